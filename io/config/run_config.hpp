@@ -1,0 +1,88 @@
+// The run's configuration: the YAML file's sections, one struct each. Names are a contract with
+// users (design section 4); every key can be overridden by --set section.key=value.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/core/sampling.hpp"
+#include "runtime/core/types.hpp"
+
+namespace paceline::io {
+
+/// What to do with a prompt that leaves no room for a response in the model's context.
+enum class Overlong : std::uint8_t { error, skip, truncate };  ///< truncate keeps the last tokens
+
+/// A value that may be left to the program; absent is `auto`.
+template <typename T>
+using Auto = std::optional<T>;
+
+struct ModelSection {
+  std::string path;                  ///< Hugging Face directory
+  Auto<DType> dtype;                 ///< compute dtype: bf16 | fp32 | auto (as stored)
+  std::uint64_t weight_version = 0;  ///< recorded with every trajectory; part of the noise key
+};
+struct PromptsSection {
+  std::string path;          ///< JSONL file
+  std::int32_t samples = 1;  ///< responses a prompt (n)
+  Overlong overlong = Overlong::error;
+  std::int32_t max_prompt_tokens =
+      0;                 ///< longest prompt; 0: what the context leaves beside max_tokens
+  bool shuffle = false;  ///< lease prompts in a seeded random order; results stay in file order
+};
+struct LayoutSection {
+  Auto<std::int32_t> verifier_tp;  ///< tensor-parallel degree of each verifier group
+  Auto<std::int32_t> verifier_groups;
+  Auto<std::int32_t> drafters;  ///< drafter ranks
+};
+struct EngineSection {
+  std::string backend = "auto";      ///< auto | cpu
+  std::string isa = "auto";          ///< cpu: auto | avx512_bf16 | avx512 | avx2 | portable
+  Auto<std::int32_t> threads;        ///< OpenMP threads a rank
+  std::int32_t max_batch = 64;       ///< requests in a step
+  std::int32_t prefill_chunk = 256;  ///< prompt tokens in a step
+  std::int32_t kv_block = 16;        ///< positions a KV block; a multiple of 16
+  Auto<std::uint64_t> kv_memory;     ///< bytes a rank; "2GiB", "512MiB" or a plain number
+};
+struct RewardSection {
+  std::string method = "none";  ///< none
+};
+struct OutputSection {
+  std::string directory;
+  double flush_seconds = 1.0;  ///< finished responses are flushed at least this often
+};
+struct LimitsSection {
+  Auto<double> wall_clock;  ///< seconds ("90", "30m", "2h", "HH:MM:SS"); auto: Slurm's own
+  double margin = 30.0;     ///< seconds before the limit at which the run stops
+};
+
+struct RunConfig {
+  ModelSection model;
+  PromptsSection prompts;
+  SamplingParams sampling;
+  LayoutSection layout;
+  EngineSection engine;
+  RewardSection reward;
+  OutputSection output;
+  LimitsSection limits;
+
+  std::string text;  ///< the effective configuration as YAML, every key present, for the record
+};
+
+/// Reads the file, applies the overrides ("section.key=value", the value parsed as YAML), checks
+/// every key, type and range. Relative paths in the file are relative to the file; in an override,
+/// to the working directory. Throws UsageError naming file:line:column (or the override), the key,
+/// what was expected and the nearest valid key; IoError when the file cannot be read.
+[[nodiscard]] RunConfig read_run_config(const std::string& path,
+                                        std::span<const std::string> overrides);
+
+/// The same from text; `name` stands for the file in messages, `directory` is what paths are
+/// relative to.
+[[nodiscard]] RunConfig parse_run_config(const std::string& text, const std::string& name,
+                                         const std::string& directory,
+                                         std::span<const std::string> overrides);
+
+}  // namespace paceline::io

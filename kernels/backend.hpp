@@ -1,0 +1,194 @@
+// The operations a decoder is made of, behind one interface. A backend (cpu/, cuda/) implements
+// each with arithmetic that is invariant to the batch (design section 1):
+//
+//  * every output row is a function of its own input row alone: reduced over K in one fixed order
+//    whatever the number of rows, threads or neighbours;
+//  * attention walks the keys in fixed tiles of kAttentionTile positions aligned to position 0,
+//  with
+//    online softmax in tile order, whatever the KV block size or the rows computed together;
+//  * row-parallel projections are sums of `segments` partial sums over equal K-ranges, added in one
+//    binary tree (neighbours first), so that ranks holding sub-trees complete the same tree.
+//
+// Pointers are to memory the backend can reach (host memory for cpu). Activations between
+// operations are fp32; inputs of matrix products and KV are in the model's dtype (bf16 rounds to
+// nearest even). All operations of a backend are called from one thread; each may use the backend's
+// own threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/core/interfaces.hpp"
+#include "runtime/core/sampling.hpp"
+#include "runtime/core/types.hpp"
+
+namespace paceline::kernels {
+
+/// Positions per online-softmax step. Part of the definition of the result.
+inline constexpr int kAttentionTile = 64;
+
+/// Memory of a backend, zero-filled when made, aligned to at least 64 bytes.
+class Buffer {
+ public:
+  virtual ~Buffer() = default;
+  [[nodiscard]] virtual std::byte* data() = 0;
+  [[nodiscard]] virtual std::size_t size() const = 0;  ///< bytes
+};
+
+/// A weight matrix [n, k] packed for this backend, with an optional bias [n].
+class Linear {
+ public:
+  virtual ~Linear() = default;
+  [[nodiscard]] virtual int n() const = 0;
+  [[nodiscard]] virtual int k() const = 0;
+  [[nodiscard]] virtual std::size_t bytes() const = 0;  ///< of the packed weight
+};
+
+/// Rows [first, first + count) of a stored matrix, or the column range `columns` of it.
+struct MatrixSlice {
+  const TensorView* matrix = nullptr;  ///< [rows, columns]
+  std::int64_t first_row = 0;
+  std::int64_t rows = 0;
+  std::int64_t first_column = 0;
+  std::int64_t columns = 0;
+};
+
+/// Shape of a rank's share of the KV cache. One block holds `block` positions of every layer: a
+/// contiguous chunk, so that it moves between ranks in one piece.
+struct KvShape {
+  int layers = 0;
+  int kv_heads = 0;  ///< of this rank
+  int head_dim = 0;
+  int block = 16;  ///< positions; a multiple of 16
+  DType dtype = DType::bf16;
+
+  [[nodiscard]] std::size_t layer_bytes() const {  ///< K and V of one layer in one block
+    return 2 * static_cast<std::size_t>(kv_heads) * head_dim * block * size_of(dtype);
+  }
+  [[nodiscard]] std::size_t block_bytes() const { return layers * layer_bytes(); }
+};
+
+/// Consecutive rows of a ragged batch that belong to one sequence, at consecutive positions.
+struct Segment {
+  int first_row = 0;  ///< in the batch
+  int rows = 0;
+  int first_position = 0;  ///< absolute position of the first row; row i sees positions <= its own
+  const std::int32_t* blocks = nullptr;  ///< block table: block b holds positions [b*block, ...)
+};
+
+/// Rotary embedding: cos and sin of position * inv_frequency[i], pairs (i, i + head_dim / 2).
+struct RopeTable {
+  const float* cos_sin =
+      nullptr;  ///< [max_position][head_dim]: cos[head_dim/2] then sin[head_dim/2]
+  int head_dim = 0;
+  int max_position = 0;
+};
+
+/// Inputs of the q/k/v stage that follow the projection.
+struct QkvParams {
+  int heads = 0;     ///< query heads of this rank
+  int kv_heads = 0;  ///< kv heads of this rank
+  int head_dim = 0;
+  const float* q_norm = nullptr;  ///< [head_dim] RMSNorm of each query head, or none (Qwen3)
+  const float* k_norm = nullptr;  ///< [head_dim]
+  float norm_epsilon = 0;
+};
+
+/// One row to sample.
+struct SampleRow {
+  NoiseKey noise;
+  std::int32_t step = 0;  ///< index of the token within the response: the noise counter's t
+  float temperature = 1.0F;
+  std::int32_t top_k = 0;
+  float top_p = 1.0F;
+  float min_p = 0.0F;
+  std::span<const TokenId> banned;  ///< cannot be sampled (stop ids before min_tokens)
+};
+
+/// The token of a row and its log-probabilities. `logprob`: full vocabulary at the sampling
+/// temperature (at temperature 1 when it is 0). `sampling_logprob`: of the distribution actually
+/// sampled, after bans and filters (0 at temperature 0).
+struct Sampled {
+  TokenId token = 0;
+  float logprob = 0;
+  float sampling_logprob = 0;
+};
+
+/// What a backend measured of the machine, for rooflines and reports.
+struct BackendInfo {
+  std::string name;  ///< "cpu"
+  std::string
+      isa;  ///< instruction set chosen at run time: "avx512_bf16", "avx512", "avx2", "portable"
+  int threads = 1;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  [[nodiscard]] virtual BackendInfo info() const = 0;
+
+  [[nodiscard]] virtual std::unique_ptr<Buffer> allocate(std::size_t bytes) = 0;
+
+  /// Packs the slices, stacked along rows, into one matrix (all must have `columns` equal). `bias`:
+  /// empty or [n] fp32. `segments`: K is cut into that many equal ranges, each summed on its own
+  /// and then added in the binary tree; 1 for column-parallel projections. k / segments must be
+  /// even.
+  [[nodiscard]] virtual std::unique_ptr<Linear> pack(std::span<const MatrixSlice> slices,
+                                                     std::span<const float> bias, int segments) = 0;
+
+  /// out[r, :] = table[tokens[r], :] in fp32. table: [vocab, hidden], as stored (mapped).
+  virtual void embed(const TensorView& table, std::span<const TokenId> tokens, float* out) = 0;
+
+  /// x[r, :] += delta[r, :] (skipped when delta is null), then out[r, :] = x / rms(x) * weight,
+  /// rounded to `dtype`. x, delta: [rows, width] fp32; out: [rows, width] of dtype.
+  virtual void add_rmsnorm(float* x, const float* delta, const float* weight, float epsilon,
+                           int rows, int width, DType dtype, std::byte* out) = 0;
+
+  /// out = in * weight^T (+ bias). in: [rows, k] of the weight's dtype; out: [rows, n] fp32.
+  virtual void linear(const Linear& weight, const std::byte* in, int rows, float* out) = 0;
+
+  /// Normalises (where asked) and rotates q and k, writes q rounded to kv.dtype, and stores k and v
+  /// in the cache. qkv: [rows, (heads + 2 kv_heads) * head_dim] fp32, q | k | v. q_out: [rows,
+  /// heads * head_dim] of kv.dtype. cache: block 0 of the pool.
+  virtual void rope_and_store(const QkvParams& params, const RopeTable& rope, const KvShape& kv,
+                              int layer, std::byte* cache, std::span<const Segment> segments,
+                              const float* qkv, std::byte* q_out) = 0;
+
+  /// Causal attention of every row over its sequence's cache, scaled by 1/sqrt(head_dim).
+  /// q: [rows, heads * head_dim] of kv.dtype; out the same shape and dtype.
+  virtual void attention(const QkvParams& params, const KvShape& kv, int layer,
+                         const std::byte* cache, std::span<const Segment> segments,
+                         const std::byte* q, std::byte* out) = 0;
+
+  /// out = silu(gate) * up, rounded to dtype. gate_up: [rows, 2 * width] fp32, gate | up.
+  virtual void swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) = 0;
+
+  /// Gathers rows: out[i, :] = in[index[i], :]. `bytes`: size of one row.
+  virtual void gather_rows(const std::byte* in, std::span<const std::int32_t> index,
+                           std::size_t bytes, std::byte* out) = 0;
+
+  /// Copies whole KV blocks within the pool (copy on write).
+  struct BlockCopy {
+    std::int32_t from, to;
+  };
+  virtual void copy_blocks(const KvShape& kv, std::byte* cache,
+                           std::span<const BlockCopy> copies) = 0;
+
+  /// Samples each row by the shared noise: argmax over the kept tokens of logit / T + Gumbel noise.
+  /// logits: [rows.size(), stride] fp32, of which the first `vocab` columns count.
+  virtual void sample(const float* logits, std::size_t stride, int vocab,
+                      std::span<const SampleRow> rows, std::span<Sampled> out) = 0;
+};
+
+/// The CPU backend. threads: OpenMP threads of this rank (>= 1). isa: "auto" or one of
+/// supported_cpu_isas(). Throws UsageError naming the choices when the machine lacks it.
+[[nodiscard]] std::unique_ptr<Backend> make_cpu_backend(int threads,
+                                                        const std::string& isa = "auto");
+/// Best first.
+[[nodiscard]] std::vector<std::string> supported_cpu_isas();
+
+}  // namespace paceline::kernels

@@ -1,0 +1,51 @@
+// Errors that reach the user, and the exit codes that are part of the command line's interface.
+#pragma once
+
+#include <initializer_list>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace paceline {
+
+/// Exit codes (sysexits.h where one fits). Public interface: job scripts branch on them.
+enum class ExitCode : int {
+  done = 0,
+  usage = 64,      ///< bad usage or configuration
+  bad_data = 65,   ///< bad prompts, weights or tokenizer
+  internal = 70,   ///< a fault of the program
+  io = 74,         ///< reading or writing failed (disk full: what was finished stays readable)
+  try_again = 75,  ///< stopped cleanly before the end: run again with --resume
+};
+
+/// An expected failure with one clear message: where it is, what was found, what was expected.
+/// Thrown within a rank and handled once, at the top of the program.
+class Error : public std::runtime_error {
+ public:
+  Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  [[nodiscard]] ExitCode code() const noexcept { return code_; }
+
+ private:
+  ExitCode code_;
+};
+
+/// Bad usage or configuration (64).
+struct UsageError : Error {
+  explicit UsageError(const std::string& message) : Error(ExitCode::usage, message) {}
+};
+/// Bad input data (65); the message names file and place.
+struct DataError : Error {
+  explicit DataError(const std::string& message) : Error(ExitCode::bad_data, message) {}
+};
+/// Reading or writing failed (74).
+struct IoError : Error {
+  explicit IoError(const std::string& message) : Error(ExitCode::io, message) {}
+};
+
+/// The candidate nearest to `name` by edit distance (insert, delete, substitute, transpose), or an
+/// empty view when none is near enough to be a plausible typing error.
+[[nodiscard]] std::string_view nearest_name(std::string_view name,
+                                            std::span<const std::string_view> candidates);
+
+}  // namespace paceline

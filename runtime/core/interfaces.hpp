@@ -1,0 +1,127 @@
+// What the runtime asks of the outside: weights, token text, sinks for results, and its neighbours
+// in a tensor-parallel group. io and fabric implement these; app joins them (design section 2).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/core/request.hpp"
+#include "runtime/core/types.hpp"
+
+namespace paceline {
+
+/// A stored tensor, row-major. The bytes live as long as the source that gave it.
+struct TensorView {
+  DType dtype = DType::f32;
+  std::vector<std::int64_t> shape;
+  std::span<const std::byte> bytes;
+};
+
+/// Named tensors of a checkpoint. Read-only and thread-safe once built.
+class WeightSource {
+ public:
+  virtual ~WeightSource() = default;
+  /// The tensor, or nullptr when the checkpoint has none of that name.
+  [[nodiscard]] virtual const TensorView* find(std::string_view name) const = 0;
+  [[nodiscard]] virtual std::vector<std::string_view> names() const = 0;
+  /// The file that holds (or would hold) the tensor, for error messages.
+  [[nodiscard]] virtual std::string location(std::string_view name) const = 0;
+  /// The caller has copied what it needs: pages of the mapped files may go back to the system.
+  virtual void release_pages() const = 0;
+};
+
+/// The bytes each token stands for; tokens may end inside a UTF-8 sequence. Thread-safe.
+class TokenText {
+ public:
+  virtual ~TokenText() = default;
+  /// Empty for special tokens and for ids outside the vocabulary.
+  [[nodiscard]] virtual std::string_view bytes_of(TokenId token) const = 0;
+};
+
+/// Where a rank puts responses. Used by one thread.
+class TrajectorySink {
+ public:
+  virtual ~TrajectorySink() = default;
+  /// Finished or partial; a later one of the same id replaces an earlier partial one.
+  virtual void append(const Trajectory& trajectory) = 0;
+  /// After it returns, everything appended survives the death of the process.
+  virtual void flush() = 0;
+};
+
+/// One engine step of one rank. Times in seconds since the run began.
+struct StepRecord {
+  double start = 0;
+  double duration = 0;
+  double sample_duration = 0;  ///< of it, sampling and bookkeeping
+  std::uint32_t requests = 0;  ///< requests in the batch
+  std::uint32_t prefill_tokens = 0;
+  std::uint32_t decode_tokens = 0;  ///< rows of requests past their prompt
+  std::uint32_t drafted = 0;
+  std::uint32_t accepted = 0;
+  std::uint32_t kv_blocks_used = 0;
+  std::uint32_t role = 0;  ///< paceline::Role
+};
+
+enum class RequestEventKind : std::uint8_t { leased = 0, finished = 1, stopped = 2, resumed = 3 };
+
+struct RequestEvent {
+  double time = 0;
+  RequestId id;
+  RequestEventKind kind = RequestEventKind::leased;
+  std::uint32_t tokens = 0;  ///< response tokens so far
+};
+
+/// What a rank reports of itself when it ends. Bytes and seconds are totals over the run.
+struct RankSummary {
+  std::uint32_t rank = 0;
+  std::uint32_t role = 0;
+  std::uint32_t group = 0;
+  double busy_seconds = 0;
+  double idle_seconds = 0;
+  std::uint64_t steps = 0;
+  std::uint64_t prefill_tokens = 0;
+  std::uint64_t decode_tokens = 0;
+  std::uint64_t messages_sent = 0;
+  std::uint64_t bytes_sent = 0;
+  std::uint64_t peak_rss_bytes = 0;
+  std::uint64_t weight_bytes = 0;
+  std::uint64_t kv_bytes = 0;
+};
+
+/// Where a rank puts what it measured. Used by one thread.
+class TelemetrySink {
+ public:
+  virtual ~TelemetrySink() = default;
+  virtual void step(const StepRecord& record) = 0;
+  virtual void event(const RequestEvent& event) = 0;
+  virtual void flush() = 0;
+};
+
+/// The ranks of one tensor-parallel group. Every member calls the same operations in the same
+/// order; each call returns when its result is there. Used by one thread.
+class TensorParallelGroup {
+ public:
+  virtual ~TensorParallelGroup() = default;
+  [[nodiscard]] virtual int rank() const = 0;  ///< 0 is the leader
+  [[nodiscard]] virtual int size() const = 0;  ///< a power of two
+
+  /// Sums `values` over the ranks in the canonical binary tree: neighbours first, then pairs of
+  /// pairs, so that t ranks holding one sub-tree each complete the tree one rank would compute.
+  virtual void all_reduce_tree(std::span<float> values) = 0;
+  /// Row exchange for sampling: rank r receives, for each of its rows, every rank's columns.
+  /// `send`: [rows, columns] of this rank; rows of rank r are [first_row[r], first_row[r+1]).
+  /// `receive`: [my rows, sum of columns], columns in rank order. columns[r] may differ by rank.
+  virtual void exchange_rows(std::span<const float> send, std::span<const int> columns,
+                             std::span<const int> first_row, std::span<float> receive) = 0;
+  /// Concatenates every rank's bytes in rank order; sizes[r] bytes come from rank r.
+  virtual void all_gather(std::span<const std::byte> mine, std::span<const int> sizes,
+                          std::span<std::byte> all) = 0;
+  /// The leader's bytes to all. Members size `bytes` themselves from an earlier broadcast.
+  virtual void broadcast(std::span<std::byte> bytes) = 0;
+};
+
+}  // namespace paceline

@@ -1,0 +1,69 @@
+// Prompts, requests and the trajectories they become.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/core/types.hpp"
+
+namespace paceline {
+
+/// One line of the prompt file, tokenized.
+struct Prompt {
+  std::string uid;              ///< unique in the file; "line-N" (1-based) when the file has none
+  std::vector<TokenId> tokens;  ///< chat template applied; never empty
+  std::string ground_truth;     ///< empty when absent
+  std::string extra_json;       ///< remaining fields of the line as one JSON object, "{}" when none
+};
+
+/// Which response: the `sample`-th to the `prompt`-th prompt of the file.
+struct RequestId {
+  std::uint32_t prompt = 0;
+  std::uint32_t sample = 0;
+  friend auto operator<=>(const RequestId&, const RequestId&) = default;
+};
+
+/// Why a response ended. Stored in files: values are fixed.
+enum class FinishReason : std::uint8_t {
+  stop_id = 0,      ///< an end or stop token was sampled (it is the last token)
+  length = 1,       ///< max_tokens reached
+  stop_string = 2,  ///< a stop string was completed
+  context = 3,      ///< the model's context is full
+  partial = 255,    ///< not ended: written at a clean stop, continued by --resume
+};
+[[nodiscard]] const char* name_of(FinishReason reason);
+
+/// One response. tokens, logprob and sampling_logprob have equal length (tokens of the response).
+struct Trajectory {
+  RequestId id;
+  std::vector<TokenId> tokens;          ///< [response] includes the stop token
+  std::vector<float> logprob;           ///< [response] at the sampling temperature, full vocabulary
+  std::vector<float> sampling_logprob;  ///< [response] after top-k / top-p / min-p
+  FinishReason finish_reason = FinishReason::partial;
+  float reward = 0.0F;  ///< NaN when no reward was computed
+  std::uint64_t weight_version = 0;
+};
+
+/// The digest that the exactness oracle compares: a 128-bit hash over prompts and trajectories in
+/// (prompt, sample) order, down to the bits of the log-probabilities. Feed in that order.
+class TrajectoryDigest {
+ public:
+  TrajectoryDigest();
+  ~TrajectoryDigest();
+  TrajectoryDigest(const TrajectoryDigest&) = delete;
+  TrajectoryDigest& operator=(const TrajectoryDigest&) = delete;
+
+  /// Adds a response: the prompt's uid and tokens, then the trajectory without its prompt index
+  /// (so that a reordered prompt file, fed in uid order, has the same digest).
+  void add(std::string_view uid, std::span<const TokenId> prompt, const Trajectory& trajectory);
+  [[nodiscard]] std::string hex() const;  ///< 32 hexadecimal digits
+
+ private:
+  struct State;
+  State* state_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,42 @@
+// How a response is sampled, and the identity of its noise.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/core/types.hpp"
+
+namespace paceline {
+
+/// Sampling controls of a run. Filters apply in the order temperature, top-k, top-p, min-p, each on
+/// the distribution the one before it left (renormalised).
+struct SamplingParams {
+  float temperature = 1.0F;        ///< >= 0; 0 is argmax, lowest id on ties
+  std::int32_t top_k = 0;          ///< 0: off
+  float top_p = 1.0F;              ///< (0, 1]; 1: off
+  float min_p = 0.0F;              ///< [0, 1); 0: off; keeps tokens with p >= min_p * max p
+  std::int32_t min_tokens = 0;     ///< stop ids cannot be sampled before this many tokens
+  std::int32_t max_tokens = 1024;  ///< longest response, in tokens
+  std::uint64_t seed = 1;
+  bool ignore_eos = false;                ///< the model's own end tokens do not stop a response
+  std::vector<TokenId> stop_ids;          ///< further stop tokens (kept in the response)
+  std::vector<std::string> stop_strings;  ///< UTF-8; the token that completes one is kept
+};
+
+/// 128 bits that name the noise stream of one request: Philox key (first 64) and the upper half of
+/// its counter (last 64). Token t of the response and token id v select the rest of the counter.
+struct NoiseKey {
+  std::uint64_t key = 0;
+  std::uint64_t stream = 0;
+  friend bool operator==(const NoiseKey&, const NoiseKey&) = default;
+};
+
+/// The noise of request (prompt uid, sample index) under a seed and weight version. A hash of those
+/// four alone, so that nothing about the run's layout can enter it.
+[[nodiscard]] NoiseKey noise_key(std::uint64_t seed, std::uint64_t weight_version,
+                                 std::string_view prompt_uid, std::uint32_t sample_index);
+
+}  // namespace paceline

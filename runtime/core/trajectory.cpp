@@ -1,0 +1,80 @@
+#include <xxhash.h>
+
+#include <new>
+
+#include "runtime/core/request.hpp"
+#include "runtime/core/sampling.hpp"
+
+namespace paceline {
+
+const char* name_of(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::stop_id:
+      return "stop_id";
+    case FinishReason::length:
+      return "length";
+    case FinishReason::stop_string:
+      return "stop_string";
+    case FinishReason::context:
+      return "context";
+    case FinishReason::partial:
+      return "partial";
+  }
+  return "unknown";
+}
+
+NoiseKey noise_key(std::uint64_t seed, std::uint64_t weight_version, std::string_view prompt_uid,
+                   std::uint32_t sample_index) {
+  const XXH128_hash_t uid = XXH3_128bits(prompt_uid.data(), prompt_uid.size());
+  const std::uint64_t words[5] = {uid.low64, uid.high64, seed, weight_version, sample_index};
+  const XXH128_hash_t hash = XXH3_128bits(words, sizeof words);
+  return {hash.low64, hash.high64};
+}
+
+struct TrajectoryDigest::State {
+  XXH3_state_t* hash = XXH3_createState();
+};
+
+TrajectoryDigest::TrajectoryDigest() : state_(new State) {
+  if (state_->hash == nullptr) throw std::bad_alloc();
+  XXH3_128bits_reset(state_->hash);
+}
+
+TrajectoryDigest::~TrajectoryDigest() {
+  XXH3_freeState(state_->hash);
+  delete state_;
+}
+
+void TrajectoryDigest::add(std::string_view uid, std::span<const TokenId> prompt,
+                           const Trajectory& trajectory) {
+  const auto feed = [this](const void* data, std::size_t bytes) {
+    XXH3_128bits_update(state_->hash, data, bytes);
+  };
+  // Lengths go in before contents, so that no two different sets run together to the same bytes.
+  const std::uint64_t header[6] = {uid.size(),
+                                   prompt.size(),
+                                   trajectory.tokens.size(),
+                                   trajectory.id.sample,
+                                   static_cast<std::uint64_t>(trajectory.finish_reason),
+                                   trajectory.weight_version};
+  feed(header, sizeof header);
+  feed(uid.data(), uid.size());
+  feed(prompt.data(), prompt.size_bytes());
+  feed(trajectory.tokens.data(), trajectory.tokens.size() * sizeof(TokenId));
+  feed(trajectory.logprob.data(), trajectory.logprob.size() * sizeof(float));
+  feed(trajectory.sampling_logprob.data(), trajectory.sampling_logprob.size() * sizeof(float));
+}
+
+std::string TrajectoryDigest::hex() const {
+  static const char* digits = "0123456789abcdef";
+  XXH128_canonical_t canonical;
+  XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state_->hash));
+  std::string text;
+  for (const unsigned char byte : canonical.digest) {
+    text += digits[byte >> 4];
+    text += digits[byte & 15];
+  }
+  return text;
+}
+
+}  // namespace paceline

@@ -1,0 +1,225 @@
+"""A small Qwen2 in plain PyTorch: fast to train on a CPU, with Hugging Face's parameter names.
+
+Training works on a flat row of tokens holding many documents, so that no linear layer ever sees
+padding; attention alone regroups the tokens into padded blocks of documents of similar length.
+Generation keeps a key-value cache of right-aligned rows that may have different lengths.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Shape:
+    vocabulary: int = 512
+    hidden: int = 256
+    layers: int = 6
+    heads: int = 4
+    kv_heads: int = 2
+    intermediate: int = 640
+    head_dim: int = 64
+    theta: float = 10000.0
+    epsilon: float = 1e-6
+    max_positions: int = 4096
+
+    def as_dict(self) -> dict:
+        return asdict(self)
+
+
+TARGET = Shape()
+DRAFT = Shape(hidden=128, layers=3, heads=2, kv_heads=2, intermediate=256)
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, size: int, epsilon: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.epsilon = epsilon
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, (x.shape[-1],), self.weight, self.epsilon)
+
+
+def rope_table(shape: Shape) -> tuple[Tensor, Tensor]:
+    frequency = shape.theta ** (-torch.arange(0, shape.head_dim, 2).float() / shape.head_dim)
+    angle = torch.outer(torch.arange(shape.max_positions).float(), frequency)
+    angle = torch.cat((angle, angle), dim=-1)
+    return angle.cos(), angle.sin()
+
+
+def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """Rotary embedding of x [tokens, heads, head_dim]."""
+    first, second = x.chunk(2, dim=-1)
+    return x * cosine[:, None] + torch.cat((-second, first), dim=-1) * sine[:, None]
+
+
+class Attention(nn.Module):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.q_proj = nn.Linear(shape.hidden, shape.heads * shape.head_dim)
+        self.k_proj = nn.Linear(shape.hidden, shape.kv_heads * shape.head_dim)
+        self.v_proj = nn.Linear(shape.hidden, shape.kv_heads * shape.head_dim)
+        self.o_proj = nn.Linear(shape.heads * shape.head_dim, shape.hidden, bias=False)
+
+    def qkv(self, x: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        size = self.shape.head_dim
+        q = self.q_proj(x).view(-1, self.shape.heads, size)
+        k = self.k_proj(x).view(-1, self.shape.kv_heads, size)
+        v = self.v_proj(x).view(-1, self.shape.kv_heads, size)
+        return rotate(q, cosine, sine), rotate(k, cosine, sine), v
+
+
+class MLP(nn.Module):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(shape.hidden, shape.intermediate, bias=False)
+        self.up_proj = nn.Linear(shape.hidden, shape.intermediate, bias=False)
+        self.down_proj = nn.Linear(shape.intermediate, shape.hidden, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Layer(nn.Module):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.input_layernorm = RMSNorm(shape.hidden, shape.epsilon)
+        self.self_attn = Attention(shape)
+        self.post_attention_layernorm = RMSNorm(shape.hidden, shape.epsilon)
+        self.mlp = MLP(shape)
+
+    def before(self, x: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return self.self_attn.qkv(self.input_layernorm(x), cosine, sine)
+
+    def after(self, x: Tensor, attended: Tensor) -> Tensor:
+        x = x + self.self_attn.o_proj(attended)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+@dataclass
+class Packing:
+    """Where each document of a flat row lies, and blocks of documents of similar length."""
+
+    positions: Tensor
+    blocks: list[Tensor]
+    back: Tensor
+
+
+def pack(lengths: list[int], total: int, waste: float = 0.15) -> Packing:
+    """Documents lie one after another, longest first; what is left of `total` is one more document."""
+    lengths = lengths + ([total - sum(lengths)] if total > sum(lengths) else [])
+    starts = [sum(lengths[:i]) for i in range(len(lengths))]
+    positions = torch.cat([torch.arange(n) for n in lengths])
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    groups: list[list[int]] = []
+    for i in order:
+        if groups and lengths[i] >= (1 - 2 * waste) * lengths[groups[-1][0]]:
+            groups[-1].append(i)
+        else:
+            groups.append([i])
+    blocks, back, offset = [], torch.empty(total, dtype=torch.long), 0
+    for group in groups:
+        width = lengths[group[0]]
+        block = torch.zeros(len(group), width, dtype=torch.long)
+        for row, i in enumerate(group):
+            index = torch.arange(starts[i], starts[i] + lengths[i])
+            block[row, : lengths[i]] = index
+            back[index] = offset + row * width + torch.arange(lengths[i])
+        blocks.append(block)
+        offset += block.numel()
+    return Packing(positions, blocks, back)
+
+
+class Qwen2(nn.Module):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.model = nn.Module()
+        self.model.embed_tokens = nn.Embedding(shape.vocabulary, shape.hidden)
+        self.model.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
+        self.model.norm = RMSNorm(shape.hidden, shape.epsilon)
+        cosine, sine = rope_table(shape)
+        self.register_buffer("cosine", cosine, persistent=False)
+        self.register_buffer("sine", sine, persistent=False)
+        depth_scale = (2 * shape.layers) ** -0.5
+        for name, parameter in self.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
+            elif parameter.dim() == 2:
+                out = name.endswith(("o_proj.weight", "down_proj.weight"))
+                nn.init.normal_(parameter, std=0.02 * (depth_scale if out else 1))
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, packing: Packing) -> Tensor:
+        repeat = self.shape.heads // self.shape.kv_heads
+        k, v = (x.repeat_interleave(repeat, dim=1) for x in (k, v))
+        pieces = []
+        for block in packing.blocks:
+            rows, width = block.shape
+            index = block.flatten()
+            a, b, c = (x.index_select(0, index).view(rows, width, *x.shape[1:]).transpose(1, 2) for x in (q, k, v))
+            out = F.scaled_dot_product_attention(a, b, c, is_causal=True)
+            pieces.append(out.transpose(1, 2).reshape(rows * width, -1))
+        return torch.cat(pieces).index_select(0, packing.back)
+
+    def forward(self, tokens: Tensor, packing: Packing) -> Tensor:
+        """Logits [tokens, vocabulary] of a flat row."""
+        x = self.model.embed_tokens(tokens)
+        cosine, sine = self.cosine[packing.positions], self.sine[packing.positions]
+        for layer in self.model.layers:
+            q, k, v = layer.before(x, cosine, sine)
+            x = layer.after(x, self.attend(q, k, v, packing))
+        return self.model.norm(x) @ self.model.embed_tokens.weight.t()
+
+    @torch.no_grad()
+    def step(self, tokens: Tensor, positions: Tensor, cache: "Cache") -> Tensor:
+        """One token for each row: logits [rows, vocabulary]."""
+        x = self.model.embed_tokens(tokens)
+        cosine, sine = self.cosine[positions], self.sine[positions]
+        rows, span = len(tokens), int(positions.max()) + 1
+        mask = (torch.arange(span) <= positions[:, None])[:, None, None]
+        index = torch.arange(rows)
+        repeat = self.shape.heads // self.shape.kv_heads
+        for number, layer in enumerate(self.model.layers):
+            q, k, v = layer.before(x, cosine, sine)
+            cache.k[number][index, :, positions] = k
+            cache.v[number][index, :, positions] = v
+            a = q.view(rows, self.shape.kv_heads, repeat, -1)
+            out = F.scaled_dot_product_attention(
+                a, cache.k[number][:, :, :span], cache.v[number][:, :, :span], attn_mask=mask
+            )
+            x = layer.after(x, out.reshape(rows, -1))
+        return self.model.norm(x) @ self.model.embed_tokens.weight.t()
+
+
+class Cache:
+    """Keys and values [rows, kv_heads, span, head_dim] per layer; grows, and drops finished rows."""
+
+    def __init__(self, shape: Shape, rows: int, span: int) -> None:
+        size = (rows, shape.kv_heads, span, shape.head_dim)
+        self.k = [torch.zeros(size) for _ in range(shape.layers)]
+        self.v = [torch.zeros(size) for _ in range(shape.layers)]
+
+    def reserve(self, span: int) -> None:
+        have = self.k[0].shape[2]
+        if span > have:
+            grow = max(span, 2 * have) - have
+            self.k = [F.pad(x, (0, 0, 0, grow)) for x in self.k]
+            self.v = [F.pad(x, (0, 0, 0, grow)) for x in self.v]
+
+    def keep(self, rows: Tensor) -> None:
+        self.k = [x[rows] for x in self.k]
+        self.v = [x[rows] for x in self.v]
+
+
+def parameter_count(shape: Shape) -> int:
+    return sum(p.numel() for p in Qwen2(shape).parameters())
+
+
+if __name__ == "__main__":
+    print(f"target {parameter_count(TARGET):,} parameters, draft {parameter_count(DRAFT):,}")

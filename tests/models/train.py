@@ -1,0 +1,194 @@
+"""Train the target on generated solutions, or the draft on them by distillation from the target.
+
+    python train.py target --minutes 60
+    python train.py draft --teacher checkpoints/target.pt --minutes 15
+
+Each step draws its documents from (seed, step), so a run that was cut goes on as if it had not
+been. Muon for the matrices of the layers, AdamW for the rest; warm-up, then constant, then linear
+to zero. Short documents first: the cap on length rises over the first part of the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from build_tokenizer import build
+from model import DRAFT, TARGET, Packing, Qwen2, Shape, pack
+from tasks import make_problem, prompt_text, solve
+
+HERE = Path(__file__).parent
+
+
+class Batch:
+    """A flat row of whole documents; `weight` is 1 where the next token belongs to a response."""
+
+    def __init__(self, tokenizer: Tokenizer, seed: int, step: int, size: int, cap: int) -> None:
+        rng = random.Random(seed * 1_000_003 + step)
+        pad = tokenizer.token_to_id("<|endoftext|>")
+        tokens: list[int] = []
+        targets: list[int] = []
+        tasks: list[str] = []
+        lengths: list[int] = []
+        misses = 0
+        while misses < 6:
+            problem = make_problem(rng, "train")
+            prompt = tokenizer.encode(prompt_text(problem.question)).ids
+            response = tokenizer.encode(solve(problem, rng) + "<|im_end|>").ids
+            length = len(prompt) + len(response) - 1
+            if length > cap:
+                continue
+            if len(tokens) + length > size:
+                misses += 1
+                continue
+            document = prompt + response
+            tokens += document[:-1]
+            targets += [-100] * (len(prompt) - 1) + response
+            tasks += [problem.task] * length
+            lengths.append(length)
+        self.documents = len(lengths)
+        self.used = len(tokens)
+        self.tasks = tasks
+        self.packing: Packing = pack(lengths, size)
+        self.tokens = torch.tensor(tokens + [pad] * (size - len(tokens)))
+        self.targets = torch.tensor(targets + [-100] * (size - len(targets)))
+
+
+def schedule(progress: float, warm: float = 0.02, decay_from: float = 0.5) -> float:
+    """Warm-up, constant, then linear to zero."""
+    if progress < warm:
+        return progress / warm
+    return 1.0 if progress < decay_from else max(0.0, (1 - progress) / (1 - decay_from))
+
+
+def length_cap(progress: float, until: float = 0.35) -> int:
+    """128 tokens at first, 2048 and more from `until` on."""
+    return int(128 * 16 ** min(1.0, progress / until)) if progress < until else 4000
+
+
+def optimizers(model: Qwen2, muon_lr: float, adam_lr: float) -> list[torch.optim.Optimizer]:
+    matrices = [p for n, p in model.named_parameters() if p.dim() == 2 and "embed" not in n]
+    others = [p for n, p in model.named_parameters() if p.dim() != 2 or "embed" in n]
+    return [
+        torch.optim.Muon(matrices, lr=muon_lr, momentum=0.95, weight_decay=0.01, ns_steps=5),
+        torch.optim.AdamW(others, lr=adam_lr, betas=(0.9, 0.98), weight_decay=0.0),
+    ]
+
+
+def loss_of(logits: Tensor, targets: Tensor, teacher_logits: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The loss to descend (cross entropy, or KL to the teacher) and each token's cross entropy."""
+    each = F.cross_entropy(logits, targets, ignore_index=-100, reduction="none")
+    count = (targets >= 0).sum()
+    if teacher_logits is None:
+        return each.sum() / count, each.detach()
+    mask = targets >= 0
+    divergence = F.kl_div(
+        F.log_softmax(logits[mask], -1), F.log_softmax(teacher_logits[mask], -1), log_target=True, reduction="sum"
+    )
+    return divergence / count, each.detach()
+
+
+def save(path: Path, model: Qwen2, opts: list[torch.optim.Optimizer], state: dict) -> None:
+    temporary = path.with_suffix(".tmp")
+    torch.save({"shape": model.shape.as_dict(), "model": model.state_dict(),
+                "optimizers": [o.state_dict() for o in opts], **state}, temporary)
+    temporary.replace(path)
+
+
+def load_model(path: Path) -> Qwen2:
+    data = torch.load(path, weights_only=True)
+    model = Qwen2(Shape(**data["shape"]))
+    model.load_state_dict(data["model"])
+    return model
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("which", choices=("target", "draft"))
+    parser.add_argument("--teacher", type=Path, help="checkpoint to distil from (draft)")
+    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--tokens-per-step", type=int, default=6144)
+    parser.add_argument("--muon-lr", type=float, default=0.02)
+    parser.add_argument("--adam-lr", type=float, default=4e-3)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--checkpoint", type=Path)
+    parser.add_argument("--save-minutes", type=float, default=3)
+    arguments = parser.parse_args()
+
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(arguments.seed)
+    path = arguments.checkpoint or HERE / "checkpoints" / f"{arguments.which}.pt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tokenizer = build()
+    model = Qwen2(TARGET if arguments.which == "target" else DRAFT)
+    teacher = load_model(arguments.teacher).eval() if arguments.teacher else None
+    opts = optimizers(model, arguments.muon_lr, arguments.adam_lr)
+    base = [[g["lr"] for g in o.param_groups] for o in opts]
+    step, seen, documents = 0, 0, 0
+    if path.exists():
+        data = torch.load(path, weights_only=True)
+        model.load_state_dict(data["model"])
+        for optimizer, state in zip(opts, data["optimizers"]):
+            optimizer.load_state_dict(state)
+        step, seen, documents = data["step"], data["seen"], data["documents"]
+    if arguments.compile:
+        for m in (model, teacher) if teacher else (model,):
+            for layer in m.model.layers:
+                layer.before = torch.compile(layer.before, dynamic=False)
+                layer.after = torch.compile(layer.after, dynamic=False)
+
+    by_task: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+    started = saved = reported = time.time()
+    counted = 0
+    while step < arguments.steps:
+        progress = step / arguments.steps
+        batch = Batch(tokenizer, arguments.seed, step, arguments.tokens_per_step, length_cap(progress))
+        for optimizer, rates in zip(opts, base):
+            for group, rate in zip(optimizer.param_groups, rates):
+                group["lr"] = rate * schedule(progress)
+        logits = model(batch.tokens, batch.packing)
+        teacher_logits = None
+        if teacher is not None:
+            with torch.no_grad():
+                teacher_logits = teacher(batch.tokens, batch.packing)
+        loss, each = loss_of(logits, batch.targets, teacher_logits)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer in opts:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        step, seen, documents = step + 1, seen + batch.used, documents + batch.documents
+        counted += batch.used
+        right = (logits.detach().argmax(-1) == batch.targets).tolist()
+        for task, value, target, hit in zip(batch.tasks, each.tolist(), batch.targets.tolist(), right):
+            if target >= 0:
+                entry = by_task[task]
+                entry[0] += value
+                entry[1] += 1
+                entry[2] += hit
+        now = time.time()
+        if step % 25 == 0 or step == arguments.steps:
+            total = [sum(column) for column in zip(*by_task.values())]
+            parts = " ".join(f"{t} {v[0] / v[1]:.3f}" for t, v in sorted(by_task.items()))
+            print(f"step {step} loss {total[0] / total[1]:.4f} hit {total[2] / total[1]:.4f} | {parts} | kl/ce {loss.item():.4f} "
+                  f"seen {seen / 1e6:.2f}M {counted / (now - reported):.0f} tok/s {(now - started) / 60:.1f} min", flush=True)
+            by_task.clear()
+            reported, counted = now, 0
+        if now - saved > 60 * arguments.save_minutes or step == arguments.steps:
+            save(path, model, opts, {"step": step, "seen": seen, "documents": documents})
+            saved = now
+
+
+if __name__ == "__main__":
+    main()
