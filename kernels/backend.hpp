@@ -136,9 +136,10 @@ class Backend {
   /// Packs the slices, stacked along rows, into one matrix (all must have `columns` equal). `bias`:
   /// empty or [n] fp32. `segments`: K is cut into that many equal ranges, each summed on its own
   /// and then added in the binary tree; 1 for column-parallel projections. k / segments must be
-  /// even.
+  /// even. `compute`: dtype of the packed weight and of the inputs it is multiplied with.
   [[nodiscard]] virtual std::unique_ptr<Linear> pack(std::span<const MatrixSlice> slices,
-                                                     std::span<const float> bias, int segments) = 0;
+                                                     std::span<const float> bias, int segments,
+                                                     DType compute) = 0;
 
   /// out[r, :] = table[tokens[r], :] in fp32. table: [vocab, hidden], as stored (mapped).
   virtual void embed(const TensorView& table, std::span<const TokenId> tokens, float* out) = 0;

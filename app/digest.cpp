@@ -1,0 +1,18 @@
+#include <fmt/format.h>
+
+#include "app/commands.hpp"
+#include "io/hdf5/digest.hpp"
+
+namespace paceline::app {
+
+ExitCode digest(const std::string& path) {
+  const io::DigestReport report = io::digest_report(path);
+  fmt::print("{}\n", report.hex);
+  if (report.trajectories != report.expected) {
+    fmt::print(stderr, "paceline: {} of {} trajectories: the run is not complete\n",
+               report.trajectories, report.expected);
+  }
+  return ExitCode::done;
+}
+
+}  // namespace paceline::app

@@ -1,0 +1,107 @@
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <functional>
+
+#include "app/commands.hpp"
+#include "app/job.hpp"
+#include "app/version.hpp"
+#include "io/config/run_config.hpp"
+
+namespace {
+
+using namespace paceline;
+
+constexpr const char* kFooter =
+    "Exit codes: 0 done; 64 bad usage or configuration; 65 bad prompts, weights or tokenizer;\n"
+    "70 internal fault; 74 reading or writing failed; 75 stopped cleanly, run again with "
+    "--resume.\n"
+    "Signals: SIGUSR1 and SIGTERM stop after the current step (75); a second one stops at once.";
+
+void add_run_arguments(CLI::App& command, app::RunArguments& arguments) {
+  command.add_option("config", arguments.config, "Configuration file (YAML)")->required();
+  command
+      .add_option("--set", arguments.overrides, "Override a configuration key: section.key=value")
+      ->allow_extra_args(false)
+      ->type_name("KEY=VALUE");
+  command.add_option("--output", arguments.output, "Output directory (overrides output.directory)");
+}
+
+ExitCode in_mpi(const std::function<ExitCode(const fabric::MpiEnvironment&)>& command) {
+  const fabric::MpiEnvironment mpi(nullptr, nullptr);
+  try {
+    return command(mpi);
+  } catch (const app::JobEnded& ended) {  // all ranks agreed to end and are here
+    if (!ended.message.empty()) fmt::print(stderr, "paceline: {}\n", ended.message);
+    return ended.code;
+  } catch (const Error& error) {  // this rank alone: the others must not wait for it
+    app::abort_job(mpi, error.code(), error.what());
+  } catch (const std::exception& error) {
+    app::abort_job(mpi, ExitCode::internal, fmt::format("internal fault: {}", error.what()));
+  }
+}
+
+int run(int argc, char** argv) {
+  CLI::App cli{"Exact, fast rollouts for LLM reinforcement learning on HPC clusters"};
+  cli.name("paceline");
+  cli.footer(kFooter);
+  cli.set_version_flag("--version", app::build_report());
+  cli.require_subcommand(0, 1);
+  bool config_help = false;
+  cli.add_flag("--help-config", config_help,
+               "Print every configuration key with its default and exit");
+
+  app::RunArguments arguments;
+  CLI::App* rollout =
+      cli.add_subcommand("rollout", "Generate responses to all prompts (under mpirun or srun)");
+  add_run_arguments(*rollout, arguments);
+  rollout->add_flag("--resume", arguments.resume,
+                    "Continue the run that the output directory holds");
+  CLI::App* check = cli.add_subcommand(
+      "check", "Validate everything and print layout, memory and plan; run nothing");
+  add_run_arguments(*check, arguments);
+  check->add_option("--ranks", arguments.ranks, "Plan for this many ranks like this one")
+      ->check(CLI::PositiveNumber);
+  std::string path;
+  CLI::App* digest =
+      cli.add_subcommand("digest", "Print the digest of a run directory or trajectory file");
+  digest->add_option("path", path, "Run directory or trajectories.h5")->required();
+
+  try {
+    cli.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const bool asked = error.get_exit_code() == 0;  // --help, --version
+    cli.exit(error);
+    return static_cast<int>(asked ? ExitCode::done : ExitCode::usage);
+  }
+  if (config_help) {
+    fmt::print("{}", io::config_reference());
+    return static_cast<int>(ExitCode::done);
+  }
+  ExitCode code = ExitCode::usage;
+  if (rollout->parsed()) {
+    code = in_mpi([&](const auto& mpi) { return app::rollout(mpi, arguments); });
+  } else if (check->parsed()) {
+    code = in_mpi([&](const auto& mpi) { return app::check(mpi, arguments); });
+  } else if (digest->parsed()) {
+    code = app::digest(path);
+  } else {
+    fmt::print("{}", cli.help());
+  }
+  return static_cast<int>(code);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const Error& error) {
+    fmt::print(stderr, "paceline: {}\n", error.what());
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "paceline: internal fault: {}\n", error.what());
+    return static_cast<int>(ExitCode::internal);
+  }
+}

@@ -1,0 +1,190 @@
+#include "app/setup.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "app/job.hpp"
+#include "app/version.hpp"
+#include "io/checkpoint/model_config_reader.hpp"
+#include "io/text/chat_template.hpp"
+#include "runtime/core/wire.hpp"
+#include "runtime/engine/batcher.hpp"
+#include "runtime/model/sharding.hpp"
+
+namespace paceline::app {
+namespace {
+
+void read_config(Setup& setup, const RunArguments& arguments) {
+  std::vector<std::string> overrides = arguments.overrides;
+  if (!arguments.output.empty()) {
+    std::string quoted;  // a YAML single-quoted scalar
+    for (const char c : arguments.output) quoted += c == '\'' ? "''" : std::string(1, c);
+    overrides.push_back(fmt::format("output.directory='{}'", quoted));
+  }
+  setup.config = io::read_run_config(arguments.config, overrides);
+  const std::string& backend = setup.config.engine.backend;
+  if (backend != "auto" && backend != "cpu") {
+    throw UsageError(
+        fmt::format("engine.backend: this build has no '{}' backend; it has: cpu", backend));
+  }
+}
+
+void read_model(Setup& setup) {
+  const std::string& path = setup.config.model.path;
+  setup.model = io::load_model_config(path);
+  setup.weights = std::make_unique<io::Checkpoint>(path);
+  io::check_tensor_shapes(setup.model, *setup.weights);
+  setup.compute = setup.config.model.dtype.value_or(io::stored_dtype(setup.model, *setup.weights));
+  if (std::filesystem::exists(std::filesystem::path(path) / "tokenizer.json")) {
+    setup.tokenizer = io::Tokenizer::load(path);
+    setup.tokenizer->require_fits(setup.model.vocab);
+  }
+
+  const SamplingParams& sampling = setup.config.sampling;
+  if (!sampling.ignore_eos) setup.stops = setup.model.eos;
+  setup.stops.insert(setup.stops.end(), sampling.stop_ids.begin(), sampling.stop_ids.end());
+  for (const TokenId id : setup.stops) {
+    if (id < 0 || id >= setup.model.vocab) {
+      throw UsageError(fmt::format("sampling.stop_ids: {} is not a token of this model (0 to {})",
+                                   id, setup.model.vocab - 1));
+    }
+  }
+  if (!sampling.stop_strings.empty() && !setup.tokenizer) {
+    throw UsageError(fmt::format(
+        "sampling.stop_strings need the text of tokens, but {} has no tokenizer.json", path));
+  }
+}
+
+// The longest prompt that leaves room for a response.
+std::int32_t prompt_limit(const Setup& setup) {
+  const std::int32_t context = setup.model.max_position;
+  const std::int32_t set = setup.config.prompts.max_prompt_tokens;
+  if (set >= context) {
+    throw UsageError(
+        fmt::format("prompts.max_prompt_tokens: {} leaves no room for a response in the model's "
+                    "context of {} tokens",
+                    set, context));
+  }
+  if (set > 0) return set;
+  const std::int32_t beside = context - setup.config.sampling.max_tokens;
+  if (beside < 1) {
+    throw UsageError(
+        fmt::format("sampling.max_tokens: {} leaves no room for a prompt in the model's context of "
+                    "{} tokens; lower it, or set "
+                    "prompts.max_prompt_tokens (responses then end where the context does)",
+                    setup.config.sampling.max_tokens, context));
+  }
+  return beside;
+}
+
+void read_prompts(Setup& setup) {
+  const std::string& path = setup.config.model.path;
+  const io::ChatTemplate chat = io::ChatTemplate::load(path);
+  io::PromptOptions options;
+  options.overlong = setup.config.prompts.overlong;
+  options.max_tokens = prompt_limit(setup);
+  options.vocab_size = setup.model.vocab;
+  setup.prompts = io::read_prompts(setup.config.prompts.path,
+                                   setup.tokenizer ? &*setup.tokenizer : nullptr, &chat, options);
+  if (setup.prompts.prompts.empty()) {
+    throw DataError(fmt::format("{}: every prompt is longer than {} tokens and was skipped",
+                                setup.config.prompts.path, options.max_tokens));
+  }
+  for (const Prompt& prompt : setup.prompts.prompts) {
+    setup.longest_prompt =
+        std::max(setup.longest_prompt, static_cast<std::int32_t>(prompt.tokens.size()));
+  }
+}
+
+void plan(Setup& setup) {
+  const int ranks = static_cast<int>(setup.facts.size());
+  policy::LayoutFacts facts;
+  facts.ranks = ranks;
+  facts.segments = setup.model.segments();
+  facts.weight_bytes = model::weight_bytes(setup.model, setup.compute, 1);
+  facts.memory_per_rank = UINT64_MAX;
+  for (const fabric::RankFacts& rank : setup.facts) {
+    facts.memory_per_rank = std::min(facts.memory_per_rank, rank.memory_bytes / rank.local_ranks);
+    facts.node_of_rank.push_back(rank.node);
+  }
+  const io::LayoutSection& layout = setup.config.layout;
+  setup.layout =
+      policy::plan_layout(facts, {layout.verifier_tp, layout.verifier_groups, layout.drafters});
+
+  const io::EngineSection& engine = setup.config.engine;
+  setup.longest_sequence =
+      std::min(setup.model.max_position, setup.longest_prompt + setup.config.sampling.max_tokens);
+  const engine::Batcher sizing({.kv_block = engine.kv_block, .context = setup.longest_sequence},
+                               setup.config.sampling, {},
+                               setup.tokenizer ? &*setup.tokenizer : nullptr);
+  const kernels::KvShape shape{setup.model.layers, setup.model.kv_heads / setup.layout.tp,
+                               setup.model.head_dim, engine.kv_block, setup.compute};
+  const std::uint64_t weights = model::weight_bytes(setup.model, setup.compute, setup.layout.tp);
+  const std::uint64_t memory =
+      facts.memory_per_rank == 0
+          ? 0
+          : std::max<std::uint64_t>(
+                1, facts.memory_per_rank - std::min(weights, facts.memory_per_rank));
+  setup.kv = policy::plan_kv({.block_bytes = shape.block_bytes(),
+                              .memory_per_rank = memory,
+                              .max_batch = engine.max_batch,
+                              .blocks_per_request = sizing.blocks_needed(setup.longest_prompt)},
+                             engine.kv_memory);
+}
+
+// Bits depend on the instruction set, so all ranks use the best that every one of them has.
+std::string common_isa(const fabric::MpiEnvironment& mpi, const std::string& setting) {
+  if (setting != "auto") return setting;
+  const std::vector<std::string> known{"avx512_bf16", "avx512", "avx2", "portable"};
+  const std::string best = kernels::supported_cpu_isas().front();
+  const auto mine = static_cast<int>(std::find(known.begin(), known.end(), best) - known.begin());
+  return known.at(mpi.max_of(mine).value);
+}
+
+}  // namespace
+
+Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments, int planned_ranks) {
+  Setup setup;
+  setup.facts = mpi.gather_facts();
+  const fabric::RankFacts me = setup.facts[mpi.rank()];
+  if (planned_ranks > 0) {
+    setup.facts.assign(planned_ranks, me);
+    for (fabric::RankFacts& fact : setup.facts) fact.local_ranks = planned_ranks;
+  }
+  together(mpi, [&] {
+    read_config(setup, arguments);
+    read_model(setup);
+    if (mpi.rank() == 0) read_prompts(setup);
+  });
+
+  WireWriter writer;
+  writer.put(setup.longest_prompt);
+  std::vector<std::byte> bytes = writer.take();
+  mpi.broadcast(bytes);
+  WireReader(bytes).get(setup.longest_prompt);
+
+  setup.threads = setup.config.engine.threads.value_or(std::max(1, me.cores / me.sharers));
+  setup.isa = common_isa(mpi, setup.config.engine.isa);
+  together(mpi, [&] { plan(setup); });
+  return setup;
+}
+
+io::RunManifest manifest_of(const Setup& setup) {
+  io::RunManifest manifest;
+  manifest.program_version = version();
+  manifest.config_text = setup.config.text;
+  manifest.model_fingerprint = setup.weights->fingerprint();
+  manifest.prompts_fingerprint = io::prompts_fingerprint(setup.prompts.prompts);
+  manifest.prompts = setup.prompts.prompts.size();
+  manifest.samples = setup.config.prompts.samples;
+  manifest.sampling = setup.config.sampling;
+  manifest.weight_version = setup.config.model.weight_version;
+  manifest.backend = "cpu";
+  manifest.isa = setup.isa;
+  manifest.dtype = setup.compute;
+  return manifest;
+}
+
+}  // namespace paceline::app

@@ -1,0 +1,54 @@
+// From a configuration file to everything a run needs to know, checked. Shared by rollout and
+// check.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/commands.hpp"
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/config/run_config.hpp"
+#include "io/hdf5/manifest.hpp"
+#include "io/text/prompts.hpp"
+#include "io/text/tokenizer.hpp"
+#include "kernels/backend.hpp"
+#include "runtime/core/model_config.hpp"
+#include "runtime/fabric/mpi_environment.hpp"
+#include "runtime/policy/layout.hpp"
+
+namespace paceline::app {
+
+/// The same on every rank, but for `prompts`.
+struct Setup {
+  io::RunConfig config;
+  ModelConfig model;
+  std::unique_ptr<io::Checkpoint> weights;
+  std::optional<io::Tokenizer> tokenizer;  ///< absent when the directory has none
+  DType compute = DType::bf16;
+  std::vector<TokenId> stops;            ///< every id that ends a response
+  std::int32_t longest_prompt = 0;       ///< tokens
+  std::int32_t longest_sequence = 0;     ///< tokens, prompt and response
+  std::vector<fabric::RankFacts> facts;  ///< [ranks]
+  policy::Layout layout;
+  policy::KvPlan kv;
+  int threads = 1;  ///< of this rank
+  std::string isa;  ///< one that all ranks have
+
+  io::PromptSet prompts;  ///< on rank 0 alone
+
+  [[nodiscard]] std::size_t requests() const {
+    return prompts.prompts.size() * config.prompts.samples;
+  }
+};
+
+/// Reads and checks everything and plans the layout. Collective; throws JobEnded. `planned_ranks`:
+/// 0, or how many ranks like this one to plan for (check on one rank).
+[[nodiscard]] Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
+                            int planned_ranks = 0);
+
+/// What identifies the run, for the output directory. On rank 0.
+[[nodiscard]] io::RunManifest manifest_of(const Setup& setup);
+
+}  // namespace paceline::app

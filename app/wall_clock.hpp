@@ -1,0 +1,29 @@
+// How long the job may still run.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "runtime/core/clock.hpp"
+
+namespace paceline::app {
+
+/// Seconds since it was made.
+class SteadyClock final : public Clock {
+ public:
+  SteadyClock();
+  [[nodiscard]] double now() const override;
+
+ private:
+  double start_;
+};
+
+struct TimeLimit {
+  std::optional<double> seconds;  ///< from now; none: no limit
+  std::string origin;             ///< "limits.wall_clock", "Slurm", or why there is none
+};
+
+/// The setting when there is one; else what Slurm leaves the job (SLURM_JOB_END_TIME, or squeue).
+[[nodiscard]] TimeLimit time_limit(std::optional<double> setting);
+
+}  // namespace paceline::app

@@ -1,0 +1,13 @@
+// Time as roles see it.
+#pragma once
+
+namespace paceline {
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  /// Seconds since the run began. Thread-safe.
+  [[nodiscard]] virtual double now() const = 0;
+};
+
+}  // namespace paceline

@@ -1,0 +1,80 @@
+// Bytes for messages between ranks of one program: plain values and vectors of them, in order.
+// No versioning: all ranks run the same executable.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace paceline {
+
+class WireWriter {
+ public:
+  template <typename T>
+  void put(const T& value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    append(&value, sizeof value);
+  }
+  template <typename T>
+  void put(const std::vector<T>& values) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    put(static_cast<std::uint64_t>(values.size()));
+    append(values.data(), values.size() * sizeof(T));
+  }
+  void put(const std::string& text) {
+    put(static_cast<std::uint64_t>(text.size()));
+    append(text.data(), text.size());
+  }
+  [[nodiscard]] std::vector<std::byte> take() { return std::move(bytes_); }
+
+ private:
+  void append(const void* data, std::size_t size) {
+    if (size == 0) return;
+    const std::size_t at = bytes_.size();
+    bytes_.resize(at + size);
+    std::memcpy(bytes_.data() + at, data, size);
+  }
+  std::vector<std::byte> bytes_;
+};
+
+/// Reads what WireWriter wrote, in the same order. A short message is a fault of the program.
+class WireReader {
+ public:
+  explicit WireReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+
+  template <typename T>
+  void get(T& value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    extract(&value, sizeof value);
+  }
+  template <typename T>
+  void get(std::vector<T>& values) {
+    values.resize(count(sizeof(T)));
+    extract(values.data(), values.size() * sizeof(T));
+  }
+  void get(std::string& text) {
+    text.resize(count(1));
+    extract(text.data(), text.size());
+  }
+
+ private:
+  std::size_t count(std::size_t element) {
+    std::uint64_t value = 0;
+    get(value);
+    if (value > bytes_.size() / element) throw std::logic_error("message shorter than it says");
+    return value;
+  }
+  void extract(void* data, std::size_t size) {
+    if (size > bytes_.size()) throw std::logic_error("message shorter than it says");
+    if (size != 0) std::memcpy(data, bytes_.data(), size);
+    bytes_ = bytes_.subspan(size);
+  }
+  std::span<const std::byte> bytes_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,125 @@
+#include "runtime/engine/executor.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+#include "runtime/core/wire.hpp"
+
+namespace paceline::engine {
+
+Executor::Executor(kernels::Backend& backend, const ModelConfig& config, const WeightSource& source,
+                   TensorParallelGroup& group, DType compute, const SamplingParams& sampling,
+                   std::vector<TokenId> stops, const ExecutorLimits& limits)
+    : backend_(backend),
+      group_(group),
+      sampling_(sampling),
+      stops_(std::move(stops)),
+      limits_(limits),
+      decoder_(backend, config, source, group, compute, limits.max_batch + limits.prefill_chunk,
+               limits.max_batch, limits.max_position),
+      kv_shape_(decoder_.kv_shape(limits.kv_block)),
+      cache_(backend.allocate(kv_shape_.block_bytes() * limits.kv_blocks)) {
+  const model::Shard& shard = decoder_.shard();
+  for (int r = 0; r < shard.size; ++r)
+    columns_.push_back(shard.first_vocab[r + 1] - shard.first_vocab[r]);
+  first_sample_.resize(shard.size + 1);
+}
+
+std::span<const kernels::Sampled> Executor::run(const Step& step) {
+  if (group_.size() > 1) send_plan(&step);
+  execute(step);
+  return sampled_;
+}
+
+void Executor::finish() {
+  if (group_.size() > 1) send_plan(nullptr);
+}
+
+void Executor::send_plan(const Step* step) {
+  std::vector<std::byte> plan;
+  if (step != nullptr) {
+    WireWriter writer;
+    writer.put(step->tokens);
+    writer.put(step->parts);
+    writer.put(step->block_table);
+    writer.put(step->copies);
+    writer.put(step->samples);
+    plan = writer.take();
+  }
+  std::uint64_t size = plan.size();  // 0: no more steps
+  group_.broadcast(std::as_writable_bytes(std::span(&size, 1)));
+  if (size != 0) group_.broadcast(plan);
+}
+
+std::uint64_t Executor::follow() {
+  Step step;
+  std::vector<std::byte> plan;
+  for (std::uint64_t steps = 0;; ++steps) {
+    std::uint64_t size = 0;
+    group_.broadcast(std::as_writable_bytes(std::span(&size, 1)));
+    if (size == 0) return steps;
+    plan.resize(size);
+    group_.broadcast(plan);
+    WireReader reader(plan);
+    reader.get(step.tokens);
+    reader.get(step.parts);
+    reader.get(step.block_table);
+    reader.get(step.copies);
+    reader.get(step.samples);
+    execute(step);
+  }
+}
+
+void Executor::execute(const Step& step) {
+  if (!step.copies.empty()) backend_.copy_blocks(kv_shape_, cache_->data(), step.copies);
+  segments_.clear();
+  for (const StepPart& part : step.parts) {
+    segments_.push_back({part.first_row, part.rows, part.first_position,
+                         step.block_table.data() + part.first_block});
+  }
+  logit_rows_.clear();
+  for (const StepSample& s : step.samples) logit_rows_.push_back(s.row);
+  const float* logits =
+      decoder_.forward(step.tokens, segments_, logit_rows_, kv_shape_, cache_->data());
+  const auto start = std::chrono::steady_clock::now();
+  sample(step, logits);
+  sample_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void Executor::sample(const Step& step, const float* logits) {
+  const int samples = static_cast<int>(step.samples.size());
+  const int ranks = group_.size();
+  const int vocab = decoder_.config().vocab;
+  sampled_.resize(samples);
+  if (samples == 0) return;
+
+  for (int r = 0; r <= ranks; ++r) first_sample_[r] = samples * r / ranks;
+  const int first = first_sample_[group_.rank()];
+  const int mine = first_sample_[group_.rank() + 1] - first;
+  sample_rows_.clear();
+  for (int i = first; i < first + mine; ++i) {
+    const StepSample& s = step.samples[i];
+    sample_rows_.push_back(
+        {s.noise, s.index, sampling_.temperature, sampling_.top_k, sampling_.top_p, sampling_.min_p,
+         s.ban_stops != 0 ? std::span<const TokenId>(stops_) : std::span<const TokenId>()});
+  }
+
+  if (ranks == 1) {
+    backend_.sample(logits, vocab, vocab, sample_rows_, sampled_);
+    return;
+  }
+  rows_.resize(static_cast<std::size_t>(mine) * vocab);
+  group_.exchange_rows({logits, static_cast<std::size_t>(samples) * columns_[group_.rank()]},
+                       columns_, first_sample_, rows_);
+  std::vector<kernels::Sampled> own(mine);
+  if (mine > 0) backend_.sample(rows_.data(), vocab, vocab, sample_rows_, own);
+  std::vector<int> sizes(ranks);
+  for (int r = 0; r < ranks; ++r) {
+    sizes[r] =
+        (first_sample_[r + 1] - first_sample_[r]) * static_cast<int>(sizeof(kernels::Sampled));
+  }
+  group_.all_gather(std::as_bytes(std::span(own)), sizes,
+                    std::as_writable_bytes(std::span(sampled_)));
+}
+
+}  // namespace paceline::engine

@@ -1,0 +1,82 @@
+// Carries out steps on this rank's share of the model, together with the other ranks of its group.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/backend.hpp"
+#include "runtime/core/interfaces.hpp"
+#include "runtime/core/sampling.hpp"
+#include "runtime/engine/step.hpp"
+#include "runtime/model/decoder.hpp"
+
+namespace paceline::engine {
+
+/// What a verifier needs of whatever runs its steps: the real executor below, or a cost model.
+class StepRunner {
+ public:
+  virtual ~StepRunner() = default;
+  /// Executes the step and returns one token for each of its samples, in their order. The result is
+  /// valid until the next call.
+  virtual std::span<const kernels::Sampled> run(const Step& step) = 0;
+  /// Seconds of the last step that went into sampling.
+  [[nodiscard]] virtual double sample_seconds() const = 0;
+  /// Ends the group: its other ranks return from follow(). Called once, last.
+  virtual void finish() = 0;
+};
+
+/// Sizes of the largest step and of the KV pool.
+struct ExecutorLimits {
+  int max_batch = 64;       ///< samples in a step
+  int prefill_chunk = 256;  ///< further rows in a step
+  int kv_block = 16;        ///< positions
+  int kv_blocks = 0;        ///< blocks in the pool
+  int max_position = 0;     ///< longest sequence
+};
+
+/// The leader calls run(), every other rank of the group follow(): the leader's plan is broadcast
+/// and executed by all. Sampling is shared out by rows, so each rank holds whole rows of logits
+/// only for its share. Used by one thread.
+class Executor final : public StepRunner {
+ public:
+  /// `stops`: the ids that min_tokens bans. Throws as Decoder does.
+  Executor(kernels::Backend& backend, const ModelConfig& config, const WeightSource& source,
+           TensorParallelGroup& group, DType compute, const SamplingParams& sampling,
+           std::vector<TokenId> stops, const ExecutorLimits& limits);
+
+  std::span<const kernels::Sampled> run(const Step& step) override;
+  [[nodiscard]] double sample_seconds() const override { return sample_seconds_; }
+  void finish() override;
+  /// Follows the leader until it finishes; returns the number of steps.
+  std::uint64_t follow();
+
+  [[nodiscard]] std::size_t weight_bytes() const { return decoder_.weight_bytes(); }
+  [[nodiscard]] std::size_t activation_bytes() const { return decoder_.activation_bytes(); }
+  [[nodiscard]] std::size_t kv_bytes() const { return kv_shape_.block_bytes() * limits_.kv_blocks; }
+
+ private:
+  void execute(const Step& step);
+  void sample(const Step& step, const float* logits);
+  void send_plan(const Step* step);
+
+  kernels::Backend& backend_;
+  TensorParallelGroup& group_;
+  SamplingParams sampling_;
+  std::vector<TokenId> stops_;
+  ExecutorLimits limits_;
+  model::Decoder decoder_;
+  kernels::KvShape kv_shape_;
+  std::unique_ptr<kernels::Buffer> cache_;  ///< [kv_blocks] chunks of kv_shape_.block_bytes()
+
+  double sample_seconds_ = 0;
+  std::vector<kernels::Segment> segments_;
+  std::vector<std::int32_t> logit_rows_;
+  std::vector<kernels::SampleRow> sample_rows_;
+  std::vector<kernels::Sampled> sampled_;  ///< of all samples of the step
+  std::vector<int> columns_;               ///< [group] vocabulary columns of each rank
+  std::vector<int> first_sample_;          ///< [group + 1] samples of rank r: [r, r + 1)
+  std::vector<float> rows_;                ///< [my samples, vocab] gathered logits (tp > 1)
+};
+
+}  // namespace paceline::engine

@@ -1,0 +1,117 @@
+#include "runtime/fabric/mpi_environment.hpp"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+#include <stdexcept>
+
+#include "runtime/fabric/backoff.hpp"
+
+namespace paceline::fabric {
+namespace {
+
+constexpr int kMaskWords = 16;  // 1024 cores
+
+std::uint64_t available_memory() {
+  std::ifstream file("/proc/meminfo");
+  std::string key;
+  std::uint64_t kilobytes = 0;
+  std::string unit;
+  while (file >> key >> kilobytes >> unit) {
+    if (key == "MemAvailable:") return kilobytes * 1024;
+  }
+  return 0;
+}
+
+}  // namespace
+
+MpiEnvironment::MpiEnvironment(int* argc, char*** argv) {
+  int provided = 0;
+  MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided);
+  if (provided < MPI_THREAD_MULTIPLE) {
+    MPI_Finalize();
+    throw std::runtime_error(
+        "this MPI library does not offer MPI_THREAD_MULTIPLE, which the coordinator needs");
+  }
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+  MPI_Comm_size(MPI_COMM_WORLD, &size_);
+}
+
+MpiEnvironment::~MpiEnvironment() { MPI_Finalize(); }
+
+std::vector<RankFacts> MpiEnvironment::gather_facts() const {
+  RankFacts mine;
+  gethostname(mine.host, sizeof mine.host - 1);
+  mine.memory_bytes = available_memory();
+
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  std::uint64_t words[kMaskWords] = {};
+  if (sched_getaffinity(0, sizeof mask, &mask) == 0) {
+    mine.cores = CPU_COUNT(&mask);
+    static_assert(sizeof mask == sizeof words);
+    std::memcpy(words, &mask, sizeof words);
+  }
+
+  MPI_Comm node = MPI_COMM_NULL;
+  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node);
+  MPI_Comm_rank(node, &mine.local_rank);
+  MPI_Comm_size(node, &mine.local_ranks);
+  mine.node = rank_;  // of the node's first rank; made an index below
+  MPI_Bcast(&mine.node, 1, MPI_INT, 0, node);
+  std::vector<std::uint64_t> masks(static_cast<std::size_t>(kMaskWords) * mine.local_ranks);
+  MPI_Allgather(words, kMaskWords, MPI_UINT64_T, masks.data(), kMaskWords, MPI_UINT64_T, node);
+  MPI_Comm_free(&node);
+  mine.sharers = 0;
+  for (int r = 0; r < mine.local_ranks; ++r) {
+    bool overlaps = false;
+    for (int w = 0; w < kMaskWords; ++w) {
+      overlaps = overlaps || (masks[static_cast<std::size_t>(r) * kMaskWords + w] & words[w]) != 0;
+    }
+    mine.sharers += overlaps ? 1 : 0;
+  }
+
+  std::vector<RankFacts> all(size_);
+  MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, MPI_COMM_WORLD);
+  std::vector<int> index(size_, 0);
+  int nodes = 0;
+  for (int r = 0; r < size_; ++r) {
+    if (all[r].node == r) index[r] = nodes++;
+    all[r].node = index[all[r].node];
+  }
+  return all;
+}
+
+void MpiEnvironment::barrier() const {
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Ibarrier(MPI_COMM_WORLD, &request);
+  Backoff backoff(5000);
+  for (int done = 0; done == 0; backoff.pause()) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+}
+
+MpiEnvironment::MaxAt MpiEnvironment::max_of(int value) const {
+  struct {
+    int value, rank;
+  } mine{value, rank_}, best{};
+  MPI_Allreduce(&mine, &best, 1, MPI_2INT, MPI_MAXLOC, MPI_COMM_WORLD);
+  return {best.value, best.rank};
+}
+
+void MpiEnvironment::broadcast(std::vector<std::byte>& bytes) const {
+  std::uint64_t size = bytes.size();
+  MPI_Bcast(&size, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+  bytes.resize(size);
+  MPI_Bcast(bytes.data(), static_cast<int>(size), MPI_BYTE, 0, MPI_COMM_WORLD);
+}
+
+std::string MpiEnvironment::library() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  std::string version(text, length);
+  return version.substr(0, version.find(','));
+}
+
+}  // namespace paceline::fabric

@@ -1,0 +1,52 @@
+// The process's place in the job: MPI's lifetime, its rank, its node, and the cores it may use.
+#pragma once
+
+#include <mpi.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace paceline::fabric {
+
+/// What a rank can say of itself; gathered so that every rank plans from the same facts.
+struct RankFacts {
+  char host[64] = {};
+  std::int32_t node = 0;         ///< index of its node, by first rank
+  std::int32_t local_rank = 0;   ///< within its node
+  std::int32_t local_ranks = 1;  ///< ranks on its node
+  std::int32_t cores = 1;        ///< cores its affinity mask allows
+  std::int32_t sharers = 1;      ///< ranks of its node whose masks overlap its own, itself included
+  std::uint64_t memory_bytes = 0;  ///< available on its node when the run began
+};
+
+/// MPI from construction to destruction. One per process.
+class MpiEnvironment {
+ public:
+  MpiEnvironment(int* argc, char*** argv);
+  ~MpiEnvironment();
+  MpiEnvironment(const MpiEnvironment&) = delete;
+  MpiEnvironment& operator=(const MpiEnvironment&) = delete;
+
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int size() const { return size_; }
+  /// Facts of every rank, in rank order. Collective.
+  [[nodiscard]] std::vector<RankFacts> gather_facts() const;
+  /// Waits for all ranks without spinning. Collective; only at start and end.
+  void barrier() const;
+  /// The largest value of all ranks, and the lowest rank that has it. Collective.
+  struct MaxAt {
+    int value;
+    int rank;
+  };
+  [[nodiscard]] MaxAt max_of(int value) const;
+  /// Rank 0's bytes to all. Collective.
+  void broadcast(std::vector<std::byte>& bytes) const;
+  [[nodiscard]] static std::string library();
+
+ private:
+  int rank_ = 0;
+  int size_ = 1;
+};
+
+}  // namespace paceline::fabric

@@ -1,0 +1,54 @@
+// Tensor-parallel collectives over MPI.
+#pragma once
+
+#include <mpi.h>
+
+#include <vector>
+
+#include "runtime/core/interfaces.hpp"
+
+namespace paceline::fabric {
+
+/// A group of one: every operation is the identity.
+class SingleRankGroup final : public TensorParallelGroup {
+ public:
+  [[nodiscard]] int rank() const override { return 0; }
+  [[nodiscard]] int size() const override { return 1; }
+  void all_reduce_tree(std::span<float>) override {}
+  void exchange_rows(std::span<const float> send, std::span<const int>, std::span<const int>,
+                     std::span<float> receive) override;
+  void all_gather(std::span<const std::byte> mine, std::span<const int>,
+                  std::span<std::byte> all) override;
+  void broadcast(std::span<std::byte>) override {}
+};
+
+/// The ranks of a communicator, a power of two of them. Waits yield and sleep rather than spin, so
+/// that a group whose leader has nothing to do costs nothing.
+class MpiGroup final : public TensorParallelGroup {
+ public:
+  /// Duplicates `comm`.
+  explicit MpiGroup(MPI_Comm comm);
+  ~MpiGroup() override;
+  MpiGroup(const MpiGroup&) = delete;
+  MpiGroup& operator=(const MpiGroup&) = delete;
+
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int size() const override { return size_; }
+  void all_reduce_tree(std::span<float> values) override;
+  void exchange_rows(std::span<const float> send, std::span<const int> columns,
+                     std::span<const int> first_row, std::span<float> receive) override;
+  void all_gather(std::span<const std::byte> mine, std::span<const int> sizes,
+                  std::span<std::byte> all) override;
+  void broadcast(std::span<std::byte> bytes) override;
+
+ private:
+  void wait(std::span<MPI_Request> requests);
+
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  int rank_ = 0;
+  int size_ = 1;
+  std::vector<float> partner_;  ///< what the partner of an all-reduce step sent
+  std::vector<float> columns_;  ///< received column blocks before they are put side by side
+};
+
+}  // namespace paceline::fabric

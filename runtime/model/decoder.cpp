@@ -1,0 +1,188 @@
+#include "runtime/model/decoder.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "runtime/core/error.hpp"
+#include "runtime/model/rope.hpp"
+
+namespace paceline::model {
+
+using kernels::MatrixSlice;
+
+Decoder::Decoder(kernels::Backend& backend, const ModelConfig& config, const WeightSource& source,
+                 TensorParallelGroup& group, DType compute, int max_rows, int max_logit_rows,
+                 int max_position)
+    : backend_(backend),
+      config_(config),
+      source_(source),
+      group_(group),
+      compute_(compute),
+      shard_(shard_of(config, group.rank(), group.size())),
+      max_rows_(max_rows),
+      max_logit_rows_(max_logit_rows) {
+  if (config_.output_bias || config_.mlp_bias) {
+    throw DataError(
+        "config.json: attention_bias on the output projection and mlp_bias are not supported; no "
+        "released "
+        "Llama, Qwen2 or Qwen3 checkpoint has them");
+  }
+  embedding_ = &tensor("model.embed_tokens.weight");
+  layers_.resize(config_.layers);
+  for (int layer = 0; layer < config_.layers; ++layer) load_layer(layer);
+  final_norm_ = vector_of("model.norm.weight", 0, config_.hidden);
+  const TensorView& head = config_.tied_embeddings ? *embedding_ : tensor("lm_head.weight");
+  const MatrixSlice rows{&head, shard_.first_vocab[shard_.rank], shard_.vocab(), 0, config_.hidden};
+  head_ = backend_.pack({&rows, 1}, {}, 1, compute_);
+  weight_bytes_ += head_->bytes();
+  source_.release_pages();
+
+  rope_ = rope_table(config_, max_position);
+  rope_view_ = {rope_.data(), config_.head_dim, max_position};
+
+  const std::size_t rows_max = max_rows_;
+  const std::size_t hidden = config_.hidden;
+  const std::size_t q_width = static_cast<std::size_t>(shard_.heads) * config_.head_dim;
+  const std::size_t qkv_width = q_width + 2UL * shard_.kv_heads * config_.head_dim;
+  const std::size_t wide = std::max<std::size_t>(qkv_width, 2UL * shard_.intermediate);
+  const std::size_t element = size_of(compute_);
+  residual_ = reinterpret_cast<float*>(buffer(rows_max * hidden * sizeof(float)));
+  delta_ = reinterpret_cast<float*>(buffer(rows_max * hidden * sizeof(float)));
+  wide_ = reinterpret_cast<float*>(buffer(rows_max * wide * sizeof(float)));
+  logits_ = reinterpret_cast<float*>(
+      buffer(static_cast<std::size_t>(max_logit_rows_) * shard_.vocab() * sizeof(float)));
+  normed_ = buffer(rows_max * hidden * element);
+  query_ = buffer(rows_max * q_width * element);
+  attended_ = buffer(rows_max * q_width * element);
+  gated_ = buffer(rows_max * shard_.intermediate * element);
+  last_ = buffer(static_cast<std::size_t>(max_logit_rows_) * hidden * element);
+}
+
+kernels::KvShape Decoder::kv_shape(int block) const {
+  return {config_.layers, shard_.kv_heads, config_.head_dim, block, compute_};
+}
+
+std::byte* Decoder::buffer(std::size_t bytes) {
+  buffers_.push_back(backend_.allocate(bytes));
+  activation_bytes_ += bytes;
+  return buffers_.back()->data();
+}
+
+const TensorView& Decoder::tensor(const std::string& name) const {
+  const TensorView* found = source_.find(name);
+  if (found == nullptr) {
+    throw DataError(fmt::format("{}: tensor '{}' is missing", source_.location(name), name));
+  }
+  return *found;
+}
+
+std::vector<float> Decoder::vector_of(const std::string& name, std::int64_t first,
+                                      std::int64_t count) const {
+  const TensorView& view = tensor(name);
+  std::vector<float> values(count);
+  if (view.dtype == DType::f32) {
+    std::memcpy(values.data(), view.bytes.data() + first * sizeof(float), count * sizeof(float));
+  } else {
+    for (std::int64_t i = 0; i < count; ++i) {
+      std::uint16_t bits = 0;
+      std::memcpy(&bits, view.bytes.data() + (first + i) * sizeof bits, sizeof bits);
+      values[i] = std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+    }
+  }
+  return values;
+}
+
+void Decoder::load_layer(int index) {
+  Layer& layer = layers_[index];
+  const std::string prefix = fmt::format("model.layers.{}.", index);
+  const std::int64_t d = config_.head_dim;
+  const std::int64_t hidden = config_.hidden;
+  const std::int64_t q_first = shard_.first_head * d;
+  const std::int64_t q_rows = shard_.heads * d;
+  const std::int64_t kv_first = shard_.first_kv_head * d;
+  const std::int64_t kv_rows = shard_.kv_heads * d;
+
+  layer.attention_norm = vector_of(prefix + "input_layernorm.weight", 0, hidden);
+  layer.mlp_norm = vector_of(prefix + "post_attention_layernorm.weight", 0, hidden);
+  if (config_.qk_norm) {
+    layer.q_norm = vector_of(prefix + "self_attn.q_norm.weight", 0, d);
+    layer.k_norm = vector_of(prefix + "self_attn.k_norm.weight", 0, d);
+  }
+
+  const MatrixSlice qkv[3] = {
+      {&tensor(prefix + "self_attn.q_proj.weight"), q_first, q_rows, 0, hidden},
+      {&tensor(prefix + "self_attn.k_proj.weight"), kv_first, kv_rows, 0, hidden},
+      {&tensor(prefix + "self_attn.v_proj.weight"), kv_first, kv_rows, 0, hidden}};
+  std::vector<float> bias;
+  if (config_.attention_bias) {
+    bias = vector_of(prefix + "self_attn.q_proj.bias", q_first, q_rows);
+    for (const char* name : {"self_attn.k_proj.bias", "self_attn.v_proj.bias"}) {
+      const std::vector<float> part = vector_of(prefix + name, kv_first, kv_rows);
+      bias.insert(bias.end(), part.begin(), part.end());
+    }
+  }
+  layer.qkv = backend_.pack(qkv, bias, 1, compute_);
+
+  const MatrixSlice output{&tensor(prefix + "self_attn.o_proj.weight"), 0, hidden, q_first, q_rows};
+  layer.output = backend_.pack({&output, 1}, {}, shard_.segments, compute_);
+
+  const std::int64_t first = shard_.first_intermediate;
+  const std::int64_t width = shard_.intermediate;
+  const MatrixSlice gate_up[2] = {
+      {&tensor(prefix + "mlp.gate_proj.weight"), first, width, 0, hidden},
+      {&tensor(prefix + "mlp.up_proj.weight"), first, width, 0, hidden}};
+  layer.gate_up = backend_.pack(gate_up, {}, 1, compute_);
+  const MatrixSlice down{&tensor(prefix + "mlp.down_proj.weight"), 0, hidden, first, width};
+  layer.down = backend_.pack({&down, 1}, {}, shard_.segments, compute_);
+
+  for (const auto* linear :
+       {layer.qkv.get(), layer.output.get(), layer.gate_up.get(), layer.down.get()}) {
+    weight_bytes_ += linear->bytes();
+  }
+}
+
+const float* Decoder::forward(std::span<const TokenId> tokens,
+                              std::span<const kernels::Segment> segments,
+                              std::span<const std::int32_t> logit_rows, const kernels::KvShape& kv,
+                              std::byte* cache) {
+  const int rows = static_cast<int>(tokens.size());
+  const int hidden = config_.hidden;
+  const std::size_t reduced = static_cast<std::size_t>(rows) * hidden;
+  kernels::QkvParams qkv{shard_.heads, shard_.kv_heads, config_.head_dim,
+                         nullptr,      nullptr,         config_.norm_epsilon};
+
+  backend_.embed(*embedding_, tokens, residual_);
+  const float* delta = nullptr;
+  for (int index = 0; index < config_.layers; ++index) {
+    const Layer& layer = layers_[index];
+    backend_.add_rmsnorm(residual_, delta, layer.attention_norm.data(), config_.norm_epsilon, rows,
+                         hidden, compute_, normed_);
+    backend_.linear(*layer.qkv, normed_, rows, wide_);
+    qkv.q_norm = layer.q_norm.empty() ? nullptr : layer.q_norm.data();
+    qkv.k_norm = layer.k_norm.empty() ? nullptr : layer.k_norm.data();
+    backend_.rope_and_store(qkv, rope_view_, kv, index, cache, segments, wide_, query_);
+    backend_.attention(qkv, kv, index, cache, segments, query_, attended_);
+    backend_.linear(*layer.output, attended_, rows, delta_);
+    group_.all_reduce_tree({delta_, reduced});
+
+    backend_.add_rmsnorm(residual_, delta_, layer.mlp_norm.data(), config_.norm_epsilon, rows,
+                         hidden, compute_, normed_);
+    backend_.linear(*layer.gate_up, normed_, rows, wide_);
+    backend_.swiglu(wide_, rows, shard_.intermediate, compute_, gated_);
+    backend_.linear(*layer.down, gated_, rows, delta_);
+    group_.all_reduce_tree({delta_, reduced});
+    delta = delta_;
+  }
+  if (logit_rows.empty()) return logits_;
+  backend_.add_rmsnorm(residual_, delta, final_norm_.data(), config_.norm_epsilon, rows, hidden,
+                       compute_, normed_);
+  const std::size_t row_bytes = hidden * size_of(compute_);
+  backend_.gather_rows(normed_, logit_rows, row_bytes, last_);
+  backend_.linear(*head_, last_, static_cast<int>(logit_rows.size()), logits_);
+  return logits_;
+}
+
+}  // namespace paceline::model

@@ -1,0 +1,87 @@
+// The dense decoder (Llama, Qwen2, Qwen3) as a sequence of backend operations over a ragged batch.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/backend.hpp"
+#include "runtime/core/interfaces.hpp"
+#include "runtime/core/model_config.hpp"
+#include "runtime/model/sharding.hpp"
+
+namespace paceline::model {
+
+/// One rank's share of a model, with the activation buffers of its largest step. Used by one
+/// thread; all ranks of the group call forward() with the same batch.
+class Decoder {
+ public:
+  /// Packs this rank's weights. `compute`: dtype of weights, matrix inputs and KV.
+  /// `source` must outlive the decoder (embedding rows are read from the mapped file).
+  /// Throws DataError on a missing or misshapen tensor, UsageError when the group does not fit.
+  Decoder(kernels::Backend& backend, const ModelConfig& config, const WeightSource& source,
+          TensorParallelGroup& group, DType compute, int max_rows, int max_logit_rows,
+          int max_position);
+
+  /// The KV cache shape this decoder reads and writes, for blocks of `block` positions.
+  [[nodiscard]] kernels::KvShape kv_shape(int block) const;
+  [[nodiscard]] const ModelConfig& config() const { return config_; }
+  [[nodiscard]] const Shard& shard() const { return shard_; }
+  [[nodiscard]] std::size_t weight_bytes() const { return weight_bytes_; }
+  [[nodiscard]] std::size_t activation_bytes() const { return activation_bytes_; }
+
+  /// Runs the batch, storing its keys and values in `cache`, and returns the logits of the rows
+  /// named by `logit_rows`: [logit_rows, shard().vocab()] fp32, this rank's columns. Valid until
+  /// the next call.
+  const float* forward(std::span<const TokenId> tokens, std::span<const kernels::Segment> segments,
+                       std::span<const std::int32_t> logit_rows, const kernels::KvShape& kv,
+                       std::byte* cache);
+
+ private:
+  struct Layer {
+    std::vector<float> attention_norm;         ///< [hidden]
+    std::vector<float> mlp_norm;               ///< [hidden]
+    std::vector<float> q_norm, k_norm;         ///< [head_dim] or empty
+    std::unique_ptr<kernels::Linear> qkv;      ///< [(heads + 2 kv_heads) * head_dim, hidden]
+    std::unique_ptr<kernels::Linear> output;   ///< [hidden, heads * head_dim]
+    std::unique_ptr<kernels::Linear> gate_up;  ///< [2 * intermediate, hidden]
+    std::unique_ptr<kernels::Linear> down;     ///< [hidden, intermediate]
+  };
+
+  [[nodiscard]] const TensorView& tensor(const std::string& name) const;
+  [[nodiscard]] std::vector<float> vector_of(const std::string& name, std::int64_t first,
+                                             std::int64_t count) const;
+  void load_layer(int index);
+  std::byte* buffer(std::size_t bytes);
+
+  kernels::Backend& backend_;
+  ModelConfig config_;
+  const WeightSource& source_;
+  TensorParallelGroup& group_;
+  DType compute_;
+  Shard shard_;
+  int max_rows_;
+  int max_logit_rows_;
+
+  const TensorView* embedding_ = nullptr;  ///< [vocab, hidden], mapped
+  std::vector<Layer> layers_;
+  std::vector<float> final_norm_;          ///< [hidden]
+  std::unique_ptr<kernels::Linear> head_;  ///< [shard vocab, hidden]
+  std::vector<float> rope_;                ///< see rope_table
+  kernels::RopeTable rope_view_;
+  std::size_t weight_bytes_ = 0;
+
+  std::vector<std::unique_ptr<kernels::Buffer>> buffers_;
+  std::size_t activation_bytes_ = 0;
+  float* residual_ = nullptr;      ///< [max_rows, hidden]
+  float* delta_ = nullptr;         ///< [max_rows, hidden]
+  float* wide_ = nullptr;          ///< [max_rows, max(qkv width, 2 * intermediate)]
+  float* logits_ = nullptr;        ///< [max_logit_rows, shard vocab]
+  std::byte* normed_ = nullptr;    ///< [max_rows, hidden] compute dtype
+  std::byte* query_ = nullptr;     ///< [max_rows, heads * head_dim] compute dtype
+  std::byte* attended_ = nullptr;  ///< [max_rows, heads * head_dim] compute dtype
+  std::byte* gated_ = nullptr;     ///< [max_rows, intermediate] compute dtype
+  std::byte* last_ = nullptr;      ///< [max_logit_rows, hidden] compute dtype
+};
+
+}  // namespace paceline::model

@@ -1,0 +1,46 @@
+#include "runtime/model/sharding.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/core/error.hpp"
+
+namespace paceline::model {
+
+Shard shard_of(const ModelConfig& config, int rank, int size) {
+  const std::int32_t segments = config.segments();
+  if (size < 1 || segments % size != 0) {
+    throw UsageError(
+        fmt::format("layout.verifier_tp: a tensor-parallel degree of {} does not divide this "
+                    "model: its {} kv heads and "
+                    "intermediate size {} allow the powers of two up to {}",
+                    size, config.kv_heads, config.intermediate, segments));
+  }
+  Shard shard;
+  shard.rank = rank;
+  shard.size = size;
+  shard.heads = config.heads / size;
+  shard.first_head = rank * shard.heads;
+  shard.kv_heads = config.kv_heads / size;
+  shard.first_kv_head = rank * shard.kv_heads;
+  shard.intermediate = config.intermediate / size;
+  shard.first_intermediate = rank * shard.intermediate;
+  shard.segments = segments / size;
+  const std::int32_t panels = (config.vocab + 63) / 64;
+  for (int r = 0; r <= size; ++r) {
+    shard.first_vocab.push_back(std::min(config.vocab, panels * r / size * 64));
+  }
+  return shard;
+}
+
+std::uint64_t weight_bytes(const ModelConfig& config, DType compute, int size) {
+  const std::uint64_t h = config.hidden;
+  const std::uint64_t d = config.head_dim;
+  const std::uint64_t layer = (config.heads + 2 * config.kv_heads) * d * h + config.heads * d * h +
+                              3 * h * static_cast<std::uint64_t>(config.intermediate);
+  return size_of(compute) * (config.layers * layer + static_cast<std::uint64_t>(config.vocab) * h) /
+         size;
+}
+
+}  // namespace paceline::model

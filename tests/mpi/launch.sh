@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# launch.sh RANKS PROGRAM [ARG...]: runs a program on so many ranks of this machine, however few its cores.
+set -euo pipefail
+ranks=$1
+shift
+if [ "$(id -u)" = 0 ]; then
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+fi
+# Containers often forbid the single-copy transport; without it Open MPI only warns.
+export OMPI_MCA_btl_vader_single_copy_mechanism=none
+exec mpirun --oversubscribe -n "$ranks" "$@"

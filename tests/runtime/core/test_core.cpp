@@ -1,0 +1,100 @@
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "runtime/core/error.hpp"
+#include "runtime/core/model_config.hpp"
+#include "runtime/core/philox.hpp"
+#include "runtime/core/request.hpp"
+#include "runtime/core/wire.hpp"
+
+namespace paceline {
+namespace {
+
+// The known answers published with Random123.
+TEST(Philox, KnownAnswers) {
+  EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}),
+            (PhiloxBlock{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox4x32({~0U, ~0U, ~0U, ~0U}, {~0U, ~0U}),
+            (PhiloxBlock{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
+            (PhiloxBlock{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+TEST(NoiseKey, EveryPartOfTheIdentityMatters) {
+  const NoiseKey key = noise_key(1, 0, "a", 0);
+  EXPECT_EQ(key, noise_key(1, 0, "a", 0));
+  EXPECT_NE(key, noise_key(2, 0, "a", 0));
+  EXPECT_NE(key, noise_key(1, 1, "a", 0));
+  EXPECT_NE(key, noise_key(1, 0, "b", 0));
+  EXPECT_NE(key, noise_key(1, 0, "a", 1));
+}
+
+TEST(NearestName, FindsTypingErrorsAndNothingElse) {
+  constexpr std::array<std::string_view, 3> names{"max_tokens", "min_tokens", "temperature"};
+  EXPECT_EQ(nearest_name("max_token", names), "max_tokens");
+  EXPECT_EQ(nearest_name("temprature", names), "temperature");
+  EXPECT_EQ(nearest_name("zzzzzzzz", names), "");
+}
+
+Trajectory sample_trajectory() {
+  return {{3, 1}, {5, 6}, {-0.5F, -1.0F}, {-0.25F, -1.0F}, FinishReason::stop_id, 0, 7};
+}
+
+std::string digest_of(const std::string& uid, const std::vector<TokenId>& prompt,
+                      const Trajectory& t) {
+  TrajectoryDigest digest;
+  digest.add(uid, prompt, t);
+  return digest.hex();
+}
+
+TEST(Digest, ChangesWithEveryPartButThePromptsPlaceInTheFile) {
+  const Trajectory base = sample_trajectory();
+  const std::string reference = digest_of("u", {1, 2}, base);
+  EXPECT_EQ(reference.size(), 32U);
+  Trajectory t = base;
+  t.id.prompt = 9;
+  EXPECT_EQ(digest_of("u", {1, 2}, t), reference);
+  EXPECT_NE(digest_of("v", {1, 2}, base), reference);
+  EXPECT_NE(digest_of("u", {1, 2, 5}, base), reference);
+  const auto changed = [&](auto change) {
+    Trajectory other = base;
+    change(other);
+    return digest_of("u", {1, 2}, other);
+  };
+  EXPECT_NE(changed([](Trajectory& o) { o.id.sample = 0; }), reference);
+  EXPECT_NE(changed([](Trajectory& o) { o.tokens[1] = 7; }), reference);
+  EXPECT_NE(changed([](Trajectory& o) { o.logprob[0] = -0.5000001F; }), reference);
+  EXPECT_NE(changed([](Trajectory& o) { o.sampling_logprob[0] = -0.2500001F; }), reference);
+  EXPECT_NE(changed([](Trajectory& o) { o.finish_reason = FinishReason::length; }), reference);
+  EXPECT_NE(changed([](Trajectory& o) { o.weight_version = 8; }), reference);
+}
+
+TEST(ModelConfig, SegmentsArePowersOfTwoTheHeadsAllow) {
+  ModelConfig config;
+  config.intermediate = 4864;
+  config.kv_heads = 2;
+  EXPECT_EQ(config.segments(), 2);
+  config.kv_heads = 8;
+  EXPECT_EQ(config.segments(), 8);
+  config.kv_heads = 12;
+  EXPECT_EQ(config.segments(), 4);
+  config.kv_heads = 1;
+  EXPECT_EQ(config.segments(), 1);
+  config.kv_heads = 8;
+  config.intermediate = 12;  // not even two bf16 pairs a segment at 8
+  EXPECT_EQ(config.segments(), 2);
+}
+
+TEST(Wire, RefusesAShortMessage) {
+  WireWriter writer;
+  writer.put(std::vector<int>{1, 2, 3});
+  std::vector<std::byte> bytes = writer.take();
+  bytes.pop_back();
+  std::vector<int> values;
+  WireReader reader(bytes);
+  EXPECT_THROW(reader.get(values), std::logic_error);
+}
+
+}  // namespace
+}  // namespace paceline

@@ -1,0 +1,67 @@
+// A StepRunner with a real paged cache but no model: the "KV" of a position is its token, and the
+// next token is a hash of everything the row can see through its block table. So a wrong block, a
+// missed copy or a stale position changes the response, as it would with a model.
+#pragma once
+
+#include <algorithm>
+#include <stdexcept>
+#include <vector>
+
+#include "runtime/core/philox.hpp"
+#include "runtime/engine/executor.hpp"
+
+namespace paceline::engine {
+
+class BlockCheckingRunner final : public StepRunner {
+ public:
+  BlockCheckingRunner(int blocks, int block, int vocab)
+      : block_(block), vocab_(vocab), cache_(static_cast<std::size_t>(blocks) * block, -1) {}
+
+  std::span<const kernels::Sampled> run(const Step& step) override {
+    for (const auto& copy : step.copies) {
+      std::copy_n(cache_.begin() + copy.from * block_, block_, cache_.begin() + copy.to * block_);
+    }
+    for (const StepPart& part : step.parts) {
+      for (int i = 0; i < part.rows; ++i)
+        slot(step, part, part.first_position + i) = step.tokens[part.first_row + i];
+    }
+    sampled_.clear();
+    std::size_t next_part = 0;
+    for (const StepSample& sample : step.samples) {
+      while (step.parts[next_part].first_row + step.parts[next_part].rows <= sample.row)
+        ++next_part;
+      const StepPart& part = step.parts[next_part];
+      const int position = part.first_position + (sample.row - part.first_row);
+      std::uint32_t hash = 2166136261U;
+      for (int p = 0; p <= position; ++p) {
+        const TokenId token = slot(step, part, p);
+        if (token < 0) throw std::logic_error("a row sees a position that was never stored");
+        hash = (hash ^ static_cast<std::uint32_t>(token)) * 16777619U;
+      }
+      const std::uint32_t bits = noise_bits(sample.noise, sample.index, hash % 1024);
+      const auto token = static_cast<TokenId>((hash ^ bits) % vocab_);
+      sampled_.push_back({token, static_cast<float>(hash), static_cast<float>(bits)});
+    }
+    ++steps;
+    rows += step.tokens.size();
+    return sampled_;
+  }
+  [[nodiscard]] double sample_seconds() const override { return 0; }
+  void finish() override { finished = true; }
+
+  std::size_t steps = 0;
+  std::size_t rows = 0;
+  bool finished = false;
+
+ private:
+  TokenId& slot(const Step& step, const StepPart& part, int position) {
+    const int block = step.block_table.at(part.first_block + position / block_);
+    return cache_.at(static_cast<std::size_t>(block) * block_ + position % block_);
+  }
+  int block_;
+  int vocab_;
+  std::vector<TokenId> cache_;  ///< [blocks * block]
+  std::vector<kernels::Sampled> sampled_;
+};
+
+}  // namespace paceline::engine

@@ -1,0 +1,205 @@
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <map>
+
+#include "runtime/engine/batcher.hpp"
+#include "tests/runtime/engine/block_checking_runner.hpp"
+
+namespace paceline::engine {
+namespace {
+
+constexpr int kVocab = 40;
+constexpr TokenId kStop = 7;
+
+SamplingParams sampling_params() {
+  SamplingParams params;
+  params.max_tokens = 60;
+  return params;
+}
+
+Admission request(std::uint32_t prompt, std::uint32_t sample) {
+  Admission made;
+  made.trajectory.id = {prompt, sample};
+  const int lengths[] = {1, 15, 16, 17, 33, 100};
+  for (int i = 0; i < lengths[prompt % 6]; ++i)
+    made.prompt.push_back(static_cast<TokenId>((prompt * 31 + i * 7) % kVocab));
+  made.noise = noise_key(5, 0, "p" + std::to_string(prompt), sample);
+  return made;
+}
+
+using Results = std::map<RequestId, Trajectory>;
+
+struct World {
+  BatcherLimits limits;
+  SamplingParams sampling = sampling_params();
+  int stop_after = -1;  ///< steps until everything is stopped and moved to a fresh batcher
+};
+
+// Runs 6 prompts x 5 samples to the end; stopping moves the partial responses to a new pool.
+Results generate(const World& world, std::size_t* rows = nullptr) {
+  std::deque<Admission> queue;
+  for (std::uint32_t p = 0; p < 6; ++p) {
+    for (std::uint32_t s = 0; s < 5; ++s) queue.push_back(request(p, s));
+  }
+  Results results;
+  int steps = 0;
+  while (!queue.empty()) {
+    Batcher batcher(world.limits, world.sampling, {kStop}, nullptr);
+    BlockCheckingRunner runner(world.limits.kv_blocks, world.limits.kv_block, kVocab);
+    std::deque<Admission> next;
+    while (!queue.empty() || batcher.active() > 0) {
+      while (!queue.empty() && batcher.admit(queue.front())) queue.pop_front();
+      EXPECT_GT(batcher.active(), 0) << "nothing runs and nothing fits";
+      if (batcher.active() == 0) return results;
+      for (Trajectory& t : batcher.commit(runner.run(batcher.plan()))) {
+        const RequestId id = t.id;
+        EXPECT_TRUE(results.emplace(id, std::move(t)).second) << "finished twice";
+      }
+      if (++steps == world.stop_after) {
+        for (Trajectory& t : batcher.stop()) {
+          Admission again = request(t.id.prompt, t.id.sample);
+          again.trajectory = std::move(t);
+          next.push_back(std::move(again));
+        }
+        EXPECT_EQ(batcher.active(), 0);
+        next.insert(next.end(), std::make_move_iterator(queue.begin()),
+                    std::make_move_iterator(queue.end()));
+        queue.clear();
+      }
+    }
+    if (rows != nullptr) *rows += runner.rows;
+    queue = std::move(next);
+  }
+  return results;
+}
+
+void expect_same(const Results& a, const Results& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [id, t] : a) {
+    const Trajectory& other = b.at(id);
+    EXPECT_EQ(t.tokens, other.tokens) << id.prompt << "/" << id.sample;
+    EXPECT_EQ(t.logprob, other.logprob);
+    EXPECT_EQ(t.finish_reason, other.finish_reason);
+  }
+}
+
+BatcherLimits plain() {
+  return {.max_batch = 1, .prefill_chunk = 1000, .kv_block = 16, .kv_blocks = 64, .context = 2000};
+}
+
+TEST(Batcher, NothingOfItsScheduleShowsInTheResponses) {
+  const Results reference = generate({plain()});
+  EXPECT_EQ(reference.size(), 30U);
+  std::size_t stopped_by_id = 0;
+  for (const auto& [id, t] : reference)
+    stopped_by_id += t.finish_reason == FinishReason::stop_id ? 1 : 0;
+  EXPECT_GT(stopped_by_id, 5U);
+  EXPECT_LT(stopped_by_id, 30U);  // some end by length: both ends are exercised
+  for (const int batch : {1, 7, 64}) {
+    for (const int chunk : {1, 13, 256}) {
+      for (const int block : {16, 32}) {
+        BatcherLimits limits = plain();
+        limits.max_batch = batch;
+        limits.prefill_chunk = chunk;
+        limits.kv_block = block;
+        limits.kv_blocks = 400;
+        expect_same(reference, generate({limits}));
+        limits.kv_blocks = 40;  // only a few fit: prefixes are evicted, admission waits
+        expect_same(reference, generate({limits}));
+      }
+    }
+  }
+}
+
+TEST(Batcher, StoppingAndGoingOnChangesNothing) {
+  const Results reference = generate({plain()});
+  for (const int stop : {1, 5, 40}) {
+    BatcherLimits limits = plain();
+    limits.max_batch = 8;
+    limits.kv_blocks = 200;
+    limits.prefill_chunk = 20;
+    expect_same(reference, generate({.limits = limits, .stop_after = stop}));
+  }
+}
+
+TEST(Batcher, SiblingsComputeTheirPromptOnce) {
+  BatcherLimits limits = plain();
+  limits.kv_blocks = 400;
+  limits.max_batch = 64;
+  std::size_t rows = 0;
+  const Results results = generate({limits}, &rows);
+  std::size_t expected = 0;
+  for (const auto& [id, t] : results) {
+    expected += t.tokens.size() - 1;  // one row each but the first token's
+    expected += id.sample == 0 ? request(id.prompt, 0).prompt.size()
+                               : 1;  // the prompt, or its last position
+  }
+  EXPECT_EQ(rows, expected);
+}
+
+TEST(Batcher, MinTokensBansAndContextEnds) {
+  World world{plain()};
+  world.limits.context = 110;
+  world.sampling.min_tokens = 9;
+  for (const auto& [id, t] : generate(world)) {
+    const std::size_t prompt = request(id.prompt, 0).prompt.size();
+    EXPECT_LE(prompt + t.tokens.size(), 110U);
+    if (prompt == 100 && t.tokens.size() == 10 && t.tokens.back() != kStop) {
+      EXPECT_EQ(t.finish_reason, FinishReason::context);
+    }
+  }
+  // The runner knows no bans; the plan must carry them for the first nine tokens.
+  Batcher batcher(world.limits, world.sampling, {kStop}, nullptr);
+  Admission r = request(0, 0);
+  ASSERT_TRUE(batcher.admit(r));
+  EXPECT_EQ(batcher.plan().samples.at(0).ban_stops, 1);
+}
+
+TEST(Batcher, RefusesWhatDoesNotFitAndLosesNothing) {
+  BatcherLimits limits = plain();
+  limits.max_batch = 4;
+  Batcher batcher(limits, sampling_params(), {kStop}, nullptr);
+  limits.kv_blocks = batcher.blocks_needed(100);
+  Batcher small(limits, sampling_params(), {kStop}, nullptr);
+  Admission a = request(5, 0);
+  Admission b = request(5, 1);
+  ASSERT_TRUE(small.admit(a));
+  EXPECT_FALSE(small.admit(b));
+  EXPECT_EQ(b.prompt.size(), 100U);  // untouched
+}
+
+class Letters final : public TokenText {
+ public:
+  [[nodiscard]] std::string_view bytes_of(TokenId token) const override {
+    static const std::string text = "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz";
+    return std::string_view(text).substr(token, 1);
+  }
+};
+
+TEST(Batcher, StopStringsEndAResponseWhereTheyAreComplete) {
+  World world{plain()};
+  const Results reference = generate(world);
+  const Letters letters;
+  // A string that a response is known to contain in its middle.
+  const Trajectory* longest = nullptr;
+  for (const auto& [id, t] : reference) {
+    if (longest == nullptr || t.tokens.size() > longest->tokens.size()) longest = &t;
+  }
+  ASSERT_GT(longest->tokens.size(), 20U);
+  std::string stop;
+  for (int i = 10; i < 14; ++i) stop += letters.bytes_of(longest->tokens[i]);
+  SamplingParams sampling = sampling_params();
+  sampling.stop_strings = {"zzzzzzzzzzzz", stop};
+  Batcher batcher(world.limits, sampling, {kStop}, &letters);
+  BlockCheckingRunner runner(world.limits.kv_blocks, world.limits.kv_block, kVocab);
+  Admission r = request(longest->id.prompt, longest->id.sample);
+  ASSERT_TRUE(batcher.admit(r));
+  std::vector<Trajectory> done;
+  while (done.empty()) done = batcher.commit(runner.run(batcher.plan()));
+  EXPECT_EQ(done[0].finish_reason, FinishReason::stop_string);
+  EXPECT_EQ(done[0].tokens.size(), 14U);
+}
+
+}  // namespace
+}  // namespace paceline::engine

@@ -1,0 +1,86 @@
+#include <gtest/gtest.h>
+
+#include "runtime/core/error.hpp"
+#include "runtime/policy/layout.hpp"
+
+namespace paceline::policy {
+namespace {
+
+LayoutFacts facts(int ranks, int ranks_per_node = 64) {
+  LayoutFacts f;
+  f.ranks = ranks;
+  f.segments = 4;
+  f.weight_bytes = 10'000;
+  f.memory_per_rank = 1'000'000;
+  for (int r = 0; r < ranks; ++r) f.node_of_rank.push_back(r / ranks_per_node);
+  return f;
+}
+
+bool mentions(const Layout& layout, const std::string& text) {
+  for (const std::string& line : layout.explanation) {
+    if (line.find(text) != std::string::npos) return true;
+  }
+  return false;
+}
+
+std::string refusal(const LayoutFacts& f, const LayoutSettings& settings) {
+  try {
+    (void)plan_layout(f, settings);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Layout, DataParallelWhenAModelFits) {
+  const Layout layout = plan_layout(facts(4), {});
+  EXPECT_EQ(layout.tp, 1);
+  EXPECT_EQ(layout.groups, 4);
+  EXPECT_EQ(layout.role, std::vector<Role>(4, Role::verifier));
+  EXPECT_TRUE(mentions(layout, "override: layout.verifier_tp"));
+}
+
+TEST(Layout, CutsTheModelOnlyAsFarAsItMust) {
+  LayoutFacts f = facts(8);
+  f.memory_per_rank = 5'000;
+  EXPECT_EQ(plan_layout(f, {}).tp, 4);  // 10000 / 2 = 5000 > 0.7 * 5000; 2500 fits
+  f.memory_per_rank = 8'000;
+  EXPECT_EQ(plan_layout(f, {}).tp, 2);
+  f.memory_per_rank = 0;  // unknown
+  EXPECT_EQ(plan_layout(f, {}).tp, 1);
+}
+
+TEST(Layout, GroupsOfNeighboursAndSpares) {
+  const Layout layout = plan_layout(facts(5, 3), {.verifier_tp = 2});
+  EXPECT_EQ(layout.groups, 2);
+  EXPECT_EQ(layout.role, (std::vector<Role>{Role::verifier, Role::verifier_member, Role::verifier,
+                                            Role::verifier_member, Role::spare}));
+  EXPECT_EQ(layout.group, (std::vector<int>{0, 0, 1, 1, -1}));
+  EXPECT_TRUE(mentions(layout, "1 of 5 ranks have no role"));
+  EXPECT_TRUE(mentions(layout, "group 1 spans nodes"));
+}
+
+TEST(Layout, RefusalsNameTheSettingAndTheNumbers) {
+  EXPECT_NE(refusal(facts(8), {.verifier_tp = 3}).find("degree of 3 does not divide"),
+            std::string::npos);
+  EXPECT_NE(refusal(facts(8), {.verifier_tp = 8}).find("powers of two up to 4"), std::string::npos);
+  EXPECT_NE(refusal(facts(2), {.verifier_tp = 4}).find("needs 4 ranks, but the job has 2"),
+            std::string::npos);
+  EXPECT_NE(refusal(facts(4), {.verifier_tp = 2, .verifier_groups = 3})
+                .find("need 6 ranks, but the job has 4"),
+            std::string::npos);
+  EXPECT_NE(refusal(facts(4), {.drafters = 1}).find("layout.drafters"), std::string::npos);
+}
+
+TEST(KvPlan, AFullBatchOrHalfTheMemoryOrTheSetting) {
+  KvFacts f{
+      .block_bytes = 1000, .memory_per_rank = 1'000'000, .max_batch = 8, .blocks_per_request = 10};
+  EXPECT_EQ(plan_kv(f, {}).blocks, 80);
+  f.memory_per_rank = 100'000;
+  EXPECT_EQ(plan_kv(f, {}).blocks, 50);
+  EXPECT_EQ(plan_kv(f, 20'500).blocks, 20);
+  EXPECT_THROW((void)plan_kv(f, 9'999), UsageError);
+}
+
+}  // namespace
+}  // namespace paceline::policy

@@ -1,0 +1,241 @@
+// Coordinator and verifiers in a simulated world: mailboxes in memory with delayed delivery, a
+// clock that steps, and a runner without a model. Any interleaving must generate every response
+// once, and the same responses.
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <map>
+#include <random>
+
+#include "runtime/roles/coordinator.hpp"
+#include "runtime/roles/verifier.hpp"
+#include "tests/runtime/engine/block_checking_runner.hpp"
+
+namespace paceline::roles {
+namespace {
+
+using fabric::Address;
+
+class Post {
+ public:
+  void put(Address to, int from, std::span<const std::byte> bytes) {
+    boxes_[{to.rank, static_cast<int>(to.port)}].push_back({from, {bytes.begin(), bytes.end()}});
+  }
+  std::optional<fabric::Envelope> take(Address at) {
+    auto& box = boxes_[{at.rank, static_cast<int>(at.port)}];
+    if (box.empty()) return std::nullopt;
+    fabric::Envelope e = std::move(box.front());
+    box.pop_front();
+    return e;
+  }
+
+ private:
+  std::map<std::pair<int, int>, std::deque<fabric::Envelope>> boxes_;
+};
+
+class SimulatedMailbox final : public fabric::Mailbox {
+ public:
+  SimulatedMailbox(Post& post, Address me) : post_(post), me_(me) {}
+  void send(Address to, std::span<const std::byte> bytes) override {
+    post_.put(to, me_.rank, bytes);
+    ++traffic_.messages;
+  }
+  std::optional<fabric::Envelope> poll() override { return post_.take(me_); }
+  [[nodiscard]] Traffic traffic() const override { return traffic_; }
+
+ private:
+  Post& post_;
+  Address me_;
+  Traffic traffic_;
+};
+
+class SteppedClock final : public Clock {
+ public:
+  [[nodiscard]] double now() const override { return time; }
+  double time = 0;
+};
+
+struct MemorySink final : TrajectorySink, TelemetrySink {
+  void append(const Trajectory& t) override { waiting.push_back(t); }
+  void step(const StepRecord&) override {}
+  void event(const RequestEvent&) override {}
+  void flush() override {
+    for (Trajectory& t : waiting) {
+      if (t.finish_reason == FinishReason::partial) {
+        partial.push_back(std::move(t));
+      } else {
+        const RequestId id = t.id;
+        EXPECT_TRUE(finished.emplace(id, std::move(t)).second);
+      }
+    }
+    waiting.clear();
+  }
+  std::vector<Trajectory> waiting, partial;
+  std::map<RequestId, Trajectory> finished;
+};
+
+struct Rank {
+  Rank(Post& post, const Clock& clock, int rank, const engine::BatcherLimits& limits,
+       const SamplingParams& sampling)
+      : mailbox(post, {rank, Address::Port::role}),
+        batcher(limits, sampling, {7}, nullptr),
+        runner(limits.kv_blocks, limits.kv_block, 40),
+        verifier({mailbox, clock, batcher, runner, sink, sink}, limits.max_batch, 0.3) {}
+  SimulatedMailbox mailbox;
+  engine::Batcher batcher;
+  engine::BlockCheckingRunner runner;
+  MemorySink sink;
+  Verifier verifier;
+};
+
+struct Outcome {
+  std::map<RequestId, Trajectory> finished;
+  std::vector<Trajectory> partial;
+  bool complete = false;
+};
+
+std::vector<Prompt> make_prompts() {
+  std::vector<Prompt> prompts(7);
+  for (int p = 0; p < 7; ++p) {
+    prompts[p].uid = "u" + std::to_string(p);
+    for (int i = 0; i < 3 + 11 * p; ++i) prompts[p].tokens.push_back((p * 5 + i) % 40);
+  }
+  return prompts;
+}
+
+Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory> work,
+                 std::size_t done_before, int stop_at_turn = -1) {
+  const std::vector<Prompt> prompts = make_prompts();
+  SamplingParams sampling;
+  sampling.max_tokens = 50;
+  const engine::BatcherLimits limits{
+      .max_batch = 6, .prefill_chunk = 20, .kv_block = 16, .kv_blocks = 70, .context = 500};
+  policy::Layout layout;
+  layout.groups = groups;
+  layout.role.assign(groups, Role::verifier);
+  for (int g = 0; g < groups; ++g) layout.group.push_back(g);
+
+  Post post;
+  SteppedClock clock;
+  SimulatedMailbox mailbox(post, Address::coordinator());
+  Coordinator coordinator(mailbox, layout, std::move(work), prompts, 5, done_before);
+  std::vector<std::unique_ptr<Rank>> ranks;
+  for (int g = 0; g < groups; ++g)
+    ranks.push_back(std::make_unique<Rank>(post, clock, g, limits, sampling));
+
+  std::mt19937 random(order_seed);
+  std::vector<bool> reported(groups, false);
+  for (int turn = 0; !coordinator.over(); ++turn) {
+    EXPECT_LT(turn, 200'000) << "the run does not end";
+    if (turn >= 200'000) break;
+    clock.time += 0.01;
+    if (turn == stop_at_turn) coordinator.stop();
+    const auto who = static_cast<int>(random() % (groups + 1));
+    if (who == groups) {
+      coordinator.turn();
+    } else if (!ranks[who]->verifier.finished()) {
+      ranks[who]->verifier.turn();
+    } else if (!reported[who]) {
+      reported[who] = true;
+      Summary summary;
+      summary.rank.rank = static_cast<std::uint32_t>(who);
+      ranks[who]->mailbox.send(Address::coordinator(), encode(summary));
+    }
+  }
+  Outcome outcome;
+  outcome.complete = coordinator.complete();
+  for (auto& rank : ranks) {
+    EXPECT_TRUE(rank->sink.waiting.empty()) << "something was never flushed";
+    for (auto& [id, t] : rank->sink.finished)
+      EXPECT_TRUE(outcome.finished.emplace(id, std::move(t)).second);
+    for (Trajectory& t : rank->sink.partial) outcome.partial.push_back(std::move(t));
+  }
+  return outcome;
+}
+
+std::vector<Trajectory> all_work() {
+  std::vector<Trajectory> work;
+  for (std::uint32_t p = 0; p < 7; ++p) {
+    for (std::uint32_t s = 0; s < 4; ++s) {
+      Trajectory t;
+      t.id = {p, s};
+      work.push_back(t);
+    }
+  }
+  return work;
+}
+
+void expect_same(const std::map<RequestId, Trajectory>& a,
+                 const std::map<RequestId, Trajectory>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [id, t] : a) {
+    EXPECT_EQ(t.tokens, b.at(id).tokens);
+    EXPECT_EQ(t.logprob, b.at(id).logprob);
+    EXPECT_EQ(t.finish_reason, b.at(id).finish_reason);
+  }
+}
+
+TEST(Roles, AnyNumberOfGroupsInAnyOrderGeneratesTheSame) {
+  const Outcome reference = simulate(1, 1, all_work(), 0);
+  EXPECT_TRUE(reference.complete);
+  EXPECT_EQ(reference.finished.size(), 28U);
+  for (const int groups : {1, 2, 3, 5}) {
+    for (unsigned seed = 0; seed < 8; ++seed) {
+      const Outcome outcome = simulate(groups, seed, all_work(), 0);
+      EXPECT_TRUE(outcome.complete);
+      expect_same(reference.finished, outcome.finished);
+    }
+  }
+}
+
+TEST(Roles, StoppedAnywhereAndResumedItIsTheSame) {
+  const Outcome reference = simulate(1, 1, all_work(), 0);
+  for (const int stop : {0, 3, 50, 200, 400}) {
+    Outcome first = simulate(3, 9, all_work(), 0, stop);
+    std::map<RequestId, Trajectory> partial;
+    for (Trajectory& t : first.partial) {
+      const RequestId id = t.id;
+      EXPECT_TRUE(partial.emplace(id, std::move(t)).second);
+    }
+    std::vector<Trajectory> rest;
+    for (const Trajectory& t : all_work()) {
+      if (first.finished.count(t.id) != 0) continue;
+      const auto it = partial.find(t.id);
+      rest.push_back(it != partial.end() ? it->second : t);
+    }
+    if (rest.empty()) {
+      EXPECT_TRUE(first.complete);
+      continue;
+    }
+    EXPECT_FALSE(first.complete);
+    Outcome second = simulate(2, 4, rest, first.finished.size());
+    EXPECT_TRUE(second.complete);
+    second.finished.merge(first.finished);
+    expect_same(reference.finished, second.finished);
+  }
+}
+
+TEST(Roles, NothingToDoEndsAtOnce) {
+  const Outcome outcome = simulate(2, 1, {}, 28);
+  EXPECT_TRUE(outcome.complete);
+  EXPECT_TRUE(outcome.finished.empty());
+}
+
+TEST(Messages, RoundTripAndRefusal) {
+  Lease lease;
+  lease.trajectory = {{3, 4}, {1, 2}, {-1.0F, -2.0F}, {-0.5F, -1.5F}, FinishReason::partial, 0, 9};
+  lease.prompt = {10, 11, 12};
+  lease.noise = {123, 456};
+  const Message decoded = decode(encode(lease));
+  const auto& got = std::get<Lease>(decoded);
+  EXPECT_EQ(got.trajectory.id, lease.trajectory.id);
+  EXPECT_EQ(got.trajectory.logprob, lease.trajectory.logprob);
+  EXPECT_EQ(got.trajectory.weight_version, 9U);
+  EXPECT_EQ(got.prompt, lease.prompt);
+  EXPECT_EQ(got.noise, lease.noise);
+  const std::vector<std::byte> bytes(1, std::byte{99});
+  EXPECT_THROW((void)decode(bytes), std::logic_error);
+}
+
+}  // namespace
+}  // namespace paceline::roles
