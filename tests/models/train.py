@@ -1,7 +1,7 @@
 """Train the target on generated solutions, or the draft on them by distillation from the target.
 
-    python train.py target --minutes 60
-    python train.py draft --teacher checkpoints/target.pt --minutes 15
+    python train.py target
+    python train.py draft --teacher checkpoints/target.pt
 
 Each step draws its documents from (seed, step), so a run that was cut goes on as if it had not
 been. Muon for the matrices of the layers, AdamW for the rest; warm-up, then constant, then linear
@@ -11,7 +11,6 @@ to zero. Short documents first: the cap on length rises over the first part of t
 from __future__ import annotations
 
 import argparse
-import math
 import random
 import time
 from collections import defaultdict
@@ -23,7 +22,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from build_tokenizer import build
-from model import DRAFT, TARGET, Packing, Qwen2, Shape, pack
+from model import DRAFT, TARGET, Layer, Packing, Qwen2, Shape, pack
 from tasks import make_problem, prompt_text, solve
 
 HERE = Path(__file__).parent
@@ -63,16 +62,16 @@ class Batch:
         self.targets = torch.tensor(targets + [-100] * (size - len(targets)))
 
 
-def schedule(progress: float, warm: float = 0.02, decay_from: float = 0.5) -> float:
+def schedule(step: int, steps: int, decay_from: int, warm: int = 40) -> float:
     """Warm-up, constant, then linear to zero."""
-    if progress < warm:
-        return progress / warm
-    return 1.0 if progress < decay_from else max(0.0, (1 - progress) / (1 - decay_from))
+    if step < warm:
+        return (step + 1) / warm
+    return 1.0 if step < decay_from else max(0.0, (steps - step) / (steps - decay_from))
 
 
-def length_cap(progress: float, until: float = 0.35) -> int:
-    """128 tokens at first, 2048 and more from `until` on."""
-    return int(128 * 16 ** min(1.0, progress / until)) if progress < until else 4000
+def length_cap(step: int, ramp: int) -> int:
+    """The longest document of a step: 128 tokens at first, everything from `ramp` on."""
+    return int(128 * 16 ** (step / ramp)) if step < ramp else 4000
 
 
 def optimizers(model: Qwen2, muon_lr: float, adam_lr: float) -> list[torch.optim.Optimizer]:
@@ -116,6 +115,8 @@ def main() -> None:
     parser.add_argument("which", choices=("target", "draft"))
     parser.add_argument("--teacher", type=Path, help="checkpoint to distil from (draft)")
     parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--decay-from", type=int, default=1500, help="step at which the rates start to fall")
+    parser.add_argument("--ramp", type=int, default=500, help="steps until documents may have any length")
     parser.add_argument("--tokens-per-step", type=int, default=6144)
     parser.add_argument("--muon-lr", type=float, default=0.02)
     parser.add_argument("--adam-lr", type=float, default=4e-3)
@@ -131,6 +132,9 @@ def main() -> None:
     path = arguments.checkpoint or HERE / "checkpoints" / f"{arguments.which}.pt"
     path.parent.mkdir(parents=True, exist_ok=True)
     tokenizer = build()
+    if arguments.compile:
+        Layer.before = torch.compile(Layer.before, dynamic=False)
+        Layer.after = torch.compile(Layer.after, dynamic=False)
     model = Qwen2(TARGET if arguments.which == "target" else DRAFT)
     teacher = load_model(arguments.teacher).eval() if arguments.teacher else None
     opts = optimizers(model, arguments.muon_lr, arguments.adam_lr)
@@ -142,21 +146,16 @@ def main() -> None:
         for optimizer, state in zip(opts, data["optimizers"]):
             optimizer.load_state_dict(state)
         step, seen, documents = data["step"], data["seen"], data["documents"]
-    if arguments.compile:
-        for m in (model, teacher) if teacher else (model,):
-            for layer in m.model.layers:
-                layer.before = torch.compile(layer.before, dynamic=False)
-                layer.after = torch.compile(layer.after, dynamic=False)
-
     by_task: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     started = saved = reported = time.time()
     counted = 0
     while step < arguments.steps:
-        progress = step / arguments.steps
-        batch = Batch(tokenizer, arguments.seed, step, arguments.tokens_per_step, length_cap(progress))
+        cap = length_cap(step, arguments.ramp)
+        batch = Batch(tokenizer, arguments.seed, step, arguments.tokens_per_step, cap)
+        factor = schedule(step, arguments.steps, arguments.decay_from)
         for optimizer, rates in zip(opts, base):
             for group, rate in zip(optimizer.param_groups, rates):
-                group["lr"] = rate * schedule(progress)
+                group["lr"] = rate * factor
         logits = model(batch.tokens, batch.packing)
         teacher_logits = None
         if teacher is not None:

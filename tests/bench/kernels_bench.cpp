@@ -1,0 +1,372 @@
+// How near the CPU kernels come to the machine: bench_kernels [--threads N] [--isa NAME] [--quick].
+// Peaks and bandwidth are measured in the same run, since they differ from host to host and, on
+// shared machines, from minute to minute. Times are the best of several runs.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/backend.hpp"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace {
+
+using namespace paceline;
+using namespace paceline::kernels;
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// The best time of f in seconds: at least `runs` runs and about half a second.
+template <class F>
+double best_time(F&& f, int runs = 3) {
+  f();
+  double best = 1e9;
+  const double start = now();
+  for (int i = 0; i < runs || now() - start < 0.4; ++i) {
+    const double t = now();
+    f();
+    best = std::min(best, now() - t);
+  }
+  return best;
+}
+
+/// Runs f(thread) on several threads at once and returns when all are done.
+template <class F>
+void on_threads(int threads, F&& f) {
+  std::vector<std::thread> others;
+  for (int t = 1; t < threads; ++t) others.emplace_back([&f, t] { f(t); });
+  f(0);
+  for (std::thread& thread : others) thread.join();
+}
+
+volatile float sink = 0;
+
+#if defined(__x86_64__)
+constexpr long kSteps = 4'000'000;
+
+[[gnu::target("avx512f")]] void multiply_add_512() {
+  __m512 a[24];
+  for (__m512& x : a) x = _mm512_set1_ps(0);
+  __m512 x = _mm512_set1_ps(1);
+  for (long i = 0; i < kSteps; ++i) {
+    asm volatile("" : "+v"(x));
+#pragma GCC unroll 24
+    for (int j = 0; j < 24; ++j) a[j] = _mm512_fmadd_ps(x, x, a[j]);
+  }
+  for (int j = 1; j < 24; ++j) a[0] = _mm512_add_ps(a[0], a[j]);
+  sink = sink + _mm512_cvtss_f32(a[0]);
+}
+
+[[gnu::target("avx512f,avx512bf16")]] void dot_512() {
+  __m512 a[24];
+  for (__m512& x : a) x = _mm512_set1_ps(0);
+  __m512i x = _mm512_set1_epi32(0x3F803F80);
+  for (long i = 0; i < kSteps; ++i) {
+    asm volatile("" : "+v"(x));
+#pragma GCC unroll 24
+    for (int j = 0; j < 24; ++j) a[j] = _mm512_dpbf16_ps(a[j], (__m512bh)x, (__m512bh)x);
+  }
+  for (int j = 1; j < 24; ++j) a[0] = _mm512_add_ps(a[0], a[j]);
+  sink = sink + _mm512_cvtss_f32(a[0]);
+}
+
+[[gnu::target("avx2,fma")]] void multiply_add_256() {
+  __m256 a[12];
+  for (__m256& x : a) x = _mm256_set1_ps(0);
+  __m256 x = _mm256_set1_ps(1);
+  for (long i = 0; i < 2 * kSteps; ++i) {
+    asm volatile("" : "+x"(x));
+#pragma GCC unroll 12
+    for (int j = 0; j < 12; ++j) a[j] = _mm256_fmadd_ps(x, x, a[j]);
+  }
+  for (int j = 1; j < 12; ++j) a[0] = _mm256_add_ps(a[0], a[j]);
+  sink = sink + _mm256_cvtss_f32(a[0]);
+}
+#endif
+
+struct Machine {
+  double multiply_add = 0;  ///< FLOP/s, fp32 fused multiply-add
+  double dot = 0;           ///< FLOP/s, bf16 dot product; 0: none
+  double bandwidth = 0;     ///< bytes/s read
+};
+
+Machine measure_machine(int threads) {
+  Machine machine;
+#if defined(__x86_64__)
+  const auto rate = [threads](void (*f)(), double flops) {
+    return threads * flops * kSteps * 24 /
+           best_time([&] { on_threads(threads, [f](int) { f(); }); });
+  };
+  if (__builtin_cpu_supports("avx512f")) {
+    machine.multiply_add = rate(multiply_add_512, 32);
+  } else if (__builtin_cpu_supports("avx2")) {
+    machine.multiply_add = rate(multiply_add_256, 16);
+  }
+  if (__builtin_cpu_supports("avx512bf16")) machine.dot = rate(dot_512, 64);
+#endif
+  // 1 GiB, read by each thread in its own part.
+  const auto cpu = make_cpu_backend(1);
+  const std::size_t bytes = std::size_t{1} << 30;
+  const auto buffer = cpu->allocate(bytes);
+  std::memset(buffer->data(), 1, bytes);
+  const double time = best_time([&] {
+    on_threads(threads, [&](int t) {
+      const auto* words = reinterpret_cast<const std::uint64_t*>(buffer->data());
+      const std::size_t part = bytes / 8 / threads;
+      std::uint64_t sums[16] = {};
+      for (std::size_t i = part * t; i + 16 <= part * (t + 1); i += 16) {
+        for (int j = 0; j < 16; ++j) sums[j] ^= words[i + j];
+      }
+      sink = sink + static_cast<float>(std::accumulate(sums, sums + 16, std::uint64_t{0}));
+    });
+  });
+  machine.bandwidth = static_cast<double>(bytes) / time;
+  return machine;
+}
+
+std::vector<std::byte> random_bf16(std::size_t n, std::uint32_t seed) {
+  std::vector<std::byte> out(n * 2);
+  std::uint32_t state = seed * 2654435761U + 1;
+  for (std::size_t i = 0; i < n; ++i) {
+    state = state * 1664525U + 1013904223U;
+    const float x = (static_cast<float>(state >> 8) / 16777216.0F - 0.5F) * 0.1F;
+    std::uint32_t bits;
+    std::memcpy(&bits, &x, 4);
+    const auto half = static_cast<std::uint16_t>(bits >> 16);
+    std::memcpy(out.data() + 2 * i, &half, 2);
+  }
+  return out;
+}
+
+/// A projection of Qwen2.5-0.5B and how often a step uses it.
+struct Shape {
+  const char* name;
+  int n, k, count;
+};
+constexpr Shape kShapes[] = {{"qkv", 1152, 896, 24},
+                             {"o", 896, 896, 24},
+                             {"gate_up", 9728, 896, 24},
+                             {"down", 896, 4864, 24},
+                             {"lm_head", 151936, 896, 1}};
+
+/// Several copies of a weight, so that it comes from memory as it does within a model.
+std::vector<std::unique_ptr<Linear>> copies_of(Backend& cpu, const Shape& shape, int segments) {
+  const std::size_t elements = static_cast<std::size_t>(shape.n) * shape.k;
+  const std::vector<std::byte> data = random_bf16(elements, 1);
+  const TensorView view = {DType::bf16, {shape.n, shape.k}, data};
+  const MatrixSlice slice = {&view, 0, shape.n, 0, shape.k};
+  std::vector<std::unique_ptr<Linear>> out;
+  const std::size_t enough = std::size_t{400} << 20;
+  do {
+    out.push_back(cpu.pack({&slice, 1}, {}, segments, DType::bf16));
+  } while (out.size() * elements * 2 < enough);
+  return out;
+}
+
+void bench_products(Backend& cpu, const Machine& machine, bool quick) {
+  std::vector<int> batches = {1, 2, 4, 8, 16, 32, 64, 512};
+  if (!quick) batches.insert(batches.end(), {3, 6, 12, 13, 24, 25, 48});
+  std::vector<double> total(batches.size());
+  std::vector<double> flops(batches.size());
+  std::printf("\nproducts, bf16 weights       M     us/call   GFLOP/s    GB/s   of multiply-add peak  "
+              "of bandwidth\n");
+  for (const Shape& shape : kShapes) {
+    const auto weights = copies_of(cpu, shape, 1);
+    for (std::size_t b = 0; b < batches.size(); ++b) {
+      const int rows = batches[b];
+      const std::vector<std::byte> in = random_bf16(static_cast<std::size_t>(rows) * shape.k, 2);
+      std::vector<float> out(static_cast<std::size_t>(rows) * shape.n);
+      std::size_t next = 0;
+      // A round over all copies is one run, so that none is still in a cache.
+      const double round = best_time([&] {
+        for (std::size_t i = 0; i < weights.size(); ++i) {
+          cpu.linear(*weights[next++ % weights.size()], in.data(), rows, out.data());
+        }
+      }, 2);
+      const double time = round / static_cast<double>(weights.size());
+      const double work = 2.0 * rows * shape.n * shape.k;
+      const double bytes = 2.0 * shape.n * shape.k;
+      std::printf("%-10s %6d x %-6d %5d %11.1f %9.1f %7.1f %17.0f %% %12.0f %%\n", shape.name,
+                  shape.n, shape.k, rows, time * 1e6, work / time / 1e9, bytes / time / 1e9,
+                  100 * work / time / machine.multiply_add, 100 * bytes / time / machine.bandwidth);
+      // Prefill samples the last row only.
+      const bool head = std::strcmp(shape.name, "lm_head") == 0;
+      if (rows == 512 && head) continue;
+      total[b] += time * shape.count;
+      flops[b] += work * shape.count;
+    }
+  }
+  std::printf("\nall products of Qwen2.5-0.5B   M   ms/step   tokens/s   GFLOP/s   of dot peak\n");
+  for (std::size_t b = 0; b < batches.size(); ++b) {
+    std::printf("%32d %9.2f %10.1f %9.1f %11.0f %%\n", batches[b], total[b] * 1e3,
+                batches[b] / total[b], flops[b] / total[b] / 1e9,
+                machine.dot > 0 ? 100 * flops[b] / total[b] / machine.dot : 0.0);
+  }
+  std::printf("\nprice of segments (down)       M    S=1 us    S=2 us   more\n");
+  const auto one = copies_of(cpu, kShapes[3], 1);
+  const auto two = copies_of(cpu, kShapes[3], 2);
+  for (const int rows : {1, 8, 64}) {
+    const std::vector<std::byte> in = random_bf16(static_cast<std::size_t>(rows) * 4864, 2);
+    std::vector<float> out(static_cast<std::size_t>(rows) * 896);
+    const auto time = [&](const std::vector<std::unique_ptr<Linear>>& weights) {
+      return best_time([&] {
+        for (const auto& weight : weights) cpu.linear(*weight, in.data(), rows, out.data());
+      }) / static_cast<double>(weights.size());
+    };
+    const double t1 = time(one);
+    const double t2 = time(two);
+    std::printf("%32d %9.1f %9.1f %6.1f %%\n", rows, t1 * 1e6, t2 * 1e6, 100 * (t2 / t1 - 1));
+  }
+}
+
+void bench_attention(Backend& cpu, const Machine& machine) {
+  const QkvParams params = {.heads = 14, .kv_heads = 2, .head_dim = 64};
+  const KvShape kv = {.layers = 1, .kv_heads = 2, .head_dim = 64, .block = 16,
+                      .dtype = DType::bf16};
+  std::printf("\nattention, 14 heads of 64, 2 kv heads, one layer       us   GFLOP/s   of "
+              "multiply-add peak\n");
+  struct Case {
+    const char* name;
+    int sequences, rows, context;
+  };
+  for (const Case& c : {Case{"prefill 512", 1, 512, 512}, {"decode 1 x context 512", 1, 1, 512},
+                        {"decode 64 x context 512", 64, 1, 512},
+                        {"verify 16 x 5 rows x context 512", 16, 5, 512},
+                        {"decode 8 x context 4096", 8, 1, 4096}}) {
+    const int blocks = (c.context + kv.block - 1) / kv.block;
+    const auto cache = cpu.allocate(c.sequences * blocks * kv.block_bytes());
+    const std::vector<std::byte> data = random_bf16(cache->size() / 2, 3);
+    std::memcpy(cache->data(), data.data(), cache->size());
+    std::vector<std::int32_t> table(static_cast<std::size_t>(c.sequences) * blocks);
+    std::iota(table.begin(), table.end(), 0);
+    std::shuffle(table.begin(), table.end(), std::mt19937(1));
+    std::vector<Segment> segments;
+    double work = 0;
+    for (int s = 0; s < c.sequences; ++s) {
+      segments.push_back({s * c.rows, c.rows, c.context - c.rows,
+                          table.data() + static_cast<std::ptrdiff_t>(s) * blocks});
+      for (int r = 0; r < c.rows; ++r) work += 4.0 * 14 * 64 * (c.context - c.rows + r + 1);
+    }
+    const std::size_t rows = static_cast<std::size_t>(c.sequences) * c.rows;
+    const std::vector<std::byte> q = random_bf16(rows * 14 * 64, 4);
+    std::vector<std::byte> out(rows * 14 * 64 * 2);
+    const double time = best_time(
+        [&] { cpu.attention(params, kv, 0, cache->data(), segments, q.data(), out.data()); });
+    std::printf("%-48s %9.1f %9.1f %17.0f %%\n", c.name, time * 1e6, work / time / 1e9,
+                100 * work / time / machine.multiply_add);
+  }
+}
+
+void bench_rest(Backend& cpu) {
+  std::printf("\nother operations                                       us\n");
+  const int rows = 64;
+  std::vector<float> x(rows * 9728, 0.5F);
+  std::vector<float> weight(9728, 1.0F);
+  std::vector<std::byte> out(x.size() * 4);
+  const auto print = [](const char* name, double time) {
+    std::printf("%-48s %9.1f\n", name, time * 1e6);
+  };
+  for (const int m : {1, 64}) {
+    std::printf("rows %d\n", m);
+    print("  add_rmsnorm 896", best_time([&] {
+            cpu.add_rmsnorm(x.data(), x.data() + x.size() / 2, weight.data(), 1e-6F, m, 896,
+                            DType::bf16, out.data());
+          }));
+    print("  swiglu 4864",
+          best_time([&] { cpu.swiglu(x.data(), m, 4864, DType::bf16, out.data()); }));
+    const QkvParams params = {.heads = 14, .kv_heads = 2, .head_dim = 64};
+    const KvShape kv = {.layers = 1, .kv_heads = 2, .head_dim = 64, .block = 16,
+                        .dtype = DType::bf16};
+    const auto cache = cpu.allocate(64 * kv.block_bytes());
+    const std::vector<float> table(64 * 64, 0.5F);
+    std::vector<std::int32_t> blocks(64);
+    std::iota(blocks.begin(), blocks.end(), 0);
+    std::vector<Segment> segments;
+    for (int i = 0; i < m; ++i) segments.push_back({i, 1, 3, blocks.data() + i});
+    print("  rope_and_store", best_time([&] {
+            cpu.rope_and_store(params, {table.data(), 64, 64}, kv, 0, cache->data(), segments,
+                               x.data(), out.data());
+          }));
+  }
+  const int vocab = 151936;
+  std::mt19937 engine(1);
+  std::normal_distribution<float> normal(0, 2.5F);
+  std::vector<float> logits(static_cast<std::size_t>(16) * vocab);
+  for (float& l : logits) l = normal(engine);
+  for (int i = 0; i < 16 * 30; ++i) logits[engine() % logits.size()] += 12;
+  std::vector<SampleRow> sample_rows(16);
+  for (std::size_t i = 0; i < sample_rows.size(); ++i) sample_rows[i].noise = {i, 1};
+  std::vector<Sampled> sampled(16);
+  std::printf("sampler, vocabulary 151936: us a row\n");
+  struct Case {
+    const char* name;
+    float temperature;
+    int top_k;
+    float top_p, min_p;
+  };
+  for (const Case& c : {Case{"  temperature 1", 1, 0, 1, 0}, {"  greedy", 0, 0, 1, 0},
+                        {"  top-k 50", 1, 50, 1, 0}, {"  top-p 0.95", 1, 0, 0.95F, 0},
+                        {"  top-p 0.999", 1, 0, 0.999F, 0}, {"  min-p 0.05", 1, 0, 1, 0.05F},
+                        {"  top-k 20, top-p 0.9", 0.7F, 20, 0.9F, 0}}) {
+    for (SampleRow& row : sample_rows) {
+      row.temperature = c.temperature;
+      row.top_k = c.top_k;
+      row.top_p = c.top_p;
+      row.min_p = c.min_p;
+    }
+    for (const std::size_t m : {1, 16}) {
+      const double time = best_time([&] {
+        cpu.sample(logits.data(), vocab, vocab, std::span(sample_rows).first(m),
+                   std::span(sampled).first(m));
+      });
+      std::printf("%-30s rows %-12zu %9.1f\n", c.name, m, time * 1e6 / static_cast<double>(m));
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  std::string isa = "auto";
+  bool quick = false;
+  std::string only;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    if (argument == "--quick") {
+      quick = true;
+    } else if (i + 1 < argc && argument == "--threads") {
+      threads = std::max(1, std::atoi(argv[++i]));
+    } else if (i + 1 < argc && argument == "--isa") {
+      isa = argv[++i];
+    } else if (i + 1 < argc && argument == "--only") {
+      only = argv[++i];
+    } else {
+      std::fprintf(stderr,
+                   "usage: bench_kernels [--threads N] [--isa NAME] [--quick] "
+                   "[--only products|attention|rest]\n");
+      return 64;
+    }
+  }
+  const auto cpu = make_cpu_backend(threads, isa);
+  std::printf("instruction set %s, %d threads\n", cpu->info().isa.c_str(), threads);
+  const Machine machine = measure_machine(threads);
+  std::printf("fp32 multiply-add peak %.1f GFLOP/s, bf16 dot peak %.1f GFLOP/s, memory read %.1f "
+              "GB/s\n",
+              machine.multiply_add / 1e9, machine.dot / 1e9, machine.bandwidth / 1e9);
+  if (only.empty() || only == "products") bench_products(*cpu, machine, quick);
+  if (only.empty() || only == "attention") bench_attention(*cpu, machine);
+  if (only.empty() || only == "rest") bench_rest(*cpu);
+  return 0;
+}

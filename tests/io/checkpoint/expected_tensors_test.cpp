@@ -1,0 +1,145 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/json_text.hpp"
+#include "io/checkpoint/model_config_reader.hpp"
+#include "tests/io/expect_error.hpp"
+
+namespace paceline::io {
+namespace {
+
+// Weights that hold no bytes, to be spoilt one way at a time.
+class FakeWeights final : public WeightSource {
+ public:
+  explicit FakeWeights(const ModelConfig& config) {
+    for (const ExpectedTensor& tensor : expected_tensors(config)) {
+      tensors[tensor.name] = {DType::bf16, tensor.shape, {}};
+    }
+  }
+  [[nodiscard]] const TensorView* find(std::string_view name) const override {
+    const auto found = tensors.find(std::string(name));
+    return found == tensors.end() ? nullptr : &found->second;
+  }
+  [[nodiscard]] std::vector<std::string_view> names() const override {
+    std::vector<std::string_view> all;
+    for (const auto& [name, view] : tensors) all.push_back(name);
+    return all;
+  }
+  [[nodiscard]] std::string location(std::string_view) const override { return "w.safetensors"; }
+  void release_pages() const override {}
+
+  std::map<std::string, TensorView> tensors;
+};
+
+ModelConfig small() {
+  ModelConfig config;
+  config.architecture = Architecture::llama;
+  config.vocab = 10;
+  config.hidden = 8;
+  config.intermediate = 12;
+  config.layers = 1;
+  config.heads = 2;
+  config.kv_heads = 1;
+  config.head_dim = 4;
+  return config;
+}
+
+std::string error_of(const ModelConfig& config, const FakeWeights& weights) {
+  return test::message_of<DataError>([&] { check_tensor_shapes(config, weights); });
+}
+
+TEST(ExpectedTensors, Names) {
+  ModelConfig config = small();
+  const auto plain = expected_tensors(config);
+  EXPECT_EQ(plain.size(), 12U);
+  EXPECT_EQ(plain.front().name, "model.embed_tokens.weight");
+  EXPECT_EQ(plain.front().shape, (std::vector<std::int64_t>{10, 8}));
+  EXPECT_EQ(plain.back().name, "lm_head.weight");
+  config.tied_embeddings = true;
+  EXPECT_EQ(expected_tensors(config).size(), 11U);
+  config.attention_bias = config.output_bias = config.mlp_bias = config.qk_norm = true;
+  EXPECT_EQ(expected_tensors(config).size(), 11U + 4 + 3 + 2);
+}
+
+TEST(ExpectedTensors, ChecksWeights) {
+  const ModelConfig config = small();
+  const FakeWeights good(config);
+  EXPECT_NO_THROW(check_tensor_shapes(config, good));
+
+  FakeWeights missing = good;
+  missing.tensors.erase("model.norm.weight");
+  EXPECT_EQ(error_of(config, missing),
+            "w.safetensors: tensor 'model.norm.weight': missing; expected shape [8]");
+  FakeWeights headless = good;
+  headless.tensors.erase("lm_head.weight");
+  EXPECT_EQ(error_of(config, headless),
+            "w.safetensors: tensor 'lm_head.weight': missing; expected shape [10, 8] (config.json "
+            "does not say tie_word_embeddings: true)");
+  FakeWeights shape = good;
+  shape.tensors["model.layers.0.self_attn.k_proj.weight"].shape = {8, 8};
+  EXPECT_EQ(error_of(config, shape),
+            "w.safetensors: tensor 'model.layers.0.self_attn.k_proj.weight': expected shape [4, 8] "
+            "(by config.json), found [8, 8]");
+  for (const char* extra :
+       {"model.layers.0.self_attn.q_proj.bias", "model.layers.1.mlp.up_proj.weight", "other"}) {
+    FakeWeights more = good;
+    more.tensors[extra] = {};
+    EXPECT_EQ(error_of(config, more), "w.safetensors: tensor '" + std::string(extra) +
+                                          "': unexpected; by config.json this llama model of 1 "
+                                          "layers has no such tensor");
+  }
+}
+
+TEST(ExpectedTensors, HarmlessExtras) {
+  ModelConfig config = small();
+  FakeWeights weights(config);
+  weights.tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = {};
+  EXPECT_NO_THROW(check_tensor_shapes(config, weights));
+  config.tied_embeddings = true;  // with a head stored
+  EXPECT_NO_THROW(check_tensor_shapes(config, weights));
+}
+
+// The parity fixtures are what transformers writes.
+class Fixture : public testing::TestWithParam<const char*> {};
+
+TEST_P(Fixture, IsWhatItsConfigSays) {
+  const std::string folder =
+      std::string(PACELINE_SOURCE_DIR) + "/tests/models/parity/" + GetParam();
+  const ModelConfig config = load_model_config(folder);
+  const Checkpoint weights(folder);
+  EXPECT_NO_THROW(check_tensor_shapes(config, weights));
+  EXPECT_EQ(stored_dtype(config, weights), config.dtype);
+
+  const nlohmann::json reference =
+      parse_json(read_text_file(folder + "/reference.json"), "reference.json");
+  EXPECT_EQ(reference.at("stored_dtype").get<std::string>(), name_of(config.dtype));
+  const Checkpoint tensors = Checkpoint::from_file(folder + "/reference.safetensors");
+  const nlohmann::json& prompts = reference.at("prompts");
+  ASSERT_EQ(prompts.size(), 3U);
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    const TensorView* logits = tensors.find("logits." + std::to_string(i));
+    ASSERT_NE(logits, nullptr);
+    EXPECT_EQ(logits->dtype, DType::f32);
+    EXPECT_EQ(logits->shape,
+              (std::vector<std::int64_t>{
+                  static_cast<std::int64_t>(prompts[i].at("positions").size()), config.vocab}));
+    // The first greedy token follows from the last row.
+    const std::int64_t rows = logits->shape[0];
+    std::vector<float> last(static_cast<std::size_t>(config.vocab));
+    std::memcpy(last.data(), logits->bytes.data() + (rows - 1) * config.vocab * 4, last.size() * 4);
+    EXPECT_EQ(std::max_element(last.begin(), last.end()) - last.begin(),
+              prompts[i].at("greedy").at(0).get<int>());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Parity, Fixture,
+                         testing::Values("qwen2-tied", "qwen2-tied-fp32", "qwen2-sharded", "llama2",
+                                         "llama3", "llama-biases", "qwen3-tied", "qwen3-fp32"));
+
+}  // namespace
+}  // namespace paceline::io

@@ -1,0 +1,308 @@
+#include "io/config/run_config.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "io/config/key_table.hpp"
+#include "tests/io/expect_error.hpp"
+
+namespace paceline::io {
+namespace {
+
+const std::string required = "model: {path: m}\nprompts: {path: p.jsonl}\noutput: {directory: o}\n";
+
+RunConfig parse(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  return parse_run_config(text, "run.yaml", "/base", overrides);
+}
+std::string error_of(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  return test::message_of<UsageError>([&] { (void)parse(text, overrides); });
+}
+// The error of one further section after the required ones; it begins at line 4.
+std::string error_with(const std::string& text) { return error_of(required + text); }
+std::string error_set(const std::string& override_text) {
+  return error_of(required, {override_text});
+}
+
+TEST(RunConfig, DefaultsAreTheHeaders) {
+  const RunConfig config = parse(required);
+  EXPECT_EQ(config.model.path, "/base/m");
+  EXPECT_EQ(config.prompts.path, "/base/p.jsonl");
+  EXPECT_EQ(config.output.directory, "/base/o");
+  EXPECT_EQ(config.model.dtype, std::nullopt);
+  EXPECT_EQ(config.sampling.temperature, 1.0F);
+  EXPECT_EQ(config.sampling.max_tokens, 1024);
+  EXPECT_EQ(config.engine.kv_block, 16);
+  EXPECT_EQ(config.engine.kv_memory, std::nullopt);
+  EXPECT_EQ(config.limits.margin, 30.0);
+}
+
+TEST(RunConfig, ReadsEveryKey) {
+  const RunConfig c = parse(R"(
+model: {path: /abs/m, dtype: fp32, weight_version: 18446744073709551615}
+prompts: {path: ../p, samples: 16, overlong: truncate, max_prompt_tokens: 77, shuffle: true}
+sampling:
+  temperature: 0.7
+  top_k: 50
+  top_p: 0.95
+  min_p: 0.05
+  min_tokens: 3
+  max_tokens: 100
+  seed: 12345678901234567890
+  ignore_eos: true
+  stop_ids: [7, 8]
+  stop_strings: ["\n\nQ:", é]
+layout: {verifier_tp: 2, verifier_groups: 3, drafters: 0}
+engine:
+  backend: cpu
+  isa: avx2
+  threads: 4
+  max_batch: 32
+  prefill_chunk: 128
+  kv_block: 32
+  kv_memory: 2GiB
+speculation: {drafters: [], policy: goodput, max_length: 4, paths: 2}
+reward: {method: none}
+output: {directory: o, flush_seconds: 0.5}
+limits: {wall_clock: 02:00:00, margin: 1m}
+)");
+  EXPECT_EQ(c.model.path, "/abs/m");
+  EXPECT_EQ(c.model.dtype, DType::f32);
+  EXPECT_EQ(c.model.weight_version, 18446744073709551615U);
+  EXPECT_EQ(c.prompts.path, "/base/../p");
+  EXPECT_EQ(c.prompts.samples, 16);
+  EXPECT_EQ(c.prompts.overlong, Overlong::truncate);
+  EXPECT_EQ(c.prompts.max_prompt_tokens, 77);
+  EXPECT_TRUE(c.prompts.shuffle);
+  EXPECT_EQ(c.sampling.temperature, 0.7F);
+  EXPECT_EQ(c.sampling.top_k, 50);
+  EXPECT_EQ(c.sampling.top_p, 0.95F);
+  EXPECT_EQ(c.sampling.min_p, 0.05F);
+  EXPECT_EQ(c.sampling.min_tokens, 3);
+  EXPECT_EQ(c.sampling.max_tokens, 100);
+  EXPECT_EQ(c.sampling.seed, 12345678901234567890U);
+  EXPECT_TRUE(c.sampling.ignore_eos);
+  EXPECT_EQ(c.sampling.stop_ids, (std::vector<TokenId>{7, 8}));
+  EXPECT_EQ(c.sampling.stop_strings, (std::vector<std::string>{"\n\nQ:", "é"}));
+  EXPECT_EQ(c.layout.verifier_tp, 2);
+  EXPECT_EQ(c.layout.verifier_groups, 3);
+  EXPECT_EQ(c.layout.drafters, 0);
+  EXPECT_EQ(c.engine.backend, "cpu");
+  EXPECT_EQ(c.engine.isa, "avx2");
+  EXPECT_EQ(c.engine.threads, 4);
+  EXPECT_EQ(c.engine.max_batch, 32);
+  EXPECT_EQ(c.engine.prefill_chunk, 128);
+  EXPECT_EQ(c.engine.kv_block, 32);
+  EXPECT_EQ(c.engine.kv_memory, 2ULL << 30);
+  EXPECT_EQ(c.speculation.policy, "goodput");
+  EXPECT_EQ(c.speculation.max_length, 4);
+  EXPECT_EQ(c.speculation.paths, 2);
+  EXPECT_EQ(c.reward.method, "none");
+  EXPECT_EQ(c.output.flush_seconds, 0.5);
+  EXPECT_EQ(c.limits.wall_clock, 7200.0);
+  EXPECT_EQ(c.limits.margin, 60.0);
+}
+
+TEST(RunConfig, EffectiveTextHasEveryKeyAndReadsBack) {
+  const RunConfig config = parse(
+      required, {"sampling.stop_strings=[\"a\\n\\\"b\\\"\", '# é: x']", "sampling.temperature=0.1",
+                 "engine.kv_memory=1.5GiB", "limits.wall_clock=1h30m", "sampling.stop_ids=[1, 2]"});
+  for (const Key& key : key_table()) {
+    EXPECT_NE(config.text.find("\n  " + std::string(key.name) + ": "), std::string::npos)
+        << key.name;
+  }
+  EXPECT_NE(config.text.find("  kv_memory: 1610612736\n"), std::string::npos);
+  EXPECT_NE(config.text.find("  wall_clock: 5400\n"), std::string::npos);
+  EXPECT_NE(config.text.find("  temperature: 0.1\n"), std::string::npos);
+  EXPECT_NE(config.text.find("  path: \"/base/m\"\n"), std::string::npos);
+  const RunConfig again = parse_run_config(config.text, "again.yaml", "/elsewhere", {});
+  EXPECT_EQ(again.text, config.text);
+  EXPECT_EQ(again.sampling.stop_strings, config.sampling.stop_strings);
+  EXPECT_EQ(again.sampling.temperature, config.sampling.temperature);
+  EXPECT_EQ(again.model.path, "/base/m");
+}
+
+TEST(RunConfig, UnknownNames) {
+  EXPECT_EQ(error_with("sampling:\n  temprature: 1\n"),
+            "run.yaml:5:3: unknown key 'temprature' in section 'sampling'; did you mean "
+            "'temperature'?");
+  EXPECT_EQ(error_with("sampler: {}\n"),
+            "run.yaml:4:1: unknown section 'sampler'; did you mean 'sampling'?");
+  EXPECT_EQ(error_with("layout: {max_batch: 3}\n"),
+            "run.yaml:4:10: unknown key 'max_batch' in section 'layout'; it belongs to section "
+            "'engine'");
+  EXPECT_EQ(error_with("reward: {zzzzzzzzzz: 3}\n"),
+            "run.yaml:4:10: unknown key 'zzzzzzzzzz' in section 'reward'; there are method");
+  EXPECT_EQ(error_with("<<: {}\n").find("run.yaml:4:1: unknown section '<<'"), 0U);
+}
+
+TEST(RunConfig, WrongTypesAndRanges) {
+  const std::string s = "run.yaml:4:";
+  EXPECT_EQ(
+      error_with("sampling: {temperature: hot}\n"),
+      s + "25: sampling.temperature: expected 0, or a number from 0.001 to 1000, found 'hot'");
+  EXPECT_EQ(error_with("sampling: {top_p: 0}\n"),
+            s + "19: sampling.top_p: expected a number above 0 and at most 1, found '0'");
+  EXPECT_EQ(error_with("sampling: {top_p: 1.5}\n"),
+            s + "19: sampling.top_p: expected a number above 0 and at most 1, found '1.5'");
+  EXPECT_EQ(error_with("sampling: {min_p: 1}\n"),
+            s + "19: sampling.min_p: expected a number from 0 to below 1, found '1'");
+  EXPECT_EQ(error_with("sampling: {top_k: -1}\n"),
+            s + "19: sampling.top_k: expected a whole number, at least 0, found '-1'");
+  EXPECT_EQ(error_with("sampling: {top_k: 2.0}\n"),
+            s + "19: sampling.top_k: expected a whole number, at least 0, found '2.0'");
+  EXPECT_EQ(error_with("sampling: {top_k: \"2\"}\n"),
+            s + "19: sampling.top_k: expected a whole number, at least 0, found '2' in quotes");
+  EXPECT_EQ(error_with("sampling: {seed: 18446744073709551616}\n"),
+            s + "18: sampling.seed: expected a whole number, at least 0, found "
+                "'18446744073709551616'");
+  EXPECT_EQ(error_with("sampling: {max_tokens: 99999999999}\n"),
+            s + "24: sampling.max_tokens: expected a whole number from 1 to 16777216, found "
+                "'99999999999'");
+  EXPECT_EQ(error_with("sampling: {ignore_eos: yes}\n"),
+            s + "24: sampling.ignore_eos: expected true or false, found 'yes'");
+  EXPECT_EQ(error_with("sampling: {stop_ids: [1, -2]}\n"),
+            s + "26: sampling.stop_ids: expected a whole number, at least 0, found '-2'");
+  EXPECT_EQ(error_with("sampling: {stop_ids: 5}\n"),
+            s + "22: sampling.stop_ids: expected a list of token ids (whole numbers, at least 0), "
+                "found '5'");
+  EXPECT_EQ(error_with("sampling: {stop_strings: [\"\"]}\n"),
+            s + "27: sampling.stop_strings: expected non-empty text, found '' in quotes");
+  EXPECT_EQ(error_with("prompts: {}\n").find("run.yaml:4:1: duplicate key 'prompts'"), 0U);
+  EXPECT_EQ(error_with("layout: {verifier_tp: 3}\n"),
+            s + "23: layout.verifier_tp: expected auto, or a power of two from 1 to 64, found '3'");
+  EXPECT_EQ(error_with("engine: {kv_block: 24}\n"),
+            s + "20: engine.kv_block: expected a multiple of 16 from 16 to 1024, found '24'");
+  EXPECT_EQ(error_with("engine: {kv_memory: 12 parsecs}\n"),
+            s + "21: engine.kv_memory: expected auto, or a size (2GiB, 512MiB, 1.5e9) of at least "
+                "1MiB, found '12 parsecs'");
+  EXPECT_EQ(error_with("engine: {isa: avx512_bf61}\n"),
+            s + "15: engine.isa: expected one of auto, avx512_bf16, avx512, avx2, portable, found "
+                "'avx512_bf61'; did you mean 'avx512_bf16'?");
+  EXPECT_EQ(error_with("reward: {method: math}\n"),
+            s + "18: reward.method: expected none, found 'math'");
+  EXPECT_EQ(error_with("limits: {wall_clock: 10:00}\n"),
+            s + "22: limits.wall_clock: expected auto, or a duration (90, 30s, 15m, 2h, HH:MM:SS) "
+                "from 1 to 31622400 seconds, found '10:00'");
+  EXPECT_EQ(error_with("limits: {wall_clock: }\n").find(s + "10: limits.wall_clock: expected"), 0U);
+  EXPECT_EQ(error_with("engine: {threads: {}}\n"),
+            s + "19: engine.threads: expected auto, or a whole number from 1 to 1024, found a map");
+  EXPECT_EQ(error_with("engine: 5\n"),
+            s + "1: section 'engine': expected keys with values, found '5'");
+}
+
+TEST(RunConfig, RequiredKeys) {
+  EXPECT_EQ(error_of(""),
+            "run.yaml: model.path is required: the path of a directory\n"
+            "run.yaml: prompts.path is required: the path of a file\n"
+            "run.yaml: output.directory is required: the path of a directory");
+  EXPECT_EQ(error_of("model:\nprompts: {path: p}\noutput: {directory: o}\n"),
+            "run.yaml: model.path is required: the path of a directory");
+  EXPECT_EQ(error_of("model: {path: \"\"}\nprompts: {path: p}\noutput: {directory: o}\n"),
+            "run.yaml:1:15: model.path: expected the path of a directory, found '' in quotes");
+  EXPECT_EQ(error_of("- a\n").find("run.yaml:1:1: expected sections (model:, prompts:, ...), "
+                                   "found a list"),
+            0U);
+}
+
+TEST(RunConfig, AllProblemsAtOnce) {
+  const std::string message =
+      error_of("model: {path: m, typ: 1}\nsampling: {top_k: x}\nnope: {}\n", {"a=1"});
+  EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 5) << message;
+  std::string many = required + "sampling:\n";
+  for (int i = 0; i < 100; ++i) many += "  unknown" + std::to_string(i) + ": 1\n";
+  const std::string long_message = error_of(many);
+  EXPECT_EQ(std::count(long_message.begin(), long_message.end(), '\n'), 20);
+  EXPECT_NE(long_message.find("\n... and 80 more"), std::string::npos);
+}
+
+TEST(RunConfig, KeysThatMustFitTogether) {
+  EXPECT_EQ(
+      error_with("sampling:\n  max_tokens: 5\n  min_tokens: 6\n"),
+      "run.yaml:6:15: sampling.min_tokens: expected at most sampling.max_tokens (5), found 6");
+  EXPECT_EQ(error_set("limits.wall_clock=20"),
+            "run.yaml: limits.margin: expected less than limits.wall_clock (20 seconds), found 30");
+}
+
+TEST(RunConfig, ThisVersionDecodesPlainly) {
+  EXPECT_NO_THROW((void)parse(required + "speculation: {drafters: [], max_length: 4}\n"));
+  EXPECT_EQ(error_with("speculation:\n  drafters: [{method: ngram}]\n"),
+            "run.yaml:5:13: speculation.drafters: expected an empty list, [], found a list; this "
+            "version of paceline decodes plainly, without drafters");
+  EXPECT_EQ(error_with("speculation: {drafter: []}\n"),
+            "run.yaml:4:15: unknown key 'drafter' in section 'speculation'; did you mean "
+            "'drafters'?");
+  EXPECT_EQ(
+      error_set("layout.drafters=2"),
+      "--set layout.drafters=2: layout.drafters: expected auto or 0, found 2; this version of "
+      "paceline decodes plainly, without drafters");
+}
+
+TEST(RunConfig, Overrides) {
+  const RunConfig config = parse(required, {"model.path=x", "sampling.seed=5", "sampling.seed=6",
+                                            "sampling.stop_ids=[3]", "engine.threads=2"});
+  EXPECT_EQ(config.model.path, (std::filesystem::current_path() / "x").string());
+  EXPECT_EQ(config.sampling.seed, 6U);
+  EXPECT_EQ(config.sampling.stop_ids, std::vector<TokenId>{3});
+  EXPECT_EQ(config.engine.threads, 2);
+  // An override may give what the file leaves out.
+  EXPECT_NO_THROW(
+      (void)parse("", {"model.path=m", "prompts.path=p", "output.directory=o=with=equals"}));
+
+  EXPECT_EQ(error_set("sampling.temprature=1"),
+            "--set sampling.temprature=1: unknown key 'temprature' in section 'sampling'; did you "
+            "mean 'temperature'?");
+  EXPECT_EQ(error_set("smapling.seed=1"),
+            "--set smapling.seed=1: unknown section 'smapling'; did you mean 'sampling'?");
+  EXPECT_EQ(error_set("seed=1"),
+            "--set seed=1: expected SECTION.KEY=VALUE; did you mean 'sampling.seed=...'?");
+  EXPECT_EQ(error_set("sampling.seed"), "--set sampling.seed: expected SECTION.KEY=VALUE");
+  EXPECT_EQ(error_set("sampling.seed="),
+            "--set sampling.seed=: sampling.seed: expected a whole number, at least 0, found "
+            "nothing");
+  EXPECT_EQ(error_set("model.path='a"),
+            "--set model.path='a: not valid YAML: a quote is not closed");
+  EXPECT_EQ(error_set("sampling={seed: 1}"),
+            "--set sampling={seed: 1}: expected SECTION.KEY=VALUE");
+}
+
+TEST(RunConfig, PathsAreAbsoluteAndKeepTheirParents) {
+  const RunConfig config = parse_run_config(required, "run.yaml", "/base/./sub",
+                                            std::vector<std::string>{"prompts.path=/a/../b"});
+  EXPECT_EQ(config.model.path, "/base/sub/m");
+  EXPECT_EQ(config.prompts.path, "/a/../b");
+}
+
+TEST(RunConfig, ReadsFiles) {
+  const std::filesystem::path directory =
+      std::filesystem::temp_directory_path() / "paceline-run-config-test";
+  std::filesystem::create_directories(directory);
+  const std::string path = directory / "run.yaml";
+  std::ofstream(path) << required;
+  EXPECT_EQ(read_run_config(path, {}).model.path, directory / "m");
+  std::ofstream(path) << "";
+  EXPECT_EQ(test::message_of<UsageError>([&] {
+              (void)read_run_config(path, {});
+            }).find(path + ": model.path is required"),
+            0U);
+  EXPECT_EQ(test::message_of<IoError>([&] { (void)read_run_config(path + "x", {}); }),
+            path + "x: cannot read the configuration: No such file or directory");
+  EXPECT_EQ(test::message_of<IoError>([&] { (void)read_run_config(directory, {}); }),
+            directory.string() + ": cannot read the configuration: Is a directory");
+  std::filesystem::remove_all(directory);
+}
+
+TEST(RunConfig, ReferenceShowsEveryKeyAndIsYaml) {
+  const std::string reference = config_reference();
+  for (const Key& key : key_table()) {
+    EXPECT_NE(reference.find("  " + std::string(key.name) + ": "), std::string::npos) << key.name;
+    EXPECT_NE(reference.find(key.help), std::string::npos) << key.name;
+    EXPECT_FALSE(key.help.empty());
+  }
+  EXPECT_NO_THROW((void)parse(reference));
+}
+
+}  // namespace
+}  // namespace paceline::io

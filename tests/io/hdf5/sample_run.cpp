@@ -1,0 +1,87 @@
+// Writes runs made by formula (sample.hpp) for the tests of the Python reader.
+//   hdf5_sample_run complete DIR PROMPTS SAMPLES     a complete run
+//   hdf5_sample_run live DIR PROMPTS SAMPLES         appends for ever, a line "flushed N" each time
+//   hdf5_sample_run digest PATH
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "io/hdf5/digest.hpp"
+#include "io/hdf5/final_file.hpp"
+#include "io/hdf5/run_directory.hpp"
+#include "io/hdf5/shard_writer.hpp"
+#include "io/hdf5/telemetry.hpp"
+#include "tests/io/hdf5/sample.hpp"
+
+namespace {
+
+using namespace paceline;
+using namespace paceline::io;
+
+std::vector<RequestId> all_ids(std::uint32_t prompts, std::uint32_t samples) {
+  std::vector<RequestId> ids;
+  for (std::uint32_t p = 0; p < prompts; ++p) {
+    for (std::uint32_t s = 0; s < samples; ++s) ids.push_back({p, s});
+  }
+  return ids;
+}
+
+void complete(const RunDirectory& run, const RunManifest& manifest,
+              const std::vector<Prompt>& prompts) {
+  ShardWriter first(run.path(), run.attempt(), 0);
+  ShardWriter second(run.path(), run.attempt(), 1);
+  TelemetryWriter telemetry(run.path(), run.attempt(), 1, "one group");
+  double time = 0;
+  const auto ids = all_ids(static_cast<std::uint32_t>(manifest.prompts), manifest.samples);
+  for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
+    ((id->prompt + id->sample) % 2 == 0 ? first : second).append(sample::finished(*id));
+    telemetry.step({.start = time, .duration = 0.25, .requests = 1, .decode_tokens = 2});
+    time += 0.25;
+    telemetry.event({time, *id, RequestEventKind::finished, sample::length_of(*id)});
+  }
+  first.close();
+  second.close();
+  RankSummary summary;
+  summary.rank = 1;
+  summary.busy_seconds = time;
+  telemetry.summary(summary);
+  telemetry.close();
+  write_final_file(run.path(), manifest, prompts);
+  const std::string roles[] = {"coordinator", "verifier"};
+  write_telemetry(run.path(), roles);
+}
+
+void live(const RunDirectory& run, const RunManifest& manifest) {
+  ShardWriter writer(run.path(), run.attempt(), 0);
+  std::size_t flushed = 0;
+  for (const RequestId id :
+       all_ids(static_cast<std::uint32_t>(manifest.prompts), manifest.samples)) {
+    if (flushed % 5 == 0) writer.append(sample::prefix(id, 2));
+    writer.append(sample::finished(id));
+    writer.flush();
+    std::printf("flushed %zu\n", ++flushed);
+    std::fflush(stdout);
+    ::usleep(2000);
+  }
+  for (;;) ::pause();
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const std::string mode = count > 1 ? arguments[1] : "";
+  if (mode == "digest" && count == 3) {
+    std::printf("%s\n", digest_of(arguments[2]).c_str());
+    return 0;
+  }
+  if (count != 5) return 64;
+  const auto prompts = sample::prompts(static_cast<std::uint32_t>(std::atoi(arguments[3])));
+  const auto manifest =
+      sample::manifest(prompts, static_cast<std::uint32_t>(std::atoi(arguments[4])));
+  const RunDirectory run(arguments[2], manifest, prompts, false);
+  if (mode == "complete") complete(run, manifest, prompts);
+  if (mode == "live") live(run, manifest);
+  return 0;
+}

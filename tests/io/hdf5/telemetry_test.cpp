@@ -1,0 +1,174 @@
+// Telemetry: buffered while the run goes on, merged over ranks and attempts.
+#include "io/hdf5/telemetry.hpp"
+
+#include <signal.h>
+
+#include "io/hdf5/file.hpp"
+#include "tests/io/hdf5/fixture.hpp"
+
+namespace paceline::io {
+namespace {
+
+using TelemetryTest = Scratch;
+
+StepRecord step_at(double start, std::uint32_t requests) {
+  StepRecord record;
+  record.start = start;
+  record.duration = 0.125;
+  record.sample_duration = 0.0625;
+  record.requests = requests;
+  record.prefill_tokens = requests + 1;
+  record.decode_tokens = requests + 2;
+  record.drafted = requests + 3;
+  record.accepted = requests + 4;
+  record.kv_blocks_used = requests + 5;
+  record.role = 1;
+  return record;
+}
+
+RankSummary summary_of(std::uint32_t rank) {
+  RankSummary summary;
+  summary.rank = rank;
+  summary.role = 1;
+  summary.group = rank / 2;
+  summary.busy_seconds = 3.5;
+  summary.idle_seconds = 0.5;
+  summary.steps = 11;
+  summary.prefill_tokens = 12;
+  summary.decode_tokens = 13;
+  summary.messages_sent = 14;
+  summary.bytes_sent = 15;
+  summary.peak_rss_bytes = 16;
+  summary.weight_bytes = 17;
+  summary.kv_bytes = std::uint64_t{18} << 40;
+  return summary;
+}
+
+class TelemetryRun : public TelemetryTest {
+ protected:
+  void SetUp() override {
+    TelemetryTest::SetUp();
+    path_ = at("run");
+    const RunDirectory directory(path_, run_.manifest, run_.prompts, false);
+    for (std::uint32_t attempt = 0; attempt < 2; ++attempt) {
+      for (std::uint32_t rank = 0; rank < 3; ++rank) {
+        TelemetryWriter writer(path_, attempt, rank,
+                               rank == 1 ? "plan " + std::to_string(attempt) : "");
+        for (std::uint32_t i = 0; i < 10 * (rank + 1); ++i) {
+          writer.step(step_at(0.5 * i, 100 * attempt + i));
+        }
+        writer.event({3.0 - rank, {rank, attempt}, RequestEventKind::leased, 0});
+        writer.event({9.0, {rank, attempt}, RequestEventKind::finished, 40 + rank});
+        if (attempt == 1) writer.summary(summary_of(rank));
+        writer.close();
+        writer.close();
+      }
+    }
+  }
+
+  SampleRun run_{4, 1};
+  std::string path_;
+};
+
+TEST_F(TelemetryRun, IsMergedOverRanksAndAttempts) {
+  const std::string roles[] = {"coordinator", "verifier"};
+  const TelemetryReport report = write_telemetry(path_, roles);
+  EXPECT_EQ(report.path, path_ + "/telemetry.h5");
+  EXPECT_TRUE(report.warnings.empty());
+  EXPECT_FALSE(std::filesystem::exists(path_ + "/shards/telemetry-0-0.h5"));
+  EXPECT_TRUE(std::filesystem::exists(path_ + "/shards/prompts.h5"));  // the run is not complete
+
+  const auto lock = h5::lock_hdf5();
+  const h5::File file = h5::File::open(report.path);
+  using U32 = std::vector<std::uint32_t>;
+  const std::string steps = "ranks/1/steps/";
+  const auto start = h5::read_all<double>(file, steps + "start");
+  const auto attempt = h5::read_all<std::uint32_t>(file, steps + "attempt");
+  const auto requests = h5::read_all<std::uint32_t>(file, steps + "requests");
+  const auto blocks = h5::read_all<std::uint32_t>(file, steps + "kv_blocks_used");
+  ASSERT_EQ(start.size(), 40U);
+  for (std::uint32_t i = 0; i < 40; ++i) {
+    EXPECT_EQ(start[i], 0.5 * (i % 20));
+    EXPECT_EQ(attempt[i], i / 20);
+    EXPECT_EQ(requests[i], i / 20 * 100 + i % 20);
+    EXPECT_EQ(blocks[i], requests[i] + 5);
+  }
+  EXPECT_EQ(h5::read_all<double>(file, steps + "sample_duration"), std::vector<double>(40, 0.0625));
+  EXPECT_EQ(h5::read_all<std::uint32_t>(file, steps + "role"), U32(40, 1));
+  EXPECT_EQ(h5::read_all<std::uint32_t>(file, "ranks/2/steps/accepted").size(), 60U);
+
+  EXPECT_EQ(h5::read_all<double>(file, "requests/time"),
+            (std::vector<double>{1, 2, 3, 9, 9, 9, 1, 2, 3, 9, 9, 9}));
+  EXPECT_EQ(h5::read_all<std::uint32_t>(file, "requests/attempt"),
+            (U32{0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(h5::read_all<std::uint32_t>(file, "requests/rank"),
+            (U32{2, 1, 0, 0, 1, 2, 2, 1, 0, 0, 1, 2}));
+  EXPECT_EQ(h5::read_all<std::uint32_t>(file, "requests/prompt_index"),
+            (U32{2, 1, 0, 0, 1, 2, 2, 1, 0, 0, 1, 2}));
+  EXPECT_EQ(h5::read_all<std::uint32_t>(file, "requests/tokens"),
+            (U32{0, 0, 0, 40, 41, 42, 0, 0, 0, 40, 41, 42}));
+  EXPECT_EQ(h5::read_all<std::uint8_t>(file, "requests/kind"),
+            (std::vector<std::uint8_t>{0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1}));
+
+  EXPECT_EQ(h5::read_all<std::uint32_t>(file, "summary/rank"), (U32{0, 1, 2}));
+  EXPECT_EQ(h5::read_all<std::uint32_t>(file, "summary/attempt"), (U32{1, 1, 1}));
+  EXPECT_EQ(h5::read_all<std::uint64_t>(file, "summary/kv_bytes")[2], std::uint64_t{18} << 40);
+  EXPECT_EQ(h5::read_all<double>(file, "summary/busy_seconds")[0], 3.5);
+  EXPECT_EQ(h5::read_all<std::uint32_t>(file, "attempts/ranks"), (U32{3, 3}));
+  EXPECT_EQ(h5::read_strings(file, "attempts/plan"),
+            (std::vector<std::string>{"plan 0", "plan 1"}));
+  EXPECT_GT(h5::read_all<double>(file, "attempts/started")[0], 1e9);
+  EXPECT_EQ(h5::read_strings(file, "role_names"),
+            (std::vector<std::string>{"coordinator", "verifier"}));
+}
+
+TEST_F(TelemetryRun, MergingAgainChangesNothing) {
+  write_telemetry(path_, {}, true);
+  EXPECT_TRUE(std::filesystem::exists(path_ + "/shards/telemetry-0-0.h5"));
+  const std::string before = bytes_of(path_ + "/telemetry.h5");
+  std::filesystem::remove(path_ + "/shards/telemetry-0-0.h5");  // killed while removing
+  write_telemetry(path_, {});
+  EXPECT_EQ(bytes_of(path_ + "/telemetry.h5"), before);
+  EXPECT_FALSE(std::filesystem::exists(path_ + "/shards/telemetry-1-2.h5"));
+}
+
+TEST_F(TelemetryRun, ABrokenShardIsReported) {
+  std::ofstream(path_ + "/shards/telemetry-1-0.h5") << "broken";
+  const TelemetryReport report = write_telemetry(path_, {});
+  ASSERT_EQ(report.warnings.size(), 1U);
+  EXPECT_NE(report.warnings[0].find("telemetry-1-0.h5"), std::string::npos);
+}
+
+TEST_F(TelemetryTest, IsWrittenAboutOnceASecondAndSurvivesKill) {
+  const SampleRun run(1, 1);
+  const std::string path = at("run");
+  { const RunDirectory directory(path, run.manifest, run.prompts, false); }
+  const int status = in_child([&]() -> int {
+    TelemetryWriter writer(path, 0, 0);
+    for (int i = 0; i < 1000; ++i) writer.step(step_at(0.01 * i, 1));
+    ::kill(::getpid(), SIGKILL);
+    return 0;
+  });
+  ASSERT_TRUE(WIFSIGNALED(status));
+  write_telemetry(path, {});
+  const auto lock = h5::lock_hdf5();
+  const h5::File file = h5::File::open(path + "/telemetry.h5");
+  const std::size_t kept = h5::read_all<double>(file, "ranks/0/steps/start").size();
+  EXPECT_GE(kept, 880U);  // all but the last second
+  EXPECT_LT(kept, 1000U);
+}
+
+TEST_F(TelemetryTest, ARunWithoutStepsHasEmptyColumns) {
+  const SampleRun run(1, 1);
+  const std::string path = at("run");
+  { const RunDirectory directory(path, run.manifest, run.prompts, false); }
+  { const TelemetryWriter writer(path, 0, 0); }
+  write_telemetry(path, {});
+  const auto lock = h5::lock_hdf5();
+  const h5::File file = h5::File::open(path + "/telemetry.h5");
+  EXPECT_TRUE(h5::read_all<double>(file, "ranks/0/steps/start").empty());
+  EXPECT_TRUE(h5::read_all<double>(file, "requests/time").empty());
+}
+
+}  // namespace
+}  // namespace paceline::io

@@ -1,0 +1,311 @@
+"""The Python reader against runs that the C++ library wrote by formula (sample.hpp)."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import numpy as np
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "..", "..", "io", "python"))
+import paceline_reader as reader  # noqa: E402
+
+PROGRAM = os.environ["PACELINE_SAMPLE_RUN"]
+PROMPTS, SAMPLES = 11, 3
+
+
+def prompt_tokens(p):
+    return [1000 * p + t for t in range(3 + p % 5)]
+
+
+def length_of(p, s):
+    return (p * 31 + s * 17) % 23
+
+
+def tokens_of(p, s, length):
+    return [p * 100 + s * 10 + t for t in range(length)]
+
+
+def reason_of(p, s):
+    return ["stop_id", "length", "stop_string", "context"][(p + s) % 4]
+
+
+def reward_of(p, s):
+    return None if p % 3 == 0 else p + 0.5 * s
+
+
+class Base(unittest.TestCase):
+    def check(self, response, p, s):
+        length = length_of(p, s)
+        self.assertEqual((response.prompt_index, response.sample_index), (p, s))
+        self.assertEqual(response.tokens.tolist(), tokens_of(p, s, length))
+        self.assertEqual(response.tokens.dtype, np.int32)
+        self.assertEqual(response.logprob.tolist(), [-0.5 * t - s for t in range(length)])
+        self.assertEqual(response.sampling_logprob.tolist(), [-0.25 * t for t in range(length)])
+        self.assertEqual(response.finish_reason, reason_of(p, s))
+        self.assertEqual(response.reward, reward_of(p, s))
+        self.assertEqual(response.weight_version, 12)
+
+
+class CompleteRun(Base):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory()
+        cls.path = os.path.join(cls.scratch.name, "run")
+        subprocess.run([PROGRAM, "complete", cls.path, str(PROMPTS), str(SAMPLES)], check=True)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.scratch.cleanup()
+
+    def setUp(self):
+        self.run_ = reader.open_run(self.path)
+        self.ids = [(p, s) for p in range(PROMPTS) for s in range(SAMPLES)]
+
+    def tearDown(self):
+        self.run_.close()
+
+    def test_attributes(self):
+        a = self.run_.attributes
+        self.assertEqual(a["schema_version"], 1)
+        self.assertEqual(a["program_version"], "0.1.0-test")
+        self.assertEqual(a["config_text"], "model:\n  path: somewhere\n")
+        self.assertEqual(a["model_fingerprint"], "00112233445566778899aabbccddeeff")
+        self.assertEqual(len(a["prompts_fingerprint"]), 32)
+        self.assertEqual(a["seed"], 18446744073709551615)
+        self.assertEqual((a["prompts"], a["samples"], a["weight_version"]), (PROMPTS, SAMPLES, 12))
+        self.assertEqual((a["backend"], a["isa"], a["dtype"]), ("cpu", "avx512_bf16", "bf16"))
+        self.assertEqual(a["sampling"]["temperature"], 0.7)
+        self.assertEqual(a["sampling"]["stop_ids"], [7, 8])
+        self.assertEqual(a["sampling"]["stop_strings"], ["\n\n", "\u00e9nd"])
+        manifest = reader.live_manifest(self.path)
+        self.assertEqual(manifest["sampling"], a["sampling"])
+
+    def test_prompts(self):
+        self.assertEqual(len(self.run_.prompts), PROMPTS)
+        for p, prompt in enumerate(self.run_.prompts):
+            self.assertEqual(prompt.uid, f"uid-{p * 7919 % 1000}-{p}")
+            self.assertEqual(prompt.tokens.tolist(), prompt_tokens(p))
+            self.assertEqual(prompt.ground_truth, f"answer \u00e9 {p}" if p % 2 == 0 else "")
+            self.assertEqual(prompt.extra, {"level": p})
+
+    def test_every_response_by_index_and_in_blocks(self):
+        self.assertEqual(len(self.run_), len(self.ids))
+        for index, (p, s) in enumerate(self.ids):
+            self.check(self.run_[index], p, s)
+        self.check(self.run_[-1], *self.ids[-1])
+        with self.assertRaises(IndexError):
+            self.run_[len(self.ids)]
+        for block in (1, 7, 1 << 22):
+            responses = list(self.run_.responses(block))
+            self.assertEqual(len(responses), len(self.ids))
+            for response, (p, s) in zip(responses, self.ids):
+                self.check(response, p, s)
+        self.assertEqual(self.run_.lengths.tolist(), [length_of(p, s) for p, s in self.ids])
+
+    def test_layout_of_the_file(self):
+        import h5py
+
+        with h5py.File(os.path.join(self.path, "trajectories.h5"), "r") as file:
+            group = file["trajectories"]
+            kinds = {name: group[name].dtype.str for name in group}
+            self.assertEqual(
+                kinds,
+                {
+                    "prompt_index": "<i4",
+                    "sample_index": "<i4",
+                    "offsets": "<i8",
+                    "tokens": "<i4",
+                    "logprob": "<f4",
+                    "sampling_logprob": "<f4",
+                    "finish_reason": "|u1",
+                    "reward": "<f4",
+                    "weight_version": "<u8",
+                },
+            )
+            meaning = {int(v): k for k, v in group["finish_reason"].attrs.items()}
+            self.assertEqual(meaning, reader.FINISH_REASONS)
+        with h5py.File(os.path.join(self.path, "telemetry.h5"), "r") as file:
+            self.assertEqual(file["role_names"].asstr()[:].tolist(), ["coordinator", "verifier"])
+            self.assertEqual(file["attempts/plan"].asstr()[0], "one group")
+            self.assertEqual(len(file["ranks/1/steps/start"]), len(self.ids))
+            self.assertEqual(file["requests/kind"].attrs["finished"], 1)
+            self.assertEqual(file["requests/tokens"][0], length_of(*self.ids[-1]))
+            self.assertEqual(file["summary/busy_seconds"][0], 0.25 * len(self.ids))
+
+    def test_slime(self):
+        for which in ("sampling", "full"):
+            samples = list(self.run_.iter_slime(logprob=which))
+            self.assertEqual(len(samples), len(self.ids))
+            for index, (sample, (p, s)) in enumerate(zip(samples, self.ids)):
+                length = length_of(p, s)
+                self.assertEqual((sample.group_index, sample.index), (p, index))
+                self.assertEqual(sample.tokens, prompt_tokens(p) + tokens_of(p, s, length))
+                self.assertEqual(sample.response_length, length)
+                self.assertEqual(sample.loss_mask, [1] * length)
+                expected = [-0.25 * t if which == "sampling" else -0.5 * t - s for t in range(length)]
+                self.assertEqual(sample.rollout_log_probs, expected)
+                self.assertEqual(sample.reward, reward_of(p, s))
+                status = "completed" if reason_of(p, s).startswith("stop") else "truncated"
+                self.assertEqual(sample.status, status)
+                self.assertEqual(sample.weight_versions, ["12"])
+                self.assertEqual(sample.label, f"answer \u00e9 {p}" if p % 2 == 0 else None)
+                self.assertEqual(sample.metadata["level"], p)
+                json.dumps(sample.to_dict())
+        with self.assertRaises(ValueError):
+            next(self.run_.iter_slime(logprob="other"))
+
+    def check_verl(self, batch, width_p, width_r, which, pad):
+        rows = len(self.ids)
+        self.assertEqual(batch["prompts"].shape, (rows, width_p))
+        self.assertEqual(batch["responses"].shape, (rows, width_r))
+        self.assertEqual(batch["input_ids"].shape, (rows, width_p + width_r))
+        for row, (p, s) in enumerate(self.ids):
+            prompt = prompt_tokens(p)[-width_p:]
+            response = tokens_of(p, s, length_of(p, s))[:width_r]
+            left, right = width_p - len(prompt), width_r - len(response)
+            want = [pad] * left + prompt + response + [pad] * right
+            self.assertEqual(batch["input_ids"][row].tolist(), want)
+            self.assertEqual(batch["prompts"][row].tolist(), want[:width_p])
+            self.assertEqual(batch["responses"][row].tolist(), want[width_p:])
+            mask = [0] * left + [1] * (len(prompt) + len(response)) + [0] * right
+            self.assertEqual(batch["attention_mask"][row].tolist(), mask)
+            self.assertEqual(batch["response_mask"][row].tolist(), mask[width_p:])
+            total = len(prompt) + len(response)
+            positions = [0] * left + list(range(total)) + [total - 1] * right
+            self.assertEqual(batch["position_ids"][row].tolist(), positions)
+            logprob = [-0.25 * t if which == "sampling" else -0.5 * t - s for t in range(len(response))]
+            self.assertEqual(batch["rollout_log_probs"][row].tolist(), logprob + [0] * right)
+            scores = [0.0] * width_r
+            if response and reward_of(p, s) is not None:
+                scores[len(response) - 1] = reward_of(p, s)
+            self.assertEqual(batch["rm_scores"][row].tolist(), scores)
+            self.assertEqual(batch["uid"][row], f"uid-{p * 7919 % 1000}-{p}")
+
+    def test_verl(self):
+        longest = max(length_of(p, s) for p, s in self.ids)
+        batch = self.run_.to_verl(pad_token_id=9)
+        self.check_verl(batch, 7, longest, "sampling", 9)
+        for name, values in batch.items():
+            if name != "uid":
+                floating = name in ("rollout_log_probs", "rm_scores")
+                self.assertEqual(values.dtype, np.float32 if floating else np.int64)
+        self.check_verl(self.run_.to_verl(20, 40, logprob="full"), 20, 40, "full", 0)
+        self.check_verl(self.run_.to_verl(4, 5, truncate=True), 4, 5, "sampling", 0)
+
+    def test_verl_what_does_not_fit_is_named(self):
+        with self.assertRaisesRegex(reader.ReaderError, r"prompts are longer than prompt_length=6.*'uid-676-4'"):
+            self.run_.to_verl(prompt_length=6)
+        with self.assertRaisesRegex(reader.ReaderError, r"response_length=10.*truncate=True"):
+            self.run_.to_verl(response_length=10)
+
+    def test_verl_as_torch(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("torch is not there")
+        batch = self.run_.to_verl(as_torch=True)
+        self.assertEqual(batch["input_ids"].dtype, torch.int64)
+        self.assertEqual(batch["rm_scores"].dtype, torch.float32)
+        self.check_verl(batch, 7, max(length_of(p, s) for p, s in self.ids), "sampling", 0)
+
+    def test_live_reading_of_a_complete_run_gives_all(self):
+        self.assertEqual(len(list(reader.iter_live(self.path))), len(self.ids))
+
+    def test_summary(self):
+        text = subprocess.run(
+            [sys.executable, reader.__file__, self.path], check=True, stdout=subprocess.PIPE, text=True
+        ).stdout
+        self.assertIn("complete", text)
+        self.assertIn(f"{len(self.ids)} finished of {len(self.ids)}", text)
+        self.assertIn("context 8, length 8, stop_id 8, stop_string 9", text)
+
+    def test_other_files_are_refused(self):
+        import h5py
+
+        other = os.path.join(self.scratch.name, "other.h5")
+        with h5py.File(other, "w") as file:
+            file["x"] = 1
+        with self.assertRaisesRegex(reader.ReaderError, "schema version"):
+            reader.open_run(other)
+        with self.assertRaises(FileNotFoundError):
+            reader.open_run(os.path.join(self.scratch.name, "nowhere"))
+        code = subprocess.run(
+            [sys.executable, reader.__file__, "/nowhere"], stderr=subprocess.PIPE
+        ).returncode
+        self.assertEqual(code, 74)
+
+
+class LiveRun(Base):
+    def flushed(self, line):
+        self.assertTrue(line.startswith("flushed "), line)
+        return int(line.split()[1])
+
+    def check_live(self, path, at_least, samples):
+        ids = set()
+        for response in reader.iter_live(path):
+            self.check(response, response.prompt_index, response.sample_index)
+            ids.add((response.prompt_index, response.sample_index))
+        for i in range(at_least):
+            self.assertIn((i // samples, i % samples), ids)
+        return ids
+
+    def test_while_it_is_written_and_after_kill(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            path = os.path.join(scratch, "run")
+            writer = subprocess.Popen(
+                [PROGRAM, "live", path, "2000", "2"], stdout=subprocess.PIPE, text=True
+            )
+            try:
+                count = self.flushed(writer.stdout.readline())
+                sizes = []
+                for _ in range(6):
+                    ids = self.check_live(path, count, 2)
+                    sizes.append(len(ids))
+                    for _ in range(40):
+                        count = self.flushed(writer.stdout.readline())
+                self.assertEqual(sizes, sorted(sizes))
+                self.assertGreater(sizes[-1], sizes[0])
+                self.assertEqual(len(reader.live_prompts(path)), 2000)
+                self.assertIn("in progress", reader.summary(path))
+                with self.assertRaisesRegex(FileNotFoundError, "not complete"):
+                    reader.open_run(path)
+            finally:
+                writer.send_signal(signal.SIGKILL)
+                rest = writer.stdout.read()
+                writer.stdout.close()
+                writer.wait()
+            for line in rest.splitlines():
+                count = self.flushed(line)
+            ids = self.check_live(path, count, 2)
+            self.assertLessEqual(len(ids), count + 1)
+            digest = subprocess.run([PROGRAM, "digest", path], check=True, stdout=subprocess.PIPE)
+            self.assertEqual(len(digest.stdout.strip()), 32)
+
+    def test_partial_responses_are_given_when_asked_for(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            path = os.path.join(scratch, "run")
+            writer = subprocess.Popen(
+                [PROGRAM, "live", path, "1", "1"], stdout=subprocess.PIPE, text=True
+            )
+            self.flushed(writer.stdout.readline())
+            responses = list(reader.iter_live(path, partial=True))
+            writer.kill()
+            writer.stdout.close()
+            writer.wait()
+            # Its partial one is superseded.
+            self.assertEqual([r.finish_reason for r in responses], ["stop_id"])
+
+    def test_there_must_be_a_run(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            with self.assertRaises(FileNotFoundError):
+                list(reader.iter_live(scratch))
+
+
+if __name__ == "__main__":
+    unittest.main()

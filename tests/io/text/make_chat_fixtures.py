@@ -1,0 +1,271 @@
+"""Write fixtures/chat.json: chat templates, conversations and what `transformers` renders of them.
+
+The templates do what the public ones of these models do, with their branches for tools cut to a
+stub, since those are never rendered. Usage: make_chat_fixtures.py [FOLDER]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
+
+BOS = "<|begin_of_text|>"
+ANSWER = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+MESSAGE = "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}"
+
+TOOL_BRANCH = r"""    {%- elif message.role == "tool" %}
+        {%- if loop.first or (messages[loop.index0 - 1].role != "tool") %}
+            {{- '<|im_start|>user' }}
+        {%- endif %}
+        {{- message.content }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\n' }}
+"""
+
+QWEN25 = r"""{%- if tools %}
+    {{- '<|im_start|>system\n' }}
+    {{- "# Tools {\"name\": <function-name>}<|im_end|>\n" }}
+{%- else %}
+    {%- if messages[0]['role'] == 'system' %}
+        {{- '<|im_start|>system\n' + messages[0]['content'] + '<|im_end|>\n' }}
+    {%- else %}
+        {{- '<|im_start|>system\nDEFAULT<|im_end|>\n' }}
+    {%- endif %}
+{%- endif %}
+{%- for message in messages %}
+    {%- if (message.role == "user") or (message.role == "system" and not loop.first) or (message.role == "assistant" and not message.tool_calls) %}
+        {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' + '\n' }}
+    {%- elif message.role == "assistant" %}
+        {%- for tool_call in message.tool_calls %}
+            {{- tool_call.arguments | tojson }}
+        {%- endfor %}
+""" + TOOL_BRANCH + "{%- endif %}\n"  # fmt: skip
+
+QWEN3_START = r"""{%- if tools %}
+    {{- '<|im_start|>system\n' }}
+{%- else %}
+    {%- if messages[0].role == 'system' %}
+        {{- '<|im_start|>system\n' + messages[0].content + '<|im_end|>\n' }}
+    {%- endif %}
+{%- endif %}
+"""
+QWEN3_QUERY = r"""{%- set ns = namespace(multi_step_tool=true, last_query_index=messages|length - 1) %}
+{%- for message in messages[::-1] %}
+    {%- set index = (messages|length - 1) - loop.index0 %}
+    {%- if ns.multi_step_tool and message.role == "user" STRINGand not(message.content.startswith('<tool_response>') and message.content.endswith('</tool_response>')) %}
+        {%- set ns.multi_step_tool = false %}
+        {%- set ns.last_query_index = index %}
+    {%- endif %}
+{%- endfor %}
+"""
+QWEN3_CONTENT = r"""{%- for message in messages %}
+    {%- if message.content is string %}
+        {%- set content = message.content %}
+    {%- else %}
+        {%- set content = '' %}
+    {%- endif %}
+"""
+QWEN3_TURN = r"""    {%- if (message.role == "user") or (message.role == "system" and not loop.first) %}
+        {{- '<|im_start|>' + message.role + '\n' + CONTENT + '<|im_end|>' + '\n' }}
+    {%- elif message.role == "assistant" %}
+"""
+QWEN3_REASONING = r"""        {%- if loop.index0 > ns.last_query_index %}
+            {%- if loop.last or (not loop.last and reasoning_content) %}
+                {{- '<|im_start|>' + message.role + '\n<think>\n' + reasoning_content.strip('\n') + '\n</think>\n\n' + content.lstrip('\n') }}
+            {%- else %}
+                {{- '<|im_start|>' + message.role + '\n' + content }}
+            {%- endif %}
+        {%- else %}
+            {{- '<|im_start|>' + message.role + '\n' + content }}
+        {%- endif %}
+"""
+QWEN3_CALLS = r"""        {%- if message.tool_calls %}
+            {%- for tool_call in message.tool_calls %}
+                {{- tool_call.name }}
+            {%- endfor %}
+        {%- endif %}
+        {{- '<|im_end|>\n' }}
+"""
+QWEN3_END = r"""    {%- if enable_thinking is defined and enable_thinking is false %}
+        {{- '<think>\n\n</think>\n\n' }}
+    {%- endif %}
+{%- endif %}"""
+QWEN3 = (
+    QWEN3_START + QWEN3_QUERY.replace("STRING", "") + "{%- for message in messages %}\n"
+    + QWEN3_TURN.replace("CONTENT", "message.content") + r"""        {%- set content = message.content %}
+        {%- set reasoning_content = '' %}
+        {%- if message.reasoning_content is defined and message.reasoning_content is not none %}
+            {%- set reasoning_content = message.reasoning_content %}
+        {%- else %}
+            {%- if '</think>' in message.content %}
+                {%- set content = message.content.split('</think>')[-1].lstrip('\n') %}
+                {%- set reasoning_content = message.content.split('</think>')[0].rstrip('\n').split('<think>')[-1].lstrip('\n') %}
+            {%- endif %}
+        {%- endif %}
+""" + QWEN3_REASONING + QWEN3_CALLS + TOOL_BRANCH + QWEN3_END
+)  # fmt: skip
+QWEN3_LATER = (
+    QWEN3_START + QWEN3_QUERY.replace("STRING", "and message.content is string ") + QWEN3_CONTENT
+    + QWEN3_TURN.replace("CONTENT", "content") + r"""        {%- set reasoning_content = '' %}
+        {%- if message.reasoning_content is string %}
+            {%- set reasoning_content = message.reasoning_content %}
+        {%- else %}
+            {%- if '</think>' in content %}
+                {%- set reasoning_content = content.split('</think>')[0].rstrip('\n').split('<think>')[-1].lstrip('\n') %}
+                {%- set content = content.split('</think>')[-1].lstrip('\n') %}
+            {%- endif %}
+        {%- endif %}
+""" + QWEN3_REASONING + QWEN3_CALLS + TOOL_BRANCH + QWEN3_END
+)  # fmt: skip
+QWEN3_INSTRUCT = (
+    QWEN3_START + QWEN3_CONTENT + QWEN3_TURN.replace("CONTENT", "content")
+    + "        {{- '<|im_start|>' + message.role + '\\n' + content }}\n" + QWEN3_CALLS + TOOL_BRANCH + "{%- endif %}"
+)  # fmt: skip
+
+LLAMA3 = (
+    "{% set loop_messages = messages %}{% for message in loop_messages %}{% set content = '<|start_header_id|>' +"
+    " message['role'] + '<|end_header_id|>\\n\\n'+ message['content'] | trim + '<|eot_id|>' %}"
+    "{% if loop.index0 == 0 %}{% set content = bos_token + content %}{% endif %}{{ content }}{% endfor %}"
+)
+LLAMA3_ANSWER = "{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}"
+LLAMA31 = r"""{{- bos_token }}
+{%- if custom_tools is defined %}
+    {%- set tools = custom_tools %}
+{%- endif %}
+{%- if not tools_in_user_message is defined %}
+    {%- set tools_in_user_message = true %}
+{%- endif %}
+{%- if not date_string is defined %}
+DATE{%- endif %}
+{%- if not tools is defined %}
+    {%- set tools = none %}
+{%- endif %}
+
+{#- The system message goes to the right place. #}
+{%- if messages[0]['role'] == 'system' %}
+    {%- set system_message = messages[0]['content']|trim %}
+    {%- set messages = messages[1:] %}
+{%- else %}
+    {%- set system_message = "" %}
+{%- endif %}
+
+{{- "<|start_header_id|>system<|end_header_id|>\n\n" }}
+{%- if ENVIRONMENT %}
+    {{- "Environment: ipython\n" }}
+{%- endif %}
+{{- "Cutting Knowledge Date: December 2023\n" }}
+{{- "Today Date: " + date_string + "\n\n" }}
+{%- if tools is not none and not tools_in_user_message %}
+    {{- "You have access to functions.\n\n" }}
+{%- endif %}
+{{- system_message }}
+{{- "<|eot_id|>" }}
+
+{#- Tools go to the first user message, isn't it? #}
+{%- if tools_in_user_message and not tools is none %}
+    {%- if messages | length != 0 %}
+        {%- set first_user_message = messages[0]['content']|trim %}
+    {%- else %}
+        {{- raise_exception("no first user message!") }}
+{%- endif %}
+    {{- first_user_message + "<|eot_id|>"}}
+{%- endif %}
+
+{%- for message in messages %}
+    {%- if not (message.role == 'ipython' or message.role == 'tool' or 'tool_calls' in message) %}
+        {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] | trim + '<|eot_id|>' }}
+    {%- elif 'tool_calls' in message %}
+        {{- message.tool_calls[0].function | tojson }}
+    {%- elif message.role == "tool" or message.role == "ipython" %}
+        {{- message.content | tojson }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}
+{%- endif %}
+"""
+FIXED_DATE = '    {%- set date_string = "26 Jul 2024" %}\n'
+TODAY = (
+    '    {%- if strftime_now is defined %}\n        {%- set date_string = strftime_now("%d %b %Y") %}\n    {%- else %}\n'
+    + FIXED_DATE
+    + "    {%- endif %}\n"
+)
+
+TEMPLATES = {
+    "chatml": "{% for message in messages %}" + MESSAGE + "{% endfor %}" + ANSWER,
+    "chatml_lines": (
+        "{% if not add_generation_prompt is defined %}{% set add_generation_prompt = false %}{% endif %}\n"
+        "{%- for message in messages %}\n    {{- '<|im_start|>' + message.role + \"\\n\" + message.content + '<|im_end|>\\n' }}\n"
+        "{%- endfor %}\n{%- if add_generation_prompt %}\n    {{- '<|im_start|>assistant\\n' }}\n{%- endif %}\n"
+    ),
+    "chatml_text": (
+        "{% for message in messages %}\n<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}\n"
+        "{% if add_generation_prompt %}\n<|im_start|>assistant\n{% endif %}"
+    ),
+    "qwen2": (
+        "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
+        "{{ '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}{% endif %}" + MESSAGE + "{% endfor %}" + ANSWER
+    ),
+    "qwen25": QWEN25.replace("DEFAULT", "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."),
+    "qwen25_math": QWEN25.replace(
+        "DEFAULT", "Please reason step by step, and put your final answer within \\\\boxed{}."
+    ),
+    "qwen3": QWEN3,
+    "qwen3_later": QWEN3_LATER,
+    "qwen3_instruct": QWEN3_INSTRUCT,
+    "llama3_first": LLAMA3 + LLAMA3_ANSWER,
+    "llama3": LLAMA3 + "{% if add_generation_prompt %}" + LLAMA3_ANSWER + "{% endif %}",
+    "llama31": LLAMA31.replace("DATE{", FIXED_DATE + "{").replace(
+        "ENVIRONMENT", "builtin_tools is defined or tools is not none"
+    ),
+    "llama32": LLAMA31.replace("DATE{", TODAY + "{").replace("ENVIRONMENT", "tools is not none"),
+}
+
+
+def message(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}
+
+
+CONVERSATIONS = [
+    [message("user", "What is 2+2?")],
+    [message("system", "Be brief."), message("user", "Hi")],
+    [message("system", ""), message("user", "  spaces \n\u3000\x1c")],
+    [message("user", "a"), message("assistant", "b"), message("user", "c")],
+    [message("user", "a"), message("assistant", "<think>\nwhy\n\n</think>\n\nb"), message("user", "c")],
+    [message("user", "a"), message("assistant", "<think>\nwhy\n</think>\n\nb")],
+    [message("user", "a"), message("assistant", "b"), message("assistant", "x</think>y</think>\nz")],
+    [message("user", "a"), message("assistant", "\n\nplain"), message("assistant", "\nend\n")],
+    [message("assistant", "<think>t</think>hello"), message("system", "late")],
+    [message("user", "q"), message("assistant", "x"), message("user", "<tool_response>r</tool_response>"),
+     message("assistant", "<think>\nr2</think>s"), message("assistant", "t")],
+    [message("user", "'quotes' \"double\" {{ not jinja }} {% no %} <|im_end|> é漢🙂")],
+]  # fmt: skip
+
+
+def main() -> None:
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "fixtures"
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), bos_token=BOS)
+    cases = []
+    for name, template in TEMPLATES.items():
+        tokenizer.chat_template = template
+        renders = []
+        for index, conversation in enumerate(CONVERSATIONS):
+            for generate, thinking in ((True, True), (True, False), (False, True)):
+                text = tokenizer.apply_chat_template(
+                    conversation, tokenize=False, add_generation_prompt=generate, enable_thinking=thinking,
+                    **({"date_string": "26 Jul 2024"} if name == "llama32" else {}),
+                )  # fmt: skip
+                renders.append({"conversation": index, "generate": generate, "thinking": thinking, "text": text})
+        cases.append({"name": name, "template": template, "bos": BOS, "renders": renders})
+    document = {"conversations": CONVERSATIONS, "cases": cases}
+    (folder / "chat.json").write_text(json.dumps(document, ensure_ascii=True, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

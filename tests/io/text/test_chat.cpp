@@ -1,0 +1,170 @@
+// Chat templates: recognised by what they do, rendered as `transformers` renders them.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "io/text/chat_template.hpp"
+#include "io/text/files.hpp"
+#include "runtime/core/error.hpp"
+#include "tests/io/text/expect_error.hpp"
+#include "tests/io/text/fixtures.hpp"
+
+namespace {
+
+using nlohmann::json;
+using paceline::DataError;
+using paceline::io::ChatFamily;
+using paceline::io::ChatMessage;
+using paceline::io::ChatTemplate;
+
+std::vector<ChatMessage> messages_of(const json& list) {
+  std::vector<ChatMessage> messages;
+  for (const json& m : list) messages.push_back({m["role"], m["content"]});
+  return messages;
+}
+
+TEST(ChatTemplate, RendersEveryKnownTemplateAsTransformersDoes) {
+  const json document =
+      json::parse(paceline::io::text::read_file(fixtures::folder() + "chat.json"));
+  int compared = 0;
+  for (const json& c : document["cases"]) {
+    const auto chat =
+        ChatTemplate::recognise(c["template"].get<std::string>(), c["bos"].get<std::string>(), "t");
+    EXPECT_EQ(chat.refusal(), "") << c["name"];
+    if (chat.family() == ChatFamily::none) continue;
+    for (const json& r : c["renders"]) {
+      const auto messages = messages_of(document["conversations"][r["conversation"].get<int>()]);
+      EXPECT_EQ(chat.render(messages, {.add_generation_prompt = r["generate"],
+                                       .enable_thinking = r["thinking"]}),
+                r["text"].get<std::string>())
+          << c["name"] << " " << r.dump();
+      ++compared;
+    }
+  }
+  EXPECT_GT(compared, 300);
+}
+
+constexpr const char* plain =
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] "
+    "+ '<|im_end|>' + '\\n' }}{% endfor %}{% if add_generation_prompt %}{{ "
+    "'<|im_start|>assistant\\n' }}{% endif %}";
+
+TEST(ChatTemplate, RefusesTemplatesThatDifferAtAll) {
+  EXPECT_EQ(ChatTemplate::recognise(plain, "", "t").family(), ChatFamily::chatml);
+  const std::string known = plain;
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    std::string text = known;
+    text.replace(text.find(from), from.size(), to);
+    return text;
+  };
+  for (const std::string& text :
+       {changed("<|im_end|>", "<|end|>"), changed("'\\n' }}{% endfor", "'' }}{% endfor"),
+        changed("message['content']", "message['content'] | trim"), known + "x",
+        changed("{% endfor %}", "{% endfor %} "), known.substr(0, 50), std::string("{{"),
+        std::string("{% endif %}"), std::string("{% if %}"), std::string(), std::string("text")}) {
+    const auto chat = ChatTemplate::recognise(text, "", "dir/tokenizer_config.json");
+    EXPECT_EQ(chat.family(), ChatFamily::none) << text;
+    EXPECT_ERROR(DataError, (void)chat.render(std::vector<ChatMessage>{{"user", "x"}}),
+                 "dir/tokenizer_config.json: the chat template (fingerprint ",
+                 "none of the known ones: ChatML, Qwen2.5", "token ids");
+  }
+}
+
+TEST(ChatTemplate, NestingWithoutEndIsRefusedNotFollowed) {
+  std::string deep;
+  for (int i = 0; i < 100'000; ++i) deep += "{% if x %}";
+  EXPECT_EQ(ChatTemplate::recognise(deep, "", "t").family(), ChatFamily::none);
+}
+
+TEST(ChatTemplate, RefusesWhatItWouldNotRender) {
+  const json document =
+      json::parse(paceline::io::text::read_file(fixtures::folder() + "chat.json"));
+  for (const json& c : document["cases"]) {
+    const auto chat = ChatTemplate::recognise(c["template"].get<std::string>(), "", "t");
+    EXPECT_ERROR(DataError, (void)chat.render({}), "no messages");
+    if (chat.family() == ChatFamily::chatml || chat.family() == ChatFamily::llama3) continue;
+    const std::vector<ChatMessage> tool = {{"user", "x"}, {"tool", "y"}};
+    EXPECT_ERROR(DataError, (void)chat.render(tool), "message 2: role 'tool' is not rendered",
+                 "system, user, assistant");
+  }
+}
+
+class ChatDirectory : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = testing::TempDir() + "chatXXXXXX";
+    directory_ = mkdtemp(pattern.data());
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream(directory_ + "/" + name) << text;
+  }
+  std::string directory_;
+};
+
+TEST_F(ChatDirectory, ReadsAStringANamedOneOrAFileOfItsOwn) {
+  const std::vector<ChatMessage> hi = {{"user", "hi"}};
+  const std::string rendered = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n";
+  write("tokenizer_config.json", json{{"chat_template", plain}, {"bos_token", nullptr}}.dump());
+  EXPECT_EQ(ChatTemplate::load(directory_).render(hi), rendered);
+
+  write("tokenizer_config.json",
+        json{{"chat_template",
+              {{{"name", "rag"}, {"template", "x"}}, {{"name", "default"}, {"template", plain}}}}}
+            .dump());
+  EXPECT_EQ(ChatTemplate::load(directory_).render(hi), rendered);
+
+  write("chat_template.jinja", "something else");
+  EXPECT_ERROR(DataError, (void)ChatTemplate::load(directory_).render(hi), "chat_template.jinja");
+}
+
+TEST_F(ChatDirectory, TakesTheBosTokenFromTheConfiguration) {
+  const std::string llama =
+      "{% set loop_messages = messages %}{% for message in loop_messages %}{% set content = "
+      "'<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n'+ message['content'] | "
+      "trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}{% set content = bos_token + content %}{% "
+      "endif %}{{ content }}{% endfor %}{{ "
+      "'<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}";
+  for (const json& bos : {json("<b>"), json{{"content", "<b>"}}}) {
+    write("tokenizer_config.json", json{{"chat_template", llama}, {"bos_token", bos}}.dump());
+    EXPECT_EQ(ChatTemplate::load(directory_).render(std::vector<ChatMessage>{{"user", " x "}}),
+              "<b><|start_header_id|>user<|end_header_id|>\n\nx<|eot_id|>"
+              "<|start_header_id|>assistant<|end_header_id|>\n\n");
+  }
+}
+
+TEST_F(ChatDirectory, AnAbsentTemplateIsRefusedWhenItIsNeeded) {
+  const ChatTemplate chat = ChatTemplate::load(directory_);
+  EXPECT_EQ(chat.family(), ChatFamily::none);
+  EXPECT_ERROR(DataError, (void)chat.render(std::vector<ChatMessage>{{"user", "x"}}),
+               directory_ + ": no chat_template", "token ids");
+}
+
+TEST_F(ChatDirectory, MalformedConfigurationsNameTheirPlace) {
+  const std::string file = directory_ + "/tokenizer_config.json";
+  write("tokenizer_config.json", "{\"chat_template\": ");
+  EXPECT_ERROR(DataError, (void)ChatTemplate::load(directory_), file + ": byte ", "malformed JSON");
+  write("tokenizer_config.json", "{\"chat_template\": 5}");
+  EXPECT_ERROR(DataError, (void)ChatTemplate::load(directory_),
+               file + ": /chat_template: found 5; expected a string");
+  write("tokenizer_config.json", R"({"chat_template": [{"name": "x", "template": "y"}]})");
+  EXPECT_ERROR(DataError, (void)ChatTemplate::load(directory_),
+               "/chat_template: ", "expected one named \"default\"");
+  write("tokenizer_config.json", "[]");
+  EXPECT_ERROR(DataError, (void)ChatTemplate::load(directory_), "expected an object");
+}
+
+TEST(ChatTemplate, TheEmbeddedModelsTemplateIsKnown) {
+  for (const char* model : {"target", "draft"}) {
+    const std::string directory = PACELINE_SOURCE_DIR "/configs/models/" + std::string(model);
+    if (!std::filesystem::exists(directory + "/tokenizer_config.json")) continue;
+    const ChatTemplate chat = ChatTemplate::load(directory);
+    EXPECT_EQ(chat.refusal(), "");
+  }
+}
+
+}  // namespace

@@ -1,0 +1,146 @@
+// Id for id what the `tokenizers` library gives, over a corpus of every script, for each of the
+// pre-tokenizers that are supported; and the same for decoding. No difference is tolerated.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "io/text/tokenizer.hpp"
+#include "tests/io/text/fixtures.hpp"
+
+namespace {
+
+using paceline::TokenId;
+using paceline::io::Tokenizer;
+
+std::vector<std::string> corpus() {
+  fixtures::Reader reader(fixtures::read_gzip(fixtures::folder() + "corpus.gz"));
+  std::vector<std::string> lines;
+  while (!reader.done()) lines.emplace_back(reader.take(reader.number<std::uint32_t>()));
+  return lines;
+}
+
+std::vector<TokenId> read_ids(fixtures::Reader& reader) {
+  std::vector<TokenId> ids(reader.number<std::uint16_t>());
+  for (TokenId& id : ids) id = reader.number<std::uint16_t>();
+  return ids;
+}
+
+std::string hex(std::string_view bytes) {
+  std::string out;
+  for (const char b : bytes) {
+    constexpr const char* digits = "0123456789abcdef";
+    out += digits[static_cast<unsigned char>(b) >> 4U];
+    out += digits[static_cast<unsigned char>(b) & 15U];
+  }
+  return out;
+}
+
+std::uint64_t fnv(std::string_view bytes, std::uint64_t state) {
+  for (const char b : bytes) state = (state ^ static_cast<unsigned char>(b)) * 0x100000001B3ULL;
+  return state;
+}
+
+struct Case {
+  const char* name;
+  std::size_t stride;  ///< every how many lines of the corpus
+};
+
+class Parity : public testing::TestWithParam<Case> {
+ protected:
+  Parity() : tokenizer_(load()) {}
+
+  static Tokenizer load() {
+    const std::string name = GetParam().name;
+    if (name != "gpt2_prefix") {
+      return Tokenizer::parse(fixtures::read_gzip(fixtures::folder() + name + ".json.gz"), name);
+    }
+    std::string json = fixtures::read_gzip(fixtures::folder() + "gpt2.json.gz");
+    const std::string off = R"("type":"ByteLevel","add_prefix_space":false)";
+    const std::string on = R"("type":"ByteLevel","add_prefix_space":true)";
+    std::size_t at = 0;
+    while ((at = json.find(off, at)) != std::string::npos) json.replace(at, off.size(), on);
+    return Tokenizer::parse(json, name);
+  }
+  static fixtures::Reader open(const std::string& what) {
+    return fixtures::Reader(
+        fixtures::read_gzip(fixtures::folder() + GetParam().name + "." + what + ".gz"));
+  }
+
+  Tokenizer tokenizer_;
+};
+
+TEST_P(Parity, EncodesEveryLineAsTheLibraryDoes) {
+  const std::vector<std::string> lines = corpus();
+  ASSERT_GE(lines.size(), 10'000U);
+  fixtures::Reader expected = open("ids");
+  std::size_t compared = 0;
+  std::size_t different = 0;
+  for (std::size_t i = 0; i < lines.size(); i += GetParam().stride, ++compared) {
+    const std::vector<TokenId> want = read_ids(expected);
+    // Twice: the second time words come from the cache.
+    for (int pass = 0; pass < 2; ++pass) {
+      if (tokenizer_.encode(lines[i]) == want) continue;
+      if (++different <= 10) ADD_FAILURE() << "line " << i << ": " << hex(lines[i]);
+    }
+  }
+  EXPECT_TRUE(expected.done());
+  EXPECT_EQ(different, 0U);
+  RecordProperty("lines", static_cast<int>(compared));
+}
+
+TEST_P(Parity, DecodesEveryLineAsTheLibraryDoes) {
+  fixtures::Reader ids = open("ids");
+  fixtures::Reader expected = open("decoded");
+  std::size_t different = 0;
+  while (!expected.done()) {
+    std::uint64_t digest = 0xCBF29CE484222325ULL;
+    for (int i = 0; i < 8 && !ids.done(); ++i) {
+      const std::vector<TokenId> line = read_ids(ids);
+      for (const bool skip : {false, true}) {
+        digest = fnv(tokenizer_.decode(line, skip) + "\xFF", digest);
+      }
+    }
+    different += expected.number<std::uint64_t>() != digest ? 1 : 0;
+  }
+  EXPECT_TRUE(ids.done());
+  EXPECT_EQ(different, 0U) << "blocks of 8 lines";
+}
+
+TEST_P(Parity, DecodesBrokenUtf8AsTheLibraryDoes) {
+  fixtures::Reader cuts = open("cut");
+  std::size_t different = 0;
+  std::size_t replaced = 0;
+  while (!cuts.done()) {
+    const std::vector<TokenId> ids = read_ids(cuts);
+    const std::string_view want = cuts.take(cuts.number<std::uint16_t>());
+    const std::string got = tokenizer_.decode(ids);
+    replaced += want.find("\xEF\xBF\xBD") != std::string_view::npos ? 1 : 0;
+    if (got != want && ++different <= 10) ADD_FAILURE() << hex(want) << " but got " << hex(got);
+  }
+  EXPECT_EQ(different, 0U);
+  EXPECT_GT(replaced, 100U) << "the fixture should hold many broken sequences";
+}
+
+TEST_P(Parity, BytesOfTokensSpellTheText) {
+  fixtures::Reader ids = open("ids");
+  for (int i = 0; i < 500; ++i) {
+    const std::vector<TokenId> line = read_ids(ids);
+    std::string bytes;
+    for (const TokenId id : line) bytes += tokenizer_.bytes_of(id);
+    const std::string decoded = tokenizer_.decode(line);
+    if (decoded.find("\xEF\xBF\xBD") == std::string::npos) {
+      EXPECT_EQ(bytes, decoded);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(PreTokenizers, Parity,
+                         testing::Values(Case{"gpt2", 1}, Case{"gpt2_prefix", 4}, Case{"qwen2", 1},
+                                         Case{"llama3", 1}),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+}  // namespace

@@ -1,0 +1,231 @@
+// The prompt file: every accepted form of a line, and a message with its place for every other.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "io/text/prompts.hpp"
+#include "runtime/core/error.hpp"
+#include "tests/io/text/expect_error.hpp"
+#include "tests/io/text/tiny_tokenizer.hpp"
+
+namespace {
+
+using paceline::DataError;
+using paceline::IoError;
+using paceline::TokenId;
+using paceline::io::ChatTemplate;
+using paceline::io::Overlong;
+using paceline::io::PromptOptions;
+using paceline::io::PromptSet;
+using paceline::io::Tokenizer;
+using Ids = std::vector<TokenId>;
+
+class Prompts : public testing::Test {
+ protected:
+  [[nodiscard]] PromptSet parse(const std::string& text, const PromptOptions& options = {}) const {
+    return paceline::io::parse_prompts(text, "p.jsonl", &tokenizer_, &chat_, options);
+  }
+  static PromptSet parse_ids(const std::string& text, const PromptOptions& options = {}) {
+    return paceline::io::parse_prompts(text, "p.jsonl", nullptr, nullptr, options);
+  }
+
+  Tokenizer tokenizer_ = Tokenizer::parse(tiny::document().dump(), "tiny");
+  ChatTemplate chat_ = ChatTemplate::recognise(
+      "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + "
+      "message['content'] + '<|im_end|>\\n'}}{% endfor %}{% if add_generation_prompt %}"
+      "{{ '<|im_start|>assistant\\n' }}{% endif %}",
+      "", "t");
+};
+
+TEST_F(Prompts, TextIsEncodedAsItIs) {
+  const PromptSet set =
+      parse("{\"prompt\": \"hello\"}\n\n  \r\n{\"uid\": \"a\", \"prompt\": \"he\"}");
+  ASSERT_EQ(set.prompts.size(), 2U);
+  EXPECT_EQ(set.prompts[0].uid, "line-1");
+  EXPECT_EQ(set.prompts[0].tokens, (Ids{260, 259})) << "with the tokenizer's bos";
+  EXPECT_EQ(set.prompts[0].extra_json, "{}");
+  EXPECT_EQ(set.prompts[0].ground_truth, "");
+  EXPECT_EQ(set.prompts[1].uid, "a");
+  EXPECT_EQ(parse(R"({"prompt": "hello"})", {.add_special_tokens = false}).prompts[0].tokens,
+            Ids{259});
+  EXPECT_EQ(parse("{\"prompt\":\"he\"}\n{\"prompt\":\"he\"}").prompts[1].uid, "line-2");
+  EXPECT_EQ(parse("\xEF\xBB\xBF{\"prompt\":\"he\"}\r\n").prompts.size(), 1U) << "byte order mark";
+}
+
+TEST_F(Prompts, MessagesAreRenderedWithTheAnswersHeader) {
+  const Ids expected =
+      tokenizer_.encode("<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n");
+  for (const char* key : {"prompt", "messages"}) {
+    const PromptSet set =
+        parse(std::string("{\"") + key +
+              "\": [{\"role\": \"user\", \"content\": \"hello\", \"name\": null}]}");
+    EXPECT_EQ(set.prompts[0].tokens, expected);
+  }
+}
+
+TEST_F(Prompts, TokenIdsNeedNoTokenizer) {
+  for (const char* key : {"prompt_tokens", "input_ids", "tokens"}) {
+    const PromptSet set = parse_ids(std::string("{\"") + key + "\": [5, 0, 70000]}");
+    EXPECT_EQ(set.prompts[0].tokens, (Ids{5, 0, 70000}));
+  }
+  EXPECT_ERROR(DataError, (void)parse_ids(R"({"prompt": "text"})"),
+               "p.jsonl:1:12: 'prompt': text needs a tokenizer", "token ids");
+  EXPECT_ERROR(DataError, (void)parse_ids(R"({"messages": [{"role": "user", "content": ""}]})"),
+               "p.jsonl:1:14: 'messages': text needs a tokenizer");
+}
+
+TEST_F(Prompts, VerlsColumnsAreRead) {
+  const PromptSet set = parse(
+      R"({"data_source": "gsm8k",  "prompt": [{"role": "user", "content": "hello"}], "ability": "math",)"
+      R"( "reward_model": {"style": "rule", "ground_truth": "72"}, "extra_info": {"index": 1.50, "s": "é \" ,"}})");
+  EXPECT_EQ(set.prompts[0].ground_truth, "72");
+  EXPECT_EQ(set.prompts[0].extra_json,
+            R"({"data_source":"gsm8k","ability":"math","reward_model":{"style":"rule",)"
+            R"("ground_truth":"72"},"extra_info":{"index":1.50,"s":"é \" ,"}})");
+}
+
+TEST_F(Prompts, OtherFieldsKeepTheirOrderAndSpelling) {
+  const PromptSet set = parse(
+      "{\"z\": 1E5, \"prompt\": \"he\", \"a\": [ 1 , {\"k\" : null} ], \"big\": "
+      "123456789012345678901234567890,"
+      " \"q\\u0022\": \"\\u00e9 x\"}");
+  EXPECT_EQ(set.prompts[0].extra_json,
+            "{\"z\":1E5,\"a\":[1,{\"k\":null}],\"big\":123456789012345678901234567890,"
+            "\"q\\\"\":\"\\u00e9 x\"}");
+}
+
+TEST_F(Prompts, GroundTruthMayBeAnyJson) {
+  EXPECT_EQ(parse(R"({"prompt":"he","ground_truth":"x"})").prompts[0].ground_truth, "x");
+  EXPECT_EQ(parse(R"({"prompt":"he","ground_truth":12.50})").prompts[0].ground_truth, "12.50");
+  EXPECT_EQ(parse(R"({"prompt":"he","ground_truth":[1, 2]})").prompts[0].ground_truth, "[1,2]");
+  EXPECT_EQ(parse(R"({"prompt":"he","ground_truth":null})").prompts[0].ground_truth, "");
+  EXPECT_EQ(
+      parse(R"({"prompt":"he","reward_model":{"ground_truth":["a"]}})").prompts[0].ground_truth,
+      "[\"a\"]");
+  EXPECT_EQ(parse(R"({"prompt":"he","reward_model":"x"})").prompts[0].ground_truth, "");
+  EXPECT_ERROR(
+      DataError,
+      (void)parse(R"({"prompt":"he","ground_truth":"1","reward_model":{"ground_truth":"2"}})"),
+      "p.jsonl:1:49: 'reward_model': a second ground truth");
+}
+
+TEST_F(Prompts, UidsMayBeIntegersAndAreUnique) {
+  EXPECT_EQ(parse(R"({"prompt":"he","uid":17})").prompts[0].uid, "17");
+  EXPECT_ERROR(
+      DataError,
+      (void)parse("{\"prompt\":\"he\",\"uid\":\"x\"}\n\n{\"uid\":\"x\",\"prompt\":\"he\"}"),
+      "p.jsonl:3:8: uid 'x' was on line 1 already");
+  EXPECT_ERROR(DataError,
+               (void)parse("{\"prompt\":\"he\",\"uid\":\"line-2\"}\n{\"prompt\":\"he\"}"),
+               "p.jsonl:2:1: uid 'line-2' was on line 1");
+  EXPECT_ERROR(DataError, (void)parse(R"({"prompt":"he","uid":""})"),
+               "p.jsonl:1:22: 'uid': expected text");
+  EXPECT_ERROR(DataError, (void)parse(R"({"prompt":"he","uid":1.5})"),
+               "'uid': expected text or an integer");
+  EXPECT_ERROR(DataError, (void)parse(R"({"prompt":"he","uid":"a\u0000b"})"), "'uid': holds a NUL");
+}
+
+TEST_F(Prompts, OverlongPromptsFollowTheOption) {
+  const std::string text = "{\"tokens\":[1,2,3,4],\"uid\":\"long\"}\n{\"tokens\":[1,2]}\n";
+  EXPECT_ERROR(DataError, (void)parse(text, {.max_tokens = 3}),
+               "p.jsonl:1:11: 'tokens': prompt 'long' has 4 tokens, the limit is 3",
+               "skip | truncate");
+  const PromptSet skipped = parse(text, {.overlong = Overlong::skip, .max_tokens = 3});
+  ASSERT_EQ(skipped.prompts.size(), 1U);
+  EXPECT_EQ(skipped.prompts[0].uid, "line-2");
+  EXPECT_EQ(skipped.skipped, std::vector<std::string>{"long"});
+  const PromptSet cut = parse(text, {.overlong = Overlong::truncate, .max_tokens = 3});
+  EXPECT_EQ(cut.prompts[0].tokens, (Ids{2, 3, 4})) << "the last tokens stay";
+  EXPECT_EQ(cut.truncated, std::vector<std::string>{"long"});
+  EXPECT_EQ(parse(text, {.max_tokens = 4}).prompts.size(), 2U);
+  EXPECT_ERROR(DataError, (void)parse(text, {.overlong = Overlong::skip, .max_tokens = 1}),
+               "p.jsonl: every prompt is over-long");
+}
+
+TEST_F(Prompts, TokenIdsLieInTheVocabulary) {
+  EXPECT_NO_THROW((void)parse(R"({"tokens":[262]})"));
+  EXPECT_ERROR(DataError, (void)parse(R"({"tokens":[1, 263]})"),
+               "p.jsonl:1:11: 'tokens': token 2: id 263 is outside the vocabulary (0 to 262)");
+  EXPECT_NO_THROW((void)parse(R"({"tokens":[299]})", {.vocab_size = 300}));
+  EXPECT_ERROR(DataError, (void)parse_ids(R"({"tokens":[300]})", {.vocab_size = 300}), "0 to 299");
+  EXPECT_ERROR(DataError, (void)parse_ids(R"({"tokens":[-1]})"), "id -1 is outside");
+  EXPECT_ERROR(DataError, (void)parse_ids(R"({"tokens":[2147483648]})"),
+               "id 2147483648 is outside");
+  EXPECT_ERROR(DataError, (void)parse_ids(R"({"tokens":[1.0]})"),
+               "token 1: expected a token id, found 1.0");
+  EXPECT_ERROR(DataError, (void)parse_ids(R"({"tokens":["1"]})"), "token 1: expected a token id");
+  EXPECT_ERROR(DataError, (void)parse_ids(R"({"tokens":"1"})"),
+               "expected a list of token ids, found \"1\"");
+  EXPECT_ERROR(DataError, (void)parse(R"({"tokens":[1]})", {.vocab_size = 262}),
+               "does not fit the model");
+}
+
+TEST_F(Prompts, EmptyPromptsAreErrors) {
+  for (const char* prompt :
+       {"\"prompt\":\"\"", "\"prompt\":[]", "\"messages\":[]", "\"tokens\":[]"}) {
+    EXPECT_ERROR(DataError, (void)parse(std::string("{") + prompt + "}"),
+                 "p.jsonl:1:", "the prompt is empty");
+  }
+  EXPECT_ERROR(DataError, (void)parse(""), "p.jsonl: there are no prompts");
+  EXPECT_ERROR(DataError, (void)parse("\n \n"), "p.jsonl: there are no prompts");
+}
+
+TEST_F(Prompts, ExactlyOnePromptALine) {
+  EXPECT_ERROR(DataError, (void)parse(R"({"uid":"x"})"),
+               "p.jsonl:1:1: no prompt: expected one of 'prompt'");
+  EXPECT_ERROR(DataError, (void)parse(R"({"prompt":"he","tokens":[1]})"),
+               "p.jsonl:1:25: 'tokens': a second prompt beside 'prompt'");
+  EXPECT_ERROR(DataError, (void)parse(R"({"prompt":"he","prompt":"ll"})"),
+               "p.jsonl:1:16: the key 'prompt' is there twice");
+}
+
+TEST_F(Prompts, MessagesOfAnotherFormAreErrors) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"prompt":5})", "p.jsonl:1:11: 'prompt': expected text or a list of messages, found 5"},
+      {R"({"messages":"x"})", "'messages': expected a list of messages, found \"x\""},
+      {R"({"prompt":[1,2]})",
+       "message 1: expected {\"role\": ..., \"content\": ...}, found 1; token ids go"},
+      {R"({"prompt":[{"role":"user"}]})", "message 1: expected a 'content'"},
+      {R"({"prompt":[{"content":"x"}]})", "message 1: expected a 'role'"},
+      {R"({"prompt":[{"role":"user","content":[{"type":"text"}]}]})",
+       "message 1: 'content': expected text, found an array of 1"},
+      {R"({"prompt":[{"role":"user","content":"x","tool_calls":[]}]})",
+       "message 1: 'tool_calls' is not rendered"},
+  };
+  for (const auto& [line, message] : cases) EXPECT_ERROR(DataError, (void)parse(line), message);
+
+  const ChatTemplate unknown = ChatTemplate::recognise("{{ x }}", "", "dir/tokenizer_config.json");
+  const std::string line = R"({"prompt":[{"role":"user","content":"x"}]})";
+  EXPECT_ERROR(DataError,
+               (void)paceline::io::parse_prompts(line, "p.jsonl", &tokenizer_, &unknown, {}),
+               "p.jsonl:1:11: 'prompt': dir/tokenizer_config.json: the chat template", "token ids");
+  EXPECT_ERROR(DataError,
+               (void)paceline::io::parse_prompts(line, "p.jsonl", &tokenizer_, nullptr, {}),
+               "there is no chat template");
+}
+
+TEST_F(Prompts, MalformedLinesNameLineAndColumn) {
+  const std::string good = "{\"prompt\":\"he\"}\n";
+  EXPECT_ERROR(DataError, (void)parse(good + "{\"prompt\": \"he\""),
+               "p.jsonl:2:", "malformed JSON");
+  EXPECT_ERROR(DataError, (void)parse(good + "{\"prompt\": he}"), "p.jsonl:2:12: malformed JSON",
+               "invalid literal");
+  EXPECT_ERROR(DataError, (void)parse("{\"prompt\": \"\xFF\"}"), "p.jsonl:1:", "UTF-8");
+  EXPECT_ERROR(DataError, (void)parse(R"({"prompt": "\ud800"})"), "p.jsonl:1:", "surrogate");
+  EXPECT_ERROR(DataError, (void)parse("{\"prompt\":\"he\"} x"), "p.jsonl:1:17: malformed JSON");
+  EXPECT_ERROR(DataError, (void)parse("[1]"),
+               "p.jsonl:1:1: expected one JSON object a line, found an array of 1");
+  EXPECT_ERROR(DataError, (void)parse("\"he\""), "expected one JSON object a line, found \"he\"");
+  EXPECT_ERROR(DataError, (void)parse("{\"prompt\":\"he\",\"x\":" + std::string(100'000, '[')),
+               "p.jsonl:1:83: nested deeper than 64 levels");
+  EXPECT_ERROR(DataError, (void)parse("{\"prompt\":\"he\",\"x\":1e999}"),
+               "p.jsonl:1:", "out of range");
+  EXPECT_ERROR(DataError, (void)parse("PAR1\x15\x04"),
+               "p.jsonl: this is a Parquet file; expected JSON Lines");
+  EXPECT_ERROR(IoError,
+               (void)paceline::io::read_prompts("/nonexistent.jsonl", nullptr, nullptr, {}),
+               "/nonexistent.jsonl: cannot be read: No such file");
+}
+
+}  // namespace

@@ -1,0 +1,167 @@
+// Norm, activation, embedding, gathers and block copies.
+#include "kernels/cpu/kernel_table.hpp"
+#include "kernels_test_util.hpp"
+
+namespace paceline::kernels::test {
+namespace {
+
+class ElementwiseTest : public EachIsaAndType {};
+
+TEST_P(ElementwiseTest, AddRmsNormMatchesFloat64) {
+  Random random(1);
+  for (const auto& [rows, width] : {std::tuple{1, 16}, {3, 7}, {5, 896}, {2, 131}, {40, 600}}) {
+    for (const bool with_delta : {false, true}) {
+      const std::vector<float> x = random.normals(rows * width, 3.0F);
+      const std::vector<float> delta = random.normals(rows * width);
+      const std::vector<float> weight = random.normals(width);
+      std::vector<float> state = x;
+      std::vector<std::byte> out = poisoned(rows * width, dtype());
+      backend(2)->add_rmsnorm(state.data(), with_delta ? delta.data() : nullptr, weight.data(),
+                              1e-6F, rows, width, dtype(), out.data());
+      const std::vector<float> result = decode(out, dtype());
+      for (int r = 0; r < rows; ++r) {
+        double squares = 0;
+        for (int i = r * width; i < (r + 1) * width; ++i) {
+          ASSERT_EQ(state[i], with_delta ? x[i] + delta[i] : x[i]);
+          squares += static_cast<double>(state[i]) * state[i];
+        }
+        const double scale = 1 / std::sqrt(squares / width + 1e-6);
+        for (int i = 0; i < width; ++i) {
+          const double expected = state[r * width + i] * scale * weight[i];
+          ASSERT_NEAR(result[r * width + i], expected,
+                      std::abs(expected) * (unit_roundoff(dtype()) + 2e-6) + 1e-30);
+        }
+        // Alone, the row has the same bits.
+        std::vector<float> alone(x.begin() + r * width, x.begin() + (r + 1) * width);
+        std::vector<std::byte> row = poisoned(width, dtype());
+        backend()->add_rmsnorm(alone.data(), with_delta ? delta.data() + r * width : nullptr,
+                               weight.data(), 1e-6F, 1, width, dtype(), row.data());
+        ASSERT_EQ(std::memcmp(row.data(), out.data() + r * row.size(), row.size()), 0);
+      }
+    }
+  }
+}
+
+TEST_P(ElementwiseTest, SwigluMatchesFloat64) {
+  Random random(2);
+  for (const auto& [rows, width] : {std::tuple{1, 16}, {3, 37}, {2, 4864}, {9, 2050}}) {
+    std::vector<float> gate_up = random.normals(2 * rows * width, 4.0F);
+    for (const float extreme : {-200.0F, -88.0F, -20.0F, 0.0F, 20.0F, 100.0F, 1e30F}) {
+      gate_up[random.below(width)] = extreme;
+    }
+    std::vector<std::byte> out = poisoned(rows * width, dtype());
+    backend(2)->swiglu(gate_up.data(), rows, width, dtype(), out.data());
+    const std::vector<float> result = decode(out, dtype());
+    for (int r = 0; r < rows; ++r) {
+      for (int i = 0; i < width; ++i) {
+        const double gate = gate_up[r * 2 * width + i];
+        const double expected = gate / (1 + std::exp(-gate)) * gate_up[r * 2 * width + width + i];
+        ASSERT_NEAR(result[r * width + i], expected,
+                    std::abs(expected) * (unit_roundoff(dtype()) + 1e-6) + 1e-34)
+            << "gate " << gate;
+      }
+    }
+  }
+}
+
+TEST_P(ElementwiseTest, EmbedGatherAndCopyMoveBits) {
+  Random random(3);
+  const Values table(random.normals(20 * 24), dtype());
+  const TensorView view = {dtype(), {20, 24}, table.bytes};
+  const std::vector<TokenId> tokens = {3, 0, 19, 3};
+  std::vector<float> out = poisoned(tokens.size() * 24);
+  const auto cpu = backend(2);
+  cpu->embed(view, tokens, out.data());
+  for (std::size_t r = 0; r < tokens.size(); ++r) {
+    for (int i = 0; i < 24; ++i) ASSERT_EQ(out[r * 24 + i], table.values[tokens[r] * 24 + i]);
+  }
+  const std::vector<std::int32_t> index = {2, 2, 0};
+  std::vector<float> gathered = poisoned(index.size() * 24);
+  cpu->gather_rows(reinterpret_cast<const std::byte*>(out.data()), index, 24 * 4,
+                   reinterpret_cast<std::byte*>(gathered.data()));
+  for (std::size_t r = 0; r < index.size(); ++r) {
+    for (int i = 0; i < 24; ++i) ASSERT_EQ(gathered[r * 24 + i], out[index[r] * 24 + i]);
+  }
+  const KvShape kv = {.layers = 3, .kv_heads = 2, .head_dim = 16, .block = 32, .dtype = dtype()};
+  const auto cache = cpu->allocate(5 * kv.block_bytes());
+  for (std::size_t i = 0; i < cache->size(); ++i) {
+    EXPECT_EQ(cache->data()[i], std::byte{0});
+    cache->data()[i] = static_cast<std::byte>(i * 7 + i / kv.block_bytes());
+  }
+  const std::vector<std::byte> before(cache->data(), cache->data() + cache->size());
+  const std::vector<Backend::BlockCopy> copies = {{0, 3}, {2, 4}};
+  cpu->copy_blocks(kv, cache->data(), copies);
+  const int source[5] = {0, 1, 2, 0, 2};
+  for (int b = 0; b < 5; ++b) {
+    EXPECT_EQ(std::memcmp(cache->data() + b * kv.block_bytes(),
+                          before.data() + source[b] * kv.block_bytes(), kv.block_bytes()),
+              0);
+  }
+}
+
+PACELINE_EACH_ISA_AND_TYPE(ElementwiseTest);
+
+class MathTest : public EachIsa {};
+
+TEST_P(MathTest, ExpLogAndGumbelAreAccurate) {
+  const cpu::KernelTable& kernels = cpu::kernel_table(GetParam().c_str());
+  Random random(4);
+  float x[16];
+  std::uint32_t bits[16];
+  float exp_x[16];
+  float log_x[16];
+  float gumbel[16];
+  for (int round = 0; round < 20000; ++round) {
+    for (int i = 0; i < 16; ++i) {
+      x[i] = static_cast<float>((random.uniform() - 0.5) * 175);
+      bits[i] = random.bits();
+      if (round % 3 == 1) bits[i] >>= random.below(32);
+      if (round % 3 == 2) bits[i] = ~(bits[i] >> random.below(32));
+    }
+    if (round == 0) {
+      const float special[] = {0.0F, -0.0F, -87.5F, -1e30F, -std::numeric_limits<float>::infinity()};
+      std::copy(std::begin(special), std::end(special), x);
+      const std::uint32_t ends[] = {0, 1, 0xFFFFFFFFU, 0xFFFFFFFEU, 0x7FFFFFFFU, 0x80000000U};
+      std::copy(std::begin(ends), std::end(ends), bits);
+    }
+    kernels.math16(x, bits, exp_x, log_x, gumbel);
+    for (int i = 0; i < 16; ++i) {
+      const double e = x[i] < -87.3F ? 0 : std::exp(static_cast<double>(x[i]));
+      ASSERT_NEAR(exp_x[i], e, e * 2.5e-7) << x[i];
+      const double w = (bits[i] + 0.5) / 4294967296.0;
+      const double g = -std::log(w > 0.5 ? -std::log1p(-(4294967296.0 - bits[i] - 0.5) /
+                                                       4294967296.0)
+                                         : -std::log(w));
+      ASSERT_NEAR(gumbel[i], g, 3e-7 + std::abs(g) * 2.5e-7) << bits[i];
+      ASSERT_LT(gumbel[i], 22.9F);
+    }
+    for (float& value : x) value = std::exp(value);
+    kernels.math16(x, bits, exp_x, log_x, gumbel);
+    for (int i = 0; i < 16; ++i) {
+      if (!(x[i] > 1.2e-38F && x[i] < 1e38F)) continue;
+      const double l = std::log(static_cast<double>(x[i]));
+      ASSERT_NEAR(log_x[i], l, std::abs(l) * 2.5e-7 + 1e-8) << x[i];
+    }
+  }
+}
+
+TEST_P(MathTest, ExpIsExactWhereAttentionNeedsIt) {
+  const cpu::KernelTable& kernels = cpu::kernel_table(GetParam().c_str());
+  const float infinity = std::numeric_limits<float>::infinity();
+  float x[16] = {0.0F, -0.0F, -infinity, -88.0F, std::numeric_limits<float>::quiet_NaN()};
+  const std::uint32_t bits[16] = {};
+  float exp_x[16];
+  float log_x[16];
+  float gumbel[16];
+  kernels.math16(x, bits, exp_x, log_x, gumbel);
+  EXPECT_EQ(exp_x[0], 1.0F);
+  EXPECT_EQ(exp_x[1], 1.0F);
+  EXPECT_EQ(exp_x[2], 0.0F);
+  EXPECT_EQ(exp_x[3], 0.0F);
+  EXPECT_TRUE(std::isnan(exp_x[4]));
+}
+
+PACELINE_EACH_ISA(MathTest);
+
+}  // namespace
+}  // namespace paceline::kernels::test

@@ -1,0 +1,125 @@
+// Random input, poisoned output and float64 comparison for the kernel tests.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "kernels/backend.hpp"
+#include "kernels/cpu/bf16.hpp"
+
+namespace paceline::kernels::test {
+
+/// A fixed generator: tests see the same numbers on every run and standard library.
+class Random {
+ public:
+  explicit Random(std::uint32_t seed) : engine_(seed) {}
+  [[nodiscard]] std::uint32_t bits() { return engine_(); }
+  [[nodiscard]] double uniform() { return (engine_() + 0.5) / 4294967296.0; }
+  [[nodiscard]] int below(int n) { return static_cast<int>(engine_() % static_cast<unsigned>(n)); }
+  /// Roughly normal.
+  [[nodiscard]] float normal() {
+    return static_cast<float>(std::sqrt(-2 * std::log(uniform())) *
+                              std::cos(6.283185307179586 * uniform()));
+  }
+  [[nodiscard]] std::vector<float> normals(std::size_t n, float scale = 1.0F) {
+    std::vector<float> out(n);
+    for (float& x : out) x = normal() * scale;
+    return out;
+  }
+
+ private:
+  std::mt19937 engine_;
+};
+
+/// Values in a dtype: the bytes kernels read, and what they stand for.
+struct Values {
+  Values() = default;
+  Values(const std::vector<float>& from, DType type) : dtype(type) {
+    bytes.resize(from.size() * size_of(type));
+    values.resize(from.size());
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      if (type == DType::bf16) {
+        const std::uint16_t x = cpu::float_to_bf16(from[i]);
+        std::memcpy(bytes.data() + 2 * i, &x, 2);
+        values[i] = cpu::bf16_to_float(x);
+      } else {
+        std::memcpy(bytes.data() + 4 * i, &from[i], 4);
+        values[i] = from[i];
+      }
+    }
+  }
+  DType dtype = DType::f32;
+  std::vector<std::byte> bytes;
+  std::vector<float> values;
+};
+
+/// An output of n values of a dtype, filled with NaN.
+inline std::vector<std::byte> poisoned(std::size_t n, DType dtype) {
+  return std::vector<std::byte>(n * size_of(dtype), std::byte{0xFF});
+}
+inline std::vector<float> poisoned(std::size_t n) {
+  return std::vector<float>(n, std::numeric_limits<float>::quiet_NaN());
+}
+
+inline std::vector<float> decode(const std::vector<std::byte>& bytes, DType dtype) {
+  std::vector<float> out(bytes.size() / size_of(dtype));
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    if (dtype == DType::bf16) {
+      std::uint16_t x;
+      std::memcpy(&x, bytes.data() + 2 * i, 2);
+      out[i] = cpu::bf16_to_float(x);
+    } else {
+      std::memcpy(&out[i], bytes.data() + 4 * i, 4);
+    }
+  }
+  return out;
+}
+
+/// Half a unit in the last place of a dtype, relative.
+inline double unit_roundoff(DType dtype) { return dtype == DType::bf16 ? 1.0 / 256 : 6e-8; }
+
+inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+/// Every instruction set of this machine with both dtypes.
+class EachIsaAndType : public testing::TestWithParam<std::tuple<std::string, DType>> {
+ protected:
+  [[nodiscard]] std::string isa() const { return std::get<0>(GetParam()); }
+  [[nodiscard]] DType dtype() const { return std::get<1>(GetParam()); }
+  [[nodiscard]] std::unique_ptr<Backend> backend(int threads = 1) const {
+    return make_cpu_backend(threads, isa());
+  }
+};
+class EachIsa : public testing::TestWithParam<std::string> {
+ protected:
+  [[nodiscard]] std::unique_ptr<Backend> backend(int threads = 1) const {
+    return make_cpu_backend(threads, GetParam());
+  }
+};
+
+inline std::string name_of_isa(const testing::TestParamInfo<std::string>& info) {
+  return info.param;
+}
+inline std::string name_of_isa_and_type(
+    const testing::TestParamInfo<std::tuple<std::string, DType>>& info) {
+  return std::get<0>(info.param) + "_" + name_of(std::get<1>(info.param));
+}
+
+#define PACELINE_EACH_ISA_AND_TYPE(suite)                                               \
+  INSTANTIATE_TEST_SUITE_P(Cpu, suite,                                                  \
+                           testing::Combine(testing::ValuesIn(supported_cpu_isas()),    \
+                                            testing::Values(DType::bf16, DType::f32)), \
+                           name_of_isa_and_type)
+#define PACELINE_EACH_ISA(suite) \
+  INSTANTIATE_TEST_SUITE_P(Cpu, suite, testing::ValuesIn(supported_cpu_isas()), name_of_isa)
+
+}  // namespace paceline::kernels::test

@@ -1,0 +1,174 @@
+// Matrix products against float64, and the invariances of design section 1.
+#include "kernels_test_util.hpp"
+#include "runtime/core/error.hpp"
+
+namespace paceline::kernels::test {
+namespace {
+
+struct Matrix {
+  Matrix(Random& random, int rows, int columns, DType dtype)
+      : data(random.normals(static_cast<std::size_t>(rows) * columns), dtype),
+        view{dtype, {rows, columns}, data.bytes} {}
+  Values data;
+  TensorView view;
+  [[nodiscard]] MatrixSlice all() const { return {&view, 0, view.shape[0], 0, view.shape[1]}; }
+};
+
+std::vector<float> multiply(Backend& backend, const Linear& weight, const Values& in, int rows) {
+  std::vector<float> out = poisoned(static_cast<std::size_t>(rows) * weight.n());
+  backend.linear(weight, in.bytes.data(), rows, out.data());
+  return out;
+}
+
+/// The first `rows` rows of an input.
+Values head(const Values& in, int rows, int k) {
+  return {std::vector<float>(in.values.begin(), in.values.begin() + rows * k), in.dtype};
+}
+
+class LinearTest : public EachIsaAndType {};
+
+TEST_P(LinearTest, MatchesFloat64AtOddSizes) {
+  Random random(1);
+  const auto cpu = backend();
+  for (const auto& [rows, n, k] :
+       {std::tuple{1, 1, 2}, {3, 31, 6}, {1, 64, 64}, {2, 65, 130}, {5, 97, 34}, {13, 129, 62},
+        {24, 96, 100}, {37, 33, 96}, {70, 200, 66}, {1, 300, 448}, {9, 1000, 18}}) {
+    const Matrix weight(random, n, k, dtype());
+    const std::vector<float> bias = random.normals(n);
+    const Values in(random.normals(static_cast<std::size_t>(rows) * k), dtype());
+    const MatrixSlice slice = weight.all();
+    for (const bool with_bias : {false, true}) {
+      const auto packed =
+          cpu->pack({&slice, 1}, with_bias ? std::span<const float>(bias) : std::span<const float>(),
+                    1, dtype());
+      EXPECT_EQ(packed->n(), n);
+      EXPECT_EQ(packed->k(), k);
+      const std::vector<float> out = multiply(*cpu, *packed, in, rows);
+      for (int r = 0; r < rows; ++r) {
+        for (int j = 0; j < n; ++j) {
+          double sum = with_bias ? bias[j] : 0;
+          double magnitude = std::abs(sum);
+          for (int i = 0; i < k; ++i) {
+            const double term =
+                static_cast<double>(in.values[r * k + i]) * weight.data.values[j * k + i];
+            sum += term;
+            magnitude += std::abs(term);
+          }
+          // Each of the k + 1 additions rounds once, relative to the running sum.
+          ASSERT_NEAR(out[r * n + j], sum, (k + 2) * 6e-8 * magnitude)
+              << rows << "x" << n << "x" << k << " row " << r << " column " << j;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(LinearTest, RowsDoNotDependOnTheirNumberNorOnThreads) {
+  Random random(2);
+  const int n = 420;
+  const int k = 72;
+  const Matrix weight(random, n, k, dtype());
+  const MatrixSlice slice = weight.all();
+  const Values in(random.normals(150 * k), dtype());
+  for (const int segments : {1, 2}) {
+    const auto one = backend(1);
+    const auto packed = one->pack({&slice, 1}, {}, segments, dtype());
+    const std::vector<float> expected = multiply(*one, *packed, in, 150);
+    for (const int threads : {1, 2, 3}) {
+      const auto cpu = backend(threads);
+      const auto again = cpu->pack({&slice, 1}, {}, segments, dtype());
+      for (int rows = 1; rows <= 70; rows += threads == 1 ? 1 : 7) {
+        const std::vector<float> out = multiply(*cpu, *again, head(in, rows, k), rows);
+        ASSERT_TRUE(same_bits(out, {expected.begin(), expected.begin() + rows * n}))
+            << rows << " rows, " << threads << " threads, " << segments << " segments";
+      }
+    }
+  }
+}
+
+TEST_P(LinearTest, SegmentsOfRanksJoinIntoTheSingleRankResult) {
+  Random random(3);
+  const int n = 100;
+  const int k = 8 * 22;
+  const int rows = 7;
+  const Matrix weight(random, n, k, dtype());
+  const std::vector<float> input = random.normals(rows * k);
+  const Values in(input, dtype());
+  const auto cpu = backend();
+  const MatrixSlice all = weight.all();
+  const int segments = 8;
+  const auto whole = cpu->pack({&all, 1}, {}, segments, dtype());
+  const std::vector<float> expected = multiply(*cpu, *whole, in, rows);
+  for (const int ranks : {2, 4, 8}) {
+    const int width = k / ranks;
+    std::vector<std::vector<float>> partial;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const MatrixSlice slice = {&weight.view, 0, n, rank * width, width};
+      const auto packed = cpu->pack({&slice, 1}, {}, segments / ranks, dtype());
+      std::vector<float> part;
+      for (int r = 0; r < rows; ++r) {
+        part.insert(part.end(), input.begin() + r * k + rank * width,
+                    input.begin() + r * k + (rank + 1) * width);
+      }
+      partial.push_back(multiply(*cpu, *packed, Values(part, dtype()), rows));
+    }
+    for (int step = 1; step < ranks; step *= 2) {
+      for (int rank = 0; rank < ranks; rank += 2 * step) {
+        for (std::size_t i = 0; i < expected.size(); ++i) partial[rank][i] += partial[rank + step][i];
+      }
+    }
+    EXPECT_TRUE(same_bits(partial[0], expected)) << ranks << " ranks";
+  }
+}
+
+TEST_P(LinearTest, StacksSlicesAndConverts) {
+  Random random(4);
+  const DType other = dtype() == DType::bf16 ? DType::f32 : DType::bf16;
+  const int k = 48;
+  const Matrix a(random, 40, 60, dtype());
+  const Matrix b(random, 30, k, other);
+  const std::vector<MatrixSlice> slices = {{&a.view, 5, 20, 7, k}, {&b.view, 1, 9, 0, k}};
+  const auto cpu = backend();
+  const auto packed = cpu->pack(slices, {}, 1, dtype());
+  ASSERT_EQ(packed->n(), 29);
+  // The identity reads the weights back.
+  std::vector<float> identity(static_cast<std::size_t>(k) * k);
+  for (int i = 0; i < k; ++i) identity[i * k + i] = 1.0F;
+  const std::vector<float> out = multiply(*cpu, *packed, Values(identity, dtype()), k);
+  for (int i = 0; i < k; ++i) {
+    for (int j = 0; j < 20; ++j) {
+      ASSERT_EQ(out[i * 29 + j], a.data.values[(5 + j) * 60 + 7 + i]);
+    }
+    for (int j = 0; j < 9; ++j) {
+      const float stored = b.data.values[(1 + j) * k + i];
+      ASSERT_EQ(out[i * 29 + 20 + j], Values({stored}, dtype()).values[0]);
+    }
+  }
+}
+
+TEST_P(LinearTest, RefusesWhatItCannotPack) {
+  Random random(5);
+  const Matrix weight(random, 4, 24, dtype());
+  const auto cpu = backend();
+  const MatrixSlice all = weight.all();
+  EXPECT_THROW(static_cast<void>(cpu->pack({&all, 1}, {}, 3, dtype())), Error);
+  EXPECT_THROW(static_cast<void>(cpu->pack({&all, 1}, {}, 8, dtype())), Error);  // odd segments
+  const MatrixSlice outside = {&weight.view, 2, 3, 0, 24};
+  EXPECT_THROW(static_cast<void>(cpu->pack({&outside, 1}, {}, 1, dtype())), Error);
+}
+
+PACELINE_EACH_ISA_AND_TYPE(LinearTest);
+
+TEST(CpuBackendTest, NamesTheInstructionSetsOnOffer) {
+  EXPECT_EQ(make_cpu_backend(1)->info().isa, supported_cpu_isas().front());
+  try {
+    static_cast<void>(make_cpu_backend(1, "sse9"));
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("portable"), std::string::npos) << error.what();
+  }
+  EXPECT_THROW(static_cast<void>(make_cpu_backend(0)), UsageError);
+}
+
+}  // namespace
+}  // namespace paceline::kernels::test

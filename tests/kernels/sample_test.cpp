@@ -1,0 +1,343 @@
+// The sampler: noise words, distribution, filters, log-probabilities, ties and faults.
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "kernels/cpu/kernel_table.hpp"
+#include "kernels_test_util.hpp"
+#include "runtime/core/error.hpp"
+#include "runtime/core/philox.hpp"
+
+namespace paceline::kernels::test {
+namespace {
+
+TEST(PhiloxTest, KnownAnswers) {
+  const std::uint32_t f = 0xFFFFFFFFU;
+  EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}),
+            (PhiloxBlock{0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8}));
+  EXPECT_EQ(philox4x32({f, f, f, f}, {f, f}),
+            (PhiloxBlock{0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD}));
+}
+
+/// Tokens by falling logit, lowest id first on ties, with float64 probabilities, filtered one
+/// filter after the other.
+struct Reference {
+  std::vector<TokenId> kept;        // in order
+  std::vector<double> probability;  // of kept, renormalised
+  bool near_boundary = false;       // rounding could move the top-p or min-p cut
+};
+
+Reference reference(const float* logits, int vocab, const SampleRow& row) {
+  std::vector<TokenId> order;
+  for (TokenId id = 0; id < vocab; ++id) {
+    if (std::find(row.banned.begin(), row.banned.end(), id) == row.banned.end()) order.push_back(id);
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](TokenId a, TokenId b) { return logits[a] > logits[b]; });
+  std::vector<double> p;
+  for (const TokenId id : order) {
+    p.push_back(std::exp((static_cast<double>(logits[id]) - logits[order[0]]) / row.temperature));
+  }
+  Reference out;
+  const auto keep = [&](std::size_t n) {
+    order.resize(n);
+    p.resize(n);
+  };
+  if (row.top_k > 0) keep(std::min<std::size_t>(order.size(), row.top_k));
+  if (row.top_p < 1) {
+    const double target = row.top_p * std::accumulate(p.begin(), p.end(), 0.0);
+    double mass = 0;
+    std::size_t n = 0;
+    while (n < p.size() && (n == 0 || mass < target)) mass += p[n++];
+    out.near_boundary |= std::abs(mass - target) < 1e-5 * target ||
+                         std::abs(mass - p[n - 1] - target) < 1e-5 * target;
+    keep(n);
+  }
+  if (row.min_p > 0) {
+    std::size_t n = 0;
+    while (n < p.size() && p[n] >= row.min_p) ++n;
+    for (const double x : p) out.near_boundary |= std::abs(x - row.min_p) < 1e-5 * row.min_p;
+    keep(n);
+  }
+  const double total = std::accumulate(p.begin(), p.end(), 0.0);
+  for (double& x : p) x /= total;
+  out.kept = order;
+  out.probability = p;
+  return out;
+}
+
+double gumbel_of(const SampleRow& row, TokenId id) {
+  const std::uint32_t bits = noise_bits(row.noise, row.step, id);
+  const double c = (4294967295.0 - bits + 0.5) / 4294967296.0;
+  return -std::log(-std::log1p(-c));
+}
+
+class SampleTest : public EachIsa {};
+
+TEST_P(SampleTest, VectorNoiseIsTheScalarDefinition) {
+  const cpu::KernelTable& kernels = cpu::kernel_table(GetParam().c_str());
+  Random random(1);
+  for (int round = 0; round < 50; ++round) {
+    const NoiseKey key = {std::uint64_t{random.bits()} << 32 | random.bits(),
+                          std::uint64_t{random.bits()} << 32 | random.bits()};
+    const std::uint32_t step = random.bits() >> 8;
+    const cpu::NoiseArgs args = {
+        {static_cast<std::uint32_t>(key.key), static_cast<std::uint32_t>(key.key >> 32)},
+        step,
+        {static_cast<std::uint32_t>(key.stream), static_cast<std::uint32_t>(key.stream >> 32)}};
+    const std::uint32_t chunk = random.below(3000);
+    std::uint32_t bits[64];
+    float gumbel[64];
+    kernels.noise_chunk(args, chunk, bits, gumbel);
+    for (std::uint32_t i = 0; i < 64; ++i) {
+      ASSERT_EQ(bits[i], noise_bits(key, step, chunk * 64 + i));
+      const double g = gumbel_of({.noise = key, .step = static_cast<std::int32_t>(step), .banned = {}},
+                                 static_cast<TokenId>(chunk * 64 + i));
+      ASSERT_NEAR(gumbel[i], g, 2e-6);
+    }
+  }
+}
+
+/// Draws `draws` tokens at steps 0, 1, ... and returns the chi-square statistic against the
+/// reference, in standard deviations from its mean. Cells of small expectation are pooled.
+double chi_square_deviation(Backend& cpu, const std::vector<float>& logits, SampleRow row,
+                            int draws) {
+  const int vocab = static_cast<int>(logits.size());
+  const Reference expected = reference(logits.data(), vocab, row);
+  std::vector<int> counts(vocab);
+  constexpr int kBatch = 500;
+  std::vector<float> batch;
+  for (int i = 0; i < kBatch; ++i) batch.insert(batch.end(), logits.begin(), logits.end());
+  std::vector<SampleRow> rows(kBatch, row);
+  std::vector<Sampled> out(kBatch);
+  for (int done = 0; done < draws; done += kBatch) {
+    for (int i = 0; i < kBatch; ++i) rows[i].step = done + i;
+    cpu.sample(batch.data(), logits.size(), vocab, rows, out);
+    for (const Sampled& s : out) ++counts[s.token];
+  }
+  double statistic = 0;
+  int cells = 0;
+  double pool_expected = 0;
+  double pool_count = 0;
+  int seen = 0;
+  for (std::size_t i = 0; i < expected.kept.size(); ++i) {
+    pool_expected += expected.probability[i] * draws;
+    pool_count += counts[expected.kept[i]];
+    seen += counts[expected.kept[i]];
+    if (pool_expected < 10 && i + 1 < expected.kept.size()) continue;
+    statistic += (pool_count - pool_expected) * (pool_count - pool_expected) / pool_expected;
+    ++cells;
+    pool_expected = pool_count = 0;
+  }
+  EXPECT_EQ(seen, draws) << "a token outside the kept set was drawn";
+  return cells < 2 ? 0 : (statistic - (cells - 1)) / std::sqrt(2.0 * (cells - 1));
+}
+
+TEST_P(SampleTest, DrawsFollowTheFilteredSoftmax) {
+  Random random(2);
+  const auto cpu = backend(2);
+  const std::vector<float> logits = random.normals(97, 2.0F);
+  SampleRow row;
+  row.noise = {0x1234567890ABCDEFULL, 77};
+  // The instruction sets share every line above the vector type: most draws go to the first.
+  const int draws = GetParam() == supported_cpu_isas().front() ? 1'000'000 : 50'000;
+  EXPECT_LT(std::abs(chi_square_deviation(*cpu, logits, row, draws)), 4);
+  row.temperature = 0.7F;
+  row.noise.stream = 78;
+  row.top_k = 20;
+  EXPECT_LT(std::abs(chi_square_deviation(*cpu, logits, row, draws)), 4) << "top-k";
+  row.noise.stream = 79;
+  row.top_k = 0;
+  row.top_p = 0.8F;
+  EXPECT_LT(std::abs(chi_square_deviation(*cpu, logits, row, draws)), 4) << "top-p";
+  row.noise.stream = 80;
+  row.top_p = 1;
+  row.min_p = 0.05F;
+  EXPECT_LT(std::abs(chi_square_deviation(*cpu, logits, row, draws)), 4) << "min-p";
+}
+
+TEST_P(SampleTest, DrawsFollowTheSoftmaxOfALargeVocabulary) {
+  if (GetParam() != supported_cpu_isas().front()) GTEST_SKIP() << "the same code again";
+  Random random(3);
+  std::vector<float> logits = random.normals(20'011, 1.5F);
+  for (int i = 0; i < 40; ++i) logits[random.below(20'011)] += 8;
+  SampleRow row;
+  row.noise = {42, 43};
+  EXPECT_LT(std::abs(chi_square_deviation(*backend(2), logits, row, 40'000)), 4);
+}
+
+TEST_P(SampleTest, TokensAndLogProbabilitiesMatchFloat64) {
+  Random random(4);
+  const auto one = backend(1);
+  const auto three = backend(3);
+  int compared = 0;
+  for (int round = 0; round < 400; ++round) {
+    const int vocab = round % 10 == 0 ? 9000 + random.below(3000) : 1 + random.below(400);
+    const std::size_t stride = vocab + random.below(5);
+    std::vector<float> logits = random.normals(stride, round % 3 == 0 ? 0.5F : 4.0F);
+    if (round % 4 == 0) {  // ties
+      for (float& x : logits) x = std::round(x * 2) / 2;
+    }
+    for (std::size_t i = vocab; i < stride; ++i) {
+      logits[i] = std::numeric_limits<float>::quiet_NaN();  // beyond the vocabulary: not looked at
+    }
+    SampleRow row;
+    row.noise = {random.bits(), random.bits()};
+    row.step = random.below(5000);
+    row.temperature = 0.3F + static_cast<float>(random.uniform());
+    if (random.below(2) == 0) row.top_k = 1 + random.below(random.below(2) == 0 ? 8 : vocab);
+    if (random.below(2) == 0) row.top_p = static_cast<float>(random.uniform());
+    if (random.below(2) == 0) row.min_p = static_cast<float>(random.uniform() * 0.3);
+    std::vector<TokenId> banned;
+    if (vocab > 3 && random.below(2) == 0) {
+      banned = {static_cast<TokenId>(
+                    std::max_element(logits.begin(), logits.begin() + vocab) - logits.begin()),
+                0};
+    }
+    row.banned = banned;
+    Sampled got;
+    one->sample(logits.data(), stride, vocab, {&row, 1}, {&got, 1});
+    Sampled threaded;
+    three->sample(logits.data(), stride, vocab, {&row, 1}, {&threaded, 1});
+    ASSERT_EQ(std::memcmp(&got, &threaded, sizeof got), 0);
+
+    const Reference expected = reference(logits.data(), vocab, row);
+    if (expected.near_boundary) continue;
+    double best = -1e300;
+    double second = -1e300;
+    std::size_t winner = 0;
+    for (std::size_t i = 0; i < expected.kept.size(); ++i) {
+      const TokenId id = expected.kept[i];
+      const double score = static_cast<double>(logits[id]) / row.temperature + gumbel_of(row, id);
+      if (score > best) {
+        second = best;
+        best = score;
+        winner = i;
+      } else {
+        second = std::max(second, score);
+      }
+    }
+    if (best - second < 1e-4) continue;
+    ++compared;
+    ASSERT_EQ(got.token, expected.kept[winner]) << "round " << round;
+    ASSERT_NEAR(got.sampling_logprob, std::log(expected.probability[winner]), 1e-5)
+        << "round " << round;
+    double total = 0;
+    for (int i = 0; i < vocab; ++i) {
+      total += std::exp((static_cast<double>(logits[i]) - logits[got.token]) / row.temperature);
+    }
+    ASSERT_NEAR(got.logprob, -std::log(total), 1e-5 + 1e-6 * std::log(total)) << "round " << round;
+  }
+  EXPECT_GT(compared, 300);
+}
+
+TEST_P(SampleTest, KeptSetIsExactlyTheReference) {
+  // With every token's noise in turn, the tokens that can be drawn are the kept set; few enough
+  // tokens for each to appear.
+  Random random(5);
+  const auto cpu = backend(1);
+  const std::vector<float> logits = {1, 2, 2, 2, 0, 1, -1, 2, 1, 1, 0, 0};
+  struct Case {
+    int top_k;
+    float top_p, min_p;
+  };
+  for (const Case& c : {Case{2, 1, 0}, {5, 1, 0}, {6, 1, 0}, {0, 0.3F, 0}, {0, 0.75F, 0},
+                        {0, 1, 0.2F}, {0, 1, 0.9F}, {6, 0.5F, 0}, {7, 0.99F, 0.5F}, {12, 1, 0},
+                        {100, 0.0001F, 0}}) {
+    SampleRow row;
+    row.noise = {9, 10};
+    row.top_k = c.top_k;
+    row.top_p = c.top_p;
+    row.min_p = c.min_p;
+    std::map<TokenId, int> drawn;
+    for (row.step = 0; row.step < 3000; ++row.step) {
+      Sampled got;
+      cpu->sample(logits.data(), logits.size(), 12, {&row, 1}, {&got, 1});
+      ++drawn[got.token];
+    }
+    std::vector<TokenId> ids;
+    for (const auto& [id, count] : drawn) ids.push_back(id);
+    std::vector<TokenId> expected = reference(logits.data(), 12, row).kept;
+    std::sort(expected.begin(), expected.end());
+    EXPECT_EQ(ids, expected) << c.top_k << " " << c.top_p << " " << c.min_p;
+  }
+}
+
+TEST_P(SampleTest, GreedyTakesTheLowestIdOnTies) {
+  Random random(6);
+  std::vector<float> logits = random.normals(10'000);
+  for (const int id : {9'999, 777, 5'000}) logits[id] = 50;
+  SampleRow row;
+  row.temperature = 0;
+  row.top_k = 3;
+  for (const int threads : {1, 2}) {
+    Sampled got;
+    backend(threads)->sample(logits.data(), logits.size(), 10'000, {&row, 1}, {&got, 1});
+    EXPECT_EQ(got.token, 777);
+    EXPECT_EQ(got.sampling_logprob, 0.0F);
+    EXPECT_NEAR(got.logprob, -std::log(3.0), 1e-5);
+    const std::vector<TokenId> banned = {777};
+    SampleRow other = row;
+    other.banned = banned;
+    backend(threads)->sample(logits.data(), logits.size(), 10'000, {&other, 1}, {&got, 1});
+    EXPECT_EQ(got.token, 5'000);
+  }
+}
+
+TEST_P(SampleTest, SkippingChunksChangesNothing) {
+  // Wide logits: most chunks cannot win. The winner must be that of an exhaustive search with the
+  // same noise.
+  const cpu::KernelTable& kernels = cpu::kernel_table(GetParam().c_str());
+  Random random(7);
+  const std::vector<float> logits = random.normals(10'000, 8.0F);
+  const auto cpu = backend(1);
+  SampleRow row;
+  row.noise = {3, 4};
+  for (row.step = 0; row.step < 200; ++row.step) {
+    Sampled got;
+    cpu->sample(logits.data(), logits.size(), 10'000, {&row, 1}, {&got, 1});
+    float best = -std::numeric_limits<float>::infinity();
+    TokenId token = -1;
+    for (int chunk = 0; chunk * 64 < 10'000; ++chunk) {
+      std::uint32_t bits[64];
+      float gumbel[64];
+      kernels.noise_chunk({{3, 0}, static_cast<std::uint32_t>(row.step), {4, 0}}, chunk, bits,
+                          gumbel);
+      for (int i = 0; i < 64 && chunk * 64 + i < 10'000; ++i) {
+        const float score = logits[chunk * 64 + i] + gumbel[i];
+        if (score > best) {
+          best = score;
+          token = chunk * 64 + i;
+        }
+      }
+    }
+    ASSERT_EQ(got.token, token) << row.step;
+  }
+}
+
+TEST_P(SampleTest, FaultsAreReported) {
+  for (const int threads : {1, 2}) {
+    const auto cpu = backend(threads);
+    std::vector<float> logits(5 * 200, 0.0F);
+    std::vector<SampleRow> rows(5);
+    std::vector<Sampled> out(5);
+    cpu->sample(logits.data(), 200, 200, rows, out);
+    logits[3 * 200 + 150] = std::numeric_limits<float>::quiet_NaN();
+    try {
+      cpu->sample(logits.data(), 200, 200, rows, out);
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::internal);
+      EXPECT_NE(std::string(error.what()).find("row 3"), std::string::npos) << error.what();
+    }
+    logits[3 * 200 + 150] = std::numeric_limits<float>::infinity();
+    EXPECT_THROW(cpu->sample(logits.data(), 200, 200, rows, out), Error);
+    std::fill(logits.begin(), logits.end(), -std::numeric_limits<float>::infinity());
+    EXPECT_THROW(cpu->sample(logits.data(), 200, 200, rows, out), Error);
+  }
+}
+
+PACELINE_EACH_ISA(SampleTest);
+
+}  // namespace
+}  // namespace paceline::kernels::test

@@ -1,0 +1,70 @@
+"""Write a checkpoint as a complete Hugging Face directory in bf16.
+
+    python export.py checkpoints/target.pt ../../configs/models/target
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from build_tokenizer import build, write
+from model import Shape
+
+
+def export(checkpoint: Path, directory: Path) -> None:
+    data = torch.load(checkpoint, weights_only=True)
+    shape = Shape(**data["shape"])
+    tokenizer = build()
+    write(tokenizer, directory, shape.max_positions)
+    pad, end = tokenizer.token_to_id("<|endoftext|>"), tokenizer.token_to_id("<|im_end|>")
+    tensors = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in data["model"].items()}
+    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+    config = {
+        "architectures": ["Qwen2ForCausalLM"],
+        "model_type": "qwen2",
+        "vocab_size": shape.vocabulary,
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.intermediate,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "hidden_act": "silu",
+        "max_position_embeddings": shape.max_positions,
+        "rms_norm_eps": shape.epsilon,
+        "rope_theta": shape.theta,
+        "rope_scaling": None,
+        "attention_dropout": 0.0,
+        "initializer_range": 0.02,
+        "use_sliding_window": False,
+        "sliding_window": None,
+        "max_window_layers": shape.layers,
+        "tie_word_embeddings": True,
+        "use_cache": True,
+        "bos_token_id": pad,
+        "eos_token_id": end,
+        "pad_token_id": pad,
+        "torch_dtype": "bfloat16",
+    }
+    generation = {"bos_token_id": pad, "eos_token_id": [end, pad], "pad_token_id": pad, "do_sample": True,
+                  "temperature": 1.0, "top_k": 0, "top_p": 1.0}
+    (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    (directory / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")
+    count = sum(tensor.numel() for tensor in tensors.values())
+    print(f"{directory}: {count:,} parameters, step {data['step']}, {data['seen']:,} tokens seen")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("directory", type=Path)
+    arguments = parser.parse_args()
+    export(arguments.checkpoint, arguments.directory)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,268 @@
+#!/usr/bin/env python3
+"""Makes the parity fixtures: small random checkpoints, and what transformers computes with them.
+
+    python make_fixtures.py [--only NAME]...
+
+Needs torch and transformers 5. Writes one folder a checkpoint beside this file; the README says
+what is in it. Weights are random but wide: logits are spread, and greedy tokens win clearly.
+"""
+
+import argparse
+import json
+import math
+import pathlib
+import shutil
+
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+HERE = pathlib.Path(__file__).parent
+PROMPT_LENGTHS = (1, 17, 150)
+GREEDY_TOKENS = 64
+MIN_MARGIN = 2e-3  # between the best and the second logit, at every greedy token
+TEMPERATURE = 0.7
+# Rows of the logits that are kept of a long prompt: around tile and chunk edges, and some between.
+KEPT = (0, 1, 2, 7, 14, 15, 16, 17, 30, 31, 32, 33, 47, 48, 62, 63, 64, 65, 79, 80, 95, 96, 100,
+        111, 112, 126, 127, 128, 129, 143, 144, 148, 149)
+
+# `common` are config.json's keys; `v4` writes the file as transformers 4 did (rope_theta and
+# rope_scaling at the top, torch_dtype), otherwise as 5 does. `omit` are left out of the file.
+CHECKPOINTS = {
+    "qwen2-tied": dict(
+        kind="Qwen2", dtype="bf16", v4=True,
+        common=dict(vocab_size=320, hidden_size=64, intermediate_size=160, num_hidden_layers=2,
+                    num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True,
+                    rope_theta=1000000.0)),
+    "qwen2-tied-fp32": dict(
+        kind="Qwen2", dtype="fp32",
+        common=dict(vocab_size=320, hidden_size=64, intermediate_size=160, num_hidden_layers=2,
+                    num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True,
+                    rope_theta=1000000.0)),
+    "qwen2-sharded": dict(
+        kind="Qwen2", dtype="bf16", shards=3,
+        common=dict(vocab_size=333, hidden_size=96, intermediate_size=224, num_hidden_layers=3,
+                    num_attention_heads=6, num_key_value_heads=2, tie_word_embeddings=False,
+                    rope_theta=10000.0)),
+    "llama2": dict(
+        kind="Llama", dtype="bf16", v4=True, omit=("num_key_value_heads", "head_dim", "rope_theta"),
+        common=dict(vocab_size=256, hidden_size=64, intermediate_size=176, num_hidden_layers=2,
+                    num_attention_heads=4, num_key_value_heads=4, tie_word_embeddings=False,
+                    rms_norm_eps=1e-5, rope_theta=10000.0)),
+    # Of the 8 frequencies some are kept, some blended and some divided, well within the 214
+    # positions: wavelengths up to 16 are kept, from 64 divided.
+    "llama3": dict(
+        kind="Llama", dtype="bf16", eos=[318, 319],
+        common=dict(vocab_size=320, hidden_size=128, intermediate_size=256, num_hidden_layers=2,
+                    num_attention_heads=8, num_key_value_heads=4, tie_word_embeddings=True,
+                    rms_norm_eps=1e-5, rope_theta=500000.0),
+        llama3=dict(factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                    original_max_position_embeddings=64)),
+    "llama-biases": dict(
+        kind="Llama", dtype="bf16", v4=True,
+        common=dict(vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+                    num_attention_heads=4, num_key_value_heads=1, tie_word_embeddings=False,
+                    attention_bias=True, mlp_bias=True, rope_theta=500000.0),
+        llama3=dict(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                    original_max_position_embeddings=64)),
+    "qwen3-tied": dict(
+        kind="Qwen3", dtype="bf16",
+        common=dict(vocab_size=320, hidden_size=64, intermediate_size=160, num_hidden_layers=3,
+                    num_attention_heads=4, num_key_value_heads=2, head_dim=32,
+                    tie_word_embeddings=True, rope_theta=1000000.0)),
+    "qwen3-fp32": dict(
+        kind="Qwen3", dtype="fp32", v4=True,
+        common=dict(vocab_size=288, hidden_size=96, intermediate_size=192, num_hidden_layers=2,
+                    num_attention_heads=4, num_key_value_heads=4, head_dim=32,
+                    tie_word_embeddings=False, rope_theta=1000000.0)),
+}
+
+
+def config_of(spec):
+    """The model's configuration object, and config.json as the fixture has it."""
+    common = dict(max_position_embeddings=512, rms_norm_eps=1e-6, hidden_act="silu",
+                  attention_dropout=0.0, bos_token_id=None, eos_token_id=None, pad_token_id=None)
+    common.update(spec["common"])
+    rope = {"rope_type": "default"}
+    if "llama3" in spec:
+        rope = {"rope_type": "llama3", **spec["llama3"]}
+    theta = common.pop("rope_theta")
+    config = getattr(transformers, spec["kind"] + "Config")(
+        **common, rope_parameters={**rope, "rope_theta": theta})
+
+    dtype = {"bf16": "bfloat16", "fp32": "float32"}[spec["dtype"]]
+    text = {"architectures": [spec["kind"] + "ForCausalLM"], "model_type": spec["kind"].lower(),
+            **common}
+    text["eos_token_id"] = 2  # overruled by generation_config.json where there is one
+    if spec.get("v4"):
+        text |= {"rope_theta": theta, "rope_scaling": rope if "llama3" in spec else None,
+                 "torch_dtype": dtype}
+    else:
+        text |= {"rope_parameters": {**rope, "rope_theta": theta}, "dtype": dtype}
+    for key in spec.get("omit", ()):
+        text.pop(key, None)
+    return config, text
+
+
+def make_weights(model, seed):
+    """Random weights: unit gain through projections, so that layers and not embeddings decide."""
+    generator = torch.Generator().manual_seed(seed)
+    state = {}
+    for name, value in model.state_dict().items():
+        noise = torch.randn(value.shape, generator=generator)
+        if name.endswith("norm.weight"):
+            state[name] = 1.0 + 0.2 * noise
+        elif name.endswith(".bias"):
+            state[name] = 0.3 * noise
+        elif "embed_tokens" in name or "lm_head" in name:
+            state[name] = 0.4 * noise
+        else:
+            gain = 2.0 if "o_proj" in name or "down_proj" in name else 1.5
+            state[name] = gain / math.sqrt(value.shape[1]) * noise
+    if model.config.tie_word_embeddings:
+        state.pop("lm_head.weight", None)
+    return state
+
+
+def save_checkpoint(folder, spec, config_text, state):
+    folder.mkdir()
+    if spec["dtype"] == "bf16":
+        state = {name: value.to(torch.bfloat16) for name, value in state.items()}
+    (folder / "config.json").write_text(json.dumps(config_text, indent=2) + "\n")
+    if "eos" in spec:
+        (folder / "generation_config.json").write_text(
+            json.dumps({"eos_token_id": spec["eos"], "do_sample": True}, indent=2) + "\n")
+    shards = spec.get("shards", 1)
+    if shards == 1:
+        save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+        return
+    names = list(state)
+    weight_map = {}
+    for i in range(shards):
+        file = f"model-{i + 1:05d}-of-{shards:05d}.safetensors"
+        part = names[i * len(names) // shards:(i + 1) * len(names) // shards]
+        save_file({name: state[name] for name in part}, folder / file, metadata={"format": "pt"})
+        weight_map.update({name: file for name in part})
+    total = sum(value.nbytes for value in state.values())
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {"total_size": total}, "weight_map": weight_map}, indent=2) + "\n")
+
+
+def load(folder, dtype):
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=dtype, attn_implementation="eager", output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"], info
+    return model.eval()
+
+
+def check_rope(model, spec):
+    """That the file's configuration means what the table says, whatever version wrote it."""
+    theta, head_dim = spec["common"]["rope_theta"], model.model.rotary_emb.inv_freq.numel() * 2
+    plain = theta ** (-torch.arange(0, head_dim, 2).float() / head_dim)
+    ratio = (plain / model.model.rotary_emb.inv_freq).tolist()
+    if "llama3" in spec:
+        factor = spec["llama3"]["factor"]
+        kinds = {"kept": sum(r < 1.001 for r in ratio), "divided": sum(r > factor * 0.999 for r in ratio)}
+        kinds["blended"] = len(ratio) - sum(kinds.values())
+        assert all(kinds.values()), kinds
+    else:
+        assert max(abs(r - 1) for r in ratio) < 1e-5, ratio
+
+
+@torch.no_grad()
+def logits_of(model, tokens):
+    return model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0]
+
+
+def reference_of(folder, spec, seed):
+    """(reference.json's contents, tensors), or None when a greedy token wins too narrowly."""
+    model = load(folder, torch.float32)
+    check_rope(model, spec)
+    generator = torch.Generator().manual_seed(seed + 1000)
+    vocab = spec["common"]["vocab_size"]
+    prompts, tensors = [], {}
+    for i, length in enumerate(PROMPT_LENGTHS):
+        tokens = torch.randint(vocab, (length,), generator=generator).tolist()
+        positions = list(range(length)) if length <= 17 else list(KEPT)
+        logits = logits_of(model, tokens)
+        tensors[f"logits.{i}"] = logits[positions].contiguous()
+
+        greedy, logprobs, margins = [], [], []
+        for _ in range(GREEDY_TOKENS):
+            last = logits_of(model, tokens + greedy)[-1]
+            best = last.topk(2)
+            if best.values[0] - best.values[1] < MIN_MARGIN:
+                return None
+            greedy.append(best.indices[0].item())
+            margins.append(best.values[0] - best.values[1])
+            logprobs.append(torch.log_softmax(last.double() / TEMPERATURE, -1)[greedy[-1]])
+        if len(set(greedy)) < GREEDY_TOKENS // 3:
+            return None  # fell into a short loop: it would test little
+        tensors[f"greedy_logprob.{i}"] = torch.stack(logprobs).float()
+        tensors[f"greedy_margin.{i}"] = torch.stack(margins)
+        prompts.append({"tokens": tokens, "positions": positions, "greedy": greedy})
+
+    half = load(folder, torch.bfloat16)
+    errors = torch.cat([
+        (logits_of(half, p["tokens"])[p["positions"]].float() - tensors[f"logits.{i}"]).flatten()
+        for i, p in enumerate(prompts)])
+    everything = torch.cat([tensors[f"logits.{i}"].flatten() for i in range(len(prompts))])
+    text = {
+        "stored_dtype": spec["dtype"],
+        "temperature": TEMPERATURE,
+        "logit_std": everything.std().item(),
+        "bf16_max_error": errors.abs().max().item(),
+        "bf16_rms_error": errors.square().mean().sqrt().item(),
+        "prompts": prompts,
+        "made_with": {"torch": torch.__version__, "transformers": transformers.__version__,
+                      "seed": seed},
+    }
+    return text, tensors
+
+
+def dump(text):
+    """JSON with each list of numbers on one line."""
+    prompts = ",\n".join(
+        "    {" + ",\n     ".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in p.items()) + "}"
+        for p in text["prompts"])
+    rows = [f'  {json.dumps(k)}: ' + (f"[\n{prompts}\n  ]" if k == "prompts" else json.dumps(v))
+            for k, v in text.items()]
+    return "{\n" + ",\n".join(rows) + "\n}\n"
+
+
+def make(name, spec):
+    folder = HERE / name
+    for seed in range(1, 200):
+        shutil.rmtree(folder, ignore_errors=True)
+        config, config_text = config_of(spec)
+        model = getattr(transformers, spec["kind"] + "ForCausalLM")(config)
+        save_checkpoint(folder, spec, config_text, make_weights(model, seed))
+        made = reference_of(folder, spec, seed)
+        if made is None:
+            continue
+        text, tensors = made
+        (folder / "reference.json").write_text(dump(text))
+        save_file(tensors, folder / "reference.safetensors")
+        size = sum(file.stat().st_size for file in folder.iterdir())
+        margin = min(tensors[f"greedy_margin.{i}"].min().item() for i in range(3))
+        print(f"{name}: seed {seed}, {size / 1024:.0f} KiB, logit std {text['logit_std']:.2f}, "
+              f"bf16 error max {text['bf16_max_error']:.3f} rms {text['bf16_rms_error']:.4f}, "
+              f"least margin {margin:.4f}", flush=True)
+        return
+    raise SystemExit(f"{name}: no seed has clear greedy tokens")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--only", action="append", choices=CHECKPOINTS)
+    only = parser.parse_args().only
+    torch.set_num_threads(1)  # one order of additions, wherever this runs
+    torch.set_float32_matmul_precision("highest")
+    transformers.logging.set_verbosity_error()
+    for name, spec in CHECKPOINTS.items():
+        if not only or name in only:
+            make(name, spec)
+
+
+if __name__ == "__main__":
+    main()

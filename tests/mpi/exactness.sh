@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# exactness.sh PACELINE: one digest over ranks, tensor parallelism, batch, prefill chunk, KV block, and the
+# order of the prompts.
+source "$(dirname "$0")/lib.sh"
+
+rollout 1 "$work/reference" || { cat "$work/reference.log"; exit 1; }
+reference=$(digest "$work/reference")
+
+run() {  # WHAT RANKS [ARG...]
+  local what=$1 ranks=$2 dir=$work/run
+  shift 2
+  rm -rf "$dir"
+  if rollout "$ranks" "$dir" "$@"; then
+    same "$what" "$reference" "$(digest "$dir")"
+  else
+    fail "$what: exit code $?: $(tail -n 3 "$dir.log")"
+  fi
+}
+
+run "the same again" 1
+run "2 ranks" 2
+run "4 ranks" 4
+run "TP 2 on 2 ranks" 2 --set layout.verifier_tp=2
+run "TP 2 on 4 ranks" 4 --set layout.verifier_tp=2
+run "2 threads" 1 --set engine.threads=2
+run "batch 1" 2 --set engine.max_batch=1
+run "batch 7" 2 --set engine.max_batch=7
+run "prefill chunk 1" 1 --set engine.prefill_chunk=1
+run "prefill chunk 17" 2 --set engine.prefill_chunk=17
+run "prefill chunk 2048" 1 --set engine.prefill_chunk=2048
+run "KV blocks of 32" 1 --set engine.kv_block=32
+run "KV blocks of 128, TP 2, batch 7" 2 --set engine.kv_block=128 --set layout.verifier_tp=2 --set engine.max_batch=7
+run "little KV memory" 1 --set engine.kv_memory=4MiB
+run "prompts leased in another order" 2 --set prompts.shuffle=true
+
+shuf --random-source=<(yes) "$root/configs/prompts/quickstart.jsonl" >"$work/shuffled.jsonl"
+run "a shuffled prompt file" 2 --set prompts.path="$work/shuffled.jsonl"
+
+# What must change it, does.
+rollout 1 "$work/other" --set sampling.seed=2
+if [ "$(digest "$work/other")" != "$reference" ]; then ok "another seed differs"; else fail "another seed gives the same"; fi
+
+# The trajectory files themselves hold the same datasets, byte for byte.
+rm -rf "$work/run"
+rollout 4 "$work/run" --set engine.max_batch=5
+if h5diff -q "$work/reference/trajectories.h5" "$work/run/trajectories.h5" /trajectories /trajectories &&
+   h5diff -q "$work/reference/trajectories.h5" "$work/run/trajectories.h5" /prompts /prompts; then
+  ok "datasets equal"
+else
+  fail "datasets differ"
+fi
+
+# TP 4 needs a model with four kv heads: the Llama 3 parity checkpoint, prompts as token ids.
+fixture=$root/tests/models/parity/llama3
+for i in $(seq 0 19); do
+  tokens=$(seq -s, $((i + 1)) 3 $((i * 11 + 7)))
+  echo "{\"uid\": \"t$i\", \"prompt_tokens\": [$tokens]}"
+done >"$work/tokens.jsonl"
+tp() {  # WHAT RANKS [ARG...]
+  local what=$1 ranks=$2 dir=$work/tp
+  shift 2
+  rm -rf "$dir"
+  if rollout "$ranks" "$dir" --set model.path="$fixture" --set prompts.path="$work/tokens.jsonl" \
+    --set sampling.ignore_eos=true --set sampling.max_tokens=70 "$@"; then
+    digest "$dir"
+  else
+    tail -n 3 "$dir.log"
+  fi
+}
+for dtype in bf16 fp32; do
+  reference=$(tp plain 1 --set model.dtype=$dtype)
+  same "Llama 3 $dtype, TP 2" "$reference" "$(tp tp2 2 --set model.dtype=$dtype --set layout.verifier_tp=2)"
+  same "Llama 3 $dtype, TP 4" "$reference" "$(tp tp4 4 --set model.dtype=$dtype --set layout.verifier_tp=4)"
+  same "Llama 3 $dtype, TP 4, batch 3" "$reference" \
+    "$(tp tp4 4 --set model.dtype=$dtype --set layout.verifier_tp=4 --set engine.max_batch=3)"
+done
+filters=(--set sampling.temperature=0.8 --set sampling.top_k=20 --set sampling.top_p=0.9 --set sampling.min_p=0.02 --set sampling.min_tokens=5)
+reference=$(tp plain 1 "${filters[@]}")
+same "Llama 3 with filters, TP 4" "$reference" "$(tp tp4 4 "${filters[@]}" --set layout.verifier_tp=4)"
+reference=$(tp plain 1 --set sampling.temperature=0)
+same "Llama 3 greedy, TP 2 x 2" "$reference" "$(tp tp2 4 --set sampling.temperature=0 --set layout.verifier_tp=2)"
+finish

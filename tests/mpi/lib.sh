@@ -1,0 +1,56 @@
+# Shared by the tests that run the real executable on real MPI ranks. Sourced; expects $1 = the executable.
+# shellcheck shell=bash
+set -euo pipefail
+paceline=$(realpath "$1")
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+checks=0
+failures=0
+
+# Rank 0 alone prints; small runs of the embedded model that still fill several batches.
+config=$root/configs/quickstart.yaml
+small=(--set prompts.samples=3 --set sampling.max_tokens=160 --set engine.threads=1)
+
+launch() { "$here/launch.sh" "$@"; }
+
+# rollout RANKS DIR [ARG...]: one attempt, its output in DIR.log; returns its exit code.
+rollout() {
+  local ranks=$1 dir=$2
+  shift 2
+  launch "$ranks" "$paceline" rollout "$config" --output "$dir" "${small[@]}" "$@" >"$dir.log" 2>&1
+}
+
+digest() { "$paceline" digest "$1" 2>/dev/null; }
+
+ok() { checks=$((checks + 1)); echo "ok   $*"; }
+fail() {
+  checks=$((checks + 1))
+  failures=$((failures + 1))
+  echo "FAIL $*"
+}
+
+# same WHAT EXPECTED FOUND
+same() { if [ "$2" = "$3" ]; then ok "$1"; else fail "$1: expected '$2', found '$3'"; fi; }
+
+# finished DIR: responses on disk so far, as a reader of the live run sees them.
+finished() {
+  { "$paceline" digest "$1" 2>&1 >/dev/null || true; } | sed -n 's/.*: \([0-9]*\) of [0-9]* trajectories.*/\1/p'
+}
+
+# wait_for_finished DIR COUNT PID: until so many are on disk; fails when the run ends before.
+wait_for_finished() {
+  local n
+  while kill -0 "$3" 2>/dev/null; do
+    n=$(finished "$1")
+    if [ "${n:-0}" -ge "$2" ]; then return 0; fi
+    sleep 0.1
+  done
+  return 1
+}
+
+finish() {
+  echo "$((checks - failures)) of $checks checks passed"
+  [ "$failures" = 0 ] && [ "$checks" -gt 0 ]
+}

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds with tests and warnings as errors, runs the tests.
+#
+#   tests/run.sh [--label unit|mpi|slurm]... [--asan]
+#
+# Without --label all tests run. --asan also builds the unit tests with the address and
+# undefined-behaviour sanitizers and runs them; CI=true in the environment implies it.
+set -euo pipefail
+
+labels=()
+asan=${CI:-false}
+while [[ $# -gt 0 ]]; do
+  case "$1" in
+    --label) labels+=("${2:?"--label needs unit, mpi or slurm"}"); shift 2 ;;
+    --asan) asan=true; shift ;;
+    *) echo "usage: $0 [--label unit|mpi|slurm]... [--asan]" >&2; exit 64 ;;
+  esac
+done
+cd "$(dirname "$0")/.."
+
+say() { printf '\n== %s (%dm%02ds)\n' "$*" $((SECONDS / 60)) $((SECONDS % 60)); }
+
+if [[ $EUID -eq 0 ]]; then
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+fi
+
+build() {  # PRESET
+  cmake --preset "$1" -DBUILD_TESTING=ON -DPACELINE_WERROR=ON --log-level=WARNING
+  cmake --build --preset "$1"
+}
+
+failed=0
+run_tests() {  # PRESET [CTEST OPTIONS...]
+  local dir=build/$1
+  ctest --test-dir "$dir" --no-tests=error --output-on-failure --timeout 900 -j "$(nproc)" "${@:2}" ||
+    failed=1
+  # CTest names the tests that were skipped but not why; their own output does.
+  grep -hE -A1 '^SKIP: |: Skipped$' "$dir/Testing/Temporary/LastTest.log" | grep -vE '^(--|$)' |
+    sed 's/^/skipped because: /' || true
+}
+
+say "Packages"
+jobscripts/install-deps.sh --tests
+
+say "Build"
+build release
+
+say "Tests"
+select=()
+if [[ ${#labels[@]} -gt 0 ]]; then
+  select=(-L "$(IFS='|'; echo "${labels[*]}")")
+fi
+run_tests release "${select[@]}"
+
+if [[ $asan == true ]]; then
+  say "Build with sanitizers"
+  build asan
+  say "Unit tests with sanitizers"
+  run_tests asan -L unit
+fi
+
+if [[ $failed -ne 0 ]]; then
+  say "FAILED"
+  exit 1
+fi
+say "Passed"

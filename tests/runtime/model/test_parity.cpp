@@ -1,0 +1,170 @@
+// The decoder against transformers, on the small random checkpoints of tests/models/parity.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/model_config_reader.hpp"
+#include "io/checkpoint/safetensors.hpp"
+#include "runtime/engine/batcher.hpp"
+#include "runtime/engine/executor.hpp"
+#include "runtime/fabric/mpi_group.hpp"
+
+namespace paceline {
+namespace {
+
+namespace fs = std::filesystem;
+const fs::path kFixtures = fs::path(PACELINE_SOURCE_DIR) / "tests/models/parity";
+
+std::vector<std::string> fixtures() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(kFixtures)) {
+    if (entry.is_directory()) names.push_back(entry.path().filename());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+struct Case {
+  std::string fixture;
+  std::string isa;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> made;
+  for (const std::string& fixture : fixtures()) {
+    for (const std::string& isa : kernels::supported_cpu_isas()) made.push_back({fixture, isa});
+  }
+  return made;
+}
+
+/// The fp32 tensors of a file of answers.
+class Answers {
+ public:
+  explicit Answers(const fs::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    bytes_.resize(text.size() / sizeof(float) + 1);
+    std::memcpy(bytes_.data(), text.data(), text.size());
+    const std::span<const std::byte> view(reinterpret_cast<const std::byte*>(bytes_.data()), text.size());
+    header_ = io::parse_safetensors(view, path.string());
+  }
+  [[nodiscard]] const float* find(const std::string& name) const {
+    for (const io::StoredTensor& tensor : header_.tensors) {
+      if (tensor.name == name) return bytes_.data() + tensor.begin / sizeof(float);
+    }
+    throw std::out_of_range(name);
+  }
+
+ private:
+  std::vector<float> bytes_;
+  io::SafetensorsHeader header_;
+};
+
+class Parity : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    const fs::path folder = kFixtures / GetParam().fixture;
+    std::ifstream(folder / "reference.json") >> reference_;
+    config_ = io::load_model_config(folder);
+    weights_ = std::make_unique<io::Checkpoint>(folder);
+    io::check_tensor_shapes(config_, *weights_);
+    answers_ = std::make_unique<Answers>(folder / "reference.safetensors");
+    backend_ = kernels::make_cpu_backend(1, GetParam().isa);
+  }
+
+  [[nodiscard]] const float* answer(const std::string& name) const { return answers_->find(name); }
+
+  // Largest and root-mean-square error of all kept logits.
+  std::pair<double, double> logit_errors(DType compute) {
+    double largest = 0;
+    double squares = 0;
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < reference_["prompts"].size(); ++i) {
+      const auto tokens = reference_["prompts"][i]["tokens"].get<std::vector<TokenId>>();
+      const auto positions = reference_["prompts"][i]["positions"].get<std::vector<std::int32_t>>();
+      model::Decoder decoder(*backend_, config_, *weights_, group_, compute, static_cast<int>(tokens.size()),
+                             static_cast<int>(positions.size()), 512);
+      const kernels::KvShape kv = decoder.kv_shape(16);
+      const auto cache = backend_->allocate(kv.block_bytes() * 32);
+      std::vector<std::int32_t> blocks;
+      for (int b = 0; b < 32; ++b) blocks.push_back(31 - b);
+      const kernels::Segment segment{0, static_cast<int>(tokens.size()), 0, blocks.data()};
+      const float* logits = decoder.forward(tokens, {&segment, 1}, positions, kv, cache->data());
+      const float* expected = answer("logits." + std::to_string(i));
+      for (std::size_t j = 0; j < positions.size() * config_.vocab; ++j) {
+        const double error = std::abs(static_cast<double>(logits[j]) - expected[j]);
+        largest = std::isnan(error) ? INFINITY : std::max(largest, error);
+        squares += error * error;
+        ++count;
+      }
+    }
+    return {largest, std::sqrt(squares / static_cast<double>(count))};
+  }
+
+  nlohmann::json reference_;
+  ModelConfig config_;
+  std::unique_ptr<io::Checkpoint> weights_;
+  std::unique_ptr<Answers> answers_;
+  std::unique_ptr<kernels::Backend> backend_;
+  fabric::SingleRankGroup group_;
+};
+
+TEST_P(Parity, Fp32LogitsWithin2e4OfTheirSpread) {
+  const double scale = reference_["logit_std"].get<double>();
+  const auto [largest, rms] = logit_errors(DType::f32);
+  RecordProperty("relative", std::to_string(largest / scale));
+  EXPECT_LT(largest / scale, 2e-4) << "rms " << rms / scale;
+}
+
+// A bf16 backend may err as transformers' own bf16 run does, within a small factor.
+TEST_P(Parity, Bf16LogitsAsCloseAsTransformersOwn) {
+  const auto [largest, rms] = logit_errors(DType::bf16);
+  EXPECT_LT(rms, 1.5 * reference_["bf16_rms_error"].get<double>());
+  EXPECT_LT(largest, 2.5 * reference_["bf16_max_error"].get<double>());
+}
+
+TEST_P(Parity, Greedy64TokensAndLogProbabilities) {
+  SamplingParams sampling;
+  sampling.temperature = reference_["temperature"].get<float>();
+  sampling.top_k = 1;  // greedy, with log-probabilities at the temperature
+  sampling.max_tokens = 64;
+  const engine::ExecutorLimits limits{.max_batch = 3, .prefill_chunk = 64, .kv_block = 16, .kv_blocks = 64, .max_position = 512};
+  engine::Executor executor(*backend_, config_, *weights_, group_, DType::f32, sampling, {}, limits);
+  engine::Batcher batcher({.max_batch = 3, .prefill_chunk = 64, .kv_block = 16, .kv_blocks = 64, .context = 512},
+                          sampling, {}, nullptr);
+  for (std::uint32_t i = 0; i < reference_["prompts"].size(); ++i) {
+    engine::Admission request;
+    request.trajectory.id = {i, 0};
+    request.prompt = reference_["prompts"][i]["tokens"].get<std::vector<TokenId>>();
+    ASSERT_TRUE(batcher.admit(request));
+  }
+  std::size_t finished = 0;
+  while (batcher.active() > 0) {
+    for (const Trajectory& t : batcher.commit(executor.run(batcher.plan()))) {
+      const std::uint32_t i = t.id.prompt;
+      EXPECT_EQ(t.tokens, reference_["prompts"][i]["greedy"].get<std::vector<TokenId>>()) << "prompt " << i;
+      const float* expected = answer("greedy_logprob." + std::to_string(i));
+      for (std::size_t j = 0; j < t.logprob.size(); ++j) {
+        EXPECT_NEAR(t.logprob[j], expected[j], 1e-3) << "prompt " << i << " token " << j;
+        EXPECT_EQ(t.sampling_logprob[j], 0.0F);
+      }
+      ++finished;
+    }
+  }
+  EXPECT_EQ(finished, reference_["prompts"].size());
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, Parity, testing::ValuesIn(cases()), [](const auto& info) {
+  std::string name = info.param.fixture + "_" + info.param.isa;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace paceline
