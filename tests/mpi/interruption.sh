@@ -12,10 +12,9 @@ reference=$(digest "$work/reference")
 start() {
   local ranks=$1 dir=$2
   shift 2
-  launch "$ranks" "$paceline" rollout "$config" --output "$dir" "${small[@]}" "$@" >"$dir.log" 2>&1 &
+  "$here/launch.sh" "$ranks" "$paceline" rollout "$config" --output "$dir" "${small[@]}" "$@" >"$dir.log" 2>&1 &
   pid=$!
 }
-code_of() { local code=0; wait "$1" || code=$?; echo "$code"; }
 
 stop_and_go_on() {  # WHAT COUNT SIGNAL RANKS RANKS-AFTER [ARG-AFTER...]
   local what=$1 count=$2 signal=$3 ranks=$4 after=$5 dir=$work/stop code
@@ -33,14 +32,15 @@ stop_and_go_on "USR1 at the start" 1 USR1 2 2
 stop_and_go_on "USR1 in the middle, other layout after" 90 USR1 2 4 --set layout.verifier_tp=2
 stop_and_go_on "USR1 near the end, other batch after" 150 USR1 4 1 --set engine.max_batch=64
 
-# The wall-clock limit stops it too; several attempts in a row still add up.
+# The wall-clock limit stops it too; several attempts in a row still add up. Each may take a little longer than
+# the one before, so that a slow machine gets there as well.
 rm -rf "$work/limit"
 attempts=0
 code=75
 resume=()
 while [ "$code" = 75 ] && [ "$attempts" -lt 20 ]; do
   code=0
-  rollout 2 "$work/limit" --set limits.wall_clock=1.5 --set limits.margin=0 "${resume[@]}" || code=$?
+  rollout 2 "$work/limit" --set limits.wall_clock=$((attempts + 1)) --set limits.margin=0 "${resume[@]}" || code=$?
   resume=(--resume)
   attempts=$((attempts + 1))
 done

@@ -13,13 +13,11 @@ failures=0
 config=$root/configs/quickstart.yaml
 small=(--set prompts.samples=3 --set sampling.max_tokens=160 --set engine.threads=1)
 
-launch() { "$here/launch.sh" "$@"; }
-
 # rollout RANKS DIR [ARG...]: one attempt, its output in DIR.log; returns its exit code.
 rollout() {
   local ranks=$1 dir=$2
   shift 2
-  launch "$ranks" "$paceline" rollout "$config" --output "$dir" "${small[@]}" "$@" >"$dir.log" 2>&1
+  "$here/launch.sh" "$ranks" "$paceline" rollout "$config" --output "$dir" "${small[@]}" "$@" >"$dir.log" 2>&1
 }
 
 digest() { "$paceline" digest "$1" 2>/dev/null; }
@@ -32,7 +30,8 @@ fail() {
 }
 
 # same WHAT EXPECTED FOUND
-same() { if [ "$2" = "$3" ]; then ok "$1"; else fail "$1: expected '$2', found '$3'"; fi; }
+# EXPECTED may name several with |.
+same() { if [[ "|$2|" == *"|$3|"* ]]; then ok "$1"; else fail "$1: expected '$2', found '$3'"; fi; }
 
 # finished DIR: responses on disk so far, as a reader of the live run sees them.
 finished() {

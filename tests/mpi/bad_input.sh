@@ -1,0 +1,154 @@
+#!/usr/bin/env bash
+# bad_input.sh PACELINE: each kind of bad input gives one clear message and the documented exit code.
+source "$(dirname "$0")/lib.sh"
+model=$root/configs/models/target
+prompts=$root/configs/prompts/quickstart.jsonl
+
+# refuses WHAT CODE PATTERN RANKS [ARG...]: a rollout that must end with CODE and say PATTERN, once.
+refuses() {
+  local what=$1 code=$2 pattern=$3 ranks=$4 found=0
+  shift 4
+  rm -rf "$work/bad"
+  rollout "$ranks" "$work/bad" "$@" || found=$?
+  same "$what: exit code" "$code" "$found"
+  local times
+  times=$(grep -cE "^paceline: .*($pattern)" "$work/bad.log" || true)
+  if [ "$times" = 1 ]; then
+    ok "$what: $(grep -E "^paceline: .*($pattern)" "$work/bad.log" | cut -c1-150)"
+  else
+    fail "$what: said $times times '$pattern':"; cat "$work/bad.log"
+  fi
+}
+
+# broken_model NAME: a copy of the model to break; prints its path.
+broken_model() { cp -r "$model" "$work/$1"; echo "$work/$1"; }
+prompt_file() { printf '%s\n' "${@:2}" >"$work/$1.jsonl"; echo "$work/$1.jsonl"; }
+
+refuses "unknown key" 64 "temprature.*temperature" 2 --set sampling.temprature=1
+refuses "unknown section" 64 "smpling.*sampling" 1 --set smpling.temperature=1
+refuses "wrong type" 64 "max_tokens.*(integer|number)" 1 --set sampling.max_tokens=many
+refuses "out of range" 64 "top_p" 1 --set sampling.top_p=1.5
+
+refuses "missing model directory" "65|74" "nowhere" 2 --set model.path="$work/nowhere"
+dir=$(broken_model no-weights); rm "$dir/model.safetensors"
+refuses "missing model file" 65 "model.safetensors" 2 --set model.path="$dir"
+
+# Breaks the file's header: $1 a folder, $2 Python statements over `header` (a dict), `data`, `length`.
+break_safetensors() {
+  python3 - "$1/model.safetensors" "$2" <<'PY'
+import json, struct, sys
+path, change = sys.argv[1:]
+raw = open(path, "rb").read()
+n = struct.unpack("<Q", raw[:8])[0]
+header, data, length = json.loads(raw[8:8 + n]), raw[8 + n:], None
+names = sorted(k for k in header if k != "__metadata__")
+exec(change)
+text = json.dumps(header).encode()
+open(path, "wb").write(struct.pack("<Q", len(text) if length is None else length) + text + data)
+PY
+}
+corrupt() {  # WHAT PATTERN CHANGE
+  local dir
+  dir=$(broken_model "${1// /-}")
+  break_safetensors "$dir" "$3"
+  refuses "safetensors: $1" 65 "model.safetensors.*($2)" 1 --set model.path="$dir"
+}
+dir=$(broken_model cut); truncate -s 100000 "$dir/model.safetensors"
+refuses "safetensors: truncated" 65 "model.safetensors" 2 --set model.path="$dir"
+dir=$(broken_model empty); : >"$dir/model.safetensors"
+refuses "safetensors: empty" 65 "model.safetensors" 1 --set model.path="$dir"
+corrupt "header length past the file" "header" "length = 1 << 60"
+corrupt "header length zero" "header" "length = 0"
+corrupt "offsets out of range" "offset|bytes" "header[names[-1]]['data_offsets'][1] += 1 << 40"
+corrupt "overlapping tensors" "overlap|bytes|offset" "header[names[1]]['data_offsets'] = header[names[0]]['data_offsets']; header[names[1]]['shape'] = header[names[0]]['shape']"
+corrupt "huge shape" "shape|large|overflow|bytes" "header[names[0]]['shape'] = [1 << 40, 1 << 40]"
+corrupt "unknown dtype" "F12" "header[names[0]]['dtype'] = 'F12'"
+corrupt "wrong shape" "model.norm.weight.*expected.*256" \
+  "header['model.norm.weight']['shape'] = [128, 2]"
+corrupt "missing tensor" "model.layers.0.mlp.up_proj.weight" \
+  "header['other'] = header.pop('model.layers.0.mlp.up_proj.weight')"
+
+dir=$(broken_model arch); sed -i 's/Qwen2ForCausalLM/Qwen9ForCausalLM/; s/"qwen2"/"qwen9"/' "$dir/config.json"
+refuses "unsupported architecture" 65 "config.json.*[Qq]wen9" 1 --set model.path="$dir"
+cp -r "$root/tests/models/parity/qwen2-sharded" "$work/tok"; cp "$model/tokenizer.json" "$work/tok"
+refuses "tokenizer that does not match" 65 "tokenizer.*512.*333|tokenizer.*511.*333" 2 --set model.path="$work/tok"
+dir=$(broken_model tok2); python3 - "$dir/tokenizer.json" <<'PY'
+import json, sys
+t = json.load(open(sys.argv[1]))
+t["added_tokens"].append(dict(t["added_tokens"][0], id=70000, content="<|extra|>"))
+json.dump(t, open(sys.argv[1], "w"))
+PY
+refuses "tokenizer larger than the model" 65 "tokenizer.*7000[01]" 2 --set model.path="$dir"
+dir=$(broken_model tok3); echo '{' >"$dir/tokenizer.json"
+refuses "malformed tokenizer.json" 65 "tokenizer.json" 1 --set model.path="$dir"
+
+refuses "missing prompt file" 74 "nowhere.jsonl" 2 --set prompts.path="$work/nowhere.jsonl"
+file=$(prompt_file malformed '{"prompt": "ok"}' '{"prompt": "cut')
+refuses "malformed JSONL line" 65 "malformed.jsonl:2" 2 --set prompts.path="$file"
+file=$(prompt_file hollow '{"prompt": "ok"}' '{"prompt": ""}')
+refuses "empty prompt" 65 "hollow.jsonl:2.*empty" 2 --set prompts.path="$file"
+long=$(seq -s' ' 1 4000)
+file=$(prompt_file long "{\"prompt\": \"$long\"}" '{"prompt": "short"}')
+refuses "prompt past the context" 65 "long.jsonl:1.*tokens" 2 --set prompts.path="$file"
+file=$(prompt_file ids '{"prompt_tokens": [1, 2, 70000]}')
+refuses "token id outside the vocabulary" 65 "ids.jsonl:1.*70000" 1 --set prompts.path="$file"
+file=$(prompt_file twice '{"uid": "a", "prompt": "x"}' '{"uid": "a", "prompt": "y"}')
+refuses "repeated uid" 65 "twice.jsonl:2.*uid" 1 --set prompts.path="$file"
+
+refuses "TP that does not divide" 64 "verifier_tp.*3" 3 --set layout.verifier_tp=3
+refuses "TP past the kv heads" 64 "verifier_tp.*4" 4 --set layout.verifier_tp=4
+refuses "more roles than ranks" 64 "need 4 ranks.*has 2" 2 --set layout.verifier_tp=2 --set layout.verifier_groups=2
+refuses "KV memory for no request" 64 "kv_memory.*cannot hold one request" 1 --set engine.kv_memory=1MiB --set sampling.max_tokens=2000
+refuses "an ISA this machine lacks" 64 "isa.*(sve|expected)" 1 --set engine.isa=sve
+
+# An over-long prompt can be skipped or truncated instead.
+for policy in skip truncate; do
+  rm -rf "$work/bad"
+  file=$work/long.jsonl
+  if rollout 1 "$work/bad" --set prompts.path="$file" --set prompts.overlong=$policy &&
+     grep -q "warning: 1 over-long" "$work/bad.log"; then ok "over-long prompt: $policy"
+  else fail "over-long prompt: $policy"; cat "$work/bad.log"; fi
+done
+
+touch "$work/file"
+code=0; rollout 2 "$work/file/run" 2>/dev/null || code=$?  # its log cannot be there either
+code=0; "$here/launch.sh" 2 "$paceline" rollout "$config" --output "$work/file/run" >"$work/bad.log" 2>&1 || code=$?
+same "unwritable output: exit code" 74 "$code"
+if grep -q "^paceline: .*$work/file" "$work/bad.log"; then ok "unwritable output: names it"; else fail "unwritable output"; cat "$work/bad.log"; fi
+
+rollout 1 "$work/taken" || fail "a plain run"
+before=$(digest "$work/taken")
+code=0; rollout 2 "$work/taken" --set sampling.seed=3 || code=$?
+same "directory with another run: exit code" 64 "$code"
+if grep -qE "^paceline: .*(holds a run).*--resume" "$work/taken.log"; then ok "directory with another run: advice"
+else fail "directory with another run"; cat "$work/taken.log"; fi
+same "directory with another run: untouched" "$before" "$(digest "$work/taken")"
+
+# Disk full in the middle of a run: what was finished stays readable, and the run goes on elsewhere.
+mkdir "$work/small"
+if mount -t tmpfs -o size=1m tmpfs "$work/small" 2>/dev/null; then
+  trap 'umount "$work/small" 2>/dev/null; rm -rf "$work"' EXIT
+  code=0
+  "$here/launch.sh" 2 "$paceline" rollout "$config" --output "$work/small/run" --set engine.threads=1 \
+    --set output.flush_seconds=0.1 --set prompts.samples=16 --set sampling.max_tokens=300 >"$work/bad.log" 2>&1 || code=$?
+  same "disk full: exit code" 74 "$code"
+  if grep -qiE "^paceline: .*$work/small/run.*(space|full)" "$work/bad.log"; then ok "disk full: names file and cause"
+  else fail "disk full"; cat "$work/bad.log"; fi
+  cp -r "$work/small/run" "$work/rescued"
+  kept=$(finished "$work/rescued")
+  if [ "${kept:-0}" -gt 0 ]; then ok "disk full: $kept finished responses are readable"; else fail "disk full: nothing is readable"; fi
+  code=0; rollout 2 "$work/rescued" --resume --set prompts.samples=16 --set sampling.max_tokens=300 || code=$?
+  same "disk full: resumed elsewhere" 0 "$code"
+  umount "$work/small"
+else
+  echo "SKIP: disk full: a small file system cannot be mounted without root"
+fi
+
+# The command line itself.
+code=0; "$paceline" rollout 2>"$work/bad.log" || code=$?
+same "no configuration: exit code" 64 "$code"
+code=0; "$paceline" rolout "$config" 2>"$work/bad.log" >&2 || code=$?
+same "unknown command: exit code" 64 "$code"
+code=0; "$paceline" digest "$work/nowhere" 2>"$work/bad.log" || code=$?
+if [ "$code" = 64 ] || [ "$code" = 74 ]; then ok "digest of nothing: $(cat "$work/bad.log")"; else fail "digest of nothing: $code"; fi
+finish
