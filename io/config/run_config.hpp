@@ -47,6 +47,13 @@ struct EngineSection {
   std::int32_t kv_block = 16;        ///< positions a KV block; a multiple of 16
   Auto<std::uint64_t> kv_memory;     ///< bytes a rank; "2GiB", "512MiB" or a plain number
 };
+/// Speculative decoding. This version decodes plainly: `drafters` must be an empty list, and the
+/// other keys are checked but have no effect.
+struct SpeculationSection {
+  std::string policy = "goodput";  ///< goodput
+  std::int32_t max_length = 8;     ///< longest draft, tokens
+  std::int32_t paths = 1;          ///< draft paths a request
+};
 struct RewardSection {
   std::string method = "none";  ///< none
 };
@@ -65,6 +72,7 @@ struct RunConfig {
   SamplingParams sampling;
   LayoutSection layout;
   EngineSection engine;
+  SpeculationSection speculation;
   RewardSection reward;
   OutputSection output;
   LimitsSection limits;
@@ -72,10 +80,13 @@ struct RunConfig {
   std::string text;  ///< the effective configuration as YAML, every key present, for the record
 };
 
-/// Reads the file, applies the overrides ("section.key=value", the value parsed as YAML), checks
-/// every key, type and range. Relative paths in the file are relative to the file; in an override,
-/// to the working directory. Throws UsageError naming file:line:column (or the override), the key,
-/// what was expected and the nearest valid key; IoError when the file cannot be read.
+/// Reads the file, applies the overrides ("section.key=value", the value parsed as YAML; of two
+/// that name one key the later wins), checks every key, type and range. Relative paths in the file
+/// are relative to the file; in an override, to the working directory. All paths of the result are
+/// absolute, so that `text` reads back to the same configuration from anywhere.
+/// Throws UsageError with one line for each problem (20 at most): file:line:column (or the
+/// override), the key, what was expected, what was found and the nearest valid key; IoError when
+/// the file cannot be read. Thread-safe.
 [[nodiscard]] RunConfig read_run_config(const std::string& path,
                                         std::span<const std::string> overrides);
 
@@ -84,5 +95,8 @@ struct RunConfig {
 [[nodiscard]] RunConfig parse_run_config(const std::string& text, const std::string& name,
                                          const std::string& directory,
                                          std::span<const std::string> overrides);
+
+/// Every section and key with its type, default and one line of help, for `--help-config`.
+[[nodiscard]] std::string config_reference();
 
 }  // namespace paceline::io

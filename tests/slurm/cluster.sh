@@ -32,7 +32,7 @@ cluster_start() {
   trap cluster_stop EXIT
   trap 'exit 130' INT TERM
   # A test that hangs must still clean up, so it ends itself before CTest would kill it.
-  (sleep 300 && echo "FAILED: not done after 300 s" && kill "$$") &
+  (sleep 300 && echo "FAILED: not done after 300 s" && kill "$$") 2>/dev/null &
   cluster_watchdog=$!
   mkdir "$cluster_dir"/{state,n1,n2}
 
@@ -91,7 +91,8 @@ EOF
   slurmd -N n2
 
   # Both nodes are this host: shared memory segments, named by host, would collide.
-  export OMPI_MCA_btl=tcp,self UCX_TLS=tcp,self
+  export OMPI_MCA_btl=tcp,self OMPI_MCA_btl_tcp_if_include=lo OMPI_MCA_oob_tcp_if_include=lo
+  export UCX_TLS=tcp,self UCX_NET_DEVICES=lo
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   export PACELINE_LAUNCH_ARGS="--oversubscribe --bind-to none"
 
@@ -113,7 +114,8 @@ cluster_stop() {
     echo "failed with $rc; what the daemons said last:"
     tail -n 25 "$cluster_dir"/*.log || true
   fi
-  trap - EXIT INT TERM
+  trap - EXIT
+  trap '' INT TERM
   pkill -P "$cluster_watchdog" || true  # its sleep, which would hold our output open
   scancel -u root 2>/dev/null || true
   for name in n1 n2 slurmctld munged; do

@@ -77,6 +77,41 @@ TEST_F(WriteFailureTest, ALimitOnFileSizesIsAnIoError) {
   }
 }
 
+TEST_F(WriteFailureTest, WhereverTheLimitFallsNothingCrashesAndTheRestIsReadable) {
+  const SampleRun run(120, 1);
+  for (rlim_t limit = 0; limit < 700000; limit += limit < 8000 ? 331 : 23456) {
+    const std::string path = at("run" + std::to_string(limit));
+    { const RunDirectory directory(path, run.manifest, run.prompts, false); }
+    const int status = in_child([&] {
+      ::signal(SIGXFSZ, SIG_IGN);
+      rlimit sizes{limit, RLIM_INFINITY};
+      ::setrlimit(RLIMIT_FSIZE, &sizes);
+      std::size_t flushed = 0;
+      try {
+        ShardWriter writer(path, 0, 0);
+        for (std::size_t i = 0; i < run.ids.size(); ++i) {
+          writer.append(sample::finished(run.ids[i], 900));
+          writer.flush();
+          flushed = i + 1;
+        }
+        return 1;  // 120 x 900 x 12 bytes do not fit
+      } catch (const IoError&) {
+      }
+      sizes.rlim_cur = RLIM_INFINITY;
+      ::setrlimit(RLIMIT_FSIZE, &sizes);
+      const RunDirectory again(path, run.manifest, run.prompts, true);
+      const ResumeState state = again.read_state();
+      REQUIRE(state.finished.size() >= flushed);
+      REQUIRE(state.warnings.empty());
+      const auto lock = h5::lock_hdf5();
+      REQUIRE(H5Fget_obj_count(static_cast<hid_t>(H5F_OBJ_ALL), H5F_OBJ_ALL) == 0);
+      H5close();
+      return 0;
+    });
+    EXPECT_EQ(status, 0) << limit << ": line " << WEXITSTATUS(status) << " mod 256";
+  }
+}
+
 TEST_F(WriteFailureTest, AFullDiskIsAnIoError) {
   const SampleRun run(200, 1);
   for (const bool flush_each : {true, false}) {

@@ -107,7 +107,7 @@ TEST_F(Prompts, GroundTruthMayBeAnyJson) {
   EXPECT_ERROR(
       DataError,
       (void)parse(R"({"prompt":"he","ground_truth":"1","reward_model":{"ground_truth":"2"}})"),
-      "p.jsonl:1:49: 'reward_model': a second ground truth");
+      "p.jsonl:1:50: 'reward_model': a second ground truth");
 }
 
 TEST_F(Prompts, UidsMayBeIntegersAndAreUnique) {

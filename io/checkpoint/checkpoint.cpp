@@ -1,0 +1,270 @@
+#include "io/checkpoint/checkpoint.hpp"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "io/checkpoint/json_text.hpp"
+#include "io/checkpoint/mapped_file.hpp"
+#include "io/checkpoint/safetensors.hpp"
+#include "runtime/core/error.hpp"
+
+namespace paceline::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* single_name = "model.safetensors";
+constexpr const char* index_name = "model.safetensors.index.json";
+
+// The tensor names that the index promises, shard by shard.
+using ShardMap = std::map<std::string, std::set<std::string>>;
+
+ShardMap read_index(const std::string& path) {
+  const nlohmann::json root = parse_json(read_text_file(path), path);
+  const auto weight_map = root.is_object() ? root.find("weight_map") : root.end();
+  if (weight_map == root.end() || !weight_map->is_object() || weight_map->empty()) {
+    throw DataError(path + ": expected an object with tensors in \"weight_map\", found " +
+                    show_json(root));
+  }
+  ShardMap shards;
+  for (const auto& [tensor, file] : weight_map->items()) {
+    const std::string name = file.is_string() ? file.get<std::string>() : "";
+    if (name.empty() || name == "." || name == ".." ||
+        name.find_first_of(std::string_view("/\0", 2)) != std::string::npos) {
+      throw DataError(path + ": tensor " + show_text(tensor) +
+                      ": expected the name of a file in this directory, found " + show_json(file));
+    }
+    shards[name].insert(tensor);
+  }
+  return shards;
+}
+
+// Names what a directory without safetensors holds instead, when that is a known other format.
+std::string other_weights(const std::string& directory) {
+  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5",
+                           "consolidated.00.pth"}) {
+    std::error_code error;
+    if (fs::exists(fs::path(directory) / name, error)) {
+      return "; there is " + std::string(name) + ", which must be converted to safetensors first";
+    }
+  }
+  return "";
+}
+
+// A 128-bit hash of pieces, each preceded by its length.
+class Hash {
+ public:
+  Hash() : state_(XXH3_createState()) {
+    if (state_ == nullptr || XXH3_128bits_reset(state_) != XXH_OK) throw std::bad_alloc();
+  }
+  ~Hash() { XXH3_freeState(state_); }
+  Hash(const Hash&) = delete;
+  Hash& operator=(const Hash&) = delete;
+
+  void length(std::uint64_t value) { XXH3_128bits_update(state_, &value, sizeof value); }
+  void raw(std::span<const std::byte> bytes) {
+    if (!bytes.empty()) XXH3_128bits_update(state_, bytes.data(), bytes.size());
+  }
+  void piece(std::span<const std::byte> bytes) {
+    length(bytes.size());
+    raw(bytes);
+  }
+  [[nodiscard]] std::string hex() const {
+    const XXH128_hash_t hash = XXH3_128bits_digest(state_);
+    std::array<char, 33> text{};
+    std::snprintf(text.data(), text.size(), "%016llx%016llx",
+                  static_cast<unsigned long long>(hash.high64),
+                  static_cast<unsigned long long>(hash.low64));
+    return text.data();
+  }
+
+ private:
+  XXH3_state_t* state_;
+};
+
+}  // namespace
+
+struct Checkpoint::State {
+  struct Shard {
+    MappedFile file;
+    std::uint64_t data_begin = 0;
+  };
+  struct Entry {
+    TensorView view;  // dtype has no meaning when the stored type is not a weight's
+    const StoredType* type = nullptr;
+    std::size_t shard = 0;
+  };
+
+  std::string directory;
+  std::string index;  // path of the index, empty when there is none
+  std::vector<Shard> shards;
+  std::map<std::string, Entry, std::less<>> tensors;
+  std::vector<std::vector<std::byte>> copies;  // of tensors that lie misaligned in their file
+  std::uint64_t total_bytes = 0;
+
+  // Opens one file and takes its tensors in; `promised` are the index's, when there is one.
+  void add_shard(const std::string& path, const std::set<std::string>* promised) {
+    shards.push_back({MappedFile(path), 0});
+    const std::span<const std::byte> bytes = shards.back().file.bytes();
+    const SafetensorsHeader header = parse_safetensors(bytes, path);
+    shards.back().data_begin = header.data_begin;
+    std::size_t found = 0;
+    for (const StoredTensor& stored : header.tensors) {
+      const auto known = tensors.find(stored.name);
+      if (known != tensors.end()) {
+        throw DataError(path + ": tensor " + show_text(stored.name) +
+                        ": duplicate; it is also in " + shards[known->second.shard].file.path());
+      }
+      if (promised != nullptr && !promised->contains(stored.name)) {
+        throw DataError(path + ": tensor " + show_text(stored.name) +
+                        ": not listed for this file in " + index);
+      }
+      tensors.emplace(stored.name, make_entry(stored, bytes));
+      total_bytes += stored.end - stored.begin;
+      ++found;
+    }
+    if (promised == nullptr || found == promised->size()) return;
+    for (const std::string& name : *promised) {
+      const auto entry = tensors.find(name);
+      if (entry == tensors.end() || entry->second.shard != shards.size() - 1) {
+        throw DataError(path + ": tensor " + show_text(name) + ": missing; " + index +
+                        " lists it for this file");
+      }
+    }
+  }
+
+  Entry make_entry(const StoredTensor& stored, std::span<const std::byte> file) {
+    Entry entry;
+    entry.type = stored.type;
+    entry.shard = shards.size() - 1;
+    entry.view.dtype = stored.type->dtype.value_or(DType::f32);
+    entry.view.shape = stored.shape;
+    entry.view.bytes = file.subspan(stored.begin, stored.end - stored.begin);
+    // Mappings begin at a page, so an offset's alignment is the address's.
+    if (stored.type->dtype && stored.begin % size_of(*stored.type->dtype) != 0) {
+      copies.emplace_back(entry.view.bytes.begin(), entry.view.bytes.end());
+      entry.view.bytes = copies.back();
+    }
+    return entry;
+  }
+
+  void hash_tensors(Hash& hash) const {
+    constexpr std::uint64_t small = 256ULL << 20;
+    constexpr std::size_t blocks = 16;
+    constexpr std::size_t block = 4096;
+    for (const auto& [name, entry] : tensors) {
+      const std::span<const std::byte> bytes = entry.view.bytes;
+      hash.piece(std::as_bytes(std::span(name)));
+      hash.length(bytes.size());
+      if (total_bytes < small || bytes.size() <= blocks * block) {
+        hash.raw(bytes);
+        continue;
+      }
+      for (std::size_t i = 0; i < blocks; ++i) {
+        // Divided first: the product would overflow on an enormous tensor.
+        const std::size_t step = (bytes.size() - block) / (blocks - 1);
+        const std::size_t begin = i + 1 < blocks ? i * step : bytes.size() - block;
+        hash.raw(bytes.subspan(begin, block));
+      }
+    }
+  }
+};
+
+Checkpoint::Checkpoint() : state_(std::make_unique<State>()) {}
+
+Checkpoint Checkpoint::from_file(const std::string& path) {
+  Checkpoint checkpoint;
+  checkpoint.state_->directory = fs::path(path).parent_path();
+  checkpoint.state_->add_shard(path, nullptr);
+  return checkpoint;
+}
+
+Checkpoint::Checkpoint(const std::string& directory) : Checkpoint() {
+  State& state = *state_;
+  state.directory = directory;
+  std::error_code error;
+  if (!fs::is_directory(directory, error)) {
+    throw DataError(directory + ": no such model directory");
+  }
+  const std::string single = fs::path(directory) / single_name;
+  const std::string index = fs::path(directory) / index_name;
+  if (fs::exists(single, error)) {
+    state.add_shard(single, nullptr);
+  } else if (fs::exists(index, error)) {
+    state.index = index;
+    for (const auto& [file, tensors] : read_index(index)) {
+      const std::string path = fs::path(directory) / file;
+      if (!fs::exists(path, error)) {
+        throw DataError(path + ": no such file; " + index + " lists it");
+      }
+      state.add_shard(path, &tensors);
+    }
+  } else {
+    throw DataError(directory + ": expected " + single_name + " or " + index_name +
+                    ", found neither" + other_weights(directory));
+  }
+}
+
+Checkpoint::~Checkpoint() = default;
+Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
+Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
+
+const TensorView* Checkpoint::find(std::string_view name) const {
+  const auto found = state_->tensors.find(name);
+  if (found == state_->tensors.end()) return nullptr;
+  const State::Entry& entry = found->second;
+  if (!entry.type->dtype) {
+    throw DataError(location(name) + ": tensor " + show_text(name) +
+                    ": dtype: expected BF16 or F32, found " + std::string(entry.type->name));
+  }
+  return &entry.view;
+}
+
+std::vector<std::string_view> Checkpoint::names() const {
+  std::vector<std::string_view> all;
+  all.reserve(state_->tensors.size());
+  for (const auto& [name, entry] : state_->tensors) all.push_back(name);
+  return all;
+}
+
+std::string Checkpoint::location(std::string_view name) const {
+  const auto found = state_->tensors.find(name);
+  if (found != state_->tensors.end()) return state_->shards[found->second.shard].file.path();
+  return state_->index.empty() ? state_->shards.front().file.path() : state_->index;
+}
+
+void Checkpoint::release_pages() const {
+  for (const State::Shard& shard : state_->shards) shard.file.release_pages();
+}
+
+std::uint64_t Checkpoint::total_bytes() const { return state_->total_bytes; }
+
+std::string Checkpoint::fingerprint() const {
+  Hash hash;
+  for (const char* name : {"config.json", "generation_config.json"}) {
+    const std::string path = fs::path(state_->directory) / name;
+    std::error_code error;
+    const bool there = fs::exists(path, error);
+    hash.length(there ? 1 : 0);
+    if (there) hash.piece(MappedFile(path).bytes());
+  }
+  hash.length(state_->shards.size());
+  for (const State::Shard& shard : state_->shards) {  // in file name order
+    hash.piece(shard.file.bytes().first(shard.data_begin));
+  }
+  state_->hash_tensors(hash);
+  return hash.hex();
+}
+
+}  // namespace paceline::io

@@ -1,0 +1,57 @@
+// A Hugging Face model directory's weights: one safetensors file, or shards behind an index.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/core/interfaces.hpp"
+
+namespace paceline::io {
+
+/// The weights of a directory, mapped and checked. Thread-safe once built.
+///
+/// Opens `model.safetensors` when there is one, else what `model.safetensors.index.json` lists (the
+/// order in which transformers looks). Opening reads headers only. Bytes of every tensor are
+/// aligned to its element: a file that breaks this (an unpadded header of an old writer) has the
+/// tensors concerned copied to memory at opening.
+///
+/// BF16 and F32 are what weights may be. A tensor of another known dtype (a stored integer buffer,
+/// say) is accepted at opening and is a DataError when looked up.
+class Checkpoint final : public WeightSource {
+ public:
+  /// Throws DataError naming file, tensor, what was expected and what was found; IoError when a
+  /// file cannot be read.
+  explicit Checkpoint(const std::string& directory);
+  /// One safetensors file of any name, without a model directory's conventions.
+  [[nodiscard]] static Checkpoint from_file(const std::string& path);
+  ~Checkpoint() override;
+  Checkpoint(Checkpoint&&) noexcept;
+  Checkpoint& operator=(Checkpoint&&) noexcept;
+
+  /// Throws DataError when the tensor is there with a dtype that weights cannot have.
+  [[nodiscard]] const TensorView* find(std::string_view name) const override;
+  [[nodiscard]] std::vector<std::string_view> names() const override;  ///< sorted
+  [[nodiscard]] std::string location(std::string_view name) const override;
+  void release_pages() const override;
+
+  /// Bytes of all tensors as stored.
+  [[nodiscard]] std::uint64_t total_bytes() const;
+
+  /// 32 hexadecimal digits: XXH3-128 over config.json and generation_config.json (when present),
+  /// every file's header, and tensor bytes: all of them when they are under 256 MiB together, else
+  /// of each tensor, in name order, 16 blocks of 4 KiB spread evenly from its first byte to its
+  /// last. Reads what it hashes, at every call: one rank's work, not every rank's.
+  /// A change of a few values inside a large tensor may go unseen; another training step does not.
+  [[nodiscard]] std::string fingerprint() const;
+
+ private:
+  Checkpoint();
+
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace paceline::io

@@ -1,0 +1,23 @@
+// JSON files of a model directory, read strictly. For this folder's sources only.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace paceline::io {
+
+/// Parses a whole JSON text. Throws DataError("name: ...") when it is not JSON, has a key twice in
+/// one object, or nests more than 32 deep. Thread-safe.
+[[nodiscard]] nlohmann::json parse_json(std::string_view text, const std::string& name);
+
+/// The file's text. Throws DataError when there is no such file, when it is not a regular one or
+/// when it is larger than 64 MiB; IoError when it cannot be read.
+[[nodiscard]] std::string read_text_file(const std::string& path);
+
+/// A value for an error message, cut to a readable length.
+[[nodiscard]] std::string show_json(const nlohmann::json& value);
+/// Text for an error message: '...', cut to a readable length, control characters escaped.
+[[nodiscard]] std::string show_text(std::string_view text);
+
+}  // namespace paceline::io

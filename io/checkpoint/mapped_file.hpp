@@ -1,0 +1,34 @@
+// A file's bytes, mapped read-only and shared: the ranks of a node read one copy, the page cache's.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace paceline::io {
+
+/// Owns a mapping of a whole regular file. Thread-safe once built. The file must not shrink while
+/// it is mapped: reading past its new end would end the process (SIGBUS).
+class MappedFile {
+ public:
+  /// Throws DataError when there is no such file or it is not a regular one, IoError when it cannot
+  /// be opened or mapped. An empty file is an empty span.
+  explicit MappedFile(const std::string& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] std::span<const std::byte> bytes() const { return {data_, size_}; }
+  /// Lets the process's pages of the file go; they come back from the page cache when touched.
+  void release_pages() const noexcept;
+
+ private:
+  std::string path_;
+  const std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}  // namespace paceline::io

@@ -1,0 +1,378 @@
+#include "io/checkpoint/model_config_reader.hpp"
+
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+
+#include "io/checkpoint/json_text.hpp"
+#include "runtime/core/error.hpp"
+
+namespace paceline::io {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+// One JSON object of a file, read key by key; null is the same as absent, as in transformers.
+class Section {
+ public:
+  // `prefix` names the object within the file: "" or "rope_scaling.".
+  Section(const json& object, const std::string& file, std::string prefix)
+      : object_(object), file_(file), prefix_(std::move(prefix)) {}
+
+  [[noreturn]] void fail(std::string_view key, const std::string& what) const {
+    throw DataError(file_ + ": " + prefix_ + std::string(key) + ": " + what);
+  }
+  [[noreturn]] void fail_expected(std::string_view key, const std::string& expected) const {
+    fail(key, "expected " + expected + ", found " + show_json(object_.at(std::string(key))));
+  }
+
+  [[nodiscard]] const json* find(const char* key) const {
+    const auto found = object_.find(key);
+    return found == object_.end() || found->is_null() ? nullptr : &*found;
+  }
+
+  [[nodiscard]] std::optional<std::int32_t> integer(const char* key, std::int32_t low,
+                                                    std::int32_t high) const {
+    const json* value = find(key);
+    if (value == nullptr) return std::nullopt;
+    if (!value->is_number_integer() || *value < low || *value > high) {
+      fail_expected(key,
+                    "a whole number from " + std::to_string(low) + " to " + std::to_string(high));
+    }
+    return value->get<std::int32_t>();
+  }
+
+  // In (above, high].
+  [[nodiscard]] std::optional<double> number(const char* key, double above, double high) const {
+    const json* value = find(key);
+    if (value == nullptr) return std::nullopt;
+    if (!value->is_number() || !(value->get<double>() > above) || !(value->get<double>() <= high)) {
+      fail_expected(key,
+                    "a number above " + json(above).dump() + " and at most " + json(high).dump());
+    }
+    return value->get<double>();
+  }
+
+  [[nodiscard]] bool flag(const char* key) const {
+    const json* value = find(key);
+    if (value == nullptr) return false;
+    if (!value->is_boolean()) fail_expected(key, "true or false");
+    return value->get<bool>();
+  }
+
+  [[nodiscard]] std::optional<std::string> text(const char* key) const {
+    const json* value = find(key);
+    if (value == nullptr) return std::nullopt;
+    if (!value->is_string()) fail_expected(key, "text");
+    return value->get<std::string>();
+  }
+
+  // "expected A, B or C, found X; did you mean A?"
+  [[noreturn]] void fail_choice(std::string_view key, const std::string& found,
+                                std::span<const std::string_view> supported) const {
+    std::string list;
+    for (std::size_t i = 0; i < supported.size(); ++i) {
+      list += (i == 0 ? "" : i + 1 == supported.size() ? " or " : ", ") + std::string(supported[i]);
+    }
+    const std::string_view near = nearest_name(std::string_view(found).substr(0, 64), supported);
+    fail(key, "expected " + list + ", found " + show_text(found) +
+                  (near.empty() ? "" : "; the nearest is " + std::string(near)));
+  }
+
+  [[nodiscard]] const std::string& file() const { return file_; }
+  [[nodiscard]] const std::string& prefix() const { return prefix_; }
+  [[nodiscard]] const json& object() const { return object_; }
+
+ private:
+  const json& object_;
+  const std::string& file_;
+  std::string prefix_;
+};
+
+struct ArchitectureName {
+  std::string_view class_name;  // in "architectures"
+  std::string_view model_type;
+  Architecture architecture;
+};
+constexpr std::array<ArchitectureName, 3> architecture_names{{
+    {"LlamaForCausalLM", "llama", Architecture::llama},
+    {"Qwen2ForCausalLM", "qwen2", Architecture::qwen2},
+    {"Qwen3ForCausalLM", "qwen3", Architecture::qwen3},
+}};
+
+// "architectures" decides when it is there, else "model_type".
+Architecture read_architecture(const Section& config) {
+  std::array<std::string_view, architecture_names.size()> supported;
+  const json* list = config.find("architectures");
+  if (list != nullptr && !(list->is_array() && list->empty())) {
+    if (!list->is_array() || list->size() != 1 || !(*list)[0].is_string()) {
+      config.fail_expected("architectures", "a list with one name");
+    }
+    const auto name = (*list)[0].get<std::string>();
+    for (std::size_t i = 0; i < supported.size(); ++i) {
+      supported[i] = architecture_names[i].class_name;
+      if (name == supported[i]) return architecture_names[i].architecture;
+    }
+    config.fail_choice("architectures", name, supported);
+  }
+  const std::optional<std::string> type = config.text("model_type");
+  if (!type) config.fail("architectures", "missing, and model_type too");
+  for (std::size_t i = 0; i < supported.size(); ++i) {
+    supported[i] = architecture_names[i].model_type;
+    if (*type == supported[i]) return architecture_names[i].architecture;
+  }
+  config.fail_choice("model_type", *type, supported);
+}
+
+// Every required key that is missing, in one message.
+void check_required(const Section& config, std::span<const char* const> keys) {
+  std::string missing;
+  for (const char* key : keys) {
+    if (config.find(key) != nullptr) continue;
+    missing += (missing.empty() ? "" : ", ") + config.prefix() + key;
+    std::vector<std::string_view> present;
+    for (const auto& item : config.object().items()) {
+      if (item.key().size() <= 64) present.emplace_back(item.key());
+    }
+    const std::string_view near = nearest_name(key, present);
+    if (!near.empty()) missing += " (the nearest key is " + std::string(near) + ")";
+  }
+  if (!missing.empty()) throw DataError(config.file() + ": missing keys: " + missing);
+}
+
+// Sizes in elements. The bounds are far above any model of this kind and keep products of two
+// within 64 bits.
+void read_sizes(const Section& config, ModelConfig& model) {
+  constexpr std::array<const char*, 6> required{"vocab_size",          "hidden_size",
+                                                "intermediate_size",   "num_hidden_layers",
+                                                "num_attention_heads", "max_position_embeddings"};
+  check_required(config, required);
+  model.vocab = *config.integer("vocab_size", 2, 1 << 24);
+  model.hidden = *config.integer("hidden_size", 2, 1 << 20);
+  model.intermediate = *config.integer("intermediate_size", 1, 1 << 24);
+  model.layers = *config.integer("num_hidden_layers", 1, 4096);
+  model.heads = *config.integer("num_attention_heads", 1, 1 << 14);
+  model.max_position = *config.integer("max_position_embeddings", 1, 1 << 30);
+
+  const auto kv_heads = config.integer("num_key_value_heads", 1, model.heads);
+  if (!kv_heads && model.architecture != Architecture::llama) {
+    // Qwen's default is a fixed number of its first release, no default for other sizes.
+    config.fail("num_key_value_heads", "missing");
+  }
+  model.kv_heads = kv_heads.value_or(model.heads);
+  if (model.heads % model.kv_heads != 0) {
+    config.fail_expected("num_key_value_heads",
+                         "a divisor of num_attention_heads (" + std::to_string(model.heads) + ")");
+  }
+
+  if (const auto head_dim = config.integer("head_dim", 2, 4096)) {
+    model.head_dim = *head_dim;
+    if (model.head_dim % 2 != 0) config.fail_expected("head_dim", "an even number");
+  } else {
+    if (model.architecture == Architecture::qwen3) config.fail("head_dim", "missing");
+    model.head_dim = model.hidden / model.heads;
+    if (model.hidden % model.heads != 0 || model.head_dim % 2 != 0 || model.head_dim > 4096) {
+      config.fail_expected("hidden_size", "an even multiple of num_attention_heads (" +
+                                              std::to_string(model.heads) +
+                                              "), as there is no head_dim");
+    }
+  }
+}
+
+constexpr std::array<std::string_view, 2> rope_types{"default", "llama3"};
+
+// "rope_type", or "type" as it was called first; absent is default.
+std::string read_rope_type(const Section& rope) {
+  const auto type = rope.text("rope_type");
+  const auto old_type = rope.text("type");
+  if (type && old_type && *type != *old_type) {
+    rope.fail_expected("type", "the same as rope_type, " + show_text(*type));
+  }
+  const char* key = type ? "rope_type" : "type";
+  std::string name = type ? *type : old_type.value_or("default");
+  if (name != rope_types[0] && name != rope_types[1]) rope.fail_choice(key, name, rope_types);
+  return name;
+}
+
+Llama3RopeScaling read_llama3(const Section& rope) {
+  constexpr std::array<const char*, 4> required{"factor", "low_freq_factor", "high_freq_factor",
+                                                "original_max_position_embeddings"};
+  check_required(rope, required);
+  Llama3RopeScaling scaling;
+  scaling.factor = static_cast<float>(*rope.number("factor", 0, 1e6));
+  scaling.low_freq_factor = static_cast<float>(*rope.number("low_freq_factor", 0, 1e6));
+  scaling.high_freq_factor = static_cast<float>(*rope.number("high_freq_factor", 0, 1e6));
+  scaling.original_max_position = *rope.integer("original_max_position_embeddings", 1, 1 << 30);
+  if (!(scaling.factor >= 1)) rope.fail_expected("factor", "at least 1");
+  if (!(scaling.high_freq_factor > scaling.low_freq_factor) || !(scaling.low_freq_factor > 0)) {
+    rope.fail_expected("high_freq_factor", "more than low_freq_factor");
+  }
+  return scaling;
+}
+
+// A file for both versions has both objects; only the newer one holds rope_theta.
+void check_same_rope(const Section& config) {
+  if (config.find("rope_parameters") == nullptr || config.find("rope_scaling") == nullptr) return;
+  json newer = *config.find("rope_parameters");
+  json older = *config.find("rope_scaling");
+  if (newer.is_object()) newer.erase("rope_theta");
+  if (older.is_object()) older.erase("rope_theta");
+  if (newer != older) {
+    config.fail_expected("rope_scaling", "nothing beside rope_parameters, or the same");
+  }
+}
+
+// transformers 5 writes {"rope_parameters": {"rope_type", "rope_theta", ...}}, 4 writes
+// {"rope_theta": ..., "rope_scaling": null | {"rope_type", ...}}.
+void read_rope(const Section& config, ModelConfig& model) {
+  constexpr double max_theta = 1e15;
+  const auto outer_theta = config.number("rope_theta", 0, max_theta);
+  if (outer_theta) model.rope_theta = *outer_theta;
+  check_same_rope(config);
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    const json* object = config.find(key);
+    if (object == nullptr) continue;
+    if (!object->is_object()) config.fail_expected(key, "an object or null");
+    const Section rope(*object, config.file(), std::string(key) + ".");
+    const auto inner_theta = rope.number("rope_theta", 0, max_theta);
+    if (inner_theta && outer_theta && *inner_theta != *outer_theta) {
+      rope.fail_expected("rope_theta",
+                         "the same as rope_theta outside, " + json(*outer_theta).dump());
+    }
+    if (inner_theta) model.rope_theta = *inner_theta;
+    for (const auto& item : object->items()) {
+      // One object for each kind of layer: models that mix kinds of attention.
+      if (item.value().is_object()) rope.fail_expected(item.key(), "a value, not an object");
+    }
+    const json* partial = rope.find("partial_rotary_factor");
+    if (partial != nullptr && *partial != 1.0) rope.fail_expected("partial_rotary_factor", "1");
+    if (read_rope_type(rope) == "llama3") model.rope_scaling = read_llama3(rope);
+  }
+  const json* partial = config.find("partial_rotary_factor");
+  if (partial != nullptr && *partial != 1.0) config.fail_expected("partial_rotary_factor", "1");
+}
+
+// Features that the decoder does not have.
+void check_supported(const Section& config) {
+  constexpr std::array<std::string_view, 1> activations{"silu"};
+  const std::string activation = config.text("hidden_act").value_or("silu");
+  if (activation != activations[0]) config.fail_choice("hidden_act", activation, activations);
+  if (config.flag("use_sliding_window")) {
+    config.fail_expected("use_sliding_window", "false (sliding windows are not supported)");
+  }
+  if (const json* layers = config.find("layer_types")) {
+    if (!layers->is_array()) config.fail_expected("layer_types", "a list of layer kinds");
+    for (const json& layer : *layers) {
+      if (layer != "full_attention") {
+        config.fail("layer_types", "expected \"full_attention\" alone, found " + show_json(layer));
+      }
+    }
+  }
+  if (config.find("quantization_config") != nullptr) {
+    config.fail("quantization_config",
+                "quantized weights are not supported; expected bfloat16 or float32");
+  }
+}
+
+void read_biases(const Section& config, ModelConfig& model) {
+  switch (model.architecture) {
+    case Architecture::qwen2:
+      model.attention_bias = true;  // whatever the file says, as in transformers
+      break;
+    case Architecture::llama:
+      model.attention_bias = model.output_bias = config.flag("attention_bias");
+      model.mlp_bias = config.flag("mlp_bias");
+      break;
+    case Architecture::qwen3:
+      model.attention_bias = model.output_bias = config.flag("attention_bias");
+      model.qk_norm = true;
+      break;
+  }
+}
+
+// transformers 5 says "dtype", 4 says "torch_dtype"; absent means float32 there.
+DType read_dtype(const Section& config) {
+  constexpr std::array<std::string_view, 2> names{"bfloat16", "float32"};
+  const char* key = config.find("dtype") != nullptr ? "dtype" : "torch_dtype";
+  std::string name = config.text(key).value_or("float32");
+  if (name.starts_with("torch.")) name.erase(0, 6);
+  if (name != names[0] && name != names[1]) config.fail_choice(key, name, names);
+  return name == names[0] ? DType::bf16 : DType::f32;
+}
+
+// nullopt when the key is absent.
+std::optional<std::vector<TokenId>> read_eos(const Section& config, std::int32_t vocab) {
+  const json* value = config.find("eos_token_id");
+  if (value == nullptr) return std::nullopt;
+  std::vector<TokenId> ids;
+  const auto add = [&](const json& id) {
+    if (!id.is_number_integer() || id < 0 || id >= vocab) {
+      config.fail_expected("eos_token_id",
+                           "a token id, or a list of them, from 0 to vocab_size - 1 (" +
+                               std::to_string(vocab - 1) + ")");
+    }
+    ids.push_back(id.get<TokenId>());
+  };
+  if (value->is_array()) {
+    for (const json& id : *value) add(id);
+  } else {
+    add(*value);
+  }
+  return ids;
+}
+
+json parse_object(std::string_view text, const std::string& name) {
+  json root = parse_json(text, name);
+  if (!root.is_object()) throw DataError(name + ": expected an object, found " + show_json(root));
+  return root;
+}
+
+}  // namespace
+
+ModelConfig parse_model_config(std::string_view text, const std::string& name,
+                               std::string_view generation_text,
+                               const std::string& generation_name) {
+  const json root = parse_object(text, name);
+  const Section config(root, name, "");
+
+  ModelConfig model;
+  model.architecture = read_architecture(config);
+  read_sizes(config, model);
+  check_supported(config);
+  read_biases(config, model);
+  read_rope(config, model);
+  model.norm_epsilon = static_cast<float>(config.number("rms_norm_eps", 0, 1).value_or(1e-6));
+  if (!(model.norm_epsilon > 0)) config.fail_expected("rms_norm_eps", "a number above 1e-45");
+  model.tied_embeddings = config.flag("tie_word_embeddings");
+  model.dtype = read_dtype(config);
+
+  std::optional<std::vector<TokenId>> eos;
+  if (!generation_text.empty()) {
+    const json generation = parse_object(generation_text, generation_name);
+    eos = read_eos(Section(generation, generation_name, ""), model.vocab);
+  }
+  if (!eos) eos = read_eos(config, model.vocab);
+  if (eos) model.eos = *eos;
+  return model;
+}
+
+ModelConfig load_model_config(const std::string& directory) {
+  const std::string path = fs::path(directory) / "config.json";
+  const std::string generation_path = fs::path(directory) / "generation_config.json";
+  const std::string text = read_text_file(path);
+  std::error_code error;
+  std::string generation;
+  if (fs::exists(generation_path, error)) {
+    generation = read_text_file(generation_path);
+    if (generation.empty())
+      throw DataError(generation_path + ": not valid JSON: the file is empty");
+  }
+  return parse_model_config(text, path, generation, generation_path);
+}
+
+}  // namespace paceline::io

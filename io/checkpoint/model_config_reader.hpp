@@ -1,0 +1,45 @@
+// config.json and generation_config.json of a Hugging Face directory, read into a ModelConfig.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/core/interfaces.hpp"
+#include "runtime/core/model_config.hpp"
+
+namespace paceline::io {
+
+/// Reads `directory`/config.json (and generation_config.json when present). Supported: Llama, Qwen2
+/// and Qwen3 causal models, rotary type default or llama3, full attention, silu, unquantized.
+/// Throws DataError naming file, key, value, what is supported and the nearest name; IoError when a
+/// file cannot be read. Thread-safe.
+[[nodiscard]] ModelConfig load_model_config(const std::string& directory);
+
+/// The same from the files' text; `name` stands for config.json in messages. An empty
+/// `generation_text` means that there is no generation config.
+[[nodiscard]] ModelConfig parse_model_config(std::string_view text, const std::string& name,
+                                             std::string_view generation_text,
+                                             const std::string& generation_name);
+
+/// A tensor that a model of this configuration has, by its Hugging Face name. Shape in elements,
+/// row-major: [outputs, inputs] for a projection.
+struct ExpectedTensor {
+  std::string name;
+  std::vector<std::int64_t> shape;
+};
+/// Embedding first, then layer by layer, then norm and head (no head when embeddings are tied).
+[[nodiscard]] std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config);
+
+/// Throws DataError unless every expected tensor is there with its shape and a dtype that weights
+/// may have, and nothing is there that the configuration has no place for (a bias, a further layer:
+/// the results would silently be another model's); the message names tensor, file, expected and
+/// found. Stored rotary frequencies, and a head beside tied embeddings, are left unused.
+void check_tensor_shapes(const ModelConfig& config, const WeightSource& weights);
+
+/// The dtype in which most bytes of the expected tensors are stored, whatever config.json says.
+/// Throws DataError when one is missing.
+[[nodiscard]] DType stored_dtype(const ModelConfig& config, const WeightSource& weights);
+
+}  // namespace paceline::io

@@ -1,0 +1,48 @@
+// The safetensors file format: an 8-byte little-endian header length, a JSON header that names each
+// tensor's dtype, shape and byte range, then the bytes. Parsing touches the header alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/core/types.hpp"
+
+namespace paceline::io {
+
+/// An element type of the format. Names and sizes are the format's own.
+struct StoredType {
+  std::string_view name;       ///< as in the header: "BF16", "F32", "I64", ...
+  std::uint32_t bits = 0;      ///< of one element
+  std::optional<DType> dtype;  ///< what it is to the runtime; absent when weights cannot have it
+};
+
+/// One entry of the header. Offsets are bytes from the start of the file.
+struct StoredTensor {
+  std::string name;
+  const StoredType* type = nullptr;  ///< points into a static table
+  std::vector<std::int64_t> shape;
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
+struct SafetensorsHeader {
+  std::uint64_t data_begin = 0;       ///< bytes from the start of the file: 8 + header length
+  std::vector<StoredTensor> tensors;  ///< in order of their bytes
+  std::map<std::string, std::string> metadata;  ///< "__metadata__", empty when absent
+};
+
+/// Parses and checks the header of the file whose bytes are `file`: its length, its JSON (no
+/// duplicate keys), dtype names, shape x dtype = byte range without overflow, and that the tensors
+/// tile the rest of the file exactly: in range, no overlap, no gap, nothing left over.
+/// `name` stands for the file in messages. Throws DataError naming file, tensor, what was expected
+/// and what was found. Thread-safe.
+[[nodiscard]] SafetensorsHeader parse_safetensors(std::span<const std::byte> file,
+                                                  std::string_view name);
+
+}  // namespace paceline::io

@@ -1,0 +1,39 @@
+// The one table of configuration keys. Reading, writing out and documentation all walk it, so a new
+// key is one row.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "io/config/run_config.hpp"
+#include "io/config/yaml_tree.hpp"
+
+namespace paceline::io {
+
+/// Thrown by a setter: what the key takes, and which node does not fit (the value, or a part of
+/// it).
+struct BadValue {
+  const YamlNode* node = nullptr;
+  std::string expected;
+  std::string hint;  ///< appended to the message; may be empty
+};
+
+struct Key {
+  std::string_view section;
+  std::string_view name;
+  std::string type;  ///< what it takes, in words
+  bool required = false;
+  /// Sets the field from the value; relative paths are relative to `directory` (absolute, or
+  /// relative to the working directory). Throws BadValue.
+  std::function<void(RunConfig&, const YamlNode& value, const std::string& directory)> set;
+  /// The field as YAML on one line, such that `set` reads it back to the same value.
+  std::function<std::string(const RunConfig&)> get;
+  std::string_view help;  ///< one line
+};
+
+/// All keys, section by section in the order in which they are written.
+[[nodiscard]] std::span<const Key> key_table();
+
+}  // namespace paceline::io

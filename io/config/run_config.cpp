@@ -1,0 +1,296 @@
+#include "io/config/run_config.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "io/config/key_table.hpp"
+#include "io/config/quantity.hpp"
+#include "io/config/yaml_tree.hpp"
+#include "runtime/core/error.hpp"
+
+namespace paceline::io {
+namespace {
+
+constexpr std::size_t max_problems = 20;
+
+std::vector<std::string_view> section_names() {
+  std::vector<std::string_view> names;
+  for (const Key& key : key_table()) {
+    if (names.empty() || names.back() != key.section) names.push_back(key.section);
+  }
+  return names;
+}
+
+std::vector<std::string_view> key_names(std::string_view section) {
+  std::vector<std::string_view> names;
+  for (const Key& key : key_table()) {
+    if (key.section == section) names.push_back(key.name);
+  }
+  return names;
+}
+
+const Key* find_key(std::string_view section, std::string_view name) {
+  for (const Key& key : key_table()) {
+    if (key.section == section && key.name == name) return &key;
+  }
+  return nullptr;
+}
+
+std::string full_name(const Key& key) {
+  return std::string(key.section) + "." + std::string(key.name);
+}
+
+// "; did you mean 'x'?", or what there is when nothing is near.
+std::string suggest(std::string_view name, std::span<const std::string_view> candidates) {
+  const std::string_view near = nearest_name(name.substr(0, 64), candidates);
+  if (!near.empty()) return "; did you mean '" + std::string(near) + "'?";
+  std::string text = "; there are";
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    text += (i > 0 ? ", " : " ") + std::string(candidates[i]);
+  }
+  return text;
+}
+
+std::string unknown_section(std::string_view name) {
+  return "unknown section " + show(name) + suggest(name, section_names());
+}
+
+std::string unknown_key(std::string_view section, std::string_view name) {
+  std::string text = "unknown key " + show(name) + " in section '" + std::string(section) + "'";
+  const std::vector<std::string_view> here = key_names(section);
+  for (const Key& key : key_table()) {
+    if (key.name == name)
+      return text + "; it belongs to section '" + std::string(key.section) + "'";
+  }
+  return text + suggest(name, here);
+}
+
+std::string describe(const YamlNode& node) {
+  switch (node.kind) {
+    case YamlNode::Kind::null:
+      return "nothing";
+    case YamlNode::Kind::scalar:
+      return show(node.scalar) + (node.quoted ? " in quotes" : "");
+    case YamlNode::Kind::list:
+      return "a list";
+    case YamlNode::Kind::map:
+      return "a map";
+  }
+  return "";
+}
+
+// The file's text, up to more than the parser takes; the path may name a pipe.
+std::string read_text(const std::string& path) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
+                                                             &std::fclose);
+  std::string text(max_yaml_text + 1, '\0');
+  const std::size_t size = file ? std::fread(text.data(), 1, text.size(), file.get()) : 0;
+  if (!file || std::ferror(file.get()) != 0) {
+    throw IoError(path + ": cannot read the configuration: " + std::strerror(errno));
+  }
+  text.resize(size);
+  return text;
+}
+
+// Collects what is wrong, so that one run shows every mistake.
+class Reader {
+ public:
+  Reader(std::string name, std::string directory)
+      : name_(std::move(name)), directory_(std::move(directory)) {}
+
+  void read_file(const YamlNode& root) {
+    if (root.kind == YamlNode::Kind::null) return;
+    if (root.kind != YamlNode::Kind::map) {
+      problem(at(root.line, root.column),
+              "expected sections (model:, prompts:, ...), found " + describe(root));
+      return;
+    }
+    const std::vector<std::string_view> sections = section_names();
+    for (const YamlEntry& section : root.entries) {
+      const std::string place = at(section.line, section.column);
+      if (std::find(sections.begin(), sections.end(), section.key) == sections.end()) {
+        problem(place, unknown_section(section.key));
+      } else if (section.value.kind == YamlNode::Kind::map) {
+        read_section(section);
+      } else if (section.value.kind != YamlNode::Kind::null) {
+        problem(place, "section '" + section.key + "': expected keys with values, found " +
+                           describe(section.value));
+      }
+    }
+  }
+
+  void read_override(const std::string& text) {
+    const std::string place = "--set " + text;
+    const std::size_t equals = text.find('=');
+    const std::size_t dot = text.find('.');
+    if (equals == std::string::npos || dot == std::string::npos || dot > equals) {
+      problem(place, "expected SECTION.KEY=VALUE" + whole_name_of(text.substr(0, equals)));
+      return;
+    }
+    const std::string section = text.substr(0, dot);
+    const std::string name = text.substr(dot + 1, equals - dot - 1);
+    const Key* key = find_key(section, name);
+    if (key == nullptr) {
+      const bool known = !key_names(section).empty();
+      problem(place, known ? unknown_key(section, name) : unknown_section(section));
+      return;
+    }
+    try {
+      // An override's paths are the caller's, relative to the working directory.
+      const YamlNode value = parse_yaml(text.substr(equals + 1), place, false);
+      set(*key, value, "", [&](const YamlNode&) { return place; });
+    } catch (const UsageError& error) {
+      add(error.what());
+    }
+  }
+
+  RunConfig finish() {
+    for (const Key& key : key_table()) {
+      if (key.required && !places_.contains(full_name(key))) {
+        add(name_ + ": " + full_name(key) + " is required: " + key.type);
+      }
+    }
+    if (problems_ == 0) check_together();
+    if (problems_ > max_problems) {
+      message_ += "\n... and " + std::to_string(problems_ - max_problems) + " more";
+    }
+    if (problems_ > 0) throw UsageError(message_);
+    write_text();
+    return std::move(config_);
+  }
+
+ private:
+  [[nodiscard]] std::string at(int line, int column) const {
+    return name_ + ":" + std::to_string(line) + ":" + std::to_string(column);
+  }
+
+  void add(const std::string& message) {
+    if (problems_ < max_problems) message_ += (problems_ > 0 ? "\n" : "") + message;
+    ++problems_;
+  }
+  void problem(const std::string& place, const std::string& what) { add(place + ": " + what); }
+
+  void read_section(const YamlEntry& section) {
+    for (const YamlEntry& entry : section.value.entries) {
+      const Key* key = find_key(section.key, entry.key);
+      if (key == nullptr) {
+        problem(at(entry.line, entry.column), unknown_key(section.key, entry.key));
+        continue;
+      }
+      set(*key, entry.value, directory_, [&](const YamlNode& node) {
+        // An absent value has no place of its own: point at the key.
+        return node.kind == YamlNode::Kind::null ? at(entry.line, entry.column)
+                                                 : at(node.line, node.column);
+      });
+    }
+  }
+
+  // `place_of` says where a node stands, for the message.
+  template <typename PlaceOf>
+  void set(const Key& key, const YamlNode& value, const std::string& directory,
+           const PlaceOf& place_of) {
+    places_[full_name(key)] = place_of(value);
+    try {
+      key.set(config_, value, directory);
+    } catch (const BadValue& bad) {
+      problem(place_of(*bad.node), full_name(key) + ": expected " + bad.expected + ", found " +
+                                       describe(*bad.node) +
+                                       (bad.hint.empty() ? "" : "; " + bad.hint));
+    }
+  }
+
+  // The key that someone means who writes its name alone.
+  static std::string whole_name_of(std::string_view name) {
+    for (const Key& key : key_table()) {
+      if (key.name == name) return "; did you mean '" + full_name(key) + "=...'?";
+    }
+    return "";
+  }
+
+  // Where the key was set, for problems that concern several.
+  [[nodiscard]] std::string place_of_key(const std::string& key) const {
+    const auto found = places_.find(key);
+    return found == places_.end() ? name_ : found->second;
+  }
+
+  void check_together() {
+    const SamplingParams& s = config_.sampling;
+    if (s.min_tokens > s.max_tokens) {
+      problem(place_of_key("sampling.min_tokens"),
+              "sampling.min_tokens: expected at most sampling.max_tokens (" +
+                  std::to_string(s.max_tokens) + "), found " + std::to_string(s.min_tokens));
+    }
+    const LimitsSection& l = config_.limits;
+    if (l.wall_clock && l.margin >= *l.wall_clock) {
+      problem(place_of_key("limits.margin"),
+              "limits.margin: expected less than limits.wall_clock (" +
+                  format_number(*l.wall_clock) + " seconds), found " + format_number(l.margin));
+    }
+    if (config_.layout.drafters.value_or(0) > 0) {
+      problem(place_of_key("layout.drafters"),
+              "layout.drafters: expected auto or 0, found " +
+                  std::to_string(*config_.layout.drafters) +
+                  "; this version of paceline decodes plainly, without drafters");
+    }
+  }
+
+  void write_text() {
+    std::string_view section;
+    for (const Key& key : key_table()) {
+      if (key.section != section) {
+        section = key.section;
+        config_.text += std::string(section) + ":\n";
+      }
+      config_.text += "  " + std::string(key.name) + ": " + key.get(config_) + "\n";
+    }
+  }
+
+  std::string name_;
+  std::string directory_;
+  RunConfig config_;
+  std::map<std::string, std::string> places_;  // key -> where it was set
+  std::string message_;
+  std::size_t problems_ = 0;
+};
+
+}  // namespace
+
+RunConfig parse_run_config(const std::string& text, const std::string& name,
+                           const std::string& directory, std::span<const std::string> overrides) {
+  Reader reader(name, directory);
+  reader.read_file(parse_yaml(text, name));
+  for (const std::string& override_text : overrides) reader.read_override(override_text);
+  return reader.finish();
+}
+
+RunConfig read_run_config(const std::string& path, std::span<const std::string> overrides) {
+  return parse_run_config(read_text(path), path, std::filesystem::path(path).parent_path().string(),
+                          overrides);
+}
+
+std::string config_reference() {
+  // Written as YAML, so that it can be copied: defaults as values, the rest as comments.
+  const RunConfig defaults;
+  std::string text;
+  std::string_view section;
+  for (const Key& key : key_table()) {
+    if (key.section != section) {
+      text += (text.empty() ? "" : "\n") + std::string(key.section) + ":\n";
+      section = key.section;
+    }
+    text += "  # " + std::string(key.help) + "\n  # Takes " + key.type +
+            (key.required ? "; required.\n" : ".\n");
+    text += "  " + std::string(key.name) + ": " +
+            (key.required ? std::string("...") : key.get(defaults)) + "\n";
+  }
+  return text;
+}
+
+}  // namespace paceline::io

@@ -1,0 +1,315 @@
+#include "io/hdf5/file.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <system_error>
+
+#include "io/hdf5/atomic_file.hpp"
+#include "runtime/core/error.hpp"
+
+namespace paceline::io::h5 {
+namespace {
+
+/// What the error stack says, innermost entry first to win.
+struct Cause {
+  std::string system;  // text of a failed system call
+  std::string inner;   // HDF5's innermost description
+};
+
+herr_t visit(unsigned /*n*/, const H5E_error2_t* entry, void* data) {
+  auto& cause = *static_cast<Cause*>(data);
+  const std::string text = entry->desc != nullptr ? entry->desc : "";
+  // The POSIX driver writes "... errno = 28, error message = 'No space left on device', ...".
+  const std::size_t at = text.find("errno = ");
+  if (at != std::string::npos && cause.system.empty()) {
+    const int error = std::atoi(text.c_str() + at + std::strlen("errno = "));
+    if (error != 0) cause.system = std::system_category().message(error);
+  }
+  if (cause.inner.empty()) cause.inner = text;
+  return 0;
+}
+
+Handle file_access(H5F_libver_t low) {
+  Handle list(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  H5Pset_libver_bounds(list.get(), low, H5F_LIBVER_V110);
+  // A shard has one writer by its name, and SWMR drops the lock anyway; without locks, file systems
+  // that lack them work too.
+  H5Pset_file_locking(list.get(), false, true);
+  H5Pset_fclose_degree(list.get(), H5F_CLOSE_STRONG);  // datasets go with their file
+  return list;
+}
+
+Handle string_type() {
+  Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
+  H5Tset_size(type.get(), H5T_VARIABLE);
+  H5Tset_cset(type.get(), H5T_CSET_UTF8);
+  return type;
+}
+
+int descriptor_of(hid_t file) {
+  void* handle = nullptr;
+  if (H5Fget_vfd_handle(file, H5P_DEFAULT, &handle) < 0 || handle == nullptr) return -1;
+  return *static_cast<int*>(handle);
+}
+
+void check_no_nul(const std::string& value, const std::string& path, const std::string& name) {
+  if (value.find('\0') != std::string::npos) {
+    throw DataError("cannot store " + name + " in " + path +
+                    ": it contains a NUL character, which ends a string in HDF5");
+  }
+}
+
+}  // namespace
+
+std::unique_lock<std::recursive_mutex> lock_hdf5() {
+  static std::recursive_mutex mutex;
+  std::unique_lock<std::recursive_mutex> lock(mutex);
+  static const bool initialised = [] {
+    H5dont_atexit();
+    return H5open() >= 0;
+  }();
+  if (!initialised) throw Error(ExitCode::internal, "the HDF5 library could not be initialised");
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // per thread in thread-safe builds
+  return lock;
+}
+
+void fail(const char* verb, const std::string& path) {
+  Cause cause;
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, visit, &cause);
+  H5Eclear2(H5E_DEFAULT);
+  std::string text = !cause.system.empty() ? cause.system : cause.inner;
+  if (text.empty()) text = "unknown error of the HDF5 library";
+  throw IoError(std::string("cannot ") + verb + " " + path + ": " + text);
+}
+
+File File::create(const std::string& path, Kind kind) {
+  const Handle access = file_access(kind == Kind::shard ? H5F_LIBVER_LATEST : H5F_LIBVER_V18);
+  const Handle creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
+  H5Pset_obj_track_times(creation.get(), false);
+  File file;
+  file.path_ = path;
+  file.handle_ = Handle(
+      must(H5Fcreate(temporary_name(path).c_str(), H5F_ACC_TRUNC, creation.get(), access.get()),
+           "create", path),
+      H5Fclose);
+  return file;
+}
+
+File File::open(const std::string& path) {
+  const Handle access = file_access(H5F_LIBVER_EARLIEST);
+  File file;
+  file.path_ = path;
+  file.handle_ = Handle(
+      must(H5Fopen(path.c_str(), H5F_ACC_RDONLY | H5F_ACC_SWMR_READ, access.get()), "open", path),
+      H5Fclose);
+  return file;
+}
+
+Handle File::group(const char* name) const {
+  const Handle creation(H5Pcreate(H5P_GROUP_CREATE), H5Pclose);
+  H5Pset_obj_track_times(creation.get(), false);
+  return {must(H5Gcreate2(id(), name, H5P_DEFAULT, creation.get(), H5P_DEFAULT), "write", path_),
+          H5Gclose};
+}
+
+void File::start_swmr() { must(H5Fstart_swmr_write(id()), "start appending to", path_); }
+
+void File::sync() {
+  must(H5Fflush(id(), H5F_SCOPE_GLOBAL), "write", path_);
+  const int fd = descriptor_of(id());
+  if (fd >= 0 && ::fsync(fd) != 0 && errno != EINVAL) {
+    throw IoError("cannot sync " + path_ + ": " + std::system_category().message(errno));
+  }
+}
+
+void File::close() {
+  if (!handle_.valid()) return;
+  // Written out first, while abandon() still works: a failed H5Fclose leaves a broken id behind.
+  try {
+    sync();
+  } catch (...) {
+    abandon();
+    throw;
+  }
+  must(handle_.reset(), "close", path_);
+}
+
+void File::abandon() noexcept {
+  if (!handle_.valid()) return;
+  const int fd = descriptor_of(id());
+  const int scratch = ::memfd_create("abandoned", MFD_CLOEXEC);
+  if (fd < 0 || scratch < 0 || ::dup2(scratch, fd) < 0) {
+    if (scratch >= 0) ::close(scratch);
+    static_cast<void>(handle_.release());  // leaked: closing it would write
+    return;
+  }
+  ::close(scratch);
+  // A limit on file sizes, if that was the cause, binds scratch memory too.
+  rlimit limit{};
+  ::getrlimit(RLIMIT_FSIZE, &limit);
+  rlimit raised = limit;
+  raised.rlim_cur = raised.rlim_max;
+  ::setrlimit(RLIMIT_FSIZE, &raised);
+  H5Fflush(id(), H5F_SCOPE_GLOBAL);
+  handle_.reset();
+  ::setrlimit(RLIMIT_FSIZE, &limit);
+  H5Eclear2(H5E_DEFAULT);
+}
+
+Dataset Dataset::create(const File& file, const std::string& name, hid_t memory_type,
+                        hid_t file_type, const Shape& shape) {
+  const hsize_t size = shape.size;
+  const hsize_t limit = shape.growing ? H5S_UNLIMITED : size;
+  const Handle space(must(H5Screate_simple(1, &size, &limit), "write", file.path()), H5Sclose);
+  const Handle creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+  H5Pset_obj_track_times(creation.get(), false);
+  if (shape.growing) {
+    const hsize_t chunk = shape.chunk;
+    H5Pset_chunk(creation.get(), 1, &chunk);
+  }
+  Dataset dataset;
+  dataset.name_ = file.path();
+  dataset.handle_ = Handle(must(H5Dcreate2(file.id(), name.c_str(), file_type, space.get(),
+                                           H5P_DEFAULT, creation.get(), H5P_DEFAULT),
+                                "write", file.path()),
+                           H5Dclose);
+  dataset.memory_type_ = Handle(H5Tcopy(memory_type), H5Tclose);
+  dataset.size_ = size;
+  return dataset;
+}
+
+Dataset Dataset::open(const File& file, const std::string& name, hid_t memory_type,
+                      std::size_t cache_bytes) {
+  const Handle access(H5Pcreate(H5P_DATASET_ACCESS), H5Pclose);
+  // Not 1.0 as the last value: chunks that were read in part would then never be evicted.
+  H5Pset_chunk_cache(access.get(), 521, cache_bytes, 0.75);
+  Dataset dataset;
+  dataset.name_ = file.path() + ":" + name;
+  dataset.handle_ = Handle(
+      must(H5Dopen2(file.id(), name.c_str(), access.get()), "read", dataset.name_), H5Dclose);
+  dataset.memory_type_ = Handle(H5Tcopy(memory_type), H5Tclose);
+  const Handle space(must(H5Dget_space(dataset.id()), "read", dataset.name_), H5Sclose);
+  hsize_t size = 0;
+  if (H5Sget_simple_extent_ndims(space.get()) != 1 ||
+      H5Sget_simple_extent_dims(space.get(), &size, nullptr) < 0) {
+    throw IoError("cannot read " + dataset.name_ + ": not a one-dimensional dataset");
+  }
+  dataset.size_ = size;
+  return dataset;
+}
+
+void Dataset::write(std::uint64_t first, std::uint64_t count, const void* data) {
+  if (count == 0) return;
+  const hsize_t start = first;
+  const hsize_t extent = count;
+  const hsize_t end = start + extent;
+  if (end > size_) {
+    must(H5Dset_extent(id(), &end), "write", name_);
+    size_ = end;
+  }
+  const Handle file_space(must(H5Dget_space(id()), "write", name_), H5Sclose);
+  must(H5Sselect_hyperslab(file_space.get(), H5S_SELECT_SET, &start, nullptr, &extent, nullptr),
+       "write", name_);
+  const Handle memory_space(must(H5Screate_simple(1, &extent, nullptr), "write", name_), H5Sclose);
+  must(H5Dwrite(id(), memory_type_.get(), memory_space.get(), file_space.get(), H5P_DEFAULT, data),
+       "write", name_);
+  written_ = end;
+}
+
+void Dataset::read(std::uint64_t first, std::uint64_t count, void* data) const {
+  if (count == 0) return;
+  if (first > size_ || count > size_ - first) {
+    throw IoError("cannot read " + name_ + ": it ends before element " +
+                  std::to_string(first + count));
+  }
+  const hsize_t start = first;
+  const hsize_t extent = count;
+  const Handle file_space(must(H5Dget_space(id()), "read", name_), H5Sclose);
+  must(H5Sselect_hyperslab(file_space.get(), H5S_SELECT_SET, &start, nullptr, &extent, nullptr),
+       "read", name_);
+  const Handle memory_space(must(H5Screate_simple(1, &extent, nullptr), "read", name_), H5Sclose);
+  must(H5Dread(id(), memory_type_.get(), memory_space.get(), file_space.get(), H5P_DEFAULT, data),
+       "read", name_);
+}
+
+void Dataset::flush() { must(H5Dflush(id()), "write", name_); }
+
+void write_strings(const File& file, const std::string& name, std::span<const std::string> values) {
+  std::vector<const char*> pointers;
+  pointers.reserve(values.size());
+  for (const std::string& value : values) {
+    check_no_nul(value, file.path(), name);
+    pointers.push_back(value.c_str());
+  }
+  const Handle type = string_type();
+  Dataset dataset = Dataset::create(file, name, type.get(), type.get(), {values.size()});
+  dataset.append(pointers.size(), pointers.data());
+  must(dataset.close(), "write", file.path());
+}
+
+std::vector<std::string> read_strings(const File& file, const std::string& name) {
+  const Handle type = string_type();
+  const Dataset dataset = Dataset::open(file, name, type.get(), std::size_t{1} << 20);
+  std::vector<char*> pointers(dataset.size());
+  dataset.read(0, pointers.size(), pointers.data());
+  std::vector<std::string> values;
+  values.reserve(pointers.size());
+  for (const char* pointer : pointers) values.emplace_back(pointer != nullptr ? pointer : "");
+  for (char* pointer : pointers) H5free_memory(pointer);
+  return values;
+}
+
+void write_attribute(hid_t object, const std::string& path, const std::string& name,
+                     const std::string& value) {
+  check_no_nul(value, path, name);
+  const Handle type = string_type();
+  const char* pointer = value.c_str();
+  write_attribute(object, path, name, type.get(), &pointer);
+}
+
+void write_attribute(hid_t object, const std::string& path, const std::string& name,
+                     hid_t memory_type, const void* value) {
+  const Handle space(must(H5Screate(H5S_SCALAR), "write", path), H5Sclose);
+  const Handle attribute(
+      must(H5Acreate2(object, name.c_str(), memory_type, space.get(), H5P_DEFAULT, H5P_DEFAULT),
+           "write", path),
+      H5Aclose);
+  must(H5Awrite(attribute.get(), memory_type, value), "write", path);
+}
+
+std::string read_string_attribute(hid_t object, const std::string& path, const std::string& name) {
+  const Handle type = string_type();
+  char* pointer = nullptr;
+  read_attribute(object, path, name, type.get(), &pointer);
+  std::string value = pointer != nullptr ? pointer : "";
+  H5free_memory(pointer);
+  return value;
+}
+
+void read_attribute(hid_t object, const std::string& path, const std::string& name,
+                    hid_t memory_type, void* value) {
+  const std::string place = path + ": attribute " + name;
+  const Handle attribute(must(H5Aopen(object, name.c_str(), H5P_DEFAULT), "read", place), H5Aclose);
+  must(H5Aread(attribute.get(), memory_type, value), "read", place);
+}
+
+Handle compound(std::span<const Field> fields, std::size_t size) {
+  Handle type(must(H5Tcreate(H5T_COMPOUND, size), "describe", "a compound type"), H5Tclose);
+  for (const Field& field : fields) {
+    must(H5Tinsert(type.get(), field.name, field.offset, field.type), "describe", field.name);
+  }
+  return type;
+}
+
+Handle packed(const Handle& type) {
+  Handle copy(H5Tcopy(type.get()), H5Tclose);
+  must(H5Tpack(copy.get()), "describe", "a compound type");
+  return copy;
+}
+
+}  // namespace paceline::io::h5

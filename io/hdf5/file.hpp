@@ -1,0 +1,207 @@
+// The HDF5 C API with owners: handles, files, 1-D datasets and attributes, and errors as IoError.
+// Private to this folder. Every caller holds the library lock (lock_hdf5) while it uses these.
+#pragma once
+
+#include <hdf5.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace paceline::io::h5 {
+
+/// Serialises HDF5, which is not thread-safe, for the life of the result; recursive within a
+/// thread. The first call initialises the library: without its exit handler, which crashes when it
+/// meets a file whose closing failed (disk full), and without error traces on stderr.
+[[nodiscard]] std::unique_lock<std::recursive_mutex> lock_hdf5();
+
+/// Throws IoError "cannot VERB PATH: cause", the cause taken from HDF5's error stack: the system's
+/// message when a system call failed, else HDF5's innermost one.
+[[noreturn]] void fail(const char* verb, const std::string& path);
+
+/// `result` when not negative, else fail().
+template <typename Result>
+Result must(Result result, const char* verb, const std::string& path) {
+  if (result < 0) fail(verb, path);
+  return result;
+}
+
+/// Owns one HDF5 id.
+class Handle {
+ public:
+  using Close = herr_t (*)(hid_t);
+  Handle() = default;
+  Handle(hid_t id, Close close) : id_(id), close_(close) {}
+  Handle(Handle&& other) noexcept
+      : id_(std::exchange(other.id_, H5I_INVALID_HID)), close_(other.close_) {}
+  Handle& operator=(Handle&& other) noexcept {
+    std::swap(id_, other.id_);
+    std::swap(close_, other.close_);
+    return *this;
+  }
+  ~Handle() { reset(); }
+  [[nodiscard]] hid_t get() const { return id_; }
+  [[nodiscard]] bool valid() const { return id_ >= 0; }
+  hid_t release() { return std::exchange(id_, H5I_INVALID_HID); }
+  herr_t reset() {
+    const hid_t id = std::exchange(id_, H5I_INVALID_HID);
+    return id >= 0 ? close_(id) : 0;
+  }
+
+ private:
+  hid_t id_ = H5I_INVALID_HID;
+  Close close_ = nullptr;
+};
+
+/// The native HDF5 type of T. Predefined: not to be closed.
+template <typename T>
+hid_t native();
+template <>
+inline hid_t native<std::uint8_t>() {
+  return H5T_NATIVE_UINT8;
+}
+template <>
+inline hid_t native<std::int32_t>() {
+  return H5T_NATIVE_INT32;
+}
+template <>
+inline hid_t native<std::uint32_t>() {
+  return H5T_NATIVE_UINT32;
+}
+template <>
+inline hid_t native<std::int64_t>() {
+  return H5T_NATIVE_INT64;
+}
+template <>
+inline hid_t native<std::uint64_t>() {
+  return H5T_NATIVE_UINT64;
+}
+template <>
+inline hid_t native<float>() {
+  return H5T_NATIVE_FLOAT;
+}
+template <>
+inline hid_t native<double>() {
+  return H5T_NATIVE_DOUBLE;
+}
+
+/// An open file. Closing it closes its datasets.
+class File {
+ public:
+  enum class Kind : std::uint8_t {
+    shard,  ///< newest format, which SWMR needs
+    final,  ///< a format that HDF5 1.8 and later read
+  };
+  /// Creates temporary_name(path), to appear under its own name later; messages name `path`. No
+  /// timestamps are stored.
+  static File create(const std::string& path, Kind kind);
+  /// As a SWMR reader: works while a writer appends, and after it was killed.
+  static File open(const std::string& path);
+
+  [[nodiscard]] hid_t id() const { return handle_.get(); }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+  Handle group(const char* name) const;  ///< creates
+  void start_swmr();
+  void sync();   ///< flushes and fsyncs
+  void close();  ///< throws IoError when HDF5 could not write what it still held
+
+  /// After a failed write: closes the file and its datasets so that nothing more reaches the disk.
+  /// HDF5 would try again to write what it holds, in whatever order, and may crash when that fails
+  /// once more; so its descriptor is pointed at scratch memory, where closing succeeds.
+  void abandon() noexcept;
+
+ private:
+  std::string path_;
+  Handle handle_;
+};
+
+/// How a dataset is laid out.
+struct Shape {
+  std::uint64_t size = 0;   ///< elements at creation
+  bool growing = false;     ///< may be extended
+  std::uint64_t chunk = 0;  ///< elements, for growing ones; others are contiguous
+};
+
+/// A one-dimensional dataset.
+class Dataset {
+ public:
+  Dataset() = default;
+  /// `memory_type` is how elements lie in memory; `file_type` how they are stored. Both are
+  /// borrowed for the call only.
+  static Dataset create(const File& file, const std::string& name, hid_t memory_type,
+                        hid_t file_type, const Shape& shape);
+  template <typename T>
+  static Dataset create(const File& file, const std::string& name, const Shape& shape) {
+    return create(file, name, native<T>(), native<T>(), shape);
+  }
+  /// `cache_bytes`: chunk cache. 0 reads selections of unfiltered chunks straight from the file.
+  static Dataset open(const File& file, const std::string& name, hid_t memory_type,
+                      std::size_t cache_bytes);
+
+  [[nodiscard]] hid_t id() const { return handle_.get(); }
+  [[nodiscard]] std::uint64_t size() const { return size_; }
+  /// Writes [first, first + count), extending a growing dataset to that end.
+  void write(std::uint64_t first, std::uint64_t count, const void* data);
+  /// write() after what was written so far.
+  void append(std::uint64_t count, const void* data) { write(written_, count, data); }
+  template <typename T>
+  void append(std::span<const T> values) {
+    append(values.size(), values.data());
+  }
+  void read(std::uint64_t first, std::uint64_t count, void* data) const;
+  void flush();
+  herr_t close() { return handle_.reset(); }
+
+ private:
+  Handle handle_;
+  Handle memory_type_;
+  std::string name_;  // for messages: PATH:/NAME
+  std::uint64_t size_ = 0;
+  std::uint64_t written_ = 0;
+};
+
+/// All elements of a dataset of T.
+template <typename T>
+std::vector<T> read_all(const File& file, const std::string& name) {
+  const Dataset dataset = Dataset::open(file, name, native<T>(), std::size_t{1} << 20);
+  std::vector<T> values(dataset.size());
+  dataset.read(0, values.size(), values.data());
+  return values;
+}
+
+/// UTF-8 strings of any length, NUL-terminated in the file. Throws DataError when one holds a NUL.
+void write_strings(const File& file, const std::string& name, std::span<const std::string> values);
+[[nodiscard]] std::vector<std::string> read_strings(const File& file, const std::string& name);
+
+/// Attributes of an object (a file's id stands for its root group).
+void write_attribute(hid_t object, const std::string& path, const std::string& name,
+                     const std::string& value);
+void write_attribute(hid_t object, const std::string& path, const std::string& name,
+                     hid_t memory_type, const void* value);
+template <typename T>
+requires std::is_arithmetic_v<T>
+void write_attribute(hid_t object, const std::string& path, const std::string& name, T value) {
+  write_attribute(object, path, name, native<T>(), &value);
+}
+[[nodiscard]] std::string read_string_attribute(hid_t object, const std::string& path,
+                                                const std::string& name);
+void read_attribute(hid_t object, const std::string& path, const std::string& name,
+                    hid_t memory_type, void* value);
+
+/// One member of a compound type.
+struct Field {
+  const char* name;
+  std::size_t offset;  ///< in the struct in memory
+  hid_t type;
+};
+/// The compound type of a struct in memory.
+[[nodiscard]] Handle compound(std::span<const Field> fields, std::size_t size);
+/// The same without padding, for files: padding bytes are never stored.
+[[nodiscard]] Handle packed(const Handle& type);
+
+}  // namespace paceline::io::h5

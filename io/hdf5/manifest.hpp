@@ -1,0 +1,50 @@
+// What identifies a run: stored once as DIR/run.json before the first token and as attributes of
+// the final file, and compared when a run is resumed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "runtime/core/request.hpp"
+#include "runtime/core/sampling.hpp"
+#include "runtime/core/types.hpp"
+
+namespace paceline::io {
+
+/// Version of the layout of run.json, the shards and the final file.
+inline constexpr std::int32_t kSchemaVersion = 1;
+
+struct RunManifest {
+  std::int32_t schema_version = kSchemaVersion;
+  std::string program_version;
+  std::string config_text;          ///< effective configuration, YAML
+  std::string model_fingerprint;    ///< of the weights and what decides how they are used
+  std::string prompts_fingerprint;  ///< prompts_fingerprint() below
+  std::uint64_t prompts = 0;        ///< number of prompts
+  std::uint32_t samples = 1;        ///< responses a prompt
+  SamplingParams sampling;          ///< with the seed
+  std::uint64_t weight_version = 0;
+  std::string backend;
+  std::string isa;
+  DType dtype = DType::bf16;  ///< compute dtype
+};
+
+/// 32 hexadecimal digits over uids, tokens, ground truths and extra fields, in file order.
+[[nodiscard]] std::string prompts_fingerprint(std::span<const Prompt> prompts);
+
+/// The first thing that decides trajectories and differs between the two (model, prompts, samples,
+/// sampling, seed, weight version, dtype, backend, ISA), as "sampling.seed: 1, now 2"; nothing when
+/// all agree. Configuration text and program version may differ.
+[[nodiscard]] std::optional<std::string> first_difference(const RunManifest& earlier,
+                                                          const RunManifest& now);
+
+[[nodiscard]] std::string to_json(const RunManifest& manifest);
+/// Throws IoError naming `name` and the key when the text is no manifest of this schema.
+[[nodiscard]] RunManifest manifest_from_json(const std::string& text, const std::string& name);
+
+/// The manifest of a run directory or of a final file. Throws IoError when there is none.
+[[nodiscard]] RunManifest read_manifest(const std::string& path);
+
+}  // namespace paceline::io

@@ -1,0 +1,68 @@
+// The output directory of a run: who may use it, which attempt this is, what is already done.
+//
+//   DIR/run.json                               the manifest, written before the run starts
+//   DIR/shards/prompts.h5                      the prompts, for readers of a run in progress
+//   DIR/shards/attempt-<attempt>.json          claims the attempt number
+//   DIR/shards/trajectories-<attempt>-<rank>.h5
+//   DIR/shards/telemetry-<attempt>-<rank>.h5
+//   DIR/trajectories.h5, DIR/telemetry.h5      by rename, when the run is complete
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "io/hdf5/manifest.hpp"
+#include "runtime/core/request.hpp"
+
+namespace paceline::io {
+
+/// What earlier attempts left. Finished trajectories stay on disk; only their ids are held.
+struct ResumeState {
+  std::vector<RequestId> finished;    ///< ascending, unique
+  std::vector<Trajectory> partial;    ///< ascending by id; the longest of each id, none finished
+  std::vector<std::string> warnings;  ///< shards that could not be opened, damaged tails
+};
+
+/// One rank (rank 0) opens it, before any ShardWriter is made; the others need `path` and
+/// `attempt()`. Holds an advisory lock while it lives, where the file system has such locks.
+/// HDF5 calls are serialised by a process-wide lock: any one thread at a time may use an object.
+class RunDirectory {
+ public:
+  /// Opens `path`, creating it when it is not there. With `resume`, a directory that holds no run
+  /// starts one. Throws
+  ///  - UsageError when it already holds a run and `resume` is false; when `resume` is true and
+  ///    something that decides trajectories differs from the earlier attempts (old and new value
+  ///    are named); when another live process has it open;
+  ///  - IoError when it cannot be created or written.
+  RunDirectory(const std::string& path, const RunManifest& manifest,
+               std::span<const Prompt> prompts, bool resume);
+  ~RunDirectory();
+  RunDirectory(const RunDirectory&) = delete;
+  RunDirectory& operator=(const RunDirectory&) = delete;
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+  /// Number of attempts before this one; claimed on disk, so unique even among concurrent runs.
+  [[nodiscard]] std::uint32_t attempt() const { return attempt_; }
+  /// The final file is there: nothing is left to do, and no attempt was claimed.
+  [[nodiscard]] bool complete() const { return complete_; }
+  /// One line for the user when complete() or resumed, empty for a new run.
+  [[nodiscard]] const std::string& note() const { return note_; }
+
+  /// Reads what earlier attempts left, checking every finished trajectory against its checksum.
+  /// Memory: 8 bytes a finished trajectory and the partial ones. Unreadable shards and damaged
+  /// tails become warnings; what they held will be generated again. Throws IoError when the shard
+  /// folder cannot be listed.
+  [[nodiscard]] ResumeState read_state() const;
+
+ private:
+  std::string path_;
+  RunManifest manifest_;
+  std::uint32_t attempt_ = 0;
+  bool complete_ = false;
+  std::string note_;
+  int lock_ = -1;  // descriptor of run.json, flock()ed
+};
+
+}  // namespace paceline::io

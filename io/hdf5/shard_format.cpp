@@ -1,0 +1,124 @@
+#include "io/hdf5/shard_format.hpp"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+#include <tuple>
+
+#include "io/hdf5/atomic_file.hpp"
+#include "runtime/core/error.hpp"
+
+namespace paceline::io {
+namespace fs = std::filesystem;
+namespace {
+
+std::optional<std::uint32_t> parse_number(std::string_view text) {
+  std::uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+/// "<kind>-<attempt>-<rank>.h5"
+std::optional<ShardName> parse_name(const fs::path& path, const std::string& kind) {
+  const std::string name = path.filename().string();
+  std::string_view rest = name;
+  if (!rest.starts_with(kind + "-") || !rest.ends_with(".h5")) return std::nullopt;
+  rest.remove_prefix(kind.size() + 1);
+  rest.remove_suffix(3);
+  const std::size_t dash = rest.find('-');
+  if (dash == std::string_view::npos) return std::nullopt;
+  const auto attempt = parse_number(rest.substr(0, dash));
+  const auto rank = parse_number(rest.substr(dash + 1));
+  if (!attempt || !rank) return std::nullopt;
+  return ShardName{path.string(), *attempt, *rank};
+}
+
+}  // namespace
+
+std::uint64_t checksum_of(const IndexRow& row, std::span<const TokenId> tokens,
+                          std::span<const float> logprob, std::span<const float> sampling_logprob) {
+  std::uint32_t reward = 0;
+  static_assert(sizeof reward == sizeof row.reward);
+  std::copy_n(reinterpret_cast<const std::byte*>(&row.reward), sizeof reward,
+              reinterpret_cast<std::byte*>(&reward));
+  const std::uint64_t header[4] = {(std::uint64_t{row.prompt} << 32) | row.sample,
+                                   (std::uint64_t{row.length} << 8) | row.finish_reason, reward,
+                                   row.weight_version};
+  std::uint64_t hash = XXH3_64bits(header, sizeof header);
+  hash = XXH3_64bits_withSeed(tokens.data(), tokens.size_bytes(), hash);
+  hash = XXH3_64bits_withSeed(logprob.data(), logprob.size_bytes(), hash);
+  return XXH3_64bits_withSeed(sampling_logprob.data(), sampling_logprob.size_bytes(), hash);
+}
+
+h5::Handle index_row_type() {
+  const h5::Field fields[] = {
+      {"offset", offsetof(IndexRow, offset), h5::native<std::uint64_t>()},
+      {"weight_version", offsetof(IndexRow, weight_version), h5::native<std::uint64_t>()},
+      {"checksum", offsetof(IndexRow, checksum), h5::native<std::uint64_t>()},
+      {"prompt_index", offsetof(IndexRow, prompt), h5::native<std::uint32_t>()},
+      {"sample_index", offsetof(IndexRow, sample), h5::native<std::uint32_t>()},
+      {"length", offsetof(IndexRow, length), h5::native<std::uint32_t>()},
+      {"reward", offsetof(IndexRow, reward), h5::native<float>()},
+      {"finish_reason", offsetof(IndexRow, finish_reason), h5::native<std::uint8_t>()},
+  };
+  return h5::compound(fields, sizeof(IndexRow));
+}
+
+std::string shard_folder(const std::string& directory) {
+  return (fs::path(directory) / "shards").string();
+}
+
+std::string shard_path(const std::string& directory, const std::string& kind, std::uint32_t attempt,
+                       std::uint32_t rank) {
+  const std::string name =
+      kind + "-" + std::to_string(attempt) + "-" + std::to_string(rank) + ".h5";
+  return (fs::path(shard_folder(directory)) / name).string();
+}
+
+std::vector<ShardName> list_shards(const std::string& directory, const std::string& kind) {
+  std::vector<ShardName> shards;
+  const std::string folder = shard_folder(directory);
+  std::error_code error;
+  if (!fs::exists(folder, error) && !error) return shards;
+  fs::directory_iterator iterator(folder, error);
+  for (; !error && iterator != fs::directory_iterator(); iterator.increment(error)) {
+    if (auto shard = parse_name(iterator->path(), kind)) shards.push_back(std::move(*shard));
+  }
+  if (error) throw IoError("cannot list " + folder + ": " + error.message());
+  std::sort(shards.begin(), shards.end(), [](const ShardName& a, const ShardName& b) {
+    return std::tie(a.attempt, a.rank) < std::tie(b.attempt, b.rank);
+  });
+  return shards;
+}
+
+void publish_shard(h5::File& file) {
+  const std::string& path = file.path();
+  file.start_swmr();
+  if (!commit_temporary(path, true)) {
+    throw IoError("cannot create " + path + ": it exists, so another run uses this directory");
+  }
+}
+
+void tidy_shard_folder(const std::string& directory) {
+  if (!list_shards(directory, "trajectories").empty() ||
+      !list_shards(directory, "telemetry").empty()) {
+    return;
+  }
+  std::error_code ignored;
+  const fs::path folder = shard_folder(directory);
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    const bool ours = name == "prompts.h5" || name.ends_with(".h5.tmp") ||
+                      (name.starts_with("attempt-") && name.ends_with(".json"));
+    if (ours) fs::remove(entry.path(), ignored);
+  }
+  fs::remove(folder, ignored);  // stays when something else is in it
+}
+
+}  // namespace paceline::io

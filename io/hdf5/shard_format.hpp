@@ -1,0 +1,66 @@
+// The layout of trajectory shards, shared by their writer and readers. Private to this folder.
+//
+//   /tokens i32, /logprob f32, /sampling_logprob f32: [tokens], appended and flushed first
+//   /index compound: one row a response, flushed last; a row names only tokens that are on disk
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "io/hdf5/file.hpp"
+#include "runtime/core/request.hpp"
+
+namespace paceline::io {
+
+struct IndexRow {
+  std::uint64_t offset = 0;  ///< of the first token
+  std::uint64_t weight_version = 0;
+  std::uint64_t checksum = 0;  ///< checksum_of()
+  std::uint32_t prompt = 0;
+  std::uint32_t sample = 0;
+  std::uint32_t length = 0;  ///< tokens
+  float reward = 0;
+  std::uint8_t finish_reason = 0;
+
+  [[nodiscard]] RequestId id() const { return {prompt, sample}; }
+  [[nodiscard]] bool finished() const {
+    return finish_reason != static_cast<std::uint8_t>(FinishReason::partial);
+  }
+};
+
+/// XXH3-64 of everything a trajectory is, but not of where it lies: equal for equal trajectories.
+[[nodiscard]] std::uint64_t checksum_of(const IndexRow& row, std::span<const TokenId> tokens,
+                                        std::span<const float> logprob,
+                                        std::span<const float> sampling_logprob);
+
+/// The type of /index in memory; packed() of it is stored.
+[[nodiscard]] h5::Handle index_row_type();
+
+/// A shard of either kind, found by its name.
+struct ShardName {
+  std::string path;
+  std::uint32_t attempt = 0;
+  std::uint32_t rank = 0;
+};
+/// Files DIR/shards/<kind>-<attempt>-<rank>.h5 by (attempt, rank); empty when there is no such
+/// folder. Throws IoError when it cannot be listed.
+[[nodiscard]] std::vector<ShardName> list_shards(const std::string& directory,
+                                                 const std::string& kind);
+[[nodiscard]] std::string shard_folder(const std::string& directory);
+[[nodiscard]] std::string shard_path(const std::string& directory, const std::string& kind,
+                                     std::uint32_t attempt, std::uint32_t rank);
+/// Starts SWMR on a shard that was created, with its datasets, under temporary_name(path), and
+/// makes it appear under its name: readers never meet a half-made one. Throws IoError, also when a
+/// file of that name exists.
+void publish_shard(h5::File& file);
+
+/// After the final file is there: removes what is left of the shard folder unless shards are.
+void tidy_shard_folder(const std::string& directory);
+
+inline constexpr const char* kFinalName = "trajectories.h5";
+inline constexpr const char* kTelemetryName = "telemetry.h5";
+inline constexpr const char* kManifestName = "run.json";
+
+}  // namespace paceline::io

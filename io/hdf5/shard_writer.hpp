@@ -1,0 +1,44 @@
+// Trajectories of one rank while the run goes on: a file that is readable while it grows and after
+// the process was killed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "runtime/core/interfaces.hpp"
+
+namespace paceline::io {
+
+/// Appends to DIR/shards/trajectories-<attempt>-<rank>.h5. What was flushed survives kill -9 and
+/// stays readable after a failed write. Used by one thread; HDF5 itself is serialised by a
+/// process-wide lock, so other objects of this library may be used by other threads.
+///
+/// Every member but the destructor throws IoError, naming file and cause, when writing fails (disk
+/// full). After that the file is left as the last flush made it, and every further call throws.
+class ShardWriter : public TrajectorySink {
+ public:
+  /// `directory` was opened by a RunDirectory (of rank 0). The file must not exist yet.
+  ShardWriter(const std::string& directory, std::uint32_t attempt, std::uint32_t rank);
+  /// Closes, dropping errors: call close() to see them.
+  ~ShardWriter() override;
+  ShardWriter(const ShardWriter&) = delete;
+  ShardWriter& operator=(const ShardWriter&) = delete;
+
+  /// Buffers about 1 MiB, then writes (without making it visible). The three arrays must have one
+  /// length (assert).
+  void append(const Trajectory& trajectory) override;
+  /// Commits what was appended: first tokens and log-probabilities, then the index that names them.
+  /// Cheap when nothing was appended.
+  void flush() override;
+  /// Flushes, syncs to the device and closes. Idempotent.
+  void close();
+
+  [[nodiscard]] const std::string& path() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace paceline::io

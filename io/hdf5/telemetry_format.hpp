@@ -1,0 +1,58 @@
+// The layout of telemetry shards, shared by their writer and the merge. Private to this folder.
+//
+//   /steps, /events, /summary: compound rows as in core/interfaces.hpp, appended under SWMR
+//   attributes of /: attempt, rank, started (Unix time, seconds), plan
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "io/hdf5/file.hpp"
+#include "runtime/core/interfaces.hpp"
+
+namespace paceline::io {
+
+inline std::vector<h5::Field> step_fields() {
+  const hid_t f64 = h5::native<double>();
+  const hid_t u32 = h5::native<std::uint32_t>();
+  return {{"start", offsetof(StepRecord, start), f64},
+          {"duration", offsetof(StepRecord, duration), f64},
+          {"sample_duration", offsetof(StepRecord, sample_duration), f64},
+          {"requests", offsetof(StepRecord, requests), u32},
+          {"prefill_tokens", offsetof(StepRecord, prefill_tokens), u32},
+          {"decode_tokens", offsetof(StepRecord, decode_tokens), u32},
+          {"drafted", offsetof(StepRecord, drafted), u32},
+          {"accepted", offsetof(StepRecord, accepted), u32},
+          {"kv_blocks_used", offsetof(StepRecord, kv_blocks_used), u32},
+          {"role", offsetof(StepRecord, role), u32}};
+}
+
+inline std::vector<h5::Field> event_fields() {
+  const hid_t u32 = h5::native<std::uint32_t>();
+  return {{"time", offsetof(RequestEvent, time), h5::native<double>()},
+          {"prompt_index", offsetof(RequestEvent, id.prompt), u32},
+          {"sample_index", offsetof(RequestEvent, id.sample), u32},
+          {"kind", offsetof(RequestEvent, kind), h5::native<std::uint8_t>()},
+          {"tokens", offsetof(RequestEvent, tokens), u32}};
+}
+
+inline std::vector<h5::Field> summary_fields() {
+  const hid_t f64 = h5::native<double>();
+  const hid_t u32 = h5::native<std::uint32_t>();
+  const hid_t u64 = h5::native<std::uint64_t>();
+  return {{"rank", offsetof(RankSummary, rank), u32},
+          {"role", offsetof(RankSummary, role), u32},
+          {"group", offsetof(RankSummary, group), u32},
+          {"busy_seconds", offsetof(RankSummary, busy_seconds), f64},
+          {"idle_seconds", offsetof(RankSummary, idle_seconds), f64},
+          {"steps", offsetof(RankSummary, steps), u64},
+          {"prefill_tokens", offsetof(RankSummary, prefill_tokens), u64},
+          {"decode_tokens", offsetof(RankSummary, decode_tokens), u64},
+          {"messages_sent", offsetof(RankSummary, messages_sent), u64},
+          {"bytes_sent", offsetof(RankSummary, bytes_sent), u64},
+          {"peak_rss_bytes", offsetof(RankSummary, peak_rss_bytes), u64},
+          {"weight_bytes", offsetof(RankSummary, weight_bytes), u64},
+          {"kv_bytes", offsetof(RankSummary, kv_bytes), u64}};
+}
+
+}  // namespace paceline::io

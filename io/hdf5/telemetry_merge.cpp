@@ -1,0 +1,239 @@
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <tuple>
+
+#include "io/hdf5/atomic_file.hpp"
+#include "io/hdf5/manifest.hpp"
+#include "io/hdf5/shard_format.hpp"
+#include "io/hdf5/telemetry.hpp"
+#include "io/hdf5/telemetry_format.hpp"
+#include "runtime/core/error.hpp"
+
+namespace paceline::io {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::uint64_t kRowsAtOnce = 16384;  // of steps, in memory
+
+/// What is known of a shard before its steps are copied.
+struct Shard {
+  ShardName name;
+  std::uint64_t steps = 0;
+};
+
+struct Event {
+  RequestEvent event;
+  std::uint32_t attempt = 0;
+  std::uint32_t rank = 0;
+};
+
+struct Summary {
+  RankSummary summary;
+  std::uint32_t attempt = 0;
+};
+
+struct Attempt {
+  std::uint32_t ranks = 0;
+  double started = 0;  // Unix time, seconds; the earliest of its ranks
+  std::string plan;
+};
+
+struct Collected {
+  std::map<std::uint32_t, std::vector<Shard>> ranks;  // shards in attempt order
+  std::vector<Event> events;
+  std::vector<Summary> summaries;
+  std::map<std::uint32_t, Attempt> attempts;
+};
+
+template <typename Row>
+std::vector<Row> read_rows(const h5::File& file, const char* name,
+                           const std::vector<h5::Field>& fields) {
+  const h5::Handle type = h5::compound(fields, sizeof(Row));
+  const h5::Dataset dataset = h5::Dataset::open(file, name, type.get(), 0);
+  std::vector<Row> rows(dataset.size());
+  dataset.read(0, rows.size(), rows.data());
+  return rows;
+}
+
+void collect(const ShardName& name, Collected& all) {
+  const h5::File file = h5::File::open(name.path);
+  const h5::Handle step_type = h5::compound(step_fields(), sizeof(StepRecord));
+  const std::uint64_t steps = h5::Dataset::open(file, "steps", step_type.get(), 0).size();
+  const auto events = read_rows<RequestEvent>(file, "events", event_fields());
+  const auto summaries = read_rows<RankSummary>(file, "summary", summary_fields());
+  double started = 0;
+  h5::read_attribute(file.id(), file.path(), "started", h5::native<double>(), &started);
+  const std::string plan = h5::read_string_attribute(file.id(), file.path(), "plan");
+
+  all.ranks[name.rank].push_back({name, steps});
+  for (const auto& event : events) all.events.push_back({event, name.attempt, name.rank});
+  for (const auto& summary : summaries) all.summaries.push_back({summary, name.attempt});
+  Attempt& attempt = all.attempts[name.attempt];
+  attempt.started = attempt.ranks == 0 ? started : std::min(attempt.started, started);
+  ++attempt.ranks;
+  if (attempt.plan.empty()) attempt.plan = plan;
+}
+
+/// Columns of `fields` for `rows` structs of `size` bytes, appended at `data`.
+class Columns {
+ public:
+  Columns(const h5::File& file, const std::string& group, std::vector<h5::Field> fields,
+          std::uint64_t rows)
+      : fields_(std::move(fields)) {
+    for (const h5::Field& field : fields_) {
+      columns_.push_back(
+          h5::Dataset::create(file, group + "/" + field.name, field.type, field.type, {rows}));
+    }
+  }
+  void append(const void* data, std::size_t rows, std::size_t size) {
+    for (std::size_t c = 0; c < fields_.size(); ++c) {
+      const std::size_t width = H5Tget_size(fields_[c].type);
+      column_.resize(rows * width);
+      const std::byte* from = static_cast<const std::byte*>(data) + fields_[c].offset;
+      for (std::size_t i = 0; i < rows; ++i) {
+        std::memcpy(column_.data() + i * width, from + i * size, width);
+      }
+      columns_[c].append(rows, column_.data());
+    }
+  }
+
+ private:
+  std::vector<h5::Field> fields_;
+  std::vector<h5::Dataset> columns_;
+  std::vector<std::byte> column_;
+};
+
+/// `fields` of a struct that stands first in a larger one, whose own members follow in `more`.
+std::vector<h5::Field> widened(std::vector<h5::Field> more, const std::vector<h5::Field>& fields) {
+  more.insert(more.end(), fields.begin(), fields.end());
+  return more;
+}
+
+void write_steps(const h5::File& file, std::uint32_t rank, const std::vector<Shard>& shards) {
+  const std::string group = "ranks/" + std::to_string(rank);
+  const h5::Handle rank_group = file.group(group.c_str());
+  const h5::Handle steps_group = file.group((group + "/steps").c_str());
+  std::uint64_t total = 0;
+  for (const Shard& shard : shards) total += shard.steps;
+  Columns columns(file, group + "/steps", step_fields(), total);
+  h5::Dataset attempts =
+      h5::Dataset::create<std::uint32_t>(file, group + "/steps/attempt", {total});
+  const h5::Handle type = h5::compound(step_fields(), sizeof(StepRecord));
+  for (const Shard& shard : shards) {
+    const h5::File source = h5::File::open(shard.name.path);
+    const h5::Dataset steps = h5::Dataset::open(source, "steps", type.get(), 0);
+    std::vector<StepRecord> rows;
+    for (std::uint64_t done = 0; done < shard.steps; done += rows.size()) {
+      rows.resize(std::min(kRowsAtOnce, shard.steps - done));
+      steps.read(done, rows.size(), rows.data());
+      columns.append(rows.data(), rows.size(), sizeof(StepRecord));
+      attempts.append<std::uint32_t>(std::vector(rows.size(), shard.name.attempt));
+    }
+  }
+}
+
+void write_events(const h5::File& file, std::vector<Event>& events) {
+  std::stable_sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
+    return std::tie(a.attempt, a.event.time) < std::tie(b.attempt, b.event.time);
+  });
+  const h5::Handle group = file.group("requests");
+  const hid_t u32 = h5::native<std::uint32_t>();
+  const auto fields =
+      widened({{"attempt", offsetof(Event, attempt), u32}, {"rank", offsetof(Event, rank), u32}},
+              event_fields());
+  Columns(file, "requests", fields, events.size())
+      .append(events.data(), events.size(), sizeof(Event));
+  const h5::Handle kind(H5Dopen2(file.id(), "requests/kind", H5P_DEFAULT), H5Dclose);
+  const std::pair<const char*, RequestEventKind> names[] = {
+      {"leased", RequestEventKind::leased},
+      {"finished", RequestEventKind::finished},
+      {"stopped", RequestEventKind::stopped},
+      {"resumed", RequestEventKind::resumed}};
+  for (const auto& [name, value] : names) {
+    h5::write_attribute(kind.get(), file.path(), name, static_cast<std::uint8_t>(value));
+  }
+}
+
+void write_summaries(const h5::File& file, std::vector<Summary>& summaries) {
+  std::stable_sort(summaries.begin(), summaries.end(), [](const Summary& a, const Summary& b) {
+    return std::tie(a.attempt, a.summary.rank) < std::tie(b.attempt, b.summary.rank);
+  });
+  const h5::Handle group = file.group("summary");
+  const auto fields = widened(
+      {{"attempt", offsetof(Summary, attempt), h5::native<std::uint32_t>()}}, summary_fields());
+  Columns(file, "summary", fields, summaries.size())
+      .append(summaries.data(), summaries.size(), sizeof(Summary));
+}
+
+void write_attempts(const h5::File& file, const std::map<std::uint32_t, Attempt>& attempts) {
+  const h5::Handle group = file.group("attempts");
+  std::vector<std::uint32_t> number;
+  std::vector<std::uint32_t> ranks;
+  std::vector<double> started;
+  std::vector<std::string> plans;
+  for (const auto& [attempt, row] : attempts) {
+    number.push_back(attempt);
+    ranks.push_back(row.ranks);
+    started.push_back(row.started);
+    plans.push_back(row.plan);
+  }
+  const auto write = [&file]<typename T>(const std::string& name, const std::vector<T>& values) {
+    h5::Dataset dataset = h5::Dataset::create<T>(file, "attempts/" + name, {values.size()});
+    dataset.template append<T>(values);
+  };
+  write("attempt", number);
+  write("ranks", ranks);
+  write("started", started);
+  h5::write_strings(file, "attempts/plan", plans);
+}
+
+void remove_shards(const std::string& directory, const std::vector<ShardName>& shards) {
+  std::error_code ignored;
+  for (const ShardName& shard : shards) fs::remove(shard.path, ignored);
+  if (fs::exists(fs::path(directory) / kFinalName)) tidy_shard_folder(directory);
+}
+
+}  // namespace
+
+TelemetryReport write_telemetry(const std::string& directory,
+                                std::span<const std::string> role_names, bool keep_shards) {
+  const auto lock = h5::lock_hdf5();
+  TelemetryReport report;
+  report.path = (fs::path(directory) / kTelemetryName).string();
+  const std::vector<ShardName> shards = list_shards(directory, "telemetry");
+  // A file that is there is whole (it appeared by rename); shards beside it were being removed.
+  if (fs::exists(report.path)) {
+    if (!keep_shards) remove_shards(directory, shards);
+    return report;
+  }
+  Collected all;
+  for (const ShardName& shard : shards) {
+    try {
+      collect(shard, all);
+    } catch (const IoError& error) {
+      report.warnings.push_back(std::string(error.what()) + "; what it held is left out");
+    }
+  }
+  h5::File file = h5::File::create(report.path, h5::File::Kind::final);
+  try {
+    h5::write_attribute(file.id(), file.path(), "schema_version", kSchemaVersion);
+    const h5::Handle ranks_group = file.group("ranks");
+    for (const auto& [rank, own] : all.ranks) write_steps(file, rank, own);
+    write_events(file, all.events);
+    write_summaries(file, all.summaries);
+    write_attempts(file, all.attempts);
+    h5::write_strings(file, "role_names", role_names);
+    file.close();
+    commit_temporary(report.path);
+  } catch (...) {
+    file.abandon();
+    discard_temporary(report.path);
+    throw;
+  }
+  if (!keep_shards) remove_shards(directory, shards);
+  return report;
+}
+
+}  // namespace paceline::io

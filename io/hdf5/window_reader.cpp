@@ -1,0 +1,137 @@
+#include "io/hdf5/window_reader.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+namespace paceline::io {
+namespace {
+
+constexpr std::size_t kBytesPerToken = sizeof(TokenId) + 2 * sizeof(float);
+// Two chunks: reads go front to back. Unfiltered chunks larger than the cache bypass it.
+constexpr std::size_t kChunkCache = std::size_t{512} << 10;
+
+/// resize() alone would double the memory when a window is a little larger than the one before.
+template <typename T>
+void for_size(std::vector<T>& values, std::size_t size, std::size_t usual) {
+  if (values.capacity() < size) {
+    values = {};
+    values.reserve(std::max(size, usual));
+  }
+  values.resize(size);
+}
+
+}  // namespace
+
+Entry::Entry(const IndexRow& row, std::uint32_t file)
+    : offset(row.offset),
+      weight_version(row.weight_version),
+      checksum(row.checksum),
+      prompt(row.prompt),
+      sample(row.sample),
+      length(row.length),
+      reward(row.reward),
+      source(file),
+      finish_reason(row.finish_reason) {}
+
+IndexRow Entry::row() const {
+  return {offset, weight_version, checksum, prompt, sample, length, reward, finish_reason};
+}
+
+TokenColumns::TokenColumns(const std::string& path, const std::string& prefix)
+    : file_(h5::File::open(path)),
+      tokens_(h5::Dataset::open(file_, prefix + "tokens", h5::native<TokenId>(), kChunkCache)),
+      logprob_(h5::Dataset::open(file_, prefix + "logprob", h5::native<float>(), kChunkCache)),
+      sampling_logprob_(h5::Dataset::open(file_, prefix + "sampling_logprob", h5::native<float>(),
+                                          kChunkCache)) {}
+
+void TokenColumns::read(std::uint64_t first, std::uint64_t count, TokenId* tokens, float* logprob,
+                        float* sampling_logprob) const {
+  tokens_.read(first, count, tokens);
+  logprob_.read(first, count, logprob);
+  sampling_logprob_.read(first, count, sampling_logprob);
+}
+
+Trajectory Window::trajectory(std::size_t i) const {
+  const Entry& entry = entries[i];
+  const auto part = [&](const auto& values) {
+    return std::vector(values.begin() + static_cast<std::ptrdiff_t>(start[i]),
+                       values.begin() + static_cast<std::ptrdiff_t>(start[i + 1]));
+  };
+  Trajectory result;
+  result.id = entry.id();
+  result.tokens = part(tokens);
+  result.logprob = part(logprob);
+  result.sampling_logprob = part(sampling_logprob);
+  result.finish_reason = static_cast<FinishReason>(entry.finish_reason);
+  result.reward = entry.reward;
+  result.weight_version = entry.weight_version;
+  return result;
+}
+
+bool Window::intact(std::size_t i) const {
+  const auto part = [&]<typename T>(const std::vector<T>& values) {
+    return std::span<const T>(values).subspan(start[i], start[i + 1] - start[i]);
+  };
+  return checksum_of(entries[i].row(), part(tokens), part(logprob), part(sampling_logprob)) ==
+         entries[i].checksum;
+}
+
+void read_in_order(std::span<const std::string> paths, const std::string& prefix,
+                   std::span<const Entry> entries, std::size_t window_bytes,
+                   const std::function<void(const Window&)>& use) {
+  Window window;
+  std::vector<std::size_t> by_place;
+  std::size_t total = 0;
+  for (const Entry& entry : entries) total += entry.length;
+  const std::size_t most = std::min(total, window_bytes / kBytesPerToken);
+  std::size_t first = 0;
+  while (first < entries.size()) {
+    window.start.assign(1, 0);
+    std::size_t last = first;
+    do {
+      window.start.push_back(window.start.back() + entries[last].length);
+      ++last;
+    } while (last < entries.size() &&
+             (window.start.back() + entries[last].length) * kBytesPerToken <= window_bytes);
+    window.entries = entries.subspan(first, last - first);
+    for_size(window.tokens, window.start.back(), most);
+    for_size(window.logprob, window.start.back(), most);
+    for_size(window.sampling_logprob, window.start.back(), most);
+
+    by_place.resize(window.entries.size());
+    std::iota(by_place.begin(), by_place.end(), std::size_t{0});
+    std::sort(by_place.begin(), by_place.end(), [&](std::size_t a, std::size_t b) {
+      const Entry& x = window.entries[a];
+      const Entry& y = window.entries[b];
+      return std::tie(x.source, x.offset, a) < std::tie(y.source, y.offset, b);
+    });
+    std::optional<TokenColumns> columns;
+    std::uint32_t source = 0;
+    for (std::size_t k = 0; k < by_place.size();) {
+      const Entry& entry = window.entries[by_place[k]];
+      // Responses that are neighbours both in the file and in the window are read at once.
+      std::size_t run = 1;
+      std::uint64_t count = entry.length;
+      while (k + run < by_place.size() && by_place[k + run] == by_place[k] + run &&
+             window.entries[by_place[k + run]].source == entry.source &&
+             window.entries[by_place[k + run]].offset == entry.offset + count) {
+        count += window.entries[by_place[k + run]].length;
+        ++run;
+      }
+      if (!columns || source != entry.source) {
+        columns.reset();  // closed before the next is opened
+        source = entry.source;
+        columns.emplace(paths[source], prefix);
+      }
+      const std::size_t to = window.start[by_place[k]];
+      columns->read(entry.offset, count, window.tokens.data() + to, window.logprob.data() + to,
+                    window.sampling_logprob.data() + to);
+      k += run;
+    }
+    use(window);
+    first = last;
+  }
+}
+
+}  // namespace paceline::io

@@ -1,0 +1,74 @@
+// Responses read in any order with bounded memory. Private to this folder.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "io/hdf5/file.hpp"
+#include "io/hdf5/shard_format.hpp"
+
+namespace paceline::io {
+
+/// One response in a file: its index row and which file. 48 bytes: there is one in memory for every
+/// response of a run.
+struct Entry {
+  std::uint64_t offset = 0;
+  std::uint64_t weight_version = 0;
+  std::uint64_t checksum = 0;
+  std::uint32_t prompt = 0;
+  std::uint32_t sample = 0;
+  std::uint32_t length = 0;
+  float reward = 0;
+  std::uint32_t source = 0;  ///< index of the file
+  std::uint8_t finish_reason = 0;
+
+  Entry() = default;
+  Entry(const IndexRow& row, std::uint32_t file);
+  [[nodiscard]] IndexRow row() const;
+  [[nodiscard]] RequestId id() const { return {prompt, sample}; }
+};
+static_assert(sizeof(Entry) == 48);
+
+/// A file's three token columns, open for reading.
+class TokenColumns {
+ public:
+  /// `prefix`: "" in a shard, "trajectories/" in a final file. Throws IoError.
+  TokenColumns(const std::string& path, const std::string& prefix);
+  [[nodiscard]] const h5::File& file() const { return file_; }
+  [[nodiscard]] std::uint64_t size() const { return tokens_.size(); }
+  void read(std::uint64_t first, std::uint64_t count, TokenId* tokens, float* logprob,
+            float* sampling_logprob) const;
+
+ private:
+  h5::File file_;
+  h5::Dataset tokens_, logprob_, sampling_logprob_;
+};
+
+/// Neighbours in some order: response i has tokens [start[i], start[i + 1]) of the arrays.
+struct Window {
+  std::span<const Entry> entries;
+  std::vector<std::size_t> start;
+  std::vector<TokenId> tokens;
+  std::vector<float> logprob;
+  std::vector<float> sampling_logprob;
+
+  [[nodiscard]] Trajectory trajectory(std::size_t i) const;
+  /// Whether what was read is what was written (shards only: a final file has no checksums).
+  [[nodiscard]] bool intact(std::size_t i) const;
+};
+
+/// Reads the responses in the order of `entries`, calling `use` with windows of at most
+/// `window_bytes` of tokens and log-probabilities (and at least one response). Within a window each
+/// file is opened once and read front to back, so the number of open files stays one. Throws
+/// IoError naming the file.
+void read_in_order(std::span<const std::string> paths, const std::string& prefix,
+                   std::span<const Entry> entries, std::size_t window_bytes,
+                   const std::function<void(const Window&)>& use);
+
+}  // namespace paceline::io

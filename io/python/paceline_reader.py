@@ -1,0 +1,511 @@
+"""Reads what a paceline run wrote: trajectories.h5 of a complete run, its shards while it goes on.
+
+    run = open_run("DIR")                # or DIR/trajectories.h5
+    len(run), run.attributes["seed"]
+    run[0].tokens, run[0].logprob        # ragged access, in (prompt, sample) order
+    batch = run.to_verl(pad_token_id=0)  # padded arrays, as verl's agent loop makes them
+    for sample in run.iter_slime(): ...  # ragged samples with the fields of slime's Sample
+
+    for response in iter_live("DIR"): ...  # finished so far, of a run in progress or killed
+
+Needs h5py and numpy; torch only for to_verl(as_torch=True). One run, one thread: h5py serialises
+HDF5 itself, but a Run object keeps its file open. `python3 paceline_reader.py DIR` prints a summary.
+
+Two log-probabilities come with every token: `logprob` at the sampling temperature over the full
+vocabulary ("full"), and `sampling_logprob` after top-k / top-p / min-p ("sampling"): the
+distribution the token was really drawn from, which importance weights want.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import re
+import sys
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+
+import h5py
+import numpy as np
+
+SCHEMA_VERSION = 1
+FINISH_REASONS = {0: "stop_id", 1: "length", 2: "stop_string", 3: "context", 255: "partial"}
+#: slime's Sample.Status for each finish reason. A response cut by a limit is truncated.
+SLIME_STATUS = {
+    "stop_id": "completed",
+    "stop_string": "completed",
+    "length": "truncated",
+    "context": "truncated",
+    "partial": "aborted",
+}
+LOGPROBS = {"sampling": "sampling_logprob", "full": "logprob"}
+
+PathLike = Union[str, "os.PathLike[str]"]
+
+
+class ReaderError(Exception):
+    """The file is not what this module reads, or does not fit what was asked of it."""
+
+
+@dataclasses.dataclass
+class Prompt:
+    """One line of the prompt file."""
+
+    index: int
+    uid: str
+    tokens: np.ndarray  #: int32 [prompt]
+    ground_truth: str
+    extra: Dict[str, Any]
+
+
+@dataclasses.dataclass
+class Response:
+    """One response; the arrays have one element a token, the stop token included."""
+
+    prompt_index: int
+    sample_index: int
+    tokens: np.ndarray  #: int32 [response]
+    logprob: np.ndarray  #: float32 [response]
+    sampling_logprob: np.ndarray  #: float32 [response]
+    finish_reason: str
+    reward: Optional[float]  #: None when no reward was computed
+    weight_version: int
+
+    @property
+    def finished(self) -> bool:
+        return self.finish_reason != "partial"
+
+
+@dataclasses.dataclass
+class SlimeSample:
+    """The fields of slime's `Sample` that a rollout fills, by the same names."""
+
+    group_index: int
+    index: int
+    prompt: Sequence[int]  #: token ids
+    tokens: List[int]  #: prompt, then response
+    response_length: int
+    loss_mask: List[int]  #: of the response
+    rollout_log_probs: List[float]  #: of the response
+    reward: Optional[float]
+    label: Optional[str]  #: the ground truth
+    status: str
+    weight_versions: List[str]
+    metadata: Dict[str, Any]
+
+    def to_dict(self) -> Dict[str, Any]:
+        """As slime's Sample.to_dict gives it."""
+        return dataclasses.asdict(self)
+
+
+def open_run(path: PathLike) -> "Run":
+    """Opens a complete run: its directory or its trajectories.h5.
+
+    Raises FileNotFoundError when there is no final file (a run in progress: see iter_live), and
+    ReaderError when the file is of another kind or version.
+    """
+    name = os.fspath(path)
+    if os.path.isdir(name):
+        name = os.path.join(name, "trajectories.h5")
+    if not os.path.exists(name):
+        hint = ""
+        if os.path.isdir(os.path.join(os.path.dirname(name), "shards")):
+            hint = " (the run is not complete: iter_live() reads what is there)"
+        raise FileNotFoundError(f"{name} does not exist{hint}")
+    return Run(name)
+
+
+class Run:
+    """A complete run. Indexing gives responses in (prompt, sample) order; a context manager."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._file = h5py.File(path, "r")
+        try:
+            self.attributes = _attributes(self._file, path)
+            group = self._file["trajectories"]
+            self._offsets: np.ndarray = group["offsets"][:]
+            #: One element a response.
+            self.prompt_index: np.ndarray = group["prompt_index"][:]
+            self.sample_index: np.ndarray = group["sample_index"][:]
+            self.finish_reason: np.ndarray = group["finish_reason"][:]
+            self.reward: np.ndarray = group["reward"][:]
+            self.weight_version: np.ndarray = group["weight_version"][:]
+            self.prompts: List[Prompt] = _read_prompts(self._file["prompts"])
+        except KeyError as error:
+            self._file.close()
+            raise ReaderError(f"{path}: not a trajectory file: {error}") from error
+        except ReaderError:
+            self._file.close()
+            raise
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return len(self.prompt_index)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """int64 [responses]: tokens of each response."""
+        return np.diff(self._offsets)
+
+    def __getitem__(self, index: int) -> Response:
+        if index < 0:
+            index += len(self)
+        if not 0 <= index < len(self):
+            raise IndexError(f"response {index} of {len(self)}")
+        begin, end = int(self._offsets[index]), int(self._offsets[index + 1])
+        group = self._file["trajectories"]
+        columns = [group[name][begin:end] for name in ("tokens", "logprob", "sampling_logprob")]
+        return self._response(index, *columns)
+
+    def __iter__(self) -> Iterator[Response]:
+        return self.responses()
+
+    def responses(self, block_tokens: int = 1 << 22) -> Iterator[Response]:
+        """All responses in order, read in blocks of about `block_tokens` tokens."""
+        group = self._file["trajectories"]
+        first = 0
+        while first < len(self):
+            limit = int(self._offsets[first]) + block_tokens
+            last = max(first + 1, int(np.searchsorted(self._offsets, limit, side="right")) - 1)
+            base = int(self._offsets[first])
+            end = int(self._offsets[last])
+            columns = [group[name][base:end] for name in ("tokens", "logprob", "sampling_logprob")]
+            for index in range(first, last):
+                part = slice(int(self._offsets[index]) - base, int(self._offsets[index + 1]) - base)
+                yield self._response(index, *(column[part] for column in columns))
+            first = last
+
+    def _response(
+        self, index: int, tokens: np.ndarray, logprob: np.ndarray, sampling_logprob: np.ndarray
+    ) -> Response:
+        reward = float(self.reward[index])
+        return Response(
+            prompt_index=int(self.prompt_index[index]),
+            sample_index=int(self.sample_index[index]),
+            tokens=tokens,
+            logprob=logprob,
+            sampling_logprob=sampling_logprob,
+            finish_reason=FINISH_REASONS[int(self.finish_reason[index])],
+            reward=None if np.isnan(reward) else reward,
+            weight_version=int(self.weight_version[index]),
+        )
+
+    def iter_slime(self, logprob: str = "sampling") -> Iterator[SlimeSample]:
+        """Ragged samples with slime's fields; `index` counts responses, `group_index` prompts."""
+        column = _logprob_column(logprob)
+        for index, response in enumerate(self.responses()):
+            prompt = self.prompts[response.prompt_index]
+            yield SlimeSample(
+                group_index=response.prompt_index,
+                index=index,
+                prompt=prompt.tokens.tolist(),
+                tokens=prompt.tokens.tolist() + response.tokens.tolist(),
+                response_length=len(response.tokens),
+                loss_mask=[1] * len(response.tokens),
+                rollout_log_probs=getattr(response, column).tolist(),
+                reward=response.reward,
+                label=prompt.ground_truth or None,
+                status=SLIME_STATUS[response.finish_reason],
+                weight_versions=[str(response.weight_version)],
+                metadata={"uid": prompt.uid, "finish_reason": response.finish_reason, **prompt.extra},
+            )
+
+    def to_verl(
+        self,
+        prompt_length: Optional[int] = None,
+        response_length: Optional[int] = None,
+        pad_token_id: int = 0,
+        as_torch: bool = False,
+        logprob: str = "sampling",
+        truncate: bool = False,
+    ) -> Dict[str, Any]:
+        """Padded arrays as verl's agent loop makes them, one row a response.
+
+        prompts [B, P] left-padded, responses [B, R] right-padded, response_mask [B, R], input_ids,
+        attention_mask and position_ids [B, P + R]: int64. rollout_log_probs [B, R] (0 on padding)
+        and rm_scores [B, R] (the reward on the last token; 0 without one): float32. uid [B]: object
+        array, equal for the responses to one prompt.
+
+        P and R are the longest prompt and response unless given. What does not fit is a ReaderError
+        that names it, or, with `truncate`, loses its beginning (prompts) or end (responses).
+        """
+        column = _logprob_column(logprob)
+        lengths = self.lengths
+        prompt_sizes = np.array([len(prompt.tokens) for prompt in self.prompts], dtype=np.int64)
+        used = prompt_sizes[self.prompt_index] if len(self) else np.zeros(0, dtype=np.int64)
+        width_p = int(used.max(initial=0)) if prompt_length is None else prompt_length
+        width_r = int(lengths.max(initial=0)) if response_length is None else response_length
+        if not truncate:
+            _check_fits(used, width_p, "prompt", self)
+            _check_fits(lengths, width_r, "response", self)
+
+        rows = len(self)
+        prompts = np.full((rows, width_p), pad_token_id, dtype=np.int64)
+        responses = np.full((rows, width_r), pad_token_id, dtype=np.int64)
+        prompt_mask = np.zeros((rows, width_p), dtype=np.int64)
+        response_mask = np.zeros((rows, width_r), dtype=np.int64)
+        log_probs = np.zeros((rows, width_r), dtype=np.float32)
+        scores = np.zeros((rows, width_r), dtype=np.float32)
+        uid = np.empty(rows, dtype=object)
+        for row, response in enumerate(self.responses()):
+            prompt = self.prompts[response.prompt_index]
+            kept = min(len(prompt.tokens), width_p)
+            if kept > 0:
+                prompts[row, width_p - kept :] = prompt.tokens[-kept:]
+                prompt_mask[row, width_p - kept :] = 1
+            count = min(len(response.tokens), width_r)
+            responses[row, :count] = response.tokens[:count]
+            response_mask[row, :count] = 1
+            log_probs[row, :count] = getattr(response, column)[:count]
+            if response.reward is not None and count > 0:
+                scores[row, count - 1] = response.reward
+            uid[row] = prompt.uid
+        attention_mask = np.concatenate([prompt_mask, response_mask], axis=1)
+        batch: Dict[str, Any] = {
+            "prompts": prompts,
+            "responses": responses,
+            "response_mask": response_mask,
+            "input_ids": np.concatenate([prompts, responses], axis=1),
+            "attention_mask": attention_mask,
+            "position_ids": np.clip(np.cumsum(attention_mask, axis=1) - 1, 0, None),
+            "rollout_log_probs": log_probs,
+            "rm_scores": scores,
+        }
+        if as_torch:
+            import torch  # here, not above: the rest of the module works without it
+
+            batch = {name: torch.from_numpy(values) for name, values in batch.items()}
+        batch["uid"] = uid
+        return batch
+
+
+def iter_live(directory: PathLike, partial: bool = False) -> Iterator[Response]:
+    """The responses that a run in progress, or one that was killed, has flushed so far.
+
+    In no particular order, each (prompt, sample) once; with `partial`, also the longest piece of
+    those that are not finished. Call it again later for what came since. A shard that cannot be
+    read at this moment is passed over. Checksums are not verified (a resumed run does that). Of a
+    complete run, all responses.
+    """
+    name = os.fspath(directory)
+    if os.path.exists(os.path.join(name, "trajectories.h5")):
+        with open_run(name) as run:
+            yield from run.responses()
+        return
+    if not os.path.isdir(os.path.join(name, "shards")):
+        raise FileNotFoundError(f"{name} holds no run")
+    seen = set()
+    # Per id: the longest partial response and the shard and row that hold it.
+    longest: Dict[Tuple[int, int], Tuple[int, str, int]] = {}
+    for path in _shards(name):
+        for row, response in _shard_responses(path):
+            key = (response.prompt_index, response.sample_index)
+            if response.finished and key not in seen:
+                seen.add(key)
+                yield response
+            elif not response.finished and len(response.tokens) >= longest.get(key, (0,))[0]:
+                longest[key] = (len(response.tokens), path, row)
+    if os.path.exists(os.path.join(name, "trajectories.h5")):
+        # The run ended meanwhile, and its shards may have gone before they were read.
+        with open_run(name) as run:
+            for response in run.responses():
+                if (response.prompt_index, response.sample_index) not in seen:
+                    yield response
+        return
+    if not partial:
+        return
+    for key, (_, path, row) in longest.items():
+        if key not in seen:
+            for _, response in _shard_responses(path, row, row + 1):
+                yield response
+
+
+def live_prompts(directory: PathLike) -> List[Prompt]:
+    """The prompts of a run in progress."""
+    with h5py.File(os.path.join(os.fspath(directory), "shards", "prompts.h5"), "r") as file:
+        return _read_prompts(file["prompts"])
+
+
+def live_manifest(directory: PathLike) -> Dict[str, Any]:
+    """What identifies a run, from its run.json."""
+    with open(os.path.join(os.fspath(directory), "run.json"), encoding="utf-8") as file:
+        return json.load(file)
+
+
+def _shards(directory: str) -> List[str]:
+    """Trajectory shards by (attempt, rank), the latest attempt first: it repairs earlier ones."""
+    folder = os.path.join(directory, "shards")
+    found = []
+    for name in os.listdir(folder):
+        match = re.fullmatch(r"trajectories-(\d+)-(\d+)\.h5", name)
+        if match:
+            found.append((-int(match[1]), int(match[2]), os.path.join(folder, name)))
+    return [path for _, _, path in sorted(found)]
+
+
+def _shard_responses(
+    path: str, first: int = 0, last: Optional[int] = None
+) -> Iterator[Tuple[int, Response]]:
+    """Rows [first, last) of a shard that a writer may be appending to."""
+    try:
+        file = h5py.File(path, "r", libver="latest", swmr=True)
+    except (OSError, KeyError):
+        return
+    with file:
+        try:
+            # The index first: what it names is in the other datasets, which are flushed before it.
+            rows = file["index"][first:last]
+            columns = [file[name] for name in ("tokens", "logprob", "sampling_logprob")]
+        except (OSError, KeyError):
+            return
+        for number, row in enumerate(rows, start=first):
+            begin = int(row["offset"])
+            end = begin + int(row["length"])
+            reason = FINISH_REASONS.get(int(row["finish_reason"]))
+            if reason is None or (int(row["checksum"]) == 0 and begin == end):
+                continue  # a hole in a damaged index
+            try:
+                tokens, logprob, sampling_logprob = (column[begin:end] for column in columns)
+            except OSError:
+                continue
+            if len(tokens) != end - begin:
+                continue
+            reward = float(row["reward"])
+            yield number, Response(
+                prompt_index=int(row["prompt_index"]),
+                sample_index=int(row["sample_index"]),
+                tokens=tokens,
+                logprob=logprob,
+                sampling_logprob=sampling_logprob,
+                finish_reason=reason,
+                reward=None if np.isnan(reward) else reward,
+                weight_version=int(row["weight_version"]),
+            )
+
+
+def _attributes(file: h5py.File, path: str) -> Dict[str, Any]:
+    attributes: Dict[str, Any] = {}
+    for name, value in file.attrs.items():
+        attributes[name] = value.item() if isinstance(value, np.generic) else value
+    version = attributes.get("schema_version")
+    if version is None:
+        raise ReaderError(f"{path}: not a trajectory file: it has no schema version")
+    if version != SCHEMA_VERSION:
+        raise ReaderError(f"{path}: schema version {version}, expected {SCHEMA_VERSION}")
+    attributes["sampling"] = json.loads(attributes["sampling"])
+    return attributes
+
+
+def _read_prompts(group: Mapping[str, h5py.Dataset]) -> List[Prompt]:
+    tokens = group["tokens"][:]
+    offsets = group["offsets"][:]
+    strings = [group[name].asstr()[:] for name in ("uid", "ground_truth", "extra")]
+    return [
+        Prompt(
+            index=index,
+            uid=uid,
+            tokens=tokens[offsets[index] : offsets[index + 1]],
+            ground_truth=truth,
+            extra=json.loads(extra) if extra else {},
+        )
+        for index, (uid, truth, extra) in enumerate(zip(*strings))
+    ]
+
+
+def _logprob_column(which: str) -> str:
+    if which not in LOGPROBS:
+        raise ValueError(f"logprob is {which!r}, expected one of {sorted(LOGPROBS)}")
+    return LOGPROBS[which]
+
+
+def _check_fits(sizes: np.ndarray, width: int, what: str, run: Run) -> None:
+    over = np.flatnonzero(sizes > width)
+    if len(over) == 0:
+        return
+    row = int(over[0])
+    prompt = int(run.prompt_index[row])
+    raise ReaderError(
+        f"{run.path}: {len(over)} of {len(sizes)} {what}s are longer than {what}_length={width}; the "
+        f"first is prompt {prompt} (uid {run.prompts[prompt].uid!r}), sample "
+        f"{int(run.sample_index[row])}, with {int(sizes[row])} tokens. Give a larger "
+        f"{what}_length, or truncate=True"
+    )
+
+
+def _describe(lengths: Sequence[int]) -> str:
+    values = np.asarray(lengths, dtype=np.int64)
+    if len(values) == 0:
+        return "none"
+    p50, p90 = np.percentile(values, [50, 90])
+    return (
+        f"total {values.sum()}, mean {values.mean():.1f}, median {p50:.0f}, 90% {p90:.0f}, "
+        f"longest {values.max()}"
+    )
+
+
+def summary(path: PathLike) -> str:
+    """What `python3 paceline_reader.py PATH` prints."""
+    name = os.fspath(path)
+    complete = not os.path.isdir(name) or os.path.exists(os.path.join(name, "trajectories.h5"))
+    reasons: Dict[str, int] = {}
+    rewards: List[float] = []
+    lengths: List[int] = []
+
+    def count(response: Response) -> None:
+        reasons[response.finish_reason] = reasons.get(response.finish_reason, 0) + 1
+        lengths.append(len(response.tokens))
+        if response.reward is not None:
+            rewards.append(response.reward)
+
+    if complete:
+        with open_run(name) as run:
+            about: Mapping[str, Any] = run.attributes
+            prompts = run.prompts
+            for response in run.responses():
+                count(response)
+    else:
+        about = live_manifest(name)
+        prompts = live_prompts(name)
+        for response in iter_live(name, partial=True):
+            count(response)
+    expected = int(about["prompts"]) * int(about["samples"])
+    finished = len(lengths) - reasons.get("partial", 0)
+    lines = [
+        f"{name}: {'complete' if complete else 'in progress or stopped'}",
+        f"  program     {about['program_version']}, {about['backend']} {about['isa']} {about['dtype']}",
+        f"  model       {about['model_fingerprint']}, weight version {about['weight_version']}",
+        f"  sampling    seed {about['seed']}, temperature {about['sampling']['temperature']}, "
+        f"at most {about['sampling']['max_tokens']} tokens",
+        f"  prompts     {len(prompts)}: {_describe([len(p.tokens) for p in prompts])} tokens",
+        f"  responses   {finished} finished of {expected}",
+        f"  tokens      {_describe(lengths)}",
+        "  finished by " + (", ".join(f"{k} {reasons[k]}" for k in sorted(reasons)) or "none"),
+    ]
+    if rewards:
+        lines.append(f"  reward      mean {np.mean(rewards):.4g} over {len(rewards)} responses")
+    return "\n".join(lines)
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    parser = argparse.ArgumentParser(description="Summarises a paceline run.")
+    parser.add_argument("path", help="run directory or trajectories.h5")
+    try:
+        print(summary(parser.parse_args(arguments).path))
+    except (OSError, ReaderError) as error:
+        print(f"paceline_reader: {error}", file=sys.stderr)
+        return 74
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+// Added tokens: pieces of text that are one token each, taken out before everything else.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/core/types.hpp"
+
+namespace paceline::io::text {
+
+struct AddedToken {
+  TokenId id = 0;
+  std::string content;       ///< UTF-8
+  bool single_word = false;  ///< only where no word character touches it
+  bool lstrip = false;       ///< takes the white space before it
+  bool rstrip = false;       ///< takes the white space after it
+  bool normalized = false;   ///< looked for in the normalized text
+  bool special = false;      ///< control, not text: left out when decoding with skip_special
+};
+
+/// Finds some added tokens in text: the leftmost, and of those the longest. Immutable and
+/// thread-safe once filled.
+class AddedTokenFinder {
+ public:
+  /// `form` is how the token is written in the text that will be searched.
+  void add(const AddedToken& token, std::string form);
+
+  /// Calls `text_piece` for each stretch without added tokens (never empty) and `token` for each
+  /// added token, in order.
+  void split(std::string_view text, const std::function<void(std::string_view)>& text_piece,
+             const std::function<void(TokenId)>& token) const;
+
+ private:
+  struct Entry {
+    std::string form;
+    AddedToken token;
+  };
+  [[nodiscard]] const Entry* longest_at(std::string_view text, std::size_t at) const;
+  std::array<std::vector<Entry>, 256> by_first_byte_;  ///< each longest first
+  bool empty_ = true;
+};
+
+}  // namespace paceline::io::text

@@ -1,0 +1,16 @@
+// The byte-level alphabet: tokenizer.json writes each byte of a token as one printable character.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace paceline::io::text {
+
+/// The bytes that a token's characters stand for, or nothing when one is outside the alphabet.
+[[nodiscard]] std::optional<std::string> bytes_of_characters(std::string_view token);
+
+/// The characters that stand for some bytes.
+[[nodiscard]] std::string characters_of_bytes(std::string_view bytes);
+
+}  // namespace paceline::io::text

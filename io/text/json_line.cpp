@@ -1,0 +1,115 @@
+#include "io/text/json_line.hpp"
+
+#include <algorithm>
+
+namespace paceline::io::text {
+namespace {
+
+bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+
+/// Walks JSON that is known to be well formed.
+class Walker {
+ public:
+  explicit Walker(std::string_view text) : text_(text) {}
+  [[nodiscard]] std::size_t at() const { return at_; }
+  [[nodiscard]] char peek() const { return text_[at_]; }
+  void skip(std::size_t n = 1) { at_ += n; }
+  void skip_space() {
+    while (at_ < text_.size() && is_space(text_[at_])) ++at_;
+  }
+  std::string_view string() {
+    const std::size_t start = at_;
+    for (++at_; text_[at_] != '"'; ++at_) {
+      if (text_[at_] == '\\') ++at_;
+    }
+    ++at_;
+    return text_.substr(start, at_ - start);
+  }
+  std::string_view value() {
+    const std::size_t start = at_;
+    int depth = 0;
+    do {
+      const char c = text_[at_];
+      if (c == '"') {
+        (void)string();
+      } else if (c == '{' || c == '[') {
+        ++depth;
+        ++at_;
+      } else if (c == '}' || c == ']') {
+        --depth;
+        ++at_;
+      } else if (depth > 0) {
+        ++at_;
+      } else {
+        at_ = std::min(text_.find_first_of(" \t\r\n,}", at_), text_.size());
+      }
+    } while (depth > 0);
+    return text_.substr(start, at_ - start);
+  }
+
+ private:
+  std::string_view text_;
+  std::size_t at_ = 0;
+};
+
+/// Parsing for its errors alone; the values are read member by member.
+void require_well_formed(std::string_view line) {
+  if (const std::size_t at = find_too_deep(line, deepest_json); at != std::string_view::npos) {
+    throw LineError{at, "nested deeper than " + std::to_string(deepest_json) + " levels"};
+  }
+  try {
+    const Json value = Json::parse(line.begin(), line.end());
+    if (!value.is_object()) {
+      throw LineError{0, "expected one JSON object a line, found " + describe(value)};
+    }
+  } catch (const Json::parse_error& e) {
+    const std::size_t at = std::min(e.byte > 0 ? e.byte - 1 : 0, line.size());
+    throw LineError{at, reason_of(e)};
+  } catch (const Json::exception&) {
+    throw LineError{0, "malformed JSON: a number is out of range"};
+  }
+}
+
+}  // namespace
+
+std::vector<Member> split_object(std::string_view line) {
+  require_well_formed(line);
+  std::vector<Member> members;
+  Walker walker(line);
+  walker.skip_space();
+  walker.skip();  // {
+  walker.skip_space();
+  while (walker.peek() != '}') {
+    const std::size_t key_at = walker.at();
+    const std::string_view key = walker.string();
+    walker.skip_space();
+    walker.skip();  // :
+    walker.skip_space();
+    const std::size_t offset = walker.at();
+    members.push_back({Json::parse(key).get<std::string>(), walker.value(), offset});
+    if (std::any_of(members.begin(), members.end() - 1,
+                    [&](const Member& m) { return m.key == members.back().key; })) {
+      throw LineError{key_at, "the key '" + members.back().key + "' is there twice"};
+    }
+    walker.skip_space();
+    if (walker.peek() == ',') walker.skip();
+    walker.skip_space();
+  }
+  return members;
+}
+
+std::string compact(std::string_view raw) {
+  std::string out;
+  Walker walker(raw);
+  for (walker.skip_space(); walker.at() < raw.size(); walker.skip_space()) {
+    if (walker.peek() == '"') {
+      out += walker.string();
+    } else {
+      out += walker.peek();
+      walker.skip();
+    }
+  }
+  return out;
+}
+
+}  // namespace paceline::io::text

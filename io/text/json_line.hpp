@@ -1,0 +1,31 @@
+// One line of JSON Lines: an object's members as they are written, each with its column.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/text/json_node.hpp"
+
+namespace paceline::io::text {
+
+struct Member {
+  std::string key;
+  std::string_view raw;    ///< the value as written, without spaces around it
+  std::size_t offset = 0;  ///< of the value in the line
+};
+
+/// What is wrong with a line, and where.
+struct LineError {
+  std::size_t offset = 0;
+  std::string message;
+};
+
+/// Splits an object into members. Throws LineError when the line is malformed JSON (UTF-8
+/// included), nested too deep, no object, or has a key twice.
+[[nodiscard]] std::vector<Member> split_object(std::string_view line);
+
+/// JSON without the spaces between its tokens; numbers and strings keep their spelling.
+[[nodiscard]] std::string compact(std::string_view raw);
+
+}  // namespace paceline::io::text

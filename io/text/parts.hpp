@@ -1,0 +1,66 @@
+// What a Tokenizer is made of; filled by the reader of tokenizer.json.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <shared_mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "io/text/added_tokens.hpp"
+#include "io/text/bpe.hpp"
+#include "io/text/pattern.hpp"
+#include "io/text/tokenizer.hpp"
+
+namespace paceline::io {
+
+namespace text {
+
+/// Tokens of words seen before. Text repeats its words, so most lookups end here. Thread-safe.
+class WordCache {
+ public:
+  /// Appends the tokens of a word if they are known.
+  bool find(const std::string& word, std::vector<TokenId>& out) const;
+  /// Remembers a word, unless it is long or the cache is full.
+  void insert(const std::string& word, const TokenId* tokens, std::size_t count);
+
+ private:
+  mutable std::shared_mutex mutex_;
+  std::unordered_map<std::string, std::vector<TokenId>> words_;
+};
+
+}  // namespace text
+
+struct Tokenizer::Parts {
+  std::string name;  ///< the file, for messages
+
+  bool nfc = false;
+  text::AddedTokenFinder raw_finder;         ///< added tokens looked for in the text as given
+  text::AddedTokenFinder normalized_finder;  ///< those looked for in the normalized text
+  std::vector<text::Pattern> patterns;       ///< applied one after another, each to the pieces left
+  /// Before which pattern (their number: after all) a piece that has no space in front gets one.
+  std::size_t space_before = never;
+  static constexpr std::size_t never = ~std::size_t{0};
+  text::Bpe bpe;
+  std::vector<TokenId> prefix, suffix;  ///< of the post-processor, around the text
+
+  struct Token {
+    std::string spelling;  ///< as in the file; empty: no token has this id
+    std::string bytes;     ///< what it stands for when decoded
+    bool special = false;
+  };
+  std::vector<Token> tokens;                     ///< [vocab_size]
+  std::unordered_map<std::string, TokenId> ids;  ///< by spelling
+
+  mutable text::WordCache cache;
+};
+
+namespace text {
+/// Reads tokenizer.json's text. Throws DataError as Tokenizer::load does.
+[[nodiscard]] std::unique_ptr<const Tokenizer::Parts> read_tokenizer(std::string_view json,
+                                                                     const std::string& name);
+}  // namespace text
+
+}  // namespace paceline::io

@@ -1,0 +1,40 @@
+// The regular expressions of pre-tokenizers, run by PCRE2 as they stand in the file.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace paceline::io::text {
+
+/// GPT-2's pattern: what a ByteLevel pre-tokenizer with use_regex splits by.
+extern const char* const gpt2_pattern;
+
+/// Why a pattern cannot be run with the meaning it has in the reference (Oniguruma), or empty. Both
+/// engines agree on literals in ASCII, classes, \s \d \p{category}, groups, lookahead, alternation
+/// and quantifiers; anything else is refused, since it may mean another thing here (\h) or follow
+/// other Unicode data (\w).
+[[nodiscard]] std::string unsupported_syntax(std::string_view pattern);
+
+/// A compiled pattern. Const methods are thread-safe.
+class Pattern {
+ public:
+  /// Throws DataError "`where`: ..." when the syntax is unsupported, does not compile, or can match
+  /// nothing (which would not split text).
+  Pattern(std::string_view pattern, const std::string& where);
+  ~Pattern();
+  Pattern(Pattern&&) noexcept;
+  Pattern& operator=(Pattern&&) noexcept;
+
+  /// Cuts `text` (valid UTF-8) into matches and what lies between them, in order; pieces are never
+  /// empty and together are the text. Throws DataError when matching exceeds its step limit.
+  void split(std::string_view text, const std::function<void(std::string_view)>& piece) const;
+
+ private:
+  struct Compiled;
+  std::unique_ptr<Compiled> compiled_;
+  std::string where_;
+};
+
+}  // namespace paceline::io::text

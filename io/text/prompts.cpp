@@ -1,0 +1,279 @@
+#include "io/text/prompts.hpp"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "io/text/files.hpp"
+#include "io/text/json_line.hpp"
+#include "runtime/core/error.hpp"
+
+namespace paceline::io {
+namespace {
+
+using text::Json;
+using text::LineError;
+using text::Member;
+
+constexpr std::array<std::string_view, 5> prompt_keys = {"prompt", "messages", "prompt_tokens",
+                                                         "input_ids", "tokens"};
+
+bool is_prompt_key(std::string_view key) {
+  return std::find(prompt_keys.begin(), prompt_keys.end(), key) != prompt_keys.end();
+}
+
+Json parse(const Member& member) { return Json::parse(member.raw.begin(), member.raw.end()); }
+
+[[noreturn]] void refuse(const Member& member, const std::string& message) {
+  throw LineError{member.offset, "'" + member.key + "': " + message};
+}
+
+/// Text stays text; other JSON becomes its compact spelling.
+std::string text_of(const Json& value, std::string_view raw) {
+  return value.is_string() ? value.get<std::string>() : text::compact(raw);
+}
+
+/// Reads the lines of one file, front to back.
+class PromptReader {
+ public:
+  PromptReader(const std::string& name, const Tokenizer* tokenizer, const ChatTemplate* chat,
+               const PromptOptions& options)
+      : name_(name), tokenizer_(tokenizer), chat_(chat), options_(options) {
+    vocab_ = options.vocab_size > 0 ? options.vocab_size
+             : tokenizer != nullptr ? tokenizer->vocab_size()
+                                    : 0;
+  }
+
+  PromptSet run(std::string_view text) {
+    if (tokenizer_ != nullptr && options_.vocab_size > 0) {
+      tokenizer_->require_fits(options_.vocab_size);
+    }
+    if (text.starts_with("PAR1")) {
+      throw DataError(name_ + ": this is a Parquet file; expected JSON Lines");
+    }
+    if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // a byte order mark
+    while (!text.empty()) {
+      const std::size_t end = std::min(text.find('\n'), text.size());
+      const std::string_view line = text.substr(0, end);
+      text.remove_prefix(std::min(end + 1, text.size()));
+      ++line_number_;
+      if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+      try {
+        read_line(line);
+      } catch (const LineError& e) {
+        throw DataError(name_ + ":" + std::to_string(line_number_) + ":" +
+                        std::to_string(e.offset + 1) + ": " + e.message);
+      }
+    }
+    if (seen_.empty()) throw DataError(name_ + ": there are no prompts");
+    if (set_.prompts.empty())
+      throw DataError(name_ + ": every prompt is over-long and was skipped");
+    return std::move(set_);
+  }
+
+ private:
+  void read_line(std::string_view line) {
+    const std::vector<Member> members = text::split_object(line);
+    const Member* source = nullptr;
+    Prompt prompt;
+    std::size_t uid_offset = 0;
+    bool has_truth = false;
+    std::string extra;
+    const auto take_truth = [&](const Member& member, std::string truth) {
+      if (has_truth && truth != prompt.ground_truth) {
+        refuse(member, "a second ground truth that differs from the first");
+      }
+      prompt.ground_truth = std::move(truth);
+      has_truth = true;
+    };
+    for (const Member& member : members) {
+      if (is_prompt_key(member.key)) {
+        if (source != nullptr) {
+          refuse(member, "a second prompt beside '" + source->key + "'; expected one");
+        }
+        source = &member;
+      } else if (member.key == "uid") {
+        uid_offset = member.offset;
+        prompt.uid = read_uid(member);
+      } else if (member.key == "ground_truth") {
+        if (member.raw != "null") take_truth(member, text_of(parse(member), member.raw));
+      } else {
+        if (member.key == "reward_model") {
+          if (auto truth = nested_truth(member)) take_truth(member, *std::move(truth));
+        }
+        extra += extra.empty() ? "{" : ",";
+        extra += Json(member.key).dump() + ":" + text::compact(member.raw);
+      }
+    }
+    prompt.extra_json = extra.empty() ? "{}" : extra + "}";
+    if (source == nullptr) {
+      throw LineError{0,
+                      "no prompt: expected one of 'prompt', 'messages', 'prompt_tokens', "
+                      "'input_ids', 'tokens'"};
+    }
+    if (prompt.uid.empty()) prompt.uid = "line-" + std::to_string(line_number_);
+    const auto [first, fresh] = seen_.try_emplace(prompt.uid, line_number_);
+    if (!fresh) {
+      throw LineError{uid_offset, "uid '" + prompt.uid + "' was on line " +
+                                      std::to_string(first->second) + " already; uids are unique"};
+    }
+    prompt.tokens = read_prompt(*source);
+    if (prompt.tokens.empty()) refuse(*source, "the prompt is empty");
+    keep(std::move(prompt), *source);
+  }
+
+  static std::string read_uid(const Member& member) {
+    const Json value = parse(member);
+    if (value.is_number_integer()) return std::string(member.raw);
+    if (!value.is_string() || value.get_ref<const std::string&>().empty()) {
+      refuse(member, "expected text or an integer, found " + text::describe(value));
+    }
+    auto uid = value.get<std::string>();
+    if (uid.find('\0') != std::string::npos) refuse(member, "holds a NUL character");
+    return uid;
+  }
+
+  /// verl's reward_model.ground_truth.
+  static std::optional<std::string> nested_truth(const Member& member) {
+    if (member.raw.front() != '{') return std::nullopt;
+    for (const Member& inner : text::split_object(member.raw)) {
+      if (inner.key == "ground_truth" && inner.raw != "null") {
+        return text_of(parse(inner), inner.raw);
+      }
+    }
+    return std::nullopt;
+  }
+
+  std::vector<TokenId> read_prompt(const Member& source) {
+    const Json value = parse(source);
+    if (source.key == "prompt" && value.is_string()) {
+      const auto& plain = value.get_ref<const std::string&>();
+      if (plain.empty()) return {};
+      return tokenizer_for(source).encode(plain,
+                                          {.add_special_tokens = options_.add_special_tokens});
+    }
+    if (source.key == "prompt" || source.key == "messages") {
+      const std::vector<ChatMessage> messages = read_messages(source, value);
+      const Tokenizer& tokenizer = tokenizer_for(source);
+      try {
+        if (chat_ == nullptr) throw DataError("there is no chat template");
+        return tokenizer.encode(
+            chat_->render(messages, {.enable_thinking = options_.enable_thinking}));
+      } catch (const DataError& e) {
+        refuse(source, e.what());
+      }
+    }
+    return read_ids(source, value);
+  }
+
+  const Tokenizer& tokenizer_for(const Member& source) {
+    if (tokenizer_ == nullptr) {
+      refuse(source, "text needs a tokenizer and there is none; give token ids (prompt_tokens)");
+    }
+    return *tokenizer_;
+  }
+
+  static std::vector<ChatMessage> read_messages(const Member& source, const Json& value) {
+    if (!value.is_array()) {
+      refuse(source, (source.key == "prompt" ? "expected text or a list of messages, found "
+                                             : "expected a list of messages, found ") +
+                         text::describe(value));
+    }
+    if (value.empty()) refuse(source, "the prompt is empty: no messages");
+    std::vector<ChatMessage> messages;
+    for (std::size_t i = 0; i < value.size(); ++i) {
+      const Json& message = value[i];
+      const std::string which = "message " + std::to_string(i + 1) + ": ";
+      if (!message.is_object()) {
+        refuse(source, which + "expected {\"role\": ..., \"content\": ...}, found " +
+                           text::describe(message) +
+                           (message.is_number() ? "; token ids go under 'prompt_tokens'" : ""));
+      }
+      for (const char* key : {"role", "content"}) {
+        const auto found = message.find(key);
+        if (found == message.end()) refuse(source, which + "expected a '" + key + "'");
+        if (!found->is_string()) {
+          refuse(source, which + "'" + key + "': expected text, found " + text::describe(*found));
+        }
+      }
+      for (const auto& [key, member] : message.items()) {
+        if (key != "role" && key != "content" && !member.is_null()) {
+          refuse(source, which + "'" + key + "' is not rendered; supported: role, content");
+        }
+      }
+      messages.push_back(
+          {message["role"].get<std::string>(), message["content"].get<std::string>()});
+    }
+    return messages;
+  }
+
+  std::vector<TokenId> read_ids(const Member& source, const Json& value) const {
+    if (!value.is_array()) {
+      refuse(source, "expected a list of token ids, found " + text::describe(value));
+    }
+    const std::int64_t end = vocab_ > 0 ? vocab_ : std::int64_t{1} << 31;
+    std::vector<TokenId> ids;
+    ids.reserve(value.size());
+    for (std::size_t i = 0; i < value.size(); ++i) {
+      const Json& id = value[i];
+      const std::string which = "token " + std::to_string(i + 1) + ": ";
+      if (!id.is_number_integer()) {
+        refuse(source, which + "expected a token id, found " + text::describe(id));
+      }
+      if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= static_cast<std::uint64_t>(end)) {
+        refuse(source, which + "id " + id.dump() + " is outside the vocabulary (0 to " +
+                           std::to_string(end - 1) + ")");
+      }
+      ids.push_back(id.get<TokenId>());
+    }
+    return ids;
+  }
+
+  /// Applies the limit on length.
+  void keep(Prompt prompt, const Member& source) {
+    const auto limit = static_cast<std::size_t>(std::max(options_.max_tokens, 0));
+    const std::size_t n = prompt.tokens.size();
+    if (limit > 0 && n > limit) {
+      switch (options_.overlong) {
+        case Overlong::error:
+          refuse(source, "prompt '" + prompt.uid + "' has " + std::to_string(n) +
+                             " tokens, the limit is " + std::to_string(limit) +
+                             " (prompts.overlong: skip | truncate would allow it)");
+        case Overlong::skip:
+          set_.skipped.push_back(std::move(prompt.uid));
+          return;
+        case Overlong::truncate:
+          prompt.tokens.erase(prompt.tokens.begin(),
+                              prompt.tokens.end() - static_cast<std::ptrdiff_t>(limit));
+          set_.truncated.push_back(prompt.uid);
+          break;
+      }
+    }
+    set_.prompts.push_back(std::move(prompt));
+  }
+
+  const std::string& name_;
+  const Tokenizer* tokenizer_;
+  const ChatTemplate* chat_;
+  const PromptOptions& options_;
+  std::int32_t vocab_ = 0;  ///< 0: unknown
+  std::size_t line_number_ = 0;
+  std::unordered_map<std::string, std::size_t> seen_;  ///< uid -> line
+  PromptSet set_;
+};
+
+}  // namespace
+
+PromptSet read_prompts(const std::string& path, const Tokenizer* tokenizer,
+                       const ChatTemplate* chat, const PromptOptions& options) {
+  return parse_prompts(text::read_file(path), path, tokenizer, chat, options);
+}
+
+PromptSet parse_prompts(std::string_view text, const std::string& name, const Tokenizer* tokenizer,
+                        const ChatTemplate* chat, const PromptOptions& options) {
+  return PromptReader(name, tokenizer, chat, options).run(text);
+}
+
+}  // namespace paceline::io

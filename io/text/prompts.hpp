@@ -1,0 +1,57 @@
+// The prompt file: JSON Lines to tokenized prompts.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/config/run_config.hpp"
+#include "io/text/chat_template.hpp"
+#include "io/text/tokenizer.hpp"
+#include "runtime/core/request.hpp"
+
+namespace paceline::io {
+
+struct PromptOptions {
+  Overlong overlong = Overlong::error;
+  std::int32_t max_tokens = 0;  ///< longest prompt, tokens; 0: no limit
+  std::int32_t vocab_size = 0;  ///< of the model: ids must be below; 0: the tokenizer's, if any
+  /// Text prompts get the tokenizer's own special tokens (a bos), as the model saw text in
+  /// training.
+  bool add_special_tokens = true;
+  bool enable_thinking = true;  ///< Qwen3 chat alone
+};
+
+struct PromptSet {
+  std::vector<Prompt> prompts;         ///< in the order of the file
+  std::vector<std::string> skipped;    ///< uids left out as too long (Overlong::skip)
+  std::vector<std::string> truncated;  ///< uids that lost tokens at the front (Overlong::truncate)
+};
+
+/// Reads a file of one JSON object a line; blank lines are skipped. Fields:
+///   the prompt, exactly one of
+///     `prompt`    text, or a list of {role, content} messages
+///     `messages`  a list of {role, content} messages
+///     `prompt_tokens` | `input_ids` | `tokens`  a list of token ids
+///   `uid`           text or integer, unique; "line-N" when absent
+///   `ground_truth`  text, or any JSON, kept as compact text; or `reward_model.ground_truth` (verl)
+/// Every other field, reward_model among them, goes to Prompt::extra_json as it is written, in the
+/// order of the line, without the spaces.
+///
+/// `tokenizer` may be null when every prompt is token ids. Text is encoded as it is; messages are
+/// rendered by `chat` with the header of the assistant's answer at the end.
+///
+/// Throws IoError when the file cannot be read; DataError naming file:line:column (column in bytes,
+/// 1-based) and what was expected: malformed JSON, a wrong type, an empty prompt, a token id
+/// outside the vocabulary, a repeated uid, an over-long prompt, a file without prompts or whose
+/// prompts were all skipped, a tokenizer that does not fit `vocab_size`.
+[[nodiscard]] PromptSet read_prompts(const std::string& path, const Tokenizer* tokenizer,
+                                     const ChatTemplate* chat, const PromptOptions& options);
+
+/// The same from the file's text; `name` stands for the file in messages.
+[[nodiscard]] PromptSet parse_prompts(std::string_view text, const std::string& name,
+                                      const Tokenizer* tokenizer, const ChatTemplate* chat,
+                                      const PromptOptions& options);
+
+}  // namespace paceline::io

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Installs what paceline needs from Debian 12's own packages.
+#
+#   jobscripts/install-deps.sh            what building and running needs
+#   jobscripts/install-deps.sh --tests    that and what the tests need
+#
+# Where everything is present it changes nothing and touches no network. Exits 64, printing the
+# command to run, where something is missing and it may not install.
+set -euo pipefail
+
+product=(
+  g++ cmake ninja-build ccache pkg-config
+  libopenmpi-dev openmpi-bin libucx-dev
+  libhdf5-dev zlib1g-dev
+  libyaml-cpp-dev libcli11-dev libspdlog-dev libfmt-dev
+  nlohmann-json3-dev libsimdjson-dev
+  libpcre2-dev libutf8proc-dev libxxhash-dev
+  python3 python3-h5py python3-numpy  # the reader in io/
+)
+tests=(
+  libgtest-dev hdf5-tools
+  slurm-wlm munge procps
+)
+
+wanted=("${product[@]}")
+case "${1-}" in
+  "") ;;
+  --tests) wanted+=("${tests[@]}") ;;
+  *) echo "usage: $0 [--tests]" >&2; exit 64 ;;
+esac
+
+if ! command -v dpkg-query >/dev/null; then
+  echo "install-deps: no Debian packages on this system; taking the compiler and libraries as it provides them."
+  exit 0
+fi
+
+installed=$(dpkg-query -W -f='${db:Status-Status} ${Package}\n' | sed -n 's/^installed //p')
+missing=()
+for package in "${wanted[@]}"; do
+  grep -qxF "$package" <<<"$installed" || missing+=("$package")
+done
+if [[ ${#missing[@]} -eq 0 ]]; then
+  exit 0
+fi
+
+root=()
+if [[ $EUID -ne 0 ]]; then
+  if command -v sudo >/dev/null && { [[ -t 0 ]] || sudo -n true 2>/dev/null; }; then
+    root=(sudo)
+  else
+    echo "install-deps: packages are missing and installing them needs root. Run:" >&2
+    echo "  apt-get update && apt-get install --no-install-recommends ${missing[*]}" >&2
+    exit 64
+  fi
+fi
+
+echo "install-deps: installing with apt-get, which takes a minute or two: ${missing[*]}"
+apt=("${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0)
+"${apt[@]}" update
+"${apt[@]}" install -y --no-install-recommends "${missing[@]}" </dev/null >/dev/null

@@ -1,0 +1,319 @@
+// Causal attention over a paged cache (layout: rope.cpp), all query heads of one kv head together.
+//
+// Keys are walked in tiles of 64 absolute positions; within a tile every score is one chain of
+// fused multiply-adds over the head, the softmax runs online from tile to tile, and every output
+// lane is one chain over positions in ascending order. A position a row may not see has weight
+// exactly 0 and a tile it may not see scales its state by exactly 1, so a row's bits do not depend
+// on the rows computed with it nor on the size of the blocks. Weights stay in fp32: rounding them
+// to bf16 would cost accuracy and, with fused multiply-adds as the faster instruction, save nothing.
+#include "kernels/cpu/parts.hpp"
+#include "kernels/cpu/simd_math.hpp"
+#include "kernels/cpu/tile.hpp"
+
+namespace paceline::kernels::cpu::PACELINE_ISA {
+namespace {
+
+constexpr int kTile = 64;               // positions; kernels::kAttentionTile
+constexpr int kGroups = kTile / kLanes;  // groups of 16 positions never straddle a block
+
+struct Scratch {
+  float* q;       // by row tile: [head_dim][rows of the tile], scaled by 1 / sqrt(head_dim)
+  float* scores;  // [row heads][kTile]: scores, then weights
+  float* out;     // [row heads][head_dim] accumulators
+  float* max;     // [row heads]
+  float* total;   // [row heads]
+  float* alpha;   // [row heads] what the tile scales the accumulators by
+};
+
+/// The groups of a tile: where K and V of 16 positions start.
+struct Groups {
+  const std::byte* k[kGroups];
+  const std::byte* v[kGroups];
+};
+
+/// scores[r][...] of NV groups = q . k, for MR row heads.
+template <bool bf16, int MR, int NV>
+void score(const AttentionArgs& args, const float* q, const std::byte* const* groups,
+           float* scores) {
+  const std::uint32_t* b[NV];
+  PACELINE_UNROLL for (int v = 0; v < NV; ++v) {
+    b[v] = reinterpret_cast<const std::uint32_t*>(groups[v]);
+  }
+  Tile<MR, NV> tile;
+  clear(tile);
+  if constexpr (bf16) {
+    multiply_pairs<MR, NV, 1, MR>(tile, q, b, args.block, args.head_dim / 2);
+  } else {
+    multiply_singles<MR, NV, 1, MR>(tile, q, b, args.block, args.head_dim);
+  }
+  PACELINE_UNROLL for (int r = 0; r < MR; ++r) {
+    PACELINE_UNROLL for (int v = 0; v < NV; ++v) {
+      store(scores + r * kTile + v * kLanes, tile.at[r][v]);
+    }
+  }
+}
+
+/// out[r][NV * 16 lanes] = alpha[r] * out + weights . V over `groups` groups.
+template <bool bf16, int MR, int NV>
+void accumulate(const AttentionArgs& args, const float* weights, const float* alpha,
+                const std::byte* const* v_groups, int groups, int lane, float* out) {
+  const int d = args.head_dim;
+  Tile<MR, NV> tile;
+  PACELINE_UNROLL for (int r = 0; r < MR; ++r) {
+    const F32 scale = set1(alpha[r]);
+    PACELINE_UNROLL for (int v = 0; v < NV; ++v) {
+      tile.at[r][v] = load(out + r * d + lane + v * kLanes) * scale;
+    }
+  }
+  for (int g = 0; g < groups; ++g) {
+    const std::uint32_t* b[NV];
+    PACELINE_UNROLL for (int v = 0; v < NV; ++v) {
+      b[v] = reinterpret_cast<const std::uint32_t*>(v_groups[g]) + lane + v * kLanes;
+    }
+    if constexpr (bf16) {
+      multiply_pairs<MR, NV, kTile, 1>(tile, weights + g * kLanes, b, d, kLanes / 2);
+    } else {
+      multiply_singles<MR, NV, kTile, 1>(tile, weights + g * kLanes, b, d, kLanes);
+    }
+  }
+  PACELINE_UNROLL for (int r = 0; r < MR; ++r) {
+    PACELINE_UNROLL for (int v = 0; v < NV; ++v) {
+      store(out + r * d + lane + v * kLanes, tile.at[r][v]);
+    }
+  }
+}
+
+/// Vectors side by side with few rows, as in gemm.cpp.
+constexpr int wide_vectors(int rows) {
+#if defined(PACELINE_SIMD_AVX512)
+  return rows <= 4 ? 4 : 2;
+#elif defined(PACELINE_SIMD_AVX2)
+  return rows == 1 ? 4 : rows == 2 ? 2 : 1;
+#else
+  return rows == 1 ? 2 : 1;
+#endif
+}
+
+/// Scores of MR row heads over the tile's groups. Groups past `groups` are not read.
+template <bool bf16, int MR>
+void score_tile(const AttentionArgs& args, const float* q, const Groups& tile, int groups,
+                float* scores) {
+  constexpr int kWide = wide_vectors(MR);
+  int g = 0;
+  for (; g + kWide <= groups; g += kWide) {
+    score<bf16, MR, kWide>(args, q, tile.k + g, scores + g * kLanes);
+  }
+  for (; g < groups; ++g) score<bf16, MR, 1>(args, q, tile.k + g, scores + g * kLanes);
+}
+
+template <bool bf16, int MR>
+void accumulate_tile(const AttentionArgs& args, const float* weights, const float* alpha,
+                     const Groups& tile, int groups, float* out) {
+  constexpr int kWide = wide_vectors(MR);
+  int lane = 0;
+  for (; lane + kWide * kLanes <= args.head_dim; lane += kWide * kLanes) {
+    accumulate<bf16, MR, kWide>(args, weights, alpha, tile.v, groups, lane, out);
+  }
+  for (; lane < args.head_dim; lane += kLanes) {
+    accumulate<bf16, MR, 1>(args, weights, alpha, tile.v, groups, lane, out);
+  }
+}
+
+struct TileFunctions {
+  void (*score)(const AttentionArgs&, const float*, const Groups&, int, float*);
+  void (*accumulate)(const AttentionArgs&, const float*, const float*, const Groups&, int, float*);
+};
+
+template <bool bf16>
+TileFunctions tile_functions(int rows) {
+  switch (rows) {
+#define PACELINE_CASE(MR)                                                 \
+  case MR:                                                                \
+    if constexpr (MR <= kMaxTileRows) {                                   \
+      return {&score_tile<bf16, MR>, &accumulate_tile<bf16, MR>};         \
+    }                                                                     \
+    break;
+    PACELINE_CASE(1)
+    PACELINE_CASE(2)
+    PACELINE_CASE(3)
+    PACELINE_CASE(4)
+    PACELINE_CASE(5)
+    PACELINE_CASE(6)
+    PACELINE_CASE(7)
+    PACELINE_CASE(8)
+    PACELINE_CASE(9)
+    PACELINE_CASE(10)
+    PACELINE_CASE(11)
+    PACELINE_CASE(12)
+#undef PACELINE_CASE
+    default: break;
+  }
+  __builtin_trap();
+}
+
+/// One row head's softmax step over a tile: scores become weights. Positions from `visible` on
+/// (relative to the tile) have weight 0, whatever was in their place.
+PACELINE_INLINE void softmax_step(float* scores, int visible, float& max_so_far, float& total,
+                                  float& alpha) {
+  const F32 none = set1(-__builtin_inff());
+  F32 s[kGroups];
+  PACELINE_UNROLL for (int g = 0; g < kGroups; ++g) {
+    // A group that was not computed holds old values; they are not even compared.
+    const int lanes = visible - g * kLanes;
+    if (lanes >= kLanes) {
+      s[g] = load(scores + g * kLanes);
+    } else if (lanes <= 0) {
+      s[g] = none;
+    } else {
+      const Mask seen = less_int(lane_ids(), set1(static_cast<std::uint32_t>(lanes)));
+      s[g] = select(seen, load(scores + g * kLanes), none);
+    }
+  }
+  const float tile_max = max_lane(max(max(s[0], s[1]), max(s[2], s[3])));
+  const float top = tile_max > max_so_far ? tile_max : max_so_far;
+  PACELINE_UNROLL for (int g = 0; g < kGroups; ++g) {
+    s[g] = exp(s[g] - set1(top));
+    store(scores + g * kLanes, s[g]);
+  }
+  float scale[kLanes];
+  store(scale, exp(set1(max_so_far) - set1(top)));
+  alpha = scale[0];
+  max_so_far = top;
+  total = total * alpha + sum((s[0] + s[1]) + (s[2] + s[3]));
+}
+
+template <bool bf16>
+PACELINE_INLINE float element(const std::byte* p, std::size_t index) {
+  if constexpr (bf16) {
+    std::uint16_t half;
+    __builtin_memcpy(&half, p + index * 2, 2);
+    const std::uint32_t bits = static_cast<std::uint32_t>(half) << 16;
+    float out;
+    __builtin_memcpy(&out, &bits, 4);
+    return out;
+  } else {
+    float out;
+    __builtin_memcpy(&out, p + index * 4, 4);
+    return out;
+  }
+}
+
+template <bool bf16>
+void attend(const AttentionArgs& args) {
+  constexpr int kBytes = bf16 ? 2 : 4;
+  const int d = args.head_dim;
+  const int row_heads = args.rows * args.group;
+  const int tiles_of_rows = (row_heads + kMaxTileRows - 1) / kMaxTileRows;
+  const int base_rows = row_heads / tiles_of_rows;
+  const int larger = row_heads % tiles_of_rows;
+
+  Scratch scratch;
+  scratch.q = args.scratch;
+  scratch.scores = scratch.q + static_cast<std::ptrdiff_t>(row_heads) * d;
+  scratch.out = scratch.scores + static_cast<std::ptrdiff_t>(row_heads) * kTile;
+  scratch.max = scratch.out + static_cast<std::ptrdiff_t>(row_heads) * d;
+  scratch.total = scratch.max + row_heads;
+  scratch.alpha = scratch.total + row_heads;
+  // The tail group of V, zero past the last position.
+  float* tail = scratch.alpha + row_heads;
+  tail += (16 - (reinterpret_cast<std::uintptr_t>(tail) / 4) % 16) % 16;
+
+  // q, widened, scaled and interleaved by row tile.
+  float scale_lanes[kLanes];
+  store(scale_lanes, set1(1.0F) / sqrt(set1(static_cast<float>(d))));
+  const float scale = scale_lanes[0];
+  for (int t = 0, first = 0; t < tiles_of_rows; ++t) {
+    const int rows = base_rows + (t < larger ? 1 : 0);
+    for (int r = 0; r < rows; ++r) {
+      const int row = (first + r) / args.group;
+      const int head = (first + r) % args.group;
+      const std::size_t at = row * args.stride + static_cast<std::size_t>(head) * d;
+      for (int i = 0; i < d; ++i) {
+        scratch.q[static_cast<std::ptrdiff_t>(first) * d + i * rows + r] =
+            element<bf16>(args.q, at + i) * scale;
+      }
+    }
+    first += rows;
+  }
+  for (int r = 0; r < row_heads; ++r) {
+    scratch.max[r] = -__builtin_inff();
+    scratch.total[r] = 0.0F;
+  }
+  for (std::ptrdiff_t i = 0; i < static_cast<std::ptrdiff_t>(row_heads) * d; ++i) {
+    scratch.out[i] = 0.0F;
+  }
+
+  const int positions = args.first_position + args.rows;  // that some row sees
+  for (int start = 0; start < positions; start += kTile) {
+    const int left = positions - start;
+    const int groups = left >= kTile ? kGroups : (left + kLanes - 1) / kLanes;
+    Groups tile;
+    for (int g = 0; g < groups; ++g) {
+      const int position = start + g * kLanes;
+      const int slot = position % args.block;
+      const std::byte* block = args.cache + args.blocks[position / args.block] * args.block_bytes;
+      tile.k[g] = block + static_cast<std::size_t>(slot) * 4;  // a pair or one fp32
+      tile.v[g] = block + args.values + static_cast<std::size_t>(slot) * d * kBytes;
+    }
+    if (left < groups * kLanes) {
+      // What lies past the last position may be anything, and 0 times a NaN is a NaN.
+      const int valid = left - (groups - 1) * kLanes;
+      const auto* from = reinterpret_cast<const std::uint16_t*>(tile.v[groups - 1]);
+      if constexpr (bf16) {
+        auto* to = reinterpret_cast<std::uint16_t*>(tail);
+        for (int p = 0; p < kLanes; ++p) {
+          for (int i = 0; i < d; ++i) {
+            const int at = (p / 2 * d + i) * 2 + p % 2;
+            to[at] = p < valid ? from[at] : std::uint16_t{0};
+          }
+        }
+      } else {
+        for (int i = 0; i < kLanes * d; ++i) {
+          tail[i] = i < valid * d ? reinterpret_cast<const float*>(from)[i] : 0.0F;
+        }
+      }
+      tile.v[groups - 1] = reinterpret_cast<const std::byte*>(tail);
+    }
+    for (int t = 0, first = 0; t < tiles_of_rows; ++t) {
+      const int rows = base_rows + (t < larger ? 1 : 0);
+      const TileFunctions run = tile_functions<bf16>(rows);
+      float* scores = scratch.scores + static_cast<std::ptrdiff_t>(first) * kTile;
+      run.score(args, scratch.q + static_cast<std::ptrdiff_t>(first) * d, tile, groups, scores);
+      for (int r = 0; r < rows; ++r) {
+        const int visible = args.first_position + (first + r) / args.group + 1 - start;
+        softmax_step(scores + r * kTile, visible, scratch.max[first + r], scratch.total[first + r],
+                     scratch.alpha[first + r]);
+      }
+      run.accumulate(args, scores, scratch.alpha + first, tile, groups,
+                     scratch.out + static_cast<std::ptrdiff_t>(first) * d);
+      first += rows;
+    }
+  }
+
+  for (int r = 0; r < row_heads; ++r) {
+    const std::size_t at = r / args.group * args.stride + static_cast<std::size_t>(r % args.group) * d;
+    const float* from = scratch.out + static_cast<std::ptrdiff_t>(r) * d;
+    const F32 inverse = set1(1.0F) / set1(scratch.total[r]);
+    for (int i = 0; i < d; i += kLanes) {
+      // Adding +0 makes a zero positive: its sign could tell how many unseen positions were added.
+      const F32 x = load(from + i) * inverse + set1(0.0F);
+      if constexpr (bf16) {
+        store_bf16(reinterpret_cast<std::uint16_t*>(args.out) + at + i, x);
+      } else {
+        store(reinterpret_cast<float*>(args.out) + at + i, x);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void attention(const AttentionArgs& args) {
+  if (args.bf16) {
+    attend<true>(args);
+  } else {
+    attend<false>(args);
+  }
+}
+
+}  // namespace paceline::kernels::cpu::PACELINE_ISA

@@ -1,0 +1,305 @@
+// The CPU backend: cuts each operation into parts that its threads share, and calls the functions of
+// the chosen instruction set.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "kernels/backend.hpp"
+#include "kernels/cpu/bf16.hpp"
+#include "kernels/cpu/cpu_sampler.hpp"
+#include "kernels/cpu/kernel_table.hpp"
+#include "kernels/cpu/memory.hpp"
+#include "kernels/cpu/packed_linear.hpp"
+#include "kernels/cpu/threads.hpp"
+#include "runtime/core/error.hpp"
+
+namespace paceline::kernels {
+namespace {
+
+using namespace cpu;
+
+/// Elements below which an elementwise operation is not worth waking the threads for.
+constexpr std::int64_t kParallelElements = 16384;
+/// Row heads (rows times query heads of a kv head) that attention works on together, where the
+/// group itself is not larger: K and V tiles are reused from the caches that many times.
+constexpr int kRowHeads = 64;
+/// Packed input that stays in the second-level cache while weight panels pass by.
+constexpr std::size_t kInputBytes = std::size_t{1} << 20;
+
+class HostBuffer final : public Buffer {
+ public:
+  explicit HostBuffer(std::size_t bytes) : memory_(bytes) {}
+  [[nodiscard]] std::byte* data() override { return memory_.data(); }
+  [[nodiscard]] std::size_t size() const override { return memory_.size(); }
+
+ private:
+  Memory memory_;
+};
+
+void expect(bool condition, const char* what) {
+  if (!condition) throw Error(ExitCode::internal, std::string("cpu backend: ") + what);
+}
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(int threads, const KernelTable& kernels)
+      : threads_(threads),
+        kernels_(kernels),
+        shares_(threads),
+        packing_(threads),
+        sampler_(kernels, threads),
+        scratch_(static_cast<std::size_t>(threads)) {}
+
+  [[nodiscard]] BackendInfo info() const override { return {"cpu", kernels_.isa, threads_}; }
+
+  [[nodiscard]] std::unique_ptr<Buffer> allocate(std::size_t bytes) override {
+    return std::make_unique<HostBuffer>(bytes);
+  }
+
+  [[nodiscard]] std::unique_ptr<Linear> pack(std::span<const MatrixSlice> slices,
+                                             std::span<const float> bias, int segments,
+                                             DType compute) override {
+    return std::make_unique<PackedLinear>(slices, bias, segments, compute, threads_);
+  }
+
+  void embed(const TensorView& table, std::span<const TokenId> tokens, float* out) override;
+  void add_rmsnorm(float* x, const float* delta, const float* weight, float epsilon, int rows,
+                   int width, DType dtype, std::byte* out) override;
+  void linear(const Linear& weight, const std::byte* in, int rows, float* out) override;
+  void rope_and_store(const QkvParams& params, const RopeTable& rope, const KvShape& kv, int layer,
+                      std::byte* cache, std::span<const Segment> segments, const float* qkv,
+                      std::byte* q_out) override;
+  void attention(const QkvParams& params, const KvShape& kv, int layer, const std::byte* cache,
+                 std::span<const Segment> segments, const std::byte* q, std::byte* out) override;
+  void swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) override;
+  void gather_rows(const std::byte* in, std::span<const std::int32_t> index, std::size_t bytes,
+                   std::byte* out) override;
+  void copy_blocks(const KvShape& kv, std::byte* cache, std::span<const BlockCopy> copies) override;
+  void sample(const float* logits, std::size_t stride, int vocab, std::span<const SampleRow> rows,
+              std::span<Sampled> out) override {
+    sampler_.sample(logits, stride, vocab, rows, out);
+  }
+
+ private:
+  /// f(unit) for units 0 .. count - 1, on the threads when `elements` of work warrant it.
+  template <class F>
+  void for_each(int count, std::int64_t elements, F&& f) {
+    if (threads_ == 1 || elements < kParallelElements) {
+      for (int i = 0; i < count; ++i) f(i);
+      return;
+    }
+    shares_.reset(count);
+    parallel(threads_, [&](int thread) { shares_.run(thread, f); });
+  }
+
+  int threads_;
+  const KernelTable& kernels_;
+  WorkShares shares_;
+  WorkShares packing_;
+  Sampler sampler_;
+  Memory packed_input_;          ///< [rows][k] as the kernels want it
+  std::vector<Memory> scratch_;  ///< [threads] of attention
+};
+
+void CpuBackend::embed(const TensorView& table, std::span<const TokenId> tokens, float* out) {
+  expect(table.shape.size() == 2, "embedding table is not a matrix");
+  const std::int64_t width = table.shape[1];
+  for (std::size_t r = 0; r < tokens.size(); ++r) {
+    expect(tokens[r] >= 0 && tokens[r] < table.shape[0], "token outside the embedding table");
+    const std::byte* row = table.bytes.data() + tokens[r] * width * size_of(table.dtype);
+    float* to = out + r * width;
+    if (table.dtype == DType::f32) {
+      std::memcpy(to, row, static_cast<std::size_t>(width) * 4);
+      continue;
+    }
+    for (std::int64_t i = 0; i < width; ++i) {
+      std::uint16_t x;
+      std::memcpy(&x, row + i * 2, 2);
+      to[i] = bf16_to_float(x);
+    }
+  }
+}
+
+void CpuBackend::add_rmsnorm(float* x, const float* delta, const float* weight, float epsilon,
+                             int rows, int width, DType dtype, std::byte* out) {
+  const NormArgs args = {x, delta, weight, out, epsilon, width, dtype == DType::bf16};
+  for_each(rows, static_cast<std::int64_t>(rows) * width,
+           [&](int r) { kernels_.add_rmsnorm(args, r, r + 1); });
+}
+
+void CpuBackend::swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) {
+  const bool bf16 = dtype == DType::bf16;
+  constexpr int kPiece = 2048;  // of a row: a unit of work
+  const int pieces = (width + kPiece - 1) / kPiece;
+  for_each(rows * pieces, static_cast<std::int64_t>(rows) * width, [&](int unit) {
+    const int r = unit / pieces;
+    const int first = unit % pieces * kPiece;
+    const std::size_t row = static_cast<std::size_t>(r) * width;
+    kernels_.swiglu(gate_up + 2 * row, width, first, std::min(width, first + kPiece), bf16,
+                    out + row * size_of(dtype));
+  });
+}
+
+void CpuBackend::linear(const Linear& weight, const std::byte* in, int rows, float* out) {
+  if (rows == 0) return;
+  const auto& packed = dynamic_cast<const PackedLinear&>(weight);
+  LinearArgs args;
+  args.weight = packed.data();
+  args.format = packed.dtype() == DType::bf16 ? WeightFormat::bf16 : WeightFormat::f32;
+  args.n = packed.n();
+  args.k = packed.k();
+  args.segments = packed.segments();
+  args.bias = packed.bias();
+  args.in = in;
+  args.out = out;
+  args.rows = rows;
+  args.row_blocks = (rows + kernels_.max_rows - 1) / kernels_.max_rows;
+  const std::size_t row_bytes =
+      static_cast<std::size_t>(args.k) * kernels_.packed_element_bytes(args.format);
+  packed_input_.reserve(rows * row_bytes);
+  args.packed = packed_input_.data();
+
+  // Row blocks go in passes whose input stays in the cache while all the panels go by.
+  const int blocks_of_pass = std::clamp<int>(
+      static_cast<int>(kInputBytes / (row_bytes * kernels_.max_rows)), 1, args.row_blocks);
+  const int passes = (args.row_blocks + blocks_of_pass - 1) / blocks_of_pass;
+  const int together = args.row_blocks == 1 ? kernels_.panels_together(rows) : 1;
+  const int panels = packed.panels();
+  const int units = (panels + together - 1) / together;
+  const auto work = [&](int unit, int pass) {
+    const int first_block = pass * blocks_of_pass;
+    kernels_.linear(args, unit * together, std::min(panels, (unit + 1) * together), first_block,
+                    std::min(args.row_blocks, first_block + blocks_of_pass));
+  };
+  if (threads_ == 1) {
+    kernels_.pack_rows(args, 0, args.row_blocks);
+    for (int pass = 0; pass < passes; ++pass) {
+      for (int unit = 0; unit < units; ++unit) work(unit, pass);
+    }
+    return;
+  }
+  packing_.reset(args.row_blocks);
+  shares_.reset(units, passes);
+  parallel(threads_, [&](int thread) {
+    packing_.run(thread, [&](int block) { kernels_.pack_rows(args, block, block + 1); });
+#pragma omp barrier
+    shares_.run_passes(thread, work);
+  });
+}
+
+void CpuBackend::rope_and_store(const QkvParams& params, const RopeTable& rope, const KvShape& kv,
+                                int layer, std::byte* cache, std::span<const Segment> segments,
+                                const float* qkv, std::byte* q_out) {
+  expect(params.head_dim % 16 == 0 && params.head_dim <= kMaxHeadDim && kv.block % 16 == 0,
+         "head or KV block of an unsupported size");
+  const RopeArgs args = {params.heads,  params.kv_heads, params.head_dim,    kv.block,
+                         kv.dtype == DType::bf16, params.q_norm,   params.k_norm,
+                         params.norm_epsilon};
+  const std::size_t qkv_width =
+      static_cast<std::size_t>(params.heads + 2 * params.kv_heads) * params.head_dim;
+  const std::size_t q_bytes =
+      static_cast<std::size_t>(params.heads) * params.head_dim * size_of(kv.dtype);
+  for (const Segment& segment : segments) {
+    expect(segment.first_position >= 0 &&
+               segment.first_position + segment.rows <= rope.max_position,
+           "position outside the rotary table");
+    for_each(segment.rows, static_cast<std::int64_t>(segment.rows) * qkv_width, [&](int i) {
+      const int position = segment.first_position + i;
+      RopeRow row;
+      row.qkv = qkv + (segment.first_row + i) * qkv_width;
+      row.cos_sin = rope.cos_sin + static_cast<std::size_t>(position) * params.head_dim;
+      row.q_out = q_out + (segment.first_row + i) * q_bytes;
+      row.layer = cache + segment.blocks[position / kv.block] * kv.block_bytes() +
+                  layer * kv.layer_bytes();
+      row.slot = position % kv.block;
+      kernels_.rope_and_store(args, row);
+    });
+  }
+}
+
+void CpuBackend::attention(const QkvParams& params, const KvShape& kv, int layer,
+                           const std::byte* cache, std::span<const Segment> segments,
+                           const std::byte* q, std::byte* out) {
+  const int group = params.heads / params.kv_heads;
+  expect(group * params.kv_heads == params.heads, "heads are not a multiple of kv heads");
+  const int rows_together = std::max(1, kRowHeads / group);
+  const std::size_t head_bytes =
+      static_cast<std::size_t>(params.head_dim) * kv.block * size_of(kv.dtype);
+  const std::size_t stride = static_cast<std::size_t>(params.heads) * params.head_dim;
+  const std::size_t scratch_bytes =
+      attention_scratch_floats(rows_together * group, params.head_dim) * sizeof(float);
+
+  /// A block of rows of a segment, for one kv head.
+  struct Unit {
+    int segment, first, head;
+  };
+  std::vector<Unit> units;
+  std::int64_t work = 0;
+  for (int s = 0; s < static_cast<int>(segments.size()); ++s) {
+    const Segment& segment = segments[s];
+    work += static_cast<std::int64_t>(segment.rows) * (segment.first_position + segment.rows) *
+            static_cast<std::int64_t>(stride);
+    for (int head = 0; head < params.kv_heads; ++head) {
+      for (int first = 0; first < segment.rows; first += rows_together) {
+        units.push_back({s, first, head});
+      }
+    }
+  }
+  const auto run = [&](int thread, const Unit& unit) {
+    const Segment& segment = segments[unit.segment];
+    const std::size_t at = (segment.first_row + unit.first) * stride +
+                           static_cast<std::size_t>(unit.head) * group * params.head_dim;
+    AttentionArgs args;
+    args.cache = cache + layer * kv.layer_bytes() + unit.head * head_bytes;
+    args.values = params.kv_heads * head_bytes;
+    args.block_bytes = kv.block_bytes();
+    args.blocks = segment.blocks;
+    args.block = kv.block;
+    args.head_dim = params.head_dim;
+    args.group = group;
+    args.bf16 = kv.dtype == DType::bf16;
+    args.q = q + at * size_of(kv.dtype);
+    args.out = out + at * size_of(kv.dtype);
+    args.stride = stride;
+    args.rows = std::min(rows_together, segment.rows - unit.first);
+    args.first_position = segment.first_position + unit.first;
+    args.scratch = reinterpret_cast<float*>(scratch_[thread].data());
+    kernels_.attention(args);
+  };
+  for (Memory& scratch : scratch_) scratch.reserve(scratch_bytes);
+  if (threads_ == 1 || units.size() == 1 || work < 8 * kParallelElements) {
+    for (const Unit& unit : units) run(0, unit);
+    return;
+  }
+  shares_.reset(static_cast<int>(units.size()));
+  parallel(threads_, [&](int thread) {
+    shares_.run(thread, [&](int i) { run(thread, units[i]); });
+  });
+}
+
+void CpuBackend::gather_rows(const std::byte* in, std::span<const std::int32_t> index,
+                             std::size_t bytes, std::byte* out) {
+  for (std::size_t i = 0; i < index.size(); ++i) {
+    std::memcpy(out + i * bytes, in + index[i] * bytes, bytes);
+  }
+}
+
+void CpuBackend::copy_blocks(const KvShape& kv, std::byte* cache,
+                             std::span<const BlockCopy> copies) {
+  const std::size_t bytes = kv.block_bytes();
+  for_each(static_cast<int>(copies.size()), static_cast<std::int64_t>(copies.size() * bytes),
+           [&](int i) {
+             std::memcpy(cache + copies[i].to * bytes, cache + copies[i].from * bytes, bytes);
+           });
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cpu_backend(int threads, const std::string& isa) {
+  if (threads < 1) throw UsageError("threads: " + std::to_string(threads) + ", expected at least 1");
+  return std::make_unique<CpuBackend>(threads, cpu::kernel_table(isa.c_str()));
+}
+
+}  // namespace paceline::kernels

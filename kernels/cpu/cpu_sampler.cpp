@@ -1,0 +1,281 @@
+#include "kernels/cpu/cpu_sampler.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "runtime/core/error.hpp"
+
+namespace paceline::kernels::cpu {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+int spans_of(int vocab) { return (vocab + kSpan - 1) / kSpan; }
+int chunks_of(int vocab) { return (vocab + kChunk - 1) / kChunk; }
+
+/// A key that sorts tokens largest s first, lowest id on ties. (-0 and +0 must be one value.)
+std::uint64_t order_key(float s, TokenId id) {
+  const auto bits = std::bit_cast<std::uint32_t>(s + 0.0F);
+  const std::uint32_t ascending = (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
+  return std::uint64_t{~ascending} << 32 | static_cast<std::uint32_t>(id);
+}
+float value_of(std::uint64_t key) {
+  const auto ascending = ~static_cast<std::uint32_t>(key >> 32);
+  return std::bit_cast<float>((ascending & 0x80000000U) != 0 ? ascending & 0x7FFFFFFFU
+                                                             : ~ascending);
+}
+TokenId id_of(std::uint64_t key) { return static_cast<TokenId>(static_cast<std::uint32_t>(key)); }
+
+/// The smallest float that is not below x.
+float float_at_least(double x) {
+  const auto f = static_cast<float>(x);
+  return static_cast<double>(f) < x ? std::nextafter(f, kInfinity) : f;
+}
+
+float log_probability(float s, float max, double sum) {
+  return static_cast<float>(static_cast<double>(s) - static_cast<double>(max) - std::log(sum));
+}
+
+}  // namespace
+
+Sampler::Sampler(const KernelTable& kernels, int threads)
+    : kernels_(kernels),
+      threads_(threads),
+      shares_(threads),
+      inner_shares_(threads),
+      scratch_(static_cast<std::size_t>(threads)) {}
+
+Sampler::Fault Sampler::scan_row(const float* logits, int vocab, float scale, Scratch& scratch,
+                                 int inner, Distribution& found) {
+  const int spans = spans_of(vocab);
+  scratch.chunk_max.resize(static_cast<std::size_t>(chunks_of(vocab)));
+  scratch.spans.resize(static_cast<std::size_t>(spans));
+  const auto scan_span = [&](int i) {
+    scratch.spans[i] = kernels_.scan(logits, i * kSpan, std::min(vocab, (i + 1) * kSpan), scale,
+                                     scratch.chunk_max.data());
+  };
+  if (inner == 1) {
+    for (int i = 0; i < spans; ++i) scan_span(i);
+  } else {
+    inner_shares_.reset(spans);
+    parallel(inner, [&](int thread) { inner_shares_.run(thread, scan_span); });
+  }
+  found = {-kInfinity, 0.0};
+  for (const ScanResult& span : scratch.spans) {
+    if (span.bad) return Fault::not_finite;
+    found.max = std::max(found.max, span.max);
+  }
+  if (found.max == -kInfinity) return Fault::nothing_left;
+  for (const ScanResult& span : scratch.spans) {
+    if (span.sum > 0) {
+      found.sum += span.sum * std::exp(static_cast<double>(span.max) - found.max);
+    }
+  }
+  return Fault::none;
+}
+
+void Sampler::filter(const float* logits, int vocab, float scale, const SampleRow& row,
+                     const Distribution& all, Scratch& scratch, Kept& kept) {
+  const bool by_count = row.top_k > 0 && row.top_k < vocab;
+  const bool by_mass = row.top_p < 1.0F;
+  const float min_p_cut = row.min_p > 0.0F ? float_at_least(static_cast<double>(all.max) +
+                                                            std::log(static_cast<double>(row.min_p)))
+                                           : -kInfinity;
+  const std::vector<float>& chunk_max = scratch.chunk_max;
+  scratch.ids.resize(static_cast<std::size_t>(vocab));
+  scratch.values.resize(static_cast<std::size_t>(vocab));
+  scratch.weights.resize(static_cast<std::size_t>(vocab));
+  const auto gather = [&](float cut) {
+    return kernels_.gather(logits, chunk_max.data(), 0, vocab, scale, cut, scratch.ids.data(),
+                           scratch.values.data());
+  };
+
+  if (!by_count && !by_mass) {
+    const int count = gather(min_p_cut);
+    kernels_.exponentials(scratch.values.data(), all.max, count, scratch.weights.data());
+    kept = {min_p_cut, vocab - 1, 0.0};
+    for (int i = 0; i < count; ++i) kept.sum += scratch.weights[i];
+    return;
+  }
+
+  // Candidates: enough of the most probable tokens to hold the kept set. The k-th largest chunk
+  // maximum bounds the k-th largest value from below; for top-p the cut falls until it holds the
+  // mass.
+  int count = 0;
+  if (by_count && row.top_k <= static_cast<int>(chunk_max.size())) {
+    std::vector<float> maxima = chunk_max;
+    std::nth_element(maxima.begin(), maxima.begin() + (row.top_k - 1), maxima.end(),
+                     std::greater<>());
+    count = gather(maxima[row.top_k - 1]);
+  } else {
+    for (const float depth : {8.0F, 16.0F, 32.0F, kInfinity}) {
+      count = gather(all.max - depth);
+      if (by_count) {
+        if (count >= row.top_k) break;
+      } else {
+        kernels_.exponentials(scratch.values.data(), all.max, count, scratch.weights.data());
+        double mass = 0;
+        for (int i = 0; i < count; ++i) mass += scratch.weights[i];
+        // A little more than needed: the sorted sum below rounds differently.
+        if (mass > static_cast<double>(row.top_p) * all.sum * (1 + 1e-6)) break;
+      }
+    }
+  }
+  std::vector<std::uint64_t>& keys = scratch.keys;
+  keys.resize(static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) keys[i] = order_key(scratch.values[i], scratch.ids[i]);
+
+  // The prefix is sorted piece by piece, as far as it is needed.
+  const int limit = by_count ? std::min(row.top_k, count) : count;
+  int sorted = 0;
+  const auto sort_up_to = [&](int end) {
+    if (end < count) std::nth_element(keys.begin() + sorted, keys.begin() + end, keys.end());
+    std::sort(keys.begin() + sorted, keys.begin() + end);
+    for (int i = sorted; i < end; ++i) scratch.values[i] = value_of(keys[i]);
+    kernels_.exponentials(scratch.values.data() + sorted, all.max, end - sorted,
+                          scratch.weights.data() + sorted);
+    sorted = end;
+  };
+  double total = all.sum;
+  if (by_count) {
+    sort_up_to(limit);
+    total = 0;
+    for (int i = 0; i < limit; ++i) total += scratch.weights[i];
+  }
+  int length = limit;
+  double mass = total;
+  if (by_mass) {
+    const double target = static_cast<double>(row.top_p) * total;
+    length = 0;
+    mass = 0;
+    while (length < limit && (length == 0 || mass < target)) {
+      if (length == sorted) sort_up_to(std::min(limit, std::max(256, sorted * 4)));
+      mass += scratch.weights[length++];
+    }
+  }
+  if (scratch.values[length - 1] < min_p_cut) {
+    length = static_cast<int>(std::partition_point(scratch.values.begin(),
+                                                   scratch.values.begin() + length,
+                                                   [&](float s) { return s >= min_p_cut; }) -
+                              scratch.values.begin());
+    mass = 0;
+    for (int i = 0; i < length; ++i) mass += scratch.weights[i];
+  }
+  kept = {scratch.values[length - 1], id_of(keys[length - 1]), mass};
+}
+
+TokenId Sampler::argmax(int vocab, const ArgmaxArgs& args, float max, int inner) {
+  // The chunk of the largest logit first: its score lets most others be left out.
+  const int chunks = chunks_of(vocab);
+  const int start =
+      static_cast<int>(std::find(args.chunk_max, args.chunk_max + chunks, max) - args.chunk_max);
+  float value = -kInfinity;
+  TokenId id = std::numeric_limits<TokenId>::max();
+  kernels_.argmax(args, start * kChunk, std::min(vocab, (start + 1) * kChunk), &value, &id);
+  if (inner == 1) {
+    kernels_.argmax(args, 0, vocab, &value, &id);
+    return id;
+  }
+  const int spans = spans_of(vocab);
+  std::vector<float> values(static_cast<std::size_t>(threads_), value);
+  std::vector<TokenId> ids(static_cast<std::size_t>(threads_), id);
+  inner_shares_.reset(spans);
+  parallel(inner, [&](int thread) {
+    inner_shares_.run(thread, [&](int i) {
+      kernels_.argmax(args, i * kSpan, std::min(vocab, (i + 1) * kSpan), &values[thread],
+                      &ids[thread]);
+    });
+  });
+  for (int t = 0; t < threads_; ++t) {
+    if (values[t] > value || (values[t] == value && ids[t] < id)) {
+      value = values[t];
+      id = ids[t];
+    }
+  }
+  return id;
+}
+
+Sampler::Fault Sampler::sample_row(const float* logits, int vocab, const SampleRow& row,
+                                   Scratch& scratch, int inner, Sampled& out) {
+  const bool greedy = row.temperature == 0.0F;
+  const float scale = greedy ? 1.0F : 1.0F / row.temperature;
+  Distribution full;
+  Fault fault = scan_row(logits, vocab, scale, scratch, inner, full);
+  if (fault != Fault::none) return fault;
+
+  Distribution all = full;
+  const float* allowed = logits;
+  if (!row.banned.empty()) {
+    scratch.logits.assign(logits, logits + vocab);
+    for (const TokenId id : row.banned) {
+      if (id >= 0 && id < vocab) scratch.logits[id] = -kInfinity;
+    }
+    allowed = scratch.logits.data();
+    fault = scan_row(allowed, vocab, scale, scratch, inner, all);
+    if (fault != Fault::none) return fault;
+  }
+
+  if (greedy) {
+    const int chunk = static_cast<int>(
+        std::find(scratch.chunk_max.begin(), scratch.chunk_max.end(), all.max) -
+        scratch.chunk_max.begin());
+    int id = chunk * kChunk;
+    while (allowed[id] != all.max) ++id;
+    out.token = id;
+    out.sampling_logprob = 0.0F;
+  } else {
+    Kept kept = {-kInfinity, -1, all.sum};
+    if (row.top_k > 0 || row.top_p < 1.0F || row.min_p > 0.0F) {
+      filter(allowed, vocab, scale, row, all, scratch, kept);
+    }
+    ArgmaxArgs args;
+    args.logits = allowed;
+    args.chunk_max = scratch.chunk_max.data();
+    args.inverse_temperature = scale;
+    args.keep_value = kept.value;
+    args.keep_id = kept.id;
+    args.noise = {{static_cast<std::uint32_t>(row.noise.key),
+                   static_cast<std::uint32_t>(row.noise.key >> 32)},
+                  static_cast<std::uint32_t>(row.step),
+                  {static_cast<std::uint32_t>(row.noise.stream),
+                   static_cast<std::uint32_t>(row.noise.stream >> 32)}};
+    out.token = argmax(vocab, args, all.max, inner);
+    out.sampling_logprob = log_probability(allowed[out.token] * scale, all.max, kept.sum);
+  }
+  out.logprob = log_probability(logits[out.token] * scale, full.max, full.sum);
+  return Fault::none;
+}
+
+void Sampler::sample(const float* logits, std::size_t stride, int vocab,
+                     std::span<const SampleRow> rows, std::span<Sampled> out) {
+  const int count = static_cast<int>(rows.size());
+  std::atomic<int> bad_row{-1};
+  std::atomic<Fault> bad_fault{Fault::none};
+  const auto run = [&](int r, int thread, int inner) {
+    const Fault fault =
+        sample_row(logits + r * stride, vocab, rows[r], scratch_[thread], inner, out[r]);
+    if (fault != Fault::none) {
+      bad_row = r;
+      bad_fault = fault;
+    }
+  };
+  if (count < threads_) {
+    for (int r = 0; r < count; ++r) run(r, 0, threads_);
+  } else {
+    shares_.reset(count);
+    parallel(threads_, [&](int thread) {
+      shares_.run(thread, [&](int r) { run(r, thread, 1); });
+    });
+  }
+  if (bad_fault.load() == Fault::none) return;
+  const std::string row = "sampling: row " + std::to_string(bad_row.load());
+  throw Error(ExitCode::internal, bad_fault.load() == Fault::not_finite
+                                      ? row + " has a NaN or infinite logit"
+                                      : row + " has no token left to sample");
+}
+
+}  // namespace paceline::kernels::cpu

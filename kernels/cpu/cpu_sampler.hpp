@@ -1,0 +1,68 @@
+// Sampling by shared noise on the CPU: argmax over the kept tokens of s + g, s = logit * (1 / T).
+//
+// Log-probabilities come from sums of exp(s - max) over spans of 4096 tokens, joined in span order
+// in double precision. top-k, top-p and min-p each keep a prefix of the tokens ordered by s
+// (largest first, lowest id on ties), so a filter's result is the last token of that prefix, and
+// one pass over the row samples any of them. Nothing depends on the number of threads.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "kernels/backend.hpp"
+#include "kernels/cpu/kernel_table.hpp"
+#include "kernels/cpu/threads.hpp"
+
+namespace paceline::kernels::cpu {
+
+class Sampler {
+ public:
+  Sampler(const KernelTable& kernels, int threads);
+
+  /// See Backend::sample. Throws Error (internal) on NaN or infinite logits, or when every token of
+  /// a row is banned.
+  void sample(const float* logits, std::size_t stride, int vocab, std::span<const SampleRow> rows,
+              std::span<Sampled> out);
+
+ private:
+  enum class Fault : std::uint8_t { none, not_finite, nothing_left };
+
+  /// What is known of a distribution over the vocabulary.
+  struct Distribution {
+    float max = 0;   ///< of s
+    double sum = 0;  ///< of exp(s - max)
+  };
+  /// Tokens kept by filters: s above `value`, or equal to it with an id up to `id`.
+  struct Kept {
+    float value = 0;
+    TokenId id = 0;
+    double sum = 0;  ///< of exp(s - max)
+  };
+  /// Working memory of one thread.
+  struct Scratch {
+    std::vector<float> chunk_max;  ///< [chunks]
+    std::vector<float> logits;     ///< [vocab] copy with banned tokens at -infinity
+    std::vector<TokenId> ids;      ///< [candidates]
+    std::vector<float> values;     ///< [candidates]
+    std::vector<float> weights;    ///< [candidates] exp(s - max)
+    std::vector<std::uint64_t> keys;  ///< [candidates] sort keys
+    std::vector<ScanResult> spans;    ///< [spans]
+  };
+
+  /// `inner`: threads to use within the row.
+  Fault sample_row(const float* logits, int vocab, const SampleRow& row, Scratch& scratch,
+                   int inner, Sampled& out);
+  Fault scan_row(const float* logits, int vocab, float scale, Scratch& scratch, int inner,
+                 Distribution& found);
+  void filter(const float* logits, int vocab, float scale, const SampleRow& row,
+              const Distribution& all, Scratch& scratch, Kept& kept);
+  TokenId argmax(int vocab, const ArgmaxArgs& args, float max, int inner);
+
+  const KernelTable& kernels_;
+  int threads_;
+  WorkShares shares_;
+  WorkShares inner_shares_;
+  std::vector<Scratch> scratch_;  ///< [threads]
+};
+
+}  // namespace paceline::kernels::cpu

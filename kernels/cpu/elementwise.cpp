@@ -1,0 +1,77 @@
+// Row-wise operations: RMSNorm with the residual added, and the gated activation.
+#include "kernels/cpu/parts.hpp"
+#include "kernels/cpu/simd_math.hpp"
+
+namespace paceline::kernels::cpu::PACELINE_ISA {
+namespace {
+
+/// Stores lanes [0, n) at element `index` of an fp32 or bf16 array.
+PACELINE_INLINE void store_as(std::byte* out, std::ptrdiff_t index, F32 x, int n, bool bf16) {
+  if (bf16) {
+    auto* p = reinterpret_cast<std::uint16_t*>(out) + index;
+    if (n == kLanes) {
+      store_bf16(p, x);
+    } else {
+      store_bf16_part(p, x, n);
+    }
+  } else {
+    auto* p = reinterpret_cast<float*>(out) + index;
+    if (n == kLanes) {
+      store(p, x);
+    } else {
+      store_part(p, x, n);
+    }
+  }
+}
+
+PACELINE_INLINE F32 load_n(const float* p, int n) { return n == kLanes ? load(p) : load_part(p, n); }
+
+}  // namespace
+
+/// The sum of squares runs in four accumulators over vectors 0, 1, 2, 3 mod 4 of the row, joined as
+/// (0 + 1) + (2 + 3) and then over lanes.
+void add_rmsnorm(const NormArgs& args, int first, int last) {
+  const int width = args.width;
+  for (int r = first; r < last; ++r) {
+    const std::ptrdiff_t row = static_cast<std::ptrdiff_t>(r) * width;
+    float* x = args.x + row;
+    F32 sums[4] = {set1(0.0F), set1(0.0F), set1(0.0F), set1(0.0F)};
+    for (int i = 0; i < width; i += 4 * kLanes) {
+      PACELINE_UNROLL for (int j = 0; j < 4; ++j) {
+        const int at = i + j * kLanes;
+        if (at >= width) break;
+        const int n = width - at < kLanes ? width - at : kLanes;
+        F32 value = load_n(x + at, n);
+        if (args.delta != nullptr) {
+          value = value + load_n(args.delta + row + at, n);
+          if (n == kLanes) {
+            store(x + at, value);
+          } else {
+            store_part(x + at, value, n);
+          }
+        }
+        sums[j] = fma(value, value, sums[j]);
+      }
+    }
+    const float squares = sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
+    const F32 mean = set1(squares) / set1(static_cast<float>(width));
+    const F32 scale = set1(1.0F) / sqrt(mean + set1(args.epsilon));
+    for (int i = 0; i < width; i += kLanes) {
+      const int n = width - i < kLanes ? width - i : kLanes;
+      const F32 normal = load_n(x + i, n) * scale * load_n(args.weight + i, n);
+      store_as(args.out, row + i, normal, n, args.bf16);
+    }
+  }
+}
+
+void swiglu(const float* gate_up, int width, int first, int last, bool bf16, std::byte* out) {
+  for (int i = first; i < last; i += kLanes) {
+    const int n = last - i < kLanes ? last - i : kLanes;
+    const F32 gate = load_n(gate_up + i, n);
+    const F32 up = load_n(gate_up + width + i, n);
+    const F32 silu = gate / (set1(1.0F) + exp(set1(0.0F) - gate));
+    store_as(out, i, silu * up, n, bf16);
+  }
+}
+
+}  // namespace paceline::kernels::cpu::PACELINE_ISA

@@ -1,0 +1,62 @@
+// Which instruction sets this machine has, and which it runs best.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.hpp"
+#include "kernels/cpu/kernel_table.hpp"
+#include "runtime/core/error.hpp"
+
+namespace paceline::kernels {
+namespace {
+
+const cpu::KernelTable* find_table(const std::string& isa) {
+#if defined(PACELINE_X86)
+  if (isa == "avx512_bf16") return &cpu::avx512_bf16::table();
+  if (isa == "avx512") return &cpu::avx512::table();
+  if (isa == "avx2") return &cpu::avx2::table();
+#endif
+  if (isa == "portable") return &cpu::portable::table();
+  return nullptr;
+}
+
+}  // namespace
+
+std::vector<std::string> supported_cpu_isas() {
+  std::vector<std::string> isas;
+#if defined(PACELINE_X86)
+  __builtin_cpu_init();
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                      __builtin_cpu_supports("fma");
+  if (avx512) isas.emplace_back("avx512");
+  if (avx512 && __builtin_cpu_supports("avx512bf16")) {
+    // vdpbf16ps has half the multiply-add rate of fma on Intel cores and twice on others.
+    isas.insert(__builtin_cpu_is("intel") ? isas.end() : isas.begin(), "avx512_bf16");
+  }
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) isas.emplace_back("avx2");
+#endif
+  isas.emplace_back("portable");
+  return isas;
+}
+
+namespace cpu {
+
+std::size_t attention_scratch_floats(int row_heads, int head_dim) {
+  return static_cast<std::size_t>(row_heads) * (2 * head_dim + kAttentionTile + 3) + 16 +
+         static_cast<std::size_t>(16) * head_dim;
+}
+
+const KernelTable& kernel_table(const char* isa) {
+  const std::vector<std::string> isas = supported_cpu_isas();
+  const std::string wanted = std::string(isa) == "auto" ? isas.front() : isa;
+  if (std::find(isas.begin(), isas.end(), wanted) == isas.end()) {
+    std::string choices = "auto";
+    for (const std::string& name : isas) choices += ", " + name;
+    throw UsageError("instruction set '" + wanted + "': this machine offers " + choices);
+  }
+  return *find_table(wanted);
+}
+
+}  // namespace cpu
+}  // namespace paceline::kernels

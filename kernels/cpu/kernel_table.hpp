@@ -1,0 +1,169 @@
+// What one instruction set offers: plain functions on plain data, each doing a part of an operation
+// on the calling thread. The backend cuts operations into parts and shares them among threads.
+// Nothing here may become an inline function of its own (see simd.hpp), so structures hold data
+// only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace paceline::kernels::cpu {
+
+/// How the weights of a product are stored and multiplied.
+enum class WeightFormat : std::uint8_t {
+  f32,   ///< panels [k][kPanelWidth] fp32
+  bf16,  ///< panels [k / 2][kPanelWidth][2] bf16
+};
+
+/// Outputs of one weight panel. N is padded with zero rows to a multiple of it.
+inline constexpr int kPanelWidth = 32;
+/// Most partial sums of a segmented product: 2^6.
+inline constexpr int kMaxSegments = 64;
+/// Largest head.
+inline constexpr int kMaxHeadDim = 256;
+/// Tokens that share one skip decision of the sampler, and tokens of one unit of its work.
+inline constexpr int kChunk = 64;
+inline constexpr int kSpan = 64 * kChunk;
+
+/// out = in * weight^T + bias. Rows are cut into `row_blocks` blocks of nearly equal size (the
+/// first ones larger by one row where it does not come out even).
+struct LinearArgs {
+  const std::byte* weight;  ///< [panels][k][kPanelWidth] in `format`
+  WeightFormat format;
+  int n, k, segments;
+  const float* bias;    ///< [n] or null
+  const std::byte* in;  ///< [rows][k] of the weight's dtype
+  std::byte* packed;    ///< the input by row block: [k][rows of the block], see pack_rows
+  float* out;           ///< [rows][n]
+  int rows, row_blocks;
+};
+
+/// RMSNorm of rows [first, last), after adding delta.
+struct NormArgs {
+  float* x;            ///< [rows][width]
+  const float* delta;  ///< [rows][width] or null
+  const float* weight;  ///< [width]
+  std::byte* out;       ///< [rows][width] of bf16 or fp32
+  float epsilon;
+  int width;
+  bool bf16;
+};
+
+/// One row of the q/k/v stage. Where its k and v go: position `slot` of a block.
+struct RopeRow {
+  const float* qkv;      ///< [(heads + 2 kv_heads) * head_dim] q | k | v
+  const float* cos_sin;  ///< [head_dim] of the row's position
+  std::byte* q_out;      ///< [heads * head_dim] of the kv dtype
+  std::byte* layer;      ///< the layer's part of the block
+  int slot;              ///< position within the block
+};
+struct RopeArgs {
+  int heads, kv_heads, head_dim, block;
+  bool bf16;
+  const float* q_norm;  ///< [head_dim] or null
+  const float* k_norm;
+  float epsilon;
+};
+
+/// Attention of neighbouring rows of one sequence, for all query heads of one kv head.
+struct AttentionArgs {
+  const std::byte* cache;      ///< K of the layer and kv head in block 0
+  std::size_t values;          ///< bytes from K to V of the kv head
+  std::size_t block_bytes;     ///< from block to block
+  const std::int32_t* blocks;  ///< block table of the sequence
+  int block;                   ///< positions of a block
+  int head_dim;
+  int group;            ///< query heads of the kv head
+  bool bf16;            ///< dtype of q, out and cache
+  const std::byte* q;   ///< first row's first head of the group; heads are neighbours
+  std::byte* out;       ///< the same shape
+  std::size_t stride;   ///< elements from row to row of q and out
+  int rows;             ///< rows * group <= scratch rows
+  int first_position;   ///< of the first row
+  float* scratch;       ///< attention_scratch_floats(rows * group, head_dim), 64-byte aligned
+};
+
+/// What a scan of tokens [begin, end) found; scaled logits s = logit * inverse_temperature.
+struct ScanResult {
+  float max;   ///< of s
+  double sum;  ///< of exp(s - max)
+  bool bad;    ///< a NaN or +infinity was seen
+};
+
+/// The noise of one row: Philox key and counter words (runtime/core/philox.hpp).
+struct NoiseArgs {
+  std::uint32_t key[2];
+  std::uint32_t step;
+  std::uint32_t stream[2];
+};
+
+/// Gumbel argmax over tokens [begin, end) whose s is above keep_value, or equal to it with an id
+/// <= keep_id.
+struct ArgmaxArgs {
+  const float* logits;     ///< [vocab]
+  const float* chunk_max;  ///< [vocab / kChunk, rounded up] of s
+  float inverse_temperature;
+  float keep_value;
+  std::int32_t keep_id;
+  NoiseArgs noise;
+};
+
+struct KernelTable {
+  const char* isa;
+  /// Rows of a row block at most.
+  int max_rows;
+  /// The panels a product of `rows` rows works on together when there are enough.
+  int (*panels_together)(int rows);
+  /// Bytes of one element of a packed input row, by weight format.
+  int (*packed_element_bytes)(WeightFormat format);
+  /// Converts row blocks [first, last) of `in` to the order in which they are multiplied.
+  void (*pack_rows)(const LinearArgs& args, int first_block, int last_block);
+  /// Row blocks [first_block, last_block) of panels [first, last).
+  void (*linear)(const LinearArgs& args, int first, int last, int first_block, int last_block);
+
+  void (*add_rmsnorm)(const NormArgs& args, int first, int last);
+  /// Row [2 * width] gate | up: elements [first, last) of the output row.
+  void (*swiglu)(const float* gate_up, int width, int first, int last, bool bf16, std::byte* out);
+  void (*rope_and_store)(const RopeArgs& args, const RopeRow& row);
+  void (*attention)(const AttentionArgs& args);
+
+  /// Tokens [begin, end), begin a multiple of kChunk; fills chunk_max (indexed from token 0).
+  ScanResult (*scan)(const float* logits, int begin, int end, float inverse_temperature,
+                     float* chunk_max);
+  /// Appends the tokens of [begin, end) with s >= cut, in id order; returns how many.
+  int (*gather)(const float* logits, const float* chunk_max, int begin, int end,
+                float inverse_temperature, float cut, std::int32_t* ids, float* values);
+  /// out[i] = exp(in[i] - max).
+  void (*exponentials)(const float* in, float max, int count, float* out);
+  /// Improves (value, id) with the best token of [begin, end): largest s + noise, then lowest id.
+  void (*argmax)(const ArgmaxArgs& args, int begin, int end, float* value, std::int32_t* id);
+  /// The bits and Gumbel noise of tokens [64 chunk, 64 chunk + 64).
+  void (*noise_chunk)(const NoiseArgs& noise, std::uint32_t chunk, std::uint32_t* bits,
+                      float* gumbel);
+  /// Elementwise exp, log and Gumbel transform of 16 values, for tests of their accuracy.
+  void (*math16)(const float* x, const std::uint32_t* bits, float* exp_x, float* log_x,
+                 float* gumbel);
+};
+
+/// fp32 values of scratch for an attention call of that many row-heads.
+[[nodiscard]] std::size_t attention_scratch_floats(int row_heads, int head_dim);
+
+/// The tables by instruction set, whatever this machine supports: calling into one it lacks faults.
+namespace avx512_bf16 {
+[[nodiscard]] const KernelTable& table();
+}
+namespace avx512 {
+[[nodiscard]] const KernelTable& table();
+}
+namespace avx2 {
+[[nodiscard]] const KernelTable& table();
+}
+namespace portable {
+[[nodiscard]] const KernelTable& table();
+}
+
+/// The table of a supported instruction set ("auto": the best); throws UsageError naming the
+/// choices.
+[[nodiscard]] const KernelTable& kernel_table(const char* isa);
+
+}  // namespace paceline::kernels::cpu

@@ -1,0 +1,67 @@
+#include "kernels/cpu/memory.hpp"
+
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <utility>
+
+namespace paceline::kernels::cpu {
+namespace {
+
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr std::align_val_t kAlignment{64};
+
+}  // namespace
+
+Memory::Memory(std::size_t bytes) : size_(bytes) {
+  if (bytes < kHugePage) {
+    data_ = static_cast<std::byte*>(::operator new(bytes == 0 ? 1 : bytes, kAlignment));
+    std::memset(data_, 0, bytes);
+    return;
+  }
+  // One page more than asked, so that the data can begin on a huge page.
+  mapped_ = (bytes + 2 * kHugePage - 1) / kHugePage * kHugePage;
+  mapping_ =
+      mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapping_ == MAP_FAILED) {
+    mapping_ = nullptr;
+    throw std::bad_alloc();
+  }
+  const auto address = reinterpret_cast<std::uintptr_t>(mapping_);
+  data_ = static_cast<std::byte*>(mapping_) + (kHugePage - address % kHugePage) % kHugePage;
+  // A hint: without huge pages everything works, slower.
+  madvise(mapping_, mapped_, MADV_HUGEPAGE);
+}
+
+Memory::~Memory() {
+  if (mapping_ != nullptr) {
+    munmap(mapping_, mapped_);
+  } else if (data_ != nullptr) {
+    ::operator delete(data_, kAlignment);
+  }
+}
+
+Memory::Memory(Memory&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      mapping_(std::exchange(other.mapping_, nullptr)),
+      mapped_(std::exchange(other.mapped_, 0)) {}
+
+Memory& Memory::operator=(Memory&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  std::swap(mapping_, other.mapping_);
+  std::swap(mapped_, other.mapped_);
+  return *this;
+}
+
+void Memory::reserve(std::size_t bytes) {
+  if (bytes > size_) {
+    *this = Memory();  // the old pages first
+    *this = Memory(bytes + bytes / 4);
+  }
+}
+
+}  // namespace paceline::kernels::cpu

@@ -1,0 +1,44 @@
+// A weight matrix in the order in which it is multiplied.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/backend.hpp"
+#include "kernels/cpu/kernel_table.hpp"
+#include "kernels/cpu/memory.hpp"
+#include "kernels/cpu/threads.hpp"
+
+namespace paceline::kernels::cpu {
+
+/// Panels of kPanelWidth outputs: [panels][k / 2][kPanelWidth][2] bf16 or [panels][k][kPanelWidth]
+/// fp32; outputs past n are zero.
+class PackedLinear final : public Linear {
+ public:
+  /// `segments` must divide k into even parts and be a power of two up to kMaxSegments. Throws
+  /// Error (internal) when the slices do not fit together.
+  PackedLinear(std::span<const MatrixSlice> slices, std::span<const float> bias, int segments,
+               DType compute, int threads);
+
+  [[nodiscard]] int n() const override { return n_; }
+  [[nodiscard]] int k() const override { return k_; }
+  [[nodiscard]] std::size_t bytes() const override { return memory_.size(); }
+  [[nodiscard]] DType dtype() const { return dtype_; }
+
+  [[nodiscard]] int panels() const { return panels_; }
+  [[nodiscard]] int segments() const { return segments_; }
+  [[nodiscard]] const std::byte* data() const { return memory_.data(); }
+  [[nodiscard]] const float* bias() const { return bias_.empty() ? nullptr : bias_.data(); }
+
+ private:
+  int n_ = 0;
+  int k_ = 0;
+  int panels_ = 0;
+  int segments_ = 1;
+  DType dtype_;
+  std::vector<float> bias_;  ///< [n] or empty
+  Memory memory_;
+};
+
+}  // namespace paceline::kernels::cpu

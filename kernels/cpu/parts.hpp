@@ -1,0 +1,34 @@
+// The functions that the sources of one instruction set contribute to its table.
+#pragma once
+
+#include "kernels/cpu/kernel_table.hpp"
+
+namespace paceline::kernels::cpu::PACELINE_ISA {
+
+// gemm.cpp
+int packed_element_bytes(WeightFormat format);
+int panels_together(int rows);
+void pack_rows(const LinearArgs& args, int first_block, int last_block);
+void linear(const LinearArgs& args, int first, int last, int first_block, int last_block);
+
+// elementwise.cpp
+void add_rmsnorm(const NormArgs& args, int first, int last);
+void swiglu(const float* gate_up, int width, int first, int last, bool bf16, std::byte* out);
+
+// rope.cpp
+void rope_and_store(const RopeArgs& args, const RopeRow& row);
+
+// attention.cpp
+void attention(const AttentionArgs& args);
+
+// sample.cpp
+ScanResult scan(const float* logits, int begin, int end, float inverse_temperature,
+                float* chunk_max);
+int gather(const float* logits, const float* chunk_max, int begin, int end,
+           float inverse_temperature, float cut, std::int32_t* ids, float* values);
+void exponentials(const float* in, float max, int count, float* out);
+void argmax(const ArgmaxArgs& args, int begin, int end, float* value, std::int32_t* id);
+void noise_chunk(const NoiseArgs& noise, std::uint32_t chunk, std::uint32_t* bits, float* gumbel);
+void math16(const float* x, const std::uint32_t* bits, float* exp_x, float* log_x, float* gumbel);
+
+}  // namespace paceline::kernels::cpu::PACELINE_ISA

@@ -1,0 +1,89 @@
+// The q/k/v stage: per-head RMSNorm where asked, rotary embedding, and the store into the cache.
+//
+// Layout of a block, per layer and kv head, so that attention loads whole vectors:
+//   bf16: K [head_dim / 2][block][2]   lanes along positions, pairs along the head
+//         V [block / 2][head_dim][2]   lanes along the head, pairs along positions
+//   fp32: K [head_dim][block]          V [block][head_dim]
+// K of all kv heads comes first, then V of all kv heads.
+#include "kernels/cpu/parts.hpp"
+#include "kernels/cpu/simd_math.hpp"
+
+namespace paceline::kernels::cpu::PACELINE_ISA {
+namespace {
+
+/// x = normalised (where weight is given) and rotated head; in may be unaligned.
+PACELINE_INLINE void rotate(const float* in, const float* weight, const float* cos_sin,
+                            const RopeArgs& args, float* x) {
+  const int d = args.head_dim;
+  F32 scale = set1(1.0F);
+  if (weight != nullptr) {
+    F32 squares = set1(0.0F);
+    for (int i = 0; i < d; i += kLanes) {
+      const F32 value = load(in + i);
+      squares = fma(value, value, squares);
+    }
+    const F32 mean = set1(sum(squares)) / set1(static_cast<float>(d));
+    scale = set1(1.0F) / sqrt(mean + set1(args.epsilon));
+  }
+  const int half = d / 2;
+  for (int i = 0; i < half; i += kLanes) {
+    const int n = half - i < kLanes ? half - i : kLanes;
+    F32 a = load_part(in + i, n);
+    F32 b = load_part(in + half + i, n);
+    if (weight != nullptr) {
+      a = a * scale * load_part(weight + i, n);
+      b = b * scale * load_part(weight + half + i, n);
+    }
+    const F32 c = load_part(cos_sin + i, n);
+    const F32 s = load_part(cos_sin + half + i, n);
+    store_part(x + i, fma(set1(0.0F) - b, s, a * c), n);
+    store_part(x + half + i, fma(a, s, b * c), n);
+  }
+}
+
+}  // namespace
+
+void rope_and_store(const RopeArgs& args, const RopeRow& row) {
+  const int d = args.head_dim;
+  const std::size_t head_elements = static_cast<std::size_t>(d) * args.block;
+  float x[kMaxHeadDim];
+  std::uint16_t rounded[kMaxHeadDim];
+  for (int h = 0; h < args.heads; ++h) {
+    rotate(row.qkv + h * d, args.q_norm, row.cos_sin, args, x);
+    if (args.bf16) {
+      auto* out = reinterpret_cast<std::uint16_t*>(row.q_out) + h * d;
+      for (int i = 0; i < d; i += kLanes) store_bf16(out + i, load(x + i));
+    } else {
+      __builtin_memcpy(row.q_out + static_cast<std::size_t>(h) * d * 4, x,
+                       static_cast<std::size_t>(d) * 4);
+    }
+  }
+  const float* k = row.qkv + args.heads * d;
+  const float* v = k + args.kv_heads * d;
+  for (int h = 0; h < args.kv_heads; ++h) {
+    rotate(k + h * d, args.k_norm, row.cos_sin, args, x);
+    const float* value = v + h * d;
+    const std::size_t k_at = h * head_elements;
+    const std::size_t v_at = (args.kv_heads + h) * head_elements;
+    if (args.bf16) {
+      auto* keys = reinterpret_cast<std::uint16_t*>(row.layer) + k_at;
+      auto* values = reinterpret_cast<std::uint16_t*>(row.layer) + v_at;
+      for (int i = 0; i < d; i += kLanes) store_bf16(rounded + i, load(x + i));
+      for (int i = 0; i < d; i += 2) {
+        std::uint16_t* to = keys + (static_cast<std::size_t>(i / 2) * args.block + row.slot) * 2;
+        __builtin_memcpy(to, rounded + i, 4);
+      }
+      for (int i = 0; i < d; i += kLanes) store_bf16(rounded + i, load(value + i));
+      std::uint16_t* to = values + static_cast<std::size_t>(row.slot / 2) * d * 2 + row.slot % 2;
+      for (int i = 0; i < d; ++i) to[2 * i] = rounded[i];
+    } else {
+      float* keys = reinterpret_cast<float*>(row.layer) + k_at;
+      float* values = reinterpret_cast<float*>(row.layer) + v_at;
+      for (int i = 0; i < d; ++i) keys[static_cast<std::size_t>(i) * args.block + row.slot] = x[i];
+      __builtin_memcpy(values + static_cast<std::size_t>(row.slot) * d, value,
+                       static_cast<std::size_t>(d) * 4);
+    }
+  }
+}
+
+}  // namespace paceline::kernels::cpu::PACELINE_ISA

@@ -1,0 +1,159 @@
+// The sampler's passes over a row of logits (see cpu_sampler.cpp for how they are put together).
+#include "kernels/cpu/parts.hpp"
+#include "kernels/cpu/simd_math.hpp"
+
+namespace paceline::kernels::cpu::PACELINE_ISA {
+namespace {
+
+constexpr int kVectors = kChunk / kLanes;
+
+/// Scaled logits of one chunk; tokens from `end` on are -infinity.
+PACELINE_INLINE void load_chunk(const float* logits, int first, int end, F32 scale,
+                                F32 (&s)[kVectors]) {
+  if (first + kChunk <= end) {
+    PACELINE_UNROLL for (int j = 0; j < kVectors; ++j) {
+      s[j] = load(logits + first + j * kLanes) * scale;
+    }
+    return;
+  }
+  const F32 none = set1(-__builtin_inff());
+  PACELINE_UNROLL for (int j = 0; j < kVectors; ++j) {
+    const int n = end - first - j * kLanes;
+    if (n <= 0) {
+      s[j] = none;
+    } else if (n >= kLanes) {
+      s[j] = load(logits + first + j * kLanes) * scale;
+    } else {
+      const Mask there = less_int(lane_ids(), set1(static_cast<std::uint32_t>(n)));
+      s[j] = select(there, load_part(logits + first + j * kLanes, n) * scale, none);
+    }
+  }
+}
+
+/// The bits of tokens [64 chunk, 64 chunk + 64): vector j holds word j of 16 neighbouring counters.
+PACELINE_INLINE void chunk_bits(const NoiseArgs& noise, std::uint32_t chunk, U32 (&bits)[kVectors]) {
+  bits[0] = lane_ids() + set1(chunk * 16U);
+  bits[1] = set1(noise.step);
+  bits[2] = set1(noise.stream[0]);
+  bits[3] = set1(noise.stream[1]);
+  philox(bits, noise.key[0], noise.key[1]);
+}
+
+}  // namespace
+
+/// Two passes over at most kSpan tokens, which stay in the first-level cache. The sum runs in four
+/// accumulators, joined (0 + 1) + (2 + 3) and then over lanes.
+ScanResult scan(const float* logits, int begin, int end, float inverse_temperature,
+                float* chunk_max) {
+  const F32 scale = set1(inverse_temperature);
+  F32 s[kVectors];
+  Mask nan = is_nan(set1(0.0F));
+  float top = -__builtin_inff();
+  for (int t = begin; t < end; t += kChunk) {
+    load_chunk(logits, t, end, scale, s);
+    PACELINE_UNROLL for (int j = 0; j < kVectors; ++j) nan = nan | is_nan(s[j]);
+    const float largest = max_lane(max(max(s[0], s[1]), max(s[2], s[3])));
+    chunk_max[t / kChunk] = largest;
+    top = largest > top ? largest : top;
+  }
+  ScanResult result = {top, 0.0, any(nan) || top == __builtin_inff()};
+  if (result.bad || top == -__builtin_inff()) return result;
+  F32 sums[kVectors] = {set1(0.0F), set1(0.0F), set1(0.0F), set1(0.0F)};
+  for (int t = begin; t < end; t += kChunk) {
+    load_chunk(logits, t, end, scale, s);
+    PACELINE_UNROLL for (int j = 0; j < kVectors; ++j) sums[j] = sums[j] + exp(s[j] - set1(top));
+  }
+  result.sum = static_cast<double>(sum((sums[0] + sums[1]) + (sums[2] + sums[3])));
+  return result;
+}
+
+int gather(const float* logits, const float* chunk_max, int begin, int end,
+           float inverse_temperature, float cut, std::int32_t* ids, float* values) {
+  const F32 scale = set1(inverse_temperature);
+  int count = 0;
+  F32 s[kVectors];
+  for (int t = begin; t < end; t += kChunk) {
+    if (chunk_max[t / kChunk] < cut) continue;
+    load_chunk(logits, t, end, scale, s);
+    PACELINE_UNROLL for (int j = 0; j < kVectors; ++j) {
+      std::uint32_t kept = bits_of(less_equal(set1(cut), s[j]));
+      if (t + j * kLanes + kLanes > end) {  // a cut of -infinity must not let the padding in
+        const int n = end - t - j * kLanes;
+        kept &= n > 0 ? (1U << n) - 1U : 0U;
+      }
+      if (kept == 0) continue;
+      float lanes[kLanes];
+      store(lanes, s[j]);
+      for (; kept != 0; kept &= kept - 1) {
+        const int lane = __builtin_ctz(kept);
+        ids[count] = t + j * kLanes + lane;
+        values[count] = lanes[lane];
+        ++count;
+      }
+    }
+  }
+  return count;
+}
+
+void exponentials(const float* in, float max, int count, float* out) {
+  for (int i = 0; i < count; i += kLanes) {
+    const int n = count - i < kLanes ? count - i : kLanes;
+    store_part(out + i, exp(load_part(in + i, n) - set1(max)), n);
+  }
+}
+
+/// A chunk is left out when no noise could lift its largest logit to the best score so far: the
+/// sum rounds monotonically, so such a chunk could neither win nor tie.
+void argmax(const ArgmaxArgs& args, int begin, int end, float* value, std::int32_t* id) {
+  const F32 scale = set1(args.inverse_temperature);
+  const F32 none = set1(-__builtin_inff());
+  float best = *value;
+  std::int32_t best_id = *id;
+  F32 s[kVectors];
+  U32 bits[kVectors];
+  for (int t = begin; t < end; t += kChunk) {
+    const float largest = args.chunk_max[t / kChunk];
+    if (largest < args.keep_value || largest + kGumbelBound < best) continue;
+    load_chunk(args.logits, t, end, scale, s);
+    chunk_bits(args.noise, static_cast<std::uint32_t>(t / kChunk), bits);
+    PACELINE_UNROLL for (int j = 0; j < kVectors; ++j) {
+      const U32 ids = lane_ids() + set1(static_cast<std::uint32_t>(t + j * kLanes));
+      const Mask tie = equal(s[j], set1(args.keep_value)) &
+                       less_int(ids, set1(static_cast<std::uint32_t>(args.keep_id) + 1U));
+      const Mask kept = less(set1(args.keep_value), s[j]) | tie;
+      s[j] = select(kept, s[j] + gumbel(bits[j]), none);
+    }
+    const float top = max_lane(max(max(s[0], s[1]), max(s[2], s[3])));
+    if (top < best || top == -__builtin_inff()) continue;
+    for (int j = 0; j < kVectors; ++j) {
+      const std::uint32_t at = bits_of(equal(s[j], set1(top)));
+      if (at == 0) continue;
+      const std::int32_t token = t + j * kLanes + __builtin_ctz(at);
+      if (top > best || token < best_id) {
+        best = top;
+        best_id = token;
+      }
+      break;
+    }
+  }
+  *value = best;
+  *id = best_id;
+}
+
+void noise_chunk(const NoiseArgs& noise, std::uint32_t chunk, std::uint32_t* bits,
+                 float* noise_values) {
+  U32 words[kVectors];
+  chunk_bits(noise, chunk, words);
+  PACELINE_UNROLL for (int j = 0; j < kVectors; ++j) {
+    store(bits + j * kLanes, words[j]);
+    store(noise_values + j * kLanes, gumbel(words[j]));
+  }
+}
+
+void math16(const float* x, const std::uint32_t* bits, float* exp_x, float* log_x, float* gumbel_x) {
+  store(exp_x, exp(load(x)));
+  store(log_x, log(load(x)));
+  store(gumbel_x, gumbel(load(bits)));
+}
+
+}  // namespace paceline::kernels::cpu::PACELINE_ISA

@@ -1,0 +1,495 @@
+// Sixteen lanes of fp32 or 32-bit integers, whatever the instruction set: one 512-bit register, two
+// of 256 bits, or four generic 128-bit vectors. Every operation has one meaning lane by lane and
+// reductions have one order, so sources written on these types give the same bits on every
+// instruction set that has fused multiply-add.
+//
+// Sources that include this are compiled once per instruction set, with PACELINE_ISA naming the
+// namespace. They must hold everything in that namespace with internal linkage, and must not call
+// inline functions of the standard library or of shared headers: the linker keeps one copy of such
+// a function, and it might be the one compiled for a machine we are not on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#if defined(PACELINE_SIMD_AVX512) || defined(PACELINE_SIMD_AVX2)
+#include <immintrin.h>
+#endif
+
+#ifndef PACELINE_ISA
+#error "PACELINE_ISA names the namespace of this instruction set"
+#endif
+
+#define PACELINE_INLINE [[gnu::always_inline]] static inline
+#define PACELINE_UNROLL _Pragma("GCC unroll 16")
+
+namespace paceline::kernels::cpu::PACELINE_ISA {
+
+inline constexpr int kLanes = 16;
+
+#if defined(PACELINE_SIMD_AVX512)
+
+struct F32 {
+  __m512 v;
+};
+struct U32 {
+  __m512i v;
+};
+struct Mask {
+  __mmask16 v;
+};
+
+PACELINE_INLINE F32 set1(float x) { return {_mm512_set1_ps(x)}; }
+PACELINE_INLINE U32 set1(std::uint32_t x) { return {_mm512_set1_epi32(static_cast<int>(x))}; }
+PACELINE_INLINE F32 load(const float* p) { return {_mm512_loadu_ps(p)}; }
+PACELINE_INLINE U32 load(const std::uint32_t* p) { return {_mm512_loadu_si512(p)}; }
+PACELINE_INLINE void store(float* p, F32 x) { _mm512_storeu_ps(p, x.v); }
+PACELINE_INLINE void store(std::uint32_t* p, U32 x) { _mm512_storeu_si512(p, x.v); }
+
+PACELINE_INLINE F32 operator+(F32 a, F32 b) { return {_mm512_add_ps(a.v, b.v)}; }
+PACELINE_INLINE F32 operator-(F32 a, F32 b) { return {_mm512_sub_ps(a.v, b.v)}; }
+PACELINE_INLINE F32 operator*(F32 a, F32 b) { return {_mm512_mul_ps(a.v, b.v)}; }
+PACELINE_INLINE F32 operator/(F32 a, F32 b) { return {_mm512_div_ps(a.v, b.v)}; }
+/// a * b + c, rounded once.
+PACELINE_INLINE F32 fma(F32 a, F32 b, F32 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+/// a < b ? a : b, so b when either is NaN.
+PACELINE_INLINE F32 min(F32 a, F32 b) { return {_mm512_min_ps(a.v, b.v)}; }
+/// a > b ? a : b, so b when either is NaN.
+PACELINE_INLINE F32 max(F32 a, F32 b) { return {_mm512_max_ps(a.v, b.v)}; }
+PACELINE_INLINE F32 sqrt(F32 a) { return {_mm512_sqrt_ps(a.v)}; }
+
+PACELINE_INLINE U32 operator+(U32 a, U32 b) { return {_mm512_add_epi32(a.v, b.v)}; }
+PACELINE_INLINE U32 operator-(U32 a, U32 b) { return {_mm512_sub_epi32(a.v, b.v)}; }
+PACELINE_INLINE U32 operator&(U32 a, U32 b) { return {_mm512_and_si512(a.v, b.v)}; }
+PACELINE_INLINE U32 operator|(U32 a, U32 b) { return {_mm512_or_si512(a.v, b.v)}; }
+PACELINE_INLINE U32 operator^(U32 a, U32 b) { return {_mm512_xor_si512(a.v, b.v)}; }
+template <int bits>
+PACELINE_INLINE U32 shift_left(U32 a) {
+  return {_mm512_slli_epi32(a.v, bits)};
+}
+template <int bits>
+PACELINE_INLINE U32 shift_right(U32 a) {
+  return {_mm512_srli_epi32(a.v, bits)};
+}
+template <int bits>
+PACELINE_INLINE U32 shift_right_signed(U32 a) {
+  return {_mm512_srai_epi32(a.v, bits)};
+}
+/// High and low halves of the 64-bit products.
+PACELINE_INLINE void multiply_wide(U32 a, U32 b, U32& high, U32& low) {
+  const __m512i even = _mm512_mul_epu32(a.v, b.v);
+  const __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(a.v, 32), _mm512_srli_epi64(b.v, 32));
+  high.v = _mm512_mask_blend_epi32(0xAAAA, _mm512_srli_epi64(even, 32), odd);
+  low.v = _mm512_mask_blend_epi32(0xAAAA, even, _mm512_slli_epi64(odd, 32));
+}
+
+PACELINE_INLINE F32 as_float(U32 a) { return {_mm512_castsi512_ps(a.v)}; }
+PACELINE_INLINE U32 as_bits(F32 a) { return {_mm512_castps_si512(a.v)}; }
+/// Conversions as signed 32-bit integers; to_int rounds to nearest even.
+PACELINE_INLINE F32 from_int(U32 a) { return {_mm512_cvtepi32_ps(a.v)}; }
+PACELINE_INLINE U32 to_int(F32 a) { return {_mm512_cvtps_epi32(a.v)}; }
+
+PACELINE_INLINE Mask less(F32 a, F32 b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ)}; }
+PACELINE_INLINE Mask less_equal(F32 a, F32 b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LE_OQ)}; }
+PACELINE_INLINE Mask equal(F32 a, F32 b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_EQ_OQ)}; }
+PACELINE_INLINE Mask is_nan(F32 a) { return {_mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q)}; }
+/// Signed comparison of lanes.
+PACELINE_INLINE Mask less_int(U32 a, U32 b) { return {_mm512_cmplt_epi32_mask(a.v, b.v)}; }
+PACELINE_INLINE Mask operator&(Mask a, Mask b) { return {static_cast<__mmask16>(a.v & b.v)}; }
+PACELINE_INLINE Mask operator|(Mask a, Mask b) { return {static_cast<__mmask16>(a.v | b.v)}; }
+/// Bit i is lane i.
+PACELINE_INLINE std::uint32_t bits_of(Mask a) { return a.v; }
+PACELINE_INLINE F32 select(Mask m, F32 yes, F32 no) {
+  return {_mm512_mask_blend_ps(m.v, no.v, yes.v)};
+}
+PACELINE_INLINE U32 select(Mask m, U32 yes, U32 no) {
+  return {_mm512_mask_blend_epi32(m.v, no.v, yes.v)};
+}
+/// The first n lanes (0 < n <= 16); the rest are zero.
+PACELINE_INLINE F32 load_part(const float* p, int n) {
+  return {_mm512_maskz_loadu_ps(static_cast<__mmask16>(0xFFFFU >> (16 - n)), p)};
+}
+PACELINE_INLINE void store_part(float* p, F32 x, int n) {
+  _mm512_mask_storeu_ps(p, static_cast<__mmask16>(0xFFFFU >> (16 - n)), x.v);
+}
+/// 16 bf16 values.
+PACELINE_INLINE F32 load_bf16(const std::uint16_t* p) {
+  const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))};
+}
+/// Stores the low 16 bits of each lane.
+PACELINE_INLINE void store_low16(std::uint16_t* p, U32 x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(x.v));
+}
+
+/// a[i] + a[i+8], then + 4, + 2, + 1: the one order of every sum over lanes.
+PACELINE_INLINE float sum(F32 a) {
+  const __m256 upper = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a.v), 1));
+  const __m256 s8 = _mm256_add_ps(_mm512_castps512_ps256(a.v), upper);
+  const __m128 s4 = _mm_add_ps(_mm256_castps256_ps128(s8), _mm256_extractf128_ps(s8, 1));
+  const __m128 s2 = _mm_add_ps(s4, _mm_movehl_ps(s4, s4));
+  return _mm_cvtss_f32(_mm_add_ss(s2, _mm_shuffle_ps(s2, s2, 1)));
+}
+
+#elif defined(PACELINE_SIMD_AVX2)
+
+struct F32 {
+  __m256 v[2];
+};
+struct U32 {
+  __m256i v[2];
+};
+struct Mask {  // all bits of a lane set or none
+  __m256 v[2];
+};
+
+PACELINE_INLINE F32 set1(float x) { return {{_mm256_set1_ps(x), _mm256_set1_ps(x)}}; }
+PACELINE_INLINE U32 set1(std::uint32_t x) {
+  const __m256i v = _mm256_set1_epi32(static_cast<int>(x));
+  return {{v, v}};
+}
+PACELINE_INLINE F32 load(const float* p) { return {{_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}}; }
+PACELINE_INLINE U32 load(const std::uint32_t* p) {
+  return {{_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+           _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 8))}};
+}
+PACELINE_INLINE void store(float* p, F32 x) {
+  _mm256_storeu_ps(p, x.v[0]);
+  _mm256_storeu_ps(p + 8, x.v[1]);
+}
+PACELINE_INLINE void store(std::uint32_t* p, U32 x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x.v[0]);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), x.v[1]);
+}
+
+#define PACELINE_BOTH(call0, call1) \
+  { \
+    { call0, call1 } \
+  }
+PACELINE_INLINE F32 operator+(F32 a, F32 b) {
+  return PACELINE_BOTH(_mm256_add_ps(a.v[0], b.v[0]), _mm256_add_ps(a.v[1], b.v[1]));
+}
+PACELINE_INLINE F32 operator-(F32 a, F32 b) {
+  return PACELINE_BOTH(_mm256_sub_ps(a.v[0], b.v[0]), _mm256_sub_ps(a.v[1], b.v[1]));
+}
+PACELINE_INLINE F32 operator*(F32 a, F32 b) {
+  return PACELINE_BOTH(_mm256_mul_ps(a.v[0], b.v[0]), _mm256_mul_ps(a.v[1], b.v[1]));
+}
+PACELINE_INLINE F32 operator/(F32 a, F32 b) {
+  return PACELINE_BOTH(_mm256_div_ps(a.v[0], b.v[0]), _mm256_div_ps(a.v[1], b.v[1]));
+}
+PACELINE_INLINE F32 fma(F32 a, F32 b, F32 c) {
+  return PACELINE_BOTH(_mm256_fmadd_ps(a.v[0], b.v[0], c.v[0]),
+                       _mm256_fmadd_ps(a.v[1], b.v[1], c.v[1]));
+}
+PACELINE_INLINE F32 min(F32 a, F32 b) {
+  return PACELINE_BOTH(_mm256_min_ps(a.v[0], b.v[0]), _mm256_min_ps(a.v[1], b.v[1]));
+}
+PACELINE_INLINE F32 max(F32 a, F32 b) {
+  return PACELINE_BOTH(_mm256_max_ps(a.v[0], b.v[0]), _mm256_max_ps(a.v[1], b.v[1]));
+}
+PACELINE_INLINE F32 sqrt(F32 a) {
+  return PACELINE_BOTH(_mm256_sqrt_ps(a.v[0]), _mm256_sqrt_ps(a.v[1]));
+}
+PACELINE_INLINE U32 operator+(U32 a, U32 b) {
+  return PACELINE_BOTH(_mm256_add_epi32(a.v[0], b.v[0]), _mm256_add_epi32(a.v[1], b.v[1]));
+}
+PACELINE_INLINE U32 operator-(U32 a, U32 b) {
+  return PACELINE_BOTH(_mm256_sub_epi32(a.v[0], b.v[0]), _mm256_sub_epi32(a.v[1], b.v[1]));
+}
+PACELINE_INLINE U32 operator&(U32 a, U32 b) {
+  return PACELINE_BOTH(_mm256_and_si256(a.v[0], b.v[0]), _mm256_and_si256(a.v[1], b.v[1]));
+}
+PACELINE_INLINE U32 operator|(U32 a, U32 b) {
+  return PACELINE_BOTH(_mm256_or_si256(a.v[0], b.v[0]), _mm256_or_si256(a.v[1], b.v[1]));
+}
+PACELINE_INLINE U32 operator^(U32 a, U32 b) {
+  return PACELINE_BOTH(_mm256_xor_si256(a.v[0], b.v[0]), _mm256_xor_si256(a.v[1], b.v[1]));
+}
+template <int bits>
+PACELINE_INLINE U32 shift_left(U32 a) {
+  return PACELINE_BOTH(_mm256_slli_epi32(a.v[0], bits), _mm256_slli_epi32(a.v[1], bits));
+}
+template <int bits>
+PACELINE_INLINE U32 shift_right(U32 a) {
+  return PACELINE_BOTH(_mm256_srli_epi32(a.v[0], bits), _mm256_srli_epi32(a.v[1], bits));
+}
+template <int bits>
+PACELINE_INLINE U32 shift_right_signed(U32 a) {
+  return PACELINE_BOTH(_mm256_srai_epi32(a.v[0], bits), _mm256_srai_epi32(a.v[1], bits));
+}
+PACELINE_INLINE void multiply_wide(U32 a, U32 b, U32& high, U32& low) {
+  PACELINE_UNROLL for (int i = 0; i < 2; ++i) {
+    const __m256i even = _mm256_mul_epu32(a.v[i], b.v[i]);
+    const __m256i odd =
+        _mm256_mul_epu32(_mm256_srli_epi64(a.v[i], 32), _mm256_srli_epi64(b.v[i], 32));
+    high.v[i] = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
+    low.v[i] = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
+  }
+}
+PACELINE_INLINE F32 as_float(U32 a) {
+  return PACELINE_BOTH(_mm256_castsi256_ps(a.v[0]), _mm256_castsi256_ps(a.v[1]));
+}
+PACELINE_INLINE U32 as_bits(F32 a) {
+  return PACELINE_BOTH(_mm256_castps_si256(a.v[0]), _mm256_castps_si256(a.v[1]));
+}
+PACELINE_INLINE F32 from_int(U32 a) {
+  return PACELINE_BOTH(_mm256_cvtepi32_ps(a.v[0]), _mm256_cvtepi32_ps(a.v[1]));
+}
+PACELINE_INLINE U32 to_int(F32 a) {
+  return PACELINE_BOTH(_mm256_cvtps_epi32(a.v[0]), _mm256_cvtps_epi32(a.v[1]));
+}
+PACELINE_INLINE Mask less(F32 a, F32 b) {
+  return PACELINE_BOTH(_mm256_cmp_ps(a.v[0], b.v[0], _CMP_LT_OQ),
+                       _mm256_cmp_ps(a.v[1], b.v[1], _CMP_LT_OQ));
+}
+PACELINE_INLINE Mask less_equal(F32 a, F32 b) {
+  return PACELINE_BOTH(_mm256_cmp_ps(a.v[0], b.v[0], _CMP_LE_OQ),
+                       _mm256_cmp_ps(a.v[1], b.v[1], _CMP_LE_OQ));
+}
+PACELINE_INLINE Mask equal(F32 a, F32 b) {
+  return PACELINE_BOTH(_mm256_cmp_ps(a.v[0], b.v[0], _CMP_EQ_OQ),
+                       _mm256_cmp_ps(a.v[1], b.v[1], _CMP_EQ_OQ));
+}
+PACELINE_INLINE Mask is_nan(F32 a) {
+  return PACELINE_BOTH(_mm256_cmp_ps(a.v[0], a.v[0], _CMP_UNORD_Q),
+                       _mm256_cmp_ps(a.v[1], a.v[1], _CMP_UNORD_Q));
+}
+PACELINE_INLINE Mask less_int(U32 a, U32 b) {
+  return PACELINE_BOTH(_mm256_castsi256_ps(_mm256_cmpgt_epi32(b.v[0], a.v[0])),
+                       _mm256_castsi256_ps(_mm256_cmpgt_epi32(b.v[1], a.v[1])));
+}
+PACELINE_INLINE Mask operator&(Mask a, Mask b) {
+  return PACELINE_BOTH(_mm256_and_ps(a.v[0], b.v[0]), _mm256_and_ps(a.v[1], b.v[1]));
+}
+PACELINE_INLINE Mask operator|(Mask a, Mask b) {
+  return PACELINE_BOTH(_mm256_or_ps(a.v[0], b.v[0]), _mm256_or_ps(a.v[1], b.v[1]));
+}
+PACELINE_INLINE std::uint32_t bits_of(Mask a) {
+  return static_cast<std::uint32_t>(_mm256_movemask_ps(a.v[0])) |
+         static_cast<std::uint32_t>(_mm256_movemask_ps(a.v[1])) << 8;
+}
+PACELINE_INLINE F32 select(Mask m, F32 yes, F32 no) {
+  return PACELINE_BOTH(_mm256_blendv_ps(no.v[0], yes.v[0], m.v[0]),
+                       _mm256_blendv_ps(no.v[1], yes.v[1], m.v[1]));
+}
+PACELINE_INLINE U32 select(Mask m, U32 yes, U32 no) {
+  return as_bits(select(m, as_float(yes), as_float(no)));
+}
+#undef PACELINE_BOTH
+PACELINE_INLINE F32 load_bf16(const std::uint16_t* p) {
+  F32 out;
+  PACELINE_UNROLL for (int i = 0; i < 2; ++i) {
+    const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8 * i));
+    out.v[i] = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+  }
+  return out;
+}
+PACELINE_INLINE void store_low16(std::uint16_t* p, U32 x) {
+  const __m256i mask = _mm256_set1_epi32(0xFFFF);
+  const __m256i packed = _mm256_packus_epi32(_mm256_and_si256(x.v[0], mask),
+                                             _mm256_and_si256(x.v[1], mask));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xD8));
+}
+PACELINE_INLINE float sum(F32 a) {
+  const __m256 s8 = _mm256_add_ps(a.v[0], a.v[1]);
+  const __m128 s4 = _mm_add_ps(_mm256_castps256_ps128(s8), _mm256_extractf128_ps(s8, 1));
+  const __m128 s2 = _mm_add_ps(s4, _mm_movehl_ps(s4, s4));
+  return _mm_cvtss_f32(_mm_add_ss(s2, _mm_shuffle_ps(s2, s2, 1)));
+}
+
+#else  // portable: generic vectors of the compiler
+
+using Float4 = float __attribute__((vector_size(16)));
+using Int4 = std::int32_t __attribute__((vector_size(16)));
+using Uint4 = std::uint32_t __attribute__((vector_size(16)));
+
+struct F32 {
+  Float4 v[4];
+};
+struct U32 {
+  Uint4 v[4];
+};
+struct Mask {
+  Int4 v[4];
+};
+
+#define PACELINE_EACH(type, expression)                    \
+  type out;                                                \
+  PACELINE_UNROLL for (int i = 0; i < 4; ++i) out.v[i] = expression; \
+  return out
+
+PACELINE_INLINE F32 set1(float x) { PACELINE_EACH(F32, (Float4{x, x, x, x})); }
+PACELINE_INLINE U32 set1(std::uint32_t x) { PACELINE_EACH(U32, (Uint4{x, x, x, x})); }
+PACELINE_INLINE F32 load(const float* p) {
+  F32 out;
+  __builtin_memcpy(&out, p, sizeof out);
+  return out;
+}
+PACELINE_INLINE U32 load(const std::uint32_t* p) {
+  U32 out;
+  __builtin_memcpy(&out, p, sizeof out);
+  return out;
+}
+PACELINE_INLINE void store(float* p, F32 x) { __builtin_memcpy(p, &x, sizeof x); }
+PACELINE_INLINE void store(std::uint32_t* p, U32 x) { __builtin_memcpy(p, &x, sizeof x); }
+PACELINE_INLINE F32 operator+(F32 a, F32 b) { PACELINE_EACH(F32, a.v[i] + b.v[i]); }
+PACELINE_INLINE F32 operator-(F32 a, F32 b) { PACELINE_EACH(F32, a.v[i] - b.v[i]); }
+PACELINE_INLINE F32 operator*(F32 a, F32 b) { PACELINE_EACH(F32, a.v[i] * b.v[i]); }
+PACELINE_INLINE F32 operator/(F32 a, F32 b) { PACELINE_EACH(F32, a.v[i] / b.v[i]); }
+/// Without a fused instruction this rounds twice: emulating the single rounding would cost a
+/// library call a lane. The bits of "portable" are its own.
+PACELINE_INLINE F32 fma(F32 a, F32 b, F32 c) {
+#ifdef __FP_FAST_FMAF
+  F32 out;
+  PACELINE_UNROLL for (int i = 0; i < 4; ++i) {
+    PACELINE_UNROLL for (int j = 0; j < 4; ++j) {
+      out.v[i][j] = __builtin_fmaf(a.v[i][j], b.v[i][j], c.v[i][j]);
+    }
+  }
+  return out;
+#else
+  PACELINE_EACH(F32, a.v[i] * b.v[i] + c.v[i]);
+#endif
+}
+PACELINE_INLINE Mask less(F32 a, F32 b) { PACELINE_EACH(Mask, a.v[i] < b.v[i]); }
+PACELINE_INLINE Mask less_equal(F32 a, F32 b) { PACELINE_EACH(Mask, a.v[i] <= b.v[i]); }
+PACELINE_INLINE Mask equal(F32 a, F32 b) { PACELINE_EACH(Mask, a.v[i] == b.v[i]); }
+PACELINE_INLINE Mask is_nan(F32 a) { PACELINE_EACH(Mask, a.v[i] != a.v[i]); }
+PACELINE_INLINE Mask less_int(U32 a, U32 b) { PACELINE_EACH(Mask, (Int4)a.v[i] < (Int4)b.v[i]); }
+PACELINE_INLINE Mask operator&(Mask a, Mask b) { PACELINE_EACH(Mask, a.v[i] & b.v[i]); }
+PACELINE_INLINE Mask operator|(Mask a, Mask b) { PACELINE_EACH(Mask, a.v[i] | b.v[i]); }
+PACELINE_INLINE std::uint32_t bits_of(Mask a) {
+  std::uint32_t out = 0;
+  PACELINE_UNROLL for (int i = 0; i < 16; ++i) {
+    out |= static_cast<std::uint32_t>(a.v[i / 4][i % 4] & 1) << i;
+  }
+  return out;
+}
+PACELINE_INLINE F32 select(Mask m, F32 yes, F32 no) {
+  PACELINE_EACH(F32, (Float4)((m.v[i] & (Int4)yes.v[i]) | (~m.v[i] & (Int4)no.v[i])));
+}
+PACELINE_INLINE U32 select(Mask m, U32 yes, U32 no) {
+  PACELINE_EACH(U32, (Uint4)((m.v[i] & (Int4)yes.v[i]) | (~m.v[i] & (Int4)no.v[i])));
+}
+PACELINE_INLINE F32 min(F32 a, F32 b) { return select(less(a, b), a, b); }
+PACELINE_INLINE F32 max(F32 a, F32 b) { return select(less(b, a), a, b); }
+PACELINE_INLINE F32 sqrt(F32 a) {
+  F32 out;
+  PACELINE_UNROLL for (int i = 0; i < 16; ++i) {
+    out.v[i / 4][i % 4] = __builtin_sqrtf(a.v[i / 4][i % 4]);
+  }
+  return out;
+}
+PACELINE_INLINE U32 operator+(U32 a, U32 b) { PACELINE_EACH(U32, a.v[i] + b.v[i]); }
+PACELINE_INLINE U32 operator-(U32 a, U32 b) { PACELINE_EACH(U32, a.v[i] - b.v[i]); }
+PACELINE_INLINE U32 operator&(U32 a, U32 b) { PACELINE_EACH(U32, a.v[i] & b.v[i]); }
+PACELINE_INLINE U32 operator|(U32 a, U32 b) { PACELINE_EACH(U32, a.v[i] | b.v[i]); }
+PACELINE_INLINE U32 operator^(U32 a, U32 b) { PACELINE_EACH(U32, a.v[i] ^ b.v[i]); }
+template <int bits>
+PACELINE_INLINE U32 shift_left(U32 a) {
+  PACELINE_EACH(U32, a.v[i] << bits);
+}
+template <int bits>
+PACELINE_INLINE U32 shift_right(U32 a) {
+  PACELINE_EACH(U32, a.v[i] >> bits);
+}
+template <int bits>
+PACELINE_INLINE U32 shift_right_signed(U32 a) {
+  PACELINE_EACH(U32, (Uint4)((Int4)a.v[i] >> bits));
+}
+PACELINE_INLINE void multiply_wide(U32 a, U32 b, U32& high, U32& low) {
+  PACELINE_UNROLL for (int i = 0; i < 16; ++i) {
+    const std::uint64_t product = std::uint64_t{a.v[i / 4][i % 4]} * b.v[i / 4][i % 4];
+    high.v[i / 4][i % 4] = static_cast<std::uint32_t>(product >> 32);
+    low.v[i / 4][i % 4] = static_cast<std::uint32_t>(product);
+  }
+}
+PACELINE_INLINE F32 as_float(U32 a) { PACELINE_EACH(F32, (Float4)a.v[i]); }
+PACELINE_INLINE U32 as_bits(F32 a) { PACELINE_EACH(U32, (Uint4)a.v[i]); }
+PACELINE_INLINE F32 from_int(U32 a) {
+  PACELINE_EACH(F32, __builtin_convertvector((Int4)a.v[i], Float4));
+}
+/// For |a| < 2^22: adding 1.5 * 2^23 leaves the integer, rounded to nearest even, in the low bits.
+PACELINE_INLINE U32 to_int(F32 a) {
+  const float magic = 12582912.0F;
+  PACELINE_EACH(U32, (Uint4)(a.v[i] + magic) - (Uint4)(Float4{magic, magic, magic, magic}));
+}
+#undef PACELINE_EACH
+PACELINE_INLINE F32 load_bf16(const std::uint16_t* p) {
+  U32 out;
+  PACELINE_UNROLL for (int i = 0; i < 16; ++i) {
+    out.v[i / 4][i % 4] = static_cast<std::uint32_t>(p[i]) << 16;
+  }
+  return as_float(out);
+}
+PACELINE_INLINE void store_low16(std::uint16_t* p, U32 x) {
+  PACELINE_UNROLL for (int i = 0; i < 16; ++i) {
+    p[i] = static_cast<std::uint16_t>(x.v[i / 4][i % 4]);
+  }
+}
+PACELINE_INLINE float sum(F32 a) {
+  const Float4 s8[2] = {a.v[0] + a.v[2], a.v[1] + a.v[3]};
+  const Float4 s4 = s8[0] + s8[1];
+  const float s2[2] = {s4[0] + s4[2], s4[1] + s4[3]};
+  return s2[0] + s2[1];
+}
+
+#endif
+
+#if !defined(PACELINE_SIMD_AVX512)
+PACELINE_INLINE F32 load_part(const float* p, int n) {
+  float lanes[kLanes] = {};
+  for (int i = 0; i < n; ++i) lanes[i] = p[i];
+  return load(lanes);
+}
+PACELINE_INLINE void store_part(float* p, F32 x, int n) {
+  float lanes[kLanes];
+  store(lanes, x);
+  for (int i = 0; i < n; ++i) p[i] = lanes[i];
+}
+#endif
+
+/// The largest lane. No lane may be NaN.
+PACELINE_INLINE float max_lane(F32 a) {
+  float lanes[kLanes];
+  store(lanes, a);
+  PACELINE_UNROLL for (int width = 8; width > 0; width /= 2) {
+    PACELINE_UNROLL for (int i = 0; i < width; ++i) {
+      lanes[i] = lanes[i] > lanes[i + width] ? lanes[i] : lanes[i + width];
+    }
+  }
+  return lanes[0];
+}
+PACELINE_INLINE bool any(Mask a) { return bits_of(a) != 0; }
+/// Lane i holds i.
+PACELINE_INLINE U32 lane_ids() {
+  alignas(64) static constexpr std::uint32_t ids[kLanes] = {0, 1, 2,  3,  4,  5,  6,  7,
+                                                            8, 9, 10, 11, 12, 13, 14, 15};
+  return load(ids);
+}
+
+/// fp32 to bf16 bits in the low half of each lane: nearest even, NaN to a quiet NaN, subnormals
+/// kept.
+PACELINE_INLINE U32 to_bf16(F32 a) {
+  const U32 bits = as_bits(a);
+  const U32 odd = shift_right<16>(bits) & set1(1U);
+  const U32 rounded = shift_right<16>(bits + set1(0x7FFFU) + odd);
+  return select(is_nan(a), set1(0x7FC0U), rounded);
+}
+PACELINE_INLINE void store_bf16(std::uint16_t* p, F32 x) { store_low16(p, to_bf16(x)); }
+PACELINE_INLINE void store_bf16_part(std::uint16_t* p, F32 x, int n) {
+  std::uint16_t lanes[kLanes];
+  store_bf16(lanes, x);
+  for (int i = 0; i < n; ++i) p[i] = lanes[i];
+}
+PACELINE_INLINE F32 load_bf16_part(const std::uint16_t* p, int n) {
+  std::uint16_t lanes[kLanes] = {};
+  for (int i = 0; i < n; ++i) lanes[i] = p[i];
+  return load_bf16(lanes);
+}
+
+PACELINE_INLINE void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
+PACELINE_INLINE void prefetch_l2(const void* p) { __builtin_prefetch(p, 0, 2); }
+
+}  // namespace paceline::kernels::cpu::PACELINE_ISA

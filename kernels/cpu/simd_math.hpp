@@ -1,0 +1,114 @@
+// exp, log and the Gumbel transform on sixteen lanes. Written out here, rather than taken from a
+// vector library, because their bits are part of the product: the same polynomial, in the same
+// order, on every instruction set.
+#pragma once
+
+#include "kernels/cpu/simd.hpp"
+
+namespace paceline::kernels::cpu::PACELINE_ISA {
+
+/// e^x within 2 ulp for x in [-87.3, 88.3]; exactly 1 at 0; exactly 0 below -87.3 (no subnormal
+/// results); saturates above; NaN stays NaN.
+PACELINE_INLINE F32 exp(F32 x) {
+  const F32 bounded = max(set1(-87.3F), min(set1(88.3F), x));
+  // x = n ln 2 + r, |r| <= ln 2 / 2, with ln 2 in two parts so that r is nearly exact. A NaN keeps
+  // its way through r; its n is whatever the conversion makes of it.
+  const U32 n = to_int(bounded * set1(1.44269504F));
+  const F32 nf = from_int(n);
+  F32 r = fma(nf, set1(-0.693145752F), bounded);
+  r = fma(nf, set1(-1.42860682e-6F), r);
+  // Taylor to r^7 / 7!: the next term is below 6e-9.
+  F32 p = set1(1.0F / 5040.0F);
+  p = fma(p, r, set1(1.0F / 720.0F));
+  p = fma(p, r, set1(1.0F / 120.0F));
+  p = fma(p, r, set1(1.0F / 24.0F));
+  p = fma(p, r, set1(1.0F / 6.0F));
+  p = fma(p, r, set1(0.5F));
+  p = fma(p, r, set1(1.0F));
+  p = fma(p, r, set1(1.0F));
+  const F32 scale = as_float(shift_left<23>(n + set1(127U)));
+  return select(less(x, set1(-87.3F)), set1(0.0F), p * scale);
+}
+
+/// n ln 2 + ln(1 + f) for f in [-0.5, 1/3]: 2 atanh(z) with z = f / (2 + f), |z| <= 1/3. The series
+/// in z^2 keeps relative precision as f goes to 0.
+PACELINE_INLINE F32 log_reduced(F32 nf, F32 f) {
+  const F32 z = f / (set1(2.0F) + f);
+  const F32 z2 = z * z;
+  F32 p = set1(2.0F / 17.0F);
+  p = fma(p, z2, set1(2.0F / 15.0F));
+  p = fma(p, z2, set1(2.0F / 13.0F));
+  p = fma(p, z2, set1(2.0F / 11.0F));
+  p = fma(p, z2, set1(2.0F / 9.0F));
+  p = fma(p, z2, set1(2.0F / 7.0F));
+  p = fma(p, z2, set1(2.0F / 5.0F));
+  p = fma(p, z2, set1(2.0F / 3.0F));
+  p = fma(p * z2, z, z + z);
+  p = fma(nf, set1(1.42860682e-6F), p);
+  return fma(nf, set1(0.693145752F), p);
+}
+
+/// x = 2^n (1 + f) with 1 + f in [2/3, 4/3), for normal positive x.
+PACELINE_INLINE void split_exponent(F32 x, F32& nf, F32& f) {
+  const U32 two_thirds = set1(0x3F2AAAABU);
+  const U32 n = shift_right_signed<23>(as_bits(x) - two_thirds);
+  nf = from_int(n);
+  f = as_float(as_bits(x) - shift_left<23>(n)) - set1(1.0F);
+}
+
+/// ln x for normal positive x.
+PACELINE_INLINE F32 log(F32 x) {
+  F32 nf;
+  F32 f;
+  split_exponent(x, nf, f);
+  return log_reduced(nf, f);
+}
+
+/// Unsigned integers to the nearest float, plus a half: (x + 0.5), rounded twice at most.
+PACELINE_INLINE F32 unsigned_plus_half(U32 x) {
+  const F32 high = from_int(shift_right<16>(x)) * set1(65536.0F);
+  const F32 low = from_int(x & set1(0xFFFFU)) + set1(0.5F);
+  return high + low;
+}
+
+/// Gumbel noise of 32 random bits: -ln(-ln w), w = (bits + 0.5) / 2^32. Above one half the
+/// complement 1 - w is what the bits give exactly, so -ln w = -log1p(-(1 - w)) keeps its relative
+/// precision up to the last value and both tails are right. Lies in [-3.14, 22.88].
+PACELINE_INLINE F32 gumbel(U32 bits) {
+  const U32 zero = set1(0U);
+  const Mask upper = less_int(bits, zero);  // w > 0.5
+  const F32 unit = set1(2.3283064365386963e-10F);
+  const F32 x = unsigned_plus_half(select(upper, bits ^ set1(0xFFFFFFFFU), bits)) * unit;
+  F32 nf;
+  F32 f;
+  split_exponent(x, nf, f);
+  nf = select(upper, set1(0.0F), nf);
+  f = select(upper, set1(0.0F) - x, f);
+  const F32 e = set1(0.0F) - log_reduced(nf, f);
+  return set1(0.0F) - log(e);
+}
+
+/// No noise exceeds this.
+inline constexpr float kGumbelBound = 22.9F;
+
+/// Philox4x32-10 (runtime/core/philox.hpp) for sixteen counters that differ in word 0.
+PACELINE_INLINE void philox(U32 (&c)[4], std::uint32_t key0, std::uint32_t key1) {
+  const U32 m0 = set1(0xD2511F53U);
+  const U32 m1 = set1(0xCD9E8D57U);
+  for (int round = 0; round < 10; ++round) {
+    U32 high0;
+    U32 low0;
+    U32 high1;
+    U32 low1;
+    multiply_wide(c[0], m0, high0, low0);
+    multiply_wide(c[2], m1, high1, low1);
+    c[0] = high1 ^ c[1] ^ set1(key0);
+    c[1] = low1;
+    c[2] = high0 ^ c[3] ^ set1(key1);
+    c[3] = low0;
+    key0 += 0x9E3779B9U;
+    key1 += 0xBB67AE85U;
+  }
+}
+
+}  // namespace paceline::kernels::cpu::PACELINE_ISA

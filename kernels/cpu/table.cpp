@@ -1,0 +1,32 @@
+// The table of one instruction set.
+#include "kernels/cpu/parts.hpp"
+#include "kernels/cpu/tile.hpp"
+
+#define PACELINE_STRING2(x) #x
+#define PACELINE_STRING(x) PACELINE_STRING2(x)
+
+namespace paceline::kernels::cpu::PACELINE_ISA {
+
+const KernelTable& table() {
+  static constexpr KernelTable functions = {
+      .isa = PACELINE_STRING(PACELINE_ISA),
+      .max_rows = kMaxTileRows,
+      .panels_together = &panels_together,
+      .packed_element_bytes = &packed_element_bytes,
+      .pack_rows = &pack_rows,
+      .linear = &linear,
+      .add_rmsnorm = &add_rmsnorm,
+      .swiglu = &swiglu,
+      .rope_and_store = &rope_and_store,
+      .attention = &attention,
+      .scan = &scan,
+      .gather = &gather,
+      .exponentials = &exponentials,
+      .argmax = &argmax,
+      .noise_chunk = &noise_chunk,
+      .math16 = &math16,
+  };
+  return functions;
+}
+
+}  // namespace paceline::kernels::cpu::PACELINE_ISA
