@@ -1,6 +1,6 @@
-// How near the CPU kernels come to the machine: bench_kernels [--threads N] [--isa NAME] [--quick] [--cpu-time].
-// Peaks and bandwidth are measured in the same run, since they differ from host to host and, on
-// shared machines, from minute to minute. Times are the best of several runs.
+// How near the CPU kernels come to the machine: bench_kernels [--threads N] [--isa NAME] [--quick]
+// [--cpu-time]. Peaks and bandwidth are measured in the same run, since they differ from host to
+// host and, on shared machines, from minute to minute. Times are the best of several runs.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -188,8 +188,9 @@ void bench_products(Backend& cpu, const Machine& machine, bool quick) {
   if (!quick) batches.insert(batches.end(), {3, 6, 12, 13, 24, 25, 48});
   std::vector<double> total(batches.size());
   std::vector<double> flops(batches.size());
-  std::printf("\nproducts, bf16 weights       M     us/call   GFLOP/s    GB/s   of multiply-add peak  "
-              "of bandwidth\n");
+  std::printf(
+      "\nproducts, bf16 weights       M     us/call   GFLOP/s    GB/s   of multiply-add peak  "
+      "of bandwidth\n");
   for (const Shape& shape : kShapes) {
     const auto weights = copies_of(cpu, shape, 1);
     for (std::size_t b = 0; b < batches.size(); ++b) {
@@ -198,11 +199,13 @@ void bench_products(Backend& cpu, const Machine& machine, bool quick) {
       std::vector<float> out(static_cast<std::size_t>(rows) * shape.n);
       std::size_t next = 0;
       // A round over all copies is one run, so that none is still in a cache.
-      const double round = best_time([&] {
-        for (std::size_t i = 0; i < weights.size(); ++i) {
-          cpu.linear(*weights[next++ % weights.size()], in.data(), rows, out.data());
-        }
-      }, 2);
+      const double round = best_time(
+          [&] {
+            for (std::size_t i = 0; i < weights.size(); ++i) {
+              cpu.linear(*weights[next++ % weights.size()], in.data(), rows, out.data());
+            }
+          },
+          2);
       const double time = round / static_cast<double>(weights.size());
       const double work = 2.0 * rows * shape.n * shape.k;
       const double bytes = 2.0 * shape.n * shape.k;
@@ -230,8 +233,9 @@ void bench_products(Backend& cpu, const Machine& machine, bool quick) {
     std::vector<float> out(static_cast<std::size_t>(rows) * 896);
     const auto time = [&](const std::vector<std::unique_ptr<Linear>>& weights) {
       return best_time([&] {
-        for (const auto& weight : weights) cpu.linear(*weight, in.data(), rows, out.data());
-      }) / static_cast<double>(weights.size());
+               for (const auto& weight : weights) cpu.linear(*weight, in.data(), rows, out.data());
+             }) /
+             static_cast<double>(weights.size());
     };
     const double t1 = time(one);
     const double t2 = time(two);
@@ -241,15 +245,17 @@ void bench_products(Backend& cpu, const Machine& machine, bool quick) {
 
 void bench_attention(Backend& cpu, const Machine& machine) {
   const QkvParams params = {.heads = 14, .kv_heads = 2, .head_dim = 64};
-  const KvShape kv = {.layers = 1, .kv_heads = 2, .head_dim = 64, .block = 16,
-                      .dtype = DType::bf16};
-  std::printf("\nattention, 14 heads of 64, 2 kv heads, one layer       us   GFLOP/s   of "
-              "multiply-add peak\n");
+  const KvShape kv = {
+      .layers = 1, .kv_heads = 2, .head_dim = 64, .block = 16, .dtype = DType::bf16};
+  std::printf(
+      "\nattention, 14 heads of 64, 2 kv heads, one layer       us   GFLOP/s   of "
+      "multiply-add peak\n");
   struct Case {
     const char* name;
     int sequences, rows, context;
   };
-  for (const Case& c : {Case{"prefill 512", 1, 512, 512}, {"decode 1 x context 512", 1, 1, 512},
+  for (const Case& c : {Case{"prefill 512", 1, 512, 512},
+                        {"decode 1 x context 512", 1, 1, 512},
                         {"decode 64 x context 512", 64, 1, 512},
                         {"verify 16 x 5 rows x context 512", 16, 5, 512},
                         {"decode 8 x context 4096", 8, 1, 4096}}) {
@@ -295,8 +301,8 @@ void bench_rest(Backend& cpu) {
     print("  swiglu 4864",
           best_time([&] { cpu.swiglu(x.data(), m, 4864, DType::bf16, out.data()); }));
     const QkvParams params = {.heads = 14, .kv_heads = 2, .head_dim = 64};
-    const KvShape kv = {.layers = 1, .kv_heads = 2, .head_dim = 64, .block = 16,
-                        .dtype = DType::bf16};
+    const KvShape kv = {
+        .layers = 1, .kv_heads = 2, .head_dim = 64, .block = 16, .dtype = DType::bf16};
     const auto cache = cpu.allocate(64 * kv.block_bytes());
     const std::vector<float> table(64 * 64, 0.5F);
     std::vector<std::int32_t> blocks(64);
@@ -324,9 +330,12 @@ void bench_rest(Backend& cpu) {
     int top_k;
     float top_p, min_p;
   };
-  for (const Case& c : {Case{"  temperature 1", 1, 0, 1, 0}, {"  greedy", 0, 0, 1, 0},
-                        {"  top-k 50", 1, 50, 1, 0}, {"  top-p 0.95", 1, 0, 0.95F, 0},
-                        {"  top-p 0.999", 1, 0, 0.999F, 0}, {"  min-p 0.05", 1, 0, 1, 0.05F},
+  for (const Case& c : {Case{"  temperature 1", 1, 0, 1, 0},
+                        {"  greedy", 0, 0, 1, 0},
+                        {"  top-k 50", 1, 50, 1, 0},
+                        {"  top-p 0.95", 1, 0, 0.95F, 0},
+                        {"  top-p 0.999", 1, 0, 0.999F, 0},
+                        {"  min-p 0.05", 1, 0, 1, 0.05F},
                         {"  top-k 20, top-p 0.9", 0.7F, 20, 0.9F, 0}}) {
     for (SampleRow& row : sample_rows) {
       row.temperature = c.temperature;
@@ -374,9 +383,10 @@ int main(int argc, char** argv) {
   const auto cpu = make_cpu_backend(threads, isa);
   std::printf("instruction set %s, %d threads\n", cpu->info().isa.c_str(), threads);
   const Machine machine = measure_machine(threads);
-  std::printf("fp32 multiply-add peak %.1f GFLOP/s, bf16 dot peak %.1f GFLOP/s, memory read %.1f "
-              "GB/s\n",
-              machine.multiply_add / 1e9, machine.dot / 1e9, machine.bandwidth / 1e9);
+  std::printf(
+      "fp32 multiply-add peak %.1f GFLOP/s, bf16 dot peak %.1f GFLOP/s, memory read %.1f "
+      "GB/s\n",
+      machine.multiply_add / 1e9, machine.dot / 1e9, machine.bandwidth / 1e9);
   if (only.empty() || only == "products") bench_products(*cpu, machine, quick);
   if (only.empty() || only == "attention") bench_attention(*cpu, machine);
   if (only.empty() || only == "rest") bench_rest(*cpu);

@@ -1,0 +1,77 @@
+"""Writes a random-weight checkpoint of a known model's shape: make_checkpoint.py SHAPE DIR.
+
+Speed does not depend on the values, so a benchmark needs no download. Weights are bf16, normal with
+the usual 0.02; norms are ones. Needs numpy alone.
+"""
+
+import json
+import struct
+import sys
+from pathlib import Path
+
+import numpy as np
+
+SHAPES = {
+    "qwen2.5-0.5b": dict(
+        architectures=["Qwen2ForCausalLM"], model_type="qwen2", vocab_size=151936, hidden_size=896,
+        intermediate_size=4864, num_hidden_layers=24, num_attention_heads=14, num_key_value_heads=2,
+        max_position_embeddings=32768, rms_norm_eps=1e-6, rope_theta=1000000.0, hidden_act="silu",
+        tie_word_embeddings=True, torch_dtype="bfloat16", eos_token_id=151645),
+    "qwen2-120m": dict(
+        architectures=["Qwen2ForCausalLM"], model_type="qwen2", vocab_size=32768, hidden_size=768,
+        intermediate_size=2816, num_hidden_layers=12, num_attention_heads=12, num_key_value_heads=4,
+        max_position_embeddings=8192, rms_norm_eps=1e-6, rope_theta=1000000.0, hidden_act="silu",
+        tie_word_embeddings=True, torch_dtype="bfloat16", eos_token_id=0),
+}
+
+
+def tensors(c: dict) -> list[tuple[str, tuple[int, ...]]]:
+    """Names and shapes, row-major [outputs, inputs]."""
+    hidden, inner = c["hidden_size"], c["intermediate_size"]
+    head = hidden // c["num_attention_heads"]
+    kv = head * c["num_key_value_heads"]
+    named = [("model.embed_tokens.weight", (c["vocab_size"], hidden)), ("model.norm.weight", (hidden,))]
+    for i in range(c["num_hidden_layers"]):
+        p = f"model.layers.{i}."
+        named += [
+            (p + "input_layernorm.weight", (hidden,)),
+            (p + "post_attention_layernorm.weight", (hidden,)),
+            (p + "self_attn.q_proj.weight", (hidden, hidden)), (p + "self_attn.q_proj.bias", (hidden,)),
+            (p + "self_attn.k_proj.weight", (kv, hidden)), (p + "self_attn.k_proj.bias", (kv,)),
+            (p + "self_attn.v_proj.weight", (kv, hidden)), (p + "self_attn.v_proj.bias", (kv,)),
+            (p + "self_attn.o_proj.weight", (hidden, hidden)),
+            (p + "mlp.gate_proj.weight", (inner, hidden)), (p + "mlp.up_proj.weight", (inner, hidden)),
+            (p + "mlp.down_proj.weight", (hidden, inner)),
+        ]
+    return named
+
+
+def bf16_bytes(values: np.ndarray) -> bytes:
+    return (values.astype(np.float32).view(np.uint32) >> 16).astype("<u2").tobytes()
+
+
+def main() -> None:
+    if len(sys.argv) != 3 or sys.argv[1] not in SHAPES:
+        sys.exit(f"usage: make_checkpoint.py {'|'.join(SHAPES)} DIR")
+    config, folder = SHAPES[sys.argv[1]], Path(sys.argv[2])
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config, indent=1))
+    header, end = {}, 0
+    named = tensors(config)
+    for name, shape in named:
+        size = 2 * int(np.prod(shape))
+        header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    random = np.random.default_rng(1)
+    with open(folder / "model.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for name, shape in named:
+            ones = "layernorm" in name or name == "model.norm.weight"
+            values = np.ones(shape) if ones else 0.02 * random.standard_normal(shape, dtype=np.float32)
+            file.write(bf16_bytes(values))
+
+
+if __name__ == "__main__":
+    main()
