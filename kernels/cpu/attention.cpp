@@ -5,7 +5,8 @@
 // lane is one chain over positions in ascending order. A position a row may not see has weight
 // exactly 0 and a tile it may not see scales its state by exactly 1, so a row's bits do not depend
 // on the rows computed with it nor on the size of the blocks. Weights stay in fp32: rounding them
-// to bf16 would cost accuracy and, with fused multiply-adds as the faster instruction, save nothing.
+// to bf16 would cost accuracy and, with fused multiply-adds as the faster instruction, save
+// nothing.
 #include "kernels/cpu/parts.hpp"
 #include "kernels/cpu/simd_math.hpp"
 #include "kernels/cpu/tile.hpp"
@@ -13,7 +14,7 @@
 namespace paceline::kernels::cpu::PACELINE_ISA {
 namespace {
 
-constexpr int kTile = 64;               // positions; kernels::kAttentionTile
+constexpr int kTile = 64;                // positions; kernels::kAttentionTile
 constexpr int kGroups = kTile / kLanes;  // groups of 16 positions never straddle a block
 
 struct Scratch {
@@ -127,11 +128,11 @@ struct TileFunctions {
 template <bool bf16>
 TileFunctions tile_functions(int rows) {
   switch (rows) {
-#define PACELINE_CASE(MR)                                                 \
-  case MR:                                                                \
-    if constexpr (MR <= kMaxTileRows) {                                   \
-      return {&score_tile<bf16, MR>, &accumulate_tile<bf16, MR>};         \
-    }                                                                     \
+#define PACELINE_CASE(MR)                                         \
+  case MR:                                                        \
+    if constexpr (MR <= kMaxTileRows) {                           \
+      return {&score_tile<bf16, MR>, &accumulate_tile<bf16, MR>}; \
+    }                                                             \
     break;
     PACELINE_CASE(1)
     PACELINE_CASE(2)
@@ -146,7 +147,8 @@ TileFunctions tile_functions(int rows) {
     PACELINE_CASE(11)
     PACELINE_CASE(12)
 #undef PACELINE_CASE
-    default: break;
+    default:
+      break;
   }
   __builtin_trap();
 }
@@ -195,6 +197,25 @@ PACELINE_INLINE float element(const std::byte* p, std::size_t index) {
     float out;
     __builtin_memcpy(&out, p + index * 4, 4);
     return out;
+  }
+}
+
+/// The next tile's keys and values: blocks lie anywhere, so the hardware does not foresee them.
+template <bool bf16>
+PACELINE_INLINE void prefetch_groups(const AttentionArgs& args, int start, int positions) {
+  constexpr int kBytes = bf16 ? 2 : 4;
+  const int lines = kLanes * args.head_dim * kBytes / 64;
+  for (int position = start; position < start + kTile && position < positions; position += kLanes) {
+    const int slot = position % args.block;
+    const std::byte* block = args.cache + args.blocks[position / args.block] * args.block_bytes;
+    const std::byte* k = block + static_cast<std::size_t>(slot) * 4;
+    const std::byte* v =
+        block + args.values + static_cast<std::size_t>(slot) * args.head_dim * kBytes;
+    const std::size_t k_stride = static_cast<std::size_t>(args.block) * 4;
+    for (int i = 0; i < lines; ++i) {
+      prefetch_l2(k + i * k_stride);
+      prefetch_l2(v + i * 64);
+    }
   }
 }
 
@@ -274,6 +295,7 @@ void attend(const AttentionArgs& args) {
       }
       tile.v[groups - 1] = reinterpret_cast<const std::byte*>(tail);
     }
+    if (positions - start > kTile) prefetch_groups<bf16>(args, start + kTile, positions);
     for (int t = 0, first = 0; t < tiles_of_rows; ++t) {
       const int rows = base_rows + (t < larger ? 1 : 0);
       const TileFunctions run = tile_functions<bf16>(rows);
@@ -291,7 +313,8 @@ void attend(const AttentionArgs& args) {
   }
 
   for (int r = 0; r < row_heads; ++r) {
-    const std::size_t at = r / args.group * args.stride + static_cast<std::size_t>(r % args.group) * d;
+    const std::size_t at =
+        r / args.group * args.stride + static_cast<std::size_t>(r % args.group) * d;
     const float* from = scratch.out + static_cast<std::ptrdiff_t>(r) * d;
     const F32 inverse = set1(1.0F) / set1(scratch.total[r]);
     for (int i = 0; i < d; i += kLanes) {

@@ -1,5 +1,5 @@
-// The CPU backend: cuts each operation into parts that its threads share, and calls the functions of
-// the chosen instruction set.
+// The CPU backend: cuts each operation into parts that its threads share, and calls the functions
+// of the chosen instruction set.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -162,9 +162,10 @@ void CpuBackend::linear(const Linear& weight, const std::byte* in, int rows, flo
   args.packed = packed_input_.data();
 
   // Row blocks go in passes whose input stays in the cache while all the panels go by.
-  const int blocks_of_pass = std::clamp<int>(
+  const int most_blocks = std::clamp<int>(
       static_cast<int>(kInputBytes / (row_bytes * kernels_.max_rows)), 1, args.row_blocks);
-  const int passes = (args.row_blocks + blocks_of_pass - 1) / blocks_of_pass;
+  const int passes = (args.row_blocks + most_blocks - 1) / most_blocks;
+  const int blocks_of_pass = (args.row_blocks + passes - 1) / passes;
   const int together = args.row_blocks == 1 ? kernels_.panels_together(rows) : 1;
   const int panels = packed.panels();
   const int units = (panels + together - 1) / together;
@@ -194,25 +195,25 @@ void CpuBackend::rope_and_store(const QkvParams& params, const RopeTable& rope, 
                                 const float* qkv, std::byte* q_out) {
   expect(params.head_dim % 16 == 0 && params.head_dim <= kMaxHeadDim && kv.block % 16 == 0,
          "head or KV block of an unsupported size");
-  const RopeArgs args = {params.heads,  params.kv_heads, params.head_dim,    kv.block,
-                         kv.dtype == DType::bf16, params.q_norm,   params.k_norm,
-                         params.norm_epsilon};
+  const RopeArgs args = {params.heads,  params.kv_heads,         params.head_dim,
+                         kv.block,      kv.dtype == DType::bf16, params.q_norm,
+                         params.k_norm, params.norm_epsilon};
   const std::size_t qkv_width =
       static_cast<std::size_t>(params.heads + 2 * params.kv_heads) * params.head_dim;
   const std::size_t q_bytes =
       static_cast<std::size_t>(params.heads) * params.head_dim * size_of(kv.dtype);
   for (const Segment& segment : segments) {
-    expect(segment.first_position >= 0 &&
-               segment.first_position + segment.rows <= rope.max_position,
-           "position outside the rotary table");
+    expect(
+        segment.first_position >= 0 && segment.first_position + segment.rows <= rope.max_position,
+        "position outside the rotary table");
     for_each(segment.rows, static_cast<std::int64_t>(segment.rows) * qkv_width, [&](int i) {
       const int position = segment.first_position + i;
       RopeRow row;
       row.qkv = qkv + (segment.first_row + i) * qkv_width;
       row.cos_sin = rope.cos_sin + static_cast<std::size_t>(position) * params.head_dim;
       row.q_out = q_out + (segment.first_row + i) * q_bytes;
-      row.layer = cache + segment.blocks[position / kv.block] * kv.block_bytes() +
-                  layer * kv.layer_bytes();
+      row.layer =
+          cache + segment.blocks[position / kv.block] * kv.block_bytes() + layer * kv.layer_bytes();
       row.slot = position % kv.block;
       kernels_.rope_and_store(args, row);
     });
@@ -274,9 +275,8 @@ void CpuBackend::attention(const QkvParams& params, const KvShape& kv, int layer
     return;
   }
   shares_.reset(static_cast<int>(units.size()));
-  parallel(threads_, [&](int thread) {
-    shares_.run(thread, [&](int i) { run(thread, units[i]); });
-  });
+  parallel(threads_,
+           [&](int thread) { shares_.run(thread, [&](int i) { run(thread, units[i]); }); });
 }
 
 void CpuBackend::gather_rows(const std::byte* in, std::span<const std::int32_t> index,
@@ -298,7 +298,8 @@ void CpuBackend::copy_blocks(const KvShape& kv, std::byte* cache,
 }  // namespace
 
 std::unique_ptr<Backend> make_cpu_backend(int threads, const std::string& isa) {
-  if (threads < 1) throw UsageError("threads: " + std::to_string(threads) + ", expected at least 1");
+  if (threads < 1)
+    throw UsageError("threads: " + std::to_string(threads) + ", expected at least 1");
   return std::make_unique<CpuBackend>(threads, cpu::kernel_table(isa.c_str()));
 }
 

@@ -82,9 +82,10 @@ void Sampler::filter(const float* logits, int vocab, float scale, const SampleRo
                      const Distribution& all, Scratch& scratch, Kept& kept) {
   const bool by_count = row.top_k > 0 && row.top_k < vocab;
   const bool by_mass = row.top_p < 1.0F;
-  const float min_p_cut = row.min_p > 0.0F ? float_at_least(static_cast<double>(all.max) +
-                                                            std::log(static_cast<double>(row.min_p)))
-                                           : -kInfinity;
+  const float min_p_cut =
+      row.min_p > 0.0F
+          ? float_at_least(static_cast<double>(all.max) + std::log(static_cast<double>(row.min_p)))
+          : -kInfinity;
   const std::vector<float>& chunk_max = scratch.chunk_max;
   scratch.ids.resize(static_cast<std::size_t>(vocab));
   scratch.values.resize(static_cast<std::size_t>(vocab));
@@ -125,47 +126,77 @@ void Sampler::filter(const float* logits, int vocab, float scale, const SampleRo
       }
     }
   }
-  std::vector<std::uint64_t>& keys = scratch.keys;
-  keys.resize(static_cast<std::size_t>(count));
-  for (int i = 0; i < count; ++i) keys[i] = order_key(scratch.values[i], scratch.ids[i]);
 
-  // The prefix is sorted piece by piece, as far as it is needed.
-  const int limit = by_count ? std::min(row.top_k, count) : count;
-  int sorted = 0;
-  const auto sort_up_to = [&](int end) {
-    if (end < count) std::nth_element(keys.begin() + sorted, keys.begin() + end, keys.end());
-    std::sort(keys.begin() + sorted, keys.begin() + end);
-    for (int i = sorted; i < end; ++i) scratch.values[i] = value_of(keys[i]);
-    kernels_.exponentials(scratch.values.data() + sorted, all.max, end - sorted,
-                          scratch.weights.data() + sorted);
-    sorted = end;
-  };
+  // Candidates stay in id order, so that sums over them have one order.
+  std::uint64_t last = std::numeric_limits<std::uint64_t>::max();  // key of the last token kept
   double total = all.sum;
   if (by_count) {
-    sort_up_to(limit);
+    std::vector<std::uint64_t>& keys = scratch.keys;
+    keys.resize(static_cast<std::size_t>(count));
+    for (int i = 0; i < count; ++i) keys[i] = order_key(scratch.values[i], scratch.ids[i]);
+    std::nth_element(keys.begin(), keys.begin() + (row.top_k - 1), keys.end());
+    last = keys[row.top_k - 1];
+    int kept_count = 0;
+    for (int i = 0; i < count; ++i) {
+      if (order_key(scratch.values[i], scratch.ids[i]) > last) continue;
+      scratch.ids[kept_count] = scratch.ids[i];
+      scratch.values[kept_count++] = scratch.values[i];
+    }
+    count = kept_count;
     total = 0;
-    for (int i = 0; i < limit; ++i) total += scratch.weights[i];
   }
-  int length = limit;
-  double mass = total;
-  if (by_mass) {
-    const double target = static_cast<double>(row.top_p) * total;
-    length = 0;
-    mass = 0;
-    while (length < limit && (length == 0 || mass < target)) {
-      if (length == sorted) sort_up_to(std::min(limit, std::max(256, sorted * 4)));
-      mass += scratch.weights[length++];
+  kernels_.exponentials(scratch.values.data(), all.max, count, scratch.weights.data());
+  if (by_count) {
+    for (int i = 0; i < count; ++i) total += scratch.weights[i];
+  }
+  kept = {value_of(last), id_of(last), total};
+  if (by_mass) mass_prefix(static_cast<double>(row.top_p) * total, all.max, count, scratch, kept);
+  if (kept.value < min_p_cut) {
+    kept = {min_p_cut, vocab - 1, 0.0};
+    for (int i = 0; i < count; ++i) {
+      if (scratch.values[i] >= min_p_cut) kept.sum += scratch.weights[i];
     }
   }
-  if (scratch.values[length - 1] < min_p_cut) {
-    length = static_cast<int>(std::partition_point(scratch.values.begin(),
-                                                   scratch.values.begin() + length,
-                                                   [&](float s) { return s >= min_p_cut; }) -
-                              scratch.values.begin());
-    mass = 0;
-    for (int i = 0; i < length; ++i) mass += scratch.weights[i];
+}
+
+void Sampler::mass_prefix(double target, float max, int count, Scratch& scratch, Kept& kept) {
+  // Tokens are put into bins by value and only the bin in which the mass reaches its target is
+  // sorted (the next ones too where rounding asks for it).
+  constexpr int kBins = 2048;
+  constexpr float kBinsPerUnit = 64;
+  const int bins = count <= 512 ? 1 : kBins;
+  const auto bin_of = [bins, max](float s) {
+    const float depth = (max - s) * kBinsPerUnit;  // falls monotonically with s
+    return depth < static_cast<float>(bins - 1) ? static_cast<int>(depth) : bins - 1;
+  };
+  scratch.bin_mass.assign(static_cast<std::size_t>(bins), 0.0);
+  for (int i = 0; i < count; ++i) scratch.bin_mass[bin_of(scratch.values[i])] += scratch.weights[i];
+  double mass = 0;
+  int bin = 0;
+  for (; bin < bins - 1 && mass + scratch.bin_mass[bin] < target; ++bin) {
+    mass += scratch.bin_mass[bin];
   }
-  kept = {scratch.values[length - 1], id_of(keys[length - 1]), mass};
+  std::vector<std::uint64_t>& keys = scratch.keys;
+  bool first = mass == 0;
+  for (; bin < bins; ++bin) {
+    keys.clear();
+    for (int i = 0; i < count; ++i) {
+      if (bin_of(scratch.values[i]) == bin) {
+        keys.push_back(order_key(scratch.values[i], scratch.ids[i]));
+      }
+    }
+    std::sort(keys.begin(), keys.end());
+    scratch.sorted.resize(keys.size());
+    for (std::size_t i = 0; i < keys.size(); ++i) scratch.sorted[i] = value_of(keys[i]);
+    kernels_.exponentials(scratch.sorted.data(), max, static_cast<int>(keys.size()),
+                          scratch.sorted.data());
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      if (!first && mass >= target) return;
+      first = false;
+      mass += scratch.sorted[i];
+      kept = {value_of(keys[i]), id_of(keys[i]), mass};
+    }
+  }
 }
 
 TokenId Sampler::argmax(int vocab, const ArgmaxArgs& args, float max, int inner) {
@@ -220,9 +251,9 @@ Sampler::Fault Sampler::sample_row(const float* logits, int vocab, const SampleR
   }
 
   if (greedy) {
-    const int chunk = static_cast<int>(
-        std::find(scratch.chunk_max.begin(), scratch.chunk_max.end(), all.max) -
-        scratch.chunk_max.begin());
+    const int chunk =
+        static_cast<int>(std::find(scratch.chunk_max.begin(), scratch.chunk_max.end(), all.max) -
+                         scratch.chunk_max.begin());
     int id = chunk * kChunk;
     while (allowed[id] != all.max) ++id;
     out.token = id;
@@ -267,9 +298,7 @@ void Sampler::sample(const float* logits, std::size_t stride, int vocab,
     for (int r = 0; r < count; ++r) run(r, 0, threads_);
   } else {
     shares_.reset(count);
-    parallel(threads_, [&](int thread) {
-      shares_.run(thread, [&](int r) { run(r, thread, 1); });
-    });
+    parallel(threads_, [&](int thread) { shares_.run(thread, [&](int r) { run(r, thread, 1); }); });
   }
   if (bad_fault.load() == Fault::none) return;
   const std::string row = "sampling: row " + std::to_string(bad_row.load());

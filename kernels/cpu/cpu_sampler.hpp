@@ -40,12 +40,14 @@ class Sampler {
   };
   /// Working memory of one thread.
   struct Scratch {
-    std::vector<float> chunk_max;  ///< [chunks]
-    std::vector<float> logits;     ///< [vocab] copy with banned tokens at -infinity
-    std::vector<TokenId> ids;      ///< [candidates]
-    std::vector<float> values;     ///< [candidates]
-    std::vector<float> weights;    ///< [candidates] exp(s - max)
+    std::vector<float> chunk_max;     ///< [chunks]
+    std::vector<float> logits;        ///< [vocab] copy with banned tokens at -infinity
+    std::vector<TokenId> ids;         ///< [candidates]
+    std::vector<float> values;        ///< [candidates]
+    std::vector<float> weights;       ///< [candidates] exp(s - max)
     std::vector<std::uint64_t> keys;  ///< [candidates] sort keys
+    std::vector<double> bin_mass;     ///< [bins] of mass_prefix
+    std::vector<float> sorted;        ///< [tokens of a bin]
     std::vector<ScanResult> spans;    ///< [spans]
   };
 
@@ -56,6 +58,8 @@ class Sampler {
                  Distribution& found);
   void filter(const float* logits, int vocab, float scale, const SampleRow& row,
               const Distribution& all, Scratch& scratch, Kept& kept);
+  /// The shortest prefix of the candidates whose weights reach `target`, at least one token.
+  void mass_prefix(double target, float max, int count, Scratch& scratch, Kept& kept);
   TokenId argmax(int vocab, const ArgmaxArgs& args, float max, int inner);
 
   const KernelTable& kernels_;

@@ -24,7 +24,9 @@ PACELINE_INLINE void store_as(std::byte* out, std::ptrdiff_t index, F32 x, int n
   }
 }
 
-PACELINE_INLINE F32 load_n(const float* p, int n) { return n == kLanes ? load(p) : load_part(p, n); }
+PACELINE_INLINE F32 load_n(const float* p, int n) {
+  return n == kLanes ? load(p) : load_part(p, n);
+}
 
 }  // namespace
 

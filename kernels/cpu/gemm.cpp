@@ -29,11 +29,6 @@ int packed_words(WeightFormat format, int k) { return format == WeightFormat::bf
 int packed_words(WeightFormat, int k) { return k; }
 #endif
 
-#ifndef PF
-#define PF 2048
-#endif
-constexpr int kPrefetchBytes = PF;
-
 /// The tree over K-segments: partial sums wait by level until their neighbour is there.
 template <int MR, int NV>
 struct SegmentTree {
@@ -75,9 +70,14 @@ PACELINE_INLINE void finish(const LinearArgs& args, Tile<MR, NV>& tile, int row,
   }
 }
 
+/// Which share of the next panel a row block prefetches: part `index` of `count`.
+struct Share {
+  int index, count;
+};
+
 /// NV vectors of outputs from vector `first_vector` of the matrix, for one row block of MR rows.
-template <WeightFormat format, int MR, int NV>
-void product(const LinearArgs& args, int first_vector, int block) {
+template <WeightFormat format, int MR, int NV, Prefetch kPrefetch>
+void product(const LinearArgs& args, int first_vector, int block, Share share) {
   constexpr bool kPairs = format == WeightFormat::bf16;
   constexpr int kVectorsPerPanel = kPanelWidth / kLanes;
   const int row = row_block(args, block).first;
@@ -92,21 +92,24 @@ void product(const LinearArgs& args, int first_vector, int block) {
   }
   const auto* rows = reinterpret_cast<const std::uint32_t*>(args.packed) +
                      static_cast<std::ptrdiff_t>(row) * packed_words(format, args.k);
-  // Only the first pass over a panel comes from memory.
-  constexpr bool kPrefetch = true;
-  constexpr std::ptrdiff_t kAhead = kPrefetchBytes / 4;
+  // Rounded up, so that the shares leave no gap; at least two, so that a step is a line at most.
+  const std::ptrdiff_t panel_bytes = panel_words * 4;
+  Ahead ahead;
+  ahead.step = (panel_bytes / steps + share.count - 1) / share.count;
+  ahead.next = args.weight + (first_vector / kVectorsPerPanel + 1) * panel_bytes +
+               share.index * ahead.step * steps;
 
-  const auto range = [&](Tile<MR, NV>& tile, const std::uint32_t* a, int count)
-                         __attribute__((always_inline)) {
+  const auto range = [&](Tile<MR, NV> & tile, const std::uint32_t* a, int count)
+      __attribute__((always_inline)) {
     if constexpr (!kPairs) {
       multiply_singles<MR, NV, 1, MR, kPrefetch>(tile, reinterpret_cast<const float*>(a), b,
-                                                 kPanelWidth, count, kAhead);
+                                                 kPanelWidth, count, &ahead);
     } else {
 #if defined(PACELINE_SIMD_DOT)
-      multiply_dots<MR, NV, 1, MR, kPrefetch>(tile, a, b, kPanelWidth, count, kAhead);
+      multiply_dots<MR, NV, 1, MR, kPrefetch>(tile, a, b, kPanelWidth, count, &ahead);
 #else
       multiply_pairs<MR, NV, 1, MR, kPrefetch>(tile, reinterpret_cast<const float*>(a), b,
-                                               kPanelWidth, count, kAhead);
+                                               kPanelWidth, count, &ahead);
 #endif
     }
   };
@@ -144,27 +147,37 @@ constexpr int wide_vectors(int rows) {
 
 /// Panels [first, last) for one row block of MR rows.
 template <WeightFormat format, int MR>
-void panels(const LinearArgs& args, int first, int last, int block) {
+void panels(const LinearArgs& args, int first, int last, int block, Share share) {
   constexpr int kVectorsPerPanel = kPanelWidth / kLanes;
   constexpr int kWide = wide_vectors(MR);
   int vector = first * kVectorsPerPanel;
   const int end = last * kVectorsPerPanel;
-  for (; vector + kWide <= end; vector += kWide) product<format, MR, kWide>(args, vector, block);
+  if (share.count > 1) {
+    // The panel is there already (the blocks of the one before fetched it).
+    constexpr int kNarrow = kWide < kVectorsPerPanel ? kWide : kVectorsPerPanel;
+    for (; vector < end; vector += kNarrow) {
+      product<format, MR, kNarrow, Prefetch::next>(args, vector, block, share);
+    }
+    return;
+  }
+  for (; vector + kWide <= end; vector += kWide) {
+    product<format, MR, kWide, Prefetch::same>(args, vector, block, share);
+  }
   if constexpr (kWide > kVectorsPerPanel) {
     for (; vector < end; vector += kVectorsPerPanel) {
-      product<format, MR, kVectorsPerPanel>(args, vector, block);
+      product<format, MR, kVectorsPerPanel, Prefetch::same>(args, vector, block, share);
     }
   }
 }
 
-using PanelsFunction = void (*)(const LinearArgs&, int, int, int);
+using PanelsFunction = void (*)(const LinearArgs&, int, int, int, Share);
 
 /// Functions by number of rows; [0] is unused.
 template <WeightFormat format>
 PanelsFunction panels_function(int rows) {
   switch (rows) {
-#define PACELINE_CASE(MR) \
-  case MR:                \
+#define PACELINE_CASE(MR)                                         \
+  case MR:                                                        \
     if constexpr (MR <= kMaxTileRows) return &panels<format, MR>; \
     break;
     PACELINE_CASE(1)
@@ -180,7 +193,8 @@ PanelsFunction panels_function(int rows) {
     PACELINE_CASE(11)
     PACELINE_CASE(12)
 #undef PACELINE_CASE
-    default: break;
+    default:
+      break;
   }
   __builtin_trap();
 }
@@ -201,9 +215,7 @@ PACELINE_INLINE void interleave(std::uint32_t* words, int rows, int count, Load&
 
 }  // namespace
 
-int packed_element_bytes(WeightFormat format) {
-  return packed_words(format, 2) * 2;
-}
+int packed_element_bytes(WeightFormat format) { return packed_words(format, 2) * 2; }
 
 int panels_together(int rows) {
   const int together = wide_vectors(rows) * kLanes / kPanelWidth;
@@ -240,7 +252,7 @@ void linear(const LinearArgs& args, int first, int last, int first_block, int la
     const PanelsFunction run = args.format == WeightFormat::f32
                                    ? panels_function<WeightFormat::f32>(rows)
                                    : panels_function<WeightFormat::bf16>(rows);
-    run(args, first, last, first_block);
+    run(args, first, last, first_block, {0, 1});
     return;
   }
   for (int panel = first; panel < last; ++panel) {
@@ -249,7 +261,7 @@ void linear(const LinearArgs& args, int first, int last, int first_block, int la
       const PanelsFunction run = args.format == WeightFormat::f32
                                      ? panels_function<WeightFormat::f32>(rows)
                                      : panels_function<WeightFormat::bf16>(rows);
-      run(args, panel, panel + 1, block);
+      run(args, panel, panel + 1, block, {block - first_block, last_block - first_block});
     }
   }
 }

@@ -40,8 +40,8 @@ struct LinearArgs {
 
 /// RMSNorm of rows [first, last), after adding delta.
 struct NormArgs {
-  float* x;            ///< [rows][width]
-  const float* delta;  ///< [rows][width] or null
+  float* x;             ///< [rows][width]
+  const float* delta;   ///< [rows][width] or null
   const float* weight;  ///< [width]
   std::byte* out;       ///< [rows][width] of bf16 or fp32
   float epsilon;
@@ -73,14 +73,14 @@ struct AttentionArgs {
   const std::int32_t* blocks;  ///< block table of the sequence
   int block;                   ///< positions of a block
   int head_dim;
-  int group;            ///< query heads of the kv head
-  bool bf16;            ///< dtype of q, out and cache
-  const std::byte* q;   ///< first row's first head of the group; heads are neighbours
-  std::byte* out;       ///< the same shape
-  std::size_t stride;   ///< elements from row to row of q and out
-  int rows;             ///< rows * group <= scratch rows
-  int first_position;   ///< of the first row
-  float* scratch;       ///< attention_scratch_floats(rows * group, head_dim), 64-byte aligned
+  int group;           ///< query heads of the kv head
+  bool bf16;           ///< dtype of q, out and cache
+  const std::byte* q;  ///< first row's first head of the group; heads are neighbours
+  std::byte* out;      ///< the same shape
+  std::size_t stride;  ///< elements from row to row of q and out
+  int rows;            ///< rows * group <= scratch rows
+  int first_position;  ///< of the first row
+  float* scratch;      ///< attention_scratch_floats(rows * group, head_dim), 64-byte aligned
 };
 
 /// What a scan of tokens [begin, end) found; scaled logits s = logit * inverse_temperature.

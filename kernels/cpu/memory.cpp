@@ -23,8 +23,7 @@ Memory::Memory(std::size_t bytes) : size_(bytes) {
   }
   // One page more than asked, so that the data can begin on a huge page.
   mapped_ = (bytes + 2 * kHugePage - 1) / kHugePage * kHugePage;
-  mapping_ =
-      mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  mapping_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapping_ == MAP_FAILED) {
     mapping_ = nullptr;
     throw std::bad_alloc();

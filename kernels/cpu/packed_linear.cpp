@@ -88,7 +88,8 @@ PackedLinear::PackedLinear(std::span<const MatrixSlice> slices, std::span<const 
   }
   n_ = static_cast<int>(rows.size());
   k_ = static_cast<int>(slices[0].columns);
-  if (segments < 1 || segments > kMaxSegments || !std::has_single_bit(static_cast<unsigned>(segments)))
+  if (segments < 1 || segments > kMaxSegments ||
+      !std::has_single_bit(static_cast<unsigned>(segments)))
     fail(std::to_string(segments) + " segments: not a power of two up to " +
          std::to_string(kMaxSegments));
   if (k_ % (2 * segments) != 0)

@@ -31,12 +31,24 @@ PACELINE_INLINE void load_chunk(const float* logits, int first, int end, F32 sca
 }
 
 /// The bits of tokens [64 chunk, 64 chunk + 64): vector j holds word j of 16 neighbouring counters.
-PACELINE_INLINE void chunk_bits(const NoiseArgs& noise, std::uint32_t chunk, U32 (&bits)[kVectors]) {
+PACELINE_INLINE void chunk_bits(const NoiseArgs& noise, std::uint32_t chunk,
+                                U32 (&bits)[kVectors]) {
   bits[0] = lane_ids() + set1(chunk * 16U);
   bits[1] = set1(noise.step);
   bits[2] = set1(noise.stream[0]);
   bits[3] = set1(noise.stream[1]);
   philox(bits, noise.key[0], noise.key[1]);
+}
+
+/// Noise of fewer bits than this is below `needed`: -ln(-ln w) >= d asks for w >= exp(-e^-d), which
+/// is at least 1 - e^-d. The margin covers the rounding of the noise and of scores about `best`.
+PACELINE_INLINE std::uint32_t least_bits(float needed, float best) {
+  const float magnitude = best < 0 ? -best : best;
+  const float margin = 1e-3F + 1e-6F * (magnitude + (needed < 0 ? -needed : needed));
+  float lanes[kLanes];
+  store(lanes, exp(set1(margin - needed)));
+  const float complement = lanes[0] * 1.001F * 4294967296.0F;
+  return complement < 4294900000.0F ? 0xFFFFFFFFU - static_cast<std::uint32_t>(complement) : 0U;
 }
 
 }  // namespace
@@ -102,8 +114,9 @@ void exponentials(const float* in, float max, int count, float* out) {
   }
 }
 
-/// A chunk is left out when no noise could lift its largest logit to the best score so far: the
-/// sum rounds monotonically, so such a chunk could neither win nor tie.
+/// A chunk is left out when no noise could lift its largest logit to the best score so far (the sum
+/// rounds monotonically, so such a chunk could neither win nor tie), and again, before the costly
+/// logarithms, when its own random bits cannot.
 void argmax(const ArgmaxArgs& args, int begin, int end, float* value, std::int32_t* id) {
   const F32 scale = set1(args.inverse_temperature);
   const F32 none = set1(-__builtin_inff());
@@ -114,8 +127,15 @@ void argmax(const ArgmaxArgs& args, int begin, int end, float* value, std::int32
   for (int t = begin; t < end; t += kChunk) {
     const float largest = args.chunk_max[t / kChunk];
     if (largest < args.keep_value || largest + kGumbelBound < best) continue;
-    load_chunk(args.logits, t, end, scale, s);
     chunk_bits(args.noise, static_cast<std::uint32_t>(t / kChunk), bits);
+    const std::uint32_t least = least_bits(best - largest, best);
+    // Unsigned comparison as a signed one with the top bits flipped.
+    const U32 flip = set1(0x80000000U);
+    const U32 floor = set1(least ^ 0x80000000U);
+    Mask low = less_int(bits[0] ^ flip, floor);
+    PACELINE_UNROLL for (int j = 1; j < kVectors; ++j) low = low & less_int(bits[j] ^ flip, floor);
+    if (bits_of(low) == 0xFFFFU) continue;
+    load_chunk(args.logits, t, end, scale, s);
     PACELINE_UNROLL for (int j = 0; j < kVectors; ++j) {
       const U32 ids = lane_ids() + set1(static_cast<std::uint32_t>(t + j * kLanes));
       const Mask tie = equal(s[j], set1(args.keep_value)) &
@@ -150,7 +170,8 @@ void noise_chunk(const NoiseArgs& noise, std::uint32_t chunk, std::uint32_t* bit
   }
 }
 
-void math16(const float* x, const std::uint32_t* bits, float* exp_x, float* log_x, float* gumbel_x) {
+void math16(const float* x, const std::uint32_t* bits, float* exp_x, float* log_x,
+            float* gumbel_x) {
   store(exp_x, exp(load(x)));
   store(log_x, log(load(x)));
   store(gumbel_x, gumbel(load(bits)));

@@ -163,8 +163,8 @@ PACELINE_INLINE void store(std::uint32_t* p, U32 x) {
 }
 
 #define PACELINE_BOTH(call0, call1) \
-  { \
-    { call0, call1 } \
+  {                                 \
+    { call0, call1 }                \
   }
 PACELINE_INLINE F32 operator+(F32 a, F32 b) {
   return PACELINE_BOTH(_mm256_add_ps(a.v[0], b.v[0]), _mm256_add_ps(a.v[1], b.v[1]));
@@ -287,8 +287,8 @@ PACELINE_INLINE F32 load_bf16(const std::uint16_t* p) {
 }
 PACELINE_INLINE void store_low16(std::uint16_t* p, U32 x) {
   const __m256i mask = _mm256_set1_epi32(0xFFFF);
-  const __m256i packed = _mm256_packus_epi32(_mm256_and_si256(x.v[0], mask),
-                                             _mm256_and_si256(x.v[1], mask));
+  const __m256i packed =
+      _mm256_packus_epi32(_mm256_and_si256(x.v[0], mask), _mm256_and_si256(x.v[1], mask));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xD8));
 }
 PACELINE_INLINE float sum(F32 a) {
@@ -314,8 +314,8 @@ struct Mask {
   Int4 v[4];
 };
 
-#define PACELINE_EACH(type, expression)                    \
-  type out;                                                \
+#define PACELINE_EACH(type, expression)                              \
+  type out;                                                          \
   PACELINE_UNROLL for (int i = 0; i < 4; ++i) out.v[i] = expression; \
   return out
 

@@ -11,9 +11,6 @@
 
 #include "kernels/cpu/simd.hpp"
 
-#ifndef PFH
-#define PFH prefetch
-#endif
 namespace paceline::kernels::cpu::PACELINE_ISA {
 
 // Registers: MR * NV accumulators, NV weights, one input value, one mask.
@@ -28,6 +25,21 @@ inline constexpr int kMaxTileRows = 2;
 inline constexpr int kTileVectors = 1;
 #endif
 
+/// What the inner loop prefetches.
+enum class Prefetch {
+  none,
+  same,  ///< the operand itself, kPrefetchWords further on: it is streamed from memory
+  next,  ///< `Ahead`: a share of what comes after the operand, which has been fetched before
+};
+inline constexpr std::ptrdiff_t kPrefetchWords = 4096 / 4;
+
+/// Where prefetching goes on; advances with the loop. `step`: bytes for each step of K, at most a
+/// cache line.
+struct Ahead {
+  const std::byte* next = nullptr;
+  std::ptrdiff_t step = 0;
+};
+
 template <int MR, int NV>
 struct Tile {
   F32 at[MR][NV];
@@ -40,21 +52,42 @@ PACELINE_INLINE void clear(Tile<MR, NV>& tile) {
   }
 }
 
+template <Prefetch kPrefetch, int MR>
+PACELINE_INLINE void prefetch_same(const std::uint32_t* b) {
+  if constexpr (kPrefetch == Prefetch::same) {
+    // Few rows wait for memory alone: straight to the first level. With more rows the second
+    // level, which can have more lines under way, does better (measured).
+    if constexpr (MR <= 3) {
+      prefetch(b + kPrefetchWords);
+    } else {
+      prefetch_l2(b + kPrefetchWords);
+    }
+  }
+}
+
+template <Prefetch kPrefetch>
+PACELINE_INLINE void prefetch_next(Ahead* ahead) {
+  if constexpr (kPrefetch == Prefetch::next) {
+    prefetch_l2(ahead->next);
+    ahead->next += ahead->step;
+  }
+}
+
 /// tile += a * b over `pairs` pairs of K. Row r of step i is a[r * RS + i * KS], fp32. b[v]: vector
-/// v of the first pair, [16][2] bf16; `stride`: 32-bit words from pair to pair. `ahead`: words of
-/// prefetch distance, 0 for none.
-template <int MR, int NV, int RS, int KS, bool kPrefetch = false>
+/// v of the first pair, [16][2] bf16; `stride`: 32-bit words from pair to pair.
+template <int MR, int NV, int RS, int KS, Prefetch kPrefetch = Prefetch::none>
 PACELINE_INLINE void multiply_pairs(Tile<MR, NV>& tile, const float* a,
                                     const std::uint32_t* const (&first)[NV], std::ptrdiff_t stride,
-                                    int pairs, std::ptrdiff_t ahead = 0) {
+                                    int pairs, Ahead* ahead = nullptr) {
   const std::uint32_t* b[NV];
   PACELINE_UNROLL for (int v = 0; v < NV; ++v) b[v] = first[v];
   const U32 high_half = set1(0xFFFF0000U);
   for (int p = 0; p < pairs; ++p) {
+    prefetch_next<kPrefetch>(ahead);
     F32 w[NV];
     PACELINE_UNROLL for (int v = 0; v < NV; ++v) {
       w[v] = as_float(shift_left<16>(load(b[v])));
-      if constexpr (kPrefetch) PFH(b[v] + ahead);
+      prefetch_same<kPrefetch, MR>(b[v]);
     }
     PACELINE_UNROLL for (int r = 0; r < MR; ++r) {
       const F32 x = set1(a[r * RS]);
@@ -74,17 +107,18 @@ PACELINE_INLINE void multiply_pairs(Tile<MR, NV>& tile, const float* a,
 
 /// The same with fp32 weights: b[v] is vector v of the first step, `stride` in words from step to
 /// step.
-template <int MR, int NV, int RS, int KS, bool kPrefetch = false>
+template <int MR, int NV, int RS, int KS, Prefetch kPrefetch = Prefetch::none>
 PACELINE_INLINE void multiply_singles(Tile<MR, NV>& tile, const float* a,
                                       const std::uint32_t* const (&first)[NV],
-                                      std::ptrdiff_t stride, int steps, std::ptrdiff_t ahead = 0) {
+                                      std::ptrdiff_t stride, int steps, Ahead* ahead = nullptr) {
   const std::uint32_t* b[NV];
   PACELINE_UNROLL for (int v = 0; v < NV; ++v) b[v] = first[v];
   for (int p = 0; p < steps; ++p) {
+    prefetch_next<kPrefetch>(ahead);
     F32 w[NV];
     PACELINE_UNROLL for (int v = 0; v < NV; ++v) {
       w[v] = as_float(load(b[v]));
-      if constexpr (kPrefetch) PFH(b[v] + ahead);
+      prefetch_same<kPrefetch, MR>(b[v]);
       b[v] += stride;
     }
     PACELINE_UNROLL for (int r = 0; r < MR; ++r) {
@@ -99,17 +133,18 @@ PACELINE_INLINE void multiply_singles(Tile<MR, NV>& tile, const float* a,
 /// The same with the bf16 dot product: row r of pair i is the 32-bit word a[r * RS + i * KS]. The
 /// instruction multiplies and adds the two elements of a pair one after the other, the odd one
 /// first, with subnormals taken as zero.
-template <int MR, int NV, int RS, int KS, bool kPrefetch = false>
+template <int MR, int NV, int RS, int KS, Prefetch kPrefetch = Prefetch::none>
 PACELINE_INLINE void multiply_dots(Tile<MR, NV>& tile, const std::uint32_t* a,
                                    const std::uint32_t* const (&first)[NV], std::ptrdiff_t stride,
-                                   int pairs, std::ptrdiff_t ahead = 0) {
+                                   int pairs, Ahead* ahead = nullptr) {
   const std::uint32_t* b[NV];
   PACELINE_UNROLL for (int v = 0; v < NV; ++v) b[v] = first[v];
   for (int p = 0; p < pairs; ++p) {
+    prefetch_next<kPrefetch>(ahead);
     U32 w[NV];
     PACELINE_UNROLL for (int v = 0; v < NV; ++v) {
       w[v] = load(b[v]);
-      if constexpr (kPrefetch) PFH(b[v] + ahead);
+      prefetch_same<kPrefetch, MR>(b[v]);
       b[v] += stride;
     }
     PACELINE_UNROLL for (int r = 0; r < MR; ++r) {

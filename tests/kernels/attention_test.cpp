@@ -36,9 +36,7 @@ struct Sequence {
       params.norm_epsilon = 1e-6F;
     }
   }
-  [[nodiscard]] int width() const {
-    return (params.heads + 2 * params.kv_heads) * params.head_dim;
-  }
+  [[nodiscard]] int width() const { return (params.heads + 2 * params.kv_heads) * params.head_dim; }
   [[nodiscard]] int q_width() const { return params.heads * params.head_dim; }
   [[nodiscard]] RopeTable rope() const { return {table.data(), params.head_dim, positions}; }
 };
@@ -48,9 +46,11 @@ struct Sequence {
 std::vector<std::byte> run_chunks(Backend& cpu, const Sequence& s, DType dtype, int block,
                                   const std::vector<int>& chunks,
                                   std::vector<std::byte>* rotated_q = nullptr) {
-  const KvShape kv = {
-      .layers = 2, .kv_heads = s.params.kv_heads, .head_dim = s.params.head_dim, .block = block,
-      .dtype = dtype};
+  const KvShape kv = {.layers = 2,
+                      .kv_heads = s.params.kv_heads,
+                      .head_dim = s.params.head_dim,
+                      .block = block,
+                      .dtype = dtype};
   const int blocks = (s.positions + block - 1) / block;
   const auto cache = cpu.allocate((blocks + 1) * kv.block_bytes());
   std::memset(cache->data(), 0xFF, cache->size());
@@ -102,9 +102,13 @@ class AttentionTest : public EachIsaAndType {};
 
 TEST_P(AttentionTest, MatchesFloat64) {
   Random random(1);
-  for (const auto& [heads, kv_heads, d, length, norm] :
-       {std::tuple{4, 2, 64, 150, false}, {14, 2, 64, 70, true}, {3, 3, 16, 130, true},
-        {6, 1, 48, 33, false}, {4, 2, 128, 66, true}, {2, 1, 256, 20, false}, {16, 1, 80, 65, true}}) {
+  for (const auto& [heads, kv_heads, d, length, norm] : {std::tuple{4, 2, 64, 150, false},
+                                                         {14, 2, 64, 70, true},
+                                                         {3, 3, 16, 130, true},
+                                                         {6, 1, 48, 33, false},
+                                                         {4, 2, 128, 66, true},
+                                                         {2, 1, 256, 20, false},
+                                                         {16, 1, 80, 65, true}}) {
     const Sequence s(random, heads, kv_heads, d, length, norm);
     const auto cpu = backend(2);
     std::vector<std::byte> q_bytes;
@@ -114,8 +118,7 @@ TEST_P(AttentionTest, MatchesFloat64) {
     for (const int p : {0, 1, 15, 16, length / 2, length - 1}) {
       const float* row = s.qkv.data() + static_cast<std::size_t>(p) * s.width();
       for (int h = 0; h < heads; ++h) {
-        const std::vector<double> expected_q =
-            rotated(s, row + h * d, s.params.q_norm, p, dtype());
+        const std::vector<double> expected_q = rotated(s, row + h * d, s.params.q_norm, p, dtype());
         for (int i = 0; i < d; ++i) {
           // bf16 may round the other way after fp32 arithmetic.
           ASSERT_NEAR(q[p * s.q_width() + h * d + i], expected_q[i],
@@ -127,8 +130,8 @@ TEST_P(AttentionTest, MatchesFloat64) {
         for (int t = 0; t <= p; ++t) {
           const float* other = s.qkv.data() + static_cast<std::size_t>(t) * s.width();
           const auto k = rotated(s, other + (heads + kv_head) * d, s.params.k_norm, t, dtype());
-          values.push_back(rotated(s, other + (heads + kv_heads + kv_head) * d, nullptr, t, dtype(),
-                                   false));
+          values.push_back(
+              rotated(s, other + (heads + kv_heads + kv_head) * d, nullptr, t, dtype(), false));
           double score = 0;
           for (int i = 0; i < d; ++i) score += k[i] * q[p * s.q_width() + h * d + i];
           scores.push_back(score / std::sqrt(static_cast<double>(d)));
@@ -183,7 +186,8 @@ TEST_P(AttentionTest, SequencesOfABatchDoNotMix) {
   int rows = 0;
   for (const Sequence& s : sequences) {
     tables.emplace_back();
-    for (int b = 0; b < (s.positions + block - 1) / block; ++b) tables.back().push_back(next_block++);
+    for (int b = 0; b < (s.positions + block - 1) / block; ++b)
+      tables.back().push_back(next_block++);
     segments.push_back({rows, s.positions, 0, nullptr});
     rows += s.positions;
     qkv.insert(qkv.end(), s.qkv.begin(), s.qkv.end());

@@ -119,7 +119,8 @@ TEST_P(MathTest, ExpLogAndGumbelAreAccurate) {
       if (round % 3 == 2) bits[i] = ~(bits[i] >> random.below(32));
     }
     if (round == 0) {
-      const float special[] = {0.0F, -0.0F, -87.5F, -1e30F, -std::numeric_limits<float>::infinity()};
+      const float special[] = {0.0F, -0.0F, -87.5F, -1e30F,
+                               -std::numeric_limits<float>::infinity()};
       std::copy(std::begin(special), std::end(special), x);
       const std::uint32_t ends[] = {0, 1, 0xFFFFFFFFU, 0xFFFFFFFEU, 0x7FFFFFFFU, 0x80000000U};
       std::copy(std::begin(ends), std::end(ends), bits);
@@ -129,9 +130,8 @@ TEST_P(MathTest, ExpLogAndGumbelAreAccurate) {
       const double e = x[i] < -87.3F ? 0 : std::exp(static_cast<double>(x[i]));
       ASSERT_NEAR(exp_x[i], e, e * 2.5e-7) << x[i];
       const double w = (bits[i] + 0.5) / 4294967296.0;
-      const double g = -std::log(w > 0.5 ? -std::log1p(-(4294967296.0 - bits[i] - 0.5) /
-                                                       4294967296.0)
-                                         : -std::log(w));
+      const double g = -std::log(
+          w > 0.5 ? -std::log1p(-(4294967296.0 - bits[i] - 0.5) / 4294967296.0) : -std::log(w));
       ASSERT_NEAR(gumbel[i], g, 3e-7 + std::abs(g) * 2.5e-7) << bits[i];
       ASSERT_LT(gumbel[i], 22.9F);
     }

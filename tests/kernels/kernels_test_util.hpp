@@ -114,9 +114,9 @@ inline std::string name_of_isa_and_type(
   return std::get<0>(info.param) + "_" + name_of(std::get<1>(info.param));
 }
 
-#define PACELINE_EACH_ISA_AND_TYPE(suite)                                               \
-  INSTANTIATE_TEST_SUITE_P(Cpu, suite,                                                  \
-                           testing::Combine(testing::ValuesIn(supported_cpu_isas()),    \
+#define PACELINE_EACH_ISA_AND_TYPE(suite)                                              \
+  INSTANTIATE_TEST_SUITE_P(Cpu, suite,                                                 \
+                           testing::Combine(testing::ValuesIn(supported_cpu_isas()),   \
                                             testing::Values(DType::bf16, DType::f32)), \
                            name_of_isa_and_type)
 #define PACELINE_EACH_ISA(suite) \

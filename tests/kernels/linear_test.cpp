@@ -30,17 +30,25 @@ class LinearTest : public EachIsaAndType {};
 TEST_P(LinearTest, MatchesFloat64AtOddSizes) {
   Random random(1);
   const auto cpu = backend();
-  for (const auto& [rows, n, k] :
-       {std::tuple{1, 1, 2}, {3, 31, 6}, {1, 64, 64}, {2, 65, 130}, {5, 97, 34}, {13, 129, 62},
-        {24, 96, 100}, {37, 33, 96}, {70, 200, 66}, {1, 300, 448}, {9, 1000, 18}}) {
+  for (const auto& [rows, n, k] : {std::tuple{1, 1, 2},
+                                   {3, 31, 6},
+                                   {1, 64, 64},
+                                   {2, 65, 130},
+                                   {5, 97, 34},
+                                   {13, 129, 62},
+                                   {24, 96, 100},
+                                   {37, 33, 96},
+                                   {70, 200, 66},
+                                   {1, 300, 448},
+                                   {9, 1000, 18}}) {
     const Matrix weight(random, n, k, dtype());
     const std::vector<float> bias = random.normals(n);
     const Values in(random.normals(static_cast<std::size_t>(rows) * k), dtype());
     const MatrixSlice slice = weight.all();
     for (const bool with_bias : {false, true}) {
-      const auto packed =
-          cpu->pack({&slice, 1}, with_bias ? std::span<const float>(bias) : std::span<const float>(),
-                    1, dtype());
+      const auto packed = cpu->pack(
+          {&slice, 1}, with_bias ? std::span<const float>(bias) : std::span<const float>(), 1,
+          dtype());
       EXPECT_EQ(packed->n(), n);
       EXPECT_EQ(packed->k(), k);
       const std::vector<float> out = multiply(*cpu, *packed, in, rows);
@@ -114,7 +122,8 @@ TEST_P(LinearTest, SegmentsOfRanksJoinIntoTheSingleRankResult) {
     }
     for (int step = 1; step < ranks; step *= 2) {
       for (int rank = 0; rank < ranks; rank += 2 * step) {
-        for (std::size_t i = 0; i < expected.size(); ++i) partial[rank][i] += partial[rank + step][i];
+        for (std::size_t i = 0; i < expected.size(); ++i)
+          partial[rank][i] += partial[rank + step][i];
       }
     }
     EXPECT_TRUE(same_bits(partial[0], expected)) << ranks << " ranks";

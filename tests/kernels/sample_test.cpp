@@ -30,7 +30,8 @@ struct Reference {
 Reference reference(const float* logits, int vocab, const SampleRow& row) {
   std::vector<TokenId> order;
   for (TokenId id = 0; id < vocab; ++id) {
-    if (std::find(row.banned.begin(), row.banned.end(), id) == row.banned.end()) order.push_back(id);
+    if (std::find(row.banned.begin(), row.banned.end(), id) == row.banned.end())
+      order.push_back(id);
   }
   std::stable_sort(order.begin(), order.end(),
                    [&](TokenId a, TokenId b) { return logits[a] > logits[b]; });
@@ -91,8 +92,9 @@ TEST_P(SampleTest, VectorNoiseIsTheScalarDefinition) {
     kernels.noise_chunk(args, chunk, bits, gumbel);
     for (std::uint32_t i = 0; i < 64; ++i) {
       ASSERT_EQ(bits[i], noise_bits(key, step, chunk * 64 + i));
-      const double g = gumbel_of({.noise = key, .step = static_cast<std::int32_t>(step), .banned = {}},
-                                 static_cast<TokenId>(chunk * 64 + i));
+      const double g =
+          gumbel_of({.noise = key, .step = static_cast<std::int32_t>(step), .banned = {}},
+                    static_cast<TokenId>(chunk * 64 + i));
       ASSERT_NEAR(gumbel[i], g, 2e-6);
     }
   }
@@ -190,8 +192,8 @@ TEST_P(SampleTest, TokensAndLogProbabilitiesMatchFloat64) {
     if (random.below(2) == 0) row.min_p = static_cast<float>(random.uniform() * 0.3);
     std::vector<TokenId> banned;
     if (vocab > 3 && random.below(2) == 0) {
-      banned = {static_cast<TokenId>(
-                    std::max_element(logits.begin(), logits.begin() + vocab) - logits.begin()),
+      banned = {static_cast<TokenId>(std::max_element(logits.begin(), logits.begin() + vocab) -
+                                     logits.begin()),
                 0};
     }
     row.banned = banned;
@@ -241,8 +243,16 @@ TEST_P(SampleTest, KeptSetIsExactlyTheReference) {
     int top_k;
     float top_p, min_p;
   };
-  for (const Case& c : {Case{2, 1, 0}, {5, 1, 0}, {6, 1, 0}, {0, 0.3F, 0}, {0, 0.75F, 0},
-                        {0, 1, 0.2F}, {0, 1, 0.9F}, {6, 0.5F, 0}, {7, 0.99F, 0.5F}, {12, 1, 0},
+  for (const Case& c : {Case{2, 1, 0},
+                        {5, 1, 0},
+                        {6, 1, 0},
+                        {0, 0.3F, 0},
+                        {0, 0.75F, 0},
+                        {0, 1, 0.2F},
+                        {0, 1, 0.9F},
+                        {6, 0.5F, 0},
+                        {7, 0.99F, 0.5F},
+                        {12, 1, 0},
                         {100, 0.0001F, 0}}) {
     SampleRow row;
     row.noise = {9, 10};

@@ -9,32 +9,42 @@ source tests/slurm/cluster.sh
 cluster_start
 
 out=$cluster_dir/out
-log=$cluster_dir/job-1.log
 run=(configs/quickstart.yaml)
-longer=(--set prompts.samples=16 --set sampling.ignore_eos=true)
+# Every response of full length and few at a time, so that some are done and some are not.
+longer=(--set prompts.samples=4 --set sampling.ignore_eos=true --set engine.max_batch=8)
 
-await() {  # WHAT COMMAND...: until it succeeds
-  local i
-  for i in {1..120}; do
-    if "${@:2}"; then return; fi
+# Responses on disk, as a reader of the run in progress sees them.
+finished() {
+  { "$PACELINE_EXE" digest "$out" 2>&1 >/dev/null || true; } |
+    sed -n 's/.*: \([0-9]*\) of [0-9]* trajectories.*/\1/p'
+}
+await_more_than() {  # COUNT
+  local i count
+  for i in {1..240}; do
+    count=$(finished)
+    if [[ ${count:-0} -gt $1 ]]; then
+      echo "$count responses finished"
+      return
+    fi
+    [[ ! -e $out/trajectories.h5 ]] || fail "the run was over before it could be interrupted"
     sleep 0.5
   done
-  fail "no $1 after $((i / 2)) s"
+  fail "not more than $1 responses after $((i / 2)) s"
 }
 ranks() { pgrep -f "^$PACELINE_EXE rollout .*--output $out "; }
-attempts() { find "$out/shards" -name 'trajectories-*' 2>/dev/null | sed 's/.*trajectories-\([0-9]*\)-.*/\1/' | sort -u | wc -l; }
-started() { [[ $(attempts) -ge $1 ]]; }
 
-echo "== USR1, as Slurm sends it before the time limit"
+echo "== USR1 to the job script, as Slurm sends it before the time limit"
 submit "${run[@]}" "$out" "${longer[@]}"
-await "first start" started 1
-sleep 4
+await_more_than 0
 scancel --signal=USR1 --batch "$job"
-await "second start" started 2
-grep -q "paceline ended with 75" "$log" || fail "the first start did not end with 75"
+until [[ $(state_of "$job") == PENDING ]]; do sleep 0.2; done
+scontrol show job "$job" | grep -E 'JobState|Restarts|EligibleTime'
+before=$(finished)
+echo "in the queue again, with $before responses finished"
+grep -q "paceline ended with 75" "$cluster_dir/job-$job.log" || fail "the first start did not end with 75"
+await_more_than "$before"
 
 echo "== kill -9 of a rank"
-sleep 4
 kill -9 "$(ranks | head -n 1)"
 follow "$job"
 [[ $(state_of "$job") == FAILED ]] || fail "job $job should have failed"

@@ -1,6 +1,7 @@
 // Writes runs made by formula (sample.hpp) for the tests of the Python reader.
 //   hdf5_sample_run complete DIR PROMPTS SAMPLES     a complete run
 //   hdf5_sample_run live DIR PROMPTS SAMPLES         appends for ever, a line "flushed N" each time
+//   hdf5_sample_run stopped DIR 1 2                  one finished, of the other two pieces
 //   hdf5_sample_run digest PATH
 #include <unistd.h>
 
@@ -68,6 +69,14 @@ void live(const RunDirectory& run, const RunManifest& manifest) {
   for (;;) ::pause();
 }
 
+void stopped(const RunDirectory& run) {
+  ShardWriter first(run.path(), run.attempt(), 0);
+  ShardWriter second(run.path(), run.attempt(), 1);
+  first.append(sample::prefix({0, 1}, 3));
+  second.append(sample::prefix({0, 1}, 2));
+  second.append(sample::finished({0, 0}));
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -83,5 +92,6 @@ int main(int count, char** arguments) {
   const RunDirectory run(arguments[2], manifest, prompts, false);
   if (mode == "complete") complete(run, manifest, prompts);
   if (mode == "live") live(run, manifest);
+  if (mode == "stopped") stopped(run);
   return 0;
 }

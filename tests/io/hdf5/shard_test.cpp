@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <random>
 #include <set>
+#include <thread>
 
 #include "io/hdf5/digest.hpp"
 #include "io/hdf5/file.hpp"
 #include "io/hdf5/shard_index.hpp"
+#include "io/hdf5/telemetry.hpp"
 #include "tests/io/hdf5/fixture.hpp"
 
 namespace paceline::io {
@@ -212,6 +214,25 @@ TEST_F(ShardTest, AShardThatCannotBeOpenedIsReported) {
   EXPECT_EQ(state.finished.size(), 3U);
   ASSERT_EQ(state.warnings.size(), 1U);
   EXPECT_NE(state.warnings[0].find(bad), std::string::npos) << state.warnings[0];
+}
+
+TEST_F(ShardTest, WritersOfDifferentThreadsMayWorkAtOnce) {
+  const SampleRun run(300, 1);
+  const RunDirectory directory(at("run"), run.manifest, run.prompts, false);
+  std::vector<std::thread> threads;
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      ShardWriter writer(directory.path(), 0, rank);
+      TelemetryWriter telemetry(directory.path(), 0, rank);
+      for (std::size_t i = rank; i < run.ids.size(); i += 3) {
+        writer.append(sample::finished(run.ids[i]));
+        writer.flush();
+        telemetry.step({.start = static_cast<double>(i), .duration = 0.5});
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(check_finished(directory.path()).size(), 300U);
 }
 
 TEST_F(ShardTest, AShardOfTheSameNameIsNotReplaced) {

@@ -290,16 +290,13 @@ class LiveRun(Base):
     def test_partial_responses_are_given_when_asked_for(self):
         with tempfile.TemporaryDirectory() as scratch:
             path = os.path.join(scratch, "run")
-            writer = subprocess.Popen(
-                [PROGRAM, "live", path, "1", "1"], stdout=subprocess.PIPE, text=True
-            )
-            self.flushed(writer.stdout.readline())
-            responses = list(reader.iter_live(path, partial=True))
-            writer.kill()
-            writer.stdout.close()
-            writer.wait()
-            # Its partial one is superseded.
-            self.assertEqual([r.finish_reason for r in responses], ["stop_id"])
+            subprocess.run([PROGRAM, "stopped", path, "1", "2"], check=True)
+            self.assertEqual([r.sample_index for r in reader.iter_live(path)], [0])
+            finished, partial = reader.iter_live(path, partial=True)
+            self.check(finished, 0, 0)
+            self.assertFalse(partial.finished)
+            self.assertEqual(partial.tokens.tolist(), tokens_of(0, 1, 3))
+            self.assertIn("1 finished of 2", reader.summary(path))
 
     def test_there_must_be_a_run(self):
         with tempfile.TemporaryDirectory() as scratch:
