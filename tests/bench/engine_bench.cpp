@@ -1,7 +1,7 @@
 // How near whole decoding comes to the machine: bench_engine MODEL_DIR [--threads N] [--isa NAME].
-// Runs the engine as a verifier does (batcher, executor, sampling at temperature 1) and reports tokens/s,
-// the share of the memory bandwidth (weights + KV bytes over time) and of the bf16 dot peak, both measured
-// in the same run. Each figure is the median of several.
+// Runs the engine as a verifier does (batcher, executor, sampling at temperature 1) and reports
+// tokens/s, the share of the memory bandwidth (weights + KV bytes over time) and of the bf16 dot
+// peak, both measured in the same run. Each figure is the median of several.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -38,7 +38,8 @@ double flops_per_token(const ModelConfig& c, double context, bool head) {
   const double q = static_cast<double>(c.heads) * c.head_dim;
   const double kv = static_cast<double>(c.kv_heads) * c.head_dim;
   const double layer = (2 * q + 2 * kv) * c.hidden + 3.0 * c.hidden * c.intermediate;
-  return 2 * (c.layers * (layer + 2 * q * context) + (head ? static_cast<double>(c.vocab) * c.hidden : 0));
+  return 2 * (c.layers * (layer + 2 * q * context) +
+              (head ? static_cast<double>(c.vocab) * c.hidden : 0));
 }
 
 std::vector<TokenId> random_prompt(int tokens, int vocab, unsigned seed) {
@@ -54,7 +55,11 @@ std::vector<TokenId> random_prompt(int tokens, int vocab, unsigned seed) {
 void decode(const Bench& b, engine::Executor& executor, int batch, int prompt, int blocks) {
   SamplingParams sampling;
   sampling.max_tokens = 512;
-  engine::Batcher batcher({.max_batch = batch, .prefill_chunk = 512, .kv_block = 16, .kv_blocks = blocks, .context = 1024},
+  engine::Batcher batcher({.max_batch = batch,
+                           .prefill_chunk = 512,
+                           .kv_block = 16,
+                           .kv_blocks = blocks,
+                           .context = 1024},
                           sampling, {}, nullptr);
   for (int i = 0; i < batch; ++i) {
     engine::Admission request;
@@ -84,12 +89,14 @@ void decode(const Bench& b, engine::Executor& executor, int batch, int prompt, i
     (void)batcher.commit(sampled);
   }
   const double time = median(seconds);
-  const double kv_bytes = 2.0 * b.config.layers * b.config.kv_heads * b.config.head_dim * 2 * context * batch;
+  const double kv_bytes =
+      2.0 * b.config.layers * b.config.kv_heads * b.config.head_dim * 2 * context * batch;
   const double bytes = static_cast<double>(executor.weight_bytes()) + kv_bytes;
   const double flops = batch * flops_per_token(b.config, context, true);
-  std::printf("decode %4d  %9.2f  %9.1f  %8.1f  %8.1f  %6.1f %%  %6.1f %%  %6.1f %%\n", batch, time * 1e3,
-              batch / time, bytes / time / 1e9, flops / time / 1e9, 100 * bytes / time / b.machine.bandwidth,
-              100 * flops / time / b.machine.dot, 100 * median(sampling_seconds) / time);
+  std::printf("decode %4d  %9.2f  %9.1f  %8.1f  %8.1f  %6.1f %%  %6.1f %%  %6.1f %%\n", batch,
+              time * 1e3, batch / time, bytes / time / 1e9, flops / time / 1e9,
+              100 * bytes / time / b.machine.bandwidth, 100 * flops / time / b.machine.dot,
+              100 * median(sampling_seconds) / time);
 }
 
 void prefill(const Bench& b, engine::Executor& executor, int tokens, int blocks) {
@@ -97,7 +104,11 @@ void prefill(const Bench& b, engine::Executor& executor, int tokens, int blocks)
   sampling.max_tokens = 1;
   std::vector<double> seconds;
   for (int run = 0; run < 5; ++run) {
-    engine::Batcher batcher({.max_batch = 1, .prefill_chunk = 512, .kv_block = 16, .kv_blocks = blocks, .context = 1024},
+    engine::Batcher batcher({.max_batch = 1,
+                             .prefill_chunk = 512,
+                             .kv_block = 16,
+                             .kv_blocks = blocks,
+                             .context = 1024},
                             sampling, {}, nullptr);
     engine::Admission request;
     request.prompt = random_prompt(tokens, b.config.vocab, run);
@@ -107,9 +118,10 @@ void prefill(const Bench& b, engine::Executor& executor, int tokens, int blocks)
     seconds.push_back(bench::now() - before);
   }
   const double time = median(seconds);
-  const double flops = tokens * flops_per_token(b.config, tokens / 2.0, false) + flops_per_token(b.config, 0, true);
-  std::printf("prefill %3d %9.2f  %9.1f  %8s  %8.1f  %8s  %6.1f %%\n", tokens, time * 1e3, tokens / time, "",
-              flops / time / 1e9, "", 100 * flops / time / b.machine.dot);
+  const double flops =
+      tokens * flops_per_token(b.config, tokens / 2.0, false) + flops_per_token(b.config, 0, true);
+  std::printf("prefill %3d %9.2f  %9.1f  %8s  %8.1f  %8s  %6.1f %%\n", tokens, time * 1e3,
+              tokens / time, "", flops / time / 1e9, "", 100 * flops / time / b.machine.dot);
 }
 
 }  // namespace
@@ -139,23 +151,32 @@ int main(int argc, char** argv) {
   const io::Checkpoint weights(model);
   const auto backend = kernels::make_cpu_backend(threads, isa);
   const Bench b{*backend, config, weights, bench::measure_machine(threads)};
-  std::printf("instruction set %s, %d threads; bf16 dot peak %.1f GFLOP/s, fp32 multiply-add peak %.1f GFLOP/s, "
-              "memory read %.1f GB/s\n",
-              backend->info().isa.c_str(), threads, b.machine.dot / 1e9, b.machine.multiply_add / 1e9,
-              b.machine.bandwidth / 1e9);
+  std::printf(
+      "instruction set %s, %d threads; bf16 dot peak %.1f GFLOP/s, fp32 multiply-add peak %.1f "
+      "GFLOP/s, "
+      "memory read %.1f GB/s\n",
+      backend->info().isa.c_str(), threads, b.machine.dot / 1e9, b.machine.multiply_add / 1e9,
+      b.machine.bandwidth / 1e9);
 
   constexpr int kBlocks = 64 * 40;
   fabric::SingleRankGroup group;
   engine::Executor executor(*backend, config, weights, group, DType::bf16, {}, {},
-                            {.max_batch = 64, .prefill_chunk = 512, .kv_block = 16, .kv_blocks = kBlocks, .max_position = 1024});
-  std::printf("weights %.1f MB, KV pool %.1f MB, activations %.1f MB\n\n", static_cast<double>(executor.weight_bytes()) / 1e6,
-              static_cast<double>(executor.kv_bytes()) / 1e6, static_cast<double>(executor.activation_bytes()) / 1e6);
-  std::printf("             ms/step   tokens/s      GB/s   GFLOP/s  of bandw.  of dot peak  sampling\n");
+                            {.max_batch = 64,
+                             .prefill_chunk = 512,
+                             .kv_block = 16,
+                             .kv_blocks = kBlocks,
+                             .max_position = 1024});
+  std::printf("weights %.1f MB, KV pool %.1f MB, activations %.1f MB\n\n",
+              static_cast<double>(executor.weight_bytes()) / 1e6,
+              static_cast<double>(executor.kv_bytes()) / 1e6,
+              static_cast<double>(executor.activation_bytes()) / 1e6);
+  std::printf(
+      "             ms/step   tokens/s      GB/s   GFLOP/s  of bandw.  of dot peak  sampling\n");
   for (const int batch : {1, 2, 4, 8, 16, 32, 64}) decode(b, executor, batch, 64, kBlocks);
   prefill(b, executor, 512, kBlocks);
   const bench::Machine again = bench::measure_machine(threads);
-  std::printf("\nat the end of the run: bf16 dot peak %.1f GFLOP/s, memory read %.1f GB/s\n", again.dot / 1e9,
-              again.bandwidth / 1e9);
+  std::printf("\nat the end of the run: bf16 dot peak %.1f GFLOP/s, memory read %.1f GB/s\n",
+              again.dot / 1e9, again.bandwidth / 1e9);
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   std::printf("peak RSS %.1f MB\n", static_cast<double>(usage.ru_maxrss) * 1024 / 1e6);

@@ -114,9 +114,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("which", choices=("target", "draft"))
     parser.add_argument("--teacher", type=Path, help="checkpoint to distil from (draft)")
-    parser.add_argument("--steps", type=int, default=3000)
-    parser.add_argument("--decay-from", type=int, default=1500, help="step at which the rates start to fall")
-    parser.add_argument("--ramp", type=int, default=500, help="steps until documents may have any length")
+    parser.add_argument("--steps", type=int, default=780, help="where the rates reach zero")
+    parser.add_argument("--decay-from", type=int, default=400, help="step at which the rates start to fall")
+    parser.add_argument("--until", type=int, help="stop at this step of the schedule")
+    parser.add_argument("--ramp", type=int, default=350, help="steps until documents may have any length")
     parser.add_argument("--tokens-per-step", type=int, default=6144)
     parser.add_argument("--muon-lr", type=float, default=0.02)
     parser.add_argument("--adam-lr", type=float, default=4e-3)
@@ -149,7 +150,8 @@ def main() -> None:
     by_task: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     started = saved = reported = time.time()
     counted = 0
-    while step < arguments.steps:
+    last = min(arguments.steps, arguments.until or arguments.steps)
+    while step < last:
         cap = length_cap(step, arguments.ramp)
         batch = Batch(tokenizer, arguments.seed, step, arguments.tokens_per_step, cap)
         factor = schedule(step, arguments.steps, arguments.decay_from)
@@ -177,14 +179,14 @@ def main() -> None:
                 entry[1] += 1
                 entry[2] += hit
         now = time.time()
-        if step % 25 == 0 or step == arguments.steps:
+        if step % 25 == 0 or step == last:
             total = [sum(column) for column in zip(*by_task.values())]
             parts = " ".join(f"{t} {v[0] / v[1]:.3f}" for t, v in sorted(by_task.items()))
             print(f"step {step} loss {total[0] / total[1]:.4f} hit {total[2] / total[1]:.4f} | {parts} | kl/ce {loss.item():.4f} "
                   f"seen {seen / 1e6:.2f}M {counted / (now - reported):.0f} tok/s {(now - started) / 60:.1f} min", flush=True)
             by_task.clear()
             reported, counted = now, 0
-        if now - saved > 60 * arguments.save_minutes or step == arguments.steps:
+        if now - saved > 60 * arguments.save_minutes or step == last:
             save(path, model, opts, {"step": step, "seen": seen, "documents": documents})
             saved = now
 

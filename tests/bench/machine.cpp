@@ -1,0 +1,117 @@
+#include "tests/bench/machine.hpp"
+
+#include <cstdint>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "kernels/backend.hpp"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace paceline::bench {
+namespace {
+
+/// Runs f(thread) on several threads at once and returns when all are done.
+template <class F>
+void on_threads(int threads, F&& f) {
+  std::vector<std::thread> others;
+  for (int t = 1; t < threads; ++t) others.emplace_back([&f, t] { f(t); });
+  f(0);
+  for (std::thread& thread : others) thread.join();
+}
+
+volatile float g_sink = 0;
+
+#if defined(__x86_64__)
+constexpr long kSteps = 4'000'000;
+
+[[gnu::target("avx512f")]] void multiply_add_512() {
+  __m512 a[24];
+  for (__m512& x : a) x = _mm512_set1_ps(0);
+  __m512 x = _mm512_set1_ps(1);
+  for (long i = 0; i < kSteps; ++i) {
+    asm volatile("" : "+v"(x));
+#pragma GCC unroll 24
+    for (int j = 0; j < 24; ++j) a[j] = _mm512_fmadd_ps(x, x, a[j]);
+  }
+  for (int j = 1; j < 24; ++j) a[0] = _mm512_add_ps(a[0], a[j]);
+  g_sink = g_sink + _mm512_cvtss_f32(a[0]);
+}
+
+[[gnu::target("avx512f,avx512bf16")]] void dot_512() {
+  __m512 a[24];
+  for (__m512& x : a) x = _mm512_set1_ps(0);
+  __m512i x = _mm512_set1_epi32(0x3F803F80);
+  for (long i = 0; i < kSteps; ++i) {
+    asm volatile("" : "+v"(x));
+#pragma GCC unroll 24
+    for (int j = 0; j < 24; ++j) a[j] = _mm512_dpbf16_ps(a[j], (__m512bh)x, (__m512bh)x);
+  }
+  for (int j = 1; j < 24; ++j) a[0] = _mm512_add_ps(a[0], a[j]);
+  g_sink = g_sink + _mm512_cvtss_f32(a[0]);
+}
+
+[[gnu::target("avx2,fma")]] void multiply_add_256() {
+  __m256 a[12];
+  for (__m256& x : a) x = _mm256_set1_ps(0);
+  __m256 x = _mm256_set1_ps(1);
+  for (long i = 0; i < 2 * kSteps; ++i) {
+    asm volatile("" : "+x"(x));
+#pragma GCC unroll 12
+    for (int j = 0; j < 12; ++j) a[j] = _mm256_fmadd_ps(x, x, a[j]);
+  }
+  for (int j = 1; j < 12; ++j) a[0] = _mm256_add_ps(a[0], a[j]);
+  g_sink = g_sink + _mm256_cvtss_f32(a[0]);
+}
+#endif
+
+// Reads [data, data + bytes): whole cache lines, prefetched `ahead` bytes before they are needed,
+// as a good kernel reads its weights. A plain loop would understate the bandwidth and flatter the
+// shares of it.
+void read_all(const std::byte* data, std::size_t bytes, std::size_t ahead) {
+  std::uint64_t sums[8] = {};
+  const auto* words = reinterpret_cast<const std::uint64_t*>(data);
+  for (std::size_t i = 0; i + 8 <= bytes / 8; i += 8) {
+    __builtin_prefetch(words + i + ahead / 8);
+    for (int j = 0; j < 8; ++j) sums[j] ^= words[i + j];
+  }
+  std::uint64_t all = 0;
+  for (const std::uint64_t sum : sums) all ^= sum;
+  g_sink = g_sink + static_cast<float>(all);
+}
+
+}  // namespace
+
+Machine measure_machine(int threads) {
+  Machine machine;
+#if defined(__x86_64__)
+  const auto rate = [threads](void (*f)(), double flops) {
+    return threads * flops * kSteps * 24 /
+           best_time([&] { on_threads(threads, [f](int) { f(); }); });
+  };
+  if (__builtin_cpu_supports("avx512f")) {
+    machine.multiply_add = rate(multiply_add_512, 32);
+  } else if (__builtin_cpu_supports("avx2")) {
+    machine.multiply_add = rate(multiply_add_256, 16);
+  }
+  if (__builtin_cpu_supports("avx512bf16")) machine.dot = rate(dot_512, 64);
+#endif
+  // 1 GiB, far past any cache; the best of several prefetch distances.
+  const auto cpu = kernels::make_cpu_backend(1);
+  const std::size_t bytes = std::size_t{1} << 30;
+  const auto buffer = cpu->allocate(bytes);
+  std::memset(buffer->data(), 1, bytes);
+  const std::size_t part = bytes / threads;
+  for (const std::size_t ahead : {std::size_t{0}, std::size_t{1024}, std::size_t{4096}}) {
+    const double time = best_time([&] {
+      on_threads(threads, [&](int t) { read_all(buffer->data() + part * t, part, ahead); });
+    });
+    machine.bandwidth = std::max(machine.bandwidth, static_cast<double>(bytes) / time);
+  }
+  return machine;
+}
+
+}  // namespace paceline::bench

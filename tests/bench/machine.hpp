@@ -1,0 +1,37 @@
+// What the machine can do, measured in the run that uses the figures: they differ from host to host
+// and, on shared machines, from minute to minute.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+
+namespace paceline::bench {
+
+inline double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// The best time of f in seconds: at least `runs` runs and about half a second.
+template <class F>
+double best_time(F&& f, int runs = 3) {
+  f();
+  double best = 1e9;
+  const double start = now();
+  for (int i = 0; i < runs || now() - start < 0.4; ++i) {
+    const double before = now();
+    f();
+    best = std::min(best, now() - before);
+  }
+  return best;
+}
+
+struct Machine {
+  double multiply_add = 0;  ///< FLOP/s, fp32 fused multiply-add
+  double dot = 0;           ///< FLOP/s, bf16 dot product; 0: the machine has none
+  double bandwidth = 0;     ///< bytes/s read from memory
+};
+
+/// On `threads` threads at once. Takes a few seconds.
+[[nodiscard]] Machine measure_machine(int threads);
+
+}  // namespace paceline::bench
