@@ -149,6 +149,10 @@ class Backend {
   virtual void add_rmsnorm(float* x, const float* delta, const float* weight, float epsilon,
                            int rows, int width, DType dtype, std::byte* out) = 0;
 
+  /// x[r, :] += bias. x: [rows, width] fp32; bias: [width]. For row-parallel projections, whose
+  /// bias comes after the sum over ranks.
+  virtual void add_bias(float* x, const float* bias, int rows, int width) = 0;
+
   /// out = in * weight^T (+ bias). in: [rows, k] of the weight's dtype; out: [rows, n] fp32.
   virtual void linear(const Linear& weight, const std::byte* in, int rows, float* out) = 0;
 

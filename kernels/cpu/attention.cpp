@@ -153,35 +153,45 @@ TileFunctions tile_functions(int rows) {
   __builtin_trap();
 }
 
-/// One row head's softmax step over a tile: scores become weights. Positions from `visible` on
-/// (relative to the tile) have weight 0, whatever was in their place.
-PACELINE_INLINE void softmax_step(float* scores, int visible, float& max_so_far, float& total,
-                                  float& alpha) {
+/// The softmax step of a row tile: scores become weights. Row head r sees the tile's positions
+/// below visible[r]; the others have weight 0, whatever was in their place.
+PACELINE_INLINE void softmax_step(float* scores, int rows, const int* visible, float* max_so_far,
+                                  float* total, float* alpha) {
+  static_assert(kMaxTileRows <= kLanes);
   const F32 none = set1(-__builtin_inff());
-  F32 s[kGroups];
-  PACELINE_UNROLL for (int g = 0; g < kGroups; ++g) {
-    // A group that was not computed holds old values; they are not even compared.
-    const int lanes = visible - g * kLanes;
-    if (lanes >= kLanes) {
-      s[g] = load(scores + g * kLanes);
-    } else if (lanes <= 0) {
-      s[g] = none;
-    } else {
-      const Mask seen = less_int(lane_ids(), set1(static_cast<std::uint32_t>(lanes)));
-      s[g] = select(seen, load(scores + g * kLanes), none);
+  float tile_max[kLanes] = {};
+  for (int r = 0; r < rows; ++r) {
+    float* s = scores + r * kTile;
+    if (visible[r] < kTile) {
+      // Groups that were not computed hold old values; they are not even compared.
+      PACELINE_UNROLL for (int g = 0; g < kGroups; ++g) {
+        const int lanes = visible[r] - g * kLanes > 0 ? visible[r] - g * kLanes : 0;
+        const Mask seen = less_int(lane_ids(), set1(static_cast<std::uint32_t>(lanes)));
+        store(s + g * kLanes, select(seen, load(s + g * kLanes), none));
+      }
     }
+    tile_max[r] = max_lane(
+        max(max(load(s), load(s + kLanes)), max(load(s + 2 * kLanes), load(s + 3 * kLanes))));
   }
-  const float tile_max = max_lane(max(max(s[0], s[1]), max(s[2], s[3])));
-  const float top = tile_max > max_so_far ? tile_max : max_so_far;
-  PACELINE_UNROLL for (int g = 0; g < kGroups; ++g) {
-    s[g] = exp(s[g] - set1(top));
-    store(scores + g * kLanes, s[g]);
+  // The state of all row heads at once, one a lane.
+  const F32 before = load_part(max_so_far, rows);
+  const F32 top = max(load_part(tile_max, rows), before);
+  const F32 scale = exp(before - top);
+  float tops[kLanes];
+  store(tops, top);
+  store_part(max_so_far, top, rows);
+  store_part(alpha, scale, rows);
+  float sums[kLanes] = {};
+  for (int r = 0; r < rows; ++r) {
+    float* s = scores + r * kTile;
+    F32 w[kGroups];
+    PACELINE_UNROLL for (int g = 0; g < kGroups; ++g) {
+      w[g] = exp(load(s + g * kLanes) - set1(tops[r]));
+      store(s + g * kLanes, w[g]);
+    }
+    sums[r] = sum((w[0] + w[1]) + (w[2] + w[3]));
   }
-  float scale[kLanes];
-  store(scale, exp(set1(max_so_far) - set1(top)));
-  alpha = scale[0];
-  max_so_far = top;
-  total = total * alpha + sum((s[0] + s[1]) + (s[2] + s[3]));
+  store_part(total, load_part(total, rows) * scale + load_part(sums, rows), rows);
 }
 
 template <bool bf16>
@@ -301,11 +311,12 @@ void attend(const AttentionArgs& args) {
       const TileFunctions run = tile_functions<bf16>(rows);
       float* scores = scratch.scores + static_cast<std::ptrdiff_t>(first) * kTile;
       run.score(args, scratch.q + static_cast<std::ptrdiff_t>(first) * d, tile, groups, scores);
+      int visible[kLanes];
       for (int r = 0; r < rows; ++r) {
-        const int visible = args.first_position + (first + r) / args.group + 1 - start;
-        softmax_step(scores + r * kTile, visible, scratch.max[first + r], scratch.total[first + r],
-                     scratch.alpha[first + r]);
+        visible[r] = args.first_position + (first + r) / args.group + 1 - start;
       }
+      softmax_step(scores, rows, visible, scratch.max + first, scratch.total + first,
+                   scratch.alpha + first);
       run.accumulate(args, scores, scratch.alpha + first, tile, groups,
                      scratch.out + static_cast<std::ptrdiff_t>(first) * d);
       first += rows;

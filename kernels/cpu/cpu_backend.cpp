@@ -67,6 +67,7 @@ class CpuBackend final : public Backend {
   void embed(const TensorView& table, std::span<const TokenId> tokens, float* out) override;
   void add_rmsnorm(float* x, const float* delta, const float* weight, float epsilon, int rows,
                    int width, DType dtype, std::byte* out) override;
+  void add_bias(float* x, const float* bias, int rows, int width) override;
   void linear(const Linear& weight, const std::byte* in, int rows, float* out) override;
   void rope_and_store(const QkvParams& params, const RopeTable& rope, const KvShape& kv, int layer,
                       std::byte* cache, std::span<const Segment> segments, const float* qkv,
@@ -127,6 +128,13 @@ void CpuBackend::add_rmsnorm(float* x, const float* delta, const float* weight, 
   const NormArgs args = {x, delta, weight, out, epsilon, width, dtype == DType::bf16};
   for_each(rows, static_cast<std::int64_t>(rows) * width,
            [&](int r) { kernels_.add_rmsnorm(args, r, r + 1); });
+}
+
+void CpuBackend::add_bias(float* x, const float* bias, int rows, int width) {
+  for_each(rows, static_cast<std::int64_t>(rows) * width, [&](int r) {
+    float* row = x + static_cast<std::size_t>(r) * width;
+    for (int i = 0; i < width; ++i) row[i] += bias[i];
+  });
 }
 
 void CpuBackend::swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) {

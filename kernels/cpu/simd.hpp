@@ -130,6 +130,14 @@ PACELINE_INLINE float sum(F32 a) {
   const __m128 s2 = _mm_add_ps(s4, _mm_movehl_ps(s4, s4));
   return _mm_cvtss_f32(_mm_add_ss(s2, _mm_shuffle_ps(s2, s2, 1)));
 }
+/// The largest lane. No lane may be NaN.
+PACELINE_INLINE float max_lane(F32 a) {
+  const __m256 upper = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a.v), 1));
+  const __m256 m8 = _mm256_max_ps(_mm512_castps512_ps256(a.v), upper);
+  const __m128 m4 = _mm_max_ps(_mm256_castps256_ps128(m8), _mm256_extractf128_ps(m8, 1));
+  const __m128 m2 = _mm_max_ps(m4, _mm_movehl_ps(m4, m4));
+  return _mm_cvtss_f32(_mm_max_ss(m2, _mm_shuffle_ps(m2, m2, 1)));
+}
 
 #elif defined(PACELINE_SIMD_AVX2)
 
@@ -298,6 +306,13 @@ PACELINE_INLINE float sum(F32 a) {
   return _mm_cvtss_f32(_mm_add_ss(s2, _mm_shuffle_ps(s2, s2, 1)));
 }
 
+PACELINE_INLINE float max_lane(F32 a) {
+  const __m256 m8 = _mm256_max_ps(a.v[0], a.v[1]);
+  const __m128 m4 = _mm_max_ps(_mm256_castps256_ps128(m8), _mm256_extractf128_ps(m8, 1));
+  const __m128 m2 = _mm_max_ps(m4, _mm_movehl_ps(m4, m4));
+  return _mm_cvtss_f32(_mm_max_ss(m2, _mm_shuffle_ps(m2, m2, 1)));
+}
+
 #else  // portable: generic vectors of the compiler
 
 using Float4 = float __attribute__((vector_size(16)));
@@ -434,6 +449,14 @@ PACELINE_INLINE float sum(F32 a) {
   const float s2[2] = {s4[0] + s4[2], s4[1] + s4[3]};
   return s2[0] + s2[1];
 }
+PACELINE_INLINE float max_lane(F32 a) {
+  float largest = a.v[0][0];
+  PACELINE_UNROLL for (int i = 1; i < 16; ++i) {
+    const float lane = a.v[i / 4][i % 4];
+    largest = lane > largest ? lane : largest;
+  }
+  return largest;
+}
 
 #endif
 
@@ -450,17 +473,6 @@ PACELINE_INLINE void store_part(float* p, F32 x, int n) {
 }
 #endif
 
-/// The largest lane. No lane may be NaN.
-PACELINE_INLINE float max_lane(F32 a) {
-  float lanes[kLanes];
-  store(lanes, a);
-  PACELINE_UNROLL for (int width = 8; width > 0; width /= 2) {
-    PACELINE_UNROLL for (int i = 0; i < width; ++i) {
-      lanes[i] = lanes[i] > lanes[i + width] ? lanes[i] : lanes[i + width];
-    }
-  }
-  return lanes[0];
-}
 PACELINE_INLINE bool any(Mask a) { return bits_of(a) != 0; }
 /// Lane i holds i.
 PACELINE_INLINE U32 lane_ids() {

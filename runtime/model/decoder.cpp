@@ -24,12 +24,6 @@ Decoder::Decoder(kernels::Backend& backend, const ModelConfig& config, const Wei
       shard_(shard_of(config, group.rank(), group.size())),
       max_rows_(max_rows),
       max_logit_rows_(max_logit_rows) {
-  if (config_.output_bias || config_.mlp_bias) {
-    throw DataError(
-        "config.json: attention_bias on the output projection and mlp_bias are not supported; no "
-        "released "
-        "Llama, Qwen2 or Qwen3 checkpoint has them");
-  }
   embedding_ = &tensor("model.embed_tokens.weight");
   layers_.resize(config_.layers);
   for (int layer = 0; layer < config_.layers; ++layer) load_layer(layer);
@@ -119,22 +113,28 @@ void Decoder::load_layer(int index) {
   std::vector<float> bias;
   if (config_.attention_bias) {
     bias = vector_of(prefix + "self_attn.q_proj.bias", q_first, q_rows);
-    for (const char* name : {"self_attn.k_proj.bias", "self_attn.v_proj.bias"}) {
-      const std::vector<float> part = vector_of(prefix + name, kv_first, kv_rows);
-      bias.insert(bias.end(), part.begin(), part.end());
-    }
+    const std::vector<float> kv_bias = stacked(
+        {prefix + "self_attn.k_proj.bias", prefix + "self_attn.v_proj.bias"}, kv_first, kv_rows);
+    bias.insert(bias.end(), kv_bias.begin(), kv_bias.end());
   }
   layer.qkv = backend_.pack(qkv, bias, 1, compute_);
 
   const MatrixSlice output{&tensor(prefix + "self_attn.o_proj.weight"), 0, hidden, q_first, q_rows};
   layer.output = backend_.pack({&output, 1}, {}, shard_.segments, compute_);
+  if (config_.output_bias)
+    layer.output_bias = vector_of(prefix + "self_attn.o_proj.bias", 0, hidden);
 
   const std::int64_t first = shard_.first_intermediate;
   const std::int64_t width = shard_.intermediate;
   const MatrixSlice gate_up[2] = {
       {&tensor(prefix + "mlp.gate_proj.weight"), first, width, 0, hidden},
       {&tensor(prefix + "mlp.up_proj.weight"), first, width, 0, hidden}};
-  layer.gate_up = backend_.pack(gate_up, {}, 1, compute_);
+  bias.clear();
+  if (config_.mlp_bias) {
+    bias = stacked({prefix + "mlp.gate_proj.bias", prefix + "mlp.up_proj.bias"}, first, width);
+    layer.down_bias = vector_of(prefix + "mlp.down_proj.bias", 0, hidden);
+  }
+  layer.gate_up = backend_.pack(gate_up, bias, 1, compute_);
   const MatrixSlice down{&tensor(prefix + "mlp.down_proj.weight"), 0, hidden, first, width};
   layer.down = backend_.pack({&down, 1}, {}, shard_.segments, compute_);
 
@@ -144,13 +144,28 @@ void Decoder::load_layer(int index) {
   }
 }
 
+std::vector<float> Decoder::stacked(std::initializer_list<std::string> names, std::int64_t first,
+                                    std::int64_t count) const {
+  std::vector<float> all;
+  for (const std::string& name : names) {
+    const std::vector<float> part = vector_of(name, first, count);
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
+}
+
+// Completes a row-parallel projection: the sum over the ranks' partial sums, then the bias, once.
+void Decoder::reduce(const std::vector<float>& bias, int rows) {
+  group_.all_reduce_tree({delta_, static_cast<std::size_t>(rows) * config_.hidden});
+  if (!bias.empty()) backend_.add_bias(delta_, bias.data(), rows, config_.hidden);
+}
+
 const float* Decoder::forward(std::span<const TokenId> tokens,
                               std::span<const kernels::Segment> segments,
                               std::span<const std::int32_t> logit_rows, const kernels::KvShape& kv,
                               std::byte* cache) {
   const int rows = static_cast<int>(tokens.size());
   const int hidden = config_.hidden;
-  const std::size_t reduced = static_cast<std::size_t>(rows) * hidden;
   kernels::QkvParams qkv{shard_.heads, shard_.kv_heads, config_.head_dim,
                          nullptr,      nullptr,         config_.norm_epsilon};
 
@@ -166,14 +181,14 @@ const float* Decoder::forward(std::span<const TokenId> tokens,
     backend_.rope_and_store(qkv, rope_view_, kv, index, cache, segments, wide_, query_);
     backend_.attention(qkv, kv, index, cache, segments, query_, attended_);
     backend_.linear(*layer.output, attended_, rows, delta_);
-    group_.all_reduce_tree({delta_, reduced});
+    reduce(layer.output_bias, rows);
 
     backend_.add_rmsnorm(residual_, delta_, layer.mlp_norm.data(), config_.norm_epsilon, rows,
                          hidden, compute_, normed_);
     backend_.linear(*layer.gate_up, normed_, rows, wide_);
     backend_.swiglu(wide_, rows, shard_.intermediate, compute_, gated_);
     backend_.linear(*layer.down, gated_, rows, delta_);
-    group_.all_reduce_tree({delta_, reduced});
+    reduce(layer.down_bias, rows);
     delta = delta_;
   }
   if (logit_rows.empty()) return logits_;

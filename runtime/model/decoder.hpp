@@ -1,6 +1,7 @@
 // The dense decoder (Llama, Qwen2, Qwen3) as a sequence of backend operations over a ragged batch.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <vector>
@@ -42,6 +43,8 @@ class Decoder {
     std::vector<float> attention_norm;         ///< [hidden]
     std::vector<float> mlp_norm;               ///< [hidden]
     std::vector<float> q_norm, k_norm;         ///< [head_dim] or empty
+    std::vector<float> output_bias;            ///< [hidden] or empty
+    std::vector<float> down_bias;              ///< [hidden] or empty
     std::unique_ptr<kernels::Linear> qkv;      ///< [(heads + 2 kv_heads) * head_dim, hidden]
     std::unique_ptr<kernels::Linear> output;   ///< [hidden, heads * head_dim]
     std::unique_ptr<kernels::Linear> gate_up;  ///< [2 * intermediate, hidden]
@@ -51,7 +54,10 @@ class Decoder {
   [[nodiscard]] const TensorView& tensor(const std::string& name) const;
   [[nodiscard]] std::vector<float> vector_of(const std::string& name, std::int64_t first,
                                              std::int64_t count) const;
+  [[nodiscard]] std::vector<float> stacked(std::initializer_list<std::string> names,
+                                           std::int64_t first, std::int64_t count) const;
   void load_layer(int index);
+  void reduce(const std::vector<float>& bias, int rows);
   std::byte* buffer(std::size_t bytes);
 
   kernels::Backend& backend_;
