@@ -49,4 +49,6 @@ say "Digest (the same on any number of ranks)"
 "$paceline" digest "$output"
 
 say "What was written to $output"
-python3 io/python/paceline_reader.py "$output"
+python=python3
+"$python" -c 'import h5py' 2>/dev/null || python=/usr/bin/python3  # another Python comes first in PATH
+"$python" io/python/paceline_reader.py "$output"

@@ -24,6 +24,7 @@ def export(checkpoint: Path, directory: Path) -> None:
     pad, end = tokenizer.token_to_id("<|endoftext|>"), tokenizer.token_to_id("<|im_end|>")
     tensors = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in data["model"].items()}
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+    (directory / "model.safetensors").chmod(0o644)
     config = {
         "architectures": ["Qwen2ForCausalLM"],
         "model_type": "qwen2",

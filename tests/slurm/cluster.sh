@@ -6,7 +6,7 @@
 #   submit ARGS...        jobscripts/rollout.sbatch on both nodes, two ranks each; sets $job
 #   follow JOB            waits for its end, printing each change of state
 #   state_of JOB          COMPLETED, FAILED, ...
-#   plain DIR ARGS...     paceline rollout ARGS on one rank without Slurm; prints its digest
+#   plain DIR ARGS...     paceline rollout ARGS on one rank without Slurm; sets $plain_digest
 #   fail WORDS...         ends the test
 
 cluster_dir=''
@@ -33,7 +33,7 @@ cluster_start() {
   trap cluster_stop EXIT
   trap 'exit 130' INT TERM
   # A test that hangs must still clean up, so it ends itself before CTest would kill it.
-  (sleep 300 && echo "FAILED: not done after 300 s" && kill "$$" && pkill -P "$$") 2>/dev/null &
+  (sleep 600 && echo "FAILED: not done after 600 s" && kill "$$" && pkill -P "$$") 2>/dev/null &
   cluster_watchdog=$!
   mkdir "$cluster_dir"/{state,n1,n2}
 
@@ -133,10 +133,11 @@ fail() {
   exit 1
 }
 
+# shellcheck disable=SC2034  # for the tests
 plain() {
   "$PACELINE_EXE" rollout "${@:2}" --output "$1" --set engine.threads=1 2>"$1.log" ||
-    { cat "$1.log"; return 1; }
-  "$PACELINE_EXE" digest "$1"
+    { cat "$1.log"; fail "the run on one rank"; }
+  plain_digest=$("$PACELINE_EXE" digest "$1")
 }
 
 submit() {

@@ -160,8 +160,8 @@ TEST_P(Parity, Greedy64TokensAndLogProbabilities) {
   EXPECT_EQ(finished, reference_["prompts"].size());
 }
 
-INSTANTIATE_TEST_SUITE_P(Checkpoints, Parity, testing::ValuesIn(cases()), [](const auto& info) {
-  std::string name = info.param.fixture + "_" + info.param.isa;
+INSTANTIATE_TEST_SUITE_P(Checkpoints, Parity, testing::ValuesIn(cases()), [](const auto& made) {
+  std::string name = made.param.fixture + "_" + made.param.isa;
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 });

@@ -1,0 +1,16 @@
+#!/bin/sh
+# The schedule that made the shipped weights. The stages are one run: each goes on from the
+# checkpoint of the one before. The decay was re-planned along the way, and the last stage is a
+# second, lower decay. For a run of your own, "python train.py target" alone is a good recipe.
+set -e
+cd "$(dirname "$0")"
+python train.py target --steps 3000 --decay-from 1500 --ramp 500 --until 220
+python train.py target --steps 860 --decay-from 450 --until 388
+python train.py target --steps 720 --decay-from 400 --until 456
+python train.py target --steps 630 --decay-from 400 --until 496
+python train.py target --steps 620 --decay-from 400
+cp checkpoints/target.pt checkpoints/target_620.pt
+python train.py target --steps 780 --decay-from 350
+python train.py draft --seed 2 --steps 20000 --decay-from 10000 --until 360
+python train.py draft --seed 2 --steps 560 --decay-from 400 --teacher checkpoints/target_620.pt --until 386
+python train.py draft --seed 2 --steps 540 --decay-from 390 --teacher checkpoints/target.pt
