@@ -26,7 +26,10 @@ Decoder::Decoder(kernels::Backend& backend, const ModelConfig& config, const Wei
       max_logit_rows_(max_logit_rows) {
   embedding_ = &tensor("model.embed_tokens.weight");
   layers_.resize(config_.layers);
-  for (int layer = 0; layer < config_.layers; ++layer) load_layer(layer);
+  for (int layer = 0; layer < config_.layers; ++layer) {
+    load_layer(layer);
+    source_.release_pages();  // so that stored and packed weights are never both in memory
+  }
   final_norm_ = vector_of("model.norm.weight", 0, config_.hidden);
   const TensorView& head = config_.tied_embeddings ? *embedding_ : tensor("lm_head.weight");
   const MatrixSlice rows{&head, shard_.first_vocab[shard_.rank], shard_.vocab(), 0, config_.hidden};
