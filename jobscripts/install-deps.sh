@@ -10,15 +10,14 @@ set -euo pipefail
 
 product=(
   g++ cmake ninja-build ccache pkg-config
-  libopenmpi-dev openmpi-bin libucx-dev
-  libhdf5-dev zlib1g-dev
-  libyaml-cpp-dev libcli11-dev libspdlog-dev libfmt-dev
-  nlohmann-json3-dev libsimdjson-dev
-  libpcre2-dev libutf8proc-dev libxxhash-dev
-  python3 python3-h5py python3-numpy  # the reader in io/
+  libopenmpi-dev openmpi-bin
+  libhdf5-dev libxxhash-dev
+  libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libfmt-dev
+  libpcre2-dev libutf8proc-dev
+  python3 python3-h5py python3-numpy  # the reader in io/python
 )
 tests=(
-  libgtest-dev hdf5-tools
+  libgtest-dev zlib1g-dev hdf5-tools
   slurm-wlm munge procps
 )
 

@@ -33,7 +33,7 @@ jobscripts/install-deps.sh
 echo "all present"
 
 say "Build"
-cmake --preset release -DBUILD_TESTING=OFF --log-level=WARNING
+cmake --preset release -DBUILD_TESTING=OFF >/dev/null
 cmake --build --preset release --target paceline
 
 say "Rollout on $ranks ranks"

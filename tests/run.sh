@@ -25,7 +25,7 @@ if [[ $EUID -eq 0 ]]; then
 fi
 
 build() {  # PRESET
-  cmake --preset "$1" -DBUILD_TESTING=ON -DPACELINE_WERROR=ON --log-level=WARNING
+  cmake --preset "$1" -DBUILD_TESTING=ON -DPACELINE_WERROR=ON >/dev/null
   cmake --build --preset "$1"
 }
 

@@ -36,6 +36,7 @@ debootstrap --variant=minbase bookworm "$root" "$mirror" >"$work/debootstrap.log
   { tail "$work/debootstrap.log"; exit 1; }
 
 # This machine's way to the mirrors, proxies included; no service may start in a chroot.
+rm -f "$root/etc/apt/sources.list"
 (shopt -s nullglob && tar -c /etc/apt/sources.list* /etc/apt/keyrings /usr/share/keyrings 2>/dev/null) | tar -x -C "$root"
 apt-config dump | grep '^Acquire' >"$root/etc/apt/apt.conf.d/00host"
 cp /etc/resolv.conf /etc/hosts /etc/hostname "$root/etc/"

@@ -127,7 +127,7 @@ same "directory with another run: untouched" "$before" "$(digest "$work/taken")"
 # Disk full in the middle of a run: what was finished stays readable, and the run goes on elsewhere.
 mkdir "$work/small"
 if mount -t tmpfs -o size=1m tmpfs "$work/small" 2>/dev/null; then
-  trap 'umount "$work/small" 2>/dev/null; rm -rf "$work"' EXIT
+  trap 'umount "$work/small" 2>/dev/null || true; rm -rf "$work"' EXIT
   code=0
   "$here/launch.sh" 2 "$paceline" rollout "$config" --output "$work/small/run" --set engine.threads=1 \
     --set output.flush_seconds=0.1 --set prompts.samples=16 --set sampling.max_tokens=300 >"$work/bad.log" 2>&1 || code=$?
