@@ -1,10 +1,7 @@
-#include <fmt/format.h>
-
-#include <cstdio>
-
 #include "app/commands.hpp"
 #include "app/report.hpp"
 #include "app/setup.hpp"
+#include "app/terminal.hpp"
 
 namespace paceline::app {
 
@@ -13,7 +10,7 @@ ExitCode check(const fabric::MpiEnvironment& mpi, const RunArguments& arguments)
   if (mpi.rank() == 0) {
     print_banner(setup, static_cast<int>(setup.facts.size()));
     print_plan(setup, time_limit(setup.config.limits.wall_clock));
-    fmt::print(stderr, "everything is in order: {} responses to generate\n", setup.requests());
+    say("everything is in order: {} responses to generate", setup.requests());
   }
   return ExitCode::done;
 }

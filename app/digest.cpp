@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "app/commands.hpp"
+#include "app/terminal.hpp"
 #include "io/hdf5/digest.hpp"
 
 namespace paceline::app {
@@ -9,8 +10,8 @@ ExitCode digest(const std::string& path) {
   const io::DigestReport report = io::digest_report(path);
   fmt::print("{}\n", report.hex);
   if (report.trajectories != report.expected) {
-    fmt::print(stderr, "paceline: {} of {} trajectories: the run is not complete\n",
-               report.trajectories, report.expected);
+    say("paceline: {} of {} trajectories: the run is not complete", report.trajectories,
+        report.expected);
   }
   return ExitCode::done;
 }

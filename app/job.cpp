@@ -1,9 +1,9 @@
 #include "app/job.hpp"
 
-#include <fmt/format.h>
-
 #include <cstdio>
 #include <cstdlib>
+
+#include "app/terminal.hpp"
 
 namespace paceline::app {
 
@@ -25,7 +25,7 @@ void together(const fabric::MpiEnvironment& mpi, const std::function<void()>& st
 }
 
 void abort_job(const fabric::MpiEnvironment& mpi, ExitCode code, const std::string& message) {
-  fmt::print(stderr, "paceline: rank {}: {}\n", mpi.rank(), message);
+  say("paceline: rank {}: {}", mpi.rank(), message);
   std::fflush(nullptr);
   MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code));
   std::abort();

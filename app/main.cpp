@@ -6,6 +6,8 @@
 
 #include "app/commands.hpp"
 #include "app/job.hpp"
+#include "app/signals.hpp"
+#include "app/terminal.hpp"
 #include "app/version.hpp"
 #include "io/config/run_config.hpp"
 
@@ -33,7 +35,7 @@ ExitCode in_mpi(const std::function<ExitCode(const fabric::MpiEnvironment&)>& co
   try {
     return command(mpi);
   } catch (const app::JobEnded& ended) {  // all ranks agreed to end and are here
-    if (!ended.message.empty()) fmt::print(stderr, "paceline: {}\n", ended.message);
+    if (!ended.message.empty()) app::say("paceline: {}", ended.message);
     return ended.code;
   } catch (const Error& error) {  // this rank alone: the others must not wait for it
     app::abort_job(mpi, error.code(), error.what());
@@ -95,13 +97,14 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  app::watch_signals();  // before anything slow: the launcher may pass one on at any time
   try {
     return run(argc, argv);
   } catch (const Error& error) {
-    fmt::print(stderr, "paceline: {}\n", error.what());
+    app::say("paceline: {}", error.what());
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
-    fmt::print(stderr, "paceline: internal fault: {}\n", error.what());
+    app::say("paceline: internal fault: {}", error.what());
     return static_cast<int>(ExitCode::internal);
   }
 }

@@ -1,13 +1,12 @@
 #include "app/report.hpp"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <functional>
 
+#include "app/terminal.hpp"
 #include "app/version.hpp"
 #include "runtime/model/sharding.hpp"
 
@@ -15,12 +14,6 @@ namespace paceline::app {
 namespace {
 
 constexpr double kMiB = 1024.0 * 1024.0;
-
-template <typename... Args>
-void say(fmt::format_string<Args...> format, Args&&... args) {
-  fmt::print(stderr, format, std::forward<Args>(args)...);
-  std::fputc('\n', stderr);
-}
 
 std::string duration(double seconds) {
   if (!std::isfinite(seconds)) return "--";
@@ -76,7 +69,7 @@ std::string plan_text(const Setup& setup) {
 
 void print_plan(const Setup& setup, const TimeLimit& limit) {
   say("layout");
-  fmt::print(stderr, "{}", plan_text(setup));
+  write_to_user(plan_text(setup));
   const double weights =
       static_cast<double>(model::weight_bytes(setup.model, setup.compute, setup.layout.tp)) / kMiB;
   say("  weights {:.1f} MiB a rank; longest sequence {} tokens", weights, setup.longest_sequence);
@@ -113,7 +106,10 @@ void ProgressPrinter::print(double now, const roles::Progress& progress) {
   }
   const double done = static_cast<double>(progress.finished) /
                       static_cast<double>(std::max<std::size_t>(1, progress.total));
-  const double eta = done > 0 ? now * (1 - done) / done : INFINITY;
+  // Of this attempt's pace: what earlier attempts finished took none of its time.
+  const auto own = static_cast<double>(progress.finished - progress.finished_before);
+  const double eta =
+      own > 0 ? now * static_cast<double>(progress.total - progress.finished) / own : INFINITY;
   std::string line =
       fmt::format("{}/{} finished, {} active, {} waiting, {:.0f} tokens/s, {} elapsed, ETA {}",
                   progress.finished, progress.total, progress.active, progress.pending, rate_,
@@ -122,8 +118,7 @@ void ProgressPrinter::print(double now, const roles::Progress& progress) {
     constexpr int kWidth = 24;
     const int filled = static_cast<int>(done * kWidth);
     line = fmt::format("\r[{:#<{}}{:.<{}}] {}\x1b[K", "", filled, "", kWidth - filled, line);
-    std::fputs(line.c_str(), stderr);
-    std::fflush(stderr);
+    write_to_user(line);
   } else {
     say("{}", line);
   }
@@ -131,7 +126,7 @@ void ProgressPrinter::print(double now, const roles::Progress& progress) {
 
 void ProgressPrinter::end(double now, const roles::Progress& progress) {
   print(now, progress);
-  if (terminal_) std::fputc('\n', stderr);
+  if (terminal_) write_to_user("\n");
 }
 
 void print_accounting(std::span<const RankSummary> summaries, double seconds) {

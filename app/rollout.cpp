@@ -17,6 +17,7 @@
 #include "app/report.hpp"
 #include "app/setup.hpp"
 #include "app/signals.hpp"
+#include "app/terminal.hpp"
 #include "app/wall_clock.hpp"
 #include "io/hdf5/digest.hpp"
 #include "io/hdf5/final_file.hpp"
@@ -78,12 +79,11 @@ Output open_output(const fabric::MpiEnvironment& mpi, const Setup& setup, bool r
     output.directory = std::make_unique<io::RunDirectory>(
         setup.config.output.directory, output.manifest, setup.prompts.prompts, resume);
     output.complete = output.directory->complete();
-    if (!output.directory->note().empty()) fmt::print(stderr, "{}\n", output.directory->note());
+    if (!output.directory->note().empty()) say("{}", output.directory->note());
     if (output.complete) return;
     output.attempt = output.directory->attempt();
     output.earlier = output.directory->read_state();
-    for (const std::string& warning : output.earlier.warnings)
-      fmt::print(stderr, "warning: {}\n", warning);
+    for (const std::string& warning : output.earlier.warnings) say("warning: {}", warning);
   });
   WireWriter writer;
   writer.put(output.attempt);
@@ -137,8 +137,8 @@ void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coord
     const bool late = deadline && clock.now() >= *deadline;
     if (stop_signalled() || late) {
       if (!announced) {
-        fmt::print(stderr, "\n{}: stopping after the current step\n",
-                   late ? "the wall-clock limit is near" : "asked to stop");
+        say("\n{}: stopping after the current step",
+            late ? "the wall-clock limit is near" : "asked to stop");
       }
       announced = true;
       coordinator.stop();
@@ -248,7 +248,7 @@ void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Outpu
       break;
     case Role::verifier_member:
       summary.steps = executor->follow();
-      summary.busy_seconds = clock.now() - start;
+      summary.busy_seconds = executor->busy_seconds();
       break;
     case Role::drafter:
     case Role::spare:
@@ -279,17 +279,15 @@ void write_final_files(const Setup& setup, const Output& output) {
                                name_of(Role::drafter), name_of(Role::spare)};
   const io::TelemetryReport telemetry = io::write_telemetry(directory, roles);
   for (const auto* warnings : {&report.warnings, &telemetry.warnings}) {
-    for (const std::string& warning : *warnings) fmt::print(stderr, "warning: {}\n", warning);
+    for (const std::string& warning : *warnings) say("warning: {}", warning);
   }
-  fmt::print(stderr, "{}: {} trajectories, {} tokens, {:.1f} MiB\n", report.path,
-             report.trajectories, report.tokens,
-             static_cast<double>(report.bytes) / (1024.0 * 1024.0));
+  say("{}: {} trajectories, {} tokens, {:.1f} MiB", report.path, report.trajectories, report.tokens,
+      static_cast<double>(report.bytes) / (1024.0 * 1024.0));
 }
 
 }  // namespace
 
 ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& arguments) {
-  watch_signals();
   const SteadyClock clock;
   const bool first = mpi.rank() == 0;
   Setup setup = prepare(mpi, arguments);

@@ -32,8 +32,12 @@ std::optional<double> parse_time_left(const std::string& text) {
 }
 
 std::optional<double> slurm_time_left(const std::string& job) {
-  if (const char* end = std::getenv("SLURM_JOB_END_TIME")) {
-    return std::atof(end) - static_cast<double>(std::time(nullptr));
+  if (const char* end = std::getenv("SLURM_JOB_END_TIME")) {  // Unix time
+    char* rest = nullptr;
+    const long long seconds = std::strtoll(end, &rest, 10);
+    const double left = static_cast<double>(seconds) - static_cast<double>(std::time(nullptr));
+    // A time that has passed is another job's: this one is running.
+    if (rest != end && *rest == '\0' && left > 0) return left;
   }
   for (const char c : job) {
     if (c < '0' || c > '9') return std::nullopt;

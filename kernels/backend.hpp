@@ -189,7 +189,7 @@ class Backend {
                       std::span<const SampleRow> rows, std::span<Sampled> out) = 0;
 };
 
-/// The CPU backend. threads: OpenMP threads of this rank (>= 1). isa: "auto" or one of
+/// The CPU backend. threads: of this rank, the caller included (>= 1). isa: "auto" or one of
 /// supported_cpu_isas(). Throws UsageError naming the choices when the machine lacks it.
 [[nodiscard]] std::unique_ptr<Backend> make_cpu_backend(int threads,
                                                         const std::string& isa = "auto");

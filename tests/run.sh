@@ -35,8 +35,8 @@ run_tests() {  # PRESET [CTEST OPTIONS...]
   ctest --test-dir "$dir" --no-tests=error --output-on-failure --timeout 900 -j "$(nproc)" "${@:2}" ||
     failed=1
   # CTest names the tests that were skipped but not why; their own output does.
-  grep -hE -A1 '^SKIP: |: Skipped$' "$dir/Testing/Temporary/LastTest.log" | grep -vE '^(--|$)' |
-    sed 's/^/skipped because: /' || true
+  awk '/: Skipped$/ { where = $0; getline; print where ": " $0 } /^SKIP: /' \
+    "$dir/Testing/Temporary/LastTest.log" | sort -u | sed "s#^#skipped: #; s#$PWD/##"
 }
 
 say "Packages"

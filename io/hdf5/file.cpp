@@ -41,6 +41,9 @@ Handle file_access(H5F_libver_t low) {
   // that lack them work too.
   H5Pset_file_locking(list.get(), false, true);
   H5Pset_fclose_degree(list.get(), H5F_CLOSE_STRONG);  // datasets go with their file
+  // Readers of a growing file retry what they find half written, each time after twice the wait: 20
+  // times is about a millisecond. The default of 100 never ends on a damaged file.
+  H5Pset_metadata_read_attempts(list.get(), 20);
   return list;
 }
 

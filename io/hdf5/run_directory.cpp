@@ -112,6 +112,7 @@ RunDirectory::RunDirectory(const std::string& path, const RunManifest& manifest,
                        "directory, or set it back");
     }
     if (fs::exists(in(path, kFinalName))) {
+      (void)read_manifest(in(path, kFinalName));  // throws when it is damaged
       complete_ = true;
       note_ = path + " holds a complete run: nothing to do";
       return;

@@ -195,37 +195,11 @@ PACELINE_INLINE void softmax_step(float* scores, int rows, const int* visible, f
 }
 
 template <bool bf16>
-PACELINE_INLINE float element(const std::byte* p, std::size_t index) {
+PACELINE_INLINE F32 load_as(const std::byte* p, std::size_t index) {
   if constexpr (bf16) {
-    std::uint16_t half;
-    __builtin_memcpy(&half, p + index * 2, 2);
-    const std::uint32_t bits = static_cast<std::uint32_t>(half) << 16;
-    float out;
-    __builtin_memcpy(&out, &bits, 4);
-    return out;
+    return load_bf16(reinterpret_cast<const std::uint16_t*>(p) + index);
   } else {
-    float out;
-    __builtin_memcpy(&out, p + index * 4, 4);
-    return out;
-  }
-}
-
-/// The next tile's keys and values: blocks lie anywhere, so the hardware does not foresee them.
-template <bool bf16>
-PACELINE_INLINE void prefetch_groups(const AttentionArgs& args, int start, int positions) {
-  constexpr int kBytes = bf16 ? 2 : 4;
-  const int lines = kLanes * args.head_dim * kBytes / 64;
-  for (int position = start; position < start + kTile && position < positions; position += kLanes) {
-    const int slot = position % args.block;
-    const std::byte* block = args.cache + args.blocks[position / args.block] * args.block_bytes;
-    const std::byte* k = block + static_cast<std::size_t>(slot) * 4;
-    const std::byte* v =
-        block + args.values + static_cast<std::size_t>(slot) * args.head_dim * kBytes;
-    const std::size_t k_stride = static_cast<std::size_t>(args.block) * 4;
-    for (int i = 0; i < lines; ++i) {
-      prefetch_l2(k + i * k_stride);
-      prefetch_l2(v + i * 64);
-    }
+    return load(reinterpret_cast<const float*>(p) + index);
   }
 }
 
@@ -250,18 +224,18 @@ void attend(const AttentionArgs& args) {
   tail += (16 - (reinterpret_cast<std::uintptr_t>(tail) / 4) % 16) % 16;
 
   // q, widened, scaled and interleaved by row tile.
-  float scale_lanes[kLanes];
-  store(scale_lanes, set1(1.0F) / sqrt(set1(static_cast<float>(d))));
-  const float scale = scale_lanes[0];
+  const F32 scale = set1(1.0F) / sqrt(set1(static_cast<float>(d)));
   for (int t = 0, first = 0; t < tiles_of_rows; ++t) {
     const int rows = base_rows + (t < larger ? 1 : 0);
     for (int r = 0; r < rows; ++r) {
       const int row = (first + r) / args.group;
       const int head = (first + r) % args.group;
       const std::size_t at = row * args.stride + static_cast<std::size_t>(head) * d;
-      for (int i = 0; i < d; ++i) {
-        scratch.q[static_cast<std::ptrdiff_t>(first) * d + i * rows + r] =
-            element<bf16>(args.q, at + i) * scale;
+      float* to = scratch.q + static_cast<std::ptrdiff_t>(first) * d + r;
+      for (int i = 0; i < d; i += kLanes) {
+        float lanes[kLanes];
+        store(lanes, load_as<bf16>(args.q, at + i) * scale);
+        PACELINE_UNROLL for (int j = 0; j < kLanes; ++j) to[(i + j) * rows] = lanes[j];
       }
     }
     first += rows;
@@ -305,7 +279,6 @@ void attend(const AttentionArgs& args) {
       }
       tile.v[groups - 1] = reinterpret_cast<const std::byte*>(tail);
     }
-    if (positions - start > kTile) prefetch_groups<bf16>(args, start + kTile, positions);
     for (int t = 0, first = 0; t < tiles_of_rows; ++t) {
       const int rows = base_rows + (t < larger ? 1 : 0);
       const TileFunctions run = tile_functions<bf16>(rows);

@@ -45,14 +45,12 @@ void expect(bool condition, const char* what) {
 class CpuBackend final : public Backend {
  public:
   CpuBackend(int threads, const KernelTable& kernels)
-      : threads_(threads),
+      : pool_(threads),
         kernels_(kernels),
-        shares_(threads),
-        packing_(threads),
-        sampler_(kernels, threads),
+        sampler_(kernels, pool_),
         scratch_(static_cast<std::size_t>(threads)) {}
 
-  [[nodiscard]] BackendInfo info() const override { return {"cpu", kernels_.isa, threads_}; }
+  [[nodiscard]] BackendInfo info() const override { return {"cpu", kernels_.isa, pool_.size()}; }
 
   [[nodiscard]] std::unique_ptr<Buffer> allocate(std::size_t bytes) override {
     return std::make_unique<HostBuffer>(bytes);
@@ -61,7 +59,7 @@ class CpuBackend final : public Backend {
   [[nodiscard]] std::unique_ptr<Linear> pack(std::span<const MatrixSlice> slices,
                                              std::span<const float> bias, int segments,
                                              DType compute) override {
-    return std::make_unique<PackedLinear>(slices, bias, segments, compute, threads_);
+    return std::make_unique<PackedLinear>(slices, bias, segments, compute, pool_);
   }
 
   void embed(const TensorView& table, std::span<const TokenId> tokens, float* out) override;
@@ -87,18 +85,15 @@ class CpuBackend final : public Backend {
   /// f(unit) for units 0 .. count - 1, on the threads when `elements` of work warrant it.
   template <class F>
   void for_each(int count, std::int64_t elements, F&& f) {
-    if (threads_ == 1 || elements < kParallelElements) {
+    if (elements < kParallelElements) {
       for (int i = 0; i < count; ++i) f(i);
-      return;
+    } else {
+      pool_.for_units(count, [&f](int, int unit) { f(unit); });
     }
-    shares_.reset(count);
-    parallel(threads_, [&](int thread) { shares_.run(thread, f); });
   }
 
-  int threads_;
+  ThreadPool pool_;
   const KernelTable& kernels_;
-  WorkShares shares_;
-  WorkShares packing_;
   Sampler sampler_;
   Memory packed_input_;          ///< [rows][k] as the kernels want it
   std::vector<Memory> scratch_;  ///< [threads] of attention
@@ -177,24 +172,12 @@ void CpuBackend::linear(const Linear& weight, const std::byte* in, int rows, flo
   const int together = args.row_blocks == 1 ? kernels_.panels_together(rows) : 1;
   const int panels = packed.panels();
   const int units = (panels + together - 1) / together;
-  const auto work = [&](int unit, int pass) {
+  for_each(args.row_blocks, static_cast<std::int64_t>(rows) * args.k,
+           [&](int block) { kernels_.pack_rows(args, block, block + 1); });
+  pool_.for_passes(units, passes, [&](int, int unit, int pass) {
     const int first_block = pass * blocks_of_pass;
     kernels_.linear(args, unit * together, std::min(panels, (unit + 1) * together), first_block,
                     std::min(args.row_blocks, first_block + blocks_of_pass));
-  };
-  if (threads_ == 1) {
-    kernels_.pack_rows(args, 0, args.row_blocks);
-    for (int pass = 0; pass < passes; ++pass) {
-      for (int unit = 0; unit < units; ++unit) work(unit, pass);
-    }
-    return;
-  }
-  packing_.reset(args.row_blocks);
-  shares_.reset(units, passes);
-  parallel(threads_, [&](int thread) {
-    packing_.run(thread, [&](int block) { kernels_.pack_rows(args, block, block + 1); });
-#pragma omp barrier
-    shares_.run_passes(thread, work);
   });
 }
 
@@ -278,13 +261,12 @@ void CpuBackend::attention(const QkvParams& params, const KvShape& kv, int layer
     kernels_.attention(args);
   };
   for (Memory& scratch : scratch_) scratch.reserve(scratch_bytes);
-  if (threads_ == 1 || units.size() == 1 || work < 8 * kParallelElements) {
+  if (units.size() == 1 || work < 8 * kParallelElements) {
     for (const Unit& unit : units) run(0, unit);
     return;
   }
-  shares_.reset(static_cast<int>(units.size()));
-  parallel(threads_,
-           [&](int thread) { shares_.run(thread, [&](int i) { run(thread, units[i]); }); });
+  pool_.for_units(static_cast<int>(units.size()),
+                  [&](int thread, int i) { run(thread, units[i]); });
 }
 
 void CpuBackend::gather_rows(const std::byte* in, std::span<const std::int32_t> index,

@@ -42,15 +42,11 @@ float log_probability(float s, float max, double sum) {
 
 }  // namespace
 
-Sampler::Sampler(const KernelTable& kernels, int threads)
-    : kernels_(kernels),
-      threads_(threads),
-      shares_(threads),
-      inner_shares_(threads),
-      scratch_(static_cast<std::size_t>(threads)) {}
+Sampler::Sampler(const KernelTable& kernels, ThreadPool& pool)
+    : kernels_(kernels), pool_(pool), scratch_(static_cast<std::size_t>(pool.size())) {}
 
 Sampler::Fault Sampler::scan_row(const float* logits, int vocab, float scale, Scratch& scratch,
-                                 int inner, Distribution& found) {
+                                 bool split, Distribution& found) {
   const int spans = spans_of(vocab);
   scratch.chunk_max.resize(static_cast<std::size_t>(chunks_of(vocab)));
   scratch.spans.resize(static_cast<std::size_t>(spans));
@@ -58,11 +54,10 @@ Sampler::Fault Sampler::scan_row(const float* logits, int vocab, float scale, Sc
     scratch.spans[i] = kernels_.scan(logits, i * kSpan, std::min(vocab, (i + 1) * kSpan), scale,
                                      scratch.chunk_max.data());
   };
-  if (inner == 1) {
+  if (!split) {
     for (int i = 0; i < spans; ++i) scan_span(i);
   } else {
-    inner_shares_.reset(spans);
-    parallel(inner, [&](int thread) { inner_shares_.run(thread, scan_span); });
+    pool_.for_units(spans, [&](int, int i) { scan_span(i); });
   }
   found = {-kInfinity, 0.0};
   for (const ScanResult& span : scratch.spans) {
@@ -199,7 +194,7 @@ void Sampler::mass_prefix(double target, float max, int count, Scratch& scratch,
   }
 }
 
-TokenId Sampler::argmax(int vocab, const ArgmaxArgs& args, float max, int inner) {
+TokenId Sampler::argmax(int vocab, const ArgmaxArgs& args, float max, bool split) {
   // The chunk of the largest logit first: its score lets most others be left out.
   const int chunks = chunks_of(vocab);
   const int start =
@@ -207,21 +202,18 @@ TokenId Sampler::argmax(int vocab, const ArgmaxArgs& args, float max, int inner)
   float value = -kInfinity;
   TokenId id = std::numeric_limits<TokenId>::max();
   kernels_.argmax(args, start * kChunk, std::min(vocab, (start + 1) * kChunk), &value, &id);
-  if (inner == 1) {
+  if (!split) {
     kernels_.argmax(args, 0, vocab, &value, &id);
     return id;
   }
   const int spans = spans_of(vocab);
-  std::vector<float> values(static_cast<std::size_t>(threads_), value);
-  std::vector<TokenId> ids(static_cast<std::size_t>(threads_), id);
-  inner_shares_.reset(spans);
-  parallel(inner, [&](int thread) {
-    inner_shares_.run(thread, [&](int i) {
-      kernels_.argmax(args, i * kSpan, std::min(vocab, (i + 1) * kSpan), &values[thread],
-                      &ids[thread]);
-    });
+  std::vector<float> values(static_cast<std::size_t>(pool_.size()), value);
+  std::vector<TokenId> ids(static_cast<std::size_t>(pool_.size()), id);
+  pool_.for_units(spans, [&](int thread, int i) {
+    kernels_.argmax(args, i * kSpan, std::min(vocab, (i + 1) * kSpan), &values[thread],
+                    &ids[thread]);
   });
-  for (int t = 0; t < threads_; ++t) {
+  for (int t = 0; t < pool_.size(); ++t) {
     if (values[t] > value || (values[t] == value && ids[t] < id)) {
       value = values[t];
       id = ids[t];
@@ -231,11 +223,11 @@ TokenId Sampler::argmax(int vocab, const ArgmaxArgs& args, float max, int inner)
 }
 
 Sampler::Fault Sampler::sample_row(const float* logits, int vocab, const SampleRow& row,
-                                   Scratch& scratch, int inner, Sampled& out) {
+                                   Scratch& scratch, bool split, Sampled& out) {
   const bool greedy = row.temperature == 0.0F;
   const float scale = greedy ? 1.0F : 1.0F / row.temperature;
   Distribution full;
-  Fault fault = scan_row(logits, vocab, scale, scratch, inner, full);
+  Fault fault = scan_row(logits, vocab, scale, scratch, split, full);
   if (fault != Fault::none) return fault;
 
   Distribution all = full;
@@ -246,7 +238,7 @@ Sampler::Fault Sampler::sample_row(const float* logits, int vocab, const SampleR
       if (id >= 0 && id < vocab) scratch.logits[id] = -kInfinity;
     }
     allowed = scratch.logits.data();
-    fault = scan_row(allowed, vocab, scale, scratch, inner, all);
+    fault = scan_row(allowed, vocab, scale, scratch, split, all);
     if (fault != Fault::none) return fault;
   }
 
@@ -274,7 +266,7 @@ Sampler::Fault Sampler::sample_row(const float* logits, int vocab, const SampleR
                   static_cast<std::uint32_t>(row.step),
                   {static_cast<std::uint32_t>(row.noise.stream),
                    static_cast<std::uint32_t>(row.noise.stream >> 32)}};
-    out.token = argmax(vocab, args, all.max, inner);
+    out.token = argmax(vocab, args, all.max, split);
     out.sampling_logprob = log_probability(allowed[out.token] * scale, all.max, kept.sum);
   }
   out.logprob = log_probability(logits[out.token] * scale, full.max, full.sum);
@@ -286,19 +278,18 @@ void Sampler::sample(const float* logits, std::size_t stride, int vocab,
   const int count = static_cast<int>(rows.size());
   std::atomic<int> bad_row{-1};
   std::atomic<Fault> bad_fault{Fault::none};
-  const auto run = [&](int r, int thread, int inner) {
+  const auto run = [&](int r, int thread, bool split) {
     const Fault fault =
-        sample_row(logits + r * stride, vocab, rows[r], scratch_[thread], inner, out[r]);
+        sample_row(logits + r * stride, vocab, rows[r], scratch_[thread], split, out[r]);
     if (fault != Fault::none) {
       bad_row = r;
       bad_fault = fault;
     }
   };
-  if (count < threads_) {
-    for (int r = 0; r < count; ++r) run(r, 0, threads_);
+  if (count < pool_.size()) {
+    for (int r = 0; r < count; ++r) run(r, 0, true);
   } else {
-    shares_.reset(count);
-    parallel(threads_, [&](int thread) { shares_.run(thread, [&](int r) { run(r, thread, 1); }); });
+    pool_.for_units(count, [&](int thread, int r) { run(r, thread, false); });
   }
   if (bad_fault.load() == Fault::none) return;
   const std::string row = "sampling: row " + std::to_string(bad_row.load());

@@ -17,7 +17,7 @@ namespace paceline::kernels::cpu {
 
 class Sampler {
  public:
-  Sampler(const KernelTable& kernels, int threads);
+  Sampler(const KernelTable& kernels, ThreadPool& pool);
 
   /// See Backend::sample. Throws Error (internal) on NaN or infinite logits, or when every token of
   /// a row is banned.
@@ -51,21 +51,19 @@ class Sampler {
     std::vector<ScanResult> spans;    ///< [spans]
   };
 
-  /// `inner`: threads to use within the row.
+  /// `split`: the threads share the row, which is the only one being sampled.
   Fault sample_row(const float* logits, int vocab, const SampleRow& row, Scratch& scratch,
-                   int inner, Sampled& out);
-  Fault scan_row(const float* logits, int vocab, float scale, Scratch& scratch, int inner,
+                   bool split, Sampled& out);
+  Fault scan_row(const float* logits, int vocab, float scale, Scratch& scratch, bool split,
                  Distribution& found);
   void filter(const float* logits, int vocab, float scale, const SampleRow& row,
               const Distribution& all, Scratch& scratch, Kept& kept);
   /// The shortest prefix of the candidates whose weights reach `target`, at least one token.
   void mass_prefix(double target, float max, int count, Scratch& scratch, Kept& kept);
-  TokenId argmax(int vocab, const ArgmaxArgs& args, float max, int inner);
+  TokenId argmax(int vocab, const ArgmaxArgs& args, float max, bool split);
 
   const KernelTable& kernels_;
-  int threads_;
-  WorkShares shares_;
-  WorkShares inner_shares_;
+  ThreadPool& pool_;
   std::vector<Scratch> scratch_;  ///< [threads]
 };
 

@@ -79,7 +79,7 @@ void pack_panel_f32(std::span<const SourceRow> rows, int k, float* out) {
 }  // namespace
 
 PackedLinear::PackedLinear(std::span<const MatrixSlice> slices, std::span<const float> bias,
-                           int segments, DType compute, int threads)
+                           int segments, DType compute, ThreadPool& pool)
     : segments_(segments), dtype_(compute), bias_(bias.begin(), bias.end()) {
   const std::vector<SourceRow> rows = source_rows(slices);
   if (rows.empty()) fail("no rows");
@@ -101,20 +101,16 @@ PackedLinear::PackedLinear(std::span<const MatrixSlice> slices, std::span<const 
   const std::size_t panel_bytes = static_cast<std::size_t>(k_) * kPanelWidth * size_of(compute);
   memory_ = Memory(panels_ * panel_bytes);
   // Each thread packs, and so touches first, the panels it will multiply with.
-  WorkShares shares(threads);
-  shares.reset(panels_);
-  parallel(threads, [&](int thread) {
-    shares.run(thread, [&](int panel) {
-      const int first = panel * kPanelWidth;
-      const int count = n_ - first < kPanelWidth ? n_ - first : kPanelWidth;
-      const std::span<const SourceRow> part = std::span(rows).subspan(first, count);
-      std::byte* out = memory_.data() + panel * panel_bytes;
-      if (compute == DType::bf16) {
-        pack_panel_bf16(part, k_, reinterpret_cast<std::uint16_t*>(out));
-      } else {
-        pack_panel_f32(part, k_, reinterpret_cast<float*>(out));
-      }
-    });
+  pool.for_units(panels_, [&](int, int panel) {
+    const int first = panel * kPanelWidth;
+    const int count = n_ - first < kPanelWidth ? n_ - first : kPanelWidth;
+    const std::span<const SourceRow> part = std::span(rows).subspan(first, count);
+    std::byte* out = memory_.data() + panel * panel_bytes;
+    if (compute == DType::bf16) {
+      pack_panel_bf16(part, k_, reinterpret_cast<std::uint16_t*>(out));
+    } else {
+      pack_panel_f32(part, k_, reinterpret_cast<float*>(out));
+    }
   });
 }
 

@@ -19,7 +19,7 @@ class PackedLinear final : public Linear {
   /// `segments` must divide k into even parts and be a power of two up to kMaxSegments. Throws
   /// Error (internal) when the slices do not fit together.
   PackedLinear(std::span<const MatrixSlice> slices, std::span<const float> bias, int segments,
-               DType compute, int threads);
+               DType compute, ThreadPool& pool);
 
   [[nodiscard]] int n() const override { return n_; }
   [[nodiscard]] int k() const override { return k_; }

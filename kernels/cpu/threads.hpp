@@ -1,79 +1,92 @@
 // The threads of a CPU backend and how they share work.
+//
+// A small pool rather than OpenMP's fork and join: a parallel region ends only when every thread
+// has come by, so on a machine that is shared (virtual CPUs that are taken away, more ranks than
+// cores) one late thread holds up every operation. Here an operation ends when its units are done,
+// and a thread that comes late finds nothing left to do. Idle threads spin for some microseconds,
+// which spans the gaps between the operations of a step, and then sleep.
 #pragma once
 
-#include <omp.h>
-
 #include <atomic>
-#include <cstddef>
+#include <cstdint>
 #include <memory>
-#include <utility>
+#include <thread>
+#include <type_traits>
+#include <vector>
 
 namespace paceline::kernels::cpu {
 
-/// Runs f(thread) on `threads` threads; with one, on the caller without entering OpenMP. f must not
-/// throw. OpenMP may provide fewer threads, so every share of work must be open to every thread.
-template <class F>
-void parallel(int threads, F&& f) {
-  if (threads == 1) {
-    f(0);
-    return;
-  }
-#pragma omp parallel num_threads(threads)
-  f(omp_get_thread_num());
-}
-
-/// Units 0 .. count - 1, cut into one contiguous range a thread. A thread works through its own
-/// range, the same one for the same count every time, so that memory it touched first is near it;
-/// then it helps the others. Which thread runs a unit never enters a result.
-class WorkShares {
+class ThreadPool {
  public:
-  explicit WorkShares(int threads)
-      : threads_(threads), ranges_(std::make_unique<Range[]>(static_cast<std::size_t>(threads))) {}
+  /// `threads` counts the caller: with one, nothing is started and work runs as plain calls.
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
 
-  /// Before the parallel region. With several passes every unit is run once in each, and a thread
-  /// finishes its own units of a pass before the next.
-  void reset(int count, int passes = 1) {
-    for (int t = 0; t < threads_; ++t) {
-      Range& range = ranges_[t];
-      range.first = begin_of(t, count);
-      range.units = begin_of(t + 1, count) - range.first;
-      range.end = range.units * passes;
-      range.next.store(0, std::memory_order_relaxed);
-    }
+  [[nodiscard]] int size() const { return size_; }
+
+  /// Calls f(thread, unit) once for every unit in [0, count), on whichever threads come by, and
+  /// returns when all are done. Each thread begins with its own contiguous range, the same for the
+  /// same count every time, so that memory it touched first is near it, and then helps the others;
+  /// which thread runs a unit must not enter a result. f must not throw. One caller at a time.
+  template <class F>
+  void for_units(int count, F&& f) {
+    for_passes(count, 1, [&f](int thread, int unit, int) { f(thread, unit); });
   }
 
-  /// Calls f(unit, pass) until nothing is left.
+  /// The same with every unit run once in each of several passes, f(thread, unit, pass): a thread
+  /// takes up all its own units of a pass before those of the next.
   template <class F>
-  void run_passes(int thread, F&& f) {
-    for (int i = 0; i < threads_; ++i) {
-      Range& range = ranges_[(thread + i) % threads_];
-      for (;;) {
-        const int at = range.next.fetch_add(1, std::memory_order_relaxed);
-        if (at >= range.end) break;
-        f(range.first + at % range.units, at / range.units);
+  void for_passes(int count, int passes, F&& f) {
+    if (size_ == 1) {
+      for (int pass = 0; pass < passes; ++pass) {
+        for (int unit = 0; unit < count; ++unit) f(0, unit, pass);
       }
+      return;
     }
-  }
-
-  /// Calls f(unit) until nothing is left.
-  template <class F>
-  void run(int thread, F&& f) {
-    run_passes(thread, [&f](int unit, int) { f(unit); });
+    share(count, passes);
+    using Function = std::remove_reference_t<F>;
+    run([](void* context, ThreadPool& pool,
+           int thread) { pool.take_all(thread, *static_cast<Function*>(context)); },
+        &f);
   }
 
  private:
-  [[nodiscard]] int begin_of(int thread, int count) const {
-    return static_cast<int>(static_cast<long long>(count) * thread / threads_);
-  }
-
+  using Job = void (*)(void* context, ThreadPool& pool, int thread);
   struct alignas(64) Range {
     std::atomic<int> next{0};
     int first = 0;
     int units = 0;
-    int end = 0;
+    int end = 0;  ///< units * passes
   };
-  int threads_;
-  std::unique_ptr<Range[]> ranges_;  ///< [threads]
+
+  void share(int count, int passes);
+  void run(Job job, void* context);
+  void work(int thread);
+
+  template <class F>
+  void take_all(int thread, F& f) {
+    for (int i = 0; i < size_; ++i) {
+      Range& range = ranges_[(thread + i) % size_];
+      for (;;) {
+        const int at = range.next.fetch_add(1, std::memory_order_relaxed);
+        if (at >= range.end) break;
+        f(thread, range.first + at % range.units, at / range.units);
+      }
+    }
+  }
+
+  int size_;
+  std::unique_ptr<Range[]> ranges_;  ///< [size]
+  Job job_ = nullptr;
+  void* context_ = nullptr;
+  std::atomic<std::uint32_t> generation_{0};  ///< of jobs; threads sleep on it
+  /// Generation of the open job in the upper half, threads at work on it in the lower; a closed
+  /// job is generation kClosed.
+  std::atomic<std::uint64_t> gate_;
+  std::atomic<bool> stop_{false};
+  std::vector<std::thread> threads_;  ///< [size - 1]
 };
 
 }  // namespace paceline::kernels::cpu

@@ -71,6 +71,7 @@ std::uint64_t Executor::follow() {
 }
 
 void Executor::execute(const Step& step) {
+  const auto begin = std::chrono::steady_clock::now();
   if (!step.copies.empty()) backend_.copy_blocks(kv_shape_, cache_->data(), step.copies);
   segments_.clear();
   for (const StepPart& part : step.parts) {
@@ -83,7 +84,9 @@ void Executor::execute(const Step& step) {
       decoder_.forward(step.tokens, segments_, logit_rows_, kv_shape_, cache_->data());
   const auto start = std::chrono::steady_clock::now();
   sample(step, logits);
-  sample_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const auto end = std::chrono::steady_clock::now();
+  sample_seconds_ = std::chrono::duration<double>(end - start).count();
+  busy_seconds_ += std::chrono::duration<double>(end - begin).count();
 }
 
 void Executor::sample(const Step& step, const float* logits) {

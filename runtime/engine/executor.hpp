@@ -51,6 +51,8 @@ class Executor final : public StepRunner {
   /// Follows the leader until it finishes; returns the number of steps.
   std::uint64_t follow();
 
+  /// Seconds spent in steps so far; the waits of follow() between them do not count.
+  [[nodiscard]] double busy_seconds() const { return busy_seconds_; }
   [[nodiscard]] std::size_t weight_bytes() const { return decoder_.weight_bytes(); }
   [[nodiscard]] std::size_t activation_bytes() const { return decoder_.activation_bytes(); }
   [[nodiscard]] std::size_t kv_bytes() const { return kv_shape_.block_bytes() * limits_.kv_blocks; }
@@ -70,6 +72,7 @@ class Executor final : public StepRunner {
   std::unique_ptr<kernels::Buffer> cache_;  ///< [kv_blocks] chunks of kv_shape_.block_bytes()
 
   double sample_seconds_ = 0;
+  double busy_seconds_ = 0;
   std::vector<kernels::Segment> segments_;
   std::vector<std::int32_t> logit_rows_;
   std::vector<kernels::SampleRow> sample_rows_;

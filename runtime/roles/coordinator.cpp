@@ -19,6 +19,7 @@ Coordinator::Coordinator(fabric::Mailbox& mailbox, const policy::Layout& layout,
       groups_(layout.groups) {
   progress_.total = already_finished + work_.size();
   progress_.finished = already_finished;
+  progress_.finished_before = already_finished;
   finish_when_idle();
 }
 

@@ -58,7 +58,10 @@ void Verifier::receive() {
 }
 
 void Verifier::admit() {
-  while (!waiting_.empty() && ports_.batcher.admit(waiting_.front())) waiting_.pop_front();
+  while (!waiting_.empty() && ports_.batcher.admit(waiting_.front())) {
+    waiting_.pop_front();
+    changed_ = true;
+  }
 }
 
 void Verifier::step() {

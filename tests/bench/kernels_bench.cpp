@@ -1,148 +1,25 @@
-// How near the CPU kernels come to the machine: bench_kernels [--threads N] [--isa NAME] [--quick]
-// [--cpu-time]. Peaks and bandwidth are measured in the same run, since they differ from host to
-// host and, on shared machines, from minute to minute. Times are the best of several runs.
+// How near the CPU kernels come to the machine: bench_kernels [--threads N] [--isa NAME] [--quick].
+// Peaks and bandwidth are measured in the same run. Times are the best of several runs.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
-#include <numeric>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "kernels/backend.hpp"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "tests/bench/machine.hpp"
 
 namespace {
 
 using namespace paceline;
 using namespace paceline::kernels;
 
-/// On a busy machine the CPU time of a single thread still tells how good the code is.
-bool use_cpu_time = false;
-
-double now() {
-  if (use_cpu_time) {
-    timespec t{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-  }
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-/// The best time of f in seconds: at least `runs` runs and about half a second.
-template <class F>
-double best_time(F&& f, int runs = 3) {
-  f();
-  double best = 1e9;
-  const double start = now();
-  for (int i = 0; i < runs || now() - start < 0.4; ++i) {
-    const double t = now();
-    f();
-    best = std::min(best, now() - t);
-  }
-  return best;
-}
-
-/// Runs f(thread) on several threads at once and returns when all are done.
-template <class F>
-void on_threads(int threads, F&& f) {
-  std::vector<std::thread> others;
-  for (int t = 1; t < threads; ++t) others.emplace_back([&f, t] { f(t); });
-  f(0);
-  for (std::thread& thread : others) thread.join();
-}
-
-volatile float sink = 0;
-
-#if defined(__x86_64__)
-constexpr long kSteps = 4'000'000;
-
-[[gnu::target("avx512f")]] void multiply_add_512() {
-  __m512 a[24];
-  for (__m512& x : a) x = _mm512_set1_ps(0);
-  __m512 x = _mm512_set1_ps(1);
-  for (long i = 0; i < kSteps; ++i) {
-    asm volatile("" : "+v"(x));
-#pragma GCC unroll 24
-    for (int j = 0; j < 24; ++j) a[j] = _mm512_fmadd_ps(x, x, a[j]);
-  }
-  for (int j = 1; j < 24; ++j) a[0] = _mm512_add_ps(a[0], a[j]);
-  sink = sink + _mm512_cvtss_f32(a[0]);
-}
-
-[[gnu::target("avx512f,avx512bf16")]] void dot_512() {
-  __m512 a[24];
-  for (__m512& x : a) x = _mm512_set1_ps(0);
-  __m512i x = _mm512_set1_epi32(0x3F803F80);
-  for (long i = 0; i < kSteps; ++i) {
-    asm volatile("" : "+v"(x));
-#pragma GCC unroll 24
-    for (int j = 0; j < 24; ++j) a[j] = _mm512_dpbf16_ps(a[j], (__m512bh)x, (__m512bh)x);
-  }
-  for (int j = 1; j < 24; ++j) a[0] = _mm512_add_ps(a[0], a[j]);
-  sink = sink + _mm512_cvtss_f32(a[0]);
-}
-
-[[gnu::target("avx2,fma")]] void multiply_add_256() {
-  __m256 a[12];
-  for (__m256& x : a) x = _mm256_set1_ps(0);
-  __m256 x = _mm256_set1_ps(1);
-  for (long i = 0; i < 2 * kSteps; ++i) {
-    asm volatile("" : "+x"(x));
-#pragma GCC unroll 12
-    for (int j = 0; j < 12; ++j) a[j] = _mm256_fmadd_ps(x, x, a[j]);
-  }
-  for (int j = 1; j < 12; ++j) a[0] = _mm256_add_ps(a[0], a[j]);
-  sink = sink + _mm256_cvtss_f32(a[0]);
-}
-#endif
-
-struct Machine {
-  double multiply_add = 0;  ///< FLOP/s, fp32 fused multiply-add
-  double dot = 0;           ///< FLOP/s, bf16 dot product; 0: none
-  double bandwidth = 0;     ///< bytes/s read
-};
-
-Machine measure_machine(int threads) {
-  Machine machine;
-#if defined(__x86_64__)
-  const auto rate = [threads](void (*f)(), double flops) {
-    return threads * flops * kSteps * 24 /
-           best_time([&] { on_threads(threads, [f](int) { f(); }); });
-  };
-  if (__builtin_cpu_supports("avx512f")) {
-    machine.multiply_add = rate(multiply_add_512, 32);
-  } else if (__builtin_cpu_supports("avx2")) {
-    machine.multiply_add = rate(multiply_add_256, 16);
-  }
-  if (__builtin_cpu_supports("avx512bf16")) machine.dot = rate(dot_512, 64);
-#endif
-  // 1 GiB, read by each thread in its own part.
-  const auto cpu = make_cpu_backend(1);
-  const std::size_t bytes = std::size_t{1} << 30;
-  const auto buffer = cpu->allocate(bytes);
-  std::memset(buffer->data(), 1, bytes);
-  const double time = best_time([&] {
-    on_threads(threads, [&](int t) {
-      const auto* words = reinterpret_cast<const std::uint64_t*>(buffer->data());
-      const std::size_t part = bytes / 8 / threads;
-      std::uint64_t sums[16] = {};
-      for (std::size_t i = part * t; i + 16 <= part * (t + 1); i += 16) {
-        for (int j = 0; j < 16; ++j) sums[j] ^= words[i + j];
-      }
-      sink = sink + static_cast<float>(std::accumulate(sums, sums + 16, std::uint64_t{0}));
-    });
-  });
-  machine.bandwidth = static_cast<double>(bytes) / time;
-  return machine;
-}
+using bench::best_time;
+using bench::Machine;
+using bench::measure_machine;
 
 std::vector<std::byte> random_bf16(std::size_t n, std::uint32_t seed) {
   std::vector<std::byte> out(n * 2);
@@ -364,9 +241,6 @@ int main(int argc, char** argv) {
     const std::string argument = argv[i];
     if (argument == "--quick") {
       quick = true;
-    } else if (argument == "--cpu-time") {
-      use_cpu_time = true;
-      threads = 1;
     } else if (i + 1 < argc && argument == "--threads") {
       threads = std::max(1, std::atoi(argv[++i]));
     } else if (i + 1 < argc && argument == "--isa") {
@@ -375,7 +249,7 @@ int main(int argc, char** argv) {
       only = argv[++i];
     } else {
       std::fprintf(stderr,
-                   "usage: bench_kernels [--threads N] [--isa NAME] [--quick] [--cpu-time] "
+                   "usage: bench_kernels [--threads N] [--isa NAME] [--quick] "
                    "[--only products|attention|rest]\n");
       return 64;
     }

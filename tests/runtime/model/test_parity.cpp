@@ -51,7 +51,8 @@ class Answers {
     const std::string text{std::istreambuf_iterator<char>(file), {}};
     bytes_.resize(text.size() / sizeof(float) + 1);
     std::memcpy(bytes_.data(), text.data(), text.size());
-    const std::span<const std::byte> view(reinterpret_cast<const std::byte*>(bytes_.data()), text.size());
+    const std::span<const std::byte> view(reinterpret_cast<const std::byte*>(bytes_.data()),
+                                          text.size());
     header_ = io::parse_safetensors(view, path.string());
   }
   [[nodiscard]] const float* find(const std::string& name) const {
@@ -88,8 +89,9 @@ class Parity : public testing::TestWithParam<Case> {
     for (std::size_t i = 0; i < reference_["prompts"].size(); ++i) {
       const auto tokens = reference_["prompts"][i]["tokens"].get<std::vector<TokenId>>();
       const auto positions = reference_["prompts"][i]["positions"].get<std::vector<std::int32_t>>();
-      model::Decoder decoder(*backend_, config_, *weights_, group_, compute, static_cast<int>(tokens.size()),
-                             static_cast<int>(positions.size()), 512);
+      model::Decoder decoder(*backend_, config_, *weights_, group_, compute,
+                             static_cast<int>(tokens.size()), static_cast<int>(positions.size()),
+                             512);
       const kernels::KvShape kv = decoder.kv_shape(16);
       const auto cache = backend_->allocate(kv.block_bytes() * 32);
       std::vector<std::int32_t> blocks;
@@ -134,10 +136,13 @@ TEST_P(Parity, Greedy64TokensAndLogProbabilities) {
   sampling.temperature = reference_["temperature"].get<float>();
   sampling.top_k = 1;  // greedy, with log-probabilities at the temperature
   sampling.max_tokens = 64;
-  const engine::ExecutorLimits limits{.max_batch = 3, .prefill_chunk = 64, .kv_block = 16, .kv_blocks = 64, .max_position = 512};
-  engine::Executor executor(*backend_, config_, *weights_, group_, DType::f32, sampling, {}, limits);
-  engine::Batcher batcher({.max_batch = 3, .prefill_chunk = 64, .kv_block = 16, .kv_blocks = 64, .context = 512},
-                          sampling, {}, nullptr);
+  const engine::ExecutorLimits limits{
+      .max_batch = 3, .prefill_chunk = 64, .kv_block = 16, .kv_blocks = 64, .max_position = 512};
+  engine::Executor executor(*backend_, config_, *weights_, group_, DType::f32, sampling, {},
+                            limits);
+  engine::Batcher batcher(
+      {.max_batch = 3, .prefill_chunk = 64, .kv_block = 16, .kv_blocks = 64, .context = 512},
+      sampling, {}, nullptr);
   for (std::uint32_t i = 0; i < reference_["prompts"].size(); ++i) {
     engine::Admission request;
     request.trajectory.id = {i, 0};
@@ -148,7 +153,8 @@ TEST_P(Parity, Greedy64TokensAndLogProbabilities) {
   while (batcher.active() > 0) {
     for (const Trajectory& t : batcher.commit(executor.run(batcher.plan()))) {
       const std::uint32_t i = t.id.prompt;
-      EXPECT_EQ(t.tokens, reference_["prompts"][i]["greedy"].get<std::vector<TokenId>>()) << "prompt " << i;
+      EXPECT_EQ(t.tokens, reference_["prompts"][i]["greedy"].get<std::vector<TokenId>>())
+          << "prompt " << i;
       const float* expected = answer("greedy_logprob." + std::to_string(i));
       for (std::size_t j = 0; j < t.logprob.size(); ++j) {
         EXPECT_NEAR(t.logprob[j], expected[j], 1e-3) << "prompt " << i << " token " << j;

@@ -30,8 +30,8 @@ TEST(Rope, Llama3StretchesOnlyLongWavelengths) {
   scaled.rope_scaling = Llama3RopeScaling{};
   const std::vector<float> a = rope_table(plain, 2);
   const std::vector<float> b = rope_table(scaled, 2);
-  EXPECT_EQ(a[128 + 64], b[128 + 64]);                          // the fastest is kept
-  EXPECT_NEAR(a[128 + 127] / b[128 + 127], 8.0F, 1e-3);         // the slowest is stretched by the factor
+  EXPECT_EQ(a[128 + 64], b[128 + 64]);                   // the fastest is kept
+  EXPECT_NEAR(a[128 + 127] / b[128 + 127], 8.0F, 1e-3);  // the slowest is stretched by the factor
 }
 
 TEST(Shard, CoversEverythingOnce) {

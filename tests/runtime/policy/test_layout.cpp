@@ -51,7 +51,8 @@ TEST(Layout, CutsTheModelOnlyAsFarAsItMust) {
 }
 
 TEST(Layout, GroupsOfNeighboursAndSpares) {
-  const Layout layout = plan_layout(facts(5, 3), {.verifier_tp = 2});
+  const Layout layout =
+      plan_layout(facts(5, 3), {.verifier_tp = 2, .verifier_groups = {}, .drafters = {}});
   EXPECT_EQ(layout.groups, 2);
   EXPECT_EQ(layout.role, (std::vector<Role>{Role::verifier, Role::verifier_member, Role::verifier,
                                             Role::verifier_member, Role::spare}));
@@ -61,15 +62,21 @@ TEST(Layout, GroupsOfNeighboursAndSpares) {
 }
 
 TEST(Layout, RefusalsNameTheSettingAndTheNumbers) {
-  EXPECT_NE(refusal(facts(8), {.verifier_tp = 3}).find("degree of 3 does not divide"),
+  EXPECT_NE(refusal(facts(8), {.verifier_tp = 3, .verifier_groups = {}, .drafters = {}})
+                .find("degree of 3 does not divide"),
             std::string::npos);
-  EXPECT_NE(refusal(facts(8), {.verifier_tp = 8}).find("powers of two up to 4"), std::string::npos);
-  EXPECT_NE(refusal(facts(2), {.verifier_tp = 4}).find("needs 4 ranks, but the job has 2"),
+  EXPECT_NE(refusal(facts(8), {.verifier_tp = 8, .verifier_groups = {}, .drafters = {}})
+                .find("powers of two up to 4"),
             std::string::npos);
-  EXPECT_NE(refusal(facts(4), {.verifier_tp = 2, .verifier_groups = 3})
+  EXPECT_NE(refusal(facts(2), {.verifier_tp = 4, .verifier_groups = {}, .drafters = {}})
+                .find("needs 4 ranks, but the job has 2"),
+            std::string::npos);
+  EXPECT_NE(refusal(facts(4), {.verifier_tp = 2, .verifier_groups = 3, .drafters = {}})
                 .find("need 6 ranks, but the job has 4"),
             std::string::npos);
-  EXPECT_NE(refusal(facts(4), {.drafters = 1}).find("layout.drafters"), std::string::npos);
+  EXPECT_NE(refusal(facts(4), {.verifier_tp = {}, .verifier_groups = {}, .drafters = 1})
+                .find("layout.drafters"),
+            std::string::npos);
 }
 
 TEST(KvPlan, AFullBatchOrHalfTheMemoryOrTheSetting) {

@@ -115,6 +115,9 @@ Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory> work,
   layout.role.assign(groups, Role::verifier);
   for (int g = 0; g < groups; ++g) layout.group.push_back(g);
 
+  std::size_t brought = 0;  // tokens of resumed responses
+  for (const Trajectory& t : work) brought += t.tokens.size();
+
   Post post;
   SteppedClock clock;
   SimulatedMailbox mailbox(post, Address::coordinator());
@@ -131,6 +134,9 @@ Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory> work,
     clock.time += 0.01;
     if (turn == stop_at_turn) coordinator.stop();
     const auto who = static_cast<int>(random() % (groups + 1));
+    std::size_t on_disk = done_before;
+    for (const auto& rank : ranks) on_disk += rank->sink.finished.size();
+    EXPECT_LE(coordinator.progress().finished, on_disk) << "reported before it was flushed";
     if (who == groups) {
       coordinator.turn();
     } else if (!ranks[who]->verifier.finished()) {
@@ -144,6 +150,13 @@ Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory> work,
   }
   Outcome outcome;
   outcome.complete = coordinator.complete();
+  std::size_t held = 0;  // every token generated or brought along is in a response handed in
+  for (const auto& rank : ranks) {
+    for (const auto& [id, t] : rank->sink.finished) held += t.tokens.size();
+    for (const Trajectory& t : rank->sink.partial) held += t.tokens.size();
+  }
+  EXPECT_GE(held, coordinator.progress().tokens) << "tokens were lost";
+  EXPECT_LE(held, coordinator.progress().tokens + brought) << "tokens were written twice";
   for (auto& rank : ranks) {
     EXPECT_TRUE(rank->sink.waiting.empty()) << "something was never flushed";
     for (auto& [id, t] : rank->sink.finished)

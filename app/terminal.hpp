@@ -1,0 +1,20 @@
+// What the program says to its user, on stderr, so that stdout stays free for results.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string_view>
+
+namespace paceline::app {
+
+/// Writes the text as it is. A stderr that is closed or full is not worth ending a run for: never
+/// fails.
+void write_to_user(std::string_view text) noexcept;
+
+/// One formatted line.
+template <typename... Args>
+void say(fmt::format_string<Args...> format, Args&&... args) {
+  write_to_user(fmt::format(format, std::forward<Args>(args)...) + "\n");
+}
+
+}  // namespace paceline::app

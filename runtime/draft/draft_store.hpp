@@ -1,0 +1,138 @@
+// The grouped draft server and its client, without transport (Seer, section 4.4, tables 3 and 4):
+// one suffix tree a prompt group, fed by all of the group's requests.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "runtime/core/wire.hpp"
+#include "runtime/draft/suffix_speculation.hpp"
+#include "runtime/draft/suffix_tree.hpp"
+#include "runtime/draft/worker_pool.hpp"
+
+namespace paceline::draft {
+
+/// A prompt group: RequestId::prompt. Its requests are told apart by RequestId::sample.
+using GroupId = std::uint32_t;
+
+struct StoreLimits {
+  int depth = 64;                                ///< of the trees, tokens
+  std::size_t max_bytes = std::size_t{2} << 30;  ///< of all groups
+  std::size_t max_group_bytes = std::size_t{1} << 28;
+  double default_ttl = 3600;  ///< of groups that were never registered, seconds
+};
+
+/// What a client holds of a group: tokens of each sample, forgotten ones included.
+struct GroupState {
+  GroupId group = 0;
+  std::uint64_t epoch = 0;  ///< 0: nothing
+  std::vector<std::uint32_t> samples;
+  std::vector<std::uint64_t> sizes;  ///< [samples]
+};
+
+/// Text of one sample from `offset` on.
+struct SampleText {
+  std::uint32_t sample = 0;
+  std::uint64_t offset = 0;
+  std::vector<TokenId> tokens;
+};
+
+/// What turns a client's copy of a group into the server's.
+struct GroupDelta {
+  GroupId group = 0;
+  std::uint64_t epoch = 0;
+  bool reset = false;  ///< the client forgets what it held first
+  std::vector<SampleText> texts;
+};
+
+void put(WireWriter& writer, const GroupState& state);
+void put(WireWriter& writer, const GroupDelta& delta);
+void get(WireReader& reader, GroupState& state);
+void get(WireReader& reader, GroupDelta& delta);
+
+/// One request of a batch; text and output lie in the caller's memory and are used in place.
+struct SpeculationSlot {
+  GroupId group = 0;
+  std::uint32_t sample = 0;
+  std::uint64_t size = 0;         ///< response tokens the request has
+  std::span<const TokenId> text;  ///< the last tokens of it; `depth` of them say all
+  SpeculationOptions options;
+  DraftOutput output;
+  DraftResult result;  ///< set by the call; count 0 when the group is not here or has no match
+};
+
+/// A server updates and fetches; a client registers, applies what it fetched and speculates; both
+/// hold one of these under equal limits, and one may be both. When all has been fetched a client's
+/// tree counts what the server's counts, so drafts are equal.
+///
+/// Memory: a group past max_group_bytes forgets the older half of each of its texts (and is built
+/// anew); past max_bytes in all, the groups longest without an update go. Times: seconds on one
+/// clock of the caller's. Not thread-safe, but for what batch_speculate does inside.
+class DraftStore {
+ public:
+  explicit DraftStore(const StoreLimits& limits);
+
+  /// Makes the group if need be and sets its time to live: it expires `ttl` seconds after the last
+  /// registration or update.
+  void register_group(GroupId group, double ttl, double now);
+  /// Appends tokens [offset, offset + tokens) of a request's response. What is held already is
+  /// skipped; on a gap (offset past what is held) nothing is done. Returns the tokens now held,
+  /// forgotten ones included: less than offset + tokens means send again from there.
+  std::uint64_t update(GroupId group, std::uint32_t sample, std::uint64_t offset,
+                       std::span<const TokenId> tokens, double now);
+  /// The response is not expected to grow further (it may): gives memory back.
+  void shrink(GroupId group, std::uint32_t sample);
+
+  /// What to hand to the server's fetch for this group.
+  [[nodiscard]] GroupState state(GroupId group) const;
+  /// What the client that holds `states` lacks; groups that lack nothing, or that are not here, are
+  /// left out.
+  [[nodiscard]] std::vector<GroupDelta> fetch(std::span<const GroupState> states) const;
+  /// Takes in what another store's fetch gave. Groups that are not here are ignored: their
+  /// registration has expired.
+  void apply(const GroupDelta& delta, double now);
+
+  void batch_speculate(std::span<SpeculationSlot> batch, WorkerPool& workers);
+  /// One of the batch; several threads may call it at once while nobody writes.
+  void speculate(SpeculationSlot& slot, SpeculationScratch& scratch) const;
+
+  /// Removes the groups whose time is over; returns how many.
+  int expire(double now);
+  /// The group's tree, nullptr when it is not here.
+  [[nodiscard]] const SuffixTree* tree(GroupId group) const;
+  [[nodiscard]] std::size_t groups() const { return groups_.size(); }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+
+ private:
+  struct Sample {
+    SuffixTree::Sequence sequence = 0;
+    std::uint64_t forgotten = 0;  ///< tokens before those in the tree
+  };
+  struct Group {
+    explicit Group(int depth) : tree(std::make_unique<SuffixTree>(depth)) {}
+    std::unique_ptr<SuffixTree> tree;
+    std::map<std::uint32_t, Sample> samples;
+    std::uint64_t epoch = 0;   ///< of its texts' beginnings, as fetch() tells clients
+    std::uint64_t source = 0;  ///< the epoch of the server it was applied from; 0: none
+    double ttl = 0;
+    double touched = 0;
+    std::size_t bytes = 0;
+  };
+
+  Group& touch(GroupId id, double ttl, double now);
+  Sample& sample_of(Group& group, std::uint32_t sample, std::uint64_t forgotten);
+  [[nodiscard]] static std::uint64_t held(const Group& group, const Sample& sample);
+  void forget_half(Group& group);
+  void account(GroupId id, Group& group);
+
+  StoreLimits limits_;
+  std::map<GroupId, Group> groups_;
+  std::uint64_t last_epoch_ = 0;
+  std::size_t bytes_ = 0;
+  std::vector<SpeculationScratch> scratch_;  ///< [threads]
+};
+
+}  // namespace paceline::draft

@@ -1,0 +1,68 @@
+// Drafts by n-gram lookup in the request's own prompt and response (prompt lookup decoding).
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "runtime/core/request.hpp"
+#include "runtime/draft/drafter.hpp"
+
+namespace paceline::draft {
+
+struct NgramOptions {
+  int min_n = 2;  ///< tokens, 1 <= min_n <= max_n
+  int max_n = 5;
+  bool earliest = false;  ///< of several places with the n-gram, the first rather than the last
+};
+
+/// The tokens of one request, with an index from n-grams to where they occurred. Appending and
+/// looking up cost O(max_n^2) a token at most, whatever the length.
+class NgramIndex {
+ public:
+  /// Throws std::invalid_argument on bad options.
+  explicit NgramIndex(const NgramOptions& options);
+
+  void append(std::span<const TokenId> tokens);
+  /// What followed the longest n-gram that ends the text and occurred before, at most `length`
+  /// tokens; empty when there is none. Valid until the next append.
+  [[nodiscard]] std::span<const TokenId> lookup(int length) const;
+  [[nodiscard]] std::size_t bytes() const;
+
+ private:
+  /// Open addressing over the n-grams of one n: where each continues, a position > 0; 0 is empty.
+  struct Table {
+    std::vector<std::uint32_t> slots;  ///< a power of two, at most half full
+    std::size_t used = 0;
+  };
+
+  void insert(int n, std::uint32_t next);
+  void grow(int n);
+  /// The slot of the n-gram that ends before position `end`, or the empty one where it belongs.
+  [[nodiscard]] std::size_t find(int n, std::uint32_t end) const;
+
+  NgramOptions options_;
+  std::vector<TokenId> tokens_;
+  std::vector<Table> tables_;  ///< [max_n - min_n + 1]
+};
+
+/// A chain for each request; scores are 1, for lookup gives no estimate.
+class NgramDrafter final : public Drafter {
+ public:
+  explicit NgramDrafter(const NgramOptions& options) : options_(options) {
+    static_cast<void>(NgramIndex(options));  // throws on bad options now rather than later
+  }
+
+  void start(RequestId id, std::span<const TokenId> prompt, std::span<const TokenId> response,
+             double now) override;
+  void commit(RequestId id, std::span<const TokenId> tokens, double now) override;
+  void propose(std::span<DraftSlot> batch, double now) override;
+  void finish(RequestId id, double now) override;
+
+ private:
+  NgramIndex& index(RequestId id);
+
+  NgramOptions options_;
+  std::map<RequestId, NgramIndex> indices_;
+};
+
+}  // namespace paceline::draft

@@ -1,0 +1,98 @@
+#include "runtime/draft/suffix_drafter.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace paceline::draft {
+namespace {
+
+/// A group that was dropped and begins anew has the same time to live.
+StoreLimits store_limits(const SuffixDrafterOptions& options) {
+  StoreLimits limits = options.store;
+  limits.default_ttl = options.ttl;
+  return limits;
+}
+
+}  // namespace
+
+SuffixDrafter::SuffixDrafter(const SuffixDrafterOptions& options)
+    : options_(options),
+      store_(store_limits(options)),
+      workers_(options.threads),
+      scratch_(options.threads),
+      second_(options.threads) {}
+
+SuffixDrafter::Request& SuffixDrafter::request(RequestId id) {
+  const auto at = requests_.find(id);
+  if (at == requests_.end()) throw std::logic_error("draft for a request that was not started");
+  return at->second;
+}
+
+void SuffixDrafter::start(RequestId id, std::span<const TokenId> prompt,
+                          std::span<const TokenId> response, double now) {
+  const auto [at, added] = requests_.try_emplace(id);
+  if (!added) throw std::logic_error("a request was started twice");
+  Request& request = at->second;
+  request.own = std::make_unique<SuffixTree>(options_.store.depth);
+  request.own->add_sequence();
+  request.own->append(0, prompt);
+  request.prompt_size = prompt.size();
+  store_.register_group(id.prompt, options_.ttl, now);
+  if (!response.empty()) commit(id, response, now);
+}
+
+void SuffixDrafter::commit(RequestId id, std::span<const TokenId> tokens, double now) {
+  Request& r = request(id);
+  const std::size_t offset = r.response().size();
+  r.own->append(0, tokens);
+  const std::uint64_t held = store_.update(id.prompt, id.sample, offset, tokens, now);
+  if (held < offset) {  // the group was dropped for its memory or age, and has begun anew
+    store_.update(id.prompt, id.sample, held, r.response().subspan(held), now);
+  }
+}
+
+void SuffixDrafter::finish(RequestId id, double now) {
+  static_cast<void>(request(id));
+  requests_.erase(id);
+  store_.shrink(id.prompt, id.sample);
+  store_.expire(now);
+}
+
+void SuffixDrafter::propose(std::span<DraftSlot> batch, double now) {
+  store_.expire(now);
+  batch_requests_.clear();
+  for (const DraftSlot& slot : batch) batch_requests_.push_back(&request(slot.id));
+
+  workers_.run(static_cast<int>(batch.size()), [&](int thread, int item) {
+    DraftSlot& slot = batch[item];
+    const Request& r = *batch_requests_[item];
+    const std::span<const TokenId> response = r.response();
+    const std::size_t tail =
+        std::min(response.size(), static_cast<std::size_t>(options_.store.depth));
+    SpeculationSlot group;
+    group.group = slot.id.prompt;
+    group.sample = slot.id.sample;
+    group.size = response.size();
+    group.text = response.last(tail);
+    group.options = options_.speculation;
+    group.options.limits = slot.limits;
+    const int capacity = std::max(0, std::min(slot.limits.max_tokens, slot.output.capacity()));
+    group.output = second_[thread].second(capacity);
+
+    const DraftResult own = speculate(*r.own, 0, group.options, slot.output, scratch_[thread]);
+    store_.speculate(group, scratch_[thread]);
+    slot.count = own.count;
+    if (group.result.score > own.score) {
+      copy_draft(group.output, slot.output, group.result.count);
+      slot.count = group.result.count;
+    }
+  });
+}
+
+std::size_t SuffixDrafter::bytes() const {
+  std::size_t bytes = store_.bytes();
+  for (const auto& [id, request] : requests_) bytes += request.own->bytes();
+  return bytes;
+}
+
+}  // namespace paceline::draft

@@ -1,0 +1,59 @@
+// Drafts from suffix trees: the group's, and one of the request's own prompt and response.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "runtime/core/request.hpp"
+#include "runtime/draft/draft_store.hpp"
+#include "runtime/draft/drafter.hpp"
+
+namespace paceline::draft {
+
+struct SuffixDrafterOptions {
+  /// limits come from each DraftSlot.
+  SpeculationOptions speculation;
+  StoreLimits store;  ///< default_ttl is not used: `ttl` is
+  double ttl = 3600;  ///< of a group after its last commit, seconds
+  int threads = 1;    ///< that propose() works on
+};
+
+/// For each request the draft of the higher score is proposed, its own tree's on ties. What is
+/// proposed depends on the texts alone, not on threads or on how commits of siblings interleave.
+class SuffixDrafter final : public Drafter {
+ public:
+  explicit SuffixDrafter(const SuffixDrafterOptions& options);
+
+  void start(RequestId id, std::span<const TokenId> prompt, std::span<const TokenId> response,
+             double now) override;
+  void commit(RequestId id, std::span<const TokenId> tokens, double now) override;
+  void propose(std::span<DraftSlot> batch, double now) override;
+  void finish(RequestId id, double now) override;
+
+  /// For fetches by other ranks, and to take in what was fetched from them.
+  [[nodiscard]] DraftStore& store() { return store_; }
+  /// Memory held, bytes: groups and own trees.
+  [[nodiscard]] std::size_t bytes() const;
+
+ private:
+  struct Request {
+    std::unique_ptr<SuffixTree> own;  ///< one sequence: prompt, then response
+    std::size_t prompt_size = 0;
+    [[nodiscard]] std::span<const TokenId> response() const {
+      return own->tokens(0).subspan(prompt_size);
+    }
+  };
+
+  Request& request(RequestId id);
+
+  SuffixDrafterOptions options_;
+  DraftStore store_;
+  std::map<RequestId, Request> requests_;
+  WorkerPool workers_;
+  std::vector<SpeculationScratch> scratch_;  ///< [threads]
+  std::vector<SpeculationScratch> second_;   ///< [threads] hold the groups' drafts
+  std::vector<const Request*> batch_requests_;
+};
+
+}  // namespace paceline::draft

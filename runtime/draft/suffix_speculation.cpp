@@ -1,0 +1,173 @@
+#include "runtime/draft/suffix_speculation.hpp"
+
+#include <algorithm>
+#include <optional>
+
+namespace paceline::draft {
+namespace {
+
+using State = SpeculationScratch::State;
+
+/// The order in which paths are preferred; ties go to the path drafted first, then the lower token.
+bool before(const State& a, const State& b) {
+  if (a.probability != b.probability) return a.probability > b.probability;
+  if (a.parent != b.parent) return a.parent < b.parent;
+  return a.token < b.token;
+}
+
+/// Appends to `next` the best continuations of `from`, at most options.limits.paths.
+void expand(const SuffixTree& tree, const SpeculationOptions& options, const State& from,
+            std::int32_t from_index, std::vector<State>& next) {
+  const auto min_count = static_cast<std::uint32_t>(std::max(1, options.min_count));
+  if (tree.inside_edge(from.at)) {
+    if (tree.count(from.at) < min_count || from.probability < options.min_probability) return;
+    next.push_back({{from.at.node, from.at.offset + 1},
+                    from.probability,
+                    tree.edge_token(from.at),
+                    from_index,
+                    from.length + 1});
+    return;
+  }
+  const auto total = static_cast<double>(tree.continued(from.at));
+  const auto first = static_cast<std::ptrdiff_t>(next.size());
+  const auto paths = static_cast<std::size_t>(options.limits.paths);
+  for (const Child& child : tree.children(from.at)) {
+    const SuffixTree::Cursor at{child.node, 1};
+    const std::uint32_t count = tree.count(at);
+    const State state{at, from.probability * (count / total), child.token, from_index,
+                      from.length + 1};
+    if (count < min_count || state.probability < options.min_probability) return;
+    if (next.size() - first == paths) {
+      // Children come by count: behind a lower one nothing better follows; among equals the lowest
+      // tokens are kept.
+      if (state.probability < next.back().probability) return;
+      if (!before(state, next.back())) continue;
+      next.pop_back();
+    }
+    next.insert(std::upper_bound(next.begin() + first, next.end(), state, before), state);
+  }
+}
+
+/// The draft of at most `length` tokens' depth and `capacity` tokens below `start`.
+DraftResult grow(const SuffixTree& tree, SuffixTree::Cursor start, int length, int capacity,
+                 const SpeculationOptions& options, const DraftOutput& output,
+                 SpeculationScratch& scratch) {
+  DraftResult result;
+  const auto emit = [&](const State& state) {
+    output.set(result.count, state.token, state.parent, static_cast<float>(state.probability));
+    result.score += state.probability;
+    return result.count++;
+  };
+  std::vector<State>& frontier = scratch.frontier;
+  std::vector<State>& candidates = scratch.candidates;
+  State root;
+  root.at = start;
+  candidates.clear();
+  expand(tree, options, root, -1, candidates);
+  if (options.best_first) {
+    const auto worse = [](const State& a, const State& b) { return before(b, a); };
+    std::make_heap(candidates.begin(), candidates.end(), worse);
+    while (!candidates.empty() && result.count < capacity) {
+      std::pop_heap(candidates.begin(), candidates.end(), worse);
+      const State best = candidates.back();
+      candidates.pop_back();
+      const std::int32_t index = emit(best);
+      if (best.length == length) continue;
+      const auto first = static_cast<std::ptrdiff_t>(candidates.size());
+      expand(tree, options, best, index, candidates);
+      for (auto i = first; i < static_cast<std::ptrdiff_t>(candidates.size()); ++i) {
+        std::push_heap(candidates.begin(), candidates.begin() + i + 1, worse);
+      }
+    }
+    return result;
+  }
+  for (int depth = 1; depth <= length && !candidates.empty() && result.count < capacity; ++depth) {
+    if (candidates.size() > 1) std::sort(candidates.begin(), candidates.end(), before);
+    const auto kept = std::min({candidates.size(), static_cast<std::size_t>(options.limits.paths),
+                                static_cast<std::size_t>(capacity - result.count)});
+    frontier.assign(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(kept));
+    candidates.clear();
+    for (const State& state : frontier) {
+      const std::int32_t index = emit(state);
+      if (depth < length) expand(tree, options, state, index, candidates);
+    }
+  }
+  return result;
+}
+
+/// `place(m)`: the cursor of the text's last m tokens, nothing when they are not in the tree. What
+/// holds of a match holds of every shorter one, so the longest usable is found by bisection.
+template <class Place>
+DraftResult draft(const SuffixTree& tree, int available, const SpeculationOptions& options,
+                  const DraftOutput& output, SpeculationScratch& scratch, const Place& place) {
+  const int capacity = std::min(options.limits.max_tokens, output.capacity());
+  if (capacity < 1 || options.limits.max_length < 1 || options.limits.paths < 1) return {};
+  const auto min_count = static_cast<std::uint32_t>(std::max(1, options.min_count));
+  const auto usable = [&](int match) {
+    const std::optional<SuffixTree::Cursor> at = place(match);
+    return at && tree.best_next(*at) >= min_count;
+  };
+  int longest = 0;
+  int beyond = std::min({available, options.max_match,
+                         std::max(1, tree.depth() - options.limits.max_length)}) +
+               1;
+  while (beyond - longest > 1) {
+    const int middle = (longest + beyond) / 2;
+    (usable(middle) ? longest : beyond) = middle;
+  }
+
+  DraftResult best;
+  const int shortest = std::max({1, options.min_match, longest - options.matches + 1});
+  for (int match = longest; match >= shortest; --match) {
+    const double worth =
+        std::min<double>(options.limits.max_length, static_cast<double>(options.factor) * match +
+                                                        static_cast<double>(options.offset));
+    if (worth < 1) break;
+    const bool first = best.count == 0;
+    const DraftOutput target = first ? output : scratch.second(capacity);
+    DraftResult result =
+        grow(tree, *place(match), static_cast<int>(worth), capacity, options, target, scratch);
+    result.match = match;
+    if (!first && result.score <= best.score) continue;
+    if (!first) copy_draft(target, output, result.count);
+    if (result.count > 0) best = result;
+  }
+  return best;
+}
+
+}  // namespace
+
+DraftOutput SpeculationScratch::second(int capacity) {
+  const auto size = static_cast<std::size_t>(capacity);
+  if (tokens.size() < size) {
+    tokens.resize(size);
+    parents.resize(size);
+    scores.resize(size);
+  }
+  return {std::span(tokens).first(size), std::span(parents).first(size),
+          std::span(scores).first(size)};
+}
+
+void copy_draft(const DraftOutput& from, const DraftOutput& to, int count) {
+  std::copy_n(from.tokens.begin(), count, to.tokens.begin());
+  std::copy_n(from.parents.begin(), count, to.parents.begin());
+  std::copy_n(from.scores.begin(), count, to.scores.begin());
+}
+
+DraftResult speculate(const SuffixTree& tree, SuffixTree::Sequence sequence,
+                      const SpeculationOptions& options, const DraftOutput& output,
+                      SpeculationScratch& scratch) {
+  return draft(tree, tree.active(sequence), options, output, scratch,
+               [&](int match) { return std::optional(tree.suffix(sequence, match)); });
+}
+
+DraftResult speculate(const SuffixTree& tree, std::span<const TokenId> text,
+                      const SpeculationOptions& options, const DraftOutput& output,
+                      SpeculationScratch& scratch) {
+  const auto available =
+      static_cast<int>(std::min<std::size_t>(text.size(), static_cast<std::size_t>(tree.depth())));
+  return draft(tree, available, options, output, scratch,
+               [&](int match) { return tree.find(text.last(static_cast<std::size_t>(match))); });
+}
+
+}  // namespace paceline::draft

@@ -1,0 +1,66 @@
+// Drafts from a suffix tree: find the end of the text in it, then follow what was frequent after it
+// (Seer, section 4.4 and table 4; SuffixDecoding).
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "runtime/draft/draft.hpp"
+#include "runtime/draft/suffix_tree.hpp"
+
+namespace paceline::draft {
+
+/// A match of m tokens is worth a draft of min(max_length, factor * m + offset) tokens. A token
+/// follows its path with probability count(path + token) / sum over next tokens of that count;
+/// occurrences with nothing after them say nothing. Paths less probable than min_probability, and
+/// tokens whose path occurs fewer than min_count times, are not drafted.
+struct SpeculationOptions {
+  DraftLimits limits;
+  /// Of the text, tokens, >= 1. Beyond depth - max_length it is capped, so that a whole draft finds
+  /// room below the match.
+  int min_match = 1;
+  int max_match = 64;
+  int matches = 1;  ///< lengths of match tried, longest first; the highest score wins
+  float factor = 1.0F;
+  float offset = 0.0F;
+  float min_probability = 0.1F;
+  int min_count = 1;
+  /// false: the `paths` most probable paths of each length (beams). true: the max_tokens most
+  /// probable tokens, at most `paths` after any one.
+  bool best_first = false;
+};
+
+/// Working memory that calls may share one after another; one a thread.
+struct SpeculationScratch {
+  struct State {
+    SuffixTree::Cursor at;
+    double probability = 1;
+    TokenId token = 0;
+    std::int32_t parent = -1;
+    int length = 0;
+  };
+  std::vector<State> frontier;
+  std::vector<State> candidates;
+  std::vector<TokenId> tokens;
+  std::vector<std::int32_t> parents;
+  std::vector<float> scores;
+
+  /// Memory for a second draft, of `capacity` tokens.
+  [[nodiscard]] DraftOutput second(int capacity);
+};
+
+/// Drafts what follows a sequence of the tree. The longest match is known from appending, so
+/// the cost is O(log depth + drafted).
+DraftResult speculate(const SuffixTree& tree, SuffixTree::Sequence sequence,
+                      const SpeculationOptions& options, const DraftOutput& output,
+                      SpeculationScratch& scratch);
+
+/// Drafts what follows `text`, which need not be in the tree. O(match * log(match) + drafted).
+DraftResult speculate(const SuffixTree& tree, std::span<const TokenId> text,
+                      const SpeculationOptions& options, const DraftOutput& output,
+                      SpeculationScratch& scratch);
+
+/// Copies a draft of `count` tokens.
+void copy_draft(const DraftOutput& from, const DraftOutput& to, int count);
+
+}  // namespace paceline::draft

@@ -1,0 +1,304 @@
+// How fast suffix trees draft, and how much of it a target accepts.
+//   bench_draft                      appending, speculating, memory, batches (synthetic text)
+//   bench_draft --responses FILE     Seer's table 2 over groups of responses
+// FILE is JSON Lines of token ids; a line is a response, or a whole group:
+//   {"group": 7, "prompt": [1, 2], "tokens": [3, 4]}          "group": a string or a number
+//   {"prompt": [1, 2], "responses": [[3, 4], [3, 5]]}         "prompt" may be left out
+// A finished run becomes one with (PYTHONPATH=io/python):
+//   run = paceline_reader.open_run(DIR)
+//   for r in run:
+//     print(json.dumps({"group": r.prompt_index, "tokens": r.tokens.tolist(),
+//                       "prompt": run.prompts[r.prompt_index].tokens.tolist()}))
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "runtime/draft/draft_store.hpp"
+#include "runtime/draft/ngram_drafter.hpp"
+#include "tests/bench/machine.hpp"
+
+namespace {
+
+using namespace paceline;
+using namespace paceline::draft;
+using Text = std::vector<TokenId>;
+
+constexpr int kDepth = 64;
+
+/// Seconds this thread has computed: on a shared machine the steadier figure.
+double cpu_now() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+/// `siblings` responses to one prompt, synthetic: of phrases of 4 to 40 tokens, `shared` percent
+/// come from a stock of 1 phrase to 200 tokens of one response, the others are drawn afresh, their
+/// tokens by Zipf's law over 150,000.
+std::vector<Text> make_group(int siblings, std::size_t tokens, int shared, unsigned seed) {
+  std::mt19937 random(seed);
+  const auto below = [&](std::size_t n) { return random() % n; };
+  const auto zipf = [&] {
+    const double u = std::uniform_real_distribution<double>(0, 1)(random);
+    return static_cast<TokenId>(std::pow(150'000.0, u)) - 1;
+  };
+  const auto phrase = [&] {
+    Text text(4 + below(37));
+    for (TokenId& token : text) token = zipf();
+    return text;
+  };
+  std::vector<Text> stock(tokens / 200 + 1);
+  for (Text& text : stock) text = phrase();
+  std::vector<Text> group(siblings);
+  for (Text& text : group) {
+    while (text.size() < tokens) {
+      const Text next =
+          static_cast<int>(below(100)) < shared ? stock[below(stock.size())] : phrase();
+      text.insert(text.end(), next.begin(), next.end());
+    }
+    text.resize(tokens);
+  }
+  return group;
+}
+
+struct Buffers {
+  explicit Buffers(int capacity) : tokens(capacity), parents(capacity), scores(capacity) {}
+  DraftOutput output() { return {tokens, parents, scores}; }
+  Text tokens;
+  std::vector<std::int32_t> parents;
+  std::vector<float> scores;
+};
+
+/// Siblings grow by turns of 3 tokens, as accepted drafts make them.
+void grow_by_turns(SuffixTree& tree, const std::vector<Text>& group) {
+  for (std::size_t s = 0; s < group.size(); ++s) static_cast<void>(tree.add_sequence());
+  for (std::size_t at = 0; at < group[0].size(); at += 3) {
+    for (std::size_t s = 0; s < group.size(); ++s) {
+      const std::size_t count = std::min<std::size_t>(3, group[s].size() - at);
+      tree.append(static_cast<SuffixTree::Sequence>(s), std::span(group[s]).subspan(at, count));
+    }
+  }
+}
+
+void one_tree(std::size_t tokens, int shared) {
+  const std::vector<Text> group = make_group(16, tokens / 16, shared, 1);
+  SuffixTree tree(kDepth);
+  const double start = cpu_now();
+  grow_by_turns(tree, group);
+  const double append = cpu_now() - start;
+
+  // Drafts after every place of fresh text that is like the group's: contexts of 64 tokens.
+  const std::vector<Text> fresh = make_group(1, 200'000, shared, 1);
+  SpeculationScratch scratch;
+  Buffers buffers(32);
+  std::printf("%9zu tokens, %2d %% shared: append %6.0f ns a token, %5.1f bytes a token;", tokens,
+              shared, 1e9 * append / tokens, static_cast<double>(tree.bytes()) / tokens);
+  for (const int paths : {1, 4}) {
+    SpeculationOptions options;
+    options.limits = {8 * paths, 8, paths};
+    options.offset = 8;
+    std::size_t drafted = 0;
+    int calls = 0;
+    const double before = cpu_now();
+    for (std::size_t at = kDepth; at < fresh[0].size(); at += 7, ++calls) {
+      drafted += speculate(tree, std::span(fresh[0]).subspan(at - kDepth, kDepth), options,
+                           buffers.output(), scratch)
+                     .count;
+    }
+    const double time = cpu_now() - before;
+    std::printf(" k=%d %4.0f ns a call, %3.0f ns a drafted token%s", paths, 1e9 * time / calls,
+                1e9 * time / static_cast<double>(drafted), paths == 1 ? ";" : "\n");
+  }
+}
+
+/// 16 groups of 16 requests, 4096 tokens each; every request drafts up to 8 tokens.
+void batch(bool current) {
+  DraftStore store({.depth = kDepth});
+  std::vector<std::vector<Text>> groups;
+  std::vector<SpeculationSlot> slots;
+  std::vector<Buffers> buffers(256, Buffers(8));
+  for (GroupId g = 0; g < 16; ++g) groups.push_back(make_group(16, 4096, 60, g));
+  for (GroupId g = 0; g < 16; ++g) {
+    for (std::uint32_t s = 0; s < 16; ++s) {
+      const Text& text = groups[g][s];
+      store.update(g, s, 0, text, 0);
+      SpeculationSlot& slot = slots.emplace_back();
+      slot.group = g;
+      slot.sample = current ? s : 99;
+      slot.size = text.size();
+      // A client that lags a little: the end of the text is not the end of the tree's.
+      slot.text = std::span(text).subspan(text.size() - kDepth - (current ? 0 : 100), kDepth);
+      slot.options.limits = {8, 8, 1};
+      slot.options.offset = 8;
+      slot.output = buffers[slots.size() - 1].output();
+    }
+  }
+  for (const int threads : {1, 2}) {
+    WorkerPool workers(threads);
+    const double time = bench::best_time([&] { store.batch_speculate(slots, workers); });
+    int drafted = 0;
+    for (const SpeculationSlot& slot : slots) drafted += slot.result.count;
+    std::printf("256 requests, %s, %d threads: %6.1f us a batch, %d tokens drafted\n",
+                current ? "up to date" : "from text ", threads, 1e6 * time, drafted);
+  }
+}
+
+struct Responses {
+  Text prompt;
+  std::vector<Text> texts;
+};
+
+std::vector<Responses> read_groups(const char* path) {
+  std::ifstream file(path);
+  std::vector<Responses> groups;
+  std::map<std::string, std::size_t> places;
+  for (std::string line; std::getline(file, line);) {
+    if (line.empty()) continue;
+    const nlohmann::json json = nlohmann::json::parse(line);
+    const std::string name =
+        json.contains("group") ? json["group"].dump() : "#" + std::to_string(groups.size());
+    const auto [at, added] = places.try_emplace(name, groups.size());
+    if (added) groups.emplace_back();
+    Responses& group = groups[at->second];
+    group.prompt = json.value("prompt", Text{});
+    if (json.contains("tokens")) group.texts.push_back(json["tokens"].get<Text>());
+    if (json.contains("responses")) {
+      for (const auto& text : json["responses"]) group.texts.push_back(text.get<Text>());
+    }
+  }
+  return groups;
+}
+
+/// How many drafted tokens are what the text says next.
+int accepted(const DraftOutput& draft, int count, std::span<const TokenId> next) {
+  std::int32_t at = -1;
+  int length = 0;
+  for (int i = 0; i < count && length < static_cast<int>(next.size()); ++i) {
+    if (draft.parents[i] == at && draft.tokens[i] == next[length]) {
+      at = i;
+      ++length;
+    }
+  }
+  return length;
+}
+
+struct Tally {
+  double tokens = 0;
+  double steps = 0;
+  double drafted = 0;
+};
+
+/// Decodes `text` with drafts from a tree that holds `references` whole and itself as it grows.
+void decode(const Responses& group, std::size_t target, int references,
+            const SpeculationOptions& options, Tally& tally) {
+  SuffixTree tree(kDepth);
+  const auto own = tree.add_sequence();
+  tree.append(own, group.prompt);
+  for (int i = 1; i <= references; ++i) {
+    tree.append(tree.add_sequence(), group.texts[(target + i) % group.texts.size()]);
+  }
+  SpeculationScratch scratch;
+  Buffers buffers(options.limits.max_tokens);
+  const Text& text = group.texts[target];
+  for (std::size_t at = 0; at < text.size();) {
+    const DraftResult draft = speculate(tree, own, options, buffers.output(), scratch);
+    const std::span<const TokenId> next = std::span(text).subspan(at);
+    const std::size_t count = std::min<std::size_t>(
+        next.size(), accepted(buffers.output(), draft.count, next) + std::size_t{1});
+    tree.append(own, next.first(count));
+    at += count;
+    tally.tokens += static_cast<double>(count);
+    tally.drafted += draft.count;
+    ++tally.steps;
+  }
+}
+
+void decode_ngram(const Responses& group, std::size_t target, Tally& tally) {
+  NgramIndex index({});
+  index.append(group.prompt);
+  const Text& text = group.texts[target];
+  for (std::size_t at = 0; at < text.size();) {
+    std::size_t count = 0;
+    const std::span<const TokenId> draft = index.lookup(8);
+    while (count < draft.size() && at + count < text.size() && draft[count] == text[at + count]) {
+      ++count;
+    }
+    tally.drafted += static_cast<double>(draft.size());
+    count = std::min(count + 1, text.size() - at);
+    index.append(std::span(text).subspan(at, count));
+    at += count;
+    tally.tokens += static_cast<double>(count);
+    ++tally.steps;
+  }
+}
+
+/// Seer's table 2: drafts of at most 8 tokens a path; tokens a step, the target's own included.
+int table(const char* path) {
+  if (!std::ifstream(path)) {
+    std::printf("%s is absent: table 2 skipped\n", path);
+    return 0;
+  }
+  const std::vector<Responses> groups = read_groups(path);
+  constexpr std::size_t kGroups = 20;  // as Seer samples
+  constexpr std::size_t kTargets = 4;  // responses of each that are decoded
+  const auto over_targets = [&](int references, auto&& f) {
+    std::size_t used = 0;
+    for (const Responses& group : groups) {
+      if (group.texts.size() <= static_cast<std::size_t>(references) || used == kGroups) continue;
+      ++used;
+      for (std::size_t t = 0; t < std::min(kTargets, group.texts.size()); ++t) f(group, t);
+    }
+    return used;
+  };
+  std::printf("tokens a step (drafted a step), drafts of at most 8 tokens a path\n");
+  Tally ngram;
+  over_targets(0, [&](const Responses& group, std::size_t t) { decode_ngram(group, t, ngram); });
+  std::printf("n-gram 2..5, own text: %.2f (%.1f)\n", ngram.tokens / ngram.steps,
+              ngram.drafted / ngram.steps);
+  for (const float min_probability : {0.0F, 0.1F, 0.4F}) {
+    std::printf("min_probability %.1f        linear        k=2          k=4\n",
+                static_cast<double>(min_probability));
+    for (const int references : {0, 1, 5, 15}) {
+      std::printf("n = %2d             ", references);
+      std::size_t used = 0;
+      for (const int paths : {1, 2, 4}) {
+        SpeculationOptions options;
+        options.limits = {8 * paths, 8, paths};
+        options.offset = 8;
+        options.min_probability = min_probability;
+        Tally tally;
+        used = over_targets(references, [&](const Responses& group, std::size_t t) {
+          decode(group, t, references, options, tally);
+        });
+        std::printf("  %5.2f (%4.1f)", tally.tokens / tally.steps, tally.drafted / tally.steps);
+      }
+      std::printf("   %zu groups\n", used);
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc == 3 && std::strcmp(argv[1], "--responses") == 0) return table(argv[2]);
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  if (argc != 1) {
+    std::fprintf(stderr, "usage: bench_draft [--responses FILE]\n");
+    return 64;
+  }
+  for (const std::size_t tokens : {std::size_t{1'000'000}, std::size_t{10'000'000}}) {
+    for (const int shared : {0, 60, 95}) one_tree(tokens, shared);
+  }
+  batch(true);
+  batch(false);
+  return 0;
+}

@@ -1,0 +1,89 @@
+// Instruction sets with fused multiply-add compute the same bits: vectors are sixteen lanes on each
+// and every reduction has one order. (Exempt: "portable" without a fused instruction, and bf16
+// products on "avx512_bf16", which use its dot instruction.)
+#include <algorithm>
+#include <numeric>
+
+#include "kernels_test_util.hpp"
+
+namespace paceline::kernels::test {
+namespace {
+
+/// The bits of every operation on fixed input, one string an operation.
+std::vector<std::string> fingerprint(Backend& cpu, DType dtype, bool products) {
+  Random random(11);
+  std::vector<std::string> out;
+  const auto add = [&out](const auto& values) {
+    out.emplace_back(reinterpret_cast<const char*>(values.data()),
+                     values.size() * sizeof(values[0]));
+  };
+  const int rows = 19;
+  const int width = 200;
+  std::vector<float> x = random.normals(rows * width, 3.0F);
+  const std::vector<float> delta = random.normals(rows * width);
+  const std::vector<float> weight = random.normals(width);
+  std::vector<std::byte> normal = poisoned(rows * width, dtype);
+  cpu.add_rmsnorm(x.data(), delta.data(), weight.data(), 1e-5F, rows, width, dtype, normal.data());
+  add(normal);
+  const Values matrix(random.normals(90 * width), dtype);
+  const TensorView view = {dtype, {90, width}, matrix.bytes};
+  const MatrixSlice slice = {&view, 0, 90, 0, width};
+  const auto packed = cpu.pack({&slice, 1}, {}, 2, dtype);
+  std::vector<float> product = poisoned(rows * 90);
+  cpu.linear(*packed, normal.data(), rows, product.data());
+  if (products) add(product);
+  std::vector<std::byte> gated = poisoned(rows * width / 2, dtype);
+  cpu.swiglu(x.data(), rows, width / 2, dtype, gated.data());
+  add(gated);
+
+  QkvParams params;
+  params.heads = 6;
+  params.kv_heads = 2;
+  params.head_dim = 32;
+  params.q_norm = weight.data();
+  params.k_norm = weight.data() + 32;
+  params.norm_epsilon = 1e-6F;
+  const int positions = 90;
+  const std::vector<float> table = random.normals(positions * 32);
+  const std::vector<float> qkv = random.normals(positions * 10 * 32);
+  const KvShape kv = {.layers = 1, .kv_heads = 2, .head_dim = 32, .block = 16, .dtype = dtype};
+  std::vector<std::int32_t> blocks(6);
+  std::iota(blocks.begin(), blocks.end(), 0);
+  const auto cache = cpu.allocate(6 * kv.block_bytes());
+  const Segment segment = {0, positions, 0, blocks.data()};
+  std::vector<std::byte> q = poisoned(positions * 6 * 32, dtype);
+  std::vector<std::byte> attended = q;
+  cpu.rope_and_store(params, {table.data(), 32, positions}, kv, 0, cache->data(), {&segment, 1},
+                     qkv.data(), q.data());
+  cpu.attention(params, kv, 0, cache->data(), {&segment, 1}, q.data(), attended.data());
+  add(q);
+  add(attended);
+
+  const int vocab = 5000;
+  const std::vector<float> logits = random.normals(4 * vocab, 3.0F);
+  std::vector<SampleRow> sample_rows(4);
+  sample_rows[1].top_k = 40;
+  sample_rows[2].top_p = 0.8F;
+  sample_rows[3].temperature = 0;
+  std::vector<Sampled> sampled(4);
+  cpu.sample(logits.data(), vocab, vocab, sample_rows, sampled);
+  add(sampled);
+  return out;
+}
+
+TEST(IsaAgreementTest, SameBits) {
+  const std::vector<std::string> isas = supported_cpu_isas();
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    for (const std::string& isa : isas) {
+      if (isa == "portable") continue;
+      const bool products = isa != "avx512_bf16" || dtype == DType::f32;
+      const auto cpu = make_cpu_backend(1, isa);
+      const auto reference = make_cpu_backend(1, "avx2");
+      EXPECT_TRUE(fingerprint(*cpu, dtype, products) == fingerprint(*reference, dtype, products))
+          << isa << " " << name_of(dtype);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace paceline::kernels::test

@@ -1,0 +1,144 @@
+#include "runtime/draft/suffix_drafter.hpp"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tests/runtime/draft/naive_tree.hpp"
+
+namespace paceline::draft {
+namespace {
+
+using Text = std::vector<TokenId>;
+
+SuffixDrafterOptions options(int threads = 1) {
+  SuffixDrafterOptions o;
+  o.store.depth = 16;
+  o.threads = threads;
+  o.speculation.factor = 8;
+  return o;
+}
+
+/// The proposal for one request as a chain's tokens.
+Text propose(Drafter& drafter, RequestId id, int length = 4, double now = 0) {
+  DraftBuffers buffers(length);
+  std::vector<DraftSlot> batch(1);
+  batch[0].id = id;
+  batch[0].limits = {length, length, 1};
+  batch[0].output = buffers.output();
+  drafter.propose(batch, now);
+  buffers.tokens.resize(batch[0].count);
+  return buffers.tokens;
+}
+
+TEST(SuffixDrafter, LearnsFromPromptAndSiblings) {
+  SuffixDrafter drafter(options());
+  const Text prompt{1, 2, 3, 4, 5};
+  drafter.start({0, 0}, prompt, {}, 0);
+  drafter.start({0, 1}, prompt, {}, 0);
+  drafter.start({1, 0}, prompt, {}, 0);
+  drafter.commit({0, 0}, Text{2, 3}, 0);
+  EXPECT_EQ(propose(drafter, {0, 0}), (Text{4, 5, 2, 3})) << "from its own prompt";
+  drafter.commit({0, 0}, Text{70, 71, 72, 73, 74}, 0);
+  drafter.commit({0, 1}, Text{70}, 0);
+  drafter.commit({1, 0}, Text{70}, 0);
+  EXPECT_EQ(propose(drafter, {0, 1}), (Text{71, 72, 73, 74})) << "from its sibling";
+  EXPECT_TRUE(propose(drafter, {1, 0}).empty()) << "other groups know nothing of it";
+  drafter.finish({0, 0}, 0);
+  EXPECT_EQ(propose(drafter, {0, 1}), (Text{71, 72, 73, 74})) << "the finished stay useful";
+}
+
+TEST(SuffixDrafter, TheHigherScoreWinsAndItsOwnTreeOnTies) {
+  SuffixDrafter drafter(options());
+  drafter.start({0, 0}, Text{9, 50, 51, 9}, {}, 0);
+  drafter.start({0, 1}, Text{9, 50, 51, 9}, {}, 0);
+  drafter.commit({0, 1}, Text{9, 60, 61, 62}, 0);
+  drafter.commit({0, 0}, Text{8, 9}, 0);
+  // Own: 9 -> 50 or 8. The group's: 9 -> 60 for certain.
+  EXPECT_EQ(propose(drafter, {0, 0}, 3), (Text{60, 61, 62}));
+  SuffixDrafter tied(options());
+  tied.start({0, 0}, Text{9, 50, 51, 52}, {}, 0);
+  tied.start({0, 1}, Text{9, 50, 51, 52}, {}, 0);
+  tied.commit({0, 1}, Text{9, 60, 61, 62}, 0);
+  tied.commit({0, 0}, Text{9}, 0);
+  EXPECT_EQ(propose(tied, {0, 0}, 3), (Text{50, 51, 52}));
+}
+
+TEST(SuffixDrafter, StartsInTheMiddleAndStartsAgain) {
+  SuffixDrafter drafter(options());
+  drafter.start({0, 0}, Text{1}, Text{5, 6, 7}, 0);
+  drafter.finish({0, 0}, 0);
+  drafter.start({0, 0}, Text{1}, Text{5, 6, 7}, 0);
+  drafter.commit({0, 0}, Text{8, 9}, 0);
+  drafter.start({0, 1}, Text{1}, Text{6}, 0);
+  EXPECT_EQ(propose(drafter, {0, 1}), (Text{7, 8, 9}));
+}
+
+TEST(SuffixDrafter, FeedsAGroupAgainThatExpired) {
+  SuffixDrafterOptions o = options();
+  o.ttl = 10;
+  SuffixDrafter drafter(o);
+  drafter.start({0, 0}, Text{1}, {}, 0);
+  drafter.commit({0, 0}, Text{5, 6, 7}, 0);
+  drafter.start({0, 1}, Text{1}, Text{5}, 1);
+  EXPECT_EQ(propose(drafter, {0, 1}, 4, 2), (Text{6, 7}));
+  EXPECT_TRUE(propose(drafter, {0, 1}, 4, 100).empty()) << "the group's time is over";
+  drafter.commit({0, 0}, Text{8}, 100);
+  EXPECT_EQ(propose(drafter, {0, 1}, 4, 101), (Text{6, 7, 8}));
+  EXPECT_TRUE(propose(drafter, {0, 1}, 4, 110).empty()) << "it keeps its time to live";
+}
+
+TEST(SuffixDrafter, RefusesUnknownRequests) {
+  SuffixDrafter drafter(options());
+  drafter.start({0, 0}, Text{1}, {}, 0);
+  EXPECT_THROW(drafter.start({0, 0}, Text{1}, {}, 0), std::logic_error);
+  EXPECT_THROW(drafter.commit({0, 1}, Text{1}, 0), std::logic_error);
+  EXPECT_THROW(drafter.finish({0, 1}, 0), std::logic_error);
+  EXPECT_THROW(propose(drafter, {0, 1}), std::logic_error);
+}
+
+TEST(SuffixDrafter, ProposalsDependOnTextsAlone) {
+  std::mt19937 random(1);
+  constexpr std::uint32_t kRequests = 64;
+  std::vector<Text> texts(kRequests);
+  for (Text& text : texts) {
+    for (int i = 0; i < 100; ++i) {
+      text.push_back(std::uniform_int_distribution(0, 3)(random));
+    }
+  }
+  const auto id = [](std::uint32_t request) { return RequestId{request / 8, request % 8}; };
+  std::vector<std::vector<Text>> all;
+  for (const int threads : {1, 2, 3}) {
+    SuffixDrafter drafter(options(threads));
+    for (std::uint32_t r = 0; r < kRequests; ++r) drafter.start(id(r), Text{7, 1, 2}, {}, 0);
+    std::vector<std::size_t> told(kRequests, 0);
+    // Requests advance by turns that differ from one drafter to the next.
+    for (std::size_t left = kRequests * 100; left > 0;) {
+      const auto r = std::uniform_int_distribution<std::uint32_t>(0, kRequests - 1)(random);
+      const std::size_t n = std::min<std::size_t>(threads, 100 - told[r]);
+      drafter.commit(id(r), std::span(texts[r]).subspan(told[r], n), 0);
+      told[r] += n;
+      left -= n;
+    }
+    std::vector<DraftBuffers> buffers(kRequests, DraftBuffers(12));
+    std::vector<DraftSlot> batch(kRequests);
+    for (std::uint32_t r = 0; r < kRequests; ++r) {
+      batch[r].id = id(r);
+      batch[r].limits = {12, 6, 4};
+      batch[r].output = buffers[r].output();
+    }
+    drafter.propose(batch, 0);
+    all.emplace_back();
+    for (std::uint32_t r = 0; r < kRequests; ++r) {
+      EXPECT_GT(batch[r].count, 0);
+      buffers[r].tokens.resize(batch[r].count);
+      for (int i = 0; i < batch[r].count; ++i) EXPECT_LT(buffers[r].parents[i], i);
+      all.back().push_back(buffers[r].tokens);
+    }
+  }
+  EXPECT_EQ(all[1], all[0]);
+  EXPECT_EQ(all[2], all[0]);
+}
+
+}  // namespace
+}  // namespace paceline::draft
