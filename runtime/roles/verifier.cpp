@@ -96,24 +96,24 @@ void Verifier::step() {
 void Verifier::publish(bool force) {
   constexpr double kStatusSeconds = 0.5;
   const double now = ports_.clock.now();
-  const double elapsed = now - last_publish_;
-  const bool flush = !unflushed_.empty() && (force || elapsed >= flush_seconds_);
-  if (!flush && !changed_ && (force || elapsed < kStatusSeconds)) return;
+  // The two periods run on their own: a status must not put off the flush.
+  const bool flush = !unflushed_.empty() && (force || now - last_flush_ >= flush_seconds_);
+  const bool status_due = !force && now - last_status_ >= kStatusSeconds;
   if (flush) {
     ports_.trajectories.flush();
+    ports_.telemetry.flush();
+    last_flush_ = now;
     status_.finished = std::move(unflushed_);
     unflushed_.clear();
   }
+  if (!flush && !changed_ && !status_due) return;
   status_.active = ports_.batcher.active();
   // With a lease waiting for KV there is room for none.
   status_.room = waiting_.empty() ? max_batch_ - status_.active : 0;
   ports_.mailbox.send(Address::coordinator(), encode(status_));
   status_.finished.clear();
   changed_ = false;
-  if (flush || elapsed >= kStatusSeconds) {
-    last_publish_ = now;
-    ports_.telemetry.flush();
-  }
+  last_status_ = now;
 }
 
 }  // namespace paceline::roles

@@ -49,7 +49,8 @@ class Verifier {
   std::deque<engine::Admission> waiting_;  ///< leased, no room yet
   Status status_;                          ///< the next to send
   std::vector<RequestId> unflushed_;       ///< ended, not yet known to be on disk
-  double last_publish_ = 0;
+  double last_flush_ = 0;
+  double last_status_ = 0;
   bool changed_ = true;  ///< room or activity changed since the last status
   bool stop_asked_ = false;
   bool finished_ = false;

@@ -55,10 +55,21 @@ class SteppedClock final : public Clock {
   double time = 0;
 };
 
-struct MemorySink final : TrajectorySink, TelemetrySink {
-  void append(const Trajectory& t) override { waiting.push_back(t); }
+constexpr double kFlushSeconds = 0.7;
+
+struct NoTelemetry final : TelemetrySink {
   void step(const StepRecord&) override {}
   void event(const RequestEvent&) override {}
+  void flush() override {}
+};
+
+struct MemorySink final : TrajectorySink {
+  explicit MemorySink(const Clock& clock) : clock_(clock) {}
+  void append(const Trajectory& t) override {
+    if (waiting.empty()) oldest = clock_.now();
+    waiting.push_back(t);
+  }
+  [[nodiscard]] double unflushed_for() const { return waiting.empty() ? 0 : clock_.now() - oldest; }
   void flush() override {
     for (Trajectory& t : waiting) {
       if (t.finish_reason == FinishReason::partial) {
@@ -70,6 +81,8 @@ struct MemorySink final : TrajectorySink, TelemetrySink {
     }
     waiting.clear();
   }
+  const Clock& clock_;
+  double oldest = 0;
   std::vector<Trajectory> waiting, partial;
   std::map<RequestId, Trajectory> finished;
 };
@@ -80,11 +93,14 @@ struct Rank {
       : mailbox(post, {rank, Address::Port::role}),
         batcher(limits, sampling, {7}, nullptr),
         runner(limits.kv_blocks, limits.kv_block, 40),
-        verifier({mailbox, clock, batcher, runner, sink, sink}, limits.max_batch, 0.3) {}
+        sink(clock),
+        verifier({mailbox, clock, batcher, runner, sink, telemetry}, limits.max_batch,
+                 kFlushSeconds) {}
   SimulatedMailbox mailbox;
   engine::Batcher batcher;
   engine::BlockCheckingRunner runner;
   MemorySink sink;
+  NoTelemetry telemetry;
   Verifier verifier;
 };
 
@@ -135,7 +151,11 @@ Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory> work,
     if (turn == stop_at_turn) coordinator.stop();
     const auto who = static_cast<int>(random() % (groups + 1));
     std::size_t on_disk = done_before;
-    for (const auto& rank : ranks) on_disk += rank->sink.finished.size();
+    for (const auto& rank : ranks) {
+      on_disk += rank->sink.finished.size();
+      // A rank gets a turn about every (groups + 1) ticks of the clock, at times much later.
+      EXPECT_LT(rank->sink.unflushed_for(), kFlushSeconds + 0.01 * 20 * (groups + 1));
+    }
     EXPECT_LE(coordinator.progress().finished, on_disk) << "reported before it was flushed";
     if (who == groups) {
       coordinator.turn();
