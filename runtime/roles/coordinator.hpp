@@ -25,8 +25,9 @@ struct Progress {
 
 class Coordinator {
  public:
-  /// `work`: requests to generate, in leasing order; `prompts`: by prompt index; `noise_seed` and
-  /// `weight_version` make the noise keys. `already_finished`: requests of earlier attempts.
+  /// `work`: requests to generate, in leasing order; `prompts`: by prompt index, outliving this.
+  /// `noise_seed`: with each request's weight version, uid and sample it makes the noise key.
+  /// `already_finished`: requests that earlier attempts finished.
   Coordinator(fabric::Mailbox& mailbox, const policy::Layout& layout, std::vector<Trajectory> work,
               std::span<const Prompt> prompts, std::uint64_t noise_seed,
               std::size_t already_finished);
