@@ -6,9 +6,19 @@
 #include <span>
 
 #include "runtime/core/request.hpp"
+#include "runtime/core/sampling.hpp"
 #include "runtime/draft/draft.hpp"
 
 namespace paceline::draft {
+
+/// A request that drafts will be asked for. With a response it goes on that began elsewhere or was
+/// interrupted. Siblings share id.prompt and have the same prompt tokens.
+struct DraftStart {
+  RequestId id;
+  std::span<const TokenId> prompt;    ///< [prompt] never empty
+  std::span<const TokenId> response;  ///< [response] what is committed so far
+  NoiseKey noise;                     ///< that the target samples its tokens with
+};
 
 /// One request of a batch that wants a draft.
 struct DraftSlot {
@@ -26,10 +36,8 @@ class Drafter {
  public:
   virtual ~Drafter() = default;
 
-  /// A request begins; with a response, one goes on that began elsewhere or was interrupted.
-  /// Siblings share id.prompt and have the same prompt tokens.
-  virtual void start(RequestId id, std::span<const TokenId> prompt,
-                     std::span<const TokenId> response, double now) = 0;
+  /// A request begins. Its spans are not kept.
+  virtual void start(const DraftStart& request, double now) = 0;
   /// The target has committed these tokens after everything told before.
   virtual void commit(RequestId id, std::span<const TokenId> tokens, double now) = 0;
   /// Fills every slot's output with what may follow its committed text, and sets its count.

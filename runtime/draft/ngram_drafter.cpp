@@ -84,12 +84,11 @@ NgramIndex& NgramDrafter::index(RequestId id) {
   return at->second;
 }
 
-void NgramDrafter::start(RequestId id, std::span<const TokenId> prompt,
-                         std::span<const TokenId> response, double /*now*/) {
-  const auto [at, added] = indices_.try_emplace(id, options_);
+void NgramDrafter::start(const DraftStart& request, double /*now*/) {
+  const auto [at, added] = indices_.try_emplace(request.id, options_);
   if (!added) throw std::logic_error("a request was started twice");
-  at->second.append(prompt);
-  at->second.append(response);
+  at->second.append(request.prompt);
+  at->second.append(request.response);
 }
 
 void NgramDrafter::commit(RequestId id, std::span<const TokenId> tokens, double /*now*/) {

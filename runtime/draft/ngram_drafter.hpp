@@ -52,8 +52,7 @@ class NgramDrafter final : public Drafter {
     static_cast<void>(NgramIndex(options));  // throws on bad options now rather than later
   }
 
-  void start(RequestId id, std::span<const TokenId> prompt, std::span<const TokenId> response,
-             double now) override;
+  void start(const DraftStart& request, double now) override;
   void commit(RequestId id, std::span<const TokenId> tokens, double now) override;
   void propose(std::span<DraftSlot> batch, double now) override;
   void finish(RequestId id, double now) override;

@@ -28,17 +28,16 @@ SuffixDrafter::Request& SuffixDrafter::request(RequestId id) {
   return at->second;
 }
 
-void SuffixDrafter::start(RequestId id, std::span<const TokenId> prompt,
-                          std::span<const TokenId> response, double now) {
-  const auto [at, added] = requests_.try_emplace(id);
+void SuffixDrafter::start(const DraftStart& start, double now) {
+  const auto [at, added] = requests_.try_emplace(start.id);
   if (!added) throw std::logic_error("a request was started twice");
   Request& request = at->second;
   request.own = std::make_unique<SuffixTree>(options_.store.depth);
   request.own->add_sequence();
-  request.own->append(0, prompt);
-  request.prompt_size = prompt.size();
-  store_.register_group(id.prompt, options_.ttl, now);
-  if (!response.empty()) commit(id, response, now);
+  request.own->append(0, start.prompt);
+  request.prompt_size = start.prompt.size();
+  store_.register_group(start.id.prompt, options_.ttl, now);
+  if (!start.response.empty()) commit(start.id, start.response, now);
 }
 
 void SuffixDrafter::commit(RequestId id, std::span<const TokenId> tokens, double now) {

@@ -25,8 +25,7 @@ class SuffixDrafter final : public Drafter {
  public:
   explicit SuffixDrafter(const SuffixDrafterOptions& options);
 
-  void start(RequestId id, std::span<const TokenId> prompt, std::span<const TokenId> response,
-             double now) override;
+  void start(const DraftStart& start, double now) override;
   void commit(RequestId id, std::span<const TokenId> tokens, double now) override;
   void propose(std::span<DraftSlot> batch, double now) override;
   void finish(RequestId id, double now) override;

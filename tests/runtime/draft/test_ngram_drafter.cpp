@@ -47,8 +47,8 @@ TEST(NgramIndex, FindsWhatANaiveSearchFinds) {
 
 TEST(NgramDrafter, ProposesChains) {
   NgramDrafter drafter({.min_n = 2, .max_n = 3});
-  drafter.start({0, 0}, Text{1, 2, 3, 4, 5}, Text{1}, 0);
-  drafter.start({0, 1}, Text{1, 2, 3, 4, 5}, {}, 0);
+  drafter.start({{0, 0}, Text{1, 2, 3, 4, 5}, Text{1}, {}}, 0);
+  drafter.start({{0, 1}, Text{1, 2, 3, 4, 5}, {}, {}}, 0);
   drafter.commit({0, 0}, Text{2}, 0);
   std::vector<DraftBuffers> buffers(2, DraftBuffers(4));
   std::vector<DraftSlot> batch(2);
@@ -64,7 +64,7 @@ TEST(NgramDrafter, ProposesChains) {
   EXPECT_EQ(batch[1].count, 0);
   drafter.finish({0, 0}, 0);
   EXPECT_THROW(drafter.commit({0, 0}, Text{1}, 0), std::logic_error);
-  EXPECT_THROW(drafter.start({0, 1}, Text{1}, {}, 0), std::logic_error);
+  EXPECT_THROW(drafter.start({{0, 1}, Text{1}, {}, {}}, 0), std::logic_error);
 }
 
 TEST(NgramDrafter, RejectsBadOptions) {

@@ -34,9 +34,9 @@ Text propose(Drafter& drafter, RequestId id, int length = 4, double now = 0) {
 TEST(SuffixDrafter, LearnsFromPromptAndSiblings) {
   SuffixDrafter drafter(options());
   const Text prompt{1, 2, 3, 4, 5};
-  drafter.start({0, 0}, prompt, {}, 0);
-  drafter.start({0, 1}, prompt, {}, 0);
-  drafter.start({1, 0}, prompt, {}, 0);
+  drafter.start({{0, 0}, prompt, {}, {}}, 0);
+  drafter.start({{0, 1}, prompt, {}, {}}, 0);
+  drafter.start({{1, 0}, prompt, {}, {}}, 0);
   drafter.commit({0, 0}, Text{2, 3}, 0);
   EXPECT_EQ(propose(drafter, {0, 0}), (Text{4, 5, 2, 3})) << "from its own prompt";
   drafter.commit({0, 0}, Text{70, 71, 72, 73, 74}, 0);
@@ -50,15 +50,15 @@ TEST(SuffixDrafter, LearnsFromPromptAndSiblings) {
 
 TEST(SuffixDrafter, TheHigherScoreWinsAndItsOwnTreeOnTies) {
   SuffixDrafter drafter(options());
-  drafter.start({0, 0}, Text{9, 50, 51, 9}, {}, 0);
-  drafter.start({0, 1}, Text{9, 50, 51, 9}, {}, 0);
+  drafter.start({{0, 0}, Text{9, 50, 51, 9}, {}, {}}, 0);
+  drafter.start({{0, 1}, Text{9, 50, 51, 9}, {}, {}}, 0);
   drafter.commit({0, 1}, Text{9, 60, 61, 62}, 0);
   drafter.commit({0, 0}, Text{8, 9}, 0);
   // Own: 9 -> 50 or 8. The group's: 9 -> 60 for certain.
   EXPECT_EQ(propose(drafter, {0, 0}, 3), (Text{60, 61, 62}));
   SuffixDrafter tied(options());
-  tied.start({0, 0}, Text{9, 50, 51, 52}, {}, 0);
-  tied.start({0, 1}, Text{9, 50, 51, 52}, {}, 0);
+  tied.start({{0, 0}, Text{9, 50, 51, 52}, {}, {}}, 0);
+  tied.start({{0, 1}, Text{9, 50, 51, 52}, {}, {}}, 0);
   tied.commit({0, 1}, Text{9, 60, 61, 62}, 0);
   tied.commit({0, 0}, Text{9}, 0);
   EXPECT_EQ(propose(tied, {0, 0}, 3), (Text{50, 51, 52}));
@@ -66,11 +66,11 @@ TEST(SuffixDrafter, TheHigherScoreWinsAndItsOwnTreeOnTies) {
 
 TEST(SuffixDrafter, StartsInTheMiddleAndStartsAgain) {
   SuffixDrafter drafter(options());
-  drafter.start({0, 0}, Text{1}, Text{5, 6, 7}, 0);
+  drafter.start({{0, 0}, Text{1}, Text{5, 6, 7}, {}}, 0);
   drafter.finish({0, 0}, 0);
-  drafter.start({0, 0}, Text{1}, Text{5, 6, 7}, 0);
+  drafter.start({{0, 0}, Text{1}, Text{5, 6, 7}, {}}, 0);
   drafter.commit({0, 0}, Text{8, 9}, 0);
-  drafter.start({0, 1}, Text{1}, Text{6}, 0);
+  drafter.start({{0, 1}, Text{1}, Text{6}, {}}, 0);
   EXPECT_EQ(propose(drafter, {0, 1}), (Text{7, 8, 9}));
 }
 
@@ -78,9 +78,9 @@ TEST(SuffixDrafter, FeedsAGroupAgainThatExpired) {
   SuffixDrafterOptions o = options();
   o.ttl = 10;
   SuffixDrafter drafter(o);
-  drafter.start({0, 0}, Text{1}, {}, 0);
+  drafter.start({{0, 0}, Text{1}, {}, {}}, 0);
   drafter.commit({0, 0}, Text{5, 6, 7}, 0);
-  drafter.start({0, 1}, Text{1}, Text{5}, 1);
+  drafter.start({{0, 1}, Text{1}, Text{5}, {}}, 1);
   EXPECT_EQ(propose(drafter, {0, 1}, 4, 2), (Text{6, 7}));
   EXPECT_TRUE(propose(drafter, {0, 1}, 4, 100).empty()) << "the group's time is over";
   drafter.commit({0, 0}, Text{8}, 100);
@@ -90,8 +90,8 @@ TEST(SuffixDrafter, FeedsAGroupAgainThatExpired) {
 
 TEST(SuffixDrafter, RefusesUnknownRequests) {
   SuffixDrafter drafter(options());
-  drafter.start({0, 0}, Text{1}, {}, 0);
-  EXPECT_THROW(drafter.start({0, 0}, Text{1}, {}, 0), std::logic_error);
+  drafter.start({{0, 0}, Text{1}, {}, {}}, 0);
+  EXPECT_THROW(drafter.start({{0, 0}, Text{1}, {}, {}}, 0), std::logic_error);
   EXPECT_THROW(drafter.commit({0, 1}, Text{1}, 0), std::logic_error);
   EXPECT_THROW(drafter.finish({0, 1}, 0), std::logic_error);
   EXPECT_THROW(propose(drafter, {0, 1}), std::logic_error);
@@ -110,7 +110,7 @@ TEST(SuffixDrafter, ProposalsDependOnTextsAlone) {
   std::vector<std::vector<Text>> all;
   for (const int threads : {1, 2, 3}) {
     SuffixDrafter drafter(options(threads));
-    for (std::uint32_t r = 0; r < kRequests; ++r) drafter.start(id(r), Text{7, 1, 2}, {}, 0);
+    for (std::uint32_t r = 0; r < kRequests; ++r) drafter.start({id(r), Text{7, 1, 2}, {}, {}}, 0);
     std::vector<std::size_t> told(kRequests, 0);
     // Requests advance by turns that differ from one drafter to the next.
     for (std::size_t left = kRequests * 100; left > 0;) {
