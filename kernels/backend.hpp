@@ -72,12 +72,22 @@ struct KvShape {
   [[nodiscard]] std::size_t block_bytes() const { return layers * layer_bytes(); }
 };
 
-/// Consecutive rows of a ragged batch that belong to one sequence, at consecutive positions.
+/// Consecutive rows of a ragged batch that belong to one sequence: a chain at consecutive
+/// positions, or a tree of drafted tokens under its first row.
+///
+/// Of a tree, row i stands at position first_position + depth(i) and sees the positions before
+/// first_position and its ancestors, with the bits it would have if they were all there was.
+/// Several rows may stand at one position, so row i's k and v lie in the cache where position
+/// first_position + i would; move_slots() puts the accepted ones in their places. Rows are in
+/// depth-first order.
 struct Segment {
   int first_row = 0;  ///< in the batch
   int rows = 0;
   int first_position = 0;  ///< absolute position of the first row; row i sees positions <= its own
   const std::int32_t* blocks = nullptr;  ///< block table: block b holds positions [b*block, ...)
+  /// [rows] the row of the segment that each follows, smaller than itself, -1 for row 0; null: a
+  /// chain.
+  const std::int32_t* parents = nullptr;
 };
 
 /// Rotary embedding: cos and sin of position * inv_frequency[i], pairs (i, i + head_dim / 2).
@@ -182,6 +192,14 @@ class Backend {
   };
   virtual void copy_blocks(const KvShape& kv, std::byte* cache,
                            std::span<const BlockCopy> copies) = 0;
+
+  /// Copies k and v of single positions, all layers, one after the other: what a later one reads,
+  /// an earlier one may have written.
+  struct SlotMove {
+    std::int32_t from_block, from_slot;  ///< slot: position within the block
+    std::int32_t to_block, to_slot;
+  };
+  virtual void move_slots(const KvShape& kv, std::byte* cache, std::span<const SlotMove> moves) = 0;
 
   /// Samples each row by the shared noise: argmax over the kept tokens of logit / T + Gumbel noise.
   /// logits: [rows.size(), stride] fp32, of which the first `vocab` columns count.

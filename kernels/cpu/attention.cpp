@@ -4,7 +4,9 @@
 // fused multiply-adds over the head, the softmax runs online from tile to tile, and every output
 // lane is one chain over positions in ascending order. A position a row may not see has weight
 // exactly 0 and a tile it may not see scales its state by exactly 1, so a row's bits do not depend
-// on the rows computed with it nor on the size of the blocks. Weights stay in fp32: rounding them
+// on the rows computed with it nor on the size of the blocks. On a branch of a tree, the groups of
+// positions in which ancestors stand are first put together in order, as if there were no other
+// branch; from there on nothing tells a tree from a chain. Weights stay in fp32: rounding them
 // to bf16 would cost accuracy and, with fused multiply-adds as the faster instruction, save
 // nothing.
 #include "kernels/cpu/parts.hpp"
@@ -24,6 +26,8 @@ struct Scratch {
   float* max;     // [row heads]
   float* total;   // [row heads]
   float* alpha;   // [row heads] what the tile scales the accumulators by
+  float* tail;    // [16][head_dim] the last group of V, zero past the last position
+  float* branch;  // K, then V of the positions of a path from its first group on, as one block
 };
 
 /// The groups of a tile: where K and V of 16 positions start.
@@ -32,9 +36,10 @@ struct Groups {
   const std::byte* v[kGroups];
 };
 
-/// scores[r][...] of NV groups = q . k, for MR row heads.
+/// scores[r][...] of NV groups = q . k, for MR row heads. `block`: positions of the block that
+/// holds the groups.
 template <bool bf16, int MR, int NV>
-void score(const AttentionArgs& args, const float* q, const std::byte* const* groups,
+void score(const AttentionArgs& args, const float* q, const std::byte* const* groups, int block,
            float* scores) {
   const std::uint32_t* b[NV];
   PACELINE_UNROLL for (int v = 0; v < NV; ++v) {
@@ -43,9 +48,9 @@ void score(const AttentionArgs& args, const float* q, const std::byte* const* gr
   Tile<MR, NV> tile;
   clear(tile);
   if constexpr (bf16) {
-    multiply_pairs<MR, NV, 1, MR>(tile, q, b, args.block, args.head_dim / 2);
+    multiply_pairs<MR, NV, 1, MR>(tile, q, b, block, args.head_dim / 2);
   } else {
-    multiply_singles<MR, NV, 1, MR>(tile, q, b, args.block, args.head_dim);
+    multiply_singles<MR, NV, 1, MR>(tile, q, b, block, args.head_dim);
   }
   PACELINE_UNROLL for (int r = 0; r < MR; ++r) {
     PACELINE_UNROLL for (int v = 0; v < NV; ++v) {
@@ -95,16 +100,17 @@ constexpr int wide_vectors(int rows) {
 #endif
 }
 
-/// Scores of MR row heads over the tile's groups. Groups past `groups` are not read.
+/// Scores of MR row heads over groups [first, last) of the tile, which lie in blocks of `block`
+/// positions.
 template <bool bf16, int MR>
-void score_tile(const AttentionArgs& args, const float* q, const Groups& tile, int groups,
-                float* scores) {
+void score_tile(const AttentionArgs& args, const float* q, const Groups& tile, int first, int last,
+                int block, float* scores) {
   constexpr int kWide = wide_vectors(MR);
-  int g = 0;
-  for (; g + kWide <= groups; g += kWide) {
-    score<bf16, MR, kWide>(args, q, tile.k + g, scores + g * kLanes);
+  int g = first;
+  for (; g + kWide <= last; g += kWide) {
+    score<bf16, MR, kWide>(args, q, tile.k + g, block, scores + g * kLanes);
   }
-  for (; g < groups; ++g) score<bf16, MR, 1>(args, q, tile.k + g, scores + g * kLanes);
+  for (; g < last; ++g) score<bf16, MR, 1>(args, q, tile.k + g, block, scores + g * kLanes);
 }
 
 template <bool bf16, int MR>
@@ -121,7 +127,7 @@ void accumulate_tile(const AttentionArgs& args, const float* weights, const floa
 }
 
 struct TileFunctions {
-  void (*score)(const AttentionArgs&, const float*, const Groups&, int, float*);
+  void (*score)(const AttentionArgs&, const float*, const Groups&, int, int, int, float*);
   void (*accumulate)(const AttentionArgs&, const float*, const float*, const Groups&, int, float*);
 };
 
@@ -203,6 +209,31 @@ PACELINE_INLINE F32 load_as(const std::byte* p, std::size_t index) {
   }
 }
 
+/// Where a path is put together: one block that begins with the group of path_base.
+struct Branch {
+  int first = 0;  ///< position at which it begins
+  int size = 0;   ///< positions, a multiple of 16
+  const std::byte* k = nullptr;
+  const std::byte* v = nullptr;
+};
+
+Branch gather_branch(const AttentionArgs& args, int positions, float* to) {
+  Branch branch;
+  branch.first = args.path_base / kLanes * kLanes;
+  branch.size = (positions - branch.first + kLanes - 1) / kLanes * kLanes;
+  auto* k = reinterpret_cast<std::byte*>(to);
+  std::byte* v = k + static_cast<std::size_t>(branch.size) * args.head_dim * (args.bf16 ? 2 : 4);
+  branch.k = k;
+  branch.v = v;
+  for (int position = branch.first; position < positions; ++position) {
+    const int at = position < args.path_base ? position : args.path[position - args.path_base];
+    const std::byte* block = args.cache + args.blocks[at / args.block] * args.block_bytes;
+    copy_slot({block, block + args.values, k, v, args.block, branch.size, at % args.block,
+               position - branch.first, args.head_dim, args.bf16});
+  }
+  return branch;
+}
+
 template <bool bf16>
 void attend(const AttentionArgs& args) {
   constexpr int kBytes = bf16 ? 2 : 4;
@@ -219,9 +250,9 @@ void attend(const AttentionArgs& args) {
   scratch.max = scratch.out + static_cast<std::ptrdiff_t>(row_heads) * d;
   scratch.total = scratch.max + row_heads;
   scratch.alpha = scratch.total + row_heads;
-  // The tail group of V, zero past the last position.
-  float* tail = scratch.alpha + row_heads;
-  tail += (16 - (reinterpret_cast<std::uintptr_t>(tail) / 4) % 16) % 16;
+  scratch.tail = scratch.alpha + row_heads;
+  scratch.tail += (16 - (reinterpret_cast<std::uintptr_t>(scratch.tail) / 4) % 16) % 16;
+  scratch.branch = scratch.tail + static_cast<std::ptrdiff_t>(kLanes) * d;
 
   // q, widened, scaled and interleaved by row tile.
   const F32 scale = set1(1.0F) / sqrt(set1(static_cast<float>(d)));
@@ -249,12 +280,23 @@ void attend(const AttentionArgs& args) {
   }
 
   const int positions = args.first_position + args.rows;  // that some row sees
+  Branch branch;
+  branch.first = positions;
+  if (args.path != nullptr) branch = gather_branch(args, positions, scratch.branch);
   for (int start = 0; start < positions; start += kTile) {
     const int left = positions - start;
     const int groups = left >= kTile ? kGroups : (left + kLanes - 1) / kLanes;
     Groups tile;
+    int in_cache = 0;  // groups before the branch
     for (int g = 0; g < groups; ++g) {
       const int position = start + g * kLanes;
+      if (position >= branch.first) {
+        const std::size_t at = position - branch.first;
+        tile.k[g] = branch.k + at * 4;
+        tile.v[g] = branch.v + at * d * kBytes;
+        continue;
+      }
+      ++in_cache;
       const int slot = position % args.block;
       const std::byte* block = args.cache + args.blocks[position / args.block] * args.block_bytes;
       tile.k[g] = block + static_cast<std::size_t>(slot) * 4;  // a pair or one fp32
@@ -265,7 +307,7 @@ void attend(const AttentionArgs& args) {
       const int valid = left - (groups - 1) * kLanes;
       const auto* from = reinterpret_cast<const std::uint16_t*>(tile.v[groups - 1]);
       if constexpr (bf16) {
-        auto* to = reinterpret_cast<std::uint16_t*>(tail);
+        auto* to = reinterpret_cast<std::uint16_t*>(scratch.tail);
         for (int p = 0; p < kLanes; ++p) {
           for (int i = 0; i < d; ++i) {
             const int at = (p / 2 * d + i) * 2 + p % 2;
@@ -274,16 +316,18 @@ void attend(const AttentionArgs& args) {
         }
       } else {
         for (int i = 0; i < kLanes * d; ++i) {
-          tail[i] = i < valid * d ? reinterpret_cast<const float*>(from)[i] : 0.0F;
+          scratch.tail[i] = i < valid * d ? reinterpret_cast<const float*>(from)[i] : 0.0F;
         }
       }
-      tile.v[groups - 1] = reinterpret_cast<const std::byte*>(tail);
+      tile.v[groups - 1] = reinterpret_cast<const std::byte*>(scratch.tail);
     }
     for (int t = 0, first = 0; t < tiles_of_rows; ++t) {
       const int rows = base_rows + (t < larger ? 1 : 0);
       const TileFunctions run = tile_functions<bf16>(rows);
       float* scores = scratch.scores + static_cast<std::ptrdiff_t>(first) * kTile;
-      run.score(args, scratch.q + static_cast<std::ptrdiff_t>(first) * d, tile, groups, scores);
+      const float* q = scratch.q + static_cast<std::ptrdiff_t>(first) * d;
+      run.score(args, q, tile, 0, in_cache, args.block, scores);
+      run.score(args, q, tile, in_cache, groups, branch.size, scores);
       int visible[kLanes];
       for (int r = 0; r < rows; ++r) {
         visible[r] = args.first_position + (first + r) / args.group + 1 - start;

@@ -76,6 +76,7 @@ class CpuBackend final : public Backend {
   void gather_rows(const std::byte* in, std::span<const std::int32_t> index, std::size_t bytes,
                    std::byte* out) override;
   void copy_blocks(const KvShape& kv, std::byte* cache, std::span<const BlockCopy> copies) override;
+  void move_slots(const KvShape& kv, std::byte* cache, std::span<const SlotMove> moves) override;
   void sample(const float* logits, std::size_t stride, int vocab, std::span<const SampleRow> rows,
               std::span<Sampled> out) override {
     sampler_.sample(logits, stride, vocab, rows, out);
@@ -92,11 +93,20 @@ class CpuBackend final : public Backend {
     }
   }
 
+  /// Rows of a segment at consecutive positions, each following the one before.
+  struct Chain {
+    int segment, first_row, rows, first_position;
+    std::ptrdiff_t path;  ///< where its path begins in paths_; -1: all lies at its own position
+  };
+  void cut_into_chains(std::span<const Segment> segments);
+
   ThreadPool pool_;
   const KernelTable& kernels_;
   Sampler sampler_;
   Memory packed_input_;          ///< [rows][k] as the kernels want it
   std::vector<Memory> scratch_;  ///< [threads] of attention
+  std::vector<Chain> chains_;
+  std::vector<std::int32_t> paths_;
 };
 
 void CpuBackend::embed(const TensorView& table, std::span<const TokenId> tokens, float* out) {
@@ -193,19 +203,26 @@ void CpuBackend::rope_and_store(const QkvParams& params, const RopeTable& rope, 
       static_cast<std::size_t>(params.heads + 2 * params.kv_heads) * params.head_dim;
   const std::size_t q_bytes =
       static_cast<std::size_t>(params.heads) * params.head_dim * size_of(kv.dtype);
+  std::vector<int> depth;  // of a tree's rows
   for (const Segment& segment : segments) {
-    expect(
-        segment.first_position >= 0 && segment.first_position + segment.rows <= rope.max_position,
-        "position outside the rotary table");
+    depth.clear();
+    for (int i = 0; segment.parents != nullptr && i < segment.rows; ++i) {
+      depth.push_back(i == 0 ? 0 : depth[segment.parents[i]] + 1);
+    }
+    const int deepest =
+        depth.empty() ? segment.rows - 1 : *std::max_element(depth.begin(), depth.end());
+    expect(segment.first_position >= 0 && segment.first_position + deepest < rope.max_position,
+           "position outside the rotary table");
     for_each(segment.rows, static_cast<std::int64_t>(segment.rows) * qkv_width, [&](int i) {
-      const int position = segment.first_position + i;
+      const int position = segment.first_position + (depth.empty() ? i : depth[i]);
+      const int at = segment.first_position + i;
       RopeRow row;
       row.qkv = qkv + (segment.first_row + i) * qkv_width;
       row.cos_sin = rope.cos_sin + static_cast<std::size_t>(position) * params.head_dim;
       row.q_out = q_out + (segment.first_row + i) * q_bytes;
       row.layer =
-          cache + segment.blocks[position / kv.block] * kv.block_bytes() + layer * kv.layer_bytes();
-      row.slot = position % kv.block;
+          cache + segment.blocks[at / kv.block] * kv.block_bytes() + layer * kv.layer_bytes();
+      row.slot = at % kv.block;
       kernels_.rope_and_store(args, row);
     });
   }
@@ -220,28 +237,35 @@ void CpuBackend::attention(const QkvParams& params, const KvShape& kv, int layer
   const std::size_t head_bytes =
       static_cast<std::size_t>(params.head_dim) * kv.block * size_of(kv.dtype);
   const std::size_t stride = static_cast<std::size_t>(params.heads) * params.head_dim;
-  const std::size_t scratch_bytes =
-      attention_scratch_floats(rows_together * group, params.head_dim) * sizeof(float);
 
-  /// A block of rows of a segment, for one kv head.
+  cut_into_chains(segments);
+  /// A block of rows of a chain, for one kv head.
   struct Unit {
-    int segment, first, head;
+    int chain, first, head;
   };
   std::vector<Unit> units;
   std::int64_t work = 0;
-  for (int s = 0; s < static_cast<int>(segments.size()); ++s) {
-    const Segment& segment = segments[s];
-    work += static_cast<std::int64_t>(segment.rows) * (segment.first_position + segment.rows) *
-            static_cast<std::int64_t>(stride);
+  int longest_path = 0;
+  for (int c = 0; c < static_cast<int>(chains_.size()); ++c) {
+    const Chain& chain = chains_[c];
+    const int positions = chain.first_position + chain.rows;
+    work += static_cast<std::int64_t>(chain.rows) * positions * static_cast<std::int64_t>(stride);
+    if (chain.path >= 0) {
+      longest_path = std::max(longest_path, positions - segments[chain.segment].first_position);
+    }
     for (int head = 0; head < params.kv_heads; ++head) {
-      for (int first = 0; first < segment.rows; first += rows_together) {
-        units.push_back({s, first, head});
+      for (int first = 0; first < chain.rows; first += rows_together) {
+        units.push_back({c, first, head});
       }
     }
   }
+  const std::size_t scratch_bytes =
+      attention_scratch_floats(rows_together * group, params.head_dim, longest_path) *
+      sizeof(float);
   const auto run = [&](int thread, const Unit& unit) {
-    const Segment& segment = segments[unit.segment];
-    const std::size_t at = (segment.first_row + unit.first) * stride +
+    const Chain& chain = chains_[unit.chain];
+    const Segment& segment = segments[chain.segment];
+    const std::size_t at = (chain.first_row + unit.first) * stride +
                            static_cast<std::size_t>(unit.head) * group * params.head_dim;
     AttentionArgs args;
     args.cache = cache + layer * kv.layer_bytes() + unit.head * head_bytes;
@@ -255,8 +279,10 @@ void CpuBackend::attention(const QkvParams& params, const KvShape& kv, int layer
     args.q = q + at * size_of(kv.dtype);
     args.out = out + at * size_of(kv.dtype);
     args.stride = stride;
-    args.rows = std::min(rows_together, segment.rows - unit.first);
-    args.first_position = segment.first_position + unit.first;
+    args.rows = std::min(rows_together, chain.rows - unit.first);
+    args.first_position = chain.first_position + unit.first;
+    args.path = chain.path < 0 ? nullptr : paths_.data() + chain.path;
+    args.path_base = segment.first_position;
     args.scratch = reinterpret_cast<float*>(scratch_[thread].data());
     kernels_.attention(args);
   };
@@ -267,6 +293,39 @@ void CpuBackend::attention(const QkvParams& params, const KvShape& kv, int layer
   }
   pool_.for_units(static_cast<int>(units.size()),
                   [&](int thread, int i) { run(thread, units[i]); });
+}
+
+// The rows of a tree that each follow the one before are computed like any chain. Rows on the first
+// branch lie at their own positions; the others are told where their ancestors lie.
+void CpuBackend::cut_into_chains(std::span<const Segment> segments) {
+  chains_.clear();
+  paths_.clear();
+  std::vector<std::int32_t> path;  // rows from the root to the one looked at
+  for (int s = 0; s < static_cast<int>(segments.size()); ++s) {
+    const Segment& segment = segments[s];
+    if (segment.parents == nullptr) {
+      chains_.push_back({s, segment.first_row, segment.rows, segment.first_position, -1});
+      continue;
+    }
+    path.clear();
+    for (int row = 0; row < segment.rows;) {
+      // Depth first: the parent is on the path of the row before.
+      while (!path.empty() && path.back() != segment.parents[row]) path.pop_back();
+      expect(path.empty() == (row == 0), "tree rows are not in depth-first order");
+      const int first = row;
+      const auto depth = static_cast<int>(path.size());
+      do {
+        path.push_back(row++);
+      } while (row < segment.rows && segment.parents[row] == row - 1);
+      Chain chain{s, segment.first_row + first, row - first, segment.first_position + depth, -1};
+      if (first != depth) {
+        chain.path = static_cast<std::ptrdiff_t>(paths_.size());
+        for (const std::int32_t ancestor : path)
+          paths_.push_back(segment.first_position + ancestor);
+      }
+      chains_.push_back(chain);
+    }
+  }
 }
 
 void CpuBackend::gather_rows(const std::byte* in, std::span<const std::int32_t> index,
@@ -283,6 +342,24 @@ void CpuBackend::copy_blocks(const KvShape& kv, std::byte* cache,
            [&](int i) {
              std::memcpy(cache + copies[i].to * bytes, cache + copies[i].from * bytes, bytes);
            });
+}
+
+void CpuBackend::move_slots(const KvShape& kv, std::byte* cache, std::span<const SlotMove> moves) {
+  const std::size_t head_bytes =
+      static_cast<std::size_t>(kv.head_dim) * kv.block * size_of(kv.dtype);
+  const std::size_t values = kv.kv_heads * head_bytes;
+  const auto elements =
+      static_cast<std::int64_t>(moves.size()) * kv.layers * kv.kv_heads * kv.head_dim * 2;
+  for_each(kv.layers * kv.kv_heads, elements, [&](int unit) {
+    std::byte* base =
+        cache + unit / kv.kv_heads * kv.layer_bytes() + unit % kv.kv_heads * head_bytes;
+    for (const SlotMove& move : moves) {
+      std::byte* from = base + move.from_block * kv.block_bytes();
+      std::byte* to = base + move.to_block * kv.block_bytes();
+      kernels_.copy_slot({from, from + values, to, to + values, kv.block, kv.block, move.from_slot,
+                          move.to_slot, kv.head_dim, kv.dtype == DType::bf16});
+    }
+  });
 }
 
 }  // namespace

@@ -42,9 +42,10 @@ std::vector<std::string> supported_cpu_isas() {
 
 namespace cpu {
 
-std::size_t attention_scratch_floats(int row_heads, int head_dim) {
+std::size_t attention_scratch_floats(int row_heads, int head_dim, int path) {
+  const std::size_t branch = path == 0 ? 0 : path + 2 * 15;  // whole groups of 16
   return static_cast<std::size_t>(row_heads) * (2 * head_dim + kAttentionTile + 3) + 16 +
-         static_cast<std::size_t>(16) * head_dim;
+         (16 + 2 * branch) * head_dim;
 }
 
 const KernelTable& kernel_table(const char* isa) {

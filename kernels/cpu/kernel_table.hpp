@@ -65,6 +65,16 @@ struct RopeArgs {
   float epsilon;
 };
 
+/// One position's k and v of one kv head, from block to block; the blocks may differ in size.
+struct SlotCopy {
+  const std::byte *from_k, *from_v;  ///< of the kv head, where the block begins
+  std::byte *to_k, *to_v;
+  int from_block, to_block;  ///< positions of the blocks
+  int from_slot, to_slot;
+  int head_dim;
+  bool bf16;
+};
+
 /// Attention of neighbouring rows of one sequence, for all query heads of one kv head.
 struct AttentionArgs {
   const std::byte* cache;      ///< K of the layer and kv head in block 0
@@ -80,7 +90,11 @@ struct AttentionArgs {
   std::size_t stride;  ///< elements from row to row of q and out
   int rows;            ///< rows * group <= scratch rows
   int first_position;  ///< of the first row
-  float* scratch;      ///< attention_scratch_floats(rows * group, head_dim), 64-byte aligned
+  /// Rows on a branch of a tree: where position path_base + i lies, for the positions that the last
+  /// row sees. Null: every position lies at its own place.
+  const std::int32_t* path;
+  int path_base;
+  float* scratch;  ///< attention_scratch_floats(), 64-byte aligned
 };
 
 /// What a scan of tokens [begin, end) found; scaled logits s = logit * inverse_temperature.
@@ -125,6 +139,7 @@ struct KernelTable {
   /// Row [2 * width] gate | up: elements [first, last) of the output row.
   void (*swiglu)(const float* gate_up, int width, int first, int last, bool bf16, std::byte* out);
   void (*rope_and_store)(const RopeArgs& args, const RopeRow& row);
+  void (*copy_slot)(const SlotCopy& copy);
   void (*attention)(const AttentionArgs& args);
 
   /// Tokens [begin, end), begin a multiple of kChunk; fills chunk_max (indexed from token 0).
@@ -145,8 +160,9 @@ struct KernelTable {
                  float* gumbel);
 };
 
-/// fp32 values of scratch for an attention call of that many row-heads.
-[[nodiscard]] std::size_t attention_scratch_floats(int row_heads, int head_dim);
+/// fp32 values of scratch for an attention call of that many row-heads, with paths of that many
+/// positions at most.
+[[nodiscard]] std::size_t attention_scratch_floats(int row_heads, int head_dim, int path);
 
 /// The tables by instruction set, whatever this machine supports: calling into one it lacks faults.
 namespace avx512_bf16 {

@@ -17,6 +17,7 @@ void swiglu(const float* gate_up, int width, int first, int last, bool bf16, std
 
 // rope.cpp
 void rope_and_store(const RopeArgs& args, const RopeRow& row);
+void copy_slot(const SlotCopy& copy);
 
 // attention.cpp
 void attention(const AttentionArgs& args);

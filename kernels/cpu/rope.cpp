@@ -1,4 +1,5 @@
-// The q/k/v stage: per-head RMSNorm where asked, rotary embedding, and the store into the cache.
+// The q/k/v stage: per-head RMSNorm where asked, rotary embedding, and the store into the cache;
+// and what else knows how a position lies in a block.
 //
 // Layout of a block, per layer and kv head, so that attention loads whole vectors:
 //   bf16: K [head_dim / 2][block][2]   lanes along positions, pairs along the head
@@ -83,6 +84,25 @@ void rope_and_store(const RopeArgs& args, const RopeRow& row) {
       __builtin_memcpy(values + static_cast<std::size_t>(row.slot) * d, value,
                        static_cast<std::size_t>(d) * 4);
     }
+  }
+}
+
+void copy_slot(const SlotCopy& copy) {
+  const int d = copy.head_dim;
+  const auto* from_k = reinterpret_cast<const std::uint32_t*>(copy.from_k) + copy.from_slot;
+  auto* to_k = reinterpret_cast<std::uint32_t*>(copy.to_k) + copy.to_slot;
+  const int elements = copy.bf16 ? d / 2 : d;  // of 4 bytes: a pair or one fp32
+  for (std::ptrdiff_t i = 0; i < elements; ++i)
+    to_k[i * copy.to_block] = from_k[i * copy.from_block];
+  if (copy.bf16) {
+    const auto* from = reinterpret_cast<const std::uint16_t*>(copy.from_v) +
+                       static_cast<std::ptrdiff_t>(copy.from_slot / 2) * d * 2 + copy.from_slot % 2;
+    auto* to = reinterpret_cast<std::uint16_t*>(copy.to_v) +
+               static_cast<std::ptrdiff_t>(copy.to_slot / 2) * d * 2 + copy.to_slot % 2;
+    for (int i = 0; i < d; ++i) to[2 * i] = from[2 * i];
+  } else {
+    const std::size_t row = static_cast<std::size_t>(d) * 4;
+    __builtin_memmove(copy.to_v + copy.to_slot * row, copy.from_v + copy.from_slot * row, row);
   }
 }
 

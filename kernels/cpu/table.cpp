@@ -18,6 +18,7 @@ const KernelTable& table() {
       .add_rmsnorm = &add_rmsnorm,
       .swiglu = &swiglu,
       .rope_and_store = &rope_and_store,
+      .copy_slot = &copy_slot,
       .attention = &attention,
       .scan = &scan,
       .gather = &gather,

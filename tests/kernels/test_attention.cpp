@@ -212,6 +212,113 @@ TEST_P(AttentionTest, SequencesOfABatchDoNotMix) {
   }
 }
 
+/// A paged cache with one sequence in it, NaN wherever nothing was stored.
+class OneSequence {
+ public:
+  OneSequence(Backend& cpu, const Sequence& s, DType dtype, int block, int slots)
+      : cpu_(cpu),
+        s_(s),
+        kv_{.layers = 2,
+            .kv_heads = s.params.kv_heads,
+            .head_dim = s.params.head_dim,
+            .block = block,
+            .dtype = dtype},
+        cache_(cpu.allocate(((slots + block - 1) / block + 1) * kv_.block_bytes())) {
+    std::memset(cache_->data(), 0xFF, cache_->size());
+    const int blocks = (slots + block - 1) / block;
+    for (int b = 0; b < blocks; ++b) blocks_.push_back(blocks - b);
+  }
+  /// qkv: [rows, width]; returns q and what attention gives, [rows, q width] each.
+  std::pair<std::vector<std::byte>, std::vector<std::byte>> run(
+      int position, const std::vector<float>& qkv, const std::int32_t* parents = nullptr) {
+    const int rows = static_cast<int>(qkv.size()) / s_.width();
+    std::vector<std::byte> q = poisoned(rows * s_.q_width(), kv_.dtype);
+    std::vector<std::byte> out = poisoned(rows * s_.q_width(), kv_.dtype);
+    const Segment segment{0, rows, position, blocks_.data(), parents};
+    cpu_.rope_and_store(s_.params, s_.rope(), kv_, 1, cache_->data(), {&segment, 1}, qkv.data(),
+                        q.data());
+    cpu_.attention(s_.params, kv_, 1, cache_->data(), {&segment, 1}, q.data(), out.data());
+    return {q, out};
+  }
+  void move(const std::vector<std::pair<int, int>>& moves) {
+    std::vector<Backend::SlotMove> slots;
+    for (const auto& [from, to] : moves) {
+      slots.push_back(
+          {blocks_[from / kv_.block], from % kv_.block, blocks_[to / kv_.block], to % kv_.block});
+    }
+    cpu_.move_slots(kv_, cache_->data(), slots);
+  }
+
+ private:
+  Backend& cpu_;
+  const Sequence& s_;
+  KvShape kv_;
+  std::unique_ptr<Buffer> cache_;
+  std::vector<std::int32_t> blocks_;
+};
+
+// A tree in depth-first order: row i hangs under a row of the path to row i - 1.
+std::vector<std::int32_t> random_tree(Random& random, int rows) {
+  std::vector<std::int32_t> parents{-1};
+  std::vector<std::int32_t> path{0};
+  for (int row = 1; row < rows; ++row) {
+    for (int up = random.below(4) - 1; up > 0 && path.size() > 1; --up) path.pop_back();
+    parents.push_back(path.back());
+    path.push_back(row);
+  }
+  return parents;
+}
+
+TEST_P(AttentionTest, TreesHaveTheBitsOfTheirPaths) {
+  Random random(4);
+  for (const auto& [heads, kv_heads, d, block] :
+       {std::tuple{14, 2, 64, 16}, {4, 4, 32, 48}, {5, 1, 128, 128}}) {
+    for (const int base : {0, 1, 15, 37, 63, 64, 120}) {
+      const int rows = 1 + random.below(40);
+      const Sequence s(random, heads, kv_heads, d, base + rows + 1, heads == 5);
+      const std::vector<float> before(s.qkv.begin(), s.qkv.begin() + base * s.width());
+      const std::vector<float> drafted(s.qkv.begin() + base * s.width(), s.qkv.end() - s.width());
+      const std::vector<float> after(s.qkv.end() - s.width(), s.qkv.end());
+      const std::vector<std::int32_t> parents = random_tree(random, rows);
+      const auto cpu = backend(2);
+      OneSequence tree(*cpu, s, dtype(), block, base + rows + 1);
+      if (base > 0) tree.run(0, before);
+      const auto [q, out] = tree.run(base, drafted, parents.data());
+      const std::size_t row_bytes = s.q_width() * size_of(dtype());
+
+      std::vector<int> path;  // of the last row looked at
+      for (int row = 0; row < rows; ++row) {
+        path.clear();
+        for (int at = row; at >= 0; at = parents[at]) path.insert(path.begin(), at);
+        std::vector<float> alone;
+        for (const int at : path) {
+          alone.insert(alone.end(), drafted.begin() + at * s.width(),
+                       drafted.begin() + (at + 1) * s.width());
+        }
+        OneSequence chain(*cpu, s, dtype(), 16, base + rows + 1);
+        if (base > 0) chain.run(0, before);
+        const auto [chain_q, chain_out] = chain.run(base, alone);
+        const std::size_t last = chain_out.size() - row_bytes;
+        ASSERT_EQ(std::memcmp(chain_q.data() + last, q.data() + row * row_bytes, row_bytes), 0)
+            << "q of row " << row << " of " << rows << ", base " << base;
+        ASSERT_EQ(std::memcmp(chain_out.data() + last, out.data() + row * row_bytes, row_bytes), 0)
+            << "row " << row << " of " << rows << ", base " << base;
+        if (row + 1 < rows) continue;
+
+        // The last row's path is accepted: what follows sees a plain sequence.
+        std::vector<std::pair<int, int>> moves;
+        for (int i = 0; i < static_cast<int>(path.size()); ++i) {
+          if (path[i] != i) moves.emplace_back(base + path[i], base + i);
+        }
+        tree.move(moves);
+        const int next = base + static_cast<int>(path.size());
+        ASSERT_EQ(tree.run(next, after).second, chain.run(next, after).second)
+            << "after " << rows << " rows, base " << base;
+      }
+    }
+  }
+}
+
 PACELINE_EACH_ISA_AND_TYPE(AttentionTest);
 
 }  // namespace
