@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 namespace paceline::engine {
 
@@ -107,35 +108,92 @@ void Batcher::make_writable(Sequence& s, std::int32_t rows) {
   }
 }
 
-void Batcher::add_rows(Sequence& s, std::int32_t rows) {
+StepPart& Batcher::add_part(Sequence& s, std::int32_t rows) {
   make_writable(s, rows);
   s.planned = rows;
-  const auto first_row = static_cast<std::int32_t>(step_.tokens.size());
-  step_.parts.push_back(
-      {first_row, rows, s.computed, static_cast<std::int32_t>(step_.block_table.size())});
+  step_.parts.push_back({static_cast<std::int32_t>(step_.tokens.size()), rows, s.computed,
+                         static_cast<std::int32_t>(step_.block_table.size())});
   step_.block_table.insert(step_.block_table.end(), s.blocks.begin(), s.blocks.end());
-  step_.tokens.insert(step_.tokens.end(), s.tokens.begin() + s.computed,
-                      s.tokens.begin() + s.computed + rows);
   ++counts_.requests;
-  if (s.computed + rows == static_cast<std::int32_t>(s.tokens.size())) {
-    const auto index = static_cast<std::int32_t>(s.trajectory.tokens.size());
-    step_.samples.push_back(
-        {s.noise, first_row + rows - 1, index, index < sampling_.min_tokens ? 1 : 0});
-  }
+  return step_.parts.back();
 }
 
-const Step& Batcher::plan() {
+void Batcher::add_sample(const Sequence& s, std::int32_t row, std::int32_t depth) {
+  const std::int32_t index = static_cast<std::int32_t>(s.trajectory.tokens.size()) + depth;
+  step_.samples.push_back({s.noise, row, index, index < sampling_.min_tokens ? 1 : 0});
+}
+
+void Batcher::add_rows(Sequence& s, std::int32_t rows) {
+  const StepPart& part = add_part(s, rows);
+  step_.tokens.insert(step_.tokens.end(), s.tokens.begin() + s.computed,
+                      s.tokens.begin() + s.computed + rows);
+  draft_index_.resize(step_.tokens.size(), -1);
+  if (s.computed + rows == static_cast<std::int32_t>(s.tokens.size()))
+    add_sample(s, part.first_row + rows - 1, 0);
+}
+
+void Batcher::add_draft(Sequence& s, const DraftTree& draft) {
+  if (static_cast<std::int32_t>(draft.tokens.size()) > room(s))
+    throw std::logic_error("a draft is longer than there is room for");
+  rows_.lay_out(draft);
+  StepPart& part = add_part(s, rows_.size());
+  if (!rows_.chain()) {
+    part.first_parent = static_cast<std::int32_t>(step_.parents.size());
+    step_.parents.insert(step_.parents.end(), rows_.parent().begin(), rows_.parent().end());
+  }
+  draft_index_.insert(draft_index_.end(), rows_.draft().begin(), rows_.draft().end());
+  for (std::int32_t row = 0; row < rows_.size(); ++row) {
+    const std::int32_t token = rows_.draft()[row];
+    step_.tokens.push_back(token < 0 ? s.tokens.back() : draft.tokens[token]);
+    add_sample(s, part.first_row + row, rows_.depth()[row]);
+  }
+  counts_.drafted += rows_.size() - 1;
+}
+
+// Past these the response ends whatever is drafted. The rows of a tree take as many slots of the
+// cache as it has tokens, so that its size, not its depth alone, keeps to what was reserved.
+std::int32_t Batcher::room(const Sequence& s) const {
+  const auto response = static_cast<std::int32_t>(s.trajectory.tokens.size());
+  return std::min(sampling_.max_tokens - response, limits_.context - s.prompt_length - response) -
+         1;
+}
+
+/// Makes the sequence ready for a step; false while it waits for a sibling to compute the prompt.
+bool Batcher::settle(Sequence& s) {
+  if (waits_for_prefix(s)) return false;
+  if (s.blocks.empty() && !s.owns_prefix) fork_from_prefix(s);
+  return true;
+}
+
+std::span<const Decoding> Batcher::decoding() {
+  decoding_.clear();
+  for (Sequence& s : sequences_) {
+    if (!settle(s) || static_cast<std::int32_t>(s.tokens.size()) - s.computed != 1) continue;
+    decoding_.push_back(
+        {s.trajectory.id, static_cast<std::int32_t>(s.trajectory.tokens.size()), room(s)});
+  }
+  return decoding_;
+}
+
+const Step& Batcher::plan(std::span<const DraftTree> drafts) {
   step_.clear();
+  step_.moves.swap(moves_);
+  draft_index_.clear();
   counts_ = {};
   std::int32_t budget = limits_.prefill_chunk;
+  std::size_t decoding = 0;
   for (Sequence& s : sequences_) {
     s.planned = 0;
-    if (waits_for_prefix(s)) continue;
-    if (s.blocks.empty() && !s.owns_prefix) fork_from_prefix(s);
+    if (!settle(s)) continue;
     const std::int32_t remaining = static_cast<std::int32_t>(s.tokens.size()) - s.computed;
     if (remaining == 1) {
-      add_rows(s, 1);
-      ++counts_.decode_tokens;
+      const std::size_t index = decoding++;
+      if (drafts.empty() || drafts[index].tokens.empty()) {
+        add_rows(s, 1);
+      } else {
+        add_draft(s, drafts[index]);
+      }
+      counts_.decode_tokens += s.planned;
     } else if (budget > 0) {
       const std::int32_t rows = std::min(remaining, budget);
       add_rows(s, rows);
@@ -172,26 +230,92 @@ std::optional<FinishReason> Batcher::append(Sequence& s, const kernels::Sampled&
   return std::nullopt;
 }
 
+// The row of the part that drafts `token` after row `row`, or -1.
+std::int32_t Batcher::child_row(const StepPart& part, std::int32_t row, TokenId token) const {
+  for (std::int32_t child = row + 1; child < part.rows; ++child) {
+    const std::int32_t parent =
+        part.first_parent < 0 ? child - 1 : step_.parents[part.first_parent + child];
+    if (parent < row) break;  // depth first: the rows under `row` are over
+    if (parent == row && step_.tokens[part.first_row + child] == token) return child;
+  }
+  return -1;
+}
+
+void Batcher::move_slot(const Sequence& s, std::int32_t from, std::int32_t to) {
+  if (from == to) return;
+  const std::int32_t block = limits_.kv_block;
+  moves_.push_back({s.blocks[from / block], from % block, s.blocks[to / block], to % block});
+}
+
+/// Walks from the last committed token along the draft for as long as it says what the target says.
+/// `sampled`: of the part's rows.
+std::optional<FinishReason> Batcher::verify(Sequence& s, const StepPart& part,
+                                            std::span<const kernels::Sampled> sampled) {
+  const std::int32_t base = part.first_position;
+  const std::size_t first_move = moves_.size();
+  std::optional<FinishReason> reason;
+  for (std::int32_t row = 0; row >= 0 && !reason;) {
+    move_slot(s, base + row, s.computed++);
+    const TokenId token = sampled[row].token;
+    reason = append(s, sampled[row]);
+    committed_tokens_.push_back(token);
+    row = child_row(part, row, token);
+    if (row >= 0) committed_path_.push_back(draft_index_[part.first_row + row]);
+  }
+  if (reason) moves_.resize(first_move);  // its blocks go
+  return reason;
+}
+
 std::vector<Trajectory> Batcher::commit(std::span<const kernels::Sampled> sampled) {
   std::vector<Trajectory> finished;
-  std::size_t next = 0;
+  committed_.clear();
+  committed_tokens_.clear();
+  committed_path_.clear();
+  committed_tokens_.reserve(sampled.size());  // spans into them stay valid
+  committed_path_.reserve(sampled.size());
+  std::size_t next_sample = 0;
+  std::size_t next_part = 0;
+  std::int32_t decoding = 0;
   for (auto it = sequences_.begin(); it != sequences_.end();) {
     Sequence& s = *it;
-    const bool samples =
-        s.planned > 0 && s.computed + s.planned == static_cast<std::int32_t>(s.tokens.size());
-    s.computed += s.planned;
-    s.planned = 0;
-    if (s.owns_prefix && !s.prefix->ready && s.computed >= s.prompt_length) share_prompt(s);
-    if (samples) {
-      if (const std::optional<FinishReason> reason = append(s, sampled[next++])) {
-        s.trajectory.finish_reason = *reason;
-        finished.push_back(std::move(s.trajectory));
-        remove(s);
-        it = sequences_.erase(it);
-        continue;
+    const std::int32_t rows = std::exchange(s.planned, 0);
+    const std::int32_t remaining = static_cast<std::int32_t>(s.tokens.size()) - s.computed;
+    if (rows == 0) {
+      ++it;
+      continue;
+    }
+    const StepPart& part = step_.parts[next_part++];
+    Committed done;
+    done.id = s.trajectory.id;
+    if (remaining == 1) done.decoding = decoding++;
+    const std::size_t first_token = committed_tokens_.size();
+    const std::size_t first_accepted = committed_path_.size();
+    std::optional<FinishReason> reason;
+    if (remaining == 1) {
+      reason = verify(s, part, sampled.subspan(next_sample, rows));
+      next_sample += rows;
+    } else {
+      s.computed += rows;
+      if (rows == remaining) {
+        committed_tokens_.push_back(sampled[next_sample].token);
+        reason = append(s, sampled[next_sample++]);
       }
     }
-    ++it;
+    if (committed_tokens_.size() > first_token) {
+      done.tokens = std::span(committed_tokens_).subspan(first_token);
+      done.path = std::span(committed_path_).subspan(first_accepted);
+      done.finished = reason.has_value();
+      committed_.push_back(done);
+    }
+    if (s.owns_prefix && !s.prefix->ready && s.computed >= s.prompt_length) share_prompt(s);
+    if (reason) {
+      s.trajectory.finish_reason = *reason;
+      finished.push_back(std::move(s.trajectory));
+      remove(s);
+      it = sequences_.erase(it);
+    } else {
+      ++it;
+    }
   }
   return finished;
 }
@@ -210,6 +334,7 @@ std::vector<Trajectory> Batcher::stop() {
     remove(s);
   }
   sequences_.clear();
+  moves_.clear();
   return partial;
 }
 

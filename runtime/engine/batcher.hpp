@@ -15,6 +15,7 @@
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/request.hpp"
 #include "runtime/core/sampling.hpp"
+#include "runtime/engine/draft_tree.hpp"
 #include "runtime/engine/step.hpp"
 #include "runtime/engine/stop_matcher.hpp"
 #include "runtime/kv/block_pool.hpp"
@@ -36,11 +37,28 @@ struct Admission {
   NoiseKey noise;
 };
 
+/// A request whose part of the next step is one decoding row, under which a draft can hang.
+struct Decoding {
+  RequestId id;
+  std::int32_t response = 0;  ///< tokens so far
+  std::int32_t room = 0;      ///< most tokens of a draft: no more can be committed
+};
+
+/// What a step committed to a request.
+struct Committed {
+  RequestId id;
+  std::int32_t decoding = -1;          ///< index into decoding(); -1: it ended its prefill
+  std::span<const TokenId> tokens;     ///< [>= 1] the last is the target's own, not drafted
+  std::span<const std::int32_t> path;  ///< [tokens - 1 or tokens] indices of the draft's accepted
+  bool finished = false;
+};
+
 /// Counters of the step last planned, for telemetry.
 struct StepCounts {
   std::uint32_t requests = 0;
   std::uint32_t prefill_tokens = 0;
-  std::uint32_t decode_tokens = 0;
+  std::uint32_t decode_tokens = 0;  ///< rows of requests past their prompt, draft rows included
+  std::uint32_t drafted = 0;        ///< draft rows
 };
 
 /// Requests of one verifier group. A request is admitted only when the pool can hold it at its
@@ -61,12 +79,18 @@ class Batcher {
   [[nodiscard]] std::int32_t active() const { return static_cast<std::int32_t>(sequences_.size()); }
   [[nodiscard]] std::int32_t blocks_used() const { return pool_.used(); }
 
+  /// The requests that decode in the next step, in its order. Valid until the next call.
+  [[nodiscard]] std::span<const Decoding> decoding();
   /// The next step: one row for every decoding request, and up to prefill_chunk rows of prompts in
-  /// order of arrival. Empty when nothing runs. Every plan must be committed.
-  [[nodiscard]] const Step& plan();
+  /// order of arrival. Empty when nothing runs. Every plan must be committed. `drafts`: none, or
+  /// one (which may be empty) for each of decoding(), to be verified in the same step.
+  [[nodiscard]] const Step& plan(std::span<const DraftTree> drafts = {});
   [[nodiscard]] const StepCounts& counts() const { return counts_; }
-  /// Takes the tokens sampled for the plan; returns the responses that ended, in batch order.
+  /// Takes the tokens sampled for the plan; returns the responses that ended, in batch order. Along
+  /// each draft the tokens that equal the target's own are committed, and one more.
   [[nodiscard]] std::vector<Trajectory> commit(std::span<const kernels::Sampled> sampled);
+  /// What the last commit() committed, in batch order. Valid until the next.
+  [[nodiscard]] std::span<const Committed> committed() const { return committed_; }
   /// Removes everything that runs and returns it as partial trajectories.
   [[nodiscard]] std::vector<Trajectory> stop();
 
@@ -98,11 +122,20 @@ class Batcher {
     return !s.owns_prefix && !s.prefix->ready;
   }
   [[nodiscard]] std::int32_t reservation(std::int32_t prompt_length) const;
+  [[nodiscard]] std::int32_t room(const Sequence& s) const;
+  bool settle(Sequence& s);
   void fork_from_prefix(Sequence& s);
+  StepPart& add_part(Sequence& s, std::int32_t rows);
   void add_rows(Sequence& s, std::int32_t rows);
+  void add_draft(Sequence& s, const DraftTree& draft);
+  void add_sample(const Sequence& s, std::int32_t row, std::int32_t depth);
   void make_writable(Sequence& s, std::int32_t rows);
   void share_prompt(Sequence& s);
   std::optional<FinishReason> append(Sequence& s, const kernels::Sampled& sampled);
+  std::optional<FinishReason> verify(Sequence& s, const StepPart& part,
+                                     std::span<const kernels::Sampled> sampled);
+  [[nodiscard]] std::int32_t child_row(const StepPart& part, std::int32_t row, TokenId token) const;
+  void move_slot(const Sequence& s, std::int32_t from, std::int32_t to);
   void remove(Sequence& s);
   void evict_idle_prefixes(std::int32_t needed);
 
@@ -117,6 +150,13 @@ class Batcher {
   std::unordered_map<std::uint32_t, std::list<Prefix>::iterator> prefix_of_prompt_;
   Step step_;
   StepCounts counts_;
+  std::vector<Decoding> decoding_;
+  TreeRows rows_;
+  std::vector<std::int32_t> draft_index_;  ///< [rows] of the step: token of its draft, or -1
+  std::vector<kernels::Backend::SlotMove> moves_;  ///< for the next step
+  std::vector<Committed> committed_;
+  std::vector<TokenId> committed_tokens_;     ///< what committed_ points into
+  std::vector<std::int32_t> committed_path_;  ///< likewise
 };
 
 }  // namespace paceline::engine

@@ -15,8 +15,9 @@ Executor::Executor(kernels::Backend& backend, const ModelConfig& config, const W
       sampling_(sampling),
       stops_(std::move(stops)),
       limits_(limits),
-      decoder_(backend, config, source, group, compute, limits.max_batch + limits.prefill_chunk,
-               limits.max_batch, limits.max_position),
+      decoder_(backend, config, source, group, compute,
+               limits.max_batch * (1 + limits.max_draft) + limits.prefill_chunk,
+               limits.max_batch * (1 + limits.max_draft), limits.max_position),
       kv_shape_(decoder_.kv_shape(limits.kv_block)),
       cache_(backend.allocate(kv_shape_.block_bytes() * limits.kv_blocks)) {
   const model::Shard& shard = decoder_.shard();
@@ -42,6 +43,8 @@ void Executor::send_plan(const Step* step) {
     writer.put(step->tokens);
     writer.put(step->parts);
     writer.put(step->block_table);
+    writer.put(step->parents);
+    writer.put(step->moves);
     writer.put(step->copies);
     writer.put(step->samples);
     plan = writer.take();
@@ -64,6 +67,8 @@ std::uint64_t Executor::follow() {
     reader.get(step.tokens);
     reader.get(step.parts);
     reader.get(step.block_table);
+    reader.get(step.parents);
+    reader.get(step.moves);
     reader.get(step.copies);
     reader.get(step.samples);
     execute(step);
@@ -72,11 +77,13 @@ std::uint64_t Executor::follow() {
 
 void Executor::execute(const Step& step) {
   const auto begin = std::chrono::steady_clock::now();
+  if (!step.moves.empty()) backend_.move_slots(kv_shape_, cache_->data(), step.moves);
   if (!step.copies.empty()) backend_.copy_blocks(kv_shape_, cache_->data(), step.copies);
   segments_.clear();
   for (const StepPart& part : step.parts) {
-    segments_.push_back({part.first_row, part.rows, part.first_position,
-                         step.block_table.data() + part.first_block});
+    segments_.push_back(
+        {part.first_row, part.rows, part.first_position, step.block_table.data() + part.first_block,
+         part.first_parent < 0 ? nullptr : step.parents.data() + part.first_parent});
   }
   logit_rows_.clear();
   for (const StepSample& s : step.samples) logit_rows_.push_back(s.row);

@@ -28,8 +28,9 @@ class StepRunner {
 
 /// Sizes of the largest step and of the KV pool.
 struct ExecutorLimits {
-  int max_batch = 64;       ///< samples in a step
-  int prefill_chunk = 256;  ///< further rows in a step
+  int max_batch = 64;       ///< requests in a step
+  int max_draft = 0;        ///< draft rows a request
+  int prefill_chunk = 256;  ///< prompt rows in a step
   int kv_block = 16;        ///< positions
   int kv_blocks = 0;        ///< blocks in the pool
   int max_position = 0;     ///< longest sequence

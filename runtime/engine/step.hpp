@@ -11,12 +11,14 @@
 
 namespace paceline::engine {
 
-/// Consecutive rows of one sequence.
+/// Rows of one sequence: a chain at consecutive positions, or a tree of drafted tokens under its
+/// first row (kernels::Segment).
 struct StepPart {
   std::int32_t first_row = 0;
   std::int32_t rows = 0;
   std::int32_t first_position = 0;  ///< absolute position of the first row
   std::int32_t first_block = 0;     ///< where its block table begins in Step::block_table
+  std::int32_t first_parent = -1;   ///< where a tree's parents begin in Step::parents; -1: a chain
 };
 
 /// A row whose next token is wanted.
@@ -31,6 +33,8 @@ struct Step {
   std::vector<TokenId> tokens;            ///< [rows]
   std::vector<StepPart> parts;            ///< in row order, covering all rows
   std::vector<std::int32_t> block_table;  ///< the parts' block tables, one after the other
+  std::vector<std::int32_t> parents;      ///< of the trees' rows: row of the part, -1 for its first
+  std::vector<kernels::Backend::SlotMove> moves;    ///< done first
   std::vector<kernels::Backend::BlockCopy> copies;  ///< done before the forward pass
   std::vector<StepSample> samples;                  ///< in row order
 
@@ -39,6 +43,8 @@ struct Step {
     tokens.clear();
     parts.clear();
     block_table.clear();
+    parents.clear();
+    moves.clear();
     copies.clear();
     samples.clear();
   }

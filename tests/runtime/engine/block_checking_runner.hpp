@@ -1,6 +1,7 @@
 // A StepRunner with a real paged cache but no model: the "KV" of a position is its token, and the
 // next token is a hash of everything the row can see through its block table. So a wrong block, a
-// missed copy or a stale position changes the response, as it would with a model.
+// missed copy or move, a stale position or another branch's token changes the response, as it would
+// with a model.
 #pragma once
 
 #include <algorithm>
@@ -18,6 +19,10 @@ class BlockCheckingRunner final : public StepRunner {
       : block_(block), vocab_(vocab), cache_(static_cast<std::size_t>(blocks) * block, -1) {}
 
   std::span<const kernels::Sampled> run(const Step& step) override {
+    for (const auto& move : step.moves) {
+      cache_.at(static_cast<std::size_t>(move.to_block) * block_ + move.to_slot) =
+          cache_.at(static_cast<std::size_t>(move.from_block) * block_ + move.from_slot);
+    }
     for (const auto& copy : step.copies) {
       std::copy_n(cache_.begin() + copy.from * block_, block_, cache_.begin() + copy.to * block_);
     }
@@ -31,9 +36,16 @@ class BlockCheckingRunner final : public StepRunner {
       while (step.parts[next_part].first_row + step.parts[next_part].rows <= sample.row)
         ++next_part;
       const StepPart& part = step.parts[next_part];
-      const int position = part.first_position + (sample.row - part.first_row);
+      // Slots the row sees: what came before the part, and its ancestors in the part.
+      slots_.clear();
+      for (int row = sample.row - part.first_row; row >= 0;) {
+        slots_.push_back(part.first_position + row);
+        row = part.first_parent < 0 ? row - 1 : step.parents.at(part.first_parent + row);
+      }
+      for (int p = part.first_position; p-- > 0;) slots_.push_back(p);
+      std::reverse(slots_.begin(), slots_.end());
       std::uint32_t hash = 2166136261U;
-      for (int p = 0; p <= position; ++p) {
+      for (const int p : slots_) {
         const TokenId token = slot(step, part, p);
         if (token < 0) throw std::logic_error("a row sees a position that was never stored");
         hash = (hash ^ static_cast<std::uint32_t>(token)) * 16777619U;
@@ -61,6 +73,7 @@ class BlockCheckingRunner final : public StepRunner {
   int block_;
   int vocab_;
   std::vector<TokenId> cache_;  ///< [blocks * block]
+  std::vector<int> slots_;
   std::vector<kernels::Sampled> sampled_;
 };
 

@@ -169,6 +169,42 @@ TEST(Batcher, RefusesWhatDoesNotFitAndLosesNothing) {
   EXPECT_EQ(b.prompt.size(), 100U);  // untouched
 }
 
+TEST(Batcher, EvictedPrefixesGiveBackTheirReservation) {
+  BatcherLimits limits = plain();
+  limits.kv_blocks = 30;
+  Batcher batcher(limits, sampling_params(), {kStop}, nullptr);
+  BlockCheckingRunner runner(limits.kv_blocks, limits.kv_block, kVocab);
+  for (std::uint32_t p = 0; p < 60; ++p) {  // far more prompts than the pool holds
+    Admission r = request(p, 0);
+    ASSERT_TRUE(batcher.admit(r)) << "prompt " << p;
+    while (batcher.active() > 0) {
+      static_cast<void>(batcher.commit(runner.run(batcher.plan())));
+    }
+  }
+}
+
+TEST(Batcher, AStepTakesNoMorePromptThanTheChunk) {
+  BatcherLimits limits = plain();
+  limits.max_batch = 64;
+  limits.kv_blocks = 400;
+  limits.prefill_chunk = 40;
+  Batcher batcher(limits, sampling_params(), {kStop}, nullptr);
+  BlockCheckingRunner runner(limits.kv_blocks, limits.kv_block, kVocab);
+  for (std::uint32_t p = 0; p < 6; ++p) {
+    Admission r = request(p, 0);
+    ASSERT_TRUE(batcher.admit(r));
+  }
+  std::uint32_t prefilled = 0;
+  while (batcher.active() > 0) {
+    const Step& step = batcher.plan();
+    EXPECT_LE(batcher.counts().prefill_tokens, 40U);
+    EXPECT_LE(step.tokens.size(), 40U + batcher.counts().decode_tokens);
+    prefilled += batcher.counts().prefill_tokens;
+    static_cast<void>(batcher.commit(runner.run(step)));
+  }
+  EXPECT_GT(prefilled, 100U);
+}
+
 class Letters final : public TokenText {
  public:
   [[nodiscard]] std::string_view bytes_of(TokenId token) const override {
@@ -197,6 +233,22 @@ TEST(Batcher, StopStringsEndAResponseWhereTheyAreComplete) {
   ASSERT_TRUE(batcher.admit(r));
   std::vector<Trajectory> done;
   while (done.empty()) done = batcher.commit(runner.run(batcher.plan()));
+  EXPECT_EQ(done[0].finish_reason, FinishReason::stop_string);
+  EXPECT_EQ(done[0].tokens.size(), 14U);
+
+  // Interrupted in the middle of the string, it ends at the same place.
+  Batcher before(world.limits, sampling, {kStop}, &letters);
+  r = request(longest->id.prompt, longest->id.sample);
+  ASSERT_TRUE(before.admit(r));
+  for (int i = 0; i < 12; ++i) ASSERT_TRUE(before.commit(runner.run(before.plan())).empty());
+  std::vector<Trajectory> partial = before.stop();
+  ASSERT_EQ(partial.at(0).tokens.size(), 12U);
+  Batcher after(world.limits, sampling, {kStop}, &letters);
+  r = request(longest->id.prompt, longest->id.sample);
+  r.trajectory = partial[0];
+  ASSERT_TRUE(after.admit(r));
+  done.clear();
+  while (done.empty()) done = after.commit(runner.run(after.plan()));
   EXPECT_EQ(done[0].finish_reason, FinishReason::stop_string);
   EXPECT_EQ(done[0].tokens.size(), 14U);
 }
