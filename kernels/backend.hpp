@@ -128,6 +128,14 @@ struct Sampled {
   float sampling_logprob = 0;
 };
 
+/// A token and its logit / T + noise (its logit where T = 0): what sample() takes the largest of.
+struct Ranked {
+  TokenId token = -1;
+  float score = 0;
+};
+/// Most tokens of a row that rank() gives.
+inline constexpr int kMaxRanked = 32;
+
 /// What a backend measured of the machine, for rooflines and reports.
 struct BackendInfo {
   std::string name;  ///< "cpu"
@@ -205,6 +213,12 @@ class Backend {
   /// logits: [rows.size(), stride] fp32, of which the first `vocab` columns count.
   virtual void sample(const float* logits, std::size_t stride, int vocab,
                       std::span<const SampleRow> rows, std::span<Sampled> out) = 0;
+
+  /// The `count` (1 to kMaxRanked) best kept tokens of each row, best first, lowest id on ties; the
+  /// first is what sample() gives. Rows with fewer kept tokens are filled with token -1, score
+  /// -infinity. out: [rows.size(), count].
+  virtual void rank(const float* logits, std::size_t stride, int vocab,
+                    std::span<const SampleRow> rows, int count, std::span<Ranked> out) = 0;
 };
 
 /// The CPU backend. threads: of this rank, the caller included (>= 1). isa: "auto" or one of

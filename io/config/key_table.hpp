@@ -6,19 +6,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "io/config/run_config.hpp"
 #include "io/config/yaml_tree.hpp"
 
 namespace paceline::io {
-
-/// Thrown by a setter: what the key takes, and which node does not fit (the value, or a part of
-/// it).
-struct BadValue {
-  const YamlNode* node = nullptr;
-  std::string expected;
-  std::string hint;  ///< appended to the message; may be empty
-};
 
 struct Key {
   std::string_view section;
@@ -26,11 +19,13 @@ struct Key {
   std::string type;  ///< what it takes, in words
   bool required = false;
   /// Sets the field from the value; relative paths are relative to `directory` (absolute, or
-  /// relative to the working directory). Throws BadValue.
+  /// relative to the working directory). Throws BadValue
+  /// (codecs.hpp).
   std::function<void(RunConfig&, const YamlNode& value, const std::string& directory)> set;
   /// The field as YAML on one line, such that `set` reads it back to the same value.
   std::function<std::string(const RunConfig&)> get;
-  std::string_view help;  ///< one line
+  std::string_view help;             ///< one line
+  std::vector<std::string> details;  ///< further lines on what it takes; mostly none
 };
 
 /// All keys, section by section in the order in which they are written.

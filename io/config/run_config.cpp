@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "io/config/codecs.hpp"
 #include "io/config/key_table.hpp"
 #include "io/config/quantity.hpp"
 #include "io/config/yaml_tree.hpp"
@@ -72,20 +73,6 @@ std::string unknown_key(std::string_view section, std::string_view name) {
   return text + suggest(name, here);
 }
 
-std::string describe(const YamlNode& node) {
-  switch (node.kind) {
-    case YamlNode::Kind::null:
-      return "nothing";
-    case YamlNode::Kind::scalar:
-      return show(node.scalar) + (node.quoted ? " in quotes" : "");
-    case YamlNode::Kind::list:
-      return "a list";
-    case YamlNode::Kind::map:
-      return "a map";
-  }
-  return "";
-}
-
 // The file's text, up to more than the parser takes; the path may name a pipe.
 std::string read_text(const std::string& path) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
@@ -145,7 +132,7 @@ class Reader {
     try {
       // An override's paths are the caller's, relative to the working directory.
       const YamlNode value = parse_yaml(text.substr(equals + 1), place, false);
-      set(*key, value, "", [&](const YamlNode&) { return place; });
+      set(*key, value, "", [&](int, int) { return place; });
     } catch (const UsageError& error) {
       add(error.what());
     }
@@ -184,25 +171,24 @@ class Reader {
         problem(at(entry.line, entry.column), unknown_key(section.key, entry.key));
         continue;
       }
-      set(*key, entry.value, directory_, [&](const YamlNode& node) {
+      set(*key, entry.value, directory_, [&](int line, int column) {
         // An absent value has no place of its own: point at the key.
-        return node.kind == YamlNode::Kind::null ? at(entry.line, entry.column)
-                                                 : at(node.line, node.column);
+        return line == 0 ? at(entry.line, entry.column) : at(line, column);
       });
     }
   }
 
-  // `place_of` says where a node stands, for the message.
+  // `place_of` says where a line and column are, for the message.
   template <typename PlaceOf>
   void set(const Key& key, const YamlNode& value, const std::string& directory,
            const PlaceOf& place_of) {
-    places_[full_name(key)] = place_of(value);
+    places_[full_name(key)] = place_of(value.line, value.column);
     try {
       key.set(config_, value, directory);
     } catch (const BadValue& bad) {
-      problem(place_of(*bad.node), full_name(key) + ": expected " + bad.expected + ", found " +
-                                       describe(*bad.node) +
-                                       (bad.hint.empty() ? "" : "; " + bad.hint));
+      problem(place_of(bad.line, bad.column), full_name(key) + bad.part + ": expected " +
+                                                  bad.expected + ", found " + bad.found +
+                                                  (bad.hint.empty() ? "" : "; " + bad.hint));
     }
   }
 
@@ -237,7 +223,26 @@ class Reader {
       problem(place_of_key("layout.drafters"),
               "layout.drafters: expected auto or 0, found " +
                   std::to_string(*config_.layout.drafters) +
-                  "; this version of paceline decodes plainly, without drafters");
+                  "; this version of paceline has no ranks that draft");
+    }
+    check_speculation();
+  }
+
+  void check_speculation() {
+    const SpeculationSection& s = config_.speculation;
+    const std::int64_t most = std::int64_t{s.max_length} * s.paths;
+    if (s.max_tokens && *s.max_tokens > most) {
+      problem(place_of_key("speculation.max_tokens"),
+              "speculation.max_tokens: expected at most speculation.max_length * speculation.paths "
+              "(" +
+                  std::to_string(most) + "), found " + std::to_string(*s.max_tokens));
+    }
+    for (const DrafterSetting& drafter : s.drafters) {
+      if (drafter.method == DrafterMethod::suffix && drafter.depth <= s.max_length) {
+        problem(place_of_key("speculation.max_length"),
+                "speculation.max_length: expected less than the suffix drafter's depth (" +
+                    std::to_string(drafter.depth) + "), found " + std::to_string(s.max_length));
+      }
     }
   }
 
@@ -287,6 +292,7 @@ std::string config_reference() {
     }
     text += "  # " + std::string(key.help) + "\n  # Takes " + key.type +
             (key.required ? "; required.\n" : ".\n");
+    for (const std::string& line : key.details) text += "  #   " + line + "\n";
     text += "  " + std::string(key.name) + ": " +
             (key.required ? std::string("...") : key.get(defaults)) + "\n";
   }

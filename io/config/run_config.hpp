@@ -47,12 +47,34 @@ struct EngineSection {
   std::int32_t kv_block = 16;        ///< positions a KV block; a multiple of 16
   Auto<std::uint64_t> kv_memory;     ///< bytes a rank; "2GiB", "512MiB" or a plain number
 };
-/// Speculative decoding. This version decodes plainly: `drafters` must be an empty list, and the
-/// other keys are checked but have no effect.
+/// What proposes draft tokens: a smaller model, n-gram lookup in the request's own text, or suffix
+/// trees over the responses to its prompt.
+enum class DrafterMethod : std::uint8_t { model, ngram, suffix };
+
+/// One entry of speculation.drafters. Keys of other methods keep their defaults.
+struct DrafterSetting {
+  DrafterMethod method = DrafterMethod::suffix;
+  std::string path;              ///< model: Hugging Face directory
+  std::int32_t min_match = 1;    ///< ngram (2), suffix (1): shortest match, tokens
+  std::int32_t max_match = 64;   ///< ngram (5), suffix (64): longest match tried, tokens
+  double min_probability = 0.1;  ///< suffix: paths less probable are not drafted
+  std::int32_t depth = 64;       ///< suffix: depth of the trees, tokens; above max_length
+  std::uint64_t max_memory = std::uint64_t{2} << 30;  ///< suffix: bytes of all trees of a rank
+
+  bool operator==(const DrafterSetting&) const = default;
+};
+
+/// How long drafts are: always as long as allowed, or as long as is expected to pay.
+enum class SpeculationPolicy : std::uint8_t { fixed, goodput };
+
+/// Speculative decoding. It changes when tokens are found, never which.
 struct SpeculationSection {
-  std::string policy = "goodput";  ///< goodput
-  std::int32_t max_length = 8;     ///< longest draft, tokens
-  std::int32_t paths = 1;          ///< draft paths a request
+  /// None: plain decoding. Several of method model, but one each of the others at most.
+  std::vector<DrafterSetting> drafters;
+  SpeculationPolicy policy = SpeculationPolicy::goodput;
+  std::int32_t max_length = 8;    ///< longest draft, tokens
+  std::int32_t paths = 1;         ///< branches side by side; 1: chains
+  Auto<std::int32_t> max_tokens;  ///< tokens of one request's draft; auto: max_length * paths
 };
 struct RewardSection {
   std::string method = "none";  ///< none

@@ -263,4 +263,18 @@ std::string show(std::string_view text) {
   return shown + (text.size() > longest ? "...'" : "'");
 }
 
+std::string describe(const YamlNode& node) {
+  switch (node.kind) {
+    case YamlNode::Kind::null:
+      return "nothing";
+    case YamlNode::Kind::scalar:
+      return show(node.scalar) + (node.quoted ? " in quotes" : "");
+    case YamlNode::Kind::list:
+      return "a list";
+    case YamlNode::Kind::map:
+      return "a map";
+  }
+  return "";
+}
+
 }  // namespace paceline::io

@@ -48,4 +48,7 @@ struct YamlEntry {
 /// `text` for an error message: cut to a readable length, control characters escaped, in '...'.
 [[nodiscard]] std::string show(std::string_view text);
 
+/// The node for an error message: its scalar as show() gives it, or "a list", "a map", "nothing".
+[[nodiscard]] std::string describe(const YamlNode& node);
+
 }  // namespace paceline::io

@@ -36,7 +36,8 @@ struct RunManifest {
 
 /// The first thing that decides trajectories and differs between the two (model, prompts, samples,
 /// sampling, seed, weight version, dtype, backend, ISA), as "sampling.seed: 1, now 2"; nothing when
-/// all agree. Configuration text and program version may differ.
+/// all agree. Program version and the rest of the configuration (layout, engine, speculation) may
+/// differ from one attempt to the next.
 [[nodiscard]] std::optional<std::string> first_difference(const RunManifest& earlier,
                                                           const RunManifest& now);
 

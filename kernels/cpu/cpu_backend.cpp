@@ -81,6 +81,10 @@ class CpuBackend final : public Backend {
               std::span<Sampled> out) override {
     sampler_.sample(logits, stride, vocab, rows, out);
   }
+  void rank(const float* logits, std::size_t stride, int vocab, std::span<const SampleRow> rows,
+            int count, std::span<Ranked> out) override {
+    sampler_.rank(logits, stride, vocab, rows, count, out);
+  }
 
  private:
   /// f(unit) for units 0 .. count - 1, on the threads when `elements` of work warrant it.

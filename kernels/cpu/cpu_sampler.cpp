@@ -1,6 +1,7 @@
 #include "kernels/cpu/cpu_sampler.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cmath>
@@ -13,6 +14,7 @@ namespace paceline::kernels::cpu {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr Ranked kNoToken = {-1, -kInfinity};
 
 int spans_of(int vocab) { return (vocab + kSpan - 1) / kSpan; }
 int chunks_of(int vocab) { return (vocab + kChunk - 1) / kChunk; }
@@ -103,10 +105,7 @@ void Sampler::filter(const float* logits, int vocab, float scale, const SampleRo
   // mass.
   int count = 0;
   if (by_count && row.top_k <= static_cast<int>(chunk_max.size())) {
-    std::vector<float> maxima = chunk_max;
-    std::nth_element(maxima.begin(), maxima.begin() + (row.top_k - 1), maxima.end(),
-                     std::greater<>());
-    count = gather(maxima[row.top_k - 1]);
+    count = gather(largest_chunk(row.top_k, scratch));
   } else {
     for (const float depth : {8.0F, 16.0F, 32.0F, kInfinity}) {
       count = gather(all.max - depth);
@@ -194,93 +193,162 @@ void Sampler::mass_prefix(double target, float max, int count, Scratch& scratch,
   }
 }
 
-TokenId Sampler::argmax(int vocab, const ArgmaxArgs& args, float max, bool split) {
-  // The chunk of the largest logit first: its score lets most others be left out.
-  const int chunks = chunks_of(vocab);
-  const int start =
-      static_cast<int>(std::find(args.chunk_max, args.chunk_max + chunks, max) - args.chunk_max);
-  float value = -kInfinity;
-  TokenId id = std::numeric_limits<TokenId>::max();
-  kernels_.argmax(args, start * kChunk, std::min(vocab, (start + 1) * kChunk), &value, &id);
-  if (!split) {
-    kernels_.argmax(args, 0, vocab, &value, &id);
-    return id;
-  }
-  const int spans = spans_of(vocab);
-  std::vector<float> values(static_cast<std::size_t>(pool_.size()), value);
-  std::vector<TokenId> ids(static_cast<std::size_t>(pool_.size()), id);
-  pool_.for_units(spans, [&](int thread, int i) {
-    kernels_.argmax(args, i * kSpan, std::min(vocab, (i + 1) * kSpan), &values[thread],
-                    &ids[thread]);
-  });
-  for (int t = 0; t < pool_.size(); ++t) {
-    if (values[t] > value || (values[t] == value && ids[t] < id)) {
-      value = values[t];
-      id = ids[t];
-    }
-  }
-  return id;
+float Sampler::largest_chunk(int k, Scratch& scratch) {
+  scratch.maxima = scratch.chunk_max;
+  std::nth_element(scratch.maxima.begin(), scratch.maxima.begin() + (k - 1), scratch.maxima.end(),
+                   std::greater<>());
+  return scratch.maxima[k - 1];
 }
 
-Sampler::Fault Sampler::sample_row(const float* logits, int vocab, const SampleRow& row,
-                                   Scratch& scratch, bool split, Sampled& out) {
+float Sampler::first_cut(int wanted, int vocab, const Choice& choice, Scratch& scratch) {
+  if (wanted == 1) return choice.all.max;
+  return wanted <= chunks_of(vocab) ? largest_chunk(wanted, scratch) : -kInfinity;
+}
+
+void Sampler::best(int vocab, const SampleRow& row, const Choice& choice, Scratch& scratch,
+                   bool split, std::span<Ranked> out) {
+  if (row.temperature == 0.0F) {
+    best_logits(vocab, choice, scratch, out);
+  } else {
+    best_scores(vocab, row, choice, scratch, split, out);
+  }
+}
+
+void Sampler::best_logits(int vocab, const Choice& choice, Scratch& scratch,
+                          std::span<Ranked> out) {
+  const int wanted = static_cast<int>(out.size());
+  const float lowest = std::numeric_limits<float>::lowest();  // leaves the banned ones out
+  const float cut = std::max(lowest, first_cut(wanted, vocab, choice, scratch));
+  scratch.ids.resize(static_cast<std::size_t>(vocab));
+  scratch.values.resize(static_cast<std::size_t>(vocab));
+  const int count = kernels_.gather(choice.allowed, scratch.chunk_max.data(), 0, vocab,
+                                    choice.scale, cut, scratch.ids.data(), scratch.values.data());
+  std::vector<std::uint64_t>& keys = scratch.keys;
+  keys.resize(static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) keys[i] = order_key(scratch.values[i], scratch.ids[i]);
+  const int found = std::min(count, wanted);
+  std::partial_sort(keys.begin(), keys.begin() + found, keys.end());
+  std::fill(out.begin() + found, out.end(), kNoToken);
+  for (int i = 0; i < found; ++i) out[i] = {id_of(keys[i]), value_of(keys[i])};
+}
+
+void Sampler::best_scores(int vocab, const SampleRow& row, const Choice& choice, Scratch& scratch,
+                          bool split, std::span<Ranked> out) {
+  struct List {
+    std::array<float, kMaxRanked> values;
+    std::array<TokenId, kMaxRanked> ids;
+  };
+  RankArgs args;
+  args.logits = choice.allowed;
+  args.chunk_max = scratch.chunk_max.data();
+  args.inverse_temperature = choice.scale;
+  args.keep_value = choice.kept.value;
+  args.keep_id = choice.kept.id;
+  args.noise = {
+      {static_cast<std::uint32_t>(row.noise.key), static_cast<std::uint32_t>(row.noise.key >> 32)},
+      static_cast<std::uint32_t>(row.step),
+      {static_cast<std::uint32_t>(row.noise.stream),
+       static_cast<std::uint32_t>(row.noise.stream >> 32)}};
+  const int wanted = static_cast<int>(out.size());
+  const auto improve = [&](List& list, int begin, int end) {
+    kernels_.rank(args, begin, std::min(vocab, end), wanted, list.values.data(), list.ids.data());
+  };
+
+  List list;
+  list.values.fill(-kInfinity);
+  list.ids.fill(std::numeric_limits<TokenId>::max());
+  // The chunks of the largest logits first, as many as tokens are wanted: the scores found in them
+  // let most others be left out.
+  const int chunks = chunks_of(vocab);
+  const float cut = first_cut(wanted, vocab, choice, scratch);
+  int firsts = 0;
+  for (int chunk = 0; chunk < chunks && firsts < wanted; ++chunk) {
+    if (args.chunk_max[chunk] < cut) continue;
+    improve(list, chunk * kChunk, (chunk + 1) * kChunk);
+    ++firsts;
+  }
+  if (!split) {
+    improve(list, 0, vocab);
+  } else {
+    std::vector<List> lists(static_cast<std::size_t>(pool_.size()), list);
+    pool_.for_units(spans_of(vocab),
+                    [&](int thread, int i) { improve(lists[thread], i * kSpan, (i + 1) * kSpan); });
+    // Lists have their first tokens in common.
+    std::vector<std::uint64_t>& keys = scratch.keys;
+    keys.clear();
+    for (const List& part : lists) {
+      for (int i = 0; i < wanted && part.values[i] != -kInfinity; ++i) {
+        keys.push_back(order_key(part.values[i], part.ids[i]));
+      }
+    }
+    std::sort(keys.begin(), keys.end());
+    keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+    const int found = std::min(wanted, static_cast<int>(keys.size()));
+    for (int i = 0; i < found; ++i) {
+      list.values[i] = value_of(keys[i]);
+      list.ids[i] = id_of(keys[i]);
+    }
+  }
+  for (int i = 0; i < wanted; ++i) {
+    out[i] = list.values[i] == -kInfinity ? kNoToken : Ranked{list.ids[i], list.values[i]};
+  }
+}
+
+Sampler::Fault Sampler::prepare(const float* logits, int vocab, const SampleRow& row,
+                                Scratch& scratch, bool split, Choice& choice) {
   const bool greedy = row.temperature == 0.0F;
-  const float scale = greedy ? 1.0F : 1.0F / row.temperature;
-  Distribution full;
-  Fault fault = scan_row(logits, vocab, scale, scratch, split, full);
+  choice.scale = greedy ? 1.0F : 1.0F / row.temperature;
+  Fault fault = scan_row(logits, vocab, choice.scale, scratch, split, choice.full);
   if (fault != Fault::none) return fault;
 
-  Distribution all = full;
-  const float* allowed = logits;
+  choice.all = choice.full;
+  choice.allowed = logits;
   if (!row.banned.empty()) {
     scratch.logits.assign(logits, logits + vocab);
     for (const TokenId id : row.banned) {
       if (id >= 0 && id < vocab) scratch.logits[id] = -kInfinity;
     }
-    allowed = scratch.logits.data();
-    fault = scan_row(allowed, vocab, scale, scratch, split, all);
+    choice.allowed = scratch.logits.data();
+    fault = scan_row(choice.allowed, vocab, choice.scale, scratch, split, choice.all);
     if (fault != Fault::none) return fault;
   }
 
-  if (greedy) {
-    const int chunk =
-        static_cast<int>(std::find(scratch.chunk_max.begin(), scratch.chunk_max.end(), all.max) -
-                         scratch.chunk_max.begin());
-    int id = chunk * kChunk;
-    while (allowed[id] != all.max) ++id;
-    out.token = id;
-    out.sampling_logprob = 0.0F;
-  } else {
-    Kept kept = {-kInfinity, -1, all.sum};
-    if (row.top_k > 0 || row.top_p < 1.0F || row.min_p > 0.0F) {
-      filter(allowed, vocab, scale, row, all, scratch, kept);
-    }
-    ArgmaxArgs args;
-    args.logits = allowed;
-    args.chunk_max = scratch.chunk_max.data();
-    args.inverse_temperature = scale;
-    args.keep_value = kept.value;
-    args.keep_id = kept.id;
-    args.noise = {{static_cast<std::uint32_t>(row.noise.key),
-                   static_cast<std::uint32_t>(row.noise.key >> 32)},
-                  static_cast<std::uint32_t>(row.step),
-                  {static_cast<std::uint32_t>(row.noise.stream),
-                   static_cast<std::uint32_t>(row.noise.stream >> 32)}};
-    out.token = argmax(vocab, args, all.max, split);
-    out.sampling_logprob = log_probability(allowed[out.token] * scale, all.max, kept.sum);
+  choice.kept = {-kInfinity, -1, choice.all.sum};
+  if (!greedy && (row.top_k > 0 || row.top_p < 1.0F || row.min_p > 0.0F)) {
+    filter(choice.allowed, vocab, choice.scale, row, choice.all, scratch, choice.kept);
   }
-  out.logprob = log_probability(logits[out.token] * scale, full.max, full.sum);
   return Fault::none;
 }
 
-void Sampler::sample(const float* logits, std::size_t stride, int vocab,
-                     std::span<const SampleRow> rows, std::span<Sampled> out) {
-  const int count = static_cast<int>(rows.size());
+Sampler::Fault Sampler::sample_row(const float* logits, int vocab, const SampleRow& row,
+                                   Scratch& scratch, bool split, Sampled& out) {
+  Choice choice;
+  const Fault fault = prepare(logits, vocab, row, scratch, split, choice);
+  if (fault != Fault::none) return fault;
+  Ranked first;
+  best(vocab, row, choice, scratch, split, {&first, 1});
+  const float s = logits[first.token] * choice.scale;
+  out.token = first.token;
+  out.logprob = log_probability(s, choice.full.max, choice.full.sum);
+  out.sampling_logprob =
+      row.temperature == 0.0F ? 0.0F : log_probability(s, choice.all.max, choice.kept.sum);
+  return Fault::none;
+}
+
+Sampler::Fault Sampler::rank_row(const float* logits, int vocab, const SampleRow& row,
+                                 Scratch& scratch, bool split, std::span<Ranked> out) {
+  Choice choice;
+  const Fault fault = prepare(logits, vocab, row, scratch, split, choice);
+  if (fault == Fault::none) best(vocab, row, choice, scratch, split, out);
+  return fault;
+}
+
+template <class Work>
+void Sampler::for_rows(int count, const Work& work) {
   std::atomic<int> bad_row{-1};
   std::atomic<Fault> bad_fault{Fault::none};
   const auto run = [&](int r, int thread, bool split) {
-    const Fault fault =
-        sample_row(logits + r * stride, vocab, rows[r], scratch_[thread], split, out[r]);
+    const Fault fault = work(r, scratch_[thread], split);
     if (fault != Fault::none) {
       bad_row = r;
       bad_fault = fault;
@@ -296,6 +364,21 @@ void Sampler::sample(const float* logits, std::size_t stride, int vocab,
   throw Error(ExitCode::internal, bad_fault.load() == Fault::not_finite
                                       ? row + " has a NaN or infinite logit"
                                       : row + " has no token left to sample");
+}
+
+void Sampler::sample(const float* logits, std::size_t stride, int vocab,
+                     std::span<const SampleRow> rows, std::span<Sampled> out) {
+  for_rows(static_cast<int>(rows.size()), [&](int r, Scratch& scratch, bool split) {
+    return sample_row(logits + r * stride, vocab, rows[r], scratch, split, out[r]);
+  });
+}
+
+void Sampler::rank(const float* logits, std::size_t stride, int vocab,
+                   std::span<const SampleRow> rows, int count, std::span<Ranked> out) {
+  for_rows(static_cast<int>(rows.size()), [&](int r, Scratch& scratch, bool split) {
+    return rank_row(logits + r * stride, vocab, rows[r], scratch, split,
+                    out.subspan(static_cast<std::size_t>(r) * count, count));
+  });
 }
 
 }  // namespace paceline::kernels::cpu

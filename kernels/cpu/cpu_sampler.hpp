@@ -1,4 +1,5 @@
-// Sampling by shared noise on the CPU: argmax over the kept tokens of s + g, s = logit * (1 / T).
+// Sampling by shared noise on the CPU: argmax over the kept tokens of s + g, s = logit * (1 / T),
+// and the tokens that come after it in that order.
 //
 // Log-probabilities come from sums of exp(s - max) over spans of 4096 tokens, joined in span order
 // in double precision. top-k, top-p and min-p each keep a prefix of the tokens ordered by s
@@ -24,6 +25,10 @@ class Sampler {
   void sample(const float* logits, std::size_t stride, int vocab, std::span<const SampleRow> rows,
               std::span<Sampled> out);
 
+  /// See Backend::rank. Throws as sample() does.
+  void rank(const float* logits, std::size_t stride, int vocab, std::span<const SampleRow> rows,
+            int count, std::span<Ranked> out);
+
  private:
   enum class Fault : std::uint8_t { none, not_finite, nothing_left };
 
@@ -38,6 +43,14 @@ class Sampler {
     TokenId id = 0;
     double sum = 0;  ///< of exp(s - max)
   };
+  /// What a row's noise is to choose from.
+  struct Choice {
+    float scale = 1;                 ///< 1 / T; 1 at temperature 0
+    const float* allowed = nullptr;  ///< [vocab] logits, banned tokens at -infinity
+    Distribution full;               ///< of all tokens
+    Distribution all;                ///< of the allowed ones
+    Kept kept;                       ///< of them, all at temperature 0
+  };
   /// Working memory of one thread.
   struct Scratch {
     std::vector<float> chunk_max;     ///< [chunks]
@@ -49,18 +62,36 @@ class Sampler {
     std::vector<double> bin_mass;     ///< [bins] of mass_prefix
     std::vector<float> sorted;        ///< [tokens of a bin]
     std::vector<ScanResult> spans;    ///< [spans]
+    std::vector<float> maxima;        ///< [chunks] copy to select from
   };
 
   /// `split`: the threads share the row, which is the only one being sampled.
   Fault sample_row(const float* logits, int vocab, const SampleRow& row, Scratch& scratch,
                    bool split, Sampled& out);
+  Fault rank_row(const float* logits, int vocab, const SampleRow& row, Scratch& scratch, bool split,
+                 std::span<Ranked> out);
+  /// work(row, scratch, split) for every row; throws when one has a fault.
+  template <class Work>
+  void for_rows(int count, const Work& work);
+  /// Leaves the chunk maxima of the allowed tokens' s in scratch.
+  Fault prepare(const float* logits, int vocab, const SampleRow& row, Scratch& scratch, bool split,
+                Choice& choice);
   Fault scan_row(const float* logits, int vocab, float scale, Scratch& scratch, bool split,
                  Distribution& found);
   void filter(const float* logits, int vocab, float scale, const SampleRow& row,
               const Distribution& all, Scratch& scratch, Kept& kept);
   /// The shortest prefix of the candidates whose weights reach `target`, at least one token.
   void mass_prefix(double target, float max, int count, Scratch& scratch, Kept& kept);
-  TokenId argmax(int vocab, const ArgmaxArgs& args, float max, bool split);
+  /// The k-th largest of scratch.chunk_max, 1 <= k <= chunks.
+  static float largest_chunk(int k, Scratch& scratch);
+  /// The best `wanted` allowed logits are all at least this.
+  static float first_cut(int wanted, int vocab, const Choice& choice, Scratch& scratch);
+  /// The best tokens of the row, in order.
+  void best(int vocab, const SampleRow& row, const Choice& choice, Scratch& scratch, bool split,
+            std::span<Ranked> out);
+  void best_logits(int vocab, const Choice& choice, Scratch& scratch, std::span<Ranked> out);
+  void best_scores(int vocab, const SampleRow& row, const Choice& choice, Scratch& scratch,
+                   bool split, std::span<Ranked> out);
 
   const KernelTable& kernels_;
   ThreadPool& pool_;

@@ -111,9 +111,9 @@ struct NoiseArgs {
   std::uint32_t stream[2];
 };
 
-/// Gumbel argmax over tokens [begin, end) whose s is above keep_value, or equal to it with an id
-/// <= keep_id.
-struct ArgmaxArgs {
+/// Tokens by s + Gumbel noise, largest first, lowest id on ties: those whose s is above keep_value,
+/// or equal to it with an id <= keep_id.
+struct RankArgs {
   const float* logits;     ///< [vocab]
   const float* chunk_max;  ///< [vocab / kChunk, rounded up] of s
   float inverse_temperature;
@@ -150,8 +150,10 @@ struct KernelTable {
                 float inverse_temperature, float cut, std::int32_t* ids, float* values);
   /// out[i] = exp(in[i] - max).
   void (*exponentials)(const float* in, float max, int count, float* out);
-  /// Improves (value, id) with the best token of [begin, end): largest s + noise, then lowest id.
-  void (*argmax)(const ArgmaxArgs& args, int begin, int end, float* value, std::int32_t* id);
+  /// Improves the list of the `count` best tokens so far, in order, with those of [begin, end);
+  /// tokens already in it may come again. Empty places hold -infinity and the largest id.
+  void (*rank)(const RankArgs& args, int begin, int end, int count, float* values,
+               std::int32_t* ids);
   /// The bits and Gumbel noise of tokens [64 chunk, 64 chunk + 64).
   void (*noise_chunk)(const NoiseArgs& noise, std::uint32_t chunk, std::uint32_t* bits,
                       float* gumbel);

@@ -28,7 +28,7 @@ ScanResult scan(const float* logits, int begin, int end, float inverse_temperatu
 int gather(const float* logits, const float* chunk_max, int begin, int end,
            float inverse_temperature, float cut, std::int32_t* ids, float* values);
 void exponentials(const float* in, float max, int count, float* out);
-void argmax(const ArgmaxArgs& args, int begin, int end, float* value, std::int32_t* id);
+void rank(const RankArgs& args, int begin, int end, int count, float* values, std::int32_t* ids);
 void noise_chunk(const NoiseArgs& noise, std::uint32_t chunk, std::uint32_t* bits, float* gumbel);
 void math16(const float* x, const std::uint32_t* bits, float* exp_x, float* log_x, float* gumbel);
 

@@ -41,14 +41,30 @@ PACELINE_INLINE void chunk_bits(const NoiseArgs& noise, std::uint32_t chunk,
 }
 
 /// Noise of fewer bits than this is below `needed`: -ln(-ln w) >= d asks for w >= exp(-e^-d), which
-/// is at least 1 - e^-d. The margin covers the rounding of the noise and of scores about `best`.
-PACELINE_INLINE std::uint32_t least_bits(float needed, float best) {
-  const float magnitude = best < 0 ? -best : best;
+/// is at least 1 - e^-d. The margin covers the rounding of the noise and of scores about `score`.
+PACELINE_INLINE std::uint32_t least_bits(float needed, float score) {
+  const float magnitude = score < 0 ? -score : score;
   const float margin = 1e-3F + 1e-6F * (magnitude + (needed < 0 ? -needed : needed));
   float lanes[kLanes];
   store(lanes, exp(set1(margin - needed)));
   const float complement = lanes[0] * 1.001F * 4294967296.0F;
   return complement < 4294900000.0F ? 0xFFFFFFFFU - static_cast<std::uint32_t>(complement) : 0U;
+}
+
+/// Puts a token in its place of the list, unless it is there or has no place.
+PACELINE_INLINE void enter(float value, std::int32_t id, int count, float* values,
+                           std::int32_t* ids) {
+  int place = 0;
+  while (place < count && (values[place] > value || (values[place] == value && ids[place] < id))) {
+    ++place;
+  }
+  if (place == count || (values[place] == value && ids[place] == id)) return;
+  for (int i = count - 1; i > place; --i) {
+    values[i] = values[i - 1];
+    ids[i] = ids[i - 1];
+  }
+  values[place] = value;
+  ids[place] = id;
 }
 
 }  // namespace
@@ -114,50 +130,44 @@ void exponentials(const float* in, float max, int count, float* out) {
   }
 }
 
-/// A chunk is left out when no noise could lift its largest logit to the best score so far (the sum
-/// rounds monotonically, so such a chunk could neither win nor tie), and again, before the costly
-/// logarithms, when its own random bits cannot.
-void argmax(const ArgmaxArgs& args, int begin, int end, float* value, std::int32_t* id) {
+/// A chunk is left out when no noise could lift its largest logit to the last place of the list
+/// (the sum rounds monotonically, so none of its tokens could enter or tie), and again, before the
+/// costly logarithms, when its own random bits cannot.
+void rank(const RankArgs& args, int begin, int end, int count, float* values, std::int32_t* ids) {
   const F32 scale = set1(args.inverse_temperature);
   const F32 none = set1(-__builtin_inff());
-  float best = *value;
-  std::int32_t best_id = *id;
   F32 s[kVectors];
   U32 bits[kVectors];
   for (int t = begin; t < end; t += kChunk) {
     const float largest = args.chunk_max[t / kChunk];
-    if (largest < args.keep_value || largest + kGumbelBound < best) continue;
+    const float floor = values[count - 1];
+    if (largest < args.keep_value || largest + kGumbelBound < floor) continue;
     chunk_bits(args.noise, static_cast<std::uint32_t>(t / kChunk), bits);
-    const std::uint32_t least = least_bits(best - largest, best);
     // Unsigned comparison as a signed one with the top bits flipped.
     const U32 flip = set1(0x80000000U);
-    const U32 floor = set1(least ^ 0x80000000U);
-    Mask low = less_int(bits[0] ^ flip, floor);
-    PACELINE_UNROLL for (int j = 1; j < kVectors; ++j) low = low & less_int(bits[j] ^ flip, floor);
+    const U32 least = set1(least_bits(floor - largest, floor) ^ 0x80000000U);
+    Mask low = less_int(bits[0] ^ flip, least);
+    PACELINE_UNROLL for (int j = 1; j < kVectors; ++j) low = low & less_int(bits[j] ^ flip, least);
     if (bits_of(low) == 0xFFFFU) continue;
     load_chunk(args.logits, t, end, scale, s);
     PACELINE_UNROLL for (int j = 0; j < kVectors; ++j) {
-      const U32 ids = lane_ids() + set1(static_cast<std::uint32_t>(t + j * kLanes));
+      const U32 tokens = lane_ids() + set1(static_cast<std::uint32_t>(t + j * kLanes));
       const Mask tie = equal(s[j], set1(args.keep_value)) &
-                       less_int(ids, set1(static_cast<std::uint32_t>(args.keep_id) + 1U));
+                       less_int(tokens, set1(static_cast<std::uint32_t>(args.keep_id) + 1U));
       const Mask kept = less(set1(args.keep_value), s[j]) | tie;
       s[j] = select(kept, s[j] + gumbel(bits[j]), none);
     }
-    const float top = max_lane(max(max(s[0], s[1]), max(s[2], s[3])));
-    if (top < best || top == -__builtin_inff()) continue;
     for (int j = 0; j < kVectors; ++j) {
-      const std::uint32_t at = bits_of(equal(s[j], set1(top)));
-      if (at == 0) continue;
-      const std::int32_t token = t + j * kLanes + __builtin_ctz(at);
-      if (top > best || token < best_id) {
-        best = top;
-        best_id = token;
+      std::uint32_t enters = bits_of(less_equal(set1(values[count - 1]), s[j]) & less(none, s[j]));
+      if (enters == 0) continue;
+      float lanes[kLanes];
+      store(lanes, s[j]);
+      for (; enters != 0; enters &= enters - 1) {
+        const int lane = __builtin_ctz(enters);
+        enter(lanes[lane], t + j * kLanes + lane, count, values, ids);
       }
-      break;
     }
   }
-  *value = best;
-  *id = best_id;
 }
 
 void noise_chunk(const NoiseArgs& noise, std::uint32_t chunk, std::uint32_t* bits,

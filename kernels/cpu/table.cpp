@@ -23,7 +23,7 @@ const KernelTable& table() {
       .scan = &scan,
       .gather = &gather,
       .exponentials = &exponentials,
-      .argmax = &argmax,
+      .rank = &rank,
       .noise_chunk = &noise_chunk,
       .math16 = &math16,
   };

@@ -228,6 +228,18 @@ void bench_rest(Backend& cpu) {
       std::printf("%-30s rows %-12zu %9.1f\n", c.name, m, time * 1e6 / static_cast<double>(m));
     }
   }
+  for (SampleRow& row : sample_rows) {
+    row = {};
+    row.noise = {static_cast<std::uint64_t>(&row - sample_rows.data()), 1};
+  }
+  std::vector<Ranked> ranked(16 * kMaxRanked);
+  for (const int count : {1, 2, 4, kMaxRanked}) {
+    const double time = best_time([&] {
+      cpu.rank(logits.data(), vocab, vocab, sample_rows, count,
+               std::span(ranked).first(static_cast<std::size_t>(16) * count));
+    });
+    std::printf("  the best %-19d rows %-12d %9.1f\n", count, 16, time * 1e6 / 16);
+  }
 }
 
 }  // namespace

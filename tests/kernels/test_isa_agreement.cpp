@@ -68,6 +68,9 @@ std::vector<std::string> fingerprint(Backend& cpu, DType dtype, bool products) {
   std::vector<Sampled> sampled(4);
   cpu.sample(logits.data(), vocab, vocab, sample_rows, sampled);
   add(sampled);
+  std::vector<Ranked> ranked(4 * 5);
+  cpu.rank(logits.data(), vocab, vocab, sample_rows, 5, ranked);
+  add(ranked);
   return out;
 }
 

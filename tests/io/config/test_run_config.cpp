@@ -63,7 +63,7 @@ engine:
   prefill_chunk: 128
   kv_block: 32
   kv_memory: 2GiB
-speculation: {drafters: [], policy: goodput, max_length: 4, paths: 2}
+speculation: {drafters: [{method: ngram}], policy: fixed, max_length: 4, paths: 2, max_tokens: 6}
 reward: {method: none}
 output: {directory: o, flush_seconds: 0.5}
 limits: {wall_clock: 02:00:00, margin: 1m}
@@ -96,9 +96,11 @@ limits: {wall_clock: 02:00:00, margin: 1m}
   EXPECT_EQ(c.engine.prefill_chunk, 128);
   EXPECT_EQ(c.engine.kv_block, 32);
   EXPECT_EQ(c.engine.kv_memory, 2ULL << 30);
-  EXPECT_EQ(c.speculation.policy, "goodput");
+  EXPECT_EQ(c.speculation.drafters.size(), 1U);
+  EXPECT_EQ(c.speculation.policy, SpeculationPolicy::fixed);
   EXPECT_EQ(c.speculation.max_length, 4);
   EXPECT_EQ(c.speculation.paths, 2);
+  EXPECT_EQ(c.speculation.max_tokens, 6);
   EXPECT_EQ(c.reward.method, "none");
   EXPECT_EQ(c.output.flush_seconds, 0.5);
   EXPECT_EQ(c.limits.wall_clock, 7200.0);
@@ -226,18 +228,11 @@ TEST(RunConfig, KeysThatMustFitTogether) {
             "run.yaml: limits.margin: expected less than limits.wall_clock (20 seconds), found 30");
 }
 
-TEST(RunConfig, ThisVersionDecodesPlainly) {
-  EXPECT_NO_THROW((void)parse(required + "speculation: {drafters: [], max_length: 4}\n"));
-  EXPECT_EQ(error_with("speculation:\n  drafters: [{method: ngram}]\n"),
-            "run.yaml:5:13: speculation.drafters: expected an empty list, [], found a list; this "
-            "version of paceline decodes plainly, without drafters");
-  EXPECT_EQ(error_with("speculation: {drafter: []}\n"),
-            "run.yaml:4:15: unknown key 'drafter' in section 'speculation'; did you mean "
-            "'drafters'?");
+TEST(RunConfig, NoRanksDraft) {
   EXPECT_EQ(
       error_set("layout.drafters=2"),
       "--set layout.drafters=2: layout.drafters: expected auto or 0, found 2; this version of "
-      "paceline decodes plainly, without drafters");
+      "paceline has no ranks that draft");
 }
 
 TEST(RunConfig, Overrides) {
@@ -300,6 +295,9 @@ TEST(RunConfig, ReferenceShowsEveryKeyAndIsYaml) {
     EXPECT_NE(reference.find("  " + std::string(key.name) + ": "), std::string::npos) << key.name;
     EXPECT_NE(reference.find(key.help), std::string::npos) << key.name;
     EXPECT_FALSE(key.help.empty());
+    for (const std::string& line : key.details) {
+      EXPECT_NE(reference.find("  #   " + line + "\n"), std::string::npos) << line;
+    }
   }
   EXPECT_NO_THROW((void)parse(reference));
 }

@@ -52,7 +52,7 @@ TEST(Manifest, NamesTheFirstThingThatDiffers) {
     EXPECT_EQ(found->substr(0, expected.size()), expected);
   }
   RunManifest harmless = example();
-  harmless.config_text = "another layout";
+  harmless.config_text = "layout:\n  verifier_tp: 2\nspeculation:\n  drafters: [{method: ngram}]\n";
   harmless.program_version = "0.2.0";
   EXPECT_EQ(first_difference(example(), harmless), std::nullopt);
 }

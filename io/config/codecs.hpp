@@ -1,0 +1,264 @@
+// How values of a configuration are read, checked and written out. A codec has type(), what it
+// takes in words; read(node, directory), which throws BadValue (relative paths are relative to
+// `directory`); and write(value), YAML on one line that reads back to the same value.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "io/config/quantity.hpp"
+#include "io/config/run_config.hpp"
+#include "io/config/yaml_tree.hpp"
+#include "runtime/core/error.hpp"
+
+namespace paceline::io {
+
+/// Thrown by a codec: what is taken, what was found instead and where.
+struct BadValue {
+  BadValue(const YamlNode& node, std::string expected_text, std::string hint_text = {})
+      : line(node.kind == YamlNode::Kind::null ? 0 : node.line),
+        column(node.column),
+        expected(std::move(expected_text)),
+        found(describe(node)),
+        hint(std::move(hint_text)) {}
+
+  int line;  ///< 0: an absent value, which has no place of its own
+  int column;
+  std::string part;  ///< which part of the key's value, as "[1].path"; empty: all of it
+  std::string expected;
+  std::string found;
+  std::string hint;  ///< appended to the message; may be empty
+};
+
+inline bool is_plain(const YamlNode& node) {
+  return node.kind == YamlNode::Kind::scalar && !node.quoted;
+}
+inline bool is_scalar(const YamlNode& node) { return node.kind == YamlNode::Kind::scalar; }
+inline bool is_auto(const YamlNode& node) { return is_scalar(node) && node.scalar == "auto"; }
+
+/// A whole number of type T in [low, high], `multiple` of something.
+template <typename T>
+struct Whole {
+  T low;
+  T high;
+  T multiple = 1;
+
+  [[nodiscard]] std::string type() const {
+    const std::string number =
+        multiple == 1 ? "a whole number" : "a multiple of " + std::to_string(multiple);
+    const bool bounded = high != std::numeric_limits<T>::max();
+    return number + (bounded ? " from " + std::to_string(low) + " to " + std::to_string(high)
+                             : ", at least " + std::to_string(low));
+  }
+  [[nodiscard]] T read(const YamlNode& node, const std::string&) const {
+    if (is_plain(node)) {
+      if constexpr (std::is_unsigned_v<T>) {
+        const auto value = parse_unsigned(node.scalar);
+        if (value && *value >= low && *value <= high) return *value;
+      } else {
+        const auto value = parse_integer(node.scalar);
+        if (value && *value >= low && *value <= high && *value % multiple == 0) {
+          return static_cast<T>(*value);
+        }
+      }
+    }
+    throw BadValue(node, type());
+  }
+  [[nodiscard]] static std::string write(T value) { return std::to_string(value); }
+};
+using Count = Whole<std::int32_t>;
+
+/// A power of two in [1, high].
+struct PowerOfTwo {
+  std::int32_t high;
+  [[nodiscard]] std::string type() const {
+    return "a power of two from 1 to " + std::to_string(high);
+  }
+  [[nodiscard]] std::int32_t read(const YamlNode& node, const std::string&) const {
+    const auto value = is_plain(node) ? parse_integer(node.scalar) : std::nullopt;
+    if (!value || *value < 1 || *value > high || (*value & (*value - 1)) != 0) {
+      throw BadValue(node, type());
+    }
+    return static_cast<std::int32_t>(*value);
+  }
+  [[nodiscard]] static std::string write(std::int32_t value) { return std::to_string(value); }
+};
+
+/// A number for which `valid` holds; `words` say when.
+template <typename T>
+struct Real {
+  std::string_view words;
+  bool (*valid)(T);
+  [[nodiscard]] std::string type() const { return std::string(words); }
+  [[nodiscard]] T read(const YamlNode& node, const std::string&) const {
+    const auto value = is_plain(node) ? parse(node.scalar) : std::nullopt;
+    if (!value || !valid(*value)) throw BadValue(node, type());
+    return *value == 0 ? T{0} : *value;  // -0 is 0
+  }
+  [[nodiscard]] static std::optional<T> parse(std::string_view text) {
+    if constexpr (std::is_same_v<T, float>) {
+      return parse_float(text);
+    } else {
+      return parse_double(text);
+    }
+  }
+  [[nodiscard]] static std::string write(T value) { return format_number(value); }
+};
+
+struct Flag {
+  [[nodiscard]] static std::string type() { return "true or false"; }
+  [[nodiscard]] static bool read(const YamlNode& node, const std::string&) {
+    if (is_plain(node) && (node.scalar == "true" || node.scalar == "false")) {
+      return node.scalar == "true";
+    }
+    throw BadValue(node, type());
+  }
+  [[nodiscard]] static std::string write(bool value) { return value ? "true" : "false"; }
+};
+
+struct Duration {
+  double low;   // seconds
+  double high;  // seconds
+  [[nodiscard]] std::string type() const {
+    return "a duration (90, 30s, 15m, 2h, HH:MM:SS) from " + format_number(low) + " to " +
+           format_number(high) + " seconds";
+  }
+  [[nodiscard]] double read(const YamlNode& node, const std::string&) const {
+    const auto value = is_scalar(node) ? parse_duration(node.scalar) : std::nullopt;
+    if (!value || *value < low || *value > high) throw BadValue(node, type());
+    return *value;
+  }
+  [[nodiscard]] static std::string write(double value) { return format_number(value); }
+};
+
+struct Size {
+  [[nodiscard]] static std::string type() {
+    return "a size (2GiB, 512MiB, 1.5e9) of at least 1MiB";
+  }
+  [[nodiscard]] static std::uint64_t read(const YamlNode& node, const std::string&) {
+    const auto value = is_scalar(node) ? parse_size(node.scalar) : std::nullopt;
+    if (!value || *value < (1U << 20)) throw BadValue(node, type());
+    return *value;
+  }
+  [[nodiscard]] static std::string write(std::uint64_t value) { return std::to_string(value); }
+};
+
+/// A path, made absolute: the effective configuration then means the same from anywhere.
+struct Path {
+  std::string_view words;
+  [[nodiscard]] std::string type() const { return std::string(words); }
+  [[nodiscard]] std::string read(const YamlNode& node, const std::string& directory) const {
+    if (!is_scalar(node) || node.scalar.empty()) throw BadValue(node, type());
+    if (node.scalar.find('\0') != std::string::npos) {
+      throw BadValue(node, type() + " without a NUL character");
+    }
+    std::error_code error;
+    const std::filesystem::path whole =
+        std::filesystem::absolute(std::filesystem::path(directory) / node.scalar, error);
+    // "." goes; ".." stays, because it means something else behind a symbolic link.
+    std::filesystem::path path;
+    for (const std::filesystem::path& part : whole) {
+      if (part != ".") path /= part;
+    }
+    if (error || find_invalid_utf8(path.string()) != std::string_view::npos) {
+      throw BadValue(node, type() + " whose full name is UTF-8 text");
+    }
+    return path.string();
+  }
+  [[nodiscard]] static std::string write(const std::string& value) { return quote_yaml(value); }
+};
+
+inline std::string list_names(std::span<const std::string_view> names) {
+  std::string text = names.size() > 1 ? "one of " : "";
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    text += (i > 0 ? ", " : "") + std::string(names[i]);
+  }
+  return text;
+}
+
+/// One of a few words, each standing for a value.
+template <typename T, std::size_t N>
+struct Choice {
+  std::array<std::string_view, N> names;
+  std::array<T, N> values;
+  [[nodiscard]] std::string type() const { return list_names(names); }
+  [[nodiscard]] T read(const YamlNode& node, const std::string&) const {
+    for (std::size_t i = 0; i < N; ++i) {
+      if (is_scalar(node) && node.scalar == names[i]) return values[i];
+    }
+    const std::string_view near =
+        is_scalar(node) ? nearest_name(std::string_view(node.scalar).substr(0, 64), names) : "";
+    throw BadValue(node, type(), near.empty() ? "" : "did you mean '" + std::string(near) + "'?");
+  }
+  [[nodiscard]] std::string write(const T& value) const {
+    const auto found = std::find(values.begin(), values.end(), value);
+    return std::string(names[static_cast<std::size_t>(found - values.begin())]);
+  }
+};
+template <typename... Names>
+auto words(Names... names) {
+  constexpr std::size_t n = sizeof...(names);
+  return Choice<std::string, n>{{names...}, {std::string(names)...}};
+}
+
+/// `auto`, or what the inner codec takes.
+template <typename Inner>
+struct OrAuto {
+  Inner inner;
+  using Value = decltype(inner.read(std::declval<const YamlNode&>(), std::string()));
+  [[nodiscard]] std::string type() const { return "auto, or " + inner.type(); }
+  [[nodiscard]] Auto<Value> read(const YamlNode& node, const std::string& directory) const {
+    if (is_auto(node)) return std::nullopt;
+    try {
+      return inner.read(node, directory);
+    } catch (BadValue& bad) {
+      bad.expected = type();
+      throw;
+    }
+  }
+  [[nodiscard]] std::string write(const Auto<Value>& value) const {
+    return value ? inner.write(*value) : "auto";
+  }
+};
+template <typename Inner>
+OrAuto(Inner) -> OrAuto<Inner>;
+
+struct Text {
+  [[nodiscard]] static std::string type() { return "non-empty text"; }
+  [[nodiscard]] static std::string read(const YamlNode& node, const std::string&) {
+    if (!is_scalar(node) || node.scalar.empty()) throw BadValue(node, type());
+    return node.scalar;
+  }
+  [[nodiscard]] static std::string write(const std::string& value) { return quote_yaml(value); }
+};
+
+template <typename Inner>
+struct List {
+  Inner inner;
+  std::string_view items;  // what it is a list of, in words
+  using Value = decltype(inner.read(std::declval<const YamlNode&>(), std::string()));
+  [[nodiscard]] std::string type() const { return "a list of " + std::string(items); }
+  [[nodiscard]] std::vector<Value> read(const YamlNode& node, const std::string& directory) const {
+    if (node.kind != YamlNode::Kind::list) throw BadValue(node, type());
+    std::vector<Value> values;
+    for (const YamlNode& item : node.items) values.push_back(inner.read(item, directory));
+    return values;
+  }
+  [[nodiscard]] std::string write(const std::vector<Value>& values) const {
+    std::string text = "[";
+    for (const Value& value : values) text += (text.size() > 1 ? ", " : "") + inner.write(value);
+    return text + "]";
+  }
+};
+
+}  // namespace paceline::io

@@ -1,0 +1,209 @@
+#include "io/config/drafter_list.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <string_view>
+
+#include "io/config/codecs.hpp"
+
+namespace paceline::io {
+namespace {
+
+constexpr std::int32_t longest_ngram = 64;    // its index costs O(n^2) a token
+constexpr std::int32_t deepest_tree = 4096;   // depth of a suffix tree, tokens
+constexpr std::int32_t longest_match = 1024;  // of a suffix, tokens
+
+const Choice<DrafterMethod, 3>& methods() {
+  static const Choice<DrafterMethod, 3> choice{
+      {"model", "ngram", "suffix"},
+      {DrafterMethod::model, DrafterMethod::ngram, DrafterMethod::suffix}};
+  return choice;
+}
+
+// A key of the entries of one method.
+struct EntryKey {
+  DrafterMethod method;
+  std::string_view name;
+  std::string type;
+  bool required;
+  std::function<void(DrafterSetting&, const YamlNode&, const std::string& directory)> set;
+  std::function<std::string(const DrafterSetting&)> get;
+  std::string_view help;
+};
+
+template <typename T, typename Codec>
+EntryKey entry_key(DrafterMethod method, std::string_view name, T DrafterSetting::*field,
+                   Codec codec, std::string_view help, bool required = false) {
+  return {
+      method,
+      name,
+      codec.type(),
+      required,
+      [field, codec](DrafterSetting& setting, const YamlNode& node, const std::string& directory) {
+        setting.*field = codec.read(node, directory);
+      },
+      [field, codec](const DrafterSetting& setting) { return codec.write(setting.*field); },
+      help};
+}
+
+const std::vector<EntryKey>& entry_keys() {
+  using S = DrafterSetting;
+  constexpr auto model = DrafterMethod::model;
+  constexpr auto ngram = DrafterMethod::ngram;
+  constexpr auto suffix = DrafterMethod::suffix;
+  static const std::vector<EntryKey> keys{
+      entry_key(model, "path", &S::path, Path{"the path of a directory"},
+                "Hugging Face model with the target's vocabulary.", true),
+      entry_key(ngram, "min_match", &S::min_match, Count{1, longest_ngram},
+                "Shortest n-gram looked up, in tokens."),
+      entry_key(ngram, "max_match", &S::max_match, Count{1, longest_ngram},
+                "Longest n-gram looked up, in tokens."),
+      entry_key(suffix, "min_match", &S::min_match, Count{1, longest_match},
+                "Shortest match, in tokens."),
+      entry_key(suffix, "max_match", &S::max_match, Count{1, longest_match},
+                "Longest match tried, in tokens."),
+      entry_key(suffix, "min_probability", &S::min_probability,
+                Real<double>{"a number from 0 to 1", [](double v) { return v >= 0 && v <= 1; }},
+                "Paths less probable are not drafted."),
+      entry_key(suffix, "depth", &S::depth, Count{2, deepest_tree},
+                "Depth of the trees, in tokens; above max_length."),
+      entry_key(suffix, "max_memory", &S::max_memory, Size{}, "All trees of a rank, in bytes."),
+  };
+  return keys;
+}
+
+DrafterSetting default_of(DrafterMethod method) {
+  DrafterSetting setting;
+  setting.method = method;
+  if (method == DrafterMethod::ngram) {
+    setting.min_match = 2;
+    setting.max_match = 5;
+  }
+  return setting;
+}
+
+const YamlEntry* find_entry(const YamlNode& map, std::string_view key) {
+  for (const YamlEntry& entry : map.entries) {
+    if (entry.key == key) return &entry;
+  }
+  return nullptr;
+}
+
+// Runs `read` on an entry's value; what it throws then says which entry.
+template <typename Read>
+auto in_entry(const YamlEntry& entry, const Read& read) {
+  try {
+    return read(entry.value);
+  } catch (BadValue& bad) {
+    bad.part = "." + entry.key + bad.part;
+    if (bad.line == 0) {
+      bad.line = entry.line;
+      bad.column = entry.column;
+    }
+    throw;
+  }
+}
+
+[[noreturn]] void throw_unknown_key(const YamlEntry& entry, const YamlNode& map,
+                                    DrafterMethod method) {
+  std::vector<std::string_view> names{"method"};
+  for (const EntryKey& key : entry_keys()) {
+    if (key.method == method) names.push_back(key.name);
+  }
+  const std::string_view near = nearest_name(std::string_view(entry.key).substr(0, 64), names);
+  BadValue bad(map, "the keys of method " + methods().write(method) + ": " + list_names(names),
+               near.empty() ? "" : "did you mean '" + std::string(near) + "'?");
+  bad.line = entry.line;
+  bad.column = entry.column;
+  bad.found = show(entry.key);
+  throw bad;
+}
+
+DrafterSetting read_entry(const YamlNode& map, const std::string& directory) {
+  const YamlEntry* method = find_entry(map, "method");
+  if (method == nullptr) {
+    throw BadValue(map, "a map with the key method: " + methods().type());
+  }
+  DrafterSetting setting = default_of(
+      in_entry(*method, [&](const YamlNode& node) { return methods().read(node, directory); }));
+  for (const YamlEntry& entry : map.entries) {
+    if (entry.key == "method") continue;
+    const auto key = std::find_if(entry_keys().begin(), entry_keys().end(), [&](const auto& k) {
+      return k.method == setting.method && k.name == entry.key;
+    });
+    if (key == entry_keys().end()) throw_unknown_key(entry, map, setting.method);
+    in_entry(entry, [&](const YamlNode& node) { key->set(setting, node, directory); });
+  }
+  for (const EntryKey& key : entry_keys()) {
+    if (key.method == setting.method && key.required && find_entry(map, key.name) == nullptr) {
+      throw BadValue(map, "the key " + std::string(key.name) + ": " + key.type);
+    }
+  }
+  if (setting.min_match > setting.max_match) {
+    const YamlEntry* given = find_entry(map, "min_match");
+    if (given == nullptr) given = find_entry(map, "max_match");
+    in_entry(*given, [&](const YamlNode& node) {
+      const bool least = given->key == "min_match";
+      throw BadValue(node, least
+                               ? "at most max_match (" + std::to_string(setting.max_match) + ")"
+                               : "at least min_match (" + std::to_string(setting.min_match) + ")");
+    });
+  }
+  return setting;
+}
+
+}  // namespace
+
+std::string DrafterList::type() { return "a list of drafters, each {method: ..., ...}"; }
+
+std::vector<DrafterSetting> DrafterList::read(const YamlNode& node, const std::string& directory) {
+  if (node.kind != YamlNode::Kind::list) throw BadValue(node, type());
+  std::vector<DrafterSetting> drafters;
+  for (const YamlNode& item : node.items) {
+    try {
+      DrafterSetting drafter = read_entry(item, directory);
+      const bool second = std::any_of(drafters.begin(), drafters.end(), [&](const auto& earlier) {
+        return earlier.method == drafter.method;
+      });
+      if (second && drafter.method != DrafterMethod::model) {
+        throw BadValue(find_entry(item, "method")->value,
+                       "one drafter of this method at most (several may be of method model)");
+      }
+      drafters.push_back(std::move(drafter));
+    } catch (BadValue& bad) {
+      bad.part = "[" + std::to_string(drafters.size()) + "]" + bad.part;
+      throw;
+    }
+  }
+  return drafters;
+}
+
+std::string DrafterList::write(const std::vector<DrafterSetting>& drafters) {
+  std::string text = "[";
+  for (const DrafterSetting& drafter : drafters) {
+    text += (text.size() > 1 ? ", {method: " : "{method: ") + methods().write(drafter.method);
+    for (const EntryKey& key : entry_keys()) {
+      if (key.method != drafter.method) continue;
+      text += ", " + std::string(key.name) + ": " + key.get(drafter);
+    }
+    text += "}";
+  }
+  return text + "]";
+}
+
+std::vector<std::string> DrafterList::details() {
+  std::vector<std::string> lines;
+  for (const DrafterMethod method : methods().values) {
+    lines.push_back("method: " + methods().write(method));
+    for (const EntryKey& key : entry_keys()) {
+      if (key.method != method) continue;
+      const std::string value =
+          key.required ? "required" : "default " + key.get(default_of(method));
+      lines.push_back("  " + std::string(key.name) + ": " + key.type + "; " + value + ". " +
+                      std::string(key.help));
+    }
+  }
+  return lines;
+}
+
+}  // namespace paceline::io

@@ -1,0 +1,218 @@
+// The best tokens of a row: against a search through all of them in float64, with the filters of
+// sample().
+#include <algorithm>
+#include <numeric>
+
+#include "kernels_test_util.hpp"
+#include "runtime/core/error.hpp"
+#include "runtime/core/philox.hpp"
+
+namespace paceline::kernels::test {
+namespace {
+
+/// Kept tokens by falling score; the filters one after the other, on tokens by falling logit.
+struct Reference {
+  std::vector<TokenId> order;
+  std::vector<double> scores;
+  bool near_boundary = false;  // rounding could move the top-p or min-p cut
+};
+
+double score_of(float logit, const SampleRow& row, TokenId id) {
+  if (row.temperature == 0) return logit;
+  const double above = (4294967295.0 - noise_bits(row.noise, row.step, id) + 0.5) / 4294967296.0;
+  return static_cast<double>(logit) / row.temperature - std::log(-std::log1p(-above));
+}
+
+Reference reference(const float* logits, int vocab, const SampleRow& row) {
+  Reference out;
+  std::vector<TokenId>& order = out.order;
+  for (TokenId id = 0; id < vocab; ++id) {
+    if (std::find(row.banned.begin(), row.banned.end(), id) == row.banned.end())
+      order.push_back(id);
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](TokenId a, TokenId b) { return logits[a] > logits[b]; });
+  if (row.temperature > 0) {
+    if (row.top_k > 0) order.resize(std::min<std::size_t>(order.size(), row.top_k));
+    std::vector<double> p;
+    for (const TokenId id : order) {
+      p.push_back(std::exp((static_cast<double>(logits[id]) - logits[order[0]]) / row.temperature));
+    }
+    if (row.top_p < 1) {
+      const double target = row.top_p * std::accumulate(p.begin(), p.end(), 0.0);
+      double mass = 0;
+      std::size_t n = 0;
+      while (n < p.size() && (n == 0 || mass < target)) mass += p[n++];
+      out.near_boundary |= std::abs(mass - target) < 1e-5 * target ||
+                           std::abs(mass - p[n - 1] - target) < 1e-5 * target;
+      p.resize(n);
+    }
+    if (row.min_p > 0) {
+      for (const double x : p) out.near_boundary |= std::abs(x - row.min_p) < 1e-5 * row.min_p;
+      while (p.back() < row.min_p) p.pop_back();
+    }
+    order.resize(p.size());
+  }
+  std::sort(order.begin(), order.end(), [&](TokenId a, TokenId b) {
+    const double x = score_of(logits[a], row, a);
+    const double y = score_of(logits[b], row, b);
+    return x > y || (x == y && a < b);
+  });
+  for (const TokenId id : order) out.scores.push_back(score_of(logits[id], row, id));
+  return out;
+}
+
+class RankTest : public EachIsa {
+ protected:
+  std::vector<Ranked> rank(Backend& cpu, const std::vector<float>& logits, int vocab,
+                           const SampleRow& row, int count) {
+    std::vector<Ranked> out(count, Ranked{-7, -7});
+    cpu.rank(logits.data(), logits.size(), vocab, {&row, 1}, count, out);
+    return out;
+  }
+};
+
+TEST_P(RankTest, TokensAndScoresMatchFloat64) {
+  Random random(1);
+  const auto one = backend(1);
+  const auto three = backend(3);
+  int compared = 0;
+  int short_lists = 0;
+  for (int round = 0; round < 400; ++round) {
+    const int vocab = round % 10 == 0 ? 9000 + random.below(3000) : 1 + random.below(400);
+    std::vector<float> logits = random.normals(vocab + random.below(5), round % 3 == 0 ? 0.5F : 4);
+    if (round % 4 == 0) {  // ties
+      for (float& x : logits) x = std::round(x * 2) / 2;
+    }
+    for (std::size_t i = vocab; i < logits.size(); ++i) {
+      logits[i] = std::numeric_limits<float>::quiet_NaN();  // beyond the vocabulary: not looked at
+    }
+    SampleRow row;
+    row.noise = {random.bits(), random.bits()};
+    row.step = random.below(5000);
+    row.temperature = round % 5 == 0 ? 0 : 0.3F + static_cast<float>(random.uniform());
+    if (random.below(2) == 0) row.top_k = 1 + random.below(random.below(2) == 0 ? 8 : vocab);
+    if (random.below(2) == 0) row.top_p = static_cast<float>(random.uniform());
+    if (random.below(2) == 0) row.min_p = static_cast<float>(random.uniform() * 0.3);
+    std::vector<TokenId> banned;
+    if (vocab > 3 && random.below(2) == 0) {
+      banned = {static_cast<TokenId>(std::max_element(logits.begin(), logits.begin() + vocab) -
+                                     logits.begin()),
+                0};
+    }
+    row.banned = banned;
+    const int count = 1 + random.below(round % 2 == 0 ? 4 : kMaxRanked);
+
+    const std::vector<Ranked> got = rank(*one, logits, vocab, row, count);
+    const std::vector<Ranked> threaded = rank(*three, logits, vocab, row, count);
+    ASSERT_EQ(std::memcmp(got.data(), threaded.data(), got.size() * sizeof(Ranked)), 0);
+    Sampled sampled;
+    one->sample(logits.data(), logits.size(), vocab, {&row, 1}, {&sampled, 1});
+    ASSERT_EQ(got[0].token, sampled.token) << "round " << round;
+
+    const Reference expected = reference(logits.data(), vocab, row);
+    if (expected.near_boundary) continue;
+    const int kept = static_cast<int>(expected.order.size());
+    short_lists += kept < count ? 1 : 0;
+    bool close = false;  // scores whose order rounding could change
+    for (int i = 0; row.temperature > 0 && i < count && i + 1 < kept; ++i) {
+      close |= expected.scores[i] - expected.scores[i + 1] < 1e-4;
+    }
+    if (close) continue;
+    ++compared;
+    for (int i = 0; i < count; ++i) {
+      ASSERT_EQ(got[i].token, i < kept ? expected.order[i] : -1) << "round " << round << ", " << i;
+      if (i < kept) {
+        ASSERT_NEAR(got[i].score, expected.scores[i], 1e-4) << "round " << round << ", " << i;
+      } else {
+        ASSERT_EQ(got[i].score, -std::numeric_limits<float>::infinity());
+      }
+    }
+  }
+  EXPECT_GT(compared, 300);
+  EXPECT_GT(short_lists, 40);
+}
+
+TEST_P(RankTest, LargeVocabularyWithFewLikelyTokens) {
+  // What a language model gives: most chunks cannot reach the list and are left out.
+  constexpr int kVocab = 151'936;
+  Random random(2);
+  std::vector<float> logits = random.normals(kVocab, 2.5F);
+  for (int i = 0; i < 30; ++i) logits[random.below(kVocab)] += 12;
+  SampleRow row;
+  row.noise = {42, 43};
+  for (const int threads : {1, 2}) {
+    const auto cpu = backend(threads);
+    for (row.step = 0; row.step < 3; ++row.step) {
+      const Reference expected = reference(logits.data(), kVocab, row);
+      for (const int count : {1, 3, kMaxRanked}) {
+        const std::vector<Ranked> got = rank(*cpu, logits, kVocab, row, count);
+        for (int i = 0; i < count; ++i) {
+          ASSERT_NEAR(got[i].score, expected.scores[i], 1e-4) << count << ", " << i;
+          if (expected.scores[i] - expected.scores[i + 1] > 1e-4 &&
+              (i == 0 || expected.scores[i - 1] - expected.scores[i] > 1e-4)) {
+            ASSERT_EQ(got[i].token, expected.order[i]) << count << ", " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(RankTest, TiesAtTemperatureZeroGoByTheLowestId) {
+  std::vector<float> logits(9'000, -1.0F);
+  for (const int id : {8'999, 777, 5'000, 778}) logits[id] = 3;
+  logits[4] = 7;
+  SampleRow row;
+  row.temperature = 0;
+  row.top_k = 1;  // filters have no part in it
+  const std::vector<TokenId> banned = {777};
+  for (const int threads : {1, 2}) {
+    const auto cpu = backend(threads);
+    row.banned = {};
+    std::vector<TokenId> tokens;
+    for (const Ranked& r : rank(*cpu, logits, 9'000, row, 7)) tokens.push_back(r.token);
+    EXPECT_EQ(tokens, (std::vector<TokenId>{4, 777, 778, 5'000, 8'999, 0, 1}));
+    row.banned = banned;
+    tokens.clear();
+    for (const Ranked& r : rank(*cpu, logits, 9'000, row, 3)) tokens.push_back(r.token);
+    EXPECT_EQ(tokens, (std::vector<TokenId>{4, 778, 5'000}));
+  }
+}
+
+TEST_P(RankTest, RowsAreIndependentAndFaultsAreReported) {
+  Random random(3);
+  constexpr int kVocab = 500;
+  constexpr int kRows = 5;
+  constexpr int kCount = 4;
+  std::vector<float> logits = random.normals(kRows * kVocab);
+  std::vector<SampleRow> rows(kRows);
+  for (int r = 0; r < kRows; ++r) rows[r].noise = {7, static_cast<std::uint64_t>(r)};
+  rows[1].temperature = 0;
+  rows[2].top_k = 2;
+  for (const int threads : {1, 2, 8}) {
+    const auto cpu = backend(threads);
+    std::vector<Ranked> together(kRows * kCount);
+    cpu->rank(logits.data(), kVocab, kVocab, rows, kCount, together);
+    for (int r = 0; r < kRows; ++r) {
+      std::vector<Ranked> alone(kCount);
+      cpu->rank(logits.data() + r * kVocab, kVocab, kVocab, {&rows[r], 1}, kCount, alone);
+      ASSERT_EQ(std::memcmp(alone.data(), together.data() + r * kCount, kCount * sizeof(Ranked)),
+                0);
+    }
+    EXPECT_EQ(together[2 * kCount + 2].token, -1);
+    std::vector<float> bad = logits;
+    bad[3 * kVocab + 150] = std::numeric_limits<float>::quiet_NaN();
+    try {
+      cpu->rank(bad.data(), kVocab, kVocab, rows, kCount, together);
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("row 3"), std::string::npos) << error.what();
+    }
+  }
+}
+
+PACELINE_EACH_ISA(RankTest);
+
+}  // namespace
+}  // namespace paceline::kernels::test
