@@ -12,20 +12,27 @@
 
 namespace paceline::io {
 
+/// Version of the layout of telemetry.h5 and its shards.
+inline constexpr std::int32_t kTelemetrySchemaVersion = 2;
+
 /// Appends to DIR/shards/telemetry-<attempt>-<rank>.h5. step() and event() only fill a buffer,
 /// except that about once a second (by the records' own times) and every 16,384 records it is
 /// written. Used by one thread; errors and HDF5's lock as in ShardWriter.
 class TelemetryWriter : public TelemetrySink {
  public:
   /// `plan`: the plan this attempt follows, for the record; one rank need give it.
+  /// `drafter_names`: what AcceptanceCell::drafter counts, as "model:draft", "ngram", "suffix". The
+  /// record tells drafters apart by name alone.
   TelemetryWriter(const std::string& directory, std::uint32_t attempt, std::uint32_t rank,
-                  const std::string& plan = {});
+                  const std::string& plan = {}, std::span<const std::string> drafter_names = {});
   ~TelemetryWriter() override;
   TelemetryWriter(const TelemetryWriter&) = delete;
   TelemetryWriter& operator=(const TelemetryWriter&) = delete;
 
   void step(const StepRecord& record) override;
   void event(const RequestEvent& event) override;
+  /// Writes at once. Throws std::out_of_range on a drafter that has no name.
+  void acceptance(std::span<const AcceptanceCell> cells) override;
   void flush() override;
   /// Once, when the rank ends (or stops).
   void summary(const RankSummary& summary);
@@ -45,13 +52,18 @@ struct TelemetryReport {
 /// Merges the telemetry of all attempts into DIR/telemetry.h5 (temporary file, fsync, rename) and
 /// removes its shards unless `keep_shards`. A file that is already there stays.
 ///
-///   /ranks/<rank>/steps/{attempt,start,duration,sample_duration,requests,prefill_tokens,
-///                        decode_tokens,drafted,accepted,kv_blocks_used,role}
+///   /ranks/<rank>/steps/{attempt,start,duration,draft_duration,forward_duration,
+///                        sample_duration,requests,prefill_tokens,decode_tokens,drafted,accepted,
+///                        kv_blocks_used,role}
 ///   /requests/{attempt,rank,time,prompt_index,sample_index,kind,tokens}, by (attempt, time)
 ///   /summary/{attempt,rank,role,group,busy_seconds,...}, a row for each rank of each attempt
 ///   /attempts/{attempt,ranks,started,plan}; started is Unix time in seconds
+///   /acceptance/{attempt,rank,drafter,position,batch,progress,drafted,accepted}: a row for each
+///       AcceptanceCell, by (attempt, rank)
 ///   /role_names: strings, by role number
-///   attributes of /: schema_version; of /requests/kind: the names of its values
+///   /drafter_names: strings, by drafter number; one numbering for all ranks and attempts, though
+///       each attempt may be configured with others
+///   attributes of /: schema_version (of telemetry); of /requests/kind: the names of its values
 ///
 /// Call it after write_final_file, on one rank, with every writer closed. Memory: 40 bytes an
 /// event.

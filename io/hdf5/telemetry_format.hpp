@@ -1,6 +1,7 @@
 // The layout of telemetry shards, shared by their writer and the merge. Private to this folder.
 //
 //   /steps, /events, /summary: compound rows as in core/interfaces.hpp, appended under SWMR
+//   /acceptance: rows likewise; /drafter_names: strings, by AcceptanceCell::drafter
 //   attributes of /: attempt, rank, started (Unix time, seconds), plan
 #pragma once
 
@@ -17,6 +18,8 @@ inline std::vector<h5::Field> step_fields() {
   const hid_t u32 = h5::native<std::uint32_t>();
   return {{"start", offsetof(StepRecord, start), f64},
           {"duration", offsetof(StepRecord, duration), f64},
+          {"draft_duration", offsetof(StepRecord, draft_duration), f64},
+          {"forward_duration", offsetof(StepRecord, forward_duration), f64},
           {"sample_duration", offsetof(StepRecord, sample_duration), f64},
           {"requests", offsetof(StepRecord, requests), u32},
           {"prefill_tokens", offsetof(StepRecord, prefill_tokens), u32},
@@ -36,6 +39,17 @@ inline std::vector<h5::Field> event_fields() {
           {"tokens", offsetof(RequestEvent, tokens), u32}};
 }
 
+inline std::vector<h5::Field> acceptance_fields() {
+  const hid_t u32 = h5::native<std::uint32_t>();
+  const hid_t u64 = h5::native<std::uint64_t>();
+  return {{"drafter", offsetof(AcceptanceCell, drafter), u32},
+          {"position", offsetof(AcceptanceCell, position), u32},
+          {"batch", offsetof(AcceptanceCell, batch), u32},
+          {"progress", offsetof(AcceptanceCell, progress), u32},
+          {"drafted", offsetof(AcceptanceCell, drafted), u64},
+          {"accepted", offsetof(AcceptanceCell, accepted), u64}};
+}
+
 inline std::vector<h5::Field> summary_fields() {
   const hid_t f64 = h5::native<double>();
   const hid_t u32 = h5::native<std::uint32_t>();
@@ -48,6 +62,8 @@ inline std::vector<h5::Field> summary_fields() {
           {"steps", offsetof(RankSummary, steps), u64},
           {"prefill_tokens", offsetof(RankSummary, prefill_tokens), u64},
           {"decode_tokens", offsetof(RankSummary, decode_tokens), u64},
+          {"drafted", offsetof(RankSummary, drafted), u64},
+          {"accepted", offsetof(RankSummary, accepted), u64},
           {"messages_sent", offsetof(RankSummary, messages_sent), u64},
           {"bytes_sent", offsetof(RankSummary, bytes_sent), u64},
           {"peak_rss_bytes", offsetof(RankSummary, peak_rss_bytes), u64},

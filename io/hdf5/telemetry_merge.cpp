@@ -5,7 +5,6 @@
 #include <tuple>
 
 #include "io/hdf5/atomic_file.hpp"
-#include "io/hdf5/manifest.hpp"
 #include "io/hdf5/shard_format.hpp"
 #include "io/hdf5/telemetry.hpp"
 #include "io/hdf5/telemetry_format.hpp"
@@ -29,6 +28,12 @@ struct Event {
   std::uint32_t rank = 0;
 };
 
+struct Acceptance {
+  AcceptanceCell cell;
+  std::uint32_t attempt = 0;
+  std::uint32_t rank = 0;
+};
+
 struct Summary {
   RankSummary summary;
   std::uint32_t attempt = 0;
@@ -43,6 +48,8 @@ struct Attempt {
 struct Collected {
   std::map<std::uint32_t, std::vector<Shard>> ranks;  // shards in attempt order
   std::vector<Event> events;
+  std::vector<Acceptance> acceptance;  // by (attempt, rank), as the shards are
+  std::vector<std::string> drafter_names;
   std::vector<Summary> summaries;
   std::map<std::uint32_t, Attempt> attempts;
 };
@@ -57,18 +64,47 @@ std::vector<Row> read_rows(const h5::File& file, const char* name,
   return rows;
 }
 
+/// The number of `name` among `names`, where it is added when it is new.
+std::uint32_t number_of(const std::string& name, std::vector<std::string>& names) {
+  const auto found = std::find(names.begin(), names.end(), name);
+  const auto number = static_cast<std::uint32_t>(found - names.begin());
+  if (found == names.end()) names.push_back(name);
+  return number;
+}
+
+/// A shard's cells, with its own numbers for drafters.
+std::vector<AcceptanceCell> read_acceptance(const h5::File& file,
+                                            std::span<const std::string> drafter_names) {
+  auto cells = read_rows<AcceptanceCell>(file, "acceptance", acceptance_fields());
+  for (const AcceptanceCell& cell : cells) {
+    if (cell.drafter >= drafter_names.size()) {
+      throw IoError(file.path() + ":/acceptance: drafter " + std::to_string(cell.drafter) + " of " +
+                    std::to_string(drafter_names.size()));
+    }
+  }
+  return cells;
+}
+
 void collect(const ShardName& name, Collected& all) {
   const h5::File file = h5::File::open(name.path);
   const h5::Handle step_type = h5::compound(step_fields(), sizeof(StepRecord));
   const std::uint64_t steps = h5::Dataset::open(file, "steps", step_type.get(), 0).size();
   const auto events = read_rows<RequestEvent>(file, "events", event_fields());
   const auto summaries = read_rows<RankSummary>(file, "summary", summary_fields());
+  const auto drafter_names = h5::read_strings(file, "drafter_names");
+  const auto acceptance = read_acceptance(file, drafter_names);
   double started = 0;
   h5::read_attribute(file.id(), file.path(), "started", h5::native<double>(), &started);
   const std::string plan = h5::read_string_attribute(file.id(), file.path(), "plan");
 
   all.ranks[name.rank].push_back({name, steps});
   for (const auto& event : events) all.events.push_back({event, name.attempt, name.rank});
+  std::vector<std::uint32_t> drafter;
+  for (const auto& known : drafter_names) drafter.push_back(number_of(known, all.drafter_names));
+  for (AcceptanceCell cell : acceptance) {
+    cell.drafter = drafter[cell.drafter];
+    all.acceptance.push_back({cell, name.attempt, name.rank});
+  }
   for (const auto& summary : summaries) all.summaries.push_back({summary, name.attempt});
   Attempt& attempt = all.attempts[name.attempt];
   attempt.started = attempt.ranks == 0 ? started : std::min(attempt.started, started);
@@ -156,6 +192,18 @@ void write_events(const h5::File& file, std::vector<Event>& events) {
   }
 }
 
+void write_acceptance(const h5::File& file, const std::vector<Acceptance>& cells,
+                      std::span<const std::string> drafter_names) {
+  const h5::Handle group = file.group("acceptance");
+  const hid_t u32 = h5::native<std::uint32_t>();
+  const auto fields = widened(
+      {{"attempt", offsetof(Acceptance, attempt), u32}, {"rank", offsetof(Acceptance, rank), u32}},
+      acceptance_fields());
+  Columns(file, "acceptance", fields, cells.size())
+      .append(cells.data(), cells.size(), sizeof(Acceptance));
+  h5::write_strings(file, "drafter_names", drafter_names);
+}
+
 void write_summaries(const h5::File& file, std::vector<Summary>& summaries) {
   std::stable_sort(summaries.begin(), summaries.end(), [](const Summary& a, const Summary& b) {
     return std::tie(a.attempt, a.summary.rank) < std::tie(b.attempt, b.summary.rank);
@@ -218,10 +266,11 @@ TelemetryReport write_telemetry(const std::string& directory,
   }
   h5::File file = h5::File::create(report.path, h5::File::Kind::final);
   try {
-    h5::write_attribute(file.id(), file.path(), "schema_version", kSchemaVersion);
+    h5::write_attribute(file.id(), file.path(), "schema_version", kTelemetrySchemaVersion);
     const h5::Handle ranks_group = file.group("ranks");
     for (const auto& [rank, own] : all.ranks) write_steps(file, rank, own);
     write_events(file, all.events);
+    write_acceptance(file, all.acceptance, all.drafter_names);
     write_summaries(file, all.summaries);
     write_attempts(file, all.attempts);
     h5::write_strings(file, "role_names", role_names);

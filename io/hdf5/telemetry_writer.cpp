@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <chrono>
+#include <stdexcept>
 
 #include "io/hdf5/atomic_file.hpp"
 #include "io/hdf5/shard_format.hpp"
@@ -24,7 +25,8 @@ h5::Dataset create_rows(const h5::File& file, const char* name,
 
 struct TelemetryWriter::State {
   h5::File file;
-  h5::Dataset steps, events, summaries;
+  h5::Dataset steps, events, acceptance, summaries;
+  std::size_t drafters = 0;
   std::vector<StepRecord> step_buffer;
   std::vector<RequestEvent> event_buffer;
   double flushed_at = 0;  // seconds since the attempt began, by the records' clock
@@ -32,7 +34,7 @@ struct TelemetryWriter::State {
   std::string failure;  // as in ShardWriter
 
   void close_datasets() {
-    for (h5::Dataset* dataset : {&steps, &events, &summaries}) dataset->close();
+    for (h5::Dataset* dataset : {&steps, &events, &acceptance, &summaries}) dataset->close();
   }
 
   void write_buffers() {
@@ -72,7 +74,8 @@ struct TelemetryWriter::State {
 };
 
 TelemetryWriter::TelemetryWriter(const std::string& directory, std::uint32_t attempt,
-                                 std::uint32_t rank, const std::string& plan)
+                                 std::uint32_t rank, const std::string& plan,
+                                 std::span<const std::string> drafter_names)
     : state_(std::make_unique<State>()) {
   const auto lock = h5::lock_hdf5();
   const std::string path = shard_path(directory, "telemetry", attempt, rank);
@@ -81,12 +84,15 @@ TelemetryWriter::TelemetryWriter(const std::string& directory, std::uint32_t att
   try {
     s.steps = create_rows(s.file, "steps", step_fields(), sizeof(StepRecord));
     s.events = create_rows(s.file, "events", event_fields(), sizeof(RequestEvent));
+    s.acceptance = create_rows(s.file, "acceptance", acceptance_fields(), sizeof(AcceptanceCell));
     s.summaries = create_rows(s.file, "summary", summary_fields(), sizeof(RankSummary));
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     h5::write_attribute(s.file.id(), path, "attempt", attempt);
     h5::write_attribute(s.file.id(), path, "rank", rank);
     h5::write_attribute(s.file.id(), path, "started", std::chrono::duration<double>(now).count());
     h5::write_attribute(s.file.id(), path, "plan", plan);
+    h5::write_strings(s.file, "drafter_names", drafter_names);
+    s.drafters = drafter_names.size();
     publish_shard(s.file);
   } catch (...) {
     s.file.abandon();
@@ -113,6 +119,17 @@ void TelemetryWriter::step(const StepRecord& record) {
 void TelemetryWriter::event(const RequestEvent& event) {
   state_->event_buffer.push_back(event);
   state_->write_when_due(event.time);
+}
+
+void TelemetryWriter::acceptance(std::span<const AcceptanceCell> cells) {
+  for (const AcceptanceCell& cell : cells) {
+    if (cell.drafter >= state_->drafters) throw std::out_of_range("drafter without a name");
+  }
+  if (cells.empty()) return;
+  state_->guarded([&] {
+    state_->acceptance.append(cells);
+    state_->acceptance.flush();
+  });
 }
 
 void TelemetryWriter::flush() {

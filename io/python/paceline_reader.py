@@ -8,6 +8,9 @@
 
     for response in iter_live("DIR"): ...  # finished so far, of a run in progress or killed
 
+    table = acceptance("DIR", by=("drafter", "position"))  # how well drafts did, from telemetry.h5
+    table["drafter"], table["position"], table["rate"]
+
 Needs h5py and numpy; torch only for to_verl(as_torch=True). One run, one thread: h5py serialises
 HDF5 itself, but a Run object keeps its file open. `python3 paceline_reader.py DIR` prints a summary.
 
@@ -30,6 +33,7 @@ import h5py
 import numpy as np
 
 SCHEMA_VERSION = 1
+TELEMETRY_SCHEMA_VERSION = 2
 FINISH_REASONS = {0: "stop_id", 1: "length", 2: "stop_string", 3: "context", 255: "partial"}
 #: slime's Sample.Status for each finish reason. A response cut by a limit is truncated.
 SLIME_STATUS = {
@@ -340,6 +344,50 @@ def live_manifest(directory: PathLike) -> Dict[str, Any]:
     """What identifies a run, from its run.json."""
     with open(os.path.join(os.fspath(directory), "run.json"), encoding="utf-8") as file:
         return json.load(file)
+
+
+def acceptance(
+    path: PathLike, by: Union[str, Sequence[str]] = "position"
+) -> Dict[str, np.ndarray]:
+    """Draft tokens verified and accepted in a complete run, from its telemetry.
+
+    `path` is the run's directory or its telemetry.h5. The counts are summed by one or several of
+    "drafter" (its name), "position" (1 follows the last committed token), "batch" (decoding requests
+    in the step) and "progress" (response tokens before the draft), the last two rounded down to a
+    power of two, "rank" and "attempt".
+
+    Returns columns of one length: those of `by`, then "drafted", "accepted" (int64) and "rate", in
+    rising order of `by` (drafters by number). A run without drafts gives columns without elements.
+    """
+    dimensions = ("drafter", "position", "batch", "progress", "rank", "attempt")
+    names = [by] if isinstance(by, str) else list(by)
+    for name in names:
+        if name not in dimensions:
+            raise ValueError(f"by {name!r}, expected some of {list(dimensions)}")
+    file_name = os.fspath(path)
+    if os.path.isdir(file_name):
+        file_name = os.path.join(file_name, "telemetry.h5")
+    with h5py.File(file_name, "r") as file:
+        version = file.attrs.get("schema_version")
+        if version != TELEMETRY_SCHEMA_VERSION or "acceptance" not in file:
+            raise ReaderError(
+                f"{file_name}: not telemetry of schema version {TELEMETRY_SCHEMA_VERSION}"
+            )
+        group = file["acceptance"]
+        keys = np.empty((len(group["drafted"]), len(names)), np.int64)
+        for column, name in enumerate(names):
+            keys[:, column] = group[name][:]
+        counts = {name: group[name][:].astype(np.int64) for name in ("drafted", "accepted")}
+        drafters = np.asarray(file["drafter_names"].asstr()[:], dtype=object)
+    rows, row_of = np.unique(keys, axis=0, return_inverse=True)
+    table: Dict[str, np.ndarray] = {name: rows[:, i] for i, name in enumerate(names)}
+    if "drafter" in table:
+        table["drafter"] = drafters[table["drafter"]]
+    for name, values in counts.items():
+        table[name] = np.zeros(len(rows), np.int64)
+        np.add.at(table[name], row_of.reshape(-1), values)
+    table["rate"] = table["accepted"] / np.maximum(table["drafted"], 1)
+    return table
 
 
 def _shards(directory: str) -> List[str]:

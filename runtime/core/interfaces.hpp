@@ -56,12 +56,14 @@ class TrajectorySink {
 struct StepRecord {
   double start = 0;
   double duration = 0;
-  double sample_duration = 0;  ///< of it, sampling and bookkeeping
-  std::uint32_t requests = 0;  ///< requests in the batch
+  double draft_duration = 0;    ///< of it, drafting
+  double forward_duration = 0;  ///< of it, the forward pass, which verifies drafts
+  double sample_duration = 0;   ///< of it, sampling and bookkeeping; the rest is other work
+  std::uint32_t requests = 0;   ///< requests in the batch
   std::uint32_t prefill_tokens = 0;
   std::uint32_t decode_tokens = 0;  ///< rows of requests past their prompt
-  std::uint32_t drafted = 0;
-  std::uint32_t accepted = 0;
+  std::uint32_t drafted = 0;        ///< draft tokens verified
+  std::uint32_t accepted = 0;       ///< of them, accepted
   std::uint32_t kv_blocks_used = 0;
   std::uint32_t role = 0;  ///< paceline::Role
 };
@@ -75,6 +77,17 @@ struct RequestEvent {
   std::uint32_t tokens = 0;  ///< response tokens so far
 };
 
+/// Draft tokens of one kind, counted over a rank's run; a reader may sum over any of the
+/// dimensions.
+struct AcceptanceCell {
+  std::uint32_t drafter = 0;   ///< index into the rank's drafter names
+  std::uint32_t position = 0;  ///< in the draft; 1 follows the last committed token
+  std::uint32_t batch = 0;     ///< decoding requests in the step, rounded down to a power of two
+  std::uint32_t progress = 0;  ///< response tokens of the request so far, rounded likewise; 0: none
+  std::uint64_t drafted = 0;   ///< tokens verified
+  std::uint64_t accepted = 0;  ///< of them, accepted
+};
+
 /// What a rank reports of itself when it ends. Bytes and seconds are totals over the run.
 struct RankSummary {
   std::uint32_t rank = 0;
@@ -85,6 +98,8 @@ struct RankSummary {
   std::uint64_t steps = 0;
   std::uint64_t prefill_tokens = 0;
   std::uint64_t decode_tokens = 0;
+  std::uint64_t drafted = 0;   ///< draft tokens verified
+  std::uint64_t accepted = 0;  ///< of them, accepted
   std::uint64_t messages_sent = 0;
   std::uint64_t bytes_sent = 0;
   std::uint64_t peak_rss_bytes = 0;
@@ -98,6 +113,8 @@ class TelemetrySink {
   virtual ~TelemetrySink() = default;
   virtual void step(const StepRecord& record) = 0;
   virtual void event(const RequestEvent& event) = 0;
+  /// Once, when the rank's role ends, be it by a stop: all cells it counted, in any order.
+  virtual void acceptance(std::span<const AcceptanceCell> cells) = 0;
   virtual void flush() = 0;
 };
 

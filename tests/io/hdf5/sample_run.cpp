@@ -33,7 +33,8 @@ void complete(const RunDirectory& run, const RunManifest& manifest,
               const std::vector<Prompt>& prompts) {
   ShardWriter first(run.path(), run.attempt(), 0);
   ShardWriter second(run.path(), run.attempt(), 1);
-  TelemetryWriter telemetry(run.path(), run.attempt(), 1, "one group");
+  const std::vector<std::string> drafters = {"ngram", "suffix"};
+  TelemetryWriter telemetry(run.path(), run.attempt(), 1, "one group", drafters);
   double time = 0;
   const auto ids = all_ids(static_cast<std::uint32_t>(manifest.prompts), manifest.samples);
   for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
@@ -47,6 +48,9 @@ void complete(const RunDirectory& run, const RunManifest& manifest,
   RankSummary summary;
   summary.rank = 1;
   summary.busy_seconds = time;
+  const AcceptanceCell cells[] = {
+      {1, 2, 4, 16, 50, 20}, {0, 1, 4, 16, 10, 6}, {1, 1, 4, 16, 100, 80}, {1, 1, 1, 0, 20, 10}};
+  telemetry.acceptance(cells);
   telemetry.summary(summary);
   telemetry.close();
   write_final_file(run.path(), manifest, prompts);

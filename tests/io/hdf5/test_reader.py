@@ -138,6 +138,31 @@ class CompleteRun(Base):
             self.assertEqual(file["requests/tokens"][0], length_of(*self.ids[-1]))
             self.assertEqual(file["summary/busy_seconds"][0], 0.25 * len(self.ids))
 
+    def test_acceptance(self):
+        def columns(by):
+            return {name: values.tolist() for name, values in reader.acceptance(self.path, by).items()}
+
+        self.assertEqual(
+            columns("position"),
+            {"position": [1, 2], "drafted": [130, 50], "accepted": [96, 20], "rate": [96 / 130, 0.4]},
+        )
+        self.assertEqual(
+            columns(["drafter", "batch"]),
+            {
+                "drafter": ["ngram", "suffix", "suffix"],
+                "batch": [4, 1, 4],
+                "drafted": [10, 20, 150],
+                "accepted": [6, 10, 100],
+                "rate": [0.6, 0.5, 100 / 150],
+            },
+        )
+        self.assertEqual(columns("progress")["drafted"], [20, 160])
+        self.assertEqual(columns(("rank", "attempt"))["drafted"], [180])
+        with self.assertRaisesRegex(ValueError, "expected some of"):
+            reader.acceptance(self.path, "time")
+        with self.assertRaisesRegex(reader.ReaderError, "not telemetry"):
+            reader.acceptance(os.path.join(self.path, "trajectories.h5"))
+
     def test_slime(self):
         for which in ("sampling", "full"):
             samples = list(self.run_.iter_slime(logprob=which))

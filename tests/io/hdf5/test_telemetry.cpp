@@ -15,6 +15,8 @@ StepRecord step_at(double start, std::uint32_t requests) {
   StepRecord record;
   record.start = start;
   record.duration = 0.125;
+  record.draft_duration = 0.015625;
+  record.forward_duration = 0.03125;
   record.sample_duration = 0.0625;
   record.requests = requests;
   record.prefill_tokens = requests + 1;
@@ -36,6 +38,8 @@ RankSummary summary_of(std::uint32_t rank) {
   summary.steps = 11;
   summary.prefill_tokens = 12;
   summary.decode_tokens = 13;
+  summary.drafted = 19;
+  summary.accepted = 20;
   summary.messages_sent = 14;
   summary.bytes_sent = 15;
   summary.peak_rss_bytes = 16;
@@ -94,6 +98,10 @@ TEST_F(TelemetryRun, IsMergedOverRanksAndAttempts) {
     EXPECT_EQ(blocks[i], requests[i] + 5);
   }
   EXPECT_EQ(h5::read_all<double>(file, steps + "sample_duration"), std::vector<double>(40, 0.0625));
+  EXPECT_EQ(h5::read_all<double>(file, steps + "draft_duration"),
+            std::vector<double>(40, 0.015625));
+  EXPECT_EQ(h5::read_all<double>(file, steps + "forward_duration"),
+            std::vector<double>(40, 0.03125));
   EXPECT_EQ(h5::read_all<std::uint32_t>(file, steps + "role"), U32(40, 1));
   EXPECT_EQ(h5::read_all<std::uint32_t>(file, "ranks/2/steps/accepted").size(), 60U);
 
@@ -113,6 +121,8 @@ TEST_F(TelemetryRun, IsMergedOverRanksAndAttempts) {
   EXPECT_EQ(h5::read_all<std::uint32_t>(file, "summary/rank"), (U32{0, 1, 2}));
   EXPECT_EQ(h5::read_all<std::uint32_t>(file, "summary/attempt"), (U32{1, 1, 1}));
   EXPECT_EQ(h5::read_all<std::uint64_t>(file, "summary/kv_bytes")[2], std::uint64_t{18} << 40);
+  EXPECT_EQ(h5::read_all<std::uint64_t>(file, "summary/drafted")[2], 19U);
+  EXPECT_EQ(h5::read_all<std::uint64_t>(file, "summary/accepted")[2], 20U);
   EXPECT_EQ(h5::read_all<double>(file, "summary/busy_seconds")[0], 3.5);
   EXPECT_EQ(h5::read_all<std::uint32_t>(file, "attempts/ranks"), (U32{3, 3}));
   EXPECT_EQ(h5::read_strings(file, "attempts/plan"),
@@ -137,6 +147,57 @@ TEST_F(TelemetryRun, ABrokenShardIsReported) {
   const TelemetryReport report = write_telemetry(path_, {});
   ASSERT_EQ(report.warnings.size(), 1U);
   EXPECT_NE(report.warnings[0].find("telemetry-1-0.h5"), std::string::npos);
+}
+
+// Attempts may be configured with other drafters; the merged file has one numbering.
+TEST_F(TelemetryTest, AcceptanceIsMergedByDrafterName) {
+  const SampleRun run(1, 1);
+  const std::string path = at("run");
+  { const RunDirectory directory(path, run.manifest, run.prompts, false); }
+  const auto write = [&](std::uint32_t attempt, std::uint32_t rank,
+                         const std::vector<std::string>& names,
+                         const std::vector<AcceptanceCell>& cells) {
+    TelemetryWriter writer(path, attempt, rank, "", names);
+    writer.acceptance(cells);
+    writer.close();
+  };
+  const std::uint64_t many = std::uint64_t{1} << 40;
+  write(1, 0, {"suffix", "model:small"}, {{0, 1, 1, 8, 30, 20}, {1, 3, 4, 1024, many, many - 1}});
+  write(0, 1, {"suffix", "ngram"}, {{1, 1, 2, 0, 10, 5}});
+  write(0, 0, {"suffix", "ngram"}, {});
+  write(0, 2, {}, {});
+  EXPECT_TRUE(write_telemetry(path, {}).warnings.empty());
+
+  const auto lock = h5::lock_hdf5();
+  const h5::File file = h5::File::open(path + "/telemetry.h5");
+  EXPECT_EQ(h5::read_strings(file, "drafter_names"),
+            (std::vector<std::string>{"suffix", "ngram", "model:small"}));
+  const auto column = [&](const std::string& name) {
+    return h5::read_all<std::uint32_t>(file, "acceptance/" + name);
+  };
+  using U32 = std::vector<std::uint32_t>;
+  using U64 = std::vector<std::uint64_t>;
+  EXPECT_EQ(column("attempt"), (U32{0, 1, 1}));
+  EXPECT_EQ(column("rank"), (U32{1, 0, 0}));
+  EXPECT_EQ(column("drafter"), (U32{1, 0, 2}));
+  EXPECT_EQ(column("position"), (U32{1, 1, 3}));
+  EXPECT_EQ(column("batch"), (U32{2, 1, 4}));
+  EXPECT_EQ(column("progress"), (U32{0, 8, 1024}));
+  EXPECT_EQ(h5::read_all<std::uint64_t>(file, "acceptance/drafted"), (U64{10, 30, many}));
+  EXPECT_EQ(h5::read_all<std::uint64_t>(file, "acceptance/accepted"), (U64{5, 20, many - 1}));
+  std::int32_t version = 0;
+  h5::read_attribute(file.id(), file.path(), "schema_version", h5::native<std::int32_t>(),
+                     &version);
+  EXPECT_EQ(version, kTelemetrySchemaVersion);
+}
+
+TEST_F(TelemetryTest, ADrafterWithoutANameIsRefused) {
+  const SampleRun run(1, 1);
+  const std::string path = at("run");
+  { const RunDirectory directory(path, run.manifest, run.prompts, false); }
+  TelemetryWriter writer(path, 0, 0, "", std::vector<std::string>{"ngram"});
+  EXPECT_THROW(writer.acceptance(std::vector<AcceptanceCell>{{1, 1, 1, 0, 1, 1}}),
+               std::out_of_range);
 }
 
 TEST_F(TelemetryTest, IsWrittenAboutOnceASecondAndSurvivesKill) {
@@ -168,6 +229,7 @@ TEST_F(TelemetryTest, ARunWithoutStepsHasEmptyColumns) {
   const h5::File file = h5::File::open(path + "/telemetry.h5");
   EXPECT_TRUE(h5::read_all<double>(file, "ranks/0/steps/start").empty());
   EXPECT_TRUE(h5::read_all<double>(file, "requests/time").empty());
+  EXPECT_TRUE(h5::read_all<std::uint64_t>(file, "acceptance/drafted").empty());
 }
 
 }  // namespace

@@ -59,6 +59,7 @@ constexpr double kFlushSeconds = 0.7;
 
 struct NoTelemetry final : TelemetrySink {
   void step(const StepRecord&) override {}
+  void acceptance(std::span<const AcceptanceCell>) override {}
   void event(const RequestEvent&) override {}
   void flush() override {}
 };
