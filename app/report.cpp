@@ -64,6 +64,22 @@ std::string plan_text(const Setup& setup) {
   }
   for (const std::string& line : setup.layout.explanation) text += fmt::format("  {}\n", line);
   text += fmt::format("  {}\n", setup.kv.explanation);
+  if (setup.drafters.empty()) return text;
+  const io::SpeculationSection& settings = setup.config.speculation;
+  std::string names;
+  for (const DrafterPlan& plan : setup.drafters)
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", plan.name);
+  text += fmt::format("  drafts by {}: up to {} tokens in {} paths of up to {}, {}\n", names,
+                      draft_tokens(settings), settings.paths, settings.max_length,
+                      settings.policy == io::SpeculationPolicy::fixed
+                          ? "always (speculation.policy: fixed)"
+                          : "where it pays (speculation.policy: goodput)");
+  const DrafterMemory memory = drafter_memory(setup);
+  if (memory.weights > 0) {
+    text += fmt::format(
+        "  draft models on each verifier: weights {:.1f} MiB, KV up to {:.1f} MiB\n",
+        static_cast<double>(memory.weights) / kMiB, static_cast<double>(memory.kv) / kMiB);
+  }
   return text;
 }
 

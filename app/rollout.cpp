@@ -172,7 +172,7 @@ class SignalRelay {
 
 RankSummary run_verifier(const Setup& setup, const Output& output, int rank, const Clock& clock,
                          fabric::Mailbox& mailbox, engine::Executor& executor,
-                         TelemetrySink& telemetry) {
+                         roles::Speculator* speculator, TelemetrySink& telemetry) {
   const io::EngineSection& settings = setup.config.engine;
   engine::Batcher batcher({.max_batch = settings.max_batch,
                            .prefill_chunk = settings.prefill_chunk,
@@ -182,7 +182,7 @@ RankSummary run_verifier(const Setup& setup, const Output& output, int rank, con
                           setup.config.sampling, setup.stops,
                           setup.tokenizer ? &*setup.tokenizer : nullptr);
   io::ShardWriter shard(setup.config.output.directory, output.attempt, rank);
-  roles::Verifier verifier({mailbox, clock, batcher, executor, shard, telemetry},
+  roles::Verifier verifier({mailbox, clock, batcher, executor, speculator, shard, telemetry},
                            settings.max_batch, setup.config.output.flush_seconds);
   SignalRelay relay(mailbox);
   fabric::Backoff backoff;
@@ -195,6 +195,7 @@ RankSummary run_verifier(const Setup& setup, const Output& output, int rank, con
     }
   }
   executor.finish();
+  if (speculator != nullptr) telemetry.acceptance(speculator->acceptance());
   shard.close();
   return verifier.summary();
 }
@@ -223,10 +224,15 @@ void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Outpu
 
   std::unique_ptr<kernels::Backend> backend;
   std::unique_ptr<engine::Executor> executor;
+  fabric::SingleRankGroup alone;
+  std::unique_ptr<roles::Speculator> speculator;
   std::unique_ptr<io::TelemetryWriter> telemetry;
+  std::vector<std::string> drafter_names;
+  for (const DrafterPlan& plan : setup.drafters) drafter_names.push_back(plan.name);
   together(mpi, [&] {
-    telemetry = std::make_unique<io::TelemetryWriter>(setup.config.output.directory, output.attempt,
-                                                      rank, rank == 0 ? plan_text(setup) : "");
+    telemetry =
+        std::make_unique<io::TelemetryWriter>(setup.config.output.directory, output.attempt, rank,
+                                              rank == 0 ? plan_text(setup) : "", drafter_names);
     if (role == Role::spare) return;
     const io::EngineSection& settings = setup.config.engine;
     backend = kernels::make_cpu_backend(setup.threads, setup.isa);
@@ -234,17 +240,20 @@ void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Outpu
         *backend, setup.model, *setup.weights, *group, setup.compute, setup.config.sampling,
         setup.stops,
         engine::ExecutorLimits{.max_batch = settings.max_batch,
+                               .max_draft = draft_tokens(setup.config.speculation),
                                .prefill_chunk = settings.prefill_chunk,
                                .kv_block = settings.kv_block,
                                .kv_blocks = setup.kv.blocks,
                                .max_position = setup.longest_sequence});
+    if (role == Role::verifier) speculator = make_speculator(setup, *backend, alone, clock);
   });
 
   const double start = clock.now();
   RankSummary summary;
   switch (role) {
     case Role::verifier:
-      summary = run_verifier(setup, output, rank, clock, mailbox, *executor, *telemetry);
+      summary = run_verifier(setup, output, rank, clock, mailbox, *executor, speculator.get(),
+                             *telemetry);
       break;
     case Role::verifier_member:
       summary.steps = executor->follow();

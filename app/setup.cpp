@@ -11,6 +11,7 @@
 #include "io/text/chat_template.hpp"
 #include "runtime/core/wire.hpp"
 #include "runtime/engine/batcher.hpp"
+#include "runtime/kv/block_pool.hpp"
 #include "runtime/model/sharding.hpp"
 
 namespace paceline::app {
@@ -51,6 +52,8 @@ void read_model(Setup& setup) {
                                    id, setup.model.vocab - 1));
     }
   }
+  setup.drafters = plan_drafters(setup.config.speculation, setup.model,
+                                 setup.tokenizer ? &*setup.tokenizer : nullptr);
   if (!sampling.stop_strings.empty() && !setup.tokenizer) {
     throw UsageError(fmt::format(
         "sampling.stop_strings need the text of tokens, but {} has no tokenizer.json", path));
@@ -121,7 +124,8 @@ void plan(Setup& setup) {
                                setup.tokenizer ? &*setup.tokenizer : nullptr);
   const kernels::KvShape shape{setup.model.layers, setup.model.kv_heads / setup.layout.tp,
                                setup.model.head_dim, engine.kv_block, setup.compute};
-  const std::uint64_t weights = model::weight_bytes(setup.model, setup.compute, setup.layout.tp);
+  const std::uint64_t weights = model::weight_bytes(setup.model, setup.compute, setup.layout.tp) +
+                                drafter_memory(setup).weights;
   const std::uint64_t memory =
       facts.memory_per_rank == 0
           ? 0
@@ -132,6 +136,13 @@ void plan(Setup& setup) {
                               .max_batch = engine.max_batch,
                               .blocks_per_request = sizing.blocks_needed(setup.longest_prompt)},
                              engine.kv_memory);
+  // Room to draft for the whole batch at its longest, but for no more text than the target holds.
+  const std::int32_t longest = kv::blocks_for(setup.longest_sequence, engine.kv_block);
+  for (DrafterPlan& drafter : setup.drafters) {
+    if (drafter.model == nullptr) continue;
+    drafter.model->kv_blocks =
+        std::min(engine.max_batch * longest, std::max(setup.kv.blocks, longest));
+  }
 }
 
 // Bits depend on the instruction set, so all ranks use the best that every one of them has.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "app/commands.hpp"
+#include "app/drafters.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/config/run_config.hpp"
 #include "io/hdf5/manifest.hpp"
@@ -33,8 +34,9 @@ struct Setup {
   std::vector<fabric::RankFacts> facts;  ///< [ranks]
   policy::Layout layout;
   policy::KvPlan kv;
-  int threads = 1;  ///< of this rank
-  std::string isa;  ///< one that all ranks have
+  std::vector<DrafterPlan> drafters;  ///< in the order in which a verifier asks them
+  int threads = 1;                    ///< of this rank
+  std::string isa;                    ///< one that all ranks have
 
   io::PromptSet prompts;  ///< on rank 0 alone
 

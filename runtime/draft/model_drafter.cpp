@@ -8,9 +8,9 @@ namespace paceline::draft {
 namespace {
 
 ModelDrafterOptions checked(const ModelDrafterOptions& o) {
-  if (o.max_requests < 1 || o.kv_block < 16 || o.kv_block % 16 != 0 || o.kv_blocks < 1 ||
-      o.max_position < 1 || o.max_length < 1 || o.paths < 1 || o.paths >= kernels::kMaxRanked ||
-      o.prefill_chunk < 0) {
+  if (o.vocab < 1 || o.max_requests < 1 || o.kv_block < 16 || o.kv_block % 16 != 0 ||
+      o.kv_blocks < 1 || o.max_position < 1 || o.max_length < 1 || o.paths < 1 ||
+      o.paths >= kernels::kMaxRanked || o.prefill_chunk < 0) {
     throw std::invalid_argument("options of a model drafter");
   }
   return o;
@@ -76,6 +76,13 @@ void ModelDrafter::commit(RequestId id, std::span<const TokenId> tokens, double 
 void ModelDrafter::finish(RequestId id, double /*now*/) {
   release_kv(request(id));
   requests_.erase(id);
+}
+
+// Beyond what every step leaves: the last token, and the one before it when the draft was accepted
+// to its end.
+int ModelDrafter::lag(RequestId id) const {
+  const Request& r = requests_.at(id);
+  return std::max(0, static_cast<int>(r.text.size() - r.computed) - 2);
 }
 
 void ModelDrafter::release_kv(Request& r) {
@@ -224,7 +231,9 @@ void ModelDrafter::run_pass() {
     count = std::max(count, job->paths + 1);
   }
   ranked_.resize(ranked_jobs_.size() * count);
-  if (count > 0) backend_.rank(logits, vocab, vocab, sample_rows_, count, ranked_);
+  if (count > 0) {
+    backend_.rank(logits, vocab, std::min(vocab, options_.vocab), sample_rows_, count, ranked_);
+  }
   for (std::size_t i = 0; i < ranked_jobs_.size(); ++i) {
     Job& job = *ranked_jobs_[i];
     const auto best = ranked_.begin() + static_cast<std::ptrdiff_t>(i) * count;

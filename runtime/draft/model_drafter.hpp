@@ -42,6 +42,7 @@ enum class DraftNoise : std::uint8_t {
 
 struct ModelDrafterOptions {
   DraftNoise noise = DraftNoise::shared;
+  int vocab = 0;            ///< the target's; ids past it, which pad the draft's, are not drafted
   int max_requests = 64;    ///< drafted for together; larger batches go in parts of this many
   int kv_block = 16;        ///< positions a block, a multiple of 16
   int kv_blocks = 0;        ///< blocks in the pool
@@ -72,6 +73,7 @@ class ModelDrafter final : public Drafter {
   void start(const DraftStart& start, double now) override;
   void commit(RequestId id, std::span<const TokenId> tokens, double now) override;
   void finish(RequestId id, double now) override;
+  [[nodiscard]] int lag(RequestId id) const override;
   /// Entries of an output: the main path, then leaves by falling score, so that max_tokens cuts the
   /// least likely leaves first, and a token's best child comes before its others. Throws
   /// std::logic_error when a request is in the batch twice, Error (internal) when the model gives

@@ -167,10 +167,16 @@ bool Batcher::settle(Sequence& s) {
 
 std::span<const Decoding> Batcher::decoding() {
   decoding_.clear();
+  prefill_rows_ = 0;
   for (Sequence& s : sequences_) {
-    if (!settle(s) || static_cast<std::int32_t>(s.tokens.size()) - s.computed != 1) continue;
-    decoding_.push_back(
-        {s.trajectory.id, static_cast<std::int32_t>(s.trajectory.tokens.size()), room(s)});
+    if (!settle(s)) continue;
+    const std::int32_t remaining = static_cast<std::int32_t>(s.tokens.size()) - s.computed;
+    if (remaining == 1) {
+      decoding_.push_back(
+          {s.trajectory.id, static_cast<std::int32_t>(s.trajectory.tokens.size()), room(s)});
+    } else {
+      prefill_rows_ = std::min(prefill_rows_ + remaining, limits_.prefill_chunk);
+    }
   }
   return decoding_;
 }

@@ -81,6 +81,8 @@ class Batcher {
 
   /// The requests that decode in the next step, in its order. Valid until the next call.
   [[nodiscard]] std::span<const Decoding> decoding();
+  /// The rows of prompts in that step, as decoding() found.
+  [[nodiscard]] std::int32_t prefill_rows() const { return prefill_rows_; }
   /// The next step: one row for every decoding request, and up to prefill_chunk rows of prompts in
   /// order of arrival. Empty when nothing runs. Every plan must be committed. `drafts`: none, or
   /// one (which may be empty) for each of decoding(), to be verified in the same step.
@@ -151,6 +153,7 @@ class Batcher {
   Step step_;
   StepCounts counts_;
   std::vector<Decoding> decoding_;
+  std::int32_t prefill_rows_ = 0;
   TreeRows rows_;
   std::vector<std::int32_t> draft_index_;  ///< [rows] of the step: token of its draft, or -1
   std::vector<kernels::Backend::SlotMove> moves_;  ///< for the next step

@@ -92,6 +92,7 @@ void Executor::execute(const Step& step) {
   const auto start = std::chrono::steady_clock::now();
   sample(step, logits);
   const auto end = std::chrono::steady_clock::now();
+  forward_seconds_ = std::chrono::duration<double>(start - begin).count();
   sample_seconds_ = std::chrono::duration<double>(end - start).count();
   busy_seconds_ += std::chrono::duration<double>(end - begin).count();
 }

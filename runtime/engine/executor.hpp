@@ -20,7 +20,8 @@ class StepRunner {
   /// Executes the step and returns one token for each of its samples, in their order. The result is
   /// valid until the next call.
   virtual std::span<const kernels::Sampled> run(const Step& step) = 0;
-  /// Seconds of the last step that went into sampling.
+  /// Seconds of the last step that went into the forward pass, and into sampling.
+  [[nodiscard]] virtual double forward_seconds() const = 0;
   [[nodiscard]] virtual double sample_seconds() const = 0;
   /// Ends the group: its other ranks return from follow(). Called once, last.
   virtual void finish() = 0;
@@ -47,6 +48,7 @@ class Executor final : public StepRunner {
            std::vector<TokenId> stops, const ExecutorLimits& limits);
 
   std::span<const kernels::Sampled> run(const Step& step) override;
+  [[nodiscard]] double forward_seconds() const override { return forward_seconds_; }
   [[nodiscard]] double sample_seconds() const override { return sample_seconds_; }
   void finish() override;
   /// Follows the leader until it finishes; returns the number of steps.
@@ -72,6 +74,7 @@ class Executor final : public StepRunner {
   kernels::KvShape kv_shape_;
   std::unique_ptr<kernels::Buffer> cache_;  ///< [kv_blocks] chunks of kv_shape_.block_bytes()
 
+  double forward_seconds_ = 0;
   double sample_seconds_ = 0;
   double busy_seconds_ = 0;
   std::vector<kernels::Segment> segments_;

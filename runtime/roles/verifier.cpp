@@ -46,6 +46,7 @@ void Verifier::receive() {
                               resumed ? RequestEventKind::resumed : RequestEventKind::leased,
                               static_cast<std::uint32_t>(lease->trajectory.tokens.size())});
       waiting_.push_back({std::move(lease->trajectory), std::move(lease->prompt), lease->noise});
+      if (ports_.speculator != nullptr) ports_.speculator->start(waiting_.back());
       changed_ = true;
     } else if (std::holds_alternative<Stop>(message)) {
       stop_asked_ = true;
@@ -65,32 +66,46 @@ void Verifier::admit() {
 }
 
 void Verifier::step() {
-  const double start = ports_.clock.now();
-  const engine::Step& plan = ports_.batcher.plan();
+  StepRecord record;
+  record.start = ports_.clock.now();
+  std::span<const engine::DraftTree> drafts;
+  if (ports_.speculator != nullptr) {
+    const std::span<const engine::Decoding> decoding = ports_.batcher.decoding();
+    drafts = ports_.speculator->draft(decoding, ports_.batcher.prefill_rows());
+    record.draft_duration = ports_.speculator->draft_seconds();
+  }
+  const double drafted = ports_.clock.now();
+  const engine::Step& plan = ports_.batcher.plan(drafts);
   const engine::StepCounts counts = ports_.batcher.counts();
-  const std::span<const kernels::Sampled> sampled = ports_.runner.run(plan);
-  status_.tokens += sampled.size();
-  for (const Trajectory& done : ports_.batcher.commit(sampled)) {
+  const std::vector<Trajectory> finished = ports_.batcher.commit(ports_.runner.run(plan));
+  const double verified = ports_.clock.now();
+  for (const engine::Committed& c : ports_.batcher.committed()) status_.tokens += c.tokens.size();
+  if (ports_.speculator != nullptr) {
+    ports_.speculator->commit(ports_.batcher.committed(), verified - drafted);
+    record.accepted = ports_.speculator->accepted();
+  }
+  for (const Trajectory& done : finished) {
     ports_.trajectories.append(done);
     unflushed_.push_back(done.id);
     ports_.telemetry.event({ports_.clock.now(), done.id, RequestEventKind::finished,
                             static_cast<std::uint32_t>(done.tokens.size())});
     changed_ = true;
   }
-  const double end = ports_.clock.now();
-  StepRecord record;
-  record.start = start;
-  record.duration = end - start;
+  record.duration = ports_.clock.now() - record.start;
+  record.forward_duration = ports_.runner.forward_seconds();
   record.sample_duration = ports_.runner.sample_seconds();
   record.requests = counts.requests;
   record.prefill_tokens = counts.prefill_tokens;
   record.decode_tokens = counts.decode_tokens;
+  record.drafted = counts.drafted;
   record.kv_blocks_used = static_cast<std::uint32_t>(ports_.batcher.blocks_used());
   ports_.telemetry.step(record);
   ++summary_.steps;
-  summary_.busy_seconds += end - start;
+  summary_.busy_seconds += record.duration;
   summary_.prefill_tokens += counts.prefill_tokens;
   summary_.decode_tokens += counts.decode_tokens;
+  summary_.drafted += record.drafted;
+  summary_.accepted += record.accepted;
 }
 
 void Verifier::publish(bool force) {

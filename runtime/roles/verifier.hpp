@@ -10,6 +10,7 @@
 #include "runtime/engine/executor.hpp"
 #include "runtime/fabric/mailbox.hpp"
 #include "runtime/roles/messages.hpp"
+#include "runtime/roles/speculator.hpp"
 
 namespace paceline::roles {
 
@@ -19,12 +20,14 @@ struct VerifierPorts {
   const Clock& clock;
   engine::Batcher& batcher;
   engine::StepRunner& runner;
+  Speculator* speculator;  ///< null: plain decoding
   TrajectorySink& trajectories;
   TelemetrySink& telemetry;
 };
 
-/// A state machine whose turn is: apply messages, run one step, publish what ended. Finished
-/// responses are reported to the coordinator only once they are on disk.
+/// A state machine whose turn is: apply messages, run one step, publish what ended. A step begins
+/// with drafts where there are any: drafter and verifier share the rank (coupled speculation).
+/// Finished responses are reported to the coordinator only once they are on disk.
 class Verifier {
  public:
   /// `flush_seconds`: finished responses are flushed at least this often (and before any idling).

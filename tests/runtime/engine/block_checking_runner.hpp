@@ -58,6 +58,7 @@ class BlockCheckingRunner final : public StepRunner {
     rows += step.tokens.size();
     return sampled_;
   }
+  [[nodiscard]] double forward_seconds() const override { return 0; }
   [[nodiscard]] double sample_seconds() const override { return 0; }
   void finish() override { finished = true; }
 

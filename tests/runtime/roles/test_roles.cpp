@@ -7,6 +7,7 @@
 #include <map>
 #include <random>
 
+#include "runtime/draft/ngram_drafter.hpp"
 #include "runtime/roles/coordinator.hpp"
 #include "runtime/roles/verifier.hpp"
 #include "tests/runtime/engine/block_checking_runner.hpp"
@@ -90,18 +91,27 @@ struct MemorySink final : TrajectorySink {
 
 struct Rank {
   Rank(Post& post, const Clock& clock, int rank, const engine::BatcherLimits& limits,
-       const SamplingParams& sampling)
+       const SamplingParams& sampling, bool speculates)
       : mailbox(post, {rank, Address::Port::role}),
         batcher(limits, sampling, {7}, nullptr),
         runner(limits.kv_blocks, limits.kv_block, 40),
         sink(clock),
-        verifier({mailbox, clock, batcher, runner, sink, telemetry}, limits.max_batch,
-                 kFlushSeconds) {}
+        speculator(speculates ? make_speculator(clock) : nullptr),
+        verifier({mailbox, clock, batcher, runner, speculator.get(), sink, telemetry},
+                 limits.max_batch, kFlushSeconds) {}
+  static std::unique_ptr<Speculator> make_speculator(const Clock& clock) {
+    std::vector<std::unique_ptr<draft::Drafter>> drafters;
+    drafters.push_back(std::make_unique<draft::NgramDrafter>(draft::NgramOptions{.min_n = 1}));
+    return std::make_unique<Speculator>(std::move(drafters),
+                                        std::make_unique<policy::FixedLength>(3),
+                                        DraftShape{.max_length = 3, .max_tokens = 3}, clock);
+  }
   SimulatedMailbox mailbox;
   engine::Batcher batcher;
   engine::BlockCheckingRunner runner;
   MemorySink sink;
   NoTelemetry telemetry;
+  std::unique_ptr<Speculator> speculator;
   Verifier verifier;
 };
 
@@ -141,7 +151,7 @@ Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory> work,
   Coordinator coordinator(mailbox, layout, std::move(work), prompts, 5, done_before);
   std::vector<std::unique_ptr<Rank>> ranks;
   for (int g = 0; g < groups; ++g)
-    ranks.push_back(std::make_unique<Rank>(post, clock, g, limits, sampling));
+    ranks.push_back(std::make_unique<Rank>(post, clock, g, limits, sampling, g % 2 == 1));
 
   std::mt19937 random(order_seed);
   std::vector<bool> reported(groups, false);

@@ -1,0 +1,154 @@
+#include "app/drafters.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "app/setup.hpp"
+#include "io/checkpoint/model_config_reader.hpp"
+#include "runtime/core/error.hpp"
+#include "runtime/draft/model_drafter.hpp"
+#include "runtime/draft/ngram_drafter.hpp"
+#include "runtime/draft/suffix_drafter.hpp"
+#include "runtime/kv/block_pool.hpp"
+#include "runtime/model/sharding.hpp"
+
+namespace paceline::app {
+namespace {
+
+// Sizes may differ, for checkpoints pad their vocabularies, but no token may mean something else.
+void require_same_tokens(const std::string& path, const ModelConfig& draft,
+                         const ModelConfig& model, const io::Tokenizer* tokenizer) {
+  const bool tokenized = std::filesystem::exists(std::filesystem::path(path) / "tokenizer.json");
+  if (tokenizer == nullptr || !tokenized) {
+    if (draft.vocab == model.vocab) return;
+    throw UsageError(fmt::format(
+        "speculation.drafters: the vocabulary of {} has {} tokens, the model's {}; a draft model "
+        "must have the model's vocabulary",
+        path, draft.vocab, model.vocab));
+  }
+  const io::Tokenizer other = io::Tokenizer::load(path);
+  for (TokenId id = 0; id < std::min(draft.vocab, model.vocab); ++id) {
+    if (other.bytes_of(id) == tokenizer->bytes_of(id)) continue;
+    throw UsageError(fmt::format(
+        "speculation.drafters: token {} of {} stands for \"{}\", in the model for \"{}\"; a draft "
+        "model must have the model's vocabulary",
+        id, path, other.bytes_of(id), tokenizer->bytes_of(id)));
+  }
+}
+
+}  // namespace
+
+std::vector<DrafterPlan> plan_drafters(const io::SpeculationSection& settings,
+                                       const ModelConfig& model, const io::Tokenizer* tokenizer) {
+  std::vector<DrafterPlan> plans;
+  for (const io::DrafterSetting& setting : settings.drafters) {
+    DrafterPlan plan;
+    plan.setting = setting;
+    switch (setting.method) {
+      case io::DrafterMethod::ngram:
+        plan.name = "ngram";
+        break;
+      case io::DrafterMethod::suffix:
+        plan.name = "suffix";
+        break;
+      case io::DrafterMethod::model: {
+        plan.name = "model:" + setting.path;
+        plan.model = std::make_unique<DraftModel>();
+        DraftModel& draft = *plan.model;
+        draft.config = io::load_model_config(setting.path);
+        draft.weights = std::make_unique<io::Checkpoint>(setting.path);
+        io::check_tensor_shapes(draft.config, *draft.weights);
+        draft.compute = io::stored_dtype(draft.config, *draft.weights);
+        require_same_tokens(setting.path, draft.config, model, tokenizer);
+        break;
+      }
+    }
+    plans.push_back(std::move(plan));
+  }
+  std::stable_partition(plans.begin(), plans.end(),
+                        [](const DrafterPlan& plan) { return plan.model == nullptr; });
+  return plans;
+}
+
+int draft_tokens(const io::SpeculationSection& settings) {
+  if (settings.drafters.empty()) return 0;
+  return settings.max_tokens.value_or(settings.max_length * settings.paths);
+}
+
+DrafterMemory drafter_memory(const Setup& setup) {
+  DrafterMemory memory;
+  for (const DrafterPlan& plan : setup.drafters) {
+    if (plan.model == nullptr) continue;
+    const DraftModel& draft = *plan.model;
+    const kernels::KvShape shape{draft.config.layers, draft.config.kv_heads, draft.config.head_dim,
+                                 setup.config.engine.kv_block, draft.compute};
+    memory.weights += model::weight_bytes(draft.config, draft.compute, 1);
+    memory.kv += shape.block_bytes() * draft.kv_blocks;
+  }
+  return memory;
+}
+
+std::unique_ptr<roles::Speculator> make_speculator(const Setup& setup, kernels::Backend& backend,
+                                                   TensorParallelGroup& alone, const Clock& clock) {
+  const io::SpeculationSection& settings = setup.config.speculation;
+  if (setup.drafters.empty()) return nullptr;
+  std::vector<std::unique_ptr<draft::Drafter>> drafters;
+  for (const DrafterPlan& plan : setup.drafters) {
+    const io::DrafterSetting& setting = plan.setting;
+    switch (setting.method) {
+      case io::DrafterMethod::ngram: {
+        draft::NgramOptions options;
+        options.min_n = setting.min_match;
+        options.max_n = setting.max_match;
+        drafters.push_back(std::make_unique<draft::NgramDrafter>(options));
+        break;
+      }
+      case io::DrafterMethod::suffix: {
+        draft::SuffixDrafterOptions options;
+        options.speculation.min_match = setting.min_match;
+        options.speculation.max_match = setting.max_match;
+        options.speculation.min_probability = static_cast<float>(setting.min_probability);
+        options.store.depth = setting.depth;
+        options.store.max_bytes = setting.max_memory;
+        options.threads = setup.threads;
+        drafters.push_back(std::make_unique<draft::SuffixDrafter>(options));
+        break;
+      }
+      case io::DrafterMethod::model: {
+        const DraftModel& draft = *plan.model;
+        draft::ModelDrafterOptions options;
+        options.vocab = setup.model.vocab;
+        options.max_requests = setup.config.engine.max_batch;
+        options.kv_block = setup.config.engine.kv_block;
+        options.kv_blocks = draft.kv_blocks;
+        options.max_position = std::min(draft.config.max_position, setup.longest_sequence);
+        options.max_length = settings.max_length;
+        options.paths = settings.paths;
+        options.prefill_chunk = setup.config.engine.prefill_chunk;
+        drafters.push_back(std::make_unique<draft::ModelDrafter>(
+            backend, draft.config, *draft.weights, alone, draft.compute, setup.config.sampling,
+            setup.stops, options));
+        break;
+      }
+    }
+  }
+  std::unique_ptr<policy::DraftLengthPolicy> policy;
+  switch (settings.policy) {
+    case io::SpeculationPolicy::fixed:
+      policy = std::make_unique<policy::FixedLength>(settings.max_length);
+      break;
+    case io::SpeculationPolicy::goodput: {
+      policy::GoodputOptions options;
+      options.max_length = settings.max_length;
+      policy = std::make_unique<policy::Goodput>(options);
+      break;
+    }
+  }
+  return std::make_unique<roles::Speculator>(
+      std::move(drafters), std::move(policy),
+      roles::DraftShape{settings.max_length, draft_tokens(settings), settings.paths}, clock);
+}
+
+}  // namespace paceline::app

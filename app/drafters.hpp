@@ -1,0 +1,59 @@
+// The drafters of a run: their checkpoints, checked, and the speculator a verifier gets.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/config/run_config.hpp"
+#include "io/text/tokenizer.hpp"
+#include "kernels/backend.hpp"
+#include "runtime/core/clock.hpp"
+#include "runtime/core/model_config.hpp"
+#include "runtime/roles/speculator.hpp"
+
+namespace paceline::app {
+
+struct Setup;
+
+/// A draft model's checkpoint.
+struct DraftModel {
+  ModelConfig config;
+  std::unique_ptr<io::Checkpoint> weights;
+  DType compute = DType::bf16;
+  std::int32_t kv_blocks = 0;  ///< a rank; of engine.kv_block positions
+};
+
+/// One entry of speculation.drafters with what it needs.
+struct DrafterPlan {
+  io::DrafterSetting setting;
+  std::string name;                   ///< as telemetry calls it: "ngram", "suffix", "model:DIR"
+  std::unique_ptr<DraftModel> model;  ///< of method model
+};
+
+/// Reads and checks the draft models; cheap drafters come first, as Speculator wants them. `model`
+/// and `tokenizer` (may be null) are the target's. Throws UsageError on a draft model of another
+/// vocabulary, and as reading a checkpoint does.
+[[nodiscard]] std::vector<DrafterPlan> plan_drafters(const io::SpeculationSection& settings,
+                                                     const ModelConfig& model,
+                                                     const io::Tokenizer* tokenizer);
+
+/// Most tokens of one request's draft; 0 without drafters.
+[[nodiscard]] int draft_tokens(const io::SpeculationSection& settings);
+
+/// Bytes that the drafters' weights and KV take on a verifier.
+struct DrafterMemory {
+  std::size_t weights = 0;
+  std::size_t kv = 0;
+};
+[[nodiscard]] DrafterMemory drafter_memory(const Setup& setup);
+
+/// The speculator of one verifier, null without drafters. Draft models are not sharded: each runs
+/// whole on the group's leader. All arguments outlive it.
+[[nodiscard]] std::unique_ptr<roles::Speculator> make_speculator(const Setup& setup,
+                                                                 kernels::Backend& backend,
+                                                                 TensorParallelGroup& alone,
+                                                                 const Clock& clock);
+
+}  // namespace paceline::app

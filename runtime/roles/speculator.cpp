@@ -1,0 +1,219 @@
+#include "runtime/roles/speculator.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace paceline::roles {
+
+Speculator::Speculator(std::vector<std::unique_ptr<draft::Drafter>> drafters,
+                       std::unique_ptr<policy::DraftLengthPolicy> policy, const DraftShape& shape,
+                       const Clock& clock)
+    : drafters_(std::move(drafters)),
+      policy_(std::move(policy)),
+      shape_(shape),
+      clock_(clock),
+      model_(static_cast<int>(drafters_.size())) {
+  if (drafters_.empty()) throw std::invalid_argument("speculation without drafters");
+}
+
+void Speculator::Draft::resize(int count) {
+  tokens.resize(count);
+  parents.resize(count);
+  scores.resize(count);
+  conditional.resize(count);
+  values.resize(count);
+}
+
+void Speculator::start(const engine::Admission& request) {
+  const double now = clock_.now();
+  for (const auto& drafter : drafters_) {
+    drafter->start(
+        {request.trajectory.id, request.prompt, request.trajectory.tokens, request.noise}, now);
+  }
+  requests_.emplace(request.trajectory.id, Acceptance(drafters_.size()));
+}
+
+// Tokens of a chain of that length that are accepted, if each is as likely as the one before.
+double Speculator::expected(const Acceptance& request, int drafter, int length) const {
+  const double one = request[drafter].estimate(model_.mean(drafter));
+  double path = 1;
+  double sum = 0;
+  for (int i = 0; i < length; ++i) sum += path *= one;
+  return sum;
+}
+
+// What the policy is asked with. Of several drafters each request counts with its best.
+void Speculator::describe(std::span<const engine::Decoding> decoding, int prefill_rows) {
+  acceptance_.clear();
+  room_.clear();
+  lag_.clear();
+  response_.clear();
+  known_.clear();
+  for (const engine::Decoding& d : decoding) {
+    const Acceptance& known = requests_.at(d.id);
+    double best = 0;
+    int lag = 0;
+    for (std::size_t k = 0; k < drafters_.size(); ++k) {
+      best = std::max(best, known[k].estimate(model_.mean(static_cast<int>(k))));
+      lag += drafters_[k]->lag(d.id);
+    }
+    acceptance_.push_back(best);
+    room_.push_back(std::min<int>(d.room, shape_.max_length));
+    lag_.push_back(lag);
+    response_.push_back(d.response);
+    known_.push_back(&known);
+  }
+  query_.requests = static_cast<int>(decoding.size());
+  query_.prefill_rows = prefill_rows;
+  query_.acceptance = acceptance_;
+  query_.room = room_;
+  query_.lag = lag_;
+}
+
+std::span<const engine::DraftTree> Speculator::draft(std::span<const engine::Decoding> decoding,
+                                                     int prefill_rows) {
+  drafted_ = false;
+  draft_seconds_ = 0;
+  step_drafted_ = 0;
+  const double begin = clock_.now();
+  describe(decoding, prefill_rows);
+  lengths_.assign(decoding.size(), 0);
+  if (!decoding.empty()) policy_->choose(query_, lengths_);
+  drafted_ = std::any_of(lengths_.begin(), lengths_.end(), [](int length) { return length > 0; });
+  if (!drafted_) return {};
+
+  best_.resize(std::max(best_.size(), decoding.size()));
+  for (std::size_t i = 0; i < decoding.size(); ++i) {
+    best_[i].expected = 0;
+    best_[i].resize(0);
+  }
+  for (std::size_t k = 0; k < drafters_.size(); ++k) ask(static_cast<int>(k), decoding);
+  select();
+  draft_seconds_ = clock_.now() - begin;
+  return trees_;
+}
+
+void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
+  slots_.clear();
+  slot_request_.clear();
+  other_.resize(std::max(other_.size(), decoding.size()));
+  for (std::size_t i = 0; i < decoding.size(); ++i) {
+    const int length = lengths_[i];
+    if (length == 0 || (drafter > 0 && expected(*known_[i], drafter, length) <= best_[i].expected))
+      continue;
+    Draft& draft = other_[slots_.size()];
+    // The rows of a tree must find room too (engine::Decoding::room).
+    const int tokens = std::min({shape_.max_tokens, length * shape_.paths, decoding[i].room});
+    draft.resize(tokens);
+    draft.drafter = drafter;
+    slots_.push_back({.id = decoding[i].id,
+                      .limits = {tokens, length, shape_.paths},
+                      .output = {draft.tokens, draft.parents, draft.scores}});
+    slot_request_.push_back(static_cast<std::int32_t>(i));
+  }
+  if (slots_.empty()) return;
+  drafters_[drafter]->propose(slots_, clock_.now());
+  for (std::size_t s = 0; s < slots_.size(); ++s) {
+    other_[s].resize(slots_[s].count);
+    calibrate(other_[s]);
+    Draft& best = best_[slot_request_[s]];
+    if (other_[s].expected > best.expected) std::swap(other_[s], best);
+  }
+}
+
+void Speculator::calibrate(Draft& draft) const {
+  draft.expected = 0;
+  for (std::size_t t = 0; t < draft.tokens.size(); ++t) {
+    const std::int32_t parent = draft.parents[t];
+    const double before = parent < 0 ? 1.0 : draft.scores[parent];
+    draft.conditional[t] = before > 0 ? draft.scores[t] / before : 0.0;
+    draft.values[t] = (parent < 0 ? 1.0 : draft.values[parent]) *
+                      model_.estimate(draft.drafter, draft.conditional[t]);
+    draft.expected += draft.values[t];
+  }
+}
+
+// Leaves of each draft what the policy keeps.
+void Speculator::select() {
+  const std::size_t requests = lengths_.size();
+  values_.clear();
+  offsets_.assign(1, 0);
+  for (std::size_t i = 0; i < requests; ++i) {
+    values_.insert(values_.end(), best_[i].values.begin(), best_[i].values.end());
+    offsets_.push_back(static_cast<int>(values_.size()));
+  }
+  keep_.assign(values_.size(), 0);
+  policy_->select(query_, {values_, offsets_}, keep_);
+
+  trees_.clear();
+  std::vector<std::int32_t> place;  // [tokens] of a draft: where a kept token went
+  for (std::size_t i = 0; i < requests; ++i) {
+    Draft& draft = best_[i];
+    place.assign(draft.tokens.size(), -1);
+    int kept = 0;
+    for (std::size_t t = 0; t < draft.tokens.size(); ++t) {
+      if (keep_[offsets_[i] + t] == 0) continue;
+      const std::int32_t parent = draft.parents[t];
+      place[t] = kept;
+      draft.tokens[kept] = draft.tokens[t];
+      draft.parents[kept] = parent < 0 ? -1 : place[parent];
+      draft.conditional[kept] = draft.conditional[t];
+      ++kept;
+    }
+    draft.resize(kept);
+    step_drafted_ += kept;
+    trees_.push_back({draft.tokens, draft.parents});
+  }
+}
+
+void Speculator::record(const engine::Committed& committed) {
+  const Draft& draft = best_[committed.decoding];
+  if (draft.tokens.empty()) return;
+  const auto batch = static_cast<std::uint32_t>(lengths_.size());
+  const auto response = static_cast<std::uint32_t>(response_[committed.decoding]);
+  std::vector<std::int32_t> depth(draft.tokens.size(), 0);
+  std::size_t next = 0;  // of the accepted path
+  bool refuted = false;
+  for (std::size_t t = 0; t < draft.tokens.size(); ++t) {
+    const std::int32_t parent = draft.parents[t];
+    depth[t] = parent < 0 ? 1 : depth[parent] + 1;
+    const auto& path = committed.path;
+    const bool accepted = next < path.size() && path[next] == static_cast<std::int32_t>(t);
+    if (accepted) ++next;
+    counts_.add(draft.drafter, depth[t], batch, response, accepted);
+    // Evidence is what the target said after the same text: depth - 1 tokens of the path are the
+    // token's ancestors, and the target has gone on after them.
+    const auto before = static_cast<std::size_t>(depth[t] - 1);
+    const bool judged = before < committed.tokens.size() && before <= path.size() &&
+                        (before == 0 ? parent < 0 : path[before - 1] == parent);
+    if (judged) model_.record(draft.drafter, draft.conditional[t], accepted);
+    refuted = refuted || (judged && !accepted && before == path.size());
+  }
+  if (const auto at = requests_.find(committed.id); at != requests_.end())
+    at->second[draft.drafter].record(static_cast<int>(committed.path.size()), refuted);
+}
+
+void Speculator::commit(std::span<const engine::Committed> committed, double seconds) {
+  const double now = clock_.now();
+  policy::StepOutcome outcome;
+  outcome.draft_rows = static_cast<int>(step_drafted_);
+  outcome.draft_seconds = draft_seconds_;
+  outcome.step_seconds = seconds;
+  step_accepted_ = 0;
+  for (const engine::Committed& c : committed) {
+    if (c.decoding >= 0) outcome.committed += static_cast<int>(c.tokens.size());
+    step_accepted_ += static_cast<std::uint32_t>(c.path.size());
+    if (drafted_ && c.decoding >= 0) record(c);
+    for (const auto& drafter : drafters_) {
+      drafter->commit(c.id, c.tokens, now);
+      if (c.finished) drafter->finish(c.id, now);
+    }
+    if (c.finished) requests_.erase(c.id);
+  }
+  policy_->observe(outcome);
+  drafted_ = false;
+  step_drafted_ = 0;
+  draft_seconds_ = 0;
+}
+
+}  // namespace paceline::roles

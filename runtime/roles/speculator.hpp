@@ -1,0 +1,105 @@
+// Speculation of one verifier: its drafters, how far they draft, and what became of it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "runtime/core/clock.hpp"
+#include "runtime/core/interfaces.hpp"
+#include "runtime/draft/drafter.hpp"
+#include "runtime/engine/batcher.hpp"
+#include "runtime/policy/acceptance.hpp"
+#include "runtime/policy/draft_length.hpp"
+#include "runtime/roles/acceptance_counts.hpp"
+
+namespace paceline::roles {
+
+/// Bounds of one request's draft.
+struct DraftShape {
+  int max_length = 8;  ///< tokens on a path
+  int max_tokens = 8;  ///< tokens of the tree
+  int paths = 1;       ///< side by side; 1: chains
+};
+
+/// Joins drafters and policy. Each step the policy says how far to draft for every request; each
+/// request gets the draft from which most is expected, of all drafters; the policy says which of
+/// the tokens are worth verifying. The drafters are asked in their order, and a later one only for
+/// the requests where it is expected to do better than those before: so cheap ones come first.
+///
+/// Expectations are drafters' scores calibrated by what the target accepted. Not thread-safe.
+class Speculator {
+ public:
+  /// `drafters` must not be empty; the clock outlives this.
+  Speculator(std::vector<std::unique_ptr<draft::Drafter>> drafters,
+             std::unique_ptr<policy::DraftLengthPolicy> policy, const DraftShape& shape,
+             const Clock& clock);
+
+  /// A request will be decoded.
+  void start(const engine::Admission& request);
+  /// Drafts for the step, one for each of `decoding` or none at all; they may be empty. Valid until
+  /// the next call. `prefill_rows`: prompt rows that share the step.
+  [[nodiscard]] std::span<const engine::DraftTree> draft(std::span<const engine::Decoding> decoding,
+                                                         int prefill_rows);
+  /// What the step committed, those drafts or none verified in it; a finished request is forgotten.
+  /// `seconds`: the step without draft().
+  void commit(std::span<const engine::Committed> committed, double seconds);
+
+  [[nodiscard]] double draft_seconds() const { return draft_seconds_; }    ///< of the last draft()
+  [[nodiscard]] std::uint32_t accepted() const { return step_accepted_; }  ///< of the last commit()
+  [[nodiscard]] std::vector<AcceptanceCell> acceptance() const { return counts_.cells(); }
+
+ private:
+  /// A draft with what is expected of each token.
+  struct Draft {
+    int drafter = 0;
+    double expected = 0;  ///< tokens accepted
+    std::vector<TokenId> tokens;
+    std::vector<std::int32_t> parents;
+    std::vector<float> scores;        ///< of the path, by the drafter
+    std::vector<double> conditional;  ///< score given the parent's path
+    std::vector<double> values;       ///< calibrated probability of the path
+    void resize(int count);
+  };
+  using Acceptance = std::vector<policy::RequestAcceptance>;  ///< [drafters]
+
+  [[nodiscard]] double expected(const Acceptance& request, int drafter, int length) const;
+  void describe(std::span<const engine::Decoding> decoding, int prefill_rows);
+  void ask(int drafter, std::span<const engine::Decoding> decoding);
+  void calibrate(Draft& draft) const;
+  void select();
+  void record(const engine::Committed& committed);
+
+  std::vector<std::unique_ptr<draft::Drafter>> drafters_;
+  std::unique_ptr<policy::DraftLengthPolicy> policy_;
+  DraftShape shape_;
+  const Clock& clock_;
+  policy::AcceptanceModel model_;
+  std::map<RequestId, Acceptance> requests_;
+  AcceptanceCounts counts_;
+
+  // Of the step under way; vectors are indexed by decoding request unless said otherwise.
+  bool drafted_ = false;  ///< some draft was asked for
+  double draft_seconds_ = 0;
+  std::uint32_t step_drafted_ = 0;
+  std::uint32_t step_accepted_ = 0;
+  policy::DraftQuery query_;
+  std::vector<double> acceptance_;
+  std::vector<int> room_;
+  std::vector<int> lag_;
+  std::vector<int> lengths_;
+  std::vector<std::int32_t> response_;
+  std::vector<const Acceptance*> known_;
+  std::vector<Draft> best_;
+  std::vector<Draft> other_;                ///< what a drafter proposes beside them
+  std::vector<draft::DraftSlot> slots_;     ///< [asked]
+  std::vector<std::int32_t> slot_request_;  ///< [asked]
+  std::vector<double> values_;              ///< [tokens] of all requests
+  std::vector<int> offsets_;                ///< [requests + 1]
+  std::vector<std::uint8_t> keep_;          ///< [tokens]
+  std::vector<engine::DraftTree> trees_;
+};
+
+}  // namespace paceline::roles

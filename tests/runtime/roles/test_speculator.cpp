@@ -1,0 +1,215 @@
+// The speculator between drafters that are told what to say and an engine without a model.
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <map>
+#include <set>
+
+#include "runtime/roles/speculator.hpp"
+#include "tests/runtime/engine/block_checking_runner.hpp"
+
+namespace paceline::roles {
+namespace {
+
+constexpr int kVocab = 40;
+constexpr int kPrompts = 3;
+constexpr int kSamples = 4;
+
+using Texts = std::map<RequestId, std::vector<TokenId>>;
+
+class SteppedClock final : public Clock {
+ public:
+  [[nodiscard]] double now() const override { return time += 0.001; }
+  mutable double time = 0;
+};
+
+/// What happened to a scripted drafter.
+struct Log {
+  std::set<RequestId> started, finished;
+  Texts committed;
+  int proposals = 0;                  ///< slots filled
+  std::map<RequestId, int> asked_of;  ///< slots by request
+};
+
+/// Drafts what is known to come, wrong from token `wrong_at` of a draft on, with a score a token.
+class ScriptedDrafter final : public draft::Drafter {
+ public:
+  ScriptedDrafter(const Texts& truth, int wrong_at, float score, Log& log)
+      : truth_(truth), wrong_at_(wrong_at), score_(score), log_(log) {}
+
+  void start(const draft::DraftStart& s, double /*now*/) override {
+    EXPECT_FALSE(s.prompt.empty());
+    EXPECT_TRUE(log_.started.insert(s.id).second);
+    log_.committed[s.id].assign(s.response.begin(), s.response.end());
+  }
+  void commit(RequestId id, std::span<const TokenId> tokens, double /*now*/) override {
+    std::vector<TokenId>& text = log_.committed.at(id);
+    text.insert(text.end(), tokens.begin(), tokens.end());
+  }
+  void propose(std::span<draft::DraftSlot> batch, double /*now*/) override {
+    for (draft::DraftSlot& slot : batch) {
+      ++log_.proposals;
+      ++log_.asked_of[slot.id];
+      const std::vector<TokenId>& truth = truth_.at(slot.id);
+      const std::size_t at = log_.committed.at(slot.id).size();
+      slot.count = 0;
+      float path = 1;
+      while (slot.count < slot.limits.max_length && slot.count < slot.limits.max_tokens &&
+             at + slot.count < truth.size()) {
+        const TokenId right = truth[at + slot.count];
+        path *= score_;
+        slot.output.set(slot.count, slot.count < wrong_at_ ? right : (right + 1) % kVocab,
+                        slot.count - 1, path);
+        ++slot.count;
+      }
+      if (slot.limits.paths == 1) continue;
+      // A second path: another first token.
+      const auto room = static_cast<int>(slot.output.tokens.size());
+      if (slot.count > 0 && slot.count < std::min(slot.limits.max_tokens, room)) {
+        slot.output.set(slot.count++, (slot.output.tokens[0] + 3) % kVocab, -1, path / 2);
+      }
+    }
+  }
+  void finish(RequestId id, double /*now*/) override {
+    EXPECT_TRUE(log_.finished.insert(id).second);
+  }
+
+ private:
+  const Texts& truth_;
+  int wrong_at_;
+  float score_;
+  Log& log_;
+};
+
+engine::Admission request(std::uint32_t prompt, std::uint32_t sample) {
+  engine::Admission made;
+  made.trajectory.id = {prompt, sample};
+  for (std::uint32_t i = 0; i < 5 + 13 * prompt; ++i)
+    made.prompt.push_back(static_cast<TokenId>((prompt * 31 + i * 7) % kVocab));
+  made.noise = noise_key(5, 0, "p" + std::to_string(prompt), sample);
+  return made;
+}
+
+struct Outcome {
+  Texts texts;
+  std::size_t steps = 0;
+  std::uint64_t drafted = 0;
+  std::uint64_t accepted = 0;
+};
+
+Outcome run(Speculator* speculator, const Clock& clock) {
+  SamplingParams sampling;
+  sampling.max_tokens = 60;
+  engine::Batcher batcher(
+      {.max_batch = 5, .prefill_chunk = 30, .kv_block = 16, .kv_blocks = 90, .context = 500},
+      sampling, {7}, nullptr);
+  engine::BlockCheckingRunner runner(90, 16, kVocab);
+  std::deque<engine::Admission> queue;
+  for (std::uint32_t p = 0; p < kPrompts; ++p) {
+    for (std::uint32_t s = 0; s < kSamples; ++s) queue.push_back(request(p, s));
+  }
+  if (speculator != nullptr) {
+    for (const engine::Admission& r : queue) speculator->start(r);
+  }
+  Outcome outcome;
+  while (!queue.empty() || batcher.active() > 0) {
+    while (!queue.empty() && batcher.admit(queue.front())) queue.pop_front();
+    std::span<const engine::DraftTree> drafts;
+    if (speculator != nullptr) {
+      const std::span<const engine::Decoding> decoding = batcher.decoding();
+      drafts = speculator->draft(decoding, batcher.prefill_rows());
+      EXPECT_TRUE(drafts.empty() || drafts.size() == decoding.size());
+    }
+    const engine::Step& step = batcher.plan(drafts);
+    outcome.drafted += batcher.counts().drafted;
+    for (const Trajectory& t : batcher.commit(runner.run(step))) outcome.texts[t.id] = t.tokens;
+    if (speculator != nullptr) {
+      speculator->commit(batcher.committed(), clock.now());
+      outcome.accepted += speculator->accepted();
+    }
+    ++outcome.steps;
+  }
+  return outcome;
+}
+
+TEST(Speculator, FeedsDraftersVerifiesTheirDraftsAndCounts) {
+  const SteppedClock clock;
+  const Outcome plain = run(nullptr, clock);
+  for (const int paths : {1, 2}) {
+    Log log;
+    std::vector<std::unique_ptr<draft::Drafter>> drafters;
+    drafters.push_back(std::make_unique<ScriptedDrafter>(plain.texts, 3, 0.9F, log));
+    Speculator speculator(std::move(drafters), std::make_unique<policy::FixedLength>(5),
+                          {.max_length = 5, .max_tokens = 6, .paths = paths}, clock);
+    const Outcome outcome = run(&speculator, clock);
+    EXPECT_EQ(outcome.texts, plain.texts);
+    EXPECT_LT(outcome.steps, plain.steps / 2);
+    EXPECT_EQ(log.committed, plain.texts);
+    EXPECT_EQ(log.finished.size(), plain.texts.size());
+
+    std::uint64_t drafted = 0;
+    std::uint64_t accepted = 0;
+    std::map<std::uint32_t, std::uint64_t> by_position;
+    for (const AcceptanceCell& cell : speculator.acceptance()) {
+      EXPECT_EQ(cell.drafter, 0U);
+      EXPECT_LE(cell.batch, 4U);  // of at most five
+      EXPECT_LE(cell.progress, 32U);
+      EXPECT_GE(cell.drafted, cell.accepted);
+      drafted += cell.drafted;
+      accepted += cell.accepted;
+      by_position[cell.position] += cell.accepted;
+    }
+    EXPECT_EQ(drafted, outcome.drafted);
+    EXPECT_EQ(accepted, outcome.accepted);
+    EXPECT_GT(by_position[3], 0U);
+    EXPECT_EQ(by_position[4], 0U);  // every draft is wrong from its fourth token on
+  }
+}
+
+TEST(Speculator, ALaterDrafterIsAskedOnlyWhereItMayDoBetter) {
+  const SteppedClock clock;
+  const Outcome plain = run(nullptr, clock);
+  const auto outcome_with = [&](int first_wrong, int second_wrong, Log& first, Log& second) {
+    std::vector<std::unique_ptr<draft::Drafter>> drafters;
+    drafters.push_back(std::make_unique<ScriptedDrafter>(plain.texts, first_wrong, 0.9F, first));
+    drafters.push_back(std::make_unique<ScriptedDrafter>(plain.texts, second_wrong, 0.5F, second));
+    Speculator speculator(std::move(drafters), std::make_unique<policy::FixedLength>(6),
+                          {.max_length = 6, .max_tokens = 6, .paths = 1}, clock);
+    const Outcome outcome = run(&speculator, clock);
+    EXPECT_EQ(outcome.texts, plain.texts);
+    EXPECT_EQ(first.committed, plain.texts);  // told of everything, whoever drafted
+    EXPECT_EQ(second.committed, plain.texts);
+    return outcome;
+  };
+  Log good, bad;
+  const Outcome good_first = outcome_with(6, 0, good, bad);
+  EXPECT_LT(bad.proposals, good.proposals / 2);
+  Log bad_first, good_second;
+  const Outcome bad_then_good = outcome_with(0, 6, bad_first, good_second);
+  EXPECT_GT(good_second.proposals, bad_first.proposals * 3 / 4);
+  EXPECT_LT(bad_then_good.steps, plain.steps / 2);
+  EXPECT_LT(good_first.steps, plain.steps / 2);
+}
+
+TEST(Speculator, VerifiesNothingWhereThePolicySaysNothing) {
+  const SteppedClock clock;
+  const Outcome plain = run(nullptr, clock);
+  Log log;
+  std::vector<std::unique_ptr<draft::Drafter>> drafters;
+  drafters.push_back(std::make_unique<ScriptedDrafter>(plain.texts, 8, 0.9F, log));
+  Speculator speculator(std::move(drafters), std::make_unique<policy::FixedLength>(0), {}, clock);
+  const Outcome outcome = run(&speculator, clock);
+  EXPECT_EQ(outcome.texts, plain.texts);
+  EXPECT_EQ(outcome.steps, plain.steps);
+  EXPECT_EQ(log.proposals, 0);
+  EXPECT_EQ(log.committed, plain.texts);
+}
+
+TEST(Speculator, NeedsADrafter) {
+  const SteppedClock clock;
+  EXPECT_THROW(Speculator({}, std::make_unique<policy::FixedLength>(1), {}, clock),
+               std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace paceline::roles
