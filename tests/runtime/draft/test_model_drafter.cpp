@@ -410,7 +410,9 @@ TEST_F(ModelDrafterTest, AcceptedTokensAreNotComputedAgain) {
   commit(*drafter, r, {path[0], path[1], path[2]});  // a prefix, in two parts
   commit(*drafter, r, {path[3], (path[4] + 1) % 500});
   EXPECT_EQ(rows_of(limits), 1U + 4);
-  commit(*drafter, r, {(path[0] + 1) % 500, 30, 31});  // nothing was right
+  const Text second = propose(*drafter, r, limits).main_path();
+  commit(*drafter, r, {(second[0] + 1) % 500});  // nothing was right, whatever comes after
+  commit(*drafter, r, {second[0], second[1]});
   EXPECT_EQ(rows_of(limits), 3U + 4);
   EXPECT_EQ(rows_of(limits), 1U + 4) << "nothing new: the last token again";
   Text all = propose(*drafter, r, limits).tokens;
@@ -524,7 +526,7 @@ TEST_F(ModelDrafterTest, LongTextsGetShorterDraftsAndThenNone) {
 
 TEST_F(ModelDrafterTest, SharedNoiseAgreesMoreThanIndependentNoise) {
   SamplingParams sampling;
-  sampling.temperature = 1.5F;
+  sampling.temperature = 3;  // high entropy: these models are sure of what they know
   PlainDecoding plain(*backend_, sampling);
   int agreed[2] = {0, 0};
   int total = 0;
@@ -546,8 +548,8 @@ TEST_F(ModelDrafterTest, SharedNoiseAgreesMoreThanIndependentNoise) {
   }
   RecordProperty("shared", std::to_string(agreed[0]) + " of " + std::to_string(total));
   RecordProperty("independent", std::to_string(agreed[1]) + " of " + std::to_string(total));
-  EXPECT_GT(agreed[0], agreed[1]);
-  EXPECT_GT(agreed[0], total * 6 / 10);
+  EXPECT_GT(agreed[0], total * 4 / 10);
+  EXPECT_GT(agreed[0], 5 * agreed[1]);
 }
 
 TEST_F(ModelDrafterTest, WrongUseIsRefused) {
