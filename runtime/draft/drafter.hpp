@@ -1,5 +1,5 @@
-// What an engine sees of whatever drafts for it: n-gram lookup, suffix trees, and later draft
-// models, EAGLE-3 and drafters on other ranks.
+// What an engine sees of whatever drafts for it: n-gram lookup, suffix trees, draft models, and
+// later EAGLE-3 and drafters on other ranks.
 #pragma once
 
 #include <cstdint>
