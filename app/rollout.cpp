@@ -257,7 +257,7 @@ void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Outpu
   }
   summary.rank = static_cast<std::uint32_t>(rank);
   summary.role = static_cast<std::uint32_t>(role);
-  summary.group = static_cast<std::uint32_t>(setup.layout.group[rank]);
+  summary.group = setup.layout.group[rank];
   summary.idle_seconds = clock.now() - start - summary.busy_seconds;
   summary.messages_sent = mailbox.traffic().messages;
   summary.bytes_sent = mailbox.traffic().bytes;
