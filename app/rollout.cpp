@@ -199,6 +199,12 @@ RankSummary run_verifier(const Setup& setup, const Output& output, int rank, con
   return verifier.summary();
 }
 
+/// A group's other ranks: their leader speaks for them, but for a signal that reaches one alone.
+std::uint64_t follow(fabric::Mailbox& mailbox, engine::Executor& executor) {
+  SignalRelay relay(mailbox);
+  return executor.follow([&] { relay.look(); });
+}
+
 void run_spare(fabric::Mailbox& mailbox) {
   SignalRelay relay(mailbox);
   fabric::Backoff backoff(5000);
@@ -247,7 +253,7 @@ void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Outpu
       summary = run_verifier(setup, output, rank, clock, mailbox, *executor, *telemetry);
       break;
     case Role::verifier_member:
-      summary.steps = executor->follow();
+      summary.steps = follow(mailbox, *executor);
       summary.busy_seconds = executor->busy_seconds();
       break;
     case Role::drafter:
