@@ -45,7 +45,8 @@ same "USR1 to a member: exit code" 75 "$code"
 rollout 2 "$work/member" --resume || fail "USR1 to a member: resume failed: $(tail -n 3 "$work/member.log")"
 same "USR1 to a member: digest" "$reference" "$(digest "$work/member")"
 
-stop_and_go_on "USR1 near the end, other batch after" 150 USR1 4 1 --set engine.max_batch=64
+stop_and_go_on "USR1 near the end, other batch and speculation after" 150 USR1 4 1 --set engine.max_batch=64 \
+  --set 'speculation.drafters=[{method: suffix}, {method: ngram}]' --set speculation.max_length=4
 
 # The wall-clock limit stops it too; several attempts in a row still add up. Each may take a little longer than
 # the one before, so that a slow machine gets there as well.
