@@ -200,6 +200,12 @@ RankSummary run_verifier(const Setup& setup, const Output& output, int rank, con
   return verifier.summary();
 }
 
+/// A group's other ranks: their leader speaks for them, but for a signal that reaches one alone.
+std::uint64_t follow(fabric::Mailbox& mailbox, engine::Executor& executor) {
+  SignalRelay relay(mailbox);
+  return executor.follow([&] { relay.look(); });
+}
+
 void run_spare(fabric::Mailbox& mailbox) {
   SignalRelay relay(mailbox);
   fabric::Backoff backoff(5000);
@@ -256,7 +262,7 @@ void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Outpu
                              *telemetry);
       break;
     case Role::verifier_member:
-      summary.steps = executor->follow();
+      summary.steps = follow(mailbox, *executor);
       summary.busy_seconds = executor->busy_seconds();
       break;
     case Role::drafter:
@@ -266,7 +272,7 @@ void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Outpu
   }
   summary.rank = static_cast<std::uint32_t>(rank);
   summary.role = static_cast<std::uint32_t>(role);
-  summary.group = static_cast<std::uint32_t>(setup.layout.group[rank]);
+  summary.group = setup.layout.group[rank];
   summary.idle_seconds = clock.now() - start - summary.busy_seconds;
   summary.messages_sent = mailbox.traffic().messages;
   summary.bytes_sent = mailbox.traffic().bytes;

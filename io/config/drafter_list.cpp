@@ -66,7 +66,7 @@ const std::vector<EntryKey>& entry_keys() {
                 Real<double>{"a number from 0 to 1", [](double v) { return v >= 0 && v <= 1; }},
                 "Paths less probable are not drafted."),
       entry_key(suffix, "depth", &S::depth, Count{2, deepest_tree},
-                "Depth of the trees, in tokens; above max_length."),
+                "Depth of the trees, in tokens; at least min_match + max_length."),
       entry_key(suffix, "max_memory", &S::max_memory, Size{}, "All trees of a rank, in bytes."),
   };
   return keys;

@@ -238,10 +238,14 @@ class Reader {
                   std::to_string(most) + "), found " + std::to_string(*s.max_tokens));
     }
     for (const DrafterSetting& drafter : s.drafters) {
-      if (drafter.method == DrafterMethod::suffix && drafter.depth <= s.max_length) {
-        problem(place_of_key("speculation.max_length"),
-                "speculation.max_length: expected less than the suffix drafter's depth (" +
-                    std::to_string(drafter.depth) + "), found " + std::to_string(s.max_length));
+      // Below the shortest match a whole draft must find room in the tree.
+      if (drafter.method == DrafterMethod::suffix &&
+          s.max_length > drafter.depth - drafter.min_match) {
+        problem(
+            place_of_key("speculation.max_length"),
+            "speculation.max_length: expected at most the suffix drafter's depth - min_match (" +
+                std::to_string(drafter.depth - drafter.min_match) + "), found " +
+                std::to_string(s.max_length));
       }
     }
   }

@@ -56,8 +56,8 @@ std::uint64_t checksum_of(const IndexRow& row, std::span<const TokenId> tokens,
   return XXH3_64bits_withSeed(sampling_logprob.data(), sampling_logprob.size_bytes(), hash);
 }
 
-h5::Handle index_row_type() {
-  const h5::Field fields[] = {
+std::vector<h5::Field> index_row_fields() {
+  return {
       {"offset", offsetof(IndexRow, offset), h5::native<std::uint64_t>()},
       {"weight_version", offsetof(IndexRow, weight_version), h5::native<std::uint64_t>()},
       {"checksum", offsetof(IndexRow, checksum), h5::native<std::uint64_t>()},
@@ -67,8 +67,9 @@ h5::Handle index_row_type() {
       {"reward", offsetof(IndexRow, reward), h5::native<float>()},
       {"finish_reason", offsetof(IndexRow, finish_reason), h5::native<std::uint8_t>()},
   };
-  return h5::compound(fields, sizeof(IndexRow));
 }
+
+h5::Handle index_row_type() { return h5::compound(index_row_fields(), sizeof(IndexRow)); }
 
 std::string shard_folder(const std::string& directory) {
   return (fs::path(directory) / "shards").string();

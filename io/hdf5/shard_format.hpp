@@ -35,6 +35,7 @@ struct IndexRow {
                                         std::span<const float> logprob,
                                         std::span<const float> sampling_logprob);
 
+[[nodiscard]] std::vector<h5::Field> index_row_fields();
 /// The type of /index in memory; packed() of it is stored.
 [[nodiscard]] h5::Handle index_row_type();
 

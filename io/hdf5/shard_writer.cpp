@@ -3,10 +3,8 @@
 #include <cassert>
 #include <vector>
 
-#include "io/hdf5/atomic_file.hpp"
-#include "io/hdf5/file.hpp"
+#include "io/hdf5/shard_file.hpp"
 #include "io/hdf5/shard_format.hpp"
-#include "runtime/core/error.hpp"
 
 namespace paceline::io {
 namespace {
@@ -18,8 +16,16 @@ constexpr std::size_t kBufferedTokens = 87382;  // of 12 bytes: 1 MiB
 }  // namespace
 
 struct ShardWriter::State {
-  h5::File file;
-  h5::Dataset tokens, logprob, sampling_logprob, index;
+  State(const std::string& directory, std::uint32_t attempt, std::uint32_t rank)
+      : shard(directory, "trajectories", attempt, rank) {
+    shard.publish();
+  }
+
+  ShardFile shard;
+  h5::Dataset& tokens = shard.add("tokens", h5::native<TokenId>(), kTokenChunk);
+  h5::Dataset& logprob = shard.add("logprob", h5::native<float>(), kTokenChunk);
+  h5::Dataset& sampling_logprob = shard.add("sampling_logprob", h5::native<float>(), kTokenChunk);
+  h5::Dataset& index = shard.add("index", index_row_fields(), sizeof(IndexRow), kIndexChunk);
   std::uint64_t next_offset = 0;  // tokens appended so far
 
   // Appended, not yet written.
@@ -27,9 +33,6 @@ struct ShardWriter::State {
   std::vector<float> logprob_buffer, sampling_buffer;
   // Appended, not yet committed; their tokens may be written already.
   std::vector<IndexRow> rows;
-
-  bool open = true;
-  std::string failure;  // message of the write that failed; empty while all is well
 
   void write_tokens() {
     tokens.append<TokenId>(token_buffer);
@@ -51,52 +54,11 @@ struct ShardWriter::State {
     index.flush();
     rows.clear();
   }
-
-  void close_datasets() {
-    for (h5::Dataset* dataset : {&tokens, &logprob, &sampling_logprob, &index}) dataset->close();
-  }
-
-  /// Runs a step that writes; when it fails, the file stays as the last flush left it.
-  template <typename Step>
-  void guarded(const Step& step) {
-    if (!failure.empty()) throw IoError(failure);
-    const auto lock = h5::lock_hdf5();
-    try {
-      step();
-    } catch (const IoError& error) {
-      failure = error.what();
-      failure += " (what was flushed before stays readable)";
-      open = false;
-      file.abandon();
-      close_datasets();
-      throw IoError(failure);
-    }
-  }
 };
 
-ShardWriter::ShardWriter(const std::string& directory, std::uint32_t attempt, std::uint32_t rank)
-    : state_(std::make_unique<State>()) {
+ShardWriter::ShardWriter(const std::string& directory, std::uint32_t attempt, std::uint32_t rank) {
   const auto lock = h5::lock_hdf5();
-  const std::string path = shard_path(directory, "trajectories", attempt, rank);
-  State& s = *state_;
-  s.file = h5::File::create(path, h5::File::Kind::shard);
-  try {
-    const h5::Shape shape{0, true, kTokenChunk};
-    s.tokens = h5::Dataset::create<TokenId>(s.file, "tokens", shape);
-    s.logprob = h5::Dataset::create<float>(s.file, "logprob", shape);
-    s.sampling_logprob = h5::Dataset::create<float>(s.file, "sampling_logprob", shape);
-    const h5::Handle row = index_row_type();
-    s.index = h5::Dataset::create(s.file, "index", row.get(), h5::packed(row).get(),
-                                  {0, true, kIndexChunk});
-    h5::write_attribute(s.file.id(), path, "attempt", attempt);
-    h5::write_attribute(s.file.id(), path, "rank", rank);
-    publish_shard(s.file);
-  } catch (...) {
-    s.file.abandon();
-    s.close_datasets();
-    discard_temporary(path);
-    throw;
-  }
+  state_ = std::make_unique<State>(directory, attempt, rank);
 }
 
 ShardWriter::~ShardWriter() {
@@ -112,8 +74,8 @@ void ShardWriter::append(const Trajectory& trajectory) {
   assert(trajectory.tokens.size() == trajectory.logprob.size());
   assert(trajectory.tokens.size() == trajectory.sampling_logprob.size());
   State& s = *state_;
-  if (!s.failure.empty()) throw IoError(s.failure);
-  assert(s.open);
+  s.shard.check();
+  assert(s.shard.is_open());
   IndexRow row;
   row.offset = s.next_offset;
   row.weight_version = trajectory.weight_version;
@@ -132,25 +94,21 @@ void ShardWriter::append(const Trajectory& trajectory) {
   add(s.sampling_buffer, trajectory.sampling_logprob);
   s.rows.push_back(row);
   s.next_offset += row.length;
-  if (s.token_buffer.size() >= kBufferedTokens) s.guarded([&] { s.write_tokens(); });
+  if (s.token_buffer.size() >= kBufferedTokens) s.shard.guarded([&] { s.write_tokens(); });
 }
 
 void ShardWriter::flush() {
-  state_->guarded([&] { state_->commit(); });
+  state_->shard.guarded([&] { state_->commit(); });
 }
 
 void ShardWriter::close() {
   State& s = *state_;
-  if (!s.open) return;
-  s.guarded([&] {
+  s.shard.close([&] {
     s.commit();
-    s.file.sync();
-    s.open = false;
-    s.close_datasets();
-    s.file.close();
+    s.shard.file().sync();
   });
 }
 
-const std::string& ShardWriter::path() const { return state_->file.path(); }
+const std::string& ShardWriter::path() const { return state_->shard.file().path(); }
 
 }  // namespace paceline::io

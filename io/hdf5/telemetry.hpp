@@ -56,7 +56,8 @@ struct TelemetryReport {
 ///                        sample_duration,requests,prefill_tokens,decode_tokens,drafted,accepted,
 ///                        kv_blocks_used,role}
 ///   /requests/{attempt,rank,time,prompt_index,sample_index,kind,tokens}, by (attempt, time)
-///   /summary/{attempt,rank,role,group,busy_seconds,...}, a row for each rank of each attempt
+///   /summary/{attempt,rank,role,group,busy_seconds,...}, a row for each rank of each attempt;
+///       group is -1 for a rank in none (spare)
 ///   /attempts/{attempt,ranks,started,plan}; started is Unix time in seconds
 ///   /acceptance/{attempt,rank,drafter,position,batch,progress,drafted,accepted}: a row for each
 ///       AcceptanceCell, by (attempt, rank)

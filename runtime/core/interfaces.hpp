@@ -92,7 +92,7 @@ struct AcceptanceCell {
 struct RankSummary {
   std::uint32_t rank = 0;
   std::uint32_t role = 0;
-  std::uint32_t group = 0;
+  std::int32_t group = -1;  ///< verifier group; -1: in none, a spare rank
   double busy_seconds = 0;
   double idle_seconds = 0;
   std::uint64_t steps = 0;

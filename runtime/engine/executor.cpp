@@ -54,7 +54,7 @@ void Executor::send_plan(const Step* step) {
   if (size != 0) group_.broadcast(plan);
 }
 
-std::uint64_t Executor::follow() {
+std::uint64_t Executor::follow(const std::function<void()>& after_step) {
   Step step;
   std::vector<std::byte> plan;
   for (std::uint64_t steps = 0;; ++steps) {
@@ -72,6 +72,7 @@ std::uint64_t Executor::follow() {
     reader.get(step.copies);
     reader.get(step.samples);
     execute(step);
+    after_step();
   }
 }
 

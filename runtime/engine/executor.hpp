@@ -1,6 +1,7 @@
 // Carries out steps on this rank's share of the model, together with the other ranks of its group.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -51,8 +52,9 @@ class Executor final : public StepRunner {
   [[nodiscard]] double forward_seconds() const override { return forward_seconds_; }
   [[nodiscard]] double sample_seconds() const override { return sample_seconds_; }
   void finish() override;
-  /// Follows the leader until it finishes; returns the number of steps.
-  std::uint64_t follow();
+  /// Follows the leader until it finishes; returns the number of steps. Calls `after_step` after
+  /// each.
+  std::uint64_t follow(const std::function<void()>& after_step);
 
   /// Seconds spent in steps so far; the waits of follow() between them do not count.
   [[nodiscard]] double busy_seconds() const { return busy_seconds_; }

@@ -30,7 +30,23 @@ stop_and_go_on() {  # WHAT COUNT SIGNAL RANKS RANKS-AFTER [ARG-AFTER...]
 }
 stop_and_go_on "USR1 at the start" 1 USR1 2 2
 stop_and_go_on "USR1 in the middle, other layout after" 90 USR1 2 4 --set layout.verifier_tp=2
-stop_and_go_on "USR1 near the end, other batch after" 150 USR1 4 1 --set engine.max_batch=64
+# A signal to one rank alone, which is no leader of its group, is passed on.
+rm -rf "$work/member"
+start 2 "$work/member" --set layout.verifier_tp=2
+if wait_for_finished "$work/member" 20 "$pid"; then
+  for member in $(pgrep -P "$pid" -x paceline); do
+    if tr '\0' '\n' <"/proc/$member/environ" | grep -qx "OMPI_COMM_WORLD_RANK=1"; then kill -USR1 "$member"; fi
+  done
+else
+  fail "USR1 to a member: ended before 20 were finished"
+fi
+code=0; wait "$pid" || code=$?
+same "USR1 to a member: exit code" 75 "$code"
+rollout 2 "$work/member" --resume || fail "USR1 to a member: resume failed: $(tail -n 3 "$work/member.log")"
+same "USR1 to a member: digest" "$reference" "$(digest "$work/member")"
+
+stop_and_go_on "USR1 near the end, other batch and speculation after" 150 USR1 4 1 --set engine.max_batch=64 \
+  --set 'speculation.drafters=[{method: suffix}, {method: ngram}]' --set speculation.max_length=4
 
 # The wall-clock limit stops it too; several attempts in a row still add up. Each may take a little longer than
 # the one before, so that a slow machine gets there as well.

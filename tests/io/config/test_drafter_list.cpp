@@ -148,11 +148,14 @@ TEST(Speculation, KeysThatMustFitTogether) {
   EXPECT_EQ(error_of("speculation: {max_length: 4, paths: 2, max_tokens: 9}\n"),
             "run.yaml:4:52: speculation.max_tokens: expected at most speculation.max_length * "
             "speculation.paths (8), found 9");
-  EXPECT_EQ(error_of("speculation: {max_length: 48, drafters: [{method: suffix, depth: 48}]}\n"),
-            "run.yaml:4:27: speculation.max_length: expected less than the suffix drafter's depth "
-            "(48), found 48");
-  EXPECT_NO_THROW((void)parse(
-      "speculation: {max_length: 47, max_tokens: 47, drafters: [{method: suffix, depth: 48}]}\n"));
+  EXPECT_EQ(
+      error_of(
+          "speculation: {max_length: 46, drafters: [{method: suffix, depth: 48, min_match: 3}]}\n"),
+      "run.yaml:4:27: speculation.max_length: expected at most the suffix drafter's depth - "
+      "min_match (45), found 46");
+  EXPECT_NO_THROW(
+      (void)parse("speculation: {max_length: 45, max_tokens: 45, drafters: [{method: suffix, "
+                  "depth: 48, min_match: 3}]}\n"));
   EXPECT_EQ(error_of("speculation: {drafter: []}\n"),
             "run.yaml:4:15: unknown key 'drafter' in section 'speculation'; did you mean "
             "'drafters'?");

@@ -4,6 +4,8 @@
 #include <signal.h>
 
 #include "io/hdf5/file.hpp"
+#include "io/hdf5/shard_file.hpp"
+#include "io/hdf5/telemetry_format.hpp"
 #include "tests/io/hdf5/fixture.hpp"
 
 namespace paceline::io {
@@ -32,7 +34,7 @@ RankSummary summary_of(std::uint32_t rank) {
   RankSummary summary;
   summary.rank = rank;
   summary.role = 1;
-  summary.group = rank / 2;
+  summary.group = rank < 2 ? static_cast<std::int32_t>(rank) : -1;
   summary.busy_seconds = 3.5;
   summary.idle_seconds = 0.5;
   summary.steps = 11;
@@ -120,6 +122,11 @@ TEST_F(TelemetryRun, IsMergedOverRanksAndAttempts) {
 
   EXPECT_EQ(h5::read_all<std::uint32_t>(file, "summary/rank"), (U32{0, 1, 2}));
   EXPECT_EQ(h5::read_all<std::uint32_t>(file, "summary/attempt"), (U32{1, 1, 1}));
+  // Without a group, as whoever reads the file by its own types sees it.
+  const h5::Dataset group = h5::Dataset::open(file, "summary/group", h5::native<std::int64_t>(), 0);
+  std::vector<std::int64_t> groups(group.size());
+  group.read(0, groups.size(), groups.data());
+  EXPECT_EQ(groups, (std::vector<std::int64_t>{0, 1, -1}));
   EXPECT_EQ(h5::read_all<std::uint64_t>(file, "summary/kv_bytes")[2], std::uint64_t{18} << 40);
   EXPECT_EQ(h5::read_all<std::uint64_t>(file, "summary/drafted")[2], 19U);
   EXPECT_EQ(h5::read_all<std::uint64_t>(file, "summary/accepted")[2], 20U);
@@ -198,6 +205,38 @@ TEST_F(TelemetryTest, ADrafterWithoutANameIsRefused) {
   TelemetryWriter writer(path, 0, 0, "", std::vector<std::string>{"ngram"});
   EXPECT_THROW(writer.acceptance(std::vector<AcceptanceCell>{{1, 1, 1, 0, 1, 1}}),
                std::out_of_range);
+}
+
+TEST_F(TelemetryTest, AShardWhoseDrafterHasNoNameIsLeftOutWhole) {
+  const SampleRun run(1, 1);
+  const std::string path = at("run");
+  { const RunDirectory directory(path, run.manifest, run.prompts, false); }
+  {
+    TelemetryWriter writer(path, 0, 1, "", std::vector<std::string>{"ngram"});
+    writer.acceptance(std::vector<AcceptanceCell>{{0, 1, 1, 0, 4, 3}});
+  }
+  {
+    const auto lock = h5::lock_hdf5();
+    ShardFile shard(path, "telemetry", 0, 0);
+    shard.add("steps", step_fields(), sizeof(StepRecord), 16);
+    shard.add("events", event_fields(), sizeof(RequestEvent), 16);
+    shard.add("summary", summary_fields(), sizeof(RankSummary), 16);
+    h5::Dataset& cells = shard.add("acceptance", acceptance_fields(), sizeof(AcceptanceCell), 16);
+    h5::write_strings(shard.file(), "drafter_names", std::vector<std::string>{"suffix"});
+    const AcceptanceCell bad{1, 1, 1, 0, 7, 7};
+    cells.append(1, &bad);
+    shard.publish();
+    shard.close([] {});
+  }
+  const TelemetryReport report = write_telemetry(path, {});
+  ASSERT_EQ(report.warnings.size(), 1U);
+  EXPECT_NE(report.warnings[0].find("telemetry-0-0.h5:/acceptance: drafter 1 of 1"),
+            std::string::npos)
+      << report.warnings[0];
+  const auto lock = h5::lock_hdf5();
+  const h5::File file = h5::File::open(path + "/telemetry.h5");
+  EXPECT_EQ(h5::read_all<std::uint64_t>(file, "acceptance/drafted"), std::vector<std::uint64_t>{4});
+  EXPECT_EQ(h5::read_strings(file, "drafter_names"), std::vector<std::string>{"ngram"});
 }
 
 TEST_F(TelemetryTest, IsWrittenAboutOnceASecondAndSurvivesKill) {

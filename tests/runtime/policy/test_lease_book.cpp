@@ -26,6 +26,19 @@ TEST(LeaseBook, SharesTheEndEvenly) {
   EXPECT_EQ(book.pending(), 0U);
 }
 
+TEST(LeaseBook, WhatAGroupHoldsCountsForItsShareUntilItEnds) {
+  LeaseBook book(8, 2);
+  EXPECT_EQ(book.grant(0, 10), (std::vector<std::size_t>{0, 1, 2, 3}));
+  EXPECT_TRUE(book.grant(0, 10).empty());
+  book.finish(0);
+  book.finish(0);
+  EXPECT_EQ(book.leased(), 2U);
+  // 6 are unfinished: 3 a group, and it holds 2.
+  EXPECT_EQ(book.grant(0, 10), std::vector<std::size_t>{4});
+  EXPECT_EQ(book.grant(1, 10), (std::vector<std::size_t>{5, 6, 7}));
+  EXPECT_EQ(book.leased(), 6U);
+}
+
 TEST(LeaseBook, EveryRequestOnceWhateverTheOrderOfEvents) {
   LeaseBook book(97, 3);
   std::set<std::size_t> seen;

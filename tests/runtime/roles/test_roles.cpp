@@ -3,7 +3,6 @@
 // once, and the same responses.
 #include <gtest/gtest.h>
 
-#include <deque>
 #include <map>
 #include <random>
 
@@ -11,44 +10,14 @@
 #include "runtime/roles/coordinator.hpp"
 #include "runtime/roles/verifier.hpp"
 #include "tests/runtime/engine/block_checking_runner.hpp"
+#include "tests/runtime/roles/simulated_mailbox.hpp"
 
 namespace paceline::roles {
 namespace {
 
 using fabric::Address;
-
-class Post {
- public:
-  void put(Address to, int from, std::span<const std::byte> bytes) {
-    boxes_[{to.rank, static_cast<int>(to.port)}].push_back({from, {bytes.begin(), bytes.end()}});
-  }
-  std::optional<fabric::Envelope> take(Address at) {
-    auto& box = boxes_[{at.rank, static_cast<int>(at.port)}];
-    if (box.empty()) return std::nullopt;
-    fabric::Envelope e = std::move(box.front());
-    box.pop_front();
-    return e;
-  }
-
- private:
-  std::map<std::pair<int, int>, std::deque<fabric::Envelope>> boxes_;
-};
-
-class SimulatedMailbox final : public fabric::Mailbox {
- public:
-  SimulatedMailbox(Post& post, Address me) : post_(post), me_(me) {}
-  void send(Address to, std::span<const std::byte> bytes) override {
-    post_.put(to, me_.rank, bytes);
-    ++traffic_.messages;
-  }
-  std::optional<fabric::Envelope> poll() override { return post_.take(me_); }
-  [[nodiscard]] Traffic traffic() const override { return traffic_; }
-
- private:
-  Post& post_;
-  Address me_;
-  Traffic traffic_;
-};
+using test::Post;
+using test::SimulatedMailbox;
 
 class SteppedClock final : public Clock {
  public:

@@ -1,0 +1,77 @@
+// What the shards of both kinds have in common: how they come into being, what a failed write does,
+// how they are closed. Private to this folder.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <string>
+
+#include "io/hdf5/file.hpp"
+#include "runtime/core/error.hpp"
+
+namespace paceline::io {
+
+/// A shard being written. Create, add(), publish(), then guarded() for every write. The caller
+/// holds the library lock while it creates, adds, publishes and destroys; guarded() and close()
+/// take it.
+class ShardFile {
+ public:
+  /// DIR/shards/<kind>-<attempt>-<rank>.h5 under its temporary name, with the attributes attempt
+  /// and rank. Throws IoError, as all members do.
+  ShardFile(const std::string& directory, const std::string& kind, std::uint32_t attempt,
+            std::uint32_t rank);
+  /// What was never published leaves nothing behind.
+  ~ShardFile();
+  ShardFile(const ShardFile&) = delete;
+  ShardFile& operator=(const ShardFile&) = delete;
+
+  /// A growing dataset of elements that lie in memory as `type` says; padding is not stored. The
+  /// reference stays valid.
+  h5::Dataset& add(const char* name, hid_t type, std::uint64_t chunk);
+  /// The same of structs with these members.
+  h5::Dataset& add(const char* name, std::span<const h5::Field> fields, std::size_t size,
+                   std::uint64_t chunk);
+  /// From here on others see the file grow (publish_shard).
+  void publish();
+
+  /// Runs a step that writes. When it fails the file stays as the last flush left it, and this and
+  /// every later call throw.
+  template <typename Step>
+  void guarded(const Step& step) {
+    check();
+    const auto lock = h5::lock_hdf5();
+    try {
+      step();
+    } catch (const IoError& error) {
+      fail(error.what());
+    }
+  }
+  /// Runs a last step and closes. Does nothing when the file is closed or has failed.
+  template <typename Step>
+  void close(const Step& last) {
+    if (!open_) return;
+    guarded([&] {
+      last();
+      close_file();
+    });
+  }
+
+  /// Throws what an earlier step failed with.
+  void check() const;
+  [[nodiscard]] bool is_open() const { return open_; }
+  [[nodiscard]] h5::File& file() { return file_; }
+
+ private:
+  [[noreturn]] void fail(const std::string& what);
+  void close_file();
+  void close_datasets();
+
+  h5::File file_;
+  std::deque<h5::Dataset> datasets_;
+  bool published_ = false;
+  bool open_ = true;
+  std::string failure_;  ///< message of the write that failed; empty while all is well
+};
+
+}  // namespace paceline::io

@@ -1,0 +1,176 @@
+// The coordinator alone: what it sends in answer to each message.
+#include "runtime/roles/coordinator.hpp"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "tests/runtime/roles/simulated_mailbox.hpp"
+
+namespace paceline::roles {
+namespace {
+
+using fabric::Address;
+
+constexpr std::size_t kDoneBefore = 3;
+
+/// A coordinator of groups of two ranks each, and a spare rank after them.
+class World {
+ public:
+  World(int groups, std::uint32_t requests) : prompts_(1) {
+    prompts_[0].uid = "u";
+    prompts_[0].tokens = {1, 2};
+    layout_.tp = 2;
+    layout_.groups = groups;
+    for (int g = 0; g < groups; ++g) {
+      layout_.role.insert(layout_.role.end(), {Role::verifier, Role::verifier_member});
+      layout_.group.insert(layout_.group.end(), {g, g});
+    }
+    layout_.role.push_back(Role::spare);
+    layout_.group.push_back(-1);
+    std::vector<Trajectory> work(requests);
+    for (std::uint32_t i = 0; i < requests; ++i) work[i].id = {0, i};
+    coordinator =
+        std::make_unique<Coordinator>(mailbox_, layout_, std::move(work), prompts_, 5, kDoneBefore);
+  }
+
+  void tell(int rank, const Message& message) {
+    post_.put(Address::coordinator(), rank, encode(message));
+    EXPECT_TRUE(coordinator->turn());
+  }
+  /// The group's leader reports; `finished` of its requests have ended since the last time.
+  void status(int group, std::int32_t room, std::uint64_t leases_received,
+              std::size_t finished = 0) {
+    Status status;
+    status.room = room;
+    status.leases_received = leases_received;
+    status.finished.resize(finished);
+    tell(layout_.leader(group), status);
+  }
+  /// What a rank was sent since the last call.
+  std::vector<Message> sent(int rank) {
+    std::vector<Message> messages;
+    while (const auto envelope = post_.take({rank, Address::Port::role})) {
+      messages.push_back(decode(envelope->bytes));
+    }
+    return messages;
+  }
+  /// Samples of the requests that a group was leased since the last call.
+  std::vector<std::uint32_t> leased(int group) {
+    std::vector<std::uint32_t> samples;
+    for (const Message& message : sent(layout_.leader(group))) {
+      samples.push_back(std::get<Lease>(message).trajectory.id.sample);
+    }
+    return samples;
+  }
+
+ private:
+  test::Post post_;
+  test::SimulatedMailbox mailbox_{post_, Address::coordinator()};
+  policy::Layout layout_;
+  std::vector<Prompt> prompts_;
+
+ public:
+  std::unique_ptr<Coordinator> coordinator;
+};
+
+using Samples = std::vector<std::uint32_t>;
+
+template <typename Kind>
+bool only(const std::vector<Message>& messages) {
+  return messages.size() == 1 && std::holds_alternative<Kind>(messages[0]);
+}
+
+TEST(Coordinator, LeasesUnderWayTakeTheRoomThatAStatusSpeaksOf) {
+  World world(1, 20);
+  world.status(0, 4, 0);
+  EXPECT_EQ(world.leased(0), (Samples{0, 1, 2, 3}));
+  world.status(0, 4, 0);  // sent before the leases arrived
+  EXPECT_EQ(world.leased(0), Samples{});
+  world.status(0, 6, 3);  // three have arrived
+  EXPECT_EQ(world.leased(0), (Samples{4, 5, 6, 7, 8}));
+  world.status(0, 2, 9);
+  EXPECT_EQ(world.leased(0), (Samples{9, 10}));
+}
+
+TEST(Coordinator, WhatAGroupFinishedNoLongerCountsForItsShare) {
+  World world(3, 12);
+  world.status(1, 10, 0);
+  EXPECT_EQ(world.leased(1), (Samples{0, 1, 2, 3}));
+  world.status(1, 10, 4);
+  EXPECT_EQ(world.leased(1), Samples{}) << "more than its third";
+  world.status(1, 10, 4, 3);  // 9 unfinished, of which it holds 1
+  EXPECT_EQ(world.leased(1), (Samples{4, 5}));
+  world.status(0, 10, 0);
+  EXPECT_EQ(world.leased(0), (Samples{6, 7, 8}));
+}
+
+TEST(Coordinator, CountsTheRun) {
+  World world(2, 8);
+  world.status(0, 2, 0);
+  world.status(1, 2, 0);
+  Status status;
+  status.active = 5;
+  status.tokens = 100;
+  status.leases_received = 2;
+  world.tell(0, status);
+  status.active = 6;
+  status.tokens = 101;
+  status.finished.resize(1);
+  world.tell(2, status);
+  const Progress progress = world.coordinator->progress();
+  EXPECT_EQ(progress.total, kDoneBefore + 8);
+  EXPECT_EQ(progress.finished, kDoneBefore + 1);
+  EXPECT_EQ(progress.finished_before, kDoneBefore);
+  EXPECT_EQ(progress.active, 11U);
+  EXPECT_EQ(progress.pending, 4U);
+  EXPECT_EQ(progress.tokens, 201U);
+}
+
+TEST(Coordinator, TellsAllButMembersWhenEverythingIsFinished) {
+  World world(1, 2);
+  world.status(0, 2, 0);
+  EXPECT_EQ(world.leased(0).size(), 2U);
+  world.status(0, 1, 2, 1);
+  EXPECT_TRUE(world.sent(0).empty());
+  EXPECT_FALSE(world.coordinator->complete());
+  world.status(0, 2, 2, 1);
+  EXPECT_TRUE(only<Finish>(world.sent(0)));
+  EXPECT_TRUE(world.sent(1).empty());
+  EXPECT_TRUE(only<Finish>(world.sent(2)));
+  world.status(0, 2, 2);
+  world.coordinator->stop();  // too late
+  EXPECT_TRUE(world.sent(0).empty());
+  EXPECT_TRUE(world.coordinator->complete());
+  for (const std::uint32_t rank : {0U, 1U, 2U}) {
+    EXPECT_FALSE(world.coordinator->over());
+    Summary summary;
+    summary.rank.rank = rank;
+    world.tell(static_cast<int>(rank), summary);
+  }
+  EXPECT_TRUE(world.coordinator->over());
+}
+
+TEST(Coordinator, AStopFromAnyRankEndsLeasing) {
+  World world(2, 20);
+  world.status(0, 3, 0);
+  EXPECT_EQ(world.leased(0).size(), 3U);
+  world.tell(1, StopRequest{});  // a member
+  EXPECT_TRUE(only<Stop>(world.sent(0)));
+  EXPECT_TRUE(world.sent(1).empty());
+  EXPECT_TRUE(only<Stop>(world.sent(2)));
+  world.tell(3, StopRequest{});  // another, of the same signal
+  world.status(0, 5, 3);
+  EXPECT_TRUE(world.sent(0).empty());
+
+  Status stopped;
+  stopped.stopped = 1;
+  world.tell(0, stopped);
+  EXPECT_TRUE(world.sent(0).empty()) << "the other group still works";
+  world.tell(2, stopped);
+  for (const int rank : {0, 2, 4}) EXPECT_TRUE(only<Finish>(world.sent(rank))) << rank;
+  EXPECT_FALSE(world.coordinator->complete());
+}
+
+}  // namespace
+}  // namespace paceline::roles
