@@ -128,6 +128,7 @@ class ModelDrafterTest : public testing::Test {
  protected:
   ModelDrafterOptions options() const {
     ModelDrafterOptions o;
+    o.vocab = 512;
     o.max_requests = 4;
     o.kv_blocks = 4 * kContext / 16;
     o.max_position = kContext;
@@ -552,6 +553,40 @@ TEST_F(ModelDrafterTest, SharedNoiseAgreesMoreThanIndependentNoise) {
   EXPECT_GT(agreed[0], 5 * agreed[1]);
 }
 
+TEST_F(ModelDrafterTest, TokensThatTheTargetDoesNotHaveAreNotDrafted) {
+  SamplingParams sampling;
+  sampling.temperature = 30;  // nearly uniform: all tokens come up
+  ModelDrafterOptions o = options();
+  for (const int vocab : {512, 100}) {
+    o.vocab = vocab;
+    const auto drafter = make(small(), sampling, o);
+    Told r{{0, 0}, {5, 6, 7, 8}, {1, 10}, {}};
+    drafter->start(r.start(), 0);
+    TokenId largest = 0;
+    for (int step = 0; step < 20; ++step) {
+      for (const TokenId token : propose(*drafter, r, {24, 8, 3}).tokens) {
+        EXPECT_LT(token, vocab);
+        largest = std::max(largest, token);
+      }
+      commit(*drafter, r, {static_cast<TokenId>(9 + step)});
+    }
+    EXPECT_GT(largest, vocab * 3 / 4);
+  }
+}
+
+TEST_F(ModelDrafterTest, LagIsWhatADraftMustCatchUpOn) {
+  const auto drafter = make(small(), {}, options());
+  Told r = four()[0];
+  drafter->start(r.start(), 0);
+  EXPECT_EQ(drafter->lag(r.id), static_cast<int>(r.prompt.size()) - 2);
+  static_cast<void>(propose(*drafter, r, {4, 4, 1}));
+  EXPECT_EQ(drafter->lag(r.id), 0);
+  commit(*drafter, r, {9});
+  EXPECT_EQ(drafter->lag(r.id), 0);
+  commit(*drafter, r, {9, 9, 9, 9});
+  EXPECT_EQ(drafter->lag(r.id), 3);
+}
+
 TEST_F(ModelDrafterTest, WrongUseIsRefused) {
   const auto drafter = make(small(), {}, options());
   Told r = four()[0];
@@ -567,6 +602,7 @@ TEST_F(ModelDrafterTest, WrongUseIsRefused) {
   EXPECT_EQ(propose(*drafter, other, {4, 4, 1}).tokens.size(), 4U);
 
   for (const auto& spoil : std::vector<void (*)(ModelDrafterOptions&)>{
+           [](ModelDrafterOptions& o) { o.vocab = 0; },
            [](ModelDrafterOptions& o) { o.max_requests = 0; },
            [](ModelDrafterOptions& o) { o.kv_block = 24; },
            [](ModelDrafterOptions& o) { o.kv_blocks = 0; },
