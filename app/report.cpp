@@ -150,14 +150,23 @@ void print_accounting(std::span<const RankSummary> summaries, double seconds) {
     const char* name;
     std::function<double(const RankSummary&)> value;
   };
+  // Of a draft's rows only the accepted became tokens.
+  const auto decoded = [](const RankSummary& s) {
+    return static_cast<double>(s.decode_tokens - s.drafted + s.accepted);
+  };
   const Row rows[] = {
       {"busy, % of time", [&](const RankSummary& s) { return 100 * s.busy_seconds / seconds; }},
       {"steps", [](const RankSummary& s) { return static_cast<double>(s.steps); }},
       {"prefill tokens",
        [](const RankSummary& s) { return static_cast<double>(s.prefill_tokens); }},
-      {"decode tokens", [](const RankSummary& s) { return static_cast<double>(s.decode_tokens); }},
-      {"decode tokens/s",
-       [&](const RankSummary& s) { return static_cast<double>(s.decode_tokens) / seconds; }},
+      {"decoded tokens", decoded},
+      {"decoded tokens/s", [&](const RankSummary& s) { return decoded(s) / seconds; }},
+      {"drafted tokens", [](const RankSummary& s) { return static_cast<double>(s.drafted); }},
+      {"of them accepted, %",
+       [](const RankSummary& s) {
+         return 100.0 * static_cast<double>(s.accepted) /
+                static_cast<double>(std::max<std::uint64_t>(1, s.drafted));
+       }},
       {"messages sent", [](const RankSummary& s) { return static_cast<double>(s.messages_sent); }},
       {"weights, MiB",
        [](const RankSummary& s) { return static_cast<double>(s.weight_bytes) / kMiB; }},

@@ -281,6 +281,10 @@ void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Outpu
     summary.weight_bytes = executor->weight_bytes();
     summary.kv_bytes = executor->kv_bytes();
   }
+  if (speculator) {
+    summary.weight_bytes += drafter_memory(setup).weights;
+    summary.kv_bytes += drafter_memory(setup).kv;
+  }
   telemetry->summary(summary);
   telemetry->close();
   mailbox.send(fabric::Address::coordinator(), roles::encode(roles::Summary{summary}));

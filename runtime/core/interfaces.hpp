@@ -97,9 +97,9 @@ struct RankSummary {
   double idle_seconds = 0;
   std::uint64_t steps = 0;
   std::uint64_t prefill_tokens = 0;
-  std::uint64_t decode_tokens = 0;
-  std::uint64_t drafted = 0;   ///< draft tokens verified
-  std::uint64_t accepted = 0;  ///< of them, accepted
+  std::uint64_t decode_tokens = 0;  ///< rows, those of drafts included
+  std::uint64_t drafted = 0;        ///< draft tokens verified
+  std::uint64_t accepted = 0;       ///< of them, accepted
   std::uint64_t messages_sent = 0;
   std::uint64_t bytes_sent = 0;
   std::uint64_t peak_rss_bytes = 0;

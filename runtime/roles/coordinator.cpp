@@ -48,10 +48,7 @@ void Coordinator::on(int from, const Status& status) {
     book_.finish(group);
     ++progress_.finished;
   }
-  // A request that ended anywhere may raise another group's fair share.
-  if (!stopping_) {
-    for (int g = 0; g < layout_.groups; ++g) lease_to(g);
-  }
+  if (!stopping_) lease_to(group);
   finish_when_idle();
 }
 

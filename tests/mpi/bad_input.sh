@@ -29,6 +29,23 @@ refuses "unknown section" 64 "smpling.*sampling" 1 --set smpling.temperature=1
 refuses "wrong type" 64 "max_tokens.*(integer|number)" 1 --set sampling.max_tokens=many
 refuses "out of range" 64 "top_p" 1 --set sampling.top_p=1.5
 
+refuses "unknown drafter" 64 "drafters.*sufix.*suffix" 1 --set 'speculation.drafters=[{method: sufix}]'
+refuses "key of another drafter" 64 "drafters.*depth" 1 --set 'speculation.drafters=[{method: ngram, depth: 4}]'
+refuses "missing draft model" "65|74" "nowhere" 2 --set "speculation.drafters=[{method: model, path: $work/nowhere}]"
+refuses "draft model of another vocabulary" 64 "vocabulary of .*llama3.* has 320 tokens, the model's 512" 2 \
+  --set "speculation.drafters=[{method: model, path: $root/tests/models/parity/llama3}]"
+cp -r "$root/configs/models/draft" "$work/other-tokens"
+python3 - "$work/other-tokens/tokenizer.json" <<'PY'
+import json, sys
+t = json.load(open(sys.argv[1]))
+vocab = t["model"]["vocab"]
+a, b = [k for k, v in sorted(vocab.items(), key=lambda kv: kv[1]) if v in (70, 71)]
+vocab[a], vocab[b] = vocab[b], vocab[a]
+json.dump(t, open(sys.argv[1], "w"))
+PY
+refuses "draft model whose tokens mean something else" 64 "token 70 of .*stands for" 1 \
+  --set "speculation.drafters=[{method: model, path: $work/other-tokens}]"
+
 refuses "missing model directory" "65|74" "nowhere" 2 --set model.path="$work/nowhere"
 dir=$(broken_model no-weights); rm "$dir/model.safetensors"
 refuses "missing model file" 65 "model.safetensors" 2 --set model.path="$dir"
