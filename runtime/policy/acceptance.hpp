@@ -1,0 +1,57 @@
+// How likely a drafted token is accepted: drafters' scores calibrated by what the target said.
+#pragma once
+
+#include <array>
+#include <vector>
+
+namespace paceline::policy {
+
+/// Turns the scores that drafters give their tokens into probabilities. A drafter's score of a
+/// token is what it thinks of the token given the text before it on its path: the score of the path
+/// through the token over that of the path before it, in [0, 1]; a drafter without an estimate says
+/// 1. Per drafter the score is cut into equal buckets, each of which counts how often the target
+/// agreed; old counts fade, and a bucket that saw little leans on the drafter's mean, which in turn
+/// leans on a prior. Not thread-safe.
+class AcceptanceModel {
+ public:
+  explicit AcceptanceModel(int drafters);
+
+  /// P(the token is the target's | the tokens before it on its path are).
+  [[nodiscard]] double estimate(int drafter, double conditional_score) const;
+  /// The same of a token of which no score is known yet.
+  [[nodiscard]] double mean(int drafter) const;
+  /// What became of a verified token; only of one whose path before it was accepted, for nothing
+  /// else is evidence.
+  void record(int drafter, double conditional_score, bool accepted);
+
+ private:
+  static constexpr int kBuckets = 16;
+  struct Count {
+    double accepted = 0;
+    double tried = 0;
+  };
+  /// Instead of letting all counts fade at each record, the next record weighs more.
+  struct Drafter {
+    std::array<Count, kBuckets> buckets;
+    Count all;
+    double weight = 1;
+  };
+  [[nodiscard]] static int bucket(double score);
+
+  std::vector<Drafter> drafters_;
+};
+
+/// The same of one request, so that easy and hard requests of a batch get drafts of different
+/// length. Held by whoever holds the request.
+struct RequestAcceptance {
+  double accepted = 0;  ///< tokens, fading
+  double tried = 0;     ///< of how many
+
+  /// One step: `count` tokens of its draft were accepted; `refuted`: the target then said something
+  /// else than the draft, which otherwise simply ended there.
+  void record(int count, bool refuted);
+  /// P(the next drafted token is accepted); leans on the drafter's mean where little was tried.
+  [[nodiscard]] double estimate(double mean) const;
+};
+
+}  // namespace paceline::policy

@@ -1,0 +1,76 @@
+// How far to draft, and how much of a draft to verify.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+namespace paceline::policy {
+
+/// A step about to be made. Spans are indexed by request of the batch and used during the call
+/// only.
+struct DraftQuery {
+  int requests = 0;                    ///< that decode: one row each without drafts
+  int prefill_rows = 0;                ///< prompt rows that share the step
+  int drafter = 0;                     ///< that will be asked
+  std::span<const double> acceptance;  ///< [requests] P(next drafted token is accepted)
+  std::span<const int> room;           ///< [requests] longest draft that makes sense
+  /// [requests] committed tokens the drafter has yet to compute, past the one or two that every
+  /// draft begins with; empty: none.
+  std::span<const int> lag;
+  int max_draft_rows = std::numeric_limits<int>::max();  ///< that fit into the step
+};
+
+/// What was drafted: for each request its tokens in tree order, parents before children.
+struct DraftedTokens {
+  /// Calibrated probability that the path through the token is accepted; falls along a path.
+  std::span<const double> values;  ///< [tokens]
+  std::span<const int> offsets;    ///< [requests + 1] where a request's tokens begin
+};
+
+/// A step that was made.
+struct StepOutcome {
+  int draft_rows = 0;        ///< drafted tokens that were verified
+  int committed = 0;         ///< tokens the decoding requests got
+  double draft_seconds = 0;  ///< in the drafter, 0 where none was asked
+  double step_seconds = 0;   ///< in the engine
+};
+
+/// Decides speculation step by step: choose(), then, if any length is not 0, select(), then
+/// observe(), in turn. A state machine without clock or randomness: equal calls, equal answers. No
+/// answer can change a trajectory. Not thread-safe.
+class DraftLengthPolicy {
+ public:
+  virtual ~DraftLengthPolicy() = default;
+
+  /// Before drafting: the longest path to draft for each request, at most its room. All 0 is plain
+  /// decoding: no drafter is called.
+  virtual void choose(const DraftQuery& query, std::span<int> lengths) = 0;
+  /// After drafting: keep[i] = 1 for each token to verify. With a token its parents are kept.
+  virtual void select(const DraftQuery& query, const DraftedTokens& drafted,
+                      std::span<std::uint8_t> keep) = 0;
+  virtual void observe(const StepOutcome& outcome) = 0;
+};
+
+/// The tokens by falling value, a request's parents before its children: every prefix is closed
+/// under parents, and the prefix of k tokens is the selection of the highest expected number of
+/// accepted tokens under a budget of k rows over the whole batch (TETRIS).
+void order_by_value(const DraftedTokens& drafted, std::vector<int>& order);
+
+/// Always the same length; everything that fits is verified.
+class FixedLength final : public DraftLengthPolicy {
+ public:
+  explicit FixedLength(int length) : length_(length) {}
+
+  void choose(const DraftQuery& query, std::span<int> lengths) override;
+  void select(const DraftQuery& query, const DraftedTokens& drafted,
+              std::span<std::uint8_t> keep) override;
+  void observe(const StepOutcome&) override {}
+
+ private:
+  int length_;
+  std::vector<int> order_;
+};
+
+}  // namespace paceline::policy

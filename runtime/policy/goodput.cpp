@@ -1,0 +1,423 @@
+#include "runtime/policy/goodput.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace paceline::policy {
+namespace {
+
+constexpr double kFineGap = 1.25;  ///< ratio of known row counts with much to learn between
+// Hysteresis: by how much speculation must beat plain decoding to begin, and to go on.
+constexpr double kBegin = 1.03;
+constexpr double kGoOn = 1.005;
+/// What a scout could find must be better than what is known by as much.
+constexpr double kWorthScouting = 1.03;
+constexpr double kGrowth = 2;  ///< of rows and of requests that draft, from one step to the next
+constexpr double kMostSurprise = 1.5;  ///< of seconds foreseen, believed at once
+constexpr double kReserve = 0.5;
+constexpr double kLeastValue = 0.02;  ///< of a draft token worth a thought
+/// Drafting whose full cost is this share of a plain step is asked for everything, for what
+/// select() sees is better than what choose() can guess.
+constexpr double kNextToNothing = 0.003;
+constexpr int kProbeLength = 3;
+constexpr int kProbeSteps =
+    3;  ///< the first pays for catching up, the others show what a round costs
+constexpr double kFirstProbeInterval = 16;
+constexpr double kLastProbeInterval = 512;
+/// How much longer it is to the next scout after one to rows never tried, or to tried ones.
+constexpr double kNewScout = 1.05;
+constexpr double kOldScout = 1.5;
+constexpr double kLastScoutInterval = 128;
+constexpr double kBatchChange = 1.25;  ///< ratio of batch sizes at which old refusals mean little
+/// While speculating, a plain step is made so often that it costs this share of the time saved.
+constexpr double kPlainShare = 0.005;
+constexpr double kLeastPlainInterval = 16;
+constexpr double kYieldWeight = 8;     ///< tokens for which the yield is 1
+constexpr double kYieldMemory = 0.98;  ///< of a step that drafts
+
+}  // namespace
+
+double Goodput::Drafter::yield() const { return (found + kYieldWeight) / (asked + kYieldWeight); }
+
+Goodput::Goodput(const GoodputOptions& options)
+    : options_(options), drafters_(static_cast<std::size_t>(options.drafters)) {}
+
+/// Of the step under way with so many drafted tokens. With prefill: plain decoding and what the
+/// drafts add, for the prefill is paid for in any case.
+double Goodput::step_seconds(int draft_rows, bool least) const {
+  const auto of = [&](const StepCost& cost, double rows) {
+    return least ? cost.least_seconds(rows) : cost.seconds(rows);
+  };
+  if (step_.prefill_rows == 0) return of(decode_, step_.requests + draft_rows);
+  const double rows = step_.requests + step_.prefill_rows;
+  return plain_seconds() + of(mixed_, rows + draft_rows) - mixed_.seconds(rows);
+}
+
+double Goodput::balance() const { return allowance_ + options_.exploration * elapsed_ - lost_; }
+
+/// Of the account, what scouts and probes may take. The rest is for beginning to speculate in
+/// earnest when that pays at last, as at the end of a batch, with all the catching up it takes.
+double Goodput::to_explore() const {
+  return balance() - kReserve * options_.exploration * elapsed_;
+}
+
+/// Against plain decoding of as many tokens.
+double Goodput::loss(double seconds, double committed) const {
+  return seconds - plain_seconds() * committed / step_.requests;
+}
+
+/// Fills order_ with the requests, those whose drafter is least behind first.
+void Goodput::by_lag(const DraftQuery& query) {
+  order_.resize(query.requests);
+  std::iota(order_.begin(), order_.end(), 0);
+  if (query.lag.empty()) return;
+  std::stable_sort(order_.begin(), order_.end(),
+                   [&](int a, int b) { return query.lag[a] < query.lag[b]; });
+}
+
+/// Tokens that may be drafted, by falling expected gain. Requests whose drafter is far behind are
+/// left out where catching up does not pay off, or costs more than `spare` seconds in all.
+void Goodput::list_candidates(const DraftQuery& query, double spare) {
+  const Drafter& drafter = drafters_[query.drafter];
+  worth_.assign(query.requests, drafter.yield());
+  if (!query.lag.empty()) {
+    by_lag(query);
+    const double second = plain_seconds() / query.requests;  // of a plain token
+    double total = 0;
+    for (const int r : order_) {
+      const double cost = drafter.cost.catch_up_seconds(query.lag[r]);
+      const double gain = query.acceptance[r] / std::max(1 - query.acceptance[r], 0.1);
+      const double net = 1 - cost / (gain * second * options_.catch_up_horizon + 1e-12);
+      const bool unknown = !drafter.cost.catch_up_known() && query.lag[r] > options_.max_length;
+      const bool barred = unknown || total + cost > spare || net <= 0;
+      worth_[r] = barred ? 0 : worth_[r] * net;
+      if (!barred) total += cost;
+    }
+  }
+  candidates_.clear();
+  for (int r = 0; r < query.requests; ++r) {
+    double value = worth_[r];
+    const int room = std::min(options_.max_length, query.room[r]);
+    for (int depth = 1; depth <= room; ++depth) {
+      value *= query.acceptance[r];
+      if (value < kLeastValue) break;
+      candidates_.push_back({value, depth, r});
+    }
+  }
+  std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
+    if (a.value != b.value) return a.value > b.value;
+    if (a.depth != b.depth) return a.depth < b.depth;
+    return a.request < b.request;
+  });
+}
+
+void Goodput::tabulate(bool least, Tables& tables) const {
+  const Drafter& drafter = drafters_[step_.drafter];
+  const double rows = drafter.yield();
+  tables.step.resize(candidates_.size() + 1);
+  for (std::size_t i = 0; i < tables.step.size(); ++i) {
+    tables.step[i] = step_seconds(static_cast<int>(rows * static_cast<double>(i) + 0.5), least);
+  }
+  tables.round.resize(static_cast<std::size_t>(step_.requests) + 1);
+  for (int n = 0; n <= step_.requests; ++n) {
+    tables.round[n] = n == 0  ? 0
+                      : least ? drafter.cost.least_round_seconds(n)
+                              : drafter.cost.round_seconds(n);
+  }
+}
+
+/// Every prefix of every depth is looked at: the first token of a round pays for the round, so that
+/// a prefix may pay although the next shorter one does not.
+Goodput::Plan Goodput::best(const DraftQuery& query, const Tables& tables) const {
+  Plan best;
+  for (int depth = 1; depth <= options_.max_length; ++depth) {
+    const Plan plan = prefix(query, tables, std::numeric_limits<int>::max(), depth);
+    if (plan.rate > best.rate) best = plan;
+  }
+  return best;
+}
+
+Goodput::Plan Goodput::prefix(const DraftQuery& query, const Tables& tables, int tokens,
+                              int depth) const {
+  const bool choose_best = tokens == std::numeric_limits<int>::max();
+  const int limit = std::min(tokens, query.max_draft_rows);
+  Plan best;
+  Plan at;
+  at.depth = depth;
+  double draft_seconds = 0;
+  std::vector<int> in_round(static_cast<std::size_t>(depth) + 1);
+  for (const Candidate& candidate : candidates_) {
+    if (candidate.depth > depth) continue;
+    if (at.tokens == limit) break;
+    int& n = in_round[candidate.depth];
+    draft_seconds += tables.round[n + 1] - tables.round[n];
+    ++n;
+    ++at.tokens;
+    at.gain += candidate.value;
+    at.seconds = draft_seconds + tables.step[at.tokens];
+    at.rate = (query.requests + at.gain) / at.seconds;
+    if (choose_best && at.rate > best.rate) best = at;
+  }
+  return choose_best ? best : at;
+}
+
+void Goodput::choose(const DraftQuery& query, std::span<int> lengths) {
+  std::fill(lengths.begin(), lengths.end(), 0);
+  step_ = {};
+  step_.requests = query.requests;
+  step_.prefill_rows = query.prefill_rows;
+  step_.drafter = query.drafter;
+  if (query.requests == 0 || !decode_.known(query.requests)) return;
+  if (query.prefill_rows > 0 && !mixed_.known(query.requests + query.prefill_rows)) return;
+
+  Drafter& drafter = drafters_[query.drafter];
+  const double ratio = static_cast<double>(std::max(query.requests, drafter.scaled_to)) /
+                       std::max(1, std::min(query.requests, drafter.scaled_to));
+  if (ratio > kBatchChange) {
+    drafter.scaled_to = query.requests;
+    drafter.scout_interval = 1;
+    drafter.next_scout = steps_;
+    drafter.probe_interval = kFirstProbeInterval;
+    drafter.next_probe = std::min(drafter.next_probe, steps_ + kFirstProbeInterval);
+  }
+  const double allowance = options_.allowance * plain_seconds();
+  allowance_ = std::max(allowance_, allowance);
+  if (query.requests * 2 <= regime_) {
+    // What large batches lost must not keep speculation from the small ones that it is for.
+    lost_ =
+        std::min(lost_, std::max(0.0, allowance_ + options_.exploration * elapsed_ - allowance));
+  }
+  if (query.requests * 2 <= regime_ || query.requests > regime_) regime_ = query.requests;
+  const double spare = balance();
+  if (spare <= 0) {
+    drafter.on = false;
+    return;
+  }
+  const bool may_explore = query.prefill_rows == 0;
+  if (may_explore && drafter.cost.largest() == 0) {
+    probe(query, lengths);
+    return;
+  }
+  list_candidates(query, spare / 2);  // the other half is for bad luck
+  tabulate(false, likely_);
+  const Plan plan = best(query, likely_);
+  const double plain_rate = query.requests / plain_seconds();
+  const double speedup = plan.rate / plain_rate;
+  drafter.on = speedup > (drafter.on ? kGoOn : kBegin);
+  const double interval = std::max(kLeastPlainInterval, (1 - 1 / speedup) / kPlainShare);
+  if (steps_ - last_plain_ >= interval) return;
+  if (may_explore && scout(query, plan, lengths)) return;
+  if (ask_all(query, lengths)) return;
+  if (drafter.on) {
+    take(query, plan, Mode::speculate, lengths);
+  } else if (may_explore) {
+    probe(query, lengths);
+  }
+}
+
+/// Drafted tokens to try so as to learn whether `wish`, which is optimistic, is true: the middle of
+/// the gap between known row counts in which it lies; 0: there is nothing to learn.
+int Goodput::scout_tokens(const Plan& wish) const {
+  const double rows = step_.requests + wish.tokens;
+  const StepCost::Gap gap = decode_.gap(rows);
+  double aim = 0;
+  if (gap.above == 0) {
+    aim = std::min(rows, kGrowth * gap.below);
+  } else if (gap.above > kFineGap * gap.below && gap.above >= gap.below + 2) {
+    aim = std::sqrt(gap.below * gap.above);
+  } else {
+    aim = rows;  // perhaps measured, but not often enough
+  }
+  return std::max(0, static_cast<int>(aim + 0.5) - step_.requests);
+}
+
+bool Goodput::scout(const DraftQuery& query, const Plan& known, std::span<int> lengths) {
+  Drafter& drafter = drafters_[query.drafter];
+  if (steps_ < drafter.next_scout) return false;
+  tabulate(true, least_);
+  const Plan wish = best(query, least_);
+  const double sure = std::max(known.rate, query.requests / plain_seconds());
+  if (wish.rate < kWorthScouting * sure) return false;
+  const int tokens = std::min(scout_tokens(wish), wish.tokens);
+  if (tokens == 0) return false;
+  // A single late call of the drafter must not make every further one seem too dear to try.
+  least_.step = likely_.step;
+  const Plan plan = prefix(query, least_, tokens, wish.depth);
+  double seconds = plan.seconds;
+  if (!query.lag.empty()) {
+    int considered = 0;
+    for (const Candidate& candidate : candidates_) {
+      if (candidate.depth > plan.depth) continue;
+      if (considered++ == plan.tokens) break;
+      if (candidate.depth > 1) continue;
+      seconds += drafter.cost.catch_up_seconds(query.lag[candidate.request]);
+    }
+  }
+  if (loss(seconds, query.requests + plan.gain) > to_explore()) return false;
+  take(query, plan, Mode::scout, lengths);
+  drafter.next_scout = steps_ + drafter.scout_interval;
+  const StepCost::Gap gap = decode_.gap(query.requests + tokens);
+  const bool is_new = gap.above == 0 || gap.above > kFineGap * gap.below;
+  drafter.scout_interval =
+      std::min(kLastScoutInterval, drafter.scout_interval * (is_new ? kNewScout : kOldScout));
+  return true;
+}
+
+bool Goodput::probe(const DraftQuery& query, std::span<int> lengths) {
+  Drafter& drafter = drafters_[query.drafter];
+  const bool lags = !query.lag.empty();
+  if (drafter.probe_left == 0 && steps_ < drafter.next_probe) return false;
+  by_lag(query);
+  // What catching up costs is found out with one request.
+  const bool unknown =
+      lags && !drafter.cost.catch_up_known() && query.lag[order_[0]] > options_.max_length;
+  const auto affordable = [&](int most_requests, int length) {
+    int chosen = 0;
+    int tokens = 0;
+    int behind = 0;
+    std::fill(lengths.begin(), lengths.end(), 0);
+    for (const int r : order_) {
+      const int room = std::min({length, query.room[r], query.max_draft_rows - tokens});
+      if (room <= 0) continue;
+      lengths[r] = room;
+      tokens += room;
+      if (lags) behind += query.lag[r];
+      if (++chosen == most_requests) break;
+    }
+    const double seconds = length * drafter.cost.least_round_seconds(chosen) +
+                           drafter.cost.catch_up_seconds(behind) + step_seconds(tokens, false);
+    return tokens > 0 && loss(seconds, query.requests) <= to_explore();
+  };
+  if (!affordable(unknown ? 1 : options_.probe_requests,
+                  std::min(kProbeLength, options_.max_length)) &&
+      !affordable(1, 1)) {
+    std::fill(lengths.begin(), lengths.end(), 0);
+    drafter.probe_left = 0;
+    return false;
+  }
+  if (drafter.probe_left == 0) {
+    drafter.probe_left = lags ? kProbeSteps : 1;
+    drafter.probe_interval =
+        std::clamp(2 * drafter.probe_interval, kFirstProbeInterval, kLastProbeInterval);
+    drafter.next_probe = steps_ + drafter.probe_interval;
+  }
+  --drafter.probe_left;
+  ask(query, Mode::probe, lengths);
+  return true;
+}
+
+bool Goodput::ask_all(const DraftQuery& query, std::span<int> lengths) {
+  const Drafter& drafter = drafters_[query.drafter];
+  if (drafter.cost.largest() * kGrowth < query.requests || !query.lag.empty()) return false;
+  const double seconds = options_.max_length * drafter.cost.round_seconds(query.requests);
+  if (seconds > kNextToNothing * plain_seconds()) return false;
+  // Now and then select() has no say, or acceptance would never be seen to rise.
+  if (!drafter.on && steps_ >= drafter.next_probe) return false;
+  for (int r = 0; r < query.requests; ++r) {
+    lengths[r] = std::min(options_.max_length, query.room[r]);
+  }
+  ask(query, Mode::speculate, lengths);
+  return true;
+}
+
+void Goodput::take(const DraftQuery& query, const Plan& plan, Mode mode, std::span<int> lengths) {
+  const Drafter& drafter = drafters_[query.drafter];
+  const double rows_tried = std::max<double>(query.requests, decode_.largest());
+  const int most_tokens = static_cast<int>(kGrowth * rows_tried) - query.requests;
+  const int most_requests =
+      std::max(options_.probe_requests, static_cast<int>(kGrowth * drafter.cost.largest()));
+  int tokens = 0;
+  int requests = 0;
+  int considered = 0;
+  for (const Candidate& candidate : candidates_) {
+    if (candidate.depth > plan.depth) continue;
+    if (considered++ == plan.tokens || tokens == most_tokens) break;
+    if (lengths[candidate.request] == 0) {
+      if (candidate.depth > 1 || requests == most_requests) continue;
+      ++requests;
+    }
+    lengths[candidate.request] = candidate.depth;
+    ++tokens;
+  }
+  if (tokens > 0) ask(query, mode, lengths);
+}
+
+void Goodput::ask(const DraftQuery& query, Mode mode, std::span<const int> lengths) {
+  step_.mode = mode;
+  for (int r = 0; r < query.requests; ++r) {
+    if (lengths[r] == 0) continue;
+    step_.rounds = std::max(step_.rounds, lengths[r]);
+    step_.asked += lengths[r];
+    if (!query.lag.empty()) step_.catch_up += query.lag[r];
+  }
+}
+
+void Goodput::select(const DraftQuery& query, const DraftedTokens& drafted,
+                     std::span<std::uint8_t> keep) {
+  step_.found = static_cast<int>(drafted.values.size());
+  order_by_value(drafted, order_);
+  int limit = static_cast<int>(std::min<std::size_t>(order_.size(), query.max_draft_rows));
+  if (step_.mode == Mode::speculate) {
+    const StepCost& cost = query.prefill_rows > 0 ? mixed_ : decode_;
+    const double rows = query.requests + query.prefill_rows;
+    limit = std::min(limit, static_cast<int>(kGrowth * std::max(rows, cost.largest()) - rows));
+    const Drafter& drafter = drafters_[query.drafter];
+    const double draft_seconds =
+        step_.rounds *
+        drafter.cost.round_seconds(static_cast<double>(step_.asked) / std::max(1, step_.rounds));
+    double gain = 0;
+    double best_rate = kGoOn * query.requests / (draft_seconds + step_seconds(0, false));
+    int best = 0;
+    for (int i = 0; i < limit; ++i) {
+      gain += drafted.values[order_[i]];
+      const double rate = (query.requests + gain) / (draft_seconds + step_seconds(i + 1, false));
+      if (rate > best_rate) {
+        best_rate = rate;
+        best = i + 1;
+      }
+    }
+    limit = best;
+  }
+  std::fill(keep.begin(), keep.end(), 0);
+  for (int i = 0; i < limit; ++i) keep[order_[i]] = 1;
+}
+
+void Goodput::observe(const StepOutcome& outcome) {
+  steps_ += 1;
+  if (outcome.draft_rows == 0) last_plain_ = steps_;
+  Drafter& drafter = drafters_[step_.drafter];
+  const bool catching_up = step_.catch_up > 0;
+  StepCost& cost = step_.prefill_rows > 0 ? mixed_ : decode_;
+  const double rows = step_.requests + step_.prefill_rows + outcome.draft_rows;
+  const double in_round = static_cast<double>(step_.asked) / std::max(1, step_.rounds);
+  const double foreseen = cost.seconds(rows);
+  const double draft_foreseen = drafter.cost.largest() > 0
+                                    ? step_.rounds * drafter.cost.round_seconds(in_round)
+                                    : plain_seconds();
+  cost.observe(rows, outcome.step_seconds);
+  elapsed_ += cost.seconds(rows);
+  if (step_.asked == 0) return;
+  drafter.cost.observe({step_.rounds, step_.asked, step_.catch_up, outcome.draft_seconds});
+  drafter.asked = kYieldMemory * drafter.asked + step_.asked;
+  drafter.found = kYieldMemory * drafter.found + step_.found;
+
+  // The account takes a step for what such steps cost, and believes no single measurement that it
+  // costs far more than foreseen: outliers strike plain steps too.
+  double unforeseen = 0;
+  if (!cost.known(rows)) {
+    unforeseen = std::min(0.0, kMostSurprise * foreseen - cost.seconds(rows));
+  }
+  const double draft_seconds =
+      catching_up ? outcome.draft_seconds
+                  : std::min(outcome.draft_seconds, kMostSurprise * draft_foreseen);
+  elapsed_ += draft_seconds;
+  const int accepted = std::max(0, outcome.committed - step_.requests);
+  const double seconds = draft_seconds + step_seconds(outcome.draft_rows, false) + unforeseen;
+  lost_ = std::max(0.0, lost_ + loss(seconds, step_.requests + accepted));
+  // What was caught up is not left to fall behind again at once.
+  if (step_.mode == Mode::scout && catching_up) drafter.next_scout = steps_;
+}
+
+}  // namespace paceline::policy
