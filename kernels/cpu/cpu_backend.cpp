@@ -12,8 +12,8 @@
 #include "kernels/cpu/kernel_table.hpp"
 #include "kernels/cpu/memory.hpp"
 #include "kernels/cpu/packed_linear.hpp"
-#include "kernels/cpu/threads.hpp"
 #include "runtime/core/error.hpp"
+#include "runtime/core/thread_pool.hpp"
 
 namespace paceline::kernels {
 namespace {

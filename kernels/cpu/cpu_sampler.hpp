@@ -12,7 +12,7 @@
 
 #include "kernels/backend.hpp"
 #include "kernels/cpu/kernel_table.hpp"
-#include "kernels/cpu/threads.hpp"
+#include "runtime/core/thread_pool.hpp"
 
 namespace paceline::kernels::cpu {
 

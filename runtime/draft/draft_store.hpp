@@ -8,10 +8,10 @@
 #include <span>
 #include <vector>
 
+#include "runtime/core/thread_pool.hpp"
 #include "runtime/core/wire.hpp"
 #include "runtime/draft/suffix_speculation.hpp"
 #include "runtime/draft/suffix_tree.hpp"
-#include "runtime/draft/worker_pool.hpp"
 
 namespace paceline::draft {
 
@@ -95,7 +95,7 @@ class DraftStore {
   /// registration has expired.
   void apply(const GroupDelta& delta, double now);
 
-  void batch_speculate(std::span<SpeculationSlot> batch, WorkerPool& workers);
+  void batch_speculate(std::span<SpeculationSlot> batch, ThreadPool& pool);
   /// One of the batch; several threads may call it at once while nobody writes.
   void speculate(SpeculationSlot& slot, SpeculationScratch& scratch) const;
 

@@ -15,12 +15,12 @@ StoreLimits store_limits(const SuffixDrafterOptions& options) {
 
 }  // namespace
 
-SuffixDrafter::SuffixDrafter(const SuffixDrafterOptions& options)
+SuffixDrafter::SuffixDrafter(const SuffixDrafterOptions& options, ThreadPool& pool)
     : options_(options),
       store_(store_limits(options)),
-      workers_(options.threads),
-      scratch_(options.threads),
-      second_(options.threads) {}
+      pool_(pool),
+      scratch_(pool.size()),
+      second_(pool.size()) {}
 
 SuffixDrafter::Request& SuffixDrafter::request(RequestId id) {
   const auto at = requests_.find(id);
@@ -62,7 +62,7 @@ void SuffixDrafter::propose(std::span<DraftSlot> batch, double now) {
   batch_requests_.clear();
   for (const DraftSlot& slot : batch) batch_requests_.push_back(&request(slot.id));
 
-  workers_.run(static_cast<int>(batch.size()), [&](int thread, int item) {
+  pool_.for_units(static_cast<int>(batch.size()), [&](int thread, int item) {
     DraftSlot& slot = batch[item];
     const Request& r = *batch_requests_[item];
     const std::span<const TokenId> response = r.response();

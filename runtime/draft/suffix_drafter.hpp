@@ -16,14 +16,14 @@ struct SuffixDrafterOptions {
   SpeculationOptions speculation;
   StoreLimits store;  ///< default_ttl is not used: `ttl` is
   double ttl = 3600;  ///< of a group after its last commit, seconds
-  int threads = 1;    ///< that propose() works on
 };
 
 /// For each request the draft of the higher score is proposed, its own tree's on ties. What is
 /// proposed depends on the texts alone, not on threads or on how commits of siblings interleave.
 class SuffixDrafter final : public Drafter {
  public:
-  explicit SuffixDrafter(const SuffixDrafterOptions& options);
+  /// propose() works on the pool's threads; the pool outlives this and may serve others in between.
+  SuffixDrafter(const SuffixDrafterOptions& options, ThreadPool& pool);
 
   void start(const DraftStart& start, double now) override;
   void commit(RequestId id, std::span<const TokenId> tokens, double now) override;
@@ -49,7 +49,7 @@ class SuffixDrafter final : public Drafter {
   SuffixDrafterOptions options_;
   DraftStore store_;
   std::map<RequestId, Request> requests_;
-  WorkerPool workers_;
+  ThreadPool& pool_;
   std::vector<SpeculationScratch> scratch_;  ///< [threads]
   std::vector<SpeculationScratch> second_;   ///< [threads] hold the groups' drafts
   std::vector<const Request*> batch_requests_;

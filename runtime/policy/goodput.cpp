@@ -1,19 +1,22 @@
+#include "runtime/policy/goodput.hpp"
+
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
-
-#include "runtime/policy/draft_length.hpp"
 
 namespace paceline::policy {
 namespace {
 
+constexpr double kFineGap = 1.25;  ///< ratio of known row counts with much to learn between
 // Hysteresis: by how much speculation must beat plain decoding to begin, and to go on.
 constexpr double kBegin = 1.03;
 constexpr double kGoOn = 1.005;
 /// What a scout could find must be better than what is known by as much.
 constexpr double kWorthScouting = 1.03;
 constexpr double kGrowth = 2;  ///< of rows and of requests that draft, from one step to the next
-constexpr double kGapToScout = 1.25;  ///< ratio of known row counts with something to learn between
+constexpr double kMostSurprise = 1.5;  ///< of seconds foreseen, believed at once
+constexpr double kReserve = 0.5;
 constexpr double kLeastValue = 0.02;  ///< of a draft token worth a thought
 /// Drafting whose full cost is this share of a plain step is asked for everything, for what
 /// select() sees is better than what choose() can guess.
@@ -23,6 +26,9 @@ constexpr int kProbeSteps =
     3;  ///< the first pays for catching up, the others show what a round costs
 constexpr double kFirstProbeInterval = 16;
 constexpr double kLastProbeInterval = 512;
+/// How much longer it is to the next scout after one to rows never tried, or to tried ones.
+constexpr double kNewScout = 1.05;
+constexpr double kOldScout = 1.5;
 constexpr double kLastScoutInterval = 128;
 constexpr double kBatchChange = 1.25;  ///< ratio of batch sizes at which old refusals mean little
 /// While speculating, a plain step is made so often that it costs this share of the time saved.
@@ -33,9 +39,7 @@ constexpr double kYieldMemory = 0.98;  ///< of a step that drafts
 
 }  // namespace
 
-double Goodput::Drafter::yield() const {
-  return (found + kYieldWeight) / (asked + kYieldWeight);
-}
+double Goodput::Drafter::yield() const { return (found + kYieldWeight) / (asked + kYieldWeight); }
 
 Goodput::Goodput(const GoodputOptions& options)
     : options_(options), drafters_(static_cast<std::size_t>(options.drafters)) {}
@@ -51,8 +55,12 @@ double Goodput::step_seconds(int draft_rows, bool least) const {
   return plain_seconds() + of(mixed_, rows + draft_rows) - mixed_.seconds(rows);
 }
 
-double Goodput::balance() const {
-  return options_.allowance * plain_seconds() + options_.exploration * elapsed_ - lost_;
+double Goodput::balance() const { return allowance_ + options_.exploration * elapsed_ - lost_; }
+
+/// Of the account, what scouts and probes may take. The rest is for beginning to speculate in
+/// earnest when that pays at last, as at the end of a batch, with all the catching up it takes.
+double Goodput::to_explore() const {
+  return balance() - kReserve * options_.exploration * elapsed_;
 }
 
 /// Against plain decoding of as many tokens.
@@ -60,32 +68,37 @@ double Goodput::loss(double seconds, double committed) const {
   return seconds - plain_seconds() * committed / step_.requests;
 }
 
+/// Fills order_ with the requests, those whose drafter is least behind first.
+void Goodput::by_lag(const DraftQuery& query) {
+  order_.resize(query.requests);
+  std::iota(order_.begin(), order_.end(), 0);
+  if (query.lag.empty()) return;
+  std::stable_sort(order_.begin(), order_.end(),
+                   [&](int a, int b) { return query.lag[a] < query.lag[b]; });
+}
+
 /// Tokens that may be drafted, by falling expected gain. Requests whose drafter is far behind are
 /// left out where catching up does not pay off, or costs more than `spare` seconds in all.
 void Goodput::list_candidates(const DraftQuery& query, double spare) {
   const Drafter& drafter = drafters_[query.drafter];
-  barred_.assign(query.requests, false);
+  worth_.assign(query.requests, drafter.yield());
   if (!query.lag.empty()) {
-    std::vector<int>& order = order_;
-    order.resize(query.requests);
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](int a, int b) { return query.lag[a] < query.lag[b]; });
+    by_lag(query);
     const double second = plain_seconds() / query.requests;  // of a plain token
     double total = 0;
-    for (const int r : order) {
+    for (const int r : order_) {
       const double cost = drafter.cost.catch_up_seconds(query.lag[r]);
-      total += cost;
       const double gain = query.acceptance[r] / std::max(1 - query.acceptance[r], 0.1);
-      barred_[r] = cost > 0 && (total > spare || cost > gain * second * options_.catch_up_horizon);
-      if (barred_[r]) total -= cost;
+      const double net = 1 - cost / (gain * second * options_.catch_up_horizon + 1e-12);
+      const bool unknown = !drafter.cost.catch_up_known() && query.lag[r] > options_.max_length;
+      const bool barred = unknown || total + cost > spare || net <= 0;
+      worth_[r] = barred ? 0 : worth_[r] * net;
+      if (!barred) total += cost;
     }
   }
   candidates_.clear();
-  const double yield = drafter.yield();
   for (int r = 0; r < query.requests; ++r) {
-    if (barred_[r]) continue;
-    double value = yield;
+    double value = worth_[r];
     const int room = std::min(options_.max_length, query.room[r]);
     for (int depth = 1; depth <= room; ++depth) {
       value *= query.acceptance[r];
@@ -128,7 +141,6 @@ Goodput::Plan Goodput::best(const DraftQuery& query, const Tables& tables) const
 
 Goodput::Plan Goodput::prefix(const DraftQuery& query, const Tables& tables, int tokens,
                               int depth) const {
-  const Drafter& drafter = drafters_[query.drafter];
   const bool choose_best = tokens == std::numeric_limits<int>::max();
   const int limit = std::min(tokens, query.max_draft_rows);
   Plan best;
@@ -142,10 +154,6 @@ Goodput::Plan Goodput::prefix(const DraftQuery& query, const Tables& tables, int
     int& n = in_round[candidate.depth];
     draft_seconds += tables.round[n + 1] - tables.round[n];
     ++n;
-    if (candidate.depth == 1 && !query.lag.empty()) {
-      draft_seconds +=
-          drafter.cost.catch_up_seconds(query.lag[candidate.request]) / options_.catch_up_horizon;
-    }
     ++at.tokens;
     at.gain += candidate.value;
     at.seconds = draft_seconds + tables.step[at.tokens];
@@ -174,6 +182,14 @@ void Goodput::choose(const DraftQuery& query, std::span<int> lengths) {
     drafter.probe_interval = kFirstProbeInterval;
     drafter.next_probe = std::min(drafter.next_probe, steps_ + kFirstProbeInterval);
   }
+  const double allowance = options_.allowance * plain_seconds();
+  allowance_ = std::max(allowance_, allowance);
+  if (query.requests * 2 <= regime_) {
+    // What large batches lost must not keep speculation from the small ones that it is for.
+    lost_ =
+        std::min(lost_, std::max(0.0, allowance_ + options_.exploration * elapsed_ - allowance));
+  }
+  if (query.requests * 2 <= regime_ || query.requests > regime_) regime_ = query.requests;
   const double spare = balance();
   if (spare <= 0) {
     drafter.on = false;
@@ -209,7 +225,7 @@ int Goodput::scout_tokens(const Plan& wish) const {
   double aim = 0;
   if (gap.above == 0) {
     aim = std::min(rows, kGrowth * gap.below);
-  } else if (gap.above > kGapToScout * gap.below && gap.above >= gap.below + 2) {
+  } else if (gap.above > kFineGap * gap.below && gap.above >= gap.below + 2) {
     aim = std::sqrt(gap.below * gap.above);
   } else {
     aim = rows;  // perhaps measured, but not often enough
@@ -226,11 +242,26 @@ bool Goodput::scout(const DraftQuery& query, const Plan& known, std::span<int> l
   if (wish.rate < kWorthScouting * sure) return false;
   const int tokens = std::min(scout_tokens(wish), wish.tokens);
   if (tokens == 0) return false;
-  const Plan plan = prefix(query, likely_, tokens, wish.depth);
-  if (loss(plan.seconds, query.requests + plan.gain) > balance()) return false;
+  // A single late call of the drafter must not make every further one seem too dear to try.
+  least_.step = likely_.step;
+  const Plan plan = prefix(query, least_, tokens, wish.depth);
+  double seconds = plan.seconds;
+  if (!query.lag.empty()) {
+    int considered = 0;
+    for (const Candidate& candidate : candidates_) {
+      if (candidate.depth > plan.depth) continue;
+      if (considered++ == plan.tokens) break;
+      if (candidate.depth > 1) continue;
+      seconds += drafter.cost.catch_up_seconds(query.lag[candidate.request]);
+    }
+  }
+  if (loss(seconds, query.requests + plan.gain) > to_explore()) return false;
   take(query, plan, Mode::scout, lengths);
   drafter.next_scout = steps_ + drafter.scout_interval;
-  drafter.scout_interval = std::min(kLastScoutInterval, drafter.scout_interval * 1.3);
+  const StepCost::Gap gap = decode_.gap(query.requests + tokens);
+  const bool is_new = gap.above == 0 || gap.above > kFineGap * gap.below;
+  drafter.scout_interval =
+      std::min(kLastScoutInterval, drafter.scout_interval * (is_new ? kNewScout : kOldScout));
   return true;
 }
 
@@ -238,12 +269,10 @@ bool Goodput::probe(const DraftQuery& query, std::span<int> lengths) {
   Drafter& drafter = drafters_[query.drafter];
   const bool lags = !query.lag.empty();
   if (drafter.probe_left == 0 && steps_ < drafter.next_probe) return false;
-  order_.resize(query.requests);
-  std::iota(order_.begin(), order_.end(), 0);
-  if (lags) {
-    std::stable_sort(order_.begin(), order_.end(),
-                     [&](int a, int b) { return query.lag[a] < query.lag[b]; });
-  }
+  by_lag(query);
+  // What catching up costs is found out with one request.
+  const bool unknown =
+      lags && !drafter.cost.catch_up_known() && query.lag[order_[0]] > options_.max_length;
   const auto affordable = [&](int most_requests, int length) {
     int chosen = 0;
     int tokens = 0;
@@ -257,11 +286,12 @@ bool Goodput::probe(const DraftQuery& query, std::span<int> lengths) {
       if (lags) behind += query.lag[r];
       if (++chosen == most_requests) break;
     }
-    const double seconds = length * drafter.cost.round_seconds(chosen) +
+    const double seconds = length * drafter.cost.least_round_seconds(chosen) +
                            drafter.cost.catch_up_seconds(behind) + step_seconds(tokens, false);
-    return tokens > 0 && loss(seconds, query.requests) <= balance();
+    return tokens > 0 && loss(seconds, query.requests) <= to_explore();
   };
-  if (!affordable(options_.probe_requests, std::min(kProbeLength, options_.max_length)) &&
+  if (!affordable(unknown ? 1 : options_.probe_requests,
+                  std::min(kProbeLength, options_.max_length)) &&
       !affordable(1, 1)) {
     std::fill(lengths.begin(), lengths.end(), 0);
     drafter.probe_left = 0;
@@ -356,34 +386,38 @@ void Goodput::select(const DraftQuery& query, const DraftedTokens& drafted,
 
 void Goodput::observe(const StepOutcome& outcome) {
   steps_ += 1;
-  const int rows = step_.requests + step_.prefill_rows + outcome.draft_rows;
-  StepCost& cost = step_.prefill_rows > 0 ? mixed_ : decode_;
-  cost.observe(rows, outcome.step_seconds);
-  Drafter& drafter = drafters_[step_.drafter];
-  if (step_.asked > 0) {
-    drafter.cost.observe({step_.rounds, step_.asked, step_.catch_up, outcome.draft_seconds});
-  }
   if (outcome.draft_rows == 0) last_plain_ = steps_;
-  // The account takes a step for what such steps cost: outliers strike plain steps too.
+  Drafter& drafter = drafters_[step_.drafter];
+  const bool catching_up = step_.catch_up > 0;
+  StepCost& cost = step_.prefill_rows > 0 ? mixed_ : decode_;
+  const double rows = step_.requests + step_.prefill_rows + outcome.draft_rows;
+  const double in_round = static_cast<double>(step_.asked) / std::max(1, step_.rounds);
+  const double foreseen = cost.seconds(rows);
+  const double draft_foreseen = drafter.cost.largest() > 0
+                                    ? step_.rounds * drafter.cost.round_seconds(in_round)
+                                    : plain_seconds();
+  cost.observe(rows, outcome.step_seconds);
   elapsed_ += cost.seconds(rows);
-  if (step_.requests == 0) return;
   if (step_.asked == 0) return;
+  drafter.cost.observe({step_.rounds, step_.asked, step_.catch_up, outcome.draft_seconds});
   drafter.asked = kYieldMemory * drafter.asked + step_.asked;
   drafter.found = kYieldMemory * drafter.found + step_.found;
-  const int accepted = std::max(0, outcome.committed - step_.requests);
-  const bool catching_up = step_.catch_up > 0;
-  const double known =
-      step_.rounds * drafter.cost.round_seconds(static_cast<double>(step_.asked) / step_.rounds);
-  const double draft_seconds =
-      catching_up ? outcome.draft_seconds : std::min(outcome.draft_seconds, 1.5 * known);
-  elapsed_ += draft_seconds;
-  const double lost =
-      loss(draft_seconds + step_seconds(outcome.draft_rows, false), step_.requests + accepted);
-  lost_ = std::max(0.0, lost_ + lost);
-  if (lost < 0) {
-    drafter.scout_interval = 1;
-    drafter.next_scout = std::min(drafter.next_scout, steps_ + 1);
+
+  // The account takes a step for what such steps cost, and believes no single measurement that it
+  // costs far more than foreseen: outliers strike plain steps too.
+  double unforeseen = 0;
+  if (!cost.known(rows)) {
+    unforeseen = std::min(0.0, kMostSurprise * foreseen - cost.seconds(rows));
   }
+  const double draft_seconds =
+      catching_up ? outcome.draft_seconds
+                  : std::min(outcome.draft_seconds, kMostSurprise * draft_foreseen);
+  elapsed_ += draft_seconds;
+  const int accepted = std::max(0, outcome.committed - step_.requests);
+  const double seconds = draft_seconds + step_seconds(outcome.draft_rows, false) + unforeseen;
+  lost_ = std::max(0.0, lost_ + loss(seconds, step_.requests + accepted));
+  // What was caught up is not left to fall behind again at once.
+  if (step_.mode == Mode::scout && catching_up) drafter.next_scout = steps_;
 }
 
 }  // namespace paceline::policy

@@ -6,19 +6,24 @@
 namespace paceline::policy {
 namespace {
 
-constexpr double kKnotMemory = 48;       ///< measurements a knot averages over
-constexpr double kLevelMemory = 48;      ///< the same of the level
-constexpr double kJump = 0.2;            ///< a knot this far from its recent median starts over
-constexpr double kLeastClip = 0.03;      ///< relative distance from the median always believed
-constexpr double kMostClip = 0.25;       ///< and never
-constexpr double kFirstDeviation = .1;   ///< before it is known
-constexpr double kMostWeight = 16;       ///< of a knot in the fit, measurements
-constexpr double kDoubt = 2;             ///< standard errors
+constexpr double kKnotMemory = 48;      ///< measurements a knot averages over
+constexpr double kLevelMemory = 48;     ///< the same of the level
+constexpr double kJump = 0.2;           ///< a knot this far from its recent median starts over
+constexpr double kLeastClip = 0.03;     ///< relative distance from a knot always believed
+constexpr double kMostClip = 0.25;      ///< and never
+constexpr double kFirstDeviation = .1;  ///< before it is known
+constexpr double kMostWeight = 16;      ///< of a knot in the fit, measurements
+constexpr double kDoubt = 2;            ///< standard errors
 constexpr double kMostDoubt = 0.1;
+constexpr double kSingleDoubt = 0.8;     ///< of one measurement: it may be an outlier
+constexpr double kFineGap = 1.25;        ///< ratio of row counts with nothing to learn between
 constexpr double kNear = 1.13;           ///< ratio of row counts told apart by cost
 constexpr double kFirstElasticity = .5;  ///< of seconds in rows, past a single knot
-constexpr double kCatchUpMemory = 0.8;  ///< of a call that caught up, at the next
+constexpr double kCatchUpMemory = 0.8;   ///< of a call that caught up, at the next
 constexpr double kSlopeSpan = 1.5;       ///< ratio of row counts a slope is measured over
+
+/// A single measurement may be an outlier: it gives way to whatever is better known.
+double fit_weight(double count) { return count < 2 ? 0.05 : std::min(count, kMostWeight); }
 
 std::size_t knot_index(double rows) {
   constexpr double kSingle = 8;
@@ -55,11 +60,10 @@ void StepCost::observe(double rows, double seconds) {
              median < knot.seconds - jump || knot.least() > knot.seconds + jump) {
     knot.seconds = median;
   } else {
-    const double clip = std::clamp(3 * knot.deviation, kLeastClip, kMostClip) * median;
-    const double clipped = std::clamp(value, median - clip, median + clip);
-    const double ratio = clipped / knot.seconds;
+    const double clip = std::clamp(3 * knot.deviation, kLeastClip, kMostClip);
+    const double ratio = std::clamp(value / knot.seconds, 1 - clip, 1 + clip);
     knot.deviation += rate * (std::abs(ratio - 1) - knot.deviation);
-    knot.seconds += rate * (clipped - knot.seconds);
+    knot.seconds *= 1 + rate * (ratio - 1);
     level_ *= 1 + (ratio - 1) / kLevelMemory;
   }
   fit();
@@ -76,7 +80,7 @@ void StepCost::fit() {
   for (const Knot& knot : knots_) {
     if (knot.count == 0) continue;
     curve_.push_back({knot.rows, 0, knot.count, knot.deviation});
-    blocks.push_back({knot.seconds, std::min(knot.count, kMostWeight), 1});
+    blocks.push_back({knot.seconds, fit_weight(knot.count), 1});
     while (blocks.size() > 1 && blocks[blocks.size() - 2].seconds > blocks.back().seconds) {
       const Block last = blocks.back();
       blocks.pop_back();
@@ -124,17 +128,22 @@ double StepCost::seconds(double rows) const {
 double StepCost::least_seconds(double rows) const {
   const auto above = past(rows);
   if (above == curve_.begin()) return seconds(rows);
-  // Measured too seldom, a knot may be too high by chance; but never below its lower neighbours.
-  double least = 0;
   const auto low = [](const Point& point) {
-    return point.seconds * (1 - std::min(kMostDoubt, kDoubt * point.deviation /
-                                                         std::sqrt(point.weight)));
+    double doubt = 0;
+    if (point.weight < 2) {
+      doubt = kSingleDoubt;
+    } else if (point.weight < kMostWeight) {
+      doubt = std::min(kMostDoubt, kDoubt * point.deviation / std::sqrt(point.weight));
+    }
+    return point.seconds * (1 - doubt);
   };
-  for (auto point = above; point != curve_.begin();) {
-    --point;
-    least = std::max(least, low(*point));
-    if (point->weight >= kMostWeight) break;
+  auto below = above - 1;
+  double least = low(*below);
+  if (above != curve_.end() && above->rows <= std::max(kFineGap * below->rows, below->rows + 1)) {
+    const double share = (rows - below->rows) / (above->rows - below->rows);
+    least += share * std::max(0.0, low(*above) - least);
   }
+  while (below->weight < 2 && below != curve_.begin()) least = std::max(least, low(*--below));
   return level_ * least;
 }
 
@@ -160,18 +169,17 @@ void DraftCost::observe(const Call& call) {
     round_.observe(requests, std::max(call.seconds, 1e-9) / call.rounds);
     return;
   }
-  double seconds = round_.largest() > 0 ? call.seconds - call.rounds * round_.seconds(requests)
-                                        : call.seconds * call.catch_up / (call.catch_up + call.rows);
+  double seconds = round_.largest() > 0
+                       ? call.seconds - call.rounds * round_.seconds(requests)
+                       : call.seconds * call.catch_up / (call.catch_up + call.rows);
   // A late call is clipped, not believed.
-  if (caught_up_ > 0) seconds = std::min(seconds, 2 * catch_up_seconds(call.catch_up));
+  if (catching_up_ > 0) seconds = std::min(seconds, 2 * catch_up_seconds(call.catch_up));
   catching_up_ = kCatchUpMemory * catching_up_ + std::max(0.0, seconds);
   caught_up_ = kCatchUpMemory * caught_up_ + call.catch_up;
 }
 
 double DraftCost::catch_up_seconds(double tokens) const {
-  if (caught_up_ > 0) return tokens * catching_up_ / caught_up_;
-  // Not measured yet: as much as a row of the largest round.
-  return largest() > 0 ? tokens * round_.seconds(largest()) / largest() : 0;
+  return caught_up_ > 0 ? tokens * catching_up_ / caught_up_ : 0;
 }
 
 }  // namespace paceline::policy

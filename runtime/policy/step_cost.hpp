@@ -82,7 +82,9 @@ class DraftCost {
   [[nodiscard]] double least_round_seconds(double requests) const {
     return round_.least_seconds(requests);
   }
+  /// 0 while nothing is known.
   [[nodiscard]] double catch_up_seconds(double tokens) const;
+  [[nodiscard]] bool catch_up_known() const { return caught_up_ > 0; }
   /// Most requests a round was measured with; 0: none.
   [[nodiscard]] double largest() const { return round_.largest(); }
 

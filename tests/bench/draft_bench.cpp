@@ -142,8 +142,8 @@ void batch(bool current) {
     }
   }
   for (const int threads : {1, 2}) {
-    WorkerPool workers(threads);
-    const double time = bench::best_time([&] { store.batch_speculate(slots, workers); });
+    ThreadPool pool(threads);
+    const double time = bench::best_time([&] { store.batch_speculate(slots, pool); });
     int drafted = 0;
     for (const SpeculationSlot& slot : slots) drafted += slot.result.count;
     std::printf("256 requests, %s, %d threads: %6.1f us a batch, %d tokens drafted\n",

@@ -164,7 +164,7 @@ TEST(DraftStore, BatchesDoNotDependOnThreadsOrOnWhereTheTextIs) {
   std::vector<std::vector<int>> counts;
   for (const int threads : {1, 2, 5}) {
     for (const bool current : {true, false}) {
-      WorkerPool workers(threads);
+      ThreadPool pool(threads);
       drafts.emplace_back(texts.size(), DraftBuffers(8));
       std::vector<SpeculationSlot> batch(texts.size());
       for (std::uint32_t request = 0; request < batch.size(); ++request) {
@@ -176,7 +176,7 @@ TEST(DraftStore, BatchesDoNotDependOnThreadsOrOnWhereTheTextIs) {
         slot.options.limits = {8, 4, 3};
         slot.output = drafts.back()[request].output();
       }
-      for (int repeat = 0; repeat < 3; ++repeat) store.batch_speculate(batch, workers);
+      for (int repeat = 0; repeat < 3; ++repeat) store.batch_speculate(batch, pool);
       counts.emplace_back();
       for (const SpeculationSlot& slot : batch) counts.back().push_back(slot.result.count);
     }
@@ -189,23 +189,6 @@ TEST(DraftStore, BatchesDoNotDependOnThreadsOrOnWhereTheTextIs) {
       EXPECT_EQ(drafts[i][request].scores, drafts[0][request].scores);
     }
   }
-}
-
-TEST(WorkerPool, DoesEveryItemOnce) {
-  for (const int threads : {1, 2, 4}) {
-    WorkerPool workers(threads);
-    for (const int items : {0, 1, 16, 17, 1000}) {
-      std::vector<int> done(items, 0);
-      for (int repeat = 0; repeat < 20; ++repeat) {
-        workers.run(items, [&](int thread, int item) {
-          ASSERT_LT(thread, threads);
-          ++done[item];
-        });
-      }
-      EXPECT_EQ(done, std::vector<int>(items, 20));
-    }
-  }
-  EXPECT_THROW(WorkerPool(0), std::invalid_argument);
 }
 
 }  // namespace

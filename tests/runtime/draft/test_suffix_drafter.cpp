@@ -11,10 +11,9 @@ namespace {
 
 using Text = std::vector<TokenId>;
 
-SuffixDrafterOptions options(int threads = 1) {
+SuffixDrafterOptions options() {
   SuffixDrafterOptions o;
   o.store.depth = 16;
-  o.threads = threads;
   o.speculation.factor = 8;
   return o;
 }
@@ -32,7 +31,8 @@ Text propose(Drafter& drafter, RequestId id, int length = 4, double now = 0) {
 }
 
 TEST(SuffixDrafter, LearnsFromPromptAndSiblings) {
-  SuffixDrafter drafter(options());
+  ThreadPool pool(1);
+  SuffixDrafter drafter(options(), pool);
   const Text prompt{1, 2, 3, 4, 5};
   drafter.start({{0, 0}, prompt, {}, {}}, 0);
   drafter.start({{0, 1}, prompt, {}, {}}, 0);
@@ -49,14 +49,15 @@ TEST(SuffixDrafter, LearnsFromPromptAndSiblings) {
 }
 
 TEST(SuffixDrafter, TheHigherScoreWinsAndItsOwnTreeOnTies) {
-  SuffixDrafter drafter(options());
+  ThreadPool pool(1);
+  SuffixDrafter drafter(options(), pool);
   drafter.start({{0, 0}, Text{9, 50, 51, 9}, {}, {}}, 0);
   drafter.start({{0, 1}, Text{9, 50, 51, 9}, {}, {}}, 0);
   drafter.commit({0, 1}, Text{9, 60, 61, 62}, 0);
   drafter.commit({0, 0}, Text{8, 9}, 0);
   // Own: 9 -> 50 or 8. The group's: 9 -> 60 for certain.
   EXPECT_EQ(propose(drafter, {0, 0}, 3), (Text{60, 61, 62}));
-  SuffixDrafter tied(options());
+  SuffixDrafter tied(options(), pool);
   tied.start({{0, 0}, Text{9, 50, 51, 52}, {}, {}}, 0);
   tied.start({{0, 1}, Text{9, 50, 51, 52}, {}, {}}, 0);
   tied.commit({0, 1}, Text{9, 60, 61, 62}, 0);
@@ -65,7 +66,8 @@ TEST(SuffixDrafter, TheHigherScoreWinsAndItsOwnTreeOnTies) {
 }
 
 TEST(SuffixDrafter, StartsInTheMiddleAndStartsAgain) {
-  SuffixDrafter drafter(options());
+  ThreadPool pool(1);
+  SuffixDrafter drafter(options(), pool);
   drafter.start({{0, 0}, Text{1}, Text{5, 6, 7}, {}}, 0);
   drafter.finish({0, 0}, 0);
   drafter.start({{0, 0}, Text{1}, Text{5, 6, 7}, {}}, 0);
@@ -77,7 +79,8 @@ TEST(SuffixDrafter, StartsInTheMiddleAndStartsAgain) {
 TEST(SuffixDrafter, FeedsAGroupAgainThatExpired) {
   SuffixDrafterOptions o = options();
   o.ttl = 10;
-  SuffixDrafter drafter(o);
+  ThreadPool pool(1);
+  SuffixDrafter drafter(o, pool);
   drafter.start({{0, 0}, Text{1}, {}, {}}, 0);
   drafter.commit({0, 0}, Text{5, 6, 7}, 0);
   drafter.start({{0, 1}, Text{1}, Text{5}, {}}, 1);
@@ -89,7 +92,8 @@ TEST(SuffixDrafter, FeedsAGroupAgainThatExpired) {
 }
 
 TEST(SuffixDrafter, RefusesUnknownRequests) {
-  SuffixDrafter drafter(options());
+  ThreadPool pool(1);
+  SuffixDrafter drafter(options(), pool);
   drafter.start({{0, 0}, Text{1}, {}, {}}, 0);
   EXPECT_THROW(drafter.start({{0, 0}, Text{1}, {}, {}}, 0), std::logic_error);
   EXPECT_THROW(drafter.commit({0, 1}, Text{1}, 0), std::logic_error);
@@ -109,7 +113,8 @@ TEST(SuffixDrafter, ProposalsDependOnTextsAlone) {
   const auto id = [](std::uint32_t request) { return RequestId{request / 8, request % 8}; };
   std::vector<std::vector<Text>> all;
   for (const int threads : {1, 2, 3}) {
-    SuffixDrafter drafter(options(threads));
+    ThreadPool pool(threads);
+    SuffixDrafter drafter(options(), pool);
     for (std::uint32_t r = 0; r < kRequests; ++r) drafter.start({id(r), Text{7, 1, 2}, {}, {}}, 0);
     std::vector<std::size_t> told(kRequests, 0);
     // Requests advance by turns that differ from one drafter to the next.

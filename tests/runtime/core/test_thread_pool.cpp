@@ -1,11 +1,12 @@
 // The thread pool: every unit once, whoever comes by, job after job.
-#include "kernels/cpu/threads.hpp"
+#include "runtime/core/thread_pool.hpp"
 
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <stdexcept>
 
-namespace paceline::kernels::cpu {
+namespace paceline {
 namespace {
 
 TEST(ThreadPoolTest, RunsEveryUnitOnceInEveryPass) {
@@ -26,6 +27,8 @@ TEST(ThreadPoolTest, RunsEveryUnitOnceInEveryPass) {
     }
   }
 }
+
+TEST(ThreadPoolTest, HasAtLeastItsCaller) { EXPECT_THROW(ThreadPool(0), std::invalid_argument); }
 
 TEST(ThreadPoolTest, ResultsAreVisibleToTheCallerAndTheNextJob) {
   ThreadPool pool(3);
@@ -57,4 +60,4 @@ TEST(ThreadPoolTest, SleepingThreadsWakeForTheNextJob) {
 }
 
 }  // namespace
-}  // namespace paceline::kernels::cpu
+}  // namespace paceline

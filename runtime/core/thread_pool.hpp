@@ -1,4 +1,4 @@
-// The threads of a CPU backend and how they share work.
+// Threads that share out the units of a job: those of a CPU backend, and of drafters.
 //
 // A small pool rather than OpenMP's fork and join: a parallel region ends only when every thread
 // has come by, so on a machine that is shared (virtual CPUs that are taken away, more ranks than
@@ -14,11 +14,12 @@
 #include <type_traits>
 #include <vector>
 
-namespace paceline::kernels::cpu {
+namespace paceline {
 
 class ThreadPool {
  public:
-  /// `threads` counts the caller: with one, nothing is started and work runs as plain calls.
+  /// `threads` counts the caller: with one, nothing is started and work runs as plain calls. Throws
+  /// std::invalid_argument on less than one.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -89,4 +90,4 @@ class ThreadPool {
   std::vector<std::thread> threads_;  ///< [size - 1]
 };
 
-}  // namespace paceline::kernels::cpu
+}  // namespace paceline

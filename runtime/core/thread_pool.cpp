@@ -1,6 +1,8 @@
-#include "kernels/cpu/threads.hpp"
+#include "runtime/core/thread_pool.hpp"
 
-namespace paceline::kernels::cpu {
+#include <stdexcept>
+
+namespace paceline {
 namespace {
 
 /// Rounds of waiting before a thread sleeps or yields: some tens of microseconds.
@@ -9,15 +11,20 @@ constexpr int kSpins = 1000;
 constexpr std::uint64_t kClosed = 0;
 
 void pause() {
-#if defined(PACELINE_X86)
+#if defined(__x86_64__)
   __builtin_ia32_pause();
 #endif
+}
+
+int at_least_one(int threads) {
+  if (threads < 1) throw std::invalid_argument("threads of a pool");
+  return threads;
 }
 
 }  // namespace
 
 ThreadPool::ThreadPool(int threads)
-    : size_(threads),
+    : size_(at_least_one(threads)),
       ranges_(std::make_unique<Range[]>(static_cast<std::size_t>(threads))),
       gate_(kClosed) {
   threads_.reserve(static_cast<std::size_t>(threads - 1));
@@ -91,4 +98,4 @@ void ThreadPool::work(int thread) {
   }
 }
 
-}  // namespace paceline::kernels::cpu
+}  // namespace paceline

@@ -1,0 +1,32 @@
+#include "runtime/policy/draft_length.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace paceline::policy {
+
+void order_by_value(const DraftedTokens& drafted, std::vector<int>& order) {
+  order.resize(drafted.values.size());
+  std::iota(order.begin(), order.end(), 0);
+  // Stable: of equal values the parent, which comes before its child, stays before it.
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return drafted.values[a] > drafted.values[b]; });
+}
+
+void FixedLength::choose(const DraftQuery& query, std::span<int> lengths) {
+  for (int r = 0; r < query.requests; ++r) lengths[r] = std::min(length_, query.room[r]);
+}
+
+void FixedLength::select(const DraftQuery& query, const DraftedTokens& drafted,
+                         std::span<std::uint8_t> keep) {
+  const int tokens = static_cast<int>(drafted.values.size());
+  if (tokens <= query.max_draft_rows) {
+    std::fill(keep.begin(), keep.end(), 1);
+    return;
+  }
+  std::fill(keep.begin(), keep.end(), 0);
+  order_by_value(drafted, order_);
+  for (int i = 0; i < query.max_draft_rows; ++i) keep[order_[i]] = 1;
+}
+
+}  // namespace paceline::policy

@@ -1,0 +1,140 @@
+// Draft lengths that maximise goodput.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/policy/draft_length.hpp"
+#include "runtime/policy/step_cost.hpp"
+
+namespace paceline::policy {
+
+struct GoodputOptions {
+  int max_length = 8;
+  int drafters = 1;
+  /// What trying things out may lose against plain decoding: a share of the time elapsed, and so
+  /// many plain steps at the start.
+  double exploration = 0.01;
+  double allowance = 12;
+  int probe_requests = 4;      ///< that draft while the others do not, to see whether it would pay
+  int catch_up_horizon = 128;  ///< steps over which a drafter's catching up must pay off
+};
+
+/// Maximises goodput, expected committed tokens a second:
+///
+///   (requests + sum of P(accepted) of the draft tokens) / (draft seconds + step seconds(rows)),
+///
+/// with acceptance as it runs and costs as measured (DSD, in Nightjar's words; its cost of
+/// switching on is here the drafter's catching up, spread over catch_up_horizon steps). Lengths
+/// differ by request: the tokens of highest value are drafted first, across the batch, and the best
+/// prefix of that order is taken; select() does the same with what the drafter says of each token.
+///
+/// A goodput that is merely estimated deadlocks: what is not tried is not known. Untried row counts
+/// are therefore tried where they would pay if they cost no more than the fewer rows known (costs
+/// never fall in rows, so that is an honest upper bound, and each trial lowers it), growing at most
+/// twofold; and while speculation does not pay, a few requests draft now and then. All time lost
+/// against plain decoding of the same tokens goes to an account, gains pay it back, and when it is
+/// overdrawn decoding is plain. So a step that prefills too: its drafts are judged by what they add
+/// to such a step, learned apart from pure decoding, but nothing is tried out in one.
+class Goodput final : public DraftLengthPolicy {
+ public:
+  explicit Goodput(const GoodputOptions& options);
+
+  void choose(const DraftQuery& query, std::span<int> lengths) override;
+  void select(const DraftQuery& query, const DraftedTokens& drafted,
+              std::span<std::uint8_t> keep) override;
+  void observe(const StepOutcome& outcome) override;
+
+  /// Seconds lost against plain decoding so far, gains deducted; what the account holds.
+  [[nodiscard]] double lost() const { return lost_; }
+
+ private:
+  enum class Mode {
+    plain,
+    speculate,  ///< what is estimated best
+    scout,      ///< a number of rows not tried yet
+    probe,      ///< a few requests, for acceptance and draft cost
+  };
+  struct Candidate {
+    double value;  ///< expected gain, tokens
+    int depth;     ///< 1 for a request's first token
+    int request;
+  };
+  /// A prefix of the candidates no deeper than `depth`.
+  struct Plan {
+    int tokens = 0;
+    int depth = 0;
+    double gain = 0;
+    double seconds = 0;
+    double rate = 0;  ///< tokens a second
+  };
+  /// Seconds by rows, looked up often in one choose().
+  struct Tables {
+    std::vector<double> step;   ///< [tokens + 1] of a step with so many drafted tokens
+    std::vector<double> round;  ///< [requests + 1] of a round of drafting
+  };
+  struct Drafter {
+    DraftCost cost;
+    double asked = 0, found = 0;  ///< tokens asked for and drafted, fading
+    /// Share of what is asked for that comes: n-grams and trees often find nothing.
+    [[nodiscard]] double yield() const;
+    bool on = false;  ///< speculation pays, as far as is known
+    double next_probe = 0;
+    double probe_interval = 0;
+    int probe_left = 0;  ///< steps of a probe that are still to come
+    double next_scout = 0;
+    double scout_interval = 1;
+    int scaled_to = 0;  ///< requests the intervals were last reset at
+  };
+  /// What was decided for the step under way.
+  struct Step {
+    Mode mode = Mode::plain;
+    int requests = 0;
+    int prefill_rows = 0;
+    int drafter = 0;
+    int rounds = 0;
+    int asked = 0;
+    int catch_up = 0;
+    int found = 0;  ///< of those asked for
+  };
+
+  [[nodiscard]] double step_seconds(int draft_rows, bool least) const;
+  [[nodiscard]] double plain_seconds() const { return decode_.seconds(step_.requests); }
+  [[nodiscard]] double balance() const;
+  [[nodiscard]] double to_explore() const;
+  [[nodiscard]] double loss(double seconds, double committed) const;
+  void by_lag(const DraftQuery& query);
+  void list_candidates(const DraftQuery& query, double spare);
+  void tabulate(bool least, Tables& tables) const;
+  [[nodiscard]] Plan best(const DraftQuery& query, const Tables& tables) const;
+  /// The plan of `tokens` candidates no deeper than `depth`.
+  [[nodiscard]] Plan prefix(const DraftQuery& query, const Tables& tables, int tokens,
+                            int depth) const;
+  [[nodiscard]] int scout_tokens(const Plan& wish) const;
+  bool scout(const DraftQuery& query, const Plan& known, std::span<int> lengths);
+  bool probe(const DraftQuery& query, std::span<int> lengths);
+  bool ask_all(const DraftQuery& query, std::span<int> lengths);
+  void take(const DraftQuery& query, const Plan& plan, Mode mode, std::span<int> lengths);
+  void ask(const DraftQuery& query, Mode mode, std::span<const int> lengths);
+
+  GoodputOptions options_;
+  StepCost decode_;  ///< steps that only decode
+  StepCost mixed_;   ///< steps that prefill too: other attention, fewer rows that are sampled
+  std::vector<Drafter> drafters_;
+  double allowance_ = 0;  ///< seconds, at the dearest plain step seen
+  double elapsed_ = 0;    ///< seconds of all steps
+  double lost_ = 0;
+  int regime_ = 0;  ///< requests when the account was last relieved
+  double steps_ = 0;
+  double last_plain_ = 0;  ///< step that last had no drafts
+  Step step_;
+  std::vector<Candidate> candidates_;  ///< by falling value
+  std::vector<double> worth_;          ///< [requests] what a token counts, 0: not drafted
+  Tables likely_;
+  Tables least_;
+  std::vector<int> lengths_;
+  std::vector<int> order_;
+};
+
+}  // namespace paceline::policy

@@ -1,0 +1,183 @@
+// Decoding as a draft-length policy sees it, in simulated seconds: requests that accept drafts with
+// known probability, an engine and a drafter with known cost curves, noise on what is measured.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "runtime/policy/acceptance.hpp"
+#include "runtime/policy/draft_length.hpp"
+
+namespace paceline::policy {
+
+using Curve = std::function<double(double)>;
+
+/// Weights are read once for up to 64 rows, then compute bounds.
+inline double gpu_step(double rows) { return 0.02 * std::max(1.0, rows / 64) + 1e-5 * rows; }
+/// Flat to 4 rows, then linear.
+inline double cpu_step(double rows) { return 0.03 * std::max(1.0, 0.3 + 0.7 * rows / 4); }
+/// A model so small that what comes with every step outweighs most rows.
+inline double tiny_step(double rows) { return 0.002 + 2e-5 * rows; }
+
+struct WorldOptions {
+  Curve step = gpu_step;
+  Curve round = [](double) { return 0.0; };  ///< of drafting, by requests
+  double catch_up = 0;                       ///< seconds a token; 0: the drafter never lags
+  double noise = 0.05;                       ///< relative
+  double outliers = 0.02;                    ///< share of measurements 3 to 10 times too long
+  double drift = 1;                          ///< costs grow to as much over the run
+  /// Of each request of the batch; the batch only shrinks where `lengths` says so.
+  std::vector<double> acceptance;
+  std::vector<int> lengths;  ///< tokens after which a request ends; empty: never
+  int steps = 4000;
+  /// A drafter with scores knows something of each token: its probability is spread about the
+  /// request's by as much, and the score tells.
+  double spread = 0;
+  double found = 1;  ///< probability that the drafter finds anything
+  int prefill_every = 0;
+  int prefill_rows = 0;
+  std::uint64_t seed = 1;
+};
+
+struct WorldResult {
+  double seconds = 0;  ///< without noise on measurements
+  double tokens = 0;
+  int asked = 0;     ///< steps that called the drafter
+  int verified = 0;  ///< drafted tokens
+  std::vector<int> asked_at;
+  [[nodiscard]] double rate() const { return tokens / seconds; }
+};
+
+class World {
+ public:
+  explicit World(const WorldOptions& options) : options_(options), random_(options.seed) {
+    for (std::size_t i = 0; i < options.acceptance.size(); ++i) {
+      requests_.push_back(
+          {options.acceptance[i], options.lengths.empty() ? -1 : options.lengths[i], 0, {}});
+    }
+  }
+
+  WorldResult run(DraftLengthPolicy& policy) {
+    for (int s = 0; s < options_.steps && !requests_.empty(); ++s) step(policy, s);
+    return result_;
+  }
+
+ private:
+  struct Request {
+    double acceptance;
+    int left;  ///< tokens; -1: endless
+    int lag;
+    RequestAcceptance running;
+  };
+  struct Token {
+    double probability;
+    double score;
+  };
+
+  double uniform() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
+  double measured(double seconds) {
+    if (uniform() < options_.outliers) return seconds * (3 + 7 * uniform());
+    const double normal = uniform() + uniform() + uniform() + uniform() - 2;  // variance 1/3
+    return seconds * (1 + options_.noise * normal * std::sqrt(3.0));
+  }
+
+  void step(DraftLengthPolicy& policy, int s) {
+    const int n = static_cast<int>(requests_.size());
+    std::vector<double> acceptance(n);
+    std::vector<int> room(n);
+    std::vector<int> lag(n);
+    std::vector<int> lengths(n, -1);
+    for (int r = 0; r < n; ++r) {
+      acceptance[r] = requests_[r].running.estimate(model_.mean(0));
+      room[r] = requests_[r].left < 0 ? 64 : requests_[r].left - 1;
+      lag[r] = requests_[r].lag;
+    }
+    DraftQuery query;
+    query.requests = n;
+    query.acceptance = acceptance;
+    query.room = room;
+    if (options_.catch_up > 0) query.lag = lag;
+    const bool prefills = options_.prefill_every > 0 && s % options_.prefill_every == 0;
+    query.prefill_rows = prefills ? options_.prefill_rows : 0;
+    policy.choose(query, lengths);
+
+    const double drift = 1 + (options_.drift - 1) * s / options_.steps;
+    double draft_seconds = 0;
+    int rounds = 0;
+    for (int r = 0; r < n; ++r) {
+      rounds = std::max(rounds, lengths[r]);
+      if (lengths[r] > 0) draft_seconds += options_.catch_up * lag[r];
+    }
+    for (int k = 1; k <= rounds; ++k) {
+      const auto active =
+          std::count_if(lengths.begin(), lengths.end(), [k](int length) { return length >= k; });
+      draft_seconds += options_.round(static_cast<double>(active));
+    }
+
+    std::vector<Token> tokens;
+    std::vector<double> values;
+    std::vector<int> offsets{0};
+    for (int r = 0; r < n; ++r) {
+      double value = 1;
+      const bool found = lengths[r] > 0 && uniform() < options_.found;
+      for (int k = 0; found && k < lengths[r]; ++k) {
+        const double a = requests_[r].acceptance;
+        const double reach = options_.spread * std::min(a, 1 - a);
+        const double p = a + (uniform() < 0.5 ? reach : -reach);
+        tokens.push_back({p, options_.spread > 0 ? p : 1.0});
+        const double known = options_.spread > 0 ? model_.estimate(0, p) : acceptance[r];
+        value *= known;
+        values.push_back(value);
+      }
+      offsets.push_back(static_cast<int>(values.size()));
+    }
+    std::vector<std::uint8_t> keep(values.size(), 0);
+    if (rounds > 0) {
+      policy.select(query, {values, offsets}, keep);
+      ++result_.asked;
+      result_.asked_at.push_back(s);
+    }
+
+    StepOutcome outcome;
+    std::vector<Request> next;
+    for (int r = 0; r < n; ++r) {
+      Request& request = requests_[r];
+      int accepted = 0;
+      bool refuted = false;
+      for (int i = offsets[r]; i < offsets[r + 1]; ++i) {
+        if (keep[i] == 0) continue;
+        ++outcome.draft_rows;
+        if (refuted) continue;
+        const bool agrees = uniform() < tokens[i].probability;
+        model_.record(0, tokens[i].score, agrees);
+        accepted += agrees ? 1 : 0;
+        refuted = !agrees;
+      }
+      request.running.record(accepted, refuted);
+      outcome.committed += accepted + 1;
+      request.lag = lengths[r] > 0 ? 0 : request.lag + 1;
+      if (request.left > 0) request.left -= accepted + 1;
+      if (request.left != 0) next.push_back(request);
+    }
+    requests_ = std::move(next);
+    const double step_seconds = options_.step(n + query.prefill_rows + outcome.draft_rows) * drift;
+    outcome.step_seconds = measured(step_seconds);
+    outcome.draft_seconds = rounds > 0 ? measured(draft_seconds * drift) : 0;
+    policy.observe(outcome);
+    result_.seconds += step_seconds + draft_seconds * drift;
+    result_.tokens += outcome.committed;
+    result_.verified += outcome.draft_rows;
+  }
+
+  WorldOptions options_;
+  std::mt19937_64 random_;
+  AcceptanceModel model_{1};
+  std::vector<Request> requests_;
+  WorldResult result_;
+};
+
+}  // namespace paceline::policy

@@ -1,0 +1,235 @@
+// Draft lengths: the selection, and the policies in simulated time.
+#include "runtime/policy/draft_length.hpp"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <string>
+#include <tuple>
+
+#include "runtime/policy/goodput.hpp"
+#include "tests/runtime/policy/decoding_world.hpp"
+
+namespace paceline::policy {
+namespace {
+
+TEST(DraftSelection, TakesTheBestOfTheWholeBatchAndKeepsParents) {
+  const std::vector<double> values{0.9, 0.9, 0.2, 0.5, 0.1, 0.9, 0.9};
+  const std::vector<int> offsets{0, 3, 5, 7};
+  std::vector<int> order;
+  order_by_value({values, offsets}, order);
+  EXPECT_EQ(order, (std::vector<int>{0, 1, 5, 6, 3, 2, 4}));
+}
+
+TEST(FixedLength, HeedsRoomAndBudget) {
+  FixedLength policy(4);
+  const std::vector<double> acceptance{0.5, 0.5};
+  const std::vector<int> room{1, 9};
+  DraftQuery query;
+  query.requests = 2;
+  query.acceptance = acceptance;
+  query.room = room;
+  query.max_draft_rows = 3;
+  std::vector<int> lengths(2);
+  policy.choose(query, lengths);
+  EXPECT_EQ(lengths, (std::vector<int>{1, 4}));
+  const std::vector<double> values{0.3, 0.8, 0.7, 0.6, 0.2};
+  const std::vector<int> offsets{0, 1, 5};
+  std::vector<std::uint8_t> keep(5);
+  policy.select(query, {values, offsets}, keep);
+  EXPECT_EQ(keep, (std::vector<std::uint8_t>{0, 1, 1, 1, 0}));
+}
+
+double plain_rate(const WorldOptions& options) {
+  WorldOptions world = options;
+  FixedLength plain(0);
+  return World(world).run(plain).rate();
+}
+
+double best_fixed_rate(const WorldOptions& options) {
+  double best = 0;
+  for (int length = 0; length <= 8; ++length) {
+    FixedLength policy(length);
+    best = std::max(best, World(options).run(policy).rate());
+  }
+  return best;
+}
+
+WorldResult goodput(const WorldOptions& options) {
+  Goodput policy({});
+  return World(options).run(policy);
+}
+
+using Place =
+    std::tuple<const char*, double, int, double>;  // engine, draft cost, batch, acceptance
+
+class GoodputEverywhere : public ::testing::TestWithParam<Place> {
+ protected:
+  static WorldOptions world() {
+    const auto [engine, draft_cost, batch, acceptance] = GetParam();
+    WorldOptions options;
+    const std::string name = engine;
+    options.step = name == "gpu" ? gpu_step : name == "cpu" ? cpu_step : tiny_step;
+    options.acceptance.assign(batch, acceptance);
+    if (draft_cost > 0) {
+      options.round = [step = options.step, draft_cost](double n) { return draft_cost * step(n); };
+      options.catch_up = draft_cost * options.step(512) / 512;
+    }
+    return options;
+  }
+};
+
+TEST_P(GoodputEverywhere, IsNeverMuchBelowPlainOrTheBestFixedLength) {
+  const WorldOptions options = world();
+  const double rate = goodput(options).rate();
+  EXPECT_GE(rate, 0.97 * plain_rate(options));
+  WorldOptions shorter = options;
+  shorter.steps = 1000;  // fixed lengths have nothing to learn
+  // A dear drafter that was left behind while costs were learned may never pay for catching up.
+  const double share = std::get<1>(GetParam()) > 0.2 ? 0.85 : 0.9;
+  EXPECT_GE(rate, share * best_fixed_rate(shorter));
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, GoodputEverywhere,
+                         ::testing::Combine(::testing::Values("gpu", "cpu", "tiny"),
+                                            ::testing::Values(0.0, 0.1, 0.3),
+                                            ::testing::Values(1, 4, 16, 64, 256),
+                                            ::testing::Values(0.0, 0.3, 0.6, 0.9)));
+
+TEST(Goodput, BeatsEveryFixedLengthWhenTheBatchShrinks) {
+  WorldOptions options;
+  options.step = cpu_step;
+  options.round = [](double n) { return 0.1 * cpu_step(n); };
+  options.catch_up = 1e-4;
+  options.steps = 100'000;
+  for (int r = 0; r < 64; ++r) {
+    options.acceptance.push_back(0.75);
+    options.lengths.push_back(r < 62 ? 200 + 12 * r : 5000);  // the long tail
+  }
+  const double rate = goodput(options).rate();
+  EXPECT_GT(rate, 1.03 * best_fixed_rate(options));
+}
+
+TEST(Goodput, BeatsEveryFixedLengthOnRequestsThatDiffer) {
+  WorldOptions options;
+  for (int r = 0; r < 24; ++r) options.acceptance.push_back(r % 3 == 0 ? 0.95 : 0.15);
+  EXPECT_GT(goodput(options).rate(), 1.05 * best_fixed_rate(options));
+}
+
+TEST(Goodput, BeatsEveryFixedLengthWhenScoresTellTokensApart) {
+  WorldOptions options;
+  options.acceptance.assign(32, 0.5);
+  options.spread = 0.9;
+  EXPECT_GT(goodput(options).rate(), 1.1 * best_fixed_rate(options));
+}
+
+TEST(Goodput, DoesNotMindADrafterThatMostlyFindsNothing) {
+  for (const int batch : {4, 64}) {
+    WorldOptions options;
+    options.acceptance.assign(batch, 0.8);
+    options.found = 0.2;
+    const double rate = goodput(options).rate();
+    EXPECT_GE(rate, 0.97 * plain_rate(options)) << batch;
+    EXPECT_GE(rate, 0.9 * best_fixed_rate(options)) << batch;
+  }
+}
+
+TEST(Goodput, HoldsWhenCostsDrift) {
+  for (const double acceptance : {0.0, 0.6}) {
+    WorldOptions options;
+    options.step = cpu_step;
+    options.acceptance.assign(2, acceptance);
+    options.drift = 3;
+    const double rate = goodput(options).rate();
+    EXPECT_GE(rate, 0.97 * plain_rate(options));
+    EXPECT_GE(rate, 0.9 * best_fixed_rate(options));
+  }
+}
+
+TEST(Goodput, DraftsInStepsThatPrefillWhereThatPays) {
+  WorldOptions options;
+  options.acceptance.assign(4, 0.8);
+  options.prefill_every = 3;
+  options.prefill_rows = 32;  // there is room for drafts in what a step costs anyway
+  const double rate = goodput(options).rate();
+  EXPECT_GE(rate, 0.9 * best_fixed_rate(options));
+  options.prefill_rows = 512;  // there is none
+  EXPECT_GE(goodput(options).rate(), 0.97 * plain_rate(options));
+}
+
+TEST(Goodput, AsksSeldomWhereItNeverPays) {
+  WorldOptions options;
+  options.step = cpu_step;
+  options.round = [](double n) { return 0.3 * cpu_step(n); };
+  options.catch_up = 1e-4;
+  options.acceptance.assign(32, 0.0);
+  const WorldResult result = goodput(options);
+  EXPECT_GT(result.asked, 3);
+  EXPECT_LT(result.asked, options.steps / 40);
+  EXPECT_GT(result.asked_at.back(), options.steps / 2);  // it has not given up for good
+}
+
+TEST(Goodput, TurnsOnSoonAfterTheBatchShrank) {
+  WorldOptions options;
+  options.step = cpu_step;
+  options.round = [](double n) { return 0.1 * cpu_step(n); };
+  options.catch_up = 1e-4;
+  options.steps = 1100;
+  for (int r = 0; r < 64; ++r) {
+    options.acceptance.push_back(0.8);
+    options.lengths.push_back(r < 62 ? 1000 : 4000);
+  }
+  const WorldResult result = goodput(options);
+  const auto late =
+      std::count_if(result.asked_at.begin(), result.asked_at.end(), [](int s) { return s > 1040; });
+  EXPECT_GT(late, 40);
+}
+
+TEST(Goodput, IsDeterministic) {
+  WorldOptions options;
+  options.acceptance.assign(8, 0.6);
+  options.steps = 500;
+  const WorldResult a = goodput(options);
+  const WorldResult b = goodput(options);
+  EXPECT_EQ(a.seconds, b.seconds);
+  EXPECT_EQ(a.asked_at, b.asked_at);
+}
+
+TEST(Goodput, CallsNothingOnThePlainPathAndHeedsRoom) {
+  Goodput policy({});
+  const std::vector<double> acceptance{0.99, 0.99};
+  const std::vector<int> room{0, 2};
+  DraftQuery query;
+  query.requests = 2;
+  query.acceptance = acceptance;
+  query.room = room;
+  query.max_draft_rows = 2;
+  std::vector<int> lengths(2, -1);
+  policy.choose(query, lengths);  // what plain decoding costs is not known yet
+  EXPECT_EQ(lengths, (std::vector<int>{0, 0}));
+  int drafted = 0;
+  for (int step = 0; step < 100; ++step) {
+    policy.choose(query, lengths);
+    ASSERT_EQ(lengths[0], 0);
+    ASSERT_GE(lengths[1], 0);
+    ASSERT_LE(lengths[1], 2);
+    StepOutcome outcome;
+    outcome.step_seconds = 1;
+    outcome.committed = 2;
+    if (lengths[1] > 0) {
+      ++drafted;
+      const std::vector<double> values(lengths[1], 0.99);
+      const std::vector<int> offsets{0, 0, lengths[1]};
+      std::vector<std::uint8_t> keep(values.size());
+      policy.select(query, {values, offsets}, keep);
+      outcome.draft_rows = std::accumulate(keep.begin(), keep.end(), 0);
+      outcome.committed += outcome.draft_rows;
+      outcome.draft_seconds = 0.1;
+    }
+    policy.observe(outcome);
+  }
+  EXPECT_GT(drafted, 50);
+}
+
+}  // namespace
+}  // namespace paceline::policy
