@@ -13,6 +13,7 @@
 #include "runtime/draft/suffix_drafter.hpp"
 #include "runtime/kv/block_pool.hpp"
 #include "runtime/model/sharding.hpp"
+#include "runtime/policy/goodput.hpp"
 
 namespace paceline::app {
 namespace {
@@ -91,7 +92,8 @@ DrafterMemory drafter_memory(const Setup& setup) {
 }
 
 std::unique_ptr<roles::Speculator> make_speculator(const Setup& setup, kernels::Backend& backend,
-                                                   TensorParallelGroup& alone, const Clock& clock) {
+                                                   TensorParallelGroup& alone, ThreadPool& pool,
+                                                   const Clock& clock) {
   const io::SpeculationSection& settings = setup.config.speculation;
   if (setup.drafters.empty()) return nullptr;
   std::vector<std::unique_ptr<draft::Drafter>> drafters;
@@ -112,8 +114,7 @@ std::unique_ptr<roles::Speculator> make_speculator(const Setup& setup, kernels::
         options.speculation.min_probability = static_cast<float>(setting.min_probability);
         options.store.depth = setting.depth;
         options.store.max_bytes = setting.max_memory;
-        options.threads = setup.threads;
-        drafters.push_back(std::make_unique<draft::SuffixDrafter>(options));
+        drafters.push_back(std::make_unique<draft::SuffixDrafter>(options, pool));
         break;
       }
       case io::DrafterMethod::model: {

@@ -11,6 +11,7 @@
 #include "kernels/backend.hpp"
 #include "runtime/core/clock.hpp"
 #include "runtime/core/model_config.hpp"
+#include "runtime/core/thread_pool.hpp"
 #include "runtime/roles/speculator.hpp"
 
 namespace paceline::app {
@@ -54,6 +55,7 @@ struct DrafterMemory {
 [[nodiscard]] std::unique_ptr<roles::Speculator> make_speculator(const Setup& setup,
                                                                  kernels::Backend& backend,
                                                                  TensorParallelGroup& alone,
+                                                                 ThreadPool& pool,
                                                                  const Clock& clock);
 
 }  // namespace paceline::app

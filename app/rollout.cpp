@@ -230,7 +230,8 @@ void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Outpu
 
   std::unique_ptr<kernels::Backend> backend;
   std::unique_ptr<engine::Executor> executor;
-  fabric::SingleRankGroup alone;
+  fabric::SingleRankGroup alone;              // draft models are not sharded
+  std::unique_ptr<ThreadPool> draft_threads;  // the backend's sleep meanwhile
   std::unique_ptr<roles::Speculator> speculator;
   std::unique_ptr<io::TelemetryWriter> telemetry;
   std::vector<std::string> drafter_names;
@@ -251,7 +252,9 @@ void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Outpu
                                .kv_block = settings.kv_block,
                                .kv_blocks = setup.kv.blocks,
                                .max_position = setup.longest_sequence});
-    if (role == Role::verifier) speculator = make_speculator(setup, *backend, alone, clock);
+    if (role != Role::verifier) return;
+    draft_threads = std::make_unique<ThreadPool>(setup.threads);
+    speculator = make_speculator(setup, *backend, alone, *draft_threads, clock);
   });
 
   const double start = clock.now();

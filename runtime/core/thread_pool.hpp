@@ -31,8 +31,13 @@ class ThreadPool {
   /// returns when all are done. Each thread begins with its own contiguous range, the same for the
   /// same count every time, so that memory it touched first is near it, and then helps the others;
   /// which thread runs a unit must not enter a result. f must not throw. One caller at a time.
+  /// Up to `alone` units are not worth waking anyone: they run on the caller.
   template <class F>
-  void for_units(int count, F&& f) {
+  void for_units(int count, F&& f, int alone = 1) {
+    if (count <= alone) {
+      for (int unit = 0; unit < count; ++unit) f(0, unit);
+      return;
+    }
     for_passes(count, 1, [&f](int thread, int unit, int) { f(thread, unit); });
   }
 

@@ -53,6 +53,9 @@ void put(WireWriter& writer, const GroupDelta& delta);
 void get(WireReader& reader, GroupState& state);
 void get(WireReader& reader, GroupDelta& delta);
 
+/// Up to so many requests are drafted for sooner than another thread wakes up.
+inline constexpr int kAloneSlots = 16;
+
 /// One request of a batch; text and output lie in the caller's memory and are used in place.
 struct SpeculationSlot {
   GroupId group = 0;

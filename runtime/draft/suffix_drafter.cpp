@@ -62,7 +62,7 @@ void SuffixDrafter::propose(std::span<DraftSlot> batch, double now) {
   batch_requests_.clear();
   for (const DraftSlot& slot : batch) batch_requests_.push_back(&request(slot.id));
 
-  pool_.for_units(static_cast<int>(batch.size()), [&](int thread, int item) {
+  const auto draft = [&](int thread, int item) {
     DraftSlot& slot = batch[item];
     const Request& r = *batch_requests_[item];
     const std::span<const TokenId> response = r.response();
@@ -85,7 +85,8 @@ void SuffixDrafter::propose(std::span<DraftSlot> batch, double now) {
       copy_draft(group.output, slot.output, group.result.count);
       slot.count = group.result.count;
     }
-  });
+  };
+  pool_.for_units(static_cast<int>(batch.size()), draft, kAloneSlots);
 }
 
 std::size_t SuffixDrafter::bytes() const {
