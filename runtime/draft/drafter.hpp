@@ -40,8 +40,10 @@ class Drafter {
   virtual void start(const DraftStart& request, double now) = 0;
   /// The target has committed these tokens after everything told before.
   virtual void commit(RequestId id, std::span<const TokenId> tokens, double now) = 0;
+  /// Whether drafting keeps state that falls behind while no drafts are asked for.
+  [[nodiscard]] virtual bool lags() const { return false; }
   /// Committed tokens of the request that the next draft for it must compute first, past those that
-  /// every draft begins with. 0 where drafting keeps no state that can fall behind.
+  /// every draft begins with.
   [[nodiscard]] virtual int lag(RequestId) const { return 0; }
   /// Fills every slot's output with what may follow its committed text, and sets its count.
   virtual void propose(std::span<DraftSlot> batch, double now) = 0;

@@ -73,6 +73,7 @@ class ModelDrafter final : public Drafter {
   void start(const DraftStart& start, double now) override;
   void commit(RequestId id, std::span<const TokenId> tokens, double now) override;
   void finish(RequestId id, double now) override;
+  [[nodiscard]] bool lags() const override { return true; }
   [[nodiscard]] int lag(RequestId id) const override;
   /// Entries of an output: the main path, then leaves by falling score, so that max_tokens cuts the
   /// least likely leaves first, and a token's best child comes before its others. Throws

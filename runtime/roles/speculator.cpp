@@ -49,6 +49,8 @@ void Speculator::describe(std::span<const engine::Decoding> decoding, int prefil
   lag_.clear();
   response_.clear();
   known_.clear();
+  const bool lags = std::any_of(drafters_.begin(), drafters_.end(),
+                                [](const auto& drafter) { return drafter->lags(); });
   for (const engine::Decoding& d : decoding) {
     const Acceptance& known = requests_.at(d.id);
     double best = 0;
@@ -59,7 +61,7 @@ void Speculator::describe(std::span<const engine::Decoding> decoding, int prefil
     }
     acceptance_.push_back(best);
     room_.push_back(std::min<int>(d.room, shape_.max_length));
-    lag_.push_back(lag);
+    if (lags) lag_.push_back(lag);
     response_.push_back(d.response);
     known_.push_back(&known);
   }
