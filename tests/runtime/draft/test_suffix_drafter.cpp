@@ -88,7 +88,7 @@ TEST(SuffixDrafter, FeedsAGroupAgainThatExpired) {
   EXPECT_TRUE(propose(drafter, {0, 1}, 4, 100).empty()) << "the group's time is over";
   drafter.commit({0, 0}, Text{8}, 100);
   EXPECT_EQ(propose(drafter, {0, 1}, 4, 101), (Text{6, 7, 8}));
-  EXPECT_TRUE(propose(drafter, {0, 1}, 4, 110).empty()) << "it keeps its time to live";
+  EXPECT_TRUE(propose(drafter, {0, 1}, 4, 112).empty()) << "it keeps its time to live";
 }
 
 TEST(SuffixDrafter, RefusesUnknownRequests) {
