@@ -126,7 +126,8 @@ std::unique_ptr<roles::Speculator> make_speculator(const Setup& setup, kernels::
         options.kv_blocks = draft.kv_blocks;
         options.max_position = std::min(draft.config.max_position, setup.longest_sequence);
         options.max_length = settings.max_length;
-        options.paths = settings.paths;
+        // Of a level the backend ranks no more; n-grams and trees may still use all paths.
+        options.paths = std::min(settings.paths, kernels::kMaxRanked - 1);
         options.prefill_chunk = setup.config.engine.prefill_chunk;
         drafters.push_back(std::make_unique<draft::ModelDrafter>(
             backend, draft.config, *draft.weights, alone, draft.compute, setup.config.sampling,

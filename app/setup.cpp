@@ -101,6 +101,22 @@ void read_prompts(Setup& setup) {
   }
 }
 
+// Bytes of a rank's logits, the largest of a step's buffers: a row for every token of every draft.
+std::uint64_t logit_bytes(const Setup& setup, std::uint64_t memory_per_rank) {
+  const std::int64_t drafted = draft_tokens(setup.config.speculation);
+  const std::int64_t rows = setup.config.engine.max_batch * (1 + drafted);
+  const std::uint64_t bytes =
+      static_cast<std::uint64_t>(rows) * setup.model.vocab / setup.layout.tp * sizeof(float);
+  const bool fits = memory_per_rank == 0 || bytes <= memory_per_rank;
+  if (!fits || rows + setup.config.engine.prefill_chunk > INT32_MAX) {
+    throw UsageError(fmt::format(
+        "speculation.max_tokens: drafts of up to {} tokens for {} requests are {} rows a step, "
+        "whose logits take {:.1f} GiB a rank; lower it, speculation.paths or engine.max_batch",
+        drafted, setup.config.engine.max_batch, rows, static_cast<double>(bytes) / (1 << 30)));
+  }
+  return bytes;
+}
+
 void plan(Setup& setup) {
   const int ranks = static_cast<int>(setup.facts.size());
   policy::LayoutFacts facts;
@@ -124,13 +140,14 @@ void plan(Setup& setup) {
                                setup.tokenizer ? &*setup.tokenizer : nullptr);
   const kernels::KvShape shape{setup.model.layers, setup.model.kv_heads / setup.layout.tp,
                                setup.model.head_dim, engine.kv_block, setup.compute};
-  const std::uint64_t weights = model::weight_bytes(setup.model, setup.compute, setup.layout.tp) +
-                                drafter_memory(setup).weights;
+  const std::uint64_t taken = model::weight_bytes(setup.model, setup.compute, setup.layout.tp) +
+                              drafter_memory(setup).weights +
+                              logit_bytes(setup, facts.memory_per_rank);
   const std::uint64_t memory =
       facts.memory_per_rank == 0
           ? 0
-          : std::max<std::uint64_t>(
-                1, facts.memory_per_rank - std::min(weights, facts.memory_per_rank));
+          : std::max<std::uint64_t>(1,
+                                    facts.memory_per_rank - std::min(taken, facts.memory_per_rank));
   setup.kv = policy::plan_kv({.block_bytes = shape.block_bytes(),
                               .memory_per_rank = memory,
                               .max_batch = engine.max_batch,

@@ -80,7 +80,7 @@ std::span<const engine::DraftTree> Speculator::draft(std::span<const engine::Dec
   const double begin = clock_.now();
   describe(decoding, prefill_rows);
   lengths_.assign(decoding.size(), 0);
-  if (!decoding.empty()) policy_->choose(query_, lengths_);
+  policy_->choose(query_, lengths_);
   drafted_ = std::any_of(lengths_.begin(), lengths_.end(), [](int length) { return length > 0; });
   if (!drafted_) return {};
 

@@ -46,6 +46,9 @@ PY
 refuses "draft model whose tokens mean something else" 64 "token 70 of .*stands for" 1 \
   --set "speculation.drafters=[{method: model, path: $work/other-tokens}]"
 
+refuses "drafts past all memory" 64 "max_tokens.* rows a step.*GiB a rank" 1 --set engine.max_batch=4096 \
+  --set speculation.max_length=1024 --set speculation.paths=1024 --set 'speculation.drafters=[{method: ngram}]'
+
 refuses "missing model directory" "65|74" "nowhere" 2 --set model.path="$work/nowhere"
 dir=$(broken_model no-weights); rm "$dir/model.safetensors"
 refuses "missing model file" 65 "model.safetensors" 2 --set model.path="$dir"

@@ -73,6 +73,7 @@ done
 check plain 4 model+ngram+suffix $(s $fixed paths=2) --set layout.verifier_tp=2 --set engine.max_batch=7
 check hot 2 model+suffix+ngram $(s max_length=16 paths=4)
 check plain 1 model+suffix $(s $fixed) --set engine.kv_memory=4MiB
+check plain 1 model $(s $fixed max_length=2 paths=40)  # more than a draft model ranks
 
 # Drafted tokens are verified and accepted: these runs speculate.
 accepted=$(h5dump -y -w 1 -d /acceptance/accepted "$work/run/telemetry.h5" | awk '/^ +[0-9]+,?$/ {sum += $1} END {print sum + 0}')

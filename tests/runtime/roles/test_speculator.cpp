@@ -205,6 +205,48 @@ TEST(Speculator, VerifiesNothingWhereThePolicySaysNothing) {
   EXPECT_EQ(log.committed, plain.texts);
 }
 
+/// Checks the order of its calls, and that what is observed was chosen for.
+class AuditedPolicy final : public policy::DraftLengthPolicy {
+ public:
+  explicit AuditedPolicy(int& prefills) : prefills_(prefills) {}
+
+  void choose(const policy::DraftQuery& query, std::span<int> lengths) override {
+    EXPECT_FALSE(chosen_);
+    chosen_ = true;
+    requests_ = query.requests;
+    prefills_ += query.requests == 0 && query.prefill_rows > 0 ? 1 : 0;
+    for (int r = 0; r < query.requests; ++r) lengths[r] = std::min(2, query.room[r]);
+  }
+  void select(const policy::DraftQuery&, const policy::DraftedTokens&,
+              std::span<std::uint8_t> keep) override {
+    EXPECT_TRUE(chosen_);
+    std::fill(keep.begin(), keep.end(), 1);
+  }
+  void observe(const policy::StepOutcome& outcome) override {
+    EXPECT_TRUE(chosen_);
+    chosen_ = false;
+    EXPECT_GE(outcome.committed, requests_);
+    EXPECT_LE(outcome.committed, requests_ + outcome.draft_rows);
+  }
+
+ private:
+  int& prefills_;
+  bool chosen_ = false;
+  int requests_ = 0;
+};
+
+TEST(Speculator, AsksThePolicyBeforeEveryStepAlsoWhereAllPrefill) {
+  const SteppedClock clock;
+  const Outcome plain = run(nullptr, clock);
+  Log log;
+  std::vector<std::unique_ptr<draft::Drafter>> drafters;
+  drafters.push_back(std::make_unique<ScriptedDrafter>(plain.texts, 8, 0.9F, log));
+  int prefills = 0;
+  Speculator speculator(std::move(drafters), std::make_unique<AuditedPolicy>(prefills), {}, clock);
+  EXPECT_EQ(run(&speculator, clock).texts, plain.texts);
+  EXPECT_GT(prefills, 0);
+}
+
 TEST(Speculator, NeedsADrafter) {
   const SteppedClock clock;
   EXPECT_THROW(Speculator({}, std::make_unique<policy::FixedLength>(1), {}, clock),
