@@ -7,6 +7,7 @@ the usual 0.02; norms are ones. Needs numpy alone.
 import json
 import struct
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -43,17 +44,21 @@ def tensors(c: dict) -> list[tuple[str, tuple[int, ...]]]:
             (p + "mlp.gate_proj.weight", (inner, hidden)), (p + "mlp.up_proj.weight", (inner, hidden)),
             (p + "mlp.down_proj.weight", (hidden, inner)),
         ]
+    if not c["tie_word_embeddings"]:
+        named.append(("lm_head.weight", (c["vocab_size"], hidden)))
     return named
+
+
+def is_norm(name: str) -> bool:
+    return "layernorm" in name or name == "model.norm.weight"
 
 
 def bf16_bytes(values: np.ndarray) -> bytes:
     return (values.astype(np.float32).view(np.uint32) >> 16).astype("<u2").tobytes()
 
 
-def main() -> None:
-    if len(sys.argv) != 3 or sys.argv[1] not in SHAPES:
-        sys.exit(f"usage: make_checkpoint.py {'|'.join(SHAPES)} DIR")
-    config, folder = SHAPES[sys.argv[1]], Path(sys.argv[2])
+def write_checkpoint(folder: Path, config: dict, values: Callable[[str, tuple[int, ...]], np.ndarray]) -> None:
+    """`values` is asked for each tensor in turn."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config, indent=1))
     header, end = {}, 0
@@ -64,13 +69,21 @@ def main() -> None:
         end += size
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    random = np.random.default_rng(1)
     with open(folder / "model.safetensors", "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for name, shape in named:
-            ones = "layernorm" in name or name == "model.norm.weight"
-            values = np.ones(shape) if ones else 0.02 * random.standard_normal(shape, dtype=np.float32)
-            file.write(bf16_bytes(values))
+            file.write(bf16_bytes(values(name, shape)))
+
+
+def main() -> None:
+    if len(sys.argv) != 3 or sys.argv[1] not in SHAPES:
+        sys.exit(f"usage: make_checkpoint.py {'|'.join(SHAPES)} DIR")
+    random = np.random.default_rng(1)
+
+    def values(name: str, shape: tuple[int, ...]) -> np.ndarray:
+        return np.ones(shape) if is_norm(name) else 0.02 * random.standard_normal(shape, dtype=np.float32)
+
+    write_checkpoint(Path(sys.argv[2]), SHAPES[sys.argv[1]], values)
 
 
 if __name__ == "__main__":

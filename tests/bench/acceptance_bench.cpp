@@ -1,0 +1,173 @@
+// How much of drafts a target accepts. Its responses are generated once; then each drafter drafts
+// along them as in decoding: at every step, as long as it may, going on after what was accepted and
+// one token of the target's. Load and machine do not matter.
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <vector>
+
+#include "tests/bench/speculation_setup.hpp"
+
+namespace paceline::bench {
+namespace {
+
+struct Response {
+  engine::Admission request;
+  std::vector<TokenId> tokens;
+};
+
+std::vector<Response> generate(SpeculationSetup& setup, double& bits) {
+  const int count = static_cast<int>(setup.prompts.size()) * setup.options.samples;
+  engine::Batcher batcher = setup.batcher(setup.largest_batch, setup.options.max_tokens);
+  std::vector<Response> responses(count);
+  double log_probability = 0;
+  double tokens = 0;
+  int next = 0;
+  while (next < count || batcher.active() > 0) {
+    for (; next < count; ++next) {
+      engine::Admission request = setup.request(next);
+      if (!batcher.admit(request)) break;
+    }
+    const std::vector<Trajectory> finished = batcher.commit(setup.executor->run(batcher.plan()));
+    for (const Trajectory& t : finished) {
+      const auto index =
+          static_cast<int>(t.id.prompt) * setup.options.samples + static_cast<int>(t.id.sample);
+      responses[index] = {setup.request(index), t.tokens};
+      for (const float value : t.logprob) log_probability += static_cast<double>(value);
+      tokens += static_cast<double>(t.tokens.size());
+    }
+  }
+  bits = -log_probability / tokens / 0.6931471805599453;
+  return responses;
+}
+
+struct Tally {
+  double steps = 0;
+  double tokens = 0;  ///< committed
+  double drafted = 0;
+  double drafts = 0;                     ///< that are not empty
+  std::vector<double> judged, accepted;  ///< [position - 1] with all before accepted
+};
+
+/// Takes one draft against what the target says next; returns the number of tokens accepted.
+int judge(const draft::DraftSlot& slot, std::span<const TokenId> next, Tally& tally) {
+  int at = -1;
+  int length = 0;
+  for (bool accepted = true; accepted && length < static_cast<int>(next.size());) {
+    bool drafted = false;
+    accepted = false;
+    for (int i = at + 1; i < slot.count && !accepted; ++i) {
+      if (slot.output.parents[i] != at) continue;
+      drafted = true;
+      accepted = slot.output.tokens[i] == next[length];
+      if (accepted) at = i;
+    }
+    if (!drafted) break;
+    tally.judged[length] += 1;
+    if (accepted) tally.accepted[length++] += 1;
+  }
+  return length;
+}
+
+struct Active {
+  const Response* response;
+  RequestId id;
+  std::size_t at = 1;  ///< committed; the first token comes out of the prefill
+  std::vector<TokenId> tokens;
+  std::vector<std::int32_t> parents;
+  std::vector<float> scores;
+};
+
+/// `grouped`: siblings are known to the drafter as such, else each is alone with its prompt.
+Tally replay(draft::Drafter& drafter, const std::vector<Response>& responses, int batch,
+             const draft::DraftLimits& limits, bool grouped) {
+  Tally tally;
+  tally.judged.resize(limits.max_length);
+  tally.accepted.resize(limits.max_length);
+  std::vector<Active> active;
+  std::vector<draft::DraftSlot> slots;
+  std::size_t next = 0;
+  double now = 0;
+  while (next < responses.size() || !active.empty()) {
+    for (; next < responses.size() && static_cast<int>(active.size()) < batch; ++next) {
+      const Response& r = responses[next];
+      if (r.tokens.size() < 2) continue;
+      const RequestId id =
+          grouped ? r.request.trajectory.id : RequestId{static_cast<std::uint32_t>(next), 0};
+      drafter.start({id, r.request.prompt, {}, r.request.noise}, now);
+      drafter.commit(id, std::span(r.tokens).first(1), now);
+      active.push_back({&r, id, 1, std::vector<TokenId>(limits.max_tokens),
+                        std::vector<std::int32_t>(limits.max_tokens),
+                        std::vector<float>(limits.max_tokens)});
+    }
+    slots.clear();
+    for (Active& a : active)
+      slots.push_back({.id = a.id, .limits = limits, .output = {a.tokens, a.parents, a.scores}});
+    drafter.propose(slots, now);
+    for (std::size_t i = 0; i < active.size(); ++i) {
+      Active& a = active[i];
+      const std::span<const TokenId> rest = std::span(a.response->tokens).subspan(a.at);
+      const std::size_t accepted = judge(slots[i], rest, tally);
+      const std::size_t committed = std::min(rest.size(), accepted + 1);
+      drafter.commit(a.id, rest.first(committed), now);
+      a.at += committed;
+      tally.steps += 1;
+      tally.tokens += static_cast<double>(committed);
+      tally.drafted += slots[i].count;
+      tally.drafts += slots[i].count > 0 ? 1 : 0;
+      if (a.at == a.response->tokens.size()) drafter.finish(a.id, now);
+    }
+    std::erase_if(active, [](const Active& a) { return a.at == a.response->tokens.size(); });
+    now += 1e-3;
+  }
+  return tally;
+}
+
+void print(const char* name, int paths, const Tally& t) {
+  std::printf("%-24s %5d  %9.2f  %7.2f  %5.1f %% ", name, paths, t.tokens / t.steps,
+              t.drafted / t.steps, 100 * t.drafts / t.steps);
+  for (std::size_t i = 0; i < t.judged.size(); ++i) {
+    if (t.judged[i] == 0) break;
+    std::printf(" %.3f", t.accepted[i] / t.judged[i]);
+  }
+  std::printf("\n");
+}
+
+}  // namespace
+
+void bench_acceptance(SpeculationSetup& setup) {
+  double bits = 0;
+  const std::vector<Response> responses = generate(setup, bits);
+  std::size_t tokens = 0;
+  for (const Response& r : responses) tokens += r.tokens.size();
+  std::printf(
+      "%zu prompts x %d samples, %zu tokens, %.2f bits a token; drafts of up to %d tokens a path\n",
+      setup.prompts.size(), setup.options.samples, tokens, bits, setup.options.max_length);
+  std::printf(
+      "drafter                  paths  tokens/step  drafted  drafts   P(position | those before "
+      "accepted), 1 to %d\n",
+      setup.options.max_length);
+  const int batch = setup.largest_batch;
+  for (const int paths : {1, 2, 4}) {
+    const int length = setup.options.max_length;
+    const draft::DraftLimits limits{length * paths, length, paths};
+    const auto of = [&](const char* name, const std::unique_ptr<draft::Drafter>& drafter,
+                        bool grouped) {
+      print(name, paths, replay(*drafter, responses, batch, limits, grouped));
+    };
+    const auto model = [&](draft::DraftNoise noise) {
+      return setup.model_drafter(batch, setup.options.max_tokens, paths, noise);
+    };
+    const auto named = [&](const char* name) {
+      return setup.drafter(name, batch, setup.options.max_tokens);
+    };
+    of("model, shared noise", model(draft::DraftNoise::shared), true);
+    of("model, greedy", model(draft::DraftNoise::greedy), true);
+    of("model, independent", model(draft::DraftNoise::independent), true);
+    if (paths == 1) of("n-gram", named("ngram"), true);
+    of("suffix tree, alone", named("suffix"), false);
+    of("suffix tree, grouped", named("suffix"), true);
+  }
+}
+
+}  // namespace paceline::bench

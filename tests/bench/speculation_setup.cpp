@@ -1,0 +1,135 @@
+#include "tests/bench/speculation_setup.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <random>
+
+#include "io/checkpoint/model_config_reader.hpp"
+#include "io/text/chat_template.hpp"
+#include "io/text/prompts.hpp"
+#include "runtime/core/error.hpp"
+#include "runtime/draft/ngram_drafter.hpp"
+#include "runtime/draft/suffix_drafter.hpp"
+#include "runtime/kv/block_pool.hpp"
+
+namespace paceline::bench {
+namespace {
+
+constexpr int kBlock = 16;
+constexpr int kPrefillChunk = 256;
+constexpr int kRandomPromptTokens = 32;
+constexpr int kRoomForPrompt = 256;
+
+std::vector<std::vector<TokenId>> read_text_prompts(const SpeculationOptions& options) {
+  const io::Tokenizer tokenizer = io::Tokenizer::load(options.target);
+  const io::ChatTemplate chat = io::ChatTemplate::load(options.target);
+  io::PromptOptions reading;
+  reading.max_tokens = kRoomForPrompt;
+  reading.overlong = io::Overlong::skip;
+  std::vector<std::vector<TokenId>> prompts;
+  for (Prompt& prompt : io::read_prompts(options.prompts, &tokenizer, &chat, reading).prompts) {
+    if (static_cast<int>(prompts.size()) == options.prompt_count) break;
+    prompts.push_back(std::move(prompt.tokens));
+  }
+  return prompts;
+}
+
+std::vector<std::vector<TokenId>> random_prompts(int count, int vocab) {
+  std::mt19937 random(1);
+  std::vector<std::vector<TokenId>> prompts(count);
+  for (auto& prompt : prompts) {
+    for (int i = 0; i < kRandomPromptTokens; ++i)
+      prompt.push_back(static_cast<TokenId>(random() % vocab));
+  }
+  return prompts;
+}
+
+}  // namespace
+
+Model::Model(const std::string& folder)
+    : config(io::load_model_config(folder)),
+      weights(folder),
+      compute(io::stored_dtype(config, weights)) {
+  io::check_tensor_shapes(config, weights);
+}
+
+SpeculationSetup::SpeculationSetup(const SpeculationOptions& o)
+    : options(o), target(o.target), backend(kernels::make_cpu_backend(o.threads, o.isa)) {
+  const auto& names = options.drafters;
+  if (options.acceptance || std::find(names.begin(), names.end(), "model") != names.end())
+    draft = std::make_unique<Model>(options.draft);
+  if (std::filesystem::exists(std::filesystem::path(options.target) / "tokenizer.json")) {
+    prompts = read_text_prompts(options);
+    stops = target.config.eos;
+  } else {  // made-up weights: their end token ends nothing
+    prompts = random_prompts(options.prompt_count, target.config.vocab);
+  }
+  for (const auto& prompt : prompts) longest = std::max(longest, static_cast<int>(prompt.size()));
+  const int prompt_blocks = kv::blocks_for(longest, kBlock);
+  longest = std::min(target.config.max_position, longest + options.max_tokens);
+  largest_batch = *std::max_element(options.batches.begin(), options.batches.end());
+  kv_blocks = largest_batch * (kv::blocks_for(longest, kBlock) + prompt_blocks + 1);
+  executor = std::make_unique<engine::Executor>(
+      *backend, target.config, target.weights, group, target.compute, sampling(options.max_tokens),
+      stops,
+      engine::ExecutorLimits{.max_batch = largest_batch,
+                             .max_draft = options.max_length * options.paths,
+                             .prefill_chunk = kPrefillChunk,
+                             .kv_block = kBlock,
+                             .kv_blocks = kv_blocks,
+                             .max_position = longest});
+}
+
+engine::Admission SpeculationSetup::request(int index, std::uint32_t first_prompt) const {
+  const int prompt = index / options.samples;
+  const auto sample = static_cast<std::uint32_t>(index % options.samples);
+  engine::Admission request;
+  request.trajectory.id = {first_prompt + static_cast<std::uint32_t>(prompt), sample};
+  request.prompt = prompts[prompt % prompts.size()];
+  request.noise = noise_key(1, 0, std::to_string(prompt), sample);
+  return request;
+}
+
+SamplingParams SpeculationSetup::sampling(int max_tokens) const {
+  SamplingParams sampling;
+  sampling.max_tokens = max_tokens;
+  return sampling;
+}
+
+engine::Batcher SpeculationSetup::batcher(int max_batch, int max_tokens) const {
+  return engine::Batcher({.max_batch = max_batch,
+                          .prefill_chunk = kPrefillChunk,
+                          .kv_block = kBlock,
+                          .kv_blocks = kv_blocks,
+                          .context = longest},
+                         sampling(max_tokens), stops, nullptr);
+}
+
+std::unique_ptr<draft::Drafter> SpeculationSetup::model_drafter(int max_batch, int max_tokens,
+                                                                int paths,
+                                                                draft::DraftNoise noise) {
+  draft::ModelDrafterOptions o;
+  o.noise = noise;
+  o.vocab = target.config.vocab;
+  o.max_requests = max_batch;
+  o.kv_block = kBlock;
+  o.kv_blocks = max_batch * kv::blocks_for(longest, kBlock);
+  o.max_position = std::min(draft->config.max_position, longest);
+  o.max_length = options.max_length;
+  o.paths = paths;
+  o.prefill_chunk = kPrefillChunk;
+  return std::make_unique<draft::ModelDrafter>(*backend, draft->config, draft->weights, group,
+                                               draft->compute, sampling(max_tokens), stops, o);
+}
+
+std::unique_ptr<draft::Drafter> SpeculationSetup::drafter(const std::string& name, int max_batch,
+                                                          int max_tokens) {
+  if (name == "model") return model_drafter(max_batch, max_tokens, options.paths);
+  if (name == "ngram") return std::make_unique<draft::NgramDrafter>(draft::NgramOptions{});
+  if (name != "suffix") throw UsageError("drafters are model, ngram and suffix, not " + name);
+  draft::SuffixDrafterOptions o;
+  o.threads = options.threads;
+  return std::make_unique<draft::SuffixDrafter>(o);
+}
+
+}  // namespace paceline::bench

@@ -1,0 +1,83 @@
+// What the speculation benchmarks share: a target, a draft model, prompts, and drafters made of
+// them as app/drafters.cpp makes them.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/text/tokenizer.hpp"
+#include "kernels/backend.hpp"
+#include "runtime/core/model_config.hpp"
+#include "runtime/draft/drafter.hpp"
+#include "runtime/draft/model_drafter.hpp"
+#include "runtime/engine/batcher.hpp"
+#include "runtime/engine/executor.hpp"
+#include "runtime/fabric/mpi_group.hpp"
+
+namespace paceline::bench {
+
+struct SpeculationOptions {
+  std::string target = "configs/models/target";
+  std::string draft = "configs/models/draft";
+  std::string prompts = "configs/prompts/unseen.jsonl";
+  std::string isa = "auto";
+  int threads = 2;
+  int samples = 8;        ///< responses a prompt
+  int prompt_count = 64;  ///< of the file, or random
+  int max_tokens = 512;   ///< of a response
+  int max_length = 8;     ///< of a draft
+  int paths = 1;
+  int repeats = 5;
+  double seconds = 1;  ///< that a plain run takes, about
+  std::vector<int> batches{1, 2, 4, 8, 16, 32, 64};
+  std::vector<std::string> drafters{"model"};
+  std::vector<std::string> policies{"goodput", "fixed:4"};
+  bool acceptance = false;
+};
+
+struct Model {
+  explicit Model(const std::string& folder);
+  ModelConfig config;
+  io::Checkpoint weights;
+  DType compute;
+};
+
+/// Loaded models, prompts, and an engine that runs the target. The draft's prompts and noise are
+/// the target's.
+struct SpeculationSetup {
+  explicit SpeculationSetup(const SpeculationOptions& options);
+
+  /// The `index`-th request, siblings one after another; from the first prompt again after the
+  /// last, under other ids and noise. `first_prompt` is added to the ids alone: the same request,
+  /// but strange to a drafter that has seen it.
+  [[nodiscard]] engine::Admission request(int index, std::uint32_t first_prompt = 0) const;
+  [[nodiscard]] SamplingParams sampling(int max_tokens) const;
+  /// For one run of at most `max_batch` requests at once.
+  [[nodiscard]] engine::Batcher batcher(int max_batch, int max_tokens) const;
+  [[nodiscard]] std::unique_ptr<draft::Drafter> model_drafter(
+      int max_batch, int max_tokens, int paths,
+      draft::DraftNoise noise = draft::DraftNoise::shared);
+  /// By name: "model", "ngram" or "suffix". Throws UsageError on others.
+  [[nodiscard]] std::unique_ptr<draft::Drafter> drafter(const std::string& name, int max_batch,
+                                                        int max_tokens);
+
+  SpeculationOptions options;
+  Model target;
+  std::unique_ptr<Model> draft;  ///< null when nothing needs it
+  std::vector<std::vector<TokenId>> prompts;
+  std::vector<TokenId> stops;
+  int largest_batch = 0;
+  int kv_blocks = 0;  ///< for the largest batch at its longest
+  int longest = 0;    ///< sequence
+  std::unique_ptr<kernels::Backend> backend;
+  fabric::SingleRankGroup group;
+  std::unique_ptr<engine::Executor> executor;
+};
+
+/// Prints how much of drafts the target accepts, by drafter, paths and position.
+void bench_acceptance(SpeculationSetup& setup);
+
+}  // namespace paceline::bench
