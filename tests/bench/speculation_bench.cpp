@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/policy/draft_length.hpp"
+#include "runtime/policy/goodput.hpp"
 #include "runtime/roles/speculator.hpp"
 #include "tests/bench/machine.hpp"
 #include "tests/bench/speculation_setup.hpp"

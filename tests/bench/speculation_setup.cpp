@@ -127,9 +127,7 @@ std::unique_ptr<draft::Drafter> SpeculationSetup::drafter(const std::string& nam
   if (name == "model") return model_drafter(max_batch, max_tokens, options.paths);
   if (name == "ngram") return std::make_unique<draft::NgramDrafter>(draft::NgramOptions{});
   if (name != "suffix") throw UsageError("drafters are model, ngram and suffix, not " + name);
-  draft::SuffixDrafterOptions o;
-  o.threads = options.threads;
-  return std::make_unique<draft::SuffixDrafter>(o);
+  return std::make_unique<draft::SuffixDrafter>(draft::SuffixDrafterOptions{}, pool);
 }
 
 }  // namespace paceline::bench

@@ -11,6 +11,7 @@
 #include "io/text/tokenizer.hpp"
 #include "kernels/backend.hpp"
 #include "runtime/core/model_config.hpp"
+#include "runtime/core/thread_pool.hpp"
 #include "runtime/draft/drafter.hpp"
 #include "runtime/draft/model_drafter.hpp"
 #include "runtime/engine/batcher.hpp"
@@ -74,6 +75,7 @@ struct SpeculationSetup {
   int longest = 0;    ///< sequence
   std::unique_ptr<kernels::Backend> backend;
   fabric::SingleRankGroup group;
+  ThreadPool pool{options.threads};  ///< of drafters
   std::unique_ptr<engine::Executor> executor;
 };
 
