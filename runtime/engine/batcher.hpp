@@ -47,9 +47,11 @@ struct Decoding {
 /// What a step committed to a request.
 struct Committed {
   RequestId id;
-  std::int32_t decoding = -1;          ///< index into decoding(); -1: it ended its prefill
-  std::span<const TokenId> tokens;     ///< [>= 1] the last is the target's own, not drafted
-  std::span<const std::int32_t> path;  ///< [tokens - 1 or tokens] indices of the draft's accepted
+  std::int32_t decoding = -1;       ///< index into decoding(); -1: it ended its prefill
+  std::span<const TokenId> tokens;  ///< [>= 1]
+  /// Indices into the draft of the tokens it foretold: all but the last, or all where the response
+  /// ended with a drafted one.
+  std::span<const std::int32_t> path;
   bool finished = false;
 };
 

@@ -213,9 +213,6 @@ void Speculator::commit(std::span<const engine::Committed> committed, double sec
     if (c.finished) requests_.erase(c.id);
   }
   policy_->observe(outcome);
-  drafted_ = false;
-  step_drafted_ = 0;
-  draft_seconds_ = 0;
 }
 
 }  // namespace paceline::roles

@@ -227,6 +227,7 @@ class AuditedPolicy final : public policy::DraftLengthPolicy {
     chosen_ = false;
     EXPECT_GE(outcome.committed, requests_);
     EXPECT_LE(outcome.committed, requests_ + outcome.draft_rows);
+    EXPECT_LE(outcome.draft_rows, 2 * requests_);
   }
 
  private:
@@ -245,6 +246,96 @@ TEST(Speculator, AsksThePolicyBeforeEveryStepAlsoWhereAllPrefill) {
   Speculator speculator(std::move(drafters), std::make_unique<AuditedPolicy>(prefills), {}, clock);
   EXPECT_EQ(run(&speculator, clock).texts, plain.texts);
   EXPECT_GT(prefills, 0);
+}
+
+/// Two levels, each a wrong leaf before the right token. The first right token is wrong too for
+/// every other draft of a request; the second would be right after it.
+class TwoLevelDrafter final : public draft::Drafter {
+ public:
+  static constexpr float kLeaf = 0.1F, kFirst = 0.8F, kSecond = 0.6F;  ///< conditional scores
+
+  explicit TwoLevelDrafter(const Texts& truth) : truth_(truth) {}
+  void start(const draft::DraftStart& s, double /*now*/) override { size_[s.id] = 0; }
+  void commit(RequestId id, std::span<const TokenId> tokens, double /*now*/) override {
+    size_.at(id) += tokens.size();
+  }
+  void propose(std::span<draft::DraftSlot> batch, double /*now*/) override {
+    for (draft::DraftSlot& slot : batch) {
+      const std::span<const TokenId> left = std::span(truth_.at(slot.id)).subspan(size_[slot.id]);
+      slot.count = 0;
+      if (left.size() < 2 || slot.limits.max_tokens < 4) continue;
+      const int off = ++drafts_[slot.id] % 2;
+      const auto other = [](TokenId token, int by) { return (token + by) % kVocab; };
+      slot.output.set(0, other(left[0], 2), -1, kLeaf);
+      slot.output.set(1, other(left[0], off), -1, kFirst);
+      slot.output.set(2, other(left[1], 2), 1, kFirst * kLeaf);
+      slot.output.set(3, left[1], 1, kFirst * kSecond);
+      slot.count = 4;
+    }
+  }
+  void finish(RequestId id, double /*now*/) override { size_.erase(id); }
+
+ private:
+  const Texts& truth_;
+  std::map<RequestId, std::size_t> size_;
+  std::map<RequestId, int> drafts_;
+};
+
+/// Drops the first of each draft's leaves, and keeps what it was told.
+class DropsALeaf final : public policy::DraftLengthPolicy {
+ public:
+  struct Seen {
+    double acceptance = 0;       ///< highest of any request and step
+    std::vector<double> values;  ///< of the draft last seen
+  };
+  explicit DropsALeaf(Seen& seen) : seen_(seen) {}
+
+  void choose(const policy::DraftQuery& query, std::span<int> lengths) override {
+    for (const double p : query.acceptance) seen_.acceptance = std::max(seen_.acceptance, p);
+    for (int r = 0; r < query.requests; ++r) lengths[r] = std::min(2, query.room[r]);
+  }
+  void select(const policy::DraftQuery& query, const policy::DraftedTokens& drafted,
+              std::span<std::uint8_t> keep) override {
+    for (int r = 0; r < query.requests; ++r) {
+      if (drafted.offsets[r] == drafted.offsets[r + 1]) continue;
+      const auto own = drafted.values.subspan(drafted.offsets[r], 4);
+      seen_.values.assign(own.begin(), own.end());
+      for (const int kept : {1, 2, 3}) keep[drafted.offsets[r] + kept] = 1;
+    }
+  }
+  void observe(const policy::StepOutcome&) override {}
+
+ private:
+  Seen& seen_;
+};
+
+TEST(Speculator, CompactsWhatThePolicyKeepsAndLearnsFromWhatWasJudged) {
+  const SteppedClock clock;
+  const Outcome plain = run(nullptr, clock);
+  DropsALeaf::Seen seen;
+  std::vector<std::unique_ptr<draft::Drafter>> drafters;
+  drafters.push_back(std::make_unique<TwoLevelDrafter>(plain.texts));
+  Speculator speculator(std::move(drafters), std::make_unique<DropsALeaf>(seen),
+                        {.max_length = 2, .max_tokens = 4, .paths = 2}, clock);
+  const Outcome outcome = run(&speculator, clock);
+  EXPECT_EQ(outcome.texts, plain.texts);
+
+  std::map<std::uint32_t, std::uint64_t> drafted, accepted;  // by position
+  for (const AcceptanceCell& cell : speculator.acceptance()) {
+    drafted[cell.position] += cell.drafted;
+    accepted[cell.position] += cell.accepted;
+  }
+  EXPECT_EQ(drafted.size(), 2U);
+  EXPECT_EQ(drafted[2], 2 * drafted[1]);  // two tokens and one
+  EXPECT_GT(accepted[2], 50U);
+  // The second token is right whenever the first is, but where the text ends with the first.
+  EXPECT_LE(accepted[1] - accepted[2], plain.texts.size());
+
+  ASSERT_EQ(seen.values.size(), 4U);
+  EXPECT_LT(seen.values[2], 0.1);                    // a leaf never is right
+  EXPECT_NEAR(seen.values[1], 0.5, 0.15);            // every other first token
+  EXPECT_GT(seen.values[3], 0.85 * seen.values[1]);  // unjudged second ones do not count
+  EXPECT_LT(seen.acceptance, 0.75);                  // of three tokens one is refused
 }
 
 TEST(Speculator, NeedsADrafter) {
