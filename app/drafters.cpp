@@ -56,6 +56,12 @@ std::vector<DrafterPlan> plan_drafters(const io::SpeculationSection& settings,
         break;
       case io::DrafterMethod::model: {
         plan.name = "model:" + setting.path;
+        for (const DrafterPlan& other : plans) {
+          if (other.name != plan.name) continue;
+          throw UsageError(
+              fmt::format("speculation.drafters: {} is there twice; it would draft the same twice",
+                          setting.path));
+        }
         plan.model = std::make_unique<DraftModel>();
         DraftModel& draft = *plan.model;
         draft.config = io::load_model_config(setting.path);

@@ -150,17 +150,15 @@ void print_accounting(std::span<const RankSummary> summaries, double seconds) {
     const char* name;
     std::function<double(const RankSummary&)> value;
   };
-  // Of a draft's rows only the accepted became tokens.
-  const auto decoded = [](const RankSummary& s) {
-    return static_cast<double>(s.decode_tokens - s.drafted + s.accepted);
-  };
   const Row rows[] = {
       {"busy, % of time", [&](const RankSummary& s) { return 100 * s.busy_seconds / seconds; }},
       {"steps", [](const RankSummary& s) { return static_cast<double>(s.steps); }},
       {"prefill tokens",
        [](const RankSummary& s) { return static_cast<double>(s.prefill_tokens); }},
-      {"decoded tokens", decoded},
-      {"decoded tokens/s", [&](const RankSummary& s) { return decoded(s) / seconds; }},
+      {"response tokens",
+       [](const RankSummary& s) { return static_cast<double>(s.response_tokens); }},
+      {"response tokens/s",
+       [&](const RankSummary& s) { return static_cast<double>(s.response_tokens) / seconds; }},
       {"drafted tokens", [](const RankSummary& s) { return static_cast<double>(s.drafted); }},
       {"of them accepted, %",
        [](const RankSummary& s) {

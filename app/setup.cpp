@@ -148,17 +148,23 @@ void plan(Setup& setup) {
           ? 0
           : std::max<std::uint64_t>(1,
                                     facts.memory_per_rank - std::min(taken, facts.memory_per_rank));
-  setup.kv = policy::plan_kv({.block_bytes = shape.block_bytes(),
+  // Draft models hold the same positions, at most: each block comes with a block of theirs.
+  std::size_t block_bytes = shape.block_bytes();
+  for (DrafterPlan& drafter : setup.drafters) {
+    if (drafter.model != nullptr) drafter.model->kv_blocks = 1;
+  }
+  block_bytes += drafter_memory(setup).kv;
+  setup.kv = policy::plan_kv({.block_bytes = block_bytes,
                               .memory_per_rank = memory,
                               .max_batch = engine.max_batch,
                               .blocks_per_request = sizing.blocks_needed(setup.longest_prompt)},
                              engine.kv_memory);
   // Room to draft for the whole batch at its longest, but for no more text than the target holds.
-  const std::int32_t longest = kv::blocks_for(setup.longest_sequence, engine.kv_block);
+  const std::int64_t longest = kv::blocks_for(setup.longest_sequence, engine.kv_block);
   for (DrafterPlan& drafter : setup.drafters) {
     if (drafter.model == nullptr) continue;
-    drafter.model->kv_blocks =
-        std::min(engine.max_batch * longest, std::max(setup.kv.blocks, longest));
+    drafter.model->kv_blocks = static_cast<std::int32_t>(
+        std::min(engine.max_batch * longest, std::max<std::int64_t>(setup.kv.blocks, longest)));
   }
 }
 

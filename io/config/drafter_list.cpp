@@ -67,7 +67,8 @@ const std::vector<EntryKey>& entry_keys() {
                 "Paths less probable are not drafted."),
       entry_key(suffix, "depth", &S::depth, Count{2, deepest_tree},
                 "Depth of the trees, in tokens; at least min_match + max_length."),
-      entry_key(suffix, "max_memory", &S::max_memory, Size{}, "All trees of a rank, in bytes."),
+      entry_key(suffix, "max_memory", &S::max_memory, Size{},
+                "Trees of all prompts on a rank, in bytes; each request's own comes on top."),
   };
   return keys;
 }

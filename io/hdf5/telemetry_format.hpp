@@ -64,6 +64,7 @@ inline std::vector<h5::Field> summary_fields() {
           {"decode_tokens", offsetof(RankSummary, decode_tokens), u64},
           {"drafted", offsetof(RankSummary, drafted), u64},
           {"accepted", offsetof(RankSummary, accepted), u64},
+          {"response_tokens", offsetof(RankSummary, response_tokens), u64},
           {"messages_sent", offsetof(RankSummary, messages_sent), u64},
           {"bytes_sent", offsetof(RankSummary, bytes_sent), u64},
           {"peak_rss_bytes", offsetof(RankSummary, peak_rss_bytes), u64},

@@ -100,6 +100,7 @@ struct RankSummary {
   std::uint64_t decode_tokens = 0;  ///< rows, those of drafts included
   std::uint64_t drafted = 0;        ///< draft tokens verified
   std::uint64_t accepted = 0;       ///< of them, accepted
+  std::uint64_t response_tokens = 0;
   std::uint64_t messages_sent = 0;
   std::uint64_t bytes_sent = 0;
   std::uint64_t peak_rss_bytes = 0;

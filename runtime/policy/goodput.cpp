@@ -132,7 +132,9 @@ void Goodput::tabulate(bool least, Tables& tables) const {
 /// a prefix may pay although the next shorter one does not.
 Goodput::Plan Goodput::best(const DraftQuery& query, const Tables& tables) const {
   Plan best;
-  for (int depth = 1; depth <= options_.max_length; ++depth) {
+  int deepest = 0;
+  for (const Candidate& candidate : candidates_) deepest = std::max(deepest, candidate.depth);
+  for (int depth = 1; depth <= deepest; ++depth) {
     const Plan plan = prefix(query, tables, std::numeric_limits<int>::max(), depth);
     if (plan.rate > best.rate) best = plan;
   }

@@ -4,6 +4,12 @@
 #include <stdexcept>
 
 namespace paceline::roles {
+namespace {
+
+/// Steps with drafts between two in which a later drafter is tried on one request.
+constexpr std::uint64_t kTrialInterval = 32;
+
+}  // namespace
 
 Speculator::Speculator(std::vector<std::unique_ptr<draft::Drafter>> drafters,
                        std::unique_ptr<policy::DraftLengthPolicy> policy, const DraftShape& shape,
@@ -91,8 +97,18 @@ std::span<const engine::DraftTree> Speculator::draft(std::span<const engine::Dec
   }
   for (std::size_t k = 0; k < drafters_.size(); ++k) ask(static_cast<int>(k), decoding);
   select();
+  ++draft_steps_;
   draft_seconds_ = clock_.now() - begin;
   return trees_;
+}
+
+// Later drafters take turns, and so do requests.
+bool Speculator::on_trial(int drafter, std::size_t request) const {
+  if (drafter == 0 || draft_steps_ % kTrialInterval != 0) return false;
+  const std::uint64_t turn = draft_steps_ / kTrialInterval;
+  const std::uint64_t later = drafters_.size() - 1;
+  return static_cast<std::uint64_t>(drafter) == 1 + turn % later &&
+         request == turn / later % lengths_.size();
 }
 
 void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
@@ -101,8 +117,8 @@ void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
   other_.resize(std::max(other_.size(), decoding.size()));
   for (std::size_t i = 0; i < decoding.size(); ++i) {
     const int length = lengths_[i];
-    if (length == 0 || (drafter > 0 && expected(*known_[i], drafter, length) <= best_[i].expected))
-      continue;
+    const bool promises = drafter == 0 || expected(*known_[i], drafter, length) > best_[i].expected;
+    if (length == 0 || !(promises || on_trial(drafter, i))) continue;
     Draft& draft = other_[slots_.size()];
     // The rows of a tree must find room too (engine::Decoding::room).
     const int tokens = std::min({shape_.max_tokens, length * shape_.paths, decoding[i].room});
@@ -119,7 +135,9 @@ void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
     other_[s].resize(slots_[s].count);
     calibrate(other_[s]);
     Draft& best = best_[slot_request_[s]];
-    if (other_[s].expected > best.expected) std::swap(other_[s], best);
+    const bool better = other_[s].expected > best.expected;
+    if (better || (other_[s].expected > 0 && on_trial(drafter, slot_request_[s])))
+      std::swap(other_[s], best);
   }
 }
 

@@ -27,7 +27,8 @@ struct DraftShape {
 /// Joins drafters and policy. Each step the policy says how far to draft for every request; each
 /// request gets the draft from which most is expected, of all drafters; the policy says which of
 /// the tokens are worth verifying. The drafters are asked in their order, and a later one only for
-/// the requests where it is expected to do better than those before: so cheap ones come first.
+/// the requests where it is expected to do better than those before: so cheap ones come first. Now
+/// and then a later one drafts for some request regardless, or what it can do would never be known.
 ///
 /// Expectations are drafters' scores calibrated by what the target accepted. Not thread-safe.
 class Speculator {
@@ -67,6 +68,7 @@ class Speculator {
 
   [[nodiscard]] double expected(const Acceptance& request, int drafter, int length) const;
   void describe(std::span<const engine::Decoding> decoding, int prefill_rows);
+  [[nodiscard]] bool on_trial(int drafter, std::size_t request) const;
   void ask(int drafter, std::span<const engine::Decoding> decoding);
   void calibrate(Draft& draft) const;
   void select();
@@ -81,7 +83,8 @@ class Speculator {
   AcceptanceCounts counts_;
 
   // Of the step under way; vectors are indexed by decoding request unless said otherwise.
-  bool drafted_ = false;  ///< some draft was asked for
+  bool drafted_ = false;           ///< some draft was asked for
+  std::uint64_t draft_steps_ = 0;  ///< in which one was
   double draft_seconds_ = 0;
   std::uint32_t step_drafted_ = 0;
   std::uint32_t step_accepted_ = 0;

@@ -106,6 +106,7 @@ void Verifier::step() {
   summary_.decode_tokens += counts.decode_tokens;
   summary_.drafted += record.drafted;
   summary_.accepted += record.accepted;
+  summary_.response_tokens = status_.tokens;
 }
 
 void Verifier::publish(bool force) {
