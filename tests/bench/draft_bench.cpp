@@ -267,15 +267,16 @@ int table(const char* path) {
     std::printf("min_probability %.1f        linear        k=2          k=4\n",
                 static_cast<double>(min_probability));
     for (const int references : {0, 1, 5, 15}) {
+      const std::size_t used = over_targets(references, [](const Responses&, std::size_t) {});
+      if (used == 0) continue;  // no group is as large
       std::printf("n = %2d             ", references);
-      std::size_t used = 0;
       for (const int paths : {1, 2, 4}) {
         SpeculationOptions options;
         options.limits = {8 * paths, 8, paths};
         options.offset = 8;
         options.min_probability = min_probability;
         Tally tally;
-        used = over_targets(references, [&](const Responses& group, std::size_t t) {
+        over_targets(references, [&](const Responses& group, std::size_t t) {
           decode(group, t, references, options, tally);
         });
         std::printf("  %5.2f (%4.1f)", tally.tokens / tally.steps, tally.drafted / tally.steps);

@@ -1,6 +1,6 @@
 """Writes a random-weight target and a draft model that agrees with it: make_pair.py DIR.
 
-DIR/target has 109 M parameters: SmolLM-135M's shape with a vocabulary of 4,096, so that the head is
+DIR/target has 111 M parameters: SmolLM-135M's shape with a vocabulary of 4,096, so that the head is
 2 % of the target and not most of the draft, as the drafts of large models have it. DIR/draft is its
 first layer or layers with the same embeddings, final norm and head: 5 % of the weights a step reads.
 The layers that the draft lacks add little to the residual stream, as later layers of trained models

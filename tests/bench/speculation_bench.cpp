@@ -3,12 +3,15 @@
 // several times, by continuous batching as a verifier does it. The first time warms up and teaches
 // the policy, which lives as long as in a rollout; then medians. Ratios are of runs next to one
 // another. Every run must give the same tokens and log-probabilities, or the exit code is 1.
-//   bench_speculation               speed
-//   bench_speculation --acceptance  how much of drafts is accepted (acceptance_bench.cpp)
+//   bench_speculation                          speed
+//   bench_speculation --threads 1 --cpu-time   the same in seconds of CPU, for a shared machine
+//   bench_speculation --acceptance             how much of drafts is accepted
+//   (acceptance_bench.cpp)
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <exception>
 #include <functional>
 #include <map>
@@ -28,9 +31,20 @@ using namespace paceline;
 using bench::SpeculationOptions;
 using bench::SpeculationSetup;
 
+/// The wall's time, or what this thread has computed: on one thread of a shared machine that is the
+/// steadier.
 class BenchClock final : public Clock {
  public:
-  [[nodiscard]] double now() const override { return bench::now(); }
+  explicit BenchClock(bool cpu) : cpu_(cpu) {}
+  [[nodiscard]] double now() const override {
+    if (!cpu_) return bench::now();
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  }
+
+ private:
+  bool cpu_;
 };
 
 double median(std::vector<double> values) {
@@ -69,7 +83,8 @@ Run decode(SpeculationSetup& setup, const Workload& work, roles::Speculator* spe
   std::vector<engine::Admission> requests;
   for (int i = 0; i < work.requests; ++i) requests.push_back(setup.request(i, first_prompt));
   engine::Batcher batcher = setup.batcher(work.batch, work.max_tokens);
-  const double start = bench::now();
+  const BenchClock clock(setup.options.cpu_time);
+  const double start = clock.now();
   for (std::size_t next = 0; next < requests.size() || batcher.active() > 0;) {
     while (next < requests.size() && batcher.active() < work.batch) {
       if (speculator != nullptr) speculator->start(requests[next]);
@@ -81,9 +96,9 @@ Run decode(SpeculationSetup& setup, const Workload& work, roles::Speculator* spe
       drafts = speculator->draft(decoding, batcher.prefill_rows());
       run.draft_seconds += speculator->draft_seconds();
     }
-    const double drafted = bench::now();
+    const double drafted = clock.now();
     std::vector<Trajectory> finished = batcher.commit(setup.executor->run(batcher.plan(drafts)));
-    const double verified = bench::now();
+    const double verified = clock.now();
     for (const engine::Committed& c : batcher.committed()) {
       run.tokens += static_cast<double>(c.tokens.size());
       if (c.decoding < 0) continue;
@@ -97,13 +112,13 @@ Run decode(SpeculationSetup& setup, const Workload& work, roles::Speculator* spe
       run.trajectories[index] = std::move(t);
     }
   }
-  run.seconds = bench::now() - start;
+  run.seconds = clock.now() - start;
   return run;
 }
 
 /// Enough requests that the batch is mostly full, of a length that keeps to the time.
 Workload plan(SpeculationSetup& setup, int batch) {
-  constexpr int kTurnover = 3;  // requests a place of the batch
+  constexpr int kTurnover = 2;  // requests a place of the batch
   constexpr int kLeastTokens = 16;
   Workload work{batch, kTurnover * batch, std::min(64, setup.options.max_tokens)};
   const Run trial = decode(setup, work, nullptr, 0);
@@ -197,7 +212,7 @@ void print(const Workload& work, const Contender& c) {
 
 /// False when a run gave other trajectories.
 bool bench_batch(SpeculationSetup& setup, int batch) {
-  const BenchClock clock;
+  const BenchClock clock(setup.options.cpu_time);
   const Workload work = plan(setup, batch);
   std::vector<Contender> contenders(1);
   contenders[0].name = "plain";
@@ -274,14 +289,17 @@ SpeculationOptions read_arguments(int argc, char** argv) {
     const auto option = known.find(argument);
     if (argument == "--acceptance") {
       o.acceptance = true;
+    } else if (argument == "--cpu-time") {
+      o.cpu_time = true;
     } else if (option != known.end() && i + 1 < argc) {
       option->second(argv[++i]);
     } else {
-      std::string usage = "usage: bench_speculation [--acceptance]";
+      std::string usage = "usage: bench_speculation [--acceptance] [--cpu-time]";
       for (const auto& [name, set] : known) usage += " [" + name + " VALUE]";
       throw std::invalid_argument(usage);
     }
   }
+  if (o.cpu_time && o.threads != 1) throw std::invalid_argument("--cpu-time needs --threads 1");
   if (o.batches.empty() || o.drafters.empty())
     throw std::invalid_argument("batches and drafters must not be empty");
   for (const std::string& name : o.policies) static_cast<void>(length_of(name, o.max_length));

@@ -37,6 +37,7 @@ struct SpeculationOptions {
   std::vector<std::string> drafters{"model"};
   std::vector<std::string> policies{"goodput", "fixed:4"};
   bool acceptance = false;
+  bool cpu_time = false;  ///< instead of the wall's
 };
 
 struct Model {
