@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <stdexcept>
 
 namespace paceline::draft {
@@ -37,7 +38,8 @@ ModelDrafter::ModelDrafter(kernels::Backend& backend, const ModelConfig& config,
 
 ModelDrafter::Request& ModelDrafter::request(RequestId id) {
   const auto at = requests_.find(id);
-  if (at == requests_.end()) throw std::logic_error("draft for a request that was not started");
+  if (at == requests_.end() || at->second.ended)
+    throw std::logic_error("draft for a request that was not started");
   return at->second;
 }
 
@@ -49,8 +51,10 @@ void ModelDrafter::append(Request& r, std::span<const TokenId> tokens) const {
 
 void ModelDrafter::start(const DraftStart& start, double /*now*/) {
   const auto [at, added] = requests_.try_emplace(start.id);
-  if (!added) throw std::logic_error("a request was started twice");
   Request& r = at->second;
+  if (!added && !r.ended) throw std::logic_error("a request was started twice");
+  release_kv(r);
+  r = {};
   append(r, start.prompt);
   append(r, start.response);
   r.prompt_size = start.prompt.size();
@@ -74,15 +78,55 @@ void ModelDrafter::commit(RequestId id, std::span<const TokenId> tokens, double 
 }
 
 void ModelDrafter::finish(RequestId id, double /*now*/) {
-  release_kv(request(id));
+  Request& r = request(id);
+  r.ended = true;
+  const Request* other = sibling(id);
+  if (r.computed >= r.prompt_size && (other == nullptr || other->computed < r.prompt_size)) {
+    const auto kept = static_cast<std::size_t>(
+        kv::blocks_for(static_cast<std::int64_t>(r.prompt_size), options_.kv_block));
+    for (; r.blocks.size() > kept; r.blocks.pop_back()) pool_.release(r.blocks.back());
+    r.computed = r.prompt_size;
+    return;
+  }
+  release_kv(r);
   requests_.erase(id);
+}
+
+/// Of the other requests with this prompt, the one that holds most of its KV; null: none holds any.
+const ModelDrafter::Request* ModelDrafter::sibling(RequestId id) const {
+  const Request* best = nullptr;
+  for (auto at = requests_.lower_bound({id.prompt, 0});
+       at != requests_.end() && at->first.prompt == id.prompt; ++at) {
+    if (at->first == id || at->second.computed == 0) continue;
+    if (best == nullptr || at->second.computed > best->computed) best = &at->second;
+  }
+  return best;
+}
+
+/// Takes over what a sibling holds of the prompt; false when none holds any.
+bool ModelDrafter::copy_prompt(RequestId id, Request& r) {
+  const Request* from = sibling(id);
+  if (from == nullptr) return false;
+  r.computed = std::min(from->computed, r.prompt_size);
+  std::vector<kernels::Backend::BlockCopy> copies;
+  for (std::int32_t i = 0;
+       i < kv::blocks_for(static_cast<std::int64_t>(r.computed), options_.kv_block); ++i) {
+    copies.push_back({from->blocks[i], r.blocks[i]});
+  }
+  backend_.copy_blocks(kv_shape_, cache_->data(), copies);
+  r.computed = std::min(r.computed, r.text.size() - 1);  // the last row gives the logits
+  return true;
 }
 
 // Beyond what every step leaves: the last token, and the one before it when the draft was accepted
 // to its end.
 int ModelDrafter::lag(RequestId id) const {
   const Request& r = requests_.at(id);
-  return std::max(0, static_cast<int>(r.text.size() - r.computed) - 2);
+  std::size_t held = r.computed;
+  if (held == 0) {
+    if (const Request* from = sibling(id)) held = std::min(from->computed, r.prompt_size);
+  }
+  return std::max(0, static_cast<int>(r.text.size() - held) - 2);
 }
 
 void ModelDrafter::release_kv(Request& r) {
@@ -160,12 +204,14 @@ void ModelDrafter::reserve() {
 }
 
 void ModelDrafter::evict_oldest() {
-  Request* oldest = nullptr;
-  for (auto& [id, r] : requests_) {
+  auto oldest = requests_.end();
+  for (auto at = requests_.begin(); at != requests_.end(); ++at) {
+    const Request& r = at->second;
     if (r.blocks.empty() || r.used == round_) continue;
-    if (oldest == nullptr || r.used < oldest->used) oldest = &r;
+    if (oldest == requests_.end() || r.used < oldest->second.used) oldest = at;
   }
-  release_kv(*oldest);  // there is one: reserve() promises no more than these hold
+  release_kv(oldest->second);  // there is one: reserve() promises no more than these hold
+  if (oldest->second.ended) requests_.erase(oldest);
 }
 
 void ModelDrafter::add_rows(const Request& r, std::span<const TokenId> tokens,
@@ -175,22 +221,35 @@ void ModelDrafter::add_rows(const Request& r, std::span<const TokenId> tokens,
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
 }
 
-/// Computes what the KV lacks of each text, and the first level of each path.
+/// Computes what the KV lacks of each text, and the first level of each path. Where several
+/// siblings hold nothing, one goes first.
 void ModelDrafter::catch_up() {
+  std::vector<Job*> first;
+  std::vector<Job*> rest;
+  std::set<std::uint32_t> prompts;  // being computed
   for (Job& job : jobs_) {
     Request& r = *job.request;
     r.drafted.clear();
     r.computed = std::min(r.computed, r.text.size() - 1);  // the last row gives the logits
+    const RequestId id = job.slot->id;
+    const bool waits = r.computed == 0 && !copy_prompt(id, r) && !prompts.insert(id.prompt).second;
+    (waits ? rest : first).push_back(&job);
   }
+  advance(first);
+  for (Job* job : rest) copy_prompt(job->slot->id, *job->request);
+  advance(rest);
+}
+
+void ModelDrafter::advance(std::span<Job* const> jobs) {
   const auto most = static_cast<std::size_t>(options_.max_requests + options_.prefill_chunk);
-  for (auto job = jobs_.begin(); job != jobs_.end();) {
-    while (job != jobs_.end() && tokens_.size() < most) {
-      Request& r = *job->request;
+  for (auto job = jobs.begin(); job != jobs.end();) {
+    while (job != jobs.end() && tokens_.size() < most) {
+      Request& r = *(*job)->request;
       const std::size_t rows = std::min(most - tokens_.size(), r.text.size() - r.computed);
       add_rows(r, std::span(r.text).subspan(r.computed, rows), r.computed);
       r.computed += rows;
       if (r.computed < r.text.size()) break;
-      ranked_jobs_.push_back(&*job);
+      ranked_jobs_.push_back(*job);
       logit_rows_.push_back(static_cast<std::int32_t>(tokens_.size()) - 1);
       ++job;
     }

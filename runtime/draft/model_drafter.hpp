@@ -13,8 +13,8 @@
 // KV: what is held for a request is a prefix of its text and, behind all of it, the tokens of its
 // last chain. Those that the target commits stay, others are overwritten. When the pool is full,
 // requests that were not drafted for longest give theirs up and catch up when asked for again, as
-// after steps that they sat out. Siblings each prefill their prompt: the model is small and prompts
-// are short against responses, so sharing blocks would save little of what drafting costs.
+// after steps that they sat out. The KV of a prompt is computed once and copied to its siblings,
+// for which the request that ended last leaves it behind while there is room.
 #pragma once
 
 #include <cstdint>
@@ -92,6 +92,7 @@ class ModelDrafter final : public Drafter {
     std::size_t prompt_size = 0;
     NoiseKey noise;
     bool unknown_token = false;
+    bool ended = false;                ///< kept for its prompt's KV alone
     std::vector<std::int32_t> blocks;  ///< KV of its positions
     std::size_t computed = 0;          ///< positions of the text whose KV is held
     std::vector<TokenId> drafted;      ///< whose KV follows that of the text, all of which is held
@@ -120,6 +121,9 @@ class ModelDrafter final : public Drafter {
   void reserve();
   void evict_oldest();
   void catch_up();
+  void advance(std::span<Job* const> jobs);
+  [[nodiscard]] const Request* sibling(RequestId id) const;
+  bool copy_prompt(RequestId id, Request& r);
   void extend_paths();
   void add_rows(const Request& r, std::span<const TokenId> tokens, std::size_t position);
   void run_pass();

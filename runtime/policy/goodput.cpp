@@ -26,6 +26,7 @@ constexpr int kProbeSteps =
     3;  ///< the first pays for catching up, the others show what a round costs
 constexpr double kFirstProbeInterval = 16;
 constexpr double kLastProbeInterval = 512;
+constexpr double kLastLookInterval = 16;
 /// How much longer it is to the next scout after one to rows never tried, or to tried ones.
 constexpr double kNewScout = 1.05;
 constexpr double kOldScout = 1.5;
@@ -89,7 +90,9 @@ void Goodput::list_candidates(const DraftQuery& query, double spare) {
     for (const int r : order_) {
       const double cost = drafter.cost.catch_up_seconds(query.lag[r]);
       const double gain = query.acceptance[r] / std::max(1 - query.acceptance[r], 0.1);
-      const double net = 1 - cost / (gain * second * options_.catch_up_horizon + 1e-12);
+      const double horizon = std::max(options_.catch_up_horizon, query.lag[r]);
+      const double saved = second * horizon * gain / (1 + gain);
+      const double net = 1 - cost / (saved + 1e-12);
       const bool unknown = !drafter.cost.catch_up_known() && query.lag[r] > options_.max_length;
       const bool barred = unknown || total + cost > spare || net <= 0;
       worth_[r] = barred ? 0 : worth_[r] * net;
@@ -192,16 +195,24 @@ void Goodput::choose(const DraftQuery& query, std::span<int> lengths) {
         std::min(lost_, std::max(0.0, allowance_ + options_.exploration * elapsed_ - allowance));
   }
   if (query.requests * 2 <= regime_ || query.requests > regime_) regime_ = query.requests;
+  if (ratio > kBatchChange) drafter.look_interval = 1;
+  // Deciding takes time too: what was refused again and again is not weighed at every step.
+  if (!drafter.on && drafter.probe_left == 0 && steps_ < drafter.next_look) return;
+  const bool drafts = decide(query, lengths);
+  drafter.look_interval = drafts ? 1 : std::min(kLastLookInterval, 2 * drafter.look_interval);
+  drafter.next_look = steps_ + drafter.look_interval;
+}
+
+/// False: the step is plain.
+bool Goodput::decide(const DraftQuery& query, std::span<int> lengths) {
+  Drafter& drafter = drafters_[query.drafter];
   const double spare = balance();
   if (spare <= 0) {
     drafter.on = false;
-    return;
+    return false;
   }
   const bool may_explore = query.prefill_rows == 0;
-  if (may_explore && drafter.cost.largest() == 0) {
-    probe(query, lengths);
-    return;
-  }
+  if (may_explore && drafter.cost.largest() == 0) return probe(query, lengths);
   list_candidates(query, spare / 2);  // the other half is for bad luck
   tabulate(false, likely_);
   const Plan plan = best(query, likely_);
@@ -209,14 +220,12 @@ void Goodput::choose(const DraftQuery& query, std::span<int> lengths) {
   const double speedup = plan.rate / plain_rate;
   drafter.on = speedup > (drafter.on ? kGoOn : kBegin);
   const double interval = std::max(kLeastPlainInterval, (1 - 1 / speedup) / kPlainShare);
-  if (steps_ - last_plain_ >= interval) return;
-  if (may_explore && scout(query, plan, lengths)) return;
-  if (ask_all(query, lengths)) return;
-  if (drafter.on) {
-    take(query, plan, Mode::speculate, lengths);
-  } else if (may_explore) {
-    probe(query, lengths);
-  }
+  if (steps_ - last_plain_ >= interval) return false;
+  if (may_explore && scout(query, plan, lengths)) return true;
+  if (ask_all(query, lengths)) return true;
+  if (!drafter.on) return may_explore && probe(query, lengths);
+  take(query, plan, Mode::speculate, lengths);
+  return true;
 }
 
 /// Drafted tokens to try so as to learn whether `wish`, which is optimistic, is true: the middle of

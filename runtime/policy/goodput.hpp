@@ -15,10 +15,12 @@ struct GoodputOptions {
   int drafters = 1;
   /// What trying things out may lose against plain decoding: a share of the time elapsed, and so
   /// many plain steps at the start.
-  double exploration = 0.01;
+  double exploration = 0.005;
   double allowance = 12;
-  int probe_requests = 4;      ///< that draft while the others do not, to see whether it would pay
-  int catch_up_horizon = 128;  ///< steps over which a drafter's catching up must pay off
+  int probe_requests = 4;  ///< that draft while the others do not, to see whether it would pay
+  /// Tokens over which a drafter's catching up must pay off; or as many as it lacks, where those
+  /// are more: of a response that has gone on for long, much is still to come.
+  int catch_up_horizon = 128;
 };
 
 /// Maximises goodput, expected committed tokens a second:
@@ -26,7 +28,7 @@ struct GoodputOptions {
 ///   (requests + sum of P(accepted) of the draft tokens) / (draft seconds + step seconds(rows)),
 ///
 /// with acceptance as it runs and costs as measured (DSD, in Nightjar's words; its cost of
-/// switching on is here the drafter's catching up, spread over catch_up_horizon steps). Lengths
+/// switching on is here the drafter's catching up, spread over catch_up_horizon tokens). Lengths
 /// differ by request: the tokens of highest value are drafted first, across the batch, and the best
 /// prefix of that order is taken; select() does the same with what the drafter says of each token.
 ///
@@ -79,7 +81,9 @@ class Goodput final : public DraftLengthPolicy {
     double asked = 0, found = 0;  ///< tokens asked for and drafted, fading
     /// Share of what is asked for that comes: n-grams and trees often find nothing.
     [[nodiscard]] double yield() const;
-    bool on = false;  ///< speculation pays, as far as is known
+    bool on = false;       ///< speculation pays, as far as is known
+    double next_look = 0;  ///< step at which drafting is thought of again
+    double look_interval = 1;
     double next_probe = 0;
     double probe_interval = 0;
     int probe_left = 0;  ///< steps of a probe that are still to come
@@ -105,6 +109,7 @@ class Goodput final : public DraftLengthPolicy {
   [[nodiscard]] double to_explore() const;
   [[nodiscard]] double loss(double seconds, double committed) const;
   void by_lag(const DraftQuery& query);
+  bool decide(const DraftQuery& query, std::span<int> lengths);
   void list_candidates(const DraftQuery& query, double spare);
   void tabulate(bool least, Tables& tables) const;
   [[nodiscard]] Plan best(const DraftQuery& query, const Tables& tables) const;

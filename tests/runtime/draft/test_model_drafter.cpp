@@ -574,6 +574,42 @@ TEST_F(ModelDrafterTest, TokensThatTheTargetDoesNotHaveAreNotDrafted) {
   }
 }
 
+TEST_F(ModelDrafterTest, SiblingsComputeTheirPromptOnce) {
+  const auto drafter = make(small(), {}, options());
+  std::vector<Told> requests;
+  for (std::uint32_t s = 0; s < 3; ++s)
+    requests.push_back({{7, s}, chat("Compute 153 * 5."), {1, 10 + s}, {}});
+  const std::size_t prompt = requests[0].prompt.size();
+  for (const Told& r : requests) drafter->start(r.start(), 0);
+  const auto together = propose(*drafter, {&requests[0], &requests[1], &requests[2]}, {1, 1, 1});
+  EXPECT_EQ(drafter->rows(), prompt + 2);  // the others compute its last token alone
+
+  const auto other = make(small(), {}, options());
+  for (std::size_t i = 0; i < 3; ++i) {
+    other->start(requests[i].start(), 0);
+    EXPECT_EQ(propose(*other, requests[i], {1, 1, 1}).tokens, together[i].tokens);
+    commit(*drafter, requests[i], {9, 9, 9});
+    drafter->finish(requests[i].id, 0);  // the last leaves the prompt behind
+    other->finish(requests[i].id, 0);
+  }
+  EXPECT_THROW(drafter->commit(requests[2].id, requests[2].prompt, 0), std::logic_error);
+  std::uint64_t before = drafter->rows();
+  Told late{{7, 9}, requests[0].prompt, {1, 19}, {}};
+  drafter->start(late.start(), 0);
+  EXPECT_EQ(drafter->lag(late.id), 0);
+  const Draft with_help = propose(*drafter, late, {8, 8, 1});
+  EXPECT_EQ(drafter->rows() - before, with_help.tokens.size());
+  const auto fresh = make(small(), {}, options());
+  fresh->start(late.start(), 0);
+  EXPECT_EQ(propose(*fresh, late, {8, 8, 1}).tokens, with_help.tokens);
+
+  drafter->finish(late.id, 0);
+  drafter->start(late.start(), 0);  // an ended request may come again
+  before = drafter->rows();
+  EXPECT_EQ(propose(*drafter, late, {8, 8, 1}).tokens, with_help.tokens);
+  EXPECT_GE(drafter->rows() - before, with_help.tokens.size());
+}
+
 TEST_F(ModelDrafterTest, LagIsWhatADraftMustCatchUpOn) {
   const auto drafter = make(small(), {}, options());
   Told r = four()[0];
