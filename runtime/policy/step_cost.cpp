@@ -6,9 +6,9 @@
 namespace paceline::policy {
 namespace {
 
-constexpr double kKnotMemory = 48;      ///< measurements a knot averages over
-constexpr double kLevelMemory = 48;     ///< the same of the level
+constexpr double kKnotMemory = 24;      ///< measurements a knot averages over
 constexpr double kJump = 0.2;           ///< a knot this far from its recent median starts over
+constexpr double kMostJump = 0.4;       ///< however much it varies
 constexpr double kLeastClip = 0.03;     ///< relative distance from a knot always believed
 constexpr double kMostClip = 0.25;      ///< and never
 constexpr double kFirstDeviation = .1;  ///< before it is known
@@ -47,8 +47,7 @@ void StepCost::observe(double rows, double seconds) {
   const std::size_t index = knot_index(rows);
   if (index >= knots_.size()) knots_.resize(index + 1);
   Knot& knot = knots_[index];
-  const double value = seconds / level_;
-  knot.recent[static_cast<std::size_t>(std::fmod(knot.count, kRecent))] = value;
+  knot.recent[static_cast<std::size_t>(std::fmod(knot.count, kRecent))] = seconds;
   knot.count += 1;
   const double median = knot.median();
   const double rate = std::max(1 / knot.count, 1 / kKnotMemory);
@@ -56,15 +55,14 @@ void StepCost::observe(double rows, double seconds) {
   if (knot.count <= kRecent) {
     knot.seconds = median;
     knot.deviation = kFirstDeviation;
-  } else if (const double jump = std::max(kJump, 3 * knot.deviation) * knot.seconds;
+  } else if (const double jump = std::clamp(3 * knot.deviation, kJump, kMostJump) * knot.seconds;
              median < knot.seconds - jump || knot.least() > knot.seconds + jump) {
     knot.seconds = median;
   } else {
     const double clip = std::clamp(3 * knot.deviation, kLeastClip, kMostClip);
-    const double ratio = std::clamp(value / knot.seconds, 1 - clip, 1 + clip);
+    const double ratio = std::clamp(seconds / knot.seconds, 1 - clip, 1 + clip);
     knot.deviation += rate * (std::abs(ratio - 1) - knot.deviation);
     knot.seconds *= 1 + rate * (ratio - 1);
-    level_ *= 1 + (ratio - 1) / kLevelMemory;
   }
   fit();
 }
@@ -108,12 +106,12 @@ double StepCost::seconds(double rows) const {
   if (above == curve_.begin()) {
     // Fewer rows than ever: somewhere between the same and proportionally less.
     const double share = rows / above->rows;
-    return level_ * above->seconds * (1 - kFirstElasticity * (1 - share));
+    return above->seconds * (1 - kFirstElasticity * (1 - share));
   }
   const Point& below = *(above - 1);
   if (above != curve_.end()) {
     const double share = (rows - below.rows) / (above->rows - below.rows);
-    return level_ * (below.seconds + share * (above->seconds - below.seconds));
+    return below.seconds + share * (above->seconds - below.seconds);
   }
   const double proportional = below.seconds / below.rows;
   double slope = kFirstElasticity * proportional;
@@ -122,7 +120,7 @@ double StepCost::seconds(double rows) const {
     const Point& early = *(from - 1);
     slope = std::min(proportional, (below.seconds - early.seconds) / (below.rows - early.rows));
   }
-  return level_ * (below.seconds + slope * (rows - below.rows));
+  return below.seconds + slope * (rows - below.rows);
 }
 
 double StepCost::least_seconds(double rows) const {
@@ -144,7 +142,7 @@ double StepCost::least_seconds(double rows) const {
     least += share * std::max(0.0, low(*above) - least);
   }
   while (below->weight < 2 && below != curve_.begin()) least = std::max(least, low(*--below));
-  return level_ * least;
+  return least;
 }
 
 bool StepCost::known(double rows) const {

@@ -10,9 +10,9 @@ namespace paceline::policy {
 /// Seconds of one forward pass as a function of the rows it computes, learned while running on a
 /// machine that may be shared. Row counts are gathered in knots (each count up to 8, then eight an
 /// octave). A knot follows its measurements with outliers clipped, and starts over where they have
-/// settled elsewhere; what all knots share (contexts grow, the machine slows down) is a common
-/// level that also moves those not visited. The curve through the knots is the nearest that never
-/// falls. Not thread-safe.
+/// settled elsewhere. Each follows its own: a trend shared by all would let the rows that are
+/// measured most bend what is believed of the others. The curve through the knots is the nearest
+/// that never falls. Not thread-safe.
 class StepCost {
  public:
   /// rows >= 1; seconds > 0 (others are ignored: a clock that jumped).
@@ -40,18 +40,18 @@ class StepCost {
  private:
   static constexpr int kRecent = 5;
   struct Knot {
-    double rows = 0;       ///< mean of the counts gathered here
-    double seconds = 0;    ///< at level 1
+    double rows = 0;  ///< mean of the counts gathered here
+    double seconds = 0;
     double deviation = 0;  ///< mean absolute, relative to seconds
     double count = 0;
-    std::array<double, kRecent> recent;  ///< measurements at level 1, a ring; infinite at first
+    std::array<double, kRecent> recent;  ///< measurements, a ring; infinite at first
     Knot() { recent.fill(std::numeric_limits<double>::infinity()); }
     [[nodiscard]] double median() const;
     [[nodiscard]] double least() const;
   };
   struct Point {
     double rows = 0;
-    double seconds = 0;  ///< at level 1
+    double seconds = 0;
     double weight = 0;
     double deviation = 0;
   };
@@ -61,7 +61,6 @@ class StepCost {
 
   std::vector<Knot> knots_;   ///< by index, unvisited ones have count 0
   std::vector<Point> curve_;  ///< visited knots, made monotone
-  double level_ = 1;
 };
 
 /// Seconds of a propose call of one drafter. A draft model runs one forward pass a round over the

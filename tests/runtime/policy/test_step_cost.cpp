@@ -67,16 +67,18 @@ TEST(StepCost, ALoneOutlierGivesWayToBetterKnowledge) {
   EXPECT_NEAR(cost.seconds(8), 1.1, 1e-9);
 }
 
-TEST(StepCost, FollowsDriftAlsoWhereItIsNotMeasured) {
+TEST(StepCost, FollowsDriftOneCurvePointAtATime) {
   StepCost cost;
   Meter meter;
   for (int i = 0; i < 30; ++i) {
     cost.observe(8, meter(1));
     cost.observe(64, meter(2));
   }
-  for (int i = 0; i < 2000; ++i) cost.observe(8, meter(1 + i / 2000.0));
-  EXPECT_NEAR(cost.seconds(8), 2, 0.1);
-  EXPECT_GT(cost.seconds(64), 2.2);  // not visited, yet dearer than it was
+  // What drafting steps cost says nothing of plain ones: were they to share a trend, plain decoding
+  // would seem dear for as long as it is seldom tried.
+  for (int i = 0; i < 2000; ++i) cost.observe(64, meter(2 + i / 2000.0));
+  EXPECT_NEAR(cost.seconds(64), 3, 0.15);
+  EXPECT_NEAR(cost.seconds(8), 1, 0.05);
 }
 
 TEST(StepCost, StartsOverAfterALastingChange) {
