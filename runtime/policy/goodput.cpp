@@ -10,8 +10,8 @@ namespace {
 
 constexpr double kFineGap = 1.25;  ///< ratio of known row counts with much to learn between
 // Hysteresis: by how much speculation must beat plain decoding to begin, and to go on.
-constexpr double kBegin = 1.03;
-constexpr double kGoOn = 1.005;
+constexpr double kBegin = 1.08;
+constexpr double kGoOn = 1.04;
 /// What a scout could find must be better than what is known by as much.
 constexpr double kWorthScouting = 1.03;
 constexpr double kGrowth = 2;  ///< of rows and of requests that draft, from one step to the next
@@ -46,14 +46,17 @@ Goodput::Goodput(const GoodputOptions& options)
     : options_(options), drafters_(static_cast<std::size_t>(options.drafters)) {}
 
 /// Of the step under way with so many drafted tokens. With prefill: plain decoding and what the
-/// drafts add, for the prefill is paid for in any case.
+/// drafts add, for the prefill is paid for in any case. Rows of prefill make further ones no
+/// cheaper, and a difference of two large measured costs is uncertain: it counts where it says
+/// more.
 double Goodput::step_seconds(int draft_rows, bool least) const {
   const auto of = [&](const StepCost& cost, double rows) {
     return least ? cost.least_seconds(rows) : cost.seconds(rows);
   };
-  if (step_.prefill_rows == 0) return of(decode_, step_.requests + draft_rows);
+  const double decode = of(decode_, step_.requests + draft_rows);
+  if (step_.prefill_rows == 0) return decode;
   const double rows = step_.requests + step_.prefill_rows;
-  return plain_seconds() + of(mixed_, rows + draft_rows) - mixed_.seconds(rows);
+  return std::max(decode, plain_seconds() + of(mixed_, rows + draft_rows) - mixed_.seconds(rows));
 }
 
 double Goodput::balance() const { return allowance_ + options_.exploration * elapsed_ - lost_; }
