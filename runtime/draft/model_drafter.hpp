@@ -2,7 +2,9 @@
 //
 // A chain is what the draft model itself would sample, by default with the target's own noise
 // (design, section 1): argmax(q / T + g) agrees with argmax(p / T + g) far more often than
-// independent draws from q and p do.
+// independent draws from q and p do, and more often than the likeliest token: 0.79 of first tokens
+// against 0.20 and 0.34 on a pair with 4.3 bits of entropy a token (tests/bench/README.md). Where
+// the target hardly hesitates the three are alike; nowhere are independent draws better.
 //
 // With limits.paths = k > 1 the draft is a tree: at every level of the main path the k best tokens
 // under the noise, of which the best is followed and the others are leaves. The leaves come out of
