@@ -109,8 +109,8 @@ std::vector<Key> make_table() {
                   "Most prompt tokens in one step."));
   t.push_back(key(PACELINE_FIELD(engine, kv_block), Count{16, 1024, 16},
                   "Positions in one block of the KV cache."));
-  t.push_back(
-      key(PACELINE_FIELD(engine, kv_memory), OrAuto{Size{}}, "KV cache of each rank, in bytes."));
+  t.push_back(key(PACELINE_FIELD(engine, kv_memory), OrAuto{Size{}},
+                  "KV cache of each rank, in bytes; that of draft models is part of it."));
 
   t.push_back(key(PACELINE_FIELD(speculation, drafters), DrafterList{},
                   "Sources of draft tokens; with none every step decodes plainly."));

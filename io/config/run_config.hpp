@@ -45,7 +45,8 @@ struct EngineSection {
   std::int32_t max_batch = 64;       ///< requests in a step
   std::int32_t prefill_chunk = 256;  ///< prompt tokens in a step
   std::int32_t kv_block = 16;        ///< positions a KV block; a multiple of 16
-  Auto<std::uint64_t> kv_memory;     ///< bytes a rank; "2GiB", "512MiB" or a plain number
+  /// Bytes a rank, those of draft models included; "2GiB", "512MiB" or a plain number.
+  Auto<std::uint64_t> kv_memory;
 };
 /// What proposes draft tokens: a smaller model, n-gram lookup in the request's own text, or suffix
 /// trees over the responses to its prompt.

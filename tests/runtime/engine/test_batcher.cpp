@@ -28,8 +28,6 @@ Admission request(std::uint32_t prompt, std::uint32_t sample) {
   return made;
 }
 
-using Results = std::map<RequestId, Trajectory>;
-
 struct World {
   BatcherLimits limits;
   SamplingParams sampling = sampling_params();
@@ -72,16 +70,6 @@ Results generate(const World& world, std::size_t* rows = nullptr) {
     queue = std::move(next);
   }
   return results;
-}
-
-void expect_same(const Results& a, const Results& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (const auto& [id, t] : a) {
-    const Trajectory& other = b.at(id);
-    EXPECT_EQ(t.tokens, other.tokens) << id.prompt << "/" << id.sample;
-    EXPECT_EQ(t.logprob, other.logprob);
-    EXPECT_EQ(t.finish_reason, other.finish_reason);
-  }
 }
 
 BatcherLimits plain() {

@@ -14,8 +14,6 @@ namespace {
 constexpr int kVocab = 40;
 constexpr TokenId kStop = 7;
 
-using Results = std::map<RequestId, Trajectory>;
-
 Admission request(std::uint32_t prompt, std::uint32_t sample) {
   Admission made;
   made.trajectory.id = {prompt, sample};
@@ -161,17 +159,6 @@ Results generate(World& world, Drafts* drafts) {
     queue = std::move(next);
   }
   return results;
-}
-
-void expect_same(const Results& a, const Results& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (const auto& [id, t] : a) {
-    const Trajectory& other = b.at(id);
-    ASSERT_EQ(t.tokens, other.tokens) << id.prompt << "/" << id.sample;
-    ASSERT_EQ(t.logprob, other.logprob);
-    ASSERT_EQ(t.sampling_logprob, other.sampling_logprob);
-    ASSERT_EQ(t.finish_reason, other.finish_reason);
-  }
 }
 
 TEST(Speculation, DraftsChangeNothingButTheSteps) {
