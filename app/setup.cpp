@@ -101,12 +101,13 @@ void read_prompts(Setup& setup) {
   }
 }
 
-// Bytes of a rank's logits, the largest of a step's buffers: a row for every token of every draft.
+// Bytes of a rank's logits, the largest of a step's buffers: a row for every token of every draft,
+// by the rank's columns and, within a group, its share of the rows by all columns.
 std::uint64_t logit_bytes(const Setup& setup, std::uint64_t memory_per_rank) {
   const std::int64_t drafted = draft_tokens(setup.config.speculation);
   const std::int64_t rows = setup.config.engine.max_batch * (1 + drafted);
-  const std::uint64_t bytes =
-      static_cast<std::uint64_t>(rows) * setup.model.vocab / setup.layout.tp * sizeof(float);
+  const std::uint64_t bytes = static_cast<std::uint64_t>(rows) * setup.model.vocab /
+                              setup.layout.tp * sizeof(float) * (setup.layout.tp > 1 ? 2 : 1);
   const bool fits = memory_per_rank == 0 || bytes <= memory_per_rank;
   if (!fits || rows + setup.config.engine.prefill_chunk > INT32_MAX) {
     throw UsageError(fmt::format(

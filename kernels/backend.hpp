@@ -9,14 +9,19 @@
 //  * row-parallel projections are sums of `segments` partial sums over equal K-ranges, added in one
 //    binary tree (neighbours first), so that ranks holding sub-trees complete the same tree.
 //
-// Pointers are to memory the backend can reach (host memory for cpu). Activations between
-// operations are fp32; inputs of matrix products and KV are in the model's dtype (bf16 rounds to
-// nearest even). All operations of a backend are called from one thread; each may use the backend's
-// own threads.
+// A pass takes a batch through a decoder: begin() reads the batch, once, and run() its operations,
+// which a backend may record and replay. Backends that compute later than they are called keep the
+// order of the calls; sample(), rank(), read() and pass_seconds() wait for what they give.
+//
+// Pointers are to memory of the backend (host memory for cpu), spans to host memory. Activations
+// between operations are fp32; inputs of matrix products and KV are in the model's dtype (bf16
+// rounds to nearest even). All operations of a backend are called from one thread; each may use the
+// backend's own threads.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -37,6 +42,12 @@ class Buffer {
   virtual ~Buffer() = default;
   [[nodiscard]] virtual std::byte* data() = 0;
   [[nodiscard]] virtual std::size_t size() const = 0;  ///< bytes
+};
+
+/// An embedding table [vocab, hidden] as this backend reads it.
+class Embedding {
+ public:
+  virtual ~Embedding() = default;
 };
 
 /// A weight matrix [n, k] packed for this backend, with an optional bias [n].
@@ -90,6 +101,31 @@ struct Segment {
   const std::int32_t* parents = nullptr;
 };
 
+/// What one pass computes. All that it points to stays as it is until the pass has run.
+struct Batch {
+  std::span<const TokenId> tokens;           ///< [rows]
+  std::span<const Segment> segments;         ///< in row order, covering all rows
+  std::span<const std::int32_t> logit_rows;  ///< the rows whose logits are wanted, ascending
+  KvShape kv;
+  std::byte* cache = nullptr;  ///< block 0 of the KV pool, memory of the backend
+  std::int32_t vocab = 0;      ///< tokens are below it
+  std::int32_t positions = 0;  ///< positions are below it
+};
+
+/// Rows that the operations of a pass compute: those of its batch first, then padding that some
+/// backends add so that passes come in few sizes. What becomes of padding is of no account.
+struct PassRows {
+  int rows = 0;
+  int logit_rows = 0;
+};
+
+/// What a backend has recorded of the passes of one owner: one sequence of operations over one set
+/// of buffers.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+};
+
 /// Rotary embedding: cos and sin of position * inv_frequency[i], pairs (i, i + head_dim / 2).
 struct RopeTable {
   const float* cos_sin =
@@ -136,7 +172,6 @@ struct Ranked {
 /// Most tokens of a row that rank() gives.
 inline constexpr int kMaxRanked = 32;
 
-/// What a backend measured of the machine, for rooflines and reports.
 struct BackendInfo {
   std::string name;  ///< "cpu"
   std::string
@@ -150,17 +185,38 @@ class Backend {
   [[nodiscard]] virtual BackendInfo info() const = 0;
 
   [[nodiscard]] virtual std::unique_ptr<Buffer> allocate(std::size_t bytes) = 0;
+  /// Copies into memory of the backend, and out of it.
+  virtual void write(std::byte* to, std::span<const std::byte> from) = 0;
+  virtual void read(const std::byte* from, std::span<std::byte> to) = 0;
 
   /// Packs the slices, stacked along rows, into one matrix (all must have `columns` equal). `bias`:
-  /// empty or [n] fp32. `segments`: K is cut into that many equal ranges, each summed on its own
-  /// and then added in the binary tree; 1 for column-parallel projections. k / segments must be
-  /// even. `compute`: dtype of the packed weight and of the inputs it is multiplied with.
+  /// empty or [n] fp32, in host memory. `segments`: K is cut into that many equal ranges, each
+  /// summed on its own and then added in the binary tree; 1 for column-parallel projections. k /
+  /// segments must be even. `compute`: dtype of the packed weight and of the inputs it is
+  /// multiplied with.
   [[nodiscard]] virtual std::unique_ptr<Linear> pack(std::span<const MatrixSlice> slices,
                                                      std::span<const float> bias, int segments,
                                                      DType compute) = 0;
+  /// `table`: [vocab, hidden], as stored. A backend that shares the host's memory reads from the
+  /// mapped file, which must outlive it, as must `table`; others copy.
+  [[nodiscard]] virtual std::unique_ptr<Embedding> embedding(const TensorView& table) = 0;
 
-  /// out[r, :] = table[tokens[r], :] in fp32. table: [vocab, hidden], as stored (mapped).
-  virtual void embed(const TensorView& table, std::span<const TokenId> tokens, float* out) = 0;
+  /// What begin() returns at most for batches of at most `most`: buffers need room for that.
+  [[nodiscard]] virtual PassRows padded(PassRows most) const = 0;
+  /// Takes over the batch that the operations of the next pass read: embed(), rope_and_store(),
+  /// attention() and gather_rows(). One pass at a time, whoever's it is. Throws Error (internal) on
+  /// tokens or positions out of range and on trees that are not in depth-first order.
+  virtual PassRows begin(const Batch& batch) = 0;
+  [[nodiscard]] virtual std::unique_ptr<Recording> make_recording() = 0;
+  /// The pass: calls `operations`, or replays what they did in an earlier pass of this recording
+  /// and of as many rows. So what they call may depend on PassRows, and nothing else may change but
+  /// the batch and the contents of memory of the backend.
+  virtual void run(Recording& recording, const std::function<void()>& operations) = 0;
+  /// Seconds from begin() to the end of run(), of the last pass. Waits for its end.
+  [[nodiscard]] virtual double pass_seconds() = 0;
+
+  /// out[r, :] = table[token of row r, :] in fp32.
+  virtual void embed(const Embedding& table, float* out) = 0;
 
   /// x[r, :] += delta[r, :] (skipped when delta is null), then out[r, :] = x / rms(x) * weight,
   /// rounded to `dtype`. x, delta: [rows, width] fp32; out: [rows, width] of dtype.
@@ -176,23 +232,20 @@ class Backend {
 
   /// Normalises (where asked) and rotates q and k, writes q rounded to kv.dtype, and stores k and v
   /// in the cache. qkv: [rows, (heads + 2 kv_heads) * head_dim] fp32, q | k | v. q_out: [rows,
-  /// heads * head_dim] of kv.dtype. cache: block 0 of the pool.
-  virtual void rope_and_store(const QkvParams& params, const RopeTable& rope, const KvShape& kv,
-                              int layer, std::byte* cache, std::span<const Segment> segments,
+  /// heads * head_dim] of kv.dtype.
+  virtual void rope_and_store(const QkvParams& params, const RopeTable& rope, int layer,
                               const float* qkv, std::byte* q_out) = 0;
 
   /// Causal attention of every row over its sequence's cache, scaled by 1/sqrt(head_dim).
   /// q: [rows, heads * head_dim] of kv.dtype; out the same shape and dtype.
-  virtual void attention(const QkvParams& params, const KvShape& kv, int layer,
-                         const std::byte* cache, std::span<const Segment> segments,
-                         const std::byte* q, std::byte* out) = 0;
+  virtual void attention(const QkvParams& params, int layer, const std::byte* q,
+                         std::byte* out) = 0;
 
   /// out = silu(gate) * up, rounded to dtype. gate_up: [rows, 2 * width] fp32, gate | up.
   virtual void swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) = 0;
 
-  /// Gathers rows: out[i, :] = in[index[i], :]. `bytes`: size of one row.
-  virtual void gather_rows(const std::byte* in, std::span<const std::int32_t> index,
-                           std::size_t bytes, std::byte* out) = 0;
+  /// Gathers the batch's logit rows: out[i, :] = in[logit_rows[i], :]. `bytes`: size of one row.
+  virtual void gather_rows(const std::byte* in, std::size_t bytes, std::byte* out) = 0;
 
   /// Copies whole KV blocks within the pool (copy on write).
   struct BlockCopy {
@@ -220,6 +273,14 @@ class Backend {
   virtual void rank(const float* logits, std::size_t stride, int vocab,
                     std::span<const SampleRow> rows, int count, std::span<Ranked> out) = 0;
 };
+
+/// A copy of host values in memory of the backend.
+template <class T>
+[[nodiscard]] std::unique_ptr<Buffer> upload(Backend& backend, const std::vector<T>& values) {
+  auto buffer = backend.allocate(values.size() * sizeof(T));
+  backend.write(buffer->data(), std::as_bytes(std::span(values)));
+  return buffer;
+}
 
 /// The CPU backend. threads: of this rank, the caller included (>= 1). isa: "auto" or one of
 /// supported_cpu_isas(). Throws UsageError naming the choices when the machine lacks it.

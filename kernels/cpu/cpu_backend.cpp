@@ -1,7 +1,7 @@
 // The CPU backend: cuts each operation into parts that its threads share, and calls the functions
 // of the chosen instruction set.
 #include <algorithm>
-#include <bit>
+#include <chrono>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -12,6 +12,7 @@
 #include "kernels/cpu/kernel_table.hpp"
 #include "kernels/cpu/memory.hpp"
 #include "kernels/cpu/packed_linear.hpp"
+#include "kernels/row_plan.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/core/thread_pool.hpp"
 
@@ -42,6 +43,18 @@ void expect(bool condition, const char* what) {
   if (!condition) throw Error(ExitCode::internal, std::string("cpu backend: ") + what);
 }
 
+/// The table as it is mapped.
+class MappedEmbedding final : public Embedding {
+ public:
+  explicit MappedEmbedding(const TensorView& table) : view(table) {}
+  const TensorView& view;  ///< [vocab, hidden]
+};
+
+/// A block of rows of a chain, for one kv head.
+struct AttentionUnit {
+  int chain, first, head;
+};
+
 class CpuBackend final : public Backend {
  public:
   CpuBackend(int threads, const KernelTable& kernels)
@@ -55,6 +68,12 @@ class CpuBackend final : public Backend {
   [[nodiscard]] std::unique_ptr<Buffer> allocate(std::size_t bytes) override {
     return std::make_unique<HostBuffer>(bytes);
   }
+  void write(std::byte* to, std::span<const std::byte> from) override {
+    std::copy(from.begin(), from.end(), to);
+  }
+  void read(const std::byte* from, std::span<std::byte> to) override {
+    std::copy_n(from, to.size(), to.begin());
+  }
 
   [[nodiscard]] std::unique_ptr<Linear> pack(std::span<const MatrixSlice> slices,
                                              std::span<const float> bias, int segments,
@@ -62,19 +81,31 @@ class CpuBackend final : public Backend {
     return std::make_unique<PackedLinear>(slices, bias, segments, compute, pool_);
   }
 
-  void embed(const TensorView& table, std::span<const TokenId> tokens, float* out) override;
+  [[nodiscard]] std::unique_ptr<Embedding> embedding(const TensorView& table) override;
+
+  [[nodiscard]] PassRows padded(PassRows most) const override { return most; }
+  PassRows begin(const Batch& batch) override;
+  [[nodiscard]] std::unique_ptr<Recording> make_recording() override {
+    return std::make_unique<Recording>();
+  }
+  void run(Recording&, const std::function<void()>& operations) override {
+    operations();
+    end_ = std::chrono::steady_clock::now();
+  }
+  [[nodiscard]] double pass_seconds() override {
+    return std::chrono::duration<double>(end_ - begin_).count();
+  }
+
+  void embed(const Embedding& table, float* out) override;
   void add_rmsnorm(float* x, const float* delta, const float* weight, float epsilon, int rows,
                    int width, DType dtype, std::byte* out) override;
   void add_bias(float* x, const float* bias, int rows, int width) override;
   void linear(const Linear& weight, const std::byte* in, int rows, float* out) override;
-  void rope_and_store(const QkvParams& params, const RopeTable& rope, const KvShape& kv, int layer,
-                      std::byte* cache, std::span<const Segment> segments, const float* qkv,
+  void rope_and_store(const QkvParams& params, const RopeTable& rope, int layer, const float* qkv,
                       std::byte* q_out) override;
-  void attention(const QkvParams& params, const KvShape& kv, int layer, const std::byte* cache,
-                 std::span<const Segment> segments, const std::byte* q, std::byte* out) override;
+  void attention(const QkvParams& params, int layer, const std::byte* q, std::byte* out) override;
   void swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) override;
-  void gather_rows(const std::byte* in, std::span<const std::int32_t> index, std::size_t bytes,
-                   std::byte* out) override;
+  void gather_rows(const std::byte* in, std::size_t bytes, std::byte* out) override;
   void copy_blocks(const KvShape& kv, std::byte* cache, std::span<const BlockCopy> copies) override;
   void move_slots(const KvShape& kv, std::byte* cache, std::span<const SlotMove> moves) override;
   void sample(const float* logits, std::size_t stride, int vocab, std::span<const SampleRow> rows,
@@ -97,28 +128,35 @@ class CpuBackend final : public Backend {
     }
   }
 
-  /// Rows of a segment at consecutive positions, each following the one before.
-  struct Chain {
-    int segment, first_row, rows, first_position;
-    std::ptrdiff_t path;  ///< where its path begins in paths_; -1: all lies at its own position
-  };
-  void cut_into_chains(std::span<const Segment> segments);
-
   ThreadPool pool_;
   const KernelTable& kernels_;
   Sampler sampler_;
   Memory packed_input_;          ///< [rows][k] as the kernels want it
   std::vector<Memory> scratch_;  ///< [threads] of attention
-  std::vector<Chain> chains_;
-  std::vector<std::int32_t> paths_;
+  Batch batch_;
+  RowPlan plan_;  ///< of batch_
+  std::vector<AttentionUnit> units_;
+  std::chrono::steady_clock::time_point begin_, end_;  ///< of the pass
 };
 
-void CpuBackend::embed(const TensorView& table, std::span<const TokenId> tokens, float* out) {
+std::unique_ptr<Embedding> CpuBackend::embedding(const TensorView& table) {
   expect(table.shape.size() == 2, "embedding table is not a matrix");
+  return std::make_unique<MappedEmbedding>(table);
+}
+
+PassRows CpuBackend::begin(const Batch& batch) {
+  begin_ = std::chrono::steady_clock::now();
+  batch_ = batch;
+  plan_.set(batch);
+  return {static_cast<int>(batch.tokens.size()), static_cast<int>(batch.logit_rows.size())};
+}
+
+void CpuBackend::embed(const Embedding& embedding, float* out) {
+  const TensorView& table = dynamic_cast<const MappedEmbedding&>(embedding).view;
+  expect(batch_.vocab <= table.shape[0], "token outside the embedding table");
   const std::int64_t width = table.shape[1];
-  for (std::size_t r = 0; r < tokens.size(); ++r) {
-    expect(tokens[r] >= 0 && tokens[r] < table.shape[0], "token outside the embedding table");
-    const std::byte* row = table.bytes.data() + tokens[r] * width * size_of(table.dtype);
+  for (std::size_t r = 0; r < batch_.tokens.size(); ++r) {
+    const std::byte* row = table.bytes.data() + batch_.tokens[r] * width * size_of(table.dtype);
     float* to = out + r * width;
     if (table.dtype == DType::f32) {
       std::memcpy(to, row, static_cast<std::size_t>(width) * 4);
@@ -195,11 +233,12 @@ void CpuBackend::linear(const Linear& weight, const std::byte* in, int rows, flo
   });
 }
 
-void CpuBackend::rope_and_store(const QkvParams& params, const RopeTable& rope, const KvShape& kv,
-                                int layer, std::byte* cache, std::span<const Segment> segments,
+void CpuBackend::rope_and_store(const QkvParams& params, const RopeTable& rope, int layer,
                                 const float* qkv, std::byte* q_out) {
+  const KvShape& kv = batch_.kv;
   expect(params.head_dim % 16 == 0 && params.head_dim <= kMaxHeadDim && kv.block % 16 == 0,
          "head or KV block of an unsupported size");
+  expect(batch_.positions <= rope.max_position, "position outside the rotary table");
   const RopeArgs args = {params.heads,  params.kv_heads,         params.head_dim,
                          kv.block,      kv.dtype == DType::bf16, params.q_norm,
                          params.k_norm, params.norm_epsilon};
@@ -207,34 +246,22 @@ void CpuBackend::rope_and_store(const QkvParams& params, const RopeTable& rope, 
       static_cast<std::size_t>(params.heads + 2 * params.kv_heads) * params.head_dim;
   const std::size_t q_bytes =
       static_cast<std::size_t>(params.heads) * params.head_dim * size_of(kv.dtype);
-  std::vector<int> depth;  // of a tree's rows
-  for (const Segment& segment : segments) {
-    depth.clear();
-    for (int i = 0; segment.parents != nullptr && i < segment.rows; ++i) {
-      depth.push_back(i == 0 ? 0 : depth[segment.parents[i]] + 1);
-    }
-    const int deepest =
-        depth.empty() ? segment.rows - 1 : *std::max_element(depth.begin(), depth.end());
-    expect(segment.first_position >= 0 && segment.first_position + deepest < rope.max_position,
-           "position outside the rotary table");
-    for_each(segment.rows, static_cast<std::int64_t>(segment.rows) * qkv_width, [&](int i) {
-      const int position = segment.first_position + (depth.empty() ? i : depth[i]);
-      const int at = segment.first_position + i;
-      RopeRow row;
-      row.qkv = qkv + (segment.first_row + i) * qkv_width;
-      row.cos_sin = rope.cos_sin + static_cast<std::size_t>(position) * params.head_dim;
-      row.q_out = q_out + (segment.first_row + i) * q_bytes;
-      row.layer =
-          cache + segment.blocks[at / kv.block] * kv.block_bytes() + layer * kv.layer_bytes();
-      row.slot = at % kv.block;
-      kernels_.rope_and_store(args, row);
-    });
-  }
+  const int rows = static_cast<int>(plan_.rows().size());
+  for_each(
+      rows, static_cast<std::int64_t>(rows) * static_cast<std::int64_t>(qkv_width), [&](int r) {
+        const RowPlace& place = plan_.rows()[r];
+        RopeRow row;
+        row.qkv = qkv + r * qkv_width;
+        row.cos_sin = rope.cos_sin + static_cast<std::size_t>(place.position) * params.head_dim;
+        row.q_out = q_out + r * q_bytes;
+        row.layer = batch_.cache + place.block * kv.block_bytes() + layer * kv.layer_bytes();
+        row.slot = place.slot;
+        kernels_.rope_and_store(args, row);
+      });
 }
 
-void CpuBackend::attention(const QkvParams& params, const KvShape& kv, int layer,
-                           const std::byte* cache, std::span<const Segment> segments,
-                           const std::byte* q, std::byte* out) {
+void CpuBackend::attention(const QkvParams& params, int layer, const std::byte* q, std::byte* out) {
+  const KvShape& kv = batch_.kv;
   const int group = params.heads / params.kv_heads;
   expect(group * params.kv_heads == params.heads, "heads are not a multiple of kv heads");
   const int rows_together = std::max(1, kRowHeads / group);
@@ -242,40 +269,33 @@ void CpuBackend::attention(const QkvParams& params, const KvShape& kv, int layer
       static_cast<std::size_t>(params.head_dim) * kv.block * size_of(kv.dtype);
   const std::size_t stride = static_cast<std::size_t>(params.heads) * params.head_dim;
 
-  cut_into_chains(segments);
-  /// A block of rows of a chain, for one kv head.
-  struct Unit {
-    int chain, first, head;
-  };
-  std::vector<Unit> units;
+  const std::span<const Chain> chains = plan_.chains();
+  units_.clear();
   std::int64_t work = 0;
   int longest_path = 0;
-  for (int c = 0; c < static_cast<int>(chains_.size()); ++c) {
-    const Chain& chain = chains_[c];
+  for (int c = 0; c < static_cast<int>(chains.size()); ++c) {
+    const Chain& chain = chains[c];
     const int positions = chain.first_position + chain.rows;
     work += static_cast<std::int64_t>(chain.rows) * positions * static_cast<std::int64_t>(stride);
-    if (chain.path >= 0) {
-      longest_path = std::max(longest_path, positions - segments[chain.segment].first_position);
-    }
+    if (chain.path != nullptr) longest_path = std::max(longest_path, positions - chain.base);
     for (int head = 0; head < params.kv_heads; ++head) {
       for (int first = 0; first < chain.rows; first += rows_together) {
-        units.push_back({c, first, head});
+        units_.push_back({c, first, head});
       }
     }
   }
   const std::size_t scratch_bytes =
       attention_scratch_floats(rows_together * group, params.head_dim, longest_path) *
       sizeof(float);
-  const auto run = [&](int thread, const Unit& unit) {
-    const Chain& chain = chains_[unit.chain];
-    const Segment& segment = segments[chain.segment];
+  const auto attend = [&](int thread, const AttentionUnit& unit) {
+    const Chain& chain = chains[unit.chain];
     const std::size_t at = (chain.first_row + unit.first) * stride +
                            static_cast<std::size_t>(unit.head) * group * params.head_dim;
     AttentionArgs args;
-    args.cache = cache + layer * kv.layer_bytes() + unit.head * head_bytes;
+    args.cache = batch_.cache + layer * kv.layer_bytes() + unit.head * head_bytes;
     args.values = params.kv_heads * head_bytes;
     args.block_bytes = kv.block_bytes();
-    args.blocks = segment.blocks;
+    args.blocks = chain.blocks;
     args.block = kv.block;
     args.head_dim = params.head_dim;
     args.group = group;
@@ -285,57 +305,24 @@ void CpuBackend::attention(const QkvParams& params, const KvShape& kv, int layer
     args.stride = stride;
     args.rows = std::min(rows_together, chain.rows - unit.first);
     args.first_position = chain.first_position + unit.first;
-    args.path = chain.path < 0 ? nullptr : paths_.data() + chain.path;
-    args.path_base = segment.first_position;
+    args.path = chain.path;
+    args.path_base = chain.base;
     args.scratch = reinterpret_cast<float*>(scratch_[thread].data());
     kernels_.attention(args);
   };
   for (Memory& scratch : scratch_) scratch.reserve(scratch_bytes);
-  if (units.size() == 1 || work < 8 * kParallelElements) {
-    for (const Unit& unit : units) run(0, unit);
+  if (units_.size() == 1 || work < 8 * kParallelElements) {
+    for (const AttentionUnit& unit : units_) attend(0, unit);
     return;
   }
-  pool_.for_units(static_cast<int>(units.size()),
-                  [&](int thread, int i) { run(thread, units[i]); });
+  pool_.for_units(static_cast<int>(units_.size()),
+                  [&](int thread, int i) { attend(thread, units_[i]); });
 }
 
-// The rows of a tree that each follow the one before are computed like any chain. Rows on the first
-// branch lie at their own positions; the others are told where their ancestors lie.
-void CpuBackend::cut_into_chains(std::span<const Segment> segments) {
-  chains_.clear();
-  paths_.clear();
-  std::vector<std::int32_t> path;  // rows from the root to the one looked at
-  for (int s = 0; s < static_cast<int>(segments.size()); ++s) {
-    const Segment& segment = segments[s];
-    if (segment.parents == nullptr) {
-      chains_.push_back({s, segment.first_row, segment.rows, segment.first_position, -1});
-      continue;
-    }
-    path.clear();
-    for (int row = 0; row < segment.rows;) {
-      // Depth first: the parent is on the path of the row before.
-      while (!path.empty() && path.back() != segment.parents[row]) path.pop_back();
-      expect(path.empty() == (row == 0), "tree rows are not in depth-first order");
-      const int first = row;
-      const auto depth = static_cast<int>(path.size());
-      do {
-        path.push_back(row++);
-      } while (row < segment.rows && segment.parents[row] == row - 1);
-      Chain chain{s, segment.first_row + first, row - first, segment.first_position + depth, -1};
-      if (first != depth) {
-        chain.path = static_cast<std::ptrdiff_t>(paths_.size());
-        for (const std::int32_t ancestor : path)
-          paths_.push_back(segment.first_position + ancestor);
-      }
-      chains_.push_back(chain);
-    }
-  }
-}
-
-void CpuBackend::gather_rows(const std::byte* in, std::span<const std::int32_t> index,
-                             std::size_t bytes, std::byte* out) {
-  for (std::size_t i = 0; i < index.size(); ++i) {
-    std::memcpy(out + i * bytes, in + index[i] * bytes, bytes);
+void CpuBackend::gather_rows(const std::byte* in, std::size_t bytes, std::byte* out) {
+  for (const std::int32_t row : batch_.logit_rows) {
+    std::memcpy(out, in + row * bytes, bytes);
+    out += bytes;
   }
 }
 

@@ -120,7 +120,9 @@ class TelemetrySink {
 };
 
 /// The ranks of one tensor-parallel group. Every member calls the same operations in the same
-/// order; each call returns when its result is there. Used by one thread.
+/// order. all_reduce_tree() and exchange_rows() work on memory of the backend that the group was
+/// made for, after what the backend was given before and before what it is given next; the others
+/// on host memory, and return when their result is there. Used by one thread.
 class TensorParallelGroup {
  public:
   virtual ~TensorParallelGroup() = default;

@@ -24,6 +24,9 @@ Executor::Executor(kernels::Backend& backend, const ModelConfig& config, const W
   for (int r = 0; r < shard.size; ++r)
     columns_.push_back(shard.first_vocab[r + 1] - shard.first_vocab[r]);
   first_sample_.resize(shard.size + 1);
+  if (shard.size == 1) return;
+  const std::size_t samples = limits.max_batch * (1 + limits.max_draft);
+  rows_ = backend.allocate((samples + shard.size - 1) / shard.size * config.vocab * sizeof(float));
 }
 
 std::span<const kernels::Sampled> Executor::run(const Step& step) {
@@ -90,12 +93,12 @@ void Executor::execute(const Step& step) {
   for (const StepSample& s : step.samples) logit_rows_.push_back(s.row);
   const float* logits =
       decoder_.forward(step.tokens, segments_, logit_rows_, kv_shape_, cache_->data());
-  const auto start = std::chrono::steady_clock::now();
   sample(step, logits);
+  forward_seconds_ = backend_.pass_seconds();
   const auto end = std::chrono::steady_clock::now();
-  forward_seconds_ = std::chrono::duration<double>(start - begin).count();
-  sample_seconds_ = std::chrono::duration<double>(end - start).count();
-  busy_seconds_ += std::chrono::duration<double>(end - begin).count();
+  const double seconds = std::chrono::duration<double>(end - begin).count();
+  sample_seconds_ = seconds - forward_seconds_;
+  busy_seconds_ += seconds;
 }
 
 void Executor::sample(const Step& step, const float* logits) {
@@ -120,11 +123,11 @@ void Executor::sample(const Step& step, const float* logits) {
     backend_.sample(logits, vocab, vocab, sample_rows_, sampled_);
     return;
   }
-  rows_.resize(static_cast<std::size_t>(mine) * vocab);
+  auto* rows = reinterpret_cast<float*>(rows_->data());
   group_.exchange_rows({logits, static_cast<std::size_t>(samples) * columns_[group_.rank()]},
-                       columns_, first_sample_, rows_);
+                       columns_, first_sample_, {rows, static_cast<std::size_t>(mine) * vocab});
   std::vector<kernels::Sampled> own(mine);
-  if (mine > 0) backend_.sample(rows_.data(), vocab, vocab, sample_rows_, own);
+  if (mine > 0) backend_.sample(rows, vocab, vocab, sample_rows_, own);
   std::vector<int> sizes(ranks);
   for (int r = 0; r < ranks; ++r) {
     sizes[r] =

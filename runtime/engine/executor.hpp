@@ -85,7 +85,8 @@ class Executor final : public StepRunner {
   std::vector<kernels::Sampled> sampled_;  ///< of all samples of the step
   std::vector<int> columns_;               ///< [group] vocabulary columns of each rank
   std::vector<int> first_sample_;          ///< [group + 1] samples of rank r: [r, r + 1)
-  std::vector<float> rows_;                ///< [my samples, vocab] gathered logits (tp > 1)
+  /// [my samples at most, vocab] fp32 gathered logits (tp > 1).
+  std::unique_ptr<kernels::Buffer> rows_;
 };
 
 }  // namespace paceline::engine

@@ -23,7 +23,7 @@ class SingleRankGroup final : public TensorParallelGroup {
 };
 
 /// The ranks of a communicator, a power of two of them. Waits yield and sleep rather than spin, so
-/// that a group whose leader has nothing to do costs nothing.
+/// that a group whose leader has nothing to do costs nothing. All memory is the host's.
 class MpiGroup final : public TensorParallelGroup {
  public:
   /// Duplicates `comm`.

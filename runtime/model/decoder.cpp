@@ -13,6 +13,14 @@ namespace paceline::model {
 
 using kernels::MatrixSlice;
 
+namespace {
+
+const float* floats(const std::unique_ptr<kernels::Buffer>& buffer) {
+  return buffer == nullptr ? nullptr : reinterpret_cast<const float*>(buffer->data());
+}
+
+}  // namespace
+
 Decoder::Decoder(kernels::Backend& backend, const ModelConfig& config, const WeightSource& source,
                  TensorParallelGroup& group, DType compute, int max_rows, int max_logit_rows,
                  int max_position)
@@ -22,25 +30,27 @@ Decoder::Decoder(kernels::Backend& backend, const ModelConfig& config, const Wei
       group_(group),
       compute_(compute),
       shard_(shard_of(config, group.rank(), group.size())),
-      max_rows_(max_rows),
-      max_logit_rows_(max_logit_rows) {
-  embedding_ = &tensor("model.embed_tokens.weight");
+      recording_(backend.make_recording()) {
+  const TensorView& embedding = tensor("model.embed_tokens.weight");
+  embedding_ = backend_.embedding(embedding);
   layers_.resize(config_.layers);
   for (int layer = 0; layer < config_.layers; ++layer) {
     load_layer(layer);
     source_.release_pages();  // so that stored and packed weights are never both in memory
   }
-  final_norm_ = vector_of("model.norm.weight", 0, config_.hidden);
-  const TensorView& head = config_.tied_embeddings ? *embedding_ : tensor("lm_head.weight");
+  final_norm_ = uploaded("model.norm.weight", config_.hidden);
+  const TensorView& head = config_.tied_embeddings ? embedding : tensor("lm_head.weight");
   const MatrixSlice rows{&head, shard_.first_vocab[shard_.rank], shard_.vocab(), 0, config_.hidden};
   head_ = backend_.pack({&rows, 1}, {}, 1, compute_);
   weight_bytes_ += head_->bytes();
   source_.release_pages();
 
-  rope_ = rope_table(config_, max_position);
-  rope_view_ = {rope_.data(), config_.head_dim, max_position};
+  rope_ = kernels::upload(backend_, rope_table(config_, max_position));
+  rope_view_ = {floats(rope_), config_.head_dim, max_position};
 
-  const std::size_t rows_max = max_rows_;
+  const kernels::PassRows most = backend_.padded({max_rows, max_logit_rows});
+  const std::size_t rows_max = most.rows;
+  const std::size_t logit_rows_max = most.logit_rows;
   const std::size_t hidden = config_.hidden;
   const std::size_t q_width = static_cast<std::size_t>(shard_.heads) * config_.head_dim;
   const std::size_t qkv_width = q_width + 2UL * shard_.kv_heads * config_.head_dim;
@@ -49,13 +59,12 @@ Decoder::Decoder(kernels::Backend& backend, const ModelConfig& config, const Wei
   residual_ = reinterpret_cast<float*>(buffer(rows_max * hidden * sizeof(float)));
   delta_ = reinterpret_cast<float*>(buffer(rows_max * hidden * sizeof(float)));
   wide_ = reinterpret_cast<float*>(buffer(rows_max * wide * sizeof(float)));
-  logits_ = reinterpret_cast<float*>(
-      buffer(static_cast<std::size_t>(max_logit_rows_) * shard_.vocab() * sizeof(float)));
+  logits_ = reinterpret_cast<float*>(buffer(logit_rows_max * shard_.vocab() * sizeof(float)));
   normed_ = buffer(rows_max * hidden * element);
   query_ = buffer(rows_max * q_width * element);
   attended_ = buffer(rows_max * q_width * element);
   gated_ = buffer(rows_max * shard_.intermediate * element);
-  last_ = buffer(static_cast<std::size_t>(max_logit_rows_) * hidden * element);
+  last_ = buffer(logit_rows_max * hidden * element);
 }
 
 kernels::KvShape Decoder::kv_shape(int block) const {
@@ -102,11 +111,11 @@ void Decoder::load_layer(int index) {
   const std::int64_t kv_first = shard_.first_kv_head * d;
   const std::int64_t kv_rows = shard_.kv_heads * d;
 
-  layer.attention_norm = vector_of(prefix + "input_layernorm.weight", 0, hidden);
-  layer.mlp_norm = vector_of(prefix + "post_attention_layernorm.weight", 0, hidden);
+  layer.attention_norm = uploaded(prefix + "input_layernorm.weight", hidden);
+  layer.mlp_norm = uploaded(prefix + "post_attention_layernorm.weight", hidden);
   if (config_.qk_norm) {
-    layer.q_norm = vector_of(prefix + "self_attn.q_norm.weight", 0, d);
-    layer.k_norm = vector_of(prefix + "self_attn.k_norm.weight", 0, d);
+    layer.q_norm = uploaded(prefix + "self_attn.q_norm.weight", d);
+    layer.k_norm = uploaded(prefix + "self_attn.k_norm.weight", d);
   }
 
   const MatrixSlice qkv[3] = {
@@ -124,8 +133,7 @@ void Decoder::load_layer(int index) {
 
   const MatrixSlice output{&tensor(prefix + "self_attn.o_proj.weight"), 0, hidden, q_first, q_rows};
   layer.output = backend_.pack({&output, 1}, {}, shard_.segments, compute_);
-  if (config_.output_bias)
-    layer.output_bias = vector_of(prefix + "self_attn.o_proj.bias", 0, hidden);
+  if (config_.output_bias) layer.output_bias = uploaded(prefix + "self_attn.o_proj.bias", hidden);
 
   const std::int64_t first = shard_.first_intermediate;
   const std::int64_t width = shard_.intermediate;
@@ -135,7 +143,7 @@ void Decoder::load_layer(int index) {
   bias.clear();
   if (config_.mlp_bias) {
     bias = stacked({prefix + "mlp.gate_proj.bias", prefix + "mlp.up_proj.bias"}, first, width);
-    layer.down_bias = vector_of(prefix + "mlp.down_proj.bias", 0, hidden);
+    layer.down_bias = uploaded(prefix + "mlp.down_proj.bias", hidden);
   }
   layer.gate_up = backend_.pack(gate_up, bias, 1, compute_);
   const MatrixSlice down{&tensor(prefix + "mlp.down_proj.weight"), 0, hidden, first, width};
@@ -157,36 +165,43 @@ std::vector<float> Decoder::stacked(std::initializer_list<std::string> names, st
   return all;
 }
 
-// Completes a row-parallel projection: the sum over the ranks' partial sums, then the bias, once.
-void Decoder::reduce(const std::vector<float>& bias, int rows) {
-  group_.all_reduce_tree({delta_, static_cast<std::size_t>(rows) * config_.hidden});
-  if (!bias.empty()) backend_.add_bias(delta_, bias.data(), rows, config_.hidden);
+std::unique_ptr<kernels::Buffer> Decoder::uploaded(const std::string& name,
+                                                   std::int64_t count) const {
+  return kernels::upload(backend_, vector_of(name, 0, count));
 }
 
 const float* Decoder::forward(std::span<const TokenId> tokens,
                               std::span<const kernels::Segment> segments,
                               std::span<const std::int32_t> logit_rows, const kernels::KvShape& kv,
                               std::byte* cache) {
-  const int rows = static_cast<int>(tokens.size());
+  const kernels::PassRows pass = backend_.begin(
+      {tokens, segments, logit_rows, kv, cache, config_.vocab, rope_view_.max_position});
+  backend_.run(*recording_, [&] { compute(pass); });
+  return logits_;
+}
+
+// The operations of a pass, which a backend may replay: nothing here looks at the batch.
+void Decoder::compute(kernels::PassRows pass) {
+  const int rows = pass.rows;
   const int hidden = config_.hidden;
   kernels::QkvParams qkv{shard_.heads, shard_.kv_heads, config_.head_dim,
                          nullptr,      nullptr,         config_.norm_epsilon};
 
-  backend_.embed(*embedding_, tokens, residual_);
+  backend_.embed(*embedding_, residual_);
   const float* delta = nullptr;
   for (int index = 0; index < config_.layers; ++index) {
     const Layer& layer = layers_[index];
-    backend_.add_rmsnorm(residual_, delta, layer.attention_norm.data(), config_.norm_epsilon, rows,
+    backend_.add_rmsnorm(residual_, delta, floats(layer.attention_norm), config_.norm_epsilon, rows,
                          hidden, compute_, normed_);
     backend_.linear(*layer.qkv, normed_, rows, wide_);
-    qkv.q_norm = layer.q_norm.empty() ? nullptr : layer.q_norm.data();
-    qkv.k_norm = layer.k_norm.empty() ? nullptr : layer.k_norm.data();
-    backend_.rope_and_store(qkv, rope_view_, kv, index, cache, segments, wide_, query_);
-    backend_.attention(qkv, kv, index, cache, segments, query_, attended_);
+    qkv.q_norm = floats(layer.q_norm);
+    qkv.k_norm = floats(layer.k_norm);
+    backend_.rope_and_store(qkv, rope_view_, index, wide_, query_);
+    backend_.attention(qkv, index, query_, attended_);
     backend_.linear(*layer.output, attended_, rows, delta_);
     reduce(layer.output_bias, rows);
 
-    backend_.add_rmsnorm(residual_, delta_, layer.mlp_norm.data(), config_.norm_epsilon, rows,
+    backend_.add_rmsnorm(residual_, delta_, floats(layer.mlp_norm), config_.norm_epsilon, rows,
                          hidden, compute_, normed_);
     backend_.linear(*layer.gate_up, normed_, rows, wide_);
     backend_.swiglu(wide_, rows, shard_.intermediate, compute_, gated_);
@@ -194,13 +209,17 @@ const float* Decoder::forward(std::span<const TokenId> tokens,
     reduce(layer.down_bias, rows);
     delta = delta_;
   }
-  if (logit_rows.empty()) return logits_;
-  backend_.add_rmsnorm(residual_, delta, final_norm_.data(), config_.norm_epsilon, rows, hidden,
+  if (pass.logit_rows == 0) return;
+  backend_.add_rmsnorm(residual_, delta, floats(final_norm_), config_.norm_epsilon, rows, hidden,
                        compute_, normed_);
-  const std::size_t row_bytes = hidden * size_of(compute_);
-  backend_.gather_rows(normed_, logit_rows, row_bytes, last_);
-  backend_.linear(*head_, last_, static_cast<int>(logit_rows.size()), logits_);
-  return logits_;
+  backend_.gather_rows(normed_, hidden * size_of(compute_), last_);
+  backend_.linear(*head_, last_, pass.logit_rows, logits_);
+}
+
+// Completes a row-parallel projection: the sum over the ranks' partial sums, then the bias, once.
+void Decoder::reduce(const Vector& bias, int rows) {
+  group_.all_reduce_tree({delta_, static_cast<std::size_t>(rows) * config_.hidden});
+  if (bias != nullptr) backend_.add_bias(delta_, floats(bias), rows, config_.hidden);
 }
 
 }  // namespace paceline::model

@@ -18,7 +18,7 @@ namespace paceline::model {
 class Decoder {
  public:
   /// Packs this rank's weights. `compute`: dtype of weights, matrix inputs and KV.
-  /// `source` must outlive the decoder (embedding rows are read from the mapped file).
+  /// `source` must outlive the decoder (a backend may read embedding rows from the mapped file).
   /// Throws DataError on a missing or misshapen tensor, UsageError when the group does not fit.
   Decoder(kernels::Backend& backend, const ModelConfig& config, const WeightSource& source,
           TensorParallelGroup& group, DType compute, int max_rows, int max_logit_rows,
@@ -32,19 +32,20 @@ class Decoder {
   [[nodiscard]] std::size_t activation_bytes() const { return activation_bytes_; }
 
   /// Runs the batch, storing its keys and values in `cache`, and returns the logits of the rows
-  /// named by `logit_rows`: [logit_rows, shard().vocab()] fp32, this rank's columns. Valid until
-  /// the next call.
+  /// named by `logit_rows`: [logit_rows, shard().vocab()] fp32, this rank's columns, in memory of
+  /// the backend. Valid until the next call. cache: as kv_shape() says, the same in every call.
   const float* forward(std::span<const TokenId> tokens, std::span<const kernels::Segment> segments,
                        std::span<const std::int32_t> logit_rows, const kernels::KvShape& kv,
                        std::byte* cache);
 
  private:
+  using Vector = std::unique_ptr<kernels::Buffer>;  ///< fp32; null: the model has none
   struct Layer {
-    std::vector<float> attention_norm;         ///< [hidden]
-    std::vector<float> mlp_norm;               ///< [hidden]
-    std::vector<float> q_norm, k_norm;         ///< [head_dim] or empty
-    std::vector<float> output_bias;            ///< [hidden] or empty
-    std::vector<float> down_bias;              ///< [hidden] or empty
+    Vector attention_norm;                     ///< [hidden]
+    Vector mlp_norm;                           ///< [hidden]
+    Vector q_norm, k_norm;                     ///< [head_dim]
+    Vector output_bias;                        ///< [hidden]
+    Vector down_bias;                          ///< [hidden]
     std::unique_ptr<kernels::Linear> qkv;      ///< [(heads + 2 kv_heads) * head_dim, hidden]
     std::unique_ptr<kernels::Linear> output;   ///< [hidden, heads * head_dim]
     std::unique_ptr<kernels::Linear> gate_up;  ///< [2 * intermediate, hidden]
@@ -54,10 +55,12 @@ class Decoder {
   [[nodiscard]] const TensorView& tensor(const std::string& name) const;
   [[nodiscard]] std::vector<float> vector_of(const std::string& name, std::int64_t first,
                                              std::int64_t count) const;
+  [[nodiscard]] Vector uploaded(const std::string& name, std::int64_t count) const;
   [[nodiscard]] std::vector<float> stacked(std::initializer_list<std::string> names,
                                            std::int64_t first, std::int64_t count) const;
   void load_layer(int index);
-  void reduce(const std::vector<float>& bias, int rows);
+  void compute(kernels::PassRows pass);
+  void reduce(const Vector& bias, int rows);
   std::byte* buffer(std::size_t bytes);
 
   kernels::Backend& backend_;
@@ -66,19 +69,19 @@ class Decoder {
   TensorParallelGroup& group_;
   DType compute_;
   Shard shard_;
-  int max_rows_;
-  int max_logit_rows_;
 
-  const TensorView* embedding_ = nullptr;  ///< [vocab, hidden], mapped
+  std::unique_ptr<kernels::Embedding> embedding_;  ///< [vocab, hidden]
   std::vector<Layer> layers_;
-  std::vector<float> final_norm_;          ///< [hidden]
+  Vector final_norm_;                      ///< [hidden]
   std::unique_ptr<kernels::Linear> head_;  ///< [shard vocab, hidden]
-  std::vector<float> rope_;                ///< see rope_table
+  Vector rope_;                            ///< see rope_table
   kernels::RopeTable rope_view_;
   std::size_t weight_bytes_ = 0;
+  std::unique_ptr<kernels::Recording> recording_;
 
   std::vector<std::unique_ptr<kernels::Buffer>> buffers_;
   std::size_t activation_bytes_ = 0;
+  // Rows as the backend pads them.
   float* residual_ = nullptr;      ///< [max_rows, hidden]
   float* delta_ = nullptr;         ///< [max_rows, hidden]
   float* wide_ = nullptr;          ///< [max_rows, max(qkv width, 2 * intermediate)]

@@ -83,6 +83,22 @@ inline std::vector<float> decode(const std::vector<std::byte>& bytes, DType dtyp
   return out;
 }
 
+/// The batch of a test that computes no embeddings: tokens are 0.
+class TestBatch {
+ public:
+  TestBatch(std::span<const Segment> segments, const KvShape& kv, std::byte* cache, int positions) {
+    int rows = 0;
+    for (const Segment& segment : segments) rows += segment.rows;
+    tokens_.assign(rows, 0);
+    batch_ = {tokens_, segments, {}, kv, cache, 1, positions};
+  }
+  operator const Batch&() const { return batch_; }  // NOLINT: it is one
+
+ private:
+  std::vector<TokenId> tokens_;
+  Batch batch_;
+};
+
 /// Half a unit in the last place of a dtype, relative.
 inline double unit_roundoff(DType dtype) { return dtype == DType::bf16 ? 1.0 / 256 : 6e-8; }
 

@@ -1,6 +1,7 @@
 // Norm, activation, embedding, gathers and block copies.
 #include "kernels/cpu/kernel_table.hpp"
 #include "kernels_test_util.hpp"
+#include "runtime/core/error.hpp"
 
 namespace paceline::kernels::test {
 namespace {
@@ -71,13 +72,19 @@ TEST_P(ElementwiseTest, EmbedGatherAndCopyMoveBits) {
   const std::vector<TokenId> tokens = {3, 0, 19, 3};
   std::vector<float> out = poisoned(tokens.size() * 24);
   const auto cpu = backend(2);
-  cpu->embed(view, tokens, out.data());
+  const std::vector<std::int32_t> index = {0, 2, 2};
+  const std::vector<std::int32_t> blocks = {0};
+  const Segment segment = {0, 4, 0, blocks.data()};
+  const auto embedding = cpu->embedding(view);
+  const PassRows pass = cpu->begin({tokens, {&segment, 1}, index, {}, nullptr, 20, 4});
+  EXPECT_EQ(pass.rows, 4);
+  EXPECT_EQ(pass.logit_rows, 3);
+  cpu->embed(*embedding, out.data());
   for (std::size_t r = 0; r < tokens.size(); ++r) {
     for (int i = 0; i < 24; ++i) ASSERT_EQ(out[r * 24 + i], table.values[tokens[r] * 24 + i]);
   }
-  const std::vector<std::int32_t> index = {2, 2, 0};
   std::vector<float> gathered = poisoned(index.size() * 24);
-  cpu->gather_rows(reinterpret_cast<const std::byte*>(out.data()), index, 24 * 4,
+  cpu->gather_rows(reinterpret_cast<const std::byte*>(out.data()), 24 * 4,
                    reinterpret_cast<std::byte*>(gathered.data()));
   for (std::size_t r = 0; r < index.size(); ++r) {
     for (int i = 0; i < 24; ++i) ASSERT_EQ(gathered[r * 24 + i], out[index[r] * 24 + i]);
@@ -97,6 +104,30 @@ TEST_P(ElementwiseTest, EmbedGatherAndCopyMoveBits) {
                           before.data() + source[b] * kv.block_bytes(), kv.block_bytes()),
               0);
   }
+}
+
+TEST_P(ElementwiseTest, BatchesThatCannotBeAreRefused) {
+  const auto cpu = backend();
+  const std::vector<std::int32_t> blocks = {0, 1};
+  const std::vector<std::int32_t> broad = {-1, 0, 1, 0, 1};  // row 4 hangs under a finished branch
+  const std::vector<TokenId> tokens = {1, 2, 3, 4, 5};
+  const std::vector<std::int32_t> last = {4};
+  const auto begin = [&](const Segment& segment, int vocab, int positions,
+                         std::span<const std::int32_t> logit_rows) {
+    cpu->begin({tokens, {&segment, 1}, logit_rows, {}, nullptr, vocab, positions});
+  };
+  const Segment chain = {0, 5, 11, blocks.data()};
+  EXPECT_NO_THROW(begin(chain, 6, 16, last));
+  EXPECT_THROW(begin(chain, 5, 16, last), Error) << "token";
+  EXPECT_THROW(begin(chain, 6, 15, last), Error) << "position";
+  EXPECT_THROW(begin({0, 5, -1, blocks.data()}, 6, 16, last), Error) << "position";
+  EXPECT_THROW(begin({0, 4, 11, blocks.data()}, 6, 16, last), Error) << "rows";
+  EXPECT_THROW(begin({1, 5, 11, blocks.data()}, 6, 16, last), Error) << "rows";
+  EXPECT_THROW(begin(chain, 6, 16, std::vector<std::int32_t>{5}), Error) << "logit rows";
+  EXPECT_THROW(begin({0, 5, 11, blocks.data(), broad.data()}, 6, 16, last), Error) << "tree";
+  // Rows of a tree may lie past the positions, as long as none stands there.
+  const std::vector<std::int32_t> star = {-1, 0, 0, 0, 0};
+  EXPECT_NO_THROW(begin({0, 5, 11, blocks.data(), star.data()}, 6, 13, last));
 }
 
 PACELINE_EACH_ISA_AND_TYPE(ElementwiseTest);

@@ -1,0 +1,76 @@
+#include "kernels/row_plan.hpp"
+
+#include <string>
+
+#include "runtime/core/error.hpp"
+
+namespace paceline::kernels {
+namespace {
+
+void expect(bool condition, const char* what) {
+  if (!condition) throw Error(ExitCode::internal, std::string("batch: ") + what);
+}
+
+}  // namespace
+
+void RowPlan::set(const Batch& batch) {
+  rows_.clear();
+  chains_.clear();
+  paths_.clear();
+  first_path_.clear();
+  for (const TokenId token : batch.tokens)
+    expect(token >= 0 && token < batch.vocab, "token outside the vocabulary");
+  for (const Segment& segment : batch.segments) {
+    expect(segment.first_row == static_cast<int>(rows_.size()), "segments leave rows out");
+    const std::size_t first = chains_.size();
+    if (segment.parents == nullptr) {
+      chains_.push_back({segment.first_row, segment.rows, segment.first_position,
+                         segment.first_position, segment.blocks, nullptr});
+      first_path_.push_back(-1);
+    } else {
+      cut(segment);
+    }
+    for (std::size_t c = first; c < chains_.size(); ++c) {
+      const Chain& chain = chains_[c];
+      expect(chain.first_position >= 0 && chain.first_position + chain.rows <= batch.positions,
+             "position outside the rotary table");
+      for (int i = 0; i < chain.rows; ++i) {
+        const int at = segment.first_position + static_cast<int>(rows_.size()) - segment.first_row;
+        rows_.push_back(
+            {chain.first_position + i, segment.blocks[at / batch.kv.block], at % batch.kv.block});
+      }
+    }
+  }
+  expect(rows_.size() == batch.tokens.size(), "segments do not cover the rows");
+  for (const std::int32_t row : batch.logit_rows) {
+    expect(row >= 0 && row < static_cast<int>(rows_.size()), "logits of a row that is not there");
+  }
+  for (std::size_t c = 0; c < chains_.size(); ++c) {
+    if (first_path_[c] >= 0) chains_[c].path = paths_.data() + first_path_[c];
+  }
+}
+
+// The rows of a tree that each follow the one before are computed like any chain. Rows on the first
+// branch lie at their own positions; the others are told where their ancestors lie.
+void RowPlan::cut(const Segment& segment) {
+  ancestors_.clear();
+  for (int row = 0; row < segment.rows;) {
+    // Depth first: the parent is on the path of the row before.
+    while (!ancestors_.empty() && ancestors_.back() != segment.parents[row]) ancestors_.pop_back();
+    expect(ancestors_.empty() == (row == 0), "tree rows are not in depth-first order");
+    const int first = row;
+    const auto depth = static_cast<int>(ancestors_.size());
+    do {
+      ancestors_.push_back(row++);
+    } while (row < segment.rows && segment.parents[row] == row - 1);
+    chains_.push_back({segment.first_row + first, row - first, segment.first_position + depth,
+                       segment.first_position, segment.blocks, nullptr});
+    const bool displaced = first != depth;
+    first_path_.push_back(displaced ? static_cast<std::ptrdiff_t>(paths_.size()) : -1);
+    if (!displaced) continue;
+    for (const std::int32_t ancestor : ancestors_)
+      paths_.push_back(segment.first_position + ancestor);
+  }
+}
+
+}  // namespace paceline::kernels
