@@ -106,6 +106,7 @@ struct Batch {
   std::span<const TokenId> tokens;           ///< [rows]
   std::span<const Segment> segments;         ///< in row order, covering all rows
   std::span<const std::int32_t> logit_rows;  ///< the rows whose logits are wanted, ascending
+  std::int32_t heads = 0;  ///< query heads of this rank, a multiple of kv.kv_heads
   KvShape kv;
   std::byte* cache = nullptr;  ///< block 0 of the KV pool, memory of the backend
   std::int32_t vocab = 0;      ///< tokens are below it

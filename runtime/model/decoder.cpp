@@ -174,8 +174,8 @@ const float* Decoder::forward(std::span<const TokenId> tokens,
                               std::span<const kernels::Segment> segments,
                               std::span<const std::int32_t> logit_rows, const kernels::KvShape& kv,
                               std::byte* cache) {
-  const kernels::PassRows pass = backend_.begin(
-      {tokens, segments, logit_rows, kv, cache, config_.vocab, rope_view_.max_position});
+  const kernels::PassRows pass = backend_.begin({tokens, segments, logit_rows, shard_.heads, kv,
+                                                 cache, config_.vocab, rope_view_.max_position});
   backend_.run(*recording_, [&] { compute(pass); });
   return logits_;
 }

@@ -154,7 +154,7 @@ void bench_attention(Backend& cpu, const Machine& machine) {
     const std::vector<std::byte> q = random_bf16(rows * 14 * 64, 4);
     std::vector<std::byte> out(rows * 14 * 64 * 2);
     const std::vector<TokenId> tokens(rows, 0);
-    cpu.begin({tokens, segments, {}, kv, cache->data(), 1, c.context});
+    cpu.begin({tokens, segments, {}, params.heads, kv, cache->data(), 1, c.context});
     const double time = best_time([&] { cpu.attention(params, 0, q.data(), out.data()); });
     std::printf("%-48s %9.1f %9.1f %17.0f %%\n", c.name, time * 1e6, work / time / 1e9,
                 100 * work / time / machine.multiply_add);
@@ -188,7 +188,7 @@ void bench_rest(Backend& cpu) {
     std::vector<Segment> segments;
     for (int i = 0; i < m; ++i) segments.push_back({i, 1, 3, blocks.data() + i});
     const std::vector<TokenId> tokens(m, 0);
-    cpu.begin({tokens, segments, {}, kv, cache->data(), 1, 64});
+    cpu.begin({tokens, segments, {}, params.heads, kv, cache->data(), 1, 64});
     print("  rope_and_store", best_time([&] {
             cpu.rope_and_store(params, {table.data(), 64, 64}, 0, x.data(), out.data());
           }));

@@ -86,11 +86,12 @@ inline std::vector<float> decode(const std::vector<std::byte>& bytes, DType dtyp
 /// The batch of a test that computes no embeddings: tokens are 0.
 class TestBatch {
  public:
-  TestBatch(std::span<const Segment> segments, const KvShape& kv, std::byte* cache, int positions) {
+  TestBatch(std::span<const Segment> segments, int heads, const KvShape& kv, std::byte* cache,
+            int positions) {
     int rows = 0;
     for (const Segment& segment : segments) rows += segment.rows;
     tokens_.assign(rows, 0);
-    batch_ = {tokens_, segments, {}, kv, cache, 1, positions};
+    batch_ = {tokens_, segments, {}, heads, kv, cache, 1, positions};
   }
   operator const Batch&() const { return batch_; }  // NOLINT: it is one
 

@@ -63,7 +63,7 @@ std::vector<std::byte> run_chunks(Backend& cpu, const Sequence& s, DType dtype, 
     const int rows = std::min(chunk, s.positions - position);
     const Segment segment = {0, rows, position, blocks_of.data()};
     const std::size_t at = static_cast<std::size_t>(position) * s.q_width() * size_of(dtype);
-    cpu.begin(TestBatch({&segment, 1}, kv, cache->data(), s.positions));
+    cpu.begin(TestBatch({&segment, 1}, s.params.heads, kv, cache->data(), s.positions));
     cpu.rope_and_store(s.params, s.rope(), 1,
                        s.qkv.data() + static_cast<std::size_t>(position) * s.width(),
                        q.data() + at);
@@ -198,7 +198,7 @@ TEST_P(AttentionTest, SequencesOfABatchDoNotMix) {
   std::vector<std::byte> q = poisoned(rows * q_width, dtype());
   std::vector<std::byte> out = poisoned(rows * q_width, dtype());
   const RopeTable rope = sequences[2].rope();
-  cpu->begin(TestBatch(segments, kv, cache->data(), rope.max_position));
+  cpu->begin(TestBatch(segments, 7, kv, cache->data(), rope.max_position));
   cpu->rope_and_store(sequences[0].params, rope, 0, qkv.data(), q.data());
   cpu->attention(sequences[0].params, 0, q.data(), out.data());
   for (std::size_t i = 0; i < sequences.size(); ++i) {
@@ -236,7 +236,7 @@ class OneSequence {
     std::vector<std::byte> q = poisoned(rows * s_.q_width(), kv_.dtype);
     std::vector<std::byte> out = poisoned(rows * s_.q_width(), kv_.dtype);
     const Segment segment{0, rows, position, blocks_.data(), parents};
-    cpu_.begin(TestBatch({&segment, 1}, kv_, cache_->data(), s_.positions));
+    cpu_.begin(TestBatch({&segment, 1}, s_.params.heads, kv_, cache_->data(), s_.positions));
     cpu_.rope_and_store(s_.params, s_.rope(), 1, qkv.data(), q.data());
     cpu_.attention(s_.params, 1, q.data(), out.data());
     return {q, out};

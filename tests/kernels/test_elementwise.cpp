@@ -76,7 +76,7 @@ TEST_P(ElementwiseTest, EmbedGatherAndCopyMoveBits) {
   const std::vector<std::int32_t> blocks = {0};
   const Segment segment = {0, 4, 0, blocks.data()};
   const auto embedding = cpu->embedding(view);
-  const PassRows pass = cpu->begin({tokens, {&segment, 1}, index, {}, nullptr, 20, 4});
+  const PassRows pass = cpu->begin({tokens, {&segment, 1}, index, 0, {}, nullptr, 20, 4});
   EXPECT_EQ(pass.rows, 4);
   EXPECT_EQ(pass.logit_rows, 3);
   cpu->embed(*embedding, out.data());
@@ -114,7 +114,7 @@ TEST_P(ElementwiseTest, BatchesThatCannotBeAreRefused) {
   const std::vector<std::int32_t> last = {4};
   const auto begin = [&](const Segment& segment, int vocab, int positions,
                          std::span<const std::int32_t> logit_rows) {
-    cpu->begin({tokens, {&segment, 1}, logit_rows, {}, nullptr, vocab, positions});
+    cpu->begin({tokens, {&segment, 1}, logit_rows, 0, {}, nullptr, vocab, positions});
   };
   const Segment chain = {0, 5, 11, blocks.data()};
   EXPECT_NO_THROW(begin(chain, 6, 16, last));

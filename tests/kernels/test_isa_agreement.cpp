@@ -53,7 +53,7 @@ std::vector<std::string> fingerprint(Backend& cpu, DType dtype, bool products) {
   const Segment segment = {0, positions, 0, blocks.data()};
   std::vector<std::byte> q = poisoned(positions * 6 * 32, dtype);
   std::vector<std::byte> attended = q;
-  cpu.begin(TestBatch({&segment, 1}, kv, cache->data(), positions));
+  cpu.begin(TestBatch({&segment, 1}, params.heads, kv, cache->data(), positions));
   cpu.rope_and_store(params, {table.data(), 32, positions}, 0, qkv.data(), q.data());
   cpu.attention(params, 0, q.data(), attended.data());
   add(q);
