@@ -1,0 +1,27 @@
+// Every return code of the CUDA runtime is looked at, where it is returned.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+#include "runtime/core/error.hpp"
+
+namespace paceline::kernels::cuda {
+
+[[noreturn]] inline void throw_cuda_error(cudaError_t code, const char* expression,
+                                          const char* file, int line) {
+  throw Error(ExitCode::internal, std::string(file) + ":" + std::to_string(line) + ": " +
+                                      expression + ": " + cudaGetErrorName(code) + ": " +
+                                      cudaGetErrorString(code));
+}
+
+}  // namespace paceline::kernels::cuda
+
+/// Throws Error (internal) with the expression, its place and CUDA's own words.
+#define PACELINE_CUDA_CHECK(expression)                                                            \
+  do {                                                                                             \
+    if (const cudaError_t paceline_code = (expression); paceline_code != cudaSuccess) {            \
+      ::paceline::kernels::cuda::throw_cuda_error(paceline_code, #expression, __FILE__, __LINE__); \
+    }                                                                                              \
+  } while (false)

@@ -1,0 +1,598 @@
+#include "runtime.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "include/cuda_runtime.h"
+
+namespace paceline::cuda_host {
+namespace {
+
+using Operation = std::function<void()>;
+
+constexpr std::size_t kDeviceBytes = std::size_t{1} << 30;
+constexpr std::size_t kPoisonBytes = std::size_t{64} << 20;  ///< of an allocation; NaN
+constexpr int kProcessors = 4;
+constexpr int kDefaultShared = 48 * 1024;
+constexpr int kMaxShared = 227 * 1024;
+
+/// Work recorded instead of done. Its order of issue is one that its dependencies allow.
+struct Capture {
+  std::shared_ptr<std::vector<Operation>> operations = std::make_shared<std::vector<Operation>>();
+  bool invalid = false;
+};
+
+/// Work that waits. Operations [0, done) have run.
+struct Stream {
+  std::deque<Operation> queue;
+  std::uint64_t issued = 0;
+  std::uint64_t done = 0;
+  bool blocking = true;  ///< with the default stream
+  std::shared_ptr<Capture> capture;
+  std::uint64_t captured = 0;  ///< operations since it joined the capture
+  std::uint64_t joined = 0;    ///< of them, those another stream of the capture waits for
+};
+
+struct Allocation {
+  std::size_t bytes = 0;
+  bool device = false;
+};
+
+struct Runtime {
+  std::recursive_mutex mutex;
+  std::map<const std::byte*, Allocation> allocations;
+  std::size_t used = 0;
+  std::set<Stream*> streams;
+  std::unordered_map<const void*, int> shared_limit;
+  std::weak_ptr<Capture> capture;  ///< the one that goes on
+  cudaError_t last_error = cudaSuccess;
+  long launches = 0;
+};
+Runtime& runtime() {
+  static Runtime instance;
+  return instance;
+}
+
+cudaError_t result(cudaError_t error) {
+  if (error != cudaSuccess && error != cudaErrorNotReady) runtime().last_error = error;
+  return error;
+}
+
+void run_until(Stream& stream, std::uint64_t position) {
+  while (stream.done < position) {
+    const Operation next = std::move(stream.queue.front());
+    stream.queue.pop_front();
+    try {
+      next();
+    } catch (...) {
+      stream.queue.clear();
+      stream.done = stream.issued;
+      throw;
+    }
+    ++stream.done;
+  }
+}
+void drain(Stream& stream) { run_until(stream, stream.issued); }
+void drain_all(bool only_blocking) {
+  for (Stream* stream : runtime().streams) {
+    if (!only_blocking || stream->blocking) drain(*stream);
+  }
+}
+
+/// A call that may not be made while work is recorded spoils the recording.
+bool forbidden_by_capture() {
+  const std::shared_ptr<Capture> capture = runtime().capture.lock();
+  if (capture == nullptr) return false;
+  capture->invalid = true;
+  return true;
+}
+
+const Allocation* allocation_of(const void* pointer, std::size_t bytes, bool& fits) {
+  const auto& allocations = runtime().allocations;
+  const auto* at = static_cast<const std::byte*>(pointer);
+  auto next = allocations.upper_bound(at);
+  fits = true;
+  if (next == allocations.begin()) return nullptr;
+  const auto& [begin, allocation] = *std::prev(next);
+  if (at >= begin + allocation.bytes) return nullptr;
+  fits = at + bytes <= begin + allocation.bytes;
+  return &allocation;
+}
+
+enum class Place { device, pinned, pageable, outside };
+Place place_of(const void* pointer, std::size_t bytes) {
+  bool fits = true;
+  const Allocation* allocation = allocation_of(pointer, bytes, fits);
+  if (!fits) return Place::outside;
+  if (allocation == nullptr) return Place::pageable;
+  return allocation->device ? Place::device : Place::pinned;
+}
+
+bool kind_matches(cudaMemcpyKind kind, Place to, Place from) {
+  if (to == Place::outside || from == Place::outside) return false;
+  const bool to_device = to == Place::device;
+  const bool from_device = from == Place::device;
+  switch (kind) {
+    case cudaMemcpyHostToHost:
+      return !to_device && !from_device;
+    case cudaMemcpyHostToDevice:
+      return to_device && !from_device;
+    case cudaMemcpyDeviceToHost:
+      return !to_device && from_device;
+    case cudaMemcpyDeviceToDevice:
+      return to_device && from_device;
+    case cudaMemcpyDefault:
+      return true;
+  }
+  return false;
+}
+
+cudaError_t allocate(void** pointer, std::size_t bytes, bool device) {
+  Runtime& state = runtime();
+  const std::scoped_lock lock(state.mutex);
+  if (forbidden_by_capture()) return result(cudaErrorStreamCaptureUnsupported);
+  *pointer = nullptr;
+  if (bytes == 0) return cudaSuccess;
+  if (device && bytes > kDeviceBytes - state.used) return result(cudaErrorMemoryAllocation);
+  if (posix_memalign(pointer, 256, bytes) != 0) return result(cudaErrorMemoryAllocation);
+  std::memset(*pointer, 0xFF, std::min(bytes, kPoisonBytes));
+  if (device) state.used += bytes;
+  state.allocations[static_cast<const std::byte*>(*pointer)] = {bytes, device};
+  return cudaSuccess;
+}
+
+cudaError_t release(void* pointer, bool device) {
+  Runtime& state = runtime();
+  const std::scoped_lock lock(state.mutex);
+  if (pointer == nullptr) return cudaSuccess;
+  if (forbidden_by_capture()) return result(cudaErrorStreamCaptureUnsupported);
+  const auto found = state.allocations.find(static_cast<const std::byte*>(pointer));
+  if (found == state.allocations.end() || found->second.device != device) {
+    return result(cudaErrorInvalidValue);
+  }
+  drain_all(false);
+  if (device) state.used -= found->second.bytes;
+  state.allocations.erase(found);
+  std::free(pointer);
+  return cudaSuccess;
+}
+
+/// Puts an operation where work of `stream` goes: its queue, the recording it is part of, or, in
+/// the default stream, behind all blocking streams at once.
+cudaError_t enqueue(Stream* stream, Operation operation) {
+  if (stream == nullptr) {
+    if (forbidden_by_capture()) return result(cudaErrorStreamCaptureUnsupported);
+    drain_all(true);
+    operation();
+  } else if (stream->capture != nullptr) {
+    stream->capture->operations->push_back(std::move(operation));
+    ++stream->captured;
+  } else {
+    stream->queue.push_back(std::move(operation));
+    ++stream->issued;
+  }
+  return cudaSuccess;
+}
+
+std::uint32_t mixed(std::uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
+  return static_cast<std::uint32_t>((x ^ (x >> 31)) >> 32);
+}
+
+void run_launch(const Launch& launch) {
+  Runtime& state = runtime();
+  const std::uint64_t number = static_cast<std::uint64_t>(++state.launches) * 0x9E3779B97F4A7C15ULL;
+  const bool backwards = (mixed(number) & 1U) != 0;
+  const std::uint64_t blocks =
+      static_cast<std::uint64_t>(launch.grid.x) * launch.grid.y * launch.grid.z;
+  for (std::uint64_t i = 0; i < blocks; ++i) {
+    const std::uint64_t b = backwards ? blocks - 1 - i : i;
+    const Index index = {static_cast<unsigned>(b % launch.grid.x),
+                         static_cast<unsigned>(b / launch.grid.x % launch.grid.y),
+                         static_cast<unsigned>(b / launch.grid.x / launch.grid.y)};
+    Block::current().run(launch.thread, launch.name, launch.grid, index, launch.block,
+                         launch.shared_bytes, mixed(number + b));
+  }
+}
+
+}  // namespace
+
+cudaError_t enqueue_kernel(Launch launch, cudaStream_t stream) {
+  Runtime& state = runtime();
+  const std::scoped_lock lock(state.mutex);
+  const Extent& g = launch.grid;
+  const Extent& t = launch.block;
+  const auto limit = state.shared_limit.find(launch.function);
+  const int shared = limit == state.shared_limit.end() ? kDefaultShared : limit->second;
+  const bool valid = g.x >= 1 && g.y >= 1 && g.z >= 1 && g.x <= 0x7FFFFFFFU && g.y <= 65535 &&
+                     g.z <= 65535 && t.x >= 1 && t.y >= 1 && t.z >= 1 && t.z <= 64 &&
+                     std::uint64_t{t.x} * t.y * t.z <= kMaxThreads;
+  if (!valid) return result(cudaErrorInvalidConfiguration);
+  if (launch.shared_bytes > static_cast<std::size_t>(shared)) return result(cudaErrorInvalidValue);
+  return enqueue(reinterpret_cast<Stream*>(stream),
+                 [launch = std::move(launch)] { run_launch(launch); });
+}
+
+long launches() { return runtime().launches; }
+
+}  // namespace paceline::cuda_host
+
+using namespace paceline::cuda_host;
+
+struct CUevent_st {
+  std::shared_ptr<Capture> capture;  // where recorded within one
+  Stream* stream = nullptr;          // null: never recorded, or in the default stream
+  std::uint64_t position = 0;
+};
+struct CUgraph_st {
+  std::shared_ptr<std::vector<Operation>> operations;
+};
+struct CUgraphExec_st {
+  std::shared_ptr<std::vector<Operation>> operations;
+};
+
+namespace {
+
+Stream* stream_of(cudaStream_t stream) { return reinterpret_cast<Stream*>(stream); }
+/// Operations of the event's stream that must have run; none where the stream is gone (it was
+/// drained).
+void await(const CUevent_st& event) {
+  if (runtime().streams.contains(event.stream)) run_until(*event.stream, event.position);
+}
+
+}  // namespace
+
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "cudaSuccess";
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorInvalidConfiguration:
+      return "cudaErrorInvalidConfiguration";
+    case cudaErrorInvalidDevice:
+      return "cudaErrorInvalidDevice";
+    case cudaErrorInvalidResourceHandle:
+      return "cudaErrorInvalidResourceHandle";
+    case cudaErrorNotReady:
+      return "cudaErrorNotReady";
+    case cudaErrorStreamCaptureUnsupported:
+      return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated:
+      return "cudaErrorStreamCaptureInvalidated";
+    case cudaErrorStreamCaptureUnmatched:
+      return "cudaErrorStreamCaptureUnmatched";
+    case cudaErrorStreamCaptureUnjoined:
+      return "cudaErrorStreamCaptureUnjoined";
+    case cudaErrorStreamCaptureIsolation:
+      return "cudaErrorStreamCaptureIsolation";
+  }
+  return "unrecognized error code";
+}
+const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(error); }
+cudaError_t cudaGetLastError() { return std::exchange(runtime().last_error, cudaSuccess); }
+cudaError_t cudaPeekAtLastError() { return runtime().last_error; }
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) {
+  return device == 0 ? cudaSuccess : result(cudaErrorInvalidDevice);
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (device != 0) return result(cudaErrorInvalidDevice);
+  *properties = {};
+  std::strcpy(properties->name, "host emulation");
+  properties->totalGlobalMem = kDeviceBytes;
+  properties->sharedMemPerBlockOptin = kMaxShared;
+  properties->multiProcessorCount = kProcessors;
+  properties->major = 9;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  if (device != 0) return result(cudaErrorInvalidDevice);
+  switch (attribute) {
+    case cudaDevAttrMultiProcessorCount:
+      *value = kProcessors;
+      break;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+      *value = 228 * 1024;
+      break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = kMaxShared;
+      break;
+    case cudaDevAttrL2CacheSize:
+      *value = 50 * 1024 * 1024;
+      break;
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = 9;
+      break;
+    case cudaDevAttrComputeCapabilityMinor:
+      *value = 0;
+      break;
+  }
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize() {
+  const std::scoped_lock lock(runtime().mutex);
+  if (forbidden_by_capture()) return result(cudaErrorStreamCaptureUnsupported);
+  drain_all(false);
+  return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  const std::scoped_lock lock(runtime().mutex);
+  *free = kDeviceBytes - runtime().used;
+  *total = kDeviceBytes;
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = 13000;
+  return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = 13000;
+  return cudaSuccess;
+}
+cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value) {
+  const std::scoped_lock lock(runtime().mutex);
+  if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
+    if (value < 0 || value > kMaxShared) return result(cudaErrorInvalidValue);
+    runtime().shared_limit[function] = std::max(value, kDefaultShared);
+  }
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** pointer, std::size_t bytes) { return allocate(pointer, bytes, true); }
+cudaError_t cudaFree(void* pointer) { return release(pointer, true); }
+cudaError_t cudaMallocHost(void** pointer, std::size_t bytes) {
+  return allocate(pointer, bytes, false);
+}
+cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned) {
+  return allocate(pointer, bytes, false);
+}
+cudaError_t cudaFreeHost(void* pointer) { return release(pointer, false); }
+
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  const std::scoped_lock lock(runtime().mutex);
+  if (forbidden_by_capture()) return result(cudaErrorStreamCaptureUnsupported);
+  if (!kind_matches(kind, place_of(to, bytes), place_of(from, bytes))) {
+    return result(cudaErrorInvalidValue);
+  }
+  drain_all(true);
+  std::memmove(to, from, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+  return cudaMemcpy2DAsync(to, bytes, from, bytes, bytes, 1, kind, stream);
+}
+
+cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from,
+                              std::size_t from_pitch, std::size_t width, std::size_t height,
+                              cudaMemcpyKind kind, cudaStream_t stream) {
+  const std::scoped_lock lock(runtime().mutex);
+  if (width == 0 || height == 0) return cudaSuccess;
+  if (to_pitch < width || from_pitch < width) return result(cudaErrorInvalidValue);
+  const Place to_place = place_of(to, to_pitch * (height - 1) + width);
+  const Place from_place = place_of(from, from_pitch * (height - 1) + width);
+  if (!kind_matches(kind, to_place, from_place)) return result(cudaErrorInvalidValue);
+  const auto copy = [=](const std::byte* source) {
+    for (std::size_t row = 0; row < height; ++row) {
+      std::memmove(static_cast<std::byte*>(to) + row * to_pitch, source + row * from_pitch, width);
+    }
+  };
+  const auto* source = static_cast<const std::byte*>(from);
+  Stream* const queue = stream_of(stream);
+  const bool recorded = queue != nullptr && queue->capture != nullptr;
+  if (from_place == Place::pageable && !recorded) {
+    // Pageable memory is read before the call returns.
+    std::vector<std::byte> staged(source, source + from_pitch * (height - 1) + width);
+    return enqueue(queue, [copy, staged = std::move(staged)] { copy(staged.data()); });
+  }
+  const cudaError_t error = enqueue(queue, [copy, source] { copy(source); });
+  // Pageable memory is written before the call returns.
+  if (error == cudaSuccess && to_place == Place::pageable && !recorded && queue != nullptr) {
+    drain(*queue);
+  }
+  return error;
+}
+
+cudaError_t cudaMemset(void* to, int value, std::size_t bytes) {
+  return cudaMemsetAsync(to, value, bytes, nullptr);
+}
+cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
+  const std::scoped_lock lock(runtime().mutex);
+  if (bytes == 0) return cudaSuccess;
+  if (place_of(to, bytes) != Place::device) return result(cudaErrorInvalidValue);
+  return enqueue(stream_of(stream), [=] { std::memset(to, value, bytes); });
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  return cudaStreamCreateWithFlags(stream, cudaStreamDefault);
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  const std::scoped_lock lock(runtime().mutex);
+  auto* made = new Stream;
+  made->blocking = (flags & cudaStreamNonBlocking) == 0;
+  runtime().streams.insert(made);
+  *stream = reinterpret_cast<cudaStream_t>(made);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
+  return cudaStreamCreateWithFlags(stream, flags);
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const std::scoped_lock lock(runtime().mutex);
+  Stream* const gone = stream_of(stream);
+  if (!runtime().streams.contains(gone)) return result(cudaErrorInvalidResourceHandle);
+  drain(*gone);
+  runtime().streams.erase(gone);
+  delete gone;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  const std::scoped_lock lock(runtime().mutex);
+  if (forbidden_by_capture()) return result(cudaErrorStreamCaptureUnsupported);
+  if (stream == nullptr) {
+    drain_all(true);
+  } else {
+    drain(*stream_of(stream));
+  }
+  return cudaSuccess;
+}
+/// Runs one operation a call, so that asking again and again comes to an end.
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  const std::scoped_lock lock(runtime().mutex);
+  Stream* const asked = stream_of(stream);
+  if (asked == nullptr || asked->done == asked->issued) return cudaSuccess;
+  run_until(*asked, asked->done + 1);
+  return cudaErrorNotReady;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  const std::scoped_lock lock(runtime().mutex);
+  Stream* const waiting = stream_of(stream);
+  if (event->capture != nullptr) {
+    if (waiting == nullptr) return result(cudaErrorStreamCaptureIsolation);
+    if (waiting->capture == nullptr) {
+      waiting->capture = event->capture;
+      waiting->captured = waiting->joined = 0;
+    }
+    if (waiting->capture != event->capture) return result(cudaErrorStreamCaptureIsolation);
+    event->stream->joined = std::max(event->stream->joined, event->position);
+    ++waiting->captured;
+    return cudaSuccess;
+  }
+  if (event->stream == nullptr) return cudaSuccess;
+  if (waiting != nullptr && waiting->capture != nullptr) {
+    waiting->capture->invalid = true;
+    return result(cudaErrorStreamCaptureIsolation);
+  }
+  return enqueue(waiting, [copy = *event] { await(copy); });
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  *event = new CUevent_st;
+  return cudaSuccess;
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  return cudaEventCreate(event);
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const std::scoped_lock lock(runtime().mutex);
+  Stream* const at = stream_of(stream);
+  if (at == nullptr) drain_all(true);
+  *event = {};
+  event->stream = at;
+  if (at == nullptr) return cudaSuccess;
+  event->capture = at->capture;
+  event->position = at->capture != nullptr ? at->captured : at->issued;
+  return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  const std::scoped_lock lock(runtime().mutex);
+  if (event->capture != nullptr || forbidden_by_capture()) {
+    return result(cudaErrorStreamCaptureUnsupported);
+  }
+  await(*event);
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const std::scoped_lock lock(runtime().mutex);
+  if (event->capture != nullptr) return result(cudaErrorStreamCaptureUnsupported);
+  if (!runtime().streams.contains(event->stream) || event->stream->done >= event->position) {
+    return cudaSuccess;
+  }
+  run_until(*event->stream, event->stream->done + 1);
+  return cudaErrorNotReady;
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
+  const std::scoped_lock lock(runtime().mutex);
+  for (const cudaEvent_t event : {start, end}) {
+    if (event->stream == nullptr || event->capture != nullptr) {
+      return result(cudaErrorInvalidResourceHandle);
+    }
+    if (event->stream->done < event->position) return cudaErrorNotReady;
+  }
+  *milliseconds = 1;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  const std::scoped_lock lock(runtime().mutex);
+  Stream* const origin = stream_of(stream);
+  if (origin == nullptr || origin->capture != nullptr || !runtime().capture.expired()) {
+    return result(cudaErrorStreamCaptureUnsupported);
+  }
+  origin->capture = std::make_shared<Capture>();
+  origin->captured = origin->joined = 0;
+  runtime().capture = origin->capture;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  const std::scoped_lock lock(runtime().mutex);
+  Stream* const origin = stream_of(stream);
+  *graph = nullptr;
+  if (origin == nullptr || origin->capture == nullptr) {
+    return result(cudaErrorStreamCaptureUnmatched);
+  }
+  const std::shared_ptr<Capture> capture = std::move(origin->capture);
+  runtime().capture.reset();
+  bool joined = true;
+  for (Stream* other : runtime().streams) {
+    if (other->capture != capture) continue;
+    joined = joined && other->joined == other->captured;
+    other->capture.reset();
+  }
+  if (capture->invalid) return result(cudaErrorStreamCaptureInvalidated);
+  if (!joined) return result(cudaErrorStreamCaptureUnjoined);
+  *graph = new CUgraph_st{capture->operations};
+  return cudaSuccess;
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  const std::scoped_lock lock(runtime().mutex);
+  const bool active = stream != nullptr && stream_of(stream)->capture != nullptr;
+  *status = active ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
+                                 unsigned long long) {
+  if (graph == nullptr) return result(cudaErrorInvalidValue);
+  *executable = new CUgraphExec_st{graph->operations};
+  return cudaSuccess;
+}
+cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  const std::scoped_lock lock(runtime().mutex);
+  return enqueue(stream_of(stream), [operations = executable->operations] {
+    for (const Operation& operation : *operations) operation();
+  });
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  delete executable;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
