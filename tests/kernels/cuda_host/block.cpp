@@ -149,7 +149,7 @@ int Block::barrier(bool predicate, const std::source_location& where) {
   if (at_barrier_ == 0) {
     barrier_where_ = where;
   } else if (!same_place(barrier_where_, where)) {
-    fault("is at a barrier while others are at that of " + text_of(barrier_where_), where);
+    fault("is at a barrier while others are at that of ", where, &barrier_where_);
   }
   predicates_ += predicate ? 1 : 0;
   if (++at_barrier_ == count_) {
@@ -185,8 +185,7 @@ void Block::meet(std::uint32_t mask, void* mine, Apply apply, void (*function)()
     warp.meetings.push_back({mask, 0, function, where, {}});
     meeting = &warp.meetings.back();
   } else if (meeting->function != function || !same_place(meeting->where, where)) {
-    fault("is at a warp collective while other lanes are at that of " + text_of(meeting->where),
-          where);
+    fault("is at a warp collective while other lanes are at that of ", where, &meeting->where);
   }
   meeting->arguments[lane] = mine;
   meeting->arrived |= 1U << lane;
@@ -211,8 +210,10 @@ std::string Block::describe(const Thread& thread) const {
          ", thread " + text_of(thread.index);
 }
 
-void Block::fault(const std::string& what, const std::source_location& where) {
-  fault_ = describe(*running_) + " " + what + " (" + text_of(where) + ")";
+void Block::fault(const char* what, const std::source_location& where,
+                  const std::source_location* other) {
+  fault_ = describe(*running_) + " " + what + (other != nullptr ? text_of(*other) : "") + " (" +
+           text_of(where) + ")";
   Fiber::switch_to(running_->fiber, caller_);
   std::abort();
 }

@@ -74,8 +74,10 @@ class Block {
     meet(mask, &mine, apply, reinterpret_cast<void (*)()>(complete), where);
   }
 
-  /// Ends the launch with a fault of the running thread.
-  [[noreturn]] void fault(const std::string& what, const std::source_location& where);
+  /// Ends the launch with a fault of the running thread, whose stack is left as it is; `other`: a
+  /// place that `what` ends with.
+  [[noreturn]] void fault(const char* what, const std::source_location& where,
+                          const std::source_location* other = nullptr);
 
   /// cp.async of the running thread: the copy lands when it is waited for, poison until then.
   void async_copy(std::byte* to, const std::byte* from, bool valid);
