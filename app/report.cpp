@@ -39,7 +39,8 @@ std::string ranks_text(const Setup& setup, const fabric::RankFacts& node) {
 void print_banner(const Setup& setup, int ranks) {
   say("paceline {}", version());
   say("  {}; compiler {}", fabric::MpiEnvironment::library(), __VERSION__);
-  say("  {} ranks, {} threads each, backend cpu ({})", ranks, setup.threads, setup.isa);
+  say("  {} ranks, {} threads each, backend {} ({}{}{})", ranks, setup.threads, setup.backend.name,
+      setup.backend.device_name, setup.backend.on_device() ? ", " : "", setup.backend.isa);
   say("  model {} ({}, {} layers, hidden {}, {} heads, {} kv heads, vocabulary {}, {})",
       setup.config.model.path, name_of(setup.model.architecture), setup.model.layers,
       setup.model.hidden, setup.model.heads, setup.model.kv_heads, setup.model.vocab,
@@ -62,6 +63,7 @@ std::string plan_text(const Setup& setup) {
     text += fmt::format("  node {} ({}, {} ranks):{}\n", fact.node, fact.host, fact.local_ranks,
                         ranks_text(setup, fact));
   }
+  if (!setup.backend.explanation.empty()) text += fmt::format("  {}\n", setup.backend.explanation);
   for (const std::string& line : setup.layout.explanation) text += fmt::format("  {}\n", line);
   text += fmt::format("  {}\n", setup.kv.explanation);
   if (setup.drafters.empty()) return text;

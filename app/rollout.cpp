@@ -242,7 +242,7 @@ void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Outpu
                                               rank == 0 ? plan_text(setup) : "", drafter_names);
     if (role == Role::spare) return;
     const io::EngineSection& settings = setup.config.engine;
-    backend = kernels::make_cpu_backend(setup.threads, setup.isa);
+    backend = make_backend(setup.backend, setup.threads);
     executor = std::make_unique<engine::Executor>(
         *backend, setup.model, *setup.weights, *group, setup.compute, setup.config.sampling,
         setup.stops,

@@ -25,11 +25,6 @@ void read_config(Setup& setup, const RunArguments& arguments) {
     overrides.push_back(fmt::format("output.directory='{}'", quoted));
   }
   setup.config = io::read_run_config(arguments.config, overrides);
-  const std::string& backend = setup.config.engine.backend;
-  if (backend != "auto" && backend != "cpu") {
-    throw UsageError(
-        fmt::format("engine.backend: this build has no '{}' backend; it has: cpu", backend));
-  }
 }
 
 void read_model(Setup& setup) {
@@ -124,11 +119,8 @@ void plan(Setup& setup) {
   facts.ranks = ranks;
   facts.segments = setup.model.segments();
   facts.weight_bytes = model::weight_bytes(setup.model, setup.compute, 1);
-  facts.memory_per_rank = UINT64_MAX;
-  for (const fabric::RankFacts& rank : setup.facts) {
-    facts.memory_per_rank = std::min(facts.memory_per_rank, rank.memory_bytes / rank.local_ranks);
-    facts.node_of_rank.push_back(rank.node);
-  }
+  facts.memory_per_rank = setup.backend.memory;
+  for (const fabric::RankFacts& rank : setup.facts) facts.node_of_rank.push_back(rank.node);
   const io::LayoutSection& layout = setup.config.layout;
   setup.layout =
       policy::plan_layout(facts, {layout.verifier_tp, layout.verifier_groups, layout.drafters});
@@ -157,6 +149,7 @@ void plan(Setup& setup) {
   block_bytes += drafter_memory(setup).kv;
   setup.kv = policy::plan_kv({.block_bytes = block_bytes,
                               .memory_per_rank = memory,
+                              .shared = !setup.backend.on_device(),
                               .max_batch = engine.max_batch,
                               .blocks_per_request = sizing.blocks_needed(setup.longest_prompt)},
                              engine.kv_memory);
@@ -167,15 +160,6 @@ void plan(Setup& setup) {
     drafter.model->kv_blocks = static_cast<std::int32_t>(
         std::min(engine.max_batch * longest, std::max<std::int64_t>(setup.kv.blocks, longest)));
   }
-}
-
-// Bits depend on the instruction set, so all ranks use the best that every one of them has.
-std::string common_isa(const fabric::MpiEnvironment& mpi, const std::string& setting) {
-  if (setting != "auto") return setting;
-  const std::vector<std::string> known{"avx512_bf16", "avx512", "avx2", "portable"};
-  const std::string best = kernels::supported_cpu_isas().front();
-  const auto mine = static_cast<int>(std::find(known.begin(), known.end(), best) - known.begin());
-  return known.at(mpi.max_of(mine).value);
 }
 
 }  // namespace
@@ -201,7 +185,7 @@ Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments, 
   WireReader(bytes).get(setup.longest_prompt);
 
   setup.threads = setup.config.engine.threads.value_or(std::max(1, me.cores / me.sharers));
-  setup.isa = common_isa(mpi, setup.config.engine.isa);
+  together(mpi, [&] { setup.backend = choose_backend(mpi, setup.config.engine, setup.facts); });
   together(mpi, [&] { plan(setup); });
   return setup;
 }
@@ -216,8 +200,8 @@ io::RunManifest manifest_of(const Setup& setup) {
   manifest.samples = setup.config.prompts.samples;
   manifest.sampling = setup.config.sampling;
   manifest.weight_version = setup.config.model.weight_version;
-  manifest.backend = "cpu";
-  manifest.isa = setup.isa;
+  manifest.backend = setup.backend.name;
+  manifest.isa = setup.backend.isa;
   manifest.dtype = setup.compute;
   return manifest;
 }

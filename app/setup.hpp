@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "app/backend_choice.hpp"
 #include "app/commands.hpp"
 #include "app/drafters.hpp"
 #include "io/checkpoint/checkpoint.hpp"
@@ -36,7 +37,7 @@ struct Setup {
   policy::KvPlan kv;
   std::vector<DrafterPlan> drafters;  ///< in the order in which a verifier asks them
   int threads = 1;                    ///< of this rank
-  std::string isa;                    ///< one that all ranks have
+  BackendChoice backend;
 
   io::PromptSet prompts;  ///< on rank 0 alone
 

@@ -118,6 +118,7 @@ struct Batch {
 struct PassRows {
   int rows = 0;
   int logit_rows = 0;
+  bool operator==(const PassRows&) const = default;
 };
 
 /// What a backend has recorded of the passes of one owner: one sequence of operations over one set

@@ -97,7 +97,8 @@ std::vector<Key> make_table() {
   t.push_back(
       key(PACELINE_FIELD(layout, drafters), OrAuto{Count{0, 1 << 20}}, "Ranks that draft."));
 
-  t.push_back(key(PACELINE_FIELD(engine, backend), words("auto", "cpu"), "What computes."));
+  t.push_back(key(PACELINE_FIELD(engine, backend), words("auto", "cpu", "cuda"),
+                  "What computes; auto is cuda where every rank has a GPU it can use."));
   t.push_back(key(PACELINE_FIELD(engine, isa),
                   words("auto", "avx512_bf16", "avx512", "avx2", "portable"),
                   "Instruction set of the cpu backend; auto is the best this machine has."));

@@ -39,7 +39,7 @@ struct LayoutSection {
   Auto<std::int32_t> drafters;  ///< drafter ranks
 };
 struct EngineSection {
-  std::string backend = "auto";      ///< auto | cpu
+  std::string backend = "auto";      ///< auto | cpu | cuda
   std::string isa = "auto";          ///< cpu: auto | avx512_bf16 | avx512 | avx2 | portable
   Auto<std::int32_t> threads;        ///< threads a rank
   std::int32_t max_batch = 64;       ///< requests in a step

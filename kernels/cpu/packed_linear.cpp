@@ -5,20 +5,10 @@
 #include <string>
 
 #include "kernels/cpu/bf16.hpp"
-#include "runtime/core/error.hpp"
+#include "kernels/source_rows.hpp"
 
 namespace paceline::kernels::cpu {
 namespace {
-
-[[noreturn]] void fail(const std::string& what) {
-  throw Error(ExitCode::internal, "packing a weight matrix: " + what);
-}
-
-/// Where a row of the stacked matrix is stored.
-struct SourceRow {
-  const std::byte* data = nullptr;  ///< [k], not necessarily aligned
-  DType dtype = DType::f32;
-};
 
 float element(const SourceRow& row, int i) {
   if (row.dtype == DType::f32) {
@@ -29,26 +19,6 @@ float element(const SourceRow& row, int i) {
   std::uint16_t x;
   std::memcpy(&x, row.data + static_cast<std::size_t>(i) * 2, 2);
   return bf16_to_float(x);
-}
-
-std::vector<SourceRow> source_rows(std::span<const MatrixSlice> slices) {
-  std::vector<SourceRow> rows;
-  for (const MatrixSlice& slice : slices) {
-    if (slice.matrix == nullptr || slice.matrix->shape.size() != 2) fail("a slice has no matrix");
-    const TensorView& matrix = *slice.matrix;
-    const std::int64_t width = matrix.shape[1];
-    if (slice.first_row < 0 || slice.rows < 0 || slice.first_row + slice.rows > matrix.shape[0] ||
-        slice.first_column < 0 || slice.columns <= 0 ||
-        slice.first_column + slice.columns > width) {
-      fail("a slice lies outside its matrix");
-    }
-    const std::size_t size = size_of(matrix.dtype);
-    for (std::int64_t r = 0; r < slice.rows; ++r) {
-      const std::size_t at = (slice.first_row + r) * width + slice.first_column;
-      rows.push_back({matrix.bytes.data() + at * size, matrix.dtype});
-    }
-  }
-  return rows;
 }
 
 void pack_panel_bf16(std::span<const SourceRow> rows, int k, std::uint16_t* out) {
@@ -81,21 +51,16 @@ void pack_panel_f32(std::span<const SourceRow> rows, int k, float* out) {
 PackedLinear::PackedLinear(std::span<const MatrixSlice> slices, std::span<const float> bias,
                            int segments, DType compute, ThreadPool& pool)
     : segments_(segments), dtype_(compute), bias_(bias.begin(), bias.end()) {
-  const std::vector<SourceRow> rows = source_rows(slices);
-  if (rows.empty()) fail("no rows");
-  for (const MatrixSlice& slice : slices) {
-    if (slice.columns != slices[0].columns) fail("slices of different widths");
-  }
+  const std::vector<SourceRow> rows = source_rows(slices, bias);
   n_ = static_cast<int>(rows.size());
   k_ = static_cast<int>(slices[0].columns);
   if (segments < 1 || segments > kMaxSegments ||
       !std::has_single_bit(static_cast<unsigned>(segments)))
-    fail(std::to_string(segments) + " segments: not a power of two up to " +
-         std::to_string(kMaxSegments));
+    fail_to_pack(std::to_string(segments) + " segments: not a power of two up to " +
+                 std::to_string(kMaxSegments));
   if (k_ % (2 * segments) != 0)
-    fail(std::to_string(k_) + " columns do not divide into " + std::to_string(segments) +
-         " even segments");
-  if (!bias_.empty() && static_cast<int>(bias_.size()) != n_) fail("bias of another length");
+    fail_to_pack(std::to_string(k_) + " columns do not divide into " + std::to_string(segments) +
+                 " even segments");
 
   panels_ = (n_ + kPanelWidth - 1) / kPanelWidth;
   const std::size_t panel_bytes = static_cast<std::size_t>(k_) * kPanelWidth * size_of(compute);

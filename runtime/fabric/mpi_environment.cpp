@@ -99,6 +99,13 @@ MpiEnvironment::MaxAt MpiEnvironment::max_of(int value) const {
   return {best.value, best.rank};
 }
 
+std::vector<std::byte> MpiEnvironment::all_gather(std::span<const std::byte> mine) const {
+  std::vector<std::byte> all(mine.size() * size_);
+  const int bytes = static_cast<int>(mine.size());
+  MPI_Allgather(mine.data(), bytes, MPI_BYTE, all.data(), bytes, MPI_BYTE, MPI_COMM_WORLD);
+  return all;
+}
+
 void MpiEnvironment::broadcast(std::vector<std::byte>& bytes) const {
   std::uint64_t size = bytes.size();
   MPI_Bcast(&size, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);

@@ -104,17 +104,18 @@ KvPlan plan_kv(const KvFacts& facts, std::optional<std::uint64_t> setting) {
     plan.explanation = fmt::format("{} KV blocks ({:.2f} GiB) from engine.kv_memory", plan.blocks,
                                    static_cast<double>(plan.blocks * facts.block_bytes) / kGiB);
   } else {
-    // Half of what is available beside the weights: other processes and the page cache need some
-    // too.
-    const std::uint64_t affordable =
-        facts.memory_per_rank == 0 ? wanted : facts.memory_per_rank / 2 / facts.block_bytes;
+    // Half of the host's memory beside the weights, of which others need some too; a device is
+    // ours.
+    const std::uint64_t ours = facts.memory_per_rank / (facts.shared ? 2 : 1);
+    const std::uint64_t affordable = facts.memory_per_rank == 0 ? wanted : ours / facts.block_bytes;
     plan.blocks =
         static_cast<std::int32_t>(std::min<std::uint64_t>({wanted, affordable, INT32_MAX}));
-    plan.explanation = fmt::format(
-        "{} KV blocks ({:.2f} GiB) a rank: {} (override: engine.kv_memory)", plan.blocks,
-        static_cast<double>(plan.blocks * facts.block_bytes) / kGiB,
-        plan.blocks == static_cast<std::int32_t>(wanted) ? "a full batch at its longest"
-                                                         : "half of the available memory");
+    plan.explanation =
+        fmt::format("{} KV blocks ({:.2f} GiB) a rank: {} (override: engine.kv_memory)",
+                    plan.blocks, static_cast<double>(plan.blocks * facts.block_bytes) / kGiB,
+                    plan.blocks == static_cast<std::int32_t>(wanted) ? "a full batch at its longest"
+                    : facts.shared ? "half of the available memory"
+                                   : "what the device has left");
   }
   if (plan.blocks < facts.blocks_per_request) {
     throw UsageError(

@@ -45,6 +45,7 @@ struct Layout {
 struct KvFacts {
   std::uint64_t block_bytes = 0;      ///< of this rank's share of a block
   std::uint64_t memory_per_rank = 0;  ///< available beside the weights; 0: unknown
+  bool shared = true;                 ///< with other processes and the page cache: host memory
   std::int32_t max_batch = 0;
   std::int32_t blocks_per_request = 0;  ///< at the longest prompt and response
 };

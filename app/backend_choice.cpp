@@ -1,0 +1,128 @@
+#include "app/backend_choice.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "kernels/gpus.hpp"
+#include "runtime/core/error.hpp"
+
+namespace paceline::app {
+namespace {
+
+/// What a rank says of its device. Text is cut to fit.
+struct GpuFacts {
+  std::int32_t gpus = 0;  ///< that the rank sees
+  char isa[16] = {};
+  char name[64] = {};
+  char why_none[192] = {};
+  std::uint64_t free = 0;   ///< bytes
+  std::uint64_t place = 0;  ///< kernels::GpuInfo::place
+};
+
+template <std::size_t n>
+void put(char (&to)[n], const std::string& text) {
+  std::copy_n(text.begin(), std::min(text.size(), n - 1), to);
+}
+
+GpuFacts look(int device, const kernels::GpuList& list) {
+  GpuFacts facts;
+  facts.gpus = static_cast<std::int32_t>(list.gpus.size());
+  put(facts.why_none, list.why_none);
+  if (device < 0) return facts;
+  const kernels::GpuInfo& gpu = list.gpus[device];
+  put(facts.isa, gpu.isa);
+  put(facts.name, gpu.name);
+  facts.place = gpu.place;
+  try {
+    facts.free = kernels::free_gpu_memory(device);
+  } catch (const Error& error) {  // a device that does not work is none
+    facts.gpus = 0;
+    put(facts.why_none, error.what());
+  }
+  return facts;
+}
+
+// Contexts, graphs and activations need some of a device beside what is planned.
+std::uint64_t plannable(std::uint64_t free) {
+  constexpr std::uint64_t kReserve = std::uint64_t{768} << 20;
+  const std::uint64_t most = free - free / 16;
+  return most > kReserve ? most - kReserve : 1;
+}
+
+// Bits depend on the instruction set, so all ranks use the best that every one of them has.
+std::string common_isa(const fabric::MpiEnvironment& mpi, const std::string& setting) {
+  if (setting != "auto") return setting;
+  const std::vector<std::string> known{"avx512_bf16", "avx512", "avx2", "portable"};
+  const std::string best = kernels::supported_cpu_isas().front();
+  const auto mine = static_cast<int>(std::find(known.begin(), known.end(), best) - known.begin());
+  return known.at(mpi.max_of(mine).value);
+}
+
+BackendChoice choose_cpu(const fabric::MpiEnvironment& mpi, const io::EngineSection& engine,
+                         std::span<const fabric::RankFacts> facts) {
+  BackendChoice choice;
+  choice.name = "cpu";
+  choice.isa = common_isa(mpi, engine.isa);
+  choice.memory = UINT64_MAX;
+  for (const fabric::RankFacts& rank : facts)
+    choice.memory = std::min(choice.memory, rank.memory_bytes / rank.local_ranks);
+  return choice;
+}
+
+}  // namespace
+
+BackendChoice choose_backend(const fabric::MpiEnvironment& mpi, const io::EngineSection& engine,
+                             std::span<const fabric::RankFacts> facts) {
+  if (engine.backend == "cpu") return choose_cpu(mpi, engine, facts);
+  const bool planned = static_cast<int>(facts.size()) != mpi.size();
+  const kernels::GpuList list = kernels::visible_gpus();
+  const int gpus = static_cast<int>(list.gpus.size());
+  const int device = gpus == 0 ? -1 : facts[mpi.rank()].local_rank % gpus;
+  const GpuFacts mine = look(device, list);
+  const std::vector<std::byte> bytes = mpi.all_gather(std::as_bytes(std::span(&mine, 1)));
+  std::vector<GpuFacts> all(mpi.size());
+  std::memcpy(all.data(), bytes.data(), bytes.size());
+
+  for (int rank = 0; rank < mpi.size(); ++rank) {
+    if (all[rank].gpus > 0) continue;
+    const std::string why = fmt::format("rank {} on {} has no GPU: {}", rank,
+                                        facts[planned ? 0 : rank].host, all[rank].why_none);
+    if (engine.backend == "cuda") throw UsageError("engine.backend: cuda, but " + why);
+    BackendChoice choice = choose_cpu(mpi, engine, facts);
+    choice.explanation = fmt::format("backend cpu: {} (override: engine.backend)", why);
+    return choice;
+  }
+  BackendChoice choice;
+  choice.name = "cuda";
+  choice.isa = all[0].isa;
+  choice.device = device;
+  choice.device_name = all[0].name;
+  choice.memory = UINT64_MAX;
+  for (int rank = 0; rank < mpi.size(); ++rank) {
+    if (choice.isa != all[rank].isa) {
+      throw UsageError(fmt::format(
+          "engine.backend: rank {} on {} has a GPU of {}, rank 0 one of {}; bits would "
+          "depend on which computes: take nodes of one kind, or set engine.backend: cpu",
+          rank, facts[rank].host, all[rank].isa, choice.isa));
+    }
+    int sharers = 0;  // ranks on the same device
+    for (int other = 0; other < mpi.size() && !planned; ++other) {
+      const bool same =
+          facts[other].node == facts[rank].node && all[other].place == all[rank].place;
+      sharers += same ? 1 : 0;
+    }
+    if (planned) sharers = (static_cast<int>(facts.size()) + gpus - 1) / gpus;
+    choice.memory = std::min(choice.memory, plannable(all[rank].free / sharers));
+  }
+  return choice;
+}
+
+std::unique_ptr<kernels::Backend> make_backend(const BackendChoice& choice, int threads) {
+  if (choice.on_device()) return kernels::make_cuda_backend(choice.device);
+  return kernels::make_cpu_backend(threads, choice.isa);
+}
+
+}  // namespace paceline::app

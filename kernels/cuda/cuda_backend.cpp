@@ -1,0 +1,329 @@
+#include "kernels/cuda/cuda_backend.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "kernels/cuda/attention.hpp"
+#include "kernels/cuda/check.hpp"
+#include "kernels/cuda/elementwise.hpp"
+#include "kernels/cuda/kv_copy.hpp"
+#include "kernels/cuda/rope.hpp"
+#include "kernels/cuda/sample.hpp"
+#include "kernels/gpus.hpp"
+#include "kernels/source_rows.hpp"
+
+namespace paceline::kernels::cuda {
+namespace {
+
+/// Pinned memory of one copy of an upload.
+constexpr std::size_t kUploadBytes = std::size_t{8} << 20;
+
+void expect(bool condition, const char* what) {
+  if (!condition) throw Error(ExitCode::internal, std::string("cuda backend: ") + what);
+}
+
+class DeviceBuffer final : public Buffer {
+ public:
+  explicit DeviceBuffer(std::size_t bytes) : memory_(bytes) {}
+  [[nodiscard]] std::byte* data() override { return memory_.data(); }
+  [[nodiscard]] std::size_t size() const override { return memory_.size(); }
+
+ private:
+  DeviceMemory memory_;
+};
+
+class PackedLinear final : public Linear {
+ public:
+  PackedLinear(const LinearLayout& layout, DeviceMemory weight, std::unique_ptr<Buffer> bias)
+      : layout_(layout), weight_(std::move(weight)), bias_(std::move(bias)) {}
+  [[nodiscard]] int n() const override { return layout_.n; }
+  [[nodiscard]] int k() const override { return layout_.k; }
+  [[nodiscard]] std::size_t bytes() const override { return weight_.size(); }
+  [[nodiscard]] DeviceLinear view() const {
+    return {layout_, weight_.data(),
+            bias_ == nullptr ? nullptr : reinterpret_cast<const float*>(bias_->data())};
+  }
+
+ private:
+  LinearLayout layout_;
+  DeviceMemory weight_;
+  std::unique_ptr<Buffer> bias_;  ///< [n] fp32 or null
+};
+
+class DeviceEmbedding final : public Embedding {
+ public:
+  DeviceEmbedding(DeviceMemory memory, DType dtype, int width)
+      : table(std::move(memory)), type(dtype), hidden(width) {}
+  DeviceMemory table;  ///< [vocab, hidden]
+  DType type;
+  int hidden;
+};
+
+/// Sizes that rows are padded to: few enough that passes repeat, near enough that little is wasted.
+int bucket(int rows) {
+  if (rows <= 2) return rows;
+  int step = 4;
+  while (step < 256 && rows > 8 * step) step *= 2;
+  return (rows + step - 1) / step * step;
+}
+
+/// Takes places one after the other in a piece of memory.
+class Layout {
+ public:
+  template <class T>
+  std::size_t add(std::size_t count) {
+    const std::size_t at = (bytes_ + 127) / 128 * 128;
+    bytes_ = at + count * sizeof(T);
+    return at;
+  }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+
+ private:
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace
+
+CudaBackend::CudaBackend(int device) : device_(device) {
+  PACELINE_CUDA_CHECK(cudaSetDevice(device));
+  info_ = {"cuda", visible_gpus().gpus.at(device).isa, 1};
+  PACELINE_CUDA_CHECK(
+      cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device));
+  PACELINE_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  linear_workspace_ = DeviceMemory(kLinearWorkspaceBytes);
+  PACELINE_CUDA_CHECK(cudaMemsetAsync(linear_workspace_.data(), 0, kLinearWorkspaceBytes, stream_));
+}
+
+CudaBackend::~CudaBackend() {
+  static_cast<void>(cudaStreamSynchronize(stream_));
+  static_cast<void>(cudaStreamDestroy(stream_));
+}
+
+void CudaBackend::wait() const { PACELINE_CUDA_CHECK(cudaStreamSynchronize(stream_)); }
+
+std::unique_ptr<Buffer> CudaBackend::allocate(std::size_t bytes) {
+  auto buffer = std::make_unique<DeviceBuffer>(bytes);
+  if (bytes > 0) PACELINE_CUDA_CHECK(cudaMemsetAsync(buffer->data(), 0, bytes, stream_));
+  return buffer;
+}
+
+void CudaBackend::write(std::byte* to, std::span<const std::byte> from) {
+  while (!from.empty()) {
+    const std::size_t bytes = std::min(from.size(), kUploadBytes);
+    Stage& stage = upload_stages_[next_upload_ ^= 1];
+    std::memcpy(stage.room(bytes), from.data(), bytes);
+    stage.copy(to, bytes, stream_);
+    to += bytes;
+    from = from.subspan(bytes);
+  }
+}
+
+void CudaBackend::read(const std::byte* from, std::span<std::byte> to) {
+  if (to.empty()) return;
+  PACELINE_CUDA_CHECK(cudaMemcpyAsync(to.data(), from, to.size(), cudaMemcpyDeviceToHost, stream_));
+  wait();
+}
+
+// Rows go from the mapped file through pinned memory to the device and are packed there.
+std::unique_ptr<Linear> CudaBackend::pack(std::span<const MatrixSlice> slices,
+                                          std::span<const float> bias, int segments,
+                                          DType compute) {
+  const std::vector<SourceRow> rows = source_rows(slices, bias);
+  const int n = static_cast<int>(rows.size());
+  const int k = static_cast<int>(slices[0].columns);
+  const LinearLayout layout = linear_layout(n, k, segments, compute);
+  DeviceMemory weight(layout.bytes());
+  PACELINE_CUDA_CHECK(cudaMemsetAsync(weight.data(), 0, weight.size(), stream_));
+  const std::size_t longest = k * sizeof(float);
+  if (const std::size_t bytes = std::max(kUploadBytes, longest); pack_scratch_.size() < bytes) {
+    wait();
+    pack_scratch_ = DeviceMemory(bytes);
+  }
+  for (int first = 0; first < n;) {
+    const DType stored = rows[first].dtype;
+    const std::size_t row_bytes = k * size_of(stored);
+    const int most = static_cast<int>(std::max<std::size_t>(1, kUploadBytes / row_bytes));
+    int last = first;
+    std::byte* room = upload_stages_[next_upload_ ^= 1].room(std::min(most, n - first) * row_bytes);
+    for (; last < n && last - first < most && rows[last].dtype == stored; ++last) {
+      std::memcpy(room + (last - first) * row_bytes, rows[last].data, row_bytes);
+    }
+    upload_stages_[next_upload_].copy(pack_scratch_.data(), (last - first) * row_bytes, stream_);
+    pack_rows(layout, weight.data(), first, last - first, pack_scratch_.data(), stored, stream_);
+    first = last;
+  }
+  std::unique_ptr<Buffer> device_bias;
+  if (!bias.empty()) device_bias = upload(*this, std::vector<float>(bias.begin(), bias.end()));
+  return std::make_unique<PackedLinear>(layout, std::move(weight), std::move(device_bias));
+}
+
+std::unique_ptr<Embedding> CudaBackend::embedding(const TensorView& table) {
+  expect(table.shape.size() == 2, "embedding table is not a matrix");
+  DeviceMemory memory(table.bytes.size());
+  write(memory.data(), table.bytes);
+  return std::make_unique<DeviceEmbedding>(std::move(memory), table.dtype,
+                                           static_cast<int>(table.shape[1]));
+}
+
+PassRows CudaBackend::padded(PassRows most) const {
+  return {bucket(most.rows), bucket(most.logit_rows)};
+}
+
+AttentionPlanner& CudaBackend::planner(const Batch& batch) {
+  AttentionPlannerOptions options;
+  options.heads = batch.heads;
+  options.kv_heads = batch.kv.kv_heads;
+  options.head_dim = batch.kv.head_dim;
+  options.block = batch.kv.block;
+  options.few_blocks = multiprocessors_;
+  for (Planner& p : planners_) {
+    if (p.options == options) return p.planner;
+  }
+  return planners_.emplace_back(options, AttentionPlanner(options)).planner;
+}
+
+PassRows CudaBackend::begin(const Batch& batch) {
+  row_plan_.set(batch);
+  static const AttentionPlan kNone;
+  const AttentionPlan& plan =
+      batch.heads > 0 ? planner(batch).plan(batch.segments) : kNone;  // none: no attention follows
+  const PassRows rows =
+      padded({static_cast<int>(batch.tokens.size()), static_cast<int>(batch.logit_rows.size())});
+  Layout layout;
+  const std::size_t tokens = layout.add<TokenId>(rows.rows);
+  const std::size_t positions = layout.add<std::int32_t>(rows.rows);
+  const std::size_t slots = layout.add<std::int64_t>(rows.rows);
+  const std::size_t logit_rows = layout.add<std::int32_t>(rows.logit_rows);
+  const std::size_t attention = layout.add<std::int32_t>(plan.words.size());
+  std::byte* host = batch_stage_.room(layout.bytes(), stream_);
+  const auto fill = [host](std::size_t at, auto count, auto&& value) {
+    using T = decltype(value(0));
+    for (int i = 0; i < count; ++i) reinterpret_cast<T*>(host + at)[i] = value(i);
+  };
+  const std::span<const RowPlace> places = row_plan_.rows();
+  const int given = static_cast<int>(places.size());
+  const int given_logits = static_cast<int>(batch.logit_rows.size());
+  fill(tokens, rows.rows, [&](int i) { return i < given ? batch.tokens[i] : TokenId{0}; });
+  fill(positions, rows.rows,
+       [&](int i) { return i < given ? places[i].position : std::int32_t{-1}; });
+  fill(slots, rows.rows, [&](int i) {
+    if (i >= given) return std::int64_t{-1};
+    return std::int64_t{places[i].block} * batch.kv.block + places[i].slot;
+  });
+  fill(logit_rows, rows.logit_rows,
+       [&](int i) { return i < given_logits ? batch.logit_rows[i] : std::int32_t{0}; });
+  std::memcpy(host + attention, plan.words.data(), plan.words.size() * sizeof(std::int32_t));
+
+  const std::size_t workspace =
+      attention_workspace_bytes(plan.slots, batch.heads, batch.kv.head_dim);
+  if (attention_workspace_.size() < workspace) {
+    wait();
+    attention_workspace_ = DeviceMemory(workspace + workspace / 2);
+  }
+  begin_.record(stream_);
+  batch_stage_.copy(layout.bytes(), stream_);
+  const std::byte* device = batch_stage_.device();
+  batch_ = {rows,
+            reinterpret_cast<const TokenId*>(device + tokens),
+            reinterpret_cast<const std::int32_t*>(device + positions),
+            reinterpret_cast<const std::int64_t*>(device + slots),
+            reinterpret_cast<const std::int32_t*>(device + logit_rows),
+            reinterpret_cast<const std::int32_t*>(device + attention)};
+  kv_ = batch.kv;
+  cache_ = batch.cache;
+  attention_grid_ = plan.grid;
+  return rows;
+}
+
+void CudaBackend::run(Recording& recording, const std::function<void()>& operations) {
+  const PassKey key = {batch_.rows, attention_grid_, batch_stage_.device(),
+                       attention_workspace_.data()};
+  dynamic_cast<GraphRecording&>(recording).run(key, stream_, operations);
+  end_.record(stream_);
+}
+
+double CudaBackend::pass_seconds() {
+  end_.wait();
+  return Event::seconds(begin_, end_);
+}
+
+void CudaBackend::embed(const Embedding& table, float* out) {
+  const auto& from = dynamic_cast<const DeviceEmbedding&>(table);
+  cuda::embed(from.table.data(), from.type, from.hidden, batch_.tokens, batch_.rows.rows, out,
+              stream_);
+}
+
+void CudaBackend::add_rmsnorm(float* x, const float* delta, const float* weight, float epsilon,
+                              int rows, int width, DType dtype, std::byte* out) {
+  cuda::add_rmsnorm(x, delta, weight, epsilon, rows, width, dtype, out, stream_);
+}
+
+void CudaBackend::add_bias(float* x, const float* bias, int rows, int width) {
+  cuda::add_bias(x, bias, rows, width, stream_);
+}
+
+void CudaBackend::linear(const Linear& weight, const std::byte* in, int rows, float* out) {
+  const DeviceLinear packed = dynamic_cast<const PackedLinear&>(weight).view();
+  const LinearPlan plan = plan_linear(packed.layout, rows, {multiprocessors_});
+  cuda::linear(plan, packed, in, rows, out, {linear_workspace_.data()}, stream_);
+}
+
+void CudaBackend::rope_and_store(const QkvParams& params, const RopeTable& rope, int layer,
+                                 const float* qkv, std::byte* q_out) {
+  cuda::rope_and_store(params, rope, kv_, layer, cache_, batch_.positions, batch_.slots,
+                       batch_.rows.rows, qkv, q_out, stream_);
+}
+
+void CudaBackend::attention(const QkvParams& params, int layer, const std::byte* q,
+                            std::byte* out) {
+  cuda::attention(params, kv_, layer, cache_, attention_grid_, batch_.attention, q, out,
+                  reinterpret_cast<float*>(attention_workspace_.data()), stream_);
+}
+
+void CudaBackend::swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) {
+  cuda::swiglu(gate_up, rows, width, dtype, out, stream_);
+}
+
+void CudaBackend::gather_rows(const std::byte* in, std::size_t bytes, std::byte* out) {
+  cuda::gather_rows(in, batch_.logit_rows, batch_.rows.logit_rows, bytes, out, stream_);
+}
+
+template <class T>
+const T* CudaBackend::send(std::span<const T> values) {
+  std::memcpy(list_stage_.room(values.size_bytes(), stream_), values.data(), values.size_bytes());
+  list_stage_.copy(values.size_bytes(), stream_);
+  return reinterpret_cast<const T*>(list_stage_.device());
+}
+
+void CudaBackend::copy_blocks(const KvShape& kv, std::byte* cache,
+                              std::span<const BlockCopy> copies) {
+  if (copies.empty()) return;
+  cuda::copy_blocks(kv, cache, send(copies), static_cast<int>(copies.size()), stream_);
+}
+
+void CudaBackend::move_slots(const KvShape& kv, std::byte* cache, std::span<const SlotMove> moves) {
+  if (moves.empty()) return;
+  cuda::move_slots(kv, cache, send(moves), static_cast<int>(moves.size()), stream_);
+}
+
+// Rows and, behind them, the tokens each of them bans, as one copy.
+DeviceSampleRows CudaBackend::send_rows(std::span<const SampleRow> rows) {
+  std::size_t banned = 0;
+  for (const SampleRow& row : rows) banned += row.banned.size();
+  const std::size_t head = rows.size() * sizeof(DeviceSampleRow);
+  const std::size_t bytes = head + banned * sizeof(TokenId);
+  std::byte* host = list_stage_.room(bytes, stream_);
+  auto* to = reinterpret_cast<DeviceSampleRow*>(host);
+  auto* tokens = reinterpret_cast<TokenId*>(host + head);
+  std::int32_t next = 0;
+  for (const SampleRow& row : rows) {
+    const auto count = static_cast<std::int32_t>(row.banned.size());
+    *to++ = {row.noise, row.step, row.temperature, row.top_k, row.top_p, row.min_p, next, count};
+    std::copy(row.banned.begin(), row.banned.end(), tokens + next);
+    next += count;
+  }
+  list_stage_.copy(bytes, stream_);
+  return {reinterpret_cast<const DeviceSampleRow*>(list_stage_.device()),
+          reinterpret_cast<const TokenId*>(list_stage_.device() + head)};
+}

@@ -1,0 +1,115 @@
+// The CUDA backend: one device, one stream, on which everything is put in the order of the calls.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/backend.hpp"
+#include "kernels/cuda/attention_plan.hpp"
+#include "kernels/cuda/graph_recording.hpp"
+#include "kernels/cuda/linear.hpp"
+#include "kernels/cuda/memory.hpp"
+#include "kernels/row_plan.hpp"
+
+namespace paceline::kernels::cuda {
+
+/// The batch of a pass in device memory, rows padded to a bucket. All of it is one copy.
+struct DeviceBatch {
+  PassRows rows;
+  const TokenId* tokens = nullptr;          ///< [rows] 0 in padding
+  const std::int32_t* positions = nullptr;  ///< [rows] -1 in padding, which stores nothing
+  const std::int64_t* slots = nullptr;  ///< [rows] block * kv.block + slot of its k and v, or -1
+  const std::int32_t* logit_rows = nullptr;  ///< [logit_rows] 0 in padding
+  const std::int32_t* attention = nullptr;   ///< AttentionPlan::words
+};
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(int device);
+  ~CudaBackend() override;
+  CudaBackend(const CudaBackend&) = delete;
+  CudaBackend& operator=(const CudaBackend&) = delete;
+
+  /// Work put into it comes after all that the backend was given before.
+  [[nodiscard]] cudaStream_t stream() const { return stream_; }
+
+  [[nodiscard]] BackendInfo info() const override { return info_; }
+  [[nodiscard]] std::unique_ptr<Buffer> allocate(std::size_t bytes) override;
+  void write(std::byte* to, std::span<const std::byte> from) override;
+  void read(const std::byte* from, std::span<std::byte> to) override;
+  [[nodiscard]] std::unique_ptr<Linear> pack(std::span<const MatrixSlice> slices,
+                                             std::span<const float> bias, int segments,
+                                             DType compute) override;
+  [[nodiscard]] std::unique_ptr<Embedding> embedding(const TensorView& table) override;
+
+  [[nodiscard]] PassRows padded(PassRows most) const override;
+  PassRows begin(const Batch& batch) override;
+  [[nodiscard]] std::unique_ptr<Recording> make_recording() override {
+    return std::make_unique<GraphRecording>();
+  }
+  void run(Recording& recording, const std::function<void()>& operations) override;
+  [[nodiscard]] double pass_seconds() override;
+
+  void embed(const Embedding& table, float* out) override;
+  void add_rmsnorm(float* x, const float* delta, const float* weight, float epsilon, int rows,
+                   int width, DType dtype, std::byte* out) override;
+  void add_bias(float* x, const float* bias, int rows, int width) override;
+  void linear(const Linear& weight, const std::byte* in, int rows, float* out) override;
+  void rope_and_store(const QkvParams& params, const RopeTable& rope, int layer, const float* qkv,
+                      std::byte* q_out) override;
+  void attention(const QkvParams& params, int layer, const std::byte* q, std::byte* out) override;
+  void swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) override;
+  void gather_rows(const std::byte* in, std::size_t bytes, std::byte* out) override;
+  void copy_blocks(const KvShape& kv, std::byte* cache, std::span<const BlockCopy> copies) override;
+  void move_slots(const KvShape& kv, std::byte* cache, std::span<const SlotMove> moves) override;
+  void sample(const float* logits, std::size_t stride, int vocab, std::span<const SampleRow> rows,
+              std::span<Sampled> out) override;
+  void rank(const float* logits, std::size_t stride, int vocab, std::span<const SampleRow> rows,
+            int count, std::span<Ranked> out) override;
+
+ private:
+  /// One for each shape of heads: the target's and those of draft models.
+  struct Planner {
+    AttentionPlannerOptions options;
+    AttentionPlanner planner;
+  };
+  [[nodiscard]] AttentionPlanner& planner(const Batch& batch);
+  void wait() const;
+  template <class T>
+  const T* send(std::span<const T> values);
+  DeviceSampleRows send_rows(std::span<const SampleRow> rows);
+  template <class T>
+  void read_back(const T* from, std::span<T> to);
+
+  int device_ = 0;
+  BackendInfo info_;
+  int multiprocessors_ = 0;
+  cudaStream_t stream_ = nullptr;
+
+  // The pass.
+  RowPlan row_plan_;
+  std::vector<Planner> planners_;
+  MirroredStage batch_stage_;
+  DeviceBatch batch_;
+  KvShape kv_;
+  std::byte* cache_ = nullptr;
+  AttentionGrid attention_grid_;
+  DeviceMemory attention_workspace_;
+  DeviceMemory linear_workspace_;
+  Event begin_{true};
+  Event end_{true};
+
+  // Between passes.
+  Stage upload_stages_[2];  ///< taken in turn: one is filled while the other is copied
+  int next_upload_ = 0;
+  DeviceMemory pack_scratch_;
+  MirroredStage list_stage_;  ///< block copies, slot moves, rows to sample
+  DeviceMemory sample_workspace_;
+  DeviceMemory results_;
+  PinnedMemory results_back_;
+};
+
+}  // namespace paceline::kernels::cuda

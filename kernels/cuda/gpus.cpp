@@ -1,0 +1,52 @@
+#include "kernels/gpus.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/cuda/check.hpp"
+#include "kernels/cuda/cuda_backend.hpp"
+
+namespace paceline::kernels {
+
+GpuList visible_gpus() {
+  GpuList list;
+  int count = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  if (code != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());  // so that it is not found at the next call
+    // No driver at all is the common case: the CUDA runtime is linked in, the driver is not.
+    list.why_none = std::string("CUDA finds no device: ") + cudaGetErrorString(code);
+    return list;
+  }
+  if (count == 0) list.why_none = "CUDA finds no device (CUDA_VISIBLE_DEVICES hides them?)";
+  for (int device = 0; device < count; ++device) {
+    cudaDeviceProp properties{};
+    PACELINE_CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
+    list.gpus.push_back(
+        {properties.name,
+         "sm_" + std::to_string(properties.major) + std::to_string(properties.minor),
+         properties.totalGlobalMem,
+         std::uint64_t{static_cast<unsigned>(properties.pciDomainID)} << 32 |
+             static_cast<unsigned>(properties.pciBusID) << 8 |
+             static_cast<unsigned>(properties.pciDeviceID)});
+  }
+  return list;
+}
+
+std::uint64_t free_gpu_memory(int device) {
+  PACELINE_CUDA_CHECK(cudaSetDevice(device));
+  std::size_t left = 0;
+  std::size_t total = 0;
+  PACELINE_CUDA_CHECK(cudaMemGetInfo(&left, &total));
+  return left;
+}
+
+std::unique_ptr<Backend> make_cuda_backend(int device) {
+  const GpuList list = visible_gpus();
+  if (device < 0 || device >= static_cast<int>(list.gpus.size())) {
+    throw UsageError(list.gpus.empty() ? list.why_none
+                                       : "CUDA has no device " + std::to_string(device));
+  }
+  return std::make_unique<cuda::CudaBackend>(device);
+}
+
+}  // namespace paceline::kernels

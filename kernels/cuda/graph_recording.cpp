@@ -1,0 +1,63 @@
+#include "kernels/cuda/graph_recording.hpp"
+
+#include <algorithm>
+
+#include "kernels/cuda/check.hpp"
+
+namespace paceline::kernels::cuda {
+namespace {
+
+/// Kinds of passes an owner remembers. A graph of a large model takes a megabyte or two.
+constexpr std::size_t kMostEntries = 256;
+
+}  // namespace
+
+void GraphRecording::Destroy::operator()(cudaGraphExec_t graph) const {
+  static_cast<void>(cudaGraphExecDestroy(graph));
+}
+
+void GraphRecording::run(const PassKey& key, cudaStream_t stream,
+                         const std::function<void()>& operations) {
+  auto at = std::find_if(entries_.begin(), entries_.end(),
+                         [&](const Entry& entry) { return entry.key == key; });
+  if (at == entries_.end()) {
+    operations();
+    if (entries_.size() == kMostEntries) {
+      entries_.erase(
+          std::min_element(entries_.begin(), entries_.end(),
+                           [](const Entry& a, const Entry& b) { return a.used < b.used; }));
+    }
+    entries_.push_back({key, nullptr, ++clock_});
+    return;
+  }
+  at->used = ++clock_;
+  if (at->graph == nullptr) at->graph = capture(stream, operations);
+  PACELINE_CUDA_CHECK(cudaGraphLaunch(at->graph.get(), stream));
+}
+
+GraphRecording::Graph GraphRecording::capture(cudaStream_t stream,
+                                              const std::function<void()>& operations) {
+  struct DestroyGraph {
+    void operator()(cudaGraph_t graph) const { static_cast<void>(cudaGraphDestroy(graph)); }
+  };
+  std::unique_ptr<CUgraph_st, DestroyGraph> graph;
+  const auto end = [&] {
+    cudaGraph_t captured = nullptr;
+    const cudaError_t code = cudaStreamEndCapture(stream, &captured);
+    graph.reset(captured);
+    return code;
+  };
+  PACELINE_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  try {
+    operations();
+  } catch (...) {
+    static_cast<void>(end());  // what was thrown says more
+    throw;
+  }
+  PACELINE_CUDA_CHECK(end());
+  cudaGraphExec_t executable = nullptr;
+  PACELINE_CUDA_CHECK(cudaGraphInstantiate(&executable, graph.get(), 0));
+  return Graph(executable);
+}
+
+}  // namespace paceline::kernels::cuda

@@ -1,0 +1,89 @@
+// Memory that the backend owns: on the device, and pinned on the host for copies between the two.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+namespace paceline::kernels::cuda {
+
+/// Device memory of plain cudaMalloc, aligned to 256 bytes, uninitialised. Throws Error (internal)
+/// that says how much was left when there is not enough.
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+  explicit DeviceMemory(std::size_t bytes);
+  [[nodiscard]] std::byte* data() const { return data_.get(); }
+  [[nodiscard]] std::size_t size() const { return size_; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const;
+  };
+  std::unique_ptr<std::byte, Free> data_;
+  std::size_t size_ = 0;
+};
+
+/// Page-locked host memory, which the copy engines read and write on their own.
+class PinnedMemory {
+ public:
+  PinnedMemory() = default;
+  explicit PinnedMemory(std::size_t bytes);
+  [[nodiscard]] std::byte* data() const { return data_.get(); }
+  [[nodiscard]] std::size_t size() const { return size_; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const;
+  };
+  std::unique_ptr<std::byte, Free> data_;
+  std::size_t size_ = 0;
+};
+
+class Event {
+ public:
+  /// `timed`: can be asked when it happened.
+  explicit Event(bool timed);
+  ~Event();
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  void record(cudaStream_t stream);
+  void wait() const;  ///< returns at once where nothing was recorded
+  /// Seconds between two timed events that have happened.
+  [[nodiscard]] static double seconds(const Event& from, const Event& to);
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+/// Pinned memory that is written, copied from in stream order, and written again when that copy is
+/// done.
+class Stage {
+ public:
+  /// Room for at least `bytes`; waits for the copy before.
+  std::byte* room(std::size_t bytes);
+  /// Copies the first bytes of the room to the device.
+  void copy(std::byte* to, std::size_t bytes, cudaStream_t stream);
+
+ private:
+  PinnedMemory memory_;
+  Event copied_{false};
+};
+
+/// A stage with its counterpart on the device.
+class MirroredStage {
+ public:
+  /// Room for at least `bytes` on both sides. The counterpart may move when it has to grow, for
+  /// which the stream is waited for.
+  std::byte* room(std::size_t bytes, cudaStream_t stream);
+  void copy(std::size_t bytes, cudaStream_t stream) { stage_.copy(mirror_.data(), bytes, stream); }
+  [[nodiscard]] std::byte* device() const { return mirror_.data(); }
+
+ private:
+  Stage stage_;
+  DeviceMemory mirror_;
+};
+
+}  // namespace paceline::kernels::cuda
