@@ -55,7 +55,7 @@ std::uint64_t plannable(std::uint64_t free) {
 // Bits depend on the instruction set, so all ranks use the best that every one of them has.
 std::string common_isa(const fabric::MpiEnvironment& mpi, const std::string& setting) {
   if (setting != "auto") return setting;
-  const std::vector<std::string> known{"avx512_bf16", "avx512", "avx2", "portable"};
+  const std::vector<std::string> known{"amx_bf16", "avx512_bf16", "avx512", "avx2", "portable"};
   const std::string best = kernels::supported_cpu_isas().front();
   const auto mine = static_cast<int>(std::find(known.begin(), known.end(), best) - known.begin());
   return known.at(mpi.max_of(mine).value);

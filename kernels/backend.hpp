@@ -177,7 +177,7 @@ inline constexpr int kMaxRanked = 32;
 struct BackendInfo {
   std::string name;  ///< "cpu"
   std::string
-      isa;  ///< instruction set chosen at run time: "avx512_bf16", "avx512", "avx2", "portable"
+      isa;  ///< chosen at run time: "amx_bf16", "avx512_bf16", "avx512", "avx2", "portable"
   int threads = 1;
 };
 

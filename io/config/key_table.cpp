@@ -100,7 +100,7 @@ std::vector<Key> make_table() {
   t.push_back(key(PACELINE_FIELD(engine, backend), words("auto", "cpu", "cuda"),
                   "What computes; auto is cuda where every rank has a GPU it can use."));
   t.push_back(key(PACELINE_FIELD(engine, isa),
-                  words("auto", "avx512_bf16", "avx512", "avx2", "portable"),
+                  words("auto", "amx_bf16", "avx512_bf16", "avx512", "avx2", "portable"),
                   "Instruction set of the cpu backend; auto is the best this machine has."));
   t.push_back(
       key(PACELINE_FIELD(engine, threads), OrAuto{Count{1, 1024}}, "Threads of each rank."));

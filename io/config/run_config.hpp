@@ -40,7 +40,7 @@ struct LayoutSection {
 };
 struct EngineSection {
   std::string backend = "auto";      ///< auto | cpu | cuda
-  std::string isa = "auto";          ///< cpu: auto | avx512_bf16 | avx512 | avx2 | portable
+  std::string isa = "auto";          ///< cpu: auto | amx_bf16 | avx512_bf16 | avx512 | avx2 | portable
   Auto<std::int32_t> threads;        ///< threads a rank
   std::int32_t max_batch = 64;       ///< requests in a step
   std::int32_t prefill_chunk = 256;  ///< prompt tokens in a step

@@ -200,9 +200,9 @@ void CpuBackend::swiglu(const float* gate_up, int rows, int width, DType dtype, 
 void CpuBackend::linear(const Linear& weight, const std::byte* in, int rows, float* out) {
   if (rows == 0) return;
   const auto& packed = dynamic_cast<const PackedLinear&>(weight);
+  const ProductKernels& product = packed.dtype() == DType::bf16 ? kernels_.bf16 : kernels_.f32;
   LinearArgs args;
   args.weight = packed.data();
-  args.format = packed.dtype() == DType::bf16 ? WeightFormat::bf16 : WeightFormat::f32;
   args.n = packed.n();
   args.k = packed.k();
   args.segments = packed.segments();
@@ -210,26 +210,25 @@ void CpuBackend::linear(const Linear& weight, const std::byte* in, int rows, flo
   args.in = in;
   args.out = out;
   args.rows = rows;
-  args.row_blocks = (rows + kernels_.max_rows - 1) / kernels_.max_rows;
-  const std::size_t row_bytes =
-      static_cast<std::size_t>(args.k) * kernels_.packed_element_bytes(args.format);
+  args.row_blocks = (rows + product.max_rows - 1) / product.max_rows;
+  const std::size_t row_bytes = product.packed_row_bytes(args.k, args.segments);
   packed_input_.reserve(rows * row_bytes);
   args.packed = packed_input_.data();
 
   // Row blocks go in passes whose input stays in the cache while all the panels go by.
   const int most_blocks = std::clamp<int>(
-      static_cast<int>(kInputBytes / (row_bytes * kernels_.max_rows)), 1, args.row_blocks);
+      static_cast<int>(kInputBytes / (row_bytes * product.max_rows)), 1, args.row_blocks);
   const int passes = (args.row_blocks + most_blocks - 1) / most_blocks;
   const int blocks_of_pass = (args.row_blocks + passes - 1) / passes;
-  const int together = args.row_blocks == 1 ? kernels_.panels_together(rows) : 1;
+  const int together = args.row_blocks == 1 ? product.panels_together(rows) : 1;
   const int panels = packed.panels();
   const int units = (panels + together - 1) / together;
   for_each(args.row_blocks, static_cast<std::int64_t>(rows) * args.k,
-           [&](int block) { kernels_.pack_rows(args, block, block + 1); });
+           [&](int block) { product.pack_rows(args, block, block + 1); });
   pool_.for_passes(units, passes, [&](int, int unit, int pass) {
     const int first_block = pass * blocks_of_pass;
-    kernels_.linear(args, unit * together, std::min(panels, (unit + 1) * together), first_block,
-                    std::min(args.row_blocks, first_block + blocks_of_pass));
+    product.linear(args, unit * together, std::min(panels, (unit + 1) * together), first_block,
+                   std::min(args.row_blocks, first_block + blocks_of_pass));
   });
 }
 

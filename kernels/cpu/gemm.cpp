@@ -6,28 +6,24 @@
 // multipliers busy.
 #include "kernels/cpu/kernel_table.hpp"
 #include "kernels/cpu/parts.hpp"
+#include "kernels/cpu/row_block.hpp"
 #include "kernels/cpu/tile.hpp"
 
 namespace paceline::kernels::cpu::PACELINE_ISA {
 namespace {
 
-struct Block {
-  int first, rows;
-};
-
-Block row_block(const LinearArgs& args, int index) {
-  const int base = args.rows / args.row_blocks;
-  const int larger = args.rows % args.row_blocks;
-  if (index < larger) return {index * (base + 1), base + 1};
-  return {index * base + larger, base};
-}
+/// How the weights of a product are stored and multiplied.
+enum class Weight { f32, bf16 };
 
 /// Words of 32 bits that a row has in the packed input.
+template <Weight weight>
+int packed_words(int k) {
 #if defined(PACELINE_SIMD_DOT)
-int packed_words(WeightFormat format, int k) { return format == WeightFormat::bf16 ? k / 2 : k; }
+  return weight == Weight::bf16 ? k / 2 : k;
 #else
-int packed_words(WeightFormat, int k) { return k; }
+  return k;
 #endif
+}
 
 /// The tree over K-segments: partial sums wait by level until their neighbour is there.
 template <int MR, int NV>
@@ -70,15 +66,10 @@ PACELINE_INLINE void finish(const LinearArgs& args, Tile<MR, NV>& tile, int row,
   }
 }
 
-/// Which share of the next panel a row block prefetches: part `index` of `count`.
-struct Share {
-  int index, count;
-};
-
 /// NV vectors of outputs from vector `first_vector` of the matrix, for one row block of MR rows.
-template <WeightFormat format, int MR, int NV, Prefetch kPrefetch>
+template <Weight format, int MR, int NV, Prefetch kPrefetch>
 void product(const LinearArgs& args, int first_vector, int block, Share share) {
-  constexpr bool kPairs = format == WeightFormat::bf16;
+  constexpr bool kPairs = format == Weight::bf16;
   constexpr int kVectorsPerPanel = kPanelWidth / kLanes;
   const int row = row_block(args, block).first;
   // Weights in words: one word is a pair of bf16 or one fp32.
@@ -91,7 +82,7 @@ void product(const LinearArgs& args, int first_vector, int block, Share share) {
     b[v] = weight + vector / kVectorsPerPanel * panel_words + vector % kVectorsPerPanel * kLanes;
   }
   const auto* rows = reinterpret_cast<const std::uint32_t*>(args.packed) +
-                     static_cast<std::ptrdiff_t>(row) * packed_words(format, args.k);
+                     static_cast<std::ptrdiff_t>(row) * packed_words<format>(args.k);
   // Rounded up, so that the shares leave no gap; at least two, so that a step is a line at most.
   const std::ptrdiff_t panel_bytes = panel_words * 4;
   Ahead ahead;
@@ -122,7 +113,7 @@ void product(const LinearArgs& args, int first_vector, int block, Share share) {
     SegmentTree<MR, NV> tree;
     const int count = static_cast<int>(steps / args.segments);
     const std::ptrdiff_t row_words =
-        static_cast<std::ptrdiff_t>(packed_words(format, args.k)) / args.segments * MR;
+        static_cast<std::ptrdiff_t>(packed_words<format>(args.k)) / args.segments * MR;
     for (int s = 0; s < args.segments; ++s) {
       clear(tile);
       range(tile, rows + s * row_words, count);
@@ -146,7 +137,7 @@ constexpr int wide_vectors(int rows) {
 }
 
 /// Panels [first, last) for one row block of MR rows.
-template <WeightFormat format, int MR>
+template <Weight format, int MR>
 void panels(const LinearArgs& args, int first, int last, int block, Share share) {
   constexpr int kVectorsPerPanel = kPanelWidth / kLanes;
   constexpr int kWide = wide_vectors(MR);
@@ -173,7 +164,7 @@ void panels(const LinearArgs& args, int first, int last, int block, Share share)
 using PanelsFunction = void (*)(const LinearArgs&, int, int, int, Share);
 
 /// Functions by number of rows; [0] is unused.
-template <WeightFormat format>
+template <Weight format>
 PanelsFunction panels_function(int rows) {
   switch (rows) {
 #define PACELINE_CASE(MR)                                         \
@@ -213,25 +204,28 @@ PACELINE_INLINE void interleave(std::uint32_t* words, int rows, int count, Load&
   }
 }
 
-}  // namespace
-
-int packed_element_bytes(WeightFormat format) { return packed_words(format, 2) * 2; }
+template <Weight format>
+std::size_t packed_row_bytes(int k, int) {
+  return static_cast<std::size_t>(packed_words<format>(k)) * 4;
+}
 
 int panels_together(int rows) {
   const int together = wide_vectors(rows) * kLanes / kPanelWidth;
   return together > 1 ? together : 1;
 }
 
+/// [k][rows of the block], or pairs of k.
+template <Weight format>
 void pack_rows(const LinearArgs& args, int first_block, int last_block) {
   for (int b = first_block; b < last_block; ++b) {
     const Block block = row_block(args, b);
-    const int words = packed_words(args.format, args.k);
+    const int words = packed_words<format>(args.k);
     auto* out = reinterpret_cast<std::uint32_t*>(args.packed) +
                 static_cast<std::ptrdiff_t>(block.first) * words;
     const std::size_t row_bytes =
-        static_cast<std::size_t>(args.k) * (args.format == WeightFormat::f32 ? 4 : 2);
+        static_cast<std::size_t>(args.k) * (format == Weight::f32 ? 4 : 2);
     const std::byte* in = args.in + block.first * row_bytes;
-    if (args.format == WeightFormat::f32 || words != args.k) {
+    if (format == Weight::f32 || words != args.k) {
       interleave(out, block.rows, words, [&](int r, int i, int lanes, std::uint32_t* row) {
         __builtin_memcpy(row, in + r * row_bytes + static_cast<std::size_t>(i) * 4,
                          static_cast<std::size_t>(lanes) * 4);
@@ -246,24 +240,32 @@ void pack_rows(const LinearArgs& args, int first_block, int last_block) {
   }
 }
 
+template <Weight format>
 void linear(const LinearArgs& args, int first, int last, int first_block, int last_block) {
   if (last_block - first_block == 1) {
-    const int rows = row_block(args, first_block).rows;
-    const PanelsFunction run = args.format == WeightFormat::f32
-                                   ? panels_function<WeightFormat::f32>(rows)
-                                   : panels_function<WeightFormat::bf16>(rows);
+    const PanelsFunction run = panels_function<format>(row_block(args, first_block).rows);
     run(args, first, last, first_block, {0, 1});
     return;
   }
   for (int panel = first; panel < last; ++panel) {
     for (int block = first_block; block < last_block; ++block) {
-      const int rows = row_block(args, block).rows;
-      const PanelsFunction run = args.format == WeightFormat::f32
-                                     ? panels_function<WeightFormat::f32>(rows)
-                                     : panels_function<WeightFormat::bf16>(rows);
+      const PanelsFunction run = panels_function<format>(row_block(args, block).rows);
       run(args, panel, panel + 1, block, {block - first_block, last_block - first_block});
     }
   }
 }
+
+template <Weight format>
+ProductKernels products() {
+  return {kMaxTileRows, &panels_together, &packed_row_bytes<format>, &pack_rows<format>,
+          &linear<format>};
+}
+
+}  // namespace
+
+ProductKernels f32_products() { return products<Weight::f32>(); }
+#if !defined(PACELINE_SIMD_AMX)
+ProductKernels bf16_products() { return products<Weight::bf16>(); }
+#endif
 
 }  // namespace paceline::kernels::cpu::PACELINE_ISA

@@ -3,6 +3,12 @@
 #include <string>
 #include <vector>
 
+#if defined(PACELINE_X86)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include "kernels/backend.hpp"
 #include "kernels/cpu/kernel_table.hpp"
 #include "runtime/core/error.hpp"
@@ -12,6 +18,7 @@ namespace {
 
 const cpu::KernelTable* find_table(const std::string& isa) {
 #if defined(PACELINE_X86)
+  if (isa == "amx_bf16") return &cpu::amx_bf16::table();
   if (isa == "avx512_bf16") return &cpu::avx512_bf16::table();
   if (isa == "avx512") return &cpu::avx512::table();
   if (isa == "avx2") return &cpu::avx2::table();
@@ -19,6 +26,24 @@ const cpu::KernelTable* find_table(const std::string& isa) {
   if (isa == "portable") return &cpu::portable::table();
   return nullptr;
 }
+
+#if defined(PACELINE_X86)
+/// Whether the tile unit is there and the kernel lets this process use it. Threads started later
+/// inherit the permission.
+bool tiles_permitted() {
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+  constexpr unsigned kAmxBf16 = 1U << 22;
+  constexpr unsigned kAmxTile = 1U << 24;
+  if ((d & kAmxBf16) == 0 || (d & kAmxTile) == 0) return false;
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;               // XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+#endif
 
 }  // namespace
 
@@ -29,6 +54,7 @@ std::vector<std::string> supported_cpu_isas() {
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                       __builtin_cpu_supports("fma");
+  if (avx512 && tiles_permitted()) isas.emplace_back("amx_bf16");
   if (avx512) isas.emplace_back("avx512");
   if (avx512 && __builtin_cpu_supports("avx512bf16")) {
     // vdpbf16ps has half the multiply-add rate of fma on Intel cores and twice on others.

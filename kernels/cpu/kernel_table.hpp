@@ -9,14 +9,10 @@
 
 namespace paceline::kernels::cpu {
 
-/// How the weights of a product are stored and multiplied.
-enum class WeightFormat : std::uint8_t {
-  f32,   ///< panels [k][kPanelWidth] fp32
-  bf16,  ///< panels [k / 2][kPanelWidth][2] bf16
-};
-
 /// Outputs of one weight panel. N is padded with zero rows to a multiple of it.
 inline constexpr int kPanelWidth = 32;
+/// Readable bytes behind a packed weight: steps over K may read past its end.
+inline constexpr std::size_t kPanelSlack = 4096;
 /// Most partial sums of a segmented product: 2^6.
 inline constexpr int kMaxSegments = 64;
 /// Largest head.
@@ -28,12 +24,12 @@ inline constexpr int kSpan = 64 * kChunk;
 /// out = in * weight^T + bias. Rows are cut into `row_blocks` blocks of nearly equal size (the
 /// first ones larger by one row where it does not come out even).
 struct LinearArgs {
-  const std::byte* weight;  ///< [panels][k][kPanelWidth] in `format`
-  WeightFormat format;
+  const std::byte*
+      weight;  ///< [panels][k][kPanelWidth] fp32, or [panels][k / 2][kPanelWidth][2] bf16
   int n, k, segments;
   const float* bias;    ///< [n] or null
   const std::byte* in;  ///< [rows][k] of the weight's dtype
-  std::byte* packed;    ///< the input by row block: [k][rows of the block], see pack_rows
+  std::byte* packed;    ///< the input by row block, see ProductKernels::pack_rows
   float* out;           ///< [rows][n]
   int rows, row_blocks;
 };
@@ -122,18 +118,23 @@ struct RankArgs {
   NoiseArgs noise;
 };
 
-struct KernelTable {
-  const char* isa;
+/// Matrix products with weights of one dtype.
+struct ProductKernels {
   /// Rows of a row block at most.
   int max_rows;
   /// The panels a product of `rows` rows works on together when there are enough.
   int (*panels_together)(int rows);
-  /// Bytes of one element of a packed input row, by weight format.
-  int (*packed_element_bytes)(WeightFormat format);
+  /// Bytes of one packed input row.
+  std::size_t (*packed_row_bytes)(int k, int segments);
   /// Converts row blocks [first, last) of `in` to the order in which they are multiplied.
   void (*pack_rows)(const LinearArgs& args, int first_block, int last_block);
   /// Row blocks [first_block, last_block) of panels [first, last).
   void (*linear)(const LinearArgs& args, int first, int last, int first_block, int last_block);
+};
+
+struct KernelTable {
+  const char* isa;
+  ProductKernels f32, bf16;
 
   void (*add_rmsnorm)(const NormArgs& args, int first, int last);
   /// Row [2 * width] gate | up: elements [first, last) of the output row.
@@ -167,6 +168,9 @@ struct KernelTable {
 [[nodiscard]] std::size_t attention_scratch_floats(int row_heads, int head_dim, int path);
 
 /// The tables by instruction set, whatever this machine supports: calling into one it lacks faults.
+namespace amx_bf16 {
+[[nodiscard]] const KernelTable& table();
+}
 namespace avx512_bf16 {
 [[nodiscard]] const KernelTable& table();
 }

@@ -64,7 +64,7 @@ PackedLinear::PackedLinear(std::span<const MatrixSlice> slices, std::span<const 
 
   panels_ = (n_ + kPanelWidth - 1) / kPanelWidth;
   const std::size_t panel_bytes = static_cast<std::size_t>(k_) * kPanelWidth * size_of(compute);
-  memory_ = Memory(panels_ * panel_bytes);
+  memory_ = Memory(panels_ * panel_bytes + kPanelSlack);
   // Each thread packs, and so touches first, the panels it will multiply with.
   pool.for_units(panels_, [&](int, int panel) {
     const int first = panel * kPanelWidth;

@@ -23,7 +23,9 @@ class PackedLinear final : public Linear {
 
   [[nodiscard]] int n() const override { return n_; }
   [[nodiscard]] int k() const override { return k_; }
-  [[nodiscard]] std::size_t bytes() const override { return memory_.size(); }
+  [[nodiscard]] std::size_t bytes() const override {
+    return static_cast<std::size_t>(panels_) * kPanelWidth * k_ * size_of(dtype_);
+  }
   [[nodiscard]] DType dtype() const { return dtype_; }
 
   [[nodiscard]] int panels() const { return panels_; }

@@ -5,11 +5,9 @@
 
 namespace paceline::kernels::cpu::PACELINE_ISA {
 
-// gemm.cpp
-int packed_element_bytes(WeightFormat format);
-int panels_together(int rows);
-void pack_rows(const LinearArgs& args, int first_block, int last_block);
-void linear(const LinearArgs& args, int first, int last, int first_block, int last_block);
+// gemm.cpp; bf16_products() of amx_bf16: gemm_amx.cpp
+ProductKernels f32_products();
+ProductKernels bf16_products();
 
 // elementwise.cpp
 void add_rmsnorm(const NormArgs& args, int first, int last);

@@ -1,6 +1,5 @@
 // The table of one instruction set.
 #include "kernels/cpu/parts.hpp"
-#include "kernels/cpu/tile.hpp"
 
 #define PACELINE_STRING2(x) #x
 #define PACELINE_STRING(x) PACELINE_STRING2(x)
@@ -8,13 +7,10 @@
 namespace paceline::kernels::cpu::PACELINE_ISA {
 
 const KernelTable& table() {
-  static constexpr KernelTable functions = {
+  static const KernelTable functions = {
       .isa = PACELINE_STRING(PACELINE_ISA),
-      .max_rows = kMaxTileRows,
-      .panels_together = &panels_together,
-      .packed_element_bytes = &packed_element_bytes,
-      .pack_rows = &pack_rows,
-      .linear = &linear,
+      .f32 = f32_products(),
+      .bf16 = bf16_products(),
       .add_rmsnorm = &add_rmsnorm,
       .swiglu = &swiglu,
       .rope_and_store = &rope_and_store,

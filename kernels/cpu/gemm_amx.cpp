@@ -1,0 +1,283 @@
+// Products with bf16 weights on the tile unit (AMX), which multiplies 16 x 32 by 32 x 16 in one
+// instruction: up to 16 rows cost what one costs, so drafts are verified nearly for free until the
+// weights come from the cache faster than they are multiplied.
+//
+// One instruction adds 32 products to each fp32 output: the even and the odd elements of K make two
+// chains of fused multiply-adds in ascending order, whose sum is added to the output; subnormals
+// count as zero. An output depends on its own row and column alone, whatever the other rows of its
+// tile, and so do chains of such steps.
+//
+// A step's 16 x 32 weights (transposed, in pairs) are 16 lines of a panel, as they are packed. Rows
+// are packed as [tile][segment][step][rows of the tile][32], zero behind the end of a segment: the
+// last step of a segment may read weights behind it, which count zero times.
+#include "kernels/cpu/parts.hpp"
+#include "kernels/cpu/row_block.hpp"
+#include "kernels/cpu/simd.hpp"
+
+namespace paceline::kernels::cpu::PACELINE_ISA {
+namespace {
+
+constexpr int kTileRows = 16;
+constexpr int kStep = 32;  // elements of K
+constexpr std::ptrdiff_t kRowBytes = 64;
+constexpr std::ptrdiff_t kPanelRowBytes = kPanelWidth * 4;         // a pair of K
+constexpr std::ptrdiff_t kPanelStep = kStep / 2 * kPanelRowBytes;  // of a panel
+constexpr std::ptrdiff_t kPrefetchDistance = 2 * kPanelStep;
+// The rest of a last step is read, and the one after it touched.
+static_assert(2 * kPanelStep <= kPanelSlack);
+
+int steps_of_segment(int k, int segments) { return (k / segments + kStep - 1) / kStep; }
+
+/// What LDTILECFG reads.
+struct alignas(64) TileConfig {
+  std::uint8_t palette = 1;
+  std::uint8_t start_row = 0;
+  std::uint8_t reserved[14] = {};
+  std::uint16_t row_bytes[16] = {};
+  std::uint8_t rows[16] = {};
+};
+
+/// Tiles 0 and 1 (and, of a second row tile, 2 and 3; or of a second panel) are outputs, 4 and 5
+/// rows, 6 and 7 weights. Reloading costs some hundred cycles, so a thread keeps what it has.
+void configure(int first_rows, int second_rows) {
+  static thread_local int configured = 0;
+  const int wanted = first_rows * 64 + second_rows;
+  if (configured == wanted) return;
+  TileConfig config;
+  const int other = second_rows > 0 ? second_rows : first_rows;
+  const int rows[8] = {first_rows, first_rows, other,     other,
+                       first_rows, other,      kTileRows, kTileRows};
+  for (int t = 0; t < 8; ++t) {
+    config.rows[t] = static_cast<std::uint8_t>(rows[t]);
+    config.row_bytes[t] = kRowBytes;
+  }
+  asm volatile("ldtilecfg %0" : : "m"(config));
+  configured = wanted;
+}
+
+// GCC's intrinsics do not say that loads read memory; what is read here was written before the
+// call, or by instructions that say so.
+
+/// Outputs [tile][row][16], one kilobyte each.
+struct alignas(64) Outputs {
+  float at[4][kTileRows * kLanes];
+};
+
+void store_tiles(Outputs& out) {
+  _tile_stored(0, out.at[0], kRowBytes);
+  _tile_stored(1, out.at[1], kRowBytes);
+  _tile_stored(2, out.at[2], kRowBytes);
+  _tile_stored(3, out.at[3], kRowBytes);
+}
+
+/// What a block of one or two row tiles does with one panel, or one row tile with two panels.
+struct Work {
+  const std::byte* rows[2];     ///< by row tile
+  std::ptrdiff_t row_bytes[2];  ///< of a step, by row tile
+  const std::byte* weight[2];   ///< by panel
+  const std::byte* ahead;       ///< next to prefetch
+  std::ptrdiff_t ahead_step;    ///< bytes a step
+};
+
+/// Prefetches `bytes` from p on.
+PACELINE_INLINE void prefetch_lines(const std::byte* p, std::ptrdiff_t bytes) {
+  for (std::ptrdiff_t i = 0; i < bytes; i += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T1);
+  }
+}
+
+/// Half a step of a panel that is streamed from memory: touches that of the next step by plain
+/// loads and prefetches what comes after. Tile loads alone, even of prefetched lines, reach 15 of
+/// the 18 GB/s that a core reads with plain loads; so they reach 19.
+PACELINE_INLINE void stream(const std::byte* p) {
+  PACELINE_UNROLL for (std::ptrdiff_t i = 0; i < kPanelStep / 2; i += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(p + kPrefetchDistance + i), _MM_HINT_T0);
+    asm volatile("movl %0, %%eax" : : "m"(p[kPanelStep + i]) : "eax");
+  }
+}
+
+/// One row tile, one or two panels. Tile n of the outputs: vector n of the panels.
+template <int panels>
+PACELINE_INLINE void steps_of_one(Work& work, int steps, bool streamed) {
+  for (int s = 0; s < steps; ++s) {
+    if (!streamed) {
+      prefetch_lines(work.ahead, work.ahead_step);
+      work.ahead += work.ahead_step;
+    }
+    _tile_loadd(4, work.rows[0], kRowBytes);
+    if (streamed) stream(work.weight[0]);
+    _tile_loadd(6, work.weight[0], kPanelRowBytes);
+    _tile_dpbf16ps(0, 4, 6);
+    if (streamed) stream(work.weight[0] + kPanelStep / 2);
+    _tile_loadd(7, work.weight[0] + kRowBytes, kPanelRowBytes);
+    _tile_dpbf16ps(1, 4, 7);
+    if constexpr (panels == 2) {
+      if (streamed) stream(work.weight[1]);
+      _tile_loadd(6, work.weight[1], kPanelRowBytes);
+      _tile_dpbf16ps(2, 4, 6);
+      if (streamed) stream(work.weight[1] + kPanelStep / 2);
+      _tile_loadd(7, work.weight[1] + kRowBytes, kPanelRowBytes);
+      _tile_dpbf16ps(3, 4, 7);
+      work.weight[1] += kPanelStep;
+    }
+    work.rows[0] += work.row_bytes[0];
+    work.weight[0] += kPanelStep;
+  }
+}
+
+/// Two row tiles, one panel. Outputs: [row tile][vector].
+PACELINE_INLINE void steps_of_two(Work& work, int steps) {
+  for (int s = 0; s < steps; ++s) {
+    prefetch_lines(work.ahead, work.ahead_step);
+    work.ahead += work.ahead_step;
+    _tile_loadd(4, work.rows[0], kRowBytes);
+    _tile_loadd(6, work.weight[0], kPanelRowBytes);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(7, work.weight[0] + kRowBytes, kPanelRowBytes);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_loadd(5, work.rows[1], kRowBytes);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+    work.rows[0] += work.row_bytes[0];
+    work.rows[1] += work.row_bytes[1];
+    work.weight[0] += kPanelStep;
+  }
+}
+
+PACELINE_INLINE void clear_tiles() {
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+}
+
+/// Adds `from` to `to`, rows and all: lanes of rows that are not there are added too, and unused.
+PACELINE_INLINE void add(const Outputs& from, Outputs& to, int tiles) {
+  for (int t = 0; t < tiles; ++t) {
+    for (int i = 0; i < kTileRows * kLanes; i += kLanes) {
+      store(to.at[t] + i, load(from.at[t] + i) + load(to.at[t] + i));
+    }
+  }
+}
+
+/// Writes `rows` rows of 16 outputs (fewer at the right edge), adding the bias.
+void finish(const LinearArgs& args, const float* tile, int rows, int row, int column) {
+  const int count = args.n - column < kLanes ? args.n - column : kLanes;
+  if (count <= 0) return;
+  const F32 bias = args.bias != nullptr ? load_part(args.bias + column, count) : set1(0.0F);
+  float* out = args.out + static_cast<std::ptrdiff_t>(row) * args.n + column;
+  for (int r = 0; r < rows; ++r) {
+    F32 x = load(tile + r * kLanes);
+    if (args.bias != nullptr) x = x + bias;
+    store_part(out + static_cast<std::ptrdiff_t>(r) * args.n, x, count);
+  }
+}
+
+/// Panels [panel, panel + panels) for one row block: one row tile with one or two panels, or two
+/// row tiles with one.
+template <int tiles, int panels>
+void product(const LinearArgs& args, int panel, Block block, Share share) {
+  static_assert(tiles == 1 || panels == 1);
+  const int steps = steps_of_segment(args.k, args.segments);
+  const int rows[2] = {block.rows < kTileRows ? block.rows : kTileRows,
+                       tiles == 2 ? block.rows - kTileRows : 0};
+  configure(rows[0], rows[1]);
+  const std::ptrdiff_t all_steps = static_cast<std::ptrdiff_t>(steps) * args.segments;
+  const std::ptrdiff_t panel_bytes = static_cast<std::ptrdiff_t>(args.k) * kPanelWidth * 2;
+  Work work;
+  work.rows[0] = args.packed + block.first * all_steps * kRowBytes;
+  work.rows[1] = work.rows[0] + rows[0] * all_steps * kRowBytes;
+  for (int t = 0; t < 2; ++t) work.row_bytes[t] = rows[t] * kRowBytes;
+  const std::byte* weight = args.weight + panel * panel_bytes;
+  // The blocks of a panel fetch the next panel between them, rounded up to lines.
+  const std::ptrdiff_t lines =
+      (panel_bytes + all_steps * share.count * 64 - 1) / (all_steps * share.count * 64);
+  work.ahead_step = lines * 64;
+  work.ahead = weight + panel_bytes + share.index * work.ahead_step * all_steps;
+
+  Outputs outputs;
+  Outputs waiting[7];  // by level of the tree over segments: log2(kMaxSegments) + 1
+  for (int s = 0; s < args.segments; ++s) {
+    for (int p = 0; p < panels; ++p) {
+      work.weight[p] = weight + p * panel_bytes + s * (panel_bytes / args.segments);
+    }
+    clear_tiles();
+    if constexpr (tiles == 1) {
+      steps_of_one<panels>(work, steps, share.count == 1);
+    } else {
+      steps_of_two(work, steps);
+    }
+    store_tiles(outputs);
+    if (args.segments == 1) break;
+    int level = 0;
+    for (; (s >> level & 1) != 0; ++level) add(waiting[level], outputs, 2 * tiles * panels);
+    waiting[level] = outputs;
+  }
+  for (int t = 0; t < tiles; ++t) {
+    for (int v = 0; v < 2 * panels; ++v) {
+      finish(args, outputs.at[2 * t + v], rows[t], block.first + t * kTileRows,
+             panel * kPanelWidth + v * kLanes);
+    }
+  }
+}
+
+int panels_together(int rows) { return rows <= kTileRows ? 2 : 1; }
+
+std::size_t packed_row_bytes(int k, int segments) {
+  return static_cast<std::size_t>(steps_of_segment(k, segments)) * segments * kRowBytes;
+}
+
+void pack_rows(const LinearArgs& args, int first_block, int last_block) {
+  const int steps = steps_of_segment(args.k, args.segments);
+  const int width = args.k / args.segments;
+  for (int b = first_block; b < last_block; ++b) {
+    const Block block = row_block(args, b);
+    std::byte* out = args.packed + block.first * static_cast<std::ptrdiff_t>(
+                                                     packed_row_bytes(args.k, args.segments));
+    for (int first = 0; first < block.rows; first += kTileRows) {
+      const int rows = block.rows - first < kTileRows ? block.rows - first : kTileRows;
+      const std::byte* in = args.in + static_cast<std::ptrdiff_t>(block.first + first) * args.k * 2;
+      for (int s = 0; s < args.segments; ++s) {
+        for (int step = 0; step < steps; ++step) {
+          const int left = width - step * kStep;
+          const __mmask32 mask = left >= kStep ? 0xFFFFFFFFU : (1U << left) - 1;
+          const std::byte* from = in + (s * width + step * kStep) * 2;
+          for (int r = 0; r < rows; ++r, out += kRowBytes) {
+            _mm512_storeu_si512(out, _mm512_maskz_loadu_epi16(
+                                         mask, from + static_cast<std::ptrdiff_t>(r) * args.k * 2));
+          }
+        }
+      }
+    }
+  }
+}
+
+void linear(const LinearArgs& args, int first, int last, int first_block, int last_block) {
+  const int count = last_block - first_block;
+  if (count == 1 && row_block(args, first_block).rows <= kTileRows) {
+    const Block block = row_block(args, first_block);
+    int panel = first;
+    for (; panel + 2 <= last; panel += 2) product<1, 2>(args, panel, block, {0, 1});
+    if (panel < last) product<1, 1>(args, panel, block, {0, 1});
+    return;
+  }
+  for (int panel = first; panel < last; ++panel) {
+    for (int b = first_block; b < last_block; ++b) {
+      const Block block = row_block(args, b);
+      const Share share = {b - first_block, count};
+      if (block.rows > kTileRows) {
+        product<2, 1>(args, panel, block, share);
+      } else {
+        product<1, 1>(args, panel, block, share);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+ProductKernels bf16_products() {
+  return {2 * kTileRows, &panels_together, &packed_row_bytes, &pack_rows, &linear};
+}
+
+}  // namespace paceline::kernels::cpu::PACELINE_ISA
