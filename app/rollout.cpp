@@ -28,6 +28,7 @@
 #include "runtime/engine/batcher.hpp"
 #include "runtime/engine/executor.hpp"
 #include "runtime/fabric/backoff.hpp"
+#include "runtime/fabric/make_group.hpp"
 #include "runtime/fabric/mpi_group.hpp"
 #include "runtime/fabric/mpi_mailbox.hpp"
 #include "runtime/roles/coordinator.hpp"
@@ -224,11 +225,12 @@ void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Outpu
   const int rank = mpi.rank();
   const Role role = setup.layout.role[rank];
   const Communicator members = Communicator::split(setup.layout.group[rank], rank);
-  std::unique_ptr<TensorParallelGroup> group = std::make_unique<fabric::SingleRankGroup>();
-  if (role != Role::spare && setup.layout.tp > 1)
-    group = std::make_unique<fabric::MpiGroup>(members.get());
 
   std::unique_ptr<kernels::Backend> backend;
+  fabric::MadeGroup made{std::make_unique<fabric::SingleRankGroup>(), ""};
+  together(mpi, [&] {
+    if (role != Role::spare) backend = make_backend(setup.backend, setup.threads);
+  });
   std::unique_ptr<engine::Executor> executor;
   fabric::SingleRankGroup alone;              // draft models are not sharded
   std::unique_ptr<ThreadPool> draft_threads;  // the backend's sleep meanwhile
@@ -242,9 +244,10 @@ void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Outpu
                                               rank == 0 ? plan_text(setup) : "", drafter_names);
     if (role == Role::spare) return;
     const io::EngineSection& settings = setup.config.engine;
-    backend = make_backend(setup.backend, setup.threads);
+    if (setup.layout.tp > 1) made = fabric::make_group(members.get(), *backend);
+    if (rank == 0 && !made.explanation.empty()) say("  {}", made.explanation);
     executor = std::make_unique<engine::Executor>(
-        *backend, setup.model, *setup.weights, *group, setup.compute, setup.config.sampling,
+        *backend, setup.model, *setup.weights, *made.group, setup.compute, setup.config.sampling,
         setup.stops,
         engine::ExecutorLimits{.max_batch = settings.max_batch,
                                .max_draft = draft_tokens(setup.config.speculation),

@@ -35,6 +35,7 @@ class CudaBackend final : public Backend {
 
   /// Work put into it comes after all that the backend was given before.
   [[nodiscard]] cudaStream_t stream() const { return stream_; }
+  [[nodiscard]] int device() const { return device_; }
 
   [[nodiscard]] BackendInfo info() const override { return info_; }
   [[nodiscard]] std::unique_ptr<Buffer> allocate(std::size_t bytes) override;

@@ -1,0 +1,16 @@
+// Builds with CUDA.
+#include "runtime/fabric/cuda/staged_group.hpp"
+#include "runtime/fabric/cuda/try_nccl.hpp"
+#include "runtime/fabric/make_group.hpp"
+
+namespace paceline::fabric {
+
+MadeGroup make_group(MPI_Comm comm, kernels::Backend& backend) {
+  auto* device = dynamic_cast<kernels::cuda::CudaBackend*>(&backend);
+  if (device == nullptr) return {std::make_unique<MpiGroup>(comm), ""};
+  std::string why;
+  if (auto group = try_nccl(comm, *device, why)) return {std::move(group), "sums over NCCL"};
+  return {std::make_unique<StagedGroup>(comm, *device), "sums through host memory: " + why};
+}
+
+}  // namespace paceline::fabric

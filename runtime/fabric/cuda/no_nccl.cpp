@@ -1,0 +1,12 @@
+// Builds with CUDA, but without NCCL's header.
+#include "runtime/fabric/cuda/try_nccl.hpp"
+
+namespace paceline::fabric {
+
+std::unique_ptr<TensorParallelGroup> try_nccl(MPI_Comm, kernels::cuda::CudaBackend&,
+                                              std::string& why) {
+  why = "this build has no NCCL";
+  return nullptr;
+}
+
+}  // namespace paceline::fabric

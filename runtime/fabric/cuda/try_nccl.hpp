@@ -1,0 +1,20 @@
+#pragma once
+
+#include <mpi.h>
+
+#include <memory>
+#include <string>
+
+#include "kernels/cuda/cuda_backend.hpp"
+#include "runtime/core/interfaces.hpp"
+
+namespace paceline::fabric {
+
+/// The group over NCCL, or null on every rank, with the reason in `why`: where it is missing, or
+/// where ranks share a device and NCCL was not told to let them (NCCL 2.30 and
+/// NCCL_MULTI_RANK_GPU_ENABLE=1). Collective over `comm`.
+[[nodiscard]] std::unique_ptr<TensorParallelGroup> try_nccl(MPI_Comm comm,
+                                                            kernels::cuda::CudaBackend& backend,
+                                                            std::string& why);
+
+}  // namespace paceline::fabric

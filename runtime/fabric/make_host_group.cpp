@@ -1,0 +1,11 @@
+// Builds without CUDA.
+#include "runtime/fabric/make_group.hpp"
+#include "runtime/fabric/mpi_group.hpp"
+
+namespace paceline::fabric {
+
+MadeGroup make_group(MPI_Comm comm, kernels::Backend&) {
+  return {std::make_unique<MpiGroup>(comm), ""};
+}
+
+}  // namespace paceline::fabric
