@@ -186,8 +186,8 @@ AttentionPlanner& CudaBackend::planner(const Batch& batch) {
 PassRows CudaBackend::begin(const Batch& batch) {
   row_plan_.set(batch);
   static const AttentionPlan kNone;
-  const AttentionPlan& plan =
-      batch.heads > 0 ? planner(batch).plan(batch.segments) : kNone;  // none: no attention follows
+  const AttentionPlan& plan = batch.heads > 0 ? planner(batch).plan(batch.segments, row_plan_)
+                                              : kNone;  // none: no attention follows
   const PassRows rows =
       padded({static_cast<int>(batch.tokens.size()), static_cast<int>(batch.logit_rows.size())});
   Layout layout;

@@ -1,0 +1,31 @@
+// Attention over the paged cache by a plan (attention_plan.hpp), one layer at a time.
+//
+// Arithmetic, with tensor cores where KV is bf16: scores are fp32 sums over the head in steps of
+// 16; weights 2^((score - maximum) * scale * log2 e) are rounded to bf16 before they are summed and
+// multiplied with V, so that they add up to what they are divided by; sums are fp32. Where KV is
+// fp32, all is fp32, with fused multiply-adds.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/backend.hpp"
+#include "kernels/cuda/attention_plan.hpp"
+
+namespace paceline::kernels::cuda {
+
+/// Bytes that the states of a plan's slots need (AttentionPlan::slots).
+[[nodiscard]] std::size_t attention_workspace_bytes(int slots, int heads, int head_dim);
+
+/// Pointers are to device memory. cache: block 0 of the pool, blocks of
+/// [layer][K, V][kv_head][position][head_dim]; at most 128 GiB. plan: AttentionPlan::words, of
+/// which only `grid` is known to the host when a graph is captured. q: [rows, heads * head_dim] of
+/// kv.dtype; out the same. workspace: attention_workspace_bytes(), uninitialised. Rows that the
+/// plan does not name are left as they are.
+void attention(const QkvParams& params, const KvShape& kv, int layer, const std::byte* cache,
+               const AttentionGrid& grid, const std::int32_t* plan, const std::byte* q,
+               std::byte* out, float* workspace, cudaStream_t stream);
+
+}  // namespace paceline::kernels::cuda

@@ -1,0 +1,97 @@
+// What the kernels of attention share: their arguments, where keys lie, and how the states of
+// splits become a result.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include "kernels/cuda/attention.hpp"
+#include "kernels/cuda/launch.hpp"
+
+namespace paceline::kernels::cuda {
+
+struct AttentionArgs {
+  const std::int32_t* plan;                ///< AttentionPlan::words
+  std::size_t first_item;                  ///< word of the plan; of this launch
+  const std::byte* keys;                   ///< of the layer's first kv head in block 0
+  std::size_t values;                      ///< bytes from a kv head's keys to its values
+  std::size_t kv_head;                     ///< bytes from one kv head to the next
+  std::uint32_t block;                     ///< positions of a KV block
+  std::uint32_t block_magic, block_shift;  ///< of the division by it
+  std::uint32_t block_units;               ///< kAddressUnit bytes from one KV block to the next
+  std::uint32_t row_units;                 ///< from one position of a block to the next
+  const std::byte* q;                      ///< [rows][heads][head_dim]
+  std::byte* out;                          ///< the same shape
+  float* states;                           ///< [slots][heads][head_dim + 2]
+  int heads;
+  int group;  ///< query heads of a kv head
+  int head_dim;
+  float scale;  ///< log2(e) / sqrt(head_dim)
+};
+
+/// Bytes: a position's keys are a multiple of it apart, so that 32 bits address 128 GiB.
+inline constexpr int kAddressUnit = 32;
+inline constexpr std::uint32_t kNoKey = 0xFFFFFFFFU;
+
+/// Of an item: a row and a query head of its kv head.
+struct AttentionPair {
+  int row_head;  ///< row * heads + head; -1: none
+  int position;  ///< the last one it sees; -1: none
+  int slot;      ///< AttentionRow::slot
+};
+
+inline constexpr float kNothingSeen = -__builtin_inff();
+
+__device__ __forceinline__ AttentionPair attention_pair(const AttentionArgs& args,
+                                                        const AttentionItem& item, int pair) {
+  const int index = pair / args.group;
+  if (index >= item.rows) return {-1, -1, -1};
+  const AttentionRow row = reinterpret_cast<const AttentionRow*>(args.plan + item.first_row)[index];
+  const int head = static_cast<int>(blockIdx.y) * args.group + pair % args.group;
+  return {row.row * args.heads + head, row.position, row.slot};
+}
+
+/// Where a position's keys are, in units from args.keys; kNoKey for one that no row sees.
+__device__ __forceinline__ std::uint32_t key_address(const AttentionArgs& args,
+                                                     const AttentionItem& item, int position) {
+  if (position > item.last_position) return kNoKey;
+  const bool on_path = item.path != 0 && position >= item.path_base;
+  const std::uint32_t at = on_path ? args.plan[item.path + position - item.path_base] : position;
+  const std::uint32_t block = (__umulhi(at, args.block_magic) + at) >> args.block_shift;
+  return args.plan[item.table + block] * args.block_units +
+         (at - block * args.block) * args.row_units;
+}
+
+/// The state of a (row, head) in the workspace: head_dim values, then maximum and sum.
+__device__ __forceinline__ float* attention_state(const AttentionArgs& args, int slot, int head) {
+  return args.states + (static_cast<std::size_t>(slot) * args.heads + head) * (args.head_dim + 2);
+}
+
+/// What the states of the splits so far and of the next one are scaled by when they are added, and
+/// the maximum and sum of both.
+struct Fold {
+  float maximum, sum;
+  float before, next;
+};
+__device__ __forceinline__ Fold fold(float scale, float maximum, float sum, float next_maximum,
+                                     float next_sum) {
+  Fold f;
+  f.maximum = fmaxf(maximum, next_maximum);
+  f.before = exp2f((maximum - f.maximum) * scale);
+  f.next = exp2f((next_maximum - f.maximum) * scale);
+  f.sum = __fmaf_rn(sum, f.before, next_sum * f.next);
+  return f;
+}
+__device__ __forceinline__ float fold_value(const Fold& f, float before, float next) {
+  return __fmaf_rn(before, f.before, next * f.next);
+}
+
+/// Adding +0 makes a zero positive: its sign could tell how many unseen positions were added.
+__device__ __forceinline__ float attention_result(float value, float inverse_sum) {
+  return value * inverse_sum + 0.0F;
+}
+
+void launch_attention_bf16(const AttentionArgs& args, int items, bool narrow, int kv_heads,
+                           cudaStream_t stream);
+void launch_attention_f32(const AttentionArgs& args, int items, int kv_heads, cudaStream_t stream);
+
+}  // namespace paceline::kernels::cuda

@@ -1,0 +1,335 @@
+#include "kernels/cuda/attention_plan.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "runtime/core/error.hpp"
+
+namespace paceline::kernels::cuda {
+namespace {
+
+constexpr int kItemWords = sizeof(AttentionItem) / sizeof(std::int32_t);
+constexpr int kRowWords = sizeof(AttentionRow) / sizeof(std::int32_t);
+
+void expect(bool condition, const std::string& what) {
+  if (!condition) throw Error(ExitCode::internal, "cuda attention: " + what);
+}
+
+/// Tiles that hold nothing but positions before the segment's own.
+int tiles_before(const Segment& segment) { return segment.first_position / kAttentionTile; }
+
+/// Tiles, up to `most`, that two sequences have in the same blocks.
+int tiles_shared(const Segment& a, const Segment& b, int block, int most) {
+  const int blocks = (most * kAttentionTile + block - 1) / block;
+  const auto [end, other] = std::mismatch(a.blocks, a.blocks + blocks, b.blocks);
+  return std::min<int>(most, static_cast<int>(end - a.blocks) * block / kAttentionTile);
+}
+
+}  // namespace
+
+int attention_bucket(int count) {
+  int bucket = 1;
+  while (bucket < count) {
+    if (bucket >= 2 && bucket / 2 * 3 >= count) return bucket / 2 * 3;
+    bucket *= 2;
+  }
+  return count == 0 ? 0 : bucket;
+}
+
+AttentionPlanner::AttentionPlanner(const AttentionPlannerOptions& options) : options_(options) {
+  expect(options.kv_heads > 0 && options.heads % options.kv_heads == 0,
+         "heads are not a multiple of kv heads");
+  expect(options.head_dim % 16 == 0 && options.head_dim > 0 && options.head_dim <= 256,
+         "the head dimension must be a multiple of 16 up to 256");
+  expect(options.block % 16 == 0 && options.block > 0, "kv blocks must be a multiple of 16");
+  group_ = options.heads / options.kv_heads;
+  expect(group_ <= max_pairs(options.head_dim), std::to_string(group_) +
+                                                    " query heads share a kv head; supported are " +
+                                                    std::to_string(max_pairs(options.head_dim)));
+}
+
+std::size_t AttentionPlanner::most_words(int rows, int segments, int positions) const {
+  // A row is in at most one item for each split, one more where it keeps a state there, and merged
+  // once. Chains have no more positions than their tree has rows, and there are fewer of them where
+  // they are long.
+  const int splits = (positions - 1) / kAttentionSplit + 1;
+  const auto items =
+      static_cast<std::size_t>(attention_bucket(rows * (splits + 1)) + attention_bucket(rows));
+  const std::size_t tables = (positions + rows - 1) / options_.block + 1;
+  const std::size_t paths = static_cast<std::size_t>(rows + 1) * (rows + 1) / 4;
+  return items * kItemWords + static_cast<std::size_t>(attention_bucket(rows) + rows) * kRowWords +
+         segments * tables + paths;
+}
+
+int AttentionPlanner::most_slots(int rows, int positions) const {
+  return rows * ((positions - 1) / kAttentionSplit + 1);
+}
+
+const AttentionPlan& AttentionPlanner::plan(std::span<const Segment> segments, const RowPlan& rows,
+                                            const AttentionGrid& at_least) {
+  row_plan_ = &rows;
+  first_chain_.clear();
+  for (std::size_t c = 0; const Segment& segment : segments) {
+    while (c < rows.chains().size() && rows.chains()[c].first_row < segment.first_row) ++c;
+    first_chain_.push_back(c);
+  }
+  first_chain_.push_back(rows.chains().size());
+  const auto few = [this](std::size_t items) {
+    return items * options_.kv_heads <= static_cast<std::size_t>(options_.few_blocks);
+  };
+  bool narrow = group_ <= kAttentionPairs && few(segments.size());
+  if (narrow) {
+    build(segments, kAttentionPairs / group_, false);
+    narrow = few(items_[0].size());
+  }
+  if (!narrow) build(segments, max_pairs(options_.head_dim) / group_, true);
+  assemble(at_least);
+  return plan_;
+}
+
+bool AttentionPlanner::folds(const Segment& segment) const {
+  return segment.parents == nullptr && segment.rows >= options_.fold_rows;
+}
+
+// Sharing pays where rows of several sequences fit into one item.
+bool AttentionPlanner::may_share(const Segment& segment) const {
+  return share_ && !folds(segment) && 2 * segment.rows <= rows_of_item_;
+}
+
+void AttentionPlanner::build(std::span<const Segment> segments, int rows_of_item, bool share) {
+  rows_of_item_ = rows_of_item;
+  share_ = share;
+  items_[0].clear();
+  items_[1].clear();
+  rows_.clear();
+  merged_.clear();
+  lists_.clear();
+  plan_.slots = 0;
+
+  order_.clear();
+  for (int s = 0; s < static_cast<int>(segments.size()); ++s) {
+    if (segments[s].rows > 0) order_.push_back(s);
+  }
+  // Siblings are neighbours where their sequences begin in the same block. Chains come before
+  // trees, so that those who may resume from a common state are neighbours too.
+  if (share) {
+    std::stable_sort(order_.begin(), order_.end(), [&](int a, int b) {
+      const Segment& x = segments[a];
+      const Segment& y = segments[b];
+      if (may_share(x) != may_share(y)) return may_share(x);
+      if (x.blocks[0] != y.blocks[0]) return x.blocks[0] < y.blocks[0];
+      return (x.parents == nullptr) > (y.parents == nullptr);
+    });
+  }
+  const int count = static_cast<int>(order_.size());
+  for (int first = 0; first < count;) {
+    const Segment& leader = segments[order_[first]];
+    int last = first + 1;
+    int shared = 0;
+    for (; may_share(leader) && last < count; ++last) {
+      const Segment& other = segments[order_[last]];
+      if (!may_share(other)) break;
+      const int most = std::min(tiles_before(leader), tiles_before(other));
+      const int tiles =
+          tiles_shared(leader, other, options_.block, shared > 0 ? std::min(shared, most) : most);
+      // One that shares much less would cost the others more than it gains.
+      if (tiles < options_.shared_tiles || 2 * tiles < shared) break;
+      shared = tiles;
+    }
+    add_group(segments, first, last, shared);
+    first = last;
+  }
+}
+
+void AttentionPlanner::add_group(std::span<const Segment> segments, int first, int last,
+                                 int shared) {
+  const int whole = shared / kAttentionSplitTiles * kAttentionSplitTiles;
+  int chains = first;
+  while (chains < last && segments[order_[chains]].parents == nullptr) ++chains;
+  // Trees keep a state of their own instead, with all that comes before their first position.
+  const bool resume = shared - whole >= options_.shared_tiles && chains - first > 1;
+
+  const int first_row = static_cast<int>(rows_.size());
+  int rows_of_chains = 0;
+  members_.clear();
+  for (int i = first; i < last; ++i) {
+    const int s = order_[i];
+    const std::span<const Chain> of_segment =
+        row_plan_->chains().subspan(first_chain_[s], first_chain_[s + 1] - first_chain_[s]);
+    members_.push_back(add_member(segments[s], of_segment, resume && i < chains));
+    if (i < chains) rows_of_chains += segments[s].rows;
+  }
+  const int table = members_[0].table;
+  const int rows = static_cast<int>(rows_.size()) - first_row;
+  for (int tile = 0; tile < whole; tile += kAttentionSplitTiles) {
+    add_prefix(first_row, rows, tile, kAttentionSplitTiles, table, AttentionEnd::split);
+  }
+  if (resume) {
+    add_prefix(first_row, rows_of_chains, whole, shared - whole, table, AttentionEnd::resume);
+  }
+  for (const Member& member : members_) {
+    if (member.is_tree()) {
+      add_tree(member, whole);
+    } else {
+      add_chain(member, resume ? shared : whole);
+    }
+  }
+}
+
+AttentionPlanner::Member AttentionPlanner::add_member(const Segment& segment,
+                                                      std::span<const Chain> chains,
+                                                      bool keeps_state) {
+  const Member member{&segment, static_cast<int>(lists_.size()), static_cast<int>(rows_.size()),
+                      chains};
+  const int positions = segment.first_position + segment.rows;
+  lists_.insert(lists_.end(), segment.blocks,
+                segment.blocks + (positions + options_.block - 1) / options_.block);
+  for (int i = 0; i < segment.rows; ++i) {
+    AttentionRow row;
+    row.row = segment.first_row + i;
+    row.position = row_plan_->rows()[row.row].position;
+    const int splits = row.position / kAttentionSplit + 1;
+    if (splits > 1 || keeps_state || member.is_tree()) {
+      row.slot = plan_.slots;
+      plan_.slots += folds(segment) ? 1 : splits;
+    }
+    if (splits > 1 && !folds(segment)) merged_.push_back(row);
+    rows_.push_back(row);
+  }
+  return member;
+}
+
+void AttentionPlanner::add_prefix(int first_row, int rows, int first_tile, int tiles, int table,
+                                  AttentionEnd end) {
+  for (int row = 0; row < rows; row += rows_of_item_) {
+    AttentionItem item;
+    item.first_row = first_row + row;
+    item.rows = std::min(rows_of_item_, rows - row);
+    item.first_tile = first_tile;
+    item.tiles = tiles;
+    item.visible_tiles = first_tile + tiles;
+    item.last_position = item.visible_tiles * kAttentionTile - 1;
+    item.table = table;
+    item.path = -1;
+    item.end = end;
+    add_item(item);
+  }
+}
+
+void AttentionPlanner::add_causal(const Chain& chain, int first_row, int first_tile, int table) {
+  int path = -1;
+  if (chain.path != nullptr) {
+    path = static_cast<int>(lists_.size());
+    lists_.insert(lists_.end(), chain.path,
+                  chain.path + (chain.first_position - chain.base + chain.rows));
+  }
+  for (int row = 0; row < chain.rows; row += rows_of_item_) {
+    const int end = std::min(row + rows_of_item_, chain.rows);
+    const int last_position = chain.first_position + end - 1;
+    const int tiles = last_position / kAttentionTile + 1;
+    for (int tile = first_tile; tile < tiles;) {
+      const int split = tile / kAttentionSplitTiles;
+      const int next = std::min(tiles, (split + 1) * kAttentionSplitTiles);
+      // The first row that sees something of the split.
+      const int from = std::max(row, split * kAttentionSplit - chain.first_position);
+      AttentionItem item;
+      item.first_row = first_row + from;
+      item.rows = end - from;
+      item.first_tile = tile;
+      item.tiles = next - tile;
+      item.visible_tiles = (chain.first_position + from + 1) / kAttentionTile;
+      item.last_position = last_position;
+      item.table = table;
+      item.path = path;
+      item.path_base = chain.base;
+      item.resumes = tile % kAttentionSplitTiles != 0 ? 1 : 0;
+      add_item(item);
+      tile = next;
+    }
+  }
+}
+
+void AttentionPlanner::add_chain(const Member& member, int first_tile) {
+  const Segment& segment = *member.segment;
+  if (!folds(segment)) {
+    add_causal(member.chains[0], member.first_row, first_tile, member.table);
+    return;
+  }
+  for (int row = 0; row < segment.rows; row += rows_of_item_) {
+    AttentionItem item;
+    item.first_row = member.first_row + row;
+    item.rows = std::min(rows_of_item_, segment.rows - row);
+    item.last_position = segment.first_position + row + item.rows - 1;
+    item.tiles = item.last_position / kAttentionTile + 1;
+    item.visible_tiles = (segment.first_position + row + 1) / kAttentionTile;
+    item.table = member.table;
+    item.path = -1;
+    item.end = AttentionEnd::fold;
+    add_item(item);
+  }
+}
+
+void AttentionPlanner::add_tree(const Member& member, int first_tile) {
+  const Segment& segment = *member.segment;
+  const int before = tiles_before(segment);
+  const int whole = before / kAttentionSplitTiles * kAttentionSplitTiles;
+  for (int tile = first_tile; tile < whole; tile += kAttentionSplitTiles) {
+    add_prefix(member.first_row, segment.rows, tile, kAttentionSplitTiles, member.table,
+               AttentionEnd::split);
+  }
+  const bool resume = share_ && member.chains.size() > 1 && before - whole >= options_.shared_tiles;
+  if (resume) {
+    add_prefix(member.first_row, segment.rows, whole, before - whole, member.table,
+               AttentionEnd::resume);
+  }
+  for (const Chain& chain : member.chains) {
+    add_causal(chain, member.first_row + chain.first_row - segment.first_row,
+               resume ? before : whole, member.table);
+  }
+}
+
+// Puts the lists into one array. The longest items come first, so that the last ones to run are
+// short.
+void AttentionPlanner::assemble(const AttentionGrid& at_least) {
+  int rows = 0;  // of the largest item
+  for (int phase = 0; phase < 2; ++phase) {
+    std::stable_sort(
+        items_[phase].begin(), items_[phase].end(),
+        [](const AttentionItem& a, const AttentionItem& b) { return a.tiles > b.tiles; });
+    for (const AttentionItem& item : items_[phase]) rows = std::max(rows, item.rows);
+    plan_.grid.items[phase] =
+        std::max(attention_bucket(static_cast<int>(items_[phase].size())), at_least.items[phase]);
+  }
+  plan_.grid.merged_rows =
+      std::max(attention_bucket(static_cast<int>(merged_.size())), at_least.merged_rows);
+  const bool pinned = at_least.items[0] > 0;
+  plan_.grid.narrow = rows * group_ <= kAttentionPairs && (at_least.narrow || !pinned);
+
+  const std::size_t first_row =
+      plan_.first_merged_row() + static_cast<std::size_t>(plan_.grid.merged_rows) * kRowWords;
+  const std::size_t first_list = first_row + rows_.size() * kRowWords;
+  plan_.words.resize(first_list + lists_.size());
+  const auto put = [this](std::size_t word, const auto& values, int count) {
+    using Value = typename std::decay_t<decltype(values)>::value_type;
+    std::int32_t* to = plan_.words.data() + word;
+    if (!values.empty()) std::memcpy(to, values.data(), values.size() * sizeof(Value));
+    const Value empty{};
+    for (int i = static_cast<int>(values.size()); i < count; ++i) {
+      std::memcpy(to + i * (sizeof(Value) / 4), &empty, sizeof(Value));
+    }
+  };
+  for (int phase = 0; phase < 2; ++phase) {
+    for (AttentionItem& item : items_[phase]) {
+      item.first_row = static_cast<std::int32_t>(first_row) + item.first_row * kRowWords;
+      item.table += static_cast<std::int32_t>(first_list);
+      item.path = item.path < 0 ? 0 : item.path + static_cast<std::int32_t>(first_list);
+    }
+    put(plan_.first_item(phase), items_[phase], plan_.grid.items[phase]);
+  }
+  put(plan_.first_merged_row(), merged_, plan_.grid.merged_rows);
+  put(first_row, rows_, 0);
+  put(first_list, lists_, 0);
+}
+
+}  // namespace paceline::kernels::cuda

@@ -1,0 +1,168 @@
+// What attention of one step has to do, decided on the host: a list of work items and the rows and
+// block tables they read, as one array that is uploaded once a step and serves every layer.
+//
+// The result of a row (one query head at one position) is defined without regard to the plan. Its
+// keys are cut at multiples of kAttentionSplit positions. Within a split the softmax runs online
+// over tiles of kAttentionTile positions, in order, from nothing; the splits' states are then
+// folded in ascending order. The plan only says who walks which tiles for which rows:
+//
+//  * An item is a range of tiles walked for up to max_pairs() (row, query head of a kv head) pairs.
+//  * A chain of drafted tokens or a piece of a prompt has one item for each split and each group of
+//    rows. Long pieces of prompts walk all their splits in one item instead and need no room for
+//    the states of each.
+//  * Decoding siblings, whose block tables begin alike, walk what lies in shared blocks together.
+//    Where that ends within a split, the state is kept and each sibling resumes from it: such items
+//    are of the second phase, a launch of its own.
+//  * The rows of a tree walk the tiles before its first drafted position together. The tiles from
+//    there on are walked once for each path, their keys put in order of position, because the order
+//    of keys within a product is part of the result.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/backend.hpp"
+#include "kernels/row_plan.hpp"
+
+namespace paceline::kernels::cuda {
+
+/// Positions whose softmax is one chain. Part of the definition of the result.
+inline constexpr int kAttentionSplit = 1024;
+inline constexpr int kAttentionSplitTiles = kAttentionSplit / kAttentionTile;
+/// Pairs of a row and a query head that the tensor cores take as one tile.
+inline constexpr int kAttentionPairs = 16;
+/// Most pairs of an item.
+[[nodiscard]] constexpr int max_pairs(int head_dim) { return head_dim <= 128 ? 64 : 32; }
+
+/// What becomes of the state (maximum, sum, weighted values) at the end of a split.
+enum class AttentionEnd : std::int32_t {
+  split,   ///< the row's result if it has no other split, else kept for the merge
+  resume,  ///< kept for an item of the second phase, which goes on with it
+  fold,    ///< folded into the state of the splits before, by the same item
+};
+
+/// A range of tiles and the rows it is walked for. Of one split, unless its end is `fold`.
+struct alignas(16) AttentionItem {
+  std::int32_t first_row = 0;      ///< word of the plan where its AttentionRows begin
+  std::int32_t rows = 0;           ///< each of which sees some position of the tiles
+  std::int32_t first_tile = 0;     ///< of kAttentionTile positions
+  std::int32_t tiles = 0;          ///< 0: nothing to do
+  std::int32_t visible_tiles = 0;  ///< every row sees all positions of the tiles before this one
+  std::int32_t last_position = 0;  ///< that some row sees; what is stored after it is not read
+  std::int32_t table = 0;          ///< word of the plan where the block table begins
+  std::int32_t path = 0;           ///< word where the path begins; 0: all lies at its own position
+  std::int32_t path_base = 0;      ///< position p from here on lies at path[p - path_base]
+  AttentionEnd end = AttentionEnd::split;
+  std::int32_t resumes = 0;  ///< 1: begins with the state kept of this split
+  std::int32_t unused = 0;
+};
+
+struct alignas(16) AttentionRow {
+  std::int32_t row = -1;      ///< of the batch; -1: none
+  std::int32_t position = 0;  ///< it sees the positions up to this one
+  std::int32_t slot = -1;     ///< of the workspace: the state of split s is at slot + s (`fold`: at
+                              ///< slot); -1: needs none
+  std::int32_t unused = 0;
+};
+
+/// Sizes of the launches of a step, rounded up so that few differ: part of a captured graph.
+struct AttentionGrid {
+  int items[2] = {0, 0};  ///< of either phase, with empty ones at the end
+  int merged_rows = 0;    ///< with empty ones at the end
+  bool narrow = false;    ///< no item has more than kAttentionPairs pairs
+  bool operator==(const AttentionGrid&) const = default;
+};
+
+struct AttentionPlan {
+  /// For the device: items of the first phase, of the second, merged AttentionRows, then what items
+  /// refer to.
+  std::vector<std::int32_t> words;
+  AttentionGrid grid;
+  int slots = 0;  ///< of the workspace
+
+  [[nodiscard]] std::size_t first_item(int phase) const {  ///< a word
+    return phase == 0 ? 0 : grid.items[0] * (sizeof(AttentionItem) / 4);
+  }
+  [[nodiscard]] std::size_t first_merged_row() const {  ///< a word
+    return (grid.items[0] + grid.items[1]) * (sizeof(AttentionItem) / 4);
+  }
+};
+
+/// The next of 1, 2, 3, 4, 6, 8, 12, 16, 24, ... (0 stays 0).
+[[nodiscard]] int attention_bucket(int count);
+
+struct AttentionPlannerOptions {
+  int heads = 0;     ///< query heads of this rank
+  int kv_heads = 0;  ///< of this rank; heads / kv_heads is at most max_pairs(head_dim)
+  int head_dim = 0;
+  int block = 16;  ///< positions of a KV block
+  /// Blocks of threads that the device runs at once. Steps with fewer are cut into small items, and
+  /// share nothing: what is lacking then is not bandwidth.
+  int few_blocks = 132;
+  /// Tiles of a split that must be shared for the second phase to be worth it.
+  int shared_tiles = 4;
+  /// Rows of a chain from which on its splits are folded by one item.
+  int fold_rows = 64;
+  bool operator==(const AttentionPlannerOptions&) const = default;
+};
+
+class AttentionPlanner {
+ public:
+  /// Throws Error (internal) where the shape is not supported.
+  explicit AttentionPlanner(const AttentionPlannerOptions& options);
+
+  /// The plan of a pass, valid until the next call. `rows`: of the same segments. `at_least`: what
+  /// the grid is rounded up to (a captured graph's).
+  const AttentionPlan& plan(std::span<const Segment> segments, const RowPlan& rows,
+                            const AttentionGrid& at_least = {});
+
+  /// Most words of a plan for `rows` rows of `segments` segments, at positions below `positions`.
+  [[nodiscard]] std::size_t most_words(int rows, int segments, int positions) const;
+  /// Most slots of such a plan. Pieces of prompts, which fold, need far fewer.
+  [[nodiscard]] int most_slots(int rows, int positions) const;
+
+ private:
+  /// Of a segment, while its group is planned.
+  struct Member {
+    const Segment* segment = nullptr;
+    int table = 0;                  ///< where its block table begins in lists_
+    int first_row = 0;              ///< of rows_
+    std::span<const Chain> chains;  ///< of its rows
+    [[nodiscard]] bool is_tree() const { return segment->parents != nullptr; }
+  };
+
+  void build(std::span<const Segment> segments, int rows_of_item, bool share);
+  /// Plans the members of order_ [first, last), which share their first `shared` tiles.
+  void add_group(std::span<const Segment> segments, int first, int last, int shared);
+  void add_chain(const Member& member, int first_tile);
+  void add_tree(const Member& member, int first_tile);
+  Member add_member(const Segment& segment, std::span<const Chain> chains, bool keeps_state);
+  /// Items over tiles that all of the rows see whole.
+  void add_prefix(int first_row, int rows, int first_tile, int tiles, int table, AttentionEnd end);
+  /// Items over the tiles from first_tile on, of which the rows of a chain see more one by one.
+  /// Resumes where first_tile is within a split. first_row: of rows_.
+  void add_causal(const Chain& chain, int first_row, int first_tile, int table);
+  void add_item(const AttentionItem& item) { items_[item.resumes].push_back(item); }
+  void assemble(const AttentionGrid& at_least);
+  [[nodiscard]] bool may_share(const Segment& segment) const;
+  [[nodiscard]] bool folds(const Segment& segment) const;
+
+  AttentionPlannerOptions options_;
+  int group_ = 0;  ///< query heads of a kv head
+  AttentionPlan plan_;
+
+  // Of the plan being built; items refer to rows_ and lists_ by index until they are put together.
+  const RowPlan* row_plan_ = nullptr;
+  int rows_of_item_ = 0;
+  bool share_ = false;
+  std::vector<AttentionItem> items_[2];
+  std::vector<AttentionRow> rows_;
+  std::vector<AttentionRow> merged_;
+  std::vector<std::int32_t> lists_;       ///< block tables and paths
+  std::vector<int> order_;                ///< segments, siblings together
+  std::vector<std::size_t> first_chain_;  ///< [segments + 1] of the row plan's
+  std::vector<Member> members_;           ///< of the group being planned
+};
+
+}  // namespace paceline::kernels::cuda
