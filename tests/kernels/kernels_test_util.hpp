@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <random>
 #include <string>
 #include <tuple>
@@ -14,6 +15,7 @@
 
 #include "kernels/backend.hpp"
 #include "kernels/cpu/bf16.hpp"
+#include "tests/kernels/test_backends.hpp"
 
 namespace paceline::kernels::test {
 
@@ -107,36 +109,63 @@ inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) 
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-/// Every instruction set of this machine with both dtypes.
-class EachIsaAndType : public testing::TestWithParam<std::tuple<std::string, DType>> {
- protected:
-  [[nodiscard]] std::string isa() const { return std::get<0>(GetParam()); }
-  [[nodiscard]] DType dtype() const { return std::get<1>(GetParam()); }
-  [[nodiscard]] std::unique_ptr<Backend> backend(int threads = 1) const {
-    return make_cpu_backend(threads, isa());
+/// Values in memory of a backend.
+template <class T>
+class Array {
+ public:
+  Array(Backend& backend, const std::vector<T>& values)
+      : backend_(backend), size_(values.size()), buffer_(upload(backend, values)) {}
+  [[nodiscard]] T* data() { return reinterpret_cast<T*>(buffer_->data()); }
+  [[nodiscard]] std::vector<T> values() const {
+    std::vector<T> out(size_);
+    backend_.read(buffer_->data(), std::as_writable_bytes(std::span(out)));
+    return out;
   }
+
+ private:
+  Backend& backend_;
+  std::size_t size_;
+  std::unique_ptr<Buffer> buffer_;
 };
+
+/// Every instruction set of this machine.
 class EachIsa : public testing::TestWithParam<std::string> {
  protected:
   [[nodiscard]] std::unique_ptr<Backend> backend(int threads = 1) const {
     return make_cpu_backend(threads, GetParam());
   }
 };
+/// Every backend, alone and with both dtypes.
+class EachBackend : public testing::TestWithParam<std::string> {
+ protected:
+  [[nodiscard]] std::shared_ptr<Backend> backend(int threads = 1) const {
+    return backend_named(GetParam(), threads);
+  }
+};
+class EachBackendAndType : public testing::TestWithParam<std::tuple<std::string, DType>> {
+ protected:
+  [[nodiscard]] DType dtype() const { return std::get<1>(GetParam()); }
+  [[nodiscard]] std::shared_ptr<Backend> backend(int threads = 1) const {
+    return backend_named(std::get<0>(GetParam()), threads);
+  }
+};
 
-inline std::string name_of_isa(const testing::TestParamInfo<std::string>& info) {
+inline std::string name_of_backend(const testing::TestParamInfo<std::string>& info) {
   return info.param;
 }
-inline std::string name_of_isa_and_type(
+inline std::string name_of_backend_and_type(
     const testing::TestParamInfo<std::tuple<std::string, DType>>& info) {
   return std::get<0>(info.param) + "_" + name_of(std::get<1>(info.param));
 }
 
-#define PACELINE_EACH_ISA_AND_TYPE(suite)                                              \
-  INSTANTIATE_TEST_SUITE_P(Cpu, suite,                                                 \
-                           testing::Combine(testing::ValuesIn(supported_cpu_isas()),   \
-                                            testing::Values(DType::bf16, DType::f32)), \
-                           name_of_isa_and_type)
+#define PACELINE_EACH_BACKEND_AND_TYPE(suite)                                                    \
+  INSTANTIATE_TEST_SUITE_P(                                                                      \
+      On, suite,                                                                                 \
+      testing::Combine(testing::ValuesIn(backends()), testing::Values(DType::bf16, DType::f32)), \
+      name_of_backend_and_type)
+#define PACELINE_EACH_BACKEND(suite) \
+  INSTANTIATE_TEST_SUITE_P(On, suite, testing::ValuesIn(backends()), name_of_backend)
 #define PACELINE_EACH_ISA(suite) \
-  INSTANTIATE_TEST_SUITE_P(Cpu, suite, testing::ValuesIn(supported_cpu_isas()), name_of_isa)
+  INSTANTIATE_TEST_SUITE_P(Cpu, suite, testing::ValuesIn(supported_cpu_isas()), name_of_backend)
 
 }  // namespace paceline::kernels::test

@@ -12,9 +12,9 @@ namespace {
 struct Sequence {
   QkvParams params;
   int positions = 0;
-  std::vector<float> table;  // [positions][head_dim]
-  std::vector<float> qkv;    // [positions][(heads + 2 kv_heads) * head_dim]
-  std::vector<float> q_norm, k_norm;
+  std::vector<float> table;           // [positions][head_dim]
+  std::vector<float> qkv;             // [positions][(heads + 2 kv_heads) * head_dim]
+  std::vector<float> q_norm, k_norm;  // [head_dim] or empty
 
   Sequence(Random& random, int heads, int kv_heads, int head_dim, int length, bool norm)
       : positions(length) {
@@ -31,15 +31,67 @@ struct Sequence {
     if (norm) {
       q_norm = random.normals(head_dim);
       k_norm = random.normals(head_dim);
-      params.q_norm = q_norm.data();
-      params.k_norm = k_norm.data();
       params.norm_epsilon = 1e-6F;
     }
   }
   [[nodiscard]] int width() const { return (params.heads + 2 * params.kv_heads) * params.head_dim; }
   [[nodiscard]] int q_width() const { return params.heads * params.head_dim; }
-  [[nodiscard]] RopeTable rope() const { return {table.data(), params.head_dim, positions}; }
 };
+
+/// rope_and_store() and attention() of one layer on rows in host memory.
+class Runner {
+ public:
+  Runner(Backend& backend, const Sequence& s)
+      : backend_(backend),
+        params_(s.params),
+        table_(backend, s.table),
+        q_norm_(backend, s.q_norm),
+        k_norm_(backend, s.k_norm) {
+    if (!s.q_norm.empty()) {
+      params_.q_norm = q_norm_.data();
+      params_.k_norm = k_norm_.data();
+    }
+    rope_ = {table_.data(), params_.head_dim, s.positions};
+  }
+  /// qkv: [rows, width]; returns q and what attention gives, [rows, q width] each.
+  std::pair<std::vector<std::byte>, std::vector<std::byte>> run(std::span<const Segment> segments,
+                                                                const KvShape& kv, int layer,
+                                                                std::byte* cache,
+                                                                const std::vector<float>& qkv) {
+    const std::size_t rows =
+        qkv.size() / ((params_.heads + 2 * params_.kv_heads) * params_.head_dim);
+    const TestBatch batch(segments, params_.heads, kv, cache, rope_.max_position);
+    const auto padded = static_cast<std::size_t>(backend_.begin(batch).rows);
+    std::vector<float> padded_qkv = qkv;
+    padded_qkv.resize(qkv.size() / rows * padded);
+    const std::size_t width = static_cast<std::size_t>(params_.heads) * params_.head_dim;
+    Array<float> in(backend_, padded_qkv);
+    Array<std::byte> q(backend_, poisoned(padded * width, kv.dtype));
+    Array<std::byte> out(backend_, poisoned(padded * width, kv.dtype));
+    backend_.rope_and_store(params_, rope_, layer, in.data(), q.data());
+    backend_.attention(params_, layer, q.data(), out.data());
+    const std::size_t bytes = rows * width * size_of(kv.dtype);
+    auto q_bytes = q.values();
+    auto out_bytes = out.values();
+    q_bytes.resize(bytes);
+    out_bytes.resize(bytes);
+    return {std::move(q_bytes), std::move(out_bytes)};
+  }
+
+ private:
+  Backend& backend_;
+  QkvParams params_;
+  RopeTable rope_;
+  Array<float> table_;
+  Array<float> q_norm_, k_norm_;
+};
+
+/// A pool of KV blocks that holds NaN wherever nothing was stored.
+std::unique_ptr<Buffer> poisoned_cache(Backend& backend, const KvShape& kv, int blocks) {
+  auto cache = backend.allocate(blocks * kv.block_bytes());
+  backend.write(cache->data(), std::vector<std::byte>(cache->size(), std::byte{0xFF}));
+  return cache;
+}
 
 /// Runs a sequence through the cache in chunks of the given sizes; returns [positions][q width].
 /// The pool holds NaN wherever nothing was stored.
@@ -52,22 +104,21 @@ std::vector<std::byte> run_chunks(Backend& cpu, const Sequence& s, DType dtype, 
                       .block = block,
                       .dtype = dtype};
   const int blocks = (s.positions + block - 1) / block;
-  const auto cache = cpu.allocate((blocks + 1) * kv.block_bytes());
-  std::memset(cache->data(), 0xFF, cache->size());
+  const auto cache = poisoned_cache(cpu, kv, blocks + 1);
+  Runner runner(cpu, s);
   std::vector<std::int32_t> blocks_of(blocks);
   for (int b = 0; b < blocks; ++b) blocks_of[b] = blocks - b;  // scattered: last first
-  std::vector<std::byte> q = poisoned(s.positions * s.q_width(), dtype);
-  std::vector<std::byte> out = poisoned(s.positions * s.q_width(), dtype);
+  std::vector<std::byte> q;
+  std::vector<std::byte> out;
   int position = 0;
   for (const int chunk : chunks) {
     const int rows = std::min(chunk, s.positions - position);
     const Segment segment = {0, rows, position, blocks_of.data()};
-    const std::size_t at = static_cast<std::size_t>(position) * s.q_width() * size_of(dtype);
-    cpu.begin(TestBatch({&segment, 1}, s.params.heads, kv, cache->data(), s.positions));
-    cpu.rope_and_store(s.params, s.rope(), 1,
-                       s.qkv.data() + static_cast<std::size_t>(position) * s.width(),
-                       q.data() + at);
-    cpu.attention(s.params, 1, q.data() + at, out.data() + at);
+    const auto first = s.qkv.begin() + static_cast<std::ptrdiff_t>(position) * s.width();
+    const std::vector<float> qkv(first, first + static_cast<std::ptrdiff_t>(rows) * s.width());
+    const auto [some_q, some_out] = runner.run({&segment, 1}, kv, 1, cache->data(), qkv);
+    q.insert(q.end(), some_q.begin(), some_q.end());
+    out.insert(out.end(), some_out.begin(), some_out.end());
     position += rows;
   }
   EXPECT_EQ(position, s.positions);
@@ -76,11 +127,11 @@ std::vector<std::byte> run_chunks(Backend& cpu, const Sequence& s, DType dtype, 
 }
 
 /// A head after norm and rotation, rounded to dtype, in float64.
-std::vector<double> rotated(const Sequence& s, const float* in, const float* norm, int position,
-                            DType dtype, bool rotate = true) {
+std::vector<double> rotated(const Sequence& s, const float* in, const std::vector<float>& norm,
+                            int position, DType dtype, bool rotate = true) {
   const int d = s.params.head_dim;
   std::vector<double> x(in, in + d);
-  if (norm != nullptr) {
+  if (!norm.empty()) {
     double squares = 0;
     for (const double value : x) squares += value * value;
     const double scale = 1 / std::sqrt(squares / d + s.params.norm_epsilon);
@@ -99,7 +150,7 @@ std::vector<double> rotated(const Sequence& s, const float* in, const float* nor
   return y;
 }
 
-class AttentionTest : public EachIsaAndType {};
+class AttentionTest : public EachBackendAndType {};
 
 TEST_P(AttentionTest, MatchesFloat64) {
   Random random(1);
@@ -119,7 +170,7 @@ TEST_P(AttentionTest, MatchesFloat64) {
     for (const int p : {0, 1, 15, 16, length / 2, length - 1}) {
       const float* row = s.qkv.data() + static_cast<std::size_t>(p) * s.width();
       for (int h = 0; h < heads; ++h) {
-        const std::vector<double> expected_q = rotated(s, row + h * d, s.params.q_norm, p, dtype());
+        const std::vector<double> expected_q = rotated(s, row + h * d, s.q_norm, p, dtype());
         for (int i = 0; i < d; ++i) {
           // bf16 may round the other way after fp32 arithmetic.
           ASSERT_NEAR(q[p * s.q_width() + h * d + i], expected_q[i],
@@ -130,9 +181,9 @@ TEST_P(AttentionTest, MatchesFloat64) {
         std::vector<std::vector<double>> values;
         for (int t = 0; t <= p; ++t) {
           const float* other = s.qkv.data() + static_cast<std::size_t>(t) * s.width();
-          const auto k = rotated(s, other + (heads + kv_head) * d, s.params.k_norm, t, dtype());
+          const auto k = rotated(s, other + (heads + kv_head) * d, s.k_norm, t, dtype());
           values.push_back(
-              rotated(s, other + (heads + kv_heads + kv_head) * d, nullptr, t, dtype(), false));
+              rotated(s, other + (heads + kv_heads + kv_head) * d, {}, t, dtype(), false));
           double score = 0;
           for (int i = 0; i < d; ++i) score += k[i] * q[p * s.q_width() + h * d + i];
           scores.push_back(score / std::sqrt(static_cast<double>(d)));
@@ -178,8 +229,7 @@ TEST_P(AttentionTest, SequencesOfABatchDoNotMix) {
   for (const int length : {5, 77, 130, 1}) sequences.emplace_back(random, 7, 1, d, length, false);
   const KvShape kv = {.layers = 1, .kv_heads = 1, .head_dim = d, .block = block, .dtype = dtype()};
   const auto cpu = backend(2);
-  const auto cache = cpu->allocate(20 * kv.block_bytes());
-  std::memset(cache->data(), 0xFF, cache->size());
+  const auto cache = poisoned_cache(*cpu, kv, 20);
   std::vector<std::vector<std::int32_t>> tables;
   std::vector<Segment> segments;
   std::vector<float> qkv;
@@ -195,12 +245,7 @@ TEST_P(AttentionTest, SequencesOfABatchDoNotMix) {
   }
   for (std::size_t i = 0; i < segments.size(); ++i) segments[i].blocks = tables[i].data();
   const int q_width = sequences[0].q_width();
-  std::vector<std::byte> q = poisoned(rows * q_width, dtype());
-  std::vector<std::byte> out = poisoned(rows * q_width, dtype());
-  const RopeTable rope = sequences[2].rope();
-  cpu->begin(TestBatch(segments, 7, kv, cache->data(), rope.max_position));
-  cpu->rope_and_store(sequences[0].params, rope, 0, qkv.data(), q.data());
-  cpu->attention(sequences[0].params, 0, q.data(), out.data());
+  const auto [q, out] = Runner(*cpu, sequences[2]).run(segments, kv, 0, cache->data(), qkv);
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     const std::vector<std::byte> alone =
         run_chunks(*backend(), sequences[i], dtype(), 16, {sequences[i].positions});
@@ -224,8 +269,8 @@ class OneSequence {
             .head_dim = s.params.head_dim,
             .block = block,
             .dtype = dtype},
-        cache_(cpu.allocate(((slots + block - 1) / block + 1) * kv_.block_bytes())) {
-    std::memset(cache_->data(), 0xFF, cache_->size());
+        cache_(poisoned_cache(cpu, kv_, (slots + block - 1) / block + 1)),
+        runner_(cpu, s) {
     const int blocks = (slots + block - 1) / block;
     for (int b = 0; b < blocks; ++b) blocks_.push_back(blocks - b);
   }
@@ -233,13 +278,8 @@ class OneSequence {
   std::pair<std::vector<std::byte>, std::vector<std::byte>> run(
       int position, const std::vector<float>& qkv, const std::int32_t* parents = nullptr) {
     const int rows = static_cast<int>(qkv.size()) / s_.width();
-    std::vector<std::byte> q = poisoned(rows * s_.q_width(), kv_.dtype);
-    std::vector<std::byte> out = poisoned(rows * s_.q_width(), kv_.dtype);
     const Segment segment{0, rows, position, blocks_.data(), parents};
-    cpu_.begin(TestBatch({&segment, 1}, s_.params.heads, kv_, cache_->data(), s_.positions));
-    cpu_.rope_and_store(s_.params, s_.rope(), 1, qkv.data(), q.data());
-    cpu_.attention(s_.params, 1, q.data(), out.data());
-    return {q, out};
+    return runner_.run({&segment, 1}, kv_, 1, cache_->data(), qkv);
   }
   void move(const std::vector<std::pair<int, int>>& moves) {
     std::vector<Backend::SlotMove> slots;
@@ -255,6 +295,7 @@ class OneSequence {
   const Sequence& s_;
   KvShape kv_;
   std::unique_ptr<Buffer> cache_;
+  Runner runner_;
   std::vector<std::int32_t> blocks_;
 };
 
@@ -320,7 +361,7 @@ TEST_P(AttentionTest, TreesHaveTheBitsOfTheirPaths) {
   }
 }
 
-PACELINE_EACH_ISA_AND_TYPE(AttentionTest);
+PACELINE_EACH_BACKEND_AND_TYPE(AttentionTest);
 
 }  // namespace
 }  // namespace paceline::kernels::test

@@ -79,8 +79,7 @@ TEST(IsaAgreementTest, SameBits) {
   for (const DType dtype : {DType::bf16, DType::f32}) {
     for (const std::string& isa : isas) {
       if (isa == "portable") continue;
-      const bool products =
-          (isa != "avx512_bf16" && isa != "amx_bf16") || dtype == DType::f32;
+      const bool products = (isa != "avx512_bf16" && isa != "amx_bf16") || dtype == DType::f32;
       const auto cpu = make_cpu_backend(1, isa);
       const auto reference = make_cpu_backend(1, "avx2");
       EXPECT_TRUE(fingerprint(*cpu, dtype, products) == fingerprint(*reference, dtype, products))

@@ -15,9 +15,10 @@ struct Matrix {
 };
 
 std::vector<float> multiply(Backend& backend, const Linear& weight, const Values& in, int rows) {
-  std::vector<float> out = poisoned(static_cast<std::size_t>(rows) * weight.n());
-  backend.linear(weight, in.bytes.data(), rows, out.data());
-  return out;
+  Array<std::byte> input(backend, in.bytes);
+  Array<float> out(backend, poisoned(static_cast<std::size_t>(rows) * weight.n()));
+  backend.linear(weight, input.data(), rows, out.data());
+  return out.values();
 }
 
 /// The first `rows` rows of an input.
@@ -25,7 +26,7 @@ Values head(const Values& in, int rows, int k) {
   return {std::vector<float>(in.values.begin(), in.values.begin() + rows * k), in.dtype};
 }
 
-class LinearTest : public EachIsaAndType {};
+class LinearTest : public EachBackendAndType {};
 
 TEST_P(LinearTest, MatchesFloat64AtOddSizes) {
   Random random(1);
@@ -166,7 +167,7 @@ TEST_P(LinearTest, RefusesWhatItCannotPack) {
   EXPECT_THROW(static_cast<void>(cpu->pack({&outside, 1}, {}, 1, dtype())), Error);
 }
 
-PACELINE_EACH_ISA_AND_TYPE(LinearTest);
+PACELINE_EACH_BACKEND_AND_TYPE(LinearTest);
 
 TEST(CpuBackendTest, NamesTheInstructionSetsOnOffer) {
   EXPECT_EQ(make_cpu_backend(1)->info().isa, supported_cpu_isas().front());

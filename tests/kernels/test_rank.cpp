@@ -62,12 +62,12 @@ Reference reference(const float* logits, int vocab, const SampleRow& row) {
   return out;
 }
 
-class RankTest : public EachIsa {
+class RankTest : public EachBackend {
  protected:
   std::vector<Ranked> rank(Backend& cpu, const std::vector<float>& logits, int vocab,
                            const SampleRow& row, int count) {
     std::vector<Ranked> out(count, Ranked{-7, -7});
-    cpu.rank(logits.data(), logits.size(), vocab, {&row, 1}, count, out);
+    cpu.rank(Array<float>(cpu, logits).data(), logits.size(), vocab, {&row, 1}, count, out);
     return out;
   }
 };
@@ -107,7 +107,7 @@ TEST_P(RankTest, TokensAndScoresMatchFloat64) {
     const std::vector<Ranked> threaded = rank(*three, logits, vocab, row, count);
     ASSERT_EQ(std::memcmp(got.data(), threaded.data(), got.size() * sizeof(Ranked)), 0);
     Sampled sampled;
-    one->sample(logits.data(), logits.size(), vocab, {&row, 1}, {&sampled, 1});
+    one->sample(Array<float>(*one, logits).data(), logits.size(), vocab, {&row, 1}, {&sampled, 1});
     ASSERT_EQ(got[0].token, sampled.token) << "round " << round;
 
     const Reference expected = reference(logits.data(), vocab, row);
@@ -193,10 +193,11 @@ TEST_P(RankTest, RowsAreIndependentAndFaultsAreReported) {
   for (const int threads : {1, 2, 8}) {
     const auto cpu = backend(threads);
     std::vector<Ranked> together(kRows * kCount);
-    cpu->rank(logits.data(), kVocab, kVocab, rows, kCount, together);
+    Array<float> on(*cpu, logits);
+    cpu->rank(on.data(), kVocab, kVocab, rows, kCount, together);
     for (int r = 0; r < kRows; ++r) {
       std::vector<Ranked> alone(kCount);
-      cpu->rank(logits.data() + r * kVocab, kVocab, kVocab, {&rows[r], 1}, kCount, alone);
+      cpu->rank(on.data() + r * kVocab, kVocab, kVocab, {&rows[r], 1}, kCount, alone);
       ASSERT_EQ(std::memcmp(alone.data(), together.data() + r * kCount, kCount * sizeof(Ranked)),
                 0);
     }
@@ -204,7 +205,7 @@ TEST_P(RankTest, RowsAreIndependentAndFaultsAreReported) {
     std::vector<float> bad = logits;
     bad[3 * kVocab + 150] = std::numeric_limits<float>::quiet_NaN();
     try {
-      cpu->rank(bad.data(), kVocab, kVocab, rows, kCount, together);
+      cpu->rank(Array<float>(*cpu, bad).data(), kVocab, kVocab, rows, kCount, together);
       FAIL();
     } catch (const Error& error) {
       EXPECT_NE(std::string(error.what()).find("row 3"), std::string::npos) << error.what();
@@ -212,7 +213,7 @@ TEST_P(RankTest, RowsAreIndependentAndFaultsAreReported) {
   }
 }
 
-PACELINE_EACH_ISA(RankTest);
+PACELINE_EACH_BACKEND(RankTest);
 
 }  // namespace
 }  // namespace paceline::kernels::test

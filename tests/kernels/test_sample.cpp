@@ -73,9 +73,18 @@ double gumbel_of(const SampleRow& row, TokenId id) {
   return -std::log(-std::log1p(-c));
 }
 
-class SampleTest : public EachIsa {};
+class SampleTest : public EachBackend {};
+class CpuSampleTest : public EachIsa {};
 
-TEST_P(SampleTest, VectorNoiseIsTheScalarDefinition) {
+/// Of one row of logits in host memory.
+Sampled sample(Backend& backend, const std::vector<float>& logits, int vocab,
+               const SampleRow& row) {
+  Sampled got;
+  backend.sample(Array<float>(backend, logits).data(), logits.size(), vocab, {&row, 1}, {&got, 1});
+  return got;
+}
+
+TEST_P(CpuSampleTest, VectorNoiseIsTheScalarDefinition) {
   const cpu::KernelTable& kernels = cpu::kernel_table(GetParam().c_str());
   Random random(1);
   for (int round = 0; round < 50; ++round) {
@@ -112,9 +121,10 @@ double chi_square_deviation(Backend& cpu, const std::vector<float>& logits, Samp
   for (int i = 0; i < kBatch; ++i) batch.insert(batch.end(), logits.begin(), logits.end());
   std::vector<SampleRow> rows(kBatch, row);
   std::vector<Sampled> out(kBatch);
+  Array<float> on(cpu, batch);
   for (int done = 0; done < draws; done += kBatch) {
     for (int i = 0; i < kBatch; ++i) rows[i].step = done + i;
-    cpu.sample(batch.data(), logits.size(), vocab, rows, out);
+    cpu.sample(on.data(), logits.size(), vocab, rows, out);
     for (const Sampled& s : out) ++counts[s.token];
   }
   double statistic = 0;
@@ -197,10 +207,8 @@ TEST_P(SampleTest, TokensAndLogProbabilitiesMatchFloat64) {
                 0};
     }
     row.banned = banned;
-    Sampled got;
-    one->sample(logits.data(), stride, vocab, {&row, 1}, {&got, 1});
-    Sampled threaded;
-    three->sample(logits.data(), stride, vocab, {&row, 1}, {&threaded, 1});
+    const Sampled got = sample(*one, logits, vocab, row);
+    const Sampled threaded = sample(*three, logits, vocab, row);
     ASSERT_EQ(std::memcmp(&got, &threaded, sizeof got), 0);
 
     const Reference expected = reference(logits.data(), vocab, row);
@@ -261,9 +269,7 @@ TEST_P(SampleTest, KeptSetIsExactlyTheReference) {
     row.min_p = c.min_p;
     std::map<TokenId, int> drawn;
     for (row.step = 0; row.step < 3000; ++row.step) {
-      Sampled got;
-      cpu->sample(logits.data(), logits.size(), 12, {&row, 1}, {&got, 1});
-      ++drawn[got.token];
+      ++drawn[sample(*cpu, logits, 12, row).token];
     }
     std::vector<TokenId> ids;
     for (const auto& [id, count] : drawn) ids.push_back(id);
@@ -281,20 +287,19 @@ TEST_P(SampleTest, GreedyTakesTheLowestIdOnTies) {
   row.temperature = 0;
   row.top_k = 3;
   for (const int threads : {1, 2}) {
-    Sampled got;
-    backend(threads)->sample(logits.data(), logits.size(), 10'000, {&row, 1}, {&got, 1});
+    Sampled got = sample(*backend(threads), logits, 10'000, row);
     EXPECT_EQ(got.token, 777);
     EXPECT_EQ(got.sampling_logprob, 0.0F);
     EXPECT_NEAR(got.logprob, -std::log(3.0), 1e-5);
     const std::vector<TokenId> banned = {777};
     SampleRow other = row;
     other.banned = banned;
-    backend(threads)->sample(logits.data(), logits.size(), 10'000, {&other, 1}, {&got, 1});
+    got = sample(*backend(threads), logits, 10'000, other);
     EXPECT_EQ(got.token, 5'000);
   }
 }
 
-TEST_P(SampleTest, SkippingChunksChangesNothing) {
+TEST_P(CpuSampleTest, SkippingChunksChangesNothing) {
   // Wide logits: most chunks cannot win. The winner must be that of an exhaustive search with the
   // same noise.
   const cpu::KernelTable& kernels = cpu::kernel_table(GetParam().c_str());
@@ -304,8 +309,7 @@ TEST_P(SampleTest, SkippingChunksChangesNothing) {
   SampleRow row;
   row.noise = {3, 4};
   for (row.step = 0; row.step < 200; ++row.step) {
-    Sampled got;
-    cpu->sample(logits.data(), logits.size(), 10'000, {&row, 1}, {&got, 1});
+    const Sampled got = sample(*cpu, logits, 10'000, row);
     float best = -std::numeric_limits<float>::infinity();
     TokenId token = -1;
     for (int chunk = 0; chunk * 64 < 10'000; ++chunk) {
@@ -331,23 +335,24 @@ TEST_P(SampleTest, FaultsAreReported) {
     std::vector<float> logits(5 * 200, 0.0F);
     std::vector<SampleRow> rows(5);
     std::vector<Sampled> out(5);
-    cpu->sample(logits.data(), 200, 200, rows, out);
+    cpu->sample(Array<float>(*cpu, logits).data(), 200, 200, rows, out);
     logits[3 * 200 + 150] = std::numeric_limits<float>::quiet_NaN();
     try {
-      cpu->sample(logits.data(), 200, 200, rows, out);
+      cpu->sample(Array<float>(*cpu, logits).data(), 200, 200, rows, out);
       FAIL();
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::internal);
       EXPECT_NE(std::string(error.what()).find("row 3"), std::string::npos) << error.what();
     }
     logits[3 * 200 + 150] = std::numeric_limits<float>::infinity();
-    EXPECT_THROW(cpu->sample(logits.data(), 200, 200, rows, out), Error);
+    EXPECT_THROW(cpu->sample(Array<float>(*cpu, logits).data(), 200, 200, rows, out), Error);
     std::fill(logits.begin(), logits.end(), -std::numeric_limits<float>::infinity());
-    EXPECT_THROW(cpu->sample(logits.data(), 200, 200, rows, out), Error);
+    EXPECT_THROW(cpu->sample(Array<float>(*cpu, logits).data(), 200, 200, rows, out), Error);
   }
 }
 
-PACELINE_EACH_ISA(SampleTest);
+PACELINE_EACH_BACKEND(SampleTest);
+PACELINE_EACH_ISA(CpuSampleTest);
 
 }  // namespace
 }  // namespace paceline::kernels::test

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -14,12 +15,16 @@
 #include "runtime/engine/batcher.hpp"
 #include "runtime/engine/executor.hpp"
 #include "runtime/fabric/mpi_group.hpp"
+#include "tests/kernels/test_backends.hpp"
 
 namespace paceline {
 namespace {
 
 namespace fs = std::filesystem;
-const fs::path kFixtures = fs::path(PACELINE_SOURCE_DIR) / "tests/models/parity";
+// Where the tree is now, which PACELINE_ROOT tells an installed test.
+const char* const kRoot = std::getenv("PACELINE_ROOT");
+const fs::path kFixtures =
+    fs::path(kRoot != nullptr ? kRoot : PACELINE_SOURCE_DIR) / "tests/models/parity";
 
 std::vector<std::string> fixtures() {
   std::vector<std::string> names;
@@ -32,13 +37,13 @@ std::vector<std::string> fixtures() {
 
 struct Case {
   std::string fixture;
-  std::string isa;
+  std::string backend;
 };
 
 std::vector<Case> cases() {
   std::vector<Case> made;
   for (const std::string& fixture : fixtures()) {
-    for (const std::string& isa : kernels::supported_cpu_isas()) made.push_back({fixture, isa});
+    for (const std::string& name : kernels::test::backends()) made.push_back({fixture, name});
   }
   return made;
 }
@@ -76,7 +81,7 @@ class Parity : public testing::TestWithParam<Case> {
     weights_ = std::make_unique<io::Checkpoint>(folder);
     io::check_tensor_shapes(config_, *weights_);
     answers_ = std::make_unique<Answers>(folder / "reference.safetensors");
-    backend_ = kernels::make_cpu_backend(1, GetParam().isa);
+    backend_ = kernels::test::backend_named(GetParam().backend);
   }
 
   [[nodiscard]] const float* answer(const std::string& name) const { return answers_->find(name); }
@@ -97,7 +102,10 @@ class Parity : public testing::TestWithParam<Case> {
       std::vector<std::int32_t> blocks;
       for (int b = 0; b < 32; ++b) blocks.push_back(31 - b);
       const kernels::Segment segment{0, static_cast<int>(tokens.size()), 0, blocks.data()};
-      const float* logits = decoder.forward(tokens, {&segment, 1}, positions, kv, cache->data());
+      std::vector<float> logits(positions.size() * config_.vocab);
+      backend_->read(reinterpret_cast<const std::byte*>(
+                         decoder.forward(tokens, {&segment, 1}, positions, kv, cache->data())),
+                     std::as_writable_bytes(std::span(logits)));
       const float* expected = answer("logits." + std::to_string(i));
       for (std::size_t j = 0; j < positions.size() * config_.vocab; ++j) {
         const double error = std::abs(static_cast<double>(logits[j]) - expected[j]);
@@ -113,7 +121,7 @@ class Parity : public testing::TestWithParam<Case> {
   ModelConfig config_;
   std::unique_ptr<io::Checkpoint> weights_;
   std::unique_ptr<Answers> answers_;
-  std::unique_ptr<kernels::Backend> backend_;
+  std::shared_ptr<kernels::Backend> backend_;
   fabric::SingleRankGroup group_;
 };
 
@@ -167,7 +175,7 @@ TEST_P(Parity, Greedy64TokensAndLogProbabilities) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, Parity, testing::ValuesIn(cases()), [](const auto& made) {
-  std::string name = made.param.fixture + "_" + made.param.isa;
+  std::string name = made.param.fixture + "_" + made.param.backend;
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 });
