@@ -43,7 +43,9 @@ if [ "$(digest "$work/other")" != "$reference" ]; then ok "another seed differs"
 # The trajectory files themselves hold the same datasets, byte for byte.
 rm -rf "$work/run"
 rollout 4 "$work/run" --set engine.max_batch=5
-if h5diff -q "$work/reference/trajectories.h5" "$work/run/trajectories.h5" /trajectories /trajectories &&
+if ! command -v h5diff >/dev/null; then
+  echo "SKIP: datasets are not compared: h5diff is not there"
+elif h5diff -q "$work/reference/trajectories.h5" "$work/run/trajectories.h5" /trajectories /trajectories &&
    h5diff -q "$work/reference/trajectories.h5" "$work/run/trajectories.h5" /prompts /prompts; then
   ok "datasets equal"
 else

@@ -11,13 +11,14 @@ failures=0
 
 # Rank 0 alone prints; small runs of the embedded model that still fill several batches.
 config=$root/configs/quickstart.yaml
+backend=(--set engine.backend="${PACELINE_TEST_BACKEND-cpu}")
 small=(--set prompts.samples=3 --set sampling.max_tokens=160 --set engine.threads=1)
 
 # rollout RANKS DIR [ARG...]: one attempt, its output in DIR.log; returns its exit code.
 rollout() {
   local ranks=$1 dir=$2
   shift 2
-  "$here/launch.sh" "$ranks" "$paceline" rollout "$config" --output "$dir" "${small[@]}" "$@" >"$dir.log" 2>&1
+  "$here/launch.sh" "$ranks" "$paceline" rollout "$config" --output "$dir" "${backend[@]}" "${small[@]}" "$@" >"$dir.log" 2>&1
 }
 
 digest() { "$paceline" digest "$1" 2>/dev/null; }
