@@ -304,7 +304,8 @@ void CudaBackend::copy_blocks(const KvShape& kv, std::byte* cache,
 
 void CudaBackend::move_slots(const KvShape& kv, std::byte* cache, std::span<const SlotMove> moves) {
   if (moves.empty()) return;
-  cuda::move_slots(kv, cache, send(moves), static_cast<int>(moves.size()), stream_);
+  const std::vector<GroupedMove> groups = grouped(moves);
+  cuda::move_slots(kv, cache, send(std::span(groups)), static_cast<int>(groups.size()), stream_);
 }
 
 // Rows and, behind them, the tokens each of them bans, as one copy.

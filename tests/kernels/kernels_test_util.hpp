@@ -153,6 +153,9 @@ class EachBackendAndType : public testing::TestWithParam<std::tuple<std::string,
 inline std::string name_of_backend(const testing::TestParamInfo<std::string>& info) {
   return info.param;
 }
+inline std::string name_of_type(const testing::TestParamInfo<DType>& info) {
+  return name_of(info.param);
+}
 inline std::string name_of_backend_and_type(
     const testing::TestParamInfo<std::tuple<std::string, DType>>& info) {
   return std::get<0>(info.param) + "_" + name_of(std::get<1>(info.param));

@@ -486,6 +486,10 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   }
   return enqueue(waiting, [copy = *event] { await(copy); });
 }
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* argument) {
+  const std::scoped_lock lock(runtime().mutex);
+  return enqueue(stream_of(stream), [=] { function(argument); });
+}
 
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
   *event = new CUevent_st;

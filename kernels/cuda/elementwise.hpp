@@ -1,0 +1,37 @@
+// Row-wise operations on the device: embedding, norm, bias, gated activation, gathers. Pointers are
+// to device memory; see Backend for what they compute. A row's bits depend on its width alone.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime/core/types.hpp"
+
+namespace paceline::kernels::cuda {
+
+/// Widest row of add_rmsnorm(), which keeps it in registers.
+inline constexpr int kMaxNormWidth = 32768;
+
+/// out[r, :] = table[tokens[r], :]. table: [vocab, width] of `dtype`; out: [rows, width].
+void embed(const std::byte* table, DType dtype, int width, const std::int32_t* tokens, int rows,
+           float* out, cudaStream_t stream);
+
+/// x[r, :] += delta[r, :] (delta may be null); out[r, :] = x / rms(x) * weight, of `dtype`.
+void add_rmsnorm(float* x, const float* delta, const float* weight, float epsilon, int rows,
+                 int width, DType dtype, std::byte* out, cudaStream_t stream);
+
+/// x[r, :] += bias. x: [rows, width].
+void add_bias(float* x, const float* bias, int rows, int width, cudaStream_t stream);
+
+/// out = silu(gate) * up, of `dtype`. gate_up: [rows, 2 * width], gate | up; out: [rows, width].
+void swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out,
+            cudaStream_t stream);
+
+/// out[i, :] = in[index[i], :]; rows of `bytes`. index: [count]; where it is negative, out[i, :]
+/// stays as it is.
+void gather_rows(const std::byte* in, const std::int32_t* index, int count, std::size_t bytes,
+                 std::byte* out, cudaStream_t stream);
+
+}  // namespace paceline::kernels::cuda

@@ -1,0 +1,122 @@
+#include "kernels/cuda/device_math.cuh"
+#include "kernels/cuda/kv_copy.hpp"
+#include "kernels/cuda/kv_layout.cuh"
+#include "kernels/cuda/launch.hpp"
+
+namespace paceline::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+/// 16-byte loads a thread has under way at a time, and with kThreads the tile of a thread block.
+constexpr int kInFlight = 4;
+constexpr int kTile = kThreads * kInFlight;
+
+/// Copies tile blockIdx.x of item blockIdx.y. The item's place in `from` and `to`, in items of
+/// `vectors` 16-byte words, is from_index[stride * item], or its own number where that is null.
+__global__ void copy_tiles(const uint4* from, const std::int32_t* from_index, uint4* to,
+                           const std::int32_t* to_index, int stride, std::int64_t vectors) {
+  const std::int64_t item = blockIdx.y;
+  from += (from_index != nullptr ? from_index[stride * item] : item) * vectors;
+  to += (to_index != nullptr ? to_index[stride * item] : item) * vectors;
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kTile + threadIdx.x;
+  if (first + kTile - kThreads < vectors) {
+    uint4 words[kInFlight];
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) words[i] = __ldcs(from + first + i * kThreads);
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) to[first + i * kThreads] = words[i];
+    return;
+  }
+  for (std::int64_t i = first; i < vectors; i += kThreads) to[i] = __ldcs(from + i);
+}
+
+/// Thread u of blocks blockIdx.y has one vector of a slot in one layer, of K or V of one head, in
+/// all moves of group blockIdx.x: what it reads after a move is what it wrote itself.
+template <class T>
+__global__ void move_slots_kernel(KvStrides kv, int heads_in_block, T* cache,
+                                  const GroupedMove* moves) {
+  constexpr int kElements = static_cast<int>(sizeof(T));  // strides are in bytes here
+  const GroupedMove* group = moves + blockIdx.x;
+  const int vectors = kv.head_dim / kElements;
+  const std::int64_t u = static_cast<std::int64_t>(blockIdx.y) * kThreads + threadIdx.x;
+  if (u >= static_cast<std::int64_t>(heads_in_block) * vectors) return;
+  const std::int64_t mine = u / vectors * kv.head / kElements + u % vectors;
+  for (std::int32_t i = 0; i < group->group; ++i) {
+    const Backend::SlotMove move = group[i].move;
+    const std::int64_t from = slot_element(
+        kv, static_cast<std::int64_t>(move.from_block) * kv.positions + move.from_slot);
+    const std::int64_t to =
+        slot_element(kv, static_cast<std::int64_t>(move.to_block) * kv.positions + move.to_slot);
+    cache[to / kElements + mine] = cache[from / kElements + mine];
+  }
+}
+
+void copy_items(const KvShape& kv, const std::byte* from, const std::int32_t* from_index,
+                std::byte* to, const std::int32_t* to_index, int stride, int count,
+                cudaStream_t stream) {
+  const auto vectors = static_cast<std::int64_t>(kv.block_bytes() / sizeof(uint4));
+  const auto tiles = static_cast<unsigned>((vectors + kTile - 1) / kTile);
+  constexpr int kMost = 65535;  // of a grid's second dimension
+  for (int done = 0; done < count; done += kMost) {
+    const auto skip = [&](const std::int32_t* index) {
+      return index != nullptr ? index + static_cast<std::ptrdiff_t>(stride) * done : nullptr;
+    };
+    const std::size_t behind = static_cast<std::size_t>(done) * kv.block_bytes();
+    launch(copy_tiles, dim3(tiles, static_cast<unsigned>(std::min(kMost, count - done))), kThreads,
+           0, stream, reinterpret_cast<const uint4*>(from_index != nullptr ? from : from + behind),
+           skip(from_index), reinterpret_cast<uint4*>(to_index != nullptr ? to : to + behind),
+           skip(to_index), stride, vectors);
+  }
+}
+
+template <class T>
+void move_slots_of(const KvStrides& bytes, int heads_in_block, std::byte* cache,
+                   const GroupedMove* moves, int count, cudaStream_t stream) {
+  const std::int64_t threads =
+      static_cast<std::int64_t>(heads_in_block) * bytes.head_dim / static_cast<int>(sizeof(T));
+  const auto blocks = static_cast<unsigned>((threads + kThreads - 1) / kThreads);
+  launch(move_slots_kernel<T>, dim3(static_cast<unsigned>(count), blocks), kThreads, 0, stream,
+         bytes, heads_in_block, reinterpret_cast<T*>(cache), moves);
+}
+
+}  // namespace
+
+void copy_blocks(const KvShape& kv, std::byte* cache, const Backend::BlockCopy* copies, int count,
+                 cudaStream_t stream) {
+  static_assert(sizeof(Backend::BlockCopy) == 2 * sizeof(std::int32_t));
+  if (count == 0) return;
+  const auto* pairs = reinterpret_cast<const std::int32_t*>(copies);
+  copy_items(kv, cache, pairs, cache, pairs + 1, 2, count, stream);
+}
+
+void gather_blocks(const KvShape& kv, const std::byte* cache, const std::int32_t* blocks, int count,
+                   std::byte* to, cudaStream_t stream) {
+  copy_items(kv, cache, blocks, to, nullptr, 1, count, stream);
+}
+
+void scatter_blocks(const KvShape& kv, std::byte* cache, const std::int32_t* blocks, int count,
+                    const std::byte* from, cudaStream_t stream) {
+  copy_items(kv, from, nullptr, cache, blocks, 1, count, stream);
+}
+
+void move_slots(const KvShape& kv, std::byte* cache, const GroupedMove* moves, int count,
+                cudaStream_t stream) {
+  if (count == 0) return;
+  KvStrides bytes = strides_of(kv);
+  const auto size = static_cast<int>(size_of(kv.dtype));
+  bytes.block *= size;
+  bytes.layer *= size;
+  bytes.value *= size;
+  bytes.head *= size;
+  bytes.head_dim *= size;
+  const int heads_in_block = kv.layers * 2 * kv.kv_heads;
+  if (bytes.head_dim % 16 == 0) {
+    move_slots_of<uint4>(bytes, heads_in_block, cache, moves, count, stream);
+  } else if (bytes.head_dim % 4 == 0) {
+    move_slots_of<unsigned>(bytes, heads_in_block, cache, moves, count, stream);
+  } else {
+    move_slots_of<unsigned short>(bytes, heads_in_block, cache, moves, count, stream);
+  }
+}
+
+}  // namespace paceline::kernels::cuda
