@@ -1,0 +1,47 @@
+// Matrix products on the device: out[rows, n] = in[rows, k] * weight[n, k]^T (+ bias).
+//
+// The order of additions is a function of k and `segments` alone, whatever the rows and whichever
+// kernel, tile and grid serve them:
+//
+//   output  = tree over segments, neighbours first (+ bias)
+//   segment = ((0 + chunk 0) + chunk 1) + ...       k / segments elements, cut into chunks
+//   chunk   = one chain from zero over ascending k   kChunk elements, the last may be shorter
+//
+// bf16: a link of the chain is one mma.m16n8k16 with the weight as A and the rows as B; the last
+// one of a segment is filled up with zeros. fp32: a link is one fused multiply-add.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/linear_plan.hpp"
+
+namespace paceline::kernels::cuda {
+
+/// A packed weight in device memory.
+struct DeviceLinear {
+  LinearLayout layout;
+  const std::byte* weight = nullptr;  ///< [layout.bytes()], aligned to 16
+  const float* bias = nullptr;        ///< [n] or null
+};
+
+/// Device memory for partial sums, for products of one stream: zeros when made, and every product
+/// leaves the counters in it at zero.
+struct LinearWorkspace {
+  std::byte* data = nullptr;  ///< [kLinearWorkspaceBytes], aligned to 16
+};
+
+/// Packs rows [first_row, first_row + rows) of a matrix, in any order and ranges of any size. weight:
+/// [layout.bytes()], zeros when made. source: [rows, k], stored as `stored`, aligned to 4. All in
+/// device memory. What is stored in fp32 rounds to nearest even bf16 where the layout is bf16.
+void pack_rows(const LinearLayout& layout, std::byte* weight, int first_row, int rows,
+               const std::byte* source, DType stored, cudaStream_t stream);
+
+/// in: [rows, k] of the layout's dtype, aligned to 16; out: [rows, n] fp32. All in device memory.
+/// `rows` and `plan` are baked into a captured graph; nothing is read from the host later.
+void linear(const LinearPlan& plan, const DeviceLinear& weight, const std::byte* in, int rows,
+            float* out, const LinearWorkspace& workspace, cudaStream_t stream);
+
+}  // namespace paceline::kernels::cuda

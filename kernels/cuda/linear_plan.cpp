@@ -1,0 +1,154 @@
+#include "kernels/cuda/linear_plan.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "runtime/core/error.hpp"
+
+namespace paceline::kernels::cuda {
+namespace {
+
+// Data-sheet figures of an H200 in bytes or operations a clock (1.7 GHz), and guesses where there
+// are none; they order the plans, no more.
+constexpr double kMemoryBytes = 2800;     ///< HBM, whole device
+constexpr double kMemoryLatency = 1600;   ///< clocks under load: bytes in flight over bandwidth
+constexpr double kCacheBytes = 3600;      ///< L2 to multiprocessors, whole device
+constexpr double kPortBytes = 60;         ///< L2 to one multiprocessor
+constexpr double kSharedBytes = 128;      ///< of one multiprocessor
+constexpr double kWarpProductClocks = 6.5;   ///< mma.m16n8k16 of one of the four partitions
+constexpr double kProductLatency = 35;    ///< a dependent one
+constexpr double kStageClocks = 90;       ///< barrier and first fragments of a stage
+constexpr double kArrivalClocks = 2500;   ///< fence, counter and partial sums of a shared tile
+
+int ceil_div(int a, int b) { return (a + b - 1) / b; }
+
+template <class Shape>
+TileTraits traits_of() {
+  TileTraits t;
+  t.features = Shape::kFeatures;
+  t.rows = Shape::kRows;
+  t.slices = Shape::kSlices;
+  t.warps = Shape::kThreads / 32;
+  t.blocks = Shape::kBlocks;
+  t.flight = (Shape::kStages - 1) * Shape::kWeightBytes;
+  t.step_operands = t.warps * (Shape::kM * 512 + Shape::kN * 256) +
+                    Shape::kStageBytes / kStageSteps;  // read by ldmatrix, written by cp.async
+  t.warp_products = Shape::kQuads;
+  t.tile_bytes = std::size_t{Shape::kQuads} * Shape::kOwners * 16;
+  return t;
+}
+
+template <std::size_t... I>
+std::vector<TileTraits> all_traits(std::index_sequence<I...>) {
+  return {traits_of<std::tuple_element_t<I, TileShapes>>()...};
+}
+
+/// Blocks of a plan, or 0 when the workspace has no room for it.
+int grid_of(const TileTraits& shape, int splits, const LinearLayout& layout, int rows,
+            const LinearDevice& device) {
+  const std::int64_t tiles = static_cast<std::int64_t>(ceil_div(layout.n, shape.features)) *
+                             ceil_div(rows, shape.rows);
+  const std::int64_t resident = static_cast<std::int64_t>(device.multiprocessors) * shape.blocks;
+  const std::size_t room = kLinearWorkspaceBytes - kLinearCounters * sizeof(std::uint32_t);
+  const auto slots = static_cast<std::int64_t>(room / (shape.tile_bytes * layout.segments));
+  if (splits > 1) {
+    // The partial sums of a tile stay until its last block has come.
+    if (tiles > slots || tiles > kLinearCounters) return 0;
+    return static_cast<int>(std::min(tiles * splits, resident));
+  }
+  return static_cast<int>(
+      std::min(std::min(tiles, resident),
+               layout.segments == 1 ? std::numeric_limits<std::int64_t>::max() : slots));
+}
+
+}  // namespace
+
+LinearLayout linear_layout(int n, int k, int segments, DType dtype) {
+  const std::string what = "a weight of " + std::to_string(n) + " x " + std::to_string(k) + " in " +
+                           std::to_string(segments) + " segments: ";
+  if (n < 1 || k < 1) throw Error(ExitCode::internal, what + "it is empty");
+  if (segments < 1 || segments > kMaxLinearSegments ||
+      !std::has_single_bit(static_cast<unsigned>(segments))) {
+    throw Error(ExitCode::internal, what + "not a power of two up to " +
+                                        std::to_string(kMaxLinearSegments));
+  }
+  if (k % (2 * segments) != 0) throw Error(ExitCode::internal, what + "k has no such even parts");
+  return {n, k, segments, dtype};
+}
+
+const std::vector<TileTraits>& tile_traits() {
+  static const std::vector<TileTraits> all =
+      all_traits(std::make_index_sequence<std::tuple_size_v<TileShapes>>());
+  return all;
+}
+
+std::vector<LinearPlan> linear_plans(const LinearLayout& layout, int rows,
+                                     const LinearDevice& device) {
+  if (layout.dtype != DType::bf16) return {LinearPlan{}};
+  std::vector<LinearPlan> plans;
+  for (int shape = 0; shape < static_cast<int>(tile_traits().size()); ++shape) {
+    for (int splits = 1; splits <= layout.segments; splits *= 2) {
+      const int grid = grid_of(tile_traits()[shape], splits, layout, rows, device);
+      if (grid > 0) plans.push_back({shape, splits, grid});
+    }
+  }
+  return plans;
+}
+
+double estimated_clocks(const LinearPlan& plan, const LinearLayout& layout, int rows,
+                        const LinearDevice& device) {
+  const TileTraits& shape = tile_traits()[plan.shape];
+  const int row_tiles = ceil_div(rows, shape.rows);
+  const double blocks =
+      static_cast<double>(ceil_div(layout.n, shape.features)) * row_tiles * plan.splits;
+  const double busiest =  // tiles of the multiprocessor that has most
+      std::max(blocks / plan.grid, 1.0) *
+      ceil_div(plan.grid, device.multiprocessors);
+  const double depth = static_cast<double>(layout.k) / plan.splits;
+  const int chunks = layout.segment_chunks() * (layout.segments / plan.splits);
+  const int rounds = ceil_div(chunks, shape.slices);
+
+  // Weights come from memory once where the row tiles of a feature tile run together.
+  const double flight = static_cast<double>(plan.grid) * shape.flight;
+  const double memory = 2.0 * layout.n * layout.k / kMemoryBytes *
+                        std::max(1.0, kMemoryBytes * kMemoryLatency / flight);
+  const double tile_operands =
+      2.0 * depth * (shape.features + static_cast<double>(rows) / row_tiles);
+  const double cache = std::max(blocks * tile_operands / kCacheBytes,
+                                busiest * tile_operands / kPortBytes);
+  const double sums = layout.segments == 1
+                          ? 0.0
+                          : 2.0 * blocks / plan.splits * layout.segments *
+                                static_cast<double>(shape.tile_bytes) / kCacheBytes;
+  // Of one stage of one block: all warps together, and the chain of one.
+  const double products = shape.warps / 4.0 * shape.warp_products * kWarpProductClocks;
+  const double throughput =
+      kStageSteps * std::max(products, shape.step_operands / kSharedBytes);
+  const double chain =
+      kStageSteps * std::max(kProductLatency, shape.warp_products * kWarpProductClocks) +
+      kStageClocks;
+  const double stages = static_cast<double>(rounds) * kStagesPerChunk;
+  const double tiles_in_turn = std::max(blocks / plan.grid, 1.0);
+  const double compute = std::max(busiest * stages * throughput, tiles_in_turn * stages * chain);
+
+  return std::max({memory, cache, compute}) + sums + (plan.splits > 1 ? kArrivalClocks : 0.0);
+}
+
+LinearPlan plan_linear(const LinearLayout& layout, int rows, const LinearDevice& device) {
+  LinearPlan best;
+  double least = std::numeric_limits<double>::infinity();
+  for (const LinearPlan& plan : linear_plans(layout, rows, device)) {
+    if (layout.dtype != DType::bf16) return plan;
+    const double clocks = estimated_clocks(plan, layout, rows, device);
+    if (clocks < least) {
+      least = clocks;
+      best = plan;
+    }
+  }
+  return best;
+}
+
+}  // namespace paceline::kernels::cuda

@@ -1,0 +1,146 @@
+// Which tile, how many splits and how many blocks serve a matrix product: pure functions of sizes.
+// No choice made here changes a bit of the result (see linear.hpp), only the time it takes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+#include <vector>
+
+#include "runtime/core/types.hpp"
+
+namespace paceline::kernels::cuda {
+
+/// Elements of one chain of additions. Part of the definition of the result. Short, because chunks
+/// are what the warps of a block share out when rows are few, and a whole one fits in flight.
+inline constexpr int kChunk = 256;
+inline constexpr int kStep = 16;  ///< elements of one mma.m16n8k16
+inline constexpr int kChunkSteps = kChunk / kStep;
+/// A pipeline stage holds this many steps of each chunk at work.
+inline constexpr int kStageSteps = 4;
+inline constexpr int kStagesPerChunk = kChunkSteps / kStageSteps;
+inline constexpr int kMaxLinearSegments = 64;
+
+/// How a weight lies in device memory.
+///
+/// bf16: [tiles of 16 features][segments][steps of 16 k][32 lanes][4 registers][2], the A fragments
+/// of mma.m16n8k16 as each lane holds them, so that a fragment is one 16-byte load a lane and the
+/// steps of a tile are contiguous. Rows g and g + 8 of A are features 2 g and 2 g + 1 of the tile: a
+/// lane's results are neighbours in a row of the output. Zeros past n and past the end of a segment.
+///
+/// fp32: [tiles of 32 features][k][32], zeros past n.
+struct LinearLayout {
+  int n = 0;
+  int k = 0;
+  int segments = 1;
+  DType dtype = DType::bf16;
+
+  [[nodiscard]] int segment_length() const { return k / segments; }  ///< elements
+  [[nodiscard]] int segment_steps() const { return (segment_length() + kStep - 1) / kStep; }
+  [[nodiscard]] int segment_chunks() const { return (segment_length() + kChunk - 1) / kChunk; }
+  [[nodiscard]] int tile_features() const { return dtype == DType::bf16 ? 16 : 32; }
+  [[nodiscard]] int tiles() const { return (n + tile_features() - 1) / tile_features(); }
+  [[nodiscard]] std::size_t tile_bytes() const {
+    return dtype == DType::bf16 ? std::size_t{512} * segments * segment_steps()
+                                : std::size_t{128} * k;
+  }
+  [[nodiscard]] std::size_t bytes() const { return tiles() * tile_bytes(); }
+};
+
+/// Throws Error (internal) where `segments` is no power of two up to kMaxLinearSegments that cuts k
+/// into even parts.
+[[nodiscard]] LinearLayout linear_layout(int n, int k, int segments, DType dtype);
+
+/// The tile of a thread block in the bf16 kernel, at compile time. A warp computes kM tiles of 16
+/// features times kN tiles of 8 rows; kWarpsM x kWarpsN warps make a tile; kSlices such sets work
+/// on as many chunks of k at a time. kStages: of the pipeline. kBlocks: that fit a multiprocessor.
+template <int kM_, int kN_, int kWarpsM_, int kWarpsN_, int kSlices_, int kStages_, int kBlocks_>
+struct TileShape {
+  static constexpr int kM = kM_;
+  static constexpr int kN = kN_;
+  static constexpr int kWarpsM = kWarpsM_;
+  static constexpr int kWarpsN = kWarpsN_;
+  static constexpr int kSlices = kSlices_;
+  static constexpr int kStages = kStages_;
+  static constexpr int kBlocks = kBlocks_;
+
+  static constexpr int kFeatureTiles = kM * kWarpsM;  ///< of 16 features
+  static constexpr int kFeatures = 16 * kFeatureTiles;
+  static constexpr int kRows = 8 * kN * kWarpsN;
+  static constexpr int kOwners = 32 * kWarpsM * kWarpsN;  ///< threads that hold the sums
+  static constexpr int kThreads = kOwners * kSlices;
+  static constexpr int kQuads = kM * kN;  ///< float4 that a thread accumulates
+
+  /// Shared memory: kStages of [slices][feature tiles][steps][32 lanes][16] weights and
+  /// [slices][rows][8 pieces][16] inputs; [slices - 1][quads][owners] float4; one counter.
+  static constexpr int kWeightBytes = kSlices * kFeatureTiles * kStageSteps * 512;
+  static constexpr int kInputBytes = kSlices * kRows * kStageSteps * kStep * 2;
+  static constexpr int kStageBytes = kWeightBytes + kInputBytes;
+  static constexpr int kExchangeBytes = (kSlices - 1) * kQuads * kOwners * 16;
+  static constexpr int kSharedBytes = kStages * kStageBytes + kExchangeBytes + 16;
+
+  static_assert(kFeatureTiles * kStageSteps * 32 % kOwners == 0, "whole passes of copies");
+  static_assert(kN == 1 || kN % 2 == 0);
+  static_assert((kSharedBytes + 1024) * kBlocks <= 228 * 1024, "shared memory of sm_90");
+};
+
+/// All tiles, smallest first.
+using TileShapes = std::tuple<
+    // Few rows: the weight's bytes in flight are all that counts.
+    TileShape<1, 1, 1, 1, 8, 4, 2>,   // 16 features x 8 rows
+    TileShape<1, 1, 2, 1, 4, 5, 2>,   // 32 x 8
+    TileShape<1, 1, 4, 1, 2, 5, 2>,   // 64 x 8
+    TileShape<1, 2, 2, 1, 4, 4, 2>,   // 32 x 16
+    TileShape<1, 2, 4, 1, 2, 5, 2>,   // 64 x 16
+    TileShape<1, 4, 2, 1, 4, 4, 1>,   // 32 x 32
+    TileShape<1, 4, 4, 1, 2, 4, 2>,   // 64 x 32
+    TileShape<2, 4, 4, 1, 1, 5, 2>,   // 128 x 32
+    TileShape<1, 4, 4, 2, 1, 5, 2>,   // 64 x 64
+    TileShape<4, 4, 2, 2, 1, 4, 2>,   // 128 x 64
+    // Many rows: operands from shared memory must keep up with the tensor cores.
+    TileShape<4, 4, 2, 4, 1, 4, 1>,   // 128 x 128
+    TileShape<3, 8, 4, 2, 1, 4, 1>>;  // 192 x 128
+
+/// What the choice needs to know of a tile.
+struct TileTraits {
+  int features = 0;
+  int rows = 0;
+  int slices = 0;
+  int warps = 0;
+  int blocks = 0;          ///< that fit a multiprocessor
+  int flight = 0;          ///< weight bytes that one block keeps in flight
+  int step_operands = 0;   ///< shared memory bytes read for one step of k of all slices
+  int warp_products = 0;   ///< mma of a warp a step
+  std::size_t tile_bytes = 0;  ///< fp32 sums of a tile
+};
+[[nodiscard]] const std::vector<TileTraits>& tile_traits();
+
+/// The device as far as the choice goes.
+struct LinearDevice {
+  int multiprocessors = 132;  ///< H200
+};
+
+/// How a product is computed. fp32 has one way; its plan is all zeros.
+struct LinearPlan {
+  int shape = 0;   ///< index into TileShapes
+  int splits = 1;  ///< blocks that share a tile, each a range of whole segments
+  int grid = 0;    ///< blocks
+  friend bool operator==(const LinearPlan&, const LinearPlan&) = default;
+};
+
+/// Partial sums of segments and the counters of tiles that blocks share. Large enough for a grid of
+/// 192 x 128 tiles over 132 multiprocessors with 8 segments (104 MB); more segments get fewer blocks.
+inline constexpr std::size_t kLinearWorkspaceBytes = std::size_t{128} << 20;
+inline constexpr int kLinearCounters = 4096;  ///< uint32, at the start of the workspace
+
+/// Every way to compute the product that the workspace has room for.
+[[nodiscard]] std::vector<LinearPlan> linear_plans(const LinearLayout& layout, int rows,
+                                                   const LinearDevice& device);
+/// The one expected to take the least time.
+[[nodiscard]] LinearPlan plan_linear(const LinearLayout& layout, int rows,
+                                     const LinearDevice& device);
+/// Estimated clocks of a plan, for comparing plans with each other.
+[[nodiscard]] double estimated_clocks(const LinearPlan& plan, const LinearLayout& layout, int rows,
+                                      const LinearDevice& device);
+
+}  // namespace paceline::kernels::cuda

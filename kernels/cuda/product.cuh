@@ -1,0 +1,465 @@
+// The bf16 matrix product on tensor cores, for every tile shape. See linear.hpp for the arithmetic
+// and linear_plan.hpp for the layouts.
+//
+// A block walks over its tiles as one sequence of stages (kStageSteps steps of each chunk at work),
+// so that copies of the next tile are under way while the last one is finished. Weights are copied
+// fragment by fragment, rows of the input 128 bytes at a time with their 16-byte pieces permuted by
+// row, so that ldmatrix finds the eight rows of a matrix in different banks.
+//
+// The chain of a chunk stays in `chain`, the sum of a segment in `sum`: a second set of registers
+// and one addition for every 16 mma, where partial sums in shared memory would cost 8 bytes of its
+// traffic for each. Segments cannot stay in registers as well: each writes its sum, 4 bytes for an
+// element of the tile, and the tree reads it back, through L2. For 192 x 128 tiles and 4 segments
+// that is 2 x 393 KB a tile beside 2.3 MB of operands at k = 3584 and 12 MB at k = 18944.
+//
+// A warpgroup kernel (wgmma, TMA) would take the place of multiply_stage(). Its instructions are as
+// deep, 16 elements of k, so it can keep the chain: from zero at each chunk, steps in ascending k,
+// segments filled up with zeros. Its bits are the same only if wgmma adds the 16 products and the
+// accumulator as mma.sync does, which has to be measured; if not, it must serve every number of
+// rows or none.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/launch.hpp"
+#include "kernels/cuda/linear_plan.hpp"
+#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/segment_tree.cuh"
+
+namespace paceline::kernels::cuda {
+
+struct ProductArgs {
+  const std::byte* weight;  ///< packed, see LinearLayout
+  const float* bias;        ///< [n] or null
+  const std::byte* in;      ///< [rows, k] bf16
+  float* out;               ///< [rows, n]
+  float* parts;             ///< [slots][segments][quads][owners][4]: sums of segments
+  unsigned* arrivals;       ///< [tiles]: blocks that have finished their share of a tile
+  int rows, n, k;
+  int segments, segment_length, segment_steps, segment_chunks;
+  unsigned chunks_reciprocal;  ///< ceil(2^32 / segment_chunks), for fewer than 2^16 chunks
+  int weight_tiles;   ///< of 16 features
+  int feature_tiles;  ///< of the block's shape
+  int row_tiles;
+  int splits;
+  int places;  ///< feature_tiles * row_tiles * splits
+};
+
+/// Row tiles that run beside each other before the next feature tile: weights are then read from
+/// memory once, and what a grid reads of the input stays in L2.
+inline constexpr int kRasterRows = 16;
+
+/// What a block computes at a time.
+struct Place {
+  int tile;           ///< without the split
+  int feature_tile;   ///< of the block's shape
+  int row_tile;
+  int first_segment;
+};
+
+__device__ __forceinline__ Place place_of(const ProductArgs& args, int index) {
+  const int tile = index / args.splits;
+  const int group = tile / (kRasterRows * args.feature_tiles);
+  const int first = group * kRasterRows;
+  const int height = min(kRasterRows, args.row_tiles - first);
+  const int within = tile - first * args.feature_tiles;
+  return {tile, within / height, first + within % height,
+          index % args.splits * (args.segments / args.splits)};
+}
+
+/// Part `part` of a chunk: its steps within its segment.
+struct Part {
+  int segment;
+  int first_step;
+  int steps;  ///< 0 past the last chunk
+};
+
+/// Which segment of the place a chunk belongs to.
+__device__ __forceinline__ int segment_of(const ProductArgs& args, int chunk) {
+  return args.segment_chunks == 1
+             ? chunk
+             : static_cast<int>(__umulhi(static_cast<unsigned>(chunk), args.chunks_reciprocal));
+}
+
+/// chunk: counted from the first segment of the place.
+__device__ __forceinline__ Part part_of(const ProductArgs& args, const Place& place, int chunk,
+                                        int part) {
+  const int segment = segment_of(args, chunk);
+  const int step = (chunk - segment * args.segment_chunks) * kChunkSteps + part * kStageSteps;
+  const int left = segment < args.segments / args.splits ? args.segment_steps - step : 0;
+  return {place.first_segment + segment, step, max(0, min(left, kStageSteps))};
+}
+
+/// A thread's share of a tile: [quads][4], the D fragments of its warp's mma.
+template <class Shape>
+using Accumulators = float[Shape::kM][Shape::kN][4];
+
+template <class Shape>
+__device__ __forceinline__ void clear(Accumulators<Shape>& values) {
+#pragma unroll
+  for (int m = 0; m < Shape::kM; ++m) {
+#pragma unroll
+    for (int n = 0; n < Shape::kN; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) values[m][n][i] = 0.0F;
+    }
+  }
+}
+
+/// The place of a thread in its block.
+template <class Shape>
+struct Position {
+  int lane, slice, warp_m, warp_n;
+  int owner;  ///< which of the kOwners threads of its slice
+
+  __device__ Position() {
+    const int thread = static_cast<int>(threadIdx.x);
+    const int warp = thread / 32;
+    lane = thread % 32;
+    slice = warp / (Shape::kWarpsM * Shape::kWarpsN);
+    warp_m = warp / Shape::kWarpsN % Shape::kWarpsM;
+    warp_n = warp % Shape::kWarpsN;
+    owner = thread % Shape::kOwners;
+  }
+};
+
+/// Starts the copies of a stage: part `part` of the chunk that the thread's slice has at work. Each
+/// slice copies for itself.
+template <class Shape>
+__device__ __forceinline__ void load_stage(const ProductArgs& args, const Place& place,
+                                           const Position<Shape>& position, int chunk, int part,
+                                           std::byte* stage) {
+  const Part at = part_of(args, place, chunk, part);
+  if (at.steps == 0) return;  // what is not copied is not looked at
+  const int owner = position.owner;
+
+  constexpr int kTileVectors = kStageSteps * 32;  // 16 bytes each
+  constexpr int kTilesAtOnce = Shape::kOwners > kTileVectors ? Shape::kOwners / kTileVectors : 1;
+  constexpr int kPasses = Shape::kOwners < kTileVectors ? kTileVectors / Shape::kOwners : 1;
+  const int of_tile = owner % kTileVectors;
+  int tile = place.feature_tile * Shape::kFeatureTiles + owner / kTileVectors;
+  const std::size_t tile_bytes = static_cast<std::size_t>(args.segments * args.segment_steps) * 512;
+  const std::byte* from = args.weight + tile * tile_bytes + of_tile * 16 +
+                          static_cast<std::size_t>(at.segment * args.segment_steps + at.first_step) *
+                              512;
+  std::byte* to = stage + (position.slice * Shape::kFeatureTiles * kTileVectors + owner) * 16;
+#pragma unroll
+  for (int first = 0; first < Shape::kFeatureTiles; first += kTilesAtOnce) {
+    const bool valid = tile < args.weight_tiles;
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass) {
+      constexpr int kPassBytes = Shape::kOwners * 16;
+      if ((of_tile + pass * Shape::kOwners) / 32 < at.steps) {
+        cp_async_16(to + pass * kPassBytes, valid ? from + pass * kPassBytes : args.weight, valid);
+      }
+    }
+    tile += kTilesAtOnce;
+    from += kTilesAtOnce * tile_bytes;
+    to += kTilesAtOnce * kTileVectors * 16;
+  }
+
+  constexpr int kPieces = kStageSteps * kStep / 8;  // of a row, 16 bytes each
+  constexpr int kRowsAtOnce = Shape::kOwners / kPieces;
+  const int piece = owner % kPieces;
+  const int element = at.first_step * kStep + piece * 8;  // of the segment
+  if (piece / 2 >= at.steps) return;
+  int row = owner / kPieces;  // of the tile
+  int input_row = place.row_tile * Shape::kRows + row;
+  const std::size_t row_bytes = static_cast<std::size_t>(args.k) * 2;
+  const std::byte* row_from =
+      args.in + input_row * row_bytes + (at.segment * args.segment_length + element) * 2;
+  std::byte* inputs = stage + Shape::kWeightBytes +
+                      position.slice * Shape::kRows * kPieces * 16;  // [rows][pieces][16]
+  const bool aligned = args.segment_length % 8 == 0;
+#pragma unroll
+  for (int first = 0; first < Shape::kRows; first += kRowsAtOnce) {
+    if (kRowsAtOnce > Shape::kRows && row >= Shape::kRows) return;
+    const bool valid = input_row < args.rows && element < args.segment_length;
+    std::byte* piece_to = inputs + (row * kPieces + (piece ^ (row % 8))) * 16;
+    if (aligned) {
+      cp_async_16(piece_to, valid ? row_from : args.in, valid);
+    } else {
+      // Segments that are no multiple of 16 bytes: pairs, as many as the segment has.
+      unsigned pairs[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        pairs[i] = valid && element + 2 * i < args.segment_length
+                       ? reinterpret_cast<const unsigned*>(row_from)[i]
+                       : 0U;
+      }
+      *reinterpret_cast<uint4*>(piece_to) = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+    }
+    row += kRowsAtOnce;
+    input_row += kRowsAtOnce;
+    row_from += kRowsAtOnce * row_bytes;
+  }
+}
+
+/// One step of every chain of the warp.
+template <class Shape>
+__device__ __forceinline__ void multiply_step(const std::byte* a_base, const std::byte* b_base,
+                                              int lane, int step, Accumulators<Shape>& chain) {
+  std::uint32_t b[Shape::kN][2];
+  if constexpr (Shape::kN == 1) {
+    ldmatrix_x2(b[0], b_base + ((step * 2 + lane / 8 % 2) ^ (lane % 8)) * 16);
+  } else {
+#pragma unroll
+    for (int n = 0; n < Shape::kN; n += 2) {
+      std::uint32_t registers[4];
+      ldmatrix_x4(registers, b_base + (n * 64 + ((step * 2 + lane / 8 % 2) ^ (lane % 8))) * 16);
+      b[n][0] = registers[0];
+      b[n][1] = registers[1];
+      b[n + 1][0] = registers[2];
+      b[n + 1][1] = registers[3];
+    }
+  }
+#pragma unroll
+  for (int m = 0; m < Shape::kM; ++m) {
+    const uint4 registers =
+        *reinterpret_cast<const uint4*>(a_base + (m * kStageSteps + step) * 512);
+    const std::uint32_t a[4] = {registers.x, registers.y, registers.z, registers.w};
+#pragma unroll
+    for (int n = 0; n < Shape::kN; ++n) mma_bf16_16816(chain[m][n], a, b[n]);
+  }
+}
+
+template <class Shape>
+__device__ __forceinline__ void multiply_stage(const std::byte* stage,
+                                               const Position<Shape>& position, int steps,
+                                               Accumulators<Shape>& chain) {
+  const int lane = position.lane;
+  const std::byte* a_base =
+      stage + ((position.slice * Shape::kFeatureTiles + position.warp_m * Shape::kM) *
+                   kStageSteps * 32 +
+               lane) *
+                  16;
+  // Lanes 8 i to 8 i + 7 point at the rows of matrix i: of row tiles n and n + 1, the lower and the
+  // upper half of a step each.
+  const int row = position.warp_n * Shape::kN * 8 + (Shape::kN == 1 ? 0 : lane / 16 * 8) + lane % 8;
+  const std::byte* b_base =
+      stage + Shape::kWeightBytes + (position.slice * Shape::kRows + row) * (kStageSteps * 32);
+  if (steps == kStageSteps) {
+#pragma unroll
+    for (int step = 0; step < kStageSteps; ++step) {
+      multiply_step<Shape>(a_base, b_base, lane, step, chain);
+    }
+  } else {
+#pragma unroll 1
+    for (int step = 0; step < steps; ++step) {
+      multiply_step<Shape>(a_base, b_base, lane, step, chain);
+    }
+  }
+}
+
+/// Writes quad (m, n) of a thread: two neighbouring features of two neighbouring rows.
+template <class Shape>
+__device__ __forceinline__ void write_quad(const ProductArgs& args, const Place& place,
+                                           const Position<Shape>& position, int m, int n,
+                                           float4 quad) {
+  const int tile = place.feature_tile * Shape::kFeatureTiles + position.warp_m * Shape::kM + m;
+  const int feature = tile * 16 + position.lane / 4 * 2;
+  const int first_row =
+      place.row_tile * Shape::kRows + (position.warp_n * Shape::kN + n) * 8 + position.lane % 4 * 2;
+  if (feature >= args.n) return;
+  const bool both = feature + 1 < args.n;
+  if (args.bias != nullptr) {
+    const float lower = args.bias[feature];
+    const float upper = both ? args.bias[feature + 1] : 0.0F;
+    quad = make_float4(quad.x + lower, quad.y + lower, quad.z + upper, quad.w + upper);
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    if (first_row + i >= args.rows) return;
+    float* out = args.out + static_cast<std::size_t>(first_row + i) * args.n + feature;
+    const float2 pair = i == 0 ? make_float2(quad.x, quad.z) : make_float2(quad.y, quad.w);
+    if (args.n % 2 == 0) {
+      *reinterpret_cast<float2*>(out) = pair;
+    } else {
+      out[0] = pair.x;
+      if (both) out[1] = pair.y;
+    }
+  }
+}
+
+/// Where the sums of segments of a tile lie: quad q of segment s at [(s * quads + q) * owners].
+template <class Shape>
+__device__ __forceinline__ float4* parts_of(const ProductArgs& args, const Place& place,
+                                            const Position<Shape>& position) {
+  const std::size_t slot = args.splits > 1 ? place.tile : static_cast<int>(blockIdx.x);
+  return reinterpret_cast<float4*>(args.parts) +
+         slot * args.segments * Shape::kQuads * Shape::kOwners + position.owner;
+}
+
+template <class Shape>
+__device__ __forceinline__ void store_segment(const ProductArgs& args, const Place& place,
+                                              const Position<Shape>& position, int segment,
+                                              const Accumulators<Shape>& sum) {
+  float4* parts = parts_of<Shape>(args, place, position) +
+                  static_cast<std::size_t>(segment) * Shape::kQuads * Shape::kOwners;
+#pragma unroll
+  for (int m = 0; m < Shape::kM; ++m) {
+#pragma unroll
+    for (int n = 0; n < Shape::kN; ++n) {
+      __stcg(parts + (m * Shape::kN + n) * Shape::kOwners,
+             make_float4(sum[m][n][0], sum[m][n][1], sum[m][n][2], sum[m][n][3]));
+    }
+  }
+}
+
+/// The owners add the segments of a tile and write it.
+template <class Shape>
+__device__ __forceinline__ void write_tree(const ProductArgs& args, const Place& place,
+                                           const Position<Shape>& position) {
+  if (position.slice != 0) return;
+  const float4* parts = parts_of<Shape>(args, place, position);
+#pragma unroll 1
+  for (int q = 0; q < Shape::kQuads; ++q) {
+    const float4 quad = segment_tree(args.segments, [&](int segment) {
+      return __ldcg(parts +
+                    (static_cast<std::size_t>(segment) * Shape::kQuads + q) * Shape::kOwners);
+    });
+    write_quad<Shape>(args, place, position, q / Shape::kN, q % Shape::kN, quad);
+  }
+}
+
+/// True in all threads of the block that is the last of those that share the tile. What the others
+/// have stored is visible to it then. `ticket`: shared memory.
+__device__ __forceinline__ bool last_to_arrive(const ProductArgs& args, const Place& place,
+                                               unsigned* ticket) {
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    *ticket = atomicAdd(args.arrivals + place.tile, 1U);
+    if (*ticket == static_cast<unsigned>(args.splits) - 1) args.arrivals[place.tile] = 0;
+    __threadfence();
+  }
+  __syncthreads();
+  return *ticket == static_cast<unsigned>(args.splits) - 1;
+}
+
+/// The chunks that the slices have finished, first_chunk first, go into `sum` in ascending order;
+/// a segment that is complete is stored if there are several.
+template <class Shape>
+__device__ __forceinline__ void fold(const ProductArgs& args, const Place& place,
+                                     const Position<Shape>& position, int first_chunk,
+                                     float4* exchange, const Accumulators<Shape>& chain,
+                                     Accumulators<Shape>& sum) {
+  if constexpr (Shape::kSlices > 1) {
+    if (position.slice > 0) {
+#pragma unroll
+      for (int m = 0; m < Shape::kM; ++m) {
+#pragma unroll
+        for (int n = 0; n < Shape::kN; ++n) {
+          exchange[((position.slice - 1) * Shape::kQuads + m * Shape::kN + n) * Shape::kOwners +
+                   position.owner] =
+              make_float4(chain[m][n][0], chain[m][n][1], chain[m][n][2], chain[m][n][3]);
+        }
+      }
+    }
+    // The barriers of the next stages keep the next round from overwriting what is read here.
+    __syncthreads();
+    if (position.slice > 0) return;
+  }
+  const int chunks = args.segments / args.splits * args.segment_chunks;
+#pragma unroll 1
+  for (int slice = 0; slice < Shape::kSlices; ++slice) {
+    const int chunk = first_chunk + slice;
+    if (chunk >= chunks) return;
+    const int segment = segment_of(args, chunk);
+    const int within = chunk - segment * args.segment_chunks;
+    if (within == 0) clear<Shape>(sum);
+#pragma unroll
+    for (int m = 0; m < Shape::kM; ++m) {
+#pragma unroll
+      for (int n = 0; n < Shape::kN; ++n) {
+        float4 quad = make_float4(chain[m][n][0], chain[m][n][1], chain[m][n][2], chain[m][n][3]);
+        if (Shape::kSlices > 1 && slice > 0) {
+          quad = exchange[((slice - 1) * Shape::kQuads + m * Shape::kN + n) * Shape::kOwners +
+                          position.owner];
+        }
+        sum[m][n][0] += quad.x;
+        sum[m][n][1] += quad.y;
+        sum[m][n][2] += quad.z;
+        sum[m][n][3] += quad.w;
+      }
+    }
+    if (args.segments > 1 && within == args.segment_chunks - 1) {
+      store_segment<Shape>(args, place, position, place.first_segment + segment, sum);
+    }
+  }
+}
+
+template <class Shape>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) product(const ProductArgs args) {
+  std::byte* const stages = dynamic_shared();
+  auto* const exchange = reinterpret_cast<float4*>(stages + Shape::kStages * Shape::kStageBytes);
+  auto* const ticket = reinterpret_cast<unsigned*>(stages + Shape::kStages * Shape::kStageBytes +
+                                                   Shape::kExchangeBytes);
+  const Position<Shape> position;
+  const int chunks = args.segments / args.splits * args.segment_chunks;
+  const int rounded = (chunks + Shape::kSlices - 1) / Shape::kSlices * Shape::kSlices;
+  const int stride = static_cast<int>(gridDim.x);
+
+  // What is copied next; it runs kStages - 1 stages ahead.
+  int copy_index = static_cast<int>(blockIdx.x);
+  int copy_chunk = 0;
+  int copy_part = 0;
+  Place copy_place = place_of(args, copy_index);
+  const auto copy_next = [&](int slot) {
+    if (copy_index < args.places) {
+      load_stage<Shape>(args, copy_place, position, copy_chunk + position.slice, copy_part,
+                        stages + slot * Shape::kStageBytes);
+      if (++copy_part == kStagesPerChunk) {
+        copy_part = 0;
+        copy_chunk += Shape::kSlices;
+        if (copy_chunk == rounded) {
+          copy_chunk = 0;
+          copy_index += stride;
+          copy_place = place_of(args, copy_index);
+        }
+      }
+    }
+    cp_async_commit();
+  };
+  for (int slot = 0; slot < Shape::kStages - 1; ++slot) copy_next(slot);
+
+  int slot = 0;
+  int free_slot = Shape::kStages - 1;
+  Accumulators<Shape> chain;
+  Accumulators<Shape> sum;
+  for (int index = static_cast<int>(blockIdx.x); index < args.places; index += stride) {
+    const Place place = place_of(args, index);
+    for (int first_chunk = 0; first_chunk < rounded; first_chunk += Shape::kSlices) {
+      clear<Shape>(chain);
+#pragma unroll 1
+      for (int part = 0; part < kStagesPerChunk; ++part) {
+        cp_async_wait<Shape::kStages - 2>();
+        // Everyone's copies of this stage have come, and everyone is done with the one before.
+        __syncthreads();
+        copy_next(free_slot);
+        const int steps = part_of(args, place, first_chunk + position.slice, part).steps;
+        multiply_stage<Shape>(stages + slot * Shape::kStageBytes, position, steps, chain);
+        free_slot = slot;
+        slot = slot + 1 == Shape::kStages ? 0 : slot + 1;
+      }
+      fold<Shape>(args, place, position, first_chunk, exchange, chain, sum);
+    }
+    if (args.segments == 1) {
+      if (position.slice == 0) {
+#pragma unroll
+        for (int m = 0; m < Shape::kM; ++m) {
+#pragma unroll
+          for (int n = 0; n < Shape::kN; ++n) {
+            write_quad<Shape>(args, place, position, m, n,
+                              make_float4(sum[m][n][0], sum[m][n][1], sum[m][n][2], sum[m][n][3]));
+          }
+        }
+      }
+    } else if (args.splits == 1 || last_to_arrive(args, place, ticket)) {
+      write_tree<Shape>(args, place, position);
+    }
+  }
+}
+
+}  // namespace paceline::kernels::cuda
