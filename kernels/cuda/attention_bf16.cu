@@ -331,6 +331,8 @@ __device__ __forceinline__ void walk_tiles(const AttentionArgs& args, const Atte
     copy(keys, S::kKeys, s + S::kStages);
 
     // The maximum after each tile, what it scales the state before by, and the warp's own weights.
+    // Pairs that have seen nothing of the split so far see nothing of it at all: what they come to
+    // is no number, and not looked at.
     float scale_before[step][pair_tiles][2];
 #pragma unroll
     for (int p = 0; p < pair_tiles; ++p) {
@@ -345,9 +347,8 @@ __device__ __forceinline__ void walk_tiles(const AttentionArgs& args, const Atte
           const float4 four = maxima[t * S::kPairs + pair];
           const float before = state.maximum[p][half];
           const float top = fmaxf(before, fmaxf(fmaxf(four.x, four.y), fmaxf(four.z, four.w)));
-          const float finite = top == kNothingSeen ? 0.0F : top;
-          scale_before[t][p][half] = exp2f((before - finite) * args.scale);
-          if (t == own_tile) own = finite * args.scale;
+          scale_before[t][p][half] = exp2f((before - top) * args.scale);
+          if (t == own_tile) own = top * args.scale;
           state.maximum[p][half] = top;
         }
         if (own_tile >= tiles) continue;
@@ -419,6 +420,7 @@ __global__ void __launch_bounds__(Shape<width, pair_tiles, step>::kThreads,
   for (int first = item.first_tile; first < end;) {
     const int split = first / kAttentionSplitTiles;
     const int next = min(end, (split + 1) * kAttentionSplitTiles);
+    // The barriers since the last copies of the split before are why its addresses may go.
     for (int i = thread; i < (next - first) * kAttentionTile; i += S::kThreads) {
       addresses[i] = key_address(args, item, first * kAttentionTile + i);
     }
@@ -428,7 +430,6 @@ __global__ void __launch_bounds__(Shape<width, pair_tiles, step>::kThreads,
     walk_tiles<S, pair_tiles, step>(args, item, first, next, used_tiles, shared, state);
     finish_split<S, pair_tiles>(args, item, split, pairs, state);
     first = next;
-    if (first < end) __syncthreads();  // all have read what is written next
   }
 }
 

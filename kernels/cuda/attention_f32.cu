@@ -160,7 +160,8 @@ __device__ void finish_split(const AttentionArgs& args, const AttentionItem& ite
 }
 
 /// Grid: (items, kv heads).
-__global__ void __launch_bounds__(kThreads) attend_f32(const AttentionArgs args, int most_pairs) {
+__global__ void __launch_bounds__(kThreads, 2)
+    attend_f32(const AttentionArgs args, int most_pairs) {
   const AttentionItem item =
       reinterpret_cast<const AttentionItem*>(args.plan + args.first_item)[blockIdx.x];
   if (item.tiles == 0) return;

@@ -246,6 +246,11 @@ class CudaAttention : public testing::TestWithParam<DType> {
       }
     };
     compare(step.run(), "as it comes");
+    // A grid so large that blocks of four warps run, where rows are few.
+    compare(step.run([](AttentionPlannerOptions&, AttentionGrid& at_least) {
+      at_least = {.items = {140, 0}, .merged_rows = 0, .narrow = true};
+    }),
+            "in a large grid");
     compare(
         step.run([](AttentionPlannerOptions& options, AttentionGrid&) { options.few_blocks = 0; }),
         "sharing much");
@@ -332,8 +337,12 @@ TEST_P(CudaAttention, SequencesOfABatchDoNotMix) {
 
 TEST_P(CudaAttention, SiblingsHaveTheBitsTheyHaveAlone) {
   Random random(5);
-  for (const auto& [prompt, block] : {std::pair{340, 16}, {1090, 32}, {1024, 128}}) {
-    Tokens tokens(random, {7, 1, 64}, GetParam());
+  for (const auto& [shape, prompt, block] : {std::tuple{HeadShape{7, 1, 64}, 340, 16},
+                                             {HeadShape{7, 1, 64}, 1090, 32},
+                                             {HeadShape{2, 2, 64}, 340, 16},
+                                             {HeadShape{7, 1, 128}, 1024, 128},
+                                             {HeadShape{1, 1, 256}, 400, 48}}) {
+    Tokens tokens(random, shape, GetParam());
     const std::vector<int> shared = tokens.add(prompt);
     Step step(tokens, block, 300);
     for (int s = 0; s < 6; ++s) {
