@@ -30,9 +30,9 @@ constexpr std::array<ProductLauncher, sizeof...(I)> product_launchers(std::index
 
 // ---- fp32 --------------------------------------------------------------------------------------
 
-// For checks against other programs and for small models, not for speed: a lane computes one feature
-// of kRowsPerWarp rows, straight from global memory, where the lanes of a warp read 128 bytes of
-// weights and one element of each row.
+// For checks against other programs and for small models, not for speed: a lane computes one
+// feature of kRowsPerWarp rows, straight from global memory, where the lanes of a warp read 128
+// bytes of weights and one element of each row.
 constexpr int kRowsPerWarp = 4;
 constexpr int kWarps = 8;
 constexpr int kLevels = 7;  ///< log2(kMaxLinearSegments) + 1

@@ -33,9 +33,10 @@ struct LinearWorkspace {
   std::byte* data = nullptr;  ///< [kLinearWorkspaceBytes], aligned to 16
 };
 
-/// Packs rows [first_row, first_row + rows) of a matrix, in any order and ranges of any size. weight:
-/// [layout.bytes()], zeros when made. source: [rows, k], stored as `stored`, aligned to 4. All in
-/// device memory. What is stored in fp32 rounds to nearest even bf16 where the layout is bf16.
+/// Packs rows [first_row, first_row + rows) of a matrix, in any order and ranges of any size.
+/// weight: [layout.bytes()], zeros when made. source: [rows, k], stored as `stored`, aligned to 4.
+/// All in device memory. What is stored in fp32 rounds to nearest even bf16 where the layout is
+/// bf16.
 void pack_rows(const LinearLayout& layout, std::byte* weight, int first_row, int rows,
                const std::byte* source, DType stored, cudaStream_t stream);
 

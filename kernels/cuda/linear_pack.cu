@@ -57,10 +57,9 @@ __global__ void __launch_bounds__(256) pack_f32(const PackArgs args) {
     const int feature = args.first_row + r;
     const auto* from = reinterpret_cast<const Stored*>(args.source) +
                        static_cast<std::size_t>(r) * args.k + element;
-    reinterpret_cast<float*>(args.weight)[(static_cast<std::size_t>(feature / 32) * args.k +
-                                           element) *
-                                              32 +
-                                          feature % 32] = value_of(*from);
+    reinterpret_cast<float*>(
+        args.weight)[(static_cast<std::size_t>(feature / 32) * args.k + element) * 32 +
+                     feature % 32] = value_of(*from);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <string>
 #include <utility>
@@ -13,15 +14,16 @@ namespace {
 
 // Data-sheet figures of an H200 in bytes or operations a clock (1.7 GHz), and guesses where there
 // are none; they order the plans, no more.
-constexpr double kMemoryBytes = 2800;     ///< HBM, whole device
-constexpr double kMemoryLatency = 1600;   ///< clocks under load: bytes in flight over bandwidth
-constexpr double kCacheBytes = 3600;      ///< L2 to multiprocessors, whole device
-constexpr double kPortBytes = 60;         ///< L2 to one multiprocessor
-constexpr double kSharedBytes = 128;      ///< of one multiprocessor
-constexpr double kWarpProductClocks = 6.5;   ///< mma.m16n8k16 of one of the four partitions
-constexpr double kProductLatency = 35;    ///< a dependent one
-constexpr double kStageClocks = 90;       ///< barrier and first fragments of a stage
-constexpr double kArrivalClocks = 2500;   ///< fence, counter and partial sums of a shared tile
+constexpr double kMemoryBytes = 2800;       ///< HBM, whole device
+constexpr double kMemoryLatency = 1200;     ///< clocks; bytes in flight over bandwidth
+constexpr double kCacheBytes = 3600;        ///< L2 to multiprocessors, whole device
+constexpr double kPortBytes = 48;           ///< L2 to one multiprocessor
+constexpr double kSharedBytes = 128;        ///< of one multiprocessor
+constexpr double kWarpProductClocks = 6.5;  ///< mma.m16n8k16 of one of the four partitions
+constexpr double kProductLatency = 35;      ///< a dependent one
+constexpr double kStageClocks = 90;         ///< barrier and first fragments of a stage
+constexpr double kExposed = 0.1;
+constexpr double kArrivalClocks = 2500;  ///< fence, counter and partial sums of a shared tile
 
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
@@ -49,8 +51,8 @@ std::vector<TileTraits> all_traits(std::index_sequence<I...>) {
 /// Blocks of a plan, or 0 when the workspace has no room for it.
 int grid_of(const TileTraits& shape, int splits, const LinearLayout& layout, int rows,
             const LinearDevice& device) {
-  const std::int64_t tiles = static_cast<std::int64_t>(ceil_div(layout.n, shape.features)) *
-                             ceil_div(rows, shape.rows);
+  const std::int64_t tiles =
+      static_cast<std::int64_t>(ceil_div(layout.n, shape.features)) * ceil_div(rows, shape.rows);
   const std::int64_t resident = static_cast<std::int64_t>(device.multiprocessors) * shape.blocks;
   const std::size_t room = kLinearWorkspaceBytes - kLinearCounters * sizeof(std::uint32_t);
   const auto slots = static_cast<std::int64_t>(room / (shape.tile_bytes * layout.segments));
@@ -72,8 +74,8 @@ LinearLayout linear_layout(int n, int k, int segments, DType dtype) {
   if (n < 1 || k < 1) throw Error(ExitCode::internal, what + "it is empty");
   if (segments < 1 || segments > kMaxLinearSegments ||
       !std::has_single_bit(static_cast<unsigned>(segments))) {
-    throw Error(ExitCode::internal, what + "not a power of two up to " +
-                                        std::to_string(kMaxLinearSegments));
+    throw Error(ExitCode::internal,
+                what + "not a power of two up to " + std::to_string(kMaxLinearSegments));
   }
   if (k % (2 * segments) != 0) throw Error(ExitCode::internal, what + "k has no such even parts");
   return {n, k, segments, dtype};
@@ -102,39 +104,39 @@ double estimated_clocks(const LinearPlan& plan, const LinearLayout& layout, int 
                         const LinearDevice& device) {
   const TileTraits& shape = tile_traits()[plan.shape];
   const int row_tiles = ceil_div(rows, shape.rows);
-  const double blocks =
-      static_cast<double>(ceil_div(layout.n, shape.features)) * row_tiles * plan.splits;
-  const double busiest =  // tiles of the multiprocessor that has most
-      std::max(blocks / plan.grid, 1.0) *
-      ceil_div(plan.grid, device.multiprocessors);
+  const int places = ceil_div(layout.n, shape.features) * row_tiles * plan.splits;
+  // Blocks take turns of one place each; the last turn may be short.
+  const int turns = ceil_div(places, plan.grid);
+  const int last = places - (turns - 1) * plan.grid;
+  const double busiest = ceil_div(places, std::min(plan.grid, device.multiprocessors));
   const double depth = static_cast<double>(layout.k) / plan.splits;
-  const int chunks = layout.segment_chunks() * (layout.segments / plan.splits);
-  const int rounds = ceil_div(chunks, shape.slices);
 
   // Weights come from memory once where the row tiles of a feature tile run together.
-  const double flight = static_cast<double>(plan.grid) * shape.flight;
-  const double memory = 2.0 * layout.n * layout.k / kMemoryBytes *
-                        std::max(1.0, kMemoryBytes * kMemoryLatency / flight);
-  const double tile_operands =
-      2.0 * depth * (shape.features + static_cast<double>(rows) / row_tiles);
-  const double cache = std::max(blocks * tile_operands / kCacheBytes,
-                                busiest * tile_operands / kPortBytes);
-  const double sums = layout.segments == 1
-                          ? 0.0
-                          : 2.0 * blocks / plan.splits * layout.segments *
-                                static_cast<double>(shape.tile_bytes) / kCacheBytes;
+  const auto memory_of = [&](double blocks, double in_flight) {
+    return 2.0 * layout.n * layout.k * blocks / places / kMemoryBytes *
+           std::hypot(1.0, kMemoryBytes * kMemoryLatency / (in_flight * shape.flight));
+  };
+  const double memory = memory_of(places - last, plan.grid) + memory_of(last, last);
+  const double operands = 2.0 * depth * (shape.features + static_cast<double>(rows) / row_tiles);
+  const double cache = std::max(places * operands / kCacheBytes, busiest * operands / kPortBytes);
   // Of one stage of one block: all warps together, and the chain of one.
   const double products = shape.warps / 4.0 * shape.warp_products * kWarpProductClocks;
-  const double throughput =
-      kStageSteps * std::max(products, shape.step_operands / kSharedBytes);
+  const double throughput = kStageSteps * std::max(products, shape.step_operands / kSharedBytes);
   const double chain =
       kStageSteps * std::max(kProductLatency, shape.warp_products * kWarpProductClocks) +
       kStageClocks;
-  const double stages = static_cast<double>(rounds) * kStagesPerChunk;
-  const double tiles_in_turn = std::max(blocks / plan.grid, 1.0);
-  const double compute = std::max(busiest * stages * throughput, tiles_in_turn * stages * chain);
+  const int chunks = layout.segment_chunks() * (layout.segments / plan.splits);
+  const double stages = static_cast<double>(ceil_div(chunks, shape.slices)) * kStagesPerChunk;
+  const double compute = stages * std::max(busiest * throughput, turns * chain);
 
-  return std::max({memory, cache, compute}) + sums + (plan.splits > 1 ? kArrivalClocks : 0.0);
+  const double sums = layout.segments == 1
+                          ? 0.0
+                          : 2.0 * places / plan.splits * layout.segments *
+                                static_cast<double>(shape.tile_bytes) / kCacheBytes;
+  // What is not the bottleneck is not quite hidden by it.
+  const double longest = std::max({memory, cache, compute});
+  return longest + kExposed * (memory + cache + compute - longest) + sums +
+         (plan.splits > 1 ? kArrivalClocks : 0.0);
 }
 
 LinearPlan plan_linear(const LinearLayout& layout, int rows, const LinearDevice& device) {

@@ -25,8 +25,9 @@ inline constexpr int kMaxLinearSegments = 64;
 ///
 /// bf16: [tiles of 16 features][segments][steps of 16 k][32 lanes][4 registers][2], the A fragments
 /// of mma.m16n8k16 as each lane holds them, so that a fragment is one 16-byte load a lane and the
-/// steps of a tile are contiguous. Rows g and g + 8 of A are features 2 g and 2 g + 1 of the tile: a
-/// lane's results are neighbours in a row of the output. Zeros past n and past the end of a segment.
+/// steps of a tile are contiguous. Rows g and g + 8 of A are features 2 g and 2 g + 1 of the tile:
+/// a lane's results are neighbours in a row of the output. Zeros past n and past the end of a
+/// segment.
 ///
 /// fp32: [tiles of 32 features][k][32], zeros past n.
 struct LinearLayout {
@@ -87,16 +88,16 @@ struct TileShape {
 /// All tiles, smallest first.
 using TileShapes = std::tuple<
     // Few rows: the weight's bytes in flight are all that counts.
-    TileShape<1, 1, 1, 1, 8, 4, 2>,   // 16 features x 8 rows
-    TileShape<1, 1, 2, 1, 4, 5, 2>,   // 32 x 8
-    TileShape<1, 1, 4, 1, 2, 5, 2>,   // 64 x 8
-    TileShape<1, 2, 2, 1, 4, 4, 2>,   // 32 x 16
-    TileShape<1, 2, 4, 1, 2, 5, 2>,   // 64 x 16
-    TileShape<1, 4, 2, 1, 4, 4, 1>,   // 32 x 32
-    TileShape<1, 4, 4, 1, 2, 4, 2>,   // 64 x 32
-    TileShape<2, 4, 4, 1, 1, 5, 2>,   // 128 x 32
-    TileShape<1, 4, 4, 2, 1, 5, 2>,   // 64 x 64
-    TileShape<4, 4, 2, 2, 1, 4, 2>,   // 128 x 64
+    TileShape<1, 1, 1, 1, 8, 4, 2>,  // 16 features x 8 rows
+    TileShape<1, 1, 2, 1, 4, 5, 2>,  // 32 x 8
+    TileShape<1, 1, 4, 1, 2, 5, 2>,  // 64 x 8
+    TileShape<1, 2, 2, 1, 4, 4, 2>,  // 32 x 16
+    TileShape<1, 2, 4, 1, 2, 5, 2>,  // 64 x 16
+    TileShape<1, 4, 2, 1, 4, 4, 1>,  // 32 x 32
+    TileShape<1, 4, 4, 1, 2, 4, 2>,  // 64 x 32
+    TileShape<2, 4, 4, 1, 1, 5, 2>,  // 128 x 32
+    TileShape<1, 4, 4, 2, 1, 5, 2>,  // 64 x 64
+    TileShape<4, 4, 2, 2, 1, 4, 2>,  // 128 x 64
     // Many rows: operands from shared memory must keep up with the tensor cores.
     TileShape<4, 4, 2, 4, 1, 4, 1>,   // 128 x 128
     TileShape<3, 8, 4, 2, 1, 4, 1>>;  // 192 x 128
@@ -107,10 +108,10 @@ struct TileTraits {
   int rows = 0;
   int slices = 0;
   int warps = 0;
-  int blocks = 0;          ///< that fit a multiprocessor
-  int flight = 0;          ///< weight bytes that one block keeps in flight
-  int step_operands = 0;   ///< shared memory bytes read for one step of k of all slices
-  int warp_products = 0;   ///< mma of a warp a step
+  int blocks = 0;              ///< that fit a multiprocessor
+  int flight = 0;              ///< weight bytes that one block keeps in flight
+  int step_operands = 0;       ///< shared memory bytes read for one step of k of all slices
+  int warp_products = 0;       ///< mma of a warp a step
   std::size_t tile_bytes = 0;  ///< fp32 sums of a tile
 };
 [[nodiscard]] const std::vector<TileTraits>& tile_traits();
@@ -129,7 +130,8 @@ struct LinearPlan {
 };
 
 /// Partial sums of segments and the counters of tiles that blocks share. Large enough for a grid of
-/// 192 x 128 tiles over 132 multiprocessors with 8 segments (104 MB); more segments get fewer blocks.
+/// 192 x 128 tiles over 132 multiprocessors with 8 segments (104 MB); more segments get fewer
+/// blocks.
 inline constexpr std::size_t kLinearWorkspaceBytes = std::size_t{128} << 20;
 inline constexpr int kLinearCounters = 4096;  ///< uint32, at the start of the workspace
 

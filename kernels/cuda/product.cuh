@@ -39,8 +39,8 @@ struct ProductArgs {
   int rows, n, k;
   int segments, segment_length, segment_steps, segment_chunks;
   unsigned chunks_reciprocal;  ///< ceil(2^32 / segment_chunks), for fewer than 2^16 chunks
-  int weight_tiles;   ///< of 16 features
-  int feature_tiles;  ///< of the block's shape
+  int weight_tiles;            ///< of 16 features
+  int feature_tiles;           ///< of the block's shape
   int row_tiles;
   int splits;
   int places;  ///< feature_tiles * row_tiles * splits
@@ -52,8 +52,8 @@ inline constexpr int kRasterRows = 16;
 
 /// What a block computes at a time.
 struct Place {
-  int tile;           ///< without the split
-  int feature_tile;   ///< of the block's shape
+  int tile;          ///< without the split
+  int feature_tile;  ///< of the block's shape
   int row_tile;
   int first_segment;
 };
@@ -140,9 +140,9 @@ __device__ __forceinline__ void load_stage(const ProductArgs& args, const Place&
   const int of_tile = owner % kTileVectors;
   int tile = place.feature_tile * Shape::kFeatureTiles + owner / kTileVectors;
   const std::size_t tile_bytes = static_cast<std::size_t>(args.segments * args.segment_steps) * 512;
-  const std::byte* from = args.weight + tile * tile_bytes + of_tile * 16 +
-                          static_cast<std::size_t>(at.segment * args.segment_steps + at.first_step) *
-                              512;
+  const std::byte* from =
+      args.weight + tile * tile_bytes + of_tile * 16 +
+      static_cast<std::size_t>(at.segment * args.segment_steps + at.first_step) * 512;
   std::byte* to = stage + (position.slice * Shape::kFeatureTiles * kTileVectors + owner) * 16;
 #pragma unroll
   for (int first = 0; first < Shape::kFeatureTiles; first += kTilesAtOnce) {
@@ -230,10 +230,10 @@ __device__ __forceinline__ void multiply_stage(const std::byte* stage,
                                                Accumulators<Shape>& chain) {
   const int lane = position.lane;
   const std::byte* a_base =
-      stage + ((position.slice * Shape::kFeatureTiles + position.warp_m * Shape::kM) *
-                   kStageSteps * 32 +
-               lane) *
-                  16;
+      stage +
+      ((position.slice * Shape::kFeatureTiles + position.warp_m * Shape::kM) * kStageSteps * 32 +
+       lane) *
+          16;
   // Lanes 8 i to 8 i + 7 point at the rows of matrix i: of row tiles n and n + 1, the lower and the
   // upper half of a step each.
   const int row = position.warp_n * Shape::kN * 8 + (Shape::kN == 1 ? 0 : lane / 16 * 8) + lane % 8;

@@ -1,0 +1,389 @@
+// Matrix products of the CUDA backend on the emulation: the order of additions, for every tile,
+// split and number of rows, to the bit.
+#include <algorithm>
+#include <memory>
+#include <set>
+
+#include "kernels/cuda/linear.hpp"
+#include "runtime/core/error.hpp"
+#include "tests/kernels/cuda_host/host_test_util.hpp"
+#include "tests/kernels/kernels_test_util.hpp"
+
+namespace paceline::kernels::cuda {
+namespace {
+
+using cuda_host::DeviceArray;
+using cuda_host::TestStream;
+using test::decode;
+using test::poisoned;
+using test::Random;
+using test::same_bits;
+using test::Values;
+
+/// Few multiprocessors, so that blocks take several tiles each.
+constexpr LinearDevice kSmall{2};
+constexpr LinearDevice kLarge{132};
+
+struct Workspace {
+  Workspace() : memory(kLinearWorkspaceBytes) {
+    // Counters are zero, the rest whatever it was.
+    PACELINE_CUDA_CHECK(cudaMemset(memory.data(), 0, kLinearCounters * sizeof(unsigned)));
+  }
+  [[nodiscard]] bool counters_are_zero() const {
+    std::vector<unsigned> counters(kLinearCounters);
+    PACELINE_CUDA_CHECK(cudaMemcpy(counters.data(), memory.data(),
+                                   kLinearCounters * sizeof(unsigned), cudaMemcpyDeviceToHost));
+    return std::all_of(counters.begin(), counters.end(), [](unsigned x) { return x == 0; });
+  }
+  DeviceArray<std::byte> memory;
+};
+
+/// A weight [n, k] with its bias, packed on the device.
+struct Weight {
+  Weight(const Values& from, int n, int k, int segments, DType compute,
+         const std::vector<float>& with_bias = {})
+      : layout(linear_layout(n, k, segments, compute)), packed(layout.bytes()) {
+    if (!with_bias.empty()) bias = std::make_unique<DeviceArray<float>>(with_bias);
+    PACELINE_CUDA_CHECK(cudaMemset(packed.data(), 0, packed.size()));
+    const DeviceArray<std::byte> stored(from.bytes);
+    const TestStream stream;
+    // In two ranges, the latter first, cut within a tile.
+    const int first = n / 2;
+    pack_rows(layout, packed.data(), first, n - first,
+              stored.data() + static_cast<std::size_t>(first) * k * size_of(from.dtype), from.dtype,
+              stream);
+    pack_rows(layout, packed.data(), 0, first, stored.data(), from.dtype, stream);
+    stream.synchronize();
+  }
+  [[nodiscard]] DeviceLinear view() const {
+    return {layout, packed.data(), bias == nullptr ? nullptr : bias->data()};
+  }
+  LinearLayout layout;
+  DeviceArray<std::byte> packed;
+  std::unique_ptr<DeviceArray<float>> bias;  ///< or none
+};
+
+std::vector<float> multiply(const LinearPlan& plan, const Weight& weight, const Values& in,
+                            int rows, Workspace& workspace) {
+  const DeviceArray<std::byte> input(in.bytes);
+  const std::size_t size = static_cast<std::size_t>(rows) * weight.layout.n;
+  DeviceArray<float> out(poisoned(size));
+  const TestStream stream;
+  linear(plan, weight.view(), input.data(), rows, out.data(), {workspace.memory.data()}, stream);
+  stream.synchronize();
+  return out.host();
+}
+
+/// The first `rows` rows of an input.
+Values head(const Values& in, int rows, int k) {
+  return {std::vector<float>(in.values.begin(), in.values.begin() + rows * k), in.dtype};
+}
+
+/// Columns [first, first + width) of a matrix with k columns.
+Values columns(const Values& from, int k, int first, int width) {
+  std::vector<float> part;
+  for (std::size_t row = 0; row < from.values.size(); row += k) {
+    part.insert(part.end(), from.values.begin() + row + first,
+                from.values.begin() + row + first + width);
+  }
+  return {part, from.dtype};
+}
+
+/// The definition, element by element. A link of the bf16 chain is the emulated mma: the products
+/// added to the accumulator in double, rounded once.
+float defined(const float* weight, const float* in, const LinearLayout& layout) {
+  const int length = layout.segment_length();
+  std::vector<float> sums;
+  for (int s = 0; s < layout.segments; ++s) {
+    float sum = 0;
+    for (int first = 0; first < length; first += kChunk) {
+      const int end = std::min(first + kChunk, length);
+      float chain = 0;
+      if (layout.dtype == DType::f32) {
+        for (int i = first; i < end; ++i)
+          chain = std::fma(weight[s * length + i], in[s * length + i], chain);
+      } else {
+        for (int step = first; step < end; step += kStep) {
+          double link = chain;
+          for (int i = step; i < std::min(step + kStep, end); ++i) {
+            link += static_cast<double>(weight[s * length + i]) * in[s * length + i];
+          }
+          chain = static_cast<float>(link);
+        }
+      }
+      sum += chain;
+    }
+    sums.push_back(sum);
+  }
+  for (std::size_t step = 1; step < sums.size(); step *= 2) {
+    for (std::size_t s = 0; s < sums.size(); s += 2 * step) sums[s] += sums[s + step];
+  }
+  return sums[0];
+}
+
+std::vector<float> defined(const Values& weight, const Values& in, const LinearLayout& layout,
+                           const std::vector<float>& bias = {}) {
+  const int rows = static_cast<int>(in.values.size()) / layout.k;
+  std::vector<float> out(static_cast<std::size_t>(rows) * layout.n);
+  for (int r = 0; r < rows; ++r) {
+    for (int j = 0; j < layout.n; ++j) {
+      float& x = out[static_cast<std::size_t>(r) * layout.n + j];
+      x = defined(&weight.values[static_cast<std::size_t>(j) * layout.k],
+                  &in.values[static_cast<std::size_t>(r) * layout.k], layout);
+      if (!bias.empty()) x += bias[j];
+    }
+  }
+  return out;
+}
+
+std::string describe(const LinearPlan& plan, int rows) {
+  const TileTraits& tile = tile_traits()[plan.shape];
+  return std::to_string(rows) + " rows, tiles of " + std::to_string(tile.features) + " x " +
+         std::to_string(tile.rows) + ", " + std::to_string(plan.splits) + " splits, grid " +
+         std::to_string(plan.grid);
+}
+
+class CudaLinearTest : public testing::TestWithParam<DType> {};
+
+TEST_P(CudaLinearTest, MatchesFloat64AtOddSizes) {
+  const DType dtype = GetParam();
+  Random random(1);
+  Workspace workspace;
+  for (const auto& [rows, n, k, segments] : {std::tuple{1, 1, 2, 1},
+                                             {3, 31, 6, 1},
+                                             {2, 65, 130, 1},
+                                             {5, 97, 36, 2},
+                                             {13, 129, 64, 4},
+                                             {70, 200, 66, 1},
+                                             {1, 300, 896, 2},
+                                             {130, 50, 1000, 4},
+                                             {9, 33, 4864, 8},
+                                             {4, 40, 1024, 64}}) {
+    const Values values(random.normals(static_cast<std::size_t>(n) * k), dtype);
+    const std::vector<float> bias = random.normals(n);
+    const Values in(random.normals(static_cast<std::size_t>(rows) * k), dtype);
+    for (const bool with_bias : {false, true}) {
+      const Weight weight(values, n, k, segments, dtype, with_bias ? bias : std::vector<float>());
+      const LinearPlan plan = plan_linear(weight.layout, rows, kLarge);
+      const std::vector<float> out = multiply(plan, weight, in, rows, workspace);
+      for (int r = 0; r < rows; ++r) {
+        for (int j = 0; j < n; ++j) {
+          double sum = with_bias ? bias[j] : 0;
+          double magnitude = std::abs(sum);
+          for (int i = 0; i < k; ++i) {
+            const double term =
+                static_cast<double>(in.values[r * k + i]) * values.values[j * k + i];
+            sum += term;
+            magnitude += std::abs(term);
+          }
+          // Each addition rounds once, relative to the running sum.
+          ASSERT_NEAR(out[r * n + j], sum, (k + 2) * 6e-8 * magnitude)
+              << n << " x " << k << ", " << describe(plan, rows) << ", row " << r << " column "
+              << j;
+        }
+      }
+    }
+  }
+}
+
+/// Every plan gives the bits of the definition, whatever the number of rows.
+void every_plan_gives_the_definition(DType dtype, int n, int k, int segments,
+                                     const std::vector<int>& row_counts,
+                                     const LinearDevice& device) {
+  Random random(n + k + segments);
+  Workspace workspace;
+  const Values values(random.normals(static_cast<std::size_t>(n) * k), dtype);
+  const std::vector<float> bias = random.normals(n);
+  const Weight weight(values, n, k, segments, dtype, bias);
+  const int most = *std::max_element(row_counts.begin(), row_counts.end());
+  const Values in(random.normals(static_cast<std::size_t>(most) * k), dtype);
+  const std::vector<float> expected = defined(values, in, weight.layout, bias);
+  for (const int rows : row_counts) {
+    const Values part = head(in, rows, k);
+    for (const LinearPlan& plan : linear_plans(weight.layout, rows, device)) {
+      const std::vector<float> out = multiply(plan, weight, part, rows, workspace);
+      ASSERT_TRUE(same_bits(out, {expected.begin(), expected.begin() + rows * n}))
+          << n << " x " << k << ", " << segments << " segments, " << describe(plan, rows);
+    }
+  }
+  EXPECT_TRUE(workspace.counters_are_zero());
+}
+
+TEST_P(CudaLinearTest, EveryPlanGivesTheDefinition) {
+  every_plan_gives_the_definition(GetParam(), 50, 896, 1, {1, 7, 8, 9, 33}, kSmall);
+  every_plan_gives_the_definition(GetParam(), 210, 330, 1, {65, 130}, kSmall);
+  every_plan_gives_the_definition(GetParam(), 37, 1000, 2, {2, 17}, kSmall);
+  every_plan_gives_the_definition(GetParam(), 41, 1000, 4, {1, 40}, kLarge);
+  every_plan_gives_the_definition(GetParam(), 200, 352, 8, {3, 129}, kSmall);
+}
+
+TEST_P(CudaLinearTest, RowsDoNotDependOnTheirNumber) {
+  const DType dtype = GetParam();
+  const int n = 72;
+  const int k = 544;
+  Random random(2);
+  Workspace workspace;
+  const Values values(random.normals(n * k), dtype);
+  const Values in(random.normals(130 * k), dtype);
+  for (const int segments : {1, 2}) {
+    const Weight weight(values, n, k, segments, dtype);
+    const std::vector<float> expected = defined(values, in, weight.layout);
+    std::set<int> shapes;
+    for (int rows = 1; rows <= 130; rows += rows < 20 ? 1 : 10) {
+      for (const LinearDevice& device : {kSmall, kLarge}) {
+        const LinearPlan plan = plan_linear(weight.layout, rows, device);
+        shapes.insert(plan.shape);
+        const std::vector<float> out = multiply(plan, weight, head(in, rows, k), rows, workspace);
+        ASSERT_TRUE(same_bits(out, {expected.begin(), expected.begin() + rows * n}))
+            << segments << " segments, " << describe(plan, rows);
+      }
+    }
+    if (dtype == DType::bf16) {
+      EXPECT_GE(shapes.size(), 3U);  // or this has compared a kernel with itself
+    }
+  }
+}
+
+TEST_P(CudaLinearTest, SegmentsOfRanksJoinIntoTheSingleRankResult) {
+  const DType dtype = GetParam();
+  const int n = 40;
+  const int k = 8 * 290;
+  const int rows = 11;
+  Random random(3);
+  Workspace workspace;
+  const Values values(random.normals(n * k), dtype);
+  const Values in(random.normals(rows * k), dtype);
+  for (const int segments : {2, 4, 8}) {
+    const Weight whole(values, n, k, segments, dtype);
+    const LinearPlan plan = plan_linear(whole.layout, rows, kLarge);
+    const std::vector<float> expected = multiply(plan, whole, in, rows, workspace);
+    for (int ranks = 2; ranks <= segments; ranks *= 2) {
+      const int width = k / ranks;
+      std::vector<std::vector<float>> partial;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const Weight share(columns(values, k, rank * width, width), n, width, segments / ranks,
+                           dtype);
+        const LinearPlan share_plan = plan_linear(share.layout, rows, kSmall);
+        partial.push_back(
+            multiply(share_plan, share, columns(in, k, rank * width, width), rows, workspace));
+      }
+      for (int step = 1; step < ranks; step *= 2) {
+        for (int rank = 0; rank < ranks; rank += 2 * step) {
+          for (std::size_t i = 0; i < expected.size(); ++i)
+            partial[rank][i] += partial[rank + step][i];
+        }
+      }
+      EXPECT_TRUE(same_bits(partial[0], expected)) << ranks << " ranks, " << segments;
+    }
+  }
+}
+
+TEST_P(CudaLinearTest, RowsDoNotSeeTheirNeighbours) {
+  // NaN and infinity in other rows, and past the end of a segment that is no whole step.
+  const DType dtype = GetParam();
+  const int n = 20;
+  const int k = 2 * 264;
+  const int rows = 12;
+  Random random(4);
+  Workspace workspace;
+  const Values values(random.normals(n * k), dtype);
+  std::vector<float> input = random.normals(rows * k);
+  const Values clean(input, dtype);
+  for (int r = 0; r < rows; r += 2) {
+    for (int i = 0; i < k; ++i) {
+      input[r * k + i] = i % 2 == 0 ? std::numeric_limits<float>::infinity()
+                                    : std::numeric_limits<float>::quiet_NaN();
+    }
+  }
+  const Weight weight(values, n, k, 2, dtype);
+  const std::vector<float> expected = defined(values, clean, weight.layout);
+  for (const LinearPlan& plan : linear_plans(weight.layout, rows, kSmall)) {
+    const std::vector<float> out = multiply(plan, weight, Values(input, dtype), rows, workspace);
+    for (int r = 1; r < rows; r += 2) {
+      const auto row = [&](const std::vector<float>& of) {
+        return std::vector<float>(of.begin() + r * n, of.begin() + (r + 1) * n);
+      };
+      ASSERT_TRUE(same_bits(row(out), row(expected))) << describe(plan, rows) << ", row " << r;
+    }
+  }
+}
+
+TEST_P(CudaLinearTest, PacksWhatIsStoredInEitherType) {
+  const DType dtype = GetParam();
+  const int n = 45;
+  const int k = 48;
+  Random random(5);
+  Workspace workspace;
+  std::vector<float> identity(k * k);
+  for (int i = 0; i < k; ++i) identity[i * k + i] = 1.0F;
+  for (const DType stored : {DType::bf16, DType::f32}) {
+    const Values values(random.normals(n * k), stored);
+    const Weight weight(values, n, k, 1, dtype);
+    const Values rounded(values.values, dtype);
+    const std::vector<float> out = multiply(plan_linear(weight.layout, k, kLarge), weight,
+                                            Values(identity, dtype), k, workspace);
+    for (int i = 0; i < k; ++i) {
+      for (int j = 0; j < n; ++j) ASSERT_EQ(out[i * n + j], rounded.values[j * k + i]);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, CudaLinearTest, testing::Values(DType::bf16, DType::f32),
+                         [](const auto& type) { return std::string(name_of(type.param)); });
+
+TEST(CudaLinearPlanTest, LayoutsRefuseWhatCannotBeCut) {
+  EXPECT_THROW(static_cast<void>(linear_layout(4, 24, 3, DType::bf16)), Error);
+  EXPECT_THROW(static_cast<void>(linear_layout(4, 24, 8, DType::bf16)), Error);  // odd segments
+  EXPECT_THROW(static_cast<void>(linear_layout(4, 256, 128, DType::bf16)), Error);
+  EXPECT_THROW(static_cast<void>(linear_layout(0, 24, 1, DType::bf16)), Error);
+  EXPECT_EQ(linear_layout(17, 24, 4, DType::bf16).bytes(), 2U * 4 * 512);
+}
+
+TEST(CudaLinearPlanTest, PlansFitTheirWorkspaceAndShareWholeSegments) {
+  for (const int segments : {1, 4, 64}) {
+    for (const int rows : {1, 100, 8192}) {
+      const LinearLayout layout = linear_layout(3584, 18944, segments, DType::bf16);
+      const std::vector<LinearPlan> plans = linear_plans(layout, rows, kLarge);
+      EXPECT_NE(std::find(plans.begin(), plans.end(), plan_linear(layout, rows, kLarge)),
+                plans.end());
+      for (const LinearPlan& plan : plans) {
+        const TileTraits& tile = tile_traits()[plan.shape];
+        const std::size_t tiles = static_cast<std::size_t>(
+            (3584 + tile.features - 1) / tile.features * ((rows + tile.rows - 1) / tile.rows));
+        ASSERT_EQ(segments % plan.splits, 0);
+        ASSERT_GE(plan.grid, 1);
+        if (segments == 1) continue;
+        const std::size_t slots = plan.splits > 1 ? tiles : static_cast<std::size_t>(plan.grid);
+        ASSERT_LE(kLinearCounters * sizeof(unsigned) + slots * segments * tile.tile_bytes,
+                  kLinearWorkspaceBytes)
+            << describe(plan, rows);
+        if (plan.splits > 1) {
+          ASSERT_LE(tiles, static_cast<std::size_t>(kLinearCounters));
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaLinearPlanTest, OneRowKeepsEnoughOfTheWeightInFlight) {
+  // Memory of 4.8 TB/s at a microsecond's latency wants about 40 KB for each of 132
+  // multiprocessors.
+  for (const auto& [n, k, segments] : {std::tuple{4608, 3584, 1},
+                                       {3584, 3584, 4},
+                                       {37888, 3584, 1},
+                                       {3584, 18944, 4},
+                                       {7168, 5120, 1},
+                                       {5120, 5120, 8},
+                                       {55296, 5120, 1},
+                                       {5120, 27648, 8}}) {
+    const LinearLayout layout = linear_layout(n, k, segments, DType::bf16);
+    const LinearPlan plan = plan_linear(layout, 1, kLarge);
+    const TileTraits& tile = tile_traits()[plan.shape];
+    EXPECT_GE(static_cast<double>(plan.grid) * tile.flight, 132 * 40e3)
+        << n << " x " << k << ", " << describe(plan, 1);
+    EXPECT_EQ(tile.rows, 8);
+  }
+}
+
+}  // namespace
+}  // namespace paceline::kernels::cuda
