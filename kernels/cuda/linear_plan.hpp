@@ -99,7 +99,7 @@ using TileShapes = std::tuple<
     TileShape<1, 4, 4, 2, 1, 5, 2>,  // 64 x 64
     TileShape<4, 4, 2, 2, 1, 4, 2>,  // 128 x 64
     // Many rows: operands from shared memory must keep up with the tensor cores.
-    TileShape<4, 4, 2, 4, 1, 4, 1>,   // 128 x 128
+    TileShape<4, 4, 2, 4, 1, 5, 1>,   // 128 x 128
     TileShape<3, 8, 4, 2, 1, 4, 1>>;  // 192 x 128
 
 /// What the choice needs to know of a tile.

@@ -368,7 +368,6 @@ __device__ __forceinline__ void fold(const ProductArgs& args, const Place& place
     if (chunk >= chunks) return;
     const int segment = segment_of(args, chunk);
     const int within = chunk - segment * args.segment_chunks;
-    if (within == 0) clear<Shape>(sum);
 #pragma unroll
     for (int m = 0; m < Shape::kM; ++m) {
 #pragma unroll
@@ -386,6 +385,7 @@ __device__ __forceinline__ void fold(const ProductArgs& args, const Place& place
     }
     if (args.segments > 1 && within == args.segment_chunks - 1) {
       store_segment<Shape>(args, place, position, place.first_segment + segment, sum);
+      clear<Shape>(sum);
     }
   }
 }
@@ -430,6 +430,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) product(const
   Accumulators<Shape> sum;
   for (int index = static_cast<int>(blockIdx.x); index < args.places; index += stride) {
     const Place place = place_of(args, index);
+    clear<Shape>(sum);
     for (int first_chunk = 0; first_chunk < rounded; first_chunk += Shape::kSlices) {
       clear<Shape>(chain);
 #pragma unroll 1

@@ -21,7 +21,7 @@ __device__ __forceinline__ float4 segment_tree(int segments, const Load& load) {
   // Four loads at a time; their sums wait by level until the neighbour is there.
   constexpr int kLevels = 5;  // log2(kMaxLinearSegments / 4) + 1
   static_assert(kMaxLinearSegments == 4 << (kLevels - 1));
-  float4 waiting[kLevels];
+  float4 waiting[kLevels] = {};  // never read before written; without it registers are kept for it
   float4 sum;
 #pragma unroll 1
   for (int first = 0; first < segments; first += 4) {
