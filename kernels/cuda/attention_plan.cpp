@@ -107,13 +107,22 @@ void AttentionPlanner::build(std::span<const Segment> segments, int rows_of_item
   lists_.clear();
   plan_.slots = 0;
 
+  find_groups(segments);
+  const std::int64_t tile_bytes = std::int64_t{4} * kAttentionTile * options_.head_dim;  // bf16
+  resume_ = share &&
+            spared_tiles(segments) * options_.kv_heads * tile_bytes >= options_.second_phase_bytes;
+  for (const Group& group : groups_) add_group(segments, group);
+}
+
+// Siblings are neighbours where their sequences begin in the same block. Chains come before trees,
+// so that those who may resume from a common state are neighbours too.
+void AttentionPlanner::find_groups(std::span<const Segment> segments) {
   order_.clear();
+  groups_.clear();
   for (int s = 0; s < static_cast<int>(segments.size()); ++s) {
     if (segments[s].rows > 0) order_.push_back(s);
   }
-  // Siblings are neighbours where their sequences begin in the same block. Chains come before
-  // trees, so that those who may resume from a common state are neighbours too.
-  if (share) {
+  if (share_) {
     std::stable_sort(order_.begin(), order_.end(), [&](int a, int b) {
       const Segment& x = segments[a];
       const Segment& y = segments[b];
@@ -125,54 +134,75 @@ void AttentionPlanner::build(std::span<const Segment> segments, int rows_of_item
   const int count = static_cast<int>(order_.size());
   for (int first = 0; first < count;) {
     const Segment& leader = segments[order_[first]];
-    int last = first + 1;
-    int shared = 0;
-    for (; may_share(leader) && last < count; ++last) {
-      const Segment& other = segments[order_[last]];
+    Group group{first, first + 1, 0, leader.parents == nullptr ? 1 : 0};
+    for (; may_share(leader) && group.last < count; ++group.last) {
+      const Segment& other = segments[order_[group.last]];
       if (!may_share(other)) break;
-      const int most = std::min(tiles_before(leader), tiles_before(other));
-      const int tiles =
-          tiles_shared(leader, other, options_.block, shared > 0 ? std::min(shared, most) : most);
+      int most = std::min(tiles_before(leader), tiles_before(other));
+      if (group.shared > 0) most = std::min(most, group.shared);
+      const int tiles = tiles_shared(leader, other, options_.block, most);
       // One that shares much less would cost the others more than it gains.
-      if (tiles < options_.shared_tiles || 2 * tiles < shared) break;
-      shared = tiles;
+      if (tiles < options_.shared_tiles || 2 * tiles < group.shared) break;
+      group.shared = tiles;
+      if (other.parents == nullptr) ++group.chains;
     }
-    add_group(segments, first, last, shared);
-    first = last;
+    groups_.push_back(group);
+    first = group.last;
   }
 }
 
-void AttentionPlanner::add_group(std::span<const Segment> segments, int first, int last,
-                                 int shared) {
-  const int whole = shared / kAttentionSplitTiles * kAttentionSplitTiles;
-  int chains = first;
-  while (chains < last && segments[order_[chains]].parents == nullptr) ++chains;
-  // Trees keep a state of their own instead, with all that comes before their first position.
-  const bool resume = shared - whole >= options_.shared_tiles && chains - first > 1;
+int AttentionPlanner::kept_tiles(const Segment& tree, std::size_t chains) const {
+  const int tiles = tiles_before(tree) % kAttentionSplitTiles;
+  return chains > 1 && tiles >= options_.shared_tiles ? tiles : 0;
+}
 
+int AttentionPlanner::kept_tiles(const Group& group) const {
+  const int tiles = group.shared % kAttentionSplitTiles;
+  return group.chains > 1 && tiles >= options_.shared_tiles ? tiles : 0;
+}
+
+std::int64_t AttentionPlanner::spared_tiles(std::span<const Segment> segments) const {
+  std::int64_t spared = 0;
+  for (const Group& group : groups_) {
+    spared += std::int64_t{kept_tiles(group)} * (group.chains - 1);
+    for (int i = group.first + group.chains; i < group.last; ++i) {
+      const auto chains = static_cast<std::int64_t>(chains_of(order_[i]).size());
+      spared += kept_tiles(segments[order_[i]], chains) * (chains - 1);
+    }
+  }
+  return spared;
+}
+
+std::span<const Chain> AttentionPlanner::chains_of(int segment) const {
+  const std::size_t first = first_chain_[segment];
+  return row_plan_->chains().subspan(first, first_chain_[segment + 1] - first);
+}
+
+void AttentionPlanner::add_group(std::span<const Segment> segments, const Group& group) {
+  const int whole = group.shared / kAttentionSplitTiles * kAttentionSplitTiles;
+  const int kept = resume_ ? kept_tiles(group) : 0;
   const int first_row = static_cast<int>(rows_.size());
   int rows_of_chains = 0;
   members_.clear();
-  for (int i = first; i < last; ++i) {
-    const int s = order_[i];
-    const std::span<const Chain> of_segment =
-        row_plan_->chains().subspan(first_chain_[s], first_chain_[s + 1] - first_chain_[s]);
-    members_.push_back(add_member(segments[s], of_segment, resume && i < chains));
-    if (i < chains) rows_of_chains += segments[s].rows;
+  for (int i = group.first; i < group.last; ++i) {
+    const Segment& segment = segments[order_[i]];
+    const bool is_chain = i < group.first + group.chains;
+    members_.push_back(add_member(segment, chains_of(order_[i]), kept > 0 && is_chain));
+    if (is_chain) rows_of_chains += segment.rows;
   }
   const int table = members_[0].table;
   const int rows = static_cast<int>(rows_.size()) - first_row;
   for (int tile = 0; tile < whole; tile += kAttentionSplitTiles) {
     add_prefix(first_row, rows, tile, kAttentionSplitTiles, table, AttentionEnd::split);
   }
-  if (resume) {
-    add_prefix(first_row, rows_of_chains, whole, shared - whole, table, AttentionEnd::resume);
+  if (kept > 0) {
+    add_prefix(first_row, rows_of_chains, whole, kept, table, AttentionEnd::resume);
   }
   for (const Member& member : members_) {
     if (member.is_tree()) {
       add_tree(member, whole);
     } else {
-      add_chain(member, resume ? shared : whole);
+      add_chain(member, whole + kept);
     }
   }
 }
@@ -278,14 +308,13 @@ void AttentionPlanner::add_tree(const Member& member, int first_tile) {
     add_prefix(member.first_row, segment.rows, tile, kAttentionSplitTiles, member.table,
                AttentionEnd::split);
   }
-  const bool resume = share_ && member.chains.size() > 1 && before - whole >= options_.shared_tiles;
-  if (resume) {
-    add_prefix(member.first_row, segment.rows, whole, before - whole, member.table,
-               AttentionEnd::resume);
+  const int kept = resume_ ? kept_tiles(segment, member.chains.size()) : 0;
+  if (kept > 0) {
+    add_prefix(member.first_row, segment.rows, whole, kept, member.table, AttentionEnd::resume);
   }
   for (const Chain& chain : member.chains) {
-    add_causal(chain, member.first_row + chain.first_row - segment.first_row,
-               resume ? before : whole, member.table);
+    add_causal(chain, member.first_row + chain.first_row - segment.first_row, whole + kept,
+               member.table);
   }
 }
 

@@ -100,8 +100,11 @@ struct AttentionPlannerOptions {
   /// Blocks of threads that the device runs at once. Steps with fewer are cut into small items, and
   /// share nothing: what is lacking then is not bandwidth.
   int few_blocks = 132;
-  /// Tiles of a split that must be shared for the second phase to be worth it.
+  /// Tiles that siblings, or paths of a tree, must share in a split for a state to be kept of them.
   int shared_tiles = 4;
+  /// Bytes of K and V, in bf16, that resuming from such states must spare: what the device reads in
+  /// the time that a second launch takes, about 5 us.
+  std::int64_t second_phase_bytes = std::int64_t{24} << 20;
   /// Rows of a chain from which on its splits are folded by one item.
   int fold_rows = 64;
   bool operator==(const AttentionPlannerOptions&) const = default;
@@ -132,9 +135,24 @@ class AttentionPlanner {
     [[nodiscard]] bool is_tree() const { return segment->parents != nullptr; }
   };
 
+  /// Members [first, last) of order_, whose first `shared` tiles are in the same blocks.
+  struct Group {
+    int first = 0;
+    int last = 0;
+    int shared = 0;
+    int chains = 0;  ///< of the members; they come first, trees after them
+  };
+
   void build(std::span<const Segment> segments, int rows_of_item, bool share);
-  /// Plans the members of order_ [first, last), which share their first `shared` tiles.
-  void add_group(std::span<const Segment> segments, int first, int last, int shared);
+  void find_groups(std::span<const Segment> segments);
+  /// Tiles after the last whole split whose state is kept for the chains of a group to resume from,
+  /// and for the paths of a tree, which keep one of their own.
+  [[nodiscard]] int kept_tiles(const Group& group) const;
+  [[nodiscard]] int kept_tiles(const Segment& tree, std::size_t chains) const;
+  /// Tiles that need not be walked again where states are kept.
+  [[nodiscard]] std::int64_t spared_tiles(std::span<const Segment> segments) const;
+  [[nodiscard]] std::span<const Chain> chains_of(int segment) const;
+  void add_group(std::span<const Segment> segments, const Group& group);
   void add_chain(const Member& member, int first_tile);
   void add_tree(const Member& member, int first_tile);
   Member add_member(const Segment& segment, std::span<const Chain> chains, bool keeps_state);
@@ -156,10 +174,12 @@ class AttentionPlanner {
   const RowPlan* row_plan_ = nullptr;
   int rows_of_item_ = 0;
   bool share_ = false;
+  bool resume_ = false;  ///< states are kept for a second phase
   std::vector<AttentionItem> items_[2];
   std::vector<AttentionRow> rows_;
   std::vector<AttentionRow> merged_;
-  std::vector<std::int32_t> lists_;       ///< block tables and paths
+  std::vector<std::int32_t> lists_;  ///< block tables and paths
+  std::vector<Group> groups_;
   std::vector<int> order_;                ///< segments, siblings together
   std::vector<std::size_t> first_chain_;  ///< [segments + 1] of the row plan's
   std::vector<Member> members_;           ///< of the group being planned

@@ -251,11 +251,14 @@ class CudaAttention : public testing::TestWithParam<DType> {
       at_least = {.items = {140, 0}, .merged_rows = 0, .narrow = true};
     }),
             "in a large grid");
-    compare(
-        step.run([](AttentionPlannerOptions& options, AttentionGrid&) { options.few_blocks = 0; }),
-        "sharing much");
+    compare(step.run([](AttentionPlannerOptions& options, AttentionGrid&) {
+      options.few_blocks = 0;
+      options.second_phase_bytes = 0;
+    }),
+            "sharing much");
     compare(step.run([](AttentionPlannerOptions& options, AttentionGrid& at_least) {
       options.few_blocks = 0;
+      options.second_phase_bytes = 0;
       options.shared_tiles = 1;
       options.fold_rows = 3;
       at_least = {.items = {3, 2}, .merged_rows = 5, .narrow = false};

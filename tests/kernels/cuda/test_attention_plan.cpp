@@ -233,6 +233,7 @@ TEST(AttentionPlan, EveryRowIsGivenItsKeysOnceAndInOrder) {
     AttentionPlannerOptions options = options_of(heads, kv_heads, d, batch.block);
     options.few_blocks = std::array{0, 40, 132}[round % 3];
     options.shared_tiles = 1 + below(5);
+    options.second_phase_bytes = below(2) == 0 ? 0 : 1 << 20;
     options.fold_rows = below(2) == 0 ? 64 : 8;
     const RowPlan rows = batch.finish();
     AttentionPlanner planner(options);
@@ -261,6 +262,7 @@ TEST(AttentionPlan, SiblingsWalkSharedBlocksTogether) {
   for (int s = 0; s < 16; ++s) batch.add(prompt + 10, 1, s == 0 ? 0 : prompt / batch.block);
   AttentionPlannerOptions options = options_of(28, 4, 128, batch.block);
   options.few_blocks = 0;
+  options.second_phase_bytes = 0;
   AttentionPlanner planner(options);
   const RowPlan rows = batch.finish();
   const AttentionPlan shared = planner.plan(batch.segments, rows);
@@ -269,6 +271,15 @@ TEST(AttentionPlan, SiblingsWalkSharedBlocksTogether) {
   EXPECT_EQ(counts.items[1], 16);
   EXPECT_EQ(counts.tiles, 2 * (kAttentionSplitTiles + 6) + 16);
   EXPECT_FALSE(shared.grid.narrow);
+
+  // 15 x 6 tiles of 4 kv heads, 12 MB, are not worth a second launch: the whole split alone is
+  // shared.
+  options.second_phase_bytes = AttentionPlannerOptions{}.second_phase_bytes;
+  AttentionPlanner once(options);
+  const Counts counts_once = check(once.plan(batch.segments, rows), batch, options);
+  EXPECT_EQ(counts_once.items[0], 2 + 16);
+  EXPECT_EQ(counts_once.items[1], 0);
+  EXPECT_EQ(counts_once.tiles, 2 * kAttentionSplitTiles + 16 * 7);
 
   // Where the device has room for all of them at once, each is on its own.
   options.few_blocks = 132;
@@ -286,6 +297,7 @@ TEST(AttentionPlan, TreesWalkWhatIsBeforeThemOnce) {
   batch.add((kAttentionSplitTiles + 8) * kAttentionTile + 3, 7, 0, {-1, 0, 1, 0, 3, 0, 5});
   AttentionPlannerOptions options = options_of(8, 1, 128, batch.block);
   options.few_blocks = 0;
+  options.second_phase_bytes = 0;
   AttentionPlanner planner(options);
   const RowPlan rows = batch.finish();
   const Counts counts = check(planner.plan(batch.segments, rows), batch, options);
