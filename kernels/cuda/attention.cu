@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/attention_parts.cuh"
+#include "kernels/cuda/kv_layout.cuh"
 
 namespace paceline::kernels::cuda {
 namespace {
@@ -66,20 +67,21 @@ std::size_t attention_workspace_bytes(int slots, int heads, int head_dim) {
 void attention(const QkvParams& params, const KvShape& kv, int layer, const std::byte* cache,
                const AttentionGrid& grid, const std::int32_t* plan, const std::byte* q,
                std::byte* out, float* workspace, cudaStream_t stream) {
+  const KvStrides strides = strides_of(kv);
+  const auto size = static_cast<std::int64_t>(size_of(kv.dtype));
   const auto block = static_cast<std::uint32_t>(kv.block);
-  const auto row_bytes = static_cast<std::size_t>(kv.head_dim) * size_of(kv.dtype);
   AttentionArgs args{};
   args.plan = plan;
-  args.keys = cache + layer * kv.layer_bytes();
-  args.kv_head = row_bytes * block;
-  args.values = args.kv_head * kv.kv_heads;
+  args.keys = cache + layer * strides.layer * size;
+  args.kv_head = strides.head * size;
+  args.values = strides.value * size;
   // n / block = (n * magic / 2^32 + n) / 2^shift for all n below 2^31.
   args.block = block;
   args.block_shift = std::bit_width(block - 1);
   args.block_magic = static_cast<std::uint32_t>(
       (((std::uint64_t{1} << args.block_shift) - block) << 32) / block + 1);
-  args.block_units = static_cast<std::uint32_t>(kv.block_bytes() / kAddressUnit);
-  args.row_units = static_cast<std::uint32_t>(row_bytes / kAddressUnit);
+  args.block_units = static_cast<std::uint32_t>(strides.block * size / kAddressUnit);
+  args.row_units = static_cast<std::uint32_t>(strides.head_dim * size / kAddressUnit);
   args.q = q;
   args.out = out;
   args.states = workspace;

@@ -19,11 +19,10 @@ namespace paceline::kernels::cuda {
 /// Bytes that the states of a plan's slots need (AttentionPlan::slots).
 [[nodiscard]] std::size_t attention_workspace_bytes(int slots, int heads, int head_dim);
 
-/// Pointers are to device memory. cache: block 0 of the pool, blocks of
-/// [layer][K, V][kv_head][position][head_dim]; at most 128 GiB. plan: AttentionPlan::words, of
-/// which only `grid` is known to the host when a graph is captured. q: [rows, heads * head_dim] of
-/// kv.dtype; out the same. workspace: attention_workspace_bytes(), uninitialised. Rows that the
-/// plan does not name are left as they are.
+/// Pointers are to device memory. cache: block 0 of the pool (kv_layout.cuh), at most 128 GiB.
+/// plan: AttentionPlan::words, of which only `grid` is known to the host when a graph is captured.
+/// q: [rows, heads * head_dim] of kv.dtype; out the same. workspace: attention_workspace_bytes(),
+/// uninitialised. Rows that the plan does not name are left as they are.
 void attention(const QkvParams& params, const KvShape& kv, int layer, const std::byte* cache,
                const AttentionGrid& grid, const std::int32_t* plan, const std::byte* q,
                std::byte* out, float* workspace, cudaStream_t stream);

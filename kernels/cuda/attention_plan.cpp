@@ -28,12 +28,18 @@ int tiles_shared(const Segment& a, const Segment& b, int block, int most) {
 
 }  // namespace
 
-int attention_bucket(int count) {
+int item_bucket(int count) {
   int bucket = 1;
   while (bucket < count) {
     if (bucket >= 2 && bucket / 2 * 3 >= count) return bucket / 2 * 3;
     bucket *= 2;
   }
+  return count == 0 ? 0 : bucket;
+}
+
+int merge_bucket(int count) {
+  int bucket = 4;
+  while (bucket < count) bucket *= 4;
   return count == 0 ? 0 : bucket;
 }
 
@@ -54,11 +60,10 @@ std::size_t AttentionPlanner::most_words(int rows, int segments, int positions) 
   // once. Chains have no more positions than their tree has rows, and there are fewer of them where
   // they are long.
   const int splits = (positions - 1) / kAttentionSplit + 1;
-  const auto items =
-      static_cast<std::size_t>(attention_bucket(rows * (splits + 1)) + attention_bucket(rows));
+  const auto items = static_cast<std::size_t>(item_bucket(rows * (splits + 1)) + item_bucket(rows));
   const std::size_t tables = (positions + rows - 1) / options_.block + 1;
   const std::size_t paths = static_cast<std::size_t>(rows + 1) * (rows + 1) / 4;
-  return items * kItemWords + static_cast<std::size_t>(attention_bucket(rows) + rows) * kRowWords +
+  return items * kItemWords + static_cast<std::size_t>(merge_bucket(rows) + rows) * kRowWords +
          segments * tables + paths;
 }
 
@@ -328,10 +333,10 @@ void AttentionPlanner::assemble(const AttentionGrid& at_least) {
         [](const AttentionItem& a, const AttentionItem& b) { return a.tiles > b.tiles; });
     for (const AttentionItem& item : items_[phase]) rows = std::max(rows, item.rows);
     plan_.grid.items[phase] =
-        std::max(attention_bucket(static_cast<int>(items_[phase].size())), at_least.items[phase]);
+        std::max(item_bucket(static_cast<int>(items_[phase].size())), at_least.items[phase]);
   }
   plan_.grid.merged_rows =
-      std::max(attention_bucket(static_cast<int>(merged_.size())), at_least.merged_rows);
+      std::max(merge_bucket(static_cast<int>(merged_.size())), at_least.merged_rows);
   const bool pinned = at_least.items[0] > 0;
   plan_.grid.narrow = rows * group_ <= kAttentionPairs && (at_least.narrow || !pinned);
 

@@ -89,8 +89,10 @@ struct AttentionPlan {
   }
 };
 
-/// The next of 1, 2, 3, 4, 6, 8, 12, 16, 24, ... (0 stays 0).
-[[nodiscard]] int attention_bucket(int count);
+/// Of items: the next of 1, 2, 3, 4, 6, 8, 12, 16, 24, ... (0 stays 0).
+[[nodiscard]] int item_bucket(int count);
+/// Of merged rows, where empty ones cost next to nothing: the next of 4, 16, 64, ... (0 stays 0).
+[[nodiscard]] int merge_bucket(int count);
 
 struct AttentionPlannerOptions {
   int heads = 0;     ///< query heads of this rank

@@ -319,15 +319,22 @@ TEST(AttentionPlan, PiecesOfPromptsNeedOneStateARow) {
 }
 
 TEST(AttentionPlan, BucketsAreFewAndLargeEnough) {
-  std::set<int> buckets;
-  for (int n = 0; n <= 4096; ++n) {
-    EXPECT_GE(attention_bucket(n), n);
-    EXPECT_LE(attention_bucket(n), n + n / 2);
-    EXPECT_EQ(attention_bucket(attention_bucket(n)), attention_bucket(n));
-    buckets.insert(attention_bucket(n));
+  std::set<int> items;
+  std::set<int> merged;
+  for (int n = 1; n <= 4096; ++n) {
+    EXPECT_GE(item_bucket(n), n);
+    EXPECT_LE(item_bucket(n), n + n / 2);
+    EXPECT_EQ(item_bucket(item_bucket(n)), item_bucket(n));
+    items.insert(item_bucket(n));
+    EXPECT_GE(merge_bucket(n), n);
+    EXPECT_LE(merge_bucket(n), 4 * n);
+    EXPECT_EQ(merge_bucket(merge_bucket(n)), merge_bucket(n));
+    merged.insert(merge_bucket(n));
   }
-  EXPECT_EQ(buckets.size(), 25U);
-  EXPECT_EQ(attention_bucket(0), 0);
+  EXPECT_EQ(items.size(), 24U);
+  EXPECT_EQ(merged.size(), 6U);
+  EXPECT_EQ(item_bucket(0), 0);
+  EXPECT_EQ(merge_bucket(0), 0);
 }
 
 TEST(AttentionPlan, RefusesShapesItCannotRun) {
