@@ -86,6 +86,7 @@ void attention(const QkvParams& params, const KvShape& kv, int layer, const std:
   args.out = out;
   args.states = workspace;
   args.heads = params.heads;
+  args.kv_heads = params.kv_heads;
   args.group = params.heads / params.kv_heads;
   args.head_dim = kv.head_dim;
   args.scale = static_cast<float>(std::log2(std::exp(1.0)) / std::sqrt(kv.head_dim));
@@ -96,9 +97,9 @@ void attention(const QkvParams& params, const KvShape& kv, int layer, const std:
     first_item += items * (sizeof(AttentionItem) / 4);
     if (items == 0) continue;
     if (kv.dtype == DType::bf16) {
-      launch_attention_bf16(args, items, grid.narrow, params.kv_heads, stream);
+      launch_attention_bf16(args, items, grid.narrow, stream);
     } else {
-      launch_attention_f32(args, items, params.kv_heads, stream);
+      launch_attention_f32(args, items, stream);
     }
   }
   if (grid.merged_rows == 0) return;

@@ -266,7 +266,7 @@ __device__ __forceinline__ void walk_tiles(const AttentionArgs& args, const Atte
   const auto* pairs = reinterpret_cast<const AttentionPair*>(shared + S::kPairList);
   auto* maxima = reinterpret_cast<float4*>(shared + S::kMaxima);
   auto* sums = reinterpret_cast<float4*>(shared + S::kSums);
-  const std::byte* keys = args.keys + blockIdx.y * args.kv_head;
+  const std::byte* keys = args.keys + kv_head_of_block(args) * args.kv_head;
   const int steps = (end - first + step - 1) / step;
   // Begins to copy a step's keys or values; a group of copies even where there is none.
   const auto copy = [&](const std::byte* from, int ring, int s) {
@@ -399,14 +399,13 @@ __device__ __forceinline__ void walk_tiles(const AttentionArgs& args, const Atte
   }
 }
 
-/// Grid: (items, kv heads).
+/// Grid: items * kv heads.
 template <int width, int pair_tiles, int step>
 __global__ void __launch_bounds__(Shape<width, pair_tiles, step>::kThreads,
                                   Shape<width, pair_tiles, step>::kBlocks)
     attend_bf16(const AttentionArgs args) {
   using S = Shape<width, pair_tiles, step>;
-  const AttentionItem item =
-      reinterpret_cast<const AttentionItem*>(args.plan + args.first_item)[blockIdx.x];
+  const AttentionItem item = item_of_block(args);
   if (item.tiles == 0) return;
   std::byte* shared = dynamic_shared();
   auto* addresses = reinterpret_cast<std::uint32_t*>(shared + S::kAddresses);
@@ -437,27 +436,26 @@ __global__ void __launch_bounds__(Shape<width, pair_tiles, step>::kThreads,
 constexpr int kFewBlocks = 132;
 
 template <int width, int pair_tiles, int step>
-void launch_shape(const AttentionArgs& args, int items, int kv_heads, cudaStream_t stream) {
+void launch_shape(const AttentionArgs& args, int items, cudaStream_t stream) {
   using S = Shape<width, pair_tiles, step>;
-  launch(attend_bf16<width, pair_tiles, step>, dim3(items, kv_heads), dim3(S::kThreads), S::kBytes,
-         stream, args);
+  launch(attend_bf16<width, pair_tiles, step>, dim3(items * args.kv_heads), dim3(S::kThreads),
+         S::kBytes, stream, args);
 }
 
 }  // namespace
 
-void launch_attention_bf16(const AttentionArgs& args, int items, bool narrow, int kv_heads,
-                           cudaStream_t stream) {
-  const bool few = narrow && items * kv_heads <= kFewBlocks;
+void launch_attention_bf16(const AttentionArgs& args, int items, bool narrow, cudaStream_t stream) {
+  const bool few = narrow && items * args.kv_heads <= kFewBlocks;
   if (args.head_dim <= 64) {
     (few      ? launch_shape<64, 1, 2>
      : narrow ? launch_shape<64, 1, 1>
-              : launch_shape<64, 4, 1>)(args, items, kv_heads, stream);
+              : launch_shape<64, 4, 1>)(args, items, stream);
   } else if (args.head_dim <= 128) {
     (few      ? launch_shape<128, 1, 2>
      : narrow ? launch_shape<128, 1, 1>
-              : launch_shape<128, 4, 1>)(args, items, kv_heads, stream);
+              : launch_shape<128, 4, 1>)(args, items, stream);
   } else {
-    (narrow ? launch_shape<256, 1, 1> : launch_shape<256, 2, 1>)(args, items, kv_heads, stream);
+    (narrow ? launch_shape<256, 1, 1> : launch_shape<256, 2, 1>)(args, items, stream);
   }
 }
 

@@ -49,7 +49,7 @@ __device__ __forceinline__ int visible(const AttentionPair& pair, int tile) {
 
 __device__ void walk_tile(const AttentionArgs& args, const Shared& s, int pairs, int tile,
                           const std::uint32_t* addresses) {
-  const std::byte* keys = args.keys + blockIdx.y * args.kv_head;
+  const std::byte* keys = args.keys + kv_head_of_block(args) * args.kv_head;
   const int thread = static_cast<int>(threadIdx.x);
   const auto row = [&](const std::byte* from, int position) {
     return reinterpret_cast<const float*>(from + static_cast<std::size_t>(addresses[position]) *
@@ -159,11 +159,10 @@ __device__ void finish_split(const AttentionArgs& args, const AttentionItem& ite
   }
 }
 
-/// Grid: (items, kv heads).
+/// Grid: items * kv heads.
 __global__ void __launch_bounds__(kThreads, 2)
     attend_f32(const AttentionArgs args, int most_pairs) {
-  const AttentionItem item =
-      reinterpret_cast<const AttentionItem*>(args.plan + args.first_item)[blockIdx.x];
+  const AttentionItem item = item_of_block(args);
   if (item.tiles == 0) return;
   const Shared s = cut_shared(dynamic_shared(), most_pairs, args.head_dim);
   const int thread = static_cast<int>(threadIdx.x);
@@ -194,10 +193,10 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 }  // namespace
 
-void launch_attention_f32(const AttentionArgs& args, int items, int kv_heads, cudaStream_t stream) {
+void launch_attention_f32(const AttentionArgs& args, int items, cudaStream_t stream) {
   const int pairs = max_pairs(args.head_dim);
-  launch(attend_f32, dim3(items, kv_heads), dim3(kThreads), shared_bytes(pairs, args.head_dim),
-         stream, args, pairs);
+  launch(attend_f32, dim3(items * args.kv_heads), dim3(kThreads),
+         shared_bytes(pairs, args.head_dim), stream, args, pairs);
 }
 
 }  // namespace paceline::kernels::cuda

@@ -23,6 +23,7 @@ struct AttentionArgs {
   std::byte* out;                          ///< the same shape
   float* states;                           ///< [slots][heads][head_dim + 2]
   int heads;
+  int kv_heads;
   int group;  ///< query heads of a kv head
   int head_dim;
   float scale;  ///< log2(e) / sqrt(head_dim)
@@ -41,12 +42,22 @@ struct AttentionPair {
 
 inline constexpr float kNothingSeen = -__builtin_inff();
 
+/// Grid: kv heads of the first item, of the second, ... So the longest items begin first, and what
+/// lies side by side in a KV block is read at about the same time.
+__device__ __forceinline__ int kv_head_of_block(const AttentionArgs& args) {
+  return static_cast<int>(blockIdx.x) % args.kv_heads;
+}
+__device__ __forceinline__ AttentionItem item_of_block(const AttentionArgs& args) {
+  return reinterpret_cast<const AttentionItem*>(
+      args.plan + args.first_item)[static_cast<int>(blockIdx.x) / args.kv_heads];
+}
+
 __device__ __forceinline__ AttentionPair attention_pair(const AttentionArgs& args,
                                                         const AttentionItem& item, int pair) {
   const int index = pair / args.group;
   if (index >= item.rows) return {-1, -1, -1};
   const AttentionRow row = reinterpret_cast<const AttentionRow*>(args.plan + item.first_row)[index];
-  const int head = static_cast<int>(blockIdx.y) * args.group + pair % args.group;
+  const int head = kv_head_of_block(args) * args.group + pair % args.group;
   return {row.row * args.heads + head, row.position, row.slot};
 }
 
@@ -90,8 +101,7 @@ __device__ __forceinline__ float attention_result(float value, float inverse_sum
   return value * inverse_sum + 0.0F;
 }
 
-void launch_attention_bf16(const AttentionArgs& args, int items, bool narrow, int kv_heads,
-                           cudaStream_t stream);
-void launch_attention_f32(const AttentionArgs& args, int items, int kv_heads, cudaStream_t stream);
+void launch_attention_bf16(const AttentionArgs& args, int items, bool narrow, cudaStream_t stream);
+void launch_attention_f32(const AttentionArgs& args, int items, cudaStream_t stream);
 
 }  // namespace paceline::kernels::cuda
