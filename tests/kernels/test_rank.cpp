@@ -1,66 +1,11 @@
 // The best tokens of a row: against a search through all of them in float64, with the filters of
 // sample().
-#include <algorithm>
-#include <numeric>
-
 #include "kernels_test_util.hpp"
 #include "runtime/core/error.hpp"
-#include "runtime/core/philox.hpp"
+#include "sample_reference.hpp"
 
 namespace paceline::kernels::test {
 namespace {
-
-/// Kept tokens by falling score; the filters one after the other, on tokens by falling logit.
-struct Reference {
-  std::vector<TokenId> order;
-  std::vector<double> scores;
-  bool near_boundary = false;  // rounding could move the top-p or min-p cut
-};
-
-double score_of(float logit, const SampleRow& row, TokenId id) {
-  if (row.temperature == 0) return logit;
-  const double above = (4294967295.0 - noise_bits(row.noise, row.step, id) + 0.5) / 4294967296.0;
-  return static_cast<double>(logit) / row.temperature - std::log(-std::log1p(-above));
-}
-
-Reference reference(const float* logits, int vocab, const SampleRow& row) {
-  Reference out;
-  std::vector<TokenId>& order = out.order;
-  for (TokenId id = 0; id < vocab; ++id) {
-    if (std::find(row.banned.begin(), row.banned.end(), id) == row.banned.end())
-      order.push_back(id);
-  }
-  std::stable_sort(order.begin(), order.end(),
-                   [&](TokenId a, TokenId b) { return logits[a] > logits[b]; });
-  if (row.temperature > 0) {
-    if (row.top_k > 0) order.resize(std::min<std::size_t>(order.size(), row.top_k));
-    std::vector<double> p;
-    for (const TokenId id : order) {
-      p.push_back(std::exp((static_cast<double>(logits[id]) - logits[order[0]]) / row.temperature));
-    }
-    if (row.top_p < 1) {
-      const double target = row.top_p * std::accumulate(p.begin(), p.end(), 0.0);
-      double mass = 0;
-      std::size_t n = 0;
-      while (n < p.size() && (n == 0 || mass < target)) mass += p[n++];
-      out.near_boundary |= std::abs(mass - target) < 1e-5 * target ||
-                           std::abs(mass - p[n - 1] - target) < 1e-5 * target;
-      p.resize(n);
-    }
-    if (row.min_p > 0) {
-      for (const double x : p) out.near_boundary |= std::abs(x - row.min_p) < 1e-5 * row.min_p;
-      while (p.back() < row.min_p) p.pop_back();
-    }
-    order.resize(p.size());
-  }
-  std::sort(order.begin(), order.end(), [&](TokenId a, TokenId b) {
-    const double x = score_of(logits[a], row, a);
-    const double y = score_of(logits[b], row, b);
-    return x > y || (x == y && a < b);
-  });
-  for (const TokenId id : order) out.scores.push_back(score_of(logits[id], row, id));
-  return out;
-}
 
 class RankTest : public EachBackend {
  protected:
@@ -110,7 +55,7 @@ TEST_P(RankTest, TokensAndScoresMatchFloat64) {
     one->sample(Array<float>(*one, logits).data(), logits.size(), vocab, {&row, 1}, {&sampled, 1});
     ASSERT_EQ(got[0].token, sampled.token) << "round " << round;
 
-    const Reference expected = reference(logits.data(), vocab, row);
+    const RankedReference expected = ranked_reference(logits.data(), vocab, row);
     if (expected.near_boundary) continue;
     const int kept = static_cast<int>(expected.order.size());
     short_lists += kept < count ? 1 : 0;
@@ -144,7 +89,7 @@ TEST_P(RankTest, LargeVocabularyWithFewLikelyTokens) {
   for (const int threads : {1, 2}) {
     const auto cpu = backend(threads);
     for (row.step = 0; row.step < 3; ++row.step) {
-      const Reference expected = reference(logits.data(), kVocab, row);
+      const RankedReference expected = ranked_reference(logits.data(), kVocab, row);
       for (const int count : {1, 3, kMaxRanked}) {
         const std::vector<Ranked> got = rank(*cpu, logits, kVocab, row, count);
         for (int i = 0; i < count; ++i) {

@@ -7,6 +7,7 @@
 #include "kernels_test_util.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/core/philox.hpp"
+#include "sample_reference.hpp"
 
 namespace paceline::kernels::test {
 namespace {
@@ -17,60 +18,6 @@ TEST(PhiloxTest, KnownAnswers) {
             (PhiloxBlock{0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8}));
   EXPECT_EQ(philox4x32({f, f, f, f}, {f, f}),
             (PhiloxBlock{0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD}));
-}
-
-/// Tokens by falling logit, lowest id first on ties, with float64 probabilities, filtered one
-/// filter after the other.
-struct Reference {
-  std::vector<TokenId> kept;        // in order
-  std::vector<double> probability;  // of kept, renormalised
-  bool near_boundary = false;       // rounding could move the top-p or min-p cut
-};
-
-Reference reference(const float* logits, int vocab, const SampleRow& row) {
-  std::vector<TokenId> order;
-  for (TokenId id = 0; id < vocab; ++id) {
-    if (std::find(row.banned.begin(), row.banned.end(), id) == row.banned.end())
-      order.push_back(id);
-  }
-  std::stable_sort(order.begin(), order.end(),
-                   [&](TokenId a, TokenId b) { return logits[a] > logits[b]; });
-  std::vector<double> p;
-  for (const TokenId id : order) {
-    p.push_back(std::exp((static_cast<double>(logits[id]) - logits[order[0]]) / row.temperature));
-  }
-  Reference out;
-  const auto keep = [&](std::size_t n) {
-    order.resize(n);
-    p.resize(n);
-  };
-  if (row.top_k > 0) keep(std::min<std::size_t>(order.size(), row.top_k));
-  if (row.top_p < 1) {
-    const double target = row.top_p * std::accumulate(p.begin(), p.end(), 0.0);
-    double mass = 0;
-    std::size_t n = 0;
-    while (n < p.size() && (n == 0 || mass < target)) mass += p[n++];
-    out.near_boundary |= std::abs(mass - target) < 1e-5 * target ||
-                         std::abs(mass - p[n - 1] - target) < 1e-5 * target;
-    keep(n);
-  }
-  if (row.min_p > 0) {
-    std::size_t n = 0;
-    while (n < p.size() && p[n] >= row.min_p) ++n;
-    for (const double x : p) out.near_boundary |= std::abs(x - row.min_p) < 1e-5 * row.min_p;
-    keep(n);
-  }
-  const double total = std::accumulate(p.begin(), p.end(), 0.0);
-  for (double& x : p) x /= total;
-  out.kept = order;
-  out.probability = p;
-  return out;
-}
-
-double gumbel_of(const SampleRow& row, TokenId id) {
-  const std::uint32_t bits = noise_bits(row.noise, row.step, id);
-  const double c = (4294967295.0 - bits + 0.5) / 4294967296.0;
-  return -std::log(-std::log1p(-c));
 }
 
 class SampleTest : public EachBackend {};
@@ -127,22 +74,7 @@ double chi_square_deviation(Backend& cpu, const std::vector<float>& logits, Samp
     cpu.sample(on.data(), logits.size(), vocab, rows, out);
     for (const Sampled& s : out) ++counts[s.token];
   }
-  double statistic = 0;
-  int cells = 0;
-  double pool_expected = 0;
-  double pool_count = 0;
-  int seen = 0;
-  for (std::size_t i = 0; i < expected.kept.size(); ++i) {
-    pool_expected += expected.probability[i] * draws;
-    pool_count += counts[expected.kept[i]];
-    seen += counts[expected.kept[i]];
-    if (pool_expected < 10 && i + 1 < expected.kept.size()) continue;
-    statistic += (pool_count - pool_expected) * (pool_count - pool_expected) / pool_expected;
-    ++cells;
-    pool_expected = pool_count = 0;
-  }
-  EXPECT_EQ(seen, draws) << "a token outside the kept set was drawn";
-  return cells < 2 ? 0 : (statistic - (cells - 1)) / std::sqrt(2.0 * (cells - 1));
+  return chi_square_deviation(expected, counts, draws);
 }
 
 TEST_P(SampleTest, DrawsFollowTheFilteredSoftmax) {

@@ -327,6 +327,11 @@ inline double __dadd_rn(double a, double b) { return a + b; }
 inline double __dmul_rn(double a, double b) { return a * b; }
 inline double __fma_rn(double a, double b, double c) { return std::fma(a, b, c); }
 inline float rsqrtf(float a) { return 1.0F / std::sqrt(a); }
+/// The smallest float that is not below a.
+inline float __double2float_ru(double a) {
+  const auto nearest = static_cast<float>(a);
+  return static_cast<double>(nearest) < a ? std::nextafter(nearest, INFINITY) : nearest;
+}
 inline int __float2int_rn(float a) { return static_cast<int>(std::nearbyint(a)); }
 inline int __float2int_rz(float a) { return static_cast<int>(a); }
 inline int __float2int_rd(float a) { return static_cast<int>(std::floor(a)); }

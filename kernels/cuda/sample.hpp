@@ -1,0 +1,53 @@
+// Sampling by shared noise on the device: argmax over the kept tokens of s + g, s = logit * (1 /
+// T), and the tokens that come after it in that order. Semantics and tie rules are those of
+// kernels/cpu/cpu_sampler.hpp; a row's result depends on nothing but the row.
+//
+// Four kernels, whatever the rows ask for:
+//   scan_spans    one pass over the logits: maxima of chunks, sums of exp(s - max) of spans
+//   prepare_rows  joins the sums, finds the last token that the filters keep, and a score that the
+//                 winners reach (of the chunk of the largest logit)
+//   score_spans   noise where it could lift a token to that score; the best tokens of each span
+//   the last      the best of them, and their log-probabilities
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/backend.hpp"
+
+namespace paceline::kernels::cuda {
+
+/// SampleRow with its banned tokens as a range of a common array.
+struct DeviceSampleRow {
+  NoiseKey noise;
+  std::int32_t step = 0;
+  float temperature = 1;
+  std::int32_t top_k = 0;
+  float top_p = 1;
+  float min_p = 0;
+  std::int32_t first_banned = 0;
+  std::int32_t banned = 0;  ///< tokens
+};
+
+/// In Sampled::token and in the first Ranked::token of a row: a NaN or infinite logit, or nothing
+/// left to sample.
+inline constexpr TokenId kSampleFault = -1;
+inline constexpr TokenId kRankFault = -2;
+
+/// Bytes that sample() and rank() need between their kernels, aligned to 16.
+[[nodiscard]] std::size_t sample_workspace_bytes(int rows, int vocab);
+
+/// logits: [count, stride], of which the first `vocab` columns count; rows, out: [count]; banned:
+/// indexed by rows.
+void sample(const float* logits, std::size_t stride, int vocab, const DeviceSampleRow* rows,
+            const TokenId* banned, int count, std::byte* workspace, Sampled* out,
+            cudaStream_t stream);
+
+/// out: [count, best], 1 <= best <= kMaxRanked.
+void rank(const float* logits, std::size_t stride, int vocab, const DeviceSampleRow* rows,
+          const TokenId* banned, int count, int best, std::byte* workspace, Ranked* out,
+          cudaStream_t stream);
+
+}  // namespace paceline::kernels::cuda
