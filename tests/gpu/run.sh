@@ -48,6 +48,7 @@ check() { paceline check "$root/configs/quickstart.yaml" --set engine.backend=cu
 step device check
 if [ $failed = 0 ]; then
   step operations gpu_tests test_kernels '*cuda*'
+  if $quick; then step products bench_linear --quick; else step products bench_linear; fi
   step parity gpu_tests test_model '*cuda*'
   step digests "$root/tests/mpi/exactness.sh" "$root/bin/paceline"
   if $quick; then draws=0; else draws=12; fi

@@ -1,0 +1,198 @@
+// Every way the CUDA backend has to compute a matrix product, at the shapes of Qwen2.5 0.5B, 7B and
+// 32B in bf16: bench_linear [--quick]. All must give one result, to the bit: a row does not depend
+// on tiles, splits, nor on how many rows there are. Times say which way is best and how good the
+// choice of plan_linear() is. Launches go through a graph, over copies of the weight that no cache
+// holds.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <vector>
+
+#include "kernels/cuda/check.hpp"
+#include "kernels/cuda/linear.hpp"
+#include "kernels/cuda/memory.hpp"
+
+namespace {
+
+using namespace paceline;
+using namespace paceline::kernels::cuda;
+
+struct Shape {
+  const char* name;
+  int n, k, segments;
+};
+constexpr Shape kShapes[] = {
+    {"0.5B qkv", 1152, 896, 1},     {"0.5B o", 896, 896, 2},         {"0.5B gate_up", 9728, 896, 1},
+    {"0.5B down", 896, 4864, 2},    {"7B qkv", 4608, 3584, 1},       {"7B o", 3584, 3584, 4},
+    {"7B gate_up", 37888, 3584, 1}, {"7B down", 3584, 18944, 4},     {"32B qkv", 7168, 5120, 1},
+    {"32B o", 5120, 5120, 8},       {"32B gate_up", 55296, 5120, 1}, {"32B down", 5120, 27648, 8},
+};
+constexpr int kRows[] = {1, 8, 16, 32, 64, 128, 256, 1280, 4096};
+constexpr int kMostRows = 4096;
+constexpr int kLaunches = 20;
+
+/// bf16 in (-1, 1).
+std::vector<std::byte> random_bf16(std::size_t n, std::uint32_t seed) {
+  std::vector<std::byte> out(n * 2);
+  std::uint32_t state = seed * 2654435761U + 1;
+  for (std::size_t i = 0; i < n; ++i) {
+    state = state * 1664525U + 1013904223U;
+    const float x = static_cast<float>(state >> 8) / 8388608.0F - 1.0F;
+    std::uint32_t bits;
+    std::memcpy(&bits, &x, 4);
+    const auto half = static_cast<std::uint16_t>(bits >> 16);
+    std::memcpy(out.data() + 2 * i, &half, 2);
+  }
+  return out;
+}
+
+DeviceMemory on_device(const std::vector<std::byte>& from) {
+  DeviceMemory memory(from.size());
+  PACELINE_CUDA_CHECK(cudaMemcpy(memory.data(), from.data(), from.size(), cudaMemcpyHostToDevice));
+  return memory;
+}
+
+class Stream {
+ public:
+  Stream() { PACELINE_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
+  ~Stream() { static_cast<void>(cudaStreamDestroy(stream_)); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  operator cudaStream_t() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+/// Seconds of one of the launches that `record` issues, the best of several runs.
+template <class Record>
+double time_of(const Stream& stream, const Record& record) {
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
+  PACELINE_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  for (int i = 0; i < kLaunches; ++i) record(i);
+  PACELINE_CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
+  PACELINE_CUDA_CHECK(cudaGraphInstantiate(&exec, graph, 0));
+  double best = 1e9;
+  for (int run = 0; run < 4; ++run) {
+    Event start(true);
+    Event end(true);
+    start.record(stream);
+    PACELINE_CUDA_CHECK(cudaGraphLaunch(exec, stream));
+    end.record(stream);
+    end.wait();
+    best = std::min(best, Event::seconds(start, end) / kLaunches);
+  }
+  PACELINE_CUDA_CHECK(cudaGraphExecDestroy(exec));
+  PACELINE_CUDA_CHECK(cudaGraphDestroy(graph));
+  return best;
+}
+
+/// Returns how many results differed from the first plan's.
+int measure(const Shape& shape, const LinearDevice& device, bool quick) {
+  const Stream stream;
+  const LinearLayout layout = linear_layout(shape.n, shape.k, shape.segments, DType::bf16);
+  std::vector<DeviceMemory> weights;
+  {
+    const DeviceMemory stored =
+        on_device(random_bf16(static_cast<std::size_t>(shape.n) * shape.k, 1));
+    constexpr std::size_t kBeyondCaches = std::size_t{300} << 20;
+    do {
+      weights.emplace_back(layout.bytes());
+      PACELINE_CUDA_CHECK(cudaMemsetAsync(weights.back().data(), 0, weights.back().size(), stream));
+      pack_rows(layout, weights.back().data(), 0, shape.n, stored.data(), DType::bf16, stream);
+    } while (!quick && weights.size() * layout.bytes() < kBeyondCaches);
+    PACELINE_CUDA_CHECK(cudaStreamSynchronize(stream));
+  }
+  const DeviceMemory in = on_device(random_bf16(static_cast<std::size_t>(kMostRows) * shape.k, 2));
+  const DeviceMemory out(static_cast<std::size_t>(kMostRows) * shape.n * sizeof(float));
+  const DeviceMemory workspace(kLinearWorkspaceBytes);
+  PACELINE_CUDA_CHECK(cudaMemsetAsync(workspace.data(), 0, workspace.size(), stream));
+
+  int differing = 0;
+  std::vector<float> expected;  // of the most rows so far
+  for (int i = static_cast<int>(std::size(kRows)) - 1; i >= 0; --i) {
+    const int rows = kRows[i];
+    const LinearPlan chosen = plan_linear(layout, rows, device);
+    double chosen_time = 0;
+    double best_time = 1e9;
+    LinearPlan best;
+    int plans = 0;
+    for (const LinearPlan& plan : linear_plans(layout, rows, device)) {
+      // Plans of tiles far too small for so many rows only take time.
+      if (tile_traits()[plan.shape].rows * 64 < rows && plan != chosen) continue;
+      const auto run = [&](int launch) {
+        const DeviceLinear weight{layout, weights[launch % weights.size()].data(), nullptr};
+        linear(plan, weight, in.data(), rows, reinterpret_cast<float*>(out.data()),
+               {workspace.data()}, stream);
+      };
+      const std::size_t values = static_cast<std::size_t>(rows) * shape.n;
+      std::vector<float> result(values);
+      PACELINE_CUDA_CHECK(cudaMemsetAsync(out.data(), 0xFF, values * sizeof(float), stream));
+      run(0);
+      PACELINE_CUDA_CHECK(cudaMemcpyAsync(result.data(), out.data(), values * sizeof(float),
+                                          cudaMemcpyDeviceToHost, stream));
+      PACELINE_CUDA_CHECK(cudaStreamSynchronize(stream));
+      if (expected.empty()) expected = result;
+      if (std::memcmp(result.data(), expected.data(), values * sizeof(float)) != 0) {
+        ++differing;
+        const TileTraits& tile = tile_traits()[plan.shape];
+        std::printf("DIFFERS: %s, %d rows, tiles of %d x %d, %d splits\n", shape.name, rows,
+                    tile.features, tile.rows, plan.splits);
+      }
+      ++plans;
+      if (quick) continue;
+      const double seconds = time_of(stream, run);
+      if (plan == chosen) chosen_time = seconds;
+      if (seconds < best_time) {
+        best_time = seconds;
+        best = plan;
+      }
+    }
+    if (quick) continue;
+    const TileTraits& tile = tile_traits()[chosen.shape];
+    const TileTraits& best_tile = tile_traits()[best.shape];
+    const double bytes = 2.0 * shape.n * shape.k;
+    std::printf(
+        "%-12s %5d rows: %8.2f us %5.2f TB/s %6.1f Tflop/s with %3d x %-3d in %d (estimated %.0f "
+        "clocks); best of %2d: %8.2f us with %3d x %-3d in %d\n",
+        shape.name, rows, chosen_time * 1e6, bytes / chosen_time * 1e-12,
+        bytes * rows / chosen_time * 1e-12, tile.features, tile.rows, chosen.splits,
+        estimated_clocks(chosen, layout, rows, device), plans, best_time * 1e6, best_tile.features,
+        best_tile.rows, best.splits);
+    std::fflush(stdout);
+  }
+  return differing;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const bool quick = argc == 2 && std::strcmp(argv[1], "--quick") == 0;
+  if (argc > 1 && !quick) {
+    std::fprintf(stderr, "usage: %s [--quick]\n", argv[0]);
+    return 64;
+  }
+  try {
+    int number = 0;
+    LinearDevice device;
+    PACELINE_CUDA_CHECK(cudaGetDevice(&number));
+    PACELINE_CUDA_CHECK(
+        cudaDeviceGetAttribute(&device.multiprocessors, cudaDevAttrMultiProcessorCount, number));
+    int differing = 0;
+    for (const Shape& shape : kShapes) differing += measure(shape, device, quick);
+    if (differing > 0) {
+      std::printf("%d results differed\n", differing);
+      return 1;
+    }
+    std::printf("all checks passed: one result whatever the tiles, splits and rows\n");
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 70;
+  }
+}
