@@ -3,6 +3,7 @@
 #include <cuda_bf16.h>
 
 #include "kernels/cuda/device_math.cuh"
+#include "kernels/cuda/exact_math.cuh"
 #include "kernels/cuda/launch.hpp"
 
 namespace paceline::kernels::cuda {
@@ -120,7 +121,7 @@ __global__ void swiglu_kernel(const float* gate_up, int width, T* out) {
   load4<aligned>(row + width, width - i, up);
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    up[j] = __fdiv_rn(gate[j], 1.0F + expf(-gate[j])) * up[j];
+    up[j] = __fdiv_rn(gate[j], 1.0F + exponential(-gate[j])) * up[j];
   }
   store4<aligned>(out + static_cast<std::size_t>(blockIdx.x) * width + i, width - i, up);
 }
