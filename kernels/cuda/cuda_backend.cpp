@@ -9,7 +9,6 @@
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/kv_copy.hpp"
 #include "kernels/cuda/rope.hpp"
-#include "kernels/cuda/sample.hpp"
 #include "kernels/gpus.hpp"
 #include "kernels/source_rows.hpp"
 
@@ -59,6 +58,11 @@ class DeviceEmbedding final : public Embedding {
   DType type;
   int hidden;
 };
+
+[[noreturn]] void fail_to_sample(std::size_t row) {
+  throw Error(ExitCode::internal, "sampling: row " + std::to_string(row) +
+                                      " has a NaN or infinite logit, or no token left to sample");
+}
 
 /// Sizes that rows are padded to: few enough that passes repeat, near enough that little is wasted.
 int bucket(int rows) {
@@ -309,7 +313,7 @@ void CudaBackend::move_slots(const KvShape& kv, std::byte* cache, std::span<cons
 }
 
 // Rows and, behind them, the tokens each of them bans, as one copy.
-DeviceSampleRows CudaBackend::send_rows(std::span<const SampleRow> rows) {
+SampleRows CudaBackend::send_rows(std::span<const SampleRow> rows) {
   std::size_t banned = 0;
   for (const SampleRow& row : rows) banned += row.banned.size();
   const std::size_t head = rows.size() * sizeof(DeviceSampleRow);
@@ -328,3 +332,63 @@ DeviceSampleRows CudaBackend::send_rows(std::span<const SampleRow> rows) {
   return {reinterpret_cast<const DeviceSampleRow*>(list_stage_.device()),
           reinterpret_cast<const TokenId*>(list_stage_.device() + head)};
 }
+
+std::byte* CudaBackend::sample_workspace(int rows, int vocab) {
+  const std::size_t bytes = sample_workspace_bytes(rows, vocab);
+  if (sample_workspace_.size() < bytes) {
+    wait();
+    sample_workspace_ = DeviceMemory(bytes);
+  }
+  return sample_workspace_.data();
+}
+
+template <class T>
+T* CudaBackend::results(std::size_t count) {
+  const std::size_t bytes = count * sizeof(T);
+  if (results_.size() < bytes) {
+    wait();
+    results_ = DeviceMemory(bytes);
+    results_back_ = PinnedMemory(bytes);
+  }
+  return reinterpret_cast<T*>(results_.data());
+}
+
+/// The step's one read-back. Valid until the next.
+template <class T>
+std::span<const T> CudaBackend::read_results(std::size_t count) {
+  PACELINE_CUDA_CHECK(cudaMemcpyAsync(results_back_.data(), results_.data(), count * sizeof(T),
+                                      cudaMemcpyDeviceToHost, stream_));
+  wait();
+  return {reinterpret_cast<const T*>(results_back_.data()), count};
+}
+
+void CudaBackend::sample(const float* logits, std::size_t stride, int vocab,
+                         std::span<const SampleRow> rows, std::span<Sampled> out) {
+  if (rows.empty()) return;
+  const int count = static_cast<int>(rows.size());
+  const SampleRows device = send_rows(rows);
+  cuda::sample(logits, stride, vocab, device.rows, device.banned, count,
+               sample_workspace(count, vocab), results<Sampled>(rows.size()), stream_);
+  const std::span<const Sampled> sampled = read_results<Sampled>(rows.size());
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    if (sampled[r].token < 0) fail_to_sample(r);
+    out[r] = sampled[r];
+  }
+}
+
+void CudaBackend::rank(const float* logits, std::size_t stride, int vocab,
+                       std::span<const SampleRow> rows, int count, std::span<Ranked> out) {
+  if (rows.empty()) return;
+  const int row_count = static_cast<int>(rows.size());
+  const std::size_t best = rows.size() * count;
+  const SampleRows device = send_rows(rows);
+  cuda::rank(logits, stride, vocab, device.rows, device.banned, row_count, count,
+             sample_workspace(row_count, vocab), results<Ranked>(best), stream_);
+  const std::span<const Ranked> ranked = read_results<Ranked>(best);
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    if (ranked[r * count].token < -1) fail_to_sample(r);
+  }
+  std::copy(ranked.begin(), ranked.end(), out.begin());
+}
+
+}  // namespace paceline::kernels::cuda

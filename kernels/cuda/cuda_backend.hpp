@@ -12,6 +12,7 @@
 #include "kernels/cuda/graph_recording.hpp"
 #include "kernels/cuda/linear.hpp"
 #include "kernels/cuda/memory.hpp"
+#include "kernels/cuda/sample.hpp"
 #include "kernels/row_plan.hpp"
 
 namespace paceline::kernels::cuda {
@@ -24,6 +25,12 @@ struct DeviceBatch {
   const std::int64_t* slots = nullptr;  ///< [rows] block * kv.block + slot of its k and v, or -1
   const std::int32_t* logit_rows = nullptr;  ///< [logit_rows] 0 in padding
   const std::int32_t* attention = nullptr;   ///< AttentionPlan::words
+};
+
+/// Rows to sample, in device memory.
+struct SampleRows {
+  const DeviceSampleRow* rows = nullptr;
+  const TokenId* banned = nullptr;  ///< lists of all rows, one after the other
 };
 
 class CudaBackend final : public Backend {
@@ -81,9 +88,12 @@ class CudaBackend final : public Backend {
   void wait() const;
   template <class T>
   const T* send(std::span<const T> values);
-  DeviceSampleRows send_rows(std::span<const SampleRow> rows);
+  SampleRows send_rows(std::span<const SampleRow> rows);
   template <class T>
-  void read_back(const T* from, std::span<T> to);
+  T* results(std::size_t count);
+  template <class T>
+  std::span<const T> read_results(std::size_t count);
+  std::byte* sample_workspace(int rows, int vocab);
 
   int device_ = 0;
   BackendInfo info_;
