@@ -45,11 +45,10 @@ GpuFacts look(int device, const kernels::GpuList& list) {
   return facts;
 }
 
-// Contexts, graphs and activations need some of a device beside what is planned.
+// Contexts, graphs and workspaces need some of a device beside what is planned.
 std::uint64_t plannable(std::uint64_t free) {
   constexpr std::uint64_t kReserve = std::uint64_t{768} << 20;
-  const std::uint64_t most = free - free / 16;
-  return most > kReserve ? most - kReserve : 1;
+  return free - free / 16 - std::min(kReserve, free / 4);
 }
 
 // Bits depend on the instruction set, so all ranks use the best that every one of them has.

@@ -91,6 +91,13 @@ void print_plan(const Setup& setup, const TimeLimit& limit) {
   const double weights =
       static_cast<double>(model::weight_bytes(setup.model, setup.compute, setup.layout.tp)) / kMiB;
   say("  weights {:.1f} MiB a rank; longest sequence {} tokens", weights, setup.longest_sequence);
+  if (setup.backend.on_device()) {
+    const auto mib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / kMiB; };
+    const MemoryPlan& m = setup.memory;
+    say("  device memory of a rank, MiB: {:.0f} to plan with; weights {:.0f}, embeddings and "
+        "buffers {:.0f}, logits {:.0f}, KV {:.0f}",
+        mib(setup.backend.memory), mib(m.weights), mib(m.copies), mib(m.logits), mib(m.kv));
+  }
   int threads = 0;
   for (const fabric::RankFacts& fact : setup.facts) {
     if (fact.node == setup.facts[0].node) threads += setup.threads;

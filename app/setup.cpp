@@ -113,6 +113,29 @@ std::uint64_t logit_bytes(const Setup& setup, std::uint64_t memory_per_rank) {
   return bytes;
 }
 
+// What a device holds beside packed weights, logits and KV. The host reads embeddings from mapped
+// files, and its other buffers are small beside the half of memory that is left to others.
+std::uint64_t device_bytes(const Setup& setup) {
+  const io::EngineSection& engine = setup.config.engine;
+  const auto of = [&](const ModelConfig& config, const io::Checkpoint& weights, DType compute,
+                      int tp, std::uint64_t rows) {
+    return static_cast<std::uint64_t>(config.vocab) * config.hidden *
+               size_of(io::stored_dtype(config, weights)) +
+           rows * model::row_bytes(config, compute, tp);
+  };
+  const std::uint64_t drafted = 1 + draft_tokens(setup.config.speculation);
+  std::uint64_t bytes = of(setup.model, *setup.weights, setup.compute, setup.layout.tp,
+                           engine.max_batch * drafted + engine.prefill_chunk);
+  for (const DrafterPlan& drafter : setup.drafters) {
+    if (drafter.model == nullptr) continue;
+    const DraftModel& draft = *drafter.model;
+    bytes += of(draft.config, *draft.weights, draft.compute, 1,
+                engine.max_batch + engine.prefill_chunk) +
+             sizeof(float) * engine.max_batch * draft.config.vocab;
+  }
+  return bytes;
+}
+
 void plan(Setup& setup) {
   const int ranks = static_cast<int>(setup.facts.size());
   policy::LayoutFacts facts;
@@ -133,9 +156,12 @@ void plan(Setup& setup) {
                                setup.tokenizer ? &*setup.tokenizer : nullptr);
   const kernels::KvShape shape{setup.model.layers, setup.model.kv_heads / setup.layout.tp,
                                setup.model.head_dim, engine.kv_block, setup.compute};
-  const std::uint64_t taken = model::weight_bytes(setup.model, setup.compute, setup.layout.tp) +
-                              drafter_memory(setup).weights +
-                              logit_bytes(setup, facts.memory_per_rank);
+  MemoryPlan& memory_plan = setup.memory;
+  memory_plan.weights = model::weight_bytes(setup.model, setup.compute, setup.layout.tp) +
+                        drafter_memory(setup).weights;
+  memory_plan.logits = logit_bytes(setup, facts.memory_per_rank);
+  if (setup.backend.on_device()) memory_plan.copies = device_bytes(setup);
+  const std::uint64_t taken = memory_plan.beside_kv();
   const std::uint64_t memory =
       facts.memory_per_rank == 0
           ? 0
@@ -160,6 +186,7 @@ void plan(Setup& setup) {
     drafter.model->kv_blocks = static_cast<std::int32_t>(
         std::min(engine.max_batch * longest, std::max<std::int64_t>(setup.kv.blocks, longest)));
   }
+  memory_plan.kv = shape.block_bytes() * setup.kv.blocks + drafter_memory(setup).kv;
 }
 
 }  // namespace

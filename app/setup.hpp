@@ -22,6 +22,16 @@
 
 namespace paceline::app {
 
+/// Bytes of a rank's memory, by what takes them.
+struct MemoryPlan {
+  std::uint64_t weights = 0;  ///< packed, those of draft models included
+  std::uint64_t logits = 0;   ///< the largest of a step's buffers
+  std::uint64_t copies = 0;   ///< a device alone: embeddings and a step's other buffers
+  std::uint64_t kv = 0;       ///< that of draft models included
+
+  [[nodiscard]] std::uint64_t beside_kv() const { return weights + logits + copies; }
+};
+
 /// The same on every rank, but for `prompts`.
 struct Setup {
   io::RunConfig config;
@@ -35,6 +45,7 @@ struct Setup {
   std::vector<fabric::RankFacts> facts;  ///< [ranks]
   policy::Layout layout;
   policy::KvPlan kv;
+  MemoryPlan memory;
   std::vector<DrafterPlan> drafters;  ///< in the order in which a verifier asks them
   int threads = 1;                    ///< of this rank
   BackendChoice backend;

@@ -43,4 +43,13 @@ std::uint64_t weight_bytes(const ModelConfig& config, DType compute, int size) {
          size;
 }
 
+std::uint64_t row_bytes(const ModelConfig& config, DType compute, int size) {
+  const std::uint64_t q = static_cast<std::uint64_t>(config.heads) * config.head_dim / size;
+  const std::uint64_t kv = static_cast<std::uint64_t>(config.kv_heads) * config.head_dim / size;
+  const std::uint64_t hidden = config.hidden;
+  const std::uint64_t intermediate = config.intermediate / size;
+  return sizeof(float) * (2 * hidden + std::max(q + 2 * kv, 2 * intermediate)) +
+         size_of(compute) * (hidden + 2 * q + intermediate);
+}
+
 }  // namespace paceline::model

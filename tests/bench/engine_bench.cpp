@@ -1,7 +1,9 @@
-// How near whole decoding comes to the machine: bench_engine MODEL_DIR [--threads N] [--isa NAME].
+// How near whole decoding comes to the machine: bench_engine MODEL_DIR [--threads N] [--isa NAME]
+// [--backend cpu|cuda].
 // Runs the engine as a verifier does (batcher, executor, sampling at temperature 1) and reports
-// tokens/s, the share of the memory bandwidth (weights + KV bytes over time) and of the bf16 dot
-// peak, both measured in the same run. Each figure is the median of several.
+// tokens/s, the share of the memory bandwidth (weights + KV bytes over time; of copies on a device)
+// and of the cpu's bf16 dot peak, both measured in the same run. Each figure is the median of
+// several.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -12,6 +14,7 @@
 
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
+#include "kernels/gpus.hpp"
 #include "runtime/engine/batcher.hpp"
 #include "runtime/engine/executor.hpp"
 #include "runtime/fabric/mpi_group.hpp"
@@ -130,12 +133,15 @@ int main(int argc, char** argv) {
   std::string model;
   std::string isa = "auto";
   int threads = 2;
+  bool device = false;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     if (argument == "--threads" && i + 1 < argc) {
       threads = std::atoi(argv[++i]);
     } else if (argument == "--isa" && i + 1 < argc) {
       isa = argv[++i];
+    } else if (argument == "--backend" && i + 1 < argc) {
+      device = std::string(argv[++i]) == "cuda";
     } else if (model.empty() && argument[0] != '-') {
       model = argument;
     } else {
@@ -144,13 +150,19 @@ int main(int argc, char** argv) {
     }
   }
   if (model.empty() || threads < 1) {
-    std::fprintf(stderr, "usage: bench_engine MODEL_DIR [--threads N] [--isa NAME]\n");
+    std::fprintf(stderr,
+                 "usage: bench_engine MODEL_DIR [--threads N] [--isa NAME] [--backend cpu|cuda]\n");
     return 64;
   }
   const ModelConfig config = io::load_model_config(model);
   const io::Checkpoint weights(model);
-  const auto backend = kernels::make_cpu_backend(threads, isa);
-  const Bench b{*backend, config, weights, bench::measure_machine(threads)};
+  const auto backend =
+      device ? kernels::make_cuda_backend(0) : kernels::make_cpu_backend(threads, isa);
+  const auto measure = [&] {
+    if (!device) return bench::measure_machine(threads);
+    return bench::Machine{.bandwidth = bench::copy_bandwidth(*backend)};
+  };
+  const Bench b{*backend, config, weights, measure()};
   std::printf(
       "instruction set %s, %d threads; bf16 dot peak %.1f GFLOP/s, fp32 multiply-add peak %.1f "
       "GFLOP/s, "
@@ -174,7 +186,7 @@ int main(int argc, char** argv) {
       "             ms/step   tokens/s      GB/s   GFLOP/s  of bandw.  of dot peak  sampling\n");
   for (const int batch : {1, 2, 4, 8, 16, 32, 64}) decode(b, executor, batch, 64, kBlocks);
   prefill(b, executor, 512, kBlocks);
-  const bench::Machine again = bench::measure_machine(threads);
+  const bench::Machine again = measure();
   std::printf("\nat the end of the run: bf16 dot peak %.1f GFLOP/s, memory read %.1f GB/s\n",
               again.dot / 1e9, again.bandwidth / 1e9);
   rusage usage{};

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "kernels/backend.hpp"
+
 namespace paceline::bench {
 
 inline double now() {
@@ -33,5 +35,8 @@ struct Machine {
 
 /// On `threads` threads at once. Takes a few seconds.
 [[nodiscard]] Machine measure_machine(int threads);
+
+/// Bytes/s read and written of copies within memory of the backend: what a device can do.
+[[nodiscard]] double copy_bandwidth(kernels::Backend& backend);
 
 }  // namespace paceline::bench

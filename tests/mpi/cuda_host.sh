@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# cuda_host.sh PACELINE: the CUDA backend on its emulation, one digest over batch, prefill chunk, KV block, tensor
+# parallelism and speculation. Small: the emulation is slow.
+PACELINE_TEST_BACKEND=cuda
+source "$(dirname "$0")/lib.sh"
+fixture=$root/tests/models/parity/llama3
+for i in $(seq 0 5); do
+  tokens=$(seq -s, $((i + 1)) 3 $((i * 11 + 7)))
+  echo "{\"uid\": \"t$i\", \"prompt_tokens\": [$tokens]}"
+done >"$work/tokens.jsonl"
+small=(--set model.path="$fixture" --set prompts.path="$work/tokens.jsonl" --set prompts.samples=2
+  --set sampling.ignore_eos=true --set sampling.max_tokens=20 --set engine.kv_memory=4MiB --set engine.threads=1)
+
+run() {  # WHAT RANKS [ARG...]
+  local what=$1 ranks=$2 dir=$work/run
+  shift 2
+  rm -rf "$dir"
+  if rollout "$ranks" "$dir" "$@"; then
+    same "$what" "$reference" "$(digest "$dir")"
+  else
+    fail "$what: exit code $?: $(tail -n 3 "$dir.log")"
+  fi
+}
+
+for dtype in bf16 fp32; do
+  set_dtype=(--set model.dtype=$dtype --set layout.verifier_tp=1)
+  rollout 1 "$work/$dtype" "${set_dtype[@]}" || { cat "$work/$dtype.log"; exit 1; }
+  grep -q 'backend cuda' "$work/$dtype.log" || { echo "not on the cuda backend"; exit 1; }
+  reference=$(digest "$work/$dtype")
+  run "$dtype, batch 1" 1 "${set_dtype[@]}" --set engine.max_batch=1
+  run "$dtype, batch 5, prefill chunk 3" 1 "${set_dtype[@]}" --set engine.max_batch=5 --set engine.prefill_chunk=3
+  run "$dtype, KV blocks of 64" 1 "${set_dtype[@]}" --set engine.kv_block=64
+  run "$dtype, TP 2" 2 "${set_dtype[@]}" --set layout.verifier_tp=2
+  run "$dtype, TP 4, batch 3" 4 "${set_dtype[@]}" --set layout.verifier_tp=4 --set engine.max_batch=3
+  for shape in "max_length=4" "max_length=5 paths=3"; do
+    speculation=(--set speculation.policy=fixed --set "speculation.drafters=[{method: ngram, min_match: 1}, {method: suffix, min_probability: 0.02}, {method: model, path: $fixture}]")
+    for setting in $shape; do speculation+=(--set "speculation.$setting"); done
+    run "$dtype, drafts of $shape" 1 "${set_dtype[@]}" "${speculation[@]}"
+    run "$dtype, drafts of $shape, TP 2" 2 "${set_dtype[@]}" "${speculation[@]}" --set layout.verifier_tp=2
+  done
+done
+finish
