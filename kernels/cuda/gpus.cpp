@@ -13,8 +13,11 @@ GpuList visible_gpus() {
   const cudaError_t code = cudaGetDeviceCount(&count);
   if (code != cudaSuccess) {
     static_cast<void>(cudaGetLastError());  // so that it is not found at the next call
-    // No driver at all is the common case: the CUDA runtime is linked in, the driver is not.
-    list.why_none = std::string("CUDA finds no device: ") + cudaGetErrorString(code);
+    // The runtime is linked in, the driver is not, and no driver counts as one of version 0.
+    int driver = 0;
+    const bool none = cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0;
+    list.why_none = none ? "no NVIDIA driver is installed"
+                         : std::string("CUDA finds no device: ") + cudaGetErrorString(code);
     return list;
   }
   if (count == 0) list.why_none = "CUDA finds no device (CUDA_VISIBLE_DEVICES hides them?)";
