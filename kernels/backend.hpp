@@ -175,9 +175,10 @@ struct Ranked {
 inline constexpr int kMaxRanked = 32;
 
 struct BackendInfo {
-  std::string name;  ///< "cpu"
-  std::string
-      isa;  ///< chosen at run time: "amx_bf16", "avx512_bf16", "avx512", "avx2", "portable"
+  std::string name;  ///< "cpu", "cuda"
+  /// cpu: chosen at run time: "amx_bf16", "avx512_bf16", "avx512", "avx2", "portable"; cuda: the
+  /// device's, "sm_90".
+  std::string isa;
   int threads = 1;
 };
 

@@ -12,6 +12,9 @@ set(programs paceline test_kernels test_model test_fabric bench_kernels bench_en
 if(PACELINE_HAS_CUDA)
   list(APPEND programs bench_linear)
 endif()
+if(TARGET bench_linear)
+  list(APPEND programs bench_linear)
+endif()
 # DT_RPATH, unlike DT_RUNPATH, serves the libraries of libraries too.
 foreach(program ${programs})
   set_target_properties(${program} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")

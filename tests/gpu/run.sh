@@ -54,6 +54,7 @@ if [ $failed = 0 ]; then
   if $quick; then draws=0; else draws=12; fi
   step speculation "$root/tests/mpi/speculation.sh" "$root/bin/paceline" $draws
   if ! $quick; then
+    step products bench_linear --quick
     step decoding bench_engine "$root/configs/models/target" --backend cuda
   fi
 fi
