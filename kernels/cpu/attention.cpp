@@ -209,6 +209,23 @@ PACELINE_INLINE F32 load_as(const std::byte* p, std::size_t index) {
   }
 }
 
+/// The first `valid` positions of a group of V, and zeros: what lies past the last position may be
+/// anything, and 0 times a NaN is a NaN. to: [16][d].
+template <bool bf16>
+PACELINE_INLINE void copy_tail(const std::byte* v, int valid, int d, float* to) {
+  // Words of [16][d] fp32, or of [8][d] pairs of bf16, the earlier position in the lower half.
+  constexpr int kPerWord = bf16 ? 2 : 1;
+  const auto* from = reinterpret_cast<const std::uint32_t*>(v);
+  auto* words = reinterpret_cast<std::uint32_t*>(to);
+  for (int p = 0; p < kLanes; p += kPerWord) {
+    const U32 seen = set1(p + kPerWord <= valid ? 0xFFFFFFFFU : p < valid ? 0xFFFFU : 0U);
+    for (int i = 0; i < d; i += kLanes) {
+      const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(p / kPerWord) * d + i;
+      store(words + at, load(from + at) & seen);
+    }
+  }
+}
+
 /// Where a path is put together: one block that begins with the group of path_base.
 struct Branch {
   int first = 0;  ///< position at which it begins
@@ -303,22 +320,7 @@ void attend(const AttentionArgs& args) {
       tile.v[g] = block + args.values + static_cast<std::size_t>(slot) * d * kBytes;
     }
     if (left < groups * kLanes) {
-      // What lies past the last position may be anything, and 0 times a NaN is a NaN.
-      const int valid = left - (groups - 1) * kLanes;
-      const auto* from = reinterpret_cast<const std::uint16_t*>(tile.v[groups - 1]);
-      if constexpr (bf16) {
-        auto* to = reinterpret_cast<std::uint16_t*>(scratch.tail);
-        for (int p = 0; p < kLanes; ++p) {
-          for (int i = 0; i < d; ++i) {
-            const int at = (p / 2 * d + i) * 2 + p % 2;
-            to[at] = p < valid ? from[at] : std::uint16_t{0};
-          }
-        }
-      } else {
-        for (int i = 0; i < kLanes * d; ++i) {
-          scratch.tail[i] = i < valid * d ? reinterpret_cast<const float*>(from)[i] : 0.0F;
-        }
-      }
+      copy_tail<bf16>(tile.v[groups - 1], left - (groups - 1) * kLanes, d, scratch.tail);
       tile.v[groups - 1] = reinterpret_cast<const std::byte*>(scratch.tail);
     }
     for (int t = 0, first = 0; t < tiles_of_rows; ++t) {

@@ -212,7 +212,7 @@ void CpuBackend::linear(const Linear& weight, const std::byte* in, int rows, flo
   args.rows = rows;
   args.row_blocks = (rows + product.max_rows - 1) / product.max_rows;
   const std::size_t row_bytes = product.packed_row_bytes(args.k, args.segments);
-  packed_input_.reserve(rows * row_bytes);
+  packed_input_.reserve(row_bytes * product.max_rows * args.row_blocks);
   args.packed = packed_input_.data();
 
   // Row blocks go in passes whose input stays in the cache while all the panels go by.

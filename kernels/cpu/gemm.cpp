@@ -6,11 +6,26 @@
 // multipliers busy.
 #include "kernels/cpu/kernel_table.hpp"
 #include "kernels/cpu/parts.hpp"
-#include "kernels/cpu/row_block.hpp"
 #include "kernels/cpu/tile.hpp"
 
 namespace paceline::kernels::cpu::PACELINE_ISA {
 namespace {
+
+struct Block {
+  int first, rows;
+};
+
+Block row_block(const LinearArgs& args, int index) {
+  const int base = args.rows / args.row_blocks;
+  const int larger = args.rows % args.row_blocks;
+  if (index < larger) return {index * (base + 1), base + 1};
+  return {index * base + larger, base};
+}
+
+/// Which share of the next panel a row block prefetches: part `index` of `count`.
+struct Share {
+  int index, count;
+};
 
 /// How the weights of a product are stored and multiplied.
 enum class Weight { f32, bf16 };

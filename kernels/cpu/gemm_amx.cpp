@@ -11,7 +11,6 @@
 // are packed as [tile][segment][step][rows of the tile][32], zero behind the end of a segment: the
 // last step of a segment may read weights behind it, which count zero times.
 #include "kernels/cpu/parts.hpp"
-#include "kernels/cpu/row_block.hpp"
 #include "kernels/cpu/simd.hpp"
 
 namespace paceline::kernels::cpu::PACELINE_ISA {
@@ -54,6 +53,35 @@ void configure(int first_rows, int second_rows) {
   asm volatile("ldtilecfg %0" : : "m"(config));
   configured = wanted;
 }
+
+/// One or two row tiles. Fewer than 16 rows in the last tile of a product take less time, but only
+/// products of one block make use of it: others would reconfigure the tiles at every turn.
+struct Block {
+  int first;     ///< row
+  int tiles;     ///< 1 or 2
+  int rows[2];   ///< of the product, by tile
+  int lines[2];  ///< rows as they are packed and multiplied
+};
+
+Block row_block(const LinearArgs& args, int index) {
+  const int tiles = (args.rows + kTileRows - 1) / kTileRows;
+  const int single = args.row_blocks * 2 - tiles;  // the last blocks have one tile
+  Block block;
+  block.tiles = index < args.row_blocks - single ? 2 : 1;
+  const int first = block.tiles == 2 ? 2 * index : tiles - (args.row_blocks - index);
+  block.first = first * kTileRows;
+  for (int t = 0; t < 2; ++t) {
+    const int left = args.rows - block.first - t * kTileRows;
+    block.rows[t] = t >= block.tiles ? 0 : left < kTileRows ? left : kTileRows;
+    block.lines[t] = args.row_blocks == 1 || block.rows[t] == 0 ? block.rows[t] : kTileRows;
+  }
+  return block;
+}
+
+/// Which share of the next panel a row block prefetches: part `index` of `count`.
+struct Share {
+  int index, count;
+};
 
 // GCC's intrinsics do not say that loads read memory; what is read here was written before the
 // call, or by instructions that say so.
@@ -126,13 +154,17 @@ PACELINE_INLINE void steps_of_one(Work& work, int steps, bool streamed) {
 }
 
 /// Two row tiles, one panel. Outputs: [row tile][vector].
-PACELINE_INLINE void steps_of_two(Work& work, int steps) {
+PACELINE_INLINE void steps_of_two(Work& work, int steps, bool streamed) {
   for (int s = 0; s < steps; ++s) {
-    prefetch_lines(work.ahead, work.ahead_step);
-    work.ahead += work.ahead_step;
+    if (!streamed) {
+      prefetch_lines(work.ahead, work.ahead_step);
+      work.ahead += work.ahead_step;
+    }
     _tile_loadd(4, work.rows[0], kRowBytes);
+    if (streamed) stream(work.weight[0]);
     _tile_loadd(6, work.weight[0], kPanelRowBytes);
     _tile_dpbf16ps(0, 4, 6);
+    if (streamed) stream(work.weight[0] + kPanelStep / 2);
     _tile_loadd(7, work.weight[0] + kRowBytes, kPanelRowBytes);
     _tile_dpbf16ps(1, 4, 7);
     _tile_loadd(5, work.rows[1], kRowBytes);
@@ -176,18 +208,16 @@ void finish(const LinearArgs& args, const float* tile, int rows, int row, int co
 /// Panels [panel, panel + panels) for one row block: one row tile with one or two panels, or two
 /// row tiles with one.
 template <int tiles, int panels>
-void product(const LinearArgs& args, int panel, Block block, Share share) {
+void product(const LinearArgs& args, int panel, const Block& block, Share share) {
   static_assert(tiles == 1 || panels == 1);
   const int steps = steps_of_segment(args.k, args.segments);
-  const int rows[2] = {block.rows < kTileRows ? block.rows : kTileRows,
-                       tiles == 2 ? block.rows - kTileRows : 0};
-  configure(rows[0], rows[1]);
+  configure(block.lines[0], block.lines[1]);
   const std::ptrdiff_t all_steps = static_cast<std::ptrdiff_t>(steps) * args.segments;
   const std::ptrdiff_t panel_bytes = static_cast<std::ptrdiff_t>(args.k) * kPanelWidth * 2;
   Work work;
   work.rows[0] = args.packed + block.first * all_steps * kRowBytes;
-  work.rows[1] = work.rows[0] + rows[0] * all_steps * kRowBytes;
-  for (int t = 0; t < 2; ++t) work.row_bytes[t] = rows[t] * kRowBytes;
+  work.rows[1] = work.rows[0] + block.lines[0] * all_steps * kRowBytes;
+  for (int t = 0; t < 2; ++t) work.row_bytes[t] = block.lines[t] * kRowBytes;
   const std::byte* weight = args.weight + panel * panel_bytes;
   // The blocks of a panel fetch the next panel between them, rounded up to lines.
   const std::ptrdiff_t lines =
@@ -205,7 +235,7 @@ void product(const LinearArgs& args, int panel, Block block, Share share) {
     if constexpr (tiles == 1) {
       steps_of_one<panels>(work, steps, share.count == 1);
     } else {
-      steps_of_two(work, steps);
+      steps_of_two(work, steps, share.count == 1);
     }
     store_tiles(outputs);
     if (args.segments == 1) break;
@@ -215,7 +245,7 @@ void product(const LinearArgs& args, int panel, Block block, Share share) {
   }
   for (int t = 0; t < tiles; ++t) {
     for (int v = 0; v < 2 * panels; ++v) {
-      finish(args, outputs.at[2 * t + v], rows[t], block.first + t * kTileRows,
+      finish(args, outputs.at[2 * t + v], block.rows[t], block.first + t * kTileRows,
              panel * kPanelWidth + v * kLanes);
     }
   }
@@ -234,9 +264,11 @@ void pack_rows(const LinearArgs& args, int first_block, int last_block) {
     const Block block = row_block(args, b);
     std::byte* out = args.packed + block.first * static_cast<std::ptrdiff_t>(
                                                      packed_row_bytes(args.k, args.segments));
-    for (int first = 0; first < block.rows; first += kTileRows) {
-      const int rows = block.rows - first < kTileRows ? block.rows - first : kTileRows;
-      const std::byte* in = args.in + static_cast<std::ptrdiff_t>(block.first + first) * args.k * 2;
+    for (int t = 0; t < block.tiles; ++t) {
+      const int rows = block.rows[t];
+      const std::ptrdiff_t unused = (block.lines[t] - rows) * kRowBytes;
+      const std::byte* in =
+          args.in + static_cast<std::ptrdiff_t>(block.first + t * kTileRows) * args.k * 2;
       for (int s = 0; s < args.segments; ++s) {
         for (int step = 0; step < steps; ++step) {
           const int left = width - step * kStep;
@@ -246,6 +278,7 @@ void pack_rows(const LinearArgs& args, int first_block, int last_block) {
             _mm512_storeu_si512(out, _mm512_maskz_loadu_epi16(
                                          mask, from + static_cast<std::ptrdiff_t>(r) * args.k * 2));
           }
+          out += unused;
         }
       }
     }
@@ -254,7 +287,7 @@ void pack_rows(const LinearArgs& args, int first_block, int last_block) {
 
 void linear(const LinearArgs& args, int first, int last, int first_block, int last_block) {
   const int count = last_block - first_block;
-  if (count == 1 && row_block(args, first_block).rows <= kTileRows) {
+  if (count == 1 && row_block(args, first_block).tiles == 1) {
     const Block block = row_block(args, first_block);
     int panel = first;
     for (; panel + 2 <= last; panel += 2) product<1, 2>(args, panel, block, {0, 1});
@@ -265,7 +298,7 @@ void linear(const LinearArgs& args, int first, int last, int first_block, int la
     for (int b = first_block; b < last_block; ++b) {
       const Block block = row_block(args, b);
       const Share share = {b - first_block, count};
-      if (block.rows > kTileRows) {
+      if (block.tiles == 2) {
         product<2, 1>(args, panel, block, share);
       } else {
         product<1, 1>(args, panel, block, share);

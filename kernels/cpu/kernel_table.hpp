@@ -21,15 +21,14 @@ inline constexpr int kMaxHeadDim = 256;
 inline constexpr int kChunk = 64;
 inline constexpr int kSpan = 64 * kChunk;
 
-/// out = in * weight^T + bias. Rows are cut into `row_blocks` blocks of nearly equal size (the
-/// first ones larger by one row where it does not come out even).
+/// out = in * weight^T + bias. Rows are cut into `row_blocks` blocks of nearly equal size.
 struct LinearArgs {
   const std::byte*
       weight;  ///< [panels][k][kPanelWidth] fp32, or [panels][k / 2][kPanelWidth][2] bf16
   int n, k, segments;
   const float* bias;    ///< [n] or null
   const std::byte* in;  ///< [rows][k] of the weight's dtype
-  std::byte* packed;    ///< the input by row block, see ProductKernels::pack_rows
+  std::byte* packed;    ///< the input by row block, room for max_rows rows in each
   float* out;           ///< [rows][n]
   int rows, row_blocks;
 };
