@@ -37,13 +37,16 @@ struct StepOutcome {
   double step_seconds = 0;   ///< in the engine
 };
 
-/// Decides speculation step by step: choose(), then, if any length is not 0, select(), then
-/// observe(), in turn. A state machine without clock or randomness: equal calls, equal answers. No
-/// answer can change a trajectory. Not thread-safe.
+/// Decides speculation step by step: considers(), then, if it says so, choose(), then, if any
+/// length is not 0, select(), and in the end observe(). A state machine without clock or
+/// randomness: equal calls, equal answers. No answer can change a trajectory. Not thread-safe.
 class DraftLengthPolicy {
  public:
   virtual ~DraftLengthPolicy() = default;
 
+  /// Whether the step may be other than plain. Looks at the query's numbers alone, so that what is
+  /// not considered need not be described request by request.
+  virtual bool considers(const DraftQuery& query) = 0;
   /// Before drafting: the longest path to draft for each request, at most its room. All 0 is plain
   /// decoding: no drafter is called.
   virtual void choose(const DraftQuery& query, std::span<int> lengths) = 0;
@@ -63,6 +66,7 @@ class FixedLength final : public DraftLengthPolicy {
  public:
   explicit FixedLength(int length) : length_(length) {}
 
+  bool considers(const DraftQuery&) override { return length_ > 0; }
   void choose(const DraftQuery& query, std::span<int> lengths) override;
   void select(const DraftQuery& query, const DraftedTokens& drafted,
               std::span<std::uint8_t> keep) override;

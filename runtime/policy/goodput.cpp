@@ -16,6 +16,10 @@ constexpr double kGoOn = 1.04;
 constexpr double kWorthScouting = 1.03;
 constexpr double kGrowth = 2;  ///< of rows and of requests that draft, from one step to the next
 constexpr double kMostSurprise = 1.5;  ///< of seconds foreseen, believed at once
+constexpr double kPlainMemory = 0.99;  ///< of a plain step
+constexpr double kCalibrationMemory = 0.95;
+/// Steps that speculated just as foreseen, which the calibration begins with.
+constexpr double kCalibrationWeight = 5;
 constexpr double kReserve = 0.5;
 constexpr double kLeastValue = 0.02;  ///< of a draft token worth a thought
 /// Drafting whose full cost is this share of a plain step is asked for everything, for what
@@ -70,6 +74,18 @@ double Goodput::to_explore() const {
 /// Against plain decoding of as many tokens.
 double Goodput::loss(double seconds, double committed) const {
   return seconds - plain_seconds() * committed / step_.requests;
+}
+
+/// What plain steps take, outliers clipped, by what is foreseen of them: late ones make the mean
+/// larger than what is usual, and speculation must be measured with the same rule.
+double Goodput::lateness() const {
+  return plain_.foreseen > 0 ? plain_.measured / plain_.foreseen : 1;
+}
+
+/// Of late, seconds of speculation by what was foreseen, where plain steps come out as foreseen.
+double Goodput::calibration() const {
+  const double weight = kCalibrationWeight * plain_seconds();
+  return (speculating_.measured / lateness() + weight) / (speculating_.foreseen + weight);
 }
 
 /// Fills order_ with the requests, those whose drafter is least behind first.
@@ -171,20 +187,20 @@ Goodput::Plan Goodput::prefix(const DraftQuery& query, const Tables& tables, int
   return choose_best ? best : at;
 }
 
-void Goodput::choose(const DraftQuery& query, std::span<int> lengths) {
-  std::fill(lengths.begin(), lengths.end(), 0);
+bool Goodput::considers(const DraftQuery& query) {
   step_ = {};
   step_.requests = query.requests;
   step_.prefill_rows = query.prefill_rows;
   step_.drafter = query.drafter;
-  if (query.requests == 0 || !decode_.known(query.requests)) return;
-  if (query.prefill_rows > 0 && !mixed_.known(query.requests + query.prefill_rows)) return;
+  if (query.requests == 0 || !decode_.known(query.requests)) return false;
+  if (query.prefill_rows > 0 && !mixed_.known(query.requests + query.prefill_rows)) return false;
 
   Drafter& drafter = drafters_[query.drafter];
   const double ratio = static_cast<double>(std::max(query.requests, drafter.scaled_to)) /
                        std::max(1, std::min(query.requests, drafter.scaled_to));
   if (ratio > kBatchChange) {
     drafter.scaled_to = query.requests;
+    speculating_ = {};
     drafter.scout_interval = 1;
     drafter.next_scout = steps_;
     drafter.probe_interval = kFirstProbeInterval;
@@ -200,7 +216,12 @@ void Goodput::choose(const DraftQuery& query, std::span<int> lengths) {
   if (query.requests * 2 <= regime_ || query.requests > regime_) regime_ = query.requests;
   if (ratio > kBatchChange) drafter.look_interval = 1;
   // Deciding takes time too: what was refused again and again is not weighed at every step.
-  if (!drafter.on && drafter.probe_left == 0 && steps_ < drafter.next_look) return;
+  return drafter.on || drafter.probe_left > 0 || steps_ >= drafter.next_look;
+}
+
+void Goodput::choose(const DraftQuery& query, std::span<int> lengths) {
+  std::fill(lengths.begin(), lengths.end(), 0);
+  Drafter& drafter = drafters_[query.drafter];
   const bool drafts = decide(query, lengths);
   drafter.look_interval = drafts ? 1 : std::min(kLastLookInterval, 2 * drafter.look_interval);
   drafter.next_look = steps_ + drafter.look_interval;
@@ -220,7 +241,7 @@ bool Goodput::decide(const DraftQuery& query, std::span<int> lengths) {
   tabulate(false, likely_);
   const Plan plan = best(query, likely_);
   const double plain_rate = query.requests / plain_seconds();
-  const double speedup = plan.rate / plain_rate;
+  const double speedup = plan.rate / calibration() / plain_rate;
   drafter.on = speedup > (drafter.on ? kGoOn : kBegin);
   const double interval = std::max(kLeastPlainInterval, (1 - 1 / speedup) / kPlainShare);
   if (steps_ - last_plain_ >= interval) return false;
@@ -410,26 +431,43 @@ void Goodput::observe(const StepOutcome& outcome) {
   const double draft_foreseen = drafter.cost.largest() > 0
                                     ? step_.rounds * drafter.cost.round_seconds(in_round)
                                     : plain_seconds();
+  const double step_foreseen = step_seconds(outcome.draft_rows, false);
+  const double clipped = foreseen > 0 ? std::min(outcome.step_seconds, kMostSurprise * foreseen)
+                                      : outcome.step_seconds;
+  const bool known = cost.known(rows);
+  const bool catch_up_known = drafter.cost.catch_up_known();
+  const double catch_up = drafter.cost.catch_up_seconds(step_.catch_up);
   cost.observe(rows, outcome.step_seconds);
-  elapsed_ += cost.seconds(rows);
-  if (step_.asked == 0) return;
+  elapsed_ += clipped;
+  if (step_.asked == 0) {
+    if (step_.prefill_rows == 0 && foreseen > 0) {
+      plain_.add(clipped, foreseen, kPlainMemory);
+      speculating_.add(0, 0, kPlainMemory);
+    }
+    return;
+  }
   drafter.cost.observe({step_.rounds, step_.asked, step_.catch_up, outcome.draft_seconds});
   drafter.asked = kYieldMemory * drafter.asked + step_.asked;
   drafter.found = kYieldMemory * drafter.found + step_.found;
 
-  // The account takes a step for what such steps cost, and believes no single measurement that it
-  // costs far more than foreseen: outliers strike plain steps too.
-  double unforeseen = 0;
-  if (!cost.known(rows)) {
-    unforeseen = std::min(0.0, kMostSurprise * foreseen - cost.seconds(rows));
-  }
+  // The account believes no single measurement that it is far more than foreseen: outliers strike
+  // plain steps too. Nor what foresaw the first steps of as many rows, if they turn out cheaper.
+  const double seconds = known ? clipped : std::min(clipped, cost.seconds(rows));
   const double draft_seconds =
-      catching_up ? outcome.draft_seconds
-                  : std::min(outcome.draft_seconds, kMostSurprise * draft_foreseen);
+      catching_up && !catch_up_known
+          ? outcome.draft_seconds
+          : std::min(outcome.draft_seconds, kMostSurprise * (draft_foreseen + catch_up));
   elapsed_ += draft_seconds;
-  const int accepted = std::max(0, outcome.committed - step_.requests);
-  const double seconds = draft_seconds + step_seconds(outcome.draft_rows, false) + unforeseen;
-  lost_ = std::max(0.0, lost_ + loss(seconds, step_.requests + accepted));
+  const double committed = std::max(outcome.committed, step_.requests);
+  if (step_.prefill_rows > 0) {
+    lost_ += loss(draft_seconds + step_foreseen, committed);
+  } else {
+    lost_ += loss((draft_seconds + seconds) / lateness(), committed);
+    if (step_.mode == Mode::speculate && known && step_.catch_up <= step_.asked) {
+      speculating_.add(draft_seconds + clipped, draft_foreseen + step_foreseen, kCalibrationMemory);
+    }
+  }
+  lost_ = std::max(0.0, lost_);
   // What was caught up is not left to fall behind again at once.
   if (step_.mode == Mode::scout && catching_up) drafter.next_scout = steps_;
 }

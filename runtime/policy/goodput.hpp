@@ -36,13 +36,17 @@ struct GoodputOptions {
 /// are therefore tried where they would pay if they cost no more than the fewer rows known (costs
 /// never fall in rows, so that is an honest upper bound, and each trial lowers it), growing at most
 /// twofold; and while speculation does not pay, a few requests draft now and then. All time lost
-/// against plain decoding of the same tokens goes to an account, gains pay it back, and when it is
-/// overdrawn decoding is plain. So a step that prefills too: its drafts are judged by what they add
-/// to such a step, learned apart from pure decoding, but nothing is tried out in one.
+/// against plain decoding of the same tokens goes to an account as it was measured, gains pay it
+/// back, and when it is overdrawn decoding is plain. The time foreseen for speculation as a whole
+/// is corrected by how the last such steps came out: they are few and spread over many row counts,
+/// so their costs are always known less well than those of plain ones. So a step that prefills too:
+/// its drafts are judged by what they add to such a step, learned apart from pure decoding, but
+/// nothing is tried out in one.
 class Goodput final : public DraftLengthPolicy {
  public:
   explicit Goodput(const GoodputOptions& options);
 
+  bool considers(const DraftQuery& query) override;
   void choose(const DraftQuery& query, std::span<int> lengths) override;
   void select(const DraftQuery& query, const DraftedTokens& drafted,
               std::span<std::uint8_t> keep) override;
@@ -91,6 +95,14 @@ class Goodput final : public DraftLengthPolicy {
     double scout_interval = 1;
     int scaled_to = 0;  ///< requests the intervals were last reset at
   };
+  /// A sum of measurements and of what was foreseen of them, fading.
+  struct Ratio {
+    double measured = 0, foreseen = 0;
+    void add(double m, double f, double memory) {
+      measured = memory * measured + m;
+      foreseen = memory * foreseen + f;
+    }
+  };
   /// What was decided for the step under way.
   struct Step {
     Mode mode = Mode::plain;
@@ -108,6 +120,8 @@ class Goodput final : public DraftLengthPolicy {
   [[nodiscard]] double balance() const;
   [[nodiscard]] double to_explore() const;
   [[nodiscard]] double loss(double seconds, double committed) const;
+  [[nodiscard]] double lateness() const;
+  [[nodiscard]] double calibration() const;
   void by_lag(const DraftQuery& query);
   bool decide(const DraftQuery& query, std::span<int> lengths);
   void list_candidates(const DraftQuery& query, double spare);
@@ -127,6 +141,8 @@ class Goodput final : public DraftLengthPolicy {
   StepCost decode_;  ///< steps that only decode
   StepCost mixed_;   ///< steps that prefill too: other attention, fewer rows that are sampled
   std::vector<Drafter> drafters_;
+  Ratio plain_;           ///< seconds of plain steps
+  Ratio speculating_;     ///< of steps that speculate, drafting included
   double allowance_ = 0;  ///< seconds, at the dearest plain step seen
   double elapsed_ = 0;    ///< seconds of all steps
   double lost_ = 0;

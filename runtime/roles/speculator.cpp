@@ -49,7 +49,7 @@ double Speculator::expected(const Acceptance& request, int drafter, int length) 
 }
 
 // What the policy is asked with. Of several drafters each request counts with its best.
-void Speculator::describe(std::span<const engine::Decoding> decoding, int prefill_rows) {
+void Speculator::describe(std::span<const engine::Decoding> decoding) {
   acceptance_.clear();
   room_.clear();
   lag_.clear();
@@ -71,8 +71,6 @@ void Speculator::describe(std::span<const engine::Decoding> decoding, int prefil
     response_.push_back(d.response);
     known_.push_back(&known);
   }
-  query_.requests = static_cast<int>(decoding.size());
-  query_.prefill_rows = prefill_rows;
   query_.acceptance = acceptance_;
   query_.room = room_;
   query_.lag = lag_;
@@ -84,7 +82,10 @@ std::span<const engine::DraftTree> Speculator::draft(std::span<const engine::Dec
   draft_seconds_ = 0;
   step_drafted_ = 0;
   const double begin = clock_.now();
-  describe(decoding, prefill_rows);
+  query_.requests = static_cast<int>(decoding.size());
+  query_.prefill_rows = prefill_rows;
+  if (!policy_->considers(query_)) return {};
+  describe(decoding);
   lengths_.assign(decoding.size(), 0);
   policy_->choose(query_, lengths_);
   drafted_ = std::any_of(lengths_.begin(), lengths_.end(), [](int length) { return length > 0; });

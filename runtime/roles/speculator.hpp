@@ -67,7 +67,7 @@ class Speculator {
   using Acceptance = std::vector<policy::RequestAcceptance>;  ///< [drafters]
 
   [[nodiscard]] double expected(const Acceptance& request, int drafter, int length) const;
-  void describe(std::span<const engine::Decoding> decoding, int prefill_rows);
+  void describe(std::span<const engine::Decoding> decoding);
   [[nodiscard]] bool on_trial(int drafter, std::size_t request) const;
   void ask(int drafter, std::span<const engine::Decoding> decoding);
   void calibrate(Draft& draft) const;

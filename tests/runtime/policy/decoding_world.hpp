@@ -103,7 +103,11 @@ class World {
     if (options_.catch_up > 0) query.lag = lag;
     const bool prefills = options_.prefill_every > 0 && s % options_.prefill_every == 0;
     query.prefill_rows = prefills ? options_.prefill_rows : 0;
-    policy.choose(query, lengths);
+    if (policy.considers(query)) {
+      policy.choose(query, lengths);
+    } else {
+      std::fill(lengths.begin(), lengths.end(), 0);
+    }
 
     const double drift = 1 + (options_.drift - 1) * s / options_.steps;
     double draft_seconds = 0;

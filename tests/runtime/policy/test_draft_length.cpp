@@ -80,9 +80,16 @@ class GoodputEverywhere : public ::testing::TestWithParam<Place> {
 };
 
 TEST_P(GoodputEverywhere, IsNeverMuchBelowPlainOrTheBestFixedLength) {
-  const WorldOptions options = world();
-  const double rate = goodput(options).rate();
-  EXPECT_GE(rate, 0.97 * plain_rate(options));
+  WorldOptions options = world();
+  // The worst of some runs against plain decoding; the usual one against the best fixed length,
+  // which a measurement that comes out wrong at the wrong time may keep from being found.
+  std::vector<double> rates;
+  for (options.seed = 1; options.seed <= 3; ++options.seed) {
+    rates.push_back(goodput(options).rate());
+    EXPECT_GE(rates.back(), 0.97 * plain_rate(options));
+  }
+  std::sort(rates.begin(), rates.end());
+  const double rate = rates[rates.size() / 2];
   WorldOptions shorter = options;
   shorter.steps = 1000;  // fixed lengths have nothing to learn
   // A dear drafter that was left behind while costs were learned may never pay for catching up.
@@ -208,11 +215,11 @@ TEST(Goodput, CallsNothingOnThePlainPathAndHeedsRoom) {
   query.room = room;
   query.max_draft_rows = 2;
   std::vector<int> lengths(2, -1);
-  policy.choose(query, lengths);  // what plain decoding costs is not known yet
-  EXPECT_EQ(lengths, (std::vector<int>{0, 0}));
+  EXPECT_FALSE(policy.considers(query));  // what plain decoding costs is not known yet
   int drafted = 0;
   for (int step = 0; step < 100; ++step) {
-    policy.choose(query, lengths);
+    std::fill(lengths.begin(), lengths.end(), 0);
+    if (policy.considers(query)) policy.choose(query, lengths);
     ASSERT_EQ(lengths[0], 0);
     ASSERT_GE(lengths[1], 0);
     ASSERT_LE(lengths[1], 2);

@@ -210,6 +210,7 @@ class AuditedPolicy final : public policy::DraftLengthPolicy {
  public:
   explicit AuditedPolicy(int& prefills) : prefills_(prefills) {}
 
+  bool considers(const policy::DraftQuery&) override { return true; }
   void choose(const policy::DraftQuery& query, std::span<int> lengths) override {
     EXPECT_FALSE(chosen_);
     chosen_ = true;
@@ -290,6 +291,7 @@ class DropsALeaf final : public policy::DraftLengthPolicy {
   };
   explicit DropsALeaf(Seen& seen) : seen_(seen) {}
 
+  bool considers(const policy::DraftQuery&) override { return true; }
   void choose(const policy::DraftQuery& query, std::span<int> lengths) override {
     for (const double p : query.acceptance) seen_.acceptance = std::max(seen_.acceptance, p);
     for (int r = 0; r < query.requests; ++r) lengths[r] = std::min(2, query.room[r]);
