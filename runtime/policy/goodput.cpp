@@ -10,8 +10,8 @@ namespace {
 
 constexpr double kFineGap = 1.25;  ///< ratio of known row counts with much to learn between
 // Hysteresis: by how much speculation must beat plain decoding to begin, and to go on.
-constexpr double kBegin = 1.08;
-constexpr double kGoOn = 1.04;
+constexpr double kBegin = 1.10;
+constexpr double kGoOn = 1.05;
 /// What a scout could find must be better than what is known by as much.
 constexpr double kWorthScouting = 1.03;
 constexpr double kGrowth = 2;  ///< of rows and of requests that draft, from one step to the next
@@ -38,7 +38,7 @@ constexpr double kLastScoutInterval = 128;
 constexpr double kBatchChange = 1.25;  ///< ratio of batch sizes at which old refusals mean little
 /// While speculating, a plain step is made so often that it costs this share of the time saved.
 constexpr double kPlainShare = 0.005;
-constexpr double kLeastPlainInterval = 16;
+constexpr double kLeastPlainInterval = 8;
 constexpr double kYieldWeight = 8;     ///< tokens for which the yield is 1
 constexpr double kYieldMemory = 0.98;  ///< of a step that drafts
 
@@ -99,7 +99,8 @@ void Goodput::by_lag(const DraftQuery& query) {
 
 /// Tokens that may be drafted, by falling expected gain. Requests whose drafter is far behind are
 /// left out where catching up does not pay off, or costs more than `spare` seconds in all.
-void Goodput::list_candidates(const DraftQuery& query, double spare) {
+/// `saving`: share of plain decoding's time that speculation saves at most.
+void Goodput::list_candidates(const DraftQuery& query, double spare, double saving) {
   const Drafter& drafter = drafters_[query.drafter];
   worth_.assign(query.requests, drafter.yield());
   if (!query.lag.empty()) {
@@ -110,7 +111,7 @@ void Goodput::list_candidates(const DraftQuery& query, double spare) {
       const double cost = drafter.cost.catch_up_seconds(query.lag[r]);
       const double gain = query.acceptance[r] / std::max(1 - query.acceptance[r], 0.1);
       const double horizon = std::max(options_.catch_up_horizon, query.lag[r]);
-      const double saved = second * horizon * gain / (1 + gain);
+      const double saved = second * horizon * std::min(saving, gain / (1 + gain));
       const double net = 1 - cost / (saved + 1e-12);
       const bool unknown = !drafter.cost.catch_up_known() && query.lag[r] > options_.max_length;
       const bool barred = unknown || total + cost > spare || net <= 0;
@@ -237,11 +238,19 @@ bool Goodput::decide(const DraftQuery& query, std::span<int> lengths) {
   }
   const bool may_explore = query.prefill_rows == 0;
   if (may_explore && drafter.cost.largest() == 0) return probe(query, lengths);
-  list_candidates(query, spare / 2);  // the other half is for bad luck
-  tabulate(false, likely_);
-  const Plan plan = best(query, likely_);
+  // Catching up is worth what speculation saves, which is known once it is planned.
   const double plain_rate = query.requests / plain_seconds();
-  const double speedup = plan.rate / calibration() / plain_rate;
+  const bool lags = std::any_of(query.lag.begin(), query.lag.end(),
+                                [&](int lag) { return lag > options_.max_length; });
+  Plan plan;
+  double speedup = 0;
+  for (int round = lags ? 0 : 1; round < 2; ++round) {
+    const double saving = round == 1 && lags ? std::max(0.0, 1 - 1 / speedup) : 1;
+    list_candidates(query, spare / 2, saving);  // the other half is for bad luck
+    tabulate(false, likely_);
+    plan = best(query, likely_);
+    speedup = plan.rate / calibration() / plain_rate;
+  }
   drafter.on = speedup > (drafter.on ? kGoOn : kBegin);
   const double interval = std::max(kLeastPlainInterval, (1 - 1 / speedup) / kPlainShare);
   if (steps_ - last_plain_ >= interval) return false;

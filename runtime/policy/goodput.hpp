@@ -124,7 +124,7 @@ class Goodput final : public DraftLengthPolicy {
   [[nodiscard]] double calibration() const;
   void by_lag(const DraftQuery& query);
   bool decide(const DraftQuery& query, std::span<int> lengths);
-  void list_candidates(const DraftQuery& query, double spare);
+  void list_candidates(const DraftQuery& query, double spare, double saving);
   void tabulate(bool least, Tables& tables) const;
   [[nodiscard]] Plan best(const DraftQuery& query, const Tables& tables) const;
   /// The plan of `tokens` candidates no deeper than `depth`.
