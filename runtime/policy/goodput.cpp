@@ -10,14 +10,17 @@ namespace {
 
 constexpr double kFineGap = 1.25;  ///< ratio of known row counts with much to learn between
 // Hysteresis: by how much speculation must beat plain decoding to begin, and to go on.
-constexpr double kBegin = 1.10;
-constexpr double kGoOn = 1.05;
+constexpr double kBegin = 1.08;
+constexpr double kGoOn = 1.04;
 /// What a scout could find must be better than what is known by as much.
 constexpr double kWorthScouting = 1.03;
 constexpr double kGrowth = 2;  ///< of rows and of requests that draft, from one step to the next
 constexpr double kMostSurprise = 1.5;  ///< of seconds foreseen, believed at once
-constexpr double kPlainMemory = 0.99;  ///< of a plain step
-constexpr double kCalibrationMemory = 0.95;
+constexpr double kPaceSteps = 32;      ///< steps that the pace looks back on
+constexpr double kMostPaceWeight = 0.3;
+constexpr double kMostPaceJump = 1.3;        ///< that a single step is believed
+constexpr double kCalibrationMemory = 0.95;  ///< of a step that speculates
+constexpr double kCalibrationFading = 0.99;  ///< of one that does not
 /// Steps that speculated just as foreseen, which the calibration begins with.
 constexpr double kCalibrationWeight = 5;
 constexpr double kReserve = 0.5;
@@ -76,16 +79,19 @@ double Goodput::loss(double seconds, double committed) const {
   return seconds - plain_seconds() * committed / step_.requests;
 }
 
-/// What plain steps take, outliers clipped, by what is foreseen of them: late ones make the mean
-/// larger than what is usual, and speculation must be measured with the same rule.
-double Goodput::lateness() const {
-  return plain_.foreseen > 0 ? plain_.measured / plain_.foreseen : 1;
-}
-
-/// Of late, seconds of speculation by what was foreseen, where plain steps come out as foreseen.
+/// Seconds of speculation of late, by what was foreseen.
 double Goodput::calibration() const {
   const double weight = kCalibrationWeight * plain_seconds();
-  return (speculating_.measured / lateness() + weight) / (speculating_.foreseen + weight);
+  return (speculating_.measured + weight) / (speculating_.foreseen + weight);
+}
+
+/// Plain steps are many or, while speculating, far between: then each says more.
+void Goodput::follow_pace(const StepOutcome& outcome) {
+  if (step_.asked > 0 || step_.prefill_rows > 0 || !decode_.known(step_.requests)) return;
+  const double weight = std::min(kMostPaceWeight, (steps_ - paced_) / kPaceSteps);
+  const double ratio = outcome.step_seconds / plain_seconds();
+  pace_ += weight * (std::clamp(ratio, pace_ / kMostPaceJump, pace_ * kMostPaceJump) - pace_);
+  paced_ = steps_;
 }
 
 /// Fills order_ with the requests, those whose drafter is least behind first.
@@ -428,8 +434,12 @@ void Goodput::select(const DraftQuery& query, const DraftedTokens& drafted,
   for (int i = 0; i < limit; ++i) keep[order_[i]] = 1;
 }
 
-void Goodput::observe(const StepOutcome& outcome) {
+void Goodput::observe(const StepOutcome& measured) {
   steps_ += 1;
+  follow_pace(measured);
+  StepOutcome outcome = measured;
+  outcome.step_seconds /= pace_;
+  outcome.draft_seconds /= pace_;
   if (outcome.draft_rows == 0) last_plain_ = steps_;
   Drafter& drafter = drafters_[step_.drafter];
   const bool catching_up = step_.catch_up > 0;
@@ -449,10 +459,7 @@ void Goodput::observe(const StepOutcome& outcome) {
   cost.observe(rows, outcome.step_seconds);
   elapsed_ += clipped;
   if (step_.asked == 0) {
-    if (step_.prefill_rows == 0 && foreseen > 0) {
-      plain_.add(clipped, foreseen, kPlainMemory);
-      speculating_.add(0, 0, kPlainMemory);
-    }
+    speculating_.add(0, 0, kCalibrationFading);
     return;
   }
   drafter.cost.observe({step_.rounds, step_.asked, step_.catch_up, outcome.draft_seconds});
@@ -471,7 +478,7 @@ void Goodput::observe(const StepOutcome& outcome) {
   if (step_.prefill_rows > 0) {
     lost_ += loss(draft_seconds + step_foreseen, committed);
   } else {
-    lost_ += loss((draft_seconds + seconds) / lateness(), committed);
+    lost_ += loss(draft_seconds + seconds, committed);
     if (step_.mode == Mode::speculate && known && step_.catch_up <= step_.asked) {
       speculating_.add(draft_seconds + clipped, draft_foreseen + step_foreseen, kCalibrationMemory);
     }

@@ -50,9 +50,9 @@ class Goodput final : public DraftLengthPolicy {
   void choose(const DraftQuery& query, std::span<int> lengths) override;
   void select(const DraftQuery& query, const DraftedTokens& drafted,
               std::span<std::uint8_t> keep) override;
-  void observe(const StepOutcome& outcome) override;
+  void observe(const StepOutcome& measured) override;
 
-  /// Seconds lost against plain decoding so far, gains deducted; what the account holds.
+  /// Seconds, at the usual pace, lost against plain decoding so far, gains deducted.
   [[nodiscard]] double lost() const { return lost_; }
 
  private:
@@ -120,8 +120,8 @@ class Goodput final : public DraftLengthPolicy {
   [[nodiscard]] double balance() const;
   [[nodiscard]] double to_explore() const;
   [[nodiscard]] double loss(double seconds, double committed) const;
-  [[nodiscard]] double lateness() const;
   [[nodiscard]] double calibration() const;
+  void follow_pace(const StepOutcome& outcome);
   void by_lag(const DraftQuery& query);
   bool decide(const DraftQuery& query, std::span<int> lengths);
   void list_candidates(const DraftQuery& query, double spare, double saving);
@@ -141,7 +141,10 @@ class Goodput final : public DraftLengthPolicy {
   StepCost decode_;  ///< steps that only decode
   StepCost mixed_;   ///< steps that prefill too: other attention, fewer rows that are sampled
   std::vector<Drafter> drafters_;
-  Ratio plain_;           ///< seconds of plain steps
+  /// What plain steps take of late, by what they usually take. All seconds here but those of
+  /// StepOutcome are divided by it.
+  double pace_ = 1;
+  double paced_ = 0;      ///< step that last moved it
   Ratio speculating_;     ///< of steps that speculate, drafting included
   double allowance_ = 0;  ///< seconds, at the dearest plain step seen
   double elapsed_ = 0;    ///< seconds of all steps
