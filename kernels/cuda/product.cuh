@@ -416,7 +416,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) product(const
         if (copy_chunk == rounded) {
           copy_chunk = 0;
           copy_index += stride;
-          copy_place = place_of(args, copy_index);
+          if (copy_index < args.places) copy_place = place_of(args, copy_index);
         }
       }
     }

@@ -215,6 +215,8 @@ TEST_P(CudaLinearTest, EveryPlanGivesTheDefinition) {
   every_plan_gives_the_definition(GetParam(), 37, 1000, 2, {2, 17}, kSmall);
   every_plan_gives_the_definition(GetParam(), 41, 1000, 4, {1, 40}, kLarge);
   every_plan_gives_the_definition(GetParam(), 200, 352, 8, {3, 129}, kSmall);
+  // Whole groups of the raster: 16 tiles of 8 rows, 16 of 16, ...
+  every_plan_gives_the_definition(GetParam(), 34, 64, 1, {128, 256}, kSmall);
 }
 
 TEST_P(CudaLinearTest, RowsDoNotDependOnTheirNumber) {
