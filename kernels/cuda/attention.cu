@@ -13,12 +13,12 @@ namespace {
 
 constexpr int kMergeWarps = 4;  // each for one (row, head)
 
-/// Folds the states of a row's splits in ascending order. Grid: (heads / kMergeWarps, rows).
+/// Folds the states of a row's splits in ascending order. Grid: (rows, heads / kMergeWarps).
 template <class T>
 __global__ void __launch_bounds__(kMergeWarps * 32)
     merge_splits(const AttentionArgs args, std::size_t first_row) {
-  const AttentionRow row = reinterpret_cast<const AttentionRow*>(args.plan + first_row)[blockIdx.y];
-  const int head = static_cast<int>(blockIdx.x * kMergeWarps + threadIdx.x / 32);
+  const AttentionRow row = reinterpret_cast<const AttentionRow*>(args.plan + first_row)[blockIdx.x];
+  const int head = static_cast<int>(blockIdx.y * kMergeWarps + threadIdx.x / 32);
   if (row.row < 0 || head >= args.heads) return;
   const int lane = static_cast<int>(threadIdx.x % 32);
   constexpr int kMost = 256 / 64;  // pairs of values of a lane
@@ -80,8 +80,8 @@ void attention(const QkvParams& params, const KvShape& kv, int layer, const std:
   args.block_shift = std::bit_width(block - 1);
   args.block_magic = static_cast<std::uint32_t>(
       (((std::uint64_t{1} << args.block_shift) - block) << 32) / block + 1);
-  args.block_units = static_cast<std::uint32_t>(strides.block * size / kAddressUnit);
-  args.row_units = static_cast<std::uint32_t>(strides.head_dim * size / kAddressUnit);
+  args.block_rows = static_cast<std::uint32_t>(strides.block / strides.head_dim);
+  args.row_bytes = static_cast<std::uint32_t>(strides.head_dim * size);
   args.q = q;
   args.out = out;
   args.states = workspace;
@@ -103,7 +103,7 @@ void attention(const QkvParams& params, const KvShape& kv, int layer, const std:
     }
   }
   if (grid.merged_rows == 0) return;
-  const dim3 merge_grid((params.heads + kMergeWarps - 1) / kMergeWarps, grid.merged_rows);
+  const dim3 merge_grid(grid.merged_rows, (params.heads + kMergeWarps - 1) / kMergeWarps);
   const auto merge = kv.dtype == DType::bf16 ? merge_splits<__nv_bfloat16> : merge_splits<float>;
   launch(merge, merge_grid, dim3(kMergeWarps * 32), 0, stream, args, first_item);
 }

@@ -63,7 +63,7 @@ __device__ __forceinline__ void copy_tiles(const AttentionArgs& args, const std:
     const std::uint32_t address = addresses[row];
     const bool valid = column && address != kNoKey;
     const std::size_t offset =
-        valid ? static_cast<std::size_t>(address) * kAddressUnit + piece * 16 : 0;
+        valid ? static_cast<std::size_t>(address) * args.row_bytes + piece * 16 : 0;
     cp_async_16(stage + swizzled<S::kRowBytes>(row, piece), from + offset, valid);
   }
 }

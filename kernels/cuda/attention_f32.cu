@@ -53,7 +53,7 @@ __device__ void walk_tile(const AttentionArgs& args, const Shared& s, int pairs,
   const int thread = static_cast<int>(threadIdx.x);
   const auto row = [&](const std::byte* from, int position) {
     return reinterpret_cast<const float*>(from + static_cast<std::size_t>(addresses[position]) *
-                                                     kAddressUnit);
+                                                     args.row_bytes);
   };
   for (int i = thread; i < pairs * kAttentionTile; i += kThreads) {
     const int pair = i / kAttentionTile;

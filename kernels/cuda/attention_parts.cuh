@@ -17,8 +17,8 @@ struct AttentionArgs {
   std::size_t kv_head;                     ///< bytes from one kv head to the next
   std::uint32_t block;                     ///< positions of a KV block
   std::uint32_t block_magic, block_shift;  ///< of the division by it
-  std::uint32_t block_units;               ///< kAddressUnit bytes from one KV block to the next
-  std::uint32_t row_units;                 ///< from one position of a block to the next
+  std::uint32_t block_rows;                ///< of row_bytes, from one KV block to the next
+  std::uint32_t row_bytes;                 ///< of a position's keys
   const std::byte* q;                      ///< [rows][heads][head_dim]
   std::byte* out;                          ///< the same shape
   float* states;                           ///< [slots][heads][head_dim + 2]
@@ -29,8 +29,6 @@ struct AttentionArgs {
   float scale;  ///< log2(e) / sqrt(head_dim)
 };
 
-/// Bytes: a position's keys are a multiple of it apart, so that 32 bits address 128 GiB.
-inline constexpr int kAddressUnit = 32;
 inline constexpr std::uint32_t kNoKey = 0xFFFFFFFFU;
 
 /// Of an item: a row and a query head of its kv head.
@@ -61,15 +59,14 @@ __device__ __forceinline__ AttentionPair attention_pair(const AttentionArgs& arg
   return {row.row * args.heads + head, row.position, row.slot};
 }
 
-/// Where a position's keys are, in units from args.keys; kNoKey for one that no row sees.
+/// Where a position's keys are, in rows from args.keys; kNoKey for one that no row sees.
 __device__ __forceinline__ std::uint32_t key_address(const AttentionArgs& args,
                                                      const AttentionItem& item, int position) {
   if (position > item.last_position) return kNoKey;
   const bool on_path = item.path != 0 && position >= item.path_base;
   const std::uint32_t at = on_path ? args.plan[item.path + position - item.path_base] : position;
   const std::uint32_t block = (__umulhi(at, args.block_magic) + at) >> args.block_shift;
-  return args.plan[item.table + block] * args.block_units +
-         (at - block * args.block) * args.row_units;
+  return args.plan[item.table + block] * args.block_rows + (at - block * args.block);
 }
 
 /// The state of a (row, head) in the workspace: head_dim values, then maximum and sum.

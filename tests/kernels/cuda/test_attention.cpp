@@ -103,8 +103,10 @@ class Step {
   /// Attention of all rows: [rows][heads * head_dim] of the dtype. `change`: of the options.
   template <class Change>
   [[nodiscard]] std::vector<Bytes> run(Change&& change) {
+    std::vector<std::vector<std::int32_t>> tables = tables_;
     for (std::size_t s = 0; s < segments_.size(); ++s) {
-      segments_[s].blocks = tables_[s].data();
+      for (std::int32_t& b : tables[s]) b += first_block;
+      segments_[s].blocks = tables[s].data();
       segments_[s].parents = parents_[s].empty() ? nullptr : parents_[s].data();
     }
     const HeadShape& shape = tokens_.shape();
@@ -146,7 +148,10 @@ class Step {
     params.kv_heads = shape.kv_heads;
     params.head_dim = shape.head_dim;
     const TestStream stream;
-    attention(params, kv_, 1, cache.data(), plan.grid, words.data(), device_q.data(), out.data(),
+    // Blocks before the first are not there.
+    const auto* block0 = reinterpret_cast<const std::byte*>(
+        reinterpret_cast<std::uintptr_t>(cache.data()) - first_block * kv_.block_bytes());
+    attention(params, kv_, 1, block0, plan.grid, words.data(), device_q.data(), out.data(),
               reinterpret_cast<float*>(workspace.data()), stream);
     stream.synchronize();
     const Bytes all = out.host();
@@ -162,7 +167,10 @@ class Step {
   /// The tokens that each row sees, the last its own.
   [[nodiscard]] const std::vector<std::vector<int>>& contexts() const { return contexts_; }
 
-  AttentionGrid grid;  ///< of the last run
+  [[nodiscard]] const KvShape& kv() const { return kv_; }
+
+  std::int32_t first_block = 0;  ///< of the pool that the step uses
+  AttentionGrid grid;            ///< of the last run
 
  private:
   void store(int block, int slot, int token) {
@@ -388,6 +396,24 @@ TEST_P(CudaAttention, TreesHaveTheBitsOfTheirPaths) {
     step.add(tokens.add(20), tokens.add(2));
     expect_alone_bits(step, tokens, "tree after " + std::to_string(base));
   }
+}
+
+// Blocks at the end of a pool larger than any device, and as many merged rows as a grid's first
+// dimension alone can have.
+TEST_P(CudaAttention, LargePoolsAndGrids) {
+  Random random(8);
+  Tokens tokens(random, {2, 1, 64}, GetParam());
+  Step step(tokens, 16, 90);
+  step.add(tokens.add(1100), tokens.add(1));
+  step.add(tokens.add(30), tokens.add(1));
+  const std::vector<Bytes> expected = step.run();
+  step.first_block = static_cast<std::int32_t>((std::size_t{500} << 30) / step.kv().block_bytes());
+  EXPECT_EQ(step.run(), expected);
+  step.first_block = 0;
+  EXPECT_EQ(step.run([](AttentionPlannerOptions&, AttentionGrid& at_least) {
+    at_least = {.items = {}, .merged_rows = 65536, .narrow = false};
+  }),
+            expected);
 }
 
 // What a row may not see leaves no trace, whatever it is: here values as large as they get.
