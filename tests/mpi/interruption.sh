@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # interruption.sh PACELINE: stopping cleanly, being killed, and going on change nothing and lose nothing.
 source "$(dirname "$0")/lib.sh"
-small=(--set prompts.samples=6 --set sampling.max_tokens=300 --set engine.threads=1 --set engine.max_batch=12
+small=(--set prompts.samples=12 --set sampling.max_tokens=300 --set engine.threads=1 --set engine.max_batch=8
        --set output.flush_seconds=0.1)
-total=192
+total=384
 
 rollout 1 "$work/reference" || { cat "$work/reference.log"; exit 1; }
 reference=$(digest "$work/reference")
@@ -29,7 +29,7 @@ stop_and_go_on() {  # WHAT COUNT SIGNAL RANKS RANKS-AFTER [ARG-AFTER...]
   same "$what: digest" "$reference" "$(digest "$dir")"
 }
 stop_and_go_on "USR1 at the start" 1 USR1 2 2
-stop_and_go_on "USR1 in the middle, other layout after" 90 USR1 2 4 --set layout.verifier_tp=2
+stop_and_go_on "USR1 in the middle, other layout after" 150 USR1 2 4 --set layout.verifier_tp=2
 # A signal to one rank alone, which is no leader of its group, is passed on.
 rm -rf "$work/member"
 start 2 "$work/member" --set layout.verifier_tp=2
@@ -45,20 +45,22 @@ same "USR1 to a member: exit code" 75 "$code"
 rollout 2 "$work/member" --resume || fail "USR1 to a member: resume failed: $(tail -n 3 "$work/member.log")"
 same "USR1 to a member: digest" "$reference" "$(digest "$work/member")"
 
-stop_and_go_on "USR1 near the end, other batch and speculation after" 150 USR1 4 1 --set engine.max_batch=64 \
+stop_and_go_on "USR1 near the end, other batch and speculation after" 250 USR1 4 1 --set engine.max_batch=64 \
   --set 'speculation.drafters=[{method: suffix}, {method: ngram}]' --set speculation.max_length=4
 
-# The wall-clock limit stops it too; several attempts in a row still add up. Each may take a little longer than
-# the one before, so that a slow machine gets there as well.
+# The wall-clock limit stops it too; several attempts in a row still add up. The first is too short for any machine,
+# and each takes half as long again as the one before, so that a slow machine gets there as well.
 rm -rf "$work/limit"
 attempts=0
 code=75
+milliseconds=100
 resume=()
-while [ "$code" = 75 ] && [ "$attempts" -lt 20 ]; do
+while [ "$code" = 75 ] && [ "$attempts" -lt 16 ]; do
   code=0
-  rollout 2 "$work/limit" --set limits.wall_clock=$((attempts + 1)) --set limits.margin=0 "${resume[@]}" || code=$?
+  rollout 2 "$work/limit" --set limits.wall_clock=60 --set limits.margin=$((60000 - milliseconds))e-3 "${resume[@]}" || code=$?
   resume=(--resume)
   attempts=$((attempts + 1))
+  milliseconds=$((milliseconds * 3 / 2))
 done
 same "wall-clock limit: last exit code" 0 "$code"
 if [ "$attempts" -gt 1 ]; then ok "wall-clock limit: $attempts attempts"; else fail "wall-clock limit: never stopped"; fi
@@ -81,8 +83,8 @@ kill_and_go_on() {  # WHAT COUNT RANKS VICTIM
   same "$what: digest" "$reference" "$(digest "$dir")"
 }
 kill_and_go_on "kill -9 of rank 0 early" 5 2 0
-kill_and_go_on "kill -9 of rank 1 in the middle" 80 2 1
-kill_and_go_on "kill -9 of rank 2 late" 140 4 2
+kill_and_go_on "kill -9 of rank 1 in the middle" 150 2 1
+kill_and_go_on "kill -9 of rank 2 late" 250 4 2
 
 # Going on with a complete run says so and changes nothing.
 code=0; rollout 2 "$work/limit" --resume || code=$?
