@@ -217,7 +217,8 @@ PassRows CudaBackend::begin(const Batch& batch) {
   });
   fill(logit_rows, rows.logit_rows,
        [&](int i) { return i < given_logits ? batch.logit_rows[i] : std::int32_t{0}; });
-  std::memcpy(host + attention, plan.words.data(), plan.words.size() * sizeof(std::int32_t));
+  std::copy(plan.words.begin(), plan.words.end(),
+            reinterpret_cast<std::int32_t*>(host + attention));
 
   const std::size_t workspace =
       attention_workspace_bytes(plan.slots, batch.heads, batch.kv.head_dim);
@@ -295,7 +296,8 @@ void CudaBackend::gather_rows(const std::byte* in, std::size_t bytes, std::byte*
 
 template <class T>
 const T* CudaBackend::send(std::span<const T> values) {
-  std::memcpy(list_stage_.room(values.size_bytes(), stream_), values.data(), values.size_bytes());
+  std::copy(values.begin(), values.end(),
+            reinterpret_cast<T*>(list_stage_.room(values.size_bytes(), stream_)));
   list_stage_.copy(values.size_bytes(), stream_);
   return reinterpret_cast<const T*>(list_stage_.device());
 }
