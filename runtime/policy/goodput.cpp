@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 namespace paceline::policy {
@@ -23,8 +22,6 @@ constexpr double kCalibrationMemory = 0.95;  ///< of a step that speculates
 constexpr double kCalibrationFading = 0.99;  ///< of one that does not
 /// Steps that speculated just as foreseen, which the calibration begins with.
 constexpr double kCalibrationWeight = 5;
-constexpr double kReserve = 0.5;
-constexpr double kLeastValue = 0.02;  ///< of a draft token worth a thought
 /// Drafting whose full cost is this share of a plain step is asked for everything, for what
 /// select() sees is better than what choose() can guess.
 constexpr double kNextToNothing = 0.003;
@@ -50,7 +47,9 @@ constexpr double kYieldMemory = 0.98;  ///< of a step that drafts
 double Goodput::Drafter::yield() const { return (found + kYieldWeight) / (asked + kYieldWeight); }
 
 Goodput::Goodput(const GoodputOptions& options)
-    : options_(options), drafters_(static_cast<std::size_t>(options.drafters)) {}
+    : options_(options),
+      drafters_(static_cast<std::size_t>(options.drafters)),
+      account_(options.exploration) {}
 
 /// Of the step under way with so many drafted tokens. With prefill: plain decoding and what the
 /// drafts add, for the prefill is paid for in any case. Rows of prefill make further ones no
@@ -64,14 +63,6 @@ double Goodput::step_seconds(int draft_rows, bool least) const {
   if (step_.prefill_rows == 0) return decode;
   const double rows = step_.requests + step_.prefill_rows;
   return std::max(decode, plain_seconds() + of(mixed_, rows + draft_rows) - mixed_.seconds(rows));
-}
-
-double Goodput::balance() const { return allowance_ + options_.exploration * elapsed_ - lost_; }
-
-/// Of the account, what scouts and probes may take. The rest is for beginning to speculate in
-/// earnest when that pays at last, as at the end of a batch, with all the catching up it takes.
-double Goodput::to_explore() const {
-  return balance() - kReserve * options_.exploration * elapsed_;
 }
 
 /// Against plain decoding of as many tokens.
@@ -125,73 +116,22 @@ void Goodput::list_candidates(const DraftQuery& query, double spare, double savi
       if (!barred) total += cost;
     }
   }
-  candidates_.clear();
-  for (int r = 0; r < query.requests; ++r) {
-    double value = worth_[r];
-    const int room = std::min(options_.max_length, query.room[r]);
-    for (int depth = 1; depth <= room; ++depth) {
-      value *= query.acceptance[r];
-      if (value < kLeastValue) break;
-      candidates_.push_back({value, depth, r});
-    }
-  }
-  std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
-    if (a.value != b.value) return a.value > b.value;
-    if (a.depth != b.depth) return a.depth < b.depth;
-    return a.request < b.request;
-  });
+  planner_.list(query, worth_, options_.max_length);
 }
 
-void Goodput::tabulate(bool least, Tables& tables) const {
+void Goodput::tabulate(bool least, DraftPrices& prices) const {
   const Drafter& drafter = drafters_[step_.drafter];
   const double rows = drafter.yield();
-  tables.step.resize(candidates_.size() + 1);
-  for (std::size_t i = 0; i < tables.step.size(); ++i) {
-    tables.step[i] = step_seconds(static_cast<int>(rows * static_cast<double>(i) + 0.5), least);
+  prices.step.resize(planner_.candidates().size() + 1);
+  for (std::size_t i = 0; i < prices.step.size(); ++i) {
+    prices.step[i] = step_seconds(static_cast<int>(rows * static_cast<double>(i) + 0.5), least);
   }
-  tables.round.resize(static_cast<std::size_t>(step_.requests) + 1);
+  prices.round.resize(static_cast<std::size_t>(step_.requests) + 1);
   for (int n = 0; n <= step_.requests; ++n) {
-    tables.round[n] = n == 0  ? 0
+    prices.round[n] = n == 0  ? 0
                       : least ? drafter.cost.least_round_seconds(n)
                               : drafter.cost.round_seconds(n);
   }
-}
-
-/// Every prefix of every depth is looked at: the first token of a round pays for the round, so that
-/// a prefix may pay although the next shorter one does not.
-Goodput::Plan Goodput::best(const DraftQuery& query, const Tables& tables) const {
-  Plan best;
-  int deepest = 0;
-  for (const Candidate& candidate : candidates_) deepest = std::max(deepest, candidate.depth);
-  for (int depth = 1; depth <= deepest; ++depth) {
-    const Plan plan = prefix(query, tables, std::numeric_limits<int>::max(), depth);
-    if (plan.rate > best.rate) best = plan;
-  }
-  return best;
-}
-
-Goodput::Plan Goodput::prefix(const DraftQuery& query, const Tables& tables, int tokens,
-                              int depth) const {
-  const bool choose_best = tokens == std::numeric_limits<int>::max();
-  const int limit = std::min(tokens, query.max_draft_rows);
-  Plan best;
-  Plan at;
-  at.depth = depth;
-  double draft_seconds = 0;
-  std::vector<int> in_round(static_cast<std::size_t>(depth) + 1);
-  for (const Candidate& candidate : candidates_) {
-    if (candidate.depth > depth) continue;
-    if (at.tokens == limit) break;
-    int& n = in_round[candidate.depth];
-    draft_seconds += tables.round[n + 1] - tables.round[n];
-    ++n;
-    ++at.tokens;
-    at.gain += candidate.value;
-    at.seconds = draft_seconds + tables.step[at.tokens];
-    at.rate = (query.requests + at.gain) / at.seconds;
-    if (choose_best && at.rate > best.rate) best = at;
-  }
-  return choose_best ? best : at;
 }
 
 bool Goodput::considers(const DraftQuery& query) {
@@ -214,11 +154,10 @@ bool Goodput::considers(const DraftQuery& query) {
     drafter.next_probe = std::min(drafter.next_probe, steps_ + kFirstProbeInterval);
   }
   const double allowance = options_.allowance * plain_seconds();
-  allowance_ = std::max(allowance_, allowance);
+  account_.allow(allowance);
   if (query.requests * 2 <= regime_) {
     // What large batches lost must not keep speculation from the small ones that it is for.
-    lost_ =
-        std::min(lost_, std::max(0.0, allowance_ + options_.exploration * elapsed_ - allowance));
+    account_.relieve(allowance);
   }
   if (query.requests * 2 <= regime_ || query.requests > regime_) regime_ = query.requests;
   if (ratio > kBatchChange) drafter.look_interval = 1;
@@ -237,7 +176,7 @@ void Goodput::choose(const DraftQuery& query, std::span<int> lengths) {
 /// False: the step is plain.
 bool Goodput::decide(const DraftQuery& query, std::span<int> lengths) {
   Drafter& drafter = drafters_[query.drafter];
-  const double spare = balance();
+  const double spare = account_.balance();
   if (spare <= 0) {
     drafter.on = false;
     return false;
@@ -248,13 +187,13 @@ bool Goodput::decide(const DraftQuery& query, std::span<int> lengths) {
   const double plain_rate = query.requests / plain_seconds();
   const bool lags = std::any_of(query.lag.begin(), query.lag.end(),
                                 [&](int lag) { return lag > options_.max_length; });
-  Plan plan;
+  DraftPlan plan;
   double speedup = 0;
   for (int round = lags ? 0 : 1; round < 2; ++round) {
     const double saving = round == 1 && lags ? std::max(0.0, 1 - 1 / speedup) : 1;
     list_candidates(query, spare / 2, saving);  // the other half is for bad luck
     tabulate(false, likely_);
-    plan = best(query, likely_);
+    plan = planner_.best(query, likely_);
     speedup = plan.rate / calibration() / plain_rate;
   }
   drafter.on = speedup > (drafter.on ? kGoOn : kBegin);
@@ -269,7 +208,7 @@ bool Goodput::decide(const DraftQuery& query, std::span<int> lengths) {
 
 /// Drafted tokens to try so as to learn whether `wish`, which is optimistic, is true: the middle of
 /// the gap between known row counts in which it lies; 0: there is nothing to learn.
-int Goodput::scout_tokens(const Plan& wish) const {
+int Goodput::scout_tokens(const DraftPlan& wish) const {
   const double rows = step_.requests + wish.tokens;
   const StepCost::Gap gap = decode_.gap(rows);
   double aim = 0;
@@ -283,29 +222,26 @@ int Goodput::scout_tokens(const Plan& wish) const {
   return std::max(0, static_cast<int>(aim + 0.5) - step_.requests);
 }
 
-bool Goodput::scout(const DraftQuery& query, const Plan& known, std::span<int> lengths) {
+bool Goodput::scout(const DraftQuery& query, const DraftPlan& known, std::span<int> lengths) {
   Drafter& drafter = drafters_[query.drafter];
   if (steps_ < drafter.next_scout) return false;
   tabulate(true, least_);
-  const Plan wish = best(query, least_);
+  const DraftPlan wish = planner_.best(query, least_);
   const double sure = std::max(known.rate, query.requests / plain_seconds());
   if (wish.rate < kWorthScouting * sure) return false;
   const int tokens = std::min(scout_tokens(wish), wish.tokens);
   if (tokens == 0) return false;
   // A single late call of the drafter must not make every further one seem too dear to try.
   least_.step = likely_.step;
-  const Plan plan = prefix(query, least_, tokens, wish.depth);
+  const DraftPlan plan = planner_.prefix(query, least_, tokens, wish.depth);
   double seconds = plan.seconds;
   if (!query.lag.empty()) {
-    int considered = 0;
-    for (const Candidate& candidate : candidates_) {
-      if (candidate.depth > plan.depth) continue;
-      if (considered++ == plan.tokens) break;
-      if (candidate.depth > 1) continue;
+    planner_.for_each(plan, [&](const DraftCandidate& candidate) {
+      if (candidate.depth > 1) return;
       seconds += drafter.cost.catch_up_seconds(query.lag[candidate.request]);
-    }
+    });
   }
-  if (loss(seconds, query.requests + plan.gain) > to_explore()) return false;
+  if (loss(seconds, query.requests + plan.gain) > account_.to_explore()) return false;
   take(query, plan, Mode::scout, lengths);
   drafter.next_scout = steps_ + drafter.scout_interval;
   const StepCost::Gap gap = decode_.gap(query.requests + tokens);
@@ -338,7 +274,7 @@ bool Goodput::probe(const DraftQuery& query, std::span<int> lengths) {
     }
     const double seconds = length * drafter.cost.least_round_seconds(chosen) +
                            drafter.cost.catch_up_seconds(behind) + step_seconds(tokens, false);
-    return tokens > 0 && loss(seconds, query.requests) <= to_explore();
+    return tokens > 0 && loss(seconds, query.requests) <= account_.to_explore();
   };
   if (!affordable(unknown ? 1 : options_.probe_requests,
                   std::min(kProbeLength, options_.max_length)) &&
@@ -372,7 +308,8 @@ bool Goodput::ask_all(const DraftQuery& query, std::span<int> lengths) {
   return true;
 }
 
-void Goodput::take(const DraftQuery& query, const Plan& plan, Mode mode, std::span<int> lengths) {
+void Goodput::take(const DraftQuery& query, const DraftPlan& plan, Mode mode,
+                   std::span<int> lengths) {
   const Drafter& drafter = drafters_[query.drafter];
   const double rows_tried = std::max<double>(query.requests, decode_.largest());
   const int most_tokens = static_cast<int>(kGrowth * rows_tried) - query.requests;
@@ -380,17 +317,15 @@ void Goodput::take(const DraftQuery& query, const Plan& plan, Mode mode, std::sp
       std::max(options_.probe_requests, static_cast<int>(kGrowth * drafter.cost.largest()));
   int tokens = 0;
   int requests = 0;
-  int considered = 0;
-  for (const Candidate& candidate : candidates_) {
-    if (candidate.depth > plan.depth) continue;
-    if (considered++ == plan.tokens || tokens == most_tokens) break;
+  planner_.for_each(plan, [&](const DraftCandidate& candidate) {
+    if (tokens == most_tokens) return;
     if (lengths[candidate.request] == 0) {
-      if (candidate.depth > 1 || requests == most_requests) continue;
+      if (candidate.depth > 1 || requests == most_requests) return;
       ++requests;
     }
     lengths[candidate.request] = candidate.depth;
     ++tokens;
-  }
+  });
   if (tokens > 0) ask(query, mode, lengths);
 }
 
@@ -457,7 +392,7 @@ void Goodput::observe(const StepOutcome& measured) {
   const bool catch_up_known = drafter.cost.catch_up_known();
   const double catch_up = drafter.cost.catch_up_seconds(step_.catch_up);
   cost.observe(rows, outcome.step_seconds);
-  elapsed_ += clipped;
+  account_.elapse(clipped);
   if (step_.asked == 0) {
     speculating_.add(0, 0, kCalibrationFading);
     return;
@@ -473,17 +408,16 @@ void Goodput::observe(const StepOutcome& measured) {
       catching_up && !catch_up_known
           ? outcome.draft_seconds
           : std::min(outcome.draft_seconds, kMostSurprise * (draft_foreseen + catch_up));
-  elapsed_ += draft_seconds;
+  account_.elapse(draft_seconds);
   const double committed = std::max(outcome.committed, step_.requests);
   if (step_.prefill_rows > 0) {
-    lost_ += loss(draft_seconds + step_foreseen, committed);
+    account_.lose(loss(draft_seconds + step_foreseen, committed));
   } else {
-    lost_ += loss(draft_seconds + seconds, committed);
+    account_.lose(loss(draft_seconds + seconds, committed));
     if (step_.mode == Mode::speculate && known && step_.catch_up <= step_.asked) {
       speculating_.add(draft_seconds + clipped, draft_foreseen + step_foreseen, kCalibrationMemory);
     }
   }
-  lost_ = std::max(0.0, lost_);
   // What was caught up is not left to fall behind again at once.
   if (step_.mode == Mode::scout && catching_up) drafter.next_scout = steps_;
 }

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "runtime/policy/draft_length.hpp"
+#include "runtime/policy/draft_plan.hpp"
+#include "runtime/policy/loss_account.hpp"
 #include "runtime/policy/step_cost.hpp"
 
 namespace paceline::policy {
@@ -23,14 +25,11 @@ struct GoodputOptions {
   int catch_up_horizon = 128;
 };
 
-/// Maximises goodput, expected committed tokens a second:
-///
-///   (requests + sum of P(accepted) of the draft tokens) / (draft seconds + step seconds(rows)),
-///
-/// with acceptance as it runs and costs as measured (DSD, in Nightjar's words; its cost of
-/// switching on is here the drafter's catching up, spread over catch_up_horizon tokens). Lengths
-/// differ by request: the tokens of highest value are drafted first, across the batch, and the best
-/// prefix of that order is taken; select() does the same with what the drafter says of each token.
+/// Maximises goodput (draft_plan.hpp), expected committed tokens a second, with acceptance as it
+/// runs and costs as measured (DSD, in Nightjar's words; its cost of switching on is here the
+/// drafter's catching up, spread over catch_up_horizon tokens). Lengths differ by request: the
+/// tokens of highest value are drafted first, across the batch, and the best prefix of that order
+/// is taken; select() does the same with what the drafter says of each token.
 ///
 /// A goodput that is merely estimated deadlocks: what is not tried is not known. Untried row counts
 /// are therefore tried where they would pay if they cost no more than the fewer rows known (costs
@@ -39,9 +38,9 @@ struct GoodputOptions {
 /// against plain decoding of the same tokens goes to an account as it was measured, gains pay it
 /// back, and when it is overdrawn decoding is plain. The time foreseen for speculation as a whole
 /// is corrected by how the last such steps came out: they are few and spread over many row counts,
-/// so their costs are always known less well than those of plain ones. So a step that prefills too:
-/// its drafts are judged by what they add to such a step, learned apart from pure decoding, but
-/// nothing is tried out in one.
+/// so their costs are always known less well than those of plain ones. Steps that prefill too have
+/// drafts judged by what they add to such a step, learned apart from pure decoding; nothing is
+/// tried out in one.
 class Goodput final : public DraftLengthPolicy {
  public:
   explicit Goodput(const GoodputOptions& options);
@@ -52,33 +51,12 @@ class Goodput final : public DraftLengthPolicy {
               std::span<std::uint8_t> keep) override;
   void observe(const StepOutcome& measured) override;
 
-  /// Seconds, at the usual pace, lost against plain decoding so far, gains deducted.
-  [[nodiscard]] double lost() const { return lost_; }
-
  private:
   enum class Mode {
     plain,
     speculate,  ///< what is estimated best
     scout,      ///< a number of rows not tried yet
     probe,      ///< a few requests, for acceptance and draft cost
-  };
-  struct Candidate {
-    double value;  ///< expected gain, tokens
-    int depth;     ///< 1 for a request's first token
-    int request;
-  };
-  /// A prefix of the candidates no deeper than `depth`.
-  struct Plan {
-    int tokens = 0;
-    int depth = 0;
-    double gain = 0;
-    double seconds = 0;
-    double rate = 0;  ///< tokens a second
-  };
-  /// Seconds by rows, looked up often in one choose().
-  struct Tables {
-    std::vector<double> step;   ///< [tokens + 1] of a step with so many drafted tokens
-    std::vector<double> round;  ///< [requests + 1] of a round of drafting
   };
   struct Drafter {
     DraftCost cost;
@@ -117,24 +95,18 @@ class Goodput final : public DraftLengthPolicy {
 
   [[nodiscard]] double step_seconds(int draft_rows, bool least) const;
   [[nodiscard]] double plain_seconds() const { return decode_.seconds(step_.requests); }
-  [[nodiscard]] double balance() const;
-  [[nodiscard]] double to_explore() const;
   [[nodiscard]] double loss(double seconds, double committed) const;
   [[nodiscard]] double calibration() const;
   void follow_pace(const StepOutcome& outcome);
   void by_lag(const DraftQuery& query);
   bool decide(const DraftQuery& query, std::span<int> lengths);
   void list_candidates(const DraftQuery& query, double spare, double saving);
-  void tabulate(bool least, Tables& tables) const;
-  [[nodiscard]] Plan best(const DraftQuery& query, const Tables& tables) const;
-  /// The plan of `tokens` candidates no deeper than `depth`.
-  [[nodiscard]] Plan prefix(const DraftQuery& query, const Tables& tables, int tokens,
-                            int depth) const;
-  [[nodiscard]] int scout_tokens(const Plan& wish) const;
-  bool scout(const DraftQuery& query, const Plan& known, std::span<int> lengths);
+  void tabulate(bool least, DraftPrices& prices) const;
+  [[nodiscard]] int scout_tokens(const DraftPlan& wish) const;
+  bool scout(const DraftQuery& query, const DraftPlan& known, std::span<int> lengths);
   bool probe(const DraftQuery& query, std::span<int> lengths);
   bool ask_all(const DraftQuery& query, std::span<int> lengths);
-  void take(const DraftQuery& query, const Plan& plan, Mode mode, std::span<int> lengths);
+  void take(const DraftQuery& query, const DraftPlan& plan, Mode mode, std::span<int> lengths);
   void ask(const DraftQuery& query, Mode mode, std::span<const int> lengths);
 
   GoodputOptions options_;
@@ -144,20 +116,17 @@ class Goodput final : public DraftLengthPolicy {
   /// What plain steps take of late, by what they usually take. All seconds here but those of
   /// StepOutcome are divided by it.
   double pace_ = 1;
-  double paced_ = 0;      ///< step that last moved it
-  Ratio speculating_;     ///< of steps that speculate, drafting included
-  double allowance_ = 0;  ///< seconds, at the dearest plain step seen
-  double elapsed_ = 0;    ///< seconds of all steps
-  double lost_ = 0;
-  int regime_ = 0;  ///< requests when the account was last relieved
+  double paced_ = 0;     ///< step that last moved it
+  Ratio speculating_;    ///< of steps that speculate, drafting included
+  LossAccount account_;  ///< against plain decoding, at the usual pace
+  int regime_ = 0;       ///< requests when the account was last relieved
   double steps_ = 0;
   double last_plain_ = 0;  ///< step that last had no drafts
   Step step_;
-  std::vector<Candidate> candidates_;  ///< by falling value
-  std::vector<double> worth_;          ///< [requests] what a token counts, 0: not drafted
-  Tables likely_;
-  Tables least_;
-  std::vector<int> lengths_;
+  DraftPlanner planner_;
+  std::vector<double> worth_;  ///< [requests] what a token counts, 0: not drafted
+  DraftPrices likely_;
+  DraftPrices least_;
   std::vector<int> order_;
 };
 

@@ -1,0 +1,72 @@
+// Which tokens of a batch to draft, given what they are worth and what they cost.
+#pragma once
+
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "runtime/policy/draft_length.hpp"
+
+namespace paceline::policy {
+
+/// A token that might be drafted.
+struct DraftCandidate {
+  double value;  ///< expected gain, tokens
+  int depth;     ///< 1 for a request's first token
+  int request;
+};
+
+/// The first `tokens` of the candidates no deeper than `depth`.
+struct DraftPlan {
+  int tokens = 0;
+  int depth = 0;
+  double gain = 0;  ///< tokens
+  double seconds = 0;
+  double rate = 0;  ///< tokens a second, those included that plain decoding would give
+};
+
+/// Seconds by number, looked up often.
+struct DraftPrices {
+  std::vector<double> step;   ///< [candidates + 1] of a step for which so many were drafted
+  std::vector<double> round;  ///< [requests + 1] of drafting one token for so many
+};
+
+/// Candidates across the batch by falling value (TETRIS), and the prefixes of that order that give
+/// the highest goodput:
+///
+///   (requests + sum of values) / (draft seconds + step seconds(rows)).
+///
+/// Not thread-safe.
+class DraftPlanner {
+ public:
+  /// Lists the candidates of a batch: up to `max_length` for each request, as far as there is room.
+  /// worth: [requests] what a token that would be accepted counts; 0: nothing is drafted.
+  void list(const DraftQuery& query, std::span<const double> worth, int max_length);
+  [[nodiscard]] std::span<const DraftCandidate> candidates() const { return candidates_; }
+
+  /// Of all prefixes of all depths; no tokens where no prefix fits.
+  [[nodiscard]] DraftPlan best(const DraftQuery& query, const DraftPrices& prices) const;
+  /// The plan of so many tokens, or fewer where there are no more.
+  [[nodiscard]] DraftPlan prefix(const DraftQuery& query, const DraftPrices& prices, int tokens,
+                                 int depth) const;
+  /// Calls f(candidate) for those of a plan, by falling value.
+  template <class F>
+  void for_each(const DraftPlan& plan, F&& f) const {
+    int seen = 0;
+    for (const DraftCandidate& candidate : candidates_) {
+      if (candidate.depth > plan.depth) continue;
+      if (seen++ == plan.tokens) break;
+      f(candidate);
+    }
+  }
+
+ private:
+  /// Calls f(plan) for the prefixes of a depth, shortest first.
+  template <class F>
+  void for_each_prefix(const DraftQuery& query, const DraftPrices& prices, int tokens, int depth,
+                       F&& f) const;
+
+  std::vector<DraftCandidate> candidates_;  ///< by falling value
+};
+
+}  // namespace paceline::policy
