@@ -1,0 +1,257 @@
+// What the exactness of products on a device rests on, asked of its tensor cores: a result depends
+// on its own row and column alone, wherever they lie in a tile, and products with zero add nothing.
+// And a question whose answer decides how large products may be computed: whether a warpgroup's
+// wgmma gives the bits of a warp's mma (it is printed, for either answer is right).
+#include <cuda_bf16.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "kernels/cuda/launch.hpp"
+#include "kernels/cuda/memory.hpp"
+#include "kernels/cuda/ptx.cuh"
+
+namespace paceline::kernels::cuda {
+namespace {
+
+constexpr int kSteps = 16;  // of 16 k: one chain of a product
+constexpr int kDepth = 16 * kSteps;
+constexpr int kFeatures = 64;  // rows of A: of four warps
+constexpr int kMostRows = 32;  // columns of B
+
+/// The fragment of A of a warp's 16 features: see mma_bf16_16816().
+__device__ void load_a(const __nv_bfloat16* weight, int step, std::uint32_t (&a)[4]) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int first = static_cast<int>(threadIdx.x / 32) * 16 + lane / 4;
+  const int column = step * 16 + lane % 4 * 2;
+  for (int i = 0; i < 4; ++i) {
+    a[i] = *reinterpret_cast<const std::uint32_t*>(weight + (first + i % 2 * 8) * kDepth + column +
+                                                   i / 2 * 8);
+  }
+}
+
+/// weight: [64][kDepth]; in: [kRows][kDepth]; out: [64][kRows]. One chain for each result.
+template <int kRows>
+__global__ void by_warps(const __nv_bfloat16* weight, const __nv_bfloat16* in, float* out) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int first = static_cast<int>(threadIdx.x / 32) * 16;
+  for (int tile = 0; tile < kRows / 8; ++tile) {
+    float d[4] = {};
+    for (int step = 0; step < kSteps; ++step) {
+      std::uint32_t a[4];
+      load_a(weight, step, a);
+      std::uint32_t b[2];
+      for (int i = 0; i < 2; ++i) {
+        b[i] = *reinterpret_cast<const std::uint32_t*>(in + (tile * 8 + lane / 4) * kDepth +
+                                                       step * 16 + lane % 4 * 2 + i * 8);
+      }
+      mma_bf16_16816(d, a, b);
+    }
+    for (int i = 0; i < 4; ++i) {
+      out[(first + lane / 4 + i / 2 * 8) * kRows + tile * 8 + lane % 4 * 2 + i % 2] = d[i];
+    }
+  }
+}
+
+/// Of B in shared memory: 8 x 8 matrices, 128 bytes each, k-major and not swizzled; the two of a
+/// step side by side, then those of the next 8 columns.
+__device__ std::uint64_t descriptor(const void* shared) {
+  constexpr std::uint64_t kNextK = 128;
+  constexpr std::uint64_t kNextColumns = 256;
+  return (shared_address(shared) & 0x3FFFF) >> 4 | kNextK >> 4 << 16 | kNextColumns >> 4 << 32;
+}
+
+__device__ void wgmma(float (&d)[1][4], const std::uint32_t (&a)[4], std::uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, %8, 1, 1, 1, 0;"
+      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+__device__ void wgmma(float (&d)[4][4], const std::uint32_t (&a)[4], std::uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+      "{%16, %17, %18, %19}, %20, 1, 1, 1, 0;"
+      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
+        "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
+        "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+/// The same by one warpgroup.
+template <int kRows>
+__global__ void by_warpgroup(const __nv_bfloat16* weight, const __nv_bfloat16* in, float* out) {
+  auto* b = reinterpret_cast<__nv_bfloat16*>(dynamic_shared());  // [rows / 8][2][8][8] of a step
+  const int thread = static_cast<int>(threadIdx.x);
+  float d[kRows / 8][4] = {};
+  for (int step = 0; step < kSteps; ++step) {
+    __syncthreads();
+    for (int i = thread; i < kRows * 16; i += static_cast<int>(blockDim.x)) {
+      const int row = i / 16;
+      const int k = i % 16;
+      b[row / 8 * 128 + k / 8 * 64 + row % 8 * 8 + k % 8] = in[row * kDepth + step * 16 + k];
+    }
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncthreads();
+    std::uint32_t a[4];
+    load_a(weight, step, a);
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    wgmma(d, a, descriptor(b));
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+  }
+  const int lane = thread % 32;
+  const int feature = thread / 32 * 16 + lane / 4;
+  for (int tile = 0; tile < kRows / 8; ++tile) {
+    for (int i = 0; i < 4; ++i) {
+      out[(feature + i / 2 * 8) * kRows + tile * 8 + lane % 4 * 2 + i % 2] = d[tile][i];
+    }
+  }
+}
+
+using Values = std::vector<float>;
+
+/// Random values that bf16 holds, of very different sizes.
+Values random_values(std::mt19937& random, int count) {
+  std::normal_distribution<float> normal;
+  Values values(count);
+  for (float& v : values) {
+    v = __bfloat162float(
+        __float2bfloat16(std::ldexp(normal(random), static_cast<int>(random() % 9) - 4)));
+  }
+  return values;
+}
+
+/// out[features][rows], by either kernel.
+Values product(void (*kernel)(const __nv_bfloat16*, const __nv_bfloat16*, float*), int rows,
+               const Values& weight, const Values& in) {
+  const auto upload = [](const Values& values) {
+    std::vector<__nv_bfloat16> bf16;
+    for (const float v : values) bf16.push_back(__float2bfloat16(v));
+    DeviceMemory memory(bf16.size() * 2);
+    PACELINE_CUDA_CHECK(
+        cudaMemcpy(memory.data(), bf16.data(), memory.size(), cudaMemcpyHostToDevice));
+    return memory;
+  };
+  const DeviceMemory device_weight = upload(weight);
+  const DeviceMemory device_in = upload(in);
+  const DeviceMemory device_out(static_cast<std::size_t>(kFeatures) * rows * 4);
+  PACELINE_CUDA_CHECK(cudaMemset(device_out.data(), 0xFF, device_out.size()));
+  launch(kernel, dim3(1), dim3(128), kMostRows * 32, nullptr,
+         reinterpret_cast<const __nv_bfloat16*>(device_weight.data()),
+         reinterpret_cast<const __nv_bfloat16*>(device_in.data()),
+         reinterpret_cast<float*>(device_out.data()));
+  Values out(static_cast<std::size_t>(kFeatures) * rows);
+  PACELINE_CUDA_CHECK(
+      cudaMemcpy(out.data(), device_out.data(), device_out.size(), cudaMemcpyDeviceToHost));
+  return out;
+}
+
+bool same_bits(float a, float b) {
+  return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
+}
+
+class TensorCores : public testing::Test {
+ protected:
+  void SetUp() override {
+    cudaDeviceProp properties{};
+    if (cudaGetDeviceProperties(&properties, 0) != cudaSuccess || properties.major != 9)
+      GTEST_SKIP() << "this program is for a device of compute capability 9";
+  }
+  std::mt19937 random_{20261121};
+};
+
+// One feature and one row of values, in every place of the tile, among random others.
+TEST_F(TensorCores, PlaceAndNeighboursDoNotMatter) {
+  for (int run = 0; run < 20; ++run) {
+    const Values feature = random_values(random_, kDepth);
+    const Values row = random_values(random_, kDepth);
+    float first = 0;
+    for (int place = 0; place < kFeatures; ++place) {
+      Values weight = random_values(random_, kFeatures * kDepth);
+      Values in = random_values(random_, 8 * kDepth);
+      std::copy(feature.begin(), feature.end(), weight.begin() + place * kDepth);
+      std::copy(row.begin(), row.end(), in.begin() + place % 8 * kDepth);
+      const float value = product(by_warps<8>, 8, weight, in)[place * 8 + place % 8];
+      if (place == 0) first = value;
+      ASSERT_TRUE(same_bits(value, first)) << "place " << place << ": " << value << ", " << first;
+    }
+  }
+}
+
+// Steps of zeros before, between and after change nothing.
+TEST_F(TensorCores, ZerosAddNothing) {
+  for (int run = 0; run < 200; ++run) {
+    const Values weight = random_values(random_, kFeatures * kDepth);
+    Values in = random_values(random_, 8 * kDepth);
+    const int used = 1 + static_cast<int>(random_() % kSteps);
+    std::vector<int> at(kSteps);
+    for (int s = 0; s < kSteps; ++s) at[s] = s;
+    std::shuffle(at.begin(), at.end(), random_);
+    at.resize(used);
+    std::sort(at.begin(), at.end());
+    Values spread_weight(weight.size(), 0.0F);
+    Values spread_in(in.size(), 0.0F);
+    Values packed_weight(weight.size(), 0.0F);
+    Values packed_in(in.size(), 0.0F);
+    for (int s = 0; s < used; ++s) {
+      for (int k = 0; k < 16; ++k) {
+        for (int f = 0; f < kFeatures; ++f) {
+          const float v = weight[f * kDepth + s * 16 + k];
+          packed_weight[f * kDepth + s * 16 + k] = v;
+          spread_weight[f * kDepth + at[s] * 16 + k] = v;
+        }
+        for (int r = 0; r < 8; ++r) {
+          const float v = in[r * kDepth + s * 16 + k];
+          packed_in[r * kDepth + s * 16 + k] = v;
+          spread_in[r * kDepth + at[s] * 16 + k] = v;
+        }
+      }
+    }
+    const Values packed = product(by_warps<8>, 8, packed_weight, packed_in);
+    const Values spread = product(by_warps<8>, 8, spread_weight, spread_in);
+    for (std::size_t i = 0; i < packed.size(); ++i)
+      ASSERT_TRUE(same_bits(packed[i], spread[i])) << packed[i] << ", " << spread[i];
+  }
+}
+
+template <int kRows>
+void compare_instructions(std::mt19937& random) {
+  std::int64_t different = 0;
+  std::int64_t results = 0;
+  for (int run = 0; run < 100; ++run) {
+    const Values weight = random_values(random, kFeatures * kDepth);
+    const Values in = random_values(random, kRows * kDepth);
+    const Values warps = product(by_warps<kRows>, kRows, weight, in);
+    const Values warpgroup = product(by_warpgroup<kRows>, kRows, weight, in);
+    for (int f = 0; f < kFeatures; ++f) {
+      for (int r = 0; r < kRows; ++r) {
+        double exact = 0;
+        double size = 0;
+        for (int k = 0; k < kDepth; ++k) {
+          const double term = static_cast<double>(weight[f * kDepth + k]) * in[r * kDepth + k];
+          exact += term;
+          size += std::fabs(term);
+        }
+        const float a = warps[f * kRows + r];
+        const float b = warpgroup[f * kRows + r];
+        ASSERT_NEAR(a, exact, 1e-5 * size);
+        ASSERT_NEAR(b, exact, 1e-5 * size);
+        different += same_bits(a, b) ? 0 : 1;
+        ++results;
+      }
+    }
+  }
+  std::printf("wgmma m64n%dk16 and mma m16n8k16: %lld of %lld chains of %d differ in a bit\n",
+              kRows, static_cast<long long>(different), static_cast<long long>(results), kDepth);
+}
+TEST_F(TensorCores, WarpgroupsOf8Rows) { compare_instructions<8>(random_); }
+TEST_F(TensorCores, WarpgroupsOf32Rows) { compare_instructions<32>(random_); }
+
+}  // namespace
+}  // namespace paceline::kernels::cuda
