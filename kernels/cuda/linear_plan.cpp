@@ -20,6 +20,7 @@ constexpr double kCacheBytes = 3600;        ///< L2 to multiprocessors, whole de
 constexpr double kPortBytes = 48;           ///< L2 to one multiprocessor
 constexpr double kSharedBytes = 128;        ///< of one multiprocessor
 constexpr double kWarpProductClocks = 6.5;  ///< mma.m16n8k16 of one of the four partitions
+constexpr double kWarpgroupClocks = 4.2;    ///< the same as a part of wgmma
 constexpr double kProductLatency = 35;      ///< a dependent one
 constexpr double kStageClocks = 90;         ///< barrier and first fragments of a stage
 constexpr double kExposed = 0.1;
@@ -34,10 +35,13 @@ TileTraits traits_of() {
   t.rows = Shape::kRows;
   t.slices = Shape::kSlices;
   t.warps = Shape::kThreads / 32;
+  t.warpgroups = Shape::kWarpgroups;
   t.blocks = Shape::kBlocks;
-  t.flight = (Shape::kStages - 1) * Shape::kWeightBytes;
-  t.step_operands = t.warps * (Shape::kM * 512 + Shape::kN * 256) +
-                    Shape::kStageBytes / kStageSteps;  // read by ldmatrix, written by cp.async
+  t.flight = (Shape::kStages - Shape::kStagesAtWork) * Shape::kWeightBytes;
+  // Rows are read once by a warp, or for each instruction of a warpgroup.
+  const int inputs = Shape::kWarpgroups ? Shape::kM * Shape::kN * 64 : Shape::kN * 256;
+  t.step_operands =
+      t.warps * (Shape::kM * 512 + inputs) + Shape::kStageBytes / kStageSteps;  // and written
   t.warp_products = Shape::kQuads;
   t.tile_bytes = std::size_t{Shape::kQuads} * Shape::kOwners * 16;
   return t;
@@ -92,6 +96,7 @@ std::vector<LinearPlan> linear_plans(const LinearLayout& layout, int rows,
   if (layout.dtype != DType::bf16) return {LinearPlan{}};
   std::vector<LinearPlan> plans;
   for (int shape = 0; shape < static_cast<int>(tile_traits().size()); ++shape) {
+    if (tile_traits()[shape].warpgroups && !device.warpgroups) continue;
     for (int splits = 1; splits <= layout.segments; splits *= 2) {
       const int grid = grid_of(tile_traits()[shape], splits, layout, rows, device);
       if (grid > 0) plans.push_back({shape, splits, grid});
@@ -120,11 +125,11 @@ double estimated_clocks(const LinearPlan& plan, const LinearLayout& layout, int 
   const double operands = 2.0 * depth * (shape.features + static_cast<double>(rows) / row_tiles);
   const double cache = std::max(places * operands / kCacheBytes, busiest * operands / kPortBytes);
   // Of one stage of one block: all warps together, and the chain of one.
-  const double products = shape.warps / 4.0 * shape.warp_products * kWarpProductClocks;
+  const double product = shape.warpgroups ? kWarpgroupClocks : kWarpProductClocks;
+  const double products = shape.warps / 4.0 * shape.warp_products * product;
   const double throughput = kStageSteps * std::max(products, shape.step_operands / kSharedBytes);
   const double chain =
-      kStageSteps * std::max(kProductLatency, shape.warp_products * kWarpProductClocks) +
-      kStageClocks;
+      kStageSteps * std::max(kProductLatency, shape.warp_products * product) + kStageClocks;
   const int chunks = layout.segment_chunks() * (layout.segments / plan.splits);
   const double stages = static_cast<double>(ceil_div(chunks, shape.slices)) * kStagesPerChunk;
   const double compute = stages * std::max(busiest * throughput, turns * chain);

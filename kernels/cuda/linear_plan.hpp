@@ -55,7 +55,9 @@ struct LinearLayout {
 /// The tile of a thread block in the bf16 kernel, at compile time. A warp computes kM tiles of 16
 /// features times kN tiles of 8 rows; kWarpsM x kWarpsN warps make a tile; kSlices such sets work
 /// on as many chunks of k at a time. kStages: of the pipeline. kBlocks: that fit a multiprocessor.
-template <int kM_, int kN_, int kWarpsM_, int kWarpsN_, int kSlices_, int kStages_, int kBlocks_>
+/// kWarpgroups: four warps multiply together (wgmma), in the background.
+template <int kM_, int kN_, int kWarpsM_, int kWarpsN_, int kSlices_, int kStages_, int kBlocks_,
+          bool kWarpgroups_ = false>
 struct TileShape {
   static constexpr int kM = kM_;
   static constexpr int kN = kN_;
@@ -64,7 +66,10 @@ struct TileShape {
   static constexpr int kSlices = kSlices_;
   static constexpr int kStages = kStages_;
   static constexpr int kBlocks = kBlocks_;
+  static constexpr bool kWarpgroups = kWarpgroups_;
 
+  /// Stages whose operands may still be read when the next one begins, and that one.
+  static constexpr int kStagesAtWork = kWarpgroups ? 2 : 1;
   static constexpr int kFeatureTiles = kM * kWarpsM;  ///< of 16 features
   static constexpr int kFeatures = 16 * kFeatureTiles;
   static constexpr int kRows = 8 * kN * kWarpsN;
@@ -82,6 +87,7 @@ struct TileShape {
 
   static_assert(kFeatureTiles * kStageSteps * 32 % kOwners == 0, "whole passes of copies");
   static_assert(kN == 1 || kN % 2 == 0);
+  static_assert(!kWarpgroups || (kWarpsM % 4 == 0 && kWarpsN == 1));
   static_assert((kSharedBytes + 1024) * kBlocks <= 228 * 1024, "shared memory of sm_90");
 };
 
@@ -99,8 +105,12 @@ using TileShapes = std::tuple<
     TileShape<1, 4, 4, 2, 1, 5, 2>,  // 64 x 64
     TileShape<4, 4, 2, 2, 1, 4, 2>,  // 128 x 64
     // Many rows: operands from shared memory must keep up with the tensor cores.
-    TileShape<4, 4, 2, 4, 1, 5, 1>,   // 128 x 128
-    TileShape<3, 8, 4, 2, 1, 4, 1>>;  // 192 x 128
+    TileShape<4, 4, 2, 4, 1, 5, 1>,  // 128 x 128
+    TileShape<3, 8, 4, 2, 1, 4, 1>,  // 192 x 128
+    // By warpgroups, where LinearDevice allows them.
+    TileShape<1, 8, 8, 1, 1, 4, 2, true>,     // 128 x 64
+    TileShape<1, 16, 8, 1, 1, 6, 1, true>,    // 128 x 128
+    TileShape<1, 16, 12, 1, 1, 5, 1, true>>;  // 192 x 128
 
 /// What the choice needs to know of a tile.
 struct TileTraits {
@@ -108,6 +118,7 @@ struct TileTraits {
   int rows = 0;
   int slices = 0;
   int warps = 0;
+  bool warpgroups = false;
   int blocks = 0;              ///< that fit a multiprocessor
   int flight = 0;              ///< weight bytes that one block keeps in flight
   int step_operands = 0;       ///< shared memory bytes read for one step of k of all slices
@@ -119,6 +130,9 @@ struct TileTraits {
 /// The device as far as the choice goes.
 struct LinearDevice {
   int multiprocessors = 132;  ///< H200
+  /// wgmma is there and gives the bits of mma. Nothing says that it must: tests/gpu/
+  /// test_tensor_cores.cu asks a device, and until one has answered products do without.
+  bool warpgroups = false;
 };
 
 /// How a product is computed. fp32 has one way; its plan is all zeros.

@@ -12,11 +12,11 @@
 // element of the tile, and the tree reads it back, through L2. For 192 x 128 tiles and 4 segments
 // that is 2 x 393 KB a tile beside 2.3 MB of operands at k = 3584 and 12 MB at k = 18944.
 //
-// A warpgroup kernel (wgmma, TMA) would take the place of multiply_stage(). Its instructions are as
-// deep, 16 elements of k, so it can keep the chain: from zero at each chunk, steps in ascending k,
-// segments filled up with zeros. Its bits are the same only if wgmma adds the 16 products and the
-// accumulator as mma.sync does, which has to be measured; if not, it must serve every number of
-// rows or none.
+// Warpgroups (wgmma) take the same stages: a warp's fragments of the weight are its registers of A,
+// and the permuted rows are what the hardware calls swizzled by 128 bytes. Their instructions are
+// as deep, 16 elements of k, so the chain is the same; its bits are if wgmma adds the 16 products
+// and the accumulator as mma does (LinearDevice::warpgroups). They run in the background, one step
+// ahead, so a stage is free for copies only when the next one is through.
 #pragma once
 
 #include <cstddef>
@@ -174,7 +174,7 @@ __device__ __forceinline__ void load_stage(const ProductArgs& args, const Place&
   const bool aligned = args.segment_length % 8 == 0;
 #pragma unroll
   for (int first = 0; first < Shape::kRows; first += kRowsAtOnce) {
-    if (kRowsAtOnce > Shape::kRows && row >= Shape::kRows) return;
+    if (Shape::kRows % kRowsAtOnce != 0 && row >= Shape::kRows) return;
     const bool valid = input_row < args.rows && element < args.segment_length;
     std::byte* piece_to = inputs + (row * kPieces + (piece ^ (row % 8))) * 16;
     if (aligned) {
@@ -248,6 +248,55 @@ __device__ __forceinline__ void multiply_stage(const std::byte* stage,
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
       multiply_step<Shape>(a_base, b_base, lane, step, chain);
+    }
+  }
+}
+
+/// What wgmma may still be reading: steps of even and of odd number.
+template <class Shape>
+using WeightFragments = std::uint32_t[2][Shape::kM][4];
+
+/// The same by warpgroups. The last step may be under way afterwards: then the chain and the
+/// fragments of odd steps are not to be touched.
+template <class Shape>
+__device__ __forceinline__ void multiply_stage_async(const std::byte* stage,
+                                                     const Position<Shape>& position, int steps,
+                                                     WeightFragments<Shape>& fragments,
+                                                     Accumulators<Shape>& chain) {
+  const std::byte* a_base =
+      stage +
+      ((position.slice * Shape::kFeatureTiles + position.warp_m * Shape::kM) * kStageSteps * 32 +
+       position.lane) *
+          16;
+  const std::byte* rows =
+      stage + Shape::kWeightBytes + position.slice * Shape::kRows * (kStageSteps * 32);
+  const auto multiply = [&](int step, std::uint32_t(&a)[Shape::kM][4]) {
+#pragma unroll
+    for (int m = 0; m < Shape::kM; ++m) {
+      const uint4 registers =
+          *reinterpret_cast<const uint4*>(a_base + (m * kStageSteps + step) * 512);
+      a[m][0] = registers.x;
+      a[m][1] = registers.y;
+      a[m][2] = registers.z;
+      a[m][3] = registers.w;
+    }
+    wgmma_begin();
+#pragma unroll
+    for (int m = 0; m < Shape::kM; ++m) wgmma_bf16<Shape::kN>(chain[m], a[m], rows, step);
+    wgmma_commit();
+  };
+  if (steps == kStageSteps) {
+#pragma unroll
+    for (int step = 0; step < kStageSteps; ++step) {
+      multiply(step, fragments[step % 2]);
+      wgmma_wait<1>();
+    }
+  } else {
+    wgmma_wait<0>();  // without steps as well: the stage before is free after the next barrier
+#pragma unroll 1
+    for (int step = 0; step < steps; ++step) {
+      multiply(step, fragments[0]);
+      wgmma_wait<0>();
     }
   }
 }
@@ -401,7 +450,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) product(const
   const int rounded = (chunks + Shape::kSlices - 1) / Shape::kSlices * Shape::kSlices;
   const int stride = static_cast<int>(gridDim.x);
 
-  // What is copied next; it runs kStages - 1 stages ahead.
+  // What is copied next; it runs so many stages ahead:
+  constexpr int kAhead = Shape::kStages - Shape::kStagesAtWork;
   int copy_index = static_cast<int>(blockIdx.x);
   int copy_chunk = 0;
   int copy_part = 0;
@@ -422,10 +472,11 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) product(const
     }
     cp_async_commit();
   };
-  for (int slot = 0; slot < Shape::kStages - 1; ++slot) copy_next(slot);
+  for (int slot = 0; slot < kAhead; ++slot) copy_next(slot);
 
   int slot = 0;
-  int free_slot = Shape::kStages - 1;
+  int free_slot = kAhead;
+  [[maybe_unused]] WeightFragments<Shape> fragments;
   Accumulators<Shape> chain;
   Accumulators<Shape> sum;
   for (int index = static_cast<int>(blockIdx.x); index < args.places; index += stride) {
@@ -435,14 +486,26 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) product(const
       clear<Shape>(chain);
 #pragma unroll 1
       for (int part = 0; part < kStagesPerChunk; ++part) {
-        cp_async_wait<Shape::kStages - 2>();
-        // Everyone's copies of this stage have come, and everyone is done with the one before.
+        cp_async_wait<kAhead - 1>();
+        if constexpr (Shape::kWarpgroups) fence_shared_for_wgmma();
+        // Everyone's copies of this stage have come, and everyone is done with the one before, or
+        // the one before that.
         __syncthreads();
         copy_next(free_slot);
         const int steps = part_of(args, place, first_chunk + position.slice, part).steps;
-        multiply_stage<Shape>(stages + slot * Shape::kStageBytes, position, steps, chain);
-        free_slot = slot;
+        const std::byte* stage = stages + slot * Shape::kStageBytes;
+        if constexpr (Shape::kWarpgroups) {
+          multiply_stage_async<Shape>(stage, position, steps, fragments, chain);
+        } else {
+          multiply_stage<Shape>(stage, position, steps, chain);
+        }
+        free_slot = free_slot + 1 == Shape::kStages ? 0 : free_slot + 1;
         slot = slot + 1 == Shape::kStages ? 0 : slot + 1;
+      }
+      if constexpr (Shape::kWarpgroups) {
+        wgmma_wait<0>();
+#pragma unroll
+        for (int m = 0; m < Shape::kM; ++m) wgmma_settle(chain[m]);
       }
       fold<Shape>(args, place, position, first_chunk, exchange, chain, sum);
     }

@@ -9,9 +9,9 @@
 
 namespace paceline::kernels::cuda {
 
-/// The block's dynamic shared memory, aligned to 128 bytes.
+/// The block's dynamic shared memory, aligned to 1024 bytes.
 __device__ __forceinline__ std::byte* dynamic_shared() {
-  extern __shared__ __align__(128) std::byte paceline_dynamic_shared[];
+  extern __shared__ __align__(1024) std::byte paceline_dynamic_shared[];
   return paceline_dynamic_shared;
 }
 
@@ -83,5 +83,94 @@ template <int pending>
 __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
+
+// ---- Warpgroups: four warps, the first a multiple of four in its block. Only sm_90a has them.
+
+/// Describes to wgmma the 16 elements of step `step` of rows in shared memory: 128 bytes a row, its
+/// 16-byte pieces permuted (piece ^ row % 8), from an address that 1024 divides.
+__device__ __forceinline__ std::uint64_t wgmma_rows(const std::byte* rows, int step) {
+  constexpr std::uint64_t kNextRows = 1024 >> 4;  // of 8
+  constexpr std::uint64_t kPermuted128 = std::uint64_t{1} << 62;
+  const std::uint64_t start = shared_address(rows) + step * 32;
+  return (start & 0x3FFFF) >> 4 | std::uint64_t{1} << 16 | kNextRows << 32 | kPermuted128;
+}
+
+/// d[64, 8 tiles] += a[64, 16] * b[16, 8 tiles] for a warpgroup, in the background: a warp has the
+/// fragments of its 16 rows of a and d as mma_bf16_16816() has them; b: see wgmma_rows(). Between
+/// wgmma_begin() and the wait for its group nothing may touch d, a or the rows. After other stores
+/// to shared memory than those of bulk copies, fence_shared_for_wgmma() and a barrier come first.
+/// tiles: 8 or 16.
+template <int tiles>
+__device__ void wgmma_bf16(float (&d)[tiles][4], const std::uint32_t (&a)[4], const std::byte* rows,
+                           int step);
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define PACELINE_QUAD(t) "+f"(d[t][0]), "+f"(d[t][1]), "+f"(d[t][2]), "+f"(d[t][3])
+template <>
+__device__ __forceinline__ void wgmma_bf16<8>(float (&d)[8][4], const std::uint32_t (&a)[4],
+                                              const std::byte* rows, int step) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "{%32, %33, %34, %35}, %36, 1, 1, 1, 0;"
+      : PACELINE_QUAD(0), PACELINE_QUAD(1), PACELINE_QUAD(2), PACELINE_QUAD(3), PACELINE_QUAD(4),
+        PACELINE_QUAD(5), PACELINE_QUAD(6), PACELINE_QUAD(7)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(wgmma_rows(rows, step)));
+}
+template <>
+__device__ __forceinline__ void wgmma_bf16<16>(float (&d)[16][4], const std::uint32_t (&a)[4],
+                                               const std::byte* rows, int step) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+      "{%64, %65, %66, %67}, %68, 1, 1, 1, 0;"
+      : PACELINE_QUAD(0), PACELINE_QUAD(1), PACELINE_QUAD(2), PACELINE_QUAD(3), PACELINE_QUAD(4),
+        PACELINE_QUAD(5), PACELINE_QUAD(6), PACELINE_QUAD(7), PACELINE_QUAD(8), PACELINE_QUAD(9),
+        PACELINE_QUAD(10), PACELINE_QUAD(11), PACELINE_QUAD(12), PACELINE_QUAD(13),
+        PACELINE_QUAD(14), PACELINE_QUAD(15)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(wgmma_rows(rows, step)));
+}
+#undef PACELINE_QUAD
+__device__ __forceinline__ void fence_shared_for_wgmma() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+/// What was written to d and a is there for the next wgmma.
+__device__ __forceinline__ void wgmma_begin() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+/// Ends the group of the warpgroup's wgmma since the last one.
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+/// Waits until at most `pending` of the latest groups are under way.
+template <int pending>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
+}
+/// Keeps the compiler from moving what it does with the values across this point.
+template <int tiles>
+__device__ __forceinline__ void wgmma_settle(float (&d)[tiles][4]) {
+#pragma unroll
+  for (int t = 0; t < tiles; ++t) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) asm volatile("" : "+f"(d[t][i])::"memory");
+  }
+}
+#else  // never launched: plans have no warpgroups there
+template <int tiles>
+__device__ void wgmma_bf16(float (&)[tiles][4], const std::uint32_t (&)[4], const std::byte*, int) {
+  __trap();
+}
+__device__ __forceinline__ void fence_shared_for_wgmma() { __trap(); }
+__device__ __forceinline__ void wgmma_begin() {}
+__device__ __forceinline__ void wgmma_commit() {}
+template <int pending>
+__device__ __forceinline__ void wgmma_wait() {}
+template <int tiles>
+__device__ __forceinline__ void wgmma_settle(float (&)[tiles][4]) {}
+#endif
 
 }  // namespace paceline::kernels::cuda

@@ -20,8 +20,8 @@ namespace {
 
 constexpr int kSteps = 16;  // of 16 k: one chain of a product
 constexpr int kDepth = 16 * kSteps;
-constexpr int kFeatures = 64;  // rows of A: of four warps
-constexpr int kMostRows = 32;  // columns of B
+constexpr int kFeatures = 64;   // rows of A: of four warps
+constexpr int kMostRows = 128;  // columns of B
 
 /// The fragment of A of a warp's 16 features: see mma_bf16_16816().
 __device__ void load_a(const __nv_bfloat16* weight, int step, std::uint32_t (&a)[4]) {
@@ -57,53 +57,31 @@ __global__ void by_warps(const __nv_bfloat16* weight, const __nv_bfloat16* in, f
   }
 }
 
-/// Of B in shared memory: 8 x 8 matrices, 128 bytes each, k-major and not swizzled; the two of a
-/// step side by side, then those of the next 8 columns.
-__device__ std::uint64_t descriptor(const void* shared) {
-  constexpr std::uint64_t kNextK = 128;
-  constexpr std::uint64_t kNextColumns = 256;
-  return (shared_address(shared) & 0x3FFFF) >> 4 | kNextK >> 4 << 16 | kNextColumns >> 4 << 32;
-}
-
-__device__ void wgmma(float (&d)[1][4], const std::uint32_t (&a)[4], std::uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, %8, 1, 1, 1, 0;"
-      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
-__device__ void wgmma(float (&d)[4][4], const std::uint32_t (&a)[4], std::uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-      "{%16, %17, %18, %19}, %20, 1, 1, 1, 0;"
-      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
-        "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
-        "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
-
-/// The same by one warpgroup.
+/// The same by one warpgroup, as product.cuh has the rows: 128 bytes, that is 4 steps, at a time.
 template <int kRows>
 __global__ void by_warpgroup(const __nv_bfloat16* weight, const __nv_bfloat16* in, float* out) {
-  auto* b = reinterpret_cast<__nv_bfloat16*>(dynamic_shared());  // [rows / 8][2][8][8] of a step
+  std::byte* rows = dynamic_shared();  // [rows][8 pieces][16], pieces permuted
   const int thread = static_cast<int>(threadIdx.x);
   float d[kRows / 8][4] = {};
-  for (int step = 0; step < kSteps; ++step) {
+  for (int first = 0; first < kSteps; first += 4) {
     __syncthreads();
-    for (int i = thread; i < kRows * 16; i += static_cast<int>(blockDim.x)) {
-      const int row = i / 16;
-      const int k = i % 16;
-      b[row / 8 * 128 + k / 8 * 64 + row % 8 * 8 + k % 8] = in[row * kDepth + step * 16 + k];
+    for (int i = thread; i < kRows * 8; i += static_cast<int>(blockDim.x)) {
+      const int row = i / 8;
+      const int piece = i % 8;
+      *reinterpret_cast<uint4*>(rows + row * 128 + (piece ^ (row % 8)) * 16) =
+          *reinterpret_cast<const uint4*>(in + row * kDepth + first * 16 + piece * 8);
     }
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    fence_shared_for_wgmma();
     __syncthreads();
-    std::uint32_t a[4];
-    load_a(weight, step, a);
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-    wgmma(d, a, descriptor(b));
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    for (int step = 0; step < 4; ++step) {
+      std::uint32_t a[4];
+      load_a(weight, first + step, a);
+      wgmma_begin();
+      wgmma_bf16(d, a, rows, step);
+      wgmma_commit();
+      wgmma_wait<0>();
+      wgmma_settle(d);
+    }
   }
   const int lane = thread % 32;
   const int feature = thread / 32 * 16 + lane / 4;
@@ -142,7 +120,7 @@ Values product(void (*kernel)(const __nv_bfloat16*, const __nv_bfloat16*, float*
   const DeviceMemory device_in = upload(in);
   const DeviceMemory device_out(static_cast<std::size_t>(kFeatures) * rows * 4);
   PACELINE_CUDA_CHECK(cudaMemset(device_out.data(), 0xFF, device_out.size()));
-  launch(kernel, dim3(1), dim3(128), kMostRows * 32, nullptr,
+  launch(kernel, dim3(1), dim3(128), kMostRows * 128, nullptr,
          reinterpret_cast<const __nv_bfloat16*>(device_weight.data()),
          reinterpret_cast<const __nv_bfloat16*>(device_in.data()),
          reinterpret_cast<float*>(device_out.data()));
@@ -224,7 +202,7 @@ template <int kRows>
 void compare_instructions(std::mt19937& random) {
   std::int64_t different = 0;
   std::int64_t results = 0;
-  for (int run = 0; run < 100; ++run) {
+  for (int run = 0; run < 30; ++run) {
     const Values weight = random_values(random, kFeatures * kDepth);
     const Values in = random_values(random, kRows * kDepth);
     const Values warps = product(by_warps<kRows>, kRows, weight, in);
@@ -250,8 +228,8 @@ void compare_instructions(std::mt19937& random) {
   std::printf("wgmma m64n%dk16 and mma m16n8k16: %lld of %lld chains of %d differ in a bit\n",
               kRows, static_cast<long long>(different), static_cast<long long>(results), kDepth);
 }
-TEST_F(TensorCores, WarpgroupsOf8Rows) { compare_instructions<8>(random_); }
-TEST_F(TensorCores, WarpgroupsOf32Rows) { compare_instructions<32>(random_); }
+TEST_F(TensorCores, WarpgroupsOf64Rows) { compare_instructions<64>(random_); }
+TEST_F(TensorCores, WarpgroupsOf128Rows) { compare_instructions<128>(random_); }
 
 }  // namespace
 }  // namespace paceline::kernels::cuda

@@ -21,8 +21,8 @@ using test::same_bits;
 using test::Values;
 
 /// Few multiprocessors, so that blocks take several tiles each.
-constexpr LinearDevice kSmall{2};
-constexpr LinearDevice kLarge{132};
+constexpr LinearDevice kSmall{2, true};
+constexpr LinearDevice kLarge{132, true};
 
 struct Workspace {
   Workspace() : memory(kLinearWorkspaceBytes) {

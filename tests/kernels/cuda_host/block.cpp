@@ -51,9 +51,10 @@ void Block::run(const std::function<void()>& kernel, const char* name, Extent gr
   finished_ = at_barrier_ = predicates_ = 0;
   descending_ = (order & 1U) != 0;
   fault_.clear();
-  if (shared_memory_.empty()) shared_memory_.resize(kMaxShared + kGuard + 128);
+  if (shared_memory_.empty()) shared_memory_.resize(kMaxShared + kGuard + kSharedAlignment);
   shared_ = reinterpret_cast<std::byte*>(
-      (reinterpret_cast<std::uintptr_t>(shared_memory_.data()) + 127) / 128 * 128);
+      (reinterpret_cast<std::uintptr_t>(shared_memory_.data()) + kSharedAlignment - 1) /
+      kSharedAlignment * kSharedAlignment);
   shared_bytes_ = shared_bytes;
   std::fill(shared_, shared_ + shared_bytes, kPoison);
   std::fill(shared_ + shared_bytes, shared_ + shared_bytes + kGuard, kGuardByte);
@@ -77,6 +78,8 @@ void Block::run(const std::function<void()>& kernel, const char* name, Extent gr
     thread.state = State::ready;
     thread.copies.clear();
     thread.group = 0;
+    thread.uses.clear();
+    thread.background_group = 0;
     thread.fiber.start(&Block::thread_main, &thread);
     set_ready(id);
   }
@@ -108,6 +111,10 @@ void Block::thread_main(void* thread) {
   self.state = State::finished;
   if (!self.copies.empty()) {
     block.fault("ends with asynchronous copies that nothing waited for",
+                std::source_location::current());
+  }
+  if (!self.uses.empty()) {
+    block.fault("ends with instructions in the background that nothing waited for",
                 std::source_location::current());
   }
   ++block.finished_;
@@ -256,6 +263,29 @@ void Block::async_wait(int pending) {
     std::copy(copy->bytes.begin(), copy->bytes.end(), copy->to);
   }
   copies.erase(copies.begin(), landed);
+}
+
+void Block::background_use(const void* memory, std::size_t bytes) {
+  const auto* from = static_cast<const std::byte*>(memory);
+  std::vector<BackgroundUse>& uses = running_->uses;
+  std::erase_if(uses, [&](const BackgroundUse& use) { return use.memory == from; });
+  uses.push_back({from, {from, from + bytes}, running_->background_group});
+}
+
+void Block::background_check(const std::source_location& where) {
+  for (const BackgroundUse& use : running_->uses) {
+    if (!std::equal(use.bytes.begin(), use.bytes.end(), use.memory)) {
+      fault("changes what an instruction in the background uses", where);
+    }
+  }
+}
+
+void Block::background_commit() { ++running_->background_group; }
+
+void Block::background_wait(int pending, const std::source_location& where) {
+  background_check(where);
+  const int before = running_->background_group - pending;
+  std::erase_if(running_->uses, [&](const BackgroundUse& use) { return use.group < before; });
 }
 
 }  // namespace paceline::cuda_host

@@ -4,7 +4,9 @@
 //  * a barrier or a warp collective that some of its threads never reach, reach elsewhere in the
 //    source or with another mask;
 //  * reading a lane that does not take part;
-//  * shared memory that was not written (it holds NaN) or lies beyond the block's size.
+//  * shared memory that was not written (it holds NaN) or lies beyond the block's size;
+//  * changing what an instruction in the background (wgmma) reads or writes before it is waited
+//  for.
 //
 // Threads run in an order that changes from block to block and launch to launch, so that a missing
 // barrier shows as a result that changes.
@@ -26,6 +28,7 @@ namespace paceline::cuda_host {
 
 inline constexpr int kWarp = 32;
 inline constexpr int kMaxThreads = 1024;
+inline constexpr std::size_t kSharedAlignment = 1024;
 inline constexpr std::uint32_t kAllLanes = 0xFFFFFFFFU;
 
 /// What CUDA would leave undefined, found in a kernel.
@@ -53,7 +56,7 @@ class Block {
   void run(const std::function<void()>& kernel, const char* name, Extent grid, Index block,
            Extent threads, std::size_t shared_bytes, std::uint32_t order);
 
-  /// Dynamic shared memory, aligned to 128 bytes.
+  /// Dynamic shared memory, aligned to kSharedAlignment.
   [[nodiscard]] std::byte* shared() { return shared_; }
   [[nodiscard]] bool is_shared(const void* from, std::size_t bytes) const;
 
@@ -84,6 +87,13 @@ class Block {
   void async_commit();
   void async_wait(int pending);
 
+  /// What an instruction in the background of the running thread reads or writes. Checks, and waits
+  /// for its group, fault where it has changed since.
+  void background_use(const void* memory, std::size_t bytes);
+  void background_check(const std::source_location& where);
+  void background_commit();
+  void background_wait(int pending, const std::source_location& where);
+
  private:
   using Apply = void (*)(void* const* all, std::uint32_t mask, void (*function)());
   enum class State : std::uint8_t { ready, at_barrier, in_collective, finished };
@@ -91,6 +101,11 @@ class Block {
   struct AsyncCopy {
     std::byte* to;
     std::array<std::byte, 16> bytes;
+    int group;
+  };
+  struct BackgroundUse {
+    const std::byte* memory;
+    std::vector<std::byte> bytes;  ///< that it held
     int group;
   };
   struct Thread {
@@ -101,6 +116,8 @@ class Block {
     std::source_location where;  ///< it waits
     std::vector<AsyncCopy> copies;
     int group = 0;  ///< groups committed so far
+    std::vector<BackgroundUse> uses;
+    int background_group = 0;
   };
   /// Lanes that have arrived at a collective.
   struct Meeting {
