@@ -11,7 +11,7 @@
 //
 // A pass takes a batch through a decoder: begin() reads the batch, once, and run() its operations,
 // which a backend may record and replay. Backends that compute later than they are called keep the
-// order of the calls; sample(), rank(), read() and pass_seconds() wait for what they give.
+// order of the calls; sample(), rank(), read() and the seconds wait for what they give.
 //
 // Pointers are to memory of the backend (host memory for cpu), spans to host memory. Activations
 // between operations are fp32; inputs of matrix products and KV are in the model's dtype (bf16
@@ -217,6 +217,9 @@ class Backend {
   virtual void run(Recording& recording, const std::function<void()>& operations) = 0;
   /// Seconds from begin() to the end of run(), of the last pass. Waits for its end.
   [[nodiscard]] virtual double pass_seconds() = 0;
+  /// Seconds from begin() to the end of the last sample() or rank(), which came after it: on a
+  /// device what that was busy for, without the host's part of a step.
+  [[nodiscard]] virtual double busy_seconds() = 0;
 
   /// out[r, :] = table[token of row r, :] in fp32.
   virtual void embed(const Embedding& table, float* out) = 0;

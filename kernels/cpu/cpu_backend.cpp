@@ -95,6 +95,9 @@ class CpuBackend final : public Backend {
   [[nodiscard]] double pass_seconds() override {
     return std::chrono::duration<double>(end_ - begin_).count();
   }
+  [[nodiscard]] double busy_seconds() override {
+    return std::chrono::duration<double>(sampled_ - begin_).count();
+  }
 
   void embed(const Embedding& table, float* out) override;
   void add_rmsnorm(float* x, const float* delta, const float* weight, float epsilon, int rows,
@@ -111,10 +114,12 @@ class CpuBackend final : public Backend {
   void sample(const float* logits, std::size_t stride, int vocab, std::span<const SampleRow> rows,
               std::span<Sampled> out) override {
     sampler_.sample(logits, stride, vocab, rows, out);
+    sampled_ = std::chrono::steady_clock::now();
   }
   void rank(const float* logits, std::size_t stride, int vocab, std::span<const SampleRow> rows,
             int count, std::span<Ranked> out) override {
     sampler_.rank(logits, stride, vocab, rows, count, out);
+    sampled_ = std::chrono::steady_clock::now();
   }
 
  private:
@@ -136,7 +141,7 @@ class CpuBackend final : public Backend {
   Batch batch_;
   RowPlan plan_;  ///< of batch_
   std::vector<AttentionUnit> units_;
-  std::chrono::steady_clock::time_point begin_, end_;  ///< of the pass
+  std::chrono::steady_clock::time_point begin_, end_, sampled_;  ///< of the pass
 };
 
 std::unique_ptr<Embedding> CpuBackend::embedding(const TensorView& table) {

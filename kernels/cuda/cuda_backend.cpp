@@ -253,6 +253,11 @@ double CudaBackend::pass_seconds() {
   return Event::seconds(begin_, end_);
 }
 
+double CudaBackend::busy_seconds() {
+  sampled_.wait();
+  return Event::seconds(begin_, sampled_);
+}
+
 void CudaBackend::embed(const Embedding& table, float* out) {
   const auto& from = dynamic_cast<const DeviceEmbedding&>(table);
   cuda::embed(from.table.data(), from.type, from.hidden, batch_.tokens, batch_.rows.rows, out,
@@ -358,6 +363,7 @@ T* CudaBackend::results(std::size_t count) {
 /// The step's one read-back. Valid until the next.
 template <class T>
 std::span<const T> CudaBackend::read_results(std::size_t count) {
+  sampled_.record(stream_);
   PACELINE_CUDA_CHECK(cudaMemcpyAsync(results_back_.data(), results_.data(), count * sizeof(T),
                                       cudaMemcpyDeviceToHost, stream_));
   wait();

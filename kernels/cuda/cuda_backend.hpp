@@ -60,6 +60,7 @@ class CudaBackend final : public Backend {
   }
   void run(Recording& recording, const std::function<void()>& operations) override;
   [[nodiscard]] double pass_seconds() override;
+  [[nodiscard]] double busy_seconds() override;
 
   void embed(const Embedding& table, float* out) override;
   void add_rmsnorm(float* x, const float* delta, const float* weight, float epsilon, int rows,
@@ -112,6 +113,7 @@ class CudaBackend final : public Backend {
   DeviceMemory linear_workspace_;
   Event begin_{true};
   Event end_{true};
+  Event sampled_{true};
 
   // Between passes.
   Stage upload_stages_[2];  ///< taken in turn: one is filled while the other is copied

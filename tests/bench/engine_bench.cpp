@@ -1,34 +1,77 @@
 // How near whole decoding comes to the machine: bench_engine MODEL_DIR [--threads N] [--isa NAME]
-// [--backend cpu|cuda].
-// Runs the engine as a verifier does (batcher, executor, sampling at temperature 1) and reports
-// tokens/s, the share of the memory bandwidth (weights + KV bytes over time; of copies on a device)
-// and of the cpu's bf16 dot peak, both measured in the same run. Each figure is the median of
-// several.
+// [--backend cpu|cuda] [--context N].
+// A MODEL_DIR with a config.json alone (shapes/) gets random weights. Runs the engine as a verifier
+// does (batcher, executor, sampling at temperature 1) and reports tokens/s, the share of the memory
+// bandwidth (weights + KV bytes over time; of copies on a device) and of the bf16 dot peak (of
+// matrix products by cuBLAS on a device), both measured in the same run. Each figure is the median
+// of several. On a device also steps that verify drafts, and the time that a step takes beside what
+// the device is busy for.
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <string>
 #include <vector>
 
-#include "io/checkpoint/checkpoint.hpp"
-#include "io/checkpoint/model_config_reader.hpp"
 #include "kernels/gpus.hpp"
 #include "runtime/engine/batcher.hpp"
 #include "runtime/engine/executor.hpp"
 #include "runtime/fabric/mpi_group.hpp"
+#include "runtime/kv/block_pool.hpp"
+#include "tests/bench/bench_model.hpp"
 #include "tests/bench/machine.hpp"
 
 namespace {
 
 using namespace paceline;
 
+/// What is measured, and the sizes that it needs.
+struct Sizes {
+  std::vector<int> batches;
+  std::vector<int> prefills;  ///< tokens
+  int verify = 0;    ///< draft tokens a request, of the largest batch; 0: nothing is verified
+  int context = 64;  ///< tokens that decoding begins with
+  int prefill_chunk = 512;
+  int max_tokens = 512;  ///< of a response
+
+  [[nodiscard]] int max_batch() const { return batches.back(); }
+  [[nodiscard]] int longest() const {
+    return std::max(prefills.back(), context + max_tokens) + kBlock;
+  }
+  [[nodiscard]] int kv_blocks() const {  // for the largest batch at its longest, and its prompts
+    return std::max(max_batch() * (kv::blocks_for(context + max_tokens, kBlock) + 4),
+                    2 * kv::blocks_for(prefills.back(), kBlock) + 2);
+  }
+  [[nodiscard]] engine::BatcherLimits batcher(int batch) const {
+    return {.max_batch = batch,
+            .prefill_chunk = prefill_chunk,
+            .kv_block = kBlock,
+            .kv_blocks = kv_blocks(),
+            .context = longest()};
+  }
+  static constexpr int kBlock = 16;
+};
+
+Sizes cpu_sizes() { return {.batches = {1, 2, 4, 8, 16, 32, 64}, .prefills = {512}}; }
+// Responses as long as steps are counted, so that a large model leaves room for their KV.
+Sizes device_sizes(int context) {
+  Sizes sizes{.batches = {1, 8, 32, 128, 256},
+              .prefills = {512, 4096},
+              .verify = 4,
+              .context = context,
+              .prefill_chunk = 4096};
+  sizes.max_tokens = 192 + sizes.max_batch() * context / sizes.prefill_chunk;
+  return sizes;
+}
+
 struct Bench {
   kernels::Backend& backend;
   const ModelConfig& config;
-  const io::Checkpoint& weights;
+  Sizes sizes;
   bench::Machine machine;
+  bool device;
 };
 
 double median(std::vector<double> values) {
@@ -54,65 +97,72 @@ std::vector<TokenId> random_prompt(int tokens, int vocab, unsigned seed) {
   return prompt;
 }
 
-/// `batch` requests decode together from a context of `prompt` tokens. Seconds: median step.
-void decode(const Bench& b, engine::Executor& executor, int batch, int prompt, int blocks) {
+/// What a step takes: the wall's time, of it sampling, and beside what the backend was busy for.
+struct StepTimes {
+  std::vector<double> all, sampling, outside;
+};
+
+void print(const Bench& b, const char* name, int size, const StepTimes& times, double tokens,
+           double bytes, double flops) {
+  const double time = median(times.all);
+  std::printf("%s %4d  %9.2f  %9.1f  %8.1f  %8.1f  %6.1f %%  %6.1f %%  %6.1f %%", name, size,
+              time * 1e3, tokens / time, bytes / time / 1e9, flops / time / 1e9,
+              100 * bytes / time / b.machine.bandwidth, 100 * flops / time / b.machine.dot,
+              100 * median(times.sampling) / time);
+  if (b.device) std::printf("  %9.1f us", median(times.outside) * 1e6);
+  std::printf("\n");
+}
+
+/// `batch` requests decode together, each with a draft of `drafted` tokens that are not likely to
+/// be accepted.
+void decode(const Bench& b, engine::Executor& executor, int batch, int drafted) {
   SamplingParams sampling;
-  sampling.max_tokens = 512;
-  engine::Batcher batcher({.max_batch = batch,
-                           .prefill_chunk = 512,
-                           .kv_block = 16,
-                           .kv_blocks = blocks,
-                           .context = 1024},
-                          sampling, {}, nullptr);
+  sampling.max_tokens = b.sizes.max_tokens;
+  engine::Batcher batcher(b.sizes.batcher(batch), sampling, {}, nullptr);
   for (int i = 0; i < batch; ++i) {
     engine::Admission request;
     request.trajectory.id = {static_cast<std::uint32_t>(i), 0};
-    request.prompt = random_prompt(prompt, b.config.vocab, i + 1);
+    request.prompt = random_prompt(b.sizes.context, b.config.vocab, i + 1);
     request.noise = {static_cast<std::uint64_t>(i), 7};
-    if (!batcher.admit(request)) {
-      std::fprintf(stderr, "the KV pool is too small for batch %d\n", batch);
-      std::exit(1);
-    }
+    if (!batcher.admit(request)) throw std::logic_error("the KV pool is too small");
   }
-  std::vector<double> seconds;
-  std::vector<double> sampling_seconds;
+  const std::vector<TokenId> draft = random_prompt(drafted, b.config.vocab, 1);
+  std::vector<std::int32_t> chain;
+  for (int i = 0; i < drafted; ++i) chain.push_back(i - 1);
+  std::vector<engine::DraftTree> drafts;
+  StepTimes times;
   double context = 0;
   const double start = bench::now();
-  while (seconds.size() < 7 || (bench::now() - start < 4 && seconds.size() < 100)) {
-    const engine::Step& plan = batcher.plan();
-    const bool counts = batcher.counts().prefill_tokens == 0;
+  while (batcher.active() == batch &&
+         (times.all.size() < 7 || (bench::now() - start < 4 && times.all.size() < 100))) {
     const double before = bench::now();
-    const auto sampled = executor.run(plan);
-    const double after = bench::now();
-    if (counts) {
-      seconds.push_back(after - before);
-      sampling_seconds.push_back(executor.sample_seconds());
-      context = plan.parts[0].first_position + 1;
-    }
-    (void)batcher.commit(sampled);
+    drafts.clear();
+    if (drafted > 0) drafts.assign(batcher.decoding().size(), {draft, chain});
+    const engine::Step& plan = batcher.plan(drafts);
+    const bool counts = batcher.counts().prefill_tokens == 0;
+    const int first_position = plan.parts[0].first_position;
+    (void)batcher.commit(executor.run(plan));
+    if (!counts) continue;
+    const double seconds = bench::now() - before;
+    times.all.push_back(seconds);
+    times.sampling.push_back(executor.sample_seconds());
+    times.outside.push_back(seconds - b.backend.busy_seconds());
+    context = first_position + 1;
   }
-  const double time = median(seconds);
   const double kv_bytes =
       2.0 * b.config.layers * b.config.kv_heads * b.config.head_dim * 2 * context * batch;
-  const double bytes = static_cast<double>(executor.weight_bytes()) + kv_bytes;
-  const double flops = batch * flops_per_token(b.config, context, true);
-  std::printf("decode %4d  %9.2f  %9.1f  %8.1f  %8.1f  %6.1f %%  %6.1f %%  %6.1f %%\n", batch,
-              time * 1e3, batch / time, bytes / time / 1e9, flops / time / 1e9,
-              100 * bytes / time / b.machine.bandwidth, 100 * flops / time / b.machine.dot,
-              100 * median(sampling_seconds) / time);
+  const double tokens = static_cast<double>(batch) * (1 + drafted);
+  print(b, drafted > 0 ? "verify" : "decode", batch, times, tokens,
+        static_cast<double>(executor.weight_bytes()) + kv_bytes,
+        tokens * flops_per_token(b.config, context, true));
 }
 
-void prefill(const Bench& b, engine::Executor& executor, int tokens, int blocks) {
+void prefill(const Bench& b, engine::Executor& executor, int tokens) {
   SamplingParams sampling;
   sampling.max_tokens = 1;
   std::vector<double> seconds;
   for (int run = 0; run < 5; ++run) {
-    engine::Batcher batcher({.max_batch = 1,
-                             .prefill_chunk = 512,
-                             .kv_block = 16,
-                             .kv_blocks = blocks,
-                             .context = 1024},
-                            sampling, {}, nullptr);
+    engine::Batcher batcher(b.sizes.batcher(1), sampling, {}, nullptr);
     engine::Admission request;
     request.prompt = random_prompt(tokens, b.config.vocab, run);
     (void)batcher.admit(request);
@@ -127,70 +177,103 @@ void prefill(const Bench& b, engine::Executor& executor, int tokens, int blocks)
               tokens / time, "", flops / time / 1e9, "", 100 * flops / time / b.machine.dot);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+struct Arguments {
   std::string model;
   std::string isa = "auto";
   int threads = 2;
   bool device = false;
+  int context = 64;
+};
+
+/// False on bad usage.
+bool read_arguments(int argc, char** argv, Arguments& a) {
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
-    if (argument == "--threads" && i + 1 < argc) {
-      threads = std::atoi(argv[++i]);
-    } else if (argument == "--isa" && i + 1 < argc) {
-      isa = argv[++i];
-    } else if (argument == "--backend" && i + 1 < argc) {
-      device = std::string(argv[++i]) == "cuda";
-    } else if (model.empty() && argument[0] != '-') {
-      model = argument;
+    const bool has_value = i + 1 < argc;
+    if (argument == "--threads" && has_value) {
+      a.threads = std::atoi(argv[++i]);
+    } else if (argument == "--isa" && has_value) {
+      a.isa = argv[++i];
+    } else if (argument == "--context" && has_value) {
+      a.context = std::atoi(argv[++i]);
+    } else if (argument == "--backend" && has_value) {
+      a.device = std::string(argv[++i]) == "cuda";
+    } else if (a.model.empty() && argument[0] != '-') {
+      a.model = argument;
     } else {
-      model.clear();
-      break;
+      return false;
     }
   }
-  if (model.empty() || threads < 1) {
-    std::fprintf(stderr,
-                 "usage: bench_engine MODEL_DIR [--threads N] [--isa NAME] [--backend cpu|cuda]\n");
-    return 64;
-  }
-  const ModelConfig config = io::load_model_config(model);
-  const io::Checkpoint weights(model);
-  const auto backend =
-      device ? kernels::make_cuda_backend(0) : kernels::make_cpu_backend(threads, isa);
-  const auto measure = [&] {
-    if (!device) return bench::measure_machine(threads);
-    return bench::Machine{.bandwidth = bench::copy_bandwidth(*backend)};
-  };
-  const Bench b{*backend, config, weights, measure()};
-  std::printf(
-      "instruction set %s, %d threads; bf16 dot peak %.1f GFLOP/s, fp32 multiply-add peak %.1f "
-      "GFLOP/s, "
-      "memory read %.1f GB/s\n",
-      backend->info().isa.c_str(), threads, b.machine.dot / 1e9, b.machine.multiply_add / 1e9,
-      b.machine.bandwidth / 1e9);
+  return !a.model.empty() && a.threads >= 1 && a.context >= 1;
+}
 
-  constexpr int kBlocks = 64 * 40;
+void bench_model(const Arguments& a) {
+  const bench::BenchModel model = bench::load_model(a.model);
+  const auto backend =
+      a.device ? kernels::make_cuda_backend(0) : kernels::make_cpu_backend(a.threads, a.isa);
+  const auto measure = [&] {
+    return a.device ? bench::measure_device() : bench::measure_machine(a.threads);
+  };
+  Sizes sizes = a.device ? device_sizes(a.context) : cpu_sizes();
+  sizes.context = a.context;
+  const Bench b{*backend, model.config, sizes, measure(), a.device};
+  if (a.device) {
+    std::printf("instruction set %s; bf16 matrix peak %.1f GFLOP/s, copies %.1f GB/s\n",
+                backend->info().isa.c_str(), b.machine.dot / 1e9, b.machine.bandwidth / 1e9);
+  } else {
+    std::printf(
+        "instruction set %s, %d threads; bf16 dot peak %.1f GFLOP/s, fp32 multiply-add peak %.1f "
+        "GFLOP/s, memory read %.1f GB/s\n",
+        backend->info().isa.c_str(), a.threads, b.machine.dot / 1e9, b.machine.multiply_add / 1e9,
+        b.machine.bandwidth / 1e9);
+  }
+
   fabric::SingleRankGroup group;
-  engine::Executor executor(*backend, config, weights, group, DType::bf16, {}, {},
-                            {.max_batch = 64,
-                             .prefill_chunk = 512,
-                             .kv_block = 16,
-                             .kv_blocks = kBlocks,
-                             .max_position = 1024});
+  engine::Executor executor(*backend, model.config, *model.weights, group, DType::bf16, {}, {},
+                            {.max_batch = sizes.max_batch(),
+                             .max_draft = sizes.verify,
+                             .prefill_chunk = sizes.prefill_chunk,
+                             .kv_block = Sizes::kBlock,
+                             .kv_blocks = sizes.kv_blocks(),
+                             .max_position = sizes.longest()});
   std::printf("weights %.1f MB, KV pool %.1f MB, activations %.1f MB\n\n",
               static_cast<double>(executor.weight_bytes()) / 1e6,
               static_cast<double>(executor.kv_bytes()) / 1e6,
               static_cast<double>(executor.activation_bytes()) / 1e6);
   std::printf(
-      "             ms/step   tokens/s      GB/s   GFLOP/s  of bandw.  of dot peak  sampling\n");
-  for (const int batch : {1, 2, 4, 8, 16, 32, 64}) decode(b, executor, batch, 64, kBlocks);
-  prefill(b, executor, 512, kBlocks);
+      "             ms/step   tokens/s      GB/s   GFLOP/s  of bandw.  of %s peak  sampling%s\n",
+      a.device ? "mat" : "dot", a.device ? "  outside kernels" : "");
+  for (const int batch : sizes.batches) decode(b, executor, batch, 0);
+  if (sizes.verify > 0) {
+    std::printf("with drafts of %d tokens:\n", sizes.verify);
+    decode(b, executor, sizes.max_batch(), sizes.verify);
+  }
+  for (const int tokens : sizes.prefills) prefill(b, executor, tokens);
   const bench::Machine again = measure();
-  std::printf("\nat the end of the run: bf16 dot peak %.1f GFLOP/s, memory read %.1f GB/s\n",
-              again.dot / 1e9, again.bandwidth / 1e9);
+  std::printf("\nat the end of the run: bf16 %s peak %.1f GFLOP/s, %s %.1f GB/s\n",
+              a.device ? "matrix" : "dot", again.dot / 1e9, a.device ? "copies" : "memory read",
+              again.bandwidth / 1e9);
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   std::printf("peak RSS %.1f MB\n", static_cast<double>(usage.ru_maxrss) * 1024 / 1e6);
-  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  Arguments arguments;
+  if (!read_arguments(argc, argv, arguments)) {
+    std::fprintf(stderr,
+                 "usage: bench_engine MODEL_DIR [--threads N] [--isa NAME] [--backend cpu|cuda] "
+                 "[--context N]\n");
+    return 64;
+  }
+  try {
+    bench_model(arguments);
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
 }

@@ -5,7 +5,6 @@
 // holds.
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -15,11 +14,16 @@
 #include "kernels/cuda/check.hpp"
 #include "kernels/cuda/linear.hpp"
 #include "kernels/cuda/memory.hpp"
+#include "tests/bench/device_timing.hpp"
 
 namespace {
 
 using namespace paceline;
 using namespace paceline::kernels::cuda;
+using bench::on_device;
+using bench::random_bf16;
+using bench::Stream;
+using bench::time_of;
 
 struct Shape {
   const char* name;
@@ -33,64 +37,6 @@ constexpr Shape kShapes[] = {
 };
 constexpr int kRows[] = {1, 8, 16, 32, 64, 128, 256, 1280, 4096};
 constexpr int kMostRows = 4096;
-constexpr int kLaunches = 20;
-
-/// bf16 in (-1, 1).
-std::vector<std::byte> random_bf16(std::size_t n, std::uint32_t seed) {
-  std::vector<std::byte> out(n * 2);
-  std::uint32_t state = seed * 2654435761U + 1;
-  for (std::size_t i = 0; i < n; ++i) {
-    state = state * 1664525U + 1013904223U;
-    const float x = static_cast<float>(state >> 8) / 8388608.0F - 1.0F;
-    std::uint32_t bits;
-    std::memcpy(&bits, &x, 4);
-    const auto half = static_cast<std::uint16_t>(bits >> 16);
-    std::memcpy(out.data() + 2 * i, &half, 2);
-  }
-  return out;
-}
-
-DeviceMemory on_device(const std::vector<std::byte>& from) {
-  DeviceMemory memory(from.size());
-  PACELINE_CUDA_CHECK(cudaMemcpy(memory.data(), from.data(), from.size(), cudaMemcpyHostToDevice));
-  return memory;
-}
-
-class Stream {
- public:
-  Stream() { PACELINE_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
-  ~Stream() { static_cast<void>(cudaStreamDestroy(stream_)); }
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-  operator cudaStream_t() const { return stream_; }
-
- private:
-  cudaStream_t stream_ = nullptr;
-};
-
-/// Seconds of one of the launches that `record` issues, the best of several runs.
-template <class Record>
-double time_of(const Stream& stream, const Record& record) {
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t exec = nullptr;
-  PACELINE_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  for (int i = 0; i < kLaunches; ++i) record(i);
-  PACELINE_CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
-  PACELINE_CUDA_CHECK(cudaGraphInstantiate(&exec, graph, 0));
-  double best = 1e9;
-  for (int run = 0; run < 4; ++run) {
-    Event start(true);
-    Event end(true);
-    start.record(stream);
-    PACELINE_CUDA_CHECK(cudaGraphLaunch(exec, stream));
-    end.record(stream);
-    end.wait();
-    best = std::min(best, Event::seconds(start, end) / kLaunches);
-  }
-  PACELINE_CUDA_CHECK(cudaGraphExecDestroy(exec));
-  PACELINE_CUDA_CHECK(cudaGraphDestroy(graph));
-  return best;
-}
 
 /// Returns how many results differed from the first plan's.
 int measure(const Shape& shape, const LinearDevice& device, bool quick) {

@@ -123,19 +123,4 @@ Machine measure_machine(int threads) {
   return machine;
 }
 
-double copy_bandwidth(kernels::Backend& backend) {
-  // Blocks of 2 MiB, 1 GiB of them copied to another.
-  const kernels::KvShape shape{.layers = 32, .kv_heads = 8, .head_dim = 128, .block = 16};
-  constexpr int kBlocks = 512;
-  const auto memory = backend.allocate(2 * kBlocks * shape.block_bytes());
-  std::vector<kernels::Backend::BlockCopy> copies;
-  for (int b = 0; b < kBlocks; ++b) copies.push_back({b, kBlocks + b});
-  std::byte last;
-  const double time = best_time([&] {
-    backend.copy_blocks(shape, memory->data(), copies);
-    backend.read(memory->data(), {&last, 1});  // waits
-  });
-  return 2.0 * kBlocks * static_cast<double>(shape.block_bytes()) / time;
-}
-
 }  // namespace paceline::bench

@@ -29,14 +29,15 @@ double best_time(F&& f, int runs = 3) {
 
 struct Machine {
   double multiply_add = 0;  ///< FLOP/s, fp32 fused multiply-add
-  double dot = 0;           ///< FLOP/s, bf16 dot product; 0: the machine has none
-  double bandwidth = 0;     ///< bytes/s read from memory
+  double dot = 0;           ///< FLOP/s, bf16 dot or matrix product; 0: the machine has none
+  double bandwidth = 0;     ///< bytes/s read from memory; of a device, read and written by copies
 };
 
 /// On `threads` threads at once. Takes a few seconds.
 [[nodiscard]] Machine measure_machine(int threads);
 
-/// Bytes/s read and written of copies within memory of the backend: what a device can do.
-[[nodiscard]] double copy_bandwidth(kernels::Backend& backend);
+/// The device of the CUDA backend: bf16 matrix products as cuBLAS computes them (none where it is
+/// not found, which is said on stderr) and copies within its memory.
+[[nodiscard]] Machine measure_device();
 
 }  // namespace paceline::bench

@@ -1,7 +1,7 @@
 """Writes a random-weight checkpoint of a known model's shape: make_checkpoint.py SHAPE DIR.
 
-Speed does not depend on the values, so a benchmark needs no download. Weights are bf16, normal with
-the usual 0.02; norms are ones. Needs numpy alone.
+For programs that need files; bench_engine and bench_speculation make random weights of shapes/ by
+themselves. Weights are bf16, normal with the usual 0.02; norms are ones. Needs numpy alone.
 """
 
 import json
@@ -12,18 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-SHAPES = {
-    "qwen2.5-0.5b": dict(
-        architectures=["Qwen2ForCausalLM"], model_type="qwen2", vocab_size=151936, hidden_size=896,
-        intermediate_size=4864, num_hidden_layers=24, num_attention_heads=14, num_key_value_heads=2,
-        max_position_embeddings=32768, rms_norm_eps=1e-6, rope_theta=1000000.0, hidden_act="silu",
-        tie_word_embeddings=True, torch_dtype="bfloat16", eos_token_id=151645),
-    "qwen2-120m": dict(
-        architectures=["Qwen2ForCausalLM"], model_type="qwen2", vocab_size=32768, hidden_size=768,
-        intermediate_size=2816, num_hidden_layers=12, num_attention_heads=12, num_key_value_heads=4,
-        max_position_embeddings=8192, rms_norm_eps=1e-6, rope_theta=1000000.0, hidden_act="silu",
-        tie_word_embeddings=True, torch_dtype="bfloat16", eos_token_id=0),
-}
+SHAPES = Path(__file__).parent / "shapes"
 
 
 def tensors(c: dict) -> list[tuple[str, tuple[int, ...]]]:
@@ -76,14 +65,16 @@ def write_checkpoint(folder: Path, config: dict, values: Callable[[str, tuple[in
 
 
 def main() -> None:
-    if len(sys.argv) != 3 or sys.argv[1] not in SHAPES:
-        sys.exit(f"usage: make_checkpoint.py {'|'.join(SHAPES)} DIR")
+    known = sorted(folder.name for folder in SHAPES.iterdir())
+    if len(sys.argv) != 3 or sys.argv[1] not in known:
+        sys.exit(f"usage: make_checkpoint.py {'|'.join(known)} DIR")
     random = np.random.default_rng(1)
 
     def values(name: str, shape: tuple[int, ...]) -> np.ndarray:
         return np.ones(shape) if is_norm(name) else 0.02 * random.standard_normal(shape, dtype=np.float32)
 
-    write_checkpoint(Path(sys.argv[2]), SHAPES[sys.argv[1]], values)
+    config = json.loads((SHAPES / sys.argv[1] / "config.json").read_text())
+    write_checkpoint(Path(sys.argv[2]), config, values)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,9 @@
 //   bench_speculation --threads 1 --cpu-time   the same in seconds of CPU, for a shared machine
 //   bench_speculation --acceptance             how much of drafts is accepted
 //   (acceptance_bench.cpp)
+//   bench_speculation --backend cuda --target tests/bench/shapes/qwen2.5-7b --layers-draft 1
+//       --scale S                              random weights; the draft is the target's first
+//       layer
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -261,13 +264,22 @@ int positive(const std::string& text) {
   return number;
 }
 
+bool is_device(const std::string& backend) {
+  if (backend != "cpu" && backend != "cuda")
+    throw std::invalid_argument("backends are cpu and cuda, not " + backend);
+  return backend == "cuda";
+}
+
 SpeculationOptions read_arguments(int argc, char** argv) {
   SpeculationOptions o;
   const std::map<std::string, std::function<void(const std::string&)>> known{
       {"--target", [&](const std::string& v) { o.target = v; }},
       {"--draft", [&](const std::string& v) { o.draft = v; }},
       {"--prompts", [&](const std::string& v) { o.prompts = v; }},
+      {"--layers-draft", [&](const std::string& v) { o.layers_draft = positive(v); }},
+      {"--scale", [&](const std::string& v) { o.scale = std::atof(v.c_str()); }},
       {"--isa", [&](const std::string& v) { o.isa = v; }},
+      {"--backend", [&](const std::string& v) { o.device = is_device(v); }},
       {"--threads", [&](const std::string& v) { o.threads = positive(v); }},
       {"--samples", [&](const std::string& v) { o.samples = positive(v); }},
       {"--prompt-count", [&](const std::string& v) { o.prompt_count = positive(v); }},
@@ -310,12 +322,17 @@ SpeculationOptions read_arguments(int argc, char** argv) {
 }
 
 int bench_speed(SpeculationSetup& setup) {
-  const bench::Machine machine = bench::measure_machine(setup.options.threads);
-  std::printf(
-      "instruction set %s, %d threads; fp32 multiply-add peak %.1f GFLOP/s, memory read %.1f GB/s, "
-      "load average %.1f\n",
-      setup.backend->info().isa.c_str(), setup.options.threads, machine.multiply_add / 1e9,
-      machine.bandwidth / 1e9, load());
+  const std::string isa = setup.backend->info().isa;
+  if (setup.options.device) {
+    std::printf("instruction set %s, load average %.1f\n", isa.c_str(), load());
+  } else {
+    const bench::Machine machine = bench::measure_machine(setup.options.threads);
+    std::printf(
+        "instruction set %s, %d threads; fp32 multiply-add peak %.1f GFLOP/s, memory read %.1f "
+        "GB/s, load average %.1f\n",
+        isa.c_str(), setup.options.threads, machine.multiply_add / 1e9, machine.bandwidth / 1e9,
+        load());
+  }
   std::printf("target %s, weights %.1f MB; drafters:", setup.options.target.c_str(),
               static_cast<double>(setup.executor->weight_bytes()) / 1e6);
   for (const std::string& name : setup.options.drafters) std::printf(" %s", name.c_str());

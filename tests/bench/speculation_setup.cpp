@@ -4,9 +4,9 @@
 #include <filesystem>
 #include <random>
 
-#include "io/checkpoint/model_config_reader.hpp"
 #include "io/text/chat_template.hpp"
 #include "io/text/prompts.hpp"
+#include "kernels/gpus.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/draft/ngram_drafter.hpp"
 #include "runtime/draft/suffix_drafter.hpp"
@@ -44,20 +44,25 @@ std::vector<std::vector<TokenId>> random_prompts(int count, int vocab) {
   return prompts;
 }
 
-}  // namespace
-
-Model::Model(const std::string& folder)
-    : config(io::load_model_config(folder)),
-      weights(folder),
-      compute(io::stored_dtype(config, weights)) {
-  io::check_tensor_shapes(config, weights);
+BenchModel load_target(const SpeculationOptions& o) {
+  if (o.layers_draft == 0) return load_model(o.target);
+  BenchModel target = load_model(o.target, {.first = o.layers_draft, .scale = o.scale});
+  if (o.layers_draft >= target.config.layers)
+    throw UsageError("the target has only " + std::to_string(target.config.layers) + " layers");
+  return target;
 }
 
+}  // namespace
+
 SpeculationSetup::SpeculationSetup(const SpeculationOptions& o)
-    : options(o), target(o.target), backend(kernels::make_cpu_backend(o.threads, o.isa)) {
+    : options(o),
+      target(load_target(o)),
+      backend(o.device ? kernels::make_cuda_backend(0)
+                       : kernels::make_cpu_backend(o.threads, o.isa)) {
   const auto& names = options.drafters;
-  if (options.acceptance || std::find(names.begin(), names.end(), "model") != names.end())
-    draft = std::make_unique<Model>(options.draft);
+  if (options.acceptance || std::find(names.begin(), names.end(), "model") != names.end()) {
+    draft = o.layers_draft == 0 ? load_model(o.draft) : first_layers(target.config, o.layers_draft);
+  }
   if (std::filesystem::exists(std::filesystem::path(options.target) / "tokenizer.json")) {
     prompts = read_text_prompts(options);
     stops = target.config.eos;
@@ -70,7 +75,7 @@ SpeculationSetup::SpeculationSetup(const SpeculationOptions& o)
   largest_batch = *std::max_element(options.batches.begin(), options.batches.end());
   kv_blocks = largest_batch * (kv::blocks_for(longest, kBlock) + prompt_blocks + 1);
   executor = std::make_unique<engine::Executor>(
-      *backend, target.config, target.weights, group, target.compute, sampling(options.max_tokens),
+      *backend, target.config, *target.weights, group, target.compute, sampling(options.max_tokens),
       stops,
       engine::ExecutorLimits{.max_batch = largest_batch,
                              .max_draft = options.max_length * options.paths,
@@ -118,7 +123,7 @@ std::unique_ptr<draft::Drafter> SpeculationSetup::model_drafter(int max_batch, i
   o.max_length = options.max_length;
   o.paths = paths;
   o.prefill_chunk = kPrefillChunk;
-  return std::make_unique<draft::ModelDrafter>(*backend, draft->config, draft->weights, group,
+  return std::make_unique<draft::ModelDrafter>(*backend, draft->config, *draft->weights, group,
                                                draft->compute, sampling(max_tokens), stops, o);
 }
 

@@ -7,16 +7,15 @@
 #include <string>
 #include <vector>
 
-#include "io/checkpoint/checkpoint.hpp"
 #include "io/text/tokenizer.hpp"
 #include "kernels/backend.hpp"
-#include "runtime/core/model_config.hpp"
 #include "runtime/core/thread_pool.hpp"
 #include "runtime/draft/drafter.hpp"
 #include "runtime/draft/model_drafter.hpp"
 #include "runtime/engine/batcher.hpp"
 #include "runtime/engine/executor.hpp"
 #include "runtime/fabric/mpi_group.hpp"
+#include "tests/bench/bench_model.hpp"
 
 namespace paceline::bench {
 
@@ -24,7 +23,10 @@ struct SpeculationOptions {
   std::string target = "configs/models/target";
   std::string draft = "configs/models/draft";
   std::string prompts = "configs/prompts/unseen.jsonl";
+  int layers_draft = 0;  ///< not 0: the draft is the target's first layers, weights are random
+  double scale = 0.25;   ///< of the target's other layers then
   std::string isa = "auto";
+  bool device = false;
   int threads = 2;
   int samples = 8;        ///< responses a prompt
   int prompt_count = 64;  ///< of the file, or random
@@ -38,13 +40,6 @@ struct SpeculationOptions {
   std::vector<std::string> policies{"goodput", "fixed:4"};
   bool acceptance = false;
   bool cpu_time = false;  ///< instead of the wall's
-};
-
-struct Model {
-  explicit Model(const std::string& folder);
-  ModelConfig config;
-  io::Checkpoint weights;
-  DType compute;
 };
 
 /// Loaded models, prompts, and an engine that runs the target. The draft's prompts and noise are
@@ -67,8 +62,8 @@ struct SpeculationSetup {
                                                         int max_tokens);
 
   SpeculationOptions options;
-  Model target;
-  std::unique_ptr<Model> draft;  ///< null when nothing needs it
+  BenchModel target;
+  std::optional<BenchModel> draft;  ///< none when nothing needs it
   std::vector<std::vector<TokenId>> prompts;
   std::vector<TokenId> stops;
   int largest_batch = 0;
