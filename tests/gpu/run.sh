@@ -1,13 +1,28 @@
 #!/usr/bin/env bash
-# run.sh [--quick]: correctness and speed on this machine's GPU, from a bundled tree (bundle.cmake in
+# run.sh [PART]...: correctness and speed on this machine's GPU, from a bundled tree (bundle.cmake in
 # this folder says how to make one). Needs a GPU, its driver and a C library.
 #
-# Prints a table; logs are in OUT (default: a folder beside the tree). --quick leaves out random
-# speculation settings and benchmarks. Exit code 1 when anything failed.
+#   correctness   operations against float64, digests, parity with transformers, speculation
+#   sanitizer     the operations under compute-sanitizer, where there is one
+#   products      every way to compute each matrix product; the price of exactness against cuBLAS
+#   decoding      whole decoding, verification and prefill of Qwen2.5 shapes
+#   speculation   a 7B shape with a draft of its first layer (SCALE: see tests/bench/README.md)
+#   pytorch       the same shape by PyTorch and transformers, where python3 has them
+#
+# All of them in this order by default, what matters most first; each takes ten minutes at most, and
+# every step of it has a limit of its own. Prints a table, then those of the benchmarks; logs are in
+# OUT (default: a folder beside the tree). Exit code 1 when anything failed.
+# shellcheck disable=SC2317  # parts are called by name
 set -uo pipefail
-quick=false
-if [ "${1-}" = --quick ]; then quick=true; shift; fi
-if [ $# -gt 0 ]; then echo "usage: $0 [--quick]" >&2; exit 64; fi
+all=(correctness sanitizer products decoding speculation pytorch)
+parts=("$@")
+if [ $# = 0 ]; then parts=("${all[@]}"); fi
+for part in "${parts[@]}"; do
+  case " ${all[*]} " in
+    *" $part "*) ;;
+    *) echo "usage: $0 [$(IFS='|'; echo "${all[*]}")]..." >&2; exit 64 ;;
+  esac
+done
 root=$(cd "$(dirname "$0")/../.." && pwd)
 out=${OUT:-$root/gpu-results}
 mkdir -p "$out"
@@ -23,43 +38,111 @@ if [ -d "$root/lib/openmpi" ]; then
 fi
 if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
 
+# cuBLAS is not bundled (half a gigabyte): that of a toolkit, or of PyTorch.
+has_cublas=false
+for folder in /usr/local/cuda/lib64 \
+  "$(env -u LD_LIBRARY_PATH python3 -c 'import nvidia.cu13 as n; print(n.__path__[0] + "/lib")' 2>/dev/null)"; do
+  if [ -e "$folder/libcublas.so.13" ]; then
+    has_cublas=true
+    LD_LIBRARY_PATH+=:$folder
+    break
+  fi
+done
+
 rows=()
+tables=()
 failed=0
-# step NAME COMMAND...: its result and the last line it printed that says something of its size.
+row() { rows+=("$(printf '%-22s %-7s %5ds  %s' "$@")"); }
+# step NAME LIMIT COMMAND...: its result, and the last line it printed that says something of its size.
 step() {
-  local name=$1 log=$out/$1.log start=$SECONDS result=passed
-  shift
+  local name=$1 limit=$2 log=$out/$1.log start=$SECONDS result=passed code=0 said
+  shift 2
   printf 'running %s\n' "$name" >&2
-  "$@" >"$log" 2>&1 || { result=FAILED; failed=1; }
-  local said
-  said=$(grep -E '^\[  PASSED|checks passed|^\[  FAILED.*tests?,|tokens/s|passed on' "$log" | tail -n 1)
-  rows+=("$(printf '%-22s %-7s %5ds  %s' "$name" "$result" $((SECONDS - start)) "$said")")
+  timeout --kill-after=10 "$limit" "$@" >"$log" 2>&1 || { code=$?; result=FAILED; failed=1; }
+  said=$(grep -E '^\[  PASSED|checks passed|^\[  FAILED.*tests?,|passed on|^=+ .*SUMMARY' "$log" | tail -n 1)
+  if [ $code = 124 ]; then said="stopped after $limit s"; fi
+  row "$name" "$result" $((SECONDS - start)) "$said"
   if [ "$result" = FAILED ]; then tail -n 15 "$log" >&2; fi
 }
-
-# A filter that matches nothing would pass.
-gpu_tests() {
-  "$1" --gtest_list_tests --gtest_filter="$2" | grep -q '^  ' || { echo "no tests match $2"; return 1; }
-  "$1" --gtest_filter="$2"
+# bench NAME LIMIT COMMAND...: the same, and all that it printed comes after the table.
+bench() {
+  step "$@"
+  tables+=("$1")
 }
 
-check() { paceline check "$root/configs/quickstart.yaml" --set engine.backend=cuda; }
-
-step device check
-if [ $failed = 0 ]; then
-  step operations gpu_tests test_kernels '*cuda*'
-  if $quick; then step products bench_linear --quick; else step products bench_linear; fi
-  step parity gpu_tests test_model '*cuda*'
-  step digests "$root/tests/mpi/exactness.sh" "$root/bin/paceline"
-  if $quick; then draws=0; else draws=12; fi
-  step speculation "$root/tests/mpi/speculation.sh" "$root/bin/paceline" $draws
-  if ! $quick; then
-    step products bench_linear --quick
-    step decoding bench_engine "$root/configs/models/target" --backend cuda
+# gpu_tests NAME LIMIT PROGRAM FILTER: a filter that matches nothing would pass.
+gpu_tests() {
+  if "$3" --gtest_list_tests --gtest_filter="$4" | grep -q '^  '; then
+    step "$1" "$2" "$3" --gtest_filter="$4"
+  else
+    row "$1" FAILED 0 "no tests match $4"
+    failed=1
   fi
+}
+
+shape() { echo "$root/tests/bench/shapes/qwen2.5-$1"; }
+
+correctness() {
+  gpu_tests operations 220 test_kernels '*cuda*'
+  step digests 120 "$root/tests/mpi/exactness.sh" "$root/bin/paceline"
+  gpu_tests parity 60 test_model '*cuda*'
+  step drafts 120 "$root/tests/mpi/speculation.sh" "$root/bin/paceline" 12
+}
+
+# The longest tests only repeat what others do. The sanitizer wants the system's libraries; programs
+# find theirs by themselves.
+sanitizer() {
+  local tool program filter='*cuda*:-*Draws*:*KeptSet*'
+  program=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer)
+  if [ -z "$program" ]; then row sanitizer skipped 0 "no compute-sanitizer"; return; fi
+  for tool in memcheck racecheck; do
+    step "$tool" 280 env -u LD_LIBRARY_PATH "$program" --tool "$tool" --error-exitcode 1 \
+      "$root/bin/test_kernels" --gtest_filter="$filter"
+  done
+}
+
+products() {
+  step plans 150 bench_linear --quick
+  if $has_cublas; then
+    bench price 150 bench_price "$(shape 0.5b)" "$(shape 7b)" "$(shape 32b)"
+  else
+    row price skipped 0 "no libcublas.so.13"
+  fi
+  step plan-times 280 bench_linear
+}
+
+decoding() {
+  bench decoding-7b 120 bench_engine "$(shape 7b)" --backend cuda
+  bench decoding-32b 200 bench_engine "$(shape 32b)" --backend cuda
+  bench decoding-0.5b 80 bench_engine "$(shape 0.5b)" --backend cuda
+  bench decoding-7b-context 150 bench_engine "$(shape 7b)" --backend cuda --context 1024
+}
+
+speculation() {
+  bench speculation 560 bench_speculation --backend cuda --target "$(shape 7b)" --layers-draft 1 \
+    --scale "${SCALE:-0.25}" --threads "$(nproc)" --batches 1,2,4,8,16,32,64,128,256
+}
+
+pytorch() {
+  if ! env -u LD_LIBRARY_PATH python3 -c 'import torch, transformers' 2>/dev/null; then
+    row pytorch skipped 0 "python3 has no torch and transformers"
+    return
+  fi
+  bench pytorch-ours 120 bench_engine "$(shape 7b)" --backend cuda
+  bench pytorch 440 env -u LD_LIBRARY_PATH python3 -B "$root/tests/gpu/compare_transformers.py" \
+    "$(shape 7b)" --seconds 420
+}
+
+step device 60 paceline check "$root/configs/quickstart.yaml" --set engine.backend=cuda
+if [ $failed = 0 ]; then
+  for part in "${parts[@]}"; do "$part"; done
 fi
 
 printf '\n%-22s %-7s %6s  %s\n' step result time 'in its own words'
 printf '%s\n' "${rows[@]}"
 grep -hE '^  .*backend' "$out/device.log" || true
+for name in "${tables[@]}"; do
+  printf '\n== %s\n' "$name"
+  cat "$out/$name.log"
+done
 exit $failed
