@@ -49,6 +49,8 @@ BenchModel load_target(const SpeculationOptions& o) {
   BenchModel target = load_model(o.target, {.first = o.layers_draft, .scale = o.scale});
   if (o.layers_draft >= target.config.layers)
     throw UsageError("the target has only " + std::to_string(target.config.layers) + " layers");
+  if (target.config.tied_embeddings)
+    throw UsageError("random models with tied embeddings repeat their input, and so agree anyhow");
   return target;
 }
 

@@ -96,30 +96,30 @@ sanitizer() {
   program=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer)
   if [ -z "$program" ]; then row sanitizer skipped 0 "no compute-sanitizer"; return; fi
   for tool in memcheck racecheck; do
-    step "$tool" 280 env -u LD_LIBRARY_PATH "$program" --tool "$tool" --error-exitcode 1 \
+    step "$tool" 260 env -u LD_LIBRARY_PATH "$program" --tool "$tool" --error-exitcode 1 \
       "$root/bin/test_kernels" --gtest_filter="$filter"
   done
 }
 
 products() {
-  step plans 150 bench_linear --quick
+  step plans 140 bench_linear --quick
   if $has_cublas; then
-    bench price 150 bench_price "$(shape 0.5b)" "$(shape 7b)" "$(shape 32b)"
+    bench price 140 bench_price "$(shape 0.5b)" "$(shape 7b)" "$(shape 32b)"
   else
     row price skipped 0 "no libcublas.so.13"
   fi
-  step plan-times 280 bench_linear
+  step plan-times 270 bench_linear
 }
 
 decoding() {
-  bench decoding-7b 120 bench_engine "$(shape 7b)" --backend cuda
+  bench decoding-7b 110 bench_engine "$(shape 7b)" --backend cuda
   bench decoding-32b 200 bench_engine "$(shape 32b)" --backend cuda
   bench decoding-0.5b 80 bench_engine "$(shape 0.5b)" --backend cuda
   bench decoding-7b-context 150 bench_engine "$(shape 7b)" --backend cuda --context 1024
 }
 
 speculation() {
-  bench speculation 560 bench_speculation --backend cuda --target "$(shape 7b)" --layers-draft 1 \
+  bench speculation 550 bench_speculation --backend cuda --target "$(shape 7b)" --layers-draft 1 \
     --scale "${SCALE:-0.25}" --threads "$(nproc)" --batches 1,2,4,8,16,32,64,128,256
 }
 
@@ -128,12 +128,12 @@ pytorch() {
     row pytorch skipped 0 "python3 has no torch and transformers"
     return
   fi
-  bench pytorch-ours 120 bench_engine "$(shape 7b)" --backend cuda
-  bench pytorch 440 env -u LD_LIBRARY_PATH python3 -B "$root/tests/gpu/compare_transformers.py" \
-    "$(shape 7b)" --seconds 420
+  bench pytorch-ours 110 bench_engine "$(shape 7b)" --backend cuda
+  bench pytorch 430 env -u LD_LIBRARY_PATH python3 -B "$root/tests/gpu/compare_transformers.py" \
+    "$(shape 7b)" --seconds 410
 }
 
-step device 60 paceline check "$root/configs/quickstart.yaml" --set engine.backend=cuda
+step device 30 paceline check "$root/configs/quickstart.yaml" --set engine.backend=cuda
 if [ $failed = 0 ]; then
   for part in "${parts[@]}"; do "$part"; done
 fi
