@@ -2,7 +2,8 @@
 # run.sh [PART]...: correctness and speed on this machine's GPU, from a bundled tree (bundle.cmake in
 # this folder says how to make one). Needs a GPU, its driver and a C library.
 #
-#   correctness   operations against float64, digests, parity with transformers, speculation
+#   correctness   operations against float64, one digest over layouts, parity with transformers
+#   drafts        one digest over drafters, their lengths and trees
 #   sanitizer     the operations under compute-sanitizer, where there is one
 #   products      every way to compute each matrix product; the price of exactness against cuBLAS
 #   decoding      whole decoding, verification and prefill of Qwen2.5 shapes
@@ -14,7 +15,7 @@
 # OUT (default: a folder beside the tree). Exit code 1 when anything failed.
 # shellcheck disable=SC2317  # parts are called by name
 set -uo pipefail
-all=(correctness sanitizer products decoding speculation pytorch)
+all=(correctness drafts sanitizer products decoding speculation pytorch)
 parts=("$@")
 if [ $# = 0 ]; then parts=("${all[@]}"); fi
 for part in "${parts[@]}"; do
@@ -72,9 +73,10 @@ bench() {
 
 # gpu_tests NAME LIMIT PROGRAM FILTER: a filter that matches nothing would pass.
 gpu_tests() {
-  if "$3" --gtest_list_tests --gtest_filter="$4" | grep -q '^  '; then
+  if "$3" --gtest_list_tests --gtest_filter="$4" | grep '^  ' >/dev/null; then
     step "$1" "$2" "$3" --gtest_filter="$4"
   else
+    echo "no tests match $4" >"$out/$1.log"
     row "$1" FAILED 0 "no tests match $4"
     failed=1
   fi
@@ -83,10 +85,15 @@ gpu_tests() {
 shape() { echo "$root/tests/bench/shapes/qwen2.5-$1"; }
 
 correctness() {
-  gpu_tests operations 220 test_kernels '*cuda*'
-  step digests 120 "$root/tests/mpi/exactness.sh" "$root/bin/paceline"
+  gpu_tests tensor-cores 30 test_tensor_cores '*'
+  tables+=(tensor-cores)  # it also says what it found
+  gpu_tests operations 200 test_kernels '*cuda*'
+  step digests 280 "$root/tests/mpi/exactness.sh" "$root/bin/paceline"
   gpu_tests parity 60 test_model '*cuda*'
-  step drafts 120 "$root/tests/mpi/speculation.sh" "$root/bin/paceline" 12
+}
+
+drafts() {
+  step drafts 560 "$root/tests/mpi/speculation.sh" "$root/bin/paceline" 12
 }
 
 # The longest tests only repeat what others do. The sanitizer wants the system's libraries; programs
