@@ -127,7 +127,7 @@ decoding() {
 
 speculation() {
   bench speculation 550 bench_speculation --backend cuda --target "$(shape 7b)" --layers-draft 1 \
-    --scale "${SCALE:-0.25}" --threads "$(nproc)" --batches 1,2,4,8,16,32,64,128,256
+    --scale "${SCALE:-0.25}" --threads "$(nproc)" --batches 1,2,4,8,16,32,64,128,256 --seconds 1.5
 }
 
 pytorch() {
