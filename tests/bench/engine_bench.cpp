@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -132,7 +133,7 @@ void decode(const Bench& b, engine::Executor& executor, int batch, int drafted) 
   std::vector<engine::DraftTree> drafts;
   StepTimes times;
   double context = 0;
-  const double start = bench::now();
+  double start = bench::now();  // when all prompts have been read
   while (batcher.active() == batch &&
          (times.all.size() < 7 || (bench::now() - start < 4 && times.all.size() < 100))) {
     const double before = bench::now();
@@ -142,13 +143,17 @@ void decode(const Bench& b, engine::Executor& executor, int batch, int drafted) 
     const bool counts = batcher.counts().prefill_tokens == 0;
     const int first_position = plan.parts[0].first_position;
     (void)batcher.commit(executor.run(plan));
-    if (!counts) continue;
+    if (!counts) {
+      start = bench::now();
+      continue;
+    }
     const double seconds = bench::now() - before;
     times.all.push_back(seconds);
     times.sampling.push_back(executor.sample_seconds());
     times.outside.push_back(seconds - b.backend.busy_seconds());
     context = first_position + 1;
   }
+  if (times.all.empty()) throw std::logic_error("responses end before the last prompt is read");
   const double kv_bytes =
       2.0 * b.config.layers * b.config.kv_heads * b.config.head_dim * 2 * context * batch;
   const double tokens = static_cast<double>(batch) * (1 + drafted);
