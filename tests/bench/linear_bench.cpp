@@ -1,8 +1,9 @@
 // Every way the CUDA backend has to compute a matrix product, at the shapes of Qwen2.5 0.5B, 7B and
-// 32B in bf16: bench_linear [--quick]. All must give one result, to the bit: a row does not depend
-// on tiles, splits, nor on how many rows there are. Times say which way is best and how good the
-// choice of plan_linear() is. Launches go through a graph, over copies of the weight that no cache
-// holds.
+// 32B in bf16: bench_linear [--quick] [--warpgroups]. All must give one result, to the bit: a row
+// does not depend on tiles, splits, nor on how many rows there are. Times say which way is best and
+// how good the choice of plan_linear() is; --quick leaves them out, --warpgroups brings in the
+// plans that LinearDevice::warpgroups allows. Launches go through a graph, over copies of the
+// weight that no cache holds.
 #include <cuda_runtime_api.h>
 
 #include <cstdio>
@@ -118,14 +119,20 @@ int measure(const Shape& shape, const LinearDevice& device, bool quick) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool quick = argc == 2 && std::strcmp(argv[1], "--quick") == 0;
-  if (argc > 1 && !quick) {
-    std::fprintf(stderr, "usage: %s [--quick]\n", argv[0]);
-    return 64;
+  bool quick = false;
+  LinearDevice device;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--quick") == 0) {
+      quick = true;
+    } else if (std::strcmp(argv[i], "--warpgroups") == 0) {
+      device.warpgroups = true;
+    } else {
+      std::fprintf(stderr, "usage: %s [--quick] [--warpgroups]\n", argv[0]);
+      return 64;
+    }
   }
   try {
     int number = 0;
-    LinearDevice device;
     PACELINE_CUDA_CHECK(cudaGetDevice(&number));
     PACELINE_CUDA_CHECK(
         cudaDeviceGetAttribute(&device.multiprocessors, cudaDevAttrMultiProcessorCount, number));

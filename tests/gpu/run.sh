@@ -115,7 +115,9 @@ products() {
   else
     row price skipped 0 "no libcublas.so.13"
   fi
-  step plan-times 270 bench_linear
+  step plan-times 180 bench_linear
+  # Fails where wgmma has other bits than mma; where it has not, plans may have it (LinearDevice).
+  bench warpgroups 120 bench_linear --warpgroups
 }
 
 decoding() {
