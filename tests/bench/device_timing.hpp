@@ -32,6 +32,8 @@ inline std::vector<std::byte> random_bf16(std::size_t n, std::uint32_t seed) {
 inline kernels::cuda::DeviceMemory on_device(const std::vector<std::byte>& from) {
   kernels::cuda::DeviceMemory memory(from.size());
   PACELINE_CUDA_CHECK(cudaMemcpy(memory.data(), from.data(), from.size(), cudaMemcpyHostToDevice));
+  // The copy may return before its last part has landed, and other streams do not wait for it.
+  PACELINE_CUDA_CHECK(cudaDeviceSynchronize());
   return memory;
 }
 
@@ -45,6 +47,7 @@ inline kernels::cuda::DeviceMemory random_on_device(std::size_t n, std::uint32_t
                                    std::min(values.size(), memory.size() - at),
                                    cudaMemcpyHostToDevice));
   }
+  PACELINE_CUDA_CHECK(cudaDeviceSynchronize());
   return memory;
 }
 

@@ -15,6 +15,7 @@
 #include "kernels/cuda/check.hpp"
 #include "kernels/cuda/linear.hpp"
 #include "kernels/cuda/memory.hpp"
+#include "runtime/core/error.hpp"
 #include "tests/bench/device_timing.hpp"
 
 namespace {
@@ -136,6 +137,9 @@ int main(int argc, char** argv) {
     PACELINE_CUDA_CHECK(cudaGetDevice(&number));
     PACELINE_CUDA_CHECK(
         cudaDeviceGetAttribute(&device.multiprocessors, cudaDevAttrMultiProcessorCount, number));
+    int major = 0;
+    PACELINE_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, number));
+    if (device.warpgroups && major != 9) throw UsageError("--warpgroups: the device has no wgmma");
     int differing = 0;
     for (const Shape& shape : kShapes) differing += measure(shape, device, quick);
     if (differing > 0) {

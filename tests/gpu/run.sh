@@ -3,19 +3,19 @@
 # this folder says how to make one). Needs a GPU, its driver and a C library.
 #
 #   correctness   operations against float64, one digest over layouts, parity with transformers
-#   drafts        one digest over drafters, their lengths and trees
-#   sanitizer     the operations under compute-sanitizer, where there is one
 #   products      every way to compute each matrix product; the price of exactness against cuBLAS
 #   decoding      whole decoding, verification and prefill of Qwen2.5 shapes
 #   speculation   a 7B shape with a draft of its first layer (SCALE: see tests/bench/README.md)
 #   pytorch       the same shape by PyTorch and transformers, where python3 has them
+#   drafts        one digest over drafters, their lengths and trees
+#   sanitizer     the operations under compute-sanitizer, where there is one
 #
 # All of them in this order by default, what matters most first; each takes ten minutes at most, and
-# every step of it has a limit of its own. Prints a table, then those of the benchmarks; logs are in
-# OUT (default: a folder beside the tree). Exit code 1 when anything failed.
+# every step of it has a limit of its own. Prints the tables of the benchmarks, then one of all steps;
+# logs are in OUT (default: a folder beside the tree). Exit code 1 when anything failed.
 # shellcheck disable=SC2317  # parts are called by name
 set -uo pipefail
-all=(correctness drafts sanitizer products decoding speculation pytorch)
+all=(correctness products decoding speculation pytorch drafts sanitizer)
 parts=("$@")
 if [ $# = 0 ]; then parts=("${all[@]}"); fi
 for part in "${parts[@]}"; do
@@ -88,7 +88,7 @@ correctness() {
   gpu_tests tensor-cores 30 test_tensor_cores '*'
   tables+=(tensor-cores)  # it also says what it found
   gpu_tests operations 200 test_kernels '*cuda*'
-  step digests 280 "$root/tests/mpi/exactness.sh" "$root/bin/paceline"
+  step digests 240 "$root/tests/mpi/exactness.sh" "$root/bin/paceline"
   gpu_tests parity 60 test_model '*cuda*'
 }
 
@@ -109,15 +109,14 @@ sanitizer() {
 }
 
 products() {
-  step plans 140 bench_linear --quick
+  step plans 100 bench_linear --quick
   if $has_cublas; then
     bench price 140 bench_price "$(shape 0.5b)" "$(shape 7b)" "$(shape 32b)"
   else
     row price skipped 0 "no libcublas.so.13"
   fi
-  step plan-times 180 bench_linear
   # Fails where wgmma has other bits than mma; where it has not, plans may have it (LinearDevice).
-  bench warpgroups 120 bench_linear --warpgroups
+  bench warpgroups 220 bench_linear --warpgroups
 }
 
 decoding() {
@@ -139,7 +138,7 @@ pytorch() {
   fi
   bench pytorch-ours 110 bench_engine "$(shape 7b)" --backend cuda
   bench pytorch 430 env -u LD_LIBRARY_PATH python3 -B "$root/tests/gpu/compare_transformers.py" \
-    "$(shape 7b)" --seconds 410
+    "$(shape 7b)" --seconds 390
 }
 
 step device 30 paceline check "$root/configs/quickstart.yaml" --set engine.backend=cuda
@@ -147,11 +146,13 @@ if [ $failed = 0 ]; then
   for part in "${parts[@]}"; do "$part"; done
 fi
 
-printf '\n%-22s %-7s %6s  %s\n' step result time 'in its own words'
-printf '%s\n' "${rows[@]}"
-grep -hE '^  .*backend' "$out/device.log" || true
 for name in "${tables[@]}"; do
   printf '\n== %s\n' "$name"
   cat "$out/$name.log"
 done
+{
+  printf '\n%-22s %-7s %6s  %s\n' step result time 'in its own words'
+  printf '%s\n' "${rows[@]}"
+  grep -hE '^  .*backend' "$out/device.log" || true
+} | tee "$out/summary.log"
 exit $failed

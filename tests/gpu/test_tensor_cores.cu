@@ -85,7 +85,9 @@ __global__ void by_warpgroup(const __nv_bfloat16* weight, const __nv_bfloat16* i
   }
   const int lane = thread % 32;
   const int feature = thread / 32 * 16 + lane / 4;
+#pragma unroll
   for (int tile = 0; tile < kRows / 8; ++tile) {
+#pragma unroll
     for (int i = 0; i < 4; ++i) {
       out[(feature + i / 2 * 8) * kRows + tile * 8 + lane % 4 * 2 + i % 2] = d[tile][i];
     }
@@ -144,7 +146,7 @@ class TensorCores : public testing::Test {
   std::mt19937 random_{20261121};
 };
 
-// One feature and one row of values, in every place of the tile, among random others.
+// One feature, in every place of the tile among random others, and one row in all its columns.
 TEST_F(TensorCores, PlaceAndNeighboursDoNotMatter) {
   for (int run = 0; run < 20; ++run) {
     const Values feature = random_values(random_, kDepth);
@@ -152,12 +154,16 @@ TEST_F(TensorCores, PlaceAndNeighboursDoNotMatter) {
     float first = 0;
     for (int place = 0; place < kFeatures; ++place) {
       Values weight = random_values(random_, kFeatures * kDepth);
-      Values in = random_values(random_, 8 * kDepth);
+      Values in;
       std::copy(feature.begin(), feature.end(), weight.begin() + place * kDepth);
-      std::copy(row.begin(), row.end(), in.begin() + place % 8 * kDepth);
-      const float value = product(by_warps<8>, 8, weight, in)[place * 8 + place % 8];
-      if (place == 0) first = value;
-      ASSERT_TRUE(same_bits(value, first)) << "place " << place << ": " << value << ", " << first;
+      for (int r = 0; r < 8; ++r) in.insert(in.end(), row.begin(), row.end());
+      const Values out = product(by_warps<8>, 8, weight, in);
+      if (place == 0) first = out[0];
+      for (int r = 0; r < 8; ++r) {
+        const float value = out[place * 8 + r];
+        ASSERT_TRUE(same_bits(value, first))
+            << place << ", " << r << ": " << value << ", " << first;
+      }
     }
   }
 }

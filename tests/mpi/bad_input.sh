@@ -2,7 +2,6 @@
 # bad_input.sh PACELINE: each kind of bad input gives one clear message and the documented exit code.
 source "$(dirname "$0")/lib.sh"
 model=$root/configs/models/target
-prompts=$root/configs/prompts/quickstart.jsonl
 
 # refuses WHAT CODE PATTERN RANKS [ARG...]: a rollout that must end with CODE and say PATTERN, once.
 refuses() {

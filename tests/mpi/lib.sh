@@ -14,11 +14,19 @@ config=$root/configs/quickstart.yaml
 backend=(--set engine.backend="${PACELINE_TEST_BACKEND-cpu}")
 small=(--set prompts.samples=3 --set sampling.max_tokens=160 --set engine.threads=1)
 
-# rollout RANKS DIR [ARG...]: one attempt, its output in DIR.log; returns its exit code.
-rollout() {
+# start RANKS DIR [ARG...]: one attempt in the background, its output in DIR.log; sets pid to mpirun's.
+start() {
   local ranks=$1 dir=$2
   shift 2
-  "$here/launch.sh" "$ranks" "$paceline" rollout "$config" --output "$dir" "${backend[@]}" "${small[@]}" "$@" >"$dir.log" 2>&1
+  "$here/launch.sh" "$ranks" "$paceline" rollout "$config" --output "$dir" "${backend[@]}" "${small[@]}" "$@" >"$dir.log" 2>&1 &
+  pid=$!
+}
+
+# rollout RANKS DIR [ARG...]: the same, waited for; returns its exit code.
+rollout() {
+  local pid
+  start "$@"
+  wait "$pid"
 }
 
 digest() { "$paceline" digest "$1" 2>/dev/null; }
@@ -34,10 +42,11 @@ fail() {
 # EXPECTED may name several with |.
 same() { if [[ "|$2|" == *"|$3|"* ]]; then ok "$1"; else fail "$1: expected '$2', found '$3'"; fi; }
 
-# finished DIR: responses on disk so far, as a reader of the live run sees them; a complete run has 1000000.
+# finished DIR: responses on disk so far, as a reader of the live run sees them; of a complete run, $complete.
+complete=1000000
 finished() {
   local words
-  if words=$("$paceline" digest "$1" 2>&1 >/dev/null) && [ -z "$words" ]; then echo 1000000; return; fi
+  if words=$("$paceline" digest "$1" 2>&1 >/dev/null) && [ -z "$words" ]; then echo $complete; return; fi
   sed -n 's/.*: \([0-9]*\) of [0-9]* trajectories.*/\1/p' <<<"$words"
 }
 
@@ -46,6 +55,7 @@ wait_for_finished() {
   local n
   while kill -0 "$3" 2>/dev/null; do
     n=$(finished "$1")
+    if [ "${n:-0}" = $complete ]; then return 1; fi
     if [ "${n:-0}" -ge "$2" ]; then return 0; fi
     sleep 0.1
   done

@@ -76,8 +76,12 @@ check plain 1 model+suffix $(s $fixed) --set engine.kv_memory=4MiB
 check plain 1 model $(s $fixed max_length=2 paths=40)  # more than a draft model ranks
 
 # Drafted tokens are verified and accepted: these runs speculate.
-accepted=$(h5dump -y -w 1 -d /acceptance/accepted "$work/run/telemetry.h5" | awk '/^ +[0-9]+,?$/ {sum += $1} END {print sum + 0}')
-if [ "$accepted" -gt 1000 ]; then ok "$accepted draft tokens were accepted"; else fail "$accepted draft tokens were accepted"; fi
+if command -v h5dump >/dev/null; then
+  accepted=$(h5dump -y -w 1 -d /acceptance/accepted "$work/run/telemetry.h5" | awk '/^ +[0-9]+,?$/ {sum += $1} END {print sum + 0}')
+  if [ "$accepted" -gt 1000 ]; then ok "$accepted draft tokens were accepted"; else fail "$accepted draft tokens were accepted"; fi
+else
+  echo "SKIP: accepted draft tokens are not counted: h5dump is not there"
+fi
 
 # Stopped midway and gone on with other speculation, or with none.
 resume() {  # WHAT FIRST-ARGS -- SECOND-ARGS
@@ -87,11 +91,9 @@ resume() {  # WHAT FIRST-ARGS -- SECOND-ARGS
   shift
   rm -rf "$dir"
   reference plain
-  rollout 2 "$dir" --set engine.max_batch=2 "${first[@]}" &
-  pid=$!
-  wait_for_finished "$dir" 5 $pid || true
-  pkill -USR1 -f "rollout .*--output $dir " || true
-  wait $pid || code=$?
+  start 2 "$dir" --set engine.max_batch=2 "${first[@]}"
+  if wait_for_finished "$dir" 5 "$pid"; then kill -USR1 "$pid" || true; fi
+  wait "$pid" || code=$?
   if [ $code != 75 ]; then fail "$what: exit code $code instead of 75"; return; fi
   if rollout 1 "$dir" --resume "$@"; then
     same "$what" "${references[plain]}" "$(digest "$dir")"
