@@ -118,6 +118,7 @@ class ModelDrafter final : public Drafter {
   void append(Request& r, std::span<const TokenId> tokens) const;
   void release_kv(Request& r);
 
+  void warm_up();
   void propose_together(std::span<DraftSlot> batch);
   [[nodiscard]] int longest(const DraftSlot& slot, const Request& r) const;
   void reserve();

@@ -104,8 +104,9 @@ void Goodput::list_candidates(const DraftQuery& query, double spare, double savi
     by_lag(query);
     const double second = plain_seconds() / query.requests;  // of a plain token
     double total = 0;
+    double behind = 0;  // tokens that those before have to catch up
     for (const int r : order_) {
-      const double cost = drafter.cost.catch_up_seconds(query.lag[r]);
+      const double cost = drafter.cost.catch_up_seconds(behind + query.lag[r]) - total;
       const double gain = query.acceptance[r] / std::max(1 - query.acceptance[r], 0.1);
       const double horizon = std::max(options_.catch_up_horizon, query.lag[r]);
       const double saved = second * horizon * std::min(saving, gain / (1 + gain));
@@ -113,7 +114,9 @@ void Goodput::list_candidates(const DraftQuery& query, double spare, double savi
       const bool unknown = !drafter.cost.catch_up_known() && query.lag[r] > options_.max_length;
       const bool barred = unknown || total + cost > spare || net <= 0;
       worth_[r] = barred ? 0 : worth_[r] * net;
-      if (!barred) total += cost;
+      if (barred) continue;
+      behind += query.lag[r];
+      total += cost;
     }
   }
   planner_.list(query, worth_, options_.max_length);
@@ -153,7 +156,7 @@ bool Goodput::considers(const DraftQuery& query) {
     drafter.probe_interval = kFirstProbeInterval;
     drafter.next_probe = std::min(drafter.next_probe, steps_ + kFirstProbeInterval);
   }
-  const double allowance = options_.allowance * plain_seconds();
+  const double allowance = std::max(options_.allowance * plain_seconds(), options_.least_allowance);
   account_.allow(allowance);
   if (query.requests * 2 <= regime_) {
     // What large batches lost must not keep speculation from the small ones that it is for.
@@ -234,13 +237,11 @@ bool Goodput::scout(const DraftQuery& query, const DraftPlan& known, std::span<i
   // A single late call of the drafter must not make every further one seem too dear to try.
   least_.step = likely_.step;
   const DraftPlan plan = planner_.prefix(query, least_, tokens, wish.depth);
-  double seconds = plan.seconds;
-  if (!query.lag.empty()) {
-    planner_.for_each(plan, [&](const DraftCandidate& candidate) {
-      if (candidate.depth > 1) return;
-      seconds += drafter.cost.catch_up_seconds(query.lag[candidate.request]);
-    });
-  }
+  double behind = 0;
+  planner_.for_each(plan, [&](const DraftCandidate& candidate) {
+    if (candidate.depth == 1 && !query.lag.empty()) behind += query.lag[candidate.request];
+  });
+  const double seconds = plan.seconds + drafter.cost.catch_up_seconds(behind);
   if (loss(seconds, query.requests + plan.gain) > account_.to_explore()) return false;
   take(query, plan, Mode::scout, lengths);
   drafter.next_scout = steps_ + drafter.scout_interval;

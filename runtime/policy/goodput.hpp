@@ -16,9 +16,11 @@ struct GoodputOptions {
   int max_length = 8;
   int drafters = 1;
   /// What trying things out may lose against plain decoding: a share of the time elapsed, and so
-  /// many plain steps at the start.
+  /// many plain steps at the start, or seconds where steps are very short: what a first draft costs
+  /// in threads to wake and memory to touch does not shrink with the model.
   double exploration = 0.005;
   double allowance = 12;
+  double least_allowance = 0.02;
   int probe_requests = 4;  ///< that draft while the others do not, to see whether it would pay
   /// Tokens over which a drafter's catching up must pay off; or as many as it lacks, where those
   /// are more: of a response that has gone on for long, much is still to come.

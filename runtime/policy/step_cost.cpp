@@ -19,7 +19,6 @@ constexpr double kSingleDoubt = 0.8;     ///< of one measurement: it may be an o
 constexpr double kFineGap = 1.25;        ///< ratio of row counts with nothing to learn between
 constexpr double kNear = 1.13;           ///< ratio of row counts told apart by cost
 constexpr double kFirstElasticity = .5;  ///< of seconds in rows, past a single knot
-constexpr double kCatchUpMemory = 0.8;   ///< of a call that caught up, at the next
 constexpr double kSlopeSpan = 1.5;       ///< ratio of row counts a slope is measured over
 
 /// A single measurement may be an outlier: it gives way to whatever is better known.
@@ -167,17 +166,15 @@ void DraftCost::observe(const Call& call) {
     round_.observe(requests, std::max(call.seconds, 1e-9) / call.rounds);
     return;
   }
-  double seconds = round_.largest() > 0
-                       ? call.seconds - call.rounds * round_.seconds(requests)
-                       : call.seconds * call.catch_up / (call.catch_up + call.rows);
-  // A late call is clipped, not believed.
-  if (catching_up_ > 0) seconds = std::min(seconds, 2 * catch_up_seconds(call.catch_up));
-  catching_up_ = kCatchUpMemory * catching_up_ + std::max(0.0, seconds);
-  caught_up_ = kCatchUpMemory * caught_up_ + call.catch_up;
+  const double seconds = round_.largest() > 0
+                             ? call.seconds - call.rounds * round_.seconds(requests)
+                             : call.seconds * call.catch_up / (call.catch_up + call.rows);
+  catch_up_.observe(call.catch_up, std::max(seconds, 1e-9));
 }
 
 double DraftCost::catch_up_seconds(double tokens) const {
-  return caught_up_ > 0 ? tokens * catching_up_ / caught_up_ : 0;
+  const double from = std::max(tokens, catch_up_.smallest());
+  return from > 0 ? catch_up_.seconds(from) * tokens / from : 0;
 }
 
 }  // namespace paceline::policy

@@ -34,7 +34,8 @@ class StepCost {
     double above = 0;
   };
   [[nodiscard]] Gap gap(double rows) const;
-  /// Most rows measured; 0: none.
+  /// Fewest and most rows measured; 0: none.
+  [[nodiscard]] double smallest() const { return curve_.empty() ? 0 : curve_.front().rows; }
   [[nodiscard]] double largest() const { return curve_.empty() ? 0 : curve_.back().rows; }
 
  private:
@@ -81,16 +82,16 @@ class DraftCost {
   [[nodiscard]] double least_round_seconds(double requests) const {
     return round_.least_seconds(requests);
   }
-  /// 0 while nothing is known.
+  /// Of a call, for as many tokens of all its requests; 0 while nothing is known. Fewer than were
+  /// ever measured cost their share, for a few are computed in the rounds.
   [[nodiscard]] double catch_up_seconds(double tokens) const;
-  [[nodiscard]] bool catch_up_known() const { return caught_up_ > 0; }
+  [[nodiscard]] bool catch_up_known() const { return catch_up_.largest() > 0; }
   /// Most requests a round was measured with; 0: none.
   [[nodiscard]] double largest() const { return round_.largest(); }
 
  private:
   StepCost round_;
-  double catching_up_ = 0;  ///< seconds, fading
-  double caught_up_ = 0;    ///< tokens in them
+  StepCost catch_up_;  ///< by tokens
 };
 
 }  // namespace paceline::policy
