@@ -156,8 +156,8 @@ bool Goodput::considers(const DraftQuery& query) {
     drafter.probe_interval = kFirstProbeInterval;
     drafter.next_probe = std::min(drafter.next_probe, steps_ + kFirstProbeInterval);
   }
-  const double allowance = std::max(options_.allowance * plain_seconds(), options_.least_allowance);
-  account_.allow(allowance);
+  const double allowance = options_.allowance * plain_seconds();
+  account_.allow(std::max(allowance, options_.least_allowance));
   if (query.requests * 2 <= regime_) {
     // What large batches lost must not keep speculation from the small ones that it is for.
     account_.relieve(allowance);
