@@ -114,5 +114,20 @@ TEST(DraftCost, SeparatesRoundsFromCatchingUp) {
   EXPECT_NEAR(cost.round_seconds(4), 0.1, 0.005);
 }
 
+// Much of a call is there whatever its length: it must not be counted for each token again.
+TEST(DraftCost, CatchingUpIsACurveNotAShare) {
+  DraftCost cost;
+  Meter meter;
+  for (int i = 0; i < 40; ++i) cost.observe({3, 12, 0, meter(3 * 0.1)});
+  for (int i = 0; i < 40; ++i) {
+    for (int tokens = 20; tokens <= 640; tokens *= 2)
+      cost.observe({3, 12, tokens, meter(3 * 0.1 + 2 + 0.001 * tokens)});
+  }
+  EXPECT_NEAR(cost.catch_up_seconds(20), 2.02, 0.2);
+  EXPECT_NEAR(cost.catch_up_seconds(640), 2.64, 0.3);
+  EXPECT_NEAR(cost.catch_up_seconds(5), 2.02 / 4, 0.1);  // fewer than ever measured
+  EXPECT_EQ(cost.catch_up_seconds(0), 0);
+}
+
 }  // namespace
 }  // namespace paceline::policy
