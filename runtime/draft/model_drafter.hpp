@@ -64,9 +64,9 @@ struct ModelDrafterOptions {
 class ModelDrafter final : public Drafter {
  public:
   /// `group`: of this rank alone. `sampling`, `stops`: the target's; `stops` end a chain and are
-  /// banned before min_tokens. `backend`, `source` and `group` must outlive the drafter. Drafts once
-  /// to warm up. Throws std::invalid_argument on bad options, and as model::Decoder and propose()
-  /// do.
+  /// banned before min_tokens. `backend`, `source` and `group` must outlive the drafter. Drafts
+  /// once to warm up. Throws std::invalid_argument on bad options, and as model::Decoder and
+  /// propose() do.
   ModelDrafter(kernels::Backend& backend, const ModelConfig& config, const WeightSource& source,
                TensorParallelGroup& group, DType compute, const SamplingParams& sampling,
                std::vector<TokenId> stops, const ModelDrafterOptions& options);
