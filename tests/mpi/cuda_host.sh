@@ -11,17 +11,6 @@ done >"$work/tokens.jsonl"
 small=(--set model.path="$fixture" --set prompts.path="$work/tokens.jsonl" --set prompts.samples=2
   --set sampling.ignore_eos=true --set sampling.max_tokens=20 --set engine.kv_memory=4MiB --set engine.threads=1)
 
-run() {  # WHAT RANKS [ARG...]
-  local what=$1 ranks=$2 dir=$work/run
-  shift 2
-  rm -rf "$dir"
-  if rollout "$ranks" "$dir" "$@"; then
-    same "$what" "$reference" "$(digest "$dir")"
-  else
-    fail "$what: exit code $?: $(tail -n 3 "$dir.log")"
-  fi
-}
-
 for dtype in bf16 fp32; do
   set_dtype=(--set model.dtype=$dtype --set layout.verifier_tp=1)
   rollout 1 "$work/$dtype" "${set_dtype[@]}" || { cat "$work/$dtype.log"; exit 1; }

@@ -6,17 +6,6 @@ source "$(dirname "$0")/lib.sh"
 rollout 1 "$work/reference" || { cat "$work/reference.log"; exit 1; }
 reference=$(digest "$work/reference")
 
-run() {  # WHAT RANKS [ARG...]
-  local what=$1 ranks=$2 dir=$work/run
-  shift 2
-  rm -rf "$dir"
-  if rollout "$ranks" "$dir" "$@"; then
-    same "$what" "$reference" "$(digest "$dir")"
-  else
-    fail "$what: exit code $?: $(tail -n 3 "$dir.log")"
-  fi
-}
-
 run "the same again" 1
 run "2 ranks" 2
 run "4 ranks" 4

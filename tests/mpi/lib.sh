@@ -42,6 +42,18 @@ fail() {
 # EXPECTED may name several with |.
 same() { if [[ "|$2|" == *"|$3|"* ]]; then ok "$1"; else fail "$1: expected '$2', found '$3'"; fi; }
 
+# run WHAT RANKS [ARG...]: a rollout whose digest is to be $reference.
+run() {
+  local what=$1 ranks=$2 dir=$work/run
+  shift 2
+  rm -rf "$dir"
+  if rollout "$ranks" "$dir" "$@"; then
+    same "$what" "$reference" "$(digest "$dir")"
+  else
+    fail "$what: exit code $?: $(tail -n 3 "$dir.log")"
+  fi
+}
+
 # finished DIR: responses on disk so far, as a reader of the live run sees them; of a complete run, $complete.
 complete=1000000
 finished() {
