@@ -91,6 +91,8 @@ struct KvShape {
 /// Several rows may stand at one position, so row i's k and v lie in the cache where position
 /// first_position + i would; move_slots() puts the accepted ones in their places. Rows are in
 /// depth-first order.
+///
+/// Segments of one batch do not see one another: none reads what another writes in the same pass.
 struct Segment {
   int first_row = 0;  ///< in the batch
   int rows = 0;
@@ -119,6 +121,14 @@ struct PassRows {
   int rows = 0;
   int logit_rows = 0;
   bool operator==(const PassRows&) const = default;
+};
+
+/// What is the same in all passes of one owner.
+struct PassTraits {
+  std::size_t weight_bytes = 0;  ///< that a pass reads
+  /// Its operations are all the backend's (sums over ranks are not), and every buffer they write
+  /// has rows of one width: they may be ahead in some rows of what they are at in others.
+  bool rows_apart = false;
 };
 
 /// What a backend has recorded of the passes of one owner: one sequence of operations over one set
@@ -210,10 +220,11 @@ class Backend {
   /// attention() and gather_rows(). One pass at a time, whoever's it is. Throws Error (internal) on
   /// tokens or positions out of range and on trees that are not in depth-first order.
   virtual PassRows begin(const Batch& batch) = 0;
-  [[nodiscard]] virtual std::unique_ptr<Recording> make_recording() = 0;
+  [[nodiscard]] virtual std::unique_ptr<Recording> make_recording(const PassTraits& traits) = 0;
   /// The pass: calls `operations`, or replays what they did in an earlier pass of this recording
   /// and of as many rows. So what they call may depend on PassRows, and nothing else may change but
-  /// the batch and the contents of memory of the backend.
+  /// the batch and the contents of memory of the backend. Where PassTraits::rows_apart, several
+  /// threads may call them at once, each for some of the rows.
   virtual void run(Recording& recording, const std::function<void()>& operations) = 0;
   /// Seconds from begin() to the end of run(), of the last pass. Waits for its end.
   [[nodiscard]] virtual double pass_seconds() = 0;

@@ -1,8 +1,14 @@
-// The CPU backend: cuts each operation into parts that its threads share, and calls the functions
-// of the chosen instruction set.
+// The CPU backend: shares the work of a pass among its threads, and calls the functions of the
+// chosen instruction set.
+//
+// Threads share each operation, or each takes some of the rows through all of them. The first reads
+// weights once, and hands every operation over and its results from core to core, some microseconds
+// each time. The second does neither, but reads the weights as often as there are threads: for
+// models that a core's own cache holds.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <string>
 #include <utility>
 
@@ -12,6 +18,7 @@
 #include "kernels/cpu/kernel_table.hpp"
 #include "kernels/cpu/memory.hpp"
 #include "kernels/cpu/packed_linear.hpp"
+#include "kernels/cpu/pass_parts.hpp"
 #include "kernels/row_plan.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/core/thread_pool.hpp"
@@ -28,6 +35,8 @@ constexpr std::int64_t kParallelElements = 16384;
 constexpr int kRowHeads = 64;
 /// Packed input that stays in the second-level cache while weight panels pass by.
 constexpr std::size_t kInputBytes = std::size_t{1} << 20;
+/// Weights up to which threads take rows apart: what second-level caches hold.
+constexpr std::size_t kApartBytes = std::size_t{2} << 20;
 
 class HostBuffer final : public Buffer {
  public:
@@ -55,13 +64,40 @@ struct AttentionUnit {
   int chain, first, head;
 };
 
+class CpuRecording final : public Recording {
+ public:
+  explicit CpuRecording(const PassTraits& t) : traits(t) {}
+  const PassTraits traits;
+};
+
+/// Memory that one thread, or one part of a pass, works with.
+struct Workspace {
+  Memory packed_input;               ///< [rows][k] as the kernels want it
+  Memory scratch;                    ///< of attention
+  std::vector<AttentionUnit> units;  ///< of attention
+};
+
+/// Rows of an operation.
+struct Rows {
+  int first, count;
+};
+
+/// A part of a pass on its way through the operations.
+struct OwnPart {
+  const PassPart* part;
+  Workspace* workspace;
+  Rows rows;  ///< of the batch, then those gathered
+};
+/// What the operations of this thread are about; null: all rows.
+thread_local OwnPart* own_part = nullptr;
+
 class CpuBackend final : public Backend {
  public:
   CpuBackend(int threads, const KernelTable& kernels)
       : pool_(threads),
         kernels_(kernels),
         sampler_(kernels, pool_),
-        scratch_(static_cast<std::size_t>(threads)) {}
+        workspaces_(static_cast<std::size_t>(threads)) {}
 
   [[nodiscard]] BackendInfo info() const override { return {"cpu", kernels_.isa, pool_.size()}; }
 
@@ -85,13 +121,10 @@ class CpuBackend final : public Backend {
 
   [[nodiscard]] PassRows padded(PassRows most) const override { return most; }
   PassRows begin(const Batch& batch) override;
-  [[nodiscard]] std::unique_ptr<Recording> make_recording() override {
-    return std::make_unique<Recording>();
+  [[nodiscard]] std::unique_ptr<Recording> make_recording(const PassTraits& traits) override {
+    return std::make_unique<CpuRecording>(traits);
   }
-  void run(Recording&, const std::function<void()>& operations) override {
-    operations();
-    end_ = std::chrono::steady_clock::now();
-  }
+  void run(Recording& recording, const std::function<void()>& operations) override;
   [[nodiscard]] double pass_seconds() override {
     return std::chrono::duration<double>(end_ - begin_).count();
   }
@@ -126,21 +159,27 @@ class CpuBackend final : public Backend {
   /// f(unit) for units 0 .. count - 1, on the threads when `elements` of work warrant it.
   template <class F>
   void for_each(int count, std::int64_t elements, F&& f) {
-    if (elements < kParallelElements) {
+    if (elements < kParallelElements || own_part != nullptr) {
       for (int i = 0; i < count; ++i) f(i);
     } else {
       pool_.for_units(count, [&f](int, int unit) { f(unit); });
     }
   }
+  /// The rows of an operation that are this thread's to see to.
+  [[nodiscard]] static Rows mine(int rows) {
+    return own_part != nullptr ? own_part->rows : Rows{0, rows};
+  }
+  [[nodiscard]] Workspace& workspace() {
+    return own_part != nullptr ? *own_part->workspace : workspaces_[0];
+  }
 
   ThreadPool pool_;
   const KernelTable& kernels_;
   Sampler sampler_;
-  Memory packed_input_;          ///< [rows][k] as the kernels want it
-  std::vector<Memory> scratch_;  ///< [threads] of attention
+  std::vector<Workspace> workspaces_;  ///< [threads]
   Batch batch_;
-  RowPlan plan_;  ///< of batch_
-  std::vector<AttentionUnit> units_;
+  RowPlan plan_;                 ///< of batch_
+  std::vector<PassPart> parts_;  ///< of batch_; empty: threads share each operation
   std::chrono::steady_clock::time_point begin_, end_, sampled_;  ///< of the pass
 };
 
@@ -156,11 +195,39 @@ PassRows CpuBackend::begin(const Batch& batch) {
   return {static_cast<int>(batch.tokens.size()), static_cast<int>(batch.logit_rows.size())};
 }
 
+void CpuBackend::run(Recording& recording, const std::function<void()>& operations) {
+  const PassTraits& traits = dynamic_cast<const CpuRecording&>(recording).traits;
+  parts_.clear();
+  if (traits.rows_apart && traits.weight_bytes <= kApartBytes) {
+    cut_pass(batch_, plan_, pool_.size(), parts_);
+  }
+  if (parts_.empty()) {
+    operations();
+  } else {
+    std::vector<std::exception_ptr> errors(parts_.size());
+    pool_.for_units(static_cast<int>(parts_.size()), [&](int, int i) {
+      OwnPart own{&parts_[i], &workspaces_[i], {parts_[i].first_row, parts_[i].rows}};
+      own_part = &own;
+      try {
+        operations();
+      } catch (...) {
+        errors[i] = std::current_exception();
+      }
+      own_part = nullptr;
+    });
+    for (const std::exception_ptr& error : errors) {
+      if (error != nullptr) std::rethrow_exception(error);
+    }
+  }
+  end_ = std::chrono::steady_clock::now();
+}
+
 void CpuBackend::embed(const Embedding& embedding, float* out) {
   const TensorView& table = dynamic_cast<const MappedEmbedding&>(embedding).view;
   expect(batch_.vocab <= table.shape[0], "token outside the embedding table");
   const std::int64_t width = table.shape[1];
-  for (std::size_t r = 0; r < batch_.tokens.size(); ++r) {
+  const Rows mine = this->mine(static_cast<int>(batch_.tokens.size()));
+  for (int r = mine.first; r < mine.first + mine.count; ++r) {
     const std::byte* row = table.bytes.data() + batch_.tokens[r] * width * size_of(table.dtype);
     float* to = out + r * width;
     if (table.dtype == DType::f32) {
@@ -178,14 +245,18 @@ void CpuBackend::embed(const Embedding& embedding, float* out) {
 void CpuBackend::add_rmsnorm(float* x, const float* delta, const float* weight, float epsilon,
                              int rows, int width, DType dtype, std::byte* out) {
   const NormArgs args = {x, delta, weight, out, epsilon, width, dtype == DType::bf16};
-  for_each(rows, static_cast<std::int64_t>(rows) * width,
-           [&](int r) { kernels_.add_rmsnorm(args, r, r + 1); });
+  const Rows mine = this->mine(rows);
+  for_each(mine.count, static_cast<std::int64_t>(rows) * width, [&](int i) {
+    const int r = mine.first + i;
+    kernels_.add_rmsnorm(args, r, r + 1);
+  });
 }
 
 void CpuBackend::add_bias(float* x, const float* bias, int rows, int width) {
-  for_each(rows, static_cast<std::int64_t>(rows) * width, [&](int r) {
-    float* row = x + static_cast<std::size_t>(r) * width;
-    for (int i = 0; i < width; ++i) row[i] += bias[i];
+  const Rows mine = this->mine(rows);
+  for_each(mine.count, static_cast<std::int64_t>(rows) * width, [&](int i) {
+    float* row = x + static_cast<std::size_t>(mine.first + i) * width;
+    for (int column = 0; column < width; ++column) row[column] += bias[column];
   });
 }
 
@@ -193,8 +264,9 @@ void CpuBackend::swiglu(const float* gate_up, int rows, int width, DType dtype, 
   const bool bf16 = dtype == DType::bf16;
   constexpr int kPiece = 2048;  // of a row: a unit of work
   const int pieces = (width + kPiece - 1) / kPiece;
-  for_each(rows * pieces, static_cast<std::int64_t>(rows) * width, [&](int unit) {
-    const int r = unit / pieces;
+  const Rows mine = this->mine(rows);
+  for_each(mine.count * pieces, static_cast<std::int64_t>(rows) * width, [&](int unit) {
+    const int r = mine.first + unit / pieces;
     const int first = unit % pieces * kPiece;
     const std::size_t row = static_cast<std::size_t>(r) * width;
     kernels_.swiglu(gate_up + 2 * row, width, first, std::min(width, first + kPiece), bf16,
@@ -203,7 +275,8 @@ void CpuBackend::swiglu(const float* gate_up, int rows, int width, DType dtype, 
 }
 
 void CpuBackend::linear(const Linear& weight, const std::byte* in, int rows, float* out) {
-  if (rows == 0) return;
+  const Rows mine = this->mine(rows);
+  if (mine.count == 0) return;
   const auto& packed = dynamic_cast<const PackedLinear&>(weight);
   const ProductKernels& product = packed.dtype() == DType::bf16 ? kernels_.bf16 : kernels_.f32;
   LinearArgs args;
@@ -212,28 +285,36 @@ void CpuBackend::linear(const Linear& weight, const std::byte* in, int rows, flo
   args.k = packed.k();
   args.segments = packed.segments();
   args.bias = packed.bias();
-  args.in = in;
-  args.out = out;
-  args.rows = rows;
-  args.row_blocks = (rows + product.max_rows - 1) / product.max_rows;
+  args.in = in + static_cast<std::size_t>(mine.first) * args.k * size_of(packed.dtype());
+  args.out = out + static_cast<std::size_t>(mine.first) * args.n;
+  args.rows = mine.count;
+  args.row_blocks = (args.rows + product.max_rows - 1) / product.max_rows;
   const std::size_t row_bytes = product.packed_row_bytes(args.k, args.segments);
-  packed_input_.reserve(row_bytes * product.max_rows * args.row_blocks);
-  args.packed = packed_input_.data();
+  Memory& packed_input = workspace().packed_input;
+  packed_input.reserve(row_bytes * product.max_rows * args.row_blocks);
+  args.packed = packed_input.data();
 
   // Row blocks go in passes whose input stays in the cache while all the panels go by.
   const int most_blocks = std::clamp<int>(
       static_cast<int>(kInputBytes / (row_bytes * product.max_rows)), 1, args.row_blocks);
   const int passes = (args.row_blocks + most_blocks - 1) / most_blocks;
   const int blocks_of_pass = (args.row_blocks + passes - 1) / passes;
-  const int together = args.row_blocks == 1 ? product.panels_together(rows) : 1;
+  const int together = args.row_blocks == 1 ? product.panels_together(args.rows) : 1;
   const int panels = packed.panels();
   const int units = (panels + together - 1) / together;
-  for_each(args.row_blocks, static_cast<std::int64_t>(rows) * args.k,
+  for_each(args.row_blocks, static_cast<std::int64_t>(args.rows) * args.k,
            [&](int block) { product.pack_rows(args, block, block + 1); });
-  pool_.for_passes(units, passes, [&](int, int unit, int pass) {
+  const auto multiply = [&](int first_panel, int last_panel, int pass) {
     const int first_block = pass * blocks_of_pass;
-    product.linear(args, unit * together, std::min(panels, (unit + 1) * together), first_block,
+    product.linear(args, first_panel, last_panel, first_block,
                    std::min(args.row_blocks, first_block + blocks_of_pass));
+  };
+  if (own_part != nullptr) {
+    for (int pass = 0; pass < passes; ++pass) multiply(0, panels, pass);
+    return;
+  }
+  pool_.for_passes(units, passes, [&](int, int unit, int pass) {
+    multiply(unit * together, std::min(panels, (unit + 1) * together), pass);
   });
 }
 
@@ -250,18 +331,18 @@ void CpuBackend::rope_and_store(const QkvParams& params, const RopeTable& rope, 
       static_cast<std::size_t>(params.heads + 2 * params.kv_heads) * params.head_dim;
   const std::size_t q_bytes =
       static_cast<std::size_t>(params.heads) * params.head_dim * size_of(kv.dtype);
-  const int rows = static_cast<int>(plan_.rows().size());
-  for_each(
-      rows, static_cast<std::int64_t>(rows) * static_cast<std::int64_t>(qkv_width), [&](int r) {
-        const RowPlace& place = plan_.rows()[r];
-        RopeRow row;
-        row.qkv = qkv + r * qkv_width;
-        row.cos_sin = rope.cos_sin + static_cast<std::size_t>(place.position) * params.head_dim;
-        row.q_out = q_out + r * q_bytes;
-        row.layer = batch_.cache + place.block * kv.block_bytes() + layer * kv.layer_bytes();
-        row.slot = place.slot;
-        kernels_.rope_and_store(args, row);
-      });
+  const Rows mine = this->mine(static_cast<int>(plan_.rows().size()));
+  for_each(mine.count, mine.count * static_cast<std::int64_t>(qkv_width), [&](int i) {
+    const int r = mine.first + i;
+    const RowPlace& place = plan_.rows()[r];
+    RopeRow row;
+    row.qkv = qkv + r * qkv_width;
+    row.cos_sin = rope.cos_sin + static_cast<std::size_t>(place.position) * params.head_dim;
+    row.q_out = q_out + r * q_bytes;
+    row.layer = batch_.cache + place.block * kv.block_bytes() + layer * kv.layer_bytes();
+    row.slot = place.slot;
+    kernels_.rope_and_store(args, row);
+  });
 }
 
 void CpuBackend::attention(const QkvParams& params, int layer, const std::byte* q, std::byte* out) {
@@ -273,8 +354,12 @@ void CpuBackend::attention(const QkvParams& params, int layer, const std::byte* 
       static_cast<std::size_t>(params.head_dim) * kv.block * size_of(kv.dtype);
   const std::size_t stride = static_cast<std::size_t>(params.heads) * params.head_dim;
 
-  const std::span<const Chain> chains = plan_.chains();
-  units_.clear();
+  const std::span<const Chain> chains =
+      own_part == nullptr
+          ? plan_.chains()
+          : plan_.chains().subspan(own_part->part->first_chain, own_part->part->chains);
+  std::vector<AttentionUnit>& units = workspace().units;
+  units.clear();
   std::int64_t work = 0;
   int longest_path = 0;
   for (int c = 0; c < static_cast<int>(chains.size()); ++c) {
@@ -284,14 +369,14 @@ void CpuBackend::attention(const QkvParams& params, int layer, const std::byte* 
     if (chain.path != nullptr) longest_path = std::max(longest_path, positions - chain.base);
     for (int head = 0; head < params.kv_heads; ++head) {
       for (int first = 0; first < chain.rows; first += rows_together) {
-        units_.push_back({c, first, head});
+        units.push_back({c, first, head});
       }
     }
   }
   const std::size_t scratch_bytes =
       attention_scratch_floats(rows_together * group, params.head_dim, longest_path) *
       sizeof(float);
-  const auto attend = [&](int thread, const AttentionUnit& unit) {
+  const auto attend = [&](Workspace& space, const AttentionUnit& unit) {
     const Chain& chain = chains[unit.chain];
     const std::size_t at = (chain.first_row + unit.first) * stride +
                            static_cast<std::size_t>(unit.head) * group * params.head_dim;
@@ -311,22 +396,26 @@ void CpuBackend::attention(const QkvParams& params, int layer, const std::byte* 
     args.first_position = chain.first_position + unit.first;
     args.path = chain.path;
     args.path_base = chain.base;
-    args.scratch = reinterpret_cast<float*>(scratch_[thread].data());
+    args.scratch = reinterpret_cast<float*>(space.scratch.data());
     kernels_.attention(args);
   };
-  for (Memory& scratch : scratch_) scratch.reserve(scratch_bytes);
-  if (units_.size() == 1 || work < 8 * kParallelElements) {
-    for (const AttentionUnit& unit : units_) attend(0, unit);
+  if (units.size() == 1 || work < 8 * kParallelElements || own_part != nullptr) {
+    workspace().scratch.reserve(scratch_bytes);
+    for (const AttentionUnit& unit : units) attend(workspace(), unit);
     return;
   }
-  pool_.for_units(static_cast<int>(units_.size()),
-                  [&](int thread, int i) { attend(thread, units_[i]); });
+  for (Workspace& space : workspaces_) space.scratch.reserve(scratch_bytes);
+  pool_.for_units(static_cast<int>(units.size()),
+                  [&](int thread, int i) { attend(workspaces_[thread], units[i]); });
 }
 
 void CpuBackend::gather_rows(const std::byte* in, std::size_t bytes, std::byte* out) {
-  for (const std::int32_t row : batch_.logit_rows) {
-    std::memcpy(out, in + row * bytes, bytes);
-    out += bytes;
+  if (own_part != nullptr) {
+    own_part->rows = {own_part->part->first_logit_row, own_part->part->logit_rows};
+  }
+  const Rows mine = this->mine(static_cast<int>(batch_.logit_rows.size()));
+  for (int i = mine.first; i < mine.first + mine.count; ++i) {
+    std::memcpy(out + i * bytes, in + batch_.logit_rows[i] * bytes, bytes);
   }
 }
 

@@ -55,7 +55,7 @@ class CudaBackend final : public Backend {
 
   [[nodiscard]] PassRows padded(PassRows most) const override;
   PassRows begin(const Batch& batch) override;
-  [[nodiscard]] std::unique_ptr<Recording> make_recording() override {
+  [[nodiscard]] std::unique_ptr<Recording> make_recording(const PassTraits& /*traits*/) override {
     return std::make_unique<GraphRecording>();
   }
   void run(Recording& recording, const std::function<void()>& operations) override;

@@ -29,8 +29,7 @@ Decoder::Decoder(kernels::Backend& backend, const ModelConfig& config, const Wei
       source_(source),
       group_(group),
       compute_(compute),
-      shard_(shard_of(config, group.rank(), group.size())),
-      recording_(backend.make_recording()) {
+      shard_(shard_of(config, group.rank(), group.size())) {
   const TensorView& embedding = tensor("model.embed_tokens.weight");
   embedding_ = backend_.embedding(embedding);
   layers_.resize(config_.layers);
@@ -44,6 +43,7 @@ Decoder::Decoder(kernels::Backend& backend, const ModelConfig& config, const Wei
   head_ = backend_.pack({&rows, 1}, {}, 1, compute_);
   weight_bytes_ += head_->bytes();
   source_.release_pages();
+  recording_ = backend_.make_recording({weight_bytes_, group.size() == 1});
 
   rope_ = kernels::upload(backend_, rope_table(config_, max_position));
   rope_view_ = {floats(rope_), config_.head_dim, max_position};
@@ -54,11 +54,11 @@ Decoder::Decoder(kernels::Backend& backend, const ModelConfig& config, const Wei
   const std::size_t hidden = config_.hidden;
   const std::size_t q_width = static_cast<std::size_t>(shard_.heads) * config_.head_dim;
   const std::size_t qkv_width = q_width + 2UL * shard_.kv_heads * config_.head_dim;
-  const std::size_t wide = std::max<std::size_t>(qkv_width, 2UL * shard_.intermediate);
   const std::size_t element = size_of(compute_);
   residual_ = reinterpret_cast<float*>(buffer(rows_max * hidden * sizeof(float)));
   delta_ = reinterpret_cast<float*>(buffer(rows_max * hidden * sizeof(float)));
-  wide_ = reinterpret_cast<float*>(buffer(rows_max * wide * sizeof(float)));
+  qkv_ = reinterpret_cast<float*>(buffer(rows_max * qkv_width * sizeof(float)));
+  gate_up_ = reinterpret_cast<float*>(buffer(rows_max * 2 * shard_.intermediate * sizeof(float)));
   logits_ = reinterpret_cast<float*>(buffer(logit_rows_max * shard_.vocab() * sizeof(float)));
   normed_ = buffer(rows_max * hidden * element);
   query_ = buffer(rows_max * q_width * element);
@@ -180,7 +180,8 @@ const float* Decoder::forward(std::span<const TokenId> tokens,
   return logits_;
 }
 
-// The operations of a pass, which a backend may replay: nothing here looks at the batch.
+// The operations of a pass, which a backend may replay, or call on several threads: nothing here
+// looks at the batch, or changes the decoder.
 void Decoder::compute(kernels::PassRows pass) {
   const int rows = pass.rows;
   const int hidden = config_.hidden;
@@ -193,18 +194,18 @@ void Decoder::compute(kernels::PassRows pass) {
     const Layer& layer = layers_[index];
     backend_.add_rmsnorm(residual_, delta, floats(layer.attention_norm), config_.norm_epsilon, rows,
                          hidden, compute_, normed_);
-    backend_.linear(*layer.qkv, normed_, rows, wide_);
+    backend_.linear(*layer.qkv, normed_, rows, qkv_);
     qkv.q_norm = floats(layer.q_norm);
     qkv.k_norm = floats(layer.k_norm);
-    backend_.rope_and_store(qkv, rope_view_, index, wide_, query_);
+    backend_.rope_and_store(qkv, rope_view_, index, qkv_, query_);
     backend_.attention(qkv, index, query_, attended_);
     backend_.linear(*layer.output, attended_, rows, delta_);
     reduce(layer.output_bias, rows);
 
     backend_.add_rmsnorm(residual_, delta_, floats(layer.mlp_norm), config_.norm_epsilon, rows,
                          hidden, compute_, normed_);
-    backend_.linear(*layer.gate_up, normed_, rows, wide_);
-    backend_.swiglu(wide_, rows, shard_.intermediate, compute_, gated_);
+    backend_.linear(*layer.gate_up, normed_, rows, gate_up_);
+    backend_.swiglu(gate_up_, rows, shard_.intermediate, compute_, gated_);
     backend_.linear(*layer.down, gated_, rows, delta_);
     reduce(layer.down_bias, rows);
     delta = delta_;

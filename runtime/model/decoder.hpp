@@ -84,7 +84,8 @@ class Decoder {
   // Rows as the backend pads them.
   float* residual_ = nullptr;      ///< [max_rows, hidden]
   float* delta_ = nullptr;         ///< [max_rows, hidden]
-  float* wide_ = nullptr;          ///< [max_rows, max(qkv width, 2 * intermediate)]
+  float* qkv_ = nullptr;           ///< [max_rows, (heads + 2 kv_heads) * head_dim]
+  float* gate_up_ = nullptr;       ///< [max_rows, 2 * intermediate]
   float* logits_ = nullptr;        ///< [max_logit_rows, shard vocab]
   std::byte* normed_ = nullptr;    ///< [max_rows, hidden] compute dtype
   std::byte* query_ = nullptr;     ///< [max_rows, heads * head_dim] compute dtype

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -16,33 +15,20 @@
 #include "runtime/engine/executor.hpp"
 #include "runtime/fabric/mpi_group.hpp"
 #include "tests/kernels/test_backends.hpp"
+#include "tests/runtime/model/parity_fixtures.hpp"
 
 namespace paceline {
 namespace {
 
 namespace fs = std::filesystem;
-// Where the tree is now, which PACELINE_ROOT tells an installed test.
-const char* const kRoot = std::getenv("PACELINE_ROOT");
-const fs::path kFixtures =
-    fs::path(kRoot != nullptr ? kRoot : PACELINE_SOURCE_DIR) / "tests/models/parity";
-
-std::vector<std::string> fixtures() {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(kFixtures)) {
-    if (entry.is_directory()) names.push_back(entry.path().filename());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 struct Case {
-  std::string fixture;
+  fs::path fixture;
   std::string backend;
 };
 
 std::vector<Case> cases() {
   std::vector<Case> made;
-  for (const std::string& fixture : fixtures()) {
+  for (const fs::path& fixture : test::parity_fixtures()) {
     for (const std::string& name : kernels::test::backends()) made.push_back({fixture, name});
   }
   return made;
@@ -75,7 +61,7 @@ class Answers {
 class Parity : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    const fs::path folder = kFixtures / GetParam().fixture;
+    const fs::path& folder = GetParam().fixture;
     std::ifstream(folder / "reference.json") >> reference_;
     config_ = io::load_model_config(folder);
     weights_ = std::make_unique<io::Checkpoint>(folder);
@@ -175,7 +161,7 @@ TEST_P(Parity, Greedy64TokensAndLogProbabilities) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, Parity, testing::ValuesIn(cases()), [](const auto& made) {
-  std::string name = made.param.fixture + "_" + made.param.backend;
+  std::string name = made.param.fixture.filename().string() + "_" + made.param.backend;
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 });
