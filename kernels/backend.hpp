@@ -261,6 +261,14 @@ class Backend {
   /// out = silu(gate) * up, rounded to dtype. gate_up: [rows, 2 * width] fp32, gate | up.
   virtual void swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) = 0;
 
+  /// linear() and swiglu() of its outcome, with the bits that these give. gate_up: n = 2 * width.
+  /// work: [rows, n] fp32 that a backend may use. out: [rows, width] of dtype.
+  virtual void linear_swiglu(const Linear& gate_up, const std::byte* in, int rows, float* work,
+                             DType dtype, std::byte* out) {
+    linear(gate_up, in, rows, work);
+    swiglu(work, rows, gate_up.n() / 2, dtype, out);
+  }
+
   /// Gathers the batch's logit rows: out[i, :] = in[logit_rows[i], :]. `bytes`: size of one row.
   virtual void gather_rows(const std::byte* in, std::size_t bytes, std::byte* out) = 0;
 

@@ -73,6 +73,7 @@ class CpuRecording final : public Recording {
 /// Memory that one thread, or one part of a pass, works with.
 struct Workspace {
   Memory packed_input;               ///< [rows][k] as the kernels want it
+  Memory products;                   ///< [rows][gate | up] of some columns
   Memory scratch;                    ///< of attention
   std::vector<AttentionUnit> units;  ///< of attention
 };
@@ -81,6 +82,12 @@ struct Workspace {
 struct Rows {
   int first, count;
 };
+/// [first, last)
+struct Span {
+  int first, last;
+};
+
+int panels_of(int columns) { return (columns + kPanelWidth - 1) / kPanelWidth; }
 
 /// A part of a pass on its way through the operations.
 struct OwnPart {
@@ -137,6 +144,8 @@ class CpuBackend final : public Backend {
                    int width, DType dtype, std::byte* out) override;
   void add_bias(float* x, const float* bias, int rows, int width) override;
   void linear(const Linear& weight, const std::byte* in, int rows, float* out) override;
+  void linear_swiglu(const Linear& gate_up, const std::byte* in, int rows, float* work, DType dtype,
+                     std::byte* out) override;
   void rope_and_store(const QkvParams& params, const RopeTable& rope, int layer, const float* qkv,
                       std::byte* q_out) override;
   void attention(const QkvParams& params, int layer, const std::byte* q, std::byte* out) override;
@@ -165,6 +174,19 @@ class CpuBackend final : public Backend {
       pool_.for_units(count, [&f](int, int unit) { f(unit); });
     }
   }
+  /// A matrix product with its input packed. Row blocks go in passes whose input stays in the cache
+  /// while all the panels go by.
+  struct Product {
+    const ProductKernels& kernels;
+    LinearArgs args{};  ///< all but the output
+    int passes = 1, blocks_of_pass = 1;
+    int together = 1;  ///< panels
+  };
+  [[nodiscard]] Product prepare(const Linear& weight, const std::byte* in, Rows rows);
+  /// f(workspace, panels, row blocks) for all of `panels` panels, each pass, on the threads.
+  template <class F>
+  void for_panels(const Product& product, int panels, F&& f);
+
   /// The rows of an operation that are this thread's to see to.
   [[nodiscard]] static Rows mine(int rows) {
     return own_part != nullptr ? own_part->rows : Rows{0, rows};
@@ -261,60 +283,117 @@ void CpuBackend::add_bias(float* x, const float* bias, int rows, int width) {
 }
 
 void CpuBackend::swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) {
-  const bool bf16 = dtype == DType::bf16;
   constexpr int kPiece = 2048;  // of a row: a unit of work
   const int pieces = (width + kPiece - 1) / kPiece;
   const Rows mine = this->mine(rows);
   for_each(mine.count * pieces, static_cast<std::int64_t>(rows) * width, [&](int unit) {
-    const int r = mine.first + unit / pieces;
     const int first = unit % pieces * kPiece;
-    const std::size_t row = static_cast<std::size_t>(r) * width;
-    kernels_.swiglu(gate_up + 2 * row, width, first, std::min(width, first + kPiece), bf16,
-                    out + row * size_of(dtype));
+    const std::size_t row = mine.first + unit / pieces;
+    const float* gate = gate_up + row * 2 * width + first;
+    kernels_.swiglu({gate, gate + width, out + (row * width + first) * size_of(dtype), 0, 0, 1,
+                     std::min(width - first, kPiece), dtype == DType::bf16});
   });
 }
 
-void CpuBackend::linear(const Linear& weight, const std::byte* in, int rows, float* out) {
-  const Rows mine = this->mine(rows);
-  if (mine.count == 0) return;
+CpuBackend::Product CpuBackend::prepare(const Linear& weight, const std::byte* in, Rows rows) {
   const auto& packed = dynamic_cast<const PackedLinear&>(weight);
-  const ProductKernels& product = packed.dtype() == DType::bf16 ? kernels_.bf16 : kernels_.f32;
-  LinearArgs args;
+  Product product{packed.dtype() == DType::bf16 ? kernels_.bf16 : kernels_.f32};
+  LinearArgs& args = product.args;
   args.weight = packed.data();
   args.n = packed.n();
   args.k = packed.k();
   args.segments = packed.segments();
   args.bias = packed.bias();
-  args.in = in + static_cast<std::size_t>(mine.first) * args.k * size_of(packed.dtype());
-  args.out = out + static_cast<std::size_t>(mine.first) * args.n;
-  args.rows = mine.count;
-  args.row_blocks = (args.rows + product.max_rows - 1) / product.max_rows;
-  const std::size_t row_bytes = product.packed_row_bytes(args.k, args.segments);
+  args.in = in + static_cast<std::size_t>(rows.first) * args.k * size_of(packed.dtype());
+  args.rows = rows.count;
+  const int most_rows = product.kernels.max_rows;
+  args.row_blocks = (args.rows + most_rows - 1) / most_rows;
+  const std::size_t block_bytes =
+      product.kernels.packed_row_bytes(args.k, args.segments) * most_rows;
   Memory& packed_input = workspace().packed_input;
-  packed_input.reserve(row_bytes * product.max_rows * args.row_blocks);
+  packed_input.reserve(block_bytes * args.row_blocks);
   args.packed = packed_input.data();
-
-  // Row blocks go in passes whose input stays in the cache while all the panels go by.
-  const int most_blocks = std::clamp<int>(
-      static_cast<int>(kInputBytes / (row_bytes * product.max_rows)), 1, args.row_blocks);
-  const int passes = (args.row_blocks + most_blocks - 1) / most_blocks;
-  const int blocks_of_pass = (args.row_blocks + passes - 1) / passes;
-  const int together = args.row_blocks == 1 ? product.panels_together(args.rows) : 1;
-  const int panels = packed.panels();
-  const int units = (panels + together - 1) / together;
   for_each(args.row_blocks, static_cast<std::int64_t>(args.rows) * args.k,
-           [&](int block) { product.pack_rows(args, block, block + 1); });
-  const auto multiply = [&](int first_panel, int last_panel, int pass) {
-    const int first_block = pass * blocks_of_pass;
-    product.linear(args, first_panel, last_panel, first_block,
-                   std::min(args.row_blocks, first_block + blocks_of_pass));
+           [&](int block) { product.kernels.pack_rows(args, block, block + 1); });
+
+  const int most_blocks =
+      std::clamp<int>(static_cast<int>(kInputBytes / block_bytes), 1, args.row_blocks);
+  product.passes = (args.row_blocks + most_blocks - 1) / most_blocks;
+  product.blocks_of_pass = (args.row_blocks + product.passes - 1) / product.passes;
+  product.together = args.row_blocks == 1 ? product.kernels.panels_together(args.rows) : 1;
+  return product;
+}
+
+template <class F>
+void CpuBackend::for_panels(const Product& product, int panels, F&& f) {
+  const int together = product.together;
+  const auto run = [&](Workspace& space, int unit, int pass) {
+    const int first_block = pass * product.blocks_of_pass;
+    f(space, Span{unit * together, std::min(panels, (unit + 1) * together)},
+      Span{first_block, std::min(product.args.row_blocks, first_block + product.blocks_of_pass)});
   };
-  if (own_part != nullptr) {
-    for (int pass = 0; pass < passes; ++pass) multiply(0, panels, pass);
+  const int units = (panels + together - 1) / together;
+  if (own_part == nullptr) {
+    pool_.for_passes(units, product.passes,
+                     [&](int thread, int unit, int pass) { run(workspaces_[thread], unit, pass); });
     return;
   }
-  pool_.for_passes(units, passes, [&](int, int unit, int pass) {
-    multiply(unit * together, std::min(panels, (unit + 1) * together), pass);
+  for (int pass = 0; pass < product.passes; ++pass) {
+    for (int unit = 0; unit < units; ++unit) run(workspace(), unit, pass);
+  }
+}
+
+void CpuBackend::linear(const Linear& weight, const std::byte* in, int rows, float* out) {
+  const Rows mine = this->mine(rows);
+  if (mine.count == 0) return;
+  Product product = prepare(weight, in, mine);
+  LinearArgs& args = product.args;
+  args.out = out + static_cast<std::size_t>(mine.first) * args.n;
+  args.out_stride = args.n;
+  args.first_column = 0;
+  for_panels(product, panels_of(args.n), [&](Workspace&, Span panels, Span blocks) {
+    product.kernels.linear(args, panels.first, panels.last, blocks.first, blocks.last);
+  });
+}
+
+// Each thread multiplies the same panels of gate and of up and writes what they come to: the
+// products, four times as large as that, stay in its caches.
+void CpuBackend::linear_swiglu(const Linear& gate_up, const std::byte* in, int rows, float* work,
+                               DType dtype, std::byte* out) {
+  const int width = gate_up.n() / 2;
+  if (width % kPanelWidth != 0) {
+    Backend::linear_swiglu(gate_up, in, rows, work, dtype, out);
+    return;
+  }
+  const Rows mine = this->mine(rows);
+  if (mine.count == 0) return;
+  const Product product = prepare(gate_up, in, mine);
+  const int most_columns = product.together * kPanelWidth;
+  const int half = panels_of(width);
+  const std::size_t bytes = sizeof(float) * mine.count * 2 * most_columns;
+  if (own_part != nullptr) {
+    workspace().products.reserve(bytes);
+  } else {
+    for (Workspace& space : workspaces_) space.products.reserve(bytes);
+  }
+  for_panels(product, half, [&](Workspace& space, Span panels, Span blocks) {
+    auto* products = reinterpret_cast<float*>(space.products.data());
+    LinearArgs args = product.args;
+    args.out_stride = 2 * most_columns;
+    for (const int up : {0, 1}) {
+      args.out = products + up * most_columns;
+      args.first_column = (up * half + panels.first) * kPanelWidth;
+      product.kernels.linear(args, up * half + panels.first, up * half + panels.last, blocks.first,
+                             blocks.last);
+    }
+    const int first = product.kernels.first_row(args, blocks.first);
+    const std::size_t row = mine.first + first;
+    const float* gate = products + first * args.out_stride;
+    kernels_.swiglu({gate, gate + most_columns,
+                     out + (row * width + static_cast<std::size_t>(panels.first) * kPanelWidth) *
+                               size_of(dtype),
+                     args.out_stride, width, product.kernels.first_row(args, blocks.last) - first,
+                     (panels.last - panels.first) * kPanelWidth, dtype == DType::bf16});
   });
 }
 

@@ -66,13 +66,17 @@ void add_rmsnorm(const NormArgs& args, int first, int last) {
   }
 }
 
-void swiglu(const float* gate_up, int width, int first, int last, bool bf16, std::byte* out) {
-  for (int i = first; i < last; i += kLanes) {
-    const int n = last - i < kLanes ? last - i : kLanes;
-    const F32 gate = load_n(gate_up + i, n);
-    const F32 up = load_n(gate_up + width + i, n);
-    const F32 silu = gate / (set1(1.0F) + exp(set1(0.0F) - gate));
-    store_as(out, i, silu * up, n, bf16);
+void swiglu(const SwigluArgs& args) {
+  for (int r = 0; r < args.rows; ++r) {
+    const float* gates = args.gate + r * args.stride;
+    const float* ups = args.up + r * args.stride;
+    for (int i = 0; i < args.width; i += kLanes) {
+      const int n = args.width - i < kLanes ? args.width - i : kLanes;
+      const F32 gate = load_n(gates + i, n);
+      const F32 up = load_n(ups + i, n);
+      const F32 silu = gate / (set1(1.0F) + exp(set1(0.0F) - gate));
+      store_as(args.out, r * args.out_stride + i, silu * up, n, args.bf16);
+    }
   }
 }
 

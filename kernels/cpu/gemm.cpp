@@ -68,14 +68,14 @@ PACELINE_INLINE void finish(const LinearArgs& args, Tile<MR, NV>& tile, int row,
       const F32 bias = load_part(args.bias + c, count);
       PACELINE_UNROLL for (int r = 0; r < MR; ++r) tile.at[r][v] = tile.at[r][v] + bias;
     }
-    float* out = args.out + static_cast<std::ptrdiff_t>(row) * args.n + c;
+    float* out = args.out + row * args.out_stride + (c - args.first_column);
     if (count == kLanes) {
       PACELINE_UNROLL for (int r = 0; r < MR; ++r) {
-        store(out + static_cast<std::ptrdiff_t>(r) * args.n, tile.at[r][v]);
+        store(out + r * args.out_stride, tile.at[r][v]);
       }
     } else {
       PACELINE_UNROLL for (int r = 0; r < MR; ++r) {
-        store_part(out + static_cast<std::ptrdiff_t>(r) * args.n, tile.at[r][v], count);
+        store_part(out + r * args.out_stride, tile.at[r][v], count);
       }
     }
   }
@@ -219,6 +219,8 @@ PACELINE_INLINE void interleave(std::uint32_t* words, int rows, int count, Load&
   }
 }
 
+int first_row(const LinearArgs& args, int block) { return row_block(args, block).first; }
+
 template <Weight format>
 std::size_t packed_row_bytes(int k, int) {
   return static_cast<std::size_t>(packed_words<format>(k)) * 4;
@@ -272,8 +274,8 @@ void linear(const LinearArgs& args, int first, int last, int first_block, int la
 
 template <Weight format>
 ProductKernels products() {
-  return {kMaxTileRows, &panels_together, &packed_row_bytes<format>, &pack_rows<format>,
-          &linear<format>};
+  return {kMaxTileRows, &panels_together,   &packed_row_bytes<format>,
+          &first_row,   &pack_rows<format>, &linear<format>};
 }
 
 }  // namespace

@@ -197,11 +197,11 @@ void finish(const LinearArgs& args, const float* tile, int rows, int row, int co
   const int count = args.n - column < kLanes ? args.n - column : kLanes;
   if (count <= 0) return;
   const F32 bias = args.bias != nullptr ? load_part(args.bias + column, count) : set1(0.0F);
-  float* out = args.out + static_cast<std::ptrdiff_t>(row) * args.n + column;
+  float* out = args.out + row * args.out_stride + (column - args.first_column);
   for (int r = 0; r < rows; ++r) {
     F32 x = load(tile + r * kLanes);
     if (args.bias != nullptr) x = x + bias;
-    store_part(out + static_cast<std::ptrdiff_t>(r) * args.n, x, count);
+    store_part(out + r * args.out_stride, x, count);
   }
 }
 
@@ -252,6 +252,10 @@ void product(const LinearArgs& args, int panel, const Block& block, Share share)
 }
 
 int panels_together(int rows) { return rows <= kTileRows ? 2 : 1; }
+
+int first_row(const LinearArgs& args, int block) {
+  return block == args.row_blocks ? args.rows : row_block(args, block).first;
+}
 
 std::size_t packed_row_bytes(int k, int segments) {
   return static_cast<std::size_t>(steps_of_segment(k, segments)) * segments * kRowBytes;
@@ -310,7 +314,7 @@ void linear(const LinearArgs& args, int first, int last, int first_block, int la
 }  // namespace
 
 ProductKernels bf16_products() {
-  return {2 * kTileRows, &panels_together, &packed_row_bytes, &pack_rows, &linear};
+  return {2 * kTileRows, &panels_together, &packed_row_bytes, &first_row, &pack_rows, &linear};
 }
 
 }  // namespace paceline::kernels::cpu::PACELINE_ISA

@@ -21,7 +21,7 @@ inline constexpr int kMaxHeadDim = 256;
 inline constexpr int kChunk = 64;
 inline constexpr int kSpan = 64 * kChunk;
 
-/// out = in * weight^T + bias. Rows are cut into `row_blocks` blocks of nearly equal size.
+/// out = in * weight^T + bias. Rows are cut into `row_blocks` blocks.
 struct LinearArgs {
   const std::byte*
       weight;  ///< [panels][k][kPanelWidth] fp32, or [panels][k / 2][kPanelWidth][2] bf16
@@ -29,7 +29,9 @@ struct LinearArgs {
   const float* bias;    ///< [n] or null
   const std::byte* in;  ///< [rows][k] of the weight's dtype
   std::byte* packed;    ///< the input by row block, room for max_rows rows in each
-  float* out;           ///< [rows][n]
+  float* out;           ///< [rows][out_stride], from column `first_column` of the n on
+  std::ptrdiff_t out_stride;
+  int first_column;
   int rows, row_blocks;
 };
 
@@ -41,6 +43,16 @@ struct NormArgs {
   std::byte* out;       ///< [rows][width] of bf16 or fp32
   float epsilon;
   int width;
+  bool bf16;
+};
+
+/// out = silu(gate) * up.
+struct SwigluArgs {
+  const float* gate;  ///< [rows][stride], of which `width`
+  const float* up;    ///< the same
+  std::byte* out;     ///< [rows][out_stride] of bf16 or fp32
+  std::ptrdiff_t stride, out_stride;
+  int rows, width;
   bool bf16;
 };
 
@@ -125,6 +137,8 @@ struct ProductKernels {
   int (*panels_together)(int rows);
   /// Bytes of one packed input row.
   std::size_t (*packed_row_bytes)(int k, int segments);
+  /// The first row of a row block; of block `row_blocks`: all rows.
+  int (*first_row)(const LinearArgs& args, int block);
   /// Converts row blocks [first, last) of `in` to the order in which they are multiplied.
   void (*pack_rows)(const LinearArgs& args, int first_block, int last_block);
   /// Row blocks [first_block, last_block) of panels [first, last).
@@ -136,8 +150,7 @@ struct KernelTable {
   ProductKernels f32, bf16;
 
   void (*add_rmsnorm)(const NormArgs& args, int first, int last);
-  /// Row [2 * width] gate | up: elements [first, last) of the output row.
-  void (*swiglu)(const float* gate_up, int width, int first, int last, bool bf16, std::byte* out);
+  void (*swiglu)(const SwigluArgs& args);
   void (*rope_and_store)(const RopeArgs& args, const RopeRow& row);
   void (*copy_slot)(const SlotCopy& copy);
   void (*attention)(const AttentionArgs& args);

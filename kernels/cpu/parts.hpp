@@ -11,7 +11,7 @@ ProductKernels bf16_products();
 
 // elementwise.cpp
 void add_rmsnorm(const NormArgs& args, int first, int last);
-void swiglu(const float* gate_up, int width, int first, int last, bool bf16, std::byte* out);
+void swiglu(const SwigluArgs& args);
 
 // rope.cpp
 void rope_and_store(const RopeArgs& args, const RopeRow& row);

@@ -204,8 +204,7 @@ void Decoder::compute(kernels::PassRows pass) {
 
     backend_.add_rmsnorm(residual_, delta_, floats(layer.mlp_norm), config_.norm_epsilon, rows,
                          hidden, compute_, normed_);
-    backend_.linear(*layer.gate_up, normed_, rows, gate_up_);
-    backend_.swiglu(gate_up_, rows, shard_.intermediate, compute_, gated_);
+    backend_.linear_swiglu(*layer.gate_up, normed_, rows, gate_up_, compute_, gated_);
     backend_.linear(*layer.down, gated_, rows, delta_);
     reduce(layer.down_bias, rows);
     delta = delta_;

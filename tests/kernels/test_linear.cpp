@@ -72,6 +72,38 @@ TEST_P(LinearTest, MatchesFloat64AtOddSizes) {
   }
 }
 
+TEST_P(LinearTest, GatedProductsAreTheProductsGated) {
+  Random random(11);
+  for (const auto& [rows, width, k, threads] : {std::tuple{1, 32, 64, 1},
+                                                {1, 160, 64, 2},
+                                                {3, 37, 64, 2},
+                                                {17, 96, 130, 2},
+                                                {33, 64, 66, 3},
+                                                {70, 640, 256, 2},
+                                                {600, 64, 1000, 2}}) {
+    const auto cpu = backend(threads);
+    const Matrix weight(random, 2 * width, k, dtype());
+    const std::vector<float> bias = random.normals(2 * width);
+    const MatrixSlice slice = weight.all();
+    const Values in(random.normals(static_cast<std::size_t>(rows) * k), dtype());
+    const std::size_t size = static_cast<std::size_t>(rows) * width;
+    for (const bool with_bias : {false, true}) {
+      const auto packed = cpu->pack(
+          {&slice, 1}, with_bias ? std::span<const float>(bias) : std::span<const float>(), 1,
+          dtype());
+      Array<std::byte> input(*cpu, in.bytes);
+      Array<float> work(*cpu, poisoned(2 * size));
+      Array<std::byte> gated(*cpu, poisoned(size, dtype()));
+      cpu->linear_swiglu(*packed, input.data(), rows, work.data(), dtype(), gated.data());
+      Array<float> products(*cpu, multiply(*cpu, *packed, in, rows));
+      Array<std::byte> expected(*cpu, poisoned(size, dtype()));
+      cpu->swiglu(products.data(), rows, width, dtype(), expected.data());
+      ASSERT_EQ(gated.values(), expected.values())
+          << rows << " rows, " << width << " wide, " << threads << " threads";
+    }
+  }
+}
+
 TEST_P(LinearTest, RowsDoNotDependOnTheirNumberNorOnThreads) {
   Random random(2);
   const int n = 420;
