@@ -172,8 +172,8 @@ std::span<const Decoding> Batcher::decoding() {
     if (!settle(s)) continue;
     const std::int32_t remaining = static_cast<std::int32_t>(s.tokens.size()) - s.computed;
     if (remaining == 1) {
-      decoding_.push_back(
-          {s.trajectory.id, static_cast<std::int32_t>(s.trajectory.tokens.size()), room(s)});
+      decoding_.push_back({s.trajectory.id, static_cast<std::int32_t>(s.trajectory.tokens.size()),
+                           static_cast<std::int32_t>(s.tokens.size()), room(s)});
     } else {
       prefill_rows_ = std::min(prefill_rows_ + remaining, limits_.prefill_chunk);
     }

@@ -41,6 +41,7 @@ struct Admission {
 struct Decoding {
   RequestId id;
   std::int32_t response = 0;  ///< tokens so far
+  std::int32_t context = 0;   ///< with the prompt's
   std::int32_t room = 0;      ///< most tokens of a draft: no more can be committed
 };
 

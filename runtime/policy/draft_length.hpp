@@ -11,8 +11,10 @@ namespace paceline::policy {
 /// A step about to be made. Spans are indexed by request of the batch and used during the call
 /// only.
 struct DraftQuery {
-  int requests = 0;                    ///< that decode: one row each without drafts
-  int prefill_rows = 0;                ///< prompt rows that share the step
+  int requests = 0;      ///< that decode: one row each without drafts
+  int prefill_rows = 0;  ///< prompt rows that share the step
+  /// Positions that a decoding request attends to, on average; 0: unknown.
+  double context = 0;
   int drafter = 0;                     ///< that will be asked
   std::span<const double> acceptance;  ///< [requests] P(next drafted token is accepted)
   std::span<const int> room;           ///< [requests] longest draft that makes sense

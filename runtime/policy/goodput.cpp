@@ -30,13 +30,19 @@ constexpr int kProbeSteps =
     3;  ///< the first pays for catching up, the others show what a round costs
 constexpr double kFirstProbeInterval = 16;
 constexpr double kLastProbeInterval = 512;
-constexpr double kLastLookInterval = 16;
+constexpr double kLastLookInterval = 32;
 /// How much longer it is to the next scout after one to rows never tried, or to tried ones.
 constexpr double kNewScout = 1.05;
 constexpr double kOldScout = 1.5;
 constexpr double kLastScoutInterval = 128;
 constexpr double kBatchChange = 1.25;  ///< ratio of batch sizes at which old refusals mean little
-/// While speculating, a plain step is made so often that it costs this share of the time saved.
+/// Plain steps after drafts that do not tell what plain decoding costs: they find in the caches
+/// what speculation left there, and take up to half longer. The more requests, the more of their KV
+/// has to come back.
+double unsettled_steps(int requests) { return std::clamp(requests / 5.0, 2.0, 12.0); }
+/// While speculating, plain decoding is measured, by so many steps that tell, so often that it
+/// costs this share of the time saved.
+constexpr double kPlainSteps = 2;
 constexpr double kPlainShare = 0.005;
 constexpr double kLeastPlainInterval = 8;
 constexpr double kYieldWeight = 8;     ///< tokens for which the yield is 1
@@ -65,6 +71,11 @@ double Goodput::step_seconds(int draft_rows, bool least) const {
   return std::max(decode, plain_seconds() + of(mixed_, rows + draft_rows) - mixed_.seconds(rows));
 }
 
+/// Whether a plain step now tells what plain decoding costs.
+bool Goodput::settled() const {
+  return last_drafts_ == 0 || steps_ - last_drafts_ > unsettled_steps(step_.requests);
+}
+
 /// Against plain decoding of as many tokens.
 double Goodput::loss(double seconds, double committed) const {
   return seconds - plain_seconds() * committed / step_.requests;
@@ -77,10 +88,11 @@ double Goodput::calibration() const {
 }
 
 /// Plain steps are many or, while speculating, far between: then each says more.
-void Goodput::follow_pace(const StepOutcome& outcome) {
-  if (step_.asked > 0 || step_.prefill_rows > 0 || !decode_.known(step_.requests)) return;
+void Goodput::follow_pace(double step_seconds) {
+  if (step_.asked > 0 || step_.prefill_rows > 0 || !settled() || !decode_.known(step_.requests))
+    return;
   const double weight = std::min(kMostPaceWeight, (steps_ - paced_) / kPaceSteps);
-  const double ratio = outcome.step_seconds / plain_seconds();
+  const double ratio = step_seconds / plain_seconds();
   pace_ += weight * (std::clamp(ratio, pace_ / kMostPaceJump, pace_ * kMostPaceJump) - pace_);
   paced_ = steps_;
 }
@@ -141,6 +153,7 @@ bool Goodput::considers(const DraftQuery& query) {
   step_ = {};
   step_.requests = query.requests;
   step_.prefill_rows = query.prefill_rows;
+  step_.context = query.context;
   step_.drafter = query.drafter;
   if (query.requests == 0 || !decode_.known(query.requests)) return false;
   if (query.prefill_rows > 0 && !mixed_.known(query.requests + query.prefill_rows)) return false;
@@ -151,6 +164,7 @@ bool Goodput::considers(const DraftQuery& query) {
   if (ratio > kBatchChange) {
     drafter.scaled_to = query.requests;
     speculating_ = {};
+    trend_.forget();
     drafter.scout_interval = 1;
     drafter.next_scout = steps_;
     drafter.probe_interval = kFirstProbeInterval;
@@ -200,7 +214,8 @@ bool Goodput::decide(const DraftQuery& query, std::span<int> lengths) {
     speedup = plan.rate / calibration() / plain_rate;
   }
   drafter.on = speedup > (drafter.on ? kGoOn : kBegin);
-  const double interval = std::max(kLeastPlainInterval, (1 - 1 / speedup) / kPlainShare);
+  const double interval = (unsettled_steps(query.requests) + kPlainSteps) *
+                          std::max(kLeastPlainInterval, (1 - 1 / speedup) / kPlainShare);
   if (steps_ - last_plain_ >= interval) return false;
   if (may_explore && scout(query, plan, lengths)) return true;
   if (ask_all(query, lengths)) return true;
@@ -372,11 +387,13 @@ void Goodput::select(const DraftQuery& query, const DraftedTokens& drafted,
 
 void Goodput::observe(const StepOutcome& measured) {
   steps_ += 1;
-  follow_pace(measured);
   StepOutcome outcome = measured;
+  const double growth = trend_.factor(step_.context);
+  outcome.step_seconds /= growth;
+  outcome.draft_seconds /= growth;
+  follow_pace(outcome.step_seconds);
   outcome.step_seconds /= pace_;
   outcome.draft_seconds /= pace_;
-  if (outcome.draft_rows == 0) last_plain_ = steps_;
   Drafter& drafter = drafters_[step_.drafter];
   const bool catching_up = step_.catch_up > 0;
   StepCost& cost = step_.prefill_rows > 0 ? mixed_ : decode_;
@@ -392,7 +409,18 @@ void Goodput::observe(const StepOutcome& measured) {
   const bool known = cost.known(rows);
   const bool catch_up_known = drafter.cost.catch_up_known();
   const double catch_up = drafter.cost.catch_up_seconds(step_.catch_up);
-  cost.observe(rows, outcome.step_seconds);
+  if (outcome.draft_rows > 0) {
+    last_drafts_ = steps_;
+  } else if (step_.prefill_rows == 0 &&
+             steps_ - last_drafts_ >= unsettled_steps(step_.requests) + kPlainSteps) {
+    last_plain_ = steps_;
+  }
+  if (outcome.draft_rows > 0 || settled() || !known) cost.observe(rows, outcome.step_seconds);
+  if (outcome.draft_rows == 0 && step_.prefill_rows == 0 && settled()) {
+    const double usual = growth * pace_ * plain_seconds();
+    trend_.observe(step_.context,
+                   std::clamp(measured.step_seconds, usual / kMostPaceJump, usual * kMostPaceJump));
+  }
   account_.elapse(clipped);
   if (step_.asked == 0) {
     speculating_.add(0, 0, kCalibrationFading);

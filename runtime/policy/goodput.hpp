@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "runtime/policy/context_trend.hpp"
 #include "runtime/policy/draft_length.hpp"
 #include "runtime/policy/draft_plan.hpp"
 #include "runtime/policy/loss_account.hpp"
@@ -88,6 +89,7 @@ class Goodput final : public DraftLengthPolicy {
     Mode mode = Mode::plain;
     int requests = 0;
     int prefill_rows = 0;
+    double context = 0;
     int drafter = 0;
     int rounds = 0;
     int asked = 0;
@@ -97,9 +99,10 @@ class Goodput final : public DraftLengthPolicy {
 
   [[nodiscard]] double step_seconds(int draft_rows, bool least) const;
   [[nodiscard]] double plain_seconds() const { return decode_.seconds(step_.requests); }
+  [[nodiscard]] bool settled() const;
   [[nodiscard]] double loss(double seconds, double committed) const;
   [[nodiscard]] double calibration() const;
-  void follow_pace(const StepOutcome& outcome);
+  void follow_pace(double step_seconds);
   void by_lag(const DraftQuery& query);
   bool decide(const DraftQuery& query, std::span<int> lengths);
   void list_candidates(const DraftQuery& query, double spare, double saving);
@@ -116,14 +119,16 @@ class Goodput final : public DraftLengthPolicy {
   StepCost mixed_;   ///< steps that prefill too: other attention, fewer rows that are sampled
   std::vector<Drafter> drafters_;
   /// What plain steps take of late, by what they usually take. All seconds here but those of
-  /// StepOutcome are divided by it.
+  /// StepOutcome are divided by it, and by what the context has them grow by.
   double pace_ = 1;
+  ContextTrend trend_;
   double paced_ = 0;     ///< step that last moved it
   Ratio speculating_;    ///< of steps that speculate, drafting included
   LossAccount account_;  ///< against plain decoding, at the usual pace
   int regime_ = 0;       ///< requests when the account was last relieved
   double steps_ = 0;
-  double last_plain_ = 0;  ///< step that last had no drafts
+  double last_drafts_ = 0;  ///< step that last had drafts
+  double last_plain_ = 0;   ///< step that last told what plain decoding costs
   Step step_;
   DraftPlanner planner_;
   std::vector<double> worth_;  ///< [requests] what a token counts, 0: not drafted

@@ -9,6 +9,12 @@ namespace {
 /// Steps with drafts between two in which a later drafter is tried on one request.
 constexpr std::uint64_t kTrialInterval = 32;
 
+double mean_context(std::span<const engine::Decoding> decoding) {
+  double sum = 0;
+  for (const engine::Decoding& d : decoding) sum += d.context;
+  return decoding.empty() ? 0 : sum / static_cast<double>(decoding.size());
+}
+
 }  // namespace
 
 Speculator::Speculator(std::vector<std::unique_ptr<draft::Drafter>> drafters,
@@ -84,6 +90,7 @@ std::span<const engine::DraftTree> Speculator::draft(std::span<const engine::Dec
   const double begin = clock_.now();
   query_.requests = static_cast<int>(decoding.size());
   query_.prefill_rows = prefill_rows;
+  query_.context = mean_context(decoding);
   if (!policy_->considers(query_)) return {};
   describe(decoding);
   lengths_.assign(decoding.size(), 0);
