@@ -3,8 +3,8 @@
 //
 // Threads share each operation, or each takes some of the rows through all of them. The first reads
 // weights once, and hands operations and what they give from core to core, which takes some
-// microseconds and the more the more rows there are. The second does not, but reads the weights as
-// often as there are threads: for small models.
+// microseconds each time. The second does not, but reads the weights as often as there are threads:
+// for models that a core's own cache holds.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -35,10 +35,8 @@ constexpr std::int64_t kParallelElements = 16384;
 constexpr int kRowHeads = 64;
 /// Packed input that stays in the second-level cache while weight panels pass by.
 constexpr std::size_t kInputBytes = std::size_t{1} << 20;
-/// Weights up to which threads take rows apart: what second-level caches hold, and so much for each
-/// row (measured; handing a row over costs about as much as reading that once more).
+/// Weights up to which threads take rows apart: what second-level caches hold.
 constexpr std::size_t kApartBytes = std::size_t{2} << 20;
-constexpr std::size_t kApartRowBytes = std::size_t{256} << 10;
 
 class HostBuffer final : public Buffer {
  public:
@@ -222,8 +220,7 @@ PassRows CpuBackend::begin(const Batch& batch) {
 void CpuBackend::run(Recording& recording, const std::function<void()>& operations) {
   const PassTraits& traits = dynamic_cast<const CpuRecording&>(recording).traits;
   parts_.clear();
-  const std::size_t most_bytes = kApartBytes + batch_.tokens.size() * kApartRowBytes;
-  if (traits.rows_apart && traits.weight_bytes <= most_bytes) {
+  if (traits.rows_apart && traits.weight_bytes <= kApartBytes) {
     cut_pass(batch_, plan_, pool_.size(), parts_);
   }
   if (parts_.empty()) {
