@@ -9,8 +9,7 @@ namespace paceline::policy {
 /// least squares; older measurements fade. Not thread-safe.
 class ContextTrend {
  public:
-  /// A plain step. context: positions that a request attends to, on average; > 0. What came long
-  /// before the last forget() counts no more.
+  /// A plain step. context: positions that a request attends to, on average; ignored where 0.
   void observe(double context, double seconds);
   void forget() { *this = {}; }
 

@@ -411,9 +411,8 @@ void Goodput::observe(const StepOutcome& measured) {
   const double catch_up = drafter.cost.catch_up_seconds(step_.catch_up);
   if (outcome.draft_rows > 0) {
     last_drafts_ = steps_;
-  } else if (step_.prefill_rows == 0 &&
-             steps_ - last_drafts_ >= unsettled_steps(step_.requests) + kPlainSteps) {
-    last_plain_ = steps_;
+  } else if (steps_ - last_drafts_ >= unsettled_steps(step_.requests) + kPlainSteps) {
+    last_plain_ = steps_;  // with or without prefill, or much of that would end speculation
   }
   if (outcome.draft_rows > 0 || settled() || !known) cost.observe(rows, outcome.step_seconds);
   if (outcome.draft_rows == 0 && step_.prefill_rows == 0 && settled()) {

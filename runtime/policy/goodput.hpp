@@ -128,7 +128,7 @@ class Goodput final : public DraftLengthPolicy {
   int regime_ = 0;       ///< requests when the account was last relieved
   double steps_ = 0;
   double last_drafts_ = 0;  ///< step that last had drafts
-  double last_plain_ = 0;   ///< step that last told what plain decoding costs
+  double last_plain_ = 0;   ///< last step after enough plain ones to tell what they cost
   Step step_;
   DraftPlanner planner_;
   std::vector<double> worth_;  ///< [requests] what a token counts, 0: not drafted
