@@ -28,7 +28,6 @@ class PackedLinear final : public Linear {
   }
   [[nodiscard]] DType dtype() const { return dtype_; }
 
-  [[nodiscard]] int panels() const { return panels_; }
   [[nodiscard]] int segments() const { return segments_; }
   [[nodiscard]] const std::byte* data() const { return memory_.data(); }
   [[nodiscard]] const float* bias() const { return bias_.empty() ? nullptr : bias_.data(); }
