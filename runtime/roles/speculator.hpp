@@ -65,6 +65,12 @@ class Speculator {
     void resize(int count);
   };
   using Acceptance = std::vector<policy::RequestAcceptance>;  ///< [drafters]
+  /// What drafters have yet to be told.
+  struct Untold {
+    RequestId id;
+    std::uint32_t tokens;  ///< of untold_tokens_, after those of the entry before
+    bool finished;
+  };
 
   [[nodiscard]] double expected(const Acceptance& request, int drafter, int length) const;
   void describe(std::span<const engine::Decoding> decoding);
@@ -73,6 +79,7 @@ class Speculator {
   void calibrate(Draft& draft) const;
   void select();
   void record(const engine::Committed& committed);
+  void tell(double now);
 
   std::vector<std::unique_ptr<draft::Drafter>> drafters_;
   std::unique_ptr<policy::DraftLengthPolicy> policy_;
@@ -81,6 +88,8 @@ class Speculator {
   policy::AcceptanceModel model_;
   std::map<RequestId, Acceptance> requests_;
   AcceptanceCounts counts_;
+  std::vector<Untold> untold_;
+  std::vector<TokenId> untold_tokens_;
 
   // Of the step under way; vectors are indexed by decoding request unless said otherwise.
   bool drafted_ = false;           ///< some draft was asked for

@@ -340,6 +340,72 @@ TEST(Speculator, CompactsWhatThePolicyKeepsAndLearnsFromWhatWasJudged) {
   EXPECT_LT(seen.acceptance, 0.75);                  // of three tokens one is refused
 }
 
+/// Considers every so many steps.
+class SeldomPolicy final : public policy::DraftLengthPolicy {
+ public:
+  explicit SeldomPolicy(int every) : every_(every) {}
+  bool considers(const policy::DraftQuery&) override { return ++steps_ % every_ == 0; }
+  void choose(const policy::DraftQuery& query, std::span<int> lengths) override {
+    for (int r = 0; r < query.requests; ++r) lengths[r] = std::min(2, query.room[r]);
+  }
+  void select(const policy::DraftQuery&, const policy::DraftedTokens&,
+              std::span<std::uint8_t> keep) override {
+    std::fill(keep.begin(), keep.end(), 1);
+  }
+  void observe(const policy::StepOutcome&) override {}
+
+ private:
+  int every_;
+  int steps_ = 0;
+};
+
+TEST(Speculator, TellsDraftersAllOfTheTextBeforeTheyAreAskedAndAtTheEnd) {
+  const SteppedClock clock;
+  const Outcome plain = run(nullptr, clock);
+  for (const int every : {3, 1'000'000}) {
+    Log log;
+    std::vector<std::unique_ptr<draft::Drafter>> drafters;
+    drafters.push_back(std::make_unique<ScriptedDrafter>(plain.texts, 8, 0.9F, log));
+    Speculator speculator(std::move(drafters), std::make_unique<SeldomPolicy>(every), {}, clock);
+    EXPECT_EQ(run(&speculator, clock).texts, plain.texts);
+    EXPECT_EQ(log.committed, plain.texts);
+    EXPECT_EQ(log.finished.size(), plain.texts.size());
+    std::uint64_t rejected = 0;  // the drafter knows the truth after what it was told
+    for (const AcceptanceCell& cell : speculator.acceptance())
+      rejected += cell.drafted - cell.accepted;
+    EXPECT_EQ(rejected, 0U);
+    EXPECT_EQ(log.proposals > 0, every == 3);
+  }
+}
+
+TEST(Speculator, ARequestThatComesBackIsToldOfFirst) {
+  const SteppedClock clock;
+  const Texts truth{{{0, 0}, {1, 2, 3}}};
+  Log log;
+  std::vector<std::unique_ptr<draft::Drafter>> drafters;
+  drafters.push_back(std::make_unique<ScriptedDrafter>(truth, 8, 0.9F, log));
+  Speculator speculator(std::move(drafters), std::make_unique<policy::FixedLength>(0), {}, clock);
+  engine::Admission request;
+  request.prompt = {1};
+  request.trajectory.id = {0, 0};
+  speculator.start(request);
+  request.trajectory.id = {1, 0};
+  speculator.start(request);
+  const std::vector<TokenId> text{1, 2};
+  engine::Committed committed;
+  committed.id = {0, 0};
+  committed.tokens = text;
+  committed.finished = true;
+  speculator.commit({&committed, 1}, 0);
+  EXPECT_TRUE(log.finished.empty());
+  log.started.clear();
+  request.trajectory.id = {0, 0};
+  request.trajectory.tokens = text;
+  speculator.start(request);
+  EXPECT_EQ(log.finished.size(), 1U);
+  EXPECT_EQ(log.committed.at({0, 0}), text);
+}
+
 TEST(Speculator, NeedsADrafter) {
   const SteppedClock clock;
   EXPECT_THROW(Speculator({}, std::make_unique<policy::FixedLength>(1), {}, clock),
