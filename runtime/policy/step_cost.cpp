@@ -6,9 +6,13 @@
 namespace paceline::policy {
 namespace {
 
-constexpr double kKnotMemory = 24;      ///< measurements a knot averages over
-constexpr double kJump = 0.2;           ///< a knot this far from its recent median starts over
-constexpr double kMostJump = 0.4;       ///< however much it varies
+constexpr double kKnotMemory = 100;  ///< measurements, of all knots, that one averages over
+constexpr double kMostRate = 0.25;   ///< at which one that was seldom measured is corrected
+constexpr double kJump = 0.2;        ///< a knot this far from its recent median starts over
+constexpr double kMostJump = 0.4;    ///< however much it varies
+/// Measurements in a row that far above a knot that may still be a burst: what else the machine
+/// does takes the caches too, and they fill again over several steps. Nothing makes a step faster.
+constexpr int kLongestBurst = 12;
 constexpr double kLeastClip = 0.03;     ///< relative distance from a knot always believed
 constexpr double kMostClip = 0.25;      ///< and never
 constexpr double kFirstDeviation = .1;  ///< before it is known
@@ -39,24 +43,27 @@ double StepCost::Knot::median() const {
   return sorted[(n - 1) / 2];  // of two the lower: outliers are slow
 }
 
-double StepCost::Knot::least() const { return *std::min_element(recent.begin(), recent.end()); }
-
 void StepCost::observe(double rows, double seconds) {
   if (!(rows >= 1) || !(seconds > 0)) return;
   const std::size_t index = knot_index(rows);
   if (index >= knots_.size()) knots_.resize(index + 1);
   Knot& knot = knots_[index];
+  measurements_ += 1;
   knot.recent[static_cast<std::size_t>(std::fmod(knot.count, kRecent))] = seconds;
   knot.count += 1;
   const double median = knot.median();
-  const double rate = std::max(1 / knot.count, 1 / kKnotMemory);
+  const double age = measurements_ - knot.last;
+  const double rate = std::max(1 / knot.count, std::min(kMostRate, age / kKnotMemory));
+  knot.last = measurements_;
   knot.rows += rate * (rows - knot.rows);
+  const double jump = std::clamp(3 * knot.deviation, kJump, kMostJump) * knot.seconds;
+  knot.slow = seconds > knot.seconds + jump ? knot.slow + 1 : 0;
   if (knot.count <= kRecent) {
     knot.seconds = median;
     knot.deviation = kFirstDeviation;
-  } else if (const double jump = std::clamp(3 * knot.deviation, kJump, kMostJump) * knot.seconds;
-             median < knot.seconds - jump || knot.least() > knot.seconds + jump) {
+  } else if (median < knot.seconds - jump || knot.slow > kLongestBurst) {
     knot.seconds = median;
+    knot.slow = 0;
   } else {
     const double clip = std::clamp(3 * knot.deviation, kLeastClip, kMostClip);
     const double ratio = std::clamp(seconds / knot.seconds, 1 - clip, 1 + clip);

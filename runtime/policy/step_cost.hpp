@@ -45,10 +45,11 @@ class StepCost {
     double seconds = 0;
     double deviation = 0;  ///< mean absolute, relative to seconds
     double count = 0;
+    double last = 0;                     ///< of all measurements, when it was last added to
+    int slow = 0;                        ///< measurements in a row far above the knot
     std::array<double, kRecent> recent;  ///< measurements, a ring; infinite at first
     Knot() { recent.fill(std::numeric_limits<double>::infinity()); }
     [[nodiscard]] double median() const;
-    [[nodiscard]] double least() const;
   };
   struct Point {
     double rows = 0;
@@ -60,6 +61,7 @@ class StepCost {
   /// First point of the curve past `rows`.
   [[nodiscard]] std::vector<Point>::const_iterator past(double rows) const;
 
+  double measurements_ = 0;
   std::vector<Knot> knots_;   ///< by index, unvisited ones have count 0
   std::vector<Point> curve_;  ///< visited knots, made monotone
 };

@@ -84,12 +84,25 @@ TEST(StepCost, FollowsDriftOneCurvePointAtATime) {
 TEST(StepCost, StartsOverAfterALastingChange) {
   StepCost cost;
   for (int i = 0; i < 100; ++i) cost.observe(8, 1);
-  for (int i = 0; i < 4; ++i) cost.observe(8, 3);
+  for (int i = 0; i < 12; ++i) cost.observe(8, 3);
   EXPECT_NEAR(cost.seconds(8), 1, 0.2);  // a burst of outliers
   for (int i = 0; i < 2; ++i) cost.observe(8, 3);
   EXPECT_NEAR(cost.seconds(8), 3, 0.1);
   for (int i = 0; i < 3; ++i) cost.observe(8, 1);
   EXPECT_NEAR(cost.seconds(8), 1, 0.1);
+}
+
+TEST(StepCost, CorrectsSoonerWhatIsSeldomMeasured) {
+  StepCost cost;
+  for (int i = 0; i < 50; ++i) {
+    cost.observe(8, 1);
+    cost.observe(64, 2);
+  }
+  for (int i = 0; i < 100; ++i) cost.observe(8, 1);
+  cost.observe(8, 1.1);
+  cost.observe(64, 2.2);
+  EXPECT_LT(cost.seconds(8), 1.01);
+  EXPECT_GT(cost.seconds(64), 2.01);
 }
 
 TEST(StepCost, IgnoresWhatCannotBe) {
