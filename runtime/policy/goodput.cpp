@@ -38,9 +38,12 @@ double unsettled_steps(int requests) { return std::clamp(requests / 5.0, 2.0, 12
 /// much time as this many blocks at first, then twice as much each time, until blocks cost this
 /// share of the time saved. A comparison that one moves by more than so much begins anew.
 constexpr double kPlainSteps = 2;
-constexpr double kFirstTrust = 4;
+constexpr double kFirstTrust = 8;
 constexpr double kPlainShare = 0.005;
 constexpr double kMostRevision = 1.1;
+/// Plain steps, of as many requests, that are averaged: what they cost now and then is left to
+/// Pace, and they are what other costs are told by.
+constexpr double kPlainMemory = 1000;
 constexpr double kYieldWeight = 8;     ///< tokens for which the yield is 1
 constexpr double kYieldMemory = 0.98;  ///< of a step that drafts
 
@@ -149,7 +152,6 @@ bool Goodput::considers(const DraftQuery& query) {
   const double ratio = static_cast<double>(std::max(query.requests, drafter.scaled_to)) /
                        std::max(1, std::min(query.requests, drafter.scaled_to));
   if (ratio > kBatchChange) {
-    if (query.requests > drafter.scaled_to) trust_ = kFirstTrust;
     drafter.scaled_to = query.requests;
     drafter.scout_interval = 1;
     drafter.next_scout = steps_;
@@ -419,7 +421,8 @@ void Goodput::observe(const StepOutcome& measured) {
   const bool catch_up_known = drafter.cost.catch_up_known();
   const double catch_up = drafter.cost.catch_up_seconds(step_.catch_up);
   measure_plain(outcome);
-  if (outcome.draft_rows > 0 || settled() || !known) cost.observe(rows, outcome.step_seconds);
+  if (outcome.draft_rows > 0 || settled() || !known)
+    cost.observe(rows, outcome.step_seconds, plain ? kPlainMemory : StepCost::kMemory);
   account_.elapse(clipped);
   if (step_.asked == 0) return;
   drafter.cost.observe({step_.rounds, step_.asked, step_.catch_up, outcome.draft_seconds});

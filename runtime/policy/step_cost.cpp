@@ -6,10 +6,8 @@
 namespace paceline::policy {
 namespace {
 
-constexpr double kKnotMemory = 100;  ///< measurements, of all knots, that one averages over
-constexpr double kMostRate = 0.25;   ///< at which one that was seldom measured is corrected
-constexpr double kJump = 0.2;        ///< a knot this far from its recent median starts over
-constexpr double kMostJump = 0.4;    ///< however much it varies
+constexpr double kJump = 0.2;      ///< a knot this far from its recent median starts over
+constexpr double kMostJump = 0.4;  ///< however much it varies
 /// Measurements in a row that far above a knot that may still be a burst: what else the machine
 /// does takes the caches too, and they fill again over several steps. Nothing makes a step faster.
 constexpr int kLongestBurst = 12;
@@ -43,18 +41,15 @@ double StepCost::Knot::median() const {
   return sorted[(n - 1) / 2];  // of two the lower: outliers are slow
 }
 
-void StepCost::observe(double rows, double seconds) {
+void StepCost::observe(double rows, double seconds, double memory) {
   if (!(rows >= 1) || !(seconds > 0)) return;
   const std::size_t index = knot_index(rows);
   if (index >= knots_.size()) knots_.resize(index + 1);
   Knot& knot = knots_[index];
-  measurements_ += 1;
   knot.recent[static_cast<std::size_t>(std::fmod(knot.count, kRecent))] = seconds;
   knot.count += 1;
   const double median = knot.median();
-  const double age = measurements_ - knot.last;
-  const double rate = std::max(1 / knot.count, std::min(kMostRate, age / kKnotMemory));
-  knot.last = measurements_;
+  const double rate = std::max(1 / knot.count, 1 / memory);
   knot.rows += rate * (rows - knot.rows);
   const double jump = std::clamp(3 * knot.deviation, kJump, kMostJump) * knot.seconds;
   knot.slow = seconds > knot.seconds + jump ? knot.slow + 1 : 0;

@@ -15,8 +15,10 @@ namespace paceline::policy {
 /// that never falls. Not thread-safe.
 class StepCost {
  public:
-  /// rows >= 1; seconds > 0 (others are ignored: a clock that jumped).
-  void observe(double rows, double seconds);
+  static constexpr double kMemory = 60;
+  /// rows >= 1; seconds > 0 (others are ignored: a clock that jumped). memory: measurements a knot
+  /// averages over.
+  void observe(double rows, double seconds, double memory = kMemory);
 
   /// Expected seconds, never falling in rows; 0 while nothing was observed. Between knots it is
   /// linear; past the last it goes on with the slope of the last octave, which lies between flat
@@ -45,7 +47,6 @@ class StepCost {
     double seconds = 0;
     double deviation = 0;  ///< mean absolute, relative to seconds
     double count = 0;
-    double last = 0;                     ///< of all measurements, when it was last added to
     int slow = 0;                        ///< measurements in a row far above the knot
     std::array<double, kRecent> recent;  ///< measurements, a ring; infinite at first
     Knot() { recent.fill(std::numeric_limits<double>::infinity()); }
@@ -61,7 +62,6 @@ class StepCost {
   /// First point of the curve past `rows`.
   [[nodiscard]] std::vector<Point>::const_iterator past(double rows) const;
 
-  double measurements_ = 0;
   std::vector<Knot> knots_;   ///< by index, unvisited ones have count 0
   std::vector<Point> curve_;  ///< visited knots, made monotone
 };
