@@ -41,9 +41,6 @@ constexpr double kPlainSteps = 2;
 constexpr double kFirstTrust = 8;
 constexpr double kPlainShare = 0.005;
 constexpr double kMostRevision = 1.1;
-/// Plain steps, of as many requests, that are averaged: what they cost now and then is left to
-/// Pace, and they are what other costs are told by.
-constexpr double kPlainMemory = 1000;
 constexpr double kYieldWeight = 8;     ///< tokens for which the yield is 1
 constexpr double kYieldMemory = 0.98;  ///< of a step that drafts
 
@@ -421,8 +418,11 @@ void Goodput::observe(const StepOutcome& measured) {
   const bool catch_up_known = drafter.cost.catch_up_known();
   const double catch_up = drafter.cost.catch_up_seconds(step_.catch_up);
   measure_plain(outcome);
-  if (outcome.draft_rows > 0 || settled() || !known)
-    cost.observe(rows, outcome.step_seconds, plain ? kPlainMemory : StepCost::kMemory);
+  if (plain && (settled() || !known)) {
+    cost.observe_standard(rows, outcome.step_seconds);
+  } else if (outcome.draft_rows > 0 || settled() || !known) {
+    cost.observe(rows, outcome.step_seconds);
+  }
   account_.elapse(clipped);
   if (step_.asked == 0) return;
   drafter.cost.observe({step_.rounds, step_.asked, step_.catch_up, outcome.draft_seconds});

@@ -9,13 +9,13 @@ namespace {
 constexpr double square(double x) { return x * x; }
 
 // Variances of logarithms.
-constexpr double kNoise = square(0.06);              ///< of a measurement
-constexpr double kCommonWander = square(0.003);      ///< a step
-constexpr double kContextWander = square(0.1);       ///< per squared change of context, by factors e
-constexpr double kOwnVariance = square(0.1);         ///< while nothing is known
-constexpr double kOwnWander = square(0.002);         ///< a step that speculates
+constexpr double kNoise = square(0.06);          ///< of a measurement
+constexpr double kCommonWander = square(0.003);  ///< a step
+constexpr double kContextWander = square(0.1);   ///< per squared change of context, by factors e
+constexpr double kOwnVariance = square(0.1);     ///< while nothing is known
+constexpr double kOwnWander = square(0.002);     ///< a step that speculates
 constexpr double kElasticityVariance = square(0.25);  ///< while nothing is known
-constexpr double kElasticityWander = square(0.05);   ///< per change of context by a factor e
+constexpr double kElasticityWander = square(0.05);    ///< per change of context by a factor e
 constexpr double kFading = 0.99;  ///< of what speculation alone takes, in a plain step
 /// Positions that cost next to nothing beside the rest of a step: from 1 to 2 is no doubling.
 constexpr double kLeastContext = 64;

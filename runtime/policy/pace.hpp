@@ -6,9 +6,9 @@
 namespace paceline::policy {
 
 /// Costs learned at one time mislead at another: responses grow and with them attention, batches
-/// begin anew, machines are shared. Most of that strikes plain steps and those that speculate alike,
-/// and only how the two compare matters for a decision. A Kalman filter on the logarithm of measured
-/// by usual seconds holds three things apart:
+/// begin anew, machines are shared. Most of that strikes plain steps and those that speculate
+/// alike, and only how the two compare matters for a decision. A Kalman filter on the logarithm of
+/// measured by usual seconds holds three things apart:
 ///  - a factor common to all steps, which wanders, the more the context changes;
 ///  - a factor of speculation alone, which stays but is forgotten while decoding is plain;
 ///  - the elasticity of the common factor in the context.

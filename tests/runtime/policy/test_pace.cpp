@@ -84,8 +84,7 @@ TEST(Pace, FollowsTheContextUnseen) {
   Pace pace;
   Steps steps(pace);
   const auto truth = [](double context) { return 1 + 0.002 * context; };
-  for (int context = 50; context < 500; ++context)
-    steps.make(1, truth(context), false, context);
+  for (int context = 50; context < 500; ++context) steps.make(1, truth(context), false, context);
   EXPECT_NEAR(pace.common(), truth(500), 0.1);
   // A prefill in each step: nothing is measured.
   for (int context = 500; context < 1000; ++context) pace.pass(context, false);
