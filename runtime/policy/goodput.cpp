@@ -1,7 +1,6 @@
 #include "runtime/policy/goodput.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -10,12 +9,19 @@ namespace {
 
 constexpr double kFineGap = 1.25;  ///< ratio of known row counts with much to learn between
 // Hysteresis: by how much speculation must beat plain decoding to begin, and to go on.
-constexpr double kBegin = 1.05;
-constexpr double kGoOn = 1.01;
+constexpr double kBegin = 1.08;
+constexpr double kGoOn = 1.04;
 /// What a scout could find must be better than what is known by as much.
 constexpr double kWorthScouting = 1.03;
 constexpr double kGrowth = 2;  ///< of rows and of requests that draft, from one step to the next
 constexpr double kMostSurprise = 1.5;  ///< of seconds foreseen, believed at once
+constexpr double kPaceSteps = 32;      ///< steps that the pace looks back on
+constexpr double kMostPaceWeight = 0.3;
+constexpr double kMostPaceJump = 1.3;        ///< that a single step is believed
+constexpr double kCalibrationMemory = 0.95;  ///< of a step that speculates
+constexpr double kCalibrationFading = 0.99;  ///< of one that does not
+/// Steps that speculated just as foreseen, which the calibration begins with.
+constexpr double kCalibrationWeight = 5;
 /// Drafting whose full cost is this share of a plain step is asked for everything, for what
 /// select() sees is better than what choose() can guess.
 constexpr double kNextToNothing = 0.003;
@@ -24,7 +30,7 @@ constexpr int kProbeSteps =
     3;  ///< the first pays for catching up, the others show what a round costs
 constexpr double kFirstProbeInterval = 16;
 constexpr double kLastProbeInterval = 512;
-constexpr double kLastLookInterval = 64;
+constexpr double kLastLookInterval = 32;
 /// How much longer it is to the next scout after one to rows never tried, or to tried ones.
 constexpr double kNewScout = 1.05;
 constexpr double kOldScout = 1.5;
@@ -34,13 +40,11 @@ constexpr double kBatchChange = 1.25;  ///< ratio of batch sizes at which old re
 /// what speculation left there, and take up to half longer. The more requests, the more of their KV
 /// has to come back.
 double unsettled_steps(int requests) { return std::clamp(requests / 5.0, 2.0, 12.0); }
-/// While speculating, plain decoding is measured in blocks of so many steps that tell: after as
-/// much time as this many blocks at first, then twice as much each time, until blocks cost this
-/// share of the time saved. A comparison that one moves by more than so much begins anew.
+/// While speculating, plain decoding is measured, by so many steps that tell, so often that it
+/// costs this share of the time saved.
 constexpr double kPlainSteps = 2;
-constexpr double kFirstTrust = 8;
 constexpr double kPlainShare = 0.005;
-constexpr double kMostRevision = 1.1;
+constexpr double kLeastPlainInterval = 8;
 constexpr double kYieldWeight = 8;     ///< tokens for which the yield is 1
 constexpr double kYieldMemory = 0.98;  ///< of a step that drafts
 
@@ -48,17 +52,10 @@ constexpr double kYieldMemory = 0.98;  ///< of a step that drafts
 
 double Goodput::Drafter::yield() const { return (found + kYieldWeight) / (asked + kYieldWeight); }
 
-double& Goodput::Drafter::probe_interval() {
-  const auto octave = static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(scaled_to)));
-  if (octave >= probe_intervals.size()) probe_intervals.resize(octave + 1, 0);
-  return probe_intervals[octave];
-}
-
 Goodput::Goodput(const GoodputOptions& options)
     : options_(options),
       drafters_(static_cast<std::size_t>(options.drafters)),
-      account_(options.exploration),
-      trust_(kFirstTrust) {}
+      account_(options.exploration) {}
 
 /// Of the step under way with so many drafted tokens. With prefill: plain decoding and what the
 /// drafts add, for the prefill is paid for in any case. Rows of prefill make further ones no
@@ -82,6 +79,22 @@ bool Goodput::settled() const {
 /// Against plain decoding of as many tokens.
 double Goodput::loss(double seconds, double committed) const {
   return seconds - plain_seconds() * committed / step_.requests;
+}
+
+/// Seconds of speculation of late, by what was foreseen.
+double Goodput::calibration() const {
+  const double weight = kCalibrationWeight * plain_seconds();
+  return (speculating_.measured + weight) / (speculating_.foreseen + weight);
+}
+
+/// Plain steps are many or, while speculating, far between: then each says more.
+void Goodput::follow_pace(double step_seconds) {
+  if (step_.asked > 0 || step_.prefill_rows > 0 || !settled() || !decode_.known(step_.requests))
+    return;
+  const double weight = std::min(kMostPaceWeight, (steps_ - paced_) / kPaceSteps);
+  const double ratio = step_seconds / plain_seconds();
+  pace_ += weight * (std::clamp(ratio, pace_ / kMostPaceJump, pace_ * kMostPaceJump) - pace_);
+  paced_ = steps_;
 }
 
 /// Fills order_ with the requests, those whose drafter is least behind first.
@@ -150,10 +163,12 @@ bool Goodput::considers(const DraftQuery& query) {
                        std::max(1, std::min(query.requests, drafter.scaled_to));
   if (ratio > kBatchChange) {
     drafter.scaled_to = query.requests;
+    speculating_ = {};
+    trend_.forget();
     drafter.scout_interval = 1;
     drafter.next_scout = steps_;
-    drafter.probe_interval() = std::max(kFirstProbeInterval, drafter.probe_interval());
-    drafter.next_probe = std::min(drafter.next_probe, steps_ + drafter.probe_interval());
+    drafter.probe_interval = kFirstProbeInterval;
+    drafter.next_probe = std::min(drafter.next_probe, steps_ + kFirstProbeInterval);
   }
   const double allowance = options_.allowance * plain_seconds();
   account_.allow(std::max(allowance, options_.least_allowance));
@@ -196,14 +211,12 @@ bool Goodput::decide(const DraftQuery& query, std::span<int> lengths) {
     list_candidates(query, spare / 2, saving);  // the other half is for bad luck
     tabulate(false, likely_);
     plan = planner_.best(query, likely_);
-    speedup = plan.rate / pace_.speculation() / plain_rate;
+    speedup = plan.rate / calibration() / plain_rate;
   }
-  const bool was_on = drafter.on;
-  drafter.on = speedup > (was_on ? kGoOn : kBegin);
-  if (drafter.on && !was_on) since_plain_ = 0;
-  const double block = unsettled_steps(query.requests) + kPlainSteps;
-  const double blocks = std::max(kFirstTrust, (1 - 1 / speedup) / kPlainShare);
-  if (drafter.on && since_plain_ >= block * std::min(trust_, blocks)) return false;
+  drafter.on = speedup > (drafter.on ? kGoOn : kBegin);
+  const double interval = (unsettled_steps(query.requests) + kPlainSteps) *
+                          std::max(kLeastPlainInterval, (1 - 1 / speedup) / kPlainShare);
+  if (steps_ - last_plain_ >= interval) return false;
   if (may_explore && scout(query, plan, lengths)) return true;
   if (ask_all(query, lengths)) return true;
   if (!drafter.on) return may_explore && probe(query, lengths);
@@ -288,9 +301,9 @@ bool Goodput::probe(const DraftQuery& query, std::span<int> lengths) {
   }
   if (drafter.probe_left == 0) {
     drafter.probe_left = lags ? kProbeSteps : 1;
-    double& interval = drafter.probe_interval();
-    interval = std::clamp(2 * interval, kFirstProbeInterval, kLastProbeInterval);
-    drafter.next_probe = steps_ + interval;
+    drafter.probe_interval =
+        std::clamp(2 * drafter.probe_interval, kFirstProbeInterval, kLastProbeInterval);
+    drafter.next_probe = steps_ + drafter.probe_interval;
   }
   --drafter.probe_left;
   ask(query, Mode::probe, lengths);
@@ -372,36 +385,15 @@ void Goodput::select(const DraftQuery& query, const DraftedTokens& drafted,
   for (int i = 0; i < limit; ++i) keep[order_[i]] = 1;
 }
 
-/// Keeps the time between blocks of plain steps that tell what plain decoding takes.
-void Goodput::measure_plain(const StepOutcome& outcome) {
-  if (outcome.draft_rows > 0) {
-    last_drafts_ = steps_;
-    since_plain_ += (outcome.draft_seconds + outcome.step_seconds) / plain_seconds();
-    return;
-  }
-  // With or without prefill, or much of that would end speculation.
-  if (steps_ - last_drafts_ < unsettled_steps(step_.requests) + kPlainSteps || since_plain_ == 0)
-    return;
-  since_plain_ = 0;
-  if (!drafters_[step_.drafter].on) return;
-  const double own = pace_.speculation();
-  const double revision = std::max(own, trusted_) / std::min(own, trusted_);
-  trust_ = revision > kMostRevision ? kFirstTrust : 2 * trust_;
-  trusted_ = own;
-}
-
 void Goodput::observe(const StepOutcome& measured) {
   steps_ += 1;
   StepOutcome outcome = measured;
-  const bool plain = step_.asked == 0 && step_.prefill_rows == 0;
-  pace_.pass(step_.context, step_.asked > 0);
-  // Fewer requests than ever cost what is merely guessed: a batch that shrinks would pass for one
-  // that slows down.
-  if (plain && settled() && decode_.known(step_.requests) && step_.requests >= decode_.smallest())
-    pace_.observe(measured.step_seconds / plain_seconds(), false);
-  const double pace = pace_.common();
-  outcome.step_seconds /= pace;
-  outcome.draft_seconds /= pace;
+  const double growth = trend_.factor(step_.context);
+  outcome.step_seconds /= growth;
+  outcome.draft_seconds /= growth;
+  follow_pace(outcome.step_seconds);
+  outcome.step_seconds /= pace_;
+  outcome.draft_seconds /= pace_;
   Drafter& drafter = drafters_[step_.drafter];
   const bool catching_up = step_.catch_up > 0;
   StepCost& cost = step_.prefill_rows > 0 ? mixed_ : decode_;
@@ -417,14 +409,22 @@ void Goodput::observe(const StepOutcome& measured) {
   const bool known = cost.known(rows);
   const bool catch_up_known = drafter.cost.catch_up_known();
   const double catch_up = drafter.cost.catch_up_seconds(step_.catch_up);
-  measure_plain(outcome);
-  if (plain && (settled() || !known)) {
-    cost.observe_standard(rows, outcome.step_seconds);
-  } else if (outcome.draft_rows > 0 || settled() || !known) {
-    cost.observe(rows, outcome.step_seconds);
+  if (outcome.draft_rows > 0) {
+    last_drafts_ = steps_;
+  } else if (steps_ - last_drafts_ >= unsettled_steps(step_.requests) + kPlainSteps) {
+    last_plain_ = steps_;  // with or without prefill, or much of that would end speculation
+  }
+  if (outcome.draft_rows > 0 || settled() || !known) cost.observe(rows, outcome.step_seconds);
+  if (outcome.draft_rows == 0 && step_.prefill_rows == 0 && settled()) {
+    const double usual = growth * pace_ * plain_seconds();
+    trend_.observe(step_.context,
+                   std::clamp(measured.step_seconds, usual / kMostPaceJump, usual * kMostPaceJump));
   }
   account_.elapse(clipped);
-  if (step_.asked == 0) return;
+  if (step_.asked == 0) {
+    speculating_.add(0, 0, kCalibrationFading);
+    return;
+  }
   drafter.cost.observe({step_.rounds, step_.asked, step_.catch_up, outcome.draft_seconds});
   drafter.asked = kYieldMemory * drafter.asked + step_.asked;
   drafter.found = kYieldMemory * drafter.found + step_.found;
@@ -443,8 +443,7 @@ void Goodput::observe(const StepOutcome& measured) {
   } else {
     account_.lose(loss(draft_seconds + seconds, committed));
     if (step_.mode == Mode::speculate && known && step_.catch_up <= step_.asked) {
-      const double foreseen_of_all = draft_foreseen + step_foreseen;
-      pace_.observe((measured.draft_seconds + measured.step_seconds) / foreseen_of_all, true);
+      speculating_.add(draft_seconds + clipped, draft_foreseen + step_foreseen, kCalibrationMemory);
     }
   }
   // What was caught up is not left to fall behind again at once.

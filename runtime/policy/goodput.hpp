@@ -5,10 +5,10 @@
 #include <span>
 #include <vector>
 
+#include "runtime/policy/context_trend.hpp"
 #include "runtime/policy/draft_length.hpp"
 #include "runtime/policy/draft_plan.hpp"
 #include "runtime/policy/loss_account.hpp"
-#include "runtime/policy/pace.hpp"
 #include "runtime/policy/step_cost.hpp"
 
 namespace paceline::policy {
@@ -39,11 +39,11 @@ struct GoodputOptions {
 /// never fall in rows, so that is an honest upper bound, and each trial lowers it), growing at most
 /// twofold; and while speculation does not pay, a few requests draft now and then. All time lost
 /// against plain decoding of the same tokens goes to an account as it was measured, gains pay it
-/// back, and when it is overdrawn decoding is plain. Costs wander with the machine and the texts:
-/// what plain steps and speculation take of late is followed apart (Pace), and while drafts go on a
-/// block of plain steps now and then shows what they would take. Steps that prefill too have drafts
-/// judged by what they add to such a step, learned apart from pure decoding; nothing is tried out
-/// in one.
+/// back, and when it is overdrawn decoding is plain. The time foreseen for speculation as a whole
+/// is corrected by how the last such steps came out: they are few and spread over many row counts,
+/// so their costs are always known less well than those of plain ones. Steps that prefill too have
+/// drafts judged by what they add to such a step, learned apart from pure decoding; nothing is
+/// tried out in one.
 class Goodput final : public DraftLengthPolicy {
  public:
   explicit Goodput(const GoodputOptions& options);
@@ -70,12 +70,19 @@ class Goodput final : public DraftLengthPolicy {
     double next_look = 0;  ///< step at which drafting is thought of again
     double look_interval = 1;
     double next_probe = 0;
-    std::vector<double> probe_intervals;  ///< by octave of requests: refusals are remembered
-    double& probe_interval();             ///< at the batch size of late
-    int probe_left = 0;                   ///< steps of a probe that are still to come
+    double probe_interval = 0;
+    int probe_left = 0;  ///< steps of a probe that are still to come
     double next_scout = 0;
     double scout_interval = 1;
     int scaled_to = 0;  ///< requests the intervals were last reset at
+  };
+  /// A sum of measurements and of what was foreseen of them, fading.
+  struct Ratio {
+    double measured = 0, foreseen = 0;
+    void add(double m, double f, double memory) {
+      measured = memory * measured + m;
+      foreseen = memory * foreseen + f;
+    }
   };
   /// What was decided for the step under way.
   struct Step {
@@ -94,6 +101,8 @@ class Goodput final : public DraftLengthPolicy {
   [[nodiscard]] double plain_seconds() const { return decode_.seconds(step_.requests); }
   [[nodiscard]] bool settled() const;
   [[nodiscard]] double loss(double seconds, double committed) const;
+  [[nodiscard]] double calibration() const;
+  void follow_pace(double step_seconds);
   void by_lag(const DraftQuery& query);
   bool decide(const DraftQuery& query, std::span<int> lengths);
   void list_candidates(const DraftQuery& query, double spare, double saving);
@@ -104,20 +113,22 @@ class Goodput final : public DraftLengthPolicy {
   bool ask_all(const DraftQuery& query, std::span<int> lengths);
   void take(const DraftQuery& query, const DraftPlan& plan, Mode mode, std::span<int> lengths);
   void ask(const DraftQuery& query, Mode mode, std::span<const int> lengths);
-  void measure_plain(const StepOutcome& outcome);
 
   GoodputOptions options_;
   StepCost decode_;  ///< steps that only decode
   StepCost mixed_;   ///< steps that prefill too: other attention, fewer rows that are sampled
   std::vector<Drafter> drafters_;
-  Pace pace_;            ///< all seconds here but those measured are divided by the common factor
+  /// What plain steps take of late, by what they usually take. All seconds here but those of
+  /// StepOutcome are divided by it, and by what the context has them grow by.
+  double pace_ = 1;
+  ContextTrend trend_;
+  double paced_ = 0;     ///< step that last moved it
+  Ratio speculating_;    ///< of steps that speculate, drafting included
   LossAccount account_;  ///< against plain decoding, at the usual pace
   int regime_ = 0;       ///< requests when the account was last relieved
   double steps_ = 0;
   double last_drafts_ = 0;  ///< step that last had drafts
-  double since_plain_ = 0;  ///< time, in plain steps, that drafts took since a block of plain ones
-  double trust_;            ///< in the comparison of the two: blocks until it is made again
-  double trusted_ = 1;      ///< what speculation alone took when it was last made
+  double last_plain_ = 0;   ///< last step after enough plain ones to tell what they cost
   Step step_;
   DraftPlanner planner_;
   std::vector<double> worth_;  ///< [requests] what a token counts, 0: not drafted

@@ -6,11 +6,9 @@
 namespace paceline::policy {
 namespace {
 
-constexpr double kMemory = 60;            ///< measurements a knot averages over
-constexpr double kStandardMemory = 1000;  ///< where others are compared with it
-constexpr double kStandardKnown = 50;  ///< measurements after which such a one does not start over
-constexpr double kJump = 0.2;          ///< a knot this far from its recent median starts over
-constexpr double kMostJump = 0.4;      ///< however much it varies
+constexpr double kKnotMemory = 24;  ///< measurements a knot averages over
+constexpr double kJump = 0.2;       ///< a knot this far from its recent median starts over
+constexpr double kMostJump = 0.4;   ///< however much it varies
 /// Measurements in a row that far above a knot that may still be a burst: what else the machine
 /// does takes the caches too, and they fill again over several steps. Nothing makes a step faster.
 constexpr int kLongestBurst = 12;
@@ -44,11 +42,7 @@ double StepCost::Knot::median() const {
   return sorted[(n - 1) / 2];  // of two the lower: outliers are slow
 }
 
-void StepCost::observe(double rows, double seconds) { add(rows, seconds, false); }
-
-void StepCost::observe_standard(double rows, double seconds) { add(rows, seconds, true); }
-
-void StepCost::add(double rows, double seconds, bool standard) {
+void StepCost::observe(double rows, double seconds) {
   if (!(rows >= 1) || !(seconds > 0)) return;
   const std::size_t index = knot_index(rows);
   if (index >= knots_.size()) knots_.resize(index + 1);
@@ -56,15 +50,14 @@ void StepCost::add(double rows, double seconds, bool standard) {
   knot.recent[static_cast<std::size_t>(std::fmod(knot.count, kRecent))] = seconds;
   knot.count += 1;
   const double median = knot.median();
-  const double rate = std::max(1 / knot.count, 1 / (standard ? kStandardMemory : kMemory));
+  const double rate = std::max(1 / knot.count, 1 / kKnotMemory);
   knot.rows += rate * (rows - knot.rows);
   const double jump = std::clamp(3 * knot.deviation, kJump, kMostJump) * knot.seconds;
   knot.slow = seconds > knot.seconds + jump ? knot.slow + 1 : 0;
   if (knot.count <= kRecent) {
     knot.seconds = median;
     knot.deviation = kFirstDeviation;
-  } else if (const bool starts_over = !standard || knot.count < kStandardKnown;
-             starts_over && (median < knot.seconds - jump || knot.slow > kLongestBurst)) {
+  } else if (median < knot.seconds - jump || knot.slow > kLongestBurst) {
     knot.seconds = median;
     knot.slow = 0;
   } else {

@@ -17,9 +17,6 @@ class StepCost {
  public:
   /// rows >= 1; seconds > 0 (others are ignored: a clock that jumped).
   void observe(double rows, double seconds);
-  /// The same of rows that others are compared with: once known, their cost hardly moves, and what
-  /// changes is left to whoever follows changes that strike all rows.
-  void observe_standard(double rows, double seconds);
 
   /// Expected seconds, never falling in rows; 0 while nothing was observed. Between knots it is
   /// linear; past the last it goes on with the slope of the last octave, which lies between flat
@@ -59,7 +56,6 @@ class StepCost {
     double weight = 0;
     double deviation = 0;
   };
-  void add(double rows, double seconds, bool standard);
   void fit();
   /// First point of the curve past `rows`.
   [[nodiscard]] std::vector<Point>::const_iterator past(double rows) const;

@@ -156,46 +156,6 @@ TEST(Goodput, HoldsWhenCostsDrift) {
   }
 }
 
-/// Rollouts one after the other: batches that shrink and texts that grow, which begin anew.
-class GoodputInWaves : public ::testing::TestWithParam<std::tuple<double, int>> {
- protected:
-  static WorldOptions world(double acceptance) {
-    WorldOptions options;
-    options.acceptance.assign(64, acceptance);
-    for (int r = 0; r < 64; ++r) options.lengths.push_back(700 + 10 * r);
-    options.waves = 6;
-    options.steps = 100'000;
-    std::tie(options.per_context, options.burst_every) = GetParam();
-    return options;
-  }
-};
-
-TEST_P(GoodputInWaves, LosesNothingToAModelThatTheCacheHolds) {
-  // Rows cost nearly all that a step does: drafts pay in the smallest batches only.
-  WorldOptions options = world(0.95);
-  options.step = [](double rows) { return 1e-3 * (0.3 + 0.7 * rows / 64); };
-  options.round = [](double n) { return 1e-3 * (0.08 + 0.24 * n / 64); };
-  options.catch_up = 5e-6;
-  for (options.seed = 1; options.seed <= 3; ++options.seed)
-    EXPECT_GE(goodput(options).rate(), 0.97 * plain_rate(options));
-}
-
-TEST_P(GoodputInWaves, GainsWhereDraftsPay) {
-  WorldOptions options = world(0.9);
-  options.step = [](double rows) { return 1e-3 * (0.6 + 0.4 * rows / 64); };
-  options.round = [](double n) { return 1e-3 * (0.05 + 0.1 * n / 64); };
-  options.catch_up = 3e-6;
-  std::vector<double> rates;
-  for (options.seed = 1; options.seed <= 3; ++options.seed)
-    rates.push_back(goodput(options).rate());
-  std::sort(rates.begin(), rates.end());
-  EXPECT_GE(rates[1], 0.9 * best_fixed_rate(options));
-}
-
-INSTANTIATE_TEST_SUITE_P(Worlds, GoodputInWaves,
-                         ::testing::Combine(::testing::Values(0.0, 0.002),
-                                            ::testing::Values(0, 500)));
-
 TEST(Goodput, DraftsInStepsThatPrefillWhereThatPays) {
   WorldOptions options;
   options.acceptance.assign(4, 0.8);

@@ -92,25 +92,6 @@ TEST(StepCost, StartsOverAfterALastingChange) {
   EXPECT_NEAR(cost.seconds(8), 1, 0.1);
 }
 
-TEST(StepCost, AStandardHardlyMovesOnceItIsKnown) {
-  StepCost usual;
-  StepCost standard;
-  for (int i = 0; i < 100; ++i) {
-    usual.observe(8, 1);
-    standard.observe_standard(8, 1);
-  }
-  for (int i = 0; i < 20; ++i) {
-    usual.observe(8, 0.5);
-    standard.observe_standard(8, 0.5);
-  }
-  EXPECT_NEAR(usual.seconds(8), 0.5, 0.01);
-  EXPECT_GT(standard.seconds(8), 0.97);
-  StepCost young;
-  for (int i = 0; i < 10; ++i) young.observe_standard(8, 1);
-  for (int i = 0; i < 5; ++i) young.observe_standard(8, 0.5);
-  EXPECT_NEAR(young.seconds(8), 0.5, 0.05);
-}
-
 TEST(StepCost, IgnoresWhatCannotBe) {
   StepCost cost;
   cost.observe(0, 1);
