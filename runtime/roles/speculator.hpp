@@ -45,6 +45,7 @@ class Speculator {
   [[nodiscard]] std::span<const engine::DraftTree> draft(std::span<const engine::Decoding> decoding,
                                                          int prefill_rows);
   /// What the step committed, those drafts or none verified in it; a finished request is forgotten.
+  /// Drafters hear of it at the latest before they are next asked, or when all requests are done.
   /// `seconds`: the step without draft().
   void commit(std::span<const engine::Committed> committed, double seconds);
 
@@ -88,8 +89,8 @@ class Speculator {
   policy::AcceptanceModel model_;
   std::map<RequestId, Acceptance> requests_;
   AcceptanceCounts counts_;
-  std::vector<Untold> untold_;
-  std::vector<TokenId> untold_tokens_;
+  std::vector<Untold> untold_;          ///< in the order committed
+  std::vector<TokenId> untold_tokens_;  ///< [tokens] of all of them
 
   // Of the step under way; vectors are indexed by decoding request unless said otherwise.
   bool drafted_ = false;           ///< some draft was asked for
