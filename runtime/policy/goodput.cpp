@@ -1,6 +1,7 @@
 #include "runtime/policy/goodput.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -15,11 +16,12 @@ constexpr double kGoOn = 1.04;
 constexpr double kWorthScouting = 1.03;
 constexpr double kGrowth = 2;  ///< of rows and of requests that draft, from one step to the next
 constexpr double kMostSurprise = 1.5;  ///< of seconds foreseen, believed at once
-constexpr double kPaceSteps = 32;      ///< steps that the pace looks back on
-constexpr double kMostPaceWeight = 0.3;
-constexpr double kMostPaceJump = 1.3;        ///< that a single step is believed
+/// What is foreseen of a plain step may be wrong by so many standard errors.
+constexpr double kSure = 1.5;
+constexpr double kLeastDoubt = 0.06;         ///< as a share: no more is asked of trials
 constexpr double kCalibrationMemory = 0.95;  ///< of a step that speculates
-constexpr double kCalibrationFading = 0.99;  ///< of one that does not
+constexpr double kCalibrationFading =
+    0.998;  ///< of one that does not: or what failed is tried anew
 /// Steps that speculated just as foreseen, which the calibration begins with.
 constexpr double kCalibrationWeight = 5;
 /// Drafting whose full cost is this share of a plain step is asked for everything, for what
@@ -40,11 +42,6 @@ constexpr double kBatchChange = 1.25;  ///< ratio of batch sizes at which old re
 /// what speculation left there, and take up to half longer. The more requests, the more of their KV
 /// has to come back.
 double unsettled_steps(int requests) { return std::clamp(requests / 5.0, 2.0, 12.0); }
-/// While speculating, plain decoding is measured, by so many steps that tell, so often that it
-/// costs this share of the time saved.
-constexpr double kPlainSteps = 2;
-constexpr double kPlainShare = 0.005;
-constexpr double kLeastPlainInterval = 8;
 constexpr double kYieldWeight = 8;     ///< tokens for which the yield is 1
 constexpr double kYieldMemory = 0.98;  ///< of a step that drafts
 
@@ -65,10 +62,15 @@ double Goodput::step_seconds(int draft_rows, bool least) const {
   const auto of = [&](const StepCost& cost, double rows) {
     return least ? cost.least_seconds(rows) : cost.seconds(rows);
   };
-  const double decode = of(decode_, step_.requests + draft_rows);
+  const double decode =
+      draft_rows == 0 ? plain_seconds() : of(decode_, step_.requests + draft_rows);
   if (step_.prefill_rows == 0) return decode;
   const double rows = step_.requests + step_.prefill_rows;
   return std::max(decode, plain_seconds() + of(mixed_, rows + draft_rows) - mixed_.seconds(rows));
+}
+
+StepPlace Goodput::place() const {
+  return {static_cast<double>(std::max(1, step_.requests)), step_.context, steps_};
 }
 
 /// Whether a plain step now tells what plain decoding costs.
@@ -81,20 +83,20 @@ double Goodput::loss(double seconds, double committed) const {
   return seconds - plain_seconds() * committed / step_.requests;
 }
 
+std::size_t Goodput::octave() const {
+  return std::bit_width(static_cast<unsigned>(step_.requests)) % speculating_.size();
+}
+
 /// Seconds of speculation of late, by what was foreseen.
 double Goodput::calibration() const {
   const double weight = kCalibrationWeight * plain_seconds();
-  return (speculating_.measured + weight) / (speculating_.foreseen + weight);
+  const Ratio& speculating = speculating_[octave()];
+  return (speculating.measured + weight) / (speculating.foreseen + weight);
 }
 
-/// Plain steps are many or, while speculating, far between: then each says more.
-void Goodput::follow_pace(double step_seconds) {
-  if (step_.asked > 0 || step_.prefill_rows > 0 || !settled() || !decode_.known(step_.requests))
-    return;
-  const double weight = std::min(kMostPaceWeight, (steps_ - paced_) / kPaceSteps);
-  const double ratio = step_seconds / plain_seconds();
-  pace_ += weight * (std::clamp(ratio, pace_ / kMostPaceJump, pace_ * kMostPaceJump) - pace_);
-  paced_ = steps_;
+/// Whether a gain foreseen may be none, for all that is known of plain steps here and now.
+bool Goodput::in_doubt(double speedup) const {
+  return kSure * pace_.doubt(place()) > std::max(kLeastDoubt, 1 - 1 / speedup);
 }
 
 /// Fills order_ with the requests, those whose drafter is least behind first.
@@ -122,11 +124,11 @@ void Goodput::list_candidates(const DraftQuery& query, double spare, double savi
       const double gain = query.acceptance[r] / std::max(1 - query.acceptance[r], 0.1);
       const double horizon = std::max(options_.catch_up_horizon, query.lag[r]);
       const double saved = second * horizon * std::min(saving, gain / (1 + gain));
-      const double net = 1 - cost / (saved + 1e-12);
       const bool unknown = !drafter.cost.catch_up_known() && query.lag[r] > options_.max_length;
-      const bool barred = unknown || total + cost > spare || net <= 0;
-      worth_[r] = barred ? 0 : worth_[r] * net;
-      if (barred) continue;
+      if (unknown || total + cost > spare || cost > saved) {
+        worth_[r] = 0;
+        continue;
+      }
       behind += query.lag[r];
       total += cost;
     }
@@ -163,8 +165,6 @@ bool Goodput::considers(const DraftQuery& query) {
                        std::max(1, std::min(query.requests, drafter.scaled_to));
   if (ratio > kBatchChange) {
     drafter.scaled_to = query.requests;
-    speculating_ = {};
-    trend_.forget();
     drafter.scout_interval = 1;
     drafter.next_scout = steps_;
     drafter.probe_interval = kFirstProbeInterval;
@@ -214,9 +214,7 @@ bool Goodput::decide(const DraftQuery& query, std::span<int> lengths) {
     speedup = plan.rate / calibration() / plain_rate;
   }
   drafter.on = speedup > (drafter.on ? kGoOn : kBegin);
-  const double interval = (unsettled_steps(query.requests) + kPlainSteps) *
-                          std::max(kLeastPlainInterval, (1 - 1 / speedup) / kPlainShare);
-  if (steps_ - last_plain_ >= interval) return false;
+  if (in_doubt(speedup)) return false;
   if (may_explore && scout(query, plan, lengths)) return true;
   if (ask_all(query, lengths)) return true;
   if (!drafter.on) return may_explore && probe(query, lengths);
@@ -267,10 +265,31 @@ bool Goodput::scout(const DraftQuery& query, const DraftPlan& known, std::span<i
   return true;
 }
 
+/// Whether drafts of no length would pay if everything in them were accepted.
+bool Goodput::hopeless() const {
+  const Drafter& drafter = drafters_[step_.drafter];
+  const double n = step_.requests;
+  if (drafter.cost.largest() * kGrowth < n) return false;
+  for (int length = 1; length <= options_.max_length; ++length) {
+    if (decode_.largest() < n * (1 + length)) return false;
+    const double seconds =
+        length * drafter.cost.round_seconds(n) + step_seconds(length * step_.requests, false);
+    if ((1 + length) * plain_seconds() > kBegin * calibration() * seconds) return false;
+  }
+  return true;
+}
+
 bool Goodput::probe(const DraftQuery& query, std::span<int> lengths) {
   Drafter& drafter = drafters_[query.drafter];
   const bool lags = !query.lag.empty();
-  if (drafter.probe_left == 0 && steps_ < drafter.next_probe) return false;
+  if (drafter.probe_left == 0) {
+    const double latest = drafter.last_probe + kLastProbeInterval;  // costs may have changed
+    if (steps_ < drafter.next_probe) return false;
+    if (steps_ < latest && hopeless()) {
+      drafter.next_probe = latest;
+      return false;
+    }
+  }
   by_lag(query);
   // What catching up costs is found out with one request.
   const bool unknown =
@@ -300,6 +319,7 @@ bool Goodput::probe(const DraftQuery& query, std::span<int> lengths) {
     return false;
   }
   if (drafter.probe_left == 0) {
+    drafter.last_probe = steps_;
     drafter.probe_left = lags ? kProbeSteps : 1;
     drafter.probe_interval =
         std::clamp(2 * drafter.probe_interval, kFirstProbeInterval, kLastProbeInterval);
@@ -387,13 +407,12 @@ void Goodput::select(const DraftQuery& query, const DraftedTokens& drafted,
 
 void Goodput::observe(const StepOutcome& measured) {
   steps_ += 1;
+  if (step_.asked == 0 && step_.prefill_rows == 0 && settled() && decode_.known(step_.requests))
+    pace_.observe(place(), measured.step_seconds / decode_.seconds(step_.requests));
+  const double common = pace_.common(place());
   StepOutcome outcome = measured;
-  const double growth = trend_.factor(step_.context);
-  outcome.step_seconds /= growth;
-  outcome.draft_seconds /= growth;
-  follow_pace(outcome.step_seconds);
-  outcome.step_seconds /= pace_;
-  outcome.draft_seconds /= pace_;
+  outcome.step_seconds /= common;
+  outcome.draft_seconds /= common;
   Drafter& drafter = drafters_[step_.drafter];
   const bool catching_up = step_.catch_up > 0;
   StepCost& cost = step_.prefill_rows > 0 ? mixed_ : decode_;
@@ -409,20 +428,12 @@ void Goodput::observe(const StepOutcome& measured) {
   const bool known = cost.known(rows);
   const bool catch_up_known = drafter.cost.catch_up_known();
   const double catch_up = drafter.cost.catch_up_seconds(step_.catch_up);
-  if (outcome.draft_rows > 0) {
-    last_drafts_ = steps_;
-  } else if (steps_ - last_drafts_ >= unsettled_steps(step_.requests) + kPlainSteps) {
-    last_plain_ = steps_;  // with or without prefill, or much of that would end speculation
-  }
+  if (outcome.draft_rows > 0) last_drafts_ = steps_;
   if (outcome.draft_rows > 0 || settled() || !known) cost.observe(rows, outcome.step_seconds);
-  if (outcome.draft_rows == 0 && step_.prefill_rows == 0 && settled()) {
-    const double usual = growth * pace_ * plain_seconds();
-    trend_.observe(step_.context,
-                   std::clamp(measured.step_seconds, usual / kMostPaceJump, usual * kMostPaceJump));
-  }
   account_.elapse(clipped);
+  Ratio& speculating = speculating_[octave()];
   if (step_.asked == 0) {
-    speculating_.add(0, 0, kCalibrationFading);
+    speculating.add(0, 0, kCalibrationFading);
     return;
   }
   drafter.cost.observe({step_.rounds, step_.asked, step_.catch_up, outcome.draft_seconds});
@@ -443,7 +454,7 @@ void Goodput::observe(const StepOutcome& measured) {
   } else {
     account_.lose(loss(draft_seconds + seconds, committed));
     if (step_.mode == Mode::speculate && known && step_.catch_up <= step_.asked) {
-      speculating_.add(draft_seconds + clipped, draft_foreseen + step_foreseen, kCalibrationMemory);
+      speculating.add(draft_seconds + clipped, draft_foreseen + step_foreseen, kCalibrationMemory);
     }
   }
   // What was caught up is not left to fall behind again at once.

@@ -1,14 +1,16 @@
 // Draft lengths that maximise goodput.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "runtime/policy/context_trend.hpp"
 #include "runtime/policy/draft_length.hpp"
 #include "runtime/policy/draft_plan.hpp"
 #include "runtime/policy/loss_account.hpp"
+#include "runtime/policy/plain_pace.hpp"
 #include "runtime/policy/step_cost.hpp"
 
 namespace paceline::policy {
@@ -39,8 +41,10 @@ struct GoodputOptions {
 /// never fall in rows, so that is an honest upper bound, and each trial lowers it), growing at most
 /// twofold; and while speculation does not pay, a few requests draft now and then. All time lost
 /// against plain decoding of the same tokens goes to an account as it was measured, gains pay it
-/// back, and when it is overdrawn decoding is plain. The time foreseen for speculation as a whole
-/// is corrected by how the last such steps came out: they are few and spread over many row counts,
+/// back, and when it is overdrawn decoding is plain. Nor is anything drafted while it is too
+/// uncertain what the plain step would cost (plain_pace.hpp) for the gain foreseen to be sure: then
+/// plain steps are made, which tell. The time foreseen for speculation as a whole is corrected by
+/// how such steps came out at about this batch size: they are few and spread over many row counts,
 /// so their costs are always known less well than those of plain ones. Steps that prefill too have
 /// drafts judged by what they add to such a step, learned apart from pure decoding; nothing is
 /// tried out in one.
@@ -70,6 +74,7 @@ class Goodput final : public DraftLengthPolicy {
     double next_look = 0;  ///< step at which drafting is thought of again
     double look_interval = 1;
     double next_probe = 0;
+    double last_probe = 0;
     double probe_interval = 0;
     int probe_left = 0;  ///< steps of a probe that are still to come
     double next_scout = 0;
@@ -98,17 +103,22 @@ class Goodput final : public DraftLengthPolicy {
   };
 
   [[nodiscard]] double step_seconds(int draft_rows, bool least) const;
-  [[nodiscard]] double plain_seconds() const { return decode_.seconds(step_.requests); }
+  [[nodiscard]] double plain_seconds() const {
+    return decode_.seconds(step_.requests) * pace_.local(step_.requests);
+  }
+  [[nodiscard]] StepPlace place() const;
   [[nodiscard]] bool settled() const;
   [[nodiscard]] double loss(double seconds, double committed) const;
+  [[nodiscard]] std::size_t octave() const;
   [[nodiscard]] double calibration() const;
-  void follow_pace(double step_seconds);
+  [[nodiscard]] bool in_doubt(double speedup) const;
   void by_lag(const DraftQuery& query);
   bool decide(const DraftQuery& query, std::span<int> lengths);
   void list_candidates(const DraftQuery& query, double spare, double saving);
   void tabulate(bool least, DraftPrices& prices) const;
   [[nodiscard]] int scout_tokens(const DraftPlan& wish) const;
   bool scout(const DraftQuery& query, const DraftPlan& known, std::span<int> lengths);
+  [[nodiscard]] bool hopeless() const;
   bool probe(const DraftQuery& query, std::span<int> lengths);
   bool ask_all(const DraftQuery& query, std::span<int> lengths);
   void take(const DraftQuery& query, const DraftPlan& plan, Mode mode, std::span<int> lengths);
@@ -118,17 +128,14 @@ class Goodput final : public DraftLengthPolicy {
   StepCost decode_;  ///< steps that only decode
   StepCost mixed_;   ///< steps that prefill too: other attention, fewer rows that are sampled
   std::vector<Drafter> drafters_;
-  /// What plain steps take of late, by what they usually take. All seconds here but those of
-  /// StepOutcome are divided by it, and by what the context has them grow by.
-  double pace_ = 1;
-  ContextTrend trend_;
-  double paced_ = 0;     ///< step that last moved it
-  Ratio speculating_;    ///< of steps that speculate, drafting included
-  LossAccount account_;  ///< against plain decoding, at the usual pace
-  int regime_ = 0;       ///< requests when the account was last relieved
+  /// All seconds here but those of StepOutcome are divided by what all steps have in common.
+  PlainPace pace_;
+  std::array<Ratio, 32> speculating_;  ///< steps that speculate, drafting included, by octave of
+                                       ///< requests
+  LossAccount account_;                ///< against plain decoding, at the usual pace
+  int regime_ = 0;                     ///< requests when the account was last relieved
   double steps_ = 0;
   double last_drafts_ = 0;  ///< step that last had drafts
-  double last_plain_ = 0;   ///< last step after enough plain ones to tell what they cost
   Step step_;
   DraftPlanner planner_;
   std::vector<double> worth_;  ///< [requests] what a token counts, 0: not drafted

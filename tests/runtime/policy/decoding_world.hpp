@@ -29,10 +29,16 @@ struct WorldOptions {
   double catch_up = 0;                       ///< seconds a token; 0: the drafter never lags
   double noise = 0.05;                       ///< relative
   double outliers = 0.02;                    ///< share of measurements 3 to 10 times too long
-  double drift = 1;                          ///< costs grow to as much over the run
+  /// Every so many steps (0: never) this many in a row are measured twice too long: something else
+  /// ran, and left its own data in the caches.
+  int burst_every = 0;
+  int burst_steps = 6;
+  double drift = 1;  ///< costs grow to as much over the run
   /// Of each request of the batch; the batch only shrinks where `lengths` says so.
   std::vector<double> acceptance;
   std::vector<int> lengths;  ///< tokens after which a request ends; empty: never
+  int waves = 1;             ///< times that the batch is filled, each when the last has ended
+  double per_context = 0;    ///< share by which a step costs more a token of the texts, on average
   int steps = 4000;
   /// A drafter with scores knows something of each token: its probability is spread about the
   /// request's by as much, and the score tells.
@@ -54,15 +60,14 @@ struct WorldResult {
 
 class World {
  public:
-  explicit World(const WorldOptions& options) : options_(options), random_(options.seed) {
-    for (std::size_t i = 0; i < options.acceptance.size(); ++i) {
-      requests_.push_back(
-          {options.acceptance[i], options.lengths.empty() ? -1 : options.lengths[i], 0, {}});
-    }
-  }
+  explicit World(const WorldOptions& options) : options_(options), random_(options.seed) { fill(); }
 
   WorldResult run(DraftLengthPolicy& policy) {
-    for (int s = 0; s < options_.steps && !requests_.empty(); ++s) step(policy, s);
+    int waves = 1;
+    for (int s = 0; s < options_.steps && !requests_.empty(); ++s) {
+      step(policy, s);
+      if (requests_.empty() && waves++ < options_.waves) fill();
+    }
     return result_;
   }
 
@@ -70,6 +75,7 @@ class World {
   struct Request {
     double acceptance;
     int left;  ///< tokens; -1: endless
+    int said;  ///< tokens
     int lag;
     RequestAcceptance running;
   };
@@ -78,8 +84,18 @@ class World {
     double score;
   };
 
+  void fill() {
+    for (std::size_t i = 0; i < options_.acceptance.size(); ++i) {
+      requests_.push_back(
+          {options_.acceptance[i], options_.lengths.empty() ? -1 : options_.lengths[i], 1, 0, {}});
+    }
+  }
+
   double uniform() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
-  double measured(double seconds) {
+  double measured(double seconds, int step) {
+    if (options_.burst_every > 0 &&
+        step % options_.burst_every >= options_.burst_every - options_.burst_steps)
+      seconds *= 2;
     if (uniform() < options_.outliers) return seconds * (3 + 7 * uniform());
     const double normal = uniform() + uniform() + uniform() + uniform() - 2;  // variance 1/3
     return seconds * (1 + options_.noise * normal * std::sqrt(3.0));
@@ -98,6 +114,7 @@ class World {
     }
     DraftQuery query;
     query.requests = n;
+    for (const Request& request : requests_) query.context += static_cast<double>(request.said) / n;
     query.acceptance = acceptance;
     query.room = room;
     if (options_.catch_up > 0) query.lag = lag;
@@ -109,7 +126,8 @@ class World {
       std::fill(lengths.begin(), lengths.end(), 0);
     }
 
-    const double drift = 1 + (options_.drift - 1) * s / options_.steps;
+    const double drift = (1 + (options_.drift - 1) * s / options_.steps) *
+                         (1 + options_.per_context * query.context);
     double draft_seconds = 0;
     int rounds = 0;
     for (int r = 0; r < n; ++r) {
@@ -164,13 +182,14 @@ class World {
       request.running.record(accepted, refuted);
       outcome.committed += accepted + 1;
       request.lag = lengths[r] > 0 ? 0 : request.lag + 1;
+      request.said += accepted + 1;
       if (request.left > 0) request.left -= accepted + 1;
       if (request.left != 0) next.push_back(request);
     }
     requests_ = std::move(next);
     const double step_seconds = options_.step(n + query.prefill_rows + outcome.draft_rows) * drift;
-    outcome.step_seconds = measured(step_seconds);
-    outcome.draft_seconds = rounds > 0 ? measured(draft_seconds * drift) : 0;
+    outcome.step_seconds = measured(step_seconds, s);
+    outcome.draft_seconds = rounds > 0 ? measured(draft_seconds * drift, s) : 0;
     policy.observe(outcome);
     result_.seconds += step_seconds + draft_seconds * drift;
     result_.tokens += outcome.committed;

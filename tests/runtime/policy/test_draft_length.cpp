@@ -156,6 +156,46 @@ TEST(Goodput, HoldsWhenCostsDrift) {
   }
 }
 
+/// Rollouts one after the other: batches that shrink and texts that grow, which begin anew.
+class GoodputInWaves : public ::testing::TestWithParam<std::tuple<double, int>> {
+ protected:
+  static WorldOptions world(double acceptance) {
+    WorldOptions options;
+    options.acceptance.assign(64, acceptance);
+    for (int r = 0; r < 64; ++r) options.lengths.push_back(700 + 10 * r);
+    options.waves = 6;
+    options.steps = 100'000;
+    std::tie(options.per_context, options.burst_every) = GetParam();
+    return options;
+  }
+};
+
+TEST_P(GoodputInWaves, LosesNothingToAModelThatTheCacheHolds) {
+  // Rows cost nearly all that a step does: drafts pay in the smallest batches only.
+  WorldOptions options = world(0.95);
+  options.step = [](double rows) { return 1e-3 * (0.3 + 0.7 * rows / 64); };
+  options.round = [](double n) { return 1e-3 * (0.08 + 0.24 * n / 64); };
+  options.catch_up = 5e-6;
+  for (options.seed = 1; options.seed <= 3; ++options.seed)
+    EXPECT_GE(goodput(options).rate(), 0.98 * plain_rate(options));
+}
+
+TEST_P(GoodputInWaves, GainsWhereDraftsPay) {
+  WorldOptions options = world(0.9);
+  options.step = [](double rows) { return 1e-3 * (0.6 + 0.4 * rows / 64); };
+  options.round = [](double n) { return 1e-3 * (0.05 + 0.1 * n / 64); };
+  options.catch_up = 3e-6;
+  std::vector<double> rates;
+  for (options.seed = 1; options.seed <= 3; ++options.seed)
+    rates.push_back(goodput(options).rate());
+  std::sort(rates.begin(), rates.end());
+  EXPECT_GE(rates[1], 0.92 * best_fixed_rate(options));
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, GoodputInWaves,
+                         ::testing::Combine(::testing::Values(0.0, 0.002),
+                                            ::testing::Values(0, 500)));
+
 TEST(Goodput, DraftsInStepsThatPrefillWhereThatPays) {
   WorldOptions options;
   options.acceptance.assign(4, 0.8);
@@ -177,6 +217,21 @@ TEST(Goodput, AsksSeldomWhereItNeverPays) {
   EXPECT_GT(result.asked, 3);
   EXPECT_LT(result.asked, options.steps / 40);
   EXPECT_GT(result.asked_at.back(), options.steps / 2);  // it has not given up for good
+}
+
+TEST(Goodput, AsksEvenLessWhereDraftsWouldNotPayIfAllWereAccepted) {
+  WorldOptions options;
+  options.step = [](double rows) { return 1e-3 * (0.1 + 0.9 * rows / 64); };
+  options.round = [](double n) { return 1e-3 * (0.05 + 0.35 * n / 64); };
+  options.catch_up = 1e-6;
+  options.acceptance.assign(64, 0.95);
+  for (int r = 0; r < 64; ++r) options.lengths.push_back(100 + 2 * (r % 16));  // the batch changes
+  options.waves = 30;
+  const WorldResult result = goodput(options);
+  const auto late =
+      std::count_if(result.asked_at.begin(), result.asked_at.end(), [](int s) { return s > 1000; });
+  EXPECT_GT(late, 3);  // it has not given up for good
+  EXPECT_LT(late, 40);
 }
 
 TEST(Goodput, TurnsOnSoonAfterTheBatchShrank) {
