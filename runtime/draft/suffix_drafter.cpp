@@ -6,8 +6,6 @@
 namespace paceline::draft {
 namespace {
 
-constexpr std::size_t kMostPending = 64;  // tokens
-
 /// A group that was dropped and begins anew has the same time to live.
 StoreLimits store_limits(const SuffixDrafterOptions& options) {
   StoreLimits limits = options.store;
@@ -42,29 +40,19 @@ void SuffixDrafter::start(const DraftStart& start, double now) {
   if (!start.response.empty()) commit(start.id, start.response, now);
 }
 
-// Trees take in text when a draft is asked for, or when there is enough of it: one token at a time,
-// request after request, most of the time would go into fetching cold nodes.
 void SuffixDrafter::commit(RequestId id, std::span<const TokenId> tokens, double now) {
   Request& r = request(id);
-  r.pending.insert(r.pending.end(), tokens.begin(), tokens.end());
-  pending_ = true;
-  if (r.pending.size() >= kMostPending) absorb(id, r, now);
-}
-
-void SuffixDrafter::absorb(RequestId id, Request& r, double now) {
-  if (r.pending.empty()) return;
-  const std::span<const TokenId> tokens = r.pending;
+  if (tokens.empty()) return;
   const std::size_t offset = r.response().size();
   r.own->append(0, tokens);
   const std::uint64_t held = store_.update(id.prompt, id.sample, offset, tokens, now);
   if (held < offset) {  // the group was dropped for its memory or age, and has begun anew
     store_.update(id.prompt, id.sample, held, r.response().subspan(held), now);
   }
-  r.pending.clear();
 }
 
 void SuffixDrafter::finish(RequestId id, double now) {
-  absorb(id, request(id), now);
+  static_cast<void>(request(id));
   requests_.erase(id);
   store_.shrink(id.prompt, id.sample);
   store_.expire(now);
@@ -72,10 +60,6 @@ void SuffixDrafter::finish(RequestId id, double now) {
 
 void SuffixDrafter::propose(std::span<DraftSlot> batch, double now) {
   store_.expire(now);
-  if (pending_) {  // of all requests: they learn from one another
-    for (auto& [id, r] : requests_) absorb(id, r, now);
-    pending_ = false;
-  }
   batch_requests_.clear();
   for (const DraftSlot& slot : batch) batch_requests_.push_back(&request(slot.id));
 

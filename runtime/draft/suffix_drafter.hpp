@@ -30,8 +30,7 @@ class SuffixDrafter final : public Drafter {
   void propose(std::span<DraftSlot> batch, double now) override;
   void finish(RequestId id, double now) override;
 
-  /// For fetches by other ranks, and to take in what was fetched from them. The last tokens that
-  /// requests committed may come into it with the next propose() only.
+  /// For fetches by other ranks, and to take in what was fetched from them.
   [[nodiscard]] DraftStore& store() { return store_; }
   /// Memory held, bytes: groups and own trees.
   [[nodiscard]] std::size_t bytes() const;
@@ -40,19 +39,16 @@ class SuffixDrafter final : public Drafter {
   struct Request {
     std::unique_ptr<SuffixTree> own;  ///< one sequence: prompt, then response
     std::size_t prompt_size = 0;
-    std::vector<TokenId> pending;  ///< committed, not yet in the trees
     [[nodiscard]] std::span<const TokenId> response() const {
       return own->tokens(0).subspan(prompt_size);
     }
   };
 
   Request& request(RequestId id);
-  void absorb(RequestId id, Request& r, double now);
 
   SuffixDrafterOptions options_;
   DraftStore store_;
   std::map<RequestId, Request> requests_;
-  bool pending_ = false;  ///< some request has pending tokens
   ThreadPool& pool_;
   std::vector<SpeculationScratch> scratch_;  ///< [threads]
   std::vector<SpeculationScratch> second_;   ///< [threads] hold the groups' drafts

@@ -41,7 +41,8 @@ void Speculator::Draft::resize(int count) {
 void Speculator::start(const engine::Admission& request) {
   const double now = clock_.now();
   const auto same = [&](const Untold& u) { return u.id == request.trajectory.id; };
-  if (std::any_of(untold_.begin(), untold_.end(), same)) tell(now);  // it comes back
+  const auto end = untold_.begin() + static_cast<std::ptrdiff_t>(untold_requests_);
+  if (std::any_of(untold_.begin(), end, same)) tell(now);  // it comes back
   for (const auto& drafter : drafters_) {
     drafter->start(
         {request.trajectory.id, request.prompt, request.trajectory.tokens, request.noise}, now);
@@ -236,29 +237,46 @@ void Speculator::commit(std::span<const engine::Committed> committed, double sec
     if (c.decoding >= 0) outcome.committed += static_cast<int>(c.tokens.size());
     step_accepted_ += static_cast<std::uint32_t>(c.path.size());
     if (drafted_ && c.decoding >= 0) record(c);
-    untold_.push_back({c.id, static_cast<std::uint32_t>(c.tokens.size()), c.finished});
-    untold_tokens_.insert(untold_tokens_.end(), c.tokens.begin(), c.tokens.end());
+    remember(c);
     if (c.finished) requests_.erase(c.id);
   }
-  if (untold_tokens_.size() >= kMostUntold || requests_.empty()) tell(clock_.now());
+  if (untold_tokens_ >= kMostUntold || requests_.empty()) tell(clock_.now());
   policy_->observe(outcome);
+}
+
+// Batches hardly change from step to step: it is mostly the request after the last.
+void Speculator::remember(const engine::Committed& committed) {
+  std::size_t seen = 0;
+  for (; seen < untold_requests_; ++seen, ++next_untold_) {
+    if (next_untold_ >= untold_requests_) next_untold_ = 0;
+    if (untold_[next_untold_].id == committed.id) break;
+  }
+  if (seen == untold_requests_) {
+    next_untold_ = untold_requests_++;
+    if (untold_.size() < untold_requests_) untold_.emplace_back();
+    untold_[next_untold_].id = committed.id;
+  }
+  Untold& untold = untold_[next_untold_++];
+  untold.tokens.insert(untold.tokens.end(), committed.tokens.begin(), committed.tokens.end());
+  untold.finished = committed.finished;
+  untold_tokens_ += committed.tokens.size();
 }
 
 /// Drafters hear of what was committed when they may be asked next. Telling them step by step would
 /// fetch each request's state into a cache that the step between has emptied: a hundredth of a
-/// plain step of a small model at 64 requests.
+/// plain step of a small model at 64 requests. It also gives them each request's tokens together,
+/// which suffix trees take in several times faster than one by one.
 void Speculator::tell(double now) {
-  std::size_t next = 0;
-  for (const Untold& u : untold_) {
-    const auto tokens = std::span(untold_tokens_).subspan(next, u.tokens);
-    next += u.tokens;
+  for (std::size_t i = 0; i < untold_requests_; ++i) {
+    Untold& untold = untold_[i];
     for (const auto& drafter : drafters_) {
-      drafter->commit(u.id, tokens, now);
-      if (u.finished) drafter->finish(u.id, now);
+      drafter->commit(untold.id, untold.tokens, now);
+      if (untold.finished) drafter->finish(untold.id, now);
     }
+    untold.tokens.clear();
   }
-  untold_.clear();
-  untold_tokens_.clear();
+  untold_requests_ = 0;
+  untold_tokens_ = 0;
 }
 
 }  // namespace paceline::roles

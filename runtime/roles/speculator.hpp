@@ -66,11 +66,11 @@ class Speculator {
     void resize(int count);
   };
   using Acceptance = std::vector<policy::RequestAcceptance>;  ///< [drafters]
-  /// What drafters have yet to be told.
+  /// What drafters have yet to be told of a request.
   struct Untold {
     RequestId id;
-    std::uint32_t tokens;  ///< of untold_tokens_, after those of the entry before
-    bool finished;
+    std::vector<TokenId> tokens;
+    bool finished = false;
   };
 
   [[nodiscard]] double expected(const Acceptance& request, int drafter, int length) const;
@@ -80,6 +80,7 @@ class Speculator {
   void calibrate(Draft& draft) const;
   void select();
   void record(const engine::Committed& committed);
+  void remember(const engine::Committed& committed);
   void tell(double now);
 
   std::vector<std::unique_ptr<draft::Drafter>> drafters_;
@@ -89,8 +90,10 @@ class Speculator {
   policy::AcceptanceModel model_;
   std::map<RequestId, Acceptance> requests_;
   AcceptanceCounts counts_;
-  std::vector<Untold> untold_;          ///< in the order committed
-  std::vector<TokenId> untold_tokens_;  ///< [tokens] of all of them
+  std::vector<Untold> untold_;       ///< the first untold_requests_ of them
+  std::size_t untold_requests_ = 0;  ///< fewer than there are, so that their memory is used again
+  std::size_t untold_tokens_ = 0;    ///< of all of them
+  std::size_t next_untold_ = 0;      ///< request that is likely committed next
 
   // Of the step under way; vectors are indexed by decoding request unless said otherwise.
   bool drafted_ = false;           ///< some draft was asked for

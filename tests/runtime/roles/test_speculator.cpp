@@ -27,6 +27,7 @@ class SteppedClock final : public Clock {
 struct Log {
   std::set<RequestId> started, finished;
   Texts committed;
+  std::size_t tellings = 0;           ///< of committed tokens
   int proposals = 0;                  ///< slots filled
   std::map<RequestId, int> asked_of;  ///< slots by request
 };
@@ -45,6 +46,7 @@ class ScriptedDrafter final : public draft::Drafter {
   void commit(RequestId id, std::span<const TokenId> tokens, double /*now*/) override {
     std::vector<TokenId>& text = log_.committed.at(id);
     text.insert(text.end(), tokens.begin(), tokens.end());
+    ++log_.tellings;
   }
   void propose(std::span<draft::DraftSlot> batch, double /*now*/) override {
     for (draft::DraftSlot& slot : batch) {
@@ -375,6 +377,10 @@ TEST(Speculator, TellsDraftersAllOfTheTextBeforeTheyAreAskedAndAtTheEnd) {
       rejected += cell.drafted - cell.accepted;
     EXPECT_EQ(rejected, 0U);
     EXPECT_EQ(log.proposals > 0, every == 3);
+    // What was committed of a request is told together.
+    if (log.proposals == 0) {
+      EXPECT_EQ(log.tellings, plain.texts.size());
+    }
   }
 }
 
