@@ -18,10 +18,15 @@ constexpr double kGrowth = 2;  ///< of rows and of requests that draft, from one
 constexpr double kMostSurprise = 1.5;  ///< of seconds foreseen, believed at once
 /// What is foreseen of a plain step may be wrong by so many standard errors.
 constexpr double kSure = 1.5;
-constexpr double kLeastDoubt = 0.06;         ///< as a share: no more is asked of trials
+constexpr double kLeastDoubt = 0.06;  ///< as a share: no more is asked of trials
+/// Nor is more doubt borne, however much is to be gained: what is wrongly thought of plain steps
+/// makes the gain look large as well.
+constexpr double kMostDoubt = 0.3;
+constexpr double kPlainNoise = 0.08;         ///< of one plain step, relative
+constexpr double kPrefillNoise = 0.2;        ///< of one that prefills too: prompts differ
 constexpr double kCalibrationMemory = 0.95;  ///< of a step that speculates
-constexpr double kCalibrationFading =
-    0.998;  ///< of one that does not: or what failed is tried anew
+/// Of one that does not. What failed is tried anew after some hundred steps, not after some ten.
+constexpr double kCalibrationFading = 0.998;
 /// Steps that speculated just as foreseen, which the calibration begins with.
 constexpr double kCalibrationWeight = 5;
 /// Drafting whose full cost is this share of a plain step is asked for everything, for what
@@ -32,7 +37,8 @@ constexpr int kProbeSteps =
     3;  ///< the first pays for catching up, the others show what a round costs
 constexpr double kFirstProbeInterval = 16;
 constexpr double kLastProbeInterval = 512;
-constexpr double kLastLookInterval = 32;
+/// Intervals are odd: every other step may prefill, and nothing begins in one that does.
+constexpr double kLastLookInterval = 31;
 /// How much longer it is to the next scout after one to rows never tried, or to tried ones.
 constexpr double kNewScout = 1.05;
 constexpr double kOldScout = 1.5;
@@ -54,10 +60,11 @@ Goodput::Goodput(const GoodputOptions& options)
       drafters_(static_cast<std::size_t>(options.drafters)),
       account_(options.exploration) {}
 
-/// Of the step under way with so many drafted tokens. With prefill: plain decoding and what the
-/// drafts add, for the prefill is paid for in any case. Rows of prefill make further ones no
-/// cheaper, and a difference of two large measured costs is uncertain: it counts where it says
-/// more.
+/// Of the step under way with so many drafted tokens. Plain ones were measured at this batch size,
+/// so more is known of them than the curve over all row counts says. With prefill: plain decoding
+/// and what the drafts add, for the prefill is paid for in any case. Rows of prefill make further
+/// ones no cheaper, and a difference of two large measured costs is uncertain: it counts where it
+/// says more.
 double Goodput::step_seconds(int draft_rows, bool least) const {
   const auto of = [&](const StepCost& cost, double rows) {
     return least ? cost.least_seconds(rows) : cost.seconds(rows);
@@ -84,7 +91,7 @@ double Goodput::loss(double seconds, double committed) const {
 }
 
 std::size_t Goodput::octave() const {
-  return std::bit_width(static_cast<unsigned>(step_.requests)) % speculating_.size();
+  return std::bit_width(static_cast<unsigned>(step_.requests));
 }
 
 /// Seconds of speculation of late, by what was foreseen.
@@ -96,7 +103,7 @@ double Goodput::calibration() const {
 
 /// Whether a gain foreseen may be none, for all that is known of plain steps here and now.
 bool Goodput::in_doubt(double speedup) const {
-  return kSure * pace_.doubt(place()) > std::max(kLeastDoubt, 1 - 1 / speedup);
+  return kSure * pace_.doubt(place()) > std::clamp(1 - 1 / speedup, kLeastDoubt, kMostDoubt);
 }
 
 /// Fills order_ with the requests, those whose drafter is least behind first.
@@ -186,7 +193,7 @@ void Goodput::choose(const DraftQuery& query, std::span<int> lengths) {
   std::fill(lengths.begin(), lengths.end(), 0);
   Drafter& drafter = drafters_[query.drafter];
   const bool drafts = decide(query, lengths);
-  drafter.look_interval = drafts ? 1 : std::min(kLastLookInterval, 2 * drafter.look_interval);
+  drafter.look_interval = drafts ? 1 : std::min(kLastLookInterval, 2 * drafter.look_interval + 1);
   drafter.next_look = steps_ + drafter.look_interval;
 }
 
@@ -407,16 +414,19 @@ void Goodput::select(const DraftQuery& query, const DraftedTokens& drafted,
 
 void Goodput::observe(const StepOutcome& measured) {
   steps_ += 1;
-  if (step_.asked == 0 && step_.prefill_rows == 0 && settled() && decode_.known(step_.requests))
-    pace_.observe(place(), measured.step_seconds / decode_.seconds(step_.requests));
+  Drafter& drafter = drafters_[step_.drafter];
+  const bool catching_up = step_.catch_up > 0;
+  const bool prefills = step_.prefill_rows > 0;
+  StepCost& cost = prefills ? mixed_ : decode_;
+  const double rows = step_.requests + step_.prefill_rows + measured.draft_rows;
+  const bool known = cost.known(rows);
+  if (step_.asked == 0 && step_.requests > 0 && settled() && known)
+    pace_.observe(place(), measured.step_seconds / cost.seconds(rows),
+                  prefills ? kPrefillNoise : kPlainNoise);
   const double common = pace_.common(place());
   StepOutcome outcome = measured;
   outcome.step_seconds /= common;
   outcome.draft_seconds /= common;
-  Drafter& drafter = drafters_[step_.drafter];
-  const bool catching_up = step_.catch_up > 0;
-  StepCost& cost = step_.prefill_rows > 0 ? mixed_ : decode_;
-  const double rows = step_.requests + step_.prefill_rows + outcome.draft_rows;
   const double in_round = static_cast<double>(step_.asked) / std::max(1, step_.rounds);
   const double foreseen = cost.seconds(rows);
   const double draft_foreseen = drafter.cost.largest() > 0
@@ -425,7 +435,6 @@ void Goodput::observe(const StepOutcome& measured) {
   const double step_foreseen = step_seconds(outcome.draft_rows, false);
   const double clipped = foreseen > 0 ? std::min(outcome.step_seconds, kMostSurprise * foreseen)
                                       : outcome.step_seconds;
-  const bool known = cost.known(rows);
   const bool catch_up_known = drafter.cost.catch_up_known();
   const double catch_up = drafter.cost.catch_up_seconds(step_.catch_up);
   if (outcome.draft_rows > 0) last_drafts_ = steps_;
@@ -449,7 +458,7 @@ void Goodput::observe(const StepOutcome& measured) {
           : std::min(outcome.draft_seconds, kMostSurprise * (draft_foreseen + catch_up));
   account_.elapse(draft_seconds);
   const double committed = std::max(outcome.committed, step_.requests);
-  if (step_.prefill_rows > 0) {
+  if (prefills) {
     account_.lose(loss(draft_seconds + step_foreseen, committed));
   } else {
     account_.lose(loss(draft_seconds + seconds, committed));

@@ -6,8 +6,7 @@
 namespace paceline::policy {
 namespace {
 
-constexpr double kNoise = 0.08;       ///< of one step, relative
-constexpr double kMostJump = 0.26;    ///< that one step is believed upwards: outliers are slow
+constexpr double kMostJump = 0.18;    ///< that one step is believed upwards: outliers are slow
 constexpr double kMostFall = 3;       ///< and downwards, in standard errors, if that is more
 constexpr double kDrift = 2e-6;       ///< variance of the common level a step
 constexpr double kFirstSlope = 0.1;   ///< in the context, 0: none of a step depends on it, 1: all
@@ -77,7 +76,8 @@ double PlainPace::doubt(const StepPlace& place) const {
   return std::sqrt(predict(place).variance_of_sum());
 }
 
-void PlainPace::observe(const StepPlace& place, double ratio) {
+void PlainPace::observe(const StepPlace& place, double ratio, double noise) {
+  if (!(ratio > 0)) return;  // a clock that jumped
   state_ = predict(place);
   last_ = place;
   begun_ = true;
@@ -86,10 +86,10 @@ void PlainPace::observe(const StepPlace& place, double ratio) {
   const double least = -std::max(kMostJump, kMostFall * std::sqrt(variance));
   const double believed = std::clamp(surprise, least, kMostJump);
   const Vector with = state_.covariance_with_sum();
-  const double total = variance + kNoise * kNoise;
+  const double total = variance + noise * noise;
   for (int i = 0; i < kTerms; ++i) state_.mean[i] += with[i] / total * believed;
   state_.mean[1] = std::clamp(state_.mean[1], 0.0, 1.0);
-  if (believed != surprise) return;  // an outlier, or the place is not what it was: no surer now
+  if (believed != surprise) return;  // an outlier, or all has changed: no surer now
   for (int i = 0; i < kTerms; ++i) {
     for (int j = 0; j < kTerms; ++j) state_.covariance[i][j] -= with[i] * with[j] / total;
   }

@@ -32,8 +32,9 @@ class PlainPace {
   /// Standard error of a plain step's seconds at `place`, as a share of them.
   [[nodiscard]] double doubt(const StepPlace& place) const;
 
-  /// A plain step. ratio: its seconds over the usual ones, > 0.
-  void observe(const StepPlace& place, double ratio);
+  /// A plain step. ratio: its seconds over the usual ones; ignored unless > 0. noise: the standard
+  /// error of that, relative.
+  void observe(const StepPlace& place, double ratio, double noise);
 
  private:
   static constexpr int kTerms = 3;  ///< common level, slope in the context, local

@@ -203,6 +203,9 @@ TEST(Goodput, DraftsInStepsThatPrefillWhereThatPays) {
   options.prefill_rows = 32;  // there is room for drafts in what a step costs anyway
   const double rate = goodput(options).rate();
   EXPECT_GE(rate, 0.9 * best_fixed_rate(options));
+  options.prefill_every = 2;  // plain steps that would tell most are few, in a long run
+  options.steps = 30'000;
+  EXPECT_GE(goodput(options).rate(), 0.9 * best_fixed_rate(options));
   options.prefill_rows = 512;  // there is none
   EXPECT_GE(goodput(options).rate(), 0.97 * plain_rate(options));
 }

@@ -20,10 +20,11 @@ class PlainPaceTest : public ::testing::Test {
   void decode(int steps, double requests, double context, Ratio&& ratio) {
     for (int i = 0; i < steps; ++i) {
       place_ = {requests, context + i, place_.step + 1};
-      pace_.observe(place_, ratio(context + i) * noise_(random_));
+      pace_.observe(place_, ratio(context + i) * noise_(random_), kNoise);
     }
   }
   static double same(double) { return 1; }
+  static constexpr double kNoise = 0.08;
 
   PlainPace pace_;
   StepPlace place_;
@@ -79,14 +80,29 @@ TEST_F(PlainPaceTest, BelievesNoSingleSlowStep) {
   place_.step += 1;
   const double before = foreseen(pace_, place_);
   const double doubt = pace_.doubt(place_);
-  pace_.observe(place_, 10);
+  pace_.observe(place_, 10, kNoise);
   EXPECT_LT(foreseen(pace_, place_), 1.1 * before);
   EXPECT_GE(pace_.doubt(place_), doubt);
+  pace_.observe(place_, 0, kNoise);  // nor in a clock that jumped
+  EXPECT_EQ(pace_.doubt(place_), doubt);
 }
 
-TEST_F(PlainPaceTest, SeesAtOnceThatTheTextsAreShortAgain) {
+TEST_F(PlainPaceTest, LearnsLessFromWhatIsLessSure) {
+  PlainPace other;
+  for (place_.step = 0; place_.step < 10; place_.step += 1) {
+    place_ = {64, 100 + place_.step, place_.step};
+    pace_.observe(place_, 1.2, kNoise);
+    other.observe(place_, 1.2, 3 * kNoise);
+  }
+  decode(100, 8, 200, same);
+  place_ = {8, 300, 200};
+  other.observe(place_, 1, 3 * kNoise);
+  EXPECT_GT(other.doubt(place_), 2 * pace_.doubt(place_));
+}
+
+TEST_F(PlainPaceTest, SeesSoonThatTheTextsAreShortAgain) {
   decode(1000, 64, 20, [](double context) { return 1 + 0.002 * context; });
-  decode(3, 64, 20, same);
+  decode(6, 64, 20, same);
   EXPECT_NEAR(foreseen(pace_, place_), 1, 0.12);
   EXPECT_LT(pace_.doubt(place_), 0.06);
 }
