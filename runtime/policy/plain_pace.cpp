@@ -14,7 +14,8 @@ constexpr double kSlopeDoubt = 0.2;   ///< of that
 constexpr double kBend = 0.05;        ///< of the slope as the context grows e-fold
 constexpr double kShortContext = 16;  ///< below it nothing depends on the context
 constexpr double kLocal = 0.1;        ///< of what is local, relative
-constexpr double kLocalReach = 0.5;   ///< logarithm of a ratio of requests over which it fades
+constexpr double kLocalTaken = 1 / 24.;  ///< that the usual seconds take in with a step (StepCost)
+constexpr double kLocalReach = 0.5;      ///< logarithm of a ratio of requests over which it fades
 
 double length(const StepPlace& place) { return std::log(place.context + kShortContext); }
 
@@ -81,6 +82,9 @@ void PlainPace::observe(const StepPlace& place, double ratio, double noise) {
   state_ = predict(place);
   last_ = place;
   begun_ = true;
+  state_.mean[2] *= 1 - kLocalTaken;
+  for (Vector& row : state_.covariance) row[2] *= 1 - kLocalTaken;
+  for (double& covariance : state_.covariance[2]) covariance *= 1 - kLocalTaken;
   const double variance = state_.variance_of_sum();
   const double surprise = std::log(ratio) - state_.mean[0] - state_.mean[2];
   const double least = -std::max(kMostJump, kMostFall * std::sqrt(variance));

@@ -21,7 +21,8 @@ struct StepPlace {
 ///   - what all steps have in common: a level that drifts, and a slope in the logarithm of the
 ///     context, which bends;
 ///   - what is true near this number of requests only, where the usual seconds are interpolated:
-///     forgotten as the number changes, so that it does not pass for a change of all costs.
+///     forgotten as the number changes, so that it does not pass for a change of all costs, and
+///     as steps of so many requests become usual.
 /// Not thread-safe.
 class PlainPace {
  public:
