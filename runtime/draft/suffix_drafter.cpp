@@ -52,7 +52,7 @@ void SuffixDrafter::commit(RequestId id, std::span<const TokenId> tokens, double
 }
 
 void SuffixDrafter::finish(RequestId id, double now) {
-  static_cast<void>(request(id));
+  static_cast<void>(request(id));  // throws where there is none
   requests_.erase(id);
   store_.shrink(id.prompt, id.sample);
   store_.expire(now);

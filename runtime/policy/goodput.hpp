@@ -32,9 +32,9 @@ struct GoodputOptions {
 
 /// Maximises goodput (draft_plan.hpp), expected committed tokens a second, with acceptance as it
 /// runs and costs as measured (DSD, in Nightjar's words; its cost of switching on is here the
-/// drafter's catching up, spread over catch_up_horizon tokens). Lengths differ by request: the
-/// tokens of highest value are drafted first, across the batch, and the best prefix of that order
-/// is taken; select() does the same with what the drafter says of each token.
+/// drafter's catching up, which must pay off within catch_up_horizon tokens). Lengths differ by
+/// request: the tokens of highest value are drafted first, across the batch, and the best prefix of
+/// that order is taken; select() does the same with what the drafter says of each token.
 ///
 /// A goodput that is merely estimated deadlocks: what is not tried is not known. Untried row counts
 /// are therefore tried where they would pay if they cost no more than the fewer rows known (costs

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/policy/step_cost.hpp"
+
 namespace paceline::policy {
 namespace {
 
@@ -14,8 +16,9 @@ constexpr double kSlopeDoubt = 0.2;   ///< of that
 constexpr double kBend = 0.05;        ///< of the slope as the context grows e-fold
 constexpr double kShortContext = 16;  ///< below it nothing depends on the context
 constexpr double kLocal = 0.1;        ///< of what is local, relative
-constexpr double kLocalTaken = 1 / 24.;  ///< that the usual seconds take in with a step (StepCost)
-constexpr double kLocalReach = 0.5;      ///< logarithm of a ratio of requests over which it fades
+/// Of what is local, that the usual seconds take in with a step.
+constexpr double kLocalTaken = 1 / StepCost::kMemory;
+constexpr double kLocalReach = 0.5;  ///< logarithm of a ratio of requests over which it fades
 
 double length(const StepPlace& place) { return std::log(place.context + kShortContext); }
 

@@ -6,9 +6,8 @@
 namespace paceline::policy {
 namespace {
 
-constexpr double kKnotMemory = 24;  ///< measurements a knot averages over
-constexpr double kJump = 0.2;       ///< a knot this far from its recent median starts over
-constexpr double kMostJump = 0.4;   ///< however much it varies
+constexpr double kJump = 0.2;      ///< a knot this far from its recent median starts over
+constexpr double kMostJump = 0.4;  ///< however much it varies
 /// Measurements in a row that far above a knot that may still be a burst: what else the machine
 /// does takes the caches too, and they fill again over several steps. Nothing makes a step faster.
 constexpr int kLongestBurst = 12;
@@ -50,7 +49,7 @@ void StepCost::observe(double rows, double seconds) {
   knot.recent[static_cast<std::size_t>(std::fmod(knot.count, kRecent))] = seconds;
   knot.count += 1;
   const double median = knot.median();
-  const double rate = std::max(1 / knot.count, 1 / kKnotMemory);
+  const double rate = std::max(1 / knot.count, 1 / kMemory);
   knot.rows += rate * (rows - knot.rows);
   const double jump = std::clamp(3 * knot.deviation, kJump, kMostJump) * knot.seconds;
   knot.slow = seconds > knot.seconds + jump ? knot.slow + 1 : 0;

@@ -15,6 +15,8 @@ namespace paceline::policy {
 /// that never falls. Not thread-safe.
 class StepCost {
  public:
+  static constexpr double kMemory = 24;  ///< measurements a knot averages over
+
   /// rows >= 1; seconds > 0 (others are ignored: a clock that jumped).
   void observe(double rows, double seconds);
 

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <random>
 
+#include "runtime/policy/step_cost.hpp"
+
 namespace paceline::policy {
 namespace {
 
@@ -69,7 +71,7 @@ TEST_F(PlainPaceTest, WhatIsTrueOfSomeBatchSizesIsNotSaidOfOthers) {
     place_ = {8, 300.0 + i, place_.step + 1};
     const double seconds = 1.3 * noise_(random_);
     pace_.observe(place_, seconds / usual, kNoise);
-    usual += (seconds / pace_.common(place_) - usual) / 24;
+    usual += (seconds / pace_.common(place_) - usual) / StepCost::kMemory;
     if (i < 10) continue;
     EXPECT_NEAR(usual * foreseen(pace_, place_), 1.3, 0.1) << i;
   }
@@ -95,16 +97,13 @@ TEST_F(PlainPaceTest, BelievesNoSingleSlowStep) {
 }
 
 TEST_F(PlainPaceTest, LearnsLessFromWhatIsLessSure) {
-  PlainPace other;
-  for (place_.step = 0; place_.step < 10; place_.step += 1) {
-    place_ = {64, 100 + place_.step, place_.step};
-    pace_.observe(place_, 1.2, kNoise);
-    other.observe(place_, 1.2, 3 * kNoise);
-  }
-  decode(100, 8, 200, same);
-  place_ = {8, 300, 200};
-  other.observe(place_, 1, 3 * kNoise);
-  EXPECT_GT(other.doubt(place_), 2 * pace_.doubt(place_));
+  decode(100, 64, 100, same);
+  PlainPace other = pace_;
+  place_.requests = 8;
+  pace_.observe(place_, 1.15, kNoise);
+  other.observe(place_, 1.15, 3 * kNoise);
+  EXPECT_GT(foreseen(pace_, place_), foreseen(other, place_) + 0.03);
+  EXPECT_GT(other.doubt(place_), 1.2 * pace_.doubt(place_));
 }
 
 TEST_F(PlainPaceTest, SeesSoonThatTheTextsAreShortAgain) {
