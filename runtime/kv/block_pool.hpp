@@ -9,7 +9,7 @@
 namespace paceline::kv {
 
 /// A fixed number of KV blocks with reference counts. A block held more than once is shared and
-/// must be copied before it is written (copy on write). Not thread-safe.
+/// must not be written. Not thread-safe.
 class BlockPool {
  public:
   explicit BlockPool(std::int32_t blocks);
@@ -24,7 +24,12 @@ class BlockPool {
   void share(std::int32_t block);
   /// One holder fewer; the block is free when none is left.
   void release(std::int32_t block);
-  [[nodiscard]] bool shared(std::int32_t block) const { return holders_[block] > 1; }
+  [[nodiscard]] bool held(std::int32_t block) const { return holders_[block] > 0; }
+
+  /// Changes the number of blocks; no more than that may be in use. Blocks in use past the new end
+  /// get free places before it: entry i of the result is where block `blocks` + i went, -1 where it
+  /// was free.
+  [[nodiscard]] std::vector<std::int32_t> resize(std::int32_t blocks);
 
  private:
   std::vector<std::int32_t> holders_;  ///< [blocks]

@@ -1,0 +1,271 @@
+#include "runtime/kv/sequences.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+namespace paceline::kv {
+
+Sequences::Sequences(std::int32_t blocks, std::int32_t block) : block_(block), pool_(blocks) {}
+
+Sequences::Sequence& Sequences::at(Handle sequence) {
+  return const_cast<Sequence&>(std::as_const(*this).at(sequence));
+}
+
+const Sequences::Sequence& Sequences::at(Handle sequence) const {
+  const Sequence& s = sequences_.at(sequence);
+  if (!s.open) throw std::logic_error("a KV sequence that is not open");
+  return s;
+}
+
+std::int32_t Sequences::blocks_idle() const {
+  std::int32_t idle = 0;
+  for (const Prefix& prefix : prefixes_) {
+    if (prefix.users == 0) idle += static_cast<std::int32_t>(prefix.blocks.size());
+  }
+  return idle;
+}
+
+void Sequences::drop(std::list<Prefix>::iterator prefix) {
+  for (const std::int32_t block : prefix->blocks) pool_.release(block);
+  prefix_of_prompt_.erase(prefix->prompt);
+  prefixes_.erase(prefix);
+}
+
+/// Drops prompts that nobody uses until so many blocks are free; drops none where that is not to be
+/// had.
+bool Sequences::make_room(std::int32_t blocks) {
+  if (pool_.available() >= blocks) return true;
+  if (pool_.available() + blocks_idle() < blocks) return false;
+  for (auto it = prefixes_.begin(); pool_.available() < blocks && it != prefixes_.end();) {
+    const auto prefix = it++;
+    if (prefix->users == 0) drop(prefix);
+  }
+  return pool_.available() >= blocks;
+}
+
+void Sequences::put(Handle sequence, std::int32_t index, std::int32_t block) {
+  std::vector<std::int32_t>& table = sequences_[sequence].table;
+  if (index == static_cast<std::int32_t>(table.size())) table.push_back(-1);
+  table[index] = block;
+  if (block >= 0) edits_.push_back({sequence, index, block});
+}
+
+std::optional<Handle> Sequences::open(std::uint32_t prompt, std::int32_t prompt_length,
+                                      std::int32_t positions) {
+  if (prompt_length < 1 || positions < prompt_length)
+    throw std::logic_error("a KV sequence without room for its prompt");
+  const auto known = prefix_of_prompt_.find(prompt);
+  const bool owner = known == prefix_of_prompt_.end();
+  const std::int32_t last = (prompt_length - 1) / block_;
+  const std::int32_t needed =
+      owner ? blocks_needed(positions, block_) : blocks_for(positions, block_) - last;
+  if (!owner) ++known->second->users;  // in use, or it would make room for itself
+  if (!make_room(needed)) {
+    if (!owner) --known->second->users;
+    return std::nullopt;
+  }
+  if (free_.empty()) {
+    free_.push_back(static_cast<Handle>(sequences_.size()));
+    sequences_.emplace_back();
+  }
+  const Handle handle = free_.back();
+  free_.pop_back();
+  Sequence& s = sequences_[handle];
+  s.open = true;
+  s.prompt_length = prompt_length;
+  s.length = 0;
+  s.table.clear();
+  s.owner = owner;
+  s.waits = !owner;
+  s.spare = -1;
+  if (owner) {
+    prefixes_.push_back({.prompt = prompt, .blocks = {}, .users = 1});
+    s.prefix = std::prev(prefixes_.end());
+    prefix_of_prompt_[prompt] = s.prefix;
+    s.spare = pool_.acquire();
+  } else {
+    prefixes_.splice(prefixes_.end(), prefixes_, known->second);
+    s.prefix = known->second;
+  }
+  for (std::int32_t index = 0; index < blocks_for(positions, block_); ++index)
+    put(handle, index, s.waits && index < last ? -1 : pool_.acquire());
+  return handle;
+}
+
+std::int32_t Sequences::room(Handle sequence) const {
+  return static_cast<std::int32_t>(at(sequence).table.size()) * block_;
+}
+
+bool Sequences::reserve(Handle sequence, std::int32_t positions) {
+  const auto held = static_cast<std::int32_t>(at(sequence).table.size());
+  const std::int32_t wanted = blocks_for(positions, block_);
+  if (wanted > held && !make_room(wanted - held)) return false;
+  for (std::int32_t index = held; index < wanted; ++index) put(sequence, index, pool_.acquire());
+  return true;
+}
+
+bool Sequences::ready(Handle sequence) {
+  const Sequence& s = at(sequence);
+  if (s.waits && s.prefix->ready) fork(sequence);
+  return !s.waits;
+}
+
+void Sequences::fork(Handle sequence) {
+  Sequence& s = sequences_[sequence];
+  const std::int32_t last = last_block(s);
+  for (std::int32_t index = 0; index < last; ++index) {
+    pool_.share(s.prefix->blocks[index]);
+    put(sequence, index, s.prefix->blocks[index]);
+  }
+  copies_.push_back({s.prefix->blocks[last], s.table[last]});
+  s.length = s.prompt_length - 1;  // the last position runs again: its logits were not kept
+  s.waits = false;
+}
+
+// The prompt's KV is complete: siblings may fork from it, and the owner goes on in a copy of the
+// last block. It is the owner that takes the copy, so that siblings which fork before the next pass
+// do not copy from a copy that has yet to be made.
+void Sequences::share_prompt(Handle sequence) {
+  Sequence& s = sequences_[sequence];
+  Prefix& prefix = *s.prefix;
+  const std::int32_t last = last_block(s);
+  prefix.blocks.assign(s.table.begin(), s.table.begin() + last + 1);
+  prefix.ready = true;
+  for (std::int32_t index = 0; index < last; ++index) pool_.share(prefix.blocks[index]);
+  copies_.push_back({prefix.blocks[last], s.spare});
+  put(sequence, last, std::exchange(s.spare, -1));
+}
+
+void Sequences::advance(Handle sequence, std::int32_t rows) {
+  Sequence& s = at(sequence);
+  if (s.waits || s.length + rows > room(sequence))
+    throw std::logic_error("KV rows without a place");
+  s.length += rows;
+  if (s.owner && !s.prefix->ready && s.length >= s.prompt_length) share_prompt(sequence);
+}
+
+void Sequences::keep(Handle sequence, std::int32_t position) {
+  const std::int32_t to = at(sequence).length;
+  if (position != to) {
+    const std::vector<std::int32_t>& table = at(sequence).table;
+    moves_.push_back(
+        {sequence,
+         {table.at(position / block_), position % block_, table.at(to / block_), to % block_}});
+  }
+  advance(sequence, 1);
+}
+
+void Sequences::roll_back(Handle sequence, std::int32_t length) {
+  Sequence& s = at(sequence);
+  if (length > s.length || s.waits) throw std::logic_error("KV rolled back to what is not there");
+  // The block it writes next must be its own.
+  if (s.prefix->ready && length < last_block(s) * block_)
+    throw std::logic_error("KV rolled back into a prompt that is shared");
+  s.length = length;
+}
+
+// A sibling that waits for the prompt takes over its blocks and computes what is missing of it. The
+// sibling's own blocks begin with that of the prompt's last position.
+void Sequences::hand_over_prompt(Handle sequence) {
+  Sequence& s = sequences_[sequence];
+  for (Handle other = 0; other < static_cast<Handle>(sequences_.size()); ++other) {
+    Sequence& heir = sequences_[other];
+    if (other == sequence || !heir.open || !heir.waits || heir.prefix != s.prefix) continue;
+    const std::int32_t last = last_block(s);
+    for (std::int32_t index = 0; index < last; ++index)
+      put(other, index, std::exchange(s.table[index], -1));
+    heir.spare = std::exchange(s.spare, -1);
+    heir.length = std::min(s.length, last * block_);
+    heir.waits = false;
+    heir.owner = true;
+    return;
+  }
+}
+
+/// Ends the sequence's part in its prompt, and its moves. Its blocks are the caller's to give back.
+void Sequences::forget(Handle sequence) {
+  Sequence& s = sequences_[sequence];
+  std::erase_if(moves_, [&](const PendingMove& m) { return m.sequence == sequence; });
+  if (s.owner && !s.prefix->ready) hand_over_prompt(sequence);
+  if (s.spare >= 0) pool_.release(std::exchange(s.spare, -1));
+  if (--s.prefix->users == 0 && !s.prefix->ready) drop(s.prefix);
+  s.open = false;
+  free_.push_back(sequence);
+}
+
+// Copies into blocks that become free are not made: such a block may be the next copy's as well.
+void Sequences::give_back(std::span<const std::int32_t> blocks) {
+  for (const std::int32_t block : blocks) {
+    if (block < 0) continue;
+    pool_.release(block);
+    if (pool_.held(block)) continue;
+    std::erase_if(copies_, [&](const kernels::Backend::BlockCopy& c) { return c.to == block; });
+  }
+}
+
+void Sequences::close(Handle sequence) {
+  Sequence& s = at(sequence);
+  forget(sequence);
+  give_back(s.table);
+}
+
+Parcel Sequences::detach(Handle sequence) {
+  Sequence& s = at(sequence);
+  if (has_work()) throw std::logic_error("a KV sequence leaves before work on it is done");
+  if (s.owner && !s.prefix->ready) s.length = 0;  // what it computed is its heir's
+  Parcel parcel{{}, s.waits ? 0 : s.length};
+  forget(sequence);
+  const std::int32_t kept = blocks_for(parcel.positions, block_);
+  parcel.blocks.assign(s.table.begin(), s.table.begin() + kept);
+  for (const std::int32_t block : parcel.blocks) ++parceled_[block];
+  give_back(std::span(s.table).subspan(kept));
+  return parcel;
+}
+
+void Sequences::release(const Parcel& parcel) {
+  for (const std::int32_t block : parcel.blocks) {
+    pool_.release(block);
+    if (--parceled_.at(block) == 0) parceled_.erase(block);
+  }
+}
+
+bool Sequences::resize(std::int32_t blocks) {
+  if (has_work()) throw std::logic_error("a KV pool is resized before work on it is done");
+  for (const auto& [block, parcels] : parceled_) {
+    if (block >= blocks) return false;
+  }
+  if (blocks < pool_.size() && !make_room(pool_.size() - blocks)) return false;
+  const std::vector<std::int32_t> places = pool_.resize(blocks);
+  const auto follow = [&](std::int32_t& block) {
+    const bool moves = block >= blocks;
+    if (moves) block = places[block - blocks];
+    return moves;
+  };
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    if (places[i] >= 0) copies_.push_back({blocks + static_cast<std::int32_t>(i), places[i]});
+  }
+  for (Prefix& prefix : prefixes_)
+    std::for_each(prefix.blocks.begin(), prefix.blocks.end(), follow);
+  for (Handle handle = 0; handle < static_cast<Handle>(sequences_.size()); ++handle) {
+    Sequence& s = sequences_[handle];
+    if (!s.open) continue;
+    follow(s.spare);
+    for (std::int32_t index = 0; index < static_cast<std::int32_t>(s.table.size()); ++index) {
+      if (follow(s.table[index])) edits_.push_back({handle, index, s.table[index]});
+    }
+  }
+  return true;
+}
+
+bool Sequences::has_work() const { return !edits_.empty() || !moves_.empty() || !copies_.empty(); }
+
+void Sequences::take_work(Work& work) {
+  work.clear();
+  work.edits.swap(edits_);
+  work.copies.swap(copies_);
+  for (const PendingMove& pending : moves_) work.moves.push_back(pending.move);
+  moves_.clear();
+}
+
+}  // namespace paceline::kv

@@ -1,0 +1,276 @@
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "runtime/kv/sequences.hpp"
+
+namespace paceline::kv {
+namespace {
+
+constexpr std::int32_t kBlock = 4;
+
+/// A cache whose slots hold numbers, and tables kept true by edits alone.
+class Cache {
+ public:
+  explicit Cache(std::int32_t blocks) : slots_(static_cast<std::size_t>(blocks) * kBlock, -1) {}
+
+  void apply(Sequences& sequences) {
+    sequences.take_work(work_);
+    for (const TableEdit& e : work_.edits) {
+      std::vector<std::int32_t>& table = tables_[e.sequence];
+      table.resize(std::max<std::size_t>(table.size(), e.index + 1), -1);
+      table[e.index] = e.block;
+    }
+    for (const auto& m : work_.moves) slot(m.to_block, m.to_slot) = slot(m.from_block, m.from_slot);
+    std::set<std::int32_t> read;
+    std::set<std::int32_t> written;
+    for (const auto& c : work_.copies) {  // in any order: no block may be in two of them
+      read.insert(c.from);
+      EXPECT_TRUE(written.insert(c.to).second);
+      for (std::int32_t i = 0; i < kBlock; ++i) slot(c.to, i) = slot(c.from, i);
+    }
+    for (const std::int32_t block : written) EXPECT_EQ(read.count(block), 0U);
+  }
+  void resize(std::int32_t blocks) { slots_.resize(static_cast<std::size_t>(blocks) * kBlock, -1); }
+  std::int64_t& at(Handle sequence, std::int32_t position) {
+    return slot(tables_[sequence].at(position / kBlock), position % kBlock);
+  }
+  std::int64_t& slot(std::int32_t block, std::int32_t i) {
+    return slots_.at(static_cast<std::size_t>(block) * kBlock + i);
+  }
+
+ private:
+  std::vector<std::int64_t> slots_;
+  std::map<Handle, std::vector<std::int32_t>> tables_;
+  Work work_;
+};
+
+void compute(Sequences& sequences, Cache& cache, Handle h, std::int32_t rows, std::int64_t first) {
+  cache.apply(sequences);
+  for (std::int32_t i = 0; i < rows; ++i) cache.at(h, sequences.length(h) + i) = first + i;
+  sequences.advance(h, rows);
+}
+
+TEST(Sequences, SiblingsShareThePromptButNotItsLastBlock) {
+  Sequences sequences(16, kBlock);
+  Cache cache(16);
+  const Handle first = *sequences.open(7, 10, 12);
+  const Handle second = *sequences.open(7, 10, 12);
+  EXPECT_EQ(sequences.blocks_used(), 4 + 1);  // two of the prompt are not the second's to hold
+  EXPECT_TRUE(sequences.ready(first));
+  EXPECT_FALSE(sequences.ready(second));
+  compute(sequences, cache, first, 10, 100);
+  ASSERT_TRUE(sequences.ready(second));
+  EXPECT_EQ(sequences.length(second), 9);
+  compute(sequences, cache, second, 1, 109);
+  EXPECT_EQ(sequences.table(first)[0], sequences.table(second)[0]);
+  EXPECT_EQ(sequences.table(first)[1], sequences.table(second)[1]);
+  EXPECT_NE(sequences.table(first)[2], sequences.table(second)[2]);
+  compute(sequences, cache, first, 1, 500);
+  compute(sequences, cache, second, 1, 600);
+  for (std::int32_t p = 0; p < 10; ++p) {
+    EXPECT_EQ(cache.at(first, p), 100 + p);
+    EXPECT_EQ(cache.at(second, p), 100 + p);
+  }
+  EXPECT_EQ(cache.at(first, 10), 500);
+  EXPECT_EQ(cache.at(second, 10), 600);
+}
+
+TEST(Sequences, APromptStaysUntilItsBlocksAreNeeded) {
+  Sequences sequences(8, kBlock);
+  Cache cache(8);
+  const Handle first = *sequences.open(1, 8, 8);
+  compute(sequences, cache, first, 8, 0);
+  sequences.close(first);
+  EXPECT_EQ(sequences.blocks_used(), 2);
+  EXPECT_EQ(sequences.blocks_idle(), 2);
+  const Handle again = *sequences.open(1, 8, 12);
+  EXPECT_TRUE(sequences.ready(again));
+  EXPECT_EQ(sequences.length(again), 7);
+  sequences.close(again);
+  const Handle other = *sequences.open(2, 8, 28);
+  EXPECT_EQ(sequences.blocks_idle(), 0);
+  EXPECT_EQ(sequences.blocks_used(), 8);
+  EXPECT_FALSE(sequences.open(3, 1, 1));
+  sequences.close(other);
+  EXPECT_EQ(sequences.blocks_used(), 0);
+}
+
+TEST(Sequences, WhoeverWaitsGoesOnWithAPromptThatWasLeftHalfDone) {
+  Sequences sequences(32, kBlock);
+  Cache cache(32);
+  const Handle first = *sequences.open(1, 18, 20);
+  const Handle second = *sequences.open(1, 18, 20);
+  const Handle third = *sequences.open(1, 18, 20);
+  compute(sequences, cache, first, 9, 100);
+  sequences.close(first);
+  ASSERT_TRUE(sequences.ready(second));
+  EXPECT_EQ(sequences.length(second), 9);
+  EXPECT_FALSE(sequences.ready(third));
+  compute(sequences, cache, second, 9, 109);
+  ASSERT_TRUE(sequences.ready(third));
+  compute(sequences, cache, third, 1, 117);
+  for (std::int32_t p = 0; p < 18; ++p) EXPECT_EQ(cache.at(third, p), 100 + p);
+}
+
+TEST(Sequences, RowsOfATreeMoveToTheirPlaces) {
+  Sequences sequences(8, kBlock);
+  Cache cache(8);
+  const Handle h = *sequences.open(1, 3, 16);
+  compute(sequences, cache, h, 3, 0);
+  cache.apply(sequences);
+  for (std::int32_t p = 3; p < 10; ++p) cache.at(h, p) = 50 + p;
+  for (const std::int32_t p : {3, 6, 9}) sequences.keep(h, p);
+  EXPECT_EQ(sequences.length(h), 6);
+  EXPECT_THROW((void)sequences.detach(h), std::logic_error);
+  cache.apply(sequences);
+  EXPECT_EQ(cache.at(h, 3), 53);
+  EXPECT_EQ(cache.at(h, 4), 56);
+  EXPECT_EQ(cache.at(h, 5), 59);
+}
+
+TEST(Sequences, WhatLeavesKeepsItsBlocksUntilReleased) {
+  Sequences sequences(8, kBlock);
+  Cache cache(8);
+  const Handle h = *sequences.open(1, 5, 20);
+  compute(sequences, cache, h, 5, 0);
+  compute(sequences, cache, h, 4, 5);
+  cache.apply(sequences);
+  const Parcel parcel = sequences.detach(h);
+  EXPECT_EQ(parcel.positions, 9);
+  ASSERT_EQ(parcel.blocks.size(), 3U);
+  EXPECT_EQ(sequences.blocks_used(), 4);  // and the prompt's last block
+  for (std::int32_t p = 0; p < 9; ++p)
+    EXPECT_EQ(cache.slot(parcel.blocks[p / kBlock], p % kBlock), p);
+  EXPECT_FALSE(sequences.resize(1));
+  sequences.release(parcel);
+  EXPECT_EQ(sequences.blocks_used(), 2);
+  EXPECT_EQ(sequences.blocks_idle(), 2);
+}
+
+TEST(Sequences, CallsThatMakeNoSenseAreFaults) {
+  Sequences sequences(8, kBlock);
+  EXPECT_THROW((void)sequences.open(1, 0, 4), std::logic_error);
+  EXPECT_THROW((void)sequences.open(1, 5, 4), std::logic_error);
+  const Handle h = *sequences.open(1, 9, 12);
+  EXPECT_THROW(sequences.advance(h, 13), std::logic_error);
+  sequences.advance(h, 9);
+  EXPECT_THROW(sequences.roll_back(h, 10), std::logic_error);
+  EXPECT_THROW(sequences.roll_back(h, 7), std::logic_error);  // siblings may read it
+  sequences.roll_back(h, 8);
+  sequences.close(h);
+  EXPECT_THROW(sequences.close(h), std::logic_error);
+}
+
+/// Random sequences of random prompts that open, grow by chains and trees, roll back, close, leave,
+/// and a pool that is resized: each sequence always reads what it wrote.
+TEST(Sequences, EverySequenceReadsItsOwnTextWhateverHappens) {
+  struct Live {
+    std::uint32_t prompt;
+    std::int32_t prompt_length;
+    std::vector<std::int64_t> text;
+  };
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    std::mt19937_64 random(seed);
+    const auto below = [&](std::uint64_t n) { return static_cast<std::int32_t>(random() % n); };
+    std::int32_t blocks = 40;
+    Sequences sequences(blocks, kBlock);
+    Cache cache(blocks);
+    std::map<Handle, Live> live;
+    std::vector<std::pair<Parcel, std::vector<std::int64_t>>> parcels;
+    std::int64_t next = 1000;
+    const auto prompt_value = [](std::uint32_t prompt, std::int32_t p) {
+      return -static_cast<std::int64_t>(prompt * 100 + p + 2);
+    };
+    for (int turn = 0; turn < 600; ++turn) {
+      const int what = below(12);
+      const auto some = [&] { return std::next(live.begin(), below(live.size())); };
+      if (what < 3) {
+        const auto prompt = static_cast<std::uint32_t>(below(4));
+        const std::int32_t length =
+            3 + 4 * static_cast<std::int32_t>(prompt) - (prompt == 2 ? 3 : 0);
+        if (const auto h = sequences.open(prompt, length, length + below(20)))
+          live[*h] = {prompt, length, {}};
+      } else if (what == 3 && !live.empty()) {
+        const auto it = some();
+        sequences.close(it->first);
+        live.erase(it);
+      } else if (what == 4 && !live.empty()) {
+        const auto it = some();
+        cache.apply(sequences);
+        std::vector<std::int64_t> text = it->second.text;
+        Parcel parcel = sequences.detach(it->first);
+        text.resize(parcel.positions);
+        parcels.emplace_back(std::move(parcel), std::move(text));
+        live.erase(it);
+      } else if (what == 5 && !parcels.empty()) {
+        sequences.release(parcels.back().first);
+        parcels.pop_back();
+      } else if (what == 6) {
+        cache.apply(sequences);
+        const std::int32_t wanted = 20 + below(40);
+        cache.resize(std::max(blocks, wanted));
+        if (sequences.resize(wanted)) {
+          cache.apply(sequences);
+          blocks = wanted;
+        }
+        cache.resize(blocks);
+        ASSERT_EQ(sequences.blocks(), blocks);
+      } else if (!live.empty()) {
+        auto& [h, s] = *some();
+        if (!sequences.ready(h)) continue;
+        std::int32_t length = sequences.length(h);
+        if (s.text.empty()) {  // forked or took over what another computed
+          for (std::int32_t p = 0; p < length; ++p) s.text.push_back(prompt_value(s.prompt, p));
+        }
+        if (below(8) == 0) {
+          const std::int32_t least = std::max(length - 3, s.prompt_length);
+          if (least < length) sequences.roll_back(h, least);
+        }
+        length = sequences.length(h);
+        s.text.resize(length);
+        std::int32_t rows = 1 + below(5);
+        if (length + rows > sequences.room(h) && !sequences.reserve(h, length + rows)) continue;
+        cache.apply(sequences);
+        if (length < s.prompt_length) {
+          rows = std::min(rows, s.prompt_length - length);
+          for (std::int32_t i = 0; i < rows; ++i) {
+            s.text.push_back(prompt_value(s.prompt, length + i));
+            cache.at(h, length + i) = s.text.back();
+          }
+          sequences.advance(h, rows);
+        } else {
+          for (std::int32_t i = 0; i < rows; ++i) cache.at(h, length + i) = next + i;
+          for (std::int32_t i = 0; i < rows; i += 1 + below(2)) {
+            s.text.push_back(next + i);
+            sequences.keep(h, length + i);
+          }
+          next += rows;
+        }
+      }
+      if (below(3) != 0) continue;  // work gathers over several turns
+      cache.apply(sequences);
+      for (auto& [h, s] : live) {
+        if (s.text.empty()) continue;
+        ASSERT_EQ(sequences.length(h), static_cast<std::int32_t>(s.text.size()));
+        for (std::size_t p = 0; p < s.text.size(); ++p)
+          ASSERT_EQ(cache.at(h, static_cast<std::int32_t>(p)), s.text[p])
+              << "seed " << seed << " turn " << turn << " position " << p;
+      }
+      for (const auto& [parcel, text] : parcels) {
+        for (std::size_t p = 0; p < text.size(); ++p)
+          ASSERT_EQ(cache.slot(parcel.blocks[p / kBlock], static_cast<std::int32_t>(p) % kBlock),
+                    text[p]);
+      }
+    }
+    for (auto& [h, s] : live) sequences.close(h);
+    for (auto& [parcel, text] : parcels) sequences.release(parcel);
+    EXPECT_EQ(sequences.blocks_used(), sequences.blocks_idle()) << "blocks leak";
+  }
+}
+
+}  // namespace
+}  // namespace paceline::kv
