@@ -6,137 +6,184 @@
 
 namespace paceline::engine {
 
-using kv::blocks_for;
-
 Batcher::Batcher(const BatcherLimits& limits, const SamplingParams& sampling,
                  std::vector<TokenId> stops, const TokenText* text)
     : limits_(limits),
       sampling_(sampling),
       stops_(std::move(stops)),
       text_(text),
-      pool_(limits.kv_blocks) {
+      kv_(limits.kv_blocks, limits.kv_block) {
   if (!sampling_.stop_strings.empty() && text_ == nullptr) {
     throw std::logic_error("stop strings need the text of tokens");
   }
 }
 
-// Blocks of a request beside its prefix's: everything from the block of the prompt's last position
-// on, because a fork writes that position again into a copy of its own.
-std::int32_t Batcher::reservation(std::int32_t prompt_length) const {
-  const std::int32_t longest =
-      std::min<std::int32_t>(limits_.context, prompt_length + sampling_.max_tokens);
-  return blocks_for(longest, limits_.kv_block) - (prompt_length - 1) / limits_.kv_block;
+/// Positions that a request of this prompt length may come to have.
+std::int32_t Batcher::longest(std::int32_t prompt_length) const {
+  return std::min<std::int32_t>(limits_.context, prompt_length + sampling_.max_tokens);
 }
 
 std::int32_t Batcher::blocks_needed(std::size_t prompt_tokens) const {
-  const auto length = static_cast<std::int32_t>(prompt_tokens);
-  return blocks_for(length, limits_.kv_block) + reservation(length);
+  return kv::Sequences::blocks_needed(longest(static_cast<std::int32_t>(prompt_tokens)),
+                                      limits_.kv_block);
 }
 
 bool Batcher::admit(Admission& request) {
   if (active() >= limits_.max_batch) return false;
-  const auto length = static_cast<std::int32_t>(request.prompt.size());
-  const auto known = prefix_of_prompt_.find(request.trajectory.id.prompt);
-  const bool has_prefix = known != prefix_of_prompt_.end();
-  const std::int32_t own = reservation(length);
-  const std::int32_t prompt_blocks = blocks_for(length, limits_.kv_block);
+  const auto prompt = static_cast<std::int32_t>(request.prompt.size());
+  const auto text = prompt + static_cast<std::int32_t>(request.trajectory.tokens.size());
+  const std::int32_t most = longest(prompt);
+  const std::int32_t positions = limits_.chunk == 0 ? most : std::min(most, text + limits_.chunk);
+  const std::optional<kv::Handle> handle =
+      kv_.open(request.trajectory.id.prompt, prompt, std::max(prompt, positions));
+  if (!handle) return false;
 
-  if (has_prefix)
-    ++known->second->users;  // not idle: it must not be evicted to make room for itself
-  evict_idle_prefixes(own + (has_prefix ? 0 : prompt_blocks));
-  if (reserved_ + own + (has_prefix ? 0 : prompt_blocks) > pool_.size()) {
-    if (has_prefix) --known->second->users;
-    return false;
+  Request& r = requests_.emplace_back(Request{.trajectory = std::move(request.trajectory),
+                                              .tokens = std::move(request.prompt),
+                                              .prompt_length = prompt,
+                                              .kv = *handle,
+                                              .noise = request.noise,
+                                              .matcher = StopMatcher(sampling_.stop_strings),
+                                              .arrival = {}});
+  for (const TokenId token : r.trajectory.tokens) {  // it goes on: its response so far
+    r.tokens.push_back(token);
+    if (text_ != nullptr) r.matcher.append(text_->bytes_of(token));
   }
-
-  Sequence& s = sequences_.emplace_back(Sequence{.trajectory = std::move(request.trajectory),
-                                                 .tokens = std::move(request.prompt),
-                                                 .prompt_length = length,
-                                                 .reserved = own,
-                                                 .blocks = {},
-                                                 .noise = request.noise,
-                                                 .matcher = StopMatcher(sampling_.stop_strings)});
-  reserved_ += own;
-  if (has_prefix) {
-    prefixes_.splice(prefixes_.end(), prefixes_, known->second);
-    s.prefix = &*known->second;
-  } else {
-    prefixes_.push_back(
-        {.prompt = s.trajectory.id.prompt, .reserved = prompt_blocks, .blocks = {}, .users = 1});
-    prefix_of_prompt_[s.trajectory.id.prompt] = std::prev(prefixes_.end());
-    reserved_ += prompt_blocks;
-    s.prefix = &prefixes_.back();
-    s.owns_prefix = true;
-  }
-  for (const TokenId token : s.trajectory.tokens) {  // resumed: its response so far
-    s.tokens.push_back(token);
-    if (text_ != nullptr) s.matcher.append(text_->bytes_of(token));
-  }
+  settled_ = false;
   return true;
 }
 
-void Batcher::evict_idle_prefixes(std::int32_t needed) {
-  for (auto it = prefixes_.begin(); it != prefixes_.end() && reserved_ + needed > pool_.size();) {
-    if (it->users > 0) {
+const Batcher::Request& Batcher::at(RequestId id) const {
+  const auto it = std::find_if(requests_.begin(), requests_.end(),
+                               [&](const Request& r) { return r.trajectory.id == id; });
+  if (it == requests_.end()) throw std::logic_error("a request that does not run");
+  return *it;
+}
+
+std::span<const std::int32_t> Batcher::table(RequestId id) const { return kv_.table(at(id).kv); }
+
+std::int32_t Batcher::own_from(RequestId id) const { return kv_.own_from(at(id).kv); }
+
+void Batcher::expect(RequestId id, const Arrival& arrival) {
+  Request& r = at(id);
+  if (arrival.first < kv_.own_from(r.kv) || arrival.first % limits_.kv_block != 0 ||
+      arrival.end >= static_cast<std::int32_t>(r.tokens.size()))
+    throw std::logic_error("KV that arrives where it has no place");
+  r.arrival = arrival;
+  r.arrived = false;
+}
+
+void Batcher::arrived(RequestId id, bool complete) {
+  Request& r = at(id);
+  if (complete) {
+    r.arrived = true;
+  } else {
+    r.arrival = {};
+  }
+}
+
+const Step& Batcher::kv_work() {
+  step_.clear();
+  kv_.take_work(step_.kv);
+  return step_;
+}
+
+/// As it would be admitted anew.
+Admission Batcher::take(Request& r) {
+  r.tokens.resize(r.prompt_length);
+  return {std::move(r.trajectory), std::move(r.tokens), r.noise};
+}
+
+Departure Batcher::leave(RequestId id) {
+  Request& r = at(id);
+  Departure departure{{}, kv_.detach(r.kv)};
+  departure.request = take(r);
+  requests_.remove_if([&](const Request& other) { return &other == &r; });
+  return departure;
+}
+
+/// Room for the request's next rows, a chunk at a time. False where the pool is too full.
+bool Batcher::grow(const Request& r) {
+  const auto text = static_cast<std::int32_t>(r.tokens.size());
+  const std::int32_t most = longest(r.prompt_length);
+  if (kv_.room(r.kv) >= std::min(most, text + limits_.kv_block)) return true;
+  // A draft would want more than the row that must have a place.
+  return kv_.reserve(r.kv, std::min(most, text + limits_.chunk)) || kv_.room(r.kv) >= text;
+}
+
+/// Gives every request room for its part of the next step, and parks others, the last first, where
+/// that is not to be had. Not those whose KV is on its way: their blocks are being written.
+void Batcher::settle() {
+  if (settled_) return;
+  settled_ = true;
+  if (limits_.chunk == 0) return;
+  for (auto it = requests_.begin(); it != requests_.end();) {
+    if (grow(*it)) {
       ++it;
       continue;
     }
-    for (const std::int32_t block : it->blocks) pool_.release(block);
-    reserved_ -= it->reserved;
-    prefix_of_prompt_.erase(it->prompt);
-    it = prefixes_.erase(it);
+    auto last = std::prev(requests_.end());
+    while (last != it && last->arrival.end > 0) --last;
+    const bool itself = last == it;
+    if (itself) ++it;
+    kv_.close(last->kv);
+    parked_.insert(parked_.begin(), take(*last));
+    requests_.erase(last);
   }
 }
 
-void Batcher::fork_from_prefix(Sequence& s) {
-  s.blocks = s.prefix->blocks;
-  for (const std::int32_t block : s.blocks) pool_.share(block);
-  s.computed = s.prompt_length - 1;  // the last position runs again: its logits were not kept
+/// Positions up to where computing must stop: KV that arrives takes it from there.
+std::int32_t Batcher::remaining(const Request& r) const {
+  const std::int32_t length = kv_.length(r.kv);
+  const bool waits = length < r.arrival.end;
+  return (waits ? std::max(length, r.arrival.first) : static_cast<std::int32_t>(r.tokens.size())) -
+         length;
 }
 
-void Batcher::make_writable(Sequence& s, std::int32_t rows) {
-  const std::int32_t last = (s.computed + rows - 1) / limits_.kv_block;
-  for (std::int32_t index = s.computed / limits_.kv_block; index <= last; ++index) {
-    if (index == static_cast<std::int32_t>(s.blocks.size())) {
-      s.blocks.push_back(pool_.acquire());
-    } else if (pool_.shared(s.blocks[index])) {
-      const std::int32_t copy = pool_.acquire();
-      step_.copies.push_back({s.blocks[index], copy});
-      pool_.release(s.blocks[index]);
-      s.blocks[index] = copy;
-    }
+bool Batcher::decodes(const Request& r) const {
+  return kv_.length(r.kv) + 1 == static_cast<std::int32_t>(r.tokens.size());
+}
+
+/// Whether the request has rows for a step; false while it waits for its prompt or its KV.
+bool Batcher::can_run(Request& r) {
+  if (!kv_.ready(r.kv)) return false;
+  const std::int32_t length = kv_.length(r.kv);
+  if (r.arrived && length >= r.arrival.first) {
+    if (length < r.arrival.end) kv_.advance(r.kv, r.arrival.end - length);
+    r.arrival = {};
+    r.arrived = false;
   }
+  return remaining(r) > 0;
 }
 
-StepPart& Batcher::add_part(Sequence& s, std::int32_t rows) {
-  make_writable(s, rows);
-  s.planned = rows;
-  step_.parts.push_back({static_cast<std::int32_t>(step_.tokens.size()), rows, s.computed,
-                         static_cast<std::int32_t>(step_.block_table.size())});
-  step_.block_table.insert(step_.block_table.end(), s.blocks.begin(), s.blocks.end());
+StepPart& Batcher::add_part(Request& r, std::int32_t rows) {
+  r.planned = rows;
+  step_.parts.push_back(
+      {static_cast<std::int32_t>(step_.tokens.size()), rows, kv_.length(r.kv), r.kv});
   ++counts_.requests;
   return step_.parts.back();
 }
 
-void Batcher::add_sample(const Sequence& s, std::int32_t row, std::int32_t depth) {
-  const std::int32_t index = static_cast<std::int32_t>(s.trajectory.tokens.size()) + depth;
-  step_.samples.push_back({s.noise, row, index, index < sampling_.min_tokens ? 1 : 0});
+void Batcher::add_sample(const Request& r, std::int32_t row, std::int32_t depth) {
+  const std::int32_t index = static_cast<std::int32_t>(r.trajectory.tokens.size()) + depth;
+  step_.samples.push_back({r.noise, row, index, index < sampling_.min_tokens ? 1 : 0});
 }
 
-void Batcher::add_rows(Sequence& s, std::int32_t rows) {
-  const StepPart& part = add_part(s, rows);
-  step_.tokens.insert(step_.tokens.end(), s.tokens.begin() + s.computed,
-                      s.tokens.begin() + s.computed + rows);
+void Batcher::add_rows(Request& r, std::int32_t rows) {
+  const std::int32_t length = kv_.length(r.kv);
+  const StepPart& part = add_part(r, rows);
+  step_.tokens.insert(step_.tokens.end(), r.tokens.begin() + length,
+                      r.tokens.begin() + length + rows);
   draft_index_.resize(step_.tokens.size(), -1);
-  if (s.computed + rows == static_cast<std::int32_t>(s.tokens.size()))
-    add_sample(s, part.first_row + rows - 1, 0);
+  if (length + rows == static_cast<std::int32_t>(r.tokens.size()))
+    add_sample(r, part.first_row + rows - 1, 0);
 }
 
-void Batcher::add_draft(Sequence& s, const DraftTree& draft) {
-  if (static_cast<std::int32_t>(draft.tokens.size()) > room(s))
+void Batcher::add_draft(Request& r, const DraftTree& draft) {
+  if (static_cast<std::int32_t>(draft.tokens.size()) > room(r))
     throw std::logic_error("a draft is longer than there is room for");
   rows_.lay_out(draft);
-  StepPart& part = add_part(s, rows_.size());
+  StepPart& part = add_part(r, rows_.size());
   if (!rows_.chain()) {
     part.first_parent = static_cast<std::int32_t>(step_.parents.size());
     step_.parents.insert(step_.parents.end(), rows_.parent().begin(), rows_.parent().end());
@@ -144,95 +191,77 @@ void Batcher::add_draft(Sequence& s, const DraftTree& draft) {
   draft_index_.insert(draft_index_.end(), rows_.draft().begin(), rows_.draft().end());
   for (std::int32_t row = 0; row < rows_.size(); ++row) {
     const std::int32_t token = rows_.draft()[row];
-    step_.tokens.push_back(token < 0 ? s.tokens.back() : draft.tokens[token]);
-    add_sample(s, part.first_row + row, rows_.depth()[row]);
+    step_.tokens.push_back(token < 0 ? r.tokens.back() : draft.tokens[token]);
+    add_sample(r, part.first_row + row, rows_.depth()[row]);
   }
   counts_.drafted += rows_.size() - 1;
 }
 
-// Past these the response ends whatever is drafted. The rows of a tree take as many slots of the
-// cache as it has tokens, so that its size, not its depth alone, keeps to what was reserved.
-std::int32_t Batcher::room(const Sequence& s) const {
-  const auto response = static_cast<std::int32_t>(s.trajectory.tokens.size());
-  return std::min(sampling_.max_tokens - response, limits_.context - s.prompt_length - response) -
-         1;
-}
-
-/// Makes the sequence ready for a step; false while it waits for a sibling to compute the prompt.
-bool Batcher::settle(Sequence& s) {
-  if (waits_for_prefix(s)) return false;
-  if (s.blocks.empty() && !s.owns_prefix) fork_from_prefix(s);
-  return true;
+// Past the longest response it ends whatever is drafted. The rows of a tree take as many slots of
+// the cache as it has tokens, so that its size, not its depth alone, keeps to the room there is.
+std::int32_t Batcher::room(const Request& r) const {
+  const auto text = static_cast<std::int32_t>(r.tokens.size());
+  return std::min(longest(r.prompt_length) - 1, kv_.room(r.kv)) - text;
 }
 
 std::span<const Decoding> Batcher::decoding() {
+  settle();
   decoding_.clear();
   prefill_rows_ = 0;
-  for (Sequence& s : sequences_) {
-    if (!settle(s)) continue;
-    const std::int32_t remaining = static_cast<std::int32_t>(s.tokens.size()) - s.computed;
-    if (remaining == 1) {
-      decoding_.push_back({s.trajectory.id, static_cast<std::int32_t>(s.trajectory.tokens.size()),
-                           static_cast<std::int32_t>(s.tokens.size()), room(s)});
+  for (Request& r : requests_) {
+    if (!can_run(r)) continue;
+    if (decodes(r)) {
+      decoding_.push_back({r.trajectory.id, static_cast<std::int32_t>(r.trajectory.tokens.size()),
+                           static_cast<std::int32_t>(r.tokens.size()), room(r)});
     } else {
-      prefill_rows_ = std::min(prefill_rows_ + remaining, limits_.prefill_chunk);
+      prefill_rows_ = std::min(prefill_rows_ + remaining(r), limits_.prefill_chunk);
     }
   }
   return decoding_;
 }
 
 const Step& Batcher::plan(std::span<const DraftTree> drafts) {
+  settle();
   step_.clear();
-  step_.moves.swap(moves_);
   draft_index_.clear();
   counts_ = {};
   std::int32_t budget = limits_.prefill_chunk;
   std::size_t decoding = 0;
-  for (Sequence& s : sequences_) {
-    s.planned = 0;
-    if (!settle(s)) continue;
-    const std::int32_t remaining = static_cast<std::int32_t>(s.tokens.size()) - s.computed;
-    if (remaining == 1) {
+  for (Request& r : requests_) {
+    r.planned = 0;
+    if (!can_run(r)) continue;
+    if (decodes(r)) {
       const std::size_t index = decoding++;
       if (drafts.empty() || drafts[index].tokens.empty()) {
-        add_rows(s, 1);
+        add_rows(r, 1);
       } else {
-        add_draft(s, drafts[index]);
+        add_draft(r, drafts[index]);
       }
-      counts_.decode_tokens += s.planned;
+      counts_.decode_tokens += r.planned;
     } else if (budget > 0) {
-      const std::int32_t rows = std::min(remaining, budget);
-      add_rows(s, rows);
+      const std::int32_t rows = std::min(remaining(r), budget);
+      add_rows(r, rows);
       budget -= rows;
       counts_.prefill_tokens += rows;
     }
   }
+  kv_.take_work(step_.kv);
   return step_;
 }
 
-// The prompt's KV is complete: its siblings may fork from it. The sequence keeps its blocks; the
-// one it writes next is now shared and will be copied.
-void Batcher::share_prompt(Sequence& s) {
-  Prefix& prefix = *s.prefix;
-  const std::int32_t count = blocks_for(s.prompt_length, limits_.kv_block);
-  prefix.blocks.assign(s.blocks.begin(), s.blocks.begin() + count);
-  for (const std::int32_t block : prefix.blocks) pool_.share(block);
-  prefix.ready = true;
-}
-
-std::optional<FinishReason> Batcher::append(Sequence& s, const kernels::Sampled& sampled) {
-  Trajectory& t = s.trajectory;
-  s.tokens.push_back(sampled.token);
+std::optional<FinishReason> Batcher::append(Request& r, const kernels::Sampled& sampled) {
+  Trajectory& t = r.trajectory;
+  r.tokens.push_back(sampled.token);
   t.tokens.push_back(sampled.token);
   t.logprob.push_back(sampled.logprob);
   t.sampling_logprob.push_back(sampled.sampling_logprob);
   const auto length = static_cast<std::int32_t>(t.tokens.size());
-  const bool matched = text_ != nullptr && s.matcher.append(text_->bytes_of(sampled.token));
+  const bool matched = text_ != nullptr && r.matcher.append(text_->bytes_of(sampled.token));
   if (std::find(stops_.begin(), stops_.end(), sampled.token) != stops_.end())
     return FinishReason::stop_id;
   if (matched && length >= sampling_.min_tokens) return FinishReason::stop_string;
   if (length >= sampling_.max_tokens) return FinishReason::length;
-  if (s.prompt_length + length >= limits_.context) return FinishReason::context;
+  if (r.prompt_length + length >= limits_.context) return FinishReason::context;
   return std::nullopt;
 }
 
@@ -247,33 +276,25 @@ std::int32_t Batcher::child_row(const StepPart& part, std::int32_t row, TokenId 
   return -1;
 }
 
-void Batcher::move_slot(const Sequence& s, std::int32_t from, std::int32_t to) {
-  if (from == to) return;
-  const std::int32_t block = limits_.kv_block;
-  moves_.push_back({s.blocks[from / block], from % block, s.blocks[to / block], to % block});
-}
-
 /// Walks from the last committed token along the draft for as long as it says what the target says.
 /// `sampled`: of the part's rows.
-std::optional<FinishReason> Batcher::verify(Sequence& s, const StepPart& part,
+std::optional<FinishReason> Batcher::verify(Request& r, const StepPart& part,
                                             std::span<const kernels::Sampled> sampled) {
-  const std::int32_t base = part.first_position;
-  const std::size_t first_move = moves_.size();
   std::optional<FinishReason> reason;
   for (std::int32_t row = 0; row >= 0 && !reason;) {
-    move_slot(s, base + row, s.computed++);
+    kv_.keep(r.kv, part.first_position + row);
     const TokenId token = sampled[row].token;
-    reason = append(s, sampled[row]);
+    reason = append(r, sampled[row]);
     committed_tokens_.push_back(token);
     row = child_row(part, row, token);
     if (row >= 0) committed_path_.push_back(draft_index_[part.first_row + row]);
   }
-  if (reason) moves_.resize(first_move);  // its blocks go
   return reason;
 }
 
 std::vector<Trajectory> Batcher::commit(std::span<const kernels::Sampled> sampled) {
   std::vector<Trajectory> finished;
+  settled_ = false;
   committed_.clear();
   committed_tokens_.clear();
   committed_path_.clear();
@@ -282,29 +303,28 @@ std::vector<Trajectory> Batcher::commit(std::span<const kernels::Sampled> sample
   std::size_t next_sample = 0;
   std::size_t next_part = 0;
   std::int32_t decoding = 0;
-  for (auto it = sequences_.begin(); it != sequences_.end();) {
-    Sequence& s = *it;
-    const std::int32_t rows = std::exchange(s.planned, 0);
-    const std::int32_t remaining = static_cast<std::int32_t>(s.tokens.size()) - s.computed;
+  for (auto it = requests_.begin(); it != requests_.end();) {
+    Request& r = *it;
+    const std::int32_t rows = std::exchange(r.planned, 0);
     if (rows == 0) {
       ++it;
       continue;
     }
     const StepPart& part = step_.parts[next_part++];
     Committed done;
-    done.id = s.trajectory.id;
-    if (remaining == 1) done.decoding = decoding++;
+    done.id = r.trajectory.id;
     const std::size_t first_token = committed_tokens_.size();
     const std::size_t first_accepted = committed_path_.size();
     std::optional<FinishReason> reason;
-    if (remaining == 1) {
-      reason = verify(s, part, sampled.subspan(next_sample, rows));
+    if (decodes(r)) {
+      done.decoding = decoding++;
+      reason = verify(r, part, sampled.subspan(next_sample, rows));
       next_sample += rows;
     } else {
-      s.computed += rows;
-      if (rows == remaining) {
+      kv_.advance(r.kv, rows);
+      if (kv_.length(r.kv) == static_cast<std::int32_t>(r.tokens.size())) {
         committed_tokens_.push_back(sampled[next_sample].token);
-        reason = append(s, sampled[next_sample++]);
+        reason = append(r, sampled[next_sample++]);
       }
     }
     if (committed_tokens_.size() > first_token) {
@@ -313,12 +333,11 @@ std::vector<Trajectory> Batcher::commit(std::span<const kernels::Sampled> sample
       done.finished = reason.has_value();
       committed_.push_back(done);
     }
-    if (s.owns_prefix && !s.prefix->ready && s.computed >= s.prompt_length) share_prompt(s);
     if (reason) {
-      s.trajectory.finish_reason = *reason;
-      finished.push_back(std::move(s.trajectory));
-      remove(s);
-      it = sequences_.erase(it);
+      r.trajectory.finish_reason = *reason;
+      finished.push_back(std::move(r.trajectory));
+      kv_.close(r.kv);
+      it = requests_.erase(it);
     } else {
       ++it;
     }
@@ -326,21 +345,14 @@ std::vector<Trajectory> Batcher::commit(std::span<const kernels::Sampled> sample
   return finished;
 }
 
-void Batcher::remove(Sequence& s) {
-  for (const std::int32_t block : s.blocks) pool_.release(block);
-  reserved_ -= s.reserved;
-  --s.prefix->users;
-}
-
 std::vector<Trajectory> Batcher::stop() {
   std::vector<Trajectory> partial;
-  for (Sequence& s : sequences_) {
-    s.trajectory.finish_reason = FinishReason::partial;
-    partial.push_back(std::move(s.trajectory));
-    remove(s);
+  for (Request& r : requests_) {
+    r.trajectory.finish_reason = FinishReason::partial;
+    partial.push_back(std::move(r.trajectory));
+    kv_.close(r.kv);
   }
-  sequences_.clear();
-  moves_.clear();
+  requests_.clear();
   return partial;
 }
 

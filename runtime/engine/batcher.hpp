@@ -3,12 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <list>
-#include <memory>
 #include <optional>
 #include <span>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "kernels/backend.hpp"
@@ -18,7 +16,7 @@
 #include "runtime/engine/draft_tree.hpp"
 #include "runtime/engine/step.hpp"
 #include "runtime/engine/stop_matcher.hpp"
-#include "runtime/kv/block_pool.hpp"
+#include "runtime/kv/sequences.hpp"
 
 namespace paceline::engine {
 
@@ -28,13 +26,27 @@ struct BatcherLimits {
   std::int32_t kv_block = 16;        ///< positions a block
   std::int32_t kv_blocks = 0;        ///< blocks in the pool
   std::int32_t context = 0;          ///< longest sequence the model takes, prompt and response
+  /// Positions that a request is given room for at a time; 0: all that it may ever have.
+  std::int32_t chunk = 0;
+};
+
+/// Positions of a request whose KV comes from elsewhere: [first, end).
+struct Arrival {
+  std::int32_t first = 0;
+  std::int32_t end = 0;
 };
 
 /// A request as a verifier receives it.
 struct Admission {
-  Trajectory trajectory;  ///< id, and what it already has when it is resumed
+  Trajectory trajectory;  ///< id, and what it already has when it goes on
   std::vector<TokenId> prompt;
   NoiseKey noise;
+};
+
+/// A request that leaves, and the blocks with its KV. Those are released when they were sent.
+struct Departure {
+  Admission request;
+  kv::Parcel parcel;
 };
 
 /// A request whose part of the next step is one decoding row, under which a draft can hang.
@@ -64,10 +76,11 @@ struct StepCounts {
   std::uint32_t drafted = 0;        ///< draft rows
 };
 
-/// Requests of one verifier group. A request is admitted only when the pool can hold it at its
-/// longest, so nothing that runs is ever preempted. The n responses to a prompt share its blocks:
-/// the first computes them, the others fork from the prompt's last position and copy a block when
-/// they write into it. Not thread-safe.
+/// Requests of one verifier group. A request is admitted when the pool has room for its next chunk,
+/// and given room chunk by chunk. Where the pool is too full for a next one, the request that came
+/// last is parked: it leaves the batch with what it has, and its KV is computed again when it comes
+/// back. So the first always gets on. With chunks of the longest response nothing is ever parked.
+/// Not thread-safe.
 class Batcher {
  public:
   /// `stops`: all ids that end a response. `text` may be null when there are no stop strings.
@@ -79,8 +92,26 @@ class Batcher {
   /// Takes the request in when a slot and its blocks are there; otherwise returns false and leaves
   /// it.
   bool admit(Admission& request);
-  [[nodiscard]] std::int32_t active() const { return static_cast<std::int32_t>(sequences_.size()); }
-  [[nodiscard]] std::int32_t blocks_used() const { return pool_.used(); }
+  [[nodiscard]] std::int32_t active() const { return static_cast<std::int32_t>(requests_.size()); }
+  [[nodiscard]] std::int32_t blocks_used() const { return kv_.blocks_used(); }
+  /// Requests that were parked since the last call, the one that came first in front.
+  [[nodiscard]] std::vector<Admission> take_parked() { return std::exchange(parked_, {}); }
+
+  /// The block table of a request that runs: where KV that arrives goes.
+  [[nodiscard]] std::span<const std::int32_t> table(RequestId id) const;
+  /// First position from which on KV of the request may come from elsewhere, a multiple of a block.
+  [[nodiscard]] std::int32_t own_from(RequestId id) const;
+  /// Of the request's KV, this part is on its way to its blocks: own_from(id) <= first, a multiple
+  /// of a block. What comes before is computed meanwhile; the rest waits for arrived().
+  void expect(RequestId id, const Arrival& arrival);
+  /// It is there; or will not come, and is computed.
+  void arrived(RequestId id, bool complete);
+  /// A step without rows: the work on KV that is left to be done, now rather than with the next
+  /// step.
+  [[nodiscard]] const Step& kv_work();
+  /// Takes a request out of the batch. Not between plan() and commit(), and with kv_work() done.
+  [[nodiscard]] Departure leave(RequestId id);
+  void release(const kv::Parcel& parcel) { kv_.release(parcel); }
 
   /// The requests that decode in the next step, in its order. Valid until the next call.
   [[nodiscard]] std::span<const Decoding> decoding();
@@ -100,66 +131,54 @@ class Batcher {
   [[nodiscard]] std::vector<Trajectory> stop();
 
  private:
-  /// A prompt's blocks, shared by the responses to it and kept while there is room.
-  struct Prefix {
-    std::uint32_t prompt = 0;
-    std::int32_t reserved = 0;         ///< blocks counted for it
-    std::vector<std::int32_t> blocks;  ///< of all prompt positions, once computed
-    bool ready = false;
-    std::int32_t users = 0;  ///< running requests of this prompt
-  };
-  struct Sequence {
+  struct Request {
     Trajectory trajectory;
     std::vector<TokenId> tokens;  ///< prompt and response
     std::int32_t prompt_length = 0;
-    std::int32_t computed = 0;  ///< positions whose KV is stored
-    std::int32_t planned = 0;   ///< rows in the current plan
-    std::int32_t reserved = 0;  ///< blocks counted for it, beside its prefix's
-    std::vector<std::int32_t> blocks;
+    std::int32_t planned = 0;  ///< rows in the current plan
+    kv::Handle kv = 0;
     NoiseKey noise;
-    Prefix* prefix = nullptr;
-    bool owns_prefix = false;  ///< computes the prompt for its siblings
     StopMatcher matcher;
+    Arrival arrival;
+    bool arrived = false;
   };
-  using Sequences = std::list<Sequence>;
+  using Requests = std::list<Request>;
 
-  [[nodiscard]] bool waits_for_prefix(const Sequence& s) const {
-    return !s.owns_prefix && !s.prefix->ready;
+  [[nodiscard]] std::int32_t longest(std::int32_t prompt_length) const;
+  [[nodiscard]] std::int32_t room(const Request& r) const;
+  [[nodiscard]] const Request& at(RequestId id) const;
+  [[nodiscard]] Request& at(RequestId id) {
+    return const_cast<Request&>(std::as_const(*this).at(id));
   }
-  [[nodiscard]] std::int32_t reservation(std::int32_t prompt_length) const;
-  [[nodiscard]] std::int32_t room(const Sequence& s) const;
-  bool settle(Sequence& s);
-  void fork_from_prefix(Sequence& s);
-  StepPart& add_part(Sequence& s, std::int32_t rows);
-  void add_rows(Sequence& s, std::int32_t rows);
-  void add_draft(Sequence& s, const DraftTree& draft);
-  void add_sample(const Sequence& s, std::int32_t row, std::int32_t depth);
-  void make_writable(Sequence& s, std::int32_t rows);
-  void share_prompt(Sequence& s);
-  std::optional<FinishReason> append(Sequence& s, const kernels::Sampled& sampled);
-  std::optional<FinishReason> verify(Sequence& s, const StepPart& part,
+  void settle();
+  [[nodiscard]] bool grow(const Request& r);
+  [[nodiscard]] Admission take(Request& r);
+  [[nodiscard]] bool can_run(Request& r);
+  [[nodiscard]] std::int32_t remaining(const Request& r) const;
+  [[nodiscard]] bool decodes(const Request& r) const;
+  StepPart& add_part(Request& r, std::int32_t rows);
+  void add_rows(Request& r, std::int32_t rows);
+  void add_draft(Request& r, const DraftTree& draft);
+  void add_sample(const Request& r, std::int32_t row, std::int32_t depth);
+  std::optional<FinishReason> append(Request& r, const kernels::Sampled& sampled);
+  std::optional<FinishReason> verify(Request& r, const StepPart& part,
                                      std::span<const kernels::Sampled> sampled);
   [[nodiscard]] std::int32_t child_row(const StepPart& part, std::int32_t row, TokenId token) const;
-  void move_slot(const Sequence& s, std::int32_t from, std::int32_t to);
-  void remove(Sequence& s);
-  void evict_idle_prefixes(std::int32_t needed);
 
   BatcherLimits limits_;
   SamplingParams sampling_;
   std::vector<TokenId> stops_;
   const TokenText* text_;
-  kv::BlockPool pool_;
-  std::int32_t reserved_ = 0;   ///< blocks promised to running requests and all prefixes
-  Sequences sequences_;         ///< in order of arrival
-  std::list<Prefix> prefixes_;  ///< least recently used first
-  std::unordered_map<std::uint32_t, std::list<Prefix>::iterator> prefix_of_prompt_;
+  kv::Sequences kv_;
+  Requests requests_;     ///< in order of arrival
+  bool settled_ = false;  ///< each has room for its part of the next step
+  std::vector<Admission> parked_;
   Step step_;
   StepCounts counts_;
   std::vector<Decoding> decoding_;
   std::int32_t prefill_rows_ = 0;
   TreeRows rows_;
   std::vector<std::int32_t> draft_index_;  ///< [rows] of the step: token of its draft, or -1
-  std::vector<kernels::Backend::SlotMove> moves_;  ///< for the next step
   std::vector<Committed> committed_;
   std::vector<TokenId> committed_tokens_;     ///< what committed_ points into
   std::vector<std::int32_t> committed_path_;  ///< likewise

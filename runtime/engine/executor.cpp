@@ -43,12 +43,12 @@ void Executor::send_plan(const Step* step) {
   std::vector<std::byte> plan;
   if (step != nullptr) {
     WireWriter writer;
+    writer.put(step->kv.edits);
+    writer.put(step->kv.moves);
+    writer.put(step->kv.copies);
     writer.put(step->tokens);
     writer.put(step->parts);
-    writer.put(step->block_table);
     writer.put(step->parents);
-    writer.put(step->moves);
-    writer.put(step->copies);
     writer.put(step->samples);
     plan = writer.take();
   }
@@ -67,12 +67,12 @@ std::uint64_t Executor::follow(const std::function<void()>& after_step) {
     plan.resize(size);
     group_.broadcast(plan);
     WireReader reader(plan);
+    reader.get(step.kv.edits);
+    reader.get(step.kv.moves);
+    reader.get(step.kv.copies);
     reader.get(step.tokens);
     reader.get(step.parts);
-    reader.get(step.block_table);
     reader.get(step.parents);
-    reader.get(step.moves);
-    reader.get(step.copies);
     reader.get(step.samples);
     execute(step);
     after_step();
@@ -81,12 +81,15 @@ std::uint64_t Executor::follow(const std::function<void()>& after_step) {
 
 void Executor::execute(const Step& step) {
   const auto begin = std::chrono::steady_clock::now();
-  if (!step.moves.empty()) backend_.move_slots(kv_shape_, cache_->data(), step.moves);
-  if (!step.copies.empty()) backend_.copy_blocks(kv_shape_, cache_->data(), step.copies);
+  tables_.apply(step.kv.edits);
+  if (!step.kv.moves.empty()) backend_.move_slots(kv_shape_, cache_->data(), step.kv.moves);
+  if (!step.kv.copies.empty()) backend_.copy_blocks(kv_shape_, cache_->data(), step.kv.copies);
+  sampled_.clear();
+  if (step.empty()) return;
   segments_.clear();
   for (const StepPart& part : step.parts) {
     segments_.push_back(
-        {part.first_row, part.rows, part.first_position, step.block_table.data() + part.first_block,
+        {part.first_row, part.rows, part.first_position, tables_.of(part.sequence).data(),
          part.first_parent < 0 ? nullptr : step.parents.data() + part.first_parent});
   }
   logit_rows_.clear();

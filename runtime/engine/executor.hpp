@@ -76,6 +76,8 @@ class Executor final : public StepRunner {
   kernels::KvShape kv_shape_;
   std::unique_ptr<kernels::Buffer> cache_;  ///< [kv_blocks] chunks of kv_shape_.block_bytes()
 
+  BlockTables tables_;
+
   double forward_seconds_ = 0;
   double sample_seconds_ = 0;
   double busy_seconds_ = 0;

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kernels/backend.hpp"
 #include "runtime/core/sampling.hpp"
 #include "runtime/core/types.hpp"
+#include "runtime/kv/sequences.hpp"
 
 namespace paceline::engine {
 
@@ -17,7 +19,7 @@ struct StepPart {
   std::int32_t first_row = 0;
   std::int32_t rows = 0;
   std::int32_t first_position = 0;  ///< absolute position of the first row
-  std::int32_t first_block = 0;     ///< where its block table begins in Step::block_table
+  kv::Handle sequence = 0;          ///< whose block table it reads and writes through
   std::int32_t first_parent = -1;   ///< where a tree's parents begin in Step::parents; -1: a chain
 };
 
@@ -29,25 +31,44 @@ struct StepSample {
   std::int32_t ban_stops = 0;  ///< 1: stop ids cannot be sampled yet (min_tokens)
 };
 
+/// A step may have no rows: then it is work on KV alone.
 struct Step {
-  std::vector<TokenId> tokens;            ///< [rows]
-  std::vector<StepPart> parts;            ///< in row order, covering all rows
-  std::vector<std::int32_t> block_table;  ///< the parts' block tables, one after the other
-  std::vector<std::int32_t> parents;      ///< of the trees' rows: row of the part, -1 for its first
-  std::vector<kernels::Backend::SlotMove> moves;    ///< done first
-  std::vector<kernels::Backend::BlockCopy> copies;  ///< done before the forward pass
-  std::vector<StepSample> samples;                  ///< in row order
+  kv::Work kv;                        ///< done before the forward pass
+  std::vector<TokenId> tokens;        ///< [rows]
+  std::vector<StepPart> parts;        ///< in row order, covering all rows
+  std::vector<std::int32_t> parents;  ///< of the trees' rows: row of the part, -1 for its first
+  std::vector<StepSample> samples;    ///< in row order
 
   [[nodiscard]] bool empty() const { return tokens.empty(); }
   void clear() {
+    kv.clear();
     tokens.clear();
     parts.clear();
-    block_table.clear();
     parents.clear();
-    moves.clear();
-    copies.clear();
     samples.clear();
   }
+};
+
+/// Block tables as whoever executes steps keeps them: by handle, made true by the edits of each
+/// step.
+class BlockTables {
+ public:
+  void apply(std::span<const kv::TableEdit> edits) {
+    for (const kv::TableEdit& edit : edits) {
+      if (edit.sequence >= static_cast<kv::Handle>(tables_.size()))
+        tables_.resize(edit.sequence + 1);
+      std::vector<std::int32_t>& table = tables_[edit.sequence];
+      if (edit.index >= static_cast<std::int32_t>(table.size())) table.resize(edit.index + 1);
+      table[edit.index] = edit.block;
+    }
+  }
+  /// Valid until the next apply(). Entries past what the sequence has room for are old.
+  [[nodiscard]] std::span<const std::int32_t> of(kv::Handle sequence) const {
+    return tables_.at(sequence);
+  }
+
+ private:
+  std::vector<std::vector<std::int32_t>> tables_;
 };
 
 }  // namespace paceline::engine

@@ -111,6 +111,12 @@ bool Sequences::ready(Handle sequence) {
   return !s.waits;
 }
 
+// The block of the prompt's last position is copied when the sequence forks.
+std::int32_t Sequences::own_from(Handle sequence) const {
+  const Sequence& s = at(sequence);
+  return s.owner && !s.prefix->ready ? 0 : (last_block(s) + 1) * block_;
+}
+
 void Sequences::fork(Handle sequence) {
   Sequence& s = sequences_[sequence];
   const std::int32_t last = last_block(s);

@@ -88,6 +88,10 @@ class Sequences {
     return at(sequence).table;
   }
 
+  /// Positions from here on lie in blocks that are the sequence's alone and stay so: KV from
+  /// elsewhere may be put there. A multiple of block().
+  [[nodiscard]] std::int32_t own_from(Handle sequence) const;
+
   /// The next `rows` positions were computed, each in its place.
   void advance(Handle sequence, std::int32_t rows);
   /// The row computed at `position` (>= length) is that of the next position: of a draft tree, rows

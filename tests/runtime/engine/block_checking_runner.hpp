@@ -22,16 +22,17 @@ class BlockCheckingRunner final : public StepRunner {
       : block_(block), vocab_(vocab), cache_(static_cast<std::size_t>(blocks) * block, -1) {}
 
   std::span<const kernels::Sampled> run(const Step& step) override {
-    for (const auto& move : step.moves) {
+    tables_.apply(step.kv.edits);
+    for (const auto& move : step.kv.moves) {
       cache_.at(static_cast<std::size_t>(move.to_block) * block_ + move.to_slot) =
           cache_.at(static_cast<std::size_t>(move.from_block) * block_ + move.from_slot);
     }
-    for (const auto& copy : step.copies) {
+    for (const auto& copy : step.kv.copies) {
       std::copy_n(cache_.begin() + copy.from * block_, block_, cache_.begin() + copy.to * block_);
     }
     for (const StepPart& part : step.parts) {
       for (int i = 0; i < part.rows; ++i)
-        slot(step, part, part.first_position + i) = step.tokens[part.first_row + i];
+        slot(part, part.first_position + i) = step.tokens[part.first_row + i];
     }
     sampled_.clear();
     std::size_t next_part = 0;
@@ -49,7 +50,7 @@ class BlockCheckingRunner final : public StepRunner {
       std::reverse(slots_.begin(), slots_.end());
       std::uint32_t hash = 2166136261U;
       for (const int p : slots_) {
-        const TokenId token = slot(step, part, p);
+        const TokenId token = slot(part, p);
         if (token < 0) throw std::logic_error("a row sees a position that was never stored");
         hash = (hash ^ static_cast<std::uint32_t>(token)) * 16777619U;
       }
@@ -61,6 +62,10 @@ class BlockCheckingRunner final : public StepRunner {
     rows += step.tokens.size();
     return sampled_;
   }
+  /// What a block holds, to be sent elsewhere or to be overwritten by what arrives.
+  [[nodiscard]] std::span<TokenId> block(int index) {
+    return std::span(cache_).subspan(static_cast<std::size_t>(index) * block_, block_);
+  }
   [[nodiscard]] double forward_seconds() const override { return 0; }
   [[nodiscard]] double sample_seconds() const override { return 0; }
   void finish() override { finished = true; }
@@ -70,12 +75,13 @@ class BlockCheckingRunner final : public StepRunner {
   bool finished = false;
 
  private:
-  TokenId& slot(const Step& step, const StepPart& part, int position) {
-    const int block = step.block_table.at(part.first_block + position / block_);
+  TokenId& slot(const StepPart& part, int position) {
+    const int block = tables_.of(part.sequence)[position / block_];
     return cache_.at(static_cast<std::size_t>(block) * block_ + position % block_);
   }
   int block_;
   int vocab_;
+  BlockTables tables_;
   std::vector<TokenId> cache_;  ///< [blocks * block]
   std::vector<int> slots_;
   std::vector<kernels::Sampled> sampled_;
