@@ -159,20 +159,20 @@ std::uint64_t peak_rss_bytes() {
 /// Passes a signal on to the coordinator, once: it may have reached this rank alone.
 class SignalRelay {
  public:
-  explicit SignalRelay(fabric::Mailbox& mailbox) : mailbox_(mailbox) {}
+  explicit SignalRelay(Mailbox& mailbox) : mailbox_(mailbox) {}
   void look() {
     if (told_ || !stop_signalled()) return;
     told_ = true;
-    mailbox_.send(fabric::Address::coordinator(), roles::encode(roles::StopRequest{}));
+    mailbox_.send(Address::coordinator(), roles::encode(roles::StopRequest{}));
   }
 
  private:
-  fabric::Mailbox& mailbox_;
+  Mailbox& mailbox_;
   bool told_ = false;
 };
 
 RankSummary run_verifier(const Setup& setup, const Output& output, int rank, const Clock& clock,
-                         fabric::Mailbox& mailbox, engine::Executor& executor,
+                         Mailbox& mailbox, engine::Executor& executor,
                          roles::Speculator* speculator, TelemetrySink& telemetry) {
   const io::EngineSection& settings = setup.config.engine;
   engine::Batcher batcher({.max_batch = settings.max_batch,
@@ -202,17 +202,17 @@ RankSummary run_verifier(const Setup& setup, const Output& output, int rank, con
 }
 
 /// A group's other ranks: their leader speaks for them, but for a signal that reaches one alone.
-std::uint64_t follow(fabric::Mailbox& mailbox, engine::Executor& executor) {
+std::uint64_t follow(Mailbox& mailbox, engine::Executor& executor) {
   SignalRelay relay(mailbox);
   return executor.follow([&] { relay.look(); });
 }
 
-void run_spare(fabric::Mailbox& mailbox) {
+void run_spare(Mailbox& mailbox) {
   SignalRelay relay(mailbox);
   fabric::Backoff backoff(5000);
   while (true) {
     relay.look();
-    while (const std::optional<fabric::Envelope> envelope = mailbox.poll()) {
+    while (const std::optional<Envelope> envelope = mailbox.poll()) {
       if (std::holds_alternative<roles::Finish>(roles::decode(envelope->bytes))) return;
     }
     backoff.pause();
@@ -221,7 +221,7 @@ void run_spare(fabric::Mailbox& mailbox) {
 
 /// This rank's part from weights to summary.
 void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Output& output,
-              const Clock& clock, fabric::Mailbox& mailbox) {
+              const Clock& clock, Mailbox& mailbox) {
   const int rank = mpi.rank();
   const Role role = setup.layout.role[rank];
   const Communicator members = Communicator::split(setup.layout.group[rank], rank);
@@ -293,7 +293,7 @@ void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Outpu
   }
   telemetry->summary(summary);
   telemetry->close();
-  mailbox.send(fabric::Address::coordinator(), roles::encode(roles::Summary{summary}));
+  mailbox.send(Address::coordinator(), roles::encode(roles::Summary{summary}));
 }
 
 void write_final_files(const Setup& setup, const Output& output) {
@@ -328,13 +328,13 @@ ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& argument
   const Communicator control = Communicator::duplicate();
   bool complete = false;
   {
-    fabric::MpiMailbox mailbox(control.get(), fabric::Address::Port::role);
+    fabric::MpiMailbox mailbox(control.get(), Address::Port::role);
     std::unique_ptr<fabric::MpiMailbox> coordinator_mailbox;
     std::unique_ptr<roles::Coordinator> coordinator;
     std::jthread thread;
     if (first) {
       coordinator_mailbox =
-          std::make_unique<fabric::MpiMailbox>(control.get(), fabric::Address::Port::coordinator);
+          std::make_unique<fabric::MpiMailbox>(control.get(), Address::Port::coordinator);
       coordinator = std::make_unique<roles::Coordinator>(
           *coordinator_mailbox, setup.layout, work_list(setup, output.earlier),
           setup.prompts.prompts, setup.config.sampling.seed, output.earlier.finished.size());

@@ -1,5 +1,7 @@
 #include "runtime/fabric/mpi_mailbox.hpp"
 
+#include <chrono>
+
 #include "runtime/fabric/backoff.hpp"
 
 namespace paceline::fabric {
@@ -27,6 +29,7 @@ void MpiMailbox::send(Address to, std::span<const std::byte> bytes) {
   MPI_Isend(pending.bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, to.rank,
             static_cast<int>(to.port), comm_, &pending.request);
   ++traffic_.messages;
+  ++traffic_.batches;
   traffic_.bytes += bytes.size();
 }
 
@@ -42,6 +45,20 @@ std::optional<Envelope> MpiMailbox::poll() {
   Envelope envelope{status.MPI_SOURCE, std::vector<std::byte>(size)};
   MPI_Mrecv(envelope.bytes.data(), size, MPI_BYTE, &message, MPI_STATUS_IGNORE);
   return envelope;
+}
+
+bool MpiMailbox::wait(double seconds) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  Backoff backoff;
+  while (!woken_.exchange(false)) {
+    reap();
+    int there = 0;
+    MPI_Iprobe(MPI_ANY_SOURCE, static_cast<int>(port_), comm_, &there, MPI_STATUS_IGNORE);
+    if (there != 0) return true;
+    if (std::chrono::steady_clock::now() >= end) return false;
+    backoff.pause();
+  }
+  return true;
 }
 
 }  // namespace paceline::fabric

@@ -3,10 +3,11 @@
 
 #include <mpi.h>
 
+#include <atomic>
 #include <list>
 #include <vector>
 
-#include "runtime/fabric/mailbox.hpp"
+#include "runtime/core/mailbox.hpp"
 
 namespace paceline::fabric {
 
@@ -18,7 +19,11 @@ class MpiMailbox final : public Mailbox {
   /// Waits for sends under way; their receivers must still be polling.
   ~MpiMailbox() override;
   void send(Address to, std::span<const std::byte> bytes) override;
+  void flush() override {}
   [[nodiscard]] std::optional<Envelope> poll() override;
+  bool wait(double seconds) override;
+  void wake() override { woken_ = true; }
+  [[nodiscard]] bool full(Address) const override { return false; }
   [[nodiscard]] Traffic traffic() const override { return traffic_; }
 
  private:
@@ -31,6 +36,7 @@ class MpiMailbox final : public Mailbox {
   MPI_Comm comm_;
   Address::Port port_;
   std::list<Pending> pending_;
+  std::atomic<bool> woken_{false};
   Traffic traffic_;
 };
 

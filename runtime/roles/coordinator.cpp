@@ -5,9 +5,7 @@
 
 namespace paceline::roles {
 
-using fabric::Address;
-
-Coordinator::Coordinator(fabric::Mailbox& mailbox, const policy::Layout& layout,
+Coordinator::Coordinator(Mailbox& mailbox, const policy::Layout& layout,
                          std::vector<Trajectory> work, std::span<const Prompt> prompts,
                          std::uint64_t noise_seed, std::size_t already_finished)
     : mailbox_(mailbox),
@@ -25,7 +23,7 @@ Coordinator::Coordinator(fabric::Mailbox& mailbox, const policy::Layout& layout,
 
 bool Coordinator::turn() {
   bool any = false;
-  while (const std::optional<fabric::Envelope> envelope = mailbox_.poll()) {
+  while (const std::optional<Envelope> envelope = mailbox_.poll()) {
     any = true;
     const Message message = decode(envelope->bytes);
     if (const auto* status = std::get_if<Status>(&message)) {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "runtime/core/interfaces.hpp"
-#include "runtime/fabric/mailbox.hpp"
+#include "runtime/core/mailbox.hpp"
 #include "runtime/policy/layout.hpp"
 #include "runtime/policy/lease_book.hpp"
 #include "runtime/roles/messages.hpp"
@@ -28,7 +28,7 @@ class Coordinator {
   /// `work`: requests to generate, in leasing order; `prompts`: by prompt index, outliving this.
   /// `noise_seed`: with each request's weight version, uid and sample it makes the noise key.
   /// `already_finished`: requests that earlier attempts finished.
-  Coordinator(fabric::Mailbox& mailbox, const policy::Layout& layout, std::vector<Trajectory> work,
+  Coordinator(Mailbox& mailbox, const policy::Layout& layout, std::vector<Trajectory> work,
               std::span<const Prompt> prompts, std::uint64_t noise_seed,
               std::size_t already_finished);
 
@@ -53,7 +53,7 @@ class Coordinator {
   void send(int rank, const Message& message);
   void finish_when_idle();
 
-  fabric::Mailbox& mailbox_;
+  Mailbox& mailbox_;
   policy::Layout layout_;
   std::vector<Trajectory> work_;
   std::span<const Prompt> prompts_;

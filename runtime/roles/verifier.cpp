@@ -5,8 +5,6 @@
 
 namespace paceline::roles {
 
-using fabric::Address;
-
 Verifier::Verifier(const VerifierPorts& ports, std::int32_t max_batch, double flush_seconds)
     : ports_(ports), max_batch_(max_batch), flush_seconds_(flush_seconds) {}
 
@@ -37,7 +35,7 @@ bool Verifier::turn() {
 }
 
 void Verifier::receive() {
-  while (const std::optional<fabric::Envelope> envelope = ports_.mailbox.poll()) {
+  while (const std::optional<Envelope> envelope = ports_.mailbox.poll()) {
     Message message = decode(envelope->bytes);
     if (auto* lease = std::get_if<Lease>(&message)) {
       ++status_.leases_received;

@@ -6,9 +6,9 @@
 
 #include "runtime/core/clock.hpp"
 #include "runtime/core/interfaces.hpp"
+#include "runtime/core/mailbox.hpp"
 #include "runtime/engine/batcher.hpp"
 #include "runtime/engine/executor.hpp"
-#include "runtime/fabric/mailbox.hpp"
 #include "runtime/roles/messages.hpp"
 #include "runtime/roles/speculator.hpp"
 
@@ -16,7 +16,7 @@ namespace paceline::roles {
 
 /// What a verifier is handed. All references outlive it.
 struct VerifierPorts {
-  fabric::Mailbox& mailbox;
+  Mailbox& mailbox;
   const Clock& clock;
   engine::Batcher& batcher;
   engine::StepRunner& runner;

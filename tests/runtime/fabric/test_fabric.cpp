@@ -107,14 +107,14 @@ void check_mailboxes(const fabric::MpiEnvironment& mpi) {
   MPI_Comm comm = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
   {
-    fabric::MpiMailbox role(comm, fabric::Address::Port::role);
-    fabric::MpiMailbox other(comm, fabric::Address::Port::coordinator);
+    fabric::MpiMailbox role(comm, Address::Port::role);
+    fabric::MpiMailbox other(comm, Address::Port::coordinator);
     constexpr int kMessages = 200;
     for (int i = 0; i < kMessages; ++i) {
       for (int to = 0; to < mpi.size(); ++to) {
         std::vector<std::byte> bytes(i * 37 + 1, static_cast<std::byte>(i));
-        role.send({to, fabric::Address::Port::role}, bytes);
-        if (i == 0) other.send({to, fabric::Address::Port::coordinator}, {});
+        role.send({to, Address::Port::role}, bytes);
+        if (i == 0) other.send({to, Address::Port::coordinator}, {});
       }
     }
     std::vector<int> seen(mpi.size(), 0);

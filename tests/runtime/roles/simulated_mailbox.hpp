@@ -8,40 +8,55 @@
 #include <span>
 #include <utility>
 
-#include "runtime/fabric/mailbox.hpp"
+#include "runtime/core/mailbox.hpp"
 
 namespace paceline::roles::test {
 
 class Post {
  public:
-  void put(fabric::Address to, int from, std::span<const std::byte> bytes) {
+  void put(Address to, int from, std::span<const std::byte> bytes) {
     boxes_[{to.rank, static_cast<int>(to.port)}].push_back({from, {bytes.begin(), bytes.end()}});
   }
-  std::optional<fabric::Envelope> take(fabric::Address at) {
+  [[nodiscard]] bool holds(Address at) const {
+    const auto box = boxes_.find({at.rank, static_cast<int>(at.port)});
+    return box != boxes_.end() && !box->second.empty();
+  }
+  std::optional<Envelope> take(Address at) {
     auto& box = boxes_[{at.rank, static_cast<int>(at.port)}];
     if (box.empty()) return std::nullopt;
-    fabric::Envelope e = std::move(box.front());
+    Envelope e = std::move(box.front());
     box.pop_front();
     return e;
   }
 
  private:
-  std::map<std::pair<int, int>, std::deque<fabric::Envelope>> boxes_;
+  std::map<std::pair<int, int>, std::deque<Envelope>> boxes_;
 };
 
-class SimulatedMailbox final : public fabric::Mailbox {
+/// Never full unless a test says so. No time passes in it: wait() only says whether it would end.
+class SimulatedMailbox final : public Mailbox {
  public:
-  SimulatedMailbox(Post& post, fabric::Address me) : post_(post), me_(me) {}
-  void send(fabric::Address to, std::span<const std::byte> bytes) override {
+  SimulatedMailbox(Post& post, Address me) : post_(post), me_(me) {}
+  void send(Address to, std::span<const std::byte> bytes) override {
     post_.put(to, me_.rank, bytes);
     ++traffic_.messages;
+    ++traffic_.batches;
+    traffic_.bytes += bytes.size();
   }
-  std::optional<fabric::Envelope> poll() override { return post_.take(me_); }
+  void flush() override {}
+  std::optional<Envelope> poll() override { return post_.take(me_); }
+  bool wait(double) override { return std::exchange(woken_, false) || post_.holds(me_); }
+  void wake() override { woken_ = true; }
+  [[nodiscard]] bool full(Address) const override { return full_; }
   [[nodiscard]] Traffic traffic() const override { return traffic_; }
+
+  void set_full(bool full) { full_ = full; }
 
  private:
   Post& post_;
-  fabric::Address me_;
+  Address me_;
+  bool woken_ = false;
+  bool full_ = false;
   Traffic traffic_;
 };
 

@@ -10,8 +10,6 @@
 namespace paceline::roles {
 namespace {
 
-using fabric::Address;
-
 constexpr std::size_t kDoneBefore = 3;
 
 /// A coordinator of groups of two ranks each, and a spare rank after them.

@@ -15,7 +15,6 @@
 namespace paceline::roles {
 namespace {
 
-using fabric::Address;
 using test::Post;
 using test::SimulatedMailbox;
 
