@@ -429,9 +429,10 @@ TEST_F(ModelDrafterTest, FullPoolGivesUpWhatWasNotDraftedForLongest) {
   SamplingParams sampling;
   PlainDecoding plain(*backend_, sampling);
   ModelDrafterOptions o = options();
-  o.kv_blocks = 8;
+  o.kv_blocks = 2 * (4 + 1);  // a prompt has one block beside those of its sequences
   const auto drafter = make(target(), sampling, o);
   std::vector<Told> requests = four();
+  requests[3].id = {3, 0};
   for (Told& r : requests) {
     r.response = plain.next(r.prompt, {}, r.noise, 50 - static_cast<int>(r.prompt.size()));
     ASSERT_EQ(r.prompt.size() + r.response.size(), 50U);  // four blocks each with a draft
@@ -460,10 +461,10 @@ TEST_F(ModelDrafterTest, FullPoolGivesUpWhatWasNotDraftedForLongest) {
   for (const int i : {0, 1, 2}) drafter->finish(requests[i].id, 0);
   check({3}, {4}, 4);
 
-  // Alone it has the whole pool, 128 positions; then it gets shorter drafts, then none.
+  // Alone it has the whole pool, 144 positions; then it gets shorter drafts, then none.
   Told& last = requests[3];
-  commit(*drafter, last, Text(77, 40));
-  check({3}, {2}, 77 + 1);
+  commit(*drafter, last, Text(93, 40));
+  check({3}, {2}, 93 + 1);
   commit(*drafter, last, {41});
   check({3}, {1}, 1);
   commit(*drafter, last, {42});
