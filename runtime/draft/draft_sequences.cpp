@@ -99,14 +99,7 @@ void DraftSequences::start(const DraftStart& start) {
   text.prompt = start.prompt.size();
   text.committed = text.tokens.size();
   text.noise = start.noise;
-  if (s.kv) {  // it left, and comes back
-    const std::size_t fits = common_prefix(s.text.tokens, text.tokens);
-    if (s.text.prompt == text.prompt && fits >= text.prompt) {
-      cut(s, fits);
-    } else {
-      close(s);
-    }
-  }
+  if (!added) cut(s, common_prefix(s.text.tokens, text.tokens));  // it left, and comes back
   s.text = std::move(text);
   s.left = false;
 }

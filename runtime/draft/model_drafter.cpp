@@ -50,6 +50,12 @@ void ModelDrafter::warm_up() {
   warm_up_rows_ += sequences_.rows() - before;
 }
 
+void ModelDrafter::resume() {
+  if (!sequences_.suspended()) return;
+  sequences_.resume();
+  warm_up();
+}
+
 bool ModelDrafter::is_stop(TokenId token) const {
   return std::find(stops_.begin(), stops_.end(), token) != stops_.end();
 }
@@ -72,6 +78,7 @@ void ModelDrafter::propose_together(std::span<DraftSlot> batch) {
     jobs_.push_back({&slot, &text, length, std::min(slot.limits.paths, options_.paths), {}});
     members_.push_back({slot.id, length - 1});  // no pass is run for the last token of a chain
   }
+  if (sequences_.suspended()) return;
   sequences_.begin(members_);
   for (std::size_t i = 0; i < jobs_.size(); ++i) jobs_[i].length = members_[i].ahead + 1;
   const DraftSequences::Reader rank = [this](std::span<const int> jobs, const float* logits) {

@@ -60,13 +60,14 @@ class ModelDrafter final : public Drafter {
                TensorParallelGroup& group, DType compute, const SamplingParams& sampling,
                std::vector<TokenId> stops, const ModelDrafterOptions& options);
 
-  /// These three run no forward pass. A request whose text has a token outside the draft model's
-  /// vocabulary gets no drafts.
+  /// These four run no forward pass. A request whose text has a token outside the draft model's
+  /// vocabulary gets no drafts. The KV of one that leaves stays while there is room.
   void start(const DraftStart& start, double /*now*/) override { sequences_.start(start); }
   void commit(RequestId id, std::span<const TokenId> tokens, double /*now*/) override {
     sequences_.commit(id, tokens);
   }
   void finish(RequestId id, double /*now*/) override { sequences_.finish(id); }
+  void leave(RequestId id, double /*now*/) override { sequences_.leave(id); }
   [[nodiscard]] bool lags() const override { return true; }
   [[nodiscard]] int lag(RequestId id) const override { return sequences_.lag(id); }
   /// Entries of an output: the main path, then leaves by falling score, so that max_tokens cuts the
@@ -74,6 +75,12 @@ class ModelDrafter final : public Drafter {
   /// std::logic_error when a request is in the batch twice, Error (internal) when the model gives
   /// logits that are not finite.
   void propose(std::span<DraftSlot> batch, double now) override;
+
+  /// Gives back all memory of the backend's: weights, KV and activations.
+  void suspend() override { sequences_.suspend(); }
+  /// Packs the weights again, out of the source, and drafts once to warm up.
+  void resume() override;
+  [[nodiscard]] std::size_t bytes() const override { return sequences_.bytes(); }
 
   /// Rows of all forward passes so far, but for those that warmed up.
   [[nodiscard]] std::uint64_t rows() const { return sequences_.rows() - warm_up_rows_; }

@@ -114,4 +114,10 @@ void NgramDrafter::finish(RequestId id, double /*now*/) {
   indices_.erase(id);
 }
 
+std::size_t NgramDrafter::bytes() const {
+  std::size_t bytes = 0;
+  for (const auto& [id, index] : indices_) bytes += index.bytes();
+  return bytes;
+}
+
 }  // namespace paceline::draft

@@ -56,6 +56,7 @@ class NgramDrafter final : public Drafter {
   void commit(RequestId id, std::span<const TokenId> tokens, double now) override;
   void propose(std::span<DraftSlot> batch, double now) override;
   void finish(RequestId id, double now) override;
+  [[nodiscard]] std::size_t bytes() const override;
 
  private:
   NgramIndex& index(RequestId id);

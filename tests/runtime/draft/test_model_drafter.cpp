@@ -10,42 +10,12 @@
 #include <random>
 #include <stdexcept>
 
-#include "io/checkpoint/checkpoint.hpp"
-#include "io/checkpoint/model_config_reader.hpp"
-#include "io/text/tokenizer.hpp"
 #include "runtime/engine/batcher.hpp"
 #include "runtime/engine/executor.hpp"
-#include "runtime/fabric/mpi_group.hpp"
-#include "tests/runtime/draft/naive_tree.hpp"
+#include "tests/runtime/draft/model_drafter_fixture.hpp"
 
 namespace paceline::draft {
 namespace {
-
-using Text = std::vector<TokenId>;
-
-const std::string kModels = PACELINE_SOURCE_DIR "/configs/models/";
-const Text kStops = {511, 509};
-constexpr int kContext = 512;
-
-struct Model {
-  explicit Model(const std::string& name)
-      : config(io::load_model_config(kModels + name)), weights(kModels + name) {}
-  ModelConfig config;
-  io::Checkpoint weights;
-};
-const Model& target() {
-  static const Model model("target");
-  return model;
-}
-const Model& small() {
-  static const Model model("draft");
-  return model;
-}
-
-Text chat(const std::string& question) {
-  static const io::Tokenizer tokenizer = io::Tokenizer::load(kModels + "target");
-  return tokenizer.encode("<|im_start|>user\n" + question + "<|im_end|>\n<|im_start|>assistant\n");
-}
 
 /// What the target says, one token a step: the engine itself.
 class PlainDecoding {
@@ -93,89 +63,8 @@ class PlainDecoding {
   engine::Executor executor_;
 };
 
-/// A request as a test follows it.
-struct Told {
-  RequestId id;
-  Text prompt;
-  NoiseKey noise;
-  Text response;
-  [[nodiscard]] DraftStart start() const { return {id, prompt, response, noise}; }
-  [[nodiscard]] bool ended() const {
-    return !response.empty() &&
-           std::find(kStops.begin(), kStops.end(), response.back()) != kStops.end();
-  }
-};
-
-struct Draft {
-  Text tokens;
-  std::vector<std::int32_t> parents;
-  std::vector<float> scores;
-  friend bool operator==(const Draft&, const Draft&) = default;
-  /// From the committed text on, always the first child.
-  [[nodiscard]] Text main_path() const {
-    Text path;
-    std::int32_t at = -1;
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
-      if (parents[i] != at) continue;
-      path.push_back(tokens[i]);
-      at = static_cast<std::int32_t>(i);
-    }
-    return path;
-  }
-};
-
-class ModelDrafterTest : public testing::Test {
+class ModelDrafterTest : public ModelDrafterFixture {
  protected:
-  ModelDrafterOptions options() const {
-    ModelDrafterOptions o;
-    o.vocab = 512;
-    o.max_requests = 4;
-    o.kv_blocks = 4 * kContext / 16;
-    o.max_position = kContext;
-    o.max_length = 8;
-    o.paths = 3;
-    o.prefill_chunk = 29;  // prompts take several passes
-    return o;
-  }
-  std::unique_ptr<ModelDrafter> make(const Model& model, const SamplingParams& sampling,
-                                     const ModelDrafterOptions& o) {
-    return std::make_unique<ModelDrafter>(*backend_, model.config, model.weights, group_,
-                                          DType::bf16, sampling, kStops, o);
-  }
-  static std::vector<Draft> propose(Drafter& drafter, const std::vector<const Told*>& requests,
-                                    const DraftLimits& limits, int capacity = 64) {
-    std::vector<DraftBuffers> buffers(requests.size(), DraftBuffers(capacity));
-    std::vector<DraftSlot> batch(requests.size());
-    for (std::size_t i = 0; i < requests.size(); ++i) {
-      batch[i] = {requests[i]->id, limits, buffers[i].output(), -1};
-    }
-    drafter.propose(batch, 0);
-    std::vector<Draft> drafts(requests.size());
-    for (std::size_t i = 0; i < requests.size(); ++i) {
-      const int n = batch[i].count;
-      drafts[i] = {{buffers[i].tokens.begin(), buffers[i].tokens.begin() + n},
-                   {buffers[i].parents.begin(), buffers[i].parents.begin() + n},
-                   {buffers[i].scores.begin(), buffers[i].scores.begin() + n}};
-    }
-    return drafts;
-  }
-  static Draft propose(Drafter& drafter, const Told& request, const DraftLimits& limits,
-                       int capacity = 64) {
-    return propose(drafter, std::vector<const Told*>{&request}, limits, capacity)[0];
-  }
-  static void commit(Drafter& drafter, Told& request, const Text& tokens) {
-    drafter.commit(request.id, tokens, 0);
-    request.response.insert(request.response.end(), tokens.begin(), tokens.end());
-  }
-
-  /// Four requests to prompts of different lengths.
-  static std::vector<Told> four() {
-    return {{{0, 0}, chat("Compute 153 * 5."), {1, 10}, {}},
-            {{1, 0}, chat("Please work out 81483 + 25947 + 18641."), {2, 11}, {}},
-            {{2, 0}, chat("What is 2 + 4 + 4 + 16?"), {3, 12}, {}},
-            {{2, 1}, chat("What is 2 + 4 + 4 + 16?"), {4, 13}, {}}};
-  }
-
   /// Steps in which the target's own drafts are compared with what it says, parts of them are
   /// accepted, other tokens are committed against them, and requests sit out, end and are resumed.
   void follow(const SamplingParams& sampling, ModelDrafterOptions o, std::uint32_t seed) {
@@ -223,9 +112,6 @@ class ModelDrafterTest : public testing::Test {
     }
     EXPECT_GT(compared, 150);
   }
-
-  std::unique_ptr<kernels::Backend> backend_ = kernels::make_cpu_backend(1);
-  fabric::SingleRankGroup group_;
 };
 
 TEST_F(ModelDrafterTest, TheTargetForItselfSaysWhatPlainDecodingSays) {
