@@ -44,7 +44,7 @@ void ModelDrafter::warm_up() {
   std::int32_t parents[2];
   float scores[2];
   DraftSlot slot{kNobody, {2, 2, 1}, {tokens, parents, scores}};
-  propose({&slot, 1}, 0);
+  propose({&slot, 1}, 0, nullptr);
   finish(kNobody, 0);
   sequences_.drop_kv();  // its prompt's too
   warm_up_rows_ += sequences_.rows() - before;
@@ -60,14 +60,14 @@ bool ModelDrafter::is_stop(TokenId token) const {
   return std::find(stops_.begin(), stops_.end(), token) != stops_.end();
 }
 
-void ModelDrafter::propose(std::span<DraftSlot> batch, double /*now*/) {
+void ModelDrafter::propose(std::span<DraftSlot> batch, double /*now*/, Levels* levels) {
   const auto part = static_cast<std::size_t>(options_.max_requests);
   for (std::size_t first = 0; first < batch.size(); first += part) {
-    propose_together(batch.subspan(first, std::min(part, batch.size() - first)));
+    propose_together(batch.subspan(first, std::min(part, batch.size() - first)), levels);
   }
 }
 
-void ModelDrafter::propose_together(std::span<DraftSlot> batch) {
+void ModelDrafter::propose_together(std::span<DraftSlot> batch, Levels* levels) {
   jobs_.clear();
   members_.clear();
   for (DraftSlot& slot : batch) {
@@ -85,7 +85,14 @@ void ModelDrafter::propose_together(std::span<DraftSlot> batch) {
     this->rank(jobs, logits);
   };
   sequences_.catch_up(rank);
-  extend_paths(rank);
+  int level = 1;
+  for (find_next(); !next_.empty(); find_next()) {
+    if (levels != nullptr) {
+      for (const Job& job : jobs_) write(job);
+      if (!levels->go_on(level++, batch)) return;
+    }
+    sequences_.extend(next_, rank);
+  }
   for (const Job& job : jobs_) write(job);
 }
 
@@ -101,17 +108,14 @@ int ModelDrafter::longest(const DraftSlot& slot, const DraftText& text) const {
                                                 slot.output.capacity(), options_.max_length})));
 }
 
-void ModelDrafter::extend_paths(const DraftSequences::Reader& rank) {
-  for (;;) {
-    next_.clear();
-    for (std::size_t i = 0; i < jobs_.size(); ++i) {
-      const Job& job = jobs_[i];
-      if (job.levels() == job.length) continue;
-      const TokenId best = job.level(job.levels() - 1)[0].token;
-      if (!is_stop(best)) next_.push_back({static_cast<int>(i), best});
-    }
-    if (next_.empty()) return;
-    sequences_.extend(next_, rank);
+/// The best tokens of the last level, of the paths that go on.
+void ModelDrafter::find_next() {
+  next_.clear();
+  for (std::size_t i = 0; i < jobs_.size(); ++i) {
+    const Job& job = jobs_[i];
+    if (job.levels() == job.length) continue;
+    const TokenId best = job.level(job.levels() - 1)[0].token;
+    if (!is_stop(best)) next_.push_back({static_cast<int>(i), best});
   }
 }
 

@@ -71,10 +71,10 @@ class ModelDrafter final : public Drafter {
   [[nodiscard]] bool lags() const override { return true; }
   [[nodiscard]] int lag(RequestId id) const override { return sequences_.lag(id); }
   /// Entries of an output: the main path, then leaves by falling score, so that max_tokens cuts the
-  /// least likely leaves first, and a token's best child comes before its others. Throws
-  /// std::logic_error when a request is in the batch twice, Error (internal) when the model gives
-  /// logits that are not finite.
-  void propose(std::span<DraftSlot> batch, double now) override;
+  /// least likely leaves first, and a token's best child comes before its others. `levels` is asked
+  /// before each pass that takes drafts further. Throws std::logic_error when a request is in the
+  /// batch twice, Error (internal) when the model gives logits that are not finite.
+  void propose(std::span<DraftSlot> batch, double now, Levels* levels) override;
 
   /// Gives back all memory of the backend's: weights, KV and activations.
   void suspend() override { sequences_.suspend(); }
@@ -103,9 +103,9 @@ class ModelDrafter final : public Drafter {
   };
 
   void warm_up();
-  void propose_together(std::span<DraftSlot> batch);
+  void propose_together(std::span<DraftSlot> batch, Levels* levels);
   [[nodiscard]] int longest(const DraftSlot& slot, const DraftText& text) const;
-  void extend_paths(const DraftSequences::Reader& rank);
+  void find_next();
   void rank(std::span<const int> jobs, const float* logits);
   [[nodiscard]] bool is_stop(TokenId token) const;
   static void write(const Job& job);

@@ -95,7 +95,7 @@ void NgramDrafter::commit(RequestId id, std::span<const TokenId> tokens, double 
   index(id).append(tokens);
 }
 
-void NgramDrafter::propose(std::span<DraftSlot> batch, double /*now*/) {
+void NgramDrafter::propose(std::span<DraftSlot> batch, double /*now*/, Levels* /*levels*/) {
   for (DraftSlot& slot : batch) {
     const int length =
         slot.limits.paths < 1

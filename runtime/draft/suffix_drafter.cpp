@@ -62,7 +62,7 @@ void SuffixDrafter::finish(RequestId id, double now) {
   store_.shrink(id.prompt, id.sample);
 }
 
-void SuffixDrafter::propose(std::span<DraftSlot> batch, double now) {
+void SuffixDrafter::propose(std::span<DraftSlot> batch, double now, Levels* /*levels*/) {
   store_.expire(now);
   batch_requests_.clear();
   for (const DraftSlot& slot : batch) batch_requests_.push_back(&request(slot.id));

@@ -27,7 +27,7 @@ class SuffixDrafter final : public Drafter {
 
   void start(const DraftStart& start, double now) override;
   void commit(RequestId id, std::span<const TokenId> tokens, double now) override;
-  void propose(std::span<DraftSlot> batch, double now) override;
+  void propose(std::span<DraftSlot> batch, double now, Levels* levels) override;
   void finish(RequestId id, double now) override;
   /// Its group keeps what it said so far.
   void leave(RequestId id, double now) override;

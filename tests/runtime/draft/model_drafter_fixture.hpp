@@ -74,6 +74,13 @@ struct Draft {
   }
 };
 
+inline Draft draft_of(const DraftSlot& slot) {
+  const auto first = [&](const auto& span) {
+    return std::vector(span.begin(), span.begin() + slot.count);
+  };
+  return {first(slot.output.tokens), first(slot.output.parents), first(slot.output.scores)};
+}
+
 class ModelDrafterFixture : public testing::Test {
  protected:
   ModelDrafterOptions options() const {
@@ -93,20 +100,16 @@ class ModelDrafterFixture : public testing::Test {
                                           DType::bf16, sampling, kStops, o);
   }
   static std::vector<Draft> propose(Drafter& drafter, const std::vector<const Told*>& requests,
-                                    const DraftLimits& limits, int capacity = 64) {
+                                    const DraftLimits& limits, int capacity = 64,
+                                    Levels* levels = nullptr) {
     std::vector<DraftBuffers> buffers(requests.size(), DraftBuffers(capacity));
     std::vector<DraftSlot> batch(requests.size());
     for (std::size_t i = 0; i < requests.size(); ++i) {
       batch[i] = {requests[i]->id, limits, buffers[i].output(), -1};
     }
-    drafter.propose(batch, 0);
-    std::vector<Draft> drafts(requests.size());
-    for (std::size_t i = 0; i < requests.size(); ++i) {
-      const int n = batch[i].count;
-      drafts[i] = {{buffers[i].tokens.begin(), buffers[i].tokens.begin() + n},
-                   {buffers[i].parents.begin(), buffers[i].parents.begin() + n},
-                   {buffers[i].scores.begin(), buffers[i].scores.begin() + n}};
-    }
+    drafter.propose(batch, 0, levels);
+    std::vector<Draft> drafts;
+    for (const DraftSlot& slot : batch) drafts.push_back(draft_of(slot));
     return drafts;
   }
   static Draft propose(Drafter& drafter, const Told& request, const DraftLimits& limits,

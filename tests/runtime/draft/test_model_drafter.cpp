@@ -510,6 +510,56 @@ TEST_F(ModelDrafterTest, LagIsWhatADraftMustCatchUpOn) {
   EXPECT_EQ(drafter->lag(r.id), 3);
 }
 
+/// Lets drafts grow to so many levels, and keeps what it was asked with.
+class CountingJudge final : public Levels {
+ public:
+  explicit CountingJudge(int levels) : levels_(levels) {}
+  bool go_on(int level, std::span<const DraftSlot> batch) override {
+    asked.push_back(level);
+    seen.clear();
+    for (const DraftSlot& slot : batch) seen.push_back(draft_of(slot));
+    return level < levels_;
+  }
+  std::vector<int> asked;
+  std::vector<Draft> seen;  ///< when last asked
+
+ private:
+  int levels_;
+};
+
+TEST_F(ModelDrafterTest, AJudgeIsAskedBetweenLevels) {
+  const std::vector<Told> requests = four();
+  std::vector<const Told*> batch;
+  for (const Told& r : requests) batch.push_back(&r);
+  const auto started = [&](const ModelDrafterOptions& o) {
+    auto drafter = make(small(), {}, o);
+    for (const Told& r : requests) drafter->start(r.start(), 0);
+    return drafter;
+  };
+  for (int levels = 1; levels <= 6; ++levels) {
+    const auto short_limits = started(options());
+    const auto expected = propose(*short_limits, batch, {12, levels, 2});
+    const auto judged = started(options());
+    CountingJudge judge(levels);
+    EXPECT_EQ(propose(*judged, batch, {12, 6, 2}, 64, &judge), expected);
+    EXPECT_EQ(judged->rows(), short_limits->rows()) << "no level is computed in vain";
+    std::vector<int> asked(std::min(levels, 5));  // the last level of all is not judged
+    std::iota(asked.begin(), asked.end(), 1);
+    EXPECT_EQ(judge.asked, asked);
+    if (levels < 6) {
+      EXPECT_EQ(judge.seen, expected) << "it sees what the draft would be";
+    }
+  }
+  ModelDrafterOptions o = options();
+  o.max_requests = 3;
+  CountingJudge judge(2);
+  const auto in_parts = started(o);
+  EXPECT_EQ(propose(*in_parts, batch, {12, 6, 2}, 64, &judge),
+            propose(*started(options()), batch, {12, 2, 2}));
+  EXPECT_EQ(judge.asked, (std::vector<int>{1, 2, 1, 2}));
+  EXPECT_EQ(judge.seen.size(), 1U);
+}
+
 TEST_F(ModelDrafterTest, WrongUseIsRefused) {
   const auto drafter = make(small(), {}, options());
   Told r = four()[0];

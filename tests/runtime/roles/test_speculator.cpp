@@ -48,7 +48,8 @@ class ScriptedDrafter final : public draft::Drafter {
     text.insert(text.end(), tokens.begin(), tokens.end());
     ++log_.tellings;
   }
-  void propose(std::span<draft::DraftSlot> batch, double /*now*/) override {
+  void propose(std::span<draft::DraftSlot> batch, double /*now*/,
+               draft::Levels* /*levels*/) override {
     for (draft::DraftSlot& slot : batch) {
       ++log_.proposals;
       ++log_.asked_of[slot.id];
@@ -262,7 +263,8 @@ class TwoLevelDrafter final : public draft::Drafter {
   void commit(RequestId id, std::span<const TokenId> tokens, double /*now*/) override {
     size_.at(id) += tokens.size();
   }
-  void propose(std::span<draft::DraftSlot> batch, double /*now*/) override {
+  void propose(std::span<draft::DraftSlot> batch, double /*now*/,
+               draft::Levels* /*levels*/) override {
     for (draft::DraftSlot& slot : batch) {
       const std::span<const TokenId> left = std::span(truth_.at(slot.id)).subspan(size_[slot.id]);
       slot.count = 0;
