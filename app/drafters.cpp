@@ -156,7 +156,7 @@ std::unique_ptr<roles::Speculator> make_speculator(const Setup& setup, kernels::
   }
   return std::make_unique<roles::Speculator>(
       std::move(drafters), std::move(policy),
-      roles::DraftShape{settings.max_length, draft_tokens(settings), settings.paths}, clock);
+      draft::DraftLimits{draft_tokens(settings), settings.max_length, settings.paths}, clock);
 }
 
 }  // namespace paceline::app

@@ -11,7 +11,7 @@
 #include "io/text/chat_template.hpp"
 #include "runtime/core/wire.hpp"
 #include "runtime/engine/batcher.hpp"
-#include "runtime/kv/block_pool.hpp"
+#include "runtime/kv/sequences.hpp"
 #include "runtime/model/sharding.hpp"
 
 namespace paceline::app {
@@ -180,7 +180,8 @@ void plan(Setup& setup) {
                               .blocks_per_request = sizing.blocks_needed(setup.longest_prompt)},
                              engine.kv_memory);
   // Room to draft for the whole batch at its longest, but for no more text than the target holds.
-  const std::int64_t longest = kv::blocks_for(setup.longest_sequence, engine.kv_block);
+  const std::int64_t longest =
+      kv::Sequences::blocks_needed(setup.longest_sequence, engine.kv_block);
   for (DrafterPlan& drafter : setup.drafters) {
     if (drafter.model == nullptr) continue;
     drafter.model->kv_blocks = static_cast<std::int32_t>(

@@ -2,6 +2,7 @@
 // later EAGLE-3 and drafters on other ranks.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -28,10 +29,20 @@ struct DraftSlot {
   std::int32_t count = 0;  ///< set by propose(): tokens written to output; 0: no draft
 };
 
+/// Judges, while drafts are made, whether longer ones are worth their cost.
+class Levels {
+ public:
+  virtual ~Levels() = default;
+  /// Asked where level `level` + 1 would be next: of requests drafted for together, whether to
+  /// draft it. A level are the tokens at one distance from the committed text; the first is
+  /// level 1. The slots hold what they would if drafting ended here.
+  [[nodiscard]] virtual bool go_on(int level, std::span<const DraftSlot> batch) = 0;
+};
+
 /// Proposes continuations. It never decides what is accepted, so it cannot change a trajectory; it
 /// may be late or wrong at will. Times are seconds on one clock of the caller's, which never runs
-/// backwards. Not thread-safe. Throws std::logic_error on ids that were not started or were started
-/// twice.
+/// backwards. Not thread-safe. Throws std::logic_error on ids that were not started, or that were
+/// started twice without an end between.
 class Drafter {
  public:
   virtual ~Drafter() = default;
@@ -46,9 +57,23 @@ class Drafter {
   /// every draft begins with.
   [[nodiscard]] virtual int lag(RequestId) const { return 0; }
   /// Fills every slot's output with what may follow its committed text, and sets its count.
-  virtual void propose(std::span<DraftSlot> batch, double now) = 0;
-  /// The request ended or leaves; what its siblings can learn from it may stay.
+  /// `levels`: null: to the slots' limits. A drafter to which a level is no work of its own does
+  /// not ask.
+  virtual void propose(std::span<DraftSlot> batch, double now, Levels* levels = nullptr) = 0;
+  /// The request ended; what its siblings can learn from it may stay.
   virtual void finish(RequestId id, double now) = 0;
+  /// The request goes elsewhere. start() with its response so far brings it back, if it comes back
+  /// at all. What its siblings can learn from it may stay, and what would help itself then.
+  virtual void leave(RequestId id, double now) { finish(id, now); }
+
+  /// Gives memory of note back. A drafter that has such gives no drafts until resume(); all else
+  /// goes on.
+  virtual void suspend() {}
+  /// Takes the memory again; requests catch up. Where it throws for want of memory, drafting is
+  /// suspended still. Does nothing where it is not suspended.
+  virtual void resume() {}
+  /// Memory of note that is held, bytes.
+  [[nodiscard]] virtual std::size_t bytes() const { return 0; }
 };
 
 }  // namespace paceline::draft

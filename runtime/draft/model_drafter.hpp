@@ -12,16 +12,10 @@
 // following a second token would cost as much as the first again and is reached only where the
 // first was wrong. A leaf that the target chooses saves the step its rejection would have ended.
 //
-// KV: what is held for a request is a prefix of its text and, behind all of it, the tokens of its
-// last chain. Those that the target commits stay, others are overwritten. When the pool is full,
-// requests that were not drafted for longest give theirs up and catch up when asked for again, as
-// after steps that they sat out. The KV of a prompt is computed once and copied to its siblings,
-// for which the request that ended last leaves it behind while there is room.
+// What is held of requests, and how it catches up, is DraftSequences'.
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -29,9 +23,8 @@
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/model_config.hpp"
 #include "runtime/core/sampling.hpp"
+#include "runtime/draft/draft_sequences.hpp"
 #include "runtime/draft/drafter.hpp"
-#include "runtime/kv/block_pool.hpp"
-#include "runtime/model/decoder.hpp"
 
 namespace paceline::draft {
 
@@ -42,16 +35,12 @@ enum class DraftNoise : std::uint8_t {
   independent,  ///< argmax(q / T + h), h noise of the drafter's own
 };
 
-struct ModelDrafterOptions {
+/// max_requests: drafted for together; larger batches go in parts of so many.
+struct ModelDrafterOptions : DraftSequencesOptions {
   DraftNoise noise = DraftNoise::shared;
-  int vocab = 0;            ///< the target's; ids past it, which pad the draft's, are not drafted
-  int max_requests = 64;    ///< drafted for together; larger batches go in parts of this many
-  int kv_block = 16;        ///< positions a block, a multiple of 16
-  int kv_blocks = 0;        ///< blocks in the pool
-  int max_position = 0;     ///< longest sequence, tokens; at most the model's context
-  int max_length = 8;       ///< longest chain, whatever the limits of a slot
-  int paths = 1;            ///< most tokens of a level, 1 to kernels::kMaxRanked - 1
-  int prefill_chunk = 256;  ///< rows of a pass beside one for each request
+  int vocab = 0;       ///< the target's; ids past it, which pad the draft's, are not drafted
+  int max_length = 8;  ///< longest chain, whatever the limits of a slot
+  int paths = 1;       ///< most tokens of a level, 1 to kernels::kMaxRanked - 1
 };
 
 /// A draft depends on the request's text, noise and limits alone, not on the batch or on what is
@@ -71,40 +60,38 @@ class ModelDrafter final : public Drafter {
                TensorParallelGroup& group, DType compute, const SamplingParams& sampling,
                std::vector<TokenId> stops, const ModelDrafterOptions& options);
 
-  /// These three run no forward pass. A request whose text has a token outside the draft model's
-  /// vocabulary gets no drafts.
-  void start(const DraftStart& start, double now) override;
-  void commit(RequestId id, std::span<const TokenId> tokens, double now) override;
-  void finish(RequestId id, double now) override;
+  /// These four run no forward pass. A request whose text has a token outside the draft model's
+  /// vocabulary gets no drafts. The KV of one that leaves stays while there is room.
+  void start(const DraftStart& start, double /*now*/) override { sequences_.start(start); }
+  void commit(RequestId id, std::span<const TokenId> tokens, double /*now*/) override {
+    sequences_.commit(id, tokens);
+  }
+  void finish(RequestId id, double /*now*/) override { sequences_.finish(id); }
+  void leave(RequestId id, double /*now*/) override { sequences_.leave(id); }
   [[nodiscard]] bool lags() const override { return true; }
-  [[nodiscard]] int lag(RequestId id) const override;
+  [[nodiscard]] int lag(RequestId id) const override { return sequences_.lag(id); }
   /// Entries of an output: the main path, then leaves by falling score, so that max_tokens cuts the
-  /// least likely leaves first, and a token's best child comes before its others. Throws
-  /// std::logic_error when a request is in the batch twice, Error (internal) when the model gives
-  /// logits that are not finite.
-  void propose(std::span<DraftSlot> batch, double now) override;
+  /// least likely leaves first, and a token's best child comes before its others. `levels` is asked
+  /// before each pass that takes drafts further. Throws std::logic_error when a request is in the
+  /// batch twice, Error (internal) when the model gives logits that are not finite.
+  void propose(std::span<DraftSlot> batch, double now, Levels* levels) override;
 
-  /// Rows of all forward passes so far.
-  [[nodiscard]] std::uint64_t rows() const { return rows_; }
-  [[nodiscard]] std::size_t kv_bytes() const { return cache_->size(); }
-  [[nodiscard]] std::size_t weight_bytes() const { return decoder_.weight_bytes(); }
+  /// Gives back all memory of the backend's: weights, KV and activations.
+  void suspend() override { sequences_.suspend(); }
+  /// Packs the weights again, out of the source, and drafts once to warm up.
+  void resume() override;
+  [[nodiscard]] std::size_t bytes() const override { return sequences_.bytes(); }
+
+  /// Rows of all forward passes so far, but for those that warmed up.
+  [[nodiscard]] std::uint64_t rows() const { return sequences_.rows() - warm_up_rows_; }
+  [[nodiscard]] std::size_t kv_bytes() const { return sequences_.kv_bytes(); }
+  [[nodiscard]] std::size_t weight_bytes() const { return sequences_.weight_bytes(); }
 
  private:
-  struct Request {
-    std::vector<TokenId> text;  ///< prompt and response
-    std::size_t prompt_size = 0;
-    NoiseKey noise;
-    bool unknown_token = false;
-    bool ended = false;                ///< kept for its prompt's KV alone
-    std::vector<std::int32_t> blocks;  ///< KV of its positions
-    std::size_t computed = 0;          ///< positions of the text whose KV is held
-    std::vector<TokenId> drafted;      ///< whose KV follows that of the text, all of which is held
-    std::uint64_t used = 0;            ///< the last round it was drafted for in
-  };
   /// One request of a round.
   struct Job {
     DraftSlot* slot = nullptr;
-    Request* request = nullptr;
+    const DraftText* text = nullptr;
     int length = 0;  ///< of the main path at most
     int paths = 1;
     /// [levels, paths + 1] best tokens by falling score.
@@ -115,22 +102,11 @@ class ModelDrafter final : public Drafter {
     }
   };
 
-  Request& request(RequestId id);
-  void append(Request& r, std::span<const TokenId> tokens) const;
-  void release_kv(Request& r);
-
   void warm_up();
-  void propose_together(std::span<DraftSlot> batch);
-  [[nodiscard]] int longest(const DraftSlot& slot, const Request& r) const;
-  void reserve();
-  void evict_oldest();
-  void catch_up();
-  void advance(std::span<Job* const> jobs);
-  [[nodiscard]] const Request* sibling(RequestId id) const;
-  bool copy_prompt(RequestId id, Request& r);
-  void extend_paths();
-  void add_rows(const Request& r, std::span<const TokenId> tokens, std::size_t position);
-  void run_pass();
+  void propose_together(std::span<DraftSlot> batch, Levels* levels);
+  [[nodiscard]] int longest(const DraftSlot& slot, const DraftText& text) const;
+  void find_next();
+  void rank(std::span<const int> jobs, const float* logits);
   [[nodiscard]] bool is_stop(TokenId token) const;
   static void write(const Job& job);
 
@@ -138,21 +114,13 @@ class ModelDrafter final : public Drafter {
   SamplingParams sampling_;
   std::vector<TokenId> stops_;
   kernels::Backend& backend_;
-  model::Decoder decoder_;
-  kernels::KvShape kv_shape_;
-  kv::BlockPool pool_;
-  std::unique_ptr<kernels::Buffer> cache_;  ///< [kv_blocks] chunks of kv_shape_.block_bytes()
+  DraftSequences sequences_;
+  std::uint64_t warm_up_rows_ = 0;
 
-  std::map<RequestId, Request> requests_;
-  std::uint64_t round_ = 0;
-  std::uint64_t rows_ = 0;
-
+  // The round.
   std::vector<Job> jobs_;
-  // The pass being put together.
-  std::vector<TokenId> tokens_;
-  std::vector<kernels::Segment> segments_;
-  std::vector<std::int32_t> logit_rows_;
-  std::vector<Job*> ranked_jobs_;  ///< [logit_rows_]
+  std::vector<DraftSequences::Member> members_;  ///< [jobs_]
+  std::vector<DraftSequences::Next> next_;
   std::vector<kernels::SampleRow> sample_rows_;
   std::vector<kernels::Ranked> ranked_;
 };

@@ -95,7 +95,7 @@ void NgramDrafter::commit(RequestId id, std::span<const TokenId> tokens, double 
   index(id).append(tokens);
 }
 
-void NgramDrafter::propose(std::span<DraftSlot> batch, double /*now*/) {
+void NgramDrafter::propose(std::span<DraftSlot> batch, double /*now*/, Levels* /*levels*/) {
   for (DraftSlot& slot : batch) {
     const int length =
         slot.limits.paths < 1
@@ -112,6 +112,12 @@ void NgramDrafter::propose(std::span<DraftSlot> batch, double /*now*/) {
 void NgramDrafter::finish(RequestId id, double /*now*/) {
   static_cast<void>(index(id));
   indices_.erase(id);
+}
+
+std::size_t NgramDrafter::bytes() const {
+  std::size_t bytes = 0;
+  for (const auto& [id, index] : indices_) bytes += index.bytes();
+  return bytes;
 }
 
 }  // namespace paceline::draft

@@ -54,8 +54,9 @@ class NgramDrafter final : public Drafter {
 
   void start(const DraftStart& request, double now) override;
   void commit(RequestId id, std::span<const TokenId> tokens, double now) override;
-  void propose(std::span<DraftSlot> batch, double now) override;
+  void propose(std::span<DraftSlot> batch, double now, Levels* levels) override;
   void finish(RequestId id, double now) override;
+  [[nodiscard]] std::size_t bytes() const override;
 
  private:
   NgramIndex& index(RequestId id);

@@ -51,14 +51,18 @@ void SuffixDrafter::commit(RequestId id, std::span<const TokenId> tokens, double
   }
 }
 
-void SuffixDrafter::finish(RequestId id, double now) {
+void SuffixDrafter::leave(RequestId id, double now) {
   static_cast<void>(request(id));  // throws where there is none
   requests_.erase(id);
-  store_.shrink(id.prompt, id.sample);
   store_.expire(now);
 }
 
-void SuffixDrafter::propose(std::span<DraftSlot> batch, double now) {
+void SuffixDrafter::finish(RequestId id, double now) {
+  leave(id, now);
+  store_.shrink(id.prompt, id.sample);
+}
+
+void SuffixDrafter::propose(std::span<DraftSlot> batch, double now, Levels* /*levels*/) {
   store_.expire(now);
   batch_requests_.clear();
   for (const DraftSlot& slot : batch) batch_requests_.push_back(&request(slot.id));

@@ -27,13 +27,15 @@ class SuffixDrafter final : public Drafter {
 
   void start(const DraftStart& start, double now) override;
   void commit(RequestId id, std::span<const TokenId> tokens, double now) override;
-  void propose(std::span<DraftSlot> batch, double now) override;
+  void propose(std::span<DraftSlot> batch, double now, Levels* levels) override;
   void finish(RequestId id, double now) override;
+  /// Its group keeps what it said so far.
+  void leave(RequestId id, double now) override;
 
   /// For fetches by other ranks, and to take in what was fetched from them.
   [[nodiscard]] DraftStore& store() { return store_; }
-  /// Memory held, bytes: groups and own trees.
-  [[nodiscard]] std::size_t bytes() const;
+  /// Groups and own trees.
+  [[nodiscard]] std::size_t bytes() const override;
 
  private:
   struct Request {

@@ -105,6 +105,11 @@ bool Sequences::reserve(Handle sequence, std::int32_t positions) {
   return true;
 }
 
+bool Sequences::holds_prompt(std::uint32_t prompt) const {
+  const auto known = prefix_of_prompt_.find(prompt);
+  return known != prefix_of_prompt_.end() && known->second->ready;
+}
+
 bool Sequences::ready(Handle sequence) {
   const Sequence& s = at(sequence);
   if (s.waits && s.prefix->ready) fork(sequence);

@@ -79,6 +79,8 @@ class Sequences {
   /// computed of the prompt. A prompt that is complete stays until its blocks are needed.
   void close(Handle sequence);
 
+  /// Whether the prompt's KV is complete: a sequence that is opened now forks from it.
+  [[nodiscard]] bool holds_prompt(std::uint32_t prompt) const;
   /// False while a sibling computes the prompt. The first true forks the sequence from it.
   [[nodiscard]] bool ready(Handle sequence);
   /// Positions whose KV is stored. Rows are computed for the positions from here on.

@@ -20,11 +20,11 @@ double mean_context(std::span<const engine::Decoding> decoding) {
 }  // namespace
 
 Speculator::Speculator(std::vector<std::unique_ptr<draft::Drafter>> drafters,
-                       std::unique_ptr<policy::DraftLengthPolicy> policy, const DraftShape& shape,
-                       const Clock& clock)
+                       std::unique_ptr<policy::DraftLengthPolicy> policy,
+                       const draft::DraftLimits& limits, const Clock& clock)
     : drafters_(std::move(drafters)),
       policy_(std::move(policy)),
-      shape_(shape),
+      limits_(limits),
       clock_(clock),
       model_(static_cast<int>(drafters_.size())) {
   if (drafters_.empty()) throw std::invalid_argument("speculation without drafters");
@@ -77,7 +77,7 @@ void Speculator::describe(std::span<const engine::Decoding> decoding) {
       lag += drafters_[k]->lag(d.id);
     }
     acceptance_.push_back(best);
-    room_.push_back(std::min<int>(d.room, shape_.max_length));
+    room_.push_back(std::min<int>(d.room, limits_.max_length));
     if (lags) lag_.push_back(lag);
     response_.push_back(d.response);
     known_.push_back(&known);
@@ -135,11 +135,11 @@ void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
     if (length == 0 || !(promises || on_trial(drafter, i))) continue;
     Draft& draft = other_[slots_.size()];
     // The rows of a tree must find room too (engine::Decoding::room).
-    const int tokens = std::min({shape_.max_tokens, length * shape_.paths, decoding[i].room});
+    const int tokens = std::min({limits_.max_tokens, length * limits_.paths, decoding[i].room});
     draft.resize(tokens);
     draft.drafter = drafter;
     slots_.push_back({.id = decoding[i].id,
-                      .limits = {tokens, length, shape_.paths},
+                      .limits = {tokens, length, limits_.paths},
                       .output = {draft.tokens, draft.parents, draft.scores}});
     slot_request_.push_back(static_cast<std::int32_t>(i));
   }

@@ -17,13 +17,6 @@
 
 namespace paceline::roles {
 
-/// Bounds of one request's draft.
-struct DraftShape {
-  int max_length = 8;  ///< tokens on a path
-  int max_tokens = 8;  ///< tokens of the tree
-  int paths = 1;       ///< side by side; 1: chains
-};
-
 /// Joins drafters and policy. Each step the policy says how far to draft for every request; each
 /// request gets the draft from which most is expected, of all drafters; the policy says which of
 /// the tokens are worth verifying. The drafters are asked in their order, and a later one only for
@@ -35,7 +28,7 @@ class Speculator {
  public:
   /// `drafters` must not be empty; the clock outlives this.
   Speculator(std::vector<std::unique_ptr<draft::Drafter>> drafters,
-             std::unique_ptr<policy::DraftLengthPolicy> policy, const DraftShape& shape,
+             std::unique_ptr<policy::DraftLengthPolicy> policy, const draft::DraftLimits& limits,
              const Clock& clock);
 
   /// A request will be decoded.
@@ -85,7 +78,7 @@ class Speculator {
 
   std::vector<std::unique_ptr<draft::Drafter>> drafters_;
   std::unique_ptr<policy::DraftLengthPolicy> policy_;
-  DraftShape shape_;
+  draft::DraftLimits limits_;
   const Clock& clock_;
   policy::AcceptanceModel model_;
   std::map<RequestId, Acceptance> requests_;

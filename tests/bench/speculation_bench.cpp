@@ -182,7 +182,7 @@ Contender make_contender(SpeculationSetup& setup, const std::string& name, const
   contender.name = name;
   contender.speculator =
       std::make_unique<roles::Speculator>(std::move(drafters), make_policy(name, length),
-                                          roles::DraftShape{length, length * paths, paths}, clock);
+                                          draft::DraftLimits{length * paths, length, paths}, clock);
   return contender;
 }
 

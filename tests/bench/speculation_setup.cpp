@@ -10,7 +10,7 @@
 #include "runtime/core/error.hpp"
 #include "runtime/draft/ngram_drafter.hpp"
 #include "runtime/draft/suffix_drafter.hpp"
-#include "runtime/kv/block_pool.hpp"
+#include "runtime/kv/sequences.hpp"
 
 namespace paceline::bench {
 namespace {
@@ -120,7 +120,7 @@ std::unique_ptr<draft::Drafter> SpeculationSetup::model_drafter(int max_batch, i
   o.vocab = target.config.vocab;
   o.max_requests = max_batch;
   o.kv_block = kBlock;
-  o.kv_blocks = max_batch * kv::blocks_for(longest, kBlock);
+  o.kv_blocks = max_batch * kv::Sequences::blocks_needed(longest, kBlock);
   o.max_position = std::min(draft->config.max_position, longest);
   o.max_length = options.max_length;
   o.paths = paths;

@@ -10,42 +10,12 @@
 #include <random>
 #include <stdexcept>
 
-#include "io/checkpoint/checkpoint.hpp"
-#include "io/checkpoint/model_config_reader.hpp"
-#include "io/text/tokenizer.hpp"
 #include "runtime/engine/batcher.hpp"
 #include "runtime/engine/executor.hpp"
-#include "runtime/fabric/mpi_group.hpp"
-#include "tests/runtime/draft/naive_tree.hpp"
+#include "tests/runtime/draft/model_drafter_fixture.hpp"
 
 namespace paceline::draft {
 namespace {
-
-using Text = std::vector<TokenId>;
-
-const std::string kModels = PACELINE_SOURCE_DIR "/configs/models/";
-const Text kStops = {511, 509};
-constexpr int kContext = 512;
-
-struct Model {
-  explicit Model(const std::string& name)
-      : config(io::load_model_config(kModels + name)), weights(kModels + name) {}
-  ModelConfig config;
-  io::Checkpoint weights;
-};
-const Model& target() {
-  static const Model model("target");
-  return model;
-}
-const Model& small() {
-  static const Model model("draft");
-  return model;
-}
-
-Text chat(const std::string& question) {
-  static const io::Tokenizer tokenizer = io::Tokenizer::load(kModels + "target");
-  return tokenizer.encode("<|im_start|>user\n" + question + "<|im_end|>\n<|im_start|>assistant\n");
-}
 
 /// What the target says, one token a step: the engine itself.
 class PlainDecoding {
@@ -93,89 +63,8 @@ class PlainDecoding {
   engine::Executor executor_;
 };
 
-/// A request as a test follows it.
-struct Told {
-  RequestId id;
-  Text prompt;
-  NoiseKey noise;
-  Text response;
-  [[nodiscard]] DraftStart start() const { return {id, prompt, response, noise}; }
-  [[nodiscard]] bool ended() const {
-    return !response.empty() &&
-           std::find(kStops.begin(), kStops.end(), response.back()) != kStops.end();
-  }
-};
-
-struct Draft {
-  Text tokens;
-  std::vector<std::int32_t> parents;
-  std::vector<float> scores;
-  friend bool operator==(const Draft&, const Draft&) = default;
-  /// From the committed text on, always the first child.
-  [[nodiscard]] Text main_path() const {
-    Text path;
-    std::int32_t at = -1;
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
-      if (parents[i] != at) continue;
-      path.push_back(tokens[i]);
-      at = static_cast<std::int32_t>(i);
-    }
-    return path;
-  }
-};
-
-class ModelDrafterTest : public testing::Test {
+class ModelDrafterTest : public ModelDrafterFixture {
  protected:
-  ModelDrafterOptions options() const {
-    ModelDrafterOptions o;
-    o.vocab = 512;
-    o.max_requests = 4;
-    o.kv_blocks = 4 * kContext / 16;
-    o.max_position = kContext;
-    o.max_length = 8;
-    o.paths = 3;
-    o.prefill_chunk = 29;  // prompts take several passes
-    return o;
-  }
-  std::unique_ptr<ModelDrafter> make(const Model& model, const SamplingParams& sampling,
-                                     const ModelDrafterOptions& o) {
-    return std::make_unique<ModelDrafter>(*backend_, model.config, model.weights, group_,
-                                          DType::bf16, sampling, kStops, o);
-  }
-  static std::vector<Draft> propose(Drafter& drafter, const std::vector<const Told*>& requests,
-                                    const DraftLimits& limits, int capacity = 64) {
-    std::vector<DraftBuffers> buffers(requests.size(), DraftBuffers(capacity));
-    std::vector<DraftSlot> batch(requests.size());
-    for (std::size_t i = 0; i < requests.size(); ++i) {
-      batch[i] = {requests[i]->id, limits, buffers[i].output(), -1};
-    }
-    drafter.propose(batch, 0);
-    std::vector<Draft> drafts(requests.size());
-    for (std::size_t i = 0; i < requests.size(); ++i) {
-      const int n = batch[i].count;
-      drafts[i] = {{buffers[i].tokens.begin(), buffers[i].tokens.begin() + n},
-                   {buffers[i].parents.begin(), buffers[i].parents.begin() + n},
-                   {buffers[i].scores.begin(), buffers[i].scores.begin() + n}};
-    }
-    return drafts;
-  }
-  static Draft propose(Drafter& drafter, const Told& request, const DraftLimits& limits,
-                       int capacity = 64) {
-    return propose(drafter, std::vector<const Told*>{&request}, limits, capacity)[0];
-  }
-  static void commit(Drafter& drafter, Told& request, const Text& tokens) {
-    drafter.commit(request.id, tokens, 0);
-    request.response.insert(request.response.end(), tokens.begin(), tokens.end());
-  }
-
-  /// Four requests to prompts of different lengths.
-  static std::vector<Told> four() {
-    return {{{0, 0}, chat("Compute 153 * 5."), {1, 10}, {}},
-            {{1, 0}, chat("Please work out 81483 + 25947 + 18641."), {2, 11}, {}},
-            {{2, 0}, chat("What is 2 + 4 + 4 + 16?"), {3, 12}, {}},
-            {{2, 1}, chat("What is 2 + 4 + 4 + 16?"), {4, 13}, {}}};
-  }
-
   /// Steps in which the target's own drafts are compared with what it says, parts of them are
   /// accepted, other tokens are committed against them, and requests sit out, end and are resumed.
   void follow(const SamplingParams& sampling, ModelDrafterOptions o, std::uint32_t seed) {
@@ -223,9 +112,6 @@ class ModelDrafterTest : public testing::Test {
     }
     EXPECT_GT(compared, 150);
   }
-
-  std::unique_ptr<kernels::Backend> backend_ = kernels::make_cpu_backend(1);
-  fabric::SingleRankGroup group_;
 };
 
 TEST_F(ModelDrafterTest, TheTargetForItselfSaysWhatPlainDecodingSays) {
@@ -429,9 +315,10 @@ TEST_F(ModelDrafterTest, FullPoolGivesUpWhatWasNotDraftedForLongest) {
   SamplingParams sampling;
   PlainDecoding plain(*backend_, sampling);
   ModelDrafterOptions o = options();
-  o.kv_blocks = 8;
+  o.kv_blocks = 2 * (4 + 1);  // a prompt has one block beside those of its sequences
   const auto drafter = make(target(), sampling, o);
   std::vector<Told> requests = four();
+  requests[3].id = {3, 0};
   for (Told& r : requests) {
     r.response = plain.next(r.prompt, {}, r.noise, 50 - static_cast<int>(r.prompt.size()));
     ASSERT_EQ(r.prompt.size() + r.response.size(), 50U);  // four blocks each with a draft
@@ -460,10 +347,10 @@ TEST_F(ModelDrafterTest, FullPoolGivesUpWhatWasNotDraftedForLongest) {
   for (const int i : {0, 1, 2}) drafter->finish(requests[i].id, 0);
   check({3}, {4}, 4);
 
-  // Alone it has the whole pool, 128 positions; then it gets shorter drafts, then none.
+  // Alone it has the whole pool, 144 positions; then it gets shorter drafts, then none.
   Told& last = requests[3];
-  commit(*drafter, last, Text(77, 40));
-  check({3}, {2}, 77 + 1);
+  commit(*drafter, last, Text(93, 40));
+  check({3}, {2}, 93 + 1);
   commit(*drafter, last, {41});
   check({3}, {1}, 1);
   commit(*drafter, last, {42});
@@ -621,6 +508,56 @@ TEST_F(ModelDrafterTest, LagIsWhatADraftMustCatchUpOn) {
   EXPECT_EQ(drafter->lag(r.id), 0);
   commit(*drafter, r, {9, 9, 9, 9});
   EXPECT_EQ(drafter->lag(r.id), 3);
+}
+
+/// Lets drafts grow to so many levels, and keeps what it was asked with.
+class CountingJudge final : public Levels {
+ public:
+  explicit CountingJudge(int levels) : levels_(levels) {}
+  bool go_on(int level, std::span<const DraftSlot> batch) override {
+    asked.push_back(level);
+    seen.clear();
+    for (const DraftSlot& slot : batch) seen.push_back(draft_of(slot));
+    return level < levels_;
+  }
+  std::vector<int> asked;
+  std::vector<Draft> seen;  ///< when last asked
+
+ private:
+  int levels_;
+};
+
+TEST_F(ModelDrafterTest, AJudgeIsAskedBetweenLevels) {
+  const std::vector<Told> requests = four();
+  std::vector<const Told*> batch;
+  for (const Told& r : requests) batch.push_back(&r);
+  const auto started = [&](const ModelDrafterOptions& o) {
+    auto drafter = make(small(), {}, o);
+    for (const Told& r : requests) drafter->start(r.start(), 0);
+    return drafter;
+  };
+  for (int levels = 1; levels <= 6; ++levels) {
+    const auto short_limits = started(options());
+    const auto expected = propose(*short_limits, batch, {12, levels, 2});
+    const auto judged = started(options());
+    CountingJudge judge(levels);
+    EXPECT_EQ(propose(*judged, batch, {12, 6, 2}, 64, &judge), expected);
+    EXPECT_EQ(judged->rows(), short_limits->rows()) << "no level is computed in vain";
+    std::vector<int> asked(std::min(levels, 5));  // the last level of all is not judged
+    std::iota(asked.begin(), asked.end(), 1);
+    EXPECT_EQ(judge.asked, asked);
+    if (levels < 6) {
+      EXPECT_EQ(judge.seen, expected) << "it sees what the draft would be";
+    }
+  }
+  ModelDrafterOptions o = options();
+  o.max_requests = 3;
+  CountingJudge judge(2);
+  const auto in_parts = started(o);
+  EXPECT_EQ(propose(*in_parts, batch, {12, 6, 2}, 64, &judge),
+            propose(*started(options()), batch, {12, 2, 2}));
+  EXPECT_EQ(judge.asked, (std::vector<int>{1, 2, 1, 2}));
+  EXPECT_EQ(judge.seen.size(), 1U);
 }
 
 TEST_F(ModelDrafterTest, WrongUseIsRefused) {

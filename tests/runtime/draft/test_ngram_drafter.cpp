@@ -57,7 +57,7 @@ TEST(NgramDrafter, ProposesChains) {
     batch[i].limits = {3, 8, 1};
     batch[i].output = buffers[i].output();
   }
-  drafter.propose(batch, 0);
+  drafter.propose(batch, 0, nullptr);
   EXPECT_EQ(batch[0].count, 3);
   EXPECT_EQ(buffers[0].tokens, (Text{3, 4, 5, 0}));
   EXPECT_EQ(buffers[0].parents, (std::vector<std::int32_t>{-1, 0, 1, 0}));

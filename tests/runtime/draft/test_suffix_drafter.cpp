@@ -132,7 +132,7 @@ TEST(SuffixDrafter, ProposalsDependOnTextsAlone) {
       batch[r].limits = {12, 6, 4};
       batch[r].output = buffers[r].output();
     }
-    drafter.propose(batch, 0);
+    drafter.propose(batch, 0, nullptr);
     all.emplace_back();
     for (std::uint32_t r = 0; r < kRequests; ++r) {
       EXPECT_GT(batch[r].count, 0);

@@ -83,8 +83,11 @@ TEST(Sequences, APromptStaysUntilItsBlocksAreNeeded) {
   Sequences sequences(8, kBlock);
   Cache cache(8);
   const Handle first = *sequences.open(1, 8, 8);
-  compute(sequences, cache, first, 8, 0);
+  compute(sequences, cache, first, 7, 0);
+  EXPECT_FALSE(sequences.holds_prompt(1));
+  compute(sequences, cache, first, 1, 7);
   sequences.close(first);
+  EXPECT_TRUE(sequences.holds_prompt(1));
   EXPECT_EQ(sequences.blocks_used(), 2);
   EXPECT_EQ(sequences.blocks_idle(), 2);
   const Handle again = *sequences.open(1, 8, 12);
@@ -93,6 +96,7 @@ TEST(Sequences, APromptStaysUntilItsBlocksAreNeeded) {
   sequences.close(again);
   const Handle other = *sequences.open(2, 8, 28);
   EXPECT_EQ(sequences.blocks_idle(), 0);
+  EXPECT_FALSE(sequences.holds_prompt(1));
   EXPECT_EQ(sequences.blocks_used(), 8);
   EXPECT_FALSE(sequences.open(3, 1, 1));
   sequences.close(other);

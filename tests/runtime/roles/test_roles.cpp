@@ -70,9 +70,9 @@ struct Rank {
   static std::unique_ptr<Speculator> make_speculator(const Clock& clock) {
     std::vector<std::unique_ptr<draft::Drafter>> drafters;
     drafters.push_back(std::make_unique<draft::NgramDrafter>(draft::NgramOptions{.min_n = 1}));
-    return std::make_unique<Speculator>(std::move(drafters),
-                                        std::make_unique<policy::FixedLength>(3),
-                                        DraftShape{.max_length = 3, .max_tokens = 3}, clock);
+    return std::make_unique<Speculator>(
+        std::move(drafters), std::make_unique<policy::FixedLength>(3),
+        draft::DraftLimits{.max_tokens = 3, .max_length = 3}, clock);
   }
   SimulatedMailbox mailbox;
   engine::Batcher batcher;

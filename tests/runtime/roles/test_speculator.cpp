@@ -48,7 +48,8 @@ class ScriptedDrafter final : public draft::Drafter {
     text.insert(text.end(), tokens.begin(), tokens.end());
     ++log_.tellings;
   }
-  void propose(std::span<draft::DraftSlot> batch, double /*now*/) override {
+  void propose(std::span<draft::DraftSlot> batch, double /*now*/,
+               draft::Levels* /*levels*/) override {
     for (draft::DraftSlot& slot : batch) {
       ++log_.proposals;
       ++log_.asked_of[slot.id];
@@ -142,7 +143,7 @@ TEST(Speculator, FeedsDraftersVerifiesTheirDraftsAndCounts) {
     std::vector<std::unique_ptr<draft::Drafter>> drafters;
     drafters.push_back(std::make_unique<ScriptedDrafter>(plain.texts, 3, 0.9F, log));
     Speculator speculator(std::move(drafters), std::make_unique<policy::FixedLength>(5),
-                          {.max_length = 5, .max_tokens = 6, .paths = paths}, clock);
+                          {.max_tokens = 6, .max_length = 5, .paths = paths}, clock);
     const Outcome outcome = run(&speculator, clock);
     EXPECT_EQ(outcome.texts, plain.texts);
     EXPECT_LT(outcome.steps, plain.steps / 2);
@@ -176,7 +177,7 @@ TEST(Speculator, ALaterDrafterIsAskedOnlyWhereItMayDoBetter) {
     drafters.push_back(std::make_unique<ScriptedDrafter>(plain.texts, first_wrong, 0.9F, first));
     drafters.push_back(std::make_unique<ScriptedDrafter>(plain.texts, second_wrong, 0.5F, second));
     Speculator speculator(std::move(drafters), std::make_unique<policy::FixedLength>(6),
-                          {.max_length = 6, .max_tokens = 6, .paths = 1}, clock);
+                          {.max_tokens = 6, .max_length = 6, .paths = 1}, clock);
     const Outcome outcome = run(&speculator, clock);
     EXPECT_EQ(outcome.texts, plain.texts);
     EXPECT_EQ(first.committed, plain.texts);  // told of everything, whoever drafted
@@ -262,7 +263,8 @@ class TwoLevelDrafter final : public draft::Drafter {
   void commit(RequestId id, std::span<const TokenId> tokens, double /*now*/) override {
     size_.at(id) += tokens.size();
   }
-  void propose(std::span<draft::DraftSlot> batch, double /*now*/) override {
+  void propose(std::span<draft::DraftSlot> batch, double /*now*/,
+               draft::Levels* /*levels*/) override {
     for (draft::DraftSlot& slot : batch) {
       const std::span<const TokenId> left = std::span(truth_.at(slot.id)).subspan(size_[slot.id]);
       slot.count = 0;
@@ -320,7 +322,7 @@ TEST(Speculator, CompactsWhatThePolicyKeepsAndLearnsFromWhatWasJudged) {
   std::vector<std::unique_ptr<draft::Drafter>> drafters;
   drafters.push_back(std::make_unique<TwoLevelDrafter>(plain.texts));
   Speculator speculator(std::move(drafters), std::make_unique<DropsALeaf>(seen),
-                        {.max_length = 2, .max_tokens = 4, .paths = 2}, clock);
+                        {.max_tokens = 4, .max_length = 2, .paths = 2}, clock);
   const Outcome outcome = run(&speculator, clock);
   EXPECT_EQ(outcome.texts, plain.texts);
 

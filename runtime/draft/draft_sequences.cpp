@@ -1,0 +1,297 @@
+#include "runtime/draft/draft_sequences.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+
+namespace paceline::draft {
+namespace {
+
+DraftSequencesOptions checked(const DraftSequencesOptions& o) {
+  if (o.max_requests < 1 || o.kv_block < 16 || o.kv_block % 16 != 0 || o.kv_blocks < 1 ||
+      o.max_position < 1 || o.prefill_chunk < 0) {
+    throw std::invalid_argument("options of a draft model's sequences");
+  }
+  return o;
+}
+
+std::size_t common_prefix(std::span<const TokenId> a, std::span<const TokenId> b) {
+  return static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first -
+                                  a.begin());
+}
+
+}  // namespace
+
+DraftSequences::DraftSequences(kernels::Backend& backend, const ModelConfig& config,
+                               const WeightSource& source, TensorParallelGroup& group,
+                               DType compute, const DraftSequencesOptions& options)
+    : options_(checked(options)),
+      backend_(backend),
+      config_(config),
+      source_(source),
+      group_(group),
+      compute_(compute),
+      kv_(options.kv_blocks, options.kv_block) {
+  load();
+}
+
+void DraftSequences::load() {
+  auto decoder = std::make_unique<model::Decoder>(backend_, config_, source_, group_, compute_,
+                                                  options_.max_requests + options_.prefill_chunk,
+                                                  options_.max_requests, options_.max_position);
+  kv_shape_ = decoder->kv_shape(options_.kv_block);
+  cache_ = backend_.allocate(kv_shape_.block_bytes() * options_.kv_blocks);
+  decoder_ = std::move(decoder);
+}
+
+void DraftSequences::drop_kv() {
+  kv_ = kv::Sequences(options_.kv_blocks, options_.kv_block);
+  std::erase_if(requests_, [](const auto& entry) { return entry.second.left; });
+  for (auto& [id, s] : requests_) s.kv.reset();
+}
+
+void DraftSequences::suspend() {
+  drop_kv();
+  cache_.reset();
+  decoder_.reset();
+  source_.release_pages();  // of embeddings, which a backend may read from the mapped file
+}
+
+void DraftSequences::resume() {
+  if (suspended()) load();
+}
+
+const DraftSequences::Sequence& DraftSequences::started(RequestId id) const {
+  const auto at = requests_.find(id);
+  if (at == requests_.end() || at->second.left)
+    throw std::logic_error("draft for a request that was not started");
+  return at->second;
+}
+
+DraftSequences::Sequence& DraftSequences::started(RequestId id) {
+  return const_cast<Sequence&>(std::as_const(*this).started(id));
+}
+
+void DraftSequences::append(DraftText& text, std::span<const TokenId> tokens) const {
+  for (const TokenId token : tokens) text.foreign |= token < 0 || token >= config_.vocab;
+  text.tokens.insert(text.tokens.end(), tokens.begin(), tokens.end());
+}
+
+/// Forgets tokens from `size` on, and their KV.
+void DraftSequences::cut(Sequence& s, std::size_t size) {
+  s.text.tokens.resize(size);
+  const auto length = static_cast<std::int32_t>(size);
+  if (s.kv && kv_.length(*s.kv) > length) kv_.roll_back(*s.kv, length);
+}
+
+void DraftSequences::close(Sequence& s) {
+  if (s.kv) kv_.close(*std::exchange(s.kv, std::nullopt));
+}
+
+void DraftSequences::start(const DraftStart& start) {
+  const auto [at, added] = requests_.try_emplace(start.id);
+  Sequence& s = at->second;
+  if (!added && !s.left) throw std::logic_error("a request was started twice");
+  DraftText text;
+  append(text, start.prompt);
+  append(text, start.response);
+  text.prompt = start.prompt.size();
+  text.committed = text.tokens.size();
+  text.noise = start.noise;
+  if (!added) cut(s, common_prefix(s.text.tokens, text.tokens));  // it left, and comes back
+  s.text = std::move(text);
+  s.left = false;
+}
+
+void DraftSequences::commit(RequestId id, std::span<const TokenId> tokens) {
+  Sequence& s = started(id);
+  const std::size_t kept =
+      common_prefix(std::span(s.text.tokens).subspan(s.text.committed), tokens);
+  if (kept < tokens.size()) {  // what was drafted behind follows on what was not said
+    cut(s, s.text.committed + kept);
+    append(s.text, tokens.subspan(kept));
+  }
+  s.text.committed += tokens.size();
+}
+
+void DraftSequences::leave(RequestId id) {
+  Sequence& s = started(id);
+  s.left = true;
+  if (!s.kv) requests_.erase(id);
+}
+
+void DraftSequences::finish(RequestId id) {
+  close(started(id));
+  requests_.erase(id);
+}
+
+// Beyond what every round leaves: the last token, and the one before it when the draft was accepted
+// to its end.
+int DraftSequences::lag(RequestId id) const {
+  const Sequence& s = started(id);
+  std::int64_t held = 0;
+  if (s.kv) {
+    held = kv_.length(*s.kv);
+  } else if (kv_.holds_prompt(id.prompt)) {
+    held = static_cast<std::int64_t>(s.text.prompt);
+  }
+  const auto size = static_cast<std::int64_t>(s.text.committed);
+  return static_cast<int>(std::max<std::int64_t>(0, size - held - 2));
+}
+
+void DraftSequences::begin(std::span<Member> members) {
+  if (suspended()) throw std::logic_error("a round of a draft model that is suspended");
+  if (members.size() > static_cast<std::size_t>(options_.max_requests))
+    throw std::logic_error("a round of more requests than there is room for");
+  ++round_;
+  pass_.clear();
+  members_.clear();
+  for (const Member& member : members) {
+    Sequence& s = started(member.id);
+    if (std::exchange(s.asked, round_) == round_)
+      throw std::logic_error("a request is in a round of drafts twice");
+    members_.push_back(&s);
+  }
+  order_.resize(members.size());
+  std::iota(order_.begin(), order_.end(), 0);
+  std::stable_sort(order_.begin(), order_.end(),
+                   [&](int a, int b) { return members_[a]->served > members_[b]->served; });
+  prompts_.clear();
+  std::int32_t taken = 0;  // blocks of the members served
+  for (const int i : order_) {
+    Sequence& s = *members_[i];
+    const RequestId id = members[i].id;
+    // Siblings share a prompt's blocks but the last, of which there is one more to fork from.
+    const auto shared = static_cast<std::int32_t>((s.text.prompt - 1) / options_.kv_block);
+    const bool known = std::find(prompts_.begin(), prompts_.end(), id.prompt) != prompts_.end();
+    const std::int32_t prompt_blocks = known ? 0 : shared + 1;
+    const std::int64_t positions =
+        std::int64_t{options_.kv_blocks - taken - prompt_blocks + shared} * options_.kv_block;
+    const auto size = static_cast<std::int64_t>(s.text.committed);
+    members[i].ahead = static_cast<int>(std::min<std::int64_t>(members[i].ahead, positions - size));
+    if (members[i].ahead < 0) {
+      members[i].ahead = -1;
+      members_[i] = nullptr;
+      continue;
+    }
+    s.served = round_;
+    reserve(id, s, size + members[i].ahead);
+    taken += prompt_blocks + static_cast<std::int32_t>(kv_.table(*s.kv).size()) - shared;
+    if (!known) prompts_.push_back(id.prompt);
+  }
+}
+
+void DraftSequences::reserve(RequestId id, Sequence& s, std::int64_t positions) {
+  const auto room = static_cast<std::int32_t>(positions);
+  for (;;) {
+    if (s.kv) {
+      if (kv_.reserve(*s.kv, room)) return;
+    } else {
+      s.kv = kv_.open(id.prompt, static_cast<std::int32_t>(s.text.prompt), room);
+      if (s.kv) return;
+    }
+    evict_oldest();
+  }
+}
+
+void DraftSequences::evict_oldest() {
+  auto oldest = requests_.end();
+  for (auto at = requests_.begin(); at != requests_.end(); ++at) {
+    const Sequence& s = at->second;
+    if (!s.kv || s.served == round_) continue;
+    if (oldest == requests_.end() || s.served < oldest->second.served) oldest = at;
+  }
+  // begin() promises no more than these hold.
+  if (oldest == requests_.end()) throw std::logic_error("a draft model's KV pool exhausted");
+  close(oldest->second);
+  if (oldest->second.left) requests_.erase(oldest);
+}
+
+/// Where several siblings hold nothing of their prompt, one goes first.
+void DraftSequences::catch_up(const Reader& read) {
+  first_.clear();
+  rest_.clear();
+  for (int i = 0; i < static_cast<int>(members_.size()); ++i) {
+    Sequence* s = members_[i];
+    if (s == nullptr) continue;
+    s->text.tokens.resize(s->text.committed);
+    (kv_.ready(*s->kv) ? first_ : rest_).push_back(i);
+  }
+  compute(first_, read);
+  for (const int i : rest_) {
+    if (!kv_.ready(*members_[i]->kv)) throw std::logic_error("nobody computes a prompt");
+  }
+  compute(rest_, read);
+}
+
+void DraftSequences::compute(std::span<const int> members, const Reader& read) {
+  for (const int i : members) {
+    const Sequence& s = *members_[i];
+    const auto last = static_cast<std::int32_t>(s.text.committed) - 1;  // its row gives the logits
+    if (kv_.length(*s.kv) > last) kv_.roll_back(*s.kv, last);
+  }
+  const auto most = static_cast<std::size_t>(options_.max_requests + options_.prefill_chunk);
+  for (auto at = members.begin(); at != members.end();) {
+    while (at != members.end() && pass_.tokens.size() < most) {
+      const Sequence& s = *members_[*at];
+      const std::size_t lacks = s.text.committed - static_cast<std::size_t>(kv_.length(*s.kv));
+      const std::size_t rows = std::min(most - pass_.tokens.size(), lacks);
+      add_rows(*at, rows, rows == lacks);
+      if (rows < lacks) break;  // the rest in the next pass
+      ++at;
+    }
+    run_pass(read);
+  }
+}
+
+void DraftSequences::extend(std::span<const Next> next, const Reader& read) {
+  for (const Next& n : next) {
+    members_.at(n.member)->text.tokens.push_back(n.token);
+    add_rows(n.member, 1, true);
+  }
+  if (!next.empty()) run_pass(read);
+}
+
+void DraftSequences::Pass::clear() {
+  tokens.clear();
+  segments.clear();
+  members.clear();
+  logit_rows.clear();
+  logit_members.clear();
+}
+
+/// The next rows of a member's tokens; `read`: the logits of the last of them.
+void DraftSequences::add_rows(int member, std::size_t rows, bool read) {
+  const Sequence& s = *members_[member];
+  const std::int32_t first = kv_.length(*s.kv);
+  const auto count = static_cast<std::int32_t>(rows);
+  if (first + count > kv_.room(*s.kv)) throw std::logic_error("drafted past the room for it");
+  pass_.segments.push_back(
+      {static_cast<int>(pass_.tokens.size()), count, first, kv_.table(*s.kv).data()});
+  pass_.members.push_back(member);
+  const auto begin = s.text.tokens.begin() + first;
+  pass_.tokens.insert(pass_.tokens.end(), begin, begin + count);
+  if (!read) return;
+  pass_.logit_rows.push_back(static_cast<std::int32_t>(pass_.tokens.size()) - 1);
+  pass_.logit_members.push_back(member);
+}
+
+/// Tables stay as they are until the pass has run: only then does a prompt that it completed become
+/// its siblings' too.
+void DraftSequences::run_pass(const Reader& read) {
+  if (kv_.has_work()) {
+    kv_.take_work(work_);
+    if (!work_.moves.empty()) backend_.move_slots(kv_shape_, cache_->data(), work_.moves);
+    if (!work_.copies.empty()) backend_.copy_blocks(kv_shape_, cache_->data(), work_.copies);
+  }
+  const float* logits =
+      decoder_->forward(pass_.tokens, pass_.segments, pass_.logit_rows, kv_shape_, cache_->data());
+  rows_ += pass_.tokens.size();
+  for (std::size_t i = 0; i < pass_.segments.size(); ++i)
+    kv_.advance(*members_[pass_.members[i]]->kv, pass_.segments[i].rows);
+  if (!pass_.logit_members.empty()) read(pass_.logit_members, logits);
+  pass_.clear();
+}
+
+}  // namespace paceline::draft
