@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -63,12 +64,19 @@ bool holds_run(const std::string& directory) {
 int lock_run(const std::string& directory) {
   const std::string path = in(directory, kManifestName);
   const int fd = ::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-  if (fd < 0 && errno == ENOENT) return -1;
-  if (fd < 0) throw IoError("cannot open " + describe_errno(path, errno));
-  if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
-  const int error = errno;
+  int error = errno;
+  if (fd < 0 && error == ENOENT && fs::exists(in(directory, kFinalName))) return -1;
+  if (fd < 0) throw IoError("cannot open " + describe_errno(path, error));
+  const bool locked = ::flock(fd, LOCK_EX | LOCK_NB) == 0;
+  error = errno;
+  // A start that failed removes its run.json: a lock on what is no longer there is none.
+  struct stat here {};
+  struct stat there {};
+  const bool gone =
+      ::fstat(fd, &here) != 0 || ::lstat(path.c_str(), &there) != 0 || here.st_ino != there.st_ino;
+  if (locked && !gone) return fd;
   ::close(fd);
-  if (error == EWOULDBLOCK) {
+  if (gone || error == EWOULDBLOCK) {
     throw UsageError(directory + " is in use by another run that has not ended");
   }
   return -1;

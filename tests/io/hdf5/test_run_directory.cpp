@@ -290,7 +290,7 @@ TEST_F(RunDirectoryTest, NothingIsWrittenThroughSymbolicLinks) {
       message_of<IoError>([&] { RunDirectory(other, run.manifest, run.prompts, false); });
   EXPECT_NE(message.find(other + "/shards is a symbolic link"), std::string::npos) << message;
   EXPECT_TRUE(std::filesystem::is_empty(at("elsewhere")));
-  EXPECT_FALSE(std::filesystem::exists(other + "/run.json"));
+  EXPECT_FALSE(std::filesystem::exists(other + "/run.json"));  // so it may be started again
 }
 
 TEST_F(RunDirectoryTest, DamagedPromptsAreWrittenAgain) {
