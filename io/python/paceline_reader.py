@@ -384,7 +384,7 @@ def live_manifest(directory: PathLike) -> Dict[str, Any]:
             raise ReaderError(
                 f"{path}: schema version {manifest['schema_version']}, expected {SCHEMA_VERSION}"
             )
-        return manifest
+        return _checked_manifest(manifest)
 
 
 def acceptance(
@@ -525,7 +525,9 @@ def _damage(path: str, what: str) -> Iterator[None]:
     """What goes wrong inside becomes a ReaderError: h5py raises all kinds on a damaged file."""
     try:
         yield
-    except H5_ERRORS as error:
+    except (ReaderError, *H5_ERRORS) as error:
+        if isinstance(error, ReaderError) and str(error).startswith(path):
+            raise
         raise ReaderError(f"{path}: {what}: {error}") from error
 
 
@@ -576,7 +578,21 @@ def _attributes(file: h5py.File, path: str) -> Dict[str, Any]:
     if version != SCHEMA_VERSION:
         raise ReaderError(f"{path}: schema version {version}, expected {SCHEMA_VERSION}")
     attributes["sampling"] = json.loads(attributes["sampling"])
-    return attributes
+    return _checked_manifest(attributes)
+
+
+def _checked_manifest(about: Dict[str, Any]) -> Dict[str, Any]:
+    """What identifies a run, when what this module takes from it is there."""
+    numbers = ("prompts", "samples", "seed", "vocabulary", "weight_version")
+    texts = ("program_version", "model_fingerprint", "backend", "isa", "dtype")
+    for kind, names in ((int, numbers), (str, texts), (dict, ("sampling",))):
+        for name in names:
+            if not isinstance(about.get(name), kind):
+                raise ReaderError(f"{name} is {about.get(name)!r}, expected {kind.__name__}")
+    for name in ("max_tokens", "temperature"):
+        if not isinstance(about["sampling"].get(name), (int, float)):
+            raise ReaderError(f"sampling.{name} is {about['sampling'].get(name)!r}, expected a number")
+    return about
 
 
 def _read_prompts(group: Mapping[str, h5py.Dataset]) -> List[Prompt]:

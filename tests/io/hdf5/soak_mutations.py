@@ -59,6 +59,7 @@ class Runner:
         self.program = os.path.abspath(program)
         self.scratch = scratch
         self.slowest = {}
+        self.busiest = {}
         self.largest = {}
         prompts = os.path.join(scratch, "prompts.jsonl")
         with open(os.path.join(ROOT, "configs/prompts/quickstart.jsonl"), encoding="utf-8") as file:
@@ -104,6 +105,8 @@ class Runner:
                 raise Failure(f"{what} took more than {seconds} s")
             time.sleep(0.002)
         self.slowest[what] = max(self.slowest.get(what, 0), took)
+        cpu = usage.ru_utime + usage.ru_stime
+        self.busiest[what] = max(self.busiest.get(what, 0), cpu)
         self.largest[what] = max(self.largest.get(what, 0), usage.ru_maxrss << 10)
         if os.WIFSIGNALED(status):
             raise Failure(f"{what} died of signal {os.WTERMSIG(status)}")
@@ -400,7 +403,10 @@ def main():
                 print(f"FAIL {number} {base} {json.dumps(what)}: {failure}", flush=True)
             if number % 50 == 49:
                 print(f"{number + 1} rounds, {mutations} mutations, {failures} failures", flush=True)
-    times = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in sorted(runner.slowest.items()))
+    times = ", ".join(
+        f"{name} {seconds:.2f} s ({runner.busiest[name]:.2f} s of CPU)"
+        for name, seconds in sorted(runner.slowest.items())
+    )
     sizes = ", ".join(f"{name} {size >> 20} MiB" for name, size in sorted(runner.largest.items()))
     print(f"{mutations} mutations, {failures} failures; slowest {times}; largest {sizes}")
     return 1 if failures else 0

@@ -271,9 +271,15 @@ class CompleteRun(Base):
             shutil.copy(os.path.join(self.path, "trajectories.h5"), damaged)
             with h5py.File(damaged, "r+") as file:
                 file[name][row] = value
-            with self.assertRaisesRegex(reader.ReaderError, "damaged"):
+            with self.assertRaisesRegex(reader.ReaderError, "damaged.h5: .*damaged"):
                 with reader.open_run(damaged) as run:
                     list(run)
+        for name, value in (("vocabulary", "x"), ("samples", 2), ("sampling", "{}"), ("isa", 7)):
+            shutil.copy(os.path.join(self.path, "trajectories.h5"), damaged)
+            with h5py.File(damaged, "r+") as file:
+                file.attrs[name] = value
+            with self.assertRaisesRegex(reader.ReaderError, "damaged.h5: "):
+                reader.open_run(damaged)
 
     def test_other_files_are_refused(self):
         import h5py
