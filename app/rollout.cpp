@@ -72,6 +72,12 @@ struct Output {
   bool complete = false;
 };
 
+void warn(const std::vector<std::string>& warnings, const std::vector<std::string>& known = {}) {
+  for (const std::string& warning : warnings) {
+    if (std::find(known.begin(), known.end(), warning) == known.end()) say("warning: {}", warning);
+  }
+}
+
 Output open_output(const fabric::MpiEnvironment& mpi, const Setup& setup, bool resume) {
   Output output;
   together(mpi, [&] {
@@ -84,7 +90,7 @@ Output open_output(const fabric::MpiEnvironment& mpi, const Setup& setup, bool r
     if (output.complete) return;
     output.attempt = output.directory->attempt();
     output.earlier = output.directory->read_state();
-    for (const std::string& warning : output.earlier.warnings) say("warning: {}", warning);
+    warn(output.earlier.warnings);
   });
   WireWriter writer;
   writer.put(output.attempt);
@@ -296,18 +302,20 @@ void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Outpu
   mailbox.send(Address::coordinator(), roles::encode(roles::Summary{summary}));
 }
 
+/// Those that are not there: a killed run may have left one, and shards.
 void write_final_files(const Setup& setup, const Output& output) {
   const std::string& directory = setup.config.output.directory;
-  const io::FinalFileReport report =
-      io::write_final_file(directory, output.manifest, setup.prompts.prompts);
+  if (!output.complete) {
+    const io::FinalFileReport report =
+        io::write_final_file(directory, output.manifest, setup.prompts.prompts);
+    warn(report.warnings, output.earlier.warnings);
+    say("{}: {} trajectories, {} tokens, {:.1f} MiB", report.path, report.trajectories,
+        report.tokens, static_cast<double>(report.bytes) / (1024.0 * 1024.0));
+  }
   const std::string roles[] = {name_of(Role::verifier), name_of(Role::verifier_member),
                                name_of(Role::drafter), name_of(Role::spare)};
-  const io::TelemetryReport telemetry = io::write_telemetry(directory, roles);
-  for (const auto* warnings : {&report.warnings, &telemetry.warnings}) {
-    for (const std::string& warning : *warnings) say("warning: {}", warning);
-  }
-  say("{}: {} trajectories, {} tokens, {:.1f} MiB", report.path, report.trajectories, report.tokens,
-      static_cast<double>(report.bytes) / (1024.0 * 1024.0));
+  warn(io::write_telemetry(directory, roles).warnings);
+  output.directory->tidy();
 }
 
 }  // namespace
@@ -323,7 +331,12 @@ ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& argument
     print_plan(setup, limit);
   }
   Output output = open_output(mpi, setup, arguments.resume);
-  if (output.complete) return ExitCode::done;
+  if (output.complete) {
+    together(mpi, [&] {
+      if (first) write_final_files(setup, output);
+    });
+    return ExitCode::done;
+  }
 
   const Communicator control = Communicator::duplicate();
   bool complete = false;

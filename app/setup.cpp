@@ -223,6 +223,7 @@ io::RunManifest manifest_of(const Setup& setup) {
   manifest.program_version = version();
   manifest.config_text = setup.config.text;
   manifest.model_fingerprint = setup.weights->fingerprint();
+  manifest.vocabulary = static_cast<std::uint64_t>(setup.model.vocab);
   manifest.prompts_fingerprint = io::prompts_fingerprint(setup.prompts.prompts);
   manifest.prompts = setup.prompts.prompts.size();
   manifest.samples = setup.config.prompts.samples;

@@ -8,7 +8,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <random>
 #include <system_error>
+#include <utility>
 
 #include "runtime/core/error.hpp"
 
@@ -19,6 +21,7 @@ namespace {
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
   ~Descriptor() {
     if (fd_ >= 0) ::close(fd_);
   }
@@ -51,58 +54,76 @@ std::string folder_of(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
-}  // namespace
-
-std::string describe_errno(const std::string& path, int error) {
-  return path + ": " + std::system_category().message(error);
-}
-
-std::string temporary_name(const std::string& path) {
+/// `path` hidden in its folder, with `mark` before the ending of temporaries.
+std::string hidden(const std::string& path, const std::string& mark) {
   const std::filesystem::path whole(path);
-  return (whole.parent_path() / ("." + whole.filename().string() + ".tmp")).string();
+  return (whole.parent_path() / ("." + whole.filename().string() + mark + ".tmp")).string();
 }
 
-bool commit_temporary(const std::string& path, bool exclusive) {
-  const std::string temporary = temporary_name(path);
-  sync_path(temporary, O_RDONLY);
+/// Creates a temporary file of `path` that nobody else has, and its name.
+std::pair<Descriptor, std::string> create_unique(const std::string& path) {
+  std::random_device random;
+  while (true) {
+    std::string name = hidden(path, "." + std::to_string(random()));
+    const int fd = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd >= 0) return {Descriptor(fd), std::move(name)};
+    if (errno != EEXIST) fail("create", path, errno);
+  }
+}
+
+bool commit(const std::string& temporary, const std::string& path, bool exclusive) {
+  sync_path(temporary, O_RDONLY | O_NOFOLLOW);
   bool linked = false;
   if (exclusive) {
     // link() refuses an existing name atomically, which rename() does not.
     linked = ::link(temporary.c_str(), path.c_str()) == 0;
-    if (!linked && errno == EEXIST) {
-      discard_temporary(path);
-      return false;
-    }
-    if (linked) discard_temporary(path);
+    const bool taken = !linked && errno == EEXIST;
+    if (linked || taken) ::unlink(temporary.c_str());
+    if (taken) return false;
   }
   if (!linked && ::rename(temporary.c_str(), path.c_str()) != 0) fail("rename to", path, errno);
   sync_path(folder_of(path), O_RDONLY | O_DIRECTORY);
   return true;
 }
 
+}  // namespace
+
+std::string describe_errno(const std::string& path, int error) {
+  return path + ": " + std::system_category().message(error);
+}
+
+std::string temporary_name(const std::string& path) { return hidden(path, ""); }
+
+bool is_temporary_of(const std::string& filename, const std::string& name) {
+  return filename.starts_with("." + name + ".") && filename.ends_with(".tmp");
+}
+
+bool commit_temporary(const std::string& path, bool exclusive) {
+  return commit(temporary_name(path), path, exclusive);
+}
+
 void discard_temporary(const std::string& path) noexcept { ::unlink(temporary_name(path).c_str()); }
 
 bool write_whole(const std::string& path, const std::string& text, bool exclusive) {
-  const std::string temporary = temporary_name(path);
-  Descriptor fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (fd.get() < 0) fail("create", path, errno);
+  auto [fd, temporary] = create_unique(path);
+  const auto discard = [name = temporary.c_str()] { ::unlink(name); };
   std::size_t done = 0;
   while (done < text.size()) {
     const ssize_t wrote = ::write(fd.get(), text.data() + done, text.size() - done);
     if (wrote < 0) {
       if (errno == EINTR) continue;
       const int error = errno;
-      discard_temporary(path);
+      discard();
       fail("write", path, error);
     }
     done += static_cast<std::size_t>(wrote);
   }
   if (::close(fd.release()) != 0) {
     const int error = errno;
-    discard_temporary(path);
+    discard();
     fail("write", path, error);
   }
-  return commit_temporary(path, exclusive);
+  return commit(temporary, path, exclusive);
 }
 
 std::string read_whole(const std::string& path) {

@@ -17,11 +17,12 @@ namespace {
 
 constexpr std::size_t kWindowBytes = std::size_t{32} << 20;
 
-/// The rows of a final file as entries of source 0.
-std::vector<Entry> final_entries(const std::string& path) {
-  const h5::File file = h5::File::open(path);
-  const auto read = [&file]<typename T>(T /*type*/, const std::string& name) {
-    return h5::read_all<T>(file, "trajectories/" + name);
+/// The rows of a final file as entries of source 0. Throws IoError unless they are every response
+/// of the run, in order.
+std::vector<Entry> final_entries(const std::string& path, const RunManifest& manifest) {
+  const TokenColumns columns(path, "trajectories/");
+  const auto read = [&columns]<typename T>(T /*type*/, const std::string& name) {
+    return h5::read_all<T>(columns.file(), "trajectories/" + name);
   };
   const auto prompt = read(std::int32_t{}, "prompt_index");
   const auto sample = read(std::int32_t{}, "sample_index");
@@ -29,24 +30,36 @@ std::vector<Entry> final_entries(const std::string& path) {
   const auto reason = read(std::uint8_t{}, "finish_reason");
   const auto reward = read(float{}, "reward");
   const auto version = read(std::uint64_t{}, "weight_version");
+  const auto checksum = read(std::uint64_t{}, "checksum");
   const std::size_t count = prompt.size();
-  bool sound = sample.size() == count && offsets.size() == count + 1 && reason.size() == count &&
-               reward.size() == count && version.size() == count;
-  for (std::size_t i = 0; sound && i < count; ++i)
-    sound = 0 <= offsets[i] && offsets[i] <= offsets[i + 1];
-  if (!sound) throw IoError("cannot read " + path + ":/trajectories: its columns do not agree");
-  std::vector<Entry> entries(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    Entry& entry = entries[i];
-    entry.offset = static_cast<std::uint64_t>(offsets[i]);
-    entry.length = static_cast<std::uint32_t>(offsets[i + 1] - offsets[i]);
-    entry.prompt = static_cast<std::uint32_t>(prompt[i]);
-    entry.sample = static_cast<std::uint32_t>(sample[i]);
-    entry.finish_reason = reason[i];
-    entry.reward = reward[i];
-    entry.weight_version = version[i];
+  const auto tokens = static_cast<std::int64_t>(columns.size());
+  bool sound = count == manifest.prompts * manifest.samples && sample.size() == count &&
+               offsets.size() == count + 1 && offsets.front() == 0 && offsets.back() == tokens &&
+               std::is_sorted(offsets.begin(), offsets.end()) && reason.size() == count &&
+               reward.size() == count && version.size() == count && checksum.size() == count;
+  std::vector<Entry> entries;
+  entries.reserve(sound ? count : 0);
+  for (std::size_t i = 0; sound && i < count; ++i) {
+    IndexRow row;
+    row.offset = static_cast<std::uint64_t>(offsets[i]);
+    row.weight_version = version[i];
+    row.checksum = checksum[i];
+    row.prompt = static_cast<std::uint32_t>(prompt[i]);
+    row.sample = static_cast<std::uint32_t>(sample[i]);
+    row.length = static_cast<std::uint32_t>(offsets[i + 1] - offsets[i]);
+    row.reward = reward[i];
+    row.finish_reason = reason[i];
+    sound = possible(row, manifest) && row.prompt == i / manifest.samples &&
+            row.sample == i % manifest.samples;
+    entries.emplace_back(row, 0);
   }
+  if (!sound) throw IoError("cannot read " + path + ":/trajectories: its columns are damaged");
   return entries;
+}
+
+[[noreturn]] void throw_damaged(const std::string& path, const Entry& entry) {
+  throw IoError("cannot read " + path + ": the response to prompt " + std::to_string(entry.prompt) +
+                ", sample " + std::to_string(entry.sample) + " is damaged");
 }
 
 /// The place of each prompt when prompts are ordered by uid.
@@ -66,35 +79,35 @@ std::vector<std::size_t> rank_by_uid(const std::vector<Prompt>& prompts) {
 DigestReport digest_report(const std::string& path) {
   const auto lock = h5::lock_hdf5();
   std::string file = path;
-  ShardIndex index;
-  std::string prefix = "trajectories/";
   if (fs::is_directory(path)) file = (fs::path(path) / kFinalName).string();
-  if (fs::exists(file)) {
-    index.paths.push_back(file);
-    index.finished = final_entries(file);
-  } else if (fs::is_directory(path) && fs::exists(fs::path(path) / kManifestName)) {
-    index = read_shard_index(path, true);
-    prefix.clear();
-  } else {
+  const bool complete = fs::exists(file);
+  if (!complete && !(fs::is_directory(path) && fs::exists(fs::path(path) / kManifestName))) {
     throw UsageError(path + ": not a run directory or a trajectory file");
   }
-  const RunManifest manifest = read_manifest(path);
-  const std::vector<Prompt> prompts = read_prompts(path);
-  const std::vector<std::size_t> rank = rank_by_uid(prompts);
-  for (const Entry& entry : index.finished) {
-    if (entry.prompt >= prompts.size()) {
-      throw IoError("cannot read " + index.paths[entry.source] + ": a response to prompt " +
-                    std::to_string(entry.prompt) + ", but there are " +
-                    std::to_string(prompts.size()));
-    }
+  const std::string source = complete ? file : path;
+  const RunManifest manifest = read_manifest(source);
+  const std::vector<Prompt> prompts = read_prompts(source);
+  if (prompts_fingerprint(prompts) != manifest.prompts_fingerprint) {
+    throw IoError("cannot read the prompts of " + source + ": they are damaged");
   }
+  ShardIndex index;
+  if (complete) {
+    index.paths.push_back(file);
+    index.finished = final_entries(file, manifest);
+  } else {
+    index = read_shard_index(path, manifest);
+  }
+  const std::vector<std::size_t> rank = rank_by_uid(prompts);
   std::sort(index.finished.begin(), index.finished.end(), [&](const Entry& a, const Entry& b) {
     return std::tie(rank[a.prompt], a.sample) < std::tie(rank[b.prompt], b.sample);
   });
   TrajectoryDigest digest;
+  const std::string prefix = complete ? "trajectories/" : "";
   read_in_order(index.paths, prefix, index.finished, kWindowBytes, [&](const Window& window) {
     for (std::size_t i = 0; i < window.entries.size(); ++i) {
-      const Prompt& prompt = prompts[window.entries[i].prompt];
+      const Entry& entry = window.entries[i];
+      if (!window.intact(i)) throw_damaged(index.paths[entry.source], entry);
+      const Prompt& prompt = prompts[entry.prompt];
       digest.add(prompt.uid, prompt.tokens, window.trajectory(i));
     }
   });

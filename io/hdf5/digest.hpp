@@ -15,7 +15,8 @@ struct DigestReport {
 /// Digest of a final file, of a run directory with one, or of the finished trajectories of a run in
 /// progress (live or killed; fewer than expected). Fed in (prompt uid, sample) order, so the order
 /// of the prompt file does not matter. Memory: 48 bytes a trajectory, the prompts and a window of
-/// 32 MiB. Any one thread. Throws IoError when it cannot be read, UsageError when there is no run.
+/// 32 MiB. Any one thread. Throws IoError when it cannot be read or prompts or a final file are
+/// damaged (of shards, what is damaged is left out), UsageError when there is no run.
 [[nodiscard]] DigestReport digest_report(const std::string& path);
 
 /// Its hexadecimal digits alone.

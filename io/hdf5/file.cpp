@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -47,12 +48,15 @@ Handle file_access(H5F_libver_t low) {
   return list;
 }
 
-Handle string_type() {
+Handle string_type(std::size_t size) {
   Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
-  H5Tset_size(type.get(), H5T_VARIABLE);
+  H5Tset_size(type.get(), std::max<std::size_t>(size, 1));  // there is no type of size 0
+  H5Tset_strpad(type.get(), H5T_STR_NULLPAD);
   H5Tset_cset(type.get(), H5T_CSET_UTF8);
   return type;
 }
+
+std::string offsets_of(const std::string& name) { return name + "_offsets"; }
 
 int descriptor_of(hid_t file) {
   void* handle = nullptr;
@@ -60,11 +64,40 @@ int descriptor_of(hid_t file) {
   return *static_cast<int*>(handle);
 }
 
-void check_no_nul(const std::string& value, const std::string& path, const std::string& name) {
-  if (value.find('\0') != std::string::npos) {
-    throw DataError("cannot store " + name + " in " + path +
-                    ": it contains a NUL character, which ends a string in HDF5");
+std::uint64_t bytes_of(hid_t file, const std::string& path) {
+  struct stat about {};
+  const int fd = descriptor_of(file);
+  if (fd < 0 || ::fstat(fd, &about) != 0) throw IoError("cannot read the size of " + path);
+  return static_cast<std::uint64_t>(about.st_size);
+}
+
+/// An attribute with one value.
+Handle open_attribute(hid_t object, const std::string& name, const std::string& place) {
+  Handle attribute(must(H5Aopen(object, name.c_str(), H5P_DEFAULT), "read", place), H5Aclose);
+  const Handle space(must(H5Aget_space(attribute.get()), "read", place), H5Sclose);
+  if (H5Sget_simple_extent_npoints(space.get()) != 1) {
+    throw IoError("cannot read " + place + ": not one value");
   }
+  return attribute;
+}
+
+/// Elements of an open dataset, at most as many as its file has room for.
+std::uint64_t checked_size(const File& file, hid_t dataset, hid_t memory_type,
+                           const std::string& name) {
+  const Handle space(must(H5Dget_space(dataset), "read", name), H5Sclose);
+  const Handle type(must(H5Dget_type(dataset), "read", name), H5Tclose);
+  const Handle creation(must(H5Dget_create_plist(dataset), "read", name), H5Pclose);
+  hsize_t size = 0;
+  if (H5Sget_simple_extent_ndims(space.get()) != 1 ||
+      H5Sget_simple_extent_dims(space.get(), &size, nullptr) < 0) {
+    throw IoError("cannot read " + name + ": not a one-dimensional dataset");
+  }
+  const std::size_t width = H5Tget_size(type.get());
+  if (H5Tget_class(type.get()) != H5Tget_class(memory_type) || width == 0 ||
+      H5Pget_nfilters(creation.get()) != 0) {
+    throw IoError("cannot read " + name + ": not a dataset of the kind that paceline writes");
+  }
+  return std::min<std::uint64_t>(size, bytes_of(file.id(), file.path()) / width);
 }
 
 }  // namespace
@@ -96,8 +129,9 @@ File File::create(const std::string& path, Kind kind) {
   H5Pset_obj_track_times(creation.get(), false);
   File file;
   file.path_ = path;
+  discard_temporary(path);  // of a process that was killed
   file.handle_ = Handle(
-      must(H5Fcreate(temporary_name(path).c_str(), H5F_ACC_TRUNC, creation.get(), access.get()),
+      must(H5Fcreate(temporary_name(path).c_str(), H5F_ACC_EXCL, creation.get(), access.get()),
            "create", path),
       H5Fclose);
   return file;
@@ -196,13 +230,7 @@ Dataset Dataset::open(const File& file, const std::string& name, hid_t memory_ty
   dataset.handle_ = Handle(
       must(H5Dopen2(file.id(), name.c_str(), access.get()), "read", dataset.name_), H5Dclose);
   dataset.memory_type_ = Handle(H5Tcopy(memory_type), H5Tclose);
-  const Handle space(must(H5Dget_space(dataset.id()), "read", dataset.name_), H5Sclose);
-  hsize_t size = 0;
-  if (H5Sget_simple_extent_ndims(space.get()) != 1 ||
-      H5Sget_simple_extent_dims(space.get(), &size, nullptr) < 0) {
-    throw IoError("cannot read " + dataset.name_ + ": not a one-dimensional dataset");
-  }
-  dataset.size_ = size;
+  dataset.size_ = checked_size(file, dataset.id(), memory_type, dataset.name_);
   return dataset;
 }
 
@@ -243,36 +271,45 @@ void Dataset::read(std::uint64_t first, std::uint64_t count, void* data) const {
 void Dataset::flush() { must(H5Dflush(id()), "write", name_); }
 
 void write_strings(const File& file, const std::string& name, std::span<const std::string> values) {
-  std::vector<const char*> pointers;
-  pointers.reserve(values.size());
+  std::string bytes;
+  std::vector<std::int64_t> offsets{0};
+  offsets.reserve(values.size() + 1);
   for (const std::string& value : values) {
-    check_no_nul(value, file.path(), name);
-    pointers.push_back(value.c_str());
+    bytes += value;
+    offsets.push_back(static_cast<std::int64_t>(bytes.size()));
   }
-  const Handle type = string_type();
-  Dataset dataset = Dataset::create(file, name, type.get(), type.get(), {values.size()});
-  dataset.append(pointers.size(), pointers.data());
-  must(dataset.close(), "write", file.path());
+  Dataset text = Dataset::create<std::uint8_t>(file, name, {bytes.size()});
+  text.append(bytes.size(), bytes.data());
+  must(text.close(), "write", file.path());
+  Dataset places = Dataset::create<std::int64_t>(file, offsets_of(name), {offsets.size()});
+  places.append<std::int64_t>(offsets);
+  must(places.close(), "write", file.path());
 }
 
 std::vector<std::string> read_strings(const File& file, const std::string& name) {
-  const Handle type = string_type();
-  const Dataset dataset = Dataset::open(file, name, type.get(), std::size_t{1} << 20);
-  std::vector<char*> pointers(dataset.size());
-  dataset.read(0, pointers.size(), pointers.data());
+  const auto bytes = read_all<std::uint8_t>(file, name);
+  const auto offsets = read_all<std::int64_t>(file, offsets_of(name));
+  const bool sound = !offsets.empty() && offsets.front() == 0 &&
+                     std::is_sorted(offsets.begin(), offsets.end()) &&
+                     offsets.back() == static_cast<std::int64_t>(bytes.size());
+  if (!sound) {
+    throw IoError("cannot read " + file.path() + ":" + name + ": its offsets are damaged");
+  }
   std::vector<std::string> values;
-  values.reserve(pointers.size());
-  for (const char* pointer : pointers) values.emplace_back(pointer != nullptr ? pointer : "");
-  for (char* pointer : pointers) H5free_memory(pointer);
+  values.reserve(offsets.size() - 1);
+  for (std::size_t i = 0; i + 1 < offsets.size(); ++i) {
+    values.emplace_back(bytes.begin() + offsets[i], bytes.begin() + offsets[i + 1]);
+  }
   return values;
 }
 
 void write_attribute(hid_t object, const std::string& path, const std::string& name,
                      const std::string& value) {
-  check_no_nul(value, path, name);
-  const Handle type = string_type();
-  const char* pointer = value.c_str();
-  write_attribute(object, path, name, type.get(), &pointer);
+  if (value.find('\0') != std::string::npos) {
+    throw DataError("cannot store " + name + " in " + path +
+                    ": it contains a NUL character, which ends a string in HDF5");
+  }
+  write_attribute(object, path, name, string_type(value.size()).get(), value.c_str());
 }
 
 void write_attribute(hid_t object, const std::string& path, const std::string& name,
@@ -286,18 +323,22 @@ void write_attribute(hid_t object, const std::string& path, const std::string& n
 }
 
 std::string read_string_attribute(hid_t object, const std::string& path, const std::string& name) {
-  const Handle type = string_type();
-  char* pointer = nullptr;
-  read_attribute(object, path, name, type.get(), &pointer);
-  std::string value = pointer != nullptr ? pointer : "";
-  H5free_memory(pointer);
+  const std::string place = path + ": attribute " + name;
+  const Handle attribute = open_attribute(object, name, place);
+  const Handle type(must(H5Aget_type(attribute.get()), "read", place), H5Tclose);
+  if (H5Tget_class(type.get()) != H5T_STRING || H5Tis_variable_str(type.get()) != 0) {
+    throw IoError("cannot read " + place + ": not a string of fixed length");
+  }
+  std::string value(H5Tget_size(type.get()), '\0');
+  must(H5Aread(attribute.get(), type.get(), value.data()), "read", place);
+  value.resize(std::min(value.size(), value.find('\0')));  // padding
   return value;
 }
 
 void read_attribute(hid_t object, const std::string& path, const std::string& name,
                     hid_t memory_type, void* value) {
   const std::string place = path + ": attribute " + name;
-  const Handle attribute(must(H5Aopen(object, name.c_str(), H5P_DEFAULT), "read", place), H5Aclose);
+  const Handle attribute = open_attribute(object, name, place);
   must(H5Aread(attribute.get(), memory_type, value), "read", place);
 }
 

@@ -96,8 +96,9 @@ class File {
     shard,  ///< newest format, which SWMR needs
     final,  ///< a format that HDF5 1.8 and later read
   };
-  /// Creates temporary_name(path), to appear under its own name later; messages name `path`. No
-  /// timestamps are stored.
+  /// Creates temporary_name(path) anew, to appear under its own name later; messages name `path`.
+  /// No timestamps are stored. What must be sound to be read without harm is checksummed by these
+  /// formats, so that a damaged file is an error: no strings of variable length, which are not.
   static File create(const std::string& path, Kind kind);
   /// As a SWMR reader: works while a writer appends, and after it was killed.
   static File open(const std::string& path);
@@ -140,10 +141,13 @@ class Dataset {
     return create(file, name, native<T>(), native<T>(), shape);
   }
   /// `cache_bytes`: chunk cache. 0 reads selections of unfiltered chunks straight from the file.
+  /// Datasets with filters or elements of another kind are refused: paceline writes none.
   static Dataset open(const File& file, const std::string& name, hid_t memory_type,
                       std::size_t cache_bytes);
 
   [[nodiscard]] hid_t id() const { return handle_.get(); }
+  /// Elements. Of an opened one no more than the file has room for, whatever the dataset says: who
+  /// takes memory by it takes no more than about the file's size.
   [[nodiscard]] std::uint64_t size() const { return size_; }
   /// Writes [first, first + count), extending a growing dataset to that end.
   void write(std::uint64_t first, std::uint64_t count, const void* data);
@@ -174,11 +178,13 @@ std::vector<T> read_all(const File& file, const std::string& name) {
   return values;
 }
 
-/// UTF-8 strings of any length, NUL-terminated in the file. Throws DataError when one holds a NUL.
+/// UTF-8 strings of any length: NAME u8, their bytes one after the other, and NAME_offsets i64 [n +
+/// 1].
 void write_strings(const File& file, const std::string& name, std::span<const std::string> values);
 [[nodiscard]] std::vector<std::string> read_strings(const File& file, const std::string& name);
 
-/// Attributes of an object (a file's id stands for its root group).
+/// Attributes of an object (a file's id stands for its root group). Strings are UTF-8, stored with
+/// their length; a DataError when one holds a NUL, which readers would take for its end.
 void write_attribute(hid_t object, const std::string& path, const std::string& name,
                      const std::string& value);
 void write_attribute(hid_t object, const std::string& path, const std::string& name,

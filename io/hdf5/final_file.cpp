@@ -14,24 +14,21 @@ namespace paceline::io {
 namespace fs = std::filesystem;
 namespace {
 
-void check_complete(const std::vector<Entry>& finished, std::uint64_t prompts,
-                    std::uint32_t samples) {
-  std::size_t next = 0;
-  for (std::uint64_t prompt = 0; prompt < prompts; ++prompt) {
-    for (std::uint32_t sample = 0; sample < samples; ++sample, ++next) {
-      const RequestId expected{static_cast<std::uint32_t>(prompt), sample};
-      if (next < finished.size() && finished[next].id() == expected) continue;
-      throw Error(ExitCode::internal, "cannot write the final file: the response to prompt " +
-                                          std::to_string(prompt) + ", sample " +
-                                          std::to_string(sample) + " is in no shard");
-    }
+/// `index` holds every response and nothing else: it has no others than those of this run.
+void check_complete(const ShardIndex& index, const RunManifest& manifest) {
+  const std::uint64_t expected = manifest.prompts * manifest.samples;
+  if (index.finished.size() == expected) return;
+  std::uint64_t next = 0;  // the first that is missing
+  for (const Entry& entry : index.finished) {
+    if (entry.prompt * std::uint64_t{manifest.samples} + entry.sample != next) break;
+    ++next;
   }
-  if (next != finished.size()) {
-    throw Error(ExitCode::internal,
-                "cannot write the final file: shards hold responses that belong to no prompt, "
-                "first to prompt " +
-                    std::to_string(finished[next].prompt));
-  }
+  const std::string what = "cannot write the final file: the response to prompt " +
+                           std::to_string(next / manifest.samples) + ", sample " +
+                           std::to_string(next % manifest.samples);
+  if (index.warnings.empty()) throw Error(ExitCode::internal, what + " is in no shard");
+  throw IoError(what + " cannot be read: --resume generates it again (" + index.warnings.front() +
+                ")");
 }
 
 /// Contiguous and unfiltered: deflate would save a fifth of the file (token ids halve, float32
@@ -60,6 +57,7 @@ void write_rows(const h5::File& file, const std::vector<Entry>& entries) {
   write_column<float>(file, "reward", entries, [](auto& e) { return e.reward; });
   write_column<std::uint64_t>(file, "weight_version", entries,
                               [](auto& e) { return e.weight_version; });
+  write_column<std::uint64_t>(file, "checksum", entries, [](auto& e) { return e.checksum; });
   write_column<std::uint8_t>(file, "finish_reason", entries,
                              [](auto& e) { return e.finish_reason; });
   const h5::Handle reasons(H5Dopen2(file.id(), "trajectories/finish_reason", H5P_DEFAULT),
@@ -97,23 +95,18 @@ void write_tokens(const h5::File& file, const ShardIndex& index, std::uint64_t t
   for (h5::Dataset* dataset : {&ids, &logprob, &sampling}) dataset->flush();
 }
 
-void remove_trajectory_shards(const std::string& directory) {
-  std::error_code ignored;  // what cannot be removed does no harm
-  for (const ShardName& shard : list_shards(directory, "trajectories")) {
-    fs::remove(shard.path, ignored);
-  }
-  tidy_shard_folder(directory);
-}
-
 }  // namespace
 
 FinalFileReport write_final_file(const std::string& directory, const RunManifest& manifest,
-                                 std::span<const Prompt> prompts, const FinalFileOptions& options) {
+                                 std::span<const Prompt> prompts, std::size_t window_bytes) {
   const auto lock = h5::lock_hdf5();
   FinalFileReport report;
   report.path = (fs::path(directory) / kFinalName).string();
-  ShardIndex index = read_shard_index(directory, false);
-  check_complete(index.finished, prompts.size(), manifest.samples);
+  if (!fs::is_directory(shard_folder(directory))) {
+    throw IoError("cannot read " + shard_folder(directory) + ": it is gone");
+  }
+  ShardIndex index = read_shard_index(directory, manifest);
+  check_complete(index, manifest);
   for (const Entry& entry : index.finished) report.tokens += entry.length;
   report.trajectories = index.finished.size();
   report.warnings = std::move(index.warnings);
@@ -126,7 +119,7 @@ FinalFileReport write_final_file(const std::string& directory, const RunManifest
       const h5::Handle group = file.group("trajectories");
       write_rows(file, index.finished);
     }
-    write_tokens(file, index, report.tokens, options.window_bytes);
+    write_tokens(file, index, report.tokens, window_bytes);
     file.close();
     commit_temporary(report.path);
   } catch (...) {
@@ -136,7 +129,6 @@ FinalFileReport write_final_file(const std::string& directory, const RunManifest
   }
   std::error_code ignored;
   report.bytes = fs::file_size(report.path, ignored);
-  if (!options.keep_shards) remove_trajectory_shards(directory);
   return report;
 }
 

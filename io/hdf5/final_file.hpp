@@ -2,11 +2,13 @@
 // a function of manifest, prompts and trajectories alone.
 //
 //   /prompts/tokens i32 [tokens]   /prompts/offsets i64 [P+1]
-//   /prompts/{uid,ground_truth,extra} UTF-8 strings [P]; extra is a JSON object
+//   /prompts/{uid,ground_truth,extra} u8, UTF-8 bytes of P strings one after the other;
+//   /prompts/{uid,ground_truth,extra}_offsets i64 [P+1]; extra is a JSON object
 //   /trajectories/{prompt_index,sample_index} i32 [N]   /trajectories/offsets i64 [N+1]
 //   /trajectories/tokens i32, {logprob,sampling_logprob} f32 [tokens]
 //   /trajectories/finish_reason u8 [N], its attributes name the values
 //   /trajectories/reward f32 [N] (NaN: none)   /trajectories/weight_version u64 [N]
+//   /trajectories/checksum u64 [N]: checksum_of() in shard_format.hpp
 //   attributes of /: the manifest
 #pragma once
 
@@ -21,11 +23,6 @@
 
 namespace paceline::io {
 
-struct FinalFileOptions {
-  bool keep_shards = false;
-  std::size_t window_bytes = std::size_t{32} << 20;  ///< responses held in memory at a time
-};
-
 struct FinalFileReport {
   std::string path;
   std::uint64_t trajectories = 0;
@@ -35,14 +32,13 @@ struct FinalFileReport {
 };
 
 /// Merges the shards of `directory` into trajectories.h5 by way of a temporary file, fsync and
-/// rename, then removes the trajectory shards. Every ShardWriter of this process must be closed;
-/// those of other ranks at least flushed. Memory: 48 bytes a trajectory, the window and the
-/// prompts. One rank calls it; any one thread. Throws IoError when reading or writing fails
-/// (nothing is removed, no final file appears), and Error(internal) when a trajectory is missing
-/// (it names the first).
+/// rename. Every ShardWriter of this process must be closed; those of other ranks at least flushed.
+/// Memory: 48 bytes a trajectory, `window_bytes` of responses and the prompts. One rank calls it;
+/// any one thread. No final file appears when it throws: IoError when reading or writing fails or a
+/// trajectory is damaged in all shards, Error(internal) when one is missing (it names the first).
 FinalFileReport write_final_file(const std::string& directory, const RunManifest& manifest,
                                  std::span<const Prompt> prompts,
-                                 const FinalFileOptions& options = {});
+                                 std::size_t window_bytes = std::size_t{32} << 20);
 
 /// The prompts of a final file, or of a run in progress.
 [[nodiscard]] std::vector<Prompt> read_prompts(const std::string& path);

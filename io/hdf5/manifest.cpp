@@ -72,6 +72,7 @@ Json manifest_to_json(const RunManifest& m) {
   json["schema_version"] = m.schema_version;
   json["program_version"] = m.program_version;
   json["model_fingerprint"] = m.model_fingerprint;
+  json["vocabulary"] = m.vocabulary;
   json["prompts_fingerprint"] = m.prompts_fingerprint;
   json["prompts"] = m.prompts;
   json["samples"] = m.samples;
@@ -95,6 +96,7 @@ RunManifest manifest_of_json(const Json& json, const std::string& name) {
     }
     json.at("program_version").get_to(m.program_version);
     json.at("model_fingerprint").get_to(m.model_fingerprint);
+    json.at("vocabulary").get_to(m.vocabulary);
     json.at("prompts_fingerprint").get_to(m.prompts_fingerprint);
     json.at("prompts").get_to(m.prompts);
     json.at("samples").get_to(m.samples);
@@ -178,7 +180,8 @@ void write_manifest_attributes(const h5::File& file, const RunManifest& manifest
 
 RunManifest read_manifest_attributes(const h5::File& file) {
   Json json;
-  for (const char* key : {"schema_version", "prompts", "samples", "seed", "weight_version"}) {
+  for (const char* key :
+       {"schema_version", "vocabulary", "prompts", "samples", "seed", "weight_version"}) {
     std::uint64_t value = 0;
     h5::read_attribute(file.id(), file.path(), key, h5::native<std::uint64_t>(), &value);
     json[key] = value;

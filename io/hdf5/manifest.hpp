@@ -14,13 +14,14 @@
 namespace paceline::io {
 
 /// Version of the layout of run.json, the shards and the final file.
-inline constexpr std::int32_t kSchemaVersion = 1;
+inline constexpr std::int32_t kSchemaVersion = 2;
 
 struct RunManifest {
   std::int32_t schema_version = kSchemaVersion;
   std::string program_version;
   std::string config_text;          ///< effective configuration, YAML
   std::string model_fingerprint;    ///< of the weights and what decides how they are used
+  std::uint64_t vocabulary = 0;     ///< token ids are below it
   std::string prompts_fingerprint;  ///< prompts_fingerprint() below
   std::uint64_t prompts = 0;        ///< number of prompts
   std::uint32_t samples = 1;        ///< responses a prompt

@@ -1,5 +1,6 @@
 #include "io/hdf5/prompt_table.hpp"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "io/hdf5/atomic_file.hpp"
@@ -48,9 +49,10 @@ std::vector<Prompt> read_prompt_table(const h5::File& file) {
   auto truth = h5::read_strings(file, "prompts/ground_truth");
   auto extra = h5::read_strings(file, "prompts/extra");
   const std::size_t count = uid.size();
-  bool sound = offsets.size() == count + 1 && truth.size() == count && extra.size() == count &&
-               offsets.front() == 0 && offsets.back() == static_cast<std::int64_t>(tokens.size());
-  for (std::size_t i = 0; sound && i < count; ++i) sound = offsets[i] <= offsets[i + 1];
+  const bool sound = offsets.size() == count + 1 && truth.size() == count &&
+                     extra.size() == count && offsets.front() == 0 &&
+                     std::is_sorted(offsets.begin(), offsets.end()) &&
+                     offsets.back() == static_cast<std::int64_t>(tokens.size());
   if (!sound) throw IoError("cannot read " + file.path() + ":/prompts: its columns do not agree");
   std::vector<Prompt> prompts(count);
   for (std::size_t i = 0; i < count; ++i) {

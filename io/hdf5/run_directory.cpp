@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 
 #include "io/hdf5/atomic_file.hpp"
 #include "io/hdf5/file.hpp"
+#include "io/hdf5/final_file.hpp"
 #include "io/hdf5/manifest_json.hpp"
 #include "io/hdf5/prompt_table.hpp"
 #include "io/hdf5/shard_format.hpp"
@@ -21,6 +23,8 @@
 namespace paceline::io {
 namespace fs = std::filesystem;
 namespace {
+
+constexpr const char* kProbeName = ".paceline-probe";
 
 std::string in(const std::string& directory, const char* name) {
   return (fs::path(directory) / name).string();
@@ -33,9 +37,17 @@ void create_folder(const std::string& path) {
   if (error) throw IoError("cannot create the directory " + path + ": " + error.message());
 }
 
+void refuse_link(const std::string& folder) {
+  std::error_code ignored;
+  if (!fs::is_symlink(folder, ignored)) return;
+  throw IoError(folder +
+                " is a symbolic link, expected a folder: a run writes nothing outside its "
+                "own directory");
+}
+
 /// Writes a byte, so that an unwritable directory or a full disk shows before hours of work.
 void check_writable(const std::string& directory) {
-  const std::string probe = in(directory, ".paceline-probe");
+  const std::string probe = in(directory, kProbeName);
   write_whole(probe, "paceline\n");
   std::error_code ignored;
   fs::remove(probe, ignored);
@@ -48,23 +60,26 @@ bool holds_run(const std::string& directory) {
 }
 
 /// Takes the advisory lock of a run: a killed process lets go of it. -1 where the file system has
-/// no locks.
+/// no locks, and when a complete run has lost its run.json.
 int lock_run(const std::string& directory) {
   const std::string path = in(directory, kManifestName);
-  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (fd < 0) throw IoError("cannot open " + describe_errno(path, errno));
-  if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
-  const int error = errno;
+  const int fd = ::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+  int error = errno;
+  if (fd < 0 && error == ENOENT && fs::exists(in(directory, kFinalName))) return -1;
+  if (fd < 0) throw IoError("cannot open " + describe_errno(path, error));
+  const bool locked = ::flock(fd, LOCK_EX | LOCK_NB) == 0;
+  error = errno;
+  // A start that failed removes its run.json: a lock on what is no longer there is none.
+  struct stat here {};
+  struct stat there {};
+  const bool gone =
+      ::fstat(fd, &here) != 0 || ::lstat(path.c_str(), &there) != 0 || here.st_ino != there.st_ino;
+  if (locked && !gone) return fd;
   ::close(fd);
-  if (error == EWOULDBLOCK) {
+  if (gone || error == EWOULDBLOCK) {
     throw UsageError(directory + " is in use by another run that has not ended");
   }
   return -1;
-}
-
-std::string attempt_path(const std::string& directory, std::uint32_t attempt) {
-  return (fs::path(shard_folder(directory)) / ("attempt-" + std::to_string(attempt) + ".json"))
-      .string();
 }
 
 /// One past the highest attempt that left a trace.
@@ -96,6 +111,39 @@ std::string already_there(const std::string& directory) {
   return directory + " already holds a run: --resume continues it, or choose another directory";
 }
 
+/// Temporary files in a run's own folder that a killed process left.
+std::vector<fs::path> left_behind(const std::string& directory) {
+  std::vector<fs::path> found;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(directory, ignored)) {
+    const std::string name = entry.path().filename().string();
+    const bool ours = name == kProbeName || is_temporary_of(name, kProbeName) ||
+                      is_temporary_of(name, kManifestName) || is_temporary_of(name, kFinalName) ||
+                      is_temporary_of(name, kTelemetryName);
+    if (ours) found.push_back(entry.path());
+  }
+  return found;
+}
+
+/// Whether nothing is left to do, not even to tidy up.
+bool is_done(const std::string& directory) {
+  return fs::exists(in(directory, kFinalName)) && fs::exists(in(directory, kTelemetryName)) &&
+         !fs::exists(fs::symlink_status(shard_folder(directory))) && left_behind(directory).empty();
+}
+
+/// DIR/shards/prompts.h5, written unless the one there is whole and of these prompts.
+void keep_prompts(const std::string& directory, const RunManifest& manifest,
+                  std::span<const Prompt> prompts) {
+  if (fs::exists(prompt_file(directory))) {
+    try {
+      const std::vector<Prompt> earlier = read_prompts(directory);
+      if (prompts_fingerprint(earlier) == manifest.prompts_fingerprint) return;
+    } catch (const IoError&) {  // damaged
+    }
+  }
+  write_prompt_file(directory, prompts);
+}
+
 }  // namespace
 
 RunDirectory::RunDirectory(const std::string& path, const RunManifest& manifest,
@@ -111,32 +159,39 @@ RunDirectory::RunDirectory(const std::string& path, const RunManifest& manifest,
                        " (responses of one run must come from one setting); choose another "
                        "directory, or set it back");
     }
-    if (fs::exists(in(path, kFinalName))) {
-      (void)read_manifest(in(path, kFinalName));  // throws when it is damaged
-      complete_ = true;
-      note_ = path + " holds a complete run: nothing to do";
-      return;
+  } else {
+    create_folder(path);
+    if (!write_whole(in(path, kManifestName), to_json(manifest), true)) {
+      throw UsageError(already_there(path));  // since a moment ago
     }
   }
-  create_folder(path);
-  create_folder(shard_folder(path));
-  check_writable(path);
-  if (!fs::exists(in(path, kManifestName))) {
-    write_prompt_file(path, prompts);
-    if (!write_whole(in(path, kManifestName), to_json(manifest), true)) {
-      throw UsageError(already_there(path));
-    }
-  } else if (!fs::exists(prompt_file(path))) {
-    write_prompt_file(path, prompts);
+  if (is_done(path)) {  // needs no lock, and perhaps cannot have one
+    open_complete();
+    return;
   }
   lock_ = lock_run(path);
   try {
+    refuse_link(shard_folder(path));
+    if (fs::exists(in(path, kFinalName))) {
+      open_complete();
+      return;
+    }
+    create_folder(shard_folder(path));
+    check_writable(path);
+    keep_prompts(path, manifest, prompts);
     attempt_ = claim_attempt(path, manifest);
   } catch (...) {
+    if (!exists) ::unlink(in(path, kManifestName).c_str());  // it never began
     if (lock_ >= 0) ::close(lock_);
     throw;
   }
   if (exists) note_ = "resuming " + path + ": attempt " + std::to_string(attempt_);
+}
+
+void RunDirectory::open_complete() {
+  (void)read_manifest(in(path_, kFinalName));  // throws when it is damaged
+  complete_ = true;
+  note_ = path_ + " holds a complete run: nothing to generate";
 }
 
 RunDirectory::~RunDirectory() {
@@ -145,16 +200,9 @@ RunDirectory::~RunDirectory() {
 
 ResumeState RunDirectory::read_state() const {
   const auto lock = h5::lock_hdf5();
-  ShardIndex index = read_shard_index(path_, true);
+  ShardIndex index = read_shard_index(path_, manifest_);
   ResumeState state;
   state.warnings = std::move(index.warnings);
-  const auto foreign = [this](const Entry& entry) {
-    return entry.prompt >= manifest_.prompts || entry.sample >= manifest_.samples;
-  };
-  if (std::any_of(index.finished.begin(), index.finished.end(), foreign) ||
-      std::any_of(index.partial.begin(), index.partial.end(), foreign)) {
-    throw IoError(shard_folder(path_) + " holds responses that belong to no request of this run");
-  }
   state.finished.reserve(index.finished.size());
   for (const Entry& entry : index.finished) state.finished.push_back(entry.id());
   state.partial.reserve(index.partial.size());
@@ -164,6 +212,25 @@ ResumeState RunDirectory::read_state() const {
     }
   });
   return state;
+}
+
+void RunDirectory::tidy() const {
+  const auto lock = h5::lock_hdf5();
+  std::error_code ignored;
+  for (const fs::path& path : left_behind(path_)) fs::remove(path, ignored);
+  const std::string folder = shard_folder(path_);
+  if (fs::is_symlink(folder, ignored)) return;
+  for (const char* kind : {"trajectories", "telemetry"}) {
+    for (const ShardName& shard : list_shards(path_, kind)) fs::remove(shard.path, ignored);
+  }
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    const bool ours = name == fs::path(prompt_file(path_)).filename() ||
+                      (name.starts_with(".") && name.ends_with(".tmp")) ||
+                      (name.starts_with("attempt-") && name.ends_with(".json"));
+    if (ours) fs::remove(entry.path(), ignored);
+  }
+  fs::remove(folder, ignored);  // stays when something else is in it
 }
 
 }  // namespace paceline::io

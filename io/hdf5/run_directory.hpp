@@ -27,7 +27,9 @@ struct ResumeState {
 
 /// One rank (rank 0) opens it, before any ShardWriter is made; the others need `path` and
 /// `attempt()`. Holds an advisory lock while it lives, where the file system has such locks.
-/// HDF5 calls are serialised by a process-wide lock: any one thread at a time may use an object.
+/// Nothing else is written before run.json is there and locked, so a run that comes second leaves
+/// no trace. HDF5 calls are serialised by a process-wide lock: any one thread at a time may use an
+/// object.
 class RunDirectory {
  public:
   /// Opens `path`, creating it when it is not there. With `resume`, a directory that holds no run
@@ -35,7 +37,7 @@ class RunDirectory {
   ///  - UsageError when it already holds a run and `resume` is false; when `resume` is true and
   ///    something that decides trajectories differs from the earlier attempts (old and new value
   ///    are named); when another live process has it open;
-  ///  - IoError when it cannot be created or written.
+  ///  - IoError when it cannot be created or written, or DIR/shards is a symbolic link.
   RunDirectory(const std::string& path, const RunManifest& manifest,
                std::span<const Prompt> prompts, bool resume);
   ~RunDirectory();
@@ -45,18 +47,24 @@ class RunDirectory {
   [[nodiscard]] const std::string& path() const { return path_; }
   /// Number of attempts before this one; claimed on disk, so unique even among concurrent runs.
   [[nodiscard]] std::uint32_t attempt() const { return attempt_; }
-  /// The final file is there: nothing is left to do, and no attempt was claimed.
+  /// trajectories.h5 is there: no attempt was claimed. What a killed run left undone after it,
+  /// write_telemetry() and tidy() do.
   [[nodiscard]] bool complete() const { return complete_; }
   /// One line for the user when complete() or resumed, empty for a new run.
   [[nodiscard]] const std::string& note() const { return note_; }
 
-  /// Reads what earlier attempts left, checking every finished trajectory against its checksum.
-  /// Memory: 8 bytes a finished trajectory and the partial ones. Unreadable shards and damaged
-  /// tails become warnings; what they held will be generated again. Throws IoError when the shard
-  /// folder cannot be listed.
+  /// Reads what earlier attempts left, checking every trajectory against its checksum. Memory: 8
+  /// bytes a finished trajectory and the partial ones. What is damaged becomes warnings, and will
+  /// be generated again. Throws IoError when the shard folder cannot be listed.
   [[nodiscard]] ResumeState read_state() const;
 
+  /// Once both final files are there: removes the shards and whatever temporary files were left.
+  /// What cannot be removed does no harm and stays.
+  void tidy() const;
+
  private:
+  void open_complete();
+
   std::string path_;
   RunManifest manifest_;
   std::uint32_t attempt_ = 0;

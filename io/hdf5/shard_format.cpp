@@ -75,6 +75,11 @@ std::string shard_folder(const std::string& directory) {
   return (fs::path(directory) / "shards").string();
 }
 
+std::string attempt_path(const std::string& directory, std::uint32_t attempt) {
+  return (fs::path(shard_folder(directory)) / ("attempt-" + std::to_string(attempt) + ".json"))
+      .string();
+}
+
 std::string shard_path(const std::string& directory, const std::string& kind, std::uint32_t attempt,
                        std::uint32_t rank) {
   const std::string name =
@@ -104,22 +109,6 @@ void publish_shard(h5::File& file) {
   if (!commit_temporary(path, true)) {
     throw IoError("cannot create " + path + ": it exists, so another run uses this directory");
   }
-}
-
-void tidy_shard_folder(const std::string& directory) {
-  if (!list_shards(directory, "trajectories").empty() ||
-      !list_shards(directory, "telemetry").empty()) {
-    return;
-  }
-  std::error_code ignored;
-  const fs::path folder = shard_folder(directory);
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename().string();
-    const bool ours = name == "prompts.h5" || name.ends_with(".h5.tmp") ||
-                      (name.starts_with("attempt-") && name.ends_with(".json"));
-    if (ours) fs::remove(entry.path(), ignored);
-  }
-  fs::remove(folder, ignored);  // stays when something else is in it
 }
 
 }  // namespace paceline::io

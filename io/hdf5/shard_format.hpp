@@ -50,15 +50,13 @@ struct ShardName {
 [[nodiscard]] std::vector<ShardName> list_shards(const std::string& directory,
                                                  const std::string& kind);
 [[nodiscard]] std::string shard_folder(const std::string& directory);
+[[nodiscard]] std::string attempt_path(const std::string& directory, std::uint32_t attempt);
 [[nodiscard]] std::string shard_path(const std::string& directory, const std::string& kind,
                                      std::uint32_t attempt, std::uint32_t rank);
 /// Starts SWMR on a shard that was created, with its datasets, under temporary_name(path), and
 /// makes it appear under its name: readers never meet a half-made one. Throws IoError, also when a
 /// file of that name exists.
 void publish_shard(h5::File& file);
-
-/// After the final file is there: removes what is left of the shard folder unless shards are.
-void tidy_shard_folder(const std::string& directory);
 
 inline constexpr const char* kFinalName = "trajectories.h5";
 inline constexpr const char* kTelemetryName = "telemetry.h5";

@@ -1,52 +1,122 @@
 #include "io/hdf5/shard_index.hpp"
 
 #include <algorithm>
-#include <optional>
+#include <functional>
 
 #include "runtime/core/error.hpp"
 
 namespace paceline::io {
 namespace {
 
-constexpr std::uint64_t kRowsAtOnce = 1024;  // a chunk of the index
+constexpr std::uint64_t kRowsAtOnce = 1024;      // a chunk of the index
+constexpr std::uint64_t kTokensAtOnce = 262144;  // 3 MiB
 
-/// The rows of a shard that can be read; the index may be torn where the machine, not only the
-/// process, died.
-std::vector<IndexRow> readable_rows(const h5::File& file, std::vector<std::string>& warnings) {
-  const h5::Handle type = index_row_type();
-  const h5::Dataset index = h5::Dataset::open(file, "index", type.get(), 0);
-  std::vector<IndexRow> rows;
-  while (rows.size() < index.size()) {
-    const std::uint64_t count = std::min(kRowsAtOnce, index.size() - rows.size());
-    std::vector<IndexRow> block(count);
-    try {
-      index.read(rows.size(), count, block.data());
-    } catch (const IoError& error) {
-      warnings.push_back(std::string(error.what()) + "; " +
-                         std::to_string(index.size() - rows.size()) + " responses are lost");
-      break;
+bool is_finish_reason(std::uint8_t value) {
+  switch (static_cast<FinishReason>(value)) {
+    case FinishReason::stop_id:
+    case FinishReason::length:
+    case FinishReason::stop_string:
+    case FinishReason::context:
+    case FinishReason::partial:
+      return true;
+  }
+  return false;
+}
+
+/// The responses of one shard, read and compared with its index.
+class ShardReader {
+ public:
+  ShardReader(const std::string& path, const RunManifest& manifest)
+      : manifest_(manifest), columns_(path, "") {}
+
+  /// Calls `use` with every row whose response is whole; how many were not. What cannot be read of
+  /// the index itself (torn where the machine, not only the process, died) is a warning.
+  std::uint64_t read(std::vector<std::string>& warnings,
+                     const std::function<void(const IndexRow&)>& use) {
+    const h5::Handle type = index_row_type();
+    const h5::Dataset index = h5::Dataset::open(columns_.file(), "index", type.get(), 0);
+    std::uint64_t damaged = 0;
+    std::vector<IndexRow> rows;
+    for (std::uint64_t done = 0; done < index.size(); done += rows.size()) {
+      rows.assign(std::min(kRowsAtOnce, index.size() - done), {});
+      try {
+        index.read(done, rows.size(), rows.data());
+      } catch (const IoError& error) {
+        warnings.push_back(std::string(error.what()) + "; " + std::to_string(index.size() - done) +
+                           " responses are lost");
+        break;
+      }
+      for (std::size_t i = 0; i < rows.size();) {
+        const std::size_t count = neighbours(std::span(rows).subspan(i));
+        const std::span<const IndexRow> together(rows.data() + i, std::max<std::size_t>(count, 1));
+        damaged += count == 0 ? 1 : check(together, use);
+        i += together.size();
+      }
     }
-    rows.insert(rows.end(), block.begin(), block.end());
+    return damaged;
   }
-  return rows;
-}
 
-/// A row of zeros: the file has a hole where the index should be.
-bool hole(const IndexRow& row) { return row.checksum == 0 && row.length == 0; }
-
-/// Whether the row's response can be read and is what was written.
-bool intact(const TokenColumns& columns, const IndexRow& row) {
-  if (row.length > columns.size()) return false;  // before memory is asked for
-  try {
-    std::vector<TokenId> tokens(row.length);
-    std::vector<float> logprob(row.length);
-    std::vector<float> sampling(row.length);
-    columns.read(row.offset, row.length, tokens.data(), logprob.data(), sampling.data());
-    return checksum_of(row, tokens, logprob, sampling) == row.checksum;
-  } catch (const IoError&) {
-    return false;
+ private:
+  /// How many of the first rows are possible and lie one after the other, to be read at once.
+  [[nodiscard]] std::size_t neighbours(std::span<const IndexRow> rows) const {
+    std::size_t count = 0;
+    std::uint64_t tokens = 0;
+    for (const IndexRow& row : rows) {
+      const bool hole = row.checksum == 0 && row.length == 0;  // the file has one in its index
+      if (hole || !possible(row, manifest_) || row.length > columns_.size()) break;
+      if (row.offset != rows.front().offset + tokens) break;
+      if (count > 0 && tokens + row.length > kTokensAtOnce) break;
+      tokens += row.length;
+      ++count;
+    }
+    return count;
   }
-}
+
+  /// Of neighbours: `use` for the whole ones; how many were not.
+  std::uint64_t check(std::span<const IndexRow> rows,
+                      const std::function<void(const IndexRow&)>& use) {
+    const std::uint64_t count = rows.back().offset + rows.back().length - rows.front().offset;
+    std::uint64_t damaged = 0;
+    if (!read_tokens(rows.front().offset, count)) {
+      if (rows.size() == 1) return 1;
+      for (std::size_t i = 0; i < rows.size(); ++i) damaged += check(rows.subspan(i, 1), use);
+      return damaged;
+    }
+    for (const IndexRow& row : rows) {
+      const std::uint64_t at = row.offset - rows.front().offset;
+      const auto part = [&]<typename T>(const std::vector<T>& values) {
+        return std::span<const T>(values).subspan(at, row.length);
+      };
+      const bool whole =
+          checksum_of(row, part(tokens_), part(logprob_), part(sampling_)) == row.checksum &&
+          possible(part(tokens_), manifest_);
+      if (whole) {
+        use(row);
+      } else {
+        ++damaged;
+      }
+    }
+    return damaged;
+  }
+
+  bool read_tokens(std::uint64_t first, std::uint64_t count) {
+    if (count > columns_.size()) return false;  // before memory is asked for
+    tokens_.resize(count);
+    logprob_.resize(count);
+    sampling_.resize(count);
+    try {
+      columns_.read(first, count, tokens_.data(), logprob_.data(), sampling_.data());
+    } catch (const IoError&) {
+      return false;
+    }
+    return true;
+  }
+
+  const RunManifest& manifest_;
+  TokenColumns columns_;
+  std::vector<TokenId> tokens_;
+  std::vector<float> logprob_, sampling_;
+};
 
 /// Keeps one entry for each id: the last written of finished ones, the longest of partial ones.
 void keep_one_each(std::vector<Entry>& entries, bool longest) {
@@ -77,21 +147,29 @@ void warn_of_disagreement(const std::vector<Entry>& sorted, ShardIndex& index) {
 
 }  // namespace
 
-ShardIndex read_shard_index(const std::string& directory, bool verify) {
+bool possible(const IndexRow& row, const RunManifest& manifest) {
+  const auto most = static_cast<std::uint64_t>(std::max(manifest.sampling.max_tokens, 0));
+  return row.prompt < manifest.prompts && row.sample < manifest.samples &&
+         row.weight_version == manifest.weight_version && is_finish_reason(row.finish_reason) &&
+         (row.finished() ? row.length <= most : row.length < most);
+}
+
+bool possible(std::span<const TokenId> tokens, const RunManifest& manifest) {
+  return std::all_of(tokens.begin(), tokens.end(), [&](TokenId token) {
+    return token >= 0 && static_cast<std::uint64_t>(token) < manifest.vocabulary;
+  });
+}
+
+ShardIndex read_shard_index(const std::string& directory, const RunManifest& manifest) {
   ShardIndex result;
   for (const ShardName& shard : list_shards(directory, "trajectories")) {
     const auto source = static_cast<std::uint32_t>(result.paths.size());
     result.paths.push_back(shard.path);
     try {
-      const TokenColumns columns(shard.path, "");
-      std::uint64_t damaged = 0;
-      for (const IndexRow& row : readable_rows(columns.file(), result.warnings)) {
-        if (hole(row) || (verify && !intact(columns, row))) {
-          ++damaged;
-        } else {
-          (row.finished() ? result.finished : result.partial).emplace_back(row, source);
-        }
-      }
+      const std::uint64_t damaged =
+          ShardReader(shard.path, manifest).read(result.warnings, [&](const IndexRow& row) {
+            (row.finished() ? result.finished : result.partial).emplace_back(row, source);
+          });
       if (damaged > 0) {
         result.warnings.push_back(shard.path + ": " + std::to_string(damaged) +
                                   " damaged responses are left out");

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "io/hdf5/manifest.hpp"
 #include "io/hdf5/window_reader.hpp"
 
 namespace paceline::io {
@@ -18,9 +19,17 @@ struct ShardIndex {
   std::vector<std::string> warnings;
 };
 
-/// Reads the indexes. With `verify`, reads the responses too and leaves out those that do not match
-/// their checksum (one at a time: memory does not grow with them). Shards that cannot be opened and
-/// damaged parts become warnings. Throws IoError when the folder cannot be listed.
-[[nodiscard]] ShardIndex read_shard_index(const std::string& directory, bool verify);
+/// Whether a row can be one of this run: a request of it, not too long, of its weights, ended for a
+/// known reason.
+[[nodiscard]] bool possible(const IndexRow& row, const RunManifest& manifest);
+/// Whether all of these are tokens of the run's model.
+[[nodiscard]] bool possible(std::span<const TokenId> tokens, const RunManifest& manifest);
+
+/// Reads the indexes and the responses (a few MiB at a time: memory does not grow with them), and
+/// leaves out what is damaged: what does not match its checksum or is not possible(). Shards that
+/// cannot be opened and damaged parts become warnings. Throws IoError when the folder cannot be
+/// listed.
+[[nodiscard]] ShardIndex read_shard_index(const std::string& directory,
+                                          const RunManifest& manifest);
 
 }  // namespace paceline::io

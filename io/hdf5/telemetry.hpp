@@ -13,7 +13,7 @@
 namespace paceline::io {
 
 /// Version of the layout of telemetry.h5 and its shards.
-inline constexpr std::int32_t kTelemetrySchemaVersion = 2;
+inline constexpr std::int32_t kTelemetrySchemaVersion = 3;
 
 /// Appends to DIR/shards/telemetry-<attempt>-<rank>.h5. step() and event() only fill a buffer,
 /// except that about once a second (by the records' own times) and every 16,384 records it is
@@ -49,8 +49,8 @@ struct TelemetryReport {
   std::vector<std::string> warnings;  ///< shards that could not be read
 };
 
-/// Merges the telemetry of all attempts into DIR/telemetry.h5 (temporary file, fsync, rename) and
-/// removes its shards unless `keep_shards`. A file that is already there stays.
+/// Merges the telemetry of all attempts into DIR/telemetry.h5 (temporary file, fsync, rename). A
+/// file that is already there is whole, and stays. Shards that cannot be read are left out whole.
 ///
 ///   /ranks/<rank>/steps/{attempt,start,duration,draft_duration,forward_duration,
 ///                        sample_duration,requests,prefill_tokens,decode_tokens,drafted,accepted,
@@ -64,11 +64,11 @@ struct TelemetryReport {
 ///   /role_names: strings, by role number
 ///   /drafter_names: strings, by drafter number; one numbering for all ranks and attempts, though
 ///       each attempt may be configured with others
+///   strings NAME (plan, too): NAME u8, UTF-8 bytes; NAME_offsets i64 [n + 1]
 ///   attributes of /: schema_version (of telemetry); of /requests/kind: the names of its values
 ///
-/// Call it after write_final_file, on one rank, with every writer closed. Memory: 40 bytes an
-/// event.
+/// On one rank, with every writer closed. Memory: 40 bytes an event.
 TelemetryReport write_telemetry(const std::string& directory,
-                                std::span<const std::string> role_names, bool keep_shards = false);
+                                std::span<const std::string> role_names);
 
 }  // namespace paceline::io

@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <compare>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <tuple>
 
@@ -85,10 +87,24 @@ std::vector<AcceptanceCell> read_acceptance(const h5::File& file,
   return cells;
 }
 
+/// Calls `use` with the steps of a shard, some at a time; how many there were.
+std::uint64_t read_steps(const h5::File& file,
+                         const std::function<void(std::span<const StepRecord>)>& use) {
+  const h5::Handle type = h5::compound(step_fields(), sizeof(StepRecord));
+  const h5::Dataset steps = h5::Dataset::open(file, "steps", type.get(), 0);
+  std::vector<StepRecord> rows;
+  for (std::uint64_t done = 0; done < steps.size(); done += rows.size()) {
+    rows.resize(std::min(kRowsAtOnce, steps.size() - done));
+    steps.read(done, rows.size(), rows.data());
+    use(rows);
+  }
+  return steps.size();
+}
+
+/// Adds a shard to `all`; nothing of it when something in it cannot be read.
 void collect(const ShardName& name, Collected& all) {
   const h5::File file = h5::File::open(name.path);
-  const h5::Handle step_type = h5::compound(step_fields(), sizeof(StepRecord));
-  const std::uint64_t steps = h5::Dataset::open(file, "steps", step_type.get(), 0).size();
+  const std::uint64_t steps = read_steps(file, [](std::span<const StepRecord> /*rows*/) {});
   const auto events = read_rows<RequestEvent>(file, "events", event_fields());
   const auto summaries = read_rows<RankSummary>(file, "summary", summary_fields());
   const auto drafter_names = h5::read_strings(file, "drafter_names");
@@ -156,23 +172,18 @@ void write_steps(const h5::File& file, std::uint32_t rank, const std::vector<Sha
   Columns columns(file, group + "/steps", step_fields(), total);
   h5::Dataset attempts =
       h5::Dataset::create<std::uint32_t>(file, group + "/steps/attempt", {total});
-  const h5::Handle type = h5::compound(step_fields(), sizeof(StepRecord));
   for (const Shard& shard : shards) {
-    const h5::File source = h5::File::open(shard.name.path);
-    const h5::Dataset steps = h5::Dataset::open(source, "steps", type.get(), 0);
-    std::vector<StepRecord> rows;
-    for (std::uint64_t done = 0; done < shard.steps; done += rows.size()) {
-      rows.resize(std::min(kRowsAtOnce, shard.steps - done));
-      steps.read(done, rows.size(), rows.data());
+    read_steps(h5::File::open(shard.name.path), [&](std::span<const StepRecord> rows) {
       columns.append(rows.data(), rows.size(), sizeof(StepRecord));
       attempts.append<std::uint32_t>(std::vector(rows.size(), shard.name.attempt));
-    }
+    });
   }
 }
 
 void write_events(const h5::File& file, std::vector<Event>& events) {
   std::stable_sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
-    return std::tie(a.attempt, a.event.time) < std::tie(b.attempt, b.event.time);
+    if (a.attempt != b.attempt) return a.attempt < b.attempt;
+    return std::strong_order(a.event.time, b.event.time) < 0;  // damaged ones may be NaN
   });
   const h5::Handle group = file.group("requests");
   const hid_t u32 = h5::native<std::uint32_t>();
@@ -237,27 +248,16 @@ void write_attempts(const h5::File& file, const std::map<std::uint32_t, Attempt>
   h5::write_strings(file, "attempts/plan", plans);
 }
 
-void remove_shards(const std::string& directory, const std::vector<ShardName>& shards) {
-  std::error_code ignored;
-  for (const ShardName& shard : shards) fs::remove(shard.path, ignored);
-  if (fs::exists(fs::path(directory) / kFinalName)) tidy_shard_folder(directory);
-}
-
 }  // namespace
 
 TelemetryReport write_telemetry(const std::string& directory,
-                                std::span<const std::string> role_names, bool keep_shards) {
+                                std::span<const std::string> role_names) {
   const auto lock = h5::lock_hdf5();
   TelemetryReport report;
   report.path = (fs::path(directory) / kTelemetryName).string();
-  const std::vector<ShardName> shards = list_shards(directory, "telemetry");
-  // A file that is there is whole (it appeared by rename); shards beside it were being removed.
-  if (fs::exists(report.path)) {
-    if (!keep_shards) remove_shards(directory, shards);
-    return report;
-  }
+  if (fs::exists(report.path)) return report;
   Collected all;
-  for (const ShardName& shard : shards) {
+  for (const ShardName& shard : list_shards(directory, "telemetry")) {
     try {
       collect(shard, all);
     } catch (const IoError& error) {
@@ -281,7 +281,6 @@ TelemetryReport write_telemetry(const std::string& directory,
     discard_temporary(report.path);
     throw;
   }
-  if (!keep_shards) remove_shards(directory, shards);
   return report;
 }
 

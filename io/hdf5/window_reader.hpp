@@ -1,6 +1,7 @@
 // Responses read in any order with bounded memory. Private to this folder.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -41,7 +42,10 @@ class TokenColumns {
   /// `prefix`: "" in a shard, "trajectories/" in a final file. Throws IoError.
   TokenColumns(const std::string& path, const std::string& prefix);
   [[nodiscard]] const h5::File& file() const { return file_; }
-  [[nodiscard]] std::uint64_t size() const { return tokens_.size(); }
+  /// Tokens that all three have.
+  [[nodiscard]] std::uint64_t size() const {
+    return std::min({tokens_.size(), logprob_.size(), sampling_logprob_.size()});
+  }
   void read(std::uint64_t first, std::uint64_t count, TokenId* tokens, float* logprob,
             float* sampling_logprob) const;
 
@@ -59,7 +63,7 @@ struct Window {
   std::vector<float> sampling_logprob;
 
   [[nodiscard]] Trajectory trajectory(std::size_t i) const;
-  /// Whether what was read is what was written (shards only: a final file has no checksums).
+  /// Whether what was read is what was written.
   [[nodiscard]] bool intact(std::size_t i) const;
 };
 

@@ -22,6 +22,8 @@ distribution the token was really drawn from, which importance weights want.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import ctypes
 import dataclasses
 import json
 import os
@@ -32,8 +34,8 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 import h5py
 import numpy as np
 
-SCHEMA_VERSION = 1
-TELEMETRY_SCHEMA_VERSION = 2
+SCHEMA_VERSION = 2
+TELEMETRY_SCHEMA_VERSION = 3
 FINISH_REASONS = {0: "stop_id", 1: "length", 2: "stop_string", 3: "context", 255: "partial"}
 #: slime's Sample.Status for each finish reason. A response cut by a limit is truncated.
 SLIME_STATUS = {
@@ -44,12 +46,18 @@ SLIME_STATUS = {
     "partial": "aborted",
 }
 LOGPROBS = {"sampling": "sampling_logprob", "full": "logprob"}
+TOKEN_COLUMNS = ("tokens", "logprob", "sampling_logprob")
+ROWS_AT_ONCE = 1024  #: of a shard's index
 
 PathLike = Union[str, "os.PathLike[str]"]
 
 
 class ReaderError(Exception):
-    """The file is not what this module reads, or does not fit what was asked of it."""
+    """The file is not what this module reads, is damaged, or does not fit what was asked of it."""
+
+
+#: What h5py, numpy and json raise on a damaged file.
+H5_ERRORS = (OSError, KeyError, ValueError, TypeError, RuntimeError, IndexError, AttributeError)
 
 
 @dataclasses.dataclass
@@ -107,7 +115,8 @@ def open_run(path: PathLike) -> "Run":
     """Opens a complete run: its directory or its trajectories.h5.
 
     Raises FileNotFoundError when there is no final file (a run in progress: see iter_live), and
-    ReaderError when the file is of another kind or version.
+    ReaderError when the file is of another kind or version or is seen to be damaged, now or when a
+    response is read. Checksums are not verified: `paceline digest` does that.
     """
     name = os.fspath(path)
     if os.path.isdir(name):
@@ -127,22 +136,42 @@ class Run:
         self.path = path
         self._file = h5py.File(path, "r")
         try:
-            self.attributes = _attributes(self._file, path)
-            group = self._file["trajectories"]
-            self._offsets: np.ndarray = group["offsets"][:]
-            #: One element a response.
-            self.prompt_index: np.ndarray = group["prompt_index"][:]
-            self.sample_index: np.ndarray = group["sample_index"][:]
-            self.finish_reason: np.ndarray = group["finish_reason"][:]
-            self.reward: np.ndarray = group["reward"][:]
-            self.weight_version: np.ndarray = group["weight_version"][:]
-            self.prompts: List[Prompt] = _read_prompts(self._file["prompts"])
-        except KeyError as error:
-            self._file.close()
-            raise ReaderError(f"{path}: not a trajectory file: {error}") from error
-        except ReaderError:
+            with _damage(path, "not a trajectory file"):
+                self.attributes = _attributes(self._file, path)
+                group = self._file["trajectories"]
+                self._offsets: np.ndarray = _column(group, "offsets")[:]
+                #: One element a response.
+                self.prompt_index: np.ndarray = _column(group, "prompt_index")[:]
+                self.sample_index: np.ndarray = _column(group, "sample_index")[:]
+                self.finish_reason: np.ndarray = _column(group, "finish_reason")[:]
+                self.reward: np.ndarray = _column(group, "reward")[:]
+                self.weight_version: np.ndarray = _column(group, "weight_version")[:]
+                self._columns = [_column(group, name) for name in TOKEN_COLUMNS]
+                self.prompts: List[Prompt] = _read_prompts(self._file["prompts"])
+                self._check()
+        except BaseException:
             self._file.close()
             raise
+
+    def _check(self) -> None:
+        """Raises ReaderError unless the columns are those of a complete run."""
+        samples = int(self.attributes["samples"])
+        count = len(self.prompts) * samples
+        columns = (self.sample_index, self.finish_reason, self.reward, self.weight_version)
+        rows = np.arange(count)
+        sound = (
+            len(self.prompts) == self.attributes["prompts"]
+            and all(len(column) == count for column in (self.prompt_index, *columns))
+            and np.array_equal(self.prompt_index, rows // max(samples, 1))
+            and np.array_equal(self.sample_index, rows % max(samples, 1))
+            and _are_offsets(self._offsets, count)
+            and all(len(column) == self._offsets[-1] for column in self._columns)
+            and bool(np.all(self.lengths <= self.attributes["sampling"]["max_tokens"]))
+            and set(np.unique(self.finish_reason).tolist()) <= set(FINISH_REASONS)
+            and bool(np.all(self.weight_version == self.attributes["weight_version"]))
+        )
+        if not sound:
+            raise ReaderError(f"{self.path}: the columns of /trajectories are damaged")
 
     def close(self) -> None:
         self._file.close()
@@ -166,9 +195,7 @@ class Run:
             index += len(self)
         if not 0 <= index < len(self):
             raise IndexError(f"response {index} of {len(self)}")
-        begin, end = int(self._offsets[index]), int(self._offsets[index + 1])
-        group = self._file["trajectories"]
-        columns = [group[name][begin:end] for name in ("tokens", "logprob", "sampling_logprob")]
+        columns = self._read(int(self._offsets[index]), int(self._offsets[index + 1]))
         return self._response(index, *columns)
 
     def __iter__(self) -> Iterator[Response]:
@@ -176,18 +203,24 @@ class Run:
 
     def responses(self, block_tokens: int = 1 << 22) -> Iterator[Response]:
         """All responses in order, read in blocks of about `block_tokens` tokens."""
-        group = self._file["trajectories"]
         first = 0
         while first < len(self):
             limit = int(self._offsets[first]) + block_tokens
             last = max(first + 1, int(np.searchsorted(self._offsets, limit, side="right")) - 1)
             base = int(self._offsets[first])
             end = int(self._offsets[last])
-            columns = [group[name][base:end] for name in ("tokens", "logprob", "sampling_logprob")]
+            columns = self._read(base, end)
             for index in range(first, last):
                 part = slice(int(self._offsets[index]) - base, int(self._offsets[index + 1]) - base)
                 yield self._response(index, *(column[part] for column in columns))
             first = last
+
+    def _read(self, begin: int, end: int) -> List[np.ndarray]:
+        with _damage(self.path, "its tokens cannot be read"):
+            columns = [column[begin:end] for column in self._columns]
+        if not _are_tokens(columns[0], self.attributes):
+            raise ReaderError(f"{self.path}: tokens {begin} to {end} are damaged")
+        return columns
 
     def _response(
         self, index: int, tokens: np.ndarray, logprob: np.ndarray, sampling_logprob: np.ndarray
@@ -298,8 +331,8 @@ def iter_live(directory: PathLike, partial: bool = False) -> Iterator[Response]:
 
     In no particular order, each (prompt, sample) once; with `partial`, also the longest piece of
     those that are not finished. Call it again later for what came since. A shard that cannot be
-    read at this moment is passed over. Checksums are not verified (a resumed run does that). Of a
-    complete run, all responses.
+    read at this moment is passed over, and so is what cannot be a response of this run. Checksums
+    are not verified (a resumed run does that). Of a complete run, all responses.
     """
     name = os.fspath(directory)
     if os.path.exists(os.path.join(name, "trajectories.h5")):
@@ -308,11 +341,12 @@ def iter_live(directory: PathLike, partial: bool = False) -> Iterator[Response]:
         return
     if not os.path.isdir(os.path.join(name, "shards")):
         raise FileNotFoundError(f"{name} holds no run")
+    manifest = live_manifest(name)
     seen = set()
     # Per id: the longest partial response and the shard and row that hold it.
     longest: Dict[Tuple[int, int], Tuple[int, str, int]] = {}
     for path in _shards(name):
-        for row, response in _shard_responses(path):
+        for row, response in _shard_responses(path, manifest):
             key = (response.prompt_index, response.sample_index)
             if response.finished and key not in seen:
                 seen.add(key)
@@ -330,20 +364,27 @@ def iter_live(directory: PathLike, partial: bool = False) -> Iterator[Response]:
         return
     for key, (_, path, row) in longest.items():
         if key not in seen:
-            for _, response in _shard_responses(path, row, row + 1):
+            for _, response in _shard_responses(path, manifest, row, row + 1):
                 yield response
 
 
 def live_prompts(directory: PathLike) -> List[Prompt]:
     """The prompts of a run in progress."""
-    with h5py.File(os.path.join(os.fspath(directory), "shards", "prompts.h5"), "r") as file:
+    path = os.path.join(os.fspath(directory), "shards", "prompts.h5")
+    with h5py.File(path, "r") as file, _damage(path, "not a file of prompts"):
         return _read_prompts(file["prompts"])
 
 
 def live_manifest(directory: PathLike) -> Dict[str, Any]:
     """What identifies a run, from its run.json."""
-    with open(os.path.join(os.fspath(directory), "run.json"), encoding="utf-8") as file:
-        return json.load(file)
+    path = os.path.join(os.fspath(directory), "run.json")
+    with open(path, encoding="utf-8") as file, _damage(path, "not the manifest of a run"):
+        manifest = json.load(file)
+        if manifest["schema_version"] != SCHEMA_VERSION:
+            raise ReaderError(
+                f"{path}: schema version {manifest['schema_version']}, expected {SCHEMA_VERSION}"
+            )
+        return _checked_manifest(manifest)
 
 
 def acceptance(
@@ -367,18 +408,21 @@ def acceptance(
     file_name = os.fspath(path)
     if os.path.isdir(file_name):
         file_name = os.path.join(file_name, "telemetry.h5")
-    with h5py.File(file_name, "r") as file:
+    with h5py.File(file_name, "r") as file, _damage(file_name, "not telemetry"):
         version = file.attrs.get("schema_version")
         if version != TELEMETRY_SCHEMA_VERSION or "acceptance" not in file:
             raise ReaderError(
                 f"{file_name}: not telemetry of schema version {TELEMETRY_SCHEMA_VERSION}"
             )
         group = file["acceptance"]
-        keys = np.empty((len(group["drafted"]), len(names)), np.int64)
+        counts = {name: _column(group, name)[:].astype(np.int64) for name in ("drafted", "accepted")}
+        keys = np.empty((len(counts["drafted"]), len(names)), np.int64)
         for column, name in enumerate(names):
-            keys[:, column] = group[name][:]
-        counts = {name: group[name][:].astype(np.int64) for name in ("drafted", "accepted")}
-        drafters = np.asarray(file["drafter_names"].asstr()[:], dtype=object)
+            keys[:, column] = _column(group, name)[:]
+        drafters = np.asarray(_strings(file, "drafter_names"), dtype=object)
+        numbers = _column(group, "drafter")[:]
+        if len(counts["accepted"]) != len(keys) or np.any(numbers >= len(drafters)):
+            raise ReaderError(f"{file_name}: the columns of /acceptance are damaged")
     rows, row_of = np.unique(keys, axis=0, return_inverse=True)
     table: Dict[str, np.ndarray] = {name: rows[:, i] for i, name in enumerate(names)}
     if "drafter" in table:
@@ -402,31 +446,35 @@ def _shards(directory: str) -> List[str]:
 
 
 def _shard_responses(
-    path: str, first: int = 0, last: Optional[int] = None
+    path: str, manifest: Mapping[str, Any], first: int = 0, last: Optional[int] = None
 ) -> Iterator[Tuple[int, Response]]:
     """Rows [first, last) of a shard that a writer may be appending to."""
+    access = _patient_access()
+    flags = h5py.h5f.ACC_RDONLY | h5py.h5f.ACC_SWMR_READ
     try:
-        file = h5py.File(path, "r", libver="latest", swmr=True)
-    except (OSError, KeyError):
+        file = h5py.File(h5py.h5f.open(os.fsencode(path), flags, fapl=access))
+    except H5_ERRORS:
         return
     with file:
         try:
             # The index first: what it names is in the other datasets, which are flushed before it.
-            rows = file["index"][first:last]
-            columns = [file[name] for name in ("tokens", "logprob", "sampling_logprob")]
-        except (OSError, KeyError):
+            index = _column(file, "index")
+            count = len(index) if last is None else min(last, len(index))
+            columns = [_column(file, name) for name in TOKEN_COLUMNS]
+        except (ReaderError, *H5_ERRORS):
             return
-        for number, row in enumerate(rows, start=first):
-            begin = int(row["offset"])
-            end = begin + int(row["length"])
-            reason = FINISH_REASONS.get(int(row["finish_reason"]))
-            if reason is None or (int(row["checksum"]) == 0 and begin == end):
-                continue  # a hole in a damaged index
+        for number, row in _rows(index, first, count):
             try:
+                if not _is_possible(row, manifest):
+                    continue
+                begin = int(row["offset"])
+                end = begin + int(row["length"])
+                if any(end > len(column) for column in columns):
+                    continue
                 tokens, logprob, sampling_logprob = (column[begin:end] for column in columns)
-            except OSError:
+            except H5_ERRORS:
                 continue
-            if len(tokens) != end - begin:
+            if not _are_tokens(tokens, manifest):
                 continue
             reward = float(row["reward"])
             yield number, Response(
@@ -435,29 +483,125 @@ def _shard_responses(
                 tokens=tokens,
                 logprob=logprob,
                 sampling_logprob=sampling_logprob,
-                finish_reason=reason,
+                finish_reason=FINISH_REASONS[int(row["finish_reason"])],
                 reward=None if np.isnan(reward) else reward,
                 weight_version=int(row["weight_version"]),
             )
 
 
+def _rows(index: h5py.Dataset, first: int, count: int) -> Iterator[Tuple[int, np.void]]:
+    """Rows [first, count) with their numbers, some at a time, as far as they can be read."""
+    for begin in range(first, count, ROWS_AT_ONCE):
+        try:
+            rows = index[begin : min(begin + ROWS_AT_ONCE, count)]
+        except H5_ERRORS:
+            return
+        yield from enumerate(rows, start=begin)
+
+
+def _is_possible(row: np.void, manifest: Mapping[str, Any]) -> bool:
+    """Whether a row of an index can be one of this run: what is not is damage, not a result."""
+    length, reason = int(row["length"]), FINISH_REASONS.get(int(row["finish_reason"]))
+    return (
+        reason is not None
+        and not (int(row["checksum"]) == 0 and length == 0)  # a hole in the file
+        and int(row["prompt_index"]) < manifest["prompts"]
+        and int(row["sample_index"]) < manifest["samples"]
+        and int(row["weight_version"]) == manifest["weight_version"]
+        and length + (reason == "partial") <= manifest["sampling"]["max_tokens"]
+    )
+
+
+def _are_tokens(tokens: np.ndarray, manifest: Mapping[str, Any]) -> bool:
+    return len(tokens) == 0 or (tokens.min() >= 0 and tokens.max() < manifest["vocabulary"])
+
+
+def _are_offsets(offsets: np.ndarray, count: int) -> bool:
+    return len(offsets) == count + 1 and offsets[0] == 0 and bool(np.all(np.diff(offsets) >= 0))
+
+
+@contextlib.contextmanager
+def _damage(path: str, what: str) -> Iterator[None]:
+    """What goes wrong inside becomes a ReaderError: h5py raises all kinds on a damaged file."""
+    try:
+        yield
+    except (ReaderError, *H5_ERRORS) as error:
+        if isinstance(error, ReaderError) and str(error).startswith(path):
+            raise
+        raise ReaderError(f"{path}: {what}: {error}") from error
+
+
+def _patient_access() -> h5py.h5p.PropFAID:
+    """How to open a file that a SWMR writer may be appending to, or was killed while appending to.
+
+    HDF5 reads again what it finds half written, 100 times by default, each time after twice the
+    wait: on a damaged file that never ends. 20 times take about a millisecond. h5py does not offer
+    the setting, so it is made in the library that h5py is linked with.
+    """
+    access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+    access.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
+    set_attempts = ctypes.CDLL(h5py.h5p.__file__).H5Pset_metadata_read_attempts
+    set_attempts.argtypes = (ctypes.c_int64, ctypes.c_uint)
+    if set_attempts(access.id, 20) < 0:
+        raise ReaderError("HDF5 refuses the number of attempts at reading metadata")
+    return access
+
+
+def _column(group: Mapping[str, h5py.Dataset], name: str) -> h5py.Dataset:
+    """A dataset of one dimension that its file has room for, whatever it says itself."""
+    column = group[name]
+    if not isinstance(column, h5py.Dataset) or column.ndim != 1 or column.dtype.hasobject:
+        raise ReaderError(f"{name} is not a dataset of the kind that paceline writes")
+    size = len(column) * column.dtype.itemsize
+    if column.id.get_create_plist().get_nfilters() or size > os.path.getsize(column.file.filename):
+        raise ReaderError(f"{name} is larger than its file")
+    return column
+
+
+def _strings(group: Mapping[str, h5py.Dataset], name: str) -> List[str]:
+    """Stored as their bytes, one after the other, and offsets."""
+    text = _column(group, name)[:].tobytes()
+    offsets = _column(group, name + "_offsets")[:]
+    if len(offsets) == 0 or not _are_offsets(offsets, len(offsets) - 1) or offsets[-1] != len(text):
+        raise ReaderError(f"the offsets of {name} are damaged")
+    return [text[begin:end].decode() for begin, end in zip(offsets[:-1], offsets[1:])]
+
+
 def _attributes(file: h5py.File, path: str) -> Dict[str, Any]:
     attributes: Dict[str, Any] = {}
     for name, value in file.attrs.items():
-        attributes[name] = value.item() if isinstance(value, np.generic) else value
+        value = value.item() if isinstance(value, np.generic) else value
+        attributes[name] = value.decode() if isinstance(value, bytes) else value
     version = attributes.get("schema_version")
     if version is None:
         raise ReaderError(f"{path}: not a trajectory file: it has no schema version")
     if version != SCHEMA_VERSION:
         raise ReaderError(f"{path}: schema version {version}, expected {SCHEMA_VERSION}")
     attributes["sampling"] = json.loads(attributes["sampling"])
-    return attributes
+    return _checked_manifest(attributes)
+
+
+def _checked_manifest(about: Dict[str, Any]) -> Dict[str, Any]:
+    """What identifies a run, when what this module takes from it is there."""
+    numbers = ("prompts", "samples", "seed", "vocabulary", "weight_version")
+    texts = ("program_version", "model_fingerprint", "backend", "isa", "dtype")
+    for kind, names in ((int, numbers), (str, texts), (dict, ("sampling",))):
+        for name in names:
+            if not isinstance(about.get(name), kind):
+                raise ReaderError(f"{name} is {about.get(name)!r}, expected {kind.__name__}")
+    for name in ("max_tokens", "temperature"):
+        if not isinstance(about["sampling"].get(name), (int, float)):
+            raise ReaderError(f"sampling.{name} is {about['sampling'].get(name)!r}, expected a number")
+    return about
 
 
 def _read_prompts(group: Mapping[str, h5py.Dataset]) -> List[Prompt]:
-    tokens = group["tokens"][:]
-    offsets = group["offsets"][:]
-    strings = [group[name].asstr()[:] for name in ("uid", "ground_truth", "extra")]
+    tokens = _column(group, "tokens")[:]
+    offsets = _column(group, "offsets")[:]
+    strings = [_strings(group, name) for name in ("uid", "ground_truth", "extra")]
+    count = len(strings[0])
+    if not _are_offsets(offsets, count) or any(len(values) != count for values in strings):
+        raise ReaderError("the columns of /prompts are damaged")
     return [
         Prompt(
             index=index,

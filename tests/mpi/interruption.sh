@@ -83,6 +83,14 @@ code=0; rollout 2 "$work/limit" --resume || code=$?
 same "resume of a complete run: exit code" 0 "$code"
 same "resume of a complete run: digest" "$reference" "$(digest "$work/limit")"
 
+# Killed between its final files, a run lacks telemetry: going on makes it and tidies up.
+rm "$work/limit/telemetry.h5"
+mkdir "$work/limit/shards"
+touch "$work/limit/.telemetry.h5.tmp" "$work/limit/shards/.trajectories-0-0.h5.tmp"
+code=0; rollout 2 "$work/limit" --resume || code=$?
+same "resume between the final files: exit code" 0 "$code"
+same "resume between the final files: what is there" "run.json telemetry.h5 trajectories.h5" "$(cd "$work/limit" && echo $(ls -A))"
+
 # Going on with other weights, prompts or sampling is refused, naming the difference.
 rm -rf "$work/other"
 start 1 "$work/other"

@@ -62,10 +62,12 @@ inline RunManifest manifest(const std::vector<Prompt>& from, std::uint32_t sampl
   m.program_version = "0.1.0-test";
   m.config_text = "model:\n  path: somewhere\n";
   m.model_fingerprint = "00112233445566778899aabbccddeeff";
+  m.vocabulary = std::uint64_t{1} << 30;
   m.prompts_fingerprint = prompts_fingerprint(from);
   m.prompts = from.size();
   m.samples = samples;
   m.sampling.temperature = 0.7F;
+  m.sampling.max_tokens = 1 << 20;
   m.sampling.seed = 18446744073709551615U;
   m.sampling.stop_ids = {7, 8};
   m.sampling.stop_strings = {"\n\n", "\u00e9nd"};

@@ -56,6 +56,7 @@ void complete(const RunDirectory& run, const RunManifest& manifest,
   write_final_file(run.path(), manifest, prompts);
   const std::string roles[] = {"coordinator", "verifier"};
   write_telemetry(run.path(), roles);
+  run.tidy();
 }
 
 void live(const RunDirectory& run, const RunManifest& manifest) {

@@ -6,6 +6,8 @@
 
 #include "io/hdf5/digest.hpp"
 #include "io/hdf5/file.hpp"
+#include "io/hdf5/shard_index.hpp"
+#include "io/hdf5/telemetry.hpp"
 #include "tests/io/hdf5/fixture.hpp"
 
 namespace paceline::io {
@@ -51,7 +53,6 @@ TEST_F(FinalFileTest, HoldsEveryFieldInOrder) {
   EXPECT_EQ(report.path, path + "/trajectories.h5");
   EXPECT_EQ(report.bytes, std::filesystem::file_size(report.path));
   EXPECT_EQ(report.warnings, std::vector<std::string>{});
-  EXPECT_FALSE(std::filesystem::exists(path + "/shards"));
 
   const auto prompts = read_prompts(path);
   ASSERT_EQ(prompts.size(), 7U);
@@ -120,11 +121,8 @@ TEST_F(FinalFileTest, IsTheSameByteForByteWhateverTheWayThere) {
       EXPECT_EQ(digest_report(path).trajectories, next);
     }
     EXPECT_EQ(digest_of(path), expected);  // from the shards
-    FinalFileOptions options;
-    options.keep_shards = round == 1;
-    const FinalFileReport report = write_final_file(path, run.manifest, run.prompts, options);
+    const FinalFileReport report = write_final_file(path, run.manifest, run.prompts);
     EXPECT_EQ(report.warnings, std::vector<std::string>{});
-    EXPECT_EQ(std::filesystem::exists(path + "/shards/trajectories-0-0.h5"), options.keep_shards);
     EXPECT_EQ(digest_of(path), expected);
     EXPECT_EQ(digest_of(report.path), expected);
     EXPECT_EQ(digest_report(path).expected, run.ids.size());
@@ -148,9 +146,7 @@ TEST_F(FinalFileTest, ASmallWindowGivesTheSameContent) {
       ShardWriter b(path, 0, 1);
       for (const RequestId id : run.ids) (id.sample == 0 ? a : b).append(sample::finished(id));
     }
-    FinalFileOptions options;
-    options.window_bytes = window;
-    write_final_file(path, run.manifest, run.prompts, options);
+    write_final_file(path, run.manifest, run.prompts, window);
     digests.push_back(digest_of(path));
   }
   EXPECT_EQ(digests, std::vector<std::string>(3, oracle_digest(run)));
@@ -160,6 +156,7 @@ TEST_F(FinalFileTest, TheOrderOfThePromptFileDoesNotChangeTheDigest) {
   const SampleRun run(9, 2);
   SampleRun turned = run;
   std::reverse(turned.prompts.begin(), turned.prompts.end());
+  turned.manifest.prompts_fingerprint = prompts_fingerprint(turned.prompts);
   const auto digest = [&](const std::string& path, const SampleRun& which, bool reversed) {
     {
       const RunDirectory directory(path, which.manifest, which.prompts, false);
@@ -208,17 +205,115 @@ TEST_F(FinalFileTest, TwoDifferentResponsesToOneRequestAreReported) {
   EXPECT_NE(report.warnings[0].find("prompt 1 sample 0 differs"), std::string::npos);
 }
 
-TEST_F(FinalFileTest, AnEmptyRunAndStringsThatDoNotFit) {
+TEST_F(FinalFileTest, AnEmptyRunAndStringsWithNul) {
   const SampleRun none(0, 1);
   { const RunDirectory directory(at("none"), none.manifest, none.prompts, false); }
   EXPECT_EQ(write_final_file(at("none"), none.manifest, none.prompts).trajectories, 0U);
   EXPECT_EQ(digest_report(at("none")).trajectories, 0U);
 
-  SampleRun bad(2, 1);
-  bad.prompts[1].ground_truth = std::string("a\0b", 3);
+  SampleRun odd(2, 1);
+  odd.prompts[1].ground_truth = std::string("a\0b", 3);
+  odd.manifest.prompts_fingerprint = prompts_fingerprint(odd.prompts);
+  const RunDirectory directory(at("odd"), odd.manifest, odd.prompts, false);
+  EXPECT_EQ(read_prompts(at("odd"))[1].ground_truth, odd.prompts[1].ground_truth);
+
+  RunManifest bad = none.manifest;
+  bad.config_text = std::string("a\0b", 3);
   const std::string message =
-      message_of<DataError>([&] { RunDirectory(at("bad"), bad.manifest, bad.prompts, false); });
-  EXPECT_NE(message.find("ground_truth"), std::string::npos) << message;
+      message_of<DataError>([&] { write_final_file(at("none"), bad, none.prompts); });
+  EXPECT_NE(message.find("config_text"), std::string::npos) << message;
+}
+
+// One flipped bit in each part of an index row: the response is made again, and nothing else.
+TEST_F(FinalFileTest, ADamagedIndexRowCostsOneResponse) {
+  const SampleRun run(6, 1);
+  const RequestId victim{3, 0};
+  const std::size_t places[] = {0, 8, 16, 20, 24, 28, 32, 36, 40};  // of the packed row's fields
+  for (const std::size_t place : places) {
+    const std::string path = at("run" + std::to_string(place));
+    { const RunDirectory directory(path, run.manifest, run.prompts, false); }
+    std::string shard;
+    {
+      ShardWriter writer(path, 0, 0);
+      shard = writer.path();
+      for (const RequestId id : run.ids) writer.append(sample::finished(id, 9));
+    }
+    const std::uint64_t checksum =
+        read_shard_index(path, run.manifest).finished[victim.prompt].checksum;
+    std::string bytes = bytes_of(shard);
+    const std::size_t found =
+        bytes.find(std::string(reinterpret_cast<const char*>(&checksum), sizeof checksum));
+    ASSERT_NE(found, std::string::npos);
+    bytes[found - 16 + place] ^= 1;  // after offset and weight version
+    std::ofstream(shard, std::ios::binary) << bytes;
+
+    const std::string message =
+        message_of<IoError>([&] { write_final_file(path, run.manifest, run.prompts); });
+    EXPECT_NE(message.find("prompt 3, sample 0"), std::string::npos) << message;
+    const RunDirectory directory(path, run.manifest, run.prompts, true);
+    const ResumeState state = directory.read_state();
+    EXPECT_EQ(state.finished.size(), 5U) << place;
+    EXPECT_TRUE(state.partial.empty()) << place;
+    ASSERT_EQ(state.warnings.size(), 1U);
+    {
+      ShardWriter writer(path, directory.attempt(), 0);
+      writer.append(sample::finished(victim, 9));
+    }
+    EXPECT_EQ(write_final_file(path, run.manifest, run.prompts).warnings, state.warnings);
+    TrajectoryDigest expected;
+    std::vector<std::size_t> order = {0, 1, 2, 3, 4, 5};
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return run.prompts[a].uid < run.prompts[b].uid;
+    });
+    for (const std::size_t p : order) {
+      expected.add(run.prompts[p].uid, run.prompts[p].tokens,
+                   sample::finished({static_cast<std::uint32_t>(p), 0}, 9));
+    }
+    EXPECT_EQ(digest_of(path), expected.hex());
+  }
+}
+
+TEST_F(FinalFileTest, ADamagedFinalFileHasNoDigest) {
+  const SampleRun run(5, 2);
+  const std::string path = at("run");
+  {
+    const RunDirectory directory(path, run.manifest, run.prompts, false);
+    {
+      ShardWriter writer(path, 0, 0);
+      for (const RequestId id : run.ids) writer.append(sample::finished(id));
+    }
+    write_final_file(path, run.manifest, run.prompts);
+    write_telemetry(path, {});
+    directory.tidy();
+  }
+  const std::string expected = digest_of(path);
+  const std::string file = path + "/trajectories.h5";
+  const std::string whole = bytes_of(file);
+  int refused = 0;
+  for (std::size_t at = 0; at < whole.size(); at += 23) {
+    std::string bytes = whole;
+    bytes[at] ^= 4;
+    std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
+    try {
+      EXPECT_EQ(digest_of(path), expected) << at;  // nothing that counts
+    } catch (const IoError&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 50);
+}
+
+TEST_F(FinalFileTest, AConfigurationOfAnyLengthIsKept) {
+  SampleRun run(1, 1);
+  run.manifest.config_text = std::string(200000, 'c') + "\u00e9";
+  const std::string path = at("run");
+  {
+    const RunDirectory directory(path, run.manifest, run.prompts, false);
+    ShardWriter writer(path, 0, 0);
+    writer.append(sample::finished({0, 0}));
+  }
+  const FinalFileReport report = write_final_file(path, run.manifest, run.prompts);
+  EXPECT_EQ(read_manifest(report.path).config_text, run.manifest.config_text);
 }
 
 TEST_F(FinalFileTest, SixteenThousandResponsesMergeInBoundedMemory) {
@@ -238,9 +333,8 @@ TEST_F(FinalFileTest, SixteenThousandResponsesMergeInBoundedMemory) {
     writers.clear();
     std::ofstream("/proc/self/clear_refs") << "5";  // resets the peak
     const std::size_t before = peak_rss();
-    FinalFileOptions options;
-    options.window_bytes = std::size_t{8} << 20;
-    const FinalFileReport report = write_final_file(path, run.manifest, run.prompts, options);
+    const FinalFileReport report =
+        write_final_file(path, run.manifest, run.prompts, std::size_t{8} << 20);
     const std::size_t after_merge = peak_rss();
     const std::string digest = digest_of(path);
     const std::size_t after_digest = peak_rss();

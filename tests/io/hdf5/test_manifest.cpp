@@ -39,7 +39,7 @@ TEST(Manifest, NamesTheFirstThingThatDiffers) {
       {[](auto& m) { m.sampling.top_p = 0.9F; }, "sampling.top_p: 1.0, now 0.9"},
       {[](auto& m) { m.sampling.min_p = 0.1F; }, "sampling.min_p: 0.0, now 0.1"},
       {[](auto& m) { m.sampling.min_tokens = 3; }, "sampling.min_tokens: 0, now 3"},
-      {[](auto& m) { m.sampling.max_tokens = 9; }, "sampling.max_tokens: 1024, now 9"},
+      {[](auto& m) { m.sampling.max_tokens = 9; }, "sampling.max_tokens: 1048576, now 9"},
       {[](auto& m) { m.sampling.ignore_eos = true; }, "sampling.ignore_eos: false, now true"},
       {[](auto& m) { m.sampling.stop_ids = {7}; }, "sampling.stop_ids: [7,8], now [7]"},
       {[](auto& m) { m.sampling.stop_strings = {}; }, "sampling.stop_strings: "},

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -72,7 +74,7 @@ class CompleteRun(Base):
 
     def test_attributes(self):
         a = self.run_.attributes
-        self.assertEqual(a["schema_version"], 1)
+        self.assertEqual(a["schema_version"], 2)
         self.assertEqual(a["program_version"], "0.1.0-test")
         self.assertEqual(a["config_text"], "model:\n  path: somewhere\n")
         self.assertEqual(a["model_fingerprint"], "00112233445566778899aabbccddeeff")
@@ -126,13 +128,15 @@ class CompleteRun(Base):
                     "finish_reason": "|u1",
                     "reward": "<f4",
                     "weight_version": "<u8",
+                    "checksum": "<u8",
                 },
             )
             meaning = {int(v): k for k, v in group["finish_reason"].attrs.items()}
             self.assertEqual(meaning, reader.FINISH_REASONS)
         with h5py.File(os.path.join(self.path, "telemetry.h5"), "r") as file:
-            self.assertEqual(file["role_names"].asstr()[:].tolist(), ["coordinator", "verifier"])
-            self.assertEqual(file["attempts/plan"].asstr()[0], "one group")
+            self.assertEqual(file["role_names"][:].tobytes(), b"coordinatorverifier")
+            self.assertEqual(file["role_names_offsets"][:].tolist(), [0, 11, 19])
+            self.assertEqual(file["attempts/plan"][:].tobytes(), b"one group")
             self.assertEqual(len(file["ranks/1/steps/start"]), len(self.ids))
             self.assertEqual(file["requests/kind"].attrs["finished"], 1)
             self.assertEqual(file["requests/tokens"][0], length_of(*self.ids[-1]))
@@ -250,6 +254,33 @@ class CompleteRun(Base):
         self.assertIn(f"{len(self.ids)} finished of {len(self.ids)}", text)
         self.assertIn("context 8, length 8, stop_id 8, stop_string 9", text)
 
+    def test_a_damaged_final_file_is_an_error(self):
+        import h5py
+
+        changes = {
+            "prompts/offsets": (0, 1 << 40),
+            "prompts/uid_offsets": (1, -1),
+            "trajectories/offsets": (len(self.ids), 1 << 40),
+            "trajectories/tokens": (0, -1),
+            "trajectories/finish_reason": (0, 9),
+            "trajectories/weight_version": (0, 13),
+            "trajectories/prompt_index": (0, 5),
+        }
+        damaged = os.path.join(self.scratch.name, "damaged.h5")
+        for name, (row, value) in changes.items():
+            shutil.copy(os.path.join(self.path, "trajectories.h5"), damaged)
+            with h5py.File(damaged, "r+") as file:
+                file[name][row] = value
+            with self.assertRaisesRegex(reader.ReaderError, "damaged.h5: .*damaged"):
+                with reader.open_run(damaged) as run:
+                    list(run)
+        for name, value in (("vocabulary", "x"), ("samples", 2), ("sampling", "{}"), ("isa", 7)):
+            shutil.copy(os.path.join(self.path, "trajectories.h5"), damaged)
+            with h5py.File(damaged, "r+") as file:
+                file.attrs[name] = value
+            with self.assertRaisesRegex(reader.ReaderError, "damaged.h5: "):
+                reader.open_run(damaged)
+
     def test_other_files_are_refused(self):
         import h5py
 
@@ -322,6 +353,66 @@ class LiveRun(Base):
             self.assertFalse(partial.finished)
             self.assertEqual(partial.tokens.tolist(), tokens_of(0, 1, 3))
             self.assertIn("1 finished of 2", reader.summary(path))
+
+    def damaged(self, path, change):
+        with open(path, "rb") as file:
+            data = bytearray(file.read())
+        change(data)
+        with open(path, "wb") as file:
+            file.write(data)
+
+    def test_a_damaged_shard_is_passed_over_at_once(self):
+        def break_indexes(data):
+            for match in re.finditer(b"EAHD|OHDR", bytes(data)):
+                data[match.start() + 6] ^= 1
+
+        with tempfile.TemporaryDirectory() as scratch:
+            path = os.path.join(scratch, "run")
+            subprocess.run([PROGRAM, "stopped", path, "1", "2"], check=True)
+            for name in ("trajectories-0-0.h5", "trajectories-0-1.h5"):
+                self.damaged(os.path.join(path, "shards", name), break_indexes)
+            signal.alarm(20)  # HDF5 left to itself tries again for ever
+            self.assertEqual(list(reader.iter_live(path, partial=True)), [])
+            signal.alarm(0)
+
+    def test_rows_that_cannot_be_of_this_run_are_passed_over(self):
+        import h5py
+
+        forged = {
+            "finish_reason": 9,
+            "weight_version": 13,
+            "prompt_index": 1,
+            "sample_index": 2,
+            "length": 1 << 31,
+            "offset": (1 << 64) - 1,
+        }
+        for field, value in forged.items():
+            with tempfile.TemporaryDirectory() as scratch:
+                path = os.path.join(scratch, "run")
+                subprocess.run([PROGRAM, "stopped", path, "1", "2"], check=True)
+                shard = os.path.join(path, "shards", "trajectories-0-0.h5")
+                with h5py.File(shard, "r+", libver="latest") as file:
+                    row = file["index"][0]
+                    row[field] = value
+                    file["index"][0] = row
+                    file["index"].resize((1 << 40,))
+                responses = list(reader.iter_live(path, partial=True))
+                self.assertEqual([len(r.tokens) for r in responses], [0, 2], field)
+
+    def test_damaged_prompts_are_an_error(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            path = os.path.join(scratch, "run")
+            subprocess.run([PROGRAM, "stopped", path, "1", "2"], check=True)
+            prompts = os.path.join(path, "shards", "prompts.h5")
+            with open(prompts, "rb") as file:
+                whole = file.read()
+            for at in range(0, len(whole), 7):
+                with open(prompts, "wb") as file:
+                    file.write(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
+                try:
+                    reader.live_prompts(path)
+                except (reader.ReaderError, OSError):
+                    pass
 
     def test_there_must_be_a_run(self):
         with tempfile.TemporaryDirectory() as scratch:

@@ -1,7 +1,13 @@
 // Who may use an output directory, which attempt it is, and what a resumed run starts from.
 #include "io/hdf5/run_directory.hpp"
 
+#include <algorithm>
+#include <random>
+
+#include "io/hdf5/digest.hpp"
+#include "io/hdf5/file.hpp"
 #include "io/hdf5/final_file.hpp"
+#include "io/hdf5/telemetry.hpp"
 #include "tests/io/hdf5/fixture.hpp"
 
 namespace paceline::io {
@@ -91,16 +97,38 @@ TEST_F(RunDirectoryTest, FinishedAndPartialResponsesComeBack) {
   EXPECT_TRUE(same(state.partial[0], sample::prefix({5, 1}, 4)));
 }
 
-TEST_F(RunDirectoryTest, ResponsesOfAnotherRunAreAnError) {
-  const SampleRun run(2, 1);
+TEST_F(RunDirectoryTest, ResponsesThatCannotBeOfThisRunAreDamage) {
+  SampleRun run(4, 1);
+  run.manifest.sampling.max_tokens = 8;
+  run.manifest.vocabulary = 400;
   const std::string path = at("run");
+  const RunDirectory directory(path, run.manifest, run.prompts, false);
   {
-    const RunDirectory directory(path, run.manifest, run.prompts, false);
     ShardWriter writer(path, 0, 0);
-    writer.append(sample::finished({2, 0}, 3));
+    writer.append(sample::finished({4, 0}, 3));  // no such prompt
+    writer.append(sample::finished({0, 1}, 3));  // no such sample
+    writer.append(sample::finished({0, 0}, 9));  // too long
+    writer.append(sample::prefix({0, 0}, 8));    // would have ended
+    Trajectory response = sample::finished({1, 0}, 3);
+    response.weight_version = 13;
+    writer.append(response);
+    response = sample::finished({1, 0}, 3);
+    response.finish_reason = static_cast<FinishReason>(7);
+    writer.append(response);
+    for (const TokenId token : {-1, 400}) {
+      response = sample::finished({2, 0}, 3);
+      response.tokens[1] = token;
+      writer.append(response);
+    }
+    writer.append(sample::finished({3, 0}, 8));
+    writer.append(sample::prefix({2, 0}, 7));
   }
-  const RunDirectory directory(path, run.manifest, run.prompts, true);
-  message_of<IoError>([&] { static_cast<void>(directory.read_state()); });
+  const ResumeState state = directory.read_state();
+  EXPECT_EQ(state.finished, (std::vector<RequestId>{{3, 0}}));
+  ASSERT_EQ(state.partial.size(), 1U);
+  EXPECT_TRUE(same(state.partial[0], sample::prefix({2, 0}, 7)));
+  ASSERT_EQ(state.warnings.size(), 1U);
+  EXPECT_NE(state.warnings[0].find(": 8 damaged"), std::string::npos) << state.warnings[0];
 }
 
 TEST_F(RunDirectoryTest, ACompleteRunIsLeftAlone) {
@@ -108,10 +136,14 @@ TEST_F(RunDirectoryTest, ACompleteRunIsLeftAlone) {
   const std::string path = at("run");
   {
     const RunDirectory directory(path, run.manifest, run.prompts, false);
-    ShardWriter writer(path, 0, 0);
-    for (const RequestId id : run.ids) writer.append(sample::finished(id));
+    {
+      ShardWriter writer(path, 0, 0);
+      for (const RequestId id : run.ids) writer.append(sample::finished(id));
+    }
+    write_final_file(path, run.manifest, run.prompts);
+    write_telemetry(path, {});
+    directory.tidy();
   }
-  write_final_file(path, run.manifest, run.prompts);
   const std::string before = bytes_of(path + "/trajectories.h5");
   {
     const RunDirectory directory(path, run.manifest, run.prompts, true);
@@ -139,6 +171,150 @@ TEST_F(RunDirectoryTest, AStartThatWasKilledHalfWayIsStartedAgain) {
   const RunDirectory directory(path, run.manifest, run.prompts, false);
   EXPECT_EQ(directory.attempt(), 0U);
   EXPECT_EQ(to_json(read_manifest(path)), to_json(run.manifest));
+}
+
+// Killed between the two final files, or before the shards were gone.
+TEST_F(RunDirectoryTest, WhatIsMissingOfACompleteRunIsFinished) {
+  const SampleRun run(3, 1);
+  const std::string path = at("run");
+  {
+    const RunDirectory directory(path, run.manifest, run.prompts, false);
+    ShardWriter writer(path, 0, 0);
+    for (const RequestId id : run.ids) writer.append(sample::finished(id));
+    TelemetryWriter telemetry(path, 0, 0);
+    telemetry.step({.start = 1, .duration = 2});
+  }
+  write_final_file(path, run.manifest, run.prompts);
+  const std::string before = bytes_of(path + "/trajectories.h5");
+  for (const char* left :
+       {".trajectories.h5.tmp", ".telemetry.h5.tmp", ".run.json.12.tmp", ".paceline-probe",
+        "shards/.prompts.h5.tmp", "shards/.attempt-3.json.77.tmp"}) {
+    std::ofstream(path + "/" + left) << "half";
+  }
+  std::ofstream(path + "/shards/mine") << "kept";
+  {
+    const RunDirectory directory(path, run.manifest, run.prompts, true);
+    EXPECT_TRUE(directory.complete());
+    // While it is being finished nobody else does.
+    message_of<UsageError>([&] { RunDirectory(path, run.manifest, run.prompts, true); });
+    EXPECT_TRUE(write_telemetry(path, {}).warnings.empty());
+    directory.tidy();
+  }
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(path)) {
+    names.push_back(std::filesystem::relative(entry.path(), path).string());
+  }
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(names, (std::vector<std::string>{"run.json", "shards", "shards/mine", "telemetry.h5",
+                                             "trajectories.h5"}));
+  EXPECT_EQ(bytes_of(path + "/trajectories.h5"), before);
+  const auto lock = h5::lock_hdf5();
+  const h5::File file = h5::File::open(path + "/telemetry.h5");
+  EXPECT_EQ(h5::read_all<double>(file, "ranks/0/steps/start"), std::vector<double>{1});
+}
+
+// Many jobs start at once in one directory, each with prompts of its own.
+TEST_F(RunDirectoryTest, OfManyThatStartTheOneThatWinsIsWhole) {
+  for (int round = 0; round < 8; ++round) {
+    const std::string path = at("run" + std::to_string(round));
+    int go[2];
+    ASSERT_EQ(::pipe(go), 0);
+    std::vector<pid_t> children;
+    for (std::uint32_t job = 0; job < 4; ++job) {
+      children.push_back(::fork());
+      if (children.back() != 0) continue;
+      ::close(go[1]);
+      const SampleRun run(2 + job, 1);
+      char byte = 0;
+      static_cast<void>(::read(go[0], &byte, 1));  // until the other end is closed
+      try {
+        const RunDirectory directory(path, run.manifest, run.prompts, false);
+        ::_exit(0);
+      } catch (const UsageError&) {
+        ::_exit(64);
+      } catch (...) {
+        ::_exit(1);
+      }
+    }
+    ::close(go[0]);
+    ::close(go[1]);
+    int winners = 0;
+    for (std::size_t job = 0; job < children.size(); ++job) {
+      int status = 0;
+      ::waitpid(children[job], &status, 0);
+      EXPECT_TRUE(status == 0 || WEXITSTATUS(status) == 64) << status;
+      winners += status == 0 ? 1 : 0;
+    }
+    EXPECT_EQ(winners, 1);
+    const auto prompts = read_prompts(path);
+    EXPECT_EQ(read_manifest(path).prompts_fingerprint, prompts_fingerprint(prompts));
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(path)) {
+      EXPECT_FALSE(entry.path().filename().string().ends_with(".tmp")) << entry.path();
+    }
+  }
+}
+
+TEST_F(RunDirectoryTest, NothingIsWrittenThroughSymbolicLinks) {
+  const SampleRun run(2, 1);
+  const std::string path = at("run");
+  const std::string outside = at("outside");
+  std::ofstream(outside) << "precious";
+  std::filesystem::create_directories(path + "/shards");
+  for (const char* name : {".run.json.tmp", ".paceline-probe.tmp", ".paceline-probe",
+                           ".trajectories.h5.tmp", ".telemetry.h5.tmp", "shards/prompts.h5",
+                           "shards/.prompts.h5.tmp", "shards/.attempt-0.json.tmp",
+                           "shards/.trajectories-0-0.h5.tmp", "shards/.telemetry-0-0.h5.tmp"}) {
+    std::filesystem::create_symlink(outside, path + "/" + name);
+  }
+  {
+    const RunDirectory directory(path, run.manifest, run.prompts, false);
+    {
+      ShardWriter writer(path, 0, 0);
+      for (const RequestId id : run.ids) writer.append(sample::finished(id));
+      const TelemetryWriter telemetry(path, 0, 0);
+    }
+    write_final_file(path, run.manifest, run.prompts);
+    write_telemetry(path, {});
+    directory.tidy();
+  }
+  EXPECT_EQ(bytes_of(outside), "precious");
+  EXPECT_FALSE(std::filesystem::exists(path + "/shards"));
+  EXPECT_EQ(digest_report(path).trajectories, 2U);
+
+  // A folder of shards elsewhere.
+  const std::string other = at("other");
+  std::filesystem::create_directories(other);
+  std::filesystem::create_directories(at("elsewhere"));
+  std::filesystem::create_directory_symlink(at("elsewhere"), other + "/shards");
+  const std::string message =
+      message_of<IoError>([&] { RunDirectory(other, run.manifest, run.prompts, false); });
+  EXPECT_NE(message.find(other + "/shards is a symbolic link"), std::string::npos) << message;
+  EXPECT_TRUE(std::filesystem::is_empty(at("elsewhere")));
+  EXPECT_FALSE(std::filesystem::exists(other + "/run.json"));  // so it may be started again
+}
+
+TEST_F(RunDirectoryTest, DamagedPromptsAreWrittenAgain) {
+  const SampleRun run(40, 1);
+  const std::string path = at("run");
+  { const RunDirectory directory(path, run.manifest, run.prompts, false); }
+  const std::string file = path + "/shards/prompts.h5";
+  const std::string whole = bytes_of(file);
+  std::mt19937 random(5);
+  for (int round = 0; round < 60; ++round) {
+    std::string bytes = whole;
+    if (round % 5 == 0) bytes.resize(random() % bytes.size());
+    for (int i = 0; i <= round % 3 && !bytes.empty(); ++i) {
+      bytes[random() % bytes.size()] ^= static_cast<char>(1U << random() % 8);
+    }
+    std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
+    // Never taken for others.
+    try {
+      static_cast<void>(digest_report(path));
+    } catch (const IoError&) {
+    }
+    { const RunDirectory directory(path, run.manifest, run.prompts, true); }
+    EXPECT_EQ(prompts_fingerprint(read_prompts(path)), run.manifest.prompts_fingerprint);
+  }
 }
 
 TEST_F(RunDirectoryTest, AManifestThatCannotBeReadIsAnIoError) {

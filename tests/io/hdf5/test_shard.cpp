@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <random>
@@ -23,7 +24,7 @@ using ShardTest = Scratch;
 /// Every finished response that the shards of a directory give, checked against the formula.
 std::set<RequestId> check_finished(const std::string& directory) {
   std::set<RequestId> ids;
-  const ShardIndex index = read_shard_index(directory, true);
+  const ShardIndex index = read_shard_index(directory, read_manifest(directory));
   read_in_order(index.paths, "", index.finished, 4096, [&](const Window& window) {
     for (std::size_t i = 0; i < window.entries.size(); ++i) {
       const RequestId id = window.entries[i].id();
@@ -62,7 +63,7 @@ TEST_F(ShardTest, ResponsesLargerThanTheBufferAreWholeAndEmptyOnesToo) {
   writer.append(sample::finished({2, 0}, 7));
   writer.close();
   writer.close();
-  const ShardIndex index = read_shard_index(directory.path(), true);
+  const ShardIndex index = read_shard_index(directory.path(), run.manifest);
   ASSERT_EQ(index.finished.size(), 3U);
   EXPECT_EQ(index.warnings, std::vector<std::string>{});
   std::vector<Trajectory> read;
@@ -133,7 +134,7 @@ TEST_F(ShardTest, KilledAtRandomPointsNothingFlushedIsLost) {
     const std::set<RequestId> ids = check_finished(path);
     for (std::uint32_t i = 0; i < flushed; ++i) ASSERT_TRUE(ids.contains(run.ids[i])) << i;
     most = std::max<std::size_t>(most, flushed);
-    const ShardIndex index = read_shard_index(path, true);
+    const ShardIndex index = read_shard_index(path, run.manifest);
     EXPECT_EQ(index.warnings, std::vector<std::string>{});
   }
   EXPECT_GT(most, 0U);
@@ -199,6 +200,40 @@ TEST_F(ShardTest, DamagedBytesAreFoundAndGeneratedAgain) {
     writer.append(sample::finished({11, 0}, 50));
   }
   EXPECT_EQ(directory.read_state().finished.size(), 20U);
+}
+
+// Sizes are taken from what the file has room for, and rows are believed when their response is
+// there: neither memory nor time is spent on what a file merely says.
+TEST_F(ShardTest, ForgedSizesCostNothing) {
+  const SampleRun run(20, 1);
+  const std::string path = at("run");
+  const RunDirectory directory(path, run.manifest, run.prompts, false);
+  {
+    ShardWriter writer(path, 0, 0);
+    for (const RequestId id : run.ids) writer.append(sample::finished(id, 50));
+    TelemetryWriter telemetry(path, 0, 0);
+    telemetry.event({1, {0, 0}, RequestEventKind::leased, 0});
+  }
+  const int status = in_child([&] {
+    const rlimit memory{std::size_t{1} << 30, std::size_t{1} << 30};
+    if (!kAddressSanitizer) ::setrlimit(RLIMIT_AS, &memory);
+    const auto lock = h5::lock_hdf5();
+    for (const hsize_t size : {hsize_t{1} << 33, hsize_t{1} << 62}) {
+      for (const char* name : {"index", "tokens", "logprob", "events", "steps"}) {
+        const bool tokens = std::string(name) != "events" && std::string(name) != "steps";
+        const std::string shard =
+            path + "/shards/" + (tokens ? "trajectories" : "telemetry") + "-0-0.h5";
+        const hid_t file = H5Fopen(shard.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+        const hid_t dataset = H5Dopen2(file, name, H5P_DEFAULT);
+        H5Dset_extent(dataset, &size);
+        H5Dclose(dataset);
+        if (H5Fclose(file) < 0) return 1;
+      }
+      if (directory.read_state().finished.size() != 20) return 2;
+    }
+    return write_telemetry(path, {}).warnings.empty() ? 0 : 3;
+  });
+  EXPECT_EQ(status, 0) << WEXITSTATUS(status);
 }
 
 TEST_F(ShardTest, AShardThatCannotBeOpenedIsReported) {
