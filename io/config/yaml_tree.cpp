@@ -180,6 +180,8 @@ YamlNode parse_yaml(const std::string& text, const std::string& name, bool locat
                      " bytes long");
   }
   check_characters(text, builder);
+  // In front of a file the parser passes over it, as one should; of a value it is a part.
+  if (!located && text.starts_with("\xEF\xBB\xBF")) builder.fail(1, 1, "a byte order mark");
   try {
     // The end marker makes an unclosed quote an error; at the bare end of the text yaml-cpp takes
     // it for closed.

@@ -21,8 +21,10 @@ struct LineError {
   std::string message;
 };
 
+constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+
 /// Splits an object into members. Throws LineError when the line is malformed JSON (UTF-8
-/// included), nested too deep, no object, or has a key twice.
+/// included), begins with a byte order mark, is nested too deep, no object, or has a key twice.
 [[nodiscard]] std::vector<Member> split_object(std::string_view line);
 
 /// JSON without the spaces between its tokens; numbers and strings keep their spelling.

@@ -53,7 +53,7 @@ class PromptReader {
     if (text.starts_with("PAR1")) {
       throw DataError(name_ + ": this is a Parquet file; expected JSON Lines");
     }
-    if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // a byte order mark
+    if (text.starts_with(text::byte_order_mark)) text.remove_prefix(text::byte_order_mark.size());
     while (!text.empty()) {
       const std::size_t end = std::min(text.find('\n'), text.size());
       const std::string_view line = text.substr(0, end);

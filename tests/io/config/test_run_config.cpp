@@ -181,7 +181,8 @@ TEST(RunConfig, WrongTypesAndRanges) {
             s + "21: engine.kv_memory: expected auto, or a size (2GiB, 512MiB, 1.5e9) of at least "
                 "1MiB, found '12 parsecs'");
   EXPECT_EQ(error_with("engine: {isa: avx512_bf61}\n"),
-            s + "15: engine.isa: expected one of auto, amx_bf16, avx512_bf16, avx512, avx2, portable, found "
+            s + "15: engine.isa: expected one of auto, amx_bf16, avx512_bf16, avx512, avx2, "
+                "portable, found "
                 "'avx512_bf61'; did you mean 'avx512_bf16'?");
   EXPECT_EQ(error_with("reward: {method: math}\n"),
             s + "18: reward.method: expected none, found 'math'");
@@ -261,6 +262,10 @@ TEST(RunConfig, Overrides) {
             "--set model.path='a: not valid YAML: a quote is not closed");
   EXPECT_EQ(error_set("sampling={seed: 1}"),
             "--set sampling={seed: 1}: expected SECTION.KEY=VALUE");
+  EXPECT_EQ(error_set("sampling.seed=\xEF\xBB\xBF"
+                      "3"),
+            "--set sampling.seed=\xEF\xBB\xBF"
+            "3: a byte order mark");
 }
 
 TEST(RunConfig, PathsAreAbsoluteAndKeepTheirParents) {

@@ -205,6 +205,20 @@ TEST_F(Prompts, MessagesOfAnotherFormAreErrors) {
                "there is no chat template");
 }
 
+TEST_F(Prompts, WhatTheParserPassesOverIsRefused) {
+  const std::string mark = "\xEF\xBB\xBF";
+  const std::string good = "{\"prompt\":\"he\"}\n";
+  EXPECT_EQ(parse(mark + good).prompts.size(), 1U);
+  EXPECT_ERROR(DataError, (void)parse(good + mark + good), "p.jsonl:2:1: a byte order mark within");
+  EXPECT_ERROR(DataError, (void)parse(mark + mark + good), "p.jsonl:1:1: a byte order mark within");
+  EXPECT_ERROR(DataError, (void)parse(std::string(65'531, '\n') + mark + "{}"),
+               "p.jsonl:65532:1: a byte order mark within");
+  EXPECT_ERROR(DataError, (void)parse(good + " " + mark + good), "p.jsonl:2:2: malformed JSON");
+  EXPECT_ERROR(DataError, (void)parse(good + mark), "p.jsonl:2:1: a byte order mark within");
+  EXPECT_ERROR(DataError, (void)parse(good + "{\"prompt\":\"he\"}" + std::string(1, '\0') + "x"),
+               "p.jsonl:2:16: malformed JSON: a NUL character");
+}
+
 TEST_F(Prompts, MalformedLinesNameLineAndColumn) {
   const std::string good = "{\"prompt\":\"he\"}\n";
   EXPECT_ERROR(DataError, (void)parse(good + "{\"prompt\": \"he\""),
