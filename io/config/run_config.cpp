@@ -114,7 +114,7 @@ class Reader {
   }
 
   void read_override(const std::string& text) {
-    const std::string place = "--set " + text;
+    const std::string place = "--set " + clip(text);
     const std::size_t equals = text.find('=');
     const std::size_t dot = text.find('.');
     if (equals == std::string::npos || dot == std::string::npos || dot > equals) {

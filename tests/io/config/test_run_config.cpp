@@ -159,7 +159,10 @@ TEST(RunConfig, WrongTypesAndRanges) {
             s + "19: sampling.top_k: expected a whole number, at least 0, found '2' in quotes");
   EXPECT_EQ(error_with("sampling: {seed: 18446744073709551616}\n"),
             s + "18: sampling.seed: expected a whole number, at least 0, found "
-                "'18446744073709551616'");
+                "'18446744073709551616'; the largest is 18446744073709551615");
+  EXPECT_EQ(error_with("sampling: {top_k: 9223372036854775807}\n"),
+            s + "19: sampling.top_k: expected a whole number, at least 0, found "
+                "'9223372036854775807'; the largest is 2147483647");
   EXPECT_EQ(error_with("sampling: {max_tokens: 99999999999}\n"),
             s + "24: sampling.max_tokens: expected a whole number from 1 to 16777216, found "
                 "'99999999999'");
@@ -266,6 +269,20 @@ TEST(RunConfig, Overrides) {
                       "3"),
             "--set sampling.seed=\xEF\xBB\xBF"
             "3: a byte order mark");
+}
+
+TEST(RunConfig, ErrorsShowALineOfAnOverride) {
+  EXPECT_EQ(
+      error_set("sampling.seed=1\n2\n3"),
+      "--set sampling.seed=1\\x0a2\\x0a3: sampling.seed: expected a whole number, at least 0, "
+      "found '1 2 3'");
+  for (const std::string& text :
+       {std::string(9000, 'x'), "sampling.seed=" + std::string(9000, '\n') + "x",
+        "sampling." + std::string(9000, 'x') + "=1", "sampling.seed='" + std::string(9000, 'x')}) {
+    const std::string message = error_set(text);
+    EXPECT_LT(message.size(), 600U) << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  }
 }
 
 TEST(RunConfig, PathsAreAbsoluteAndKeepTheirParents) {
