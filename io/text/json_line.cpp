@@ -113,6 +113,23 @@ std::vector<Member> split_object(std::string_view line) {
   return members;
 }
 
+std::vector<Member> split_object(const Member& outer) {
+  try {
+    std::vector<Member> members = split_object(outer.raw);
+    for (Member& member : members) member.offset += outer.offset;
+    return members;
+  } catch (LineError& e) {
+    e.offset += outer.offset;
+    throw;
+  }
+}
+
+Json parse(const Member& member) { return Json::parse(member.raw.begin(), member.raw.end()); }
+
+void refuse(const Member& member, const std::string& message) {
+  throw LineError{member.offset, "'" + member.key + "': " + message};
+}
+
 std::string compact(std::string_view raw) {
   std::string out;
   Walker walker(raw);
