@@ -27,6 +27,10 @@ std::string reason(const json::exception& error) {
 }  // namespace
 
 json parse_json(std::string_view text, const std::string& name) {
+  // The library takes a NUL for the end and would pass over what follows.
+  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    throw DataError(name + ": not valid JSON: a NUL character at byte " + std::to_string(nul + 1));
+  }
   // Keys seen in each object that is open; the library itself keeps the last of two silently.
   std::vector<std::set<std::string>> open;
   const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {

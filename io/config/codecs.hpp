@@ -56,9 +56,8 @@ struct Whole {
   [[nodiscard]] std::string type() const {
     const std::string number =
         multiple == 1 ? "a whole number" : "a multiple of " + std::to_string(multiple);
-    const bool bounded = high != std::numeric_limits<T>::max();
-    return number + (bounded ? " from " + std::to_string(low) + " to " + std::to_string(high)
-                             : ", at least " + std::to_string(low));
+    return number + (bounded() ? " from " + std::to_string(low) + " to " + std::to_string(high)
+                               : ", at least " + std::to_string(low));
   }
   [[nodiscard]] T read(const YamlNode& node, const std::string&) const {
     if (is_plain(node)) {
@@ -72,9 +71,15 @@ struct Whole {
         }
       }
     }
-    throw BadValue(node, type());
+    // A number of digits alone that type() would seem to allow.
+    const bool large = is_plain(node) && !bounded() &&
+                       node.scalar.find_first_not_of("0123456789") == std::string::npos;
+    throw BadValue(node, type(), large ? "the largest is " + std::to_string(high) : "");
   }
   [[nodiscard]] static std::string write(T value) { return std::to_string(value); }
+
+  /// Whether there is a limit to speak of.
+  [[nodiscard]] bool bounded() const { return high != std::numeric_limits<T>::max(); }
 };
 using Count = Whole<std::int32_t>;
 

@@ -67,6 +67,10 @@ std::vector<Key> make_table() {
                   "Longest prompt, in tokens; 0 is what the context leaves beside max_tokens."));
   t.push_back(key(PACELINE_FIELD(prompts, shuffle), Flag{},
                   "Start prompts in a seeded random order; results stay in file order."));
+  t.push_back(key(PACELINE_FIELD(prompts, chat.enable_thinking), OrAuto{Flag{}},
+                  "Whether Qwen3 is to think; auto is as its template does, which is to think."));
+  t.push_back(key(PACELINE_FIELD(prompts, chat.date), OrAuto{Text{}},
+                  "The day that Llama 3.1 to 3.3 are told it is; auto is '26 Jul 2024'."));
 
   t.push_back(key(PACELINE_FIELD(sampling, temperature), temperature,
                   "Divides the logits; 0 takes the most probable token."));

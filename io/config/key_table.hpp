@@ -15,8 +15,8 @@ namespace paceline::io {
 
 struct Key {
   std::string_view section;
-  std::string_view name;
-  std::string type;  ///< what it takes, in words
+  std::string_view name;  ///< "key", or "group.key" for one of a map of keys within the section
+  std::string type;       ///< what it takes, in words
   bool required = false;
   /// Sets the field from the value; relative paths are relative to `directory` (absolute, or
   /// relative to the working directory). Throws BadValue

@@ -44,6 +44,17 @@ const Key* find_key(std::string_view section, std::string_view name) {
   return nullptr;
 }
 
+// Whether keys of a section are in a map of this name.
+bool is_group(std::string_view section, std::string_view name) {
+  const std::string prefix = std::string(name) + ".";
+  return std::any_of(key_table().begin(), key_table().end(), [&](const Key& key) {
+    return key.section == section && key.name.starts_with(prefix);
+  });
+}
+
+// The part of a key's name that is written in front of its value.
+std::string_view last_name(const Key& key) { return key.name.substr(key.name.rfind('.') + 1); }
+
 std::string full_name(const Key& key) {
   return std::string(key.section) + "." + std::string(key.name);
 }
@@ -67,6 +78,9 @@ std::string unknown_key(std::string_view section, std::string_view name) {
   std::string text = "unknown key " + show(name) + " in section '" + std::string(section) + "'";
   const std::vector<std::string_view> here = key_names(section);
   for (const Key& key : key_table()) {
+    if (key.section == section && last_name(key) == name) {
+      return text + "; did you mean '" + std::string(key.name) + "'?";
+    }
     if (key.name == name)
       return text + "; it belongs to section '" + std::string(key.section) + "'";
   }
@@ -86,6 +100,30 @@ std::string read_text(const std::string& path) {
   return text;
 }
 
+// Keys one after another as YAML: the names of sections and groups where these begin.
+class Outline {
+ public:
+  std::string headings(const Key& key) {
+    std::string text;
+    if (key.section != section_) text += std::string(key.section) + ":\n";
+    const std::string_view group = key.name.substr(0, key.name.size() - last_name(key).size());
+    if (!group.empty() && (group != group_ || key.section != section_)) {
+      text += "  " + std::string(group.substr(0, group.size() - 1)) + ":\n";
+    }
+    section_ = key.section;
+    group_ = group;
+    return text;
+  }
+  static std::string indent(const Key& key) { return last_name(key) == key.name ? "  " : "    "; }
+  static std::string line(const Key& key, const std::string& value) {
+    return indent(key) + std::string(last_name(key)) + ": " + value + "\n";
+  }
+
+ private:
+  std::string_view section_;
+  std::string_view group_;  // with the dot after it
+};
+
 // Collects what is wrong, so that one run shows every mistake.
 class Reader {
  public:
@@ -104,17 +142,15 @@ class Reader {
       const std::string place = at(section.line, section.column);
       if (std::find(sections.begin(), sections.end(), section.key) == sections.end()) {
         problem(place, unknown_section(section.key));
-      } else if (section.value.kind == YamlNode::Kind::map) {
-        read_section(section);
-      } else if (section.value.kind != YamlNode::Kind::null) {
-        problem(place, "section '" + section.key + "': expected keys with values, found " +
-                           describe(section.value));
+      } else {
+        read_keys(section.key, "", section, directory_,
+                  [&](int line, int column) { return at(line, column); });
       }
     }
   }
 
   void read_override(const std::string& text) {
-    const std::string place = "--set " + text;
+    const std::string place = "--set " + clip(text);
     const std::size_t equals = text.find('=');
     const std::size_t dot = text.find('.');
     if (equals == std::string::npos || dot == std::string::npos || dot > equals) {
@@ -123,16 +159,17 @@ class Reader {
     }
     const std::string section = text.substr(0, dot);
     const std::string name = text.substr(dot + 1, equals - dot - 1);
-    const Key* key = find_key(section, name);
-    if (key == nullptr) {
+    if (find_key(section, name) == nullptr && !is_group(section, name)) {
       const bool known = !key_names(section).empty();
       problem(place, known ? unknown_key(section, name) : unknown_section(section));
       return;
     }
     try {
+      YamlEntry entry;
+      entry.key = name;
+      entry.value = parse_yaml(text.substr(equals + 1), place, false);
       // An override's paths are the caller's, relative to the working directory.
-      const YamlNode value = parse_yaml(text.substr(equals + 1), place, false);
-      set(*key, value, "", [&](int, int) { return place; });
+      read_entry(section, "", entry, "", [&](int, int) { return place; });
     } catch (const UsageError& error) {
       add(error.what());
     }
@@ -164,21 +201,38 @@ class Reader {
   }
   void problem(const std::string& place, const std::string& what) { add(place + ": " + what); }
 
-  void read_section(const YamlEntry& section) {
-    for (const YamlEntry& entry : section.value.entries) {
-      const Key* key = find_key(section.key, entry.key);
-      if (key == nullptr) {
-        problem(at(entry.line, entry.column), unknown_key(section.key, entry.key));
-        continue;
+  // The keys of a section, or of a group of keys in it, whose names then begin with `prefix`.
+  // `place_of` says where a line and column are, for the message.
+  template <typename PlaceOf>
+  void read_keys(const std::string& section, const std::string& prefix, const YamlEntry& owner,
+                 const std::string& directory, const PlaceOf& place_of) {
+    if (owner.value.kind == YamlNode::Kind::map) {
+      for (const YamlEntry& entry : owner.value.entries) {
+        read_entry(section, prefix, entry, directory, place_of);
       }
-      set(*key, entry.value, directory_, [&](int line, int column) {
-        // An absent value has no place of its own: point at the key.
-        return line == 0 ? at(entry.line, entry.column) : at(line, column);
-      });
+    } else if (owner.value.kind != YamlNode::Kind::null) {
+      problem(place_of(owner.line, owner.column),
+              (prefix.empty() ? "section '" + section + "'" : section + "." + owner.key) +
+                  ": expected keys with values, found " + describe(owner.value));
     }
   }
 
-  // `place_of` says where a line and column are, for the message.
+  template <typename PlaceOf>
+  void read_entry(const std::string& section, const std::string& prefix, const YamlEntry& entry,
+                  const std::string& directory, const PlaceOf& place_of) {
+    const std::string name = prefix + entry.key;
+    if (const Key* key = find_key(section, name); key != nullptr) {
+      set(*key, entry.value, directory, [&](int line, int column) {
+        // An absent value has no place of its own: point at the key.
+        return line == 0 ? place_of(entry.line, entry.column) : place_of(line, column);
+      });
+    } else if (is_group(section, name)) {
+      read_keys(section, name + ".", entry, directory, place_of);
+    } else {
+      problem(place_of(entry.line, entry.column), unknown_key(section, name));
+    }
+  }
+
   template <typename PlaceOf>
   void set(const Key& key, const YamlNode& value, const std::string& directory,
            const PlaceOf& place_of) {
@@ -195,7 +249,7 @@ class Reader {
   // The key that someone means who writes its name alone.
   static std::string whole_name_of(std::string_view name) {
     for (const Key& key : key_table()) {
-      if (key.name == name) return "; did you mean '" + full_name(key) + "=...'?";
+      if (last_name(key) == name) return "; did you mean '" + full_name(key) + "=...'?";
     }
     return "";
   }
@@ -251,13 +305,9 @@ class Reader {
   }
 
   void write_text() {
-    std::string_view section;
+    Outline outline;
     for (const Key& key : key_table()) {
-      if (key.section != section) {
-        section = key.section;
-        config_.text += std::string(section) + ":\n";
-      }
-      config_.text += "  " + std::string(key.name) + ": " + key.get(config_) + "\n";
+      config_.text += outline.headings(key) + Outline::line(key, key.get(config_));
     }
   }
 
@@ -288,17 +338,15 @@ std::string config_reference() {
   // Written as YAML, so that it can be copied: defaults as values, the rest as comments.
   const RunConfig defaults;
   std::string text;
-  std::string_view section;
+  Outline outline;
   for (const Key& key : key_table()) {
-    if (key.section != section) {
-      text += (text.empty() ? "" : "\n") + std::string(key.section) + ":\n";
-      section = key.section;
-    }
-    text += "  # " + std::string(key.help) + "\n  # Takes " + key.type +
+    const std::string headings = outline.headings(key);
+    const std::string comment = Outline::indent(key) + "# ";
+    if (!headings.empty() && headings.front() != ' ' && !text.empty()) text += "\n";
+    text += headings + comment + std::string(key.help) + "\n" + comment + "Takes " + key.type +
             (key.required ? "; required.\n" : ".\n");
-    for (const std::string& line : key.details) text += "  #   " + line + "\n";
-    text += "  " + std::string(key.name) + ": " +
-            (key.required ? std::string("...") : key.get(defaults)) + "\n";
+    for (const std::string& line : key.details) text += comment + "  " + line + "\n";
+    text += Outline::line(key, key.required ? "..." : key.get(defaults));
   }
   return text;
 }

@@ -1,5 +1,6 @@
 // The run's configuration: the YAML file's sections, one struct each. Names are a contract with
-// users (design section 4); every key can be overridden by --set section.key=value.
+// users (design section 4); every key can be overridden by --set section.key=value
+// (section.group.key=value for one of a group, as prompts.chat.date).
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,11 @@ struct ModelSection {
   Auto<DType> dtype;                 ///< compute dtype: bf16 | fp32 | auto (as stored)
   std::uint64_t weight_version = 0;  ///< recorded with every trajectory; part of the noise key
 };
+/// How messages are rendered; auto: as the template does by itself. A prompt's line may differ.
+struct ChatSettings {
+  Auto<bool> enable_thinking;  ///< Qwen3
+  Auto<std::string> date;      ///< Llama 3.1 to 3.3
+};
 struct PromptsSection {
   std::string path;          ///< JSONL file
   std::int32_t samples = 1;  ///< responses a prompt (n)
@@ -32,6 +38,7 @@ struct PromptsSection {
   std::int32_t max_prompt_tokens =
       0;                 ///< longest prompt; 0: what the context leaves beside max_tokens
   bool shuffle = false;  ///< lease prompts in a seeded random order; results stay in file order
+  ChatSettings chat;
 };
 struct LayoutSection {
   Auto<std::int32_t> verifier_tp;  ///< tensor-parallel degree of each verifier group

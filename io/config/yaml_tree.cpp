@@ -180,6 +180,8 @@ YamlNode parse_yaml(const std::string& text, const std::string& name, bool locat
                      " bytes long");
   }
   check_characters(text, builder);
+  // In front of a file the parser passes over it, as one should; of a value it is a part.
+  if (!located && text.starts_with("\xEF\xBB\xBF")) builder.fail(1, 1, "a byte order mark");
   try {
     // The end marker makes an unclosed quote an error; at the bare end of the text yaml-cpp takes
     // it for closed.
@@ -244,14 +246,14 @@ std::string quote_yaml(std::string_view text) {
   return quoted + '"';
 }
 
-std::string show(std::string_view text) {
+std::string clip(std::string_view text) {
   std::size_t longest = std::min<std::size_t>(80, text.size());
   // Not within a character: back to before one that would be cut.
   while (longest < text.size() && longest > 0 &&
          (static_cast<unsigned char>(text[longest]) & 0xC0U) == 0x80U) {
     --longest;
   }
-  std::string shown = "'";
+  std::string shown;
   for (const char c : text.substr(0, longest)) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte < 0x20 || byte == 0x7F) {
@@ -260,8 +262,10 @@ std::string show(std::string_view text) {
       shown += c;
     }
   }
-  return shown + (text.size() > longest ? "...'" : "'");
+  return shown + (text.size() > longest ? "..." : "");
 }
+
+std::string show(std::string_view text) { return "'" + clip(text) + "'"; }
 
 std::string describe(const YamlNode& node) {
   switch (node.kind) {

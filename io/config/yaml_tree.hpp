@@ -45,7 +45,9 @@ struct YamlEntry {
 /// `text` as a double-quoted YAML scalar that reads back to the same bytes (of UTF-8 text).
 [[nodiscard]] std::string quote_yaml(std::string_view text);
 
-/// `text` for an error message: cut to a readable length, control characters escaped, in '...'.
+/// `text` for an error message: cut to a readable length, on one line, control characters escaped.
+[[nodiscard]] std::string clip(std::string_view text);
+/// The same in '...'.
 [[nodiscard]] std::string show(std::string_view text);
 
 /// The node for an error message: its scalar as show() gives it, or "a list", "a map", "nothing".

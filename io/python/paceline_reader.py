@@ -3,7 +3,8 @@
     run = open_run("DIR")                # or DIR/trajectories.h5
     len(run), run.attributes["seed"]
     run[0].tokens, run[0].logprob        # ragged access, in (prompt, sample) order
-    batch = run.to_verl(pad_token_id=0)  # padded arrays, as verl's agent loop makes them
+    DataProto.from_dict(**run.to_verl(as_torch=True))  # padded, as verl's agent loop makes it
+    batch = run.to_trl()                 # padded, as TRL's GRPO trainer makes it
     for sample in run.iter_slime(): ...  # ragged samples with the fields of slime's Sample
 
     for response in iter_live("DIR"): ...  # finished so far, of a run in progress or killed
@@ -11,7 +12,7 @@
     table = acceptance("DIR", by=("drafter", "position"))  # how well drafts did, from telemetry.h5
     table["drafter"], table["position"], table["rate"]
 
-Needs h5py and numpy; torch only for to_verl(as_torch=True). One run, one thread: h5py serialises
+Needs h5py and numpy; torch only where as_torch is asked for. One run, one thread: h5py serialises
 HDF5 itself, but a Run object keeps its file open. `python3 paceline_reader.py DIR` prints a summary.
 
 Two log-probabilities come with every token: `logprob` at the sampling temperature over the full
@@ -23,12 +24,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import copy
 import ctypes
 import dataclasses
 import json
 import os
 import re
 import sys
+import unicodedata
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import h5py
@@ -68,7 +71,20 @@ class Prompt:
     uid: str
     tokens: np.ndarray  #: int32 [prompt]
     ground_truth: str
-    extra: Dict[str, Any]
+    extra: Dict[str, Any]  #: fields of the line: messages or text, reward_model and so on
+
+    @property
+    def source(self) -> Union[str, List[Dict[str, str]], None]:
+        """The text or the messages of the line; None when it gave token ids."""
+        return self.extra.get("messages", self.extra.get("prompt"))
+
+    @property
+    def reward_model(self) -> Optional[Dict[str, Any]]:
+        """verl's column, made of the ground truth when the line has that alone."""
+        given = self.extra.get("reward_model")
+        if given is None and self.ground_truth:
+            return {"style": "rule", "ground_truth": self.ground_truth}
+        return given
 
 
 @dataclasses.dataclass
@@ -95,8 +111,9 @@ class SlimeSample:
 
     group_index: int
     index: int
-    prompt: Sequence[int]  #: token ids
+    prompt: Union[str, List[Dict[str, str]]]  #: messages where the line had them, or else text
     tokens: List[int]  #: prompt, then response
+    response: str  #: the response's text, special tokens included, as slime has it
     response_length: int
     loss_mask: List[int]  #: of the response
     rollout_log_probs: List[float]  #: of the response
@@ -237,16 +254,25 @@ class Run:
             weight_version=int(self.weight_version[index]),
         )
 
-    def iter_slime(self, logprob: str = "sampling") -> Iterator[SlimeSample]:
-        """Ragged samples with slime's fields; `index` counts responses, `group_index` prompts."""
+    def iter_slime(
+        self, logprob: str = "sampling", tokenizer: Optional[PathLike] = None
+    ) -> Iterator[SlimeSample]:
+        """Ragged samples with slime's fields; `index` counts responses, `group_index` prompts.
+
+        Text is decoded by the tokenizer.json of the run's model, or of the directory `tokenizer`.
+        """
         column = _logprob_column(logprob)
+        decode = _Decoder(_model_directory(self) if tokenizer is None else os.fspath(tokenizer))
         for index, response in enumerate(self.responses()):
             prompt = self.prompts[response.prompt_index]
+            source = prompt.source
+            fields = {k: v for k, v in prompt.extra.items() if k not in ("prompt", "messages")}
             yield SlimeSample(
                 group_index=response.prompt_index,
                 index=index,
-                prompt=prompt.tokens.tolist(),
+                prompt=decode(prompt.tokens) if source is None else copy.deepcopy(source),
                 tokens=prompt.tokens.tolist() + response.tokens.tolist(),
+                response=decode(response.tokens),
                 response_length=len(response.tokens),
                 loss_mask=[1] * len(response.tokens),
                 rollout_log_probs=getattr(response, column).tolist(),
@@ -254,7 +280,11 @@ class Run:
                 label=prompt.ground_truth or None,
                 status=SLIME_STATUS[response.finish_reason],
                 weight_versions=[str(response.weight_version)],
-                metadata={"uid": prompt.uid, "finish_reason": response.finish_reason, **prompt.extra},
+                metadata={
+                    "uid": prompt.uid,
+                    "finish_reason": response.finish_reason,
+                    **copy.deepcopy(fields),
+                },
             )
 
     def to_verl(
@@ -265,17 +295,104 @@ class Run:
         as_torch: bool = False,
         logprob: str = "sampling",
         truncate: bool = False,
-    ) -> Dict[str, Any]:
-        """Padded arrays as verl's agent loop makes them, one row a response.
+    ) -> Dict[str, Dict[str, Any]]:
+        """What verl's DataProto.from_dict takes, one row a response: tensors, non_tensors, meta_info.
 
-        prompts [B, P] left-padded, responses [B, R] right-padded, response_mask [B, R], input_ids,
-        attention_mask and position_ids [B, P + R]: int64. rollout_log_probs [B, R] (0 on padding)
-        and rm_scores [B, R] (the reward on the last token; 0 without one): float32. uid [B]: object
-        array, equal for the responses to one prompt.
+        tensors: prompts [B, P] left-padded, responses [B, R] right-padded, response_mask [B, R],
+        input_ids, attention_mask and position_ids [B, P + R]: int64. rollout_log_probs [B, R]: 0 on
+        padding, float32. rm_scores [B, R]: the reward on the last token, float32; only when every
+        response has a reward, because verl takes this key as the reward and scores nothing itself.
+
+        non_tensors, object arrays [B]: uid, equal for the responses to one prompt; and of data_source,
+        reward_model, extra_info, ability and raw_prompt (the messages or text) those that some prompt
+        has. A prompt without one gets an empty dict (reward_model, extra_info) or None. meta_info:
+        temperature and global_token_num.
 
         P and R are the longest prompt and response unless given. What does not fit is a ReaderError
         that names it, or, with `truncate`, loses its beginning (prompts) or end (responses).
         """
+        padded = self._padded(prompt_length, response_length, pad_token_id, logprob, truncate)
+        tensors = {
+            "prompts": padded.prompts,
+            "responses": padded.responses,
+            "response_mask": padded.response_mask,
+            "input_ids": np.concatenate([padded.prompts, padded.responses], axis=1),
+            "attention_mask": np.concatenate([padded.prompt_mask, padded.response_mask], axis=1),
+        }
+        positions = np.cumsum(tensors["attention_mask"], axis=1) - 1
+        tensors["position_ids"] = np.clip(positions, 0, None)
+        tensors["rollout_log_probs"] = padded.log_probs
+        if len(self) and not np.isnan(self.reward).any():
+            scores = np.zeros(padded.responses.shape, dtype=np.float32)
+            counts = padded.response_mask.sum(axis=1)
+            rows = np.flatnonzero(counts)
+            scores[rows, counts[rows] - 1] = self.reward[rows]
+            tensors["rm_scores"] = scores
+
+        columns = {
+            "data_source": ([p.extra.get("data_source") for p in self.prompts], None),
+            "reward_model": ([p.reward_model for p in self.prompts], {}),
+            "extra_info": ([p.extra.get("extra_info") for p in self.prompts], {}),
+            "ability": ([p.extra.get("ability") for p in self.prompts], None),
+            "raw_prompt": ([p.source for p in self.prompts], None),
+        }
+        non_tensors = {"uid": self._rows([p.uid for p in self.prompts], None)}
+        for name, (values, missing) in columns.items():
+            if any(value is not None for value in values):
+                non_tensors[name] = self._rows(values, missing)
+        return {
+            "tensors": _as_torch(tensors) if as_torch else tensors,
+            "non_tensors": non_tensors,
+            "meta_info": {
+                "temperature": self.attributes["sampling"]["temperature"],
+                "global_token_num": tensors["attention_mask"].sum(axis=1).tolist(),
+            },
+        }
+
+    def to_trl(
+        self,
+        prompt_length: Optional[int] = None,
+        response_length: Optional[int] = None,
+        pad_token_id: int = 0,
+        as_torch: bool = False,
+        logprob: str = "sampling",
+        truncate: bool = False,
+    ) -> Dict[str, Any]:
+        """The padded arrays of a rollout as TRL's GRPO trainer makes them, one row a response.
+
+        prompt_ids and prompt_mask [B, P] left-padded, completion_ids and completion_mask [B, R]
+        right-padded: int64. sampling_per_token_logps [B, R] (0 on padding): float32. rewards [B]:
+        float32, only when every response has one. Rows are in (prompt, sample) order, so that the
+        generations of a prompt are neighbours, as TRL's groups are. Widths are as for to_verl.
+        """
+        padded = self._padded(prompt_length, response_length, pad_token_id, logprob, truncate)
+        batch = {
+            "prompt_ids": padded.prompts,
+            "prompt_mask": padded.prompt_mask,
+            "completion_ids": padded.responses,
+            "completion_mask": padded.response_mask,
+            "sampling_per_token_logps": padded.log_probs,
+        }
+        if len(self) and not np.isnan(self.reward).any():
+            batch["rewards"] = self.reward.astype(np.float32)
+        return _as_torch(batch) if as_torch else batch
+
+    def _rows(self, of_prompts: Sequence[Any], missing: Any) -> np.ndarray:
+        """A value of each prompt for each response: copies, since reward functions write into them."""
+        column = np.empty(len(self), dtype=object)
+        for row, prompt in enumerate(self.prompt_index):
+            value = of_prompts[prompt]
+            column[row] = copy.deepcopy(missing if value is None else value)
+        return column
+
+    def _padded(
+        self,
+        prompt_length: Optional[int],
+        response_length: Optional[int],
+        pad_token_id: int,
+        logprob: str,
+        truncate: bool,
+    ) -> "_Padded":
         column = _logprob_column(logprob)
         lengths = self.lengths
         prompt_sizes = np.array([len(prompt.tokens) for prompt in self.prompts], dtype=np.int64)
@@ -285,45 +402,36 @@ class Run:
         if not truncate:
             _check_fits(used, width_p, "prompt", self)
             _check_fits(lengths, width_r, "response", self)
-
         rows = len(self)
-        prompts = np.full((rows, width_p), pad_token_id, dtype=np.int64)
-        responses = np.full((rows, width_r), pad_token_id, dtype=np.int64)
-        prompt_mask = np.zeros((rows, width_p), dtype=np.int64)
-        response_mask = np.zeros((rows, width_r), dtype=np.int64)
-        log_probs = np.zeros((rows, width_r), dtype=np.float32)
-        scores = np.zeros((rows, width_r), dtype=np.float32)
-        uid = np.empty(rows, dtype=object)
+        padded = _Padded(
+            prompts=np.full((rows, width_p), pad_token_id, dtype=np.int64),
+            prompt_mask=np.zeros((rows, width_p), dtype=np.int64),
+            responses=np.full((rows, width_r), pad_token_id, dtype=np.int64),
+            response_mask=np.zeros((rows, width_r), dtype=np.int64),
+            log_probs=np.zeros((rows, width_r), dtype=np.float32),
+        )
         for row, response in enumerate(self.responses()):
             prompt = self.prompts[response.prompt_index]
             kept = min(len(prompt.tokens), width_p)
             if kept > 0:
-                prompts[row, width_p - kept :] = prompt.tokens[-kept:]
-                prompt_mask[row, width_p - kept :] = 1
+                padded.prompts[row, width_p - kept :] = prompt.tokens[-kept:]
+                padded.prompt_mask[row, width_p - kept :] = 1
             count = min(len(response.tokens), width_r)
-            responses[row, :count] = response.tokens[:count]
-            response_mask[row, :count] = 1
-            log_probs[row, :count] = getattr(response, column)[:count]
-            if response.reward is not None and count > 0:
-                scores[row, count - 1] = response.reward
-            uid[row] = prompt.uid
-        attention_mask = np.concatenate([prompt_mask, response_mask], axis=1)
-        batch: Dict[str, Any] = {
-            "prompts": prompts,
-            "responses": responses,
-            "response_mask": response_mask,
-            "input_ids": np.concatenate([prompts, responses], axis=1),
-            "attention_mask": attention_mask,
-            "position_ids": np.clip(np.cumsum(attention_mask, axis=1) - 1, 0, None),
-            "rollout_log_probs": log_probs,
-            "rm_scores": scores,
-        }
-        if as_torch:
-            import torch  # here, not above: the rest of the module works without it
+            padded.responses[row, :count] = response.tokens[:count]
+            padded.response_mask[row, :count] = 1
+            padded.log_probs[row, :count] = getattr(response, column)[:count]
+        return padded
 
-            batch = {name: torch.from_numpy(values) for name, values in batch.items()}
-        batch["uid"] = uid
-        return batch
+
+@dataclasses.dataclass
+class _Padded:
+    """A run as arrays of one row a response, prompts [B, P] left-padded, the rest [B, R] right."""
+
+    prompts: np.ndarray  #: int64
+    prompt_mask: np.ndarray  #: int64, 1 on tokens
+    responses: np.ndarray  #: int64
+    response_mask: np.ndarray  #: int64, 1 on tokens
+    log_probs: np.ndarray  #: float32, 0 on padding
 
 
 def iter_live(directory: PathLike, partial: bool = False) -> Iterator[Response]:
@@ -618,6 +726,65 @@ def _logprob_column(which: str) -> str:
     if which not in LOGPROBS:
         raise ValueError(f"logprob is {which!r}, expected one of {sorted(LOGPROBS)}")
     return LOGPROBS[which]
+
+
+def _as_torch(arrays: Mapping[str, np.ndarray]) -> Dict[str, Any]:
+    import torch  # here, not above: the rest of the module works without it
+
+    return {name: torch.from_numpy(values) for name, values in arrays.items()}
+
+
+def _model_directory(run: Run) -> str:
+    """model.path of the configuration in the run's file, which the program wrote line by line."""
+    match = re.search(r'^model:\n  path: "(.*)"$', run.attributes["config_text"], re.MULTILINE)
+    if match is None:
+        raise ReaderError(f"{run.path}: its config_text names no model.path; give tokenizer=DIRECTORY")
+    escape = {"n": "\n", '"': '"', "\\": "\\"}
+    return re.sub(
+        r"\\(?:x(..)|(.))", lambda m: chr(int(m[1], 16)) if m[1] else escape[m[2]], match[1]
+    )
+
+
+class _Decoder:
+    """Tokens to text by a byte-level tokenizer.json, the only kind that paceline runs."""
+
+    def __init__(self, directory: str) -> None:
+        path = os.path.join(directory, "tokenizer.json")
+        try:
+            with open(path, encoding="utf-8") as file:
+                document = json.load(file)
+            spellings = {int(i): token for token, i in document["model"]["vocab"].items()}
+            # The normalizer, of which NFC is the only kind, takes in most added tokens too.
+            nfc = bool(document.get("normalizer"))
+            for added in document.get("added_tokens") or []:
+                normalized = nfc and added.get("normalized", not added.get("special"))
+                text = added["content"]
+                spellings[int(added["id"])] = (
+                    unicodedata.normalize("NFC", text) if normalized else text
+                )
+        except OSError as error:
+            raise ReaderError(
+                f"{path}: the text of responses needs the run's tokenizer: {error.strerror}; where it "
+                f"has moved, give tokenizer=DIRECTORY"
+            ) from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ReaderError(f"{path}: not a tokenizer of a vocabulary: {error!r}") from error
+        # Bytes are spelled as characters: printable Latin-1 as itself, the others from U+0100 on.
+        shown = [b for b in range(256) if 33 <= b <= 126 or 161 <= b <= 172 or b >= 174]
+        hidden = [b for b in range(256) if b not in shown]
+        byte_of = {chr(b): b for b in shown}
+        byte_of.update({chr(256 + n): b for n, b in enumerate(hidden)})
+        self._bytes = {}
+        for token, spelling in spellings.items():
+            try:
+                self._bytes[token] = bytes(byte_of[character] for character in spelling)
+            except KeyError:  # an added token, which is not spelled in bytes
+                self._bytes[token] = spelling.encode()
+
+    def __call__(self, tokens: np.ndarray) -> str:
+        # Padded vocabularies have ids without a token: no text.
+        joined = b"".join(self._bytes.get(token, b"") for token in tokens.tolist())
+        return joined.decode("utf-8", errors="replace")
 
 
 def _check_fits(sizes: np.ndarray, width: int, what: str, run: Run) -> None:

@@ -108,6 +108,36 @@ std::string qwen3_answer(const ChatMessage& message, bool after_query, bool last
                                  "\n</think>\n\n" + std::string(trim_newlines(said, true, false)));
 }
 
+/// Text for a message: quoted, on one line and not long.
+std::string shown(const std::string& text) {
+  const std::string whole =
+      text::Json(text).dump(-1, ' ', true, text::Json::error_handler_t::replace);
+  return whole.size() <= 60 ? whole : whole.substr(0, 60) + "...";
+}
+
+/// A role stands between marks of the template, so it is a word: no mark, bracket or white space,
+/// which could begin or end a message.
+bool is_word(std::string_view text) {
+  if (text.empty()) return false;
+  for (std::size_t at = 0; at < text.size();) {
+    const text::CodePoint c = text::decode_utf8(text, at);
+    const bool ascii_word = (c.value >= '0' && c.value <= '9') ||
+                            (c.value >= 'A' && c.value <= 'Z') ||
+                            (c.value >= 'a' && c.value <= 'z') || c.value == '_' || c.value == '-';
+    if (c.size == 0 || (c.value < 0x80 ? !ascii_word : text::is_white_space(c.value))) return false;
+    at += c.size;
+  }
+  return true;
+}
+
+void require_words(std::span<const ChatMessage> messages) {
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    if (is_word(messages[i].role)) continue;
+    throw DataError("message " + std::to_string(i + 1) + ": role " + shown(messages[i].role) +
+                    " is no role; expected a word, such as system, user, assistant");
+  }
+}
+
 /// The families whose templates give each role a branch of its own would drop another in silence.
 void require_roles(std::span<const ChatMessage> messages) {
   for (std::size_t i = 0; i < messages.size(); ++i) {
@@ -186,10 +216,30 @@ ChatTemplate ChatTemplate::recognise(std::string_view jinja, std::string_view bo
   return result;
 }
 
+void ChatTemplate::require_reads(const ChatOptions& options) const {
+  if (options.enable_thinking && !reads_enable_thinking()) {
+    throw DataError("this model's chat template does not read enable_thinking; that of Qwen3 does");
+  }
+  if (!options.date) return;
+  if (!reads_date()) {
+    throw DataError(
+        "this model's chat template does not read a date; that of Llama 3.1 to 3.3 does");
+  }
+  const bool plain = std::all_of(options.date->begin(), options.date->end(), [](char c) {
+    return static_cast<unsigned char>(c) >= 0x20 && c != 0x7F && c != '<' && c != '>';
+  });
+  if (options.date->empty() || !plain) {
+    throw DataError("expected a date on one line, such as '26 Jul 2024', found " +
+                    shown(*options.date));
+  }
+}
+
 std::string ChatTemplate::render(std::span<const ChatMessage> messages,
                                  const ChatOptions& options) const {
   if (family_ == ChatFamily::none) throw DataError(refusal_);
   if (messages.empty()) throw DataError("a conversation has no messages");
+  require_reads(options);
+  require_words(messages);
   const bool system_first = messages.front().role == "system";
   std::string out;
   switch (family_) {
@@ -212,7 +262,7 @@ std::string ChatTemplate::render(std::span<const ChatMessage> messages,
                                      : chatml(m.role, m.content);
       }
       if (options.add_generation_prompt) out += chatml_answer;
-      if (options.add_generation_prompt && !options.enable_thinking) {
+      if (options.add_generation_prompt && !options.enable_thinking.value_or(true)) {
         out += "<think>\n\n</think>\n\n";
       }
       break;
@@ -220,7 +270,8 @@ std::string ChatTemplate::render(std::span<const ChatMessage> messages,
     case ChatFamily::llama3_1:
       require_roles(messages);
       out = bos_ +
-            llama("system", "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n" +
+            llama("system", "Cutting Knowledge Date: December 2023\nToday Date: " +
+                                options.date.value_or("26 Jul 2024") + "\n\n" +
                                 std::string(system_first ? trim(messages.front().content) : ""));
       for (const ChatMessage& m : messages.subspan(system_first ? 1 : 0)) {
         out += llama(m.role, trim(m.content));

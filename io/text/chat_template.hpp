@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,9 +14,11 @@ struct ChatMessage {
   std::string content;  ///< UTF-8
 };
 
+/// What a template may be told beside the messages. An option that is set must be one it reads.
 struct ChatOptions {
-  bool add_generation_prompt = true;  ///< end with the header of the assistant's answer
-  bool enable_thinking = true;        ///< Qwen3 alone: false closes an empty <think> block
+  bool add_generation_prompt = true;    ///< end with the header of the assistant's answer
+  std::optional<bool> enable_thinking;  ///< Qwen3 alone: false closes an empty <think> block
+  std::optional<std::string> date;      ///< Llama 3.1 and later: "Today Date"; a line of text
 };
 
 enum class ChatFamily : std::uint8_t {
@@ -30,9 +33,9 @@ enum class ChatFamily : std::uint8_t {
 /// A chat template recognised by the statements and literals of its Jinja text and rendered
 /// natively; there is no Jinja engine. Const methods are thread-safe.
 ///
-/// What a template derives from the day it runs on is fixed, since a prompt must be the same
-/// tomorrow: Llama 3.1 and later give "26 Jul 2024", the date their templates name themselves.
-/// Tools are not rendered.
+/// A prompt must be the same tomorrow, so no template is told today's date: without
+/// ChatOptions::date, Llama 3.1 and later give "26 Jul 2024", the date their templates name
+/// themselves. Tools are not rendered.
 class ChatTemplate {
  public:
   ChatTemplate() = default;  ///< none
@@ -51,8 +54,15 @@ class ChatTemplate {
   /// Why render() would refuse; empty when the family is known.
   [[nodiscard]] const std::string& refusal() const { return refusal_; }
 
+  [[nodiscard]] bool reads_enable_thinking() const { return family_ == ChatFamily::qwen3; }
+  [[nodiscard]] bool reads_date() const { return family_ == ChatFamily::llama3_1; }
+  /// Throws DataError when an option is set that this template does not read, or when the date is
+  /// more than a line of text.
+  void require_reads(const ChatOptions& options) const;
+
   /// The text of a conversation; encode it without special tokens. Throws DataError when the
-  /// template is absent or unknown, there is no message, or a role is one it does not render.
+  /// template is absent or unknown, there is no message, an option is not one it reads, or a role
+  /// is one it does not render or no plain word.
   [[nodiscard]] std::string render(std::span<const ChatMessage> messages,
                                    const ChatOptions& options = {}) const;
 

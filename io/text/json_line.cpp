@@ -7,29 +7,37 @@ namespace {
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
-/// Walks JSON that is known to be well formed.
+/// Walks JSON that the parser has found well formed. Should the two ever disagree, it stops at the
+/// end of the text rather than run past it, and peek() there is a NUL, which fits nowhere.
 class Walker {
  public:
   explicit Walker(std::string_view text) : text_(text) {}
   [[nodiscard]] std::size_t at() const { return at_; }
-  [[nodiscard]] char peek() const { return text_[at_]; }
-  void skip(std::size_t n = 1) { at_ += n; }
+  [[nodiscard]] bool at_end() const { return at_ >= text_.size(); }
+  [[nodiscard]] char peek() const { return at_end() ? '\0' : text_[at_]; }
   void skip_space() {
-    while (at_ < text_.size() && is_space(text_[at_])) ++at_;
+    while (!at_end() && is_space(text_[at_])) ++at_;
+  }
+  /// The next character, which must be there.
+  char take() { return text_[at_++]; }
+  /// Skips the next character, which must be this one.
+  void expect(char c) {
+    if (peek() != c) throw LineError{at_, std::string("malformed JSON: expected '") + c + "'"};
+    ++at_;
   }
   std::string_view string() {
     const std::size_t start = at_;
-    for (++at_; text_[at_] != '"'; ++at_) {
+    for (expect('"'); !at_end() && text_[at_] != '"'; ++at_) {
       if (text_[at_] == '\\') ++at_;
     }
-    ++at_;
+    expect('"');
     return text_.substr(start, at_ - start);
   }
   std::string_view value() {
     const std::size_t start = at_;
     int depth = 0;
     do {
-      const char c = text_[at_];
+      const char c = peek();
       if (c == '"') {
         (void)string();
       } else if (c == '{' || c == '[') {
@@ -43,7 +51,7 @@ class Walker {
       } else {
         at_ = std::min(text_.find_first_of(" \t\r\n,}", at_), text_.size());
       }
-    } while (depth > 0);
+    } while (depth > 0 && !at_end());
     return text_.substr(start, at_ - start);
   }
 
@@ -54,6 +62,13 @@ class Walker {
 
 /// Parsing for its errors alone; the values are read member by member.
 void require_well_formed(std::string_view line) {
+  // The parser takes both in silence: a mark in front, and a NUL for the end of the text.
+  if (line.starts_with(byte_order_mark)) {
+    throw LineError{0, "a byte order mark within the file (were files joined?); remove it"};
+  }
+  if (const std::size_t nul = line.find('\0'); nul != std::string_view::npos) {
+    throw LineError{nul, "malformed JSON: a NUL character"};
+  }
   if (const std::size_t at = find_too_deep(line, deepest_json); at != std::string_view::npos) {
     throw LineError{at, "nested deeper than " + std::to_string(deepest_json) + " levels"};
   }
@@ -77,13 +92,15 @@ std::vector<Member> split_object(std::string_view line) {
   std::vector<Member> members;
   Walker walker(line);
   walker.skip_space();
-  walker.skip();  // {
+  walker.expect('{');
   walker.skip_space();
   while (walker.peek() != '}') {
+    if (!members.empty()) walker.expect(',');
+    walker.skip_space();
     const std::size_t key_at = walker.at();
     const std::string_view key = walker.string();
     walker.skip_space();
-    walker.skip();  // :
+    walker.expect(':');
     walker.skip_space();
     const std::size_t offset = walker.at();
     members.push_back({Json::parse(key).get<std::string>(), walker.value(), offset});
@@ -92,21 +109,35 @@ std::vector<Member> split_object(std::string_view line) {
       throw LineError{key_at, "the key '" + members.back().key + "' is there twice"};
     }
     walker.skip_space();
-    if (walker.peek() == ',') walker.skip();
-    walker.skip_space();
   }
   return members;
+}
+
+std::vector<Member> split_object(const Member& outer) {
+  try {
+    std::vector<Member> members = split_object(outer.raw);
+    for (Member& member : members) member.offset += outer.offset;
+    return members;
+  } catch (LineError& e) {
+    e.offset += outer.offset;
+    throw;
+  }
+}
+
+Json parse(const Member& member) { return Json::parse(member.raw.begin(), member.raw.end()); }
+
+void refuse(const Member& member, const std::string& message) {
+  throw LineError{member.offset, "'" + member.key + "': " + message};
 }
 
 std::string compact(std::string_view raw) {
   std::string out;
   Walker walker(raw);
-  for (walker.skip_space(); walker.at() < raw.size(); walker.skip_space()) {
+  for (walker.skip_space(); !walker.at_end(); walker.skip_space()) {
     if (walker.peek() == '"') {
       out += walker.string();
     } else {
-      out += walker.peek();
-      walker.skip();
+      out += walker.take();
     }
   }
   return out;

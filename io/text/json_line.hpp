@@ -21,9 +21,18 @@ struct LineError {
   std::string message;
 };
 
-/// Splits an object into members. Throws LineError when the line is malformed JSON (UTF-8
-/// included), nested too deep, no object, or has a key twice.
+constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+
+/// Splits a line's object into members. Throws LineError when the line is malformed JSON (UTF-8
+/// included), begins with a byte order mark, is nested too deep, no object, or has a key twice.
 [[nodiscard]] std::vector<Member> split_object(std::string_view line);
+
+/// Splits the object that a member holds; offsets are in the line. Throws LineError as above.
+[[nodiscard]] std::vector<Member> split_object(const Member& outer);
+
+[[nodiscard]] Json parse(const Member& member);
+/// Throws LineError at the member: "'KEY': MESSAGE".
+[[noreturn]] void refuse(const Member& member, const std::string& message);
 
 /// JSON without the spaces between its tokens; numbers and strings keep their spelling.
 [[nodiscard]] std::string compact(std::string_view raw);

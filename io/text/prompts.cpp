@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "io/text/chat_fields.hpp"
 #include "io/text/files.hpp"
 #include "io/text/json_line.hpp"
 #include "runtime/core/error.hpp"
@@ -16,18 +17,15 @@ namespace {
 using text::Json;
 using text::LineError;
 using text::Member;
+using text::parse;
+using text::refuse;
 
 constexpr std::array<std::string_view, 5> prompt_keys = {"prompt", "messages", "prompt_tokens",
                                                          "input_ids", "tokens"};
 
+bool is_ids_key(std::string_view key) { return key != "prompt" && key != "messages"; }
 bool is_prompt_key(std::string_view key) {
   return std::find(prompt_keys.begin(), prompt_keys.end(), key) != prompt_keys.end();
-}
-
-Json parse(const Member& member) { return Json::parse(member.raw.begin(), member.raw.end()); }
-
-[[noreturn]] void refuse(const Member& member, const std::string& message) {
-  throw LineError{member.offset, "'" + member.key + "': " + message};
 }
 
 /// Text stays text; other JSON becomes its compact spelling.
@@ -50,10 +48,11 @@ class PromptReader {
     if (tokenizer_ != nullptr && options_.vocab_size > 0) {
       tokenizer_->require_fits(options_.vocab_size);
     }
+    require_template_reads();
     if (text.starts_with("PAR1")) {
       throw DataError(name_ + ": this is a Parquet file; expected JSON Lines");
     }
-    if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // a byte order mark
+    if (text.starts_with(text::byte_order_mark)) text.remove_prefix(text::byte_order_mark.size());
     while (!text.empty()) {
       const std::size_t end = std::min(text.find('\n'), text.size());
       const std::string_view line = text.substr(0, end);
@@ -68,12 +67,30 @@ class PromptReader {
       }
     }
     if (seen_.empty()) throw DataError(name_ + ": there are no prompts");
+    if (configured() && !rendered_) {
+      throw UsageError("prompts.chat: " + name_ +
+                       " holds no messages to render; leave enable_thinking and date to auto");
+    }
     if (set_.prompts.empty())
       throw DataError(name_ + ": every prompt is over-long and was skipped");
     return std::move(set_);
   }
 
  private:
+  [[nodiscard]] bool configured() const {
+    return options_.chat.enable_thinking || options_.chat.date;
+  }
+
+  /// The configuration's own mistake must not look like one of the first line's.
+  void require_template_reads() const {
+    if (chat_ == nullptr || chat_->family() == ChatFamily::none) return;
+    try {
+      chat_->require_reads(options_.chat);
+    } catch (const DataError& e) {
+      throw UsageError(std::string("prompts.chat: ") + e.what());
+    }
+  }
+
   void read_line(std::string_view line) {
     const std::vector<Member> members = text::split_object(line);
     const Member* source = nullptr;
@@ -82,6 +99,7 @@ class PromptReader {
     bool has_truth = false;
     std::string extra;
     const auto take_truth = [&](const Member& member, std::string truth) {
+      if (truth.find('\0') != std::string::npos) refuse(member, "holds a NUL character");
       if (has_truth && truth != prompt.ground_truth) {
         refuse(member, "a second ground truth that differs from the first");
       }
@@ -94,6 +112,7 @@ class PromptReader {
           refuse(member, "a second prompt beside '" + source->key + "'; expected one");
         }
         source = &member;
+        if (!is_ids_key(member.key)) add_extra(extra, member);
       } else if (member.key == "uid") {
         uid_offset = member.offset;
         prompt.uid = read_uid(member);
@@ -103,8 +122,7 @@ class PromptReader {
         if (member.key == "reward_model") {
           if (auto truth = nested_truth(member)) take_truth(member, *std::move(truth));
         }
-        extra += extra.empty() ? "{" : ",";
-        extra += Json(member.key).dump() + ":" + text::compact(member.raw);
+        add_extra(extra, member);
       }
     }
     prompt.extra_json = extra.empty() ? "{}" : extra + "}";
@@ -119,9 +137,14 @@ class PromptReader {
       throw LineError{uid_offset, "uid '" + prompt.uid + "' was on line " +
                                       std::to_string(first->second) + " already; uids are unique"};
     }
-    prompt.tokens = read_prompt(*source);
+    prompt.tokens = read_prompt(*source, members);
     if (prompt.tokens.empty()) refuse(*source, "the prompt is empty");
     keep(std::move(prompt), *source);
+  }
+
+  static void add_extra(std::string& extra, const Member& member) {
+    extra += extra.empty() ? "{" : ",";
+    extra += Json(member.key).dump() + ":" + text::compact(member.raw);
   }
 
   static std::string read_uid(const Member& member) {
@@ -138,7 +161,7 @@ class PromptReader {
   /// verl's reward_model.ground_truth.
   static std::optional<std::string> nested_truth(const Member& member) {
     if (member.raw.front() != '{') return std::nullopt;
-    for (const Member& inner : text::split_object(member.raw)) {
+    for (const Member& inner : text::split_object(member)) {
       if (inner.key == "ground_truth" && inner.raw != "null") {
         return text_of(parse(inner), inner.raw);
       }
@@ -146,26 +169,28 @@ class PromptReader {
     return std::nullopt;
   }
 
-  std::vector<TokenId> read_prompt(const Member& source) {
+  std::vector<TokenId> read_prompt(const Member& source, const std::vector<Member>& members) {
     const Json value = parse(source);
+    if (is_ids_key(source.key)) return read_ids(source, value);
     if (source.key == "prompt" && value.is_string()) {
+      text::refuse_chat_fields(members,
+                               "cannot be honoured: the prompt is text, which is encoded as it is; "
+                               "give it as messages");
       const auto& plain = value.get_ref<const std::string&>();
       if (plain.empty()) return {};
       return tokenizer_for(source).encode(plain,
                                           {.add_special_tokens = options_.add_special_tokens});
     }
-    if (source.key == "prompt" || source.key == "messages") {
-      const std::vector<ChatMessage> messages = read_messages(source, value);
-      const Tokenizer& tokenizer = tokenizer_for(source);
-      try {
-        if (chat_ == nullptr) throw DataError("there is no chat template");
-        return tokenizer.encode(
-            chat_->render(messages, {.enable_thinking = options_.enable_thinking}));
-      } catch (const DataError& e) {
-        refuse(source, e.what());
-      }
+    const std::vector<ChatMessage> messages = read_messages(source, value);
+    const Tokenizer& tokenizer = tokenizer_for(source);
+    if (chat_ == nullptr) refuse(source, "there is no chat template");
+    const ChatOptions chat = text::read_chat_fields(members, *chat_, options_.chat);
+    rendered_ = true;
+    try {
+      return tokenizer.encode(chat_->render(messages, chat));
+    } catch (const DataError& e) {
+      refuse(source, e.what());
     }
-    return read_ids(source, value);
   }
 
   const Tokenizer& tokenizer_for(const Member& source) {
@@ -219,8 +244,11 @@ class PromptReader {
     for (std::size_t i = 0; i < value.size(); ++i) {
       const Json& id = value[i];
       const std::string which = "token " + std::to_string(i + 1) + ": ";
-      if (!id.is_number_integer()) {
-        refuse(source, which + "expected a token id, found " + text::describe(id));
+      // The parser calls -0 an integer, and 0 a natural number.
+      const bool minus_zero = id.is_number_integer() && !id.is_number_unsigned() && id == 0;
+      if (!id.is_number_integer() || minus_zero) {
+        refuse(source,
+               which + "expected a token id, found " + (minus_zero ? "-0" : text::describe(id)));
       }
       if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= static_cast<std::uint64_t>(end)) {
         refuse(source, which + "id " + id.dump() + " is outside the vocabulary (0 to " +
@@ -260,6 +288,7 @@ class PromptReader {
   const PromptOptions& options_;
   std::int32_t vocab_ = 0;  ///< 0: unknown
   std::size_t line_number_ = 0;
+  bool rendered_ = false;                              ///< some messages were
   std::unordered_map<std::string, std::size_t> seen_;  ///< uid -> line
   PromptSet set_;
 };

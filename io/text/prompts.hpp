@@ -20,7 +20,8 @@ struct PromptOptions {
   /// Text prompts get the tokenizer's own special tokens (a bos), as the model saw text in
   /// training.
   bool add_special_tokens = true;
-  bool enable_thinking = true;  ///< Qwen3 chat alone
+  /// For the messages of every line that does not say otherwise itself.
+  ChatOptions chat = {};
 };
 
 struct PromptSet {
@@ -36,16 +37,21 @@ struct PromptSet {
 ///     `prompt_tokens` | `input_ids` | `tokens`  a list of token ids
 ///   `uid`           text or integer, unique; "line-N" when absent
 ///   `ground_truth`  text, or any JSON, kept as compact text; or `reward_model.ground_truth` (verl)
-/// Every other field, reward_model among them, goes to Prompt::extra_json as it is written, in the
-/// order of the line, without the spaces.
+///   `enable_thinking`, `date_string`, `chat_template_kwargs`: see chat_fields.hpp
+/// Every field but `uid`, `ground_truth` and token ids goes to Prompt::extra_json as it is written,
+/// in the order of the line, without the spaces: trainers want the messages, reward_model and so
+/// on.
 ///
 /// `tokenizer` may be null when every prompt is token ids. Text is encoded as it is; messages are
-/// rendered by `chat` with the header of the assistant's answer at the end.
+/// rendered by `chat` with the header of the assistant's answer at the end. What speaks to the
+/// template is refused beside text, and beside token ids, which were rendered elsewhere, is a field
+/// like any other.
 ///
 /// Throws IoError when the file cannot be read; DataError naming file:line:column (column in bytes,
 /// 1-based) and what was expected: malformed JSON, a wrong type, an empty prompt, a token id
 /// outside the vocabulary, a repeated uid, an over-long prompt, a file without prompts or whose
-/// prompts were all skipped, a tokenizer that does not fit `vocab_size`.
+/// prompts were all skipped, a tokenizer that does not fit `vocab_size`. Throws UsageError when
+/// options.chat asks for what the template does not read, or there are no messages to render.
 [[nodiscard]] PromptSet read_prompts(const std::string& path, const Tokenizer* tokenizer,
                                      const ChatTemplate* chat, const PromptOptions& options);
 

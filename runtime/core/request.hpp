@@ -16,7 +16,7 @@ struct Prompt {
   std::string uid;              ///< unique in the file; "line-N" (1-based) when the file has none
   std::vector<TokenId> tokens;  ///< chat template applied; never empty
   std::string ground_truth;     ///< empty when absent
-  std::string extra_json;       ///< remaining fields of the line as one JSON object, "{}" when none
+  std::string extra_json;       ///< fields of the line, messages too, as one JSON object
 };
 
 /// Which response: the `sample`-th to the `prompt`-th prompt of the file.

@@ -73,6 +73,8 @@ TEST(Safetensors, BadJson) {
   EXPECT_EQ(error_of(safetensors("{\"a\":", "")).find(w + "not valid JSON: parse error at line 1"),
             0U);
   EXPECT_EQ(error_of(safetensors("{} x", "")).find(w + "not valid JSON: "), 0U);
+  EXPECT_EQ(error_of(safetensors(std::string("{}\0x", 4), "")),
+            w + "not valid JSON: a NUL character at byte 3");
   EXPECT_EQ(error_of(safetensors("{\"\xff\":1}", "")).find(w + "not valid JSON: "), 0U);
   EXPECT_EQ(error_of(safetensors("{\"a\":1,\"a\":1}", "")), w + "duplicate key \"a\"");
   EXPECT_EQ(error_of(safetensors("{\"a\":{\"dtype\":1,\"dtype\":2}}", "")),

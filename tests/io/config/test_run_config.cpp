@@ -20,6 +20,10 @@ RunConfig parse(const std::string& text, const std::vector<std::string>& overrid
 std::string error_of(const std::string& text, const std::vector<std::string>& overrides = {}) {
   return test::message_of<UsageError>([&] { (void)parse(text, overrides); });
 }
+// How a key is written: within a group, by its last name alone.
+std::string line_start(const Key& key) {
+  return std::string(key.name.substr(key.name.rfind('.') + 1)) + ": ";
+}
 // The error of one further section after the required ones; it begins at line 4.
 std::string error_with(const std::string& text) { return error_of(required + text); }
 std::string error_set(const std::string& override_text) {
@@ -112,8 +116,7 @@ TEST(RunConfig, EffectiveTextHasEveryKeyAndReadsBack) {
       required, {"sampling.stop_strings=[\"a\\n\\\"b\\\"\", '# é: x']", "sampling.temperature=0.1",
                  "engine.kv_memory=1.5GiB", "limits.wall_clock=1h30m", "sampling.stop_ids=[1, 2]"});
   for (const Key& key : key_table()) {
-    EXPECT_NE(config.text.find("\n  " + std::string(key.name) + ": "), std::string::npos)
-        << key.name;
+    EXPECT_NE(config.text.find("  " + line_start(key)), std::string::npos) << key.name;
   }
   EXPECT_NE(config.text.find("  kv_memory: 1610612736\n"), std::string::npos);
   EXPECT_NE(config.text.find("  wall_clock: 5400\n"), std::string::npos);
@@ -159,7 +162,10 @@ TEST(RunConfig, WrongTypesAndRanges) {
             s + "19: sampling.top_k: expected a whole number, at least 0, found '2' in quotes");
   EXPECT_EQ(error_with("sampling: {seed: 18446744073709551616}\n"),
             s + "18: sampling.seed: expected a whole number, at least 0, found "
-                "'18446744073709551616'");
+                "'18446744073709551616'; the largest is 18446744073709551615");
+  EXPECT_EQ(error_with("sampling: {top_k: 9223372036854775807}\n"),
+            s + "19: sampling.top_k: expected a whole number, at least 0, found "
+                "'9223372036854775807'; the largest is 2147483647");
   EXPECT_EQ(error_with("sampling: {max_tokens: 99999999999}\n"),
             s + "24: sampling.max_tokens: expected a whole number from 1 to 16777216, found "
                 "'99999999999'");
@@ -181,7 +187,8 @@ TEST(RunConfig, WrongTypesAndRanges) {
             s + "21: engine.kv_memory: expected auto, or a size (2GiB, 512MiB, 1.5e9) of at least "
                 "1MiB, found '12 parsecs'");
   EXPECT_EQ(error_with("engine: {isa: avx512_bf61}\n"),
-            s + "15: engine.isa: expected one of auto, amx_bf16, avx512_bf16, avx512, avx2, portable, found "
+            s + "15: engine.isa: expected one of auto, amx_bf16, avx512_bf16, avx512, avx2, "
+                "portable, found "
                 "'avx512_bf61'; did you mean 'avx512_bf16'?");
   EXPECT_EQ(error_with("reward: {method: math}\n"),
             s + "18: reward.method: expected none, found 'math'");
@@ -261,6 +268,67 @@ TEST(RunConfig, Overrides) {
             "--set model.path='a: not valid YAML: a quote is not closed");
   EXPECT_EQ(error_set("sampling={seed: 1}"),
             "--set sampling={seed: 1}: expected SECTION.KEY=VALUE");
+  EXPECT_EQ(error_set("sampling.seed=\xEF\xBB\xBF"
+                      "3"),
+            "--set sampling.seed=\xEF\xBB\xBF"
+            "3: a byte order mark");
+}
+
+TEST(RunConfig, GroupsOfKeys) {
+  const auto chat = [](const std::string& text, const std::vector<std::string>& overrides = {}) {
+    return parse(text, overrides).prompts.chat;
+  };
+  const std::string file =
+      "model: {path: m}\nprompts: {path: p, chat: {enable_thinking: false, date: 1 Jan 2025}}\n"
+      "output: {directory: o}\n";
+  EXPECT_EQ(chat(required).enable_thinking, std::nullopt);
+  EXPECT_EQ(chat(required).date, std::nullopt);
+  EXPECT_EQ(chat(file).enable_thinking, false);
+  EXPECT_EQ(chat(file).date, "1 Jan 2025");
+  EXPECT_EQ(chat(file, {"prompts.chat.enable_thinking=true"}).enable_thinking, true);
+  EXPECT_EQ(chat(file, {"prompts.chat.enable_thinking=true"}).date, "1 Jan 2025");
+  EXPECT_EQ(chat(file, {"prompts.chat={date: auto}"}).date, std::nullopt);
+  EXPECT_EQ(chat(file, {"prompts.chat={date: auto}"}).enable_thinking, false);
+
+  const RunConfig again = parse_run_config(parse(file).text, "again.yaml", "/elsewhere", {});
+  EXPECT_EQ(again.text, parse(file).text);
+  EXPECT_EQ(again.prompts.chat.date, "1 Jan 2025");
+  EXPECT_NE(again.text.find("  chat:\n    enable_thinking: false\n    date: \"1 Jan 2025\"\n"),
+            std::string::npos);
+
+  const auto in_chat = [](const std::string& value) {
+    return error_of("model: {path: m}\noutput: {directory: o}\nprompts: {path: p, chat: " + value +
+                    "}\n");
+  };
+  EXPECT_EQ(in_chat("{thinking: false}"),
+            "run.yaml:3:27: unknown key 'chat.thinking' in section 'prompts'; there are path, "
+            "samples, overlong, max_prompt_tokens, shuffle, chat.enable_thinking, chat.date");
+  EXPECT_EQ(in_chat("{enable_thinking: 0}"),
+            "run.yaml:3:44: prompts.chat.enable_thinking: expected auto, or true or false, found "
+            "'0'");
+  EXPECT_EQ(in_chat("5"), "run.yaml:3:20: prompts.chat: expected keys with values, found '5'");
+  EXPECT_EQ(error_set("prompts.chat=5"),
+            "--set prompts.chat=5: prompts.chat: expected keys with values, found '5'");
+  EXPECT_EQ(error_set("prompts.enable_thinking=false"),
+            "--set prompts.enable_thinking=false: unknown key 'enable_thinking' in section "
+            "'prompts'; did you mean 'chat.enable_thinking'?");
+  EXPECT_EQ(error_set("enable_thinking=false"),
+            "--set enable_thinking=false: expected SECTION.KEY=VALUE; did you mean "
+            "'prompts.chat.enable_thinking=...'?");
+}
+
+TEST(RunConfig, ErrorsShowALineOfAnOverride) {
+  EXPECT_EQ(
+      error_set("sampling.seed=1\n2\n3"),
+      "--set sampling.seed=1\\x0a2\\x0a3: sampling.seed: expected a whole number, at least 0, "
+      "found '1 2 3'");
+  for (const std::string& text :
+       {std::string(9000, 'x'), "sampling.seed=" + std::string(9000, '\n') + "x",
+        "sampling." + std::string(9000, 'x') + "=1", "sampling.seed='" + std::string(9000, 'x')}) {
+    const std::string message = error_set(text);
+    EXPECT_LT(message.size(), 600U) << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  }
 }
 
 TEST(RunConfig, PathsAreAbsoluteAndKeepTheirParents) {
@@ -292,7 +360,7 @@ TEST(RunConfig, ReadsFiles) {
 TEST(RunConfig, ReferenceShowsEveryKeyAndIsYaml) {
   const std::string reference = config_reference();
   for (const Key& key : key_table()) {
-    EXPECT_NE(reference.find("  " + std::string(key.name) + ": "), std::string::npos) << key.name;
+    EXPECT_NE(reference.find("  " + line_start(key)), std::string::npos) << key.name;
     EXPECT_NE(reference.find(key.help), std::string::npos) << key.name;
     EXPECT_FALSE(key.help.empty());
     for (const std::string& line : key.details) {

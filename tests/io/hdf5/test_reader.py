@@ -41,6 +41,13 @@ def reward_of(p, s):
     return None if p % 3 == 0 else p + 0.5 * s
 
 
+def text_of(tokens):
+    # The library reads the characters of added tokens as bytes too, where all of them stand for one.
+    pieces = {310: b"<|im_end|>", 311: b"a b", 312: b"caf\xe9"}
+    joined = b"".join(pieces.get(t, bytes([t]) if t < 256 else b"") for t in tokens)
+    return joined.decode("utf-8", errors="replace")
+
+
 class Base(unittest.TestCase):
     def check(self, response, p, s):
         length = length_of(p, s)
@@ -169,12 +176,13 @@ class CompleteRun(Base):
 
     def test_slime(self):
         for which in ("sampling", "full"):
-            samples = list(self.run_.iter_slime(logprob=which))
+            samples = list(self.run_.iter_slime(logprob=which, tokenizer=self.tokenizer()))
             self.assertEqual(len(samples), len(self.ids))
             for index, (sample, (p, s)) in enumerate(zip(samples, self.ids)):
                 length = length_of(p, s)
                 self.assertEqual((sample.group_index, sample.index), (p, index))
                 self.assertEqual(sample.tokens, prompt_tokens(p) + tokens_of(p, s, length))
+                self.assertEqual(sample.response, text_of(tokens_of(p, s, length)))
                 self.assertEqual(sample.response_length, length)
                 self.assertEqual(sample.loss_mask, [1] * length)
                 expected = [-0.25 * t if which == "sampling" else -0.5 * t - s for t in range(length)]
@@ -184,12 +192,56 @@ class CompleteRun(Base):
                 self.assertEqual(sample.status, status)
                 self.assertEqual(sample.weight_versions, ["12"])
                 self.assertEqual(sample.label, f"answer \u00e9 {p}" if p % 2 == 0 else None)
+                self.assertEqual(sample.prompt, text_of(prompt_tokens(p)))
                 self.assertEqual(sample.metadata["level"], p)
                 json.dumps(sample.to_dict())
         with self.assertRaises(ValueError):
-            next(self.run_.iter_slime(logprob="other"))
+            next(self.run_.iter_slime(logprob="other", tokenizer=self.tokenizer()))
 
-    def check_verl(self, batch, width_p, width_r, which, pad):
+    def tokenizer(self):
+        """A byte-level vocabulary of 256 bytes and three added tokens; the other ids have no token."""
+        characters = [
+            chr(b) if 33 <= b <= 126 or 161 <= b <= 172 or b >= 174 else None for b in range(256)
+        ]
+        hidden = [b for b in range(256) if characters[b] is None]
+        for n, b in enumerate(hidden):
+            characters[b] = chr(256 + n)
+        document = {
+            "model": {"vocab": {character: b for b, character in enumerate(characters)}},
+            "added_tokens": [
+                {"id": 310, "content": "<|im_end|>", "special": True},
+                {"id": 311, "content": "a b"},
+                {"id": 312, "content": "cafe\u0301"},
+            ],
+            "normalizer": {"type": "NFC"},
+        }
+        with open(os.path.join(self.scratch.name, "tokenizer.json"), "w", encoding="utf-8") as file:
+            json.dump(document, file)
+        return self.scratch.name
+
+    def test_slime_finds_the_runs_tokenizer(self):
+        with self.assertRaisesRegex(reader.ReaderError, "names no model.path; give tokenizer=DIRECTORY"):
+            next(self.run_.iter_slime())  # the sample's configuration is not one the program writes
+        self.run_.attributes["config_text"] = 'model:\n  path: "%s"\nprompts:\n' % self.tokenizer()
+        self.assertEqual(next(self.run_.iter_slime()).prompt, text_of(prompt_tokens(0)))
+        self.run_.attributes["config_text"] = 'model:\n  path: "/a \\"b\\\\c\\x07"\n'
+        with self.assertRaisesRegex(reader.ReaderError, r'^/a "b\\c\x07/tokenizer.json'):
+            next(self.run_.iter_slime())
+
+    def test_slime_has_the_lines_messages(self):
+        messages = [{"role": "user", "content": "hi"}]
+        self.run_.prompts[0].extra["messages"] = messages
+        self.run_.prompts[1].extra["prompt"] = "text"
+        samples = list(self.run_.iter_slime(tokenizer=self.tokenizer()))
+        self.assertEqual(samples[0].prompt, messages)
+        self.assertIsNot(samples[0].prompt, samples[1].prompt)
+        self.assertNotIn("messages", samples[0].metadata)
+        self.assertEqual(samples[SAMPLES].prompt, "text")
+        self.assertEqual(samples[2 * SAMPLES].prompt, text_of(prompt_tokens(2)))
+
+    def check_verl(self, data, width_p, width_r, which, pad):
+        self.assertEqual(list(data), ["tensors", "non_tensors", "meta_info"])
+        batch = data["tensors"]
         rows = len(self.ids)
         self.assertEqual(batch["prompts"].shape, (rows, width_p))
         self.assertEqual(batch["responses"].shape, (rows, width_r))
@@ -210,22 +262,81 @@ class CompleteRun(Base):
             self.assertEqual(batch["position_ids"][row].tolist(), positions)
             logprob = [-0.25 * t if which == "sampling" else -0.5 * t - s for t in range(len(response))]
             self.assertEqual(batch["rollout_log_probs"][row].tolist(), logprob + [0] * right)
-            scores = [0.0] * width_r
-            if response and reward_of(p, s) is not None:
-                scores[len(response) - 1] = reward_of(p, s)
-            self.assertEqual(batch["rm_scores"][row].tolist(), scores)
-            self.assertEqual(batch["uid"][row], f"uid-{p * 7919 % 1000}-{p}")
+            self.assertEqual(data["non_tensors"]["uid"][row], f"uid-{p * 7919 % 1000}-{p}")
+            self.assertEqual(data["meta_info"]["global_token_num"][row], total)
+        self.assertEqual(data["meta_info"]["temperature"], 0.7)
 
     def test_verl(self):
         longest = max(length_of(p, s) for p, s in self.ids)
-        batch = self.run_.to_verl(pad_token_id=9)
-        self.check_verl(batch, 7, longest, "sampling", 9)
-        for name, values in batch.items():
-            if name != "uid":
-                floating = name in ("rollout_log_probs", "rm_scores")
-                self.assertEqual(values.dtype, np.float32 if floating else np.int64)
+        data = self.run_.to_verl(pad_token_id=9)
+        self.check_verl(data, 7, longest, "sampling", 9)
+        for name, values in data["tensors"].items():
+            self.assertEqual(values.dtype, np.float32 if name == "rollout_log_probs" else np.int64)
+            self.assertEqual(len(values), len(self.ids))
         self.check_verl(self.run_.to_verl(20, 40, logprob="full"), 20, 40, "full", 0)
         self.check_verl(self.run_.to_verl(4, 5, truncate=True), 4, 5, "sampling", 0)
+
+    def test_verl_scores_only_where_every_response_has_a_reward(self):
+        self.assertNotIn("rm_scores", self.run_.to_verl()["tensors"], "a third have none")
+        self.run_.reward[:] = np.nan
+        self.assertNotIn("rm_scores", self.run_.to_verl()["tensors"])
+        self.run_.reward[:] = np.arange(len(self.ids)) + 0.5
+        for width in (None, 5):
+            scores = self.run_.to_verl(response_length=width, truncate=True)["tensors"]["rm_scores"]
+            self.assertEqual(scores.dtype, np.float32)
+            for row, (p, s) in enumerate(self.ids):
+                count = min(length_of(p, s), scores.shape[1])
+                expected = [0.0] * scores.shape[1]
+                if count > 0:
+                    expected[count - 1] = row + 0.5
+                self.assertEqual(scores[row].tolist(), expected)
+
+    def test_verl_has_the_prompts_fields_one_a_response(self):
+        fields = self.run_.to_verl()["non_tensors"]
+        self.assertEqual(list(fields), ["uid", "reward_model"], "what no prompt has is left out")
+        self.assertEqual(fields["reward_model"][0], {"style": "rule", "ground_truth": "answer \u00e9 0"})
+        self.assertEqual(fields["reward_model"][SAMPLES], {}, "prompt 1 has no truth")
+        for prompt in self.run_.prompts[1:]:
+            prompt.extra.update(
+                prompt=[{"role": "user", "content": prompt.uid}],
+                data_source="gsm8k",
+                reward_model={"style": "rule", "ground_truth": prompt.uid},
+                extra_info={"index": prompt.index},
+            )
+        fields = self.run_.to_verl()["non_tensors"]
+        for name, values in fields.items():
+            self.assertEqual((name, values.dtype, values.shape), (name, object, (len(self.ids),)))
+        for row, (p, _) in enumerate(self.ids):
+            uid = self.run_.prompts[p].uid
+            self.assertEqual(fields["data_source"][row], "gsm8k" if p else None)
+            self.assertEqual(fields["extra_info"][row], {"index": p} if p else {})
+            message = [{"role": "user", "content": uid}]
+            self.assertEqual(fields["raw_prompt"][row], message if p else None)
+            if p:
+                self.assertEqual(fields["reward_model"][row]["ground_truth"], uid)
+        # A reward function that writes into a row must not write into its siblings'.
+        fields["extra_info"][SAMPLES]["num_turns"] = 2
+        self.assertEqual(fields["extra_info"][SAMPLES + 1], {"index": 1})
+        self.assertEqual(self.run_.prompts[1].extra["extra_info"], {"index": 1})
+
+    def test_trl(self):
+        verl = self.run_.to_verl(20, 40, pad_token_id=9)["tensors"]
+        batch = self.run_.to_trl(20, 40, pad_token_id=9)
+        same = {
+            "prompt_ids": verl["prompts"],
+            "prompt_mask": verl["attention_mask"][:, :20],
+            "completion_ids": verl["responses"],
+            "completion_mask": verl["response_mask"],
+            "sampling_per_token_logps": verl["rollout_log_probs"],
+        }
+        self.assertEqual(list(batch), list(same))
+        for name, values in same.items():
+            np.testing.assert_array_equal(batch[name], values)
+            self.assertEqual(batch[name].dtype, values.dtype)
+        self.run_.reward[:] = 0.5
+        self.assertEqual(self.run_.to_trl()["rewards"].tolist(), [0.5] * len(self.ids))
+        with self.assertRaisesRegex(reader.ReaderError, "prompt_length=6"):
+            self.run_.to_trl(prompt_length=6)
 
     def test_verl_what_does_not_fit_is_named(self):
         with self.assertRaisesRegex(reader.ReaderError, r"prompts are longer than prompt_length=6.*'uid-676-4'"):
@@ -239,8 +350,8 @@ class CompleteRun(Base):
         except ImportError:
             self.skipTest("torch is not there")
         batch = self.run_.to_verl(as_torch=True)
-        self.assertEqual(batch["input_ids"].dtype, torch.int64)
-        self.assertEqual(batch["rm_scores"].dtype, torch.float32)
+        self.assertEqual(batch["tensors"]["input_ids"].dtype, torch.int64)
+        self.assertEqual(batch["tensors"]["rollout_log_probs"].dtype, torch.float32)
         self.check_verl(batch, 7, max(length_of(p, s) for p, s in self.ids), "sampling", 0)
 
     def test_live_reading_of_a_complete_run_gives_all(self):

@@ -5,9 +5,13 @@
 
 #include <cstdint>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+
+#include "io/text/chat_template.hpp"
+#include "io/text/files.hpp"
 
 namespace fixtures {
 
@@ -26,6 +30,18 @@ inline std::string read_gzip(const std::string& path) {
   gzclose(file);
   if (got < 0) throw std::runtime_error(path + ": cannot be unpacked");
   return bytes;
+}
+
+/// One of the templates of chat.json.
+inline paceline::io::ChatTemplate chat(const std::string& name) {
+  const auto document =
+      nlohmann::json::parse(paceline::io::text::read_file(folder() + "chat.json"));
+  for (const auto& c : document["cases"]) {
+    if (c["name"] != name) continue;
+    return paceline::io::ChatTemplate::recognise(c["template"].get<std::string>(),
+                                                 c["bos"].get<std::string>(), name);
+  }
+  throw std::runtime_error("chat.json has no template " + name);
 }
 
 /// Little-endian integers and bytes, front to back.

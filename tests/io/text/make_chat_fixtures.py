@@ -248,6 +248,15 @@ CONVERSATIONS = [
 ]  # fmt: skip
 
 
+def render_text(tokenizer: PreTrainedTokenizerFast, name: str, render: dict) -> str:
+    # Left to itself Llama 3.2's template names today.
+    date = render.get("date", "26 Jul 2024" if name == "llama32" else None)
+    return tokenizer.apply_chat_template(
+        CONVERSATIONS[render["conversation"]], tokenize=False, add_generation_prompt=render["generate"],
+        enable_thinking=render["thinking"], **({"date_string": date} if date else {}),
+    )  # fmt: skip
+
+
 def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "fixtures"
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), bos_token=BOS)
@@ -257,11 +266,11 @@ def main() -> None:
         renders = []
         for index, conversation in enumerate(CONVERSATIONS):
             for generate, thinking in ((True, True), (True, False), (False, True)):
-                text = tokenizer.apply_chat_template(
-                    conversation, tokenize=False, add_generation_prompt=generate, enable_thinking=thinking,
-                    **({"date_string": "26 Jul 2024"} if name == "llama32" else {}),
-                )  # fmt: skip
-                renders.append({"conversation": index, "generate": generate, "thinking": thinking, "text": text})
+                render = {"conversation": index, "generate": generate, "thinking": thinking}
+                renders.append({**render, "text": render_text(tokenizer, name, render)})
+            if name in ("llama31", "llama32"):
+                render = {"conversation": index, "generate": True, "thinking": True, "date": "1 Jan 2025"}
+                renders.append({**render, "text": render_text(tokenizer, name, render)})
         cases.append({"name": name, "template": template, "bos": BOS, "renders": renders})
     document = {"conversations": CONVERSATIONS, "cases": cases}
     (folder / "chat.json").write_text(json.dumps(document, ensure_ascii=True, indent=1) + "\n")

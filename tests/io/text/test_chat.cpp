@@ -38,9 +38,11 @@ TEST(ChatTemplate, RendersEveryKnownTemplateAsTransformersDoes) {
     if (chat.family() == ChatFamily::none) continue;
     for (const json& r : c["renders"]) {
       const auto messages = messages_of(document["conversations"][r["conversation"].get<int>()]);
-      EXPECT_EQ(chat.render(messages, {.add_generation_prompt = r["generate"],
-                                       .enable_thinking = r["thinking"]}),
-                r["text"].get<std::string>())
+      paceline::io::ChatOptions options;
+      options.add_generation_prompt = r["generate"];
+      if (chat.reads_enable_thinking()) options.enable_thinking = r["thinking"].get<bool>();
+      if (r.contains("date")) options.date = r["date"].get<std::string>();
+      EXPECT_EQ(chat.render(messages, options), r["text"].get<std::string>())
           << c["name"] << " " << r.dump();
       ++compared;
     }

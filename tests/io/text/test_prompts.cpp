@@ -7,6 +7,7 @@
 #include "io/text/prompts.hpp"
 #include "runtime/core/error.hpp"
 #include "tests/io/text/expect_error.hpp"
+#include "tests/io/text/fixtures.hpp"
 #include "tests/io/text/tiny_tokenizer.hpp"
 
 namespace {
@@ -44,7 +45,7 @@ TEST_F(Prompts, TextIsEncodedAsItIs) {
   ASSERT_EQ(set.prompts.size(), 2U);
   EXPECT_EQ(set.prompts[0].uid, "line-1");
   EXPECT_EQ(set.prompts[0].tokens, (Ids{260, 259})) << "with the tokenizer's bos";
-  EXPECT_EQ(set.prompts[0].extra_json, "{}");
+  EXPECT_EQ(set.prompts[0].extra_json, "{\"prompt\":\"hello\"}") << "for trainers";
   EXPECT_EQ(set.prompts[0].ground_truth, "");
   EXPECT_EQ(set.prompts[1].uid, "a");
   EXPECT_EQ(parse(R"({"prompt": "hello"})", {.add_special_tokens = false}).prompts[0].tokens,
@@ -68,11 +69,118 @@ TEST_F(Prompts, TokenIdsNeedNoTokenizer) {
   for (const char* key : {"prompt_tokens", "input_ids", "tokens"}) {
     const PromptSet set = parse_ids(std::string("{\"") + key + "\": [5, 0, 70000]}");
     EXPECT_EQ(set.prompts[0].tokens, (Ids{5, 0, 70000}));
+    EXPECT_EQ(set.prompts[0].extra_json, "{}");
   }
   EXPECT_ERROR(DataError, (void)parse_ids(R"({"prompt": "text"})"),
                "p.jsonl:1:12: 'prompt': text needs a tokenizer", "token ids");
   EXPECT_ERROR(DataError, (void)parse_ids(R"({"messages": [{"role": "user", "content": ""}]})"),
                "p.jsonl:1:14: 'messages': text needs a tokenizer");
+}
+
+TEST_F(Prompts, ChatOptionsOfALineAreHonoured) {
+  const std::string messages = R"("messages": [{"role": "user", "content": "he"}])";
+  const auto render = [&](const ChatTemplate& chat, const std::string& fields,
+                          const paceline::io::ChatOptions& configured = {}) {
+    PromptOptions options;
+    options.chat = configured;
+    const PromptSet set = paceline::io::parse_prompts("{" + messages + fields + "}", "p.jsonl",
+                                                      &tokenizer_, &chat, options);
+    EXPECT_EQ(set.prompts.at(0).extra_json.find("{\"messages\":[{\"role\""), 0U);
+    return tokenizer_.decode(set.prompts.at(0).tokens, false);
+  };
+  const ChatTemplate qwen3 = fixtures::chat("qwen3");
+  const std::string thinking = "<|im_start|>user\nhe<|im_end|>\n<|im_start|>assistant\n";
+  const std::string plain = thinking + "<think>\n\n</think>\n\n";
+  EXPECT_EQ(render(qwen3, ""), thinking);
+  EXPECT_EQ(render(qwen3, R"(,"enable_thinking":true)"), thinking);
+  EXPECT_EQ(render(qwen3, R"(,"enable_thinking":false)"), plain);
+  EXPECT_EQ(render(qwen3, R"(,"chat_template_kwargs":{"enable_thinking":false})"), plain);
+  EXPECT_EQ(render(qwen3, R"(,"chat_template_kwargs":{"x":null,"add_generation_prompt":true})"),
+            thinking);
+  EXPECT_EQ(render(qwen3, R"(,"tools":null,"enable_thinking":null,"date_string":null)"), thinking);
+  EXPECT_EQ(render(qwen3, "", {.enable_thinking = false, .date = {}}), plain);
+  EXPECT_EQ(render(qwen3, R"(,"enable_thinking":true)", {.enable_thinking = false, .date = {}}),
+            thinking);
+
+  const ChatTemplate llama = fixtures::chat("llama32");
+  EXPECT_NE(render(llama, "").find("\nToday Date: 26 Jul 2024\n"), std::string::npos);
+  EXPECT_NE(render(llama, R"(,"date_string":"1 Jan 2025")").find("\nToday Date: 1 Jan 2025\n"),
+            std::string::npos);
+  EXPECT_NE(render(llama, "", {.enable_thinking = {}, .date = "2 Feb 2025"}).find(": 2 Feb 2025\n"),
+            std::string::npos);
+}
+
+TEST_F(Prompts, ChatOptionsThatCannotBeHonouredAreRefused) {
+  const ChatTemplate qwen3 = fixtures::chat("qwen3");
+  const ChatTemplate llama = fixtures::chat("llama32");
+  const auto with = [&](const ChatTemplate& chat, const std::string& fields,
+                        const PromptOptions& options = {}) {
+    return paceline::io::parse_prompts(
+        R"({"messages":[{"role":"user","content":"he"}],)" + fields + "}", "p.jsonl", &tokenizer_,
+        &chat, options);
+  };
+  const std::pair<const char*, const char*> cases[] = {
+      {R"("tools":[{"type":"function"}])",
+       "p.jsonl:1:54: 'tools': cannot be honoured (expected null or nothing)"},
+      {R"("tools":[])", "'tools': cannot be honoured"},
+      {R"("chat_template":"x")", "'chat_template': cannot be honoured (expected null"},
+      {R"("add_generation_prompt":false)",
+       "'add_generation_prompt': cannot be honoured (expected true"},
+      {R"("chat_template_kwargs":{"tools":[1]})", "p.jsonl:1:78: 'tools': cannot be honoured"},
+      {R"("chat_template_kwargs":{"enable_thinkin":false})",
+       "p.jsonl:1:87: 'enable_thinkin': is not an option that is honoured; did you mean "
+       "'enable_thinking'?"},
+      {R"("chat_template_kwargs":{"xml_tools":1})", "there are enable_thinking, date_string"},
+      {R"("chat_template_kwargs":[])", "p.jsonl:1:69: 'chat_template_kwargs': expected an object"},
+      {R"("chat_template_kwargs":{"a":1,"a":2})", "p.jsonl:1:76: the key 'a' is there twice"},
+      {R"("enable_thinking":"false")", "expected true or false, found \"false\""},
+      {R"("enable_thinking":true,"chat_template_kwargs":{"enable_thinking":false})",
+       "'enable_thinking': is given twice on the line, and differently"},
+      {R"("date_string":"1 Jan 2025")",
+       "p.jsonl:1:60: 'date_string': this model's chat template does not read a date"},
+  };
+  for (const auto& [fields, message] : cases) {
+    EXPECT_ERROR(DataError, (void)with(qwen3, fields), message);
+  }
+  EXPECT_ERROR(DataError, (void)with(llama, R"("enable_thinking":false)"),
+               "'enable_thinking': this model's chat template does not read enable_thinking");
+  EXPECT_ERROR(DataError, (void)with(llama, R"("date_string":5)"), "expected text, found 5");
+  for (const char* date : {"", "a\\nb", "<|eot_id|>"}) {
+    EXPECT_ERROR(DataError, (void)with(llama, "\"date_string\":\"" + std::string(date) + "\""),
+                 "'date_string': expected a date on one line, such as '26 Jul 2024'");
+  }
+
+  // The configuration's mistakes are the configuration's.
+  PromptOptions configured;
+  configured.chat.enable_thinking = false;
+  EXPECT_ERROR(paceline::UsageError, (void)with(llama, "\"x\":1", configured),
+               "prompts.chat: this model's chat template does not read enable_thinking");
+  EXPECT_ERROR(paceline::UsageError,
+               (void)paceline::io::parse_prompts(R"({"tokens":[1]})", "p.jsonl", nullptr, &qwen3,
+                                                 configured),
+               "prompts.chat: p.jsonl holds no messages to render");
+
+  // Text meets no template; token ids have met theirs.
+  EXPECT_ERROR(DataError, (void)parse(R"({"prompt":"he","enable_thinking":false})"),
+               "p.jsonl:1:34: 'enable_thinking': cannot be honoured: the prompt is text");
+  EXPECT_ERROR(DataError, (void)parse(R"({"prompt":"he","tools":[1]})"), "cannot be honoured");
+  EXPECT_EQ(parse(R"({"prompt":"he","tools":null})").prompts.size(), 1U);
+  EXPECT_EQ(
+      parse_ids(R"({"tokens":[1],"tools":[1],"enable_thinking":false})").prompts[0].extra_json,
+      R"({"tools":[1],"enable_thinking":false})");
+}
+
+TEST_F(Prompts, RolesAreWords) {
+  const auto with = [&](const std::string& role) {
+    return parse(R"({"messages":[{"role":")" + role + R"(","content":"he"}]})");
+  };
+  for (const char* role : {"user", "tool", "critic-2", "my_role", "\u00e9"}) {
+    EXPECT_EQ(with(role).prompts.size(), 1U) << role;
+  }
+  for (const char* role : {"", "<|im_end|>", " user", "user\\nhe", "a b", "\\u00a0", "a\\u0000"}) {
+    EXPECT_ERROR(DataError, (void)with(role), "p.jsonl:1:13: 'messages': message 1: role \"",
+                 "is no role; expected a word");
+  }
 }
 
 TEST_F(Prompts, VerlsColumnsAreRead) {
@@ -81,7 +189,8 @@ TEST_F(Prompts, VerlsColumnsAreRead) {
       R"( "reward_model": {"style": "rule", "ground_truth": "72"}, "extra_info": {"index": 1.50, "s": "é \" ,"}})");
   EXPECT_EQ(set.prompts[0].ground_truth, "72");
   EXPECT_EQ(set.prompts[0].extra_json,
-            R"({"data_source":"gsm8k","ability":"math","reward_model":{"style":"rule",)"
+            R"({"data_source":"gsm8k","prompt":[{"role":"user","content":"hello"}],)"
+            R"("ability":"math","reward_model":{"style":"rule",)"
             R"("ground_truth":"72"},"extra_info":{"index":1.50,"s":"é \" ,"}})");
 }
 
@@ -90,9 +199,10 @@ TEST_F(Prompts, OtherFieldsKeepTheirOrderAndSpelling) {
       "{\"z\": 1E5, \"prompt\": \"he\", \"a\": [ 1 , {\"k\" : null} ], \"big\": "
       "123456789012345678901234567890,"
       " \"q\\u0022\": \"\\u00e9 x\"}");
-  EXPECT_EQ(set.prompts[0].extra_json,
-            "{\"z\":1E5,\"a\":[1,{\"k\":null}],\"big\":123456789012345678901234567890,"
-            "\"q\\\"\":\"\\u00e9 x\"}");
+  EXPECT_EQ(
+      set.prompts[0].extra_json,
+      "{\"z\":1E5,\"prompt\":\"he\",\"a\":[1,{\"k\":null}],\"big\":123456789012345678901234567890,"
+      "\"q\\\"\":\"\\u00e9 x\"}");
 }
 
 TEST_F(Prompts, GroundTruthMayBeAnyJson) {
@@ -108,6 +218,15 @@ TEST_F(Prompts, GroundTruthMayBeAnyJson) {
       DataError,
       (void)parse(R"({"prompt":"he","ground_truth":"1","reward_model":{"ground_truth":"2"}})"),
       "p.jsonl:1:50: 'reward_model': a second ground truth");
+  EXPECT_ERROR(DataError,
+               (void)parse("{\"prompt\":\"he\"}\n"
+                           R"({"prompt":"he","ground_truth":"a\u0000b"})"),
+               "p.jsonl:2:31: 'ground_truth': holds a NUL");
+  EXPECT_ERROR(DataError,
+               (void)parse(R"({"prompt":"he","reward_model":{"ground_truth":"\u0000"}})"),
+               "p.jsonl:1:31: 'reward_model': holds a NUL");
+  EXPECT_ERROR(DataError, (void)parse(R"({"prompt":"he","reward_model":{"a":1,"a":2}})"),
+               "p.jsonl:1:38: the key 'a' is there twice");
 }
 
 TEST_F(Prompts, UidsMayBeIntegersAndAreUnique) {
@@ -150,6 +269,8 @@ TEST_F(Prompts, TokenIdsLieInTheVocabulary) {
   EXPECT_NO_THROW((void)parse(R"({"tokens":[299]})", {.vocab_size = 300}));
   EXPECT_ERROR(DataError, (void)parse_ids(R"({"tokens":[300]})", {.vocab_size = 300}), "0 to 299");
   EXPECT_ERROR(DataError, (void)parse_ids(R"({"tokens":[-1]})"), "id -1 is outside");
+  EXPECT_ERROR(DataError, (void)parse_ids(R"({"tokens":[-0]})"),
+               "token 1: expected a token id, found -0");
   EXPECT_ERROR(DataError, (void)parse_ids(R"({"tokens":[2147483648]})"),
                "id 2147483648 is outside");
   EXPECT_ERROR(DataError, (void)parse_ids(R"({"tokens":[1.0]})"),
@@ -203,6 +324,20 @@ TEST_F(Prompts, MessagesOfAnotherFormAreErrors) {
   EXPECT_ERROR(DataError,
                (void)paceline::io::parse_prompts(line, "p.jsonl", &tokenizer_, nullptr, {}),
                "there is no chat template");
+}
+
+TEST_F(Prompts, WhatTheParserPassesOverIsRefused) {
+  const std::string mark = "\xEF\xBB\xBF";
+  const std::string good = "{\"prompt\":\"he\"}\n";
+  EXPECT_EQ(parse(mark + good).prompts.size(), 1U);
+  EXPECT_ERROR(DataError, (void)parse(good + mark + good), "p.jsonl:2:1: a byte order mark within");
+  EXPECT_ERROR(DataError, (void)parse(mark + mark + good), "p.jsonl:1:1: a byte order mark within");
+  EXPECT_ERROR(DataError, (void)parse(std::string(65'531, '\n') + mark + "{}"),
+               "p.jsonl:65532:1: a byte order mark within");
+  EXPECT_ERROR(DataError, (void)parse(good + " " + mark + good), "p.jsonl:2:2: malformed JSON");
+  EXPECT_ERROR(DataError, (void)parse(good + mark), "p.jsonl:2:1: a byte order mark within");
+  EXPECT_ERROR(DataError, (void)parse(good + "{\"prompt\":\"he\"}" + std::string(1, '\0') + "x"),
+               "p.jsonl:2:16: malformed JSON: a NUL character");
 }
 
 TEST_F(Prompts, MalformedLinesNameLineAndColumn) {

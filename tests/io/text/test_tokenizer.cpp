@@ -308,6 +308,8 @@ TEST(Tokenizer, MalformedJsonNamesTheByte) {
   EXPECT_ERROR(DataError, (void)Tokenizer::parse("{\"a\": tru}", "f"), "f: byte 10",
                "invalid literal");
   EXPECT_ERROR(DataError, (void)Tokenizer::parse("{\"a\": \"\xFF\"}", "f"), "f: byte 8", "UTF-8");
+  EXPECT_ERROR(DataError, (void)Tokenizer::parse(std::string("{}\0x", 4), "f"),
+               "f: byte 3: malformed JSON: a NUL character");
   EXPECT_ERROR(DataError, (void)Tokenizer::parse("{\"a\": 1e999}", "f"), "f: ", "out of range");
   EXPECT_ERROR(DataError, (void)Tokenizer::parse(std::string(1'000'000, '['), "f"), "f: byte 64",
                "deeper than 64 levels");

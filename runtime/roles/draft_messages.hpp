@@ -1,0 +1,58 @@
+// What verifiers and drafter ranks say to each other. The verifier owns the committed text; a draft
+// says from where it goes on, so that what was drafted from a text that was not said is dropped.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "runtime/core/request.hpp"
+#include "runtime/core/sampling.hpp"
+#include "runtime/core/types.hpp"
+
+namespace paceline::roles {
+
+/// Verifier to drafter: draft for this request from now on.
+struct DraftOpen {
+  RequestId id;
+  std::vector<TokenId> prompt;  ///< empty: the drafter was sent it before
+  std::vector<TokenId> response;
+  NoiseKey noise;
+};
+
+/// What became of a request.
+enum class DraftEnd : std::int32_t { goes_on = 0, finished = 1, left = 2 };
+
+/// What a step committed to a request.
+struct DraftCommit {
+  RequestId id;
+  std::int32_t base = 0;   ///< response tokens before
+  std::int32_t first = 0;  ///< of DraftCommits::tokens
+  std::int32_t count = 0;
+  DraftEnd end = DraftEnd::goes_on;
+};
+
+/// Verifier to drafter: a step's commits, of all requests that the drafter has.
+struct DraftCommits {
+  std::vector<DraftCommit> commits;
+  std::vector<TokenId> tokens;
+};
+
+/// Tokens drafted for a request.
+struct DraftPiece {
+  RequestId id;
+  std::int32_t base = 0;  ///< response tokens before the first of them, drafted ones included
+  /// Response tokens that the drafter knew to be committed: a piece from before a refutation that
+  /// it had not heard of goes on from a text that was not said.
+  std::int32_t epoch = 0;
+  std::int32_t first = 0;  ///< of Drafts::tokens
+  std::int32_t count = 0;
+};
+
+/// Drafter to verifier.
+struct Drafts {
+  std::vector<DraftPiece> pieces;
+  std::vector<TokenId> tokens;
+  std::vector<float> scores;  ///< [tokens] as draft::DraftOutput's, from the piece's beginning
+};
+
+}  // namespace paceline::roles

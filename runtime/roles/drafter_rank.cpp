@@ -1,0 +1,183 @@
+#include "runtime/roles/drafter_rank.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "runtime/roles/messages.hpp"
+
+namespace paceline::roles {
+
+DrafterRank::DrafterRank(Mailbox& mailbox, const Clock& clock,
+                         std::vector<std::unique_ptr<draft::Drafter>> drafters,
+                         TelemetrySink& telemetry, const DrafterOptions& options)
+    : mailbox_(mailbox),
+      clock_(clock),
+      drafters_(std::move(drafters)),
+      telemetry_(telemetry),
+      options_(options) {}
+
+Turn DrafterRank::turn() {
+  receive();
+  if (over_) return {true};
+  const std::uint64_t drafted = summary_.drafted;
+  draft();
+  send_due();
+  return {summary_.drafted > drafted};
+}
+
+void DrafterRank::receive() {
+  while (const std::optional<Envelope> envelope = mailbox_.poll()) {
+    const Message message = decode(envelope->bytes);
+    if (const auto* opened = std::get_if<DraftOpen>(&message)) {
+      open(envelope->from, *opened);
+    } else if (const auto* commits = std::get_if<DraftCommits>(&message)) {
+      take(*commits);
+    } else if (std::holds_alternative<Finish>(message)) {
+      over_ = true;
+    } else {
+      throw std::logic_error("a drafter got a message meant for another role");
+    }
+  }
+}
+
+void DrafterRank::open(int from, const DraftOpen& open) {
+  std::vector<TokenId>& prompt = prompts_[open.id.prompt];
+  if (!open.prompt.empty()) prompt = open.prompt;
+  Request& r = requests_[open.id];
+  r = {};
+  r.verifier = from;
+  r.response = static_cast<std::int32_t>(open.response.size());
+  for (const auto& drafter : drafters_)
+    drafter->start({open.id, prompt, open.response, open.noise}, clock_.now());
+}
+
+// Of what it drafted, the tokens that were committed are no longer ahead. The first that was not
+// refutes all after it.
+void DrafterRank::take(const DraftCommits& commits) {
+  const double now = clock_.now();
+  for (const DraftCommit& commit : commits.commits) {
+    const auto at = requests_.find(commit.id);
+    if (at == requests_.end()) throw std::logic_error("a commit to a request that is not drafted");
+    Request& r = at->second;
+    const auto tokens = std::span(commits.tokens).subspan(commit.first, commit.count);
+    for (const auto& drafter : drafters_) {
+      if (!tokens.empty()) drafter->commit(commit.id, tokens, now);
+      if (commit.end == DraftEnd::finished) drafter->finish(commit.id, now);
+      if (commit.end == DraftEnd::left) drafter->leave(commit.id, now);
+    }
+    const auto agreed = static_cast<std::size_t>(
+        std::mismatch(r.ahead.begin(), r.ahead.end(), tokens.begin(), tokens.end()).first -
+        r.ahead.begin());
+    const bool refuted = agreed < tokens.size() || commit.end != DraftEnd::goes_on;
+    r.response += commit.count;
+    r.exhausted = false;
+    summary_.accepted += agreed;
+    const std::size_t gone = refuted ? r.ahead.size() : agreed;
+    if (gone > agreed) {
+      const auto wasted = static_cast<std::uint32_t>(gone - agreed);
+      summary_.wasted += wasted;
+      summary_.most_wasted = std::max(summary_.most_wasted, wasted);
+    }
+    r.ahead.erase(r.ahead.begin(), r.ahead.begin() + static_cast<std::ptrdiff_t>(gone));
+    r.scores.erase(r.scores.begin(), r.scores.begin() + static_cast<std::ptrdiff_t>(gone));
+    r.sent -= std::min(r.sent, gone);
+    if (commit.end != DraftEnd::goes_on) requests_.erase(at);
+  }
+}
+
+bool DrafterRank::wants_more(const Request& r) const {
+  return !r.exhausted && static_cast<int>(r.ahead.size()) < 2 * options_.window - 1;
+}
+
+/// Drafts up to the end of a window for as many requests as a call takes, beginning where the last
+/// call ended.
+void DrafterRank::draft() {
+  asked_.clear();
+  auto at = requests_.lower_bound(next_);
+  for (std::size_t i = 0; i < requests_.size(); ++i, ++at) {
+    if (at == requests_.end()) at = requests_.begin();
+    if (static_cast<int>(asked_.size()) == options_.max_batch) break;
+    if (wants_more(at->second)) asked_.push_back(at->first);
+  }
+  if (asked_.empty()) return;
+  next_ = at == requests_.end() ? RequestId{} : at->first;
+  StepRecord record;
+  record.start = clock_.now();
+  record.requests = static_cast<std::uint32_t>(asked_.size());
+  const std::uint64_t before = summary_.drafted;
+  for (const auto& drafter : drafters_) {
+    if (!ask(*drafter)) break;
+  }
+  for (const RequestId id : asked_) requests_.at(id).exhausted = true;
+  record.duration = clock_.now() - record.start;
+  record.draft_duration = record.duration;
+  record.drafted = static_cast<std::uint32_t>(summary_.drafted - before);
+  telemetry_.step(record);
+  ++summary_.steps;
+  summary_.busy_seconds += record.duration;
+}
+
+/// Asks for what is still without a draft; false when nothing is.
+bool DrafterRank::ask(draft::Drafter& drafter) {
+  if (asked_.empty()) return false;
+  const auto width = static_cast<std::size_t>(options_.window);
+  tokens_.resize(asked_.size() * width);
+  parents_.resize(tokens_.size());
+  path_scores_.resize(tokens_.size());
+  slots_.clear();
+  for (std::size_t i = 0; i < asked_.size(); ++i) {
+    const Request& r = requests_.at(asked_[i]);
+    // To the end of the window that is being drafted, or of what may be drafted at all.
+    const int unsent = static_cast<int>(r.ahead.size() - r.sent);
+    const int most = std::min(options_.window - unsent,
+                              2 * options_.window - 1 - static_cast<int>(r.ahead.size()));
+    slots_.push_back({.id = asked_[i],
+                      .limits = {most, most, 1},
+                      .output = {std::span(tokens_).subspan(i * width, width),
+                                 std::span(parents_).subspan(i * width, width),
+                                 std::span(path_scores_).subspan(i * width, width)},
+                      .assumed = r.ahead});
+  }
+  drafter.propose(slots_, clock_.now(), nullptr);
+  asked_.clear();
+  for (const draft::DraftSlot& slot : slots_) {
+    if (slot.count == 0) {
+      asked_.push_back(slot.id);
+      continue;
+    }
+    Request& r = requests_.at(slot.id);
+    float before = 1;
+    for (int t = 0; t < slot.count; ++t) {
+      r.ahead.push_back(slot.output.tokens[t]);
+      r.scores.push_back(before > 0 ? slot.output.scores[t] / before : 0);
+      before = slot.output.scores[t];
+    }
+    summary_.drafted += slot.count;
+  }
+  return true;
+}
+
+/// Sends windows that are complete, and whatever there is for a verifier that has nothing left to
+/// verify: it would decode plainly otherwise.
+void DrafterRank::send_due() {
+  std::map<int, Drafts> drafts;  // by verifier
+  for (auto& [id, r] : requests_) {
+    const auto unsent = static_cast<int>(r.ahead.size() - r.sent);
+    if (unsent == 0 || (unsent < options_.window && r.sent > 0 && !r.exhausted)) continue;
+    if (mailbox_.full({r.verifier, Address::Port::role})) continue;
+    Drafts& to = drafts[r.verifier];
+    to.pieces.push_back({id, r.response + static_cast<std::int32_t>(r.sent), r.response,
+                         static_cast<std::int32_t>(to.tokens.size()), unsent});
+    float path = 1;
+    for (std::size_t t = r.sent; t < r.ahead.size(); ++t) {
+      to.tokens.push_back(r.ahead[t]);
+      to.scores.push_back(path *= r.scores[t]);
+    }
+    r.sent = r.ahead.size();
+  }
+  for (const auto& [verifier, message] : drafts)
+    mailbox_.send({verifier, Address::Port::role}, encode(message));
+  if (!drafts.empty()) mailbox_.flush();
+}
+
+}  // namespace paceline::roles

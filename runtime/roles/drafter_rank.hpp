@@ -1,0 +1,79 @@
+// A rank that drafts for verifiers on other ranks, ahead of them (decoupled speculation, SpecActor
+// section 4.1).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "runtime/core/clock.hpp"
+#include "runtime/core/interfaces.hpp"
+#include "runtime/core/mailbox.hpp"
+#include "runtime/draft/drafter.hpp"
+#include "runtime/roles/draft_messages.hpp"
+#include "runtime/roles/participant.hpp"
+
+namespace paceline::roles {
+
+struct DrafterOptions {
+  /// w: tokens after which a draft is sent. At most w - 1 more are drafted until the verifier has
+  /// answered, so that a token which is refuted wastes itself and at most 2w - 2 others.
+  int window = 4;
+  int max_batch = 64;  ///< requests drafted for in one call
+};
+
+/// Drafts for every request it was given, a few tokens each in turn, while what it has drafted and
+/// the verifier has not answered is less than the window allows. The drafters are asked in their
+/// order; a later one for the requests that those before found nothing for. Drafts of a request are
+/// chains: a verifier that is behind could not use a tree's other branches.
+class DrafterRank final : public Participant {
+ public:
+  /// `drafters`: not empty. References outlive this.
+  DrafterRank(Mailbox& mailbox, const Clock& clock,
+              std::vector<std::unique_ptr<draft::Drafter>> drafters, TelemetrySink& telemetry,
+              const DrafterOptions& options);
+
+  Turn turn() override;
+  [[nodiscard]] bool over() const override { return over_; }
+  /// Totals so far; the caller fills in rank, role and memory.
+  [[nodiscard]] RankSummary summary() const { return summary_; }
+
+ private:
+  struct Request {
+    int verifier = 0;
+    std::int32_t response = 0;   ///< committed tokens
+    std::vector<TokenId> ahead;  ///< drafted after the committed text
+    std::vector<float> scores;   ///< [ahead] of each, given those before
+    std::size_t sent = 0;        ///< of them
+    bool exhausted = false;      ///< nothing more is found until the verifier says something
+  };
+  void receive();
+  void open(int from, const DraftOpen& open);
+  void take(const DraftCommits& commits);
+  void draft();
+  bool ask(draft::Drafter& drafter);
+  void send_due();
+  [[nodiscard]] bool wants_more(const Request& r) const;
+
+  Mailbox& mailbox_;
+  const Clock& clock_;
+  std::vector<std::unique_ptr<draft::Drafter>> drafters_;
+  TelemetrySink& telemetry_;
+  DrafterOptions options_;
+  std::map<std::uint32_t, std::vector<TokenId>> prompts_;
+  std::map<RequestId, Request> requests_;
+  RequestId next_;  ///< whose turn it is where there are more than fit into a call
+  bool over_ = false;
+  RankSummary summary_;
+
+  // The call under way.
+  std::vector<RequestId> asked_;  ///< without a draft yet
+  std::vector<draft::DraftSlot> slots_;
+  std::vector<TokenId> tokens_;        ///< [slots, window]
+  std::vector<std::int32_t> parents_;  ///< likewise
+  std::vector<float> path_scores_;     ///< likewise
+};
+
+}  // namespace paceline::roles
