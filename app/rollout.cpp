@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <map>
@@ -30,7 +31,7 @@
 #include "runtime/fabric/backoff.hpp"
 #include "runtime/fabric/make_group.hpp"
 #include "runtime/fabric/mpi_group.hpp"
-#include "runtime/fabric/mpi_mailbox.hpp"
+#include "runtime/fabric/ucx_fabric.hpp"
 #include "runtime/roles/coordinator.hpp"
 #include "runtime/roles/verifier.hpp"
 
@@ -40,11 +41,6 @@ namespace {
 /// A communicator of this program, freed at the end of its scope.
 class Communicator {
  public:
-  static Communicator duplicate() {
-    Communicator made;
-    MPI_Comm_dup(MPI_COMM_WORLD, &made.comm_);
-    return made;
-  }
   /// Ranks of one color; color < 0: none.
   static Communicator split(int color, int rank) {
     Communicator made;
@@ -338,24 +334,31 @@ ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& argument
     return ExitCode::done;
   }
 
-  const Communicator control = Communicator::duplicate();
   bool complete = false;
   {
-    fabric::MpiMailbox mailbox(control.get(), Address::Port::role);
-    std::unique_ptr<fabric::MpiMailbox> coordinator_mailbox;
+    std::vector<Address::Port> ports{Address::Port::role};
+    if (first) ports.push_back(Address::Port::coordinator);
+    std::unique_ptr<fabric::UcxFabric> network;
+    together(mpi, [&] { network = std::make_unique<fabric::UcxFabric>(mpi, ports); });
+    network->connect();
+    Mailbox& mailbox = network->mailbox(Address::Port::role);
     std::unique_ptr<roles::Coordinator> coordinator;
+    std::atomic<bool> coordinated{!first};
     std::jthread thread;
     if (first) {
-      coordinator_mailbox =
-          std::make_unique<fabric::MpiMailbox>(control.get(), Address::Port::coordinator);
       coordinator = std::make_unique<roles::Coordinator>(
-          *coordinator_mailbox, setup.layout, work_list(setup, output.earlier),
-          setup.prompts.prompts, setup.config.sampling.seed, output.earlier.finished.size());
+          network->mailbox(Address::Port::coordinator), setup.layout,
+          work_list(setup, output.earlier), setup.prompts.prompts, setup.config.sampling.seed,
+          output.earlier.finished.size());
       const std::optional<double> deadline =
           limit.seconds ? std::optional(*limit.seconds - setup.config.limits.margin) : std::nullopt;
       thread = std::jthread([&, deadline](const std::stop_token& abandoned) {
         try {
           run_coordinator(abandoned, *coordinator, clock, deadline);
+          coordinated = true;
+          mailbox.wake();
+        } catch (const Error& error) {
+          abort_job(mpi, error.code(), fmt::format("coordinator: {}", error.what()));
         } catch (const std::exception& error) {
           abort_job(mpi, ExitCode::internal,
                     fmt::format("coordinator: internal fault: {}", error.what()));
@@ -364,11 +367,16 @@ ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& argument
     }
     run_role(mpi, setup, output, clock, mailbox);
     if (first) {
+      while (!coordinated) {  // what this role has sent may still be on its way
+        mailbox.wait(1);
+        while (mailbox.poll()) {
+        }
+      }
       thread.join();
       complete = coordinator->complete();
       print_accounting(coordinator->summaries(), clock.now());
     }
-    mpi.barrier();
+    network->close();
   }
 
   together(mpi, [&] {

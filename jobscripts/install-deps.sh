@@ -10,7 +10,7 @@ set -euo pipefail
 
 product=(
   g++ cmake ninja-build ccache pkg-config
-  libopenmpi-dev openmpi-bin
+  libopenmpi-dev openmpi-bin libucx-dev
   libhdf5-dev libxxhash-dev
   libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libfmt-dev
   libpcre2-dev libutf8proc-dev

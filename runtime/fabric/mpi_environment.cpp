@@ -84,11 +84,17 @@ std::vector<RankFacts> MpiEnvironment::gather_facts() const {
   return all;
 }
 
-void MpiEnvironment::barrier() const {
+void MpiEnvironment::barrier(const std::function<void()>& meanwhile) const {
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_Ibarrier(MPI_COMM_WORLD, &request);
   Backoff backoff(5000);
-  for (int done = 0; done == 0; backoff.pause()) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+  int done = 0;
+  while (true) {
+    meanwhile();
+    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    if (done != 0) return;
+    backoff.pause();
+  }
 }
 
 MpiEnvironment::MaxAt MpiEnvironment::max_of(int value) const {

@@ -4,6 +4,7 @@
 #include <mpi.h>
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,8 +34,9 @@ class MpiEnvironment {
   [[nodiscard]] int size() const { return size_; }
   /// Facts of every rank, in rank order. Collective.
   [[nodiscard]] std::vector<RankFacts> gather_facts() const;
-  /// Waits for all ranks without spinning. Collective; only at start and end.
-  void barrier() const;
+  /// Waits for all ranks without spinning, calling `meanwhile` now and then. Collective; only at
+  /// start and end.
+  void barrier(const std::function<void()>& meanwhile = [] {}) const;
   /// The largest value of all ranks, and the lowest rank that has it. Collective.
   struct MaxAt {
     int value;

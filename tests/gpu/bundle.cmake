@@ -8,7 +8,7 @@
 if(PACELINE_FUZZ OR PACELINE_SANITIZE)
   return()
 endif()
-set(programs paceline test_kernels test_model test_fabric bench_kernels bench_engine bench_speculation)
+set(programs paceline test_kernels test_model test_collectives test_network bench_kernels bench_engine bench_speculation)
 foreach(program test_tensor_cores bench_linear bench_price)
   if(TARGET ${program})
     list(APPEND programs ${program})

@@ -1,28 +1,16 @@
-// Collectives and mailboxes over real MPI ranks. Not GoogleTest: every rank checks, and any failure
-// fails the job.
+// Collectives over real MPI ranks.
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <random>
 #include <vector>
 
-#include "runtime/fabric/backoff.hpp"
 #include "runtime/fabric/mpi_environment.hpp"
 #include "runtime/fabric/mpi_group.hpp"
-#include "runtime/fabric/mpi_mailbox.hpp"
+#include "tests/runtime/fabric/rank_check.hpp"
 
 using namespace paceline;
 
 namespace {
-
-int g_failures = 0;
-#define CHECK(condition)                                                   \
-  do {                                                                     \
-    if (!(condition)) {                                                    \
-      std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-      ++g_failures;                                                        \
-    }                                                                      \
-  } while (false)
 
 // The same numbers on every rank: part p of a sum over `parts` parts.
 std::vector<float> part(int p, int count) {
@@ -102,43 +90,6 @@ void check_gather_and_broadcast(fabric::MpiGroup& group) {
   CHECK(news[999] == std::byte{42});
 }
 
-// Everybody writes to everybody's two ports; order per sender holds.
-void check_mailboxes(const fabric::MpiEnvironment& mpi) {
-  MPI_Comm comm = MPI_COMM_NULL;
-  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-  {
-    fabric::MpiMailbox role(comm, Address::Port::role);
-    fabric::MpiMailbox other(comm, Address::Port::coordinator);
-    constexpr int kMessages = 200;
-    for (int i = 0; i < kMessages; ++i) {
-      for (int to = 0; to < mpi.size(); ++to) {
-        std::vector<std::byte> bytes(i * 37 + 1, static_cast<std::byte>(i));
-        role.send({to, Address::Port::role}, bytes);
-        if (i == 0) other.send({to, Address::Port::coordinator}, {});
-      }
-    }
-    std::vector<int> seen(mpi.size(), 0);
-    int others = 0;
-    fabric::Backoff backoff;
-    for (int missing = mpi.size() * (kMessages + 1); missing > 0; backoff.pause()) {
-      while (const auto e = role.poll()) {
-        const int i = seen[e->from]++;
-        CHECK(static_cast<int>(e->bytes.size()) == i * 37 + 1 &&
-              e->bytes[0] == static_cast<std::byte>(i));
-        --missing;
-      }
-      while (const auto e = other.poll()) {
-        CHECK(e->bytes.empty());
-        ++others;
-        --missing;
-      }
-    }
-    CHECK(others == mpi.size());
-    mpi.barrier();
-  }
-  MPI_Comm_free(&comm);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -149,12 +100,8 @@ int main(int argc, char** argv) {
     check_exchange_rows(group);
     check_gather_and_broadcast(group);
   }
-  check_mailboxes(mpi);
   const auto facts = mpi.gather_facts();
   CHECK(static_cast<int>(facts.size()) == mpi.size());
   CHECK(facts[mpi.rank()].cores >= 1 && facts[mpi.rank()].sharers >= 1);
-  const int worst = mpi.max_of(g_failures).value;
-  if (mpi.rank() == 0)
-    std::printf("%s on %d ranks\n", worst == 0 ? "passed" : "FAILED", mpi.size());
-  return worst == 0 ? 0 : 1;
+  return fabric::test::verdict(mpi);
 }

@@ -1,0 +1,91 @@
+// For tests: messages that take their time.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <random>
+#include <utility>
+
+#include "runtime/core/mailbox.hpp"
+
+namespace paceline::fabric {
+
+/// Holds every message back for a random time after it has come. Those of one rank stay in order;
+/// those of different ranks overtake one another.
+class DelayingMailbox final : public Mailbox {
+ public:
+  struct Delays {
+    std::uint64_t seed = 0;
+    double longest = 0;  ///< seconds
+  };
+  /// `inner` must outlive it, and be used through it alone.
+  DelayingMailbox(Mailbox& inner, Delays delays)
+      : inner_(inner), random_(delays.seed), delay_(0, delays.longest) {}
+
+  void send(Address to, std::span<const std::byte> bytes) override { inner_.send(to, bytes); }
+  void flush() override { inner_.flush(); }
+  [[nodiscard]] std::optional<Envelope> poll() override {
+    collect();
+    const auto due = next();
+    if (due == held_.end() || due->second.front().first > now()) return std::nullopt;
+    Envelope envelope = std::move(due->second.front().second);
+    due->second.pop_front();
+    return envelope;
+  }
+  bool wait(double seconds) override {
+    const double end = now() + seconds;
+    while (true) {
+      collect();
+      if (woken_.exchange(false)) return true;
+      const auto due = next();
+      const double at = now();
+      if (due != held_.end() && due->second.front().first <= at) return true;
+      if (at >= end) return false;
+      inner_.wait((due == held_.end() ? end : std::min(end, due->second.front().first)) - at);
+    }
+  }
+  void wake() override {
+    woken_ = true;
+    inner_.wake();
+  }
+  [[nodiscard]] bool full(Address to) const override { return inner_.full(to); }
+  [[nodiscard]] Traffic traffic() const override { return inner_.traffic(); }
+
+ private:
+  using Queue = std::deque<std::pair<double, Envelope>>;  ///< with the time when it is due
+
+  static double now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  }
+  void collect() {
+    while (std::optional<Envelope> envelope = inner_.poll()) {
+      Queue& queue = held_[envelope->from];
+      double due = now() + delay_(random_);
+      if (!queue.empty()) due = std::max(due, queue.back().first);
+      queue.emplace_back(due, std::move(*envelope));
+    }
+  }
+  /// The queue whose first is due first.
+  [[nodiscard]] std::map<int, Queue>::iterator next() {
+    auto best = held_.end();
+    for (auto queue = held_.begin(); queue != held_.end(); ++queue) {
+      if (queue->second.empty()) continue;
+      if (best == held_.end() || queue->second.front().first < best->second.front().first)
+        best = queue;
+    }
+    return best;
+  }
+
+  Mailbox& inner_;
+  std::mt19937_64 random_;
+  std::uniform_real_distribution<double> delay_;
+  std::map<int, Queue> held_;  ///< by rank
+  std::atomic<bool> woken_{false};
+};
+
+}  // namespace paceline::fabric

@@ -1,0 +1,35 @@
+// UCX in this process.
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <string>
+
+namespace paceline::fabric {
+
+/// One a process; workers are made of it. Its workers may be used by different threads.
+class UcxContext {
+ public:
+  /// `ranks`: how many peers to prepare for. `detect_failures`: connections notice that their peer
+  /// has gone. Settings of the user's, in UCX_* variables, come before all of ours. Throws
+  /// UsageError where they leave no way to communicate.
+  UcxContext(int ranks, bool detect_failures);
+  ~UcxContext();
+  UcxContext(const UcxContext&) = delete;
+  UcxContext& operator=(const UcxContext&) = delete;
+
+  [[nodiscard]] ucp_context_h get() const { return context_; }
+  [[nodiscard]] bool detects_failures() const { return detect_failures_; }
+  /// UCX itself reads and writes CUDA memory.
+  [[nodiscard]] bool reaches_cuda_memory() const { return cuda_; }
+
+ private:
+  ucp_context_h context_ = nullptr;
+  bool detect_failures_;
+  bool cuda_ = false;
+};
+
+/// Throws Error (internal) with `what` and UCX's own words where it failed.
+void check_ucx(ucs_status_t status, const std::string& what);
+
+}  // namespace paceline::fabric

@@ -1,0 +1,168 @@
+#include "runtime/fabric/ucx_fabric.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "runtime/core/error.hpp"
+#include "runtime/core/wire.hpp"
+#include "runtime/fabric/backoff.hpp"
+#include "runtime/fabric/delaying_mailbox.hpp"
+#include "runtime/fabric/ucx_block_transport.hpp"
+
+namespace paceline::fabric {
+namespace {
+
+constexpr const char* kDelays = "PACELINE_TEST_DELAYS";
+
+std::optional<DelayingMailbox::Delays> test_delays(int rank) {
+  const char* text = std::getenv(kDelays);
+  if (text == nullptr) return std::nullopt;
+  DelayingMailbox::Delays delays;
+  const char* const end = text + std::string_view(text).size();
+  const auto seed = std::from_chars(text, end, delays.seed);
+  if (seed.ec == std::errc{} && seed.ptr != end && *seed.ptr == ':') {
+    const auto longest = std::from_chars(seed.ptr + 1, end, delays.longest);
+    if (longest.ec == std::errc{} && longest.ptr == end) {
+      delays.seed += static_cast<std::uint64_t>(rank) << 32;
+      return delays;
+    }
+  }
+  throw UsageError(std::string(kDelays) + ": expected SEED:SECONDS, found '" + text + "'");
+}
+
+/// What a rank tells the others of itself.
+std::vector<std::byte> introduce(std::uint64_t run, std::span<const MailboxPlace> boxes,
+                                 std::span<const std::byte> blocks) {
+  WireWriter writer;
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  writer.put(run);
+  writer.put(std::string(host));
+  writer.put(std::vector(blocks.begin(), blocks.end()));
+  writer.put(static_cast<std::uint32_t>(boxes.size()));
+  for (const MailboxPlace& box : boxes) {
+    writer.put(box.at);
+    writer.put(box.worker);
+  }
+  return writer.take();
+}
+
+/// Every rank's bytes, however many. Collective.
+std::vector<std::vector<std::byte>> gather(const MpiEnvironment& mpi, std::vector<std::byte> mine) {
+  WireWriter sized;
+  sized.put(mine);
+  mine = sized.take();
+  mine.resize(static_cast<std::size_t>(mpi.max_of(static_cast<int>(mine.size())).value));
+  const std::vector<std::byte> all = mpi.all_gather(mine);
+  std::vector<std::vector<std::byte>> parts(static_cast<std::size_t>(mpi.size()));
+  for (std::size_t r = 0; r < parts.size(); ++r)
+    WireReader(std::span(all).subspan(r * mine.size(), mine.size())).get(parts[r]);
+  return parts;
+}
+
+}  // namespace
+
+struct UcxFabric::Box {
+  Box(const UcxContext& context, Address me, const MailboxSettings& settings)
+      : mailbox(context, me, settings), at(me) {}
+  UcxMailbox mailbox;
+  Address at;
+  std::unique_ptr<DelayingMailbox> delayed;  ///< in its place, in tests
+};
+
+UcxFabric::UcxFabric(const MpiEnvironment& mpi, std::span<const Address::Port> ports,
+                     FabricSettings settings)
+    : mpi_(mpi), context_(mpi.size(), settings.detect_failures) {
+  const auto delays = test_delays(mpi.rank());
+  for (const Address::Port port : ports) {
+    Box& box = *boxes_.emplace_back(
+        std::make_unique<Box>(context_, Address{mpi.rank(), port}, settings.mailbox));
+    if (delays) box.delayed = std::make_unique<DelayingMailbox>(box.mailbox, *delays);
+  }
+  blocks_ = std::make_unique<UcxBlockTransport>(context_, mpi.rank(), mailbox(Address::Port::role));
+}
+
+UcxFabric::~UcxFabric() = default;
+
+void UcxFabric::connect() {
+  std::vector<MailboxPlace> mine;
+  for (const auto& box : boxes_) mine.push_back({box->at, "", box->mailbox.worker().address()});
+  const std::uint64_t random =
+      (std::uint64_t{std::random_device{}()} << 32) | std::random_device{}();
+  const auto all = gather(mpi_, introduce(random, mine, blocks_->worker().address()));
+
+  std::uint64_t run = 0;
+  std::vector<MailboxPlace> mailboxes;
+  std::vector<TransportPlace> transports;
+  for (const std::vector<std::byte>& rank : all) {
+    WireReader reader(rank);
+    std::uint64_t its_random = 0;
+    reader.get(its_random);
+    if (transports.empty()) run = its_random;  // rank 0's
+    TransportPlace& transport = transports.emplace_back();
+    reader.get(transport.host);
+    reader.get(transport.worker);
+    std::uint32_t count = 0;
+    reader.get(count);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      MailboxPlace& place = mailboxes.emplace_back();
+      place.host = transport.host;
+      reader.get(place.at);
+      reader.get(place.worker);
+    }
+  }
+  for (const auto& box : boxes_) box->mailbox.open(run, mailboxes);
+  blocks_->open(run, std::move(transports));
+}
+
+Mailbox& UcxFabric::mailbox(Address::Port port) {
+  const auto box = std::find_if(boxes_.begin(), boxes_.end(),
+                                [&](const auto& candidate) { return candidate->at.port == port; });
+  if (box == boxes_.end()) throw std::logic_error("this rank has no mailbox of that port");
+  if ((*box)->delayed) return *(*box)->delayed;
+  return (*box)->mailbox;
+}
+
+BlockTransport& UcxFabric::blocks() { return *blocks_; }
+
+// Every wait makes progress, for others may need it to come this far.
+void UcxFabric::close() {
+  blocks_->stop();
+  std::vector<UcxWorker*> workers{&blocks_->worker()};
+  for (const auto& box : boxes_) workers.push_back(&box->mailbox.worker());
+
+  const auto drain = [&] {
+    blocks_->worker().progress();
+    bool all = true;
+    for (const auto& box : boxes_) all = box->mailbox.drained() && all;
+    return all;
+  };
+  Backoff backoff;
+  while (!drain()) backoff.pause();
+  for (UcxWorker* worker : workers) worker->expect_partings();
+  mpi_.barrier([&] { drain(); });
+
+  // From here on nobody has anything to say but goodbye.
+  for (UcxWorker* worker : workers) worker->begin_close();
+  const auto part = [&] {
+    bool all = true;
+    for (UcxWorker* worker : workers) {
+      worker->progress();
+      all = worker->closed() && all;
+    }
+    return all;
+  };
+  backoff.reset();
+  while (!part()) backoff.pause();
+  mpi_.barrier([&] { part(); });
+}
+
+}  // namespace paceline::fabric

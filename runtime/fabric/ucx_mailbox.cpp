@@ -1,0 +1,285 @@
+#include "runtime/fabric/ucx_mailbox.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <stdexcept>
+#include <utility>
+
+#include "runtime/core/error.hpp"
+
+namespace paceline::fabric {
+namespace {
+
+constexpr unsigned kBatchId = 1;
+/// A batch of so many bytes is sent without waiting for more: it fits one fragment of the shared
+/// memory and TCP transports, which costs neither end an assembly. Less where windows are small.
+constexpr std::size_t kBatchBytes = 7 << 10;
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::size_t index_of(Address at) {
+  return static_cast<std::size_t>(at.rank) * 2 + (at.port == Address::Port::coordinator ? 1 : 0);
+}
+
+bool same(Address a, Address b) { return a.rank == b.rank && a.port == b.port; }
+
+}  // namespace
+
+UcxMailbox::UcxMailbox(const UcxContext& context, Address me, MailboxSettings settings)
+    : me_(me), settings_(settings), worker_(context) {
+  worker_.set_handler(kBatchId, &UcxMailbox::on_batch, this);
+  worker_.on_failure([this](const UcxEndpoint& endpoint) {
+    fail(fmt::format("lost rank {} on {}: {}", endpoint.rank, endpoint.host, endpoint.failure));
+  });
+}
+
+void UcxMailbox::open(std::uint64_t run, std::vector<MailboxPlace> places) {
+  run_ = run;
+  peers_.resize(places.size());
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const std::size_t index = index_of(places[i].at);
+    if (index >= peer_of_.size()) peer_of_.resize((index | 1) + 1, -1);
+    peer_of_[index] = static_cast<std::int32_t>(i);
+    peers_[i].place = std::move(places[i]);
+  }
+}
+
+std::optional<std::size_t> UcxMailbox::find(Address at) const {
+  if (at.rank < 0 || index_of(at) >= peer_of_.size()) return std::nullopt;
+  const std::int32_t found = peer_of_[index_of(at)];
+  return found < 0 ? std::nullopt : std::optional(static_cast<std::size_t>(found));
+}
+
+void UcxMailbox::send(Address to, std::span<const std::byte> bytes) {
+  const std::optional<std::size_t> found = find(to);
+  if (!found) {
+    throw std::logic_error(
+        fmt::format("no mailbox at rank {}, port {}", to.rank, static_cast<int>(to.port)));
+  }
+  Peer& p = peers_[*found];
+  ++traffic_.messages;
+  traffic_.bytes += bytes.size();
+  if (same(to, me_)) {
+    inbox_.push_back({nullptr, {bytes.begin(), bytes.end()}});
+    return;
+  }
+  p.open.add(bytes);
+  p.held += cost_of(bytes.size());
+  ++p.held_messages;
+  traffic_.most_queued = std::max(traffic_.most_queued, ++traffic_.queued);
+  mark(p);
+  if (p.open.cost() >= std::min(kBatchBytes, settings_.window / 4)) {
+    p.waiting.push_back(std::exchange(p.open, {}));
+    transmit(p);
+  }
+}
+
+void UcxMailbox::mark(Peer& peer) {
+  if (std::exchange(peer.dirty, true)) return;
+  dirty_.push_back(&peer);
+}
+
+bool UcxMailbox::full(Address to) const {
+  const std::optional<std::size_t> found = find(to);
+  if (!found || same(to, me_)) return false;
+  const Peer& p = peers_[*found];
+  return p.sent - p.acknowledged + p.held >= settings_.window;
+}
+
+// As long as less than the window is on its way, a batch may go; so a message larger than the
+// window goes too, and a receiver that has read everything has always told enough for the next.
+void UcxMailbox::transmit(Peer& peer) {
+  while (peer.held_messages > 0) {
+    if (peer.sent - peer.acknowledged >= settings_.window) {
+      if (!std::exchange(peer.stalled, true)) ++traffic_.stalls;
+      return;
+    }
+    peer.stalled = false;
+    if (peer.waiting.empty()) {
+      dispatch(peer, peer.open);
+    } else {
+      dispatch(peer, peer.waiting.front());
+      peer.waiting.pop_front();
+    }
+  }
+}
+
+void UcxMailbox::dispatch(Peer& peer, BatchWriter& batch) {
+  if (peer.endpoint == nullptr)
+    peer.endpoint = &worker_.connect(peer.place.worker, peer.place.at.rank, peer.place.host);
+  const std::size_t cost = batch.cost();
+  peer.sent += cost;
+  peer.held -= cost;
+  peer.held_messages -= batch.messages();
+  traffic_.queued -= batch.messages();
+  ++traffic_.batches;
+  peer.reported = peer.consumed;
+  flights_.emplace_front();
+  Flight& flight = flights_.front();
+  flight.mailbox = this;
+  flight.self = flights_.begin();
+  flight.bytes = batch.take({.run = run_,
+                             .sequence = peer.next_sequence++,
+                             .consumed = peer.consumed,
+                             .from = me_,
+                             .to = peer.place.at});
+  if (!peer.endpoint->failure.empty()) return;  // a fault is on its way to the caller
+
+  ucp_request_param_t params{};
+  params.op_attr_mask =
+      UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  // Never by rendezvous, for which a sender at work on a step would have to come back.
+  params.flags = UCP_AM_SEND_FLAG_EAGER;
+  params.cb.send = &UcxMailbox::on_sent;
+  params.user_data = &flight;
+  void* const request = ucp_am_send_nbx(peer.endpoint->handle, kBatchId, nullptr, 0,
+                                        flight.bytes.data(), flight.bytes.size(), &params);
+  if (request == nullptr) {
+    flights_.erase(flight.self);
+  } else if (UCS_PTR_IS_ERR(request)) {
+    fail(fmt::format("sending to rank {} on {}: {}", peer.place.at.rank, peer.place.host,
+                     ucs_status_string(UCS_PTR_STATUS(request))));
+  }
+}
+
+// A failed send has a failed connection, which is told by itself.
+void UcxMailbox::on_sent(void* request, ucs_status_t, void* flight) {
+  auto& sent = *static_cast<Flight*>(flight);
+  sent.mailbox->flights_.erase(sent.self);
+  ucp_request_free(request);
+}
+
+void UcxMailbox::flush() {
+  for (Peer* peer : std::exchange(dirty_, {})) {
+    peer->dirty = false;
+    transmit(*peer);  // what is left waits for the peer's word
+  }
+  check();
+}
+
+void UcxMailbox::fail(std::string fault) {
+  if (fault_.empty()) fault_ = std::move(fault);
+}
+
+void UcxMailbox::check() {
+  if (!fault_.empty()) throw Error(ExitCode::internal, "messages: " + fault_);
+}
+
+ucs_status_t UcxMailbox::on_batch(void* mailbox, const void*, std::size_t, void* data,
+                                  std::size_t size, const ucp_am_recv_param_t* params) {
+  auto& self = *static_cast<UcxMailbox*>(mailbox);
+  try {
+    if ((params->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
+      self.fail("a batch came in a way that no mailbox sends");
+    } else {
+      self.receive({static_cast<const std::byte*>(data), size});
+    }
+  } catch (const std::exception& error) {  // UCX is C
+    self.fail(error.what());
+  }
+  return UCS_OK;
+}
+
+void UcxMailbox::receive(std::span<const std::byte> batch) {
+  std::string fault;
+  const std::optional<ReadBatch> read = read_batch(batch, run_, me_, fault);
+  if (!read) return fail("a batch cannot be read: " + fault);
+  const Address from = read->header.from;
+  const std::optional<std::size_t> found = find(from);
+  if (!found) {
+    return fail(fmt::format("a batch says it is from rank {}, port {}, which there is not",
+                            from.rank, static_cast<int>(from.port)));
+  }
+  Peer& p = peers_[*found];
+  switch (p.order.place(read->header.sequence)) {
+    case BatchOrder::Place::repeated:
+      return fail(fmt::format("batch {} from rank {} on {} came twice", read->header.sequence,
+                              from.rank, p.place.host));
+    case BatchOrder::Place::early:
+      if (!p.order.incomplete()) {
+        ++incomplete_;
+        p.incomplete_since = seconds_now();
+      }
+      p.order.keep(read->header.sequence, {batch.begin(), batch.end()});
+      return;
+    case BatchOrder::Place::next:
+      break;
+  }
+  const bool was_incomplete = p.order.incomplete();
+  accept(p, *read);
+  while (const std::optional<std::vector<std::byte>> kept = p.order.take_kept())
+    accept(p, *read_batch(*kept, run_, me_, fault));
+  if (was_incomplete) {
+    p.incomplete_since = seconds_now();
+    if (!p.order.incomplete()) --incomplete_;
+  }
+}
+
+void UcxMailbox::accept(Peer& peer, const ReadBatch& batch) {
+  peer.order.accept_next();
+  const std::uint64_t consumed = batch.header.consumed;
+  if (consumed > peer.sent || consumed < peer.acknowledged) {
+    return fail(fmt::format("rank {} on {} says it has read {} bytes of the {} it was sent",
+                            peer.place.at.rank, peer.place.host, consumed, peer.sent));
+  }
+  peer.acknowledged = consumed;
+  if (peer.held_messages > 0) mark(peer);
+  for (const std::span<const std::byte> message : batch.messages)
+    inbox_.push_back({&peer, {message.begin(), message.end()}});
+}
+
+void UcxMailbox::progress() {
+  if (incomplete_ > 0) {
+    const double now = seconds_now();
+    for (const Peer& p : peers_) {
+      if (!p.order.incomplete() || now - p.incomplete_since < settings_.lost_after_seconds)
+        continue;
+      fail(fmt::format("batch {} from rank {} on {} is lost: later ones came {:.0f} s ago",
+                       p.order.next(), p.place.at.rank, p.place.host, now - p.incomplete_since));
+    }
+  }
+  flush();
+}
+
+std::optional<Envelope> UcxMailbox::poll() {
+  if (inbox_.empty()) {
+    progress();
+    while (worker_.progress() && inbox_.empty()) {
+    }
+    progress();
+    if (inbox_.empty()) return std::nullopt;
+  }
+  Received first = std::move(inbox_.front());
+  inbox_.pop_front();
+  if (first.from == nullptr) return Envelope{me_.rank, std::move(first.bytes)};
+  Peer& from = *first.from;
+  from.consumed += cost_of(first.bytes.size());
+  // Told with whatever is sent to it next, or by itself before the peer has to wait.
+  const auto due = [&] { return from.consumed - from.reported >= settings_.window / 2; };
+  if (due()) transmit(from);
+  if (due()) {
+    BatchWriter nothing;
+    dispatch(from, nothing);
+  }
+  return Envelope{from.place.at.rank, std::move(first.bytes)};
+}
+
+bool UcxMailbox::wait(double seconds) {
+  progress();
+  return worker_.wait(seconds, [this] {
+    progress();
+    return !inbox_.empty();
+  });
+}
+
+bool UcxMailbox::drained() {
+  while (poll()) {
+  }
+  return traffic_.queued == 0 && flights_.empty();
+}
+
+}  // namespace paceline::fabric

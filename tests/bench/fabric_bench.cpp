@@ -1,0 +1,264 @@
+// What the fabric does between ranks, beside the same over MPI. Run under mpirun; messages and
+// blocks go between ranks 0 and 1, a ring through all.
+#include <fmt/format.h>
+#include <mpi.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "runtime/fabric/backoff.hpp"
+#include "runtime/fabric/ucx_fabric.hpp"
+
+using namespace paceline;
+
+namespace {
+
+constexpr int kRepeats = 5;
+constexpr std::size_t kSmall = 64;
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+/// One way to send messages and blocks.
+struct Way {
+  std::string name;
+  std::function<void(int to, std::span<const std::byte>)> send;
+  std::function<void()> flush;
+  std::function<std::size_t()> receive;  ///< waits for a message; its size
+  std::function<void(double)> idle;      ///< waits so long for a message that does not come
+  /// Rank 0's memory to rank 1's, in pieces.
+  std::function<void(std::span<std::byte> memory, std::size_t piece)> move;
+};
+
+class Bench {
+ public:
+  Bench(const fabric::MpiEnvironment& mpi, Way way) : mpi_(mpi), way_(std::move(way)) {}
+
+  void run() {
+    const std::vector<std::byte> message(kSmall);
+    const bool pair = mpi_.rank() < 2;
+    print(
+        "64-byte round trip", "us", 1e6,
+        [&](int trips) {
+          for (int i = 0; pair && i < trips; ++i) {
+            if (mpi_.rank() == 0) send(1, message);
+            way_.receive();
+            if (mpi_.rank() == 1) send(0, message);
+          }
+        },
+        2000);
+    print(
+        "64-byte messages, one way, flushed at the end", "us each", 1e6,
+        [&](int count) {
+          if (mpi_.rank() == 0) {
+            for (int i = 0; i < count; ++i) way_.send(1, message);
+            way_.flush();
+            way_.receive();
+          } else if (mpi_.rank() == 1) {
+            for (int i = 0; i < count; ++i) way_.receive();
+            send(0, message);
+          }
+        },
+        100'000);
+    print(
+        fmt::format("64-byte hop in a ring of {}", mpi_.size()), "us", 1e6 / mpi_.size(),
+        [&](int rounds) {
+          for (int i = 0; i < rounds; ++i) {
+            if (mpi_.rank() == 0) send(1 % mpi_.size(), message);
+            way_.receive();
+            if (mpi_.rank() != 0) send((mpi_.rank() + 1) % mpi_.size(), message);
+          }
+        },
+        500);
+    std::vector<std::byte> memory(std::size_t{64} << 20, std::byte{1});
+    for (const std::size_t piece :
+         {std::size_t{64} << 10, std::size_t{256} << 10, std::size_t{1} << 20}) {
+      const double seconds = time(
+          [&](int) {
+            if (pair) way_.move(memory, piece);
+          },
+          1);
+      say("blocks of {} KiB: {:.2f} GB/s", piece >> 10,
+          static_cast<double>(memory.size()) / seconds * 1e-9);
+    }
+    const double before = cpu_seconds();
+    way_.idle(2);
+    const double mine = (cpu_seconds() - before) / 2;
+    std::vector<double> shares(static_cast<std::size_t>(mpi_.size()));
+    MPI_Allgather(&mine, 1, MPI_DOUBLE, shares.data(), 1, MPI_DOUBLE, MPI_COMM_WORLD);
+    say("an idle rank: {:.2f} % of a core (the most of {})",
+        100 * *std::max_element(shares.begin(), shares.end()), mpi_.size());
+  }
+
+ private:
+  void send(int to, std::span<const std::byte> message) {
+    way_.send(to, message);
+    way_.flush();
+  }
+  /// Median seconds of rank 0.
+  double time(const std::function<void(int)>& work, int count) {
+    std::vector<double> seconds;
+    for (int i = 0; i <= kRepeats; ++i) {
+      mpi_.barrier();
+      const double start = now();
+      work(count);
+      if (i > 0) seconds.push_back(now() - start);  // the first connects
+    }
+    std::sort(seconds.begin(), seconds.end());
+    return seconds[kRepeats / 2] / count;
+  }
+  void print(const std::string& what, const char* unit, double scale,
+             const std::function<void(int)>& work, int count) {
+    const double seconds = time(work, count);
+    say("{}: {:.2f} {}", what, seconds * scale, unit);
+  }
+  template <typename... T>
+  void say(fmt::format_string<T...> format, T&&... values) const {
+    if (mpi_.rank() == 0)
+      fmt::print("{:4} {}\n", way_.name, fmt::format(format, std::forward<T>(values)...));
+  }
+
+  const fabric::MpiEnvironment& mpi_;
+  Way way_;
+};
+
+Way over_ucx(const fabric::MpiEnvironment& mpi, fabric::UcxFabric& network) {
+  Mailbox& mailbox = network.mailbox(Address::Port::role);
+  BlockTransport& blocks = network.blocks();
+  return {
+      .name = "UCX",
+      .send =
+          [&](int to, auto bytes) {
+            mailbox.send({to, Address::Port::role}, bytes);
+          },
+      .flush = [&] { mailbox.flush(); },
+      .receive =
+          [&] {
+            std::optional<Envelope> e;
+            while (!(e = mailbox.poll())) mailbox.wait(1);
+            return e->bytes.size();
+          },
+      .idle = [&](double seconds) { mailbox.wait(seconds); },
+      .move =
+          [&, key = std::uint64_t{0}](std::span<std::byte> memory, std::size_t piece) mutable {
+            std::vector<std::span<std::byte>> pieces;
+            for (std::size_t at = 0; at < memory.size(); at += piece)
+              pieces.push_back(memory.subspan(at, piece));
+            const std::vector<std::span<const std::byte>> constant(pieces.begin(), pieces.end());
+            const Ticket ticket =
+                mpi.rank() == 0 ? blocks.send(1, key, constant) : blocks.receive(0, key, pieces);
+            ++key;
+            while (blocks.state(ticket) == TransferState::pending) mailbox.wait(1);
+          },
+  };
+}
+
+/// As a mailbox over MPI would: sends that do not block, and a receiver that probes and yields.
+Way over_mpi(const fabric::MpiEnvironment& mpi, std::vector<MPI_Request>& sends,
+             std::vector<std::byte>& received) {
+  const auto probe = [](int& there, MPI_Status& status) {
+    MPI_Iprobe(MPI_ANY_SOURCE, 1, MPI_COMM_WORLD, &there, &status);
+  };
+  const auto settle = [&sends] {
+    MPI_Waitall(static_cast<int>(sends.size()), sends.data(), MPI_STATUSES_IGNORE);
+    sends.clear();
+  };
+  return {
+      .name = "MPI",
+      .send =
+          [&, settle](int to, auto bytes) {
+            if (sends.size() == 1000) settle();
+            MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, to, 1, MPI_COMM_WORLD,
+                      &sends.emplace_back());
+          },
+      .flush = settle,
+      .receive =
+          [&, probe] {
+            fabric::Backoff backoff;
+            int there = 0;
+            MPI_Status status;
+            for (probe(there, status); there == 0; probe(there, status)) backoff.pause();
+            int size = 0;
+            MPI_Get_count(&status, MPI_BYTE, &size);
+            received.resize(static_cast<std::size_t>(size));
+            MPI_Recv(received.data(), size, MPI_BYTE, status.MPI_SOURCE, 1, MPI_COMM_WORLD,
+                     MPI_STATUS_IGNORE);
+            return received.size();
+          },
+      .idle =
+          [probe](double seconds) {
+            fabric::Backoff backoff;
+            int there = 0;
+            MPI_Status status;
+            for (const double end = now() + seconds; now() < end; backoff.pause())
+              probe(there, status);
+          },
+      .move =
+          [&](std::span<std::byte> memory, std::size_t piece) {
+            std::vector<MPI_Request> requests;
+            for (std::size_t at = 0; at < memory.size(); at += piece) {
+              MPI_Request& request = requests.emplace_back();
+              if (mpi.rank() == 0) {
+                MPI_Isend(memory.data() + at, static_cast<int>(piece), MPI_BYTE, 1, 2,
+                          MPI_COMM_WORLD, &request);
+              } else {
+                MPI_Irecv(memory.data() + at, static_cast<int>(piece), MPI_BYTE, 0, 2,
+                          MPI_COMM_WORLD, &request);
+              }
+            }
+            MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
+          },
+  };
+}
+
+void print_copy(const fabric::MpiEnvironment& mpi) {
+  if (mpi.rank() != 0) return;
+  const std::vector<std::byte> from(std::size_t{64} << 20, std::byte{1});
+  std::vector<std::byte> to(from.size());
+  std::vector<double> seconds;
+  for (int i = 0; i <= kRepeats; ++i) {
+    const double start = now();
+    std::memcpy(to.data(), from.data(), from.size());
+    if (i > 0) seconds.push_back(now() - start);
+  }
+  std::sort(seconds.begin(), seconds.end());
+  fmt::print("     a memory copy of 64 MiB: {:.2f} GB/s\n",
+             static_cast<double>(from.size()) / seconds[kRepeats / 2] * 1e-9);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const fabric::MpiEnvironment mpi(&argc, &argv);
+  if (mpi.size() < 2) {
+    fmt::print("bench_fabric needs two ranks or more: mpirun -n 2 ...\n");
+    return 64;
+  }
+  print_copy(mpi);
+  mpi.barrier();
+  {
+    fabric::UcxFabric network(mpi, std::vector{Address::Port::role});
+    network.connect();
+    Bench(mpi, over_ucx(mpi, network)).run();
+    network.close();
+  }
+  std::vector<MPI_Request> sends;
+  std::vector<std::byte> received;
+  Bench(mpi, over_mpi(mpi, sends, received)).run();
+  return 0;
+}
