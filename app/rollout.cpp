@@ -129,11 +129,13 @@ std::vector<Trajectory> work_list(const Setup& setup, io::ResumeState& earlier) 
 
 /// Rank 0's second thread.
 void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coordinator,
-                     const Clock& clock, std::optional<double> deadline) {
+                     FaultDesk& faults, const Clock& clock, std::optional<double> deadline) {
   ProgressPrinter printer;
   fabric::Backoff backoff;
   bool announced = false;
-  while (!coordinator.over() && !abandoned.stop_requested()) {
+  while (!coordinator.over()) {
+    if (abandoned.stop_requested()) return;
+    faults.watch();
     if (coordinator.turn()) backoff.reset();
     const bool late = deadline && clock.now() >= *deadline;
     if (stop_signalled() || late) {
@@ -171,9 +173,9 @@ class SignalRelay {
   bool told_ = false;
 };
 
-RankSummary run_verifier(const Setup& setup, const Output& output, int rank, const Clock& clock,
-                         fabric::Mailbox& mailbox, engine::Executor& executor,
-                         roles::Speculator* speculator, TelemetrySink& telemetry) {
+RankSummary run_verifier(const Setup& setup, const Clock& clock, fabric::Mailbox& mailbox,
+                         engine::Executor& executor, roles::Speculator* speculator,
+                         io::ShardWriter& shard, TelemetrySink& telemetry) {
   const io::EngineSection& settings = setup.config.engine;
   engine::Batcher batcher({.max_batch = settings.max_batch,
                            .prefill_chunk = settings.prefill_chunk,
@@ -182,7 +184,6 @@ RankSummary run_verifier(const Setup& setup, const Output& output, int rank, con
                            .context = setup.model.max_position},
                           setup.config.sampling, setup.stops,
                           setup.tokenizer ? &*setup.tokenizer : nullptr);
-  io::ShardWriter shard(setup.config.output.directory, output.attempt, rank);
   roles::Verifier verifier({mailbox, clock, batcher, executor, speculator, shard, telemetry},
                            settings.max_batch, setup.config.output.flush_seconds);
   SignalRelay relay(mailbox);
@@ -219,9 +220,10 @@ void run_spare(fabric::Mailbox& mailbox) {
   }
 }
 
-/// This rank's part from weights to summary.
+/// This rank's part from weights to summary. In start-up ranks fail together; from then on each
+/// works on its own and reports a fault to the desk.
 void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Output& output,
-              const Clock& clock, fabric::Mailbox& mailbox) {
+              const Clock& clock, fabric::MpiMailbox& mailbox, FaultDesk& faults) {
   const int rank = mpi.rank();
   const Role role = setup.layout.role[rank];
   const Communicator members = Communicator::split(setup.layout.group[rank], rank);
@@ -235,6 +237,7 @@ void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Outpu
   fabric::SingleRankGroup alone;              // draft models are not sharded
   std::unique_ptr<ThreadPool> draft_threads;  // the backend's sleep meanwhile
   std::unique_ptr<roles::Speculator> speculator;
+  std::unique_ptr<io::ShardWriter> shard;
   std::unique_ptr<io::TelemetryWriter> telemetry;
   std::vector<std::string> drafter_names;
   for (const DrafterPlan& plan : setup.drafters) drafter_names.push_back(plan.name);
@@ -242,10 +245,18 @@ void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Outpu
     telemetry =
         std::make_unique<io::TelemetryWriter>(setup.config.output.directory, output.attempt, rank,
                                               rank == 0 ? plan_text(setup) : "", drafter_names);
+    if (role != Role::verifier) return;
+    shard = std::make_unique<io::ShardWriter>(setup.config.output.directory, output.attempt, rank);
+  });
+  // By itself, for it waits for the group's other ranks.
+  together(mpi, [&] {
+    if (role == Role::spare || setup.layout.tp == 1) return;
+    made = fabric::make_group(members.get(), *backend);
+    if (rank == 0 && !made.explanation.empty()) say("  {}", made.explanation);
+  });
+  together(mpi, [&] {
     if (role == Role::spare) return;
     const io::EngineSection& settings = setup.config.engine;
-    if (setup.layout.tp > 1) made = fabric::make_group(members.get(), *backend);
-    if (rank == 0 && !made.explanation.empty()) say("  {}", made.explanation);
     executor = std::make_unique<engine::Executor>(
         *backend, setup.model, *setup.weights, *made.group, setup.compute, setup.config.sampling,
         setup.stops,
@@ -260,40 +271,45 @@ void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Outpu
     speculator = make_speculator(setup, *backend, alone, *draft_threads, clock);
   });
 
-  const double start = clock.now();
-  RankSummary summary;
-  switch (role) {
-    case Role::verifier:
-      summary = run_verifier(setup, output, rank, clock, mailbox, *executor, speculator.get(),
-                             *telemetry);
-      break;
-    case Role::verifier_member:
-      summary.steps = follow(mailbox, *executor);
-      summary.busy_seconds = executor->busy_seconds();
-      break;
-    case Role::drafter:
-    case Role::spare:
-      run_spare(mailbox);
-      break;
+  try {
+    const double start = clock.now();
+    RankSummary summary;
+    switch (role) {
+      case Role::verifier:
+        summary =
+            run_verifier(setup, clock, mailbox, *executor, speculator.get(), *shard, *telemetry);
+        break;
+      case Role::verifier_member:
+        summary.steps = follow(mailbox, *executor);
+        summary.busy_seconds = executor->busy_seconds();
+        break;
+      case Role::drafter:
+      case Role::spare:
+        run_spare(mailbox);
+        break;
+    }
+    summary.rank = static_cast<std::uint32_t>(rank);
+    summary.role = static_cast<std::uint32_t>(role);
+    summary.group = setup.layout.group[rank];
+    summary.idle_seconds = clock.now() - start - summary.busy_seconds;
+    summary.messages_sent = mailbox.traffic().messages;
+    summary.bytes_sent = mailbox.traffic().bytes;
+    summary.peak_rss_bytes = peak_rss_bytes();
+    if (executor) {
+      summary.weight_bytes = executor->weight_bytes();
+      summary.kv_bytes = executor->kv_bytes();
+    }
+    if (speculator) {
+      summary.weight_bytes += drafter_memory(setup).weights;
+      summary.kv_bytes += drafter_memory(setup).kv;
+    }
+    telemetry->summary(summary);
+    telemetry->close();
+    mailbox.send(fabric::Address::coordinator(), roles::encode(roles::Summary{summary}));
+    mailbox.drain();
+  } catch (...) {
+    faults.report(current_fault(), [&] { shard.reset(); });
   }
-  summary.rank = static_cast<std::uint32_t>(rank);
-  summary.role = static_cast<std::uint32_t>(role);
-  summary.group = setup.layout.group[rank];
-  summary.idle_seconds = clock.now() - start - summary.busy_seconds;
-  summary.messages_sent = mailbox.traffic().messages;
-  summary.bytes_sent = mailbox.traffic().bytes;
-  summary.peak_rss_bytes = peak_rss_bytes();
-  if (executor) {
-    summary.weight_bytes = executor->weight_bytes();
-    summary.kv_bytes = executor->kv_bytes();
-  }
-  if (speculator) {
-    summary.weight_bytes += drafter_memory(setup).weights;
-    summary.kv_bytes += drafter_memory(setup).kv;
-  }
-  telemetry->summary(summary);
-  telemetry->close();
-  mailbox.send(fabric::Address::coordinator(), roles::encode(roles::Summary{summary}));
 }
 
 void write_final_files(const Setup& setup, const Output& output) {
@@ -328,6 +344,7 @@ ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& argument
   const Communicator control = Communicator::duplicate();
   bool complete = false;
   {
+    FaultDesk faults(mpi, control.get());
     fabric::MpiMailbox mailbox(control.get(), fabric::Address::Port::role);
     std::unique_ptr<fabric::MpiMailbox> coordinator_mailbox;
     std::unique_ptr<roles::Coordinator> coordinator;
@@ -342,16 +359,16 @@ ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& argument
           limit.seconds ? std::optional(*limit.seconds - setup.config.limits.margin) : std::nullopt;
       thread = std::jthread([&, deadline](const std::stop_token& abandoned) {
         try {
-          run_coordinator(abandoned, *coordinator, clock, deadline);
-        } catch (const std::exception& error) {
-          abort_job(mpi, ExitCode::internal,
-                    fmt::format("coordinator: internal fault: {}", error.what()));
+          run_coordinator(abandoned, *coordinator, faults, clock, deadline);
+        } catch (...) {
+          abort_job(mpi, current_fault());
         }
       });
     }
-    run_role(mpi, setup, output, clock, mailbox);
+    run_role(mpi, setup, output, clock, mailbox, faults);
     if (first) {
       thread.join();
+      coordinator_mailbox->drain();
       complete = coordinator->complete();
       print_accounting(coordinator->summaries(), clock.now());
     }

@@ -35,6 +35,7 @@ void watch_signals() {
   sigaction(SIGUSR1, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
   std::signal(SIGPIPE, SIG_IGN);  // a closed terminal must not end the run
+  std::signal(SIGXFSZ, SIG_IGN);  // a file at its size limit is a failed write, with a message
 }
 
 bool stop_signalled() { return g_first.load() != 0; }

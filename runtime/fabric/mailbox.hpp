@@ -9,9 +9,10 @@
 
 namespace paceline::fabric {
 
-/// Who a message is for. Rank 0 is home to two: its own role and the coordinator.
+/// Who a message is for. Rank 0 is home to three: its own role, the coordinator, and who is told of
+/// faults.
 struct Address {
-  enum class Port : int { role = 1, coordinator = 2 };
+  enum class Port : int { role = 1, coordinator = 2, fault = 3 };
   int rank = 0;
   Port port = Port::role;
   static Address coordinator() { return {0, Port::coordinator}; }

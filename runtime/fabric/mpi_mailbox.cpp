@@ -1,10 +1,21 @@
 #include "runtime/fabric/mpi_mailbox.hpp"
 
+#include <mutex>
+
 #include "runtime/fabric/backoff.hpp"
 
 namespace paceline::fabric {
 
 MpiMailbox::~MpiMailbox() {
+  reap();
+  // MPI may read an abandoned send's bytes until the process ends.
+  static std::mutex mutex;
+  static std::list<Pending> abandoned;
+  const std::lock_guard lock(mutex);
+  abandoned.splice(abandoned.end(), pending_);
+}
+
+void MpiMailbox::drain() {
   Backoff backoff;
   while (!pending_.empty()) {
     reap();

@@ -15,8 +15,11 @@ class MpiMailbox final : public Mailbox {
  public:
   /// Receives what is sent to (this rank, port) on `comm`, which must outlive the mailbox.
   MpiMailbox(MPI_Comm comm, Address::Port port) : comm_(comm), port_(port) {}
-  /// Waits for sends under way; their receivers must still be polling.
+  /// Never waits: what has not been received by now, as when a fault ends the job, is abandoned.
   ~MpiMailbox() override;
+  /// Waits until all that was sent has been received or is in MPI's keeping; the receivers must
+  /// still be polling.
+  void drain();
   void send(Address to, std::span<const std::byte> bytes) override;
   [[nodiscard]] std::optional<Envelope> poll() override;
   [[nodiscard]] Traffic traffic() const override { return traffic_; }

@@ -134,7 +134,21 @@ void check_mailboxes(const fabric::MpiEnvironment& mpi) {
       }
     }
     CHECK(others == mpi.size());
+    role.drain();
+    other.drain();
     mpi.barrier();
+  }
+  MPI_Comm_free(&comm);
+}
+
+// A mailbox ends at once though nobody will ever take what it sent: a job that faults must end.
+void check_abandoned_sends(const fabric::MpiEnvironment& mpi) {
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  {
+    fabric::MpiMailbox mailbox(comm, fabric::Address::Port::role);
+    const std::vector<std::byte> large(std::size_t{4} << 20);  // sent by rendezvous
+    mailbox.send({mpi.rank(), fabric::Address::Port::role}, large);
   }
   MPI_Comm_free(&comm);
 }
@@ -150,6 +164,7 @@ int main(int argc, char** argv) {
     check_gather_and_broadcast(group);
   }
   check_mailboxes(mpi);
+  check_abandoned_sends(mpi);
   const auto facts = mpi.gather_facts();
   CHECK(static_cast<int>(facts.size()) == mpi.size());
   CHECK(facts[mpi.rank()].cores >= 1 && facts[mpi.rank()].sharers >= 1);
