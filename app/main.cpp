@@ -32,6 +32,7 @@ void add_run_arguments(CLI::App& command, app::RunArguments& arguments) {
 
 ExitCode in_mpi(const std::function<ExitCode(const fabric::MpiEnvironment&)>& command) {
   const fabric::MpiEnvironment mpi(nullptr, nullptr);
+  app::know_rank(mpi.rank());
   try {
     return command(mpi);
   } catch (const app::JobEnded& ended) {  // all ranks agreed to end and are here
