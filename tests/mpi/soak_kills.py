@@ -137,7 +137,7 @@ class Soak:
 
     def moment(self) -> Moment:
         if self.random.random() < 2 / 3:
-            return Moment(self.random.uniform(0, 1.5 * self.seconds))
+            return Moment(self.random.uniform(0, self.seconds))
         # Some of these names may be gone before they are seen; then the next attempt has its turn.
         return Moment(self.random.choice([0, 0.001, 0.005, 0.02, 0.1]),
                       self.random.choice([".trajectories.h5.tmp", "trajectories.h5", ".telemetry.h5.tmp", "telemetry.h5"]))
