@@ -112,6 +112,9 @@ FinalFileReport write_final_file(const std::string& directory, const RunManifest
   const auto lock = h5::lock_hdf5();
   FinalFileReport report;
   report.path = (fs::path(directory) / kFinalName).string();
+  if (!fs::is_directory(shard_folder(directory))) {
+    throw IoError("cannot read " + shard_folder(directory) + ": it is gone");
+  }
   ShardIndex index = read_shard_index(directory, false);
   check_complete(index.finished, prompts.size(), manifest.samples);
   for (const Entry& entry : index.finished) report.tokens += entry.length;

@@ -100,6 +100,13 @@ blocked trajectories.h5 2 --set sampling.max_tokens=20
 rmdir "$work/run/.trajectories.h5.tmp"
 rollout 2 "$work/run" --resume --set sampling.max_tokens=20 || fail "resume after a blocked final file"
 
+# A directory that is deleted in mid-run.
+rm -rf "$work/run"
+start 2 "$work/run"
+wait_for_finished "$work/run" 5 "$pid" || fail "a deleted directory: ended too soon"
+rm -r "$work/run"
+ends "a deleted directory" 74 "$work/run.*: it is gone" "$work/run" "$pid"
+
 # A model that is cut short while it is mapped.
 cp -r "$model" "$work/cut"
 for ranks in 1 4; do
