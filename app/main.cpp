@@ -32,15 +32,13 @@ void add_run_arguments(CLI::App& command, app::RunArguments& arguments) {
 
 ExitCode in_mpi(const std::function<ExitCode(const fabric::MpiEnvironment&)>& command) {
   const fabric::MpiEnvironment mpi(nullptr, nullptr);
+  app::know_rank(mpi.rank());
   try {
     return command(mpi);
   } catch (const app::JobEnded& ended) {  // all ranks agreed to end and are here
-    if (!ended.message.empty()) app::say("paceline: {}", ended.message);
     return ended.code;
-  } catch (const Error& error) {  // this rank alone: the others must not wait for it
-    app::abort_job(mpi, error.code(), error.what());
-  } catch (const std::exception& error) {
-    app::abort_job(mpi, ExitCode::internal, fmt::format("internal fault: {}", error.what()));
+  } catch (...) {  // this rank alone: the others must not wait for it
+    app::abort_job(mpi, app::current_fault());
   }
 }
 
@@ -98,13 +96,12 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   app::watch_signals();  // before anything slow: the launcher may pass one on at any time
+  app::end_job_on_terminate();
   try {
     return run(argc, argv);
-  } catch (const Error& error) {
-    app::say("paceline: {}", error.what());
-    return static_cast<int>(error.code());
-  } catch (const std::exception& error) {
-    app::say("paceline: internal fault: {}", error.what());
-    return static_cast<int>(ExitCode::internal);
+  } catch (...) {
+    const app::Fault fault = app::current_fault();
+    app::say("paceline: {}", fault.message);
+    return static_cast<int>(fault.code);
   }
 }

@@ -131,11 +131,13 @@ std::vector<Trajectory> work_list(const Setup& setup, io::ResumeState& earlier) 
 
 /// Rank 0's second thread.
 void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coordinator,
-                     const Clock& clock, std::optional<double> deadline) {
+                     FaultDesk& faults, const Clock& clock, std::optional<double> deadline) {
   ProgressPrinter printer;
   fabric::Backoff backoff;
   bool announced = false;
-  while (!coordinator.over() && !abandoned.stop_requested()) {
+  while (!coordinator.over()) {
+    if (abandoned.stop_requested()) return;
+    faults.watch();
     if (coordinator.turn()) backoff.reset();
     const bool late = deadline && clock.now() >= *deadline;
     if (stop_signalled() || late) {
@@ -173,9 +175,9 @@ class SignalRelay {
   bool told_ = false;
 };
 
-RankSummary run_verifier(const Setup& setup, const Output& output, int rank, const Clock& clock,
-                         Mailbox& mailbox, engine::Executor& executor,
-                         roles::Speculator* speculator, TelemetrySink& telemetry) {
+RankSummary run_verifier(const Setup& setup, const Clock& clock, Mailbox& mailbox,
+                         engine::Executor& executor, roles::Speculator* speculator,
+                         io::ShardWriter& shard, TelemetrySink& telemetry) {
   const io::EngineSection& settings = setup.config.engine;
   engine::Batcher batcher({.max_batch = settings.max_batch,
                            .prefill_chunk = settings.prefill_chunk,
@@ -184,7 +186,6 @@ RankSummary run_verifier(const Setup& setup, const Output& output, int rank, con
                            .context = setup.model.max_position},
                           setup.config.sampling, setup.stops,
                           setup.tokenizer ? &*setup.tokenizer : nullptr);
-  io::ShardWriter shard(setup.config.output.directory, output.attempt, rank);
   roles::Verifier verifier({mailbox, clock, batcher, executor, speculator, shard, telemetry},
                            settings.max_batch, setup.config.output.flush_seconds);
   SignalRelay relay(mailbox);
@@ -221,9 +222,10 @@ void run_spare(Mailbox& mailbox) {
   }
 }
 
-/// This rank's part from weights to summary.
+/// This rank's part from weights to summary. In start-up ranks fail together; from then on each
+/// works on its own and reports a fault to the desk.
 void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Output& output,
-              const Clock& clock, Mailbox& mailbox) {
+              const Clock& clock, Mailbox& mailbox, FaultDesk& faults) {
   const int rank = mpi.rank();
   const Role role = setup.layout.role[rank];
   const Communicator members = Communicator::split(setup.layout.group[rank], rank);
@@ -237,6 +239,7 @@ void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Outpu
   fabric::SingleRankGroup alone;              // draft models are not sharded
   std::unique_ptr<ThreadPool> draft_threads;  // the backend's sleep meanwhile
   std::unique_ptr<roles::Speculator> speculator;
+  std::unique_ptr<io::ShardWriter> shard;
   std::unique_ptr<io::TelemetryWriter> telemetry;
   std::vector<std::string> drafter_names;
   for (const DrafterPlan& plan : setup.drafters) drafter_names.push_back(plan.name);
@@ -244,10 +247,18 @@ void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Outpu
     telemetry =
         std::make_unique<io::TelemetryWriter>(setup.config.output.directory, output.attempt, rank,
                                               rank == 0 ? plan_text(setup) : "", drafter_names);
+    if (role != Role::verifier) return;
+    shard = std::make_unique<io::ShardWriter>(setup.config.output.directory, output.attempt, rank);
+  });
+  // By itself, for it waits for the group's other ranks.
+  together(mpi, [&] {
+    if (role == Role::spare || setup.layout.tp == 1) return;
+    made = fabric::make_group(members.get(), *backend);
+    if (rank == 0 && !made.explanation.empty()) say("  {}", made.explanation);
+  });
+  together(mpi, [&] {
     if (role == Role::spare) return;
     const io::EngineSection& settings = setup.config.engine;
-    if (setup.layout.tp > 1) made = fabric::make_group(members.get(), *backend);
-    if (rank == 0 && !made.explanation.empty()) say("  {}", made.explanation);
     executor = std::make_unique<engine::Executor>(
         *backend, setup.model, *setup.weights, *made.group, setup.compute, setup.config.sampling,
         setup.stops,
@@ -262,40 +273,44 @@ void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Outpu
     speculator = make_speculator(setup, *backend, alone, *draft_threads, clock);
   });
 
-  const double start = clock.now();
-  RankSummary summary;
-  switch (role) {
-    case Role::verifier:
-      summary = run_verifier(setup, output, rank, clock, mailbox, *executor, speculator.get(),
-                             *telemetry);
-      break;
-    case Role::verifier_member:
-      summary.steps = follow(mailbox, *executor);
-      summary.busy_seconds = executor->busy_seconds();
-      break;
-    case Role::drafter:
-    case Role::spare:
-      run_spare(mailbox);
-      break;
+  try {
+    const double start = clock.now();
+    RankSummary summary;
+    switch (role) {
+      case Role::verifier:
+        summary =
+            run_verifier(setup, clock, mailbox, *executor, speculator.get(), *shard, *telemetry);
+        break;
+      case Role::verifier_member:
+        summary.steps = follow(mailbox, *executor);
+        summary.busy_seconds = executor->busy_seconds();
+        break;
+      case Role::drafter:
+      case Role::spare:
+        run_spare(mailbox);
+        break;
+    }
+    summary.rank = static_cast<std::uint32_t>(rank);
+    summary.role = static_cast<std::uint32_t>(role);
+    summary.group = setup.layout.group[rank];
+    summary.idle_seconds = clock.now() - start - summary.busy_seconds;
+    summary.messages_sent = mailbox.traffic().messages;
+    summary.bytes_sent = mailbox.traffic().bytes;
+    summary.peak_rss_bytes = peak_rss_bytes();
+    if (executor) {
+      summary.weight_bytes = executor->weight_bytes();
+      summary.kv_bytes = executor->kv_bytes();
+    }
+    if (speculator) {
+      summary.weight_bytes += drafter_memory(setup).weights;
+      summary.kv_bytes += drafter_memory(setup).kv;
+    }
+    telemetry->summary(summary);
+    telemetry->close();
+    mailbox.send(Address::coordinator(), roles::encode(roles::Summary{summary}));
+  } catch (...) {
+    faults.report(current_fault(), [&] { shard.reset(); });
   }
-  summary.rank = static_cast<std::uint32_t>(rank);
-  summary.role = static_cast<std::uint32_t>(role);
-  summary.group = setup.layout.group[rank];
-  summary.idle_seconds = clock.now() - start - summary.busy_seconds;
-  summary.messages_sent = mailbox.traffic().messages;
-  summary.bytes_sent = mailbox.traffic().bytes;
-  summary.peak_rss_bytes = peak_rss_bytes();
-  if (executor) {
-    summary.weight_bytes = executor->weight_bytes();
-    summary.kv_bytes = executor->kv_bytes();
-  }
-  if (speculator) {
-    summary.weight_bytes += drafter_memory(setup).weights;
-    summary.kv_bytes += drafter_memory(setup).kv;
-  }
-  telemetry->summary(summary);
-  telemetry->close();
-  mailbox.send(Address::coordinator(), roles::encode(roles::Summary{summary}));
 }
 
 /// Those that are not there: a killed run may have left one, and shards.
@@ -336,6 +351,8 @@ ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& argument
 
   bool complete = false;
   {
+    const Communicator control = Communicator::duplicate();
+    FaultDesk faults(mpi, control.get());
     std::vector<Address::Port> ports{Address::Port::role};
     if (first) ports.push_back(Address::Port::coordinator);
     std::unique_ptr<fabric::UcxFabric> network;
@@ -354,18 +371,15 @@ ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& argument
           limit.seconds ? std::optional(*limit.seconds - setup.config.limits.margin) : std::nullopt;
       thread = std::jthread([&, deadline](const std::stop_token& abandoned) {
         try {
-          run_coordinator(abandoned, *coordinator, clock, deadline);
+          run_coordinator(abandoned, *coordinator, faults, clock, deadline);
           coordinated = true;
           mailbox.wake();
-        } catch (const Error& error) {
-          abort_job(mpi, error.code(), fmt::format("coordinator: {}", error.what()));
-        } catch (const std::exception& error) {
-          abort_job(mpi, ExitCode::internal,
-                    fmt::format("coordinator: internal fault: {}", error.what()));
+        } catch (...) {
+          abort_job(mpi, current_fault());
         }
       });
     }
-    run_role(mpi, setup, output, clock, mailbox);
+    run_role(mpi, setup, output, clock, mailbox, faults);
     if (first) {
       while (!coordinated) {  // what this role has sent may still be on its way
         mailbox.wait(1);

@@ -193,19 +193,18 @@ Checkpoint Checkpoint::from_file(const std::string& path) {
 Checkpoint::Checkpoint(const std::string& directory) : Checkpoint() {
   State& state = *state_;
   state.directory = directory;
-  std::error_code error;
-  if (!fs::is_directory(directory, error)) {
+  if (!fs::is_directory(directory)) {
     throw DataError(directory + ": no such model directory");
   }
   const std::string single = fs::path(directory) / single_name;
   const std::string index = fs::path(directory) / index_name;
-  if (fs::exists(single, error)) {
+  if (fs::exists(single)) {
     state.add_shard(single, nullptr);
-  } else if (fs::exists(index, error)) {
+  } else if (fs::exists(index)) {
     state.index = index;
     for (const auto& [file, tensors] : read_index(index)) {
       const std::string path = fs::path(directory) / file;
-      if (!fs::exists(path, error)) {
+      if (!fs::exists(path)) {
         throw DataError(path + ": no such file; " + index + " lists it");
       }
       state.add_shard(path, &tensors);
@@ -254,8 +253,7 @@ std::string Checkpoint::fingerprint() const {
   Hash hash;
   for (const char* name : {"config.json", "generation_config.json"}) {
     const std::string path = fs::path(state_->directory) / name;
-    std::error_code error;
-    const bool there = fs::exists(path, error);
+    const bool there = fs::exists(path);
     hash.length(there ? 1 : 0);
     if (there) hash.piece(MappedFile(path).bytes());
   }

@@ -8,7 +8,7 @@
 namespace paceline::io {
 
 /// Owns a mapping of a whole regular file. Thread-safe once built. The file must not shrink while
-/// it is mapped: reading past its new end would end the process (SIGBUS).
+/// it is mapped: reading past its new end raises SIGBUS.
 class MappedFile {
  public:
   /// Throws DataError when there is no such file or it is not a regular one, IoError when it cannot

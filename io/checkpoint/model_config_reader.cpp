@@ -365,9 +365,8 @@ ModelConfig load_model_config(const std::string& directory) {
   const std::string path = fs::path(directory) / "config.json";
   const std::string generation_path = fs::path(directory) / "generation_config.json";
   const std::string text = read_text_file(path);
-  std::error_code error;
   std::string generation;
-  if (fs::exists(generation_path, error)) {
+  if (fs::exists(generation_path)) {
     generation = read_text_file(generation_path);
     if (generation.empty())
       throw DataError(generation_path + ": not valid JSON: the file is empty");

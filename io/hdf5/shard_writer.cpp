@@ -1,10 +1,12 @@
 #include "io/hdf5/shard_writer.hpp"
 
 #include <cassert>
+#include <filesystem>
 #include <vector>
 
 #include "io/hdf5/shard_file.hpp"
 #include "io/hdf5/shard_format.hpp"
+#include "runtime/core/error.hpp"
 
 namespace paceline::io {
 namespace {
@@ -99,6 +101,8 @@ void ShardWriter::append(const Trajectory& trajectory) {
 
 void ShardWriter::flush() {
   state_->shard.guarded([&] { state_->commit(); });
+  // Writing to a deleted file goes on without an error: hours of work for nothing.
+  if (!std::filesystem::exists(path())) throw IoError("cannot write " + path() + ": it is gone");
 }
 
 void ShardWriter::close() {

@@ -29,7 +29,7 @@ class ShardWriter : public TrajectorySink {
   /// length (assert).
   void append(const Trajectory& trajectory) override;
   /// Commits what was appended: first tokens and log-probabilities, then the index that names them.
-  /// Cheap when nothing was appended.
+  /// Cheap when nothing was appended. Throws IoError, also when the file has been deleted.
   void flush() override;
   /// Flushes, syncs to the device and closes. Idempotent.
   void close();

@@ -1,5 +1,8 @@
 #include "io/text/files.hpp"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -14,9 +17,15 @@ std::string read_file(const std::string& path) {
   const auto fail = [&](int reason) {
     throw IoError(path + ": cannot be read: " + std::strerror(reason));
   };
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
+  // O_NONBLOCK: opening a pipe by mistake must not wait for a writer.
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) fail(errno);
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(::fdopen(descriptor, "rb"),
                                                              &std::fclose);
   if (!file) fail(errno);
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0) fail(errno);
+  if (!S_ISREG(status.st_mode)) throw DataError(path + ": not a regular file");
   std::string text;
   char buffer[1U << 16U];
   std::size_t got = 0;
@@ -25,9 +34,6 @@ std::string read_file(const std::string& path) {
   return text;
 }
 
-bool file_exists(const std::string& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(path, ignored);
-}
+bool file_exists(const std::string& path) { return std::filesystem::exists(path); }
 
 }  // namespace paceline::io::text

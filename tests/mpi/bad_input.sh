@@ -114,6 +114,36 @@ refuses "token id outside the vocabulary" 65 "ids.jsonl:1.*70000" 1 --set prompt
 file=$(prompt_file twice '{"uid": "a", "prompt": "x"}' '{"uid": "a", "prompt": "y"}')
 refuses "repeated uid" 65 "twice.jsonl:2.*uid" 1 --set prompts.path="$file"
 
+# Paths that cannot be followed, and what is no file. Root may search every folder, so that is not tried as root.
+long_name=$work/$(printf 'x%.0s' {1..300})
+ln -s loop "$work/loop"
+mkfifo "$work/pipe"
+for path in "$work/loop" "$long_name"; do
+  reason=$([ "$path" = "$work/loop" ] && echo "levels of symbolic links" || echo "name too long")
+  refuses "prompts: $reason" 74 "$reason" 2 --set prompts.path="$path"
+  refuses "model: $reason" 74 "$reason" 1 --set model.path="$path"
+  code=0; "$here/launch.sh" 2 "$paceline" rollout "$config" --output "$path/out" >"$work/bad.log" 2>&1 || code=$?
+  same "output: $reason: exit code" 74 "$code"
+  if [ "$(grep -c "^paceline: .*$reason" "$work/bad.log")" = 1 ]; then ok "output: $reason"
+  else fail "output: $reason"; cat "$work/bad.log"; fi
+  code=0; "$paceline" digest "$path" 2>"$work/bad.log" || code=$?
+  same "digest: $reason" 74 "$code"
+done
+for file in tokenizer.json model.safetensors generation_config.json tokenizer_config.json chat_template.jinja; do
+  dir=$(broken_model "link-$file"); ln -sf "$work/loop" "$dir/$file"
+  refuses "$file: a loop of links" 74 "$file: .*levels of symbolic links" 1 --set model.path="$dir"
+done
+if [ "$(id -u)" != 0 ]; then
+  mkdir -p "$work/locked"; cp "$root/configs/prompts/quickstart.jsonl" "$work/locked"; chmod 000 "$work/locked"
+  refuses "prompts: a folder that may not be searched" 74 "[Pp]ermission" 1 --set prompts.path="$work/locked/quickstart.jsonl"
+  chmod 700 "$work/locked"
+fi
+for path in /dev/zero "$work/pipe" "$work"; do
+  refuses "prompts: $path" 65 "$path: not a regular file" 2 --set prompts.path="$path"
+done
+dir=$(broken_model piped); rm "$dir/tokenizer.json"; mkfifo "$dir/tokenizer.json"
+refuses "tokenizer.json: a pipe" 65 "tokenizer.json: not a regular file" 1 --set model.path="$dir"
+
 refuses "TP that does not divide" 64 "verifier_tp.*3" 3 --set layout.verifier_tp=3
 refuses "TP past the kv heads" 64 "verifier_tp.*4" 4 --set layout.verifier_tp=4
 refuses "more roles than ranks" 64 "need 4 ranks.*has 2" 2 --set layout.verifier_tp=2 --set layout.verifier_groups=2

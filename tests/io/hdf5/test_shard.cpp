@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <random>
 #include <set>
 #include <thread>
@@ -268,6 +269,18 @@ TEST_F(ShardTest, WritersOfDifferentThreadsMayWorkAtOnce) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(check_finished(directory.path()).size(), 300U);
+}
+
+TEST_F(ShardTest, ADeletedShardIsNoticed) {
+  const SampleRun run(2, 1);
+  const RunDirectory directory(at("run"), run.manifest, run.prompts, false);
+  ShardWriter writer(directory.path(), 0, 0);
+  writer.append(sample::finished(run.ids[0]));
+  writer.flush();
+  std::filesystem::remove_all(directory.path());
+  writer.append(sample::finished(run.ids[1]));
+  const std::string message = message_of<IoError>([&] { writer.flush(); });
+  EXPECT_NE(message.find("trajectories-0-0.h5: it is gone"), std::string::npos) << message;
 }
 
 TEST_F(ShardTest, AShardOfTheSameNameIsNotReplaced) {

@@ -1,0 +1,120 @@
+#!/usr/bin/env bash
+# faults.sh PACELINE: a fault on any rank, at any time, ends the job within seconds, with one message and the right
+# exit code, and loses nothing that was finished.
+source "$(dirname "$0")/lib.sh"
+model=$root/configs/models/target
+small=(--set prompts.samples=4 --set sampling.max_tokens=300 --set engine.threads=1 --set engine.max_batch=8
+       --set output.flush_seconds=0.1)
+
+# ends WHAT CODE PATTERN DIR PID: the job in the background ends with CODE, saying PATTERN and nothing else.
+ends() {
+  local what=$1 code=$2 pattern=$3 dir=$4 found=0 watch
+  (sleep 60; kill -9 "$5" 2>/dev/null) & watch=$!  # hangs
+  wait "$5" || found=$?
+  kill "$watch" 2>/dev/null || true
+  same "$what: exit code" "$code" "$found"
+  if [ "$(grep -cE "^paceline: " "$dir.log")" = 1 ] && grep -qE "^paceline: .*($pattern)" "$dir.log"; then
+    ok "$what: $(grep "^paceline: " "$dir.log" | cut -c1-150)"
+  else
+    fail "$what: not one message with '$pattern':"; cat "$dir.log"
+  fi
+}
+faults() {  # WHAT CODE PATTERN RANKS [ARG...]: a whole run in $work/run, which may be there
+  local what=$1 code=$2 pattern=$3 ranks=$4
+  shift 4
+  start "$ranks" "$work/run" "$@"
+  ends "$what" "$code" "$pattern" "$work/run" "$pid"
+}
+
+# Finite weights whose products are not: the same fault strikes every rank, in its first step.
+overflowing() {  # FROM TO
+  cp -r "$1" "$2"
+  python3 - "$2/model.safetensors" <<'PY'
+import json, struct, sys
+raw = bytearray(open(sys.argv[1], "rb").read())
+n = struct.unpack("<Q", raw[:8])[0]
+norm = json.loads(raw[8:8 + n])["model.norm.weight"]
+begin, end = (8 + n + at for at in norm["data_offsets"])
+raw[begin:end] = b"\x7f\x7f" * ((end - begin) // 2)  # 3.4e38 in bf16
+open(sys.argv[1], "wb").write(raw)
+PY
+}
+overflowing "$model" "$work/model"
+overflowing "$root/configs/models/draft" "$work/draft"
+# Prompts so long that leases wait for their receiver.
+python3 - >"$work/long.jsonl" <<'PY'
+for i in range(200):
+    print('{"prompt_tokens": %s}' % [(i * 7 + j) % 500 for j in range(700)])
+PY
+numbers="NaN or infinite"
+for ranks in 1 4; do
+  rm -rf "$work/run"; faults "overflow on $ranks ranks" 70 "$numbers" "$ranks" --set model.path="$work/model"
+done
+rm -rf "$work/run"; faults "overflow, greedy" 70 "$numbers" 1 --set model.path="$work/model" --set sampling.temperature=0
+rm -rf "$work/run"; faults "overflow, long leases" 70 "$numbers" 1 --set model.path="$work/model" \
+  --set prompts.path="$work/long.jsonl" --set engine.max_batch=512
+rm -rf "$work/run"; faults "overflow of a draft model" 70 "$numbers" 2 \
+  --set "speculation.drafters=[{method: suffix}, {method: model, path: $work/draft}]"
+rm -rf "$work/run"; faults "overflow on 4 ranks, TP 2" 70 "$numbers" 4 --set model.path="$work/model" --set layout.verifier_tp=2
+
+# Files that cannot be made, on one rank alone: something is in the way.
+blocked() {  # FILE RANKS [ARG...]
+  local file=$1 ranks=$2
+  shift 2
+  rm -rf "$work/run"; mkdir -p "$work/run/$(dirname "$file")/.$(basename "$file").tmp"
+  faults "$file is blocked, $ranks ranks${*:+, $*}" 74 "$file: " "$ranks" "$@"
+}
+blocked shards/trajectories-0-0.h5 1
+blocked shards/trajectories-0-1.h5 2
+blocked shards/telemetry-0-0.h5 2 --set layout.verifier_tp=2
+blocked shards/telemetry-0-3.h5 4 --set layout.verifier_tp=2
+
+# A file at its size limit in mid-run, on one rank alone. What was finished is kept.
+rollout 1 "$work/reference" || { cat "$work/reference.log"; exit 1; }
+reference=$(digest "$work/reference")
+limit_and_go_on() {  # RANKS VICTIM [ARG...]
+  local ranks=$1 victim=$2 what="size limit on rank $2 of $1" kept
+  shift 2
+  what+=${*:+, $*}
+  rm -rf "$work/run"
+  start "$ranks" "$work/run" "$@"
+  if ! wait_for_finished "$work/run" 10 "$pid"; then fail "$what: ended too soon"; cat "$work/run.log"; return; fi
+  prlimit --fsize=30000:unlimited \
+    --pid "$(pgrep -P "$pid" -x paceline | sort -n | sed -n "$((victim + 1))p")"
+  ends "$what" 74 "rank $victim: cannot write $work/run/shards/.*-0-$victim.h5: File too large" "$work/run" "$pid"
+  kept=$(finished "$work/run")
+  if [ "${kept:-0}" -ge 10 ]; then ok "$what: $kept are kept"; else fail "$what: ${kept:-0} are kept of 10"; fi
+  rollout "$ranks" "$work/run" --resume || fail "$what: resume failed: $(tail -n 3 "$work/run.log")"
+  same "$what: digest" "$reference" "$(digest "$work/run")"
+}
+if command -v prlimit >/dev/null; then
+  limit_and_go_on 1 0
+  limit_and_go_on 4 3 --set "speculation.drafters=[{method: suffix}, {method: model, path: $root/configs/models/draft}]"
+  limit_and_go_on 2 0 --set layout.verifier_tp=2
+else
+  echo "SKIP: size limits: prlimit is not there"
+fi
+
+# A final file that cannot be made: it is all there for --resume.
+blocked trajectories.h5 2 --set sampling.max_tokens=20
+rmdir "$work/run/.trajectories.h5.tmp"
+rollout 2 "$work/run" --resume --set sampling.max_tokens=20 || fail "resume after a blocked final file"
+
+# A directory that is deleted in mid-run.
+rm -rf "$work/run"
+start 2 "$work/run"
+wait_for_finished "$work/run" 5 "$pid" || fail "a deleted directory: ended too soon"
+rm -r "$work/run"
+ends "a deleted directory" 74 "$work/run.*: it is gone" "$work/run" "$pid"
+
+# A model that is cut short while it is mapped.
+cp -r "$model" "$work/cut"
+for ranks in 1 4; do
+  cp "$model/model.safetensors" "$work/cut"
+  rm -rf "$work/run"
+  start "$ranks" "$work/run" --set model.path="$work/cut"
+  wait_for_finished "$work/run" 5 "$pid" || fail "a model cut short: ended too soon"
+  truncate -s 5000 "$work/cut/model.safetensors"
+  ends "a model cut short, $ranks ranks" 74 "$work/cut/model.safetensors: cannot be read any more" "$work/run" "$pid"
+done
+finish

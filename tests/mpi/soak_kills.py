@@ -1,0 +1,259 @@
+#!/usr/bin/env python3
+"""Kills rollouts at random until they are done, and looks at what they leave. Run by hand: minutes to hours.
+
+    tests/mpi/soak_kills.py build/release/app/paceline --kills 200 --seed 1
+
+Each run goes through random layouts (1 to 4 ranks, TP 1 or 2), batches and speculation. At a random moment one rank,
+mpirun, or all its processes are killed (SIGKILL), or the job is asked to stop (SIGUSR1); a third of the moments lie
+within the writing of the final files. --resume goes on, with other settings, until the run is done. Then its digest
+must be that of plain decoding on one rank, and its directory must hold what that of an undisturbed run holds: telemetry
+is there, shards and temporaries are not. No attempt may hang, or fail but for the kill. What fails is kept for a look.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Dict, List, Optional
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+PATIENCE = 180.0  # seconds; an attempt, or processes whose launcher is gone, that live longer hang
+STOPPED = 75
+
+SAMPLINGS: Dict[str, List[str]] = {
+    "plain": [],
+    "greedy": ["sampling.temperature=0"],
+    "filtered": ["sampling.top_p=0.9", "sampling.min_p=0.01", "sampling.min_tokens=30"],
+}
+DRAFTERS = {
+    "model": "{method: model, path: %s}" % (ROOT / "configs/models/draft"),
+    "ngram": "{method: ngram, min_match: 1, max_match: 4}",
+    "suffix": "{method: suffix, min_probability: 0.02}",
+}
+VICTIMS = ("rank", "rank", "mpirun", "all", "stop")
+
+
+class Failure(Exception):
+    pass
+
+
+@dataclasses.dataclass
+class Moment:
+    """When to strike: `delay` seconds after the start, or after `file` of the run's directory appeared."""
+
+    delay: float
+    file: Optional[str] = None
+
+
+def children(pid: int) -> List[int]:
+    try:
+        text = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except OSError:
+        return []
+    return [int(word) for word in text.split()]
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def kill(pid: int, how: signal.Signals) -> None:
+    try:
+        os.kill(pid, how)
+    except ProcessLookupError:
+        pass
+
+
+class Soak:
+    def __init__(self, paceline: str, work: pathlib.Path, seed: int) -> None:
+        self.paceline = paceline
+        self.work = work
+        self.random = random.Random(seed)
+        self.kills: Dict[str, int] = {}
+        self.runs = self.failures = self.attempts = 0
+        prompts = (ROOT / "configs/prompts/unseen.jsonl").read_text().splitlines()[:25]
+        self.prompts = work / "prompts.jsonl"
+        self.prompts.write_text("\n".join(prompts) + "\n")
+        self.digests: Dict[str, str] = {}
+        self.seconds = 0.0  # of an undisturbed run
+        for name in SAMPLINGS:
+            directory = work / f"plain-{name}"
+            begin = time.monotonic()
+            process = self.start(directory, 1, SAMPLINGS[name])
+            if process.wait() != 0:
+                raise SystemExit(f"plain decoding failed: see {directory}.log")
+            self.seconds = max(self.seconds, time.monotonic() - begin)
+            self.digests[name] = self.digest(directory)
+            self.files = self.listing(directory)
+
+    def start(self, directory: pathlib.Path, ranks: int, settings: List[str], *more: str) -> subprocess.Popen:
+        small = [f"prompts.path={self.prompts}", "prompts.samples=8", "sampling.max_tokens=96", "engine.backend=cpu",
+                 "engine.threads=1"]
+        command = [str(HERE / "launch.sh"), str(ranks), self.paceline, "rollout", str(ROOT / "configs/quickstart.yaml"),
+                   "--output", str(directory), *more]
+        for setting in small + settings:
+            command += ["--set", setting]
+        log = open(f"{directory}.log", "ab")
+        log.write((" ".join(command) + "\n").encode())
+        log.flush()
+        with log:
+            return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+    def digest(self, directory: pathlib.Path) -> str:
+        done = subprocess.run([self.paceline, "digest", str(directory)], capture_output=True, text=True, timeout=PATIENCE)
+        if done.returncode != 0 or done.stderr:
+            raise Failure(f"digest ends with {done.returncode}: {done.stderr.strip()}")
+        return done.stdout.strip()
+
+    @staticmethod
+    def listing(directory: pathlib.Path) -> List[str]:
+        return sorted(str(path.relative_to(directory)) for path in directory.rglob("*"))
+
+    def layout(self) -> tuple[int, List[str]]:
+        pick = self.random.choice
+        ranks = pick([1, 2, 3, 4])
+        settings = [f"layout.verifier_tp={pick([1, 2]) if ranks % 2 == 0 else 1}",
+                    f"engine.max_batch={pick([1, 3, 7, 20, 64])}", f"output.flush_seconds={pick([0.02, 0.1, 1])}"]
+        names = self.random.sample(sorted(DRAFTERS), pick([0, 0, 1, 1, 2, 3]))
+        if names:
+            settings += ["speculation.drafters=[%s]" % ", ".join(DRAFTERS[name] for name in names),
+                         f"speculation.policy={pick(['fixed', 'goodput'])}",
+                         f"speculation.max_length={pick([1, 2, 4, 8])}", f"speculation.paths={pick([1, 1, 2])}"]
+        return ranks, settings
+
+    def moment(self) -> Moment:
+        if self.random.random() < 2 / 3:
+            return Moment(self.random.uniform(0, self.seconds))
+        # Some of these names may be gone before they are seen; then the next attempt has its turn.
+        return Moment(self.random.choice([0, 0.001, 0.005, 0.02, 0.1]),
+                      self.random.choice([".trajectories.h5.tmp", "trajectories.h5", ".telemetry.h5.tmp", "telemetry.h5"]))
+
+    def strike(self, process: subprocess.Popen, directory: pathlib.Path, moment: Moment) -> Optional[str]:
+        """Waits for the moment and kills; what was killed, or None when the attempt ended before."""
+        begin = time.monotonic()
+        if moment.file is not None:
+            while not (directory / moment.file).exists():
+                if process.poll() is not None:
+                    return None
+                if time.monotonic() - begin > PATIENCE:
+                    raise Failure("hangs")
+                time.sleep(0.0005)
+        time.sleep(moment.delay)
+        if process.poll() is not None:
+            return None
+        ranks = children(process.pid)
+        victim = self.random.choice(VICTIMS)
+        if victim == "stop" and not ranks:
+            victim = "all"  # Open MPI drops the signal while there are no ranks
+        if victim == "rank":
+            if not ranks:
+                victim = "mpirun"
+            else:
+                kill(self.random.choice(ranks), signal.SIGKILL)
+        if victim == "mpirun":
+            kill(process.pid, signal.SIGKILL)
+        if victim == "all":
+            for pid in [process.pid, *ranks]:
+                kill(pid, signal.SIGKILL)
+        if victim == "stop":
+            kill(process.pid, signal.SIGUSR1)
+        self.kills[victim] = self.kills.get(victim, 0) + 1
+        self.wait(process, ranks)
+        return victim
+
+    @staticmethod
+    def wait(process: subprocess.Popen, ranks: List[int]) -> int:
+        """The exit code, once the launcher and the ranks have ended."""
+        try:
+            code = process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            for pid in [process.pid, *ranks, *children(process.pid)]:
+                kill(pid, signal.SIGKILL)
+            process.wait()
+            raise Failure("hangs") from None
+        end = time.monotonic() + PATIENCE
+        while any(alive(pid) for pid in ranks):
+            if time.monotonic() > end:
+                for pid in ranks:
+                    kill(pid, signal.SIGKILL)
+                raise Failure("ranks go on without their launcher")
+            time.sleep(0.01)
+        return code
+
+    def run(self) -> None:
+        """One run, from the first attempt to the last."""
+        self.runs += 1
+        sampling = self.random.choice(sorted(SAMPLINGS))
+        directory = self.work / f"run-{self.runs}"
+        left = self.random.choice([1, 2, 3, 5])  # kills
+        done = False
+        history: List[str] = []
+        try:
+            while not done:
+                ranks, settings = self.layout()
+                self.attempts += 1
+                history.append(f"{ranks} ranks, {' '.join(settings)}")
+                process = self.start(directory, ranks, SAMPLINGS[sampling] + settings, "--resume")
+                victim = None
+                moment = Moment(0)
+                if left > 0:
+                    moment = self.moment()
+                    victim = self.strike(process, directory, moment)
+                code = self.wait(process, [])
+                history[-1] += f": {victim} killed at {moment}: {code}"
+                left -= victim is not None
+                done = code == 0
+                if victim is None and not done:
+                    raise Failure(f"an attempt that nobody killed ends with {code}")
+                if victim == "stop" and code not in (0, STOPPED, 128 + signal.SIGUSR1):
+                    raise Failure(f"a stop ends with {code}")
+            digest = self.digest(directory)
+            if digest != self.digests[sampling]:
+                raise Failure(f"digest {digest}, not {self.digests[sampling]}")
+            files = self.listing(directory)
+            if files != self.files:
+                raise Failure(f"the directory holds {files}, not {self.files}")
+            shutil.rmtree(directory)
+            os.remove(f"{directory}.log")
+        except Failure as failure:
+            self.failures += 1
+            print(f"FAIL {directory} ({sampling}): {failure}")
+            print("\n".join(f"     {line}" for line in history), flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paceline", help="the executable")
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--work", help="a folder for the runs (default: a new one in TMPDIR)")
+    options = parser.parse_args()
+    work = pathlib.Path(options.work or tempfile.mkdtemp(prefix="soak-"))
+    work.mkdir(parents=True, exist_ok=True)
+    soak = Soak(os.path.realpath(options.paceline), work, options.seed)
+    while sum(soak.kills.values()) < options.kills:
+        soak.run()
+        counts = ", ".join(f"{count} {victim}" for victim, count in sorted(soak.kills.items()))
+        print(f"{sum(soak.kills.values())} kills ({counts}) in {soak.attempts} attempts of {soak.runs} runs, "
+              f"{soak.failures} failures", flush=True)
+    if soak.failures == 0 and options.work is None:
+        shutil.rmtree(work)
+    return 1 if soak.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
