@@ -25,9 +25,11 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/core/interfaces.hpp"
+#include "runtime/core/model_config.hpp"
 #include "runtime/core/sampling.hpp"
 #include "runtime/core/types.hpp"
 
@@ -35,6 +37,10 @@ namespace paceline::kernels {
 
 /// Positions per online-softmax step. Part of the definition of the result.
 inline constexpr int kAttentionTile = 64;
+
+/// Why the backend of that name (BackendInfo::name) cannot compute a model of this configuration:
+/// its key in config.json, what was found and what was expected. Empty: it can.
+[[nodiscard]] std::string unsupported(std::string_view backend, const ModelConfig& config);
 
 /// Memory of a backend, zero-filled when made, aligned to at least 64 bytes.
 class Buffer {
@@ -204,9 +210,9 @@ class Backend {
 
   /// Packs the slices, stacked along rows, into one matrix (all must have `columns` equal). `bias`:
   /// empty or [n] fp32, in host memory. `segments`: K is cut into that many equal ranges, each
-  /// summed on its own and then added in the binary tree; 1 for column-parallel projections. k /
-  /// segments must be even. `compute`: dtype of the packed weight and of the inputs it is
-  /// multiplied with.
+  /// summed on its own and then added in the binary tree; 1 for column-parallel projections. Two
+  /// segments or more must be of even width. `compute`: dtype of the packed weight and of the
+  /// inputs it is multiplied with.
   [[nodiscard]] virtual std::unique_ptr<Linear> pack(std::span<const MatrixSlice> slices,
                                                      std::span<const float> bias, int segments,
                                                      DType compute) = 0;

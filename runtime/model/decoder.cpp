@@ -30,6 +30,8 @@ Decoder::Decoder(kernels::Backend& backend, const ModelConfig& config, const Wei
       group_(group),
       compute_(compute),
       shard_(shard_of(config, group.rank(), group.size())) {
+  if (const std::string why = kernels::unsupported(backend.info().name, config); !why.empty())
+    throw DataError(why);
   const TensorView& embedding = tensor("model.embed_tokens.weight");
   embedding_ = backend_.embedding(embedding);
   layers_.resize(config_.layers);

@@ -19,7 +19,8 @@ class Decoder {
  public:
   /// Packs this rank's weights. `compute`: dtype of weights, matrix inputs and KV.
   /// `source` must outlive the decoder (a backend may read embedding rows from the mapped file).
-  /// Throws DataError on a missing or misshapen tensor, UsageError when the group does not fit.
+  /// Throws DataError on a missing or misshapen tensor and on sizes that the backend does not
+  /// compute, UsageError when the group does not fit.
   Decoder(kernels::Backend& backend, const ModelConfig& config, const WeightSource& source,
           TensorParallelGroup& group, DType compute, int max_rows, int max_logit_rows,
           int max_position);
