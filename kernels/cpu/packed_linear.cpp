@@ -1,5 +1,6 @@
 #include "kernels/cpu/packed_linear.hpp"
 
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <string>
@@ -66,11 +67,20 @@ PackedLinear::PackedLinear(std::span<const MatrixSlice> slices, std::span<const 
   depth_ = compute == DType::bf16 ? k_ + k_ % 2 : k_;
   const std::size_t panel_bytes = static_cast<std::size_t>(depth_) * kPanelWidth * size_of(compute);
   memory_ = Memory(panels_ * panel_bytes + kPanelSlack);
-  // Each thread packs, and so touches first, the panels it will multiply with.
+  std::atomic<int> first_unusable = n_;  // a row
+  // Each thread packs, and so touches first, the panels it will multiply with. Looking at the rows
+  // brings them into its cache, from where they are packed.
   pool.for_units(panels_, [&](int, int panel) {
     const int first = panel * kPanelWidth;
     const int count = n_ - first < kPanelWidth ? n_ - first : kPanelWidth;
     const std::span<const SourceRow> part = std::span(rows).subspan(first, count);
+    for (int j = 0; j < count; ++j) {
+      if (usable(part[j], k_, compute)) continue;
+      int before = first_unusable;
+      while (first + j < before && !first_unusable.compare_exchange_weak(before, first + j)) {
+      }
+      return;
+    }
     std::byte* out = memory_.data() + panel * panel_bytes;
     if (compute == DType::bf16) {
       pack_panel_bf16(part, k_, reinterpret_cast<std::uint16_t*>(out));
@@ -78,6 +88,7 @@ PackedLinear::PackedLinear(std::span<const MatrixSlice> slices, std::span<const 
       pack_panel_f32(part, k_, reinterpret_cast<float*>(out));
     }
   });
+  if (first_unusable < n_) fail_unusable(slices, first_unusable, compute);
 }
 
 }  // namespace paceline::kernels::cpu

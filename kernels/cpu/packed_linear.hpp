@@ -17,7 +17,7 @@ namespace paceline::kernels::cpu {
 class PackedLinear final : public Linear {
  public:
   /// `segments`: one, or a power of two up to kMaxSegments that divides k into even parts. Throws
-  /// Error (internal) when the slices do not fit together.
+  /// Error (internal) when the slices do not fit together, and UnusableWeight.
   PackedLinear(std::span<const MatrixSlice> slices, std::span<const float> bias, int segments,
                DType compute, ThreadPool& pool);
 

@@ -1,6 +1,6 @@
 """Writes a small Llama checkpoint of random bf16 weights: random_model.py DIR [KEY=VALUE]...
 
-KEY is of config.json. Needs nothing but Python.
+KEY is of config.json. NAN=TENSOR:INDEX makes that element a NaN. Needs nothing but Python.
 """
 
 import json
@@ -23,9 +23,13 @@ def main() -> None:
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 256,
         "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": False,
     }
+    nan_tensor, nan_index = "", 0
     for argument in sys.argv[2:]:
         key, value = argument.split("=")
-        config[key] = json.loads(value)
+        if key == "NAN":
+            nan_tensor, nan_index = value.split(":")[0], int(value.split(":")[1])
+        else:
+            config[key] = json.loads(value)
     hidden, inner = config["hidden_size"], config["intermediate_size"]
     queries = config["num_attention_heads"] * config["head_dim"]
     keys = config["num_key_value_heads"] * config["head_dim"]
@@ -49,6 +53,8 @@ def main() -> None:
         spread = 1.5 / math.sqrt(shape[-1]) if "embed" not in name else 1.0
         table = [bf16(1.0)] if len(shape) == 1 else [bf16(spread * x) for x in normals]
         values = [table[i] for i in generator.choices(range(len(table)), k=size)]
+        if name == nan_tensor:
+            values[nan_index] = 0x7FC0
         header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [len(data), len(data) + 2 * size]}
         data += struct.pack(f"<{size}H", *values)
     text = json.dumps(header).encode()

@@ -65,4 +65,14 @@ refused "a draft model with heads of 100" "65 65" "heads-100/config.json: head_d
 path=$(model theta rope_theta=1e-46)
 refused "rope_theta of 0 in fp32" "65 65" "theta/config.json: rope_theta: .*found 1e-46" 1 --set model.path="$path"
 
+# check does not read weights; rollout does, all of them.
+path=$(model nan NAN=model.layers.1.mlp.up_proj.weight:6143)  # the last: of the second rank's share
+where="nan/model.safetensors: tensor 'model.layers.1.mlp.up_proj.weight', row 95, column 63: .*found nan"
+refused "a NaN weight" "0 65" "$where" 1 --set model.path="$path"
+refused "a NaN weight on every rank" "0 65" "$where" 2 --set model.path="$path"
+refused "a NaN weight on one rank of a group" "0 65" "$where" 2 --set model.path="$path" --set layout.verifier_tp=2
+refused "a NaN weight of a draft model" "0 65" "$where" 2 --set model.path="$work/heads-40" \
+  --set "speculation.drafters=[{method: model, path: $path}]"
+path=$(model nan-embedding NAN=model.embed_tokens.weight:70)
+refused "a NaN embedding" "0 65" "tensor 'model.embed_tokens.weight', row 1, column 6: .*found nan" 2 --set model.path="$path"
 finish

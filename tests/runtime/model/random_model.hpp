@@ -35,6 +35,7 @@ class RandomModel final : public WeightSource {
       views_[tensor.name] = {DType::f32, tensor.shape, std::as_bytes(std::span(values))};
     }
   }
+  [[nodiscard]] std::vector<float>& values(const std::string& name) { return values_.at(name); }
   [[nodiscard]] const std::vector<float>& values(const std::string& name) const {
     return values_.at(name);
   }

@@ -2,6 +2,7 @@
 // and what it refuses.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <numeric>
 
 #include "runtime/core/error.hpp"
@@ -214,6 +215,85 @@ TEST_P(Shapes, SizesThatNoBackendComputesAreDataErrors) {
                 "256, found " +
                     std::to_string(head_dim));
     }
+  }
+}
+
+/// One rank's place in a group, for reading weights alone.
+class Place final : public TensorParallelGroup {
+ public:
+  Place(int rank, int size) : rank_(rank), size_(size) {}
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int size() const override { return size_; }
+  void all_reduce_tree(std::span<float>) override {}
+  void exchange_rows(std::span<const float>, std::span<const int>, std::span<const int>,
+                     std::span<float>) override {}
+  void all_gather(std::span<const std::byte>, std::span<const int>, std::span<std::byte>) override {
+  }
+  void broadcast(std::span<std::byte>) override {}
+
+ private:
+  int rank_, size_;
+};
+
+/// What the ranks of a group say of a model's weights, one after the other.
+std::vector<std::string> complaints(kernels::Backend& backend, const ModelConfig& config,
+                                    const WeightSource& weights, int ranks, DType compute) {
+  std::vector<std::string> all;
+  for (int rank = 0; rank < ranks; ++rank) {
+    Place group(rank, ranks);
+    try {
+      const model::Decoder decoder(backend, config, weights, group, compute, 1, 1, 16);
+    } catch (const DataError& error) {
+      all.emplace_back(error.what());
+    }
+  }
+  return all;
+}
+
+TEST_P(Shapes, WeightsThatAreNotFiniteAreNamed) {
+  ModelConfig config = shape(Architecture::qwen3, 8, 20, 24);
+  config.vocab = 130;
+  config.attention_bias = config.output_bias = config.mlp_bias = true;
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const bool tied : {false, true}) {
+    config.tied_embeddings = tied;
+    test::RandomModel weights(config);
+    for (const int ranks : {1, 2}) {
+      EXPECT_TRUE(complaints(*backend_, config, weights, ranks, DType::bf16).empty());
+      for (const io::ExpectedTensor& tensor : io::expected_tensors(config)) {
+        std::vector<float>& values = weights.values(tensor.name);
+        const std::size_t at = values.size() - 3;
+        const float before = values[at];
+        const bool matrix = tensor.shape.size() == 2;
+        const std::int64_t columns = tensor.shape.back();
+        const std::string place = matrix ? "row " + std::to_string(at / columns) + ", column " +
+                                               std::to_string(at % columns)
+                                         : "element " + std::to_string(at);
+        for (const float bad : {nan, infinity, -infinity}) {
+          values[at] = bad;
+          const std::string expected = "random.file: tensor '" + tensor.name + "', " + place +
+                                       ": expected a finite number, found " +
+                                       (std::isnan(bad) ? "nan"
+                                        : bad > 0       ? "inf"
+                                                        : "-inf");
+          const auto said = complaints(*backend_, config, weights, ranks, DType::bf16);
+          ASSERT_FALSE(said.empty()) << tensor.name << ", " << ranks << " ranks";
+          for (const std::string& text : said) EXPECT_EQ(text, expected);
+        }
+        values[at] = before;
+      }
+    }
+    // Finite, but not in bf16.
+    std::vector<float>& values = weights.values("model.layers.1.mlp.up_proj.weight");
+    values[7] = 3.4e38F;
+    const auto said = complaints(*backend_, config, weights, 1, DType::bf16);
+    ASSERT_EQ(said.size(), 1U);
+    EXPECT_EQ(
+        said[0],
+        "random.file: tensor 'model.layers.1.mlp.up_proj.weight', row 0, column 7: expected a "
+        "number that bf16 holds, found 3.4e+38");
+    EXPECT_TRUE(complaints(*backend_, config, weights, 1, DType::f32).empty());
   }
 }
 
