@@ -138,6 +138,13 @@ std::uint64_t device_bytes(const Setup& setup) {
   return bytes;
 }
 
+void require_supported(const std::string& backend, const std::string& path,
+                       const ModelConfig& config) {
+  const std::string why = kernels::unsupported(backend, config);
+  if (!why.empty())
+    throw DataError((std::filesystem::path(path) / "config.json").string() + ": " + why);
+}
+
 void plan(Setup& setup) {
   const int ranks = static_cast<int>(setup.facts.size());
   policy::LayoutFacts facts;
@@ -215,7 +222,14 @@ Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments, 
   WireReader(bytes).get(setup.longest_prompt);
 
   setup.threads = setup.config.engine.threads.value_or(std::max(1, me.cores / me.sharers));
-  together(mpi, [&] { setup.backend = choose_backend(mpi, setup.config.engine, setup.facts); });
+  together(mpi, [&] {
+    setup.backend = choose_backend(mpi, setup.config.engine, setup.facts);
+    require_supported(setup.backend.name, setup.config.model.path, setup.model);
+    for (const DrafterPlan& drafter : setup.drafters) {
+      if (drafter.model == nullptr) continue;
+      require_supported(setup.backend.name, drafter.setting.path, drafter.model->config);
+    }
+  });
   together(mpi, [&] { plan(setup); });
   return setup;
 }

@@ -25,9 +25,12 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "runtime/core/error.hpp"
 #include "runtime/core/interfaces.hpp"
+#include "runtime/core/model_config.hpp"
 #include "runtime/core/sampling.hpp"
 #include "runtime/core/types.hpp"
 
@@ -35,6 +38,10 @@ namespace paceline::kernels {
 
 /// Positions per online-softmax step. Part of the definition of the result.
 inline constexpr int kAttentionTile = 64;
+
+/// Why the backend of that name (BackendInfo::name) cannot compute a model of this configuration:
+/// its key in config.json, what was found and what was expected. Empty: it can.
+[[nodiscard]] std::string unsupported(std::string_view backend, const ModelConfig& config);
 
 /// Memory of a backend, zero-filled when made, aligned to at least 64 bytes.
 class Buffer {
@@ -66,6 +73,18 @@ struct MatrixSlice {
   std::int64_t rows = 0;
   std::int64_t first_column = 0;
   std::int64_t columns = 0;
+};
+
+/// A weight that cannot be computed with: NaN, infinite, or stored in fp32 and past what bf16
+/// holds. Which one is for the catcher to name.
+struct UnusableWeight : DataError {
+  struct Place {
+    std::size_t slice = 0;             ///< of those given
+    std::int64_t row = 0, column = 0;  ///< of the stored matrix
+  };
+  UnusableWeight(const Place& where, const std::string& message)
+      : DataError(message), place(where) {}
+  Place place;
 };
 
 /// Shape of a rank's share of the KV cache. One block holds `block` positions of every layer: a
@@ -204,9 +223,9 @@ class Backend {
 
   /// Packs the slices, stacked along rows, into one matrix (all must have `columns` equal). `bias`:
   /// empty or [n] fp32, in host memory. `segments`: K is cut into that many equal ranges, each
-  /// summed on its own and then added in the binary tree; 1 for column-parallel projections. k /
-  /// segments must be even. `compute`: dtype of the packed weight and of the inputs it is
-  /// multiplied with.
+  /// summed on its own and then added in the binary tree; 1 for column-parallel projections. Two
+  /// segments or more must be of even width. `compute`: dtype of the packed weight and of the
+  /// inputs it is multiplied with. Throws UnusableWeight of the first there is.
   [[nodiscard]] virtual std::unique_ptr<Linear> pack(std::span<const MatrixSlice> slices,
                                                      std::span<const float> bias, int segments,
                                                      DType compute) = 0;
@@ -298,6 +317,10 @@ class Backend {
   virtual void rank(const float* logits, std::size_t stride, int vocab,
                     std::span<const SampleRow> rows, int count, std::span<Ranked> out) = 0;
 };
+
+/// Throws UnusableWeight where the slice has one, for weights that are read in place and not
+/// packed.
+void require_usable(const MatrixSlice& slice, DType compute);
 
 /// A copy of host values in memory of the backend.
 template <class T>

@@ -19,6 +19,13 @@ struct SourceRow {
 /// outside its matrix or is of another width, and when `bias` is neither empty nor [n].
 [[nodiscard]] std::vector<SourceRow> source_rows(std::span<const MatrixSlice> slices,
                                                  std::span<const float> bias);
+
+/// Whether all of the row's k elements are finite in `compute`. Reads it once, as fast as memory
+/// comes: the bytes are those that packing reads next.
+[[nodiscard]] bool usable(const SourceRow& row, std::int64_t k, DType compute);
+/// Throws UnusableWeight for row `index` of source_rows(slices), which is not usable.
+[[noreturn]] void fail_unusable(std::span<const MatrixSlice> slices, std::int64_t index,
+                                DType compute);
 [[noreturn]] void fail_to_pack(const std::string& what);
 
 }  // namespace paceline::kernels

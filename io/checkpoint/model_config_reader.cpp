@@ -230,8 +230,10 @@ void check_same_rope(const Section& config) {
 // transformers 5 writes {"rope_parameters": {"rope_type", "rope_theta", ...}}, 4 writes
 // {"rope_theta": ..., "rope_scaling": null | {"rope_type", ...}}.
 void read_rope(const Section& config, ModelConfig& model) {
+  // Frequencies go up to 1 / rope_theta, angles to 2^30 times that, and fp32 has to hold them.
+  constexpr double min_theta = 1e-20;
   constexpr double max_theta = 1e15;
-  const auto outer_theta = config.number("rope_theta", 0, max_theta);
+  const auto outer_theta = config.number("rope_theta", min_theta, max_theta);
   if (outer_theta) model.rope_theta = *outer_theta;
   check_same_rope(config);
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
@@ -239,7 +241,7 @@ void read_rope(const Section& config, ModelConfig& model) {
     if (object == nullptr) continue;
     if (!object->is_object()) config.fail_expected(key, "an object or null");
     const Section rope(*object, config.file(), std::string(key) + ".");
-    const auto inner_theta = rope.number("rope_theta", 0, max_theta);
+    const auto inner_theta = rope.number("rope_theta", min_theta, max_theta);
     if (inner_theta && outer_theta && *inner_theta != *outer_theta) {
       rope.fail_expected("rope_theta",
                          "the same as rope_theta outside, " + json(*outer_theta).dump());

@@ -9,6 +9,9 @@
 // branch; from there on nothing tells a tree from a chain. Weights stay in fp32: rounding them
 // to bf16 would cost accuracy and, with fused multiply-adds as the faster instruction, save
 // nothing.
+//
+// A head is a multiple of 8 elements. Where it is none of 16, its last vector is half of one, whose
+// other lanes are zero in registers and in scratch memory; in the cache they are not there.
 #include "kernels/cpu/parts.hpp"
 #include "kernels/cpu/simd_math.hpp"
 #include "kernels/cpu/tile.hpp"
@@ -22,7 +25,7 @@ constexpr int kGroups = kTile / kLanes;  // groups of 16 positions never straddl
 struct Scratch {
   float* q;       // by row tile: [head_dim][rows of the tile], scaled by 1 / sqrt(head_dim)
   float* scores;  // [row heads][kTile]: scores, then weights
-  float* out;     // [row heads][head_dim] accumulators
+  float* out;     // [row heads][whole vectors of head_dim] accumulators
   float* max;     // [row heads]
   float* total;   // [row heads]
   float* alpha;   // [row heads] what the tile scales the accumulators by
@@ -59,16 +62,23 @@ void score(const AttentionArgs& args, const float* q, const std::byte* const* gr
   }
 }
 
-/// out[r][NV * 16 lanes] = alpha[r] * out + weights . V over `groups` groups.
-template <bool bf16, int MR, int NV>
+/// Elements of the whole vectors that hold a head.
+PACELINE_INLINE int whole_vectors(int head_dim) {
+  return (head_dim + kLanes - 1) / kLanes * kLanes;
+}
+
+/// out[r][NV * 16 lanes] = alpha[r] * out + weights . V over `groups` groups. kHalf: V has the
+/// first 8 lanes alone.
+template <bool bf16, int MR, int NV, bool kHalf = false>
 void accumulate(const AttentionArgs& args, const float* weights, const float* alpha,
                 const std::byte* const* v_groups, int groups, int lane, float* out) {
   const int d = args.head_dim;
+  const int width = whole_vectors(d);
   Tile<MR, NV> tile;
   PACELINE_UNROLL for (int r = 0; r < MR; ++r) {
     const F32 scale = set1(alpha[r]);
     PACELINE_UNROLL for (int v = 0; v < NV; ++v) {
-      tile.at[r][v] = load(out + r * d + lane + v * kLanes) * scale;
+      tile.at[r][v] = load(out + r * width + lane + v * kLanes) * scale;
     }
   }
   for (int g = 0; g < groups; ++g) {
@@ -77,14 +87,16 @@ void accumulate(const AttentionArgs& args, const float* weights, const float* al
       b[v] = reinterpret_cast<const std::uint32_t*>(v_groups[g]) + lane + v * kLanes;
     }
     if constexpr (bf16) {
-      multiply_pairs<MR, NV, kTile, 1>(tile, weights + g * kLanes, b, d, kLanes / 2);
+      multiply_pairs<MR, NV, kTile, 1, Prefetch::none, kHalf>(tile, weights + g * kLanes, b, d,
+                                                              kLanes / 2);
     } else {
-      multiply_singles<MR, NV, kTile, 1>(tile, weights + g * kLanes, b, d, kLanes);
+      multiply_singles<MR, NV, kTile, 1, Prefetch::none, kHalf>(tile, weights + g * kLanes, b, d,
+                                                                kLanes);
     }
   }
   PACELINE_UNROLL for (int r = 0; r < MR; ++r) {
     PACELINE_UNROLL for (int v = 0; v < NV; ++v) {
-      store(out + r * d + lane + v * kLanes, tile.at[r][v]);
+      store(out + r * width + lane + v * kLanes, tile.at[r][v]);
     }
   }
 }
@@ -121,8 +133,11 @@ void accumulate_tile(const AttentionArgs& args, const float* weights, const floa
   for (; lane + kWide * kLanes <= args.head_dim; lane += kWide * kLanes) {
     accumulate<bf16, MR, kWide>(args, weights, alpha, tile.v, groups, lane, out);
   }
-  for (; lane < args.head_dim; lane += kLanes) {
+  for (; lane + kLanes <= args.head_dim; lane += kLanes) {
     accumulate<bf16, MR, 1>(args, weights, alpha, tile.v, groups, lane, out);
+  }
+  if (lane < args.head_dim) {
+    accumulate<bf16, MR, 1, true>(args, weights, alpha, tile.v, groups, lane, out);
   }
 }
 
@@ -201,11 +216,13 @@ PACELINE_INLINE void softmax_step(float* scores, int rows, const int* visible, f
 }
 
 template <bool bf16>
-PACELINE_INLINE F32 load_as(const std::byte* p, std::size_t index) {
+PACELINE_INLINE F32 load_as(const std::byte* p, std::size_t index, int lanes) {
   if constexpr (bf16) {
-    return load_bf16(reinterpret_cast<const std::uint16_t*>(p) + index);
+    const auto* from = reinterpret_cast<const std::uint16_t*>(p) + index;
+    return lanes == kLanes ? load_bf16(from) : load_bf16_part(from, lanes);
   } else {
-    return load(reinterpret_cast<const float*>(p) + index);
+    const auto* from = reinterpret_cast<const float*>(p) + index;
+    return lanes == kLanes ? load(from) : load_part(from, lanes);
   }
 }
 
@@ -219,10 +236,10 @@ PACELINE_INLINE void copy_tail(const std::byte* v, int valid, int d, float* to) 
   auto* words = reinterpret_cast<std::uint32_t*>(to);
   for (int p = 0; p < kLanes; p += kPerWord) {
     const U32 seen = set1(p + kPerWord <= valid ? 0xFFFFFFFFU : p < valid ? 0xFFFFU : 0U);
-    for (int i = 0; i < d; i += kLanes) {
-      const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(p / kPerWord) * d + i;
-      store(words + at, load(from + at) & seen);
-    }
+    const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(p / kPerWord) * d;
+    int i = 0;
+    for (; i + kLanes <= d; i += kLanes) store(words + first + i, load(from + first + i) & seen);
+    if (i < d) store_half(words + first + i, load_half(from + first + i) & seen);
   }
 }
 
@@ -255,6 +272,7 @@ template <bool bf16>
 void attend(const AttentionArgs& args) {
   constexpr int kBytes = bf16 ? 2 : 4;
   const int d = args.head_dim;
+  const int width = whole_vectors(d);
   const int row_heads = args.rows * args.group;
   const int tiles_of_rows = (row_heads + kMaxTileRows - 1) / kMaxTileRows;
   const int base_rows = row_heads / tiles_of_rows;
@@ -264,7 +282,7 @@ void attend(const AttentionArgs& args) {
   scratch.q = args.scratch;
   scratch.scores = scratch.q + static_cast<std::ptrdiff_t>(row_heads) * d;
   scratch.out = scratch.scores + static_cast<std::ptrdiff_t>(row_heads) * kTile;
-  scratch.max = scratch.out + static_cast<std::ptrdiff_t>(row_heads) * d;
+  scratch.max = scratch.out + static_cast<std::ptrdiff_t>(row_heads) * width;
   scratch.total = scratch.max + row_heads;
   scratch.alpha = scratch.total + row_heads;
   scratch.tail = scratch.alpha + row_heads;
@@ -281,9 +299,14 @@ void attend(const AttentionArgs& args) {
       const std::size_t at = row * args.stride + static_cast<std::size_t>(head) * d;
       float* to = scratch.q + static_cast<std::ptrdiff_t>(first) * d + r;
       for (int i = 0; i < d; i += kLanes) {
+        const int count = d - i < kLanes ? d - i : kLanes;
         float lanes[kLanes];
-        store(lanes, load_as<bf16>(args.q, at + i) * scale);
-        PACELINE_UNROLL for (int j = 0; j < kLanes; ++j) to[(i + j) * rows] = lanes[j];
+        store(lanes, load_as<bf16>(args.q, at + i, count) * scale);
+        if (count == kLanes) {
+          PACELINE_UNROLL for (int j = 0; j < kLanes; ++j) to[(i + j) * rows] = lanes[j];
+        } else {
+          for (int j = 0; j < count; ++j) to[(i + j) * rows] = lanes[j];
+        }
       }
     }
     first += rows;
@@ -292,7 +315,7 @@ void attend(const AttentionArgs& args) {
     scratch.max[r] = -__builtin_inff();
     scratch.total[r] = 0.0F;
   }
-  for (std::ptrdiff_t i = 0; i < static_cast<std::ptrdiff_t>(row_heads) * d; ++i) {
+  for (std::ptrdiff_t i = 0; i < static_cast<std::ptrdiff_t>(row_heads) * width; ++i) {
     scratch.out[i] = 0.0F;
   }
 
@@ -337,7 +360,7 @@ void attend(const AttentionArgs& args) {
       softmax_step(scores, rows, visible, scratch.max + first, scratch.total + first,
                    scratch.alpha + first);
       run.accumulate(args, scores, scratch.alpha + first, tile, groups,
-                     scratch.out + static_cast<std::ptrdiff_t>(first) * d);
+                     scratch.out + static_cast<std::ptrdiff_t>(first) * width);
       first += rows;
     }
   }
@@ -345,16 +368,13 @@ void attend(const AttentionArgs& args) {
   for (int r = 0; r < row_heads; ++r) {
     const std::size_t at =
         r / args.group * args.stride + static_cast<std::size_t>(r % args.group) * d;
-    const float* from = scratch.out + static_cast<std::ptrdiff_t>(r) * d;
+    const float* from = scratch.out + static_cast<std::ptrdiff_t>(r) * width;
     const F32 inverse = set1(1.0F) / set1(scratch.total[r]);
     for (int i = 0; i < d; i += kLanes) {
       // Adding +0 makes a zero positive: its sign could tell how many unseen positions were added.
       const F32 x = load(from + i) * inverse + set1(0.0F);
-      if constexpr (bf16) {
-        store_bf16(reinterpret_cast<std::uint16_t*>(args.out) + at + i, x);
-      } else {
-        store(reinterpret_cast<float*>(args.out) + at + i, x);
-      }
+      store_as(args.out, static_cast<std::ptrdiff_t>(at) + i, x, d - i < kLanes ? d - i : kLanes,
+               bf16);
     }
   }
 }

@@ -19,6 +19,7 @@
 #include "kernels/cpu/memory.hpp"
 #include "kernels/cpu/packed_linear.hpp"
 #include "kernels/cpu/pass_parts.hpp"
+#include "kernels/limits.hpp"
 #include "kernels/row_plan.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/core/thread_pool.hpp"
@@ -301,10 +302,11 @@ CpuBackend::Product CpuBackend::prepare(const Linear& weight, const std::byte* i
   LinearArgs& args = product.args;
   args.weight = packed.data();
   args.n = packed.n();
-  args.k = packed.k();
+  args.k = packed.depth();
+  args.in_width = packed.k();
   args.segments = packed.segments();
   args.bias = packed.bias();
-  args.in = in + static_cast<std::size_t>(rows.first) * args.k * size_of(packed.dtype());
+  args.in = in + static_cast<std::size_t>(rows.first) * args.in_width * size_of(packed.dtype());
   args.rows = rows.count;
   const int most_rows = product.kernels.max_rows;
   args.row_blocks = (args.rows + most_rows - 1) / most_rows;
@@ -400,8 +402,9 @@ void CpuBackend::linear_swiglu(const Linear& gate_up, const std::byte* in, int r
 void CpuBackend::rope_and_store(const QkvParams& params, const RopeTable& rope, int layer,
                                 const float* qkv, std::byte* q_out) {
   const KvShape& kv = batch_.kv;
-  expect(params.head_dim % 16 == 0 && params.head_dim <= kMaxHeadDim && kv.block % 16 == 0,
-         "head or KV block of an unsupported size");
+  expect(
+      params.head_dim % kHeadDimStep == 0 && params.head_dim <= kMaxHeadDim && kv.block % 16 == 0,
+      "head or KV block of an unsupported size");
   expect(batch_.positions <= rope.max_position, "position outside the rotary table");
   const RopeArgs args = {params.heads,  params.kv_heads,         params.head_dim,
                          kv.block,      kv.dtype == DType::bf16, params.q_norm,

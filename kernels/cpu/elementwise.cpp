@@ -3,33 +3,6 @@
 #include "kernels/cpu/simd_math.hpp"
 
 namespace paceline::kernels::cpu::PACELINE_ISA {
-namespace {
-
-/// Stores lanes [0, n) at element `index` of an fp32 or bf16 array.
-PACELINE_INLINE void store_as(std::byte* out, std::ptrdiff_t index, F32 x, int n, bool bf16) {
-  if (bf16) {
-    auto* p = reinterpret_cast<std::uint16_t*>(out) + index;
-    if (n == kLanes) {
-      store_bf16(p, x);
-    } else {
-      store_bf16_part(p, x, n);
-    }
-  } else {
-    auto* p = reinterpret_cast<float*>(out) + index;
-    if (n == kLanes) {
-      store(p, x);
-    } else {
-      store_part(p, x, n);
-    }
-  }
-}
-
-PACELINE_INLINE F32 load_n(const float* p, int n) {
-  return n == kLanes ? load(p) : load_part(p, n);
-}
-
-}  // namespace
-
 /// The sum of squares runs in four accumulators over vectors 0, 1, 2, 3 mod 4 of the row, joined as
 /// (0 + 1) + (2 + 3) and then over lanes.
 void add_rmsnorm(const NormArgs& args, int first, int last) {

@@ -240,17 +240,21 @@ void pack_rows(const LinearArgs& args, int first_block, int last_block) {
     auto* out = reinterpret_cast<std::uint32_t*>(args.packed) +
                 static_cast<std::ptrdiff_t>(block.first) * words;
     const std::size_t row_bytes =
-        static_cast<std::size_t>(args.k) * (format == Weight::f32 ? 4 : 2);
+        static_cast<std::size_t>(args.in_width) * (format == Weight::f32 ? 4 : 2);
     const std::byte* in = args.in + block.first * row_bytes;
     if (format == Weight::f32 || words != args.k) {
       interleave(out, block.rows, words, [&](int r, int i, int lanes, std::uint32_t* row) {
-        __builtin_memcpy(row, in + r * row_bytes + static_cast<std::size_t>(i) * 4,
-                         static_cast<std::size_t>(lanes) * 4);
+        const std::size_t at = static_cast<std::size_t>(i) * 4;
+        const std::size_t bytes = static_cast<std::size_t>(lanes) * 4;
+        const std::size_t left = row_bytes - at;  // of an odd row, half a word less
+        row[lanes - 1] = 0;
+        __builtin_memcpy(row, in + r * row_bytes + at, bytes < left ? bytes : left);
       });
     } else {
-      interleave(out, block.rows, words, [&](int r, int i, int lanes, std::uint32_t* row) {
+      interleave(out, block.rows, words, [&](int r, int i, int, std::uint32_t* row) {
         const auto* from = reinterpret_cast<const std::uint16_t*>(in + r * row_bytes) + i;
-        const F32 x = lanes == kLanes ? load_bf16(from) : load_bf16_part(from, lanes);
+        const int left = args.in_width - i;
+        const F32 x = left >= kLanes ? load_bf16(from) : load_bf16_part(from, left);
         store(row, as_bits(x));
       });
     }

@@ -263,7 +263,7 @@ std::size_t packed_row_bytes(int k, int segments) {
 
 void pack_rows(const LinearArgs& args, int first_block, int last_block) {
   const int steps = steps_of_segment(args.k, args.segments);
-  const int width = args.k / args.segments;
+  const int width = args.in_width / args.segments;
   for (int b = first_block; b < last_block; ++b) {
     const Block block = row_block(args, b);
     std::byte* out = args.packed + block.first * static_cast<std::ptrdiff_t>(
@@ -272,15 +272,16 @@ void pack_rows(const LinearArgs& args, int first_block, int last_block) {
       const int rows = block.rows[t];
       const std::ptrdiff_t unused = (block.lines[t] - rows) * kRowBytes;
       const std::byte* in =
-          args.in + static_cast<std::ptrdiff_t>(block.first + t * kTileRows) * args.k * 2;
+          args.in + static_cast<std::ptrdiff_t>(block.first + t * kTileRows) * args.in_width * 2;
       for (int s = 0; s < args.segments; ++s) {
         for (int step = 0; step < steps; ++step) {
           const int left = width - step * kStep;
           const __mmask32 mask = left >= kStep ? 0xFFFFFFFFU : (1U << left) - 1;
           const std::byte* from = in + (s * width + step * kStep) * 2;
           for (int r = 0; r < rows; ++r, out += kRowBytes) {
-            _mm512_storeu_si512(out, _mm512_maskz_loadu_epi16(
-                                         mask, from + static_cast<std::ptrdiff_t>(r) * args.k * 2));
+            _mm512_storeu_si512(
+                out, _mm512_maskz_loadu_epi16(
+                         mask, from + static_cast<std::ptrdiff_t>(r) * args.in_width * 2));
           }
           out += unused;
         }

@@ -70,7 +70,8 @@ namespace cpu {
 
 std::size_t attention_scratch_floats(int row_heads, int head_dim, int path) {
   const std::size_t branch = path == 0 ? 0 : path + 2 * 15;  // whole groups of 16
-  return static_cast<std::size_t>(row_heads) * (2 * head_dim + kAttentionTile + 3) + 16 +
+  const int width = (head_dim + 15) / 16 * 16;               // whole vectors
+  return static_cast<std::size_t>(row_heads) * (head_dim + width + kAttentionTile + 3) + 16 +
          (16 + 2 * branch) * head_dim;
 }
 

@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/limits.hpp"
+
 namespace paceline::kernels::cpu {
 
 /// Outputs of one weight panel. N is padded with zero rows to a multiple of it.
@@ -15,8 +17,6 @@ inline constexpr int kPanelWidth = 32;
 inline constexpr std::size_t kPanelSlack = 4096;
 /// Most partial sums of a segmented product: 2^6.
 inline constexpr int kMaxSegments = 64;
-/// Largest head.
-inline constexpr int kMaxHeadDim = 256;
 /// Tokens that share one skip decision of the sampler, and tokens of one unit of its work.
 inline constexpr int kChunk = 64;
 inline constexpr int kSpan = 64 * kChunk;
@@ -26,8 +26,9 @@ struct LinearArgs {
   const std::byte*
       weight;  ///< [panels][k][kPanelWidth] fp32, or [panels][k / 2][kPanelWidth][2] bf16
   int n, k, segments;
+  int in_width;         ///< elements of an input row: k, or k - 1 where that is odd and padded
   const float* bias;    ///< [n] or null
-  const std::byte* in;  ///< [rows][k] of the weight's dtype
+  const std::byte* in;  ///< [rows][in_width] of the weight's dtype
   std::byte* packed;    ///< the input by row block, room for max_rows rows in each
   float* out;           ///< [rows][out_stride], from column `first_column` of the n on
   std::ptrdiff_t out_stride;

@@ -1,5 +1,6 @@
 #include "kernels/cpu/packed_linear.hpp"
 
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <string>
@@ -26,11 +27,11 @@ void pack_panel_bf16(std::span<const SourceRow> rows, int k, std::uint16_t* out)
   for (int i = 0; i < k; i += 2) {
     for (int j = 0; j < count; ++j) {
       std::uint16_t pair[2];
-      if (rows[j].dtype == DType::bf16) {
+      if (rows[j].dtype == DType::bf16 && i + 1 < k) {
         std::memcpy(pair, rows[j].data + static_cast<std::size_t>(i) * 2, 4);
       } else {
         pair[0] = float_to_bf16(element(rows[j], i));
-        pair[1] = float_to_bf16(element(rows[j], i + 1));
+        pair[1] = i + 1 < k ? float_to_bf16(element(rows[j], i + 1)) : std::uint16_t{0};
       }
       std::memcpy(out + static_cast<std::ptrdiff_t>(i) * kPanelWidth + j * 2, pair, 4);
     }
@@ -58,18 +59,28 @@ PackedLinear::PackedLinear(std::span<const MatrixSlice> slices, std::span<const 
       !std::has_single_bit(static_cast<unsigned>(segments)))
     fail_to_pack(std::to_string(segments) + " segments: not a power of two up to " +
                  std::to_string(kMaxSegments));
-  if (k_ % (2 * segments) != 0)
+  if (segments > 1 && k_ % (2 * segments) != 0)
     fail_to_pack(std::to_string(k_) + " columns do not divide into " + std::to_string(segments) +
                  " even segments");
 
   panels_ = (n_ + kPanelWidth - 1) / kPanelWidth;
-  const std::size_t panel_bytes = static_cast<std::size_t>(k_) * kPanelWidth * size_of(compute);
+  depth_ = compute == DType::bf16 ? k_ + k_ % 2 : k_;
+  const std::size_t panel_bytes = static_cast<std::size_t>(depth_) * kPanelWidth * size_of(compute);
   memory_ = Memory(panels_ * panel_bytes + kPanelSlack);
-  // Each thread packs, and so touches first, the panels it will multiply with.
+  std::atomic<int> first_unusable = n_;  // a row
+  // Each thread packs, and so touches first, the panels it will multiply with. Looking at the rows
+  // brings them into its cache, from where they are packed.
   pool.for_units(panels_, [&](int, int panel) {
     const int first = panel * kPanelWidth;
     const int count = n_ - first < kPanelWidth ? n_ - first : kPanelWidth;
     const std::span<const SourceRow> part = std::span(rows).subspan(first, count);
+    for (int j = 0; j < count; ++j) {
+      if (usable(part[j], k_, compute)) continue;
+      int before = first_unusable;
+      while (first + j < before && !first_unusable.compare_exchange_weak(before, first + j)) {
+      }
+      return;
+    }
     std::byte* out = memory_.data() + panel * panel_bytes;
     if (compute == DType::bf16) {
       pack_panel_bf16(part, k_, reinterpret_cast<std::uint16_t*>(out));
@@ -77,6 +88,7 @@ PackedLinear::PackedLinear(std::span<const MatrixSlice> slices, std::span<const 
       pack_panel_f32(part, k_, reinterpret_cast<float*>(out));
     }
   });
+  if (first_unusable < n_) fail_unusable(slices, first_unusable, compute);
 }
 
 }  // namespace paceline::kernels::cpu

@@ -12,20 +12,22 @@
 
 namespace paceline::kernels::cpu {
 
-/// Panels of kPanelWidth outputs: [panels][k / 2][kPanelWidth][2] bf16 or [panels][k][kPanelWidth]
-/// fp32; outputs past n are zero.
+/// Panels of kPanelWidth outputs: [panels][depth / 2][kPanelWidth][2] bf16 or
+/// [panels][depth][kPanelWidth] fp32; outputs past n and inputs past k are zero.
 class PackedLinear final : public Linear {
  public:
-  /// `segments` must divide k into even parts and be a power of two up to kMaxSegments. Throws
-  /// Error (internal) when the slices do not fit together.
+  /// `segments`: one, or a power of two up to kMaxSegments that divides k into even parts. Throws
+  /// Error (internal) when the slices do not fit together, and UnusableWeight.
   PackedLinear(std::span<const MatrixSlice> slices, std::span<const float> bias, int segments,
                DType compute, ThreadPool& pool);
 
   [[nodiscard]] int n() const override { return n_; }
   [[nodiscard]] int k() const override { return k_; }
   [[nodiscard]] std::size_t bytes() const override {
-    return static_cast<std::size_t>(panels_) * kPanelWidth * k_ * size_of(dtype_);
+    return static_cast<std::size_t>(panels_) * kPanelWidth * depth_ * size_of(dtype_);
   }
+  /// k as it is packed: of bf16, an even number.
+  [[nodiscard]] int depth() const { return depth_; }
   [[nodiscard]] DType dtype() const { return dtype_; }
 
   [[nodiscard]] int segments() const { return segments_; }
@@ -35,6 +37,7 @@ class PackedLinear final : public Linear {
  private:
   int n_ = 0;
   int k_ = 0;
+  int depth_ = 0;
   int panels_ = 0;
   int segments_ = 1;
   DType dtype_;

@@ -12,6 +12,21 @@
 namespace paceline::kernels::cpu::PACELINE_ISA {
 namespace {
 
+/// Of `width` elements, those of the vector that begins at i.
+PACELINE_INLINE int lanes_at(int i, int width) { return width - i < kLanes ? width - i : kLanes; }
+
+/// n elements as bf16.
+PACELINE_INLINE void round_to(std::uint16_t* out, const float* in, int n) {
+  for (int i = 0; i < n; i += kLanes) {
+    const int lanes = lanes_at(i, n);
+    if (lanes == kLanes) {
+      store_bf16(out + i, load(in + i));
+    } else {
+      store_bf16_part(out + i, load_part(in + i, lanes), lanes);
+    }
+  }
+}
+
 /// x = normalised (where weight is given) and rotated head; in may be unaligned.
 PACELINE_INLINE void rotate(const float* in, const float* weight, const float* cos_sin,
                             const RopeArgs& args, float* x) {
@@ -20,7 +35,7 @@ PACELINE_INLINE void rotate(const float* in, const float* weight, const float* c
   if (weight != nullptr) {
     F32 squares = set1(0.0F);
     for (int i = 0; i < d; i += kLanes) {
-      const F32 value = load(in + i);
+      const F32 value = load_n(in + i, lanes_at(i, d));
       squares = fma(value, value, squares);
     }
     const F32 mean = set1(sum(squares)) / set1(static_cast<float>(d));
@@ -28,7 +43,7 @@ PACELINE_INLINE void rotate(const float* in, const float* weight, const float* c
   }
   const int half = d / 2;
   for (int i = 0; i < half; i += kLanes) {
-    const int n = half - i < kLanes ? half - i : kLanes;
+    const int n = lanes_at(i, half);
     F32 a = load_part(in + i, n);
     F32 b = load_part(in + half + i, n);
     if (weight != nullptr) {
@@ -52,8 +67,7 @@ void rope_and_store(const RopeArgs& args, const RopeRow& row) {
   for (int h = 0; h < args.heads; ++h) {
     rotate(row.qkv + h * d, args.q_norm, row.cos_sin, args, x);
     if (args.bf16) {
-      auto* out = reinterpret_cast<std::uint16_t*>(row.q_out) + h * d;
-      for (int i = 0; i < d; i += kLanes) store_bf16(out + i, load(x + i));
+      round_to(reinterpret_cast<std::uint16_t*>(row.q_out) + h * d, x, d);
     } else {
       __builtin_memcpy(row.q_out + static_cast<std::size_t>(h) * d * 4, x,
                        static_cast<std::size_t>(d) * 4);
@@ -69,12 +83,12 @@ void rope_and_store(const RopeArgs& args, const RopeRow& row) {
     if (args.bf16) {
       auto* keys = reinterpret_cast<std::uint16_t*>(row.layer) + k_at;
       auto* values = reinterpret_cast<std::uint16_t*>(row.layer) + v_at;
-      for (int i = 0; i < d; i += kLanes) store_bf16(rounded + i, load(x + i));
+      round_to(rounded, x, d);
       for (int i = 0; i < d; i += 2) {
         std::uint16_t* to = keys + (static_cast<std::size_t>(i / 2) * args.block + row.slot) * 2;
         __builtin_memcpy(to, rounded + i, 4);
       }
-      for (int i = 0; i < d; i += kLanes) store_bf16(rounded + i, load(value + i));
+      round_to(rounded, value, d);
       std::uint16_t* to = values + static_cast<std::size_t>(row.slot / 2) * d * 2 + row.slot % 2;
       for (int i = 0; i < d; ++i) to[2 * i] = rounded[i];
     } else {

@@ -121,6 +121,14 @@ PACELINE_INLINE F32 load_bf16(const std::uint16_t* p) {
 PACELINE_INLINE void store_low16(std::uint16_t* p, U32 x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(x.v));
 }
+/// The first 8 lanes; the rest are zero.
+PACELINE_INLINE U32 load_half(const std::uint32_t* p) {
+  return {_mm512_zextsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+}
+/// Stores the first 8 lanes.
+PACELINE_INLINE void store_half(std::uint32_t* p, U32 x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_castsi512_si256(x.v));
+}
 
 /// a[i] + a[i+8], then + 4, + 2, + 1: the one order of every sum over lanes.
 PACELINE_INLINE float sum(F32 a) {
@@ -299,6 +307,12 @@ PACELINE_INLINE void store_low16(std::uint16_t* p, U32 x) {
       _mm256_packus_epi32(_mm256_and_si256(x.v[0], mask), _mm256_and_si256(x.v[1], mask));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xD8));
 }
+PACELINE_INLINE U32 load_half(const std::uint32_t* p) {
+  return {{_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), _mm256_setzero_si256()}};
+}
+PACELINE_INLINE void store_half(std::uint32_t* p, U32 x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x.v[0]);
+}
 PACELINE_INLINE float sum(F32 a) {
   const __m256 s8 = _mm256_add_ps(a.v[0], a.v[1]);
   const __m128 s4 = _mm_add_ps(_mm256_castps256_ps128(s8), _mm256_extractf128_ps(s8, 1));
@@ -443,6 +457,12 @@ PACELINE_INLINE void store_low16(std::uint16_t* p, U32 x) {
     p[i] = static_cast<std::uint16_t>(x.v[i / 4][i % 4]);
   }
 }
+PACELINE_INLINE U32 load_half(const std::uint32_t* p) {
+  U32 out = {};
+  __builtin_memcpy(&out, p, sizeof out / 2);
+  return out;
+}
+PACELINE_INLINE void store_half(std::uint32_t* p, U32 x) { __builtin_memcpy(p, &x, sizeof x / 2); }
 PACELINE_INLINE float sum(F32 a) {
   const Float4 s8[2] = {a.v[0] + a.v[2], a.v[1] + a.v[3]};
   const Float4 s4 = s8[0] + s8[1];
@@ -473,6 +493,11 @@ PACELINE_INLINE void store_part(float* p, F32 x, int n) {
 }
 #endif
 
+/// The first n lanes, which may be all.
+PACELINE_INLINE F32 load_n(const float* p, int n) {
+  return n == kLanes ? load(p) : load_part(p, n);
+}
+
 PACELINE_INLINE bool any(Mask a) { return bits_of(a) != 0; }
 /// Lane i holds i.
 PACELINE_INLINE U32 lane_ids() {
@@ -499,6 +524,24 @@ PACELINE_INLINE F32 load_bf16_part(const std::uint16_t* p, int n) {
   std::uint16_t lanes[kLanes] = {};
   for (int i = 0; i < n; ++i) lanes[i] = p[i];
   return load_bf16(lanes);
+}
+/// Stores lanes [0, n) at element `index` of an fp32 or bf16 array.
+PACELINE_INLINE void store_as(std::byte* out, std::ptrdiff_t index, F32 x, int n, bool bf16) {
+  if (bf16) {
+    auto* p = reinterpret_cast<std::uint16_t*>(out) + index;
+    if (n == kLanes) {
+      store_bf16(p, x);
+    } else {
+      store_bf16_part(p, x, n);
+    }
+  } else {
+    auto* p = reinterpret_cast<float*>(out) + index;
+    if (n == kLanes) {
+      store(p, x);
+    } else {
+      store_part(p, x, n);
+    }
+  }
 }
 
 PACELINE_INLINE void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }

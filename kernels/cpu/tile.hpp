@@ -73,9 +73,17 @@ PACELINE_INLINE void prefetch_next(Ahead* ahead) {
   }
 }
 
+/// Vectors of b: whole, or 8 lanes of which the rest are zero.
+template <bool kHalf>
+PACELINE_INLINE U32 load_lanes(const std::uint32_t* p) {
+  if constexpr (kHalf) return load_half(p);
+  return load(p);
+}
+
 /// tile += a * b over `pairs` pairs of K. Row r of step i is a[r * RS + i * KS], fp32. b[v]: vector
-/// v of the first pair, [16][2] bf16; `stride`: 32-bit words from pair to pair.
-template <int MR, int NV, int RS, int KS, Prefetch kPrefetch = Prefetch::none>
+/// v of the first pair, [16][2] bf16 ([8][2] where kHalf); `stride`: 32-bit words from pair to
+/// pair.
+template <int MR, int NV, int RS, int KS, Prefetch kPrefetch = Prefetch::none, bool kHalf = false>
 PACELINE_INLINE void multiply_pairs(Tile<MR, NV>& tile, const float* a,
                                     const std::uint32_t* const (&first)[NV], std::ptrdiff_t stride,
                                     int pairs, Ahead* ahead = nullptr) {
@@ -86,7 +94,7 @@ PACELINE_INLINE void multiply_pairs(Tile<MR, NV>& tile, const float* a,
     prefetch_next<kPrefetch>(ahead);
     F32 w[NV];
     PACELINE_UNROLL for (int v = 0; v < NV; ++v) {
-      w[v] = as_float(shift_left<16>(load(b[v])));
+      w[v] = as_float(shift_left<16>(load_lanes<kHalf>(b[v])));
       prefetch_same<kPrefetch, MR>(b[v]);
     }
     PACELINE_UNROLL for (int r = 0; r < MR; ++r) {
@@ -94,7 +102,7 @@ PACELINE_INLINE void multiply_pairs(Tile<MR, NV>& tile, const float* a,
       PACELINE_UNROLL for (int v = 0; v < NV; ++v) tile.at[r][v] = fma(x, w[v], tile.at[r][v]);
     }
     PACELINE_UNROLL for (int v = 0; v < NV; ++v) {
-      w[v] = as_float(load(b[v]) & high_half);
+      w[v] = as_float(load_lanes<kHalf>(b[v]) & high_half);
       b[v] += stride;
     }
     PACELINE_UNROLL for (int r = 0; r < MR; ++r) {
@@ -107,7 +115,7 @@ PACELINE_INLINE void multiply_pairs(Tile<MR, NV>& tile, const float* a,
 
 /// The same with fp32 weights: b[v] is vector v of the first step, `stride` in words from step to
 /// step.
-template <int MR, int NV, int RS, int KS, Prefetch kPrefetch = Prefetch::none>
+template <int MR, int NV, int RS, int KS, Prefetch kPrefetch = Prefetch::none, bool kHalf = false>
 PACELINE_INLINE void multiply_singles(Tile<MR, NV>& tile, const float* a,
                                       const std::uint32_t* const (&first)[NV],
                                       std::ptrdiff_t stride, int steps, Ahead* ahead = nullptr) {
@@ -117,7 +125,7 @@ PACELINE_INLINE void multiply_singles(Tile<MR, NV>& tile, const float* a,
     prefetch_next<kPrefetch>(ahead);
     F32 w[NV];
     PACELINE_UNROLL for (int v = 0; v < NV; ++v) {
-      w[v] = as_float(load(b[v]));
+      w[v] = as_float(load_lanes<kHalf>(b[v]));
       prefetch_same<kPrefetch, MR>(b[v]);
       b[v] += stride;
     }

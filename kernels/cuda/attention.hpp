@@ -20,7 +20,8 @@ namespace paceline::kernels::cuda {
 [[nodiscard]] std::size_t attention_workspace_bytes(int slots, int heads, int head_dim);
 
 /// Pointers are to device memory. cache: block 0 of the pool (kv_layout.cuh), of fewer than 2^32
-/// rows of head_dim elements: 512 GiB of bf16 where head_dim is 64. plan: AttentionPlan::words, of
+/// rows of head_dim elements: 512 GiB of bf16 where head_dim is 64,
+/// 64 GiB where it is 8. plan: AttentionPlan::words, of
 /// which only `grid` is known to the host when a graph is captured. q: [rows, heads * head_dim] of
 /// kv.dtype; out the same. workspace: attention_workspace_bytes(), uninitialised. Rows that the
 /// plan does not name are left as they are. Slots that no row of an item sees are not read; what

@@ -46,8 +46,9 @@ int merge_bucket(int count) {
 AttentionPlanner::AttentionPlanner(const AttentionPlannerOptions& options) : options_(options) {
   expect(options.kv_heads > 0 && options.heads % options.kv_heads == 0,
          "heads are not a multiple of kv heads");
-  expect(options.head_dim % 16 == 0 && options.head_dim > 0 && options.head_dim <= 256,
-         "the head dimension must be a multiple of 16 up to 256");
+  expect(options.head_dim % kHeadDimStep == 0 && options.head_dim > 0 &&
+             options.head_dim <= kMaxHeadDim,
+         "heads of an unsupported size");
   expect(options.block % 16 == 0 && options.block > 0, "kv blocks must be a multiple of 16");
   group_ = options.heads / options.kv_heads;
   expect(group_ <= max_pairs(options.head_dim), std::to_string(group_) +

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "kernels/backend.hpp"
+#include "kernels/limits.hpp"
 #include "kernels/row_plan.hpp"
 
 namespace paceline::kernels::cuda {
@@ -32,8 +33,6 @@ inline constexpr int kAttentionSplit = 1024;
 inline constexpr int kAttentionSplitTiles = kAttentionSplit / kAttentionTile;
 /// Pairs of a row and a query head that the tensor cores take as one tile.
 inline constexpr int kAttentionPairs = 16;
-/// Most pairs of an item.
-[[nodiscard]] constexpr int max_pairs(int head_dim) { return head_dim <= 128 ? 64 : 32; }
 
 /// What becomes of the state (maximum, sum, weighted values) at the end of a split.
 enum class AttentionEnd : std::int32_t {

@@ -151,6 +151,7 @@ std::unique_ptr<Linear> CudaBackend::pack(std::span<const MatrixSlice> slices,
     int last = first;
     std::byte* room = upload_stages_[next_upload_ ^= 1].room(std::min(most, n - first) * row_bytes);
     for (; last < n && last - first < most && rows[last].dtype == stored; ++last) {
+      if (!usable(rows[last], k, compute)) fail_unusable(slices, last, compute);
       std::memcpy(room + (last - first) * row_bytes, rows[last].data, row_bytes);
     }
     upload_stages_[next_upload_].copy(pack_scratch_.data(), (last - first) * row_bytes, stream_);

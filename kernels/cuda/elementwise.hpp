@@ -7,18 +7,17 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/limits.hpp"
 #include "runtime/core/types.hpp"
 
 namespace paceline::kernels::cuda {
-
-/// Widest row of add_rmsnorm(), which keeps it in registers.
-inline constexpr int kMaxNormWidth = 32768;
 
 /// out[r, :] = table[tokens[r], :]. table: [vocab, width] of `dtype`; out: [rows, width].
 void embed(const std::byte* table, DType dtype, int width, const std::int32_t* tokens, int rows,
            float* out, cudaStream_t stream);
 
-/// x[r, :] += delta[r, :] (delta may be null); out[r, :] = x / rms(x) * weight, of `dtype`.
+/// x[r, :] += delta[r, :] (delta may be null); out[r, :] = x / rms(x) * weight, of `dtype`. width:
+/// at most kMaxNormWidth.
 void add_rmsnorm(float* x, const float* delta, const float* weight, float epsilon, int rows,
                  int width, DType dtype, std::byte* out, cudaStream_t stream);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "runtime/core/error.hpp"
@@ -14,6 +15,16 @@ namespace paceline::model {
 using kernels::MatrixSlice;
 
 namespace {
+
+[[noreturn]] void fail_weight(const WeightSource& source, const std::string& name,
+                              const std::string& place, const std::string& what) {
+  throw DataError(fmt::format("{}: tensor '{}', {}: {}", source.location(name), name, place, what));
+}
+[[noreturn]] void fail_weight(const WeightSource& source, const std::string& name,
+                              const kernels::UnusableWeight& bad) {
+  fail_weight(source, name, fmt::format("row {}, column {}", bad.place.row, bad.place.column),
+              bad.what());
+}
 
 const float* floats(const std::unique_ptr<kernels::Buffer>& buffer) {
   return buffer == nullptr ? nullptr : reinterpret_cast<const float*>(buffer->data());
@@ -30,18 +41,24 @@ Decoder::Decoder(kernels::Backend& backend, const ModelConfig& config, const Wei
       group_(group),
       compute_(compute),
       shard_(shard_of(config, group.rank(), group.size())) {
-  const TensorView& embedding = tensor("model.embed_tokens.weight");
-  embedding_ = backend_.embedding(embedding);
+  if (const std::string why = kernels::unsupported(backend.info().name, config); !why.empty())
+    throw DataError(why);
+  const std::string embedding = "model.embed_tokens.weight";
+  embedding_ = backend_.embedding(tensor(embedding));
   layers_.resize(config_.layers);
   for (int layer = 0; layer < config_.layers; ++layer) {
     load_layer(layer);
     source_.release_pages();  // so that stored and packed weights are never both in memory
   }
   final_norm_ = uploaded("model.norm.weight", config_.hidden);
-  const TensorView& head = config_.tied_embeddings ? embedding : tensor("lm_head.weight");
-  const MatrixSlice rows{&head, shard_.first_vocab[shard_.rank], shard_.vocab(), 0, config_.hidden};
-  head_ = backend_.pack({&rows, 1}, {}, 1, compute_);
-  weight_bytes_ += head_->bytes();
+  // A rank answers for the embeddings of its own rows of the head, which may be the same matrix.
+  Part rows{embedding, shard_.first_vocab[shard_.rank], shard_.vocab(), 0, config_.hidden};
+  if (!config_.tied_embeddings) {
+    require_usable(rows);
+    source_.release_pages();
+    rows.name = "lm_head.weight";
+  }
+  head_ = pack({rows}, {}, 1);
   source_.release_pages();
   recording_ = backend_.make_recording({weight_bytes_, group.size() == 1});
 
@@ -85,6 +102,31 @@ const TensorView& Decoder::tensor(const std::string& name) const {
   return *found;
 }
 
+std::unique_ptr<kernels::Linear> Decoder::pack(std::initializer_list<Part> parts,
+                                               std::span<const float> bias, int segments) {
+  std::vector<MatrixSlice> slices;
+  for (const Part& part : parts) slices.push_back(slice_of(part));
+  try {
+    auto packed = backend_.pack(slices, bias, segments, compute_);
+    weight_bytes_ += packed->bytes();
+    return packed;
+  } catch (const kernels::UnusableWeight& bad) {
+    fail_weight(source_, std::data(parts)[bad.place.slice].name, bad);
+  }
+}
+
+void Decoder::require_usable(const Part& part) const {
+  try {
+    kernels::require_usable(slice_of(part), DType::f32);
+  } catch (const kernels::UnusableWeight& bad) {
+    fail_weight(source_, part.name, bad);
+  }
+}
+
+MatrixSlice Decoder::slice_of(const Part& part) const {
+  return {&tensor(part.name), part.first_row, part.rows, part.first_column, part.columns};
+}
+
 std::vector<float> Decoder::vector_of(const std::string& name, std::int64_t first,
                                       std::int64_t count) const {
   const TensorView& view = tensor(name);
@@ -97,6 +139,11 @@ std::vector<float> Decoder::vector_of(const std::string& name, std::int64_t firs
       std::memcpy(&bits, view.bytes.data() + (first + i) * sizeof bits, sizeof bits);
       values[i] = std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
     }
+  }
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (std::isfinite(values[i])) continue;
+    fail_weight(source_, name, fmt::format("element {}", first + i),
+                fmt::format("expected a finite number, found {}", values[i]));
   }
   return values;
 }
@@ -118,10 +165,6 @@ void Decoder::load_layer(int index) {
     layer.k_norm = uploaded(prefix + "self_attn.k_norm.weight", d);
   }
 
-  const MatrixSlice qkv[3] = {
-      {&tensor(prefix + "self_attn.q_proj.weight"), q_first, q_rows, 0, hidden},
-      {&tensor(prefix + "self_attn.k_proj.weight"), kv_first, kv_rows, 0, hidden},
-      {&tensor(prefix + "self_attn.v_proj.weight"), kv_first, kv_rows, 0, hidden}};
   std::vector<float> bias;
   if (config_.attention_bias) {
     bias = vector_of(prefix + "self_attn.q_proj.bias", q_first, q_rows);
@@ -129,30 +172,27 @@ void Decoder::load_layer(int index) {
         {prefix + "self_attn.k_proj.bias", prefix + "self_attn.v_proj.bias"}, kv_first, kv_rows);
     bias.insert(bias.end(), kv_bias.begin(), kv_bias.end());
   }
-  layer.qkv = backend_.pack(qkv, bias, 1, compute_);
+  layer.qkv = pack({{prefix + "self_attn.q_proj.weight", q_first, q_rows, 0, hidden},
+                    {prefix + "self_attn.k_proj.weight", kv_first, kv_rows, 0, hidden},
+                    {prefix + "self_attn.v_proj.weight", kv_first, kv_rows, 0, hidden}},
+                   bias, 1);
 
-  const MatrixSlice output{&tensor(prefix + "self_attn.o_proj.weight"), 0, hidden, q_first, q_rows};
-  layer.output = backend_.pack({&output, 1}, {}, shard_.segments, compute_);
+  layer.output =
+      pack({{prefix + "self_attn.o_proj.weight", 0, hidden, q_first, q_rows}}, {}, shard_.segments);
   if (config_.output_bias) layer.output_bias = uploaded(prefix + "self_attn.o_proj.bias", hidden);
 
   const std::int64_t first = shard_.first_intermediate;
   const std::int64_t width = shard_.intermediate;
-  const MatrixSlice gate_up[2] = {
-      {&tensor(prefix + "mlp.gate_proj.weight"), first, width, 0, hidden},
-      {&tensor(prefix + "mlp.up_proj.weight"), first, width, 0, hidden}};
   bias.clear();
   if (config_.mlp_bias) {
     bias = stacked({prefix + "mlp.gate_proj.bias", prefix + "mlp.up_proj.bias"}, first, width);
     layer.down_bias = uploaded(prefix + "mlp.down_proj.bias", hidden);
   }
-  layer.gate_up = backend_.pack(gate_up, bias, 1, compute_);
-  const MatrixSlice down{&tensor(prefix + "mlp.down_proj.weight"), 0, hidden, first, width};
-  layer.down = backend_.pack({&down, 1}, {}, shard_.segments, compute_);
-
-  for (const auto* linear :
-       {layer.qkv.get(), layer.output.get(), layer.gate_up.get(), layer.down.get()}) {
-    weight_bytes_ += linear->bytes();
-  }
+  layer.gate_up = pack({{prefix + "mlp.gate_proj.weight", first, width, 0, hidden},
+                        {prefix + "mlp.up_proj.weight", first, width, 0, hidden}},
+                       bias, 1);
+  layer.down =
+      pack({{prefix + "mlp.down_proj.weight", 0, hidden, first, width}}, {}, shard_.segments);
 }
 
 std::vector<float> Decoder::stacked(std::initializer_list<std::string> names, std::int64_t first,

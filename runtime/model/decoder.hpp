@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "kernels/backend.hpp"
@@ -19,7 +20,8 @@ class Decoder {
  public:
   /// Packs this rank's weights. `compute`: dtype of weights, matrix inputs and KV.
   /// `source` must outlive the decoder (a backend may read embedding rows from the mapped file).
-  /// Throws DataError on a missing or misshapen tensor, UsageError when the group does not fit.
+  /// Throws DataError on a missing or misshapen tensor, on weights that are NaN or infinite and on
+  /// sizes that the backend does not compute, UsageError when the group does not fit.
   Decoder(kernels::Backend& backend, const ModelConfig& config, const WeightSource& source,
           TensorParallelGroup& group, DType compute, int max_rows, int max_logit_rows,
           int max_position);
@@ -52,7 +54,19 @@ class Decoder {
     std::unique_ptr<kernels::Linear> down;     ///< [hidden, intermediate]
   };
 
+  /// Of a stored matrix: kernels::MatrixSlice by name.
+  struct Part {
+    std::string name;
+    std::int64_t first_row, rows;
+    std::int64_t first_column, columns;
+  };
+
   [[nodiscard]] const TensorView& tensor(const std::string& name) const;
+  [[nodiscard]] kernels::MatrixSlice slice_of(const Part& part) const;
+  /// The parts stacked; counts its bytes.
+  [[nodiscard]] std::unique_ptr<kernels::Linear> pack(std::initializer_list<Part> parts,
+                                                      std::span<const float> bias, int segments);
+  void require_usable(const Part& part) const;
   [[nodiscard]] std::vector<float> vector_of(const std::string& name, std::int64_t first,
                                              std::int64_t count) const;
   [[nodiscard]] Vector uploaded(const std::string& name, std::int64_t count) const;

@@ -120,13 +120,14 @@ void bench_products(Backend& cpu, const Machine& machine, bool quick) {
   }
 }
 
-void bench_attention(Backend& cpu, const Machine& machine) {
-  const QkvParams params = {.heads = 14, .kv_heads = 2, .head_dim = 64};
+void bench_attention(Backend& cpu, const Machine& machine, int head_dim) {
+  const QkvParams params = {.heads = 14, .kv_heads = 2, .head_dim = head_dim};
   const KvShape kv = {
-      .layers = 1, .kv_heads = 2, .head_dim = 64, .block = 16, .dtype = DType::bf16};
+      .layers = 1, .kv_heads = 2, .head_dim = head_dim, .block = 16, .dtype = DType::bf16};
   std::printf(
-      "\nattention, 14 heads of 64, 2 kv heads, one layer       us   GFLOP/s   of "
-      "multiply-add peak\n");
+      "\nattention, 14 heads of %-3d 2 kv heads, one layer       us   GFLOP/s   of "
+      "multiply-add peak\n",
+      head_dim);
   struct Case {
     const char* name;
     int sequences, rows, context;
@@ -148,11 +149,11 @@ void bench_attention(Backend& cpu, const Machine& machine) {
     for (int s = 0; s < c.sequences; ++s) {
       segments.push_back({s * c.rows, c.rows, c.context - c.rows,
                           table.data() + static_cast<std::ptrdiff_t>(s) * blocks});
-      for (int r = 0; r < c.rows; ++r) work += 4.0 * 14 * 64 * (c.context - c.rows + r + 1);
+      for (int r = 0; r < c.rows; ++r) work += 4.0 * 14 * head_dim * (c.context - c.rows + r + 1);
     }
     const std::size_t rows = static_cast<std::size_t>(c.sequences) * c.rows;
-    const std::vector<std::byte> q = random_bf16(rows * 14 * 64, 4);
-    std::vector<std::byte> out(rows * 14 * 64 * 2);
+    const std::vector<std::byte> q = random_bf16(rows * 14 * head_dim, 4);
+    std::vector<std::byte> out(rows * 14 * head_dim * 2);
     const std::vector<TokenId> tokens(rows, 0);
     cpu.begin({tokens, segments, {}, params.heads, kv, cache->data(), 1, c.context});
     const double time = best_time([&] { cpu.attention(params, 0, q.data(), out.data()); });
@@ -276,7 +277,10 @@ int main(int argc, char** argv) {
       "GB/s\n",
       machine.multiply_add / 1e9, machine.dot / 1e9, machine.bandwidth / 1e9);
   if (only.empty() || only == "products") bench_products(*cpu, machine, quick);
-  if (only.empty() || only == "attention") bench_attention(*cpu, machine);
+  if (only.empty() || only == "attention") {
+    // 72 is a multiple of 8 that is none of the vectors' 16.
+    for (const int head_dim : {64, 128}) bench_attention(*cpu, machine, head_dim);
+  }
   if (only.empty() || only == "rest") bench_rest(*cpu);
   return 0;
 }

@@ -66,13 +66,19 @@ class Runner {
     padded_qkv.resize(qkv.size() / rows * padded);
     const std::size_t width = static_cast<std::size_t>(params_.heads) * params_.head_dim;
     Array<float> in(backend_, padded_qkv);
-    Array<std::byte> q(backend_, poisoned(padded * width, kv.dtype));
-    Array<std::byte> out(backend_, poisoned(padded * width, kv.dtype));
+    // With room behind the rows, which stays as it is.
+    constexpr std::size_t kBehind = 16;
+    Array<std::byte> q(backend_, poisoned(padded * width + kBehind, kv.dtype));
+    Array<std::byte> out(backend_, poisoned(padded * width + kBehind, kv.dtype));
     backend_.rope_and_store(params_, rope_, layer, in.data(), q.data());
     backend_.attention(params_, layer, q.data(), out.data());
     const std::size_t bytes = rows * width * size_of(kv.dtype);
     auto q_bytes = q.values();
     auto out_bytes = out.values();
+    for (const auto& written : {q_bytes, out_bytes}) {
+      EXPECT_EQ(std::vector<std::byte>(written.end() - kBehind * size_of(kv.dtype), written.end()),
+                poisoned(kBehind, kv.dtype));
+    }
     q_bytes.resize(bytes);
     out_bytes.resize(bytes);
     return {std::move(q_bytes), std::move(out_bytes)};
@@ -150,6 +156,49 @@ std::vector<double> rotated(const Sequence& s, const float* in, const std::vecto
   return y;
 }
 
+/// What attention gives for a sequence in one piece, against float64.
+void expect_near_float64(Backend& on, const Sequence& s, DType dtype) {
+  const int heads = s.params.heads;
+  const int kv_heads = s.params.kv_heads;
+  const int d = s.params.head_dim;
+  const int length = s.positions;
+  std::vector<std::byte> q_bytes;
+  const std::vector<float> out = decode(run_chunks(on, s, dtype, 16, {length}, &q_bytes), dtype);
+  const std::vector<float> q = decode(q_bytes, dtype);
+  for (const int p : {0, 1, 15, 16, length / 2, length - 1}) {
+    const float* row = s.qkv.data() + static_cast<std::size_t>(p) * s.width();
+    for (int h = 0; h < heads; ++h) {
+      const std::vector<double> expected_q = rotated(s, row + h * d, s.q_norm, p, dtype);
+      for (int i = 0; i < d; ++i) {
+        // bf16 may round the other way after fp32 arithmetic.
+        ASSERT_NEAR(q[p * s.q_width() + h * d + i], expected_q[i],
+                    std::abs(expected_q[i]) * (dtype == DType::bf16 ? 0.008 : 2e-6) + 4e-6);
+      }
+      const int kv_head = h / (heads / kv_heads);
+      std::vector<double> scores;
+      std::vector<std::vector<double>> values;
+      for (int t = 0; t <= p; ++t) {
+        const float* other = s.qkv.data() + static_cast<std::size_t>(t) * s.width();
+        const auto k = rotated(s, other + (heads + kv_head) * d, s.k_norm, t, dtype);
+        values.push_back(rotated(s, other + (heads + kv_heads + kv_head) * d, {}, t, dtype, false));
+        double score = 0;
+        for (int i = 0; i < d; ++i) score += k[i] * q[p * s.q_width() + h * d + i];
+        scores.push_back(score / std::sqrt(static_cast<double>(d)));
+      }
+      const double top = *std::max_element(scores.begin(), scores.end());
+      double total = 0;
+      for (double& score : scores) total += score = std::exp(score - top);
+      for (int i = 0; i < d; ++i) {
+        double expected = 0;
+        for (int t = 0; t <= p; ++t) expected += scores[t] / total * values[t][i];
+        const double slack = dtype == DType::bf16 ? 0.01 : 1e-5;
+        ASSERT_NEAR(out[p * s.q_width() + h * d + i], expected, slack * (1 + std::abs(expected)))
+            << "position " << p << " head " << h << " lane " << i;
+      }
+    }
+  }
+}
+
 class AttentionTest : public EachBackendAndType {};
 
 TEST_P(AttentionTest, MatchesFloat64) {
@@ -160,52 +209,48 @@ TEST_P(AttentionTest, MatchesFloat64) {
                                                          {6, 1, 48, 33, false},
                                                          {4, 2, 128, 66, true},
                                                          {2, 1, 256, 20, false},
-                                                         {16, 1, 80, 65, true}}) {
+                                                         {16, 1, 80, 65, true},
+                                                         {4, 2, 40, 70, true},
+                                                         {13, 1, 40, 130, false},
+                                                         {2, 2, 96, 66, false},
+                                                         {3, 1, 104, 40, true}}) {
     const Sequence s(random, heads, kv_heads, d, length, norm);
-    const auto cpu = backend(2);
-    std::vector<std::byte> q_bytes;
-    const std::vector<float> out =
-        decode(run_chunks(*cpu, s, dtype(), 16, {length}, &q_bytes), dtype());
-    const std::vector<float> q = decode(q_bytes, dtype());
-    for (const int p : {0, 1, 15, 16, length / 2, length - 1}) {
-      const float* row = s.qkv.data() + static_cast<std::size_t>(p) * s.width();
-      for (int h = 0; h < heads; ++h) {
-        const std::vector<double> expected_q = rotated(s, row + h * d, s.q_norm, p, dtype());
-        for (int i = 0; i < d; ++i) {
-          // bf16 may round the other way after fp32 arithmetic.
-          ASSERT_NEAR(q[p * s.q_width() + h * d + i], expected_q[i],
-                      std::abs(expected_q[i]) * (dtype() == DType::bf16 ? 0.008 : 2e-6) + 4e-6);
-        }
-        const int kv_head = h / (heads / kv_heads);
-        std::vector<double> scores;
-        std::vector<std::vector<double>> values;
-        for (int t = 0; t <= p; ++t) {
-          const float* other = s.qkv.data() + static_cast<std::size_t>(t) * s.width();
-          const auto k = rotated(s, other + (heads + kv_head) * d, s.k_norm, t, dtype());
-          values.push_back(
-              rotated(s, other + (heads + kv_heads + kv_head) * d, {}, t, dtype(), false));
-          double score = 0;
-          for (int i = 0; i < d; ++i) score += k[i] * q[p * s.q_width() + h * d + i];
-          scores.push_back(score / std::sqrt(static_cast<double>(d)));
-        }
-        const double top = *std::max_element(scores.begin(), scores.end());
-        double total = 0;
-        for (double& score : scores) total += score = std::exp(score - top);
-        for (int i = 0; i < d; ++i) {
-          double expected = 0;
-          for (int t = 0; t <= p; ++t) expected += scores[t] / total * values[t][i];
-          const double slack = dtype() == DType::bf16 ? 0.01 : 1e-5;
-          ASSERT_NEAR(out[p * s.q_width() + h * d + i], expected, slack * (1 + std::abs(expected)))
-              << "position " << p << " head " << h << " lane " << i;
-        }
-      }
+    expect_near_float64(*backend(2), s, dtype());
+  }
+}
+
+TEST_P(AttentionTest, TakesTheHeadsThatAreSaidToBeSupported) {
+  Random random(6);
+  ModelConfig config;
+  config.heads = 2;
+  config.kv_heads = 1;
+  config.hidden = config.intermediate = 64;
+  int supported = 0;
+  for (int d = 2; d <= 272; d += 2) {
+    config.head_dim = d;
+    const bool claimed = unsupported(backend()->info().name, config).empty();
+    EXPECT_EQ(claimed, d % 8 == 0 && d <= 256) << d;
+    const Sequence s(random, 2, 1, d, 19, d % 3 == 0);
+    if (claimed) {
+      expect_near_float64(*backend(2), s, dtype());
+      ++supported;
+    } else {
+      EXPECT_THROW(static_cast<void>(run_chunks(*backend(), s, dtype(), 16, {19})), Error) << d;
     }
   }
+  EXPECT_EQ(supported, 32);
 }
 
 TEST_P(AttentionTest, BitsDoNotDependOnChunksBlocksOrThreads) {
   Random random(2);
-  for (const auto& [heads, kv_heads, d] : {std::tuple{14, 2, 64}, {4, 4, 32}, {5, 1, 128}}) {
+  for (const auto& [heads, kv_heads, d] : {std::tuple{14, 2, 64},
+                                           {4, 4, 32},
+                                           {5, 1, 128},
+                                           {4, 2, 40},
+                                           {2, 2, 80},
+                                           {2, 1, 96},
+                                           {1, 1, 104},
+                                           {1, 1, 256}}) {
     const int length = 203;
     const Sequence s(random, heads, kv_heads, d, length, heads == 5);
     const auto one = backend(1);
@@ -223,38 +268,40 @@ TEST_P(AttentionTest, BitsDoNotDependOnChunksBlocksOrThreads) {
 
 TEST_P(AttentionTest, SequencesOfABatchDoNotMix) {
   Random random(3);
-  const int d = 64;
   const int block = 32;
-  std::vector<Sequence> sequences;
-  for (const int length : {5, 77, 130, 1}) sequences.emplace_back(random, 7, 1, d, length, false);
-  const KvShape kv = {.layers = 1, .kv_heads = 1, .head_dim = d, .block = block, .dtype = dtype()};
-  const auto cpu = backend(2);
-  const auto cache = poisoned_cache(*cpu, kv, 20);
-  std::vector<std::vector<std::int32_t>> tables;
-  std::vector<Segment> segments;
-  std::vector<float> qkv;
-  int next_block = 0;
-  int rows = 0;
-  for (const Sequence& s : sequences) {
-    tables.emplace_back();
-    for (int b = 0; b < (s.positions + block - 1) / block; ++b)
-      tables.back().push_back(next_block++);
-    segments.push_back({rows, s.positions, 0, nullptr});
-    rows += s.positions;
-    qkv.insert(qkv.end(), s.qkv.begin(), s.qkv.end());
-  }
-  for (std::size_t i = 0; i < segments.size(); ++i) segments[i].blocks = tables[i].data();
-  const int q_width = sequences[0].q_width();
-  const auto [q, out] = Runner(*cpu, sequences[2]).run(segments, kv, 0, cache->data(), qkv);
-  for (std::size_t i = 0; i < sequences.size(); ++i) {
-    const std::vector<std::byte> alone =
-        run_chunks(*backend(), sequences[i], dtype(), 16, {sequences[i].positions});
-    EXPECT_EQ(std::memcmp(alone.data(),
-                          out.data() + static_cast<std::size_t>(segments[i].first_row) * q_width *
-                                           size_of(dtype()),
-                          alone.size()),
-              0)
-        << "sequence " << i;
+  for (const int d : {64, 40}) {
+    std::vector<Sequence> sequences;
+    for (const int length : {5, 77, 130, 1}) sequences.emplace_back(random, 7, 1, d, length, false);
+    const KvShape kv = {
+        .layers = 1, .kv_heads = 1, .head_dim = d, .block = block, .dtype = dtype()};
+    const auto cpu = backend(2);
+    const auto cache = poisoned_cache(*cpu, kv, 20);
+    std::vector<std::vector<std::int32_t>> tables;
+    std::vector<Segment> segments;
+    std::vector<float> qkv;
+    int next_block = 0;
+    int rows = 0;
+    for (const Sequence& s : sequences) {
+      tables.emplace_back();
+      for (int b = 0; b < (s.positions + block - 1) / block; ++b)
+        tables.back().push_back(next_block++);
+      segments.push_back({rows, s.positions, 0, nullptr});
+      rows += s.positions;
+      qkv.insert(qkv.end(), s.qkv.begin(), s.qkv.end());
+    }
+    for (std::size_t i = 0; i < segments.size(); ++i) segments[i].blocks = tables[i].data();
+    const int q_width = sequences[0].q_width();
+    const auto [q, out] = Runner(*cpu, sequences[2]).run(segments, kv, 0, cache->data(), qkv);
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      const std::vector<std::byte> alone =
+          run_chunks(*backend(), sequences[i], dtype(), 16, {sequences[i].positions});
+      EXPECT_EQ(std::memcmp(alone.data(),
+                            out.data() + static_cast<std::size_t>(segments[i].first_row) * q_width *
+                                             size_of(dtype()),
+                            alone.size()),
+                0)
+          << "sequence " << i;
+    }
   }
 }
 
@@ -314,7 +361,7 @@ std::vector<std::int32_t> random_tree(Random& random, int rows) {
 TEST_P(AttentionTest, TreesHaveTheBitsOfTheirPaths) {
   Random random(4);
   for (const auto& [heads, kv_heads, d, block] :
-       {std::tuple{14, 2, 64, 16}, {4, 4, 32, 48}, {5, 1, 128, 128}}) {
+       {std::tuple{14, 2, 64, 16}, {4, 4, 32, 48}, {5, 1, 128, 128}, {4, 2, 40, 32}}) {
     for (const int base : {0, 1, 15, 37, 63, 64, 120}) {
       const int rows = 1 + random.below(40);
       const Sequence s(random, heads, kv_heads, d, base + rows + 1, heads == 5);

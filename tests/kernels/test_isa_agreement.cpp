@@ -32,32 +32,42 @@ std::vector<std::string> fingerprint(Backend& cpu, DType dtype, bool products) {
   std::vector<float> product = poisoned(rows * 90);
   cpu.linear(*packed, normal.data(), rows, product.data());
   if (products) add(product);
+  // Rows of odd width, of the same input.
+  const TensorView odd_view = {
+      dtype, {80, width - 1}, std::span(matrix.bytes).first(80UL * (width - 1) * size_of(dtype))};
+  const MatrixSlice odd_slice = {&odd_view, 0, 80, 0, width - 1};
+  const auto odd = cpu.pack({&odd_slice, 1}, {}, 1, dtype);
+  std::vector<float> odd_product = poisoned(rows * 80);
+  cpu.linear(*odd, normal.data(), rows, odd_product.data());
+  if (products) add(odd_product);
   std::vector<std::byte> gated = poisoned(rows * width / 2, dtype);
   cpu.swiglu(x.data(), rows, width / 2, dtype, gated.data());
   add(gated);
 
-  QkvParams params;
-  params.heads = 6;
-  params.kv_heads = 2;
-  params.head_dim = 32;
-  params.q_norm = weight.data();
-  params.k_norm = weight.data() + 32;
-  params.norm_epsilon = 1e-6F;
-  const int positions = 90;
-  const std::vector<float> table = random.normals(positions * 32);
-  const std::vector<float> qkv = random.normals(positions * 10 * 32);
-  const KvShape kv = {.layers = 1, .kv_heads = 2, .head_dim = 32, .block = 16, .dtype = dtype};
-  std::vector<std::int32_t> blocks(6);
-  std::iota(blocks.begin(), blocks.end(), 0);
-  const auto cache = cpu.allocate(6 * kv.block_bytes());
-  const Segment segment = {0, positions, 0, blocks.data()};
-  std::vector<std::byte> q = poisoned(positions * 6 * 32, dtype);
-  std::vector<std::byte> attended = q;
-  cpu.begin(TestBatch({&segment, 1}, params.heads, kv, cache->data(), positions));
-  cpu.rope_and_store(params, {table.data(), 32, positions}, 0, qkv.data(), q.data());
-  cpu.attention(params, 0, q.data(), attended.data());
-  add(q);
-  add(attended);
+  for (const int d : {32, 40}) {
+    QkvParams params;
+    params.heads = 6;
+    params.kv_heads = 2;
+    params.head_dim = d;
+    params.q_norm = weight.data();
+    params.k_norm = weight.data() + d;
+    params.norm_epsilon = 1e-6F;
+    const int positions = 90;
+    const std::vector<float> table = random.normals(positions * d);
+    const std::vector<float> qkv = random.normals(positions * 10 * d);
+    const KvShape kv = {.layers = 1, .kv_heads = 2, .head_dim = d, .block = 16, .dtype = dtype};
+    std::vector<std::int32_t> blocks(6);
+    std::iota(blocks.begin(), blocks.end(), 0);
+    const auto cache = cpu.allocate(6 * kv.block_bytes());
+    const Segment segment = {0, positions, 0, blocks.data()};
+    std::vector<std::byte> q = poisoned(positions * 6 * d, dtype);
+    std::vector<std::byte> attended = q;
+    cpu.begin(TestBatch({&segment, 1}, params.heads, kv, cache->data(), positions));
+    cpu.rope_and_store(params, {table.data(), d, positions}, 0, qkv.data(), q.data());
+    cpu.attention(params, 0, q.data(), attended.data());
+    add(q);
+    add(attended);
+  }
 
   const int vocab = 5000;
   const std::vector<float> logits = random.normals(4 * vocab, 3.0F);

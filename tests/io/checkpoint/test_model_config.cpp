@@ -245,7 +245,13 @@ TEST(ModelConfig, MissingAndImpossibleSizes) {
   EXPECT_EQ(error_with(qwen2(), "rms_norm_eps", 0),
             "config.json: rms_norm_eps: expected a number above 0.0 and at most 1.0, found 0");
   EXPECT_EQ(error_with(qwen2(), "rope_theta", -1),
-            "config.json: rope_theta: expected a number above 0.0 and at most 1e+15, found -1");
+            "config.json: rope_theta: expected a number above 1e-20 and at most 1e+15, found -1");
+  EXPECT_EQ(
+      error_with(qwen2(), "rope_theta", 1e-46),  // zero in fp32
+      "config.json: rope_theta: expected a number above 1e-20 and at most 1e+15, found 1e-46");
+  EXPECT_EQ(error_with(qwen3(), "rope_parameters", {{"rope_theta", 1e-30}}),
+            "config.json: rope_parameters.rope_theta: expected a number above 1e-20 and at most "
+            "1e+15, found 1e-30");
   EXPECT_EQ(error_with(qwen2(), "tie_word_embeddings", "yes"),
             "config.json: tie_word_embeddings: expected true or false, found \"yes\"");
 }

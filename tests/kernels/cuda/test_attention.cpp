@@ -285,7 +285,11 @@ TEST_P(CudaAttention, MatchesFloat64) {
                {{4, 4, 80}, {17, 129}},
                {{8, 1, 256}, {64, 1025}},
                {{2, 2, 16}, {40}},
-               {{6, 1, 48}, {200}}};
+               {{6, 1, 48}, {200}},
+               {{4, 2, 40}, {17, 1030}},
+               {{2, 1, 8}, {70}},
+               {{3, 1, 104}, {130}},
+               {{2, 2, 200}, {65}}};
   for (const auto& [shape, lengths] : cases) {
     Tokens tokens(random, shape, GetParam());
     Step step(tokens, 32, 400);
@@ -336,7 +340,7 @@ TEST_P(CudaAttention, ChunksAcrossSplitsHaveTheBitsOfDecoding) {
 TEST_P(CudaAttention, SequencesOfABatchDoNotMix) {
   Random random(4);
   for (const HeadShape& shape :
-       {HeadShape{14, 2, 64}, {28, 4, 128}, {4, 4, 80}, {8, 1, 256}, {16, 1, 96}}) {
+       {HeadShape{14, 2, 64}, {28, 4, 128}, {4, 4, 80}, {8, 1, 256}, {16, 1, 96}, {4, 2, 40}}) {
     Tokens tokens(random, shape, GetParam());
     Step step(tokens, 16, 200);
     for (const int length : {1, 17, 64, 150, 65, 16, 128}) {
@@ -352,7 +356,8 @@ TEST_P(CudaAttention, SiblingsHaveTheBitsTheyHaveAlone) {
                                              {HeadShape{7, 1, 64}, 1090, 32},
                                              {HeadShape{2, 2, 64}, 340, 16},
                                              {HeadShape{7, 1, 128}, 1024, 128},
-                                             {HeadShape{1, 1, 256}, 400, 48}}) {
+                                             {HeadShape{1, 1, 256}, 400, 48},
+                                             {HeadShape{2, 2, 40}, 340, 32}}) {
     Tokens tokens(random, shape, GetParam());
     const std::vector<int> shared = tokens.add(prompt);
     Step step(tokens, block, 300);

@@ -339,7 +339,7 @@ TEST(AttentionPlan, BucketsAreFewAndLargeEnough) {
 
 TEST(AttentionPlan, RefusesShapesItCannotRun) {
   EXPECT_ANY_THROW(AttentionPlanner(options_of(5, 2, 64, 16)));
-  EXPECT_ANY_THROW(AttentionPlanner(options_of(4, 2, 72, 16)));
+  EXPECT_ANY_THROW(AttentionPlanner(options_of(4, 2, 100, 16)));
   EXPECT_ANY_THROW(AttentionPlanner(options_of(4, 2, 272, 16)));
   EXPECT_ANY_THROW(AttentionPlanner(options_of(4, 2, 64, 24)));
   EXPECT_ANY_THROW(AttentionPlanner(options_of(65, 1, 64, 16)));

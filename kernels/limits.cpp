@@ -1,0 +1,39 @@
+#include "kernels/limits.hpp"
+
+#include "kernels/backend.hpp"
+
+namespace paceline::kernels {
+namespace {
+
+std::string unsupported_by_cuda(const ModelConfig& config) {
+  const std::string cpu = " (engine.backend: cpu takes any)";
+  // Weights are multiplied in pairs along a row.
+  if (config.hidden % 2 != 0 || config.hidden > cuda::kMaxNormWidth) {
+    return "hidden_size: expected an even number up to " + std::to_string(cuda::kMaxNormWidth) +
+           " on a GPU, found " + std::to_string(config.hidden) + cpu;
+  }
+  if (config.intermediate % 2 != 0) {
+    return "intermediate_size: expected an even number on a GPU, found " +
+           std::to_string(config.intermediate) + cpu;
+  }
+  const int group = config.heads / config.kv_heads;
+  if (group > cuda::max_pairs(config.head_dim)) {
+    return "num_attention_heads: expected at most " +
+           std::to_string(cuda::max_pairs(config.head_dim)) + " to a kv head on a GPU, found " +
+           std::to_string(group) + cpu;
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string unsupported(std::string_view backend, const ModelConfig& config) {
+  if (config.head_dim % kHeadDimStep != 0 || config.head_dim > kMaxHeadDim) {
+    return "head_dim (or hidden_size / num_attention_heads): expected a multiple of " +
+           std::to_string(kHeadDimStep) + " up to " + std::to_string(kMaxHeadDim) + ", found " +
+           std::to_string(config.head_dim);
+  }
+  return backend == "cuda" ? unsupported_by_cuda(config) : "";
+}
+
+}  // namespace paceline::kernels

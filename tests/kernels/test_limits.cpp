@@ -1,0 +1,55 @@
+// What is said of models that a backend cannot compute.
+#include <gtest/gtest.h>
+
+#include "kernels/backend.hpp"
+
+namespace paceline::kernels {
+namespace {
+
+ModelConfig supported_by_all() {
+  ModelConfig config;
+  config.hidden = 64;
+  config.intermediate = 96;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.head_dim = 40;
+  return config;
+}
+
+TEST(Limits, SayKeyFoundAndExpected) {
+  ModelConfig config = supported_by_all();
+  for (const char* backend : {"cpu", "cuda"}) {
+    EXPECT_EQ(unsupported(backend, config), "");
+    for (const int head_dim : {100, 320, 4, 257}) {
+      config.head_dim = head_dim;
+      EXPECT_EQ(unsupported(backend, config),
+                "head_dim (or hidden_size / num_attention_heads): expected a multiple of 8 up to "
+                "256, found " +
+                    std::to_string(head_dim));
+    }
+    config = supported_by_all();
+  }
+  config.hidden = 65;
+  config.intermediate = 97;
+  EXPECT_EQ(unsupported("cpu", config), "");
+  EXPECT_EQ(unsupported("cuda", config),
+            "hidden_size: expected an even number up to 32768 on a GPU, found 65 (engine.backend: "
+            "cpu takes any)");
+  config.hidden = 64;
+  EXPECT_EQ(unsupported("cuda", config),
+            "intermediate_size: expected an even number on a GPU, found 97 (engine.backend: cpu "
+            "takes any)");
+  config = supported_by_all();
+  config.hidden = 40000;
+  EXPECT_EQ(unsupported("cpu", config), "");
+  EXPECT_NE(unsupported("cuda", config), "");
+  config = supported_by_all();
+  config.heads = 130;
+  EXPECT_EQ(unsupported("cpu", config), "");
+  EXPECT_EQ(unsupported("cuda", config),
+            "num_attention_heads: expected at most 64 to a kv head on a GPU, found 65 "
+            "(engine.backend: cpu takes any)");
+}
+
+}  // namespace
+}  // namespace paceline::kernels

@@ -1,0 +1,67 @@
+"""Writes a small Llama checkpoint of random bf16 weights: random_model.py DIR [KEY=VALUE]...
+
+KEY is of config.json. NAN=TENSOR:INDEX makes that element a NaN. Needs nothing but Python.
+"""
+
+import json
+import math
+import random
+import struct
+import sys
+from pathlib import Path
+
+
+def bf16(value: float) -> int:
+    return struct.unpack("<I", struct.pack("<f", value))[0] >> 16
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    config = {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": "bfloat16",
+        "vocab_size": 160, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 256,
+        "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": False,
+    }
+    nan_tensor, nan_index = "", 0
+    for argument in sys.argv[2:]:
+        key, value = argument.split("=")
+        if key == "NAN":
+            nan_tensor, nan_index = value.split(":")[0], int(value.split(":")[1])
+        else:
+            config[key] = json.loads(value)
+    hidden, inner = config["hidden_size"], config["intermediate_size"]
+    queries = config["num_attention_heads"] * config["head_dim"]
+    keys = config["num_key_value_heads"] * config["head_dim"]
+    shapes = {"model.embed_tokens.weight": [config["vocab_size"], hidden], "model.norm.weight": [hidden],
+              "lm_head.weight": [config["vocab_size"], hidden]}
+    for layer in range(config["num_hidden_layers"]):
+        p = f"model.layers.{layer}."
+        shapes |= {
+            p + "input_layernorm.weight": [hidden], p + "post_attention_layernorm.weight": [hidden],
+            p + "self_attn.q_proj.weight": [queries, hidden], p + "self_attn.k_proj.weight": [keys, hidden],
+            p + "self_attn.v_proj.weight": [keys, hidden], p + "self_attn.o_proj.weight": [hidden, queries],
+            p + "mlp.gate_proj.weight": [inner, hidden], p + "mlp.up_proj.weight": [inner, hidden],
+            p + "mlp.down_proj.weight": [hidden, inner],
+        }
+    # Normal numbers, from a table: there are many.
+    generator = random.Random(7)
+    normals = [generator.gauss(0, 1) for _ in range(4096)]
+    header, data = {}, b""
+    for name, shape in shapes.items():
+        size = math.prod(shape)
+        spread = 1.5 / math.sqrt(shape[-1]) if "embed" not in name else 1.0
+        table = [bf16(1.0)] if len(shape) == 1 else [bf16(spread * x) for x in normals]
+        values = [table[i] for i in generator.choices(range(len(table)), k=size)]
+        if name == nan_tensor:
+            values[nan_index] = 0x7FC0
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [len(data), len(data) + 2 * size]}
+        data += struct.pack(f"<{size}H", *values)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+main()

@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# shapes.sh PACELINE: models of head sizes and widths that few have give one digest over batch, ranks, tensor
+# parallelism and speculation; what cannot be computed is refused by check as by rollout.
+source "$(dirname "$0")/lib.sh"
+for i in $(seq 0 7); do
+  tokens=$(seq -s, $((i + 1)) 3 $((i * 11 + 7)))
+  echo "{\"uid\": \"t$i\", \"prompt_tokens\": [$tokens]}"
+done >"$work/tokens.jsonl"
+small=(--set prompts.path="$work/tokens.jsonl" --set prompts.samples=2 --set sampling.ignore_eos=true
+  --set sampling.max_tokens=24 --set engine.threads=1)
+
+# model NAME [KEY=VALUE]...: a random checkpoint; prints its path.
+model() { python3 "$here/random_model.py" "$work/$1" "${@:2}" && echo "$work/$1"; }
+trees=(--set speculation.policy=fixed --set speculation.max_length=5 --set speculation.paths=3
+  --set 'speculation.drafters=[{method: ngram, min_match: 1}, {method: suffix, min_probability: 0.02}]')
+
+# one_digest WHAT DTYPES MODEL [SETTING]...: the digest of plain decoding on one rank, whatever the layout. A SETTING is
+# "RANKS [ARG]...".
+one_digest() {
+  local what=$1 dtypes=$2 model=(--set model.path="$3") setting dtype
+  shift 3
+  for dtype in $dtypes; do
+    rollout 1 "$work/reference" "${model[@]}" --set model.dtype=$dtype || { cat "$work/reference.log"; exit 1; }
+    reference=$(digest "$work/reference")
+    rm -rf "$work/reference"
+    for setting in "$@"; do
+      # shellcheck disable=SC2086
+      run "$what, $dtype: ranks $setting" $setting "${model[@]}" --set model.dtype=$dtype
+    done
+    run "$what, $dtype: drafts" 1 "${model[@]}" --set model.dtype=$dtype "${trees[@]}"
+  done
+}
+layouts=("1 --set engine.max_batch=3 --set engine.prefill_chunk=5" "2 --set engine.kv_block=48"
+  "2 --set layout.verifier_tp=2 --set engine.max_batch=5")
+one_digest "heads of 40" "bf16 fp32" "$(model heads-40 head_dim=40)" "${layouts[@]}"
+for head in 80 96 256; do
+  one_digest "heads of $head" bf16 "$(model "heads-$head" head_dim=$head)" "${layouts[@]}"
+done
+# Odd widths do not divide among ranks.
+one_digest "odd widths" "bf16 fp32" "$(model odd hidden_size=65 intermediate_size=97)" "${layouts[@]:0:2}"
+code=0; rollout 2 "$work/odd-tp" --set model.path="$work/odd" --set layout.verifier_tp=2 || code=$?
+same "odd widths, TP 2: exit code" 64 "$code"
+
+# refused WHAT CODES PATTERN RANKS [ARG...]: CODES of check and of rollout, and PATTERN, once, of every one that is
+# not 0.
+refused() {
+  local what=$1 codes=$2 pattern=$3 ranks=$4 code command
+  shift 4
+  rm -rf "$work/bad"
+  for command in check rollout; do
+    code=0
+    "$here/launch.sh" "$ranks" "$paceline" $command "$config" --output "$work/bad" "${backend[@]}" "${small[@]}" "$@" \
+      >"$work/bad.log" 2>&1 || code=$?
+    same "$what: $command" "${codes% *}" "$code"
+    if [ "$code" != 0 ]; then same "$what: $command says why" 1 "$(grep -cE "^paceline: .*$pattern" "$work/bad.log" || true)"; fi
+    codes=${codes#* }
+  done
+}
+for head in 100 320; do
+  path=$(model "heads-$head" head_dim=$head)
+  refused "heads of $head" "65 65" "heads-$head/config.json: head_dim.*multiple of 8 up to 256, found $head" 2 --set model.path="$path"
+done
+refused "a draft model with heads of 100" "65 65" "heads-100/config.json: head_dim" 1 --set model.path="$work/heads-40" \
+  --set "speculation.drafters=[{method: model, path: $work/heads-100}]"
+path=$(model theta rope_theta=1e-46)
+refused "rope_theta of 0 in fp32" "65 65" "theta/config.json: rope_theta: .*found 1e-46" 1 --set model.path="$path"
+
+# check does not read weights; rollout does, all of them.
+path=$(model nan NAN=model.layers.1.mlp.up_proj.weight:6143)  # the last: of the second rank's share
+where="nan/model.safetensors: tensor 'model.layers.1.mlp.up_proj.weight', row 95, column 63: .*found nan"
+refused "a NaN weight" "0 65" "$where" 1 --set model.path="$path"
+refused "a NaN weight on every rank" "0 65" "$where" 2 --set model.path="$path"
+refused "a NaN weight on one rank of a group" "0 65" "$where" 2 --set model.path="$path" --set layout.verifier_tp=2
+refused "a NaN weight of a draft model" "0 65" "$where" 2 --set model.path="$work/heads-40" \
+  --set "speculation.drafters=[{method: model, path: $path}]"
+path=$(model nan-embedding NAN=model.embed_tokens.weight:70)
+refused "a NaN embedding" "0 65" "tensor 'model.embed_tokens.weight', row 1, column 6: .*found nan" 2 --set model.path="$path"
+finish
