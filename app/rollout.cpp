@@ -207,7 +207,10 @@ RankSummary run_verifier(const Setup& setup, const Clock& clock, Mailbox& mailbo
 /// A group's other ranks: their leader speaks for them, but for a signal that reaches one alone.
 std::uint64_t follow(Mailbox& mailbox, engine::Executor& executor) {
   SignalRelay relay(mailbox);
-  return executor.follow([&] { relay.look(); });
+  return executor.follow([&] {
+    relay.look();
+    mailbox.flush();  // nothing comes for a member, but what it says must go
+  });
 }
 
 void run_spare(Mailbox& mailbox) {

@@ -154,11 +154,16 @@ void UcxMailbox::on_sent(void* request, ucs_status_t, void* flight) {
 }
 
 void UcxMailbox::flush() {
+  transmit_marked();
+  worker_.progress();  // a connection that is being made needs it too
+  check();
+}
+
+void UcxMailbox::transmit_marked() {
   for (Peer* peer : std::exchange(dirty_, {})) {
     peer->dirty = false;
     transmit(*peer);  // what is left waits for the peer's word
   }
-  check();
 }
 
 void UcxMailbox::fail(std::string fault) {
@@ -232,7 +237,7 @@ void UcxMailbox::accept(Peer& peer, const ReadBatch& batch) {
     inbox_.push_back({&peer, {message.begin(), message.end()}});
 }
 
-void UcxMailbox::progress() {
+void UcxMailbox::attend() {
   if (incomplete_ > 0) {
     const double now = seconds_now();
     for (const Peer& p : peers_) {
@@ -242,15 +247,16 @@ void UcxMailbox::progress() {
                        p.order.next(), p.place.at.rank, p.place.host, now - p.incomplete_since));
     }
   }
-  flush();
+  transmit_marked();
+  check();
 }
 
 std::optional<Envelope> UcxMailbox::poll() {
   if (inbox_.empty()) {
-    progress();
+    attend();
     while (worker_.progress() && inbox_.empty()) {
     }
-    progress();
+    attend();
     if (inbox_.empty()) return std::nullopt;
   }
   Received first = std::move(inbox_.front());
@@ -269,9 +275,9 @@ std::optional<Envelope> UcxMailbox::poll() {
 }
 
 bool UcxMailbox::wait(double seconds) {
-  progress();
+  attend();
   return worker_.wait(seconds, [this] {
-    progress();
+    attend();
     return !inbox_.empty();
   });
 }

@@ -91,7 +91,8 @@ class UcxMailbox final : public Mailbox {
   void dispatch(Peer& peer, BatchWriter& batch);
   void receive(std::span<const std::byte> batch);
   void accept(Peer& peer, const ReadBatch& batch);
-  void progress();
+  void transmit_marked();
+  void attend();
   void check();
   void fail(std::string fault);
 

@@ -63,6 +63,20 @@ void check_order(const fabric::MpiEnvironment& mpi) {
   network.close();
 }
 
+// Who only ever flushes is heard too, although his connections have yet to be made.
+void check_flush(const fabric::MpiEnvironment& mpi) {
+  fabric::UcxFabric network(mpi, std::span(kPorts).first(1));
+  network.connect();
+  Mailbox& mailbox = network.mailbox(Port::role);
+  if (mpi.rank() != 0) mailbox.send({0, Port::role}, {});
+  for (int missing = mpi.size() - 1; mpi.rank() == 0 && missing > 0;) {
+    mailbox.wait(10);
+    while (mailbox.poll()) --missing;
+  }
+  mpi.barrier([&] { mailbox.flush(); });
+  network.close();
+}
+
 // Everybody sends far more than the windows hold before it reads anything: nothing deadlocks, and
 // producers are told.
 void check_backpressure(const fabric::MpiEnvironment& mpi) {
@@ -162,6 +176,7 @@ void check_unwinding(const fabric::MpiEnvironment& mpi) {
 int main(int argc, char** argv) {
   const fabric::MpiEnvironment mpi(&argc, &argv);
   check_order(mpi);
+  check_flush(mpi);
   check_backpressure(mpi);
   check_blocks(mpi);
   mpi.barrier();
