@@ -20,10 +20,11 @@ struct DraftLimits {
 /// The spans are of equal length, which bounds the draft as DraftLimits::max_tokens does.
 struct DraftOutput {
   std::span<TokenId> tokens;
-  /// Index of the token that comes before, smaller than the token's own; -1: the last committed.
+  /// Index of the token that comes before, smaller than the token's own; -1: the last of the text
+  /// that the draft goes on after.
   std::span<std::int32_t> parents;
-  /// Estimated probability, in [0, 1], that the path from the committed text through this token is
-  /// what the target model says. 1 where the drafter has no estimate.
+  /// Estimated probability, in [0, 1], that the path from that text through this token is what the
+  /// target model says. 1 where the drafter has no estimate.
   std::span<float> scores;
 
   [[nodiscard]] int capacity() const {

@@ -73,8 +73,13 @@ DraftSequences::Sequence& DraftSequences::started(RequestId id) {
   return const_cast<Sequence&>(std::as_const(*this).started(id));
 }
 
+bool DraftSequences::knows(std::span<const TokenId> tokens) const {
+  return std::all_of(tokens.begin(), tokens.end(),
+                     [&](TokenId token) { return token >= 0 && token < config_.vocab; });
+}
+
 void DraftSequences::append(DraftText& text, std::span<const TokenId> tokens) const {
-  for (const TokenId token : tokens) text.foreign |= token < 0 || token >= config_.vocab;
+  text.foreign |= !knows(tokens);
   text.tokens.insert(text.tokens.end(), tokens.begin(), tokens.end());
 }
 
@@ -83,6 +88,16 @@ void DraftSequences::cut(Sequence& s, std::size_t size) {
   s.text.tokens.resize(size);
   const auto length = static_cast<std::int32_t>(size);
   if (s.kv && kv_.length(*s.kv) > length) kv_.roll_back(*s.kv, length);
+}
+
+/// Behind the committed text come these tokens and no others. Of those drafted before that they
+/// agree with, the KV stays.
+void DraftSequences::assume(Sequence& s, std::span<const TokenId> tokens) {
+  const std::size_t kept =
+      common_prefix(std::span(s.text.tokens).subspan(s.text.committed), tokens);
+  cut(s, s.text.committed + kept);
+  append(s.text, tokens.subspan(kept));
+  s.base = s.text.tokens.size();
 }
 
 void DraftSequences::close(Sequence& s) {
@@ -168,7 +183,7 @@ void DraftSequences::begin(std::span<Member> members) {
     const std::int32_t prompt_blocks = known ? 0 : shared + 1;
     const std::int64_t positions =
         std::int64_t{options_.kv_blocks - taken - prompt_blocks + shared} * options_.kv_block;
-    const auto size = static_cast<std::int64_t>(s.text.committed);
+    const auto size = static_cast<std::int64_t>(s.text.committed + members[i].assumed.size());
     members[i].ahead = static_cast<int>(std::min<std::int64_t>(members[i].ahead, positions - size));
     if (members[i].ahead < 0) {
       members[i].ahead = -1;
@@ -176,6 +191,7 @@ void DraftSequences::begin(std::span<Member> members) {
       continue;
     }
     s.served = round_;
+    assume(s, members[i].assumed);
     reserve(id, s, size + members[i].ahead);
     taken += prompt_blocks + static_cast<std::int32_t>(kv_.table(*s.kv).size()) - shared;
     if (!known) prompts_.push_back(id.prompt);
@@ -213,9 +229,8 @@ void DraftSequences::catch_up(const Reader& read) {
   first_.clear();
   rest_.clear();
   for (int i = 0; i < static_cast<int>(members_.size()); ++i) {
-    Sequence* s = members_[i];
+    const Sequence* s = members_[i];
     if (s == nullptr) continue;
-    s->text.tokens.resize(s->text.committed);
     (kv_.ready(*s->kv) ? first_ : rest_).push_back(i);
   }
   compute(first_, read);
@@ -228,14 +243,14 @@ void DraftSequences::catch_up(const Reader& read) {
 void DraftSequences::compute(std::span<const int> members, const Reader& read) {
   for (const int i : members) {
     const Sequence& s = *members_[i];
-    const auto last = static_cast<std::int32_t>(s.text.committed) - 1;  // its row gives the logits
+    const auto last = static_cast<std::int32_t>(s.base) - 1;  // its row gives the logits
     if (kv_.length(*s.kv) > last) kv_.roll_back(*s.kv, last);
   }
   const auto most = static_cast<std::size_t>(options_.max_requests + options_.prefill_chunk);
   for (auto at = members.begin(); at != members.end();) {
     while (at != members.end() && pass_.tokens.size() < most) {
       const Sequence& s = *members_[*at];
-      const std::size_t lacks = s.text.committed - static_cast<std::size_t>(kv_.length(*s.kv));
+      const std::size_t lacks = s.base - static_cast<std::size_t>(kv_.length(*s.kv));
       const std::size_t rows = std::min(most - pass_.tokens.size(), lacks);
       add_rows(*at, rows, rows == lacks);
       if (rows < lacks) break;  // the rest in the next pass

@@ -3,10 +3,11 @@
 // the caller's.
 //
 // What is held of a sequence is the KV of a prefix of its tokens. Drafted tokens that the target
-// commits stay, others are rolled back. When the pool is full, the sequences that were in no round
-// for longest give up their KV, and catch up when they are in one again, as after rounds that they
-// sat out. The KV of a prompt is computed once for all its responses, which share its blocks; when
-// they have ended it stays behind while there is room (kv::Sequences).
+// commits stay, as do those that the next round assumes; others are rolled back. When the pool is
+// full, the sequences that were in no round for longest give up their KV, and catch up when they
+// are in one again, as after rounds that they sat out. The KV of a prompt is computed once for all
+// its responses, which share its blocks; when they have ended it stays behind while there is room
+// (kv::Sequences).
 #pragma once
 
 #include <cstdint>
@@ -50,7 +51,9 @@ class DraftSequences {
   /// A request's part in a round.
   struct Member {
     RequestId id;
-    /// Positions past its text, for drafted tokens. In: wanted. Out: there is room for; -1: it does
+    /// Tokens of the vocabulary, taken as said after what is committed. Read by begin().
+    std::span<const TokenId> assumed;
+    /// Positions past these, for drafted tokens. In: wanted. Out: there is room for; -1: it does
     /// not fit, and is not in the round.
     int ahead = 0;
   };
@@ -81,8 +84,8 @@ class DraftSequences {
   /// for a small pool do not take turns in evicting one another. Throws std::logic_error when a
   /// request is in it twice or this is suspended.
   void begin(std::span<Member> members);
-  /// Computes what the KV lacks of the members' texts, in as many passes as it takes, and reads
-  /// what follows each text, once. Tokens drafted in earlier rounds are forgotten.
+  /// Computes what the KV lacks of the members' texts and of what they assume, in as many passes as
+  /// it takes, and reads what follows each, once.
   void catch_up(const Reader& read);
   /// One pass: appends a token to each of these members' tokens, and reads what follows it.
   void extend(std::span<const Next> next, const Reader& read);
@@ -97,6 +100,8 @@ class DraftSequences {
   [[nodiscard]] bool suspended() const { return decoder_ == nullptr; }
 
   [[nodiscard]] int vocab() const { return config_.vocab; }
+  /// Whether all tokens are of the vocabulary.
+  [[nodiscard]] bool knows(std::span<const TokenId> tokens) const;
   /// Rows of all forward passes so far.
   [[nodiscard]] std::uint64_t rows() const { return rows_; }
   /// Memory held, bytes; all 0 while suspended.
@@ -113,6 +118,7 @@ class DraftSequences {
     DraftText text;
     std::optional<kv::Handle> kv;  ///< none: no KV is held
     bool left = false;             ///< kept for its KV alone
+    std::size_t base = 0;          ///< in a round: tokens committed and assumed
     std::uint64_t asked = 0;       ///< the last round it was asked for in
     std::uint64_t served = 0;      ///< the last round it was in
   };
@@ -132,6 +138,7 @@ class DraftSequences {
   void load();
   void append(DraftText& text, std::span<const TokenId> tokens) const;
   void cut(Sequence& s, std::size_t size);
+  void assume(Sequence& s, std::span<const TokenId> tokens);
   void close(Sequence& s);
   void reserve(RequestId id, Sequence& s, std::int64_t positions);
   void evict_oldest();

@@ -56,11 +56,15 @@ void get(WireReader& reader, GroupDelta& delta);
 /// Up to so many requests are drafted for sooner than another thread wakes up.
 inline constexpr int kAloneSlots = 16;
 
+/// SpeculationSlot::size of a text that no tree ends with, for instance one that is assumed in
+/// part.
+inline constexpr std::uint64_t kInNoTree = UINT64_MAX;
+
 /// One request of a batch; text and output lie in the caller's memory and are used in place.
 struct SpeculationSlot {
   GroupId group = 0;
   std::uint32_t sample = 0;
-  std::uint64_t size = 0;         ///< response tokens the request has
+  std::uint64_t size = 0;         ///< response tokens the request has, or kInNoTree
   std::span<const TokenId> text;  ///< the last tokens of it; `depth` of them say all
   SpeculationOptions options;
   DraftOutput output;

@@ -1,5 +1,12 @@
 // What an engine sees of whatever drafts for it: n-gram lookup, suffix trees, draft models, and
 // later EAGLE-3 and drafters on other ranks.
+//
+// Whoever drafts ahead of the target asks for drafts beyond tokens that were drafted before and are
+// not verified yet: those are assumed. A draft goes on after the committed text and then the
+// assumed tokens, as if they had been committed, but nothing is learned from them. Drafting k
+// tokens and then k more with the first k assumed gives the chain that drafting 2k at once gives;
+// where that one ends early, lookup may go on. Suffix trees apply their bounds, and are chosen,
+// anew for the longer text, so there the second part may also be another.
 #pragma once
 
 #include <cstddef>
@@ -21,11 +28,14 @@ struct DraftStart {
   NoiseKey noise;                     ///< that the target samples its tokens with
 };
 
-/// One request of a batch that wants a draft.
+/// One request of a batch that wants a draft. Limits and output are of what comes after the assumed
+/// tokens; the longest response, the longest sequence and stop tokens count them.
 struct DraftSlot {
   RequestId id;
   DraftLimits limits;
   DraftOutput output;
+  /// Drafted before, and taken as said: the draft goes on after them. Read during the call.
+  std::span<const TokenId> assumed = {};
   std::int32_t count = 0;  ///< set by propose(): tokens written to output; 0: no draft
 };
 
@@ -34,8 +44,8 @@ class Levels {
  public:
   virtual ~Levels() = default;
   /// Asked where level `level` + 1 would be next: of requests drafted for together, whether to
-  /// draft it. A level are the tokens at one distance from the committed text; the first is
-  /// level 1. The slots hold what they would if drafting ended here.
+  /// draft it. A level are the tokens at one distance from the text that the draft goes on
+  /// after; the first is level 1. The slots hold what they would if drafting ended here.
   [[nodiscard]] virtual bool go_on(int level, std::span<const DraftSlot> batch) = 0;
 };
 
@@ -56,9 +66,9 @@ class Drafter {
   /// Committed tokens of the request that the next draft for it must compute first, past those that
   /// every draft begins with.
   [[nodiscard]] virtual int lag(RequestId) const { return 0; }
-  /// Fills every slot's output with what may follow its committed text, and sets its count.
-  /// `levels`: null: to the slots' limits. A drafter to which a level is no work of its own does
-  /// not ask.
+  /// Fills every slot's output with what may follow its committed text and the tokens it assumes,
+  /// and sets its count. `levels`: null: to the slots' limits. A drafter to which a level is no
+  /// work of its own does not ask.
   virtual void propose(std::span<DraftSlot> batch, double now, Levels* levels = nullptr) = 0;
   /// The request ended; what its siblings can learn from it may stay.
   virtual void finish(RequestId id, double now) = 0;

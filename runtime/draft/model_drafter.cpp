@@ -75,8 +75,11 @@ void ModelDrafter::propose_together(std::span<DraftSlot> batch, Levels* levels) 
     slot.count = 0;
     const int length = longest(slot, text);
     if (length < 1) continue;
-    jobs_.push_back({&slot, &text, length, std::min(slot.limits.paths, options_.paths), {}});
-    members_.push_back({slot.id, length - 1});  // no pass is run for the last token of a chain
+    const std::size_t first = text.committed - text.prompt + slot.assumed.size();
+    const int paths = std::min(slot.limits.paths, options_.paths);
+    jobs_.push_back({&slot, &text, static_cast<std::int32_t>(first), length, paths, {}});
+    // No pass is run for the last token of a chain.
+    members_.push_back({slot.id, slot.assumed, length - 1});
   }
   if (sequences_.suspended()) return;
   sequences_.begin(members_);
@@ -98,8 +101,12 @@ void ModelDrafter::propose_together(std::span<DraftSlot> batch, Levels* levels) 
 
 /// The last token of a chain needs no position.
 int ModelDrafter::longest(const DraftSlot& slot, const DraftText& text) const {
-  if (slot.limits.paths < 1 || text.foreign) return 0;
-  const auto size = static_cast<std::int64_t>(text.committed);
+  if (slot.limits.paths < 1 || text.foreign || !sequences_.knows(slot.assumed)) return 0;
+  if (std::any_of(slot.assumed.begin(), slot.assumed.end(),
+                  [&](TokenId token) { return is_stop(token); })) {
+    return 0;
+  }
+  const auto size = static_cast<std::int64_t>(text.committed + slot.assumed.size());
   const std::int64_t response = size - static_cast<std::int64_t>(text.prompt);
   const std::int64_t by_text =
       std::min(sampling_.max_tokens - response, options_.max_position - size + 1);
@@ -126,8 +133,7 @@ void ModelDrafter::rank(std::span<const int> jobs, const float* logits) {
   sample_rows_.clear();
   for (const int i : jobs) {
     const Job& job = jobs_[i];
-    const auto index =
-        static_cast<std::int32_t>(job.text->committed - job.text->prompt) + job.levels();
+    const std::int32_t index = job.first + job.levels();
     const bool ban_stops = index < sampling_.min_tokens;
     NoiseKey noise = job.text->noise;
     // Any other key gives other noise; the stream stays the request's own.

@@ -45,7 +45,9 @@ struct ModelDrafterOptions : DraftSequencesOptions {
 
 /// A draft depends on the request's text, noise and limits alone, not on the batch or on what is
 /// held of it; but where the pool is short it is shorter, or there is none. It ends at a stop
-/// token, at the response's longest and at the longest sequence.
+/// token, at the response's longest and at the longest sequence. Tokens it assumes count as said in
+/// all of this: a draft is what it would be if they were committed. The KV of those that it drafted
+/// itself is there, so a chain grows by w tokens in w passes, however far it is ahead.
 ///
 /// Scores: the conditional probability of a token is taken as the softmax over the paths + 1 best
 /// perturbed scores of its level. It is high where the best token leads by much, which small errors
@@ -61,7 +63,8 @@ class ModelDrafter final : public Drafter {
                std::vector<TokenId> stops, const ModelDrafterOptions& options);
 
   /// These four run no forward pass. A request whose text has a token outside the draft model's
-  /// vocabulary gets no drafts. The KV of one that leaves stays while there is room.
+  /// vocabulary gets no drafts, nor does a slot that assumes one. The KV of one that leaves stays
+  /// while there is room.
   void start(const DraftStart& start, double /*now*/) override { sequences_.start(start); }
   void commit(RequestId id, std::span<const TokenId> tokens, double /*now*/) override {
     sequences_.commit(id, tokens);
@@ -92,7 +95,8 @@ class ModelDrafter final : public Drafter {
   struct Job {
     DraftSlot* slot = nullptr;
     const DraftText* text = nullptr;
-    int length = 0;  ///< of the main path at most
+    std::int32_t first = 0;  ///< index in the response of the first drafted token
+    int length = 0;          ///< of the main path at most
     int paths = 1;
     /// [levels, paths + 1] best tokens by falling score.
     std::vector<kernels::Ranked> ranked;

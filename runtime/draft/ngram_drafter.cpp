@@ -48,7 +48,8 @@ void NgramIndex::insert(int n, std::uint32_t next) {
 }
 
 void NgramIndex::append(std::span<const TokenId> tokens) {
-  if (tokens_.size() + tokens.size() > UINT32_MAX) throw std::length_error("text of a request");
+  if (appended_ + tokens.size() > UINT32_MAX) throw std::length_error("text of a request");
+  tokens_.resize(appended_);
   for (const TokenId token : tokens) {
     // An n-gram enters when something follows it, so the text's own end is never found.
     const auto next = static_cast<std::uint32_t>(tokens_.size());
@@ -57,19 +58,48 @@ void NgramIndex::append(std::span<const TokenId> tokens) {
       insert(n, next);
     }
   }
+  appended_ = tokens_.size();
 }
 
-std::span<const TokenId> NgramIndex::lookup(int length) const {
+std::span<const TokenId> NgramIndex::lookup(int length, std::span<const TokenId> assumed) {
+  const auto most = static_cast<std::size_t>(std::max(0, length));
+  tokens_.resize(appended_);
+  const std::span<const TokenId> longer = follow(assumed.size() + most);
+  if (assumed.empty()) return longer;
+  if (longer.size() > assumed.size() &&
+      std::equal(assumed.begin(), assumed.end(), longer.begin())) {
+    return longer.subspan(assumed.size());
+  }
+  tokens_.insert(tokens_.end(), assumed.begin(), assumed.end());
+  return follow(most);
+}
+
+/// What followed the longest n-gram at the end of tokens_.
+std::span<const TokenId> NgramIndex::follow(std::size_t length) const {
   const auto size = static_cast<std::uint32_t>(tokens_.size());
   for (int n = std::min<int>(options_.max_n, static_cast<int>(size)); n >= options_.min_n; --n) {
-    const Table& table = tables_[n - options_.min_n];
-    if (table.slots.empty()) continue;
-    const std::uint32_t next = table.slots[find(n, size)];
+    const std::uint32_t next = place(n);
     if (next == 0) continue;
-    const std::size_t count = std::min<std::size_t>(std::max(0, length), size - next);
-    return std::span(tokens_).subspan(next, count);
+    return std::span(tokens_).subspan(next, std::min<std::size_t>(length, size - next));
   }
   return {};
+}
+
+/// Where the n-gram at the end of tokens_ continues; 0: it did not occur before.
+std::uint32_t NgramIndex::place(int n) const {
+  const auto size = static_cast<std::uint32_t>(tokens_.size());
+  const Table& table = tables_[n - options_.min_n];
+  const std::uint32_t indexed = table.slots.empty() ? 0 : table.slots[find(n, size)];
+  if (indexed != 0 && options_.earliest) return indexed;
+  std::uint32_t found = indexed;
+  const auto first = std::max(static_cast<std::uint32_t>(appended_), static_cast<std::uint32_t>(n));
+  for (std::uint32_t next = first; next < size; ++next) {  // those that an assumed token follows
+    const auto at = tokens_.begin() + next;
+    if (!std::equal(at - n, at, tokens_.end() - n)) continue;
+    found = next;
+    if (options_.earliest) break;
+  }
+  return found;
 }
 
 std::size_t NgramIndex::bytes() const {
@@ -102,7 +132,7 @@ void NgramDrafter::propose(std::span<DraftSlot> batch, double /*now*/, Levels* /
             ? 0
             : std::min({slot.limits.max_tokens, slot.limits.max_length, slot.output.capacity()});
     slot.count = 0;
-    for (const TokenId token : index(slot.id).lookup(length)) {
+    for (const TokenId token : index(slot.id).lookup(length, slot.assumed)) {
       slot.output.set(slot.count, token, slot.count - 1, 1.0F);
       ++slot.count;
     }

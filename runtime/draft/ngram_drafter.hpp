@@ -24,8 +24,11 @@ class NgramIndex {
 
   void append(std::span<const TokenId> tokens);
   /// What followed the longest n-gram that ends the text and occurred before, at most `length`
-  /// tokens; empty when there is none. Valid until the next append.
-  [[nodiscard]] std::span<const TokenId> lookup(int length) const;
+  /// tokens; empty when there is none. With tokens `assumed` behind the text: what a longer answer
+  /// without them would have held after them, or, where it would not have said them or would have
+  /// ended with them, what is found for the text with them at its end. They do not enter the index.
+  /// Valid until the next call.
+  [[nodiscard]] std::span<const TokenId> lookup(int length, std::span<const TokenId> assumed = {});
   [[nodiscard]] std::size_t bytes() const;
 
  private:
@@ -35,13 +38,16 @@ class NgramIndex {
     std::size_t used = 0;
   };
 
+  [[nodiscard]] std::span<const TokenId> follow(std::size_t length) const;
+  [[nodiscard]] std::uint32_t place(int n) const;
   void insert(int n, std::uint32_t next);
   void grow(int n);
   /// The slot of the n-gram that ends before position `end`, or the empty one where it belongs.
   [[nodiscard]] std::size_t find(int n, std::uint32_t end) const;
 
   NgramOptions options_;
-  std::vector<TokenId> tokens_;
+  std::vector<TokenId> tokens_;  ///< those appended, and then those assumed last
+  std::size_t appended_ = 0;
   std::vector<Table> tables_;  ///< [max_n - min_n + 1]
 };
 

@@ -20,7 +20,8 @@ SuffixDrafter::SuffixDrafter(const SuffixDrafterOptions& options, ThreadPool& po
       store_(store_limits(options)),
       pool_(pool),
       scratch_(pool.size()),
-      second_(pool.size()) {}
+      second_(pool.size()),
+      texts_(pool.size()) {}
 
 SuffixDrafter::Request& SuffixDrafter::request(RequestId id) {
   const auto at = requests_.find(id);
@@ -70,20 +71,30 @@ void SuffixDrafter::propose(std::span<DraftSlot> batch, double now, Levels* /*le
   const auto draft = [&](int thread, int item) {
     DraftSlot& slot = batch[item];
     const Request& r = *batch_requests_[item];
-    const std::span<const TokenId> response = r.response();
-    const std::size_t tail =
-        std::min(response.size(), static_cast<std::size_t>(options_.store.depth));
+    const auto depth = static_cast<std::size_t>(options_.store.depth);
+    const std::size_t response = r.response().size();
+    std::span<const TokenId> text = r.own->tokens(0);
+    text = text.last(std::min(text.size(), depth));
+    if (!slot.assumed.empty()) {
+      std::vector<TokenId>& joined = texts_[thread];
+      joined.assign(text.begin(), text.end());
+      joined.insert(joined.end(), slot.assumed.begin(), slot.assumed.end());
+      text = std::span<const TokenId>(joined).last(std::min(joined.size(), depth));
+    }
     SpeculationSlot group;
     group.group = slot.id.prompt;
     group.sample = slot.id.sample;
-    group.size = response.size();
-    group.text = response.last(tail);
+    group.size = slot.assumed.empty() ? response : kInNoTree;
+    group.text = text.last(std::min(text.size(), response + slot.assumed.size()));
     group.options = options_.speculation;
     group.options.limits = slot.limits;
     const int capacity = std::max(0, std::min(slot.limits.max_tokens, slot.output.capacity()));
     group.output = second_[thread].second(capacity);
 
-    const DraftResult own = speculate(*r.own, 0, group.options, slot.output, scratch_[thread]);
+    const DraftResult own =
+        slot.assumed.empty()
+            ? speculate(*r.own, 0, group.options, slot.output, scratch_[thread])
+            : speculate(*r.own, text, group.options, slot.output, scratch_[thread]);
     store_.speculate(group, scratch_[thread]);
     slot.count = own.count;
     if (group.result.score > own.score) {

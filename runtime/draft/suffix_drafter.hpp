@@ -20,6 +20,7 @@ struct SuffixDrafterOptions {
 
 /// For each request the draft of the higher score is proposed, its own tree's on ties. What is
 /// proposed depends on the texts alone, not on threads or on how commits of siblings interleave.
+/// Assumed tokens are a part of the text that is sought in the trees, but not of the trees.
 class SuffixDrafter final : public Drafter {
  public:
   /// propose() works on the pool's threads; the pool outlives this and may serve others in between.
@@ -54,6 +55,7 @@ class SuffixDrafter final : public Drafter {
   ThreadPool& pool_;
   std::vector<SpeculationScratch> scratch_;  ///< [threads]
   std::vector<SpeculationScratch> second_;   ///< [threads] hold the groups' drafts
+  std::vector<std::vector<TokenId>> texts_;  ///< [threads] ends of texts, with assumed tokens
   std::vector<const Request*> batch_requests_;
 };
 

@@ -99,13 +99,19 @@ class ModelDrafterFixture : public testing::Test {
     return std::make_unique<ModelDrafter>(*backend_, model.config, model.weights, group_,
                                           DType::bf16, sampling, kStops, o);
   }
+  /// assumed: [requests] or empty.
   static std::vector<Draft> propose(Drafter& drafter, const std::vector<const Told*>& requests,
                                     const DraftLimits& limits, int capacity = 64,
-                                    Levels* levels = nullptr) {
+                                    Levels* levels = nullptr,
+                                    const std::vector<Text>& assumed = {}) {
     std::vector<DraftBuffers> buffers(requests.size(), DraftBuffers(capacity));
     std::vector<DraftSlot> batch(requests.size());
     for (std::size_t i = 0; i < requests.size(); ++i) {
-      batch[i] = {requests[i]->id, limits, buffers[i].output(), -1};
+      batch[i].id = requests[i]->id;
+      batch[i].limits = limits;
+      batch[i].output = buffers[i].output();
+      if (!assumed.empty()) batch[i].assumed = assumed[i];
+      batch[i].count = -1;
     }
     drafter.propose(batch, 0, levels);
     std::vector<Draft> drafts;
