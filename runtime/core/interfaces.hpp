@@ -68,7 +68,14 @@ struct StepRecord {
   std::uint32_t role = 0;  ///< paceline::Role
 };
 
-enum class RequestEventKind : std::uint8_t { leased = 0, finished = 1, stopped = 2, resumed = 3 };
+enum class RequestEventKind : std::uint8_t {
+  leased = 0,
+  finished = 1,
+  stopped = 2,
+  resumed = 3,
+  left = 4,     ///< for another group
+  arrived = 5,  ///< from another group
+};
 
 struct RequestEvent {
   double time = 0;
@@ -101,6 +108,8 @@ struct RankSummary {
   std::uint64_t drafted = 0;        ///< draft tokens verified
   std::uint64_t accepted = 0;       ///< of them, accepted
   std::uint64_t response_tokens = 0;
+  std::uint64_t moved = 0;                  ///< requests that left for another group
+  std::uint64_t positions_transferred = 0;  ///< of KV that came with requests from other groups
   std::uint64_t messages_sent = 0;
   std::uint64_t bytes_sent = 0;
   std::uint64_t peak_rss_bytes = 0;

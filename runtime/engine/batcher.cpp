@@ -60,6 +60,18 @@ const Batcher::Request& Batcher::at(RequestId id) const {
   return *it;
 }
 
+bool Batcher::runs(RequestId id) const {
+  return std::any_of(requests_.begin(), requests_.end(),
+                     [&](const Request& r) { return r.trajectory.id == id; });
+}
+
+std::vector<Running> Batcher::running() const {
+  std::vector<Running> running;
+  for (const Request& r : requests_)
+    running.push_back({r.trajectory.id, static_cast<std::uint32_t>(r.trajectory.tokens.size())});
+  return running;
+}
+
 std::span<const std::int32_t> Batcher::table(RequestId id) const { return kv_.table(at(id).kv); }
 
 std::int32_t Batcher::own_from(RequestId id) const { return kv_.own_from(at(id).kv); }

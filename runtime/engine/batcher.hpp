@@ -57,6 +57,12 @@ struct Decoding {
   std::int32_t room = 0;      ///< most tokens of a draft: no more can be committed
 };
 
+/// A request in the batch.
+struct Running {
+  RequestId id;
+  std::uint32_t tokens = 0;  ///< response tokens so far
+};
+
 /// What a step committed to a request.
 struct Committed {
   RequestId id;
@@ -97,6 +103,9 @@ class Batcher {
   /// Requests that were parked since the last call, the one that came first in front.
   [[nodiscard]] std::vector<Admission> take_parked() { return std::exchange(parked_, {}); }
 
+  [[nodiscard]] bool runs(RequestId id) const;
+  [[nodiscard]] std::vector<Running> running() const;
+
   /// The block table of a request that runs: where KV that arrives goes.
   [[nodiscard]] std::span<const std::int32_t> table(RequestId id) const;
   /// First position from which on KV of the request may come from elsewhere, a multiple of a block.
@@ -104,6 +113,8 @@ class Batcher {
   /// Of the request's KV, this part is on its way to its blocks: own_from(id) <= first, a multiple
   /// of a block. What comes before is computed meanwhile; the rest waits for arrived().
   void expect(RequestId id, const Arrival& arrival);
+  /// Whether some is.
+  [[nodiscard]] bool expects(RequestId id) const { return at(id).arrival.end > 0; }
   /// It is there; or will not come, and is computed.
   void arrived(RequestId id, bool complete);
   /// A step without rows: the work on KV that is left to be done, now rather than with the next

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "runtime/core/wire.hpp"
-
 namespace paceline::engine {
 
 Executor::Executor(kernels::Backend& backend, const ModelConfig& config, const WeightSource& source,
@@ -30,62 +28,12 @@ Executor::Executor(kernels::Backend& backend, const ModelConfig& config, const W
 }
 
 std::span<const kernels::Sampled> Executor::run(const Step& step) {
-  if (group_.size() > 1) send_plan(&step);
-  execute(step);
-  return sampled_;
-}
-
-void Executor::finish() {
-  if (group_.size() > 1) send_plan(nullptr);
-}
-
-void Executor::send_plan(const Step* step) {
-  std::vector<std::byte> plan;
-  if (step != nullptr) {
-    WireWriter writer;
-    writer.put(step->kv.edits);
-    writer.put(step->kv.moves);
-    writer.put(step->kv.copies);
-    writer.put(step->tokens);
-    writer.put(step->parts);
-    writer.put(step->parents);
-    writer.put(step->samples);
-    plan = writer.take();
-  }
-  std::uint64_t size = plan.size();  // 0: no more steps
-  group_.broadcast(std::as_writable_bytes(std::span(&size, 1)));
-  if (size != 0) group_.broadcast(plan);
-}
-
-std::uint64_t Executor::follow(const std::function<void()>& after_step) {
-  Step step;
-  std::vector<std::byte> plan;
-  for (std::uint64_t steps = 0;; ++steps) {
-    std::uint64_t size = 0;
-    group_.broadcast(std::as_writable_bytes(std::span(&size, 1)));
-    if (size == 0) return steps;
-    plan.resize(size);
-    group_.broadcast(plan);
-    WireReader reader(plan);
-    reader.get(step.kv.edits);
-    reader.get(step.kv.moves);
-    reader.get(step.kv.copies);
-    reader.get(step.tokens);
-    reader.get(step.parts);
-    reader.get(step.parents);
-    reader.get(step.samples);
-    execute(step);
-    after_step();
-  }
-}
-
-void Executor::execute(const Step& step) {
   const auto begin = std::chrono::steady_clock::now();
   tables_.apply(step.kv.edits);
   if (!step.kv.moves.empty()) backend_.move_slots(kv_shape_, cache_->data(), step.kv.moves);
   if (!step.kv.copies.empty()) backend_.copy_blocks(kv_shape_, cache_->data(), step.kv.copies);
   sampled_.clear();
-  if (step.empty()) return;
+  if (step.empty()) return sampled_;
   segments_.clear();
   for (const StepPart& part : step.parts) {
     segments_.push_back(
@@ -102,6 +50,7 @@ void Executor::execute(const Step& step) {
   const double seconds = std::chrono::duration<double>(end - begin).count();
   sample_seconds_ = seconds - forward_seconds_;
   busy_seconds_ += seconds;
+  return sampled_;
 }
 
 void Executor::sample(const Step& step, const float* logits) {

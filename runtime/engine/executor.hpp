@@ -1,7 +1,6 @@
 // Carries out steps on this rank's share of the model, together with the other ranks of its group.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -24,8 +23,15 @@ class StepRunner {
   /// Seconds of the last step that went into the forward pass, and into sampling.
   [[nodiscard]] virtual double forward_seconds() const = 0;
   [[nodiscard]] virtual double sample_seconds() const = 0;
-  /// Ends the group: its other ranks return from follow(). Called once, last.
-  virtual void finish() = 0;
+};
+
+/// A rank's share of the KV pool.
+struct KvMemory {
+  kernels::KvShape shape;
+  std::span<std::byte> bytes;  ///< [blocks] chunks of shape.block_bytes()
+  [[nodiscard]] std::span<std::byte> block(std::int32_t index) const {
+    return bytes.subspan(index * shape.block_bytes(), shape.block_bytes());
+  }
 };
 
 /// Sizes of the largest step and of the KV pool.
@@ -38,9 +44,9 @@ struct ExecutorLimits {
   int max_position = 0;     ///< longest sequence
 };
 
-/// The leader calls run(), every other rank of the group follow(): the leader's plan is broadcast
-/// and executed by all. Sampling is shared out by rows, so each rank holds whole rows of logits
-/// only for its share. Used by one thread.
+/// Every rank of the group runs the same steps in the same order, and each gets all that was
+/// sampled. Sampling is shared out by rows, so each rank holds whole rows of logits only for its
+/// share. Used by one thread.
 class Executor final : public StepRunner {
  public:
   /// `stops`: the ids that min_tokens bans. Throws as Decoder does.
@@ -51,21 +57,16 @@ class Executor final : public StepRunner {
   std::span<const kernels::Sampled> run(const Step& step) override;
   [[nodiscard]] double forward_seconds() const override { return forward_seconds_; }
   [[nodiscard]] double sample_seconds() const override { return sample_seconds_; }
-  void finish() override;
-  /// Follows the leader until it finishes; returns the number of steps. Calls `after_step` after
-  /// each.
-  std::uint64_t follow(const std::function<void()>& after_step);
+  [[nodiscard]] KvMemory kv_memory() const { return {kv_shape_, {cache_->data(), kv_bytes()}}; }
 
-  /// Seconds spent in steps so far; the waits of follow() between them do not count.
+  /// Seconds spent in steps so far.
   [[nodiscard]] double busy_seconds() const { return busy_seconds_; }
   [[nodiscard]] std::size_t weight_bytes() const { return decoder_.weight_bytes(); }
   [[nodiscard]] std::size_t activation_bytes() const { return decoder_.activation_bytes(); }
   [[nodiscard]] std::size_t kv_bytes() const { return kv_shape_.block_bytes() * limits_.kv_blocks; }
 
  private:
-  void execute(const Step& step);
   void sample(const Step& step, const float* logits);
-  void send_plan(const Step* step);
 
   kernels::Backend& backend_;
   TensorParallelGroup& group_;

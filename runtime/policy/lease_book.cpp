@@ -22,6 +22,11 @@ std::vector<std::size_t> LeaseBook::grant(int group, int room) {
   return granted;
 }
 
+void LeaseBook::move(int from, int to) {
+  --active_[from];
+  ++active_[to];
+}
+
 void LeaseBook::finish(int group) {
   --active_[group];
   --leased_;

@@ -17,6 +17,8 @@ class LeaseBook {
 
   /// Requests for a group that has room for `room` more. Empty when it should wait.
   [[nodiscard]] std::vector<std::size_t> grant(int group, int room);
+  /// A leased request changed groups.
+  void move(int from, int to);
   /// A leased request of the group ended.
   void finish(int group);
 

@@ -22,14 +22,54 @@ void fields(Wire&, Stop&) {}
 template <typename Wire>
 void fields(Wire&, Finish&) {}
 template <typename Wire>
+void fields(Wire& w, Move& m) {
+  put(w, m.id, m.key, m.to);
+}
+template <typename Wire>
+void fields(Wire& w, Offer& m) {
+  fields(w, m.lease);
+  put(w, m.key, m.from, m.positions);
+}
+template <typename Wire>
+void fields(Wire& w, Pull& m) {
+  put(w, m.key, m.first_block);
+}
+template <typename Wire>
+void fields(Wire& w, engine::Step& s) {
+  put(w, s.kv.edits, s.kv.moves, s.kv.copies, s.tokens, s.parts, s.parents, s.samples);
+}
+template <typename Wire>
+void fields(Wire& w, RunStep& m) {
+  fields(w, m.step);
+}
+template <typename Wire>
+void fields(Wire& w, MoveKv& m) {
+  put(w, m.key, m.peer, m.send, m.blocks);
+}
+template <typename Wire>
+void fields(Wire& w, KvMoved& m) {
+  put(w, m.key, m.complete);
+}
+template <typename Wire>
 void fields(Wire& w, Status& m) {
-  put(w, m.room, m.active, m.leases_received, m.tokens, m.stopped, m.finished);
+  put(w, m.room, m.active, m.leases_received, m.tokens, m.stopped, m.finished, m.running, m.moved,
+      m.kept);
 }
 template <typename Wire>
 void fields(Wire&, StopRequest&) {}
 template <typename Wire>
 void fields(Wire& w, Summary& m) {
   put(w, m.rank);
+}
+
+/// A message's place in the variant.
+template <typename Kind, std::size_t I = 0>
+constexpr std::uint8_t kind_of() {
+  if constexpr (std::is_same_v<Kind, std::variant_alternative_t<I, Message>>) {
+    return I;
+  } else {
+    return kind_of<Kind, I + 1>();
+  }
 }
 
 template <std::size_t I = 0>
@@ -50,6 +90,13 @@ std::vector<std::byte> encode(const Message& message) {
   WireWriter writer;
   writer.put(static_cast<std::uint8_t>(message.index()));
   std::visit([&](auto copy) { fields(writer, copy); }, message);
+  return writer.take();
+}
+
+std::vector<std::byte> encode_step(const engine::Step& step) {
+  WireWriter writer;
+  writer.put(kind_of<RunStep>());
+  fields(writer, const_cast<engine::Step&>(step));  // a writer only reads
   return writer.take();
 }
 

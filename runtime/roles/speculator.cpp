@@ -87,6 +87,13 @@ void Speculator::describe(std::span<const engine::Decoding> decoding) {
   query_.lag = lag_;
 }
 
+void Speculator::leave(RequestId id) {
+  const double now = clock_.now();
+  tell(now);
+  for (const auto& drafter : drafters_) drafter->finish(id, now);
+  requests_.erase(id);
+}
+
 std::span<const engine::DraftTree> Speculator::draft(std::span<const engine::Decoding> decoding,
                                                      int prefill_rows) {
   drafted_ = false;

@@ -33,6 +33,8 @@ class Speculator {
 
   /// A request will be decoded.
   void start(const engine::Admission& request);
+  /// It goes elsewhere; it may come back by start().
+  void leave(RequestId id);
   /// Drafts for the step, one for each of `decoding` or none at all; they may be empty. Valid until
   /// the next call. `prefill_rows`: prompt rows that share the step.
   [[nodiscard]] std::span<const engine::DraftTree> draft(std::span<const engine::Decoding> decoding,

@@ -2,36 +2,34 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 namespace paceline::roles {
 
-Verifier::Verifier(const VerifierPorts& ports, std::int32_t max_batch, double flush_seconds)
-    : ports_(ports), max_batch_(max_batch), flush_seconds_(flush_seconds) {}
+Verifier::Verifier(const VerifierPorts& ports, const VerifierOptions& options)
+    : ports_(ports), options_(options) {}
 
-bool Verifier::turn() {
+Turn Verifier::turn() {
   receive();
-  if (finished_) return true;
+  if (finished_) return {true};
+  settle_moves();
   if (stop_asked_ && status_.stopped == 0) {
-    for (Trajectory& partial : ports_.batcher.stop()) {
-      ports_.telemetry.event({ports_.clock.now(), partial.id, RequestEventKind::stopped,
-                              static_cast<std::uint32_t>(partial.tokens.size())});
-      ports_.trajectories.append(partial);
-    }
-    for (const engine::Admission& request : waiting_) {
-      if (!request.trajectory.tokens.empty()) ports_.trajectories.append(request.trajectory);
-    }
-    waiting_.clear();
-    status_.stopped = 1;
-    changed_ = true;
-    ports_.trajectories.flush();
-    publish(true);
-    return true;
+    stop();
+    return {true};
   }
+  let_go();
   admit();
   const bool works = ports_.batcher.active() > 0;
+  const std::uint64_t rows = summary_.prefill_tokens + summary_.decode_tokens;
   if (works) step();
-  publish(!works);
-  return works;
+  // A batch whose KV is all on its way has no rows.
+  const bool worked = summary_.prefill_tokens + summary_.decode_tokens > rows;
+  publish(!worked);
+  return {worked};
+}
+
+void Verifier::event(RequestId id, RequestEventKind kind, std::size_t tokens) {
+  ports_.telemetry.event({ports_.clock.now(), id, kind, static_cast<std::uint32_t>(tokens)});
 }
 
 void Verifier::receive() {
@@ -39,28 +37,155 @@ void Verifier::receive() {
     Message message = decode(envelope->bytes);
     if (auto* lease = std::get_if<Lease>(&message)) {
       ++status_.leases_received;
-      const bool resumed = !lease->trajectory.tokens.empty();
-      ports_.telemetry.event({ports_.clock.now(), lease->trajectory.id,
-                              resumed ? RequestEventKind::resumed : RequestEventKind::leased,
-                              static_cast<std::uint32_t>(lease->trajectory.tokens.size())});
-      waiting_.push_back({std::move(lease->trajectory), std::move(lease->prompt), lease->noise});
-      if (ports_.speculator != nullptr) ports_.speculator->start(waiting_.back());
-      changed_ = true;
+      event(lease->trajectory.id,
+            lease->trajectory.tokens.empty() ? RequestEventKind::leased : RequestEventKind::resumed,
+            lease->trajectory.tokens.size());
+      take(std::move(*lease), {});
+    } else if (auto* offer = std::get_if<Offer>(&message)) {
+      event(offer->lease.trajectory.id, RequestEventKind::arrived,
+            offer->lease.trajectory.tokens.size());
+      status_.moved.push_back(offer->key);
+      take(std::move(offer->lease), {offer->key, offer->from, offer->positions});
+    } else if (const auto* move = std::get_if<Move>(&message)) {
+      moves_.push_back(*move);
+    } else if (const auto* pull = std::get_if<Pull>(&message)) {
+      on(*pull);
+    } else if (const auto* moved = std::get_if<KvMoved>(&message)) {
+      ports_.kv.heard(*moved);
     } else if (std::holds_alternative<Stop>(message)) {
       stop_asked_ = true;
     } else if (std::holds_alternative<Finish>(message)) {
       finished_ = true;
     } else {
-      throw std::logic_error("a verifier got a message meant for the coordinator");
+      throw std::logic_error("a verifier got a message meant for another role");
     }
   }
 }
 
+void Verifier::take(Lease lease, const Origin& origin) {
+  std::vector<TokenId>& prompt = prompts_[lease.trajectory.id.prompt];
+  if (!lease.prompt.empty()) prompt = std::move(lease.prompt);
+  changed_ = true;
+  waiting_.push_back({{std::move(lease.trajectory), prompt, lease.noise}, origin});
+  if (ports_.speculator != nullptr) ports_.speculator->start(waiting_.back().request);
+  if (status_.stopped != 0) stop();  // it came after everything else was handed in
+}
+
+// Finished or not, everything the verifier holds is on disk when it says that it has stopped.
+void Verifier::stop() {
+  for (Trajectory& partial : ports_.batcher.stop()) {
+    event(partial.id, RequestEventKind::stopped, partial.tokens.size());
+    ports_.trajectories.append(partial);
+  }
+  for (const Waiting& waiting : waiting_) {
+    if (!waiting.request.trajectory.tokens.empty())
+      ports_.trajectories.append(waiting.request.trajectory);
+  }
+  waiting_.clear();
+  for (const Move& move : std::exchange(moves_, {})) status_.kept.push_back(move.key);
+  status_.stopped = 1;
+  changed_ = true;
+  ports_.trajectories.flush();
+  publish(true);
+}
+
+/// Makes the moves that were asked for: the request's KV stays in a parcel until it is pulled.
+void Verifier::let_go() {
+  for (const Move& move : std::exchange(moves_, {})) {
+    const auto waits = std::find_if(waiting_.begin(), waiting_.end(), [&](const Waiting& w) {
+      return w.request.trajectory.id == move.id;
+    });
+    if (waits != waiting_.end()) {
+      if (waits->origin.positions > 0)
+        ports_.mailbox.send({waits->origin.from.leader, Address::Port::role},
+                            encode(Pull{waits->origin.key, INT32_MAX}));
+      offer(move, std::move(waits->request), 0);
+      waiting_.erase(waits);
+    } else if (ports_.batcher.runs(move.id) && !ports_.batcher.expects(move.id)) {
+      (void)ports_.runner.run(ports_.batcher.kv_work());
+      engine::Departure departure = ports_.batcher.leave(move.id);
+      const std::int32_t positions = departure.parcel.positions;
+      if (positions > 0) {
+        left_[move.key] = {std::move(departure.parcel), move.to};
+      } else {
+        ports_.batcher.release(departure.parcel);
+      }
+      offer(move, std::move(departure.request), positions);
+    } else {
+      status_.kept.push_back(move.key);
+    }
+    changed_ = true;
+  }
+}
+
+void Verifier::offer(const Move& move, engine::Admission request, std::int32_t positions) {
+  event(move.id, RequestEventKind::left, request.trajectory.tokens.size());
+  if (ports_.speculator != nullptr) ports_.speculator->leave(move.id);
+  ports_.mailbox.send(
+      {move.to.leader, Address::Port::role},
+      encode(Offer{{std::move(request.trajectory), std::move(request.prompt), request.noise},
+                   move.key,
+                   options_.ranks,
+                   positions}));
+  ++summary_.moved;
+}
+
+void Verifier::on(const Pull& pull) {
+  const auto at = left_.find(pull.key);
+  if (at == left_.end()) throw std::logic_error("KV is wanted of a request that did not leave");
+  std::vector<std::int32_t> blocks = at->second.parcel.blocks;
+  if (pull.first_block >= static_cast<std::int32_t>(blocks.size())) {
+    ports_.batcher.release(at->second.parcel);
+    left_.erase(at);
+    return;
+  }
+  blocks.erase(blocks.begin(), blocks.begin() + pull.first_block);
+  at->second.pulled = true;
+  ports_.kv.move({pull.key, at->second.to, 1, std::move(blocks)});
+}
+
+/// Learns which KV has arrived, and gives back the blocks of KV that was sent.
+void Verifier::settle_moves() {
+  for (auto it = left_.begin(); it != left_.end();) {
+    if (it->second.pulled && ports_.kv.ended(it->first)) {
+      ports_.batcher.release(it->second.parcel);
+      it = left_.erase(it);
+    } else {
+      ++it;
+    }
+  }
+  for (auto it = arriving_.begin(); it != arriving_.end();) {
+    const std::optional<bool> complete = ports_.kv.ended(it->first);
+    if (complete && ports_.batcher.runs(it->second)) ports_.batcher.arrived(it->second, *complete);
+    it = complete ? arriving_.erase(it) : std::next(it);
+  }
+}
+
 void Verifier::admit() {
-  while (!waiting_.empty() && ports_.batcher.admit(waiting_.front())) {
+  while (!waiting_.empty()) {
+    Waiting& next = waiting_.front();
+    const RequestId id = next.request.trajectory.id;
+    if (!ports_.batcher.admit(next.request)) return;
+    if (next.origin.positions > 0) fetch(id, next.origin);
     waiting_.pop_front();
     changed_ = true;
   }
+}
+
+/// Pulls the part of the request's KV that comes sooner from where it was than by computing it.
+void Verifier::fetch(RequestId id, const Origin& origin) {
+  const std::int32_t first = policy::first_transferred(
+      options_.costs, origin.positions, ports_.batcher.own_from(id), options_.kv_block);
+  ports_.mailbox.send({origin.from.leader, Address::Port::role},
+                      encode(Pull{origin.key, first / options_.kv_block}));
+  if (first >= origin.positions) return;
+  ports_.batcher.expect(id, {first, origin.positions});
+  const auto end = kv::blocks_for(origin.positions, options_.kv_block);
+  const auto table =
+      ports_.batcher.table(id).subspan(first / options_.kv_block, end - first / options_.kv_block);
+  ports_.kv.move({origin.key, origin.from, 0, {table.begin(), table.end()}});
+  arriving_[origin.key] = id;
+  summary_.positions_transferred += origin.positions - first;
 }
 
 void Verifier::step() {
@@ -74,6 +199,14 @@ void Verifier::step() {
   }
   const double drafted = ports_.clock.now();
   const engine::Step& plan = ports_.batcher.plan(drafts);
+  for (engine::Admission& parked : ports_.batcher.take_parked()) {
+    waiting_.push_front({std::move(parked), {}});
+    changed_ = true;
+  }
+  if (plan.empty()) {  // all wait for KV; what there is to do in the cache is done
+    (void)ports_.batcher.commit(ports_.runner.run(plan));
+    return;
+  }
   const engine::StepCounts counts = ports_.batcher.counts();
   const std::vector<Trajectory> finished = ports_.batcher.commit(ports_.runner.run(plan));
   const double verified = ports_.clock.now();
@@ -85,8 +218,7 @@ void Verifier::step() {
   for (const Trajectory& done : finished) {
     ports_.trajectories.append(done);
     unflushed_.push_back(done.id);
-    ports_.telemetry.event({ports_.clock.now(), done.id, RequestEventKind::finished,
-                            static_cast<std::uint32_t>(done.tokens.size())});
+    event(done.id, RequestEventKind::finished, done.tokens.size());
     changed_ = true;
   }
   record.duration = ports_.clock.now() - record.start;
@@ -111,7 +243,7 @@ void Verifier::publish(bool force) {
   constexpr double kStatusSeconds = 0.5;
   const double now = ports_.clock.now();
   // The two periods run on their own: a status must not put off the flush.
-  const bool flush = !unflushed_.empty() && (force || now - last_flush_ >= flush_seconds_);
+  const bool flush = !unflushed_.empty() && (force || now - last_flush_ >= options_.flush_seconds);
   const bool status_due = !force && now - last_status_ >= kStatusSeconds;
   if (flush) {
     ports_.trajectories.flush();
@@ -123,9 +255,18 @@ void Verifier::publish(bool force) {
   if (!flush && !changed_ && !status_due) return;
   status_.active = ports_.batcher.active();
   // With a lease waiting for KV there is room for none.
-  status_.room = waiting_.empty() ? max_batch_ - status_.active : 0;
+  status_.room = waiting_.empty() ? options_.max_batch - status_.active : 0;
+  if (status_due) {
+    status_.running = ports_.batcher.running();
+    for (const Waiting& w : waiting_)
+      status_.running.push_back({w.request.trajectory.id,
+                                 static_cast<std::uint32_t>(w.request.trajectory.tokens.size())});
+  }
   ports_.mailbox.send(Address::coordinator(), encode(status_));
   status_.finished.clear();
+  status_.running.clear();
+  status_.moved.clear();
+  status_.kept.clear();
   changed_ = false;
   last_status_ = now;
 }

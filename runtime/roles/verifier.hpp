@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <vector>
 
 #include "runtime/core/clock.hpp"
@@ -9,7 +10,10 @@
 #include "runtime/core/mailbox.hpp"
 #include "runtime/engine/batcher.hpp"
 #include "runtime/engine/executor.hpp"
+#include "runtime/policy/move_split.hpp"
+#include "runtime/roles/group.hpp"
 #include "runtime/roles/messages.hpp"
+#include "runtime/roles/participant.hpp"
 #include "runtime/roles/speculator.hpp"
 
 namespace paceline::roles {
@@ -20,38 +24,77 @@ struct VerifierPorts {
   const Clock& clock;
   engine::Batcher& batcher;
   engine::StepRunner& runner;
+  KvLink& kv;
   Speculator* speculator;  ///< null: plain decoding
   TrajectorySink& trajectories;
   TelemetrySink& telemetry;
 };
 
-/// A state machine whose turn is: apply messages, run one step, publish what ended. A step begins
-/// with drafts where there are any: drafter and verifier share the rank (coupled speculation).
-/// Finished responses are reported to the coordinator only once they are on disk.
-class Verifier {
- public:
-  /// `flush_seconds`: finished responses are flushed at least this often (and before any idling).
-  Verifier(const VerifierPorts& ports, std::int32_t max_batch, double flush_seconds);
+struct VerifierOptions {
+  GroupRanks ranks;  ///< of its group
+  std::int32_t max_batch = 64;
+  std::int32_t kv_block = 16;
+  /// Finished responses are flushed at least this often (and before any idling).
+  double flush_seconds = 5;
+  policy::MoveCosts costs;  ///< what decides how much KV of an arriving request is transferred
+};
 
-  /// Returns false when there was nothing to do.
-  bool turn();
-  /// The coordinator has said that nothing more will come.
-  [[nodiscard]] bool finished() const { return finished_; }
+/// A turn is: apply messages, let requests go, take requests in, run one step, publish what ended.
+/// A step begins with drafts where there are any: drafter and verifier share the rank (coupled
+/// speculation). Finished responses are reported to the coordinator only once they are on disk.
+///
+/// A request that is to move is offered to its new verifier, whose it is from then on. That one
+/// says which part of the KV it wants, computes the rest, and decodes when it has both.
+class Verifier final : public Participant {
+ public:
+  Verifier(const VerifierPorts& ports, const VerifierOptions& options);
+
+  Turn turn() override;
+  [[nodiscard]] bool over() const override { return finished_; }
   /// Totals so far; the caller fills in rank, role and memory.
   [[nodiscard]] RankSummary summary() const { return summary_; }
 
  private:
+  /// KV of a request that came from another group.
+  struct Origin {
+    std::uint64_t key = 0;
+    GroupRanks from;
+    std::int32_t positions = 0;  ///< 0: it has none elsewhere
+  };
+  /// A request without a place in the batch yet.
+  struct Waiting {
+    engine::Admission request;
+    Origin origin;
+  };
+  /// KV of a request that left.
+  struct Left {
+    kv::Parcel parcel;
+    GroupRanks to;
+    bool pulled = false;
+  };
+
   void receive();
+  void take(Lease lease, const Origin& origin);
+  void on(const Pull& pull);
+  void stop();
+  void let_go();
+  void offer(const Move& move, engine::Admission request, std::int32_t positions);
+  void settle_moves();
   void admit();
+  void fetch(RequestId id, const Origin& origin);
   void step();
   void publish(bool force);
+  void event(RequestId id, RequestEventKind kind, std::size_t tokens);
 
   VerifierPorts ports_;
-  std::int32_t max_batch_;
-  double flush_seconds_;
-  std::deque<engine::Admission> waiting_;  ///< leased, no room yet
-  Status status_;                          ///< the next to send
-  std::vector<RequestId> unflushed_;       ///< ended, not yet known to be on disk
+  VerifierOptions options_;
+  std::map<std::uint32_t, std::vector<TokenId>> prompts_;  ///< all it was sent, by index
+  std::deque<Waiting> waiting_;
+  std::vector<Move> moves_;                      ///< asked for, not yet made
+  std::map<std::uint64_t, Left> left_;           ///< by key of the move
+  std::map<std::uint64_t, RequestId> arriving_;  ///< likewise
+  Status status_;                                ///< the next to send
+  std::vector<RequestId> unflushed_;             ///< ended, not yet known to be on disk
   double last_flush_ = 0;
   double last_status_ = 0;
   bool changed_ = true;  ///< room or activity changed since the last status

@@ -68,11 +68,9 @@ class BlockCheckingRunner final : public StepRunner {
   }
   [[nodiscard]] double forward_seconds() const override { return 0; }
   [[nodiscard]] double sample_seconds() const override { return 0; }
-  void finish() override { finished = true; }
 
   std::size_t steps = 0;
   std::size_t rows = 0;
-  bool finished = false;
 
  private:
   TokenId& slot(const StepPart& part, int position) {

@@ -28,13 +28,13 @@ class World {
     layout_.group.push_back(-1);
     std::vector<Trajectory> work(requests);
     for (std::uint32_t i = 0; i < requests; ++i) work[i].id = {0, i};
-    coordinator =
-        std::make_unique<Coordinator>(mailbox_, layout_, std::move(work), prompts_, 5, kDoneBefore);
+    coordinator = std::make_unique<Coordinator>(mailbox_, layout_, std::move(work), prompts_,
+                                                CoordinatorOptions{}, kDoneBefore);
   }
 
   void tell(int rank, const Message& message) {
     post_.put(Address::coordinator(), rank, encode(message));
-    EXPECT_TRUE(coordinator->turn());
+    EXPECT_TRUE(coordinator->turn().worked);
   }
   /// The group's leader reports; `finished` of its requests have ended since the last time.
   void status(int group, std::int32_t room, std::uint64_t leases_received,

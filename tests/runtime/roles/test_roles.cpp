@@ -10,12 +10,15 @@
 #include "runtime/roles/coordinator.hpp"
 #include "runtime/roles/verifier.hpp"
 #include "tests/runtime/engine/block_checking_runner.hpp"
+#include "tests/runtime/roles/simulated_kv_link.hpp"
 #include "tests/runtime/roles/simulated_mailbox.hpp"
 
 namespace paceline::roles {
 namespace {
 
+using test::KvWire;
 using test::Post;
+using test::SimulatedKvLink;
 using test::SimulatedMailbox;
 
 class SteppedClock final : public Clock {
@@ -58,15 +61,20 @@ struct MemorySink final : TrajectorySink {
 };
 
 struct Rank {
-  Rank(Post& post, const Clock& clock, int rank, const engine::BatcherLimits& limits,
-       const SamplingParams& sampling, bool speculates)
+  Rank(Post& post, KvWire& wire, const Clock& clock, int rank, const engine::BatcherLimits& limits,
+       const SamplingParams& sampling, bool speculates, const policy::MoveCosts& costs)
       : mailbox(post, {rank, Address::Port::role}),
         batcher(limits, sampling, {7}, nullptr),
         runner(limits.kv_blocks, limits.kv_block, 40),
+        link(wire, runner),
         sink(clock),
         speculator(speculates ? make_speculator(clock) : nullptr),
-        verifier({mailbox, clock, batcher, runner, speculator.get(), sink, telemetry},
-                 limits.max_batch, kFlushSeconds) {}
+        verifier({mailbox, clock, batcher, runner, link, speculator.get(), sink, telemetry},
+                 {.ranks = {rank, 1},
+                  .max_batch = limits.max_batch,
+                  .kv_block = limits.kv_block,
+                  .flush_seconds = kFlushSeconds,
+                  .costs = costs}) {}
   static std::unique_ptr<Speculator> make_speculator(const Clock& clock) {
     std::vector<std::unique_ptr<draft::Drafter>> drafters;
     drafters.push_back(std::make_unique<draft::NgramDrafter>(draft::NgramOptions{.min_n = 1}));
@@ -77,6 +85,7 @@ struct Rank {
   SimulatedMailbox mailbox;
   engine::Batcher batcher;
   engine::BlockCheckingRunner runner;
+  SimulatedKvLink link;
   MemorySink sink;
   NoTelemetry telemetry;
   std::unique_ptr<Speculator> speculator;
@@ -87,6 +96,16 @@ struct Outcome {
   std::map<RequestId, Trajectory> finished;
   std::vector<Trajectory> partial;
   bool complete = false;
+  std::size_t moves = 0;
+  int transfers = 0;
+};
+
+/// How requests move in a run.
+struct Moves {
+  bool shuffle = false;
+  bool rebalance = false;
+  policy::MoveCosts costs;
+  std::int32_t chunk = 0;
 };
 
 std::vector<Prompt> make_prompts() {
@@ -99,12 +118,16 @@ std::vector<Prompt> make_prompts() {
 }
 
 Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory> work,
-                 std::size_t done_before, int stop_at_turn = -1) {
+                 std::size_t done_before, int stop_at_turn = -1, const Moves& moves = {}) {
   const std::vector<Prompt> prompts = make_prompts();
   SamplingParams sampling;
   sampling.max_tokens = 50;
-  const engine::BatcherLimits limits{
-      .max_batch = 6, .prefill_chunk = 20, .kv_block = 16, .kv_blocks = 70, .context = 500};
+  const engine::BatcherLimits limits{.max_batch = 6,
+                                     .prefill_chunk = 20,
+                                     .kv_block = 16,
+                                     .kv_blocks = 70,
+                                     .context = 500,
+                                     .chunk = moves.chunk};
   policy::Layout layout;
   layout.groups = groups;
   layout.role.assign(groups, Role::verifier);
@@ -114,12 +137,16 @@ Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory> work,
   for (const Trajectory& t : work) brought += t.tokens.size();
 
   Post post;
+  KvWire wire(order_seed);
   SteppedClock clock;
   SimulatedMailbox mailbox(post, Address::coordinator());
-  Coordinator coordinator(mailbox, layout, std::move(work), prompts, 5, done_before);
+  Coordinator coordinator(mailbox, layout, std::move(work), prompts,
+                          {.seed = 5, .rebalance = moves.rebalance, .shuffle = moves.shuffle},
+                          done_before);
   std::vector<std::unique_ptr<Rank>> ranks;
   for (int g = 0; g < groups; ++g)
-    ranks.push_back(std::make_unique<Rank>(post, clock, g, limits, sampling, g % 2 == 1));
+    ranks.push_back(
+        std::make_unique<Rank>(post, wire, clock, g, limits, sampling, g % 2 == 1, moves.costs));
 
   std::mt19937 random(order_seed);
   std::vector<bool> reported(groups, false);
@@ -138,7 +165,7 @@ Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory> work,
     EXPECT_LE(coordinator.progress().finished, on_disk) << "reported before it was flushed";
     if (who == groups) {
       coordinator.turn();
-    } else if (!ranks[who]->verifier.finished()) {
+    } else if (!ranks[who]->verifier.over()) {
       ranks[who]->verifier.turn();
     } else if (!reported[who]) {
       reported[who] = true;
@@ -149,6 +176,8 @@ Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory> work,
   }
   Outcome outcome;
   outcome.complete = coordinator.complete();
+  outcome.moves = coordinator.progress().moves;
+  outcome.transfers = wire.transfers;
   std::size_t held = 0;  // every token generated or brought along is in a response handed in
   for (const auto& rank : ranks) {
     for (const auto& [id, t] : rank->sink.finished) held += t.tokens.size();
@@ -200,10 +229,47 @@ TEST(Roles, AnyNumberOfGroupsInAnyOrderGeneratesTheSame) {
   }
 }
 
+/// All KV, none of it, or about half, and by chance or because a group has run dry.
+std::vector<Moves> all_moves() {
+  std::vector<Moves> all;
+  for (const std::int32_t chunk : {0, 7}) {
+    for (const policy::MoveCosts costs :
+         {policy::MoveCosts{0, 0, 0}, policy::MoveCosts{1, 1000, 0}, policy::MoveCosts{1, 1, 0}}) {
+      all.push_back({.shuffle = true, .costs = costs, .chunk = chunk});
+      all.push_back({.rebalance = true, .costs = costs, .chunk = chunk});
+    }
+  }
+  return all;
+}
+
+TEST(Roles, RequestsThatMoveGenerateTheSame) {
+  const Outcome reference = simulate(1, 1, all_work(), 0);
+  for (const Moves& moves : all_moves()) {
+    std::size_t made = 0;
+    int transfers = 0;
+    for (unsigned seed = 0; seed < 20; ++seed) {
+      const Outcome outcome =
+          simulate(2 + static_cast<int>(seed % 3), seed, all_work(), 0, -1, moves);
+      EXPECT_TRUE(outcome.complete);
+      expect_same(reference.finished, outcome.finished);
+      made += outcome.moves;
+      transfers += outcome.transfers;
+    }
+    EXPECT_GT(made, moves.shuffle ? 200U : 10U);
+    const bool recomputes = moves.costs.transfer > moves.costs.compute;
+    EXPECT_EQ(transfers == 0, recomputes) << transfers;
+  }
+}
+
 TEST(Roles, StoppedAnywhereAndResumedItIsTheSame) {
   const Outcome reference = simulate(1, 1, all_work(), 0);
+  std::vector<std::pair<int, Moves>> cases;
   for (const int stop : {0, 3, 50, 200, 400}) {
-    Outcome first = simulate(3, 9, all_work(), 0, stop);
+    cases.emplace_back(stop, Moves{});
+    for (const Moves& moves : all_moves()) cases.emplace_back(stop, moves);
+  }
+  for (const auto& [stop, moves] : cases) {
+    Outcome first = simulate(3, 9, all_work(), 0, stop, moves);
     std::map<RequestId, Trajectory> partial;
     for (Trajectory& t : first.partial) {
       const RequestId id = t.id;

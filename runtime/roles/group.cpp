@@ -1,0 +1,151 @@
+#include "runtime/roles/group.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace paceline::roles {
+
+KvShare::KvShare(BlockTransport& transport, const engine::KvMemory& memory, int index, int tp)
+    : transport_(transport), memory_(memory), index_(index), tp_(tp) {
+  transport_.register_memory(memory_.bytes);
+}
+
+// Moves that are under way are given up. Their peers hear of it.
+KvShare::~KvShare() {
+  for (const auto& [key, tickets] : moves_) {
+    for (const Ticket ticket : tickets) transport_.cancel(ticket);
+  }
+  transport_.unregister_memory(memory_.bytes);
+}
+
+// Of a block, the heads that both ranks hold are one run of bytes for each layer's K and V. Where a
+// rank holds just those heads, the runs follow one another, and the block is one piece.
+void KvShare::move(const MoveKv& command) {
+  const kernels::KvShape& shape = memory_.shape;
+  const int heads = shape.kv_heads * tp_;  // of the model
+  const int theirs = heads / command.peer.tp;
+  const int first = index_ * shape.kv_heads;
+  const int end = first + shape.kv_heads;
+  const std::size_t head_bytes = shape.layer_bytes() / (2 * shape.kv_heads);
+  std::vector<Ticket>& tickets = moves_[command.key];
+  for (int peer = first / theirs; peer * theirs < end; ++peer) {
+    const int from = std::max(first, peer * theirs);
+    const int to = std::min(end, (peer + 1) * theirs);
+    const bool whole = to - from == shape.kv_heads && theirs == shape.kv_heads;
+    std::vector<std::span<std::byte>> pieces;
+    for (const std::int32_t block : command.blocks) {
+      const std::span<std::byte> bytes = memory_.block(block);
+      for (int run = 0; run < (whole ? 1 : 2 * shape.layers); ++run) {
+        pieces.push_back(whole ? bytes
+                               : bytes.subspan((run * shape.kv_heads + from - first) * head_bytes,
+                                               (to - from) * head_bytes));
+      }
+    }
+    const int rank = command.peer.leader + peer;
+    if (command.send != 0) {
+      const std::vector<std::span<const std::byte>> sent(pieces.begin(), pieces.end());
+      tickets.push_back(transport_.send(rank, command.key, sent));
+    } else {
+      tickets.push_back(transport_.receive(rank, command.key, pieces));
+    }
+  }
+}
+
+std::optional<bool> KvShare::ended(std::uint64_t key) {
+  const auto at = moves_.find(key);
+  if (at == moves_.end()) throw std::logic_error("KV that was not to be moved");
+  bool complete = true;
+  for (const Ticket ticket : at->second) {
+    const TransferState state = transport_.state(ticket);
+    if (state == TransferState::pending) return std::nullopt;
+    complete = complete && state == TransferState::done;
+  }
+  moves_.erase(at);
+  return complete;
+}
+
+std::vector<KvMoved> KvShare::take_ended() {
+  std::vector<std::uint64_t> keys;
+  for (const auto& [key, tickets] : moves_) keys.push_back(key);
+  std::vector<KvMoved> moved;
+  for (const std::uint64_t key : keys) {
+    if (const std::optional<bool> complete = ended(key)) moved.push_back({key, *complete ? 1 : 0});
+  }
+  return moved;
+}
+
+Group::Group(Mailbox& mailbox, engine::Executor& executor, KvShare& share, std::vector<int> members)
+    : mailbox_(mailbox), executor_(executor), share_(share), members_(std::move(members)) {}
+
+void Group::tell(std::span<const std::byte> bytes) {
+  for (const int member : members_) mailbox_.send({member, Address::Port::role}, bytes);
+  mailbox_.flush();  // the members must begin now, not at the leader's next turn
+}
+
+std::span<const kernels::Sampled> Group::run(const engine::Step& step) {
+  if (!members_.empty()) tell(encode_step(step));
+  return executor_.run(step);
+}
+
+void Group::finish() {
+  if (!members_.empty()) tell(encode(Finish{}));
+}
+
+void Group::move(const MoveKv& command) {
+  if (!members_.empty()) tell(encode(command));
+  moves_[command.key] = {static_cast<int>(members_.size()), true};
+  share_.move(command);
+}
+
+void Group::heard(const KvMoved& moved) {
+  Waiting& waiting = moves_.at(moved.key);
+  --waiting.members;
+  waiting.complete = waiting.complete && moved.complete != 0;
+}
+
+std::optional<bool> Group::ended(std::uint64_t key) {
+  const auto at = moves_.find(key);
+  if (at == moves_.end()) throw std::logic_error("KV that was not to be moved");
+  if (at->second.members > 0) return std::nullopt;
+  const std::optional<bool> own = share_.ended(key);
+  if (!own) return std::nullopt;
+  const bool complete = *own && at->second.complete;
+  moves_.erase(at);
+  return complete;
+}
+
+Member::Member(Mailbox& mailbox, engine::Executor& executor, KvShare& share, int leader)
+    : mailbox_(mailbox), executor_(executor), share_(share), leader_(leader) {}
+
+Turn Member::turn() {
+  Turn turn;
+  while (const std::optional<Envelope> envelope = mailbox_.poll()) {
+    turn.worked = true;
+    const Message message = decode(envelope->bytes);
+    if (const auto* step = std::get_if<RunStep>(&message)) {
+      executor_.run(step->step);
+      ++steps_;
+    } else if (const auto* command = std::get_if<MoveKv>(&message)) {
+      share_.move(*command);
+    } else if (std::holds_alternative<Finish>(message)) {
+      over_ = true;
+      return turn;
+    } else {
+      throw std::logic_error("a group's member got a message meant for another role");
+    }
+  }
+  for (const KvMoved& moved : share_.take_ended())
+    mailbox_.send({leader_, Address::Port::role}, encode(moved));
+  return turn;
+}
+
+Turn Spare::turn() {
+  Turn turn;
+  while (const std::optional<Envelope> envelope = mailbox_.poll()) {
+    turn.worked = true;
+    over_ = over_ || std::holds_alternative<Finish>(decode(envelope->bytes));
+  }
+  return turn;
+}
+
+}  // namespace paceline::roles

@@ -1,0 +1,115 @@
+// A tensor-parallel verifier group: what its leader commands, and the members that follow.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "runtime/core/block_transport.hpp"
+#include "runtime/core/mailbox.hpp"
+#include "runtime/engine/executor.hpp"
+#include "runtime/roles/messages.hpp"
+#include "runtime/roles/participant.hpp"
+
+namespace paceline::roles {
+
+/// KV of requests on its way between groups, as a verifier sees it.
+class KvLink {
+ public:
+  virtual ~KvLink() = default;
+  /// Sends blocks to the other group, or fills them with what that group sends under the same key.
+  virtual void move(const MoveKv& command) = 0;
+  /// Whether the move ended, and whether it is complete; nothing while it is under way. Once it has
+  /// ended it is forgotten.
+  [[nodiscard]] virtual std::optional<bool> ended(std::uint64_t key) = 0;
+  /// A member has told of its share.
+  virtual void heard(const KvMoved& moved) = 0;
+};
+
+/// A rank's share of KV that moves: the heads it holds of each block. Groups of different degrees
+/// hold different shares, so a rank exchanges heads with as many ranks of the other group as hold
+/// any of its own.
+class KvShare {
+ public:
+  /// `index`: of this rank in its group of `tp`. References outlive this.
+  KvShare(BlockTransport& transport, const engine::KvMemory& memory, int index, int tp);
+  ~KvShare();
+  KvShare(const KvShare&) = delete;
+  KvShare& operator=(const KvShare&) = delete;
+
+  void move(const MoveKv& command);
+  /// As KvLink::ended().
+  [[nodiscard]] std::optional<bool> ended(std::uint64_t key);
+  /// All moves that ended since the last call.
+  [[nodiscard]] std::vector<KvMoved> take_ended();
+
+ private:
+  BlockTransport& transport_;
+  engine::KvMemory memory_;
+  int index_;
+  int tp_;
+  std::map<std::uint64_t, std::vector<Ticket>> moves_;
+};
+
+/// What the leader of a group does together with its members. Commands travel as messages, in
+/// order, and only a step has collectives in it, so a member can always be reached.
+class Group final : public engine::StepRunner, public KvLink {
+ public:
+  /// `members`: the group's other ranks, in order. References outlive this.
+  Group(Mailbox& mailbox, engine::Executor& executor, KvShare& share, std::vector<int> members);
+
+  std::span<const kernels::Sampled> run(const engine::Step& step) override;
+  [[nodiscard]] double forward_seconds() const override { return executor_.forward_seconds(); }
+  [[nodiscard]] double sample_seconds() const override { return executor_.sample_seconds(); }
+  /// No more commands will come: the members' roles end.
+  void finish();
+  void move(const MoveKv& command) override;
+  void heard(const KvMoved& moved) override;
+  [[nodiscard]] std::optional<bool> ended(std::uint64_t key) override;
+
+ private:
+  void tell(std::span<const std::byte> bytes);
+
+  Mailbox& mailbox_;
+  engine::Executor& executor_;
+  KvShare& share_;
+  std::vector<int> members_;
+  struct Waiting {
+    int members = 0;  ///< that have not ended
+    bool complete = true;
+  };
+  std::map<std::uint64_t, Waiting> moves_;
+};
+
+/// Any other rank of a group: follows its leader.
+class Member final : public Participant {
+ public:
+  Member(Mailbox& mailbox, engine::Executor& executor, KvShare& share, int leader);
+  Turn turn() override;
+  [[nodiscard]] bool over() const override { return over_; }
+  [[nodiscard]] std::uint64_t steps() const { return steps_; }
+
+ private:
+  Mailbox& mailbox_;
+  engine::Executor& executor_;
+  KvShare& share_;
+  int leader_;
+  std::uint64_t steps_ = 0;
+  bool over_ = false;
+};
+
+/// A rank that the layout has no use for.
+class Spare final : public Participant {
+ public:
+  explicit Spare(Mailbox& mailbox) : mailbox_(mailbox) {}
+  Turn turn() override;
+  [[nodiscard]] bool over() const override { return over_; }
+
+ private:
+  Mailbox& mailbox_;
+  bool over_ = false;
+};
+
+}  // namespace paceline::roles

@@ -1,0 +1,36 @@
+// What a rank runs, whatever its role: turns, and the loop that gives them.
+#pragma once
+
+#include <functional>
+#include <limits>
+
+#include "runtime/core/clock.hpp"
+#include "runtime/core/mailbox.hpp"
+
+namespace paceline::roles {
+
+/// What a turn came to.
+struct Turn {
+  bool worked = false;  ///< there may be more to do at once
+  /// Second of the clock at which the participant wants a turn although no message has come.
+  double wake = std::numeric_limits<double>::infinity();
+};
+
+/// A role as a state machine. A turn applies the messages that are there, decides, works, and says
+/// what others should know. Time and peers are reached through what the role was handed, so that
+/// the same role runs in simulation. Used by one thread.
+class Participant {
+ public:
+  virtual ~Participant() = default;
+  virtual Turn turn() = 0;
+  /// No further turn is wanted.
+  [[nodiscard]] virtual bool over() const = 0;
+};
+
+/// Gives turns until the participant is over, and sleeps in its mailbox while there is nothing to
+/// do. `each_turn` is called before each, and at least ten times a second: it looks at what comes
+/// from outside, such as signals.
+void drive(Participant& participant, Mailbox& mailbox, const Clock& clock,
+           const std::function<void()>& each_turn);
+
+}  // namespace paceline::roles
