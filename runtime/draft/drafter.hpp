@@ -26,6 +26,7 @@ struct DraftStart {
   std::span<const TokenId> prompt;    ///< [prompt] never empty
   std::span<const TokenId> response;  ///< [response] what is committed so far
   NoiseKey noise;                     ///< that the target samples its tokens with
+  std::uint64_t move = 0;             ///< that brought it to this verifier; later ones are larger
 };
 
 /// One request of a batch that wants a draft. Limits and output are of what comes after the assumed
@@ -75,6 +76,11 @@ class Drafter {
   /// The request goes elsewhere. start() with its response so far brings it back, if it comes back
   /// at all. What its siblings can learn from it may stay, and what would help itself then.
   virtual void leave(RequestId id, double now) { finish(id, now); }
+
+  /// Whether it wants to hear of each step's commits at once, not when it is next asked.
+  [[nodiscard]] virtual bool listens() const { return false; }
+  /// All that a step committed has been told.
+  virtual void told() {}
 
   /// Gives memory of note back. A drafter that has such gives no drafts until resume(); all else
   /// goes on.

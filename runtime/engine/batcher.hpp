@@ -41,6 +41,7 @@ struct Admission {
   Trajectory trajectory;  ///< id, and what it already has when it goes on
   std::vector<TokenId> prompt;
   NoiseKey noise;
+  std::uint64_t move = 0;  ///< the last that it was moved by, of all the run's; 0: none
 };
 
 /// A request that leaves, and the blocks with its KV. Those are released when they were sent.
@@ -149,6 +150,7 @@ class Batcher {
     std::int32_t planned = 0;  ///< rows in the current plan
     kv::Handle kv = 0;
     NoiseKey noise;
+    std::uint64_t move = 0;
     StopMatcher matcher;
     Arrival arrival;
     bool arrived = false;

@@ -17,6 +17,9 @@ struct DraftOpen {
   std::vector<TokenId> prompt;  ///< empty: the drafter was sent it before
   std::vector<TokenId> response;
   NoiseKey noise;
+  /// The move that brought it to the verifier. Of two verifiers that open a request the one with
+  /// the later move has it: their messages may arrive in either order.
+  std::uint64_t move = 0;
 };
 
 /// What became of a request.

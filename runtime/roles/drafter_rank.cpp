@@ -31,7 +31,7 @@ void DrafterRank::receive() {
     if (const auto* opened = std::get_if<DraftOpen>(&message)) {
       open(envelope->from, *opened);
     } else if (const auto* commits = std::get_if<DraftCommits>(&message)) {
-      take(*commits);
+      take(envelope->from, *commits);
     } else if (std::holds_alternative<Finish>(message)) {
       over_ = true;
     } else {
@@ -43,21 +43,35 @@ void DrafterRank::receive() {
 void DrafterRank::open(int from, const DraftOpen& open) {
   std::vector<TokenId>& prompt = prompts_[open.id.prompt];
   if (!open.prompt.empty()) prompt = open.prompt;
+  if (const auto at = requests_.find(open.id); at != requests_.end()) {
+    if (at->second.move > open.move) return;  // it has moved on since
+    for (const auto& drafter : drafters_) drafter->leave(open.id, clock_.now());
+    drop(open.id);
+  }
   Request& r = requests_[open.id];
-  r = {};
   r.verifier = from;
+  r.move = open.move;
   r.response = static_cast<std::int32_t>(open.response.size());
   for (const auto& drafter : drafters_)
-    drafter->start({open.id, prompt, open.response, open.noise}, clock_.now());
+    drafter->start({open.id, prompt, open.response, open.noise, open.move}, clock_.now());
+}
+
+/// Forgets a request, and what was drafted for it.
+void DrafterRank::drop(RequestId id) {
+  const auto at = requests_.find(id);
+  const auto wasted = static_cast<std::uint32_t>(at->second.ahead.size());
+  summary_.wasted += wasted;
+  summary_.most_wasted = std::max(summary_.most_wasted, wasted);
+  requests_.erase(at);
 }
 
 // Of what it drafted, the tokens that were committed are no longer ahead. The first that was not
 // refutes all after it.
-void DrafterRank::take(const DraftCommits& commits) {
+void DrafterRank::take(int from, const DraftCommits& commits) {
   const double now = clock_.now();
   for (const DraftCommit& commit : commits.commits) {
     const auto at = requests_.find(commit.id);
-    if (at == requests_.end()) throw std::logic_error("a commit to a request that is not drafted");
+    if (at == requests_.end() || at->second.verifier != from) continue;  // it has moved on since
     Request& r = at->second;
     const auto tokens = std::span(commits.tokens).subspan(commit.first, commit.count);
     for (const auto& drafter : drafters_) {
@@ -68,7 +82,7 @@ void DrafterRank::take(const DraftCommits& commits) {
     const auto agreed = static_cast<std::size_t>(
         std::mismatch(r.ahead.begin(), r.ahead.end(), tokens.begin(), tokens.end()).first -
         r.ahead.begin());
-    const bool refuted = agreed < tokens.size() || commit.end != DraftEnd::goes_on;
+    const bool refuted = agreed < tokens.size();
     r.response += commit.count;
     r.exhausted = false;
     summary_.accepted += agreed;
@@ -81,7 +95,7 @@ void DrafterRank::take(const DraftCommits& commits) {
     r.ahead.erase(r.ahead.begin(), r.ahead.begin() + static_cast<std::ptrdiff_t>(gone));
     r.scores.erase(r.scores.begin(), r.scores.begin() + static_cast<std::ptrdiff_t>(gone));
     r.sent -= std::min(r.sent, gone);
-    if (commit.end != DraftEnd::goes_on) requests_.erase(at);
+    if (commit.end != DraftEnd::goes_on) drop(commit.id);
   }
 }
 

@@ -43,6 +43,7 @@ class DrafterRank final : public Participant {
  private:
   struct Request {
     int verifier = 0;
+    std::uint64_t move = 0;      ///< that brought it there
     std::int32_t response = 0;   ///< committed tokens
     std::vector<TokenId> ahead;  ///< drafted after the committed text
     std::vector<float> scores;   ///< [ahead] of each, given those before
@@ -51,7 +52,8 @@ class DrafterRank final : public Participant {
   };
   void receive();
   void open(int from, const DraftOpen& open);
-  void take(const DraftCommits& commits);
+  void take(int from, const DraftCommits& commits);
+  void drop(RequestId id);
   void draft();
   bool ask(draft::Drafter& drafter);
   void send_due();

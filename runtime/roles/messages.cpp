@@ -51,6 +51,18 @@ void fields(Wire& w, KvMoved& m) {
   put(w, m.key, m.complete);
 }
 template <typename Wire>
+void fields(Wire& w, DraftOpen& m) {
+  put(w, m.id, m.prompt, m.response, m.noise, m.move);
+}
+template <typename Wire>
+void fields(Wire& w, DraftCommits& m) {
+  put(w, m.commits, m.tokens);
+}
+template <typename Wire>
+void fields(Wire& w, Drafts& m) {
+  put(w, m.pieces, m.tokens, m.scores);
+}
+template <typename Wire>
 void fields(Wire& w, Status& m) {
   put(w, m.room, m.active, m.leases_received, m.tokens, m.stopped, m.finished, m.running, m.moved,
       m.kept);

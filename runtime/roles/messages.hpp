@@ -11,6 +11,7 @@
 #include "runtime/core/sampling.hpp"
 #include "runtime/engine/batcher.hpp"
 #include "runtime/engine/step.hpp"
+#include "runtime/roles/draft_messages.hpp"
 
 namespace paceline::roles {
 
@@ -96,7 +97,7 @@ struct Summary {
 };
 
 using Message = std::variant<Lease, Stop, Finish, Move, Offer, Pull, RunStep, MoveKv, KvMoved,
-                             Status, StopRequest, Summary>;
+                             DraftOpen, DraftCommits, Drafts, Status, StopRequest, Summary>;
 
 [[nodiscard]] std::vector<std::byte> encode(const Message& message);
 /// The same without a copy of the step.

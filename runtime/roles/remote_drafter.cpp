@@ -24,7 +24,8 @@ void RemoteDrafter::start(const draft::DraftStart& start, double /*now*/) {
   at->second.response.assign(start.response.begin(), start.response.end());
   const bool known = !outboxes_[rank].prompts.insert(start.id.prompt).second;
   told();  // what was committed before comes before
-  DraftOpen open{start.id, {}, {start.response.begin(), start.response.end()}, start.noise};
+  DraftOpen open{
+      start.id, {}, {start.response.begin(), start.response.end()}, start.noise, start.move};
   if (!known) open.prompt.assign(start.prompt.begin(), start.prompt.end());
   mailbox_.send({rank, Address::Port::role}, encode(open));
 }

@@ -28,6 +28,8 @@ Speculator::Speculator(std::vector<std::unique_ptr<draft::Drafter>> drafters,
       clock_(clock),
       model_(static_cast<int>(drafters_.size())) {
   if (drafters_.empty()) throw std::invalid_argument("speculation without drafters");
+  listens_ = std::any_of(drafters_.begin(), drafters_.end(),
+                         [](const auto& drafter) { return drafter->listens(); });
 }
 
 void Speculator::Draft::resize(int count) {
@@ -44,8 +46,9 @@ void Speculator::start(const engine::Admission& request) {
   const auto end = untold_.begin() + static_cast<std::ptrdiff_t>(untold_requests_);
   if (std::any_of(untold_.begin(), end, same)) tell(now);  // it comes back
   for (const auto& drafter : drafters_) {
-    drafter->start(
-        {request.trajectory.id, request.prompt, request.trajectory.tokens, request.noise}, now);
+    drafter->start({request.trajectory.id, request.prompt, request.trajectory.tokens, request.noise,
+                    request.move},
+                   now);
   }
   requests_.emplace(request.trajectory.id, Acceptance(drafters_.size()));
 }
@@ -90,7 +93,7 @@ void Speculator::describe(std::span<const engine::Decoding> decoding) {
 void Speculator::leave(RequestId id) {
   const double now = clock_.now();
   tell(now);
-  for (const auto& drafter : drafters_) drafter->finish(id, now);
+  for (const auto& drafter : drafters_) drafter->leave(id, now);
   requests_.erase(id);
 }
 
@@ -247,7 +250,7 @@ void Speculator::commit(std::span<const engine::Committed> committed, double sec
     remember(c);
     if (c.finished) requests_.erase(c.id);
   }
-  if (untold_tokens_ >= kMostUntold || requests_.empty()) tell(clock_.now());
+  if (listens_ || untold_tokens_ >= kMostUntold || requests_.empty()) tell(clock_.now());
   policy_->observe(outcome);
 }
 
@@ -284,6 +287,7 @@ void Speculator::tell(double now) {
   }
   untold_requests_ = 0;
   untold_tokens_ = 0;
+  for (const auto& drafter : drafters_) drafter->told();
 }
 
 }  // namespace paceline::roles

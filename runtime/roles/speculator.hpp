@@ -85,6 +85,7 @@ class Speculator {
   policy::AcceptanceModel model_;
   std::map<RequestId, Acceptance> requests_;
   AcceptanceCounts counts_;
+  bool listens_ = false;             ///< some drafter wants to hear of commits at once
   std::vector<Untold> untold_;       ///< the first untold_requests_ of them
   std::size_t untold_requests_ = 0;  ///< fewer than there are, so that their memory is used again
   std::size_t untold_tokens_ = 0;    ///< of all of them

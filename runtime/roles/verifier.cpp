@@ -52,6 +52,9 @@ void Verifier::receive() {
       on(*pull);
     } else if (const auto* moved = std::get_if<KvMoved>(&message)) {
       ports_.kv.heard(*moved);
+    } else if (const auto* drafts = std::get_if<Drafts>(&message);
+               drafts != nullptr && ports_.remote != nullptr) {
+      ports_.remote->receive(envelope->from, *drafts);
     } else if (std::holds_alternative<Stop>(message)) {
       stop_asked_ = true;
     } else if (std::holds_alternative<Finish>(message)) {
@@ -66,7 +69,7 @@ void Verifier::take(Lease lease, const Origin& origin) {
   std::vector<TokenId>& prompt = prompts_[lease.trajectory.id.prompt];
   if (!lease.prompt.empty()) prompt = std::move(lease.prompt);
   changed_ = true;
-  waiting_.push_back({{std::move(lease.trajectory), prompt, lease.noise}, origin});
+  waiting_.push_back({{std::move(lease.trajectory), prompt, lease.noise, origin.key}, origin});
   if (ports_.speculator != nullptr) ports_.speculator->start(waiting_.back().request);
   if (status_.stopped != 0) stop();  // it came after everything else was handed in
 }

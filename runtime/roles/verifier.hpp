@@ -14,6 +14,7 @@
 #include "runtime/roles/group.hpp"
 #include "runtime/roles/messages.hpp"
 #include "runtime/roles/participant.hpp"
+#include "runtime/roles/remote_drafter.hpp"
 #include "runtime/roles/speculator.hpp"
 
 namespace paceline::roles {
@@ -26,6 +27,7 @@ struct VerifierPorts {
   engine::StepRunner& runner;
   KvLink& kv;
   Speculator* speculator;  ///< null: plain decoding
+  RemoteDrafter* remote;   ///< one of the speculator's drafters; null: no drafter ranks
   TrajectorySink& trajectories;
   TelemetrySink& telemetry;
 };
