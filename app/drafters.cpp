@@ -84,8 +84,13 @@ int draft_tokens(const io::SpeculationSection& settings) {
   return settings.max_tokens.value_or(settings.max_length * settings.paths);
 }
 
-DrafterMemory drafter_memory(const Setup& setup) {
+int draft_window(const io::SpeculationSection& settings) {
+  return settings.window.value_or(settings.max_length);
+}
+
+DrafterMemory drafter_memory(const Setup& setup, Role role) {
   DrafterMemory memory;
+  if (role != (setup.layout.drafters > 0 ? Role::drafter : Role::verifier)) return memory;
   for (const DrafterPlan& plan : setup.drafters) {
     if (plan.model == nullptr) continue;
     const DraftModel& draft = *plan.model;
@@ -97,11 +102,21 @@ DrafterMemory drafter_memory(const Setup& setup) {
   return memory;
 }
 
-std::unique_ptr<roles::Speculator> make_speculator(const Setup& setup, kernels::Backend& backend,
-                                                   TensorParallelGroup& alone, ThreadPool& pool,
-                                                   const Clock& clock) {
+std::vector<std::string> drafter_names(const Setup& setup, Role role) {
+  std::vector<std::string> names;
+  const bool decoupled = role == Role::verifier && setup.layout.drafters > 0;
+  if (decoupled) names.emplace_back("drafter-ranks");
+  for (const DrafterPlan& plan : setup.drafters) {
+    if (!decoupled || plan.model == nullptr) names.push_back(plan.name);
+  }
+  return names;
+}
+
+std::vector<std::unique_ptr<draft::Drafter>> make_drafters(const Setup& setup,
+                                                           kernels::Backend& backend,
+                                                           TensorParallelGroup& alone,
+                                                           ThreadPool& pool, bool models) {
   const io::SpeculationSection& settings = setup.config.speculation;
-  if (setup.drafters.empty()) return nullptr;
   std::vector<std::unique_ptr<draft::Drafter>> drafters;
   for (const DrafterPlan& plan : setup.drafters) {
     const io::DrafterSetting& setting = plan.setting;
@@ -124,6 +139,7 @@ std::unique_ptr<roles::Speculator> make_speculator(const Setup& setup, kernels::
         break;
       }
       case io::DrafterMethod::model: {
+        if (!models) break;
         const DraftModel& draft = *plan.model;
         draft::ModelDrafterOptions options;
         options.vocab = setup.model.vocab;
@@ -131,7 +147,7 @@ std::unique_ptr<roles::Speculator> make_speculator(const Setup& setup, kernels::
         options.kv_block = setup.config.engine.kv_block;
         options.kv_blocks = draft.kv_blocks;
         options.max_position = std::min(draft.config.max_position, setup.longest_sequence);
-        options.max_length = settings.max_length;
+        options.max_length = std::max(settings.max_length, draft_window(settings));
         // Of a level the backend ranks no more; n-grams and trees may still use all paths.
         options.paths = std::min(settings.paths, kernels::kMaxRanked - 1);
         options.prefill_chunk = setup.config.engine.prefill_chunk;
@@ -142,6 +158,13 @@ std::unique_ptr<roles::Speculator> make_speculator(const Setup& setup, kernels::
       }
     }
   }
+  return drafters;
+}
+
+std::unique_ptr<roles::Speculator> make_speculator(
+    const Setup& setup, std::vector<std::unique_ptr<draft::Drafter>> drafters, const Clock& clock) {
+  const io::SpeculationSection& settings = setup.config.speculation;
+  if (drafters.empty()) return nullptr;
   std::unique_ptr<policy::DraftLengthPolicy> policy;
   switch (settings.policy) {
     case io::SpeculationPolicy::fixed:

@@ -11,6 +11,7 @@
 #include "kernels/backend.hpp"
 #include "runtime/core/clock.hpp"
 #include "runtime/core/model_config.hpp"
+#include "runtime/core/role.hpp"
 #include "runtime/core/thread_pool.hpp"
 #include "runtime/roles/speculator.hpp"
 
@@ -43,19 +44,29 @@ struct DrafterPlan {
 /// Most tokens of one request's draft; 0 without drafters.
 [[nodiscard]] int draft_tokens(const io::SpeculationSection& settings);
 
-/// Bytes that the drafters' weights and KV take on a verifier.
+/// Tokens that a drafter rank sends at a time.
+[[nodiscard]] int draft_window(const io::SpeculationSection& settings);
+
+/// Bytes that draft models' weights and KV take on a rank of this role.
 struct DrafterMemory {
   std::size_t weights = 0;
   std::size_t kv = 0;
 };
-[[nodiscard]] DrafterMemory drafter_memory(const Setup& setup);
+[[nodiscard]] DrafterMemory drafter_memory(const Setup& setup, Role role);
 
-/// The speculator of one verifier, null without drafters. Draft models are not sharded: each runs
-/// whole on the group's leader. All arguments outlive it.
-[[nodiscard]] std::unique_ptr<roles::Speculator> make_speculator(const Setup& setup,
-                                                                 kernels::Backend& backend,
-                                                                 TensorParallelGroup& alone,
-                                                                 ThreadPool& pool,
-                                                                 const Clock& clock);
+/// What telemetry calls the drafters of a rank of this role.
+[[nodiscard]] std::vector<std::string> drafter_names(const Setup& setup, Role role);
+
+/// The drafters of one rank, without those by draft models where `models` is false. Draft models
+/// are not sharded. All arguments outlive them.
+[[nodiscard]] std::vector<std::unique_ptr<draft::Drafter>> make_drafters(const Setup& setup,
+                                                                         kernels::Backend& backend,
+                                                                         TensorParallelGroup& alone,
+                                                                         ThreadPool& pool,
+                                                                         bool models);
+
+/// The speculator of one verifier, null without drafters.
+[[nodiscard]] std::unique_ptr<roles::Speculator> make_speculator(
+    const Setup& setup, std::vector<std::unique_ptr<draft::Drafter>> drafters, const Clock& clock);
 
 }  // namespace paceline::app

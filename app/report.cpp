@@ -76,11 +76,17 @@ std::string plan_text(const Setup& setup) {
                       settings.policy == io::SpeculationPolicy::fixed
                           ? "always (speculation.policy: fixed)"
                           : "where it pays (speculation.policy: goodput)");
-  const DrafterMemory memory = drafter_memory(setup);
+  const bool ahead = setup.layout.drafters > 0;
+  if (ahead) {
+    text += fmt::format("  drafter ranks send {} tokens at a time (speculation.window)\n",
+                        draft_window(settings));
+  }
+  const DrafterMemory memory = drafter_memory(setup, ahead ? Role::drafter : Role::verifier);
   if (memory.weights > 0) {
-    text += fmt::format(
-        "  draft models on each verifier: weights {:.1f} MiB, KV up to {:.1f} MiB\n",
-        static_cast<double>(memory.weights) / kMiB, static_cast<double>(memory.kv) / kMiB);
+    text +=
+        fmt::format("  draft models on each {}: weights {:.1f} MiB, KV up to {:.1f} MiB\n",
+                    ahead ? "drafter rank" : "verifier", static_cast<double>(memory.weights) / kMiB,
+                    static_cast<double>(memory.kv) / kMiB);
   }
   return text;
 }

@@ -1,63 +1,34 @@
 // The main job, top to bottom: prepare, open the output directory, take a role, generate, write the
 // final files.
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <cstdio>
 #include <map>
 #include <memory>
 #include <random>
 #include <thread>
-#include <utility>
 
 #include "app/commands.hpp"
+#include "app/communicator.hpp"
 #include "app/job.hpp"
+#include "app/rank_role.hpp"
 #include "app/report.hpp"
 #include "app/setup.hpp"
 #include "app/signals.hpp"
 #include "app/terminal.hpp"
 #include "app/wall_clock.hpp"
-#include "io/hdf5/digest.hpp"
 #include "io/hdf5/final_file.hpp"
 #include "io/hdf5/run_directory.hpp"
-#include "io/hdf5/shard_writer.hpp"
 #include "io/hdf5/telemetry.hpp"
 #include "runtime/core/wire.hpp"
-#include "runtime/engine/batcher.hpp"
-#include "runtime/engine/executor.hpp"
-#include "runtime/fabric/backoff.hpp"
-#include "runtime/fabric/make_group.hpp"
-#include "runtime/fabric/mpi_group.hpp"
 #include "runtime/fabric/ucx_fabric.hpp"
 #include "runtime/roles/coordinator.hpp"
-#include "runtime/roles/verifier.hpp"
+#include "runtime/roles/participant.hpp"
 
 namespace paceline::app {
 namespace {
-
-/// A communicator of this program, freed at the end of its scope.
-class Communicator {
- public:
-  /// Ranks of one color; color < 0: none.
-  static Communicator split(int color, int rank) {
-    Communicator made;
-    MPI_Comm_split(MPI_COMM_WORLD, color < 0 ? MPI_UNDEFINED : color, rank, &made.comm_);
-    return made;
-  }
-  Communicator(Communicator&& other) noexcept : comm_(std::exchange(other.comm_, MPI_COMM_NULL)) {}
-  Communicator& operator=(Communicator&&) = delete;
-  ~Communicator() {
-    if (comm_ != MPI_COMM_NULL) MPI_Comm_free(&comm_);
-  }
-  [[nodiscard]] MPI_Comm get() const { return comm_; }
-
- private:
-  Communicator() = default;
-  MPI_Comm comm_ = MPI_COMM_NULL;
-};
 
 /// The output directory as every rank sees it; opened by rank 0.
 struct Output {
@@ -131,14 +102,12 @@ std::vector<Trajectory> work_list(const Setup& setup, io::ResumeState& earlier) 
 
 /// Rank 0's second thread.
 void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coordinator,
-                     FaultDesk& faults, const Clock& clock, std::optional<double> deadline) {
+                     Mailbox& mailbox, FaultDesk& faults, const Clock& clock,
+                     std::optional<double> deadline) {
   ProgressPrinter printer;
-  fabric::Backoff backoff;
   bool announced = false;
-  while (!coordinator.over()) {
-    if (abandoned.stop_requested()) return;
+  const auto look = [&] {
     faults.watch();
-    if (coordinator.turn()) backoff.reset();
     const bool late = deadline && clock.now() >= *deadline;
     if (stop_signalled() || late) {
       if (!announced) {
@@ -149,171 +118,10 @@ void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coord
       coordinator.stop();
     }
     printer.update(clock.now(), coordinator.progress());
-    backoff.pause();
-  }
+    return !abandoned.stop_requested();
+  };
+  roles::drive(coordinator, mailbox, clock, look);
   printer.end(clock.now(), coordinator.progress());
-}
-
-std::uint64_t peak_rss_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
-}
-
-/// Passes a signal on to the coordinator, once: it may have reached this rank alone.
-class SignalRelay {
- public:
-  explicit SignalRelay(Mailbox& mailbox) : mailbox_(mailbox) {}
-  void look() {
-    if (told_ || !stop_signalled()) return;
-    told_ = true;
-    mailbox_.send(Address::coordinator(), roles::encode(roles::StopRequest{}));
-  }
-
- private:
-  Mailbox& mailbox_;
-  bool told_ = false;
-};
-
-RankSummary run_verifier(const Setup& setup, const Clock& clock, Mailbox& mailbox,
-                         engine::Executor& executor, roles::Speculator* speculator,
-                         io::ShardWriter& shard, TelemetrySink& telemetry) {
-  const io::EngineSection& settings = setup.config.engine;
-  engine::Batcher batcher({.max_batch = settings.max_batch,
-                           .prefill_chunk = settings.prefill_chunk,
-                           .kv_block = settings.kv_block,
-                           .kv_blocks = setup.kv.blocks,
-                           .context = setup.model.max_position},
-                          setup.config.sampling, setup.stops,
-                          setup.tokenizer ? &*setup.tokenizer : nullptr);
-  roles::Verifier verifier({mailbox, clock, batcher, executor, speculator, shard, telemetry},
-                           settings.max_batch, setup.config.output.flush_seconds);
-  SignalRelay relay(mailbox);
-  fabric::Backoff backoff;
-  while (!verifier.finished()) {
-    relay.look();
-    if (verifier.turn()) {
-      backoff.reset();
-    } else {
-      backoff.pause();
-    }
-  }
-  executor.finish();
-  if (speculator != nullptr) telemetry.acceptance(speculator->acceptance());
-  shard.close();
-  return verifier.summary();
-}
-
-/// A group's other ranks: their leader speaks for them, but for a signal that reaches one alone.
-std::uint64_t follow(Mailbox& mailbox, engine::Executor& executor) {
-  SignalRelay relay(mailbox);
-  return executor.follow([&] {
-    relay.look();
-    mailbox.flush();  // nothing comes for a member, but what it says must go
-  });
-}
-
-void run_spare(Mailbox& mailbox) {
-  SignalRelay relay(mailbox);
-  fabric::Backoff backoff(5000);
-  while (true) {
-    relay.look();
-    while (const std::optional<Envelope> envelope = mailbox.poll()) {
-      if (std::holds_alternative<roles::Finish>(roles::decode(envelope->bytes))) return;
-    }
-    backoff.pause();
-  }
-}
-
-/// This rank's part from weights to summary. In start-up ranks fail together; from then on each
-/// works on its own and reports a fault to the desk.
-void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Output& output,
-              const Clock& clock, Mailbox& mailbox, FaultDesk& faults) {
-  const int rank = mpi.rank();
-  const Role role = setup.layout.role[rank];
-  const Communicator members = Communicator::split(setup.layout.group[rank], rank);
-
-  std::unique_ptr<kernels::Backend> backend;
-  fabric::MadeGroup made{std::make_unique<fabric::SingleRankGroup>(), ""};
-  together(mpi, [&] {
-    if (role != Role::spare) backend = make_backend(setup.backend, setup.threads);
-  });
-  std::unique_ptr<engine::Executor> executor;
-  fabric::SingleRankGroup alone;              // draft models are not sharded
-  std::unique_ptr<ThreadPool> draft_threads;  // the backend's sleep meanwhile
-  std::unique_ptr<roles::Speculator> speculator;
-  std::unique_ptr<io::ShardWriter> shard;
-  std::unique_ptr<io::TelemetryWriter> telemetry;
-  std::vector<std::string> drafter_names;
-  for (const DrafterPlan& plan : setup.drafters) drafter_names.push_back(plan.name);
-  together(mpi, [&] {
-    telemetry =
-        std::make_unique<io::TelemetryWriter>(setup.config.output.directory, output.attempt, rank,
-                                              rank == 0 ? plan_text(setup) : "", drafter_names);
-    if (role != Role::verifier) return;
-    shard = std::make_unique<io::ShardWriter>(setup.config.output.directory, output.attempt, rank);
-  });
-  // By itself, for it waits for the group's other ranks.
-  together(mpi, [&] {
-    if (role == Role::spare || setup.layout.tp == 1) return;
-    made = fabric::make_group(members.get(), *backend);
-    if (rank == 0 && !made.explanation.empty()) say("  {}", made.explanation);
-  });
-  together(mpi, [&] {
-    if (role == Role::spare) return;
-    const io::EngineSection& settings = setup.config.engine;
-    executor = std::make_unique<engine::Executor>(
-        *backend, setup.model, *setup.weights, *made.group, setup.compute, setup.config.sampling,
-        setup.stops,
-        engine::ExecutorLimits{.max_batch = settings.max_batch,
-                               .max_draft = draft_tokens(setup.config.speculation),
-                               .prefill_chunk = settings.prefill_chunk,
-                               .kv_block = settings.kv_block,
-                               .kv_blocks = setup.kv.blocks,
-                               .max_position = setup.longest_sequence});
-    if (role != Role::verifier) return;
-    draft_threads = std::make_unique<ThreadPool>(setup.threads);
-    speculator = make_speculator(setup, *backend, alone, *draft_threads, clock);
-  });
-
-  try {
-    const double start = clock.now();
-    RankSummary summary;
-    switch (role) {
-      case Role::verifier:
-        summary =
-            run_verifier(setup, clock, mailbox, *executor, speculator.get(), *shard, *telemetry);
-        break;
-      case Role::verifier_member:
-        summary.steps = follow(mailbox, *executor);
-        summary.busy_seconds = executor->busy_seconds();
-        break;
-      case Role::drafter:
-      case Role::spare:
-        run_spare(mailbox);
-        break;
-    }
-    summary.rank = static_cast<std::uint32_t>(rank);
-    summary.role = static_cast<std::uint32_t>(role);
-    summary.group = setup.layout.group[rank];
-    summary.idle_seconds = clock.now() - start - summary.busy_seconds;
-    summary.messages_sent = mailbox.traffic().messages;
-    summary.bytes_sent = mailbox.traffic().bytes;
-    summary.peak_rss_bytes = peak_rss_bytes();
-    if (executor) {
-      summary.weight_bytes = executor->weight_bytes();
-      summary.kv_bytes = executor->kv_bytes();
-    }
-    if (speculator) {
-      summary.weight_bytes += drafter_memory(setup).weights;
-      summary.kv_bytes += drafter_memory(setup).kv;
-    }
-    telemetry->summary(summary);
-    telemetry->close();
-    mailbox.send(Address::coordinator(), roles::encode(roles::Summary{summary}));
-  } catch (...) {
-    faults.report(current_fault(), [&] { shard.reset(); });
-  }
 }
 
 /// Those that are not there: a killed run may have left one, and shards.
@@ -368,13 +176,17 @@ ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& argument
     if (first) {
       coordinator = std::make_unique<roles::Coordinator>(
           network->mailbox(Address::Port::coordinator), setup.layout,
-          work_list(setup, output.earlier), setup.prompts.prompts, setup.config.sampling.seed,
+          work_list(setup, output.earlier), setup.prompts.prompts,
+          roles::CoordinatorOptions{.seed = setup.config.sampling.seed,
+                                    .rebalance = setup.config.schedule.rebalance,
+                                    .shuffle = setup.config.schedule.shuffle},
           output.earlier.finished.size());
       const std::optional<double> deadline =
           limit.seconds ? std::optional(*limit.seconds - setup.config.limits.margin) : std::nullopt;
       thread = std::jthread([&, deadline](const std::stop_token& abandoned) {
         try {
-          run_coordinator(abandoned, *coordinator, faults, clock, deadline);
+          run_coordinator(abandoned, *coordinator, network->mailbox(Address::Port::coordinator),
+                          faults, clock, deadline);
           coordinated = true;
           mailbox.wake();
         } catch (...) {
@@ -382,7 +194,7 @@ ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& argument
         }
       });
     }
-    run_role(mpi, setup, output, clock, mailbox, faults);
+    run_role(mpi, setup, output.attempt, clock, *network, faults);
     if (first) {
       while (!coordinated) {  // what this role has sent may still be on its way
         mailbox.wait(1);

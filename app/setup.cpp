@@ -129,7 +129,7 @@ std::uint64_t device_bytes(const Setup& setup) {
   std::uint64_t bytes = of(setup.model, *setup.weights, setup.compute, setup.layout.tp,
                            engine.max_batch * drafted + engine.prefill_chunk);
   for (const DrafterPlan& drafter : setup.drafters) {
-    if (drafter.model == nullptr) continue;
+    if (drafter.model == nullptr || setup.layout.drafters > 0) continue;
     const DraftModel& draft = *drafter.model;
     bytes += of(draft.config, *draft.weights, draft.compute, 1,
                 engine.max_batch + engine.prefill_chunk) +
@@ -167,7 +167,7 @@ void plan(Setup& setup) {
                                setup.model.head_dim, engine.kv_block, setup.compute};
   MemoryPlan& memory_plan = setup.memory;
   memory_plan.weights = model::weight_bytes(setup.model, setup.compute, setup.layout.tp) +
-                        drafter_memory(setup).weights;
+                        drafter_memory(setup, Role::verifier).weights;
   memory_plan.logits = logit_bytes(setup, facts.memory_per_rank);
   if (setup.backend.on_device()) memory_plan.copies = device_bytes(setup);
   const std::uint64_t taken = memory_plan.beside_kv();
@@ -181,22 +181,34 @@ void plan(Setup& setup) {
   for (DrafterPlan& drafter : setup.drafters) {
     if (drafter.model != nullptr) drafter.model->kv_blocks = 1;
   }
-  block_bytes += drafter_memory(setup).kv;
+  block_bytes += drafter_memory(setup, Role::verifier).kv;
   setup.kv = policy::plan_kv({.block_bytes = block_bytes,
                               .memory_per_rank = memory,
                               .shared = !setup.backend.on_device(),
                               .max_batch = engine.max_batch,
                               .blocks_per_request = sizing.blocks_needed(setup.longest_prompt)},
                              engine.kv_memory);
-  // Room to draft for the whole batch at its longest, but for no more text than the target holds.
+  // Room to draft for whole batches at their longest, but for no more text than the target holds. A
+  // drafter rank has those of several groups, and as much memory for them as a verifier for its KV.
   const std::int64_t longest =
       kv::Sequences::blocks_needed(setup.longest_sequence, engine.kv_block);
   for (DrafterPlan& drafter : setup.drafters) {
     if (drafter.model == nullptr) continue;
-    drafter.model->kv_blocks = static_cast<std::int32_t>(
-        std::min(engine.max_batch * longest, std::max<std::int64_t>(setup.kv.blocks, longest)));
+    const int drafters = setup.layout.drafters;
+    const std::int64_t groups = drafters == 0 ? 1 : (setup.layout.groups + drafters - 1) / drafters;
+    std::int64_t most = std::max<std::int64_t>(setup.kv.blocks * groups, longest);
+    if (drafters > 0 && memory > 0) {
+      const ModelConfig& draft = drafter.model->config;
+      const kernels::KvShape of_draft{draft.layers, draft.kv_heads, draft.head_dim, engine.kv_block,
+                                      drafter.model->compute};
+      most = std::min<std::int64_t>(
+          most, std::max<std::int64_t>(
+                    longest, static_cast<std::int64_t>(memory / 2 / of_draft.block_bytes())));
+    }
+    drafter.model->kv_blocks =
+        static_cast<std::int32_t>(std::min(groups * engine.max_batch * longest, most));
   }
-  memory_plan.kv = shape.block_bytes() * setup.kv.blocks + drafter_memory(setup).kv;
+  memory_plan.kv = shape.block_bytes() * setup.kv.blocks + drafter_memory(setup, Role::verifier).kv;
 }
 
 }  // namespace

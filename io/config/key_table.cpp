@@ -50,6 +50,10 @@ std::vector<Key> make_table() {
   const Choice<SpeculationPolicy, 2> policy{{"fixed", "goodput"},
                                             {SpeculationPolicy::fixed, SpeculationPolicy::goodput}};
 
+  const Choice<MoveKvBy, 4> move_kv{
+      {"cost", "transfer", "recompute", "both"},
+      {MoveKvBy::cost, MoveKvBy::transfer, MoveKvBy::recompute, MoveKvBy::both}};
+
   std::vector<Key> t;
   t.push_back(key(PACELINE_FIELD(model, path), directory,
                   "Hugging Face model: config.json, *.safetensors, tokenizer.json.", true));
@@ -98,8 +102,8 @@ std::vector<Key> make_table() {
                   "Ranks that share the weights of one verifier group (tensor parallelism)."));
   t.push_back(key(PACELINE_FIELD(layout, verifier_groups), OrAuto{Count{1, 1 << 20}},
                   "Groups that hold the model and generate."));
-  t.push_back(
-      key(PACELINE_FIELD(layout, drafters), OrAuto{Count{0, 1 << 20}}, "Ranks that draft."));
+  t.push_back(key(PACELINE_FIELD(layout, drafters), OrAuto{Count{0, 1 << 20}},
+                  "Ranks that draft for the groups, ahead of them; auto is none."));
 
   t.push_back(key(PACELINE_FIELD(engine, backend), words("auto", "cpu", "cuda"),
                   "What computes; auto is cuda where every rank has a GPU it can use."));
@@ -128,6 +132,18 @@ std::vector<Key> make_table() {
                   "Branches of a draft side by side; 1 drafts chains."));
   t.push_back(key(PACELINE_FIELD(speculation, max_tokens), OrAuto{Count{1, 1 << 20}},
                   "Draft tokens of one request in a step; auto is max_length * paths."));
+
+  t.push_back(key(PACELINE_FIELD(speculation, window), OrAuto{Count{1, 1024}},
+                  "Tokens after which a drafter rank sends a draft; auto is max_length."));
+
+  t.push_back(key(PACELINE_FIELD(schedule, chunk), OrAuto{Count{1, 1 << 24}},
+                  "Tokens of KV a request is given at a time; auto is all that it may need."));
+  t.push_back(key(PACELINE_FIELD(schedule, rebalance), Flag{},
+                  "Groups that run out of requests get some of busy ones."));
+  t.push_back(key(PACELINE_FIELD(schedule, shuffle), Flag{},
+                  "Requests move between groups at random: for tests of exactness."));
+  t.push_back(key(PACELINE_FIELD(schedule, move_kv), move_kv,
+                  "How a moving request's KV gets there; cost is whichever is soonest."));
 
   t.push_back(key(PACELINE_FIELD(reward, method), words("none"), "How responses are scored."));
 

@@ -273,11 +273,10 @@ class Reader {
               "limits.margin: expected less than limits.wall_clock (" +
                   format_number(*l.wall_clock) + " seconds), found " + format_number(l.margin));
     }
-    if (config_.layout.drafters.value_or(0) > 0) {
+    if (config_.layout.drafters.value_or(0) > 0 && config_.speculation.drafters.empty()) {
       problem(place_of_key("layout.drafters"),
-              "layout.drafters: expected auto or 0, found " +
-                  std::to_string(*config_.layout.drafters) +
-                  "; this version of paceline has no ranks that draft");
+              "layout.drafters: expected auto or 0 where speculation.drafters is empty, found " +
+                  std::to_string(*config_.layout.drafters));
     }
     check_speculation();
   }

@@ -46,10 +46,10 @@ struct LayoutSection {
   Auto<std::int32_t> drafters;  ///< drafter ranks
 };
 struct EngineSection {
-  std::string backend = "auto";      ///< auto | cpu | cuda
-  std::string isa = "auto";          ///< cpu: auto | amx_bf16 | avx512_bf16 | avx512 | avx2 | portable
-  Auto<std::int32_t> threads;        ///< threads a rank
-  std::int32_t max_batch = 64;       ///< requests in a step
+  std::string backend = "auto";  ///< auto | cpu | cuda
+  std::string isa = "auto";      ///< cpu: auto | amx_bf16 | avx512_bf16 | avx512 | avx2 | portable
+  Auto<std::int32_t> threads;    ///< threads a rank
+  std::int32_t max_batch = 64;   ///< requests in a step
   std::int32_t prefill_chunk = 256;  ///< prompt tokens in a step
   std::int32_t kv_block = 16;        ///< positions a KV block; a multiple of 16
   /// Bytes a rank, those of draft models included; "2GiB", "512MiB" or a plain number.
@@ -83,6 +83,19 @@ struct SpeculationSection {
   std::int32_t max_length = 8;    ///< longest draft, tokens
   std::int32_t paths = 1;         ///< branches side by side; 1: chains
   Auto<std::int32_t> max_tokens;  ///< tokens of one request's draft; auto: max_length * paths
+  Auto<std::int32_t> window;      ///< tokens that drafter ranks send at a time; auto: max_length
+};
+/// How the KV of a request that moves between groups gets there: sent, computed again, both at
+/// once, or what costs least.
+enum class MoveKvBy : std::uint8_t { cost, transfer, recompute, both };
+
+/// Which group has which request when. It changes when tokens are found, never which.
+struct ScheduleSection {
+  Auto<std::int32_t>
+      chunk;              ///< positions of KV a request is given at a time; auto: all it may need
+  bool rebalance = true;  ///< groups that run dry get requests of busy ones
+  bool shuffle = false;   ///< requests move at random
+  MoveKvBy move_kv = MoveKvBy::cost;
 };
 struct RewardSection {
   std::string method = "none";  ///< none
@@ -103,6 +116,7 @@ struct RunConfig {
   LayoutSection layout;
   EngineSection engine;
   SpeculationSection speculation;
+  ScheduleSection schedule;
   RewardSection reward;
   OutputSection output;
   LimitsSection limits;

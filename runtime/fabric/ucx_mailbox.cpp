@@ -159,6 +159,19 @@ void UcxMailbox::flush() {
   check();
 }
 
+// A first message waits for its connection, which both ends make. Later ones leave at once.
+void UcxMailbox::deliver() {
+  constexpr double kLook = 0.1;  // seconds: faults are looked for when it ends
+  flush();
+  while (!flights_.empty() || traffic_.queued > 0) {
+    worker_.wait(kLook, [this] {
+      attend();
+      return flights_.empty() && traffic_.queued == 0;
+    });
+    check();
+  }
+}
+
 void UcxMailbox::transmit_marked() {
   for (Peer* peer : std::exchange(dirty_, {})) {
     peer->dirty = false;

@@ -40,6 +40,7 @@ class UcxMailbox final : public Mailbox {
 
   void send(Address to, std::span<const std::byte> bytes) override;
   void flush() override;
+  void deliver() override;
   [[nodiscard]] std::optional<Envelope> poll() override;
   bool wait(double seconds) override;
   void wake() override { worker_.wake(); }

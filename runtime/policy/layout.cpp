@@ -14,11 +14,11 @@ constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 // Weights may take this share of a rank's memory; the rest is for KV and activations.
 constexpr double kWeightShare = 0.7;
 
-int choose_tp(const LayoutFacts& facts, std::vector<std::string>& explanation) {
+int choose_tp(const LayoutFacts& facts, int ranks, std::vector<std::string>& explanation) {
   int tp = 1;
   const double room = kWeightShare * static_cast<double>(facts.memory_per_rank);
   while (facts.memory_per_rank != 0 && static_cast<double>(facts.weight_bytes) / tp > room &&
-         tp * 2 <= std::min(facts.segments, facts.ranks)) {
+         tp * 2 <= std::min(facts.segments, ranks)) {
     tp *= 2;
   }
   explanation.push_back(
@@ -34,17 +34,19 @@ int choose_tp(const LayoutFacts& facts, std::vector<std::string>& explanation) {
 
 Layout plan_layout(const LayoutFacts& facts, const LayoutSettings& settings) {
   Layout layout;
-  if (settings.drafters.value_or(0) > 0) {
-    throw UsageError(fmt::format(
-        "layout.drafters: {} drafter ranks asked for, but this version has none: use 0 or auto",
-        *settings.drafters));
+  layout.drafters = settings.drafters.value_or(0);
+  const int verifiers = facts.ranks - layout.drafters;  // ranks left for verifier groups
+  if (verifiers < 1) {
+    throw UsageError(
+        fmt::format("layout.drafters: {} drafter ranks leave none of the job's {} ranks to verify",
+                    layout.drafters, facts.ranks));
   }
   if (settings.verifier_tp) {
     layout.tp = *settings.verifier_tp;
     layout.explanation.push_back(
         fmt::format("tensor-parallel degree {} from layout.verifier_tp", layout.tp));
   } else {
-    layout.tp = choose_tp(facts, layout.explanation);
+    layout.tp = choose_tp(facts, verifiers, layout.explanation);
   }
   if (layout.tp < 1 || facts.segments % layout.tp != 0) {
     throw UsageError(
@@ -53,26 +55,28 @@ Layout plan_layout(const LayoutFacts& facts, const LayoutSettings& settings) {
                     "powers of two up to {} (bounded by its kv heads)",
                     layout.tp, facts.segments));
   }
-  if (layout.tp > facts.ranks) {
+  if (layout.tp > verifiers) {
     throw UsageError(fmt::format(
-        "layout.verifier_tp: one verifier group of degree {} needs {} ranks, but the job has {}",
-        layout.tp, layout.tp, facts.ranks));
+        "layout.verifier_tp: one verifier group of degree {} needs {} ranks, but the job has {}{}",
+        layout.tp, layout.tp, facts.ranks,
+        layout.drafters > 0 ? fmt::format(", {} of them drafters", layout.drafters) : ""));
   }
   if (settings.verifier_groups) {
     layout.groups = *settings.verifier_groups;
     layout.explanation.push_back(
         fmt::format("{} verifier groups from layout.verifier_groups", layout.groups));
   } else {
-    layout.groups = facts.ranks / layout.tp;
+    layout.groups = verifiers / layout.tp;
     layout.explanation.push_back(
         fmt::format("{} verifier groups: {} ranks / degree {} (override: layout.verifier_groups)",
-                    layout.groups, facts.ranks, layout.tp));
+                    layout.groups, verifiers, layout.tp));
   }
   const int used = layout.groups * layout.tp;
-  if (layout.groups < 1 || used > facts.ranks) {
-    throw UsageError(
-        fmt::format("layout: {} verifier groups of degree {} need {} ranks, but the job has {}",
-                    layout.groups, layout.tp, used, facts.ranks));
+  if (layout.groups < 1 || used > verifiers) {
+    throw UsageError(fmt::format(
+        "layout: {} verifier groups of degree {} need {} ranks, but the job has {}{}",
+        layout.groups, layout.tp, used, facts.ranks,
+        layout.drafters > 0 ? fmt::format(", {} of them drafters", layout.drafters) : ""));
   }
   layout.role.assign(facts.ranks, Role::spare);
   layout.group.assign(facts.ranks, -1);
@@ -80,9 +84,15 @@ Layout plan_layout(const LayoutFacts& facts, const LayoutSettings& settings) {
     layout.role[rank] = rank % layout.tp == 0 ? Role::verifier : Role::verifier_member;
     layout.group[rank] = rank / layout.tp;
   }
-  if (used < facts.ranks) {
+  for (int d = 0; d < layout.drafters; ++d) layout.role[layout.drafter(d)] = Role::drafter;
+  layout.explanation.push_back(
+      settings.drafters
+          ? fmt::format("{} drafter ranks from layout.drafters", layout.drafters)
+          : std::string(
+                "0 drafter ranks: verifiers draft for themselves (override: layout.drafters)"));
+  if (used < verifiers) {
     layout.explanation.push_back(fmt::format("warning: {} of {} ranks have no role and stay idle",
-                                             facts.ranks - used, facts.ranks));
+                                             verifiers - used, facts.ranks));
   }
   for (int group = 0; group < layout.groups; ++group) {
     const int first = layout.leader(group);

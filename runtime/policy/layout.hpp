@@ -28,17 +28,22 @@ struct LayoutSettings {
 struct Layout {
   int tp = 1;
   int groups = 1;
+  int drafters = 0;
   std::vector<Role> role;  ///< [ranks]
   std::vector<int> group;  ///< [ranks] verifier group, -1 when none
   std::vector<std::string>
       explanation;  ///< how each choice was made and which setting overrides it
 
   [[nodiscard]] int leader(int group_index) const { return group_index * tp; }
+  /// Rank of a drafter: they come last.
+  [[nodiscard]] int drafter(int index) const {
+    return static_cast<int>(role.size()) - drafters + index;
+  }
 };
 
 /// Groups are neighbouring ranks, so that a group stays on one node where the ranks of a node are a
-/// multiple of its size. Throws UsageError when the settings ask for more ranks than there are, for
-/// a degree the model cannot be cut into, or for drafters (none in this version).
+/// multiple of its size. Throws UsageError when the settings ask for more ranks than there are, or
+/// for a degree the model cannot be cut into.
 [[nodiscard]] Layout plan_layout(const LayoutFacts& facts, const LayoutSettings& settings);
 
 /// KV blocks a rank of a group gets, and why.

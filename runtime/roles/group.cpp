@@ -1,7 +1,9 @@
 #include "runtime/roles/group.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <stdexcept>
+#include <thread>
 
 namespace paceline::roles {
 
@@ -10,11 +12,14 @@ KvShare::KvShare(BlockTransport& transport, const engine::KvMemory& memory, int 
   transport_.register_memory(memory_.bytes);
 }
 
-// Moves that are under way are given up. Their peers hear of it.
+// Moves that are under way are given up, and their peers hear of it. The memory must not be freed
+// while the transport may touch it.
 KvShare::~KvShare() {
   for (const auto& [key, tickets] : moves_) {
     for (const Ticket ticket : tickets) transport_.cancel(ticket);
   }
+  while (!take_ended().empty() || !moves_.empty())
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   transport_.unregister_memory(memory_.bytes);
 }
 
@@ -79,7 +84,7 @@ Group::Group(Mailbox& mailbox, engine::Executor& executor, KvShare& share, std::
 
 void Group::tell(std::span<const std::byte> bytes) {
   for (const int member : members_) mailbox_.send({member, Address::Port::role}, bytes);
-  mailbox_.flush();  // the members must begin now, not at the leader's next turn
+  mailbox_.deliver();  // the leader goes into a step, whose collectives wait for the members
 }
 
 std::span<const kernels::Sampled> Group::run(const engine::Step& step) {

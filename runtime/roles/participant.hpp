@@ -29,8 +29,8 @@ class Participant {
 
 /// Gives turns until the participant is over, and sleeps in its mailbox while there is nothing to
 /// do. `each_turn` is called before each, and at least ten times a second: it looks at what comes
-/// from outside, such as signals.
+/// from outside, such as signals, and ends the loop by false.
 void drive(Participant& participant, Mailbox& mailbox, const Clock& clock,
-           const std::function<void()>& each_turn);
+           const std::function<bool()>& each_turn);
 
 }  // namespace paceline::roles

@@ -27,7 +27,7 @@ from typing import Dict, List, Optional
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-PATIENCE = 180.0  # seconds; an attempt, or processes whose launcher is gone, that live longer hang
+PATIENCE = 900.0  # seconds; an attempt, or processes whose launcher is gone, that live longer hang
 STOPPED = 75
 
 SAMPLINGS: Dict[str, List[str]] = {

@@ -1,0 +1,239 @@
+#include "app/rank_role.hpp"
+
+#include <sys/resource.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "app/communicator.hpp"
+#include "app/drafters.hpp"
+#include "app/report.hpp"
+#include "app/signals.hpp"
+#include "app/terminal.hpp"
+#include "io/hdf5/shard_writer.hpp"
+#include "io/hdf5/telemetry.hpp"
+#include "runtime/engine/batcher.hpp"
+#include "runtime/engine/executor.hpp"
+#include "runtime/fabric/make_group.hpp"
+#include "runtime/fabric/mpi_group.hpp"
+#include "runtime/roles/drafter_rank.hpp"
+#include "runtime/roles/group.hpp"
+#include "runtime/roles/participant.hpp"
+#include "runtime/roles/verifier.hpp"
+
+namespace paceline::app {
+namespace {
+
+std::uint64_t peak_rss_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+}
+
+/// Passes a signal on to the coordinator, once: it may have reached this rank alone.
+class SignalRelay {
+ public:
+  explicit SignalRelay(Mailbox& mailbox) : mailbox_(mailbox) {}
+  bool operator()() {
+    if (told_ || !stop_signalled()) return true;
+    told_ = true;
+    mailbox_.send(Address::coordinator(), roles::encode(roles::StopRequest{}));
+    return true;
+  }
+
+ private:
+  Mailbox& mailbox_;
+  bool told_ = false;
+};
+
+policy::MoveCosts move_costs(io::MoveKvBy by) {
+  switch (by) {
+    case io::MoveKvBy::recompute:
+      return {.compute = 1, .transfer = 1e9, .latency = 0};
+    case io::MoveKvBy::both:
+      return {.compute = 1, .transfer = 1, .latency = 0};
+    case io::MoveKvBy::transfer:
+    case io::MoveKvBy::cost:
+      break;
+  }
+  return {};  // all is sent
+}
+
+/// What the rank holds, built step by step. Later members use earlier ones.
+struct RankParts {
+  std::unique_ptr<kernels::Backend> backend;
+  fabric::SingleRankGroup alone;  ///< draft models are not sharded
+  fabric::MadeGroup group{std::make_unique<fabric::SingleRankGroup>(), ""};
+  std::unique_ptr<io::TelemetryWriter> telemetry;
+  std::unique_ptr<io::ShardWriter> shard;      ///< of a verifier
+  std::unique_ptr<engine::Executor> executor;  ///< of verifiers and members
+  std::unique_ptr<roles::KvShare> kv_share;    ///< likewise
+  std::unique_ptr<ThreadPool> draft_threads;   ///< the backend's sleep meanwhile
+  std::vector<std::unique_ptr<draft::Drafter>> drafters;
+  roles::RemoteDrafter* remote = nullptr;  ///< one of a verifier's drafters
+};
+
+void build(const fabric::MpiEnvironment& mpi, const Setup& setup, std::uint32_t attempt,
+           MPI_Comm members, fabric::UcxFabric& network, RankParts& parts) {
+  const int rank = mpi.rank();
+  const policy::Layout& layout = setup.layout;
+  const Role role = layout.role[rank];
+  const bool computes = role == Role::verifier || role == Role::verifier_member;
+  together(mpi, [&] {
+    if (role != Role::spare) parts.backend = make_backend(setup.backend, setup.threads);
+  });
+  together(mpi, [&] {
+    parts.telemetry = std::make_unique<io::TelemetryWriter>(setup.config.output.directory, attempt,
+                                                            rank, rank == 0 ? plan_text(setup) : "",
+                                                            drafter_names(setup, role));
+    if (role != Role::verifier) return;
+    parts.shard = std::make_unique<io::ShardWriter>(setup.config.output.directory, attempt, rank);
+  });
+  // By itself, for it waits for the group's other ranks.
+  together(mpi, [&] {
+    if (!computes || layout.tp == 1) return;
+    parts.group = fabric::make_group(members, *parts.backend);
+    if (rank == 0 && !parts.group.explanation.empty()) say("  {}", parts.group.explanation);
+  });
+  together(mpi, [&] {
+    const io::EngineSection& settings = setup.config.engine;
+    if (computes) {
+      parts.executor = std::make_unique<engine::Executor>(
+          *parts.backend, setup.model, *setup.weights, *parts.group.group, setup.compute,
+          setup.config.sampling, setup.stops,
+          engine::ExecutorLimits{.max_batch = settings.max_batch,
+                                 .max_draft = draft_tokens(setup.config.speculation),
+                                 .prefill_chunk = settings.prefill_chunk,
+                                 .kv_block = settings.kv_block,
+                                 .kv_blocks = setup.kv.blocks,
+                                 .max_position = setup.longest_sequence});
+      parts.kv_share =
+          std::make_unique<roles::KvShare>(network.blocks(), parts.executor->kv_memory(),
+                                           rank - layout.leader(layout.group[rank]), layout.tp);
+    }
+    if (role != Role::verifier && role != Role::drafter) return;
+    parts.draft_threads = std::make_unique<ThreadPool>(setup.threads);
+    const bool models = role == Role::drafter || layout.drafters == 0;
+    parts.drafters =
+        make_drafters(setup, *parts.backend, parts.alone, *parts.draft_threads, models);
+    if (role == Role::drafter || layout.drafters == 0) return;
+    std::vector<int> ranks;
+    for (int d = 0; d < layout.drafters; ++d) ranks.push_back(layout.drafter(d));
+    auto remote = std::make_unique<roles::RemoteDrafter>(network.mailbox(Address::Port::role),
+                                                         std::move(ranks), setup.model.vocab);
+    parts.remote = remote.get();
+    parts.drafters.insert(parts.drafters.begin(), std::move(remote));
+  });
+}
+
+RankSummary run_verifier(const Setup& setup, int rank, const Clock& clock, Mailbox& mailbox,
+                         RankParts& parts) {
+  const io::RunConfig& config = setup.config;
+  const policy::Layout& layout = setup.layout;
+  engine::Batcher batcher({.max_batch = config.engine.max_batch,
+                           .prefill_chunk = config.engine.prefill_chunk,
+                           .kv_block = config.engine.kv_block,
+                           .kv_blocks = setup.kv.blocks,
+                           .context = setup.model.max_position,
+                           .chunk = config.schedule.chunk.value_or(0)},
+                          config.sampling, setup.stops,
+                          setup.tokenizer ? &*setup.tokenizer : nullptr);
+  std::vector<int> members;
+  for (int member = 1; member < layout.tp; ++member) members.push_back(rank + member);
+  roles::Group group(mailbox, *parts.executor, *parts.kv_share, std::move(members));
+  const std::unique_ptr<roles::Speculator> speculator =
+      make_speculator(setup, std::move(parts.drafters), clock);
+  roles::Verifier verifier({mailbox, clock, batcher, group, group, speculator.get(), parts.remote,
+                            *parts.shard, *parts.telemetry},
+                           {.ranks = {rank, layout.tp},
+                            .max_batch = config.engine.max_batch,
+                            .kv_block = config.engine.kv_block,
+                            .flush_seconds = config.output.flush_seconds,
+                            .costs = move_costs(config.schedule.move_kv)});
+  roles::drive(verifier, mailbox, clock, SignalRelay(mailbox));
+  group.finish();
+  if (speculator != nullptr) parts.telemetry->acceptance(speculator->acceptance());
+  parts.shard->close();
+  return verifier.summary();
+}
+
+/// A group's other ranks: their leader speaks for them, but for a signal that reaches one alone.
+RankSummary run_member(const Setup& setup, int rank, const Clock& clock, Mailbox& mailbox,
+                       RankParts& parts) {
+  roles::Member member(mailbox, *parts.executor, *parts.kv_share,
+                       setup.layout.leader(setup.layout.group[rank]));
+  roles::drive(member, mailbox, clock, SignalRelay(mailbox));
+  RankSummary summary;
+  summary.steps = member.steps();
+  summary.busy_seconds = parts.executor->busy_seconds();
+  return summary;
+}
+
+RankSummary run_drafter(const Setup& setup, const Clock& clock, Mailbox& mailbox,
+                        RankParts& parts) {
+  roles::DrafterRank drafter(mailbox, clock, std::move(parts.drafters), *parts.telemetry,
+                             {.window = draft_window(setup.config.speculation),
+                              .max_batch = setup.config.engine.max_batch});
+  roles::drive(drafter, mailbox, clock, SignalRelay(mailbox));
+  return drafter.summary();
+}
+
+RankSummary run_spare(const Clock& clock, Mailbox& mailbox) {
+  roles::Spare spare(mailbox);
+  roles::drive(spare, mailbox, clock, SignalRelay(mailbox));
+  return {};
+}
+
+}  // namespace
+
+void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, std::uint32_t attempt,
+              const Clock& clock, fabric::UcxFabric& network, FaultDesk& faults) {
+  const int rank = mpi.rank();
+  const Role role = setup.layout.role[rank];
+  const Communicator members = Communicator::split(setup.layout.group[rank], rank);
+  Mailbox& mailbox = network.mailbox(Address::Port::role);
+  RankParts parts;
+  build(mpi, setup, attempt, members.get(), network, parts);
+  try {
+    const double start = clock.now();
+    RankSummary summary;
+    switch (role) {
+      case Role::verifier:
+        summary = run_verifier(setup, rank, clock, mailbox, parts);
+        break;
+      case Role::verifier_member:
+        summary = run_member(setup, rank, clock, mailbox, parts);
+        break;
+      case Role::drafter:
+        summary = run_drafter(setup, clock, mailbox, parts);
+        break;
+      case Role::spare:
+        summary = run_spare(clock, mailbox);
+        break;
+    }
+    summary.rank = static_cast<std::uint32_t>(rank);
+    summary.role = static_cast<std::uint32_t>(role);
+    summary.group = setup.layout.group[rank];
+    summary.idle_seconds = clock.now() - start - summary.busy_seconds;
+    summary.messages_sent = mailbox.traffic().messages;
+    summary.bytes_sent = mailbox.traffic().bytes;
+    summary.peak_rss_bytes = peak_rss_bytes();
+    const DrafterMemory drafts = drafter_memory(setup, role);
+    summary.weight_bytes = drafts.weights;
+    summary.kv_bytes = drafts.kv;
+    if (parts.executor) {
+      summary.weight_bytes += parts.executor->weight_bytes();
+      summary.kv_bytes += parts.executor->kv_bytes();
+    }
+    parts.telemetry->summary(summary);
+    parts.telemetry->close();
+    mailbox.send(Address::coordinator(), roles::encode(roles::Summary{summary}));
+    mailbox.flush();
+  } catch (...) {
+    faults.report(current_fault(), [&] { parts.shard.reset(); });
+  }
+}
+
+}  // namespace paceline::app

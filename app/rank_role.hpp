@@ -1,0 +1,20 @@
+// This rank's part in a rollout: its role, from weights to summary.
+#pragma once
+
+#include <cstdint>
+
+#include "app/job.hpp"
+#include "app/setup.hpp"
+#include "runtime/core/clock.hpp"
+#include "runtime/fabric/mpi_environment.hpp"
+#include "runtime/fabric/ucx_fabric.hpp"
+
+namespace paceline::app {
+
+/// Builds what the rank's role needs and runs it until the coordinator says that nothing more will
+/// come. In start-up ranks fail together; from then on each works on its own and reports a fault to
+/// the desk. `attempt`: of the output directory. Collective; throws JobEnded.
+void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, std::uint32_t attempt,
+              const Clock& clock, fabric::UcxFabric& network, FaultDesk& faults);
+
+}  // namespace paceline::app
