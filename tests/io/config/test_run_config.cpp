@@ -67,7 +67,9 @@ engine:
   prefill_chunk: 128
   kv_block: 32
   kv_memory: 2GiB
-speculation: {drafters: [{method: ngram}], policy: fixed, max_length: 4, paths: 2, max_tokens: 6}
+speculation: {drafters: [{method: ngram}], policy: fixed, max_length: 4, paths: 2, max_tokens: 6,
+              window: 3}
+schedule: {chunk: 512, rebalance: false, shuffle: true, move_kv: both}
 reward: {method: none}
 output: {directory: o, flush_seconds: 0.5}
 limits: {wall_clock: 02:00:00, margin: 1m}
@@ -105,6 +107,11 @@ limits: {wall_clock: 02:00:00, margin: 1m}
   EXPECT_EQ(c.speculation.max_length, 4);
   EXPECT_EQ(c.speculation.paths, 2);
   EXPECT_EQ(c.speculation.max_tokens, 6);
+  EXPECT_EQ(c.speculation.window, 3);
+  EXPECT_EQ(c.schedule.chunk, 512);
+  EXPECT_FALSE(c.schedule.rebalance);
+  EXPECT_TRUE(c.schedule.shuffle);
+  EXPECT_EQ(c.schedule.move_kv, MoveKvBy::both);
   EXPECT_EQ(c.reward.method, "none");
   EXPECT_EQ(c.output.flush_seconds, 0.5);
   EXPECT_EQ(c.limits.wall_clock, 7200.0);
@@ -235,11 +242,13 @@ TEST(RunConfig, KeysThatMustFitTogether) {
             "run.yaml: limits.margin: expected less than limits.wall_clock (20 seconds), found 30");
 }
 
-TEST(RunConfig, NoRanksDraft) {
-  EXPECT_EQ(
-      error_set("layout.drafters=2"),
-      "--set layout.drafters=2: layout.drafters: expected auto or 0, found 2; this version of "
-      "paceline has no ranks that draft");
+TEST(RunConfig, RanksThatDraftNeedSomethingToDraftWith) {
+  EXPECT_EQ(error_set("layout.drafters=2"),
+            "--set layout.drafters=2: layout.drafters: expected auto or 0 where "
+            "speculation.drafters is empty, found 2");
+  const RunConfig c =
+      parse(required, {"layout.drafters=2", "speculation.drafters=[{method: suffix}]"});
+  EXPECT_EQ(c.layout.drafters, 2);
 }
 
 TEST(RunConfig, Overrides) {

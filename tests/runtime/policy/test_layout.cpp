@@ -74,9 +74,23 @@ TEST(Layout, RefusalsNameTheSettingAndTheNumbers) {
   EXPECT_NE(refusal(facts(4), {.verifier_tp = 2, .verifier_groups = 3, .drafters = {}})
                 .find("need 6 ranks, but the job has 4"),
             std::string::npos);
-  EXPECT_NE(refusal(facts(4), {.verifier_tp = {}, .verifier_groups = {}, .drafters = 1})
-                .find("layout.drafters"),
+  EXPECT_NE(refusal(facts(4), {.verifier_tp = {}, .verifier_groups = {}, .drafters = 4})
+                .find("layout.drafters: 4 drafter ranks leave none"),
             std::string::npos);
+  EXPECT_NE(refusal(facts(4), {.verifier_tp = 4, .verifier_groups = {}, .drafters = 1})
+                .find("has 4, 1 of them drafters"),
+            std::string::npos);
+}
+
+TEST(Layout, DraftersAreTheLastRanks) {
+  const Layout layout =
+      plan_layout(facts(6), {.verifier_tp = 2, .verifier_groups = {}, .drafters = 2});
+  EXPECT_EQ(layout.groups, 2);
+  EXPECT_EQ(layout.role, (std::vector<Role>{Role::verifier, Role::verifier_member, Role::verifier,
+                                            Role::verifier_member, Role::drafter, Role::drafter}));
+  EXPECT_EQ(layout.drafter(0), 4);
+  EXPECT_EQ(layout.drafter(1), 5);
+  EXPECT_EQ(layout.group[4], -1);
 }
 
 TEST(KvPlan, AFullBatchOrHalfTheMemoryOrTheSetting) {

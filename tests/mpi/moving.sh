@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# moving.sh PACELINE: one digest whatever moves: requests between groups, by transfer, by computing again
+# and by both, at random and to balance, under delayed messages and over TCP; drafter ranks of any number
+# and window, whose waste keeps to what the window allows; stops and kills with all of it.
+source "$(dirname "$0")/lib.sh"
+
+rollout 1 "$work/reference" || { cat "$work/reference.log"; exit 1; }
+reference=$(digest "$work/reference")
+
+shuffle=(--set schedule.shuffle=true)
+for way in transfer recompute both; do
+  run "moves at random by $way" 3 "${shuffle[@]}" --set schedule.move_kv=$way
+done
+run "moves of TP groups" 4 "${shuffle[@]}" --set layout.verifier_tp=2 --set schedule.move_kv=both
+run "moves, KV by chunks of 20, little memory" 2 "${shuffle[@]}" --set schedule.chunk=20 --set engine.kv_memory=2MiB
+run "KV by chunks, little memory" 1 --set schedule.chunk=8 --set engine.kv_memory=2MiB --set engine.max_batch=32
+run "no rebalancing" 2 --set schedule.rebalance=false
+run "moves, drafts coupled" 2 "${shuffle[@]}" --set 'speculation.drafters=[{method: suffix}]' --set speculation.policy=fixed
+
+model="{method: model, path: $root/configs/models/draft}"
+ahead=(--set speculation.policy=fixed --set speculation.max_length=8)
+python=$(command -v /usr/bin/python3 || command -v python3)
+most_wasted() {  # DIR: by one refutation on any drafter rank
+  "$python" - "$1/telemetry.h5" <<'PY'
+import sys, h5py
+with h5py.File(sys.argv[1]) as f:
+    print(max(int(v) for v in f["summary/most_wasted"][:]))
+PY
+}
+for window in 1 3 8; do
+  run "1 verifier, 1 drafter, window $window" 2 --set layout.drafters=1 "${ahead[@]}" \
+    --set speculation.window=$window --set "speculation.drafters=[$model]"
+  if ! "$python" -c 'import h5py' 2>/dev/null; then
+    echo "SKIP: waste is not checked: h5py is not there"
+  else
+    wasted=$(most_wasted "$work/run")
+    if [ "$wasted" -ge 1 ] && [ "$wasted" -le $((2 * window - 1)) ]; then
+      ok "at most $wasted tokens wasted at once"
+    else
+      fail "wasted $wasted tokens at once in a window of $window"
+    fi
+  fi
+done
+run "2 verifiers, 1 drafter" 3 --set layout.drafters=1 "${ahead[@]}" --set "speculation.drafters=[$model]" "${shuffle[@]}"
+run "2 verifiers, 2 drafters, two methods" 4 --set layout.drafters=2 "${ahead[@]}" --set speculation.window=2 \
+  --set "speculation.drafters=[{method: suffix}, $model]"
+run "TP 2 and a drafter" 3 --set layout.drafters=1 --set layout.verifier_tp=2 "${ahead[@]}" --set "speculation.drafters=[$model]"
+run "goodput with a drafter rank" 2 --set layout.drafters=1 --set "speculation.drafters=[{method: ngram}, $model]"
+
+all=(--set layout.drafters=1 "${ahead[@]}" --set "speculation.drafters=[{method: ngram}, $model]" "${shuffle[@]}")
+for seed in 1 2 3; do
+  PACELINE_TEST_DELAYS=$seed:0.004 run "everything, messages delayed under seed $seed" 3 "${all[@]}" \
+    --set speculation.window=$((seed * 2))
+done
+UCX_TLS=tcp,self run "everything over TCP" 3 "${all[@]}"
+
+# A stop and a kill, then the rest on another layout.
+for how in USR1 KILL; do
+  rm -rf "$work/cut"
+  start 3 "$work/cut" "${all[@]}" --set output.flush_seconds=0.1
+  if wait_for_finished "$work/cut" 5 "$pid"; then
+    if [ $how = USR1 ]; then kill -USR1 "$pid"; else pkill -KILL -P "$pid" || kill -KILL "$pid"; fi
+  fi
+  code=0
+  wait "$pid" || code=$?
+  if [ $how = USR1 ]; then same "a stop with drafters and moves" "75|0" "$code"; fi
+  sleep 1
+  if rollout 2 "$work/cut" "${shuffle[@]}" --resume; then
+    same "resumed after $how" "$reference" "$(digest "$work/cut")"
+  else
+    fail "resume after $how: $(tail -n 3 "$work/cut.log")"
+  fi
+done
+finish
