@@ -8,4 +8,5 @@ if [ "$(id -u)" = 0 ]; then
 fi
 # Containers often forbid the single-copy transport; without it Open MPI only warns.
 export OMPI_MCA_btl_vader_single_copy_mechanism=none
+export TSAN_OPTIONS="suppressions=$(dirname "$(realpath "$0")")/tsan.supp ${TSAN_OPTIONS-}"
 exec mpirun --oversubscribe -n "$ranks" "$@"
