@@ -97,11 +97,11 @@ DrafterMemory drafter_memory(const Setup& setup) {
   return memory;
 }
 
-std::unique_ptr<roles::Speculator> make_speculator(const Setup& setup, kernels::Backend& backend,
-                                                   TensorParallelGroup& alone, ThreadPool& pool,
-                                                   const Clock& clock) {
+std::vector<std::unique_ptr<draft::Drafter>> make_drafters(const Setup& setup,
+                                                           kernels::Backend& backend,
+                                                           TensorParallelGroup& alone,
+                                                           ThreadPool& pool) {
   const io::SpeculationSection& settings = setup.config.speculation;
-  if (setup.drafters.empty()) return nullptr;
   std::vector<std::unique_ptr<draft::Drafter>> drafters;
   for (const DrafterPlan& plan : setup.drafters) {
     const io::DrafterSetting& setting = plan.setting;
@@ -142,17 +142,22 @@ std::unique_ptr<roles::Speculator> make_speculator(const Setup& setup, kernels::
       }
     }
   }
+  return drafters;
+}
+
+std::unique_ptr<roles::Speculator> make_speculator(
+    const Setup& setup, std::vector<std::unique_ptr<draft::Drafter>> drafters, CostTable costs,
+    const Clock& clock) {
+  const io::SpeculationSection& settings = setup.config.speculation;
+  if (drafters.empty()) return nullptr;
   std::unique_ptr<policy::DraftLengthPolicy> policy;
   switch (settings.policy) {
     case io::SpeculationPolicy::fixed:
       policy = std::make_unique<policy::FixedLength>(settings.max_length);
       break;
-    case io::SpeculationPolicy::goodput: {
-      policy::GoodputOptions options;
-      options.max_length = settings.max_length;
-      policy = std::make_unique<policy::Goodput>(options);
+    case io::SpeculationPolicy::goodput:
+      policy = std::make_unique<policy::Goodput>(std::move(costs), settings.max_length);
       break;
-    }
   }
   return std::make_unique<roles::Speculator>(
       std::move(drafters), std::move(policy),

@@ -10,6 +10,7 @@
 #include "io/text/tokenizer.hpp"
 #include "kernels/backend.hpp"
 #include "runtime/core/clock.hpp"
+#include "runtime/core/cost_table.hpp"
 #include "runtime/core/model_config.hpp"
 #include "runtime/core/thread_pool.hpp"
 #include "runtime/roles/speculator.hpp"
@@ -50,12 +51,17 @@ struct DrafterMemory {
 };
 [[nodiscard]] DrafterMemory drafter_memory(const Setup& setup);
 
-/// The speculator of one verifier, null without drafters. Draft models are not sharded: each runs
-/// whole on the group's leader. All arguments outlive it.
-[[nodiscard]] std::unique_ptr<roles::Speculator> make_speculator(const Setup& setup,
-                                                                 kernels::Backend& backend,
-                                                                 TensorParallelGroup& alone,
-                                                                 ThreadPool& pool,
-                                                                 const Clock& clock);
+/// The drafters of one verifier, in the order of setup.drafters. Draft models are not sharded: each
+/// runs whole on the group's leader. All arguments outlive them.
+[[nodiscard]] std::vector<std::unique_ptr<draft::Drafter>> make_drafters(const Setup& setup,
+                                                                         kernels::Backend& backend,
+                                                                         TensorParallelGroup& alone,
+                                                                         ThreadPool& pool);
+
+/// The speculator of one verifier, null without drafters. `costs` are asked for by the goodput
+/// policy alone.
+[[nodiscard]] std::unique_ptr<roles::Speculator> make_speculator(
+    const Setup& setup, std::vector<std::unique_ptr<draft::Drafter>> drafters, CostTable costs,
+    const Clock& clock);
 
 }  // namespace paceline::app

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "app/commands.hpp"
+#include "app/compute.hpp"
 #include "app/job.hpp"
 #include "app/report.hpp"
 #include "app/setup.hpp"
@@ -36,32 +37,6 @@
 
 namespace paceline::app {
 namespace {
-
-/// A communicator of this program, freed at the end of its scope.
-class Communicator {
- public:
-  static Communicator duplicate() {
-    Communicator made;
-    MPI_Comm_dup(MPI_COMM_WORLD, &made.comm_);
-    return made;
-  }
-  /// Ranks of one color; color < 0: none.
-  static Communicator split(int color, int rank) {
-    Communicator made;
-    MPI_Comm_split(MPI_COMM_WORLD, color < 0 ? MPI_UNDEFINED : color, rank, &made.comm_);
-    return made;
-  }
-  Communicator(Communicator&& other) noexcept : comm_(std::exchange(other.comm_, MPI_COMM_NULL)) {}
-  Communicator& operator=(Communicator&&) = delete;
-  ~Communicator() {
-    if (comm_ != MPI_COMM_NULL) MPI_Comm_free(&comm_);
-  }
-  [[nodiscard]] MPI_Comm get() const { return comm_; }
-
- private:
-  Communicator() = default;
-  MPI_Comm comm_ = MPI_COMM_NULL;
-};
 
 /// The output directory as every rank sees it; opened by rank 0.
 struct Output {
@@ -172,9 +147,11 @@ class SignalRelay {
 };
 
 RankSummary run_verifier(const Setup& setup, const Output& output, int rank, const Clock& clock,
-                         Mailbox& mailbox, engine::Executor& executor,
-                         roles::Speculator* speculator, TelemetrySink& telemetry) {
+                         Mailbox& mailbox, Compute& compute, TelemetrySink& telemetry) {
   const io::EngineSection& settings = setup.config.engine;
+  CostTable costs = costs_of_run(setup, compute, clock, rank == 0);
+  const std::unique_ptr<roles::Speculator> speculator =
+      make_speculator(setup, std::move(compute.drafters), std::move(costs), clock);
   engine::Batcher batcher({.max_batch = settings.max_batch,
                            .prefill_chunk = settings.prefill_chunk,
                            .kv_block = settings.kv_block,
@@ -183,8 +160,9 @@ RankSummary run_verifier(const Setup& setup, const Output& output, int rank, con
                           setup.config.sampling, setup.stops,
                           setup.tokenizer ? &*setup.tokenizer : nullptr);
   io::ShardWriter shard(setup.config.output.directory, output.attempt, rank);
-  roles::Verifier verifier({mailbox, clock, batcher, executor, speculator, shard, telemetry},
-                           settings.max_batch, setup.config.output.flush_seconds);
+  roles::Verifier verifier(
+      {mailbox, clock, batcher, *compute.executor, speculator.get(), shard, telemetry},
+      settings.max_batch, setup.config.output.flush_seconds);
   SignalRelay relay(mailbox);
   fabric::Backoff backoff;
   while (!verifier.finished()) {
@@ -195,7 +173,7 @@ RankSummary run_verifier(const Setup& setup, const Output& output, int rank, con
       backoff.pause();
     }
   }
-  executor.finish();
+  compute.executor->finish();
   if (speculator != nullptr) telemetry.acceptance(speculator->acceptance());
   shard.close();
   return verifier.summary();
@@ -226,15 +204,7 @@ void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Outpu
   const Role role = setup.layout.role[rank];
   const Communicator members = Communicator::split(setup.layout.group[rank], rank);
 
-  std::unique_ptr<kernels::Backend> backend;
-  fabric::MadeGroup made{std::make_unique<fabric::SingleRankGroup>(), ""};
-  together(mpi, [&] {
-    if (role != Role::spare) backend = make_backend(setup.backend, setup.threads);
-  });
-  std::unique_ptr<engine::Executor> executor;
-  fabric::SingleRankGroup alone;              // draft models are not sharded
-  std::unique_ptr<ThreadPool> draft_threads;  // the backend's sleep meanwhile
-  std::unique_ptr<roles::Speculator> speculator;
+  const std::unique_ptr<Compute> compute = make_compute(mpi, setup, members);
   std::unique_ptr<io::TelemetryWriter> telemetry;
   std::vector<std::string> drafter_names;
   for (const DrafterPlan& plan : setup.drafters) drafter_names.push_back(plan.name);
@@ -242,34 +212,17 @@ void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Outpu
     telemetry =
         std::make_unique<io::TelemetryWriter>(setup.config.output.directory, output.attempt, rank,
                                               rank == 0 ? plan_text(setup) : "", drafter_names);
-    if (role == Role::spare) return;
-    const io::EngineSection& settings = setup.config.engine;
-    if (setup.layout.tp > 1) made = fabric::make_group(members.get(), *backend);
-    if (rank == 0 && !made.explanation.empty()) say("  {}", made.explanation);
-    executor = std::make_unique<engine::Executor>(
-        *backend, setup.model, *setup.weights, *made.group, setup.compute, setup.config.sampling,
-        setup.stops,
-        engine::ExecutorLimits{.max_batch = settings.max_batch,
-                               .max_draft = draft_tokens(setup.config.speculation),
-                               .prefill_chunk = settings.prefill_chunk,
-                               .kv_block = settings.kv_block,
-                               .kv_blocks = setup.kv.blocks,
-                               .max_position = setup.longest_sequence});
-    if (role != Role::verifier) return;
-    draft_threads = std::make_unique<ThreadPool>(setup.threads);
-    speculator = make_speculator(setup, *backend, alone, *draft_threads, clock);
   });
 
   const double start = clock.now();
   RankSummary summary;
   switch (role) {
     case Role::verifier:
-      summary = run_verifier(setup, output, rank, clock, mailbox, *executor, speculator.get(),
-                             *telemetry);
+      summary = run_verifier(setup, output, rank, clock, mailbox, *compute, *telemetry);
       break;
     case Role::verifier_member:
-      summary.steps = follow(mailbox, *executor);
-      summary.busy_seconds = executor->busy_seconds();
+      summary.steps = follow(mailbox, *compute->executor);
+      summary.busy_seconds = compute->executor->busy_seconds();
       break;
     case Role::drafter:
     case Role::spare:
@@ -283,11 +236,11 @@ void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Outpu
   summary.messages_sent = mailbox.traffic().messages;
   summary.bytes_sent = mailbox.traffic().bytes;
   summary.peak_rss_bytes = peak_rss_bytes();
-  if (executor) {
-    summary.weight_bytes = executor->weight_bytes();
-    summary.kv_bytes = executor->kv_bytes();
+  if (compute->executor) {
+    summary.weight_bytes = compute->executor->weight_bytes();
+    summary.kv_bytes = compute->executor->kv_bytes();
   }
-  if (speculator) {
+  if (role == Role::verifier) {
     summary.weight_bytes += drafter_memory(setup).weights;
     summary.kv_bytes += drafter_memory(setup).kv;
   }

@@ -39,14 +39,15 @@ struct LayoutSection {
   Auto<std::int32_t> drafters;  ///< drafter ranks
 };
 struct EngineSection {
-  std::string backend = "auto";      ///< auto | cpu | cuda
-  std::string isa = "auto";          ///< cpu: auto | amx_bf16 | avx512_bf16 | avx512 | avx2 | portable
-  Auto<std::int32_t> threads;        ///< threads a rank
-  std::int32_t max_batch = 64;       ///< requests in a step
+  std::string backend = "auto";  ///< auto | cpu | cuda
+  std::string isa = "auto";      ///< cpu: auto | amx_bf16 | avx512_bf16 | avx512 | avx2 | portable
+  Auto<std::int32_t> threads;    ///< threads a rank
+  std::int32_t max_batch = 64;   ///< requests in a step
   std::int32_t prefill_chunk = 256;  ///< prompt tokens in a step
   std::int32_t kv_block = 16;        ///< positions a KV block; a multiple of 16
   /// Bytes a rank, those of draft models included; "2GiB", "512MiB" or a plain number.
   Auto<std::uint64_t> kv_memory;
+  Auto<std::string> profile;  ///< cost table; auto: a short self-measurement, where one is needed
 };
 /// What proposes draft tokens: a smaller model, n-gram lookup in the request's own text, or suffix
 /// trees over the responses to its prompt.

@@ -1,0 +1,35 @@
+// A communicator of this program, freed at the end of its scope.
+#pragma once
+
+#include <mpi.h>
+
+#include <utility>
+
+namespace paceline::app {
+
+class Communicator {
+ public:
+  static Communicator duplicate() {
+    Communicator made;
+    MPI_Comm_dup(MPI_COMM_WORLD, &made.comm_);
+    return made;
+  }
+  /// Ranks of one color; color < 0: none.
+  static Communicator split(int color, int rank) {
+    Communicator made;
+    MPI_Comm_split(MPI_COMM_WORLD, color < 0 ? MPI_UNDEFINED : color, rank, &made.comm_);
+    return made;
+  }
+  Communicator(Communicator&& other) noexcept : comm_(std::exchange(other.comm_, MPI_COMM_NULL)) {}
+  Communicator& operator=(Communicator&&) = delete;
+  ~Communicator() {
+    if (comm_ != MPI_COMM_NULL) MPI_Comm_free(&comm_);
+  }
+  [[nodiscard]] MPI_Comm get() const { return comm_; }
+
+ private:
+  Communicator() = default;
+  MPI_Comm comm_ = MPI_COMM_NULL;
+};
+
+}  // namespace paceline::app
