@@ -23,6 +23,14 @@ struct RunArguments {
 ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& arguments);
 /// Validates everything and prints layout, memory and plan; runs nothing. Collective.
 ExitCode check(const fabric::MpiEnvironment& mpi, const RunArguments& arguments);
+struct ProfileArguments {
+  RunArguments run;
+  std::string output;   ///< file
+  double seconds = 30;  ///< that measuring takes at most
+};
+/// Measures what steps and drafts cost on the run's layout and writes a file that engine.profile
+/// names. Collective.
+ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& arguments);
 /// Prints the digest of a run directory or trajectory file.
 ExitCode digest(const std::string& path);
 

@@ -102,13 +102,18 @@ DrafterMemory drafter_memory(const Setup& setup, Role role) {
   return memory;
 }
 
-std::vector<std::string> drafter_names(const Setup& setup, Role role) {
+std::vector<std::string> own_drafter_names(const Setup& setup, Role role) {
   std::vector<std::string> names;
-  const bool decoupled = role == Role::verifier && setup.layout.drafters > 0;
-  if (decoupled) names.emplace_back("drafter-ranks");
+  const bool models = role == Role::drafter || setup.layout.drafters == 0;
   for (const DrafterPlan& plan : setup.drafters) {
-    if (!decoupled || plan.model == nullptr) names.push_back(plan.name);
+    if (models || plan.model == nullptr) names.push_back(plan.name);
   }
+  return names;
+}
+
+std::vector<std::string> drafter_names(const Setup& setup) {
+  std::vector<std::string> names = own_drafter_names(setup, Role::verifier);
+  if (setup.layout.drafters > 0) names.insert(names.begin(), "drafter-ranks");
   return names;
 }
 
@@ -162,7 +167,8 @@ std::vector<std::unique_ptr<draft::Drafter>> make_drafters(const Setup& setup,
 }
 
 std::unique_ptr<roles::Speculator> make_speculator(
-    const Setup& setup, std::vector<std::unique_ptr<draft::Drafter>> drafters, const Clock& clock) {
+    const Setup& setup, std::vector<std::unique_ptr<draft::Drafter>> drafters, CostTable costs,
+    const Clock& clock) {
   const io::SpeculationSection& settings = setup.config.speculation;
   if (drafters.empty()) return nullptr;
   std::unique_ptr<policy::DraftLengthPolicy> policy;
@@ -170,12 +176,9 @@ std::unique_ptr<roles::Speculator> make_speculator(
     case io::SpeculationPolicy::fixed:
       policy = std::make_unique<policy::FixedLength>(settings.max_length);
       break;
-    case io::SpeculationPolicy::goodput: {
-      policy::GoodputOptions options;
-      options.max_length = settings.max_length;
-      policy = std::make_unique<policy::Goodput>(options);
+    case io::SpeculationPolicy::goodput:
+      policy = std::make_unique<policy::Goodput>(std::move(costs), settings.max_length);
       break;
-    }
   }
   return std::make_unique<roles::Speculator>(
       std::move(drafters), std::move(policy),

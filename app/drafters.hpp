@@ -10,6 +10,7 @@
 #include "io/text/tokenizer.hpp"
 #include "kernels/backend.hpp"
 #include "runtime/core/clock.hpp"
+#include "runtime/core/cost_table.hpp"
 #include "runtime/core/model_config.hpp"
 #include "runtime/core/role.hpp"
 #include "runtime/core/thread_pool.hpp"
@@ -54,8 +55,10 @@ struct DrafterMemory {
 };
 [[nodiscard]] DrafterMemory drafter_memory(const Setup& setup, Role role);
 
-/// What telemetry calls the drafters of a rank of this role.
-[[nodiscard]] std::vector<std::string> drafter_names(const Setup& setup, Role role);
+/// What the drafters are called that a rank of this role makes for itself.
+[[nodiscard]] std::vector<std::string> own_drafter_names(const Setup& setup, Role role);
+/// What telemetry calls the drafters that verifiers ask, in their order.
+[[nodiscard]] std::vector<std::string> drafter_names(const Setup& setup);
 
 /// The drafters of one rank, without those by draft models where `models` is false. Draft models
 /// are not sharded. All arguments outlive them.
@@ -65,8 +68,10 @@ struct DrafterMemory {
                                                                          ThreadPool& pool,
                                                                          bool models);
 
-/// The speculator of one verifier, null without drafters.
+/// The speculator of one verifier, null without drafters. `costs` are asked for by the goodput
+/// policy alone.
 [[nodiscard]] std::unique_ptr<roles::Speculator> make_speculator(
-    const Setup& setup, std::vector<std::unique_ptr<draft::Drafter>> drafters, const Clock& clock);
+    const Setup& setup, std::vector<std::unique_ptr<draft::Drafter>> drafters, CostTable costs,
+    const Clock& clock);
 
 }  // namespace paceline::app

@@ -21,12 +21,16 @@ constexpr const char* kFooter =
     "--resume.\n"
     "Signals: SIGUSR1 and SIGTERM stop after the current step (75); a second one stops at once.";
 
-void add_run_arguments(CLI::App& command, app::RunArguments& arguments) {
+void add_config(CLI::App& command, app::RunArguments& arguments) {
   command.add_option("config", arguments.config, "Configuration file (YAML)")->required();
   command
       .add_option("--set", arguments.overrides, "Override a configuration key: section.key=value")
       ->allow_extra_args(false)
       ->type_name("KEY=VALUE");
+}
+
+void add_run_arguments(CLI::App& command, app::RunArguments& arguments) {
+  add_config(command, arguments);
   command.add_option("--output", arguments.output, "Output directory (overrides output.directory)");
 }
 
@@ -63,6 +67,14 @@ int run(int argc, char** argv) {
   add_run_arguments(*check, arguments);
   check->add_option("--ranks", arguments.ranks, "Plan for this many ranks like this one")
       ->check(CLI::PositiveNumber);
+  app::ProfileArguments measuring;
+  CLI::App* profile = cli.add_subcommand(
+      "profile", "Measure what steps and drafts cost, for engine.profile (under mpirun or srun)");
+  add_config(*profile, measuring.run);
+  profile->add_option("--output", measuring.output, "File to write (YAML)")->required();
+  profile->add_option("--seconds", measuring.seconds, "Time to measure for at most")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   std::string path;
   CLI::App* digest =
       cli.add_subcommand("digest", "Print the digest of a run directory or trajectory file");
@@ -84,6 +96,8 @@ int run(int argc, char** argv) {
     code = in_mpi([&](const auto& mpi) { return app::rollout(mpi, arguments); });
   } else if (check->parsed()) {
     code = in_mpi([&](const auto& mpi) { return app::check(mpi, arguments); });
+  } else if (profile->parsed()) {
+    code = in_mpi([&](const auto& mpi) { return app::profile(mpi, measuring); });
   } else if (digest->parsed()) {
     code = app::digest(path);
   } else {

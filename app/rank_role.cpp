@@ -8,16 +8,13 @@
 #include <vector>
 
 #include "app/communicator.hpp"
+#include "app/compute.hpp"
 #include "app/drafters.hpp"
 #include "app/report.hpp"
 #include "app/signals.hpp"
-#include "app/terminal.hpp"
 #include "io/hdf5/shard_writer.hpp"
 #include "io/hdf5/telemetry.hpp"
 #include "runtime/engine/batcher.hpp"
-#include "runtime/engine/executor.hpp"
-#include "runtime/fabric/make_group.hpp"
-#include "runtime/fabric/mpi_group.hpp"
 #include "runtime/roles/drafter_rank.hpp"
 #include "runtime/roles/group.hpp"
 #include "runtime/roles/participant.hpp"
@@ -61,71 +58,34 @@ policy::MoveCosts move_costs(io::MoveKvBy by) {
   return {};  // all is sent
 }
 
-/// What the rank holds, built step by step. Later members use earlier ones.
+/// What the rank holds beside what it computes with. Later members use earlier ones.
 struct RankParts {
-  std::unique_ptr<kernels::Backend> backend;
-  fabric::SingleRankGroup alone;  ///< draft models are not sharded
-  fabric::MadeGroup group{std::make_unique<fabric::SingleRankGroup>(), ""};
+  std::unique_ptr<Compute> compute;
   std::unique_ptr<io::TelemetryWriter> telemetry;
-  std::unique_ptr<io::ShardWriter> shard;      ///< of a verifier
-  std::unique_ptr<engine::Executor> executor;  ///< of verifiers and members
-  std::unique_ptr<roles::KvShare> kv_share;    ///< likewise
-  std::unique_ptr<ThreadPool> draft_threads;   ///< the backend's sleep meanwhile
-  std::vector<std::unique_ptr<draft::Drafter>> drafters;
-  roles::RemoteDrafter* remote = nullptr;  ///< one of a verifier's drafters
+  std::unique_ptr<io::ShardWriter> shard;    ///< of a verifier
+  std::unique_ptr<roles::KvShare> kv_share;  ///< of verifiers and members
 };
 
-void build(const fabric::MpiEnvironment& mpi, const Setup& setup, std::uint32_t attempt,
-           MPI_Comm members, fabric::UcxFabric& network, RankParts& parts) {
+RankParts build(const fabric::MpiEnvironment& mpi, const Setup& setup, std::uint32_t attempt,
+                const Communicator& members, fabric::UcxFabric& network) {
   const int rank = mpi.rank();
   const policy::Layout& layout = setup.layout;
-  const Role role = layout.role[rank];
-  const bool computes = role == Role::verifier || role == Role::verifier_member;
-  together(mpi, [&] {
-    if (role != Role::spare) parts.backend = make_backend(setup.backend, setup.threads);
-  });
+  RankParts parts;
   together(mpi, [&] {
     parts.telemetry = std::make_unique<io::TelemetryWriter>(setup.config.output.directory, attempt,
                                                             rank, rank == 0 ? plan_text(setup) : "",
-                                                            drafter_names(setup, role));
-    if (role != Role::verifier) return;
+                                                            drafter_names(setup));
+    if (layout.role[rank] != Role::verifier) return;
     parts.shard = std::make_unique<io::ShardWriter>(setup.config.output.directory, attempt, rank);
   });
-  // By itself, for it waits for the group's other ranks.
+  parts.compute = make_compute(mpi, setup, members);
   together(mpi, [&] {
-    if (!computes || layout.tp == 1) return;
-    parts.group = fabric::make_group(members, *parts.backend);
-    if (rank == 0 && !parts.group.explanation.empty()) say("  {}", parts.group.explanation);
+    if (!parts.compute->executor) return;
+    parts.kv_share =
+        std::make_unique<roles::KvShare>(network.blocks(), parts.compute->executor->kv_memory(),
+                                         rank - layout.leader(layout.group[rank]), layout.tp);
   });
-  together(mpi, [&] {
-    const io::EngineSection& settings = setup.config.engine;
-    if (computes) {
-      parts.executor = std::make_unique<engine::Executor>(
-          *parts.backend, setup.model, *setup.weights, *parts.group.group, setup.compute,
-          setup.config.sampling, setup.stops,
-          engine::ExecutorLimits{.max_batch = settings.max_batch,
-                                 .max_draft = draft_tokens(setup.config.speculation),
-                                 .prefill_chunk = settings.prefill_chunk,
-                                 .kv_block = settings.kv_block,
-                                 .kv_blocks = setup.kv.blocks,
-                                 .max_position = setup.longest_sequence});
-      parts.kv_share =
-          std::make_unique<roles::KvShare>(network.blocks(), parts.executor->kv_memory(),
-                                           rank - layout.leader(layout.group[rank]), layout.tp);
-    }
-    if (role != Role::verifier && role != Role::drafter) return;
-    parts.draft_threads = std::make_unique<ThreadPool>(setup.threads);
-    const bool models = role == Role::drafter || layout.drafters == 0;
-    parts.drafters =
-        make_drafters(setup, *parts.backend, parts.alone, *parts.draft_threads, models);
-    if (role == Role::drafter || layout.drafters == 0) return;
-    std::vector<int> ranks;
-    for (int d = 0; d < layout.drafters; ++d) ranks.push_back(layout.drafter(d));
-    auto remote = std::make_unique<roles::RemoteDrafter>(network.mailbox(Address::Port::role),
-                                                         std::move(ranks), setup.model.vocab);
-    parts.remote = remote.get();
-    parts.drafters.insert(parts.drafters.begin(), std::move(remote));
-  });
+  return parts;
 }
 
 RankSummary run_verifier(const Setup& setup, int rank, const Clock& clock, Mailbox& mailbox,
@@ -142,10 +102,21 @@ RankSummary run_verifier(const Setup& setup, int rank, const Clock& clock, Mailb
                           setup.tokenizer ? &*setup.tokenizer : nullptr);
   std::vector<int> members;
   for (int member = 1; member < layout.tp; ++member) members.push_back(rank + member);
-  roles::Group group(mailbox, *parts.executor, *parts.kv_share, std::move(members));
+  roles::Group group(mailbox, *parts.compute->executor, *parts.kv_share, std::move(members));
+  CostTable costs = costs_of_run(setup, group, *parts.compute, clock, rank == 0);
+  std::vector<std::unique_ptr<draft::Drafter>> drafters = std::move(parts.compute->drafters);
+  roles::RemoteDrafter* remote = nullptr;
+  if (layout.drafters > 0) {
+    std::vector<int> ranks;
+    for (int d = 0; d < layout.drafters; ++d) ranks.push_back(layout.drafter(d));
+    auto made =
+        std::make_unique<roles::RemoteDrafter>(mailbox, std::move(ranks), setup.model.vocab);
+    remote = made.get();
+    drafters.insert(drafters.begin(), std::move(made));
+  }
   const std::unique_ptr<roles::Speculator> speculator =
-      make_speculator(setup, std::move(parts.drafters), clock);
-  roles::Verifier verifier({mailbox, clock, batcher, group, group, speculator.get(), parts.remote,
+      make_speculator(setup, std::move(drafters), std::move(costs), clock);
+  roles::Verifier verifier({mailbox, clock, batcher, group, group, speculator.get(), remote,
                             *parts.shard, *parts.telemetry},
                            {.ranks = {rank, layout.tp},
                             .max_batch = config.engine.max_batch,
@@ -162,18 +133,18 @@ RankSummary run_verifier(const Setup& setup, int rank, const Clock& clock, Mailb
 /// A group's other ranks: their leader speaks for them, but for a signal that reaches one alone.
 RankSummary run_member(const Setup& setup, int rank, const Clock& clock, Mailbox& mailbox,
                        RankParts& parts) {
-  roles::Member member(mailbox, *parts.executor, *parts.kv_share,
+  roles::Member member(mailbox, *parts.compute->executor, *parts.kv_share,
                        setup.layout.leader(setup.layout.group[rank]));
   roles::drive(member, mailbox, clock, SignalRelay(mailbox));
   RankSummary summary;
   summary.steps = member.steps();
-  summary.busy_seconds = parts.executor->busy_seconds();
+  summary.busy_seconds = parts.compute->executor->busy_seconds();
   return summary;
 }
 
 RankSummary run_drafter(const Setup& setup, const Clock& clock, Mailbox& mailbox,
                         RankParts& parts) {
-  roles::DrafterRank drafter(mailbox, clock, std::move(parts.drafters), *parts.telemetry,
+  roles::DrafterRank drafter(mailbox, clock, std::move(parts.compute->drafters), *parts.telemetry,
                              {.window = draft_window(setup.config.speculation),
                               .max_batch = setup.config.engine.max_batch});
   roles::drive(drafter, mailbox, clock, SignalRelay(mailbox));
@@ -194,8 +165,7 @@ void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, std::uint32
   const Role role = setup.layout.role[rank];
   const Communicator members = Communicator::split(setup.layout.group[rank], rank);
   Mailbox& mailbox = network.mailbox(Address::Port::role);
-  RankParts parts;
-  build(mpi, setup, attempt, members.get(), network, parts);
+  RankParts parts = build(mpi, setup, attempt, members, network);
   try {
     const double start = clock.now();
     RankSummary summary;
@@ -223,9 +193,9 @@ void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, std::uint32
     const DrafterMemory drafts = drafter_memory(setup, role);
     summary.weight_bytes = drafts.weights;
     summary.kv_bytes = drafts.kv;
-    if (parts.executor) {
-      summary.weight_bytes += parts.executor->weight_bytes();
-      summary.kv_bytes += parts.executor->kv_bytes();
+    if (parts.compute->executor) {
+      summary.weight_bytes += parts.compute->executor->weight_bytes();
+      summary.kv_bytes += parts.compute->executor->kv_bytes();
     }
     parts.telemetry->summary(summary);
     parts.telemetry->close();

@@ -66,6 +66,13 @@ std::string plan_text(const Setup& setup) {
   if (!setup.backend.explanation.empty()) text += fmt::format("  {}\n", setup.backend.explanation);
   for (const std::string& line : setup.layout.explanation) text += fmt::format("  {}\n", line);
   text += fmt::format("  {}\n", setup.kv.explanation);
+  if (setup.profile) {
+    const std::string& path = *setup.config.engine.profile;
+    text += setup.profile_fault.empty()
+                ? fmt::format("  costs by {} (engine.profile)\n", path)
+                : fmt::format("  warning: {} does not hold here: {}; costs are measured anew\n",
+                              path, setup.profile_fault);
+  }
   if (setup.drafters.empty()) return text;
   const io::SpeculationSection& settings = setup.config.speculation;
   std::string names;
@@ -76,6 +83,9 @@ std::string plan_text(const Setup& setup) {
                       settings.policy == io::SpeculationPolicy::fixed
                           ? "always (speculation.policy: fixed)"
                           : "where it pays (speculation.policy: goodput)");
+  if (!setup.profile && settings.policy == io::SpeculationPolicy::goodput) {
+    text += "  costs by a measurement at the start, of at most 2 s (engine.profile: auto)\n";
+  }
   const bool ahead = setup.layout.drafters > 0;
   if (ahead) {
     text += fmt::format("  drafter ranks send {} tokens at a time (speculation.window)\n",

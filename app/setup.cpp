@@ -8,6 +8,7 @@
 #include "app/job.hpp"
 #include "app/version.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
+#include "io/config/cost_profile.hpp"
 #include "io/text/chat_template.hpp"
 #include "runtime/core/wire.hpp"
 #include "runtime/engine/batcher.hpp"
@@ -211,6 +212,50 @@ void plan(Setup& setup) {
   memory_plan.kv = shape.block_bytes() * setup.kv.blocks + drafter_memory(setup, Role::verifier).kv;
 }
 
+/// What a profile was measured with and this run has not; empty: nothing.
+std::string difference(const Setup& setup) {
+  const CostConditions& then = setup.profile->conditions;
+  const CostConditions& now = setup.conditions;
+  const auto differs = [](const char* what, const auto& was, const auto& is) {
+    return fmt::format("it was measured with {} {}, this run has {}", what, was, is);
+  };
+  if (then.backend != now.backend) return differs("backend", then.backend, now.backend);
+  if (then.isa != now.isa) return differs("instruction set", then.isa, now.isa);
+  if (then.tp != now.tp) return differs("tensor-parallel degree", then.tp, now.tp);
+  if (then.threads != now.threads) return differs("threads", then.threads, now.threads);
+  if (then.fingerprint != now.fingerprint) return "it was measured with other weights";
+  for (const DrafterPlan& plan : setup.drafters) {
+    const bool there =
+        std::any_of(setup.profile->drafters.begin(), setup.profile->drafters.end(),
+                    [&](const DrafterCosts& costs) { return costs.name == plan.name; });
+    if (!there) return fmt::format("it knows no drafter {}", plan.name);
+  }
+  return "";
+}
+
+/// Reads engine.profile. One that does not hold here is told of and not used, for it could only
+/// slow the run down. Rank 0 alone reads the weights that it is compared by.
+void check_profile(const fabric::MpiEnvironment& mpi, Setup& setup) {
+  setup.conditions = {setup.backend.name, setup.backend.isa, setup.layout.tp, setup.threads, ""};
+  if (!setup.config.engine.profile) return;
+  together(mpi, [&] {
+    setup.profile = io::read_cost_profile(*setup.config.engine.profile);
+    if (mpi.rank() != 0) return;
+    setup.conditions.fingerprint = setup.weights->fingerprint();
+    setup.profile_fault = difference(setup);
+  });
+  WireWriter writer;
+  writer.put(setup.profile_fault);
+  std::vector<std::byte> bytes = writer.take();
+  mpi.broadcast(bytes);
+  WireReader(bytes).get(setup.profile_fault);
+  // Costs of drafters that this run has not are not its own.
+  std::erase_if(setup.profile->drafters, [&](const DrafterCosts& costs) {
+    return std::none_of(setup.drafters.begin(), setup.drafters.end(),
+                        [&](const DrafterPlan& plan) { return plan.name == costs.name; });
+  });
+}
+
 }  // namespace
 
 Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments, int planned_ranks) {
@@ -229,9 +274,12 @@ Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments, 
 
   WireWriter writer;
   writer.put(setup.longest_prompt);
+  writer.put(setup.requests());
   std::vector<std::byte> bytes = writer.take();
   mpi.broadcast(bytes);
-  WireReader(bytes).get(setup.longest_prompt);
+  WireReader reader(bytes);
+  reader.get(setup.longest_prompt);
+  reader.get(setup.responses);
 
   setup.threads = setup.config.engine.threads.value_or(std::max(1, me.cores / me.sharers));
   together(mpi, [&] {
@@ -243,6 +291,7 @@ Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments, 
     }
   });
   together(mpi, [&] { plan(setup); });
+  check_profile(mpi, setup);
   return setup;
 }
 

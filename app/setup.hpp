@@ -16,6 +16,7 @@
 #include "io/text/prompts.hpp"
 #include "io/text/tokenizer.hpp"
 #include "kernels/backend.hpp"
+#include "runtime/core/cost_table.hpp"
 #include "runtime/core/model_config.hpp"
 #include "runtime/fabric/mpi_environment.hpp"
 #include "runtime/policy/layout.hpp"
@@ -49,6 +50,10 @@ struct Setup {
   std::vector<DrafterPlan> drafters;  ///< in the order in which a verifier asks them
   int threads = 1;                    ///< of this rank
   BackendChoice backend;
+  std::size_t responses = 0;         ///< to generate in all
+  CostConditions conditions;         ///< of costs; the fingerprint where it is asked for
+  std::optional<CostTable> profile;  ///< engine.profile
+  std::string profile_fault;         ///< why the profile does not hold here; empty: it does
 
   io::PromptSet prompts;  ///< on rank 0 alone
 

@@ -120,6 +120,8 @@ std::vector<Key> make_table() {
                   "Positions in one block of the KV cache."));
   t.push_back(key(PACELINE_FIELD(engine, kv_memory), OrAuto{Size{}},
                   "KV cache of each rank, in bytes; that of draft models is part of it."));
+  t.push_back(key(PACELINE_FIELD(engine, profile), OrAuto{Path{"the path of a file"}},
+                  "Costs measured by paceline profile; auto measures for up to 2 s at the start."));
 
   t.push_back(key(PACELINE_FIELD(speculation, drafters), DrafterList{},
                   "Sources of draft tokens; with none every step decodes plainly."));

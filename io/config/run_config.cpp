@@ -1,12 +1,8 @@
 #include "io/config/run_config.hpp"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <map>
-#include <memory>
 #include <string_view>
 #include <utility>
 
@@ -85,19 +81,6 @@ std::string unknown_key(std::string_view section, std::string_view name) {
       return text + "; it belongs to section '" + std::string(key.section) + "'";
   }
   return text + suggest(name, here);
-}
-
-// The file's text, up to more than the parser takes; the path may name a pipe.
-std::string read_text(const std::string& path) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
-                                                             &std::fclose);
-  std::string text(max_yaml_text + 1, '\0');
-  const std::size_t size = file ? std::fread(text.data(), 1, text.size(), file.get()) : 0;
-  if (!file || std::ferror(file.get()) != 0) {
-    throw IoError(path + ": cannot read the configuration: " + std::strerror(errno));
-  }
-  text.resize(size);
-  return text;
 }
 
 // Keys one after another as YAML: the names of sections and groups where these begin.
@@ -329,8 +312,8 @@ RunConfig parse_run_config(const std::string& text, const std::string& name,
 }
 
 RunConfig read_run_config(const std::string& path, std::span<const std::string> overrides) {
-  return parse_run_config(read_text(path), path, std::filesystem::path(path).parent_path().string(),
-                          overrides);
+  return parse_run_config(read_yaml_file(path, "the configuration"), path,
+                          std::filesystem::path(path).parent_path().string(), overrides);
 }
 
 std::string config_reference() {

@@ -54,6 +54,7 @@ struct EngineSection {
   std::int32_t kv_block = 16;        ///< positions a KV block; a multiple of 16
   /// Bytes a rank, those of draft models included; "2GiB", "512MiB" or a plain number.
   Auto<std::uint64_t> kv_memory;
+  Auto<std::string> profile;  ///< cost table; auto: a short self-measurement, where one is needed
 };
 /// What proposes draft tokens: a smaller model, n-gram lookup in the request's own text, or suffix
 /// trees over the responses to its prompt.

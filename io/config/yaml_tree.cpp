@@ -6,7 +6,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <memory>
 #include <sstream>
 #include <utility>
 
@@ -198,6 +201,17 @@ YamlNode parse_yaml(const std::string& text, const std::string& name, bool locat
     const bool unclosed = error.msg == YAML::ErrorMsg::DOC_IN_SCALAR;
     builder.fail(error.mark, "not valid YAML: " + (unclosed ? "a quote is not closed" : error.msg));
   }
+}
+
+std::string read_yaml_file(const std::string& path, const std::string& what) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
+                                                             &std::fclose);
+  std::string text(max_yaml_text + 1, '\0');
+  const std::size_t size = file ? std::fread(text.data(), 1, text.size(), file.get()) : 0;
+  if (!file || std::ferror(file.get()) != 0)
+    throw IoError(path + ": cannot read " + what + ": " + std::strerror(errno));
+  text.resize(size);
+  return text;
 }
 
 std::size_t find_invalid_utf8(std::string_view text) {

@@ -39,6 +39,10 @@ struct YamlEntry {
 [[nodiscard]] YamlNode parse_yaml(const std::string& text, const std::string& name,
                                   bool located = true);
 
+/// A file's text for parse_yaml(), up to more than that takes; the path may name a pipe. Throws
+/// IoError("path: cannot read `what`: why"). Thread-safe.
+[[nodiscard]] std::string read_yaml_file(const std::string& path, const std::string& what);
+
 /// The offset of the first byte that is not well-formed UTF-8, or npos.
 [[nodiscard]] std::size_t find_invalid_utf8(std::string_view text);
 

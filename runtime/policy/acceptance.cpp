@@ -5,61 +5,41 @@
 namespace paceline::policy {
 namespace {
 
-constexpr double kPrior = 0.6;        ///< acceptance of a drafter nothing is known of
-constexpr double kPriorWeight = 8;    ///< in tokens, as the weights below
-constexpr double kMeanWeight = 16;    ///< of the drafter's mean in a bucket
-constexpr double kMemory = 2000;      ///< tokens after which a record counts 1/e
-constexpr double kLargest = 1e100;    ///< weight at which the counts are scaled back
-constexpr double kRequestWeight = 8;  ///< of the drafter's mean in a request
+constexpr double kPrior = 0.6;    ///< acceptance of a drafter nothing is known of
+constexpr double kWeight = 8;     ///< in tokens, of what an estimate leans on
+constexpr double kMemory = 2000;  ///< tokens, of a drafter
 constexpr double kRequestMemory = 64;
 
 }  // namespace
 
-AcceptanceModel::AcceptanceModel(int drafters) : drafters_(static_cast<std::size_t>(drafters)) {}
+void FadingShare::record(double hit, double of, double memory) {
+  const double keep = std::max(0.0, 1 - of / memory);
+  hits = hits * keep + hit;
+  tries = tries * keep + of;
+}
 
 int AcceptanceModel::bucket(double score) {
   return static_cast<int>(std::clamp(score, 0.0, 1.0) * (kBuckets - 1) + 0.5);
 }
 
 double AcceptanceModel::mean(int drafter) const {
-  const Drafter& d = drafters_.at(drafter);
-  return (d.all.accepted / d.weight + kPriorWeight * kPrior) /
-         (d.all.tried / d.weight + kPriorWeight);
+  return drafters_.at(drafter).all.estimate(kPrior, kWeight);
 }
 
 double AcceptanceModel::estimate(int drafter, double conditional_score) const {
-  const Drafter& d = drafters_.at(drafter);
-  const Count& count = d.buckets[bucket(conditional_score)];
-  return (count.accepted / d.weight + kMeanWeight * mean(drafter)) /
-         (count.tried / d.weight + kMeanWeight);
+  return drafters_.at(drafter).buckets[bucket(conditional_score)].estimate(mean(drafter), kWeight);
 }
 
 void AcceptanceModel::record(int drafter, double conditional_score, bool accepted) {
   Drafter& d = drafters_.at(drafter);
-  d.weight *= 1 + 1 / kMemory;
-  for (Count* count : {&d.buckets[bucket(conditional_score)], &d.all}) {
-    count->tried += d.weight;
-    if (accepted) count->accepted += d.weight;
-  }
-  if (d.weight < kLargest) return;
-  const auto scale = [&](Count& count) {
-    count.accepted /= d.weight;
-    count.tried /= d.weight;
-  };
-  std::for_each(d.buckets.begin(), d.buckets.end(), scale);
-  scale(d.all);
-  d.weight = 1;
+  for (FadingShare* share : {&d.buckets[bucket(conditional_score)], &d.all})
+    share->record(accepted ? 1 : 0, 1, kMemory);
 }
 
 void RequestAcceptance::record(int count, bool refuted) {
-  const double fresh = count + (refuted ? 1 : 0);
-  const double keep = std::max(0.0, 1 - fresh / kRequestMemory);
-  accepted = accepted * keep + count;
-  tried = tried * keep + fresh;
+  tokens.record(count, count + (refuted ? 1 : 0), kRequestMemory);
 }
 
-double RequestAcceptance::estimate(double mean) const {
-  return (accepted + kRequestWeight * mean) / (tried + kRequestWeight);
-}
+double RequestAcceptance::estimate(double mean) const { return tokens.estimate(mean, kWeight); }
 
 }  // namespace paceline::policy

@@ -6,15 +6,28 @@
 
 namespace paceline::policy {
 
+/// How often something came true, of late.
+struct FadingShare {
+  double hits = 0;
+  double tries = 0;
+
+  /// `of` more tries, after which what was counted `memory` tries ago counts 1/e.
+  void record(double hit, double of, double memory);
+  /// Leans on `prior` as on so many tries.
+  [[nodiscard]] double estimate(double prior, double weight) const {
+    return (hits + weight * prior) / (tries + weight);
+  }
+};
+
 /// Turns the scores that drafters give their tokens into probabilities. A drafter's score of a
 /// token is what it thinks of the token given the text before it on its path: the score of the path
 /// through the token over that of the path before it, in [0, 1]; a drafter without an estimate says
 /// 1. Per drafter the score is cut into equal buckets, each of which counts how often the target
-/// agreed; old counts fade, and a bucket that saw little leans on the drafter's mean, which in turn
-/// leans on a prior. Not thread-safe.
+/// agreed; a bucket that saw little leans on the drafter's mean, which in turn leans on a prior.
+/// Not thread-safe.
 class AcceptanceModel {
  public:
-  explicit AcceptanceModel(int drafters);
+  explicit AcceptanceModel(int drafters) : drafters_(static_cast<std::size_t>(drafters)) {}
 
   /// P(the token is the target's | the tokens before it on its path are).
   [[nodiscard]] double estimate(int drafter, double conditional_score) const;
@@ -26,15 +39,9 @@ class AcceptanceModel {
 
  private:
   static constexpr int kBuckets = 16;
-  struct Count {
-    double accepted = 0;
-    double tried = 0;
-  };
-  /// Instead of letting all counts fade at each record, the next record weighs more.
   struct Drafter {
-    std::array<Count, kBuckets> buckets;
-    Count all;
-    double weight = 1;
+    std::array<FadingShare, kBuckets> buckets;
+    FadingShare all;
   };
   [[nodiscard]] static int bucket(double score);
 
@@ -44,8 +51,7 @@ class AcceptanceModel {
 /// The same of one request, so that easy and hard requests of a batch get drafts of different
 /// length. Held by whoever holds the request.
 struct RequestAcceptance {
-  double accepted = 0;  ///< tokens, fading
-  double tried = 0;     ///< of how many
+  FadingShare tokens;
 
   /// One step: `count` tokens of its draft were accepted; `refuted`: the target then said something
   /// else than the draft, which otherwise simply ended there.

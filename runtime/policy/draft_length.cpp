@@ -17,16 +17,8 @@ void FixedLength::choose(const DraftQuery& query, std::span<int> lengths) {
   for (int r = 0; r < query.requests; ++r) lengths[r] = std::min(length_, query.room[r]);
 }
 
-void FixedLength::select(const DraftQuery& query, const DraftedTokens& drafted,
-                         std::span<std::uint8_t> keep) {
-  const int tokens = static_cast<int>(drafted.values.size());
-  if (tokens <= query.max_draft_rows) {
-    std::fill(keep.begin(), keep.end(), 1);
-    return;
-  }
-  std::fill(keep.begin(), keep.end(), 0);
-  order_by_value(drafted, order_);
-  for (int i = 0; i < query.max_draft_rows; ++i) keep[order_[i]] = 1;
+void FixedLength::select(const DraftQuery&, const DraftedTokens&, std::span<std::uint8_t> keep) {
+  std::fill(keep.begin(), keep.end(), 1);
 }
 
 }  // namespace paceline::policy

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <vector>
 
@@ -15,13 +14,11 @@ struct DraftQuery {
   int prefill_rows = 0;  ///< prompt rows that share the step
   /// Positions that a decoding request attends to, on average; 0: unknown.
   double context = 0;
-  int drafter = 0;                     ///< that will be asked
   std::span<const double> acceptance;  ///< [requests] P(next drafted token is accepted)
   std::span<const int> room;           ///< [requests] longest draft that makes sense
   /// [requests] committed tokens the drafter has yet to compute, past the one or two that every
   /// draft begins with; empty: none.
   std::span<const int> lag;
-  int max_draft_rows = std::numeric_limits<int>::max();  ///< that fit into the step
 };
 
 /// What was drafted: for each request its tokens in tree order, parents before children.
@@ -63,20 +60,18 @@ class DraftLengthPolicy {
 /// accepted tokens under a budget of k rows over the whole batch (TETRIS).
 void order_by_value(const DraftedTokens& drafted, std::vector<int>& order);
 
-/// Always the same length; everything that fits is verified.
+/// Always the same length; everything is verified.
 class FixedLength final : public DraftLengthPolicy {
  public:
   explicit FixedLength(int length) : length_(length) {}
 
   bool considers(const DraftQuery&) override { return length_ > 0; }
   void choose(const DraftQuery& query, std::span<int> lengths) override;
-  void select(const DraftQuery& query, const DraftedTokens& drafted,
-              std::span<std::uint8_t> keep) override;
+  void select(const DraftQuery&, const DraftedTokens&, std::span<std::uint8_t> keep) override;
   void observe(const StepOutcome&) override {}
 
  private:
   int length_;
-  std::vector<int> order_;
 };
 
 }  // namespace paceline::policy

@@ -12,11 +12,12 @@ constexpr double kLeastValue = 0.02;  ///< of a draft token worth a thought
 void DraftPlanner::list(const DraftQuery& query, std::span<const double> worth, int max_length) {
   candidates_.clear();
   for (int r = 0; r < query.requests; ++r) {
+    if (worth[r] == 0) continue;
     double value = worth[r];
     const int room = std::min(max_length, query.room[r]);
     for (int depth = 1; depth <= room; ++depth) {
       value *= query.acceptance[r];
-      if (value < kLeastValue) break;
+      if (depth > 1 && value < kLeastValue) break;
       candidates_.push_back({value, depth, r});
     }
   }
@@ -28,28 +29,6 @@ void DraftPlanner::list(const DraftQuery& query, std::span<const double> worth, 
             });
 }
 
-template <class F>
-void DraftPlanner::for_each_prefix(const DraftQuery& query, const DraftPrices& prices, int tokens,
-                                   int depth, F&& f) const {
-  const int limit = std::min(tokens, query.max_draft_rows);
-  DraftPlan plan;
-  plan.depth = depth;
-  double draft_seconds = 0;
-  std::vector<int> in_round(static_cast<std::size_t>(depth) + 1);
-  for (const DraftCandidate& candidate : candidates_) {
-    if (candidate.depth > depth) continue;
-    if (plan.tokens == limit) break;
-    int& n = in_round[candidate.depth];
-    draft_seconds += prices.round[n + 1] - prices.round[n];
-    ++n;
-    ++plan.tokens;
-    plan.gain += candidate.value;
-    plan.seconds = draft_seconds + prices.step[plan.tokens];
-    plan.rate = (query.requests + plan.gain) / plan.seconds;
-    f(plan);
-  }
-}
-
 /// Every prefix of every depth is looked at: the first token of a round pays for the round, so that
 /// a prefix may pay although the next shorter one does not.
 DraftPlan DraftPlanner::best(const DraftQuery& query, const DraftPrices& prices) const {
@@ -57,20 +36,24 @@ DraftPlan DraftPlanner::best(const DraftQuery& query, const DraftPrices& prices)
   int deepest = 0;
   for (const DraftCandidate& candidate : candidates_) deepest = std::max(deepest, candidate.depth);
   for (int depth = 1; depth <= deepest; ++depth) {
-    for_each_prefix(query, prices, std::numeric_limits<int>::max(), depth,
-                    [&](const DraftPlan& plan) {
-                      if (plan.rate > best.rate) best = plan;
-                    });
+    DraftPlan plan;
+    plan.depth = depth;
+    double draft_seconds = 0;
+    std::vector<int> in_round(static_cast<std::size_t>(depth) + 1);
+    for (const DraftCandidate& candidate : candidates_) {
+      if (candidate.depth > depth) continue;
+      int& n = in_round[candidate.depth];
+      const std::vector<double>& price = candidate.depth == 1 ? prices.first : prices.round;
+      draft_seconds += price[n + 1] - price[n];
+      ++n;
+      ++plan.tokens;
+      plan.gain += candidate.value;
+      plan.seconds = draft_seconds + prices.step[plan.tokens];
+      plan.rate = (query.requests + plan.gain) / plan.seconds;
+      if (plan.rate > best.rate) best = plan;
+    }
   }
   return best;
-}
-
-DraftPlan DraftPlanner::prefix(const DraftQuery& query, const DraftPrices& prices, int tokens,
-                               int depth) const {
-  DraftPlan last;
-  last.depth = depth;
-  for_each_prefix(query, prices, tokens, depth, [&](const DraftPlan& plan) { last = plan; });
-  return last;
 }
 
 }  // namespace paceline::policy

@@ -1,7 +1,6 @@
 // Which tokens of a batch to draft, given what they are worth and what they cost.
 #pragma once
 
-#include <limits>
 #include <span>
 #include <vector>
 
@@ -28,7 +27,8 @@ struct DraftPlan {
 /// Seconds by number, looked up often.
 struct DraftPrices {
   std::vector<double> step;   ///< [candidates + 1] of a step for which so many were drafted
-  std::vector<double> round;  ///< [requests + 1] of drafting one token for so many
+  std::vector<double> first;  ///< [requests + 1] of drafting one token for so many
+  std::vector<double> round;  ///< [requests + 1] of drafting a further one
 };
 
 /// Candidates across the batch by falling value (TETRIS), and the prefixes of that order that give
@@ -40,15 +40,13 @@ struct DraftPrices {
 class DraftPlanner {
  public:
   /// Lists the candidates of a batch: up to `max_length` for each request, as far as there is room.
-  /// worth: [requests] what a token that would be accepted counts; 0: nothing is drafted.
+  /// worth: [requests] what a token that would be accepted counts; 0: nothing is drafted. Tokens of
+  /// next to no value are left out, but for the first of a request.
   void list(const DraftQuery& query, std::span<const double> worth, int max_length);
   [[nodiscard]] std::span<const DraftCandidate> candidates() const { return candidates_; }
 
-  /// Of all prefixes of all depths; no tokens where no prefix fits.
+  /// Of all prefixes of all depths, none of which is empty; no tokens without candidates.
   [[nodiscard]] DraftPlan best(const DraftQuery& query, const DraftPrices& prices) const;
-  /// The plan of so many tokens, or fewer where there are no more.
-  [[nodiscard]] DraftPlan prefix(const DraftQuery& query, const DraftPrices& prices, int tokens,
-                                 int depth) const;
   /// Calls f(candidate) for those of a plan, by falling value.
   template <class F>
   void for_each(const DraftPlan& plan, F&& f) const {
@@ -61,11 +59,6 @@ class DraftPlanner {
   }
 
  private:
-  /// Calls f(plan) for the prefixes of a depth, shortest first.
-  template <class F>
-  void for_each_prefix(const DraftQuery& query, const DraftPrices& prices, int tokens, int depth,
-                       F&& f) const;
-
   std::vector<DraftCandidate> candidates_;  ///< by falling value
 };
 

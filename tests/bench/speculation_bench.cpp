@@ -7,6 +7,8 @@
 //   bench_speculation --threads 1 --cpu-time   the same in seconds of CPU, for a shared machine
 //   bench_speculation --acceptance             how much of drafts is accepted
 //   (acceptance_bench.cpp)
+//   bench_speculation --costs                  what the self-measurement foretells of a run's steps
+//   (cost_bench.cpp)
 //   bench_speculation --backend cuda --target tests/bench/shapes/qwen2.5-7b --layers-draft 1
 //       --scale S                              random weights; the draft is the target's first
 //       layer
@@ -14,7 +16,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <exception>
 #include <functional>
 #include <map>
@@ -33,22 +34,6 @@ namespace {
 using namespace paceline;
 using bench::SpeculationOptions;
 using bench::SpeculationSetup;
-
-/// The wall's time, or what this thread has computed: on one thread of a shared machine that is the
-/// steadier.
-class BenchClock final : public Clock {
- public:
-  explicit BenchClock(bool cpu) : cpu_(cpu) {}
-  [[nodiscard]] double now() const override {
-    if (!cpu_) return bench::now();
-    timespec time{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-  }
-
- private:
-  bool cpu_;
-};
 
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
@@ -86,7 +71,7 @@ Run decode(SpeculationSetup& setup, const Workload& work, roles::Speculator* spe
   std::vector<engine::Admission> requests;
   for (int i = 0; i < work.requests; ++i) requests.push_back(setup.request(i, first_prompt));
   engine::Batcher batcher = setup.batcher(work.batch, work.max_tokens);
-  const BenchClock clock(setup.options.cpu_time);
+  const bench::SpeculationClock clock(setup.options.cpu_time);
   const double start = clock.now();
   for (std::size_t next = 0; next < requests.size() || batcher.active() > 0;) {
     while (next < requests.size() && batcher.active() < work.batch) {
@@ -133,15 +118,6 @@ Workload plan(SpeculationSetup& setup, int batch) {
   return work;
 }
 
-std::unique_ptr<policy::DraftLengthPolicy> make_policy(const std::string& name, int max_length) {
-  if (name == "goodput") {
-    policy::GoodputOptions options;
-    options.max_length = max_length;
-    return std::make_unique<policy::Goodput>(options);
-  }
-  return std::make_unique<policy::FixedLength>(max_length);
-}
-
 /// The longest draft under a policy: "goodput" or "fixed:LENGTH".
 int length_of(const std::string& name, int max_length) {
   if (name == "goodput") return max_length;
@@ -178,10 +154,17 @@ Contender make_contender(SpeculationSetup& setup, const std::string& name, const
   for (const std::string& method : setup.options.drafters)
     drafters.push_back(setup.drafter(method, work.batch, work.max_tokens));
   const int paths = setup.options.paths;
+  std::unique_ptr<policy::DraftLengthPolicy> policy;
+  if (name == "goodput") {
+    const CostTable costs = setup.measure_costs(drafters, work.batch, clock).table;
+    policy = std::make_unique<policy::Goodput>(costs, length);
+  } else {
+    policy = std::make_unique<policy::FixedLength>(length);
+  }
   Contender contender;
   contender.name = name;
   contender.speculator =
-      std::make_unique<roles::Speculator>(std::move(drafters), make_policy(name, length),
+      std::make_unique<roles::Speculator>(std::move(drafters), std::move(policy),
                                           draft::DraftLimits{length * paths, length, paths}, clock);
   return contender;
 }
@@ -215,7 +198,7 @@ void print(const Workload& work, const Contender& c) {
 
 /// False when a run gave other trajectories.
 bool bench_batch(SpeculationSetup& setup, int batch) {
-  const BenchClock clock(setup.options.cpu_time);
+  const bench::SpeculationClock clock(setup.options.cpu_time);
   const Workload work = plan(setup, batch);
   std::vector<Contender> contenders(1);
   contenders[0].name = "plain";
@@ -301,12 +284,14 @@ SpeculationOptions read_arguments(int argc, char** argv) {
     const auto option = known.find(argument);
     if (argument == "--acceptance") {
       o.acceptance = true;
+    } else if (argument == "--costs") {
+      o.costs = true;
     } else if (argument == "--cpu-time") {
       o.cpu_time = true;
     } else if (option != known.end() && i + 1 < argc) {
       option->second(argv[++i]);
     } else {
-      std::string usage = "usage: bench_speculation [--acceptance] [--cpu-time]";
+      std::string usage = "usage: bench_speculation [--acceptance] [--costs] [--cpu-time]";
       for (const auto& [name, set] : known) usage += " [" + name + " VALUE]";
       throw std::invalid_argument(usage);
     }
@@ -352,8 +337,13 @@ int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   try {
     SpeculationSetup setup(read_arguments(argc, argv));
-    if (!setup.options.acceptance) return bench_speed(setup);
-    bench::bench_acceptance(setup);
+    if (setup.options.acceptance) {
+      bench::bench_acceptance(setup);
+    } else if (setup.options.costs) {
+      bench::bench_costs(setup);
+    } else {
+      return bench_speed(setup);
+    }
     return 0;
   } catch (const std::invalid_argument& error) {
     std::fprintf(stderr, "%s\n", error.what());

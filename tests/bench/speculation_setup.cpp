@@ -1,6 +1,7 @@
 #include "tests/bench/speculation_setup.hpp"
 
 #include <algorithm>
+#include <ctime>
 #include <filesystem>
 #include <random>
 
@@ -11,6 +12,7 @@
 #include "runtime/draft/ngram_drafter.hpp"
 #include "runtime/draft/suffix_drafter.hpp"
 #include "runtime/kv/sequences.hpp"
+#include "tests/bench/machine.hpp"
 
 namespace paceline::bench {
 namespace {
@@ -56,6 +58,13 @@ BenchModel load_target(const SpeculationOptions& o) {
 
 }  // namespace
 
+double SpeculationClock::now() const {
+  if (!cpu_) return bench::now();
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
 SpeculationSetup::SpeculationSetup(const SpeculationOptions& o)
     : options(o),
       target(load_target(o)),
@@ -76,15 +85,15 @@ SpeculationSetup::SpeculationSetup(const SpeculationOptions& o)
   longest = std::min(target.config.max_position, longest + options.max_tokens);
   largest_batch = *std::max_element(options.batches.begin(), options.batches.end());
   kv_blocks = largest_batch * (kv::blocks_for(longest, kBlock) + prompt_blocks + 1);
-  executor = std::make_unique<engine::Executor>(
-      *backend, target.config, *target.weights, group, target.compute, sampling(options.max_tokens),
-      stops,
-      engine::ExecutorLimits{.max_batch = largest_batch,
-                             .max_draft = options.max_length * options.paths,
-                             .prefill_chunk = kPrefillChunk,
-                             .kv_block = kBlock,
-                             .kv_blocks = kv_blocks,
-                             .max_position = longest});
+  limits = {.max_batch = largest_batch,
+            .max_draft = options.max_length * options.paths,
+            .prefill_chunk = kPrefillChunk,
+            .kv_block = kBlock,
+            .kv_blocks = kv_blocks,
+            .max_position = longest};
+  executor = std::make_unique<engine::Executor>(*backend, target.config, *target.weights, group,
+                                                target.compute, sampling(options.max_tokens), stops,
+                                                limits);
 }
 
 engine::Admission SpeculationSetup::request(int index, std::uint32_t first_prompt) const {
@@ -135,6 +144,15 @@ std::unique_ptr<draft::Drafter> SpeculationSetup::drafter(const std::string& nam
   if (name == "ngram") return std::make_unique<draft::NgramDrafter>(draft::NgramOptions{});
   if (name != "suffix") throw UsageError("drafters are model, ngram and suffix, not " + name);
   return std::make_unique<draft::SuffixDrafter>(draft::SuffixDrafterOptions{}, pool);
+}
+
+roles::CostMeasurement SpeculationSetup::measure_costs(
+    std::span<const std::unique_ptr<draft::Drafter>> drafters, int max_batch, const Clock& clock) {
+  roles::MeasuredEngine engine{*executor, limits, target.config.vocab, {}, options.max_length};
+  engine.limits.max_batch = max_batch;
+  for (std::size_t d = 0; d < drafters.size(); ++d)
+    engine.drafters.push_back({options.drafters[d], *drafters[d]});
+  return roles::measure_costs(engine, clock, {});
 }
 
 }  // namespace paceline::bench

@@ -4,17 +4,20 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "io/text/tokenizer.hpp"
 #include "kernels/backend.hpp"
+#include "runtime/core/clock.hpp"
 #include "runtime/core/thread_pool.hpp"
 #include "runtime/draft/drafter.hpp"
 #include "runtime/draft/model_drafter.hpp"
 #include "runtime/engine/batcher.hpp"
 #include "runtime/engine/executor.hpp"
 #include "runtime/fabric/mpi_group.hpp"
+#include "runtime/roles/cost_measurement.hpp"
 #include "tests/bench/bench_model.hpp"
 
 namespace paceline::bench {
@@ -39,7 +42,19 @@ struct SpeculationOptions {
   std::vector<std::string> drafters{"model"};
   std::vector<std::string> policies{"goodput", "fixed:4"};
   bool acceptance = false;
+  bool costs = false;
   bool cpu_time = false;  ///< instead of the wall's
+};
+
+/// The wall's time, or what this thread has computed: on one thread of a shared machine that is the
+/// steadier.
+class SpeculationClock final : public Clock {
+ public:
+  explicit SpeculationClock(bool cpu) : cpu_(cpu) {}
+  [[nodiscard]] double now() const override;
+
+ private:
+  bool cpu_;
 };
 
 /// Loaded models, prompts, and an engine that runs the target. The draft's prompts and noise are
@@ -61,6 +76,10 @@ struct SpeculationSetup {
   [[nodiscard]] std::unique_ptr<draft::Drafter> drafter(const std::string& name, int max_batch,
                                                         int max_tokens);
 
+  /// As a run measures itself at its start, for at most 2 s. `drafters`: in the order of the names.
+  [[nodiscard]] roles::CostMeasurement measure_costs(
+      std::span<const std::unique_ptr<draft::Drafter>> drafters, int max_batch, const Clock& clock);
+
   SpeculationOptions options;
   BenchModel target;
   std::optional<BenchModel> draft;  ///< none when nothing needs it
@@ -72,8 +91,13 @@ struct SpeculationSetup {
   std::unique_ptr<kernels::Backend> backend;
   fabric::SingleRankGroup group;
   ThreadPool pool{options.threads};  ///< of drafters
+  engine::ExecutorLimits limits;     ///< of the executor
   std::unique_ptr<engine::Executor> executor;
 };
+
+/// Prints the cost table of the largest batch, and by rows and context what it foretells of steps
+/// beside what they took.
+void bench_costs(SpeculationSetup& setup);
 
 /// Prints how much of drafts the target accepts, by drafter, paths and position.
 void bench_acceptance(SpeculationSetup& setup);

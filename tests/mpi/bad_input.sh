@@ -33,6 +33,10 @@ refuses "key of another drafter" 64 "drafters.*depth" 1 --set 'speculation.draft
 refuses "missing draft model" "65|74" "nowhere" 2 --set "speculation.drafters=[{method: model, path: $work/nowhere}]"
 refuses "draft model of another vocabulary" 64 "vocabulary of .*llama3.* has 320 tokens, the model's 512" 2 \
   --set "speculation.drafters=[{method: model, path: $root/tests/models/parity/llama3}]"
+echo "decode: {points: []}" >"$work/profile.yaml"
+refuses "profile that is none" 64 "profile.yaml:1:18: decode.points: expected a list of .rows, seconds." 2 \
+  --set engine.profile="$work/profile.yaml"
+refuses "missing profile" 74 "nowhere.yaml: cannot read the cost profile" 1 --set engine.profile="$work/nowhere.yaml"
 cp -r "$root/configs/models/draft" "$work/other-tokens"
 python3 - "$work/other-tokens/tokenizer.json" <<'PY'
 import json, sys

@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "runtime/core/cost_table.hpp"
 #include "runtime/policy/acceptance.hpp"
 #include "runtime/policy/draft_length.hpp"
 
@@ -34,11 +35,16 @@ struct WorldOptions {
   int burst_every = 0;
   int burst_steps = 6;
   double drift = 1;  ///< costs grow to as much over the run
+  /// Of the cost table, what it says of each number of rows by what it should: the machine was
+  /// measured in another state.
+  Curve table_error = [](double) { return 1.0; };
   /// Of each request of the batch; the batch only shrinks where `lengths` says so.
   std::vector<double> acceptance;
   std::vector<int> lengths;  ///< tokens after which a request ends; empty: never
   int waves = 1;             ///< times that the batch is filled, each when the last has ended
-  double per_context = 0;    ///< share by which a step costs more a token of the texts, on average
+  /// Seconds by which a step costs more for each request and token of its text; half of that for a
+  /// drafted row, and a quarter for a request in a round of drafting.
+  double per_position = 0;
   int steps = 4000;
   /// A drafter with scores knows something of each token: its probability is spread about the
   /// request's by as much, and the score tells.
@@ -61,6 +67,35 @@ struct WorldResult {
 class World {
  public:
   explicit World(const WorldOptions& options) : options_(options), random_(options.seed) { fill(); }
+
+  /// What a self-measurement finds: a grid of rows, at no context and at some, each the second
+  /// least of a few noisy measurements.
+  CostTable cost_table() {
+    const double context =
+        options_.lengths.empty() ? options_.steps : options_.lengths.back() / 2.0;
+    const auto curve = [&](const Curve& cost, double first, double last, double per_position) {
+      std::vector<CostCurve::Point> points;
+      for (double rows = first; rows <= last; rows = std::ceil(rows * 1.4))
+        points.push_back({rows, options_.table_error(rows) * settled(cost(rows))});
+      const double base = cost(last);
+      const double more = settled(base + per_position * last * context) - settled(base);
+      return CostCurve(std::move(points), std::max(0.0, more) / (last * context));
+    };
+    const auto requests = static_cast<double>(options_.acceptance.size());
+    CostTable table;
+    table.decode =
+        curve(options_.step, 1, 9 * requests + options_.prefill_rows, options_.per_position);
+    table.prefill = table.decode;
+    table.drafted_position = table.decode.per_position() / 2;
+    if (options_.round(1) > 0) {
+      DrafterCosts drafter;
+      drafter.first = drafter.round = curve(options_.round, 1, requests, options_.per_position / 4);
+      if (options_.catch_up > 0)
+        drafter.catch_up = curve([&](double n) { return n * options_.catch_up; }, 16, 512, 0);
+      table.drafters.push_back(drafter);
+    }
+    return table;
+  }
 
   WorldResult run(DraftLengthPolicy& policy) {
     int waves = 1;
@@ -101,6 +136,13 @@ class World {
     return seconds * (1 + options_.noise * normal * std::sqrt(3.0));
   }
 
+  double settled(double seconds) {
+    std::vector<double> times;
+    for (int i = 0; i < 5; ++i) times.push_back(measured(seconds, 0));
+    std::sort(times.begin(), times.end());
+    return times[1];
+  }
+
   void step(DraftLengthPolicy& policy, int s) {
     const int n = static_cast<int>(requests_.size());
     std::vector<double> acceptance(n);
@@ -126,8 +168,8 @@ class World {
       std::fill(lengths.begin(), lengths.end(), 0);
     }
 
-    const double drift = (1 + (options_.drift - 1) * s / options_.steps) *
-                         (1 + options_.per_context * query.context);
+    const double drift = 1 + (options_.drift - 1) * s / options_.steps;
+    const double attention = options_.per_position * query.context;
     double draft_seconds = 0;
     int rounds = 0;
     for (int r = 0; r < n; ++r) {
@@ -137,7 +179,8 @@ class World {
     for (int k = 1; k <= rounds; ++k) {
       const auto active =
           std::count_if(lengths.begin(), lengths.end(), [k](int length) { return length >= k; });
-      draft_seconds += options_.round(static_cast<double>(active));
+      draft_seconds +=
+          options_.round(static_cast<double>(active)) + attention / 4 * static_cast<double>(active);
     }
 
     std::vector<Token> tokens;
@@ -187,7 +230,9 @@ class World {
       if (request.left != 0) next.push_back(request);
     }
     requests_ = std::move(next);
-    const double step_seconds = options_.step(n + query.prefill_rows + outcome.draft_rows) * drift;
+    const double step_seconds = (options_.step(n + query.prefill_rows + outcome.draft_rows) +
+                                 attention * (n + 0.5 * outcome.draft_rows)) *
+                                drift;
     outcome.step_seconds = measured(step_seconds, s);
     outcome.draft_seconds = rounds > 0 ? measured(draft_seconds * drift, s) : 0;
     policy.observe(outcome);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <numeric>
 #include <string>
 #include <tuple>
@@ -21,7 +22,7 @@ TEST(DraftSelection, TakesTheBestOfTheWholeBatchAndKeepsParents) {
   EXPECT_EQ(order, (std::vector<int>{0, 1, 5, 6, 3, 2, 4}));
 }
 
-TEST(FixedLength, HeedsRoomAndBudget) {
+TEST(FixedLength, HeedsRoom) {
   FixedLength policy(4);
   const std::vector<double> acceptance{0.5, 0.5};
   const std::vector<int> room{1, 9};
@@ -29,15 +30,9 @@ TEST(FixedLength, HeedsRoomAndBudget) {
   query.requests = 2;
   query.acceptance = acceptance;
   query.room = room;
-  query.max_draft_rows = 3;
   std::vector<int> lengths(2);
   policy.choose(query, lengths);
   EXPECT_EQ(lengths, (std::vector<int>{1, 4}));
-  const std::vector<double> values{0.3, 0.8, 0.7, 0.6, 0.2};
-  const std::vector<int> offsets{0, 1, 5};
-  std::vector<std::uint8_t> keep(5);
-  policy.select(query, {values, offsets}, keep);
-  EXPECT_EQ(keep, (std::vector<std::uint8_t>{0, 1, 1, 1, 0}));
 }
 
 double plain_rate(const WorldOptions& options) {
@@ -56,8 +51,9 @@ double best_fixed_rate(const WorldOptions& options) {
 }
 
 WorldResult goodput(const WorldOptions& options) {
-  Goodput policy({});
-  return World(options).run(policy);
+  World world(options);
+  Goodput policy(world.cost_table(), 8);
+  return world.run(policy);
 }
 
 using Place =
@@ -156,8 +152,15 @@ TEST(Goodput, HoldsWhenCostsDrift) {
   }
 }
 
+/// What a cost table may get wrong, by rows.
+double right(double) { return 1; }
+double half_as_much_again(double) { return 1.5; }
+double rows_too_cheap(double rows) { return std::pow(rows, -0.1); }  ///< by a third at 64
+double rows_too_dear(double rows) { return std::pow(rows, 0.1); }
+
 /// Rollouts one after the other: batches that shrink and texts that grow, which begin anew.
-class GoodputInWaves : public ::testing::TestWithParam<std::tuple<double, int>> {
+class GoodputInWaves
+    : public ::testing::TestWithParam<std::tuple<double, int, double (*)(double)>> {
  protected:
   static WorldOptions world(double acceptance) {
     WorldOptions options;
@@ -165,7 +168,9 @@ class GoodputInWaves : public ::testing::TestWithParam<std::tuple<double, int>> 
     for (int r = 0; r < 64; ++r) options.lengths.push_back(700 + 10 * r);
     options.waves = 6;
     options.steps = 100'000;
-    std::tie(options.per_context, options.burst_every) = GetParam();
+    double (*error)(double) = nullptr;
+    std::tie(options.per_position, options.burst_every, error) = GetParam();
+    options.table_error = error;
     return options;
   }
 };
@@ -189,12 +194,18 @@ TEST_P(GoodputInWaves, GainsWhereDraftsPay) {
   for (options.seed = 1; options.seed <= 3; ++options.seed)
     rates.push_back(goodput(options).rate());
   std::sort(rates.begin(), rates.end());
-  EXPECT_GE(rates[1], 0.92 * best_fixed_rate(options));
+  // Lengths are planned by how rows compare: a table that is wrong in that cannot find the best.
+  const bool shape = options.table_error(64) == options.table_error(1);
+  EXPECT_GE(rates[1], (shape ? 0.92 : 0.84) * best_fixed_rate(options));
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, GoodputInWaves,
-                         ::testing::Combine(::testing::Values(0.0, 0.002),
-                                            ::testing::Values(0, 500)));
+                         ::testing::Combine(::testing::Values(0.0, 3e-8), ::testing::Values(0, 500),
+                                            ::testing::Values(right)));
+INSTANTIATE_TEST_SUITE_P(WrongTables, GoodputInWaves,
+                         ::testing::Combine(::testing::Values(3e-8), ::testing::Values(500),
+                                            ::testing::Values(half_as_much_again, rows_too_cheap,
+                                                              rows_too_dear)));
 
 TEST(Goodput, DraftsInStepsThatPrefillWhereThatPays) {
   WorldOptions options;
@@ -263,17 +274,17 @@ TEST(Goodput, IsDeterministic) {
   EXPECT_EQ(a.asked_at, b.asked_at);
 }
 
-TEST(Goodput, CallsNothingOnThePlainPathAndHeedsRoom) {
-  Goodput policy({});
+TEST(Goodput, HeedsRoom) {
+  CostTable costs;
+  costs.decode = CostCurve({{1, 1}, {16, 1}});
+  Goodput policy(costs, 8);
   const std::vector<double> acceptance{0.99, 0.99};
   const std::vector<int> room{0, 2};
   DraftQuery query;
   query.requests = 2;
   query.acceptance = acceptance;
   query.room = room;
-  query.max_draft_rows = 2;
   std::vector<int> lengths(2, -1);
-  EXPECT_FALSE(policy.considers(query));  // what plain decoding costs is not known yet
   int drafted = 0;
   for (int step = 0; step < 100; ++step) {
     std::fill(lengths.begin(), lengths.end(), 0);

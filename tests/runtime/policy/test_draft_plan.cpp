@@ -7,8 +7,6 @@
 #include <random>
 #include <vector>
 
-#include "runtime/policy/loss_account.hpp"
-
 namespace paceline::policy {
 namespace {
 
@@ -31,9 +29,12 @@ struct Batch {
     prices.step.push_back(1);
     for (int i = 0; i < requests * length; ++i)
       prices.step.push_back(prices.step.back() + 0.6 * uniform() * uniform());
+    prices.first.push_back(0);
     prices.round.push_back(0);
-    for (int i = 0; i < requests; ++i)
+    for (int i = 0; i < requests; ++i) {
+      prices.first.push_back(free_rounds ? 0 : prices.first.back() + 0.2 * uniform());
       prices.round.push_back(free_rounds ? 0 : prices.round.back() + 0.1 * uniform());
+    }
   }
 
   /// Goodput of drafting so many tokens for each request.
@@ -50,7 +51,7 @@ struct Batch {
         gain += worth[r] * std::pow(acceptance[r], round);
       }
       tokens += n;
-      seconds += prices.round[n];
+      seconds += (round == 1 ? prices.first : prices.round)[n];
     }
     return (query.requests + gain) / (seconds + prices.step[tokens]);
   }
@@ -97,51 +98,21 @@ TEST(DraftPlanner, PlansAreAsTheySay) {
   DraftPlanner planner;
   for (int run = 0; run < 300; ++run) {
     Batch batch(random, 1 + static_cast<int>(random() % 8), 4, false);
-    batch.query.max_draft_rows = static_cast<int>(random() % 20);
     planner.list(batch.query, batch.worth, 4);
-    const int depth = 1 + static_cast<int>(random() % 4);
-    const int tokens = static_cast<int>(random() % 24);
-    const DraftPlan prefix = planner.prefix(batch.query, batch.prices, tokens, depth);
-    const auto deep_enough =
-        std::count_if(planner.candidates().begin(), planner.candidates().end(),
-                      [&](const DraftCandidate& c) { return c.depth <= depth; });
-    EXPECT_EQ(prefix.tokens,
-              std::min({tokens, batch.query.max_draft_rows, static_cast<int>(deep_enough)}));
-    for (const DraftPlan& plan : {prefix, planner.best(batch.query, batch.prices)}) {
-      std::vector<int> lengths(batch.room.size(), 0);
-      int listed = 0;
-      double last = 1;
-      planner.for_each(plan, [&](const DraftCandidate& candidate) {
-        EXPECT_EQ(candidate.depth, ++lengths[candidate.request]) << "a token before its parent";
-        EXPECT_LE(candidate.value, last);
-        last = candidate.value;
-        ++listed;
-      });
-      EXPECT_EQ(listed, plan.tokens);
-      EXPECT_LE(plan.tokens, batch.query.max_draft_rows);
-      for (std::size_t r = 0; r < lengths.size(); ++r) EXPECT_LE(lengths[r], batch.room[r]);
-      EXPECT_NEAR(plan.rate, plan.tokens > 0 ? batch.rate(lengths) : 0, 1e-9);
-    }
+    const DraftPlan plan = planner.best(batch.query, batch.prices);
+    std::vector<int> lengths(batch.room.size(), 0);
+    int listed = 0;
+    double last = 1;
+    planner.for_each(plan, [&](const DraftCandidate& candidate) {
+      EXPECT_EQ(candidate.depth, ++lengths[candidate.request]) << "a token before its parent";
+      EXPECT_LE(candidate.value, last);
+      last = candidate.value;
+      ++listed;
+    });
+    EXPECT_EQ(listed, plan.tokens);
+    for (std::size_t r = 0; r < lengths.size(); ++r) EXPECT_LE(lengths[r], batch.room[r]);
+    EXPECT_NEAR(plan.rate, plan.tokens > 0 ? batch.rate(lengths) : 0, 1e-9);
   }
-}
-
-TEST(LossAccount, LosesWhatItMayAndNoMore) {
-  LossAccount account(0.01);
-  EXPECT_EQ(account.balance(), 0);
-  account.allow(2);
-  account.allow(1);  // no less than before
-  EXPECT_DOUBLE_EQ(account.balance(), 2);
-  account.elapse(100);
-  EXPECT_DOUBLE_EQ(account.balance(), 3);
-  EXPECT_DOUBLE_EQ(account.to_explore(), 2.5);
-  account.lose(5);
-  EXPECT_DOUBLE_EQ(account.balance(), -2);
-  account.relieve(1.5);
-  EXPECT_DOUBLE_EQ(account.balance(), 1.5);
-  account.relieve(1);  // it has more
-  EXPECT_DOUBLE_EQ(account.balance(), 1.5);
-  account.lose(-10);  // gains are not saved up
-  EXPECT_DOUBLE_EQ(account.balance(), 3);
 }
 
 }  // namespace

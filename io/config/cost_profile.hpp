@@ -1,0 +1,21 @@
+// The file that `paceline profile` writes and runs read: a cost table as YAML.
+#pragma once
+
+#include <string>
+
+#include "runtime/core/cost_table.hpp"
+
+namespace paceline::io {
+
+/// Throws UsageError("file:line:column: ...") on what is no cost table, naming the key, what was
+/// expected and what was found; IoError when the file cannot be read. Thread-safe.
+[[nodiscard]] CostTable read_cost_profile(const std::string& path);
+/// The same from text; `name` stands for the file in messages.
+[[nodiscard]] CostTable parse_cost_profile(const std::string& text, const std::string& name);
+
+/// Text that reads back to the same table, but for seconds rounded to four digits.
+[[nodiscard]] std::string cost_profile_text(const CostTable& table);
+/// Replaces the file as a whole or not at all. Throws IoError.
+void write_cost_profile(const std::string& path, const CostTable& table);
+
+}  // namespace paceline::io
