@@ -3,11 +3,12 @@
 
     tests/mpi/soak_kills.py build/release/app/paceline --kills 200 --seed 1
 
-Each run goes through random layouts (1 to 4 ranks, TP 1 or 2), batches and speculation. At a random moment one rank,
-mpirun, or all its processes are killed (SIGKILL), or the job is asked to stop (SIGUSR1); a third of the moments lie
-within the writing of the final files. --resume goes on, with other settings, until the run is done. Then its digest
-must be that of plain decoding on one rank, and its directory must hold what that of an undisturbed run holds: telemetry
-is there, shards and temporaries are not. No attempt may hang, or fail but for the kill. What fails is kept for a look.
+Each run goes through random layouts (1 to 4 ranks, TP 1 or 2, a drafter rank), batches, speculation and moves of
+requests. At a random moment one rank, mpirun, or all its processes are killed (SIGKILL), or the job is asked to stop
+(SIGUSR1); a third of the moments lie within the writing of the final files. --resume goes on, with other settings,
+until the run is done. Then its digest must be that of plain decoding on one rank, and its directory must hold what that
+of an undisturbed run holds: telemetry is there, shards and temporaries are not. No attempt may hang, or fail but for
+the kill. What fails is kept for a look.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ DRAFTERS = {
     "ngram": "{method: ngram, min_match: 1, max_match: 4}",
     "suffix": "{method: suffix, min_probability: 0.02}",
 }
+MOVES = ("cost", "transfer", "recompute", "both")
 VICTIMS = ("rank", "rank", "mpirun", "all", "stop")
 
 
@@ -125,14 +127,20 @@ class Soak:
 
     def layout(self) -> tuple[int, List[str]]:
         pick = self.random.choice
-        ranks = pick([1, 2, 3, 4])
-        settings = [f"layout.verifier_tp={pick([1, 2]) if ranks % 2 == 0 else 1}",
+        verifiers = pick([1, 2, 3, 4])
+        ranks = verifiers
+        settings = [f"layout.verifier_tp={pick([1, 2]) if verifiers % 2 == 0 else 1}",
+                    f"schedule.shuffle={pick(['true', 'false'])}", f"schedule.move_kv={pick(MOVES)}",
+                    f"schedule.chunk={pick(['auto', 'auto', 30])}",
                     f"engine.max_batch={pick([1, 3, 7, 20, 64])}", f"output.flush_seconds={pick([0.02, 0.1, 1])}"]
         names = self.random.sample(sorted(DRAFTERS), pick([0, 0, 1, 1, 2, 3]))
         if names:
             settings += ["speculation.drafters=[%s]" % ", ".join(DRAFTERS[name] for name in names),
                          f"speculation.policy={pick(['fixed', 'goodput'])}",
                          f"speculation.max_length={pick([1, 2, 4, 8])}", f"speculation.paths={pick([1, 1, 2])}"]
+            if verifiers < 4 and pick([True, False]):
+                ranks += 1
+                settings += ["layout.drafters=1", f"speculation.window={pick([1, 3, 8])}"]
         return ranks, settings
 
     def moment(self) -> Moment:
