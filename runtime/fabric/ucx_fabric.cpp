@@ -70,7 +70,9 @@ std::vector<std::vector<std::byte>> gather(const MpiEnvironment& mpi, std::vecto
 
 }  // namespace
 
-struct UcxFabric::Box {
+namespace {
+
+struct Box {
   Box(const UcxContext& context, Address me, const MailboxSettings& settings)
       : mailbox(context, me, settings), at(me) {}
   UcxMailbox mailbox;
@@ -78,26 +80,41 @@ struct UcxFabric::Box {
   std::unique_ptr<DelayingMailbox> delayed;  ///< in its place, in tests
 };
 
+}  // namespace
+
+struct UcxFabric::Holdings {
+  UcxContext context;
+  std::vector<std::unique_ptr<Box>> boxes;
+  std::unique_ptr<UcxBlockTransport> blocks;
+};
+
 UcxFabric::UcxFabric(const MpiEnvironment& mpi, std::span<const Address::Port> ports,
                      FabricSettings settings)
-    : mpi_(mpi), context_(mpi.size(), settings.detect_failures) {
+    : mpi_(mpi), ucx_(new Holdings{{mpi.size(), settings.detect_failures}, {}, {}}) {
   const auto delays = test_delays(mpi.rank());
   for (const Address::Port port : ports) {
-    Box& box = *boxes_.emplace_back(
-        std::make_unique<Box>(context_, Address{mpi.rank(), port}, settings.mailbox));
+    Box& box = *ucx_->boxes.emplace_back(
+        std::make_unique<Box>(ucx_->context, Address{mpi.rank(), port}, settings.mailbox));
     if (delays) box.delayed = std::make_unique<DelayingMailbox>(box.mailbox, *delays);
   }
-  blocks_ = std::make_unique<UcxBlockTransport>(context_, mpi.rank(), mailbox(Address::Port::role));
+  ucx_->blocks =
+      std::make_unique<UcxBlockTransport>(ucx_->context, mpi.rank(), mailbox(Address::Port::role));
 }
 
-UcxFabric::~UcxFabric() = default;
+UcxFabric::~UcxFabric() {
+  if (closed_) return;
+  ucx_->blocks->stop();
+  static auto* const left = new std::vector<std::unique_ptr<Holdings>>;  // until the process ends
+  left->push_back(std::move(ucx_));
+}
 
 void UcxFabric::connect() {
   std::vector<MailboxPlace> mine;
-  for (const auto& box : boxes_) mine.push_back({box->at, "", box->mailbox.worker().address()});
+  for (const auto& box : ucx_->boxes)
+    mine.push_back({box->at, "", box->mailbox.worker().address()});
   const std::uint64_t random =
       (std::uint64_t{std::random_device{}()} << 32) | std::random_device{}();
-  const auto all = gather(mpi_, introduce(random, mine, blocks_->worker().address()));
+  const auto all = gather(mpi_, introduce(random, mine, ucx_->blocks->worker().address()));
 
   std::uint64_t run = 0;
   std::vector<MailboxPlace> mailboxes;
@@ -119,30 +136,30 @@ void UcxFabric::connect() {
       reader.get(place.worker);
     }
   }
-  for (const auto& box : boxes_) box->mailbox.open(run, mailboxes);
-  blocks_->open(run, std::move(transports));
+  for (const auto& box : ucx_->boxes) box->mailbox.open(run, mailboxes);
+  ucx_->blocks->open(run, std::move(transports));
 }
 
 Mailbox& UcxFabric::mailbox(Address::Port port) {
-  const auto box = std::find_if(boxes_.begin(), boxes_.end(),
+  const auto box = std::find_if(ucx_->boxes.begin(), ucx_->boxes.end(),
                                 [&](const auto& candidate) { return candidate->at.port == port; });
-  if (box == boxes_.end()) throw std::logic_error("this rank has no mailbox of that port");
+  if (box == ucx_->boxes.end()) throw std::logic_error("this rank has no mailbox of that port");
   if ((*box)->delayed) return *(*box)->delayed;
   return (*box)->mailbox;
 }
 
-BlockTransport& UcxFabric::blocks() { return *blocks_; }
+BlockTransport& UcxFabric::blocks() { return *ucx_->blocks; }
 
 // Every wait makes progress, for others may need it to come this far.
 void UcxFabric::close() {
-  blocks_->stop();
-  std::vector<UcxWorker*> workers{&blocks_->worker()};
-  for (const auto& box : boxes_) workers.push_back(&box->mailbox.worker());
+  ucx_->blocks->stop();
+  std::vector<UcxWorker*> workers{&ucx_->blocks->worker()};
+  for (const auto& box : ucx_->boxes) workers.push_back(&box->mailbox.worker());
 
   const auto drain = [&] {
-    blocks_->worker().progress();
+    ucx_->blocks->worker().progress();
     bool all = true;
-    for (const auto& box : boxes_) all = box->mailbox.drained() && all;
+    for (const auto& box : ucx_->boxes) all = box->mailbox.drained() && all;
     return all;
   };
   Backoff backoff;
@@ -163,6 +180,7 @@ void UcxFabric::close() {
   backoff.reset();
   while (!part()) backoff.pause();
   mpi_.barrier([&] { part(); });
+  closed_ = true;
 }
 
 }  // namespace paceline::fabric

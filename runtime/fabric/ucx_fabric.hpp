@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "runtime/core/block_transport.hpp"
 #include "runtime/core/mailbox.hpp"
@@ -12,8 +11,6 @@
 
 namespace paceline::fabric {
 
-class UcxBlockTransport;
-
 struct FabricSettings {
   MailboxSettings mailbox;
   /// Connections notice when their peer has gone, and name it.
@@ -21,8 +18,11 @@ struct FabricSettings {
 };
 
 /// MPI carries the addresses at the start and the agreement to end; all between is UCX's. Built by
-/// one thread; then each mailbox may have its own. Destroyed without close(), on the way out of a
-/// fault, it drops what is under way and waits for nobody.
+/// one thread; then each mailbox may have its own.
+///
+/// Destroyed without close(), on the way out of a fault, it waits for nobody, and what UCX holds
+/// stays until the process ends. So the others notice nothing before the job is ended for them, and
+/// the first fault is the one that is told.
 ///
 /// For tests: PACELINE_TEST_DELAYS=SEED:SECONDS in the environment holds every message back for a
 /// random time up to so many seconds (DelayingMailbox).
@@ -45,11 +45,11 @@ class UcxFabric {
   void close();
 
  private:
-  struct Box;
+  /// What UCX holds.
+  struct Holdings;
   const MpiEnvironment& mpi_;
-  UcxContext context_;
-  std::vector<std::unique_ptr<Box>> boxes_;
-  std::unique_ptr<UcxBlockTransport> blocks_;
+  std::unique_ptr<Holdings> ucx_;
+  bool closed_ = false;
 };
 
 }  // namespace paceline::fabric

@@ -8,7 +8,6 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/core/error.hpp"
 #include "runtime/fabric/ucx_fabric.hpp"
 #include "tests/runtime/fabric/rank_check.hpp"
 
@@ -155,20 +154,18 @@ void check_blocks(const fabric::MpiEnvironment& mpi) {
   network.close();
 }
 
-// A fabric left without close(), as by an exception, waits for nobody.
-void check_unwinding(const fabric::MpiEnvironment& mpi) {
+// A fabric left without close(), as by an exception, waits for nobody, and nobody else is hurt by
+// it.
+void check_leaving(const fabric::MpiEnvironment& mpi) {
   fabric::UcxFabric network(mpi, std::span(kPorts).first(1));
   network.connect();
-  try {
-    for (int to = 0; to < mpi.size(); ++to)
-      network.mailbox(Port::role).send({to, Port::role}, std::vector<std::byte>(1'000'000));
-    network.mailbox(Port::role).flush();
-  } catch (const Error& error) {  // another was faster
-    CHECK(std::string(error.what()).find("rank ") != std::string::npos);
-  }
+  if (mpi.rank() == 1) return;
+  for (int to = 0; to < mpi.size(); ++to)
+    network.mailbox(Port::role).send({to, Port::role}, std::vector<std::byte>(1'000'000));
   std::vector<std::byte> memory(1 << 20);
   const std::span<const std::byte> piece = memory;
   std::ignore = network.blocks().send((mpi.rank() + 1) % mpi.size(), 1, {&piece, 1});
+  for (int i = 0; i < 10; ++i) network.mailbox(Port::role).wait(0.001);
 }
 
 }  // namespace
@@ -180,7 +177,7 @@ int main(int argc, char** argv) {
   check_backpressure(mpi);
   check_blocks(mpi);
   mpi.barrier();
-  check_unwinding(mpi);
+  check_leaving(mpi);
   mpi.barrier();
   return fabric::test::verdict(mpi);
 }
