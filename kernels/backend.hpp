@@ -1,5 +1,5 @@
 // The operations a decoder is made of, behind one interface. A backend (cpu/, cuda/) implements
-// each with arithmetic that is invariant to the batch (design section 1):
+// each with arithmetic that is invariant to the batch:
 //
 //  * every output row is a function of its own input row alone: reduced over K in one fixed order
 //    whatever the number of rows, threads or neighbours;

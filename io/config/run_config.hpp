@@ -1,5 +1,5 @@
 // The run's configuration: the YAML file's sections, one struct each. Names are a contract with
-// users (design section 4); every key can be overridden by --set section.key=value
+// users; every key can be overridden by --set section.key=value
 // (section.group.key=value for one of a group, as prompts.chat.date).
 #pragma once
 

@@ -1,5 +1,5 @@
 // What the runtime asks of the outside: weights, token text, sinks for results, and its neighbours
-// in a tensor-parallel group. io and fabric implement these; app joins them (design section 2).
+// in a tensor-parallel group. io and fabric implement these; app joins them.
 #pragma once
 
 #include <cstddef>

@@ -45,7 +45,7 @@ struct ModelConfig {
   DType dtype = DType::bf16;    ///< of the stored weights
   std::vector<TokenId> eos;     ///< end tokens, from generation_config.json or else config.json
 
-  /// The number of canonical K-segments S of the row-parallel projections (design section 1): the
+  /// The number of canonical K-segments S of the row-parallel projections (TensorParallelGroup): the
   /// largest power of two that divides the kv heads and the intermediate size. A tensor-parallel
   /// degree must divide it.
   [[nodiscard]] std::int32_t segments() const {

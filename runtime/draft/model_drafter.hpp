@@ -1,7 +1,7 @@
 // Drafts with a small causal language model of the target's vocabulary.
 //
 // A chain is what the draft model itself would sample, by default with the target's own noise
-// (design, section 1): argmax(q / T + g) agrees with argmax(p / T + g) far more often than
+// (core/philox.hpp): argmax(q / T + g) agrees with argmax(p / T + g) far more often than
 // independent draws from q and p do, and more often than the likeliest token: 0.79 of first tokens
 // against 0.20 and 0.34 on a pair with 4.3 bits of entropy a token (tests/bench/README.md). Where
 // the target hardly hesitates the three are alike; nowhere are independent draws better.

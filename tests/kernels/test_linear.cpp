@@ -1,4 +1,4 @@
-// Matrix products against float64, and the invariances of design section 1.
+// Matrix products against float64, and the invariances of kernels/backend.hpp.
 #include <utility>
 
 #include "kernels_test_util.hpp"
