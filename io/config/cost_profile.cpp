@@ -43,6 +43,7 @@ struct Field {
 /// Reads a map whose keys these are. What `read` throws says which key.
 void read_map(const YamlNode& node, const std::vector<Field>& fields) {
   std::vector<std::string_view> names;
+  names.reserve(fields.size());
   for (const Field& field : fields) names.push_back(field.name);
   if (node.kind != YamlNode::Kind::map) throw BadValue(node, "a map with " + list_names(names));
   for (const YamlEntry& entry : node.entries) {

@@ -12,22 +12,22 @@ namespace {
 
 constexpr int kDraftLength = 4;  ///< rounds of a draft that is timed
 constexpr int kPasses = 25;      ///< times that a point is measured at most
-constexpr double kPointShare =
-    0.05;                      ///< of the time, that a point takes at most, if measured twice
-constexpr double kGrid = 1.4;  ///< ratio of neighbouring numbers of rows
+/// Of the time, that a point takes at most if it is measured more than once.
+constexpr double kPointShare = 0.05;
+constexpr double kGrid = 1.4;           ///< ratio of neighbouring numbers of rows
 constexpr int kLongestContext = 1024;   ///< positions; costs are linear in it
 constexpr int kLeastContext = 64;       ///< below it a slope would be noise
 constexpr double kContextShare = 0.25;  ///< of the time, for filling the KV of a long context
-constexpr std::uint32_t kFirstPrompt =
-    0xF0000000U;  ///< made-up requests are of prompts from here on
+/// Made-up requests are of prompts from here on.
+constexpr std::uint32_t kFirstPrompt = 0xF0000000U;
 
-/// Text that repeats itself, so that lookups find something in it.
-constexpr int kPeriod = 29;
+constexpr int kPeriod = 29;  ///< of made-up text: lookups find something in it
 
 TokenId made_up_token(int position, int vocab) { return (7 + 13 * (position % kPeriod)) % vocab; }
 
 std::vector<TokenId> made_up_text(int tokens, int vocab) {
   std::vector<TokenId> text;
+  text.reserve(tokens);
   for (int i = 0; i < tokens; ++i) text.push_back(made_up_token(i, vocab));
   return text;
 }
@@ -162,7 +162,7 @@ class Measurement {
 
   void measure(Point& p, double expected) {
     if (!(p.needed && p.times.empty()) && 2 * expected > left()) return;
-    if (p.times.size() > 0 && p.spent + 2 * expected > kPointShare * deadline_) return;
+    if (!p.times.empty() && p.spent + 2 * expected > kPointShare * deadline_) return;
     const double begin = clock_.now();
     const double seconds = p.run();
     p.spent += clock_.now() - begin;
