@@ -138,10 +138,15 @@ Turn Member::turn() {
     } else {
       throw std::logic_error("a group's member got a message meant for another role");
     }
+    report();  // steps may follow one another without a pause
   }
+  report();
+  return turn;
+}
+
+void Member::report() {
   for (const KvMoved& moved : share_.take_ended())
     mailbox_.send({leader_, Address::Port::role}, encode(moved));
-  return turn;
 }
 
 Turn Spare::turn() {

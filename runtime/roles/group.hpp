@@ -92,6 +92,8 @@ class Member final : public Participant {
   [[nodiscard]] std::uint64_t steps() const { return steps_; }
 
  private:
+  void report();
+
   Mailbox& mailbox_;
   engine::Executor& executor_;
   KvShare& share_;

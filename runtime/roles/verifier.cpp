@@ -99,9 +99,7 @@ void Verifier::let_go() {
       return w.request.trajectory.id == move.id;
     });
     if (waits != waiting_.end()) {
-      if (waits->origin.positions > 0)
-        ports_.mailbox.send({waits->origin.from.leader, Address::Port::role},
-                            encode(Pull{waits->origin.key, INT32_MAX}));
+      decline(waits->origin);
       offer(move, std::move(waits->request), 0);
       waiting_.erase(waits);
     } else if (ports_.batcher.runs(move.id) && !ports_.batcher.expects(move.id)) {
@@ -168,11 +166,23 @@ void Verifier::admit() {
   while (!waiting_.empty()) {
     Waiting& next = waiting_.front();
     const RequestId id = next.request.trajectory.id;
-    if (!ports_.batcher.admit(next.request)) return;
+    if (!ports_.batcher.admit(next.request)) break;
     if (next.origin.positions > 0) fetch(id, next.origin);
     waiting_.pop_front();
     changed_ = true;
   }
+  // KV that waits elsewhere takes room there. Where nothing runs here, two groups might each wait
+  // for the room that the other's KV takes: what waits is computed again instead.
+  if (ports_.batcher.active() > 0) return;
+  for (Waiting& waiting : waiting_) decline(waiting.origin);
+}
+
+/// Tells where the request's KV is that it is not wanted.
+void Verifier::decline(Origin& origin) {
+  if (origin.positions == 0) return;
+  ports_.mailbox.send({origin.from.leader, Address::Port::role},
+                      encode(Pull{origin.key, INT32_MAX}));
+  origin.positions = 0;
 }
 
 /// Pulls the part of the request's KV that comes sooner from where it was than by computing it.
@@ -259,7 +269,8 @@ void Verifier::publish(bool force) {
   status_.active = ports_.batcher.active();
   // With a lease waiting for KV there is room for none.
   status_.room = waiting_.empty() ? options_.max_batch - status_.active : 0;
-  if (status_due) {
+  if (now - last_running_ >= kStatusSeconds) {
+    last_running_ = now;
     status_.running = ports_.batcher.running();
     for (const Waiting& w : waiting_)
       status_.running.push_back({w.request.trajectory.id,

@@ -84,6 +84,7 @@ class Verifier final : public Participant {
   void settle_moves();
   void admit();
   void fetch(RequestId id, const Origin& origin);
+  void decline(Origin& origin);
   void step();
   void publish(bool force);
   void event(RequestId id, RequestEventKind kind, std::size_t tokens);
@@ -99,7 +100,8 @@ class Verifier final : public Participant {
   std::vector<RequestId> unflushed_;             ///< ended, not yet known to be on disk
   double last_flush_ = 0;
   double last_status_ = 0;
-  bool changed_ = true;  ///< room or activity changed since the last status
+  double last_running_ = 0;  ///< when the requests it holds were last told of
+  bool changed_ = true;      ///< room or activity changed since the last status
   bool stop_asked_ = false;
   bool finished_ = false;
   RankSummary summary_;

@@ -40,6 +40,21 @@ TEST(Roles, RequestsThatMoveGenerateTheSame) {
   }
 }
 
+TEST(Roles, GroupsDoNotWaitForRoomThatEachOthersKvTakes) {
+  const Outcome reference = simulate(1, 1, all_work(), 0);
+  for (const std::int32_t blocks : {9, 12}) {
+    for (const std::int32_t chunk : {0, 7}) {
+      for (unsigned seed = 0; seed < 10; ++seed) {
+        const Outcome outcome =
+            simulate(2 + static_cast<int>(seed % 2), seed, all_work(), 0, -1,
+                     {.shuffle = true, .costs = {}, .chunk = chunk, .kv_blocks = blocks});
+        EXPECT_TRUE(outcome.complete);
+        expect_same(reference.finished, outcome.finished);
+      }
+    }
+  }
+}
+
 TEST(Roles, StoppedAnywhereAndResumedItIsTheSame) {
   const Outcome reference = simulate(1, 1, all_work(), 0);
   std::vector<std::pair<int, Moves>> cases;
@@ -103,8 +118,8 @@ TEST(Roles, DrafterRanksChangeNothingAndWasteNoMoreThanTheWindowAllows) {
 TEST(Roles, AStopWithDrafterRanksLosesNothing) {
   const Outcome reference = simulate(1, 1, all_work(), 0);
   for (const int stop : {1, 30, 100, 300}) {
-    const Outcome outcome =
-        simulate(2, 3, all_work(), 0, stop, {.shuffle = true, .costs = {}}, {2, 3, &reference.finished, 0.9});
+    const Outcome outcome = simulate(2, 3, all_work(), 0, stop, {.shuffle = true, .costs = {}},
+                                     {2, 3, &reference.finished, 0.9});
     for (const auto& [id, t] : outcome.finished)
       EXPECT_EQ(t.tokens, reference.finished.at(id).tokens);
     for (const Trajectory& t : outcome.partial) {

@@ -160,6 +160,7 @@ struct Moves {
   bool rebalance = false;
   policy::MoveCosts costs;
   std::int32_t chunk = 0;
+  std::int32_t kv_blocks = 70;  ///< of each group; 9: one request at its longest
 };
 
 inline std::vector<Prompt> make_prompts() {
@@ -180,7 +181,7 @@ inline Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory>
   const engine::BatcherLimits limits{.max_batch = 6,
                                      .prefill_chunk = 20,
                                      .kv_block = 16,
-                                     .kv_blocks = 70,
+                                     .kv_blocks = moves.kv_blocks,
                                      .context = 500,
                                      .chunk = moves.chunk};
   policy::Layout layout;
