@@ -156,13 +156,22 @@ void Sequences::advance(Handle sequence, std::int32_t rows) {
   if (s.owner && !s.prefix->ready && s.length >= s.prompt_length) share_prompt(sequence);
 }
 
+/// Where the rows of the last pass lie: while the owner's copy of the prompt's last block has yet
+/// to be made, in that block, for moves are done before copies.
+std::int32_t Sequences::written_block(const Sequence& s, std::int32_t position) const {
+  const std::int32_t block = s.table.at(position / block_);
+  const auto copy =
+      std::find_if(copies_.begin(), copies_.end(), [&](const auto& c) { return c.to == block; });
+  return copy == copies_.end() ? block : copy->from;
+}
+
 void Sequences::keep(Handle sequence, std::int32_t position) {
-  const std::int32_t to = at(sequence).length;
+  const Sequence& s = at(sequence);
+  const std::int32_t to = s.length;
   if (position != to) {
-    const std::vector<std::int32_t>& table = at(sequence).table;
     moves_.push_back(
         {sequence,
-         {table.at(position / block_), position % block_, table.at(to / block_), to % block_}});
+         {written_block(s, position), position % block_, written_block(s, to), to % block_}});
   }
   advance(sequence, 1);
 }

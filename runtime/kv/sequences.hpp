@@ -156,6 +156,7 @@ class Sequences {
   }
   [[nodiscard]] bool make_room(std::int32_t blocks);
   void put(Handle sequence, std::int32_t index, std::int32_t block);
+  [[nodiscard]] std::int32_t written_block(const Sequence& s, std::int32_t position) const;
   void fork(Handle sequence);
   void share_prompt(Handle sequence);
   void hand_over_prompt(Handle sequence);

@@ -136,6 +136,30 @@ TEST(Sequences, RowsOfATreeMoveToTheirPlaces) {
   EXPECT_EQ(cache.at(h, 5), 59);
 }
 
+// The prompt's last position may be computed with a draft behind it. Then the rows that were
+// accepted lie in the block that goes to the siblings, of which the owner gets a copy.
+TEST(Sequences, RowsOfATreeMoveBeforeTheOwnerGoesOnInACopy) {
+  for (const std::int32_t accepted : {7, 8}) {  // of the same block and of the next
+    Sequences sequences(16, kBlock);
+    Cache cache(16);
+    const Handle first = *sequences.open(1, 6, 12);
+    const Handle second = *sequences.open(1, 6, 12);
+    compute(sequences, cache, first, 5, 100);
+    cache.apply(sequences);
+    for (std::int32_t p = 5; p < 9; ++p) cache.at(first, p) = 200 + p;
+    sequences.keep(first, 5);
+    sequences.keep(first, accepted);
+    ASSERT_TRUE(sequences.ready(second));
+    cache.apply(sequences);
+    EXPECT_EQ(sequences.length(first), 7);
+    EXPECT_EQ(cache.at(first, 4), 104);
+    EXPECT_EQ(cache.at(first, 5), 205);
+    EXPECT_EQ(cache.at(first, 6), 200 + accepted);
+    EXPECT_EQ(cache.at(second, 4), 104);
+    EXPECT_EQ(sequences.length(second), 5);
+  }
+}
+
 TEST(Sequences, WhatLeavesKeepsItsBlocksUntilReleased) {
   Sequences sequences(8, kBlock);
   Cache cache(8);
