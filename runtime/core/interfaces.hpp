@@ -110,7 +110,7 @@ struct RankSummary {
   std::uint64_t response_tokens = 0;
   std::uint64_t wasted = 0;       ///< by a drafter rank: tokens that were refuted, or followed such
   std::uint32_t most_wasted = 0;  ///< of them, by one refutation
-  std::uint64_t moved = 0;                  ///< requests that left for another group
+  std::uint64_t moved = 0;        ///< requests that left for another group
   std::uint64_t positions_transferred = 0;  ///< of KV that came with requests from other groups
   std::uint64_t messages_sent = 0;
   std::uint64_t bytes_sent = 0;

@@ -33,8 +33,8 @@ class Mailbox {
   virtual void send(Address to, std::span<const std::byte> bytes) = 0;
   /// Hands what was sent to the network.
   virtual void flush() = 0;
-  /// The same, and returns when the network needs no more help with it: for a sender whose receivers
-  /// must have it before the sender's next call, such as what comes before a collective.
+  /// The same, and returns when the network needs no more help with it: for a sender whose
+  /// receivers must have it before the sender's next call, such as what comes before a collective.
   virtual void deliver() = 0;
   /// The next message, if one is there.
   [[nodiscard]] virtual std::optional<Envelope> poll() = 0;

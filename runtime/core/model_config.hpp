@@ -45,9 +45,9 @@ struct ModelConfig {
   DType dtype = DType::bf16;    ///< of the stored weights
   std::vector<TokenId> eos;     ///< end tokens, from generation_config.json or else config.json
 
-  /// The number of canonical K-segments S of the row-parallel projections (TensorParallelGroup): the
-  /// largest power of two that divides the kv heads and the intermediate size. A tensor-parallel
-  /// degree must divide it.
+  /// The number of canonical K-segments S of the row-parallel projections (TensorParallelGroup):
+  /// the largest power of two that divides the kv heads and the intermediate size. A
+  /// tensor-parallel degree must divide it.
   [[nodiscard]] std::int32_t segments() const {
     std::int32_t s = 1;
     while (kv_heads % (2 * s) == 0 && intermediate % (4 * s) == 0 && s < 64) s *= 2;
