@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "app/communicator.hpp"
 #include "app/job.hpp"
 #include "app/terminal.hpp"
 
@@ -17,34 +18,51 @@ engine::ExecutorLimits executor_limits(const Setup& setup) {
           .max_position = setup.longest_sequence};
 }
 
-std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi, const Setup& setup,
-                                      const Communicator& members) {
-  const Role role = setup.layout.role[mpi.rank()];
+std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi, const Setup& setup) {
+  const int rank = mpi.rank();
+  const policy::Placement& placement = setup.layout.placement;
+  const bool changes = setup.config.schedule.shuffle_roles;
+  const int own = placement.group(rank);
   auto compute = std::make_unique<Compute>();
   together(mpi, [&] {
-    if (role != Role::spare) compute->backend = make_backend(setup.backend, setup.threads);
+    if (changes || placement.role(rank) != Role::spare)
+      compute->backend = make_backend(setup.backend, setup.threads);
   });
-  const bool steps = role == Role::verifier || role == Role::verifier_member;
-  // By itself, for it waits for the group's other ranks.
-  together(mpi, [&] {
-    if (!steps || setup.layout.tp == 1) return;
-    compute->made = fabric::make_group(members.get(), *compute->backend);
-    if (mpi.rank() == 0 && !compute->made.explanation.empty())
-      say("  {}", compute->made.explanation);
-  });
-  together(mpi, [&] {
-    if (steps) {
-      compute->executor = std::make_unique<engine::Executor>(
-          *compute->backend, setup.model, *setup.weights, *compute->made.group, setup.compute,
-          setup.config.sampling, setup.stops, executor_limits(setup));
-    }
-    if (role != Role::verifier && role != Role::drafter) return;
-    compute->draft_threads = std::make_unique<ThreadPool>(setup.threads);
-    const bool models = role == Role::drafter || setup.layout.drafters == 0;
-    compute->drafters =
-        make_drafters(setup, *compute->backend, compute->alone, *compute->draft_threads, models);
-  });
+  for (const int tp : placement.degrees()) {
+    if (tp == 1) continue;
+    const bool whole = (rank / tp + 1) * tp <= mpi.size();
+    const bool joins = whole && (changes || (own >= 0 && placement.groups[own].tp == tp));
+    const Communicator members = Communicator::split(joins ? rank / tp : -1, rank);
+    // By itself, for it waits for the group's other ranks.
+    together(mpi, [&] {
+      if (!joins) return;
+      fabric::MadeGroup& made = compute->groups[tp];
+      made = fabric::make_group(members.get(), *compute->backend);
+      if (rank == 0 && !made.explanation.empty()) say("  {}", made.explanation);
+    });
+  }
+  together(mpi, [&] { take_place(*compute, setup, placement, rank); });
   return compute;
+}
+
+void take_place(Compute& compute, const Setup& setup, const policy::Placement& placement,
+                int rank) {
+  compute.executor.reset();  // what it held may be needed for the next
+  compute.drafters.clear();
+  const Role role = placement.role(rank);
+  if (role == Role::verifier || role == Role::verifier_member) {
+    const int tp = placement.groups[placement.group(rank)].tp;
+    TensorParallelGroup& group =
+        tp == 1 ? static_cast<TensorParallelGroup&>(compute.alone) : *compute.groups.at(tp).group;
+    compute.executor = std::make_unique<engine::Executor>(
+        *compute.backend, setup.model, *setup.weights, group, setup.compute, setup.config.sampling,
+        setup.stops, executor_limits(setup));
+  }
+  if (role != Role::verifier && role != Role::drafter) return;
+  if (!compute.draft_threads) compute.draft_threads = std::make_unique<ThreadPool>(setup.threads);
+  const bool models = role == Role::drafter || setup.layout.drafters() == 0;
+  compute.drafters =
+      make_drafters(setup, *compute.backend, compute.alone, *compute.draft_threads, models);
 }
 
 roles::CostMeasurement measure(const Setup& setup, engine::StepRunner& runner, Compute& compute,
@@ -68,7 +86,7 @@ CostTable costs_of_run(const Setup& setup, engine::StepRunner& runner, Compute& 
   // Steps of a full batch, if responses come to half of their longest.
   roles::MeasurementBudget budget;
   budget.steps_foreseen = static_cast<double>(setup.responses) * setup.config.sampling.max_tokens /
-                          2 / setup.layout.groups / setup.config.engine.max_batch;
+                          2 / setup.layout.groups() / setup.config.engine.max_batch;
   const roles::CostMeasurement measured = measure(setup, runner, compute, clock, budget);
   if (aloud) say("  costs by {} measurements in {:.2f} s", measured.measurements, measured.seconds);
   return measured.table;

@@ -1,10 +1,10 @@
 // What a rank computes with: backend, engine and drafters, made from the setup.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <vector>
 
-#include "app/communicator.hpp"
 #include "app/setup.hpp"
 #include "runtime/core/thread_pool.hpp"
 #include "runtime/draft/drafter.hpp"
@@ -15,22 +15,28 @@
 
 namespace paceline::app {
 
-/// A spare rank has none of this, a member of a group no drafters, a drafter rank no engine.
 struct Compute {
+  // For as long as the rank lives; a rank that is never anything but spare has none of it.
   std::unique_ptr<kernels::Backend> backend;
-  fabric::MadeGroup made{std::make_unique<fabric::SingleRankGroup>(), ""};
+  fabric::SingleRankGroup alone;              ///< draft models are not sharded
+  std::map<int, fabric::MadeGroup> groups;    ///< that the rank may be in, by their degree
+  std::unique_ptr<ThreadPool> draft_threads;  ///< the backend's sleep meanwhile
+
+  // For its place: a member of a group has no drafters, a drafter rank no engine.
   std::unique_ptr<engine::Executor> executor;
-  fabric::SingleRankGroup alone;                          ///< draft models are not sharded
-  std::unique_ptr<ThreadPool> draft_threads;              ///< the backend's sleep meanwhile
   std::vector<std::unique_ptr<draft::Drafter>> drafters;  ///< this rank's own
 };
 
 [[nodiscard]] engine::ExecutorLimits executor_limits(const Setup& setup);
 
-/// Collective over `members`, the ranks of this one's group, and with `mpi`; throws JobEnded.
+/// With what the rank's place in the layout needs. Where roles may change, every rank can be in a
+/// group of each degree with its neighbours. Collective; throws JobEnded.
 [[nodiscard]] std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi,
-                                                    const Setup& setup,
-                                                    const Communicator& members);
+                                                    const Setup& setup);
+
+/// Makes what a place needs, in place of what the last one did. Of this rank alone; throws as the
+/// things that it makes do.
+void take_place(Compute& compute, const Setup& setup, const policy::Placement& placement, int rank);
 
 /// Measures with what a verifier has. `runner`: its group's, whose members follow. The conditions
 /// are those of the run.

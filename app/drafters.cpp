@@ -90,7 +90,7 @@ int draft_window(const io::SpeculationSection& settings) {
 
 DrafterMemory drafter_memory(const Setup& setup, Role role) {
   DrafterMemory memory;
-  if (role != (setup.layout.drafters > 0 ? Role::drafter : Role::verifier)) return memory;
+  if (role != (setup.layout.drafters() > 0 ? Role::drafter : Role::verifier)) return memory;
   for (const DrafterPlan& plan : setup.drafters) {
     if (plan.model == nullptr) continue;
     const DraftModel& draft = *plan.model;
@@ -104,7 +104,7 @@ DrafterMemory drafter_memory(const Setup& setup, Role role) {
 
 std::vector<std::string> own_drafter_names(const Setup& setup, Role role) {
   std::vector<std::string> names;
-  const bool models = role == Role::drafter || setup.layout.drafters == 0;
+  const bool models = role == Role::drafter || setup.layout.drafters() == 0;
   for (const DrafterPlan& plan : setup.drafters) {
     if (models || plan.model == nullptr) names.push_back(plan.name);
   }
@@ -113,7 +113,7 @@ std::vector<std::string> own_drafter_names(const Setup& setup, Role role) {
 
 std::vector<std::string> drafter_names(const Setup& setup) {
   std::vector<std::string> names = own_drafter_names(setup, Role::verifier);
-  if (setup.layout.drafters > 0) names.insert(names.begin(), "drafter-ranks");
+  if (setup.layout.drafters() > 0) names.insert(names.begin(), "drafter-ranks");
   return names;
 }
 

@@ -21,26 +21,25 @@ ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& argu
     print_banner(setup, mpi.size());
     print_plan(setup, time_limit(setup.config.limits.wall_clock));
   }
-  const Role role = setup.layout.role[mpi.rank()];
-  const Communicator members = Communicator::split(setup.layout.group[mpi.rank()], mpi.rank());
-  const std::unique_ptr<Compute> compute = make_compute(mpi, setup, members);
+  const policy::Placement& placement = setup.layout.placement;
+  const Role role = placement.role(mpi.rank());
+  const std::unique_ptr<Compute> compute = make_compute(mpi, setup);
   const Address::Port port = Address::Port::role;
   fabric::UcxFabric network(mpi, {&port, 1});
   network.connect();
   Mailbox& mailbox = network.mailbox(port);
   roles::CostMeasurement measured;
   if (compute->executor) {
-    const int leader = setup.layout.leader(setup.layout.group[mpi.rank()]);
-    roles::KvShare share(network.blocks(), compute->executor->kv_memory(), mpi.rank() - leader,
-                         setup.layout.tp);
+    const auto [leader, tp] = placement.groups[placement.group(mpi.rank())];
+    roles::KvShare share(network.blocks(), compute->executor->kv_memory(), mpi.rank() - leader, tp);
     if (role == Role::verifier) {
       std::vector<int> others;
-      for (int rank = leader + 1; rank < leader + setup.layout.tp; ++rank) others.push_back(rank);
+      for (int rank = leader + 1; rank < leader + tp; ++rank) others.push_back(rank);
       roles::Group group(mailbox, *compute->executor, share, std::move(others));
       roles::MeasurementBudget budget;
       budget.seconds = arguments.seconds;
       measured = measure(setup, group, *compute, clock, budget);
-      group.finish();
+      group.finish({});
     } else {
       roles::Member member(mailbox, *compute->executor, share, leader);
       roles::drive(member, mailbox, clock, [] { return true; });

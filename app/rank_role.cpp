@@ -2,12 +2,13 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "app/communicator.hpp"
 #include "app/compute.hpp"
 #include "app/drafters.hpp"
 #include "app/report.hpp"
@@ -22,6 +23,8 @@
 
 namespace paceline::app {
 namespace {
+
+using policy::GroupRanks;
 
 std::uint64_t peak_rss_bytes() {
   rusage usage{};
@@ -58,151 +61,232 @@ policy::MoveCosts move_costs(io::MoveKvBy by) {
   return {};  // all is sent
 }
 
-/// What the rank holds beside what it computes with. Later members use earlier ones.
-struct RankParts {
-  std::unique_ptr<Compute> compute;
-  std::unique_ptr<io::TelemetryWriter> telemetry;
-  std::unique_ptr<io::ShardWriter> shard;    ///< of a verifier
-  std::unique_ptr<roles::KvShare> kv_share;  ///< of verifiers and members
-};
-
-RankParts build(const fabric::MpiEnvironment& mpi, const Setup& setup, std::uint32_t attempt,
-                const Communicator& members, fabric::UcxFabric& network) {
-  const int rank = mpi.rank();
-  const policy::Layout& layout = setup.layout;
-  RankParts parts;
-  together(mpi, [&] {
-    parts.telemetry = std::make_unique<io::TelemetryWriter>(setup.config.output.directory, attempt,
-                                                            rank, rank == 0 ? plan_text(setup) : "",
-                                                            drafter_names(setup));
-    if (layout.role[rank] != Role::verifier) return;
-    parts.shard = std::make_unique<io::ShardWriter>(setup.config.output.directory, attempt, rank);
-  });
-  parts.compute = make_compute(mpi, setup, members);
-  together(mpi, [&] {
-    if (!parts.compute->executor) return;
-    parts.kv_share =
-        std::make_unique<roles::KvShare>(network.blocks(), parts.compute->executor->kv_memory(),
-                                         rank - layout.leader(layout.group[rank]), layout.tp);
-  });
-  return parts;
+/// Adds what a role did to what those before it on the rank did.
+void add(RankSummary& sum, const RankSummary& role) {
+  sum.busy_seconds += role.busy_seconds;
+  sum.steps += role.steps;
+  sum.prefill_tokens += role.prefill_tokens;
+  sum.decode_tokens += role.decode_tokens;
+  sum.drafted += role.drafted;
+  sum.accepted += role.accepted;
+  sum.response_tokens += role.response_tokens;
+  sum.wasted += role.wasted;
+  sum.most_wasted = std::max(sum.most_wasted, role.most_wasted);
+  sum.moved += role.moved;
+  sum.positions_transferred += role.positions_transferred;
 }
 
-RankSummary run_verifier(const Setup& setup, int rank, const Clock& clock, Mailbox& mailbox,
-                         RankParts& parts) {
-  const io::RunConfig& config = setup.config;
-  const policy::Layout& layout = setup.layout;
+/// What a role came to.
+struct Ended {
+  RankSummary summary;
+  std::optional<policy::Placement> next;  ///< in which the rank has another place
+};
+
+/// A rank: what it keeps whatever its role, and its roles one after another.
+class Rank {
+ public:
+  /// Collective; throws JobEnded. References outlive this.
+  Rank(const fabric::MpiEnvironment& mpi, const Setup& setup, std::uint32_t attempt,
+       const Clock& clock, fabric::UcxFabric& network)
+      : setup_(setup),
+        attempt_(attempt),
+        rank_(mpi.rank()),
+        clock_(clock),
+        network_(network),
+        mailbox_(network.mailbox(Address::Port::role)),
+        placement_(setup.layout.placement) {
+    together(mpi, [&] {
+      telemetry_ = std::make_unique<io::TelemetryWriter>(setup.config.output.directory, attempt,
+                                                         rank_, rank_ == 0 ? plan_text(setup) : "",
+                                                         drafter_names(setup));
+      open_shard();
+    });
+    compute_ = make_compute(mpi, setup);
+    together(mpi, [&] { share_kv(); });
+  }
+
+  /// Until the coordinator says that nothing more will come.
+  void run();
+  /// Saves what can be saved after a fault.
+  void save() { shard_.reset(); }
+
+ private:
+  Ended run_role();
+  Ended run_verifier();
+  Ended run_member();
+  Ended run_drafter();
+  Ended run_spare();
+  void take(policy::Placement placement);
+  void open_shard();
+  void share_kv();
+  void summarize(RankSummary summary, double start);
+  [[nodiscard]] GroupRanks group() const { return placement_.groups[placement_.group(rank_)]; }
+  template <typename Role>
+  void drive(Role& role) {
+    roles::drive(role, mailbox_, clock_, SignalRelay(mailbox_));
+  }
+
+  const Setup& setup_;
+  std::uint32_t attempt_;
+  int rank_;
+  const Clock& clock_;
+  fabric::UcxFabric& network_;
+  Mailbox& mailbox_;
+  policy::Placement placement_;
+  std::unique_ptr<io::TelemetryWriter> telemetry_;
+  std::unique_ptr<io::ShardWriter> shard_;  ///< from its first turn as a verifier on
+  std::unique_ptr<Compute> compute_;
+  std::unique_ptr<roles::KvShare> kv_share_;  ///< of verifiers and members
+  std::optional<CostTable> costs_;
+};
+
+void Rank::open_shard() {
+  if (shard_ || placement_.role(rank_) != Role::verifier) return;
+  shard_ = std::make_unique<io::ShardWriter>(setup_.config.output.directory, attempt_, rank_);
+}
+
+void Rank::share_kv() {
+  if (!compute_->executor) return;
+  const GroupRanks ranks = group();
+  kv_share_ = std::make_unique<roles::KvShare>(network_.blocks(), compute_->executor->kv_memory(),
+                                               rank_ - ranks.leader, ranks.tp);
+}
+
+/// Becomes what a placement says. Nothing here waits for another rank.
+void Rank::take(policy::Placement placement) {
+  placement_ = std::move(placement);
+  kv_share_.reset();  // before the memory that it has registered
+  take_place(*compute_, setup_, placement_, rank_);
+  share_kv();
+  open_shard();
+  mailbox_.send(Address::coordinator(), roles::encode(roles::Ready{placement_.epoch}));
+}
+
+void Rank::run() {
+  const double start = clock_.now();
+  RankSummary summary;
+  while (true) {
+    Ended ended = run_role();
+    add(summary, ended.summary);
+    if (!ended.next) break;
+    take(std::move(*ended.next));
+  }
+  if (shard_) shard_->close();
+  summarize(summary, start);
+  telemetry_->close();
+  mailbox_.flush();
+}
+
+Ended Rank::run_role() {
+  switch (placement_.role(rank_)) {
+    case Role::verifier:
+      return run_verifier();
+    case Role::verifier_member:
+      return run_member();
+    case Role::drafter:
+      return run_drafter();
+    case Role::spare:
+      break;
+  }
+  return run_spare();
+}
+
+Ended Rank::run_verifier() {
+  const io::RunConfig& config = setup_.config;
+  const GroupRanks ranks = group();
   engine::Batcher batcher({.max_batch = config.engine.max_batch,
                            .prefill_chunk = config.engine.prefill_chunk,
                            .kv_block = config.engine.kv_block,
-                           .kv_blocks = setup.kv.blocks,
-                           .context = setup.model.max_position,
+                           .kv_blocks = setup_.kv.blocks,
+                           .context = setup_.model.max_position,
                            .chunk = config.schedule.chunk.value_or(0)},
-                          config.sampling, setup.stops,
-                          setup.tokenizer ? &*setup.tokenizer : nullptr);
+                          config.sampling, setup_.stops,
+                          setup_.tokenizer ? &*setup_.tokenizer : nullptr);
   std::vector<int> members;
-  for (int member = 1; member < layout.tp; ++member) members.push_back(rank + member);
-  roles::Group group(mailbox, *parts.compute->executor, *parts.kv_share, std::move(members));
-  CostTable costs = costs_of_run(setup, group, *parts.compute, clock, rank == 0);
-  std::vector<std::unique_ptr<draft::Drafter>> drafters = std::move(parts.compute->drafters);
+  for (int member = 1; member < ranks.tp; ++member) members.push_back(rank_ + member);
+  roles::Group group(mailbox_, *compute_->executor, *kv_share_, std::move(members));
+  if (placement_.epoch == 0) costs_ = costs_of_run(setup_, group, *compute_, clock_, rank_ == 0);
+  std::vector<std::unique_ptr<draft::Drafter>> drafters = std::move(compute_->drafters);
   roles::RemoteDrafter* remote = nullptr;
-  if (layout.drafters > 0) {
-    std::vector<int> ranks;
-    for (int d = 0; d < layout.drafters; ++d) ranks.push_back(layout.drafter(d));
+  if (setup_.layout.drafters() > 0) {
     auto made =
-        std::make_unique<roles::RemoteDrafter>(mailbox, std::move(ranks), setup.model.vocab);
+        std::make_unique<roles::RemoteDrafter>(mailbox_, placement_.drafters, setup_.model.vocab);
     remote = made.get();
     drafters.insert(drafters.begin(), std::move(made));
   }
   const std::unique_ptr<roles::Speculator> speculator =
-      make_speculator(setup, std::move(drafters), std::move(costs), clock);
-  roles::Verifier verifier({mailbox, clock, batcher, group, group, speculator.get(), remote,
-                            *parts.shard, *parts.telemetry},
-                           {.ranks = {rank, layout.tp},
-                            .max_batch = config.engine.max_batch,
-                            .kv_block = config.engine.kv_block,
-                            .flush_seconds = config.output.flush_seconds,
-                            .costs = move_costs(config.schedule.move_kv)});
-  roles::drive(verifier, mailbox, clock, SignalRelay(mailbox));
-  group.finish();
-  if (speculator != nullptr) parts.telemetry->acceptance(speculator->acceptance());
-  parts.shard->close();
-  return verifier.summary();
+      make_speculator(setup_, std::move(drafters), costs_.value_or(CostTable()), clock_);
+  roles::Verifier verifier(
+      {mailbox_, clock_, batcher, group, group, speculator.get(), remote, *shard_, *telemetry_},
+      {.ranks = ranks,
+       .epoch = placement_.epoch,
+       .max_batch = config.engine.max_batch,
+       .kv_block = config.engine.kv_block,
+       .flush_seconds = config.output.flush_seconds,
+       .costs = move_costs(config.schedule.move_kv)});
+  drive(verifier);
+  group.finish(verifier.next());
+  if (speculator != nullptr) telemetry_->acceptance(speculator->acceptance());
+  return {verifier.summary(), verifier.next()};
 }
 
 /// A group's other ranks: their leader speaks for them, but for a signal that reaches one alone.
-RankSummary run_member(const Setup& setup, int rank, const Clock& clock, Mailbox& mailbox,
-                       RankParts& parts) {
-  roles::Member member(mailbox, *parts.compute->executor, *parts.kv_share,
-                       setup.layout.leader(setup.layout.group[rank]));
-  roles::drive(member, mailbox, clock, SignalRelay(mailbox));
+Ended Rank::run_member() {
+  roles::Member member(mailbox_, *compute_->executor, *kv_share_, group().leader);
+  drive(member);
   RankSummary summary;
   summary.steps = member.steps();
-  summary.busy_seconds = parts.compute->executor->busy_seconds();
-  return summary;
+  summary.busy_seconds = compute_->executor->busy_seconds();
+  return {summary, member.next()};
 }
 
-RankSummary run_drafter(const Setup& setup, const Clock& clock, Mailbox& mailbox,
-                        RankParts& parts) {
-  roles::DrafterRank drafter(mailbox, clock, std::move(parts.compute->drafters), *parts.telemetry,
-                             {.window = draft_window(setup.config.speculation),
-                              .max_batch = setup.config.engine.max_batch});
-  roles::drive(drafter, mailbox, clock, SignalRelay(mailbox));
-  return drafter.summary();
+Ended Rank::run_drafter() {
+  const auto place =
+      std::find_if(placement_.drafters.begin(), placement_.drafters.end(),
+                   [&](const policy::DrafterPlace& drafter) { return drafter.rank == rank_; });
+  roles::DrafterRank drafter(mailbox_, clock_, std::move(compute_->drafters), *telemetry_,
+                             {.place = *place,
+                              .window = draft_window(setup_.config.speculation),
+                              .max_batch = setup_.config.engine.max_batch});
+  drive(drafter);
+  return {drafter.summary(), drafter.next()};
 }
 
-RankSummary run_spare(const Clock& clock, Mailbox& mailbox) {
-  roles::Spare spare(mailbox);
-  roles::drive(spare, mailbox, clock, SignalRelay(mailbox));
-  return {};
+Ended Rank::run_spare() {
+  roles::Spare spare(mailbox_, rank_);
+  drive(spare);
+  return {{}, spare.next()};
+}
+
+void Rank::summarize(RankSummary summary, double start) {
+  const Role role = placement_.role(rank_);
+  summary.rank = static_cast<std::uint32_t>(rank_);
+  summary.role = static_cast<std::uint32_t>(role);
+  summary.group = placement_.group(rank_);
+  summary.idle_seconds = clock_.now() - start - summary.busy_seconds;
+  summary.messages_sent = mailbox_.traffic().messages;
+  summary.bytes_sent = mailbox_.traffic().bytes;
+  summary.peak_rss_bytes = peak_rss_bytes();
+  const DrafterMemory drafts = drafter_memory(setup_, role);
+  summary.weight_bytes = drafts.weights;
+  summary.kv_bytes = drafts.kv;
+  if (compute_->executor) {
+    summary.weight_bytes += compute_->executor->weight_bytes();
+    summary.kv_bytes += compute_->executor->kv_bytes();
+  }
+  telemetry_->summary(summary);
+  mailbox_.send(Address::coordinator(), roles::encode(roles::Summary{summary}));
 }
 
 }  // namespace
 
 void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, std::uint32_t attempt,
               const Clock& clock, fabric::UcxFabric& network, FaultDesk& faults) {
-  const int rank = mpi.rank();
-  const Role role = setup.layout.role[rank];
-  const Communicator members = Communicator::split(setup.layout.group[rank], rank);
-  Mailbox& mailbox = network.mailbox(Address::Port::role);
-  RankParts parts = build(mpi, setup, attempt, members, network);
+  Rank rank(mpi, setup, attempt, clock, network);
   try {
-    const double start = clock.now();
-    RankSummary summary;
-    switch (role) {
-      case Role::verifier:
-        summary = run_verifier(setup, rank, clock, mailbox, parts);
-        break;
-      case Role::verifier_member:
-        summary = run_member(setup, rank, clock, mailbox, parts);
-        break;
-      case Role::drafter:
-        summary = run_drafter(setup, clock, mailbox, parts);
-        break;
-      case Role::spare:
-        summary = run_spare(clock, mailbox);
-        break;
-    }
-    summary.rank = static_cast<std::uint32_t>(rank);
-    summary.role = static_cast<std::uint32_t>(role);
-    summary.group = setup.layout.group[rank];
-    summary.idle_seconds = clock.now() - start - summary.busy_seconds;
-    summary.messages_sent = mailbox.traffic().messages;
-    summary.bytes_sent = mailbox.traffic().bytes;
-    summary.peak_rss_bytes = peak_rss_bytes();
-    const DrafterMemory drafts = drafter_memory(setup, role);
-    summary.weight_bytes = drafts.weights;
-    summary.kv_bytes = drafts.kv;
-    if (parts.compute->executor) {
-      summary.weight_bytes += parts.compute->executor->weight_bytes();
-      summary.kv_bytes += parts.compute->executor->kv_bytes();
-    }
-    parts.telemetry->summary(summary);
-    parts.telemetry->close();
-    mailbox.send(Address::coordinator(), roles::encode(roles::Summary{summary}));
-    mailbox.flush();
+    rank.run();
   } catch (...) {
-    faults.report(current_fault(), [&] { parts.shard.reset(); });
+    faults.report(current_fault(), [&] { rank.save(); });
   }
 }
 

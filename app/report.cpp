@@ -27,8 +27,9 @@ std::string ranks_text(const Setup& setup, const fabric::RankFacts& node) {
   std::string text;
   for (std::size_t rank = 0; rank < setup.facts.size(); ++rank) {
     if (setup.facts[rank].node != node.node) continue;
-    const int group = setup.layout.group[rank];
-    text += fmt::format(" {}:{}{}", rank, name_of(setup.layout.role[rank]),
+    const auto number = static_cast<int>(rank);
+    const int group = setup.layout.placement.group(number);
+    text += fmt::format(" {}:{}{}", rank, name_of(setup.layout.placement.role(number)),
                         group >= 0 ? fmt::format("[{}]", group) : "");
   }
   return text;
@@ -86,7 +87,7 @@ std::string plan_text(const Setup& setup) {
   if (!setup.profile && settings.policy == io::SpeculationPolicy::goodput) {
     text += "  costs by a measurement at the start, of at most 2 s (engine.profile: auto)\n";
   }
-  const bool ahead = setup.layout.drafters > 0;
+  const bool ahead = setup.layout.drafters() > 0;
   if (ahead) {
     text += fmt::format("  drafter ranks send {} tokens at a time (speculation.window)\n",
                         draft_window(settings));
@@ -104,8 +105,9 @@ std::string plan_text(const Setup& setup) {
 void print_plan(const Setup& setup, const TimeLimit& limit) {
   say("layout");
   write_to_user(plan_text(setup));
-  const double weights =
-      static_cast<double>(model::weight_bytes(setup.model, setup.compute, setup.layout.tp)) / kMiB;
+  const double weights = static_cast<double>(model::weight_bytes(
+                             setup.model, setup.compute, setup.layout.placement.least_tp())) /
+                         kMiB;
   say("  weights {:.1f} MiB a rank; longest sequence {} tokens", weights, setup.longest_sequence);
   if (setup.backend.on_device()) {
     const auto mib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / kMiB; };

@@ -175,11 +175,13 @@ ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& argument
     std::jthread thread;
     if (first) {
       coordinator = std::make_unique<roles::Coordinator>(
-          network->mailbox(Address::Port::coordinator), setup.layout,
+          network->mailbox(Address::Port::coordinator), setup.layout.placement,
           work_list(setup, output.earlier), setup.prompts.prompts,
           roles::CoordinatorOptions{.seed = setup.config.sampling.seed,
                                     .rebalance = setup.config.schedule.rebalance,
-                                    .shuffle = setup.config.schedule.shuffle},
+                                    .shuffle = setup.config.schedule.shuffle,
+                                    .shuffle_roles = setup.config.schedule.shuffle_roles,
+                                    .shuffle_seed = setup.config.schedule.shuffle_seed},
           output.earlier.finished.size());
       const std::optional<double> deadline =
           limit.seconds ? std::optional(*limit.seconds - setup.config.limits.margin) : std::nullopt;
@@ -204,6 +206,9 @@ ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& argument
       thread.join();
       complete = coordinator->complete();
       print_accounting(coordinator->summaries(), clock.now());
+      const roles::Progress progress = coordinator->progress();
+      if (progress.moves > 0) say("{} times a request changed groups", progress.moves);
+      if (progress.placements > 0) say("{} times ranks changed roles", progress.placements);
     }
     network->close();
   }

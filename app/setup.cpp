@@ -105,7 +105,8 @@ std::uint64_t logit_bytes(const Setup& setup, std::uint64_t memory_per_rank) {
   const std::int64_t drafted = draft_tokens(setup.config.speculation);
   const std::int64_t rows = setup.config.engine.max_batch * (1 + drafted);
   const std::uint64_t bytes = static_cast<std::uint64_t>(rows) * setup.model.vocab /
-                              setup.layout.tp * sizeof(float) * (setup.layout.tp > 1 ? 2 : 1);
+                              setup.layout.placement.least_tp() * sizeof(float) *
+                              (setup.layout.placement.least_tp() > 1 ? 2 : 1);
   const bool fits = memory_per_rank == 0 || bytes <= memory_per_rank;
   if (!fits || rows + setup.config.engine.prefill_chunk > INT32_MAX) {
     throw UsageError(fmt::format(
@@ -127,10 +128,11 @@ std::uint64_t device_bytes(const Setup& setup) {
            rows * model::row_bytes(config, compute, tp);
   };
   const std::uint64_t drafted = 1 + draft_tokens(setup.config.speculation);
-  std::uint64_t bytes = of(setup.model, *setup.weights, setup.compute, setup.layout.tp,
-                           engine.max_batch * drafted + engine.prefill_chunk);
+  std::uint64_t bytes =
+      of(setup.model, *setup.weights, setup.compute, setup.layout.placement.least_tp(),
+         engine.max_batch * drafted + engine.prefill_chunk);
   for (const DrafterPlan& drafter : setup.drafters) {
-    if (drafter.model == nullptr || setup.layout.drafters > 0) continue;
+    if (drafter.model == nullptr || setup.layout.drafters() > 0) continue;
     const DraftModel& draft = *drafter.model;
     bytes += of(draft.config, *draft.weights, draft.compute, 1,
                 engine.max_batch + engine.prefill_chunk) +
@@ -156,7 +158,8 @@ void plan(Setup& setup) {
   for (const fabric::RankFacts& rank : setup.facts) facts.node_of_rank.push_back(rank.node);
   const io::LayoutSection& layout = setup.config.layout;
   setup.layout =
-      policy::plan_layout(facts, {layout.verifier_tp, layout.verifier_groups, layout.drafters});
+      policy::plan_layout(facts, {layout.verifier_tp.value_or(std::vector<std::int32_t>()),
+                                  layout.verifier_groups, layout.drafters});
 
   const io::EngineSection& engine = setup.config.engine;
   setup.longest_sequence =
@@ -164,11 +167,13 @@ void plan(Setup& setup) {
   const engine::Batcher sizing({.kv_block = engine.kv_block, .context = setup.longest_sequence},
                                setup.config.sampling, {},
                                setup.tokenizer ? &*setup.tokenizer : nullptr);
-  const kernels::KvShape shape{setup.model.layers, setup.model.kv_heads / setup.layout.tp,
+  const kernels::KvShape shape{setup.model.layers,
+                               setup.model.kv_heads / setup.layout.placement.least_tp(),
                                setup.model.head_dim, engine.kv_block, setup.compute};
   MemoryPlan& memory_plan = setup.memory;
-  memory_plan.weights = model::weight_bytes(setup.model, setup.compute, setup.layout.tp) +
-                        drafter_memory(setup, Role::verifier).weights;
+  memory_plan.weights =
+      model::weight_bytes(setup.model, setup.compute, setup.layout.placement.least_tp()) +
+      drafter_memory(setup, Role::verifier).weights;
   memory_plan.logits = logit_bytes(setup, facts.memory_per_rank);
   if (setup.backend.on_device()) memory_plan.copies = device_bytes(setup);
   const std::uint64_t taken = memory_plan.beside_kv();
@@ -195,8 +200,9 @@ void plan(Setup& setup) {
       kv::Sequences::blocks_needed(setup.longest_sequence, engine.kv_block);
   for (DrafterPlan& drafter : setup.drafters) {
     if (drafter.model == nullptr) continue;
-    const int drafters = setup.layout.drafters;
-    const std::int64_t groups = drafters == 0 ? 1 : (setup.layout.groups + drafters - 1) / drafters;
+    const int drafters = setup.layout.drafters();
+    const std::int64_t groups =
+        drafters == 0 ? 1 : (setup.layout.groups() + drafters - 1) / drafters;
     std::int64_t most = std::max<std::int64_t>(setup.kv.blocks * groups, longest);
     if (drafters > 0 && memory > 0) {
       const ModelConfig& draft = drafter.model->config;
@@ -236,7 +242,8 @@ std::string difference(const Setup& setup) {
 /// Reads engine.profile. One that does not hold here is told of and not used, for it could only
 /// slow the run down. Rank 0 alone reads the weights that it is compared by.
 void check_profile(const fabric::MpiEnvironment& mpi, Setup& setup) {
-  setup.conditions = {setup.backend.name, setup.backend.isa, setup.layout.tp, setup.threads, ""};
+  setup.conditions = {setup.backend.name, setup.backend.isa, setup.layout.placement.least_tp(),
+                      setup.threads, ""};
   if (!setup.config.engine.profile) return;
   together(mpi, [&] {
     setup.profile = io::read_cost_profile(*setup.config.engine.profile);

@@ -266,4 +266,27 @@ struct List {
   }
 };
 
+/// A value, or a list of at least one; a list of one is written as the value.
+template <typename Inner>
+struct OneOrMore {
+  Inner inner;
+  using Value = decltype(inner.read(std::declval<const YamlNode&>(), std::string()));
+  [[nodiscard]] std::string type() const { return inner.type() + ", or a list of such"; }
+  [[nodiscard]] std::vector<Value> read(const YamlNode& node, const std::string& directory) const {
+    if (node.kind == YamlNode::Kind::list && node.items.empty()) throw BadValue(node, type());
+    if (node.kind == YamlNode::Kind::list) return List<Inner>{inner, ""}.read(node, directory);
+    try {
+      return {inner.read(node, directory)};
+    } catch (BadValue& bad) {
+      bad.expected = type();
+      throw;
+    }
+  }
+  [[nodiscard]] std::string write(const std::vector<Value>& values) const {
+    return values.size() == 1 ? inner.write(values[0]) : List<Inner>{inner, ""}.write(values);
+  }
+};
+template <typename Inner>
+OneOrMore(Inner) -> OneOrMore<Inner>;
+
 }  // namespace paceline::io

@@ -98,8 +98,8 @@ std::vector<Key> make_table() {
   t.push_back(key(PACELINE_FIELD(sampling, stop_strings), List<Text>{{}, "non-empty texts"},
                   "Texts that end a response; the token that completes one stays in it."));
 
-  t.push_back(key(PACELINE_FIELD(layout, verifier_tp), OrAuto{PowerOfTwo{64}},
-                  "Ranks that share the weights of one verifier group (tensor parallelism)."));
+  t.push_back(key(PACELINE_FIELD(layout, verifier_tp), OrAuto{OneOrMore{PowerOfTwo{64}}},
+                  "Ranks that share the weights of a verifier group; a list: of each group."));
   t.push_back(key(PACELINE_FIELD(layout, verifier_groups), OrAuto{Count{1, 1 << 20}},
                   "Groups that hold the model and generate."));
   t.push_back(key(PACELINE_FIELD(layout, drafters), OrAuto{Count{0, 1 << 20}},
@@ -144,6 +144,10 @@ std::vector<Key> make_table() {
                   "Groups that run out of requests get some of busy ones."));
   t.push_back(key(PACELINE_FIELD(schedule, shuffle), Flag{},
                   "Requests move between groups at random: for tests of exactness."));
+  t.push_back(key(PACELINE_FIELD(schedule, shuffle_roles), Flag{},
+                  "Ranks change roles at random in mid-run: for tests of exactness."));
+  t.push_back(key(PACELINE_FIELD(schedule, shuffle_seed), Whole<std::uint64_t>{0, unsigned_max},
+                  "Seed of those moves and changes; no token depends on it."));
   t.push_back(key(PACELINE_FIELD(schedule, move_kv), move_kv,
                   "How a moving request's KV gets there; cost is whichever is soonest."));
 

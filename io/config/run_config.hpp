@@ -41,7 +41,8 @@ struct PromptsSection {
   ChatSettings chat;
 };
 struct LayoutSection {
-  Auto<std::int32_t> verifier_tp;  ///< tensor-parallel degree of each verifier group
+  /// Tensor-parallel degree of all verifier groups, or of each; auto: chosen.
+  Auto<std::vector<std::int32_t>> verifier_tp;
   Auto<std::int32_t> verifier_groups;
   Auto<std::int32_t> drafters;  ///< drafter ranks
 };
@@ -96,6 +97,8 @@ struct ScheduleSection {
       chunk;              ///< positions of KV a request is given at a time; auto: all it may need
   bool rebalance = true;  ///< groups that run dry get requests of busy ones
   bool shuffle = false;   ///< requests move at random
+  bool shuffle_roles = false;      ///< ranks change roles at random
+  std::uint64_t shuffle_seed = 1;  ///< of that chance
   MoveKvBy move_kv = MoveKvBy::cost;
 };
 struct RewardSection {

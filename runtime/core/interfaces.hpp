@@ -125,7 +125,7 @@ class TelemetrySink {
   virtual ~TelemetrySink() = default;
   virtual void step(const StepRecord& record) = 0;
   virtual void event(const RequestEvent& event) = 0;
-  /// Once, when the rank's role ends, be it by a stop: all cells it counted, in any order.
+  /// When a role of the rank ends, be it by a stop: all cells it counted, in any order.
   virtual void acceptance(std::span<const AcceptanceCell> cells) = 0;
   virtual void flush() = 0;
 };

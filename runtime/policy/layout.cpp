@@ -1,8 +1,11 @@
 #include "runtime/policy/layout.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 #include "runtime/core/error.hpp"
 
@@ -30,73 +33,96 @@ int choose_tp(const LayoutFacts& facts, int ranks, std::vector<std::string>& exp
   return tp;
 }
 
+/// The degree of each group. Throws UsageError.
+std::vector<int> choose_degrees(const LayoutFacts& facts, const LayoutSettings& settings,
+                                int verifiers, std::vector<std::string>& explanation) {
+  const std::string but =
+      verifiers < facts.ranks ? fmt::format(", {} of them drafters", facts.ranks - verifiers) : "";
+  std::vector<int> degrees = settings.verifier_tp;
+  if (degrees.empty()) {
+    degrees = {choose_tp(facts, verifiers, explanation)};
+  } else {
+    explanation.push_back(
+        fmt::format("tensor-parallel degree {} from layout.verifier_tp", fmt::join(degrees, ", ")));
+  }
+  for (const int tp : degrees) {
+    if (tp < 1 || facts.segments % tp != 0) {
+      throw UsageError(
+          fmt::format("layout.verifier_tp: a tensor-parallel degree of {} does not divide this "
+                      "model, which can be cut into the "
+                      "powers of two up to {} (bounded by its kv heads)",
+                      tp, facts.segments));
+    }
+    if (tp > verifiers) {
+      throw UsageError(
+          fmt::format("layout.verifier_tp: one verifier group of degree {} needs {} ranks, but the "
+                      "job has {}{}",
+                      tp, tp, facts.ranks, but));
+    }
+  }
+  const int tp = degrees.front();
+  if (degrees.size() > 1) {
+    if (settings.verifier_groups && *settings.verifier_groups != static_cast<int>(degrees.size())) {
+      throw UsageError(fmt::format(
+          "layout.verifier_groups: {}, but layout.verifier_tp names the degrees of {} groups",
+          *settings.verifier_groups, degrees.size()));
+    }
+    explanation.push_back(
+        fmt::format("{} verifier groups from layout.verifier_tp", degrees.size()));
+  } else if (settings.verifier_groups) {
+    degrees.assign(*settings.verifier_groups, tp);
+    explanation.push_back(
+        fmt::format("{} verifier groups from layout.verifier_groups", degrees.size()));
+  } else {
+    degrees.assign(verifiers / tp, tp);
+    explanation.push_back(
+        fmt::format("{} verifier groups: {} ranks / degree {} (override: layout.verifier_groups)",
+                    degrees.size(), verifiers, tp));
+  }
+  const int used = std::accumulate(degrees.begin(), degrees.end(), 0);
+  if (degrees.empty() || used > verifiers) {
+    throw UsageError(
+        fmt::format("layout: {} verifier groups of degree {} need {} ranks, but the job has {}{}",
+                    degrees.size(),
+                    fmt::join(settings.verifier_tp.size() > 1 ? degrees : std::vector{tp}, ", "),
+                    used, facts.ranks, but));
+  }
+  // Then every leader is a multiple of its group's degree.
+  std::sort(degrees.begin(), degrees.end(), std::greater<>());
+  return degrees;
+}
+
 }  // namespace
 
 Layout plan_layout(const LayoutFacts& facts, const LayoutSettings& settings) {
   Layout layout;
-  layout.drafters = settings.drafters.value_or(0);
-  const int verifiers = facts.ranks - layout.drafters;  // ranks left for verifier groups
+  const int drafters = settings.drafters.value_or(0);
+  const int verifiers = facts.ranks - drafters;  // ranks left for verifier groups
   if (verifiers < 1) {
     throw UsageError(
         fmt::format("layout.drafters: {} drafter ranks leave none of the job's {} ranks to verify",
-                    layout.drafters, facts.ranks));
+                    drafters, facts.ranks));
   }
-  if (settings.verifier_tp) {
-    layout.tp = *settings.verifier_tp;
-    layout.explanation.push_back(
-        fmt::format("tensor-parallel degree {} from layout.verifier_tp", layout.tp));
-  } else {
-    layout.tp = choose_tp(facts, verifiers, layout.explanation);
+  Placement& placement = layout.placement;
+  placement.ranks = facts.ranks;
+  int used = 0;
+  for (const int tp : choose_degrees(facts, settings, verifiers, layout.explanation)) {
+    placement.groups.push_back({used, tp});
+    used += tp;
   }
-  if (layout.tp < 1 || facts.segments % layout.tp != 0) {
-    throw UsageError(
-        fmt::format("layout.verifier_tp: a tensor-parallel degree of {} does not divide this "
-                    "model, which can be cut into the "
-                    "powers of two up to {} (bounded by its kv heads)",
-                    layout.tp, facts.segments));
-  }
-  if (layout.tp > verifiers) {
-    throw UsageError(fmt::format(
-        "layout.verifier_tp: one verifier group of degree {} needs {} ranks, but the job has {}{}",
-        layout.tp, layout.tp, facts.ranks,
-        layout.drafters > 0 ? fmt::format(", {} of them drafters", layout.drafters) : ""));
-  }
-  if (settings.verifier_groups) {
-    layout.groups = *settings.verifier_groups;
-    layout.explanation.push_back(
-        fmt::format("{} verifier groups from layout.verifier_groups", layout.groups));
-  } else {
-    layout.groups = verifiers / layout.tp;
-    layout.explanation.push_back(
-        fmt::format("{} verifier groups: {} ranks / degree {} (override: layout.verifier_groups)",
-                    layout.groups, verifiers, layout.tp));
-  }
-  const int used = layout.groups * layout.tp;
-  if (layout.groups < 1 || used > verifiers) {
-    throw UsageError(fmt::format(
-        "layout: {} verifier groups of degree {} need {} ranks, but the job has {}{}",
-        layout.groups, layout.tp, used, facts.ranks,
-        layout.drafters > 0 ? fmt::format(", {} of them drafters", layout.drafters) : ""));
-  }
-  layout.role.assign(facts.ranks, Role::spare);
-  layout.group.assign(facts.ranks, -1);
-  for (int rank = 0; rank < used; ++rank) {
-    layout.role[rank] = rank % layout.tp == 0 ? Role::verifier : Role::verifier_member;
-    layout.group[rank] = rank / layout.tp;
-  }
-  for (int d = 0; d < layout.drafters; ++d) layout.role[layout.drafter(d)] = Role::drafter;
+  for (int rank = verifiers; rank < facts.ranks; ++rank) placement.drafters.push_back({rank, 0});
   layout.explanation.push_back(
       settings.drafters
-          ? fmt::format("{} drafter ranks from layout.drafters", layout.drafters)
+          ? fmt::format("{} drafter ranks from layout.drafters", drafters)
           : std::string(
                 "0 drafter ranks: verifiers draft for themselves (override: layout.drafters)"));
   if (used < verifiers) {
     layout.explanation.push_back(fmt::format("warning: {} of {} ranks have no role and stay idle",
                                              verifiers - used, facts.ranks));
   }
-  for (int group = 0; group < layout.groups; ++group) {
-    const int first = layout.leader(group);
-    if (facts.node_of_rank[first] != facts.node_of_rank[first + layout.tp - 1]) {
+  for (int group = 0; group < layout.groups(); ++group) {
+    const auto [first, tp] = placement.groups[group];
+    if (facts.node_of_rank[first] != facts.node_of_rank[first + tp - 1]) {
       layout.explanation.push_back(fmt::format(
           "warning: verifier group {} spans nodes; its all-reduces cross the network", group));
     }

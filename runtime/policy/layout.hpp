@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/core/role.hpp"
+#include "runtime/policy/placement.hpp"
 
 namespace paceline::policy {
 
@@ -20,30 +20,24 @@ struct LayoutFacts {
 };
 
 struct LayoutSettings {
-  std::optional<int> verifier_tp;
+  /// Empty: chosen; one degree: of all groups; several: of each group.
+  std::vector<int> verifier_tp;
   std::optional<int> verifier_groups;
   std::optional<int> drafters;
 };
 
 struct Layout {
-  int tp = 1;
-  int groups = 1;
-  int drafters = 0;
-  std::vector<Role> role;  ///< [ranks]
-  std::vector<int> group;  ///< [ranks] verifier group, -1 when none
+  Placement placement;  ///< at the start
   std::vector<std::string>
       explanation;  ///< how each choice was made and which setting overrides it
 
-  [[nodiscard]] int leader(int group_index) const { return group_index * tp; }
-  /// Rank of a drafter: they come last.
-  [[nodiscard]] int drafter(int index) const {
-    return static_cast<int>(role.size()) - drafters + index;
-  }
+  [[nodiscard]] int groups() const { return static_cast<int>(placement.groups.size()); }
+  [[nodiscard]] int drafters() const { return static_cast<int>(placement.drafters.size()); }
 };
 
 /// Groups are neighbouring ranks, so that a group stays on one node where the ranks of a node are a
-/// multiple of its size. Throws UsageError when the settings ask for more ranks than there are, or
-/// for a degree the model cannot be cut into.
+/// multiple of its size; those of larger degrees come first, drafters last. Throws UsageError when
+/// the settings ask for more ranks than there are, or for a degree the model cannot be cut into.
 [[nodiscard]] Layout plan_layout(const LayoutFacts& facts, const LayoutSettings& settings);
 
 /// KV blocks a rank of a group gets, and why.

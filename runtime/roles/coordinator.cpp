@@ -3,22 +3,33 @@
 #include <algorithm>
 #include <iterator>
 #include <stdexcept>
+#include <utility>
 
+#include "runtime/policy/leases.hpp"
 #include "runtime/policy/rebalance.hpp"
 
 namespace paceline::roles {
+namespace {
 
-Coordinator::Coordinator(Mailbox& mailbox, const policy::Layout& layout,
+/// Like chance, but repeatable.
+std::uint64_t hash(std::uint64_t number, std::uint64_t seed) {
+  return (number + seed) * 0x9E3779B97F4A7C15U;
+}
+
+}  // namespace
+
+Coordinator::Coordinator(Mailbox& mailbox, policy::Placement placement,
                          std::vector<Trajectory> work, std::span<const Prompt> prompts,
                          const CoordinatorOptions& options, std::size_t already_finished)
     : mailbox_(mailbox),
-      layout_(layout),
-      work_(std::move(work)),
+      placement_(std::move(placement)),
+      degrees_(placement_.degrees()),
+      drafts_(!placement_.drafters.empty()),
+      pending_(std::make_move_iterator(work.begin()), std::make_move_iterator(work.end())),
       prompts_(prompts),
-      options_(options),
-      book_(work_.size(), layout.groups),
-      groups_(layout.groups) {
-  progress_.total = already_finished + work_.size();
+      options_(options) {
+  for (const GroupRanks& ranks : placement_.groups) groups_[ranks.leader].ranks = ranks;
+  progress_.total = already_finished + pending_.size();
   progress_.finished = already_finished;
   progress_.finished_before = already_finished;
   finish_when_idle();
@@ -28,23 +39,45 @@ Turn Coordinator::turn() {
   Turn turn;
   while (const std::optional<Envelope> envelope = mailbox_.poll()) {
     turn.worked = true;
-    const Message message = decode(envelope->bytes);
+    Message message = decode(envelope->bytes);
     if (const auto* status = std::get_if<Status>(&message)) {
       on(envelope->from, *status);
+    } else if (auto* returned = std::get_if<Returned>(&message)) {
+      on(std::move(*returned));
+    } else if (const auto* ready = std::get_if<Ready>(&message)) {
+      on(envelope->from, *ready);
     } else if (std::holds_alternative<StopRequest>(message)) {
       stop();
     } else if (const auto* summary = std::get_if<Summary>(&message)) {
       summaries_.push_back(summary->rank);
     } else {
-      throw std::logic_error("the coordinator got a message meant for a verifier");
+      throw std::logic_error("the coordinator got a message meant for another role");
     }
   }
   return turn;
 }
 
 void Coordinator::on(int from, const Status& status) {
-  const int group = layout_.group[from];
-  groups_[group].status = status;
+  // A group that is to come may report before all other ranks have taken their places.
+  if (change_ && change_->told && status.epoch == change_->placement.epoch) {
+    change_->begin.at(from).status = status;
+    return;
+  }
+  Group& group = groups_.at(from);
+  settle(group, status);
+  ++statuses_;
+  if (!stopping_) {
+    lease_to(group, leases_due(group));
+    move_some();
+    change_some();
+  }
+  drain();
+  finish_when_idle();
+}
+
+/// Makes the table say what the group says.
+void Coordinator::settle(Group& group, const Status& status) {
+  group.status = status;
   for (const std::uint64_t key : status.kept) {
     const auto at = moves_.find(key);
     if (const auto held = held_.find(at->second.id); held != held_.end()) held->second.move = 0;
@@ -53,10 +86,11 @@ void Coordinator::on(int from, const Status& status) {
   for (const std::uint64_t key : status.moved) {
     const auto at = moves_.find(key);
     Held& held = held_.at(at->second.id);
-    book_.move(held.group, group);
-    held.group = group;
+    --groups_.at(held.group).held;
+    ++group.held;
+    held.group = group.ranks.leader;
     held.move = 0;
-    groups_[group].prompts.insert(at->second.id.prompt);
+    group.prompts.insert(at->second.id.prompt);
     moves_.erase(at);
     ++progress_.moves;
   }
@@ -65,99 +99,242 @@ void Coordinator::on(int from, const Status& status) {
       held->second.tokens = running.tokens;
   }
   for (const RequestId id : status.finished) {
-    book_.finish(group);
     held_.erase(id);
+    --group.held;
     ++progress_.finished;
   }
-  if (!stopping_) {
-    lease_to(group);
-    move_some();
-  }
+}
+
+void Coordinator::on(Returned returned) {
+  moves_.erase(returned.key);
+  const auto held = held_.find(returned.trajectory.id);
+  --groups_.at(held->second.group).held;
+  held_.erase(held);
+  pending_.push_front(std::move(returned.trajectory));
+  ++returned_;
+  if (stopping_) save_returned();
+  drain();
   finish_when_idle();
 }
 
-void Coordinator::lease_to(int group) {
-  Group& g = groups_[group];
-  const auto under_way = static_cast<int>(g.leases_sent - g.status.leases_received);
-  for (const std::size_t index : book_.grant(group, g.status.room - under_way)) {
-    Trajectory& trajectory = work_[index];
+/// Requests it could take beside those on their way.
+int Coordinator::room(const Group& group) const {
+  return group.status.room - static_cast<int>(group.leases_sent - group.status.leases_received);
+}
+
+int Coordinator::leases_due(const Group& group) const {
+  if (group.ends) return 0;
+  int ranks = 0;
+  for (const auto& [leader, g] : groups_) ranks += g.ends ? 0 : g.ranks.tp;
+  return policy::leases_due({.room = room(group),
+                             .held = group.held,
+                             .unfinished = progress_.total - progress_.finished,
+                             .share = static_cast<double>(group.ranks.tp) / ranks});
+}
+
+void Coordinator::lease_to(Group& group, int count) {
+  for (; count > 0 && !pending_.empty(); --count) {
+    Trajectory trajectory = std::move(pending_.front());
+    pending_.pop_front();
+    returned_ -= returned_ > 0 ? 1 : 0;
     const RequestId id = trajectory.id;
     const Prompt& prompt = prompts_[id.prompt];
     const NoiseKey noise =
         noise_key(options_.seed, trajectory.weight_version, prompt.uid, id.sample);
-    held_[id] = {group, static_cast<std::uint32_t>(trajectory.tokens.size()), 0};
-    const bool known = !g.prompts.insert(id.prompt).second;
-    send(layout_.leader(group),
+    held_[id] = {group.ranks.leader, static_cast<std::uint32_t>(trajectory.tokens.size()), 0};
+    ++group.held;
+    const bool known = !group.prompts.insert(id.prompt).second;
+    send(group.ranks.leader,
          Lease{std::move(trajectory), known ? std::vector<TokenId>() : prompt.tokens, noise});
-    ++g.leases_sent;
+    ++group.leases_sent;
   }
 }
 
-/// Moves requests to groups that have run dry once nothing is left to be leased.
 void Coordinator::move_some() {
-  if (layout_.groups < 2 || (!options_.shuffle && (!options_.rebalance || book_.pending() > 0)))
-    return;
+  const auto open = std::count_if(groups_.begin(), groups_.end(),
+                                  [](const auto& group) { return !group.second.ends; });
+  if (open < 2) return;
   if (options_.shuffle) {
-    // Some request and some group, by a hash of the number of the move: like chance, but
-    // repeatable.
-    const std::uint64_t hash = (next_move_ + options_.seed) * 0x9E3779B97F4A7C15U;
-    if (held_.empty()) return;
-    const auto held =
-        std::next(held_.begin(), static_cast<std::ptrdiff_t>((hash >> 20) % held_.size()));
-    const auto to = static_cast<int>((hash >> 44) % layout_.groups);
-    if (held->second.move == 0 && held->second.group != to) {
-      move(held->first, to);
-    } else {
-      ++next_move_;
-    }
-    return;
+    shuffle_requests();
+  } else if (options_.rebalance && pending_.empty()) {
+    rebalance();
   }
-  if (std::all_of(groups_.begin(), groups_.end(),
-                  [](const Group& g) { return g.status.active > 0; }))
-    return;
-  std::vector<policy::GroupLoad> loads(layout_.groups);
-  for (int g = 0; g < layout_.groups; ++g) {
-    const Status& status = groups_[g].status;
-    const auto under_way = static_cast<int>(groups_[g].leases_sent - status.leases_received);
-    loads[g].room = status.room - under_way;
+}
+
+/// Some request to some group.
+void Coordinator::shuffle_requests() {
+  if (held_.empty()) return;
+  const std::uint64_t number = hash(next_move_, options_.shuffle_seed);
+  const auto held =
+      std::next(held_.begin(), static_cast<std::ptrdiff_t>((number >> 20) % held_.size()));
+  const auto to =
+      std::next(groups_.begin(), static_cast<std::ptrdiff_t>((number >> 44) % groups_.size()));
+  if (held->second.move == 0 && held->second.group != to->first && !to->second.ends) {
+    move(held->first, to->first);
+  } else {
+    ++next_move_;
   }
+}
+
+/// Moves requests to groups that have run dry.
+void Coordinator::rebalance() {
+  std::vector<int> leaders;
+  std::map<int, int> index;  // by leader
+  std::vector<policy::GroupLoad> loads;
+  bool dry = false;
+  for (const auto& [leader, group] : groups_) {
+    if (group.ends) continue;
+    index[leader] = static_cast<int>(leaders.size());
+    leaders.push_back(leader);
+    loads.push_back({.active = 0, .room = room(group)});
+    dry = dry || group.status.active == 0;
+  }
+  if (!dry) return;
   std::vector<policy::Movable> movable;
   std::vector<RequestId> ids;
   for (const auto& [id, held] : held_) {
+    const int at = held.move != 0 ? moves_.at(held.move).to : held.group;
+    if (!index.contains(at)) continue;  // it leaves a group that ends
+    ++loads[index[at]].active;
     if (held.move != 0) {
-      ++loads[moves_.at(held.move).to].active;
-      --loads[moves_.at(held.move).to].room;
+      --loads[index[at]].room;
       continue;
     }
-    ++loads[held.group].active;
-    movable.push_back({held.group, held.tokens});
+    movable.push_back({index[at], held.tokens});
     ids.push_back(id);
   }
-  for (const policy::Transferral& t : policy::rebalance(loads, movable)) move(ids[t.request], t.to);
+  for (const policy::Transferral& t : policy::rebalance(loads, movable))
+    move(ids[t.request], leaders[t.to]);
 }
 
+/// `to`: a leader; -1: back to the table.
 void Coordinator::move(RequestId id, int to) {
   Held& held = held_.at(id);
   held.move = next_move_++;
   moves_[held.move] = {id, to};
-  send(layout_.leader(held.group), Move{id, held.move, ranks_of(to)});
+  send(held.group, Move{id, held.move, to < 0 ? GroupRanks{0, 0} : groups_.at(to).ranks});
+}
+
+void Coordinator::change_some() {
+  constexpr int kStatuses = 6;  // so that some work is done in between
+  if (!options_.shuffle_roles || change_ || statuses_ < kStatuses) return;
+  change_to(policy::shuffled(placement_, degrees_, drafts_, hash(++shuffles_, options_.shuffle_seed)));
+}
+
+void Coordinator::change_to(policy::Placement placement) {
+  Change change;
+  for (int rank = 0; rank < placement_.ranks; ++rank) {
+    if (!policy::stays(rank, placement_, placement)) change.awaited.insert(rank);
+  }
+  if (change.awaited.empty()) return;
+  for (auto& [leader, group] : groups_) group.ends = change.awaited.contains(leader);
+  for (const GroupRanks& ranks : placement.groups) {
+    if (change.awaited.contains(ranks.leader)) change.begin[ranks.leader].ranks = ranks;
+  }
+  change.placement = std::move(placement);
+  change_ = std::move(change);
+}
+
+/// Empties the groups that are to end, then tells the ranks their new places.
+void Coordinator::drain() {
+  if (!change_ || change_->told) return;
+  std::map<int, int> load;  // requests of groups that stay, by leader
+  for (const auto& [leader, group] : groups_) {
+    if (!group.ends) load[leader] = group.held;
+  }
+  bool drained = true;
+  for (const auto& [key, under_way] : moves_) {
+    const auto to = load.find(under_way.to);
+    if (to != load.end()) ++to->second;
+    drained = drained && (to != load.end() || under_way.to < 0);
+  }
+  for (const auto& [id, held] : held_) {
+    if (!groups_.at(held.group).ends) continue;
+    drained = false;
+    if (held.move != 0) continue;
+    const auto least = std::min_element(
+        load.begin(), load.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    move(id, least == load.end() ? -1 : least->first);
+    if (least != load.end()) ++least->second;
+  }
+  if (drained) tell_places();
+}
+
+void Coordinator::tell_places() {
+  change_->told = true;
+  for (const int rank : change_->awaited) {
+    if (placement_.role(rank) != Role::verifier_member) send(rank, Place{change_->placement});
+  }
+}
+
+void Coordinator::on(int from, const Ready& ready) {
+  if (!change_ || ready.epoch != change_->placement.epoch)
+    throw std::logic_error("a rank took a place that it was not given");
+  change_->awaited.erase(from);
+  if (change_->awaited.empty()) adopt();
+}
+
+void Coordinator::adopt() {
+  for (auto it = groups_.begin(); it != groups_.end();) {
+    if (!it->second.ends) {
+      send(it->first, Place{change_->placement});  // its drafters may be others
+      ++it;
+      continue;
+    }
+    tokens_before_ += it->second.status.tokens;
+    it = groups_.erase(it);
+  }
+  std::vector<int> begun;
+  for (const auto& [leader, group] : change_->begin) begun.push_back(leader);
+  groups_.merge(change_->begin);
+  placement_ = std::move(change_->placement);
+  change_.reset();
+  statuses_ = 0;
+  ++progress_.placements;
+  if (stopping_) save_returned();
+  for (const int leader : begun) {
+    if (stopping_) {
+      send(leader, Stop{});
+    } else {
+      lease_to(groups_.at(leader), leases_due(groups_.at(leader)));
+    }
+  }
+  finish_when_idle();
+}
+
+/// Requests that groups gave back go to some group, which writes down what they have.
+void Coordinator::save_returned() {
+  const auto some = std::find_if(groups_.begin(), groups_.end(),
+                                 [](const auto& group) { return !group.second.ends; });
+  if (some != groups_.end()) lease_to(some->second, static_cast<int>(returned_));
 }
 
 void Coordinator::stop() {
   if (stopping_ || finish_sent_) return;
   stopping_ = true;
-  for (int g = 0; g < layout_.groups; ++g) send(layout_.leader(g), Stop{});
+  if (change_ && !change_->told) {
+    for (auto& [leader, group] : groups_) group.ends = false;
+    change_.reset();
+  }
+  save_returned();
+  for (const auto& [leader, group] : groups_) {
+    if (!group.ends) send(leader, Stop{});
+  }
+  finish_when_idle();
 }
 
 void Coordinator::finish_when_idle() {
-  if (finish_sent_) return;
-  const bool all_stopped = std::all_of(groups_.begin(), groups_.end(),
-                                       [](const Group& g) { return g.status.stopped != 0; });
-  if (!complete() && !(all_stopped && moves_.empty())) return;
+  if (finish_sent_ || (change_ && change_->told)) return;
+  const bool stopped = std::all_of(groups_.begin(), groups_.end(), [](const auto& group) {
+    const Group& g = group.second;
+    return g.status.stopped != 0 && g.status.leases_received == g.leases_sent;
+  });
+  if (!complete() && !(stopped && moves_.empty() && returned_ == 0)) return;
   finish_sent_ = true;
-  for (std::size_t rank = 0; rank < layout_.role.size(); ++rank) {
-    // Members of a group are told by their leader, through the executor.
-    if (layout_.role[rank] != Role::verifier_member) send(static_cast<int>(rank), Finish{});
+  change_.reset();
+  for (int rank = 0; rank < placement_.ranks; ++rank) {
+    // Members of a group are told by their leader.
+    if (placement_.role(rank) != Role::verifier_member) send(rank, Finish{});
   }
 }
 
@@ -167,8 +344,9 @@ void Coordinator::send(int rank, const Message& message) {
 
 Progress Coordinator::progress() const {
   Progress p = progress_;
-  p.pending = book_.pending();
-  for (const Group& g : groups_) {
+  p.pending = pending_.size();
+  p.tokens = tokens_before_;
+  for (const auto& [leader, g] : groups_) {
     p.active += g.status.active;
     p.tokens += g.status.tokens;
   }

@@ -13,6 +13,7 @@ namespace paceline::roles {
 
 /// Verifier to drafter: draft for this request from now on.
 struct DraftOpen {
+  std::uint32_t since = 0;  ///< which drafter is meant (policy::DrafterPlace)
   RequestId id;
   std::vector<TokenId> prompt;  ///< empty: the drafter was sent it before
   std::vector<TokenId> response;
@@ -36,6 +37,7 @@ struct DraftCommit {
 
 /// Verifier to drafter: a step's commits, of all requests that the drafter has.
 struct DraftCommits {
+  std::uint32_t since = 0;  ///< which drafter is meant
   std::vector<DraftCommit> commits;
   std::vector<TokenId> tokens;
 };

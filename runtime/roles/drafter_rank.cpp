@@ -26,15 +26,20 @@ Turn DrafterRank::turn() {
 }
 
 void DrafterRank::receive() {
-  while (const std::optional<Envelope> envelope = mailbox_.poll()) {
-    const Message message = decode(envelope->bytes);
+  while (!over_) {
+    const std::optional<Envelope> envelope = mailbox_.poll();
+    if (!envelope) break;
+    Message message = decode(envelope->bytes);
     if (const auto* opened = std::get_if<DraftOpen>(&message)) {
-      open(envelope->from, *opened);
+      if (opened->since == options_.place.since) open(envelope->from, *opened);
     } else if (const auto* commits = std::get_if<DraftCommits>(&message)) {
-      take(envelope->from, *commits);
+      if (commits->since == options_.place.since) take(envelope->from, *commits);
+    } else if (auto* place = std::get_if<Place>(&message)) {
+      over_ = place->placement.role(options_.place.rank) != Role::drafter;
+      if (over_) next_place_ = std::move(place->placement);
     } else if (std::holds_alternative<Finish>(message)) {
       over_ = true;
-    } else {
+    } else if (!about_drafts(message)) {
       throw std::logic_error("a drafter got a message meant for another role");
     }
   }

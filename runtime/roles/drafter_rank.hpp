@@ -18,6 +18,7 @@
 namespace paceline::roles {
 
 struct DrafterOptions {
+  policy::DrafterPlace place;  ///< its own
   /// w: tokens after which a draft is sent. At most w - 1 more are drafted until the verifier has
   /// answered, so that a token which is refuted wastes itself and at most 2w - 2 others.
   int window = 4;
@@ -37,6 +38,7 @@ class DrafterRank final : public Participant {
 
   Turn turn() override;
   [[nodiscard]] bool over() const override { return over_; }
+  [[nodiscard]] std::optional<policy::Placement> next() const override { return next_place_; }
   /// Totals so far; the caller fills in rank, role and memory.
   [[nodiscard]] RankSummary summary() const { return summary_; }
 
@@ -68,6 +70,7 @@ class DrafterRank final : public Participant {
   std::map<RequestId, Request> requests_;
   RequestId next_;  ///< whose turn it is where there are more than fit into a call
   bool over_ = false;
+  std::optional<policy::Placement> next_place_;
   RankSummary summary_;
 
   // The call under way.

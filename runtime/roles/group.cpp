@@ -92,8 +92,9 @@ std::span<const kernels::Sampled> Group::run(const engine::Step& step) {
   return executor_.run(step);
 }
 
-void Group::finish() {
-  if (!members_.empty()) tell(encode(Finish{}));
+void Group::finish(const std::optional<policy::Placement>& next) {
+  if (members_.empty()) return;
+  tell(next ? encode(Place{*next}) : encode(Finish{}));
 }
 
 void Group::move(const MoveKv& command) {
@@ -126,16 +127,20 @@ Turn Member::turn() {
   Turn turn;
   while (const std::optional<Envelope> envelope = mailbox_.poll()) {
     turn.worked = true;
-    const Message message = decode(envelope->bytes);
+    Message message = decode(envelope->bytes);
     if (const auto* step = std::get_if<RunStep>(&message)) {
       executor_.run(step->step);
       ++steps_;
     } else if (const auto* command = std::get_if<MoveKv>(&message)) {
       share_.move(*command);
+    } else if (auto* place = std::get_if<Place>(&message)) {
+      next_ = std::move(place->placement);
+      over_ = true;
+      return turn;
     } else if (std::holds_alternative<Finish>(message)) {
       over_ = true;
       return turn;
-    } else {
+    } else if (!about_drafts(message)) {
       throw std::logic_error("a group's member got a message meant for another role");
     }
     report();  // steps may follow one another without a pause
@@ -151,9 +156,19 @@ void Member::report() {
 
 Turn Spare::turn() {
   Turn turn;
-  while (const std::optional<Envelope> envelope = mailbox_.poll()) {
+  while (!over_) {
+    const std::optional<Envelope> envelope = mailbox_.poll();
+    if (!envelope) break;
     turn.worked = true;
-    over_ = over_ || std::holds_alternative<Finish>(decode(envelope->bytes));
+    Message message = decode(envelope->bytes);
+    if (auto* place = std::get_if<Place>(&message)) {
+      over_ = place->placement.role(rank_) != Role::spare;
+      if (over_) next_ = std::move(place->placement);
+    } else if (std::holds_alternative<Finish>(message)) {
+      over_ = true;
+    } else if (!about_drafts(message)) {
+      throw std::logic_error("a spare rank got a message meant for another role");
+    }
   }
   return turn;
 }

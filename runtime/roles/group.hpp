@@ -63,8 +63,8 @@ class Group final : public engine::StepRunner, public KvLink {
   std::span<const kernels::Sampled> run(const engine::Step& step) override;
   [[nodiscard]] double forward_seconds() const override { return executor_.forward_seconds(); }
   [[nodiscard]] double sample_seconds() const override { return executor_.sample_seconds(); }
-  /// No more commands will come: the members' roles end.
-  void finish();
+  /// No more commands will come: the members' roles end, or change with the leader's.
+  void finish(const std::optional<policy::Placement>& next);
   void move(const MoveKv& command) override;
   void heard(const KvMoved& moved) override;
   [[nodiscard]] std::optional<bool> ended(std::uint64_t key) override;
@@ -89,6 +89,7 @@ class Member final : public Participant {
   Member(Mailbox& mailbox, engine::Executor& executor, KvShare& share, int leader);
   Turn turn() override;
   [[nodiscard]] bool over() const override { return over_; }
+  [[nodiscard]] std::optional<policy::Placement> next() const override { return next_; }
   [[nodiscard]] std::uint64_t steps() const { return steps_; }
 
  private:
@@ -100,18 +101,22 @@ class Member final : public Participant {
   int leader_;
   std::uint64_t steps_ = 0;
   bool over_ = false;
+  std::optional<policy::Placement> next_;
 };
 
-/// A rank that the layout has no use for.
+/// A rank that there is no use for now.
 class Spare final : public Participant {
  public:
-  explicit Spare(Mailbox& mailbox) : mailbox_(mailbox) {}
+  Spare(Mailbox& mailbox, int rank) : mailbox_(mailbox), rank_(rank) {}
   Turn turn() override;
   [[nodiscard]] bool over() const override { return over_; }
+  [[nodiscard]] std::optional<policy::Placement> next() const override { return next_; }
 
  private:
   Mailbox& mailbox_;
+  int rank_;
   bool over_ = false;
+  std::optional<policy::Placement> next_;
 };
 
 }  // namespace paceline::roles

@@ -12,18 +12,35 @@ void put(WireWriter& w, auto&... fields) { (w.put(fields), ...); }
 void put(WireReader& r, auto&... fields) { (r.get(fields), ...); }
 
 template <typename Wire>
+void fields(Wire& w, Trajectory& t) {
+  put(w, t.id, t.tokens, t.logprob, t.sampling_logprob, t.finish_reason, t.reward,
+      t.weight_version);
+}
+template <typename Wire>
 void fields(Wire& w, Lease& m) {
-  put(w, m.trajectory.id, m.trajectory.tokens, m.trajectory.logprob, m.trajectory.sampling_logprob,
-      m.trajectory.finish_reason, m.trajectory.reward, m.trajectory.weight_version, m.prompt,
-      m.noise);
+  fields(w, m.trajectory);
+  put(w, m.prompt, m.noise);
 }
 template <typename Wire>
 void fields(Wire&, Stop&) {}
 template <typename Wire>
 void fields(Wire&, Finish&) {}
 template <typename Wire>
+void fields(Wire& w, Place& m) {
+  put(w, m.placement.epoch, m.placement.ranks, m.placement.groups, m.placement.drafters);
+}
+template <typename Wire>
+void fields(Wire& w, Ready& m) {
+  put(w, m.epoch);
+}
+template <typename Wire>
 void fields(Wire& w, Move& m) {
   put(w, m.id, m.key, m.to);
+}
+template <typename Wire>
+void fields(Wire& w, Returned& m) {
+  put(w, m.key);
+  fields(w, m.trajectory);
 }
 template <typename Wire>
 void fields(Wire& w, Offer& m) {
@@ -52,11 +69,11 @@ void fields(Wire& w, KvMoved& m) {
 }
 template <typename Wire>
 void fields(Wire& w, DraftOpen& m) {
-  put(w, m.id, m.prompt, m.response, m.noise, m.move);
+  put(w, m.since, m.id, m.prompt, m.response, m.noise, m.move);
 }
 template <typename Wire>
 void fields(Wire& w, DraftCommits& m) {
-  put(w, m.commits, m.tokens);
+  put(w, m.since, m.commits, m.tokens);
 }
 template <typename Wire>
 void fields(Wire& w, Drafts& m) {
@@ -64,8 +81,8 @@ void fields(Wire& w, Drafts& m) {
 }
 template <typename Wire>
 void fields(Wire& w, Status& m) {
-  put(w, m.room, m.active, m.leases_received, m.tokens, m.stopped, m.finished, m.running, m.moved,
-      m.kept);
+  put(w, m.epoch, m.room, m.active, m.leases_received, m.tokens, m.stopped, m.finished, m.running,
+      m.moved, m.kept);
 }
 template <typename Wire>
 void fields(Wire&, StopRequest&) {}
@@ -110,6 +127,11 @@ std::vector<std::byte> encode_step(const engine::Step& step) {
   writer.put(kind_of<RunStep>());
   fields(writer, const_cast<engine::Step&>(step));  // a writer only reads
   return writer.take();
+}
+
+bool about_drafts(const Message& message) {
+  return std::holds_alternative<DraftOpen>(message) ||
+         std::holds_alternative<DraftCommits>(message) || std::holds_alternative<Drafts>(message);
 }
 
 Message decode(std::span<const std::byte> bytes) {

@@ -11,6 +11,7 @@
 #include "runtime/core/sampling.hpp"
 #include "runtime/engine/batcher.hpp"
 #include "runtime/engine/step.hpp"
+#include "runtime/policy/placement.hpp"
 #include "runtime/roles/draft_messages.hpp"
 
 namespace paceline::roles {
@@ -28,17 +29,32 @@ struct Stop {};
 /// Coordinator to all, and a leader to the members of its group: nothing more will come.
 struct Finish {};
 
-/// The ranks of a verifier group: neighbours, the leader first.
-struct GroupRanks {
-  std::int32_t leader = 0;
-  std::int32_t tp = 1;
+/// From now on ranks have these places. Coordinator to all that it concerns but members of groups,
+/// which are told by their leader. Whoever's own place is another one ends its role, and takes the
+/// new one; a verifier that stays learns of its drafters.
+struct Place {
+  policy::Placement placement;
 };
 
-/// Coordinator to verifier: hand this request over to another group. It may have ended meanwhile.
+/// Any rank to coordinator: the place of this epoch is taken; what comes for it is understood.
+struct Ready {
+  std::uint32_t epoch = 0;
+};
+
+using policy::GroupRanks;
+
+/// Coordinator to verifier: hand this request over to another group, or back to the coordinator. It
+/// may have ended meanwhile.
 struct Move {
   RequestId id;
   std::uint64_t key = 0;  ///< names the move: the n-th of the run
-  GroupRanks to;
+  GroupRanks to;          ///< of degree 0: the coordinator
+};
+
+/// Verifier to coordinator: the request is yours again, as far as it has got.
+struct Returned {
+  std::uint64_t key = 0;  ///< of the move
+  Trajectory trajectory;
 };
 
 /// Verifier to verifier: the request is yours. Its KV stays where it was until pulled.
@@ -77,7 +93,8 @@ struct KvMoved {
 /// Verifier to coordinator, whenever something changed and at least every half second while it
 /// works.
 struct Status {
-  std::int32_t room = 0;  ///< further requests it could take, before leases under way
+  std::uint32_t epoch = 0;  ///< of the placement that made it a verifier
+  std::int32_t room = 0;    ///< further requests it could take, before leases under way
   std::int32_t active = 0;
   std::uint64_t leases_received = 0;     ///< in all: tells which leases `room` already counts
   std::uint64_t tokens = 0;              ///< response tokens generated, in all
@@ -96,13 +113,18 @@ struct Summary {
   RankSummary rank;
 };
 
-using Message = std::variant<Lease, Stop, Finish, Move, Offer, Pull, RunStep, MoveKv, KvMoved,
-                             DraftOpen, DraftCommits, Drafts, Status, StopRequest, Summary>;
+using Message =
+    std::variant<Lease, Stop, Finish, Place, Ready, Move, Returned, Offer, Pull, RunStep, MoveKv,
+                 KvMoved, DraftOpen, DraftCommits, Drafts, Status, StopRequest, Summary>;
 
 [[nodiscard]] std::vector<std::byte> encode(const Message& message);
 /// The same without a copy of the step.
 [[nodiscard]] std::vector<std::byte> encode_step(const engine::Step& step);
 /// Throws std::logic_error on bytes that encode() did not make.
 [[nodiscard]] Message decode(std::span<const std::byte> bytes);
+
+/// Drafts and what they are made from. A rank may be sent such for a place that it no longer has,
+/// and drops them; nothing else comes late.
+[[nodiscard]] bool about_drafts(const Message& message);
 
 }  // namespace paceline::roles

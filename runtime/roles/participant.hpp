@@ -3,9 +3,11 @@
 
 #include <functional>
 #include <limits>
+#include <optional>
 
 #include "runtime/core/clock.hpp"
 #include "runtime/core/mailbox.hpp"
+#include "runtime/policy/placement.hpp"
 
 namespace paceline::roles {
 
@@ -25,6 +27,8 @@ class Participant {
   virtual Turn turn() = 0;
   /// No further turn is wanted.
   [[nodiscard]] virtual bool over() const = 0;
+  /// Once over: the placement in which the rank has another place. None: the run ends.
+  [[nodiscard]] virtual std::optional<policy::Placement> next() const { return std::nullopt; }
 };
 
 /// Gives turns until the participant is over, and sleeps in its mailbox while there is nothing to

@@ -7,8 +7,31 @@
 
 namespace paceline::roles {
 
-RemoteDrafter::RemoteDrafter(Mailbox& mailbox, std::vector<int> ranks, int vocab)
-    : mailbox_(mailbox), ranks_(std::move(ranks)), vocab_(vocab) {}
+RemoteDrafter::RemoteDrafter(Mailbox& mailbox, std::vector<policy::DrafterPlace> drafters,
+                             int vocab)
+    : mailbox_(mailbox), drafters_(std::move(drafters)), vocab_(vocab) {}
+
+void RemoteDrafter::use(std::vector<policy::DrafterPlace> drafters) {
+  drafters_ = std::move(drafters);
+  const auto stays = [&](const policy::DrafterPlace& drafter) {
+    return std::find(drafters_.begin(), drafters_.end(), drafter) != drafters_.end();
+  };
+  for (auto& [id, r] : requests_) {
+    const policy::DrafterPlace* now = policy::drafter_for(id.prompt, drafters_);
+    if (!r.drafter || (now != nullptr && *now == *r.drafter)) continue;
+    if (stays(*r.drafter)) say(id, r, DraftEnd::left);
+    r.drafter.reset();
+    counts_.stale += r.ahead.size();
+    r.ahead.clear();
+  }
+  told();
+  std::erase_if(outboxes_, [&](const auto& outbox) {
+    return !stays({outbox.first, outbox.second.commits.since});
+  });
+  for (auto& [id, r] : requests_) {
+    if (!r.drafter) open(id, r);
+  }
+}
 
 RemoteDrafter::Request& RemoteDrafter::request(RequestId id) {
   const auto at = requests_.find(id);
@@ -17,26 +40,44 @@ RemoteDrafter::Request& RemoteDrafter::request(RequestId id) {
 }
 
 void RemoteDrafter::start(const draft::DraftStart& start, double /*now*/) {
-  const int rank = ranks_[start.id.prompt % ranks_.size()];
   const auto [at, added] = requests_.try_emplace(start.id);
   if (!added) throw std::logic_error("a request was started twice");
-  at->second.rank = rank;
+  prompts_.try_emplace(start.id.prompt, start.prompt.begin(), start.prompt.end());
+  at->second.noise = start.noise;
+  at->second.move = start.move;
   at->second.response.assign(start.response.begin(), start.response.end());
-  const bool known = !outboxes_[rank].prompts.insert(start.id.prompt).second;
+  open(start.id, at->second);
+}
+
+void RemoteDrafter::open(RequestId id, Request& r) {
+  const policy::DrafterPlace* drafter = policy::drafter_for(id.prompt, drafters_);
+  if (drafter == nullptr) return;
   told();  // what was committed before comes before
-  DraftOpen open{
-      start.id, {}, {start.response.begin(), start.response.end()}, start.noise, start.move};
-  if (!known) open.prompt.assign(start.prompt.begin(), start.prompt.end());
-  mailbox_.send({rank, Address::Port::role}, encode(open));
+  r.drafter = *drafter;
+  r.refuted = static_cast<std::int32_t>(r.response.size());  // older pieces were not meant for it
+  Outbox& outbox = outboxes_[drafter->rank];
+  outbox.commits.since = drafter->since;
+  const bool known = !outbox.prompts.insert(id.prompt).second;
+  const std::vector<TokenId>& prompt = prompts_.at(id.prompt);
+  mailbox_.send({drafter->rank, Address::Port::role},
+                encode(DraftOpen{drafter->since, id, known ? std::vector<TokenId>() : prompt,
+                                 r.response, r.noise, r.move}));
+}
+
+void RemoteDrafter::say(RequestId id, const Request& r, DraftEnd how) {
+  outboxes_.at(r.drafter->rank)
+      .commits.commits.push_back({id, static_cast<std::int32_t>(r.response.size()), 0, 0, how});
 }
 
 void RemoteDrafter::commit(RequestId id, std::span<const TokenId> tokens, double /*now*/) {
   Request& r = request(id);
-  DraftCommits& outbox = outboxes_[r.rank].commits;
-  outbox.commits.push_back({id, static_cast<std::int32_t>(r.response.size()),
-                            static_cast<std::int32_t>(outbox.tokens.size()),
-                            static_cast<std::int32_t>(tokens.size()), DraftEnd::goes_on});
-  outbox.tokens.insert(outbox.tokens.end(), tokens.begin(), tokens.end());
+  if (r.drafter) {
+    DraftCommits& outbox = outboxes_.at(r.drafter->rank).commits;
+    outbox.commits.push_back({id, static_cast<std::int32_t>(r.response.size()),
+                              static_cast<std::int32_t>(outbox.tokens.size()),
+                              static_cast<std::int32_t>(tokens.size()), DraftEnd::goes_on});
+    outbox.tokens.insert(outbox.tokens.end(), tokens.begin(), tokens.end());
+  }
   for (const TokenId token : tokens) {
     r.response.push_back(token);
     if (r.ahead.empty()) continue;
@@ -52,8 +93,7 @@ void RemoteDrafter::commit(RequestId id, std::span<const TokenId> tokens, double
 
 void RemoteDrafter::end(RequestId id, DraftEnd how) {
   const Request& r = request(id);
-  outboxes_[r.rank].commits.commits.push_back(
-      {id, static_cast<std::int32_t>(r.response.size()), 0, 0, how});
+  if (r.drafter) say(id, r, how);
   counts_.stale += r.ahead.size();
   requests_.erase(id);
 }
@@ -71,7 +111,7 @@ void RemoteDrafter::told() {
   mailbox_.flush();  // the drafters go on while the verifier's next step runs
 }
 
-void RemoteDrafter::receive(int /*from*/, const Drafts& drafts) {
+void RemoteDrafter::receive(int from, const Drafts& drafts) {
   if (drafts.scores.size() != drafts.tokens.size()) {
     ++counts_.invalid;
     return;
@@ -85,10 +125,10 @@ void RemoteDrafter::receive(int /*from*/, const Drafts& drafts) {
     }
     counts_.drafted += piece.count;
     const auto at = requests_.find(piece.id);
-    if (at != requests_.end()) {
+    if (at != requests_.end() && at->second.drafter && at->second.drafter->rank == from) {
       take(at->second, piece, drafts);
     } else {
-      counts_.stale += piece.count;  // its request has ended since
+      counts_.stale += piece.count;  // its request has ended since, or has another drafter
     }
   }
 }

@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 #include <vector>
 
 #include "runtime/core/mailbox.hpp"
 #include "runtime/draft/drafter.hpp"
+#include "runtime/policy/placement.hpp"
 #include "runtime/roles/draft_messages.hpp"
 
 namespace paceline::roles {
@@ -18,9 +20,11 @@ namespace paceline::roles {
 /// waits. Requests of a prompt go to one rank, so that it computes the prompt once.
 class RemoteDrafter final : public draft::Drafter {
  public:
-  /// `ranks`: of drafters, not empty. `vocab`: ids past it are not drafted. The mailbox outlives
-  /// this.
-  RemoteDrafter(Mailbox& mailbox, std::vector<int> ranks, int vocab);
+  /// `vocab`: ids past it are not drafted. The mailbox outlives this.
+  RemoteDrafter(Mailbox& mailbox, std::vector<policy::DrafterPlace> drafters, int vocab);
+
+  /// From now on these draft, which may be none. Requests go to whoever is theirs now.
+  void use(std::vector<policy::DrafterPlace> drafters);
 
   void start(const draft::DraftStart& start, double now) override;
   void commit(RequestId id, std::span<const TokenId> tokens, double now) override;
@@ -49,25 +53,31 @@ class RemoteDrafter final : public draft::Drafter {
     float conditional;  ///< score given the tokens before
   };
   struct Request {
-    int rank = 0;
+    std::optional<policy::DrafterPlace> drafter;
+    NoiseKey noise;
+    std::uint64_t move = 0;
     std::vector<TokenId> response;  ///< committed tokens
     std::int32_t refuted = 0;       ///< response tokens after the last that was drafted otherwise
     std::deque<Ahead> ahead;        ///< after the committed text
   };
   /// What a drafter rank has yet to be told.
   struct Outbox {
-    DraftCommits commits;
+    DraftCommits commits;             ///< with the drafter that the rank is
     std::set<std::uint32_t> prompts;  ///< that it was sent
   };
   [[nodiscard]] Request& request(RequestId id);
+  /// Gives the request to whoever drafts for it.
+  void open(RequestId id, Request& r);
   void take(Request& r, const DraftPiece& piece, const Drafts& drafts);
+  void say(RequestId id, const Request& r, DraftEnd how);
   void end(RequestId id, DraftEnd how);
 
   Mailbox& mailbox_;
-  std::vector<int> ranks_;
+  std::vector<policy::DrafterPlace> drafters_;
   int vocab_;
+  std::map<std::uint32_t, std::vector<TokenId>> prompts_;  ///< of requests, by index
   std::map<RequestId, Request> requests_;
-  std::map<int, Outbox> outboxes_;  ///< by rank
+  std::map<int, Outbox> outboxes_;  ///< by rank; one of each drafter
   Counts counts_;
 };
 

@@ -7,11 +7,13 @@
 namespace paceline::roles {
 
 Verifier::Verifier(const VerifierPorts& ports, const VerifierOptions& options)
-    : ports_(ports), options_(options) {}
+    : ports_(ports), options_(options) {
+  status_.epoch = options_.epoch;
+}
 
 Turn Verifier::turn() {
   receive();
-  if (finished_) return {true};
+  if (over_) return {true};
   settle_moves();
   if (stop_asked_ && status_.stopped == 0) {
     stop();
@@ -25,7 +27,8 @@ Turn Verifier::turn() {
   // A batch whose KV is all on its way has no rows.
   const bool worked = summary_.prefill_tokens + summary_.decode_tokens > rows;
   publish(!worked);
-  return {worked};
+  over_ = next_ && left_.empty() && arriving_.empty() && unflushed_.empty();
+  return {worked || over_};
 }
 
 void Verifier::event(RequestId id, RequestEventKind kind, std::size_t tokens) {
@@ -33,7 +36,9 @@ void Verifier::event(RequestId id, RequestEventKind kind, std::size_t tokens) {
 }
 
 void Verifier::receive() {
-  while (const std::optional<Envelope> envelope = ports_.mailbox.poll()) {
+  while (!over_) {
+    const std::optional<Envelope> envelope = ports_.mailbox.poll();
+    if (!envelope) break;
     Message message = decode(envelope->bytes);
     if (auto* lease = std::get_if<Lease>(&message)) {
       ++status_.leases_received;
@@ -57,12 +62,25 @@ void Verifier::receive() {
       ports_.remote->receive(envelope->from, *drafts);
     } else if (std::holds_alternative<Stop>(message)) {
       stop_asked_ = true;
+    } else if (auto* place = std::get_if<Place>(&message)) {
+      on(std::move(place->placement));
     } else if (std::holds_alternative<Finish>(message)) {
-      finished_ = true;
-    } else {
+      over_ = true;
+    } else if (!about_drafts(message)) {
       throw std::logic_error("a verifier got a message meant for another role");
     }
   }
+}
+
+void Verifier::on(policy::Placement placement) {
+  const int group = placement.group(options_.ranks.leader);
+  if (group >= 0 && placement.groups[group] == options_.ranks) {
+    if (ports_.remote != nullptr) ports_.remote->use(std::move(placement.drafters));
+    return;
+  }
+  if (ports_.batcher.active() > 0 || !waiting_.empty())
+    throw std::logic_error("a verifier that holds requests is to become something else");
+  next_ = std::move(placement);
 }
 
 void Verifier::take(Lease lease, const Origin& origin) {
@@ -80,7 +98,8 @@ void Verifier::stop() {
     event(partial.id, RequestEventKind::stopped, partial.tokens.size());
     ports_.trajectories.append(partial);
   }
-  for (const Waiting& waiting : waiting_) {
+  for (Waiting& waiting : waiting_) {
+    decline(waiting.origin);
     if (!waiting.request.trajectory.tokens.empty())
       ports_.trajectories.append(waiting.request.trajectory);
   }
@@ -92,43 +111,54 @@ void Verifier::stop() {
   publish(true);
 }
 
-/// Makes the moves that were asked for: the request's KV stays in a parcel until it is pulled.
+/// Makes the moves that were asked for: the request's KV stays in a parcel until it is pulled. A
+/// request whose own KV is still on its way moves once that is there.
 void Verifier::let_go() {
   for (const Move& move : std::exchange(moves_, {})) {
     const auto waits = std::find_if(waiting_.begin(), waiting_.end(), [&](const Waiting& w) {
       return w.request.trajectory.id == move.id;
     });
-    if (waits != waiting_.end()) {
-      decline(waits->origin);
-      offer(move, std::move(waits->request), 0);
-      waiting_.erase(waits);
-    } else if (ports_.batcher.runs(move.id) && !ports_.batcher.expects(move.id)) {
-      (void)ports_.runner.run(ports_.batcher.kv_work());
-      engine::Departure departure = ports_.batcher.leave(move.id);
-      const std::int32_t positions = departure.parcel.positions;
-      if (positions > 0) {
-        left_[move.key] = {std::move(departure.parcel), move.to};
-      } else {
-        ports_.batcher.release(departure.parcel);
-      }
-      offer(move, std::move(departure.request), positions);
-    } else {
-      status_.kept.push_back(move.key);
+    if (ports_.batcher.runs(move.id) && ports_.batcher.expects(move.id)) {
+      moves_.push_back(move);
+      continue;
     }
     changed_ = true;
+    if (waits != waiting_.end()) {
+      decline(waits->origin);
+      hand_over(move, std::move(waits->request), {});
+      waiting_.erase(waits);
+    } else if (!ports_.batcher.runs(move.id)) {
+      status_.kept.push_back(move.key);
+    } else {
+      (void)ports_.runner.run(ports_.batcher.kv_work());
+      engine::Departure departure = ports_.batcher.leave(move.id);
+      hand_over(move, std::move(departure.request), std::move(departure.parcel));
+    }
   }
 }
 
-void Verifier::offer(const Move& move, engine::Admission request, std::int32_t positions) {
+/// To another group, which may pull the KV, or back to the coordinator, which has no use for it.
+void Verifier::hand_over(const Move& move, engine::Admission request, kv::Parcel parcel) {
   event(move.id, RequestEventKind::left, request.trajectory.tokens.size());
   if (ports_.speculator != nullptr) ports_.speculator->leave(move.id);
+  ++summary_.moved;
+  const std::int32_t positions = parcel.positions;
+  if (positions > 0 && move.to.tp > 0) {
+    left_[move.key] = {std::move(parcel), move.to};
+  } else {
+    ports_.batcher.release(parcel);
+  }
+  if (move.to.tp == 0) {
+    ports_.mailbox.send(Address::coordinator(),
+                        encode(Returned{move.key, std::move(request.trajectory)}));
+    return;
+  }
   ports_.mailbox.send(
       {move.to.leader, Address::Port::role},
       encode(Offer{{std::move(request.trajectory), std::move(request.prompt), request.noise},
                    move.key,
                    options_.ranks,
                    positions}));
-  ++summary_.moved;
 }
 
 void Verifier::on(const Pull& pull) {

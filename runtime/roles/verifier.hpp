@@ -33,7 +33,8 @@ struct VerifierPorts {
 };
 
 struct VerifierOptions {
-  GroupRanks ranks;  ///< of its group
+  GroupRanks ranks;         ///< of its group
+  std::uint32_t epoch = 0;  ///< of the placement that made it
   std::int32_t max_batch = 64;
   std::int32_t kv_block = 16;
   /// Finished responses are flushed at least this often (and before any idling).
@@ -45,6 +46,9 @@ struct VerifierOptions {
 /// A step begins with drafts where there are any: drafter and verifier share the rank (coupled
 /// speculation). Finished responses are reported to the coordinator only once they are on disk.
 ///
+/// A rank that is to become something else goes on until the KV of requests that left is where it
+/// is wanted. The coordinator has seen to it that it holds no request by then.
+///
 /// A request that is to move is offered to its new verifier, whose it is from then on. That one
 /// says which part of the KV it wants, computes the rest, and decodes when it has both.
 class Verifier final : public Participant {
@@ -52,7 +56,8 @@ class Verifier final : public Participant {
   Verifier(const VerifierPorts& ports, const VerifierOptions& options);
 
   Turn turn() override;
-  [[nodiscard]] bool over() const override { return finished_; }
+  [[nodiscard]] bool over() const override { return over_; }
+  [[nodiscard]] std::optional<policy::Placement> next() const override { return next_; }
   /// Totals so far; the caller fills in rank, role and memory.
   [[nodiscard]] RankSummary summary() const { return summary_; }
 
@@ -78,9 +83,10 @@ class Verifier final : public Participant {
   void receive();
   void take(Lease lease, const Origin& origin);
   void on(const Pull& pull);
+  void on(policy::Placement placement);
   void stop();
   void let_go();
-  void offer(const Move& move, engine::Admission request, std::int32_t positions);
+  void hand_over(const Move& move, engine::Admission request, kv::Parcel parcel);
   void settle_moves();
   void admit();
   void fetch(RequestId id, const Origin& origin);
@@ -103,7 +109,8 @@ class Verifier final : public Participant {
   double last_running_ = 0;  ///< when the requests it holds were last told of
   bool changed_ = true;      ///< room or activity changed since the last status
   bool stop_asked_ = false;
-  bool finished_ = false;
+  bool over_ = false;
+  std::optional<policy::Placement> next_;  ///< in which this rank has another place
   RankSummary summary_;
 };
 

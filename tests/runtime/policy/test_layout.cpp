@@ -23,6 +23,20 @@ bool mentions(const Layout& layout, const std::string& text) {
   return false;
 }
 
+std::vector<Role> roles(const Layout& layout) {
+  std::vector<Role> all;
+  for (int rank = 0; rank < layout.placement.ranks; ++rank)
+    all.push_back(layout.placement.role(rank));
+  return all;
+}
+
+std::vector<int> groups(const Layout& layout) {
+  std::vector<int> all;
+  for (int rank = 0; rank < layout.placement.ranks; ++rank)
+    all.push_back(layout.placement.group(rank));
+  return all;
+}
+
 std::string refusal(const LayoutFacts& f, const LayoutSettings& settings) {
   try {
     (void)plan_layout(f, settings);
@@ -34,63 +48,78 @@ std::string refusal(const LayoutFacts& f, const LayoutSettings& settings) {
 
 TEST(Layout, DataParallelWhenAModelFits) {
   const Layout layout = plan_layout(facts(4), {});
-  EXPECT_EQ(layout.tp, 1);
-  EXPECT_EQ(layout.groups, 4);
-  EXPECT_EQ(layout.role, std::vector<Role>(4, Role::verifier));
+  EXPECT_EQ(layout.placement.degrees(), std::vector<int>{1});
+  EXPECT_EQ(layout.groups(), 4);
+  EXPECT_EQ(roles(layout), std::vector<Role>(4, Role::verifier));
   EXPECT_TRUE(mentions(layout, "override: layout.verifier_tp"));
 }
 
 TEST(Layout, CutsTheModelOnlyAsFarAsItMust) {
   LayoutFacts f = facts(8);
   f.memory_per_rank = 5'000;
-  EXPECT_EQ(plan_layout(f, {}).tp, 4);  // 10000 / 2 = 5000 > 0.7 * 5000; 2500 fits
+  EXPECT_EQ(plan_layout(f, {}).placement.least_tp(),
+            4);  // 10000 / 2 = 5000 > 0.7 * 5000; 2500 fits
   f.memory_per_rank = 8'000;
-  EXPECT_EQ(plan_layout(f, {}).tp, 2);
+  EXPECT_EQ(plan_layout(f, {}).placement.least_tp(), 2);
   f.memory_per_rank = 0;  // unknown
-  EXPECT_EQ(plan_layout(f, {}).tp, 1);
+  EXPECT_EQ(plan_layout(f, {}).placement.least_tp(), 1);
 }
 
 TEST(Layout, GroupsOfNeighboursAndSpares) {
   const Layout layout =
-      plan_layout(facts(5, 3), {.verifier_tp = 2, .verifier_groups = {}, .drafters = {}});
-  EXPECT_EQ(layout.groups, 2);
-  EXPECT_EQ(layout.role, (std::vector<Role>{Role::verifier, Role::verifier_member, Role::verifier,
-                                            Role::verifier_member, Role::spare}));
-  EXPECT_EQ(layout.group, (std::vector<int>{0, 0, 1, 1, -1}));
+      plan_layout(facts(5, 3), {.verifier_tp = {2}, .verifier_groups = {}, .drafters = {}});
+  EXPECT_EQ(layout.groups(), 2);
+  EXPECT_EQ(roles(layout), (std::vector<Role>{Role::verifier, Role::verifier_member, Role::verifier,
+                                              Role::verifier_member, Role::spare}));
+  EXPECT_EQ(groups(layout), (std::vector<int>{0, 0, 1, 1, -1}));
   EXPECT_TRUE(mentions(layout, "1 of 5 ranks have no role"));
   EXPECT_TRUE(mentions(layout, "group 1 spans nodes"));
 }
 
 TEST(Layout, RefusalsNameTheSettingAndTheNumbers) {
-  EXPECT_NE(refusal(facts(8), {.verifier_tp = 3, .verifier_groups = {}, .drafters = {}})
+  EXPECT_NE(refusal(facts(8), {.verifier_tp = {3}, .verifier_groups = {}, .drafters = {}})
                 .find("degree of 3 does not divide"),
             std::string::npos);
-  EXPECT_NE(refusal(facts(8), {.verifier_tp = 8, .verifier_groups = {}, .drafters = {}})
+  EXPECT_NE(refusal(facts(8), {.verifier_tp = {8}, .verifier_groups = {}, .drafters = {}})
                 .find("powers of two up to 4"),
             std::string::npos);
-  EXPECT_NE(refusal(facts(2), {.verifier_tp = 4, .verifier_groups = {}, .drafters = {}})
+  EXPECT_NE(refusal(facts(2), {.verifier_tp = {4}, .verifier_groups = {}, .drafters = {}})
                 .find("needs 4 ranks, but the job has 2"),
             std::string::npos);
-  EXPECT_NE(refusal(facts(4), {.verifier_tp = 2, .verifier_groups = 3, .drafters = {}})
+  EXPECT_NE(refusal(facts(4), {.verifier_tp = {2}, .verifier_groups = 3, .drafters = {}})
                 .find("need 6 ranks, but the job has 4"),
             std::string::npos);
   EXPECT_NE(refusal(facts(4), {.verifier_tp = {}, .verifier_groups = {}, .drafters = 4})
                 .find("layout.drafters: 4 drafter ranks leave none"),
             std::string::npos);
-  EXPECT_NE(refusal(facts(4), {.verifier_tp = 4, .verifier_groups = {}, .drafters = 1})
+  EXPECT_NE(refusal(facts(4), {.verifier_tp = {4}, .verifier_groups = {}, .drafters = 1})
                 .find("has 4, 1 of them drafters"),
+            std::string::npos);
+}
+
+TEST(Layout, GroupsOfSeveralDegreesTheLargestFirst) {
+  const Layout layout =
+      plan_layout(facts(8), {.verifier_tp = {1, 4, 2}, .verifier_groups = {}, .drafters = {}});
+  EXPECT_EQ(layout.placement.groups, (std::vector<GroupRanks>{{0, 4}, {4, 2}, {6, 1}}));
+  EXPECT_EQ(layout.placement.degrees(), (std::vector<int>{1, 2, 4}));
+  EXPECT_EQ(layout.placement.role(7), Role::spare);
+  EXPECT_NE(refusal(facts(8), {.verifier_tp = {4, 4, 1}, .verifier_groups = {}, .drafters = {}})
+                .find("3 verifier groups of degree 4, 4, 1 need 9 ranks, but the job has 8"),
+            std::string::npos);
+  EXPECT_NE(refusal(facts(8), {.verifier_tp = {2, 1}, .verifier_groups = 3, .drafters = {}})
+                .find("layout.verifier_groups: 3, but layout.verifier_tp names the degrees of 2"),
             std::string::npos);
 }
 
 TEST(Layout, DraftersAreTheLastRanks) {
   const Layout layout =
-      plan_layout(facts(6), {.verifier_tp = 2, .verifier_groups = {}, .drafters = 2});
-  EXPECT_EQ(layout.groups, 2);
-  EXPECT_EQ(layout.role, (std::vector<Role>{Role::verifier, Role::verifier_member, Role::verifier,
-                                            Role::verifier_member, Role::drafter, Role::drafter}));
-  EXPECT_EQ(layout.drafter(0), 4);
-  EXPECT_EQ(layout.drafter(1), 5);
-  EXPECT_EQ(layout.group[4], -1);
+      plan_layout(facts(6), {.verifier_tp = {2}, .verifier_groups = {}, .drafters = 2});
+  EXPECT_EQ(layout.groups(), 2);
+  EXPECT_EQ(roles(layout),
+            (std::vector<Role>{Role::verifier, Role::verifier_member, Role::verifier,
+                               Role::verifier_member, Role::drafter, Role::drafter}));
+  EXPECT_EQ(layout.placement.drafters, (std::vector<DrafterPlace>{{4, 0}, {5, 0}}));
+  EXPECT_EQ(layout.placement.group(4), -1);
 }
 
 TEST(KvPlan, AFullBatchOrHalfTheMemoryOrTheSetting) {

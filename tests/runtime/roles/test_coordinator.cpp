@@ -18,17 +18,12 @@ class World {
   World(int groups, std::uint32_t requests) : prompts_(1) {
     prompts_[0].uid = "u";
     prompts_[0].tokens = {1, 2};
-    layout_.tp = 2;
-    layout_.groups = groups;
-    for (int g = 0; g < groups; ++g) {
-      layout_.role.insert(layout_.role.end(), {Role::verifier, Role::verifier_member});
-      layout_.group.insert(layout_.group.end(), {g, g});
-    }
-    layout_.role.push_back(Role::spare);
-    layout_.group.push_back(-1);
+    policy::Placement placement;
+    placement.ranks = 2 * groups + 1;
+    for (int g = 0; g < groups; ++g) placement.groups.push_back({2 * g, 2});
     std::vector<Trajectory> work(requests);
     for (std::uint32_t i = 0; i < requests; ++i) work[i].id = {0, i};
-    coordinator = std::make_unique<Coordinator>(mailbox_, layout_, std::move(work), prompts_,
+    coordinator = std::make_unique<Coordinator>(mailbox_, placement, std::move(work), prompts_,
                                                 CoordinatorOptions{}, kDoneBefore);
   }
 
@@ -43,7 +38,7 @@ class World {
     status.room = room;
     status.leases_received = leases_received;
     status.finished.resize(finished);
-    tell(layout_.leader(group), status);
+    tell(2 * group, status);
   }
   /// What a rank was sent since the last call.
   std::vector<Message> sent(int rank) {
@@ -56,7 +51,7 @@ class World {
   /// Samples of the requests that a group was leased since the last call.
   std::vector<std::uint32_t> leased(int group) {
     std::vector<std::uint32_t> samples;
-    for (const Message& message : sent(layout_.leader(group))) {
+    for (const Message& message : sent(2 * group)) {
       samples.push_back(std::get<Lease>(message).trajectory.id.sample);
     }
     return samples;
@@ -65,7 +60,6 @@ class World {
  private:
   test::Post post_;
   test::SimulatedMailbox mailbox_{post_, Address::coordinator()};
-  policy::Layout layout_;
   std::vector<Prompt> prompts_;
 
  public:
@@ -164,7 +158,11 @@ TEST(Coordinator, AStopFromAnyRankEndsLeasing) {
   Status stopped;
   stopped.stopped = 1;
   world.tell(0, stopped);
+  EXPECT_TRUE(world.sent(0).empty()) << "its leases are still on their way";
+  stopped.leases_received = 3;
+  world.tell(0, stopped);
   EXPECT_TRUE(world.sent(0).empty()) << "the other group still works";
+  stopped.leases_received = 0;
   world.tell(2, stopped);
   for (const int rank : {0, 2, 4}) EXPECT_TRUE(only<Finish>(world.sent(rank))) << rank;
   EXPECT_FALSE(world.coordinator->complete());

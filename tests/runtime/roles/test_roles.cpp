@@ -130,6 +130,59 @@ TEST(Roles, AStopWithDrafterRanksLosesNothing) {
   }
 }
 
+/// Runs in which ranks change roles, of several layouts.
+std::vector<std::pair<Moves, int>> role_changes() {  // with the number of drafter ranks
+  std::vector<std::pair<Moves, int>> all;
+  for (const std::vector<int>& degrees :
+       std::vector<std::vector<int>>{{1, 1, 1}, {2, 1}, {2, 2}, {4, 2, 1}}) {
+    for (const bool shuffle : {false, true}) {
+      Moves moves{.shuffle = shuffle, .rebalance = true, .costs = {1, 1, 0}};
+      moves.shuffle_roles = true;
+      moves.degrees = degrees;
+      all.emplace_back(moves, shuffle ? 1 : 0);
+      all.emplace_back(moves, 2);
+    }
+  }
+  return all;
+}
+
+TEST(Roles, RanksThatChangeRolesGenerateTheSame) {
+  const Outcome reference = simulate(1, 1, all_work(), 0);
+  for (const auto& [moves, drafters] : role_changes()) {
+    std::size_t placements = 0;
+    std::uint64_t accepted = 0;
+    for (unsigned seed = 0; seed < 25; ++seed) {
+      const Outcome outcome =
+          simulate(static_cast<int>(moves.degrees.size()), seed, all_work(), 0, -1, moves,
+                   {drafters, 1 + static_cast<int>(seed % 5), &reference.finished, 0.9});
+      EXPECT_TRUE(outcome.complete);
+      expect_same(reference.finished, outcome.finished);
+      placements += outcome.placements;
+      for (const RankSummary& drafter : outcome.drafters) accepted += drafter.accepted;
+    }
+    EXPECT_GT(placements, 60U);
+    EXPECT_EQ(drafters > 0, accepted > 100U) << accepted;
+  }
+}
+
+TEST(Roles, AStopWhileRolesChangeLosesNothing) {
+  const Outcome reference = simulate(1, 1, all_work(), 0);
+  for (const auto& [moves, drafters] : role_changes()) {
+    for (int stop = 0; stop < 600; stop += 23) {
+      const Outcome outcome =
+          simulate(static_cast<int>(moves.degrees.size()), static_cast<unsigned>(stop), all_work(),
+                   0, stop, moves, {drafters, 3, &reference.finished, 0.9});
+      for (const auto& [id, t] : outcome.finished)
+        EXPECT_EQ(t.tokens, reference.finished.at(id).tokens);
+      for (const Trajectory& t : outcome.partial) {
+        const std::vector<TokenId>& whole = reference.finished.at(t.id).tokens;
+        ASSERT_LE(t.tokens.size(), whole.size());
+        EXPECT_TRUE(std::equal(t.tokens.begin(), t.tokens.end(), whole.begin()));
+      }
+    }
+  }
+}
+
 TEST(Roles, NothingToDoEndsAtOnce) {
   const Outcome outcome = simulate(2, 1, {}, 28);
   EXPECT_TRUE(outcome.complete);

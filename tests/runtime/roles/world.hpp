@@ -13,6 +13,7 @@
 #include "runtime/draft/ngram_drafter.hpp"
 #include "runtime/roles/coordinator.hpp"
 #include "runtime/roles/drafter_rank.hpp"
+#include "runtime/roles/group.hpp"
 #include "runtime/roles/verifier.hpp"
 #include "tests/runtime/engine/block_checking_runner.hpp"
 #include "tests/runtime/roles/simulated_kv_link.hpp"
@@ -100,48 +101,181 @@ struct DrafterRanks {
   double accuracy = 0.8;
 };
 
-struct Rank {
-  /// `speculates`: by n-grams of its own. `drafters`: ranks that draft for it.
-  Rank(Post& post, KvWire& wire, const Clock& clock, int rank, const engine::BatcherLimits& limits,
-       const SamplingParams& sampling, bool speculates, const std::vector<int>& drafters,
-       int window, const policy::MoveCosts& costs)
-      : mailbox(post, {rank, Address::Port::role}),
-        batcher(limits, sampling, {7}, nullptr),
-        runner(limits.kv_blocks, limits.kv_block, 40),
-        link(wire, runner),
-        sink(clock),
-        speculator(make_speculator(clock, speculates, drafters, window)),
-        verifier({mailbox, clock, batcher, runner, link, speculator.get(), remote, sink, telemetry},
-                 {.ranks = {rank, 1},
-                  .max_batch = limits.max_batch,
-                  .kv_block = limits.kv_block,
+/// How requests move in a run, and roles change.
+struct Moves {
+  bool shuffle = false;
+  bool rebalance = false;
+  policy::MoveCosts costs;
+  std::int32_t chunk = 0;
+  std::int32_t kv_blocks = 70;  ///< of each group; 9: one request at its longest
+  bool shuffle_roles = false;
+  std::vector<int> degrees = {};  ///< of groups, in place of groups of one rank
+};
+
+/// What all ranks of a world share.
+struct Surroundings {
+  Surroundings(std::uint64_t seed, const Moves& how, const DrafterRanks& ahead)
+      : wire(seed), moves(how), drafters(ahead) {}
+  Post post;
+  KvWire wire;
+  SteppedClock clock;
+  SamplingParams sampling;
+  engine::BatcherLimits limits;
+  Moves moves;
+  DrafterRanks drafters;
+};
+
+/// A verifier with what it is handed. `speculates`: by n-grams of its own.
+struct VerifierRank {
+  VerifierRank(Surroundings& world, Mailbox& mailbox, TrajectorySink& sink,
+               TelemetrySink& telemetry, const policy::Placement& placement, int rank,
+               bool speculates)
+      : batcher(world.limits, world.sampling, {7}, nullptr),
+        runner(world.limits.kv_blocks, world.limits.kv_block, 40),
+        link(world.wire, runner),
+        speculator(make_speculator(world, mailbox, placement, speculates)),
+        verifier({mailbox, world.clock, batcher, runner, link, speculator.get(), remote, sink,
+                  telemetry},
+                 {.ranks = placement.groups[placement.group(rank)],
+                  .epoch = placement.epoch,
+                  .max_batch = world.limits.max_batch,
+                  .kv_block = world.limits.kv_block,
                   .flush_seconds = kFlushSeconds,
-                  .costs = costs}) {}
-  std::unique_ptr<Speculator> make_speculator(const Clock& clock, bool speculates,
-                                              const std::vector<int>& ranks, int window) {
+                  .costs = world.moves.costs}) {}
+  std::unique_ptr<Speculator> make_speculator(Surroundings& world, Mailbox& mailbox,
+                                              const policy::Placement& placement, bool speculates) {
     std::vector<std::unique_ptr<draft::Drafter>> drafters;
-    if (!ranks.empty()) {
-      auto made = std::make_unique<RemoteDrafter>(mailbox, ranks, 40);
+    if (world.drafters.ranks > 0) {
+      auto made = std::make_unique<RemoteDrafter>(mailbox, placement.drafters, 40);
       remote = made.get();
       drafters.push_back(std::move(made));
     }
     if (speculates)
       drafters.push_back(std::make_unique<draft::NgramDrafter>(draft::NgramOptions{.min_n = 1}));
     if (drafters.empty()) return nullptr;
-    const int length = ranks.empty() ? 3 : window;
+    const int length = world.drafters.ranks == 0 ? 3 : world.drafters.window;
     return std::make_unique<Speculator>(
         std::move(drafters), std::make_unique<policy::FixedLength>(length),
-        draft::DraftLimits{.max_tokens = length, .max_length = length}, clock);
+        draft::DraftLimits{.max_tokens = length, .max_length = length}, world.clock);
   }
-  SimulatedMailbox mailbox;
   engine::Batcher batcher;
   engine::BlockCheckingRunner runner;
   SimulatedKvLink link;
-  MemorySink sink;
-  NoTelemetry telemetry;
   RemoteDrafter* remote = nullptr;
   std::unique_ptr<Speculator> speculator;
   Verifier verifier;
+};
+
+/// A rank of a group that has nothing to compute: it only follows its leader.
+class Follower final : public Participant {
+ public:
+  explicit Follower(Mailbox& mailbox) : mailbox_(mailbox) {}
+  Turn turn() override {
+    const std::optional<Envelope> envelope = over_ ? std::nullopt : mailbox_.poll();
+    if (!envelope) return {};
+    Message message = decode(envelope->bytes);
+    if (auto* place = std::get_if<Place>(&message)) next_ = place->placement;
+    over_ = next_ || std::holds_alternative<Finish>(message);
+    EXPECT_TRUE(over_ || about_drafts(message));
+    return {true};
+  }
+  [[nodiscard]] bool over() const override { return over_; }
+  [[nodiscard]] std::optional<policy::Placement> next() const override { return next_; }
+
+ private:
+  Mailbox& mailbox_;
+  bool over_ = false;
+  std::optional<policy::Placement> next_;
+};
+
+/// A rank, and what it is now.
+class Rank {
+ public:
+  Rank(Surroundings& world, int rank, const policy::Placement& placement)
+      : sink(world.clock),
+        world_(world),
+        rank_(rank),
+        mailbox_(world.post, {rank, Address::Port::role}) {
+    become(placement);
+  }
+
+  /// A turn of its role, or what follows at its end.
+  void turn() {
+    if (reported_) return;
+    if (!role_->over()) {
+      role_->turn();
+      return;
+    }
+    note();
+    const std::optional<policy::Placement> next = role_->next();
+    if (placement_.role(rank_) == Role::verifier) {
+      for (int member = 1; member < placement_.groups[placement_.group(rank_)].tp; ++member)
+        mailbox_.send({rank_ + member, Address::Port::role},
+                      next ? encode(Place{*next}) : encode(Finish{}));
+    }
+    if (next) {
+      become(*next);
+      mailbox_.send(Address::coordinator(), encode(Ready{placement_.epoch}));
+      return;
+    }
+    reported_ = true;
+    Summary summary;
+    summary.rank.rank = static_cast<std::uint32_t>(rank_);
+    mailbox_.send(Address::coordinator(), encode(summary));
+  }
+
+  MemorySink sink;
+  std::vector<RankSummary> drafted;  ///< of each time that it drafted
+  std::uint64_t steps = 0;           ///< as a verifier
+
+ private:
+  void become(const policy::Placement& placement) {
+    placement_ = placement;
+    role_ = nullptr;
+    verifier_.reset();
+    other_.reset();
+    switch (placement.role(rank_)) {
+      case Role::verifier:
+        verifier_ = std::make_unique<VerifierRank>(world_, mailbox_, sink, telemetry_, placement,
+                                                   rank_, rank_ % 2 == 1);
+        role_ = &verifier_->verifier;
+        return;
+      case Role::verifier_member:
+        other_ = std::make_unique<Follower>(mailbox_);
+        break;
+      case Role::drafter: {
+        std::vector<std::unique_ptr<draft::Drafter>> made;
+        made.push_back(
+            std::make_unique<OracleDrafter>(*world_.drafters.truth, world_.drafters.accuracy));
+        const auto place = std::find_if(
+            placement.drafters.begin(), placement.drafters.end(),
+            [&](const policy::DrafterPlace& drafter) { return drafter.rank == rank_; });
+        other_ = std::make_unique<DrafterRank>(
+            mailbox_, world_.clock, std::move(made), telemetry_,
+            DrafterOptions{.place = *place, .window = world_.drafters.window, .max_batch = 5});
+        break;
+      }
+      case Role::spare:
+        other_ = std::make_unique<Spare>(mailbox_, rank_);
+        break;
+    }
+    role_ = other_.get();
+  }
+  void note() {
+    if (verifier_) steps += verifier_->verifier.summary().steps;
+    if (const auto* drafter = dynamic_cast<const DrafterRank*>(role_))
+      drafted.push_back(drafter->summary());
+  }
+
+  Surroundings& world_;
+  int rank_;
+  SimulatedMailbox mailbox_;
+  NoTelemetry telemetry_;
+  policy::Placement placement_;
+  std::unique_ptr<VerifierRank> verifier_;
+  std::unique_ptr<Participant> other_;
+  Participant* role_ = nullptr;
+  bool reported_ = false;
 };
 
 struct Outcome {
@@ -149,18 +283,10 @@ struct Outcome {
   std::vector<Trajectory> partial;
   bool complete = false;
   std::size_t moves = 0;
+  std::size_t placements = 0;  ///< times that roles changed
   int transfers = 0;
   std::vector<RankSummary> drafters;
   std::uint64_t steps = 0;  ///< of all verifiers
-};
-
-/// How requests move in a run.
-struct Moves {
-  bool shuffle = false;
-  bool rebalance = false;
-  policy::MoveCosts costs;
-  std::int32_t chunk = 0;
-  std::int32_t kv_blocks = 70;  ///< of each group; 9: one request at its longest
 };
 
 inline std::vector<Prompt> make_prompts() {
@@ -176,91 +302,67 @@ inline Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory>
                         std::size_t done_before, int stop_at_turn = -1, const Moves& moves = {},
                         const DrafterRanks& drafters = {}) {
   const std::vector<Prompt> prompts = make_prompts();
-  SamplingParams sampling;
-  sampling.max_tokens = 50;
-  const engine::BatcherLimits limits{.max_batch = 6,
-                                     .prefill_chunk = 20,
-                                     .kv_block = 16,
-                                     .kv_blocks = moves.kv_blocks,
-                                     .context = 500,
-                                     .chunk = moves.chunk};
-  policy::Layout layout;
-  layout.groups = groups;
-  layout.role.assign(groups, Role::verifier);
-  for (int g = 0; g < groups; ++g) layout.group.push_back(g);
-  std::vector<int> drafter_ranks;
-  for (int d = 0; d < drafters.ranks; ++d) {
-    drafter_ranks.push_back(groups + d);
-    layout.role.push_back(Role::drafter);
-    layout.group.push_back(-1);
+  Surroundings world(order_seed, moves, drafters);
+  world.sampling.max_tokens = 50;
+  world.limits = {.max_batch = 6,
+                  .prefill_chunk = 20,
+                  .kv_block = 16,
+                  .kv_blocks = moves.kv_blocks,
+                  .context = 500,
+                  .chunk = moves.chunk};
+  policy::Placement placement;
+  for (int g = 0; g < groups; ++g) {
+    const int tp = moves.degrees.empty() ? 1 : moves.degrees.at(g);
+    placement.groups.push_back({placement.ranks, tp});
+    placement.ranks += tp;
   }
+  for (int d = 0; d < drafters.ranks; ++d) placement.drafters.push_back({placement.ranks++, 0});
 
   std::size_t brought = 0;  // tokens of resumed responses
   for (const Trajectory& t : work) brought += t.tokens.size();
 
-  Post post;
-  KvWire wire(order_seed);
-  SteppedClock clock;
-  SimulatedMailbox mailbox(post, Address::coordinator());
-  Coordinator coordinator(mailbox, layout, std::move(work), prompts,
-                          {.seed = 5, .rebalance = moves.rebalance, .shuffle = moves.shuffle},
+  SimulatedMailbox mailbox(world.post, Address::coordinator());
+  Coordinator coordinator(mailbox, placement, std::move(work), prompts,
+                          {.seed = 5,
+                           .rebalance = moves.rebalance,
+                           .shuffle = moves.shuffle,
+                           .shuffle_roles = moves.shuffle_roles,
+                           .shuffle_seed = order_seed},
                           done_before);
   std::vector<std::unique_ptr<Rank>> ranks;
-  for (int g = 0; g < groups; ++g)
-    ranks.push_back(std::make_unique<Rank>(post, wire, clock, g, limits, sampling, g % 2 == 1,
-                                           drafter_ranks, drafters.window, moves.costs));
-  std::vector<std::unique_ptr<SimulatedMailbox>> drafter_mailboxes;
-  std::vector<std::unique_ptr<DrafterRank>> drafter_roles;
-  NoTelemetry telemetry;
-  for (const int rank : drafter_ranks) {
-    drafter_mailboxes.push_back(
-        std::make_unique<SimulatedMailbox>(post, Address{rank, Address::Port::role}));
-    std::vector<std::unique_ptr<draft::Drafter>> made;
-    made.push_back(std::make_unique<OracleDrafter>(*drafters.truth, drafters.accuracy));
-    drafter_roles.push_back(
-        std::make_unique<DrafterRank>(*drafter_mailboxes.back(), clock, std::move(made), telemetry,
-                                      DrafterOptions{.window = drafters.window, .max_batch = 5}));
-  }
+  for (int rank = 0; rank < placement.ranks; ++rank)
+    ranks.push_back(std::make_unique<Rank>(world, rank, placement));
 
   std::mt19937 random(order_seed);
-  std::vector<bool> reported(layout.role.size(), false);
   for (int turn = 0; !coordinator.over(); ++turn) {
     EXPECT_LT(turn, 200'000) << "the run does not end";
     if (turn >= 200'000) break;
-    clock.time += 0.01;
+    world.clock.time += 0.01;
     if (turn == stop_at_turn) coordinator.stop();
-    // The coordinator is the last.
-    const auto participants = static_cast<int>(layout.role.size()) + 1;
-    const auto who = static_cast<int>(random() % participants);
     std::size_t on_disk = done_before;
     for (const auto& rank : ranks) {
       on_disk += rank->sink.finished.size();
       // A rank gets a turn about every so many ticks of the clock, at times much later.
-      EXPECT_LT(rank->sink.unflushed_for(), kFlushSeconds + 0.01 * 20 * participants);
+      EXPECT_LT(rank->sink.unflushed_for(), kFlushSeconds + 0.01 * 20 * (placement.ranks + 1));
     }
     EXPECT_LE(coordinator.progress().finished, on_disk) << "reported before it was flushed";
-    Participant* role = nullptr;
-    if (who < groups) role = &ranks[who]->verifier;
-    if (who >= groups && who < participants - 1) role = drafter_roles[who - groups].get();
-    if (role == nullptr) {
+    // The coordinator is the last.
+    const auto who = static_cast<int>(random() % (placement.ranks + 1));
+    if (who == placement.ranks) {
       coordinator.turn();
-    } else if (!role->over()) {
-      role->turn();
-    } else if (!reported[who]) {
-      reported[who] = true;
-      Summary summary;
-      summary.rank.rank = static_cast<std::uint32_t>(who);
-      post.put(Address::coordinator(), who, encode(summary));
+    } else {
+      ranks[who]->turn();
     }
   }
   Outcome outcome;
   outcome.complete = coordinator.complete();
   outcome.moves = coordinator.progress().moves;
-  outcome.transfers = wire.transfers;
-  for (const auto& drafter : drafter_roles) outcome.drafters.push_back(drafter->summary());
-  for (const auto& rank : ranks) outcome.steps += rank->verifier.summary().steps;
+  outcome.placements = coordinator.progress().placements;
+  outcome.transfers = world.wire.transfers;
   std::size_t held = 0;  // every token generated or brought along is in a response handed in
   for (const auto& rank : ranks) {
+    outcome.drafters.insert(outcome.drafters.end(), rank->drafted.begin(), rank->drafted.end());
+    outcome.steps += rank->steps;
     for (const auto& [id, t] : rank->sink.finished) held += t.tokens.size();
     for (const Trajectory& t : rank->sink.partial) held += t.tokens.size();
   }
