@@ -92,7 +92,7 @@ limits: {wall_clock: 02:00:00, margin: 1m}
   EXPECT_TRUE(c.sampling.ignore_eos);
   EXPECT_EQ(c.sampling.stop_ids, (std::vector<TokenId>{7, 8}));
   EXPECT_EQ(c.sampling.stop_strings, (std::vector<std::string>{"\n\nQ:", "é"}));
-  EXPECT_EQ(c.layout.verifier_tp, 2);
+  EXPECT_EQ(c.layout.verifier_tp, std::vector<std::int32_t>{2});
   EXPECT_EQ(c.layout.verifier_groups, 3);
   EXPECT_EQ(c.layout.drafters, 0);
   EXPECT_EQ(c.engine.backend, "cpu");
@@ -187,7 +187,9 @@ TEST(RunConfig, WrongTypesAndRanges) {
             s + "27: sampling.stop_strings: expected non-empty text, found '' in quotes");
   EXPECT_EQ(error_with("prompts: {}\n").find("run.yaml:4:1: duplicate key 'prompts'"), 0U);
   EXPECT_EQ(error_with("layout: {verifier_tp: 3}\n"),
-            s + "23: layout.verifier_tp: expected auto, or a power of two from 1 to 64, found '3'");
+            s + "23: layout.verifier_tp: expected auto, or a power of two from 1 to 64, or a list of "
+                "such, found '3'");
+  EXPECT_NE(error_with("layout: {verifier_tp: []}\n").find("found a list"), std::string::npos);
   EXPECT_EQ(error_with("engine: {kv_block: 24}\n"),
             s + "20: engine.kv_block: expected a multiple of 16 from 16 to 1024, found '24'");
   EXPECT_EQ(error_with("engine: {kv_memory: 12 parsecs}\n"),
@@ -249,6 +251,15 @@ TEST(RunConfig, RanksThatDraftNeedSomethingToDraftWith) {
   const RunConfig c =
       parse(required, {"layout.drafters=2", "speculation.drafters=[{method: suffix}]"});
   EXPECT_EQ(c.layout.drafters, 2);
+}
+
+TEST(RunConfig, DegreesOfAllGroupsOrOfEach) {
+  const RunConfig all = parse(required, {"layout.verifier_tp=4"});
+  EXPECT_EQ(all.layout.verifier_tp, std::vector<std::int32_t>{4});
+  const RunConfig each = parse(required, {"layout.verifier_tp=[4, 2, 1]"});
+  EXPECT_EQ(each.layout.verifier_tp, (std::vector<std::int32_t>{4, 2, 1}));
+  EXPECT_NE(each.text.find("verifier_tp: [4, 2, 1]"), std::string::npos);
+  EXPECT_NE(all.text.find("verifier_tp: 4"), std::string::npos);
 }
 
 TEST(RunConfig, Overrides) {

@@ -1,20 +1,22 @@
 #!/usr/bin/env python3
-"""Kills rollouts at random until they are done, and looks at what they leave. Run by hand: minutes to hours.
+"""Runs rollouts of random layouts, with kills or without, and looks at what they leave. By hand: minutes to hours.
 
-    tests/mpi/soak_kills.py build/release/app/paceline --kills 200 --seed 1
+    tests/mpi/soak.py build/release/app/paceline --kills 200 --seed 1
+    tests/mpi/soak.py build/release/app/paceline --runs 200 --seed 1
 
-Each run goes through random layouts (1 to 4 ranks, TP 1 or 2, a drafter rank), batches, speculation and moves of
-requests. At a random moment one rank, mpirun, or all its processes are killed (SIGKILL), or the job is asked to stop
-(SIGUSR1); a third of the moments lie within the writing of the final files. --resume goes on, with other settings,
-until the run is done. Then its digest must be that of plain decoding on one rank, and its directory must hold what that
-of an undisturbed run holds: telemetry is there, shards and temporaries are not. No attempt may hang, or fail but for
-the kill. What fails is kept for a look.
+Each run goes through random layouts (1 to 6 ranks, groups of TP 1, 2 and 4, drafter ranks), batches, speculation, moves
+of requests, changes of roles, and delays of messages. With --kills, at a random moment one rank, mpirun, or all its
+processes are killed (SIGKILL), or the job is asked to stop (SIGUSR1); a third of the moments lie within the writing of
+the final files. --resume goes on, with other settings, until the run is done. Then its digest must be that of plain
+decoding on one rank, and its directory must hold what that of an undisturbed run holds: telemetry is there, shards and
+temporaries are not. No attempt may hang, or fail but for the kill. What fails is kept for a look.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import os
 import pathlib
 import random
@@ -37,10 +39,12 @@ SAMPLINGS: Dict[str, List[str]] = {
     "filtered": ["sampling.top_p=0.9", "sampling.min_p=0.01", "sampling.min_tokens=30"],
 }
 DRAFTERS = {
-    "model": "{method: model, path: %s}" % (ROOT / "configs/models/draft"),
+    "model": "{method: model, path: %(draft)s}",
     "ngram": "{method: ngram, min_match: 1, max_match: 4}",
     "suffix": "{method: suffix, min_probability: 0.02}",
 }
+# Without a tokenizer, for models that cannot have one.
+TOKENS = [{"uid": f"t{i}", "prompt_tokens": list(range(3, i * 9 + 12, i % 3 + 1))} for i in range(16)]
 MOVES = ("cost", "transfer", "recompute", "both")
 VICTIMS = ("rank", "rank", "mpirun", "all", "stop")
 
@@ -80,40 +84,57 @@ def kill(pid: int, how: signal.Signals) -> None:
         pass
 
 
+@dataclasses.dataclass
+class Model:
+    settings: List[str]  # model and prompts
+    draft: pathlib.Path
+    degrees: List[int]  # that its groups can have
+    digests: Dict[str, str] = dataclasses.field(default_factory=dict)  # by sampling
+
+
 class Soak:
-    def __init__(self, paceline: str, work: pathlib.Path, seed: int) -> None:
+    def __init__(self, paceline: str, work: pathlib.Path, seed: int, kills: bool) -> None:
         self.paceline = paceline
         self.work = work
         self.random = random.Random(seed)
         self.kills: Dict[str, int] = {}
         self.runs = self.failures = self.attempts = 0
-        prompts = (ROOT / "configs/prompts/unseen.jsonl").read_text().splitlines()[:25]
-        self.prompts = work / "prompts.jsonl"
-        self.prompts.write_text("\n".join(prompts) + "\n")
-        self.digests: Dict[str, str] = {}
+        self.with_kills = kills
+        embedded = work / "prompts.jsonl"
+        embedded.write_text("\n".join((ROOT / "configs/prompts/unseen.jsonl").read_text().splitlines()[:25]) + "\n")
+        tokens = work / "tokens.jsonl"
+        tokens.write_text("\n".join(json.dumps(prompt) for prompt in TOKENS) + "\n")
+        four = work / "four-kv-heads"  # TP 4
+        subprocess.run([sys.executable, str(HERE / "random_model.py"), str(four), "num_key_value_heads=4"], check=True)
+        self.models = [
+            Model([f"prompts.path={embedded}"], ROOT / "configs/models/draft", [1, 2]),
+            Model([f"prompts.path={tokens}", f"model.path={four}", "sampling.ignore_eos=true"], four, [1, 2, 4]),
+        ]
         self.seconds = 0.0  # of an undisturbed run
-        for name in SAMPLINGS:
-            directory = work / f"plain-{name}"
-            begin = time.monotonic()
-            process = self.start(directory, 1, SAMPLINGS[name])
-            if process.wait() != 0:
-                raise SystemExit(f"plain decoding failed: see {directory}.log")
-            self.seconds = max(self.seconds, time.monotonic() - begin)
-            self.digests[name] = self.digest(directory)
-            self.files = self.listing(directory)
+        for number, model in enumerate(self.models):
+            for name in SAMPLINGS:
+                directory = work / f"plain-{number}-{name}"
+                begin = time.monotonic()
+                process = self.start(directory, 1, model.settings + SAMPLINGS[name])
+                if process.wait() != 0:
+                    raise SystemExit(f"plain decoding failed: see {directory}.log")
+                self.seconds = max(self.seconds, time.monotonic() - begin)
+                model.digests[name] = self.digest(directory)
+                self.files = self.listing(directory)
 
-    def start(self, directory: pathlib.Path, ranks: int, settings: List[str], *more: str) -> subprocess.Popen:
-        small = [f"prompts.path={self.prompts}", "prompts.samples=8", "sampling.max_tokens=96", "engine.backend=cpu",
-                 "engine.threads=1"]
+    def start(self, directory: pathlib.Path, ranks: int, settings: List[str], *more: str,
+              delays: str = "") -> subprocess.Popen:
+        small = ["prompts.samples=8", "sampling.max_tokens=96", "engine.backend=cpu", "engine.threads=1"]
         command = [str(HERE / "launch.sh"), str(ranks), self.paceline, "rollout", str(ROOT / "configs/quickstart.yaml"),
                    "--output", str(directory), *more]
         for setting in small + settings:
             command += ["--set", setting]
         log = open(f"{directory}.log", "ab")
-        log.write((" ".join(command) + "\n").encode())
+        environment = {**os.environ, "PACELINE_TEST_DELAYS": delays} if delays else None
+        log.write((delays + " " + " ".join(command) + "\n").encode())
         log.flush()
         with log:
-            return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment)
 
     def digest(self, directory: pathlib.Path) -> str:
         done = subprocess.run([self.paceline, "digest", str(directory)], capture_output=True, text=True, timeout=PATIENCE)
@@ -125,23 +146,31 @@ class Soak:
     def listing(directory: pathlib.Path) -> List[str]:
         return sorted(str(path.relative_to(directory)) for path in directory.rglob("*"))
 
-    def layout(self) -> tuple[int, List[str]]:
+    def layout(self, model: Model) -> tuple[int, List[str]]:
         pick = self.random.choice
-        verifiers = pick([1, 2, 3, 4])
-        ranks = verifiers
-        settings = [f"layout.verifier_tp={pick([1, 2]) if verifiers % 2 == 0 else 1}",
+        degrees = [pick(model.degrees) for _ in range(pick([1, 1, 2, 2, 3]))]
+        while sum(degrees) > 5:
+            degrees.remove(max(degrees))
+        ranks = sum(degrees)
+        settings = [*model.settings, f"layout.verifier_tp=[{', '.join(map(str, degrees))}]",
                     f"schedule.shuffle={pick(['true', 'false'])}", f"schedule.move_kv={pick(MOVES)}",
+                    f"schedule.shuffle_roles={pick(['true', 'false'])}",
+                    f"schedule.shuffle_seed={self.random.randrange(1 << 32)}",
                     f"schedule.chunk={pick(['auto', 'auto', 30])}",
                     f"engine.max_batch={pick([1, 3, 7, 20, 64])}", f"output.flush_seconds={pick([0.02, 0.1, 1])}"]
-        names = self.random.sample(sorted(DRAFTERS), pick([0, 0, 1, 1, 2, 3]))
+        names = self.random.sample(sorted(DRAFTERS), pick([0, 1, 1, 2, 3]))
         if names:
-            settings += ["speculation.drafters=[%s]" % ", ".join(DRAFTERS[name] for name in names),
+            settings += ["speculation.drafters=[%s]" % ", ".join(DRAFTERS[name] % {"draft": model.draft} for name in names),
                          f"speculation.policy={pick(['fixed', 'goodput'])}",
                          f"speculation.max_length={pick([1, 2, 4, 8])}", f"speculation.paths={pick([1, 1, 2])}"]
-            if verifiers < 4 and pick([True, False]):
-                ranks += 1
-                settings += ["layout.drafters=1", f"speculation.window={pick([1, 3, 8])}"]
+            drafters = pick([0, 1, 1, 2])
+            if drafters > 0:
+                ranks += drafters
+                settings += [f"layout.drafters={drafters}", f"speculation.window={self.random.randint(1, 8)}"]
         return ranks, settings
+
+    def delays(self) -> str:
+        return self.random.choice(["", f"{self.random.randrange(1 << 20)}:{self.random.choice([0.001, 0.004])}"])
 
     def moment(self) -> Moment:
         if self.random.random() < 2 / 3:
@@ -205,17 +234,19 @@ class Soak:
     def run(self) -> None:
         """One run, from the first attempt to the last."""
         self.runs += 1
+        model = self.random.choice(self.models)
         sampling = self.random.choice(sorted(SAMPLINGS))
         directory = self.work / f"run-{self.runs}"
-        left = self.random.choice([1, 2, 3, 5])  # kills
+        left = self.random.choice([1, 2, 3, 5]) if self.with_kills else 0  # kills
         done = False
         history: List[str] = []
         try:
             while not done:
-                ranks, settings = self.layout()
+                ranks, settings = self.layout(model)
+                delays = self.delays()
                 self.attempts += 1
-                history.append(f"{ranks} ranks, {' '.join(settings)}")
-                process = self.start(directory, ranks, SAMPLINGS[sampling] + settings, "--resume")
+                history.append(f"{ranks} ranks, delays '{delays}', {' '.join(settings)}")
+                process = self.start(directory, ranks, SAMPLINGS[sampling] + settings, "--resume", delays=delays)
                 victim = None
                 moment = Moment(0)
                 if left > 0:
@@ -231,8 +262,8 @@ class Soak:
                 if victim == "stop" and code not in (0, STOPPED, -signal.SIGUSR1, 128 + signal.SIGUSR1):
                     raise Failure(f"a stop ends with {code}")
             digest = self.digest(directory)
-            if digest != self.digests[sampling]:
-                raise Failure(f"digest {digest}, not {self.digests[sampling]}")
+            if digest != model.digests[sampling]:
+                raise Failure(f"digest {digest}, not {model.digests[sampling]}")
             files = self.listing(directory)
             if files != self.files:
                 raise Failure(f"the directory holds {files}, not {self.files}")
@@ -247,14 +278,17 @@ class Soak:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paceline", help="the executable")
-    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--kills", type=int, default=0, help="end after so many kills")
+    parser.add_argument("--runs", type=int, default=0, help="end after so many runs, none of them killed")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--work", help="a folder for the runs (default: a new one in TMPDIR)")
     options = parser.parse_args()
+    if (options.kills > 0) == (options.runs > 0):
+        parser.error("give either --kills or --runs")
     work = pathlib.Path(options.work or tempfile.mkdtemp(prefix="soak-"))
     work.mkdir(parents=True, exist_ok=True)
-    soak = Soak(os.path.realpath(options.paceline), work, options.seed)
-    while sum(soak.kills.values()) < options.kills:
+    soak = Soak(os.path.realpath(options.paceline), work, options.seed, options.kills > 0)
+    while sum(soak.kills.values()) < options.kills or soak.runs < options.runs:
         soak.run()
         counts = ", ".join(f"{count} {victim}" for victim, count in sorted(soak.kills.items()))
         print(f"{sum(soak.kills.values())} kills ({counts}) in {soak.attempts} attempts of {soak.runs} runs, "
