@@ -29,10 +29,10 @@
 #include <vector>
 
 #include "runtime/core/error.hpp"
-#include "runtime/core/interfaces.hpp"
 #include "runtime/core/model_config.hpp"
 #include "runtime/core/sampling.hpp"
 #include "runtime/core/types.hpp"
+#include "runtime/core/weight_source.hpp"
 
 namespace paceline::kernels {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/core/interfaces.hpp"
+#include "runtime/core/weight_source.hpp"
 
 namespace paceline::io {
 

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/core/interfaces.hpp"
 #include "runtime/core/model_config.hpp"
+#include "runtime/core/weight_source.hpp"
 
 namespace paceline::io {
 

@@ -21,6 +21,7 @@
 #include "kernels/backend.hpp"
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/model_config.hpp"
+#include "runtime/core/weight_source.hpp"
 #include "runtime/draft/drafter.hpp"
 #include "runtime/kv/sequences.hpp"
 #include "runtime/model/decoder.hpp"

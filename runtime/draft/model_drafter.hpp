@@ -23,6 +23,7 @@
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/model_config.hpp"
 #include "runtime/core/sampling.hpp"
+#include "runtime/core/weight_source.hpp"
 #include "runtime/draft/draft_sequences.hpp"
 #include "runtime/draft/drafter.hpp"
 

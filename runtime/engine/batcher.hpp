@@ -41,7 +41,7 @@ struct Admission {
   Trajectory trajectory;  ///< id, and what it already has when it goes on
   std::vector<TokenId> prompt;
   NoiseKey noise;
-  std::uint64_t move = 0;  ///< the last that it was moved by, of all the run's; 0: none
+  std::uint64_t move = 0;  ///< its last lease or move: the n-th of the run
 };
 
 /// A request that leaves, and the blocks with its KV. Those are released when they were sent.

@@ -8,6 +8,7 @@
 #include "kernels/backend.hpp"
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/sampling.hpp"
+#include "runtime/core/weight_source.hpp"
 #include "runtime/engine/step.hpp"
 #include "runtime/model/decoder.hpp"
 

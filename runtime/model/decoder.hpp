@@ -10,6 +10,7 @@
 #include "kernels/backend.hpp"
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/model_config.hpp"
+#include "runtime/core/weight_source.hpp"
 #include "runtime/model/sharding.hpp"
 
 namespace paceline::model {

@@ -27,9 +27,10 @@ Shard shard_of(const ModelConfig& config, int rank, int size) {
   shard.intermediate = config.intermediate / size;
   shard.first_intermediate = rank * shard.intermediate;
   shard.segments = segments / size;
-  const std::int32_t panels = (config.vocab + 63) / 64;
+  const std::int32_t panel = config.vocab >= 64 * size ? 64 : 1;  // so that each rank has some
+  const std::int32_t panels = (config.vocab + panel - 1) / panel;
   for (int r = 0; r <= size; ++r) {
-    shard.first_vocab.push_back(std::min(config.vocab, panels * r / size * 64));
+    shard.first_vocab.push_back(std::min(config.vocab, panels * r / size * panel));
   }
   return shard;
 }

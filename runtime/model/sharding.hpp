@@ -9,7 +9,8 @@
 namespace paceline::model {
 
 /// A rank's share of a model. Query and kv heads, the intermediate width and the vocabulary are cut
-/// into `size` neighbouring ranges; the vocabulary in steps of 64 so that shares are whole panels.
+/// into `size` neighbouring ranges; the vocabulary in steps of 64, so that shares are whole panels,
+/// or of 1 where it is too small for that.
 struct Shard {
   int rank = 0;
   int size = 1;

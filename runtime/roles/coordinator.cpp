@@ -145,7 +145,8 @@ void Coordinator::lease_to(Group& group, int count) {
     ++group.held;
     const bool known = !group.prompts.insert(id.prompt).second;
     send(group.ranks.leader,
-         Lease{std::move(trajectory), known ? std::vector<TokenId>() : prompt.tokens, noise});
+         Lease{{std::move(trajectory), known ? std::vector<TokenId>() : prompt.tokens, noise,
+                next_move_++}});
     ++group.leases_sent;
   }
 }
@@ -218,7 +219,8 @@ void Coordinator::move(RequestId id, int to) {
 void Coordinator::change_some() {
   constexpr int kStatuses = 6;  // so that some work is done in between
   if (!options_.shuffle_roles || change_ || statuses_ < kStatuses) return;
-  change_to(policy::shuffled(placement_, degrees_, drafts_, hash(++shuffles_, options_.shuffle_seed)));
+  change_to(
+      policy::shuffled(placement_, degrees_, drafts_, hash(++shuffles_, options_.shuffle_seed)));
 }
 
 void Coordinator::change_to(policy::Placement placement) {

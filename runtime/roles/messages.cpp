@@ -17,9 +17,13 @@ void fields(Wire& w, Trajectory& t) {
       t.weight_version);
 }
 template <typename Wire>
+void fields(Wire& w, engine::Admission& a) {
+  fields(w, a.trajectory);
+  put(w, a.prompt, a.noise, a.move);
+}
+template <typename Wire>
 void fields(Wire& w, Lease& m) {
-  fields(w, m.trajectory);
-  put(w, m.prompt, m.noise);
+  fields(w, m.request);
 }
 template <typename Wire>
 void fields(Wire&, Stop&) {}
@@ -44,8 +48,8 @@ void fields(Wire& w, Returned& m) {
 }
 template <typename Wire>
 void fields(Wire& w, Offer& m) {
-  fields(w, m.lease);
-  put(w, m.key, m.from, m.positions);
+  fields(w, m.request);
+  put(w, m.from, m.positions);
 }
 template <typename Wire>
 void fields(Wire& w, Pull& m) {

@@ -18,9 +18,7 @@ namespace paceline::roles {
 
 /// Coordinator to verifier: generate this response.
 struct Lease {
-  Trajectory trajectory;        ///< id, and what it already has when it goes on
-  std::vector<TokenId> prompt;  ///< empty: the group was sent it before
-  NoiseKey noise;
+  engine::Admission request;  ///< without its prompt where the group was sent that before
 };
 
 /// Coordinator to verifier: hand in what is unfinished after the current step.
@@ -47,7 +45,7 @@ using policy::GroupRanks;
 /// may have ended meanwhile.
 struct Move {
   RequestId id;
-  std::uint64_t key = 0;  ///< names the move: the n-th of the run
+  std::uint64_t key = 0;  ///< names the move: the n-th lease or move of the run
   GroupRanks to;          ///< of degree 0: the coordinator
 };
 
@@ -59,8 +57,7 @@ struct Returned {
 
 /// Verifier to verifier: the request is yours. Its KV stays where it was until pulled.
 struct Offer {
-  Lease lease;  ///< with its prompt
-  std::uint64_t key = 0;
+  engine::Admission request;  ///< with its prompt; its move is the key
   GroupRanks from;
   std::int32_t positions = 0;  ///< whose KV there is
 };

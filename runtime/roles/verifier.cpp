@@ -42,15 +42,17 @@ void Verifier::receive() {
     Message message = decode(envelope->bytes);
     if (auto* lease = std::get_if<Lease>(&message)) {
       ++status_.leases_received;
-      event(lease->trajectory.id,
-            lease->trajectory.tokens.empty() ? RequestEventKind::leased : RequestEventKind::resumed,
-            lease->trajectory.tokens.size());
-      take(std::move(*lease), {});
+      const Trajectory& trajectory = lease->request.trajectory;
+      event(trajectory.id,
+            trajectory.tokens.empty() ? RequestEventKind::leased : RequestEventKind::resumed,
+            trajectory.tokens.size());
+      take(std::move(lease->request), {});
     } else if (auto* offer = std::get_if<Offer>(&message)) {
-      event(offer->lease.trajectory.id, RequestEventKind::arrived,
-            offer->lease.trajectory.tokens.size());
-      status_.moved.push_back(offer->key);
-      take(std::move(offer->lease), {offer->key, offer->from, offer->positions});
+      const Trajectory& trajectory = offer->request.trajectory;
+      const std::uint64_t key = offer->request.move;
+      event(trajectory.id, RequestEventKind::arrived, trajectory.tokens.size());
+      status_.moved.push_back(key);
+      take(std::move(offer->request), {key, offer->from, offer->positions});
     } else if (const auto* move = std::get_if<Move>(&message)) {
       moves_.push_back(*move);
     } else if (const auto* pull = std::get_if<Pull>(&message)) {
@@ -83,11 +85,15 @@ void Verifier::on(policy::Placement placement) {
   next_ = std::move(placement);
 }
 
-void Verifier::take(Lease lease, const Origin& origin) {
-  std::vector<TokenId>& prompt = prompts_[lease.trajectory.id.prompt];
-  if (!lease.prompt.empty()) prompt = std::move(lease.prompt);
+void Verifier::take(engine::Admission request, const Origin& origin) {
+  std::vector<TokenId>& prompt = prompts_[request.trajectory.id.prompt];
+  if (request.prompt.empty()) {
+    request.prompt = prompt;
+  } else {
+    prompt = request.prompt;
+  }
   changed_ = true;
-  waiting_.push_back({{std::move(lease.trajectory), prompt, lease.noise, origin.key}, origin});
+  waiting_.push_back({std::move(request), origin});
   if (ports_.speculator != nullptr) ports_.speculator->start(waiting_.back().request);
   if (status_.stopped != 0) stop();  // it came after everything else was handed in
 }
@@ -153,12 +159,9 @@ void Verifier::hand_over(const Move& move, engine::Admission request, kv::Parcel
                         encode(Returned{move.key, std::move(request.trajectory)}));
     return;
   }
-  ports_.mailbox.send(
-      {move.to.leader, Address::Port::role},
-      encode(Offer{{std::move(request.trajectory), std::move(request.prompt), request.noise},
-                   move.key,
-                   options_.ranks,
-                   positions}));
+  request.move = move.key;
+  ports_.mailbox.send({move.to.leader, Address::Port::role},
+                      encode(Offer{std::move(request), options_.ranks, positions}));
 }
 
 void Verifier::on(const Pull& pull) {

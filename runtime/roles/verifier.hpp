@@ -81,7 +81,7 @@ class Verifier final : public Participant {
   };
 
   void receive();
-  void take(Lease lease, const Origin& origin);
+  void take(engine::Admission request, const Origin& origin);
   void on(const Pull& pull);
   void on(policy::Placement placement);
   void stop();

@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "runtime/core/interfaces.hpp"
 #include "runtime/core/model_config.hpp"
+#include "runtime/core/weight_source.hpp"
 #include "tests/bench/random_weights.hpp"
 
 namespace paceline::bench {

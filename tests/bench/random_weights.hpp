@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/core/interfaces.hpp"
 #include "runtime/core/model_config.hpp"
 #include "runtime/core/thread_pool.hpp"
+#include "runtime/core/weight_source.hpp"
 
 namespace paceline::bench {
 

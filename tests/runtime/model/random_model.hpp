@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "io/checkpoint/model_config_reader.hpp"
-#include "runtime/core/interfaces.hpp"
 #include "runtime/core/model_config.hpp"
+#include "runtime/core/weight_source.hpp"
 
 namespace paceline::test {
 

@@ -52,7 +52,7 @@ class World {
   std::vector<std::uint32_t> leased(int group) {
     std::vector<std::uint32_t> samples;
     for (const Message& message : sent(2 * group)) {
-      samples.push_back(std::get<Lease>(message).trajectory.id.sample);
+      samples.push_back(std::get<Lease>(message).request.trajectory.id.sample);
     }
     return samples;
   }

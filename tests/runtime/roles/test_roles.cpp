@@ -191,16 +191,17 @@ TEST(Roles, NothingToDoEndsAtOnce) {
 
 TEST(Messages, RoundTripAndRefusal) {
   Lease lease;
-  lease.trajectory = {{3, 4}, {1, 2}, {-1.0F, -2.0F}, {-0.5F, -1.5F}, FinishReason::partial, 0, 9};
-  lease.prompt = {10, 11, 12};
-  lease.noise = {123, 456};
+  lease.request.trajectory = {{3, 4}, {1, 2}, {-1.0F, -2.0F}, {-0.5F, -1.5F}, FinishReason::partial,
+                              0,      9};
+  lease.request.prompt = {10, 11, 12};
+  lease.request.noise = {123, 456};
   const Message decoded = decode(encode(lease));
-  const auto& got = std::get<Lease>(decoded);
-  EXPECT_EQ(got.trajectory.id, lease.trajectory.id);
-  EXPECT_EQ(got.trajectory.logprob, lease.trajectory.logprob);
+  const engine::Admission& got = std::get<Lease>(decoded).request;
+  EXPECT_EQ(got.trajectory.id, lease.request.trajectory.id);
+  EXPECT_EQ(got.trajectory.logprob, lease.request.trajectory.logprob);
   EXPECT_EQ(got.trajectory.weight_version, 9U);
-  EXPECT_EQ(got.prompt, lease.prompt);
-  EXPECT_EQ(got.noise, lease.noise);
+  EXPECT_EQ(got.prompt, lease.request.prompt);
+  EXPECT_EQ(got.noise, lease.request.noise);
   const std::vector<std::byte> bytes(1, std::byte{99});
   EXPECT_THROW((void)decode(bytes), std::logic_error);
 }

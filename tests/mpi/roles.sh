@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# roles.sh PACELINE: one digest where ranks change roles in mid-run: verifiers, members of groups of TP 1, 2 and 4,
+# drafters and spare ranks, with requests that move meanwhile; and after a stop or a kill in the middle of it.
+source "$(dirname "$0")/lib.sh"
+
+# changes WHAT RANKS [ARG...]: a run as run()'s in which ranks change roles.
+changes() {
+  run "$@" --set schedule.shuffle_roles=true --set schedule.shuffle_seed=$((++seed))
+  if grep -q "times ranks changed roles" "$work/run.log"; then ok "they changed"; else fail "they did not change: $1"; fi
+}
+seed=0
+
+rollout 1 "$work/reference" || { cat "$work/reference.log"; exit 1; }
+reference=$(digest "$work/reference")
+model="{method: model, path: $root/configs/models/draft}"
+ahead=(--set layout.drafters=1 --set "speculation.drafters=[{method: ngram}, $model]")
+shuffle=(--set schedule.shuffle=true)
+changes "verifiers and spare ranks" 3
+changes "groups of TP 2 and 1" 4 --set layout.verifier_tp=[2,1,1] "${shuffle[@]}"
+changes "drafters, drafts always" 3 "${ahead[@]}" --set speculation.policy=fixed "${shuffle[@]}"
+changes "drafters, drafts where they pay, TP 2 and 1" 4 "${ahead[@]}" --set layout.verifier_tp=[2,1]
+PACELINE_TEST_DELAYS=7:0.004 changes "messages delayed" 4 "${ahead[@]}" --set layout.verifier_tp=[2,1] "${shuffle[@]}"
+UCX_TLS=tcp,self changes "over TCP" 3 "${ahead[@]}" "${shuffle[@]}"
+
+for how in USR1 KILL; do
+  rm -rf "$work/cut"
+  start 4 "$work/cut" "${ahead[@]}" --set layout.verifier_tp=[2,1] "${shuffle[@]}" --set schedule.shuffle_roles=true \
+    --set output.flush_seconds=0.1
+  if wait_for_finished "$work/cut" 5 "$pid"; then
+    if [ $how = USR1 ]; then kill -USR1 "$pid"; else pkill -KILL -P "$pid" || kill -KILL "$pid"; fi
+  fi
+  code=0
+  wait "$pid" || code=$?
+  if [ $how = USR1 ]; then same "a stop while roles change" "75|0" "$code"; fi
+  sleep 1
+  if rollout 3 "$work/cut" --set schedule.shuffle_roles=true --resume; then
+    same "resumed after $how" "$reference" "$(digest "$work/cut")"
+  else
+    fail "resume after $how: $(tail -n 3 "$work/cut.log")"
+  fi
+done
+
+python3 "$here/random_model.py" "$work/four" num_key_value_heads=4
+for i in $(seq 0 15); do
+  echo "{\"uid\": \"t$i\", \"prompt_tokens\": [$(seq -s, $((i + 1)) 3 $((i * 9 + 7)))]}"
+done >"$work/tokens.jsonl"
+four=(--set model.path="$work/four" --set prompts.path="$work/tokens.jsonl" --set prompts.samples=8
+  --set sampling.ignore_eos=true --set sampling.max_tokens=90)
+rm -rf "$work/reference"
+rollout 1 "$work/reference" "${four[@]}" || { cat "$work/reference.log"; exit 1; }
+reference=$(digest "$work/reference")
+run "TP 4" 4 "${four[@]}" --set layout.verifier_tp=4
+changes "groups of TP 4, 2 and 1" 7 "${four[@]}" --set layout.verifier_tp=[4,2,1] "${shuffle[@]}"
+changes "groups of TP 4, 2 and 1, a drafter" 8 "${four[@]}" --set layout.verifier_tp=[4,2,1] "${shuffle[@]}" \
+  --set layout.drafters=1 --set "speculation.drafters=[{method: suffix}, {method: model, path: $work/four}]"
+finish
