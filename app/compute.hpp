@@ -11,7 +11,6 @@
 #include "runtime/engine/executor.hpp"
 #include "runtime/fabric/make_group.hpp"
 #include "runtime/fabric/mpi_group.hpp"
-#include "runtime/roles/cost_measurement.hpp"
 
 namespace paceline::app {
 
@@ -31,16 +30,5 @@ struct Compute {
 [[nodiscard]] std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi,
                                                     const Setup& setup,
                                                     const Communicator& members);
-
-/// Measures with what a verifier has. `runner`: its group's, whose members follow. The conditions
-/// are those of the run.
-[[nodiscard]] roles::CostMeasurement measure(const Setup& setup, engine::StepRunner& runner,
-                                             Compute& compute, const Clock& clock,
-                                             const roles::MeasurementBudget& budget);
-
-/// The costs that a verifier's policies go by: the profile's if there is one that holds here, else
-/// what a short measurement finds. Empty where no policy asks.
-[[nodiscard]] CostTable costs_of_run(const Setup& setup, engine::StepRunner& runner,
-                                     Compute& compute, const Clock& clock, bool aloud);
 
 }  // namespace paceline::app

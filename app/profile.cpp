@@ -1,7 +1,8 @@
-#include <fmt/format.h>
+#include <optional>
 
 #include "app/commands.hpp"
 #include "app/compute.hpp"
+#include "app/costs.hpp"
 #include "app/job.hpp"
 #include "app/report.hpp"
 #include "app/setup.hpp"
@@ -9,11 +10,10 @@
 #include "io/config/cost_profile.hpp"
 #include "runtime/fabric/ucx_fabric.hpp"
 #include "runtime/roles/group.hpp"
-#include "runtime/roles/participant.hpp"
 
 namespace paceline::app {
 
-// All groups measure at once, for in a run they compute at once; the first one's table is written.
+// The first group's table is written.
 ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& arguments) {
   const SteadyClock clock;
   const Setup setup = prepare(mpi, arguments.run);
@@ -21,30 +21,23 @@ ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& argu
     print_banner(setup, mpi.size());
     print_plan(setup, time_limit(setup.config.limits.wall_clock));
   }
-  const Role role = setup.layout.role[mpi.rank()];
-  const Communicator members = Communicator::split(setup.layout.group[mpi.rank()], mpi.rank());
+  const int group = setup.layout.group[mpi.rank()];
+  const Communicator members = Communicator::split(group, mpi.rank());
   const std::unique_ptr<Compute> compute = make_compute(mpi, setup, members);
   const Address::Port port = Address::Port::role;
   fabric::UcxFabric network(mpi, {&port, 1});
   network.connect();
-  Mailbox& mailbox = network.mailbox(port);
   roles::CostMeasurement measured;
-  if (compute->executor) {
-    const int leader = setup.layout.leader(setup.layout.group[mpi.rank()]);
-    roles::KvShare share(network.blocks(), compute->executor->kv_memory(), mpi.rank() - leader,
-                         setup.layout.tp);
-    if (role == Role::verifier) {
-      std::vector<int> others;
-      for (int rank = leader + 1; rank < leader + setup.layout.tp; ++rank) others.push_back(rank);
-      roles::Group group(mailbox, *compute->executor, share, std::move(others));
-      roles::MeasurementBudget budget;
-      budget.seconds = arguments.seconds;
-      measured = measure(setup, group, *compute, clock, budget);
-      group.finish();
-    } else {
-      roles::Member member(mailbox, *compute->executor, share, leader);
-      roles::drive(member, mailbox, clock, [] { return true; });
+  {
+    std::optional<roles::KvShare> share;
+    if (compute->executor) {
+      share.emplace(network.blocks(), compute->executor->kv_memory(),
+                    mpi.rank() - setup.layout.leader(group), setup.layout.tp);
     }
+    roles::MeasurementBudget budget;
+    budget.seconds = arguments.seconds;
+    measured = measure(
+        {mpi, setup, *compute, share ? &*share : nullptr, network.mailbox(port), clock}, budget);
   }
   network.close();
   together(mpi, [&] {

@@ -9,6 +9,7 @@
 
 #include "app/communicator.hpp"
 #include "app/compute.hpp"
+#include "app/costs.hpp"
 #include "app/drafters.hpp"
 #include "app/report.hpp"
 #include "app/signals.hpp"
@@ -64,6 +65,7 @@ struct RankParts {
   std::unique_ptr<io::TelemetryWriter> telemetry;
   std::unique_ptr<io::ShardWriter> shard;    ///< of a verifier
   std::unique_ptr<roles::KvShare> kv_share;  ///< of verifiers and members
+  CostTable costs;                           ///< of a verifier
 };
 
 RankParts build(const fabric::MpiEnvironment& mpi, const Setup& setup, std::uint32_t attempt,
@@ -103,7 +105,6 @@ RankSummary run_verifier(const Setup& setup, int rank, const Clock& clock, Mailb
   std::vector<int> members;
   for (int member = 1; member < layout.tp; ++member) members.push_back(rank + member);
   roles::Group group(mailbox, *parts.compute->executor, *parts.kv_share, std::move(members));
-  CostTable costs = costs_of_run(setup, group, *parts.compute, clock, rank == 0);
   std::vector<std::unique_ptr<draft::Drafter>> drafters = std::move(parts.compute->drafters);
   roles::RemoteDrafter* remote = nullptr;
   if (layout.drafters > 0) {
@@ -115,7 +116,7 @@ RankSummary run_verifier(const Setup& setup, int rank, const Clock& clock, Mailb
     drafters.insert(drafters.begin(), std::move(made));
   }
   const std::unique_ptr<roles::Speculator> speculator =
-      make_speculator(setup, std::move(drafters), std::move(costs), clock);
+      make_speculator(setup, std::move(drafters), parts.costs, clock);
   roles::Verifier verifier({mailbox, clock, batcher, group, group, speculator.get(), remote,
                             *parts.shard, *parts.telemetry},
                            {.ranks = {rank, layout.tp},
@@ -168,6 +169,7 @@ void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, std::uint32
   RankParts parts = build(mpi, setup, attempt, members, network);
   try {
     const double start = clock.now();
+    parts.costs = costs_of_run({mpi, setup, *parts.compute, parts.kv_share.get(), mailbox, clock});
     RankSummary summary;
     switch (role) {
       case Role::verifier:
