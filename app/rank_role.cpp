@@ -46,19 +46,6 @@ class SignalRelay {
   bool told_ = false;
 };
 
-policy::MoveCosts move_costs(io::MoveKvBy by) {
-  switch (by) {
-    case io::MoveKvBy::recompute:
-      return {.compute = 1, .transfer = 1e9, .latency = 0};
-    case io::MoveKvBy::both:
-      return {.compute = 1, .transfer = 1, .latency = 0};
-    case io::MoveKvBy::transfer:
-    case io::MoveKvBy::cost:
-      break;
-  }
-  return {};  // all is sent
-}
-
 /// What the rank holds beside what it computes with. Later members use earlier ones.
 struct RankParts {
   std::unique_ptr<Compute> compute;
@@ -67,6 +54,21 @@ struct RankParts {
   std::unique_ptr<roles::KvShare> kv_share;  ///< of verifiers and members
   CostTable costs;                           ///< of a verifier
 };
+
+policy::MoveCosts move_costs(io::MoveKvBy by, const RankParts& parts) {
+  switch (by) {
+    case io::MoveKvBy::transfer:
+      return {};
+    case io::MoveKvBy::recompute:
+      return policy::costs_by_position(1, 1e9);
+    case io::MoveKvBy::both:
+      return policy::costs_by_position(1, 1);
+    case io::MoveKvBy::cost:
+      break;
+  }
+  const kernels::KvShape shape = parts.compute->executor->kv_memory().shape;
+  return {parts.costs, static_cast<double>(shape.block_bytes()) / shape.block};
+}
 
 RankParts build(const fabric::MpiEnvironment& mpi, const Setup& setup, std::uint32_t attempt,
                 const Communicator& members, fabric::UcxFabric& network) {
@@ -123,7 +125,7 @@ RankSummary run_verifier(const Setup& setup, int rank, const Clock& clock, Mailb
                             .max_batch = config.engine.max_batch,
                             .kv_block = config.engine.kv_block,
                             .flush_seconds = config.output.flush_seconds,
-                            .costs = move_costs(config.schedule.move_kv)});
+                            .costs = move_costs(config.schedule.move_kv, parts)});
   roles::drive(verifier, mailbox, clock, SignalRelay(mailbox));
   group.finish();
   if (speculator != nullptr) parts.telemetry->acceptance(speculator->acceptance());

@@ -187,8 +187,9 @@ void Verifier::decline(Origin& origin) {
 
 /// Pulls the part of the request's KV that comes sooner from where it was than by computing it.
 void Verifier::fetch(RequestId id, const Origin& origin) {
-  const std::int32_t first = policy::first_transferred(
-      options_.costs, origin.positions, ports_.batcher.own_from(id), options_.kv_block);
+  const std::int32_t first = policy::split_move(options_.costs, origin.positions,
+                                                ports_.batcher.own_from(id), options_.kv_block)
+                                 .first;
   ports_.mailbox.send({origin.from.leader, Address::Port::role},
                       encode(Pull{origin.key, first / options_.kv_block}));
   if (first >= origin.positions) return;
