@@ -55,6 +55,12 @@ struct RankParts {
   CostTable costs;                           ///< of a verifier
 };
 
+policy::MoveCosts measured_costs(const RankParts& parts) {
+  const kernels::KvShape shape = parts.compute->executor->kv_memory().shape;
+  return {parts.costs, static_cast<double>(shape.block_bytes()) / shape.block};
+}
+
+/// What decides how much of a request's KV is sent.
 policy::MoveCosts move_costs(io::MoveKvBy by, const RankParts& parts) {
   switch (by) {
     case io::MoveKvBy::transfer:
@@ -66,8 +72,7 @@ policy::MoveCosts move_costs(io::MoveKvBy by, const RankParts& parts) {
     case io::MoveKvBy::cost:
       break;
   }
-  const kernels::KvShape shape = parts.compute->executor->kv_memory().shape;
-  return {parts.costs, static_cast<double>(shape.block_bytes()) / shape.block};
+  return measured_costs(parts);
 }
 
 RankParts build(const fabric::MpiEnvironment& mpi, const Setup& setup, std::uint32_t attempt,
@@ -126,6 +131,7 @@ RankSummary run_verifier(const Setup& setup, int rank, const Clock& clock, Mailb
                             .kv_block = config.engine.kv_block,
                             .flush_seconds = config.output.flush_seconds,
                             .costs = move_costs(config.schedule.move_kv, parts)});
+  mailbox.send(Address::coordinator(), roles::encode(roles::Costs{measured_costs(parts)}));
   roles::drive(verifier, mailbox, clock, SignalRelay(mailbox));
   group.finish();
   if (speculator != nullptr) parts.telemetry->acceptance(speculator->acceptance());

@@ -17,7 +17,8 @@ Coordinator::Coordinator(Mailbox& mailbox, const policy::Layout& layout,
       prompts_(prompts),
       options_(options),
       book_(work_.size(), layout.groups),
-      groups_(layout.groups) {
+      groups_(layout.groups),
+      lengths_(static_cast<std::uint32_t>(options.max_tokens)) {
   progress_.total = already_finished + work_.size();
   progress_.finished = already_finished;
   progress_.finished_before = already_finished;
@@ -31,6 +32,8 @@ Turn Coordinator::turn() {
     const Message message = decode(envelope->bytes);
     if (const auto* status = std::get_if<Status>(&message)) {
       on(envelope->from, *status);
+    } else if (const auto* costs = std::get_if<Costs>(&message)) {
+      groups_[layout_.group[envelope->from]].costs = costs->costs;
     } else if (std::holds_alternative<StopRequest>(message)) {
       stop();
     } else if (const auto* summary = std::get_if<Summary>(&message)) {
@@ -64,6 +67,10 @@ void Coordinator::on(int from, const Status& status) {
     if (const auto held = held_.find(running.id); held != held_.end())
       held->second.tokens = running.tokens;
   }
+  for (const engine::Running& ended : status.ended) {
+    lengths_.ended(ended.tokens);
+    if (const auto held = held_.find(ended.id); held != held_.end()) held->second.ended = true;
+  }
   for (const RequestId id : status.finished) {
     book_.finish(group);
     held_.erase(id);
@@ -85,7 +92,7 @@ void Coordinator::lease_to(int group) {
     const Prompt& prompt = prompts_[id.prompt];
     const NoiseKey noise =
         noise_key(options_.seed, trajectory.weight_version, prompt.uid, id.sample);
-    held_[id] = {group, static_cast<std::uint32_t>(trajectory.tokens.size()), 0};
+    held_[id] = {group, static_cast<std::uint32_t>(trajectory.tokens.size())};
     const bool known = !g.prompts.insert(id.prompt).second;
     send(layout_.leader(group),
          Lease{std::move(trajectory), known ? std::vector<TokenId>() : prompt.tokens, noise});
@@ -93,47 +100,55 @@ void Coordinator::lease_to(int group) {
   }
 }
 
-/// Moves requests to groups that have run dry once nothing is left to be leased.
 void Coordinator::move_some() {
-  if (layout_.groups < 2 || (!options_.shuffle && (!options_.rebalance || book_.pending() > 0)))
-    return;
+  if (layout_.groups < 2 || held_.empty()) return;
   if (options_.shuffle) {
-    // Some request and some group, by a hash of the number of the move: like chance, but
-    // repeatable.
-    const std::uint64_t hash = (next_move_ + options_.seed) * 0x9E3779B97F4A7C15U;
-    if (held_.empty()) return;
-    const auto held =
-        std::next(held_.begin(), static_cast<std::ptrdiff_t>((hash >> 20) % held_.size()));
-    const auto to = static_cast<int>((hash >> 44) % layout_.groups);
-    if (held->second.move == 0 && held->second.group != to) {
-      move(held->first, to);
-    } else {
-      ++next_move_;
-    }
-    return;
+    shuffle();
+  } else if (options_.rebalance && book_.pending() == 0) {
+    rebalance();
   }
+}
+
+/// Some request and some group, by a hash of the number of the move: like chance, but repeatable.
+void Coordinator::shuffle() {
+  const std::uint64_t hash = (next_move_ + options_.seed) * 0x9E3779B97F4A7C15U;
+  const auto held =
+      std::next(held_.begin(), static_cast<std::ptrdiff_t>((hash >> 20) % held_.size()));
+  const auto to = static_cast<int>((hash >> 44) % layout_.groups);
+  if (held->second.move == 0 && held->second.group != to) {
+    move(held->first, to);
+  } else {
+    ++next_move_;
+  }
+}
+
+/// Moves requests to groups that have run dry, for nothing is left to be leased.
+void Coordinator::rebalance() {
   if (std::all_of(groups_.begin(), groups_.end(),
                   [](const Group& g) { return g.status.active > 0; }))
     return;
-  std::vector<policy::GroupLoad> loads(layout_.groups);
-  for (int g = 0; g < layout_.groups; ++g) {
-    const Status& status = groups_[g].status;
-    const auto under_way = static_cast<int>(groups_[g].leases_sent - status.leases_received);
-    loads[g].room = status.room - under_way;
+  std::vector<policy::GroupLoad> loads;
+  for (const Group& g : groups_) {
+    const auto under_way = static_cast<int>(g.leases_sent - g.status.leases_received);
+    loads.push_back({g.status.room - under_way, g.costs ? &*g.costs : nullptr});
   }
-  std::vector<policy::Movable> movable;
+  std::vector<policy::Movable> requests;
   std::vector<RequestId> ids;
+  std::vector<std::uint32_t> tokens;
   for (const auto& [id, held] : held_) {
-    if (held.move != 0) {
-      ++loads[moves_.at(held.move).to].active;
-      --loads[moves_.at(held.move).to].room;
-      continue;
-    }
-    ++loads[held.group].active;
-    movable.push_back({held.group, held.tokens});
+    if (held.ended) continue;
+    const bool moves = held.move != 0;
+    const int group = moves ? moves_.at(held.move).to : held.group;
+    if (moves) --loads[group].room;
+    const auto prompt = static_cast<double>(prompts_[id.prompt].tokens.size());
+    requests.push_back({group, prompt + held.tokens, 0, moves});
     ids.push_back(id);
+    tokens.push_back(held.tokens);
   }
-  for (const policy::Transferral& t : policy::rebalance(loads, movable)) move(ids[t.request], t.to);
+  const std::vector<double> remaining = lengths_.remaining(tokens);
+  for (std::size_t i = 0; i < requests.size(); ++i) requests[i].remaining = remaining[i];
+  for (const policy::Transferral& t : policy::rebalance(loads, requests))
+    move(ids[t.request], t.to);
 }
 
 void Coordinator::move(RequestId id, int to) {

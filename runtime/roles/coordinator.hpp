@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "runtime/core/mailbox.hpp"
 #include "runtime/policy/layout.hpp"
 #include "runtime/policy/lease_book.hpp"
+#include "runtime/policy/response_lengths.hpp"
 #include "runtime/roles/messages.hpp"
 #include "runtime/roles/participant.hpp"
 
@@ -30,7 +32,8 @@ struct Progress {
 
 struct CoordinatorOptions {
   std::uint64_t seed = 1;  ///< with each request's weight version, uid and sample: its noise key
-  bool rebalance = true;   ///< groups that run dry get requests of busy ones
+  std::int32_t max_tokens = 1024;  ///< longest response
+  bool rebalance = true;           ///< groups that run dry get requests of busy ones
   /// For tests of exactness: moves a random request to a random group whenever a group reports.
   bool shuffle = false;
 };
@@ -56,14 +59,16 @@ class Coordinator final : public Participant {
 
  private:
   struct Group {
-    Status status;  ///< the last it sent
+    Status status;                           ///< the last it sent
+    std::optional<policy::MoveCosts> costs;  ///< what it told of them
     std::uint64_t leases_sent = 0;
     std::set<std::uint32_t> prompts;  ///< that it was sent
   };
-  /// A request that was leased and has not ended.
+  /// A request that was leased and is not known to be on disk.
   struct Held {
     int group = 0;
     std::uint32_t tokens = 0;  ///< as far as is known
+    bool ended = false;        ///< but perhaps not on disk yet
     std::uint64_t move = 0;    ///< key of the move it is on; 0: none
   };
   struct MoveUnderWay {
@@ -71,6 +76,8 @@ class Coordinator final : public Participant {
     int to = 0;
   };
   void on(int from, const Status& status);
+  void rebalance();
+  void shuffle();
   void lease_to(int group);
   void move_some();
   void move(RequestId id, int to);
@@ -86,6 +93,7 @@ class Coordinator final : public Participant {
   policy::LeaseBook book_;
   std::vector<Group> groups_;
   std::map<RequestId, Held> held_;
+  policy::ResponseLengths lengths_;
   std::map<std::uint64_t, MoveUnderWay> moves_;  ///< by key
   std::uint64_t next_move_ = 1;
   Progress progress_;

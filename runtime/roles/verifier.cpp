@@ -232,6 +232,7 @@ void Verifier::step() {
   for (const Trajectory& done : finished) {
     ports_.trajectories.append(done);
     unflushed_.push_back(done.id);
+    status_.ended.push_back({done.id, static_cast<std::uint32_t>(done.tokens.size())});
     event(done.id, RequestEventKind::finished, done.tokens.size());
     changed_ = true;
   }
@@ -270,14 +271,12 @@ void Verifier::publish(bool force) {
   status_.active = ports_.batcher.active();
   // With a lease waiting for KV there is room for none.
   status_.room = waiting_.empty() ? options_.max_batch - status_.active : 0;
-  if (now - last_running_ >= kStatusSeconds) {
-    last_running_ = now;
-    status_.running = ports_.batcher.running();
-    for (const Waiting& w : waiting_)
-      status_.running.push_back({w.request.trajectory.id,
-                                 static_cast<std::uint32_t>(w.request.trajectory.tokens.size())});
-  }
+  status_.running = ports_.batcher.running();
+  for (const Waiting& w : waiting_)
+    status_.running.push_back(
+        {w.request.trajectory.id, static_cast<std::uint32_t>(w.request.trajectory.tokens.size())});
   ports_.mailbox.send(Address::coordinator(), encode(status_));
+  status_.ended.clear();
   status_.finished.clear();
   status_.running.clear();
   status_.moved.clear();

@@ -148,6 +148,17 @@ TEST(Messages, RoundTripAndRefusal) {
   EXPECT_EQ(got.trajectory.weight_version, 9U);
   EXPECT_EQ(got.prompt, lease.prompt);
   EXPECT_EQ(got.noise, lease.noise);
+  for (const bool measured : {true, false}) {
+    Costs costs{policy::costs_by_position(2, 3)};
+    costs.costs.table.decode = CostCurve({{1, 4}, {8, 9}}, 0.5);
+    if (!measured) costs.costs.table.transfer.reset();
+    const Message message = decode(encode(costs));
+    const policy::MoveCosts& told = std::get<Costs>(message).costs;
+    EXPECT_DOUBLE_EQ(told.table.decode.seconds(8, 10), 9 + 40);
+    EXPECT_DOUBLE_EQ(told.table.prefill.seconds(5), 10);
+    EXPECT_EQ(told.table.transfer_seconds(1), costs.costs.table.transfer_seconds(1));
+    EXPECT_EQ(told.position_bytes, 1);
+  }
   const std::vector<std::byte> bytes(1, std::byte{99});
   EXPECT_THROW((void)decode(bytes), std::logic_error);
 }

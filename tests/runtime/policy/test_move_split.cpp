@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "runtime/policy/move_split.hpp"
-#include "runtime/policy/rebalance.hpp"
 
 namespace paceline::policy {
 namespace {
@@ -69,36 +68,6 @@ TEST(MoveSplit, AllIsSentWhereNobodyKnowsWhatEitherCosts) {
   costs = costs_by_position(1, 1000);
   costs.table.prefill = {};
   EXPECT_EQ(split_move(costs, 100, 32, 16).first, 32);
-}
-
-TEST(Rebalance, WhoRunsDryGetsHalfOfTheBusiestGroupsYoungest) {
-  const std::vector<GroupLoad> groups{{6, 2}, {0, 8}, {3, 5}};
-  std::vector<Movable> requests;
-  for (std::uint32_t i = 0; i < 6; ++i) requests.push_back({0, 100 - i});
-  for (std::uint32_t i = 0; i < 3; ++i) requests.push_back({2, i});
-  const std::vector<Transferral> made = rebalance(groups, requests);
-  ASSERT_EQ(made.size(), 3U);
-  for (std::size_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(made[i].request, 5 - i);
-    EXPECT_EQ(made[i].to, 1);
-  }
-}
-
-TEST(Rebalance, NobodyMovesWhereAllAreBusyOrOneIsLeft) {
-  EXPECT_TRUE(
-      rebalance(std::vector<GroupLoad>{{6, 2}, {1, 8}}, std::vector<Movable>(6, Movable{0, 1}))
-          .empty());
-  EXPECT_TRUE(
-      rebalance(std::vector<GroupLoad>{{1, 2}, {0, 8}}, std::vector<Movable>{{0, 5}}).empty());
-}
-
-TEST(Rebalance, TwoThatRunDryShareAndRoomIsKeptTo) {
-  const std::vector<GroupLoad> groups{{8, 0}, {0, 8}, {0, 1}};
-  const std::vector<Movable> requests(8, Movable{0, 1});
-  int to[3] = {};
-  for (const Transferral& t : rebalance(groups, requests)) ++to[t.to];
-  EXPECT_EQ(to[1], 4);
-  EXPECT_EQ(to[2], 1);
 }
 
 }  // namespace
