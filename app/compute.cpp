@@ -65,31 +65,4 @@ void take_place(Compute& compute, const Setup& setup, const policy::Placement& p
       make_drafters(setup, *compute.backend, compute.alone, *compute.draft_threads, models);
 }
 
-roles::CostMeasurement measure(const Setup& setup, engine::StepRunner& runner, Compute& compute,
-                               const Clock& clock, const roles::MeasurementBudget& budget) {
-  roles::MeasuredEngine engine{
-      runner, executor_limits(setup), setup.model.vocab, {}, setup.config.speculation.max_length};
-  const std::vector<std::string> names = own_drafter_names(setup, Role::verifier);
-  for (std::size_t d = 0; d < compute.drafters.size(); ++d)
-    engine.drafters.push_back({names[d], *compute.drafters[d]});
-  roles::CostMeasurement measured = roles::measure_costs(engine, clock, budget);
-  measured.table.conditions = setup.conditions;
-  return measured;
-}
-
-CostTable costs_of_run(const Setup& setup, engine::StepRunner& runner, Compute& compute,
-                       const Clock& clock, bool aloud) {
-  const bool wanted =
-      !setup.drafters.empty() && setup.config.speculation.policy == io::SpeculationPolicy::goodput;
-  if (!wanted) return {};
-  if (setup.profile && setup.profile_fault.empty()) return *setup.profile;
-  // Steps of a full batch, if responses come to half of their longest.
-  roles::MeasurementBudget budget;
-  budget.steps_foreseen = static_cast<double>(setup.responses) * setup.config.sampling.max_tokens /
-                          2 / setup.layout.groups() / setup.config.engine.max_batch;
-  const roles::CostMeasurement measured = measure(setup, runner, compute, clock, budget);
-  if (aloud) say("  costs by {} measurements in {:.2f} s", measured.measurements, measured.seconds);
-  return measured.table;
-}
-
 }  // namespace paceline::app

@@ -11,7 +11,6 @@
 #include "runtime/engine/executor.hpp"
 #include "runtime/fabric/make_group.hpp"
 #include "runtime/fabric/mpi_group.hpp"
-#include "runtime/roles/cost_measurement.hpp"
 
 namespace paceline::app {
 
@@ -37,16 +36,5 @@ struct Compute {
 /// Makes what a place needs, in place of what the last one did. Of this rank alone; throws as the
 /// things that it makes do.
 void take_place(Compute& compute, const Setup& setup, const policy::Placement& placement, int rank);
-
-/// Measures with what a verifier has. `runner`: its group's, whose members follow. The conditions
-/// are those of the run.
-[[nodiscard]] roles::CostMeasurement measure(const Setup& setup, engine::StepRunner& runner,
-                                             Compute& compute, const Clock& clock,
-                                             const roles::MeasurementBudget& budget);
-
-/// The costs that a verifier's policies go by: the profile's if there is one that holds here, else
-/// what a short measurement finds. Empty where no policy asks.
-[[nodiscard]] CostTable costs_of_run(const Setup& setup, engine::StepRunner& runner,
-                                     Compute& compute, const Clock& clock, bool aloud);
 
 }  // namespace paceline::app

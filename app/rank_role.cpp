@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "app/compute.hpp"
+#include "app/costs.hpp"
 #include "app/drafters.hpp"
 #include "app/report.hpp"
 #include "app/signals.hpp"
@@ -48,17 +49,19 @@ class SignalRelay {
   bool told_ = false;
 };
 
-policy::MoveCosts move_costs(io::MoveKvBy by) {
+/// What decides how much of a request's KV is sent.
+policy::MoveCosts move_costs(io::MoveKvBy by, const policy::MoveCosts& measured) {
   switch (by) {
-    case io::MoveKvBy::recompute:
-      return {.compute = 1, .transfer = 1e9, .latency = 0};
-    case io::MoveKvBy::both:
-      return {.compute = 1, .transfer = 1, .latency = 0};
     case io::MoveKvBy::transfer:
+      return {};
+    case io::MoveKvBy::recompute:
+      return policy::costs_by_position(1, 1e9);
+    case io::MoveKvBy::both:
+      return policy::costs_by_position(1, 1);
     case io::MoveKvBy::cost:
       break;
   }
-  return {};  // all is sent
+  return measured;
 }
 
 /// Adds what a role did to what those before it on the rank did.
@@ -105,6 +108,10 @@ class Rank {
     together(mpi, [&] { share_kv(); });
   }
 
+  /// What steps, drafts and moves cost. Collective.
+  void measure(const fabric::MpiEnvironment& mpi) {
+    costs_ = costs_of_run({mpi, setup_, *compute_, kv_share_.get(), mailbox_, clock_});
+  }
   /// Until the coordinator says that nothing more will come.
   void run();
   /// Saves what can be saved after a fault.
@@ -137,7 +144,7 @@ class Rank {
   std::unique_ptr<io::ShardWriter> shard_;  ///< from its first turn as a verifier on
   std::unique_ptr<Compute> compute_;
   std::unique_ptr<roles::KvShare> kv_share_;  ///< of verifiers and members
-  std::optional<CostTable> costs_;
+  CostsByDegree costs_;
 };
 
 void Rank::open_shard() {
@@ -205,7 +212,6 @@ Ended Rank::run_verifier() {
   std::vector<int> members;
   for (int member = 1; member < ranks.tp; ++member) members.push_back(rank_ + member);
   roles::Group group(mailbox_, *compute_->executor, *kv_share_, std::move(members));
-  if (placement_.epoch == 0) costs_ = costs_of_run(setup_, group, *compute_, clock_, rank_ == 0);
   std::vector<std::unique_ptr<draft::Drafter>> drafters = std::move(compute_->drafters);
   roles::RemoteDrafter* remote = nullptr;
   if (setup_.layout.drafters() > 0) {
@@ -215,7 +221,10 @@ Ended Rank::run_verifier() {
     drafters.insert(drafters.begin(), std::move(made));
   }
   const std::unique_ptr<roles::Speculator> speculator =
-      make_speculator(setup_, std::move(drafters), costs_.value_or(CostTable()), clock_);
+      make_speculator(setup_, std::move(drafters), of_degree(costs_, ranks.tp), clock_);
+  const kernels::KvShape shape = compute_->executor->kv_memory().shape;
+  const policy::MoveCosts costs{of_degree(costs_, ranks.tp),
+                                static_cast<double>(shape.block_bytes()) / shape.block};
   roles::Verifier verifier(
       {mailbox_, clock_, batcher, group, group, speculator.get(), remote, *shard_, *telemetry_},
       {.ranks = ranks,
@@ -223,7 +232,8 @@ Ended Rank::run_verifier() {
        .max_batch = config.engine.max_batch,
        .kv_block = config.engine.kv_block,
        .flush_seconds = config.output.flush_seconds,
-       .costs = move_costs(config.schedule.move_kv)});
+       .costs = move_costs(config.schedule.move_kv, costs)});
+  mailbox_.send(Address::coordinator(), roles::encode(roles::Costs{placement_.epoch, costs}));
   drive(verifier);
   group.finish(verifier.next());
   if (speculator != nullptr) telemetry_->acceptance(speculator->acceptance());
@@ -284,6 +294,7 @@ void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, std::uint32
               const Clock& clock, fabric::UcxFabric& network, FaultDesk& faults) {
   Rank rank(mpi, setup, attempt, clock, network);
   try {
+    rank.measure(mpi);
     rank.run();
   } catch (...) {
     faults.report(current_fault(), [&] { rank.save(); });

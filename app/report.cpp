@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 
+#include "app/costs.hpp"
 #include "app/terminal.hpp"
 #include "app/version.hpp"
 #include "runtime/model/sharding.hpp"
@@ -73,6 +74,8 @@ std::string plan_text(const Setup& setup) {
                 ? fmt::format("  costs by {} (engine.profile)\n", path)
                 : fmt::format("  warning: {} does not hold here: {}; costs are measured anew\n",
                               path, setup.profile_fault);
+  } else if (wants_costs(setup)) {
+    text += "  costs by a measurement at the start, of at most 2 s (engine.profile: auto)\n";
   }
   if (setup.drafters.empty()) return text;
   const io::SpeculationSection& settings = setup.config.speculation;
@@ -84,9 +87,6 @@ std::string plan_text(const Setup& setup) {
                       settings.policy == io::SpeculationPolicy::fixed
                           ? "always (speculation.policy: fixed)"
                           : "where it pays (speculation.policy: goodput)");
-  if (!setup.profile && settings.policy == io::SpeculationPolicy::goodput) {
-    text += "  costs by a measurement at the start, of at most 2 s (engine.profile: auto)\n";
-  }
   const bool ahead = setup.layout.drafters() > 0;
   if (ahead) {
     text += fmt::format("  drafter ranks send {} tokens at a time (speculation.window)\n",

@@ -178,6 +178,7 @@ ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& argument
           network->mailbox(Address::Port::coordinator), setup.layout.placement,
           work_list(setup, output.earlier), setup.prompts.prompts,
           roles::CoordinatorOptions{.seed = setup.config.sampling.seed,
+                                    .max_tokens = setup.config.sampling.max_tokens,
                                     .rebalance = setup.config.schedule.rebalance,
                                     .shuffle = setup.config.schedule.shuffle,
                                     .shuffle_roles = setup.config.schedule.shuffle_roles,

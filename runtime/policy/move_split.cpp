@@ -4,21 +4,30 @@
 
 namespace paceline::policy {
 
-// Computing k blocks from own_from on takes longer with every block, the transfer of the rest less
-// long. What is wanted is the k at which the later of the two ends first.
-std::int32_t first_transferred(const MoveCosts& costs, std::int32_t positions,
-                               std::int32_t own_from, std::int32_t block) {
-  if (costs.compute <= 0) return own_from;
-  const auto seconds = [&](std::int32_t first) {
+MoveCosts costs_by_position(double compute, double transfer) {
+  MoveCosts costs;
+  costs.table.prefill = CostCurve({{1, compute}});
+  costs.table.transfer = TransferCosts{0, 1 / transfer};
+  costs.position_bytes = 1;
+  return costs;
+}
+
+MoveSplit split_move(const MoveCosts& costs, std::int32_t positions, std::int32_t own_from,
+                     std::int32_t block) {
+  if (costs.table.prefill.empty() || !costs.table.transfer) return {own_from, 0};
+  const auto split_at = [&](std::int32_t first) {
     const int computed = std::min(first, positions) - own_from;
     const int sent = positions - first;
-    return std::max(computed * costs.compute,
-                    sent > 0 ? costs.latency + sent * costs.transfer : 0.0);
+    const double computing = costs.table.recompute_seconds(computed, own_from);
+    const double sending =
+        sent > 0 ? *costs.table.transfer_seconds(sent * costs.position_bytes) : 0;
+    return MoveSplit{first, std::max(computing, sending)};
   };
-  std::int32_t best = own_from;
+  MoveSplit best = split_at(own_from);
   for (std::int32_t first = own_from; first < positions;) {
     first += block;
-    if (seconds(first) < seconds(best)) best = first;
+    const MoveSplit split = split_at(first);
+    if (split.seconds < best.seconds) best = split;
   }
   return best;
 }

@@ -3,20 +3,31 @@
 
 #include <cstdint>
 
+#include "runtime/core/cost_table.hpp"
+
 namespace paceline::policy {
 
-/// Seconds of either way, for the KV of one position.
+/// What moves cost the group that requests go to.
 struct MoveCosts {
-  double compute = 0;   ///< of a position among others of a prefill; 0: unknown
-  double transfer = 0;  ///< of a position among others of a transfer
-  double latency = 0;   ///< before the first arrives
+  CostTable table;            ///< of its prefill and of transfers to it
+  double position_bytes = 0;  ///< of KV, on each of its ranks
 };
 
-/// The first position whose KV is transferred: those before it are computed again at the same time,
-/// so that both are done together (SpecActor, section 4.3). A multiple of `block`, at least
-/// `own_from` (a multiple too: what lies before is there already or must be computed); `positions`
-/// or more: nothing is worth transferring. Where computing costs nobody knows what, all is sent.
-[[nodiscard]] std::int32_t first_transferred(const MoveCosts& costs, std::int32_t positions,
-                                             std::int32_t own_from, std::int32_t block);
+/// As if each position took so many seconds, > 0, to compute and to send.
+[[nodiscard]] MoveCosts costs_by_position(double compute, double transfer);
+
+/// The tail of a request's KV is transferred while the head is computed again, so that both are
+/// done together (SpecActor, section 4.3): the head, for its positions attend to fewest. Computing
+/// costs more with every position, so the split is found by trying all.
+struct MoveSplit {
+  /// First position that is transferred, a multiple of a block; the number of positions or more:
+  /// none is.
+  std::int32_t first = 0;
+  double seconds = 0;  ///< until all KV is there
+};
+/// `own_from`: a multiple of `block`; what lies before it is there already. Where computing or
+/// transfers cost nobody knows what, all is sent, and takes 0 s.
+[[nodiscard]] MoveSplit split_move(const MoveCosts& costs, std::int32_t positions,
+                                   std::int32_t own_from, std::int32_t block);
 
 }  // namespace paceline::policy

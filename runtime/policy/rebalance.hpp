@@ -2,22 +2,25 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <vector>
+
+#include "runtime/policy/move_split.hpp"
 
 namespace paceline::policy {
 
 /// A group as the coordinator knows it. Requests that are on their way count where they go.
 struct GroupLoad {
-  int active = 0;  ///< requests it holds
-  int room = 0;    ///< further ones it could take
+  int room = 0;                      ///< further requests it could take
+  const MoveCosts* costs = nullptr;  ///< of its steps, and of moves to it; null: unknown
 };
 
-/// A request that could move.
+/// A request that was leased and has not ended.
 struct Movable {
-  int group = 0;             ///< that holds it
-  std::uint32_t tokens = 0;  ///< response tokens so far
+  int group = 0;         ///< that holds it
+  double positions = 0;  ///< of its KV
+  double remaining = 0;  ///< tokens that are expected of it yet
+  bool bound = false;    ///< cannot move: it does
 };
 
 struct Transferral {
@@ -25,11 +28,20 @@ struct Transferral {
   int to = 0;               ///< group
 };
 
-/// Nothing waits to be leased any more. Every group that has run dry gets half of what the busiest
-/// has over it, so that all end at about the same time: a step is the faster the fewer rows it has.
-/// Of the busiest group's requests those with the fewest tokens move: what must be sent or computed
-/// again for them is least, and most is still to come of them if they are like their siblings. A
-/// group with a single request keeps it: elsewhere it would be no faster, and moving costs.
+/// Seconds until requests that a group has together have ended: fewer and fewer take part in a
+/// step. Without costs a row takes a second.
+[[nodiscard]] double drain_seconds(const MoveCosts* costs, std::span<const Movable> requests);
+
+/// Nothing waits to be leased any more. Every group that has run dry gets requests of the one that
+/// is expected to end last, as many as make the later of the two end soonest, with what the moves
+/// take; none where that is no sooner. So nothing moves where steps of fewer rows are no faster, or
+/// what is left is less than the move takes. Those with most to come move: they are the fewest that
+/// make up the share.
+///
+/// Half of the requests, whatever they cost, would end as soon where rows are dear and moves cheap,
+/// as a small model's on one node are: within 1 % in simulated runs. But it moves two to three
+/// times as many where little is to be won, which was dearer than not moving at all by 1 to 3 % for
+/// steps that wait for memory, and by up to a quarter over a slow link.
 [[nodiscard]] std::vector<Transferral> rebalance(std::span<const GroupLoad> groups,
                                                  std::span<const Movable> requests);
 

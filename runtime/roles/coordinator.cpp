@@ -27,7 +27,8 @@ Coordinator::Coordinator(Mailbox& mailbox, policy::Placement placement,
       drafts_(!placement_.drafters.empty()),
       pending_(std::make_move_iterator(work.begin()), std::make_move_iterator(work.end())),
       prompts_(prompts),
-      options_(options) {
+      options_(options),
+      lengths_(static_cast<std::uint32_t>(options.max_tokens)) {
   for (const GroupRanks& ranks : placement_.groups) groups_[ranks.leader].ranks = ranks;
   progress_.total = already_finished + pending_.size();
   progress_.finished = already_finished;
@@ -42,6 +43,8 @@ Turn Coordinator::turn() {
     Message message = decode(envelope->bytes);
     if (const auto* status = std::get_if<Status>(&message)) {
       on(envelope->from, *status);
+    } else if (const auto* costs = std::get_if<Costs>(&message)) {
+      group_of(envelope->from, costs->epoch).costs = costs->costs;
     } else if (auto* returned = std::get_if<Returned>(&message)) {
       on(std::move(*returned));
     } else if (const auto* ready = std::get_if<Ready>(&message)) {
@@ -57,13 +60,21 @@ Turn Coordinator::turn() {
   return turn;
 }
 
+/// Whether a group of that epoch is to come: it may report before all ranks have their places.
+bool Coordinator::begins(std::uint32_t epoch) const {
+  return change_ && change_->told && epoch == change_->placement.epoch;
+}
+
+Coordinator::Group& Coordinator::group_of(int leader, std::uint32_t epoch) {
+  return begins(epoch) ? change_->begin.at(leader) : groups_.at(leader);
+}
+
 void Coordinator::on(int from, const Status& status) {
-  // A group that is to come may report before all other ranks have taken their places.
-  if (change_ && change_->told && status.epoch == change_->placement.epoch) {
-    change_->begin.at(from).status = status;
+  Group& group = group_of(from, status.epoch);
+  if (begins(status.epoch)) {
+    group.status = status;
     return;
   }
-  Group& group = groups_.at(from);
   settle(group, status);
   ++statuses_;
   if (!stopping_) {
@@ -97,6 +108,10 @@ void Coordinator::settle(Group& group, const Status& status) {
   for (const engine::Running& running : status.running) {
     if (const auto held = held_.find(running.id); held != held_.end())
       held->second.tokens = running.tokens;
+  }
+  for (const engine::Running& ended : status.ended) {
+    lengths_.ended(ended.tokens);
+    if (const auto held = held_.find(ended.id); held != held_.end()) held->second.ended = true;
   }
   for (const RequestId id : status.finished) {
     held_.erase(id);
@@ -141,7 +156,7 @@ void Coordinator::lease_to(Group& group, int count) {
     const Prompt& prompt = prompts_[id.prompt];
     const NoiseKey noise =
         noise_key(options_.seed, trajectory.weight_version, prompt.uid, id.sample);
-    held_[id] = {group.ranks.leader, static_cast<std::uint32_t>(trajectory.tokens.size()), 0};
+    held_[id] = {group.ranks.leader, static_cast<std::uint32_t>(trajectory.tokens.size())};
     ++group.held;
     const bool known = !group.prompts.insert(id.prompt).second;
     send(group.ranks.leader,
@@ -154,7 +169,7 @@ void Coordinator::lease_to(Group& group, int count) {
 void Coordinator::move_some() {
   const auto open = std::count_if(groups_.begin(), groups_.end(),
                                   [](const auto& group) { return !group.second.ends; });
-  if (open < 2) return;
+  if (open < 2 || held_.empty()) return;
   if (options_.shuffle) {
     shuffle_requests();
   } else if (options_.rebalance && pending_.empty()) {
@@ -164,7 +179,6 @@ void Coordinator::move_some() {
 
 /// Some request to some group.
 void Coordinator::shuffle_requests() {
-  if (held_.empty()) return;
   const std::uint64_t number = hash(next_move_, options_.shuffle_seed);
   const auto held =
       std::next(held_.begin(), static_cast<std::ptrdiff_t>((number >> 20) % held_.size()));
@@ -177,7 +191,7 @@ void Coordinator::shuffle_requests() {
   }
 }
 
-/// Moves requests to groups that have run dry.
+/// Moves requests to groups that have run dry, for nothing is left to be leased.
 void Coordinator::rebalance() {
   std::vector<int> leaders;
   std::map<int, int> index;  // by leader
@@ -187,24 +201,26 @@ void Coordinator::rebalance() {
     if (group.ends) continue;
     index[leader] = static_cast<int>(leaders.size());
     leaders.push_back(leader);
-    loads.push_back({.active = 0, .room = room(group)});
+    loads.push_back({room(group), group.costs ? &*group.costs : nullptr});
     dry = dry || group.status.active == 0;
   }
   if (!dry) return;
-  std::vector<policy::Movable> movable;
+  std::vector<policy::Movable> requests;
   std::vector<RequestId> ids;
+  std::vector<std::uint32_t> tokens;
   for (const auto& [id, held] : held_) {
-    const int at = held.move != 0 ? moves_.at(held.move).to : held.group;
-    if (!index.contains(at)) continue;  // it leaves a group that ends
-    ++loads[index[at]].active;
-    if (held.move != 0) {
-      --loads[index[at]].room;
-      continue;
-    }
-    movable.push_back({index[at], held.tokens});
+    const bool moves = held.move != 0;
+    const int at = moves ? moves_.at(held.move).to : held.group;
+    if (held.ended || !index.contains(at)) continue;  // or it leaves a group that ends
+    if (moves) --loads[index[at]].room;
+    const auto prompt = static_cast<double>(prompts_[id.prompt].tokens.size());
+    requests.push_back({index[at], prompt + held.tokens, 0, moves});
     ids.push_back(id);
+    tokens.push_back(held.tokens);
   }
-  for (const policy::Transferral& t : policy::rebalance(loads, movable))
+  const std::vector<double> remaining = lengths_.remaining(tokens);
+  for (std::size_t i = 0; i < requests.size(); ++i) requests[i].remaining = remaining[i];
+  for (const policy::Transferral& t : policy::rebalance(loads, requests))
     move(ids[t.request], leaders[t.to]);
 }
 
@@ -253,7 +269,7 @@ void Coordinator::drain() {
   for (const auto& [id, held] : held_) {
     if (!groups_.at(held.group).ends) continue;
     drained = false;
-    if (held.move != 0) continue;
+    if (held.move != 0 || held.ended) continue;
     const auto least = std::min_element(
         load.begin(), load.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
     move(id, least == load.end() ? -1 : least->first);

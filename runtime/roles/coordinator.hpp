@@ -13,6 +13,7 @@
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/mailbox.hpp"
 #include "runtime/policy/placement.hpp"
+#include "runtime/policy/response_lengths.hpp"
 #include "runtime/roles/messages.hpp"
 #include "runtime/roles/participant.hpp"
 
@@ -32,7 +33,8 @@ struct Progress {
 
 struct CoordinatorOptions {
   std::uint64_t seed = 1;  ///< with each request's weight version, uid and sample: its noise key
-  bool rebalance = true;   ///< groups that run dry get requests of busy ones
+  std::int32_t max_tokens = 1024;  ///< longest response
+  bool rebalance = true;           ///< groups that run dry get requests of busy ones
   /// For tests of exactness: moves a random request to a random group whenever a group reports.
   bool shuffle = false;
   /// Likewise: gives ranks other roles at random, again and again. Groups then have the degrees
@@ -69,17 +71,19 @@ class Coordinator final : public Participant {
  private:
   struct Group {
     GroupRanks ranks;
-    Status status;  ///< the last it sent
+    Status status;                           ///< the last it sent
+    std::optional<policy::MoveCosts> costs;  ///< what it told of them
     std::uint64_t leases_sent = 0;
     int held = 0;                     ///< requests of the table that it has
     bool ends = false;                ///< it has no place in the next placement
     std::set<std::uint32_t> prompts;  ///< that it was sent
   };
   using Groups = std::map<int, Group>;  ///< by leader
-  /// A request that was leased and has not ended.
+  /// A request that was leased and is not known to be on disk.
   struct Held {
     int group = 0;             ///< its leader
     std::uint32_t tokens = 0;  ///< as far as is known
+    bool ended = false;        ///< but perhaps not on disk yet
     std::uint64_t move = 0;    ///< key of the move it is on; 0: none
   };
   struct MoveUnderWay {
@@ -97,6 +101,8 @@ class Coordinator final : public Participant {
   void on(int from, const Status& status);
   void on(Returned returned);
   void on(int from, const Ready& ready);
+  [[nodiscard]] bool begins(std::uint32_t epoch) const;
+  [[nodiscard]] Group& group_of(int leader, std::uint32_t epoch);
   void settle(Group& group, const Status& status);
   [[nodiscard]] int room(const Group& group) const;
   [[nodiscard]] int leases_due(const Group& group) const;
@@ -123,6 +129,7 @@ class Coordinator final : public Participant {
   CoordinatorOptions options_;
   Groups groups_;
   std::map<RequestId, Held> held_;
+  policy::ResponseLengths lengths_;
   std::map<std::uint64_t, MoveUnderWay> moves_;  ///< by key
   std::uint64_t next_move_ = 1;
   std::optional<Change> change_;

@@ -11,6 +11,18 @@ namespace {
 void put(WireWriter& w, auto&... fields) { (w.put(fields), ...); }
 void put(WireReader& r, auto&... fields) { (r.get(fields), ...); }
 
+void put_curve(WireWriter& w, const CostCurve& curve) {
+  w.put(curve.points());
+  w.put(curve.per_position());
+}
+void put_curve(WireReader& r, CostCurve& curve) {
+  std::vector<CostCurve::Point> points;
+  double per_position = 0;
+  r.get(points);
+  r.get(per_position);
+  curve = CostCurve(std::move(points), per_position);
+}
+
 template <typename Wire>
 void fields(Wire& w, Trajectory& t) {
   put(w, t.id, t.tokens, t.logprob, t.sampling_logprob, t.finish_reason, t.reward,
@@ -84,9 +96,16 @@ void fields(Wire& w, Drafts& m) {
   put(w, m.pieces, m.tokens, m.scores);
 }
 template <typename Wire>
+void fields(Wire& w, Costs& m) {
+  put(w, m.epoch);
+  put_curve(w, m.costs.table.decode);
+  put_curve(w, m.costs.table.prefill);
+  put(w, m.costs.table.transfer, m.costs.position_bytes);
+}
+template <typename Wire>
 void fields(Wire& w, Status& m) {
-  put(w, m.epoch, m.room, m.active, m.leases_received, m.tokens, m.stopped, m.finished, m.running,
-      m.moved, m.kept);
+  put(w, m.epoch, m.room, m.active, m.leases_received, m.tokens, m.stopped, m.ended, m.finished,
+      m.running, m.moved, m.kept);
 }
 template <typename Wire>
 void fields(Wire&, StopRequest&) {}

@@ -11,6 +11,7 @@
 #include "runtime/core/sampling.hpp"
 #include "runtime/engine/batcher.hpp"
 #include "runtime/engine/step.hpp"
+#include "runtime/policy/move_split.hpp"
 #include "runtime/policy/placement.hpp"
 #include "runtime/roles/draft_messages.hpp"
 
@@ -87,6 +88,12 @@ struct KvMoved {
   std::int32_t complete = 0;
 };
 
+/// Verifier to coordinator, first of all: what its group's steps cost, and moves to it.
+struct Costs {
+  std::uint32_t epoch = 0;  ///< as Status's
+  policy::MoveCosts costs;  ///< without drafters
+};
+
 /// Verifier to coordinator, whenever something changed and at least every half second while it
 /// works.
 struct Status {
@@ -96,8 +103,9 @@ struct Status {
   std::uint64_t leases_received = 0;     ///< in all: tells which leases `room` already counts
   std::uint64_t tokens = 0;              ///< response tokens generated, in all
   std::int32_t stopped = 0;              ///< 1: has handed in its unfinished requests
+  std::vector<engine::Running> ended;    ///< since the last status; not all on disk yet
   std::vector<RequestId> finished;       ///< since the last status; on disk
-  std::vector<engine::Running> running;  ///< all it holds; now and then
+  std::vector<engine::Running> running;  ///< all it holds
   std::vector<std::uint64_t> moved;      ///< keys of moves that brought it a request
   std::vector<std::uint64_t> kept;       ///< keys of moves that came too late to be made
 };
@@ -112,7 +120,7 @@ struct Summary {
 
 using Message =
     std::variant<Lease, Stop, Finish, Place, Ready, Move, Returned, Offer, Pull, RunStep, MoveKv,
-                 KvMoved, DraftOpen, DraftCommits, Drafts, Status, StopRequest, Summary>;
+                 KvMoved, DraftOpen, DraftCommits, Drafts, Costs, Status, StopRequest, Summary>;
 
 [[nodiscard]] std::vector<std::byte> encode(const Message& message);
 /// The same without a copy of the step.

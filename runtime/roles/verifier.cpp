@@ -220,8 +220,9 @@ void Verifier::decline(Origin& origin) {
 
 /// Pulls the part of the request's KV that comes sooner from where it was than by computing it.
 void Verifier::fetch(RequestId id, const Origin& origin) {
-  const std::int32_t first = policy::first_transferred(
-      options_.costs, origin.positions, ports_.batcher.own_from(id), options_.kv_block);
+  const std::int32_t first = policy::split_move(options_.costs, origin.positions,
+                                                ports_.batcher.own_from(id), options_.kv_block)
+                                 .first;
   ports_.mailbox.send({origin.from.leader, Address::Port::role},
                       encode(Pull{origin.key, first / options_.kv_block}));
   if (first >= origin.positions) return;
@@ -264,6 +265,7 @@ void Verifier::step() {
   for (const Trajectory& done : finished) {
     ports_.trajectories.append(done);
     unflushed_.push_back(done.id);
+    status_.ended.push_back({done.id, static_cast<std::uint32_t>(done.tokens.size())});
     event(done.id, RequestEventKind::finished, done.tokens.size());
     changed_ = true;
   }
@@ -302,14 +304,12 @@ void Verifier::publish(bool force) {
   status_.active = ports_.batcher.active();
   // With a lease waiting for KV there is room for none.
   status_.room = waiting_.empty() ? options_.max_batch - status_.active : 0;
-  if (now - last_running_ >= kStatusSeconds) {
-    last_running_ = now;
-    status_.running = ports_.batcher.running();
-    for (const Waiting& w : waiting_)
-      status_.running.push_back({w.request.trajectory.id,
-                                 static_cast<std::uint32_t>(w.request.trajectory.tokens.size())});
-  }
+  status_.running = ports_.batcher.running();
+  for (const Waiting& w : waiting_)
+    status_.running.push_back(
+        {w.request.trajectory.id, static_cast<std::uint32_t>(w.request.trajectory.tokens.size())});
   ports_.mailbox.send(Address::coordinator(), encode(status_));
+  status_.ended.clear();
   status_.finished.clear();
   status_.running.clear();
   status_.moved.clear();

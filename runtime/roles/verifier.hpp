@@ -106,8 +106,7 @@ class Verifier final : public Participant {
   std::vector<RequestId> unflushed_;             ///< ended, not yet known to be on disk
   double last_flush_ = 0;
   double last_status_ = 0;
-  double last_running_ = 0;  ///< when the requests it holds were last told of
-  bool changed_ = true;      ///< room or activity changed since the last status
+  bool changed_ = true;  ///< room or activity changed since the last status
   bool stop_asked_ = false;
   bool over_ = false;
   std::optional<policy::Placement> next_;  ///< in which this rank has another place

@@ -7,9 +7,39 @@ source "$(dirname "$0")/lib.sh"
 rollout 1 "$work/reference" || { cat "$work/reference.log"; exit 1; }
 reference=$(digest "$work/reference")
 
+python=$(command -v /usr/bin/python3 || command -v python3)
+summary_sum() {  # FIELD DIR: over all ranks; "skip" without h5py
+  "$python" - "$2/telemetry.h5" "$1" 2>/dev/null <<'PY' || echo skip
+import sys, h5py
+with h5py.File(sys.argv[1]) as f:
+    print(sum(int(v) for v in f["summary/" + sys.argv[2]][:]))
+PY
+}
+
 shuffle=(--set schedule.shuffle=true)
-for way in transfer recompute both; do
+for way in cost transfer recompute both; do
   run "moves at random by $way" 3 "${shuffle[@]}" --set schedule.move_kv=$way
+done
+
+# By cost: a profile with a fast link, and the same with one so slow that nothing is worth sending.
+one=(--set engine.threads=1)
+if "$here/launch.sh" 2 "$paceline" profile "$config" "${backend[@]}" "${one[@]}" --seconds 1 --output "$work/fast.yaml" >"$work/profile.log" 2>&1 &&
+  grep -q '^  bandwidth: ' "$work/fast.yaml"; then
+  ok "a profile with transfers"
+else
+  fail "a profile with transfers: $(tail -n 3 "$work/profile.log")"
+fi
+sed -i 's/^  bandwidth: .*/  bandwidth: 1e12/; s/^  latency: .*/  latency: 0/' "$work/fast.yaml"
+sed 's/^  bandwidth: .*/  bandwidth: 1/' "$work/fast.yaml" >"$work/slow.yaml"
+for link in fast slow; do
+  run "moves by the costs of a $link link" 2 "${shuffle[@]}" --set engine.profile="$work/$link.yaml"
+  if grep -q "costs by $work/$link.yaml" "$work/run.log"; then ok "costs by the profile"; else fail "costs by the profile"; fi
+  sent=$(summary_sum positions_transferred "$work/run")
+  case $link:$sent in
+    *:skip) echo "SKIP: positions sent are not checked: h5py is not there" ;;
+    fast:0 | slow:[1-9]*) fail "$sent positions were sent over a $link link" ;;
+    *) ok "$sent positions were sent over a $link link" ;;
+  esac
 done
 run "moves of TP groups" 4 "${shuffle[@]}" --set layout.verifier_tp=2 --set schedule.move_kv=both
 run "moves, KV by chunks of 20, little memory" 2 "${shuffle[@]}" --set schedule.chunk=20 --set engine.kv_memory=2MiB
@@ -19,7 +49,6 @@ run "moves, drafts coupled" 2 "${shuffle[@]}" --set 'speculation.drafters=[{meth
 
 model="{method: model, path: $root/configs/models/draft}"
 ahead=(--set speculation.policy=fixed --set speculation.max_length=8)
-python=$(command -v /usr/bin/python3 || command -v python3)
 most_wasted() {  # DIR: by one refutation on any drafter rank
   "$python" - "$1/telemetry.h5" <<'PY'
 import sys, h5py

@@ -62,6 +62,12 @@ TEST(CostProfile, ReadsBackWhatWasWritten) {
   EXPECT_DOUBLE_EQ(read.transfer->bandwidth, 1.25e10);
 }
 
+TEST(CostProfile, OfOneGroupKnowsNoTransfers) {
+  CostTable table = example();
+  table.transfer.reset();
+  EXPECT_FALSE(parse_cost_profile(cost_profile_text(table), "p.yaml").transfer);
+}
+
 TEST(CostProfile, SaysWhatIsWrongAndWhere) {
   const std::string good = cost_profile_text(example());
   const auto with = [&](const std::string& from, const std::string& to) {
@@ -75,6 +81,11 @@ TEST(CostProfile, SaysWhatIsWrongAndWhere) {
                            "expected a number above 0, found '-1'");
   expect_error<UsageError>(with("[64, 0.03]", "[64]"), "decode.points",
                            "expected two numbers, [rows, seconds], found a list");
+  expect_error<UsageError>(with("latency: 1e-05", "latency: -1"), "transfer.latency",
+                           "expected a number of at least 0, found '-1'");
+  expect_error<UsageError>(with("bandwidth: 1.25e+10", "bandwidth: 0"), "transfer.bandwidth",
+                           "expected a number above 0, found '0'");
+  expect_error<UsageError>(with("  latency: 1e-05\n", ""), "transfer", "expected the key latency");
   expect_error<UsageError>(with("  tp: 2\n", ""), "p.yaml:5:3: conditions", "expected the key tp");
   expect_error<UsageError>([] { static_cast<void>(parse_cost_profile("", "p.yaml")); }, "p.yaml",
                            "found nothing");

@@ -168,5 +168,58 @@ TEST(Coordinator, AStopFromAnyRankEndsLeasing) {
   EXPECT_FALSE(world.coordinator->complete());
 }
 
+/// Two groups of which the first has eight requests and the second has ended its own.
+struct OneRanDry : World {
+  OneRanDry() : World(2, 16) {
+    status(0, 8, 0);
+    status(1, 8, 0);
+    EXPECT_EQ(leased(0).size(), 8U);
+    EXPECT_EQ(leased(1).size(), 8U);
+  }
+  /// The group has these; what else it had has ended, with so many tokens.
+  void report(int group, const Samples& running, const Samples& ended, std::uint32_t tokens) {
+    Status status;
+    status.active = static_cast<std::int32_t>(running.size());
+    status.room = 8 - status.active;
+    status.leases_received = 8;
+    for (const std::uint32_t sample : running) status.running.push_back({{0, sample}, tokens});
+    for (const std::uint32_t sample : ended) status.ended.push_back({{0, sample}, tokens});
+    tell(2 * group, status);
+  }
+  /// Samples that the first group was told to hand over.
+  Samples moved() {
+    Samples samples;
+    for (const Message& message : sent(0)) samples.push_back(std::get<Move>(message).id.sample);
+    return samples;
+  }
+};
+
+TEST(Coordinator, WhatHasEndedIsNotMovedAlthoughItIsNotOnDisk) {
+  OneRanDry world;
+  world.report(0, {4, 5, 6, 7}, {0, 1, 2, 3}, 40);
+  world.report(1, {}, {8, 9, 10, 11, 12, 13, 14, 15}, 40);
+  const Samples moved = world.moved();
+  EXPECT_EQ(moved.size(), 2U);
+  for (const std::uint32_t sample : moved) EXPECT_GE(sample, 4U);
+  world.report(0, {4, 5, 6, 7}, {}, 41);
+  EXPECT_EQ(world.moved(), Samples{}) << "they are on their way";
+}
+
+TEST(Coordinator, MovesOnlyWhatEndsSoonerByTheCostsItWasTold) {
+  for (const bool flat : {false, true}) {
+    OneRanDry world;
+    Costs told;
+    told.costs.table.decode = CostCurve({{1, 1}, {8, flat ? 1.0 : 8.0}});
+    told.costs.table.prefill = CostCurve({{16, 1}});
+    told.costs.table.transfer = TransferCosts{1, 1e6};
+    told.costs.position_bytes = 1;
+    world.tell(0, told);
+    world.tell(2, told);
+    world.report(0, {0, 1, 2, 3, 4, 5, 6, 7}, {}, 40);
+    world.report(1, {}, {8, 9, 10, 11, 12, 13, 14, 15}, 40);
+    EXPECT_EQ(world.moved().empty(), flat);
+  }
+}
+
 }  // namespace
 }  // namespace paceline::roles

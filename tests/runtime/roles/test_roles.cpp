@@ -35,8 +35,8 @@ TEST(Roles, RequestsThatMoveGenerateTheSame) {
       transfers += outcome.transfers;
     }
     EXPECT_GT(made, moves.shuffle ? 200U : 10U);
-    const bool recomputes = moves.costs.transfer > moves.costs.compute;
-    EXPECT_EQ(transfers == 0, recomputes) << transfers;
+    const bool sends = policy::split_move(moves.costs, 64, 0, 16).first < 64;
+    EXPECT_EQ(transfers > 0, sends) << transfers;
   }
 }
 
@@ -94,7 +94,7 @@ TEST(Roles, DrafterRanksChangeNothingAndWasteNoMoreThanTheWindowAllows) {
       std::uint64_t accepted = 0;
       for (unsigned seed = 0; seed < 6; ++seed) {
         const int groups = 1 + static_cast<int>(seed % 3);
-        const Moves moves{.shuffle = seed % 2 == 1, .costs = {1, 1, 0}};
+        const Moves moves{.shuffle = seed % 2 == 1, .costs = policy::costs_by_position(1, 1)};
         const Outcome outcome =
             simulate(groups, seed, all_work(), 0, -1, moves,
                      {1 + static_cast<int>(seed / 2 % 2), window, &reference.finished, accuracy});
@@ -136,7 +136,7 @@ std::vector<std::pair<Moves, int>> role_changes() {  // with the number of draft
   for (const std::vector<int>& degrees :
        std::vector<std::vector<int>>{{1, 1, 1}, {2, 1}, {2, 2}, {4, 2, 1}}) {
     for (const bool shuffle : {false, true}) {
-      Moves moves{.shuffle = shuffle, .rebalance = true, .costs = {1, 1, 0}};
+      Moves moves{.shuffle = shuffle, .rebalance = true, .costs = policy::costs_by_position(1, 1)};
       moves.shuffle_roles = true;
       moves.degrees = degrees;
       all.emplace_back(moves, shuffle ? 1 : 0);
@@ -202,6 +202,18 @@ TEST(Messages, RoundTripAndRefusal) {
   EXPECT_EQ(got.trajectory.weight_version, 9U);
   EXPECT_EQ(got.prompt, lease.request.prompt);
   EXPECT_EQ(got.noise, lease.request.noise);
+  for (const bool measured : {true, false}) {
+    Costs costs{3, policy::costs_by_position(2, 3)};
+    costs.costs.table.decode = CostCurve({{1, 4}, {8, 9}}, 0.5);
+    if (!measured) costs.costs.table.transfer.reset();
+    const Message message = decode(encode(costs));
+    EXPECT_EQ(std::get<Costs>(message).epoch, 3U);
+    const policy::MoveCosts& told = std::get<Costs>(message).costs;
+    EXPECT_DOUBLE_EQ(told.table.decode.seconds(8, 10), 9 + 40);
+    EXPECT_DOUBLE_EQ(told.table.prefill.seconds(5), 10);
+    EXPECT_EQ(told.table.transfer_seconds(1), costs.costs.table.transfer_seconds(1));
+    EXPECT_EQ(told.position_bytes, 1);
+  }
   const std::vector<std::byte> bytes(1, std::byte{99});
   EXPECT_THROW((void)decode(bytes), std::logic_error);
 }

@@ -403,8 +403,8 @@ inline void expect_same(const std::map<RequestId, Trajectory>& a,
 inline std::vector<Moves> all_moves() {
   std::vector<Moves> all;
   for (const std::int32_t chunk : {0, 7}) {
-    for (const policy::MoveCosts costs :
-         {policy::MoveCosts{0, 0, 0}, policy::MoveCosts{1, 1000, 0}, policy::MoveCosts{1, 1, 0}}) {
+    for (const policy::MoveCosts& costs : {policy::MoveCosts{}, policy::costs_by_position(1, 1000),
+                                           policy::costs_by_position(1, 1)}) {
       all.push_back({.shuffle = true, .costs = costs, .chunk = chunk});
       all.push_back({.rebalance = true, .costs = costs, .chunk = chunk});
     }

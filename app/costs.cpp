@@ -1,0 +1,155 @@
+#include "app/costs.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "app/terminal.hpp"
+#include "io/config/cost_profile.hpp"
+#include "runtime/roles/participant.hpp"
+#include "runtime/roles/transfer_measurement.hpp"
+
+namespace paceline::app {
+namespace {
+
+/// Of the time for measuring, that transfers get.
+constexpr double kTransferShare = 0.1;
+
+/// With the group's members, whose roles begin when this is over.
+roles::CostMeasurement measure_steps(const MeasuringRank& rank,
+                                     const roles::MeasurementBudget& budget) {
+  const Setup& setup = rank.setup;
+  const int me = rank.mpi.rank();
+  const policy::Placement& placement = setup.layout.placement;
+  const Role role = placement.role(me);
+  if (role != Role::verifier && role != Role::verifier_member) return {};
+  const auto [leader, tp] = placement.groups[placement.group(me)];
+  if (role == Role::verifier_member) {
+    roles::Member member(rank.mailbox, *rank.compute.executor, *rank.share, leader);
+    roles::drive(member, rank.mailbox, rank.clock, [] { return true; });
+    return {};
+  }
+  std::vector<int> members;
+  for (int m = 1; m < tp; ++m) members.push_back(leader + m);
+  roles::Group group(rank.mailbox, *rank.compute.executor, *rank.share, std::move(members));
+  roles::MeasuredEngine engine{
+      group, executor_limits(setup), setup.model.vocab, {}, setup.config.speculation.max_length};
+  const std::vector<std::string> names = own_drafter_names(setup, Role::verifier);
+  for (std::size_t d = 0; d < rank.compute.drafters.size(); ++d)
+    engine.drafters.push_back({names[d], *rank.compute.drafters[d]});
+  roles::CostMeasurement measured = roles::measure_costs(engine, rank.clock, budget);
+  group.finish({});
+  return measured;
+}
+
+/// The same on every rank.
+std::optional<TransferCosts> measure_transfers_of(const MeasuringRank& rank, double seconds) {
+  const policy::Placement& placement = rank.setup.layout.placement;
+  const auto groups = static_cast<int>(placement.groups.size());
+  if (groups < 2) return std::nullopt;
+  const int own = placement.group(rank.mpi.rank());
+  const int peer = own ^ 1;
+  roles::TransferEnd end;
+  end.blocks = rank.setup.kv.blocks;
+  if (rank.share != nullptr && peer < groups) {
+    end.share = rank.share;
+    end.block_bytes = static_cast<double>(rank.compute.executor->kv_memory().shape.block_bytes());
+    end.peer = placement.groups[peer];
+    end.receives = own < peer;
+  }
+  const auto sum = [&](std::span<double> values) {
+    const std::vector<std::byte> all = rank.mpi.all_gather(std::as_bytes(values));
+    std::vector<double> theirs(values.size());
+    std::fill(values.begin(), values.end(), 0.0);
+    for (std::size_t at = 0; at < all.size(); at += values.size_bytes()) {
+      std::memcpy(theirs.data(), all.data() + at, values.size_bytes());
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] += theirs[i];
+    }
+  };
+  rank.mpi.barrier();  // without spinning: others may measure steps still
+  std::vector<double> budget{end.receives ? seconds : 0, end.receives ? 1.0 : 0};
+  sum(budget);
+  return roles::measure_transfers(end, rank.mailbox, rank.clock,
+                                  budget[0] / std::max(1.0, budget[1]), sum);
+}
+
+}  // namespace
+
+roles::CostMeasurement measure(const MeasuringRank& rank, const roles::MeasurementBudget& budget) {
+  roles::MeasurementBudget of_steps = budget;
+  if (rank.setup.layout.groups() > 1) {
+    of_steps.seconds *= 1 - kTransferShare;
+    of_steps.share *= 1 - kTransferShare;
+  }
+  const double begin = rank.clock.now();
+  roles::CostMeasurement measured = measure_steps(rank, of_steps);
+  measured.table.transfer =
+      measure_transfers_of(rank, measured.seconds * kTransferShare / (1 - kTransferShare));
+  measured.table.conditions = rank.setup.conditions;
+  measured.seconds = rank.clock.now() - begin;
+  return measured;
+}
+
+bool wants_costs(const Setup& setup) {
+  const bool drafts =
+      !setup.drafters.empty() && setup.config.speculation.policy == io::SpeculationPolicy::goodput;
+  const io::ScheduleSection& schedule = setup.config.schedule;
+  return drafts || (setup.layout.groups() > 1 && (schedule.rebalance || schedule.shuffle));
+}
+
+namespace {
+
+/// This rank's part of it.
+CostTable own_costs(const MeasuringRank& rank) {
+  const Setup& setup = rank.setup;
+  // Steps of a full batch, if responses come to half of their longest.
+  roles::MeasurementBudget budget;
+  budget.steps_foreseen = static_cast<double>(setup.responses) * setup.config.sampling.max_tokens /
+                          2 / setup.layout.groups() / setup.config.engine.max_batch;
+  if (setup.profile && setup.profile_fault.empty()) {
+    CostTable table = *setup.profile;
+    if (!table.transfer)  // it was measured with a single group
+      table.transfer = measure_transfers_of(rank, kTransferShare * budget.seconds);
+    return table;
+  }
+  const roles::CostMeasurement measured = measure(rank, budget);
+  if (rank.mpi.rank() == 0) {
+    say("  costs by {} measurements in {:.2f} s", measured.measurements, measured.seconds);
+    if (const auto& transfer = measured.table.transfer)
+      say("  KV moves at {:.2f} GB/s after {:.2f} ms", 1e-9 * transfer->bandwidth,
+          1e3 * transfer->latency);
+  }
+  return measured.table;
+}
+
+}  // namespace
+
+CostsByDegree costs_of_run(const MeasuringRank& rank) {
+  if (!wants_costs(rank.setup)) return {};
+  const policy::Placement& placement = rank.setup.layout.placement;
+  const int me = rank.mpi.rank();
+  CostTable own = own_costs(rank);
+  if (own.conditions.fingerprint.empty()) own.conditions.fingerprint = "not asked for";
+  CostsByDegree costs;
+  if (const int group = placement.group(me); group >= 0) costs[placement.groups[group].tp] = own;
+  if (!rank.setup.config.schedule.shuffle_roles) return costs;
+  // All tables to all ranks, of which any may come to verify.
+  const std::string text = placement.role(me) == Role::verifier ? io::cost_profile_text(own) : "";
+  const int longest = rank.mpi.max_of(static_cast<int>(text.size())).value;
+  std::string padded = text;
+  padded.resize(longest, ' ');
+  const std::vector<std::byte> all = rank.mpi.all_gather(std::as_bytes(std::span(padded)));
+  for (const policy::GroupRanks& group : placement.groups) {
+    const auto* at = reinterpret_cast<const char*>(all.data()) + group.leader * padded.size();
+    costs[group.tp] = io::parse_cost_profile({at, padded.size()}, "costs");
+  }
+  return costs;
+}
+
+const CostTable& of_degree(const CostsByDegree& costs, int tp) {
+  static const CostTable none;
+  return costs.contains(tp) ? costs.at(tp) : none;
+}
+
+}  // namespace paceline::app
