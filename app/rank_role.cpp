@@ -2,8 +2,11 @@
 
 #include <sys/resource.h>
 
+#include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -12,11 +15,13 @@
 #include "app/drafters.hpp"
 #include "app/report.hpp"
 #include "app/signals.hpp"
+#include "app/terminal.hpp"
 #include "io/hdf5/shard_writer.hpp"
 #include "io/hdf5/telemetry.hpp"
 #include "runtime/engine/batcher.hpp"
 #include "runtime/roles/drafter_rank.hpp"
 #include "runtime/roles/group.hpp"
+#include "runtime/roles/misbehaving_mailbox.hpp"
 #include "runtime/roles/participant.hpp"
 #include "runtime/roles/verifier.hpp"
 
@@ -109,8 +114,11 @@ RankSummary run_verifier(const Setup& setup, int rank, const Clock& clock, Mailb
   if (layout.drafters > 0) {
     std::vector<int> ranks;
     for (int d = 0; d < layout.drafters; ++d) ranks.push_back(layout.drafter(d));
-    auto made =
-        std::make_unique<roles::RemoteDrafter>(mailbox, std::move(ranks), setup.model.vocab);
+    auto made = std::make_unique<roles::RemoteDrafter>(
+        mailbox, clock, std::move(ranks),
+        roles::RemoteOptions{.vocab = setup.model.vocab,
+                             .window = draft_window(config.speculation)},
+        [rank](const std::string& text) { say("warning: rank {}: {}", rank, text); });
     remote = made.get();
     drafters.insert(drafters.begin(), std::move(made));
   }
@@ -125,6 +133,7 @@ RankSummary run_verifier(const Setup& setup, int rank, const Clock& clock, Mailb
                             .costs = move_costs(config.schedule.move_kv)});
   roles::drive(verifier, mailbox, clock, SignalRelay(mailbox));
   group.finish();
+  if (remote != nullptr) remote->close();
   if (speculator != nullptr) parts.telemetry->acceptance(speculator->acceptance());
   parts.shard->close();
   return verifier.summary();
@@ -142,8 +151,13 @@ RankSummary run_member(const Setup& setup, int rank, const Clock& clock, Mailbox
   return summary;
 }
 
-RankSummary run_drafter(const Setup& setup, const Clock& clock, Mailbox& mailbox,
+RankSummary run_drafter(const Setup& setup, const Clock& clock, Mailbox& network,
                         RankParts& parts) {
+  const roles::TestDrafter test = roles::test_drafter(std::getenv("PACELINE_TEST_DRAFTER"));
+  roles::MisbehavingMailbox misbehaving(network, test, [](double seconds) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  });
+  Mailbox& mailbox = test.how == roles::Misbehaviour::none ? network : misbehaving;
   roles::DrafterRank drafter(mailbox, clock, std::move(parts.compute->drafters), *parts.telemetry,
                              {.window = draft_window(setup.config.speculation),
                               .max_batch = setup.config.engine.max_batch});

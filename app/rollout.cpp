@@ -106,8 +106,11 @@ void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coord
                      std::optional<double> deadline) {
   ProgressPrinter printer;
   bool announced = false;
+  bool warned = false;
   const auto look = [&] {
     faults.watch();
+    if (coordinator.progress().nonsense > 0 && !std::exchange(warned, true))
+      say("warning: a drafter rank sends the coordinator what makes no sense; that is dropped");
     const bool late = deadline && clock.now() >= *deadline;
     if (stop_signalled() || late) {
       if (!announced) {

@@ -28,7 +28,9 @@ Turn Coordinator::turn() {
   Turn turn;
   while (const std::optional<Envelope> envelope = mailbox_.poll()) {
     turn.worked = true;
-    const Message message = decode(envelope->bytes);
+    const std::optional<Message> read = understand(*envelope);
+    if (!read) continue;
+    const Message& message = *read;
     if (const auto* status = std::get_if<Status>(&message)) {
       on(envelope->from, *status);
     } else if (std::holds_alternative<StopRequest>(message)) {
@@ -40,6 +42,21 @@ Turn Coordinator::turn() {
     }
   }
   return turn;
+}
+
+/// A drafter rank has little to say to a coordinator, and is not trusted: all else is dropped.
+std::optional<Message> Coordinator::understand(const Envelope& envelope) {
+  if (layout_.role[envelope.from] != Role::drafter) return decode(envelope.bytes);
+  std::optional<Message> message;
+  try {
+    message = decode(envelope.bytes);
+    if (std::holds_alternative<StopRequest>(*message) || std::holds_alternative<Summary>(*message))
+      return message;
+  } catch (const std::logic_error&) {
+    // no message at all
+  }
+  ++progress_.nonsense;
+  return std::nullopt;
 }
 
 void Coordinator::on(int from, const Status& status) {

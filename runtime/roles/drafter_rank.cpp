@@ -6,6 +6,12 @@
 #include "runtime/roles/messages.hpp"
 
 namespace paceline::roles {
+namespace {
+
+/// A verifier that has told something and is sent no drafts hears so after this long.
+constexpr double kSignSeconds = 0.5;
+
+}  // namespace
 
 DrafterRank::DrafterRank(Mailbox& mailbox, const Clock& clock,
                          std::vector<std::unique_ptr<draft::Drafter>> drafters,
@@ -22,7 +28,22 @@ Turn DrafterRank::turn() {
   const std::uint64_t drafted = summary_.drafted;
   draft();
   send_due();
-  return {summary_.drafted > drafted};
+  Turn turn{summary_.drafted > drafted};
+  for (auto& [verifier, c] : verifiers_) {
+    if (!c.waits) continue;
+    if (clock_.now() >= c.said + kSignSeconds) {
+      say(verifier, {});
+      mailbox_.flush();
+    } else {
+      turn.wake = std::min(turn.wake, c.said + kSignSeconds);
+    }
+  }
+  return turn;
+}
+
+void DrafterRank::say(int verifier, const Drafts& drafts) {
+  mailbox_.send({verifier, Address::Port::role}, encode(drafts));
+  verifiers_[verifier] = {clock_.now(), false};
 }
 
 void DrafterRank::receive() {
@@ -30,8 +51,10 @@ void DrafterRank::receive() {
     const Message message = decode(envelope->bytes);
     if (const auto* opened = std::get_if<DraftOpen>(&message)) {
       open(envelope->from, *opened);
+      verifiers_[envelope->from].waits = true;
     } else if (const auto* commits = std::get_if<DraftCommits>(&message)) {
       take(envelope->from, *commits);
+      verifiers_[envelope->from].waits = true;
     } else if (std::holds_alternative<Finish>(message)) {
       over_ = true;
     } else {
@@ -189,8 +212,7 @@ void DrafterRank::send_due() {
     }
     r.sent = r.ahead.size();
   }
-  for (const auto& [verifier, message] : drafts)
-    mailbox_.send({verifier, Address::Port::role}, encode(message));
+  for (const auto& [verifier, message] : drafts) say(verifier, message);
   if (!drafts.empty()) mailbox_.flush();
 }
 

@@ -50,6 +50,11 @@ class DrafterRank final : public Participant {
     std::size_t sent = 0;        ///< of them
     bool exhausted = false;      ///< nothing more is found until the verifier says something
   };
+  /// A verifier that tells something hears something within a while, drafts or not.
+  struct Correspondence {
+    double said = 0;     ///< when it was last sent anything
+    bool waits = false;  ///< it has told something since
+  };
   void receive();
   void open(int from, const DraftOpen& open);
   void take(int from, const DraftCommits& commits);
@@ -58,6 +63,7 @@ class DrafterRank final : public Participant {
   bool ask(draft::Drafter& drafter);
   void send_due();
   [[nodiscard]] bool wants_more(const Request& r) const;
+  void say(int verifier, const Drafts& drafts);
 
   Mailbox& mailbox_;
   const Clock& clock_;
@@ -66,6 +72,7 @@ class DrafterRank final : public Participant {
   DrafterOptions options_;
   std::map<std::uint32_t, std::vector<TokenId>> prompts_;
   std::map<RequestId, Request> requests_;
+  std::map<int, Correspondence> verifiers_;
   RequestId next_;  ///< whose turn it is where there are more than fit into a call
   bool over_ = false;
   RankSummary summary_;

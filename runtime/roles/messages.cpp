@@ -116,7 +116,9 @@ Message decode(std::span<const std::byte> bytes) {
   WireReader reader(bytes);
   std::uint8_t kind = 0;
   reader.get(kind);
-  return decode_as(kind, reader);
+  Message message = decode_as(kind, reader);
+  if (!reader.empty()) throw std::logic_error("message longer than it says");
+  return message;
 }
 
 }  // namespace paceline::roles

@@ -33,7 +33,14 @@ void Verifier::event(RequestId id, RequestEventKind kind, std::size_t tokens) {
 }
 
 void Verifier::receive() {
-  while (const std::optional<Envelope> envelope = ports_.mailbox.poll()) {
+  constexpr int kMostMessages = 4096;  // of a turn: a flood must not keep it from its requests
+  for (int n = 0; n < kMostMessages; ++n) {
+    const std::optional<Envelope> envelope = ports_.mailbox.poll();
+    if (!envelope) return;
+    if (ports_.remote != nullptr && ports_.remote->is_drafter(envelope->from)) {
+      ports_.remote->receive(envelope->from, envelope->bytes);
+      continue;
+    }
     Message message = decode(envelope->bytes);
     if (auto* lease = std::get_if<Lease>(&message)) {
       ++status_.leases_received;
@@ -52,9 +59,6 @@ void Verifier::receive() {
       on(*pull);
     } else if (const auto* moved = std::get_if<KvMoved>(&message)) {
       ports_.kv.heard(*moved);
-    } else if (const auto* drafts = std::get_if<Drafts>(&message);
-               drafts != nullptr && ports_.remote != nullptr) {
-      ports_.remote->receive(envelope->from, *drafts);
     } else if (std::holds_alternative<Stop>(message)) {
       stop_asked_ = true;
     } else if (std::holds_alternative<Finish>(message)) {

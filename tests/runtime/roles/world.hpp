@@ -8,11 +8,13 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "runtime/draft/ngram_drafter.hpp"
 #include "runtime/roles/coordinator.hpp"
 #include "runtime/roles/drafter_rank.hpp"
+#include "runtime/roles/misbehaving_mailbox.hpp"
 #include "runtime/roles/verifier.hpp"
 #include "tests/runtime/engine/block_checking_runner.hpp"
 #include "tests/runtime/roles/simulated_kv_link.hpp"
@@ -98,19 +100,20 @@ struct DrafterRanks {
   int window = 4;
   const Responses* truth = nullptr;
   double accuracy = 0.8;
+  Misbehaviour misbehaviour = Misbehaviour::none;
 };
 
 struct Rank {
   /// `speculates`: by n-grams of its own. `drafters`: ranks that draft for it.
   Rank(Post& post, KvWire& wire, const Clock& clock, int rank, const engine::BatcherLimits& limits,
        const SamplingParams& sampling, bool speculates, const std::vector<int>& drafters,
-       int window, const policy::MoveCosts& costs)
+       int window, const policy::MoveCosts& costs, std::vector<std::string>& warnings)
       : mailbox(post, {rank, Address::Port::role}),
         batcher(limits, sampling, {7}, nullptr),
         runner(limits.kv_blocks, limits.kv_block, 40),
         link(wire, runner),
         sink(clock),
-        speculator(make_speculator(clock, speculates, drafters, window)),
+        speculator(make_speculator(clock, speculates, drafters, window, warnings)),
         verifier({mailbox, clock, batcher, runner, link, speculator.get(), remote, sink, telemetry},
                  {.ranks = {rank, 1},
                   .max_batch = limits.max_batch,
@@ -118,10 +121,13 @@ struct Rank {
                   .flush_seconds = kFlushSeconds,
                   .costs = costs}) {}
   std::unique_ptr<Speculator> make_speculator(const Clock& clock, bool speculates,
-                                              const std::vector<int>& ranks, int window) {
+                                              const std::vector<int>& ranks, int window,
+                                              std::vector<std::string>& warnings) {
     std::vector<std::unique_ptr<draft::Drafter>> drafters;
     if (!ranks.empty()) {
-      auto made = std::make_unique<RemoteDrafter>(mailbox, ranks, 40);
+      auto made = std::make_unique<RemoteDrafter>(
+          mailbox, clock, ranks, RemoteOptions{.vocab = 40, .window = window},
+          [&warnings](const std::string& text) { warnings.push_back(text); });
       remote = made.get();
       drafters.push_back(std::move(made));
     }
@@ -151,7 +157,10 @@ struct Outcome {
   std::size_t moves = 0;
   int transfers = 0;
   std::vector<RankSummary> drafters;
-  std::uint64_t steps = 0;  ///< of all verifiers
+  std::uint64_t steps = 0;       ///< of all verifiers
+  RemoteDrafter::Counts remote;  ///< of the first
+  std::size_t most_held = 0;     ///< messages in one mailbox at a time
+  std::vector<std::string> warnings;
 };
 
 /// How requests move in a run.
@@ -205,20 +214,27 @@ inline Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory>
   Coordinator coordinator(mailbox, layout, std::move(work), prompts,
                           {.seed = 5, .rebalance = moves.rebalance, .shuffle = moves.shuffle},
                           done_before);
+  Outcome outcome;
   std::vector<std::unique_ptr<Rank>> ranks;
   for (int g = 0; g < groups; ++g)
     ranks.push_back(std::make_unique<Rank>(post, wire, clock, g, limits, sampling, g % 2 == 1,
-                                           drafter_ranks, drafters.window, moves.costs));
+                                           drafter_ranks, drafters.window, moves.costs,
+                                           outcome.warnings));
   std::vector<std::unique_ptr<SimulatedMailbox>> drafter_mailboxes;
+  std::vector<std::unique_ptr<MisbehavingMailbox>> misbehaving;
+  std::map<int, double> asleep;  // drafter ranks, and until when
   std::vector<std::unique_ptr<DrafterRank>> drafter_roles;
   NoTelemetry telemetry;
   for (const int rank : drafter_ranks) {
     drafter_mailboxes.push_back(
         std::make_unique<SimulatedMailbox>(post, Address{rank, Address::Port::role}));
+    misbehaving.push_back(std::make_unique<MisbehavingMailbox>(
+        *drafter_mailboxes.back(), TestDrafter{drafters.misbehaviour, order_seed},
+        [&asleep, &clock, rank](double seconds) { asleep[rank] = clock.time + seconds; }));
     std::vector<std::unique_ptr<draft::Drafter>> made;
     made.push_back(std::make_unique<OracleDrafter>(*drafters.truth, drafters.accuracy));
     drafter_roles.push_back(
-        std::make_unique<DrafterRank>(*drafter_mailboxes.back(), clock, std::move(made), telemetry,
+        std::make_unique<DrafterRank>(*misbehaving.back(), clock, std::move(made), telemetry,
                                       DrafterOptions{.window = drafters.window, .max_batch = 5}));
   }
 
@@ -239,6 +255,8 @@ inline Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory>
       EXPECT_LT(rank->sink.unflushed_for(), kFlushSeconds + 0.01 * 20 * participants);
     }
     EXPECT_LE(coordinator.progress().finished, on_disk) << "reported before it was flushed";
+    if (asleep.contains(who) && clock.time < asleep.at(who)) continue;
+    outcome.most_held = std::max(outcome.most_held, post.most_held());
     Participant* role = nullptr;
     if (who < groups) role = &ranks[who]->verifier;
     if (who >= groups && who < participants - 1) role = drafter_roles[who - groups].get();
@@ -253,12 +271,15 @@ inline Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory>
       post.put(Address::coordinator(), who, encode(summary));
     }
   }
-  Outcome outcome;
   outcome.complete = coordinator.complete();
   outcome.moves = coordinator.progress().moves;
   outcome.transfers = wire.transfers;
   for (const auto& drafter : drafter_roles) outcome.drafters.push_back(drafter->summary());
   for (const auto& rank : ranks) outcome.steps += rank->verifier.summary().steps;
+  if (ranks[0]->remote != nullptr) {
+    ranks[0]->remote->close();
+    outcome.remote = ranks[0]->remote->counts();
+  }
   std::size_t held = 0;  // every token generated or brought along is in a response handed in
   for (const auto& rank : ranks) {
     for (const auto& [id, t] : rank->sink.finished) held += t.tokens.size();
