@@ -3,10 +3,22 @@
 #include <algorithm>
 #include <iterator>
 #include <stdexcept>
+#include <tuple>
 
 #include "runtime/policy/rebalance.hpp"
 
 namespace paceline::roles {
+namespace {
+
+bool went_on(const Status& before, const Status& now) {
+  const auto counts = [](const Status& s) {
+    return std::tie(s.steps, s.tokens, s.leases_received, s.active, s.room, s.stopped);
+  };
+  return counts(before) != counts(now) || !now.finished.empty() || !now.moved.empty() ||
+         !now.kept.empty();
+}
+
+}  // namespace
 
 Coordinator::Coordinator(Mailbox& mailbox, const policy::Layout& layout,
                          std::vector<Trajectory> work, std::span<const Prompt> prompts,
@@ -17,7 +29,8 @@ Coordinator::Coordinator(Mailbox& mailbox, const policy::Layout& layout,
       prompts_(prompts),
       options_(options),
       book_(work_.size(), layout.groups),
-      groups_(layout.groups) {
+      groups_(layout.groups),
+      heard_(layout.role.size()) {
   progress_.total = already_finished + work_.size();
   progress_.finished = already_finished;
   progress_.finished_before = already_finished;
@@ -28,6 +41,7 @@ Turn Coordinator::turn() {
   Turn turn;
   while (const std::optional<Envelope> envelope = mailbox_.poll()) {
     turn.worked = true;
+    ++heard_[envelope->from];
     const std::optional<Message> read = understand(*envelope);
     if (!read) continue;
     const Message& message = *read;
@@ -37,6 +51,7 @@ Turn Coordinator::turn() {
       stop();
     } else if (const auto* summary = std::get_if<Summary>(&message)) {
       summaries_.push_back(summary->rank);
+      ++changes_;
     } else {
       throw std::logic_error("the coordinator got a message meant for a verifier");
     }
@@ -61,6 +76,7 @@ std::optional<Message> Coordinator::understand(const Envelope& envelope) {
 
 void Coordinator::on(int from, const Status& status) {
   const int group = layout_.group[from];
+  if (went_on(groups_[group].status, status)) ++changes_;
   groups_[group].status = status;
   for (const std::uint64_t key : status.kept) {
     const auto at = moves_.find(key);
@@ -180,6 +196,18 @@ void Coordinator::finish_when_idle() {
 
 void Coordinator::send(int rank, const Message& message) {
   mailbox_.send({rank, Address::Port::role}, encode(message));
+}
+
+std::vector<int> Coordinator::awaited() const {
+  std::vector<int> ranks;
+  for (std::size_t r = 0; r < layout_.role.size(); ++r) {
+    const auto rank = static_cast<int>(r);
+    const bool reported =
+        std::any_of(summaries_.begin(), summaries_.end(),
+                    [&](const RankSummary& s) { return static_cast<int>(s.rank) == rank; });
+    if (finish_sent_ ? !reported : layout_.role[r] == Role::verifier) ranks.push_back(rank);
+  }
+  return ranks;
 }
 
 Progress Coordinator::progress() const {

@@ -56,6 +56,15 @@ class Coordinator final : public Participant {
   [[nodiscard]] Progress progress() const;
   [[nodiscard]] const std::vector<RankSummary>& summaries() const { return summaries_; }
 
+  /// What a watchdog looks at. Another number whenever a message has shown that something went on.
+  [[nodiscard]] std::uint64_t changes() const { return changes_; }
+  /// Messages from each rank so far.
+  [[nodiscard]] std::span<const std::uint64_t> heard() const { return heard_; }
+  [[nodiscard]] const policy::Layout& layout() const { return layout_; }
+  /// Ranks that have yet to report: at the end all that sent no summary, before that the leaders of
+  /// groups.
+  [[nodiscard]] std::vector<int> awaited() const;
+
  private:
   struct Group {
     Status status;  ///< the last it sent
@@ -94,6 +103,8 @@ class Coordinator final : public Participant {
   Progress progress_;
   bool stopping_ = false;
   bool finish_sent_ = false;
+  std::uint64_t changes_ = 0;
+  std::vector<std::uint64_t> heard_;  ///< [ranks]
   std::vector<RankSummary> summaries_;
 };
 

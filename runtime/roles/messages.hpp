@@ -80,6 +80,7 @@ struct Status {
   std::int32_t room = 0;  ///< further requests it could take, before leases under way
   std::int32_t active = 0;
   std::uint64_t leases_received = 0;     ///< in all: tells which leases `room` already counts
+  std::uint64_t steps = 0;               ///< run, in all
   std::uint64_t tokens = 0;              ///< response tokens generated, in all
   std::int32_t stopped = 0;              ///< 1: has handed in its unfinished requests
   std::vector<RequestId> finished;       ///< since the last status; on disk

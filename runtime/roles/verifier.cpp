@@ -247,7 +247,7 @@ void Verifier::step() {
   record.drafted = counts.drafted;
   record.kv_blocks_used = static_cast<std::uint32_t>(ports_.batcher.blocks_used());
   ports_.telemetry.step(record);
-  ++summary_.steps;
+  status_.steps = ++summary_.steps;
   summary_.busy_seconds += record.duration;
   summary_.prefill_tokens += counts.prefill_tokens;
   summary_.decode_tokens += counts.decode_tokens;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # misbehaving.sh PACELINE: ranks that do what none should. A drafter rank that stalls, floods or sends garbage changes
-# no bit, and the log says which rank did what.
+# no bit, and the log says which rank did what. A run that a stopped rank holds up is ended.
 source "$(dirname "$0")/lib.sh"
 more=(--set prompts.samples=12)
 
@@ -33,4 +33,32 @@ if grep -q "^warning: a drafter rank sends the coordinator what makes no sense" 
 else
   fail "garbage to the coordinator is not told"
 fi
+
+# A rank that is stopped for good: a verifier in mid-run, a member of a TP group, which holds its leader in a
+# collective, and a drafter rank, without which a run cannot end. What is finished is kept.
+hangs() {  # WHAT VICTIM RANKS PATTERN [ARG...]
+  local what=$1 victim=$2 ranks=$3 pattern=$4 code=0 kept before
+  shift 4
+  rm -rf "$work/run"
+  start "$ranks" "$work/run" "${more[@]}" --set limits.stall=3 --set output.flush_seconds=0.1 "$@"
+  if ! wait_for_finished "$work/run" 10 "$pid"; then fail "$what: ended too soon"; cat "$work/run.log"; return; fi
+  before=$(finished "$work/run")
+  kill -STOP "$(pgrep -P "$pid" -x paceline | sort -n | sed -n "$((victim + 1))p")"
+  (sleep 60; kill -9 "$pid" 2>/dev/null) & watch=$!
+  wait "$pid" || code=$?
+  kill "$watch" 2>/dev/null || true
+  same "$what: exit code" 70 "$code"
+  if grep -qE "^paceline: rank 0: nothing has gone on for .*last heard: $pattern" "$work/run.log"; then
+    ok "$what: $(grep "^paceline: " "$work/run.log" | cut -c1-200)"
+  else
+    fail "$what: not told:"; tail -n 5 "$work/run.log"
+  fi
+  kept=$(finished "$work/run")
+  if [ "${kept:-0}" -ge "${before:-10}" ]; then ok "$what: $kept are kept"; else fail "$what: ${kept:-0} are kept of $before"; fi
+  rollout 2 "$work/run" "${more[@]}" --resume || fail "$what: resume failed: $(tail -n 3 "$work/run.log")"
+  same "$what: digest" "$reference" "$(digest "$work/run")"
+}
+hangs "a stopped verifier" 1 2 "rank 1 \(verifier\) [0-9]+ s ago"
+hangs "a stopped member" 1 2 "rank 0 \(verifier of ranks 0 to 1\) [0-9]+ s ago" --set layout.verifier_tp=2
+hangs "a stopped drafter" 1 2 "rank 1 \(drafter\) never" "${drafter[@]}"
 finish
