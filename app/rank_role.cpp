@@ -72,7 +72,7 @@ struct RankParts {
 };
 
 RankParts build(const fabric::MpiEnvironment& mpi, const Setup& setup, std::uint32_t attempt,
-                const Communicator& members, fabric::UcxFabric& network) {
+                const Communicator& members, const Clock& clock, fabric::UcxFabric& network) {
   const int rank = mpi.rank();
   const policy::Layout& layout = setup.layout;
   RankParts parts;
@@ -88,7 +88,8 @@ RankParts build(const fabric::MpiEnvironment& mpi, const Setup& setup, std::uint
     if (!parts.compute->executor) return;
     parts.kv_share =
         std::make_unique<roles::KvShare>(network.blocks(), parts.compute->executor->kv_memory(),
-                                         rank - layout.leader(layout.group[rank]), layout.tp);
+                                         rank - layout.leader(layout.group[rank]), layout.tp,
+                                         roles::Recorder{&clock, parts.telemetry.get()});
   });
   return parts;
 }
@@ -143,7 +144,8 @@ RankSummary run_verifier(const Setup& setup, int rank, const Clock& clock, Mailb
 RankSummary run_member(const Setup& setup, int rank, const Clock& clock, Mailbox& mailbox,
                        RankParts& parts) {
   roles::Member member(mailbox, *parts.compute->executor, *parts.kv_share,
-                       setup.layout.leader(setup.layout.group[rank]));
+                       setup.layout.leader(setup.layout.group[rank]),
+                       {&clock, parts.telemetry.get()});
   roles::drive(member, mailbox, clock, SignalRelay(mailbox));
   RankSummary summary;
   summary.steps = member.steps();
@@ -179,7 +181,7 @@ void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, std::uint32
   const Role role = setup.layout.role[rank];
   const Communicator members = Communicator::split(setup.layout.group[rank], rank);
   Mailbox& mailbox = network.mailbox(Address::Port::role);
-  RankParts parts = build(mpi, setup, attempt, members, network);
+  RankParts parts = build(mpi, setup, attempt, members, clock, network);
   try {
     const double start = clock.now();
     RankSummary summary;
@@ -201,8 +203,17 @@ void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, std::uint32
     summary.role = static_cast<std::uint32_t>(role);
     summary.group = setup.layout.group[rank];
     summary.idle_seconds = clock.now() - start - summary.busy_seconds;
-    summary.messages_sent = mailbox.traffic().messages;
-    summary.bytes_sent = mailbox.traffic().bytes;
+    const Mailbox::Traffic messages = mailbox.traffic();
+    summary.messages_sent = messages.messages;
+    summary.bytes_sent = messages.bytes;
+    summary.message_stalls = messages.stalls;
+    summary.most_queued = messages.most_queued;
+    const BlockTransport::Traffic blocks = network.blocks().traffic();
+    summary.transfers_sent = blocks.sent;
+    summary.transfers_received = blocks.received;
+    summary.transfers_failed = blocks.failed;
+    summary.transfer_bytes_sent = blocks.bytes_sent;
+    summary.transfer_bytes_received = blocks.bytes_received;
     summary.peak_rss_bytes = peak_rss_bytes();
     const DrafterMemory drafts = drafter_memory(setup, role);
     summary.weight_bytes = drafts.weights;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
+#include "runtime/core/role.hpp"
 #include "runtime/roles/messages.hpp"
 
 namespace paceline::roles {
@@ -122,25 +124,30 @@ void DrafterRank::take(int from, const DraftCommits& commits) {
   }
 }
 
-bool DrafterRank::wants_more(const Request& r) const {
-  return !r.exhausted && static_cast<int>(r.ahead.size()) < 2 * options_.window - 1;
-}
-
 /// Drafts up to the end of a window for as many requests as a call takes, beginning where the last
 /// call ended.
 void DrafterRank::draft() {
   asked_.clear();
+  bool held_up = false;
   auto at = requests_.lower_bound(next_);
   for (std::size_t i = 0; i < requests_.size(); ++i, ++at) {
     if (at == requests_.end()) at = requests_.begin();
     if (static_cast<int>(asked_.size()) == options_.max_batch) break;
-    if (wants_more(at->second)) asked_.push_back(at->first);
+    const bool limited = at_limit(at->second);
+    held_up = held_up || limited;
+    if (!limited && !at->second.exhausted) asked_.push_back(at->first);
   }
-  if (asked_.empty()) return;
+  if (asked_.empty()) {
+    if (!held_up) held_up_since_ = -1;
+    if (held_up && held_up_since_ < 0) held_up_since_ = clock_.now();
+    return;
+  }
   next_ = at == requests_.end() ? RequestId{} : at->first;
   StepRecord record;
   record.start = clock_.now();
+  record.role = static_cast<std::uint32_t>(Role::drafter);
   record.requests = static_cast<std::uint32_t>(asked_.size());
+  if (held_up_since_ >= 0) record.waited = record.start - std::exchange(held_up_since_, -1);
   const std::uint64_t before = summary_.drafted;
   for (const auto& drafter : drafters_) {
     if (!ask(*drafter)) break;
@@ -149,9 +156,11 @@ void DrafterRank::draft() {
   record.duration = clock_.now() - record.start;
   record.draft_duration = record.duration;
   record.drafted = static_cast<std::uint32_t>(summary_.drafted - before);
+  record.queued = static_cast<std::uint32_t>(mailbox_.traffic().queued);
   telemetry_.step(record);
   ++summary_.steps;
   summary_.busy_seconds += record.duration;
+  summary_.waited_seconds += record.waited;
 }
 
 /// Asks for what is still without a draft; false when nothing is.

@@ -62,7 +62,9 @@ class DrafterRank final : public Participant {
   void draft();
   bool ask(draft::Drafter& drafter);
   void send_due();
-  [[nodiscard]] bool wants_more(const Request& r) const;
+  [[nodiscard]] bool at_limit(const Request& r) const {
+    return static_cast<int>(r.ahead.size()) >= 2 * options_.window - 1;
+  }
   void say(int verifier, const Drafts& drafts);
 
   Mailbox& mailbox_;
@@ -73,7 +75,8 @@ class DrafterRank final : public Participant {
   std::map<std::uint32_t, std::vector<TokenId>> prompts_;
   std::map<RequestId, Request> requests_;
   std::map<int, Correspondence> verifiers_;
-  RequestId next_;  ///< whose turn it is where there are more than fit into a call
+  RequestId next_;             ///< whose turn it is where there are more than fit into a call
+  double held_up_since_ = -1;  ///< by verification: all is drafted that may be; -1: it is not
   bool over_ = false;
   RankSummary summary_;
 

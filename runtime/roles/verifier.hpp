@@ -54,7 +54,7 @@ class Verifier final : public Participant {
   Turn turn() override;
   [[nodiscard]] bool over() const override { return finished_; }
   /// Totals so far; the caller fills in rank, role and memory.
-  [[nodiscard]] RankSummary summary() const { return summary_; }
+  [[nodiscard]] RankSummary summary() const;
 
  private:
   /// KV of a request that came from another group.
@@ -100,8 +100,9 @@ class Verifier final : public Participant {
   std::vector<RequestId> unflushed_;             ///< ended, not yet known to be on disk
   double last_flush_ = 0;
   double last_status_ = 0;
-  double last_running_ = 0;  ///< when the requests it holds were last told of
-  bool changed_ = true;      ///< room or activity changed since the last status
+  double last_running_ = 0;    ///< when the requests it holds were last told of
+  bool changed_ = true;        ///< room or activity changed since the last status
+  double held_up_since_ = -1;  ///< all requests wait for their KV; -1: they do not
   bool stop_asked_ = false;
   bool finished_ = false;
   RankSummary summary_;

@@ -34,6 +34,7 @@ struct NoTelemetry final : TelemetrySink {
   void step(const StepRecord&) override {}
   void acceptance(std::span<const AcceptanceCell>) override {}
   void event(const RequestEvent&) override {}
+  void transfer(const TransferRecord&) override {}
   void flush() override {}
 };
 
