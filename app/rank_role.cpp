@@ -3,9 +3,12 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -14,11 +17,13 @@
 #include "app/drafters.hpp"
 #include "app/report.hpp"
 #include "app/signals.hpp"
+#include "app/terminal.hpp"
 #include "io/hdf5/shard_writer.hpp"
 #include "io/hdf5/telemetry.hpp"
 #include "runtime/engine/batcher.hpp"
 #include "runtime/roles/drafter_rank.hpp"
 #include "runtime/roles/group.hpp"
+#include "runtime/roles/misbehaving_mailbox.hpp"
 #include "runtime/roles/participant.hpp"
 #include "runtime/roles/verifier.hpp"
 
@@ -129,8 +134,8 @@ class Rank {
   void summarize(RankSummary summary, double start);
   [[nodiscard]] GroupRanks group() const { return placement_.groups[placement_.group(rank_)]; }
   template <typename Role>
-  void drive(Role& role) {
-    roles::drive(role, mailbox_, clock_, SignalRelay(mailbox_));
+  void drive(Role& role, Mailbox& mailbox) {
+    roles::drive(role, mailbox, clock_, SignalRelay(mailbox));
   }
 
   const Setup& setup_;
@@ -156,7 +161,8 @@ void Rank::share_kv() {
   if (!compute_->executor) return;
   const GroupRanks ranks = group();
   kv_share_ = std::make_unique<roles::KvShare>(network_.blocks(), compute_->executor->kv_memory(),
-                                               rank_ - ranks.leader, ranks.tp);
+                                               rank_ - ranks.leader, ranks.tp,
+                                               roles::Recorder{&clock_, telemetry_.get()});
 }
 
 /// Becomes what a placement says. Nothing here waits for another rank.
@@ -215,8 +221,11 @@ Ended Rank::run_verifier() {
   std::vector<std::unique_ptr<draft::Drafter>> drafters = std::move(compute_->drafters);
   roles::RemoteDrafter* remote = nullptr;
   if (setup_.layout.drafters() > 0) {
-    auto made =
-        std::make_unique<roles::RemoteDrafter>(mailbox_, placement_.drafters, setup_.model.vocab);
+    auto made = std::make_unique<roles::RemoteDrafter>(
+        mailbox_, clock_, placement_.drafters,
+        roles::RemoteOptions{.vocab = setup_.model.vocab,
+                             .window = draft_window(config.speculation)},
+        [rank = rank_](const std::string& text) { say("warning: rank {}: {}", rank, text); });
     remote = made.get();
     drafters.insert(drafters.begin(), std::move(made));
   }
@@ -234,16 +243,18 @@ Ended Rank::run_verifier() {
        .flush_seconds = config.output.flush_seconds,
        .costs = move_costs(config.schedule.move_kv, costs)});
   mailbox_.send(Address::coordinator(), roles::encode(roles::Costs{placement_.epoch, costs}));
-  drive(verifier);
+  drive(verifier, mailbox_);
   group.finish(verifier.next());
+  if (remote != nullptr) remote->close();
   if (speculator != nullptr) telemetry_->acceptance(speculator->acceptance());
   return {verifier.summary(), verifier.next()};
 }
 
 /// A group's other ranks: their leader speaks for them, but for a signal that reaches one alone.
 Ended Rank::run_member() {
-  roles::Member member(mailbox_, *compute_->executor, *kv_share_, group().leader);
-  drive(member);
+  roles::Member member(mailbox_, *compute_->executor, *kv_share_, group().leader,
+                       {&clock_, telemetry_.get()});
+  drive(member, mailbox_);
   RankSummary summary;
   summary.steps = member.steps();
   summary.busy_seconds = compute_->executor->busy_seconds();
@@ -251,20 +262,25 @@ Ended Rank::run_member() {
 }
 
 Ended Rank::run_drafter() {
+  const roles::TestDrafter test = roles::test_drafter(std::getenv("PACELINE_TEST_DRAFTER"));
+  roles::MisbehavingMailbox misbehaving(mailbox_, test, [](double seconds) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  });
+  Mailbox& mailbox = test.how == roles::Misbehaviour::none ? mailbox_ : misbehaving;
   const auto place =
       std::find_if(placement_.drafters.begin(), placement_.drafters.end(),
                    [&](const policy::DrafterPlace& drafter) { return drafter.rank == rank_; });
-  roles::DrafterRank drafter(mailbox_, clock_, std::move(compute_->drafters), *telemetry_,
+  roles::DrafterRank drafter(mailbox, clock_, std::move(compute_->drafters), *telemetry_,
                              {.place = *place,
                               .window = draft_window(setup_.config.speculation),
                               .max_batch = setup_.config.engine.max_batch});
-  drive(drafter);
+  drive(drafter, mailbox);
   return {drafter.summary(), drafter.next()};
 }
 
 Ended Rank::run_spare() {
   roles::Spare spare(mailbox_, rank_);
-  drive(spare);
+  drive(spare, mailbox_);
   return {{}, spare.next()};
 }
 
@@ -274,8 +290,17 @@ void Rank::summarize(RankSummary summary, double start) {
   summary.role = static_cast<std::uint32_t>(role);
   summary.group = placement_.group(rank_);
   summary.idle_seconds = clock_.now() - start - summary.busy_seconds;
-  summary.messages_sent = mailbox_.traffic().messages;
-  summary.bytes_sent = mailbox_.traffic().bytes;
+  const Mailbox::Traffic messages = mailbox_.traffic();
+  summary.messages_sent = messages.messages;
+  summary.bytes_sent = messages.bytes;
+  summary.message_stalls = messages.stalls;
+  summary.most_queued = messages.most_queued;
+  const BlockTransport::Traffic blocks = network_.blocks().traffic();
+  summary.transfers_sent = blocks.sent;
+  summary.transfers_received = blocks.received;
+  summary.transfers_failed = blocks.failed;
+  summary.transfer_bytes_sent = blocks.bytes_sent;
+  summary.transfer_bytes_received = blocks.bytes_received;
   summary.peak_rss_bytes = peak_rss_bytes();
   const DrafterMemory drafts = drafter_memory(setup_, role);
   summary.weight_bytes = drafts.weights;

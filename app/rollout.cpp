@@ -26,6 +26,7 @@
 #include "runtime/fabric/ucx_fabric.hpp"
 #include "runtime/roles/coordinator.hpp"
 #include "runtime/roles/participant.hpp"
+#include "runtime/roles/watchdog.hpp"
 
 namespace paceline::app {
 namespace {
@@ -103,11 +104,16 @@ std::vector<Trajectory> work_list(const Setup& setup, io::ResumeState& earlier) 
 /// Rank 0's second thread.
 void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coordinator,
                      Mailbox& mailbox, FaultDesk& faults, const Clock& clock,
-                     std::optional<double> deadline) {
+                     std::optional<double> deadline, std::optional<double> stall) {
   ProgressPrinter printer;
+  roles::Watchdog watchdog(stall);
+  std::string stalled;  // what the watchdog saw
   bool announced = false;
+  bool warned = false;
   const auto look = [&] {
     faults.watch();
+    if (coordinator.progress().nonsense > 0 && !std::exchange(warned, true))
+      say("warning: a drafter rank sends the coordinator what makes no sense; that is dropped");
     const bool late = deadline && clock.now() >= *deadline;
     if (stop_signalled() || late) {
       if (!announced) {
@@ -116,6 +122,17 @@ void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coord
       }
       announced = true;
       coordinator.stop();
+    }
+    switch (watchdog.look(clock.now(), coordinator)) {
+      case roles::Watchdog::Verdict::goes_on:
+        break;
+      case roles::Watchdog::Verdict::stop:
+        stalled = watchdog.report(coordinator) + " (limits.stall)";
+        say("\n{}: stopping", stalled);
+        coordinator.stop();
+        break;
+      case roles::Watchdog::Verdict::give_up:
+        throw Error(ExitCode::internal, stalled + "; run again with --resume to continue");
     }
     printer.update(clock.now(), coordinator.progress());
     return !abandoned.stop_requested();
@@ -189,7 +206,7 @@ ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& argument
       thread = std::jthread([&, deadline](const std::stop_token& abandoned) {
         try {
           run_coordinator(abandoned, *coordinator, network->mailbox(Address::Port::coordinator),
-                          faults, clock, deadline);
+                          faults, clock, deadline, setup.config.limits.stall);
           coordinated = true;
           mailbox.wake();
         } catch (...) {

@@ -44,7 +44,9 @@ inline bool is_plain(const YamlNode& node) {
   return node.kind == YamlNode::Kind::scalar && !node.quoted;
 }
 inline bool is_scalar(const YamlNode& node) { return node.kind == YamlNode::Kind::scalar; }
-inline bool is_auto(const YamlNode& node) { return is_scalar(node) && node.scalar == "auto"; }
+inline bool is_word(const YamlNode& node, std::string_view word) {
+  return is_scalar(node) && node.scalar == word;
+}
 
 /// A whole number of type T in [low, high], `multiple` of something.
 template <typename T>
@@ -216,14 +218,16 @@ auto words(Names... names) {
   return Choice<std::string, n>{{names...}, {std::string(names)...}};
 }
 
-/// `auto`, or what the inner codec takes.
+/// A word that stands for no value, or what the inner codec takes.
 template <typename Inner>
-struct OrAuto {
+struct OrWord {
+  std::string_view word;
   Inner inner;
   using Value = decltype(inner.read(std::declval<const YamlNode&>(), std::string()));
-  [[nodiscard]] std::string type() const { return "auto, or " + inner.type(); }
-  [[nodiscard]] Auto<Value> read(const YamlNode& node, const std::string& directory) const {
-    if (is_auto(node)) return std::nullopt;
+  [[nodiscard]] std::string type() const { return std::string(word) + ", or " + inner.type(); }
+  [[nodiscard]] std::optional<Value> read(const YamlNode& node,
+                                          const std::string& directory) const {
+    if (is_word(node, word)) return std::nullopt;
     try {
       return inner.read(node, directory);
     } catch (BadValue& bad) {
@@ -231,12 +235,18 @@ struct OrAuto {
       throw;
     }
   }
-  [[nodiscard]] std::string write(const Auto<Value>& value) const {
-    return value ? inner.write(*value) : "auto";
+  [[nodiscard]] std::string write(const std::optional<Value>& value) const {
+    return value ? inner.write(*value) : std::string(word);
   }
 };
 template <typename Inner>
-OrAuto(Inner) -> OrAuto<Inner>;
+struct OrAuto : OrWord<Inner> {
+  explicit OrAuto(Inner value) : OrWord<Inner>{"auto", std::move(value)} {}
+};
+template <typename Inner>
+struct OrNone : OrWord<Inner> {
+  explicit OrNone(Inner value) : OrWord<Inner>{"none", std::move(value)} {}
+};
 
 struct Text {
   [[nodiscard]] static std::string type() { return "non-empty text"; }

@@ -162,6 +162,9 @@ std::vector<Key> make_table() {
                   "Time the run has; auto is what Slurm gave the job, or no limit."));
   t.push_back(key(PACELINE_FIELD(limits, margin), Duration{0, 86400},
                   "How long before the limit the run stops cleanly, in seconds."));
+  t.push_back(key(PACELINE_FIELD(limits, stall), OrNone{Duration{1, 366.0 * 86400}},
+                  "A run in which nothing at all has gone on for so long is ended."));
+  t.back().details = {"No step, response or move of any rank: it must be longer than any step."};
   return t;
 }
 #undef PACELINE_FIELD

@@ -111,6 +111,10 @@ struct OutputSection {
 struct LimitsSection {
   Auto<double> wall_clock;  ///< seconds ("90", "30m", "2h", "HH:MM:SS"); auto: Slurm's own
   double margin = 30.0;     ///< seconds before the limit at which the run stops
+  /// Seconds without any step, response or move after which the run is ended; absent: it never is.
+  /// File systems come back after minutes, and no step takes so long; a night of idle nodes costs
+  /// more.
+  std::optional<double> stall = 600.0;
 };
 
 struct RunConfig {

@@ -13,11 +13,11 @@
 namespace paceline::io {
 
 /// Version of the layout of telemetry.h5 and its shards.
-inline constexpr std::int32_t kTelemetrySchemaVersion = 3;
+inline constexpr std::int32_t kTelemetrySchemaVersion = 4;
 
-/// Appends to DIR/shards/telemetry-<attempt>-<rank>.h5. step() and event() only fill a buffer,
-/// except that about once a second (by the records' own times) and every 16,384 records it is
-/// written. Used by one thread; errors and HDF5's lock as in ShardWriter.
+/// Appends to DIR/shards/telemetry-<attempt>-<rank>.h5. step(), event() and transfer() only fill a
+/// buffer, except that about once a second (by the records' own times) and every 16,384 records it
+/// is written. Used by one thread; errors and HDF5's lock as in ShardWriter.
 class TelemetryWriter : public TelemetrySink {
  public:
   /// `plan`: the plan this attempt follows, for the record; one rank need give it.
@@ -31,6 +31,7 @@ class TelemetryWriter : public TelemetrySink {
 
   void step(const StepRecord& record) override;
   void event(const RequestEvent& event) override;
+  void transfer(const TransferRecord& record) override;
   /// Writes at once. Throws std::out_of_range on a drafter that has no name.
   void acceptance(std::span<const AcceptanceCell> cells) override;
   void flush() override;
@@ -54,8 +55,9 @@ struct TelemetryReport {
 ///
 ///   /ranks/<rank>/steps/{attempt,start,duration,draft_duration,forward_duration,
 ///                        sample_duration,requests,prefill_tokens,decode_tokens,drafted,accepted,
-///                        kv_blocks_used,role}
+///                        kv_blocks_used,role,late,queued,waited}
 ///   /requests/{attempt,rank,time,prompt_index,sample_index,kind,tokens}, by (attempt, time)
+///   /transfers/{attempt,rank,start,duration,key,bytes,peer,sends,complete}, by (attempt, start)
 ///   /summary/{attempt,rank,role,group,busy_seconds,...}, a row for each rank of each attempt;
 ///       group is -1 for a rank in none (spare)
 ///   /attempts/{attempt,ranks,started,plan}; started is Unix time in seconds
@@ -67,7 +69,7 @@ struct TelemetryReport {
 ///   strings NAME (plan, too): NAME u8, UTF-8 bytes; NAME_offsets i64 [n + 1]
 ///   attributes of /: schema_version (of telemetry); of /requests/kind: the names of its values
 ///
-/// On one rank, with every writer closed. Memory: 40 bytes an event.
+/// On one rank, with every writer closed. Memory: 40 bytes an event, 56 a transfer.
 TelemetryReport write_telemetry(const std::string& directory,
                                 std::span<const std::string> role_names);
 

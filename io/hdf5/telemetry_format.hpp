@@ -1,8 +1,8 @@
 // The layout of telemetry shards, shared by their writer and the merge. Private to this folder.
 //
-//   /steps, /events, /summary: compound rows as in core/interfaces.hpp, appended under SWMR
-//   /acceptance: rows likewise; /drafter_names: strings, by AcceptanceCell::drafter
-//   attributes of /: attempt, rank, started (Unix time, seconds), plan
+//   /steps, /events, /transfers, /summary: compound rows as in core/interfaces.hpp, appended under
+//   SWMR /acceptance: rows likewise; /drafter_names: strings, by AcceptanceCell::drafter attributes
+//   of /: attempt, rank, started (Unix time, seconds), plan
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,10 @@ inline std::vector<h5::Field> step_fields() {
           {"drafted", offsetof(StepRecord, drafted), u32},
           {"accepted", offsetof(StepRecord, accepted), u32},
           {"kv_blocks_used", offsetof(StepRecord, kv_blocks_used), u32},
-          {"role", offsetof(StepRecord, role), u32}};
+          {"role", offsetof(StepRecord, role), u32},
+          {"late", offsetof(StepRecord, late), u32},
+          {"queued", offsetof(StepRecord, queued), u32},
+          {"waited", offsetof(StepRecord, waited), f64}};
 }
 
 inline std::vector<h5::Field> event_fields() {
@@ -37,6 +40,19 @@ inline std::vector<h5::Field> event_fields() {
           {"sample_index", offsetof(RequestEvent, id.sample), u32},
           {"kind", offsetof(RequestEvent, kind), h5::native<std::uint8_t>()},
           {"tokens", offsetof(RequestEvent, tokens), u32}};
+}
+
+inline std::vector<h5::Field> transfer_fields() {
+  const hid_t f64 = h5::native<double>();
+  const hid_t u64 = h5::native<std::uint64_t>();
+  const hid_t u8 = h5::native<std::uint8_t>();
+  return {{"start", offsetof(TransferRecord, start), f64},
+          {"duration", offsetof(TransferRecord, duration), f64},
+          {"key", offsetof(TransferRecord, key), u64},
+          {"bytes", offsetof(TransferRecord, bytes), u64},
+          {"peer", offsetof(TransferRecord, peer), h5::native<std::uint32_t>()},
+          {"sends", offsetof(TransferRecord, sends), u8},
+          {"complete", offsetof(TransferRecord, complete), u8}};
 }
 
 inline std::vector<h5::Field> acceptance_fields() {
@@ -69,8 +85,19 @@ inline std::vector<h5::Field> summary_fields() {
           {"most_wasted", offsetof(RankSummary, most_wasted), u32},
           {"moved", offsetof(RankSummary, moved), u64},
           {"positions_transferred", offsetof(RankSummary, positions_transferred), u64},
+          {"late", offsetof(RankSummary, late), u64},
+          {"stale", offsetof(RankSummary, stale), u64},
+          {"invalid", offsetof(RankSummary, invalid), u64},
+          {"waited_seconds", offsetof(RankSummary, waited_seconds), f64},
+          {"transfers_sent", offsetof(RankSummary, transfers_sent), u64},
+          {"transfers_received", offsetof(RankSummary, transfers_received), u64},
+          {"transfers_failed", offsetof(RankSummary, transfers_failed), u64},
+          {"transfer_bytes_sent", offsetof(RankSummary, transfer_bytes_sent), u64},
+          {"transfer_bytes_received", offsetof(RankSummary, transfer_bytes_received), u64},
           {"messages_sent", offsetof(RankSummary, messages_sent), u64},
           {"bytes_sent", offsetof(RankSummary, bytes_sent), u64},
+          {"message_stalls", offsetof(RankSummary, message_stalls), u64},
+          {"most_queued", offsetof(RankSummary, most_queued), u64},
           {"peak_rss_bytes", offsetof(RankSummary, peak_rss_bytes), u64},
           {"weight_bytes", offsetof(RankSummary, weight_bytes), u64},
           {"kv_bytes", offsetof(RankSummary, kv_bytes), u64}};

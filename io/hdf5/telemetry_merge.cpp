@@ -30,6 +30,12 @@ struct Event {
   std::uint32_t rank = 0;
 };
 
+struct Transfer {
+  TransferRecord transfer;
+  std::uint32_t attempt = 0;
+  std::uint32_t rank = 0;
+};
+
 struct Acceptance {
   AcceptanceCell cell;
   std::uint32_t attempt = 0;
@@ -50,6 +56,7 @@ struct Attempt {
 struct Collected {
   std::map<std::uint32_t, std::vector<Shard>> ranks;  // shards in attempt order
   std::vector<Event> events;
+  std::vector<Transfer> transfers;
   std::vector<Acceptance> acceptance;  // by (attempt, rank), as the shards are
   std::vector<std::string> drafter_names;
   std::vector<Summary> summaries;
@@ -106,6 +113,7 @@ void collect(const ShardName& name, Collected& all) {
   const h5::File file = h5::File::open(name.path);
   const std::uint64_t steps = read_steps(file, [](std::span<const StepRecord> /*rows*/) {});
   const auto events = read_rows<RequestEvent>(file, "events", event_fields());
+  const auto transfers = read_rows<TransferRecord>(file, "transfers", transfer_fields());
   const auto summaries = read_rows<RankSummary>(file, "summary", summary_fields());
   const auto drafter_names = h5::read_strings(file, "drafter_names");
   const auto acceptance = read_acceptance(file, drafter_names);
@@ -115,6 +123,8 @@ void collect(const ShardName& name, Collected& all) {
 
   all.ranks[name.rank].push_back({name, steps});
   for (const auto& event : events) all.events.push_back({event, name.attempt, name.rank});
+  for (const auto& transfer : transfers)
+    all.transfers.push_back({transfer, name.attempt, name.rank});
   std::vector<std::uint32_t> drafter;
   for (const auto& known : drafter_names) drafter.push_back(number_of(known, all.drafter_names));
   for (AcceptanceCell cell : acceptance) {
@@ -194,13 +204,26 @@ void write_events(const h5::File& file, std::vector<Event>& events) {
       .append(events.data(), events.size(), sizeof(Event));
   const h5::Handle kind(H5Dopen2(file.id(), "requests/kind", H5P_DEFAULT), H5Dclose);
   const std::pair<const char*, RequestEventKind> names[] = {
-      {"leased", RequestEventKind::leased},
-      {"finished", RequestEventKind::finished},
-      {"stopped", RequestEventKind::stopped},
-      {"resumed", RequestEventKind::resumed}};
+      {"leased", RequestEventKind::leased},   {"finished", RequestEventKind::finished},
+      {"stopped", RequestEventKind::stopped}, {"resumed", RequestEventKind::resumed},
+      {"left", RequestEventKind::left},       {"arrived", RequestEventKind::arrived}};
   for (const auto& [name, value] : names) {
     h5::write_attribute(kind.get(), file.path(), name, static_cast<std::uint8_t>(value));
   }
+}
+
+void write_transfers(const h5::File& file, std::vector<Transfer>& transfers) {
+  std::stable_sort(transfers.begin(), transfers.end(), [](const Transfer& a, const Transfer& b) {
+    if (a.attempt != b.attempt) return a.attempt < b.attempt;
+    return std::strong_order(a.transfer.start, b.transfer.start) < 0;
+  });
+  const h5::Handle group = file.group("transfers");
+  const hid_t u32 = h5::native<std::uint32_t>();
+  const auto fields = widened(
+      {{"attempt", offsetof(Transfer, attempt), u32}, {"rank", offsetof(Transfer, rank), u32}},
+      transfer_fields());
+  Columns(file, "transfers", fields, transfers.size())
+      .append(transfers.data(), transfers.size(), sizeof(Transfer));
 }
 
 void write_acceptance(const h5::File& file, const std::vector<Acceptance>& cells,
@@ -270,6 +293,7 @@ TelemetryReport write_telemetry(const std::string& directory,
     const h5::Handle ranks_group = file.group("ranks");
     for (const auto& [rank, own] : all.ranks) write_steps(file, rank, own);
     write_events(file, all.events);
+    write_transfers(file, all.transfers);
     write_acceptance(file, all.acceptance, all.drafter_names);
     write_summaries(file, all.summaries);
     write_attempts(file, all.attempts);

@@ -32,28 +32,32 @@ struct TelemetryWriter::State {
   std::size_t drafters;
   h5::Dataset& steps = shard.add("steps", step_fields(), sizeof(StepRecord), kChunkRows);
   h5::Dataset& events = shard.add("events", event_fields(), sizeof(RequestEvent), kChunkRows);
+  h5::Dataset& transfers =
+      shard.add("transfers", transfer_fields(), sizeof(TransferRecord), kChunkRows);
   h5::Dataset& acceptance =
       shard.add("acceptance", acceptance_fields(), sizeof(AcceptanceCell), kChunkRows);
   h5::Dataset& summaries = shard.add("summary", summary_fields(), sizeof(RankSummary), kChunkRows);
   std::vector<StepRecord> step_buffer;
   std::vector<RequestEvent> event_buffer;
+  std::vector<TransferRecord> transfer_buffer;
   double flushed_at = 0;  // seconds since the attempt began, by the records' clock
 
   void write_buffers() {
-    if (!step_buffer.empty()) {
-      steps.append<StepRecord>(step_buffer);
-      steps.flush();
-      step_buffer.clear();
-    }
-    if (!event_buffer.empty()) {
-      events.append<RequestEvent>(event_buffer);
-      events.flush();
-      event_buffer.clear();
-    }
+    write(steps, step_buffer);
+    write(events, event_buffer);
+    write(transfers, transfer_buffer);
+  }
+  template <typename Row>
+  static void write(h5::Dataset& dataset, std::vector<Row>& buffer) {
+    if (buffer.empty()) return;
+    dataset.append<Row>(buffer);
+    dataset.flush();
+    buffer.clear();
   }
 
   void write_when_due(double now) {
-    const bool full = step_buffer.size() + event_buffer.size() >= kBufferedRows;
+    const bool full =
+        step_buffer.size() + event_buffer.size() + transfer_buffer.size() >= kBufferedRows;
     if (!full && now - flushed_at < kFlushSeconds) return;
     flushed_at = std::max(flushed_at, now);
     shard.guarded([this] { write_buffers(); });
@@ -84,6 +88,11 @@ void TelemetryWriter::step(const StepRecord& record) {
 void TelemetryWriter::event(const RequestEvent& event) {
   state_->event_buffer.push_back(event);
   state_->write_when_due(event.time);
+}
+
+void TelemetryWriter::transfer(const TransferRecord& record) {
+  state_->transfer_buffer.push_back(record);
+  state_->write_when_due(record.start + record.duration);
 }
 
 void TelemetryWriter::acceptance(std::span<const AcceptanceCell> cells) {

@@ -11,6 +11,8 @@
 
     table = acceptance("DIR", by=("drafter", "position"))  # how well drafts did, from telemetry.h5
     table["drafter"], table["position"], table["rate"]
+    spans = timeline("DIR")              # what every rank did when: to be drawn as bars
+    spans["rank"], spans["what"], spans["start"], spans["duration"]
 
 Needs h5py and numpy; torch only where as_torch is asked for. One run, one thread: h5py serialises
 HDF5 itself, but a Run object keeps its file open. `python3 paceline_reader.py DIR` prints a summary.
@@ -38,7 +40,7 @@ import h5py
 import numpy as np
 
 SCHEMA_VERSION = 2
-TELEMETRY_SCHEMA_VERSION = 3
+TELEMETRY_SCHEMA_VERSION = 4
 FINISH_REASONS = {0: "stop_id", 1: "length", 2: "stop_string", 3: "context", 255: "partial"}
 #: slime's Sample.Status for each finish reason. A response cut by a limit is truncated.
 SLIME_STATUS = {
@@ -50,6 +52,8 @@ SLIME_STATUS = {
 }
 LOGPROBS = {"sampling": "sampling_logprob", "full": "logprob"}
 TOKEN_COLUMNS = ("tokens", "logprob", "sampling_logprob")
+TRANSFER_COLUMNS = ("attempt", "rank", "start", "duration", "peer", "bytes", "sends")
+ROLE_DRAFTER = 2  #: in /ranks/<rank>/steps/role
 ROWS_AT_ONCE = 1024  #: of a shard's index
 
 PathLike = Union[str, "os.PathLike[str]"]
@@ -513,15 +517,8 @@ def acceptance(
     for name in names:
         if name not in dimensions:
             raise ValueError(f"by {name!r}, expected some of {list(dimensions)}")
-    file_name = os.fspath(path)
-    if os.path.isdir(file_name):
-        file_name = os.path.join(file_name, "telemetry.h5")
-    with h5py.File(file_name, "r") as file, _damage(file_name, "not telemetry"):
-        version = file.attrs.get("schema_version")
-        if version != TELEMETRY_SCHEMA_VERSION or "acceptance" not in file:
-            raise ReaderError(
-                f"{file_name}: not telemetry of schema version {TELEMETRY_SCHEMA_VERSION}"
-            )
+    with _telemetry(path) as file:
+        file_name = file.filename
         group = file["acceptance"]
         counts = {name: _column(group, name)[:].astype(np.int64) for name in ("drafted", "accepted")}
         keys = np.empty((len(counts["drafted"]), len(names)), np.int64)
@@ -540,6 +537,63 @@ def acceptance(
         np.add.at(table[name], row_of.reshape(-1), values)
     table["rate"] = table["accepted"] / np.maximum(table["drafted"], 1)
     return table
+
+
+def timeline(path: PathLike, attempt: int = -1) -> Dict[str, np.ndarray]:
+    """What every rank of a complete run did when, from its telemetry.
+
+    `path` is the run's directory or its telemetry.h5; `attempt` -1 is the last. Returns columns of one
+    length, by (rank, start): "rank" (int64), "what" (str), "start" and "duration" (float64, seconds
+    since the attempt began), and "peer" (int64, -1 but for transfers) and "bytes" (int64). "what" is
+
+      "step"             a verifier's, or a member's, without its drafting; a drafter rank's drafting
+      "draft"            the part of a verifier's step in which drafts were made
+      "wait"             for verification (drafter ranks), for KV (verifiers)
+      "send", "receive"  of KV blocks, to or from `peer`, beside whatever else the rank did
+    """
+    with _telemetry(path) as file:
+        if attempt < 0:
+            numbers = _column(file, "attempts/attempt")[:]
+            if len(numbers) == 0:
+                raise ReaderError(f"{file.filename}: no attempts")
+            attempt = int(numbers.max())
+        spans: List[Tuple[np.ndarray, ...]] = []
+
+        def add(rank: Any, what: Any, start: np.ndarray, duration: np.ndarray, peer: Any = -1, size: Any = 0) -> None:
+            columns = np.broadcast_arrays(rank, np.asarray(what, object), start, duration, peer, size)
+            spans.append(tuple(column[columns[3] > 0] for column in columns))
+
+        for name, group in file["ranks"].items():
+            names = ("start", "duration", "draft_duration", "waited")
+            steps = {c: _column(group, f"steps/{c}")[:] for c in names + ("attempt", "role")}
+            here = steps["attempt"] == attempt
+            start, duration, draft, waited = (steps[c][here] for c in names)
+            drafting = np.where(steps["role"][here] == ROLE_DRAFTER, 0, draft)
+            add(int(name), "wait", start - waited, waited)
+            add(int(name), "draft", start, drafting)
+            add(int(name), "step", start + drafting, duration - drafting)
+        moved = {c: _column(file, f"transfers/{c}")[:] for c in TRANSFER_COLUMNS}
+        here = moved.pop("attempt") == attempt
+        rank, start, duration, peer, size, sends = (moved[c][here] for c in TRANSFER_COLUMNS[1:])
+        add(rank, np.where(sends == 1, "send", "receive"), start, duration, peer, size)
+    columns = [np.concatenate(parts) for parts in zip(*spans)]
+    order = np.lexsort((columns[2], columns[0]))
+    types = (np.int64, object, np.float64, np.float64, np.int64, np.int64)
+    names = ("rank", "what", "start", "duration", "peer", "bytes")
+    return {n: c[order].astype(t) for n, c, t in zip(names, columns, types)}
+
+
+@contextlib.contextmanager
+def _telemetry(path: PathLike) -> Iterator[h5py.File]:
+    """The telemetry of a run's directory, or of the file itself."""
+    name = os.fspath(path)
+    if os.path.isdir(name):
+        name = os.path.join(name, "telemetry.h5")
+    with h5py.File(name, "r") as file, _damage(name, "not telemetry"):
+        version = file.attrs.get("schema_version")
+        if version != TELEMETRY_SCHEMA_VERSION or "acceptance" not in file:
+            raise ReaderError(f"{name}: not telemetry of schema version {TELEMETRY_SCHEMA_VERSION}")
+        yield file
 
 
 def _shards(directory: str) -> List[str]:

@@ -42,6 +42,8 @@ class BlockTransport {
   [[nodiscard]] virtual TransferState state(Ticket ticket) const = 0;
   /// Why a ticket failed; empty for others.
   [[nodiscard]] virtual std::string failure(Ticket ticket) const = 0;
+  /// From the call that gave the ticket until it ended; 0 while it is pending.
+  [[nodiscard]] virtual double seconds(Ticket ticket) const = 0;
   /// Gives a transfer up. The ticket may stay pending for a while, until nothing touches its memory
   /// any more, and then has failed, or has been done before. The other end's ticket fails too.
   virtual void cancel(Ticket ticket) = 0;

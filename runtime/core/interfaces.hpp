@@ -45,7 +45,12 @@ struct StepRecord {
   std::uint32_t drafted = 0;        ///< draft tokens verified
   std::uint32_t accepted = 0;       ///< of them, accepted
   std::uint32_t kv_blocks_used = 0;
-  std::uint32_t role = 0;  ///< paceline::Role
+  std::uint32_t role = 0;    ///< paceline::Role
+  std::uint32_t late = 0;    ///< drafts wanted of drafter ranks when none had arrived
+  std::uint32_t queued = 0;  ///< messages that wait for their receiver to read others, at its end
+  /// Seconds before it in which a drafter rank had drafted all that it may and waited for
+  /// verifiers, or a verifier had requests and waited for the KV of all of them.
+  double waited = 0;
 };
 
 enum class RequestEventKind : std::uint8_t {
@@ -62,6 +67,17 @@ struct RequestEvent {
   RequestId id;
   RequestEventKind kind = RequestEventKind::leased;
   std::uint32_t tokens = 0;  ///< response tokens so far
+};
+
+/// Blocks of KV that went from one rank to another, as one end saw it. Seconds since the run began.
+struct TransferRecord {
+  double start = 0;       ///< when this end was ready
+  double duration = 0;    ///< until all had been moved, or it was given up
+  std::uint64_t key = 0;  ///< the move's; the same at both ends
+  std::uint64_t bytes = 0;
+  std::uint32_t peer = 0;  ///< rank
+  std::uint8_t sends = 0;  ///< 1: to the peer; 0: from it
+  std::uint8_t complete = 0;
 };
 
 /// Draft tokens of one kind, counted over a rank's run; a reader may sum over any of the
@@ -92,8 +108,19 @@ struct RankSummary {
   std::uint32_t most_wasted = 0;  ///< of them, by one refutation
   std::uint64_t moved = 0;        ///< requests that left for another group
   std::uint64_t positions_transferred = 0;  ///< of KV that came with requests from other groups
+  std::uint64_t late = 0;     ///< drafts wanted of drafter ranks when none had arrived
+  std::uint64_t stale = 0;    ///< tokens from drafter ranks that came too late, or for nothing
+  std::uint64_t invalid = 0;  ///< messages and drafts from drafter ranks without sense
+  double waited_seconds = 0;  ///< as StepRecord::waited
+  std::uint64_t transfers_sent = 0;  ///< complete ones
+  std::uint64_t transfers_received = 0;
+  std::uint64_t transfers_failed = 0;
+  std::uint64_t transfer_bytes_sent = 0;
+  std::uint64_t transfer_bytes_received = 0;
   std::uint64_t messages_sent = 0;
   std::uint64_t bytes_sent = 0;
+  std::uint64_t message_stalls = 0;  ///< times that a receiver was far behind
+  std::uint64_t most_queued = 0;     ///< messages that waited for receivers at one time
   std::uint64_t peak_rss_bytes = 0;
   std::uint64_t weight_bytes = 0;
   std::uint64_t kv_bytes = 0;
@@ -105,6 +132,7 @@ class TelemetrySink {
   virtual ~TelemetrySink() = default;
   virtual void step(const StepRecord& record) = 0;
   virtual void event(const RequestEvent& event) = 0;
+  virtual void transfer(const TransferRecord& record) = 0;
   /// When a role of the rank ends, be it by a stop: all cells it counted, in any order.
   virtual void acceptance(std::span<const AcceptanceCell> cells) = 0;
   virtual void flush() = 0;

@@ -61,6 +61,7 @@ class WireReader {
     text.resize(count(1));
     extract(text.data(), text.size());
   }
+  [[nodiscard]] bool empty() const { return bytes_.empty(); }
 
  private:
   std::size_t count(std::size_t element) {

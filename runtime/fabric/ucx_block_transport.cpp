@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <stdexcept>
 
@@ -21,6 +22,10 @@ constexpr int kMostParts = 16;
 struct Cut {
   std::uint64_t size, count;
 };
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 }  // namespace
 
@@ -139,6 +144,11 @@ Ticket UcxBlockTransport::begin(bool sends, int rank, std::uint64_t key,
   return last_ticket_;
 }
 
+double UcxBlockTransport::seconds(Ticket ticket) const {
+  const std::lock_guard lock(mutex_);
+  return seconds_.at(ticket - 1);
+}
+
 void UcxBlockTransport::cancel(Ticket ticket) {
   Transfer named;
   named.ticket = ticket;
@@ -149,7 +159,8 @@ void UcxBlockTransport::command(Command command) {
   {
     const std::lock_guard lock(mutex_);
     if (command.what == Command::What::begin) {
-      pending_.insert(command.transfer.ticket);
+      pending_.emplace(command.transfer.ticket, seconds_now());
+      seconds_.push_back(0);
       ++traffic_.pending;
     }
     commands_.push_back(std::move(command));
@@ -529,7 +540,8 @@ void UcxBlockTransport::conclude_if_over(Transfer& transfer) {
   if (transfer.under_way > 0 || (transfer.failure.empty() && !whole)) return;
   {
     const std::lock_guard lock(mutex_);
-    pending_.erase(transfer.ticket);
+    seconds_[transfer.ticket - 1] =
+        static_cast<float>(seconds_now() - pending_.extract(transfer.ticket).mapped());
     --traffic_.pending;
     if (!transfer.failure.empty()) {
       ++traffic_.failed;

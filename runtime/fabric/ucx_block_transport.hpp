@@ -10,7 +10,6 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -50,6 +49,7 @@ class UcxBlockTransport final : public BlockTransport {
                                std::span<const std::span<std::byte>> pieces) override;
   [[nodiscard]] TransferState state(Ticket ticket) const override;
   [[nodiscard]] std::string failure(Ticket ticket) const override;
+  [[nodiscard]] double seconds(Ticket ticket) const override;
   void cancel(Ticket ticket) override;
   [[nodiscard]] Traffic traffic() const override;
 
@@ -158,7 +158,8 @@ class UcxBlockTransport final : public BlockTransport {
   // Shared.
   mutable std::mutex mutex_;
   std::deque<Command> commands_;
-  std::unordered_set<Ticket> pending_;
+  std::unordered_map<Ticket, double> pending_;  ///< and when it was given
+  std::vector<float> seconds_;                  ///< [tickets], from the first
   std::unordered_map<Ticket, std::string> failures_;
   std::string fault_;  ///< the first: nothing can be relied on any more
   Traffic traffic_;

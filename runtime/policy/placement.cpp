@@ -68,7 +68,7 @@ Placement shuffled(const Placement& now, std::span<const int> degrees, bool draf
   };
   for (int rank = 0; rank < now.ranks; ++rank) {
     if (!free[rank]) continue;
-    if (drafts && chance(4) == 0) {
+    if (drafts && rank > 0 && chance(4) == 0) {
       next.drafters.push_back({rank, next.epoch});
       free[rank] = false;
       continue;

@@ -31,7 +31,8 @@ struct DrafterPlace {
   return drafters.empty() ? nullptr : &drafters[prompt % drafters.size()];
 }
 
-/// The place of every rank. A rank with none is a spare one.
+/// The place of every rank. A rank with none is a spare one. Rank 0 never drafts: the coordinator
+/// speaks from there, and what comes from a drafter's rank is not believed.
 struct Placement {
   std::uint32_t epoch = 0;  ///< 0: that of the layout
   std::int32_t ranks = 0;

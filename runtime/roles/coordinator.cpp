@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 
 #include "runtime/policy/leases.hpp"
@@ -10,6 +11,14 @@
 
 namespace paceline::roles {
 namespace {
+
+bool went_on(const Status& before, const Status& now) {
+  const auto counts = [](const Status& s) {
+    return std::tie(s.steps, s.tokens, s.leases_received, s.active, s.room, s.stopped);
+  };
+  return counts(before) != counts(now) || !now.finished.empty() || !now.moved.empty() ||
+         !now.kept.empty();
+}
 
 /// Like chance, but repeatable.
 std::uint64_t hash(std::uint64_t number, std::uint64_t seed) {
@@ -28,7 +37,8 @@ Coordinator::Coordinator(Mailbox& mailbox, policy::Placement placement,
       pending_(std::make_move_iterator(work.begin()), std::make_move_iterator(work.end())),
       prompts_(prompts),
       options_(options),
-      lengths_(static_cast<std::uint32_t>(options.max_tokens)) {
+      lengths_(static_cast<std::uint32_t>(options.max_tokens)),
+      heard_(placement_.ranks) {
   for (const GroupRanks& ranks : placement_.groups) groups_[ranks.leader].ranks = ranks;
   progress_.total = already_finished + pending_.size();
   progress_.finished = already_finished;
@@ -40,7 +50,13 @@ Turn Coordinator::turn() {
   Turn turn;
   while (const std::optional<Envelope> envelope = mailbox_.poll()) {
     turn.worked = true;
-    Message message = decode(envelope->bytes);
+    ++heard_[envelope->from];
+    std::optional<Message> read = understand(*envelope);
+    if (!read) {
+      ++progress_.nonsense;
+      continue;
+    }
+    Message& message = *read;
     if (const auto* status = std::get_if<Status>(&message)) {
       on(envelope->from, *status);
     } else if (const auto* costs = std::get_if<Costs>(&message)) {
@@ -53,11 +69,34 @@ Turn Coordinator::turn() {
       stop();
     } else if (const auto* summary = std::get_if<Summary>(&message)) {
       summaries_.push_back(summary->rank);
+      ++changes_;
     } else {
       throw std::logic_error("the coordinator got a message meant for another role");
     }
   }
   return turn;
+}
+
+/// What the rank is, or already is in a placement that is to come.
+Role Coordinator::role_of(int rank) const {
+  const bool taken = change_ && change_->told && !change_->awaited.contains(rank);
+  return (taken ? change_->placement : placement_).role(rank);
+}
+
+/// A drafter rank has little to say to a coordinator, and is not trusted: all else is dropped.
+std::optional<Message> Coordinator::understand(const Envelope& envelope) const {
+  if (role_of(envelope.from) != Role::drafter) return decode(envelope.bytes);
+  try {
+    std::optional<Message> message = decode(envelope.bytes);
+    const auto* ready = std::get_if<Ready>(&*message);
+    if (std::holds_alternative<StopRequest>(*message) ||
+        std::holds_alternative<Summary>(*message) ||
+        (ready != nullptr && takes_place(envelope.from, *ready)))
+      return message;
+  } catch (const std::logic_error&) {
+    // no message at all
+  }
+  return std::nullopt;
 }
 
 /// Whether a group of that epoch is to come: it may report before all ranks have their places.
@@ -88,6 +127,7 @@ void Coordinator::on(int from, const Status& status) {
 
 /// Makes the table say what the group says.
 void Coordinator::settle(Group& group, const Status& status) {
+  if (went_on(group.status, status)) ++changes_;
   group.status = status;
   for (const std::uint64_t key : status.kept) {
     const auto at = moves_.find(key);
@@ -122,6 +162,7 @@ void Coordinator::settle(Group& group, const Status& status) {
 
 void Coordinator::on(Returned returned) {
   moves_.erase(returned.key);
+  ++changes_;
   const auto held = held_.find(returned.trajectory.id);
   --groups_.at(held->second.group).held;
   held_.erase(held);
@@ -283,11 +324,27 @@ void Coordinator::tell_places() {
   for (const int rank : change_->awaited) {
     if (placement_.role(rank) != Role::verifier_member) send(rank, Place{change_->placement});
   }
+  // Before a drafter becomes something else, verifiers that stay are to know: what it says then is
+  // no longer a drafter's, which they would not believe.
+  policy::Placement meanwhile = change_->placement;
+  std::erase_if(meanwhile.drafters, [&](const policy::DrafterPlace& drafter) {
+    return placement_.role(drafter.rank) != Role::drafter;
+  });
+  for (const auto& [leader, group] : groups_) {
+    if (group.ends) continue;
+    change_->awaited.insert(leader);
+    send(leader, Place{meanwhile});
+  }
+}
+
+bool Coordinator::takes_place(int rank, const Ready& ready) const {
+  return begins(ready.epoch) && change_->awaited.contains(rank);
 }
 
 void Coordinator::on(int from, const Ready& ready) {
-  if (!change_ || ready.epoch != change_->placement.epoch)
+  if (!takes_place(from, ready))
     throw std::logic_error("a rank took a place that it was not given");
+  ++changes_;
   change_->awaited.erase(from);
   if (change_->awaited.empty()) adopt();
 }
@@ -358,6 +415,19 @@ void Coordinator::finish_when_idle() {
 
 void Coordinator::send(int rank, const Message& message) {
   mailbox_.send({rank, Address::Port::role}, encode(message));
+}
+
+std::vector<int> Coordinator::awaited() const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < placement_.ranks; ++rank) {
+    const bool reported =
+        std::any_of(summaries_.begin(), summaries_.end(),
+                    [&](const RankSummary& s) { return static_cast<int>(s.rank) == rank; });
+    const bool changing = change_ && change_->told && change_->awaited.contains(rank);
+    if (finish_sent_ ? !reported : changing || role_of(rank) == Role::verifier)
+      ranks.push_back(rank);
+  }
+  return ranks;
 }
 
 Progress Coordinator::progress() const {

@@ -2,10 +2,18 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
+#include "runtime/core/role.hpp"
 #include "runtime/roles/messages.hpp"
 
 namespace paceline::roles {
+namespace {
+
+/// A verifier that has told something and is sent no drafts hears so after this long.
+constexpr double kSignSeconds = 0.5;
+
+}  // namespace
 
 DrafterRank::DrafterRank(Mailbox& mailbox, const Clock& clock,
                          std::vector<std::unique_ptr<draft::Drafter>> drafters,
@@ -22,7 +30,22 @@ Turn DrafterRank::turn() {
   const std::uint64_t drafted = summary_.drafted;
   draft();
   send_due();
-  return {summary_.drafted > drafted};
+  Turn turn{summary_.drafted > drafted};
+  for (auto& [verifier, c] : verifiers_) {
+    if (!c.waits) continue;
+    if (clock_.now() >= c.said + kSignSeconds) {
+      say(verifier, {});
+      mailbox_.flush();
+    } else {
+      turn.wake = std::min(turn.wake, c.said + kSignSeconds);
+    }
+  }
+  return turn;
+}
+
+void DrafterRank::say(int verifier, const Drafts& drafts) {
+  mailbox_.send({verifier, Address::Port::role}, encode(drafts));
+  verifiers_[verifier] = {clock_.now(), false};
 }
 
 void DrafterRank::receive() {
@@ -31,9 +54,13 @@ void DrafterRank::receive() {
     if (!envelope) break;
     Message message = decode(envelope->bytes);
     if (const auto* opened = std::get_if<DraftOpen>(&message)) {
-      if (opened->since == options_.place.since) open(envelope->from, *opened);
+      if (opened->since != options_.place.since) continue;
+      open(envelope->from, *opened);
+      verifiers_[envelope->from].waits = true;
     } else if (const auto* commits = std::get_if<DraftCommits>(&message)) {
-      if (commits->since == options_.place.since) take(envelope->from, *commits);
+      if (commits->since != options_.place.since) continue;
+      take(envelope->from, *commits);
+      verifiers_[envelope->from].waits = true;
     } else if (auto* place = std::get_if<Place>(&message)) {
       over_ = place->placement.role(options_.place.rank) != Role::drafter;
       if (over_) next_place_ = std::move(place->placement);
@@ -104,25 +131,30 @@ void DrafterRank::take(int from, const DraftCommits& commits) {
   }
 }
 
-bool DrafterRank::wants_more(const Request& r) const {
-  return !r.exhausted && static_cast<int>(r.ahead.size()) < 2 * options_.window - 1;
-}
-
 /// Drafts up to the end of a window for as many requests as a call takes, beginning where the last
 /// call ended.
 void DrafterRank::draft() {
   asked_.clear();
+  bool held_up = false;
   auto at = requests_.lower_bound(next_);
   for (std::size_t i = 0; i < requests_.size(); ++i, ++at) {
     if (at == requests_.end()) at = requests_.begin();
     if (static_cast<int>(asked_.size()) == options_.max_batch) break;
-    if (wants_more(at->second)) asked_.push_back(at->first);
+    const bool limited = at_limit(at->second);
+    held_up = held_up || limited;
+    if (!limited && !at->second.exhausted) asked_.push_back(at->first);
   }
-  if (asked_.empty()) return;
+  if (asked_.empty()) {
+    if (!held_up) held_up_since_ = -1;
+    if (held_up && held_up_since_ < 0) held_up_since_ = clock_.now();
+    return;
+  }
   next_ = at == requests_.end() ? RequestId{} : at->first;
   StepRecord record;
   record.start = clock_.now();
+  record.role = static_cast<std::uint32_t>(Role::drafter);
   record.requests = static_cast<std::uint32_t>(asked_.size());
+  if (held_up_since_ >= 0) record.waited = record.start - std::exchange(held_up_since_, -1);
   const std::uint64_t before = summary_.drafted;
   for (const auto& drafter : drafters_) {
     if (!ask(*drafter)) break;
@@ -131,9 +163,11 @@ void DrafterRank::draft() {
   record.duration = clock_.now() - record.start;
   record.draft_duration = record.duration;
   record.drafted = static_cast<std::uint32_t>(summary_.drafted - before);
+  record.queued = static_cast<std::uint32_t>(mailbox_.traffic().queued);
   telemetry_.step(record);
   ++summary_.steps;
   summary_.busy_seconds += record.duration;
+  summary_.waited_seconds += record.waited;
 }
 
 /// Asks for what is still without a draft; false when nothing is.
@@ -194,8 +228,7 @@ void DrafterRank::send_due() {
     }
     r.sent = r.ahead.size();
   }
-  for (const auto& [verifier, message] : drafts)
-    mailbox_.send({verifier, Address::Port::role}, encode(message));
+  for (const auto& [verifier, message] : drafts) say(verifier, message);
   if (!drafts.empty()) mailbox_.flush();
 }
 

@@ -52,6 +52,11 @@ class DrafterRank final : public Participant {
     std::size_t sent = 0;        ///< of them
     bool exhausted = false;      ///< nothing more is found until the verifier says something
   };
+  /// A verifier that tells something hears something within a while, drafts or not.
+  struct Correspondence {
+    double said = 0;     ///< when it was last sent anything
+    bool waits = false;  ///< it has told something since
+  };
   void receive();
   void open(int from, const DraftOpen& open);
   void take(int from, const DraftCommits& commits);
@@ -59,7 +64,10 @@ class DrafterRank final : public Participant {
   void draft();
   bool ask(draft::Drafter& drafter);
   void send_due();
-  [[nodiscard]] bool wants_more(const Request& r) const;
+  [[nodiscard]] bool at_limit(const Request& r) const {
+    return static_cast<int>(r.ahead.size()) >= 2 * options_.window - 1;
+  }
+  void say(int verifier, const Drafts& drafts);
 
   Mailbox& mailbox_;
   const Clock& clock_;
@@ -68,7 +76,9 @@ class DrafterRank final : public Participant {
   DrafterOptions options_;
   std::map<std::uint32_t, std::vector<TokenId>> prompts_;
   std::map<RequestId, Request> requests_;
-  RequestId next_;  ///< whose turn it is where there are more than fit into a call
+  std::map<int, Correspondence> verifiers_;
+  RequestId next_;             ///< whose turn it is where there are more than fit into a call
+  double held_up_since_ = -1;  ///< by verification: all is drafted that may be; -1: it is not
   bool over_ = false;
   std::optional<policy::Placement> next_place_;
   RankSummary summary_;

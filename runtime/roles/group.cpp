@@ -5,21 +5,28 @@
 #include <stdexcept>
 #include <thread>
 
+#include "runtime/core/role.hpp"
+
 namespace paceline::roles {
 
-KvShare::KvShare(BlockTransport& transport, const engine::KvMemory& memory, int index, int tp)
-    : transport_(transport), memory_(memory), index_(index), tp_(tp) {
+KvShare::KvShare(BlockTransport& transport, const engine::KvMemory& memory, int index, int tp,
+                 const Recorder& recorder)
+    : transport_(transport), memory_(memory), index_(index), tp_(tp), recorder_(recorder) {
   transport_.register_memory(memory_.bytes);
 }
 
 // Moves that are under way are given up, and their peers hear of it. The memory must not be freed
 // while the transport may touch it.
 KvShare::~KvShare() {
-  for (const auto& [key, tickets] : moves_) {
-    for (const Ticket ticket : tickets) transport_.cancel(ticket);
+  for (const auto& [key, parts] : moves_) {
+    for (const Part& part : parts) transport_.cancel(part.ticket);
   }
-  while (!take_ended().empty() || !moves_.empty())
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (const auto& [key, parts] : moves_) {
+    for (const Part& part : parts) {
+      while (transport_.state(part.ticket) == TransferState::pending)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
   transport_.unregister_memory(memory_.bytes);
 }
 
@@ -32,7 +39,7 @@ void KvShare::move(const MoveKv& command) {
   const int first = index_ * shape.kv_heads;
   const int end = first + shape.kv_heads;
   const std::size_t head_bytes = shape.layer_bytes() / (2 * shape.kv_heads);
-  std::vector<Ticket>& tickets = moves_[command.key];
+  std::vector<Part>& parts = moves_[command.key];
   for (int peer = first / theirs; peer * theirs < end; ++peer) {
     const int from = std::max(first, peer * theirs);
     const int to = std::min(end, (peer + 1) * theirs);
@@ -47,11 +54,16 @@ void KvShare::move(const MoveKv& command) {
       }
     }
     const int rank = command.peer.leader + peer;
+    TransferRecord record{.start = recorder_.now(),
+                          .key = command.key,
+                          .peer = static_cast<std::uint32_t>(rank),
+                          .sends = static_cast<std::uint8_t>(command.send)};
+    for (const std::span<std::byte> piece : pieces) record.bytes += piece.size();
     if (command.send != 0) {
       const std::vector<std::span<const std::byte>> sent(pieces.begin(), pieces.end());
-      tickets.push_back(transport_.send(rank, command.key, sent));
+      parts.push_back({transport_.send(rank, command.key, sent), record});
     } else {
-      tickets.push_back(transport_.receive(rank, command.key, pieces));
+      parts.push_back({transport_.receive(rank, command.key, pieces), record});
     }
   }
 }
@@ -60,10 +72,15 @@ std::optional<bool> KvShare::ended(std::uint64_t key) {
   const auto at = moves_.find(key);
   if (at == moves_.end()) throw std::logic_error("KV that was not to be moved");
   bool complete = true;
-  for (const Ticket ticket : at->second) {
-    const TransferState state = transport_.state(ticket);
-    if (state == TransferState::pending) return std::nullopt;
-    complete = complete && state == TransferState::done;
+  for (const Part& part : at->second) {
+    if (transport_.state(part.ticket) == TransferState::pending) return std::nullopt;
+  }
+  for (Part& part : at->second) {
+    const bool done = transport_.state(part.ticket) == TransferState::done;
+    part.record.duration = transport_.seconds(part.ticket);
+    part.record.complete = done ? 1 : 0;
+    if (recorder_.telemetry != nullptr) recorder_.telemetry->transfer(part.record);
+    complete = complete && done;
   }
   moves_.erase(at);
   return complete;
@@ -71,7 +88,7 @@ std::optional<bool> KvShare::ended(std::uint64_t key) {
 
 std::vector<KvMoved> KvShare::take_ended() {
   std::vector<std::uint64_t> keys;
-  for (const auto& [key, tickets] : moves_) keys.push_back(key);
+  for (const auto& [key, parts] : moves_) keys.push_back(key);
   std::vector<KvMoved> moved;
   for (const std::uint64_t key : keys) {
     if (const std::optional<bool> complete = ended(key)) moved.push_back({key, *complete ? 1 : 0});
@@ -120,8 +137,9 @@ std::optional<bool> Group::ended(std::uint64_t key) {
   return complete;
 }
 
-Member::Member(Mailbox& mailbox, engine::Executor& executor, KvShare& share, int leader)
-    : mailbox_(mailbox), executor_(executor), share_(share), leader_(leader) {}
+Member::Member(Mailbox& mailbox, engine::Executor& executor, KvShare& share, int leader,
+               const Recorder& recorder)
+    : mailbox_(mailbox), executor_(executor), share_(share), leader_(leader), recorder_(recorder) {}
 
 Turn Member::turn() {
   Turn turn;
@@ -129,8 +147,7 @@ Turn Member::turn() {
     turn.worked = true;
     Message message = decode(envelope->bytes);
     if (const auto* step = std::get_if<RunStep>(&message)) {
-      executor_.run(step->step);
-      ++steps_;
+      this->step(step->step);
     } else if (const auto* command = std::get_if<MoveKv>(&message)) {
       share_.move(*command);
     } else if (auto* place = std::get_if<Place>(&message)) {
@@ -147,6 +164,21 @@ Turn Member::turn() {
   }
   report();
   return turn;
+}
+
+/// What it computes is the leader's to tell.
+void Member::step(const engine::Step& step) {
+  StepRecord record;
+  record.start = recorder_.now();
+  executor_.run(step);
+  if (step.empty()) return;  // work in the cache alone
+  record.duration = recorder_.now() - record.start;
+  record.forward_duration = executor_.forward_seconds();
+  record.sample_duration = executor_.sample_seconds();
+  record.role = static_cast<std::uint32_t>(Role::verifier_member);
+  record.queued = static_cast<std::uint32_t>(mailbox_.traffic().queued);
+  if (recorder_.telemetry != nullptr) recorder_.telemetry->step(record);
+  ++steps_;
 }
 
 void Member::report() {

@@ -8,12 +8,21 @@
 #include <vector>
 
 #include "runtime/core/block_transport.hpp"
+#include "runtime/core/clock.hpp"
+#include "runtime/core/interfaces.hpp"
 #include "runtime/core/mailbox.hpp"
 #include "runtime/engine/executor.hpp"
 #include "runtime/roles/messages.hpp"
 #include "runtime/roles/participant.hpp"
 
 namespace paceline::roles {
+
+/// Where steps and transfers are recorded. Both outlive who has it; null where nothing is.
+struct Recorder {
+  const Clock* clock = nullptr;
+  TelemetrySink* telemetry = nullptr;
+  [[nodiscard]] double now() const { return clock != nullptr ? clock->now() : 0; }
+};
 
 /// KV of requests on its way between groups, as a verifier sees it.
 class KvLink {
@@ -34,7 +43,8 @@ class KvLink {
 class KvShare {
  public:
   /// `index`: of this rank in its group of `tp`. References outlive this.
-  KvShare(BlockTransport& transport, const engine::KvMemory& memory, int index, int tp);
+  KvShare(BlockTransport& transport, const engine::KvMemory& memory, int index, int tp,
+          const Recorder& recorder = {});
   ~KvShare();
   KvShare(const KvShare&) = delete;
   KvShare& operator=(const KvShare&) = delete;
@@ -46,11 +56,17 @@ class KvShare {
   [[nodiscard]] std::vector<KvMoved> take_ended();
 
  private:
+  /// A transfer with one rank of the other group.
+  struct Part {
+    Ticket ticket;
+    TransferRecord record;
+  };
   BlockTransport& transport_;
   engine::KvMemory memory_;
   int index_;
   int tp_;
-  std::map<std::uint64_t, std::vector<Ticket>> moves_;
+  Recorder recorder_;
+  std::map<std::uint64_t, std::vector<Part>> moves_;
 };
 
 /// What the leader of a group does together with its members. Commands travel as messages, in
@@ -86,19 +102,22 @@ class Group final : public engine::StepRunner, public KvLink {
 /// Any other rank of a group: follows its leader.
 class Member final : public Participant {
  public:
-  Member(Mailbox& mailbox, engine::Executor& executor, KvShare& share, int leader);
+  Member(Mailbox& mailbox, engine::Executor& executor, KvShare& share, int leader,
+         const Recorder& recorder = {});
   Turn turn() override;
   [[nodiscard]] bool over() const override { return over_; }
   [[nodiscard]] std::optional<policy::Placement> next() const override { return next_; }
   [[nodiscard]] std::uint64_t steps() const { return steps_; }
 
  private:
+  void step(const engine::Step& step);
   void report();
 
   Mailbox& mailbox_;
   engine::Executor& executor_;
   KvShare& share_;
   int leader_;
+  Recorder recorder_;
   std::uint64_t steps_ = 0;
   bool over_ = false;
   std::optional<policy::Placement> next_;

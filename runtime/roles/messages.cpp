@@ -104,8 +104,8 @@ void fields(Wire& w, Costs& m) {
 }
 template <typename Wire>
 void fields(Wire& w, Status& m) {
-  put(w, m.epoch, m.room, m.active, m.leases_received, m.tokens, m.stopped, m.ended, m.finished,
-      m.running, m.moved, m.kept);
+  put(w, m.epoch, m.room, m.active, m.leases_received, m.steps, m.tokens, m.stopped, m.ended,
+      m.finished, m.running, m.moved, m.kept);
 }
 template <typename Wire>
 void fields(Wire&, StopRequest&) {}
@@ -161,7 +161,9 @@ Message decode(std::span<const std::byte> bytes) {
   WireReader reader(bytes);
   std::uint8_t kind = 0;
   reader.get(kind);
-  return decode_as(kind, reader);
+  Message message = decode_as(kind, reader);
+  if (!reader.empty()) throw std::logic_error("message longer than it says");
+  return message;
 }
 
 }  // namespace paceline::roles

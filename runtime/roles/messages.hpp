@@ -35,7 +35,8 @@ struct Place {
   policy::Placement placement;
 };
 
-/// Any rank to coordinator: the place of this epoch is taken; what comes for it is understood.
+/// Any rank to coordinator: its place in the placement of this epoch is taken, and what comes for
+/// it is understood; or, by a verifier that stays, drafters that end were parted from.
 struct Ready {
   std::uint32_t epoch = 0;
 };
@@ -101,6 +102,7 @@ struct Status {
   std::int32_t room = 0;    ///< further requests it could take, before leases under way
   std::int32_t active = 0;
   std::uint64_t leases_received = 0;     ///< in all: tells which leases `room` already counts
+  std::uint64_t steps = 0;               ///< run, in all
   std::uint64_t tokens = 0;              ///< response tokens generated, in all
   std::int32_t stopped = 0;              ///< 1: has handed in its unfinished requests
   std::vector<engine::Running> ended;    ///< since the last status; not all on disk yet

@@ -1,36 +1,54 @@
 #include "runtime/roles/remote_drafter.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
 #include "runtime/roles/messages.hpp"
 
 namespace paceline::roles {
+namespace {
 
-RemoteDrafter::RemoteDrafter(Mailbox& mailbox, std::vector<policy::DrafterPlace> drafters,
-                             int vocab)
-    : mailbox_(mailbox), drafters_(std::move(drafters)), vocab_(vocab) {}
+constexpr double kWarnSeconds = 60;  // between two warnings of one kind about one rank
+/// Messages of no use within a step, after which a rank's others are dropped unread. One that
+/// drafts well sends fewer by far.
+constexpr int kMostUseless = 1000;
+
+std::string seconds_text(double seconds) { return std::to_string(std::lround(seconds)) + " s"; }
+
+}  // namespace
+
+RemoteDrafter::RemoteDrafter(Mailbox& mailbox, const Clock& clock,
+                             std::vector<policy::DrafterPlace> drafters,
+                             const RemoteOptions& options, Warn warn)
+    : mailbox_(mailbox),
+      clock_(clock),
+      drafters_(std::move(drafters)),
+      options_(options),
+      warn_(std::move(warn)) {
+  for (const policy::DrafterPlace& drafter : drafters_) links_[drafter.rank].since = drafter.since;
+}
 
 void RemoteDrafter::use(std::vector<policy::DrafterPlace> drafters) {
   drafters_ = std::move(drafters);
-  const auto stays = [&](const policy::DrafterPlace& drafter) {
-    return std::find(drafters_.begin(), drafters_.end(), drafter) != drafters_.end();
-  };
   for (auto& [id, r] : requests_) {
     const policy::DrafterPlace* now = policy::drafter_for(id.prompt, drafters_);
-    if (!r.drafter || (now != nullptr && *now == *r.drafter)) continue;
-    if (stays(*r.drafter)) say(id, r, DraftEnd::left);
-    r.drafter.reset();
-    counts_.stale += r.ahead.size();
-    r.ahead.clear();
+    if (r.rank >= 0 && now != nullptr &&
+        *now == policy::DrafterPlace{r.rank, links_.at(r.rank).since})
+      continue;
+    take_back(id, r, DraftEnd::left);
+  }
+  std::erase_if(links_, [&](const auto& link) {
+    const policy::DrafterPlace was{link.first, link.second.since};
+    if (std::find(drafters_.begin(), drafters_.end(), was) != drafters_.end()) return false;
+    sum_up(link.first, link.second);
+    return true;
+  });
+  for (const policy::DrafterPlace& drafter : drafters_) links_[drafter.rank].since = drafter.since;
+  for (auto& [id, r] : requests_) {
+    if (r.rank < 0) give(id, r);
   }
   told();
-  std::erase_if(outboxes_, [&](const auto& outbox) {
-    return !stays({outbox.first, outbox.second.commits.since});
-  });
-  for (auto& [id, r] : requests_) {
-    if (!r.drafter) open(id, r);
-  }
 }
 
 RemoteDrafter::Request& RemoteDrafter::request(RequestId id) {
@@ -42,41 +60,45 @@ RemoteDrafter::Request& RemoteDrafter::request(RequestId id) {
 void RemoteDrafter::start(const draft::DraftStart& start, double /*now*/) {
   const auto [at, added] = requests_.try_emplace(start.id);
   if (!added) throw std::logic_error("a request was started twice");
+  Request& r = at->second;
+  r.noise = start.noise;
+  r.move = start.move;
+  r.response.assign(start.response.begin(), start.response.end());
   prompts_.try_emplace(start.id.prompt, start.prompt.begin(), start.prompt.end());
-  at->second.noise = start.noise;
-  at->second.move = start.move;
-  at->second.response.assign(start.response.begin(), start.response.end());
-  open(start.id, at->second);
+  give(start.id, r);
+  told();
 }
 
-void RemoteDrafter::open(RequestId id, Request& r) {
+/// To whoever drafts for it.
+void RemoteDrafter::give(RequestId id, Request& r) {
   const policy::DrafterPlace* drafter = policy::drafter_for(id.prompt, drafters_);
   if (drafter == nullptr) return;
-  told();  // what was committed before comes before
-  r.drafter = *drafter;
-  r.refuted = static_cast<std::int32_t>(r.response.size());  // older pieces were not meant for it
-  Outbox& outbox = outboxes_[drafter->rank];
-  outbox.commits.since = drafter->since;
-  const bool known = !outbox.prompts.insert(id.prompt).second;
-  const std::vector<TokenId>& prompt = prompts_.at(id.prompt);
-  mailbox_.send({drafter->rank, Address::Port::role},
-                encode(DraftOpen{drafter->since, id, known ? std::vector<TokenId>() : prompt,
-                                 r.response, r.noise, r.move}));
+  r.rank = drafter->rank;
+  links_.at(r.rank).unopened.push_back(id);
 }
 
-void RemoteDrafter::say(RequestId id, const Request& r, DraftEnd how) {
-  outboxes_.at(r.drafter->rank)
-      .commits.commits.push_back({id, static_cast<std::int32_t>(r.response.size()), 0, 0, how});
+void RemoteDrafter::take_back(RequestId id, Request& r, DraftEnd how) {
+  counts_.stale += r.ahead.size();
+  r.ahead.clear();
+  if (r.rank < 0) return;
+  Link& link = links_.at(r.rank);
+  if (r.known) {
+    link.commits.commits.push_back({id, static_cast<std::int32_t>(r.response.size()), 0, 0, how});
+  }
+  std::erase(link.unopened, id);
+  r.rank = -1;
+  r.known = false;
+  r.follows = false;
 }
 
 void RemoteDrafter::commit(RequestId id, std::span<const TokenId> tokens, double /*now*/) {
   Request& r = request(id);
-  if (r.drafter) {
-    DraftCommits& outbox = outboxes_.at(r.drafter->rank).commits;
-    outbox.commits.push_back({id, static_cast<std::int32_t>(r.response.size()),
-                              static_cast<std::int32_t>(outbox.tokens.size()),
-                              static_cast<std::int32_t>(tokens.size()), DraftEnd::goes_on});
-    outbox.tokens.insert(outbox.tokens.end(), tokens.begin(), tokens.end());
+  if (r.follows) {
+    DraftCommits& commits = links_.at(r.rank).commits;
+    commits.commits.push_back({id, static_cast<std::int32_t>(r.response.size()),
+                               static_cast<std::int32_t>(commits.tokens.size()),
+                               static_cast<std::int32_t>(tokens.size()), DraftEnd::goes_on});
+    commits.tokens.insert(commits.tokens.end(), tokens.begin(), tokens.end());
   }
   for (const TokenId token : tokens) {
     r.response.push_back(token);
@@ -92,9 +114,7 @@ void RemoteDrafter::commit(RequestId id, std::span<const TokenId> tokens, double
 }
 
 void RemoteDrafter::end(RequestId id, DraftEnd how) {
-  const Request& r = request(id);
-  if (r.drafter) say(id, r, how);
-  counts_.stale += r.ahead.size();
+  take_back(id, request(id), how);
   requests_.erase(id);
 }
 
@@ -102,40 +122,154 @@ void RemoteDrafter::finish(RequestId id, double /*now*/) { end(id, DraftEnd::fin
 void RemoteDrafter::leave(RequestId id, double /*now*/) { end(id, DraftEnd::left); }
 
 void RemoteDrafter::told() {
-  for (auto& [rank, outbox] : outboxes_) {
-    if (outbox.commits.commits.empty()) continue;
-    mailbox_.send({rank, Address::Port::role}, encode(outbox.commits));
-    outbox.commits.commits.clear();
-    outbox.commits.tokens.clear();
-  }
+  for (auto& [rank, link] : links_) tell(rank, link);
   mailbox_.flush();  // the drafters go on while the verifier's next step runs
 }
 
-void RemoteDrafter::receive(int from, const Drafts& drafts) {
-  if (drafts.scores.size() != drafts.tokens.size()) {
-    ++counts_.invalid;
+void RemoteDrafter::tell(int rank, Link& link) {
+  const Address to{rank, Address::Port::role};
+  const double now = clock_.now();
+  link.useless = 0;
+  if (link.unanswered_since >= 0 && !link.silent &&
+      now - link.unanswered_since >= options_.patience) {
+    link.silent = true;
+    trouble(link.silences, rank,
+            "has said nothing for " + seconds_text(now - link.unanswered_since) +
+                "; decoding goes on without it");
+  }
+  if (mailbox_.full(to)) {
+    if (!std::exchange(link.full, true)) {
+      trouble(link.overflows, rank, "does not read what it is sent; it is sent no more until then");
+    }
+    hold_back(link, requests_);
     return;
   }
-  for (const DraftPiece& piece : drafts.pieces) {
-    const auto size = static_cast<std::int64_t>(drafts.tokens.size());
-    if (piece.first < 0 || piece.count < 0 || piece.base < 0 ||
-        std::int64_t{piece.first} + piece.count > size) {
-      ++counts_.invalid;
+  link.full = false;
+  bool said = !link.commits.commits.empty();
+  if (said) {
+    link.commits.since = link.since;
+    mailbox_.send(to, encode(link.commits));
+    link.commits = {};
+  }
+  std::size_t opened = 0;
+  for (; opened < link.unopened.size() && !mailbox_.full(to); ++opened) {
+    open(link, link.unopened[opened]);
+    said = true;
+  }
+  link.unopened.erase(link.unopened.begin(),
+                      link.unopened.begin() + static_cast<std::ptrdiff_t>(opened));
+  if (said && link.unanswered_since < 0) link.unanswered_since = now;
+}
+
+/// What was drafted for it from before is of another beginning.
+void RemoteDrafter::open(Link& link, RequestId id) {
+  Request& r = requests_.at(id);
+  counts_.stale += r.ahead.size();
+  r.ahead.clear();
+  r.refuted = static_cast<std::int32_t>(r.response.size());
+  r.known = true;
+  r.follows = true;
+  DraftOpen open{link.since, id, {}, r.response, r.noise, r.move};
+  if (link.prompts.insert(id.prompt).second) open.prompt = prompts_.at(id.prompt);
+  mailbox_.send({r.rank, Address::Port::role}, encode(open));
+}
+
+/// Of what a rank cannot be told now, only which requests have ended is kept. The others' texts are
+/// told anew later.
+void RemoteDrafter::hold_back(Link& link, std::map<RequestId, Request>& requests) {
+  std::erase_if(link.commits.commits, [&](DraftCommit& commit) {
+    if (commit.end != DraftEnd::goes_on) {
+      commit.first = 0;
+      return false;
+    }
+    const auto at = requests.find(commit.id);
+    if (at != requests.end() && std::exchange(at->second.follows, false))
+      link.unopened.push_back(commit.id);
+    return true;
+  });
+  link.commits.tokens.clear();
+}
+
+void RemoteDrafter::receive(int from, std::span<const std::byte> message) {
+  Link& link = links_.at(from);
+  if (link.useless >= kMostUseless) {
+    ++counts_.flooded;
+    if (link.useless == kMostUseless) {
+      ++link.useless;
+      trouble(link.floods, from,
+              "floods: " + std::to_string(kMostUseless) +
+                  " messages of no use within a step; more are dropped unread");
+    } else {
+      ++link.floods.count;
+    }
+    return;
+  }
+  const Worth worth = read(from, link, message);
+  if (worth != Worth::drafts) ++link.useless;
+  if (worth == Worth::none) return;
+  if (link.silent) {
+    link.silent = false;
+    warn_("drafter rank " + std::to_string(from) + " answers again after " +
+          seconds_text(clock_.now() - link.unanswered_since));
+  }
+  link.unanswered_since = -1;
+}
+
+RemoteDrafter::Worth RemoteDrafter::read(int from, Link& link, std::span<const std::byte> message) {
+  const auto nonsense = [&](const char* what) {
+    ++counts_.invalid;
+    trouble(link.nonsense, from, std::string("sends ") + what + "; that is dropped");
+    return Worth::none;
+  };
+  Message decoded;
+  try {
+    decoded = decode(message);
+  } catch (const std::logic_error&) {
+    return nonsense("bytes that are no message");
+  }
+  const auto* drafts = std::get_if<Drafts>(&decoded);
+  if (drafts == nullptr) return nonsense("messages that are not a drafter's to send");
+  if (drafts->scores.size() != drafts->tokens.size()) return nonsense("tokens without scores");
+  Worth worth = drafts->pieces.empty() ? Worth::sign_of_life : Worth::none;
+  for (const DraftPiece& piece : drafts->pieces) {
+    if (!makes_sense(piece, *drafts)) {
+      (void)nonsense("drafts that make no sense");
       continue;
     }
+    worth = std::max(worth, Worth::sign_of_life);
     counts_.drafted += piece.count;
     const auto at = requests_.find(piece.id);
-    if (at != requests_.end() && at->second.drafter && at->second.drafter->rank == from) {
-      take(at->second, piece, drafts);
-    } else {
-      counts_.stale += piece.count;  // its request has ended since, or has another drafter
+    if (at == requests_.end() || at->second.rank != from) {
+      counts_.stale += piece.count;  // its request has ended since
+    } else if (take(at->second, piece, *drafts)) {
+      worth = Worth::drafts;
     }
   }
+  return worth;
+}
+
+bool RemoteDrafter::makes_sense(const DraftPiece& piece, const Drafts& drafts) const {
+  const std::int32_t most = 2 * options_.window - 1;
+  if (piece.first < 0 || piece.count < 1 || piece.count > most || piece.epoch < 0 ||
+      piece.base < piece.epoch || piece.base - piece.epoch > most - piece.count ||
+      std::int64_t{piece.first} + piece.count > static_cast<std::int64_t>(drafts.tokens.size()))
+    return false;
+  float before = 1;
+  for (std::int32_t i = piece.first; i < piece.first + piece.count; ++i) {
+    const float score = drafts.scores[i];
+    if (drafts.tokens[i] < 0 || drafts.tokens[i] >= options_.vocab ||
+        !(score >= 0 && score <= before))
+      return false;
+    before = score;
+  }
+  return true;
 }
 
 // Tokens that the target has said meanwhile must be the piece's own; the others must go on from
-// what is there, and have been drafted after the last refutation was known.
-void RemoteDrafter::take(Request& r, const DraftPiece& piece, const Drafts& drafts) {
+// what is there, and have been drafted after the last refutation was known. A piece that makes
+// sense reaches less than two windows past what was committed when it was drafted, so no more than
+// that is ever ahead. One that knows more of the text than was said does not.
+bool RemoteDrafter::take(Request& r, const DraftPiece& piece, const Drafts& drafts) {
   const auto tokens = std::span(drafts.tokens).subspan(piece.first, piece.count);
   const auto scores = std::span(drafts.scores).subspan(piece.first, piece.count);
   const auto committed = static_cast<std::int32_t>(r.response.size());
@@ -144,20 +278,17 @@ void RemoteDrafter::take(Request& r, const DraftPiece& piece, const Drafts& draf
   const bool agrees = said == 0 || std::equal(tokens.begin(), tokens.begin() + said,
                                               r.response.begin() + piece.base);
   if (!agrees) r.refuted = std::max(r.refuted, piece.base + said);
-  if (!agrees || piece.epoch < r.refuted || piece.base + said != there) {
+  if (!agrees || piece.epoch < r.refuted || piece.epoch > committed || piece.base + said != there) {
     counts_.stale += piece.count;
-    return;
+    return false;
   }
   counts_.stale += said;
   float before = said > 0 ? scores[said - 1] : 1;
   for (std::int32_t i = said; i < piece.count; ++i) {
-    if (tokens[i] < 0 || tokens[i] >= vocab_ || !(scores[i] >= 0 && scores[i] <= before)) {
-      ++counts_.invalid;
-      return;
-    }
     r.ahead.push_back({tokens[i], before > 0 ? scores[i] / before : 0});
     before = scores[i];
   }
+  return true;
 }
 
 void RemoteDrafter::propose(std::span<draft::DraftSlot> batch, double /*now*/,
@@ -174,6 +305,30 @@ void RemoteDrafter::propose(std::span<draft::DraftSlot> batch, double /*now*/,
     slot.count = most;
     counts_.late += most == 0 ? 1 : 0;
   }
+}
+
+void RemoteDrafter::trouble(Trouble& what, int rank, const std::string& text) {
+  const double now = clock_.now();
+  if (what.count++ > 0 && now - what.warned < kWarnSeconds) return;
+  what.warned = now;
+  warn_("drafter rank " + std::to_string(rank) + " " + text);
+}
+
+void RemoteDrafter::sum_up(int rank, const Link& link) const {
+  std::string text;
+  const auto add = [&](const Trouble& what, const char* name) {
+    if (what.count == 0) return;
+    text += (text.empty() ? "" : ", ") + std::to_string(what.count) + " " + name;
+  };
+  add(link.nonsense, "messages or drafts without sense");
+  add(link.floods, "messages in floods");
+  add(link.silences, "silences");
+  add(link.overflows, "times with a full mailbox");
+  if (!text.empty()) warn_("drafter rank " + std::to_string(rank) + " in all: " + text);
+}
+
+void RemoteDrafter::close() {
+  for (const auto& [rank, link] : links_) sum_up(rank, link);
 }
 
 }  // namespace paceline::roles

@@ -1,13 +1,16 @@
 // Drafts that come from drafter ranks (decoupled speculation, SpecActor section 4.1).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
-#include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
+#include "runtime/core/clock.hpp"
 #include "runtime/core/mailbox.hpp"
 #include "runtime/draft/drafter.hpp"
 #include "runtime/policy/placement.hpp"
@@ -15,13 +18,29 @@
 
 namespace paceline::roles {
 
+struct RemoteOptions {
+  int vocab = 0;   ///< ids past it are no tokens
+  int window = 4;  ///< DrafterOptions::window of the ranks: bounds what may be ahead
+  /// A rank that was told something and says nothing for so many seconds is called silent.
+  double patience = 2;
+};
+
 /// A verifier's side of its drafter ranks, as a drafter among others: what has arrived is proposed,
 /// at once; where nothing has, there is no draft and the verifier decodes plainly rather than
 /// waits. Requests of a prompt go to one rank, so that it computes the prompt once.
+///
+/// Nothing that a drafter rank does or sends is trusted. What makes no sense is counted and
+/// dropped; of a rank that floods, most is dropped unread. A rank that does not read what it is
+/// sent, so that its mailbox is full, is sent no more; once there is room again it is told anew of
+/// the requests that went on meanwhile. The user hears of each kind of trouble with a rank when it
+/// begins, then once a minute at most, and by close() of what it came to.
 class RemoteDrafter final : public draft::Drafter {
  public:
-  /// `vocab`: ids past it are not drafted. The mailbox outlives this.
-  RemoteDrafter(Mailbox& mailbox, std::vector<policy::DrafterPlace> drafters, int vocab);
+  using Warn = std::function<void(const std::string&)>;
+
+  /// Mailbox and clock outlive this.
+  RemoteDrafter(Mailbox& mailbox, const Clock& clock, std::vector<policy::DrafterPlace> drafters,
+                const RemoteOptions& options, Warn warn);
 
   /// From now on these draft, which may be none. Requests go to whoever is theirs now.
   void use(std::vector<policy::DrafterPlace> drafters);
@@ -35,14 +54,17 @@ class RemoteDrafter final : public draft::Drafter {
   [[nodiscard]] bool listens() const override { return true; }
   void told() override;
 
-  /// What a drafter rank has sent. Pieces that go on from a text that was not said, or make no
-  /// sense, are dropped and counted.
-  void receive(int from, const Drafts& drafts);
+  [[nodiscard]] bool is_drafter(int rank) const { return links_.contains(rank); }
+  /// What a drafter rank has sent, whatever it is.
+  void receive(int from, std::span<const std::byte> message);
+  /// Says what was wrong with each rank in all.
+  void close();
 
   struct Counts {
     std::uint64_t drafted = 0;  ///< tokens that arrived
     std::uint64_t stale = 0;    ///< of them, drafted from a text that was not said, or already said
-    std::uint64_t invalid = 0;  ///< pieces that made no sense
+    std::uint64_t invalid = 0;  ///< messages and pieces that made no sense
+    std::uint64_t flooded = 0;  ///< messages dropped unread
     std::uint64_t late = 0;     ///< drafts asked for when none had arrived
   };
   [[nodiscard]] const Counts& counts() const { return counts_; }
@@ -53,31 +75,54 @@ class RemoteDrafter final : public draft::Drafter {
     float conditional;  ///< score given the tokens before
   };
   struct Request {
-    std::optional<policy::DrafterPlace> drafter;
+    int rank = -1;  ///< of its drafter; -1: it has none
     NoiseKey noise;
     std::uint64_t move = 0;
     std::vector<TokenId> response;  ///< committed tokens
     std::int32_t refuted = 0;       ///< response tokens after the last that was drafted otherwise
     std::deque<Ahead> ahead;        ///< after the committed text
+    bool known = false;             ///< its rank was told of it
+    bool follows = false;           ///< and of all that was committed since
   };
-  /// What a drafter rank has yet to be told.
-  struct Outbox {
-    DraftCommits commits;             ///< with the drafter that the rank is
+  /// Something that is wrong with a rank. The user hears of it now and then.
+  struct Trouble {
+    std::uint64_t count = 0;
+    double warned = 0;
+  };
+  struct Link {
+    std::uint32_t since = 0;          ///< which drafter the rank is
+    DraftCommits commits;             ///< that it has yet to be told
+    std::vector<RequestId> unopened;  ///< requests that it is to be told of, or anew
     std::set<std::uint32_t> prompts;  ///< that it was sent
+    double unanswered_since = -1;     ///< it was told something; -1: it has answered
+    bool silent = false;
+    bool full = false;
+    int useless = 0;  ///< messages of no use since the last step
+    Trouble silences, overflows, nonsense, floods;
   };
   [[nodiscard]] Request& request(RequestId id);
-  /// Gives the request to whoever drafts for it.
-  void open(RequestId id, Request& r);
-  void take(Request& r, const DraftPiece& piece, const Drafts& drafts);
-  void say(RequestId id, const Request& r, DraftEnd how);
+  void tell(int rank, Link& link);
+  void open(Link& link, RequestId id);
+  static void hold_back(Link& link, std::map<RequestId, Request>& requests);
+  /// Of a message.
+  enum class Worth : std::uint8_t { none, sign_of_life, drafts };
+  Worth read(int from, Link& link, std::span<const std::byte> message);
+  bool take(Request& r, const DraftPiece& piece, const Drafts& drafts);
+  [[nodiscard]] bool makes_sense(const DraftPiece& piece, const Drafts& drafts) const;
+  void give(RequestId id, Request& r);
+  void take_back(RequestId id, Request& r, DraftEnd how);
   void end(RequestId id, DraftEnd how);
+  void sum_up(int rank, const Link& link) const;
+  void trouble(Trouble& what, int rank, const std::string& text);
 
   Mailbox& mailbox_;
+  const Clock& clock_;
   std::vector<policy::DrafterPlace> drafters_;
-  int vocab_;
-  std::map<std::uint32_t, std::vector<TokenId>> prompts_;  ///< of requests, by index
+  RemoteOptions options_;
+  Warn warn_;
   std::map<RequestId, Request> requests_;
-  std::map<int, Outbox> outboxes_;  ///< by rank; one of each drafter
+  std::map<std::uint32_t, std::vector<TokenId>> prompts_;  ///< of requests, by index
+  std::map<int, Link> links_;                              ///< by rank
   Counts counts_;
 };
 

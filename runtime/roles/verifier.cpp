@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "runtime/core/role.hpp"
+
 namespace paceline::roles {
 
 Verifier::Verifier(const VerifierPorts& ports, const VerifierOptions& options)
@@ -23,7 +25,11 @@ Turn Verifier::turn() {
   admit();
   const bool works = ports_.batcher.active() > 0;
   const std::uint64_t rows = summary_.prefill_tokens + summary_.decode_tokens;
-  if (works) step();
+  if (works) {
+    step();
+  } else {
+    held_up_since_ = -1;
+  }
   // A batch whose KV is all on its way has no rows.
   const bool worked = summary_.prefill_tokens + summary_.decode_tokens > rows;
   publish(!worked);
@@ -36,9 +42,14 @@ void Verifier::event(RequestId id, RequestEventKind kind, std::size_t tokens) {
 }
 
 void Verifier::receive() {
-  while (!over_) {
+  constexpr int kMostMessages = 4096;  // of a turn: a flood must not keep it from its requests
+  for (int n = 0; n < kMostMessages && !over_; ++n) {
     const std::optional<Envelope> envelope = ports_.mailbox.poll();
-    if (!envelope) break;
+    if (!envelope) return;
+    if (ports_.remote != nullptr && ports_.remote->is_drafter(envelope->from)) {
+      ports_.remote->receive(envelope->from, envelope->bytes);
+      continue;
+    }
     Message message = decode(envelope->bytes);
     if (auto* lease = std::get_if<Lease>(&message)) {
       ++status_.leases_received;
@@ -59,9 +70,6 @@ void Verifier::receive() {
       on(*pull);
     } else if (const auto* moved = std::get_if<KvMoved>(&message)) {
       ports_.kv.heard(*moved);
-    } else if (const auto* drafts = std::get_if<Drafts>(&message);
-               drafts != nullptr && ports_.remote != nullptr) {
-      ports_.remote->receive(envelope->from, *drafts);
     } else if (std::holds_alternative<Stop>(message)) {
       stop_asked_ = true;
     } else if (auto* place = std::get_if<Place>(&message)) {
@@ -78,6 +86,9 @@ void Verifier::on(policy::Placement placement) {
   const int group = placement.group(options_.ranks.leader);
   if (group >= 0 && placement.groups[group] == options_.ranks) {
     if (ports_.remote != nullptr) ports_.remote->use(std::move(placement.drafters));
+    if (placement.epoch > heard_of_)
+      ports_.mailbox.send(Address::coordinator(), encode(Ready{placement.epoch}));
+    heard_of_ = placement.epoch;
     return;
   }
   if (ports_.batcher.active() > 0 || !waiting_.empty())
@@ -238,6 +249,7 @@ void Verifier::fetch(RequestId id, const Origin& origin) {
 void Verifier::step() {
   StepRecord record;
   record.start = ports_.clock.now();
+  const std::uint64_t late = ports_.remote != nullptr ? ports_.remote->counts().late : 0;
   std::span<const engine::DraftTree> drafts;
   if (ports_.speculator != nullptr) {
     const std::span<const engine::Decoding> decoding = ports_.batcher.decoding();
@@ -252,8 +264,10 @@ void Verifier::step() {
   }
   if (plan.empty()) {  // all wait for KV; what there is to do in the cache is done
     (void)ports_.batcher.commit(ports_.runner.run(plan));
+    if (held_up_since_ < 0) held_up_since_ = record.start;
     return;
   }
+  if (held_up_since_ >= 0) record.waited = record.start - std::exchange(held_up_since_, -1);
   const engine::StepCounts counts = ports_.batcher.counts();
   const std::vector<Trajectory> finished = ports_.batcher.commit(ports_.runner.run(plan));
   const double verified = ports_.clock.now();
@@ -277,14 +291,30 @@ void Verifier::step() {
   record.decode_tokens = counts.decode_tokens;
   record.drafted = counts.drafted;
   record.kv_blocks_used = static_cast<std::uint32_t>(ports_.batcher.blocks_used());
+  record.role = static_cast<std::uint32_t>(Role::verifier);
+  if (ports_.remote != nullptr)
+    record.late = static_cast<std::uint32_t>(ports_.remote->counts().late - late);
+  record.queued = static_cast<std::uint32_t>(ports_.mailbox.traffic().queued);
   ports_.telemetry.step(record);
-  ++summary_.steps;
+  status_.steps = ++summary_.steps;
   summary_.busy_seconds += record.duration;
   summary_.prefill_tokens += counts.prefill_tokens;
   summary_.decode_tokens += counts.decode_tokens;
+  summary_.waited_seconds += record.waited;
   summary_.drafted += record.drafted;
   summary_.accepted += record.accepted;
   summary_.response_tokens = status_.tokens;
+}
+
+RankSummary Verifier::summary() const {
+  RankSummary summary = summary_;
+  if (ports_.remote != nullptr) {
+    const RemoteDrafter::Counts& counts = ports_.remote->counts();
+    summary.late = counts.late;
+    summary.stale = counts.stale;
+    summary.invalid = counts.invalid + counts.flooded;
+  }
+  return summary;
 }
 
 void Verifier::publish(bool force) {

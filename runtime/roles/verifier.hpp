@@ -59,7 +59,7 @@ class Verifier final : public Participant {
   [[nodiscard]] bool over() const override { return over_; }
   [[nodiscard]] std::optional<policy::Placement> next() const override { return next_; }
   /// Totals so far; the caller fills in rank, role and memory.
-  [[nodiscard]] RankSummary summary() const { return summary_; }
+  [[nodiscard]] RankSummary summary() const;
 
  private:
   /// KV of a request that came from another group.
@@ -106,9 +106,11 @@ class Verifier final : public Participant {
   std::vector<RequestId> unflushed_;             ///< ended, not yet known to be on disk
   double last_flush_ = 0;
   double last_status_ = 0;
-  bool changed_ = true;  ///< room or activity changed since the last status
+  bool changed_ = true;        ///< room or activity changed since the last status
+  double held_up_since_ = -1;  ///< all requests wait for their KV; -1: they do not
   bool stop_asked_ = false;
   bool over_ = false;
+  std::uint32_t heard_of_ = 0;             ///< epoch of the last placement it was told of
   std::optional<policy::Placement> next_;  ///< in which this rank has another place
   RankSummary summary_;
 };

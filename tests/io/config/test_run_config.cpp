@@ -41,6 +41,7 @@ TEST(RunConfig, DefaultsAreTheHeaders) {
   EXPECT_EQ(config.engine.kv_block, 16);
   EXPECT_EQ(config.engine.kv_memory, std::nullopt);
   EXPECT_EQ(config.limits.margin, 30.0);
+  EXPECT_EQ(config.limits.stall, 600.0);
 }
 
 TEST(RunConfig, ReadsEveryKey) {
@@ -72,7 +73,7 @@ speculation: {drafters: [{method: ngram}], policy: fixed, max_length: 4, paths: 
 schedule: {chunk: 512, rebalance: false, shuffle: true, move_kv: both}
 reward: {method: none}
 output: {directory: o, flush_seconds: 0.5}
-limits: {wall_clock: 02:00:00, margin: 1m}
+limits: {wall_clock: 02:00:00, margin: 1m, stall: none}
 )");
   EXPECT_EQ(c.model.path, "/abs/m");
   EXPECT_EQ(c.model.dtype, DType::f32);
@@ -116,6 +117,7 @@ limits: {wall_clock: 02:00:00, margin: 1m}
   EXPECT_EQ(c.output.flush_seconds, 0.5);
   EXPECT_EQ(c.limits.wall_clock, 7200.0);
   EXPECT_EQ(c.limits.margin, 60.0);
+  EXPECT_EQ(c.limits.stall, std::nullopt);
 }
 
 TEST(RunConfig, EffectiveTextHasEveryKeyAndReadsBack) {
@@ -204,6 +206,10 @@ TEST(RunConfig, WrongTypesAndRanges) {
   EXPECT_EQ(error_with("limits: {wall_clock: 10:00}\n"),
             s + "22: limits.wall_clock: expected auto, or a duration (90, 30s, 15m, 2h, HH:MM:SS) "
                 "from 1 to 31622400 seconds, found '10:00'");
+  EXPECT_EQ(
+      error_with("limits: {stall: never}\n"),
+      s + "17: limits.stall: expected none, or a duration (90, 30s, 15m, 2h, HH:MM:SS) from 1 "
+          "to 31622400 seconds, found 'never'");
   EXPECT_EQ(error_with("limits: {wall_clock: }\n").find(s + "10: limits.wall_clock: expected"), 0U);
   EXPECT_EQ(error_with("engine: {threads: {}}\n"),
             s + "19: engine.threads: expected auto, or a whole number from 1 to 1024, found a map");

@@ -48,6 +48,26 @@ void complete(const RunDirectory& run, const RunManifest& manifest,
   RankSummary summary;
   summary.rank = 1;
   summary.busy_seconds = time;
+  StepRecord drafting;
+  drafting.start = 100;
+  drafting.duration = drafting.draft_duration = 2;
+  drafting.waited = 1.5;
+  drafting.role = 2;
+  telemetry.step(drafting);
+  StepRecord verifying;
+  verifying.start = 110;
+  verifying.duration = 3;
+  verifying.draft_duration = 1;
+  telemetry.step(verifying);
+  telemetry.transfer({.start = 101,
+                      .duration = 0.5,
+                      .key = 7,
+                      .bytes = 4096,
+                      .peer = 3,
+                      .sends = 1,
+                      .complete = 1});
+  telemetry.transfer(
+      {.start = 100.5, .duration = 4, .key = 8, .bytes = 64, .peer = 2, .sends = 0, .complete = 0});
   const AcceptanceCell cells[] = {
       {1, 2, 4, 16, 50, 20}, {0, 1, 4, 16, 10, 6}, {1, 1, 4, 16, 100, 80}, {1, 1, 1, 0, 20, 10}};
   telemetry.acceptance(cells);

@@ -144,7 +144,7 @@ class CompleteRun(Base):
             self.assertEqual(file["role_names"][:].tobytes(), b"coordinatorverifier")
             self.assertEqual(file["role_names_offsets"][:].tolist(), [0, 11, 19])
             self.assertEqual(file["attempts/plan"][:].tobytes(), b"one group")
-            self.assertEqual(len(file["ranks/1/steps/start"]), len(self.ids))
+            self.assertEqual(len(file["ranks/1/steps/start"]), len(self.ids) + 2)
             self.assertEqual(file["requests/kind"].attrs["finished"], 1)
             self.assertEqual(file["requests/tokens"][0], length_of(*self.ids[-1]))
             self.assertEqual(file["summary/busy_seconds"][0], 0.25 * len(self.ids))
@@ -173,6 +173,25 @@ class CompleteRun(Base):
             reader.acceptance(self.path, "time")
         with self.assertRaisesRegex(reader.ReaderError, "not telemetry"):
             reader.acceptance(os.path.join(self.path, "trajectories.h5"))
+
+    def test_timeline(self):
+        spans = reader.timeline(self.path)
+        rows = [tuple(spans[c][i] for c in spans) for i in range(len(spans["rank"]))]
+        late = [row for row in rows if row[2] >= 98]
+        self.assertEqual(
+            late,
+            [
+                (1, "wait", 98.5, 1.5, -1, 0),
+                (1, "step", 100, 2, -1, 0),
+                (1, "receive", 100.5, 4, 2, 64),
+                (1, "send", 101, 0.5, 3, 4096),
+                (1, "draft", 110, 1, -1, 0),
+                (1, "step", 111, 2, -1, 0),
+            ],
+        )
+        self.assertTrue(np.all(np.diff(spans["start"]) >= 0))
+        with self.assertRaisesRegex(reader.ReaderError, "not telemetry"):
+            reader.timeline(os.path.join(self.path, "trajectories.h5"))
 
     def test_slime(self):
         for which in ("sampling", "full"):

@@ -27,6 +27,9 @@ StepRecord step_at(double start, std::uint32_t requests) {
   record.accepted = requests + 4;
   record.kv_blocks_used = requests + 5;
   record.role = 1;
+  record.late = requests + 6;
+  record.queued = requests + 7;
+  record.waited = 0.25;
   return record;
 }
 
@@ -46,6 +49,10 @@ RankSummary summary_of(std::uint32_t rank) {
   summary.bytes_sent = 15;
   summary.peak_rss_bytes = 16;
   summary.weight_bytes = 17;
+  summary.late = 21;
+  summary.waited_seconds = 2.5;
+  summary.transfers_sent = 22;
+  summary.most_queued = 23;
   summary.kv_bytes = std::uint64_t{18} << 40;
   return summary;
 }
@@ -64,6 +71,13 @@ class TelemetryRun : public TelemetryTest {
           writer.step(step_at(0.5 * i, 100 * attempt + i));
         }
         writer.event({3.0 - rank, {rank, attempt}, RequestEventKind::leased, 0});
+        writer.transfer({.start = 5.0 - rank,
+                         .duration = 0.5,
+                         .key = 70 + rank,
+                         .bytes = std::uint64_t{1} << 33,
+                         .peer = rank + 1,
+                         .sends = static_cast<std::uint8_t>(rank % 2),
+                         .complete = 1});
         writer.event({9.0, {rank, attempt}, RequestEventKind::finished, 40 + rank});
         if (attempt == 1) writer.summary(summary_of(rank));
         writer.close();
@@ -104,6 +118,19 @@ TEST_F(TelemetryRun, IsMergedOverRanksAndAttempts) {
   EXPECT_EQ(h5::read_all<std::uint32_t>(file, steps + "role"), U32(40, 1));
   EXPECT_EQ(h5::read_all<std::uint32_t>(file, "ranks/2/steps/accepted").size(), 60U);
 
+  EXPECT_EQ(h5::read_all<std::uint32_t>(file, steps + "late")[3], requests[3] + 6);
+  EXPECT_EQ(h5::read_all<std::uint32_t>(file, steps + "queued")[3], requests[3] + 7);
+  EXPECT_EQ(h5::read_all<double>(file, steps + "waited"), std::vector<double>(40, 0.25));
+
+  EXPECT_EQ(h5::read_all<double>(file, "transfers/start"), (std::vector<double>{3, 4, 5, 3, 4, 5}));
+  EXPECT_EQ(h5::read_all<std::uint32_t>(file, "transfers/attempt"), (U32{0, 0, 0, 1, 1, 1}));
+  EXPECT_EQ(h5::read_all<std::uint32_t>(file, "transfers/rank"), (U32{2, 1, 0, 2, 1, 0}));
+  EXPECT_EQ(h5::read_all<std::uint32_t>(file, "transfers/peer"), (U32{3, 2, 1, 3, 2, 1}));
+  EXPECT_EQ(h5::read_all<std::uint64_t>(file, "transfers/key")[0], 72U);
+  EXPECT_EQ(h5::read_all<std::uint64_t>(file, "transfers/bytes")[0], std::uint64_t{1} << 33);
+  EXPECT_EQ(h5::read_all<std::uint8_t>(file, "transfers/sends"),
+            (std::vector<std::uint8_t>{0, 1, 0, 0, 1, 0}));
+
   EXPECT_EQ(h5::read_all<double>(file, "requests/time"),
             (std::vector<double>{1, 2, 3, 9, 9, 9, 1, 2, 3, 9, 9, 9}));
   EXPECT_EQ(h5::read_all<std::uint32_t>(file, "requests/attempt"),
@@ -128,6 +155,10 @@ TEST_F(TelemetryRun, IsMergedOverRanksAndAttempts) {
   EXPECT_EQ(h5::read_all<std::uint64_t>(file, "summary/drafted")[2], 19U);
   EXPECT_EQ(h5::read_all<std::uint64_t>(file, "summary/accepted")[2], 20U);
   EXPECT_EQ(h5::read_all<double>(file, "summary/busy_seconds")[0], 3.5);
+  EXPECT_EQ(h5::read_all<std::uint64_t>(file, "summary/late")[0], 21U);
+  EXPECT_EQ(h5::read_all<double>(file, "summary/waited_seconds")[0], 2.5);
+  EXPECT_EQ(h5::read_all<std::uint64_t>(file, "summary/transfers_sent")[0], 22U);
+  EXPECT_EQ(h5::read_all<std::uint64_t>(file, "summary/most_queued")[0], 23U);
   EXPECT_EQ(h5::read_all<std::uint32_t>(file, "attempts/ranks"), (U32{3, 3}));
   EXPECT_EQ(h5::read_strings(file, "attempts/plan"),
             (std::vector<std::string>{"plan 0", "plan 1"}));
@@ -235,6 +266,7 @@ TEST_F(TelemetryTest, AShardWhoseDrafterHasNoNameIsLeftOutWhole) {
     ShardFile shard(path, "telemetry", 0, 0);
     shard.add("steps", step_fields(), sizeof(StepRecord), 16);
     shard.add("events", event_fields(), sizeof(RequestEvent), 16);
+    shard.add("transfers", transfer_fields(), sizeof(TransferRecord), 16);
     shard.add("summary", summary_fields(), sizeof(RankSummary), 16);
     h5::Dataset& cells = shard.add("acceptance", acceptance_fields(), sizeof(AcceptanceCell), 16);
     h5::write_strings(shard.file(), "drafter_names", std::vector<std::string>{"suffix"});

@@ -17,7 +17,8 @@ namespace paceline::roles::test {
 /// What all links share: the moves under way.
 class KvWire {
  public:
-  explicit KvWire(std::uint64_t seed) : random_(seed) {}
+  explicit KvWire(std::uint64_t seed) : seed_(seed), random_(seed) {}
+  [[nodiscard]] std::uint64_t seed() const { return seed_; }
 
   struct End {
     engine::BlockCheckingRunner* runner = nullptr;
@@ -58,6 +59,7 @@ class KvWire {
   int transfers = 0;
 
  private:
+  std::uint64_t seed_;
   std::mt19937_64 random_;
   std::map<std::uint64_t, Transfer> transfers_;
 };

@@ -1,6 +1,7 @@
 // Mailboxes in memory: what is sent waits, in order, until its receiver polls.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <deque>
 #include <map>
@@ -21,6 +22,15 @@ class Post {
     const auto box = boxes_.find({at.rank, static_cast<int>(at.port)});
     return box != boxes_.end() && !box->second.empty();
   }
+  [[nodiscard]] std::size_t held(Address at) const {
+    const auto box = boxes_.find({at.rank, static_cast<int>(at.port)});
+    return box == boxes_.end() ? 0 : box->second.size();
+  }
+  [[nodiscard]] std::size_t most_held() const {
+    std::size_t most = 0;
+    for (const auto& [at, box] : boxes_) most = std::max(most, box.size());
+    return most;
+  }
   std::optional<Envelope> take(Address at) {
     auto& box = boxes_[{at.rank, static_cast<int>(at.port)}];
     if (box.empty()) return std::nullopt;
@@ -33,7 +43,8 @@ class Post {
   std::map<std::pair<int, int>, std::deque<Envelope>> boxes_;
 };
 
-/// Never full unless a test says so. No time passes in it: wait() only says whether it would end.
+/// Full with so many messages for one peer, or where a test says so. No time passes in it: wait()
+/// only says whether it would end.
 class SimulatedMailbox final : public Mailbox {
  public:
   SimulatedMailbox(Post& post, Address me) : post_(post), me_(me) {}
@@ -48,10 +59,11 @@ class SimulatedMailbox final : public Mailbox {
   std::optional<Envelope> poll() override { return post_.take(me_); }
   bool wait(double) override { return std::exchange(woken_, false) || post_.holds(me_); }
   void wake() override { woken_ = true; }
-  [[nodiscard]] bool full(Address) const override { return full_; }
+  [[nodiscard]] bool full(Address to) const override { return full_ || post_.held(to) >= kRoom; }
   [[nodiscard]] Traffic traffic() const override { return traffic_; }
 
   void set_full(bool full) { full_ = full; }
+  static constexpr std::size_t kRoom = 6000;
 
  private:
   Post& post_;

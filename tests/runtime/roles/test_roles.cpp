@@ -1,6 +1,9 @@
 // Any interleaving of the roles must generate every response once, and the same responses.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+
 #include "tests/runtime/roles/world.hpp"
 
 namespace paceline::roles {
@@ -181,6 +184,40 @@ TEST(Roles, AStopWhileRolesChangeLosesNothing) {
       }
     }
   }
+}
+
+bool says(const Outcome& outcome, const std::string& what) {
+  return std::any_of(outcome.warnings.begin(), outcome.warnings.end(),
+                     [&](const std::string& text) { return text.find(what) != text.npos; });
+}
+
+TEST(Roles, DraftersThatMisbehaveChangeNothingAndAreTold) {
+  const Outcome reference = simulate(1, 1, all_work(), 0);
+  std::size_t stalls = 0;
+  for (const auto how : {Misbehaviour::stall, Misbehaviour::flood, Misbehaviour::garbage}) {
+    for (unsigned seed = 0; seed < 6; ++seed) {
+      const int groups = 1 + static_cast<int>(seed % 2);
+      const Moves moves{.shuffle = seed % 3 == 1, .costs = policy::costs_by_position(1, 1)};
+      const Outcome outcome =
+          simulate(groups, seed, all_work(), 0, -1, moves,
+                   {1 + static_cast<int>(seed / 3), 4, &reference.finished, 0.8, how});
+      EXPECT_TRUE(outcome.complete);
+      expect_same(reference.finished, outcome.finished);
+      EXPECT_LE(outcome.most_held, SimulatedMailbox::kRoom + 1000) << "memory has no bound";
+      EXPECT_LT(outcome.warnings.size(), 40U);
+      if (how == Misbehaviour::stall && says(outcome, "has said nothing for")) ++stalls;
+      if (how == Misbehaviour::flood) {
+        EXPECT_TRUE(says(outcome, " floods"));
+        EXPECT_GT(outcome.remote.flooded, 1000U);
+      }
+      if (how == Misbehaviour::garbage) {
+        EXPECT_TRUE(says(outcome, "that is dropped"));
+        EXPECT_TRUE(says(outcome, " in all: "));
+        EXPECT_GT(outcome.remote.invalid, 100U);
+      }
+    }
+  }
+  EXPECT_GE(stalls, 4U);
 }
 
 TEST(Roles, NothingToDoEndsAtOnce) {

@@ -38,6 +38,7 @@ class ModelledTransport final : public BlockTransport {
     return clock_.time >= ends_[ticket] ? TransferState::done : TransferState::pending;
   }
   [[nodiscard]] std::string failure(Ticket) const override { return ""; }
+  [[nodiscard]] double seconds(Ticket) const override { return 0; }
   void cancel(Ticket) override {}
   [[nodiscard]] Traffic traffic() const override { return {}; }
 

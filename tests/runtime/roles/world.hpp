@@ -8,12 +8,14 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "runtime/draft/ngram_drafter.hpp"
 #include "runtime/roles/coordinator.hpp"
 #include "runtime/roles/drafter_rank.hpp"
 #include "runtime/roles/group.hpp"
+#include "runtime/roles/misbehaving_mailbox.hpp"
 #include "runtime/roles/verifier.hpp"
 #include "tests/runtime/engine/block_checking_runner.hpp"
 #include "tests/runtime/roles/simulated_kv_link.hpp"
@@ -33,6 +35,7 @@ struct NoTelemetry final : TelemetrySink {
   void step(const StepRecord&) override {}
   void acceptance(std::span<const AcceptanceCell>) override {}
   void event(const RequestEvent&) override {}
+  void transfer(const TransferRecord&) override {}
   void flush() override {}
 };
 
@@ -99,6 +102,7 @@ struct DrafterRanks {
   int window = 4;
   const Responses* truth = nullptr;
   double accuracy = 0.8;
+  Misbehaviour misbehaviour = Misbehaviour::none;
 };
 
 /// How requests move in a run, and roles change.
@@ -123,6 +127,7 @@ struct Surroundings {
   engine::BatcherLimits limits;
   Moves moves;
   DrafterRanks drafters;
+  std::vector<std::string> warnings;  ///< of what drafter ranks did
 };
 
 /// A verifier with what it is handed. `speculates`: by n-grams of its own.
@@ -146,7 +151,10 @@ struct VerifierRank {
                                               const policy::Placement& placement, bool speculates) {
     std::vector<std::unique_ptr<draft::Drafter>> drafters;
     if (world.drafters.ranks > 0) {
-      auto made = std::make_unique<RemoteDrafter>(mailbox, placement.drafters, 40);
+      auto made = std::make_unique<RemoteDrafter>(
+          mailbox, world.clock, placement.drafters,
+          RemoteOptions{.vocab = 40, .window = world.drafters.window},
+          [&world](const std::string& text) { world.warnings.push_back(text); });
       remote = made.get();
       drafters.push_back(std::move(made));
     }
@@ -195,13 +203,15 @@ class Rank {
       : sink(world.clock),
         world_(world),
         rank_(rank),
-        mailbox_(world.post, {rank, Address::Port::role}) {
+        mailbox_(world.post, {rank, Address::Port::role}),
+        misbehaving_(mailbox_, {world.drafters.misbehaviour, world.wire.seed()},
+                     [this](double seconds) { asleep_until_ = world_.clock.time + seconds; }) {
     become(placement);
   }
 
   /// A turn of its role, or what follows at its end.
   void turn() {
-    if (reported_) return;
+    if (reported_ || world_.clock.time < asleep_until_) return;
     if (!role_->over()) {
       role_->turn();
       return;
@@ -227,6 +237,7 @@ class Rank {
   MemorySink sink;
   std::vector<RankSummary> drafted;  ///< of each time that it drafted
   std::uint64_t steps = 0;           ///< as a verifier
+  RemoteDrafter::Counts remote;      ///< likewise, the last time
 
  private:
   void become(const policy::Placement& placement) {
@@ -251,7 +262,7 @@ class Rank {
             placement.drafters.begin(), placement.drafters.end(),
             [&](const policy::DrafterPlace& drafter) { return drafter.rank == rank_; });
         other_ = std::make_unique<DrafterRank>(
-            mailbox_, world_.clock, std::move(made), telemetry_,
+            misbehaving_, world_.clock, std::move(made), telemetry_,
             DrafterOptions{.place = *place, .window = world_.drafters.window, .max_batch = 5});
         break;
       }
@@ -263,6 +274,10 @@ class Rank {
   }
   void note() {
     if (verifier_) steps += verifier_->verifier.summary().steps;
+    if (verifier_ && verifier_->remote != nullptr) {
+      verifier_->remote->close();
+      remote = verifier_->remote->counts();
+    }
     if (const auto* drafter = dynamic_cast<const DrafterRank*>(role_))
       drafted.push_back(drafter->summary());
   }
@@ -270,6 +285,8 @@ class Rank {
   Surroundings& world_;
   int rank_;
   SimulatedMailbox mailbox_;
+  MisbehavingMailbox misbehaving_;  ///< of a drafter
+  double asleep_until_ = 0;
   NoTelemetry telemetry_;
   policy::Placement placement_;
   std::unique_ptr<VerifierRank> verifier_;
@@ -286,7 +303,10 @@ struct Outcome {
   std::size_t placements = 0;  ///< times that roles changed
   int transfers = 0;
   std::vector<RankSummary> drafters;
-  std::uint64_t steps = 0;  ///< of all verifiers
+  std::uint64_t steps = 0;       ///< of all verifiers
+  RemoteDrafter::Counts remote;  ///< of the first
+  std::size_t most_held = 0;     ///< messages in one mailbox at a time
+  std::vector<std::string> warnings;
 };
 
 inline std::vector<Prompt> make_prompts() {
@@ -329,6 +349,7 @@ inline Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory>
                            .shuffle_roles = moves.shuffle_roles,
                            .shuffle_seed = order_seed},
                           done_before);
+  Outcome outcome;
   std::vector<std::unique_ptr<Rank>> ranks;
   for (int rank = 0; rank < placement.ranks; ++rank)
     ranks.push_back(std::make_unique<Rank>(world, rank, placement));
@@ -348,21 +369,23 @@ inline Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory>
     EXPECT_LE(coordinator.progress().finished, on_disk) << "reported before it was flushed";
     // The coordinator is the last.
     const auto who = static_cast<int>(random() % (placement.ranks + 1));
+    outcome.most_held = std::max(outcome.most_held, world.post.most_held());
     if (who == placement.ranks) {
       coordinator.turn();
     } else {
       ranks[who]->turn();
     }
   }
-  Outcome outcome;
   outcome.complete = coordinator.complete();
   outcome.moves = coordinator.progress().moves;
   outcome.placements = coordinator.progress().placements;
   outcome.transfers = world.wire.transfers;
+  outcome.warnings = world.warnings;
   std::size_t held = 0;  // every token generated or brought along is in a response handed in
   for (const auto& rank : ranks) {
     outcome.drafters.insert(outcome.drafters.end(), rank->drafted.begin(), rank->drafted.end());
     outcome.steps += rank->steps;
+    if (rank == ranks[0]) outcome.remote = rank->remote;
     for (const auto& [id, t] : rank->sink.finished) held += t.tokens.size();
     for (const Trajectory& t : rank->sink.partial) held += t.tokens.size();
   }

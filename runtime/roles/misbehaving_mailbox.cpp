@@ -1,0 +1,137 @@
+#include "runtime/roles/misbehaving_mailbox.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <string_view>
+
+#include "runtime/core/error.hpp"
+#include "runtime/roles/messages.hpp"
+
+namespace paceline::roles {
+
+TestDrafter test_drafter(const char* text) {
+  if (text == nullptr) return {};
+  const std::string_view all = text;
+  const std::size_t colon = std::min(all.find(':'), all.size());
+  const std::string_view how = all.substr(0, colon);
+  TestDrafter test;
+  if (how == "stall") test.how = Misbehaviour::stall;
+  if (how == "flood") test.how = Misbehaviour::flood;
+  if (how == "garbage") test.how = Misbehaviour::garbage;
+  const char* const end = all.data() + all.size();
+  const auto seed = colon < all.size() ? std::from_chars(all.data() + colon + 1, end, test.seed)
+                                       : std::from_chars_result{end, std::errc::invalid_argument};
+  if (test.how == Misbehaviour::none || seed.ec != std::errc{} || seed.ptr != end) {
+    throw UsageError(
+        "PACELINE_TEST_DRAFTER: expected stall:SEED, flood:SEED or garbage:SEED, found '" +
+        std::string(text) + "'");
+  }
+  return test;
+}
+
+void MisbehavingMailbox::send(Address to, std::span<const std::byte> bytes) {
+  if (test_.how != Misbehaviour::garbage || bytes.empty() || chance(4) != 0)
+    return inner_.send(to, bytes);
+  std::vector<std::byte> spoilt(bytes.begin(), bytes.end());
+  for (std::uint32_t i = 1 + chance(4); i > 0; --i)
+    spoilt[chance(static_cast<std::uint32_t>(spoilt.size()))] = static_cast<std::byte>(chance(256));
+  if (chance(4) == 0) spoilt.resize(chance(static_cast<std::uint32_t>(spoilt.size())));
+  inner_.send(to, spoilt);
+}
+
+/// A drafter reads all that is there, so that nothing more comes once a turn.
+std::optional<Envelope> MisbehavingMailbox::poll() {
+  std::optional<Envelope> envelope = inner_.poll();
+  if (envelope) {
+    heard_.insert(envelope->from);
+  } else if (test_.how != Misbehaviour::none && !heard_.empty()) {
+    misbehave();
+  }
+  return envelope;
+}
+
+bool MisbehavingMailbox::wait(double seconds) {
+  const bool busy = test_.how == Misbehaviour::flood || test_.how == Misbehaviour::garbage;
+  return inner_.wait(busy ? std::min(seconds, 1e-3) : seconds);
+}
+
+void MisbehavingMailbox::misbehave() {
+  ++turns_;
+  if (test_.how == Misbehaviour::stall) {
+    constexpr int kFirst = 20;  // turns until then
+    if (turns_ == kFirst || (turns_ > kFirst && chance(5000) == 0))
+      sleep_(3 + static_cast<double>(chance(1000)) * 1e-3);
+    return;
+  }
+  const bool floods = test_.how == Misbehaviour::flood;
+  for (const int rank : heard_) {
+    const Address to{rank, Address::Port::role};
+    for (int n = 0; n < (floods ? 5000 : 20) && !inner_.full(to); ++n)
+      inner_.send(to, floods ? stale() : garbage());
+  }
+  if (!floods && chance(4) == 0 && !inner_.full(Address::coordinator()))
+    inner_.send(Address::coordinator(), garbage());
+  inner_.flush();
+}
+
+/// A draft that could be one, but of a text that nobody says, or of no request.
+std::vector<std::byte> MisbehavingMailbox::stale() {
+  Drafts drafts;
+  drafts.pieces.push_back({{chance(30), chance(5)}, 0, 0, 0, 1});
+  drafts.tokens.push_back(static_cast<TokenId>(chance(30)));
+  drafts.scores.push_back(0.5F);
+  return encode(drafts);
+}
+
+std::vector<std::byte> MisbehavingMailbox::garbage() {
+  const auto anything = [&] { return static_cast<std::int32_t>(random_()); };
+  switch (chance(5)) {
+    case 0: {  // bytes
+      std::vector<std::byte> bytes(chance(200));
+      for (std::byte& b : bytes) b = static_cast<std::byte>(chance(256));
+      return bytes;
+    }
+    case 1: {  // a message that is cut off, or goes on
+      std::vector<std::byte> bytes = stale();
+      bytes.resize(chance(static_cast<std::uint32_t>(2 * bytes.size())));
+      return bytes;
+    }
+    case 2: {  // numbers without sense
+      Drafts drafts;
+      for (std::uint32_t i = 0; i < 3; ++i) {
+        drafts.pieces.push_back(
+            {{chance(30), chance(5)}, anything(), anything(), anything(), anything()});
+        drafts.tokens.push_back(anything());
+        drafts.scores.push_back(static_cast<float>(anything()));
+      }
+      return encode(drafts);
+    }
+    case 3: {  // drafts almost as they should be
+      constexpr float kScores[] = {0.5F, 1.5F, -1, NAN, std::numeric_limits<float>::infinity()};
+      Drafts drafts;
+      const auto base = static_cast<std::int32_t>(chance(40));
+      drafts.pieces.push_back({{chance(30), chance(5)},
+                               base,
+                               base - static_cast<std::int32_t>(chance(6)),
+                               static_cast<std::int32_t>(chance(2)),
+                               static_cast<std::int32_t>(chance(9))});
+      for (std::uint32_t i = 0; i < 8; ++i) {
+        drafts.tokens.push_back(chance(8) == 0 ? anything() : static_cast<TokenId>(chance(40)));
+        drafts.scores.push_back(kScores[chance(5)]);
+      }
+      if (chance(8) == 0) drafts.scores.pop_back();
+      return encode(drafts);
+    }
+    default: {  // what others say
+      const Message messages[] = {Stop{},    Finish{},       Lease{},  Move{},
+                                  Offer{},   Pull{},         MoveKv{}, KvMoved{},
+                                  RunStep{}, DraftCommits{}, Status{}, DraftOpen{}};
+      return encode(messages[chance(std::size(messages))]);
+    }
+  }
+}
+
+}  // namespace paceline::roles

@@ -1,0 +1,196 @@
+// A verifier's side of drafter ranks that do not do as they should.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "runtime/roles/messages.hpp"
+#include "runtime/roles/remote_drafter.hpp"
+#include "tests/runtime/roles/simulated_mailbox.hpp"
+#include "tests/runtime/roles/world.hpp"
+
+namespace paceline::roles {
+namespace {
+
+using namespace test;
+
+constexpr RequestId kFirst{0, 0};
+constexpr RequestId kSecond{0, 1};
+
+struct RemoteDrafterTest : ::testing::Test {
+  RemoteDrafterTest()
+      : remote(mailbox, clock, {{1, 0}}, {.vocab = 40, .window = 4, .patience = 2},
+               [this](const std::string& text) { warnings.push_back(text); }) {}
+  void start(RequestId id, std::vector<TokenId> response = {}) {
+    remote.start({id, prompt, response, {}, 0}, clock.time);
+  }
+  void commit(RequestId id, std::vector<TokenId> tokens) { remote.commit(id, tokens, clock.time); }
+  /// All that its rank was sent.
+  std::vector<Message> sent() {
+    std::vector<Message> all;
+    while (auto envelope = post.take({1, Address::Port::role}))
+      all.push_back(decode(envelope->bytes));
+    return all;
+  }
+  void drafts(const Drafts& drafts) { remote.receive(1, encode(drafts)); }
+  /// What it proposes for a request.
+  std::vector<TokenId> proposed(RequestId id) {
+    std::vector<TokenId> tokens(16);
+    std::vector<std::int32_t> parents(16);
+    std::vector<float> scores(16);
+    draft::DraftSlot slot{.id = id, .limits = {16, 16, 1}, .output = {tokens, parents, scores}};
+    remote.propose({&slot, 1}, clock.time, nullptr);
+    tokens.resize(slot.count);
+    return tokens;
+  }
+  Post post;
+  SteppedClock clock;
+  SimulatedMailbox mailbox{post, {0, Address::Port::role}};
+  std::vector<std::string> warnings;
+  std::vector<TokenId> prompt{1, 2, 3};
+  RemoteDrafter remote;
+};
+
+TEST_F(RemoteDrafterTest, ARankThatDoesNotReadIsSentNoMoreAndToldAnewLater) {
+  start(kFirst);
+  start(kSecond);
+  commit(kFirst, {5});
+  remote.told();
+  EXPECT_EQ(sent().size(), 3U);
+  mailbox.set_full(true);
+  commit(kFirst, {6});
+  commit(kSecond, {7, 8});
+  remote.told();
+  start({1, 0});
+  for (int step = 0; step < 1000; ++step) {
+    commit(kFirst, {9});
+    remote.told();
+  }
+  remote.finish(kSecond, clock.time);
+  remote.told();
+  EXPECT_TRUE(sent().empty());
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_NE(warnings[0].find("drafter rank 1 does not read"), std::string::npos);
+
+  mailbox.set_full(false);
+  remote.told();
+  const std::vector<Message> messages = sent();
+  ASSERT_EQ(messages.size(), 3U);
+  const auto& ends = std::get<DraftCommits>(messages[0]);
+  ASSERT_EQ(ends.commits.size(), 1U);
+  EXPECT_EQ(ends.commits[0].id, kSecond);
+  EXPECT_EQ(ends.commits[0].end, DraftEnd::finished);
+  const auto& again = std::get<DraftOpen>(messages[1]);
+  EXPECT_EQ(again.id, kFirst);
+  EXPECT_TRUE(again.prompt.empty());
+  EXPECT_EQ(again.response.size(), 1002U);
+  const auto& opened = std::get<DraftOpen>(messages[2]);
+  EXPECT_EQ(opened.id, (RequestId{1, 0}));
+  EXPECT_EQ(opened.prompt, prompt);
+
+  // From then on it follows as before, and what it drafts is used.
+  commit(kFirst, {4});
+  remote.told();
+  EXPECT_EQ(std::get<DraftCommits>(sent().at(0)).tokens, std::vector<TokenId>{4});
+  drafts({{{kFirst, 1003, 1003, 0, 2}}, {11, 12}, {1, 1}});
+  EXPECT_EQ(proposed(kFirst), (std::vector<TokenId>{11, 12}));
+}
+
+TEST_F(RemoteDrafterTest, DraftsFromBeforeARankWasToldAnewAreDropped) {
+  start(kFirst);
+  drafts({{{kFirst, 0, 0, 0, 2}}, {5, 6}, {1, 1}});
+  mailbox.set_full(true);
+  commit(kFirst, {5});
+  remote.told();
+  EXPECT_EQ(proposed(kFirst), std::vector<TokenId>{6});
+  mailbox.set_full(false);
+  remote.told();
+  EXPECT_TRUE(proposed(kFirst).empty());
+  drafts({{{kFirst, 2, 0, 0, 1}}, {7}, {1}});
+  EXPECT_TRUE(proposed(kFirst).empty());
+  drafts({{{kFirst, 1, 1, 0, 1}}, {8}, {1}});
+  EXPECT_EQ(proposed(kFirst), std::vector<TokenId>{8});
+}
+
+TEST_F(RemoteDrafterTest, WhatMakesNoSenseIsCountedAndDropped) {
+  start(kFirst);
+  commit(kFirst, {1, 2, 3});
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float inf = std::numeric_limits<float>::infinity();
+  const std::vector<Drafts> wrong{
+      {{{kFirst, 3, 3, 0, 1}}, {40}, {1}},                 // no token
+      {{{kFirst, 3, 3, 0, 1}}, {-1}, {1}},                 // likewise
+      {{{kFirst, 3, 3, 0, 1}}, {5}, {nan}},                // scores
+      {{{kFirst, 3, 3, 0, 1}}, {5}, {2}},                  //
+      {{{kFirst, 3, 3, 0, 2}}, {5, 6}, {0.5F, 0.6F}},      //
+      {{{kFirst, 2, 2, 0, 2}}, {3, 6}, {inf, inf}},        //
+      {{{kFirst, 3, 3, 0, 1}}, {5}, {}},                   //
+      {{{kFirst, 3, 3, 1, 1}}, {5}, {1}},                  // out of range
+      {{{kFirst, 3, 3, -1, 2}}, {5}, {1}},                 //
+      {{{kFirst, 3, 3, INT32_MAX, INT32_MAX}}, {5}, {1}},  //
+      {{{kFirst, INT32_MAX, 0, 0, 1}}, {5}, {1}},          // further ahead than windows
+      {{{kFirst, 3, 4, 0, 1}}, {5}, {1}},                  // knows what comes after it
+      {{{kFirst, -1, -1, 0, 1}}, {5}, {1}},                //
+      {{{kFirst, 3, 3, 0, 8}}, std::vector<TokenId>(8, 5), std::vector<float>(8, 1)},
+  };
+  std::uint64_t count = 0;
+  for (const Drafts& d : wrong) {
+    drafts(d);
+    EXPECT_EQ(remote.counts().invalid, ++count);
+    EXPECT_TRUE(proposed(kFirst).empty());
+  }
+  std::vector<std::byte> bytes = encode(Drafts{{{kFirst, 3, 3, 0, 1}}, {5}, {1}});
+  bytes.push_back({});
+  remote.receive(1, bytes);
+  bytes.resize(bytes.size() - 2);
+  remote.receive(1, bytes);
+  remote.receive(1, {});
+  remote.receive(1, encode(Finish{}));
+  EXPECT_EQ(remote.counts().invalid, count + 4);
+  // It says that it knows of tokens that have not been said.
+  drafts({{{kFirst, 9, 9, 0, 1}}, {5}, {1}});
+  EXPECT_TRUE(proposed(kFirst).empty());
+
+  drafts({{{kFirst, 3, 3, 0, 1}}, {5}, {1}});
+  EXPECT_EQ(proposed(kFirst), std::vector<TokenId>{5});
+  EXPECT_EQ(warnings.size(), 1U) << "once a minute is enough";
+  clock.time += 61;
+  remote.receive(1, {});
+  EXPECT_EQ(warnings.size(), 2U);
+  remote.close();
+  ASSERT_EQ(warnings.size(), 3U);
+  EXPECT_NE(warnings[2].find("in all: 19 messages or drafts without sense"), std::string::npos);
+}
+
+TEST_F(RemoteDrafterTest, OfAFloodMostIsNotRead) {
+  start(kFirst);
+  const Drafts stale{{{kSecond, 0, 0, 0, 1}}, {5}, {1}};
+  for (int i = 0; i < 5000; ++i) drafts(stale);
+  EXPECT_EQ(remote.counts().flooded, 4000U);
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_NE(warnings[0].find("floods"), std::string::npos);
+  remote.told();  // each step has its own
+  drafts({{{kFirst, 0, 0, 0, 1}}, {5}, {1}});
+  EXPECT_EQ(proposed(kFirst), std::vector<TokenId>{5});
+}
+
+TEST_F(RemoteDrafterTest, SilenceIsToldOnceAndItsEndToo) {
+  start(kFirst);
+  for (int step = 0; step < 100; ++step) {
+    clock.time += 0.1;
+    commit(kFirst, {1});
+    remote.told();
+  }
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_NE(warnings[0].find("has said nothing for 2 s"), std::string::npos);
+  remote.receive(1, encode(Finish{}));  // no sign of sense
+  ASSERT_EQ(warnings.size(), 2U);
+  drafts({});
+  ASSERT_EQ(warnings.size(), 3U);
+  EXPECT_NE(warnings[2].find("answers again after 10 s"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace paceline::roles
