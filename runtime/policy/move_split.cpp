@@ -15,21 +15,34 @@ MoveCosts costs_by_position(double compute, double transfer) {
 MoveSplit split_move(const MoveCosts& costs, std::int32_t positions, std::int32_t own_from,
                      std::int32_t block) {
   if (costs.table.prefill.empty() || !costs.table.transfer) return {own_from, 0};
-  const auto split_at = [&](std::int32_t first) {
+  struct Ends {
+    double computing, sending;
+  };
+  const auto ends_at = [&](std::int32_t first) {
     const int computed = std::min(first, positions) - own_from;
     const int sent = positions - first;
-    const double computing = costs.table.recompute_seconds(computed, own_from);
-    const double sending =
-        sent > 0 ? *costs.table.transfer_seconds(sent * costs.position_bytes) : 0;
-    return MoveSplit{first, std::max(computing, sending)};
+    return Ends{costs.table.recompute_seconds(computed, own_from),
+                sent > 0 ? *costs.table.transfer_seconds(sent * costs.position_bytes) : 0};
   };
-  MoveSplit best = split_at(own_from);
-  for (std::int32_t first = own_from; first < positions;) {
-    first += block;
-    const MoveSplit split = split_at(first);
-    if (split.seconds < best.seconds) best = split;
+  // The more is computed, the later that ends and the sooner the transfer: the best split is where
+  // the two meet.
+  const std::int32_t blocks = (positions - own_from + block - 1) / block;
+  std::int32_t few = -1;
+  std::int32_t many = std::max(blocks, 0);
+  while (many - few > 1) {
+    const std::int32_t middle = (few + many) / 2;
+    const Ends ends = ends_at(own_from + middle * block);
+    (ends.computing < ends.sending ? few : many) = middle;
   }
-  return best;
+  const auto split_at = [&](std::int32_t computed) {
+    const std::int32_t first = own_from + computed * block;
+    const Ends ends = ends_at(first);
+    return MoveSplit{first, std::max(ends.computing, ends.sending)};
+  };
+  const MoveSplit more = split_at(many);
+  if (few < 0) return more;
+  const MoveSplit fewer = split_at(few);
+  return fewer.seconds <= more.seconds ? fewer : more;
 }
 
 }  // namespace paceline::policy

@@ -17,8 +17,7 @@ struct MoveCosts {
 [[nodiscard]] MoveCosts costs_by_position(double compute, double transfer);
 
 /// The tail of a request's KV is transferred while the head is computed again, so that both are
-/// done together (SpecActor, section 4.3): the head, for its positions attend to fewest. Computing
-/// costs more with every position, so the split is found by trying all.
+/// done together (SpecActor, section 4.3). The head, for its positions attend to the fewest others.
 struct MoveSplit {
   /// First position that is transferred, a multiple of a block; the number of positions or more:
   /// none is.
