@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <functional>
+#include <string>
 
 #include "app/commands.hpp"
 #include "app/job.hpp"
@@ -15,11 +16,14 @@ namespace {
 
 using namespace paceline;
 
-constexpr const char* kFooter =
-    "Exit codes: 0 done; 64 bad usage or configuration; 65 bad prompts, weights or tokenizer;\n"
-    "70 internal fault; 74 reading or writing failed; 75 stopped cleanly, run again with "
-    "--resume.\n"
-    "Signals: SIGUSR1 and SIGTERM stop after the current step (75); a second one stops at once.";
+std::string footer() {
+  std::string text = "Exit codes:\n";
+  for (const auto& [code, meaning] : kExitCodes)
+    text += fmt::format("  {:>2}  {}\n", static_cast<int>(code), meaning);
+  return text +
+         "Signals: SIGUSR1 and SIGTERM stop after the current step (75); a second one stops at "
+         "once.";
+}
 
 void add_config(CLI::App& command, app::RunArguments& arguments) {
   command.add_option("config", arguments.config, "Configuration file (YAML)")->required();
@@ -49,7 +53,7 @@ ExitCode in_mpi(const std::function<ExitCode(const fabric::MpiEnvironment&)>& co
 int run(int argc, char** argv) {
   CLI::App cli{"Exact, fast rollouts for LLM reinforcement learning on HPC clusters"};
   cli.name("paceline");
-  cli.footer(kFooter);
+  cli.footer(footer());
   cli.set_version_flag("--version", app::build_report());
   cli.require_subcommand(0, 1);
   bool config_help = false;

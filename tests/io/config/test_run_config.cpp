@@ -359,7 +359,7 @@ TEST(RunConfig, ReadsFiles) {
               (void)read_run_config(path, {});
             }).find(path + ": model.path is required"),
             0U);
-  EXPECT_EQ(test::message_of<IoError>([&] { (void)read_run_config(path + "x", {}); }),
+  EXPECT_EQ(test::message_of<UsageError>([&] { (void)read_run_config(path + "x", {}); }),
             path + "x: cannot read the configuration: No such file or directory");
   EXPECT_EQ(test::message_of<IoError>([&] { (void)read_run_config(directory, {}); }),
             directory.string() + ": cannot read the configuration: Is a directory");
