@@ -185,7 +185,7 @@ RunDirectory::RunDirectory(const std::string& path, const RunManifest& manifest,
     if (lock_ >= 0) ::close(lock_);
     throw;
   }
-  if (exists) note_ = "resuming " + path + ": attempt " + std::to_string(attempt_);
+  if (exists) note_ = "resuming " + path + ": start " + std::to_string(attempt_ + 1) + " of this run";
 }
 
 void RunDirectory::open_complete() {

@@ -31,7 +31,8 @@ TEST_F(RunDirectoryTest, ANewRunIsStartedOnceAndResumedAfter) {
   for (std::uint32_t attempt = 1; attempt < 4; ++attempt) {
     const RunDirectory again(path, run.manifest, run.prompts, true);
     EXPECT_EQ(again.attempt(), attempt);
-    EXPECT_FALSE(again.note().empty());
+    EXPECT_EQ(again.note(),
+              "resuming " + path + ": start " + std::to_string(attempt + 1) + " of this run");
     EXPECT_TRUE(again.read_state().finished.empty());
   }
 }
