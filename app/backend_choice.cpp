@@ -85,13 +85,26 @@ BackendChoice choose_backend(const fabric::MpiEnvironment& mpi, const io::Engine
   std::vector<GpuFacts> all(mpi.size());
   std::memcpy(all.data(), bytes.data(), bytes.size());
 
-  for (int rank = 0; rank < mpi.size(); ++rank) {
-    if (all[rank].gpus > 0) continue;
-    const std::string why = fmt::format("rank {} on {} has no GPU: {}", rank,
-                                        facts[planned ? 0 : rank].host, all[rank].why_none);
-    if (engine.backend == "cuda") throw UsageError("engine.backend: cuda, but " + why);
+  const auto without =
+      std::find_if(all.begin(), all.end(), [](const GpuFacts& rank) { return rank.gpus == 0; });
+  if (without != all.end()) {
+    const auto rank = static_cast<int>(without - all.begin());
+    const bool some =
+        std::any_of(all.begin(), all.end(), [](const GpuFacts& other) { return other.gpus > 0; });
+    const std::string where = fmt::format("rank {} on {}", rank, facts[planned ? 0 : rank].host);
+    if (engine.backend == "cuda") {
+      throw UsageError(
+          fmt::format("engine.backend: cuda, but {} has no GPU: {}", where, without->why_none));
+    }
     BackendChoice choice = choose_cpu(mpi, engine, facts);
-    choice.explanation = fmt::format("backend cpu: {} (override: engine.backend)", why);
+    choice.explanation =
+        some
+            ? fmt::format(
+                  "warning: computes on the CPU and leaves GPUs idle, as {} has none: {} "
+                  "(override: engine.backend)",
+                  where, without->why_none)
+            : fmt::format("computes on the CPU, as no GPU was found: {} (override: engine.backend)",
+                          without->why_none);
     return choice;
   }
   BackendChoice choice;

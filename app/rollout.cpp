@@ -10,9 +10,11 @@
 #include <random>
 #include <thread>
 
+#include "app/accounting.hpp"
 #include "app/commands.hpp"
 #include "app/communicator.hpp"
 #include "app/job.hpp"
+#include "app/progress_printer.hpp"
 #include "app/rank_role.hpp"
 #include "app/report.hpp"
 #include "app/setup.hpp"
@@ -110,10 +112,7 @@ void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coord
     faults.watch();
     const bool late = deadline && clock.now() >= *deadline;
     if (stop_signalled() || late) {
-      if (!announced) {
-        say("\n{}: stopping after the current step",
-            late ? "the wall-clock limit is near" : "asked to stop");
-      }
+      if (!announced) printer.stopping(late ? "the wall-clock limit is near" : "asked to stop");
       announced = true;
       coordinator.stop();
     }
@@ -203,7 +202,7 @@ ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& argument
       }
       thread.join();
       complete = coordinator->complete();
-      print_accounting(coordinator->summaries(), clock.now());
+      print_accounting(setup, coordinator->summaries(), coordinator->progress(), clock.now());
     }
     network->close();
   }

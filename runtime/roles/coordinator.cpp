@@ -45,6 +45,7 @@ Turn Coordinator::turn() {
 void Coordinator::on(int from, const Status& status) {
   const int group = layout_.group[from];
   groups_[group].status = status;
+  groups_[group].there = true;
   for (const std::uint64_t key : status.kept) {
     const auto at = moves_.find(key);
     if (const auto held = held_.find(at->second.id); held != held_.end()) held->second.move = 0;
@@ -167,11 +168,21 @@ void Coordinator::send(int rank, const Message& message) {
 
 Progress Coordinator::progress() const {
   Progress p = progress_;
-  p.pending = book_.pending();
+  // What groups say is not of one moment: a request that moves may be in two statuses, or in none.
+  std::size_t left = p.total - p.finished;
+  const auto take = [&left](std::int32_t said) {
+    const std::size_t taken = std::min(left, static_cast<std::size_t>(said));
+    left -= taken;
+    return taken;
+  };
   for (const Group& g : groups_) {
-    p.active += g.status.active;
+    p.unflushed += take(g.status.unflushed);
+    p.partial += take(g.status.partial);
+    p.active += take(g.status.active);
     p.tokens += g.status.tokens;
+    p.loading += g.there ? 0 : 1;
   }
+  p.waiting = left;
   return p;
 }
 

@@ -64,8 +64,8 @@ void fields(Wire& w, Drafts& m) {
 }
 template <typename Wire>
 void fields(Wire& w, Status& m) {
-  put(w, m.room, m.active, m.leases_received, m.tokens, m.stopped, m.finished, m.running, m.moved,
-      m.kept);
+  put(w, m.room, m.active, m.unflushed, m.partial, m.leases_received, m.tokens, m.stopped,
+      m.finished, m.running, m.moved, m.kept);
 }
 template <typename Wire>
 void fields(Wire&, StopRequest&) {}

@@ -79,6 +79,8 @@ struct KvMoved {
 struct Status {
   std::int32_t room = 0;  ///< further requests it could take, before leases under way
   std::int32_t active = 0;
+  std::int32_t unflushed = 0;            ///< finished, and not on disk yet
+  std::int32_t partial = 0;              ///< handed in unfinished, on disk
   std::uint64_t leases_received = 0;     ///< in all: tells which leases `room` already counts
   std::uint64_t tokens = 0;              ///< response tokens generated, in all
   std::int32_t stopped = 0;              ///< 1: has handed in its unfinished requests

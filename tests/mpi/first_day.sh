@@ -22,4 +22,69 @@ for field in $fields; do
   else fail "the example's '$field' is not read:"; cat "$work/log"; fi
 done
 
+# adds_up WHAT FILE: in every line of progress all requests are somewhere.
+adds_up() {
+  if python3 - "$2" <<'PY'
+import re, sys
+lines = [l for l in re.split(r"[\r\n]", open(sys.argv[1], errors="replace").read()) if re.search(r"/\d+ finished", l)]
+assert lines, "no line of progress"
+for line in lines:
+    counts = {what: int(n) for n, what in re.findall(r"(\d+) (not on disk yet|active|partial|waiting)", line)}
+    finished, total = map(int, re.search(r"(\d+)/(\d+) finished", line).groups())
+    assert finished + sum(counts.values()) == total and {"active", "waiting"} <= counts.keys(), line
+PY
+  then ok "$1"; else fail "$1"; cat "$2"; fi
+}
+
+# Under a launcher stderr is no terminal: lines, the first at once, and one where the run stopped.
+long=(--set engine.max_batch=8 --set sampling.max_tokens=1000 --set sampling.ignore_eos=true --set prompts.samples=16)
+log=$work/stopped.log
+start 2 "$work/stopped" "${long[@]}" --set output.flush_seconds=5
+until grep -qs ' active.* [2-9]s elapsed' "$log" || ! kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
+kill -USR1 "$pid"
+code=0; wait "$pid" || code=$?
+same "stopped: exit code" 75 "$code"
+says "progress: it begins with loading" '^loading weights: 0/512 finished, 0 active, 512 waiting, [0-9]+s elapsed$' "$log"
+says "progress: a line after a second" '^.*/512 finished, .* [1-4]s elapsed$' "$log"
+says "progress: the last line says what was handed in" '^stopping: .* 0 active, 16 partial, ' "$log"
+adds_up "progress: every line adds up, that of the stop too" "$log"
+says "accounting: counts are whole" '^  steps( +[0-9]+){3}$' "$log"
+if grep -q 'drafted' "$log"; then fail "accounting: a row of zeros"; else ok "accounting: no row of zeros"; fi
+says "accounting: totals" '^total: [0-9]+ responses finished, [0-9]+ tokens in [0-9.]+ s: [0-9.]+ tokens/s, [0-9.]+ a rank$' "$log"
+says "accounting: the largest loss" '^largest loss: ' "$log"
+says "the plan explains verifiers" 'a verifier group is one rank, the verifier' "$log"
+says "the plan says what bounds memory" 'memory [0-9.]+ GiB a rank: of node 0.s [0-9.]+ GiB, what ' "$log"
+code=0; rollout 1 "$work/stopped" --resume "${long[@]}" --set limits.wall_clock=3 --set limits.margin=2 || code=$?
+same "resumed and stopped again: exit code" 75 "$code"
+says "a resumed run is start 2" 'start 2 of this run' "$log"
+adds_up "progress of a resumed run: every line adds up" "$log"
+
+# A rank without a role, and tensor parallelism.
+log=$work/spare.log
+rollout 3 "$work/spare" --set layout.verifier_tp=2 --set sampling.max_tokens=60 || fail "a run with a spare rank"
+says "the plan explains groups" 'a verifier group is 2 ranks that share the weights and generate' "$log"
+says "the plan explains spare ranks" 'a spare rank has no role' "$log"
+says "ranks by what they are" 'node 0 \(.*\): ranks 0-1 verifier group 0, rank 2 spare$' "$log"
+
+# On a terminal a bar that fits it.
+python3 - "$work/tty.log" "$paceline" rollout "$config" --output "$work/tty" "${backend[@]}" "${small[@]}" <<'PY' || fail "a run on a terminal"
+import fcntl, os, pty, struct, sys, termios
+pid, terminal = pty.fork()
+if pid == 0:
+    fcntl.ioctl(2, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    os.execv(sys.argv[2], sys.argv[2:])
+with open(sys.argv[1], "wb") as log:
+    try:
+        while data := os.read(terminal, 65536):
+            log.write(data)
+    except OSError:  # the other end is closed
+        pass
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+PY
+tr '\r' '\n' <"$work/tty.log" | sed 's/\x1b\[K//g' >"$work/bars.log"
+says "on a terminal: a bar" '^\[#+\.*\] [0-9]+/96 finished' "$work/bars.log"
+adds_up "on a terminal: every line adds up" "$work/bars.log"
+widest=$(grep '/96 finished' "$work/bars.log" | awk '{ print length }' | sort -n | tail -n 1)
+if [ "${widest:-99}" -lt 80 ]; then ok "on a terminal of 80 columns: $widest"; else fail "on a terminal of 80 columns: $widest"; fi
+
 finish
