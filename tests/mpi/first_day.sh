@@ -15,7 +15,7 @@ check=("$paceline" check "$example" --set model.path="$model" --output "$work/ex
 declare -A prompt_of=([prompt]='"two and two"' [messages]='[{"role": "user", "content": "two and two"}]'
   [prompt_tokens]='[5, 6, 7]')
 fields=$(sed -n 's/.*one JSON object a line, with //p' "$example" | grep -o '"[a-z_]*"' | tr -d '"')
-same "the example names fields for prompts" "prompt messages prompt_tokens" "$(echo $fields)"
+same "the example names fields for prompts" "prompt messages prompt_tokens" "$(tr "\n" " " <<<"$fields" | sed "s| $||")"
 for field in $fields; do
   echo "{\"$field\": ${prompt_of[$field]}}" >"$work/prompts.jsonl"
   if "${check[@]}" --set prompts.path="$work/prompts.jsonl" >"$work/log" 2>&1; then ok "the example's '$field' is read"
