@@ -87,4 +87,48 @@ adds_up "on a terminal: every line adds up" "$work/bars.log"
 widest=$(grep '/96 finished' "$work/bars.log" | awk '{ print length }' | sort -n | tail -n 1)
 if [ "${widest:-99}" -lt 80 ]; then ok "on a terminal of 80 columns: $widest"; else fail "on a terminal of 80 columns: $widest"; fi
 
+# The plan of machines that are not here, on stdout.
+plan() { "$paceline" check "$config" "${backend[@]}" --output "${into-$work/new}" "$@" >"$work/plan" 2>"$work/plan.err"; }
+# plan_refused WHAT CODE PATTERN ARGS...
+plan_refused() {
+  local what=$1 expected=$2 pattern=$3 code=0
+  shift 3
+  plan "$@" || code=$?
+  same "check: $what: exit code" "$expected" "$code"
+  says "check: $what" "$pattern" "$work/plan.err"
+}
+plan --nodes 3 --ranks-per-node 4 --memory 64G --set layout.verifier_tp=2 --set layout.drafters=2 \
+  --set 'speculation.drafters=[{method: suffix}]' || fail "check of three nodes"
+same "check: nothing on stderr" "" "$(cat "$work/plan.err")"
+same "check: a line a node" \
+  "ranks 0-3 verifier groups 0-1;ranks 4-7 verifier groups 2-3;ranks 8-9 verifier group 4, ranks 10-11 drafters" \
+  "$(sed -n 's/^  node [0-9] (planned): //p' "$work/plan" | paste -sd';')"
+says "check: memory is shared by a node's ranks" 'memory 16.00 GiB a rank: of node 0.s 64.00 GiB, as planned for' "$work/plan"
+says "check: no time without a profile" 'time: not known without engine.profile' "$work/plan"
+says "check: the output directory" "output $work/new: will be made" "$work/plan"
+says "check: a chain of drafts has no paths" 'drafts by suffix: up to 8 tokens, where it pays' "$work/plan"
+says "check: everything" '^everything is in order: 256 responses' "$work/plan"
+if [ -e "$work/new" ]; then fail "check made the output directory"; else ok "check made nothing"; fi
+
+SLURM_JOB_ID=1 SLURM_JOB_NUM_NODES=2 SLURM_TASKS_PER_NODE='8(x2)' SLURM_CPUS_PER_TASK=4 SLURM_MEM_PER_NODE=65536 \
+  SLURM_JOB_END_TIME=$(($(date +%s) + 600)) plan || fail "check in a job of Slurm's"
+says "check in a job: the job's nodes" '16 ranks, 4 threads each' "$work/plan"
+says "check in a job: the job's memory" 'memory 8.00 GiB a rank' "$work/plan"
+
+plan --set engine.backend=auto --nodes 2 --ranks-per-node 8 --gpus 4 --memory 80G || fail "check of GPUs"
+says "check: GPUs" '16 ranks, .* backend cuda' "$work/plan"
+says "check: ranks that share GPUs" 'warning: 8 ranks a node share 4 GPUs' "$work/plan"
+plan_refused "memory is too little" 64 'fewer ranks a node, nodes with more memory' --ranks-per-node 2 --memory 40M --set sampling.max_tokens=2000
+plan_refused "no size" 64 "'8X' is no size" --memory 8X
+into=$work/tty plan_refused "an output directory that holds a run" 64 "already holds a run"
+into=$config/run plan_refused "an output directory that cannot be" 74 "Not a directory"
+into=$work/tty plan_refused "a resume with another seed" 64 "cannot resume .*seed: 1, now 2" --resume "${small[@]}" --set sampling.seed=2
+into=$work/tty plan --resume "${small[@]}" || fail "check of a resume"
+says "check: a resume" 'holds a complete run' "$work/plan"
+
+"$paceline" profile "$config" "${backend[@]}" --set engine.threads=1 --seconds 1 --output "$work/costs.yaml" 2>"$work/log" || fail "a profile"
+plan --set engine.threads=1 --set engine.profile="$work/costs.yaml" --set limits.wall_clock=1s --set limits.margin=0 || fail "check with a profile"
+says "check: a time with a profile" 'time: about [0-9msh]+ if responses come to 512 tokens, [0-9msh]+ at 1024' "$work/plan"
+says "check: a time that is too long" 'warning: that may be more than the time limit' "$work/plan"
+
 finish

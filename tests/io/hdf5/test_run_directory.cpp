@@ -37,6 +37,34 @@ TEST_F(RunDirectoryTest, ANewRunIsStartedOnceAndResumedAfter) {
   }
 }
 
+TEST_F(RunDirectoryTest, ExaminingSaysWhatOpeningWouldAndChangesNothing) {
+  const SampleRun run(2, 2);
+  const std::string path = at("a/run");
+  EXPECT_EQ(RunDirectory::examine(path, nullptr), path + ": will be made");
+  EXPECT_FALSE(std::filesystem::exists(at("a")));
+  { const RunDirectory directory(path, run.manifest, run.prompts, false); }
+  EXPECT_EQ(message_of<UsageError>([&] { (void)RunDirectory::examine(path, nullptr); }),
+            message_of<UsageError>([&] { RunDirectory(path, run.manifest, run.prompts, false); }));
+  EXPECT_EQ(RunDirectory::examine(path, &run.manifest),
+            "resuming " + path + ": start 2 of this run");
+  RunManifest other = run.manifest;
+  ++other.sampling.seed;
+  EXPECT_EQ(message_of<UsageError>([&] { (void)RunDirectory::examine(path, &other); }),
+            message_of<UsageError>([&] { RunDirectory(path, other, run.prompts, true); }));
+  {
+    const RunDirectory in_use(path, run.manifest, run.prompts, true);
+    EXPECT_NE(message_of<UsageError>([&] {
+                (void)RunDirectory::examine(path, &run.manifest);
+              }).find("is in use by another run"),
+              std::string::npos);
+  }
+  std::ofstream(at("file")) << "x";
+  for (const std::string& blocked : {at("file"), at("file/run")}) {
+    EXPECT_EQ(message_of<IoError>([&] { (void)RunDirectory::examine(blocked, nullptr); }),
+              "cannot create the directory " + blocked + ": Not a directory");
+  }
+}
+
 TEST_F(RunDirectoryTest, ResumeWithoutARunStartsOne) {
   const SampleRun run(1, 1);
   const RunDirectory directory(at("run"), run.manifest, run.prompts, true);
