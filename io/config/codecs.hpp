@@ -135,8 +135,8 @@ struct Duration {
   double low;   // seconds
   double high;  // seconds
   [[nodiscard]] std::string type() const {
-    return "a duration (90, 30s, 15m, 2h, 1d, HH:MM:SS, D-HH:MM:SS) from " + format_number(low) + " to " +
-           format_number(high) + " seconds";
+    return "a duration (90, 30s, 15m, 2h, 1d, HH:MM:SS, D-HH:MM:SS) from " + format_number(low) +
+           " to " + format_number(high) + " seconds";
   }
   [[nodiscard]] double read(const YamlNode& node, const std::string&) const {
     const auto value = is_scalar(node) ? parse_duration(node.scalar) : std::nullopt;

@@ -59,8 +59,9 @@ std::vector<Key> make_table() {
                   "Hugging Face model: config.json, *.safetensors, tokenizer.json.", true));
   t.push_back(key(PACELINE_FIELD(model, dtype), OrAuto{dtype},
                   "Type to compute in; auto is the type of the stored weights."));
-  t.push_back(key(PACELINE_FIELD(model, weight_version), Whole<std::uint64_t>{0, unsigned_max},
-                  "Training step of the weights; raise it at every step, or the same noise is drawn again."));
+  t.push_back(key(
+      PACELINE_FIELD(model, weight_version), Whole<std::uint64_t>{0, unsigned_max},
+      "Training step of the weights; raise it at every step, or the same noise is drawn again."));
 
   t.push_back(key(PACELINE_FIELD(prompts, path), file, "Prompts, one JSON object a line.", true));
   t.push_back(
@@ -98,8 +99,9 @@ std::vector<Key> make_table() {
   t.push_back(key(PACELINE_FIELD(sampling, stop_strings), List<Text>{{}, "non-empty texts"},
                   "Texts that end a response; the token that completes one stays in it."));
 
-  t.push_back(key(PACELINE_FIELD(layout, verifier_tp), OrAuto{PowerOfTwo{64}},
-                  "Ranks of a verifier group, which share one copy of the weights (tensor parallelism)."));
+  t.push_back(
+      key(PACELINE_FIELD(layout, verifier_tp), OrAuto{PowerOfTwo{64}},
+          "Ranks of a verifier group, which share one copy of the weights (tensor parallelism)."));
   t.push_back(key(PACELINE_FIELD(layout, verifier_groups), OrAuto{Count{1, 1 << 20}},
                   "Groups that hold a copy of the weights and generate; ranks in none are spare."));
   t.push_back(key(PACELINE_FIELD(layout, drafters), OrAuto{Count{0, 1 << 20}},

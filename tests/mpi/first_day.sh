@@ -59,6 +59,12 @@ same "resumed and stopped again: exit code" 75 "$code"
 says "a resumed run is start 2" 'start 2 of this run' "$log"
 adds_up "progress of a resumed run: every line adds up" "$log"
 
+# Most ranks have no role, which is most of what is lost.
+log=$work/idle.log
+rollout 4 "$work/idle" --set layout.verifier_groups=1 --set sampling.max_tokens=600 || fail "a run on one of four ranks"
+says "the largest loss is named, with the setting that changes it" \
+  '^largest loss: [0-9]+ % of the ranks. time went to spare ranks; .*layout.verifier_groups' "$log"
+
 # A rank without a role, and tensor parallelism.
 log=$work/spare.log
 rollout 3 "$work/spare" --set layout.verifier_tp=2 --set sampling.max_tokens=60 || fail "a run with a spare rank"

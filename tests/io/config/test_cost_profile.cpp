@@ -79,7 +79,7 @@ TEST(CostProfile, SaysWhatIsWrongAndWhere) {
   expect_error<UsageError>([] { static_cast<void>(parse_cost_profile("", "p.yaml")); }, "p.yaml",
                            "found nothing");
   expect_error<UsageError>([] { static_cast<void>(read_cost_profile("/no/such")); },
-                        "/no/such: cannot read the cost profile");
+                           "/no/such: cannot read the cost profile");
   expect_error<IoError>([&] { write_cost_profile("/no/such/file", example()); },
                         "/no/such/file: cannot write the cost profile");
 }

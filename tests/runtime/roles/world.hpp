@@ -259,6 +259,11 @@ inline Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory>
   outcome.transfers = wire.transfers;
   for (const auto& drafter : drafter_roles) outcome.drafters.push_back(drafter->summary());
   for (const auto& rank : ranks) outcome.steps += rank->verifier.summary().steps;
+  std::size_t handed_in = 0;
+  for (const auto& rank : ranks) handed_in += rank->sink.partial.size();
+  EXPECT_EQ(coordinator.progress().partial, handed_in);
+  EXPECT_EQ(coordinator.progress().active, 0U);
+  EXPECT_EQ(coordinator.progress().unflushed, 0U);
   std::size_t held = 0;  // every token generated or brought along is in a response handed in
   for (const auto& rank : ranks) {
     for (const auto& [id, t] : rank->sink.finished) held += t.tokens.size();
