@@ -71,12 +71,50 @@ BackendChoice choose_cpu(const fabric::MpiEnvironment& mpi, const io::EngineSect
   return choice;
 }
 
+// Of GPUs that a planned machine is said to have. This one tells their kind if it has any.
+BackendChoice choose_planned(const PlannedMachine& machine, int ranks_per_node) {
+  const kernels::GpuList list = kernels::visible_gpus();
+  std::uint64_t memory = machine.memory.value_or(0);
+  if (memory == 0) {
+    if (list.gpus.empty()) {
+      throw UsageError(fmt::format(
+          "--gpus: expected --memory with the memory of each GPU, for there is none here to look "
+          "at: {}",
+          list.why_none));
+    }
+    memory = kernels::free_gpu_memory(0);
+  }
+  const int gpus = *machine.gpus;
+  const int sharers = (ranks_per_node + gpus - 1) / gpus;
+  BackendChoice choice;
+  choice.name = "cuda";
+  choice.isa = list.gpus.empty() ? "of GPUs that are not here" : list.gpus[0].isa;
+  choice.device = 0;
+  if (!list.gpus.empty()) choice.device_name = list.gpus[0].name;
+  choice.memory = plannable(memory / sharers);
+  if (sharers > 1) {
+    choice.explanation =
+        fmt::format("warning: {} ranks a node share {} GPUs", ranks_per_node, gpus);
+  } else if (ranks_per_node < gpus) {
+    choice.explanation = fmt::format("warning: {} ranks a node leave {} GPUs idle", ranks_per_node,
+                                     gpus - ranks_per_node);
+  }
+  return choice;
+}
+
 }  // namespace
 
 BackendChoice choose_backend(const fabric::MpiEnvironment& mpi, const io::EngineSection& engine,
-                             std::span<const fabric::RankFacts> facts) {
+                             std::span<const fabric::RankFacts> facts,
+                             const PlannedMachine* planned) {
   if (engine.backend == "cpu") return choose_cpu(mpi, engine, facts);
-  const bool planned = static_cast<int>(facts.size()) != mpi.size();
+  if (planned != nullptr && planned->gpus) {
+    if (*planned->gpus > 0) return choose_planned(*planned, facts[0].local_ranks);
+    if (engine.backend == "cuda") {
+      throw UsageError("engine.backend: cuda, but the nodes planned for have no GPUs (--gpus 0)");
+    }
+    return choose_cpu(mpi, engine, facts);
+  }
   const kernels::GpuList list = kernels::visible_gpus();
   const int gpus = static_cast<int>(list.gpus.size());
   const int device = gpus == 0 ? -1 : facts[mpi.rank()].local_rank % gpus;
@@ -85,13 +123,26 @@ BackendChoice choose_backend(const fabric::MpiEnvironment& mpi, const io::Engine
   std::vector<GpuFacts> all(mpi.size());
   std::memcpy(all.data(), bytes.data(), bytes.size());
 
-  for (int rank = 0; rank < mpi.size(); ++rank) {
-    if (all[rank].gpus > 0) continue;
-    const std::string why = fmt::format("rank {} on {} has no GPU: {}", rank,
-                                        facts[planned ? 0 : rank].host, all[rank].why_none);
-    if (engine.backend == "cuda") throw UsageError("engine.backend: cuda, but " + why);
+  const auto without =
+      std::find_if(all.begin(), all.end(), [](const GpuFacts& rank) { return rank.gpus == 0; });
+  if (without != all.end()) {
+    const auto rank = static_cast<int>(without - all.begin());
+    const bool some =
+        std::any_of(all.begin(), all.end(), [](const GpuFacts& other) { return other.gpus > 0; });
+    const std::string where = fmt::format("rank {} on {}", rank, facts[rank].host);
+    if (engine.backend == "cuda") {
+      throw UsageError(
+          fmt::format("engine.backend: cuda, but {} has no GPU: {}", where, without->why_none));
+    }
     BackendChoice choice = choose_cpu(mpi, engine, facts);
-    choice.explanation = fmt::format("backend cpu: {} (override: engine.backend)", why);
+    choice.explanation =
+        some
+            ? fmt::format(
+                  "warning: computes on the CPU and leaves GPUs idle, as {} has none: {} "
+                  "(override: engine.backend)",
+                  where, without->why_none)
+            : fmt::format("computes on the CPU, as no GPU was found: {} (override: engine.backend)",
+                          without->why_none);
     return choice;
   }
   BackendChoice choice;
@@ -108,12 +159,12 @@ BackendChoice choose_backend(const fabric::MpiEnvironment& mpi, const io::Engine
           rank, facts[rank].host, all[rank].isa, choice.isa));
     }
     int sharers = 0;  // ranks on the same device
-    for (int other = 0; other < mpi.size() && !planned; ++other) {
+    for (int other = 0; other < mpi.size() && planned == nullptr; ++other) {
       const bool same =
           facts[other].node == facts[rank].node && all[other].place == all[rank].place;
       sharers += same ? 1 : 0;
     }
-    if (planned) sharers = (static_cast<int>(facts.size()) + gpus - 1) / gpus;
+    if (planned != nullptr) sharers = (facts[0].local_ranks + gpus - 1) / gpus;
     choice.memory = std::min(choice.memory, plannable(all[rank].free / sharers));
   }
   return choice;

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "app/planned_machine.hpp"
 #include "io/config/run_config.hpp"
 #include "kernels/backend.hpp"
 #include "runtime/fabric/mpi_environment.hpp"
@@ -24,11 +25,13 @@ struct BackendChoice {
   [[nodiscard]] bool on_device() const { return device >= 0; }
 };
 
-/// engine.backend, engine.isa and what all ranks have. `facts`: [ranks], or of the ranks planned
-/// for, which share this rank's devices. Collective; throws UsageError on every rank.
+/// engine.backend, engine.isa and what all ranks have. `facts`: [ranks]. `planned`: null, or the
+/// machine whose ranks these are; GPUs it does not speak of are those of this one. Collective;
+/// throws UsageError on every rank.
 [[nodiscard]] BackendChoice choose_backend(const fabric::MpiEnvironment& mpi,
                                            const io::EngineSection& engine,
-                                           std::span<const fabric::RankFacts> facts);
+                                           std::span<const fabric::RankFacts> facts,
+                                           const PlannedMachine* planned);
 
 /// `threads`: of this rank, for the cpu.
 [[nodiscard]] std::unique_ptr<kernels::Backend> make_backend(const BackendChoice& choice,

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "app/planned_machine.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/fabric/mpi_environment.hpp"
 
@@ -16,13 +17,16 @@ struct RunArguments {
   std::vector<std::string> overrides;  ///< "section.key=value"
   std::string output;                  ///< --output; empty: from the configuration
   bool resume = false;
-  int ranks = 0;  ///< check: plan for this many ranks instead of the job's
 };
 
 /// Runs the rollout on all ranks of the job. Collective.
 ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& arguments);
-/// Validates everything and prints layout, memory and plan; runs nothing. Collective.
-ExitCode check(const fabric::MpiEnvironment& mpi, const RunArguments& arguments);
+struct CheckArguments {
+  RunArguments run;
+  PlannedMachine machine;  ///< as the command line says; the job's own where it says nothing
+};
+/// Validates everything, prints layout, memory and plan on stdout and runs nothing. Collective.
+ExitCode check(const fabric::MpiEnvironment& mpi, const CheckArguments& arguments);
 struct ProfileArguments {
   RunArguments run;
   std::string output;   ///< file

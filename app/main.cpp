@@ -3,23 +3,29 @@
 
 #include <cstdio>
 #include <functional>
+#include <optional>
+#include <string>
 
 #include "app/commands.hpp"
 #include "app/job.hpp"
 #include "app/signals.hpp"
 #include "app/terminal.hpp"
 #include "app/version.hpp"
+#include "io/config/quantity.hpp"
 #include "io/config/run_config.hpp"
 
 namespace {
 
 using namespace paceline;
 
-constexpr const char* kFooter =
-    "Exit codes: 0 done; 64 bad usage or configuration; 65 bad prompts, weights or tokenizer;\n"
-    "70 internal fault; 74 reading or writing failed; 75 stopped cleanly, run again with "
-    "--resume.\n"
-    "Signals: SIGUSR1 and SIGTERM stop after the current step (75); a second one stops at once.";
+std::string footer() {
+  std::string text = "Exit codes:\n";
+  for (const auto& [code, meaning] : kExitCodes)
+    text += fmt::format("  {:>2}  {}\n", static_cast<int>(code), meaning);
+  return text +
+         "Signals: SIGUSR1 and SIGTERM stop after the current step (75); a second one stops at "
+         "once.";
+}
 
 void add_config(CLI::App& command, app::RunArguments& arguments) {
   command.add_option("config", arguments.config, "Configuration file (YAML)")->required();
@@ -32,6 +38,32 @@ void add_config(CLI::App& command, app::RunArguments& arguments) {
 void add_run_arguments(CLI::App& command, app::RunArguments& arguments) {
   add_config(command, arguments);
   command.add_option("--output", arguments.output, "Output directory (overrides output.directory)");
+}
+
+/// Slurm's environment stands in for what is not said.
+void add_machine(CLI::App& command, app::PlannedMachine& machine) {
+  const auto count = [&](const char* name, std::optional<int>& to, int least, const char* help) {
+    command
+        .add_option_function<int>(
+            name, [&to](int value) { to = value; }, help)
+        ->check(CLI::Range(least, app::PlannedMachine::kMost).description(""));
+  };
+  count("--nodes", machine.nodes, 1,
+        "Plan for so many nodes (default: as Slurm's environment says)");
+  count("--ranks-per-node", machine.ranks_per_node, 1, "Ranks of each (likewise)");
+  count("--gpus", machine.gpus, 0, "GPUs of each (likewise)");
+  const CLI::Validator size(
+      [](std::string& text) {
+        const auto bytes = io::parse_size(text);
+        return bytes && *bytes > 0 ? std::string() : "'" + text + "' is no size (64GiB, 512G)";
+      },
+      "");
+  command
+      .add_option_function<std::string>(
+          "--memory", [&](const std::string& text) { machine.memory = io::parse_size(text); },
+          "Memory of each, or of each GPU where there are GPUs (likewise)")
+      ->type_name("SIZE")
+      ->check(size);
 }
 
 ExitCode in_mpi(const std::function<ExitCode(const fabric::MpiEnvironment&)>& command) {
@@ -49,7 +81,7 @@ ExitCode in_mpi(const std::function<ExitCode(const fabric::MpiEnvironment&)>& co
 int run(int argc, char** argv) {
   CLI::App cli{"Exact, fast rollouts for LLM reinforcement learning on HPC clusters"};
   cli.name("paceline");
-  cli.footer(kFooter);
+  cli.footer(footer());
   cli.set_version_flag("--version", app::build_report());
   cli.require_subcommand(0, 1);
   bool config_help = false;
@@ -57,6 +89,7 @@ int run(int argc, char** argv) {
                "Print every configuration key with its default and exit");
 
   app::RunArguments arguments;
+  app::CheckArguments checked;
   CLI::App* rollout =
       cli.add_subcommand("rollout", "Generate responses to all prompts (under mpirun or srun)");
   add_run_arguments(*rollout, arguments);
@@ -64,9 +97,10 @@ int run(int argc, char** argv) {
                     "Continue the run that the output directory holds");
   CLI::App* check = cli.add_subcommand(
       "check", "Validate everything and print layout, memory and plan; run nothing");
-  add_run_arguments(*check, arguments);
-  check->add_option("--ranks", arguments.ranks, "Plan for this many ranks like this one")
-      ->check(CLI::PositiveNumber);
+  add_run_arguments(*check, checked.run);
+  check->add_flag("--resume", checked.run.resume,
+                  "Check that the run that the output directory holds can be continued");
+  add_machine(*check, checked.machine);
   app::ProfileArguments measuring;
   CLI::App* profile = cli.add_subcommand(
       "profile", "Measure what steps and drafts cost, for engine.profile (under mpirun or srun)");
@@ -95,7 +129,7 @@ int run(int argc, char** argv) {
   if (rollout->parsed()) {
     code = in_mpi([&](const auto& mpi) { return app::rollout(mpi, arguments); });
   } else if (check->parsed()) {
-    code = in_mpi([&](const auto& mpi) { return app::check(mpi, arguments); });
+    code = in_mpi([&](const auto& mpi) { return app::check(mpi, checked); });
   } else if (profile->parsed()) {
     code = in_mpi([&](const auto& mpi) { return app::profile(mpi, measuring); });
   } else if (digest->parsed()) {

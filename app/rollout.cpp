@@ -10,9 +10,11 @@
 #include <random>
 #include <thread>
 
+#include "app/accounting.hpp"
 #include "app/commands.hpp"
 #include "app/communicator.hpp"
 #include "app/job.hpp"
+#include "app/progress_printer.hpp"
 #include "app/rank_role.hpp"
 #include "app/report.hpp"
 #include "app/setup.hpp"
@@ -116,10 +118,7 @@ void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coord
       say("warning: a drafter rank sends the coordinator what makes no sense; that is dropped");
     const bool late = deadline && clock.now() >= *deadline;
     if (stop_signalled() || late) {
-      if (!announced) {
-        say("\n{}: stopping after the current step",
-            late ? "the wall-clock limit is near" : "asked to stop");
-      }
+      if (!announced) printer.stopping(late ? "the wall-clock limit is near" : "asked to stop");
       announced = true;
       coordinator.stop();
     }
@@ -223,8 +222,8 @@ ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& argument
       }
       thread.join();
       complete = coordinator->complete();
-      print_accounting(coordinator->summaries(), clock.now());
       const roles::Progress progress = coordinator->progress();
+      print_accounting(setup, coordinator->summaries(), progress, clock.now());
       if (progress.moves > 0) say("{} times a request changed groups", progress.moves);
       if (progress.placements > 0) say("{} times ranks changed roles", progress.placements);
     }

@@ -265,14 +265,12 @@ void check_profile(const fabric::MpiEnvironment& mpi, Setup& setup) {
 
 }  // namespace
 
-Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments, int planned_ranks) {
+Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
+              const PlannedMachine* planned) {
   Setup setup;
   setup.facts = mpi.gather_facts();
+  if (planned != nullptr) together(mpi, [&] { setup.facts = facts_of(*planned, setup.facts[0]); });
   const fabric::RankFacts me = setup.facts[mpi.rank()];
-  if (planned_ranks > 0) {
-    setup.facts.assign(planned_ranks, me);
-    for (fabric::RankFacts& fact : setup.facts) fact.local_ranks = planned_ranks;
-  }
   together(mpi, [&] {
     read_config(setup, arguments);
     read_model(setup);
@@ -290,7 +288,7 @@ Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments, 
 
   setup.threads = setup.config.engine.threads.value_or(std::max(1, me.cores / me.sharers));
   together(mpi, [&] {
-    setup.backend = choose_backend(mpi, setup.config.engine, setup.facts);
+    setup.backend = choose_backend(mpi, setup.config.engine, setup.facts, planned);
     require_supported(setup.backend.name, setup.config.model.path, setup.model);
     for (const DrafterPlan& drafter : setup.drafters) {
       if (drafter.model == nullptr) continue;

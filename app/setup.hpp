@@ -62,10 +62,10 @@ struct Setup {
   }
 };
 
-/// Reads and checks everything and plans the layout. Collective; throws JobEnded. `planned_ranks`:
-/// 0, or how many ranks like this one to plan for (check on one rank).
+/// Reads and checks everything and plans the layout. Collective; throws JobEnded. `planned`: null,
+/// or the machine to plan for instead of that which the job has (on one rank).
 [[nodiscard]] Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
-                            int planned_ranks = 0);
+                            const PlannedMachine* planned = nullptr);
 
 /// What identifies the run, for the output directory. On rank 0.
 [[nodiscard]] io::RunManifest manifest_of(const Setup& setup);

@@ -1,5 +1,6 @@
 #include "app/terminal.hpp"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 namespace paceline::app {
@@ -10,6 +11,12 @@ void write_to_user(std::string_view text) noexcept {
     if (written <= 0) return;
     text.remove_prefix(static_cast<std::size_t>(written));
   }
+}
+
+int terminal_columns() {
+  winsize size{};
+  const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : 80;
 }
 
 }  // namespace paceline::app

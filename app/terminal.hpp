@@ -11,6 +11,9 @@ namespace paceline::app {
 /// fails.
 void write_to_user(std::string_view text) noexcept;
 
+/// Columns of the terminal that stderr is; 80 where it does not say.
+[[nodiscard]] int terminal_columns();
+
 /// One formatted line.
 template <typename... Args>
 void say(fmt::format_string<Args...> format, Args&&... args) {

@@ -137,8 +137,8 @@ struct Duration {
   double low;   // seconds
   double high;  // seconds
   [[nodiscard]] std::string type() const {
-    return "a duration (90, 30s, 15m, 2h, HH:MM:SS) from " + format_number(low) + " to " +
-           format_number(high) + " seconds";
+    return "a duration (90, 30s, 15m, 2h, 1d, HH:MM:SS, D-HH:MM:SS) from " + format_number(low) +
+           " to " + format_number(high) + " seconds";
   }
   [[nodiscard]] double read(const YamlNode& node, const std::string&) const {
     const auto value = is_scalar(node) ? parse_duration(node.scalar) : std::nullopt;
@@ -150,7 +150,7 @@ struct Duration {
 
 struct Size {
   [[nodiscard]] static std::string type() {
-    return "a size (2GiB, 512MiB, 1.5e9) of at least 1MiB";
+    return "a size (2GiB, 512MiB, 8G, 1.5e9) of at least 1MiB";
   }
   [[nodiscard]] static std::uint64_t read(const YamlNode& node, const std::string&) {
     const auto value = is_scalar(node) ? parse_size(node.scalar) : std::nullopt;

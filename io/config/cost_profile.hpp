@@ -8,7 +8,7 @@
 namespace paceline::io {
 
 /// Throws UsageError("file:line:column: ...") on what is no cost table, naming the key, what was
-/// expected and what was found; IoError when the file cannot be read. Thread-safe.
+/// expected and what was found, and on no file at all; IoError when it cannot be read. Thread-safe.
 [[nodiscard]] CostTable read_cost_profile(const std::string& path);
 /// The same from text; `name` stands for the file in messages.
 [[nodiscard]] CostTable parse_cost_profile(const std::string& text, const std::string& name);

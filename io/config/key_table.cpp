@@ -59,8 +59,9 @@ std::vector<Key> make_table() {
                   "Hugging Face model: config.json, *.safetensors, tokenizer.json.", true));
   t.push_back(key(PACELINE_FIELD(model, dtype), OrAuto{dtype},
                   "Type to compute in; auto is the type of the stored weights."));
-  t.push_back(key(PACELINE_FIELD(model, weight_version), Whole<std::uint64_t>{0, unsigned_max},
-                  "Recorded with every response, and part of what the noise depends on."));
+  t.push_back(key(
+      PACELINE_FIELD(model, weight_version), Whole<std::uint64_t>{0, unsigned_max},
+      "Training step of the weights; raise it at every step, or the same noise is drawn again."));
 
   t.push_back(key(PACELINE_FIELD(prompts, path), file, "Prompts, one JSON object a line.", true));
   t.push_back(
@@ -99,9 +100,10 @@ std::vector<Key> make_table() {
                   "Texts that end a response; the token that completes one stays in it."));
 
   t.push_back(key(PACELINE_FIELD(layout, verifier_tp), OrAuto{OneOrMore{PowerOfTwo{64}}},
-                  "Ranks that share the weights of a verifier group; a list: of each group."));
+                  "Ranks of a verifier group, which share one copy of the weights (tensor "
+                  "parallelism); a list: of each group."));
   t.push_back(key(PACELINE_FIELD(layout, verifier_groups), OrAuto{Count{1, 1 << 20}},
-                  "Groups that hold the model and generate."));
+                  "Groups that hold a copy of the weights and generate; ranks in none are spare."));
   t.push_back(key(PACELINE_FIELD(layout, drafters), OrAuto{Count{0, 1 << 20}},
                   "Ranks that draft for the groups, ahead of them; auto is none."));
 

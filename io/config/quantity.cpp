@@ -40,12 +40,17 @@ std::optional<double> take_number(std::string_view& text) {
   return value;
 }
 
-constexpr std::array<std::pair<std::string_view, std::uint64_t>, 9> size_units{{
+// K, M, G and T alone are powers of 1024, as Slurm takes them.
+constexpr std::array<std::pair<std::string_view, std::uint64_t>, 13> size_units{{
     {"B", 1},
     {"KiB", 1ULL << 10},
     {"MiB", 1ULL << 20},
     {"GiB", 1ULL << 30},
     {"TiB", 1ULL << 40},
+    {"K", 1ULL << 10},
+    {"M", 1ULL << 20},
+    {"G", 1ULL << 30},
+    {"T", 1ULL << 40},
     {"kB", 1000},
     {"MB", 1000000},
     {"GB", 1000000000},

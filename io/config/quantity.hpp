@@ -17,9 +17,10 @@ namespace paceline::io {
 [[nodiscard]] std::optional<float> parse_float(std::string_view text);
 [[nodiscard]] std::optional<double> parse_double(std::string_view text);
 
-/// Bytes: "2GiB", "512 MiB", "1.5e9", "1.5GB". Units B, KiB, MiB, GiB, TiB (powers of 1024) and kB,
-/// MB, GB, TB (powers of 1000). A fraction of a byte is rounded when there is a unit and an error
-/// when there is none. nullopt when it is not a size or exceeds 2^62.
+/// Bytes: "2GiB", "512 MiB", "8G", "1.5e9", "1.5GB". Units B, KiB, MiB, GiB, TiB or, as Slurm has
+/// them, K, M, G, T (powers of 1024), and kB, MB, GB, TB (powers of 1000). A fraction of a byte is
+/// rounded when there is a unit and an error when there is none. nullopt when it is not a size or
+/// exceeds 2^62.
 [[nodiscard]] std::optional<std::uint64_t> parse_size(std::string_view text);
 
 /// Seconds: "90", "0.5", "90s", "30m", "2h", "1d", "1h30m", "HH:MM:SS", "D-HH:MM:SS". nullopt when

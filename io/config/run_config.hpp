@@ -137,8 +137,8 @@ struct RunConfig {
 /// are relative to the file; in an override, to the working directory. All paths of the result are
 /// absolute, so that `text` reads back to the same configuration from anywhere.
 /// Throws UsageError with one line for each problem (20 at most): file:line:column (or the
-/// override), the key, what was expected, what was found and the nearest valid key; IoError when
-/// the file cannot be read. Thread-safe.
+/// override), the key, what was expected, what was found and the nearest valid key; and where there
+/// is no such file. IoError when it cannot be read. Thread-safe.
 [[nodiscard]] RunConfig read_run_config(const std::string& path,
                                         std::span<const std::string> overrides);
 

@@ -208,8 +208,12 @@ std::string read_yaml_file(const std::string& path, const std::string& what) {
                                                              &std::fclose);
   std::string text(max_yaml_text + 1, '\0');
   const std::size_t size = file ? std::fread(text.data(), 1, text.size(), file.get()) : 0;
-  if (!file || std::ferror(file.get()) != 0)
-    throw IoError(path + ": cannot read " + what + ": " + std::strerror(errno));
+  if (!file || std::ferror(file.get()) != 0) {
+    const int reason = errno;
+    const std::string message = path + ": cannot read " + what + ": " + std::strerror(reason);
+    if (reason == ENOENT || reason == ENOTDIR) throw UsageError(message);
+    throw IoError(message);
+  }
   text.resize(size);
   return text;
 }

@@ -40,7 +40,7 @@ struct YamlEntry {
                                   bool located = true);
 
 /// A file's text for parse_yaml(), up to more than that takes; the path may name a pipe. Throws
-/// IoError("path: cannot read `what`: why"). Thread-safe.
+/// IoError("path: cannot read `what`: why"), UsageError when there is no such file. Thread-safe.
 [[nodiscard]] std::string read_yaml_file(const std::string& path, const std::string& what);
 
 /// The offset of the first byte that is not well-formed UTF-8, or npos.

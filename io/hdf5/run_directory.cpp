@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <charconv>
 #include <chrono>
 #include <filesystem>
+#include <system_error>
 
 #include "io/hdf5/atomic_file.hpp"
 #include "io/hdf5/file.hpp"
@@ -111,6 +113,14 @@ std::string already_there(const std::string& directory) {
   return directory + " already holds a run: --resume continues it, or choose another directory";
 }
 
+std::string resuming_note(const std::string& directory, std::uint32_t attempt) {
+  return "resuming " + directory + ": start " + std::to_string(attempt + 1) + " of this run";
+}
+
+std::string complete_note(const std::string& directory) {
+  return directory + " holds a complete run: nothing to generate";
+}
+
 /// Temporary files in a run's own folder that a killed process left.
 std::vector<fs::path> left_behind(const std::string& directory) {
   std::vector<fs::path> found;
@@ -144,7 +154,46 @@ void keep_prompts(const std::string& directory, const RunManifest& manifest,
   write_prompt_file(directory, prompts);
 }
 
+/// A run that goes on in the directory must be of the settings that it began with.
+void require_same(const std::string& directory, const RunManifest& now) {
+  if (const auto difference = first_difference(read_manifest(directory), now)) {
+    throw UsageError("cannot resume " + directory + ": " + *difference +
+                     " (responses of one run must come from one setting); choose another "
+                     "directory, or set it back");
+  }
+}
+
+/// Whether the folder can be made or, being there, written to: as far as looking tells.
+void require_creatable(const std::string& path) {
+  const auto fail = [&](int reason) {
+    throw IoError("cannot create the directory " + path + ": " +
+                  std::generic_category().message(reason));
+  };
+  fs::path there = fs::absolute(path);
+  while (!fs::exists(there) && there.has_relative_path()) there = there.parent_path();
+  if (!fs::is_directory(there)) fail(ENOTDIR);
+  if (::access(there.c_str(), W_OK | X_OK) != 0) fail(errno);
+  struct statvfs space {};
+  if (::statvfs(there.c_str(), &space) == 0 && space.f_blocks > 0 && space.f_bavail == 0)
+    fail(ENOSPC);
+}
+
 }  // namespace
+
+std::string RunDirectory::examine(const std::string& path, const RunManifest* resumed) {
+  const auto lock = h5::lock_hdf5();
+  if (!fs::is_directory(path) || !holds_run(path)) {
+    require_creatable(path);
+    return path + (fs::exists(path) ? ": is there, and holds no run" : ": will be made");
+  }
+  if (resumed == nullptr) throw UsageError(already_there(path));
+  require_same(path, *resumed);
+  if (is_done(path) || fs::exists(in(path, kFinalName))) return complete_note(path);
+  const int locked = lock_run(path);
+  if (locked >= 0) ::close(locked);
+  refuse_link(shard_folder(path));
+  return resuming_note(path, next_attempt(path));
+}
 
 RunDirectory::RunDirectory(const std::string& path, const RunManifest& manifest,
                            std::span<const Prompt> prompts, bool resume)
@@ -153,12 +202,7 @@ RunDirectory::RunDirectory(const std::string& path, const RunManifest& manifest,
   const bool exists = fs::is_directory(path) && holds_run(path);
   if (exists && !resume) throw UsageError(already_there(path));
   if (exists) {
-    const RunManifest earlier = read_manifest(path);
-    if (const auto difference = first_difference(earlier, manifest)) {
-      throw UsageError("cannot resume " + path + ": " + *difference +
-                       " (responses of one run must come from one setting); choose another "
-                       "directory, or set it back");
-    }
+    require_same(path, manifest);
   } else {
     create_folder(path);
     if (!write_whole(in(path, kManifestName), to_json(manifest), true)) {
@@ -185,13 +229,13 @@ RunDirectory::RunDirectory(const std::string& path, const RunManifest& manifest,
     if (lock_ >= 0) ::close(lock_);
     throw;
   }
-  if (exists) note_ = "resuming " + path + ": attempt " + std::to_string(attempt_);
+  if (exists) note_ = resuming_note(path, attempt_);
 }
 
 void RunDirectory::open_complete() {
   (void)read_manifest(in(path_, kFinalName));  // throws when it is damaged
   complete_ = true;
-  note_ = path_ + " holds a complete run: nothing to generate";
+  note_ = complete_note(path_);
 }
 
 RunDirectory::~RunDirectory() {

@@ -44,6 +44,10 @@ class RunDirectory {
   RunDirectory(const RunDirectory&) = delete;
   RunDirectory& operator=(const RunDirectory&) = delete;
 
+  /// What opening `path` would come to, in a line for the user; changes nothing. Throws as opening
+  /// it would, as far as that can be known. `resumed`: the manifest to resume with, or null.
+  [[nodiscard]] static std::string examine(const std::string& path, const RunManifest* resumed);
+
   [[nodiscard]] const std::string& path() const { return path_; }
   /// Number of attempts before this one; claimed on disk, so unique even among concurrent runs.
   [[nodiscard]] std::uint32_t attempt() const { return attempt_; }

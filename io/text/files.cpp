@@ -15,7 +15,9 @@ namespace paceline::io::text {
 
 std::string read_file(const std::string& path) {
   const auto fail = [&](int reason) {
-    throw IoError(path + ": cannot be read: " + std::strerror(reason));
+    const std::string message = path + ": cannot be read: " + std::strerror(reason);
+    if (reason == ENOENT || reason == ENOTDIR) throw DataError(message);
+    throw IoError(message);
   };
   // O_NONBLOCK: opening a pipe by mistake must not wait for a writer.
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);

@@ -5,8 +5,8 @@
 
 namespace paceline::io::text {
 
-/// Throws IoError naming the path and the system's reason, and DataError when the path names no
-/// regular file: a device or a pipe might never end.
+/// Throws DataError when there is no such file or it is not a regular one (a device or a pipe might
+/// never end), IoError when it cannot be read; both name the path and the reason.
 [[nodiscard]] std::string read_file(const std::string& path);
 /// Throws std::filesystem::filesystem_error when that cannot be known, as in a folder that may not
 /// be searched.

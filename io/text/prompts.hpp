@@ -47,11 +47,12 @@ struct PromptSet {
 /// template is refused beside text, and beside token ids, which were rendered elsewhere, is a field
 /// like any other.
 ///
-/// Throws IoError when the file cannot be read; DataError naming file:line:column (column in bytes,
-/// 1-based) and what was expected: malformed JSON, a wrong type, an empty prompt, a token id
-/// outside the vocabulary, a repeated uid, an over-long prompt, a file without prompts or whose
-/// prompts were all skipped, a tokenizer that does not fit `vocab_size`. Throws UsageError when
-/// options.chat asks for what the template does not read, or there are no messages to render.
+/// Throws IoError when the file cannot be read; DataError when there is none, and naming
+/// file:line:column (column in bytes, 1-based) and what was expected: malformed JSON, a wrong type,
+/// an empty prompt, a token id outside the vocabulary, a repeated uid, an over-long prompt, a file
+/// without prompts or whose prompts were all skipped, a tokenizer that does not fit `vocab_size`.
+/// Throws UsageError when options.chat asks for what the template does not read, or there are no
+/// messages to render.
 [[nodiscard]] PromptSet read_prompts(const std::string& path, const Tokenizer* tokenizer,
                                      const ChatTemplate* chat, const PromptOptions& options);
 

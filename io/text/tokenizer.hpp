@@ -30,8 +30,8 @@ struct EncodeOptions {
 /// `truncation` and `padding` are ignored, as they are by `transformers`.
 class Tokenizer : public TokenText {
  public:
-  /// Reads DIR/tokenizer.json. Throws IoError when it cannot be read; DataError naming the file,
-  /// the JSON path, what was found and what is supported.
+  /// Reads DIR/tokenizer.json. Throws IoError when it cannot be read; DataError when it is not
+  /// there, and naming the file, the JSON path, what was found and what is supported.
   [[nodiscard]] static Tokenizer load(const std::string& directory);
   /// The same from the file's text; `name` stands for the file in messages.
   [[nodiscard]] static Tokenizer parse(std::string_view json, const std::string& name);

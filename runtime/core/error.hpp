@@ -1,6 +1,7 @@
 // Errors that reach the user, and the exit codes that are part of the command line's interface.
 #pragma once
 
+#include <array>
 #include <initializer_list>
 #include <span>
 #include <stdexcept>
@@ -12,12 +13,27 @@ namespace paceline {
 /// Exit codes (sysexits.h where one fits). Public interface: job scripts branch on them.
 enum class ExitCode : int {
   done = 0,
-  usage = 64,      ///< bad usage or configuration
-  bad_data = 65,   ///< bad prompts, weights or tokenizer
-  internal = 70,   ///< a fault of the program
-  io = 74,         ///< reading or writing failed (disk full: what was finished stays readable)
-  try_again = 75,  ///< stopped cleanly before the end: run again with --resume
+  usage = 64,
+  bad_data = 65,
+  internal = 70,
+  io = 74,
+  try_again = 75,
 };
+
+/// What each means, as --help and README.md say it. A file that is not there is a mistake of the
+/// one who named it, not a failure to read.
+struct ExitCodeMeaning {
+  ExitCode code;
+  std::string_view meaning;
+};
+inline constexpr std::array<ExitCodeMeaning, 6> kExitCodes{{
+    {ExitCode::done, "done"},
+    {ExitCode::usage, "bad usage or configuration, or no such configuration"},
+    {ExitCode::bad_data, "bad prompts, weights or tokenizer, or no such files"},
+    {ExitCode::internal, "internal fault"},
+    {ExitCode::io, "reading or writing failed"},
+    {ExitCode::try_again, "stopped cleanly: run again with --resume"},
+}};
 
 /// An expected failure with one clear message: where it is, what was found, what was expected.
 /// Thrown within a rank and handled once, at the top of the program.

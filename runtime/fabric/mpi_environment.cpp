@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <fstream>
 #include <stdexcept>
 
 #include "runtime/fabric/backoff.hpp"
@@ -13,17 +12,6 @@ namespace paceline::fabric {
 namespace {
 
 constexpr int kMaskWords = 16;  // 1024 cores
-
-std::uint64_t available_memory() {
-  std::ifstream file("/proc/meminfo");
-  std::string key;
-  std::uint64_t kilobytes = 0;
-  std::string unit;
-  while (file >> key >> kilobytes >> unit) {
-    if (key == "MemAvailable:") return kilobytes * 1024;
-  }
-  return 0;
-}
 
 }  // namespace
 
@@ -44,7 +32,10 @@ MpiEnvironment::~MpiEnvironment() { MPI_Finalize(); }
 std::vector<RankFacts> MpiEnvironment::gather_facts() const {
   RankFacts mine;
   gethostname(mine.host, sizeof mine.host - 1);
-  mine.memory_bytes = available_memory();
+  const HostMemory memory = available_memory();
+  mine.memory_bytes = memory.bytes;
+  mine.memory_bound = memory.bound;
+  mine.huge_pages = huge_pages() ? 1 : 0;
 
   cpu_set_t mask;
   CPU_ZERO(&mask);
@@ -53,6 +44,7 @@ std::vector<RankFacts> MpiEnvironment::gather_facts() const {
     mine.cores = CPU_COUNT(&mask);
     static_assert(sizeof mask == sizeof words);
     std::memcpy(words, &mask, sizeof words);
+    mine.numa_nodes = numa_nodes(words);
   }
 
   MPI_Comm node = MPI_COMM_NULL;

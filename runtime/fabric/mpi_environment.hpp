@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/fabric/host_facts.hpp"
+
 namespace paceline::fabric {
 
 /// What a rank can say of itself; gathered so that every rank plans from the same facts.
@@ -19,7 +21,10 @@ struct RankFacts {
   std::int32_t local_ranks = 1;  ///< ranks on its node
   std::int32_t cores = 1;        ///< cores its affinity mask allows
   std::int32_t sharers = 1;      ///< ranks of its node whose masks overlap its own, itself included
-  std::uint64_t memory_bytes = 0;  ///< available on its node when the run began
+  std::int32_t numa_nodes = 1;   ///< that its cores belong to
+  std::int32_t huge_pages = 1;   ///< 0: its node gives none
+  std::uint64_t memory_bytes = 0;  ///< the job may take on its node when the run began; 0: unknown
+  MemoryBound memory_bound = MemoryBound::unknown;
 };
 
 /// MPI from construction to destruction. One per process.

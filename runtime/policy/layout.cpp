@@ -154,12 +154,18 @@ KvPlan plan_kv(const KvFacts& facts, std::optional<std::uint64_t> setting) {
                                    : "what the device has left");
   }
   if (plan.blocks < facts.blocks_per_request) {
+    const char* advice =
+        setting ? "raise engine.kv_memory or lower sampling.max_tokens"
+        : facts.shared
+            ? "half of what a rank has beside the weights is too little: take fewer ranks a node, "
+              "nodes with more memory or a higher layout.verifier_tp, or lower sampling.max_tokens"
+            : "a device has too little beside the weights: take a higher layout.verifier_tp, or "
+              "lower sampling.max_tokens or engine.max_batch";
     throw UsageError(
         fmt::format("engine.kv_memory: {} KV blocks of {} bytes cannot hold one request at its "
-                    "longest, which needs {} blocks "
-                    "({} bytes); raise engine.kv_memory or lower sampling.max_tokens",
+                    "longest, which needs {} blocks ({} bytes); {}",
                     plan.blocks, facts.block_bytes, facts.blocks_per_request,
-                    facts.blocks_per_request * facts.block_bytes));
+                    facts.blocks_per_request * facts.block_bytes, advice));
   }
   return plan;
 }

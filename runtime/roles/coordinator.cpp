@@ -112,6 +112,7 @@ void Coordinator::on(int from, const Status& status) {
   Group& group = group_of(from, status.epoch);
   if (begins(status.epoch)) {
     group.status = status;
+    group.there = true;
     return;
   }
   settle(group, status);
@@ -129,6 +130,7 @@ void Coordinator::on(int from, const Status& status) {
 void Coordinator::settle(Group& group, const Status& status) {
   if (went_on(group.status, status)) ++changes_;
   group.status = status;
+  group.there = true;
   for (const std::uint64_t key : status.kept) {
     const auto at = moves_.find(key);
     if (const auto held = held_.find(at->second.id); held != held_.end()) held->second.move = 0;
@@ -432,12 +434,22 @@ std::vector<int> Coordinator::awaited() const {
 
 Progress Coordinator::progress() const {
   Progress p = progress_;
-  p.pending = pending_.size();
+  // What groups say is not of one moment: a request that moves may be in two statuses, or in none.
+  std::size_t left = p.total - p.finished;
+  const auto take = [&left](std::int32_t said) {
+    const std::size_t taken = std::min(left, static_cast<std::size_t>(said));
+    left -= taken;
+    return taken;
+  };
   p.tokens = tokens_before_;
   for (const auto& [leader, g] : groups_) {
-    p.active += g.status.active;
+    p.unflushed += take(g.status.unflushed);
+    p.partial += take(g.status.partial);
+    p.active += take(g.status.active);
     p.tokens += g.status.tokens;
+    p.loading += g.there ? 0 : 1;
   }
+  p.waiting = left;
   return p;
 }
 

@@ -104,8 +104,8 @@ void fields(Wire& w, Costs& m) {
 }
 template <typename Wire>
 void fields(Wire& w, Status& m) {
-  put(w, m.epoch, m.room, m.active, m.leases_received, m.steps, m.tokens, m.stopped, m.ended,
-      m.finished, m.running, m.moved, m.kept);
+  put(w, m.epoch, m.room, m.active, m.unflushed, m.partial, m.leases_received, m.steps, m.tokens,
+      m.stopped, m.ended, m.finished, m.running, m.moved, m.kept);
 }
 template <typename Wire>
 void fields(Wire&, StopRequest&) {}

@@ -101,6 +101,8 @@ struct Status {
   std::uint32_t epoch = 0;  ///< of the placement that made it a verifier
   std::int32_t room = 0;    ///< further requests it could take, before leases under way
   std::int32_t active = 0;
+  std::int32_t unflushed = 0;            ///< finished, and not on disk yet
+  std::int32_t partial = 0;              ///< handed in unfinished, on disk
   std::uint64_t leases_received = 0;     ///< in all: tells which leases `room` already counts
   std::uint64_t steps = 0;               ///< run, in all
   std::uint64_t tokens = 0;              ///< response tokens generated, in all

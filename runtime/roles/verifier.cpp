@@ -114,11 +114,13 @@ void Verifier::stop() {
   for (Trajectory& partial : ports_.batcher.stop()) {
     event(partial.id, RequestEventKind::stopped, partial.tokens.size());
     ports_.trajectories.append(partial);
+    ++status_.partial;
   }
   for (Waiting& waiting : waiting_) {
     decline(waiting.origin);
-    if (!waiting.request.trajectory.tokens.empty())
-      ports_.trajectories.append(waiting.request.trajectory);
+    if (waiting.request.trajectory.tokens.empty()) continue;
+    ports_.trajectories.append(waiting.request.trajectory);
+    ++status_.partial;
   }
   waiting_.clear();
   for (const Move& move : std::exchange(moves_, {})) status_.kept.push_back(move.key);
@@ -332,6 +334,7 @@ void Verifier::publish(bool force) {
   }
   if (!flush && !changed_ && !status_due) return;
   status_.active = ports_.batcher.active();
+  status_.unflushed = static_cast<std::int32_t>(unflushed_.size());
   // With a lease waiting for KV there is room for none.
   status_.room = waiting_.empty() ? options_.max_batch - status_.active : 0;
   status_.running = ports_.batcher.running();

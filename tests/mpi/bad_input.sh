@@ -30,13 +30,13 @@ refuses "out of range" 64 "top_p" 1 --set sampling.top_p=1.5
 
 refuses "unknown drafter" 64 "drafters.*sufix.*suffix" 1 --set 'speculation.drafters=[{method: sufix}]'
 refuses "key of another drafter" 64 "drafters.*depth" 1 --set 'speculation.drafters=[{method: ngram, depth: 4}]'
-refuses "missing draft model" "65|74" "nowhere" 2 --set "speculation.drafters=[{method: model, path: $work/nowhere}]"
+refuses "missing draft model" 65 "nowhere" 2 --set "speculation.drafters=[{method: model, path: $work/nowhere}]"
 refuses "draft model of another vocabulary" 64 "vocabulary of .*llama3.* has 320 tokens, the model's 512" 2 \
   --set "speculation.drafters=[{method: model, path: $root/tests/models/parity/llama3}]"
 echo "decode: {points: []}" >"$work/profile.yaml"
 refuses "profile that is none" 64 "profile.yaml:1:18: decode.points: expected a list of .rows, seconds." 2 \
   --set engine.profile="$work/profile.yaml"
-refuses "missing profile" 74 "nowhere.yaml: cannot read the cost profile" 1 --set engine.profile="$work/nowhere.yaml"
+refuses "missing profile" 64 "nowhere.yaml: cannot read the cost profile" 1 --set engine.profile="$work/nowhere.yaml"
 cp -r "$root/configs/models/draft" "$work/other-tokens"
 python3 - "$work/other-tokens/tokenizer.json" <<'PY'
 import json, sys
@@ -52,7 +52,7 @@ refuses "draft model whose tokens mean something else" 64 "token 70 of .*stands 
 refuses "drafts past all memory" 64 "max_tokens.* rows a step.*GiB a rank" 1 --set engine.max_batch=4096 \
   --set speculation.max_length=1024 --set speculation.paths=1024 --set 'speculation.drafters=[{method: ngram}]'
 
-refuses "missing model directory" "65|74" "nowhere" 2 --set model.path="$work/nowhere"
+refuses "missing model directory" 65 "nowhere" 2 --set model.path="$work/nowhere"
 dir=$(broken_model no-weights); rm "$dir/model.safetensors"
 refuses "missing model file" 65 "model.safetensors" 2 --set model.path="$dir"
 
@@ -105,7 +105,7 @@ refuses "tokenizer larger than the model" 65 "tokenizer.*7000[01]" 2 --set model
 dir=$(broken_model tok3); echo '{' >"$dir/tokenizer.json"
 refuses "malformed tokenizer.json" 65 "tokenizer.json" 1 --set model.path="$dir"
 
-refuses "missing prompt file" 74 "nowhere.jsonl" 2 --set prompts.path="$work/nowhere.jsonl"
+refuses "missing prompt file" 65 "nowhere.jsonl" 2 --set prompts.path="$work/nowhere.jsonl"
 file=$(prompt_file malformed '{"prompt": "ok"}' '{"prompt": "cut')
 refuses "malformed JSONL line" 65 "malformed.jsonl:2" 2 --set prompts.path="$file"
 file=$(prompt_file hollow '{"prompt": "ok"}' '{"prompt": ""}')
@@ -202,6 +202,16 @@ code=0; "$paceline" rollout 2>"$work/bad.log" || code=$?
 same "no configuration: exit code" 64 "$code"
 code=0; "$paceline" rolout "$config" 2>"$work/bad.log" >&2 || code=$?
 same "unknown command: exit code" 64 "$code"
+code=0; "$paceline" rollout "$work/nowhere.yaml" 2>"$work/bad.log" || code=$?
+same "missing configuration: exit code" 64 "$code"
+code=0; "$paceline" rollout "$work" 2>"$work/bad.log" || code=$?
+same "a configuration that cannot be read: exit code" 74 "$code"
 code=0; "$paceline" digest "$work/nowhere" 2>"$work/bad.log" || code=$?
-if [ "$code" = 64 ] || [ "$code" = 74 ]; then ok "digest of nothing: $(cat "$work/bad.log")"; else fail "digest of nothing: $code"; fi
+same "digest of nothing: $(cat "$work/bad.log"): exit code" 64 "$code"
+
+# The codes that the help lists are those of README.md, in the same words.
+"$paceline" --help | sed -n 's/^ \+\([0-9]\+\)  \(.*\)/\1 \2/p' >"$work/help"
+sed -n 's/^| \([0-9]\+\) | \(.*\) |$/\1 \2/p' "$root/README.md" | tr -d '`' >"$work/readme"
+if [ "$(wc -l <"$work/help")" = 6 ] && diff "$work/help" "$work/readme"; then ok "exit codes: help and README agree"
+else fail "exit codes: help and README differ"; fi
 finish

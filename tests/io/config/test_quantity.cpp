@@ -38,10 +38,14 @@ TEST(Quantity, Sizes) {
   EXPECT_EQ(parse_size("1.5e9"), 1500000000);
   EXPECT_EQ(parse_size("1.5GB"), 1500000000);
   EXPECT_EQ(parse_size("0.5KiB"), 512);
+  EXPECT_EQ(parse_size("8G"), 8ULL << 30);  // as Slurm's --mem
+  EXPECT_EQ(parse_size("1.5T"), 3ULL << 39);
+  EXPECT_EQ(parse_size("4096M"), 4ULL << 30);
+  EXPECT_EQ(parse_size("16 K"), 16384);
   EXPECT_EQ(parse_size("7B"), 7);
   EXPECT_EQ(parse_size("4611686018427387904"), 1ULL << 62);
   for (const char* bad :
-       {"", "GiB", "-1GiB", "2 G", "2gib", "2GiBs", "1.5", "1e30", "5e18", "9e99TiB",
+       {"", "GiB", "-1GiB", "2 g", "2gib", "2Gi", "2GiBs", "1.5", "1e30", "5e18", "9e99TiB",
         "4611686018427387905", "99999999999999999999", "0x10", "inf", "1e999"}) {
     EXPECT_EQ(parse_size(bad), std::nullopt) << bad;
   }

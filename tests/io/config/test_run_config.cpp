@@ -194,9 +194,10 @@ TEST(RunConfig, WrongTypesAndRanges) {
   EXPECT_NE(error_with("layout: {verifier_tp: []}\n").find("found a list"), std::string::npos);
   EXPECT_EQ(error_with("engine: {kv_block: 24}\n"),
             s + "20: engine.kv_block: expected a multiple of 16 from 16 to 1024, found '24'");
-  EXPECT_EQ(error_with("engine: {kv_memory: 12 parsecs}\n"),
-            s + "21: engine.kv_memory: expected auto, or a size (2GiB, 512MiB, 1.5e9) of at least "
-                "1MiB, found '12 parsecs'");
+  EXPECT_EQ(
+      error_with("engine: {kv_memory: 12 parsecs}\n"),
+      s + "21: engine.kv_memory: expected auto, or a size (2GiB, 512MiB, 8G, 1.5e9) of at least "
+          "1MiB, found '12 parsecs'");
   EXPECT_EQ(error_with("engine: {isa: avx512_bf61}\n"),
             s + "15: engine.isa: expected one of auto, amx_bf16, avx512_bf16, avx512, avx2, "
                 "portable, found "
@@ -204,7 +205,8 @@ TEST(RunConfig, WrongTypesAndRanges) {
   EXPECT_EQ(error_with("reward: {method: math}\n"),
             s + "18: reward.method: expected none, found 'math'");
   EXPECT_EQ(error_with("limits: {wall_clock: 10:00}\n"),
-            s + "22: limits.wall_clock: expected auto, or a duration (90, 30s, 15m, 2h, HH:MM:SS) "
+            s + "22: limits.wall_clock: expected auto, or a duration (90, 30s, 15m, 2h, 1d, "
+                "HH:MM:SS, D-HH:MM:SS) "
                 "from 1 to 31622400 seconds, found '10:00'");
   EXPECT_EQ(
       error_with("limits: {stall: never}\n"),
@@ -376,7 +378,7 @@ TEST(RunConfig, ReadsFiles) {
               (void)read_run_config(path, {});
             }).find(path + ": model.path is required"),
             0U);
-  EXPECT_EQ(test::message_of<IoError>([&] { (void)read_run_config(path + "x", {}); }),
+  EXPECT_EQ(test::message_of<UsageError>([&] { (void)read_run_config(path + "x", {}); }),
             path + "x: cannot read the configuration: No such file or directory");
   EXPECT_EQ(test::message_of<IoError>([&] { (void)read_run_config(directory, {}); }),
             directory.string() + ": cannot read the configuration: Is a directory");

@@ -31,8 +31,37 @@ TEST_F(RunDirectoryTest, ANewRunIsStartedOnceAndResumedAfter) {
   for (std::uint32_t attempt = 1; attempt < 4; ++attempt) {
     const RunDirectory again(path, run.manifest, run.prompts, true);
     EXPECT_EQ(again.attempt(), attempt);
-    EXPECT_FALSE(again.note().empty());
+    EXPECT_EQ(again.note(),
+              "resuming " + path + ": start " + std::to_string(attempt + 1) + " of this run");
     EXPECT_TRUE(again.read_state().finished.empty());
+  }
+}
+
+TEST_F(RunDirectoryTest, ExaminingSaysWhatOpeningWouldAndChangesNothing) {
+  const SampleRun run(2, 2);
+  const std::string path = at("a/run");
+  EXPECT_EQ(RunDirectory::examine(path, nullptr), path + ": will be made");
+  EXPECT_FALSE(std::filesystem::exists(at("a")));
+  { const RunDirectory directory(path, run.manifest, run.prompts, false); }
+  EXPECT_EQ(message_of<UsageError>([&] { (void)RunDirectory::examine(path, nullptr); }),
+            message_of<UsageError>([&] { RunDirectory(path, run.manifest, run.prompts, false); }));
+  EXPECT_EQ(RunDirectory::examine(path, &run.manifest),
+            "resuming " + path + ": start 2 of this run");
+  RunManifest other = run.manifest;
+  ++other.sampling.seed;
+  EXPECT_EQ(message_of<UsageError>([&] { (void)RunDirectory::examine(path, &other); }),
+            message_of<UsageError>([&] { RunDirectory(path, other, run.prompts, true); }));
+  {
+    const RunDirectory in_use(path, run.manifest, run.prompts, true);
+    EXPECT_NE(message_of<UsageError>([&] {
+                (void)RunDirectory::examine(path, &run.manifest);
+              }).find("is in use by another run"),
+              std::string::npos);
+  }
+  std::ofstream(at("file")) << "x";
+  for (const std::string& blocked : {at("file"), at("file/run")}) {
+    EXPECT_EQ(message_of<IoError>([&] { (void)RunDirectory::examine(blocked, nullptr); }),
+              "cannot create the directory " + blocked + ": Not a directory");
   }
 }
 

@@ -358,7 +358,7 @@ TEST_F(Prompts, MalformedLinesNameLineAndColumn) {
                "p.jsonl:1:", "out of range");
   EXPECT_ERROR(DataError, (void)parse("PAR1\x15\x04"),
                "p.jsonl: this is a Parquet file; expected JSON Lines");
-  EXPECT_ERROR(IoError,
+  EXPECT_ERROR(DataError,
                (void)paceline::io::read_prompts("/nonexistent.jsonl", nullptr, nullptr, {}),
                "/nonexistent.jsonl: cannot be read: No such file");
 }

@@ -114,8 +114,8 @@ TEST(Tokenizer, SaysWhenItDoesNotFitTheModel) {
                "'<tag>'", "262 entries");
 }
 
-TEST(Tokenizer, AFileThatIsNotThereIsAnIoError) {
-  EXPECT_ERROR(IoError, (void)Tokenizer::load("/nonexistent"), "/nonexistent/tokenizer.json",
+TEST(Tokenizer, AFileThatIsNotThereIsBadData) {
+  EXPECT_ERROR(DataError, (void)Tokenizer::load("/nonexistent"), "/nonexistent/tokenizer.json",
                "No such file");
 }
 

@@ -101,12 +101,14 @@ TEST(Coordinator, CountsTheRun) {
   World world(2, 8);
   world.status(0, 2, 0);
   world.status(1, 2, 0);
+  EXPECT_EQ(world.coordinator->progress().waiting, 8U);
   Status status;
-  status.active = 5;
+  status.active = 2;
   status.tokens = 100;
   status.leases_received = 2;
   world.tell(0, status);
-  status.active = 6;
+  status.active = 0;
+  status.unflushed = 1;
   status.tokens = 101;
   status.finished.resize(1);
   world.tell(2, status);
@@ -114,9 +116,47 @@ TEST(Coordinator, CountsTheRun) {
   EXPECT_EQ(progress.total, kDoneBefore + 8);
   EXPECT_EQ(progress.finished, kDoneBefore + 1);
   EXPECT_EQ(progress.finished_before, kDoneBefore);
-  EXPECT_EQ(progress.active, 11U);
-  EXPECT_EQ(progress.pending, 4U);
+  EXPECT_EQ(progress.unflushed, 1U);
+  EXPECT_EQ(progress.active, 2U);
+  EXPECT_EQ(progress.partial, 0U);
+  EXPECT_EQ(progress.waiting, 4U);
   EXPECT_EQ(progress.tokens, 201U);
+}
+
+TEST(Coordinator, ProgressAddsUpWhateverGroupsSayAndWhen) {
+  World world(2, 8);
+  EXPECT_EQ(world.coordinator->progress().loading, 2);
+  world.status(0, 4, 0);
+  EXPECT_EQ(world.coordinator->progress().loading, 1);
+  world.status(1, 4, 0);
+  EXPECT_EQ(world.coordinator->progress().loading, 0);
+  const auto tell = [&](int rank, std::int32_t active, std::int32_t unflushed, std::int32_t partial,
+                        std::int32_t stopped) {
+    Status status;
+    status.active = active;
+    status.unflushed = unflushed;
+    status.partial = partial;
+    status.stopped = stopped;
+    status.leases_received = 4;
+    world.tell(rank, status);
+    const Progress p = world.coordinator->progress();
+    EXPECT_EQ(p.finished + p.unflushed + p.active + p.partial + p.waiting, p.total);
+    return p;
+  };
+  tell(0, 4, 0, 0, 0);
+  // A request that has moved is still in the other group's last status: five and four of eight.
+  const Progress moved = tell(2, 5, 0, 0, 0);
+  EXPECT_EQ(moved.active, 8U);
+  EXPECT_EQ(moved.waiting, 0U);
+  const Progress ended = tell(2, 2, 2, 0, 0);
+  EXPECT_EQ(ended.unflushed, 2U);
+  EXPECT_EQ(ended.active, 6U);
+  world.coordinator->stop();
+  tell(2, 0, 0, 2, 1);
+  const Progress stopped = tell(0, 0, 0, 3, 1);
+  EXPECT_EQ(stopped.partial, 5U);
+  EXPECT_EQ(stopped.active, 0U);
+  EXPECT_EQ(stopped.waiting, 3U);
 }
 
 TEST(Coordinator, TellsAllButMembersWhenEverythingIsFinished) {

@@ -381,6 +381,11 @@ inline Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory>
   outcome.placements = coordinator.progress().placements;
   outcome.transfers = world.wire.transfers;
   outcome.warnings = world.warnings;
+  std::size_t handed_in = 0;
+  for (const auto& rank : ranks) handed_in += rank->sink.partial.size();
+  EXPECT_EQ(coordinator.progress().partial, handed_in);
+  EXPECT_EQ(coordinator.progress().active, 0U);
+  EXPECT_EQ(coordinator.progress().unflushed, 0U);
   std::size_t held = 0;  // every token generated or brought along is in a response handed in
   for (const auto& rank : ranks) {
     outcome.drafters.insert(outcome.drafters.end(), rank->drafted.begin(), rank->drafted.end());

@@ -1,0 +1,100 @@
+#include "app/progress_printer.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "app/report.hpp"
+#include "app/terminal.hpp"
+
+namespace paceline::app {
+namespace {
+
+/// When lines are due after one at `now`.
+double next_line(double now) {
+  for (const double at : {1.0, 2.0, 5.0}) {
+    if (now < at) return at;
+  }
+  return (std::floor(now / 10) + 1) * 10;
+}
+
+/// Every request of the run in one of these.
+std::string counts_text(const roles::Progress& progress) {
+  std::string text = fmt::format("{}/{} finished", progress.finished, progress.total);
+  if (progress.unflushed > 0) text += fmt::format(", {} not on disk yet", progress.unflushed);
+  text += fmt::format(", {} active", progress.active);
+  if (progress.partial > 0) text += fmt::format(", {} partial", progress.partial);
+  return text + fmt::format(", {} waiting", progress.waiting);
+}
+
+/// Of this start's pace: what earlier ones finished took none of its time. 0: there is none yet.
+double seconds_left(double now, const roles::Progress& progress) {
+  const auto own = static_cast<double>(progress.finished - progress.finished_before);
+  return own > 0 ? now * static_cast<double>(progress.total - progress.finished) / own : 0;
+}
+
+/// A bar in front of as many parts as a line of the terminal has room for, the first ones foremost.
+std::string bar_line(double done, std::vector<std::string> parts) {
+  const auto room = static_cast<std::size_t>(std::max(1, terminal_columns() - 1));
+  const auto joined = [&] {
+    std::string text;
+    for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
+    return text;
+  };
+  while (parts.size() > 1 && joined().size() > room) parts.pop_back();
+  std::string text = joined().substr(0, room);
+  constexpr std::size_t kLeast = 8;
+  constexpr std::size_t kMost = 24;
+  if (text.size() + kLeast + 3 > room) return text;
+  const auto width = static_cast<int>(std::min(kMost, room - text.size() - 3));
+  const int filled = std::clamp(static_cast<int>(done * width), 0, width);
+  return fmt::format("[{:#<{}}{:.<{}}] {}", "", filled, "", width - filled, text);
+}
+
+}  // namespace
+
+ProgressPrinter::ProgressPrinter() : terminal_(isatty(STDERR_FILENO) != 0) {}
+
+void ProgressPrinter::update(double now, const roles::Progress& progress) {
+  if (now < next_print_) return;
+  next_print_ = terminal_ ? now + 0.25 : next_line(now);
+  print(now, progress);
+}
+
+void ProgressPrinter::print(double now, const roles::Progress& progress) {
+  if (now - last_rate_time_ > 0.5) {
+    rate_ = static_cast<double>(progress.tokens - last_tokens_) / (now - last_rate_time_);
+    last_rate_time_ = now;
+    last_tokens_ = progress.tokens;
+  }
+  std::string first = counts_text(progress);
+  if (progress.loading > 0) first = "loading weights: " + first;
+  if (stopping_) first = "stopping: " + first;
+  std::vector<std::string> parts{first};
+  if (progress.tokens > 0) parts.push_back(fmt::format("{:.0f} tokens/s", rate_));
+  if (const double left = seconds_left(now, progress); left > 0 && !stopping_)
+    parts.push_back("ETA " + duration_text(left));
+  parts.push_back(duration_text(now) + " elapsed");
+  if (terminal_) {
+    const double done = static_cast<double>(progress.finished) /
+                        static_cast<double>(std::max<std::size_t>(1, progress.total));
+    write_to_user("\r" + bar_line(done, std::move(parts)) + "\x1b[K");
+  } else {
+    say("{}", fmt::join(parts, ", "));
+  }
+}
+
+void ProgressPrinter::stopping(const std::string& why) {
+  stopping_ = true;
+  say("{}{}: stopping after the current step", terminal_ ? "\r\x1b[K" : "", why);
+}
+
+void ProgressPrinter::end(double now, const roles::Progress& progress) {
+  print(now, progress);
+  if (terminal_) write_to_user("\n");
+}
+
+}  // namespace paceline::app

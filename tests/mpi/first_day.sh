@@ -1,0 +1,140 @@
+#!/usr/bin/env bash
+# first_day.sh PACELINE: what a new user meets: the example, the plan, progress, the accounting.
+source "$(dirname "$0")/lib.sh"
+
+# says WHAT PATTERN FILE: a line of the file matches.
+says() { if grep -qE -- "$2" "$3"; then ok "$1"; else fail "$1: no line is '$2':"; cat "$3"; fi; }
+
+# The example for a cluster, with paths that exist: every key of it is known, and each field that it
+# names for prompts is one that is read.
+example=$root/configs/cluster-example.yaml
+model=$root/configs/models/target
+check=("$paceline" check "$example" --set model.path="$model" --output "$work/example" "${backend[@]}"
+  --set "speculation.drafters=[{method: suffix}, {method: model, path: $root/configs/models/draft}]"
+  --set sampling.max_tokens=100 --set engine.max_batch=8)
+declare -A prompt_of=([prompt]='"two and two"' [messages]='[{"role": "user", "content": "two and two"}]'
+  [prompt_tokens]='[5, 6, 7]')
+fields=$(sed -n 's/.*one JSON object a line, with //p' "$example" | grep -o '"[a-z_]*"' | tr -d '"')
+same "the example names fields for prompts" "prompt messages prompt_tokens" "$(tr "\n" " " <<<"$fields" | sed "s| $||")"
+for field in $fields; do
+  echo "{\"$field\": ${prompt_of[$field]}}" >"$work/prompts.jsonl"
+  if "${check[@]}" --set prompts.path="$work/prompts.jsonl" >"$work/log" 2>&1; then ok "the example's '$field' is read"
+  else fail "the example's '$field' is not read:"; cat "$work/log"; fi
+done
+
+# adds_up WHAT FILE: in every line of progress all requests are somewhere.
+adds_up() {
+  if python3 - "$2" <<'PY'
+import re, sys
+lines = [l for l in re.split(r"[\r\n]", open(sys.argv[1], errors="replace").read()) if re.search(r"/\d+ finished", l)]
+assert lines, "no line of progress"
+for line in lines:
+    counts = {what: int(n) for n, what in re.findall(r"(\d+) (not on disk yet|active|partial|waiting)", line)}
+    finished, total = map(int, re.search(r"(\d+)/(\d+) finished", line).groups())
+    assert finished + sum(counts.values()) == total and {"active", "waiting"} <= counts.keys(), line
+PY
+  then ok "$1"; else fail "$1"; cat "$2"; fi
+}
+
+# Under a launcher stderr is no terminal: lines, the first at once, and one where the run stopped.
+long=(--set engine.max_batch=8 --set sampling.max_tokens=1000 --set sampling.ignore_eos=true --set prompts.samples=16)
+log=$work/stopped.log
+start 2 "$work/stopped" "${long[@]}" --set output.flush_seconds=5
+until grep -qs ' active.* [2-9]s elapsed' "$log" || ! kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
+kill -USR1 "$pid"
+code=0; wait "$pid" || code=$?
+same "stopped: exit code" 75 "$code"
+says "progress: it begins with loading" '^loading weights: 0/512 finished, 0 active, 512 waiting, [0-9]+s elapsed$' "$log"
+says "progress: a line after a second" '^.*/512 finished, .* [1-4]s elapsed$' "$log"
+says "progress: the last line says what was handed in" '^stopping: .* 0 active, 16 partial, ' "$log"
+adds_up "progress: every line adds up, that of the stop too" "$log"
+says "accounting: counts are whole" '^  steps( +[0-9]+){3}$' "$log"
+if grep -q 'drafted' "$log"; then fail "accounting: a row of zeros"; else ok "accounting: no row of zeros"; fi
+says "accounting: totals" '^total: [0-9]+ responses finished, [0-9]+ tokens in [0-9.]+ s: [0-9.]+ tokens/s, [0-9.]+ a rank$' "$log"
+says "accounting: the largest loss" '^largest loss: ' "$log"
+says "the plan explains verifiers" 'a verifier group is one rank, the verifier' "$log"
+says "the plan says what bounds memory" 'memory [0-9.]+ GiB a rank: of node 0.s [0-9.]+ GiB, what ' "$log"
+code=0; rollout 1 "$work/stopped" --resume "${long[@]}" --set limits.wall_clock=3 --set limits.margin=2 || code=$?
+same "resumed and stopped again: exit code" 75 "$code"
+says "a resumed run is start 2" 'start 2 of this run' "$log"
+adds_up "progress of a resumed run: every line adds up" "$log"
+
+# Most ranks have no role, which is most of what is lost.
+log=$work/idle.log
+rollout 4 "$work/idle" --set layout.verifier_groups=1 --set sampling.max_tokens=600 || fail "a run on one of four ranks"
+says "the largest loss is named, with the setting that changes it" \
+  '^largest loss: [0-9]+ % of the ranks. time went to spare ranks; .*layout.verifier_groups' "$log"
+
+# A rank without a role, and tensor parallelism.
+log=$work/spare.log
+rollout 3 "$work/spare" --set layout.verifier_tp=2 --set sampling.max_tokens=60 || fail "a run with a spare rank"
+says "the plan explains groups" 'a verifier group is 2 ranks that share the weights and generate' "$log"
+says "the plan explains spare ranks" 'a spare rank has no role' "$log"
+says "ranks by what they are" 'node 0 \(.*\): ranks 0-1 verifier group 0, rank 2 spare$' "$log"
+
+# On a terminal a bar that fits it.
+python3 - "$work/tty.log" "$paceline" rollout "$config" --output "$work/tty" "${backend[@]}" "${small[@]}" <<'PY' || fail "a run on a terminal"
+import fcntl, os, pty, struct, sys, termios
+pid, terminal = pty.fork()
+if pid == 0:
+    fcntl.ioctl(2, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    os.execv(sys.argv[2], sys.argv[2:])
+with open(sys.argv[1], "wb") as log:
+    try:
+        while data := os.read(terminal, 65536):
+            log.write(data)
+    except OSError:  # the other end is closed
+        pass
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+PY
+tr '\r' '\n' <"$work/tty.log" | sed 's/\x1b\[K//g' >"$work/bars.log"
+says "on a terminal: a bar" '^\[#+\.*\] [0-9]+/96 finished' "$work/bars.log"
+adds_up "on a terminal: every line adds up" "$work/bars.log"
+widest=$(grep '/96 finished' "$work/bars.log" | awk '{ print length }' | sort -n | tail -n 1)
+if [ "${widest:-99}" -lt 80 ]; then ok "on a terminal of 80 columns: $widest"; else fail "on a terminal of 80 columns: $widest"; fi
+
+# The plan of machines that are not here, on stdout.
+plan() { "$paceline" check "$config" "${backend[@]}" --output "${into-$work/new}" "$@" >"$work/plan" 2>"$work/plan.err"; }
+# plan_refused WHAT CODE PATTERN ARGS...
+plan_refused() {
+  local what=$1 expected=$2 pattern=$3 code=0
+  shift 3
+  plan "$@" || code=$?
+  same "check: $what: exit code" "$expected" "$code"
+  says "check: $what" "$pattern" "$work/plan.err"
+}
+plan --nodes 3 --ranks-per-node 4 --memory 64G --set layout.verifier_tp=2 --set layout.drafters=2 \
+  --set 'speculation.drafters=[{method: suffix}]' || fail "check of three nodes"
+same "check: nothing on stderr" "" "$(cat "$work/plan.err")"
+same "check: a line a node" \
+  "ranks 0-3 verifier groups 0-1;ranks 4-7 verifier groups 2-3;ranks 8-9 verifier group 4, ranks 10-11 drafters" \
+  "$(sed -n 's/^  node [0-9] (planned): //p' "$work/plan" | paste -sd';')"
+says "check: memory is shared by a node's ranks" 'memory 16.00 GiB a rank: of node 0.s 64.00 GiB, as planned for' "$work/plan"
+says "check: no time without a profile" 'time: not known without engine.profile' "$work/plan"
+says "check: the output directory" "output $work/new: will be made" "$work/plan"
+says "check: a chain of drafts has no paths" 'drafts by suffix: up to 8 tokens, where it pays' "$work/plan"
+says "check: everything" '^everything is in order: 256 responses' "$work/plan"
+if [ -e "$work/new" ]; then fail "check made the output directory"; else ok "check made nothing"; fi
+
+SLURM_JOB_ID=1 SLURM_JOB_NUM_NODES=2 SLURM_TASKS_PER_NODE='8(x2)' SLURM_CPUS_PER_TASK=4 SLURM_MEM_PER_NODE=65536 \
+  SLURM_JOB_END_TIME=$(($(date +%s) + 600)) plan || fail "check in a job of Slurm's"
+says "check in a job: the job's nodes" '16 ranks, 4 threads each' "$work/plan"
+says "check in a job: the job's memory" 'memory 8.00 GiB a rank' "$work/plan"
+
+plan --set engine.backend=auto --nodes 2 --ranks-per-node 8 --gpus 4 --memory 80G || fail "check of GPUs"
+says "check: GPUs" '16 ranks, .* backend cuda' "$work/plan"
+says "check: ranks that share GPUs" 'warning: 8 ranks a node share 4 GPUs' "$work/plan"
+plan_refused "memory is too little" 64 'fewer ranks a node, nodes with more memory' --ranks-per-node 2 --memory 40M --set sampling.max_tokens=2000
+plan_refused "no size" 64 "'8X' is no size" --memory 8X
+into=$work/tty plan_refused "an output directory that holds a run" 64 "already holds a run"
+into=$config/run plan_refused "an output directory that cannot be" 74 "Not a directory"
+into=$work/tty plan_refused "a resume with another seed" 64 "cannot resume .*seed: 1, now 2" --resume "${small[@]}" --set sampling.seed=2
+into=$work/tty plan --resume "${small[@]}" || fail "check of a resume"
+says "check: a resume" 'holds a complete run' "$work/plan"
+
+"$paceline" profile "$config" "${backend[@]}" --set engine.threads=1 --seconds 1 --output "$work/costs.yaml" 2>"$work/log" || fail "a profile"
+plan --set engine.threads=1 --set engine.profile="$work/costs.yaml" --set limits.wall_clock=1s --set limits.margin=0 || fail "check with a profile"
+says "check: a time with a profile" 'time: about [0-9msh]+ if responses come to 512 tokens, [0-9msh]+ at 1024' "$work/plan"
+says "check: a time that is too long" 'warning: that may be more than the time limit' "$work/plan"
+
+finish
