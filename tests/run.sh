@@ -3,8 +3,8 @@
 #
 #   tests/run.sh [--label unit|mpi|slurm]... [--asan]
 #
-# Without --label all tests run. --asan also builds everything with the address and
-# undefined-behaviour sanitizers and runs the unit tests, and one of several ranks; CI=true in the environment implies it.
+# Without --label all tests run. --asan also builds the unit tests with the address and
+# undefined-behaviour sanitizers and runs them; CI=true in the environment implies it.
 set -euo pipefail
 
 labels=()
@@ -55,8 +55,8 @@ run_tests release "${select[@]}"
 if [[ $asan == true ]]; then
   say "Build with sanitizers"
   build asan
-  say "Tests with sanitizers"
-  run_tests asan -L 'unit|sanitized'
+  say "Unit tests with sanitizers"
+  run_tests asan -L unit
 fi
 
 if [[ $failed -ne 0 ]]; then
