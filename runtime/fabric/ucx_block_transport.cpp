@@ -41,9 +41,8 @@ UcxBlockTransport::UcxBlockTransport(const UcxContext& context, int rank, Mailbo
       rank_(rank),
       participant_(participant),
       staging_(context.reaches_cuda_memory() ? nullptr : make_device_staging()),
-      worker_(context) {
+      worker_(context, false) {
   worker_.set_handler(kMessageId, &UcxBlockTransport::on_message, this);
-  worker_.on_failure([this](UcxEndpoint& endpoint) { lost_.push_back(&endpoint); });
 }
 
 UcxBlockTransport::~UcxBlockTransport() {
@@ -58,6 +57,7 @@ void UcxBlockTransport::open(std::uint64_t run, std::vector<TransportPlace> plac
   places_ = std::move(places);
   endpoints_.resize(places_.size(), nullptr);
   parts_to_.resize(places_.size(), 0);
+  lost_.resize(places_.size());
   thread_ = std::thread([this] { this->run(); });
 }
 
@@ -144,6 +144,13 @@ Ticket UcxBlockTransport::begin(bool sends, int rank, std::uint64_t key,
   return last_ticket_;
 }
 
+void UcxBlockTransport::lose(int rank, const std::string& why) {
+  Transfer named;
+  named.name.first = rank;
+  named.failure = fmt::format("lost rank {} on {}: {}", rank, places_[rank].host, why);
+  command({Command::What::lose, std::move(named)});
+}
+
 double UcxBlockTransport::seconds(Ticket ticket) const {
   const std::lock_guard lock(mutex_);
   return seconds_.at(ticket - 1);
@@ -225,6 +232,8 @@ bool UcxBlockTransport::obey() {
   for (Command& command : commands) {
     if (command.what == Command::What::begin) {
       start(std::move(command.transfer));
+    } else if (command.what == Command::What::lose) {
+      abandon(command.transfer.name.first, command.transfer.failure);
     } else {
       give_up(command.transfer.ticket);
     }
@@ -242,8 +251,8 @@ void UcxBlockTransport::start(Transfer transfer) {
   Transfer& t = entry->second;
   if (const auto end = over.extract(name)) {
     t.failure = end.mapped();
-  } else if (const UcxEndpoint* known = endpoints_[name.first]; known && !known->failure.empty()) {
-    t.failure = fmt::format("lost rank {} on {}: {}", name.first, known->host, known->failure);
+  } else if (!lost_[name.first].empty()) {
+    t.failure = lost_[name.first];
   } else if (!t.sends) {
     std::vector<Cut> cuts;
     for (const Piece& piece : t.pieces) {
@@ -276,20 +285,28 @@ void UcxBlockTransport::give_up(Ticket ticket) {
   conclude_if_over(t->second);
 }
 
-// What callbacks may not do themselves, for they run within progress().
-void UcxBlockTransport::settle() {
-  for (UcxEndpoint* endpoint : std::exchange(lost_, {})) {
-    worker_.close(*endpoint);  // ends what is under way to it
-    for (Transfers* side : {&outgoing_, &incoming_}) {
-      for (auto t = side->begin(); t != side->end();) {
-        Transfer& transfer = (t++)->second;
-        if (transfer.name.first != endpoint->rank) continue;
-        transfer.failure = fmt::format("lost rank {} on {}: {}", endpoint->rank, endpoint->host,
-                                       endpoint->failure);
-        conclude_if_over(transfer);
-      }
+// What UCX was given for a rank that is no more stays with it: nobody is left who would touch the
+// memory.
+void UcxBlockTransport::abandon(int rank, const std::string& why) {
+  lost_[rank] = why;
+  for (Part& part : parts_) {
+    if (part.transfer == nullptr || part.transfer->name.first != rank) continue;
+    --part.transfer->under_way;
+    part.transfer = nullptr;
+  }
+  parts_to_[rank] = 0;
+  for (Transfers* side : {&outgoing_, &incoming_}) {
+    for (auto t = side->begin(); t != side->end();) {
+      Transfer& transfer = (t++)->second;
+      if (transfer.name.first != rank) continue;
+      transfer.failure = why;
+      conclude_if_over(transfer);
     }
   }
+}
+
+// What callbacks may not do themselves, for they run within progress().
+void UcxBlockTransport::settle() {
   for (auto t = outgoing_.begin(); t != outgoing_.end();) push((t++)->second);
 }
 
@@ -395,6 +412,7 @@ void UcxBlockTransport::refused(Name name, const std::string& why) {
 ucs_status_t UcxBlockTransport::take(const Wire& wire, void* data, bool rendezvous) {
   const auto found = incoming_.find({wire.from, wire.key});
   if (found == incoming_.end()) {
+    if (broken_.contains({wire.from, wire.key})) return UCS_OK;
     fail(fmt::format("rank {} sent data of key {}, for which nobody has asked", wire.from,
                      wire.key));
     return UCS_OK;
@@ -493,7 +511,7 @@ void UcxBlockTransport::say(int rank, Word word, std::uint64_t key, std::uint64_
 void UcxBlockTransport::transmit(Part& part, int rank, const std::byte* data, std::size_t size,
                                  bool word) {
   UcxEndpoint& to = endpoint(rank);
-  if (!to.failure.empty()) return ended(part, UCS_ERR_CONNECTION_RESET);
+  if (!to.failure.empty() || !lost_[rank].empty()) return ended(part, UCS_ERR_CONNECTION_RESET);
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   params.cb.send = &UcxBlockTransport::on_sent;
@@ -555,6 +573,8 @@ void UcxBlockTransport::conclude_if_over(Transfer& transfer) {
     }
   }
   const Name name = transfer.name;
+  const bool more_may_come = transfer.moved > 0 || !lost_[name.first].empty();
+  if (!transfer.sends && !transfer.failure.empty() && more_may_come) broken_.insert(name);
   (transfer.sends ? outgoing_ : incoming_).erase(name);
   participant_.wake();
 }

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -31,6 +32,10 @@ struct TransportPlace {
 /// waits for, and a transfer that has not begun can be given up by a word. Large parts go by UCX's
 /// rendezvous: one copy between processes of a node, RDMA where there is any.
 ///
+/// Its connections do not notice that a peer has gone: such connections would not use the system's
+/// copy between processes, which is several times as fast as any other way between ranks of a node.
+/// The mailboxes notice, and lose() is told.
+///
 /// One thread owns the worker and all transfers. The participant's calls leave commands for it and
 /// read what it has published.
 class UcxBlockTransport final : public BlockTransport {
@@ -53,6 +58,8 @@ class UcxBlockTransport final : public BlockTransport {
   void cancel(Ticket ticket) override;
   [[nodiscard]] Traffic traffic() const override;
 
+  /// A rank has gone: what is under way with it has failed. For any thread.
+  void lose(int rank, const std::string& why);
   /// Ends the thread; the worker is the caller's then. Pending tickets stay so.
   void stop();
   [[nodiscard]] UcxWorker& worker() { return worker_; }
@@ -81,8 +88,8 @@ class UcxBlockTransport final : public BlockTransport {
   };
   using Transfers = std::map<Name, Transfer>;
   struct Command {
-    enum class What : std::uint8_t { begin, cancel } what;
-    Transfer transfer;  ///< for `cancel`, the ticket alone
+    enum class What : std::uint8_t { begin, cancel, lose } what;
+    Transfer transfer;  ///< for `cancel`, the ticket alone; for `lose`, rank and failure
   };
   struct Region {
     std::size_t size;
@@ -128,6 +135,7 @@ class UcxBlockTransport final : public BlockTransport {
   bool obey();
   void start(Transfer transfer);
   void give_up(Ticket ticket);
+  void abandon(int rank, const std::string& why);
   void settle();
   ucs_status_t read(const Wire& wire, void* data, std::size_t size, bool rendezvous);
   void asked(Name name, std::span<const std::byte> body);
@@ -174,7 +182,8 @@ class UcxBlockTransport final : public BlockTransport {
   std::map<Name, std::vector<std::byte>> early_asks_;  ///< came before the sender's call
   /// Transfers that one end gave up before the other end had begun, and why. Few: one word each.
   std::map<Name, std::string> outgoing_over_, incoming_over_;
-  std::vector<UcxEndpoint*> lost_;  ///< to be dealt with after progress()
+  std::set<Name> broken_;          ///< that came in and failed on the way: more may come
+  std::vector<std::string> lost_;  ///< [ranks] why; empty: it is there
   std::list<Part> parts_;
   std::vector<std::byte*> free_stages_;
   UcxWorker worker_;  ///< goes before what its callbacks use

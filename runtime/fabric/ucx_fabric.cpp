@@ -99,6 +99,10 @@ UcxFabric::UcxFabric(const MpiEnvironment& mpi, std::span<const Address::Port> p
   }
   ucx_->blocks =
       std::make_unique<UcxBlockTransport>(ucx_->context, mpi.rank(), mailbox(Address::Port::role));
+  for (const auto& box : ucx_->boxes) {
+    box->mailbox.on_lost(
+        [this](int rank, const std::string& why) { ucx_->blocks->lose(rank, why); });
+  }
 }
 
 UcxFabric::~UcxFabric() {

@@ -13,7 +13,7 @@ namespace paceline::fabric {
 
 struct FabricSettings {
   MailboxSettings mailbox;
-  /// Connections notice when their peer has gone, and name it.
+  /// Mailboxes notice when their peer has gone, and name it; block transfers with it fail then.
   bool detect_failures = true;
 };
 

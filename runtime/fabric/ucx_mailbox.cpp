@@ -30,9 +30,10 @@ bool same(Address a, Address b) { return a.rank == b.rank && a.port == b.port; }
 }  // namespace
 
 UcxMailbox::UcxMailbox(const UcxContext& context, Address me, MailboxSettings settings)
-    : me_(me), settings_(settings), worker_(context) {
+    : me_(me), settings_(settings), worker_(context, context.detects_failures()) {
   worker_.set_handler(kBatchId, &UcxMailbox::on_batch, this);
   worker_.on_failure([this](const UcxEndpoint& endpoint) {
+    if (lost_) lost_(endpoint.rank, endpoint.failure);
     fail(fmt::format("lost rank {} on {}: {}", endpoint.rank, endpoint.host, endpoint.failure));
   });
 }

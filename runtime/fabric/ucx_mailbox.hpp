@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <list>
 #include <string>
 #include <vector>
@@ -47,6 +48,8 @@ class UcxMailbox final : public Mailbox {
   [[nodiscard]] bool full(Address to) const override;
   [[nodiscard]] Traffic traffic() const override { return traffic_; }
 
+  /// Called on this mailbox's thread with a rank that it finds lost, and why; must not throw.
+  void on_lost(std::function<void(int, const std::string&)> handler) { lost_ = std::move(handler); }
   [[nodiscard]] UcxWorker& worker() { return worker_; }
   /// At the end of a run: sends what is left, drops what comes, and says whether all has been sent.
   bool drained();
@@ -108,6 +111,7 @@ class UcxMailbox final : public Mailbox {
   int incomplete_ = 0;  ///< peers of whom a batch is missing
   std::string fault_;   ///< the first
   Traffic traffic_;
+  std::function<void(int, const std::string&)> lost_;
   UcxWorker worker_;  ///< last: goes before what its callbacks use
 };
 

@@ -15,7 +15,8 @@
 
 namespace paceline::fabric {
 
-UcxWorker::UcxWorker(const UcxContext& context) : detect_failures_(context.detects_failures()) {
+UcxWorker::UcxWorker(const UcxContext& context, bool detect_failures)
+    : detect_failures_(detect_failures) {
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_FLAGS;
   params.thread_mode = UCS_THREAD_MODE_SINGLE;

@@ -25,7 +25,8 @@ struct UcxEndpoint {
 /// dropped, so a run that ends well closes first.
 class UcxWorker {
  public:
-  explicit UcxWorker(const UcxContext& context);
+  /// `detect_failures`: connections notice that their peer has gone.
+  UcxWorker(const UcxContext& context, bool detect_failures);
   ~UcxWorker();
   UcxWorker(const UcxWorker&) = delete;
   UcxWorker& operator=(const UcxWorker&) = delete;

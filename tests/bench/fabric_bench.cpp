@@ -1,7 +1,7 @@
 // What the fabric does between ranks, beside the same over MPI. Run under mpirun; messages and
 // blocks go between ranks 0 and 1, a ring through all.
 //
-//   mpirun -n 2 bench_fabric [--no-failure-detection]
+//   mpirun -n 2 bench_fabric [--no-failure-detection] [--blocks-only]
 #include <fmt/format.h>
 #include <mpi.h>
 #include <sys/resource.h>
@@ -52,7 +52,14 @@ class Bench {
  public:
   Bench(const fabric::MpiEnvironment& mpi, Way way) : mpi_(mpi), way_(std::move(way)) {}
 
-  void run() {
+  void run(bool blocks_only) {
+    if (!blocks_only) messages();
+    blocks();
+    if (!blocks_only) idle();
+  }
+
+ private:
+  void messages() {
     const std::vector<std::byte> message(kSmall);
     const bool pair = mpi_.rank() < 2;
     print(
@@ -88,6 +95,9 @@ class Bench {
           }
         },
         500);
+  }
+  void blocks() {
+    const bool pair = mpi_.rank() < 2;
     std::vector<std::byte> memory(std::size_t{64} << 20, std::byte{1});
     for (const std::size_t piece :
          {std::size_t{64} << 10, std::size_t{256} << 10, std::size_t{1} << 20}) {
@@ -102,6 +112,8 @@ class Bench {
       say("blocks of {} KiB: {:.2f} GB/s, {:.3f} s of CPU a GB, both ends together", piece >> 10,
           gigabytes / seconds, cpu / gigabytes);
     }
+  }
+  void idle() {
     const double before = cpu_seconds();
     way_.idle(2);
     const double mine = (cpu_seconds() - before) / 2;
@@ -111,7 +123,6 @@ class Bench {
         100 * *std::max_element(shares.begin(), shares.end()), mpi_.size());
   }
 
- private:
   void send(int to, std::span<const std::byte> message) {
     way_.send(to, message);
     way_.flush();
@@ -263,16 +274,21 @@ int main(int argc, char** argv) {
   }
   print_copy(mpi);
   mpi.barrier();
+  const std::vector<std::string_view> arguments(argv + 1, argv + argc);
+  const auto given = [&](std::string_view name) {
+    return std::find(arguments.begin(), arguments.end(), name) != arguments.end();
+  };
+  const bool blocks_only = given("--blocks-only");
   {
-    const bool detect = argc < 2 || std::string_view(argv[1]) != "--no-failure-detection";
+    const bool detect = !given("--no-failure-detection");
     fabric::UcxFabric network(mpi, std::vector{Address::Port::role},
                               {.mailbox = {}, .detect_failures = detect});
     network.connect();
-    Bench(mpi, over_ucx(mpi, network)).run();
+    Bench(mpi, over_ucx(mpi, network)).run(blocks_only);
     network.close();
   }
   std::vector<MPI_Request> sends;
   std::vector<std::byte> received;
-  Bench(mpi, over_mpi(mpi, sends, received)).run();
+  Bench(mpi, over_mpi(mpi, sends, received)).run(blocks_only);
   return 0;
 }

@@ -8,5 +8,7 @@ if [ "$(id -u)" = 0 ]; then
 fi
 # Containers often forbid the single-copy transport; without it Open MPI only warns.
 export OMPI_MCA_btl_vader_single_copy_mechanism=none
-export TSAN_OPTIONS="suppressions=$(dirname "$(realpath "$0")")/tsan.supp ${TSAN_OPTIONS-}"
+here=$(dirname "$(realpath "$0")")
+export TSAN_OPTIONS="suppressions=$here/tsan.supp ${TSAN_OPTIONS-}"
+export LSAN_OPTIONS="suppressions=$here/lsan.supp:print_suppressions=0 ${LSAN_OPTIONS-}"
 exec mpirun --oversubscribe -n "$ranks" "$@"

@@ -58,6 +58,20 @@ hangs() {  # WHAT VICTIM RANKS PATTERN [ARG...]
   rollout 2 "$work/run" "${more[@]}" --resume || fail "$what: resume failed: $(tail -n 3 "$work/run.log")"
   same "$what: digest" "$reference" "$(digest "$work/run")"
 }
+# A rank that is killed while blocks of KV come and go.
+rm -rf "$work/run"
+moving=(--set schedule.shuffle=true --set schedule.move_kv=transfer --set output.flush_seconds=0.1)
+start 3 "$work/run" "${more[@]}" "${moving[@]}"
+wait_for_finished "$work/run" 10 "$pid" || fail "a killed rank: ended too soon"
+kill -KILL "$(pgrep -P "$pid" -x paceline | sort -n | sed -n 2p)"
+(sleep 60; kill -9 "$pid" 2>/dev/null) & watch=$!
+code=0
+wait "$pid" || code=$?
+kill "$watch" 2>/dev/null || true
+same "a killed rank ends the job" "70|137" "$code"
+rollout 2 "$work/run" "${more[@]}" --resume || fail "a killed rank: resume failed: $(tail -n 3 "$work/run.log")"
+same "a killed rank: digest" "$reference" "$(digest "$work/run")"
+
 hangs "a stopped verifier" 1 2 "rank 1 \(verifier\) [0-9]+ s ago"
 hangs "a stopped member" 1 2 "rank 0 \(verifier of ranks 0 to 1\) [0-9]+ s ago" --set layout.verifier_tp=2
 hangs "a stopped drafter" 1 2 "rank 1 \(drafter\) never" "${drafter[@]}"

@@ -177,7 +177,9 @@ TEST_F(UcxBlocks, ATransferWithAPeerThatHasGoneFails) {
   std::vector<std::byte> to(1000);
   blocks_[2].reset();
   const Ticket in = receive(1, 2, 1, to);
+  at(1).lose(2, "it has gone");  // as a mailbox tells
   EXPECT_EQ(end(1, in), TransferState::failed);
+  EXPECT_EQ(end(1, receive(1, 2, 2, to)), TransferState::failed);
   EXPECT_NE(at(1).failure(in).find("rank 2 on host2"), std::string::npos) << at(1).failure(in);
   const Ticket out = send(0, 1, 1, from);  // others go on
   EXPECT_EQ(end(1, receive(1, 0, 1, to)), TransferState::done);

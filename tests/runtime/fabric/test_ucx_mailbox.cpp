@@ -99,7 +99,7 @@ class UcxMailboxes : public testing::Test {
 
   UcxContext context_{4, true};
   std::vector<std::unique_ptr<UcxMailbox>> boxes_;
-  UcxWorker stranger_{context_};
+  UcxWorker stranger_{context_, context_.detects_failures()};
   UcxEndpoint* to_ = nullptr;
 };
 
