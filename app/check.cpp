@@ -10,6 +10,7 @@ ExitCode check(const fabric::MpiEnvironment& mpi, const RunArguments& arguments)
   if (mpi.rank() == 0) {
     print_banner(setup, static_cast<int>(setup.facts.size()));
     print_plan(setup, time_limit(setup.config.limits.wall_clock));
+    write_to_user(speculation_text(setup));
     say("everything is in order: {} responses to generate", setup.requests());
   }
   return ExitCode::done;

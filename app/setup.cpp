@@ -9,6 +9,8 @@
 #include "app/version.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
 #include "io/config/cost_profile.hpp"
+#include "io/config/draft_history_file.hpp"
+#include "io/config/yaml_tree.hpp"
 #include "io/text/chat_template.hpp"
 #include "runtime/core/wire.hpp"
 #include "runtime/engine/batcher.hpp"
@@ -48,6 +50,7 @@ void read_model(Setup& setup) {
                                    id, setup.model.vocab - 1));
     }
   }
+  settle_mode(setup);
   setup.drafters = plan_drafters(setup.config.speculation, setup.model,
                                  setup.tokenizer ? &*setup.tokenizer : nullptr);
   if (!sampling.stop_strings.empty() && !setup.tokenizer) {
@@ -146,18 +149,22 @@ void require_supported(const std::string& backend, const std::string& path,
     throw DataError((std::filesystem::path(path) / "config.json").string() + ": " + why);
 }
 
-void plan(Setup& setup) {
-  const int ranks = static_cast<int>(setup.facts.size());
+/// Ranks become roles. `drafters_reason`: why so many of them draft; empty: layout.drafters says
+/// it.
+void lay_out(Setup& setup, std::optional<int> drafters, const std::string& drafters_reason) {
   policy::LayoutFacts facts;
-  facts.ranks = ranks;
+  facts.ranks = static_cast<int>(setup.facts.size());
   facts.segments = setup.model.segments();
   facts.weight_bytes = model::weight_bytes(setup.model, setup.compute, 1);
   facts.memory_per_rank = setup.backend.memory;
   for (const fabric::RankFacts& rank : setup.facts) facts.node_of_rank.push_back(rank.node);
   const io::LayoutSection& layout = setup.config.layout;
-  setup.layout =
-      policy::plan_layout(facts, {layout.verifier_tp, layout.verifier_groups, layout.drafters});
+  setup.layout = policy::plan_layout(
+      facts, {layout.verifier_tp, layout.verifier_groups, drafters, drafters_reason});
+}
 
+void plan_memory(Setup& setup) {
+  const std::uint64_t memory_per_rank = setup.backend.memory;
   const io::EngineSection& engine = setup.config.engine;
   setup.longest_sequence =
       std::min(setup.model.max_position, setup.longest_prompt + setup.config.sampling.max_tokens);
@@ -169,14 +176,13 @@ void plan(Setup& setup) {
   MemoryPlan& memory_plan = setup.memory;
   memory_plan.weights = model::weight_bytes(setup.model, setup.compute, setup.layout.tp) +
                         drafter_memory(setup, Role::verifier).weights;
-  memory_plan.logits = logit_bytes(setup, facts.memory_per_rank);
+  memory_plan.logits = logit_bytes(setup, memory_per_rank);
   if (setup.backend.on_device()) memory_plan.copies = device_bytes(setup);
   const std::uint64_t taken = memory_plan.beside_kv();
   const std::uint64_t memory =
-      facts.memory_per_rank == 0
+      memory_per_rank == 0
           ? 0
-          : std::max<std::uint64_t>(1,
-                                    facts.memory_per_rank - std::min(taken, facts.memory_per_rank));
+          : std::max<std::uint64_t>(1, memory_per_rank - std::min(taken, memory_per_rank));
   // Draft models hold the same positions, at most: each block comes with a block of theirs.
   std::size_t block_bytes = shape.block_bytes();
   for (DrafterPlan& drafter : setup.drafters) {
@@ -256,6 +262,27 @@ void check_profile(const fabric::MpiEnvironment& mpi, Setup& setup) {
   });
 }
 
+std::string history_path(const Setup& setup) {
+  return setup.config.engine.profile ? io::draft_history_path(*setup.config.engine.profile) : "";
+}
+
+/// The text of the history beside the profile, where there is one. Read once: a run that ends may
+/// replace it, and all ranks must plan by the same.
+std::string read_history(const fabric::MpiEnvironment& mpi, const Setup& setup) {
+  std::string text = "drafts:\n";
+  together(mpi, [&] {
+    const std::string path = history_path(setup);
+    if (mpi.rank() == 0 && !path.empty() && std::filesystem::exists(path))
+      text = io::read_yaml_file(path, "the history of drafts");
+  });
+  WireWriter writer;
+  writer.put(text);
+  std::vector<std::byte> bytes = writer.take();
+  mpi.broadcast(bytes);
+  WireReader(bytes).get(text);
+  return text;
+}
+
 }  // namespace
 
 Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments, int planned_ranks) {
@@ -290,8 +317,16 @@ Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments, 
       require_supported(setup.backend.name, drafter.setting.path, drafter.model->config);
     }
   });
-  together(mpi, [&] { plan(setup); });
+  // The costs that speculation is planned by are those of the degree that the layout has.
+  together(mpi, [&] { lay_out(setup, setup.config.layout.drafters, ""); });
   check_profile(mpi, setup);
+  const std::string history = read_history(mpi, setup);
+  together(mpi, [&] {
+    choose_speculation(setup, io::parse_draft_history(history, history_path(setup)));
+    const SpeculationChoice& choice = setup.speculation;
+    lay_out(setup, choice.drafters, choice.reason);
+    plan_memory(setup);
+  });
   return setup;
 }
 

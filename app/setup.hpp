@@ -10,6 +10,7 @@
 #include "app/backend_choice.hpp"
 #include "app/commands.hpp"
 #include "app/drafters.hpp"
+#include "app/speculation_choice.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/config/run_config.hpp"
 #include "io/hdf5/manifest.hpp"
@@ -54,6 +55,7 @@ struct Setup {
   CostConditions conditions;         ///< of costs; the fingerprint where it is asked for
   std::optional<CostTable> profile;  ///< engine.profile
   std::string profile_fault;         ///< why the profile does not hold here; empty: it does
+  SpeculationChoice speculation;
 
   io::PromptSet prompts;  ///< on rank 0 alone
 

@@ -86,10 +86,10 @@ Layout plan_layout(const LayoutFacts& facts, const LayoutSettings& settings) {
   }
   for (int d = 0; d < layout.drafters; ++d) layout.role[layout.drafter(d)] = Role::drafter;
   layout.explanation.push_back(
-      settings.drafters
+      settings.drafters_reason.empty()
           ? fmt::format("{} drafter ranks from layout.drafters", layout.drafters)
-          : std::string(
-                "0 drafter ranks: verifiers draft for themselves (override: layout.drafters)"));
+          : fmt::format("{} drafter ranks: {} (override: layout.drafters)", layout.drafters,
+                        settings.drafters_reason));
   if (used < verifiers) {
     layout.explanation.push_back(fmt::format("warning: {} of {} ranks have no role and stay idle",
                                              verifiers - used, facts.ranks));

@@ -121,7 +121,7 @@ class Search {
       if (!settings_.drafters && drafters > s.groups * verifier.tp) break;
       for (const DraftMethod& method : facts_.methods) {
         const DrafterCosts* drafter = costs_of(verifier.table, method.name);
-        if (drafter != nullptr) decoupled(verifier, s, drafters, method, *drafter);
+        if (drafter != nullptr && method.apart) decoupled(verifier, s, drafters, method, *drafter);
       }
     }
   }

@@ -22,6 +22,7 @@ struct VerifierConfiguration {
 struct DraftMethod {
   std::string name;  ///< of DrafterCosts
   double acceptance = 0;
+  bool apart = true;  ///< worth a rank of its own: not what costs a verifier next to nothing
 };
 
 struct PlanFacts {

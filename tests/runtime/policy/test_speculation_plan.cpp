@@ -35,7 +35,7 @@ PlanFacts facts(int ranks, double requests) {
   f.context = 1000;
   f.longest_draft = 16;
   for (const int tp : {1, 2, 4, 8}) f.verifiers.push_back({tp, gpu(tp)});
-  f.methods = {{"model:0.5B", 0.8}, {"ngram", 0.3}};
+  f.methods = {{"model:0.5B", 0.8}, {"ngram", 0.3, false}};
   return f;
 }
 
@@ -49,7 +49,7 @@ double brute_force(const PlanFacts& f, int longest) {
       const double active = std::min(f.requests, static_cast<double>(groups) * f.max_batch);
       for (const DraftMethod& m : f.methods) {
         for (const DrafterCosts& d : v.table.drafters) {
-          if (d.name != m.name) continue;
+          if (d.name != m.name || !m.apart) continue;
           for (int w = 2; w <= longest; ++w) {
             const Speed s =
                 decoupled_speed({v.table, d, f.context, f.max_batch}, m.acceptance, w,
@@ -174,6 +174,11 @@ TEST(SpeculationPlan, WhatIsSettledIsKeptTo) {
                   .empty());
   EXPECT_TRUE(
       plan_speculation(f, {.mode = {}, .groups = 17, .drafters = {}, .window = {}}).empty());
+  for (const SpeculationPlan& plan : plan_speculation(f, {})) {
+    if (plan.mode == SpeculationMode::decoupled) {
+      EXPECT_EQ(plan.method, "model:0.5B");
+    }
+  }
   // A method without costs is not one.
   PlanFacts unknown = f;
   unknown.methods = {{"model:other", 0.9}};
