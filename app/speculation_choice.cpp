@@ -63,14 +63,18 @@ const policy::SpeculationPlan* rival(const SpeculationChoice& choice, bool decou
   return found == choice.plans.end() ? nullptr : &*found;
 }
 
-std::string reason_of(const SpeculationChoice& choice) {
+std::string reason_of(const SpeculationChoice& choice, io::SpeculationPolicy lengths) {
   const bool decoupled = choice.chosen.mode == SpeculationMode::decoupled;
   std::string text = fmt::format("{:.0f} tokens/s foreseen ({})", choice.chosen.tokens_per_second,
                                  how(choice.chosen));
   if (const policy::SpeculationPlan* other = rival(choice, !decoupled))
     text += fmt::format(", {:.0f} of {}", other->tokens_per_second, how(*other));
-  if (choice.chosen.mode == SpeculationMode::plain)
-    text += "; verifiers draft for themselves once batches are small enough";
+  // The plan is for the start. A batch shrinks, and then drafts may pay after all.
+  if (choice.chosen.mode == SpeculationMode::plain) {
+    text += lengths == io::SpeculationPolicy::fixed
+                ? "; verifiers draft for themselves all the same (speculation.policy: fixed)"
+                : "; verifiers draft for themselves once batches are small enough";
+  }
   return text;
 }
 
@@ -127,7 +131,7 @@ void choose_speculation(Setup& setup, const DraftHistory& history) {
   if (!drafters) {
     choice.reason = speculation.mode && *speculation.mode != SpeculationMode::decoupled
                         ? fmt::format("speculation.mode is {}", name_of(*speculation.mode))
-                        : reason_of(choice);
+                        : reason_of(choice, speculation.policy);
   }
   if (choice.drafters > 0) speculation.window = choice.chosen.window;
 }

@@ -92,8 +92,10 @@ Speed decoupled_speed(const SpeculationCosts& costs, double p, int w, double b,
   speed.draft = costs.window_seconds(w, drafted_for);
   Pace pace = decoupled_pace(p, w, 0);
   for (int round = 0; round < kRounds; ++round) {
+    const double before = speed.step;
     speed.step = costs.table.step_seconds(
         {.requests = b, .drafted = b * pace.drafted, .prefill_rows = 0, .context = costs.context});
+    if (speed.step == before) break;
     pace = decoupled_pace(p, w, speed.draft / speed.step);
   }
   speed.committed = pace.committed;
