@@ -47,6 +47,10 @@ std::string as_arguments(const std::string& settings) {
   return text;
 }
 
+bool same(const policy::SpeculationPlan& a, const policy::SpeculationPlan& b) {
+  return a.settings == b.settings && a.method == b.method;
+}
+
 /// Why no costs are known.
 std::string unknown(const Setup& setup) {
   if (!setup.config.engine.profile)
@@ -127,6 +131,14 @@ void choose_speculation(Setup& setup, const DraftHistory& history) {
         groups ? fmt::format(" for {} groups (layout.verifier_groups)", *groups) : ""));
   }
   choice.chosen = settled.front();
+  // With a window that somebody asks for it is none of those, whose windows are the best ones.
+  if (std::none_of(choice.plans.begin(), choice.plans.end(),
+                   [&](const auto& plan) { return same(plan, choice.chosen); })) {
+    const auto at = std::find_if(choice.plans.begin(), choice.plans.end(), [&](const auto& plan) {
+      return plan.tokens_per_second < choice.chosen.tokens_per_second;
+    });
+    choice.plans.insert(at, choice.chosen);
+  }
   choice.drafters = choice.chosen.drafters;
   if (!drafters) {
     choice.reason = speculation.mode && *speculation.mode != SpeculationMode::decoupled
@@ -152,8 +164,7 @@ std::string speculation_text(const Setup& setup) {
   for (std::size_t i = 0; i < choice.plans.size(); ++i) {
     const policy::SpeculationPlan& plan = choice.plans[i];
     const auto mode = static_cast<std::size_t>(plan.mode);
-    const bool is_chosen =
-        plan.settings == choice.chosen.settings && plan.method == choice.chosen.method;
+    const bool is_chosen = same(plan, choice.chosen);
     if (i >= kShown && mode_shown[mode] && !is_chosen) continue;
     mode_shown[mode] = true;
     text += fmt::format("  {} {:>10.0f}  {}\n      {}\n      {}\n", is_chosen ? '*' : ' ',

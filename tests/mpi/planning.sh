@@ -69,6 +69,7 @@ YAML
 says "the history of drafts counts" "0.99 of its tokens accepted, as in earlier runs" "${profile[@]}" --ranks 4
 says "auto takes drafter ranks where they pay" "3:drafter" "${profile[@]}" --ranks 4
 says "and the window from the plan" "drafter ranks send 8 tokens at a time" "${profile[@]}" --ranks 4
+says "a window that is asked for is among the plans" "*  " "${profile[@]}" --set speculation.window=3 --set layout.drafters=2 --ranks 4
 says "coupled keeps them out" "0 drafter ranks: speculation.mode is coupled" "${profile[@]}" --set speculation.mode=coupled --ranks 4
 says "plain drafts nothing" "0 drafter ranks: nothing drafts" "${profile[@]}" --set speculation.mode=plain --ranks 4
 
