@@ -62,9 +62,10 @@ ExitCode check(const fabric::MpiEnvironment& mpi, const CheckArguments& argument
     const std::string output =
         io::RunDirectory::examine(setup.config.output.directory, resumed ? &*resumed : nullptr);
     const TimeLimit limit = time_limit(setup.config.limits.wall_clock);
-    fmt::print("{}layout\n{}{}  output {}\n{}everything is in order: {} responses to generate\n",
+    fmt::print("{}layout\n{}{}{}  output {}\n{}everything is in order: {} responses to generate\n",
                banner_text(setup, static_cast<int>(setup.facts.size())), plan_text(setup),
-               circumstances_text(setup, limit), output, time_text(setup, limit), setup.requests());
+               speculation_text(setup), circumstances_text(setup, limit), output,
+               time_text(setup, limit), setup.requests());
     if (std::fflush(stdout) != 0) throw IoError("cannot write to standard output");
   });
   return ExitCode::done;

@@ -129,8 +129,7 @@ CostsByDegree costs_of_run(const MeasuringRank& rank) {
   if (!wants_costs(rank.setup)) return {};
   const policy::Placement& placement = rank.setup.layout.placement;
   const int me = rank.mpi.rank();
-  CostTable own = own_costs(rank);
-  if (own.conditions.fingerprint.empty()) own.conditions.fingerprint = "not asked for";
+  const CostTable own = own_costs(rank);
   CostsByDegree costs;
   if (const int group = placement.group(me); group >= 0) costs[placement.groups[group].tp] = own;
   if (!rank.setup.config.schedule.shuffle_roles) return costs;

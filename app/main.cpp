@@ -48,6 +48,7 @@ void add_machine(CLI::App& command, app::PlannedMachine& machine) {
             name, [&to](int value) { to = value; }, help)
         ->check(CLI::Range(least, app::PlannedMachine::kMost).description(""));
   };
+  count("--ranks", machine.ranks, 1, "Plan for so many ranks in all");
   count("--nodes", machine.nodes, 1,
         "Plan for so many nodes (default: as Slurm's environment says)");
   count("--ranks-per-node", machine.ranks_per_node, 1, "Ranks of each (likewise)");

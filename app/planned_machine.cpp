@@ -38,8 +38,9 @@ std::optional<int> count_of(const char* first, Names... others) {
 
 PlannedMachine with_slurm(PlannedMachine machine) {
   if (std::getenv("SLURM_JOB_ID") == nullptr) return machine;
-  if (!machine.nodes) machine.nodes = count_of("SLURM_JOB_NUM_NODES", "SLURM_NNODES");
-  if (!machine.ranks_per_node)
+  if (!machine.nodes && !machine.ranks)
+    machine.nodes = count_of("SLURM_JOB_NUM_NODES", "SLURM_NNODES");
+  if (!machine.ranks_per_node && !machine.ranks)
     machine.ranks_per_node = count_of("SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE");
   if (!machine.cores_per_rank) machine.cores_per_rank = count_of("SLURM_CPUS_PER_TASK");
   if (!machine.gpus) machine.gpus = count_of("SLURM_GPUS_ON_NODE");
@@ -53,7 +54,12 @@ PlannedMachine with_slurm(PlannedMachine machine) {
 std::vector<fabric::RankFacts> facts_of(const PlannedMachine& machine,
                                         const fabric::RankFacts& here) {
   const int nodes = machine.nodes.value_or(1);
-  const int ranks = machine.ranks_per_node.value_or(1);
+  const int ranks = machine.ranks_per_node.value_or(machine.ranks.value_or(1) / nodes);
+  if (machine.ranks && std::int64_t{nodes} * ranks != *machine.ranks) {
+    throw UsageError(fmt::format("--ranks: {} ranks do not spread evenly over {} nodes{}",
+                                 *machine.ranks, nodes,
+                                 machine.ranks_per_node ? fmt::format(" of {}", ranks) : ""));
+  }
   if (std::int64_t{nodes} * ranks > PlannedMachine::kMost) {
     throw UsageError(
         fmt::format("--nodes: {} nodes of {} ranks are more than the {} that can be planned for",

@@ -13,6 +13,7 @@ namespace paceline::app {
 struct PlannedMachine {
   static constexpr int kMost = 1 << 20;  ///< nodes, ranks or GPUs
 
+  std::optional<int> ranks;  ///< in all, spread evenly over the nodes
   std::optional<int> nodes;
   std::optional<int> ranks_per_node;
   std::optional<int> cores_per_rank;
@@ -20,14 +21,16 @@ struct PlannedMachine {
   std::optional<int> gpus;              ///< of a node
 
   /// Whether it differs from one rank on this machine.
-  [[nodiscard]] bool elsewhere() const { return nodes || ranks_per_node || memory || gpus; }
+  [[nodiscard]] bool elsewhere() const {
+    return ranks || nodes || ranks_per_node || memory || gpus;
+  }
 };
 
 /// `machine` with what it leaves open as Slurm's environment says: nothing outside a job.
 [[nodiscard]] PlannedMachine with_slurm(PlannedMachine machine);
 
 /// [ranks]: what each rank would say of itself. `here`: of this process. Throws UsageError on more
-/// than kMost ranks.
+/// than kMost ranks, and on ranks in all that are not those of the nodes.
 [[nodiscard]] std::vector<fabric::RankFacts> facts_of(const PlannedMachine& machine,
                                                       const fabric::RankFacts& here);
 

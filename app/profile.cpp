@@ -1,5 +1,7 @@
 #include <optional>
 
+#include <algorithm>
+
 #include "app/commands.hpp"
 #include "app/compute.hpp"
 #include "app/costs.hpp"
@@ -9,6 +11,7 @@
 #include "app/terminal.hpp"
 #include "io/config/cost_profile.hpp"
 #include "runtime/fabric/ucx_fabric.hpp"
+#include "runtime/policy/draft_ladder.hpp"
 #include "runtime/roles/group.hpp"
 
 namespace paceline::app {
@@ -16,7 +19,12 @@ namespace paceline::app {
 // The first group's table is written.
 ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& arguments) {
   const SteadyClock clock;
-  const Setup setup = prepare(mpi, arguments.run);
+  // Every rank verifies and drafts, so that all there is gets measured, whatever the configuration
+  // goes on to do with it; its profile is the one to be made.
+  RunArguments all = arguments.run;
+  for (const char* setting : {"layout.drafters=0", "speculation.mode=auto", "engine.profile=auto"})
+    all.overrides.emplace_back(setting);
+  const Setup setup = prepare(mpi, all);
   if (mpi.rank() == 0) {
     print_banner(setup, mpi.size());
     print_plan(setup, time_limit(setup.config.limits.wall_clock));
@@ -41,10 +49,18 @@ ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& argu
   network.close();
   together(mpi, [&] {
     if (mpi.rank() != 0) return;
-    measured.table.conditions.fingerprint = setup.weights->fingerprint();
     io::write_cost_profile(arguments.output, measured.table);
     say("{}: {} measurements in {:.1f} s; set engine.profile to it", arguments.output,
         measured.measurements, measured.seconds);
+    const double batch = std::min(static_cast<double>(setup.config.engine.max_batch),
+                                  static_cast<double>(setup.responses) / setup.layout.groups());
+    const std::string ladders = policy::ladder_text(policy::build_ladders(
+        measured.table, {std::max(1.0, batch), 0, setup.config.speculation.max_length}));
+    if (ladders.empty()) return;
+    write_to_user(fmt::format(
+        "speedup over plain decoding by how many drafted tokens are accepted (and how many are "
+        "best drafted), {:.0f} requests:\n{}",
+        std::max(1.0, batch), ladders));
   });
   return ExitCode::done;
 }

@@ -9,6 +9,8 @@
 #include "app/version.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
 #include "io/config/cost_profile.hpp"
+#include "io/config/draft_history_file.hpp"
+#include "io/config/yaml_tree.hpp"
 #include "io/text/chat_template.hpp"
 #include "runtime/core/wire.hpp"
 #include "runtime/engine/batcher.hpp"
@@ -48,6 +50,7 @@ void read_model(Setup& setup) {
                                    id, setup.model.vocab - 1));
     }
   }
+  settle_mode(setup);
   setup.drafters = plan_drafters(setup.config.speculation, setup.model,
                                  setup.tokenizer ? &*setup.tokenizer : nullptr);
   if (!sampling.stop_strings.empty() && !setup.tokenizer) {
@@ -148,10 +151,11 @@ void require_supported(const std::string& backend, const std::string& path,
     throw DataError((std::filesystem::path(path) / "config.json").string() + ": " + why);
 }
 
-void plan(Setup& setup) {
-  const int ranks = static_cast<int>(setup.facts.size());
+/// Ranks become roles. `drafters_reason`: why so many of them draft; empty: layout.drafters says
+/// it.
+void lay_out(Setup& setup, std::optional<int> drafters, const std::string& drafters_reason) {
   policy::LayoutFacts facts;
-  facts.ranks = ranks;
+  facts.ranks = static_cast<int>(setup.facts.size());
   facts.segments = setup.model.segments();
   facts.weight_bytes = model::weight_bytes(setup.model, setup.compute, 1);
   facts.memory_per_rank = setup.backend.memory;
@@ -159,8 +163,11 @@ void plan(Setup& setup) {
   const io::LayoutSection& layout = setup.config.layout;
   setup.layout =
       policy::plan_layout(facts, {layout.verifier_tp.value_or(std::vector<std::int32_t>()),
-                                  layout.verifier_groups, layout.drafters});
+                                  layout.verifier_groups, drafters, drafters_reason});
+}
 
+void plan_memory(Setup& setup) {
+  const std::uint64_t memory_per_rank = setup.backend.memory;
   const io::EngineSection& engine = setup.config.engine;
   setup.longest_sequence =
       std::min(setup.model.max_position, setup.longest_prompt + setup.config.sampling.max_tokens);
@@ -174,14 +181,13 @@ void plan(Setup& setup) {
   memory_plan.weights =
       model::weight_bytes(setup.model, setup.compute, setup.layout.placement.least_tp()) +
       drafter_memory(setup, Role::verifier).weights;
-  memory_plan.logits = logit_bytes(setup, facts.memory_per_rank);
+  memory_plan.logits = logit_bytes(setup, memory_per_rank);
   if (setup.backend.on_device()) memory_plan.copies = device_bytes(setup);
   const std::uint64_t taken = memory_plan.beside_kv();
   const std::uint64_t memory =
-      facts.memory_per_rank == 0
+      memory_per_rank == 0
           ? 0
-          : std::max<std::uint64_t>(1,
-                                    facts.memory_per_rank - std::min(taken, facts.memory_per_rank));
+          : std::max<std::uint64_t>(1, memory_per_rank - std::min(taken, memory_per_rank));
   // Draft models hold the same positions, at most: each block comes with a block of theirs.
   std::size_t block_bytes = shape.block_bytes();
   for (DrafterPlan& drafter : setup.drafters) {
@@ -229,7 +235,7 @@ std::string difference(const Setup& setup) {
   if (then.isa != now.isa) return differs("instruction set", then.isa, now.isa);
   if (then.tp != now.tp) return differs("tensor-parallel degree", then.tp, now.tp);
   if (then.threads != now.threads) return differs("threads", then.threads, now.threads);
-  if (then.fingerprint != now.fingerprint) return "it was measured with other weights";
+  if (then.model != now.model) return differs("a model of", then.model, now.model);
   for (const DrafterPlan& plan : setup.drafters) {
     const bool there =
         std::any_of(setup.profile->drafters.begin(), setup.profile->drafters.end(),
@@ -239,16 +245,23 @@ std::string difference(const Setup& setup) {
   return "";
 }
 
+/// What of a model its costs depend on.
+std::string shape_of(const ModelConfig& model, DType compute) {
+  return fmt::format("{} {} layers, {} wide, {} + {} heads of {}, {} inner, {} tokens, {}",
+                     name_of(model.architecture), model.layers, model.hidden, model.heads,
+                     model.kv_heads, model.head_dim, model.intermediate, model.vocab,
+                     name_of(compute));
+}
+
 /// Reads engine.profile. One that does not hold here is told of and not used, for it could only
-/// slow the run down. Rank 0 alone reads the weights that it is compared by.
+/// slow the run down. Rank 0's threads are those of the profile.
 void check_profile(const fabric::MpiEnvironment& mpi, Setup& setup) {
   setup.conditions = {setup.backend.name, setup.backend.isa, setup.layout.placement.least_tp(),
-                      setup.threads, ""};
+                      setup.threads, shape_of(setup.model, setup.compute)};
   if (!setup.config.engine.profile) return;
   together(mpi, [&] {
     setup.profile = io::read_cost_profile(*setup.config.engine.profile);
     if (mpi.rank() != 0) return;
-    setup.conditions.fingerprint = setup.weights->fingerprint();
     setup.profile_fault = difference(setup);
   });
   WireWriter writer;
@@ -261,6 +274,27 @@ void check_profile(const fabric::MpiEnvironment& mpi, Setup& setup) {
     return std::none_of(setup.drafters.begin(), setup.drafters.end(),
                         [&](const DrafterPlan& plan) { return plan.name == costs.name; });
   });
+}
+
+std::string history_path(const Setup& setup) {
+  return setup.config.engine.profile ? io::draft_history_path(*setup.config.engine.profile) : "";
+}
+
+/// The text of the history beside the profile, where there is one. Read once: a run that ends may
+/// replace it, and all ranks must plan by the same.
+std::string read_history(const fabric::MpiEnvironment& mpi, const Setup& setup) {
+  std::string text = "drafts:\n";
+  together(mpi, [&] {
+    const std::string path = history_path(setup);
+    if (mpi.rank() == 0 && !path.empty() && std::filesystem::exists(path))
+      text = io::read_yaml_file(path, "the history of drafts");
+  });
+  WireWriter writer;
+  writer.put(text);
+  std::vector<std::byte> bytes = writer.take();
+  mpi.broadcast(bytes);
+  WireReader(bytes).get(text);
+  return text;
 }
 
 }  // namespace
@@ -295,8 +329,16 @@ Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
       require_supported(setup.backend.name, drafter.setting.path, drafter.model->config);
     }
   });
-  together(mpi, [&] { plan(setup); });
+  // The costs that speculation is planned by are those of the degree that the layout has.
+  together(mpi, [&] { lay_out(setup, setup.config.layout.drafters, ""); });
   check_profile(mpi, setup);
+  const std::string history = read_history(mpi, setup);
+  together(mpi, [&] {
+    choose_speculation(setup, io::parse_draft_history(history, history_path(setup)));
+    const SpeculationChoice& choice = setup.speculation;
+    lay_out(setup, choice.drafters, choice.reason);
+    plan_memory(setup);
+  });
   return setup;
 }
 

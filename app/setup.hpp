@@ -10,6 +10,7 @@
 #include "app/backend_choice.hpp"
 #include "app/commands.hpp"
 #include "app/drafters.hpp"
+#include "app/speculation_choice.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/config/run_config.hpp"
 #include "io/hdf5/manifest.hpp"
@@ -51,9 +52,10 @@ struct Setup {
   int threads = 1;                    ///< of this rank
   BackendChoice backend;
   std::size_t responses = 0;         ///< to generate in all
-  CostConditions conditions;         ///< of costs; the fingerprint where it is asked for
+  CostConditions conditions;         ///< of costs
   std::optional<CostTable> profile;  ///< engine.profile
   std::string profile_fault;         ///< why the profile does not hold here; empty: it does
+  SpeculationChoice speculation;
 
   io::PromptSet prompts;  ///< on rank 0 alone
 

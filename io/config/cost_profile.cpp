@@ -2,17 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <fstream>
-#include <functional>
 #include <limits>
 #include <utility>
 #include <vector>
 
 #include "io/config/codecs.hpp"
+#include "io/config/yaml_record.hpp"
 #include "io/config/yaml_tree.hpp"
 
 namespace paceline::io {
@@ -23,63 +18,6 @@ constexpr std::string_view kHead =
     "configuration).\n"
     "# points: [rows, seconds] where nothing is attended to; per_position: for each row and each\n"
     "# position that it attends to.\n";
-
-const Real<double>& positive() {
-  static const Real<double> codec{"a number above 0", [](double v) { return v > 0; }};
-  return codec;
-}
-const Real<double>& not_negative() {
-  static const Real<double> codec{"a number of at least 0", [](double v) { return v >= 0; }};
-  return codec;
-}
-
-/// A key of a map: reads its value.
-struct Field {
-  std::string_view name;
-  bool required;
-  std::function<void(const YamlNode&)> read;
-};
-
-/// Reads a map whose keys these are. What `read` throws says which key.
-void read_map(const YamlNode& node, const std::vector<Field>& fields) {
-  std::vector<std::string_view> names;
-  names.reserve(fields.size());
-  for (const Field& field : fields) names.push_back(field.name);
-  if (node.kind != YamlNode::Kind::map) throw BadValue(node, "a map with " + list_names(names));
-  for (const YamlEntry& entry : node.entries) {
-    const auto field = std::find_if(fields.begin(), fields.end(),
-                                    [&](const Field& f) { return f.name == entry.key; });
-    if (field == fields.end()) {
-      const std::string_view near = nearest_name(std::string_view(entry.key).substr(0, 64), names);
-      BadValue bad(node, list_names(names),
-                   near.empty() ? "" : "did you mean '" + std::string(near) + "'?");
-      bad.line = entry.line;
-      bad.column = entry.column;
-      bad.found = show(entry.key);
-      throw bad;
-    }
-    try {
-      field->read(entry.value);
-    } catch (BadValue& bad) {
-      bad.part = entry.key + (bad.part.empty() || bad.part[0] == '[' ? "" : ".") + bad.part;
-      if (bad.line == 0) {
-        bad.line = entry.line;
-        bad.column = entry.column;
-      }
-      throw;
-    }
-  }
-  for (const Field& field : fields) {
-    const bool there = std::any_of(node.entries.begin(), node.entries.end(),
-                                   [&](const YamlEntry& e) { return e.key == field.name; });
-    if (field.required && !there) throw BadValue(node, "the key " + std::string(field.name));
-  }
-}
-
-template <typename T, typename Codec>
-Field field(std::string_view name, T& to, Codec codec) {
-  return {name, true, [&to, codec](const YamlNode& node) { to = codec.read(node, ""); }};
-}
 
 CostCurve::Point read_point(const YamlNode& node) {
   if (node.kind != YamlNode::Kind::list || node.items.size() != 2)
@@ -111,7 +49,7 @@ CostTable read_table(const YamlNode& root) {
     read_map(node,
              {field("backend", c.backend, Text{}), field("isa", c.isa, Text{}),
               field("tp", c.tp, Count{1, kMost}), field("threads", c.threads, Count{1, kMost}),
-              field("fingerprint", c.fingerprint, Text{})});
+              field("model", c.model, Text{})});
   };
   const auto drafters = [&](const YamlNode& node) {
     if (node.kind != YamlNode::Kind::list) throw BadValue(node, "a list of drafters");
@@ -136,9 +74,6 @@ CostTable read_table(const YamlNode& root) {
   return table;
 }
 
-/// Four digits: more than any measurement tells.
-std::string figure(double value) { return fmt::format("{:.4g}", value); }
-
 std::string curve_text(const CostCurve& curve, const std::string& indent) {
   std::string text =
       indent + "per_position: " + figure(curve.per_position()) + "\n" + indent + "points:\n";
@@ -150,16 +85,7 @@ std::string curve_text(const CostCurve& curve, const std::string& indent) {
 }  // namespace
 
 CostTable parse_cost_profile(const std::string& text, const std::string& name) {
-  try {
-    return read_table(parse_yaml(text, name));
-  } catch (const BadValue& bad) {
-    const std::string place =
-        bad.line == 0 ? name
-                      : name + ":" + std::to_string(bad.line) + ":" + std::to_string(bad.column);
-    throw UsageError(place + ": " + (bad.part.empty() ? "a cost profile" : bad.part) +
-                     ": expected " + bad.expected + ", found " + bad.found +
-                     (bad.hint.empty() ? "" : "; " + bad.hint));
-  }
+  return explain(name, "a cost profile", [&] { return read_table(parse_yaml(text, name)); });
 }
 
 CostTable read_cost_profile(const std::string& path) {
@@ -171,7 +97,7 @@ std::string cost_profile_text(const CostTable& table) {
   std::string text = std::string(kHead) + "conditions:\n  backend: " + quote_yaml(c.backend) +
                      "\n  isa: " + quote_yaml(c.isa) + "\n  tp: " + std::to_string(c.tp) +
                      "\n  threads: " + std::to_string(c.threads) +
-                     "\n  fingerprint: " + quote_yaml(c.fingerprint) + "\ndecode:\n" +
+                     "\n  model: " + quote_yaml(c.model) + "\ndecode:\n" +
                      curve_text(table.decode, "  ") +
                      "drafted_position: " + figure(table.drafted_position) + "\nprefill:\n" +
                      curve_text(table.prefill, "  ");
@@ -191,15 +117,7 @@ std::string cost_profile_text(const CostTable& table) {
 }
 
 void write_cost_profile(const std::string& path, const CostTable& table) {
-  const std::string part = path + ".part";
-  std::ofstream file(part, std::ios::binary | std::ios::trunc);
-  file << cost_profile_text(table);
-  file.close();
-  if (!file || std::rename(part.c_str(), path.c_str()) != 0) {
-    const std::string why = std::strerror(errno);
-    std::remove(part.c_str());
-    throw IoError(path + ": cannot write the cost profile: " + why);
-  }
+  replace_file(path, cost_profile_text(table), "the cost profile");
 }
 
 }  // namespace paceline::io

@@ -50,6 +50,10 @@ std::vector<Key> make_table() {
   const Choice<SpeculationPolicy, 2> policy{{"fixed", "goodput"},
                                             {SpeculationPolicy::fixed, SpeculationPolicy::goodput}};
 
+  const Choice<SpeculationMode, 3> mode{
+      {"plain", "coupled", "decoupled"},
+      {SpeculationMode::plain, SpeculationMode::coupled, SpeculationMode::decoupled}};
+
   const Choice<MoveKvBy, 4> move_kv{
       {"cost", "transfer", "recompute", "both"},
       {MoveKvBy::cost, MoveKvBy::transfer, MoveKvBy::recompute, MoveKvBy::both}};
@@ -105,7 +109,7 @@ std::vector<Key> make_table() {
   t.push_back(key(PACELINE_FIELD(layout, verifier_groups), OrAuto{Count{1, 1 << 20}},
                   "Groups that hold a copy of the weights and generate; ranks in none are spare."));
   t.push_back(key(PACELINE_FIELD(layout, drafters), OrAuto{Count{0, 1 << 20}},
-                  "Ranks that draft for the groups, ahead of them; auto is none."));
+                  "Ranks that draft for the groups, ahead of them; auto is as many as pay."));
 
   t.push_back(key(PACELINE_FIELD(engine, backend), words("auto", "cpu", "cuda"),
                   "What computes; auto is cuda where every rank has a GPU it can use."));
@@ -130,6 +134,9 @@ std::vector<Key> make_table() {
   t.back().details = DrafterList::details();
   t.push_back(key(PACELINE_FIELD(speculation, policy), policy,
                   "fixed drafts max_length tokens; goodput as many as are expected to pay."));
+  t.push_back(key(PACELINE_FIELD(speculation, mode), OrAuto{mode},
+                  "Draft not at all, in turn with verifying, or on ranks of their own; auto is by "
+                  "costs."));
   t.push_back(
       key(PACELINE_FIELD(speculation, max_length), Count{1, 1024}, "Longest draft, in tokens."));
   t.push_back(key(PACELINE_FIELD(speculation, paths), Count{1, 1024},
@@ -138,7 +145,7 @@ std::vector<Key> make_table() {
                   "Draft tokens of one request in a step; auto is max_length * paths."));
 
   t.push_back(key(PACELINE_FIELD(speculation, window), OrAuto{Count{1, 1024}},
-                  "Tokens after which a drafter rank sends a draft; auto is max_length."));
+                  "Tokens after which a drafter rank sends a draft; auto is what pays best."));
 
   t.push_back(key(PACELINE_FIELD(schedule, chunk), OrAuto{Count{1, 1 << 24}},
                   "Tokens of KV a request is given at a time; auto is all that it may need."));

@@ -264,7 +264,27 @@ class Reader {
     check_speculation();
   }
 
+  void check_mode() {
+    const Auto<SpeculationMode> mode = config_.speculation.mode;
+    if (!mode) return;
+    const std::string name = name_of(*mode);
+    if (*mode != SpeculationMode::plain && config_.speculation.drafters.empty()) {
+      problem(place_of_key("speculation.mode"),
+              "speculation.mode: expected auto or plain where speculation.drafters is empty, "
+              "found '" +
+                  name + "'");
+    }
+    const Auto<std::int32_t> drafters = config_.layout.drafters;
+    const bool decoupled = *mode == SpeculationMode::decoupled;
+    if (drafters && (*drafters > 0) != decoupled) {
+      problem(place_of_key("layout.drafters"),
+              "layout.drafters: expected auto or " + std::string(decoupled ? "at least 1" : "0") +
+                  " where speculation.mode is " + name + ", found " + std::to_string(*drafters));
+    }
+  }
+
   void check_speculation() {
+    check_mode();
     const SpeculationSection& s = config_.speculation;
     const std::int64_t most = std::int64_t{s.max_length} * s.paths;
     if (s.max_tokens && *s.max_tokens > most) {

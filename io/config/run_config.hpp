@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/core/sampling.hpp"
+#include "runtime/core/speculation_mode.hpp"
 #include "runtime/core/types.hpp"
 
 namespace paceline::io {
@@ -82,10 +83,11 @@ struct SpeculationSection {
   /// None: plain decoding. Several of method model, but one each of the others at most.
   std::vector<DrafterSetting> drafters;
   SpeculationPolicy policy = SpeculationPolicy::goodput;
+  Auto<SpeculationMode> mode;     ///< auto: whichever is foreseen to be fastest
   std::int32_t max_length = 8;    ///< longest draft, tokens
   std::int32_t paths = 1;         ///< branches side by side; 1: chains
   Auto<std::int32_t> max_tokens;  ///< tokens of one request's draft; auto: max_length * paths
-  Auto<std::int32_t> window;      ///< tokens that drafter ranks send at a time; auto: max_length
+  Auto<std::int32_t> window;      ///< tokens that drafter ranks send at a time; auto: as planned
 };
 /// How the KV of a request that moves between groups gets there: sent, computed again, both at
 /// once, or what costs least.

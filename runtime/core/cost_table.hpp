@@ -58,7 +58,9 @@ struct CostConditions {
   std::string isa;          ///< instruction set, or the device's architecture
   int tp = 1;               ///< ranks that share the weights
   int threads = 1;          ///< of each rank
-  std::string fingerprint;  ///< of the model's weights
+  /// The model's shape and dtype. Its weights have no part in it: costs hold for every step of a
+  /// training.
+  std::string model;
   bool operator==(const CostConditions&) const = default;
 };
 

@@ -112,10 +112,10 @@ Layout plan_layout(const LayoutFacts& facts, const LayoutSettings& settings) {
   }
   for (int rank = verifiers; rank < facts.ranks; ++rank) placement.drafters.push_back({rank, 0});
   layout.explanation.push_back(
-      settings.drafters
+      settings.drafters_reason.empty()
           ? fmt::format("{} drafter ranks from layout.drafters", drafters)
-          : std::string(
-                "0 drafter ranks: verifiers draft for themselves (override: layout.drafters)"));
+          : fmt::format("{} drafter ranks: {} (override: layout.drafters)", drafters,
+                        settings.drafters_reason));
   if (used < verifiers) {
     layout.explanation.push_back(fmt::format("warning: {} of {} ranks have no role and stay idle",
                                              verifiers - used, facts.ranks));

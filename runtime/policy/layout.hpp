@@ -24,6 +24,7 @@ struct LayoutSettings {
   std::vector<int> verifier_tp;
   std::optional<int> verifier_groups;
   std::optional<int> drafters;
+  std::string drafters_reason = {};  ///< where layout.drafters does not say it: why so many
 };
 
 struct Layout {

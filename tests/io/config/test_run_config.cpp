@@ -69,7 +69,7 @@ engine:
   kv_block: 32
   kv_memory: 2GiB
 speculation: {drafters: [{method: ngram}], policy: fixed, max_length: 4, paths: 2, max_tokens: 6,
-              window: 3}
+              window: 3, mode: coupled}
 schedule: {chunk: 512, rebalance: false, shuffle: true, move_kv: both}
 reward: {method: none}
 output: {directory: o, flush_seconds: 0.5}
@@ -109,6 +109,7 @@ limits: {wall_clock: 02:00:00, margin: 1m, stall: none}
   EXPECT_EQ(c.speculation.paths, 2);
   EXPECT_EQ(c.speculation.max_tokens, 6);
   EXPECT_EQ(c.speculation.window, 3);
+  EXPECT_EQ(c.speculation.mode, SpeculationMode::coupled);
   EXPECT_EQ(c.schedule.chunk, 512);
   EXPECT_FALSE(c.schedule.rebalance);
   EXPECT_TRUE(c.schedule.shuffle);
@@ -210,7 +211,7 @@ TEST(RunConfig, WrongTypesAndRanges) {
                 "from 1 to 31622400 seconds, found '10:00'");
   EXPECT_EQ(
       error_with("limits: {stall: never}\n"),
-      s + "17: limits.stall: expected none, or a duration (90, 30s, 15m, 2h, HH:MM:SS) from 1 "
+      s + "17: limits.stall: expected none, or a duration (90, 30s, 15m, 2h, 1d, HH:MM:SS, D-HH:MM:SS) from 1 "
           "to 31622400 seconds, found 'never'");
   EXPECT_EQ(error_with("limits: {wall_clock: }\n").find(s + "10: limits.wall_clock: expected"), 0U);
   EXPECT_EQ(error_with("engine: {threads: {}}\n"),
@@ -268,6 +269,29 @@ TEST(RunConfig, DegreesOfAllGroupsOrOfEach) {
   EXPECT_EQ(each.layout.verifier_tp, (std::vector<std::int32_t>{4, 2, 1}));
   EXPECT_NE(each.text.find("verifier_tp: [4, 2, 1]"), std::string::npos);
   EXPECT_NE(all.text.find("verifier_tp: 4"), std::string::npos);
+}
+
+TEST(RunConfig, TheModeOfSpeculationAndRanksThatDraftMustAgree) {
+  const auto with = [](const std::string& mode, const std::string& drafters) {
+    return test::message_of<UsageError>([&] {
+      static_cast<void>(
+          parse(required, {"speculation.drafters=[{method: suffix}]", mode, drafters}));
+    });
+  };
+  EXPECT_EQ(with("speculation.mode=coupled", "layout.drafters=2"),
+            "--set layout.drafters=2: layout.drafters: expected auto or 0 where speculation.mode "
+            "is coupled, found 2");
+  EXPECT_EQ(with("speculation.mode=plain", "layout.drafters=1"),
+            "--set layout.drafters=1: layout.drafters: expected auto or 0 where speculation.mode "
+            "is plain, found 1");
+  EXPECT_EQ(with("speculation.mode=decoupled", "layout.drafters=0"),
+            "--set layout.drafters=0: layout.drafters: expected auto or at least 1 where "
+            "speculation.mode is decoupled, found 0");
+  EXPECT_EQ(error_set("speculation.mode=decoupled"),
+            "--set speculation.mode=decoupled: speculation.mode: expected auto or plain where "
+            "speculation.drafters is empty, found 'decoupled'");
+  EXPECT_EQ(parse(required, {"speculation.mode=plain"}).speculation.mode, SpeculationMode::plain);
+  EXPECT_EQ(parse(required, {}).speculation.mode, std::nullopt);
 }
 
 TEST(RunConfig, Overrides) {

@@ -122,6 +122,15 @@ TEST(Layout, DraftersAreTheLastRanks) {
   EXPECT_EQ(layout.placement.group(4), -1);
 }
 
+TEST(Layout, SaysWhySoManyRanksDraft) {
+  LayoutSettings settings;
+  settings.drafters = 1;
+  EXPECT_TRUE(mentions(plan_layout(facts(3), settings), "1 drafter ranks from layout.drafters"));
+  settings.drafters_reason = "they pay";
+  EXPECT_TRUE(mentions(plan_layout(facts(3), settings),
+                       "1 drafter ranks: they pay (override: layout.drafters)"));
+}
+
 TEST(KvPlan, AFullBatchOrHalfTheMemoryOrTheSetting) {
   KvFacts f{
       .block_bytes = 1000, .memory_per_rank = 1'000'000, .max_batch = 8, .blocks_per_request = 10};

@@ -1,0 +1,177 @@
+#include "app/speculation_choice.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "app/setup.hpp"
+#include "runtime/core/error.hpp"
+#include "runtime/policy/draft_ladder.hpp"
+
+namespace paceline::app {
+namespace {
+
+constexpr std::size_t kShown = 5;  ///< plans, besides the best of each mode
+
+policy::PlanFacts facts_of(const Setup& setup, const SpeculationChoice& choice) {
+  const io::RunConfig& config = setup.config;
+  policy::PlanFacts facts;
+  facts.ranks = static_cast<int>(setup.facts.size());
+  facts.requests = choice.batch;
+  facts.max_batch = config.engine.max_batch;
+  // As if responses came to half of their longest.
+  facts.context = setup.longest_prompt + config.sampling.max_tokens / 4.0;
+  facts.longest_draft = config.speculation.max_length;
+  facts.verifiers = {{setup.conditions.tp, *setup.profile}};
+  facts.methods = choice.methods;
+  return facts;
+}
+
+std::string how(const policy::SpeculationPlan& plan) {
+  switch (plan.mode) {
+    case SpeculationMode::plain:
+      return "plain decoding";
+    case SpeculationMode::coupled:
+      return fmt::format("coupled, drafts of {} by {}", plan.window, plan.method);
+    case SpeculationMode::decoupled:
+      return fmt::format("decoupled, {} drafter ranks, window {}, {}", plan.drafters, plan.window,
+                         plan.method);
+  }
+  return "";
+}
+
+/// As arguments of the command line: "a=1 b=2".
+std::string as_arguments(const std::string& settings) {
+  std::string text = "--set ";
+  for (const char c : settings) text += c == ' ' ? " --set " : std::string(1, c);
+  return text;
+}
+
+bool same(const policy::SpeculationPlan& a, const policy::SpeculationPlan& b) {
+  return a.settings == b.settings && a.method == b.method;
+}
+
+/// Why no costs are known.
+std::string unknown(const Setup& setup) {
+  if (!setup.config.engine.profile)
+    return "no costs are known to plan by; `paceline profile` measures them for engine.profile";
+  return fmt::format("engine.profile does not hold here: {}; run `paceline profile` again",
+                     setup.profile_fault);
+}
+
+/// The best plan of another kind than the chosen one.
+const policy::SpeculationPlan* rival(const SpeculationChoice& choice, bool decoupled) {
+  const auto found = std::find_if(choice.plans.begin(), choice.plans.end(), [&](const auto& plan) {
+    return (plan.mode == SpeculationMode::decoupled) == decoupled;
+  });
+  return found == choice.plans.end() ? nullptr : &*found;
+}
+
+std::string reason_of(const SpeculationChoice& choice, io::SpeculationPolicy lengths) {
+  const bool decoupled = choice.chosen.mode == SpeculationMode::decoupled;
+  std::string text = fmt::format("{:.0f} tokens/s foreseen ({})", choice.chosen.tokens_per_second,
+                                 how(choice.chosen));
+  if (const policy::SpeculationPlan* other = rival(choice, !decoupled))
+    text += fmt::format(", {:.0f} of {}", other->tokens_per_second, how(*other));
+  // The plan is for the start. A batch shrinks, and then drafts may pay after all.
+  if (choice.chosen.mode == SpeculationMode::plain) {
+    text += lengths == io::SpeculationPolicy::fixed
+                ? "; verifiers draft for themselves all the same (speculation.policy: fixed)"
+                : "; verifiers draft for themselves once batches are small enough";
+  }
+  return text;
+}
+
+}  // namespace
+
+void settle_mode(Setup& setup) {
+  io::SpeculationSection& speculation = setup.config.speculation;
+  if (speculation.mode == SpeculationMode::plain) speculation.drafters.clear();
+}
+
+void choose_speculation(Setup& setup, const DraftHistory& history) {
+  io::SpeculationSection& speculation = setup.config.speculation;
+  const std::optional<int> drafters = setup.config.layout.drafters;
+  SpeculationChoice& choice = setup.speculation;
+  choice.drafters = drafters.value_or(0);
+  if (setup.drafters.empty()) {
+    if (!drafters) choice.reason = "nothing drafts (speculation.drafters, speculation.mode)";
+    return;
+  }
+  if (!setup.profile || !setup.profile_fault.empty()) {
+    if (drafters) return;
+    choice.reason = "verifiers draft for themselves: " + unknown(setup);
+    if (speculation.mode != SpeculationMode::decoupled) return;
+    throw UsageError(
+        "speculation.mode: decoupled asks for a number of drafter ranks; set layout.drafters, "
+        "for " +
+        unknown(setup));
+  }
+  choice.batch = static_cast<double>(setup.responses);
+  // Unless somebody wants it, no rank is there for n-grams and trees alone.
+  const bool asked = drafters.value_or(0) > 0 || speculation.mode == SpeculationMode::decoupled;
+  for (const DrafterPlan& plan : setup.drafters) {
+    choice.methods.push_back({plan.name, history.rate(plan.name, policy::kUnknownAcceptance),
+                              asked || plan.model != nullptr});
+    choice.known.push_back(history.knows(plan.name));
+  }
+  const policy::PlanFacts facts = facts_of(setup, choice);
+  const std::optional<int> groups = setup.config.layout.verifier_groups;
+  choice.plans =
+      policy::plan_speculation(facts, {.mode = {}, .groups = groups, .drafters = {}, .window = {}});
+  const std::vector<policy::SpeculationPlan> settled =
+      policy::plan_speculation(facts, {speculation.mode, groups, drafters, speculation.window});
+  if (settled.empty()) {
+    // What was asked for in numbers is refused, with those numbers, by the layout.
+    if (drafters || speculation.mode != SpeculationMode::decoupled) return;
+    throw UsageError(fmt::format(
+        "speculation.mode: decoupled needs a rank that drafts beside the verifier groups, but the "
+        "job has {} ranks{}",
+        facts.ranks,
+        groups ? fmt::format(" for {} groups (layout.verifier_groups)", *groups) : ""));
+  }
+  choice.chosen = settled.front();
+  // With a window that somebody asks for it is none of those, whose windows are the best ones.
+  if (std::none_of(choice.plans.begin(), choice.plans.end(),
+                   [&](const auto& plan) { return same(plan, choice.chosen); })) {
+    const auto at = std::find_if(choice.plans.begin(), choice.plans.end(), [&](const auto& plan) {
+      return plan.tokens_per_second < choice.chosen.tokens_per_second;
+    });
+    choice.plans.insert(at, choice.chosen);
+  }
+  choice.drafters = choice.chosen.drafters;
+  if (!drafters) {
+    choice.reason = speculation.mode && *speculation.mode != SpeculationMode::decoupled
+                        ? fmt::format("speculation.mode is {}", name_of(*speculation.mode))
+                        : reason_of(choice, speculation.policy);
+  }
+  if (choice.drafters > 0) speculation.window = choice.chosen.window;
+}
+
+std::string speculation_text(const Setup& setup) {
+  const SpeculationChoice& choice = setup.speculation;
+  if (choice.plans.empty()) return "";
+  std::string text = fmt::format(
+      "plans of speculation for {:.0f} requests, by engine.profile, tokens/s foreseen at the "
+      "start\n",
+      choice.batch);
+  for (std::size_t m = 0; m < choice.methods.size(); ++m) {
+    text += fmt::format("  {}: {:.2f} of its tokens accepted, {}\n", choice.methods[m].name,
+                        choice.methods[m].acceptance,
+                        choice.known[m] ? "as in earlier runs" : "as assumed of what is not known");
+  }
+  std::vector<bool> mode_shown(3);
+  for (std::size_t i = 0; i < choice.plans.size(); ++i) {
+    const policy::SpeculationPlan& plan = choice.plans[i];
+    const auto mode = static_cast<std::size_t>(plan.mode);
+    const bool is_chosen = same(plan, choice.chosen);
+    if (i >= kShown && mode_shown[mode] && !is_chosen) continue;
+    mode_shown[mode] = true;
+    text += fmt::format("  {} {:>10.0f}  {}\n      {}\n      {}\n", is_chosen ? '*' : ' ',
+                        plan.tokens_per_second, how(plan), plan.explanation,
+                        as_arguments(plan.settings));
+  }
+  return text;
+}
+
+}  // namespace paceline::app

@@ -1,0 +1,39 @@
+// Whether ranks draft for others in this run, how many and how far ahead: what the plan says of the
+// costs at hand, within what the configuration has settled.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/core/draft_history.hpp"
+#include "runtime/policy/speculation_plan.hpp"
+
+namespace paceline::app {
+
+struct Setup;
+
+/// What has been chosen, and by what.
+struct SpeculationChoice {
+  int drafters = 0;    ///< ranks
+  std::string reason;  ///< for their number, which layout.drafters overrides; empty: it is that key
+  std::vector<policy::SpeculationPlan> plans;  ///< that the job could have, by falling speed
+  policy::SpeculationPlan chosen;              ///< where there are plans
+  std::vector<policy::DraftMethod> methods;    ///< what they were made for
+  std::vector<bool> known;                     ///< [methods] acceptance is that of earlier runs
+  double batch = 0;                            ///< requests at the start
+};
+
+/// speculation.mode plain takes the drafters out. Before they are read.
+void settle_mode(Setup& setup);
+
+/// Algorithm 1, where a profile holds here and something drafts; `history` is that of the profile.
+/// Asks for setup.layout as it is without a choice, and writes setup.speculation and, where it is
+/// auto, the window. Throws UsageError where what is asked for cannot be chosen. Pure: every rank
+/// chooses the same.
+void choose_speculation(Setup& setup, const DraftHistory& history);
+
+/// The plan, those that are next to it and the settings that ask for them, for people; empty where
+/// no costs are known.
+[[nodiscard]] std::string speculation_text(const Setup& setup);
+
+}  // namespace paceline::app

@@ -1,0 +1,82 @@
+#include "io/config/yaml_record.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+
+#include "runtime/core/error.hpp"
+
+namespace paceline::io {
+
+const Real<double>& positive() {
+  static const Real<double> codec{"a number above 0", [](double v) { return v > 0; }};
+  return codec;
+}
+const Real<double>& not_negative() {
+  static const Real<double> codec{"a number of at least 0", [](double v) { return v >= 0; }};
+  return codec;
+}
+
+void read_map(const YamlNode& node, const std::vector<Field>& fields) {
+  std::vector<std::string_view> names;
+  names.reserve(fields.size());
+  for (const Field& field : fields) names.push_back(field.name);
+  if (node.kind != YamlNode::Kind::map) throw BadValue(node, "a map with " + list_names(names));
+  for (const YamlEntry& entry : node.entries) {
+    const auto field = std::find_if(fields.begin(), fields.end(),
+                                    [&](const Field& f) { return f.name == entry.key; });
+    if (field == fields.end()) {
+      const std::string_view near = nearest_name(std::string_view(entry.key).substr(0, 64), names);
+      BadValue bad(node, list_names(names),
+                   near.empty() ? "" : "did you mean '" + std::string(near) + "'?");
+      bad.line = entry.line;
+      bad.column = entry.column;
+      bad.found = show(entry.key);
+      throw bad;
+    }
+    try {
+      field->read(entry.value);
+    } catch (BadValue& bad) {
+      bad.part = entry.key + (bad.part.empty() || bad.part[0] == '[' ? "" : ".") + bad.part;
+      if (bad.line == 0) {
+        bad.line = entry.line;
+        bad.column = entry.column;
+      }
+      throw;
+    }
+  }
+  for (const Field& field : fields) {
+    const bool there = std::any_of(node.entries.begin(), node.entries.end(),
+                                   [&](const YamlEntry& e) { return e.key == field.name; });
+    if (field.required && !there) throw BadValue(node, "the key " + std::string(field.name));
+  }
+}
+
+void fail(const std::string& name, const std::string& what, const BadValue& bad) {
+  const std::string place =
+      bad.line == 0 ? name
+                    : name + ":" + std::to_string(bad.line) + ":" + std::to_string(bad.column);
+  throw UsageError(place + ": " + (bad.part.empty() ? what : bad.part) + ": expected " +
+                   bad.expected + ", found " + bad.found +
+                   (bad.hint.empty() ? "" : "; " + bad.hint));
+}
+
+std::string figure(double value) { return fmt::format("{:.4g}", value); }
+
+void replace_file(const std::string& path, const std::string& text, const std::string& what) {
+  const std::string part = path + ".part";
+  std::ofstream file(part, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (!file || std::rename(part.c_str(), path.c_str()) != 0) {
+    const std::string why = std::strerror(errno);
+    std::remove(part.c_str());
+    throw IoError(path + ": cannot write " + what + ": " + why);
+  }
+}
+
+}  // namespace paceline::io

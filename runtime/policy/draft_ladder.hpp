@@ -1,0 +1,60 @@
+// Which drafting method to begin with (SpecActor, section 4.2, "Draft ladder", "Initial
+// selection").
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/core/cost_table.hpp"
+#include "runtime/core/draft_history.hpp"
+
+namespace paceline::policy {
+
+/// Acceptance of a method that nothing is known of.
+inline constexpr double kUnknownAcceptance = 0.6;
+
+/// A rung: what a method makes of an acceptance.
+struct LadderPoint {
+  double acceptance = 0;
+  double speedup = 1;  ///< over plain decoding; below 1: it slows down
+  int window = 1;      ///< tokens, the best draft
+};
+
+/// One method.
+struct Ladder {
+  std::string method;               ///< of DrafterCosts
+  std::vector<LadderPoint> points;  ///< by rising acceptance, of 0 to 1
+
+  /// Linear between points. `acceptance` in [0, 1].
+  [[nodiscard]] double speedup(double acceptance) const;
+};
+
+/// The load that a ladder is for.
+struct LadderLoad {
+  double batch = 1;  ///< requests of a step
+  double context = 0;
+  int longest_draft = 8;
+};
+
+/// The ladder of every drafter of a table. The paper profiles drafters with verification simulated,
+/// by marking tokens as accepted at random. The table knows what drafting and verifying cost, so
+/// that the mean over such marks can be computed instead: coupled_speed(), each method drafting for
+/// the verifier's own batch.
+[[nodiscard]] std::vector<Ladder> build_ladders(const CostTable& table, const LadderLoad& load);
+
+struct RankedMethod {
+  std::string method;
+  double acceptance = 0;  ///< as the history has it, or kUnknownAcceptance
+  double speedup = 1;
+};
+
+/// Initial selection: the rate of each method in the history gives its speedup on the ladder; by
+/// falling speedup, of equal ones in the ladders' order. A batch gets one method, the first, for
+/// every method asks for the same verification (Figure 10b); and none if that is below 1.
+[[nodiscard]] std::vector<RankedMethod> rank_methods(const std::vector<Ladder>& ladders,
+                                                     const DraftHistory& history);
+
+/// The ladders as lines of text: a row for each acceptance, a column for each method.
+[[nodiscard]] std::string ladder_text(const std::vector<Ladder>& ladders);
+
+}  // namespace paceline::policy

@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# Which ranks draft, by what they cost: the plan and its settings, from profile over check to a run.
+source "$(dirname "$0")/lib.sh"
+
+model="{method: model, path: $root/configs/models/draft}"
+drafters=(--set "speculation.drafters=[{method: ngram}, $model]")
+costs=$work/costs.yaml
+
+rollout 1 "$work/plain" && reference=$(digest "$work/plain")
+
+# says WHAT TEXT ARG...: `check` with these arguments prints the text.
+says() {
+  local what=$1 text=$2
+  shift 2
+  local output
+  output=$("$paceline" check "$config" --output "$work/none" "${backend[@]}" "${small[@]}" "${drafters[@]}" "$@" 2>&1) ||
+    { fail "$what: $output"; return; }
+  if [[ $output == *"$text"* ]]; then ok "$what"; else fail "$what: '$text' is not in: $output"; fi
+}
+
+# refuses WHAT TEXT ARG...: it ends with 64 and says the text.
+refuses() {
+  local what=$1 text=$2 code=0
+  shift 2
+  local output
+  output=$("$paceline" check "$config" --output "$work/none" "${backend[@]}" "${small[@]}" "${drafters[@]}" "$@" 2>&1) || code=$?
+  if [[ $code == 64 && $output == *"$text"* ]]; then ok "$what"; else fail "$what: exit code $code, $output"; fi
+}
+
+says "without a profile nobody drafts for others" "0 drafter ranks: verifiers draft for themselves: no costs are known to plan by; \`paceline profile\` measures them" --ranks 4
+refuses "decoupled needs a number or costs" "speculation.mode: decoupled asks for a number of drafter ranks; set layout.drafters" --set speculation.mode=decoupled --ranks 4
+refuses "modes and ranks that draft must agree" "layout.drafters: expected auto or 0 where speculation.mode is coupled, found 1" --set speculation.mode=coupled --set layout.drafters=1 --ranks 4
+
+# The configuration may ask for drafter ranks, and name the profile that is to be made.
+if "$here/launch.sh" 2 "$paceline" profile "$config" --output "$costs" --seconds 1 "${backend[@]}" "${small[@]}" "${drafters[@]}" \
+  --set layout.drafters=1 --set engine.profile="$costs" >"$work/profile.log" 2>&1; then
+  ok "profile measures all drafters"
+else
+  fail "profile: $(tail -n 3 "$work/profile.log")"
+fi
+if grep -q "speedup over plain decoding" "$work/profile.log"; then ok "profile prints the draft ladder"; else fail "no ladder: $(tail -n 5 "$work/profile.log")"; fi
+
+# Steps that cost the same whatever is in them, and drafts that cost little: made up, so that the answer is known.
+python3 - "$costs" <<'PYTHON'
+import sys
+path = sys.argv[1]
+lines, flat = [], None
+for line in open(path):
+    key = line.strip()
+    if key.startswith(("decode:", "prefill:")): flat = 0.01
+    elif key.startswith(("first:", "round:", "catch_up:")): flat = 0.0004
+    if key.startswith("per_position:"): line = line.split(":")[0] + ": 0\n"
+    if key.startswith("- [") : line = line.split(",")[0] + f", {flat}]\n"
+    lines.append(line)
+open(path, "w").writelines(lines)
+PYTHON
+profile=(--set engine.profile="$costs")
+says "the plans are printed, with what asks for them" "--set speculation.mode=decoupled --set layout.drafters=1 --set speculation.window=" "${profile[@]}" --ranks 4
+says "what is not known is assumed" "0.60 of its tokens accepted, as assumed of what is not known" "${profile[@]}" --ranks 4
+says "on one rank there is none to spare" "0 drafter ranks: " "${profile[@]}" --ranks 1
+refuses "nor can there be" "needs a rank that drafts beside the verifier groups, but the job has 1 ranks" "${profile[@]}" --set speculation.mode=decoupled --ranks 1
+
+# Drafts that are nearly always right are worth a rank. ${costs%.yaml}.drafts.yaml is the history beside the profile.
+cat >"${costs%.yaml}.drafts.yaml" <<YAML
+drafts:
+  - {method: "model:$root/configs/models/draft", tried: 100000, accepted: 99500}
+  - {method: ngram, tried: 100000, accepted: 1000}
+YAML
+says "the history of drafts counts" "0.99 of its tokens accepted, as in earlier runs" "${profile[@]}" --ranks 4
+says "auto takes drafter ranks where they pay" "rank 3 drafter" "${profile[@]}" --ranks 4
+says "and the window from the plan" "drafter ranks send 8 tokens at a time" "${profile[@]}" --ranks 4
+says "a window that is asked for is among the plans" "*  " "${profile[@]}" --set speculation.window=3 --set layout.drafters=2 --ranks 4
+says "coupled keeps them out" "0 drafter ranks: speculation.mode is coupled" "${profile[@]}" --set speculation.mode=coupled --ranks 4
+says "plain drafts nothing" "0 drafter ranks: nothing drafts" "${profile[@]}" --set speculation.mode=plain --ranks 4
+
+fixed=(--set speculation.policy=fixed)
+run "auto, which decouples" 4 "${drafters[@]}" "${profile[@]}" "${fixed[@]}"
+grep -q "rank 3 drafter" "$work/run.log" && ok "it did" || fail "it did not: $(head -n 20 "$work/run.log")"
+run "coupled" 2 "${drafters[@]}" "${profile[@]}" "${fixed[@]}" --set speculation.mode=coupled
+run "decoupled" 2 "${drafters[@]}" "${profile[@]}" "${fixed[@]}" --set speculation.mode=decoupled
+run "plain" 2 "${drafters[@]}" "${fixed[@]}" --set speculation.mode=plain
+
+echo "drafts: [{method: ngram, tried: 1, accepted: 2}]" >"${costs%.yaml}.drafts.yaml"
+refuses "a history that makes no sense" "costs.drafts.yaml:1:46: drafts.accepted: expected at most what was tried (1), found '2'" "${profile[@]}"
+
+finish

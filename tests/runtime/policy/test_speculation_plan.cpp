@@ -1,0 +1,199 @@
+// Algorithm 1: by hand, and against a search without pruning.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "runtime/policy/speculation_plan.hpp"
+#include "runtime/policy/speculation_speed.hpp"
+
+namespace paceline::policy {
+namespace {
+
+/// A GPU group: 32B-like steps, flat to 64 rows and bound by arithmetic past them.
+CostTable gpu(int tp, double draft = 1e-3) {
+  CostTable table;
+  const double s = 1.0 / tp + 0.1;  // what is exchanged does not shrink
+  table.decode =
+      CostCurve({{1, 40e-3 * s}, {64, 40e-3 * s}, {128, 70e-3 * s}, {1024, 500e-3 * s}}, 2e-9 * s);
+  table.drafted_position = 4e-10 * s;
+  table.prefill = CostCurve({{1024, 400e-3 * s}});
+  table.drafters.push_back({"model:0.5B", CostCurve({{1, 1.5 * draft}, {256, 2 * draft}}),
+                            CostCurve({{1, draft}, {256, 1.5 * draft}}), CostCurve({{16, draft}})});
+  table.drafters.push_back(
+      {"ngram", CostCurve({{1, 1e-6}, {256, 2e-4}}), CostCurve({{1, 1e-7}, {256, 1e-6}}), {}});
+  return table;
+}
+
+PlanFacts facts(int ranks, double requests) {
+  PlanFacts f;
+  f.ranks = ranks;
+  f.requests = requests;
+  f.max_batch = 256;
+  f.context = 1000;
+  f.longest_draft = 16;
+  for (const int tp : {1, 2, 4, 8}) f.verifiers.push_back({tp, gpu(tp)});
+  f.methods = {{"model:0.5B", 0.8}, {"ngram", 0.3, false}};
+  return f;
+}
+
+/// The best decoupled plan: every window, of every number of drafters that the paper looks at.
+double brute_force(const PlanFacts& f, int longest) {
+  double best = 0;
+  for (const VerifierConfiguration& v : f.verifiers) {
+    for (int drafters = 1; drafters < f.ranks; ++drafters) {
+      const int groups = (f.ranks - drafters) / v.tp;
+      if (groups == 0 || drafters > groups * v.tp) continue;
+      const double active = std::min(f.requests, static_cast<double>(groups) * f.max_batch);
+      for (const DraftMethod& m : f.methods) {
+        for (const DrafterCosts& d : v.table.drafters) {
+          if (d.name != m.name || !m.apart) continue;
+          for (int w = 2; w <= longest; ++w) {
+            const Speed s =
+                decoupled_speed({v.table, d, f.context, f.max_batch}, m.acceptance, w,
+                                std::ceil(active / groups), std::ceil(active / drafters));
+            best = std::max(best, active * s.tokens_per_second);
+          }
+        }
+      }
+    }
+  }
+  return best;
+}
+
+void print(const std::string& title, const std::vector<SpeculationPlan>& plans, std::size_t most) {
+  fmt::print("{}\n{:>4} {:>10} {:>3} {:>7} {:>9} {:>7} {:>10}  {}\n", title, "", "mode", "tp",
+             "groups", "drafters", "window", "tokens/s", "by");
+  for (std::size_t i = 0; i < std::min(most, plans.size()); ++i) {
+    const SpeculationPlan& p = plans[i];
+    fmt::print("{:>4} {:>10} {:>3} {:>7} {:>9} {:>7} {:>10.0f}  {}\n", i + 1, name_of(p.mode), p.tp,
+               p.groups, p.drafters, p.window, p.tokens_per_second, p.method);
+  }
+}
+
+TEST(SpeculationPlan, ByHand) {
+  // Two ranks, two requests. Steps of 10 ms however many rows, drafting that costs 1 ms a token.
+  PlanFacts f;
+  f.ranks = 2;
+  f.requests = 2;
+  f.longest_draft = 4;
+  CostTable table;
+  table.decode = CostCurve({{1, 10e-3}, {64, 10e-3}});
+  table.prefill = CostCurve({{64, 10e-3}});
+  table.drafters.push_back(
+      {"d", CostCurve({{1, 1e-3}, {64, 1e-3}}), CostCurve({{1, 1e-3}, {64, 1e-3}}), {}});
+  f.verifiers = {{1, table}};
+  f.methods = {{"d", 0.5}};
+  const std::vector<SpeculationPlan> plans = plan_speculation(f, {});
+  ASSERT_EQ(plans.size(), 3U);
+  // Coupled, a request a rank: w = 1 gives 1.5 / 11 ms, w = 2 gives 1.75 / 12 ms, w = 3 gives
+  // 1.875 / 13 ms, w = 4 gives 1.9375 / 14 ms.
+  EXPECT_EQ(plans[0].mode, SpeculationMode::coupled);
+  EXPECT_EQ(plans[0].window, 2);
+  EXPECT_NEAR(plans[0].tokens_per_second, 2 * 1.75 / 12e-3, 1e-9);
+  // Decoupled, both requests on one rank, as fast for two: 1 + 0.5 / (1.5 - 0.5^w) *
+  // (0.5 - 0.5^w) * 2 / 10 ms.
+  EXPECT_EQ(plans[1].mode, SpeculationMode::decoupled);
+  EXPECT_EQ(plans[1].window, 4);
+  EXPECT_NEAR(plans[1].tokens_per_second,
+              2 * (1 + 0.5 / (1.5 - 0.0625) * (0.5 + 0.25 + 0.125)) / 10e-3, 1e-9);
+  EXPECT_EQ(plans[1].settings, "speculation.mode=decoupled layout.drafters=1 speculation.window=4");
+  EXPECT_EQ(plans[2].mode, SpeculationMode::plain);
+  EXPECT_NEAR(plans[2].tokens_per_second, 2 / 10e-3, 1e-9);
+}
+
+TEST(SpeculationPlan, AWorkedExample) {
+  const PlanFacts f = facts(64, 4096);
+  const std::vector<SpeculationPlan> plans = plan_speculation(f, {});
+  print("64 ranks, 4096 requests, 0.5B accepted 0.8, n-grams 0.3", plans, 8);
+  fmt::print("   1: {}\n", plans.front().explanation);
+  EXPECT_TRUE(std::is_sorted(plans.begin(), plans.end(),
+                             [](const SpeculationPlan& a, const SpeculationPlan& b) {
+                               return a.tokens_per_second > b.tokens_per_second;
+                             }));
+}
+
+TEST(SpeculationPlan, OnFewRanksADrafterRankIsMissedMore) {
+  PlanFacts f = facts(2, 512);
+  f.verifiers = {{1, gpu(1)}};
+  const std::vector<SpeculationPlan> plans = plan_speculation(f, {});
+  print("2 ranks, 512 requests", plans, 8);
+  EXPECT_NE(plans.front().mode, SpeculationMode::decoupled);
+}
+
+TEST(SpeculationPlan, DecouplesWhereDraftingIsLongAndRanksAreMany) {
+  // Drafts that are nearly always right, of a model that takes a moment: in turn with the steps
+  // that adds up, ahead of them a few ranks do it for all.
+  PlanFacts f = facts(32, 32);
+  f.verifiers = {{4, gpu(4, 0.5e-3)}};
+  f.methods = {{"model:0.5B", 0.98}};
+  const std::vector<SpeculationPlan> plans = plan_speculation(f, {});
+  print("32 ranks, 32 requests, drafts that are right", plans, 8);
+  EXPECT_EQ(plans.front().mode, SpeculationMode::decoupled);
+}
+
+TEST(SpeculationPlan, PruningLosesNothing) {
+  std::mt19937_64 random(3);
+  std::uniform_real_distribution<double> acceptance(0.05, 0.98);
+  std::uniform_real_distribution<double> exponent(-4.5, -2);
+  for (int trial = 0; trial < 100; ++trial) {
+    PlanFacts f = facts(1 << (1 + trial % 5), 1 << (trial % 11));
+    f.longest_draft = 48;
+    const double draft = std::pow(10, exponent(random));
+    f.verifiers.clear();
+    for (const int tp : {1, 2, 4}) {
+      if (tp < f.ranks) f.verifiers.push_back({tp, gpu(tp, draft)});
+    }
+    f.methods = {{"model:0.5B", acceptance(random)}};
+    const std::vector<SpeculationPlan> plans = plan_speculation(
+        f, {.mode = SpeculationMode::decoupled, .groups = {}, .drafters = {}, .window = {}});
+    ASSERT_FALSE(plans.empty());
+    EXPECT_NEAR(plans.front().tokens_per_second / brute_force(f, 48), 1, 1e-9)
+        << f.ranks << " ranks, " << f.requests << " requests, " << draft << " s, "
+        << f.methods[0].acceptance << ", window " << plans.front().window;
+  }
+}
+
+TEST(SpeculationPlan, WhatIsSettledIsKeptTo) {
+  const PlanFacts f = facts(16, 1024);
+  for (const SpeculationPlan& plan :
+       plan_speculation(f, {.mode = {}, .groups = 3, .drafters = 2, .window = 5})) {
+    EXPECT_EQ(plan.mode, SpeculationMode::decoupled);
+    EXPECT_EQ(plan.groups, 3);
+    EXPECT_EQ(plan.drafters, 2);
+    EXPECT_EQ(plan.window, 5);
+    EXPECT_LE(plan.groups * plan.tp + plan.drafters, 16);
+  }
+  for (const SpeculationPlan& plan :
+       plan_speculation(f, {.mode = {}, .groups = {}, .drafters = 0, .window = {}}))
+    EXPECT_NE(plan.mode, SpeculationMode::decoupled);
+  EXPECT_TRUE(plan_speculation(
+                  f, {.mode = SpeculationMode::coupled, .groups = {}, .drafters = 2, .window = {}})
+                  .empty());
+  EXPECT_TRUE(
+      plan_speculation(f, {.mode = {}, .groups = 17, .drafters = {}, .window = {}}).empty());
+  for (const SpeculationPlan& plan : plan_speculation(f, {})) {
+    if (plan.mode == SpeculationMode::decoupled) {
+      EXPECT_EQ(plan.method, "model:0.5B");
+    }
+  }
+  // A method without costs is not one.
+  PlanFacts unknown = f;
+  unknown.methods = {{"model:other", 0.9}};
+  for (const SpeculationPlan& plan : plan_speculation(unknown, {}))
+    EXPECT_EQ(plan.mode, SpeculationMode::plain);
+}
+
+TEST(SpeculationPlan, TheSearchAt512RanksIsSmall) {
+  // Some 10^5 windows are looked at, in a fraction of a second.
+  PlanFacts f = facts(512, 16384);
+  f.longest_draft = 32;
+  const std::vector<SpeculationPlan> plans = plan_speculation(f, {});
+  print("512 ranks, 16384 requests", plans, 5);
+  EXPECT_FALSE(plans.empty());
+}
+
+}  // namespace
+}  // namespace paceline::policy

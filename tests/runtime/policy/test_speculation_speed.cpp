@@ -1,0 +1,183 @@
+// The model of how fast drafted-for requests grow, by hand and against simulations.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "runtime/policy/speculation_speed.hpp"
+#include "tests/runtime/policy/decoupled_world.hpp"
+
+namespace paceline::policy {
+namespace {
+
+DecoupledOutcome simulate(double p, int w, double drafting, int requests, int steps) {
+  DecoupledWorld world;
+  world.p = p;
+  world.window = w;
+  world.requests = requests;
+  world.draft_first = world.draft_round = drafting / w;
+  world.steps = steps;
+  return run_decoupled(world);
+}
+
+/// Tokens a period of the paper's own protocol: the verifier waits for the window that follows a
+/// refutation. `by_window`: the mean over windows of tokens a period, instead of tokens over
+/// periods.
+double waiting_simulation(double p, int w, bool by_window) {
+  std::mt19937_64 random(7);
+  std::bernoulli_distribution right(p);
+  constexpr int kWindows = 200'000;
+  double tokens = 0;
+  double periods = 0;
+  double rates = 0;
+  for (int i = 0; i < kWindows; ++i) {
+    int accepted = 0;
+    while (accepted < w && right(random)) ++accepted;
+    const int got = accepted < w ? accepted + 1 : w;
+    const int took = accepted < w ? 2 : 1;
+    tokens += got;
+    periods += took;
+    rates += static_cast<double>(got) / took;
+  }
+  return by_window ? rates / kWindows : tokens / periods;
+}
+
+TEST(SpeculationSpeed, ByHand) {
+  // p = 1/2, w = 2: nothing is accepted in half of the windows, one token in a quarter, two in a
+  // quarter.
+  EXPECT_DOUBLE_EQ(accepted_probability(0.5, 0, 2), 0.5);
+  EXPECT_DOUBLE_EQ(accepted_probability(0.5, 1, 2), 0.25);
+  EXPECT_DOUBLE_EQ(accepted_probability(0.5, 2, 2), 0.25);
+  EXPECT_DOUBLE_EQ(paper_tau(0.5, 2), 0.5 * 0.5 + 0.25 * 1 + 2 * 0.25);
+  EXPECT_DOUBLE_EQ(waiting_tau(0.5, 2), (0.5 * 1 + 0.25 * 2 + 0.25 * 2) / (0.75 * 2 + 0.25));
+  // Ahead for 0.5 / (0.5 + 1 - 0.25) = 0.4 of the steps, in which half a token is won.
+  EXPECT_DOUBLE_EQ(decoupled_pace(0.5, 2, 0.2).committed, 1 + 0.4 * 0.5);
+  EXPECT_DOUBLE_EQ(decoupled_pace(0.5, 2, 0.2).drafted, 0.4);
+  EXPECT_DOUBLE_EQ(coupled_tau(0.5, 2), 1.75);
+  EXPECT_DOUBLE_EQ(coupled_tau(1, 3), 4);
+  EXPECT_DOUBLE_EQ(decoupled_pace(1, 3, 0).committed, 3);
+  EXPECT_DOUBLE_EQ(decoupled_pace(0, 3, 0).committed, 1);
+  EXPECT_DOUBLE_EQ(decoupled_pace(0.9, 1, 0).committed, 1);  // it is said before it could be used
+  EXPECT_DOUBLE_EQ(decoupled_pace(0.9, 4, 4).committed, 1);  // too slow to be of any use
+}
+
+TEST(SpeculationSpeed, TauOfThePaperAndWhatFollowsFromItsProtocol) {
+  fmt::print("{:>5} {:>3} {:>10} {:>10} {:>10}\n", "p", "w", "paper", "waiting", "ours");
+  for (const double p : {0.3, 0.6, 0.8, 0.95}) {
+    for (const int w : {1, 2, 4, 8}) {
+      EXPECT_NEAR(paper_tau(p, w), waiting_simulation(p, w, true), 0.01 * w);
+      EXPECT_NEAR(waiting_tau(p, w), waiting_simulation(p, w, false), 0.01 * w);
+      EXPECT_GE(paper_tau(p, w) * (1 + 1e-12), waiting_tau(p, w));  // it promises too much
+      EXPECT_GE(decoupled_pace(p, w, 0).committed, waiting_tau(p, w));
+      fmt::print("{:>5} {:>3} {:>10.3f} {:>10.3f} {:>10.3f}\n", p, w, paper_tau(p, w),
+                 waiting_tau(p, w), decoupled_pace(p, w, 0).committed);
+    }
+  }
+}
+
+TEST(SpeculationSpeed, PaceAndWasteOfAFastDrafterAreExact) {
+  for (const double p : {0.0, 0.3, 0.6, 0.9, 1.0}) {
+    for (const int w : {1, 2, 5, 8}) {
+      const DecoupledOutcome outcome = simulate(p, w, 0.4, 1, 50'000);
+      const Pace pace = decoupled_pace(p, w, 0.4);
+      EXPECT_NEAR(pace.committed, outcome.committed / outcome.steps, 0.01 * w) << p << " " << w;
+      EXPECT_NEAR(pace.drafted, outcome.verified / outcome.steps, 0.02 * w) << p << " " << w;
+      EXPECT_NEAR(decoupled_waste(p, w), outcome.wasted / outcome.committed, 0.02 * w)
+          << p << " " << w;
+      EXPECT_LE(outcome.most_wasted, 2 * w - 1);
+    }
+  }
+}
+
+TEST(SpeculationSpeed, PaceOfASlowerDrafter) {
+  double worst = 0;
+  double sum = 0;
+  int cases = 0;
+  fmt::print("{:>9} {:>5} {:>3} {:>10} {:>10}\n", "drafting", "p", "w", "simulated", "model");
+  for (const double drafting : {0.6, 0.75, 0.9, 1.0, 1.3, 1.6, 2.0, 3.0}) {
+    for (const double p : {0.3, 0.6, 0.8, 0.95}) {
+      for (const int w : {2, 4, 8}) {
+        const DecoupledOutcome outcome = simulate(p, w, drafting, 32, 2'000);
+        const double simulated = outcome.committed / outcome.steps / 32;
+        const double model = decoupled_pace(p, w, drafting).committed;
+        const double error = std::abs(model / simulated - 1);
+        worst = std::max(worst, error);
+        sum += error;
+        ++cases;
+        EXPECT_LE(outcome.most_wasted, 2 * w - 1);
+        if (w == 4)
+          fmt::print("{:>9} {:>5} {:>3} {:>10.3f} {:>10.3f}\n", drafting, p, w, simulated, model);
+      }
+    }
+  }
+  fmt::print("error {:.1f} % on average, {:.1f} % at most\n", 100 * sum / cases, 100 * worst);
+  EXPECT_LT(worst, 0.14);
+  EXPECT_LT(sum / cases, 0.03);
+}
+
+CostTable gpu() {
+  CostTable table;
+  // Weights are read in 10 ms; from 64 rows on arithmetic bounds.
+  table.decode = CostCurve({{1, 10e-3}, {64, 10e-3}, {128, 20e-3}, {256, 40e-3}}, 1e-9);
+  table.drafted_position = 5e-10;
+  table.prefill = CostCurve({{256, 40e-3}});
+  table.drafters.push_back({"model:small",
+                            CostCurve({{1, 1.2e-3}, {64, 1.3e-3}}),
+                            CostCurve({{1, 1e-3}, {64, 1.1e-3}}),
+                            {}});
+  return table;
+}
+
+TEST(SpeculationSpeed, StepsAreAsLongAsTheirDraftsMakeThem) {
+  const CostTable table = gpu();
+  const SpeculationCosts costs{table, table.drafters[0], 0, 64};
+  EXPECT_NEAR(costs.window_seconds(4, 1), 1.2e-3 + 3 * 1e-3, 1e-12);
+  EXPECT_NEAR(costs.window_seconds(1, 128), 2 * 1.3e-3, 1e-12);  // two calls
+  EXPECT_NEAR(costs.verify_seconds(4, 32), 20e-3, 1e-12);        // 128 rows
+  const Speed coupled = coupled_speed(costs, 0.5, 2, 1);
+  EXPECT_NEAR(coupled.step, 1.2e-3 + 1e-3 + 10e-3, 1e-12);
+  EXPECT_NEAR(coupled.tokens_per_second, 1.75 / coupled.step, 1e-9);
+  // With 64 requests a drafted row costs 20 ms / 128 for each, whichever are ahead.
+  const Speed decoupled = decoupled_speed(costs, 0.5, 2, 64, 64);
+  EXPECT_NEAR(decoupled.step, 10e-3 * (1 + decoupled_pace(0.5, 2, 0.2).drafted), 1e-12);
+}
+
+TEST(SpeculationSpeed, SpeedIsThatOfASimulatedBatch) {
+  const CostTable table = gpu();
+  const SpeculationCosts costs{table, table.drafters[0], 0, 64};
+  for (const double p : {0.5, 0.8}) {
+    for (const int w : {2, 4, 8}) {
+      DecoupledWorld world;
+      world.p = p;
+      world.window = w;
+      world.requests = 32;
+      world.draft_first = costs.window_seconds(1, 32);
+      world.draft_round = (costs.window_seconds(2, 32) - world.draft_first);
+      world.step = [&](double rows) { return table.decode.seconds(rows); };
+      world.steps = 4'000;
+      const DecoupledOutcome outcome = run_decoupled(world);
+      const double simulated = outcome.committed / outcome.seconds / 32;
+      EXPECT_NEAR(decoupled_speed(costs, p, w, 32, 32).tokens_per_second / simulated, 1, 0.1)
+          << p << " " << w;
+    }
+  }
+}
+
+TEST(SpeculationSpeed, UsefulWindowsEndWhereDraftingTakesLonger) {
+  // V = 10 ms and D = 1 ms whatever the batch: ceil(beta / alpha) is 10.
+  CostTable table = gpu();
+  table.decode = CostCurve({{1, 10e-3}, {1024, 10e-3}});
+  table.drafters[0].first = table.drafters[0].round = CostCurve({{1, 1e-3}, {64, 1e-3}});
+  const SpeculationCosts costs{table, table.drafters[0], 0, 64};
+  EXPECT_TRUE(useful_window(costs, 4 * 10, 4, 4));
+  EXPECT_FALSE(useful_window(costs, 4 * 10 + 1, 4, 4));
+  const Affine line = fit_affine([](double b) { return 3 * b + 2; }, 10);
+  EXPECT_DOUBLE_EQ(line.slope, 3);
+  EXPECT_DOUBLE_EQ(line.constant, 2);
+  EXPECT_DOUBLE_EQ(line(10), 32);
+}
+
+}  // namespace
+}  // namespace paceline::policy
