@@ -82,6 +82,10 @@ void add(RankSummary& sum, const RankSummary& role) {
   sum.most_wasted = std::max(sum.most_wasted, role.most_wasted);
   sum.moved += role.moved;
   sum.positions_transferred += role.positions_transferred;
+  sum.late += role.late;
+  sum.stale += role.stale;
+  sum.invalid += role.invalid;
+  sum.waited_seconds += role.waited_seconds;
 }
 
 /// What a role came to.
@@ -131,6 +135,7 @@ class Rank {
   void take(policy::Placement placement);
   void open_shard();
   void share_kv();
+  void record_role(double start);
   void summarize(RankSummary summary, double start);
   [[nodiscard]] GroupRanks group() const { return placement_.groups[placement_.group(rank_)]; }
   template <typename Role>
@@ -167,16 +172,30 @@ void Rank::share_kv() {
 
 /// Becomes what a placement says. Nothing here waits for another rank.
 void Rank::take(policy::Placement placement) {
+  const double start = clock_.now();
   placement_ = std::move(placement);
   kv_share_.reset();  // before the memory that it has registered
   take_place(*compute_, setup_, placement_, rank_);
   share_kv();
   open_shard();
   mailbox_.send(Address::coordinator(), roles::encode(roles::Ready{placement_.epoch}));
+  record_role(start);
+}
+
+void Rank::record_role(double start) {
+  const bool in_group = placement_.group(rank_) >= 0;
+  const GroupRanks ranks = in_group ? group() : GroupRanks{-1, 0};
+  telemetry_->role({.start = start,
+                    .preparing = clock_.now() - start,
+                    .role = static_cast<std::uint32_t>(placement_.role(rank_)),
+                    .epoch = placement_.epoch,
+                    .leader = ranks.leader,
+                    .tp = static_cast<std::uint32_t>(ranks.tp)});
 }
 
 void Rank::run() {
   const double start = clock_.now();
+  record_role(start);
   RankSummary summary;
   while (true) {
     Ended ended = run_role();

@@ -35,6 +35,8 @@ class TelemetryWriter : public TelemetrySink {
   /// Writes at once. Throws std::out_of_range on a drafter that has no name.
   void acceptance(std::span<const AcceptanceCell> cells) override;
   void flush() override;
+  /// Whenever the rank has become something. Writes at once.
+  void role(const RoleRecord& record);
   /// Once, when the rank ends (or stops).
   void summary(const RankSummary& summary);
   /// Flushes and closes. Idempotent.
@@ -58,6 +60,7 @@ struct TelemetryReport {
 ///                        kv_blocks_used,role,late,queued,waited}
 ///   /requests/{attempt,rank,time,prompt_index,sample_index,kind,tokens}, by (attempt, time)
 ///   /transfers/{attempt,rank,start,duration,key,bytes,peer,sends,complete}, by (attempt, start)
+///   /roles/{attempt,rank,start,preparing,role,epoch,leader,tp}, by (attempt, rank, start)
 ///   /summary/{attempt,rank,role,group,busy_seconds,...}, a row for each rank of each attempt;
 ///       group is -1 for a rank in none (spare)
 ///   /attempts/{attempt,ranks,started,plan}; started is Unix time in seconds

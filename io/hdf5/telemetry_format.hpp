@@ -1,8 +1,9 @@
 // The layout of telemetry shards, shared by their writer and the merge. Private to this folder.
 //
-//   /steps, /events, /transfers, /summary: compound rows as in core/interfaces.hpp, appended under
-//   SWMR /acceptance: rows likewise; /drafter_names: strings, by AcceptanceCell::drafter attributes
-//   of /: attempt, rank, started (Unix time, seconds), plan
+//   /steps, /events, /transfers, /roles, /acceptance, /summary: compound rows as in
+//       core/interfaces.hpp, appended under SWMR
+//   /drafter_names: strings, by AcceptanceCell::drafter
+//   attributes of /: attempt, rank, started (Unix time, seconds), plan
 #pragma once
 
 #include <cstddef>
@@ -53,6 +54,17 @@ inline std::vector<h5::Field> transfer_fields() {
           {"peer", offsetof(TransferRecord, peer), h5::native<std::uint32_t>()},
           {"sends", offsetof(TransferRecord, sends), u8},
           {"complete", offsetof(TransferRecord, complete), u8}};
+}
+
+inline std::vector<h5::Field> role_fields() {
+  const hid_t f64 = h5::native<double>();
+  const hid_t u32 = h5::native<std::uint32_t>();
+  return {{"start", offsetof(RoleRecord, start), f64},
+          {"preparing", offsetof(RoleRecord, preparing), f64},
+          {"role", offsetof(RoleRecord, role), u32},
+          {"epoch", offsetof(RoleRecord, epoch), u32},
+          {"leader", offsetof(RoleRecord, leader), h5::native<std::int32_t>()},
+          {"tp", offsetof(RoleRecord, tp), u32}};
 }
 
 inline std::vector<h5::Field> acceptance_fields() {

@@ -30,14 +30,10 @@ struct Event {
   std::uint32_t rank = 0;
 };
 
-struct Transfer {
-  TransferRecord transfer;
-  std::uint32_t attempt = 0;
-  std::uint32_t rank = 0;
-};
-
-struct Acceptance {
-  AcceptanceCell cell;
+/// A row of a shard, and whose.
+template <typename Row>
+struct OfRank {
+  Row row;
   std::uint32_t attempt = 0;
   std::uint32_t rank = 0;
 };
@@ -56,8 +52,9 @@ struct Attempt {
 struct Collected {
   std::map<std::uint32_t, std::vector<Shard>> ranks;  // shards in attempt order
   std::vector<Event> events;
-  std::vector<Transfer> transfers;
-  std::vector<Acceptance> acceptance;  // by (attempt, rank), as the shards are
+  std::vector<OfRank<TransferRecord>> transfers;
+  std::vector<OfRank<RoleRecord>> roles;           // by (attempt, rank), as the shards are
+  std::vector<OfRank<AcceptanceCell>> acceptance;  // likewise
   std::vector<std::string> drafter_names;
   std::vector<Summary> summaries;
   std::map<std::uint32_t, Attempt> attempts;
@@ -114,6 +111,7 @@ void collect(const ShardName& name, Collected& all) {
   const std::uint64_t steps = read_steps(file, [](std::span<const StepRecord> /*rows*/) {});
   const auto events = read_rows<RequestEvent>(file, "events", event_fields());
   const auto transfers = read_rows<TransferRecord>(file, "transfers", transfer_fields());
+  const auto roles = read_rows<RoleRecord>(file, "roles", role_fields());
   const auto summaries = read_rows<RankSummary>(file, "summary", summary_fields());
   const auto drafter_names = h5::read_strings(file, "drafter_names");
   const auto acceptance = read_acceptance(file, drafter_names);
@@ -125,6 +123,7 @@ void collect(const ShardName& name, Collected& all) {
   for (const auto& event : events) all.events.push_back({event, name.attempt, name.rank});
   for (const auto& transfer : transfers)
     all.transfers.push_back({transfer, name.attempt, name.rank});
+  for (const auto& role : roles) all.roles.push_back({role, name.attempt, name.rank});
   std::vector<std::uint32_t> drafter;
   for (const auto& known : drafter_names) drafter.push_back(number_of(known, all.drafter_names));
   for (AcceptanceCell cell : acceptance) {
@@ -212,30 +211,23 @@ void write_events(const h5::File& file, std::vector<Event>& events) {
   }
 }
 
-void write_transfers(const h5::File& file, std::vector<Transfer>& transfers) {
-  std::stable_sort(transfers.begin(), transfers.end(), [](const Transfer& a, const Transfer& b) {
-    if (a.attempt != b.attempt) return a.attempt < b.attempt;
-    return std::strong_order(a.transfer.start, b.transfer.start) < 0;
-  });
-  const h5::Handle group = file.group("transfers");
+template <typename Row>
+void write_of_ranks(const h5::File& file, const char* name, const std::vector<OfRank<Row>>& rows,
+                    const std::vector<h5::Field>& fields_of_row) {
+  const h5::Handle group = file.group(name);
   const hid_t u32 = h5::native<std::uint32_t>();
-  const auto fields = widened(
-      {{"attempt", offsetof(Transfer, attempt), u32}, {"rank", offsetof(Transfer, rank), u32}},
-      transfer_fields());
-  Columns(file, "transfers", fields, transfers.size())
-      .append(transfers.data(), transfers.size(), sizeof(Transfer));
+  const auto fields = widened({{"attempt", offsetof(OfRank<Row>, attempt), u32},
+                               {"rank", offsetof(OfRank<Row>, rank), u32}},
+                              fields_of_row);
+  Columns(file, name, fields, rows.size()).append(rows.data(), rows.size(), sizeof(OfRank<Row>));
 }
 
-void write_acceptance(const h5::File& file, const std::vector<Acceptance>& cells,
-                      std::span<const std::string> drafter_names) {
-  const h5::Handle group = file.group("acceptance");
-  const hid_t u32 = h5::native<std::uint32_t>();
-  const auto fields = widened(
-      {{"attempt", offsetof(Acceptance, attempt), u32}, {"rank", offsetof(Acceptance, rank), u32}},
-      acceptance_fields());
-  Columns(file, "acceptance", fields, cells.size())
-      .append(cells.data(), cells.size(), sizeof(Acceptance));
-  h5::write_strings(file, "drafter_names", drafter_names);
+void write_transfers(const h5::File& file, std::vector<OfRank<TransferRecord>>& transfers) {
+  std::stable_sort(transfers.begin(), transfers.end(), [](const auto& a, const auto& b) {
+    if (a.attempt != b.attempt) return a.attempt < b.attempt;
+    return std::strong_order(a.row.start, b.row.start) < 0;
+  });
+  write_of_ranks(file, "transfers", transfers, transfer_fields());
 }
 
 void write_summaries(const h5::File& file, std::vector<Summary>& summaries) {
@@ -294,7 +286,9 @@ TelemetryReport write_telemetry(const std::string& directory,
     for (const auto& [rank, own] : all.ranks) write_steps(file, rank, own);
     write_events(file, all.events);
     write_transfers(file, all.transfers);
-    write_acceptance(file, all.acceptance, all.drafter_names);
+    write_of_ranks(file, "roles", all.roles, role_fields());
+    write_of_ranks(file, "acceptance", all.acceptance, acceptance_fields());
+    h5::write_strings(file, "drafter_names", all.drafter_names);
     write_summaries(file, all.summaries);
     write_attempts(file, all.attempts);
     h5::write_strings(file, "role_names", role_names);

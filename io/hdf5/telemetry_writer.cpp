@@ -34,6 +34,7 @@ struct TelemetryWriter::State {
   h5::Dataset& events = shard.add("events", event_fields(), sizeof(RequestEvent), kChunkRows);
   h5::Dataset& transfers =
       shard.add("transfers", transfer_fields(), sizeof(TransferRecord), kChunkRows);
+  h5::Dataset& roles = shard.add("roles", role_fields(), sizeof(RoleRecord), kChunkRows);
   h5::Dataset& acceptance =
       shard.add("acceptance", acceptance_fields(), sizeof(AcceptanceCell), kChunkRows);
   h5::Dataset& summaries = shard.add("summary", summary_fields(), sizeof(RankSummary), kChunkRows);
@@ -88,6 +89,13 @@ void TelemetryWriter::step(const StepRecord& record) {
 void TelemetryWriter::event(const RequestEvent& event) {
   state_->event_buffer.push_back(event);
   state_->write_when_due(event.time);
+}
+
+void TelemetryWriter::role(const RoleRecord& record) {
+  state_->shard.guarded([&] {
+    state_->roles.append<RoleRecord>({&record, 1});
+    state_->roles.flush();
+  });
 }
 
 void TelemetryWriter::transfer(const TransferRecord& record) {

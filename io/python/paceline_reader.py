@@ -550,6 +550,7 @@ def timeline(path: PathLike, attempt: int = -1) -> Dict[str, np.ndarray]:
       "draft"            the part of a verifier's step in which drafts were made
       "wait"             for verification (drafter ranks), for KV (verifiers)
       "send", "receive"  of KV blocks, to or from `peer`, beside whatever else the rank did
+      "become ROLE"      taking a new place in mid-run, by the roles' names in the file
     """
     with _telemetry(path) as file:
         if attempt < 0:
@@ -576,6 +577,11 @@ def timeline(path: PathLike, attempt: int = -1) -> Dict[str, np.ndarray]:
         here = moved.pop("attempt") == attempt
         rank, start, duration, peer, size, sends = (moved[c][here] for c in TRANSFER_COLUMNS[1:])
         add(rank, np.where(sends == 1, "send", "receive"), start, duration, peer, size)
+        roles = {c: _column(file, f"roles/{c}")[:] for c in ("attempt", "rank", "start", "preparing", "role", "epoch")}
+        here = (roles["attempt"] == attempt) & (roles["epoch"] > 0)
+        names_of_roles = _strings(file, "role_names")
+        what = np.array([f"become {names_of_roles[role]}" for role in roles["role"][here]], object)
+        add(roles["rank"][here], what, roles["start"][here], roles["preparing"][here])
     columns = [np.concatenate(parts) for parts in zip(*spans)]
     order = np.lexsort((columns[2], columns[0]))
     types = (np.int64, object, np.float64, np.float64, np.int64, np.int64)

@@ -80,6 +80,16 @@ struct TransferRecord {
   std::uint8_t complete = 0;
 };
 
+/// What a rank became. Seconds since the run began.
+struct RoleRecord {
+  double start = 0;          ///< when it began to take its place
+  double preparing = 0;      ///< seconds until it could take part
+  std::uint32_t role = 0;    ///< paceline::Role
+  std::uint32_t epoch = 0;   ///< of the placement
+  std::int32_t leader = -1;  ///< of its verifier group; -1: in none
+  std::uint32_t tp = 0;      ///< ranks of that group
+};
+
 /// Draft tokens of one kind, counted over a rank's run; a reader may sum over any of the
 /// dimensions.
 struct AcceptanceCell {

@@ -187,6 +187,7 @@ class CompleteRun(Base):
                 (1, "send", 101, 0.5, 3, 4096),
                 (1, "draft", 110, 1, -1, 0),
                 (1, "step", 111, 2, -1, 0),
+                (1, "become verifier", 120, 2, -1, 0),
             ],
         )
         self.assertTrue(np.all(np.diff(spans["start"]) >= 0))

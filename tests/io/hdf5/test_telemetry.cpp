@@ -78,6 +78,8 @@ class TelemetryRun : public TelemetryTest {
                          .peer = rank + 1,
                          .sends = static_cast<std::uint8_t>(rank % 2),
                          .complete = 1});
+        writer.role({.start = 0, .preparing = 0, .role = 0, .epoch = 0, .leader = 0, .tp = 2});
+        writer.role({.start = 4, .preparing = 0.5, .role = 2, .epoch = 3, .leader = -1, .tp = 0});
         writer.event({9.0, {rank, attempt}, RequestEventKind::finished, 40 + rank});
         if (attempt == 1) writer.summary(summary_of(rank));
         writer.close();
@@ -128,6 +130,12 @@ TEST_F(TelemetryRun, IsMergedOverRanksAndAttempts) {
   EXPECT_EQ(h5::read_all<std::uint32_t>(file, "transfers/peer"), (U32{3, 2, 1, 3, 2, 1}));
   EXPECT_EQ(h5::read_all<std::uint64_t>(file, "transfers/key")[0], 72U);
   EXPECT_EQ(h5::read_all<std::uint64_t>(file, "transfers/bytes")[0], std::uint64_t{1} << 33);
+  EXPECT_EQ(h5::read_all<double>(file, "roles/start"),
+            (std::vector<double>{0, 4, 0, 4, 0, 4, 0, 4, 0, 4, 0, 4}));
+  EXPECT_EQ(h5::read_all<std::uint32_t>(file, "roles/rank"),
+            (U32{0, 0, 1, 1, 2, 2, 0, 0, 1, 1, 2, 2}));
+  EXPECT_EQ(h5::read_all<std::uint32_t>(file, "roles/epoch")[1], 3U);
+  EXPECT_EQ(h5::read_all<std::int32_t>(file, "roles/leader")[1], -1);
   EXPECT_EQ(h5::read_all<std::uint8_t>(file, "transfers/sends"),
             (std::vector<std::uint8_t>{0, 1, 0, 0, 1, 0}));
 
@@ -267,6 +275,7 @@ TEST_F(TelemetryTest, AShardWhoseDrafterHasNoNameIsLeftOutWhole) {
     shard.add("steps", step_fields(), sizeof(StepRecord), 16);
     shard.add("events", event_fields(), sizeof(RequestEvent), 16);
     shard.add("transfers", transfer_fields(), sizeof(TransferRecord), 16);
+    shard.add("roles", role_fields(), sizeof(RoleRecord), 16);
     shard.add("summary", summary_fields(), sizeof(RankSummary), 16);
     h5::Dataset& cells = shard.add("acceptance", acceptance_fields(), sizeof(AcceptanceCell), 16);
     h5::write_strings(shard.file(), "drafter_names", std::vector<std::string>{"suffix"});
