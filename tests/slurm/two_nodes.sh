@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # two_nodes.sh PACELINE: the quickstart on two Slurm nodes, started by mpirun and by srun, gives the
-# digest of plain decoding on one rank.
+# digest of plain decoding on one rank; so it does with a drafter rank, requests that move
+# and ranks that change roles.
 set -euo pipefail
 export PACELINE_EXE=${1:?"the executable"}
 cd "$(dirname "$0")/../.."
@@ -10,18 +11,27 @@ cluster_start
 
 plain "$cluster_dir/plain" configs/quickstart.yaml
 
-for PACELINE_LAUNCHER in mpirun srun; do
-  export PACELINE_LAUNCHER
-  echo "== $PACELINE_LAUNCHER"
-  if [[ $PACELINE_LAUNCHER == srun ]]; then unset PACELINE_LAUNCH_ARGS; fi
-  out=$cluster_dir/$PACELINE_LAUNCHER
-  submit configs/quickstart.yaml "$out"
+# on_two_nodes NAME ARG...
+on_two_nodes() {
+  local out=$cluster_dir/$PACELINE_LAUNCHER-$1
+  echo "== $PACELINE_LAUNCHER, $1"
+  submit configs/quickstart.yaml "$out" "${@:2}"
   follow "$job"
   cat "$cluster_dir/job-$job.log"
   [[ $(state_of "$job") == COMPLETED ]] || fail "job $job did not complete"
   digest=$("$PACELINE_EXE" digest "$out")
   echo "digest on two nodes $digest, on one rank $plain_digest"
   [[ $digest == "$plain_digest" ]] || fail "the digests differ"
+}
+
+moving=(--set schedule.shuffle=true --set schedule.shuffle_roles=true --set layout.drafters=1
+  --set layout.verifier_tp=[2,1] --set speculation.policy=fixed
+  --set 'speculation.drafters=[{method: ngram}, {method: model, path: configs/models/draft}]')
+for PACELINE_LAUNCHER in mpirun srun; do
+  export PACELINE_LAUNCHER
+  if [[ $PACELINE_LAUNCHER == srun ]]; then unset PACELINE_LAUNCH_ARGS; fi
+  on_two_nodes plainly
+  on_two_nodes moving "${moving[@]}"
 done
 echo "== what Slurm recorded"
 cat "$cluster_dir/jobs.txt"
