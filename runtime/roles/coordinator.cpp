@@ -47,8 +47,11 @@ Coordinator::Coordinator(Mailbox& mailbox, policy::Placement placement,
 }
 
 Turn Coordinator::turn() {
+  constexpr int kMostMessages = 4096;  // a flood must not keep the caller from its watch
   Turn turn;
-  while (const std::optional<Envelope> envelope = mailbox_.poll()) {
+  for (int n = 0; n < kMostMessages; ++n) {
+    const std::optional<Envelope> envelope = mailbox_.poll();
+    if (!envelope) break;
     turn.worked = true;
     ++heard_[envelope->from];
     std::optional<Message> read = understand(*envelope);
@@ -67,8 +70,9 @@ Turn Coordinator::turn() {
       on(envelope->from, *ready);
     } else if (std::holds_alternative<StopRequest>(message)) {
       stop();
-    } else if (const auto* summary = std::get_if<Summary>(&message)) {
-      summaries_.push_back(summary->rank);
+    } else if (auto* summary = std::get_if<Summary>(&message)) {
+      summary->rank.rank = static_cast<std::uint32_t>(envelope->from);
+      if (reported_.insert(envelope->from).second) summaries_.push_back(summary->rank);
       ++changes_;
     } else {
       throw std::logic_error("the coordinator got a message meant for another role");
@@ -90,7 +94,7 @@ std::optional<Message> Coordinator::understand(const Envelope& envelope) const {
     std::optional<Message> message = decode(envelope.bytes);
     const auto* ready = std::get_if<Ready>(&*message);
     if (std::holds_alternative<StopRequest>(*message) ||
-        std::holds_alternative<Summary>(*message) ||
+        (finish_sent_ && std::holds_alternative<Summary>(*message)) ||
         (ready != nullptr && takes_place(envelope.from, *ready)))
       return message;
   } catch (const std::logic_error&) {
@@ -239,15 +243,20 @@ void Coordinator::rebalance() {
   std::vector<int> leaders;
   std::map<int, int> index;  // by leader
   std::vector<policy::GroupLoad> loads;
-  bool dry = false;
+  std::size_t dry = 0;
   for (const auto& [leader, group] : groups_) {
     if (group.ends) continue;
     index[leader] = static_cast<int>(leaders.size());
     leaders.push_back(leader);
     loads.push_back({room(group), group.costs ? &*group.costs : nullptr});
-    dry = dry || group.status.active == 0;
+    dry += group.status.active == 0 ? 1 : 0;
   }
-  if (!dry) return;
+  // Where nothing was worth moving, one more status will seldom change that; and of many groups
+  // there are many statuses, each with all requests to look at.
+  const bool more = dry > dry_;
+  dry_ = dry;
+  if (dry == 0 || (!more && ++passed_over_ < groups_.size())) return;
+  passed_over_ = 0;
   std::vector<policy::Movable> requests;
   std::vector<RequestId> ids;
   std::vector<std::uint32_t> tokens;
@@ -422,11 +431,8 @@ void Coordinator::send(int rank, const Message& message) {
 std::vector<int> Coordinator::awaited() const {
   std::vector<int> ranks;
   for (int rank = 0; rank < placement_.ranks; ++rank) {
-    const bool reported =
-        std::any_of(summaries_.begin(), summaries_.end(),
-                    [&](const RankSummary& s) { return static_cast<int>(s.rank) == rank; });
     const bool changing = change_ && change_->told && change_->awaited.contains(rank);
-    if (finish_sent_ ? !reported : changing || role_of(rank) == Role::verifier)
+    if (finish_sent_ ? !reported_.contains(rank) : changing || role_of(rank) == Role::verifier)
       ranks.push_back(rank);
   }
   return ranks;

@@ -161,7 +161,10 @@ class Coordinator final : public Participant {
   bool finish_sent_ = false;
   std::uint64_t changes_ = 0;
   std::vector<std::uint64_t> heard_;  ///< [ranks]
+  std::size_t dry_ = 0;               ///< groups that had run dry when last looked
+  std::size_t passed_over_ = 0;       ///< statuses since requests were last rebalanced
   std::vector<RankSummary> summaries_;
+  std::set<int> reported_;  ///< ranks whose summaries those are
 };
 
 }  // namespace paceline::roles

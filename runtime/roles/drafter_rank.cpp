@@ -48,11 +48,25 @@ void DrafterRank::say(int verifier, const Drafts& drafts) {
   verifiers_[verifier] = {clock_.now(), false};
 }
 
+/// Where it was a verifier before, drafters may have sent it anything.
+std::optional<Message> DrafterRank::understand(const Envelope& envelope) {
+  if (envelope.from == Address::coordinator().rank) return decode(envelope.bytes);
+  try {
+    const Message message = decode(envelope.bytes);
+    if (about_drafts(message)) return message;
+  } catch (const std::logic_error&) {
+    // no message at all
+  }
+  return std::nullopt;
+}
+
 void DrafterRank::receive() {
   while (!over_) {
     const std::optional<Envelope> envelope = mailbox_.poll();
     if (!envelope) break;
-    Message message = decode(envelope->bytes);
+    std::optional<Message> read = understand(*envelope);
+    if (!read) continue;
+    Message& message = *read;
     if (const auto* opened = std::get_if<DraftOpen>(&message)) {
       if (opened->since != options_.place.since) continue;
       open(envelope->from, *opened);
@@ -75,6 +89,7 @@ void DrafterRank::receive() {
 void DrafterRank::open(int from, const DraftOpen& open) {
   std::vector<TokenId>& prompt = prompts_[open.id.prompt];
   if (!open.prompt.empty()) prompt = open.prompt;
+  if (prompt.empty()) return;  // nobody's request
   if (const auto at = requests_.find(open.id); at != requests_.end()) {
     if (at->second.move > open.move) return;  // it has moved on since
     for (const auto& drafter : drafters_) drafter->leave(open.id, clock_.now());

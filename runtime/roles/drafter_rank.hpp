@@ -12,7 +12,7 @@
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/mailbox.hpp"
 #include "runtime/draft/drafter.hpp"
-#include "runtime/roles/draft_messages.hpp"
+#include "runtime/roles/messages.hpp"
 #include "runtime/roles/participant.hpp"
 
 namespace paceline::roles {
@@ -58,6 +58,7 @@ class DrafterRank final : public Participant {
     bool waits = false;  ///< it has told something since
   };
   void receive();
+  [[nodiscard]] static std::optional<Message> understand(const Envelope& envelope);
   void open(int from, const DraftOpen& open);
   void take(int from, const DraftCommits& commits);
   void drop(RequestId id);

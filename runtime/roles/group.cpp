@@ -145,6 +145,7 @@ Turn Member::turn() {
   Turn turn;
   while (const std::optional<Envelope> envelope = mailbox_.poll()) {
     turn.worked = true;
+    if (envelope->from != leader_) continue;  // late, for what this rank was before
     Message message = decode(envelope->bytes);
     if (const auto* step = std::get_if<RunStep>(&message)) {
       this->step(step->step);
@@ -192,6 +193,7 @@ Turn Spare::turn() {
     const std::optional<Envelope> envelope = mailbox_.poll();
     if (!envelope) break;
     turn.worked = true;
+    if (envelope->from != Address::coordinator().rank) continue;  // likewise
     Message message = decode(envelope->bytes);
     if (auto* place = std::get_if<Place>(&message)) {
       over_ = place->placement.role(rank_) != Role::spare;

@@ -1,4 +1,13 @@
-// What the roles of a run say to each other.
+// What the roles of a run say to each other. Messages of one sender arrive in order, those of
+// several in any.
+//
+// A move: the coordinator (Move) has verifier A hand a request to B. A lets it go after a step and
+// keeps its KV in a parcel (Offer, A to B). B tells the coordinator that it has it (Status::moved),
+// or A that the request had ended before (Status::kept). Once B has room it says which blocks it
+// wants (Pull); both leaders then command their members (MoveKv), who tell their leader when their
+// share has arrived or gone (KvMoved), and A frees the parcel. A Pull of none frees it at once.
+//
+// A change of roles: see Coordinator.
 #pragma once
 
 #include <cstdint>
@@ -66,8 +75,9 @@ struct Offer {
 
 /// In answer: KV from this block of the request's table on is wanted. The rest is computed again.
 struct Pull {
+  static constexpr std::int32_t kNone = INT32_MAX;  ///< no block is wanted
   std::uint64_t key = 0;
-  std::int32_t first_block = 0;  ///< past the last: none is wanted
+  std::int32_t first_block = 0;
 };
 
 /// Leader to members: carry this out with me.

@@ -25,8 +25,16 @@ RemoteDrafter::RemoteDrafter(Mailbox& mailbox, const Clock& clock,
       clock_(clock),
       drafters_(std::move(drafters)),
       options_(options),
-      warn_(std::move(warn)) {
-  for (const policy::DrafterPlace& drafter : drafters_) links_[drafter.rank].since = drafter.since;
+      warn_(std::move(warn)),
+      drafted_(options.drafted) {
+  link_all();
+}
+
+void RemoteDrafter::link_all() {
+  for (const policy::DrafterPlace& drafter : drafters_) {
+    links_[drafter.rank].since = drafter.since;
+    drafted_.insert(drafter.rank);
+  }
 }
 
 void RemoteDrafter::use(std::vector<policy::DrafterPlace> drafters) {
@@ -44,7 +52,7 @@ void RemoteDrafter::use(std::vector<policy::DrafterPlace> drafters) {
     sum_up(link.first, link.second);
     return true;
   });
-  for (const policy::DrafterPlace& drafter : drafters_) links_[drafter.rank].since = drafter.since;
+  link_all();
   for (auto& [id, r] : requests_) {
     if (r.rank < 0) give(id, r);
   }

@@ -93,7 +93,10 @@ void Speculator::describe(std::span<const engine::Decoding> decoding) {
 void Speculator::leave(RequestId id) {
   const double now = clock_.now();
   tell(now);
-  for (const auto& drafter : drafters_) drafter->leave(id, now);
+  for (const auto& drafter : drafters_) {
+    drafter->leave(id, now);
+    drafter->told();  // there may be no further step
+  }
   requests_.erase(id);
 }
 

@@ -50,7 +50,9 @@ void Verifier::receive() {
       ports_.remote->receive(envelope->from, envelope->bytes);
       continue;
     }
-    Message message = decode(envelope->bytes);
+    std::optional<Message> read = understand(*envelope);
+    if (!read) continue;
+    Message& message = *read;
     if (auto* lease = std::get_if<Lease>(&message)) {
       ++status_.leases_received;
       const Trajectory& trajectory = lease->request.trajectory;
@@ -82,7 +84,47 @@ void Verifier::receive() {
   }
 }
 
+/// A rank that has drafted may have sent anything before it became something else.
+std::optional<Message> Verifier::understand(const Envelope& envelope) const {
+  if (ports_.remote == nullptr || !ports_.remote->has_drafted(envelope.from))
+    return decode(envelope.bytes);
+  std::optional<Message> message;
+  try {
+    message = decode(envelope.bytes);
+  } catch (const std::logic_error&) {
+    return std::nullopt;
+  }
+  if (const auto* offer = std::get_if<Offer>(&*message)) {
+    if (!offer->request.prompt.empty()) return message;
+  } else if (const auto* pull = std::get_if<Pull>(&*message)) {
+    const auto left = left_.find(pull->key);
+    if (left != left_.end() && left->second.to.leader == envelope.from) return message;
+  } else if (std::holds_alternative<KvMoved>(*message)) {
+    if (envelope.from > options_.ranks.leader &&
+        envelope.from < options_.ranks.leader + options_.ranks.tp)
+      return message;
+  }
+  return std::nullopt;
+}
+
+/// KV does not go to or come from groups that have ended, or are about to and hold no requests.
+void Verifier::part_from(const policy::Placement& placement) {
+  const auto there = [&](const GroupRanks& ranks) {
+    return std::find(placement.groups.begin(), placement.groups.end(), ranks) !=
+           placement.groups.end();
+  };
+  for (Waiting& waiting : waiting_) {
+    if (!there(waiting.origin.from)) decline(waiting.origin);
+  }
+  std::erase_if(left_, [&](auto& left) {
+    if (left.second.pulled || there(left.second.to)) return false;
+    ports_.batcher.release(left.second.parcel);
+    return true;
+  });
+}
+
 void Verifier::on(policy::Placement placement) {
+  part_from(placement);
   const int group = placement.group(options_.ranks.leader);
   if (group >= 0 && placement.groups[group] == options_.ranks) {
     if (ports_.remote != nullptr) ports_.remote->use(std::move(placement.drafters));
@@ -179,9 +221,13 @@ void Verifier::hand_over(const Move& move, engine::Admission request, kv::Parcel
 
 void Verifier::on(const Pull& pull) {
   const auto at = left_.find(pull.key);
-  if (at == left_.end()) throw std::logic_error("KV is wanted of a request that did not leave");
+  const bool none = pull.first_block == Pull::kNone;
+  if (at == left_.end()) {
+    if (none) return;  // its group has ended meanwhile, and the KV was given up
+    throw std::logic_error("KV is wanted of a request that did not leave");
+  }
   std::vector<std::int32_t> blocks = at->second.parcel.blocks;
-  if (pull.first_block >= static_cast<std::int32_t>(blocks.size())) {
+  if (none) {
     ports_.batcher.release(at->second.parcel);
     left_.erase(at);
     return;
@@ -227,7 +273,7 @@ void Verifier::admit() {
 void Verifier::decline(Origin& origin) {
   if (origin.positions == 0) return;
   ports_.mailbox.send({origin.from.leader, Address::Port::role},
-                      encode(Pull{origin.key, INT32_MAX}));
+                      encode(Pull{origin.key, Pull::kNone}));
   origin.positions = 0;
 }
 
@@ -236,9 +282,10 @@ void Verifier::fetch(RequestId id, const Origin& origin) {
   const std::int32_t first = policy::split_move(options_.costs, origin.positions,
                                                 ports_.batcher.own_from(id), options_.kv_block)
                                  .first;
+  const bool none = first >= origin.positions;
   ports_.mailbox.send({origin.from.leader, Address::Port::role},
-                      encode(Pull{origin.key, first / options_.kv_block}));
-  if (first >= origin.positions) return;
+                      encode(Pull{origin.key, none ? Pull::kNone : first / options_.kv_block}));
+  if (none) return;
   ports_.batcher.expect(id, {first, origin.positions});
   const auto end = kv::blocks_for(origin.positions, options_.kv_block);
   const auto table =

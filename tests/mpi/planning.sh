@@ -67,7 +67,7 @@ drafts:
   - {method: ngram, tried: 100000, accepted: 1000}
 YAML
 says "the history of drafts counts" "0.99 of its tokens accepted, as in earlier runs" "${profile[@]}" --ranks 4
-says "auto takes drafter ranks where they pay" "rank 3 drafter" "${profile[@]}" --ranks 4
+says "auto takes drafter ranks where they pay" "foreseen (decoupled, " "${profile[@]}" --ranks 4
 says "and the window from the plan" "drafter ranks send 8 tokens at a time" "${profile[@]}" --ranks 4
 says "a window that is asked for is among the plans" "*  " "${profile[@]}" --set speculation.window=3 --set layout.drafters=2 --ranks 4
 says "coupled keeps them out" "0 drafter ranks: speculation.mode is coupled" "${profile[@]}" --set speculation.mode=coupled --ranks 4
@@ -75,7 +75,7 @@ says "plain drafts nothing" "0 drafter ranks: nothing drafts" "${profile[@]}" --
 
 fixed=(--set speculation.policy=fixed)
 run "auto, which decouples" 4 "${drafters[@]}" "${profile[@]}" "${fixed[@]}"
-grep -q "rank 3 drafter" "$work/run.log" && ok "it did" || fail "it did not: $(head -n 20 "$work/run.log")"
+grep -Eq "ranks? [0-9-]+ drafters?" "$work/run.log" && ok "it did" || fail "it did not: $(head -n 20 "$work/run.log")"
 run "coupled" 2 "${drafters[@]}" "${profile[@]}" "${fixed[@]}" --set speculation.mode=coupled
 run "decoupled" 2 "${drafters[@]}" "${profile[@]}" "${fixed[@]}" --set speculation.mode=decoupled
 run "plain" 2 "${drafters[@]}" "${fixed[@]}" --set speculation.mode=plain

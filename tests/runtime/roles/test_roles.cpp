@@ -220,6 +220,22 @@ TEST(Roles, DraftersThatMisbehaveChangeNothingAndAreTold) {
   EXPECT_GE(stalls, 4U);
 }
 
+TEST(Roles, DraftersThatMisbehaveMayChangeRoles) {
+  const Outcome reference = simulate(1, 1, all_work(), 0);
+  for (const auto how : {Misbehaviour::stall, Misbehaviour::garbage}) {
+    for (unsigned seed = 0; seed < 12; ++seed) {
+      Moves moves{
+          .shuffle = seed % 3 == 1, .rebalance = true, .costs = policy::costs_by_position(1, 1)};
+      moves.shuffle_roles = true;
+      moves.degrees = {2, 1};
+      const Outcome outcome =
+          simulate(2, seed, all_work(), 0, -1, moves, {2, 4, &reference.finished, 0.8, how});
+      EXPECT_TRUE(outcome.complete);
+      expect_same(reference.finished, outcome.finished);
+    }
+  }
+}
+
 TEST(Roles, NothingToDoEndsAtOnce) {
   const Outcome outcome = simulate(2, 1, {}, 28);
   EXPECT_TRUE(outcome.complete);

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -134,11 +135,11 @@ struct Surroundings {
 struct VerifierRank {
   VerifierRank(Surroundings& world, Mailbox& mailbox, TrajectorySink& sink,
                TelemetrySink& telemetry, const policy::Placement& placement, int rank,
-               bool speculates)
+               bool speculates, const std::set<int>& drafted)
       : batcher(world.limits, world.sampling, {7}, nullptr),
         runner(world.limits.kv_blocks, world.limits.kv_block, 40),
         link(world.wire, runner),
-        speculator(make_speculator(world, mailbox, placement, speculates)),
+        speculator(make_speculator(world, mailbox, placement, speculates, drafted)),
         verifier({mailbox, world.clock, batcher, runner, link, speculator.get(), remote, sink,
                   telemetry},
                  {.ranks = placement.groups[placement.group(rank)],
@@ -148,12 +149,14 @@ struct VerifierRank {
                   .flush_seconds = kFlushSeconds,
                   .costs = world.moves.costs}) {}
   std::unique_ptr<Speculator> make_speculator(Surroundings& world, Mailbox& mailbox,
-                                              const policy::Placement& placement, bool speculates) {
+                                              const policy::Placement& placement, bool speculates,
+                                              const std::set<int>& drafted) {
     std::vector<std::unique_ptr<draft::Drafter>> drafters;
     if (world.drafters.ranks > 0) {
       auto made = std::make_unique<RemoteDrafter>(
           mailbox, world.clock, placement.drafters,
-          RemoteOptions{.vocab = 40, .window = world.drafters.window},
+          RemoteOptions{
+              .vocab = 40, .window = world.drafters.window, .patience = 2, .drafted = drafted},
           [&world](const std::string& text) { world.warnings.push_back(text); });
       remote = made.get();
       drafters.push_back(std::move(made));
@@ -177,10 +180,11 @@ struct VerifierRank {
 /// A rank of a group that has nothing to compute: it only follows its leader.
 class Follower final : public Participant {
  public:
-  explicit Follower(Mailbox& mailbox) : mailbox_(mailbox) {}
+  Follower(Mailbox& mailbox, int leader) : mailbox_(mailbox), leader_(leader) {}
   Turn turn() override {
     const std::optional<Envelope> envelope = over_ ? std::nullopt : mailbox_.poll();
     if (!envelope) return {};
+    if (envelope->from != leader_) return {true};
     Message message = decode(envelope->bytes);
     if (auto* place = std::get_if<Place>(&message)) next_ = place->placement;
     over_ = next_ || std::holds_alternative<Finish>(message);
@@ -192,6 +196,7 @@ class Follower final : public Participant {
 
  private:
   Mailbox& mailbox_;
+  int leader_;
   bool over_ = false;
   std::optional<policy::Placement> next_;
 };
@@ -242,17 +247,19 @@ class Rank {
  private:
   void become(const policy::Placement& placement) {
     placement_ = placement;
+    for (const policy::DrafterPlace& drafter : placement.drafters) drafted_.insert(drafter.rank);
     role_ = nullptr;
     verifier_.reset();
     other_.reset();
     switch (placement.role(rank_)) {
       case Role::verifier:
         verifier_ = std::make_unique<VerifierRank>(world_, mailbox_, sink, telemetry_, placement,
-                                                   rank_, rank_ % 2 == 1);
+                                                   rank_, rank_ % 2 == 1, drafted_);
         role_ = &verifier_->verifier;
         return;
       case Role::verifier_member:
-        other_ = std::make_unique<Follower>(mailbox_);
+        other_ =
+            std::make_unique<Follower>(mailbox_, placement.groups[placement.group(rank_)].leader);
         break;
       case Role::drafter: {
         std::vector<std::unique_ptr<draft::Drafter>> made;
@@ -289,6 +296,7 @@ class Rank {
   double asleep_until_ = 0;
   NoTelemetry telemetry_;
   policy::Placement placement_;
+  std::set<int> drafted_;  ///< ranks that ever drafted
   std::unique_ptr<VerifierRank> verifier_;
   std::unique_ptr<Participant> other_;
   Participant* role_ = nullptr;
