@@ -46,18 +46,17 @@ CostTable read_table(const YamlNode& root) {
   CostTable table;
   const auto conditions = [&](const YamlNode& node) {
     CostConditions& c = table.conditions;
-    read_map(node,
-             {field("backend", c.backend, Text{}), field("isa", c.isa, Text{}),
-              field("tp", c.tp, Count{1, kMost}), field("threads", c.threads, Count{1, kMost}),
-              field("model", c.model, Text{})});
+    read_map(node, {field("backend", c.backend, Text{}), field("isa", c.isa, Text{}),
+                    field("tp", c.tp, Count{1, kMost}),
+                    field("threads", c.threads, Count{1, kMost}), field("model", c.model, Text{})});
   };
   const auto drafters = [&](const YamlNode& node) {
     if (node.kind != YamlNode::Kind::list) throw BadValue(node, "a list of drafters");
     for (const YamlNode& item : node.items) {
       DrafterCosts& drafter = table.drafters.emplace_back();
       read_map(item,
-               {field("name", drafter.name, Text{}), curve("first", drafter.first, true),
-                curve("round", drafter.round, true), curve("catch_up", drafter.catch_up, false)});
+               {field("name", drafter.name, Text{}), curve("first", drafter.first, false),
+                curve("round", drafter.round, false), curve("catch_up", drafter.catch_up, false)});
     }
   };
   const auto transfer = [&](const YamlNode& node) {
@@ -68,15 +67,18 @@ CostTable read_table(const YamlNode& root) {
   read_map(root, {{"conditions", true, conditions},
                   curve("decode", table.decode, true),
                   field("drafted_position", table.drafted_position, not_negative()),
-                  curve("prefill", table.prefill, true),
+                  curve("prefill", table.prefill, false),
                   {"drafters", false, drafters},
                   {"transfer", false, transfer}});
   return table;
 }
 
-std::string curve_text(const CostCurve& curve, const std::string& indent) {
-  std::string text =
-      indent + "per_position: " + figure(curve.per_position()) + "\n" + indent + "points:\n";
+/// Nothing where nothing was measured.
+std::string curve_text(const char* name, const CostCurve& curve, const std::string& outer) {
+  if (curve.empty()) return "";
+  const std::string indent = outer + "  ";
+  std::string text = outer + name + ":\n" + indent +
+                     "per_position: " + figure(curve.per_position()) + "\n" + indent + "points:\n";
   for (const CostCurve::Point& p : curve.points())
     text += indent + "  - [" + format_number(p.rows) + ", " + figure(p.seconds) + "]\n";
   return text;
@@ -97,17 +99,16 @@ std::string cost_profile_text(const CostTable& table) {
   std::string text = std::string(kHead) + "conditions:\n  backend: " + quote_yaml(c.backend) +
                      "\n  isa: " + quote_yaml(c.isa) + "\n  tp: " + std::to_string(c.tp) +
                      "\n  threads: " + std::to_string(c.threads) +
-                     "\n  model: " + quote_yaml(c.model) + "\ndecode:\n" +
-                     curve_text(table.decode, "  ") +
-                     "drafted_position: " + figure(table.drafted_position) + "\nprefill:\n" +
-                     curve_text(table.prefill, "  ");
+                     "\n  model: " + quote_yaml(c.model) + "\n" +
+                     curve_text("decode", table.decode, "") +
+                     "drafted_position: " + figure(table.drafted_position) + "\n" +
+                     curve_text("prefill", table.prefill, "");
   if (!table.drafters.empty()) text += "drafters:\n";
   for (const DrafterCosts& drafter : table.drafters) {
-    text += "  - name: " + quote_yaml(drafter.name) + "\n    first:\n" +
-            curve_text(drafter.first, "      ") + "    round:\n" +
-            curve_text(drafter.round, "      ");
-    if (!drafter.catch_up.empty())
-      text += "    catch_up:\n" + curve_text(drafter.catch_up, "      ");
+    text += "  - name: " + quote_yaml(drafter.name) + "\n" +
+            curve_text("first", drafter.first, "    ") +
+            curve_text("round", drafter.round, "    ") +
+            curve_text("catch_up", drafter.catch_up, "    ");
   }
   if (table.transfer) {
     text += "transfer:\n  latency: " + figure(table.transfer->latency) +

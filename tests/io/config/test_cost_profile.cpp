@@ -62,6 +62,18 @@ TEST(CostProfile, ReadsBackWhatWasWritten) {
   EXPECT_DOUBLE_EQ(read.transfer->bandwidth, 1.25e10);
 }
 
+TEST(CostProfile, WhatWasNotMeasuredIsLeftOut) {
+  CostTable table = example();
+  table.prefill = {};
+  table.drafters[0].first = table.drafters[0].round = table.drafters[0].catch_up = {};
+  const CostTable read = parse_cost_profile(cost_profile_text(table), "p.yaml");
+  EXPECT_TRUE(read.prefill.empty());
+  ASSERT_EQ(read.drafters.size(), 2U);
+  EXPECT_TRUE(read.drafters[0].first.empty() && read.drafters[0].round.empty());
+  expect_equal(read.decode, table.decode);
+  expect_equal(read.drafters[1].round, table.drafters[1].round);
+}
+
 TEST(CostProfile, OfOneGroupKnowsNoTransfers) {
   CostTable table = example();
   table.transfer.reset();
