@@ -69,7 +69,9 @@ policy::MoveCosts move_costs(io::MoveKvBy by, const policy::MoveCosts& measured)
   return measured;
 }
 
-/// Adds what a role did to what those before it on the rank did.
+/// Adds what a role did to what those before it on the rank did. `drafted` and `accepted` are what
+/// a verifier had verified or what a drafter rank had drafted for it, so that those of a rank that
+/// was both count both; steps tell them apart.
 void add(RankSummary& sum, const RankSummary& role) {
   sum.busy_seconds += role.busy_seconds;
   sum.steps += role.steps;
@@ -138,6 +140,10 @@ class Rank {
   void record_role(double start);
   void summarize(RankSummary summary, double start);
   [[nodiscard]] GroupRanks group() const { return placement_.groups[placement_.group(rank_)]; }
+  /// Led by -1 where the rank is in none.
+  [[nodiscard]] GroupRanks group_or_none() const {
+    return placement_.group(rank_) >= 0 ? group() : GroupRanks{-1, 0};
+  }
   template <typename Role>
   void drive(Role& role, Mailbox& mailbox) {
     roles::drive(role, mailbox, clock_, SignalRelay(mailbox));
@@ -183,8 +189,7 @@ void Rank::take(policy::Placement placement) {
 }
 
 void Rank::record_role(double start) {
-  const bool in_group = placement_.group(rank_) >= 0;
-  const GroupRanks ranks = in_group ? group() : GroupRanks{-1, 0};
+  const GroupRanks ranks = group_or_none();
   telemetry_->role({.start = start,
                     .preparing = clock_.now() - start,
                     .role = static_cast<std::uint32_t>(placement_.role(rank_)),
@@ -273,10 +278,11 @@ Ended Rank::run_verifier() {
 Ended Rank::run_member() {
   roles::Member member(mailbox_, *compute_->executor, *kv_share_, group().leader,
                        {&clock_, telemetry_.get()});
+  const double measuring = compute_->executor->busy_seconds();  // and earlier roles
   drive(member, mailbox_);
   RankSummary summary;
   summary.steps = member.steps();
-  summary.busy_seconds = compute_->executor->busy_seconds();
+  summary.busy_seconds = compute_->executor->busy_seconds() - measuring;
   return {summary, member.next()};
 }
 
@@ -307,7 +313,8 @@ void Rank::summarize(RankSummary summary, double start) {
   const Role role = placement_.role(rank_);
   summary.rank = static_cast<std::uint32_t>(rank_);
   summary.role = static_cast<std::uint32_t>(role);
-  summary.group = placement_.group(rank_);
+  summary.leader = group_or_none().leader;
+  summary.tp = static_cast<std::uint32_t>(group_or_none().tp);
   summary.idle_seconds = clock_.now() - start - summary.busy_seconds;
   const Mailbox::Traffic messages = mailbox_.traffic();
   summary.messages_sent = messages.messages;
