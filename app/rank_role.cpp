@@ -100,7 +100,7 @@ struct Ended {
 class Rank {
  public:
   /// Collective; throws JobEnded. References outlive this.
-  Rank(const fabric::MpiEnvironment& mpi, const Setup& setup, std::uint32_t attempt,
+  Rank(const fabric::MpiEnvironment& mpi, const Setup& setup, const Attempt& attempt,
        const Clock& clock, fabric::UcxFabric& network)
       : setup_(setup),
         attempt_(attempt),
@@ -110,9 +110,9 @@ class Rank {
         mailbox_(network.mailbox(Address::Port::role)),
         placement_(setup.layout.placement) {
     together(mpi, [&] {
-      telemetry_ = std::make_unique<io::TelemetryWriter>(setup.config.output.directory, attempt,
-                                                         rank_, rank_ == 0 ? plan_text(setup) : "",
-                                                         drafter_names(setup));
+      telemetry_ = std::make_unique<io::TelemetryWriter>(
+          setup.config.output.directory, attempt.number, rank_, rank_ == 0 ? plan_text(setup) : "",
+          drafter_names(setup));
       open_shard();
     });
     compute_ = make_compute(mpi, setup);
@@ -121,7 +121,8 @@ class Rank {
 
   /// What steps, drafts and moves cost. Collective.
   void measure(const fabric::MpiEnvironment& mpi) {
-    costs_ = costs_of_run({mpi, setup_, *compute_, kv_share_.get(), mailbox_, clock_});
+    costs_ = costs_of_run({mpi, setup_, *compute_, kv_share_.get(), mailbox_, clock_},
+                          attempt_.responses);
   }
   /// Until the coordinator says that nothing more will come.
   void run();
@@ -150,7 +151,7 @@ class Rank {
   }
 
   const Setup& setup_;
-  std::uint32_t attempt_;
+  Attempt attempt_;
   int rank_;
   const Clock& clock_;
   fabric::UcxFabric& network_;
@@ -165,7 +166,8 @@ class Rank {
 
 void Rank::open_shard() {
   if (shard_ || placement_.role(rank_) != Role::verifier) return;
-  shard_ = std::make_unique<io::ShardWriter>(setup_.config.output.directory, attempt_, rank_);
+  shard_ =
+      std::make_unique<io::ShardWriter>(setup_.config.output.directory, attempt_.number, rank_);
 }
 
 void Rank::share_kv() {
@@ -341,7 +343,7 @@ void Rank::summarize(RankSummary summary, double start) {
 
 }  // namespace
 
-void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, std::uint32_t attempt,
+void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Attempt& attempt,
               const Clock& clock, fabric::UcxFabric& network, FaultDesk& faults) {
   Rank rank(mpi, setup, attempt, clock, network);
   try {
