@@ -111,13 +111,12 @@ std::vector<Loss> losses_of(const Setup& setup, std::span<const RankSummary> sum
     loading.seconds += loading_seconds(s, seconds);
     if (is(s, Role::spare)) spare.seconds += s.idle_seconds;
     if (is(s, Role::drafter)) ahead.seconds += s.idle_seconds;
-    if (s.group >= 0) waiting.seconds += s.idle_seconds;
+    if (s.leader >= 0) waiting.seconds += s.idle_seconds;
     // Under goodput the drafts that are refused were expected, and still paid. A group's members
-    // verify what their leader counts.
-    if (speculation.policy == io::SpeculationPolicy::fixed && s.group >= 0 &&
+    // verify what their leader counts. (Of a rank whose role changed the last group is known.)
+    if (speculation.policy == io::SpeculationPolicy::fixed && s.leader >= 0 &&
         s.drafted > s.accepted)
-      refused.seconds += layout.placement.groups[s.group].tp * s.busy_seconds *
-                         share(s.drafted - s.accepted, s.decode_tokens);
+      refused.seconds += s.tp * s.busy_seconds * share(s.drafted - s.accepted, s.decode_tokens);
   }
   if (layout.groups() > 1 && !setup.config.schedule.rebalance) {
     waiting.advice = "schedule.rebalance: true gives groups that run dry some of others' requests";

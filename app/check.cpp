@@ -48,7 +48,7 @@ ExitCode check(const fabric::MpiEnvironment& mpi, const CheckArguments& argument
   if (mpi.size() > 1 && arguments.machine.elsewhere()) {
     together(mpi, [] {
       throw UsageError(
-          "check: --nodes, --ranks-per-node, --memory and --gpus are for one rank, "
+          "check: --ranks, --nodes, --ranks-per-node, --memory and --gpus are for one rank, "
           "which plans for many; under a launcher the job's own nodes are planned for");
     });
   }

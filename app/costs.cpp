@@ -68,7 +68,9 @@ std::optional<TransferCosts> measure_transfers_of(const MeasuringRank& rank, dou
     }
   };
   rank.mpi.barrier();  // without spinning: others may measure steps still
-  std::vector<double> budget{end.receives ? seconds : 0, end.receives ? 1.0 : 0};
+  // A group's leader knows how long its steps were measured; its members do not.
+  const bool knows = end.receives && placement.role(rank.mpi.rank()) == Role::verifier;
+  std::vector<double> budget{knows ? seconds : 0, knows ? 1.0 : 0};
   sum(budget);
   return roles::measure_transfers(end, rank.mailbox, rank.clock,
                                   budget[0] / std::max(1.0, budget[1]), sum);
@@ -87,6 +89,9 @@ roles::CostMeasurement measure(const MeasuringRank& rank, const roles::Measureme
   measured.table.transfer =
       measure_transfers_of(rank, measured.seconds * kTransferShare / (1 - kTransferShare));
   measured.table.conditions = rank.setup.conditions;
+  const policy::Placement& placement = rank.setup.layout.placement;
+  if (const int group = placement.group(rank.mpi.rank()); group >= 0)
+    measured.table.conditions.tp = placement.groups[group].tp;
   measured.seconds = rank.clock.now() - begin;
   return measured;
 }
@@ -101,12 +106,12 @@ bool wants_costs(const Setup& setup) {
 namespace {
 
 /// This rank's part of it.
-CostTable own_costs(const MeasuringRank& rank) {
+CostTable own_costs(const MeasuringRank& rank, std::size_t responses) {
   const Setup& setup = rank.setup;
   // Steps of a full batch, if responses come to half of their longest.
   roles::MeasurementBudget budget;
-  budget.steps_foreseen = static_cast<double>(setup.responses) * setup.config.sampling.max_tokens /
-                          2 / setup.layout.groups() / setup.config.engine.max_batch;
+  budget.steps_foreseen = static_cast<double>(responses) * setup.config.sampling.max_tokens / 2 /
+                          setup.layout.groups() / setup.config.engine.max_batch;
   if (setup.profile && setup.profile_fault.empty()) {
     CostTable table = *setup.profile;
     if (!table.transfer)  // it was measured with a single group
@@ -125,11 +130,11 @@ CostTable own_costs(const MeasuringRank& rank) {
 
 }  // namespace
 
-CostsByDegree costs_of_run(const MeasuringRank& rank) {
+CostsByDegree costs_of_run(const MeasuringRank& rank, std::size_t responses) {
   if (!wants_costs(rank.setup)) return {};
   const policy::Placement& placement = rank.setup.layout.placement;
   const int me = rank.mpi.rank();
-  const CostTable own = own_costs(rank);
+  const CostTable own = own_costs(rank, responses);
   CostsByDegree costs;
   if (const int group = placement.group(me); group >= 0) costs[placement.groups[group].tp] = own;
   if (!rank.setup.config.schedule.shuffle_roles) return costs;

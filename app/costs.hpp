@@ -38,8 +38,9 @@ using CostsByDegree = std::map<int, CostTable>;
 
 /// The costs that a verifier's policies go by: the profile's if there is one that holds here, else
 /// what a short measurement finds. Where roles may change, every rank has the tables of all
-/// degrees. Empty where no policy asks. Collective over all ranks.
-[[nodiscard]] CostsByDegree costs_of_run(const MeasuringRank& rank);
+/// degrees. Empty where no policy asks. `responses`: those to generate still, the same number on
+/// every rank; measuring takes a share of what they will. Collective over all ranks.
+[[nodiscard]] CostsByDegree costs_of_run(const MeasuringRank& rank, std::size_t responses);
 
 /// The table of a degree; an empty one where there is none.
 [[nodiscard]] const CostTable& of_degree(const CostsByDegree& costs, int tp);

@@ -1,6 +1,8 @@
-#include <optional>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 
 #include "app/commands.hpp"
 #include "app/compute.hpp"
@@ -10,13 +12,14 @@
 #include "app/setup.hpp"
 #include "app/terminal.hpp"
 #include "io/config/cost_profile.hpp"
+#include "runtime/core/error.hpp"
 #include "runtime/fabric/ucx_fabric.hpp"
 #include "runtime/policy/draft_ladder.hpp"
 #include "runtime/roles/group.hpp"
 
 namespace paceline::app {
 
-// The first group's table is written.
+// All groups have one degree, and the first group's table is written.
 ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& arguments) {
   const SteadyClock clock;
   // Every rank verifies and drafts, so that all there is gets measured, whatever the configuration
@@ -25,11 +28,18 @@ ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& argu
   for (const char* setting : {"layout.drafters=0", "speculation.mode=auto", "engine.profile=auto"})
     all.overrides.emplace_back(setting);
   const Setup setup = prepare(mpi, all);
+  const policy::Placement& placement = setup.layout.placement;
+  together(mpi, [&] {
+    if (placement.degrees().size() > 1)
+      throw UsageError(fmt::format(
+          "layout.verifier_tp: {} are several degrees, but a profile is that of one; measure one "
+          "of them (--set layout.verifier_tp={})",
+          fmt::join(*setup.config.layout.verifier_tp, ", "), placement.degrees().back()));
+  });
   if (mpi.rank() == 0) {
     print_banner(setup, mpi.size());
     print_plan(setup, time_limit(setup.config.limits.wall_clock));
   }
-  const policy::Placement& placement = setup.layout.placement;
   const std::unique_ptr<Compute> compute = make_compute(mpi, setup);
   const Address::Port port = Address::Port::role;
   fabric::UcxFabric network(mpi, {&port, 1});

@@ -70,7 +70,9 @@ policy::MoveCosts move_costs(io::MoveKvBy by, const policy::MoveCosts& measured)
   return measured;
 }
 
-/// Adds what a role did to what those before it on the rank did.
+/// Adds what a role did to what those before it on the rank did. `drafted` and `accepted` are what
+/// a verifier had verified or what a drafter rank had drafted for it, so that those of a rank that
+/// was both count both; steps tell them apart.
 void add(RankSummary& sum, const RankSummary& role) {
   sum.busy_seconds += role.busy_seconds;
   sum.steps += role.steps;
@@ -99,7 +101,7 @@ struct Ended {
 class Rank {
  public:
   /// Collective; throws JobEnded. References outlive this.
-  Rank(const fabric::MpiEnvironment& mpi, const Setup& setup, std::uint32_t attempt,
+  Rank(const fabric::MpiEnvironment& mpi, const Setup& setup, const Attempt& attempt,
        const Clock& clock, fabric::UcxFabric& network)
       : setup_(setup),
         attempt_(attempt),
@@ -109,9 +111,9 @@ class Rank {
         mailbox_(network.mailbox(Address::Port::role)),
         placement_(setup.layout.placement) {
     together(mpi, [&] {
-      telemetry_ = std::make_unique<io::TelemetryWriter>(setup.config.output.directory, attempt,
-                                                         rank_, rank_ == 0 ? plan_text(setup) : "",
-                                                         drafter_names(setup));
+      telemetry_ = std::make_unique<io::TelemetryWriter>(
+          setup.config.output.directory, attempt.number, rank_, rank_ == 0 ? plan_text(setup) : "",
+          drafter_names(setup));
       open_shard();
     });
     compute_ = make_compute(mpi, setup);
@@ -120,7 +122,8 @@ class Rank {
 
   /// What steps, drafts and moves cost. Collective.
   void measure(const fabric::MpiEnvironment& mpi) {
-    costs_ = costs_of_run({mpi, setup_, *compute_, kv_share_.get(), mailbox_, clock_});
+    costs_ = costs_of_run({mpi, setup_, *compute_, kv_share_.get(), mailbox_, clock_},
+                          attempt_.responses);
   }
   /// Until the coordinator says that nothing more will come.
   void run();
@@ -139,13 +142,17 @@ class Rank {
   void record_role(double start);
   void summarize(RankSummary summary, double start);
   [[nodiscard]] GroupRanks group() const { return placement_.groups[placement_.group(rank_)]; }
+  /// Led by -1 where the rank is in none.
+  [[nodiscard]] GroupRanks group_or_none() const {
+    return placement_.group(rank_) >= 0 ? group() : GroupRanks{-1, 0};
+  }
   template <typename Role>
   void drive(Role& role, Mailbox& mailbox) {
     roles::drive(role, mailbox, clock_, SignalRelay(mailbox));
   }
 
   const Setup& setup_;
-  std::uint32_t attempt_;
+  Attempt attempt_;
   int rank_;
   const Clock& clock_;
   fabric::UcxFabric& network_;
@@ -161,7 +168,8 @@ class Rank {
 
 void Rank::open_shard() {
   if (shard_ || placement_.role(rank_) != Role::verifier) return;
-  shard_ = std::make_unique<io::ShardWriter>(setup_.config.output.directory, attempt_, rank_);
+  shard_ =
+      std::make_unique<io::ShardWriter>(setup_.config.output.directory, attempt_.number, rank_);
 }
 
 void Rank::share_kv() {
@@ -186,8 +194,7 @@ void Rank::take(policy::Placement placement) {
 }
 
 void Rank::record_role(double start) {
-  const bool in_group = placement_.group(rank_) >= 0;
-  const GroupRanks ranks = in_group ? group() : GroupRanks{-1, 0};
+  const GroupRanks ranks = group_or_none();
   telemetry_->role({.start = start,
                     .preparing = clock_.now() - start,
                     .role = static_cast<std::uint32_t>(placement_.role(rank_)),
@@ -277,10 +284,11 @@ Ended Rank::run_verifier() {
 Ended Rank::run_member() {
   roles::Member member(mailbox_, *compute_->executor, *kv_share_, group().leader,
                        {&clock_, telemetry_.get()});
+  const double measuring = compute_->executor->busy_seconds();  // and earlier roles
   drive(member, mailbox_);
   RankSummary summary;
   summary.steps = member.steps();
-  summary.busy_seconds = compute_->executor->busy_seconds();
+  summary.busy_seconds = compute_->executor->busy_seconds() - measuring;
   return {summary, member.next()};
 }
 
@@ -311,7 +319,8 @@ void Rank::summarize(RankSummary summary, double start) {
   const Role role = placement_.role(rank_);
   summary.rank = static_cast<std::uint32_t>(rank_);
   summary.role = static_cast<std::uint32_t>(role);
-  summary.group = placement_.group(rank_);
+  summary.leader = group_or_none().leader;
+  summary.tp = static_cast<std::uint32_t>(group_or_none().tp);
   summary.idle_seconds = clock_.now() - start - summary.busy_seconds;
   const Mailbox::Traffic messages = mailbox_.traffic();
   summary.messages_sent = messages.messages;
@@ -338,7 +347,7 @@ void Rank::summarize(RankSummary summary, double start) {
 
 }  // namespace
 
-void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, std::uint32_t attempt,
+void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Attempt& attempt,
               const Clock& clock, fabric::UcxFabric& network, FaultDesk& faults) {
   Rank rank(mpi, setup, attempt, clock, network);
   try {

@@ -1,6 +1,7 @@
 // This rank's part in a rollout: its role, from weights to summary.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "app/job.hpp"
@@ -11,10 +12,16 @@
 
 namespace paceline::app {
 
+/// What is to be done this time. The same on every rank.
+struct Attempt {
+  std::uint32_t number = 0;   ///< of the output directory
+  std::size_t responses = 0;  ///< not finished yet
+};
+
 /// Builds what the rank's role needs and runs it until the coordinator says that nothing more will
 /// come. In start-up ranks fail together; from then on each works on its own and reports a fault to
-/// the desk. `attempt`: of the output directory. Collective; throws JobEnded.
-void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, std::uint32_t attempt,
+/// the desk. Collective; throws JobEnded.
+void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Attempt& attempt,
               const Clock& clock, fabric::UcxFabric& network, FaultDesk& faults);
 
 }  // namespace paceline::app

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "app/costs.hpp"
 #include "app/terminal.hpp"
 #include "app/version.hpp"
 #include "runtime/model/sharding.hpp"

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "app/accounting.hpp"
+#include "app/broadcast.hpp"
 #include "app/commands.hpp"
 #include "app/communicator.hpp"
 #include "app/job.hpp"
@@ -24,7 +25,6 @@
 #include "io/hdf5/final_file.hpp"
 #include "io/hdf5/run_directory.hpp"
 #include "io/hdf5/telemetry.hpp"
-#include "runtime/core/wire.hpp"
 #include "runtime/fabric/ucx_fabric.hpp"
 #include "runtime/roles/coordinator.hpp"
 #include "runtime/roles/participant.hpp"
@@ -40,6 +40,7 @@ struct Output {
   io::ResumeState earlier;                      ///< rank 0
   std::uint32_t attempt = 0;
   bool complete = false;
+  std::size_t left = 0;  ///< responses to generate still
 };
 
 void warn(const std::vector<std::string>& warnings, const std::vector<std::string>& known = {}) {
@@ -62,14 +63,8 @@ Output open_output(const fabric::MpiEnvironment& mpi, const Setup& setup, bool r
     output.earlier = output.directory->read_state();
     warn(output.earlier.warnings);
   });
-  WireWriter writer;
-  writer.put(output.attempt);
-  writer.put(output.complete);
-  std::vector<std::byte> bytes = writer.take();
-  mpi.broadcast(bytes);
-  WireReader reader(bytes);
-  reader.get(output.attempt);
-  reader.get(output.complete);
+  output.left = setup.responses - output.earlier.finished.size();
+  broadcast(mpi, output.attempt, output.complete, output.left);
   return output;
 }
 
@@ -213,7 +208,7 @@ ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& argument
         }
       });
     }
-    run_role(mpi, setup, output.attempt, clock, *network, faults);
+    run_role(mpi, setup, {output.attempt, output.left}, clock, *network, faults);
     if (first) {
       while (!coordinated) {  // what this role has sent may still be on its way
         mailbox.wait(1);

@@ -1,10 +1,12 @@
 #include "app/setup.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
 
+#include "app/broadcast.hpp"
 #include "app/job.hpp"
 #include "app/version.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
@@ -12,7 +14,6 @@
 #include "io/config/draft_history_file.hpp"
 #include "io/config/yaml_tree.hpp"
 #include "io/text/chat_template.hpp"
-#include "runtime/core/wire.hpp"
 #include "runtime/engine/batcher.hpp"
 #include "runtime/kv/sequences.hpp"
 #include "runtime/model/sharding.hpp"
@@ -233,7 +234,9 @@ std::string difference(const Setup& setup) {
   };
   if (then.backend != now.backend) return differs("backend", then.backend, now.backend);
   if (then.isa != now.isa) return differs("instruction set", then.isa, now.isa);
-  if (then.tp != now.tp) return differs("tensor-parallel degree", then.tp, now.tp);
+  const std::vector<int> degrees = setup.layout.placement.degrees();
+  if (degrees != std::vector{then.tp})
+    return differs("tensor-parallel degree", then.tp, fmt::format("{}", fmt::join(degrees, ", ")));
   if (then.threads != now.threads) return differs("threads", then.threads, now.threads);
   if (then.model != now.model) return differs("a model of", then.model, now.model);
   for (const DrafterPlan& plan : setup.drafters) {
@@ -253,22 +256,22 @@ std::string shape_of(const ModelConfig& model, DType compute) {
                      name_of(compute));
 }
 
-/// Reads engine.profile. One that does not hold here is told of and not used, for it could only
-/// slow the run down. Rank 0's threads are those of the profile.
+/// Reads engine.profile, on rank 0 for all. One that does not hold here is told of and not used,
+/// for it could only slow the run down. Rank 0's threads are those of the profile.
 void check_profile(const fabric::MpiEnvironment& mpi, Setup& setup) {
   setup.conditions = {setup.backend.name, setup.backend.isa, setup.layout.placement.least_tp(),
                       setup.threads, shape_of(setup.model, setup.compute)};
   if (!setup.config.engine.profile) return;
+  const std::string& path = *setup.config.engine.profile;
+  std::string text;
   together(mpi, [&] {
-    setup.profile = io::read_cost_profile(*setup.config.engine.profile);
     if (mpi.rank() != 0) return;
+    text = io::read_yaml_file(path, "the cost profile");
+    setup.profile = io::parse_cost_profile(text, path);
     setup.profile_fault = difference(setup);
   });
-  WireWriter writer;
-  writer.put(setup.profile_fault);
-  std::vector<std::byte> bytes = writer.take();
-  mpi.broadcast(bytes);
-  WireReader(bytes).get(setup.profile_fault);
+  broadcast(mpi, text, setup.profile_fault);
+  if (mpi.rank() != 0) setup.profile = io::parse_cost_profile(text, path);
   // Costs of drafters that this run has not are not its own.
   std::erase_if(setup.profile->drafters, [&](const DrafterCosts& costs) {
     return std::none_of(setup.drafters.begin(), setup.drafters.end(),
@@ -276,25 +279,21 @@ void check_profile(const fabric::MpiEnvironment& mpi, Setup& setup) {
   });
 }
 
-std::string history_path(const Setup& setup) {
-  return setup.config.engine.profile ? io::draft_history_path(*setup.config.engine.profile) : "";
+/// The history beside the profile, where there is one.
+DraftHistory read_history(const Setup& setup) {
+  if (!setup.config.engine.profile) return {};
+  const std::string path = io::draft_history_path(*setup.config.engine.profile);
+  return std::filesystem::exists(path) ? io::read_draft_history(path) : DraftHistory();
 }
 
-/// The text of the history beside the profile, where there is one. Read once: a run that ends may
-/// replace it, and all ranks must plan by the same.
-std::string read_history(const fabric::MpiEnvironment& mpi, const Setup& setup) {
-  std::string text = "drafts:\n";
+/// Rank 0 chooses for all: sums of floating point may differ from node to node, and ranks that lay
+/// the job out differently would wait for each other.
+void share_choice(const fabric::MpiEnvironment& mpi, Setup& setup) {
   together(mpi, [&] {
-    const std::string path = history_path(setup);
-    if (mpi.rank() == 0 && !path.empty() && std::filesystem::exists(path))
-      text = io::read_yaml_file(path, "the history of drafts");
+    if (mpi.rank() == 0) choose_speculation(setup, read_history(setup));
   });
-  WireWriter writer;
-  writer.put(text);
-  std::vector<std::byte> bytes = writer.take();
-  mpi.broadcast(bytes);
-  WireReader(bytes).get(text);
-  return text;
+  SpeculationChoice& choice = setup.speculation;
+  broadcast(mpi, choice.drafters, choice.reason, setup.config.speculation.window);
 }
 
 }  // namespace
@@ -311,14 +310,8 @@ Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
     if (mpi.rank() == 0) read_prompts(setup);
   });
 
-  WireWriter writer;
-  writer.put(setup.longest_prompt);
-  writer.put(setup.requests());
-  std::vector<std::byte> bytes = writer.take();
-  mpi.broadcast(bytes);
-  WireReader reader(bytes);
-  reader.get(setup.longest_prompt);
-  reader.get(setup.responses);
+  setup.responses = setup.requests();
+  broadcast(mpi, setup.longest_prompt, setup.responses);
 
   setup.threads = setup.config.engine.threads.value_or(std::max(1, me.cores / me.sharers));
   together(mpi, [&] {
@@ -332,9 +325,8 @@ Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
   // The costs that speculation is planned by are those of the degree that the layout has.
   together(mpi, [&] { lay_out(setup, setup.config.layout.drafters, ""); });
   check_profile(mpi, setup);
-  const std::string history = read_history(mpi, setup);
+  share_choice(mpi, setup);
   together(mpi, [&] {
-    choose_speculation(setup, io::parse_draft_history(history, history_path(setup)));
     const SpeculationChoice& choice = setup.speculation;
     lay_out(setup, choice.drafters, choice.reason);
     plan_memory(setup);

@@ -34,7 +34,7 @@ struct MemoryPlan {
   [[nodiscard]] std::uint64_t beside_kv() const { return weights + logits + copies; }
 };
 
-/// The same on every rank, but for `prompts`.
+/// The same on every rank, but for what says otherwise.
 struct Setup {
   io::RunConfig config;
   ModelConfig model;
@@ -49,13 +49,13 @@ struct Setup {
   policy::KvPlan kv;
   MemoryPlan memory;
   std::vector<DrafterPlan> drafters;  ///< in the order in which a verifier asks them
-  int threads = 1;                    ///< of this rank
-  BackendChoice backend;
-  std::size_t responses = 0;         ///< to generate in all
-  CostConditions conditions;         ///< of costs
-  std::optional<CostTable> profile;  ///< engine.profile
-  std::string profile_fault;         ///< why the profile does not hold here; empty: it does
-  SpeculationChoice speculation;
+  int threads = 1;                    ///< of this rank, which others may differ from
+  BackendChoice backend;              ///< its device is this rank's
+  std::size_t responses = 0;          ///< to generate in all
+  CostConditions conditions;          ///< of costs, with this rank's threads
+  std::optional<CostTable> profile;   ///< engine.profile
+  std::string profile_fault;          ///< why the profile does not hold here; empty: it does
+  SpeculationChoice speculation;      ///< beyond what it decides, on rank 0 alone
 
   io::PromptSet prompts;  ///< on rank 0 alone
 

@@ -1,6 +1,7 @@
 #include "app/speculation_choice.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -51,10 +52,24 @@ bool same(const policy::SpeculationPlan& a, const policy::SpeculationPlan& b) {
   return a.settings == b.settings && a.method == b.method;
 }
 
-/// Why no costs are known.
-std::string unknown(const Setup& setup) {
+/// How many groups the layout will have, where that is settled.
+std::optional<int> settled_groups(const Setup& setup) {
+  const io::LayoutSection& layout = setup.config.layout;
+  if (layout.verifier_tp && layout.verifier_tp->size() > 1)
+    return static_cast<int>(layout.verifier_tp->size());
+  return layout.verifier_groups;
+}
+
+/// Why nothing can be planned; empty: it can.
+std::string no_plan(const Setup& setup) {
+  const std::vector<int> degrees = setup.layout.placement.degrees();
+  if (degrees.size() > 1)
+    return fmt::format(
+        "layout.verifier_tp names groups of degrees {}, and plans are made for groups of one",
+        fmt::join(degrees, " and "));
   if (!setup.config.engine.profile)
     return "no costs are known to plan by; `paceline profile` measures them for engine.profile";
+  if (setup.profile_fault.empty()) return "";
   return fmt::format("engine.profile does not hold here: {}; run `paceline profile` again",
                      setup.profile_fault);
 }
@@ -98,14 +113,14 @@ void choose_speculation(Setup& setup, const DraftHistory& history) {
     if (!drafters) choice.reason = "nothing drafts (speculation.drafters, speculation.mode)";
     return;
   }
-  if (!setup.profile || !setup.profile_fault.empty()) {
+  if (const std::string why_not = no_plan(setup); !why_not.empty()) {
     if (drafters) return;
-    choice.reason = "verifiers draft for themselves: " + unknown(setup);
+    choice.reason = "verifiers draft for themselves: " + why_not;
     if (speculation.mode != SpeculationMode::decoupled) return;
     throw UsageError(
         "speculation.mode: decoupled asks for a number of drafter ranks; set layout.drafters, "
         "for " +
-        unknown(setup));
+        why_not);
   }
   choice.batch = static_cast<double>(setup.responses);
   // Unless somebody wants it, no rank is there for n-grams and trees alone.
@@ -116,7 +131,7 @@ void choose_speculation(Setup& setup, const DraftHistory& history) {
     choice.known.push_back(history.knows(plan.name));
   }
   const policy::PlanFacts facts = facts_of(setup, choice);
-  const std::optional<int> groups = setup.config.layout.verifier_groups;
+  const std::optional<int> groups = settled_groups(setup);
   choice.plans =
       policy::plan_speculation(facts, {.mode = {}, .groups = groups, .drafters = {}, .window = {}});
   const std::vector<policy::SpeculationPlan> settled =
@@ -128,7 +143,10 @@ void choose_speculation(Setup& setup, const DraftHistory& history) {
         "speculation.mode: decoupled needs a rank that drafts beside the verifier groups, but the "
         "job has {} ranks{}",
         facts.ranks,
-        groups ? fmt::format(" for {} groups (layout.verifier_groups)", *groups) : ""));
+        groups ? fmt::format(" for {} groups ({})", *groups,
+                             setup.config.layout.verifier_groups ? "layout.verifier_groups"
+                                                                 : "layout.verifier_tp")
+               : ""));
   }
   choice.chosen = settled.front();
   // With a window that somebody asks for it is none of those, whose windows are the best ones.

@@ -12,7 +12,7 @@ namespace paceline::app {
 
 struct Setup;
 
-/// What has been chosen, and by what.
+/// What has been chosen, and by what. The first two decide the layout, the rest is for people.
 struct SpeculationChoice {
   int drafters = 0;    ///< ranks
   std::string reason;  ///< for their number, which layout.drafters overrides; empty: it is that key
@@ -28,8 +28,7 @@ void settle_mode(Setup& setup);
 
 /// Algorithm 1, where a profile holds here and something drafts; `history` is that of the profile.
 /// Asks for setup.layout as it is without a choice, and writes setup.speculation and, where it is
-/// auto, the window. Throws UsageError where what is asked for cannot be chosen. Pure: every rank
-/// chooses the same.
+/// auto, the window. Throws UsageError where what is asked for cannot be chosen.
 void choose_speculation(Setup& setup, const DraftHistory& history);
 
 /// The plan, those that are next to it and the settings that ask for them, for people; empty where

@@ -90,10 +90,6 @@ CostTable parse_cost_profile(const std::string& text, const std::string& name) {
   return explain(name, "a cost profile", [&] { return read_table(parse_yaml(text, name)); });
 }
 
-CostTable read_cost_profile(const std::string& path) {
-  return parse_cost_profile(read_yaml_file(path, "the cost profile"), path);
-}
-
 std::string cost_profile_text(const CostTable& table) {
   const CostConditions& c = table.conditions;
   std::string text = std::string(kHead) + "conditions:\n  backend: " + quote_yaml(c.backend) +

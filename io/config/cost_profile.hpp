@@ -7,10 +7,9 @@
 
 namespace paceline::io {
 
+/// From the file's text, which read_yaml_file() reads; `name` stands for the file in messages.
 /// Throws UsageError("file:line:column: ...") on what is no cost table, naming the key, what was
-/// expected and what was found, and on no file at all; IoError when it cannot be read. Thread-safe.
-[[nodiscard]] CostTable read_cost_profile(const std::string& path);
-/// The same from text; `name` stands for the file in messages.
+/// expected and what was found. Thread-safe.
 [[nodiscard]] CostTable parse_cost_profile(const std::string& text, const std::string& name);
 
 /// Text that reads back to the same table, but for seconds rounded to four digits.

@@ -1,5 +1,5 @@
 // The file that keeps how often drafts were accepted from one rollout to the next: beside the cost
-// profile, as YAML.
+// profile, as YAML. Runs read it; none writes it yet.
 #pragma once
 
 #include <string>

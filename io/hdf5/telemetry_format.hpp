@@ -84,7 +84,8 @@ inline std::vector<h5::Field> summary_fields() {
   const hid_t u64 = h5::native<std::uint64_t>();
   return {{"rank", offsetof(RankSummary, rank), u32},
           {"role", offsetof(RankSummary, role), u32},
-          {"group", offsetof(RankSummary, group), h5::native<std::int32_t>()},
+          {"leader", offsetof(RankSummary, leader), h5::native<std::int32_t>()},
+          {"tp", offsetof(RankSummary, tp), u32},
           {"busy_seconds", offsetof(RankSummary, busy_seconds), f64},
           {"idle_seconds", offsetof(RankSummary, idle_seconds), f64},
           {"steps", offsetof(RankSummary, steps), u64},

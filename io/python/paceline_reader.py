@@ -40,7 +40,7 @@ import h5py
 import numpy as np
 
 SCHEMA_VERSION = 2
-TELEMETRY_SCHEMA_VERSION = 4
+TELEMETRY_SCHEMA_VERSION = 5
 FINISH_REASONS = {0: "stop_id", 1: "length", 2: "stop_string", 3: "context", 255: "partial"}
 #: slime's Sample.Status for each finish reason. A response cut by a limit is truncated.
 SLIME_STATUS = {

@@ -104,8 +104,9 @@ struct AcceptanceCell {
 /// What a rank reports of itself when it ends. Bytes and seconds are totals over the run.
 struct RankSummary {
   std::uint32_t rank = 0;
-  std::uint32_t role = 0;
-  std::int32_t group = -1;  ///< verifier group; -1: in none, a spare rank
+  std::uint32_t role = 0;    ///< paceline::Role, its last one
+  std::int32_t leader = -1;  ///< of the verifier group it was in then; -1: in none
+  std::uint32_t tp = 0;      ///< ranks of that group
   double busy_seconds = 0;
   double idle_seconds = 0;
   std::uint64_t steps = 0;

@@ -1,4 +1,4 @@
-// Who helps the last requests (SpecActor, section 4.2, Algorithm 3).
+// Who helps the last requests (SpecActor, section 4.2, Algorithm 3). No run calls it yet.
 #pragma once
 
 #include <cstddef>

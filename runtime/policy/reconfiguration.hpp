@@ -1,4 +1,5 @@
-// How slow requests are drafted for while a run goes on (SpecActor, section 4.1, Algorithm 2).
+// How slow requests are drafted for while a run goes on (SpecActor, section 4.1, Algorithm 2). No
+// run calls it yet.
 #pragma once
 
 #include <cstdint>

@@ -43,8 +43,9 @@ struct VerifierOptions {
 };
 
 /// A turn is: apply messages, let requests go, take requests in, run one step, publish what ended.
-/// A step begins with drafts where there are any: drafter and verifier share the rank (coupled
-/// speculation). Finished responses are reported to the coordinator only once they are on disk.
+/// A step begins with drafts where there are any: of drafters on the same rank (coupled
+/// speculation) or of what has arrived from drafter ranks (decoupled). Finished responses are
+/// reported to the coordinator only once they are on disk.
 ///
 /// A rank that is to become something else goes on until the KV of requests that left is where it
 /// is wanted. The coordinator has seen to it that it holds no request by then.

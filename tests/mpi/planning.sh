@@ -31,6 +31,19 @@ says "without a profile nobody drafts for others" "0 drafter ranks: verifiers dr
 refuses "decoupled needs a number or costs" "speculation.mode: decoupled asks for a number of drafter ranks; set layout.drafters" --set speculation.mode=decoupled --ranks 4
 refuses "modes and ranks that draft must agree" "layout.drafters: expected auto or 0 where speculation.mode is coupled, found 1" --set speculation.mode=coupled --set layout.drafters=1 --ranks 4
 
+# Under a launcher the job's own ranks are planned for.
+code=0
+"$here/launch.sh" 2 "$paceline" check "$config" --output "$work/none" --ranks 4 >"$work/check.log" 2>&1 || code=$?
+same "a number of ranks is for check on one" 64 $code
+grep -q "check: --ranks, --nodes" "$work/check.log" && ok "and it says so" || fail "it says: $(cat "$work/check.log")"
+
+# A profile is of one degree.
+code=0
+"$here/launch.sh" 3 "$paceline" profile "$config" --output "$work/mixed.yaml" --seconds 1 "${backend[@]}" "${small[@]}" \
+  --set layout.verifier_tp=[2,1] >"$work/mixed.log" 2>&1 || code=$?
+same "a profile of several degrees is refused" 64 $code
+grep -q "layout.verifier_tp: 2, 1 are several degrees" "$work/mixed.log" && ok "and says why" || fail "it says: $(cat "$work/mixed.log")"
+
 # The configuration may ask for drafter ranks, and name the profile that is to be made.
 if "$here/launch.sh" 2 "$paceline" profile "$config" --output "$costs" --seconds 1 "${backend[@]}" "${small[@]}" "${drafters[@]}" \
   --set layout.drafters=1 --set engine.profile="$costs" >"$work/profile.log" 2>&1; then
@@ -67,15 +80,20 @@ drafts:
   - {method: ngram, tried: 100000, accepted: 1000}
 YAML
 says "the history of drafts counts" "0.99 of its tokens accepted, as in earlier runs" "${profile[@]}" --ranks 4
-says "auto takes drafter ranks where they pay" "foreseen (decoupled, " "${profile[@]}" --ranks 4
+says "auto takes drafter ranks where they pay" "tokens/s foreseen (decoupled, " "${profile[@]}" --ranks 4
 says "and the window from the plan" "drafter ranks send 8 tokens at a time" "${profile[@]}" --ranks 4
 says "a window that is asked for is among the plans" "*  " "${profile[@]}" --set speculation.window=3 --set layout.drafters=2 --ranks 4
+says "a list of degrees leaves no rank to draft where it takes all" "0 drafter ranks: " "${profile[@]}" --set layout.verifier_tp=[1,1,1,1] --ranks 4
+says "and as many as it leaves" "rank 3 drafter" "${profile[@]}" --set layout.verifier_tp=[1,1,1] --set speculation.mode=decoupled --ranks 4
+says "of several degrees none is planned" "0 drafter ranks: verifiers draft for themselves: layout.verifier_tp names groups of degrees 1 and 2" "${profile[@]}" --set layout.verifier_tp=[2,1,1] --ranks 4
+says "for which the profile does not hold" "it was measured with tensor-parallel degree 1, this run has 1, 2; costs are measured anew" "${profile[@]}" --set layout.verifier_tp=[2,1,1] --ranks 4
+refuses "decoupled without a rank to spare" "has 4 ranks for 4 groups (layout.verifier_tp)" "${profile[@]}" --set layout.verifier_tp=[1,1,1,1] --set speculation.mode=decoupled --ranks 4
 says "coupled keeps them out" "0 drafter ranks: speculation.mode is coupled" "${profile[@]}" --set speculation.mode=coupled --ranks 4
 says "plain drafts nothing" "0 drafter ranks: nothing drafts" "${profile[@]}" --set speculation.mode=plain --ranks 4
 
 fixed=(--set speculation.policy=fixed)
 run "auto, which decouples" 4 "${drafters[@]}" "${profile[@]}" "${fixed[@]}"
-grep -Eq "ranks? [0-9-]+ drafters?" "$work/run.log" && ok "it did" || fail "it did not: $(head -n 20 "$work/run.log")"
+grep -q "tokens/s foreseen (decoupled, " "$work/run.log" && ok "it did" || fail "it did not: $(head -n 20 "$work/run.log")"
 run "coupled" 2 "${drafters[@]}" "${profile[@]}" "${fixed[@]}" --set speculation.mode=coupled
 run "decoupled" 2 "${drafters[@]}" "${profile[@]}" "${fixed[@]}" --set speculation.mode=decoupled
 run "plain" 2 "${drafters[@]}" "${fixed[@]}" --set speculation.mode=plain

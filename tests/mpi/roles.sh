@@ -3,10 +3,32 @@
 # drafters and spare ranks, with requests that move meanwhile; and after a stop or a kill in the middle of it.
 source "$(dirname "$0")/lib.sh"
 
+python=$(command -v /usr/bin/python3 || command -v python3)
+if ! "$python" -c 'import h5py' 2>/dev/null; then
+  echo "SKIP: telemetry of roles is not checked: h5py is not there"
+  python=
+fi
+
+# last_roles DIR: every rank's summary is that of its last role.
+last_roles() {
+  "$python" - "$1/telemetry.h5" <<'PY'
+import sys, h5py
+with h5py.File(sys.argv[1]) as f:
+    names = ("role", "leader", "tp")
+    rows = lambda table: zip(f[table + "/rank"][:], zip(*(f[f"{table}/{name}"][:].tolist() for name in names)))
+    last = dict(rows("roles"))  # in the order of their beginning
+    for rank, place in rows("summary"):
+        if last[rank] != place: sys.exit(f"rank {rank} was {last[rank]} at last, but sums up as {place}")
+PY
+}
+
 # changes WHAT RANKS [ARG...]: a run as run()'s in which ranks change roles.
 changes() {
   run "$@" --set schedule.shuffle_roles=true --set schedule.shuffle_seed=$((++seed))
   if grep -q "times ranks changed roles" "$work/run.log"; then ok "they changed"; else fail "they did not change: $1"; fi
+  if [ -n "$python" ]; then
+    if last_roles "$work/run"; then ok "ranks sum up as what they were at last"; else fail "last roles: $1"; fi
+  fi
 }
 seed=0
 

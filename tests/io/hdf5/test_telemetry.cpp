@@ -37,7 +37,8 @@ RankSummary summary_of(std::uint32_t rank) {
   RankSummary summary;
   summary.rank = rank;
   summary.role = 1;
-  summary.group = rank < 2 ? static_cast<std::int32_t>(rank) : -1;
+  summary.leader = rank < 2 ? 0 : -1;
+  summary.tp = rank < 2 ? 2 : 0;
   summary.busy_seconds = 3.5;
   summary.idle_seconds = 0.5;
   summary.steps = 11;
@@ -155,10 +156,12 @@ TEST_F(TelemetryRun, IsMergedOverRanksAndAttempts) {
   EXPECT_EQ(h5::read_all<std::uint32_t>(file, "summary/rank"), (U32{0, 1, 2}));
   EXPECT_EQ(h5::read_all<std::uint32_t>(file, "summary/attempt"), (U32{1, 1, 1}));
   // Without a group, as whoever reads the file by its own types sees it.
-  const h5::Dataset group = h5::Dataset::open(file, "summary/group", h5::native<std::int64_t>(), 0);
-  std::vector<std::int64_t> groups(group.size());
-  group.read(0, groups.size(), groups.data());
-  EXPECT_EQ(groups, (std::vector<std::int64_t>{0, 1, -1}));
+  const h5::Dataset leader =
+      h5::Dataset::open(file, "summary/leader", h5::native<std::int64_t>(), 0);
+  std::vector<std::int64_t> leaders(leader.size());
+  leader.read(0, leaders.size(), leaders.data());
+  EXPECT_EQ(leaders, (std::vector<std::int64_t>{0, 0, -1}));
+  EXPECT_EQ(h5::read_all<std::uint32_t>(file, "summary/tp"), (U32{2, 2, 0}));
   EXPECT_EQ(h5::read_all<std::uint64_t>(file, "summary/kv_bytes")[2], std::uint64_t{18} << 40);
   EXPECT_EQ(h5::read_all<std::uint64_t>(file, "summary/drafted")[2], 19U);
   EXPECT_EQ(h5::read_all<std::uint64_t>(file, "summary/accepted")[2], 20U);

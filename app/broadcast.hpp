@@ -1,0 +1,23 @@
+// Values of rank 0 for all ranks, which must decide by the same.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "runtime/core/wire.hpp"
+#include "runtime/fabric/mpi_environment.hpp"
+
+namespace paceline::app {
+
+/// Every rank gets rank 0's values; of what WireWriter takes. Collective.
+template <typename... Values>
+void broadcast(const fabric::MpiEnvironment& mpi, Values&... values) {
+  WireWriter writer;
+  (writer.put(values), ...);
+  std::vector<std::byte> bytes = writer.take();
+  mpi.broadcast(bytes);
+  WireReader reader(bytes);
+  (reader.get(values), ...);
+}
+
+}  // namespace paceline::app
