@@ -33,9 +33,11 @@ class Mailbox {
   virtual void send(Address to, std::span<const std::byte> bytes) = 0;
   /// Hands what was sent to the network.
   virtual void flush() = 0;
-  /// The same, and returns when the network needs no more help with it: for a sender whose
-  /// receivers must have it before the sender's next call, such as what comes before a collective.
-  virtual void deliver() = 0;
+  /// The same, and returns when the network needs no more help with what was sent to these: for a
+  /// sender whose receivers must have it before the sender's next call, such as what comes before a
+  /// collective. It waits for them to read, and for nobody else: a peer that does not is no reason
+  /// to stand still.
+  virtual void deliver(std::span<const Address> to) = 0;
   /// The next message, if one is there.
   [[nodiscard]] virtual std::optional<Envelope> poll() = 0;
   /// Sleeps until a message may be there, somebody has called wake(), or `seconds` have passed.

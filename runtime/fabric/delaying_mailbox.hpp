@@ -28,7 +28,7 @@ class DelayingMailbox final : public Mailbox {
 
   void send(Address to, std::span<const std::byte> bytes) override { inner_.send(to, bytes); }
   void flush() override { inner_.flush(); }
-  void deliver() override { inner_.deliver(); }
+  void deliver(std::span<const Address> to) override { inner_.deliver(to); }
   [[nodiscard]] std::optional<Envelope> poll() override {
     collect();
     const auto due = next();

@@ -55,13 +55,17 @@ std::optional<std::size_t> UcxMailbox::find(Address at) const {
   return found < 0 ? std::nullopt : std::optional(static_cast<std::size_t>(found));
 }
 
-void UcxMailbox::send(Address to, std::span<const std::byte> bytes) {
+std::size_t UcxMailbox::at(Address to) const {
   const std::optional<std::size_t> found = find(to);
   if (!found) {
     throw std::logic_error(
         fmt::format("no mailbox at rank {}, port {}", to.rank, static_cast<int>(to.port)));
   }
-  Peer& p = peers_[*found];
+  return *found;
+}
+
+void UcxMailbox::send(Address to, std::span<const std::byte> bytes) {
+  Peer& p = peers_[at(to)];
   ++traffic_.messages;
   traffic_.bytes += bytes.size();
   if (same(to, me_)) {
@@ -122,6 +126,8 @@ void UcxMailbox::dispatch(Peer& peer, BatchWriter& batch) {
   flights_.emplace_front();
   Flight& flight = flights_.front();
   flight.mailbox = this;
+  flight.to = &peer;
+  ++peer.flights;
   flight.self = flights_.begin();
   flight.bytes = batch.take({.run = run_,
                              .sequence = peer.next_sequence++,
@@ -140,7 +146,7 @@ void UcxMailbox::dispatch(Peer& peer, BatchWriter& batch) {
   void* const request = ucp_am_send_nbx(peer.endpoint->handle, kBatchId, nullptr, 0,
                                         flight.bytes.data(), flight.bytes.size(), &params);
   if (request == nullptr) {
-    flights_.erase(flight.self);
+    land(flight);
   } else if (UCS_PTR_IS_ERR(request)) {
     fail(fmt::format("sending to rank {} on {}: {}", peer.place.at.rank, peer.place.host,
                      ucs_status_string(UCS_PTR_STATUS(request))));
@@ -150,8 +156,13 @@ void UcxMailbox::dispatch(Peer& peer, BatchWriter& batch) {
 // A failed send has a failed connection, which is told by itself.
 void UcxMailbox::on_sent(void* request, ucs_status_t, void* flight) {
   auto& sent = *static_cast<Flight*>(flight);
-  sent.mailbox->flights_.erase(sent.self);
+  sent.mailbox->land(sent);
   ucp_request_free(request);
+}
+
+void UcxMailbox::land(Flight& flight) {
+  --flight.to->flights;
+  flights_.erase(flight.self);
 }
 
 void UcxMailbox::flush() {
@@ -161,16 +172,25 @@ void UcxMailbox::flush() {
 }
 
 // A first message waits for its connection, which both ends make. Later ones leave at once.
-void UcxMailbox::deliver() {
+void UcxMailbox::deliver(std::span<const Address> to) {
   constexpr double kLook = 0.1;  // seconds: faults are looked for when it ends
-  flush();
-  while (!flights_.empty() || traffic_.queued > 0) {
-    worker_.wait(kLook, [this] {
-      attend();
-      return flights_.empty() && traffic_.queued == 0;
+  const auto delivered = [&] {
+    return std::all_of(to.begin(), to.end(), [this](Address each) {
+      const Peer& p = peers_[at(each)];
+      return p.flights == 0 && p.held_messages == 0;
     });
+  };
+  flush();
+  bool woken = false;
+  while (!delivered()) {
+    const bool called = worker_.wait(kLook, [&] {
+      attend();
+      return delivered();
+    });
+    woken = woken || (called && !delivered());
     check();
   }
+  if (woken) wake();  // which was not for this wait
 }
 
 void UcxMailbox::transmit_marked() {

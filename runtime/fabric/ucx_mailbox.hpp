@@ -41,7 +41,7 @@ class UcxMailbox final : public Mailbox {
 
   void send(Address to, std::span<const std::byte> bytes) override;
   void flush() override;
-  void deliver() override;
+  void deliver(std::span<const Address> to) override;
   [[nodiscard]] std::optional<Envelope> poll() override;
   bool wait(double seconds) override;
   void wake() override { worker_.wake(); }
@@ -66,6 +66,7 @@ class UcxMailbox final : public Mailbox {
     std::uint64_t acknowledged = 0;  ///< of it, read by the peer
     std::uint64_t held = 0;          ///< cost of what is in `open` and `waiting`
     std::uint64_t held_messages = 0;
+    int flights = 0;  ///< batches that UCX still reads
     bool stalled = false;
     bool dirty = false;  ///< listed in dirty_
     // Receiving.
@@ -81,6 +82,7 @@ class UcxMailbox final : public Mailbox {
   /// A batch that UCX still reads.
   struct Flight {
     UcxMailbox* mailbox;
+    Peer* to;
     std::list<Flight>::iterator self;
     std::vector<std::byte> bytes;
   };
@@ -90,9 +92,12 @@ class UcxMailbox final : public Mailbox {
   static void on_sent(void* request, ucs_status_t status, void* flight);
 
   [[nodiscard]] std::optional<std::size_t> find(Address at) const;
+  /// Throws std::logic_error where there is none.
+  [[nodiscard]] std::size_t at(Address to) const;
   void mark(Peer& peer);
   void transmit(Peer& peer);
   void dispatch(Peer& peer, BatchWriter& batch);
+  void land(Flight& flight);
   void receive(std::span<const std::byte> batch);
   void accept(Peer& peer, const ReadBatch& batch);
   void transmit_marked();

@@ -96,12 +96,15 @@ std::vector<KvMoved> KvShare::take_ended() {
   return moved;
 }
 
-Group::Group(Mailbox& mailbox, engine::Executor& executor, KvShare& share, std::vector<int> members)
-    : mailbox_(mailbox), executor_(executor), share_(share), members_(std::move(members)) {}
+Group::Group(Mailbox& mailbox, engine::Executor& executor, KvShare& share,
+             const std::vector<int>& members)
+    : mailbox_(mailbox), executor_(executor), share_(share) {
+  for (const int member : members) members_.push_back({member, Address::Port::role});
+}
 
 void Group::tell(std::span<const std::byte> bytes) {
-  for (const int member : members_) mailbox_.send({member, Address::Port::role}, bytes);
-  mailbox_.deliver();  // the leader goes into a step, whose collectives wait for the members
+  for (const Address member : members_) mailbox_.send(member, bytes);
+  mailbox_.deliver(members_);  // the leader's step has collectives, which wait for the members
 }
 
 std::span<const kernels::Sampled> Group::run(const engine::Step& step) {

@@ -74,7 +74,8 @@ class KvShare {
 class Group final : public engine::StepRunner, public KvLink {
  public:
   /// `members`: the group's other ranks, in order. References outlive this.
-  Group(Mailbox& mailbox, engine::Executor& executor, KvShare& share, std::vector<int> members);
+  Group(Mailbox& mailbox, engine::Executor& executor, KvShare& share,
+        const std::vector<int>& members);
 
   std::span<const kernels::Sampled> run(const engine::Step& step) override;
   [[nodiscard]] double forward_seconds() const override { return executor_.forward_seconds(); }
@@ -91,7 +92,7 @@ class Group final : public engine::StepRunner, public KvLink {
   Mailbox& mailbox_;
   engine::Executor& executor_;
   KvShare& share_;
-  std::vector<int> members_;
+  std::vector<Address> members_;
   struct Waiting {
     int members = 0;  ///< that have not ended
     bool complete = true;

@@ -36,7 +36,7 @@ class MisbehavingMailbox final : public Mailbox {
 
   void send(Address to, std::span<const std::byte> bytes) override;
   void flush() override { inner_.flush(); }
-  void deliver() override { inner_.deliver(); }
+  void deliver(std::span<const Address> to) override { inner_.deliver(to); }
   [[nodiscard]] std::optional<Envelope> poll() override;
   bool wait(double seconds) override;
   void wake() override { inner_.wake(); }

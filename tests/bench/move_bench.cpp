@@ -96,7 +96,7 @@ class BriefMailbox final : public Mailbox {
   BriefMailbox(Mailbox& inner, bool brief) : inner_(inner), brief_(brief) {}
   void send(Address to, std::span<const std::byte> bytes) override { inner_.send(to, bytes); }
   void flush() override { inner_.flush(); }
-  void deliver() override { inner_.deliver(); }
+  void deliver(std::span<const Address> to) override { inner_.deliver(to); }
   std::optional<Envelope> poll() override { return inner_.poll(); }
   bool wait(double seconds) override {
     return inner_.wait(brief_ ? std::min(seconds, 1e-4) : seconds);

@@ -142,6 +142,33 @@ TEST_F(UcxMailboxes, AMessageLargerThanTheWindowPasses) {
   }
 }
 
+// Rank 1 reads nothing: its window is used up, and UCX holds what cannot leave. Rank 2 has its own.
+TEST_F(UcxMailboxes, DeliverWaitsForNobodyElse) {
+  make(3, {.window = 1000});
+  std::atomic<bool> over{false};
+  std::atomic<bool> rescued{false};
+  std::thread others([&] {
+    const auto rescue = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!over) {
+      box(2).wait(0.001);
+      rescued = rescued || std::chrono::steady_clock::now() > rescue;
+      if (rescued) std::ignore = box(1).poll();
+    }
+  });
+  for (int i = 0; i < 200; ++i) box(0).send(role(1), bytes_of(i));
+  box(0).send(role(2), bytes_of(7));
+  box(0).wake();
+  const Address to[] = {role(2)};
+  box(0).deliver(to);
+  over = true;
+  others.join();
+  ASSERT_FALSE(rescued);
+  EXPECT_GT(box(0).traffic().queued, 0U);
+  EXPECT_TRUE(box(0).wait(1000));  // whoever called wake() is still heard
+  EXPECT_EQ(value_of(next(box(2))), 7);
+  for (int i = 0; i < 200; ++i) EXPECT_EQ(value_of(next(box(1))), i);
+}
+
 TEST_F(UcxMailboxes, ToOneselfToo) {
   make(1);
   box(0).send(role(0), bytes_of(7));

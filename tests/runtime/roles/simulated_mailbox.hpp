@@ -55,7 +55,7 @@ class SimulatedMailbox final : public Mailbox {
     traffic_.bytes += bytes.size();
   }
   void flush() override {}
-  void deliver() override {}
+  void deliver(std::span<const Address>) override {}
   std::optional<Envelope> poll() override { return post_.take(me_); }
   bool wait(double) override { return std::exchange(woken_, false) || post_.holds(me_); }
   void wake() override { woken_ = true; }

@@ -73,7 +73,7 @@ class SleepingMailbox final : public Mailbox {
   explicit SleepingMailbox(ManualClock& clock) : clock_(clock) {}
   void send(Address, std::span<const std::byte>) override {}
   void flush() override {}
-  void deliver() override {}
+  void deliver(std::span<const Address>) override {}
   std::optional<Envelope> poll() override { return std::nullopt; }
   bool wait(double) override {
     clock_.time += 1e-6;
