@@ -27,7 +27,8 @@ class BlockTransport {
   /// Memory that many transfers will use, host's or a device's: prepared once, for as long as it is
   /// registered. Other memory, the host's alone, is prepared by each transfer.
   virtual void register_memory(std::span<std::byte> region) = 0;
-  /// The same region, before it is freed. No ticket that uses it may be pending.
+  /// The same region, before it is freed. No ticket that uses it may be pending: where one stays
+  /// so, the region stays registered, and its memory must not be freed.
   virtual void unregister_memory(std::span<std::byte> region) = 0;
 
   /// Takes the pieces one after the other. Their memory must stay as it is while the ticket is

@@ -29,7 +29,8 @@ class StepRunner {
 /// A rank's share of the KV pool.
 struct KvMemory {
   kernels::KvShape shape;
-  std::span<std::byte> bytes;  ///< [blocks] chunks of shape.block_bytes()
+  std::span<std::byte> bytes;   ///< [blocks] chunks of shape.block_bytes()
+  std::shared_ptr<void> owner;  ///< whoever has it keeps them; null: they are kept otherwise
   [[nodiscard]] std::span<std::byte> block(std::int32_t index) const {
     return bytes.subspan(index * shape.block_bytes(), shape.block_bytes());
   }
@@ -58,7 +59,9 @@ class Executor final : public StepRunner {
   std::span<const kernels::Sampled> run(const Step& step) override;
   [[nodiscard]] double forward_seconds() const override { return forward_seconds_; }
   [[nodiscard]] double sample_seconds() const override { return sample_seconds_; }
-  [[nodiscard]] KvMemory kv_memory() const { return {kv_shape_, {cache_->data(), kv_bytes()}}; }
+  [[nodiscard]] KvMemory kv_memory() const {
+    return {kv_shape_, {cache_->data(), kv_bytes()}, cache_};
+  }
 
   /// Seconds spent in steps so far.
   [[nodiscard]] double busy_seconds() const { return busy_seconds_; }
@@ -76,7 +79,7 @@ class Executor final : public StepRunner {
   ExecutorLimits limits_;
   model::Decoder decoder_;
   kernels::KvShape kv_shape_;
-  std::unique_ptr<kernels::Buffer> cache_;  ///< [kv_blocks] chunks of kv_shape_.block_bytes()
+  std::shared_ptr<kernels::Buffer> cache_;  ///< [kv_blocks] chunks of kv_shape_.block_bytes()
 
   BlockTables tables_;
 

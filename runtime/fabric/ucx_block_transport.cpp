@@ -356,6 +356,7 @@ ucs_status_t UcxBlockTransport::read(const Wire& wire, void* data, std::size_t s
 }
 
 void UcxBlockTransport::asked(Name name, std::span<const std::byte> body) {
+  if (overtaken_.erase(name) != 0) return;
   if (outgoing_over_.erase(name) != 0) return;  // our refusal crossed the question
   if (const auto t = outgoing_.find(name); t != outgoing_.end()) {
     begin_sending(t->second, body);
@@ -385,14 +386,18 @@ void UcxBlockTransport::begin_sending(Transfer& transfer, std::span<const std::b
       {text, text + transfer.failure.size()});
 }
 
+// UCX promises no order, and a long question may go over several ways: this word may overtake it.
 void UcxBlockTransport::withdrawn(Name name) {
   const std::string why = "the receiver gave it up";
   if (const auto t = outgoing_.find(name); t != outgoing_.end()) {
     if (t->second.begun) return;  // all of it is on its way, which ends the receiver's ticket too
+    overtaken_.insert(name);
     t->second.failure = why;
     conclude_if_over(t->second);
   } else if (early_asks_.erase(name) != 0) {
     outgoing_over_[name] = why;
+  } else if (outgoing_over_.emplace(name, why).second) {  // or the transfer is over: no harm then
+    overtaken_.insert(name);
   }
   say(name.first, Word::refuse, name.second, 0, {});
 }

@@ -182,6 +182,7 @@ class UcxBlockTransport final : public BlockTransport {
   std::map<Name, std::vector<std::byte>> early_asks_;  ///< came before the sender's call
   /// Transfers that one end gave up before the other end had begun, and why. Few: one word each.
   std::map<Name, std::string> outgoing_over_, incoming_over_;
+  std::set<Name> overtaken_;       ///< withdrawn before the question came, which is to be dropped
   std::set<Name> broken_;          ///< that came in and failed on the way: more may come
   std::vector<std::string> lost_;  ///< [ranks] why; empty: it is there
   std::list<Part> parts_;

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <memory>
 #include <stdexcept>
+#include <string>
 #include <thread>
 
 #include "runtime/core/role.hpp"
@@ -15,19 +18,40 @@ KvShare::KvShare(BlockTransport& transport, const engine::KvMemory& memory, int 
   transport_.register_memory(memory_.bytes);
 }
 
-// Moves that are under way are given up, and their peers hear of it. The memory must not be freed
-// while the transport may touch it.
+// A fault may be what destroys it, and then much else is to be saved: nothing is thrown here, and
+// nothing waits for a peer that may have gone.
 KvShare::~KvShare() {
+  std::string why = "a transfer does not end";
+  try {
+    if (give_up()) {
+      transport_.unregister_memory(memory_.bytes);
+      return;
+    }
+  } catch (const std::exception& error) {
+    why = error.what();
+  }
+  std::fprintf(stderr, "warning: KV of %zu bytes is not freed: %s\n", memory_.bytes.size(),
+               why.c_str());
+  static auto* const left = new std::vector<std::shared_ptr<void>>;  // until the process ends
+  left->push_back(memory_.owner);
+}
+
+// The peers hear of it.
+bool KvShare::give_up() {
+  constexpr auto kLongest = std::chrono::seconds(3);
   for (const auto& [key, parts] : moves_) {
     for (const Part& part : parts) transport_.cancel(part.ticket);
   }
+  const auto end = std::chrono::steady_clock::now() + kLongest;
   for (const auto& [key, parts] : moves_) {
     for (const Part& part : parts) {
-      while (transport_.state(part.ticket) == TransferState::pending)
+      while (transport_.state(part.ticket) == TransferState::pending) {
+        if (std::chrono::steady_clock::now() > end) return false;
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
     }
   }
-  transport_.unregister_memory(memory_.bytes);
+  return true;
 }
 
 // Of a block, the heads that both ranks hold are one run of bytes for each layer's K and V. Where a

@@ -45,6 +45,8 @@ class KvShare {
   /// `index`: of this rank in its group of `tp`. References outlive this.
   KvShare(BlockTransport& transport, const engine::KvMemory& memory, int index, int tp,
           const Recorder& recorder = {});
+  /// Gives up what is under way, and waits a few seconds at most. Memory that the transport may
+  /// still touch then stays as it is until the process ends.
   ~KvShare();
   KvShare(const KvShare&) = delete;
   KvShare& operator=(const KvShare&) = delete;
@@ -56,6 +58,9 @@ class KvShare {
   [[nodiscard]] std::vector<KvMoved> take_ended();
 
  private:
+  /// Whether nothing touches the memory any more. Throws as the transport does.
+  bool give_up();
+
   /// A transfer with one rank of the other group.
   struct Part {
     Ticket ticket;

@@ -144,6 +144,47 @@ TEST_F(UcxBlocks, ASenderGivesUp) {
   EXPECT_EQ(at(0).state(out), TransferState::failed);
 }
 
+// A stranger speaks as rank 1 whose withdrawal comes before its question. Nothing may be sent then.
+TEST_F(UcxBlocks, AWithdrawalMayOvertakeItsQuestion) {
+  enum : std::uint32_t { ask, withdraw };
+  struct {
+    std::uint32_t magic = 0x6b6f6c62, word = 0;
+    std::uint64_t run = kRun, key = 0, at = 0, size = 0;
+    std::int32_t from = 1;
+    std::uint32_t reserved = 0;
+  } wire;
+  UcxWorker stranger(context_, false);
+  UcxEndpoint& to_rank_0 = stranger.connect(at(0).worker().address(), 0, "host0");
+  const auto say = [&](std::uint32_t word, std::uint64_t key) {
+    constexpr std::uint64_t kCuts[] = {1000, 1};
+    wire.word = word;
+    wire.key = key;
+    wire.size = word == ask ? sizeof kCuts : 0;
+    ucp_request_param_t params{};
+    params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    params.flags = UCP_AM_SEND_FLAG_EAGER;
+    void* const request = ucp_am_send_nbx(to_rank_0.handle, 2, &wire, sizeof wire, kCuts,
+                                          static_cast<std::size_t>(wire.size), &params);
+    ASSERT_FALSE(UCS_PTR_IS_ERR(request));
+    if (request == nullptr) return;
+    while (ucp_request_check_status(request) == UCS_INPROGRESS) stranger.progress();
+    ucp_request_free(request);
+  };
+  std::vector<std::byte> from = pattern(1000);
+  std::vector<std::byte> to(1000);
+  say(withdraw, 1);
+  say(ask, 1);
+  const Ticket heard = receive(1, 0, 2, to);
+  say(withdraw, 2);
+  EXPECT_EQ(end(1, heard), TransferState::failed);  // so rank 0 has heard all of it
+  const Ticket out = send(0, 1, 1, from);
+  EXPECT_EQ(end(0, out), TransferState::failed);
+  EXPECT_EQ(at(0).failure(out), "the receiver gave it up");
+  const Ticket after = send(0, 1, 3, from);
+  EXPECT_EQ(end(1, receive(1, 0, 3, to)), TransferState::done);  // and nobody has found a fault
+  EXPECT_EQ(end(0, after), TransferState::done);
+}
+
 TEST_F(UcxBlocks, BothEndsMustNameAsManyBytes) {
   std::vector<std::byte> from = pattern(1000);
   std::vector<std::byte> to(999);

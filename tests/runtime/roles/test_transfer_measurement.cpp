@@ -89,7 +89,7 @@ class SleepingMailbox final : public Mailbox {
 
 struct World {
   explicit World(int blocks = 100) : memory(shape.block_bytes() * blocks) {
-    end.share = &share.emplace(transport, engine::KvMemory{shape, memory}, 0, 1);
+    end.share = &share.emplace(transport, engine::KvMemory{shape, memory, {}}, 0, 1);
     end.block_bytes = static_cast<double>(shape.block_bytes());
     end.peer = {3, 1};
     end.receives = true;
