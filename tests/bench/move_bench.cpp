@@ -81,6 +81,7 @@ class SlowTransport final : public BlockTransport {
     return inner_.state(ticket);
   }
   [[nodiscard]] std::string failure(Ticket ticket) const override { return inner_.failure(ticket); }
+  [[nodiscard]] double seconds(Ticket ticket) const override { return inner_.seconds(ticket); }
   void cancel(Ticket ticket) override { inner_.cancel(ticket); }
   [[nodiscard]] Traffic traffic() const override { return inner_.traffic(); }
 
