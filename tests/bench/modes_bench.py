@@ -3,8 +3,9 @@
 
 Two ranks of one thread in every arm: plain and coupled decode on both, decoupled on one, for which the other drafts with
 the same model. --batch counts the requests of both groups together, so a decoupled run's one group has all of them. Every
-response has --tokens tokens. Seconds are from the first step of any rank to the end of the last; ratios are of tokens a
-second over plain decoding, medians of runs in turns. Needs h5py.
+response has --tokens tokens; prompts are the embedded model's own, or rows of ids for another pair. Seconds are from the
+first step of any rank to the end of the last; ratios are of tokens a second over plain decoding, medians of runs in
+turns. Needs h5py.
 """
 
 import argparse
@@ -57,8 +58,11 @@ def main() -> None:
     draft = "speculation.drafters=[{method: model, path: %s}]" % (pair / "draft")
 
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as prompts:
-        for i in range(64):
-            prompts.write(json.dumps({"uid": f"p{i}", "prompt_tokens": list(range(3 + i, 67 + i))}) + "\n")
+        if arguments.pair:
+            for i in range(64):
+                prompts.write(json.dumps({"uid": f"p{i}", "prompt_tokens": list(range(3 + i, 67 + i))}) + "\n")
+        else:
+            prompts.write((ROOT / "configs/prompts/unseen.jsonl").read_text())
         prompts.flush()
         print("batch  arm                        tokens/s  ratio   min-max     accepted, %  late, %  most wasted")
         for batch in [int(b) for b in arguments.batches.split(",")]:
