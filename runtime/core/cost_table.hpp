@@ -54,10 +54,10 @@ struct TransferCosts {
 
 /// What a table holds for. Costs that were measured elsewhere say nothing here.
 struct CostConditions {
-  std::string backend;      ///< "cpu" | "cuda"
-  std::string isa;          ///< instruction set, or the device's architecture
-  int tp = 1;               ///< ranks that share the weights
-  int threads = 1;          ///< of each rank
+  std::string backend;  ///< "cpu" | "cuda"
+  std::string isa;      ///< instruction set, or the device's architecture
+  int tp = 1;           ///< ranks that share the weights
+  int threads = 1;      ///< of each rank
   /// The model's shape and dtype. Its weights have no part in it: costs hold for every step of a
   /// training.
   std::string model;

@@ -9,7 +9,7 @@
 namespace paceline::policy {
 namespace {
 
-constexpr int kRungs = 20;  ///< from 0 to 1
+constexpr int kRungs = 20;  ///< from 0 to 1: steps of 0.05, between which it is interpolated
 
 }  // namespace
 

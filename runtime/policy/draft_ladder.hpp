@@ -10,7 +10,8 @@
 
 namespace paceline::policy {
 
-/// Acceptance of a method that nothing is known of.
+/// Acceptance of a method that nothing is known of: the middle of what SpecActor, section 5,
+/// reports of draft models (0.49 to 0.72).
 inline constexpr double kUnknownAcceptance = 0.6;
 
 /// A rung: what a method makes of an acceptance.
@@ -50,7 +51,8 @@ struct RankedMethod {
 
 /// Initial selection: the rate of each method in the history gives its speedup on the ladder; by
 /// falling speedup, of equal ones in the ladders' order. A batch gets one method, the first, for
-/// every method asks for the same verification (Figure 10b); and none if that is below 1.
+/// every method asks for the same verification (Figure 10b); and none if that is below 1. No run
+/// asks for it yet: all configured drafters are asked in their order.
 [[nodiscard]] std::vector<RankedMethod> rank_methods(const std::vector<Ladder>& ladders,
                                                      const DraftHistory& history);
 

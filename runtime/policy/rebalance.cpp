@@ -5,7 +5,8 @@
 namespace paceline::policy {
 namespace {
 
-constexpr int kBlock = 16;  ///< positions: the grain in which moves are foreseen
+/// Positions: the grain in which moves are foreseen, that of the default KV block.
+constexpr int kBlock = 16;
 
 double step_seconds(const MoveCosts* costs, double requests, double context) {
   if (costs == nullptr || costs->table.decode.empty()) return requests;

@@ -6,7 +6,8 @@
 namespace paceline::policy {
 namespace {
 
-constexpr double kLeastGain = 1.005;  ///< for which a longer window, or any, is worth its waste
+/// For which a longer window, or any, is worth its waste: less is within the noise of an estimate.
+constexpr double kLeastGain = 1.005;
 
 /// Lines 3 to 5: the best window of the better mode for a request that accepts p.
 RequestPlan best_plan(const ReconfigurationFacts& facts, double p) {

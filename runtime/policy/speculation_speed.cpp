@@ -9,8 +9,13 @@ namespace {
 /// 1 + p + ... + p^(n - 1); n need not be whole.
 double geometric_sum(double p, double n) { return p < 1 ? (1 - std::pow(p, n)) / (1 - p) : n; }
 
-constexpr int kRounds = 32;     ///< of the search for a step's length that explains itself
-constexpr double kFurther = 4;  ///< than the paper's bound on windows
+/// Rounds of the search for a step's length that explains itself; it ends before, once one changes
+/// nothing.
+constexpr int kRounds = 32;
+/// Windows are looked at up to so many times the paper's bound. That bound lost up to 7 % in the
+/// cases tried, for a verifier that does not wait still gains; four times it lost nothing in 3,000
+/// random cases against all windows.
+constexpr double kFurther = 4;
 
 }  // namespace
 

@@ -189,9 +189,10 @@ TEST(RunConfig, WrongTypesAndRanges) {
   EXPECT_EQ(error_with("sampling: {stop_strings: [\"\"]}\n"),
             s + "27: sampling.stop_strings: expected non-empty text, found '' in quotes");
   EXPECT_EQ(error_with("prompts: {}\n").find("run.yaml:4:1: duplicate key 'prompts'"), 0U);
-  EXPECT_EQ(error_with("layout: {verifier_tp: 3}\n"),
-            s + "23: layout.verifier_tp: expected auto, or a power of two from 1 to 64, or a list of "
-                "such, found '3'");
+  EXPECT_EQ(
+      error_with("layout: {verifier_tp: 3}\n"),
+      s + "23: layout.verifier_tp: expected auto, or a power of two from 1 to 64, or a list of "
+          "such, found '3'");
   EXPECT_NE(error_with("layout: {verifier_tp: []}\n").find("found a list"), std::string::npos);
   EXPECT_EQ(error_with("engine: {kv_block: 24}\n"),
             s + "20: engine.kv_block: expected a multiple of 16 from 16 to 1024, found '24'");
@@ -209,10 +210,10 @@ TEST(RunConfig, WrongTypesAndRanges) {
             s + "22: limits.wall_clock: expected auto, or a duration (90, 30s, 15m, 2h, 1d, "
                 "HH:MM:SS, D-HH:MM:SS) "
                 "from 1 to 31622400 seconds, found '10:00'");
-  EXPECT_EQ(
-      error_with("limits: {stall: never}\n"),
-      s + "17: limits.stall: expected none, or a duration (90, 30s, 15m, 2h, 1d, HH:MM:SS, D-HH:MM:SS) from 1 "
-          "to 31622400 seconds, found 'never'");
+  EXPECT_EQ(error_with("limits: {stall: never}\n"),
+            s + "17: limits.stall: expected none, or a duration (90, 30s, 15m, 2h, 1d, HH:MM:SS, "
+                "D-HH:MM:SS) from 1 "
+                "to 31622400 seconds, found 'never'");
   EXPECT_EQ(error_with("limits: {wall_clock: }\n").find(s + "10: limits.wall_clock: expected"), 0U);
   EXPECT_EQ(error_with("engine: {threads: {}}\n"),
             s + "19: engine.threads: expected auto, or a whole number from 1 to 1024, found a map");
