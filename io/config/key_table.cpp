@@ -146,6 +146,8 @@ std::vector<Key> make_table() {
 
   t.push_back(key(PACELINE_FIELD(speculation, window), OrAuto{Count{1, 1024}},
                   "Tokens after which a drafter rank sends a draft; auto is what pays best."));
+  t.push_back(key(PACELINE_FIELD(speculation, keep_history), Flag{},
+                  "Adds how often drafts were accepted to the history beside engine.profile."));
 
   t.push_back(key(PACELINE_FIELD(schedule, chunk), OrAuto{Count{1, 1 << 24}},
                   "Tokens of KV a request is given at a time; auto is all that it may need."));

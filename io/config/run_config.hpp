@@ -88,6 +88,7 @@ struct SpeculationSection {
   std::int32_t paths = 1;         ///< branches side by side; 1: chains
   Auto<std::int32_t> max_tokens;  ///< tokens of one request's draft; auto: max_length * paths
   Auto<std::int32_t> window;      ///< tokens that drafter ranks send at a time; auto: as planned
+  bool keep_history = true;       ///< how often drafts were accepted is kept beside engine.profile
 };
 /// How the KV of a request that moves between groups gets there: sent, computed again, both at
 /// once, or what costs least.

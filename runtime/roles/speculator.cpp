@@ -26,7 +26,8 @@ Speculator::Speculator(std::vector<std::unique_ptr<draft::Drafter>> drafters,
       policy_(std::move(policy)),
       limits_(limits),
       clock_(clock),
-      model_(static_cast<int>(drafters_.size())) {
+      model_(static_cast<int>(drafters_.size())),
+      tallies_(drafters_.size()) {
   if (drafters_.empty()) throw std::invalid_argument("speculation without drafters");
   listens_ = std::any_of(drafters_.begin(), drafters_.end(),
                          [](const auto& drafter) { return drafter->listens(); });
@@ -238,6 +239,25 @@ void Speculator::record(const engine::Committed& committed) {
   }
   if (const auto at = requests_.find(committed.id); at != requests_.end())
     at->second[draft.drafter].record(static_cast<int>(committed.path.size()), refuted);
+  tally(draft, committed);
+}
+
+// Level by level down the accepted path, and one further: there the target has gone on as well.
+void Speculator::tally(const Draft& draft, const engine::Committed& committed) {
+  DraftTally& tally = tallies_[draft.drafter];
+  const std::size_t levels = std::min(committed.path.size() + 1, committed.tokens.size());
+  for (std::size_t level = 0; level < levels; ++level) {
+    const std::int32_t parent = level == 0 ? -1 : committed.path[level - 1];
+    std::int32_t likeliest = -1;
+    for (std::size_t t = 0; t < draft.tokens.size(); ++t) {
+      if (draft.parents[t] != parent) continue;
+      if (likeliest < 0 || draft.conditional[t] > draft.conditional[likeliest])
+        likeliest = static_cast<std::int32_t>(t);
+    }
+    if (likeliest < 0) return;
+    ++tally.tried;
+    tally.accepted += draft.tokens[likeliest] == committed.tokens[level] ? 1 : 0;
+  }
 }
 
 void Speculator::commit(std::span<const engine::Committed> committed, double seconds) {

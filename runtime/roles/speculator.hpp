@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/core/clock.hpp"
+#include "runtime/core/draft_history.hpp"
 #include "runtime/core/interfaces.hpp"
 #include "runtime/draft/drafter.hpp"
 #include "runtime/engine/batcher.hpp"
@@ -47,6 +48,9 @@ class Speculator {
   [[nodiscard]] double draft_seconds() const { return draft_seconds_; }    ///< of the last draft()
   [[nodiscard]] std::uint32_t accepted() const { return step_accepted_; }  ///< of the last commit()
   [[nodiscard]] std::vector<AcceptanceCell> acceptance() const { return counts_.cells(); }
+  /// [drafters] Of siblings in a tree the likeliest counts alone, as it would have been the
+  /// chain's: of several at most one can be accepted.
+  [[nodiscard]] std::span<const DraftTally> tallies() const { return tallies_; }
 
  private:
   /// A draft with what is expected of each token.
@@ -75,6 +79,7 @@ class Speculator {
   void calibrate(Draft& draft) const;
   void select();
   void record(const engine::Committed& committed);
+  void tally(const Draft& draft, const engine::Committed& committed);
   void remember(const engine::Committed& committed);
   void tell(double now);
 
@@ -85,6 +90,7 @@ class Speculator {
   policy::AcceptanceModel model_;
   std::map<RequestId, Acceptance> requests_;
   AcceptanceCounts counts_;
+  std::vector<DraftTally> tallies_;
   bool listens_ = false;             ///< some drafter wants to hear of commits at once
   std::vector<Untold> untold_;       ///< the first untold_requests_ of them
   std::size_t untold_requests_ = 0;  ///< fewer than there are, so that their memory is used again

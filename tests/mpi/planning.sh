@@ -73,6 +73,53 @@ says "what is not known is assumed" "0.60 of its tokens accepted, as assumed of 
 says "on one rank there is none to spare" "0 drafter ranks: " "${profile[@]}" --ranks 1
 refuses "nor can there be" "needs a rank that drafts beside the verifier groups, but the job has 1 ranks" "${profile[@]}" --set speculation.mode=decoupled --ranks 1
 
+# What became of a run's drafts is where the next one begins.
+history=${costs%.yaml}.drafts.yaml
+fixed=(--set speculation.policy=fixed)
+# of METHOD KEY: what the history says of it; nothing: no such method.
+of() { awk -v method="$1" -v key="$2:" '/method:/ {here = index($0, method) > 0} here && $1 == key {print $2}' "$history"; }
+# more WHAT THAN NUMBER: NUMBER is larger.
+more() { if [ "${3:-0}" -gt "$2" ]; then ok "$1: $3"; else fail "$1: ${3:-nothing}, which is not above $2"; fi; }
+
+rollout 2 "$work/off" "${drafters[@]}" "${profile[@]}" "${fixed[@]}" --set speculation.keep_history=false
+if [ -e "$history" ]; then fail "keep_history: false wrote $history"; else ok "keep_history: false keeps none"; fi
+run "coupled, without a history" 2 "${drafters[@]}" "${profile[@]}" "${fixed[@]}" --set speculation.mode=coupled
+more "model tokens that were tried" 1000 "$(of model: tried)"
+more "n-gram tokens that were tried" 0 "$(of ngram tried)"
+more "of a hundred model tokens were accepted" 80 $((100 * $(of model: accepted) / $(of model: tried)))
+says "the next run begins with these rates" "of its tokens accepted, as in earlier runs" "${profile[@]}" --ranks 4
+before=$(of model: tried)
+run "decoupled, with it" 2 "${drafters[@]}" "${profile[@]}" "${fixed[@]}" --set speculation.mode=decoupled
+grep -q drafter-ranks "$history" && fail "drafter ranks are no method" || ok "what drafter ranks draft counts by method"
+more "model tokens with those of the drafter rank" "$before" "$(of model: tried)"
+before=$(cat "$history")
+run "plain" 2 "${drafters[@]}" "${profile[@]}" --set speculation.mode=plain
+same "plain decoding leaves the history as it is" "$before" "$(cat "$history")"
+
+# A stop keeps what was seen by then, and the resumed run adds to it.
+rm "$history"
+code=0
+start 2 "$work/stopped" "${drafters[@]}" "${profile[@]}" "${fixed[@]}" --set engine.max_batch=2
+if wait_for_finished "$work/stopped" 5 "$pid"; then kill -USR1 "$pid" || true; fi
+wait "$pid" || code=$?
+same "a run is stopped" 75 $code
+before=$(of model: tried)
+more "and keeps what it has seen" 100 "$before"
+rollout 1 "$work/stopped" --resume "${drafters[@]}" "${profile[@]}" "${fixed[@]}"
+same "it goes on" "$reference" "$(digest "$work/stopped")"
+more "and adds the rest" "$before" "$(of model: tried)"
+rm "$history"
+
+# Where the history cannot be written the run is none the worse.
+mkdir "$work/gone" && cp "$costs" "$work/gone/costs.yaml"
+start 2 "$work/unkept" "${drafters[@]}" "${fixed[@]}" --set engine.profile="$work/gone/costs.yaml" --set engine.max_batch=2
+wait_for_finished "$work/unkept" 1 "$pid" && rm -r "$work/gone"
+code=0
+wait "$pid" || code=$?
+same "a run that cannot keep its history ends well" 0 $code
+grep -q "warning: how often drafts were accepted is not kept for later runs: $work/gone/costs.drafts.yaml: cannot write" "$work/unkept.log" &&
+  ok "and says so" || fail "it says: $(tail -n 5 "$work/unkept.log")"
+
 # Drafts that are nearly always right are worth a rank. ${costs%.yaml}.drafts.yaml is the history beside the profile.
 cat >"${costs%.yaml}.drafts.yaml" <<YAML
 drafts:
@@ -91,7 +138,6 @@ refuses "decoupled without a rank to spare" "has 4 ranks for 4 groups (layout.ve
 says "coupled keeps them out" "0 drafter ranks: speculation.mode is coupled" "${profile[@]}" --set speculation.mode=coupled --ranks 4
 says "plain drafts nothing" "0 drafter ranks: nothing drafts" "${profile[@]}" --set speculation.mode=plain --ranks 4
 
-fixed=(--set speculation.policy=fixed)
 run "auto, which decouples" 4 "${drafters[@]}" "${profile[@]}" "${fixed[@]}"
 grep -q "tokens/s foreseen (decoupled, " "$work/run.log" && ok "it did" || fail "it did not: $(head -n 20 "$work/run.log")"
 run "coupled" 2 "${drafters[@]}" "${profile[@]}" "${fixed[@]}" --set speculation.mode=coupled

@@ -95,6 +95,7 @@ TEST(Roles, DrafterRanksChangeNothingAndWasteNoMoreThanTheWindowAllows) {
   for (int window = 1; window <= 8; ++window) {
     for (const double accuracy : {0.0, 0.6, 0.95, 1.0}) {
       std::uint64_t accepted = 0;
+      DraftTally tally;
       for (unsigned seed = 0; seed < 6; ++seed) {
         const int groups = 1 + static_cast<int>(seed % 3);
         const Moves moves{.shuffle = seed % 2 == 1, .costs = policy::costs_by_position(1, 1)};
@@ -108,7 +109,21 @@ TEST(Roles, DrafterRanksChangeNothingAndWasteNoMoreThanTheWindowAllows) {
           EXPECT_GE(drafter.drafted, drafter.accepted + drafter.wasted);
           accepted += drafter.accepted;
         }
+        tally.tried += outcome.tally.tried;
+        tally.accepted += outcome.tally.accepted;
       }
+      // Of what was judged as much was right as of all that the drafters would say.
+      double right = 0;
+      double said = 0;
+      for (const auto& [id, t] : reference.finished) {
+        said += static_cast<double>(t.tokens.size());
+        for (std::size_t at = 0; at < t.tokens.size(); ++at)
+          right += OracleDrafter::right(id, at, accuracy) ? 1 : 0;
+      }
+      EXPECT_EQ(tally.accepted, accepted);
+      EXPECT_GT(tally.tried, 500U);
+      EXPECT_NEAR(static_cast<double>(tally.accepted) / static_cast<double>(tally.tried),
+                  right / said, 0.02);
       if (accuracy == 0) {
         EXPECT_EQ(accepted, 0U);
       } else {

@@ -164,6 +164,12 @@ TEST(Speculator, FeedsDraftersVerifiesTheirDraftsAndCounts) {
     }
     EXPECT_EQ(drafted, outcome.drafted);
     EXPECT_EQ(accepted, outcome.accepted);
+    // Judged: the three that are right, and the fourth where the text goes on that far. The second
+    // path is less likely than the first, and is not counted.
+    const DraftTally tally = speculator.tallies()[0];
+    EXPECT_EQ(tally.accepted, accepted);
+    EXPECT_GT(tally.tried, accepted + accepted / 4);
+    EXPECT_LE(tally.tried, accepted + accepted / 3 + plain.texts.size());
     EXPECT_GT(by_position[3], 0U);
     EXPECT_EQ(by_position[4], 0U);  // every draft is wrong from its fourth token on
   }

@@ -83,12 +83,16 @@ class OracleDrafter final : public draft::Drafter {
       const std::vector<TokenId>& said = truth_.at(slot.id).tokens;
       std::size_t at = sizes_.at(slot.id) + slot.assumed.size();
       for (slot.count = 0; slot.count < slot.limits.max_length && at < said.size(); ++at) {
-        std::mt19937 random(slot.id.prompt * 1000 + slot.id.sample * 100 + at);
-        const bool right = random() % 1000 < accuracy_ * 1000;
-        slot.output.set(slot.count, right ? said[at] : (said[at] + 1) % 40, slot.count - 1, 1);
+        slot.output.set(slot.count, right(slot.id, at, accuracy_) ? said[at] : (said[at] + 1) % 40,
+                        slot.count - 1, 1);
         ++slot.count;
       }
     }
+  }
+  /// Whether it says the right token there.
+  static bool right(RequestId id, std::size_t at, double accuracy) {
+    std::mt19937 random(id.prompt * 1000 + id.sample * 100 + at);
+    return random() % 1000 < accuracy * 1000;
   }
 
  private:
@@ -241,6 +245,7 @@ class Rank {
 
   MemorySink sink;
   std::vector<RankSummary> drafted;  ///< of each time that it drafted
+  DraftTally tally;                  ///< of all of them
   std::uint64_t steps = 0;           ///< as a verifier
   RemoteDrafter::Counts remote;      ///< likewise, the last time
 
@@ -285,8 +290,11 @@ class Rank {
       verifier_->remote->close();
       remote = verifier_->remote->counts();
     }
-    if (const auto* drafter = dynamic_cast<const DrafterRank*>(role_))
+    if (const auto* drafter = dynamic_cast<const DrafterRank*>(role_)) {
       drafted.push_back(drafter->summary());
+      tally.tried += drafter->tallies()[0].tried;
+      tally.accepted += drafter->tallies()[0].accepted;
+    }
   }
 
   Surroundings& world_;
@@ -311,6 +319,7 @@ struct Outcome {
   std::size_t placements = 0;  ///< times that roles changed
   int transfers = 0;
   std::vector<RankSummary> drafters;
+  DraftTally tally;              ///< of all drafter ranks
   std::uint64_t steps = 0;       ///< of all verifiers
   RemoteDrafter::Counts remote;  ///< of the first
   std::size_t most_held = 0;     ///< messages in one mailbox at a time
@@ -397,6 +406,8 @@ inline Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory>
   std::size_t held = 0;  // every token generated or brought along is in a response handed in
   for (const auto& rank : ranks) {
     outcome.drafters.insert(outcome.drafters.end(), rank->drafted.begin(), rank->drafted.end());
+    outcome.tally.tried += rank->tally.tried;
+    outcome.tally.accepted += rank->tally.accepted;
     outcome.steps += rank->steps;
     if (rank == ranks[0]) outcome.remote = rank->remote;
     for (const auto& [id, t] : rank->sink.finished) held += t.tokens.size();
