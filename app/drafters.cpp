@@ -166,11 +166,32 @@ std::vector<std::unique_ptr<draft::Drafter>> make_drafters(const Setup& setup,
   return drafters;
 }
 
+namespace {
+
+/// Of the drafters that a verifier asks. Drafter ranks ask theirs in their order.
+std::vector<double> known_acceptance(const Setup& setup) {
+  const std::vector<double>& all = setup.speculation.acceptance;
+  const bool ahead = setup.layout.drafters() > 0;
+  std::vector<double> known;
+  if (ahead) known.push_back(all.front());
+  for (std::size_t d = 0; d < all.size(); ++d) {
+    if (!ahead || setup.drafters[d].model == nullptr) known.push_back(all[d]);
+  }
+  return known;
+}
+
+}  // namespace
+
 std::unique_ptr<roles::Speculator> make_speculator(
     const Setup& setup, std::vector<std::unique_ptr<draft::Drafter>> drafters, CostTable costs,
     const Clock& clock) {
   const io::SpeculationSection& settings = setup.config.speculation;
   if (drafters.empty()) return nullptr;
+  // A profile knows all drafters, and those of drafter ranks cost a verifier nothing.
+  const std::vector<std::string> own = own_drafter_names(setup, Role::verifier);
+  std::erase_if(costs.drafters, [&](const DrafterCosts& drafter) {
+    return std::find(own.begin(), own.end(), drafter.name) == own.end();
+  });
   std::unique_ptr<policy::DraftLengthPolicy> policy;
   switch (settings.policy) {
     case io::SpeculationPolicy::fixed:
@@ -182,7 +203,8 @@ std::unique_ptr<roles::Speculator> make_speculator(
   }
   return std::make_unique<roles::Speculator>(
       std::move(drafters), std::move(policy),
-      draft::DraftLimits{draft_tokens(settings), settings.max_length, settings.paths}, clock);
+      draft::DraftLimits{draft_tokens(settings), settings.max_length, settings.paths}, clock,
+      roles::SpeculatorOptions{.acceptance = known_acceptance(setup)});
 }
 
 }  // namespace paceline::app

@@ -35,7 +35,7 @@ struct DrafterPlan {
   std::unique_ptr<DraftModel> model;  ///< of method model
 };
 
-/// Reads and checks the draft models; cheap drafters come first, as Speculator wants them. `model`
+/// Reads and checks the draft models; cheap drafters come first until costs say more. `model`
 /// and `tokenizer` (may be null) are the target's. Throws UsageError on a draft model of another
 /// vocabulary, and as reading a checkpoint does.
 [[nodiscard]] std::vector<DrafterPlan> plan_drafters(const io::SpeculationSection& settings,

@@ -286,7 +286,12 @@ void share_choice(const fabric::MpiEnvironment& mpi, Setup& setup) {
     if (mpi.rank() == 0) choose_speculation(setup, earlier_drafts(setup.config));
   });
   SpeculationChoice& choice = setup.speculation;
-  broadcast(mpi, choice.drafters, choice.reason, setup.config.speculation.window);
+  broadcast(mpi, choice.drafters, choice.reason, choice.order, choice.acceptance,
+            setup.config.speculation.window);
+  std::vector<DrafterPlan> ordered;
+  for (const std::int32_t drafter : choice.order)
+    ordered.push_back(std::move(setup.drafters[drafter]));
+  setup.drafters = std::move(ordered);
 }
 
 }  // namespace

@@ -11,6 +11,12 @@ constexpr std::uint64_t kTrialInterval = 32;
 /// Committed tokens that drafters need not be told at once.
 constexpr std::size_t kMostUntold = 4096;
 
+std::vector<double> priors(std::vector<double> known, std::size_t drafters) {
+  if (known.empty()) known.assign(drafters, policy::kUnknownAcceptance);
+  if (known.size() != drafters) throw std::invalid_argument("an acceptance for each drafter");
+  return known;
+}
+
 double mean_context(std::span<const engine::Decoding> decoding) {
   double sum = 0;
   for (const engine::Decoding& d : decoding) sum += d.context;
@@ -21,12 +27,13 @@ double mean_context(std::span<const engine::Decoding> decoding) {
 
 Speculator::Speculator(std::vector<std::unique_ptr<draft::Drafter>> drafters,
                        std::unique_ptr<policy::DraftLengthPolicy> policy,
-                       const draft::DraftLimits& limits, const Clock& clock)
+                       const draft::DraftLimits& limits, const Clock& clock,
+                       SpeculatorOptions options)
     : drafters_(std::move(drafters)),
       policy_(std::move(policy)),
       limits_(limits),
       clock_(clock),
-      model_(static_cast<int>(drafters_.size())),
+      model_(priors(std::move(options.acceptance), drafters_.size())),
       tallies_(drafters_.size()) {
   if (drafters_.empty()) throw std::invalid_argument("speculation without drafters");
   listens_ = std::any_of(drafters_.begin(), drafters_.end(),

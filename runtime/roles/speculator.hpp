@@ -18,6 +18,12 @@
 
 namespace paceline::roles {
 
+struct SpeculatorOptions {
+  /// [drafters] How likely each one's tokens are accepted, as known before the run; empty: nothing
+  /// is known.
+  std::vector<double> acceptance = {};
+};
+
 /// Joins drafters and policy. Each step the policy says how far to draft for every request; each
 /// request gets the draft from which most is expected, of all drafters; the policy says which of
 /// the tokens are worth verifying. The drafters are asked in their order, and a later one only for
@@ -30,7 +36,7 @@ class Speculator {
   /// `drafters` must not be empty; the clock outlives this.
   Speculator(std::vector<std::unique_ptr<draft::Drafter>> drafters,
              std::unique_ptr<policy::DraftLengthPolicy> policy, const draft::DraftLimits& limits,
-             const Clock& clock);
+             const Clock& clock, SpeculatorOptions options = {});
 
   /// A request will be decoded.
   void start(const engine::Admission& request);

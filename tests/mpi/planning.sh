@@ -126,6 +126,8 @@ drafts:
   - {method: "model:$root/configs/models/draft", tried: 100000, accepted: 99500}
   - {method: ngram, tried: 100000, accepted: 1000}
 YAML
+says "what drafter ranks ask first is what the plan is for" "drafts by model:$root/configs/models/draft, ngram:" "${profile[@]}" --set layout.drafters=1 --ranks 4
+says "a verifier asks what costs nothing first" "drafts by ngram, model:$root/configs/models/draft:" "${profile[@]}" --set layout.drafters=0 --ranks 4
 says "the history of drafts counts" "0.99 of its tokens accepted, as in earlier runs" "${profile[@]}" --ranks 4
 says "auto takes drafter ranks where they pay" "tokens/s foreseen (decoupled, " "${profile[@]}" --ranks 4
 says "and the window from the plan" "drafter ranks send 8 tokens at a time" "${profile[@]}" --ranks 4
