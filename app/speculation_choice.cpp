@@ -24,6 +24,8 @@ policy::PlanFacts facts_of(const Setup& setup, const SpeculationChoice& choice) 
   // As if responses came to half of their longest.
   facts.context = setup.longest_prompt + config.sampling.max_tokens / 4.0;
   facts.longest_draft = config.speculation.max_length;
+  if (config.speculation.policy == io::SpeculationPolicy::fixed)
+    facts.shortest_draft = facts.longest_draft;
   facts.verifiers = {{setup.conditions.tp, *setup.profile}};
   facts.methods = choice.methods;
   return facts;
