@@ -65,6 +65,9 @@ struct RequestAcceptance {
   /// One step: `count` tokens of its draft were accepted; `refuted`: the target then said something
   /// else than the draft, which otherwise simply ended there.
   void record(int count, bool refuted);
+  /// Nothing was tried for a while: what was seen before counts half, so that a drafter that is not
+  /// asked is thought of as its mean in the end, and gets another chance.
+  void fade();
   /// P(the next drafted token is accepted); leans on the drafter's mean where little was tried.
   [[nodiscard]] double estimate(double mean) const;
 };

@@ -99,6 +99,7 @@ void DrafterRank::open(int from, const DraftOpen& open) {
   Request& r = requests_[open.id];
   r.verifier = from;
   r.move = open.move;
+  r.window = std::clamp(open.window, 1, options_.window);
   r.response = static_cast<std::int32_t>(open.response.size());
   for (const auto& drafter : drafters_)
     drafter->start({open.id, prompt, open.response, open.noise, open.move}, clock_.now());
@@ -209,8 +210,8 @@ bool DrafterRank::ask(std::int32_t drafter) {
     const Request& r = requests_.at(asked_[i]);
     // To the end of the window that is being drafted, or of what may be drafted at all.
     const int unsent = static_cast<int>(r.ahead.size() - r.sent);
-    const int most = std::min(options_.window - unsent,
-                              2 * options_.window - 1 - static_cast<int>(r.ahead.size()));
+    const int most =
+        std::min(r.window - unsent, 2 * r.window - 1 - static_cast<int>(r.ahead.size()));
     slots_.push_back({.id = asked_[i],
                       .limits = {most, most, 1},
                       .output = {std::span(tokens_).subspan(i * width, width),
@@ -244,7 +245,7 @@ void DrafterRank::send_due() {
   std::map<int, Drafts> drafts;  // by verifier
   for (auto& [id, r] : requests_) {
     const auto unsent = static_cast<int>(r.ahead.size() - r.sent);
-    if (unsent == 0 || (unsent < options_.window && r.sent > 0 && !r.exhausted)) continue;
+    if (unsent == 0 || (unsent < r.window && r.sent > 0 && !r.exhausted)) continue;
     if (mailbox_.full({r.verifier, Address::Port::role})) continue;
     Drafts& to = drafts[r.verifier];
     to.pieces.push_back({id, r.response + static_cast<std::int32_t>(r.sent), r.response,

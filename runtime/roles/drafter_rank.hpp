@@ -49,6 +49,7 @@ class DrafterRank final : public Participant {
   struct Request {
     int verifier = 0;
     std::uint64_t move = 0;        ///< that brought it there
+    int window = 1;                ///< its own, at most DrafterOptions::window
     std::int32_t response = 0;     ///< committed tokens
     std::vector<TokenId> ahead;    ///< drafted after the committed text
     std::vector<float> scores;     ///< [ahead] of each, given those before
@@ -71,7 +72,7 @@ class DrafterRank final : public Participant {
   bool ask(std::int32_t drafter);
   void send_due();
   [[nodiscard]] bool at_limit(const Request& r) const {
-    return static_cast<int>(r.ahead.size()) >= 2 * options_.window - 1;
+    return static_cast<int>(r.ahead.size()) >= 2 * r.window - 1;
   }
   void say(int verifier, const Drafts& drafts);
 

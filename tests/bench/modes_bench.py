@@ -45,8 +45,13 @@ def rollout(program: str, settings: list[str], ranks: int = 2) -> dict:
             seconds = max(s["start"][-1] + s["duration"][-1] for s in steps) - min(s["start"][0] for s in steps)
             verifies = [s for s in steps if s["role"][0] == 0]
             total = {name: sum(int(s[name][:].sum()) for s in verifies) for name in ("drafted", "accepted", "late")}
+            by_rank = dict(zip(f["summary/rank"][:], f["summary/response_tokens"][:]))
+            spans = {r: f[f"ranks/{r}/steps"] for r, tokens in by_rank.items() if tokens > 0}
             return {
-                "rate": int(f["summary/response_tokens"][:].sum()) / seconds,
+                "rate": int(sum(by_rank.values())) / seconds,
+                # Each group by its own clock: without what one began later or ended sooner than another.
+                "steady": sum(int(by_rank[r]) / (s["start"][-1] + s["duration"][-1] - s["start"][0])
+                              for r, s in spans.items()),
                 "steps": sum(len(s["start"]) for s in verifies),
                 "wasted": int(f["summary/wasted"][:].sum()),
                 "most_wasted": int(f["summary/most_wasted"][:].max()),

@@ -2,11 +2,12 @@
 """What plans of speculation are foreseen to do and what they do: plans_bench.py PACELINE [OPTION...].
 
 On this machine's ranks of one thread `paceline profile` measures the costs of a pair, and a coupled rollout how often
-drafts are accepted; `paceline check` then foresees tokens a second for plain decoding, coupled drafts of several lengths
-and decoupled ones of several windows, and each of these is run. --batches counts the requests of all groups together, all
-of them of --tokens tokens, so that a batch stays as large as it was planned for. Runs go in turns; the table has the
-medians. Beneath it: how far estimates are off, whether they rank the plans as the measurement does (Spearman), and what
-the plan that `auto` takes loses to the best one. Needs h5py.
+drafts are accepted; `paceline check` then foresees tokens a second for plain decoding, coupled drafts of several
+lengths and decoupled ones of several windows, and each of these is run. --batches counts the requests of all groups
+together, all of them of --tokens tokens, so that a batch stays as large as it was planned for. Runs go in turns; the
+table has the medians of what the groups did, each from its first step to its last. Beneath it: how far estimates are
+off, whether they rank the plans as the measurement does (Spearman), and what the plan that `auto` takes loses to the
+best one. Needs h5py.
 """
 
 import argparse
@@ -123,7 +124,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--batches", default="2,8,32")
     parser.add_argument("--lengths", default="1,2,3,4,6,8", help="drafted tokens and windows")
-    parser.add_argument("--tokens", type=int, default=256)
+    parser.add_argument("--tokens", type=int, default=512)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10, help="of profiling")
     parser.add_argument("--policy", default="fixed", help="fixed runs the plan as it is; goodput, what a run makes of it")
@@ -152,7 +153,7 @@ def main() -> None:
             for repeat in range(arguments.repeats):
                 for plan in plans if repeat % 2 == 0 else plans[::-1]:
                     settings = [*base, *plan.settings, f"sampling.seed={repeat + 1}"]
-                    plan.measured.append(rollout(arguments.program, settings, arguments.ranks)["rate"])
+                    plan.measured.append(rollout(arguments.program, settings, arguments.ranks)["steady"])
             print(f"batch {batch}, {arguments.ranks} ranks, {pair}")
             report(plans, chosen)
 
