@@ -97,8 +97,9 @@ roles::CostMeasurement measure(const MeasuringRank& rank, const roles::Measureme
 }
 
 bool wants_costs(const Setup& setup) {
-  const bool drafts =
-      !setup.drafters.empty() && setup.config.speculation.policy == io::SpeculationPolicy::goodput;
+  const bool drafts = !setup.drafters.empty() &&
+                      (setup.config.speculation.policy == io::SpeculationPolicy::goodput ||
+                       reconfigure_every(setup) > 0);
   const io::ScheduleSection& schedule = setup.config.schedule;
   return drafts || (setup.layout.groups() > 1 && (schedule.rebalance || schedule.shuffle));
 }

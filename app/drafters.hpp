@@ -35,7 +35,7 @@ struct DrafterPlan {
   std::unique_ptr<DraftModel> model;  ///< of method model
 };
 
-/// Reads and checks the draft models; cheap drafters come first, as Speculator wants them. `model`
+/// Reads and checks the draft models; cheap drafters come first until costs say more. `model`
 /// and `tokenizer` (may be null) are the target's. Throws UsageError on a draft model of another
 /// vocabulary, and as reading a checkpoint does.
 [[nodiscard]] std::vector<DrafterPlan> plan_drafters(const io::SpeculationSection& settings,
@@ -47,6 +47,15 @@ struct DrafterPlan {
 
 /// Tokens that a drafter rank sends at a time.
 [[nodiscard]] int draft_window(const io::SpeculationSection& settings);
+
+/// Tokens of a request from one reconfiguration to the next; 0: never. Where it is auto it is the
+/// paper's number under goodput where ranks draft for others, at costs that are known: only there
+/// is a mode to choose. Goodput gives each request its length at every step by itself, and a fixed
+/// length is to stay fixed.
+[[nodiscard]] std::uint32_t reconfigure_every(const Setup& setup);
+/// Why no request is reconfigured although the configuration asks for it; empty: it does not, or
+/// they are.
+[[nodiscard]] std::string not_reconfigured(const Setup& setup);
 
 /// Bytes that draft models' weights and KV take on a rank of this role.
 struct DrafterMemory {
@@ -69,7 +78,7 @@ struct DrafterMemory {
                                                                          bool models);
 
 /// The speculator of one verifier, null without drafters. `costs` are asked for by the goodput
-/// policy alone.
+/// policy and by reconfiguration.
 [[nodiscard]] std::unique_ptr<roles::Speculator> make_speculator(
     const Setup& setup, std::vector<std::unique_ptr<draft::Drafter>> drafters, CostTable costs,
     const Clock& clock);

@@ -129,6 +129,8 @@ class Rank {
   void run();
   /// Saves what can be saved after a fault.
   void save() { shard_.reset(); }
+  /// What became of its own drafters' tokens.
+  [[nodiscard]] const DraftHistory& drafts() const { return drafts_; }
 
  private:
   Ended run_role();
@@ -141,6 +143,7 @@ class Rank {
   void share_kv();
   void record_role(double start);
   void summarize(RankSummary summary, double start);
+  void count(Role role, std::span<const DraftTally> tallies);
   [[nodiscard]] GroupRanks group() const { return placement_.groups[placement_.group(rank_)]; }
   /// Led by -1 where the rank is in none.
   [[nodiscard]] GroupRanks group_or_none() const {
@@ -164,6 +167,7 @@ class Rank {
   std::unique_ptr<roles::KvShare> kv_share_;  ///< of verifiers and members
   CostsByDegree costs_;
   std::set<int> drafted_;  ///< ranks that have drafted in some placement
+  DraftHistory drafts_;
 };
 
 void Rank::open_shard() {
@@ -276,7 +280,11 @@ Ended Rank::run_verifier() {
   drive(verifier, mailbox_);
   group.finish(verifier.next());
   if (remote != nullptr) remote->close();
-  if (speculator != nullptr) telemetry_->acceptance(speculator->acceptance());
+  if (speculator != nullptr) {
+    telemetry_->acceptance(speculator->acceptance());
+    // What drafter ranks sent is first, and theirs to count.
+    count(Role::verifier, speculator->tallies().subspan(remote != nullptr ? 1 : 0));
+  }
   return {verifier.summary(), verifier.next()};
 }
 
@@ -306,7 +314,16 @@ Ended Rank::run_drafter() {
                               .window = draft_window(setup_.config.speculation),
                               .max_batch = setup_.config.engine.max_batch});
   drive(drafter, mailbox);
+  count(Role::drafter, drafter.tallies());
   return {drafter.summary(), drafter.next()};
+}
+
+/// Of the drafters that the rank makes in this role, in their order.
+void Rank::count(Role role, std::span<const DraftTally> tallies) {
+  const std::vector<std::string> names = own_drafter_names(setup_, role);
+  for (std::size_t d = 0; d < tallies.size(); ++d)
+    drafts_.update(names[d], static_cast<double>(tallies[d].tried),
+                   static_cast<double>(tallies[d].accepted));
 }
 
 Ended Rank::run_spare() {
@@ -347,8 +364,8 @@ void Rank::summarize(RankSummary summary, double start) {
 
 }  // namespace
 
-void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Attempt& attempt,
-              const Clock& clock, fabric::UcxFabric& network, FaultDesk& faults) {
+DraftHistory run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Attempt& attempt,
+                      const Clock& clock, fabric::UcxFabric& network, FaultDesk& faults) {
   Rank rank(mpi, setup, attempt, clock, network);
   try {
     rank.measure(mpi);
@@ -356,6 +373,7 @@ void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Attem
   } catch (...) {
     faults.report(current_fault(), [&] { rank.save(); });
   }
+  return rank.drafts();
 }
 
 }  // namespace paceline::app

@@ -7,6 +7,7 @@
 #include "app/job.hpp"
 #include "app/setup.hpp"
 #include "runtime/core/clock.hpp"
+#include "runtime/core/draft_history.hpp"
 #include "runtime/fabric/mpi_environment.hpp"
 #include "runtime/fabric/ucx_fabric.hpp"
 
@@ -20,8 +21,10 @@ struct Attempt {
 
 /// Builds what the rank's role needs and runs it until the coordinator says that nothing more will
 /// come. In start-up ranks fail together; from then on each works on its own and reports a fault to
-/// the desk. Collective; throws JobEnded.
-void run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Attempt& attempt,
-              const Clock& clock, fabric::UcxFabric& network, FaultDesk& faults);
+/// the desk. Returns what became of the tokens that its drafters proposed. Collective; throws
+/// JobEnded.
+[[nodiscard]] DraftHistory run_role(const fabric::MpiEnvironment& mpi, const Setup& setup,
+                                    const Attempt& attempt, const Clock& clock,
+                                    fabric::UcxFabric& network, FaultDesk& faults);
 
 }  // namespace paceline::app

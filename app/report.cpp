@@ -123,6 +123,14 @@ std::string drafts_text(const Setup& setup) {
     text += fmt::format("  drafter ranks send {} tokens at a time (speculation.window)\n",
                         draft_window(settings));
   }
+  if (const std::string why = not_reconfigured(setup); !why.empty())
+    text += fmt::format("  no request gets a mode of its own (speculation.reconfigure): {}\n", why);
+  if (const std::uint32_t every = reconfigure_every(setup); every > 0) {
+    text += fmt::format(
+        "  every {} tokens a request that accepts little gets a mode and window of its own "
+        "(speculation.reconfigure)\n",
+        every);
+  }
   const DrafterMemory memory = drafter_memory(setup, ahead ? Role::drafter : Role::verifier);
   if (memory.weights > 0) {
     text +=

@@ -14,6 +14,7 @@
 #include "app/broadcast.hpp"
 #include "app/commands.hpp"
 #include "app/communicator.hpp"
+#include "app/draft_history.hpp"
 #include "app/job.hpp"
 #include "app/progress_printer.hpp"
 #include "app/rank_role.hpp"
@@ -172,6 +173,7 @@ ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& argument
   }
 
   bool complete = false;
+  DraftHistory drafts;  // of this rank
   {
     const Communicator control = Communicator::duplicate();
     FaultDesk faults(mpi, control.get());
@@ -208,7 +210,7 @@ ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& argument
         }
       });
     }
-    run_role(mpi, setup, {output.attempt, output.left}, clock, *network, faults);
+    drafts = run_role(mpi, setup, {output.attempt, output.left}, clock, *network, faults);
     if (first) {
       while (!coordinated) {  // what this role has sent may still be on its way
         mailbox.wait(1);
@@ -225,8 +227,10 @@ ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& argument
     network->close();
   }
 
+  drafts = sum_drafts(mpi, setup, drafts);
   together(mpi, [&] {
     if (!first) return;
+    keep_drafts(setup, drafts, output.attempt == 0);
     if (!complete) {
       throw Error(ExitCode::try_again,
                   "stopped before the end: run again with --resume to continue");

@@ -7,11 +7,11 @@
 #include <filesystem>
 
 #include "app/broadcast.hpp"
+#include "app/draft_history.hpp"
 #include "app/job.hpp"
 #include "app/version.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
 #include "io/config/cost_profile.hpp"
-#include "io/config/draft_history_file.hpp"
 #include "io/config/yaml_tree.hpp"
 #include "io/text/chat_template.hpp"
 #include "runtime/engine/batcher.hpp"
@@ -279,21 +279,19 @@ void check_profile(const fabric::MpiEnvironment& mpi, Setup& setup) {
   });
 }
 
-/// The history beside the profile, where there is one.
-DraftHistory read_history(const Setup& setup) {
-  if (!setup.config.engine.profile) return {};
-  const std::string path = io::draft_history_path(*setup.config.engine.profile);
-  return std::filesystem::exists(path) ? io::read_draft_history(path) : DraftHistory();
-}
-
 /// Rank 0 chooses for all: sums of floating point may differ from node to node, and ranks that lay
 /// the job out differently would wait for each other.
 void share_choice(const fabric::MpiEnvironment& mpi, Setup& setup) {
   together(mpi, [&] {
-    if (mpi.rank() == 0) choose_speculation(setup, read_history(setup));
+    if (mpi.rank() == 0) choose_speculation(setup, earlier_drafts(setup.config));
   });
   SpeculationChoice& choice = setup.speculation;
-  broadcast(mpi, choice.drafters, choice.reason, setup.config.speculation.window);
+  broadcast(mpi, choice.drafters, choice.reason, choice.order, choice.acceptance,
+            setup.config.speculation.window);
+  std::vector<DrafterPlan> ordered;
+  for (const std::int32_t drafter : choice.order)
+    ordered.push_back(std::move(setup.drafters[drafter]));
+  setup.drafters = std::move(ordered);
 }
 
 }  // namespace

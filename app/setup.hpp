@@ -48,7 +48,7 @@ struct Setup {
   policy::Layout layout;
   policy::KvPlan kv;
   MemoryPlan memory;
-  std::vector<DrafterPlan> drafters;  ///< in the order in which a verifier asks them
+  std::vector<DrafterPlan> drafters;  ///< in the order in which a rank asks them
   int threads = 1;                    ///< of this rank, which others may differ from
   BackendChoice backend;              ///< its device is this rank's
   std::size_t responses = 0;          ///< to generate in all

@@ -4,10 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "app/setup.hpp"
 #include "runtime/core/error.hpp"
-#include "runtime/policy/draft_ladder.hpp"
 
 namespace paceline::app {
 namespace {
@@ -23,6 +24,8 @@ policy::PlanFacts facts_of(const Setup& setup, const SpeculationChoice& choice) 
   // As if responses came to half of their longest.
   facts.context = setup.longest_prompt + config.sampling.max_tokens / 4.0;
   facts.longest_draft = config.speculation.max_length;
+  if (config.speculation.policy == io::SpeculationPolicy::fixed)
+    facts.shortest_draft = facts.longest_draft;
   facts.verifiers = {{setup.conditions.tp, *setup.profile}};
   facts.methods = choice.methods;
   return facts;
@@ -104,7 +107,9 @@ void settle_mode(Setup& setup) {
   if (speculation.mode == SpeculationMode::plain) speculation.drafters.clear();
 }
 
-void choose_speculation(Setup& setup, const DraftHistory& history) {
+namespace {
+
+void plan(Setup& setup, const DraftHistory& history) {
   io::SpeculationSection& speculation = setup.config.speculation;
   const std::optional<int> drafters = setup.config.layout.drafters;
   SpeculationChoice& choice = setup.speculation;
@@ -166,6 +171,43 @@ void choose_speculation(Setup& setup, const DraftHistory& history) {
   if (choice.drafters > 0) speculation.window = choice.chosen.window;
 }
 
+/// By the ladder, where costs are known; else as they are.
+void order_drafters(const Setup& setup, const DraftHistory& history, SpeculationChoice& choice) {
+  choice.order.resize(setup.drafters.size());
+  std::iota(choice.order.begin(), choice.order.end(), 0);
+  if (!setup.profile || !setup.profile_fault.empty()) return;
+  const policy::PlanFacts facts = facts_of(setup, choice);
+  const int groups =
+      settled_groups(setup).value_or((facts.ranks - choice.drafters) / setup.conditions.tp);
+  const double batch =
+      std::min<double>(facts.max_batch, static_cast<double>(setup.responses) / std::max(1, groups));
+  choice.ranked = policy::rank_methods(
+      policy::build_ladders(*setup.profile,
+                            {std::max(1.0, batch), facts.context, facts.longest_draft}),
+      history);
+  const auto place = [&](std::int32_t drafter) {
+    const DrafterPlan& plan = setup.drafters[drafter];
+    const bool first =
+        choice.drafters > 0 ? plan.name == choice.chosen.method : plan.model == nullptr;
+    const auto at = std::find_if(choice.ranked.begin(), choice.ranked.end(),
+                                 [&](const auto& ranked) { return ranked.method == plan.name; });
+    return std::pair(!first, at - choice.ranked.begin());
+  };
+  std::stable_sort(choice.order.begin(), choice.order.end(),
+                   [&](std::int32_t a, std::int32_t b) { return place(a) < place(b); });
+}
+
+}  // namespace
+
+void choose_speculation(Setup& setup, const DraftHistory& history) {
+  plan(setup, history);
+  SpeculationChoice& choice = setup.speculation;
+  order_drafters(setup, history, choice);
+  for (const std::int32_t drafter : choice.order)
+    choice.acceptance.push_back(
+        history.rate(setup.drafters[drafter].name, policy::kUnknownAcceptance));
+}
+
 std::string speculation_text(const Setup& setup) {
   const SpeculationChoice& choice = setup.speculation;
   if (choice.plans.empty()) return "";
@@ -174,9 +216,13 @@ std::string speculation_text(const Setup& setup) {
       "start\n",
       choice.batch);
   for (std::size_t m = 0; m < choice.methods.size(); ++m) {
-    text += fmt::format("  {}: {:.2f} of its tokens accepted, {}\n", choice.methods[m].name,
-                        choice.methods[m].acceptance,
-                        choice.known[m] ? "as in earlier runs" : "as assumed of what is not known");
+    const auto ranked =
+        std::find_if(choice.ranked.begin(), choice.ranked.end(),
+                     [&](const auto& method) { return method.method == choice.methods[m].name; });
+    text += fmt::format("  {}: {:.2f} of its tokens accepted, {}; {:.2f} times as fast as plain\n",
+                        choice.methods[m].name, choice.methods[m].acceptance,
+                        choice.known[m] ? "as in earlier runs" : "as assumed of what is not known",
+                        ranked->speedup);
   }
   std::vector<bool> mode_shown(3);
   for (std::size_t i = 0; i < choice.plans.size(); ++i) {

@@ -1,5 +1,5 @@
 // The file that keeps how often drafts were accepted from one rollout to the next: beside the cost
-// profile, as YAML. Runs read it; none writes it yet.
+// profile, as YAML. A run reads it at its start and adds to it at its end.
 #pragma once
 
 #include <string>

@@ -146,6 +146,13 @@ std::vector<Key> make_table() {
 
   t.push_back(key(PACELINE_FIELD(speculation, window), OrAuto{Count{1, 1024}},
                   "Tokens after which a drafter rank sends a draft; auto is what pays best."));
+  t.push_back(key(PACELINE_FIELD(speculation, reconfigure), OrAuto{Count{0, 1 << 24}},
+                  "Tokens after which a request that accepts little gets a mode and window of its "
+                  "own; 0 is never."));
+  t.back().details = {"auto: 1000 under goodput where ranks draft for others, at costs by",
+                      "engine.profile; else 0."};
+  t.push_back(key(PACELINE_FIELD(speculation, keep_history), Flag{},
+                  "Adds how often drafts were accepted to the history beside engine.profile."));
 
   t.push_back(key(PACELINE_FIELD(schedule, chunk), OrAuto{Count{1, 1 << 24}},
                   "Tokens of KV a request is given at a time; auto is all that it may need."));

@@ -83,11 +83,13 @@ struct SpeculationSection {
   /// None: plain decoding. Several of method model, but one each of the others at most.
   std::vector<DrafterSetting> drafters;
   SpeculationPolicy policy = SpeculationPolicy::goodput;
-  Auto<SpeculationMode> mode;     ///< auto: whichever is foreseen to be fastest
-  std::int32_t max_length = 8;    ///< longest draft, tokens
-  std::int32_t paths = 1;         ///< branches side by side; 1: chains
-  Auto<std::int32_t> max_tokens;  ///< tokens of one request's draft; auto: max_length * paths
-  Auto<std::int32_t> window;      ///< tokens that drafter ranks send at a time; auto: as planned
+  Auto<SpeculationMode> mode;      ///< auto: whichever is foreseen to be fastest
+  std::int32_t max_length = 8;     ///< longest draft, tokens
+  std::int32_t paths = 1;          ///< branches side by side; 1: chains
+  Auto<std::int32_t> max_tokens;   ///< tokens of one request's draft; auto: max_length * paths
+  Auto<std::int32_t> window;       ///< tokens that drafter ranks send at a time; auto: as planned
+  Auto<std::int32_t> reconfigure;  ///< tokens of a request from one to the next; 0: never
+  bool keep_history = true;        ///< how often drafts were accepted is kept beside engine.profile
 };
 /// How the KV of a request that moves between groups gets there: sent, computed again, both at
 /// once, or what costs least.

@@ -1,6 +1,7 @@
 #include "io/config/yaml_record.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -68,7 +69,8 @@ void fail(const std::string& name, const std::string& what, const BadValue& bad)
 std::string figure(double value) { return fmt::format("{:.4g}", value); }
 
 void replace_file(const std::string& path, const std::string& text, const std::string& what) {
-  const std::string part = path + ".part";
+  // Several processes may replace one file at once.
+  const std::string part = fmt::format("{}.{}.part", path, getpid());
   std::ofstream file(part, std::ios::binary | std::ios::trunc);
   file << text;
   file.close();

@@ -13,7 +13,7 @@
 namespace paceline::io {
 
 /// Version of the layout of telemetry.h5 and its shards.
-inline constexpr std::int32_t kTelemetrySchemaVersion = 5;
+inline constexpr std::int32_t kTelemetrySchemaVersion = 6;
 
 /// Appends to DIR/shards/telemetry-<attempt>-<rank>.h5. step(), event() and transfer() only fill a
 /// buffer, except that about once a second (by the records' own times) and every 16,384 records it
@@ -58,7 +58,8 @@ struct TelemetryReport {
 ///   /ranks/<rank>/steps/{attempt,start,duration,draft_duration,forward_duration,
 ///                        sample_duration,requests,prefill_tokens,decode_tokens,drafted,accepted,
 ///                        kv_blocks_used,role,late,queued,waited}
-///   /requests/{attempt,rank,time,prompt_index,sample_index,kind,tokens}, by (attempt, time)
+///   /requests/{attempt,rank,time,prompt_index,sample_index,kind,tokens,mode,window}, by (attempt,
+///       time); mode and window are of kind "planned" alone
 ///   /transfers/{attempt,rank,start,duration,key,bytes,peer,sends,complete}, by (attempt, start)
 ///   /roles/{attempt,rank,start,preparing,role,epoch,leader,tp}, by (attempt, rank, start)
 ///   /summary/{attempt,rank,role,leader,tp,busy_seconds,...}, a row for each rank of each attempt;
@@ -70,7 +71,8 @@ struct TelemetryReport {
 ///   /drafter_names: strings, by drafter number; one numbering for all ranks and attempts, though
 ///       each attempt may be configured with others
 ///   strings NAME (plan, too): NAME u8, UTF-8 bytes; NAME_offsets i64 [n + 1]
-///   attributes of /: schema_version (of telemetry); of /requests/kind: the names of its values
+///   attributes of /: schema_version (of telemetry); of /requests/kind and /requests/mode: the
+///   names of their values
 ///
 /// On one rank, with every writer closed. Memory: 40 bytes an event, 56 a transfer.
 TelemetryReport write_telemetry(const std::string& directory,

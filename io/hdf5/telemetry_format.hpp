@@ -40,7 +40,9 @@ inline std::vector<h5::Field> event_fields() {
           {"prompt_index", offsetof(RequestEvent, id.prompt), u32},
           {"sample_index", offsetof(RequestEvent, id.sample), u32},
           {"kind", offsetof(RequestEvent, kind), h5::native<std::uint8_t>()},
-          {"tokens", offsetof(RequestEvent, tokens), u32}};
+          {"tokens", offsetof(RequestEvent, tokens), u32},
+          {"mode", offsetof(RequestEvent, mode), h5::native<std::uint8_t>()},
+          {"window", offsetof(RequestEvent, window), u32}};
 }
 
 inline std::vector<h5::Field> transfer_fields() {

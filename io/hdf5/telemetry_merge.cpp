@@ -205,10 +205,15 @@ void write_events(const h5::File& file, std::vector<Event>& events) {
   const std::pair<const char*, RequestEventKind> names[] = {
       {"leased", RequestEventKind::leased},   {"finished", RequestEventKind::finished},
       {"stopped", RequestEventKind::stopped}, {"resumed", RequestEventKind::resumed},
-      {"left", RequestEventKind::left},       {"arrived", RequestEventKind::arrived}};
+      {"left", RequestEventKind::left},       {"arrived", RequestEventKind::arrived},
+      {"planned", RequestEventKind::planned}};
   for (const auto& [name, value] : names) {
     h5::write_attribute(kind.get(), file.path(), name, static_cast<std::uint8_t>(value));
   }
+  const h5::Handle mode(H5Dopen2(file.id(), "requests/mode", H5P_DEFAULT), H5Dclose);
+  for (const SpeculationMode value :
+       {SpeculationMode::plain, SpeculationMode::coupled, SpeculationMode::decoupled})
+    h5::write_attribute(mode.get(), file.path(), name_of(value), static_cast<std::uint8_t>(value));
 }
 
 template <typename Row>

@@ -40,7 +40,7 @@ import h5py
 import numpy as np
 
 SCHEMA_VERSION = 2
-TELEMETRY_SCHEMA_VERSION = 5
+TELEMETRY_SCHEMA_VERSION = 6
 FINISH_REASONS = {0: "stop_id", 1: "length", 2: "stop_string", 3: "context", 255: "partial"}
 #: slime's Sample.Status for each finish reason. A response cut by a limit is truncated.
 SLIME_STATUS = {
@@ -536,6 +536,25 @@ def acceptance(
         table[name] = np.zeros(len(rows), np.int64)
         np.add.at(table[name], row_of.reshape(-1), values)
     table["rate"] = table["accepted"] / np.maximum(table["drafted"], 1)
+    return table
+
+
+def request_plans(path: PathLike) -> Dict[str, np.ndarray]:
+    """Requests of a complete run that came to be drafted for in another way, from its telemetry.
+
+    `path` is the run's directory or its telemetry.h5. Returns columns of one length, by (attempt, time):
+    "attempt", "rank", "prompt_index", "sample_index" and "tokens" (int64; of the response by then), "time"
+    (float64, seconds since the attempt began), "mode" (str: "plain", "coupled", "decoupled") and "window"
+    (int64, the longest draft in tokens).
+    """
+    with _telemetry(path) as file:
+        requests = file["requests"]
+        here = _column(requests, "kind")[:] == requests["kind"].attrs["planned"]
+        names = ("attempt", "rank", "prompt_index", "sample_index", "tokens", "window")
+        table: Dict[str, np.ndarray] = {n: _column(requests, n)[:][here].astype(np.int64) for n in names}
+        table["time"] = _column(requests, "time")[:][here]
+        modes = {int(number): name for name, number in requests["mode"].attrs.items()}
+        table["mode"] = np.array([modes[int(m)] for m in _column(requests, "mode")[:][here]], object)
     return table
 
 

@@ -1,11 +1,18 @@
 // How often drafts were accepted in earlier rollouts.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace paceline {
+
+/// What became of drafted tokens.
+struct DraftTally {
+  std::uint64_t tried = 0;     ///< that the target has judged: the path before them was accepted
+  std::uint64_t accepted = 0;  ///< of them
+};
 
 /// What became of one method's tokens.
 struct DraftRecord {

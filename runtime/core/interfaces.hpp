@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/core/request.hpp"
+#include "runtime/core/speculation_mode.hpp"
 #include "runtime/core/types.hpp"
 
 namespace paceline {
@@ -60,6 +61,7 @@ enum class RequestEventKind : std::uint8_t {
   resumed = 3,
   left = 4,     ///< for another group
   arrived = 5,  ///< from another group
+  planned = 6,  ///< it is drafted for in another way from now on
 };
 
 struct RequestEvent {
@@ -67,6 +69,9 @@ struct RequestEvent {
   RequestId id;
   RequestEventKind kind = RequestEventKind::leased;
   std::uint32_t tokens = 0;  ///< response tokens so far
+  /// Of what is planned alone: how, and the longest draft in tokens.
+  SpeculationMode mode = SpeculationMode::plain;
+  std::uint32_t window = 0;
 };
 
 /// Blocks of KV that went from one rank to another, as one end saw it. Seconds since the run began.

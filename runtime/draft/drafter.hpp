@@ -77,6 +77,11 @@ class Drafter {
   /// at all. What its siblings can learn from it may stay, and what would help itself then.
   virtual void leave(RequestId id, double now) { finish(id, now); }
 
+  /// Whether it drafts unasked, ahead of the verifier: on other ranks.
+  [[nodiscard]] virtual bool runs_ahead() const { return false; }
+  /// Of one that runs ahead: it is to do so by so many tokens at a time for the request, at most as
+  /// many as it was made for; 0: not at all. start() begins with the most.
+  virtual void set_window(RequestId, int /*window*/) {}
   /// Whether it wants to hear of each step's commits at once, not when it is next asked.
   [[nodiscard]] virtual bool listens() const { return false; }
   /// All that a step committed has been told.

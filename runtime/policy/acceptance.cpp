@@ -5,7 +5,6 @@
 namespace paceline::policy {
 namespace {
 
-constexpr double kPrior = 0.6;    ///< acceptance of a drafter nothing is known of
 constexpr double kWeight = 8;     ///< in tokens, of what an estimate leans on
 constexpr double kMemory = 2000;  ///< tokens, of a drafter
 constexpr double kRequestMemory = 64;
@@ -23,7 +22,7 @@ int AcceptanceModel::bucket(double score) {
 }
 
 double AcceptanceModel::mean(int drafter) const {
-  return drafters_.at(drafter).all.estimate(kPrior, kWeight);
+  return drafters_.at(drafter).all.estimate(priors_[drafter], kWeight);
 }
 
 double AcceptanceModel::estimate(int drafter, double conditional_score) const {
@@ -38,6 +37,11 @@ void AcceptanceModel::record(int drafter, double conditional_score, bool accepte
 
 void RequestAcceptance::record(int count, bool refuted) {
   tokens.record(count, count + (refuted ? 1 : 0), kRequestMemory);
+}
+
+void RequestAcceptance::fade() {
+  tokens.hits /= 2;
+  tokens.tries /= 2;
 }
 
 double RequestAcceptance::estimate(double mean) const { return tokens.estimate(mean, kWeight); }

@@ -2,9 +2,14 @@
 #pragma once
 
 #include <array>
+#include <utility>
 #include <vector>
 
 namespace paceline::policy {
+
+/// Acceptance of a drafter that nothing is known of: the middle of what SpecActor, section 5,
+/// reports of draft models (0.49 to 0.72).
+inline constexpr double kUnknownAcceptance = 0.6;
 
 /// How often something came true, of late.
 struct FadingShare {
@@ -23,11 +28,14 @@ struct FadingShare {
 /// token is what it thinks of the token given the text before it on its path: the score of the path
 /// through the token over that of the path before it, in [0, 1]; a drafter without an estimate says
 /// 1. Per drafter the score is cut into equal buckets, each of which counts how often the target
-/// agreed; a bucket that saw little leans on the drafter's mean, which in turn leans on a prior.
+/// agreed; a bucket that saw little leans on the drafter's mean, which in turn leans on what was
+/// known of the drafter before.
 /// Not thread-safe.
 class AcceptanceModel {
  public:
-  explicit AcceptanceModel(int drafters) : drafters_(static_cast<std::size_t>(drafters)) {}
+  /// priors: [drafters] acceptance of each, as known before.
+  explicit AcceptanceModel(std::vector<double> priors)
+      : priors_(std::move(priors)), drafters_(priors_.size()) {}
 
   /// P(the token is the target's | the tokens before it on its path are).
   [[nodiscard]] double estimate(int drafter, double conditional_score) const;
@@ -45,6 +53,7 @@ class AcceptanceModel {
   };
   [[nodiscard]] static int bucket(double score);
 
+  std::vector<double> priors_;  ///< [drafters]
   std::vector<Drafter> drafters_;
 };
 
@@ -56,6 +65,9 @@ struct RequestAcceptance {
   /// One step: `count` tokens of its draft were accepted; `refuted`: the target then said something
   /// else than the draft, which otherwise simply ended there.
   void record(int count, bool refuted);
+  /// Nothing was tried for a while: what was seen before counts half, so that a drafter that is not
+  /// asked is thought of as its mean in the end, and gets another chance.
+  void fade();
   /// P(the next drafted token is accepted); leans on the drafter's mean where little was tried.
   [[nodiscard]] double estimate(double mean) const;
 };

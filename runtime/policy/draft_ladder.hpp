@@ -7,12 +7,9 @@
 
 #include "runtime/core/cost_table.hpp"
 #include "runtime/core/draft_history.hpp"
+#include "runtime/policy/acceptance.hpp"
 
 namespace paceline::policy {
-
-/// Acceptance of a method that nothing is known of: the middle of what SpecActor, section 5,
-/// reports of draft models (0.49 to 0.72).
-inline constexpr double kUnknownAcceptance = 0.6;
 
 /// A rung: what a method makes of an acceptance.
 struct LadderPoint {
@@ -50,9 +47,10 @@ struct RankedMethod {
 };
 
 /// Initial selection: the rate of each method in the history gives its speedup on the ladder; by
-/// falling speedup, of equal ones in the ladders' order. A batch gets one method, the first, for
-/// every method asks for the same verification (Figure 10b); and none if that is below 1. No run
-/// asks for it yet: all configured drafters are asked in their order.
+/// falling speedup, of equal ones in the ladders' order. In the paper a batch gets one method, the
+/// first, for every method asks for the same verification (Figure 10b). Here a request has one
+/// draft verified whichever method made it, so that all stay and this is the order in which they
+/// are asked (app/speculation_choice.hpp); how far to draft, if at all, is DraftLengthPolicy's.
 [[nodiscard]] std::vector<RankedMethod> rank_methods(const std::vector<Ladder>& ladders,
                                                      const DraftHistory& history);
 

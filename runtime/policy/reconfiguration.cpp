@@ -9,24 +9,22 @@ namespace {
 /// For which a longer window, or any, is worth its waste: less is within the noise of an estimate.
 constexpr double kLeastGain = 1.005;
 
-/// Lines 3 to 5: the best window of the better mode for a request that accepts p.
-RequestPlan best_plan(const ReconfigurationFacts& facts, double p) {
+/// Lines 3 to 5: the best window of the best way for a request that accepts p [ways].
+RequestPlan best_plan(const ReconfigurationFacts& facts, std::span<const double> p) {
+  const SpeculationCosts& any = facts.ways.front().costs;
   RequestPlan best;
-  best.mode = facts.coupled ? SpeculationMode::coupled : SpeculationMode::decoupled;
-  const SpeculationCosts& any = facts.coupled ? *facts.coupled : *facts.decoupled;
   best.tokens_per_second = plain_speed(any.table, any.context, facts.batch).tokens_per_second;
-  const auto consider = [&](SpeculationMode mode, int w, const Speed& speed) {
-    if (speed.tokens_per_second <= best.tokens_per_second * kLeastGain) return;
-    best.mode = mode;
-    best.window = w;
-    best.tokens_per_second = speed.tokens_per_second;
-  };
-  for (int w = 1; w <= facts.longest_draft; ++w) {
-    if (facts.coupled)
-      consider(SpeculationMode::coupled, w, coupled_speed(*facts.coupled, p, w, facts.batch));
-    if (facts.decoupled)
-      consider(SpeculationMode::decoupled, w,
-               decoupled_speed(*facts.decoupled, p, w, facts.batch, facts.batch));
+  for (std::size_t way = 0; way < facts.ways.size(); ++way) {
+    const auto& [mode, costs, longest] = facts.ways[way];
+    for (int w = 1; w <= longest; ++w) {
+      const Speed speed = mode == SpeculationMode::decoupled
+                              ? decoupled_speed(costs, p[way], w, facts.batch, facts.batch)
+                              : coupled_speed(costs, p[way], w, facts.batch);
+      if (speed.tokens_per_second <= best.tokens_per_second * kLeastGain) continue;
+      best.mode = mode;
+      best.window = w;
+      best.tokens_per_second = speed.tokens_per_second;
+    }
   }
   return best;
 }
@@ -34,14 +32,21 @@ RequestPlan best_plan(const ReconfigurationFacts& facts, double p) {
 }  // namespace
 
 std::vector<RequestPlan> reconfigure(const ReconfigurationFacts& facts,
-                                     std::span<const double> acceptance) {
+                                     std::span<const double> acceptance,
+                                     std::span<const std::size_t> due) {
   std::vector<RequestPlan> plans;
-  if (acceptance.empty() || (!facts.coupled && !facts.decoupled)) return plans;
-  const double mean = std::accumulate(acceptance.begin(), acceptance.end(), 0.0) /
-                      static_cast<double>(acceptance.size());
-  for (std::size_t r = 0; r < acceptance.size(); ++r) {
-    if (acceptance[r] >= mean) continue;
-    RequestPlan plan = best_plan(facts, acceptance[r]);
+  const std::size_t ways = facts.ways.size();
+  if (acceptance.empty() || ways == 0) return plans;
+  std::vector<double> best;
+  for (std::size_t at = 0; at < acceptance.size(); at += ways) {
+    const auto own = acceptance.subspan(at, ways);
+    best.push_back(*std::max_element(own.begin(), own.end()));
+  }
+  const double mean =
+      std::accumulate(best.begin(), best.end(), 0.0) / static_cast<double>(best.size());
+  for (const std::size_t r : due) {
+    if (best[r] >= mean) continue;
+    RequestPlan plan = best_plan(facts, acceptance.subspan(r * ways, ways));
     plan.request = r;
     plans.push_back(plan);
   }

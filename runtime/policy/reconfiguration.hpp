@@ -1,9 +1,7 @@
-// How slow requests are drafted for while a run goes on (SpecActor, section 4.1, Algorithm 2). No
-// run calls it yet.
+// How slow requests are drafted for while a run goes on (SpecActor, section 4.1, Algorithm 2).
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -22,31 +20,40 @@ inline constexpr std::uint32_t kReconfigureEvery = 1000;
   return before / every < after / every;
 }
 
-/// What a request can be moved between. Either way may be absent: a job without drafter ranks, or
-/// verifiers that have no drafter of their own.
+/// One way to draft for a request: by a drafter of the verifier's own (coupled), or by drafter
+/// ranks (decoupled).
+struct DraftingWay {
+  SpeculationMode mode = SpeculationMode::coupled;
+  SpeculationCosts costs;
+  int longest_draft = 8;  ///< tokens; no window is larger
+};
+
 struct ReconfigurationFacts {
-  std::optional<SpeculationCosts> coupled;    ///< with the verifier's own drafter
-  std::optional<SpeculationCosts> decoupled;  ///< with that of drafter ranks
-  int longest_draft = 8;                      ///< tokens; no window is larger
-  /// Requests that verifiers and drafter ranks are taken to have: 1 in the paper, for tail requests
-  /// are what matters. A batch that is still large is no place for their optimum.
+  std::vector<DraftingWay> ways;  ///< that a request can be moved between
+  /// Requests that verifiers and drafter ranks have. 1 in the paper, for tail requests are what
+  /// matters; but a batch that is still large is no place for their optimum.
   double batch = 1;
 };
 
-/// A window of 0 is plain decoding, which counts as coupled: the verifier alone decides.
 struct RequestPlan {
   std::size_t request = 0;  ///< index
-  SpeculationMode mode = SpeculationMode::coupled;
-  int window = 0;
+  SpeculationMode mode = SpeculationMode::plain;
+  int window = 0;                ///< tokens; 0: plain
   double tokens_per_second = 0;  ///< as foreseen
 };
 
-/// Algorithm 2. acceptance: [requests] of each that is active, as it was measured. A plan for each
-/// whose acceptance is below the mean, in order; the others keep what they have. Where this departs
-/// from the paper: what loses against plain decoding either way is decoded plainly, for the paper's
-/// two ways may both be slower; and a longer window must win half a percent, for what it wastes
-/// takes time of others that the model of one request does not see.
+/// Algorithm 2. acceptance: [requests, ways] of each that is active, as it was measured; a request
+/// counts with its best way. due: [any] requests that have come to a reconfiguration. A plan for
+/// each of those whose acceptance is below the mean of all, in their order. Where this departs from
+/// the paper:
+/// - There both ways draft with one model. Here each has an acceptance of its own, for the verifier
+///   may draft with n-grams what drafter ranks draft with a model.
+/// - What loses against plain decoding every way is decoded plainly, for all may be slower.
+/// - A longer window must win half a percent, for what it wastes takes time of others that the
+/// model
+///   of one request does not see.
 [[nodiscard]] std::vector<RequestPlan> reconfigure(const ReconfigurationFacts& facts,
-                                                   std::span<const double> acceptance);
+                                                   std::span<const double> acceptance,
+                                                   std::span<const std::size_t> due);
 
 }  // namespace paceline::policy

@@ -92,7 +92,7 @@ class Search {
       const SpeculationCosts costs{verifier.table, *drafter, facts_.context, facts_.max_batch};
       Speed best;
       SpeculationPlan plan;
-      for (int w = 1; w <= facts_.longest_draft; ++w) {
+      for (int w = facts_.shortest_draft; w <= facts_.longest_draft; ++w) {
         const Speed speed = coupled_speed(costs, method.acceptance, w, s.batch);
         if (speed.tokens_per_second <= best.tokens_per_second) continue;
         best = speed;

@@ -26,11 +26,12 @@ struct DraftMethod {
 };
 
 struct PlanFacts {
-  int ranks = 1;          ///< the paper's G
-  double requests = 1;    ///< that are there at the start: the paper's B
-  int max_batch = 64;     ///< most that a group decodes at a time
-  double context = 0;     ///< positions that a request attends to, on average
-  int longest_draft = 8;  ///< tokens; no window is larger
+  int ranks = 1;           ///< the paper's G
+  double requests = 1;     ///< that are there at the start: the paper's B
+  int max_batch = 64;      ///< most that a group decodes at a time
+  double context = 0;      ///< positions that a request attends to, on average
+  int longest_draft = 8;   ///< tokens; no window is larger
+  int shortest_draft = 1;  ///< tokens, of coupled drafts: a fixed length is the longest
   std::vector<VerifierConfiguration> verifiers;
   std::vector<DraftMethod> methods;  ///< those without costs in a table are left out there
 };

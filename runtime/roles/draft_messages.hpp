@@ -21,6 +21,7 @@ struct DraftOpen {
   /// The move that brought it to the verifier. Of two verifiers that open a request the one with
   /// the later move has it: their messages may arrive in either order.
   std::uint64_t move = 0;
+  std::int32_t window = 0;  ///< tokens to send at a time, at most the drafter's own number
 };
 
 /// What became of a request.

@@ -22,7 +22,8 @@ DrafterRank::DrafterRank(Mailbox& mailbox, const Clock& clock,
       clock_(clock),
       drafters_(std::move(drafters)),
       telemetry_(telemetry),
-      options_(options) {}
+      options_(options),
+      tallies_(drafters_.size()) {}
 
 Turn DrafterRank::turn() {
   receive();
@@ -98,6 +99,7 @@ void DrafterRank::open(int from, const DraftOpen& open) {
   Request& r = requests_[open.id];
   r.verifier = from;
   r.move = open.move;
+  r.window = std::clamp(open.window, 1, options_.window);
   r.response = static_cast<std::int32_t>(open.response.size());
   for (const auto& drafter : drafters_)
     drafter->start({open.id, prompt, open.response, open.noise, open.move}, clock_.now());
@@ -112,8 +114,32 @@ void DrafterRank::drop(RequestId id) {
   requests_.erase(at);
 }
 
-// Of what it drafted, the tokens that were committed are no longer ahead. The first that was not
-// refutes all after it.
+/// Of what was drafted, the tokens that were committed are no longer ahead. The first that was not
+/// refutes all after it.
+void DrafterRank::judge(Request& r, std::span<const TokenId> tokens) {
+  const auto agreed = static_cast<std::size_t>(
+      std::mismatch(r.ahead.begin(), r.ahead.end(), tokens.begin(), tokens.end()).first -
+      r.ahead.begin());
+  const bool goes_on = agreed == tokens.size();
+  for (std::size_t t = 0; t < r.ahead.size() && t <= agreed && t < tokens.size(); ++t) {
+    DraftTally& tally = tallies_[r.by[t]];
+    ++tally.tried;
+    tally.accepted += t < agreed ? 1 : 0;
+  }
+  summary_.accepted += agreed;
+  const std::size_t gone = goes_on ? agreed : r.ahead.size();
+  if (gone > agreed) {
+    const auto wasted = static_cast<std::uint32_t>(gone - agreed);
+    summary_.wasted += wasted;
+    summary_.most_wasted = std::max(summary_.most_wasted, wasted);
+  }
+  const auto end = static_cast<std::ptrdiff_t>(gone);
+  r.ahead.erase(r.ahead.begin(), r.ahead.begin() + end);
+  r.scores.erase(r.scores.begin(), r.scores.begin() + end);
+  r.by.erase(r.by.begin(), r.by.begin() + end);
+  r.sent -= std::min(r.sent, gone);
+}
+
 void DrafterRank::take(int from, const DraftCommits& commits) {
   const double now = clock_.now();
   for (const DraftCommit& commit : commits.commits) {
@@ -126,22 +152,9 @@ void DrafterRank::take(int from, const DraftCommits& commits) {
       if (commit.end == DraftEnd::finished) drafter->finish(commit.id, now);
       if (commit.end == DraftEnd::left) drafter->leave(commit.id, now);
     }
-    const auto agreed = static_cast<std::size_t>(
-        std::mismatch(r.ahead.begin(), r.ahead.end(), tokens.begin(), tokens.end()).first -
-        r.ahead.begin());
-    const bool refuted = agreed < tokens.size();
     r.response += commit.count;
     r.exhausted = false;
-    summary_.accepted += agreed;
-    const std::size_t gone = refuted ? r.ahead.size() : agreed;
-    if (gone > agreed) {
-      const auto wasted = static_cast<std::uint32_t>(gone - agreed);
-      summary_.wasted += wasted;
-      summary_.most_wasted = std::max(summary_.most_wasted, wasted);
-    }
-    r.ahead.erase(r.ahead.begin(), r.ahead.begin() + static_cast<std::ptrdiff_t>(gone));
-    r.scores.erase(r.scores.begin(), r.scores.begin() + static_cast<std::ptrdiff_t>(gone));
-    r.sent -= std::min(r.sent, gone);
+    judge(r, tokens);
     if (commit.end != DraftEnd::goes_on) drop(commit.id);
   }
 }
@@ -171,8 +184,8 @@ void DrafterRank::draft() {
   record.requests = static_cast<std::uint32_t>(asked_.size());
   if (held_up_since_ >= 0) record.waited = record.start - std::exchange(held_up_since_, -1);
   const std::uint64_t before = summary_.drafted;
-  for (const auto& drafter : drafters_) {
-    if (!ask(*drafter)) break;
+  for (std::size_t d = 0; d < drafters_.size(); ++d) {
+    if (!ask(static_cast<std::int32_t>(d))) break;
   }
   for (const RequestId id : asked_) requests_.at(id).exhausted = true;
   record.duration = clock_.now() - record.start;
@@ -186,7 +199,7 @@ void DrafterRank::draft() {
 }
 
 /// Asks for what is still without a draft; false when nothing is.
-bool DrafterRank::ask(draft::Drafter& drafter) {
+bool DrafterRank::ask(std::int32_t drafter) {
   if (asked_.empty()) return false;
   const auto width = static_cast<std::size_t>(options_.window);
   tokens_.resize(asked_.size() * width);
@@ -197,8 +210,8 @@ bool DrafterRank::ask(draft::Drafter& drafter) {
     const Request& r = requests_.at(asked_[i]);
     // To the end of the window that is being drafted, or of what may be drafted at all.
     const int unsent = static_cast<int>(r.ahead.size() - r.sent);
-    const int most = std::min(options_.window - unsent,
-                              2 * options_.window - 1 - static_cast<int>(r.ahead.size()));
+    const int most =
+        std::min(r.window - unsent, 2 * r.window - 1 - static_cast<int>(r.ahead.size()));
     slots_.push_back({.id = asked_[i],
                       .limits = {most, most, 1},
                       .output = {std::span(tokens_).subspan(i * width, width),
@@ -206,7 +219,7 @@ bool DrafterRank::ask(draft::Drafter& drafter) {
                                  std::span(path_scores_).subspan(i * width, width)},
                       .assumed = r.ahead});
   }
-  drafter.propose(slots_, clock_.now(), nullptr);
+  drafters_[drafter]->propose(slots_, clock_.now(), nullptr);
   asked_.clear();
   for (const draft::DraftSlot& slot : slots_) {
     if (slot.count == 0) {
@@ -219,6 +232,7 @@ bool DrafterRank::ask(draft::Drafter& drafter) {
       r.ahead.push_back(slot.output.tokens[t]);
       r.scores.push_back(before > 0 ? slot.output.scores[t] / before : 0);
       before = slot.output.scores[t];
+      r.by.push_back(drafter);
     }
     summary_.drafted += slot.count;
   }
@@ -231,7 +245,7 @@ void DrafterRank::send_due() {
   std::map<int, Drafts> drafts;  // by verifier
   for (auto& [id, r] : requests_) {
     const auto unsent = static_cast<int>(r.ahead.size() - r.sent);
-    if (unsent == 0 || (unsent < options_.window && r.sent > 0 && !r.exhausted)) continue;
+    if (unsent == 0 || (unsent < r.window && r.sent > 0 && !r.exhausted)) continue;
     if (mailbox_.full({r.verifier, Address::Port::role})) continue;
     Drafts& to = drafts[r.verifier];
     to.pieces.push_back({id, r.response + static_cast<std::int32_t>(r.sent), r.response,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/core/clock.hpp"
+#include "runtime/core/draft_history.hpp"
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/mailbox.hpp"
 #include "runtime/draft/drafter.hpp"
@@ -41,16 +42,20 @@ class DrafterRank final : public Participant {
   [[nodiscard]] std::optional<policy::Placement> next() const override { return next_place_; }
   /// Totals so far; the caller fills in rank, role and memory.
   [[nodiscard]] RankSummary summary() const { return summary_; }
+  /// [drafters] Whether a token came in time to be verified is nothing to these.
+  [[nodiscard]] std::span<const DraftTally> tallies() const { return tallies_; }
 
  private:
   struct Request {
     int verifier = 0;
-    std::uint64_t move = 0;      ///< that brought it there
-    std::int32_t response = 0;   ///< committed tokens
-    std::vector<TokenId> ahead;  ///< drafted after the committed text
-    std::vector<float> scores;   ///< [ahead] of each, given those before
-    std::size_t sent = 0;        ///< of them
-    bool exhausted = false;      ///< nothing more is found until the verifier says something
+    std::uint64_t move = 0;        ///< that brought it there
+    int window = 1;                ///< its own, at most DrafterOptions::window
+    std::int32_t response = 0;     ///< committed tokens
+    std::vector<TokenId> ahead;    ///< drafted after the committed text
+    std::vector<float> scores;     ///< [ahead] of each, given those before
+    std::vector<std::int32_t> by;  ///< [ahead] the drafter that each is from
+    std::size_t sent = 0;          ///< of them
+    bool exhausted = false;        ///< nothing more is found until the verifier says something
   };
   /// A verifier that tells something hears something within a while, drafts or not.
   struct Correspondence {
@@ -61,12 +66,13 @@ class DrafterRank final : public Participant {
   [[nodiscard]] static std::optional<Message> understand(const Envelope& envelope);
   void open(int from, const DraftOpen& open);
   void take(int from, const DraftCommits& commits);
+  void judge(Request& r, std::span<const TokenId> tokens);
   void drop(RequestId id);
   void draft();
-  bool ask(draft::Drafter& drafter);
+  bool ask(std::int32_t drafter);
   void send_due();
   [[nodiscard]] bool at_limit(const Request& r) const {
-    return static_cast<int>(r.ahead.size()) >= 2 * options_.window - 1;
+    return static_cast<int>(r.ahead.size()) >= 2 * r.window - 1;
   }
   void say(int verifier, const Drafts& drafts);
 
@@ -83,6 +89,7 @@ class DrafterRank final : public Participant {
   bool over_ = false;
   std::optional<policy::Placement> next_place_;
   RankSummary summary_;
+  std::vector<DraftTally> tallies_;
 
   // The call under way.
   std::vector<RequestId> asked_;  ///< without a draft yet

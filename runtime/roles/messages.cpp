@@ -85,7 +85,7 @@ void fields(Wire& w, KvMoved& m) {
 }
 template <typename Wire>
 void fields(Wire& w, DraftOpen& m) {
-  put(w, m.since, m.id, m.prompt, m.response, m.noise, m.move);
+  put(w, m.since, m.id, m.prompt, m.response, m.noise, m.move, m.window);
 }
 template <typename Wire>
 void fields(Wire& w, DraftCommits& m) {

@@ -71,6 +71,7 @@ void RemoteDrafter::start(const draft::DraftStart& start, double /*now*/) {
   Request& r = at->second;
   r.noise = start.noise;
   r.move = start.move;
+  r.window = options_.window;
   r.response.assign(start.response.begin(), start.response.end());
   prompts_.try_emplace(start.id.prompt, start.prompt.begin(), start.prompt.end());
   give(start.id, r);
@@ -79,6 +80,7 @@ void RemoteDrafter::start(const draft::DraftStart& start, double /*now*/) {
 
 /// To whoever drafts for it.
 void RemoteDrafter::give(RequestId id, Request& r) {
+  if (r.window == 0) return;
   const policy::DrafterPlace* drafter = policy::drafter_for(id.prompt, drafters_);
   if (drafter == nullptr) return;
   r.rank = drafter->rank;
@@ -97,6 +99,15 @@ void RemoteDrafter::take_back(RequestId id, Request& r, DraftEnd how) {
   r.rank = -1;
   r.known = false;
   r.follows = false;
+}
+
+/// Its rank drops the request, and is given it anew if it is to go on.
+void RemoteDrafter::set_window(RequestId id, int window) {
+  Request& r = request(id);
+  if (window == r.window) return;
+  take_back(id, r, DraftEnd::left);
+  r.window = std::min(window, options_.window);
+  give(id, r);
 }
 
 void RemoteDrafter::commit(RequestId id, std::span<const TokenId> tokens, double /*now*/) {
@@ -177,7 +188,7 @@ void RemoteDrafter::open(Link& link, RequestId id) {
   r.refuted = static_cast<std::int32_t>(r.response.size());
   r.known = true;
   r.follows = true;
-  DraftOpen open{link.since, id, {}, r.response, r.noise, r.move};
+  DraftOpen open{link.since, id, {}, r.response, r.noise, r.move, r.window};
   if (link.prompts.insert(id.prompt).second) open.prompt = prompts_.at(id.prompt);
   mailbox_.send({r.rank, Address::Port::role}, encode(open));
 }

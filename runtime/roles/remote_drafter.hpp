@@ -53,6 +53,8 @@ class RemoteDrafter final : public draft::Drafter {
   void propose(std::span<draft::DraftSlot> batch, double now, draft::Levels* levels) override;
   /// Its drafters must hear of every step.
   [[nodiscard]] bool listens() const override { return true; }
+  [[nodiscard]] bool runs_ahead() const override { return true; }
+  void set_window(RequestId id, int window) override;
   void told() override;
 
   [[nodiscard]] bool is_drafter(int rank) const { return links_.contains(rank); }
@@ -81,6 +83,7 @@ class RemoteDrafter final : public draft::Drafter {
     int rank = -1;  ///< of its drafter; -1: it has none
     NoiseKey noise;
     std::uint64_t move = 0;
+    int window = 0;                 ///< 0: nobody is to draft for it
     std::vector<TokenId> response;  ///< committed tokens
     std::int32_t refuted = 0;       ///< response tokens after the last that was drafted otherwise
     std::deque<Ahead> ahead;        ///< after the committed text

@@ -11,6 +11,12 @@ constexpr std::uint64_t kTrialInterval = 32;
 /// Committed tokens that drafters need not be told at once.
 constexpr std::size_t kMostUntold = 4096;
 
+std::vector<double> priors(std::vector<double> known, std::size_t drafters) {
+  if (known.empty()) known.assign(drafters, policy::kUnknownAcceptance);
+  if (known.size() != drafters) throw std::invalid_argument("an acceptance for each drafter");
+  return known;
+}
+
 double mean_context(std::span<const engine::Decoding> decoding) {
   double sum = 0;
   for (const engine::Decoding& d : decoding) sum += d.context;
@@ -21,13 +27,18 @@ double mean_context(std::span<const engine::Decoding> decoding) {
 
 Speculator::Speculator(std::vector<std::unique_ptr<draft::Drafter>> drafters,
                        std::unique_ptr<policy::DraftLengthPolicy> policy,
-                       const draft::DraftLimits& limits, const Clock& clock)
+                       const draft::DraftLimits& limits, const Clock& clock,
+                       SpeculatorOptions options)
     : drafters_(std::move(drafters)),
       policy_(std::move(policy)),
       limits_(limits),
       clock_(clock),
-      model_(static_cast<int>(drafters_.size())) {
+      options_(std::move(options)),
+      model_(priors(options_.acceptance, drafters_.size())),
+      tallies_(drafters_.size()) {
   if (drafters_.empty()) throw std::invalid_argument("speculation without drafters");
+  if (options_.reconfigure && options_.reconfigure->drafters.size() != drafters_.size())
+    throw std::invalid_argument("costs for each drafter");
   listens_ = std::any_of(drafters_.begin(), drafters_.end(),
                          [](const auto& drafter) { return drafter->listens(); });
 }
@@ -50,7 +61,10 @@ void Speculator::start(const engine::Admission& request) {
                     request.move},
                    now);
   }
-  requests_.emplace(request.trajectory.id, Acceptance(drafters_.size()));
+  requests_.emplace(request.trajectory.id,
+                    Request{Acceptance(drafters_.size()),
+                            static_cast<std::uint32_t>(request.trajectory.tokens.size()),
+                            {}});
 }
 
 // Tokens of a chain of that length that are accepted, if each is as likely as the one before.
@@ -60,6 +74,16 @@ double Speculator::expected(const Acceptance& request, int drafter, int length) 
   double sum = 0;
   for (int i = 0; i < length; ++i) sum += path *= one;
   return sum;
+}
+
+double Speculator::estimate(const Request& request, std::size_t drafter) const {
+  return request.acceptance[drafter].estimate(model_.mean(static_cast<int>(drafter)));
+}
+
+bool Speculator::serves(std::size_t drafter, const Request& request) const {
+  if (!request.plan) return true;
+  return request.plan->mode ==
+         (drafters_[drafter]->runs_ahead() ? SpeculationMode::decoupled : SpeculationMode::coupled);
 }
 
 // What the policy is asked with. Of several drafters each request counts with its best.
@@ -72,15 +96,17 @@ void Speculator::describe(std::span<const engine::Decoding> decoding) {
   const bool lags = std::any_of(drafters_.begin(), drafters_.end(),
                                 [](const auto& drafter) { return drafter->lags(); });
   for (const engine::Decoding& d : decoding) {
-    const Acceptance& known = requests_.at(d.id);
+    const Request& known = requests_.at(d.id);
     double best = 0;
     int lag = 0;
     for (std::size_t k = 0; k < drafters_.size(); ++k) {
-      best = std::max(best, known[k].estimate(model_.mean(static_cast<int>(k))));
+      if (!serves(k, known)) continue;
+      best = std::max(best, estimate(known, k));
       lag += drafters_[k]->lag(d.id);
     }
     acceptance_.push_back(best);
-    room_.push_back(std::min<int>(d.room, limits_.max_length));
+    const int longest = known.plan ? known.plan->window : limits_.max_length;
+    room_.push_back(std::min<int>({d.room, limits_.max_length, longest}));
     if (lags) lag_.push_back(lag);
     response_.push_back(d.response);
     known_.push_back(&known);
@@ -144,8 +170,10 @@ void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
   other_.resize(std::max(other_.size(), decoding.size()));
   for (std::size_t i = 0; i < decoding.size(); ++i) {
     const int length = lengths_[i];
-    const bool promises = drafter == 0 || expected(*known_[i], drafter, length) > best_[i].expected;
-    if (length == 0 || !(promises || on_trial(drafter, i))) continue;
+    if (length == 0 || !serves(drafter, *known_[i])) continue;
+    const bool promises =
+        drafter == 0 || expected(known_[i]->acceptance, drafter, length) > best_[i].expected;
+    if (!promises && !on_trial(drafter, i)) continue;
     Draft& draft = other_[slots_.size()];
     // The rows of a tree must find room too (engine::Decoding::room).
     const int tokens = std::min({limits_.max_tokens, length * limits_.paths, decoding[i].room});
@@ -237,7 +265,26 @@ void Speculator::record(const engine::Committed& committed) {
     refuted = refuted || (judged && !accepted && before == path.size());
   }
   if (const auto at = requests_.find(committed.id); at != requests_.end())
-    at->second[draft.drafter].record(static_cast<int>(committed.path.size()), refuted);
+    at->second.acceptance[draft.drafter].record(static_cast<int>(committed.path.size()), refuted);
+  tally(draft, committed);
+}
+
+// Level by level down the accepted path, and one further: there the target has gone on as well.
+void Speculator::tally(const Draft& draft, const engine::Committed& committed) {
+  DraftTally& tally = tallies_[draft.drafter];
+  const std::size_t levels = std::min(committed.path.size() + 1, committed.tokens.size());
+  for (std::size_t level = 0; level < levels; ++level) {
+    const std::int32_t parent = level == 0 ? -1 : committed.path[level - 1];
+    std::int32_t likeliest = -1;
+    for (std::size_t t = 0; t < draft.tokens.size(); ++t) {
+      if (draft.parents[t] != parent) continue;
+      if (likeliest < 0 || draft.conditional[t] > draft.conditional[likeliest])
+        likeliest = static_cast<std::int32_t>(t);
+    }
+    if (likeliest < 0) return;
+    ++tally.tried;
+    tally.accepted += draft.tokens[likeliest] == committed.tokens[level] ? 1 : 0;
+  }
 }
 
 void Speculator::commit(std::span<const engine::Committed> committed, double seconds) {
@@ -246,15 +293,82 @@ void Speculator::commit(std::span<const engine::Committed> committed, double sec
   outcome.draft_seconds = draft_seconds_;
   outcome.step_seconds = seconds;
   step_accepted_ = 0;
+  due_.clear();
+  planned_.clear();
   for (const engine::Committed& c : committed) {
     if (c.decoding >= 0) outcome.committed += static_cast<int>(c.tokens.size());
     step_accepted_ += static_cast<std::uint32_t>(c.path.size());
     if (drafted_ && c.decoding >= 0) record(c);
     remember(c);
-    if (c.finished) requests_.erase(c.id);
+    if (c.finished) {
+      requests_.erase(c.id);
+    } else if (options_.reconfigure) {
+      std::uint32_t& response = requests_.at(c.id).response;
+      const std::uint32_t before = response;
+      response += static_cast<std::uint32_t>(c.tokens.size());
+      if (policy::reconfiguration_due(before, response, options_.reconfigure->every))
+        due_.push_back(c.id);
+    }
   }
+  if (!due_.empty()) reconfigure(committed);
   if (listens_ || untold_tokens_ >= kMostUntold || requests_.empty()) tell(clock_.now());
   policy_->observe(outcome);
+}
+
+void Speculator::reconfigure(std::span<const engine::Committed> committed) {
+  const Reconfiguration& how = *options_.reconfigure;
+  policy::ReconfigurationFacts facts;
+  facts.batch = std::max(1, query_.requests);
+  for (std::size_t k = 0; k < drafters_.size(); ++k) {
+    const bool ahead = drafters_[k]->runs_ahead();
+    facts.ways.push_back({ahead ? SpeculationMode::decoupled : SpeculationMode::coupled,
+                          {how.costs, how.drafters[k], query_.context, how.max_batch},
+                          ahead ? std::min(how.window, limits_.max_length) : limits_.max_length});
+  }
+  std::vector<double> acceptance;  // [requests, drafters]
+  std::vector<std::size_t> due;
+  std::size_t requests = 0;
+  for (const engine::Committed& c : committed) {
+    if (c.finished) continue;
+    Request& request = requests_.at(c.id);
+    const bool is_due = due.size() < due_.size() && due_[due.size()] == c.id;
+    if (is_due) due.push_back(requests);
+    for (std::size_t k = 0; k < drafters_.size(); ++k) {
+      if (is_due && !serves(k, request)) request.acceptance[k].fade();
+      acceptance.push_back(estimate(request, k));
+    }
+    ++requests;
+  }
+  const std::vector<policy::RequestPlan> plans = policy::reconfigure(facts, acceptance, due);
+  auto plan = plans.begin();
+  for (std::size_t i = 0; i < due.size(); ++i) {
+    const bool below = plan != plans.end() && plan->request == due[i];
+    follow(due_[i], requests_.at(due_[i]), below ? std::optional(*plan++) : std::nullopt);
+  }
+}
+
+void Speculator::follow(RequestId id, Request& request, std::optional<policy::RequestPlan> plan) {
+  const auto what = [](const std::optional<policy::RequestPlan>& p) {
+    return p ? std::optional(std::pair(p->mode, p->window)) : std::nullopt;
+  };
+  const bool same = what(plan) == what(request.plan);
+  request.plan = plan;
+  if (same) return;
+  const int window = options_.reconfigure->window;
+  PlannedRequest now{id, request.response, SpeculationMode::coupled,
+                     static_cast<std::uint32_t>(limits_.max_length)};
+  for (const auto& drafter : drafters_) {
+    if (!drafter->runs_ahead()) continue;
+    const bool wanted = !plan || plan->mode == SpeculationMode::decoupled;
+    drafter->set_window(id, !wanted ? 0 : plan ? plan->window : window);
+    now.mode = SpeculationMode::decoupled;
+    now.window = static_cast<std::uint32_t>(window);
+  }
+  if (plan) {
+    now.mode = plan->mode;
+    now.window = static_cast<std::uint32_t>(plan->window);
+  }
+  planned_.push_back(now);
 }
 
 // Batches hardly change from step to step: it is mostly the request after the last.

@@ -38,7 +38,10 @@ Turn Verifier::turn() {
 }
 
 void Verifier::event(RequestId id, RequestEventKind kind, std::size_t tokens) {
-  ports_.telemetry.event({ports_.clock.now(), id, kind, static_cast<std::uint32_t>(tokens)});
+  ports_.telemetry.event({.time = ports_.clock.now(),
+                          .id = id,
+                          .kind = kind,
+                          .tokens = static_cast<std::uint32_t>(tokens)});
 }
 
 void Verifier::receive() {
@@ -324,6 +327,9 @@ void Verifier::step() {
   if (ports_.speculator != nullptr) {
     ports_.speculator->commit(ports_.batcher.committed(), verified - drafted);
     record.accepted = ports_.speculator->accepted();
+    for (const PlannedRequest& r : ports_.speculator->planned())
+      ports_.telemetry.event(
+          {verified, r.id, RequestEventKind::planned, r.tokens, r.mode, r.window});
   }
   for (const Trajectory& done : finished) {
     ports_.trajectories.append(done);

@@ -22,21 +22,36 @@ ROOT = Path(__file__).resolve().parents[2]
 LAUNCH = ROOT / "tests" / "mpi" / "launch.sh"
 
 
-def rollout(program: str, settings: list[str]) -> dict:
+def embedded_prompts(count: int) -> list[str]:
+    """Lines of the embedded model's own."""
+    return (ROOT / "configs/prompts/unseen.jsonl").read_text().splitlines(keepends=True)[:count]
+
+
+def id_prompts(count: int) -> list[str]:
+    """Lines for any model: rows of ids."""
+    return [json.dumps({"uid": f"p{i}", "prompt_tokens": list(range(3 + i, 67 + i))}) + "\n" for i in range(count)]
+
+
+def rollout(program: str, settings: list[str], ranks: int = 2) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         sets = [word for s in ["engine.threads=1", *settings] for word in ("--set", s)]
-        command = [str(LAUNCH), "2", program, "rollout", str(ROOT / "configs/quickstart.yaml"), "--output", folder]
+        command = [str(LAUNCH), str(ranks), program, "rollout", str(ROOT / "configs/quickstart.yaml"), "--output", folder]
         done = subprocess.run(command + sets, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             sys.exit(done.stdout + done.stderr)
         with h5py.File(Path(folder) / "telemetry.h5") as f:
-            steps = [f[f"ranks/{rank}/steps"] for rank in range(2)]
+            steps = [f[f"ranks/{rank}/steps"] for rank in range(ranks)]
             steps = [s for s in steps if len(s["start"])]
             seconds = max(s["start"][-1] + s["duration"][-1] for s in steps) - min(s["start"][0] for s in steps)
             verifies = [s for s in steps if s["role"][0] == 0]
             total = {name: sum(int(s[name][:].sum()) for s in verifies) for name in ("drafted", "accepted", "late")}
+            by_rank = dict(zip(f["summary/rank"][:], f["summary/response_tokens"][:]))
+            spans = {r: f[f"ranks/{r}/steps"] for r, tokens in by_rank.items() if tokens > 0}
             return {
-                "rate": int(f["summary/response_tokens"][:].sum()) / seconds,
+                "rate": int(sum(by_rank.values())) / seconds,
+                # Each group by its own clock: without what one began later or ended sooner than another.
+                "steady": sum(int(by_rank[r]) / (s["start"][-1] + s["duration"][-1] - s["start"][0])
+                              for r, s in spans.items()),
                 "steps": sum(len(s["start"]) for s in verifies),
                 "wasted": int(f["summary/wasted"][:].sum()),
                 "most_wasted": int(f["summary/most_wasted"][:].max()),
@@ -57,41 +72,33 @@ def main() -> None:
     pair = Path(arguments.pair) if arguments.pair else ROOT / "configs/models"
     draft = "speculation.drafters=[{method: model, path: %s}]" % (pair / "draft")
 
-    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as prompts:
-        if arguments.pair:
-            for i in range(64):
-                prompts.write(json.dumps({"uid": f"p{i}", "prompt_tokens": list(range(3 + i, 67 + i))}) + "\n")
-        else:
-            prompts.write((ROOT / "configs/prompts/unseen.jsonl").read_text())
-        prompts.flush()
-        print("batch  arm                        tokens/s  ratio   min-max     accepted, %  late, %  most wasted")
-        for batch in [int(b) for b in arguments.batches.split(",")]:
-            base = [f"model.path={pair / 'target'}", "prompts.samples=1", "sampling.ignore_eos=true",
-                    f"sampling.max_tokens={arguments.tokens}", f"sampling.min_tokens={arguments.tokens}"]
-            lines = Path(prompts.name).read_text().splitlines()[:batch]
-            with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as chosen:
-                chosen.write("\n".join(lines) + "\n")
-                chosen.flush()
-                base.append(f"prompts.path={chosen.name}")
-                arms = {"plain": []}
-                for policy in arguments.policies.split(","):
-                    arms[f"coupled, {policy}"] = [draft, f"speculation.policy={policy}"]
-                    for window in arguments.windows.split(","):
-                        arms[f"decoupled, {policy}, w={window}"] = [
-                            draft, f"speculation.policy={policy}", "layout.drafters=1", f"speculation.window={window}"]
-                results: dict[str, list[dict]] = {name: [] for name in arms}
-                for repeat in range(arguments.repeats):
-                    order = list(arms) if repeat % 2 == 0 else list(arms)[::-1]
-                    for name in order:
-                        results[name].append(
-                            rollout(arguments.program, [*base, *arms[name], f"sampling.seed={repeat + 1}"]))
-            for name, runs in results.items():
-                ratios = [r["rate"] / plain["rate"] for r, plain in zip(runs, results["plain"])]
-                share = 100 * statistics.median(r["accepted"] / max(1, r["drafted"]) for r in runs)
-                late = 100 * statistics.median(r["late"] / max(1, r["steps"]) for r in runs)
-                print(f"{batch:5}  {name:25} {statistics.median(r['rate'] for r in runs):9.0f} "
-                      f"{statistics.median(ratios):6.2f}  {min(ratios):5.2f}-{max(ratios):.2f}  {share:12.1f} "
-                      f"{late:8.1f} {max(r['most_wasted'] for r in runs):12}", flush=True)
+    print("batch  arm                        tokens/s  ratio   min-max     accepted, %  late, %  most wasted")
+    for batch in [int(b) for b in arguments.batches.split(",")]:
+        base = [f"model.path={pair / 'target'}", "prompts.samples=1", "sampling.ignore_eos=true",
+                f"sampling.max_tokens={arguments.tokens}", f"sampling.min_tokens={arguments.tokens}"]
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as prompts:
+            prompts.writelines(id_prompts(batch) if arguments.pair else embedded_prompts(batch))
+            prompts.flush()
+            base.append(f"prompts.path={prompts.name}")
+            arms = {"plain": []}
+            for policy in arguments.policies.split(","):
+                arms[f"coupled, {policy}"] = [draft, f"speculation.policy={policy}"]
+                for window in arguments.windows.split(","):
+                    arms[f"decoupled, {policy}, w={window}"] = [
+                        draft, f"speculation.policy={policy}", "layout.drafters=1", f"speculation.window={window}"]
+            results: dict[str, list[dict]] = {name: [] for name in arms}
+            for repeat in range(arguments.repeats):
+                order = list(arms) if repeat % 2 == 0 else list(arms)[::-1]
+                for name in order:
+                    results[name].append(
+                        rollout(arguments.program, [*base, *arms[name], f"sampling.seed={repeat + 1}"]))
+        for name, runs in results.items():
+            ratios = [r["rate"] / plain["rate"] for r, plain in zip(runs, results["plain"])]
+            share = 100 * statistics.median(r["accepted"] / max(1, r["drafted"]) for r in runs)
+            late = 100 * statistics.median(r["late"] / max(1, r["steps"]) for r in runs)
+            print(f"{batch:5}  {name:25} {statistics.median(r['rate'] for r in runs):9.0f} "
+                  f"{statistics.median(ratios):6.2f}  {min(ratios):5.2f}-{max(ratios):.2f}  {share:12.1f} "
+                  f"{late:8.1f} {max(r['most_wasted'] for r in runs):12}", flush=True)
 
 
 if __name__ == "__main__":

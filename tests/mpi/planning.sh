@@ -73,12 +73,61 @@ says "what is not known is assumed" "0.60 of its tokens accepted, as assumed of 
 says "on one rank there is none to spare" "0 drafter ranks: " "${profile[@]}" --ranks 1
 refuses "nor can there be" "needs a rank that drafts beside the verifier groups, but the job has 1 ranks" "${profile[@]}" --set speculation.mode=decoupled --ranks 1
 
+# What became of a run's drafts is where the next one begins.
+history=${costs%.yaml}.drafts.yaml
+fixed=(--set speculation.policy=fixed)
+# of METHOD KEY: what the history says of it; nothing: no such method.
+of() { awk -v method="$1" -v key="$2:" '/method:/ {here = index($0, method) > 0} here && $1 == key {print $2}' "$history"; }
+# more WHAT THAN NUMBER: NUMBER is larger.
+more() { if [ "${3:-0}" -gt "$2" ]; then ok "$1: $3"; else fail "$1: ${3:-nothing}, which is not above $2"; fi; }
+
+rollout 2 "$work/off" "${drafters[@]}" "${profile[@]}" "${fixed[@]}" --set speculation.keep_history=false
+if [ -e "$history" ]; then fail "keep_history: false wrote $history"; else ok "keep_history: false keeps none"; fi
+run "coupled, without a history" 2 "${drafters[@]}" "${profile[@]}" "${fixed[@]}" --set speculation.mode=coupled
+more "model tokens that were tried" 1000 "$(of model: tried)"
+more "n-gram tokens that were tried" 0 "$(of ngram tried)"
+more "of a hundred model tokens were accepted" 80 $((100 * $(of model: accepted) / $(of model: tried)))
+says "the next run begins with these rates" "of its tokens accepted, as in earlier runs" "${profile[@]}" --ranks 4
+before=$(of model: tried)
+run "decoupled, with it" 2 "${drafters[@]}" "${profile[@]}" "${fixed[@]}" --set speculation.mode=decoupled
+grep -q drafter-ranks "$history" && fail "drafter ranks are no method" || ok "what drafter ranks draft counts by method"
+more "model tokens with those of the drafter rank" "$before" "$(of model: tried)"
+before=$(cat "$history")
+run "plain" 2 "${drafters[@]}" "${profile[@]}" --set speculation.mode=plain
+same "plain decoding leaves the history as it is" "$before" "$(cat "$history")"
+
+# A stop keeps what was seen by then, and the resumed run adds to it.
+rm "$history"
+code=0
+start 2 "$work/stopped" "${drafters[@]}" "${profile[@]}" "${fixed[@]}" --set engine.max_batch=2
+if wait_for_finished "$work/stopped" 5 "$pid"; then kill -USR1 "$pid" || true; fi
+wait "$pid" || code=$?
+same "a run is stopped" 75 $code
+before=$(of model: tried)
+more "and keeps what it has seen" 100 "$before"
+rollout 1 "$work/stopped" --resume "${drafters[@]}" "${profile[@]}" "${fixed[@]}"
+same "it goes on" "$reference" "$(digest "$work/stopped")"
+more "and adds the rest" "$before" "$(of model: tried)"
+rm "$history"
+
+# Where the history cannot be written the run is none the worse.
+mkdir "$work/gone" && cp "$costs" "$work/gone/costs.yaml"
+start 2 "$work/unkept" "${drafters[@]}" "${fixed[@]}" --set engine.profile="$work/gone/costs.yaml" --set engine.max_batch=2
+wait_for_finished "$work/unkept" 1 "$pid" && rm -r "$work/gone"
+code=0
+wait "$pid" || code=$?
+same "a run that cannot keep its history ends well" 0 $code
+grep -q "warning: how often drafts were accepted is not kept for later runs: $work/gone/costs.drafts.yaml: cannot write" "$work/unkept.log" &&
+  ok "and says so" || fail "it says: $(tail -n 5 "$work/unkept.log")"
+
 # Drafts that are nearly always right are worth a rank. ${costs%.yaml}.drafts.yaml is the history beside the profile.
 cat >"${costs%.yaml}.drafts.yaml" <<YAML
 drafts:
   - {method: "model:$root/configs/models/draft", tried: 100000, accepted: 99500}
   - {method: ngram, tried: 100000, accepted: 1000}
 YAML
+says "what drafter ranks ask first is what the plan is for" "drafts by model:$root/configs/models/draft, ngram:" "${profile[@]}" --set layout.drafters=1 --ranks 4
+says "a verifier asks what costs nothing first" "drafts by ngram, model:$root/configs/models/draft:" "${profile[@]}" --set layout.drafters=0 --ranks 4
 says "the history of drafts counts" "0.99 of its tokens accepted, as in earlier runs" "${profile[@]}" --ranks 4
 says "auto takes drafter ranks where they pay" "tokens/s foreseen (decoupled, " "${profile[@]}" --ranks 4
 says "and the window from the plan" "drafter ranks send 8 tokens at a time" "${profile[@]}" --ranks 4
@@ -91,12 +140,61 @@ refuses "decoupled without a rank to spare" "has 4 ranks for 4 groups (layout.ve
 says "coupled keeps them out" "0 drafter ranks: speculation.mode is coupled" "${profile[@]}" --set speculation.mode=coupled --ranks 4
 says "plain drafts nothing" "0 drafter ranks: nothing drafts" "${profile[@]}" --set speculation.mode=plain --ranks 4
 
-fixed=(--set speculation.policy=fixed)
 run "auto, which decouples" 4 "${drafters[@]}" "${profile[@]}" "${fixed[@]}"
 grep -q "tokens/s foreseen (decoupled, " "$work/run.log" && ok "it did" || fail "it did not: $(head -n 20 "$work/run.log")"
 run "coupled" 2 "${drafters[@]}" "${profile[@]}" "${fixed[@]}" --set speculation.mode=coupled
 run "decoupled" 2 "${drafters[@]}" "${profile[@]}" "${fixed[@]}" --set speculation.mode=decoupled
 run "plain" 2 "${drafters[@]}" "${fixed[@]}" --set speculation.mode=plain
+
+# Requests that accept little get modes and windows of their own. With these costs of an n-gram and of a model's token,
+# beside steps of 10 ms, some are best left to the verifier's n-grams and others to drafter ranks, in one batch; with the
+# others nothing is as good as plain decoding.
+priced() {  # NAME NGRAM MODEL
+  awk -v ngram="$2" -v model="$3" '
+    /- name:/ {price = /ngram/ ? ngram : model}
+    /^transfer/ {price = 0}
+    price && /- \[/ {sub(/,.*/, ", " price "]")}
+    {print}' "$costs" >"$work/$1.yaml"
+}
+priced mixed 1e-6 0.005
+priced dear 0.03 0.03
+reader=$(PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$root/io/python /usr/bin/python3 -c "import paceline_reader, sys; print(sys.executable)" 2>/dev/null) || reader=
+# planned [MODE...]: in the last run requests were reconfigured, and came to each of these.
+planned() {
+  if [ -z "$reader" ]; then echo "SKIP: plans of requests are not looked at: h5py is not there"; return; fi
+  local found mode
+  found=$(PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$root/io/python "$reader" -c "
+import collections, sys, paceline_reader
+plans = paceline_reader.request_plans(sys.argv[1])
+print(*(f'{mode}:{count}' for mode, count in collections.Counter(plans['mode']).items()))" "$work/run")
+  if [ -n "$found" ]; then ok "requests came to be $found"; else fail "no request was reconfigured"; fi
+  for mode in "$@"; do
+    if [[ $found == *$mode:* ]]; then ok "some $mode"; else fail "none came to be $mode: $found"; fi
+  done
+}
+for every in 1 16; do
+  anew=(--set speculation.reconfigure=$every)
+  for price in mixed dear; do
+    by=("${drafters[@]}" --set engine.profile="$work/$price.yaml" "${anew[@]}")
+    run "coupled, reconfigured every $every tokens, $price" 2 "${by[@]}" "${fixed[@]}" --set speculation.mode=coupled
+    if [ $price = mixed ]; then planned coupled; else planned plain; fi
+    run "decoupled, every $every, $price" 3 "${by[@]}" "${fixed[@]}" --set layout.drafters=1 --set speculation.window=4
+    if [ $price = mixed ]; then planned coupled decoupled; else planned plain decoupled; fi
+  done
+  run "goodput, every $every, requests and roles at random" 4 "${drafters[@]}" --set engine.profile="$work/mixed.yaml" "${anew[@]}" \
+    --set layout.drafters=2 --set schedule.shuffle=true --set schedule.shuffle_roles=true
+done
+# The paper's number, which takes longer responses.
+head -n 6 "$root/configs/prompts/unseen.jsonl" >"$work/few.jsonl"
+long=(--set prompts.path="$work/few.jsonl" --set sampling.max_tokens=1100 --set sampling.ignore_eos=true)
+short=$reference
+rollout 2 "$work/long" "${long[@]}" && reference=$(digest "$work/long")
+run "decoupled, every 1000" 3 "${long[@]}" "${drafters[@]}" --set engine.profile="$work/mixed.yaml" "${fixed[@]}" \
+  --set layout.drafters=1 --set speculation.window=4 --set speculation.reconfigure=1000
+planned
+reference=$short
+says "what drafter ranks cost must be known" "no request gets a mode of its own (speculation.reconfigure): what drafter ranks cost is known by engine.profile alone" --set layout.drafters=1 --set speculation.reconfigure=16 --ranks 3
+says "goodput with drafter ranks reconfigures by itself" "every 1000 tokens a request that accepts little gets a mode and window of its own" "${profile[@]}" --set layout.drafters=1 --ranks 3
 
 echo "drafts: [{method: ngram, tried: 1, accepted: 2}]" >"${costs%.yaml}.drafts.yaml"
 refuses "a history that makes no sense" "costs.drafts.yaml:1:46: drafts.accepted: expected at most what was tried (1), found '2'" "${profile[@]}"

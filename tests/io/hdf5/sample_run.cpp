@@ -43,6 +43,13 @@ void complete(const RunDirectory& run, const RunManifest& manifest,
     time += 0.25;
     telemetry.event({time, *id, RequestEventKind::finished, sample::length_of(*id)});
   }
+  telemetry.event({.time = time,
+                   .id = ids.front(),
+                   .kind = RequestEventKind::planned,
+                   .tokens = 5,
+                   .mode = SpeculationMode::decoupled,
+                   .window = 3});
+  telemetry.event({.time = time + 1, .id = ids.back(), .kind = RequestEventKind::planned});
   first.close();
   second.close();
   RankSummary summary;

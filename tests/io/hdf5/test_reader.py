@@ -149,6 +149,24 @@ class CompleteRun(Base):
             self.assertEqual(file["requests/tokens"][0], length_of(*self.ids[-1]))
             self.assertEqual(file["summary/busy_seconds"][0], 0.25 * len(self.ids))
 
+    def test_request_plans(self):
+        plans = {name: values.tolist() for name, values in reader.request_plans(self.path).items()}
+        first, last = self.ids[0], self.ids[-1]
+        end = 0.25 * len(self.ids)
+        self.assertEqual(
+            plans,
+            {
+                "attempt": [0, 0],
+                "rank": [1, 1],
+                "prompt_index": [first[0], last[0]],
+                "sample_index": [first[1], last[1]],
+                "tokens": [5, 0],
+                "window": [3, 0],
+                "time": [end, end + 1],
+                "mode": ["decoupled", "plain"],
+            },
+        )
+
     def test_acceptance(self):
         def columns(by):
             return {name: values.tolist() for name, values in reader.acceptance(self.path, by).items()}

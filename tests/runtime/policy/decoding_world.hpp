@@ -243,7 +243,7 @@ class World {
 
   WorldOptions options_;
   std::mt19937_64 random_;
-  AcceptanceModel model_{1};
+  AcceptanceModel model_{std::vector{kUnknownAcceptance}};
   std::vector<Request> requests_;
   WorldResult result_;
 };

@@ -7,7 +7,7 @@ namespace paceline::policy {
 namespace {
 
 TEST(AcceptanceModel, LearnsWhatScoresAreWorth) {
-  AcceptanceModel model(2);
+  AcceptanceModel model({0.6, 0.3});
   for (int i = 0; i < 1000; ++i) {
     model.record(0, 0.9, i % 10 < 5);  // overconfident
     model.record(0, 0.1, i % 10 < 2);
@@ -15,12 +15,13 @@ TEST(AcceptanceModel, LearnsWhatScoresAreWorth) {
   EXPECT_NEAR(model.estimate(0, 0.9), 0.5, 0.02);
   EXPECT_NEAR(model.estimate(0, 0.1), 0.2, 0.02);
   EXPECT_NEAR(model.mean(0), 0.35, 0.02);
-  EXPECT_NEAR(model.estimate(0, 0.5), 0.35, 0.02);   // never seen: the mean
-  EXPECT_EQ(model.estimate(1, 0.9), model.mean(1));  // the other drafter knows nothing
+  EXPECT_NEAR(model.estimate(0, 0.5), 0.35, 0.02);  // never seen: the mean
+  EXPECT_EQ(model.mean(1), 0.3);  // nothing was seen of the other but what was known before
+  EXPECT_EQ(model.estimate(1, 0.9), 0.3);
 }
 
 TEST(AcceptanceModel, Forgets) {
-  AcceptanceModel model(1);
+  AcceptanceModel model({kUnknownAcceptance});
   for (int i = 0; i < 5000; ++i) model.record(0, 1.0, true);
   EXPECT_GT(model.estimate(0, 1.0), 0.95);
   for (int i = 0; i < 8000; ++i) model.record(0, 1.0, false);
@@ -28,7 +29,7 @@ TEST(AcceptanceModel, Forgets) {
 }
 
 TEST(AcceptanceModel, StaysFiniteForever) {
-  AcceptanceModel model(1);
+  AcceptanceModel model({kUnknownAcceptance});
   for (int i = 0; i < 1'000'000; ++i) model.record(0, 1.0, i % 4 != 0);
   EXPECT_NEAR(model.estimate(0, 1.0), 0.75, 0.02);
 }
@@ -40,6 +41,8 @@ TEST(RequestAcceptance, LeansOnTheMeanUntilItKnowsBetter) {
   EXPECT_GT(request.estimate(0.4), 0.85);
   for (int i = 0; i < 200; ++i) request.record(0, true);
   EXPECT_LT(request.estimate(0.4), 0.1);
+  for (int i = 0; i < 10; ++i) request.fade();
+  EXPECT_NEAR(request.estimate(0.4), 0.4, 0.01);
 }
 
 }  // namespace

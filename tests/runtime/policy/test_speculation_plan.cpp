@@ -186,6 +186,21 @@ TEST(SpeculationPlan, WhatIsSettledIsKeptTo) {
     EXPECT_EQ(plan.mode, SpeculationMode::plain);
 }
 
+TEST(SpeculationPlan, ADraftOfFixedLengthIsForeseenAtThatLength) {
+  PlanFacts f = facts(4, 1024);
+  PlanSettings settings;
+  settings.mode = SpeculationMode::coupled;
+  const SpeculationPlan best = plan_speculation(f, settings).front();
+  ASSERT_LT(best.window, f.longest_draft);
+  f.shortest_draft = f.longest_draft;
+  const SpeculationPlan fixed = plan_speculation(f, settings).front();
+  EXPECT_EQ(fixed.window, f.longest_draft);
+  EXPECT_LT(fixed.tokens_per_second, best.tokens_per_second);
+  f.shortest_draft = f.longest_draft = best.window;
+  f.methods = {{best.method, best.method == "ngram" ? 0.3 : 0.8}};
+  EXPECT_DOUBLE_EQ(plan_speculation(f, settings).front().tokens_per_second, best.tokens_per_second);
+}
+
 TEST(SpeculationPlan, TheSearchAt512RanksIsSmall) {
   // Some 10^5 windows are looked at, in a fraction of a second.
   PlanFacts f = facts(512, 16384);

@@ -1,8 +1,10 @@
 // A verifier's side of drafter ranks that do not do as they should.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -96,6 +98,78 @@ TEST_F(RemoteDrafterTest, ARankThatDoesNotReadIsSentNoMoreAndToldAnewLater) {
   EXPECT_EQ(std::get<DraftCommits>(sent().at(0)).tokens, std::vector<TokenId>{4});
   drafts({{{kFirst, 1003, 1003, 0, 2}}, {11, 12}, {1, 1}});
   EXPECT_EQ(proposed(kFirst), (std::vector<TokenId>{11, 12}));
+}
+
+TEST_F(RemoteDrafterTest, ARequestHasAWindowOfItsOwnOrNone) {
+  start(kFirst);
+  EXPECT_EQ(std::get<DraftOpen>(sent().at(0)).window, 4);
+  drafts({{{kFirst, 0, 0, 0, 2}}, {5, 6}, {1, 1}});
+  // None: its rank drops it, hears of it no more, and what it has sent or still sends is dropped.
+  remote.set_window(kFirst, 0);
+  commit(kFirst, {5});
+  remote.told();
+  std::vector<Message> messages = sent();
+  ASSERT_EQ(messages.size(), 1U);
+  ASSERT_EQ(std::get<DraftCommits>(messages[0]).commits.size(), 1U);
+  EXPECT_EQ(std::get<DraftCommits>(messages[0]).commits[0].end, DraftEnd::left);
+  drafts({{{kFirst, 2, 0, 0, 2}}, {7, 8}, {1, 1}});
+  EXPECT_TRUE(proposed(kFirst).empty());
+  // Other drafters change nothing about that.
+  remote.use({{2, 1}});
+  remote.use({{1, 2}});
+  EXPECT_TRUE(sent().empty());
+  // A smaller one: it is given the request anew, with all that was said meanwhile.
+  remote.set_window(kFirst, 2);
+  commit(kFirst, {9});
+  remote.told();
+  messages = sent();
+  ASSERT_EQ(messages.size(), 1U);
+  EXPECT_EQ(std::get<DraftOpen>(messages[0]).window, 2);
+  EXPECT_EQ(std::get<DraftOpen>(messages[0]).response, (std::vector<TokenId>{5, 9}));
+  drafts({{{kFirst, 2, 2, 0, 2}}, {7, 8}, {1, 1}});
+  EXPECT_EQ(proposed(kFirst), (std::vector<TokenId>{7, 8}));
+  // No larger than its rank was made for; and the same again is no news.
+  remote.set_window(kFirst, 100);
+  remote.told();
+  messages = sent();
+  ASSERT_EQ(messages.size(), 2U);
+  EXPECT_EQ(std::get<DraftOpen>(messages[1]).window, 4);
+  remote.set_window(kFirst, 4);
+  remote.told();
+  EXPECT_TRUE(sent().empty());
+  EXPECT_TRUE(warnings.empty());
+}
+
+TEST(DrafterRank, DraftsAsFarAheadAsARequestsOwnWindowAllows) {
+  Responses truth;
+  for (TokenId token = 0; token < 30; ++token) truth[kFirst].tokens.push_back(token);
+  for (const int window : {-1, 1, 2, 4, 9}) {
+    const int own = std::clamp(window, 1, 4);
+    Post post;
+    SteppedClock clock;
+    PlansAlone telemetry;
+    SimulatedMailbox verifier(post, {0, Address::Port::role});
+    SimulatedMailbox mailbox(post, {1, Address::Port::role});
+    std::vector<std::unique_ptr<draft::Drafter>> drafters;
+    drafters.push_back(std::make_unique<OracleDrafter>(truth, 1));
+    DrafterRank rank(mailbox, clock, std::move(drafters), telemetry,
+                     {.place = {1, 0}, .window = 4, .max_batch = 5});
+    verifier.send({1, Address::Port::role},
+                  encode(DraftOpen{0, kFirst, {1, 2}, {}, {}, 0, window}));
+    std::vector<TokenId> sent;
+    for (int turn = 0; turn < 100; ++turn) {
+      rank.turn();
+      while (auto envelope = post.take({0, Address::Port::role})) {
+        const Message message = decode(envelope->bytes);
+        const auto& drafts = std::get<Drafts>(message);
+        for (const DraftPiece& piece : drafts.pieces) EXPECT_LE(piece.count, own);
+        sent.insert(sent.end(), drafts.tokens.begin(), drafts.tokens.end());
+      }
+    }
+    // A window is sent, and of the next one all but the last token is ready.
+    EXPECT_EQ(sent.size(), static_cast<std::size_t>(own)) << window;
+    EXPECT_EQ(rank.summary().drafted, static_cast<std::uint64_t>(2 * own - 1)) << window;
+  }
 }
 
 TEST_F(RemoteDrafterTest, DraftsFromBeforeARankWasToldAnewAreDropped) {

@@ -1,7 +1,10 @@
 // Any interleaving of the roles must generate every response once, and the same responses.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <string>
 
 #include "tests/runtime/roles/world.hpp"
@@ -95,6 +98,7 @@ TEST(Roles, DrafterRanksChangeNothingAndWasteNoMoreThanTheWindowAllows) {
   for (int window = 1; window <= 8; ++window) {
     for (const double accuracy : {0.0, 0.6, 0.95, 1.0}) {
       std::uint64_t accepted = 0;
+      DraftTally tally;
       for (unsigned seed = 0; seed < 6; ++seed) {
         const int groups = 1 + static_cast<int>(seed % 3);
         const Moves moves{.shuffle = seed % 2 == 1, .costs = policy::costs_by_position(1, 1)};
@@ -108,7 +112,21 @@ TEST(Roles, DrafterRanksChangeNothingAndWasteNoMoreThanTheWindowAllows) {
           EXPECT_GE(drafter.drafted, drafter.accepted + drafter.wasted);
           accepted += drafter.accepted;
         }
+        tally.tried += outcome.tally.tried;
+        tally.accepted += outcome.tally.accepted;
       }
+      // Of what was judged as much was right as of all that the drafters would say.
+      double right = 0;
+      double said = 0;
+      for (const auto& [id, t] : reference.finished) {
+        said += static_cast<double>(t.tokens.size());
+        for (std::size_t at = 0; at < t.tokens.size(); ++at)
+          right += OracleDrafter::right(id, at, accuracy) ? 1 : 0;
+      }
+      EXPECT_EQ(tally.accepted, accepted);
+      EXPECT_GT(tally.tried, 500U);
+      EXPECT_NEAR(static_cast<double>(tally.accepted) / static_cast<double>(tally.tried),
+                  right / said, 0.02);
       if (accuracy == 0) {
         EXPECT_EQ(accepted, 0U);
       } else {
@@ -116,6 +134,43 @@ TEST(Roles, DrafterRanksChangeNothingAndWasteNoMoreThanTheWindowAllows) {
       }
     }
   }
+}
+
+TEST(Roles, ReconfigurationChangesNothing) {
+  const Outcome reference = simulate(1, 1, all_work(), 0);
+  std::map<SpeculationMode, int> modes;
+  std::set<std::uint32_t> windows;
+  std::uint64_t accepted = 0;
+  for (const std::uint32_t every : {1U, 16U, 49U}) {
+    for (const int window : {1, 2, 5, 8}) {
+      for (unsigned seed = 0; seed < 12; ++seed) {
+        const int groups = 1 + static_cast<int>(seed % 3);
+        const Moves moves{.shuffle = seed % 2 == 1,
+                          .costs = policy::costs_by_position(1, 1),
+                          .shuffle_roles = seed % 4 == 2};
+        DrafterRanks drafters{1 + static_cast<int>(seed / 2 % 2), window, &reference.finished};
+        drafters.accuracy = seed % 5 == 0 ? 0.1 : 0.85;
+        drafters.reconfigure = every;
+        const Outcome outcome = simulate(groups, seed, all_work(), 0, -1, moves, drafters);
+        EXPECT_TRUE(outcome.complete);
+        expect_same(reference.finished, outcome.finished);
+        for (const RequestEvent& plan : outcome.plans) {
+          EXPECT_LE(plan.window, static_cast<std::uint32_t>(window));
+          EXPECT_EQ(plan.window == 0, plan.mode == SpeculationMode::plain);
+          ++modes[plan.mode];
+          windows.insert(plan.window);
+        }
+        for (const RankSummary& drafter : outcome.drafters) {
+          EXPECT_LE(drafter.most_wasted, 2 * static_cast<std::uint32_t>(window) - 1);
+          accepted += drafter.accepted;
+        }
+      }
+    }
+  }
+  for (const auto& [mode, plans] : modes) fmt::print("{}: {} requests\n", name_of(mode), plans);
+  EXPECT_EQ(modes.size(), 3U);
+  EXPECT_GT(windows.size(), 4U);
+  EXPECT_GT(accepted, 1000U);
 }
 
 TEST(Roles, AStopWithDrafterRanksLosesNothing) {

@@ -164,6 +164,12 @@ TEST(Speculator, FeedsDraftersVerifiesTheirDraftsAndCounts) {
     }
     EXPECT_EQ(drafted, outcome.drafted);
     EXPECT_EQ(accepted, outcome.accepted);
+    // Judged: the three that are right, and the fourth where the text goes on that far. The second
+    // path is less likely than the first, and is not counted.
+    const DraftTally tally = speculator.tallies()[0];
+    EXPECT_EQ(tally.accepted, accepted);
+    EXPECT_GT(tally.tried, accepted + accepted / 4);
+    EXPECT_LE(tally.tried, accepted + accepted / 3 + plain.texts.size());
     EXPECT_GT(by_position[3], 0U);
     EXPECT_EQ(by_position[4], 0U);  // every draft is wrong from its fourth token on
   }
@@ -192,6 +198,30 @@ TEST(Speculator, ALaterDrafterIsAskedOnlyWhereItMayDoBetter) {
   EXPECT_GT(good_second.proposals, bad_first.proposals * 3 / 4);
   EXPECT_LT(bad_then_good.steps, plain.steps / 2);
   EXPECT_LT(good_first.steps, plain.steps / 2);
+}
+
+TEST(Speculator, BeginsWithWhatIsKnownOfItsDrafters) {
+  const SteppedClock clock;
+  const Outcome plain = run(nullptr, clock);
+  // The first is always wrong: how long does it take until the other is asked?
+  const auto outcome_with = [&](std::vector<double> known, Log& second) {
+    Log first;
+    std::vector<std::unique_ptr<draft::Drafter>> drafters;
+    drafters.push_back(std::make_unique<ScriptedDrafter>(plain.texts, 0, 0.9F, first));
+    drafters.push_back(std::make_unique<ScriptedDrafter>(plain.texts, 6, 0.9F, second));
+    Speculator speculator(std::move(drafters), std::make_unique<policy::FixedLength>(6),
+                          {.max_tokens = 6, .max_length = 6, .paths = 1}, clock,
+                          {.acceptance = std::move(known)});
+    const Outcome outcome = run(&speculator, clock);
+    EXPECT_EQ(outcome.texts, plain.texts);
+    return outcome;
+  };
+  Log unknown, known;
+  const Outcome found_out = outcome_with({}, unknown);
+  const Outcome knew = outcome_with({0.05, 0.95}, known);
+  EXPECT_LT(knew.steps, found_out.steps);
+  EXPECT_LT(knew.drafted, found_out.drafted);
+  EXPECT_THROW(outcome_with({0.5}, known), std::invalid_argument);
 }
 
 TEST(Speculator, VerifiesNothingWhereThePolicySaysNothing) {

@@ -32,12 +32,16 @@ class SteppedClock final : public Clock {
 
 constexpr double kFlushSeconds = 0.7;
 
-struct NoTelemetry final : TelemetrySink {
+/// Keeps what was planned for requests, and nothing else.
+struct PlansAlone final : TelemetrySink {
   void step(const StepRecord&) override {}
   void acceptance(std::span<const AcceptanceCell>) override {}
-  void event(const RequestEvent&) override {}
+  void event(const RequestEvent& event) override {
+    if (event.kind == RequestEventKind::planned) plans.push_back(event);
+  }
   void transfer(const TransferRecord&) override {}
   void flush() override {}
+  std::vector<RequestEvent> plans;
 };
 
 struct MemorySink final : TrajectorySink {
@@ -83,12 +87,16 @@ class OracleDrafter final : public draft::Drafter {
       const std::vector<TokenId>& said = truth_.at(slot.id).tokens;
       std::size_t at = sizes_.at(slot.id) + slot.assumed.size();
       for (slot.count = 0; slot.count < slot.limits.max_length && at < said.size(); ++at) {
-        std::mt19937 random(slot.id.prompt * 1000 + slot.id.sample * 100 + at);
-        const bool right = random() % 1000 < accuracy_ * 1000;
-        slot.output.set(slot.count, right ? said[at] : (said[at] + 1) % 40, slot.count - 1, 1);
+        slot.output.set(slot.count, right(slot.id, at, accuracy_) ? said[at] : (said[at] + 1) % 40,
+                        slot.count - 1, 1);
         ++slot.count;
       }
     }
+  }
+  /// Whether it says the right token there.
+  static bool right(RequestId id, std::size_t at, double accuracy) {
+    std::mt19937 random(id.prompt * 1000 + id.sample * 100 + at);
+    return random() % 1000 < accuracy * 1000;
   }
 
  private:
@@ -104,7 +112,18 @@ struct DrafterRanks {
   const Responses* truth = nullptr;
   double accuracy = 0.8;
   Misbehaviour misbehaviour = Misbehaviour::none;
+  std::uint32_t reconfigure = 0;  ///< tokens of a request; 0: never
 };
+
+/// Steps of 10 ms, 2 ms for a drafter rank's token and 0.3 ms for n-grams: no way is always best.
+inline CostTable reconfiguration_costs() {
+  CostTable table;
+  table.decode = CostCurve({{1, 0.01}, {64, 0.01}});
+  table.prefill = CostCurve({{64, 0.01}});
+  table.drafters = {{"ahead", CostCurve({{1, 0.002}}), CostCurve({{1, 0.002}}), {}},
+                    {"ngram", CostCurve({{1, 0.0003}}), CostCurve({{1, 0.0003}}), {}}};
+  return table;
+}
 
 /// How requests move in a run, and roles change.
 struct Moves {
@@ -165,9 +184,19 @@ struct VerifierRank {
       drafters.push_back(std::make_unique<draft::NgramDrafter>(draft::NgramOptions{.min_n = 1}));
     if (drafters.empty()) return nullptr;
     const int length = world.drafters.ranks == 0 ? 3 : world.drafters.window;
+    SpeculatorOptions options;
+    if (world.drafters.reconfigure > 0) {
+      Reconfiguration& how = options.reconfigure.emplace();
+      how.every = world.drafters.reconfigure;
+      how.costs = reconfiguration_costs();
+      how.window = world.drafters.window;
+      if (remote != nullptr) how.drafters.push_back(how.costs.drafters[0]);
+      if (speculates) how.drafters.push_back(how.costs.drafters[1]);
+    }
     return std::make_unique<Speculator>(
         std::move(drafters), std::make_unique<policy::FixedLength>(length),
-        draft::DraftLimits{.max_tokens = length, .max_length = length}, world.clock);
+        draft::DraftLimits{.max_tokens = length, .max_length = length}, world.clock,
+        std::move(options));
   }
   engine::Batcher batcher;
   engine::BlockCheckingRunner runner;
@@ -241,8 +270,10 @@ class Rank {
 
   MemorySink sink;
   std::vector<RankSummary> drafted;  ///< of each time that it drafted
+  DraftTally tally;                  ///< of all of them
   std::uint64_t steps = 0;           ///< as a verifier
   RemoteDrafter::Counts remote;      ///< likewise, the last time
+  [[nodiscard]] const std::vector<RequestEvent>& plans() const { return telemetry_.plans; }
 
  private:
   void become(const policy::Placement& placement) {
@@ -285,8 +316,11 @@ class Rank {
       verifier_->remote->close();
       remote = verifier_->remote->counts();
     }
-    if (const auto* drafter = dynamic_cast<const DrafterRank*>(role_))
+    if (const auto* drafter = dynamic_cast<const DrafterRank*>(role_)) {
       drafted.push_back(drafter->summary());
+      tally.tried += drafter->tallies()[0].tried;
+      tally.accepted += drafter->tallies()[0].accepted;
+    }
   }
 
   Surroundings& world_;
@@ -294,7 +328,7 @@ class Rank {
   SimulatedMailbox mailbox_;
   MisbehavingMailbox misbehaving_;  ///< of a drafter
   double asleep_until_ = 0;
-  NoTelemetry telemetry_;
+  PlansAlone telemetry_;
   policy::Placement placement_;
   std::set<int> drafted_;  ///< ranks that ever drafted
   std::unique_ptr<VerifierRank> verifier_;
@@ -311,6 +345,8 @@ struct Outcome {
   std::size_t placements = 0;  ///< times that roles changed
   int transfers = 0;
   std::vector<RankSummary> drafters;
+  DraftTally tally;  ///< of all drafter ranks
+  std::vector<RequestEvent> plans;
   std::uint64_t steps = 0;       ///< of all verifiers
   RemoteDrafter::Counts remote;  ///< of the first
   std::size_t most_held = 0;     ///< messages in one mailbox at a time
@@ -397,6 +433,9 @@ inline Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory>
   std::size_t held = 0;  // every token generated or brought along is in a response handed in
   for (const auto& rank : ranks) {
     outcome.drafters.insert(outcome.drafters.end(), rank->drafted.begin(), rank->drafted.end());
+    outcome.tally.tried += rank->tally.tried;
+    outcome.tally.accepted += rank->tally.accepted;
+    outcome.plans.insert(outcome.plans.end(), rank->plans().begin(), rank->plans().end());
     outcome.steps += rank->steps;
     if (rank == ranks[0]) outcome.remote = rank->remote;
     for (const auto& [id, t] : rank->sink.finished) held += t.tokens.size();

@@ -1,0 +1,64 @@
+#include "app/draft_history.hpp"
+
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <vector>
+
+#include "app/terminal.hpp"
+#include "io/config/draft_history_file.hpp"
+
+namespace paceline::app {
+namespace {
+
+/// What earlier rollouts count for after another. They then are worth ten of it: rates hardly
+/// change from one RL step to the hundredth after it (SpecActor, sections 4.1 and 6), so that ten
+/// lose nothing, and after ten what changed for good, as other prompts do, has been learned.
+constexpr double kKeep = 0.9;
+
+}  // namespace
+
+DraftHistory earlier_drafts(const io::RunConfig& config) {
+  if (!config.engine.profile) return {};
+  const std::string path = io::draft_history_path(*config.engine.profile);
+  return std::filesystem::exists(path) ? io::read_draft_history(path) : DraftHistory();
+}
+
+DraftHistory sum_drafts(const fabric::MpiEnvironment& mpi, const Setup& setup,
+                        const DraftHistory& own) {
+  std::vector<DraftTally> tallies(setup.drafters.size());
+  if (tallies.empty()) return {};
+  for (std::size_t d = 0; d < tallies.size(); ++d) {
+    for (const DraftRecord& record : own.records()) {
+      if (record.method != setup.drafters[d].name) continue;
+      tallies[d] = {static_cast<std::uint64_t>(record.tried),
+                    static_cast<std::uint64_t>(record.accepted)};
+    }
+  }
+  const std::vector<std::byte> all = mpi.all_gather(std::as_bytes(std::span(tallies)));
+  DraftHistory sum;
+  if (mpi.rank() != 0) return sum;
+  for (std::size_t i = 0; i < all.size() / sizeof(DraftTally); ++i) {
+    DraftTally tally;
+    std::memcpy(&tally, all.data() + i * sizeof tally, sizeof tally);
+    if (tally.tried > 0)
+      sum.update(setup.drafters[i % tallies.size()].name, static_cast<double>(tally.tried),
+                 static_cast<double>(tally.accepted));
+  }
+  return sum;
+}
+
+void keep_drafts(const Setup& setup, const DraftHistory& drafts, bool first_attempt) {
+  const bool holds = setup.profile && setup.profile_fault.empty();
+  if (!holds || !setup.config.speculation.keep_history || drafts.records().empty()) return;
+  try {
+    DraftHistory history = earlier_drafts(setup.config);
+    if (first_attempt) history.decay(kKeep);
+    history.merge(drafts);
+    io::write_draft_history(io::draft_history_path(*setup.config.engine.profile), history);
+  } catch (const std::exception& error) {
+    say("warning: how often drafts were accepted is not kept for later runs: {}", error.what());
+  }
+}
+
+}  // namespace paceline::app
