@@ -3,8 +3,9 @@
 #
 #   tests/run.sh [--label unit|mpi|slurm]... [--asan]
 #
-# Without --label all tests run. --asan also builds the unit tests with the address and
-# undefined-behaviour sanitizers and runs them; CI=true in the environment implies it.
+# Without --label all tests run. --asan also builds with the address and undefined-behaviour
+# sanitizers, and runs the unit tests and short runs of several ranks; CI=true in the environment
+# implies it.
 set -euo pipefail
 
 labels=()
@@ -55,8 +56,8 @@ run_tests release "${select[@]}"
 if [[ $asan == true ]]; then
   say "Build with sanitizers"
   build asan
-  say "Unit tests with sanitizers"
-  run_tests asan -L unit
+  say "Tests with sanitizers"
+  run_tests asan -L 'unit|sanitized'
 fi
 
 if [[ $failed -ne 0 ]]; then

@@ -10,5 +10,7 @@ fi
 export OMPI_MCA_btl_vader_single_copy_mechanism=none
 here=$(dirname "$(realpath "$0")")
 export TSAN_OPTIONS="suppressions=$here/tsan.supp ${TSAN_OPTIONS-}"
+# Frames of libraries without frame pointers are needed to tell whose a leak is.
+export ASAN_OPTIONS="fast_unwind_on_malloc=0 ${ASAN_OPTIONS-}"
 export LSAN_OPTIONS="suppressions=$here/lsan.supp:print_suppressions=0 ${LSAN_OPTIONS-}"
 exec mpirun --oversubscribe -n "$ranks" "$@"

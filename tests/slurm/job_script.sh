@@ -66,6 +66,21 @@ job 0 "a task of an array" "$config" "$work/array-%a" "${short[@]}" --set sampli
 [ -e "$work/array-3/trajectories.h5" ] || fail "the task has a directory of its own"
 unset SLURM_ARRAY_TASK_ID
 
+# A launcher that stays when its ranks are gone, as Open MPI's does at times after the kill of a rank.
+mkdir "$work/hanging"
+mkfifo "$work/never"
+cat >"$work/hanging/mpirun" <<LAUNCHER
+#!/usr/bin/env bash
+sleep 7
+exec 3<>"$work/never"
+echo "no rank is left"
+read -r -u 3
+LAUNCHER
+chmod +x "$work/hanging/mpirun"
+PACELINE_LINGER=1 PATH=$work/hanging:$PATH job 137 "a launcher that hangs" "$config" "$work/hangs"
+says "it is ended once its ranks are" '^no rank is left$'
+says "and that is said" 'mpirun hangs'
+
 # Where there is no mpirun, srun.
 mkdir "$work/bin"
 for program in bash date rm mkdir cat hostname; do ln -s "$(command -v $program)" "$work/bin/$program"; done

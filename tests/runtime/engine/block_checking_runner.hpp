@@ -4,10 +4,7 @@
 // with a model.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
-#include <map>
 #include <stdexcept>
 #include <vector>
 
@@ -84,18 +81,5 @@ class BlockCheckingRunner final : public StepRunner {
   std::vector<int> slots_;
   std::vector<kernels::Sampled> sampled_;
 };
-
-using Results = std::map<RequestId, Trajectory>;
-
-inline void expect_same(const Results& a, const Results& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (const auto& [id, t] : a) {
-    const Trajectory& other = b.at(id);
-    ASSERT_EQ(t.tokens, other.tokens) << id.prompt << "/" << id.sample;
-    ASSERT_EQ(t.logprob, other.logprob);
-    ASSERT_EQ(t.sampling_logprob, other.sampling_logprob);
-    ASSERT_EQ(t.finish_reason, other.finish_reason);
-  }
-}
 
 }  // namespace paceline::engine

@@ -1,31 +1,18 @@
 #include <gtest/gtest.h>
 
 #include <deque>
-#include <map>
 
 #include "runtime/engine/batcher.hpp"
 #include "tests/runtime/engine/block_checking_runner.hpp"
+#include "tests/runtime/requests.hpp"
 
 namespace paceline::engine {
 namespace {
-
-constexpr int kVocab = 40;
-constexpr TokenId kStop = 7;
 
 SamplingParams sampling_params() {
   SamplingParams params;
   params.max_tokens = 60;
   return params;
-}
-
-Admission request(std::uint32_t prompt, std::uint32_t sample) {
-  Admission made;
-  made.trajectory.id = {prompt, sample};
-  const int lengths[] = {1, 15, 16, 17, 33, 100};
-  for (int i = 0; i < lengths[prompt % 6]; ++i)
-    made.prompt.push_back(static_cast<TokenId>((prompt * 31 + i * 7) % kVocab));
-  made.noise = noise_key(5, 0, "p" + std::to_string(prompt), sample);
-  return made;
 }
 
 struct World {
@@ -35,12 +22,9 @@ struct World {
 };
 
 // Runs 6 prompts x 5 samples to the end; stopping moves the partial responses to a new pool.
-Results generate(const World& world, std::size_t* rows = nullptr) {
-  std::deque<Admission> queue;
-  for (std::uint32_t p = 0; p < 6; ++p) {
-    for (std::uint32_t s = 0; s < 5; ++s) queue.push_back(request(p, s));
-  }
-  Results results;
+Responses generate(const World& world, std::size_t* rows = nullptr) {
+  std::deque<Admission> queue = requests(6, 5);
+  Responses results;
   int steps = 0;
   while (!queue.empty()) {
     Batcher batcher(world.limits, world.sampling, {kStop}, nullptr);
@@ -77,7 +61,7 @@ BatcherLimits plain() {
 }
 
 TEST(Batcher, NothingOfItsScheduleShowsInTheResponses) {
-  const Results reference = generate({plain()});
+  const Responses reference = generate({plain()});
   EXPECT_EQ(reference.size(), 30U);
   std::size_t stopped_by_id = 0;
   for (const auto& [id, t] : reference)
@@ -101,7 +85,7 @@ TEST(Batcher, NothingOfItsScheduleShowsInTheResponses) {
 }
 
 TEST(Batcher, StoppingAndGoingOnChangesNothing) {
-  const Results reference = generate({plain()});
+  const Responses reference = generate({plain()});
   for (const int stop : {1, 5, 40}) {
     BatcherLimits limits = plain();
     limits.max_batch = 8;
@@ -116,7 +100,7 @@ TEST(Batcher, SiblingsComputeTheirPromptOnce) {
   limits.kv_blocks = 400;
   limits.max_batch = 64;
   std::size_t rows = 0;
-  const Results results = generate({limits}, &rows);
+  const Responses results = generate({limits}, &rows);
   std::size_t expected = 0;
   for (const auto& [id, t] : results) {
     expected += t.tokens.size() - 1;  // one row each but the first token's
@@ -203,7 +187,7 @@ class Letters final : public TokenText {
 
 TEST(Batcher, StopStringsEndAResponseWhereTheyAreComplete) {
   World world{plain()};
-  const Results reference = generate(world);
+  const Responses reference = generate(world);
   const Letters letters;
   // A string that a response is known to contain in its middle.
   const Trajectory* longest = nullptr;

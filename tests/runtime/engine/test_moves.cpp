@@ -7,36 +7,17 @@
 
 #include "runtime/engine/batcher.hpp"
 #include "tests/runtime/engine/block_checking_runner.hpp"
+#include "tests/runtime/requests.hpp"
 
 namespace paceline::engine {
 namespace {
 
-constexpr int kVocab = 40;
-constexpr TokenId kStop = 7;
 constexpr int kBlock = 16;
-
-Admission request(std::uint32_t prompt, std::uint32_t sample) {
-  Admission made;
-  made.trajectory.id = {prompt, sample};
-  const int lengths[] = {1, 15, 16, 17, 33, 100};
-  for (int i = 0; i < lengths[prompt % 6]; ++i)
-    made.prompt.push_back(static_cast<TokenId>((prompt * 31 + i * 7) % kVocab));
-  made.noise = noise_key(5, 0, "p" + std::to_string(prompt), sample);
-  return made;
-}
 
 SamplingParams sampling_params() {
   SamplingParams params;
   params.max_tokens = 90;
   return params;
-}
-
-std::deque<Admission> all_requests() {
-  std::deque<Admission> queue;
-  for (std::uint32_t p = 0; p < 6; ++p) {
-    for (std::uint32_t s = 0; s < 4; ++s) queue.push_back(request(p, s));
-  }
-  return queue;
 }
 
 /// A group: a batch and a cache of its own.
@@ -45,7 +26,7 @@ struct Group {
       : batcher(limits, sampling_params(), {kStop}, nullptr),
         runner(limits.kv_blocks, limits.kv_block, kVocab) {}
 
-  void step(Results& results) {
+  void step(Responses& results) {
     for (Trajectory& t : batcher.commit(runner.run(batcher.plan()))) {
       const RequestId id = t.id;
       ASSERT_TRUE(results.emplace(id, std::move(t)).second) << "finished twice";
@@ -60,14 +41,14 @@ struct Group {
   std::deque<Admission> queue;
 };
 
-Results reference() {
+Responses reference() {
   Group group({.max_batch = 1,
                .prefill_chunk = 1000,
                .kv_block = kBlock,
                .kv_blocks = 32,
                .context = 2000});
-  Results results;
-  group.queue = all_requests();
+  Responses results;
+  group.queue = requests(6, 4);
   while (!group.queue.empty() || group.batcher.active() > 0) {
     while (!group.queue.empty() && group.batcher.admit(group.queue.front()))
       group.queue.pop_front();
@@ -77,7 +58,7 @@ Results reference() {
 }
 
 TEST(Moves, RoomByChunksParksWhoCameLastAndChangesNothing) {
-  const Results expected = reference();
+  const Responses expected = reference();
   for (const int blocks : {14, 20, 40}) {
     for (const int chunk : {1, 16, 40}) {
       Group group({.max_batch = 8,
@@ -86,8 +67,8 @@ TEST(Moves, RoomByChunksParksWhoCameLastAndChangesNothing) {
                    .kv_blocks = blocks,
                    .context = 2000,
                    .chunk = chunk});
-      Results results;
-      group.queue = all_requests();
+      Responses results;
+      group.queue = requests(6, 4);
       int idle = 0;
       while (!group.queue.empty() || group.batcher.active() > 0) {
         while (!group.queue.empty() && group.batcher.admit(group.queue.front()))
@@ -103,7 +84,7 @@ TEST(Moves, RoomByChunksParksWhoCameLastAndChangesNothing) {
 }
 
 TEST(Moves, ARequestMayMoveAtAnyStepWithAnyPartOfItsKv) {
-  const Results expected = reference();
+  const Responses expected = reference();
   int moves = 0;
   int partly = 0;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
@@ -127,8 +108,8 @@ TEST(Moves, ARequestMayMoveAtAnyStepWithAnyPartOfItsKv) {
       int steps;
     };
     std::vector<Transfer> transfers;
-    Results results;
-    groups[0]->queue = all_requests();
+    Responses results;
+    groups[0]->queue = requests(6, 4);
     const auto busy = [&] {
       for (const auto& g : groups) {
         if (!g->queue.empty() || g->batcher.active() > 0) return true;

@@ -7,27 +7,15 @@
 
 #include "runtime/engine/batcher.hpp"
 #include "tests/runtime/engine/block_checking_runner.hpp"
+#include "tests/runtime/requests.hpp"
 
 namespace paceline::engine {
 namespace {
 
-constexpr int kVocab = 40;
-constexpr TokenId kStop = 7;
-
-Admission request(std::uint32_t prompt, std::uint32_t sample) {
-  Admission made;
-  made.trajectory.id = {prompt, sample};
-  const int lengths[] = {1, 15, 16, 17, 33, 50};
-  for (int i = 0; i < lengths[prompt % 6]; ++i)
-    made.prompt.push_back(static_cast<TokenId>((prompt * 31 + i * 7) % kVocab));
-  made.noise = noise_key(5, 0, "p" + std::to_string(prompt), sample);
-  return made;
-}
-
 /// Drafts that are right with a given probability, as chains or trees.
 class Drafts {
  public:
-  Drafts(const Results* truth, double right, int length, int paths, std::uint32_t seed)
+  Drafts(const Responses* truth, double right, int length, int paths, std::uint32_t seed)
       : truth_(truth), right_(right), length_(length), paths_(paths), random_(seed) {}
 
   std::span<const DraftTree> propose(std::span<const Decoding> decoding) {
@@ -74,7 +62,7 @@ class Drafts {
     }
   }
 
-  const Results* truth_;
+  const Responses* truth_;
   double right_;
   int length_, paths_;
   std::mt19937 random_;
@@ -93,13 +81,10 @@ struct World {
 };
 
 // Runs 6 prompts x 5 samples to the end. `drafts` null: plainly.
-Results generate(World& world, Drafts* drafts) {
+Responses generate(World& world, Drafts* drafts) {
   world.sampling.max_tokens = 60;
-  std::deque<Admission> queue;
-  for (std::uint32_t p = 0; p < 6; ++p) {
-    for (std::uint32_t s = 0; s < 5; ++s) queue.push_back(request(p, s));
-  }
-  Results results;
+  std::deque<Admission> queue = requests(6, 5);
+  Responses results;
   std::map<RequestId, std::vector<TokenId>> told;  // by committed()
   int steps = 0;
   while (!queue.empty()) {
@@ -165,7 +150,7 @@ TEST(Speculation, DraftsChangeNothingButTheSteps) {
   for (const int min_tokens : {0, 12}) {
     World plain;
     plain.sampling.min_tokens = min_tokens;
-    const Results truth = generate(plain, nullptr);
+    const Responses truth = generate(plain, nullptr);
     for (const double right : {0.0, 0.5, 0.9, 1.0}) {
       for (const int paths : {1, 2, 4}) {
         for (const int length : {1, 4, 16}) {
@@ -188,7 +173,7 @@ TEST(Speculation, DraftsChangeNothingButTheSteps) {
 
 TEST(Speculation, StoppingMidwayAndLittleMemoryChangeNothing) {
   World plain;
-  const Results truth = generate(plain, nullptr);
+  const Responses truth = generate(plain, nullptr);
   for (const int stop : {1, 5, 17, 40}) {
     for (const int paths : {1, 3}) {
       World world;
@@ -205,10 +190,10 @@ TEST(Speculation, StoppingMidwayAndLittleMemoryChangeNothing) {
 
 TEST(Speculation, ContextEndsADraftToo) {
   World plain;
-  plain.limits.context = 55;
-  const Results truth = generate(plain, nullptr);
+  plain.limits.context = 105;
+  const Responses truth = generate(plain, nullptr);
   World world;
-  world.limits.context = 55;
+  world.limits.context = 105;
   Drafts drafts(&truth, 1.0, 30, 2, 3);
   expect_same(truth, generate(world, &drafts));
 }

@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "tests/runtime/requests.hpp"
 #include "tests/runtime/roles/simulated_mailbox.hpp"
 
 namespace paceline::roles {
@@ -21,10 +22,8 @@ class World {
     policy::Placement placement;
     placement.ranks = 2 * groups + 1;
     for (int g = 0; g < groups; ++g) placement.groups.push_back({2 * g, 2});
-    std::vector<Trajectory> work(requests);
-    for (std::uint32_t i = 0; i < requests; ++i) work[i].id = {0, i};
-    coordinator = std::make_unique<Coordinator>(mailbox_, placement, std::move(work), prompts_,
-                                                CoordinatorOptions{}, kDoneBefore);
+    coordinator = std::make_unique<Coordinator>(mailbox_, placement, empty_responses(1, requests),
+                                                prompts_, CoordinatorOptions{}, kDoneBefore);
   }
 
   void tell(int rank, const Message& message) {

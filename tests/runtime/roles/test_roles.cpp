@@ -15,12 +15,12 @@ namespace {
 using namespace test;
 
 TEST(Roles, AnyNumberOfGroupsInAnyOrderGeneratesTheSame) {
-  const Outcome reference = simulate(1, 1, all_work(), 0);
+  const Outcome reference = simulate(1, 1, empty_responses(7, 4), 0);
   EXPECT_TRUE(reference.complete);
   EXPECT_EQ(reference.finished.size(), 28U);
   for (const int groups : {1, 2, 3, 5}) {
     for (unsigned seed = 0; seed < 8; ++seed) {
-      const Outcome outcome = simulate(groups, seed, all_work(), 0);
+      const Outcome outcome = simulate(groups, seed, empty_responses(7, 4), 0);
       EXPECT_TRUE(outcome.complete);
       expect_same(reference.finished, outcome.finished);
     }
@@ -28,13 +28,13 @@ TEST(Roles, AnyNumberOfGroupsInAnyOrderGeneratesTheSame) {
 }
 
 TEST(Roles, RequestsThatMoveGenerateTheSame) {
-  const Outcome reference = simulate(1, 1, all_work(), 0);
+  const Outcome reference = simulate(1, 1, empty_responses(7, 4), 0);
   for (const Moves& moves : all_moves()) {
     std::size_t made = 0;
     int transfers = 0;
     for (unsigned seed = 0; seed < 20; ++seed) {
       const Outcome outcome =
-          simulate(2 + static_cast<int>(seed % 3), seed, all_work(), 0, -1, moves);
+          simulate(2 + static_cast<int>(seed % 3), seed, empty_responses(7, 4), 0, -1, moves);
       EXPECT_TRUE(outcome.complete);
       expect_same(reference.finished, outcome.finished);
       made += outcome.moves;
@@ -47,12 +47,12 @@ TEST(Roles, RequestsThatMoveGenerateTheSame) {
 }
 
 TEST(Roles, GroupsDoNotWaitForRoomThatEachOthersKvTakes) {
-  const Outcome reference = simulate(1, 1, all_work(), 0);
+  const Outcome reference = simulate(1, 1, empty_responses(7, 4), 0);
   for (const std::int32_t blocks : {9, 12}) {
     for (const std::int32_t chunk : {0, 7}) {
       for (unsigned seed = 0; seed < 10; ++seed) {
         const Outcome outcome =
-            simulate(2 + static_cast<int>(seed % 2), seed, all_work(), 0, -1,
+            simulate(2 + static_cast<int>(seed % 2), seed, empty_responses(7, 4), 0, -1,
                      {.shuffle = true, .costs = {}, .chunk = chunk, .kv_blocks = blocks});
         EXPECT_TRUE(outcome.complete);
         expect_same(reference.finished, outcome.finished);
@@ -62,21 +62,21 @@ TEST(Roles, GroupsDoNotWaitForRoomThatEachOthersKvTakes) {
 }
 
 TEST(Roles, StoppedAnywhereAndResumedItIsTheSame) {
-  const Outcome reference = simulate(1, 1, all_work(), 0);
+  const Outcome reference = simulate(1, 1, empty_responses(7, 4), 0);
   std::vector<std::pair<int, Moves>> cases;
   for (const int stop : {0, 3, 50, 200, 400}) {
     cases.emplace_back(stop, Moves{});
     for (const Moves& moves : all_moves()) cases.emplace_back(stop, moves);
   }
   for (const auto& [stop, moves] : cases) {
-    Outcome first = simulate(3, 9, all_work(), 0, stop, moves);
+    Outcome first = simulate(3, 9, empty_responses(7, 4), 0, stop, moves);
     std::map<RequestId, Trajectory> partial;
     for (Trajectory& t : first.partial) {
       const RequestId id = t.id;
       EXPECT_TRUE(partial.emplace(id, std::move(t)).second);
     }
     std::vector<Trajectory> rest;
-    for (const Trajectory& t : all_work()) {
+    for (const Trajectory& t : empty_responses(7, 4)) {
       if (first.finished.count(t.id) != 0) continue;
       const auto it = partial.find(t.id);
       rest.push_back(it != partial.end() ? it->second : t);
@@ -94,7 +94,7 @@ TEST(Roles, StoppedAnywhereAndResumedItIsTheSame) {
 }
 
 TEST(Roles, DrafterRanksChangeNothingAndWasteNoMoreThanTheWindowAllows) {
-  const Outcome reference = simulate(1, 1, all_work(), 0);
+  const Outcome reference = simulate(1, 1, empty_responses(7, 4), 0);
   for (int window = 1; window <= 8; ++window) {
     for (const double accuracy : {0.0, 0.6, 0.95, 1.0}) {
       std::uint64_t accepted = 0;
@@ -103,7 +103,7 @@ TEST(Roles, DrafterRanksChangeNothingAndWasteNoMoreThanTheWindowAllows) {
         const int groups = 1 + static_cast<int>(seed % 3);
         const Moves moves{.shuffle = seed % 2 == 1, .costs = policy::costs_by_position(1, 1)};
         const Outcome outcome =
-            simulate(groups, seed, all_work(), 0, -1, moves,
+            simulate(groups, seed, empty_responses(7, 4), 0, -1, moves,
                      {1 + static_cast<int>(seed / 2 % 2), window, &reference.finished, accuracy});
         EXPECT_TRUE(outcome.complete);
         expect_same(reference.finished, outcome.finished);
@@ -174,10 +174,11 @@ TEST(Roles, ReconfigurationChangesNothing) {
 }
 
 TEST(Roles, AStopWithDrafterRanksLosesNothing) {
-  const Outcome reference = simulate(1, 1, all_work(), 0);
+  const Outcome reference = simulate(1, 1, empty_responses(7, 4), 0);
   for (const int stop : {1, 30, 100, 300}) {
-    const Outcome outcome = simulate(2, 3, all_work(), 0, stop, {.shuffle = true, .costs = {}},
-                                     {2, 3, &reference.finished, 0.9});
+    const Outcome outcome =
+        simulate(2, 3, empty_responses(7, 4), 0, stop, {.shuffle = true, .costs = {}},
+                 {2, 3, &reference.finished, 0.9});
     for (const auto& [id, t] : outcome.finished)
       EXPECT_EQ(t.tokens, reference.finished.at(id).tokens);
     for (const Trajectory& t : outcome.partial) {
@@ -205,14 +206,14 @@ std::vector<std::pair<Moves, int>> role_changes() {  // with the number of draft
 }
 
 TEST(Roles, RanksThatChangeRolesGenerateTheSame) {
-  const Outcome reference = simulate(1, 1, all_work(), 0);
+  const Outcome reference = simulate(1, 1, empty_responses(7, 4), 0);
   for (const auto& [moves, drafters] : role_changes()) {
     std::size_t placements = 0;
     std::uint64_t accepted = 0;
     for (unsigned seed = 0; seed < 25; ++seed) {
       const Outcome outcome =
-          simulate(static_cast<int>(moves.degrees.size()), seed, all_work(), 0, -1, moves,
-                   {drafters, 1 + static_cast<int>(seed % 5), &reference.finished, 0.9});
+          simulate(static_cast<int>(moves.degrees.size()), seed, empty_responses(7, 4), 0, -1,
+                   moves, {drafters, 1 + static_cast<int>(seed % 5), &reference.finished, 0.9});
       EXPECT_TRUE(outcome.complete);
       expect_same(reference.finished, outcome.finished);
       placements += outcome.placements;
@@ -224,12 +225,12 @@ TEST(Roles, RanksThatChangeRolesGenerateTheSame) {
 }
 
 TEST(Roles, AStopWhileRolesChangeLosesNothing) {
-  const Outcome reference = simulate(1, 1, all_work(), 0);
+  const Outcome reference = simulate(1, 1, empty_responses(7, 4), 0);
   for (const auto& [moves, drafters] : role_changes()) {
     for (int stop = 0; stop < 600; stop += 23) {
       const Outcome outcome =
-          simulate(static_cast<int>(moves.degrees.size()), static_cast<unsigned>(stop), all_work(),
-                   0, stop, moves, {drafters, 3, &reference.finished, 0.9});
+          simulate(static_cast<int>(moves.degrees.size()), static_cast<unsigned>(stop),
+                   empty_responses(7, 4), 0, stop, moves, {drafters, 3, &reference.finished, 0.9});
       for (const auto& [id, t] : outcome.finished)
         EXPECT_EQ(t.tokens, reference.finished.at(id).tokens);
       for (const Trajectory& t : outcome.partial) {
@@ -247,14 +248,14 @@ bool says(const Outcome& outcome, const std::string& what) {
 }
 
 TEST(Roles, DraftersThatMisbehaveChangeNothingAndAreTold) {
-  const Outcome reference = simulate(1, 1, all_work(), 0);
+  const Outcome reference = simulate(1, 1, empty_responses(7, 4), 0);
   std::size_t stalls = 0;
   for (const auto how : {Misbehaviour::stall, Misbehaviour::flood, Misbehaviour::garbage}) {
     for (unsigned seed = 0; seed < 6; ++seed) {
       const int groups = 1 + static_cast<int>(seed % 2);
       const Moves moves{.shuffle = seed % 3 == 1, .costs = policy::costs_by_position(1, 1)};
       const Outcome outcome =
-          simulate(groups, seed, all_work(), 0, -1, moves,
+          simulate(groups, seed, empty_responses(7, 4), 0, -1, moves,
                    {1 + static_cast<int>(seed / 3), 4, &reference.finished, 0.8, how});
       EXPECT_TRUE(outcome.complete);
       expect_same(reference.finished, outcome.finished);
@@ -276,15 +277,15 @@ TEST(Roles, DraftersThatMisbehaveChangeNothingAndAreTold) {
 }
 
 TEST(Roles, DraftersThatMisbehaveMayChangeRoles) {
-  const Outcome reference = simulate(1, 1, all_work(), 0);
+  const Outcome reference = simulate(1, 1, empty_responses(7, 4), 0);
   for (const auto how : {Misbehaviour::stall, Misbehaviour::garbage}) {
     for (unsigned seed = 0; seed < 12; ++seed) {
       Moves moves{
           .shuffle = seed % 3 == 1, .rebalance = true, .costs = policy::costs_by_position(1, 1)};
       moves.shuffle_roles = true;
       moves.degrees = {2, 1};
-      const Outcome outcome =
-          simulate(2, seed, all_work(), 0, -1, moves, {2, 4, &reference.finished, 0.8, how});
+      const Outcome outcome = simulate(2, seed, empty_responses(7, 4), 0, -1, moves,
+                                       {2, 4, &reference.finished, 0.8, how});
       EXPECT_TRUE(outcome.complete);
       expect_same(reference.finished, outcome.finished);
     }

@@ -7,11 +7,11 @@
 
 #include "runtime/roles/speculator.hpp"
 #include "tests/runtime/engine/block_checking_runner.hpp"
+#include "tests/runtime/requests.hpp"
 
 namespace paceline::roles {
 namespace {
 
-constexpr int kVocab = 40;
 constexpr int kPrompts = 3;
 constexpr int kSamples = 4;
 
@@ -84,15 +84,6 @@ class ScriptedDrafter final : public draft::Drafter {
   Log& log_;
 };
 
-engine::Admission request(std::uint32_t prompt, std::uint32_t sample) {
-  engine::Admission made;
-  made.trajectory.id = {prompt, sample};
-  for (std::uint32_t i = 0; i < 5 + 13 * prompt; ++i)
-    made.prompt.push_back(static_cast<TokenId>((prompt * 31 + i * 7) % kVocab));
-  made.noise = noise_key(5, 0, "p" + std::to_string(prompt), sample);
-  return made;
-}
-
 struct Outcome {
   Texts texts;
   std::size_t steps = 0;
@@ -105,12 +96,12 @@ Outcome run(Speculator* speculator, const Clock& clock) {
   sampling.max_tokens = 60;
   engine::Batcher batcher(
       {.max_batch = 5, .prefill_chunk = 30, .kv_block = 16, .kv_blocks = 90, .context = 500},
-      sampling, {7}, nullptr);
+      sampling, {kStop}, nullptr);
   engine::BlockCheckingRunner runner(90, 16, kVocab);
-  std::deque<engine::Admission> queue;
-  for (std::uint32_t p = 0; p < kPrompts; ++p) {
-    for (std::uint32_t s = 0; s < kSamples; ++s) queue.push_back(request(p, s));
-  }
+  // Without the first prompt, of one token: it would decode in every step, and some are to prefill
+  // alone.
+  std::deque<engine::Admission> queue = requests(1 + kPrompts, kSamples);
+  queue.erase(queue.begin(), queue.begin() + kSamples);
   if (speculator != nullptr) {
     for (const engine::Admission& r : queue) speculator->start(r);
   }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/runtime/requests.hpp"
 #include "tests/runtime/roles/simulated_mailbox.hpp"
 
 namespace paceline::roles {
@@ -13,9 +14,7 @@ using Verdict = Watchdog::Verdict;
 /// Two groups of one rank and a drafter rank, looked at ten times a second.
 struct WatchdogTest : ::testing::Test {
   WatchdogTest() {
-    std::vector<Trajectory> work(4);
-    for (std::uint32_t i = 0; i < 4; ++i) work[i].id = {0, i};
-    coordinator = std::make_unique<Coordinator>(mailbox, placement, work, prompts,
+    coordinator = std::make_unique<Coordinator>(mailbox, placement, empty_responses(1, 4), prompts,
                                                 CoordinatorOptions{.rebalance = false}, 0);
   }
   void status(int rank, std::uint64_t steps) {

@@ -19,6 +19,7 @@
 #include "runtime/roles/misbehaving_mailbox.hpp"
 #include "runtime/roles/verifier.hpp"
 #include "tests/runtime/engine/block_checking_runner.hpp"
+#include "tests/runtime/requests.hpp"
 #include "tests/runtime/roles/simulated_kv_link.hpp"
 #include "tests/runtime/roles/simulated_mailbox.hpp"
 
@@ -67,8 +68,6 @@ struct MemorySink final : TrajectorySink {
   std::vector<Trajectory> waiting, partial;
   std::map<RequestId, Trajectory> finished;
 };
-
-using Responses = std::map<RequestId, Trajectory>;
 
 /// Says what the target will say, but for errors; it is wrong the same way whenever it is asked.
 class OracleDrafter final : public draft::Drafter {
@@ -450,28 +449,6 @@ inline Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory>
     for (Trajectory& t : rank->sink.partial) outcome.partial.push_back(std::move(t));
   }
   return outcome;
-}
-
-inline std::vector<Trajectory> all_work() {
-  std::vector<Trajectory> work;
-  for (std::uint32_t p = 0; p < 7; ++p) {
-    for (std::uint32_t s = 0; s < 4; ++s) {
-      Trajectory t;
-      t.id = {p, s};
-      work.push_back(t);
-    }
-  }
-  return work;
-}
-
-inline void expect_same(const std::map<RequestId, Trajectory>& a,
-                        const std::map<RequestId, Trajectory>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (const auto& [id, t] : a) {
-    EXPECT_EQ(t.tokens, b.at(id).tokens);
-    EXPECT_EQ(t.logprob, b.at(id).logprob);
-    EXPECT_EQ(t.finish_reason, b.at(id).finish_reason);
-  }
 }
 
 /// All KV, none of it, or about half, and by chance or because a group has run dry.

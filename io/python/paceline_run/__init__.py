@@ -1,0 +1,1 @@
+"""The parts of paceline_reader, which is what to import."""

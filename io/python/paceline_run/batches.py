@@ -1,0 +1,184 @@
+"""A run as padded arrays, as verl and TRL train on them. to_verl and to_trl are methods of Run."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence
+
+import numpy as np
+
+from .records import ReaderError, logprob_column
+
+if TYPE_CHECKING:
+    from .complete import Run
+
+
+def to_verl(
+    run: Run,
+    prompt_length: Optional[int] = None,
+    response_length: Optional[int] = None,
+    pad_token_id: int = 0,
+    as_torch: bool = False,
+    logprob: str = "sampling",
+    truncate: bool = False,
+) -> Dict[str, Dict[str, Any]]:
+    """What verl's DataProto.from_dict takes, one row a response: tensors, non_tensors, meta_info.
+
+    tensors: prompts [B, P] left-padded, responses [B, R] right-padded, response_mask [B, R],
+    input_ids, attention_mask and position_ids [B, P + R]: int64. rollout_log_probs [B, R]: 0 on
+    padding, float32. rm_scores [B, R]: the reward on the last token, float32; only when every
+    response has a reward, because verl takes this key as the reward and scores nothing itself.
+
+    non_tensors, object arrays [B]: uid, equal for the responses to one prompt; and of data_source,
+    reward_model, extra_info, ability and raw_prompt (the messages or text) those that some prompt
+    has. A prompt without one gets an empty dict (reward_model, extra_info) or None. meta_info:
+    temperature and global_token_num.
+
+    P and R are the longest prompt and response unless given. What does not fit is a ReaderError
+    that names it, or, with `truncate`, loses its beginning (prompts) or end (responses).
+    """
+    padded = _padded(run, prompt_length, response_length, pad_token_id, logprob, truncate)
+    tensors = {
+        "prompts": padded.prompts,
+        "responses": padded.responses,
+        "response_mask": padded.response_mask,
+        "input_ids": np.concatenate([padded.prompts, padded.responses], axis=1),
+        "attention_mask": np.concatenate([padded.prompt_mask, padded.response_mask], axis=1),
+    }
+    positions = np.cumsum(tensors["attention_mask"], axis=1) - 1
+    tensors["position_ids"] = np.clip(positions, 0, None)
+    tensors["rollout_log_probs"] = padded.log_probs
+    if len(run) and not np.isnan(run.reward).any():
+        scores = np.zeros(padded.responses.shape, dtype=np.float32)
+        counts = padded.response_mask.sum(axis=1)
+        rows = np.flatnonzero(counts)
+        scores[rows, counts[rows] - 1] = run.reward[rows]
+        tensors["rm_scores"] = scores
+
+    columns = {
+        "data_source": ([p.extra.get("data_source") for p in run.prompts], None),
+        "reward_model": ([p.reward_model for p in run.prompts], {}),
+        "extra_info": ([p.extra.get("extra_info") for p in run.prompts], {}),
+        "ability": ([p.extra.get("ability") for p in run.prompts], None),
+        "raw_prompt": ([p.source for p in run.prompts], None),
+    }
+    non_tensors = {"uid": _rows(run, [p.uid for p in run.prompts], None)}
+    for name, (values, missing) in columns.items():
+        if any(value is not None for value in values):
+            non_tensors[name] = _rows(run, values, missing)
+    return {
+        "tensors": _as_torch(tensors) if as_torch else tensors,
+        "non_tensors": non_tensors,
+        "meta_info": {
+            "temperature": run.attributes["sampling"]["temperature"],
+            "global_token_num": tensors["attention_mask"].sum(axis=1).tolist(),
+        },
+    }
+
+
+def to_trl(
+    run: Run,
+    prompt_length: Optional[int] = None,
+    response_length: Optional[int] = None,
+    pad_token_id: int = 0,
+    as_torch: bool = False,
+    logprob: str = "sampling",
+    truncate: bool = False,
+) -> Dict[str, Any]:
+    """The padded arrays of a rollout as TRL's GRPO trainer makes them, one row a response.
+
+    prompt_ids and prompt_mask [B, P] left-padded, completion_ids and completion_mask [B, R]
+    right-padded: int64. sampling_per_token_logps [B, R] (0 on padding): float32. rewards [B]:
+    float32, only when every response has one. Rows are in (prompt, sample) order, so that the
+    generations of a prompt are neighbours, as TRL's groups are. Widths are as for to_verl.
+    """
+    padded = _padded(run, prompt_length, response_length, pad_token_id, logprob, truncate)
+    batch = {
+        "prompt_ids": padded.prompts,
+        "prompt_mask": padded.prompt_mask,
+        "completion_ids": padded.responses,
+        "completion_mask": padded.response_mask,
+        "sampling_per_token_logps": padded.log_probs,
+    }
+    if len(run) and not np.isnan(run.reward).any():
+        batch["rewards"] = run.reward.astype(np.float32)
+    return _as_torch(batch) if as_torch else batch
+
+
+@dataclasses.dataclass
+class _Padded:
+    """A run as arrays of one row a response, prompts [B, P] left-padded, the rest [B, R] right."""
+
+    prompts: np.ndarray  #: int64
+    prompt_mask: np.ndarray  #: int64, 1 on tokens
+    responses: np.ndarray  #: int64
+    response_mask: np.ndarray  #: int64, 1 on tokens
+    log_probs: np.ndarray  #: float32, 0 on padding
+
+
+def _padded(
+    run: Run,
+    prompt_length: Optional[int],
+    response_length: Optional[int],
+    pad_token_id: int,
+    logprob: str,
+    truncate: bool,
+) -> _Padded:
+    column = logprob_column(logprob)
+    lengths = run.lengths
+    prompt_sizes = np.array([len(prompt.tokens) for prompt in run.prompts], dtype=np.int64)
+    used = prompt_sizes[run.prompt_index] if len(run) else np.zeros(0, dtype=np.int64)
+    width_p = int(used.max(initial=0)) if prompt_length is None else prompt_length
+    width_r = int(lengths.max(initial=0)) if response_length is None else response_length
+    if not truncate:
+        _check_fits(used, width_p, "prompt", run)
+        _check_fits(lengths, width_r, "response", run)
+    rows = len(run)
+    padded = _Padded(
+        prompts=np.full((rows, width_p), pad_token_id, dtype=np.int64),
+        prompt_mask=np.zeros((rows, width_p), dtype=np.int64),
+        responses=np.full((rows, width_r), pad_token_id, dtype=np.int64),
+        response_mask=np.zeros((rows, width_r), dtype=np.int64),
+        log_probs=np.zeros((rows, width_r), dtype=np.float32),
+    )
+    for row, response in enumerate(run.responses()):
+        prompt = run.prompts[response.prompt_index]
+        kept = min(len(prompt.tokens), width_p)
+        if kept > 0:
+            padded.prompts[row, width_p - kept :] = prompt.tokens[-kept:]
+            padded.prompt_mask[row, width_p - kept :] = 1
+        count = min(len(response.tokens), width_r)
+        padded.responses[row, :count] = response.tokens[:count]
+        padded.response_mask[row, :count] = 1
+        padded.log_probs[row, :count] = getattr(response, column)[:count]
+    return padded
+
+
+def _check_fits(sizes: np.ndarray, width: int, what: str, run: Run) -> None:
+    over = np.flatnonzero(sizes > width)
+    if len(over) == 0:
+        return
+    row = int(over[0])
+    prompt = int(run.prompt_index[row])
+    raise ReaderError(
+        f"{run.path}: {len(over)} of {len(sizes)} {what}s are longer than {what}_length={width}; "
+        f"the first is prompt {prompt} (uid {run.prompts[prompt].uid!r}), sample "
+        f"{int(run.sample_index[row])}, with {int(sizes[row])} tokens. Give a larger "
+        f"{what}_length, or truncate=True"
+    )
+
+
+def _rows(run: Run, of_prompts: Sequence[Any], missing: Any) -> np.ndarray:
+    """A value of each prompt for each response: copies, since reward functions write into them."""
+    column = np.empty(len(run), dtype=object)
+    for row, prompt in enumerate(run.prompt_index):
+        value = of_prompts[prompt]
+        column[row] = copy.deepcopy(missing if value is None else value)
+    return column
+
+
+def _as_torch(arrays: Mapping[str, np.ndarray]) -> Dict[str, Any]:
+    import torch  # here, not above: the rest of the reader works without it
+
+    return {name: torch.from_numpy(values) for name, values in arrays.items()}

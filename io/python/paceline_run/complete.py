@@ -1,0 +1,146 @@
+"""A complete run: its trajectories.h5."""
+
+from __future__ import annotations
+
+import os
+from typing import Iterator, List
+
+import h5py
+import numpy as np
+
+from .batches import to_trl, to_verl
+from .columns import are_offsets, column_of, guarded
+from .manifest import TOKEN_COLUMNS, are_tokens, attributes_of, read_prompts
+from .records import FINISH_REASONS, PathLike, Prompt, ReaderError, Response
+from .slime import iter_slime
+
+
+def open_run(path: PathLike) -> "Run":
+    """Opens a complete run: its directory or its trajectories.h5.
+
+    Raises FileNotFoundError when there is no final file (a run in progress: see iter_live), and
+    ReaderError when the file is of another kind or version or is seen to be damaged, now or when a
+    response is read. Checksums are not verified: `paceline digest` does that.
+    """
+    name = os.fspath(path)
+    if os.path.isdir(name):
+        name = os.path.join(name, "trajectories.h5")
+    if not os.path.exists(name):
+        hint = ""
+        if os.path.isdir(os.path.join(os.path.dirname(name), "shards")):
+            hint = " (the run is not complete: iter_live() reads what is there)"
+        raise FileNotFoundError(f"{name} does not exist{hint}")
+    return Run(name)
+
+
+class Run:
+    """A complete run. Indexing gives responses in (prompt, sample) order; a context manager."""
+
+    to_verl = to_verl
+    to_trl = to_trl
+    iter_slime = iter_slime
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._file = h5py.File(path, "r")
+        try:
+            with guarded(path, "not a trajectory file"):
+                self.attributes = attributes_of(self._file, path)
+                group = self._file["trajectories"]
+                self._offsets: np.ndarray = column_of(group, "offsets")[:]
+                #: One element a response.
+                self.prompt_index: np.ndarray = column_of(group, "prompt_index")[:]
+                self.sample_index: np.ndarray = column_of(group, "sample_index")[:]
+                self.finish_reason: np.ndarray = column_of(group, "finish_reason")[:]
+                self.reward: np.ndarray = column_of(group, "reward")[:]
+                self.weight_version: np.ndarray = column_of(group, "weight_version")[:]
+                self._columns = [column_of(group, name) for name in TOKEN_COLUMNS]
+                self.prompts: List[Prompt] = read_prompts(self._file["prompts"])
+                self._check()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _check(self) -> None:
+        """Raises ReaderError unless the columns are those of a complete run."""
+        samples = int(self.attributes["samples"])
+        count = len(self.prompts) * samples
+        columns = (self.sample_index, self.finish_reason, self.reward, self.weight_version)
+        rows = np.arange(count)
+        sound = (
+            len(self.prompts) == self.attributes["prompts"]
+            and all(len(column) == count for column in (self.prompt_index, *columns))
+            and np.array_equal(self.prompt_index, rows // max(samples, 1))
+            and np.array_equal(self.sample_index, rows % max(samples, 1))
+            and are_offsets(self._offsets, count)
+            and all(len(column) == self._offsets[-1] for column in self._columns)
+            and bool(np.all(self.lengths <= self.attributes["sampling"]["max_tokens"]))
+            and set(np.unique(self.finish_reason).tolist()) <= set(FINISH_REASONS)
+            and bool(np.all(self.weight_version == self.attributes["weight_version"]))
+        )
+        if not sound:
+            raise ReaderError(f"{self.path}: the columns of /trajectories are damaged")
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return len(self.prompt_index)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """int64 [responses]: tokens of each response."""
+        return np.diff(self._offsets)
+
+    def __getitem__(self, index: int) -> Response:
+        if index < 0:
+            index += len(self)
+        if not 0 <= index < len(self):
+            raise IndexError(f"response {index} of {len(self)}")
+        columns = self._read(int(self._offsets[index]), int(self._offsets[index + 1]))
+        return self._response(index, *columns)
+
+    def __iter__(self) -> Iterator[Response]:
+        return self.responses()
+
+    def responses(self, block_tokens: int = 1 << 22) -> Iterator[Response]:
+        """All responses in order, read in blocks of about `block_tokens` tokens."""
+        first = 0
+        while first < len(self):
+            limit = int(self._offsets[first]) + block_tokens
+            last = max(first + 1, int(np.searchsorted(self._offsets, limit, side="right")) - 1)
+            base = int(self._offsets[first])
+            end = int(self._offsets[last])
+            columns = self._read(base, end)
+            for index in range(first, last):
+                part = slice(int(self._offsets[index]) - base, int(self._offsets[index + 1]) - base)
+                yield self._response(index, *(column[part] for column in columns))
+            first = last
+
+    def _read(self, begin: int, end: int) -> List[np.ndarray]:
+        with guarded(self.path, "its tokens cannot be read"):
+            columns = [column[begin:end] for column in self._columns]
+        if not are_tokens(columns[0], self.attributes):
+            raise ReaderError(f"{self.path}: tokens {begin} to {end} are damaged")
+        return columns
+
+    def _response(
+        self, index: int, tokens: np.ndarray, logprob: np.ndarray, sampling_logprob: np.ndarray
+    ) -> Response:
+        reward = float(self.reward[index])
+        return Response(
+            prompt_index=int(self.prompt_index[index]),
+            sample_index=int(self.sample_index[index]),
+            tokens=tokens,
+            logprob=logprob,
+            sampling_logprob=sampling_logprob,
+            finish_reason=FINISH_REASONS[int(self.finish_reason[index])],
+            reward=None if np.isnan(reward) else reward,
+            weight_version=int(self.weight_version[index]),
+        )

@@ -1,0 +1,157 @@
+"""A run in progress, or one that was killed: its shards."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+
+import h5py
+import numpy as np
+
+from .columns import H5_ERRORS, column_of, guarded, patient_access
+from .manifest import SCHEMA_VERSION, TOKEN_COLUMNS, are_tokens, checked_manifest, read_prompts
+from .records import FINISH_REASONS, PathLike, Prompt, ReaderError, Response
+from .complete import open_run
+
+ROWS_AT_ONCE = 1024  #: of a shard's index
+
+
+def iter_live(directory: PathLike, partial: bool = False) -> Iterator[Response]:
+    """The responses that a run in progress, or one that was killed, has flushed so far.
+
+    In no particular order, each (prompt, sample) once; with `partial`, also the longest piece of
+    those that are not finished. Call it again later for what came since. A shard that cannot be
+    read at this moment is passed over, and so is what cannot be a response of this run. Checksums
+    are not verified (a resumed run does that). Of a complete run, all responses.
+    """
+    name = os.fspath(directory)
+    if os.path.exists(os.path.join(name, "trajectories.h5")):
+        with open_run(name) as run:
+            yield from run.responses()
+        return
+    if not os.path.isdir(os.path.join(name, "shards")):
+        raise FileNotFoundError(f"{name} holds no run")
+    manifest = live_manifest(name)
+    seen = set()
+    # Per id: the longest partial response and the shard and row that hold it.
+    longest: Dict[Tuple[int, int], Tuple[int, str, int]] = {}
+    for path in _shards(name):
+        for row, response in _shard_responses(path, manifest):
+            key = (response.prompt_index, response.sample_index)
+            if response.finished and key not in seen:
+                seen.add(key)
+                yield response
+            elif not response.finished and len(response.tokens) >= longest.get(key, (0,))[0]:
+                longest[key] = (len(response.tokens), path, row)
+    if os.path.exists(os.path.join(name, "trajectories.h5")):
+        # The run ended meanwhile, and its shards may have gone before they were read.
+        with open_run(name) as run:
+            for response in run.responses():
+                if (response.prompt_index, response.sample_index) not in seen:
+                    yield response
+        return
+    if not partial:
+        return
+    for key, (_, path, row) in longest.items():
+        if key not in seen:
+            for _, response in _shard_responses(path, manifest, row, row + 1):
+                yield response
+
+
+def live_prompts(directory: PathLike) -> List[Prompt]:
+    """The prompts of a run in progress."""
+    path = os.path.join(os.fspath(directory), "shards", "prompts.h5")
+    with h5py.File(path, "r") as file, guarded(path, "not a file of prompts"):
+        return read_prompts(file["prompts"])
+
+
+def live_manifest(directory: PathLike) -> Dict[str, Any]:
+    """What identifies a run, from its run.json."""
+    path = os.path.join(os.fspath(directory), "run.json")
+    with open(path, encoding="utf-8") as file, guarded(path, "not the manifest of a run"):
+        manifest = json.load(file)
+        if manifest["schema_version"] != SCHEMA_VERSION:
+            raise ReaderError(
+                f"{path}: schema version {manifest['schema_version']}, expected {SCHEMA_VERSION}"
+            )
+        return checked_manifest(manifest)
+
+
+def _shards(directory: str) -> List[str]:
+    """Trajectory shards by (attempt, rank), the latest attempt first: it repairs earlier ones."""
+    folder = os.path.join(directory, "shards")
+    found = []
+    for name in os.listdir(folder):
+        match = re.fullmatch(r"trajectories-(\d+)-(\d+)\.h5", name)
+        if match:
+            found.append((-int(match[1]), int(match[2]), os.path.join(folder, name)))
+    return [path for _, _, path in sorted(found)]
+
+
+def _shard_responses(
+    path: str, manifest: Mapping[str, Any], first: int = 0, last: Optional[int] = None
+) -> Iterator[Tuple[int, Response]]:
+    """Rows [first, last) of a shard that a writer may be appending to."""
+    access = patient_access()
+    flags = h5py.h5f.ACC_RDONLY | h5py.h5f.ACC_SWMR_READ
+    try:
+        file = h5py.File(h5py.h5f.open(os.fsencode(path), flags, fapl=access))
+    except H5_ERRORS:
+        return
+    with file:
+        try:
+            # The index first: what it names is in the other datasets, which are flushed before it.
+            index = column_of(file, "index")
+            count = len(index) if last is None else min(last, len(index))
+            columns = [column_of(file, name) for name in TOKEN_COLUMNS]
+        except (ReaderError, *H5_ERRORS):
+            return
+        for number, row in _rows(index, first, count):
+            try:
+                if not _is_possible(row, manifest):
+                    continue
+                begin = int(row["offset"])
+                end = begin + int(row["length"])
+                if any(end > len(column) for column in columns):
+                    continue
+                tokens, logprob, sampling_logprob = (column[begin:end] for column in columns)
+            except H5_ERRORS:
+                continue
+            if not are_tokens(tokens, manifest):
+                continue
+            reward = float(row["reward"])
+            yield number, Response(
+                prompt_index=int(row["prompt_index"]),
+                sample_index=int(row["sample_index"]),
+                tokens=tokens,
+                logprob=logprob,
+                sampling_logprob=sampling_logprob,
+                finish_reason=FINISH_REASONS[int(row["finish_reason"])],
+                reward=None if np.isnan(reward) else reward,
+                weight_version=int(row["weight_version"]),
+            )
+
+
+def _rows(index: h5py.Dataset, first: int, count: int) -> Iterator[Tuple[int, np.void]]:
+    """Rows [first, count) with their numbers, some at a time, as far as they can be read."""
+    for begin in range(first, count, ROWS_AT_ONCE):
+        try:
+            rows = index[begin : min(begin + ROWS_AT_ONCE, count)]
+        except H5_ERRORS:
+            return
+        yield from enumerate(rows, start=begin)
+
+
+def _is_possible(row: np.void, manifest: Mapping[str, Any]) -> bool:
+    """Whether a row of an index can be one of this run: what is not is damage, not a result."""
+    length, reason = int(row["length"]), FINISH_REASONS.get(int(row["finish_reason"]))
+    return (
+        reason is not None
+        and not (int(row["checksum"]) == 0 and length == 0)  # a hole in the file
+        and int(row["prompt_index"]) < manifest["prompts"]
+        and int(row["sample_index"]) < manifest["samples"]
+        and int(row["weight_version"]) == manifest["weight_version"]
+        and length + (reason == "partial") <= manifest["sampling"]["max_tokens"]
+    )

@@ -1,0 +1,69 @@
+"""What identifies a run, and its prompts, as files of complete and of live runs hold them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, List, Mapping
+
+import h5py
+import numpy as np
+
+from .columns import are_offsets, column_of, strings_of
+from .records import Prompt, ReaderError
+
+SCHEMA_VERSION = 2  #: of trajectories.h5 and of run.json
+#: The columns of /trajectories, and the datasets of a shard, that have an element a token.
+TOKEN_COLUMNS = ("tokens", "logprob", "sampling_logprob")
+
+
+def checked_manifest(about: Dict[str, Any]) -> Dict[str, Any]:
+    """What identifies a run, when what the reader takes from it is there."""
+    numbers = ("prompts", "samples", "seed", "vocabulary", "weight_version")
+    texts = ("program_version", "model_fingerprint", "backend", "isa", "dtype")
+    for kind, names in ((int, numbers), (str, texts), (dict, ("sampling",))):
+        for name in names:
+            if not isinstance(about.get(name), kind):
+                raise ReaderError(f"{name} is {about.get(name)!r}, expected {kind.__name__}")
+    for name in ("max_tokens", "temperature"):
+        if not isinstance(about["sampling"].get(name), (int, float)):
+            raise ReaderError(
+                f"sampling.{name} is {about['sampling'].get(name)!r}, expected a number"
+            )
+    return about
+
+
+def attributes_of(file: h5py.File, path: str) -> Dict[str, Any]:
+    attributes: Dict[str, Any] = {}
+    for name, value in file.attrs.items():
+        value = value.item() if isinstance(value, np.generic) else value
+        attributes[name] = value.decode() if isinstance(value, bytes) else value
+    version = attributes.get("schema_version")
+    if version is None:
+        raise ReaderError(f"{path}: not a trajectory file: it has no schema version")
+    if version != SCHEMA_VERSION:
+        raise ReaderError(f"{path}: schema version {version}, expected {SCHEMA_VERSION}")
+    attributes["sampling"] = json.loads(attributes["sampling"])
+    return checked_manifest(attributes)
+
+
+def read_prompts(group: Mapping[str, h5py.Dataset]) -> List[Prompt]:
+    tokens = column_of(group, "tokens")[:]
+    offsets = column_of(group, "offsets")[:]
+    strings = [strings_of(group, name) for name in ("uid", "ground_truth", "extra")]
+    count = len(strings[0])
+    if not are_offsets(offsets, count) or any(len(values) != count for values in strings):
+        raise ReaderError("the columns of /prompts are damaged")
+    return [
+        Prompt(
+            index=index,
+            uid=uid,
+            tokens=tokens[offsets[index] : offsets[index + 1]],
+            ground_truth=truth,
+            extra=json.loads(extra) if extra else {},
+        )
+        for index, (uid, truth, extra) in enumerate(zip(*strings))
+    ]
+
+
+def are_tokens(tokens: np.ndarray, manifest: Mapping[str, Any]) -> bool:
+    return len(tokens) == 0 or (tokens.min() >= 0 and tokens.max() < manifest["vocabulary"])

@@ -1,0 +1,67 @@
+"""What a run consists of: its prompts, and the responses to them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any, Dict, List, Optional, Union
+
+import numpy as np
+
+FINISH_REASONS = {0: "stop_id", 1: "length", 2: "stop_string", 3: "context", 255: "partial"}
+
+LOGPROBS = {"sampling": "sampling_logprob", "full": "logprob"}
+
+PathLike = Union[str, "os.PathLike[str]"]
+
+
+class ReaderError(Exception):
+    """The file is not what this module reads, is damaged, or does not fit what was asked of it."""
+
+
+@dataclasses.dataclass
+class Prompt:
+    """One line of the prompt file."""
+
+    index: int
+    uid: str
+    tokens: np.ndarray  #: int32 [prompt]
+    ground_truth: str
+    extra: Dict[str, Any]  #: fields of the line: messages or text, reward_model and so on
+
+    @property
+    def source(self) -> Union[str, List[Dict[str, str]], None]:
+        """The text or the messages of the line; None when it gave token ids."""
+        return self.extra.get("messages", self.extra.get("prompt"))
+
+    @property
+    def reward_model(self) -> Optional[Dict[str, Any]]:
+        """verl's column, made of the ground truth when the line has that alone."""
+        given = self.extra.get("reward_model")
+        if given is None and self.ground_truth:
+            return {"style": "rule", "ground_truth": self.ground_truth}
+        return given
+
+
+@dataclasses.dataclass
+class Response:
+    """One response; the arrays have one element a token, the stop token included."""
+
+    prompt_index: int
+    sample_index: int
+    tokens: np.ndarray  #: int32 [response]
+    logprob: np.ndarray  #: float32 [response]
+    sampling_logprob: np.ndarray  #: float32 [response]
+    finish_reason: str
+    reward: Optional[float]  #: None when no reward was computed
+    weight_version: int
+
+    @property
+    def finished(self) -> bool:
+        return self.finish_reason != "partial"
+
+
+def logprob_column(which: str) -> str:
+    if which not in LOGPROBS:
+        raise ValueError(f"logprob is {which!r}, expected one of {sorted(LOGPROBS)}")
+    return LOGPROBS[which]

@@ -1,0 +1,152 @@
+"""How a complete run went: its telemetry.h5."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Any, Dict, Iterator, List, Sequence, Tuple, Union
+
+import h5py
+import numpy as np
+
+from .columns import column_of, guarded, strings_of
+from .records import PathLike, ReaderError
+
+TELEMETRY_SCHEMA_VERSION = 6
+TRANSFER_COLUMNS = ("attempt", "rank", "start", "duration", "peer", "bytes", "sends")
+ROLE_DRAFTER = 2  #: in /ranks/<rank>/steps/role
+
+
+def acceptance(path: PathLike, by: Union[str, Sequence[str]] = "position") -> Dict[str, np.ndarray]:
+    """Draft tokens verified and accepted in a complete run, from its telemetry.
+
+    `path` is the run's directory or its telemetry.h5. The counts are summed by one or several of
+    "drafter" (its name), "position" (1 follows the last committed token), "batch" (decoding
+    requests in the step) and "progress" (response tokens before the draft), the last two rounded down to a
+    power of two, "rank" and "attempt".
+
+    Returns columns of one length: those of `by`, then "drafted", "accepted" (int64) and "rate", in
+    rising order of `by` (drafters by number). A run without drafts gives columns without elements.
+    """
+    dimensions = ("drafter", "position", "batch", "progress", "rank", "attempt")
+    names = [by] if isinstance(by, str) else list(by)
+    for name in names:
+        if name not in dimensions:
+            raise ValueError(f"by {name!r}, expected some of {list(dimensions)}")
+    with _telemetry(path) as file:
+        file_name = file.filename
+        group = file["acceptance"]
+        counts = {
+            name: column_of(group, name)[:].astype(np.int64) for name in ("drafted", "accepted")
+        }
+        keys = np.empty((len(counts["drafted"]), len(names)), np.int64)
+        for column, name in enumerate(names):
+            keys[:, column] = column_of(group, name)[:]
+        drafters = np.asarray(strings_of(file, "drafter_names"), dtype=object)
+        numbers = column_of(group, "drafter")[:]
+        if len(counts["accepted"]) != len(keys) or np.any(numbers >= len(drafters)):
+            raise ReaderError(f"{file_name}: the columns of /acceptance are damaged")
+    rows, row_of = np.unique(keys, axis=0, return_inverse=True)
+    table: Dict[str, np.ndarray] = {name: rows[:, i] for i, name in enumerate(names)}
+    if "drafter" in table:
+        table["drafter"] = drafters[table["drafter"]]
+    for name, values in counts.items():
+        table[name] = np.zeros(len(rows), np.int64)
+        np.add.at(table[name], row_of.reshape(-1), values)
+    table["rate"] = table["accepted"] / np.maximum(table["drafted"], 1)
+    return table
+
+
+def request_plans(path: PathLike) -> Dict[str, np.ndarray]:
+    """Requests of a complete run that came to be drafted for in another way, from its telemetry.
+
+    `path` is the run's directory or its telemetry.h5. Returns columns of one length, by (attempt, time):
+    "attempt", "rank", "prompt_index", "sample_index" and "tokens" (int64; of the response by then), "time"
+    (float64, seconds since the attempt began), "mode" (str: "plain", "coupled", "decoupled") and "window"
+    (int64, the longest draft in tokens).
+    """
+    with _telemetry(path) as file:
+        requests = file["requests"]
+        here = column_of(requests, "kind")[:] == requests["kind"].attrs["planned"]
+        names = ("attempt", "rank", "prompt_index", "sample_index", "tokens", "window")
+        table: Dict[str, np.ndarray] = {n: column_of(requests, n)[:][here].astype(np.int64) for n in names}
+        table["time"] = column_of(requests, "time")[:][here]
+        modes = {int(number): name for name, number in requests["mode"].attrs.items()}
+        table["mode"] = np.array([modes[int(m)] for m in column_of(requests, "mode")[:][here]], object)
+    return table
+
+
+def timeline(path: PathLike, attempt: int = -1) -> Dict[str, np.ndarray]:
+    """What every rank of a complete run did when, from its telemetry.
+
+    `path` is the run's directory or its telemetry.h5; `attempt` -1 is the last. Returns columns of
+    one length, by (rank, start): "rank" (int64), "what" (str), "start" and "duration" (float64,
+    seconds since the attempt began), and "peer" (int64, -1 but for transfers) and "bytes" (int64).
+    "what" is
+
+      "step"             a verifier's or a member's, without its drafting; a drafter rank's drafting
+      "draft"            the part of a verifier's step in which drafts were made
+      "wait"             for verification (drafter ranks), for KV (verifiers)
+      "send", "receive"  of KV blocks, to or from `peer`, beside whatever else the rank did
+      "become ROLE"      taking a new place in mid-run, by the roles' names in the file
+    """
+    with _telemetry(path) as file:
+        if attempt < 0:
+            numbers = column_of(file, "attempts/attempt")[:]
+            if len(numbers) == 0:
+                raise ReaderError(f"{file.filename}: no attempts")
+            attempt = int(numbers.max())
+        spans: List[Tuple[np.ndarray, ...]] = []
+
+        def add(
+            rank: Any,
+            what: Any,
+            start: np.ndarray,
+            duration: np.ndarray,
+            peer: Any = -1,
+            size: Any = 0,
+        ) -> None:
+            columns = np.broadcast_arrays(
+                rank, np.asarray(what, object), start, duration, peer, size
+            )
+            spans.append(tuple(column[columns[3] > 0] for column in columns))
+
+        for name, group in file["ranks"].items():
+            names = ("start", "duration", "draft_duration", "waited")
+            steps = {c: column_of(group, f"steps/{c}")[:] for c in names + ("attempt", "role")}
+            here = steps["attempt"] == attempt
+            start, duration, draft, waited = (steps[c][here] for c in names)
+            drafting = np.where(steps["role"][here] == ROLE_DRAFTER, 0, draft)
+            add(int(name), "wait", start - waited, waited)
+            add(int(name), "draft", start, drafting)
+            add(int(name), "step", start + drafting, duration - drafting)
+        moved = {c: column_of(file, f"transfers/{c}")[:] for c in TRANSFER_COLUMNS}
+        here = moved.pop("attempt") == attempt
+        rank, start, duration, peer, size, sends = (moved[c][here] for c in TRANSFER_COLUMNS[1:])
+        add(rank, np.where(sends == 1, "send", "receive"), start, duration, peer, size)
+        roles = {
+            c: column_of(file, f"roles/{c}")[:]
+            for c in ("attempt", "rank", "start", "preparing", "role", "epoch")
+        }
+        here = (roles["attempt"] == attempt) & (roles["epoch"] > 0)
+        names_of_roles = strings_of(file, "role_names")
+        what = np.array([f"become {names_of_roles[role]}" for role in roles["role"][here]], object)
+        add(roles["rank"][here], what, roles["start"][here], roles["preparing"][here])
+    columns = [np.concatenate(parts) for parts in zip(*spans)]
+    order = np.lexsort((columns[2], columns[0]))
+    types = (np.int64, object, np.float64, np.float64, np.int64, np.int64)
+    names = ("rank", "what", "start", "duration", "peer", "bytes")
+    return {n: c[order].astype(t) for n, c, t in zip(names, columns, types)}
+
+
+@contextlib.contextmanager
+def _telemetry(path: PathLike) -> Iterator[h5py.File]:
+    """The telemetry of a run's directory, or of the file itself."""
+    name = os.fspath(path)
+    if os.path.isdir(name):
+        name = os.path.join(name, "telemetry.h5")
+    with h5py.File(name, "r") as file, guarded(name, "not telemetry"):
+        version = file.attrs.get("schema_version")
+        if version != TELEMETRY_SCHEMA_VERSION or "acceptance" not in file:
+            raise ReaderError(f"{name}: not telemetry of schema version {TELEMETRY_SCHEMA_VERSION}")
+        yield file
