@@ -11,37 +11,24 @@ turns. Needs h5py.
 import argparse
 import json
 import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import h5py
 
-ROOT = Path(__file__).resolve().parents[2]
-LAUNCH = ROOT / "tests" / "mpi" / "launch.sh"
+from two_ranks import ROOT, rollout
 
 
-def rollout(program: str, settings: list[str]) -> dict:
-    with tempfile.TemporaryDirectory() as folder:
-        sets = [word for s in ["engine.threads=1", *settings] for word in ("--set", s)]
-        command = [str(LAUNCH), "2", program, "rollout", str(ROOT / "configs/quickstart.yaml"), "--output", folder]
-        done = subprocess.run(command + sets, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            sys.exit(done.stdout + done.stderr)
-        with h5py.File(Path(folder) / "telemetry.h5") as f:
-            steps = [f[f"ranks/{rank}/steps"] for rank in range(2)]
-            steps = [s for s in steps if len(s["start"])]
-            seconds = max(s["start"][-1] + s["duration"][-1] for s in steps) - min(s["start"][0] for s in steps)
-            verifies = [s for s in steps if s["role"][0] == 0]
-            total = {name: sum(int(s[name][:].sum()) for s in verifies) for name in ("drafted", "accepted", "late")}
-            return {
-                "rate": int(f["summary/response_tokens"][:].sum()) / seconds,
-                "steps": sum(len(s["start"]) for s in verifies),
-                "wasted": int(f["summary/wasted"][:].sum()),
-                "most_wasted": int(f["summary/most_wasted"][:].max()),
-                **total,
-            }
+def figures(telemetry: h5py.File, steps: list, seconds: float) -> dict:
+    verifies = [s for s in steps if len(s["role"]) and s["role"][0] == 0]
+    total = {name: sum(int(s[name][:].sum()) for s in verifies) for name in ("drafted", "accepted", "late")}
+    return {
+        "rate": int(telemetry["summary/response_tokens"][:].sum()) / seconds,
+        "steps": sum(len(s["start"]) for s in verifies),
+        "wasted": int(telemetry["summary/wasted"][:].sum()),
+        "most_wasted": int(telemetry["summary/most_wasted"][:].max()),
+        **total,
+    }
 
 
 def main() -> None:
@@ -84,7 +71,7 @@ def main() -> None:
                     order = list(arms) if repeat % 2 == 0 else list(arms)[::-1]
                     for name in order:
                         results[name].append(
-                            rollout(arguments.program, [*base, *arms[name], f"sampling.seed={repeat + 1}"]))
+                            rollout(arguments.program, [*base, *arms[name], f"sampling.seed={repeat + 1}"], figures))
             for name, runs in results.items():
                 ratios = [r["rate"] / plain["rate"] for r, plain in zip(runs, results["plain"])]
                 share = 100 * statistics.median(r["accepted"] / max(1, r["drafted"]) for r in runs)
