@@ -119,9 +119,9 @@ BackendChoice choose_backend(const fabric::MpiEnvironment& mpi, const io::Engine
   const int gpus = static_cast<int>(list.gpus.size());
   const int device = gpus == 0 ? -1 : facts[mpi.rank()].local_rank % gpus;
   const GpuFacts mine = look(device, list);
-  const std::vector<std::byte> bytes = mpi.all_gather(std::as_bytes(std::span(&mine, 1)));
-  std::vector<GpuFacts> all(mpi.size());
-  std::memcpy(all.data(), bytes.data(), bytes.size());
+  std::vector<GpuFacts> all;
+  for (const std::vector<std::byte>& bytes : mpi.all_gather(std::as_bytes(std::span(&mine, 1))))
+    std::memcpy(&all.emplace_back(), bytes.data(), sizeof(GpuFacts));
 
   const auto without =
       std::find_if(all.begin(), all.end(), [](const GpuFacts& rank) { return rank.gpus == 0; });

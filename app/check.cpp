@@ -9,6 +9,7 @@
 #include "app/report.hpp"
 #include "app/setup.hpp"
 #include "io/hdf5/run_directory.hpp"
+#include "runtime/core/duration.hpp"
 #include "runtime/policy/run_seconds.hpp"
 
 namespace paceline::app {

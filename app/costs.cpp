@@ -59,11 +59,11 @@ std::optional<TransferCosts> measure_transfers_of(const MeasuringRank& rank, dou
     end.receives = own < peer;
   }
   const auto sum = [&](std::span<double> values) {
-    const std::vector<std::byte> all = rank.mpi.all_gather(std::as_bytes(values));
+    const auto all = rank.mpi.all_gather(std::as_bytes(values));
     std::vector<double> theirs(values.size());
     std::fill(values.begin(), values.end(), 0.0);
-    for (std::size_t at = 0; at < all.size(); at += values.size_bytes()) {
-      std::memcpy(theirs.data(), all.data() + at, values.size_bytes());
+    for (const std::vector<std::byte>& bytes : all) {
+      std::memcpy(theirs.data(), bytes.data(), bytes.size());
       for (std::size_t i = 0; i < values.size(); ++i) values[i] += theirs[i];
     }
   };
@@ -141,13 +141,11 @@ CostsByDegree costs_of_run(const MeasuringRank& rank, std::size_t responses) {
   if (!rank.setup.config.schedule.shuffle_roles) return costs;
   // All tables to all ranks, of which any may come to verify.
   const std::string text = placement.role(me) == Role::verifier ? io::cost_profile_text(own) : "";
-  const int longest = rank.mpi.max_of(static_cast<int>(text.size())).value;
-  std::string padded = text;
-  padded.resize(longest, ' ');
-  const std::vector<std::byte> all = rank.mpi.all_gather(std::as_bytes(std::span(padded)));
+  const auto all = rank.mpi.all_gather(std::as_bytes(std::span(text)));
   for (const policy::GroupRanks& group : placement.groups) {
-    const auto* at = reinterpret_cast<const char*>(all.data()) + group.leader * padded.size();
-    costs[group.tp] = io::parse_cost_profile({at, padded.size()}, "costs");
+    const std::vector<std::byte>& theirs = all[group.leader];
+    costs[group.tp] = io::parse_cost_profile(
+        {reinterpret_cast<const char*>(theirs.data()), theirs.size()}, "costs");
   }
   return costs;
 }

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <vector>
 
-#include "app/report.hpp"
 #include "app/terminal.hpp"
+#include "runtime/core/duration.hpp"
 
 namespace paceline::app {
 namespace {

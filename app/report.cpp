@@ -6,6 +6,7 @@
 
 #include "app/terminal.hpp"
 #include "app/version.hpp"
+#include "runtime/core/duration.hpp"
 #include "runtime/model/sharding.hpp"
 
 namespace paceline::app {
@@ -142,13 +143,6 @@ std::string drafts_text(const Setup& setup) {
 }
 
 }  // namespace
-
-std::string duration_text(double seconds) {
-  const auto s = static_cast<long>(seconds + 0.5);
-  if (s < 60) return fmt::format("{}s", s);
-  if (s < 3600) return fmt::format("{}m{:02}s", s / 60, s % 60);
-  return fmt::format("{}h{:02}m", s / 3600, s % 3600 / 60);
-}
 
 std::string banner_text(const Setup& setup, int ranks) {
   std::string text = fmt::format("paceline {}\n  {}; compiler {}\n", version(),

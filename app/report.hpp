@@ -18,7 +18,4 @@ namespace paceline::app {
 void print_banner(const Setup& setup, int ranks);
 void print_plan(const Setup& setup, const TimeLimit& limit);
 
-/// "45s", "3m05s", "2h10m".
-[[nodiscard]] std::string duration_text(double seconds);
-
 }  // namespace paceline::app

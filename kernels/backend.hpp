@@ -9,14 +9,15 @@
 //  * row-parallel projections are sums of `segments` partial sums over equal K-ranges, added in one
 //    binary tree (neighbours first), so that ranks holding sub-trees complete the same tree.
 //
-// A pass takes a batch through a decoder: begin() reads the batch, once, and run() its operations,
-// which a backend may record and replay. Backends that compute later than they are called keep the
-// order of the calls; sample(), rank(), read() and the seconds wait for what they give.
+// A pass takes a batch through a decoder: begin() reads the batch, once, and run() hands out the
+// operations on its rows, or on parts of them, which a backend may record and replay. Backends that
+// compute later than they are called keep the order of the calls; sample(), rank(), read() and the
+// seconds wait for what they give.
 //
 // Pointers are to memory of the backend (host memory for cpu), spans to host memory. Activations
 // between operations are fp32; inputs of matrix products and KV are in the model's dtype (bf16
-// rounds to nearest even). All operations of a backend are called from one thread; each may use the
-// backend's own threads.
+// rounds to nearest even). A backend is called from one thread; its operations may use threads of
+// its own.
 #pragma once
 
 #include <cstddef>
@@ -134,19 +135,22 @@ struct Batch {
   std::int32_t positions = 0;  ///< positions are below it
 };
 
-/// Rows that the operations of a pass compute: those of its batch first, then padding that some
-/// backends add so that passes come in few sizes. What becomes of padding is of no account.
+/// Rows that the operations of a pass compute, next to one another: of the batch, and of the logits
+/// that are wanted. Behind the last of the batch some backends add padding, so that passes come in
+/// few sizes. What becomes of padding is of no account.
 struct PassRows {
   int rows = 0;
   int logit_rows = 0;
+  int first_row = 0;        ///< of the batch
+  int first_logit_row = 0;  ///< index into Batch::logit_rows
   bool operator==(const PassRows&) const = default;
 };
 
 /// What is the same in all passes of one owner.
 struct PassTraits {
   std::size_t weight_bytes = 0;  ///< that a pass reads
-  /// Its operations are all the backend's (sums over ranks are not), and every buffer they write
-  /// has rows of one width: they may be ahead in some rows of what they are at in others.
+  /// Its operations are all the backend's (sums over ranks are not), and what they write for some
+  /// rows is apart from what they write for others: parts may be at different operations at a time.
   bool rows_apart = false;
 };
 
@@ -173,6 +177,56 @@ struct QkvParams {
   const float* q_norm = nullptr;  ///< [head_dim] RMSNorm of each query head, or none (Qwen3)
   const float* k_norm = nullptr;  ///< [head_dim]
   float norm_epsilon = 0;
+};
+
+/// The operations of a pass on rows() of it: all of them, or a part that has whole segments. To its
+/// operations a part is a pass of its own: row 0 is its first, and pointers are to that row's
+/// place. embed(), rope_and_store(), attention() and gather_rows() compute the rows of the batch
+/// that it has, the others as many as they are told. Used by one thread.
+class Operations {
+ public:
+  virtual ~Operations() = default;
+  [[nodiscard]] virtual const PassRows& rows() const = 0;
+
+  /// out[r, :] = table[token of row r, :] in fp32.
+  virtual void embed(const Embedding& table, float* out) = 0;
+
+  /// x[r, :] += delta[r, :] (skipped when delta is null), then out[r, :] = x / rms(x) * weight,
+  /// rounded to `dtype`. x, delta: [rows, width] fp32; out: [rows, width] of dtype.
+  virtual void add_rmsnorm(float* x, const float* delta, const float* weight, float epsilon,
+                           int rows, int width, DType dtype, std::byte* out) = 0;
+
+  /// x[r, :] += bias. x: [rows, width] fp32; bias: [width]. For row-parallel projections, whose
+  /// bias comes after the sum over ranks.
+  virtual void add_bias(float* x, const float* bias, int rows, int width) = 0;
+
+  /// out = in * weight^T (+ bias). in: [rows, k] of the weight's dtype; out: [rows, n] fp32.
+  virtual void linear(const Linear& weight, const std::byte* in, int rows, float* out) = 0;
+
+  /// Normalises (where asked) and rotates q and k, writes q rounded to kv.dtype, and stores k and v
+  /// in the cache. qkv: [rows, (heads + 2 kv_heads) * head_dim] fp32, q | k | v. q_out: [rows,
+  /// heads * head_dim] of kv.dtype.
+  virtual void rope_and_store(const QkvParams& params, const RopeTable& rope, int layer,
+                              const float* qkv, std::byte* q_out) = 0;
+
+  /// Causal attention of every row over its sequence's cache, scaled by 1/sqrt(head_dim).
+  /// q: [rows, heads * head_dim] of kv.dtype; out the same shape and dtype.
+  virtual void attention(const QkvParams& params, int layer, const std::byte* q,
+                         std::byte* out) = 0;
+
+  /// out = silu(gate) * up, rounded to dtype. gate_up: [rows, 2 * width] fp32, gate | up.
+  virtual void swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) = 0;
+
+  /// linear() and swiglu() of its outcome, with the bits that these give. gate_up: n = 2 * width.
+  /// work: [rows, n] fp32 that a backend may use. out: [rows, width] of dtype.
+  virtual void linear_swiglu(const Linear& gate_up, const std::byte* in, int rows, float* work,
+                             DType dtype, std::byte* out) {
+    linear(gate_up, in, rows, work);
+    swiglu(work, rows, gate_up.n() / 2, dtype, out);
+  }
+
+  /// Gathers the logit rows: out[i, :] = in[row of logit row i, :]. `bytes`: size of one row.
+  virtual void gather_rows(const std::byte* in, std::size_t bytes, std::byte* out) = 0;
 };
 
 /// One row to sample.
@@ -233,63 +287,24 @@ class Backend {
   /// mapped file, which must outlive it, as must `table`; others copy.
   [[nodiscard]] virtual std::unique_ptr<Embedding> embedding(const TensorView& table) = 0;
 
-  /// What begin() returns at most for batches of at most `most`: buffers need room for that.
-  [[nodiscard]] virtual PassRows padded(PassRows most) const = 0;
-  /// Takes over the batch that the operations of the next pass read: embed(), rope_and_store(),
-  /// attention() and gather_rows(). One pass at a time, whoever's it is. Throws Error (internal) on
-  /// tokens or positions out of range and on trees that are not in depth-first order.
-  virtual PassRows begin(const Batch& batch) = 0;
+  /// The rows of a pass, with padding, for a batch of `rows`; never fewer than for a smaller batch.
+  /// Buffers need room for that.
+  [[nodiscard]] virtual PassRows padded(PassRows rows) const = 0;
+  /// Takes over the batch of the next pass. One pass at a time, whoever's it is. Throws Error
+  /// (internal) on tokens or positions out of range and on trees that are not in depth-first order.
+  virtual void begin(const Batch& batch) = 0;
   [[nodiscard]] virtual std::unique_ptr<Recording> make_recording(const PassTraits& traits) = 0;
-  /// The pass: calls `operations`, or replays what they did in an earlier pass of this recording
-  /// and of as many rows. So what they call may depend on PassRows, and nothing else may change but
-  /// the batch and the contents of memory of the backend. Where PassTraits::rows_apart, several
-  /// threads may call them at once, each for some of the rows.
-  virtual void run(Recording& recording, const std::function<void()>& operations) = 0;
+  /// The pass: calls `compute` with the operations on all its rows, or replays what it did in an
+  /// earlier pass of this recording and of as many rows. So what it calls may depend on
+  /// Operations::rows(), and nothing else may change but the batch and the contents of memory of
+  /// the backend. Where PassTraits::rows_apart, it may be called for parts that make up the pass,
+  /// by several threads at once.
+  virtual void run(Recording& recording, const std::function<void(Operations&)>& compute) = 0;
   /// Seconds from begin() to the end of run(), of the last pass. Waits for its end.
   [[nodiscard]] virtual double pass_seconds() = 0;
   /// Seconds from begin() to the end of the last sample() or rank(), which came after it: on a
   /// device what that was busy for, without the host's part of a step.
   [[nodiscard]] virtual double busy_seconds() = 0;
-
-  /// out[r, :] = table[token of row r, :] in fp32.
-  virtual void embed(const Embedding& table, float* out) = 0;
-
-  /// x[r, :] += delta[r, :] (skipped when delta is null), then out[r, :] = x / rms(x) * weight,
-  /// rounded to `dtype`. x, delta: [rows, width] fp32; out: [rows, width] of dtype.
-  virtual void add_rmsnorm(float* x, const float* delta, const float* weight, float epsilon,
-                           int rows, int width, DType dtype, std::byte* out) = 0;
-
-  /// x[r, :] += bias. x: [rows, width] fp32; bias: [width]. For row-parallel projections, whose
-  /// bias comes after the sum over ranks.
-  virtual void add_bias(float* x, const float* bias, int rows, int width) = 0;
-
-  /// out = in * weight^T (+ bias). in: [rows, k] of the weight's dtype; out: [rows, n] fp32.
-  virtual void linear(const Linear& weight, const std::byte* in, int rows, float* out) = 0;
-
-  /// Normalises (where asked) and rotates q and k, writes q rounded to kv.dtype, and stores k and v
-  /// in the cache. qkv: [rows, (heads + 2 kv_heads) * head_dim] fp32, q | k | v. q_out: [rows,
-  /// heads * head_dim] of kv.dtype.
-  virtual void rope_and_store(const QkvParams& params, const RopeTable& rope, int layer,
-                              const float* qkv, std::byte* q_out) = 0;
-
-  /// Causal attention of every row over its sequence's cache, scaled by 1/sqrt(head_dim).
-  /// q: [rows, heads * head_dim] of kv.dtype; out the same shape and dtype.
-  virtual void attention(const QkvParams& params, int layer, const std::byte* q,
-                         std::byte* out) = 0;
-
-  /// out = silu(gate) * up, rounded to dtype. gate_up: [rows, 2 * width] fp32, gate | up.
-  virtual void swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) = 0;
-
-  /// linear() and swiglu() of its outcome, with the bits that these give. gate_up: n = 2 * width.
-  /// work: [rows, n] fp32 that a backend may use. out: [rows, width] of dtype.
-  virtual void linear_swiglu(const Linear& gate_up, const std::byte* in, int rows, float* work,
-                             DType dtype, std::byte* out) {
-    linear(gate_up, in, rows, work);
-    swiglu(work, rows, gate_up.n() / 2, dtype, out);
-  }
-
-  /// Gathers the batch's logit rows: out[i, :] = in[logit_rows[i], :]. `bytes`: size of one row.
-  virtual void gather_rows(const std::byte* in, std::size_t bytes, std::byte* out) = 0;
 
   /// Copies whole KV blocks within the pool (copy on write).
   struct BlockCopy {

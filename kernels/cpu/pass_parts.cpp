@@ -19,7 +19,7 @@ double work_of(const Segment& segment) {
 
 }  // namespace
 
-void cut_pass(const Batch& batch, const RowPlan& plan, int most, std::vector<PassPart>& parts) {
+void cut_pass(const Batch& batch, int most, std::vector<PassRows>& parts) {
   parts.clear();
   if (most < 2) return;
   double total = 0;
@@ -46,13 +46,9 @@ void cut_pass(const Batch& batch, const RowPlan& plan, int most, std::vector<Pas
     parts.clear();
     return;
   }
-  auto chain = plan.chains().begin();
   auto logit_row = batch.logit_rows.begin();
-  for (PassPart& part : parts) {
+  for (PassRows& part : parts) {
     const int end = part.first_row + part.rows;
-    part.first_chain = static_cast<int>(chain - plan.chains().begin());
-    while (chain != plan.chains().end() && chain->first_row < end) ++chain;
-    part.chains = static_cast<int>(chain - plan.chains().begin()) - part.first_chain;
     part.first_logit_row = static_cast<int>(logit_row - batch.logit_rows.begin());
     while (logit_row != batch.logit_rows.end() && *logit_row < end) ++logit_row;
     part.logit_rows = static_cast<int>(logit_row - batch.logit_rows.begin()) - part.first_logit_row;

@@ -171,8 +171,8 @@ std::unique_ptr<Embedding> CudaBackend::embedding(const TensorView& table) {
                                            static_cast<int>(table.shape[1]));
 }
 
-PassRows CudaBackend::padded(PassRows most) const {
-  return {bucket(most.rows), bucket(most.logit_rows)};
+PassRows CudaBackend::padded(PassRows rows) const {
+  return {bucket(rows.rows), bucket(rows.logit_rows)};
 }
 
 AttentionPlanner& CudaBackend::planner(const Batch& batch) {
@@ -188,7 +188,7 @@ AttentionPlanner& CudaBackend::planner(const Batch& batch) {
   return planners_.emplace_back(options, AttentionPlanner(options)).planner;
 }
 
-PassRows CudaBackend::begin(const Batch& batch) {
+void CudaBackend::begin(const Batch& batch) {
   row_plan_.set(batch);
   static const AttentionPlan kNone;
   const AttentionPlan& plan = batch.heads > 0 ? planner(batch).plan(batch.segments, row_plan_)
@@ -239,13 +239,12 @@ PassRows CudaBackend::begin(const Batch& batch) {
   kv_ = batch.kv;
   cache_ = batch.cache;
   attention_grid_ = plan.grid;
-  return rows;
 }
 
-void CudaBackend::run(Recording& recording, const std::function<void()>& operations) {
+void CudaBackend::run(Recording& recording, const std::function<void(Operations&)>& compute) {
   const PassKey key = {batch_.rows, attention_grid_, batch_stage_.device(),
                        attention_workspace_.data()};
-  dynamic_cast<GraphRecording&>(recording).run(key, stream_, operations);
+  dynamic_cast<GraphRecording&>(recording).run(key, stream_, [&] { compute(*this); });
   end_.record(stream_);
 }
 

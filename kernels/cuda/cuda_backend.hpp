@@ -33,7 +33,8 @@ struct SampleRows {
   const TokenId* banned = nullptr;  ///< lists of all rows, one after the other
 };
 
-class CudaBackend final : public Backend {
+/// It hands out itself as the operations, which are of whole passes.
+class CudaBackend final : public Backend, private Operations {
  public:
   explicit CudaBackend(int device);
   ~CudaBackend() override;
@@ -53,15 +54,24 @@ class CudaBackend final : public Backend {
                                              DType compute) override;
   [[nodiscard]] std::unique_ptr<Embedding> embedding(const TensorView& table) override;
 
-  [[nodiscard]] PassRows padded(PassRows most) const override;
-  PassRows begin(const Batch& batch) override;
+  [[nodiscard]] PassRows padded(PassRows rows) const override;
+  void begin(const Batch& batch) override;
   [[nodiscard]] std::unique_ptr<Recording> make_recording(const PassTraits& /*traits*/) override {
     return std::make_unique<GraphRecording>();
   }
-  void run(Recording& recording, const std::function<void()>& operations) override;
+  void run(Recording& recording, const std::function<void(Operations&)>& compute) override;
   [[nodiscard]] double pass_seconds() override;
   [[nodiscard]] double busy_seconds() override;
 
+  void copy_blocks(const KvShape& kv, std::byte* cache, std::span<const BlockCopy> copies) override;
+  void move_slots(const KvShape& kv, std::byte* cache, std::span<const SlotMove> moves) override;
+  void sample(const float* logits, std::size_t stride, int vocab, std::span<const SampleRow> rows,
+              std::span<Sampled> out) override;
+  void rank(const float* logits, std::size_t stride, int vocab, std::span<const SampleRow> rows,
+            int count, std::span<Ranked> out) override;
+
+ private:
+  [[nodiscard]] const PassRows& rows() const override { return batch_.rows; }
   void embed(const Embedding& table, float* out) override;
   void add_rmsnorm(float* x, const float* delta, const float* weight, float epsilon, int rows,
                    int width, DType dtype, std::byte* out) override;
@@ -72,14 +82,7 @@ class CudaBackend final : public Backend {
   void attention(const QkvParams& params, int layer, const std::byte* q, std::byte* out) override;
   void swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) override;
   void gather_rows(const std::byte* in, std::size_t bytes, std::byte* out) override;
-  void copy_blocks(const KvShape& kv, std::byte* cache, std::span<const BlockCopy> copies) override;
-  void move_slots(const KvShape& kv, std::byte* cache, std::span<const SlotMove> moves) override;
-  void sample(const float* logits, std::size_t stride, int vocab, std::span<const SampleRow> rows,
-              std::span<Sampled> out) override;
-  void rank(const float* logits, std::size_t stride, int vocab, std::span<const SampleRow> rows,
-            int count, std::span<Ranked> out) override;
 
- private:
   /// One for each shape of heads: the target's and those of draft models.
   struct Planner {
     AttentionPlannerOptions options;

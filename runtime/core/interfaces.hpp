@@ -156,8 +156,8 @@ class TelemetrySink {
 
 /// The ranks of one tensor-parallel group. Every member calls the same operations in the same
 /// order. all_reduce_tree() and exchange_rows() work on memory of the backend that the group was
-/// made for, after what the backend was given before and before what it is given next; the others
-/// on host memory, and return when their result is there. Used by one thread.
+/// made for, after what the backend was given before and before what it is given next; all_gather()
+/// on host memory, and returns when its result is there. Used by one thread.
 class TensorParallelGroup {
  public:
   virtual ~TensorParallelGroup() = default;
@@ -175,8 +175,6 @@ class TensorParallelGroup {
   /// Concatenates every rank's bytes in rank order; sizes[r] bytes come from rank r.
   virtual void all_gather(std::span<const std::byte> mine, std::span<const int> sizes,
                           std::span<std::byte> all) = 0;
-  /// The leader's bytes to all. Members size `bytes` themselves from an earlier broadcast.
-  virtual void broadcast(std::span<std::byte> bytes) = 0;
 };
 
 }  // namespace paceline

@@ -30,8 +30,9 @@ class ThreadPool {
   /// Calls f(thread, unit) once for every unit in [0, count), on whichever threads come by, and
   /// returns when all are done. Each thread begins with its own contiguous range, the same for the
   /// same count every time, so that memory it touched first is near it, and then helps the others;
-  /// which thread runs a unit must not enter a result. f must not throw. One caller at a time.
-  /// Up to `alone` units are not worth waking anyone: they run on the caller.
+  /// which thread runs a unit must not enter a result. f must not throw. One caller at a time; of
+  /// a pool of one, any number. Up to `alone` units are not worth waking anyone: they run on the
+  /// caller.
   template <class F>
   void for_units(int count, F&& f, int alone = 1) {
     if (count <= alone) {

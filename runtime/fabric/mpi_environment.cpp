@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <numeric>
 #include <stdexcept>
 
 #include "runtime/fabric/backoff.hpp"
@@ -97,11 +98,22 @@ MpiEnvironment::MaxAt MpiEnvironment::max_of(int value) const {
   return {best.value, best.rank};
 }
 
-std::vector<std::byte> MpiEnvironment::all_gather(std::span<const std::byte> mine) const {
-  std::vector<std::byte> all(mine.size() * size_);
-  const int bytes = static_cast<int>(mine.size());
-  MPI_Allgather(mine.data(), bytes, MPI_BYTE, all.data(), bytes, MPI_BYTE, MPI_COMM_WORLD);
-  return all;
+std::vector<std::vector<std::byte>> MpiEnvironment::all_gather(
+    std::span<const std::byte> mine) const {
+  const auto count = static_cast<int>(mine.size());
+  std::vector<int> counts(size_);
+  MPI_Allgather(&count, 1, MPI_INT, counts.data(), 1, MPI_INT, MPI_COMM_WORLD);
+  std::vector<int> first(size_, 0);
+  std::partial_sum(counts.begin(), counts.end() - 1, first.begin() + 1);
+  std::vector<std::byte> all(first.back() + counts.back());
+  MPI_Allgatherv(mine.data(), count, MPI_BYTE, all.data(), counts.data(), first.data(), MPI_BYTE,
+                 MPI_COMM_WORLD);
+  std::vector<std::vector<std::byte>> parts;
+  for (int r = 0; r < size_; ++r) {
+    const auto part = std::span(all).subspan(first[r], counts[r]);
+    parts.emplace_back(part.begin(), part.end());
+  }
+  return parts;
 }
 
 void MpiEnvironment::broadcast(std::vector<std::byte>& bytes) const {

@@ -48,8 +48,9 @@ class MpiEnvironment {
     int rank;
   };
   [[nodiscard]] MaxAt max_of(int value) const;
-  /// Every rank's bytes, as many of each, one after the other. Collective.
-  [[nodiscard]] std::vector<std::byte> all_gather(std::span<const std::byte> mine) const;
+  /// Every rank's bytes, however many, in rank order. Collective.
+  [[nodiscard]] std::vector<std::vector<std::byte>> all_gather(
+      std::span<const std::byte> mine) const;
   /// Rank 0's bytes to all. Collective.
   void broadcast(std::vector<std::byte>& bytes) const;
   [[nodiscard]] static std::string library();

@@ -104,10 +104,4 @@ void MpiGroup::all_gather(std::span<const std::byte> mine, std::span<const int> 
   wait({&request, 1});
 }
 
-void MpiGroup::broadcast(std::span<std::byte> bytes) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  MPI_Ibcast(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, 0, comm_, &request);
-  wait({&request, 1});
-}
-
 }  // namespace paceline::fabric

@@ -19,7 +19,6 @@ class SingleRankGroup final : public TensorParallelGroup {
                      std::span<float> receive) override;
   void all_gather(std::span<const std::byte> mine, std::span<const int>,
                   std::span<std::byte> all) override;
-  void broadcast(std::span<std::byte>) override {}
 };
 
 /// The ranks of a communicator, a power of two of them. Waits yield and sleep rather than spin, so
@@ -39,7 +38,6 @@ class MpiGroup final : public TensorParallelGroup {
                      std::span<const int> first_row, std::span<float> receive) override;
   void all_gather(std::span<const std::byte> mine, std::span<const int> sizes,
                   std::span<std::byte> all) override;
-  void broadcast(std::span<std::byte> bytes) override;
 
  private:
   void wait(std::span<MPI_Request> requests);

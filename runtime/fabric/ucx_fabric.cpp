@@ -55,23 +55,6 @@ std::vector<std::byte> introduce(std::uint64_t run, std::span<const MailboxPlace
   return writer.take();
 }
 
-/// Every rank's bytes, however many. Collective.
-std::vector<std::vector<std::byte>> gather(const MpiEnvironment& mpi, std::vector<std::byte> mine) {
-  WireWriter sized;
-  sized.put(mine);
-  mine = sized.take();
-  mine.resize(static_cast<std::size_t>(mpi.max_of(static_cast<int>(mine.size())).value));
-  const std::vector<std::byte> all = mpi.all_gather(mine);
-  std::vector<std::vector<std::byte>> parts(static_cast<std::size_t>(mpi.size()));
-  for (std::size_t r = 0; r < parts.size(); ++r)
-    WireReader(std::span(all).subspan(r * mine.size(), mine.size())).get(parts[r]);
-  return parts;
-}
-
-}  // namespace
-
-namespace {
-
 struct Box {
   Box(const UcxContext& context, Address me, const MailboxSettings& settings)
       : mailbox(context, me, settings), at(me) {}
@@ -118,7 +101,7 @@ void UcxFabric::connect() {
     mine.push_back({box->at, "", box->mailbox.worker().address()});
   const std::uint64_t random =
       (std::uint64_t{std::random_device{}()} << 32) | std::random_device{}();
-  const auto all = gather(mpi_, introduce(random, mine, ucx_->blocks->worker().address()));
+  const auto all = mpi_.all_gather(introduce(random, mine, ucx_->blocks->worker().address()));
 
   std::uint64_t run = 0;
   std::vector<MailboxPlace> mailboxes;

@@ -66,32 +66,31 @@ Decoder::Decoder(kernels::Backend& backend, const ModelConfig& config, const Wei
   rope_view_ = {floats(rope_), config_.head_dim, max_position};
 
   const kernels::PassRows most = backend_.padded({max_rows, max_logit_rows});
-  const std::size_t rows_max = most.rows;
-  const std::size_t logit_rows_max = most.logit_rows;
   const std::size_t hidden = config_.hidden;
   const std::size_t q_width = static_cast<std::size_t>(shard_.heads) * config_.head_dim;
   const std::size_t qkv_width = q_width + 2UL * shard_.kv_heads * config_.head_dim;
   const std::size_t element = size_of(compute_);
-  residual_ = reinterpret_cast<float*>(buffer(rows_max * hidden * sizeof(float)));
-  delta_ = reinterpret_cast<float*>(buffer(rows_max * hidden * sizeof(float)));
-  qkv_ = reinterpret_cast<float*>(buffer(rows_max * qkv_width * sizeof(float)));
-  gate_up_ = reinterpret_cast<float*>(buffer(rows_max * 2 * shard_.intermediate * sizeof(float)));
-  logits_ = reinterpret_cast<float*>(buffer(logit_rows_max * shard_.vocab() * sizeof(float)));
-  normed_ = buffer(rows_max * hidden * element);
-  query_ = buffer(rows_max * q_width * element);
-  attended_ = buffer(rows_max * q_width * element);
-  gated_ = buffer(rows_max * shard_.intermediate * element);
-  last_ = buffer(logit_rows_max * hidden * element);
+  residual_ = activation<float>(most.rows, hidden);
+  delta_ = activation<float>(most.rows, hidden);
+  qkv_ = activation<float>(most.rows, qkv_width);
+  gate_up_ = activation<float>(most.rows, 2UL * shard_.intermediate);
+  logits_ = activation<float>(most.logit_rows, shard_.vocab());
+  normed_ = activation<std::byte>(most.rows, hidden * element);
+  query_ = activation<std::byte>(most.rows, q_width * element);
+  attended_ = activation<std::byte>(most.rows, q_width * element);
+  gated_ = activation<std::byte>(most.rows, shard_.intermediate * element);
+  last_ = activation<std::byte>(most.logit_rows, hidden * element);
 }
 
 kernels::KvShape Decoder::kv_shape(int block) const {
   return {config_.layers, shard_.kv_heads, config_.head_dim, block, compute_};
 }
 
-std::byte* Decoder::buffer(std::size_t bytes) {
-  buffers_.push_back(backend_.allocate(bytes));
+template <class T>
+Decoder::Activation<T> Decoder::activation(int rows, std::size_t width) {
+  const std::size_t bytes = rows * width * sizeof(T);
   activation_bytes_ += bytes;
-  return buffers_.back()->data();
+  return {backend_.allocate(bytes), width};
 }
 
 const TensorView& Decoder::tensor(const std::string& name) const {
@@ -214,52 +213,63 @@ const float* Decoder::forward(std::span<const TokenId> tokens,
                               std::span<const kernels::Segment> segments,
                               std::span<const std::int32_t> logit_rows, const kernels::KvShape& kv,
                               std::byte* cache) {
-  const kernels::PassRows pass = backend_.begin({tokens, segments, logit_rows, shard_.heads, kv,
-                                                 cache, config_.vocab, rope_view_.max_position});
-  backend_.run(*recording_, [&] { compute(pass); });
-  return logits_;
+  backend_.begin({tokens, segments, logit_rows, shard_.heads, kv, cache, config_.vocab,
+                  rope_view_.max_position});
+  backend_.run(*recording_, [this](kernels::Operations& operations) { compute(operations); });
+  return logits_.row(0);
 }
 
-// The operations of a pass, which a backend may replay, or call on several threads: nothing here
-// looks at the batch, or changes the decoder.
-void Decoder::compute(kernels::PassRows pass) {
-  const int rows = pass.rows;
+// The operations of a pass, or of a part of it, which a backend may replay, or call on several
+// threads: nothing here looks at the batch, or changes the decoder.
+void Decoder::compute(kernels::Operations& operations) {
+  const kernels::PassRows& part = operations.rows();
+  const int rows = part.rows;
   const int hidden = config_.hidden;
-  kernels::QkvParams qkv{shard_.heads, shard_.kv_heads, config_.head_dim,
-                         nullptr,      nullptr,         config_.norm_epsilon};
+  float* const residual = residual_.row(part.first_row);
+  float* const delta = delta_.row(part.first_row);
+  float* const qkv = qkv_.row(part.first_row);
+  std::byte* const normed = normed_.row(part.first_row);
+  std::byte* const query = query_.row(part.first_row);
+  std::byte* const attended = attended_.row(part.first_row);
+  std::byte* const gated = gated_.row(part.first_row);
+  kernels::QkvParams params{shard_.heads, shard_.kv_heads, config_.head_dim,
+                            nullptr,      nullptr,         config_.norm_epsilon};
 
-  backend_.embed(*embedding_, residual_);
-  const float* delta = nullptr;
+  operations.embed(*embedding_, residual);
+  const float* added = nullptr;
   for (int index = 0; index < config_.layers; ++index) {
     const Layer& layer = layers_[index];
-    backend_.add_rmsnorm(residual_, delta, floats(layer.attention_norm), config_.norm_epsilon, rows,
-                         hidden, compute_, normed_);
-    backend_.linear(*layer.qkv, normed_, rows, qkv_);
-    qkv.q_norm = floats(layer.q_norm);
-    qkv.k_norm = floats(layer.k_norm);
-    backend_.rope_and_store(qkv, rope_view_, index, qkv_, query_);
-    backend_.attention(qkv, index, query_, attended_);
-    backend_.linear(*layer.output, attended_, rows, delta_);
-    reduce(layer.output_bias, rows);
+    operations.add_rmsnorm(residual, added, floats(layer.attention_norm), config_.norm_epsilon,
+                           rows, hidden, compute_, normed);
+    operations.linear(*layer.qkv, normed, rows, qkv);
+    params.q_norm = floats(layer.q_norm);
+    params.k_norm = floats(layer.k_norm);
+    operations.rope_and_store(params, rope_view_, index, qkv, query);
+    operations.attention(params, index, query, attended);
+    operations.linear(*layer.output, attended, rows, delta);
+    reduce(operations, layer.output_bias, delta);
 
-    backend_.add_rmsnorm(residual_, delta_, floats(layer.mlp_norm), config_.norm_epsilon, rows,
-                         hidden, compute_, normed_);
-    backend_.linear_swiglu(*layer.gate_up, normed_, rows, gate_up_, compute_, gated_);
-    backend_.linear(*layer.down, gated_, rows, delta_);
-    reduce(layer.down_bias, rows);
-    delta = delta_;
+    operations.add_rmsnorm(residual, delta, floats(layer.mlp_norm), config_.norm_epsilon, rows,
+                           hidden, compute_, normed);
+    operations.linear_swiglu(*layer.gate_up, normed, rows, gate_up_.row(part.first_row), compute_,
+                             gated);
+    operations.linear(*layer.down, gated, rows, delta);
+    reduce(operations, layer.down_bias, delta);
+    added = delta;
   }
-  if (pass.logit_rows == 0) return;
-  backend_.add_rmsnorm(residual_, delta, floats(final_norm_), config_.norm_epsilon, rows, hidden,
-                       compute_, normed_);
-  backend_.gather_rows(normed_, hidden * size_of(compute_), last_);
-  backend_.linear(*head_, last_, pass.logit_rows, logits_);
+  if (part.logit_rows == 0) return;
+  operations.add_rmsnorm(residual, added, floats(final_norm_), config_.norm_epsilon, rows, hidden,
+                         compute_, normed);
+  std::byte* const last = last_.row(part.first_logit_row);
+  operations.gather_rows(normed, hidden * size_of(compute_), last);
+  operations.linear(*head_, last, part.logit_rows, logits_.row(part.first_logit_row));
 }
 
 // Completes a row-parallel projection: the sum over the ranks' partial sums, then the bias, once.
-void Decoder::reduce(const Vector& bias, int rows) {
-  group_.all_reduce_tree({delta_, static_cast<std::size_t>(rows) * config_.hidden});
-  if (bias != nullptr) backend_.add_bias(delta_, floats(bias), rows, config_.hidden);
+void Decoder::reduce(kernels::Operations& operations, const Vector& bias, float* delta) {
+  const int rows = operations.rows().rows;
+  group_.all_reduce_tree({delta, static_cast<std::size_t>(rows) * config_.hidden});
+  if (bias != nullptr) operations.add_bias(delta, floats(bias), rows, config_.hidden);
 }
 
 }  // namespace paceline::model

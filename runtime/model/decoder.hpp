@@ -55,6 +55,16 @@ class Decoder {
     std::unique_ptr<kernels::Linear> down;     ///< [hidden, intermediate]
   };
 
+  /// Rows of a pass in memory of the backend.
+  template <class T>
+  struct Activation {
+    std::unique_ptr<kernels::Buffer> buffer;
+    std::size_t width = 0;  ///< elements of a row
+    [[nodiscard]] T* row(int index) const {
+      return reinterpret_cast<T*>(buffer->data()) + index * width;
+    }
+  };
+
   /// Of a stored matrix: kernels::MatrixSlice by name.
   struct Part {
     std::string name;
@@ -62,6 +72,8 @@ class Decoder {
     std::int64_t first_column, columns;
   };
 
+  template <class T>
+  [[nodiscard]] Activation<T> activation(int rows, std::size_t width);
   [[nodiscard]] const TensorView& tensor(const std::string& name) const;
   [[nodiscard]] kernels::MatrixSlice slice_of(const Part& part) const;
   /// The parts stacked; counts its bytes.
@@ -74,9 +86,8 @@ class Decoder {
   [[nodiscard]] std::vector<float> stacked(std::initializer_list<std::string> names,
                                            std::int64_t first, std::int64_t count) const;
   void load_layer(int index);
-  void compute(kernels::PassRows pass);
-  void reduce(const Vector& bias, int rows);
-  std::byte* buffer(std::size_t bytes);
+  void compute(kernels::Operations& operations);
+  void reduce(kernels::Operations& operations, const Vector& bias, float* delta);
 
   kernels::Backend& backend_;
   ModelConfig config_;
@@ -94,19 +105,18 @@ class Decoder {
   std::size_t weight_bytes_ = 0;
   std::unique_ptr<kernels::Recording> recording_;
 
-  std::vector<std::unique_ptr<kernels::Buffer>> buffers_;
   std::size_t activation_bytes_ = 0;
-  // Rows as the backend pads them.
-  float* residual_ = nullptr;      ///< [max_rows, hidden]
-  float* delta_ = nullptr;         ///< [max_rows, hidden]
-  float* qkv_ = nullptr;           ///< [max_rows, (heads + 2 kv_heads) * head_dim]
-  float* gate_up_ = nullptr;       ///< [max_rows, 2 * intermediate]
-  float* logits_ = nullptr;        ///< [max_logit_rows, shard vocab]
-  std::byte* normed_ = nullptr;    ///< [max_rows, hidden] compute dtype
-  std::byte* query_ = nullptr;     ///< [max_rows, heads * head_dim] compute dtype
-  std::byte* attended_ = nullptr;  ///< [max_rows, heads * head_dim] compute dtype
-  std::byte* gated_ = nullptr;     ///< [max_rows, intermediate] compute dtype
-  std::byte* last_ = nullptr;      ///< [max_logit_rows, hidden] compute dtype
+  // Rows as the backend pads them; bytes are values of the compute dtype.
+  Activation<float> residual_;      ///< [max_rows, hidden]
+  Activation<float> delta_;         ///< [max_rows, hidden]
+  Activation<float> qkv_;           ///< [max_rows, (heads + 2 kv_heads) * head_dim]
+  Activation<float> gate_up_;       ///< [max_rows, 2 * intermediate]
+  Activation<float> logits_;        ///< [max_logit_rows, shard vocab]
+  Activation<std::byte> normed_;    ///< [max_rows, hidden]
+  Activation<std::byte> query_;     ///< [max_rows, heads * head_dim]
+  Activation<std::byte> attended_;  ///< [max_rows, heads * head_dim]
+  Activation<std::byte> gated_;     ///< [max_rows, intermediate]
+  Activation<std::byte> last_;      ///< [max_logit_rows, hidden]
 };
 
 }  // namespace paceline::model

@@ -5,6 +5,7 @@
 #include <functional>
 #include <random>
 
+#include "runtime/core/quantile.hpp"
 #include "runtime/kv/block_pool.hpp"
 
 namespace paceline::roles {
@@ -41,12 +42,7 @@ struct Point {
   std::vector<double> times;
   double spent = 0;  ///< seconds, with what is not counted
 
-  /// The lower quartile.
-  [[nodiscard]] double seconds() const {
-    std::vector<double> sorted = times;
-    std::sort(sorted.begin(), sorted.end());
-    return sorted.empty() ? 0 : sorted[sorted.size() / 4];
-  }
+  [[nodiscard]] double seconds() const { return quantile(times, 0.25); }
 };
 using Points = std::vector<Point>;
 

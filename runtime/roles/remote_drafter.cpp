@@ -4,6 +4,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "runtime/core/duration.hpp"
 #include "runtime/roles/messages.hpp"
 
 namespace paceline::roles {
@@ -13,8 +14,6 @@ constexpr double kWarnSeconds = 60;  // between two warnings of one kind about o
 /// Messages of no use within a step, after which a rank's others are dropped unread. One that
 /// drafts well sends fewer by far.
 constexpr int kMostUseless = 1000;
-
-std::string seconds_text(double seconds) { return std::to_string(std::lround(seconds)) + " s"; }
 
 }  // namespace
 
@@ -153,7 +152,7 @@ void RemoteDrafter::tell(int rank, Link& link) {
       now - link.unanswered_since >= options_.patience) {
     link.silent = true;
     trouble(link.silences, rank,
-            "has said nothing for " + seconds_text(now - link.unanswered_since) +
+            "has said nothing for " + duration_text(now - link.unanswered_since) +
                 "; decoding goes on without it");
   }
   if (mailbox_.full(to)) {
@@ -229,7 +228,7 @@ void RemoteDrafter::receive(int from, std::span<const std::byte> message) {
   if (link.silent) {
     link.silent = false;
     warn_("drafter rank " + std::to_string(from) + " answers again after " +
-          seconds_text(clock_.now() - link.unanswered_since));
+          duration_text(clock_.now() - link.unanswered_since));
   }
   link.unanswered_since = -1;
 }

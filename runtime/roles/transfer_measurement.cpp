@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/core/quantile.hpp"
+
 namespace paceline::roles {
 namespace {
 
@@ -20,11 +22,7 @@ struct Size {
   double bytes = 0;  ///< that a rank receives
   std::vector<double> times;
 
-  [[nodiscard]] double seconds() const {
-    std::vector<double> sorted = times;
-    std::sort(sorted.begin(), sorted.end());
-    return sorted[sorted.size() / 4];
-  }
+  [[nodiscard]] double seconds() const { return quantile(times, 0.25); }
 };
 
 class Measurement {

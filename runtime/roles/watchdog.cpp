@@ -1,7 +1,8 @@
 #include "runtime/roles/watchdog.hpp"
 
 #include <algorithm>
-#include <cmath>
+
+#include "runtime/core/duration.hpp"
 
 namespace paceline::roles {
 namespace {
@@ -9,8 +10,6 @@ namespace {
 constexpr double kLongestGap = 1;  // seconds between two looks that count
 constexpr double kGrace = 10;      // seconds that groups have to hand in what they hold
 constexpr std::size_t kMostNamed = 8;
-
-std::string seconds_text(double seconds) { return std::to_string(std::lround(seconds)) + " s"; }
 
 }  // namespace
 
@@ -40,7 +39,7 @@ std::string Watchdog::report(const Coordinator& coordinator) const {
   std::vector<int> ranks = coordinator.awaited();
   std::stable_sort(ranks.begin(), ranks.end(),
                    [&](int a, int b) { return silent_[a] > silent_[b]; });
-  std::string text = "nothing has gone on for " + seconds_text(quiet_) + "; last heard:";
+  std::string text = "nothing has gone on for " + duration_text(quiet_) + "; last heard:";
   for (std::size_t i = 0; i < std::min(kMostNamed, ranks.size()); ++i) {
     const int rank = ranks[i];
     const policy::Placement& placement = coordinator.placement();
@@ -50,7 +49,7 @@ std::string Watchdog::report(const Coordinator& coordinator) const {
     const int tp = role == Role::verifier ? placement.groups[placement.group(rank)].tp : 1;
     if (tp > 1)
       text += " of ranks " + std::to_string(rank) + " to " + std::to_string(rank + tp - 1);
-    text += heard_[rank] == 0 ? ") never" : ") " + seconds_text(silent_[rank]) + " ago";
+    text += heard_[rank] == 0 ? ") never" : ") " + duration_text(silent_[rank]) + " ago";
   }
   if (ranks.size() > kMostNamed)
     text += " and " + std::to_string(ranks.size() - kMostNamed) + " others";

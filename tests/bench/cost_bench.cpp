@@ -6,17 +6,13 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "runtime/core/quantile.hpp"
 #include "runtime/policy/draft_length.hpp"
 #include "runtime/roles/speculator.hpp"
 #include "tests/bench/speculation_setup.hpp"
 
 namespace paceline::bench {
 namespace {
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
-}
 
 int octave(int n) {
   int power = 1;
@@ -82,8 +78,8 @@ void print(const char* title, const Record& record) {
   for (const auto& [place, steps] : record) {
     if (steps.seconds.size() < kEnough) continue;
     const auto [requests, drafted, context] = place;
-    const double seconds = median(steps.seconds);
-    const double foretold = median(steps.foretold);
+    const double seconds = quantile(steps.seconds, 0.5);
+    const double foretold = quantile(steps.foretold, 0.5);
     std::printf("%8d %8d %8d %7zu %9.3f %9.3f  %5.2f\n", requests, drafted, context,
                 steps.seconds.size(), 1e3 * seconds, 1e3 * foretold, seconds / foretold);
   }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "kernels/gpus.hpp"
+#include "runtime/core/quantile.hpp"
 #include "runtime/engine/batcher.hpp"
 #include "runtime/engine/executor.hpp"
 #include "runtime/fabric/mpi_group.hpp"
@@ -75,11 +76,6 @@ struct Bench {
   bool device;
 };
 
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
-}
-
 /// Multiply-adds of one token, as FLOP: every weight once, and attention over `context` positions.
 double flops_per_token(const ModelConfig& c, double context, bool head) {
   const double q = static_cast<double>(c.heads) * c.head_dim;
@@ -105,12 +101,12 @@ struct StepTimes {
 
 void print(const Bench& b, const char* name, int size, const StepTimes& times, double tokens,
            double bytes, double flops) {
-  const double time = median(times.all);
+  const double time = quantile(times.all, 0.5);
   std::printf("%s %4d  %9.2f  %9.1f  %8.1f  %8.1f  %6.1f %%  %6.1f %%  %6.1f %%", name, size,
               time * 1e3, tokens / time, bytes / time / 1e9, flops / time / 1e9,
               100 * bytes / time / b.machine.bandwidth, 100 * flops / time / b.machine.dot,
-              100 * median(times.sampling) / time);
-  if (b.device) std::printf("  %9.1f us", median(times.outside) * 1e6);
+              100 * quantile(times.sampling, 0.5) / time);
+  if (b.device) std::printf("  %9.1f us", quantile(times.outside, 0.5) * 1e6);
   std::printf("\n");
 }
 
@@ -175,7 +171,7 @@ void prefill(const Bench& b, engine::Executor& executor, int tokens) {
     while (batcher.active() > 0) (void)batcher.commit(executor.run(batcher.plan()));
     seconds.push_back(bench::now() - before);
   }
-  const double time = median(seconds);
+  const double time = quantile(seconds, 0.5);
   const double flops =
       tokens * flops_per_token(b.config, tokens / 2.0, false) + flops_per_token(b.config, 0, true);
   std::printf("prefill %3d %9.2f  %9.1f  %8s  %8.1f  %8s  %6.1f %%\n", tokens, time * 1e3,

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/core/quantile.hpp"
 #include "runtime/fabric/backoff.hpp"
 #include "runtime/fabric/ucx_fabric.hpp"
 
@@ -142,8 +143,7 @@ class Bench {
       work(count);
       if (i > 0) seconds.push_back(now() - start);  // the first connects
     }
-    std::sort(seconds.begin(), seconds.end());
-    return seconds[kRepeats / 2] / count;
+    return quantile(seconds, 0.5) / count;
   }
   void print(const std::string& what, const char* unit, double scale,
              const std::function<void(int)>& work, int count) {
@@ -259,9 +259,8 @@ void print_copy(const fabric::MpiEnvironment& mpi) {
     std::memcpy(to.data(), from.data(), from.size());
     if (i > 0) seconds.push_back(now() - start);
   }
-  std::sort(seconds.begin(), seconds.end());
   fmt::print("     a memory copy of 64 MiB: {:.2f} GB/s\n",
-             static_cast<double>(from.size()) / seconds[kRepeats / 2] * 1e-9);
+             static_cast<double>(from.size()) / quantile(seconds, 0.5) * 1e-9);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "kernels/backend.hpp"
 #include "tests/bench/machine.hpp"
+#include "tests/kernels/test_backends.hpp"
 
 namespace {
 
@@ -20,6 +21,7 @@ using namespace paceline::kernels;
 using bench::best_time;
 using bench::Machine;
 using bench::measure_machine;
+using test::operate;
 
 std::vector<std::byte> random_bf16(std::size_t n, std::uint32_t seed) {
   std::vector<std::byte> out(n * 2);
@@ -78,9 +80,11 @@ void bench_products(Backend& cpu, const Machine& machine, bool quick) {
       // A round over all copies is one run, so that none is still in a cache.
       const double round = best_time(
           [&] {
-            for (std::size_t i = 0; i < weights.size(); ++i) {
-              cpu.linear(*weights[next++ % weights.size()], in.data(), rows, out.data());
-            }
+            operate(cpu, [&](Operations& operations) {
+              for (std::size_t i = 0; i < weights.size(); ++i) {
+                operations.linear(*weights[next++ % weights.size()], in.data(), rows, out.data());
+              }
+            });
           },
           2);
       const double time = round / static_cast<double>(weights.size());
@@ -110,7 +114,10 @@ void bench_products(Backend& cpu, const Machine& machine, bool quick) {
     std::vector<float> out(static_cast<std::size_t>(rows) * 896);
     const auto time = [&](const std::vector<std::unique_ptr<Linear>>& weights) {
       return best_time([&] {
-               for (const auto& weight : weights) cpu.linear(*weight, in.data(), rows, out.data());
+               operate(cpu, [&](Operations& operations) {
+                 for (const auto& weight : weights)
+                   operations.linear(*weight, in.data(), rows, out.data());
+               });
              }) /
              static_cast<double>(weights.size());
     };
@@ -156,7 +163,10 @@ void bench_attention(Backend& cpu, const Machine& machine, int head_dim) {
     std::vector<std::byte> out(rows * 14 * head_dim * 2);
     const std::vector<TokenId> tokens(rows, 0);
     cpu.begin({tokens, segments, {}, params.heads, kv, cache->data(), 1, c.context});
-    const double time = best_time([&] { cpu.attention(params, 0, q.data(), out.data()); });
+    double time = 0;
+    operate(cpu, [&](Operations& operations) {
+      time = best_time([&] { operations.attention(params, 0, q.data(), out.data()); });
+    });
     std::printf("%-48s %9.1f %9.1f %17.0f %%\n", c.name, time * 1e6, work / time / 1e9,
                 100 * work / time / machine.multiply_add);
   }
@@ -173,12 +183,6 @@ void bench_rest(Backend& cpu) {
   };
   for (const int m : {1, 64}) {
     std::printf("rows %d\n", m);
-    print("  add_rmsnorm 896", best_time([&] {
-            cpu.add_rmsnorm(x.data(), x.data() + x.size() / 2, weight.data(), 1e-6F, m, 896,
-                            DType::bf16, out.data());
-          }));
-    print("  swiglu 4864",
-          best_time([&] { cpu.swiglu(x.data(), m, 4864, DType::bf16, out.data()); }));
     const QkvParams params = {.heads = 14, .kv_heads = 2, .head_dim = 64};
     const KvShape kv = {
         .layers = 1, .kv_heads = 2, .head_dim = 64, .block = 16, .dtype = DType::bf16};
@@ -190,9 +194,17 @@ void bench_rest(Backend& cpu) {
     for (int i = 0; i < m; ++i) segments.push_back({i, 1, 3, blocks.data() + i});
     const std::vector<TokenId> tokens(m, 0);
     cpu.begin({tokens, segments, {}, params.heads, kv, cache->data(), 1, 64});
-    print("  rope_and_store", best_time([&] {
-            cpu.rope_and_store(params, {table.data(), 64, 64}, 0, x.data(), out.data());
-          }));
+    operate(cpu, [&](Operations& operations) {
+      print("  add_rmsnorm 896", best_time([&] {
+              operations.add_rmsnorm(x.data(), x.data() + x.size() / 2, weight.data(), 1e-6F, m,
+                                     896, DType::bf16, out.data());
+            }));
+      print("  swiglu 4864",
+            best_time([&] { operations.swiglu(x.data(), m, 4864, DType::bf16, out.data()); }));
+      print("  rope_and_store", best_time([&] {
+              operations.rope_and_store(params, {table.data(), 64, 64}, 0, x.data(), out.data());
+            }));
+    });
   }
   const int vocab = 151936;
   std::mt19937 engine(1);

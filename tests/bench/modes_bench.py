@@ -9,54 +9,30 @@ turns. Needs h5py.
 """
 
 import argparse
-import json
 import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import h5py
 
-ROOT = Path(__file__).resolve().parents[2]
-LAUNCH = ROOT / "tests" / "mpi" / "launch.sh"
+from rollouts import ROOT, embedded_prompts, id_prompts, rollout
 
 
-def embedded_prompts(count: int) -> list[str]:
-    """Lines of the embedded model's own."""
-    return (ROOT / "configs/prompts/unseen.jsonl").read_text().splitlines(keepends=True)[:count]
-
-
-def id_prompts(count: int) -> list[str]:
-    """Lines for any model: rows of ids."""
-    return [json.dumps({"uid": f"p{i}", "prompt_tokens": list(range(3 + i, 67 + i))}) + "\n" for i in range(count)]
-
-
-def rollout(program: str, settings: list[str], ranks: int = 2) -> dict:
-    with tempfile.TemporaryDirectory() as folder:
-        sets = [word for s in ["engine.threads=1", *settings] for word in ("--set", s)]
-        command = [str(LAUNCH), str(ranks), program, "rollout", str(ROOT / "configs/quickstart.yaml"), "--output", folder]
-        done = subprocess.run(command + sets, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            sys.exit(done.stdout + done.stderr)
-        with h5py.File(Path(folder) / "telemetry.h5") as f:
-            steps = [f[f"ranks/{rank}/steps"] for rank in range(ranks)]
-            steps = [s for s in steps if len(s["start"])]
-            seconds = max(s["start"][-1] + s["duration"][-1] for s in steps) - min(s["start"][0] for s in steps)
-            verifies = [s for s in steps if s["role"][0] == 0]
-            total = {name: sum(int(s[name][:].sum()) for s in verifies) for name in ("drafted", "accepted", "late")}
-            by_rank = dict(zip(f["summary/rank"][:], f["summary/response_tokens"][:]))
-            spans = {r: f[f"ranks/{r}/steps"] for r, tokens in by_rank.items() if tokens > 0}
-            return {
-                "rate": int(sum(by_rank.values())) / seconds,
-                # Each group by its own clock: without what one began later or ended sooner than another.
-                "steady": sum(int(by_rank[r]) / (s["start"][-1] + s["duration"][-1] - s["start"][0])
-                              for r, s in spans.items()),
-                "steps": sum(len(s["start"]) for s in verifies),
-                "wasted": int(f["summary/wasted"][:].sum()),
-                "most_wasted": int(f["summary/most_wasted"][:].max()),
-                **total,
-            }
+def figures(telemetry: h5py.File, steps: list, seconds: float) -> dict:
+    verifies = [s for s in steps if len(s["role"]) and s["role"][0] == 0]
+    total = {name: sum(int(s[name][:].sum()) for s in verifies) for name in ("drafted", "accepted", "late")}
+    tokens = dict(zip(telemetry["summary/rank"][:], telemetry["summary/response_tokens"][:]))
+    spans = {rank: steps[rank] for rank, count in tokens.items() if count > 0}
+    return {
+        "rate": int(sum(tokens.values())) / seconds,
+        # Each group by its own clock: without what one began later or ended sooner than another.
+        "steady": sum(int(tokens[rank]) / (s["start"][-1] + s["duration"][-1] - s["start"][0])
+                      for rank, s in spans.items()),
+        "steps": sum(len(s["start"]) for s in verifies),
+        "wasted": int(telemetry["summary/wasted"][:].sum()),
+        "most_wasted": int(telemetry["summary/most_wasted"][:].max()),
+        **total,
+    }
 
 
 def main() -> None:
@@ -91,7 +67,8 @@ def main() -> None:
                 order = list(arms) if repeat % 2 == 0 else list(arms)[::-1]
                 for name in order:
                     results[name].append(
-                        rollout(arguments.program, [*base, *arms[name], f"sampling.seed={repeat + 1}"]))
+                        rollout(arguments.program, [*base, *arms[name], f"sampling.seed={repeat + 1}"],
+                                figures))
         for name, runs in results.items():
             ratios = [r["rate"] / plain["rate"] for r, plain in zip(runs, results["plain"])]
             share = 100 * statistics.median(r["accepted"] / max(1, r["drafted"]) for r in runs)

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "kernels/backend.hpp"
+#include "runtime/core/quantile.hpp"
 #include "runtime/fabric/mpi_group.hpp"
 #include "runtime/fabric/ucx_fabric.hpp"
 #include "runtime/kv/block_pool.hpp"
@@ -197,10 +198,7 @@ class Bench {
     }
     if (!receives()) return;
     std::vector<double> medians;
-    for (std::vector<double>& t : times) {
-      std::nth_element(t.begin(), t.begin() + t.size() / 2, t.end());
-      medians.push_back(t[t.size() / 2]);
-    }
+    for (const std::vector<double>& t : times) medians.push_back(quantile(t, 0.5));
     const auto best =
         std::min_element(medians.begin(), medians.begin() + kSweep + 1) - medians.begin();
     say("{:9} {:7.0f} {:12.3f} {:13.3f} | {:22.0f} % {:12.3f} {:8.3f} | {:26.0f} % {:8.3f} | "

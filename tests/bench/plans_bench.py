@@ -19,7 +19,8 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from modes_bench import LAUNCH, ROOT, embedded_prompts, id_prompts, rollout
+from modes_bench import figures
+from rollouts import LAUNCH, ROOT, embedded_prompts, id_prompts, rollout
 
 CONFIG = ROOT / "configs/quickstart.yaml"
 # As `paceline check` prints a plan: a mark, tokens a second, what it is.
@@ -147,13 +148,13 @@ def main() -> None:
                          ["profile", str(CONFIG), "--output", str(costs), "--seconds", str(arguments.seconds)],
                          [*pair_settings, f"output.directory={folder}/unused"])
                 rollout(arguments.program, [*pair_settings, f"engine.profile={costs}", "speculation.mode=coupled",
-                                            "speculation.policy=fixed"], arguments.ranks)
+                                            "speculation.policy=fixed"], figures, arguments.ranks)
             base = [*pair_settings, f"engine.profile={costs}", "speculation.keep_history=false"]
             plans, chosen = plans_for(arguments, base)
             for repeat in range(arguments.repeats):
                 for plan in plans if repeat % 2 == 0 else plans[::-1]:
                     settings = [*base, *plan.settings, f"sampling.seed={repeat + 1}"]
-                    plan.measured.append(rollout(arguments.program, settings, arguments.ranks)["steady"])
+                    plan.measured.append(rollout(arguments.program, settings, figures, arguments.ranks)["steady"])
             print(f"batch {batch}, {arguments.ranks} ranks, {pair}")
             report(plans, chosen)
 

@@ -16,15 +16,12 @@ import argparse
 import itertools
 import json
 import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import h5py
 
-ROOT = Path(__file__).resolve().parents[2]
-LAUNCH = ROOT / "tests" / "mpi" / "launch.sh"
+from rollouts import ROOT, rollout
 
 
 def prompts_of(kinds: list[str], count: int) -> list[str]:
@@ -44,22 +41,13 @@ def write_workload(name: str, prompts: int, path: Path) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
-def rollout(program: str, prompts: Path, settings: list[str]) -> dict:
-    with tempfile.TemporaryDirectory() as folder:
-        sets = [word for s in [f"prompts.path={prompts}", "engine.threads=1", *settings] for word in ("--set", s)]
-        command = [str(LAUNCH), "2", program, "rollout", str(ROOT / "configs/quickstart.yaml"), "--output", folder]
-        done = subprocess.run(command + sets, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            sys.exit(done.stdout + done.stderr)
-        with h5py.File(Path(folder) / "telemetry.h5") as f:
-            steps = [f[f"ranks/{rank}/steps"] for rank in range(2)]
-            begin = min(s["start"][0] for s in steps)
-            return {
-                "seconds": max(s["start"][-1] + s["duration"][-1] for s in steps) - begin,
-                "busy": [float(s["duration"][:].sum()) for s in steps],
-                "moved": int(f["summary/moved"][:].sum()),
-                "positions": int(f["summary/positions_transferred"][:].sum()),
-            }
+def figures(telemetry: h5py.File, steps: list, seconds: float) -> dict:
+    return {
+        "seconds": seconds,
+        "busy": [float(s["duration"][:].sum()) for s in steps],
+        "moved": int(telemetry["summary/moved"][:].sum()),
+        "positions": int(telemetry["summary/positions_transferred"][:].sum()),
+    }
 
 
 def main() -> None:
@@ -83,12 +71,13 @@ def main() -> None:
         with tempfile.NamedTemporaryFile(suffix=".jsonl") as prompts:
             write_workload(workload, batch // samples, Path(prompts.name))
             for repeat in range(arguments.repeats):
-                settings = [f"sampling.seed={repeat + 1}", f"prompts.samples={samples}", *arguments.set]
+                settings = [f"prompts.path={prompts.name}", f"sampling.seed={repeat + 1}",
+                            f"prompts.samples={samples}", *arguments.set]
                 if workload == "even":
                     settings += ["sampling.max_tokens=384", "sampling.min_tokens=384"]
                 for name, program, rebalance in arms[::1 if repeat % 2 == 0 else -1]:
                     results[name].append(
-                        rollout(program, Path(prompts.name), [*settings, f"schedule.rebalance={rebalance}"]))
+                        rollout(program, [*settings, f"schedule.rebalance={rebalance}"], figures))
         for name, _, _ in arms:
             runs = results[name]
             seconds = statistics.median(r["seconds"] for r in runs)

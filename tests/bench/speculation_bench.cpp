@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/core/quantile.hpp"
 #include "runtime/policy/goodput.hpp"
 #include "runtime/roles/speculator.hpp"
 #include "tests/bench/machine.hpp"
@@ -34,11 +35,6 @@ namespace {
 using namespace paceline;
 using bench::SpeculationOptions;
 using bench::SpeculationSetup;
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
-}
 
 double load() {
   double average[1] = {0};
@@ -179,7 +175,7 @@ bool same(const std::vector<Trajectory>& a, const std::vector<Trajectory>& b) {
 }
 
 void print(const Workload& work, const Contender& c) {
-  std::printf("%5d  %-10s %9.1f", work.batch, c.name.c_str(), median(c.rates));
+  std::printf("%5d  %-10s %9.1f", work.batch, c.name.c_str(), quantile(c.rates, 0.5));
   if (c.speculator == nullptr) {
     std::printf("\n");
     return;
@@ -187,13 +183,14 @@ void print(const Workload& work, const Contender& c) {
   const auto [drafted, accepted] = c.first_position();
   const auto [low, high] = std::minmax_element(c.ratios.begin(), c.ratios.end());
   const double judged = drafted - c.drafted_before;
-  std::printf("  %5.2f  %5.2f-%.2f  %11.2f", median(c.ratios), *low, *high, median(c.steps));
+  std::printf("  %5.2f  %5.2f-%.2f  %11.2f", quantile(c.ratios, 0.5), *low, *high,
+              quantile(c.steps, 0.5));
   if (judged > 0) {
     std::printf("  %12.3f", (accepted - c.accepted_before) / judged);
   } else {
     std::printf("  %12s", "-");
   }
-  std::printf("  %7.1f %%\n", 100 * median(c.draft_shares));
+  std::printf("  %7.1f %%\n", 100 * quantile(c.draft_shares, 0.5));
 }
 
 /// False when a run gave other trajectories.

@@ -61,7 +61,7 @@ class Runner {
     const std::size_t rows =
         qkv.size() / ((params_.heads + 2 * params_.kv_heads) * params_.head_dim);
     const TestBatch batch(segments, params_.heads, kv, cache, rope_.max_position);
-    const auto padded = static_cast<std::size_t>(backend_.begin(batch).rows);
+    const auto padded = static_cast<std::size_t>(backend_.padded({static_cast<int>(rows), 0}).rows);
     std::vector<float> padded_qkv = qkv;
     padded_qkv.resize(qkv.size() / rows * padded);
     const std::size_t width = static_cast<std::size_t>(params_.heads) * params_.head_dim;
@@ -70,8 +70,11 @@ class Runner {
     constexpr std::size_t kBehind = 16;
     Array<std::byte> q(backend_, poisoned(padded * width + kBehind, kv.dtype));
     Array<std::byte> out(backend_, poisoned(padded * width + kBehind, kv.dtype));
-    backend_.rope_and_store(params_, rope_, layer, in.data(), q.data());
-    backend_.attention(params_, layer, q.data(), out.data());
+    backend_.begin(batch);
+    operate(backend_, [&](Operations& operations) {
+      operations.rope_and_store(params_, rope_, layer, in.data(), q.data());
+      operations.attention(params_, layer, q.data(), out.data());
+    });
     const std::size_t bytes = rows * width * size_of(kv.dtype);
     auto q_bytes = q.values();
     auto out_bytes = out.values();

@@ -1,6 +1,7 @@
 // The backends that tests run on.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,6 +22,11 @@ inline std::shared_ptr<Backend> backend_named(const std::string& name, int threa
   if (name != "cuda") return make_cpu_backend(threads, name);
   static const std::shared_ptr<Backend> device = make_cuda_backend(0);
   return device;
+}
+
+/// Calls `compute` with the operations on all rows of the batch begun last, if any.
+inline void operate(Backend& backend, const std::function<void(Operations&)>& compute) {
+  backend.run(*backend.make_recording({}), compute);
 }
 
 }  // namespace paceline::kernels::test

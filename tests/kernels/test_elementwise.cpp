@@ -17,8 +17,10 @@ std::pair<std::vector<float>, std::vector<std::byte>> add_rmsnorm(Backend& backe
   Array<float> scale(backend, weight);
   Array<std::byte> out(backend, poisoned(x.size(), dtype));
   const int width = static_cast<int>(weight.size());
-  backend.add_rmsnorm(state.data(), delta.empty() ? nullptr : added.data(), scale.data(), 1e-6F,
-                      static_cast<int>(x.size()) / width, width, dtype, out.data());
+  operate(backend, [&](Operations& operations) {
+    operations.add_rmsnorm(state.data(), delta.empty() ? nullptr : added.data(), scale.data(),
+                           1e-6F, static_cast<int>(x.size()) / width, width, dtype, out.data());
+  });
   return {state.values(), out.values()};
 }
 
@@ -66,7 +68,9 @@ TEST_P(ElementwiseTest, BiasIsAdded) {
     const std::vector<float> bias = random.normals(width);
     Array<float> state(*on, x);
     Array<float> added(*on, bias);
-    on->add_bias(state.data(), added.data(), rows, width);
+    operate(*on, [&, rows = rows, width = width](Operations& operations) {
+      operations.add_bias(state.data(), added.data(), rows, width);
+    });
     const std::vector<float> out = state.values();
     for (int i = 0; i < rows * width; ++i) ASSERT_EQ(out[i], x[i] + bias[i % width]);
   }
@@ -82,7 +86,9 @@ TEST_P(ElementwiseTest, SwigluMatchesFloat64) {
     const auto on = backend(2);
     Array<float> in(*on, gate_up);
     Array<std::byte> out(*on, poisoned(rows * width, dtype()));
-    on->swiglu(in.data(), rows, width, dtype(), out.data());
+    operate(*on, [&, rows = rows, width = width](Operations& operations) {
+      operations.swiglu(in.data(), rows, width, dtype(), out.data());
+    });
     const std::vector<float> result = decode(out.values(), dtype());
     for (int r = 0; r < rows; ++r) {
       for (int i = 0; i < width; ++i) {
@@ -107,17 +113,21 @@ TEST_P(ElementwiseTest, EmbedGatherAndCopyMoveBits) {
   const std::vector<std::int32_t> blocks = {0};
   const Segment segment = {0, 4, 0, blocks.data()};
   const auto embedding = cpu->embedding(view);
-  const PassRows pass = cpu->begin({tokens, {&segment, 1}, index, 0, {}, nullptr, 20, 4});
+  const PassRows pass = cpu->padded({4, 3});
   ASSERT_EQ(pass.rows, 4);
   ASSERT_GE(pass.logit_rows, 3);
-  cpu->embed(*embedding, embedded.data());
+  Array<float> gathers(*cpu, poisoned(static_cast<std::size_t>(pass.logit_rows) * 24));
+  cpu->begin({tokens, {&segment, 1}, index, 0, {}, nullptr, 20, 4});
+  operate(*cpu, [&](Operations& operations) {
+    EXPECT_EQ(operations.rows(), pass);
+    operations.embed(*embedding, embedded.data());
+    operations.gather_rows(reinterpret_cast<const std::byte*>(embedded.data()), 24 * 4,
+                           reinterpret_cast<std::byte*>(gathers.data()));
+  });
   const std::vector<float> out = embedded.values();
   for (std::size_t r = 0; r < tokens.size(); ++r) {
     for (int i = 0; i < 24; ++i) ASSERT_EQ(out[r * 24 + i], table.values[tokens[r] * 24 + i]);
   }
-  Array<float> gathers(*cpu, poisoned(static_cast<std::size_t>(pass.logit_rows) * 24));
-  cpu->gather_rows(reinterpret_cast<const std::byte*>(embedded.data()), 24 * 4,
-                   reinterpret_cast<std::byte*>(gathers.data()));
   const std::vector<float> gathered = gathers.values();
   for (std::size_t r = 0; r < index.size(); ++r) {
     for (int i = 0; i < 24; ++i) ASSERT_EQ(gathered[r * 24 + i], out[index[r] * 24 + i]);

@@ -23,14 +23,19 @@ std::vector<std::string> fingerprint(Backend& cpu, DType dtype, bool products) {
   const std::vector<float> delta = random.normals(rows * width);
   const std::vector<float> weight = random.normals(width);
   std::vector<std::byte> normal = poisoned(rows * width, dtype);
-  cpu.add_rmsnorm(x.data(), delta.data(), weight.data(), 1e-5F, rows, width, dtype, normal.data());
+  operate(cpu, [&](Operations& operations) {
+    operations.add_rmsnorm(x.data(), delta.data(), weight.data(), 1e-5F, rows, width, dtype,
+                           normal.data());
+  });
   add(normal);
   const Values matrix(random.normals(90 * width), dtype);
   const TensorView view = {dtype, {90, width}, matrix.bytes};
   const MatrixSlice slice = {&view, 0, 90, 0, width};
   const auto packed = cpu.pack({&slice, 1}, {}, 2, dtype);
   std::vector<float> product = poisoned(rows * 90);
-  cpu.linear(*packed, normal.data(), rows, product.data());
+  operate(cpu, [&](Operations& operations) {
+    operations.linear(*packed, normal.data(), rows, product.data());
+  });
   if (products) add(product);
   // Rows of odd width, of the same input.
   const TensorView odd_view = {
@@ -38,10 +43,14 @@ std::vector<std::string> fingerprint(Backend& cpu, DType dtype, bool products) {
   const MatrixSlice odd_slice = {&odd_view, 0, 80, 0, width - 1};
   const auto odd = cpu.pack({&odd_slice, 1}, {}, 1, dtype);
   std::vector<float> odd_product = poisoned(rows * 80);
-  cpu.linear(*odd, normal.data(), rows, odd_product.data());
+  operate(cpu, [&](Operations& operations) {
+    operations.linear(*odd, normal.data(), rows, odd_product.data());
+  });
   if (products) add(odd_product);
   std::vector<std::byte> gated = poisoned(rows * width / 2, dtype);
-  cpu.swiglu(x.data(), rows, width / 2, dtype, gated.data());
+  operate(cpu, [&](Operations& operations) {
+    operations.swiglu(x.data(), rows, width / 2, dtype, gated.data());
+  });
   add(gated);
 
   for (const int d : {32, 40}) {
@@ -62,9 +71,12 @@ std::vector<std::string> fingerprint(Backend& cpu, DType dtype, bool products) {
     const Segment segment = {0, positions, 0, blocks.data()};
     std::vector<std::byte> q = poisoned(positions * 6 * d, dtype);
     std::vector<std::byte> attended = q;
-    cpu.begin(TestBatch({&segment, 1}, params.heads, kv, cache->data(), positions));
-    cpu.rope_and_store(params, {table.data(), d, positions}, 0, qkv.data(), q.data());
-    cpu.attention(params, 0, q.data(), attended.data());
+    const TestBatch batch({&segment, 1}, params.heads, kv, cache->data(), positions);
+    cpu.begin(batch);
+    operate(cpu, [&](Operations& operations) {
+      operations.rope_and_store(params, {table.data(), d, positions}, 0, qkv.data(), q.data());
+      operations.attention(params, 0, q.data(), attended.data());
+    });
     add(q);
     add(attended);
   }

@@ -19,7 +19,9 @@ struct Matrix {
 std::vector<float> multiply(Backend& backend, const Linear& weight, const Values& in, int rows) {
   Array<std::byte> input(backend, in.bytes);
   Array<float> out(backend, poisoned(static_cast<std::size_t>(rows) * weight.n()));
-  backend.linear(weight, input.data(), rows, out.data());
+  operate(backend, [&](Operations& operations) {
+    operations.linear(weight, input.data(), rows, out.data());
+  });
   return out.values();
 }
 
@@ -113,10 +115,12 @@ TEST_P(LinearTest, GatedProductsAreTheProductsGated) {
       Array<std::byte> input(*cpu, in.bytes);
       Array<float> work(*cpu, poisoned(2 * size));
       Array<std::byte> gated(*cpu, poisoned(size, dtype()));
-      cpu->linear_swiglu(*packed, input.data(), rows, work.data(), dtype(), gated.data());
       Array<float> products(*cpu, multiply(*cpu, *packed, in, rows));
       Array<std::byte> expected(*cpu, poisoned(size, dtype()));
-      cpu->swiglu(products.data(), rows, width, dtype(), expected.data());
+      operate(*cpu, [&, rows = rows, width = width](Operations& operations) {
+        operations.linear_swiglu(*packed, input.data(), rows, work.data(), dtype(), gated.data());
+        operations.swiglu(products.data(), rows, width, dtype(), expected.data());
+      });
       ASSERT_EQ(gated.values(), expected.values())
           << rows << " rows, " << width << " wide, " << threads << " threads";
     }

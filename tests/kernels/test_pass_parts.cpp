@@ -8,37 +8,30 @@
 namespace paceline::kernels::cpu {
 namespace {
 
-/// A batch of segments that all use the same blocks.
+/// A batch of segments.
 struct Made {
   explicit Made(const std::vector<Segment>& given) : segments(given) {
     int rows = 0;
     for (Segment& segment : segments) {
       segment.first_row = rows;
-      segment.blocks = blocks.data();
       rows += segment.rows;
     }
     tokens.assign(rows, 0);
     batch.tokens = tokens;
     batch.segments = segments;
-    batch.vocab = 1;
-    batch.positions = 16 * static_cast<int>(blocks.size());
-    batch.kv.block = 16;
   }
 
-  std::vector<PassPart> cut(int most) {
+  std::vector<PassRows> cut(int most) {
     batch.logit_rows = logit_rows;
-    plan.set(batch);
-    std::vector<PassPart> parts;
-    cut_pass(batch, plan, most, parts);
+    std::vector<PassRows> parts;
+    cut_pass(batch, most, parts);
     return parts;
   }
 
-  std::vector<std::int32_t> blocks = std::vector<std::int32_t>(512);
   std::vector<Segment> segments;
   std::vector<TokenId> tokens;
   std::vector<std::int32_t> logit_rows;
   Batch batch;
-  RowPlan plan;
 };
 
 Segment at(int position, int rows, const std::int32_t* parents = nullptr) {
@@ -48,15 +41,15 @@ Segment at(int position, int rows, const std::int32_t* parents = nullptr) {
 TEST(PassParts, EqualSegmentsAreDividedEqually) {
   Made made(std::vector<Segment>(8, at(300, 1)));
   for (const int most : {2, 4, 8}) {
-    const std::vector<PassPart> parts = made.cut(most);
+    const std::vector<PassRows> parts = made.cut(most);
     ASSERT_EQ(static_cast<int>(parts.size()), most);
-    for (const PassPart& part : parts) EXPECT_EQ(part.rows, 8 / most);
+    for (const PassRows& part : parts) EXPECT_EQ(part.rows, 8 / most);
   }
 }
 
 TEST(PassParts, LongTextsCountForMore) {
   Made made({at(4000, 1), at(1000, 1), at(1000, 1), at(1000, 1), at(1000, 1)});
-  const std::vector<PassPart> parts = made.cut(2);
+  const std::vector<PassRows> parts = made.cut(2);
   ASSERT_EQ(parts.size(), 2U);
   EXPECT_EQ(parts[0].rows, 1);
 }
@@ -68,12 +61,12 @@ TEST(PassParts, OneThreadOrOneLargeSegmentIsNotDivided) {
 }
 
 TEST(PassParts, LittleWorkIsOnePart) {
-  const std::vector<PassPart> parts = Made({at(100, 2)}).cut(4);
+  const std::vector<PassRows> parts = Made({at(100, 2)}).cut(4);
   ASSERT_EQ(parts.size(), 1U);
   EXPECT_EQ(parts[0].rows, 2);
 }
 
-TEST(PassParts, WholeSegmentsWithTheirChainsAndLogitRows) {
+TEST(PassParts, WholeSegmentsWithTheirLogitRows) {
   std::mt19937 random(1);
   const std::int32_t tree[5] = {-1, 0, 1, 0, 3};  // two chains
   int divided = 0;
@@ -91,20 +84,17 @@ TEST(PassParts, WholeSegmentsWithTheirChainsAndLogitRows) {
       if (random() % 2 == 0) made.logit_rows.push_back(row);
     }
     const int most = 2 + static_cast<int>(random() % 5);
-    const std::vector<PassPart> parts = made.cut(most);
+    const std::vector<PassRows> parts = made.cut(most);
     if (parts.empty()) continue;
     divided += parts.size() > 1 ? 1 : 0;
     ASSERT_LE(static_cast<int>(parts.size()), most);
     int row = 0;
-    int chain = 0;
     int logit_row = 0;
-    for (const PassPart& part : parts) {
+    for (const PassRows& part : parts) {
       ASSERT_GT(part.rows, 0);
       ASSERT_EQ(part.first_row, row);
-      ASSERT_EQ(part.first_chain, chain);
       ASSERT_EQ(part.first_logit_row, logit_row);
       row += part.rows;
-      chain += part.chains;
       logit_row += part.logit_rows;
       const auto ends = [&](const Segment& s) { return s.first_row + s.rows == row; };
       ASSERT_TRUE(std::any_of(made.segments.begin(), made.segments.end(), ends));
@@ -113,14 +103,8 @@ TEST(PassParts, WholeSegmentsWithTheirChainsAndLogitRows) {
                (to == static_cast<int>(made.logit_rows.size()) || made.logit_rows[to] >= row);
       };
       ASSERT_TRUE(before(part.first_logit_row, logit_row));
-      for (int c = part.first_chain; c < chain; ++c) {
-        const Chain& own = made.plan.chains()[c];
-        ASSERT_GE(own.first_row, part.first_row);
-        ASSERT_LE(own.first_row + own.rows, row);
-      }
     }
     ASSERT_EQ(row, static_cast<int>(made.tokens.size()));
-    ASSERT_EQ(chain, static_cast<int>(made.plan.chains().size()));
     ASSERT_EQ(logit_row, static_cast<int>(made.logit_rows.size()));
   }
   EXPECT_GT(divided, 200);

@@ -72,7 +72,7 @@ same "a killed rank ends the job" "70|137" "$code"
 rollout 2 "$work/run" "${more[@]}" --resume || fail "a killed rank: resume failed: $(tail -n 3 "$work/run.log")"
 same "a killed rank: digest" "$reference" "$(digest "$work/run")"
 
-hangs "a stopped verifier" 1 2 "rank 1 \(verifier\) [0-9]+ s ago"
-hangs "a stopped member" 1 2 "rank 0 \(verifier of ranks 0 to 1\) [0-9]+ s ago" --set layout.verifier_tp=2
+hangs "a stopped verifier" 1 2 "rank 1 \(verifier\) [0-9hms]+ ago"
+hangs "a stopped member" 1 2 "rank 0 \(verifier of ranks 0 to 1\) [0-9hms]+ ago" --set layout.verifier_tp=2
 hangs "a stopped drafter" 1 2 "rank 1 \(drafter\) never" "${drafter[@]}"
 finish

@@ -20,7 +20,7 @@ NcclGroup::NcclGroup(MPI_Comm comm, kernels::cuda::CudaBackend& backend, const N
     : backend_(backend), api_(api), mpi_(comm) {
   ncclUniqueId id{};
   if (mpi_.rank() == 0) check(api_.get_unique_id(&id), "ncclGetUniqueId");
-  mpi_.broadcast(std::as_writable_bytes(std::span(&id, 1)));
+  MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, comm);
   check(api_.comm_init_rank(&comm_, mpi_.size(), id, mpi_.rank()), "ncclCommInitRank");
 }
 
@@ -108,11 +108,6 @@ void NcclGroup::all_gather(std::span<const std::byte> mine, std::span<const int>
                            std::span<std::byte> all) {
   look_for_errors();
   mpi_.all_gather(mine, sizes, all);
-}
-
-void NcclGroup::broadcast(std::span<std::byte> bytes) {
-  look_for_errors();
-  mpi_.broadcast(bytes);
 }
 
 }  // namespace paceline::fabric

@@ -27,7 +27,6 @@ class NcclGroup final : public TensorParallelGroup {
                      std::span<const int> first_row, std::span<float> receive) override;
   void all_gather(std::span<const std::byte> mine, std::span<const int> sizes,
                   std::span<std::byte> all) override;
-  void broadcast(std::span<std::byte> bytes) override;
 
  private:
   void check(ncclResult_t result, const char* what) const;

@@ -29,7 +29,6 @@ class StagedGroup final : public TensorParallelGroup {
                   std::span<std::byte> all) override {
     mpi_.all_gather(mine, sizes, all);
   }
-  void broadcast(std::span<std::byte> bytes) override { mpi_.broadcast(bytes); }
 
  private:
   /// A sum as captured passes refer to it: at one address for as long as the group lives.

@@ -2,9 +2,11 @@
 
 #include <array>
 
+#include "runtime/core/duration.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/core/model_config.hpp"
 #include "runtime/core/philox.hpp"
+#include "runtime/core/quantile.hpp"
 #include "runtime/core/request.hpp"
 #include "runtime/core/wire.hpp"
 
@@ -35,6 +37,22 @@ TEST(NearestName, FindsTypingErrorsAndNothingElse) {
   EXPECT_EQ(nearest_name("max_token", names), "max_tokens");
   EXPECT_EQ(nearest_name("temprature", names), "temperature");
   EXPECT_EQ(nearest_name("zzzzzzzz", names), "");
+}
+
+TEST(Quantile, OfFewAndMany) {
+  EXPECT_EQ(quantile({}, 0.5), 0);
+  EXPECT_EQ(quantile({7}, 0.25), 7);
+  EXPECT_EQ(quantile({4, 1, 3, 2}, 0.5), 3);
+  EXPECT_EQ(quantile({5, 4, 1, 3, 2}, 0.5), 3);
+  EXPECT_EQ(quantile({8, 7, 6, 5, 4, 3, 2, 1}, 0.25), 3);
+}
+
+TEST(Duration, AsPeopleReadIt) {
+  EXPECT_EQ(duration_text(0.4), "0s");
+  EXPECT_EQ(duration_text(59.4), "59s");
+  EXPECT_EQ(duration_text(59.6), "1m00s");
+  EXPECT_EQ(duration_text(3 * 60 + 7), "3m07s");
+  EXPECT_EQ(duration_text(2 * 3600 + 5 * 60 + 59), "2h05m");
 }
 
 Trajectory sample_trajectory() {

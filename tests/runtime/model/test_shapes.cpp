@@ -229,7 +229,6 @@ class Place final : public TensorParallelGroup {
                      std::span<float>) override {}
   void all_gather(std::span<const std::byte>, std::span<const int>, std::span<std::byte>) override {
   }
-  void broadcast(std::span<std::byte>) override {}
 
  private:
   int rank_, size_;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/core/cost_table.hpp"
+#include "runtime/core/quantile.hpp"
 #include "runtime/policy/acceptance.hpp"
 #include "runtime/policy/draft_length.hpp"
 
@@ -139,8 +140,7 @@ class World {
   double settled(double seconds) {
     std::vector<double> times;
     for (int i = 0; i < 5; ++i) times.push_back(measured(seconds, 0));
-    std::sort(times.begin(), times.end());
-    return times[1];
+    return quantile(times, 0.25);
   }
 
   void step(DraftLengthPolicy& policy, int s) {

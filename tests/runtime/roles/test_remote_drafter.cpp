@@ -258,12 +258,12 @@ TEST_F(RemoteDrafterTest, SilenceIsToldOnceAndItsEndToo) {
     remote.told();
   }
   ASSERT_EQ(warnings.size(), 1U);
-  EXPECT_NE(warnings[0].find("has said nothing for 2 s"), std::string::npos);
+  EXPECT_NE(warnings[0].find("has said nothing for 2s"), std::string::npos);
   remote.receive(1, encode(Finish{}));  // no sign of sense
   ASSERT_EQ(warnings.size(), 2U);
   drafts({});
   ASSERT_EQ(warnings.size(), 3U);
-  EXPECT_NE(warnings[2].find("answers again after 10 s"), std::string::npos);
+  EXPECT_NE(warnings[2].find("answers again after 10s"), std::string::npos);
 }
 
 }  // namespace

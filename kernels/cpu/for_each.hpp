@@ -1,0 +1,23 @@
+// When work is shared among threads, and when it is too little for that.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/core/thread_pool.hpp"
+
+namespace paceline::kernels::cpu {
+
+/// Elements below which an elementwise operation is not worth waking the threads for.
+constexpr std::int64_t kParallelElements = 16384;
+
+/// f(unit) for units 0 .. count - 1, on the threads when `elements` of work warrant it.
+template <class F>
+void for_each(ThreadPool& pool, int count, std::int64_t elements, F&& f) {
+  if (elements < kParallelElements) {
+    for (int i = 0; i < count; ++i) f(i);
+  } else {
+    pool.for_units(count, [&f](int, int unit) { f(unit); });
+  }
+}
+
+}  // namespace paceline::kernels::cpu

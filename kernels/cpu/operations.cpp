@@ -1,0 +1,277 @@
+#include "kernels/cpu/operations.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "kernels/cpu/bf16.hpp"
+#include "kernels/cpu/for_each.hpp"
+#include "kernels/cpu/packed_linear.hpp"
+#include "kernels/limits.hpp"
+#include "runtime/core/error.hpp"
+
+namespace paceline::kernels::cpu {
+namespace {
+
+/// Row heads (rows times query heads of a kv head) that attention works on together, where the
+/// group itself is not larger: K and V tiles are reused from the caches that many times.
+constexpr int kRowHeads = 64;
+/// Packed input that stays in the second-level cache while weight panels pass by.
+constexpr std::size_t kInputBytes = std::size_t{1} << 20;
+
+void expect(bool condition, const char* what) {
+  if (!condition) throw Error(ExitCode::internal, std::string("cpu backend: ") + what);
+}
+
+/// [first, last)
+struct Span {
+  int first, last;
+};
+
+int panels_of(int columns) { return (columns + kPanelWidth - 1) / kPanelWidth; }
+
+}  // namespace
+
+MappedEmbedding::MappedEmbedding(const TensorView& table) : view(table) {
+  expect(table.shape.size() == 2, "embedding table is not a matrix");
+}
+
+void CpuOperations::set(const Batch& batch, const RowPlan& plan, const PassRows& rows) {
+  batch_ = &batch;
+  rows_ = rows;
+  tokens_ = batch.tokens.subspan(rows.first_row, rows.rows);
+  logit_rows_ = batch.logit_rows.subspan(rows.first_logit_row, rows.logit_rows);
+  places_ = plan.rows().subspan(rows.first_row, rows.rows);
+  const auto first_from = [&plan](int row) {
+    return std::ranges::lower_bound(plan.chains(), row, {}, &Chain::first_row);
+  };
+  chains_ = {first_from(rows.first_row), first_from(rows.first_row + rows.rows)};
+}
+
+void CpuOperations::embed(const Embedding& embedding, float* out) {
+  const TensorView& table = dynamic_cast<const MappedEmbedding&>(embedding).view;
+  expect(batch_->vocab <= table.shape[0], "token outside the embedding table");
+  const std::int64_t width = table.shape[1];
+  for (int r = 0; r < rows_.rows; ++r) {
+    const std::byte* row = table.bytes.data() + tokens_[r] * width * size_of(table.dtype);
+    float* to = out + r * width;
+    if (table.dtype == DType::f32) {
+      std::memcpy(to, row, static_cast<std::size_t>(width) * 4);
+      continue;
+    }
+    for (std::int64_t i = 0; i < width; ++i) {
+      std::uint16_t x;
+      std::memcpy(&x, row + i * 2, 2);
+      to[i] = bf16_to_float(x);
+    }
+  }
+}
+
+void CpuOperations::add_rmsnorm(float* x, const float* delta, const float* weight, float epsilon,
+                                int rows, int width, DType dtype, std::byte* out) {
+  const NormArgs args = {x, delta, weight, out, epsilon, width, dtype == DType::bf16};
+  for_each(pool_, rows, static_cast<std::int64_t>(rows) * width,
+           [&](int r) { kernels_.add_rmsnorm(args, r, r + 1); });
+}
+
+void CpuOperations::add_bias(float* x, const float* bias, int rows, int width) {
+  for_each(pool_, rows, static_cast<std::int64_t>(rows) * width, [&](int r) {
+    float* row = x + static_cast<std::size_t>(r) * width;
+    for (int column = 0; column < width; ++column) row[column] += bias[column];
+  });
+}
+
+void CpuOperations::swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) {
+  constexpr int kPiece = 2048;  // of a row: a unit of work
+  const int pieces = (width + kPiece - 1) / kPiece;
+  for_each(pool_, rows * pieces, static_cast<std::int64_t>(rows) * width, [&](int unit) {
+    const int first = unit % pieces * kPiece;
+    const std::size_t row = unit / pieces;
+    const float* gate = gate_up + row * 2 * width + first;
+    kernels_.swiglu({gate, gate + width, out + (row * width + first) * size_of(dtype), 0, 0, 1,
+                     std::min(width - first, kPiece), dtype == DType::bf16});
+  });
+}
+
+CpuOperations::Product CpuOperations::prepare(const Linear& weight, const std::byte* in, int rows) {
+  const auto& packed = dynamic_cast<const PackedLinear&>(weight);
+  Product product{packed.dtype() == DType::bf16 ? kernels_.bf16 : kernels_.f32};
+  LinearArgs& args = product.args;
+  args.weight = packed.data();
+  args.n = packed.n();
+  args.k = packed.depth();
+  args.in_width = packed.k();
+  args.segments = packed.segments();
+  args.bias = packed.bias();
+  args.in = in;
+  args.rows = rows;
+  const int most_rows = product.kernels.max_rows;
+  args.row_blocks = (args.rows + most_rows - 1) / most_rows;
+  const std::size_t block_bytes =
+      product.kernels.packed_row_bytes(args.k, args.segments) * most_rows;
+  Memory& packed_input = workspaces_[0].packed_input;
+  packed_input.reserve(block_bytes * args.row_blocks);
+  args.packed = packed_input.data();
+  for_each(pool_, args.row_blocks, static_cast<std::int64_t>(args.rows) * args.k,
+           [&](int block) { product.kernels.pack_rows(args, block, block + 1); });
+
+  const int most_blocks =
+      std::clamp<int>(static_cast<int>(kInputBytes / block_bytes), 1, args.row_blocks);
+  product.passes = (args.row_blocks + most_blocks - 1) / most_blocks;
+  product.blocks_of_pass = (args.row_blocks + product.passes - 1) / product.passes;
+  product.together = args.row_blocks == 1 ? product.kernels.panels_together(args.rows) : 1;
+  return product;
+}
+
+template <class F>
+void CpuOperations::for_panels(const Product& product, int panels, F&& f) {
+  const int together = product.together;
+  const int units = (panels + together - 1) / together;
+  pool_.for_passes(units, product.passes, [&](int thread, int unit, int pass) {
+    const int first_block = pass * product.blocks_of_pass;
+    f(workspaces_[thread], Span{unit * together, std::min(panels, (unit + 1) * together)},
+      Span{first_block, std::min(product.args.row_blocks, first_block + product.blocks_of_pass)});
+  });
+}
+
+void CpuOperations::linear(const Linear& weight, const std::byte* in, int rows, float* out) {
+  if (rows == 0) return;
+  Product product = prepare(weight, in, rows);
+  LinearArgs& args = product.args;
+  args.out = out;
+  args.out_stride = args.n;
+  args.first_column = 0;
+  for_panels(product, panels_of(args.n), [&](Workspace&, Span panels, Span blocks) {
+    product.kernels.linear(args, panels.first, panels.last, blocks.first, blocks.last);
+  });
+}
+
+// Each thread multiplies the same panels of gate and of up and writes what they come to: the
+// products, four times as large as that, stay in its caches.
+void CpuOperations::linear_swiglu(const Linear& gate_up, const std::byte* in, int rows, float* work,
+                                  DType dtype, std::byte* out) {
+  const int width = gate_up.n() / 2;
+  if (width % kPanelWidth != 0) {
+    Operations::linear_swiglu(gate_up, in, rows, work, dtype, out);
+    return;
+  }
+  if (rows == 0) return;
+  const Product product = prepare(gate_up, in, rows);
+  const int most_columns = product.together * kPanelWidth;
+  const int half = panels_of(width);
+  const std::size_t bytes = sizeof(float) * rows * 2 * most_columns;
+  for (Workspace& space : workspaces_) space.products.reserve(bytes);
+  for_panels(product, half, [&](Workspace& space, Span panels, Span blocks) {
+    auto* products = reinterpret_cast<float*>(space.products.data());
+    LinearArgs args = product.args;
+    args.out_stride = 2 * most_columns;
+    for (const int up : {0, 1}) {
+      args.out = products + up * most_columns;
+      args.first_column = (up * half + panels.first) * kPanelWidth;
+      product.kernels.linear(args, up * half + panels.first, up * half + panels.last, blocks.first,
+                             blocks.last);
+    }
+    const int row = product.kernels.first_row(args, blocks.first);
+    const std::size_t at = static_cast<std::size_t>(row) * width +
+                           static_cast<std::size_t>(panels.first) * kPanelWidth;
+    const float* gate = products + row * args.out_stride;
+    kernels_.swiglu({gate, gate + most_columns, out + at * size_of(dtype), args.out_stride, width,
+                     product.kernels.first_row(args, blocks.last) - row,
+                     (panels.last - panels.first) * kPanelWidth, dtype == DType::bf16});
+  });
+}
+
+void CpuOperations::rope_and_store(const QkvParams& params, const RopeTable& rope, int layer,
+                                   const float* qkv, std::byte* q_out) {
+  const KvShape& kv = batch_->kv;
+  expect(
+      params.head_dim % kHeadDimStep == 0 && params.head_dim <= kMaxHeadDim && kv.block % 16 == 0,
+      "head or KV block of an unsupported size");
+  expect(batch_->positions <= rope.max_position, "position outside the rotary table");
+  const RopeArgs args = {params.heads,  params.kv_heads,         params.head_dim,
+                         kv.block,      kv.dtype == DType::bf16, params.q_norm,
+                         params.k_norm, params.norm_epsilon};
+  const std::size_t qkv_width =
+      static_cast<std::size_t>(params.heads + 2 * params.kv_heads) * params.head_dim;
+  const std::size_t q_bytes =
+      static_cast<std::size_t>(params.heads) * params.head_dim * size_of(kv.dtype);
+  for_each(pool_, rows_.rows, rows_.rows * static_cast<std::int64_t>(qkv_width), [&](int r) {
+    const RowPlace& place = places_[r];
+    RopeRow row;
+    row.qkv = qkv + r * qkv_width;
+    row.cos_sin = rope.cos_sin + static_cast<std::size_t>(place.position) * params.head_dim;
+    row.q_out = q_out + r * q_bytes;
+    row.layer = batch_->cache + place.block * kv.block_bytes() + layer * kv.layer_bytes();
+    row.slot = place.slot;
+    kernels_.rope_and_store(args, row);
+  });
+}
+
+void CpuOperations::attention(const QkvParams& params, int layer, const std::byte* q,
+                              std::byte* out) {
+  const KvShape& kv = batch_->kv;
+  const int group = params.heads / params.kv_heads;
+  expect(group * params.kv_heads == params.heads, "heads are not a multiple of kv heads");
+  const int rows_together = std::max(1, kRowHeads / group);
+  const std::size_t head_bytes =
+      static_cast<std::size_t>(params.head_dim) * kv.block * size_of(kv.dtype);
+  const std::size_t stride = static_cast<std::size_t>(params.heads) * params.head_dim;
+
+  std::vector<AttentionUnit>& units = workspaces_[0].units;
+  units.clear();
+  std::int64_t work = 0;
+  int longest_path = 0;
+  for (int c = 0; c < static_cast<int>(chains_.size()); ++c) {
+    const Chain& chain = chains_[c];
+    const int positions = chain.first_position + chain.rows;
+    work += static_cast<std::int64_t>(chain.rows) * positions * static_cast<std::int64_t>(stride);
+    if (chain.path != nullptr) longest_path = std::max(longest_path, positions - chain.base);
+    for (int head = 0; head < params.kv_heads; ++head) {
+      for (int first = 0; first < chain.rows; first += rows_together) {
+        units.push_back({c, first, head});
+      }
+    }
+  }
+  const std::size_t scratch_bytes =
+      attention_scratch_floats(rows_together * group, params.head_dim, longest_path) *
+      sizeof(float);
+  const auto attend = [&](Workspace& space, const AttentionUnit& unit) {
+    const Chain& chain = chains_[unit.chain];
+    const std::size_t at = (chain.first_row - rows_.first_row + unit.first) * stride +
+                           static_cast<std::size_t>(unit.head) * group * params.head_dim;
+    AttentionArgs args;
+    args.cache = batch_->cache + layer * kv.layer_bytes() + unit.head * head_bytes;
+    args.values = params.kv_heads * head_bytes;
+    args.block_bytes = kv.block_bytes();
+    args.blocks = chain.blocks;
+    args.block = kv.block;
+    args.head_dim = params.head_dim;
+    args.group = group;
+    args.bf16 = kv.dtype == DType::bf16;
+    args.q = q + at * size_of(kv.dtype);
+    args.out = out + at * size_of(kv.dtype);
+    args.stride = stride;
+    args.rows = std::min(rows_together, chain.rows - unit.first);
+    args.first_position = chain.first_position + unit.first;
+    args.path = chain.path;
+    args.path_base = chain.base;
+    args.scratch = reinterpret_cast<float*>(space.scratch.data());
+    kernels_.attention(args);
+  };
+  if (units.size() == 1 || work < 8 * kParallelElements) {
+    workspaces_[0].scratch.reserve(scratch_bytes);
+    for (const AttentionUnit& unit : units) attend(workspaces_[0], unit);
+    return;
+  }
+  for (Workspace& space : workspaces_) space.scratch.reserve(scratch_bytes);
+  pool_.for_units(static_cast<int>(units.size()),
+                  [&](int thread, int i) { attend(workspaces_[thread], units[i]); });
+}
+
+void CpuOperations::gather_rows(const std::byte* in, std::size_t bytes, std::byte* out) {
+  for (int i = 0; i < rows_.logit_rows; ++i) {
+    std::memcpy(out + i * bytes, in + (logit_rows_[i] - rows_.first_row) * bytes, bytes);
+  }
+}
+
+}  // namespace paceline::kernels::cpu

@@ -1,0 +1,89 @@
+// The operations of a pass on the CPU, by the functions of one instruction set.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/backend.hpp"
+#include "kernels/cpu/kernel_table.hpp"
+#include "kernels/cpu/memory.hpp"
+#include "kernels/row_plan.hpp"
+#include "runtime/core/thread_pool.hpp"
+
+namespace paceline::kernels::cpu {
+
+/// The table as it is mapped.
+class MappedEmbedding final : public Embedding {
+ public:
+  /// Throws Error (internal) when it is no matrix.
+  explicit MappedEmbedding(const TensorView& table);
+  const TensorView& view;  ///< [vocab, hidden]
+};
+
+/// A block of rows of a chain, for one kv head.
+struct AttentionUnit {
+  int chain, first, head;
+};
+
+/// Memory that one thread works with.
+struct Workspace {
+  Memory packed_input;               ///< [rows][k] as the kernels want it
+  Memory products;                   ///< [rows][gate | up] of some columns
+  Memory scratch;                    ///< of attention
+  std::vector<AttentionUnit> units;  ///< of attention
+};
+
+/// Each operation is shared by the threads of a pool, which may be a pool of one.
+class CpuOperations final : public Operations {
+ public:
+  /// workspaces: [pool.size()]. All three must outlive it.
+  CpuOperations(const KernelTable& kernels, ThreadPool& pool, std::span<Workspace> workspaces)
+      : kernels_(kernels), pool_(pool), workspaces_(workspaces) {}
+
+  /// From now on these rows of a pass. `batch` and `plan`, which is of all of the batch, must stay
+  /// as they are until the pass is over.
+  void set(const Batch& batch, const RowPlan& plan, const PassRows& rows);
+
+  [[nodiscard]] const PassRows& rows() const override { return rows_; }
+  void embed(const Embedding& table, float* out) override;
+  void add_rmsnorm(float* x, const float* delta, const float* weight, float epsilon, int rows,
+                   int width, DType dtype, std::byte* out) override;
+  void add_bias(float* x, const float* bias, int rows, int width) override;
+  void linear(const Linear& weight, const std::byte* in, int rows, float* out) override;
+  void linear_swiglu(const Linear& gate_up, const std::byte* in, int rows, float* work, DType dtype,
+                     std::byte* out) override;
+  void rope_and_store(const QkvParams& params, const RopeTable& rope, int layer, const float* qkv,
+                      std::byte* q_out) override;
+  void attention(const QkvParams& params, int layer, const std::byte* q, std::byte* out) override;
+  void swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) override;
+  void gather_rows(const std::byte* in, std::size_t bytes, std::byte* out) override;
+
+ private:
+  /// A matrix product with its input packed. Row blocks go in passes whose input stays in the cache
+  /// while all the panels go by.
+  struct Product {
+    const ProductKernels& kernels;
+    LinearArgs args{};  ///< all but the output
+    int passes = 1, blocks_of_pass = 1;
+    int together = 1;  ///< panels
+  };
+  [[nodiscard]] Product prepare(const Linear& weight, const std::byte* in, int rows);
+  /// f(workspace, panels, row blocks) for all of `panels` panels, each pass, on the threads.
+  template <class F>
+  void for_panels(const Product& product, int panels, F&& f);
+
+  const KernelTable& kernels_;
+  ThreadPool& pool_;
+  std::span<Workspace> workspaces_;  ///< [threads]
+
+  PassRows rows_;
+  const Batch* batch_ = nullptr;  ///< all of it; the rest is of the rows
+  std::span<const TokenId> tokens_;
+  std::span<const std::int32_t> logit_rows_;  ///< rows of the batch
+  std::span<const RowPlace> places_;
+  std::span<const Chain> chains_;
+};
+
+}  // namespace paceline::kernels::cpu

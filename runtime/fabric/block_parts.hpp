@@ -1,0 +1,132 @@
+// What UCX works on for block transfers: words between ranks, and parts of data.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/core/block_transport.hpp"
+#include "runtime/fabric/device_staging.hpp"
+#include "runtime/fabric/registered_memory.hpp"
+#include "runtime/fabric/ucx_worker.hpp"
+
+namespace paceline::fabric {
+
+/// The block transport of a rank, as others reach it.
+struct TransportPlace {
+  std::string host;
+  std::vector<std::byte> worker;  ///< UcxWorker::address()
+};
+
+/// One end of a transfer under way.
+struct Transfer {
+  using Name = std::pair<int, std::uint64_t>;  ///< the other rank, and the key
+  Ticket ticket = 0;
+  Name name;
+  bool sends = false;
+  std::vector<Piece> pieces;
+  std::vector<std::size_t> ends;  ///< of the pieces, from the transfer's beginning
+  std::size_t moved = 0;          ///< bytes given to UCX or, by the receiver, taken from it
+  int under_way = 0;              ///< parts that UCX works on
+  std::string failure;            ///< it is to end so, once nothing is under way
+  // The sender's.
+  bool begun = false;                   ///< the receiver has asked
+  std::vector<std::size_t> their_ends;  ///< of the receiver's pieces
+  [[nodiscard]] std::size_t total() const { return ends.back(); }
+};
+
+/// What one end says to the other.
+enum class Word : std::uint32_t {
+  ask,       ///< receiver: ready; its cuts
+  withdraw,  ///< receiver: gives up; answered by `refuse` unless data is on its way
+  refuse,    ///< sender: no data will come; why
+  data,
+};
+
+/// At the head of whatever travels.
+struct Wire {
+  std::uint32_t magic = 0;
+  Word word{};
+  std::uint64_t run = 0;
+  std::uint64_t key = 0;
+  std::uint64_t at = 0;    ///< data: offset in the transfer; ask: total bytes
+  std::uint64_t size = 0;  ///< of the data or the words' body
+  std::int32_t from = 0;
+  std::uint32_t reserved = 0;
+};
+
+/// Told of what comes in and of what is over, within UcxWorker::progress() or a call of BlockParts.
+class PartEvents {
+ public:
+  virtual ~PartEvents() = default;
+  /// Of this run. body: valid during the call.
+  virtual void heard(const Wire& wire, std::span<const std::byte> body) = 0;
+  /// Data has come: the transfer that it is of, or null where it is to be dropped.
+  virtual Transfer* expected(const Wire& wire) = 0;
+  /// UCX is done with a part of it, which is counted out by now; failed with transfer.failure.
+  virtual void part_ended(Transfer& transfer) = 0;
+  /// What came makes no sense.
+  virtual void fault(std::string what) = 0;
+};
+
+/// Used by one thread, but for the constructor and open(), which come before.
+class BlockParts {
+ public:
+  /// staging: null where there is no device that UCX does not reach. All must outlive it.
+  BlockParts(const UcxContext& context, int rank, DeviceStaging* staging, PartEvents& events);
+  BlockParts(const BlockParts&) = delete;
+  BlockParts& operator=(const BlockParts&) = delete;
+  void open(std::uint64_t run, std::vector<TransportPlace> places);
+
+  [[nodiscard]] UcxWorker& worker() { return worker_; }
+  [[nodiscard]] const std::vector<TransportPlace>& places() const { return places_; }  ///< [ranks]
+
+  void say(int rank, Word word, std::uint64_t key, std::uint64_t at, std::vector<std::byte> body);
+  /// Whether so much is under way to it that more should wait.
+  [[nodiscard]] bool busy(int rank) const;
+  /// Gives UCX the next part of it, as long as is contiguous at both ends.
+  void send(Transfer& transfer);
+  /// Nobody hears of parts to or from it any more, and nothing is sent to it. What UCX was given
+  /// stays with it: nobody is left who would touch the memory.
+  void abandon(int rank);
+
+ private:
+  struct Part {
+    BlockParts* parts;
+    std::list<Part>::iterator self;
+    Transfer* transfer = nullptr;  ///< null: a word, or data that nobody waits for any more
+    Piece at{};                    ///< what is sent or received
+    std::byte* stage = nullptr;    ///< in its place
+    Wire header;
+    std::vector<std::byte> body;  ///< a word's
+  };
+  static ucs_status_t on_message(void* parts, const void* header, std::size_t header_size,
+                                 void* data, std::size_t size, const ucp_am_recv_param_t* params);
+  static void on_sent(void* request, ucs_status_t status, void* part);
+  static void on_received(void* request, ucs_status_t status, std::size_t size, void* part);
+  ucs_status_t read(const Wire& wire, void* data, std::size_t size, bool rendezvous);
+  ucs_status_t take(const Wire& wire, void* data, bool rendezvous);
+  void transmit(Part& part, int rank, const std::byte* data, std::size_t size, bool word);
+  void ended(Part& part, ucs_status_t status);
+  Part& new_part(Transfer* transfer);
+  [[nodiscard]] Wire header(Word word, std::uint64_t key, std::uint64_t at,
+                            std::uint64_t size) const;
+  UcxEndpoint& endpoint(int rank);
+  std::byte* stage();
+
+  int rank_;
+  DeviceStaging* staging_;
+  PartEvents& events_;
+  std::uint64_t run_ = 0;
+  std::vector<TransportPlace> places_;   ///< [ranks]
+  std::vector<UcxEndpoint*> endpoints_;  ///< [ranks]; made when first needed
+  std::vector<int> parts_to_;            ///< [ranks]; of data, under way
+  std::vector<bool> abandoned_;          ///< [ranks]
+  std::list<Part> parts_;
+  std::vector<std::byte*> free_stages_;
+  UcxWorker worker_;  ///< goes before what its callbacks use
+};
+
+}  // namespace paceline::fabric

@@ -1,0 +1,210 @@
+#include "runtime/fabric/block_transfers.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+
+namespace paceline::fabric {
+namespace {
+
+/// Sizes of pieces, equal neighbours together: most transfers have pieces of one size.
+struct Cut {
+  std::uint64_t size, count;
+};
+
+}  // namespace
+
+BlockTransfers::BlockTransfers(const UcxContext& context, int rank, DeviceStaging* staging,
+                               Outcome outcome)
+    : rank_(rank), outcome_(std::move(outcome)), parts_(context, rank, staging, *this) {}
+
+void BlockTransfers::open(std::uint64_t run, std::vector<TransportPlace> places) {
+  lost_.resize(places.size());
+  parts_.open(run, std::move(places));
+}
+
+void BlockTransfers::start(Transfer transfer) {
+  const Name name = transfer.name;
+  auto& over = transfer.sends ? outgoing_over_ : incoming_over_;
+  const auto [entry, is_new] =
+      (transfer.sends ? outgoing_ : incoming_).emplace(name, std::move(transfer));
+  if (!is_new)
+    throw std::logic_error(fmt::format("key {} of rank {} is in use", name.second, name.first));
+  Transfer& t = entry->second;
+  if (const auto end = over.extract(name)) {
+    t.failure = end.mapped();
+  } else if (!lost_[name.first].empty()) {
+    t.failure = lost_[name.first];
+  } else if (!t.sends) {
+    ask(t);
+  } else if (const auto early = early_asks_.extract(name)) {
+    begin_sending(t, early.mapped());
+  }
+  conclude_if_over(t);
+}
+
+void BlockTransfers::ask(Transfer& transfer) {
+  std::vector<Cut> cuts;
+  for (const Piece& piece : transfer.pieces) {
+    if (cuts.empty() || cuts.back().size != piece.size) cuts.push_back({piece.size, 0});
+    ++cuts.back().count;
+  }
+  std::vector<std::byte> body(cuts.size() * sizeof(Cut));
+  std::memcpy(body.data(), cuts.data(), body.size());
+  const auto [rank, key] = transfer.name;
+  parts_.say(rank, Word::ask, key, transfer.total(), std::move(body));
+}
+
+void BlockTransfers::give_up(Ticket ticket) {
+  const auto has_ticket = [&](const auto& entry) { return entry.second.ticket == ticket; };
+  if (const auto t = std::find_if(incoming_.begin(), incoming_.end(), has_ticket);
+      t != incoming_.end()) {
+    parts_.say(t->first.first, Word::withdraw, t->first.second, 0, {});
+    return;
+  }
+  const auto t = std::find_if(outgoing_.begin(), outgoing_.end(), has_ticket);
+  if (t == outgoing_.end() || t->second.begun) return;  // over, or soon
+  refuse(t->first, "the sender gave it up");
+  outgoing_over_[t->first] = "cancelled";
+  t->second.failure = "cancelled";
+  conclude_if_over(t->second);
+}
+
+void BlockTransfers::abandon(int rank, const std::string& why) {
+  lost_[rank] = why;
+  parts_.abandon(rank);
+  for (Transfers* side : {&outgoing_, &incoming_}) {
+    for (auto t = side->begin(); t != side->end();) {
+      Transfer& transfer = (t++)->second;
+      if (transfer.name.first != rank) continue;
+      transfer.failure = why;
+      conclude_if_over(transfer);
+    }
+  }
+}
+
+void BlockTransfers::settle() {
+  for (auto t = outgoing_.begin(); t != outgoing_.end();) push((t++)->second);
+}
+
+void BlockTransfers::push(Transfer& transfer) {
+  while (transfer.begun && transfer.failure.empty() && transfer.moved < transfer.total() &&
+         !parts_.busy(transfer.name.first)) {
+    parts_.send(transfer);
+  }
+  conclude_if_over(transfer);
+}
+
+void BlockTransfers::heard(const Wire& wire, std::span<const std::byte> body) {
+  const Name name{wire.from, wire.key};
+  if (wire.word == Word::ask) {
+    asked(name, body);
+  } else if (wire.word == Word::withdraw) {
+    withdrawn(name);
+  } else if (wire.word == Word::refuse) {
+    refused(name, {reinterpret_cast<const char*>(body.data()), body.size()});
+  } else {
+    fault(fmt::format("an unknown word {} from rank {}", static_cast<unsigned>(wire.word),
+                      wire.from));
+  }
+}
+
+void BlockTransfers::asked(Name name, std::span<const std::byte> body) {
+  if (overtaken_.erase(name) != 0) return;
+  if (outgoing_over_.erase(name) != 0) return;  // our refusal crossed the question
+  if (const auto t = outgoing_.find(name); t != outgoing_.end()) {
+    begin_sending(t->second, body);
+    conclude_if_over(t->second);
+  } else {
+    early_asks_.emplace(name, std::vector(body.begin(), body.end()));
+  }
+}
+
+void BlockTransfers::begin_sending(Transfer& transfer, std::span<const std::byte> body) {
+  std::vector<Cut> cuts(body.size() / sizeof(Cut));
+  if (!cuts.empty()) std::memcpy(cuts.data(), body.data(), cuts.size() * sizeof(Cut));
+  std::size_t end = 0;
+  for (const Cut& cut : cuts) {
+    if (cut.size == 0 || cut.size > transfer.total()) break;
+    for (std::uint64_t i = 0; i < cut.count && end <= transfer.total(); ++i)
+      transfer.their_ends.push_back(end += cut.size);
+  }
+  if (end == transfer.total()) {
+    transfer.begun = true;  // settle() sends
+    return;
+  }
+  transfer.failure = fmt::format("rank {} has {} bytes to send, rank {} room for another number",
+                                 rank_, transfer.total(), transfer.name.first);
+  refuse(transfer.name, transfer.failure);
+}
+
+// UCX promises no order, and a long question may go over several ways: this word may overtake it.
+void BlockTransfers::withdrawn(Name name) {
+  const std::string why = "the receiver gave it up";
+  if (const auto t = outgoing_.find(name); t != outgoing_.end()) {
+    if (t->second.begun) return;  // all of it is on its way, which ends the receiver's ticket too
+    overtaken_.insert(name);
+    t->second.failure = why;
+    conclude_if_over(t->second);
+  } else if (early_asks_.erase(name) != 0) {
+    outgoing_over_[name] = why;
+  } else if (outgoing_over_.emplace(name, why).second) {  // or the transfer is over: no harm then
+    overtaken_.insert(name);
+  }
+  refuse(name, "");
+}
+
+void BlockTransfers::refuse(Name name, std::string_view why) {
+  const auto* text = reinterpret_cast<const std::byte*>(why.data());
+  parts_.say(name.first, Word::refuse, name.second, 0, {text, text + why.size()});
+}
+
+void BlockTransfers::refused(Name name, const std::string& why) {
+  const auto t = incoming_.find(name);
+  if (t == incoming_.end()) {
+    // An empty answer is to a withdrawal of a transfer that has ended since.
+    if (!why.empty()) incoming_over_[name] = why;
+    return;
+  }
+  if (t->second.moved > 0) return;  // the answer to a withdrawal that came too late
+  t->second.failure = why.empty() ? "cancelled" : why;
+  conclude_if_over(t->second);
+}
+
+Transfer* BlockTransfers::expected(const Wire& wire) {
+  const auto found = incoming_.find({wire.from, wire.key});
+  if (found == incoming_.end()) {
+    if (!broken_.contains({wire.from, wire.key})) {
+      fault(fmt::format("rank {} sent data of key {}, for which nobody has asked", wire.from,
+                        wire.key));
+    }
+    return nullptr;
+  }
+  Transfer& t = found->second;
+  const auto end = std::upper_bound(t.ends.begin(), t.ends.end(), wire.at);
+  if (end == t.ends.end() || wire.size == 0 || wire.size > *end - wire.at ||
+      wire.size > t.total() - t.moved) {
+    fault(fmt::format("rank {} sent {} bytes at {} of key {}, where they do not fit", wire.from,
+                      wire.size, wire.at, wire.key));
+    return nullptr;
+  }
+  return &t;
+}
+
+void BlockTransfers::part_ended(Transfer& transfer) {
+  if (!transfer.sends) conclude_if_over(transfer);  // a sender's by settle(), which may be pushing
+}
+
+void BlockTransfers::conclude_if_over(Transfer& transfer) {
+  const bool whole = transfer.moved == transfer.total();
+  if (transfer.under_way > 0 || (transfer.failure.empty() && !whole)) return;
+  const Name name = transfer.name;
+  const bool more_may_come = transfer.moved > 0 || !lost_[name.first].empty();
+  if (!transfer.sends && !transfer.failure.empty() && more_may_come) broken_.insert(name);
+  const auto ended = (transfer.sends ? outgoing_ : incoming_).extract(name);
+  outcome_.over(ended.mapped());
+}
+
+}  // namespace paceline::fabric

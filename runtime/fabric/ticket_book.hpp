@@ -1,0 +1,41 @@
+// How transfers stand: what the thread that moves them writes, and the participant reads.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/core/block_transport.hpp"
+
+namespace paceline::fabric {
+
+/// Thread-safe.
+class TicketBook {
+ public:
+  /// The next ticket: 1, 2, ...
+  [[nodiscard]] Ticket open();
+  /// failure: empty where all has been moved.
+  void close(Ticket ticket, bool sends, std::size_t bytes, const std::string& failure);
+  /// Nothing can be relied on any more. The first is kept.
+  void fail(std::string fault);
+
+  /// Throws Error (internal) after a fault.
+  void check() const;
+  /// Throws as check() does.
+  [[nodiscard]] TransferState state(Ticket ticket) const;
+  [[nodiscard]] std::string failure(Ticket ticket) const;  ///< empty: none
+  [[nodiscard]] double seconds(Ticket ticket) const;       ///< from open() to close(); 0: pending
+  [[nodiscard]] BlockTransport::Traffic traffic() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::unordered_map<Ticket, double> pending_;  ///< and when it was given
+  std::vector<float> seconds_;                  ///< [tickets], from the first
+  std::unordered_map<Ticket, std::string> failures_;
+  std::string fault_;
+  BlockTransport::Traffic traffic_;
+};
+
+}  // namespace paceline::fabric
