@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -163,7 +162,6 @@ class Rank {
   std::unique_ptr<Compute> compute_;
   std::unique_ptr<roles::KvShare> kv_share_;  ///< of verifiers and members
   CostsByDegree costs_;
-  std::set<int> drafted_;  ///< ranks that have drafted in some placement
 };
 
 void Rank::open_shard() {
@@ -183,7 +181,6 @@ void Rank::share_kv() {
 /// Becomes what a placement says. Nothing here waits for another rank.
 void Rank::take(policy::Placement placement) {
   const double start = clock_.now();
-  for (const policy::DrafterPlace& drafter : placement_.drafters) drafted_.insert(drafter.rank);
   placement_ = std::move(placement);
   kv_share_.reset();  // before the memory that it has registered
   take_place(*compute_, setup_, placement_, rank_);
@@ -253,8 +250,7 @@ Ended Rank::run_verifier() {
     auto made = std::make_unique<roles::RemoteDrafter>(
         mailbox_, clock_, placement_.drafters,
         roles::RemoteOptions{.vocab = setup_.model.vocab,
-                             .window = draft_window(config.speculation),
-                             .drafted = drafted_},
+                             .window = draft_window(config.speculation)},
         [rank = rank_](const std::string& text) { say("warning: rank {}: {}", rank, text); });
     remote = made.get();
     drafters.insert(drafters.begin(), std::move(made));

@@ -25,16 +25,12 @@ RemoteDrafter::RemoteDrafter(Mailbox& mailbox, const Clock& clock,
       clock_(clock),
       drafters_(std::move(drafters)),
       options_(options),
-      warn_(std::move(warn)),
-      drafted_(options.drafted) {
+      warn_(std::move(warn)) {
   link_all();
 }
 
 void RemoteDrafter::link_all() {
-  for (const policy::DrafterPlace& drafter : drafters_) {
-    links_[drafter.rank].since = drafter.since;
-    drafted_.insert(drafter.rank);
-  }
+  for (const policy::DrafterPlace& drafter : drafters_) links_[drafter.rank].since = drafter.since;
 }
 
 void RemoteDrafter::use(std::vector<policy::DrafterPlace> drafters) {

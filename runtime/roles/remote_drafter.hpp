@@ -23,7 +23,6 @@ struct RemoteOptions {
   int window = 4;  ///< DrafterOptions::window of the ranks: bounds what may be ahead
   /// A rank that was told something and says nothing for so many seconds is called silent.
   double patience = 2;
-  std::set<int> drafted = {};  ///< ranks that drafted for this rank before
 };
 
 /// A verifier's side of its drafter ranks, as a drafter among others: what has arrived is proposed,
@@ -56,8 +55,6 @@ class RemoteDrafter final : public draft::Drafter {
   void told() override;
 
   [[nodiscard]] bool is_drafter(int rank) const { return links_.contains(rank); }
-  /// Drafts for this verifier, or has done so: what makes no sense may come from it.
-  [[nodiscard]] bool has_drafted(int rank) const { return drafted_.contains(rank); }
   /// What a drafter rank has sent, whatever it is.
   void receive(int from, std::span<const std::byte> message);
   /// Says what was wrong with each rank in all.
@@ -127,7 +124,6 @@ class RemoteDrafter final : public draft::Drafter {
   std::map<RequestId, Request> requests_;
   std::map<std::uint32_t, std::vector<TokenId>> prompts_;  ///< of requests, by index
   std::map<int, Link> links_;                              ///< by rank
-  std::set<int> drafted_;                                  ///< ranks that ever had a link
   Counts counts_;
 };
 

@@ -8,7 +8,6 @@
 #include <map>
 #include <memory>
 #include <random>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -135,11 +134,11 @@ struct Surroundings {
 struct VerifierRank {
   VerifierRank(Surroundings& world, Mailbox& mailbox, TrajectorySink& sink,
                TelemetrySink& telemetry, const policy::Placement& placement, int rank,
-               bool speculates, const std::set<int>& drafted)
+               bool speculates)
       : batcher(world.limits, world.sampling, {7}, nullptr),
         runner(world.limits.kv_blocks, world.limits.kv_block, 40),
         link(world.wire, runner),
-        speculator(make_speculator(world, mailbox, placement, speculates, drafted)),
+        speculator(make_speculator(world, mailbox, placement, speculates)),
         verifier({mailbox, world.clock, batcher, runner, link, speculator.get(), remote, sink,
                   telemetry},
                  {.ranks = placement.groups[placement.group(rank)],
@@ -149,14 +148,12 @@ struct VerifierRank {
                   .flush_seconds = kFlushSeconds,
                   .costs = world.moves.costs}) {}
   std::unique_ptr<Speculator> make_speculator(Surroundings& world, Mailbox& mailbox,
-                                              const policy::Placement& placement, bool speculates,
-                                              const std::set<int>& drafted) {
+                                              const policy::Placement& placement, bool speculates) {
     std::vector<std::unique_ptr<draft::Drafter>> drafters;
     if (world.drafters.ranks > 0) {
       auto made = std::make_unique<RemoteDrafter>(
           mailbox, world.clock, placement.drafters,
-          RemoteOptions{
-              .vocab = 40, .window = world.drafters.window, .patience = 2, .drafted = drafted},
+          RemoteOptions{.vocab = 40, .window = world.drafters.window, .patience = 2},
           [&world](const std::string& text) { world.warnings.push_back(text); });
       remote = made.get();
       drafters.push_back(std::move(made));
@@ -247,14 +244,13 @@ class Rank {
  private:
   void become(const policy::Placement& placement) {
     placement_ = placement;
-    for (const policy::DrafterPlace& drafter : placement.drafters) drafted_.insert(drafter.rank);
     role_ = nullptr;
     verifier_.reset();
     other_.reset();
     switch (placement.role(rank_)) {
       case Role::verifier:
         verifier_ = std::make_unique<VerifierRank>(world_, mailbox_, sink, telemetry_, placement,
-                                                   rank_, rank_ % 2 == 1, drafted_);
+                                                   rank_, rank_ % 2 == 1);
         role_ = &verifier_->verifier;
         return;
       case Role::verifier_member:
@@ -296,7 +292,6 @@ class Rank {
   double asleep_until_ = 0;
   NoTelemetry telemetry_;
   policy::Placement placement_;
-  std::set<int> drafted_;  ///< ranks that ever drafted
   std::unique_ptr<VerifierRank> verifier_;
   std::unique_ptr<Participant> other_;
   Participant* role_ = nullptr;
