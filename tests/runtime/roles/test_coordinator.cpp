@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "runtime/policy/balancing_scheduler.hpp"
 #include "tests/runtime/roles/simulated_mailbox.hpp"
 
 namespace paceline::roles {
@@ -23,21 +24,24 @@ class World {
     for (int g = 0; g < groups; ++g) placement.groups.push_back({2 * g, 2});
     std::vector<Trajectory> work(requests);
     for (std::uint32_t i = 0; i < requests; ++i) work[i].id = {0, i};
-    coordinator = std::make_unique<Coordinator>(mailbox_, placement, std::move(work), prompts_,
-                                                CoordinatorOptions{}, kDoneBefore);
+    coordinator = std::make_unique<Coordinator>(mailbox_, scheduler_, placement, std::move(work),
+                                                prompts_, CoordinatorOptions{}, kDoneBefore);
   }
 
   void tell(int rank, const Message& message) {
     post_.put(Address::coordinator(), rank, encode(message));
     EXPECT_TRUE(coordinator->turn().worked);
   }
-  /// The group's leader reports; `finished` of its requests have ended since the last time.
+  /// The group's leader reports; so many of its requests, as of leased(), have finished since.
   void status(int group, std::int32_t room, std::uint64_t leases_received,
               std::size_t finished = 0) {
     Status status;
     status.room = room;
     status.leases_received = leases_received;
-    status.finished.resize(finished);
+    std::vector<RequestId>& has = unfinished_[group];
+    ASSERT_LE(finished, has.size());
+    status.finished.assign(has.begin(), has.begin() + static_cast<std::ptrdiff_t>(finished));
+    has.erase(has.begin(), has.begin() + static_cast<std::ptrdiff_t>(finished));
     tell(2 * group, status);
   }
   /// What a rank was sent since the last call.
@@ -52,7 +56,9 @@ class World {
   std::vector<std::uint32_t> leased(int group) {
     std::vector<std::uint32_t> samples;
     for (const Message& message : sent(2 * group)) {
-      samples.push_back(std::get<Lease>(message).request.trajectory.id.sample);
+      const RequestId id = std::get<Lease>(message).request.trajectory.id;
+      samples.push_back(id.sample);
+      unfinished_[group].push_back(id);
     }
     return samples;
   }
@@ -60,7 +66,9 @@ class World {
  private:
   test::Post post_;
   test::SimulatedMailbox mailbox_{post_, Address::coordinator()};
+  policy::BalancingScheduler scheduler_{true};
   std::vector<Prompt> prompts_;
+  std::map<int, std::vector<RequestId>> unfinished_;  ///< what groups were leased, as of leased()
 
  public:
   std::unique_ptr<Coordinator> coordinator;
@@ -110,7 +118,7 @@ TEST(Coordinator, CountsTheRun) {
   status.active = 0;
   status.unflushed = 1;
   status.tokens = 101;
-  status.finished.resize(1);
+  status.finished = {{0, 2}};
   world.tell(2, status);
   const Progress progress = world.coordinator->progress();
   EXPECT_EQ(progress.total, kDoneBefore + 8);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/policy/balancing_scheduler.hpp"
 #include "tests/runtime/roles/simulated_mailbox.hpp"
 
 namespace paceline::roles {
@@ -15,8 +16,8 @@ struct WatchdogTest : ::testing::Test {
   WatchdogTest() {
     std::vector<Trajectory> work(4);
     for (std::uint32_t i = 0; i < 4; ++i) work[i].id = {0, i};
-    coordinator = std::make_unique<Coordinator>(mailbox, placement, work, prompts,
-                                                CoordinatorOptions{.rebalance = false}, 0);
+    coordinator = std::make_unique<Coordinator>(mailbox, scheduler, placement, work, prompts,
+                                                CoordinatorOptions{}, 0);
   }
   void status(int rank, std::uint64_t steps) {
     Status status;
@@ -42,6 +43,7 @@ struct WatchdogTest : ::testing::Test {
   test::Post post;
   test::SimulatedMailbox mailbox{post, Address::coordinator()};
   std::vector<Prompt> prompts{1};
+  policy::BalancingScheduler scheduler{false};
   std::unique_ptr<Coordinator> coordinator;
   Watchdog watchdog{60};
   double now = 5;

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "runtime/draft/ngram_drafter.hpp"
+#include "runtime/policy/balancing_scheduler.hpp"
+#include "runtime/policy/random_scheduler.hpp"
 #include "runtime/roles/coordinator.hpp"
 #include "runtime/roles/drafter_rank.hpp"
 #include "runtime/roles/group.hpp"
@@ -345,12 +347,10 @@ inline Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory>
   for (const Trajectory& t : work) brought += t.tokens.size();
 
   SimulatedMailbox mailbox(world.post, Address::coordinator());
-  Coordinator coordinator(mailbox, placement, std::move(work), prompts,
-                          {.seed = 5,
-                           .rebalance = moves.rebalance,
-                           .shuffle = moves.shuffle,
-                           .shuffle_roles = moves.shuffle_roles,
-                           .shuffle_seed = order_seed},
+  policy::RandomScheduler scheduler(
+      std::make_unique<policy::BalancingScheduler>(moves.rebalance), placement,
+      {.moves = moves.shuffle, .roles = moves.shuffle_roles, .seed = order_seed});
+  Coordinator coordinator(mailbox, scheduler, placement, std::move(work), prompts, {.seed = 5},
                           done_before);
   Outcome outcome;
   std::vector<std::unique_ptr<Rank>> ranks;
