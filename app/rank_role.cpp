@@ -243,7 +243,7 @@ Ended Rank::run_verifier() {
                           setup_.tokenizer ? &*setup_.tokenizer : nullptr);
   std::vector<int> members;
   for (int member = 1; member < ranks.tp; ++member) members.push_back(rank_ + member);
-  roles::Group group(mailbox_, *compute_->executor, *kv_share_, std::move(members));
+  roles::Group group(mailbox_, *compute_->executor, *kv_share_, members, placement_.epoch);
   std::vector<std::unique_ptr<draft::Drafter>> drafters = std::move(compute_->drafters);
   roles::RemoteDrafter* remote = nullptr;
   if (setup_.layout.drafters() > 0) {
@@ -278,7 +278,7 @@ Ended Rank::run_verifier() {
 
 /// A group's other ranks: their leader speaks for them, but for a signal that reaches one alone.
 Ended Rank::run_member() {
-  roles::Member member(mailbox_, *compute_->executor, *kv_share_, group().leader,
+  roles::Member member(mailbox_, *compute_->executor, *kv_share_, group().leader, placement_.epoch,
                        {&clock_, telemetry_.get()});
   const double measuring = compute_->executor->busy_seconds();  // and earlier roles
   drive(member, mailbox_);

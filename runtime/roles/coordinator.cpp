@@ -40,7 +40,8 @@ Turn Coordinator::turn() {
     const std::optional<Envelope> envelope = mailbox_.poll();
     if (!envelope) break;
     turn.worked = true;
-    ++heard_[envelope->from];
+    const int from = envelope->from.rank;
+    ++heard_[from];
     std::optional<Message> read = understand(*envelope);
     if (!read) {
       ++nonsense_;
@@ -48,18 +49,18 @@ Turn Coordinator::turn() {
     }
     Message& message = *read;
     if (const auto* status = std::get_if<Status>(&message)) {
-      on(envelope->from, *status);
+      on(from, *status);
     } else if (const auto* costs = std::get_if<Costs>(&message)) {
-      group_of(envelope->from, costs->epoch).costs = costs->costs;
+      group_of(from, costs->epoch).costs = costs->costs;
     } else if (auto* returned = std::get_if<Returned>(&message)) {
       on(std::move(*returned));
     } else if (const auto* ready = std::get_if<Ready>(&message)) {
-      on(envelope->from, *ready);
+      on(from, *ready);
     } else if (std::holds_alternative<StopRequest>(message)) {
       stop();
     } else if (auto* summary = std::get_if<Summary>(&message)) {
-      summary->rank.rank = static_cast<std::uint32_t>(envelope->from);
-      if (reported_.insert(envelope->from).second) summaries_.push_back(summary->rank);
+      summary->rank.rank = static_cast<std::uint32_t>(from);
+      if (reported_.insert(from).second) summaries_.push_back(summary->rank);
       ++changes_;
     } else {
       throw std::logic_error("the coordinator got a message meant for another role");
@@ -76,17 +77,14 @@ Role Coordinator::role_of(int rank) const {
 
 /// A drafter rank has little to say to a coordinator, and is not trusted: all else is dropped.
 std::optional<Message> Coordinator::understand(const Envelope& envelope) const {
-  if (role_of(envelope.from) != Role::drafter) return decode(envelope.bytes);
-  try {
-    std::optional<Message> message = decode(envelope.bytes);
-    const auto* ready = std::get_if<Ready>(&*message);
-    if (std::holds_alternative<StopRequest>(*message) ||
-        (finish_sent_ && std::holds_alternative<Summary>(*message)) ||
-        (ready != nullptr && takes_place(envelope.from, *ready)))
-      return message;
-  } catch (const std::logic_error&) {
-    // no message at all
-  }
+  if (role_of(envelope.from.rank) != Role::drafter) return decode(envelope.bytes);
+  std::optional<Message> message = decode_if_message(envelope.bytes);
+  if (!message) return std::nullopt;
+  const auto* ready = std::get_if<Ready>(&*message);
+  if (std::holds_alternative<StopRequest>(*message) ||
+      (finish_sent_ && std::holds_alternative<Summary>(*message)) ||
+      (ready != nullptr && takes_place(envelope.from.rank, *ready)))
+    return message;
   return std::nullopt;
 }
 

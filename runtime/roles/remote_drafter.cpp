@@ -225,13 +225,9 @@ RemoteDrafter::Worth RemoteDrafter::read(int from, Link& link, std::span<const s
     trouble(link.nonsense, from, std::string("sends ") + what + "; that is dropped");
     return Worth::none;
   };
-  Message decoded;
-  try {
-    decoded = decode(message);
-  } catch (const std::logic_error&) {
-    return nonsense("bytes that are no message");
-  }
-  const auto* drafts = std::get_if<Drafts>(&decoded);
+  const std::optional<Message> decoded = decode_if_message(message);
+  if (!decoded) return nonsense("bytes that are no message");
+  const auto* drafts = std::get_if<Drafts>(&*decoded);
   if (drafts == nullptr) return nonsense("messages that are not a drafter's to send");
   if (drafts->scores.size() != drafts->tokens.size()) return nonsense("tokens without scores");
   Worth worth = drafts->pieces.empty() ? Worth::sign_of_life : Worth::none;

@@ -29,7 +29,7 @@ class World {
   }
 
   void tell(int rank, const Message& message) {
-    post_.put(Address::coordinator(), rank, encode(message));
+    post_.put(Address::coordinator(), {rank}, encode(message));
     EXPECT_TRUE(coordinator->turn().worked);
   }
   /// The group's leader reports; so many of its requests, as of leased(), have finished since.

@@ -26,7 +26,7 @@ struct WatchdogTest : ::testing::Test {
     tell(rank, status);
   }
   void tell(int rank, const Message& message) {
-    post.put(Address::coordinator(), rank, encode(message));
+    post.put(Address::coordinator(), {rank}, encode(message));
     coordinator->turn();
   }
   /// The first verdict other than goes_on within so many seconds.

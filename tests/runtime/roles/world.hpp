@@ -121,7 +121,7 @@ struct Moves {
 /// What all ranks of a world share.
 struct Surroundings {
   Surroundings(std::uint64_t seed, const Moves& how, const DrafterRanks& ahead)
-      : wire(seed), moves(how), drafters(ahead) {}
+      : post(seed), wire(seed), moves(how), drafters(ahead) {}
   Post post;
   KvWire wire;
   SteppedClock clock;
@@ -179,15 +179,20 @@ struct VerifierRank {
 /// A rank of a group that has nothing to compute: it only follows its leader.
 class Follower final : public Participant {
  public:
-  Follower(Mailbox& mailbox, int leader) : mailbox_(mailbox), leader_(leader) {}
+  Follower(Mailbox& mailbox, int leader, std::uint32_t epoch)
+      : mailbox_(mailbox), leader_{leader}, epoch_(epoch) {}
   Turn turn() override {
     const std::optional<Envelope> envelope = over_ ? std::nullopt : mailbox_.poll();
     if (!envelope) return {};
     if (envelope->from != leader_) return {true};
+    if (!led_) {
+      led_ = leads(*envelope, epoch_);
+      return {true};
+    }
     Message message = decode(envelope->bytes);
     if (auto* place = std::get_if<Place>(&message)) next_ = place->placement;
     over_ = next_ || std::holds_alternative<Finish>(message);
-    EXPECT_TRUE(over_ || about_drafts(message));
+    EXPECT_TRUE(over_);
     return {true};
   }
   [[nodiscard]] bool over() const override { return over_; }
@@ -195,7 +200,9 @@ class Follower final : public Participant {
 
  private:
   Mailbox& mailbox_;
-  int leader_;
+  Address leader_;
+  std::uint32_t epoch_;
+  bool led_ = false;
   bool over_ = false;
   std::optional<policy::Placement> next_;
 };
@@ -223,9 +230,10 @@ class Rank {
     note();
     const std::optional<policy::Placement> next = role_->next();
     if (placement_.role(rank_) == Role::verifier) {
-      for (int member = 1; member < placement_.groups[placement_.group(rank_)].tp; ++member)
-        mailbox_.send({rank_ + member, Address::Port::role},
-                      next ? encode(Place{*next}) : encode(Finish{}));
+      for (int member = 1; member < placement_.groups[placement_.group(rank_)].tp; ++member) {
+        mailbox_.send({rank_ + member}, encode(Lead{placement_.epoch}));
+        mailbox_.send({rank_ + member}, next ? encode(Place{*next}) : encode(Finish{}));
+      }
     }
     if (next) {
       become(*next);
@@ -256,8 +264,8 @@ class Rank {
         role_ = &verifier_->verifier;
         return;
       case Role::verifier_member:
-        other_ =
-            std::make_unique<Follower>(mailbox_, placement.groups[placement.group(rank_)].leader);
+        other_ = std::make_unique<Follower>(
+            mailbox_, placement.groups[placement.group(rank_)].leader, placement.epoch);
         break;
       case Role::drafter: {
         std::vector<std::unique_ptr<draft::Drafter>> made;
