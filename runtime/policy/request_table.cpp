@@ -22,27 +22,27 @@ RequestTable::Lease RequestTable::lease(int group) {
   const auto tokens = static_cast<std::uint32_t>(trajectory.tokens.size());
   leased_[trajectory.id] = {.group = group, .tokens = tokens};
   ++held_[group];
-  return {std::move(trajectory), next_number_++};
+  return {std::move(trajectory), next_key_++};
 }
 
 std::uint64_t RequestTable::move(RequestId id, int to) {
   LeasedRequest& request = leased_.at(id);
   if (request.move != 0) throw std::logic_error("a request that moves is to move elsewhere");
-  request.move = next_number_++;
+  request.move = next_key_++;
   moves_[request.move] = {id, to};
   return request.move;
 }
 
-RequestMove RequestTable::take(std::uint64_t number) {
-  const auto at = moves_.find(number);
+RequestMove RequestTable::take(std::uint64_t key) {
+  const auto at = moves_.find(key);
   if (at == moves_.end()) throw std::logic_error("a group tells of a move that there is not");
   const RequestMove move = at->second;
   moves_.erase(at);
   return move;
 }
 
-RequestId RequestTable::moved(std::uint64_t number) {
-  const RequestMove move = take(number);
+RequestId RequestTable::moved(std::uint64_t key) {
+  const RequestMove move = take(key);
   LeasedRequest& request = leased_.at(move.id);
   --held_[request.group];
   ++held_[move.to];
@@ -52,13 +52,13 @@ RequestId RequestTable::moved(std::uint64_t number) {
   return move.id;
 }
 
-void RequestTable::kept(std::uint64_t number) {
-  const RequestMove move = take(number);
+void RequestTable::kept(std::uint64_t key) {
+  const RequestMove move = take(key);
   if (const auto at = leased_.find(move.id); at != leased_.end()) at->second.move = 0;
 }
 
-void RequestTable::returned(std::uint64_t number, Trajectory trajectory) {
-  const RequestMove move = take(number);
+void RequestTable::returned(std::uint64_t key, Trajectory trajectory) {
+  const RequestMove move = take(key);
   --held_[leased_.at(move.id).group];
   leased_.erase(move.id);
   waiting_.push_front(std::move(trajectory));

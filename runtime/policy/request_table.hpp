@@ -17,7 +17,7 @@ struct LeasedRequest {
   int group = 0;             ///< leader of the one that holds it
   std::uint32_t tokens = 0;  ///< of its response, as far as is known
   bool ended = false;        ///< but perhaps not on disk yet
-  std::uint64_t move = 0;    ///< number of the move it is on; 0: none
+  std::uint64_t move = 0;    ///< key of the move it is on; 0: none
 };
 
 /// In place of a leader: the request moves back to those that wait.
@@ -40,21 +40,21 @@ class RequestTable {
   /// A lease as its group is told of it.
   struct Lease {
     Trajectory trajectory;
-    std::uint64_t number = 0;  ///< of all leases and moves of the run
+    std::uint64_t key = 0;  ///< the n-th lease or move of the run
   };
   /// Gives the group the next request that waits. One must.
   [[nodiscard]] Lease lease(int group);
   /// A request that is on no move is to go to another group, or back to the table. Returns the
-  /// number of the move, of all leases and moves of the run.
+  /// move's key: leases and moves of the run are counted together.
   std::uint64_t move(RequestId id, int to);
 
   // What groups report.
   /// The move is made. Returns its request.
-  RequestId moved(std::uint64_t number);
+  RequestId moved(std::uint64_t key);
   /// The request had ended before, and stays where it is.
-  void kept(std::uint64_t number);
+  void kept(std::uint64_t key);
   /// A move back to the table is made: the request waits, in front of those never leased.
-  void returned(std::uint64_t number, Trajectory trajectory);
+  void returned(std::uint64_t key, Trajectory trajectory);
   /// A response has so many tokens. Comes late at times: what is no longer leased is let be.
   void grew(RequestId id, std::uint32_t tokens);
   void ended(RequestId id, std::uint32_t tokens);
@@ -71,20 +71,20 @@ class RequestTable {
   [[nodiscard]] const std::map<RequestId, LeasedRequest>& leased() const { return leased_; }
   /// Leased requests that the group holds.
   [[nodiscard]] int held_by(int group) const;
-  /// Moves under way, by number. A request may have finished before its group heard of the move.
+  /// Moves under way, by key. A request may have finished before its group heard of the move.
   [[nodiscard]] const std::map<std::uint64_t, RequestMove>& moves() const { return moves_; }
   /// Moves made from group to group.
   [[nodiscard]] std::size_t moves_made() const { return moves_made_; }
   [[nodiscard]] const ResponseLengths& lengths() const { return lengths_; }
 
  private:
-  [[nodiscard]] RequestMove take(std::uint64_t number);
+  [[nodiscard]] RequestMove take(std::uint64_t key);
 
   std::deque<Trajectory> waiting_;  ///< those given back in front
   std::map<RequestId, LeasedRequest> leased_;
   std::map<int, int> held_;  ///< by leader
   std::map<std::uint64_t, RequestMove> moves_;
-  std::uint64_t next_number_ = 1;
+  std::uint64_t next_key_ = 1;
   std::size_t given_back_ = 0;
   std::size_t moves_made_ = 0;
   std::size_t finished_before_;

@@ -122,9 +122,8 @@ void Coordinator::settle(KnownGroup& group, const Status& status) {
   if (went_on(group.status, status)) ++changes_;
   group.status = status;
   group.there = true;
-  for (const std::uint64_t number : status.kept) requests_.kept(number);
-  for (const std::uint64_t number : status.moved)
-    group.prompts.insert(requests_.moved(number).prompt);
+  for (const std::uint64_t key : status.kept) requests_.kept(key);
+  for (const std::uint64_t key : status.moved) group.prompts.insert(requests_.moved(key).prompt);
   for (const engine::Running& running : status.running) requests_.grew(running.id, running.tokens);
   for (const engine::Running& ended : status.ended) requests_.ended(ended.id, ended.tokens);
   for (const RequestId id : status.finished) requests_.finished(id, group.ranks.leader);
@@ -153,7 +152,7 @@ void Coordinator::lease_to(KnownGroup& group, int count) {
     const bool known = !group.prompts.insert(id.prompt).second;
     send(group.ranks.leader,
          Lease{{std::move(lease.trajectory), known ? std::vector<TokenId>() : prompt.tokens, noise,
-                lease.number}});
+                lease.key}});
     ++group.leases_sent;
   }
 }
@@ -166,9 +165,9 @@ void Coordinator::move_some() {
 
 void Coordinator::move(const policy::RequestMove& move) {
   const int holder = requests_.leased().at(move.id).group;
-  const std::uint64_t number = requests_.move(move.id, move.to);
+  const std::uint64_t key = requests_.move(move.id, move.to);
   const bool back = move.to == policy::kToTable;
-  send(holder, Move{move.id, number, back ? GroupRanks{0, 0} : groups_.at(move.to).ranks});
+  send(holder, Move{move.id, key, back ? GroupRanks{0, 0} : groups_.at(move.to).ranks});
 }
 
 void Coordinator::change_some() {

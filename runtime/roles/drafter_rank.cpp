@@ -70,7 +70,7 @@ void DrafterRank::receive() {
       verifiers_[from].waits = true;
     } else if (const auto* commits = std::get_if<DraftCommits>(&message)) {
       if (commits->since != options_.place.since) continue;
-      take(from, *commits);
+      apply(from, *commits);
       verifiers_[from].waits = true;
     } else if (auto* place = std::get_if<Place>(&message)) {
       over_ = place->placement.role(options_.place.rank) != Role::drafter;
@@ -111,7 +111,7 @@ void DrafterRank::drop(RequestId id) {
 
 // Of what it drafted, the tokens that were committed are no longer ahead. The first that was not
 // refutes all after it.
-void DrafterRank::take(int from, const DraftCommits& commits) {
+void DrafterRank::apply(int from, const DraftCommits& commits) {
   const double now = clock_.now();
   for (const DraftCommit& commit : commits.commits) {
     const auto at = requests_.find(commit.id);

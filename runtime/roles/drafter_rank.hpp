@@ -60,7 +60,7 @@ class DrafterRank final : public Participant {
   void receive();
   [[nodiscard]] static std::optional<Message> understand(const Envelope& envelope);
   void open(int from, const DraftOpen& open);
-  void take(int from, const DraftCommits& commits);
+  void apply(int from, const DraftCommits& commits);
   void drop(RequestId id);
   void draft();
   bool ask(draft::Drafter& drafter);

@@ -108,7 +108,7 @@ class RemoteDrafter final : public draft::Drafter {
   /// Of a message.
   enum class Worth : std::uint8_t { none, sign_of_life, drafts };
   Worth read(int from, Link& link, std::span<const std::byte> message);
-  bool take(Request& r, const DraftPiece& piece, const Drafts& drafts);
+  bool keep(Request& r, const DraftPiece& piece, const Drafts& drafts);
   [[nodiscard]] bool makes_sense(const DraftPiece& piece, const Drafts& drafts) const;
   void give(RequestId id, Request& r);
   void take_back(RequestId id, Request& r, DraftEnd how);

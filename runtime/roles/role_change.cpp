@@ -22,7 +22,7 @@ RoleChange::Drain RoleChange::drain(const policy::RequestTable& requests) const 
     if (!ends(group.leader)) load[group.leader] = requests.held_by(group.leader);
   }
   Drain drain{.moves = {}, .done = true};
-  for (const auto& [number, move] : requests.moves()) {
+  for (const auto& [key, move] : requests.moves()) {
     const auto to = load.find(move.to);
     if (to != load.end()) ++to->second;
     drain.done = drain.done && (to != load.end() || move.to == policy::kToTable);

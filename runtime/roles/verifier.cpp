@@ -60,13 +60,13 @@ void Verifier::receive() {
       event(trajectory.id,
             trajectory.tokens.empty() ? RequestEventKind::leased : RequestEventKind::resumed,
             trajectory.tokens.size());
-      take(std::move(lease->request), {});
+      enqueue(std::move(lease->request), {});
     } else if (auto* offer = std::get_if<Offer>(&message)) {
       const Trajectory& trajectory = offer->request.trajectory;
       const std::uint64_t key = offer->request.move;
       event(trajectory.id, RequestEventKind::arrived, trajectory.tokens.size());
       status_.moved.push_back(key);
-      take(std::move(offer->request), {key, offer->from, offer->positions});
+      enqueue(std::move(offer->request), {key, offer->from, offer->positions});
     } else if (const auto* move = std::get_if<Move>(&message)) {
       moves_.push_back(*move);
     } else if (const auto* pull = std::get_if<Pull>(&message)) {
@@ -134,7 +134,7 @@ void Verifier::on(policy::Placement placement) {
   next_ = std::move(placement);
 }
 
-void Verifier::take(engine::Admission request, const Origin& origin) {
+void Verifier::enqueue(engine::Admission request, const Origin& origin) {
   std::vector<TokenId>& prompt = prompts_[request.trajectory.id.prompt];
   if (request.prompt.empty()) {
     request.prompt = prompt;

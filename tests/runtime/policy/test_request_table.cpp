@@ -35,7 +35,7 @@ TEST(RequestTable, LeasesInTheOrderOfTheWork) {
   EXPECT_EQ(table.leased().at({4, 1}).tokens, 3U) << "of an earlier attempt";
   const RequestTable::Lease second = table.lease(0);
   EXPECT_EQ(second.trajectory.id, (RequestId{2, 0}));
-  EXPECT_GT(second.number, first.number);
+  EXPECT_GT(second.key, first.key);
   EXPECT_EQ(table.held_by(3), 1);
   EXPECT_EQ(table.held_by(0), 1);
   EXPECT_EQ(table.held_by(1), 0);
@@ -45,19 +45,19 @@ TEST(RequestTable, LeasesInTheOrderOfTheWork) {
 TEST(RequestTable, AMovingRequestIsHeldWhereItWasUntilItIsThere) {
   RequestTable table = table_of(2);
   lease(table, 0, 2);
-  const std::uint64_t number = table.move(id(1), 4);
+  const std::uint64_t key = table.move(id(1), 4);
   EXPECT_EQ(table.held_by(0), 2);
-  EXPECT_EQ(table.leased().at(id(1)).move, number);
-  EXPECT_EQ(table.moves().at(number).to, 4);
+  EXPECT_EQ(table.leased().at(id(1)).move, key);
+  EXPECT_EQ(table.moves().at(key).to, 4);
   EXPECT_THROW(table.move(id(1), 8), std::logic_error) << "it is on a move";
-  EXPECT_EQ(table.moved(number), id(1));
+  EXPECT_EQ(table.moved(key), id(1));
   EXPECT_EQ(table.held_by(0), 1);
   EXPECT_EQ(table.held_by(4), 1);
   EXPECT_EQ(table.leased().at(id(1)).group, 4);
   EXPECT_TRUE(table.moves().empty());
   EXPECT_EQ(table.moves_made(), 1U);
-  EXPECT_GT(table.move(id(1), 0), number) << "it may move on";
-  EXPECT_THROW(table.moved(number), std::logic_error) << "made twice";
+  EXPECT_GT(table.move(id(1), 0), key) << "it may move on";
+  EXPECT_THROW(table.moved(key), std::logic_error) << "made twice";
 }
 
 TEST(RequestTable, AMoveThatCameTooLateIsForgotten) {
@@ -79,11 +79,11 @@ TEST(RequestTable, AMoveThatCameTooLateIsForgotten) {
 TEST(RequestTable, WhatIsGivenBackIsLeasedFirstWithWhatItHas) {
   RequestTable table = table_of(4);
   lease(table, 0, 2);
-  const std::uint64_t number = table.move(id(1), kToTable);
+  const std::uint64_t key = table.move(id(1), kToTable);
   Trajectory partial;
   partial.id = id(1);
   partial.tokens = {1, 2, 3, 4};
-  table.returned(number, partial);
+  table.returned(key, partial);
   EXPECT_EQ(table.held_by(0), 1);
   EXPECT_FALSE(table.leased().contains(id(1)));
   EXPECT_EQ(table.waiting(), 3U);
@@ -146,16 +146,16 @@ TEST(RequestTable, EveryRequestIsInOnePlaceWhateverHappens) {
       if (table.leased().at(some->first).move == 0)
         table.move(some->first, random() % 5 == 0 ? kToTable : group);
     } else if (!table.moves().empty() && random() % 4 != 0) {
-      const auto [number, move] = *table.moves().begin();
+      const auto [key, move] = *table.moves().begin();
       if (!holders.contains(move.id) || random() % 5 == 0) {
-        table.kept(number);
+        table.kept(key);
       } else if (move.to == kToTable) {
         Trajectory back;
         back.id = move.id;
-        table.returned(number, back);
+        table.returned(key, back);
         holders.erase(move.id);
       } else {
-        EXPECT_EQ(table.moved(number), move.id);
+        EXPECT_EQ(table.moved(key), move.id);
         holders[move.id] = move.to;
       }
     } else {

@@ -60,9 +60,9 @@ TEST(RoleChange, ARequestOfAGroupThatEndsGoesWhereFewestAre) {
 TEST(RoleChange, WaitsForWhatIsOnItsWayToAGroupThatEnds) {
   const RoleChange change(before(), after());
   RequestTable table = table_of({0});
-  const std::uint64_t number = table.move({0, 0}, 2);
+  const std::uint64_t key = table.move({0, 0}, 2);
   EXPECT_FALSE(change.drain(table).done);
-  table.kept(number);
+  table.kept(key);
   EXPECT_TRUE(change.drain(table).done);
 }
 
