@@ -41,16 +41,17 @@ std::uint64_t peak_rss_bytes() {
 /// Passes a signal on to the coordinator, once: it may have reached this rank alone.
 class SignalRelay {
  public:
-  explicit SignalRelay(Mailbox& mailbox) : mailbox_(mailbox) {}
+  SignalRelay(Mailbox& mailbox, int rank) : mailbox_(mailbox), rank_(rank) {}
   bool operator()() {
     if (told_ || !stop_signalled()) return true;
     told_ = true;
-    mailbox_.send(Address::coordinator(), roles::encode(roles::StopRequest{}));
+    mailbox_.send(Address::coordinator(), roles::encode(roles::StopRequest{rank_}));
     return true;
   }
 
  private:
   Mailbox& mailbox_;
+  int rank_;
   bool told_ = false;
 };
 
@@ -147,7 +148,7 @@ class Rank {
   }
   template <typename Role>
   void drive(Role& role, Mailbox& mailbox) {
-    roles::drive(role, mailbox, clock_, SignalRelay(mailbox));
+    roles::drive(role, mailbox, clock_, SignalRelay(mailbox, rank_));
   }
 
   const Setup& setup_;

@@ -80,8 +80,9 @@ std::optional<Message> Coordinator::understand(const Envelope& envelope) const {
   if (role_of(envelope.from.rank) != Role::drafter) return decode(envelope.bytes);
   std::optional<Message> message = decode_if_message(envelope.bytes);
   if (!message) return std::nullopt;
+  const auto* stop = std::get_if<StopRequest>(&*message);
   const auto* ready = std::get_if<Ready>(&*message);
-  if (std::holds_alternative<StopRequest>(*message) ||
+  if ((stop != nullptr && stop->rank == envelope.from.rank) ||
       (finish_sent_ && std::holds_alternative<Summary>(*message)) ||
       (ready != nullptr && takes_place(envelope.from.rank, *ready)))
     return message;

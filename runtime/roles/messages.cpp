@@ -112,7 +112,9 @@ void fields(Wire& w, Status& m) {
       m.stopped, m.ended, m.finished, m.running, m.moved, m.kept);
 }
 template <typename Wire>
-void fields(Wire&, StopRequest&) {}
+void fields(Wire& w, StopRequest& m) {
+  put(w, m.rank);
+}
 template <typename Wire>
 void fields(Wire& w, Summary& m) {
   put(w, m.rank);

@@ -133,7 +133,9 @@ struct Status {
 };
 
 /// Any rank to coordinator: a signal asked this rank to stop.
-struct StopRequest {};
+struct StopRequest {
+  std::int32_t rank = 0;  ///< this one: nonsense from a drafter rank is seldom taken for a stop
+};
 
 /// Any rank to coordinator, last of all.
 struct Summary {

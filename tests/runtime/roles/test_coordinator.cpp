@@ -195,11 +195,11 @@ TEST(Coordinator, AStopFromAnyRankEndsLeasing) {
   World world(2, 20);
   world.status(0, 3, 0);
   EXPECT_EQ(world.leased(0).size(), 3U);
-  world.tell(1, StopRequest{});  // a member
+  world.tell(1, StopRequest{1});  // a member
   EXPECT_TRUE(only<Stop>(world.sent(0)));
   EXPECT_TRUE(world.sent(1).empty());
   EXPECT_TRUE(only<Stop>(world.sent(2)));
-  world.tell(3, StopRequest{});  // another, of the same signal
+  world.tell(3, StopRequest{3});  // another, of the same signal
   world.status(0, 5, 3);
   EXPECT_TRUE(world.sent(0).empty());
 
@@ -214,6 +214,28 @@ TEST(Coordinator, AStopFromAnyRankEndsLeasing) {
   world.tell(2, stopped);
   for (const int rank : {0, 2, 4}) EXPECT_TRUE(only<Finish>(world.sent(rank))) << rank;
   EXPECT_FALSE(world.coordinator->complete());
+}
+
+TEST(Coordinator, ADrafterRankIsBelievedOnlyWhatItMaySay) {
+  test::Post post;
+  test::SimulatedMailbox mailbox(post, Address::coordinator());
+  policy::BalancingScheduler scheduler(true);
+  const std::vector<Prompt> prompts(1);
+  const policy::Placement placement{
+      .epoch = 0, .ranks = 3, .groups = {{0, 1}, {1, 1}}, .drafters = {{2, 0}}};
+  Coordinator coordinator(mailbox, scheduler, placement, std::vector<Trajectory>(1), prompts, {},
+                          0);
+  for (const Message& message : {Message(StopRequest{0}), Message(Summary{}), Message(Ready{1}),
+                                 Message(Status{}), Message(Finish{})})
+    post.put(Address::coordinator(), {2}, encode(message));
+  post.put(Address::coordinator(), {2}, std::vector<std::byte>(1, std::byte{18}));
+  coordinator.turn();
+  EXPECT_EQ(coordinator.progress().nonsense, 6U);
+  EXPECT_FALSE(post.holds({0}));
+  post.put(Address::coordinator(), {2}, encode(StopRequest{2}));
+  coordinator.turn();
+  ASSERT_TRUE(post.holds({0}));
+  EXPECT_TRUE(std::holds_alternative<Stop>(decode(post.take({0})->bytes)));
 }
 
 /// Two groups of which the first has eight requests and the second has ended its own.
