@@ -26,13 +26,14 @@ roles::CostMeasurement measure_steps(const MeasuringRank& rank,
   if (role != Role::verifier && role != Role::verifier_member) return {};
   const auto [leader, tp] = placement.groups[placement.group(me)];
   if (role == Role::verifier_member) {
-    roles::Member member(rank.mailbox, *rank.compute.executor, *rank.share, leader);
+    roles::Member member(rank.mailbox, *rank.compute.executor, *rank.share, leader,
+                         placement.epoch);
     roles::drive(member, rank.mailbox, rank.clock, [] { return true; });
     return {};
   }
   std::vector<int> members;
   for (int m = 1; m < tp; ++m) members.push_back(leader + m);
-  roles::Group group(rank.mailbox, *rank.compute.executor, *rank.share, std::move(members));
+  roles::Group group(rank.mailbox, *rank.compute.executor, *rank.share, members, placement.epoch);
   roles::MeasuredEngine engine{
       group, executor_limits(setup), setup.model.vocab, {}, setup.config.speculation.max_length};
   const std::vector<std::string> names = own_drafter_names(setup, Role::verifier);

@@ -35,15 +35,16 @@ DraftHistory sum_drafts(const fabric::MpiEnvironment& mpi, const Setup& setup,
                     static_cast<std::uint64_t>(record.accepted)};
     }
   }
-  const std::vector<std::byte> all = mpi.all_gather(std::as_bytes(std::span(tallies)));
+  const std::vector<std::vector<std::byte>> all = mpi.all_gather(std::as_bytes(std::span(tallies)));
   DraftHistory sum;
   if (mpi.rank() != 0) return sum;
-  for (std::size_t i = 0; i < all.size() / sizeof(DraftTally); ++i) {
-    DraftTally tally;
-    std::memcpy(&tally, all.data() + i * sizeof tally, sizeof tally);
-    if (tally.tried > 0)
-      sum.update(setup.drafters[i % tallies.size()].name, static_cast<double>(tally.tried),
-                 static_cast<double>(tally.accepted));
+  for (const std::vector<std::byte>& of_rank : all) {
+    std::memcpy(tallies.data(), of_rank.data(), of_rank.size());
+    for (std::size_t d = 0; d < tallies.size(); ++d) {
+      if (tallies[d].tried > 0)
+        sum.update(setup.drafters[d].name, static_cast<double>(tallies[d].tried),
+                   static_cast<double>(tallies[d].accepted));
+    }
   }
   return sum;
 }

@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -42,16 +41,17 @@ std::uint64_t peak_rss_bytes() {
 /// Passes a signal on to the coordinator, once: it may have reached this rank alone.
 class SignalRelay {
  public:
-  explicit SignalRelay(Mailbox& mailbox) : mailbox_(mailbox) {}
+  SignalRelay(Mailbox& mailbox, int rank) : mailbox_(mailbox), rank_(rank) {}
   bool operator()() {
     if (told_ || !stop_signalled()) return true;
     told_ = true;
-    mailbox_.send(Address::coordinator(), roles::encode(roles::StopRequest{}));
+    mailbox_.send(Address::coordinator(), roles::encode(roles::StopRequest{rank_}));
     return true;
   }
 
  private:
   Mailbox& mailbox_;
+  int rank_;
   bool told_ = false;
 };
 
@@ -151,7 +151,7 @@ class Rank {
   }
   template <typename Role>
   void drive(Role& role, Mailbox& mailbox) {
-    roles::drive(role, mailbox, clock_, SignalRelay(mailbox));
+    roles::drive(role, mailbox, clock_, SignalRelay(mailbox, rank_));
   }
 
   const Setup& setup_;
@@ -166,7 +166,6 @@ class Rank {
   std::unique_ptr<Compute> compute_;
   std::unique_ptr<roles::KvShare> kv_share_;  ///< of verifiers and members
   CostsByDegree costs_;
-  std::set<int> drafted_;  ///< ranks that have drafted in some placement
   DraftHistory drafts_;
 };
 
@@ -187,7 +186,6 @@ void Rank::share_kv() {
 /// Becomes what a placement says. Nothing here waits for another rank.
 void Rank::take(policy::Placement placement) {
   const double start = clock_.now();
-  for (const policy::DrafterPlace& drafter : placement_.drafters) drafted_.insert(drafter.rank);
   placement_ = std::move(placement);
   kv_share_.reset();  // before the memory that it has registered
   take_place(*compute_, setup_, placement_, rank_);
@@ -250,15 +248,14 @@ Ended Rank::run_verifier() {
                           setup_.tokenizer ? &*setup_.tokenizer : nullptr);
   std::vector<int> members;
   for (int member = 1; member < ranks.tp; ++member) members.push_back(rank_ + member);
-  roles::Group group(mailbox_, *compute_->executor, *kv_share_, std::move(members));
+  roles::Group group(mailbox_, *compute_->executor, *kv_share_, members, placement_.epoch);
   std::vector<std::unique_ptr<draft::Drafter>> drafters = std::move(compute_->drafters);
   roles::RemoteDrafter* remote = nullptr;
   if (setup_.layout.drafters() > 0) {
     auto made = std::make_unique<roles::RemoteDrafter>(
         mailbox_, clock_, placement_.drafters,
         roles::RemoteOptions{.vocab = setup_.model.vocab,
-                             .window = draft_window(config.speculation),
-                             .drafted = drafted_},
+                             .window = draft_window(config.speculation)},
         [rank = rank_](const std::string& text) { say("warning: rank {}: {}", rank, text); });
     remote = made.get();
     drafters.insert(drafters.begin(), std::move(made));
@@ -290,7 +287,7 @@ Ended Rank::run_verifier() {
 
 /// A group's other ranks: their leader speaks for them, but for a signal that reaches one alone.
 Ended Rank::run_member() {
-  roles::Member member(mailbox_, *compute_->executor, *kv_share_, group().leader,
+  roles::Member member(mailbox_, *compute_->executor, *kv_share_, group().leader, placement_.epoch,
                        {&clock_, telemetry_.get()});
   const double measuring = compute_->executor->busy_seconds();  // and earlier roles
   drive(member, mailbox_);

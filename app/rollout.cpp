@@ -27,6 +27,8 @@
 #include "io/hdf5/run_directory.hpp"
 #include "io/hdf5/telemetry.hpp"
 #include "runtime/fabric/ucx_fabric.hpp"
+#include "runtime/policy/balancing_scheduler.hpp"
+#include "runtime/policy/random_scheduler.hpp"
 #include "runtime/roles/coordinator.hpp"
 #include "runtime/roles/participant.hpp"
 #include "runtime/roles/watchdog.hpp"
@@ -97,6 +99,16 @@ std::vector<Trajectory> work_list(const Setup& setup, io::ResumeState& earlier) 
     }
   }
   return work;
+}
+
+/// Who gets what in the run.
+std::unique_ptr<policy::Scheduler> make_scheduler(const Setup& setup) {
+  const io::ScheduleSection& schedule = setup.config.schedule;
+  auto balancing = std::make_unique<policy::BalancingScheduler>(schedule.rebalance);
+  if (!schedule.shuffle && !schedule.shuffle_roles) return balancing;
+  return std::make_unique<policy::RandomScheduler>(
+      std::move(balancing), setup.layout.placement,
+      policy::Chance{schedule.shuffle, schedule.shuffle_roles, schedule.shuffle_seed});
 }
 
 /// Rank 0's second thread.
@@ -183,19 +195,17 @@ ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& argument
     together(mpi, [&] { network = std::make_unique<fabric::UcxFabric>(mpi, ports); });
     network->connect();
     Mailbox& mailbox = network->mailbox(Address::Port::role);
+    std::unique_ptr<policy::Scheduler> scheduler;
     std::unique_ptr<roles::Coordinator> coordinator;
     std::atomic<bool> coordinated{!first};
     std::jthread thread;
     if (first) {
+      scheduler = make_scheduler(setup);
       coordinator = std::make_unique<roles::Coordinator>(
-          network->mailbox(Address::Port::coordinator), setup.layout.placement,
+          network->mailbox(Address::Port::coordinator), *scheduler, setup.layout.placement,
           work_list(setup, output.earlier), setup.prompts.prompts,
           roles::CoordinatorOptions{.seed = setup.config.sampling.seed,
-                                    .max_tokens = setup.config.sampling.max_tokens,
-                                    .rebalance = setup.config.schedule.rebalance,
-                                    .shuffle = setup.config.schedule.shuffle,
-                                    .shuffle_roles = setup.config.schedule.shuffle_roles,
-                                    .shuffle_seed = setup.config.schedule.shuffle_seed},
+                                    .max_tokens = setup.config.sampling.max_tokens},
           output.earlier.finished.size());
       const std::optional<double> deadline =
           limit.seconds ? std::optional(*limit.seconds - setup.config.limits.margin) : std::nullopt;

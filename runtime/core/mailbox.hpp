@@ -1,6 +1,7 @@
 // Messages between the roles of a run. The fabric implements this; tests have mailboxes in memory.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -9,16 +10,17 @@
 
 namespace paceline {
 
-/// Who a message is for. Rank 0 is home to two: its own role and the coordinator.
+/// Who sends a message, or whom it is for. Rank 0 is home to two: its own role and the coordinator.
 struct Address {
   enum class Port : int { role = 1, coordinator = 2 };
   int rank = 0;
   Port port = Port::role;
   static Address coordinator() { return {0, Port::coordinator}; }
+  friend auto operator<=>(const Address&, const Address&) = default;
 };
 
 struct Envelope {
-  int from = 0;  ///< rank of the sender
+  Address from;
   std::vector<std::byte> bytes;
 };
 

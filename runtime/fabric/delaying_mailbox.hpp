@@ -14,8 +14,8 @@
 
 namespace paceline::fabric {
 
-/// Holds every message back for a random time after it has come. Those of one rank stay in order;
-/// those of different ranks overtake one another.
+/// Holds every message back for a random time after it has come. Those of one sender stay in order;
+/// those of different senders overtake one another, the two of rank 0 too.
 class DelayingMailbox final : public Mailbox {
  public:
   struct Delays {
@@ -72,7 +72,7 @@ class DelayingMailbox final : public Mailbox {
     }
   }
   /// The queue whose first is due first.
-  [[nodiscard]] std::map<int, Queue>::iterator next() {
+  [[nodiscard]] std::map<Address, Queue>::iterator next() {
     auto best = held_.end();
     for (auto queue = held_.begin(); queue != held_.end(); ++queue) {
       if (queue->second.empty()) continue;
@@ -85,7 +85,7 @@ class DelayingMailbox final : public Mailbox {
   Mailbox& inner_;
   std::mt19937_64 random_;
   std::uniform_real_distribution<double> delay_;
-  std::map<int, Queue> held_;  ///< by rank
+  std::map<Address, Queue> held_;  ///< by sender
   std::atomic<bool> woken_{false};
 };
 

@@ -25,8 +25,6 @@ std::size_t index_of(Address at) {
   return static_cast<std::size_t>(at.rank) * 2 + (at.port == Address::Port::coordinator ? 1 : 0);
 }
 
-bool same(Address a, Address b) { return a.rank == b.rank && a.port == b.port; }
-
 }  // namespace
 
 UcxMailbox::UcxMailbox(const UcxContext& context, Address me, MailboxSettings settings)
@@ -68,7 +66,7 @@ void UcxMailbox::send(Address to, std::span<const std::byte> bytes) {
   Peer& p = peers_[at(to)];
   ++traffic_.messages;
   traffic_.bytes += bytes.size();
-  if (same(to, me_)) {
+  if (to == me_) {
     inbox_.push_back({nullptr, {bytes.begin(), bytes.end()}});
     return;
   }
@@ -90,7 +88,7 @@ void UcxMailbox::mark(Peer& peer) {
 
 bool UcxMailbox::full(Address to) const {
   const std::optional<std::size_t> found = find(to);
-  if (!found || same(to, me_)) return false;
+  if (!found || to == me_) return false;
   const Peer& p = peers_[*found];
   return p.sent - p.acknowledged + p.held >= settings_.window;
 }
@@ -295,7 +293,7 @@ std::optional<Envelope> UcxMailbox::poll() {
   }
   Received first = std::move(inbox_.front());
   inbox_.pop_front();
-  if (first.from == nullptr) return Envelope{me_.rank, std::move(first.bytes)};
+  if (first.from == nullptr) return Envelope{me_, std::move(first.bytes)};
   Peer& from = *first.from;
   from.consumed += cost_of(first.bytes.size());
   // Told with whatever is sent to it next, or by itself before the peer has to wait.
@@ -305,7 +303,7 @@ std::optional<Envelope> UcxMailbox::poll() {
     BatchWriter nothing;
     dispatch(from, nothing);
   }
-  return Envelope{from.place.at.rank, std::move(first.bytes)};
+  return Envelope{from.place.at, std::move(first.bytes)};
 }
 
 bool UcxMailbox::wait(double seconds) {

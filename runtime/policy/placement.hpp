@@ -51,10 +51,4 @@ struct Placement {
 /// Whether the rank goes on as what it was when one placement follows the other.
 [[nodiscard]] bool stays(int rank, const Placement& before, const Placement& after);
 
-/// For tests of exactness: another placement, by a number that is like chance. About half of the
-/// groups and drafters stay. Groups have one of `degrees`; there is at least one; drafter ranks
-/// come only where `drafts`.
-[[nodiscard]] Placement shuffled(const Placement& now, std::span<const int> degrees, bool drafts,
-                                 std::uint64_t number);
-
 }  // namespace paceline::policy

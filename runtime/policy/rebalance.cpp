@@ -51,23 +51,28 @@ class Rebalancing {
   }
 
   std::vector<Transferral> run() {
-    std::vector<Transferral> made;
+    std::vector<int> goes_to(requests_.size(), kStays);
     for (std::size_t to = 0; to < groups_.size(); ++to) {
       if (!held_[to].empty() || groups_[to].room <= 0) continue;
       const auto from =
           static_cast<std::size_t>(std::max_element(end_.begin(), end_.end()) - end_.begin());
       Split split = best_split(from, to);
       if (split.later_end() >= end_[from]) continue;
-      for (const std::size_t request : split.moves) made.push_back({request, static_cast<int>(to)});
+      for (const std::size_t request : split.moves) goes_to[request] = static_cast<int>(to);
       held_[from] = std::move(split.stays);
       end_[from] = split.from_end;
       held_[to] = std::move(split.moves);
       end_[to] = split.to_end;
     }
+    std::vector<Transferral> made;
+    for (std::size_t i = 0; i < requests_.size(); ++i) {
+      if (goes_to[i] != kStays && goes_to[i] != requests_[i].group) made.push_back({i, goes_to[i]});
+    }
     return made;
   }
 
  private:
+  static constexpr int kStays = -1;
   struct Split {
     Held stays, moves;
     double from_end = 0, to_end = 0;

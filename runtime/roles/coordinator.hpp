@@ -1,11 +1,9 @@
 // The coordinator: holds the request table and the placement of ranks, leases requests to verifier
-// groups, moves them between groups, changes what ranks are, and knows when the run is over. A
-// state machine: messages in, messages out; time and signals are the caller's.
+// groups, moves them between groups and changes what ranks are as a scheduler says, and knows when
+// the run is over. A state machine: messages in, messages out; time and signals are the caller's.
 #pragma once
 
 #include <cstdint>
-#include <deque>
-#include <map>
 #include <optional>
 #include <set>
 #include <vector>
@@ -13,9 +11,12 @@
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/mailbox.hpp"
 #include "runtime/policy/placement.hpp"
-#include "runtime/policy/response_lengths.hpp"
+#include "runtime/policy/request_table.hpp"
+#include "runtime/policy/scheduler.hpp"
+#include "runtime/roles/known_group.hpp"
 #include "runtime/roles/messages.hpp"
 #include "runtime/roles/participant.hpp"
+#include "runtime/roles/role_change.hpp"
 
 namespace paceline::roles {
 
@@ -39,27 +40,16 @@ struct Progress {
 struct CoordinatorOptions {
   std::uint64_t seed = 1;  ///< with each request's weight version, uid and sample: its noise key
   std::int32_t max_tokens = 1024;  ///< longest response
-  bool rebalance = true;           ///< groups that run dry get requests of busy ones
-  /// For tests of exactness: moves a random request to a random group whenever a group reports.
-  bool shuffle = false;
-  /// Likewise: gives ranks other roles at random, again and again. Groups then have the degrees
-  /// that they begin with, and ranks draft if some do so at the beginning.
-  bool shuffle_roles = false;
-  std::uint64_t shuffle_seed = 1;  ///< what is random of these two
 };
 
-/// Ranks change roles in three steps. The groups that are to end are leased nothing more, and their
-/// requests go to groups that stay, or back to the table where none does. Then every rank that
-/// changes is told its new place, takes it, and says so, and verifiers that stay part from drafters
-/// that end. Once all have, the new placement holds: the new groups are leased requests, and
-/// verifiers hear of new drafters.
 class Coordinator final : public Participant {
  public:
-  /// `work`: requests to generate, in leasing order; `prompts`: by prompt index, outliving this.
-  /// `already_finished`: requests that earlier attempts finished.
-  Coordinator(Mailbox& mailbox, policy::Placement placement, std::vector<Trajectory> work,
-              std::span<const Prompt> prompts, const CoordinatorOptions& options,
-              std::size_t already_finished);
+  /// `work`: requests to generate, in leasing order; `prompts`: by prompt index.
+  /// `already_finished`: requests that earlier attempts finished. References and prompts outlive
+  /// this.
+  Coordinator(Mailbox& mailbox, policy::Scheduler& scheduler, policy::Placement placement,
+              std::vector<Trajectory> work, std::span<const Prompt> prompts,
+              const CoordinatorOptions& options, std::size_t already_finished);
 
   /// Applies every message that is there.
   Turn turn() override;
@@ -70,7 +60,7 @@ class Coordinator final : public Participant {
     return summaries_.size() == static_cast<std::size_t>(placement_.ranks);
   }
   /// Every request ended (meaningful once over).
-  [[nodiscard]] bool complete() const { return progress_.finished == progress_.total; }
+  [[nodiscard]] bool complete() const { return requests_.complete(); }
   [[nodiscard]] Progress progress() const;
   [[nodiscard]] const std::vector<RankSummary>& summaries() const { return summaries_; }
 
@@ -84,85 +74,43 @@ class Coordinator final : public Participant {
   [[nodiscard]] std::vector<int> awaited() const;
 
  private:
-  struct Group {
-    GroupRanks ranks;
-    Status status;                           ///< the last it sent
-    bool there = false;                      ///< it has sent one
-    std::optional<policy::MoveCosts> costs;  ///< what it told of them
-    std::uint64_t leases_sent = 0;
-    int held = 0;                     ///< requests of the table that it has
-    bool ends = false;                ///< it has no place in the next placement
-    std::set<std::uint32_t> prompts;  ///< that it was sent
-  };
-  using Groups = std::map<int, Group>;  ///< by leader
-  /// A request that was leased and is not known to be on disk.
-  struct Held {
-    int group = 0;             ///< its leader
-    std::uint32_t tokens = 0;  ///< as far as is known
-    bool ended = false;        ///< but perhaps not on disk yet
-    std::uint64_t move = 0;    ///< key of the move it is on; 0: none
-  };
-  struct MoveUnderWay {
-    RequestId id;
-    int to = 0;  ///< leader; -1: back to the table
-  };
-  /// A placement that is to come.
-  struct Change {
-    policy::Placement placement;
-    Groups begin;           ///< groups that it makes
-    std::set<int> awaited;  ///< ranks that have not taken their places, or heard of drafters' ends
-    bool told = false;      ///< the ranks were told
-  };
-
   [[nodiscard]] std::optional<Message> understand(const Envelope& envelope) const;
   [[nodiscard]] Role role_of(int rank) const;
   void on(int from, const Status& status);
   void on(Returned returned);
   void on(int from, const Ready& ready);
   [[nodiscard]] bool takes_place(int rank, const Ready& ready) const;
-  [[nodiscard]] bool begins(std::uint32_t epoch) const;
-  [[nodiscard]] Group& group_of(int leader, std::uint32_t epoch);
-  void settle(Group& group, const Status& status);
-  [[nodiscard]] int room(const Group& group) const;
-  [[nodiscard]] int leases_due(const Group& group) const;
-  void lease_to(Group& group, int count);
+  [[nodiscard]] bool begins(std::uint32_t epoch) const { return change_ && change_->begins(epoch); }
+  [[nodiscard]] bool ends(int leader) const { return change_ && change_->ends(leader); }
+  [[nodiscard]] KnownGroup& group_of(int leader, std::uint32_t epoch);
+  [[nodiscard]] policy::RunState run_state() const;
+  void settle(KnownGroup& group, const Status& status);
+  void lease_due(KnownGroup& group);
+  void lease_to(KnownGroup& group, int count);
   void move_some();
-  void shuffle_requests();
-  void rebalance();
-  void move(RequestId id, int to);
+  void move(const policy::RequestMove& move);
   void change_some();
-  void change_to(policy::Placement placement);
   void drain();
-  void tell_places();
   void adopt();
   void save_returned();
   void finish_when_idle();
   void send(int rank, const Message& message);
 
   Mailbox& mailbox_;
+  policy::Scheduler& scheduler_;
   policy::Placement placement_;
-  std::vector<int> degrees_;  ///< that groups begin with
-  bool drafts_;               ///< some rank drafts at the beginning
-  std::deque<Trajectory> pending_;
   std::span<const Prompt> prompts_;
   CoordinatorOptions options_;
-  Groups groups_;
-  std::map<RequestId, Held> held_;
-  policy::ResponseLengths lengths_;
-  std::map<std::uint64_t, MoveUnderWay> moves_;  ///< by key
-  std::uint64_t next_move_ = 1;
-  std::optional<Change> change_;
-  std::uint64_t shuffles_ = 0;  ///< placements thought of by chance
-  int statuses_ = 0;            ///< since the last change of roles
-  Progress progress_;
+  policy::RequestTable requests_;
+  KnownGroups groups_;
+  std::optional<RoleChange> change_;
+  std::size_t placements_ = 0;       ///< times that ranks changed roles
   std::uint64_t tokens_before_ = 0;  ///< by groups that have ended
-  std::size_t returned_ = 0;         ///< requests at the front of pending_ that groups gave back
   bool stopping_ = false;
   bool finish_sent_ = false;
   std::uint64_t changes_ = 0;
+  std::uint64_t nonsense_ = 0;        ///< messages dropped
   std::vector<std::uint64_t> heard_;  ///< [ranks]
-  std::size_t dry_ = 0;               ///< groups that had run dry when last looked
-  std::size_t passed_over_ = 0;       ///< statuses since requests were last rebalanced
   std::vector<RankSummary> summaries_;
   std::set<int> reported_;  ///< ranks whose summaries those are
 };

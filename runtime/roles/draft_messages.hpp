@@ -30,7 +30,6 @@ enum class DraftEnd : std::int32_t { goes_on = 0, finished = 1, left = 2 };
 /// What a step committed to a request.
 struct DraftCommit {
   RequestId id;
-  std::int32_t base = 0;   ///< response tokens before
   std::int32_t first = 0;  ///< of DraftCommits::tokens
   std::int32_t count = 0;
   DraftEnd end = DraftEnd::goes_on;
@@ -49,7 +48,7 @@ struct DraftPiece {
   std::int32_t base = 0;  ///< response tokens before the first of them, drafted ones included
   /// Response tokens that the drafter knew to be committed: a piece from before a refutation that
   /// it had not heard of goes on from a text that was not said.
-  std::int32_t epoch = 0;
+  std::int32_t known = 0;
   std::int32_t first = 0;  ///< of Drafts::tokens
   std::int32_t count = 0;
 };

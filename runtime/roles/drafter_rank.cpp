@@ -51,14 +51,10 @@ void DrafterRank::say(int verifier, const Drafts& drafts) {
 
 /// Where it was a verifier before, drafters may have sent it anything.
 std::optional<Message> DrafterRank::understand(const Envelope& envelope) {
-  if (envelope.from == Address::coordinator().rank) return decode(envelope.bytes);
-  try {
-    const Message message = decode(envelope.bytes);
-    if (about_drafts(message)) return message;
-  } catch (const std::logic_error&) {
-    // no message at all
-  }
-  return std::nullopt;
+  if (envelope.from == Address::coordinator()) return decode(envelope.bytes);
+  std::optional<Message> message = decode_if_message(envelope.bytes);
+  if (message && !about_drafts(*message)) message.reset();
+  return message;
 }
 
 void DrafterRank::receive() {
@@ -67,15 +63,16 @@ void DrafterRank::receive() {
     if (!envelope) break;
     std::optional<Message> read = understand(*envelope);
     if (!read) continue;
+    const int from = envelope->from.rank;
     Message& message = *read;
     if (const auto* opened = std::get_if<DraftOpen>(&message)) {
       if (opened->since != options_.place.since) continue;
-      open(envelope->from, *opened);
-      verifiers_[envelope->from].waits = true;
+      open(from, *opened);
+      verifiers_[from].waits = true;
     } else if (const auto* commits = std::get_if<DraftCommits>(&message)) {
       if (commits->since != options_.place.since) continue;
-      take(envelope->from, *commits);
-      verifiers_[envelope->from].waits = true;
+      apply(from, *commits);
+      verifiers_[from].waits = true;
     } else if (auto* place = std::get_if<Place>(&message)) {
       over_ = place->placement.role(options_.place.rank) != Role::drafter;
       if (over_) next_place_ = std::move(place->placement);
@@ -140,7 +137,7 @@ void DrafterRank::judge(Request& r, std::span<const TokenId> tokens) {
   r.sent -= std::min(r.sent, gone);
 }
 
-void DrafterRank::take(int from, const DraftCommits& commits) {
+void DrafterRank::apply(int from, const DraftCommits& commits) {
   const double now = clock_.now();
   for (const DraftCommit& commit : commits.commits) {
     const auto at = requests_.find(commit.id);

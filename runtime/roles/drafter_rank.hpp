@@ -65,7 +65,7 @@ class DrafterRank final : public Participant {
   void receive();
   [[nodiscard]] static std::optional<Message> understand(const Envelope& envelope);
   void open(int from, const DraftOpen& open);
-  void take(int from, const DraftCommits& commits);
+  void apply(int from, const DraftCommits& commits);
   void judge(Request& r, std::span<const TokenId> tokens);
   void drop(RequestId id);
   void draft();

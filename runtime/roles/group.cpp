@@ -121,12 +121,16 @@ std::vector<KvMoved> KvShare::take_ended() {
 }
 
 Group::Group(Mailbox& mailbox, engine::Executor& executor, KvShare& share,
-             const std::vector<int>& members)
-    : mailbox_(mailbox), executor_(executor), share_(share) {
+             const std::vector<int>& members, std::uint32_t epoch)
+    : mailbox_(mailbox), executor_(executor), share_(share), epoch_(epoch) {
   for (const int member : members) members_.push_back({member, Address::Port::role});
 }
 
+/// The first time all members are there: before that nothing is to be done.
 void Group::tell(std::span<const std::byte> bytes) {
+  if (!std::exchange(leads_, true)) {
+    for (const Address member : members_) mailbox_.send(member, encode(Lead{epoch_}));
+  }
   for (const Address member : members_) mailbox_.send(member, bytes);
   mailbox_.deliver(members_);  // the leader's step has collectives, which wait for the members
 }
@@ -165,14 +169,29 @@ std::optional<bool> Group::ended(std::uint64_t key) {
 }
 
 Member::Member(Mailbox& mailbox, engine::Executor& executor, KvShare& share, int leader,
-               const Recorder& recorder)
-    : mailbox_(mailbox), executor_(executor), share_(share), leader_(leader), recorder_(recorder) {}
+               std::uint32_t epoch, const Recorder& recorder)
+    : mailbox_(mailbox),
+      executor_(executor),
+      share_(share),
+      leader_{leader},
+      epoch_(epoch),
+      recorder_(recorder) {}
+
+bool leads(const Envelope& envelope, std::uint32_t epoch) {
+  const std::optional<Message> message = decode_if_message(envelope.bytes);
+  const auto* lead = message ? std::get_if<Lead>(&*message) : nullptr;
+  return lead != nullptr && lead->epoch == epoch;
+}
 
 Turn Member::turn() {
   Turn turn;
   while (const std::optional<Envelope> envelope = mailbox_.poll()) {
     turn.worked = true;
     if (envelope->from != leader_) continue;  // late, for what this rank was before
+    if (!led_) {
+      led_ = leads(*envelope, epoch_);
+      continue;
+    }
     Message message = decode(envelope->bytes);
     if (const auto* step = std::get_if<RunStep>(&message)) {
       this->step(step->step);
@@ -185,7 +204,7 @@ Turn Member::turn() {
     } else if (std::holds_alternative<Finish>(message)) {
       over_ = true;
       return turn;
-    } else if (!about_drafts(message)) {
+    } else {
       throw std::logic_error("a group's member got a message meant for another role");
     }
     report();  // steps may follow one another without a pause
@@ -210,8 +229,7 @@ void Member::step(const engine::Step& step) {
 }
 
 void Member::report() {
-  for (const KvMoved& moved : share_.take_ended())
-    mailbox_.send({leader_, Address::Port::role}, encode(moved));
+  for (const KvMoved& moved : share_.take_ended()) mailbox_.send(leader_, encode(moved));
 }
 
 Turn Spare::turn() {
@@ -220,7 +238,7 @@ Turn Spare::turn() {
     const std::optional<Envelope> envelope = mailbox_.poll();
     if (!envelope) break;
     turn.worked = true;
-    if (envelope->from != Address::coordinator().rank) continue;  // likewise
+    if (envelope->from != Address::coordinator()) continue;  // likewise
     Message message = decode(envelope->bytes);
     if (auto* place = std::get_if<Place>(&message)) {
       over_ = place->placement.role(rank_) != Role::spare;

@@ -78,9 +78,10 @@ class KvShare {
 /// order, and only a step has collectives in it, so a member can always be reached.
 class Group final : public engine::StepRunner, public KvLink {
  public:
-  /// `members`: the group's other ranks, in order. References outlive this.
+  /// `members`: the group's other ranks, in order. `epoch`: of the placement that made the group.
+  /// References outlive this.
   Group(Mailbox& mailbox, engine::Executor& executor, KvShare& share,
-        const std::vector<int>& members);
+        const std::vector<int>& members, std::uint32_t epoch);
 
   std::span<const kernels::Sampled> run(const engine::Step& step) override;
   [[nodiscard]] double forward_seconds() const override { return executor_.forward_seconds(); }
@@ -98,6 +99,8 @@ class Group final : public engine::StepRunner, public KvLink {
   engine::Executor& executor_;
   KvShare& share_;
   std::vector<Address> members_;
+  std::uint32_t epoch_;
+  bool leads_ = false;  ///< and has told the members
   struct Waiting {
     int members = 0;  ///< that have not ended
     bool complete = true;
@@ -105,11 +108,15 @@ class Group final : public engine::StepRunner, public KvLink {
   std::map<std::uint64_t, Waiting> moves_;
 };
 
-/// Any other rank of a group: follows its leader.
+/// Whether a message says that its sender leads the group of that epoch now.
+[[nodiscard]] bool leads(const Envelope& envelope, std::uint32_t epoch);
+
+/// Any other rank of a group: follows its leader, once that leads.
 class Member final : public Participant {
  public:
+  /// `epoch`: of the placement that made the group. References outlive this.
   Member(Mailbox& mailbox, engine::Executor& executor, KvShare& share, int leader,
-         const Recorder& recorder = {});
+         std::uint32_t epoch, const Recorder& recorder = {});
   Turn turn() override;
   [[nodiscard]] bool over() const override { return over_; }
   [[nodiscard]] std::optional<policy::Placement> next() const override { return next_; }
@@ -122,7 +129,9 @@ class Member final : public Participant {
   Mailbox& mailbox_;
   engine::Executor& executor_;
   KvShare& share_;
-  int leader_;
+  Address leader_;
+  std::uint32_t epoch_;
+  bool led_ = false;
   Recorder recorder_;
   std::uint64_t steps_ = 0;
   bool over_ = false;

@@ -72,6 +72,10 @@ void fields(Wire& w, engine::Step& s) {
   put(w, s.kv.edits, s.kv.moves, s.kv.copies, s.tokens, s.parts, s.parents, s.samples);
 }
 template <typename Wire>
+void fields(Wire& w, Lead& m) {
+  put(w, m.epoch);
+}
+template <typename Wire>
 void fields(Wire& w, RunStep& m) {
   fields(w, m.step);
 }
@@ -108,7 +112,9 @@ void fields(Wire& w, Status& m) {
       m.stopped, m.ended, m.finished, m.running, m.moved, m.kept);
 }
 template <typename Wire>
-void fields(Wire&, StopRequest&) {}
+void fields(Wire& w, StopRequest& m) {
+  put(w, m.rank);
+}
 template <typename Wire>
 void fields(Wire& w, Summary& m) {
   put(w, m.rank);
@@ -164,6 +170,14 @@ Message decode(std::span<const std::byte> bytes) {
   Message message = decode_as(kind, reader);
   if (!reader.empty()) throw std::logic_error("message longer than it says");
   return message;
+}
+
+std::optional<Message> decode_if_message(std::span<const std::byte> bytes) {
+  try {
+    return decode(bytes);
+  } catch (const std::logic_error&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace paceline::roles

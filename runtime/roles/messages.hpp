@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <variant>
 #include <vector>
@@ -80,6 +81,13 @@ struct Pull {
   std::int32_t first_block = 0;
 };
 
+/// Leader to members, before all else: from here on it speaks as the leader of their group. What
+/// comes before was meant for what the two were earlier; a leader that drafted may have sent
+/// anything.
+struct Lead {
+  std::uint32_t epoch = 0;  ///< of the placement that made the group
+};
+
 /// Leader to members: carry this out with me.
 struct RunStep {
   engine::Step step;
@@ -125,22 +133,26 @@ struct Status {
 };
 
 /// Any rank to coordinator: a signal asked this rank to stop.
-struct StopRequest {};
+struct StopRequest {
+  std::int32_t rank = 0;  ///< this one: nonsense from a drafter rank is seldom taken for a stop
+};
 
 /// Any rank to coordinator, last of all.
 struct Summary {
   RankSummary rank;
 };
 
-using Message =
-    std::variant<Lease, Stop, Finish, Place, Ready, Move, Returned, Offer, Pull, RunStep, MoveKv,
-                 KvMoved, DraftOpen, DraftCommits, Drafts, Costs, Status, StopRequest, Summary>;
+using Message = std::variant<Lease, Stop, Finish, Place, Ready, Move, Returned, Offer, Pull, Lead,
+                             RunStep, MoveKv, KvMoved, DraftOpen, DraftCommits, Drafts, Costs,
+                             Status, StopRequest, Summary>;
 
 [[nodiscard]] std::vector<std::byte> encode(const Message& message);
 /// The same without a copy of the step.
 [[nodiscard]] std::vector<std::byte> encode_step(const engine::Step& step);
 /// Throws std::logic_error on bytes that encode() did not make.
 [[nodiscard]] Message decode(std::span<const std::byte> bytes);
+/// The same of bytes that may be no message: nothing then.
+[[nodiscard]] std::optional<Message> decode_if_message(std::span<const std::byte> bytes);
 
 /// Drafts and what they are made from. A rank may be sent such for a place that it no longer has,
 /// and drops them; nothing else comes late.

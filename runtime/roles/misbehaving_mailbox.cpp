@@ -46,7 +46,7 @@ void MisbehavingMailbox::send(Address to, std::span<const std::byte> bytes) {
 std::optional<Envelope> MisbehavingMailbox::poll() {
   std::optional<Envelope> envelope = inner_.poll();
   if (envelope) {
-    heard_.insert(envelope->from);
+    heard_.insert(envelope->from.rank);
   } else if (test_.how != Misbehaviour::none && !heard_.empty()) {
     misbehave();
   }
@@ -126,9 +126,9 @@ std::vector<std::byte> MisbehavingMailbox::garbage() {
       return encode(drafts);
     }
     default: {  // what others say
-      const Message messages[] = {Stop{},    Finish{},       Lease{},  Move{},
-                                  Offer{},   Pull{},         MoveKv{}, KvMoved{},
-                                  RunStep{}, DraftCommits{}, Status{}, DraftOpen{}};
+      const Message messages[] = {Stop{},   Finish{},    Lease{},   Move{},    Offer{},
+                                  Pull{},   MoveKv{},    KvMoved{}, RunStep{}, DraftCommits{},
+                                  Status{}, DraftOpen{}, Lead{}};
       return encode(messages[chance(std::size(messages))]);
     }
   }

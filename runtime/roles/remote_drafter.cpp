@@ -24,16 +24,12 @@ RemoteDrafter::RemoteDrafter(Mailbox& mailbox, const Clock& clock,
       clock_(clock),
       drafters_(std::move(drafters)),
       options_(options),
-      warn_(std::move(warn)),
-      drafted_(options.drafted) {
+      warn_(std::move(warn)) {
   link_all();
 }
 
 void RemoteDrafter::link_all() {
-  for (const policy::DrafterPlace& drafter : drafters_) {
-    links_[drafter.rank].since = drafter.since;
-    drafted_.insert(drafter.rank);
-  }
+  for (const policy::DrafterPlace& drafter : drafters_) links_[drafter.rank].since = drafter.since;
 }
 
 void RemoteDrafter::use(std::vector<policy::DrafterPlace> drafters) {
@@ -92,7 +88,7 @@ void RemoteDrafter::take_back(RequestId id, Request& r, DraftEnd how) {
   if (r.rank < 0) return;
   Link& link = links_.at(r.rank);
   if (r.known) {
-    link.commits.commits.push_back({id, static_cast<std::int32_t>(r.response.size()), 0, 0, how});
+    link.commits.commits.push_back({id, 0, 0, how});
   }
   std::erase(link.unopened, id);
   r.rank = -1;
@@ -113,8 +109,7 @@ void RemoteDrafter::commit(RequestId id, std::span<const TokenId> tokens, double
   Request& r = request(id);
   if (r.follows) {
     DraftCommits& commits = links_.at(r.rank).commits;
-    commits.commits.push_back({id, static_cast<std::int32_t>(r.response.size()),
-                               static_cast<std::int32_t>(commits.tokens.size()),
+    commits.commits.push_back({id, static_cast<std::int32_t>(commits.tokens.size()),
                                static_cast<std::int32_t>(tokens.size()), DraftEnd::goes_on});
     commits.tokens.insert(commits.tokens.end(), tokens.begin(), tokens.end());
   }
@@ -239,13 +234,9 @@ RemoteDrafter::Worth RemoteDrafter::read(int from, Link& link, std::span<const s
     trouble(link.nonsense, from, std::string("sends ") + what + "; that is dropped");
     return Worth::none;
   };
-  Message decoded;
-  try {
-    decoded = decode(message);
-  } catch (const std::logic_error&) {
-    return nonsense("bytes that are no message");
-  }
-  const auto* drafts = std::get_if<Drafts>(&decoded);
+  const std::optional<Message> decoded = decode_if_message(message);
+  if (!decoded) return nonsense("bytes that are no message");
+  const auto* drafts = std::get_if<Drafts>(&*decoded);
   if (drafts == nullptr) return nonsense("messages that are not a drafter's to send");
   if (drafts->scores.size() != drafts->tokens.size()) return nonsense("tokens without scores");
   Worth worth = drafts->pieces.empty() ? Worth::sign_of_life : Worth::none;
@@ -259,7 +250,7 @@ RemoteDrafter::Worth RemoteDrafter::read(int from, Link& link, std::span<const s
     const auto at = requests_.find(piece.id);
     if (at == requests_.end() || at->second.rank != from) {
       counts_.stale += piece.count;  // its request has ended since
-    } else if (take(at->second, piece, *drafts)) {
+    } else if (keep(at->second, piece, *drafts)) {
       worth = Worth::drafts;
     }
   }
@@ -268,8 +259,8 @@ RemoteDrafter::Worth RemoteDrafter::read(int from, Link& link, std::span<const s
 
 bool RemoteDrafter::makes_sense(const DraftPiece& piece, const Drafts& drafts) const {
   const std::int32_t most = 2 * options_.window - 1;
-  if (piece.first < 0 || piece.count < 1 || piece.count > most || piece.epoch < 0 ||
-      piece.base < piece.epoch || piece.base - piece.epoch > most - piece.count ||
+  if (piece.first < 0 || piece.count < 1 || piece.count > most || piece.known < 0 ||
+      piece.base < piece.known || piece.base - piece.known > most - piece.count ||
       std::int64_t{piece.first} + piece.count > static_cast<std::int64_t>(drafts.tokens.size()))
     return false;
   float before = 1;
@@ -287,7 +278,7 @@ bool RemoteDrafter::makes_sense(const DraftPiece& piece, const Drafts& drafts) c
 // what is there, and have been drafted after the last refutation was known. A piece that makes
 // sense reaches less than two windows past what was committed when it was drafted, so no more than
 // that is ever ahead. One that knows more of the text than was said does not.
-bool RemoteDrafter::take(Request& r, const DraftPiece& piece, const Drafts& drafts) {
+bool RemoteDrafter::keep(Request& r, const DraftPiece& piece, const Drafts& drafts) {
   const auto tokens = std::span(drafts.tokens).subspan(piece.first, piece.count);
   const auto scores = std::span(drafts.scores).subspan(piece.first, piece.count);
   const auto committed = static_cast<std::int32_t>(r.response.size());
@@ -296,7 +287,7 @@ bool RemoteDrafter::take(Request& r, const DraftPiece& piece, const Drafts& draf
   const bool agrees = said == 0 || std::equal(tokens.begin(), tokens.begin() + said,
                                               r.response.begin() + piece.base);
   if (!agrees) r.refuted = std::max(r.refuted, piece.base + said);
-  if (!agrees || piece.epoch < r.refuted || piece.epoch > committed || piece.base + said != there) {
+  if (!agrees || piece.known < r.refuted || piece.known > committed || piece.base + said != there) {
     counts_.stale += piece.count;
     return false;
   }

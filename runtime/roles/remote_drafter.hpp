@@ -23,7 +23,6 @@ struct RemoteOptions {
   int window = 4;  ///< DrafterOptions::window of the ranks: bounds what may be ahead
   /// A rank that was told something and says nothing for so many seconds is called silent.
   double patience = 2;
-  std::set<int> drafted = {};  ///< ranks that drafted for this rank before
 };
 
 /// A verifier's side of its drafter ranks, as a drafter among others: what has arrived is proposed,
@@ -58,8 +57,6 @@ class RemoteDrafter final : public draft::Drafter {
   void told() override;
 
   [[nodiscard]] bool is_drafter(int rank) const { return links_.contains(rank); }
-  /// Drafts for this verifier, or has done so: what makes no sense may come from it.
-  [[nodiscard]] bool has_drafted(int rank) const { return drafted_.contains(rank); }
   /// What a drafter rank has sent, whatever it is.
   void receive(int from, std::span<const std::byte> message);
   /// Says what was wrong with each rank in all.
@@ -114,7 +111,7 @@ class RemoteDrafter final : public draft::Drafter {
   /// Of a message.
   enum class Worth : std::uint8_t { none, sign_of_life, drafts };
   Worth read(int from, Link& link, std::span<const std::byte> message);
-  bool take(Request& r, const DraftPiece& piece, const Drafts& drafts);
+  bool keep(Request& r, const DraftPiece& piece, const Drafts& drafts);
   [[nodiscard]] bool makes_sense(const DraftPiece& piece, const Drafts& drafts) const;
   void give(RequestId id, Request& r);
   void take_back(RequestId id, Request& r, DraftEnd how);
@@ -130,7 +127,6 @@ class RemoteDrafter final : public draft::Drafter {
   std::map<RequestId, Request> requests_;
   std::map<std::uint32_t, std::vector<TokenId>> prompts_;  ///< of requests, by index
   std::map<int, Link> links_;                              ///< by rank
-  std::set<int> drafted_;                                  ///< ranks that ever had a link
   Counts counts_;
 };
 

@@ -49,8 +49,9 @@ void Verifier::receive() {
   for (int n = 0; n < kMostMessages && !over_; ++n) {
     const std::optional<Envelope> envelope = ports_.mailbox.poll();
     if (!envelope) return;
-    if (ports_.remote != nullptr && ports_.remote->is_drafter(envelope->from)) {
-      ports_.remote->receive(envelope->from, envelope->bytes);
+    const int from = envelope->from.rank;
+    if (ports_.remote != nullptr && ports_.remote->is_drafter(from)) {
+      ports_.remote->receive(from, envelope->bytes);
       continue;
     }
     std::optional<Message> read = understand(*envelope);
@@ -62,13 +63,13 @@ void Verifier::receive() {
       event(trajectory.id,
             trajectory.tokens.empty() ? RequestEventKind::leased : RequestEventKind::resumed,
             trajectory.tokens.size());
-      take(std::move(lease->request), {});
+      enqueue(std::move(lease->request), {});
     } else if (auto* offer = std::get_if<Offer>(&message)) {
       const Trajectory& trajectory = offer->request.trajectory;
       const std::uint64_t key = offer->request.move;
       event(trajectory.id, RequestEventKind::arrived, trajectory.tokens.size());
       status_.moved.push_back(key);
-      take(std::move(offer->request), {key, offer->from, offer->positions});
+      enqueue(std::move(offer->request), {key, offer->from, offer->positions});
     } else if (const auto* move = std::get_if<Move>(&message)) {
       moves_.push_back(*move);
     } else if (const auto* pull = std::get_if<Pull>(&message)) {
@@ -87,25 +88,20 @@ void Verifier::receive() {
   }
 }
 
-/// A rank that has drafted may have sent anything before it became something else.
+/// Where ranks draft, any other may have drafted, and then have sent anything.
 std::optional<Message> Verifier::understand(const Envelope& envelope) const {
-  if (ports_.remote == nullptr || !ports_.remote->has_drafted(envelope.from))
+  if (ports_.remote == nullptr || envelope.from == Address::coordinator())
     return decode(envelope.bytes);
-  std::optional<Message> message;
-  try {
-    message = decode(envelope.bytes);
-  } catch (const std::logic_error&) {
-    return std::nullopt;
-  }
+  std::optional<Message> message = decode_if_message(envelope.bytes);
+  if (!message) return std::nullopt;
   if (const auto* offer = std::get_if<Offer>(&*message)) {
     if (!offer->request.prompt.empty()) return message;
   } else if (const auto* pull = std::get_if<Pull>(&*message)) {
     const auto left = left_.find(pull->key);
-    if (left != left_.end() && left->second.to.leader == envelope.from) return message;
+    if (left != left_.end() && left->second.to.leader == envelope.from.rank) return message;
   } else if (std::holds_alternative<KvMoved>(*message)) {
-    if (envelope.from > options_.ranks.leader &&
-        envelope.from < options_.ranks.leader + options_.ranks.tp)
-      return message;
+    const int index = envelope.from.rank - options_.ranks.leader;
+    if (index > 0 && index < options_.ranks.tp) return message;
   }
   return std::nullopt;
 }
@@ -141,7 +137,7 @@ void Verifier::on(policy::Placement placement) {
   next_ = std::move(placement);
 }
 
-void Verifier::take(engine::Admission request, const Origin& origin) {
+void Verifier::enqueue(engine::Admission request, const Origin& origin) {
   std::vector<TokenId>& prompt = prompts_[request.trajectory.id.prompt];
   if (request.prompt.empty()) {
     request.prompt = prompt;

@@ -84,7 +84,7 @@ class Verifier final : public Participant {
   void receive();
   [[nodiscard]] std::optional<Message> understand(const Envelope& envelope) const;
   void part_from(const policy::Placement& placement);
-  void take(engine::Admission request, const Origin& origin);
+  void enqueue(engine::Admission request, const Origin& origin);
   void on(const Pull& pull);
   void on(policy::Placement placement);
   void stop();

@@ -40,10 +40,10 @@ void check_order(const fabric::MpiEnvironment& mpi) {
     for (int missing = mpi.size() * kMessages; missing > 0;) {
       mailbox.wait(10);
       while (const auto e = mailbox.poll()) {
-        const int i = seen[e->from]++;
+        const int i = seen[e->from.rank]++;
         CHECK(e->bytes.size() == size_of(i));
-        CHECK(e->bytes.empty() ||
-              (e->bytes.front() == byte_of(e->from, i) && e->bytes.back() == byte_of(e->from, i)));
+        CHECK(e->bytes.empty() || (e->bytes.front() == byte_of(e->from.rank, i) &&
+                                   e->bytes.back() == byte_of(e->from.rank, i)));
         --missing;
       }
     }
@@ -95,7 +95,7 @@ void check_backpressure(const fabric::MpiEnvironment& mpi) {
   for (int missing = mpi.size() * kMessages; missing > 0; --missing) {
     std::optional<Envelope> e = mailbox.poll();
     for (; !e; e = mailbox.poll()) mailbox.wait(10);
-    CHECK(e->bytes.size() == 100 && e->bytes[0] == byte_of(e->from, seen[e->from]++));
+    CHECK(e->bytes.size() == 100 && e->bytes[0] == byte_of(e->from.rank, seen[e->from.rank]++));
   }
   while (mailbox.traffic().queued > 0) mailbox.wait(0.01);
   CHECK(mpi.size() == 1 || mailbox.traffic().stalls >= 10);

@@ -1,7 +1,5 @@
 #include <gtest/gtest.h>
 
-#include <set>
-
 #include "runtime/policy/leases.hpp"
 #include "runtime/policy/placement.hpp"
 
@@ -38,37 +36,6 @@ TEST(Placement, AllRequestsOfAPromptHaveOneDrafter) {
   const std::vector<DrafterPlace> two = {{3, 0}, {7, 2}};
   EXPECT_EQ(drafter_for(4, two)->rank, 3);
   EXPECT_EQ(drafter_for(5, two)->rank, 7);
-}
-
-TEST(Placement, ShuffledPlacementsAreSoundAndMeetAllThatCanBe) {
-  const std::vector<int> degrees = {1, 2, 4};
-  Placement now = example();
-  std::set<Role> seen[8];
-  std::set<int> met;
-  for (std::uint64_t number = 0; number < 500; ++number) {
-    const Placement next = shuffled(now, degrees, true, number);
-    ASSERT_FALSE(next.groups.empty());
-    if (next.epoch == now.epoch) continue;  // chance left no group: nothing changes
-    std::vector<int> owners(8, 0);
-    for (const GroupRanks& g : next.groups) {
-      EXPECT_EQ(g.leader % g.tp, 0);
-      met.insert(g.tp);
-      for (int rank = g.leader; rank < g.leader + g.tp; ++rank) ++owners.at(rank);
-    }
-    for (const DrafterPlace& d : next.drafters) {
-      ++owners.at(d.rank);
-      const bool was = now.role(d.rank) == Role::drafter;
-      EXPECT_EQ(was, d.since != next.epoch) << "a drafter that stays is the same one";
-    }
-    for (int rank = 0; rank < 8; ++rank) {
-      EXPECT_LE(owners[rank], 1);
-      seen[rank].insert(next.role(rank));
-    }
-    now = next;
-  }
-  EXPECT_EQ(met, (std::set<int>{1, 2, 4}));
-  for (int rank = 1; rank < 8; ++rank) EXPECT_GE(seen[rank].size(), 3U) << rank;
-  EXPECT_TRUE(shuffled(now, degrees, false, 7).drafters.size() <= now.drafters.size());
 }
 
 TEST(Leases, FillTheRoomWhileThereIsPlentyAndShareTheEnd) {

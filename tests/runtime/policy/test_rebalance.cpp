@@ -105,6 +105,18 @@ TEST(Rebalance, TwoThatRunDryShareAndRoomIsKeptTo) {
   EXPECT_EQ(count_to(made, 2), 1);
 }
 
+TEST(Rebalance, OfWhatAGroupIsToGetAnotherMayGetAShare) {
+  const std::vector<GroupLoad> groups(4, {8, nullptr});
+  const std::vector<Transferral> made = rebalance(groups, std::vector<Movable>(8, with(0, 10)));
+  ASSERT_EQ(made.size(), 6U) << "each request moves once, and goes where it is to end";
+  for (const int group : {1, 2, 3}) EXPECT_EQ(count_to(made, group), 2) << group;
+  std::vector<bool> moves(8, false);
+  for (const Transferral& t : made) {
+    EXPECT_FALSE(moves[t.request]);
+    moves[t.request] = true;
+  }
+}
+
 TEST(Rebalance, WhoMovesAlreadyCountsButIsNotMovedAgain) {
   const std::vector<GroupLoad> groups{{8, nullptr}, {8, nullptr}};
   std::vector<Movable> requests(6, with(0, 10));

@@ -1,4 +1,4 @@
-// Mailboxes in memory: what is sent waits, in order, until its receiver polls.
+// Mailboxes in memory: what is sent waits until its receiver polls.
 #pragma once
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <random>
 #include <span>
 #include <utility>
 
@@ -13,17 +14,19 @@
 
 namespace paceline::roles::test {
 
+/// Messages arrive in the order sent. With a seed those of different senders overtake one another,
+/// and some take a while.
 class Post {
  public:
-  void put(Address to, int from, std::span<const std::byte> bytes) {
-    boxes_[{to.rank, static_cast<int>(to.port)}].push_back({from, {bytes.begin(), bytes.end()}});
+  Post() = default;
+  explicit Post(std::uint64_t seed) : random_(std::mt19937_64(seed)) {}
+
+  void put(Address to, Address from, std::span<const std::byte> bytes) {
+    boxes_[to].push_back({from, {bytes.begin(), bytes.end()}});
   }
-  [[nodiscard]] bool holds(Address at) const {
-    const auto box = boxes_.find({at.rank, static_cast<int>(at.port)});
-    return box != boxes_.end() && !box->second.empty();
-  }
+  [[nodiscard]] bool holds(Address at) const { return held(at) > 0; }
   [[nodiscard]] std::size_t held(Address at) const {
-    const auto box = boxes_.find({at.rank, static_cast<int>(at.port)});
+    const auto box = boxes_.find(at);
     return box == boxes_.end() ? 0 : box->second.size();
   }
   [[nodiscard]] std::size_t most_held() const {
@@ -32,15 +35,24 @@ class Post {
     return most;
   }
   std::optional<Envelope> take(Address at) {
-    auto& box = boxes_[{at.rank, static_cast<int>(at.port)}];
+    std::deque<Envelope>& box = boxes_[at];
     if (box.empty()) return std::nullopt;
-    Envelope e = std::move(box.front());
-    box.pop_front();
+    auto next = box.begin();
+    if (random_) {
+      if ((*random_)() % 8 == 0) return std::nullopt;
+      // The first of whoever sent some message that is not far behind.
+      const std::size_t near = std::min<std::size_t>(box.size(), 16);
+      const Address from = box[(*random_)() % near].from;
+      next = std::find_if(box.begin(), box.end(), [&](const auto& e) { return e.from == from; });
+    }
+    Envelope e = std::move(*next);
+    box.erase(next);
     return e;
   }
 
  private:
-  std::map<std::pair<int, int>, std::deque<Envelope>> boxes_;
+  std::map<Address, std::deque<Envelope>> boxes_;
+  std::optional<std::mt19937_64> random_;
 };
 
 /// Full with so many messages for one peer, or where a test says so. No time passes in it: wait()
@@ -49,7 +61,7 @@ class SimulatedMailbox final : public Mailbox {
  public:
   SimulatedMailbox(Post& post, Address me) : post_(post), me_(me) {}
   void send(Address to, std::span<const std::byte> bytes) override {
-    post_.put(to, me_.rank, bytes);
+    post_.put(to, me_, bytes);
     ++traffic_.messages;
     ++traffic_.batches;
     traffic_.bytes += bytes.size();

@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "runtime/policy/balancing_scheduler.hpp"
 #include "tests/runtime/requests.hpp"
 #include "tests/runtime/roles/simulated_mailbox.hpp"
 
@@ -22,21 +23,25 @@ class World {
     policy::Placement placement;
     placement.ranks = 2 * groups + 1;
     for (int g = 0; g < groups; ++g) placement.groups.push_back({2 * g, 2});
-    coordinator = std::make_unique<Coordinator>(mailbox_, placement, empty_responses(1, requests),
-                                                prompts_, CoordinatorOptions{}, kDoneBefore);
+    coordinator =
+        std::make_unique<Coordinator>(mailbox_, scheduler_, placement, empty_responses(1, requests),
+                                      prompts_, CoordinatorOptions{}, kDoneBefore);
   }
 
   void tell(int rank, const Message& message) {
-    post_.put(Address::coordinator(), rank, encode(message));
+    post_.put(Address::coordinator(), {rank}, encode(message));
     EXPECT_TRUE(coordinator->turn().worked);
   }
-  /// The group's leader reports; `finished` of its requests have ended since the last time.
+  /// The group's leader reports; so many of its requests, as of leased(), have finished since.
   void status(int group, std::int32_t room, std::uint64_t leases_received,
               std::size_t finished = 0) {
     Status status;
     status.room = room;
     status.leases_received = leases_received;
-    status.finished.resize(finished);
+    std::vector<RequestId>& has = unfinished_[group];
+    ASSERT_LE(finished, has.size());
+    status.finished.assign(has.begin(), has.begin() + static_cast<std::ptrdiff_t>(finished));
+    has.erase(has.begin(), has.begin() + static_cast<std::ptrdiff_t>(finished));
     tell(2 * group, status);
   }
   /// What a rank was sent since the last call.
@@ -51,7 +56,9 @@ class World {
   std::vector<std::uint32_t> leased(int group) {
     std::vector<std::uint32_t> samples;
     for (const Message& message : sent(2 * group)) {
-      samples.push_back(std::get<Lease>(message).request.trajectory.id.sample);
+      const RequestId id = std::get<Lease>(message).request.trajectory.id;
+      samples.push_back(id.sample);
+      unfinished_[group].push_back(id);
     }
     return samples;
   }
@@ -59,7 +66,9 @@ class World {
  private:
   test::Post post_;
   test::SimulatedMailbox mailbox_{post_, Address::coordinator()};
+  policy::BalancingScheduler scheduler_{true};
   std::vector<Prompt> prompts_;
+  std::map<int, std::vector<RequestId>> unfinished_;  ///< what groups were leased, as of leased()
 
  public:
   std::unique_ptr<Coordinator> coordinator;
@@ -109,7 +118,7 @@ TEST(Coordinator, CountsTheRun) {
   status.active = 0;
   status.unflushed = 1;
   status.tokens = 101;
-  status.finished.resize(1);
+  status.finished = {{0, 2}};
   world.tell(2, status);
   const Progress progress = world.coordinator->progress();
   EXPECT_EQ(progress.total, kDoneBefore + 8);
@@ -186,11 +195,11 @@ TEST(Coordinator, AStopFromAnyRankEndsLeasing) {
   World world(2, 20);
   world.status(0, 3, 0);
   EXPECT_EQ(world.leased(0).size(), 3U);
-  world.tell(1, StopRequest{});  // a member
+  world.tell(1, StopRequest{1});  // a member
   EXPECT_TRUE(only<Stop>(world.sent(0)));
   EXPECT_TRUE(world.sent(1).empty());
   EXPECT_TRUE(only<Stop>(world.sent(2)));
-  world.tell(3, StopRequest{});  // another, of the same signal
+  world.tell(3, StopRequest{3});  // another, of the same signal
   world.status(0, 5, 3);
   EXPECT_TRUE(world.sent(0).empty());
 
@@ -205,6 +214,28 @@ TEST(Coordinator, AStopFromAnyRankEndsLeasing) {
   world.tell(2, stopped);
   for (const int rank : {0, 2, 4}) EXPECT_TRUE(only<Finish>(world.sent(rank))) << rank;
   EXPECT_FALSE(world.coordinator->complete());
+}
+
+TEST(Coordinator, ADrafterRankIsBelievedOnlyWhatItMaySay) {
+  test::Post post;
+  test::SimulatedMailbox mailbox(post, Address::coordinator());
+  policy::BalancingScheduler scheduler(true);
+  const std::vector<Prompt> prompts(1);
+  const policy::Placement placement{
+      .epoch = 0, .ranks = 3, .groups = {{0, 1}, {1, 1}}, .drafters = {{2, 0}}};
+  Coordinator coordinator(mailbox, scheduler, placement, std::vector<Trajectory>(1), prompts, {},
+                          0);
+  for (const Message& message : {Message(StopRequest{0}), Message(Summary{}), Message(Ready{1}),
+                                 Message(Status{}), Message(Finish{})})
+    post.put(Address::coordinator(), {2}, encode(message));
+  post.put(Address::coordinator(), {2}, std::vector<std::byte>(1, std::byte{18}));
+  coordinator.turn();
+  EXPECT_EQ(coordinator.progress().nonsense, 6U);
+  EXPECT_FALSE(post.holds({0}));
+  post.put(Address::coordinator(), {2}, encode(StopRequest{2}));
+  coordinator.turn();
+  ASSERT_TRUE(post.holds({0}));
+  EXPECT_TRUE(std::holds_alternative<Stop>(decode(post.take({0})->bytes)));
 }
 
 /// Two groups of which the first has eight requests and the second has ended its own.

@@ -137,7 +137,7 @@ TEST(Roles, DrafterRanksChangeNothingAndWasteNoMoreThanTheWindowAllows) {
 }
 
 TEST(Roles, ReconfigurationChangesNothing) {
-  const Outcome reference = simulate(1, 1, all_work(), 0);
+  const Outcome reference = simulate(1, 1, empty_responses(7, 4), 0);
   std::map<SpeculationMode, int> modes;
   std::set<std::uint32_t> windows;
   std::uint64_t accepted = 0;
@@ -151,7 +151,8 @@ TEST(Roles, ReconfigurationChangesNothing) {
         DrafterRanks drafters{1 + static_cast<int>(seed / 2 % 2), window, &reference.finished};
         drafters.accuracy = seed % 5 == 0 ? 0.1 : 0.85;
         drafters.reconfigure = every;
-        const Outcome outcome = simulate(groups, seed, all_work(), 0, -1, moves, drafters);
+        const Outcome outcome =
+            simulate(groups, seed, empty_responses(7, 4), 0, -1, moves, drafters);
         EXPECT_TRUE(outcome.complete);
         expect_same(reference.finished, outcome.finished);
         for (const RequestEvent& plan : outcome.plans) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/policy/balancing_scheduler.hpp"
 #include "tests/runtime/requests.hpp"
 #include "tests/runtime/roles/simulated_mailbox.hpp"
 
@@ -14,8 +15,8 @@ using Verdict = Watchdog::Verdict;
 /// Two groups of one rank and a drafter rank, looked at ten times a second.
 struct WatchdogTest : ::testing::Test {
   WatchdogTest() {
-    coordinator = std::make_unique<Coordinator>(mailbox, placement, empty_responses(1, 4), prompts,
-                                                CoordinatorOptions{.rebalance = false}, 0);
+    coordinator = std::make_unique<Coordinator>(
+        mailbox, scheduler, placement, empty_responses(1, 4), prompts, CoordinatorOptions{}, 0);
   }
   void status(int rank, std::uint64_t steps) {
     Status status;
@@ -24,7 +25,7 @@ struct WatchdogTest : ::testing::Test {
     tell(rank, status);
   }
   void tell(int rank, const Message& message) {
-    post.put(Address::coordinator(), rank, encode(message));
+    post.put(Address::coordinator(), {rank}, encode(message));
     coordinator->turn();
   }
   /// The first verdict other than goes_on within so many seconds.
@@ -41,6 +42,7 @@ struct WatchdogTest : ::testing::Test {
   test::Post post;
   test::SimulatedMailbox mailbox{post, Address::coordinator()};
   std::vector<Prompt> prompts{1};
+  policy::BalancingScheduler scheduler{false};
   std::unique_ptr<Coordinator> coordinator;
   Watchdog watchdog{60};
   double now = 5;

@@ -8,11 +8,12 @@
 #include <map>
 #include <memory>
 #include <random>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "runtime/draft/ngram_drafter.hpp"
+#include "runtime/policy/balancing_scheduler.hpp"
+#include "runtime/policy/random_scheduler.hpp"
 #include "runtime/roles/coordinator.hpp"
 #include "runtime/roles/drafter_rank.hpp"
 #include "runtime/roles/group.hpp"
@@ -138,7 +139,7 @@ struct Moves {
 /// What all ranks of a world share.
 struct Surroundings {
   Surroundings(std::uint64_t seed, const Moves& how, const DrafterRanks& ahead)
-      : wire(seed), moves(how), drafters(ahead) {}
+      : post(seed), wire(seed), moves(how), drafters(ahead) {}
   Post post;
   KvWire wire;
   SteppedClock clock;
@@ -153,11 +154,11 @@ struct Surroundings {
 struct VerifierRank {
   VerifierRank(Surroundings& world, Mailbox& mailbox, TrajectorySink& sink,
                TelemetrySink& telemetry, const policy::Placement& placement, int rank,
-               bool speculates, const std::set<int>& drafted)
+               bool speculates)
       : batcher(world.limits, world.sampling, {7}, nullptr),
         runner(world.limits.kv_blocks, world.limits.kv_block, 40),
         link(world.wire, runner),
-        speculator(make_speculator(world, mailbox, placement, speculates, drafted)),
+        speculator(make_speculator(world, mailbox, placement, speculates)),
         verifier({mailbox, world.clock, batcher, runner, link, speculator.get(), remote, sink,
                   telemetry},
                  {.ranks = placement.groups[placement.group(rank)],
@@ -167,14 +168,12 @@ struct VerifierRank {
                   .flush_seconds = kFlushSeconds,
                   .costs = world.moves.costs}) {}
   std::unique_ptr<Speculator> make_speculator(Surroundings& world, Mailbox& mailbox,
-                                              const policy::Placement& placement, bool speculates,
-                                              const std::set<int>& drafted) {
+                                              const policy::Placement& placement, bool speculates) {
     std::vector<std::unique_ptr<draft::Drafter>> drafters;
     if (world.drafters.ranks > 0) {
       auto made = std::make_unique<RemoteDrafter>(
           mailbox, world.clock, placement.drafters,
-          RemoteOptions{
-              .vocab = 40, .window = world.drafters.window, .patience = 2, .drafted = drafted},
+          RemoteOptions{.vocab = 40, .window = world.drafters.window, .patience = 2},
           [&world](const std::string& text) { world.warnings.push_back(text); });
       remote = made.get();
       drafters.push_back(std::move(made));
@@ -208,15 +207,20 @@ struct VerifierRank {
 /// A rank of a group that has nothing to compute: it only follows its leader.
 class Follower final : public Participant {
  public:
-  Follower(Mailbox& mailbox, int leader) : mailbox_(mailbox), leader_(leader) {}
+  Follower(Mailbox& mailbox, int leader, std::uint32_t epoch)
+      : mailbox_(mailbox), leader_{leader}, epoch_(epoch) {}
   Turn turn() override {
     const std::optional<Envelope> envelope = over_ ? std::nullopt : mailbox_.poll();
     if (!envelope) return {};
     if (envelope->from != leader_) return {true};
+    if (!led_) {
+      led_ = leads(*envelope, epoch_);
+      return {true};
+    }
     Message message = decode(envelope->bytes);
     if (auto* place = std::get_if<Place>(&message)) next_ = place->placement;
     over_ = next_ || std::holds_alternative<Finish>(message);
-    EXPECT_TRUE(over_ || about_drafts(message));
+    EXPECT_TRUE(over_);
     return {true};
   }
   [[nodiscard]] bool over() const override { return over_; }
@@ -224,7 +228,9 @@ class Follower final : public Participant {
 
  private:
   Mailbox& mailbox_;
-  int leader_;
+  Address leader_;
+  std::uint32_t epoch_;
+  bool led_ = false;
   bool over_ = false;
   std::optional<policy::Placement> next_;
 };
@@ -252,9 +258,10 @@ class Rank {
     note();
     const std::optional<policy::Placement> next = role_->next();
     if (placement_.role(rank_) == Role::verifier) {
-      for (int member = 1; member < placement_.groups[placement_.group(rank_)].tp; ++member)
-        mailbox_.send({rank_ + member, Address::Port::role},
-                      next ? encode(Place{*next}) : encode(Finish{}));
+      for (int member = 1; member < placement_.groups[placement_.group(rank_)].tp; ++member) {
+        mailbox_.send({rank_ + member}, encode(Lead{placement_.epoch}));
+        mailbox_.send({rank_ + member}, next ? encode(Place{*next}) : encode(Finish{}));
+      }
     }
     if (next) {
       become(*next);
@@ -277,19 +284,18 @@ class Rank {
  private:
   void become(const policy::Placement& placement) {
     placement_ = placement;
-    for (const policy::DrafterPlace& drafter : placement.drafters) drafted_.insert(drafter.rank);
     role_ = nullptr;
     verifier_.reset();
     other_.reset();
     switch (placement.role(rank_)) {
       case Role::verifier:
         verifier_ = std::make_unique<VerifierRank>(world_, mailbox_, sink, telemetry_, placement,
-                                                   rank_, rank_ % 2 == 1, drafted_);
+                                                   rank_, rank_ % 2 == 1);
         role_ = &verifier_->verifier;
         return;
       case Role::verifier_member:
-        other_ =
-            std::make_unique<Follower>(mailbox_, placement.groups[placement.group(rank_)].leader);
+        other_ = std::make_unique<Follower>(
+            mailbox_, placement.groups[placement.group(rank_)].leader, placement.epoch);
         break;
       case Role::drafter: {
         std::vector<std::unique_ptr<draft::Drafter>> made;
@@ -329,7 +335,6 @@ class Rank {
   double asleep_until_ = 0;
   PlansAlone telemetry_;
   policy::Placement placement_;
-  std::set<int> drafted_;  ///< ranks that ever drafted
   std::unique_ptr<VerifierRank> verifier_;
   std::unique_ptr<Participant> other_;
   Participant* role_ = nullptr;
@@ -385,12 +390,10 @@ inline Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory>
   for (const Trajectory& t : work) brought += t.tokens.size();
 
   SimulatedMailbox mailbox(world.post, Address::coordinator());
-  Coordinator coordinator(mailbox, placement, std::move(work), prompts,
-                          {.seed = 5,
-                           .rebalance = moves.rebalance,
-                           .shuffle = moves.shuffle,
-                           .shuffle_roles = moves.shuffle_roles,
-                           .shuffle_seed = order_seed},
+  policy::RandomScheduler scheduler(
+      std::make_unique<policy::BalancingScheduler>(moves.rebalance), placement,
+      {.moves = moves.shuffle, .roles = moves.shuffle_roles, .seed = order_seed});
+  Coordinator coordinator(mailbox, scheduler, placement, std::move(work), prompts, {.seed = 5},
                           done_before);
   Outcome outcome;
   std::vector<std::unique_ptr<Rank>> ranks;

@@ -1,0 +1,47 @@
+// For tests of exactness: a scheduler that moves requests and changes roles by chance.
+#pragma once
+
+#include <memory>
+#include <random>
+#include <span>
+
+#include "runtime/policy/scheduler.hpp"
+
+namespace paceline::policy {
+
+/// What of a run is left to chance.
+struct Chance {
+  bool moves = false;  ///< some request to some group, whenever a group reports
+  bool roles = false;  ///< other places for ranks, again and again
+  std::uint64_t seed = 1;
+};
+
+/// The rest is another scheduler's.
+class RandomScheduler final : public Scheduler {
+ public:
+  /// Where roles change, groups have the degrees that they have in `first`, and ranks draft if some
+  /// do so there.
+  RandomScheduler(std::unique_ptr<Scheduler> rest, const Placement& first, const Chance& chance);
+
+  [[nodiscard]] int leases(const RunState& run, const GroupState& group) override {
+    return rest_->leases(run, group);
+  }
+  [[nodiscard]] std::vector<RequestMove> moves(const RunState& run) override;
+  [[nodiscard]] std::optional<Placement> placement(const RunState& run) override;
+
+ private:
+  std::unique_ptr<Scheduler> rest_;
+  std::vector<int> degrees_;
+  bool drafts_;
+  Chance chance_;
+  std::mt19937_64 random_;
+  std::uint32_t epoch_ = 0;  ///< of the last placement seen
+  int reports_ = 0;          ///< of groups, since then
+};
+
+/// Another placement, by a number that is like chance. About half of the groups and drafters stay.
+/// Groups have one of `degrees`; there is at least one; drafter ranks come only where `drafts`.
+[[nodiscard]] Placement shuffled(const Placement& now, std::span<const int> degrees, bool drafts,
+                                 std::uint64_t number);
+
+}  // namespace paceline::policy

@@ -1,0 +1,91 @@
+#include "runtime/policy/request_table.hpp"
+
+#include <iterator>
+#include <stdexcept>
+#include <utility>
+
+namespace paceline::policy {
+
+RequestTable::RequestTable(std::vector<Trajectory> work, std::size_t finished_before,
+                           std::uint32_t max_tokens)
+    : waiting_(std::make_move_iterator(work.begin()), std::make_move_iterator(work.end())),
+      finished_before_(finished_before),
+      finished_(finished_before),
+      total_(finished_before + waiting_.size()),
+      lengths_(max_tokens) {}
+
+RequestTable::Lease RequestTable::lease(int group) {
+  if (waiting_.empty()) throw std::logic_error("no request waits to be leased");
+  Trajectory trajectory = std::move(waiting_.front());
+  waiting_.pop_front();
+  if (given_back_ > 0) --given_back_;
+  const auto tokens = static_cast<std::uint32_t>(trajectory.tokens.size());
+  leased_[trajectory.id] = {.group = group, .tokens = tokens};
+  ++held_[group];
+  return {std::move(trajectory), next_key_++};
+}
+
+std::uint64_t RequestTable::move(RequestId id, int to) {
+  LeasedRequest& request = leased_.at(id);
+  if (request.move != 0) throw std::logic_error("a request that moves is to move elsewhere");
+  request.move = next_key_++;
+  moves_[request.move] = {id, to};
+  return request.move;
+}
+
+RequestMove RequestTable::take(std::uint64_t key) {
+  const auto at = moves_.find(key);
+  if (at == moves_.end()) throw std::logic_error("a group tells of a move that there is not");
+  const RequestMove move = at->second;
+  moves_.erase(at);
+  return move;
+}
+
+RequestId RequestTable::moved(std::uint64_t key) {
+  const RequestMove move = take(key);
+  LeasedRequest& request = leased_.at(move.id);
+  --held_[request.group];
+  ++held_[move.to];
+  request.group = move.to;
+  request.move = 0;
+  ++moves_made_;
+  return move.id;
+}
+
+void RequestTable::kept(std::uint64_t key) {
+  const RequestMove move = take(key);
+  if (const auto at = leased_.find(move.id); at != leased_.end()) at->second.move = 0;
+}
+
+void RequestTable::returned(std::uint64_t key, Trajectory trajectory) {
+  const RequestMove move = take(key);
+  --held_[leased_.at(move.id).group];
+  leased_.erase(move.id);
+  waiting_.push_front(std::move(trajectory));
+  ++given_back_;
+}
+
+void RequestTable::grew(RequestId id, std::uint32_t tokens) {
+  if (const auto at = leased_.find(id); at != leased_.end()) at->second.tokens = tokens;
+}
+
+void RequestTable::ended(RequestId id, std::uint32_t tokens) {
+  lengths_.ended(tokens);
+  if (const auto at = leased_.find(id); at != leased_.end()) at->second.ended = true;
+}
+
+void RequestTable::finished(RequestId id, int group) {
+  const auto at = leased_.find(id);
+  if (at == leased_.end() || at->second.group != group)
+    throw std::logic_error("a group finished a request that it does not hold");
+  --held_[group];
+  leased_.erase(at);
+  ++finished_;
+}
+
+int RequestTable::held_by(int group) const {
+  const auto at = held_.find(group);
+  return at == held_.end() ? 0 : at->second;
+}
+
+}  // namespace paceline::policy

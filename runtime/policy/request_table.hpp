@@ -1,0 +1,96 @@
+// The requests of a run: which wait, which group has each of the others, and which are on a move.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <vector>
+
+#include "runtime/core/request.hpp"
+#include "runtime/policy/response_lengths.hpp"
+
+namespace paceline::policy {
+
+/// A request that a group was leased and that is not known to be on disk.
+struct LeasedRequest {
+  int group = 0;             ///< leader of the one that holds it
+  std::uint32_t tokens = 0;  ///< of its response, as far as is known
+  bool ended = false;        ///< but perhaps not on disk yet
+  std::uint64_t move = 0;    ///< key of the move it is on; 0: none
+};
+
+/// In place of a leader: the request moves back to those that wait.
+inline constexpr int kToTable = -1;
+
+/// A request that is to go, or goes, elsewhere.
+struct RequestMove {
+  RequestId id;
+  int to = 0;  ///< leader, or kToTable
+};
+
+/// Every request of the run is waiting, leased or finished. Bookkeeping only: others decide, and
+/// tell the groups. A report that cannot be throws std::logic_error. Not thread-safe.
+class RequestTable {
+ public:
+  /// `work`: requests to generate, in leasing order. `finished_before`: how many requests of the
+  /// run earlier attempts finished. `max_tokens`: the longest response.
+  RequestTable(std::vector<Trajectory> work, std::size_t finished_before, std::uint32_t max_tokens);
+
+  /// A lease as its group is told of it.
+  struct Lease {
+    Trajectory trajectory;
+    std::uint64_t key = 0;  ///< the n-th lease or move of the run
+  };
+  /// Gives the group the next request that waits. One must.
+  [[nodiscard]] Lease lease(int group);
+  /// A request that is on no move is to go to another group, or back to the table. Returns the
+  /// move's key: leases and moves of the run are counted together.
+  std::uint64_t move(RequestId id, int to);
+
+  // What groups report.
+  /// The move is made. Returns its request.
+  RequestId moved(std::uint64_t key);
+  /// The request had ended before, and stays where it is.
+  void kept(std::uint64_t key);
+  /// A move back to the table is made: the request waits, in front of those never leased.
+  void returned(std::uint64_t key, Trajectory trajectory);
+  /// A response has so many tokens. Comes late at times: what is no longer leased is let be.
+  void grew(RequestId id, std::uint32_t tokens);
+  void ended(RequestId id, std::uint32_t tokens);
+  /// By the group that holds it: the response is on disk.
+  void finished(RequestId id, int group);
+
+  [[nodiscard]] std::size_t total() const { return total_; }
+  [[nodiscard]] std::size_t finished() const { return finished_; }
+  [[nodiscard]] std::size_t finished_before() const { return finished_before_; }
+  [[nodiscard]] bool complete() const { return finished_ == total_; }
+  [[nodiscard]] std::size_t waiting() const { return waiting_.size(); }
+  /// Of those that wait, how many were given back: they may have tokens that are on no disk.
+  [[nodiscard]] std::size_t given_back() const { return given_back_; }
+  [[nodiscard]] const std::map<RequestId, LeasedRequest>& leased() const { return leased_; }
+  /// Leased requests that the group holds.
+  [[nodiscard]] int held_by(int group) const;
+  /// Moves under way, by key. A request may have finished before its group heard of the move.
+  [[nodiscard]] const std::map<std::uint64_t, RequestMove>& moves() const { return moves_; }
+  /// Moves made from group to group.
+  [[nodiscard]] std::size_t moves_made() const { return moves_made_; }
+  [[nodiscard]] const ResponseLengths& lengths() const { return lengths_; }
+
+ private:
+  [[nodiscard]] RequestMove take(std::uint64_t key);
+
+  std::deque<Trajectory> waiting_;  ///< those given back in front
+  std::map<RequestId, LeasedRequest> leased_;
+  std::map<int, int> held_;  ///< by leader
+  std::map<std::uint64_t, RequestMove> moves_;
+  std::uint64_t next_key_ = 1;
+  std::size_t given_back_ = 0;
+  std::size_t moves_made_ = 0;
+  std::size_t finished_before_;
+  std::size_t finished_;
+  std::size_t total_;
+  ResponseLengths lengths_;
+};
+
+}  // namespace paceline::policy

@@ -1,0 +1,47 @@
+// Who gets what: which group is leased how many requests, which requests change groups, and which
+// ranks change roles. The coordinator asks, and carries it out.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "runtime/core/request.hpp"
+#include "runtime/policy/move_split.hpp"
+#include "runtime/policy/placement.hpp"
+#include "runtime/policy/request_table.hpp"
+
+namespace paceline::policy {
+
+/// A verifier group as the coordinator knows it.
+struct GroupState {
+  GroupRanks ranks;
+  int room = 0;                      ///< further requests it could take, beside leases on their way
+  int active = 0;                    ///< requests in its batch
+  const MoveCosts* costs = nullptr;  ///< of its steps, and of moves to it; null: unknown
+};
+
+/// What is known of a run when something is to be decided.
+struct RunState {
+  std::vector<GroupState> groups;   ///< by leader; without those that are to end
+  const RequestTable& requests;     ///< groups that are to end may hold some of them
+  std::span<const Prompt> prompts;  ///< by the requests' index
+  const Placement& placement;       ///< of now
+};
+
+/// Any answer generates the same responses. A state machine without a clock; used by one thread.
+class Scheduler {
+ public:
+  virtual ~Scheduler() = default;
+  /// Further requests that the group is to be leased, in the table's order. Asked whenever it has
+  /// reported.
+  [[nodiscard]] virtual int leases(const RunState& run, const GroupState& group) = 0;
+  /// Requests that are leased, on no move, and are to go to another of the groups. Asked whenever a
+  /// group has reported and there are several.
+  [[nodiscard]] virtual std::vector<RequestMove> moves(const RunState& run) = 0;
+  /// Another placement, of the next epoch; nothing where ranks are to stay what they are. Asked
+  /// whenever a group has reported and no change of roles is under way.
+  [[nodiscard]] virtual std::optional<Placement> placement(const RunState& run) = 0;
+};
+
+}  // namespace paceline::policy

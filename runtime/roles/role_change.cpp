@@ -1,0 +1,63 @@
+#include "runtime/roles/role_change.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace paceline::roles {
+
+RoleChange::RoleChange(const policy::Placement& now, policy::Placement next)
+    : now_(now), next_(std::move(next)) {
+  for (int rank = 0; rank < now_.ranks; ++rank) {
+    if (!policy::stays(rank, now_, next_)) changing_.insert(rank);
+  }
+  for (const GroupRanks& ranks : next_.groups) {
+    if (changing_.contains(ranks.leader)) new_groups_[ranks.leader].ranks = ranks;
+  }
+}
+
+RoleChange::Drain RoleChange::drain(const policy::RequestTable& requests) const {
+  std::map<int, int> load;  // requests of groups that stay, by leader
+  for (const GroupRanks& group : now_.groups) {
+    if (!ends(group.leader)) load[group.leader] = requests.held_by(group.leader);
+  }
+  Drain drain{.moves = {}, .done = true};
+  for (const auto& [key, move] : requests.moves()) {
+    const auto to = load.find(move.to);
+    if (to != load.end()) ++to->second;
+    drain.done = drain.done && (to != load.end() || move.to == policy::kToTable);
+  }
+  for (const auto& [id, request] : requests.leased()) {
+    if (!ends(request.group)) continue;
+    drain.done = false;
+    if (request.move != 0 || request.ended) continue;
+    const auto least = std::min_element(
+        load.begin(), load.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    drain.moves.push_back({id, least == load.end() ? policy::kToTable : least->first});
+    if (least != load.end()) ++least->second;
+  }
+  return drain;
+}
+
+std::vector<RoleChange::Telling> RoleChange::tell() {
+  told_ = true;
+  awaited_ = changing_;
+  std::vector<Telling> tellings;
+  for (const int rank : changing_) {
+    if (now_.role(rank) != Role::verifier_member) tellings.push_back({rank, next_});
+  }
+  // Before a drafter becomes something else, verifiers that stay are to know: what it says then is
+  // no longer a drafter's, which they would not believe.
+  policy::Placement meanwhile = next_;
+  std::erase_if(meanwhile.drafters, [&](const policy::DrafterPlace& drafter) {
+    return now_.role(drafter.rank) != Role::drafter;
+  });
+  for (const GroupRanks& group : now_.groups) {
+    if (ends(group.leader)) continue;
+    awaited_.insert(group.leader);
+    tellings.push_back({group.leader, meanwhile});
+  }
+  return tellings;
+}
+
+}  // namespace paceline::roles

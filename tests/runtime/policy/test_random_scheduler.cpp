@@ -1,0 +1,105 @@
+// Chance must meet all that can be, and nothing that cannot.
+#include "runtime/policy/random_scheduler.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "runtime/policy/balancing_scheduler.hpp"
+
+namespace paceline::policy {
+namespace {
+
+/// Two groups and a drafter rank; the first group holds three requests of four.
+struct Chances : ::testing::Test {
+  Chances() {
+    for (const int group : {0, 0, 0, 4}) (void)table.lease(group);
+  }
+  RandomScheduler scheduler(const Chance& chance) {
+    return {std::make_unique<BalancingScheduler>(true), placement, chance};
+  }
+  static std::vector<Trajectory> work() {
+    std::vector<Trajectory> work(4);
+    for (std::uint32_t i = 0; i < 4; ++i) work[i].id = {0, i};
+    return work;
+  }
+  Placement placement{.epoch = 3, .ranks = 8, .groups = {{0, 4}, {4, 2}}, .drafters = {{7, 2}}};
+  RequestTable table{work(), 0, 100};
+  std::vector<Prompt> prompts{1};
+  RunState run{
+      {{placement.groups[0], 4, 3}, {placement.groups[1], 4, 1}}, table, prompts, placement};
+};
+
+TEST_F(Chances, MoveAnyRequestToAnyOtherGroupButNoneThatMoves) {
+  const std::uint64_t key = table.move({0, 2}, 4);
+  RandomScheduler random = scheduler({.moves = true, .seed = 11});
+  std::set<RequestId> met;
+  for (int i = 0; i < 200; ++i) {
+    for (const RequestMove& move : random.moves(run)) {
+      EXPECT_EQ(move.to, table.leased().at(move.id).group == 0 ? 4 : 0);
+      met.insert(move.id);
+    }
+  }
+  EXPECT_EQ(met, (std::set<RequestId>{{0, 0}, {0, 1}, {0, 3}}));
+  table.kept(key);
+}
+
+TEST_F(Chances, LeaveTheRestToTheOtherScheduler) {
+  RandomScheduler roles = scheduler({.roles = true, .seed = 11});
+  EXPECT_TRUE(roles.moves(run).empty()) << "no group has run dry";
+  run.groups[1].active = 0;
+  table.finished({0, 3}, 4);
+  EXPECT_EQ(roles.moves(run).size(), 1U) << "one of three, as they end sooner";
+  RandomScheduler moves = scheduler({.moves = true, .seed = 11});
+  for (int i = 0; i < 100; ++i) EXPECT_FALSE(moves.placement(run)) << "roles stay";
+  EXPECT_EQ(moves.leases(run, run.groups[0]), BalancingScheduler(true).leases(run, run.groups[0]));
+}
+
+TEST_F(Chances, ChangeRolesWithSomeWorkInBetween) {
+  RandomScheduler random = scheduler({.roles = true, .seed = 11});
+  for (int change = 0; change < 20; ++change) {
+    for (int i = 0; i < 5; ++i) EXPECT_FALSE(random.placement(run));
+    std::optional<Placement> next;
+    for (int i = 0; i < 100 && (!next || next->epoch == placement.epoch); ++i)
+      next = random.placement(run);
+    ASSERT_TRUE(next);
+    EXPECT_EQ(next->epoch, placement.epoch + 1);
+    for (const GroupRanks& group : next->groups) EXPECT_TRUE(group.tp == 4 || group.tp == 2);
+    placement = *next;
+  }
+}
+
+TEST(Shuffled, PlacementsAreSoundAndMeetAllThatCanBe) {
+  const std::vector<int> degrees = {1, 2, 4};
+  const Placement first{.epoch = 3, .ranks = 8, .groups = {{0, 4}, {4, 2}}, .drafters = {{7, 2}}};
+  Placement now = first;
+  std::set<Role> seen[8];
+  std::set<int> met;
+  for (std::uint64_t number = 0; number < 500; ++number) {
+    const Placement next = shuffled(now, degrees, true, number);
+    ASSERT_FALSE(next.groups.empty());
+    if (next.epoch == now.epoch) continue;  // chance left no group: nothing changes
+    std::vector<int> owners(8, 0);
+    for (const GroupRanks& g : next.groups) {
+      EXPECT_EQ(g.leader % g.tp, 0);
+      met.insert(g.tp);
+      for (int rank = g.leader; rank < g.leader + g.tp; ++rank) ++owners.at(rank);
+    }
+    for (const DrafterPlace& d : next.drafters) {
+      ++owners.at(d.rank);
+      const bool was = now.role(d.rank) == Role::drafter;
+      EXPECT_EQ(was, d.since != next.epoch) << "a drafter that stays is the same one";
+    }
+    for (int rank = 0; rank < 8; ++rank) {
+      EXPECT_LE(owners[rank], 1);
+      seen[rank].insert(next.role(rank));
+    }
+    now = next;
+  }
+  EXPECT_EQ(met, (std::set<int>{1, 2, 4}));
+  for (int rank = 1; rank < 8; ++rank) EXPECT_GE(seen[rank].size(), 3U) << rank;
+  EXPECT_TRUE(shuffled(now, degrees, false, 7).drafters.size() <= now.drafters.size());
+}
+
+}  // namespace
+}  // namespace paceline::policy

@@ -1,0 +1,179 @@
+#include "runtime/policy/request_table.hpp"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <stdexcept>
+
+namespace paceline::policy {
+namespace {
+
+constexpr RequestId id(std::uint32_t sample) { return {0, sample}; }
+
+RequestTable table_of(std::uint32_t requests, std::size_t finished_before = 0) {
+  std::vector<Trajectory> work(requests);
+  for (std::uint32_t i = 0; i < requests; ++i) work[i].id = id(i);
+  return {std::move(work), finished_before, 100};
+}
+
+/// Leases so many requests to the group.
+void lease(RequestTable& table, int group, int count) {
+  for (; count > 0; --count) (void)table.lease(group);
+}
+
+TEST(RequestTable, LeasesInTheOrderOfTheWork) {
+  std::vector<Trajectory> work(2);
+  work[0].id = {4, 1};
+  work[0].tokens = {7, 8, 9};
+  work[1].id = {2, 0};
+  RequestTable table(std::move(work), 5, 100);
+  EXPECT_EQ(table.total(), 7U);
+  EXPECT_EQ(table.waiting(), 2U);
+  const RequestTable::Lease first = table.lease(3);
+  EXPECT_EQ(first.trajectory.id, (RequestId{4, 1}));
+  EXPECT_EQ(table.leased().at({4, 1}).group, 3);
+  EXPECT_EQ(table.leased().at({4, 1}).tokens, 3U) << "of an earlier attempt";
+  const RequestTable::Lease second = table.lease(0);
+  EXPECT_EQ(second.trajectory.id, (RequestId{2, 0}));
+  EXPECT_GT(second.key, first.key);
+  EXPECT_EQ(table.held_by(3), 1);
+  EXPECT_EQ(table.held_by(0), 1);
+  EXPECT_EQ(table.held_by(1), 0);
+  EXPECT_THROW((void)table.lease(0), std::logic_error);
+}
+
+TEST(RequestTable, AMovingRequestIsHeldWhereItWasUntilItIsThere) {
+  RequestTable table = table_of(2);
+  lease(table, 0, 2);
+  const std::uint64_t key = table.move(id(1), 4);
+  EXPECT_EQ(table.held_by(0), 2);
+  EXPECT_EQ(table.leased().at(id(1)).move, key);
+  EXPECT_EQ(table.moves().at(key).to, 4);
+  EXPECT_THROW(table.move(id(1), 8), std::logic_error) << "it is on a move";
+  EXPECT_EQ(table.moved(key), id(1));
+  EXPECT_EQ(table.held_by(0), 1);
+  EXPECT_EQ(table.held_by(4), 1);
+  EXPECT_EQ(table.leased().at(id(1)).group, 4);
+  EXPECT_TRUE(table.moves().empty());
+  EXPECT_EQ(table.moves_made(), 1U);
+  EXPECT_GT(table.move(id(1), 0), key) << "it may move on";
+  EXPECT_THROW(table.moved(key), std::logic_error) << "made twice";
+}
+
+TEST(RequestTable, AMoveThatCameTooLateIsForgotten) {
+  RequestTable table = table_of(2);
+  lease(table, 0, 2);
+  const std::uint64_t first = table.move(id(0), 4);
+  const std::uint64_t second = table.move(id(1), 4);
+  table.ended(id(0), 9);
+  table.kept(first);
+  EXPECT_EQ(table.leased().at(id(0)).move, 0U);
+  EXPECT_EQ(table.held_by(0), 2);
+  table.finished(id(1), 0);  // and is on disk before its group hears of the move
+  EXPECT_EQ(table.moves().size(), 1U);
+  table.kept(second);
+  EXPECT_TRUE(table.moves().empty());
+  EXPECT_EQ(table.moves_made(), 0U);
+}
+
+TEST(RequestTable, WhatIsGivenBackIsLeasedFirstWithWhatItHas) {
+  RequestTable table = table_of(4);
+  lease(table, 0, 2);
+  const std::uint64_t key = table.move(id(1), kToTable);
+  Trajectory partial;
+  partial.id = id(1);
+  partial.tokens = {1, 2, 3, 4};
+  table.returned(key, partial);
+  EXPECT_EQ(table.held_by(0), 1);
+  EXPECT_FALSE(table.leased().contains(id(1)));
+  EXPECT_EQ(table.waiting(), 3U);
+  EXPECT_EQ(table.given_back(), 1U);
+  const RequestTable::Lease again = table.lease(4);
+  EXPECT_EQ(again.trajectory.id, id(1));
+  EXPECT_EQ(again.trajectory.tokens.size(), 4U);
+  EXPECT_EQ(table.leased().at(id(1)).tokens, 4U);
+  EXPECT_EQ(table.given_back(), 0U);
+  EXPECT_EQ(table.lease(4).trajectory.id, id(2));
+  EXPECT_EQ(table.given_back(), 0U);
+  EXPECT_EQ(table.moves_made(), 0U) << "from group to group";
+}
+
+TEST(RequestTable, OnlyTheGroupThatHoldsARequestFinishesIt) {
+  RequestTable table = table_of(2, 3);
+  lease(table, 0, 1);
+  lease(table, 4, 1);
+  EXPECT_THROW(table.finished(id(0), 4), std::logic_error);
+  table.finished(id(0), 0);
+  EXPECT_EQ(table.finished(), 4U);
+  EXPECT_EQ(table.finished_before(), 3U);
+  EXPECT_FALSE(table.complete());
+  EXPECT_THROW(table.finished(id(0), 0), std::logic_error) << "twice";
+  table.grew(id(0), 12);  // a late report
+  EXPECT_FALSE(table.leased().contains(id(0)));
+  table.finished(id(1), 4);
+  EXPECT_TRUE(table.complete());
+  EXPECT_EQ(table.held_by(0) + table.held_by(4), 0);
+}
+
+TEST(RequestTable, LearnsHowLongResponsesBecome) {
+  RequestTable table = table_of(3);
+  lease(table, 0, 3);
+  table.grew(id(0), 40);
+  EXPECT_EQ(table.leased().at(id(0)).tokens, 40U);
+  const std::vector<std::uint32_t> running = {0};
+  const double before = table.lengths().remaining(running).front();
+  table.ended(id(1), 10);
+  table.ended(id(2), 10);
+  EXPECT_TRUE(table.leased().at(id(1)).ended);
+  EXPECT_EQ(table.held_by(0), 3) << "they are not on disk yet";
+  EXPECT_LT(table.lengths().remaining(running).front(), before);
+}
+
+TEST(RequestTable, EveryRequestIsInOnePlaceWhateverHappens) {
+  std::mt19937 random(7);
+  RequestTable table = table_of(60, 2);
+  std::map<RequestId, int> holders;  // what groups would say they have
+  int steps = 0;
+  for (; !table.complete(); ++steps) {
+    ASSERT_LT(steps, 20'000);
+    const int group = static_cast<int>(random() % 4);
+    if (holders.empty() || (table.waiting() > 0 && random() % 4 == 0)) {
+      if (table.waiting() == 0) continue;
+      const RequestId leased = table.lease(group).trajectory.id;
+      ASSERT_TRUE(holders.emplace(leased, group).second) << "it is somewhere already";
+    } else if (random() % 2 == 0) {
+      const auto some = std::next(holders.begin(), static_cast<int>(random() % holders.size()));
+      if (table.leased().at(some->first).move == 0)
+        table.move(some->first, random() % 5 == 0 ? kToTable : group);
+    } else if (!table.moves().empty() && random() % 4 != 0) {
+      const auto [key, move] = *table.moves().begin();
+      if (!holders.contains(move.id) || random() % 5 == 0) {
+        table.kept(key);
+      } else if (move.to == kToTable) {
+        Trajectory back;
+        back.id = move.id;
+        table.returned(key, back);
+        holders.erase(move.id);
+      } else {
+        EXPECT_EQ(table.moved(key), move.id);
+        holders[move.id] = move.to;
+      }
+    } else {
+      const auto some = std::next(holders.begin(), static_cast<int>(random() % holders.size()));
+      table.finished(some->first, some->second);
+      holders.erase(some);
+    }
+    std::map<int, int> held;
+    for (const auto& [request, holder] : holders) {
+      EXPECT_EQ(table.leased().at(request).group, holder);
+      ++held[holder];
+    }
+    for (int g = 0; g < 4; ++g) EXPECT_EQ(table.held_by(g), held[g]);
+    EXPECT_EQ(table.finished() + table.leased().size() + table.waiting(), table.total());
+    EXPECT_LE(table.given_back(), table.waiting());
+  }
+  EXPECT_GT(table.moves_made(), 10U);
+}
+
+}  // namespace
+}  // namespace paceline::policy
