@@ -179,7 +179,7 @@ for every in 1 16; do
     run "coupled, reconfigured every $every tokens, $price" 2 "${by[@]}" "${fixed[@]}" --set speculation.mode=coupled
     if [ $price = mixed ]; then planned coupled; else planned plain; fi
     run "decoupled, every $every, $price" 3 "${by[@]}" "${fixed[@]}" --set layout.drafters=1 --set speculation.window=4
-    if [ $price = mixed ]; then planned coupled decoupled; else planned plain decoupled; fi
+    if [ $price = mixed ]; then planned coupled decoupled; else planned plain; fi
   done
   run "goodput, every $every, requests and roles at random" 4 "${drafters[@]}" --set engine.profile="$work/mixed.yaml" "${anew[@]}" \
     --set layout.drafters=2 --set schedule.shuffle=true --set schedule.shuffle_roles=true
