@@ -17,10 +17,11 @@ namespace paceline::app {
 
 /// Adds `drafts` to the history beside engine.profile, where that holds here and
 /// speculation.keep_history says so. Earlier rollouts count less from then on, by a rollout's first
-/// attempt alone: its others are part of it. A run in which nothing was drafted leaves the file as
-/// it is. The file is read, changed and replaced as a whole; of two runs that end at the same
-/// moment the later one's replaces the other's, whose drafts are then not counted. What goes wrong
-/// is a warning, for nothing that the run has made is lost by it. On rank 0.
+/// attempt alone: its others are part of it, and where that one was killed none of them does. A run
+/// in which nothing was drafted leaves the file as it is. The file is read, changed and replaced as
+/// a whole; of two runs that end at the same moment the later one's replaces the other's, whose
+/// drafts are then not counted. What goes wrong is a warning, for nothing that the run has made is
+/// lost by it. On rank 0.
 void keep_drafts(const Setup& setup, const DraftHistory& drafts, bool first_attempt);
 
 }  // namespace paceline::app

@@ -214,6 +214,8 @@ std::optional<roles::Reconfiguration> reconfiguration(const Setup& setup, const 
   }
   how.window = draft_window(setup.config.speculation);
   how.max_batch = setup.config.engine.max_batch;
+  if (setup.layout.drafters() > 0)
+    how.groups_per_drafter = static_cast<double>(setup.layout.groups()) / setup.layout.drafters();
   return how;
 }
 

@@ -237,10 +237,10 @@ ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& argument
     network->close();
   }
 
-  drafts = sum_drafts(mpi, setup, drafts);
+  const DraftHistory all_drafts = sum_drafts(mpi, setup, drafts);
   together(mpi, [&] {
     if (!first) return;
-    keep_drafts(setup, drafts, output.attempt == 0);
+    keep_drafts(setup, all_drafts, output.attempt == 0);
     if (!complete) {
       throw Error(ExitCode::try_again,
                   "stopped before the end: run again with --resume to continue");

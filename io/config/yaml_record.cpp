@@ -1,13 +1,13 @@
 #include "io/config/yaml_record.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <random>
 
 #include "runtime/core/error.hpp"
 
@@ -70,7 +70,7 @@ std::string figure(double value) { return fmt::format("{:.4g}", value); }
 
 void replace_file(const std::string& path, const std::string& text, const std::string& what) {
   // Several processes may replace one file at once.
-  const std::string part = fmt::format("{}.{}.part", path, getpid());
+  const std::string part = fmt::format("{}.{:08x}.part", path, std::random_device{}());
   std::ofstream file(part, std::ios::binary | std::ios::trunc);
   file << text;
   file.close();

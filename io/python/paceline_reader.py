@@ -13,6 +13,7 @@
     table["drafter"], table["position"], table["rate"]
     spans = timeline("DIR")              # what every rank did when: to be drawn as bars
     spans["rank"], spans["what"], spans["start"], spans["duration"]
+    plans = request_plans("DIR")         # requests that came to be drafted for in another way
 
 Needs h5py and numpy; torch only where as_torch is asked for. One run, one thread: h5py serialises
 HDF5 itself, but a Run object keeps its file open. `python3 paceline_reader.py DIR` prints a

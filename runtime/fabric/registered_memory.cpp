@@ -13,6 +13,7 @@ RegisteredMemory::~RegisteredMemory() {
 }
 
 void RegisteredMemory::add(std::span<std::byte> region) {
+  if (regions_.contains(region.data())) throw std::logic_error("memory is registered already");
   Region made{.size = region.size(), .registration = nullptr, .staged = false};
   made.staged = staging_ != nullptr && staging_->is_device(region.data());
   if (!made.staged) {
@@ -24,8 +25,7 @@ void RegisteredMemory::add(std::span<std::byte> region) {
         ucp_mem_map(context_.get(), &params, &made.registration),
         fmt::format("registering {} bytes of memory (is `ulimit -l` too small?)", region.size()));
   }
-  if (!regions_.emplace(region.data(), made).second)
-    throw std::logic_error("memory is registered already");
+  regions_.emplace(region.data(), made);
 }
 
 void RegisteredMemory::remove(std::span<std::byte> region) {

@@ -4,6 +4,14 @@
 #include <set>
 
 namespace paceline::policy {
+namespace {
+
+const DrafterPlace& drafter_place(int rank, const Placement& placement) {
+  return *std::find_if(placement.drafters.begin(), placement.drafters.end(),
+                       [&](const DrafterPlace& drafter) { return drafter.rank == rank; });
+}
+
+}  // namespace
 
 int Placement::group(int rank) const {
   const auto at = std::find_if(groups.begin(), groups.end(), [&](const GroupRanks& g) {
@@ -36,6 +44,7 @@ bool stays(int rank, const Placement& before, const Placement& after) {
     case Role::verifier_member:
       return before.groups[before.group(rank)] == after.groups[after.group(rank)];
     case Role::drafter:
+      return drafter_place(rank, before) == drafter_place(rank, after);
     case Role::spare:
       return true;
   }

@@ -8,6 +8,8 @@ namespace {
 
 /// For which a longer window, or any, is worth its waste: less is within the noise of an estimate.
 constexpr double kLeastGain = 1.005;
+/// Below the mean by more than the rounding of a sum: equal requests are none of them below it.
+constexpr double kBelow = 1 - 1e-9;
 
 /// Lines 3 to 5: the best window of the best way for a request that accepts p [ways].
 RequestPlan best_plan(const ReconfigurationFacts& facts, std::span<const double> p) {
@@ -18,7 +20,7 @@ RequestPlan best_plan(const ReconfigurationFacts& facts, std::span<const double>
     const auto& [mode, costs, longest] = facts.ways[way];
     for (int w = 1; w <= longest; ++w) {
       const Speed speed = mode == SpeculationMode::decoupled
-                              ? decoupled_speed(costs, p[way], w, facts.batch, facts.batch)
+                              ? decoupled_speed(costs, p[way], w, facts.batch, facts.drafted_for)
                               : coupled_speed(costs, p[way], w, facts.batch);
       if (speed.tokens_per_second <= best.tokens_per_second * kLeastGain) continue;
       best.mode = mode;
@@ -45,7 +47,7 @@ std::vector<RequestPlan> reconfigure(const ReconfigurationFacts& facts,
   const double mean =
       std::accumulate(best.begin(), best.end(), 0.0) / static_cast<double>(best.size());
   for (const std::size_t r : due) {
-    if (best[r] >= mean) continue;
+    if (best[r] >= mean * kBelow) continue;
     RequestPlan plan = best_plan(facts, acceptance.subspan(r * ways, ways));
     plan.request = r;
     plans.push_back(plan);

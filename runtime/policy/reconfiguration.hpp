@@ -30,9 +30,10 @@ struct DraftingWay {
 
 struct ReconfigurationFacts {
   std::vector<DraftingWay> ways;  ///< that a request can be moved between
-  /// Requests that verifiers and drafter ranks have. 1 in the paper, for tail requests are what
-  /// matters; but a batch that is still large is no place for their optimum.
+  /// Requests of a step. 1 in the paper, for tail requests are what matters; but a batch that is
+  /// still large is no place for their optimum.
   double batch = 1;
+  double drafted_for = 1;  ///< requests that a drafter rank has, those of other groups included
 };
 
 struct RequestPlan {
@@ -50,8 +51,7 @@ struct RequestPlan {
 ///   may draft with n-grams what drafter ranks draft with a model.
 /// - What loses against plain decoding every way is decoded plainly, for all may be slower.
 /// - A longer window must win half a percent, for what it wastes takes time of others that the
-/// model
-///   of one request does not see.
+///   model of one request does not see.
 [[nodiscard]] std::vector<RequestPlan> reconfigure(const ReconfigurationFacts& facts,
                                                    std::span<const double> acceptance,
                                                    std::span<const std::size_t> due);

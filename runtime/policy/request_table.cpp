@@ -1,5 +1,6 @@
 #include "runtime/policy/request_table.hpp"
 
+#include <algorithm>
 #include <iterator>
 #include <stdexcept>
 #include <utility>
@@ -66,7 +67,8 @@ void RequestTable::returned(std::uint64_t key, Trajectory trajectory) {
 }
 
 void RequestTable::grew(RequestId id, std::uint32_t tokens) {
-  if (const auto at = leased_.find(id); at != leased_.end()) at->second.tokens = tokens;
+  if (const auto at = leased_.find(id); at != leased_.end())
+    at->second.tokens = std::max(at->second.tokens, tokens);
 }
 
 void RequestTable::ended(RequestId id, std::uint32_t tokens) {

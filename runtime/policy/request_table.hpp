@@ -55,7 +55,8 @@ class RequestTable {
   void kept(std::uint64_t key);
   /// A move back to the table is made: the request waits, in front of those never leased.
   void returned(std::uint64_t key, Trajectory trajectory);
-  /// A response has so many tokens. Comes late at times: what is no longer leased is let be.
+  /// A response has so many tokens. Comes late at times, from a group that it has left even: what
+  /// is no longer leased is let be, and responses do not shrink.
   void grew(RequestId id, std::uint32_t tokens);
   void ended(RequestId id, std::uint32_t tokens);
   /// By the group that holds it: the response is on disk.

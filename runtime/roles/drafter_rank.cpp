@@ -28,10 +28,8 @@ DrafterRank::DrafterRank(Mailbox& mailbox, const Clock& clock,
 Turn DrafterRank::turn() {
   receive();
   if (over_) return {true};
-  const std::uint64_t drafted = summary_.drafted;
-  draft();
+  Turn turn{draft()};
   send_due();
-  Turn turn{summary_.drafted > drafted};
   for (auto& [verifier, c] : verifiers_) {
     if (!c.waits) continue;
     if (clock_.now() >= c.said + kSignSeconds) {
@@ -157,8 +155,8 @@ void DrafterRank::apply(int from, const DraftCommits& commits) {
 }
 
 /// Drafts up to the end of a window for as many requests as a call takes, beginning where the last
-/// call ended.
-void DrafterRank::draft() {
+/// call ended. Whether any wanted a draft: others may, although none was found for these.
+bool DrafterRank::draft() {
   asked_.clear();
   bool held_up = false;
   auto at = requests_.lower_bound(next_);
@@ -172,7 +170,7 @@ void DrafterRank::draft() {
   if (asked_.empty()) {
     if (!held_up) held_up_since_ = -1;
     if (held_up && held_up_since_ < 0) held_up_since_ = clock_.now();
-    return;
+    return false;
   }
   next_ = at == requests_.end() ? RequestId{} : at->first;
   StepRecord record;
@@ -193,6 +191,7 @@ void DrafterRank::draft() {
   ++summary_.steps;
   summary_.busy_seconds += record.duration;
   summary_.waited_seconds += record.waited;
+  return true;
 }
 
 /// Asks for what is still without a draft; false when nothing is.

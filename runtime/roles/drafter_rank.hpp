@@ -68,7 +68,7 @@ class DrafterRank final : public Participant {
   void apply(int from, const DraftCommits& commits);
   void judge(Request& r, std::span<const TokenId> tokens);
   void drop(RequestId id);
-  void draft();
+  bool draft();
   bool ask(std::int32_t drafter);
   void send_due();
   [[nodiscard]] bool at_limit(const Request& r) const {

@@ -152,7 +152,9 @@ void Group::move(const MoveKv& command) {
 }
 
 void Group::heard(const KvMoved& moved) {
-  Waiting& waiting = moves_.at(moved.key);
+  const auto at = moves_.find(moved.key);
+  if (at == moves_.end()) return;  // of a member that drafted before, and may have sent anything
+  Waiting& waiting = at->second;
   --waiting.members;
   waiting.complete = waiting.complete && moved.complete != 0;
 }

@@ -47,10 +47,10 @@ std::vector<RoleChange::Telling> RoleChange::tell() {
     if (now_.role(rank) != Role::verifier_member) tellings.push_back({rank, next_});
   }
   // Before a drafter becomes something else, verifiers that stay are to know: what it says then is
-  // no longer a drafter's, which they would not believe.
+  // no longer a drafter's, which they would not believe. New drafters they hear of in the end.
   policy::Placement meanwhile = next_;
   std::erase_if(meanwhile.drafters, [&](const policy::DrafterPlace& drafter) {
-    return now_.role(drafter.rank) != Role::drafter;
+    return !policy::stays(drafter.rank, now_, next_);
   });
   for (const GroupRanks& group : now_.groups) {
     if (ends(group.leader)) continue;

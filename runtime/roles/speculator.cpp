@@ -1,6 +1,7 @@
 #include "runtime/roles/speculator.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
 namespace paceline::roles {
@@ -303,14 +304,20 @@ void Speculator::commit(std::span<const engine::Committed> committed, double sec
     if (c.finished) {
       requests_.erase(c.id);
     } else if (options_.reconfigure) {
-      std::uint32_t& response = requests_.at(c.id).response;
-      const std::uint32_t before = response;
-      response += static_cast<std::uint32_t>(c.tokens.size());
-      if (policy::reconfiguration_due(before, response, options_.reconfigure->every))
+      Request& request = requests_.at(c.id);
+      const std::uint32_t before = request.response;
+      request.response += static_cast<std::uint32_t>(c.tokens.size());
+      // What was best in a large batch seldom is in one of half the size.
+      const bool outlived = request.plan && 2 * query_.requests <= request.plan_batch;
+      if (outlived ||
+          policy::reconfiguration_due(before, request.response, options_.reconfigure->every))
         due_.push_back(c.id);
     }
   }
-  if (!due_.empty()) reconfigure(committed);
+  if (!due_.empty()) {
+    tell(clock_.now());  // or those that are no longer asked would take what was accepted for waste
+    reconfigure(committed);
+  }
   if (listens_ || untold_tokens_ >= kMostUntold || requests_.empty()) tell(clock_.now());
   policy_->observe(outcome);
 }
@@ -319,6 +326,7 @@ void Speculator::reconfigure(std::span<const engine::Committed> committed) {
   const Reconfiguration& how = *options_.reconfigure;
   policy::ReconfigurationFacts facts;
   facts.batch = std::max(1, query_.requests);
+  facts.drafted_for = std::max(1.0, std::ceil(facts.batch * how.groups_per_drafter));
   for (std::size_t k = 0; k < drafters_.size(); ++k) {
     const bool ahead = drafters_[k]->runs_ahead();
     facts.ways.push_back({ahead ? SpeculationMode::decoupled : SpeculationMode::coupled,
@@ -343,7 +351,9 @@ void Speculator::reconfigure(std::span<const engine::Committed> committed) {
   auto plan = plans.begin();
   for (std::size_t i = 0; i < due.size(); ++i) {
     const bool below = plan != plans.end() && plan->request == due[i];
-    follow(due_[i], requests_.at(due_[i]), below ? std::optional(*plan++) : std::nullopt);
+    Request& request = requests_.at(due_[i]);
+    request.plan_batch = query_.requests;
+    follow(due_[i], request, below ? std::optional(*plan++) : std::nullopt);
   }
 }
 

@@ -27,8 +27,9 @@ struct Reconfiguration {
   std::uint32_t every = policy::kReconfigureEvery;  ///< tokens of a request; at least 1
   CostTable costs;                                  ///< of the verifier's steps
   std::vector<DrafterCosts> drafters;               ///< [drafters] of each, where it drafts
-  int window = 8;      ///< tokens that drafter ranks run ahead by, where nothing else is said
-  int max_batch = 64;  ///< requests of one call of a drafter
+  int window = 8;  ///< tokens that drafter ranks run ahead by, where nothing else is said
+  double groups_per_drafter = 1;  ///< verifier groups that a drafter rank drafts for
+  int max_batch = 64;             ///< requests of one call of a drafter
 };
 
 /// A request that is drafted for in another way from now on.
@@ -104,6 +105,7 @@ class Speculator {
     Acceptance acceptance;
     std::uint32_t response = 0;               ///< tokens
     std::optional<policy::RequestPlan> plan;  ///< absent: it is treated like all others
+    int plan_batch = 0;                       ///< decoding requests when it was made
   };
   /// What drafters have yet to be told of a request.
   struct Untold {

@@ -27,6 +27,16 @@ def guarded(path: str, what: str) -> Iterator[None]:
         raise ReaderError(f"{path}: {what}: {error}") from error
 
 
+def opened(path: str, what: str) -> h5py.File:
+    """The file, to be read. What is there but not in HDF5 is a ReaderError, what is not there an OSError."""
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        if error.errno is not None:  # the system's
+            raise
+        raise ReaderError(f"{path}: {what}: {error}") from error
+
+
 def patient_access() -> h5py.h5p.PropFAID:
     """How to open a file that a SWMR writer may be appending to, or was killed while appending to.
 

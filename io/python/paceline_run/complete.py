@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from typing import Iterator, List
 
-import h5py
 import numpy as np
 
 from .batches import to_trl, to_verl
-from .columns import are_offsets, column_of, guarded
+from .columns import are_offsets, column_of, guarded, opened
 from .manifest import TOKEN_COLUMNS, are_tokens, attributes_of, read_prompts
 from .records import FINISH_REASONS, PathLike, Prompt, ReaderError, Response
 from .slime import iter_slime
@@ -42,7 +41,7 @@ class Run:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._file = h5py.File(path, "r")
+        self._file = opened(path, "not a trajectory file")
         try:
             with guarded(path, "not a trajectory file"):
                 self.attributes = attributes_of(self._file, path)

@@ -10,10 +10,10 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 import h5py
 import numpy as np
 
-from .columns import H5_ERRORS, column_of, guarded, patient_access
+from .columns import H5_ERRORS, column_of, guarded, opened, patient_access
+from .complete import open_run
 from .manifest import SCHEMA_VERSION, TOKEN_COLUMNS, are_tokens, checked_manifest, read_prompts
 from .records import FINISH_REASONS, PathLike, Prompt, ReaderError, Response
-from .complete import open_run
 
 ROWS_AT_ONCE = 1024  #: of a shard's index
 
@@ -33,11 +33,17 @@ def iter_live(directory: PathLike, partial: bool = False) -> Iterator[Response]:
         return
     if not os.path.isdir(os.path.join(name, "shards")):
         raise FileNotFoundError(f"{name} holds no run")
-    manifest = live_manifest(name)
+    try:
+        manifest, shards = live_manifest(name), _shards(name)
+    except FileNotFoundError:
+        if not os.path.exists(os.path.join(name, "trajectories.h5")):
+            raise
+        yield from iter_live(name)  # it has ended meanwhile
+        return
     seen = set()
     # Per id: the longest partial response and the shard and row that hold it.
     longest: Dict[Tuple[int, int], Tuple[int, str, int]] = {}
-    for path in _shards(name):
+    for path in shards:
         for row, response in _shard_responses(path, manifest):
             key = (response.prompt_index, response.sample_index)
             if response.finished and key not in seen:
@@ -63,7 +69,7 @@ def iter_live(directory: PathLike, partial: bool = False) -> Iterator[Response]:
 def live_prompts(directory: PathLike) -> List[Prompt]:
     """The prompts of a run in progress."""
     path = os.path.join(os.fspath(directory), "shards", "prompts.h5")
-    with h5py.File(path, "r") as file, guarded(path, "not a file of prompts"):
+    with opened(path, "not a file of prompts") as file, guarded(path, "not a file of prompts"):
         return read_prompts(file["prompts"])
 
 

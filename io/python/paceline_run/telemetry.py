@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple, Union
 import h5py
 import numpy as np
 
-from .columns import column_of, guarded, strings_of
+from .columns import column_of, guarded, opened, strings_of
 from .records import PathLike, ReaderError
 
 TELEMETRY_SCHEMA_VERSION = 6
@@ -145,7 +145,7 @@ def _telemetry(path: PathLike) -> Iterator[h5py.File]:
     name = os.fspath(path)
     if os.path.isdir(name):
         name = os.path.join(name, "telemetry.h5")
-    with h5py.File(name, "r") as file, guarded(name, "not telemetry"):
+    with opened(name, "not telemetry") as file, guarded(name, "not telemetry"):
         version = file.attrs.get("schema_version")
         if version != TELEMETRY_SCHEMA_VERSION or "acceptance" not in file:
             raise ReaderError(f"{name}: not telemetry of schema version {TELEMETRY_SCHEMA_VERSION}")

@@ -563,6 +563,17 @@ class LiveRun(Base):
                 except (reader.ReaderError, OSError):
                     pass
 
+    def test_a_file_of_another_kind_is_an_error(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            for name, read in (("trajectories.h5", reader.open_run), ("telemetry.h5", reader.acceptance)):
+                path = os.path.join(scratch, name)
+                with self.assertRaises(FileNotFoundError):
+                    read(path)
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write("no HDF5")
+                with self.assertRaisesRegex(reader.ReaderError, f"{name}: not "):
+                    read(path)
+
     def test_there_must_be_a_run(self):
         with tempfile.TemporaryDirectory() as scratch:
             with self.assertRaises(FileNotFoundError):

@@ -29,6 +29,8 @@ TEST(Placement, ARankStaysWhereItsRoleAndItsWholeGroupDo) {
   after.groups = {{0, 2}, {4, 2}};
   for (const int rank : {0, 1, 2, 3}) EXPECT_FALSE(stays(rank, before, after)) << rank;
   for (const int rank : {4, 5, 6, 7}) EXPECT_TRUE(stays(rank, before, after)) << rank;
+  ++after.drafters.front().since;  // it is another drafter
+  EXPECT_FALSE(stays(7, before, after));
 }
 
 TEST(Placement, AllRequestsOfAPromptHaveOneDrafter) {

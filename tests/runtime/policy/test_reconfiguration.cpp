@@ -61,7 +61,12 @@ TEST(Reconfiguration, AWorkedExample) {
     fmt::print("{}\n{:>8} {:>9} {:>10} {:>7} {:>9}\n",
                both ? "either way" : "with drafter ranks alone", "request", "accepted", "mode",
                "window", "tokens/s");
-    for (const RequestPlan& p : plans_of(facts, acceptance))
+    const std::vector<RequestPlan> plans = plans_of(facts, acceptance);
+    EXPECT_EQ(plans.size(), 4U);  // the mean is 0.68
+    EXPECT_TRUE(std::is_sorted(plans.begin(), plans.end(), [](const auto& a, const auto& b) {
+      return a.tokens_per_second < b.tokens_per_second;
+    }));
+    for (const RequestPlan& p : plans)
       fmt::print("{:>8} {:>9.2f} {:>10} {:>7} {:>9.1f}\n", p.request, acceptance[p.request],
                  name_of(p.mode), p.window, p.tokens_per_second);
   }
@@ -130,6 +135,8 @@ TEST(Reconfiguration, NothingToChooseFrom) {
   const CostTable table = table_of(1, 1);
   EXPECT_TRUE(plans_of(facts_of(table), {}).empty());
   EXPECT_TRUE(plans_of(facts_of(table), {0.5, 0.5}).empty());
+  // Their sum is rounded up, and so is its mean.
+  EXPECT_TRUE(plans_of(facts_of(table), std::vector<double>(33, 0.6)).empty());
   EXPECT_TRUE(reconfigure(facts_of(table), std::vector<double>{0.1, 0.1, 0.9, 0.9}, {}).empty());
 }
 

@@ -120,6 +120,8 @@ TEST(RequestTable, LearnsHowLongResponsesBecome) {
   lease(table, 0, 3);
   table.grew(id(0), 40);
   EXPECT_EQ(table.leased().at(id(0)).tokens, 40U);
+  table.grew(id(0), 30);  // a late report of the group that had it before
+  EXPECT_EQ(table.leased().at(id(0)).tokens, 40U);
   const std::vector<std::uint32_t> running = {0};
   const double before = table.lengths().remaining(running).front();
   table.ended(id(1), 10);
