@@ -53,8 +53,8 @@ struct DrafterPlan {
 /// is a mode to choose. Goodput gives each request its length at every step by itself, and a fixed
 /// length is to stay fixed.
 [[nodiscard]] std::uint32_t reconfigure_every(const Setup& setup);
-/// Why no request is reconfigured although the configuration asks for it; empty: it does not, or
-/// they are.
+/// Why no request is reconfigured although the configuration asks for it; empty: it does not ask,
+/// nothing drafts, or requests are.
 [[nodiscard]] std::string not_reconfigured(const Setup& setup);
 
 /// Bytes that draft models' weights and KV take on a rank of this role.

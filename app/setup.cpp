@@ -152,8 +152,7 @@ void require_supported(const std::string& backend, const std::string& path,
     throw DataError((std::filesystem::path(path) / "config.json").string() + ": " + why);
 }
 
-/// Ranks become roles. `drafters_reason`: why so many of them draft; empty: layout.drafters says
-/// it.
+/// Ranks become roles. `drafters_reason`: why so many of them draft; empty: by layout.drafters.
 void lay_out(Setup& setup, std::optional<int> drafters, const std::string& drafters_reason) {
   policy::LayoutFacts facts;
   facts.ranks = static_cast<int>(setup.facts.size());

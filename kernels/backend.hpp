@@ -4,8 +4,7 @@
 //  * every output row is a function of its own input row alone: reduced over K in one fixed order
 //    whatever the number of rows, threads or neighbours;
 //  * attention walks the keys in fixed tiles of kAttentionTile positions aligned to position 0,
-//  with
-//    online softmax in tile order, whatever the KV block size or the rows computed together;
+//    with online softmax in tile order, whatever the KV block size or the rows computed together;
 //  * row-parallel projections are sums of `segments` partial sums over equal K-ranges, added in one
 //    binary tree (neighbours first), so that ranks holding sub-trees complete the same tree.
 //
@@ -163,8 +162,8 @@ class Recording {
 
 /// Rotary embedding: cos and sin of position * inv_frequency[i], pairs (i, i + head_dim / 2).
 struct RopeTable {
-  const float* cos_sin =
-      nullptr;  ///< [max_position][head_dim]: cos[head_dim/2] then sin[head_dim/2]
+  /// [max_position][head_dim]: cos[head_dim/2], then sin[head_dim/2].
+  const float* cos_sin = nullptr;
   int head_dim = 0;
   int max_position = 0;
 };

@@ -36,8 +36,8 @@ struct PromptsSection {
   std::string path;          ///< JSONL file
   std::int32_t samples = 1;  ///< responses a prompt (n)
   Overlong overlong = Overlong::error;
-  std::int32_t max_prompt_tokens =
-      0;                 ///< longest prompt; 0: what the context leaves beside max_tokens
+  /// Longest prompt; 0: what the context leaves beside max_tokens.
+  std::int32_t max_prompt_tokens = 0;
   bool shuffle = false;  ///< lease prompts in a seeded random order; results stay in file order
   ChatSettings chat;
 };

@@ -59,7 +59,7 @@ enum class RequestEventKind : std::uint8_t {
   finished = 1,
   stopped = 2,
   resumed = 3,
-  left = 4,     ///< for another group
+  left = 4,     ///< for another group, or back to the coordinator
   arrived = 5,  ///< from another group
   planned = 6,  ///< it is drafted for in another way from now on
 };
@@ -122,7 +122,7 @@ struct RankSummary {
   std::uint64_t response_tokens = 0;
   std::uint64_t wasted = 0;       ///< by a drafter rank: tokens that were refuted, or followed such
   std::uint32_t most_wasted = 0;  ///< of them, by one refutation
-  std::uint64_t moved = 0;        ///< requests that left for another group
+  std::uint64_t moved = 0;        ///< requests that left, as RequestEventKind
   std::uint64_t positions_transferred = 0;  ///< of KV that came with requests from other groups
   std::uint64_t late = 0;     ///< drafts wanted of drafter ranks when none had arrived
   std::uint64_t stale = 0;    ///< tokens from drafter ranks that came too late, or for nothing

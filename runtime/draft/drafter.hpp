@@ -40,7 +40,7 @@ struct DraftSlot {
   std::int32_t count = 0;  ///< set by propose(): tokens written to output; 0: no draft
 };
 
-/// Judges, while drafts are made, whether longer ones are worth their cost.
+/// Judges, while drafts are made, whether longer ones are worth their cost. No run has one yet.
 class Levels {
  public:
   virtual ~Levels() = default;
@@ -88,7 +88,7 @@ class Drafter {
   virtual void told() {}
 
   /// Gives memory of note back. A drafter that has such gives no drafts until resume(); all else
-  /// goes on.
+  /// goes on. No run calls this yet.
   virtual void suspend() {}
   /// Takes the memory again; requests catch up. Where it throws for want of memory, drafting is
   /// suspended still. Does nothing where it is not suspended.

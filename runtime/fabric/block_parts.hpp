@@ -126,7 +126,7 @@ class BlockParts {
   std::vector<bool> abandoned_;          ///< [ranks]
   std::list<Part> parts_;
   std::vector<std::byte*> free_stages_;
-  UcxWorker worker_;  ///< goes before what its callbacks use
+  UcxWorker worker_;  ///< declared last, so destroyed first: its callbacks use the rest
 };
 
 }  // namespace paceline::fabric

@@ -68,7 +68,7 @@ class BlockTransfers final : private PartEvents {
   std::set<Name> overtaken_;       ///< withdrawn before the question came, which is to be dropped
   std::set<Name> broken_;          ///< that came in and failed on the way: more may come
   std::vector<std::string> lost_;  ///< [ranks] why; empty: it is there
-  BlockParts parts_;               ///< goes before what its events use
+  BlockParts parts_;               ///< declared last, so destroyed first: its events use the rest
 };
 
 }  // namespace paceline::fabric

@@ -9,7 +9,7 @@
 
 namespace paceline::policy {
 
-/// A group as the coordinator knows it. Requests that are on their way count where they go.
+/// What a group can take, and at what price. Requests that are on their way count where they go.
 struct GroupLoad {
   int room = 0;                      ///< further requests it could take
   const MoveCosts* costs = nullptr;  ///< of its steps, and of moves to it; null: unknown

@@ -13,7 +13,7 @@
 
 namespace paceline::policy {
 
-/// A verifier group as the coordinator knows it.
+/// A verifier group, as far as decisions go by it.
 struct GroupState {
   GroupRanks ranks;
   int room = 0;                      ///< further requests it could take, beside leases on their way

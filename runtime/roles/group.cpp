@@ -126,7 +126,8 @@ Group::Group(Mailbox& mailbox, engine::Executor& executor, KvShare& share,
   for (const int member : members) members_.push_back({member, Address::Port::role});
 }
 
-/// The first time all members are there: before that nothing is to be done.
+/// There is nothing to do before all members have their places, so that none misses the first
+/// command.
 void Group::tell(std::span<const std::byte> bytes) {
   if (!std::exchange(leads_, true)) {
     for (const Address member : members_) mailbox_.send(member, encode(Lead{epoch_}));
@@ -240,7 +241,7 @@ Turn Spare::turn() {
     const std::optional<Envelope> envelope = mailbox_.poll();
     if (!envelope) break;
     turn.worked = true;
-    if (envelope->from != Address::coordinator()) continue;  // likewise
+    if (envelope->from != Address::coordinator()) continue;  // for a role that it had before
     Message message = decode(envelope->bytes);
     if (auto* place = std::get_if<Place>(&message)) {
       over_ = place->placement.role(rank_) != Role::spare;
