@@ -26,7 +26,7 @@ struct DraftStart {
   std::span<const TokenId> prompt;    ///< [prompt] never empty
   std::span<const TokenId> response;  ///< [response] what is committed so far
   NoiseKey noise;                     ///< that the target samples its tokens with
-  std::uint64_t move = 0;             ///< that brought it to this verifier; later ones are larger
+  std::uint64_t version = 0;          ///< of its holder (engine::Admission); later ones are larger
 };
 
 /// One request of a batch that wants a draft. Limits and output are of what comes after the assumed

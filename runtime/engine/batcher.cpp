@@ -43,7 +43,7 @@ bool Batcher::admit(Admission& request) {
                                               .prompt_length = prompt,
                                               .kv = *handle,
                                               .noise = request.noise,
-                                              .move = request.move,
+                                              .version = request.version,
                                               .matcher = StopMatcher(sampling_.stop_strings),
                                               .arrival = {}});
   for (const TokenId token : r.trajectory.tokens) {  // it goes on: its response so far
@@ -104,7 +104,7 @@ const Step& Batcher::kv_work() {
 /// As it would be admitted anew.
 Admission Batcher::take(Request& r) {
   r.tokens.resize(r.prompt_length);
-  return {std::move(r.trajectory), std::move(r.tokens), r.noise, r.move};
+  return {std::move(r.trajectory), std::move(r.tokens), r.noise, r.version};
 }
 
 Departure Batcher::leave(RequestId id) {

@@ -41,7 +41,9 @@ struct Admission {
   Trajectory trajectory;  ///< id, and what it already has when it goes on
   std::vector<TokenId> prompt;
   NoiseKey noise;
-  std::uint64_t move = 0;  ///< its last lease or move: the n-th of the run
+  /// Of its holder: n, where the n-th lease or move of the run gave it the request. Of two that may
+  /// be the holder the one with the larger version is.
+  std::uint64_t version = 0;
 };
 
 /// A request that leaves, and the blocks with its KV. Those are released when they were sent.
@@ -150,7 +152,7 @@ class Batcher {
     std::int32_t planned = 0;  ///< rows in the current plan
     kv::Handle kv = 0;
     NoiseKey noise;
-    std::uint64_t move = 0;
+    std::uint64_t version = 0;  ///< Admission::version
     StopMatcher matcher;
     Arrival arrival;
     bool arrived = false;

@@ -23,13 +23,13 @@ RequestTable::Lease RequestTable::lease(int group) {
   const auto tokens = static_cast<std::uint32_t>(trajectory.tokens.size());
   leased_[trajectory.id] = {.group = group, .tokens = tokens};
   ++held_[group];
-  return {std::move(trajectory), next_key_++};
+  return {std::move(trajectory), next_version_++};
 }
 
 std::uint64_t RequestTable::move(RequestId id, int to) {
   LeasedRequest& request = leased_.at(id);
   if (request.move != 0) throw std::logic_error("a request that moves is to move elsewhere");
-  request.move = next_key_++;
+  request.move = next_version_++;
   moves_[request.move] = {id, to};
   return request.move;
 }

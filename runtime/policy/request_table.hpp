@@ -40,12 +40,12 @@ class RequestTable {
   /// A lease as its group is told of it.
   struct Lease {
     Trajectory trajectory;
-    std::uint64_t key = 0;  ///< the n-th lease or move of the run
+    std::uint64_t version = 0;  ///< of its holder: the n-th lease or move of the run
   };
   /// Gives the group the next request that waits. One must.
   [[nodiscard]] Lease lease(int group);
   /// A request that is on no move is to go to another group, or back to the table. Returns the
-  /// move's key: leases and moves of the run are counted together.
+  /// move's key, which is the version of the holder that it makes.
   std::uint64_t move(RequestId id, int to);
 
   // What groups report.
@@ -85,7 +85,7 @@ class RequestTable {
   std::map<RequestId, LeasedRequest> leased_;
   std::map<int, int> held_;  ///< by leader
   std::map<std::uint64_t, RequestMove> moves_;
-  std::uint64_t next_key_ = 1;
+  std::uint64_t next_version_ = 1;  ///< of a lease or move
   std::size_t given_back_ = 0;
   std::size_t moves_made_ = 0;
   std::size_t finished_before_;

@@ -153,7 +153,7 @@ void Coordinator::lease_to(KnownGroup& group, int count) {
     const bool known = !group.prompts.insert(id.prompt).second;
     send(group.ranks.leader,
          Lease{{std::move(lease.trajectory), known ? std::vector<TokenId>() : prompt.tokens, noise,
-                lease.key}});
+                lease.version}});
     ++group.leases_sent;
   }
 }

@@ -18,9 +18,9 @@ struct DraftOpen {
   std::vector<TokenId> prompt;  ///< empty: the drafter was sent it before
   std::vector<TokenId> response;
   NoiseKey noise;
-  /// The move that brought it to the verifier. Of two verifiers that open a request the one with
-  /// the later move has it: their messages may arrive in either order.
-  std::uint64_t move = 0;
+  /// Of its holder (engine::Admission). Messages of two verifiers that open a request may arrive in
+  /// either order: the one with the larger version has it.
+  std::uint64_t version = 0;
   std::int32_t window = 0;  ///< tokens to send at a time, at most the drafter's own number
 };
 

@@ -87,17 +87,17 @@ void DrafterRank::open(int from, const DraftOpen& open) {
   if (!open.prompt.empty()) prompt = open.prompt;
   if (prompt.empty()) return;  // nobody's request
   if (const auto at = requests_.find(open.id); at != requests_.end()) {
-    if (at->second.move > open.move) return;  // it has moved on since
+    if (at->second.version > open.version) return;  // it has moved on since
     for (const auto& drafter : drafters_) drafter->leave(open.id, clock_.now());
     drop(open.id);
   }
   Request& r = requests_[open.id];
   r.verifier = from;
-  r.move = open.move;
+  r.version = open.version;
   r.window = std::clamp(open.window, 1, options_.window);
   r.response = static_cast<std::int32_t>(open.response.size());
   for (const auto& drafter : drafters_)
-    drafter->start({open.id, prompt, open.response, open.noise, open.move}, clock_.now());
+    drafter->start({open.id, prompt, open.response, open.noise, open.version}, clock_.now());
 }
 
 /// Forgets a request, and what was drafted for it.

@@ -48,7 +48,7 @@ class DrafterRank final : public Participant {
  private:
   struct Request {
     int verifier = 0;
-    std::uint64_t move = 0;        ///< that brought it there
+    std::uint64_t version = 0;     ///< of its holder, the verifier
     int window = 1;                ///< its own, at most DrafterOptions::window
     std::int32_t response = 0;     ///< committed tokens
     std::vector<TokenId> ahead;    ///< drafted after the committed text

@@ -31,7 +31,7 @@ void fields(Wire& w, Trajectory& t) {
 template <typename Wire>
 void fields(Wire& w, engine::Admission& a) {
   fields(w, a.trajectory);
-  put(w, a.prompt, a.noise, a.move);
+  put(w, a.prompt, a.noise, a.version);
 }
 template <typename Wire>
 void fields(Wire& w, Lease& m) {
@@ -89,7 +89,7 @@ void fields(Wire& w, KvMoved& m) {
 }
 template <typename Wire>
 void fields(Wire& w, DraftOpen& m) {
-  put(w, m.since, m.id, m.prompt, m.response, m.noise, m.move, m.window);
+  put(w, m.since, m.id, m.prompt, m.response, m.noise, m.version, m.window);
 }
 template <typename Wire>
 void fields(Wire& w, DraftCommits& m) {

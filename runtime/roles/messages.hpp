@@ -57,7 +57,7 @@ using policy::GroupRanks;
 /// may have ended meanwhile.
 struct Move {
   RequestId id;
-  std::uint64_t key = 0;  ///< names the move: the n-th lease or move of the run
+  std::uint64_t key = 0;  ///< names the move, and is the version of the holder it makes
   GroupRanks to;          ///< of degree 0: the coordinator
 };
 
@@ -69,7 +69,7 @@ struct Returned {
 
 /// Verifier to verifier: the request is yours. Its KV stays where it was until pulled.
 struct Offer {
-  engine::Admission request;  ///< with its prompt; its move is the key
+  engine::Admission request;  ///< with its prompt; its version is the move's key
   GroupRanks from;
   std::int32_t positions = 0;  ///< whose KV there is
 };

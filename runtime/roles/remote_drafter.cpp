@@ -65,7 +65,7 @@ void RemoteDrafter::start(const draft::DraftStart& start, double /*now*/) {
   if (!added) throw std::logic_error("a request was started twice");
   Request& r = at->second;
   r.noise = start.noise;
-  r.move = start.move;
+  r.version = start.version;
   r.window = options_.window;
   r.response.assign(start.response.begin(), start.response.end());
   prompts_.try_emplace(start.id.prompt, start.prompt.begin(), start.prompt.end());
@@ -182,7 +182,7 @@ void RemoteDrafter::open(Link& link, RequestId id) {
   r.refuted = static_cast<std::int32_t>(r.response.size());
   r.known = true;
   r.follows = true;
-  DraftOpen open{link.since, id, {}, r.response, r.noise, r.move, r.window};
+  DraftOpen open{link.since, id, {}, r.response, r.noise, r.version, r.window};
   if (link.prompts.insert(id.prompt).second) open.prompt = prompts_.at(id.prompt);
   mailbox_.send({r.rank, Address::Port::role}, encode(open));
 }

@@ -59,7 +59,7 @@ void Speculator::start(const engine::Admission& request) {
   if (std::any_of(untold_.begin(), end, same)) tell(now);  // it comes back
   for (const auto& drafter : drafters_) {
     drafter->start({request.trajectory.id, request.prompt, request.trajectory.tokens, request.noise,
-                    request.move},
+                    request.version},
                    now);
   }
   requests_.emplace(request.trajectory.id,

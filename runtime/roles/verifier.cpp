@@ -66,7 +66,7 @@ void Verifier::receive() {
       enqueue(std::move(lease->request), {});
     } else if (auto* offer = std::get_if<Offer>(&message)) {
       const Trajectory& trajectory = offer->request.trajectory;
-      const std::uint64_t key = offer->request.move;
+      const std::uint64_t key = offer->request.version;
       event(trajectory.id, RequestEventKind::arrived, trajectory.tokens.size());
       status_.moved.push_back(key);
       enqueue(std::move(offer->request), {key, offer->from, offer->positions});
@@ -213,7 +213,7 @@ void Verifier::hand_over(const Move& move, engine::Admission request, kv::Parcel
                         encode(Returned{move.key, std::move(request.trajectory)}));
     return;
   }
-  request.move = move.key;
+  request.version = move.key;
   ports_.mailbox.send({move.to.leader, Address::Port::role},
                       encode(Offer{std::move(request), options_.ranks, positions}));
 }

@@ -35,7 +35,7 @@ TEST(RequestTable, LeasesInTheOrderOfTheWork) {
   EXPECT_EQ(table.leased().at({4, 1}).tokens, 3U) << "of an earlier attempt";
   const RequestTable::Lease second = table.lease(0);
   EXPECT_EQ(second.trajectory.id, (RequestId{2, 0}));
-  EXPECT_GT(second.key, first.key);
+  EXPECT_GT(second.version, first.version);
   EXPECT_EQ(table.held_by(3), 1);
   EXPECT_EQ(table.held_by(0), 1);
   EXPECT_EQ(table.held_by(1), 0);
