@@ -14,7 +14,23 @@ constexpr std::uint32_t kMagic = 0x6b6f6c62;
 /// transfer that begins later is not far behind.
 constexpr int kMostParts = 16;
 
+/// The piece that `offset` is in; ends.size(): none.
+std::size_t piece_at(const std::vector<std::size_t>& ends, std::size_t offset) {
+  return std::upper_bound(ends.begin(), ends.end(), offset) - ends.begin();
+}
+
 }  // namespace
+
+std::size_t contiguous(const std::vector<std::size_t>& ends, std::size_t offset) {
+  const std::size_t piece = piece_at(ends, offset);
+  return piece < ends.size() ? ends[piece] - offset : 0;
+}
+
+Piece Transfer::stretch(std::size_t offset, std::size_t size) const {
+  const Piece& piece = pieces[piece_at(ends, offset)];
+  return {piece.memory + (piece.size - contiguous(ends, offset)), size, piece.registration,
+          piece.staged};
+}
 
 BlockParts::BlockParts(const UcxContext& context, int rank, DeviceStaging* staging,
                        PartEvents& events)
@@ -34,32 +50,28 @@ void BlockParts::say(int rank, Word word, std::uint64_t key, std::uint64_t at,
                      std::vector<std::byte> body) {
   Part& part = new_part(nullptr);
   part.body = std::move(body);
-  part.header = header(word, key, at, part.body.size());
+  part.header = make_header(word, key, at, part.body.size());
   transmit(part, rank, part.body.data(), part.body.size(), true);
 }
 
 bool BlockParts::busy(int rank) const { return parts_to_[rank] >= kMostParts; }
 
 void BlockParts::send(Transfer& transfer) {
-  const auto left = [&](const std::vector<std::size_t>& ends) {
-    return *std::upper_bound(ends.begin(), ends.end(), transfer.moved) - transfer.moved;
-  };
   const std::size_t size =
-      std::min({left(transfer.ends), left(transfer.their_ends), DeviceStaging::kBytes});
-  const auto end = std::upper_bound(transfer.ends.begin(), transfer.ends.end(), transfer.moved);
-  const Piece& piece = transfer.pieces[static_cast<std::size_t>(end - transfer.ends.begin())];
+      std::min({contiguous(transfer.ends, transfer.moved),
+                contiguous(transfer.their_ends, transfer.moved), DeviceStaging::kBytes});
   Part& part = new_part(&transfer);
-  part.at = {piece.memory + (piece.size - (*end - transfer.moved)), size, piece.registration,
-             piece.staged};
-  part.header = header(Word::data, transfer.name.second, transfer.moved, size);
-  if (part.at.staged) {
+  part.stretch = transfer.stretch(transfer.moved, size);
+  part.header = make_header(Word::data, transfer.name.second, transfer.moved, size);
+  if (part.stretch.staged) {
     part.stage = stage();
-    staging_->to_host(part.stage, part.at.memory, size);
+    staging_->to_host(part.stage, part.stretch.memory, size);
   }
   transfer.moved += size;
   ++transfer.under_way;
   ++parts_to_[transfer.name.first];
-  transmit(part, transfer.name.first, part.at.staged ? part.stage : part.at.memory, size, false);
+  transmit(part, transfer.name.first, part.stretch.staged ? part.stage : part.stretch.memory, size,
+           false);
 }
 
 void BlockParts::transmit(Part& part, int rank, const std::byte* data, std::size_t size,
@@ -73,9 +85,9 @@ void BlockParts::transmit(Part& part, int rank, const std::byte* data, std::size
   if (word) {
     params.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
     params.flags = UCP_AM_SEND_FLAG_EAGER;
-  } else if (part.at.registration != nullptr) {
+  } else if (part.stretch.registration != nullptr) {
     params.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
-    params.memh = part.at.registration;
+    params.memh = part.stretch.registration;
   }
   void* const request =
       ucp_am_send_nbx(to.handle, kMessageId, &part.header, sizeof part.header, data, size, &params);
@@ -88,51 +100,50 @@ void BlockParts::on_sent(void* request, ucs_status_t status, void* part) {
   sent.parts->ended(sent, status);
 }
 
-ucs_status_t BlockParts::on_message(void* parts, const void* header, std::size_t header_size,
+ucs_status_t BlockParts::on_message(void* parts, const void* sent_header, std::size_t header_size,
                                     void* data, std::size_t size,
                                     const ucp_am_recv_param_t* params) {
   auto& self = *static_cast<BlockParts*>(parts);
   try {
-    Wire wire;
-    if (header_size != sizeof wire) {
+    TransferHeader header;
+    if (header_size != sizeof header) {
       self.events_.fault(fmt::format("a message has a header of {} bytes in place of {}",
-                                     header_size, sizeof wire));
+                                     header_size, sizeof header));
       return UCS_OK;
     }
-    std::memcpy(&wire, header, sizeof wire);
-    return self.read(wire, data, size, (params->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0);
+    std::memcpy(&header, sent_header, sizeof header);
+    return self.read(header, data, size, (params->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0);
   } catch (const std::exception& error) {  // UCX is C
     self.events_.fault(error.what());
     return UCS_OK;
   }
 }
 
-ucs_status_t BlockParts::read(const Wire& wire, void* data, std::size_t size, bool rendezvous) {
-  if (wire.magic != kMagic || wire.run != run_ || wire.size != size || wire.from < 0 ||
-      wire.from >= static_cast<int>(places_.size()) || (rendezvous && wire.word != Word::data)) {
+ucs_status_t BlockParts::read(const TransferHeader& header, void* data, std::size_t size,
+                              bool rendezvous) {
+  if (header.magic != kMagic || header.run != run_ || header.size != size || header.from < 0 ||
+      header.from >= static_cast<int>(places_.size()) ||
+      (rendezvous && header.word != Word::data)) {
     events_.fault("what came is no message of a block transfer of this run");
     return UCS_OK;
   }
-  if (wire.word == Word::data) return take(wire, data, rendezvous);
-  events_.heard(wire, std::span(static_cast<const std::byte*>(data), size));
+  if (header.word == Word::data) return take(header, data, rendezvous);
+  events_.heard(header, std::span(static_cast<const std::byte*>(data), size));
   return UCS_OK;
 }
 
-ucs_status_t BlockParts::take(const Wire& wire, void* data, bool rendezvous) {
-  Transfer* const transfer = events_.expected(wire);
+ucs_status_t BlockParts::take(const TransferHeader& header, void* data, bool rendezvous) {
+  Transfer* const transfer = events_.expected(header);
   if (transfer == nullptr) return UCS_OK;
   Transfer& t = *transfer;
-  const auto end = std::upper_bound(t.ends.begin(), t.ends.end(), wire.at);
-  const Piece& piece = t.pieces[static_cast<std::size_t>(end - t.ends.begin())];
   Part& part = new_part(&t);
-  part.at = {piece.memory + (piece.size - (*end - wire.at)), wire.size, piece.registration,
-             piece.staged};
-  t.moved += wire.size;
+  part.stretch = t.stretch(header.at, header.size);
+  t.moved += header.size;
   ++t.under_way;
-  if (part.at.staged) part.stage = stage();
-  std::byte* const to = part.at.staged ? part.stage : part.at.memory;
+  if (part.stretch.staged) part.stage = stage();
+  std::byte* const to = part.stretch.staged ? part.stage : part.stretch.memory;
   if (!rendezvous) {
-    std::memcpy(to, data, wire.size);
+    std::memcpy(to, data, header.size);
     ended(part, UCS_OK);
     return UCS_OK;
   }
@@ -140,11 +151,11 @@ ucs_status_t BlockParts::take(const Wire& wire, void* data, bool rendezvous) {
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   params.cb.recv_am = &BlockParts::on_received;
   params.user_data = &part;
-  if (part.at.registration != nullptr) {
+  if (part.stretch.registration != nullptr) {
     params.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
-    params.memh = part.at.registration;
+    params.memh = part.stretch.registration;
   }
-  void* const request = ucp_am_recv_data_nbx(worker_.get(), data, to, wire.size, &params);
+  void* const request = ucp_am_recv_data_nbx(worker_.get(), data, to, header.size, &params);
   if (request == nullptr || UCS_PTR_IS_ERR(request)) ended(part, UCS_PTR_STATUS(request));
   return request == nullptr ? UCS_OK : UCS_INPROGRESS;
 }
@@ -159,7 +170,7 @@ void BlockParts::ended(Part& part, ucs_status_t status) {
   Transfer* const transfer = part.transfer;
   if (part.stage != nullptr) {
     if (transfer != nullptr && !transfer->sends && status == UCS_OK)
-      staging_->to_device(part.at.memory, part.stage, part.at.size);
+      staging_->to_device(part.stretch.memory, part.stage, part.stretch.size);
     free_stages_.push_back(part.stage);
   }
   parts_.erase(part.self);
@@ -191,7 +202,8 @@ BlockParts::Part& BlockParts::new_part(Transfer* transfer) {
   return part;
 }
 
-Wire BlockParts::header(Word word, std::uint64_t key, std::uint64_t at, std::uint64_t size) const {
+TransferHeader BlockParts::make_header(Word word, std::uint64_t key, std::uint64_t at,
+                                       std::uint64_t size) const {
   return {.magic = kMagic,
           .word = word,
           .run = run_,

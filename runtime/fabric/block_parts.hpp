@@ -35,7 +35,13 @@ struct Transfer {
   bool begun = false;                   ///< the receiver has asked
   std::vector<std::size_t> their_ends;  ///< of the receiver's pieces
   [[nodiscard]] std::size_t total() const { return ends.back(); }
+  /// The memory of `size` bytes from `offset` on, all of one piece.
+  [[nodiscard]] Piece stretch(std::size_t offset, std::size_t size) const;
 };
+
+/// How many bytes from `offset` on are of one piece, where pieces end at `ends`; 0: `offset` is in
+/// none.
+[[nodiscard]] std::size_t contiguous(const std::vector<std::size_t>& ends, std::size_t offset);
 
 /// What one end says to the other.
 enum class Word : std::uint32_t {
@@ -46,7 +52,7 @@ enum class Word : std::uint32_t {
 };
 
 /// At the head of whatever travels.
-struct Wire {
+struct TransferHeader {
   std::uint32_t magic = 0;
   Word word{};
   std::uint64_t run = 0;
@@ -62,9 +68,9 @@ class PartEvents {
  public:
   virtual ~PartEvents() = default;
   /// Of this run. body: valid during the call.
-  virtual void heard(const Wire& wire, std::span<const std::byte> body) = 0;
+  virtual void heard(const TransferHeader& header, std::span<const std::byte> body) = 0;
   /// Data has come: the transfer that it is of, or null where it is to be dropped.
-  virtual Transfer* expected(const Wire& wire) = 0;
+  virtual Transfer* expected(const TransferHeader& header) = 0;
   /// UCX is done with a part of it, which is counted out by now; failed with transfer.failure.
   virtual void part_ended(Transfer& transfer) = 0;
   /// What came makes no sense.
@@ -97,22 +103,22 @@ class BlockParts {
     BlockParts* parts;
     std::list<Part>::iterator self;
     Transfer* transfer = nullptr;  ///< null: a word, or data that nobody waits for any more
-    Piece at{};                    ///< what is sent or received
+    Piece stretch{};               ///< what is sent or received
     std::byte* stage = nullptr;    ///< in its place
-    Wire header;
+    TransferHeader header;
     std::vector<std::byte> body;  ///< a word's
   };
-  static ucs_status_t on_message(void* parts, const void* header, std::size_t header_size,
+  static ucs_status_t on_message(void* parts, const void* sent_header, std::size_t header_size,
                                  void* data, std::size_t size, const ucp_am_recv_param_t* params);
   static void on_sent(void* request, ucs_status_t status, void* part);
   static void on_received(void* request, ucs_status_t status, std::size_t size, void* part);
-  ucs_status_t read(const Wire& wire, void* data, std::size_t size, bool rendezvous);
-  ucs_status_t take(const Wire& wire, void* data, bool rendezvous);
+  ucs_status_t read(const TransferHeader& header, void* data, std::size_t size, bool rendezvous);
+  ucs_status_t take(const TransferHeader& header, void* data, bool rendezvous);
   void transmit(Part& part, int rank, const std::byte* data, std::size_t size, bool word);
   void ended(Part& part, ucs_status_t status);
   Part& new_part(Transfer* transfer);
-  [[nodiscard]] Wire header(Word word, std::uint64_t key, std::uint64_t at,
-                            std::uint64_t size) const;
+  [[nodiscard]] TransferHeader make_header(Word word, std::uint64_t key, std::uint64_t at,
+                                           std::uint64_t size) const;
   UcxEndpoint& endpoint(int rank);
   std::byte* stage();
 

@@ -97,17 +97,17 @@ void BlockTransfers::push(Transfer& transfer) {
   conclude_if_over(transfer);
 }
 
-void BlockTransfers::heard(const Wire& wire, std::span<const std::byte> body) {
-  const Name name{wire.from, wire.key};
-  if (wire.word == Word::ask) {
+void BlockTransfers::heard(const TransferHeader& header, std::span<const std::byte> body) {
+  const Name name{header.from, header.key};
+  if (header.word == Word::ask) {
     asked(name, body);
-  } else if (wire.word == Word::withdraw) {
+  } else if (header.word == Word::withdraw) {
     withdrawn(name);
-  } else if (wire.word == Word::refuse) {
+  } else if (header.word == Word::refuse) {
     refused(name, {reinterpret_cast<const char*>(body.data()), body.size()});
   } else {
-    fault(fmt::format("an unknown word {} from rank {}", static_cast<unsigned>(wire.word),
-                      wire.from));
+    fault(fmt::format("an unknown word {} from rank {}", static_cast<unsigned>(header.word),
+                      header.from));
   }
 }
 
@@ -173,21 +173,20 @@ void BlockTransfers::refused(Name name, const std::string& why) {
   conclude_if_over(t->second);
 }
 
-Transfer* BlockTransfers::expected(const Wire& wire) {
-  const auto found = incoming_.find({wire.from, wire.key});
+Transfer* BlockTransfers::expected(const TransferHeader& header) {
+  const auto found = incoming_.find({header.from, header.key});
   if (found == incoming_.end()) {
-    if (!broken_.contains({wire.from, wire.key})) {
-      fault(fmt::format("rank {} sent data of key {}, for which nobody has asked", wire.from,
-                        wire.key));
+    if (!broken_.contains({header.from, header.key})) {
+      fault(fmt::format("rank {} sent data of key {}, for which nobody has asked", header.from,
+                        header.key));
     }
     return nullptr;
   }
   Transfer& t = found->second;
-  const auto end = std::upper_bound(t.ends.begin(), t.ends.end(), wire.at);
-  if (end == t.ends.end() || wire.size == 0 || wire.size > *end - wire.at ||
-      wire.size > t.total() - t.moved) {
-    fault(fmt::format("rank {} sent {} bytes at {} of key {}, where they do not fit", wire.from,
-                      wire.size, wire.at, wire.key));
+  if (header.size == 0 || header.size > contiguous(t.ends, header.at) ||
+      header.size > t.total() - t.moved) {
+    fault(fmt::format("rank {} sent {} bytes at {} of key {}, where they do not fit", header.from,
+                      header.size, header.at, header.key));
     return nullptr;
   }
   return &t;

@@ -45,8 +45,8 @@ class BlockTransfers final : private PartEvents {
   using Name = Transfer::Name;
   using Transfers = std::map<Name, Transfer>;
 
-  void heard(const Wire& wire, std::span<const std::byte> body) override;
-  Transfer* expected(const Wire& wire) override;
+  void heard(const TransferHeader& header, std::span<const std::byte> body) override;
+  Transfer* expected(const TransferHeader& header) override;
   void part_ended(Transfer& transfer) override;
   void fault(std::string what) override { outcome_.fault(std::move(what)); }
 

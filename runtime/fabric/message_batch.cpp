@@ -12,7 +12,7 @@ namespace paceline::fabric {
 namespace {
 
 /// The header as it travels. All ranks run one executable on machines of one kind.
-struct Wire {
+struct PackedHeader {
   std::uint32_t magic;
   std::uint32_t messages;
   std::uint64_t run, sequence, consumed;
@@ -20,15 +20,16 @@ struct Wire {
   std::uint32_t bytes;
   std::uint32_t check;  ///< of what stands above
 };
-static_assert(std::is_trivially_copyable_v<Wire> && sizeof(Wire) == 56);
+static_assert(std::is_trivially_copyable_v<PackedHeader> && sizeof(PackedHeader) == 56);
 
 constexpr std::uint32_t kMagic = 0x6c656361;
 using Size = std::uint32_t;
 
-std::uint32_t check_of(const Wire& wire) {
+std::uint32_t check_of(const PackedHeader& packed) {
   std::uint32_t hash = 2166136261U;  // FNV-1a
-  const auto* bytes = reinterpret_cast<const unsigned char*>(&wire);
-  for (std::size_t i = 0; i < offsetof(Wire, check); ++i) hash = (hash ^ bytes[i]) * 16777619U;
+  const auto* bytes = reinterpret_cast<const unsigned char*>(&packed);
+  for (std::size_t i = 0; i < offsetof(PackedHeader, check); ++i)
+    hash = (hash ^ bytes[i]) * 16777619U;
   return hash;
 }
 
@@ -40,7 +41,7 @@ const char* name_of(Address::Port port) {
 
 std::size_t cost_of(std::size_t message_bytes) { return message_bytes + sizeof(Size); }
 
-BatchWriter::BatchWriter() : bytes_(sizeof(Wire)) {}
+BatchWriter::BatchWriter() : bytes_(sizeof(PackedHeader)) {}
 
 void BatchWriter::add(std::span<const std::byte> message) {
   if (message.size() > UINT32_MAX - bytes_.size() - sizeof(Size))
@@ -54,63 +55,64 @@ void BatchWriter::add(std::span<const std::byte> message) {
   ++messages_;
 }
 
-std::size_t BatchWriter::cost() const { return bytes_.size() - sizeof(Wire); }
+std::size_t BatchWriter::cost() const { return bytes_.size() - sizeof(PackedHeader); }
 
 std::vector<std::byte> BatchWriter::take(BatchHeader header) {
-  Wire wire{.magic = kMagic,
-            .messages = messages_,
-            .run = header.run,
-            .sequence = header.sequence,
-            .consumed = header.consumed,
-            .from_rank = header.from.rank,
-            .from_port = static_cast<std::int32_t>(header.from.port),
-            .to_rank = header.to.rank,
-            .to_port = static_cast<std::int32_t>(header.to.port),
-            .bytes = static_cast<std::uint32_t>(cost()),
-            .check = 0};
-  wire.check = check_of(wire);
-  std::memcpy(bytes_.data(), &wire, sizeof wire);
+  PackedHeader packed{.magic = kMagic,
+                      .messages = messages_,
+                      .run = header.run,
+                      .sequence = header.sequence,
+                      .consumed = header.consumed,
+                      .from_rank = header.from.rank,
+                      .from_port = static_cast<std::int32_t>(header.from.port),
+                      .to_rank = header.to.rank,
+                      .to_port = static_cast<std::int32_t>(header.to.port),
+                      .bytes = static_cast<std::uint32_t>(cost()),
+                      .check = 0};
+  packed.check = check_of(packed);
+  std::memcpy(bytes_.data(), &packed, sizeof packed);
   messages_ = 0;
-  return std::exchange(bytes_, std::vector<std::byte>(sizeof(Wire)));
+  return std::exchange(bytes_, std::vector<std::byte>(sizeof(PackedHeader)));
 }
 
 std::optional<ReadBatch> read_batch(std::span<const std::byte> batch, std::uint64_t run, Address me,
                                     std::string& fault) {
-  if (batch.size() < sizeof(Wire)) {
-    fault = fmt::format("{} bytes are too few for a header of {}", batch.size(), sizeof(Wire));
+  if (batch.size() < sizeof(PackedHeader)) {
+    fault =
+        fmt::format("{} bytes are too few for a header of {}", batch.size(), sizeof(PackedHeader));
     return std::nullopt;
   }
-  Wire wire;
-  std::memcpy(&wire, batch.data(), sizeof wire);
-  if (wire.magic != kMagic || wire.check != check_of(wire)) {
+  PackedHeader packed;
+  std::memcpy(&packed, batch.data(), sizeof packed);
+  if (packed.magic != kMagic || packed.check != check_of(packed)) {
     fault = "what came is no header of a batch";
     return std::nullopt;
   }
-  if (wire.run != run) {
-    fault = fmt::format("it is of another run ({:016x}, this one is {:016x})", wire.run, run);
+  if (packed.run != run) {
+    fault = fmt::format("it is of another run ({:016x}, this one is {:016x})", packed.run, run);
     return std::nullopt;
   }
-  if (wire.to_rank != me.rank || wire.to_port != static_cast<int>(me.port)) {
-    fault = fmt::format("it is for rank {}, port {}; this is rank {}, port {} ({})", wire.to_rank,
-                        wire.to_port, me.rank, static_cast<int>(me.port), name_of(me.port));
+  if (packed.to_rank != me.rank || packed.to_port != static_cast<int>(me.port)) {
+    fault = fmt::format("it is for rank {}, port {}; this is rank {}, port {} ({})", packed.to_rank,
+                        packed.to_port, me.rank, static_cast<int>(me.port), name_of(me.port));
     return std::nullopt;
   }
-  ReadBatch read{{.run = wire.run,
-                  .sequence = wire.sequence,
-                  .consumed = wire.consumed,
-                  .from = {wire.from_rank, static_cast<Address::Port>(wire.from_port)},
+  ReadBatch read{{.run = packed.run,
+                  .sequence = packed.sequence,
+                  .consumed = packed.consumed,
+                  .from = {packed.from_rank, static_cast<Address::Port>(packed.from_port)},
                   .to = me,
-                  .messages = wire.messages,
-                  .bytes = wire.bytes},
+                  .messages = packed.messages,
+                  .bytes = packed.bytes},
                  {}};
-  std::span<const std::byte> rest = batch.subspan(sizeof wire);
-  if (rest.size() != wire.bytes || wire.messages > wire.bytes / sizeof(Size)) {
-    fault = fmt::format("its header says {} messages in {} bytes, but {} bytes came", wire.messages,
-                        wire.bytes, rest.size());
+  std::span<const std::byte> rest = batch.subspan(sizeof packed);
+  if (rest.size() != packed.bytes || packed.messages > packed.bytes / sizeof(Size)) {
+    fault = fmt::format("its header says {} messages in {} bytes, but {} bytes came",
+                        packed.messages, packed.bytes, rest.size());
     return std::nullopt;
   }
-  read.messages.reserve(wire.messages);
-  for (std::uint32_t i = 0; i < wire.messages; ++i) {
+  read.messages.reserve(packed.messages);
+  for (std::uint32_t i = 0; i < packed.messages; ++i) {
     Size size = 0;
     if (rest.size() < sizeof size) break;
     std::memcpy(&size, rest.data(), sizeof size);
@@ -119,9 +121,9 @@ std::optional<ReadBatch> read_batch(std::span<const std::byte> batch, std::uint6
     read.messages.push_back(rest.first(size));
     rest = rest.subspan(size);
   }
-  if (!rest.empty() || read.messages.size() != wire.messages) {
-    fault = fmt::format("the sizes of its {} messages do not add up to its {} bytes", wire.messages,
-                        wire.bytes);
+  if (!rest.empty() || read.messages.size() != packed.messages) {
+    fault = fmt::format("the sizes of its {} messages do not add up to its {} bytes",
+                        packed.messages, packed.bytes);
     return std::nullopt;
   }
   return read;
