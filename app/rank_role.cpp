@@ -25,6 +25,7 @@
 #include "runtime/roles/group.hpp"
 #include "runtime/roles/misbehaving_mailbox.hpp"
 #include "runtime/roles/participant.hpp"
+#include "runtime/roles/spare.hpp"
 #include "runtime/roles/verifier.hpp"
 
 namespace paceline::app {

@@ -11,6 +11,11 @@
 
 namespace paceline::roles {
 
+/// Tokens that a drafter rank may be ahead of what its verifier has answered, where it sends
+/// `window` of them at a time: one window, and all but the last token of the next. A token that is
+/// refuted wastes no more than that.
+[[nodiscard]] constexpr std::int32_t most_ahead(std::int32_t window) { return 2 * window - 1; }
+
 /// Verifier to drafter: draft for this request from now on.
 struct DraftOpen {
   std::uint32_t since = 0;  ///< which drafter is meant (policy::DrafterPlace)

@@ -207,7 +207,7 @@ bool DrafterRank::ask(std::int32_t drafter) {
     // To the end of the window that is being drafted, or of what may be drafted at all.
     const int unsent = static_cast<int>(r.ahead.size() - r.sent);
     const int most =
-        std::min(r.window - unsent, 2 * r.window - 1 - static_cast<int>(r.ahead.size()));
+        std::min(r.window - unsent, most_ahead(r.window) - static_cast<int>(r.ahead.size()));
     slots_.push_back({.id = asked_[i],
                       .limits = {most, most, 1},
                       .output = {std::span(tokens_).subspan(i * width, width),

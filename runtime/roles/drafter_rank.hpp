@@ -20,8 +20,8 @@ namespace paceline::roles {
 
 struct DrafterOptions {
   policy::DrafterPlace place;  ///< its own
-  /// w: tokens after which a draft is sent. At most w - 1 more are drafted until the verifier has
-  /// answered, so that a token which is refuted wastes itself and at most 2w - 2 others.
+  /// Tokens after which a draft is sent; how many are drafted until the verifier has answered is
+  /// most_ahead() of it.
   int window = 4;
   int max_batch = 64;  ///< requests drafted for in one call
 };
@@ -72,7 +72,7 @@ class DrafterRank final : public Participant {
   bool ask(std::int32_t drafter);
   void send_due();
   [[nodiscard]] bool at_limit(const Request& r) const {
-    return static_cast<int>(r.ahead.size()) >= 2 * r.window - 1;
+    return static_cast<int>(r.ahead.size()) >= most_ahead(r.window);
   }
   void say(int verifier, const Drafts& drafts);
 

@@ -32,8 +32,8 @@ KvShare::~KvShare() {
   }
   std::fprintf(stderr, "warning: KV of %zu bytes is not freed: %s\n", memory_.bytes.size(),
                why.c_str());
-  static auto* const left = new std::vector<std::shared_ptr<void>>;  // until the process ends
-  left->push_back(memory_.owner);
+  static auto* const held = new std::vector<std::shared_ptr<void>>;  // until the process ends
+  held->push_back(memory_.owner);
 }
 
 // The peers hear of it.
@@ -233,26 +233,6 @@ void Member::step(const engine::Step& step) {
 
 void Member::report() {
   for (const KvMoved& moved : share_.take_ended()) mailbox_.send(leader_, encode(moved));
-}
-
-Turn Spare::turn() {
-  Turn turn;
-  while (!over_) {
-    const std::optional<Envelope> envelope = mailbox_.poll();
-    if (!envelope) break;
-    turn.worked = true;
-    if (envelope->from != Address::coordinator()) continue;  // for a role that it had before
-    Message message = decode(envelope->bytes);
-    if (auto* place = std::get_if<Place>(&message)) {
-      over_ = place->placement.role(rank_) != Role::spare;
-      if (over_) next_ = std::move(place->placement);
-    } else if (std::holds_alternative<Finish>(message)) {
-      over_ = true;
-    } else if (!about_drafts(message)) {
-      throw std::logic_error("a spare rank got a message meant for another role");
-    }
-  }
-  return turn;
 }
 
 }  // namespace paceline::roles

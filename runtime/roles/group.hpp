@@ -138,19 +138,4 @@ class Member final : public Participant {
   std::optional<policy::Placement> next_;
 };
 
-/// A rank that there is no use for now.
-class Spare final : public Participant {
- public:
-  Spare(Mailbox& mailbox, int rank) : mailbox_(mailbox), rank_(rank) {}
-  Turn turn() override;
-  [[nodiscard]] bool over() const override { return over_; }
-  [[nodiscard]] std::optional<policy::Placement> next() const override { return next_; }
-
- private:
-  Mailbox& mailbox_;
-  int rank_;
-  bool over_ = false;
-  std::optional<policy::Placement> next_;
-};
-
 }  // namespace paceline::roles

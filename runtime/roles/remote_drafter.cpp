@@ -1,25 +1,16 @@
 #include "runtime/roles/remote_drafter.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <stdexcept>
+#include <utility>
 
-#include "runtime/core/duration.hpp"
 #include "runtime/roles/messages.hpp"
 
 namespace paceline::roles {
-namespace {
-
-constexpr double kWarnSeconds = 60;  // between two warnings of one kind about one rank
-/// Messages of no use within a step, after which a rank's others are dropped unread. One that
-/// drafts well sends fewer by far.
-constexpr int kMostUseless = 1000;
-
-}  // namespace
 
 RemoteDrafter::RemoteDrafter(Mailbox& mailbox, const Clock& clock,
                              std::vector<policy::DrafterPlace> drafters,
-                             const RemoteOptions& options, Warn warn)
+                             const RemoteOptions& options, DrafterWatch::Warn warn)
     : mailbox_(mailbox),
       clock_(clock),
       drafters_(std::move(drafters)),
@@ -29,7 +20,14 @@ RemoteDrafter::RemoteDrafter(Mailbox& mailbox, const Clock& clock,
 }
 
 void RemoteDrafter::link_all() {
-  for (const policy::DrafterPlace& drafter : drafters_) links_[drafter.rank].since = drafter.since;
+  for (const policy::DrafterPlace& drafter : drafters_) {
+    links_.try_emplace(drafter.rank,
+                       Link{.watch = DrafterWatch(drafter.rank, options_.patience, clock_, warn_),
+                            .since = drafter.since,
+                            .commits = {},
+                            .unopened = {},
+                            .prompts = {}});
+  }
 }
 
 void RemoteDrafter::use(std::vector<policy::DrafterPlace> drafters) {
@@ -44,7 +42,7 @@ void RemoteDrafter::use(std::vector<policy::DrafterPlace> drafters) {
   std::erase_if(links_, [&](const auto& link) {
     const policy::DrafterPlace was{link.first, link.second.since};
     if (std::find(drafters_.begin(), drafters_.end(), was) != drafters_.end()) return false;
-    sum_up(link.first, link.second);
+    link.second.watch.sum_up();
     return true;
   });
   link_all();
@@ -87,12 +85,10 @@ void RemoteDrafter::take_back(RequestId id, Request& r, DraftEnd how) {
   r.ahead.clear();
   if (r.rank < 0) return;
   Link& link = links_.at(r.rank);
-  if (r.known) {
-    link.commits.commits.push_back({id, 0, 0, how});
-  }
+  if (r.opened) link.commits.commits.push_back({id, 0, 0, how});
   std::erase(link.unopened, id);
   r.rank = -1;
-  r.known = false;
+  r.opened = false;
   r.follows = false;
 }
 
@@ -141,23 +137,13 @@ void RemoteDrafter::told() {
 
 void RemoteDrafter::tell(int rank, Link& link) {
   const Address to{rank, Address::Port::role};
-  const double now = clock_.now();
-  link.useless = 0;
-  if (link.unanswered_since >= 0 && !link.silent &&
-      now - link.unanswered_since >= options_.patience) {
-    link.silent = true;
-    trouble(link.silences, rank,
-            "has said nothing for " + duration_text(now - link.unanswered_since) +
-                "; decoding goes on without it");
-  }
-  if (mailbox_.full(to)) {
-    if (!std::exchange(link.full, true)) {
-      trouble(link.overflows, rank, "does not read what it is sent; it is sent no more until then");
-    }
+  link.watch.step_ended();
+  const bool full = mailbox_.full(to);
+  link.watch.reads(!full);
+  if (full) {
     hold_back(link, requests_);
     return;
   }
-  link.full = false;
   bool said = !link.commits.commits.empty();
   if (said) {
     link.commits.since = link.since;
@@ -171,7 +157,7 @@ void RemoteDrafter::tell(int rank, Link& link) {
   }
   link.unopened.erase(link.unopened.begin(),
                       link.unopened.begin() + static_cast<std::ptrdiff_t>(opened));
-  if (said && link.unanswered_since < 0) link.unanswered_since = now;
+  if (said) link.watch.told();
 }
 
 /// What was drafted for it from before is of another beginning.
@@ -180,7 +166,7 @@ void RemoteDrafter::open(Link& link, RequestId id) {
   counts_.stale += r.ahead.size();
   r.ahead.clear();
   r.refuted = static_cast<std::int32_t>(r.response.size());
-  r.known = true;
+  r.opened = true;
   r.follows = true;
   DraftOpen open{link.since, id, {}, r.response, r.noise, r.version, r.window};
   if (link.prompts.insert(id.prompt).second) open.prompt = prompts_.at(id.prompt);
@@ -205,33 +191,18 @@ void RemoteDrafter::hold_back(Link& link, std::map<RequestId, Request>& requests
 
 void RemoteDrafter::receive(int from, std::span<const std::byte> message) {
   Link& link = links_.at(from);
-  if (link.useless >= kMostUseless) {
+  if (link.watch.floods()) {
     ++counts_.flooded;
-    if (link.useless == kMostUseless) {
-      ++link.useless;
-      trouble(link.floods, from,
-              "floods: " + std::to_string(kMostUseless) +
-                  " messages of no use within a step; more are dropped unread");
-    } else {
-      ++link.floods.count;
-    }
-    return;
+  } else {
+    link.watch.heard(read(from, link, message));
   }
-  const Worth worth = read(from, link, message);
-  if (worth != Worth::drafts) ++link.useless;
-  if (worth == Worth::none) return;
-  if (link.silent) {
-    link.silent = false;
-    warn_("drafter rank " + std::to_string(from) + " answers again after " +
-          duration_text(clock_.now() - link.unanswered_since));
-  }
-  link.unanswered_since = -1;
 }
 
-RemoteDrafter::Worth RemoteDrafter::read(int from, Link& link, std::span<const std::byte> message) {
+DrafterWatch::Worth RemoteDrafter::read(int from, Link& link, std::span<const std::byte> message) {
+  using Worth = DrafterWatch::Worth;
   const auto nonsense = [&](const char* what) {
     ++counts_.invalid;
-    trouble(link.nonsense, from, std::string("sends ") + what + "; that is dropped");
+    link.watch.nonsense(what);
     return Worth::none;
   };
   const std::optional<Message> decoded = decode_if_message(message);
@@ -250,7 +221,7 @@ RemoteDrafter::Worth RemoteDrafter::read(int from, Link& link, std::span<const s
     const auto at = requests_.find(piece.id);
     if (at == requests_.end() || at->second.rank != from) {
       counts_.stale += piece.count;  // its request has ended since
-    } else if (keep(at->second, piece, *drafts)) {
+    } else if (extend(at->second, piece, *drafts)) {
       worth = Worth::drafts;
     }
   }
@@ -258,7 +229,7 @@ RemoteDrafter::Worth RemoteDrafter::read(int from, Link& link, std::span<const s
 }
 
 bool RemoteDrafter::makes_sense(const DraftPiece& piece, const Drafts& drafts) const {
-  const std::int32_t most = 2 * options_.window - 1;
+  const std::int32_t most = most_ahead(options_.window);
   if (piece.first < 0 || piece.count < 1 || piece.count > most || piece.known < 0 ||
       piece.base < piece.known || piece.base - piece.known > most - piece.count ||
       std::int64_t{piece.first} + piece.count > static_cast<std::int64_t>(drafts.tokens.size()))
@@ -278,7 +249,7 @@ bool RemoteDrafter::makes_sense(const DraftPiece& piece, const Drafts& drafts) c
 // what is there, and have been drafted after the last refutation was known. A piece that makes
 // sense reaches less than two windows past what was committed when it was drafted, so no more than
 // that is ever ahead. One that knows more of the text than was said does not.
-bool RemoteDrafter::keep(Request& r, const DraftPiece& piece, const Drafts& drafts) {
+bool RemoteDrafter::extend(Request& r, const DraftPiece& piece, const Drafts& drafts) {
   const auto tokens = std::span(drafts.tokens).subspan(piece.first, piece.count);
   const auto scores = std::span(drafts.scores).subspan(piece.first, piece.count);
   const auto committed = static_cast<std::int32_t>(r.response.size());
@@ -316,28 +287,8 @@ void RemoteDrafter::propose(std::span<draft::DraftSlot> batch, double /*now*/,
   }
 }
 
-void RemoteDrafter::trouble(Trouble& what, int rank, const std::string& text) {
-  const double now = clock_.now();
-  if (what.count++ > 0 && now - what.warned < kWarnSeconds) return;
-  what.warned = now;
-  warn_("drafter rank " + std::to_string(rank) + " " + text);
-}
-
-void RemoteDrafter::sum_up(int rank, const Link& link) const {
-  std::string text;
-  const auto add = [&](const Trouble& what, const char* name) {
-    if (what.count == 0) return;
-    text += (text.empty() ? "" : ", ") + std::to_string(what.count) + " " + name;
-  };
-  add(link.nonsense, "messages or drafts without sense");
-  add(link.floods, "messages in floods");
-  add(link.silences, "silences");
-  add(link.overflows, "times with a full mailbox");
-  if (!text.empty()) warn_("drafter rank " + std::to_string(rank) + " in all: " + text);
-}
-
 void RemoteDrafter::close() {
-  for (const auto& [rank, link] : links_) sum_up(rank, link);
+  for (const auto& [rank, link] : links_) link.watch.sum_up();
 }
 
 }  // namespace paceline::roles

@@ -4,10 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "runtime/core/clock.hpp"
@@ -15,14 +13,14 @@
 #include "runtime/draft/drafter.hpp"
 #include "runtime/policy/placement.hpp"
 #include "runtime/roles/draft_messages.hpp"
+#include "runtime/roles/drafter_watch.hpp"
 
 namespace paceline::roles {
 
 struct RemoteOptions {
-  int vocab = 0;   ///< ids past it are no tokens
-  int window = 4;  ///< DrafterOptions::window of the ranks: bounds what may be ahead
-  /// A rank that was told something and says nothing for so many seconds is called silent.
-  double patience = 2;
+  int vocab = 0;        ///< ids past it are no tokens
+  int window = 4;       ///< DrafterOptions::window of the ranks: bounds what may be ahead
+  double patience = 2;  ///< seconds, as DrafterWatch's
 };
 
 /// A verifier's side of its drafter ranks, as a drafter among others: what has arrived is proposed,
@@ -32,15 +30,12 @@ struct RemoteOptions {
 /// Nothing that a drafter rank does or sends is trusted. What makes no sense is counted and
 /// dropped; of a rank that floods, most is dropped unread. A rank that does not read what it is
 /// sent, so that its mailbox is full, is sent no more; once there is room again it is told anew of
-/// the requests that went on meanwhile. The user hears of each kind of trouble with a rank when it
-/// begins, then once a minute at most, and by close() of what it came to.
+/// the requests that went on meanwhile. What the user hears of that is DrafterWatch's.
 class RemoteDrafter final : public draft::Drafter {
  public:
-  using Warn = std::function<void(const std::string&)>;
-
   /// Mailbox and clock outlive this.
   RemoteDrafter(Mailbox& mailbox, const Clock& clock, std::vector<policy::DrafterPlace> drafters,
-                const RemoteOptions& options, Warn warn);
+                const RemoteOptions& options, DrafterWatch::Warn warn);
 
   /// From now on these draft, which may be none. Requests go to whoever is theirs now.
   void use(std::vector<policy::DrafterPlace> drafters);
@@ -84,46 +79,33 @@ class RemoteDrafter final : public draft::Drafter {
     std::vector<TokenId> response;  ///< committed tokens
     std::int32_t refuted = 0;       ///< response tokens after the last that was drafted otherwise
     std::deque<Ahead> ahead;        ///< after the committed text
-    bool known = false;             ///< its rank was told of it
+    bool opened = false;            ///< its rank was told of it
     bool follows = false;           ///< and of all that was committed since
   };
-  /// Something that is wrong with a rank. The user hears of it now and then.
-  struct Trouble {
-    std::uint64_t count = 0;
-    double warned = 0;
-  };
   struct Link {
+    DrafterWatch watch;
     std::uint32_t since = 0;          ///< which drafter the rank is
     DraftCommits commits;             ///< that it has yet to be told
     std::vector<RequestId> unopened;  ///< requests that it is to be told of, or anew
     std::set<std::uint32_t> prompts;  ///< that it was sent
-    double unanswered_since = -1;     ///< it was told something; -1: it has answered
-    bool silent = false;
-    bool full = false;
-    int useless = 0;  ///< messages of no use since the last step
-    Trouble silences, overflows, nonsense, floods;
   };
   [[nodiscard]] Request& request(RequestId id);
   void link_all();
   void tell(int rank, Link& link);
   void open(Link& link, RequestId id);
   static void hold_back(Link& link, std::map<RequestId, Request>& requests);
-  /// Of a message.
-  enum class Worth : std::uint8_t { none, sign_of_life, drafts };
-  Worth read(int from, Link& link, std::span<const std::byte> message);
-  bool keep(Request& r, const DraftPiece& piece, const Drafts& drafts);
+  DrafterWatch::Worth read(int from, Link& link, std::span<const std::byte> message);
+  bool extend(Request& r, const DraftPiece& piece, const Drafts& drafts);
   [[nodiscard]] bool makes_sense(const DraftPiece& piece, const Drafts& drafts) const;
   void give(RequestId id, Request& r);
   void take_back(RequestId id, Request& r, DraftEnd how);
   void end(RequestId id, DraftEnd how);
-  void sum_up(int rank, const Link& link) const;
-  void trouble(Trouble& what, int rank, const std::string& text);
 
   Mailbox& mailbox_;
   const Clock& clock_;
   std::vector<policy::DrafterPlace> drafters_;
   RemoteOptions options_;
-  Warn warn_;
+  DrafterWatch::Warn warn_;
   std::map<RequestId, Request> requests_;
   std::map<std::uint32_t, std::vector<TokenId>> prompts_;  ///< of requests, by index
   std::map<int, Link> links_;                              ///< by rank

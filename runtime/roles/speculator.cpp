@@ -1,7 +1,6 @@
 #include "runtime/roles/speculator.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <stdexcept>
 
 namespace paceline::roles {
@@ -9,13 +8,11 @@ namespace {
 
 /// Steps with drafts between two in which a later drafter is tried on one request.
 constexpr std::uint64_t kTrialInterval = 32;
-/// Committed tokens that drafters need not be told at once.
-constexpr std::size_t kMostUntold = 4096;
 
-std::vector<double> priors(std::vector<double> known, std::size_t drafters) {
-  if (known.empty()) known.assign(drafters, policy::kUnknownAcceptance);
-  if (known.size() != drafters) throw std::invalid_argument("an acceptance for each drafter");
-  return known;
+std::vector<double> priors(std::vector<double> acceptance, std::size_t drafters) {
+  if (acceptance.empty()) acceptance.assign(drafters, policy::kUnknownAcceptance);
+  if (acceptance.size() != drafters) throw std::invalid_argument("an acceptance for each drafter");
+  return acceptance;
 }
 
 double mean_context(std::span<const engine::Decoding> decoding) {
@@ -34,12 +31,11 @@ Speculator::Speculator(std::vector<std::unique_ptr<draft::Drafter>> drafters,
       policy_(std::move(policy)),
       limits_(limits),
       clock_(clock),
-      options_(std::move(options)),
-      model_(priors(options_.acceptance, drafters_.size())),
+      model_(priors(std::move(options.acceptance), drafters_.size())),
       tallies_(drafters_.size()) {
   if (drafters_.empty()) throw std::invalid_argument("speculation without drafters");
-  if (options_.reconfigure && options_.reconfigure->drafters.size() != drafters_.size())
-    throw std::invalid_argument("costs for each drafter");
+  if (options.reconfigure)
+    plans_ = RequestPlans(std::move(*options.reconfigure), drafters_.size(), limits_.max_length);
   listens_ = std::any_of(drafters_.begin(), drafters_.end(),
                          [](const auto& drafter) { return drafter->listens(); });
 }
@@ -54,37 +50,28 @@ void Speculator::Draft::resize(int count) {
 
 void Speculator::start(const engine::Admission& request) {
   const double now = clock_.now();
-  const auto same = [&](const Untold& u) { return u.id == request.trajectory.id; };
-  const auto end = untold_.begin() + static_cast<std::ptrdiff_t>(untold_requests_);
-  if (std::any_of(untold_.begin(), end, same)) tell(now);  // it comes back
+  if (log_.has(request.trajectory.id)) log_.tell(drafters_, now);  // it comes back
   for (const auto& drafter : drafters_) {
     drafter->start({request.trajectory.id, request.prompt, request.trajectory.tokens, request.noise,
                     request.version},
                    now);
   }
-  requests_.emplace(request.trajectory.id,
-                    Request{Acceptance(drafters_.size()),
-                            static_cast<std::uint32_t>(request.trajectory.tokens.size()),
-                            {}});
+  requests_.emplace(request.trajectory.id, Acceptance(drafters_.size()));
+  plans_.start(request.trajectory.id, static_cast<std::uint32_t>(request.trajectory.tokens.size()));
 }
 
-// Tokens of a chain of that length that are accepted, if each is as likely as the one before.
-double Speculator::expected(const Acceptance& request, int drafter, int length) const {
-  const double one = request[drafter].estimate(model_.mean(drafter));
+double Speculator::next_accepted(const Acceptance& request, std::size_t drafter) const {
+  return request[drafter].estimate(model_.mean(static_cast<int>(drafter)));
+}
+
+// Each token is as likely as the one before.
+double Speculator::expected_tokens(const Acceptance& request, std::size_t drafter,
+                                   int length) const {
+  const double one = next_accepted(request, drafter);
   double path = 1;
   double sum = 0;
   for (int i = 0; i < length; ++i) sum += path *= one;
   return sum;
-}
-
-double Speculator::estimate(const Request& request, std::size_t drafter) const {
-  return request.acceptance[drafter].estimate(model_.mean(static_cast<int>(drafter)));
-}
-
-bool Speculator::serves(std::size_t drafter, const Request& request) const {
-  if (!request.plan) return true;
-  return request.plan->mode ==
-         (drafters_[drafter]->runs_ahead() ? SpeculationMode::decoupled : SpeculationMode::coupled);
 }
 
 // What the policy is asked with. Of several drafters each request counts with its best.
@@ -93,24 +80,24 @@ void Speculator::describe(std::span<const engine::Decoding> decoding) {
   room_.clear();
   lag_.clear();
   response_.clear();
-  known_.clear();
+  decoded_.clear();
   const bool lags = std::any_of(drafters_.begin(), drafters_.end(),
                                 [](const auto& drafter) { return drafter->lags(); });
   for (const engine::Decoding& d : decoding) {
-    const Request& known = requests_.at(d.id);
+    const Decoded request{&requests_.at(d.id), plans_.find(d.id)};
     double best = 0;
     int lag = 0;
     for (std::size_t k = 0; k < drafters_.size(); ++k) {
-      if (!serves(k, known)) continue;
-      best = std::max(best, estimate(known, k));
+      if (!serves(k, request.plan)) continue;
+      best = std::max(best, next_accepted(*request.acceptance, k));
       lag += drafters_[k]->lag(d.id);
     }
     acceptance_.push_back(best);
-    const int longest = known.plan ? known.plan->window : limits_.max_length;
+    const int longest = request.plan != nullptr ? request.plan->window : limits_.max_length;
     room_.push_back(std::min<int>({d.room, limits_.max_length, longest}));
     if (lags) lag_.push_back(lag);
     response_.push_back(d.response);
-    known_.push_back(&known);
+    decoded_.push_back(request);
   }
   query_.acceptance = acceptance_;
   query_.room = room_;
@@ -119,12 +106,13 @@ void Speculator::describe(std::span<const engine::Decoding> decoding) {
 
 void Speculator::leave(RequestId id) {
   const double now = clock_.now();
-  tell(now);
+  log_.tell(drafters_, now);
   for (const auto& drafter : drafters_) {
     drafter->leave(id, now);
     drafter->told();  // there may be no further step
   }
   requests_.erase(id);
+  plans_.leave(id);
 }
 
 std::span<const engine::DraftTree> Speculator::draft(std::span<const engine::Decoding> decoding,
@@ -137,7 +125,7 @@ std::span<const engine::DraftTree> Speculator::draft(std::span<const engine::Dec
   query_.prefill_rows = prefill_rows;
   query_.context = mean_context(decoding);
   if (!policy_->considers(query_)) return {};
-  tell(begin);
+  log_.tell(drafters_, begin);
   describe(decoding);
   lengths_.assign(decoding.size(), 0);
   policy_->choose(query_, lengths_);
@@ -146,7 +134,7 @@ std::span<const engine::DraftTree> Speculator::draft(std::span<const engine::Dec
 
   best_.resize(std::max(best_.size(), decoding.size()));
   for (std::size_t i = 0; i < decoding.size(); ++i) {
-    best_[i].expected = 0;
+    best_[i].expected_tokens = 0;
     best_[i].resize(0);
   }
   for (std::size_t k = 0; k < drafters_.size(); ++k) ask(static_cast<int>(k), decoding);
@@ -171,9 +159,9 @@ void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
   other_.resize(std::max(other_.size(), decoding.size()));
   for (std::size_t i = 0; i < decoding.size(); ++i) {
     const int length = lengths_[i];
-    if (length == 0 || !serves(drafter, *known_[i])) continue;
-    const bool promises =
-        drafter == 0 || expected(known_[i]->acceptance, drafter, length) > best_[i].expected;
+    if (length == 0 || !serves(drafter, decoded_[i].plan)) continue;
+    const bool promises = drafter == 0 || expected_tokens(*decoded_[i].acceptance, drafter,
+                                                          length) > best_[i].expected_tokens;
     if (!promises && !on_trial(drafter, i)) continue;
     Draft& draft = other_[slots_.size()];
     // The rows of a tree must find room too (engine::Decoding::room).
@@ -191,21 +179,21 @@ void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
     other_[s].resize(slots_[s].count);
     calibrate(other_[s]);
     Draft& best = best_[slot_request_[s]];
-    const bool better = other_[s].expected > best.expected;
-    if (better || (other_[s].expected > 0 && on_trial(drafter, slot_request_[s])))
+    const bool better = other_[s].expected_tokens > best.expected_tokens;
+    if (better || (other_[s].expected_tokens > 0 && on_trial(drafter, slot_request_[s])))
       std::swap(other_[s], best);
   }
 }
 
 void Speculator::calibrate(Draft& draft) const {
-  draft.expected = 0;
+  draft.expected_tokens = 0;
   for (std::size_t t = 0; t < draft.tokens.size(); ++t) {
     const std::int32_t parent = draft.parents[t];
     const double before = parent < 0 ? 1.0 : draft.scores[parent];
     draft.conditional[t] = before > 0 ? draft.scores[t] / before : 0.0;
     draft.values[t] = (parent < 0 ? 1.0 : draft.values[parent]) *
                       model_.estimate(draft.drafter, draft.conditional[t]);
-    draft.expected += draft.values[t];
+    draft.expected_tokens += draft.values[t];
   }
 }
 
@@ -222,22 +210,22 @@ void Speculator::select() {
   policy_->select(query_, {values_, offsets_}, keep_);
 
   trees_.clear();
-  std::vector<std::int32_t> place;  // [tokens] of a draft: where a kept token went
+  std::vector<std::int32_t> place;  // [tokens] of a draft: where a token to verify went
   for (std::size_t i = 0; i < requests; ++i) {
     Draft& draft = best_[i];
     place.assign(draft.tokens.size(), -1);
-    int kept = 0;
+    int count = 0;
     for (std::size_t t = 0; t < draft.tokens.size(); ++t) {
       if (keep_[offsets_[i] + t] == 0) continue;
       const std::int32_t parent = draft.parents[t];
-      place[t] = kept;
-      draft.tokens[kept] = draft.tokens[t];
-      draft.parents[kept] = parent < 0 ? -1 : place[parent];
-      draft.conditional[kept] = draft.conditional[t];
-      ++kept;
+      place[t] = count;
+      draft.tokens[count] = draft.tokens[t];
+      draft.parents[count] = parent < 0 ? -1 : place[parent];
+      draft.conditional[count] = draft.conditional[t];
+      ++count;
     }
-    draft.resize(kept);
-    step_drafted_ += kept;
+    draft.resize(count);
+    step_drafted_ += count;
     trees_.push_back({draft.tokens, draft.parents});
   }
 }
@@ -266,7 +254,7 @@ void Speculator::record(const engine::Committed& committed) {
     refuted = refuted || (judged && !accepted && before == path.size());
   }
   if (const auto at = requests_.find(committed.id); at != requests_.end())
-    at->second.acceptance[draft.drafter].record(static_cast<int>(committed.path.size()), refuted);
+    at->second[draft.drafter].record(static_cast<int>(committed.path.size()), refuted);
   tally(draft, committed);
 }
 
@@ -294,127 +282,37 @@ void Speculator::commit(std::span<const engine::Committed> committed, double sec
   outcome.draft_seconds = draft_seconds_;
   outcome.step_seconds = seconds;
   step_accepted_ = 0;
-  due_.clear();
-  planned_.clear();
   for (const engine::Committed& c : committed) {
     if (c.decoding >= 0) outcome.committed += static_cast<int>(c.tokens.size());
     step_accepted_ += static_cast<std::uint32_t>(c.path.size());
     if (drafted_ && c.decoding >= 0) record(c);
-    remember(c);
-    if (c.finished) {
-      requests_.erase(c.id);
-    } else if (options_.reconfigure) {
-      Request& request = requests_.at(c.id);
-      const std::uint32_t before = request.response;
-      request.response += static_cast<std::uint32_t>(c.tokens.size());
-      // What was best in a large batch seldom is in one of half the size.
-      const bool outlived = request.plan && 2 * query_.requests <= request.plan_batch;
-      if (outlived ||
-          policy::reconfiguration_due(before, request.response, options_.reconfigure->every))
-        due_.push_back(c.id);
-    }
+    log_.add(c);
+    if (c.finished) requests_.erase(c.id);
   }
-  if (!due_.empty()) {
-    tell(clock_.now());  // or those that are no longer asked would take what was accepted for waste
+  plans_.commit(committed, query_.requests);
+  if (!plans_.due().empty()) {
+    // Drafters that are no longer asked would take what was accepted for waste otherwise.
+    log_.tell(drafters_, clock_.now());
     reconfigure(committed);
   }
-  if (listens_ || untold_tokens_ >= kMostUntold || requests_.empty()) tell(clock_.now());
+  if (listens_ || log_.full() || requests_.empty()) log_.tell(drafters_, clock_.now());
   policy_->observe(outcome);
 }
 
 void Speculator::reconfigure(std::span<const engine::Committed> committed) {
-  const Reconfiguration& how = *options_.reconfigure;
-  policy::ReconfigurationFacts facts;
-  facts.batch = std::max(1, query_.requests);
-  facts.drafted_for = std::max(1.0, std::ceil(facts.batch * how.groups_per_drafter));
-  for (std::size_t k = 0; k < drafters_.size(); ++k) {
-    const bool ahead = drafters_[k]->runs_ahead();
-    facts.ways.push_back({ahead ? SpeculationMode::decoupled : SpeculationMode::coupled,
-                          {how.costs, how.drafters[k], query_.context, how.max_batch},
-                          ahead ? std::min(how.window, limits_.max_length) : limits_.max_length});
+  for (const RequestId id : plans_.due()) {
+    const policy::RequestPlan* plan = plans_.find(id);
+    for (std::size_t k = 0; k < drafters_.size(); ++k) {
+      if (!serves(k, plan)) requests_.at(id)[k].fade();
+    }
   }
-  std::vector<double> acceptance;  // [requests, drafters]
-  std::vector<std::size_t> due;
-  std::size_t requests = 0;
+  std::vector<double> acceptance;  // [requests that go on, drafters]
   for (const engine::Committed& c : committed) {
     if (c.finished) continue;
-    Request& request = requests_.at(c.id);
-    const bool is_due = due.size() < due_.size() && due_[due.size()] == c.id;
-    if (is_due) due.push_back(requests);
-    for (std::size_t k = 0; k < drafters_.size(); ++k) {
-      if (is_due && !serves(k, request)) request.acceptance[k].fade();
-      acceptance.push_back(estimate(request, k));
-    }
-    ++requests;
+    for (std::size_t k = 0; k < drafters_.size(); ++k)
+      acceptance.push_back(next_accepted(requests_.at(c.id), k));
   }
-  const std::vector<policy::RequestPlan> plans = policy::reconfigure(facts, acceptance, due);
-  auto plan = plans.begin();
-  for (std::size_t i = 0; i < due.size(); ++i) {
-    const bool below = plan != plans.end() && plan->request == due[i];
-    Request& request = requests_.at(due_[i]);
-    request.plan_batch = query_.requests;
-    follow(due_[i], request, below ? std::optional(*plan++) : std::nullopt);
-  }
-}
-
-void Speculator::follow(RequestId id, Request& request, std::optional<policy::RequestPlan> plan) {
-  const auto what = [](const std::optional<policy::RequestPlan>& p) {
-    return p ? std::optional(std::pair(p->mode, p->window)) : std::nullopt;
-  };
-  const bool same = what(plan) == what(request.plan);
-  request.plan = plan;
-  if (same) return;
-  const int window = options_.reconfigure->window;
-  PlannedRequest now{id, request.response, SpeculationMode::coupled,
-                     static_cast<std::uint32_t>(limits_.max_length)};
-  for (const auto& drafter : drafters_) {
-    if (!drafter->runs_ahead()) continue;
-    const bool wanted = !plan || plan->mode == SpeculationMode::decoupled;
-    drafter->set_window(id, !wanted ? 0 : plan ? plan->window : window);
-    now.mode = SpeculationMode::decoupled;
-    now.window = static_cast<std::uint32_t>(window);
-  }
-  if (plan) {
-    now.mode = plan->mode;
-    now.window = static_cast<std::uint32_t>(plan->window);
-  }
-  planned_.push_back(now);
-}
-
-// Batches hardly change from step to step: it is mostly the request after the last.
-void Speculator::remember(const engine::Committed& committed) {
-  std::size_t seen = 0;
-  for (; seen < untold_requests_; ++seen, ++next_untold_) {
-    if (next_untold_ >= untold_requests_) next_untold_ = 0;
-    if (untold_[next_untold_].id == committed.id) break;
-  }
-  if (seen == untold_requests_) {
-    next_untold_ = untold_requests_++;
-    if (untold_.size() < untold_requests_) untold_.emplace_back();
-    untold_[next_untold_].id = committed.id;
-  }
-  Untold& untold = untold_[next_untold_++];
-  untold.tokens.insert(untold.tokens.end(), committed.tokens.begin(), committed.tokens.end());
-  untold.finished = committed.finished;
-  untold_tokens_ += committed.tokens.size();
-}
-
-/// Drafters hear of what was committed when they may be asked next. Telling them step by step would
-/// fetch each request's state into a cache that the step between has emptied: a hundredth of a
-/// plain step of a small model at 64 requests. It also gives them each request's tokens together:
-/// taking them in one by one, suffix trees would mostly fetch cold nodes.
-void Speculator::tell(double now) {
-  for (std::size_t i = 0; i < untold_requests_; ++i) {
-    Untold& untold = untold_[i];
-    for (const auto& drafter : drafters_) {
-      drafter->commit(untold.id, untold.tokens, now);
-      if (untold.finished) drafter->finish(untold.id, now);
-    }
-    untold.tokens.clear();
-  }
-  untold_requests_ = 0;
-  untold_tokens_ = 0;
-  for (const auto& drafter : drafters_) drafter->told();
+  plans_.reconfigure(drafters_, query_.context, acceptance);
 }
 
 }  // namespace paceline::roles

@@ -9,36 +9,17 @@
 #include <vector>
 
 #include "runtime/core/clock.hpp"
-#include "runtime/core/cost_table.hpp"
 #include "runtime/core/draft_history.hpp"
 #include "runtime/core/interfaces.hpp"
 #include "runtime/draft/drafter.hpp"
 #include "runtime/engine/batcher.hpp"
 #include "runtime/policy/acceptance.hpp"
 #include "runtime/policy/draft_length.hpp"
-#include "runtime/policy/reconfiguration.hpp"
 #include "runtime/roles/acceptance_counts.hpp"
+#include "runtime/roles/commit_log.hpp"
+#include "runtime/roles/request_plans.hpp"
 
 namespace paceline::roles {
-
-/// Algorithm 2 (runtime/policy/reconfiguration.hpp): how requests that accept little are drafted
-/// for is thought of anew now and then.
-struct Reconfiguration {
-  std::uint32_t every = policy::kReconfigureEvery;  ///< tokens of a request; at least 1
-  CostTable costs;                                  ///< of the verifier's steps
-  std::vector<DrafterCosts> drafters;               ///< [drafters] of each, where it drafts
-  int window = 8;  ///< tokens that drafter ranks run ahead by, where nothing else is said
-  double groups_per_drafter = 1;  ///< verifier groups that a drafter rank drafts for
-  int max_batch = 64;             ///< requests of one call of a drafter
-};
-
-/// A request that is drafted for in another way from now on.
-struct PlannedRequest {
-  RequestId id;
-  std::uint32_t tokens = 0;  ///< of its response by now
-  SpeculationMode mode = SpeculationMode::plain;
-  std::uint32_t window = 0;  ///< longest draft; 0: none
-};
 
 struct SpeculatorOptions {
   /// [drafters] How likely each one's tokens are accepted, as known before the run; empty: nothing
@@ -55,10 +36,8 @@ struct SpeculatorOptions {
 ///
 /// Expectations are drafters' scores calibrated by what the target accepted.
 ///
-/// A request that was reconfigured is drafted for by the drafters of its mode alone, and by no more
-/// tokens than its window; drafter ranks drop it where they are not wanted. That holds until its
-/// next reconfiguration, where one that is no longer below the mean is treated like all others
-/// again; and it is forgotten where the request moves to. Not thread-safe.
+/// A request with a plan is drafted for by the drafters of its mode alone, and no further than the
+/// plan says; drafter ranks drop it where they are not wanted. Not thread-safe.
 class Speculator {
  public:
   /// `drafters` must not be empty; the clock outlives this.
@@ -82,7 +61,7 @@ class Speculator {
   [[nodiscard]] double draft_seconds() const { return draft_seconds_; }    ///< of the last draft()
   [[nodiscard]] std::uint32_t accepted() const { return step_accepted_; }  ///< of the last commit()
   /// Whom the last commit() reconfigured.
-  [[nodiscard]] std::span<const PlannedRequest> planned() const { return planned_; }
+  [[nodiscard]] std::span<const PlannedRequest> planned() const { return plans_.changed(); }
   [[nodiscard]] std::vector<AcceptanceCell> acceptance() const { return counts_.cells(); }
   /// [drafters] Of siblings in a tree the likeliest counts alone, as it would have been the
   /// chain's: of several at most one can be accepted.
@@ -92,7 +71,7 @@ class Speculator {
   /// A draft with what is expected of each token.
   struct Draft {
     int drafter = 0;
-    double expected = 0;  ///< tokens accepted
+    double expected_tokens = 0;  ///< accepted of it
     std::vector<TokenId> tokens;
     std::vector<std::int32_t> parents;
     std::vector<float> scores;        ///< of the path, by the drafter
@@ -101,22 +80,20 @@ class Speculator {
     void resize(int count);
   };
   using Acceptance = std::vector<policy::RequestAcceptance>;  ///< [drafters]
-  struct Request {
-    Acceptance acceptance;
-    std::uint32_t response = 0;               ///< tokens
-    std::optional<policy::RequestPlan> plan;  ///< absent: it is treated like all others
-    int plan_batch = 0;                       ///< decoding requests when it was made
-  };
-  /// What drafters have yet to be told of a request.
-  struct Untold {
-    RequestId id;
-    std::vector<TokenId> tokens;
-    bool finished = false;
+  /// A decoding request of the step.
+  struct Decoded {
+    const Acceptance* acceptance = nullptr;
+    const policy::RequestPlan* plan = nullptr;  ///< null: it has none
   };
 
-  [[nodiscard]] double expected(const Acceptance& request, int drafter, int length) const;
-  [[nodiscard]] double estimate(const Request& request, std::size_t drafter) const;
-  [[nodiscard]] bool serves(std::size_t drafter, const Request& request) const;
+  /// P(the next token that the drafter drafts for it is accepted).
+  [[nodiscard]] double next_accepted(const Acceptance& request, std::size_t drafter) const;
+  /// How many tokens are accepted of a chain of that length.
+  [[nodiscard]] double expected_tokens(const Acceptance& request, std::size_t drafter,
+                                       int length) const;
+  [[nodiscard]] bool serves(std::size_t drafter, const policy::RequestPlan* plan) const {
+    return RequestPlans::wants(plan, *drafters_[drafter]);
+  }
   void describe(std::span<const engine::Decoding> decoding);
   [[nodiscard]] bool on_trial(int drafter, std::size_t request) const;
   void ask(int drafter, std::span<const engine::Decoding> decoding);
@@ -125,24 +102,18 @@ class Speculator {
   void record(const engine::Committed& committed);
   void tally(const Draft& draft, const engine::Committed& committed);
   void reconfigure(std::span<const engine::Committed> committed);
-  void follow(RequestId id, Request& request, std::optional<policy::RequestPlan> plan);
-  void remember(const engine::Committed& committed);
-  void tell(double now);
 
   std::vector<std::unique_ptr<draft::Drafter>> drafters_;
   std::unique_ptr<policy::DraftLengthPolicy> policy_;
   draft::DraftLimits limits_;
   const Clock& clock_;
-  SpeculatorOptions options_;
   policy::AcceptanceModel model_;
-  std::map<RequestId, Request> requests_;
+  std::map<RequestId, Acceptance> requests_;
   AcceptanceCounts counts_;
   std::vector<DraftTally> tallies_;
-  bool listens_ = false;             ///< some drafter wants to hear of commits at once
-  std::vector<Untold> untold_;       ///< the first untold_requests_ of them
-  std::size_t untold_requests_ = 0;  ///< fewer than there are, so that their memory is used again
-  std::size_t untold_tokens_ = 0;    ///< of all of them
-  std::size_t next_untold_ = 0;      ///< request that is likely committed next
+  RequestPlans plans_;
+  CommitLog log_;         ///< what drafters have yet to be told
+  bool listens_ = false;  ///< some drafter wants to hear of commits at once
 
   // Of the step under way; vectors are indexed by decoding request unless said otherwise.
   bool drafted_ = false;           ///< some draft was asked for
@@ -156,7 +127,7 @@ class Speculator {
   std::vector<int> lag_;
   std::vector<int> lengths_;
   std::vector<std::int32_t> response_;
-  std::vector<const Request*> known_;
+  std::vector<Decoded> decoded_;
   std::vector<Draft> best_;
   std::vector<Draft> other_;                ///< what a drafter proposes beside them
   std::vector<draft::DraftSlot> slots_;     ///< [asked]
@@ -165,8 +136,6 @@ class Speculator {
   std::vector<int> offsets_;                ///< [requests + 1]
   std::vector<std::uint8_t> keep_;          ///< [tokens]
   std::vector<engine::DraftTree> trees_;
-  std::vector<RequestId> due_;  ///< for a reconfiguration
-  std::vector<PlannedRequest> planned_;
 };
 
 }  // namespace paceline::roles

@@ -305,19 +305,19 @@ void Verifier::step() {
     record.draft_duration = ports_.speculator->draft_seconds();
   }
   const double drafted = ports_.clock.now();
-  const engine::Step& plan = ports_.batcher.plan(drafts);
+  const engine::Step& step = ports_.batcher.plan(drafts);
   for (engine::Admission& parked : ports_.batcher.take_parked()) {
     waiting_.push_front({std::move(parked), {}});
     changed_ = true;
   }
-  if (plan.empty()) {  // all wait for KV; what there is to do in the cache is done
-    (void)ports_.batcher.commit(ports_.runner.run(plan));
+  if (step.empty()) {  // all wait for KV; what there is to do in the cache is done
+    (void)ports_.batcher.commit(ports_.runner.run(step));
     if (held_up_since_ < 0) held_up_since_ = record.start;
     return;
   }
   if (held_up_since_ >= 0) record.waited = record.start - std::exchange(held_up_since_, -1);
   const engine::StepCounts counts = ports_.batcher.counts();
-  const std::vector<Trajectory> finished = ports_.batcher.commit(ports_.runner.run(plan));
+  const std::vector<Trajectory> finished = ports_.batcher.commit(ports_.runner.run(step));
   const double verified = ports_.clock.now();
   for (const engine::Committed& c : ports_.batcher.committed()) status_.tokens += c.tokens.size();
   if (ports_.speculator != nullptr) {
@@ -325,7 +325,7 @@ void Verifier::step() {
     record.accepted = ports_.speculator->accepted();
     for (const PlannedRequest& r : ports_.speculator->planned())
       ports_.telemetry.event(
-          {verified, r.id, RequestEventKind::planned, r.tokens, r.mode, r.window});
+          {verified, r.id, RequestEventKind::planned, r.tokens, r.mode, r.longest_draft});
   }
   for (const Trajectory& done : finished) {
     ports_.trajectories.append(done);

@@ -18,6 +18,7 @@
 #include "runtime/roles/drafter_rank.hpp"
 #include "runtime/roles/group.hpp"
 #include "runtime/roles/misbehaving_mailbox.hpp"
+#include "runtime/roles/spare.hpp"
 #include "runtime/roles/verifier.hpp"
 #include "tests/runtime/engine/block_checking_runner.hpp"
 #include "tests/runtime/requests.hpp"

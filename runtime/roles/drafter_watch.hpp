@@ -1,0 +1,62 @@
+// A verifier's watch over a drafter rank: whether it is silent, does not read, sends nonsense or
+// floods, and what the user hears of it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "runtime/core/clock.hpp"
+
+namespace paceline::roles {
+
+/// The user hears of each kind of trouble when it begins, then once a minute at most, and by
+/// sum_up() of what it came to. Not thread-safe.
+class DrafterWatch {
+ public:
+  using Warn = std::function<void(const std::string&)>;
+  /// What a message was good for, rising.
+  enum class Worth : std::uint8_t { none, sign_of_life, drafts };
+
+  /// `patience`: a rank that was told something and says nothing for so many seconds is called
+  /// silent. The clock outlives this.
+  DrafterWatch(int rank, double patience, const Clock& clock, Warn warn);
+
+  /// A step of the verifier has ended. What counts as a flood is counted step by step.
+  void step_ended();
+  /// Whether the rank reads what it is sent, or its mailbox is full.
+  void reads(bool reads);
+  /// The rank was told something, and is to answer.
+  void told();
+
+  /// A message has come: whether it is one too many of a flood, to be dropped unread. It is counted
+  /// then.
+  [[nodiscard]] bool floods();
+  /// A message, or a part of one, made no sense. `what`: after "sends".
+  void nonsense(const char* what);
+  /// A message was read.
+  void heard(Worth worth);
+
+  /// Tells what was wrong in all, where anything was.
+  void sum_up() const;
+
+ private:
+  struct Trouble {
+    std::uint64_t count = 0;
+    double warned = 0;  ///< when the user last heard of it
+  };
+  void trouble(Trouble& what, const std::string& text);
+  void warn(const std::string& text) const;
+
+  int rank_;
+  double patience_;
+  const Clock& clock_;
+  Warn warn_;
+  double unanswered_since_ = -1;  ///< it was told something; -1: it has answered
+  bool silent_ = false;
+  bool reads_ = true;
+  int useless_ = 0;  ///< messages of no use since the last step
+  Trouble silences_, overflows_, nonsense_, floods_;
+};
+
+}  // namespace paceline::roles

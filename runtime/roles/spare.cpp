@@ -1,0 +1,31 @@
+#include "runtime/roles/spare.hpp"
+
+#include <stdexcept>
+#include <utility>
+
+#include "runtime/core/role.hpp"
+#include "runtime/roles/messages.hpp"
+
+namespace paceline::roles {
+
+Turn Spare::turn() {
+  Turn turn;
+  while (!over_) {
+    const std::optional<Envelope> envelope = mailbox_.poll();
+    if (!envelope) break;
+    turn.worked = true;
+    if (envelope->from != Address::coordinator()) continue;  // for a role that it had before
+    Message message = decode(envelope->bytes);
+    if (auto* place = std::get_if<Place>(&message)) {
+      over_ = place->placement.role(rank_) != Role::spare;
+      if (over_) next_ = std::move(place->placement);
+    } else if (std::holds_alternative<Finish>(message)) {
+      over_ = true;
+    } else if (!about_drafts(message)) {
+      throw std::logic_error("a spare rank got a message meant for another role");
+    }
+  }
+  return turn;
+}
+
+}  // namespace paceline::roles

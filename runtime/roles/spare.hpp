@@ -1,0 +1,27 @@
+// A rank that the layout has no use for.
+#pragma once
+
+#include <optional>
+
+#include "runtime/core/mailbox.hpp"
+#include "runtime/policy/placement.hpp"
+#include "runtime/roles/participant.hpp"
+
+namespace paceline::roles {
+
+/// Waits until it is given another place, or the run ends.
+class Spare final : public Participant {
+ public:
+  Spare(Mailbox& mailbox, int rank) : mailbox_(mailbox), rank_(rank) {}
+  Turn turn() override;
+  [[nodiscard]] bool over() const override { return over_; }
+  [[nodiscard]] std::optional<policy::Placement> next() const override { return next_; }
+
+ private:
+  Mailbox& mailbox_;
+  int rank_;
+  bool over_ = false;
+  std::optional<policy::Placement> next_;
+};
+
+}  // namespace paceline::roles
