@@ -51,6 +51,8 @@ std::vector<Row> rows_of(double seconds) {
       {"response tokens", 0, count(&RankSummary::response_tokens)},
       {"response tokens/s", 1,
        [=](const RankSummary& s) { return static_cast<double>(s.response_tokens) / seconds; }},
+      {"raced for others", 0, count(&RankSummary::raced)},
+      {"said first by racers", 0, count(&RankSummary::foretold)},
       {"drafted tokens", 0, count(&RankSummary::drafted)},
       {"of them accepted, %", 1,
        [](const RankSummary& s) { return 100 * share(s.accepted, s.drafted); }},

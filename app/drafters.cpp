@@ -99,6 +99,11 @@ std::uint32_t reconfigure_every(const Setup& setup) {
       settings.reconfigure.value_or(by_itself ? policy::kReconfigureEvery : 0));
 }
 
+bool races(const Setup& setup) {
+  return setup.config.speculation.best_of_n && setup.layout.groups() > 1 &&
+         drafter_names(setup).size() > 1;
+}
+
 std::string not_reconfigured(const Setup& setup) {
   const bool asked = setup.config.speculation.reconfigure.value_or(0) > 0;
   if (!asked || setup.layout.drafters() == 0 || profile_holds(setup)) return "";

@@ -57,6 +57,10 @@ struct DrafterPlan {
 /// nothing drafts, or requests are.
 [[nodiscard]] std::string not_reconfigured(const Setup& setup);
 
+/// Whether groups that run dry race for requests of others (best-of-N): it is asked for, there are
+/// groups, and drafters that could be others' than those the request has.
+[[nodiscard]] bool races(const Setup& setup);
+
 /// Bytes that draft models' weights and KV take on a rank of this role.
 struct DrafterMemory {
   std::size_t weights = 0;

@@ -82,6 +82,8 @@ void add(RankSummary& sum, const RankSummary& role) {
   sum.drafted += role.drafted;
   sum.accepted += role.accepted;
   sum.response_tokens += role.response_tokens;
+  sum.raced += role.raced;
+  sum.foretold += role.foretold;
   sum.wasted += role.wasted;
   sum.most_wasted = std::max(sum.most_wasted, role.most_wasted);
   sum.moved += role.moved;
@@ -273,7 +275,9 @@ Ended Rank::run_verifier() {
        .max_batch = config.engine.max_batch,
        .kv_block = config.engine.kv_block,
        .flush_seconds = config.output.flush_seconds,
-       .costs = move_costs(config.schedule.move_kv, costs)});
+       .costs = move_costs(config.schedule.move_kv, costs),
+       .vocab = setup_.model.vocab,
+       .races = races(setup_)});
   mailbox_.send(Address::coordinator(), roles::encode(roles::Costs{placement_.epoch, costs}));
   drive(verifier, mailbox_);
   group.finish(verifier.next());

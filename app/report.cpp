@@ -132,6 +132,16 @@ std::string drafts_text(const Setup& setup) {
         "(speculation.reconfigure)\n",
         every);
   }
+  if (races(setup)) {
+    text += fmt::format(
+        "  groups that run dry race for up to {} requests of others, by another drafter "
+        "(speculation.best_of_n, speculation.race_batch)\n",
+        settings.race_batch);
+  } else if (settings.best_of_n) {
+    text +=
+        "  no group races for others' requests (speculation.best_of_n): that takes two groups "
+        "and two drafters\n";
+  }
   const DrafterMemory memory = drafter_memory(setup, ahead ? Role::drafter : Role::verifier);
   if (memory.weights > 0) {
     text +=

@@ -104,11 +104,17 @@ std::vector<Trajectory> work_list(const Setup& setup, io::ResumeState& earlier) 
 /// Who gets what in the run.
 std::unique_ptr<policy::Scheduler> make_scheduler(const Setup& setup) {
   const io::ScheduleSection& schedule = setup.config.schedule;
-  auto balancing = std::make_unique<policy::BalancingScheduler>(schedule.rebalance);
-  if (!schedule.shuffle && !schedule.shuffle_roles) return balancing;
+  const auto methods = static_cast<int>(drafter_names(setup).size());
+  auto balancing = std::make_unique<policy::BalancingScheduler>(
+      schedule.rebalance,
+      policy::RacingOptions{races(setup) ? methods : 0, setup.config.speculation.race_batch});
+  if (!schedule.shuffle && !schedule.shuffle_roles && !schedule.shuffle_races) return balancing;
   return std::make_unique<policy::RandomScheduler>(
       std::move(balancing), setup.layout.placement,
-      policy::Chance{schedule.shuffle, schedule.shuffle_roles, schedule.shuffle_seed});
+      policy::Chance{.moves = schedule.shuffle,
+                     .roles = schedule.shuffle_roles,
+                     .race_methods = schedule.shuffle_races ? std::max(1, methods) : 0,
+                     .seed = schedule.shuffle_seed});
 }
 
 /// Rank 0's second thread.
@@ -232,6 +238,8 @@ ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& argument
       const roles::Progress progress = coordinator->progress();
       print_accounting(setup, coordinator->summaries(), progress, clock.now());
       if (progress.moves > 0) say("{} times a request changed groups", progress.moves);
+      if (progress.races > 0)
+        say("{} times a group came to race for another's request", progress.races);
       if (progress.placements > 0) say("{} times ranks changed roles", progress.placements);
     }
     network->close();

@@ -151,6 +151,10 @@ std::vector<Key> make_table() {
                   "own; 0 is never."));
   t.back().details = {"auto: 1000 under goodput where ranks draft for others, at costs by",
                       "engine.profile; else 0."};
+  t.push_back(key(PACELINE_FIELD(speculation, best_of_n), Flag{},
+                  "Groups that run dry generate others' last requests too, by another drafter."));
+  t.push_back(key(PACELINE_FIELD(speculation, race_batch), Count{1, 1024},
+                  "Most requests that such a group generates for others."));
   t.push_back(key(PACELINE_FIELD(speculation, keep_history), Flag{},
                   "Adds how often drafts were accepted to the history beside engine.profile."));
 
@@ -162,8 +166,10 @@ std::vector<Key> make_table() {
                   "Requests move between groups at random: for tests of exactness."));
   t.push_back(key(PACELINE_FIELD(schedule, shuffle_roles), Flag{},
                   "Ranks change roles at random in mid-run: for tests of exactness."));
+  t.push_back(key(PACELINE_FIELD(schedule, shuffle_races), Flag{},
+                  "Groups generate others' requests too at random: for tests of exactness."));
   t.push_back(key(PACELINE_FIELD(schedule, shuffle_seed), Whole<std::uint64_t>{0, unsigned_max},
-                  "Seed of those moves and changes; no token depends on it."));
+                  "Seed of all that is at random; no token depends on it."));
   t.push_back(key(PACELINE_FIELD(schedule, move_kv), move_kv,
                   "How a moving request's KV gets there; cost is whichever is soonest."));
 

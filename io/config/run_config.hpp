@@ -89,6 +89,8 @@ struct SpeculationSection {
   Auto<std::int32_t> max_tokens;   ///< tokens of one request's draft; auto: max_length * paths
   Auto<std::int32_t> window;       ///< tokens that drafter ranks send at a time; auto: as planned
   Auto<std::int32_t> reconfigure;  ///< tokens of a request from one to the next; 0: never
+  bool best_of_n = false;          ///< groups without requests race for those of others
+  std::int32_t race_batch = 8;     ///< requests that a group races for at most
   bool keep_history = true;        ///< how often drafts were accepted is kept beside engine.profile
 };
 /// How the KV of a request that moves between groups gets there: sent, computed again, both at
@@ -102,6 +104,7 @@ struct ScheduleSection {
   bool rebalance = true;  ///< groups that run dry get requests of busy ones
   bool shuffle = false;   ///< requests move at random
   bool shuffle_roles = false;      ///< ranks change roles at random
+  bool shuffle_races = false;      ///< groups race at random
   std::uint64_t shuffle_seed = 1;  ///< of that chance
   MoveKvBy move_kv = MoveKvBy::cost;
 };

@@ -13,7 +13,7 @@
 namespace paceline::io {
 
 /// Version of the layout of telemetry.h5 and its shards.
-inline constexpr std::int32_t kTelemetrySchemaVersion = 6;
+inline constexpr std::int32_t kTelemetrySchemaVersion = 7;
 
 /// Appends to DIR/shards/telemetry-<attempt>-<rank>.h5. step(), event() and transfer() only fill a
 /// buffer, except that about once a second (by the records' own times) and every 16,384 records it
@@ -58,8 +58,9 @@ struct TelemetryReport {
 ///   /ranks/<rank>/steps/{attempt,start,duration,draft_duration,forward_duration,
 ///                        sample_duration,requests,prefill_tokens,decode_tokens,drafted,accepted,
 ///                        kv_blocks_used,role,late,queued,waited}
-///   /requests/{attempt,rank,time,prompt_index,sample_index,kind,tokens,mode,window}, by (attempt,
-///       time); mode and window are of kind "planned" alone
+///   /requests/{attempt,rank,time,prompt_index,sample_index,kind,tokens,mode,window,method}, by
+///       (attempt, time); mode and window are of kind "planned" alone, method (a drafter's number,
+///       -1: none) of "race_begun"
 ///   /transfers/{attempt,rank,start,duration,key,bytes,peer,sends,complete}, by (attempt, start)
 ///   /roles/{attempt,rank,start,preparing,role,epoch,leader,tp}, by (attempt, rank, start)
 ///   /summary/{attempt,rank,role,leader,tp,busy_seconds,...}, a row for each rank of each attempt;

@@ -42,7 +42,8 @@ inline std::vector<h5::Field> event_fields() {
           {"kind", offsetof(RequestEvent, kind), h5::native<std::uint8_t>()},
           {"tokens", offsetof(RequestEvent, tokens), u32},
           {"mode", offsetof(RequestEvent, mode), h5::native<std::uint8_t>()},
-          {"window", offsetof(RequestEvent, window), u32}};
+          {"window", offsetof(RequestEvent, window), u32},
+          {"method", offsetof(RequestEvent, method), h5::native<std::int32_t>()}};
 }
 
 inline std::vector<h5::Field> transfer_fields() {
@@ -96,6 +97,8 @@ inline std::vector<h5::Field> summary_fields() {
           {"drafted", offsetof(RankSummary, drafted), u64},
           {"accepted", offsetof(RankSummary, accepted), u64},
           {"response_tokens", offsetof(RankSummary, response_tokens), u64},
+          {"raced", offsetof(RankSummary, raced), u64},
+          {"foretold", offsetof(RankSummary, foretold), u64},
           {"wasted", offsetof(RankSummary, wasted), u64},
           {"most_wasted", offsetof(RankSummary, most_wasted), u32},
           {"moved", offsetof(RankSummary, moved), u64},

@@ -203,10 +203,11 @@ void write_events(const h5::File& file, std::vector<Event>& events) {
       .append(events.data(), events.size(), sizeof(Event));
   const h5::Handle kind(H5Dopen2(file.id(), "requests/kind", H5P_DEFAULT), H5Dclose);
   const std::pair<const char*, RequestEventKind> names[] = {
-      {"leased", RequestEventKind::leased},   {"finished", RequestEventKind::finished},
-      {"stopped", RequestEventKind::stopped}, {"resumed", RequestEventKind::resumed},
-      {"left", RequestEventKind::left},       {"arrived", RequestEventKind::arrived},
-      {"planned", RequestEventKind::planned}};
+      {"leased", RequestEventKind::leased},       {"finished", RequestEventKind::finished},
+      {"stopped", RequestEventKind::stopped},     {"resumed", RequestEventKind::resumed},
+      {"left", RequestEventKind::left},           {"arrived", RequestEventKind::arrived},
+      {"planned", RequestEventKind::planned},     {"race_begun", RequestEventKind::race_begun},
+      {"race_left", RequestEventKind::race_left}, {"race_won", RequestEventKind::race_won}};
   for (const auto& [name, value] : names) {
     h5::write_attribute(kind.get(), file.path(), name, static_cast<std::uint8_t>(value));
   }

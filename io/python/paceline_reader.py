@@ -14,6 +14,7 @@
     spans = timeline("DIR")              # what every rank did when: to be drawn as bars
     spans["rank"], spans["what"], spans["start"], spans["duration"]
     plans = request_plans("DIR")         # requests that came to be drafted for in another way
+    helped = races("DIR")                # requests that several groups generated (best-of-N)
 
 Needs h5py and numpy; torch only where as_torch is asked for. One run, one thread: h5py serialises
 HDF5 itself, but a Run object keeps its file open. `python3 paceline_reader.py DIR` prints a
@@ -35,7 +36,7 @@ from paceline_run.live import iter_live, live_manifest, live_prompts
 from paceline_run.records import FINISH_REASONS, Prompt, ReaderError, Response
 from paceline_run.slime import SlimeSample
 from paceline_run.summary import summary
-from paceline_run.telemetry import acceptance, request_plans, timeline
+from paceline_run.telemetry import acceptance, races, request_plans, timeline
 
 __all__ = [
     "FINISH_REASONS",
@@ -49,6 +50,7 @@ __all__ = [
     "live_manifest",
     "live_prompts",
     "open_run",
+    "races",
     "request_plans",
     "summary",
     "timeline",

@@ -59,9 +59,12 @@ enum class RequestEventKind : std::uint8_t {
   finished = 1,
   stopped = 2,
   resumed = 3,
-  left = 4,     ///< for another group, or back to the coordinator
-  arrived = 5,  ///< from another group
-  planned = 6,  ///< it is drafted for in another way from now on
+  left = 4,        ///< for another group, or back to the coordinator
+  arrived = 5,     ///< from another group
+  planned = 6,     ///< it is drafted for in another way from now on
+  race_begun = 7,  ///< this rank generates it too, for its holder (best-of-N)
+  race_left = 8,   ///< and does so no longer: its holder was first, or the room was wanted
+  race_won = 9,    ///< and came to its end before it heard that its holder had
 };
 
 struct RequestEvent {
@@ -72,6 +75,7 @@ struct RequestEvent {
   /// Of what is planned alone: how, and the longest draft in tokens.
   SpeculationMode mode = SpeculationMode::plain;
   std::uint32_t window = 0;
+  std::int32_t method = -1;  ///< of race_begun alone: index of the drafter that drafts for it here
 };
 
 /// Blocks of KV that went from one rank to another, as one end saw it. Seconds since the run began.
@@ -120,6 +124,8 @@ struct RankSummary {
   std::uint64_t drafted = 0;        ///< draft tokens verified
   std::uint64_t accepted = 0;       ///< of them, accepted
   std::uint64_t response_tokens = 0;
+  std::uint64_t raced = 0;        ///< tokens committed to responses that another group holds
+  std::uint64_t foretold = 0;     ///< tokens of its own responses that racers said first
   std::uint64_t wasted = 0;       ///< by a drafter rank: tokens that were refuted, or followed such
   std::uint32_t most_wasted = 0;  ///< of them, by one refutation
   std::uint64_t moved = 0;        ///< requests that left, as RequestEventKind

@@ -115,6 +115,11 @@ Departure Batcher::leave(RequestId id) {
   return departure;
 }
 
+Departure Batcher::copy(RequestId id) {
+  Request copied = at(id);
+  return {take(copied), kv_.share(copied.kv)};
+}
+
 /// Room for the request's next rows, a chunk at a time. False where the pool is too full.
 bool Batcher::grow(const Request& r) {
   const auto text = static_cast<std::int32_t>(r.tokens.size());

@@ -46,7 +46,8 @@ struct Admission {
   std::uint64_t version = 0;
 };
 
-/// A request that leaves, and the blocks with its KV. Those are released when they were sent.
+/// A request that leaves or is copied, and the blocks with its KV. Those are released when they
+/// were sent.
 struct Departure {
   Admission request;
   kv::Parcel parcel;
@@ -125,6 +126,8 @@ class Batcher {
   [[nodiscard]] const Step& kv_work();
   /// Takes a request out of the batch. Not between plan() and commit(), and with kv_work() done.
   [[nodiscard]] Departure leave(RequestId id);
+  /// A copy of a request that goes on here, with the whole blocks of its KV. Otherwise as leave().
+  [[nodiscard]] Departure copy(RequestId id);
   void release(const kv::Parcel& parcel) { kv_.release(parcel); }
 
   /// The requests that decode in the next step, in its order. Valid until the next call.

@@ -243,6 +243,21 @@ Parcel Sequences::detach(Handle sequence) {
   return parcel;
 }
 
+Parcel Sequences::share(Handle sequence) {
+  const Sequence& s = at(sequence);
+  if (has_work()) throw std::logic_error("KV is shared before work on it is done");
+  Parcel parcel;
+  if (s.waits || (s.owner && !s.prefix->ready)) return parcel;
+  const std::int32_t whole = s.length / block_;
+  parcel.positions = whole * block_;
+  parcel.blocks.assign(s.table.begin(), s.table.begin() + whole);
+  for (const std::int32_t block : parcel.blocks) {
+    pool_.share(block);
+    ++parceled_[block];
+  }
+  return parcel;
+}
+
 void Sequences::release(const Parcel& parcel) {
   for (const std::int32_t block : parcel.blocks) {
     pool_.release(block);

@@ -111,6 +111,9 @@ class Sequences {
   /// must have been taken and done. Attaching it elsewhere is open(), filling table() and
   /// advance().
   [[nodiscard]] Parcel detach(Handle sequence);
+  /// The whole blocks of what is stored, to be sent while the sequence goes on: it writes none of
+  /// them again. Its work must have been taken and done.
+  [[nodiscard]] Parcel share(Handle sequence);
   void release(const Parcel& parcel);
 
   /// Makes the pool so many blocks large. When it shrinks, blocks past its new end that are in use

@@ -1,4 +1,4 @@
-// Who helps the last requests (SpecActor, section 4.2, Algorithm 3). No run calls it yet.
+// Who helps the last requests (SpecActor, section 4.2, Algorithm 3).
 #pragma once
 
 #include <cstddef>

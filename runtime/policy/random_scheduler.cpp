@@ -26,6 +26,24 @@ std::vector<RequestMove> RandomScheduler::moves(const RunState& run) {
   return {{id, to}};
 }
 
+std::vector<RaceOrder> RandomScheduler::races(const RunState& run) {
+  if (chance_.race_methods == 0) return rest_->races(run);
+  const auto& leased = run.requests.leased();
+  if (leased.empty()) return {};
+  const auto& [id, request] =
+      *std::next(leased.begin(), static_cast<std::ptrdiff_t>(random_() % leased.size()));
+  const RaceOrder race{id, run.groups[random_() % run.groups.size()].ranks.leader,
+                       static_cast<int>(random_() % chance_.race_methods)};
+  const bool twice = std::any_of(
+      run.requests.races().begin(), run.requests.races().end(),
+      [&](const auto& r) { return r.second.id == race.id && r.second.group == race.group; });
+  const bool stays = std::any_of(run.groups.begin(), run.groups.end(), [&](const GroupState& g) {
+    return g.ranks.leader == request.group;
+  });
+  if (request.move != 0 || request.group == race.group || twice || !stays) return {};
+  return {race};
+}
+
 std::optional<Placement> RandomScheduler::placement(const RunState& run) {
   constexpr int kReports = 6;  // so that some work is done in between
   if (!chance_.roles) return rest_->placement(run);

@@ -1,4 +1,5 @@
-// For tests of exactness: a scheduler that moves requests and changes roles by chance.
+// For tests of exactness: a scheduler that moves requests, lets groups race and changes roles by
+// chance.
 #pragma once
 
 #include <memory>
@@ -11,8 +12,9 @@ namespace paceline::policy {
 
 /// What of a run is left to chance.
 struct Chance {
-  bool moves = false;  ///< some request to some group, whenever a group reports
-  bool roles = false;  ///< other places for ranks, again and again
+  bool moves = false;    ///< some request to some group, whenever a group reports
+  bool roles = false;    ///< other places for ranks, again and again
+  int race_methods = 0;  ///< races of any group for any request, as often, by so many drafters
   std::uint64_t seed = 1;
 };
 
@@ -27,6 +29,7 @@ class RandomScheduler final : public Scheduler {
     return rest_->leases(run, group);
   }
   [[nodiscard]] std::vector<RequestMove> moves(const RunState& run) override;
+  [[nodiscard]] std::vector<RaceOrder> races(const RunState& run) override;
   [[nodiscard]] std::optional<Placement> placement(const RunState& run) override;
 
  private:

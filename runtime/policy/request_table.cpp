@@ -76,6 +76,34 @@ void RequestTable::ended(RequestId id, std::uint32_t tokens) {
   if (const auto at = leased_.find(id); at != leased_.end()) at->second.ended = true;
 }
 
+void RequestTable::drafted(RequestId id, int method, double acceptance) {
+  const auto at = leased_.find(id);
+  if (at == leased_.end()) return;
+  at->second.method = method;
+  at->second.acceptance = acceptance;
+}
+
+std::uint64_t RequestTable::race(const Race& race) {
+  if (leased_.at(race.id).move != 0) throw std::logic_error("a race for a request that moves");
+  races_[next_version_] = race;
+  return next_version_++;
+}
+
+void RequestTable::race_began(std::uint64_t key) {
+  const auto at = races_.find(key);
+  if (at == races_.end()) throw std::logic_error("a group tells of a race that there is not");
+  at->second.running = true;
+  ++races_begun_;
+}
+
+void RequestTable::race_ended(std::uint64_t key) {
+  if (races_.erase(key) == 0) throw std::logic_error("a race ends that there is not");
+}
+
+void RequestTable::group_ended(int group) {
+  std::erase_if(races_, [&](const auto& race) { return race.second.group == group; });
+}
+
 void RequestTable::finished(RequestId id, int group) {
   const auto at = leased_.find(id);
   if (at == leased_.end() || at->second.group != group)

@@ -18,6 +18,8 @@ struct LeasedRequest {
   std::uint32_t tokens = 0;  ///< of its response, as far as is known
   bool ended = false;        ///< but perhaps not on disk yet
   std::uint64_t move = 0;    ///< key of the move it is on; 0: none
+  int method = -1;           ///< index of the drafter it was last drafted for by; -1: by none
+  double acceptance = 0;     ///< of that one's drafts
 };
 
 /// In place of a leader: the request moves back to those that wait.
@@ -27,6 +29,15 @@ inline constexpr int kToTable = -1;
 struct RequestMove {
   RequestId id;
   int to = 0;  ///< leader, or kToTable
+};
+
+/// Best-of-N: a group generates what another one holds, with another drafter, so that either learns
+/// from the other what comes next (roles/races.hpp).
+struct Race {
+  RequestId id;
+  int group = 0;         ///< leader of the one that races
+  int method = 0;        ///< index of the drafter that drafts for it there
+  bool running = false;  ///< it has the request; before that it has yet to get it
 };
 
 /// Every request of the run is waiting, leased or finished. Bookkeeping only: others decide, and
@@ -45,8 +56,13 @@ class RequestTable {
   /// Gives the group the next request that waits. One must.
   [[nodiscard]] Lease lease(int group);
   /// A request that is on no move is to go to another group, or back to the table. Returns the
-  /// move's key, which is the version of the holder that it makes.
+  /// move's key, which is the version of the holder that it makes. Leases, moves and races of the
+  /// run are counted together.
   std::uint64_t move(RequestId id, int to);
+
+  /// A group is to race for a request that another one holds. Returns the race's key, of the same
+  /// count.
+  std::uint64_t race(const Race& race);
 
   // What groups report.
   /// The move is made. Returns its request.
@@ -59,6 +75,14 @@ class RequestTable {
   /// is no longer leased is let be, and responses do not shrink.
   void grew(RequestId id, std::uint32_t tokens);
   void ended(RequestId id, std::uint32_t tokens);
+  /// What drafted for it last, and how well.
+  void drafted(RequestId id, int method, double acceptance);
+  /// The racer has it.
+  void race_began(std::uint64_t key);
+  /// It races no longer, or never did.
+  void race_ended(std::uint64_t key);
+  /// The group is none any more: nor does it race.
+  void group_ended(int group);
   /// By the group that holds it: the response is on disk.
   void finished(RequestId id, int group);
 
@@ -74,6 +98,10 @@ class RequestTable {
   [[nodiscard]] int held_by(int group) const;
   /// Moves under way, by key. A request may have finished before its group heard of the move.
   [[nodiscard]] const std::map<std::uint64_t, RequestMove>& moves() const { return moves_; }
+  /// Races that are to be, and those under way, by key.
+  [[nodiscard]] const std::map<std::uint64_t, Race>& races() const { return races_; }
+  /// Races begun so far.
+  [[nodiscard]] std::size_t races_begun() const { return races_begun_; }
   /// Moves made from group to group.
   [[nodiscard]] std::size_t moves_made() const { return moves_made_; }
   [[nodiscard]] const ResponseLengths& lengths() const { return lengths_; }
@@ -85,9 +113,11 @@ class RequestTable {
   std::map<RequestId, LeasedRequest> leased_;
   std::map<int, int> held_;  ///< by leader
   std::map<std::uint64_t, RequestMove> moves_;
-  std::uint64_t next_version_ = 1;  ///< of a lease or move
+  std::map<std::uint64_t, Race> races_;
+  std::uint64_t next_version_ = 1;  ///< of a lease, a move or a race
   std::size_t given_back_ = 0;
   std::size_t moves_made_ = 0;
+  std::size_t races_begun_ = 0;
   std::size_t finished_before_;
   std::size_t finished_;
   std::size_t total_;

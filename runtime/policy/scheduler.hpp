@@ -1,5 +1,5 @@
-// Who gets what: which group is leased how many requests, which requests change groups, and which
-// ranks change roles. The coordinator asks, and carries it out.
+// Who gets what: which group is leased how many requests, which requests change groups or are raced
+// for, and which ranks change roles. The coordinator asks, and carries it out.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ namespace paceline::policy {
 struct GroupState {
   GroupRanks ranks;
   int room = 0;                      ///< further requests it could take, beside leases on their way
-  int active = 0;                    ///< requests in its batch
+  int active = 0;                    ///< requests in its batch, but for those it only races for
   const MoveCosts* costs = nullptr;  ///< of its steps, and of moves to it; null: unknown
 };
 
@@ -27,6 +27,14 @@ struct RunState {
   const RequestTable& requests;     ///< groups that are to end may hold some of them
   std::span<const Prompt> prompts;  ///< by the requests' index
   const Placement& placement;       ///< of now
+};
+
+/// A group is to race for a request that another one holds, with a drafter by its index.
+struct RaceOrder {
+  RequestId id;
+  int group = 0;  ///< leader
+  int method = 0;
+  bool operator==(const RaceOrder&) const = default;
 };
 
 /// Any answer generates the same responses. A state machine without a clock; used by one thread.
@@ -39,6 +47,9 @@ class Scheduler {
   /// Requests that are leased, on no move, and are to go to another of the groups. Asked whenever a
   /// group has reported and there are several.
   [[nodiscard]] virtual std::vector<RequestMove> moves(const RunState& run) = 0;
+  /// Best-of-N: who is to race for which requests, that are leased and on no move. Asked as for
+  /// moves, and after them.
+  [[nodiscard]] virtual std::vector<RaceOrder> races(const RunState& /*run*/) { return {}; }
   /// Another placement, of the next epoch; nothing where ranks are to stay what they are. Asked
   /// whenever a group has reported and no change of roles is under way.
   [[nodiscard]] virtual std::optional<Placement> placement(const RunState& run) = 0;

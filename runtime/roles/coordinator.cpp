@@ -13,7 +13,7 @@ bool went_on(const Status& before, const Status& now) {
     return std::tie(s.steps, s.tokens, s.leases_received, s.active, s.room, s.stopped);
   };
   return counts(before) != counts(now) || !now.finished.empty() || !now.moved.empty() ||
-         !now.kept.empty();
+         !now.kept.empty() || !now.races_begun.empty() || !now.races_ended.empty();
 }
 
 }  // namespace
@@ -128,6 +128,9 @@ void Coordinator::settle(KnownGroup& group, const Status& status) {
   for (const engine::Running& running : status.running) requests_.grew(running.id, running.tokens);
   for (const engine::Running& ended : status.ended) requests_.ended(ended.id, ended.tokens);
   for (const RequestId id : status.finished) requests_.finished(id, group.ranks.leader);
+  for (const DraftedFor& d : status.drafted) requests_.drafted(d.id, d.method, d.acceptance);
+  for (const std::uint64_t key : status.races_begun) requests_.race_began(key);
+  for (const std::uint64_t key : status.races_ended) requests_.race_ended(key);
 }
 
 void Coordinator::on(Returned returned) {
@@ -162,6 +165,7 @@ void Coordinator::move_some() {
   const policy::RunState run = run_state();
   if (run.groups.size() < 2) return;
   for (const policy::RequestMove& m : scheduler_.moves(run)) move(m);
+  for (const policy::RaceOrder& order : scheduler_.races(run)) race(order);
 }
 
 void Coordinator::move(const policy::RequestMove& move) {
@@ -169,6 +173,12 @@ void Coordinator::move(const policy::RequestMove& move) {
   const std::uint64_t key = requests_.move(move.id, move.to);
   const bool back = move.to == policy::kToTable;
   send(holder, Move{move.id, key, back ? GroupRanks{0, 0} : groups_.at(move.to).ranks});
+}
+
+void Coordinator::race(const policy::RaceOrder& order) {
+  const int holder = requests_.leased().at(order.id).group;
+  const std::uint64_t key = requests_.race({order.id, order.group, order.method});
+  send(holder, Race{order.id, key, groups_.at(order.group).ranks, order.method});
 }
 
 void Coordinator::change_some() {
@@ -210,6 +220,7 @@ void Coordinator::adopt() {
       continue;
     }
     tokens_before_ += it->second.status.tokens;
+    requests_.group_ended(it->first);
     it = groups_.erase(it);
   }
   KnownGroups begun = std::move(change_->new_groups());
@@ -281,6 +292,7 @@ Progress Coordinator::progress() const {
              .finished = requests_.finished(),
              .finished_before = requests_.finished_before(),
              .moves = requests_.moves_made(),
+             .races = requests_.races_begun(),
              .placements = placements_,
              .tokens = tokens_before_,
              .nonsense = nonsense_};

@@ -61,7 +61,15 @@ void fields(Wire& w, Returned& m) {
 template <typename Wire>
 void fields(Wire& w, Offer& m) {
   fields(w, m.request);
-  put(w, m.from, m.positions);
+  put(w, m.from, m.positions, m.method);
+}
+template <typename Wire>
+void fields(Wire& w, Race& m) {
+  put(w, m.id, m.key, m.to, m.method);
+}
+template <typename Wire>
+void fields(Wire& w, RaceCommit& m) {
+  put(w, m.id, m.base, m.over, m.tokens);
 }
 template <typename Wire>
 void fields(Wire& w, Pull& m) {
@@ -109,7 +117,8 @@ void fields(Wire& w, Costs& m) {
 template <typename Wire>
 void fields(Wire& w, Status& m) {
   put(w, m.epoch, m.room, m.active, m.unflushed, m.partial, m.leases_received, m.steps, m.tokens,
-      m.stopped, m.ended, m.finished, m.running, m.moved, m.kept);
+      m.stopped, m.ended, m.finished, m.running, m.moved, m.kept, m.drafted, m.races_begun,
+      m.races_ended);
 }
 template <typename Wire>
 void fields(Wire& w, StopRequest& m) {
@@ -160,7 +169,8 @@ std::vector<std::byte> encode_step(const engine::Step& step) {
 
 bool about_drafts(const Message& message) {
   return std::holds_alternative<DraftOpen>(message) ||
-         std::holds_alternative<DraftCommits>(message) || std::holds_alternative<Drafts>(message);
+         std::holds_alternative<DraftCommits>(message) || std::holds_alternative<Drafts>(message) ||
+         std::holds_alternative<RaceCommit>(message);
 }
 
 Message decode(std::span<const std::byte> bytes) {

@@ -7,6 +7,12 @@
 // wants (Pull); both leaders then command their members (MoveKv), who tell their leader when their
 // share has arrived or gone (KvMoved), and A frees the parcel. A Pull of none frees it at once.
 //
+// A race (best-of-N) begins like a move, but that the request stays: the coordinator (Race) has
+// verifier A offer a copy of it to B, which tells the coordinator that it has it
+// (Status::races_begun), as A does where the request had ended before (Status::races_ended). From
+// then on A and B tell each other what they commit (RaceCommit). Only A's response counts: whoever
+// is behind verifies what the other has said. B tells the coordinator when it races no longer.
+//
 // A change of roles: see Coordinator.
 #pragma once
 
@@ -61,17 +67,35 @@ struct Move {
   GroupRanks to;          ///< of degree 0: the coordinator
 };
 
+/// Coordinator to verifier: let another group race for this request. It may have ended meanwhile.
+struct Race {
+  RequestId id;
+  std::uint64_t key = 0;  ///< names the race, among moves too
+  GroupRanks to;
+  std::int32_t method = 0;  ///< index of the drafter that drafts for it there
+};
+
 /// Verifier to coordinator: the request is yours again, as far as it has got.
 struct Returned {
   std::uint64_t key = 0;  ///< of the move
   Trajectory trajectory;
 };
 
-/// Verifier to verifier: the request is yours. Its KV stays where it was until pulled.
+/// Verifier to verifier: the request is yours, or yours to race for. Its KV stays where it was
+/// until pulled.
 struct Offer {
-  engine::Admission request;  ///< with its prompt; its version is the move's key
+  engine::Admission request;  ///< with its prompt; its version is the key of the move or race
   GroupRanks from;
   std::int32_t positions = 0;  ///< whose KV there is
+  std::int32_t method = -1;    ///< Race's; -1: it is a move
+};
+
+/// Between verifiers that race for a request: these tokens of its response are committed.
+struct RaceCommit {
+  RequestId id;
+  std::int32_t base = 0;  ///< response tokens before the first of them
+  std::int32_t over = 0;  ///< 1: nothing more comes; the response ended, or is raced for no longer
+  std::vector<TokenId> tokens;
 };
 
 /// In answer: KV from this block of the request's table on is wanted. The rest is computed again.
@@ -113,23 +137,33 @@ struct Costs {
   policy::MoveCosts costs;  ///< without drafters
 };
 
+/// What drafted for a request last.
+struct DraftedFor {
+  RequestId id;
+  std::int32_t method = 0;  ///< index of the drafter
+  float acceptance = 0;     ///< of its drafts for the request
+};
+
 /// Verifier to coordinator, whenever something changed and at least every half second while it
 /// works.
 struct Status {
   std::uint32_t epoch = 0;  ///< of the placement that made it a verifier
   std::int32_t room = 0;    ///< further requests it could take, before leases under way
   std::int32_t active = 0;
-  std::int32_t unflushed = 0;            ///< finished, and not on disk yet
-  std::int32_t partial = 0;              ///< handed in unfinished, on disk
-  std::uint64_t leases_received = 0;     ///< in all: tells which leases `room` already counts
-  std::uint64_t steps = 0;               ///< run, in all
-  std::uint64_t tokens = 0;              ///< response tokens generated, in all
-  std::int32_t stopped = 0;              ///< 1: has handed in its unfinished requests
-  std::vector<engine::Running> ended;    ///< since the last status; not all on disk yet
-  std::vector<RequestId> finished;       ///< since the last status; on disk
-  std::vector<engine::Running> running;  ///< all it holds
-  std::vector<std::uint64_t> moved;      ///< keys of moves that brought it a request
-  std::vector<std::uint64_t> kept;       ///< keys of moves that came too late to be made
+  std::int32_t unflushed = 0;              ///< finished, and not on disk yet
+  std::int32_t partial = 0;                ///< handed in unfinished, on disk
+  std::uint64_t leases_received = 0;       ///< in all: tells which leases `room` already counts
+  std::uint64_t steps = 0;                 ///< run, in all
+  std::uint64_t tokens = 0;                ///< response tokens generated, in all
+  std::int32_t stopped = 0;                ///< 1: has handed in its unfinished requests
+  std::vector<engine::Running> ended;      ///< since the last status; not all on disk yet
+  std::vector<RequestId> finished;         ///< since the last status; on disk
+  std::vector<engine::Running> running;    ///< all it holds
+  std::vector<std::uint64_t> moved;        ///< keys of moves that brought it a request
+  std::vector<std::uint64_t> kept;         ///< keys of moves that came too late to be made
+  std::vector<DraftedFor> drafted;         ///< of those that were drafted for
+  std::vector<std::uint64_t> races_begun;  ///< keys of races that it takes part in from now on
+  std::vector<std::uint64_t> races_ended;  ///< and of those that it does not, or never did
 };
 
 /// Any rank to coordinator: a signal asked this rank to stop.
@@ -142,9 +176,9 @@ struct Summary {
   RankSummary rank;
 };
 
-using Message = std::variant<Lease, Stop, Finish, Place, Ready, Move, Returned, Offer, Pull, Lead,
-                             RunStep, MoveKv, KvMoved, DraftOpen, DraftCommits, Drafts, Costs,
-                             Status, StopRequest, Summary>;
+using Message = std::variant<Lease, Stop, Finish, Place, Ready, Move, Race, Returned, Offer, Pull,
+                             RaceCommit, Lead, RunStep, MoveKv, KvMoved, DraftOpen, DraftCommits,
+                             Drafts, Costs, Status, StopRequest, Summary>;
 
 [[nodiscard]] std::vector<std::byte> encode(const Message& message);
 /// The same without a copy of the step.
@@ -154,8 +188,8 @@ using Message = std::variant<Lease, Stop, Finish, Place, Ready, Move, Returned, 
 /// The same of bytes that may be no message: nothing then.
 [[nodiscard]] std::optional<Message> decode_if_message(std::span<const std::byte> bytes);
 
-/// Drafts and what they are made from. A rank may be sent such for a place that it no longer has,
-/// and drops them; nothing else comes late.
+/// Drafts and what they are made from, races included. A rank may be sent such for a place that it
+/// no longer has, and drops them; nothing else comes late.
 [[nodiscard]] bool about_drafts(const Message& message);
 
 }  // namespace paceline::roles

@@ -275,12 +275,19 @@ void RemoteDrafter::propose(std::span<draft::DraftSlot> batch, double /*now*/,
                             draft::Levels* /*levels*/) {
   for (draft::DraftSlot& slot : batch) {
     const Request& r = request(slot.id);
-    const int most = std::min({static_cast<int>(r.ahead.size()), slot.limits.max_tokens,
-                               slot.limits.max_length, slot.output.capacity()});
+    const std::size_t assumed = slot.assumed.size();
+    const bool agrees =
+        r.ahead.size() >= assumed &&
+        std::equal(slot.assumed.begin(), slot.assumed.end(), r.ahead.begin(),
+                   [](TokenId token, const Ahead& ahead) { return token == ahead.token; });
+    const int most =
+        !agrees ? 0
+                : std::min({static_cast<int>(r.ahead.size() - assumed), slot.limits.max_tokens,
+                            slot.limits.max_length, slot.output.capacity()});
     float path = 1;
     for (int i = 0; i < most; ++i) {
-      path *= r.ahead[i].conditional;
-      slot.output.set(i, r.ahead[i].token, i - 1, path);
+      path *= r.ahead[assumed + i].conditional;
+      slot.output.set(i, r.ahead[assumed + i].token, i - 1, path);
     }
     slot.count = most;
     counts_.late += most == 0 ? 1 : 0;

@@ -27,6 +27,9 @@ RoleChange::Drain RoleChange::drain(const policy::RequestTable& requests) const 
     if (to != load.end()) ++to->second;
     drain.done = drain.done && (to != load.end() || move.to == policy::kToTable);
   }
+  // Whoever gets a copy of a request must still be there; the races of a group end with it.
+  for (const auto& [key, race] : requests.races())
+    drain.done = drain.done && (race.running || !ends(race.group));
   for (const auto& [id, request] : requests.leased()) {
     if (!ends(request.group)) continue;
     drain.done = false;

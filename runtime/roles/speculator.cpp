@@ -48,7 +48,7 @@ void Speculator::Draft::resize(int count) {
   values.resize(count);
 }
 
-void Speculator::start(const engine::Admission& request) {
+void Speculator::start(const engine::Admission& request, int method) {
   const double now = clock_.now();
   if (log_.has(request.trajectory.id)) log_.tell(drafters_, now);  // it comes back
   for (const auto& drafter : drafters_) {
@@ -56,16 +56,16 @@ void Speculator::start(const engine::Admission& request) {
                     request.version},
                    now);
   }
-  requests_.emplace(request.trajectory.id, Acceptance(drafters_.size()));
+  requests_.emplace(request.trajectory.id, Request{Acceptance(drafters_.size()), method});
   plans_.start(request.trajectory.id, static_cast<std::uint32_t>(request.trajectory.tokens.size()));
 }
 
-double Speculator::next_accepted(const Acceptance& request, std::size_t drafter) const {
-  return request[drafter].estimate(model_.mean(static_cast<int>(drafter)));
+double Speculator::next_accepted(const Request& request, std::size_t drafter) const {
+  return request.acceptance[drafter].estimate(model_.mean(static_cast<int>(drafter)));
 }
 
 // Each token is as likely as the one before.
-double Speculator::expected_tokens(const Acceptance& request, std::size_t drafter,
+double Speculator::expected_tokens(const Request& request, std::size_t drafter,
                                    int length) const {
   const double one = next_accepted(request, drafter);
   double path = 1;
@@ -74,8 +74,15 @@ double Speculator::expected_tokens(const Acceptance& request, std::size_t drafte
   return sum;
 }
 
+bool Speculator::serves(std::size_t drafter, const Decoded& d) const {
+  if (d.request->method >= 0) return static_cast<int>(drafter) == d.request->method;
+  return RequestPlans::wants(d.plan, *drafters_[drafter]);
+}
+
 // What the policy is asked with. Of several drafters each request counts with its best.
-void Speculator::describe(std::span<const engine::Decoding> decoding) {
+void Speculator::describe(std::span<const engine::Decoding> decoding,
+                          std::span<const std::span<const TokenId>> foretold) {
+  foretold_.clear();
   acceptance_.clear();
   room_.clear();
   lag_.clear();
@@ -88,13 +95,18 @@ void Speculator::describe(std::span<const engine::Decoding> decoding) {
     double best = 0;
     int lag = 0;
     for (std::size_t k = 0; k < drafters_.size(); ++k) {
-      if (!serves(k, request.plan)) continue;
-      best = std::max(best, next_accepted(*request.acceptance, k));
+      if (!serves(k, request)) continue;
+      best = std::max(best, next_accepted(*request.request, k));
       lag += drafters_[k]->lag(d.id);
     }
     acceptance_.push_back(best);
     const int longest = request.plan != nullptr ? request.plan->window : limits_.max_length;
-    room_.push_back(std::min<int>({d.room, limits_.max_length, longest}));
+    const int most = std::min<int>(d.room, limits_.max_tokens);
+    const std::span<const TokenId> next =
+        foretold.empty() ? std::span<const TokenId>() : foretold[foretold_.size()];
+    foretold_.push_back(next.first(std::min<std::size_t>(next.size(), most)));
+    room_.push_back(
+        std::min({most - static_cast<int>(foretold_.back().size()), limits_.max_length, longest}));
     if (lags) lag_.push_back(lag);
     response_.push_back(d.response);
     decoded_.push_back(request);
@@ -115,33 +127,51 @@ void Speculator::leave(RequestId id) {
   plans_.leave(id);
 }
 
-std::span<const engine::DraftTree> Speculator::draft(std::span<const engine::Decoding> decoding,
-                                                     int prefill_rows) {
+std::span<const engine::DraftTree> Speculator::draft(
+    std::span<const engine::Decoding> decoding, int prefill_rows,
+    std::span<const std::span<const TokenId>> foretold) {
   drafted_ = false;
   draft_seconds_ = 0;
   step_drafted_ = 0;
-  const double begin = clock_.now();
+  const double now = clock_.now();
   query_.requests = static_cast<int>(decoding.size());
   query_.prefill_rows = prefill_rows;
   query_.context = mean_context(decoding);
-  if (!policy_->considers(query_)) return {};
-  log_.tell(drafters_, begin);
-  describe(decoding);
+  const bool considers = policy_->considers(query_);
+  const bool knows = std::any_of(foretold.begin(), foretold.end(),
+                                 [](std::span<const TokenId> next) { return !next.empty(); });
+  if (!considers && !knows) return {};
+  log_.tell(drafters_, now);
+  describe(decoding, foretold);
   lengths_.assign(decoding.size(), 0);
-  policy_->choose(query_, lengths_);
+  if (considers) policy_->choose(query_, lengths_);
   drafted_ = std::any_of(lengths_.begin(), lengths_.end(), [](int length) { return length > 0; });
-  if (!drafted_) return {};
+  if (!drafted_ && !knows) return {};
 
   best_.resize(std::max(best_.size(), decoding.size()));
-  for (std::size_t i = 0; i < decoding.size(); ++i) {
-    best_[i].expected_tokens = 0;
-    best_[i].resize(0);
-  }
+  for (std::size_t i = 0; i < decoding.size(); ++i) begin(best_[i], 0, foretold_[i], 0);
   for (std::size_t k = 0; k < drafters_.size(); ++k) ask(static_cast<int>(k), decoding);
   select();
   ++draft_steps_;
-  draft_seconds_ = clock_.now() - begin;
+  draft_seconds_ = clock_.now() - now;
   return trees_;
+}
+
+/// A draft that begins with what is foretold, and has room for so many tokens of a drafter's.
+void Speculator::begin(Draft& draft, int drafter, std::span<const TokenId> foretold,
+                       int tokens) const {
+  const auto known = static_cast<int>(foretold.size());
+  draft.drafter = drafter;
+  draft.foretold = known;
+  draft.expected_tokens = known;
+  draft.resize(known + tokens);
+  for (int t = 0; t < known; ++t) {
+    draft.tokens[t] = foretold[t];
+    draft.parents[t] = t - 1;
+    draft.scores[t] = 1;
+    draft.conditional[t] = 1;
+    draft.values[t] = 1;
+  }
 }
 
 // Later drafters take turns, and so do requests.
@@ -159,35 +189,44 @@ void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
   other_.resize(std::max(other_.size(), decoding.size()));
   for (std::size_t i = 0; i < decoding.size(); ++i) {
     const int length = lengths_[i];
-    if (length == 0 || !serves(drafter, decoded_[i].plan)) continue;
-    const bool promises = drafter == 0 || expected_tokens(*decoded_[i].acceptance, drafter,
-                                                          length) > best_[i].expected_tokens;
+    if (length == 0 || !serves(drafter, decoded_[i])) continue;
+    const bool promises = drafter == 0 ||
+                          static_cast<double>(foretold_[i].size()) +
+                                  expected_tokens(*decoded_[i].request, drafter, length) >
+                              best_[i].expected_tokens;
     if (!promises && !on_trial(drafter, i)) continue;
     Draft& draft = other_[slots_.size()];
     // The rows of a tree must find room too (engine::Decoding::room).
-    const int tokens = std::min({limits_.max_tokens, length * limits_.paths, decoding[i].room});
-    draft.resize(tokens);
-    draft.drafter = drafter;
-    slots_.push_back({.id = decoding[i].id,
-                      .limits = {tokens, length, limits_.paths},
-                      .output = {draft.tokens, draft.parents, draft.scores}});
+    const auto known = static_cast<int>(foretold_[i].size());
+    const int tokens =
+        std::min(length * limits_.paths, std::min(limits_.max_tokens, decoding[i].room) - known);
+    begin(draft, drafter, foretold_[i], tokens);
+    slots_.push_back(
+        {.id = decoding[i].id,
+         .limits = {tokens, length, limits_.paths},
+         .output = {std::span(draft.tokens).subspan(known), std::span(draft.parents).subspan(known),
+                    std::span(draft.scores).subspan(known)},
+         .assumed = foretold_[i]});
     slot_request_.push_back(static_cast<std::int32_t>(i));
   }
   if (slots_.empty()) return;
   drafters_[drafter]->propose(slots_, clock_.now());
   for (std::size_t s = 0; s < slots_.size(); ++s) {
-    other_[s].resize(slots_[s].count);
-    calibrate(other_[s]);
+    Draft& other = other_[s];
+    for (std::int32_t& parent : std::span(other.parents).subspan(other.foretold, slots_[s].count))
+      parent += other.foretold;  // the text that it goes on after ends with what is foretold
+    other.resize(other.foretold + slots_[s].count);
+    calibrate(other);
     Draft& best = best_[slot_request_[s]];
-    const bool better = other_[s].expected_tokens > best.expected_tokens;
-    if (better || (other_[s].expected_tokens > 0 && on_trial(drafter, slot_request_[s])))
-      std::swap(other_[s], best);
+    const bool better = other.expected_tokens > best.expected_tokens;
+    if (better || (other.expected_tokens > other.foretold && on_trial(drafter, slot_request_[s])))
+      std::swap(other, best);
   }
 }
 
 void Speculator::calibrate(Draft& draft) const {
-  draft.expected_tokens = 0;
-  for (std::size_t t = 0; t < draft.tokens.size(); ++t) {
+  draft.expected_tokens = draft.foretold;
+  for (std::size_t t = draft.foretold; t < draft.tokens.size(); ++t) {
     const std::int32_t parent = draft.parents[t];
     const double before = parent < 0 ? 1.0 : draft.scores[parent];
     draft.conditional[t] = before > 0 ? draft.scores[t] / before : 0.0;
@@ -207,7 +246,9 @@ void Speculator::select() {
     offsets_.push_back(static_cast<int>(values_.size()));
   }
   keep_.assign(values_.size(), 0);
-  policy_->select(query_, {values_, offsets_}, keep_);
+  if (drafted_) policy_->select(query_, {values_, offsets_}, keep_);
+  for (std::size_t i = 0; i < requests; ++i)
+    std::fill_n(keep_.begin() + offsets_[i], best_[i].foretold, 1);
 
   trees_.clear();
   std::vector<std::int32_t> place;  // [tokens] of a draft: where a token to verify went
@@ -232,19 +273,21 @@ void Speculator::select() {
 
 void Speculator::record(const engine::Committed& committed) {
   const Draft& draft = best_[committed.decoding];
-  if (draft.tokens.empty()) return;
+  const auto foretold = static_cast<std::size_t>(draft.foretold);
+  if (draft.tokens.size() == foretold) return;
   const auto batch = static_cast<std::uint32_t>(lengths_.size());
   const auto response = static_cast<std::uint32_t>(response_[committed.decoding]);
   std::vector<std::int32_t> depth(draft.tokens.size(), 0);
-  std::size_t next = 0;  // of the accepted path
+  std::size_t next = std::min(foretold, committed.path.size());  // of the accepted path
   bool refuted = false;
   for (std::size_t t = 0; t < draft.tokens.size(); ++t) {
     const std::int32_t parent = draft.parents[t];
     depth[t] = parent < 0 ? 1 : depth[parent] + 1;
+    if (t < foretold) continue;
     const auto& path = committed.path;
     const bool accepted = next < path.size() && path[next] == static_cast<std::int32_t>(t);
     if (accepted) ++next;
-    counts_.add(draft.drafter, depth[t], batch, response, accepted);
+    counts_.add(draft.drafter, depth[t] - draft.foretold, batch, response, accepted);
     // Evidence is what the target said after the same text: depth - 1 tokens of the path are the
     // token's ancestors, and the target has gone on after them.
     const auto before = static_cast<std::size_t>(depth[t] - 1);
@@ -253,8 +296,11 @@ void Speculator::record(const engine::Committed& committed) {
     if (judged) model_.record(draft.drafter, draft.conditional[t], accepted);
     refuted = refuted || (judged && !accepted && before == path.size());
   }
-  if (const auto at = requests_.find(committed.id); at != requests_.end())
-    at->second[draft.drafter].record(static_cast<int>(committed.path.size()), refuted);
+  if (const auto at = requests_.find(committed.id); at != requests_.end()) {
+    const std::size_t accepted = committed.path.size() - std::min(foretold, committed.path.size());
+    at->second.acceptance[draft.drafter].record(static_cast<int>(accepted), refuted);
+    at->second.drafted_by = draft.drafter;
+  }
   tally(draft, committed);
 }
 
@@ -262,7 +308,7 @@ void Speculator::record(const engine::Committed& committed) {
 void Speculator::tally(const Draft& draft, const engine::Committed& committed) {
   DraftTally& tally = tallies_[draft.drafter];
   const std::size_t levels = std::min(committed.path.size() + 1, committed.tokens.size());
-  for (std::size_t level = 0; level < levels; ++level) {
+  for (std::size_t level = draft.foretold; level < levels; ++level) {
     const std::int32_t parent = level == 0 ? -1 : committed.path[level - 1];
     std::int32_t likeliest = -1;
     for (std::size_t t = 0; t < draft.tokens.size(); ++t) {
@@ -274,6 +320,16 @@ void Speculator::tally(const Draft& draft, const engine::Committed& committed) {
     ++tally.tried;
     tally.accepted += draft.tokens[likeliest] == committed.tokens[level] ? 1 : 0;
   }
+}
+
+std::vector<DraftedFor> Speculator::drafted_for() const {
+  std::vector<DraftedFor> drafted;
+  for (const auto& [id, request] : requests_) {
+    if (request.drafted_by < 0) continue;
+    const double acceptance = next_accepted(request, static_cast<std::size_t>(request.drafted_by));
+    drafted.push_back({id, request.drafted_by, static_cast<float>(acceptance)});
+  }
+  return drafted;
 }
 
 void Speculator::commit(std::span<const engine::Committed> committed, double seconds) {
@@ -301,9 +357,9 @@ void Speculator::commit(std::span<const engine::Committed> committed, double sec
 
 void Speculator::reconfigure(std::span<const engine::Committed> committed) {
   for (const RequestId id : plans_.due()) {
-    const policy::RequestPlan* plan = plans_.find(id);
+    Request& request = requests_.at(id);
     for (std::size_t k = 0; k < drafters_.size(); ++k) {
-      if (!serves(k, plan)) requests_.at(id)[k].fade();
+      if (!serves(k, {&request, plans_.find(id)})) request.acceptance[k].fade();
     }
   }
   std::vector<double> acceptance;  // [requests that go on, drafters]

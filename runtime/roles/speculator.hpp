@@ -17,6 +17,7 @@
 #include "runtime/policy/draft_length.hpp"
 #include "runtime/roles/acceptance_counts.hpp"
 #include "runtime/roles/commit_log.hpp"
+#include "runtime/roles/messages.hpp"
 #include "runtime/roles/request_plans.hpp"
 
 namespace paceline::roles {
@@ -45,14 +46,18 @@ class Speculator {
              std::unique_ptr<policy::DraftLengthPolicy> policy, const draft::DraftLimits& limits,
              const Clock& clock, SpeculatorOptions options = {});
 
-  /// A request will be decoded.
-  void start(const engine::Admission& request);
+  /// A request will be decoded. `method`: index of the only drafter that drafts for it; -1: any.
+  void start(const engine::Admission& request, int method = -1);
   /// It goes elsewhere; it may come back by start().
   void leave(RequestId id);
   /// Drafts for the step, one for each of `decoding` or none at all; they may be empty. Valid until
-  /// the next call. `prefill_rows`: prompt rows that share the step.
-  [[nodiscard]] std::span<const engine::DraftTree> draft(std::span<const engine::Decoding> decoding,
-                                                         int prefill_rows);
+  /// the next call. `prefill_rows`: prompt rows that share the step. `foretold`: none, or for each
+  /// of `decoding` the tokens that come next, as somebody knows who is ahead (races.hpp): drafts
+  /// begin with those, as many as a draft may have, whatever the policy says. Each would be a step
+  /// of its own otherwise.
+  [[nodiscard]] std::span<const engine::DraftTree> draft(
+      std::span<const engine::Decoding> decoding, int prefill_rows,
+      std::span<const std::span<const TokenId>> foretold = {});
   /// What the step committed, those drafts or none verified in it; a finished request is forgotten.
   /// Drafters hear of it at the latest before they are next asked, or when all requests are done.
   /// `seconds`: the step without draft().
@@ -60,6 +65,8 @@ class Speculator {
 
   [[nodiscard]] double draft_seconds() const { return draft_seconds_; }    ///< of the last draft()
   [[nodiscard]] std::uint32_t accepted() const { return step_accepted_; }  ///< of the last commit()
+  /// What drafted last for each request, and how well, if anything did.
+  [[nodiscard]] std::vector<DraftedFor> drafted_for() const;
   /// Whom the last commit() reconfigured.
   [[nodiscard]] std::span<const PlannedRequest> planned() const { return plans_.changed(); }
   [[nodiscard]] std::vector<AcceptanceCell> acceptance() const { return counts_.cells(); }
@@ -71,7 +78,8 @@ class Speculator {
   /// A draft with what is expected of each token.
   struct Draft {
     int drafter = 0;
-    double expected_tokens = 0;  ///< accepted of it
+    int foretold = 0;            ///< tokens that it begins with; the drafter's come after them
+    double expected_tokens = 0;  ///< accepted of it, those that are foretold among them
     std::vector<TokenId> tokens;
     std::vector<std::int32_t> parents;
     std::vector<float> scores;        ///< of the path, by the drafter
@@ -80,23 +88,28 @@ class Speculator {
     void resize(int count);
   };
   using Acceptance = std::vector<policy::RequestAcceptance>;  ///< [drafters]
+  struct Request {
+    Acceptance acceptance;
+    int method = -1;      ///< the only drafter that drafts for it; -1: any
+    int drafted_by = -1;  ///< drafter of its last draft; -1: none yet
+  };
   /// A decoding request of the step.
   struct Decoded {
-    const Acceptance* acceptance = nullptr;
+    const Request* request = nullptr;
     const policy::RequestPlan* plan = nullptr;  ///< null: it has none
   };
 
   /// P(the next token that the drafter drafts for it is accepted).
-  [[nodiscard]] double next_accepted(const Acceptance& request, std::size_t drafter) const;
+  [[nodiscard]] double next_accepted(const Request& request, std::size_t drafter) const;
   /// How many tokens are accepted of a chain of that length.
-  [[nodiscard]] double expected_tokens(const Acceptance& request, std::size_t drafter,
+  [[nodiscard]] double expected_tokens(const Request& request, std::size_t drafter,
                                        int length) const;
-  [[nodiscard]] bool serves(std::size_t drafter, const policy::RequestPlan* plan) const {
-    return RequestPlans::wants(plan, *drafters_[drafter]);
-  }
-  void describe(std::span<const engine::Decoding> decoding);
+  [[nodiscard]] bool serves(std::size_t drafter, const Decoded& d) const;
+  void describe(std::span<const engine::Decoding> decoding,
+                std::span<const std::span<const TokenId>> foretold);
   [[nodiscard]] bool on_trial(int drafter, std::size_t request) const;
   void ask(int drafter, std::span<const engine::Decoding> decoding);
+  void begin(Draft& draft, int drafter, std::span<const TokenId> foretold, int tokens) const;
   void calibrate(Draft& draft) const;
   void select();
   void record(const engine::Committed& committed);
@@ -108,7 +121,7 @@ class Speculator {
   draft::DraftLimits limits_;
   const Clock& clock_;
   policy::AcceptanceModel model_;
-  std::map<RequestId, Acceptance> requests_;
+  std::map<RequestId, Request> requests_;
   AcceptanceCounts counts_;
   std::vector<DraftTally> tallies_;
   RequestPlans plans_;
@@ -128,6 +141,7 @@ class Speculator {
   std::vector<int> lengths_;
   std::vector<std::int32_t> response_;
   std::vector<Decoded> decoded_;
+  std::vector<std::span<const TokenId>> foretold_;  ///< as much of it as is drafted
   std::vector<Draft> best_;
   std::vector<Draft> other_;                ///< what a drafter proposes beside them
   std::vector<draft::DraftSlot> slots_;     ///< [asked]

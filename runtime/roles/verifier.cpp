@@ -9,7 +9,7 @@
 namespace paceline::roles {
 
 Verifier::Verifier(const VerifierPorts& ports, const VerifierOptions& options)
-    : ports_(ports), options_(options) {
+    : ports_(ports), options_(options), races_(ports.mailbox, options.vocab) {
   status_.epoch = options_.epoch;
 }
 
@@ -21,6 +21,7 @@ Turn Verifier::turn() {
     stop();
     return {true};
   }
+  let_race();
   let_go();
   admit();
   const bool works = ports_.batcher.active() > 0;
@@ -33,7 +34,7 @@ Turn Verifier::turn() {
   // A batch whose KV is all on its way has no rows.
   const bool worked = summary_.prefill_tokens + summary_.decode_tokens > rows;
   publish(!worked);
-  over_ = next_ && left_.empty() && arriving_.empty() && unflushed_.empty();
+  over_ = next_ && left_.empty() && arriving_.empty() && unflushed_.empty() && given_up_.empty();
   return {worked || over_};
 }
 
@@ -64,7 +65,9 @@ void Verifier::receive() {
             trajectory.tokens.empty() ? RequestEventKind::leased : RequestEventKind::resumed,
             trajectory.tokens.size());
       enqueue(std::move(lease->request), {});
-    } else if (auto* offer = std::get_if<Offer>(&message)) {
+    } else if (auto* offer = std::get_if<Offer>(&message); offer != nullptr && offer->method >= 0) {
+      join(std::move(*offer));
+    } else if (offer != nullptr) {
       const Trajectory& trajectory = offer->request.trajectory;
       const std::uint64_t key = offer->request.version;
       event(trajectory.id, RequestEventKind::arrived, trajectory.tokens.size());
@@ -72,6 +75,10 @@ void Verifier::receive() {
       enqueue(std::move(offer->request), {key, offer->from, offer->positions});
     } else if (const auto* move = std::get_if<Move>(&message)) {
       moves_.push_back(*move);
+    } else if (const auto* race = std::get_if<Race>(&message)) {
+      races_asked_.push_back(*race);
+    } else if (const auto* news = std::get_if<RaceCommit>(&message)) {
+      if (races_.hear(from, *news)) give_up(news->id);
     } else if (const auto* pull = std::get_if<Pull>(&message)) {
       on(*pull);
     } else if (const auto* moved = std::get_if<KvMoved>(&message)) {
@@ -96,6 +103,8 @@ std::optional<Message> Verifier::understand(const Envelope& envelope) const {
   if (!message) return std::nullopt;
   if (const auto* offer = std::get_if<Offer>(&*message)) {
     if (!offer->request.prompt.empty()) return message;
+  } else if (std::holds_alternative<RaceCommit>(*message)) {
+    return message;
   } else if (const auto* pull = std::get_if<Pull>(&*message)) {
     const auto left = left_.find(pull->key);
     if (left != left_.end() && left->second.to.leader == envelope.from.rank) return message;
@@ -107,6 +116,7 @@ std::optional<Message> Verifier::understand(const Envelope& envelope) const {
 }
 
 /// KV does not go to or come from groups that have ended, or are about to and hold no requests.
+/// What they were to race for they do answer for.
 void Verifier::part_from(const policy::Placement& placement) {
   const auto there = [&](const GroupRanks& ranks) {
     return std::find(placement.groups.begin(), placement.groups.end(), ranks) !=
@@ -116,7 +126,7 @@ void Verifier::part_from(const policy::Placement& placement) {
     if (!there(waiting.origin.from)) decline(waiting.origin);
   }
   std::erase_if(left_, [&](auto& left) {
-    if (left.second.pulled || there(left.second.to)) return false;
+    if (left.second.pulled || left.second.copied || there(left.second.to)) return false;
     ports_.batcher.release(left.second.parcel);
     return true;
   });
@@ -132,12 +142,15 @@ void Verifier::on(policy::Placement placement) {
     heard_of_ = placement.epoch;
     return;
   }
-  if (ports_.batcher.active() > 0 || !waiting_.empty())
+  for (const RequestId id : races_.raced_for()) give_up(id);
+  if (!held().empty())
     throw std::logic_error("a verifier that holds requests is to become something else");
   next_ = std::move(placement);
 }
 
-void Verifier::enqueue(engine::Admission request, const Origin& origin) {
+void Verifier::enqueue(engine::Admission request, const Origin& origin, int method) {
+  // Its holder then has said so, but what others say may come first.
+  if (method < 0 && races_.races_for(request.trajectory.id)) give_up(request.trajectory.id);
   std::vector<TokenId>& prompt = prompts_[request.trajectory.id.prompt];
   if (request.prompt.empty()) {
     request.prompt = prompt;
@@ -146,25 +159,30 @@ void Verifier::enqueue(engine::Admission request, const Origin& origin) {
   }
   changed_ = true;
   waiting_.push_back({std::move(request), origin});
-  if (ports_.speculator != nullptr) ports_.speculator->start(waiting_.back().request);
+  if (ports_.speculator != nullptr) ports_.speculator->start(waiting_.back().request, method);
   if (status_.stopped != 0) stop();  // it came after everything else was handed in
 }
 
 // Finished or not, everything the verifier holds is on disk when it says that it has stopped.
 void Verifier::stop() {
   for (Trajectory& partial : ports_.batcher.stop()) {
+    if (!holds(partial.id)) continue;
     event(partial.id, RequestEventKind::stopped, partial.tokens.size());
     ports_.trajectories.append(partial);
     ++status_.partial;
   }
   for (Waiting& waiting : waiting_) {
     decline(waiting.origin);
-    if (waiting.request.trajectory.tokens.empty()) continue;
+    const Trajectory& trajectory = waiting.request.trajectory;
+    if (trajectory.tokens.empty() || races_.races_for(trajectory.id)) continue;
     ports_.trajectories.append(waiting.request.trajectory);
     ++status_.partial;
   }
   waiting_.clear();
+  given_up_.clear();
+  for (const RequestId id : races_.raced_for()) end_race(id);
   for (const Move& move : std::exchange(moves_, {})) status_.kept.push_back(move.key);
+  for (const Race& race : std::exchange(races_asked_, {})) status_.races_ended.push_back(race.key);
   status_.stopped = 1;
   changed_ = true;
   ports_.trajectories.flush();
@@ -175,9 +193,7 @@ void Verifier::stop() {
 /// request whose own KV is still on its way moves once that is there.
 void Verifier::let_go() {
   for (const Move& move : std::exchange(moves_, {})) {
-    const auto waits = std::find_if(waiting_.begin(), waiting_.end(), [&](const Waiting& w) {
-      return w.request.trajectory.id == move.id;
-    });
+    const auto waits = waiting(move.id);
     if (ports_.batcher.runs(move.id) && ports_.batcher.expects(move.id)) {
       moves_.push_back(move);
       continue;
@@ -197,14 +213,143 @@ void Verifier::let_go() {
   }
 }
 
+/// Offers copies of requests to those that are to race for them.
+void Verifier::let_race() {
+  for (const Race& race : std::exchange(races_asked_, {})) {
+    const auto waits = waiting(race.id);
+    const bool runs = waits == waiting_.end() && ports_.batcher.runs(race.id);
+    if (waits == waiting_.end() && !(runs && holds(race.id))) {
+      status_.races_ended.push_back(race.key);
+      changed_ = true;
+      continue;
+    }
+    if (runs && ports_.batcher.expects(race.id)) {
+      races_asked_.push_back(race);
+      continue;
+    }
+    Offer offer;
+    offer.from = options_.ranks;
+    offer.method = race.method;
+    if (runs) {
+      (void)ports_.runner.run(ports_.batcher.kv_work());
+      engine::Departure copy = ports_.batcher.copy(race.id);
+      offer.request = std::move(copy.request);
+      offer.positions = copy.parcel.positions;
+      if (offer.positions > 0) left_[race.key] = {std::move(copy.parcel), race.to, true};
+    } else {
+      offer.request = waits->request;
+    }
+    offer.request.version = race.key;
+    const std::vector<TokenId> response = offer.request.trajectory.tokens;
+    ports_.mailbox.send({race.to.leader, Address::Port::role}, encode(std::move(offer)));
+    races_.offer(race.id, response, race.to.leader);
+  }
+}
+
+/// Races for a request, unless it cannot any more or has it already.
+void Verifier::join(Offer offer) {
+  const RequestId id = offer.request.trajectory.id;
+  Origin origin{offer.request.version, offer.from, offer.positions};
+  changed_ = true;
+  if (status_.stopped != 0 || next_ || ports_.batcher.runs(id) || waiting(id) != waiting_.end()) {
+    decline(origin);
+    status_.races_ended.push_back(origin.key);
+    ports_.mailbox.send({offer.from.leader, Address::Port::role}, encode(RaceCommit{id, 0, 1, {}}));
+    return;
+  }
+  const std::vector<TokenId>& response = offer.request.trajectory.tokens;
+  races_.join(id, response, offer.from.leader, origin.key);
+  status_.races_begun.push_back(origin.key);
+  ports_.telemetry.event({.time = ports_.clock.now(),
+                          .id = id,
+                          .kind = RequestEventKind::race_begun,
+                          .tokens = static_cast<std::uint32_t>(response.size()),
+                          .method = offer.method});
+  enqueue(std::move(offer.request), origin, offer.method);
+}
+
+/// Races no longer for a request that has not ended here.
+void Verifier::give_up(RequestId id) {
+  end_race(id);
+  if (const auto waits = waiting(id); waits != waiting_.end()) {
+    event(id, RequestEventKind::race_left, waits->request.trajectory.tokens.size());
+    decline(waits->origin);
+    waiting_.erase(waits);
+  } else {
+    given_up_.push_back(id);
+  }
+  changed_ = true;
+}
+
+void Verifier::end_race(RequestId id) {
+  status_.races_ended.push_back(races_.end(id));
+  if (ports_.speculator != nullptr) ports_.speculator->leave(id);
+}
+
+/// Takes out of the batch what was given up, but for requests whose KV is on its way: their blocks
+/// are being written, and until that has ended nothing is committed to them.
+void Verifier::remove_given_up() {
+  for (const RequestId id : std::exchange(given_up_, {})) {
+    if (std::any_of(arriving_.begin(), arriving_.end(),
+                    [id](const auto& arriving) { return arriving.second == id; })) {
+      given_up_.push_back(id);
+      continue;
+    }
+    (void)ports_.runner.run(ports_.batcher.kv_work());
+    const engine::Departure departure = ports_.batcher.leave(id);
+    ports_.batcher.release(departure.parcel);
+    event(id, RequestEventKind::race_left, departure.request.trajectory.tokens.size());
+  }
+}
+
+/// There is no room for a request. Gives up something that is only raced for; false where there is
+/// nothing of the kind.
+bool Verifier::make_way(RequestId id) {
+  if (races_.races_for(id)) {
+    give_up(id);
+    return true;
+  }
+  const std::vector<engine::Running> running = ports_.batcher.running();
+  const auto last = std::find_if(running.rbegin(), running.rend(),
+                                 [this](const auto& r) { return races_.races_for(r.id); });
+  if (last == running.rend()) return false;
+  give_up(last->id);
+  remove_given_up();
+  return true;
+}
+
+/// Whether a request in the batch is its own to end.
+bool Verifier::holds(RequestId id) const {
+  return !races_.races_for(id) &&
+         std::find(given_up_.begin(), given_up_.end(), id) == given_up_.end();
+}
+
+/// All requests of its own.
+std::vector<engine::Running> Verifier::held() const {
+  std::vector<engine::Running> held = ports_.batcher.running();
+  std::erase_if(held, [this](const engine::Running& r) { return !holds(r.id); });
+  for (const Waiting& w : waiting_) {
+    const Trajectory& trajectory = w.request.trajectory;
+    if (!races_.races_for(trajectory.id))
+      held.push_back({trajectory.id, static_cast<std::uint32_t>(trajectory.tokens.size())});
+  }
+  return held;
+}
+
+std::deque<Verifier::Waiting>::iterator Verifier::waiting(RequestId id) {
+  return std::find_if(waiting_.begin(), waiting_.end(),
+                      [id](const Waiting& w) { return w.request.trajectory.id == id; });
+}
+
 /// To another group, which may pull the KV, or back to the coordinator, which has no use for it.
 void Verifier::hand_over(const Move& move, engine::Admission request, kv::Parcel parcel) {
   event(move.id, RequestEventKind::left, request.trajectory.tokens.size());
+  races_.end(move.id);
   if (ports_.speculator != nullptr) ports_.speculator->leave(move.id);
   ++summary_.moved;
   const std::int32_t positions = parcel.positions;
   if (positions > 0 && move.to.tp > 0) {
-    left_[move.key] = {std::move(parcel), move.to};
+    left_[move.key] = {.parcel = std::move(parcel), .to = move.to};
   } else {
     ports_.batcher.release(parcel);
   }
@@ -254,10 +399,15 @@ void Verifier::settle_moves() {
 }
 
 void Verifier::admit() {
+  remove_given_up();
   while (!waiting_.empty()) {
     Waiting& next = waiting_.front();
     const RequestId id = next.request.trajectory.id;
-    if (!ports_.batcher.admit(next.request)) break;
+    if (ports_.batcher.runs(id)) break;  // it was raced for, and is about to be removed
+    if (!ports_.batcher.admit(next.request)) {
+      if (make_way(id)) continue;
+      break;
+    }
     if (next.origin.positions > 0) fetch(id, next.origin);
     waiting_.pop_front();
     changed_ = true;
@@ -301,13 +451,17 @@ void Verifier::step() {
   std::span<const engine::DraftTree> drafts;
   if (ports_.speculator != nullptr) {
     const std::span<const engine::Decoding> decoding = ports_.batcher.decoding();
-    drafts = ports_.speculator->draft(decoding, ports_.batcher.prefill_rows());
+    foretold_.clear();
+    for (const engine::Decoding& d : decoding) foretold_.push_back(races_.foretold(d.id));
+    drafts = ports_.speculator->draft(decoding, ports_.batcher.prefill_rows(), foretold_);
     record.draft_duration = ports_.speculator->draft_seconds();
   }
   const double drafted = ports_.clock.now();
   const engine::Step& step = ports_.batcher.plan(drafts);
   for (engine::Admission& parked : ports_.batcher.take_parked()) {
+    const RequestId id = parked.trajectory.id;
     waiting_.push_front({std::move(parked), {}});
+    if (races_.races_for(id)) give_up(id);
     changed_ = true;
   }
   if (step.empty()) {  // all wait for KV; what there is to do in the cache is done
@@ -319,7 +473,10 @@ void Verifier::step() {
   const engine::StepCounts counts = ports_.batcher.counts();
   const std::vector<Trajectory> finished = ports_.batcher.commit(ports_.runner.run(step));
   const double verified = ports_.clock.now();
-  for (const engine::Committed& c : ports_.batcher.committed()) status_.tokens += c.tokens.size();
+  for (const engine::Committed& c : ports_.batcher.committed()) {
+    (races_.races_for(c.id) ? summary_.raced : status_.tokens) += c.tokens.size();
+    races_.committed(c.id, c.tokens);
+  }
   if (ports_.speculator != nullptr) {
     ports_.speculator->commit(ports_.batcher.committed(), verified - drafted);
     record.accepted = ports_.speculator->accepted();
@@ -328,11 +485,17 @@ void Verifier::step() {
           {verified, r.id, RequestEventKind::planned, r.tokens, r.mode, r.longest_draft});
   }
   for (const Trajectory& done : finished) {
+    changed_ = true;
+    if (races_.races_for(done.id)) {
+      event(done.id, RequestEventKind::race_won, done.tokens.size());
+      status_.races_ended.push_back(races_.end(done.id));
+      continue;
+    }
+    races_.end(done.id);
     ports_.trajectories.append(done);
     unflushed_.push_back(done.id);
     status_.ended.push_back({done.id, static_cast<std::uint32_t>(done.tokens.size())});
     event(done.id, RequestEventKind::finished, done.tokens.size());
-    changed_ = true;
   }
   record.duration = ports_.clock.now() - record.start;
   record.forward_duration = ports_.runner.forward_seconds();
@@ -359,6 +522,7 @@ void Verifier::step() {
 
 RankSummary Verifier::summary() const {
   RankSummary summary = summary_;
+  summary.foretold = races_.gained();
   if (ports_.remote != nullptr) {
     const RemoteDrafter::Counts& counts = ports_.remote->counts();
     summary.late = counts.late;
@@ -382,20 +546,24 @@ void Verifier::publish(bool force) {
     unflushed_.clear();
   }
   if (!flush && !changed_ && !status_due) return;
-  status_.active = ports_.batcher.active();
   status_.unflushed = static_cast<std::int32_t>(unflushed_.size());
-  // With a lease waiting for KV there is room for none.
-  status_.room = waiting_.empty() ? options_.max_batch - status_.active : 0;
-  status_.running = ports_.batcher.running();
-  for (const Waiting& w : waiting_)
-    status_.running.push_back(
-        {w.request.trajectory.id, static_cast<std::uint32_t>(w.request.trajectory.tokens.size())});
+  status_.running = held();
+  const auto waits = static_cast<std::int32_t>(std::count_if(
+      waiting_.begin(), waiting_.end(),
+      [this](const Waiting& w) { return !races_.races_for(w.request.trajectory.id); }));
+  status_.active = static_cast<std::int32_t>(status_.running.size()) - waits;
+  // With a lease waiting for KV there is room for none. What is raced for makes way.
+  status_.room = waits == 0 ? options_.max_batch - status_.active : 0;
+  if (options_.races && ports_.speculator != nullptr)
+    status_.drafted = ports_.speculator->drafted_for();
   ports_.mailbox.send(Address::coordinator(), encode(status_));
   status_.ended.clear();
   status_.finished.clear();
   status_.running.clear();
   status_.moved.clear();
   status_.kept.clear();
+  status_.races_begun.clear();
+  status_.races_ended.clear();
   changed_ = false;
   last_status_ = now;
 }

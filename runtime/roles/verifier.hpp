@@ -14,6 +14,7 @@
 #include "runtime/roles/group.hpp"
 #include "runtime/roles/messages.hpp"
 #include "runtime/roles/participant.hpp"
+#include "runtime/roles/races.hpp"
 #include "runtime/roles/remote_drafter.hpp"
 #include "runtime/roles/speculator.hpp"
 
@@ -40,6 +41,8 @@ struct VerifierOptions {
   /// Finished responses are flushed at least this often (and before any idling).
   double flush_seconds = 5;
   policy::MoveCosts costs;  ///< what decides how much KV of an arriving request is transferred
+  std::int32_t vocab = 0;
+  bool races = false;  ///< best-of-N: the coordinator is told what drafts for requests
 };
 
 /// A turn is: apply messages, let requests go, take requests in, run one step, publish what ended.
@@ -52,6 +55,10 @@ struct VerifierOptions {
 ///
 /// A request that is to move is offered to its new verifier, whose it is from then on. That one
 /// says which part of the KV it wants, computes the rest, and decodes when it has both.
+///
+/// A request that is to be raced for is offered likewise, and stays (races.hpp). What a verifier
+/// races for is in its batch as all else is, but is neither written nor reported, and makes way for
+/// requests of its own.
 class Verifier final : public Participant {
  public:
   Verifier(const VerifierPorts& ports, const VerifierOptions& options);
@@ -74,21 +81,31 @@ class Verifier final : public Participant {
     engine::Admission request;
     Origin origin;
   };
-  /// KV of a request that left.
+  /// KV of a request that left, or of which a copy did.
   struct Left {
     kv::Parcel parcel;
     GroupRanks to;
+    bool copied = false;
     bool pulled = false;
   };
 
   void receive();
   [[nodiscard]] std::optional<Message> understand(const Envelope& envelope) const;
   void part_from(const policy::Placement& placement);
-  void enqueue(engine::Admission request, const Origin& origin);
+  void enqueue(engine::Admission request, const Origin& origin, int method = -1);
+  [[nodiscard]] std::deque<Waiting>::iterator waiting(RequestId id);
   void on(const Pull& pull);
   void on(policy::Placement placement);
   void stop();
   void let_go();
+  void let_race();
+  void join(Offer offer);
+  void give_up(RequestId id);
+  void end_race(RequestId id);
+  void remove_given_up();
+  [[nodiscard]] bool make_way(RequestId id);
+  [[nodiscard]] bool holds(RequestId id) const;
+  [[nodiscard]] std::vector<engine::Running> held() const;
   void hand_over(const Move& move, engine::Admission request, kv::Parcel parcel);
   void settle_moves();
   void admit();
@@ -102,7 +119,10 @@ class Verifier final : public Participant {
   VerifierOptions options_;
   std::map<std::uint32_t, std::vector<TokenId>> prompts_;  ///< all it was sent, by index
   std::deque<Waiting> waiting_;
-  std::vector<Move> moves_;                      ///< asked for, not yet made
+  std::vector<Move> moves_;  ///< asked for, not yet made
+  Races races_;
+  std::vector<Race> races_asked_;                ///< likewise
+  std::vector<RequestId> given_up_;              ///< raced for, and still in the batch
   std::map<std::uint64_t, Left> left_;           ///< by key of the move
   std::map<std::uint64_t, RequestId> arriving_;  ///< likewise
   Status status_;                                ///< the next to send
@@ -116,6 +136,7 @@ class Verifier final : public Participant {
   std::uint32_t heard_of_ = 0;             ///< epoch of the last placement it was told of
   std::optional<policy::Placement> next_;  ///< in which this rank has another place
   RankSummary summary_;
+  std::vector<std::span<const TokenId>> foretold_;  ///< [decoding] of a step
 };
 
 }  // namespace paceline::roles

@@ -5,7 +5,7 @@ Two ranks of one thread in every arm: plain and coupled decode on both, decouple
 the same model. --batch counts the requests of both groups together, so a decoupled run's one group has all of them. Every
 response has --tokens tokens; prompts are the embedded model's own, or rows of ids for another pair. Seconds are from the
 first step of any rank to the end of the last; ratios are of tokens a second over plain decoding, medians of runs in
-turns. Needs h5py.
+turns; "steady" is the same with each group's seconds by itself, from its own first step. Needs h5py.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def main() -> None:
     pair = Path(arguments.pair) if arguments.pair else ROOT / "configs/models"
     draft = "speculation.drafters=[{method: model, path: %s}]" % (pair / "draft")
 
-    print("batch  arm                        tokens/s  ratio   min-max     accepted, %  late, %  most wasted")
+    print("batch  arm                        tokens/s  ratio   min-max     steady  accepted, %  late, %  most wasted")
     for batch in [int(b) for b in arguments.batches.split(",")]:
         base = [f"model.path={pair / 'target'}", "prompts.samples=1", "sampling.ignore_eos=true",
                 f"sampling.max_tokens={arguments.tokens}", f"sampling.min_tokens={arguments.tokens}"]
@@ -71,10 +71,11 @@ def main() -> None:
                                 figures))
         for name, runs in results.items():
             ratios = [r["rate"] / plain["rate"] for r, plain in zip(runs, results["plain"])]
+            steady = statistics.median(r["steady"] / plain["steady"] for r, plain in zip(runs, results["plain"]))
             share = 100 * statistics.median(r["accepted"] / max(1, r["drafted"]) for r in runs)
             late = 100 * statistics.median(r["late"] / max(1, r["steps"]) for r in runs)
             print(f"{batch:5}  {name:25} {statistics.median(r['rate'] for r in runs):9.0f} "
-                  f"{statistics.median(ratios):6.2f}  {min(ratios):5.2f}-{max(ratios):.2f}  {share:12.1f} "
+                  f"{statistics.median(ratios):6.2f}  {min(ratios):5.2f}-{max(ratios):.2f}  {steady:9.2f} {share:12.1f} "
                   f"{late:8.1f} {max(r['most_wasted'] for r in runs):12}", flush=True)
 
 

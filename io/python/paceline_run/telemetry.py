@@ -12,7 +12,7 @@ import numpy as np
 from .columns import column_of, guarded, opened, strings_of
 from .records import PathLike, ReaderError
 
-TELEMETRY_SCHEMA_VERSION = 6
+TELEMETRY_SCHEMA_VERSION = 7
 TRANSFER_COLUMNS = ("attempt", "rank", "start", "duration", "peer", "bytes", "sends")
 ROLE_DRAFTER = 2  #: in /ranks/<rank>/steps/role
 
@@ -74,6 +74,39 @@ def request_plans(path: PathLike) -> Dict[str, np.ndarray]:
         modes = {int(number): name for name, number in requests["mode"].attrs.items()}
         table["mode"] = np.array([modes[int(m)] for m in column_of(requests, "mode")[:][here]], object)
     return table
+
+
+def races(path: PathLike) -> Dict[str, np.ndarray]:
+    """Best-of-N in a complete run: who generated a request that another group held, from its telemetry.
+
+    `path` is the run's directory or its telemetry.h5. Returns columns of one length, by (attempt, start):
+    "attempt", "rank" (that raced), "prompt_index", "sample_index" and "begin" (int64; tokens of the response
+    when the race began), "start" (float64, seconds since the attempt began), "method" (str: the drafter),
+    "seconds" (float64, until it ended), "tokens" (int64; of the response there by then) and "won" (bool: it
+    came to the response's end before it heard of it). Of a race that the run's end cut short the last three
+    are NaN, -1 and False.
+    """
+    columns = ("attempt", "rank", "prompt_index", "sample_index", "tokens", "method", "kind", "time")
+    with _telemetry(path) as file:
+        requests = file["requests"]
+        kinds = {name: int(number) for name, number in requests["kind"].attrs.items()}
+        rows = list(zip(*(column_of(requests, name)[:].tolist() for name in columns)))
+        drafters = strings_of(file, "drafter_names")
+    begun: List[Dict[str, Any]] = []
+    running: Dict[Tuple[int, ...], Dict[str, Any]] = {}
+    for attempt, rank, prompt, sample, tokens, method, kind, time in rows:
+        key = (attempt, rank, prompt, sample)
+        if kind == kinds["race_begun"]:
+            race = dict(zip(columns[:4], key), begin=tokens, start=time, seconds=np.nan, tokens=-1, won=False)
+            race["method"] = drafters[method] if 0 <= method < len(drafters) else ""
+            begun.append(race)
+            running[key] = race
+        elif kind in (kinds["race_left"], kinds["race_won"]) and key in running:
+            race = running.pop(key)
+            race.update(seconds=time - race["start"], tokens=tokens, won=kind == kinds["race_won"])
+    types = {"start": np.float64, "seconds": np.float64, "method": object, "won": np.bool_}
+    names = (*columns[:4], "begin", "start", "method", "seconds", "tokens", "won")
+    return {n: np.array([race[n] for race in begun], types.get(n, np.int64)) for n in names}
 
 
 def timeline(path: PathLike, attempt: int = -1) -> Dict[str, np.ndarray]:

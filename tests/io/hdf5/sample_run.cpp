@@ -50,6 +50,16 @@ void complete(const RunDirectory& run, const RunManifest& manifest,
                    .mode = SpeculationMode::decoupled,
                    .window = 3});
   telemetry.event({.time = time + 1, .id = ids.back(), .kind = RequestEventKind::planned});
+  for (const auto& [after, kind, method] : {std::tuple(2.0, RequestEventKind::race_begun, 1),
+                                            {3.0, RequestEventKind::race_won, -1},
+                                            {4.0, RequestEventKind::race_begun, 0},
+                                            {6.5, RequestEventKind::race_left, -1},
+                                            {7.0, RequestEventKind::race_begun, -1}})
+    telemetry.event({.time = time + after,
+                     .id = ids[1],
+                     .kind = kind,
+                     .tokens = static_cast<std::uint32_t>(after),
+                     .method = method});
   first.close();
   second.close();
   RankSummary summary;

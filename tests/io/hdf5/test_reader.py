@@ -167,6 +167,28 @@ class CompleteRun(Base):
             },
         )
 
+    def test_races(self):
+        end = 0.25 * len(self.ids)
+        races = {name: values.tolist() for name, values in reader.races(self.path).items()}
+        seconds = races.pop("seconds")
+        self.assertEqual(seconds[:2], [1, 2.5])
+        self.assertTrue(seconds[2] != seconds[2], "the run ended first")
+        prompt, sample = self.ids[1]
+        self.assertEqual(
+            races,
+            {
+                "attempt": [0] * 3,
+                "rank": [1] * 3,
+                "prompt_index": [prompt] * 3,
+                "sample_index": [sample] * 3,
+                "begin": [2, 4, 7],
+                "start": [end + 2, end + 4, end + 7],
+                "method": ["suffix", "ngram", ""],
+                "tokens": [3, 6, -1],
+                "won": [True, False, False],
+            },
+        )
+
     def test_acceptance(self):
         def columns(by):
             return {name: values.tolist() for name, values in reader.acceptance(self.path, by).items()}

@@ -179,6 +179,30 @@ TEST(Sequences, WhatLeavesKeepsItsBlocksUntilReleased) {
   EXPECT_EQ(sequences.blocks_idle(), 2);
 }
 
+TEST(Sequences, WholeBlocksAreSharedWhileTheSequenceGoesOn) {
+  Sequences sequences(8, kBlock);
+  Cache cache(8);
+  const Handle h = *sequences.open(1, 5, 16);
+  compute(sequences, cache, h, 3, 100);
+  cache.apply(sequences);
+  EXPECT_EQ(sequences.share(h).positions, 0) << "the prompt is not complete: its heir may want it";
+  compute(sequences, cache, h, 7, 103);
+  EXPECT_THROW((void)sequences.share(h), std::logic_error) << "work on it has yet to be done";
+  cache.apply(sequences);
+  const Parcel parcel = sequences.share(h);
+  EXPECT_EQ(parcel.positions, 8) << "of ten";
+  ASSERT_EQ(parcel.blocks.size(), 2U);
+  compute(sequences, cache, h, 4, 110);
+  sequences.close(h);
+  const Handle other = *sequences.open(2, 9, 12);  // takes all blocks that are free
+  compute(sequences, cache, other, 9, 900);
+  for (std::int32_t i = 0; i < 8; ++i)
+    EXPECT_EQ(cache.slot(parcel.blocks[i / kBlock], i % kBlock), 100 + i);
+  const std::int32_t used = sequences.blocks_used();
+  sequences.release(parcel);
+  EXPECT_LT(sequences.blocks_used(), used);
+}
+
 TEST(Sequences, CallsThatMakeNoSenseAreFaults) {
   Sequences sequences(8, kBlock);
   EXPECT_THROW((void)sequences.open(1, 0, 4), std::logic_error);

@@ -174,6 +174,71 @@ TEST(Roles, ReconfigurationChangesNothing) {
   EXPECT_GT(accepted, 1000U);
 }
 
+/// Runs in which groups race, of several layouts and beside all else that can happen.
+std::vector<std::pair<Moves, int>> races() {  // with the number of drafter ranks
+  std::vector<std::pair<Moves, int>> all;
+  for (int number = 0; number < 32; ++number) {
+    Moves moves{.shuffle = (number & 1) != 0,
+                .rebalance = (number & 4) != 0,
+                .costs = policy::costs_by_position(1, 1),
+                .chunk = (number & 4) != 0 ? 7 : 0,
+                .kv_blocks = (number & 4) != 0 ? 14 : 70};
+    moves.shuffle_roles = (number & 8) != 0;
+    moves.best_of_n = (number & 16) != 0;
+    moves.shuffle_races = !moves.best_of_n;
+    moves.degrees = {1, 2, 1};
+    all.emplace_back(moves, (number & 2) != 0 ? 1 : 0);
+  }
+  return all;
+}
+
+TEST(Roles, RacesChangeNothing) {
+  const Outcome reference = simulate(1, 1, empty_responses(7, 4), 0);
+  for (const auto& [moves, drafters] : races()) {
+    Outcome sum;
+    for (unsigned seed = 0; seed < 12; ++seed) {
+      const Outcome outcome =
+          simulate(3, seed, empty_responses(7, 4), 0, -1, moves,
+                   {drafters, 1 + static_cast<int>(seed % 5), &reference.finished, 0.9});
+      EXPECT_TRUE(outcome.complete);
+      expect_same(reference.finished, outcome.finished);
+      sum.races += outcome.races;
+      sum.raced += outcome.raced;
+      sum.foretold += outcome.foretold;
+      sum.steps += outcome.steps;
+    }
+    fmt::print(
+        "{}{}{}{}, {} drafter ranks: {} races, {} tokens by racers, {} of them first, {} steps\n",
+        moves.best_of_n ? "best of n" : "by chance", moves.shuffle ? ", moves" : "",
+        moves.chunk > 0 ? ", parking" : "", moves.shuffle_roles ? ", roles" : "", drafters,
+        sum.races, sum.raced, sum.foretold, sum.steps);
+    EXPECT_GT(sum.races, moves.best_of_n ? 2U : 200U);
+    EXPECT_GT(sum.raced, moves.best_of_n ? 2U : 200U);
+    if (moves.shuffle_races) {
+      EXPECT_GT(sum.foretold, 50U);
+    }
+  }
+}
+
+TEST(Roles, AStopWhileGroupsRaceLosesNothing) {
+  const Outcome reference = simulate(1, 1, empty_responses(7, 4), 0);
+  for (const auto& [moves, drafters] : races()) {
+    for (int stop = 5; stop < 700; stop += 97) {
+      const Outcome outcome = simulate(3, static_cast<unsigned>(stop), empty_responses(7, 4), 0,
+                                       stop, moves, {drafters, 3, &reference.finished, 0.9});
+      for (const auto& [id, t] : outcome.finished)
+        EXPECT_EQ(t.tokens, reference.finished.at(id).tokens);
+      std::set<RequestId> partial;
+      for (const Trajectory& t : outcome.partial) {
+        EXPECT_TRUE(partial.insert(t.id).second) << "handed in twice";
+        const std::vector<TokenId>& whole = reference.finished.at(t.id).tokens;
+        ASSERT_LE(t.tokens.size(), whole.size());
+        EXPECT_TRUE(std::equal(t.tokens.begin(), t.tokens.end(), whole.begin()));
+      }
+    }
+  }
+}
+
 TEST(Roles, AStopWithDrafterRanksLosesNothing) {
   const Outcome reference = simulate(1, 1, empty_responses(7, 4), 0);
   for (const int stop : {1, 30, 100, 300}) {

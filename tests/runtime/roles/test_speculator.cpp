@@ -54,7 +54,7 @@ class ScriptedDrafter final : public draft::Drafter {
       ++log_.proposals;
       ++log_.asked_of[slot.id];
       const std::vector<TokenId>& truth = truth_.at(slot.id);
-      const std::size_t at = log_.committed.at(slot.id).size();
+      const std::size_t at = log_.committed.at(slot.id).size() + slot.assumed.size();
       slot.count = 0;
       float path = 1;
       while (slot.count < slot.limits.max_length && slot.count < slot.limits.max_tokens &&
@@ -91,7 +91,18 @@ struct Outcome {
   std::uint64_t accepted = 0;
 };
 
-Outcome run(Speculator* speculator, const Clock& clock) {
+/// Somebody who is ahead of a run by so many tokens of every third request's.
+struct Foreteller {
+  const Texts& truth;
+  int ahead = 0;
+  [[nodiscard]] std::span<const TokenId> next(const engine::Decoding& d) const {
+    if (d.id.sample % 3 != 0) return {};
+    const auto rest = std::span(truth.at(d.id)).subspan(d.response);
+    return rest.first(std::min<std::size_t>(rest.size(), ahead));
+  }
+};
+
+Outcome run(Speculator* speculator, const Clock& clock, const Foreteller* foreteller = nullptr) {
   SamplingParams sampling;
   sampling.max_tokens = 60;
   engine::Batcher batcher(
@@ -111,7 +122,11 @@ Outcome run(Speculator* speculator, const Clock& clock) {
     std::span<const engine::DraftTree> drafts;
     if (speculator != nullptr) {
       const std::span<const engine::Decoding> decoding = batcher.decoding();
-      drafts = speculator->draft(decoding, batcher.prefill_rows());
+      std::vector<std::span<const TokenId>> foretold;
+      for (const engine::Decoding& d : decoding) {
+        if (foreteller != nullptr) foretold.push_back(foreteller->next(d));
+      }
+      drafts = speculator->draft(decoding, batcher.prefill_rows(), foretold);
       EXPECT_TRUE(drafts.empty() || drafts.size() == decoding.size());
     }
     const engine::Step& step = batcher.plan(drafts);
@@ -164,6 +179,49 @@ TEST(Speculator, FeedsDraftersVerifiesTheirDraftsAndCounts) {
     EXPECT_GT(by_position[3], 0U);
     EXPECT_EQ(by_position[4], 0U);  // every draft is wrong from its fourth token on
   }
+}
+
+TEST(Speculator, DraftsGoOnAfterWhatIsForetold) {
+  const SteppedClock clock;
+  const Outcome plain = run(nullptr, clock);
+  std::size_t steps_before = plain.steps;
+  for (const int ahead : {0, 1, 3, 6, 20}) {
+    const Foreteller foreteller{plain.texts, ahead};
+    Log log;
+    std::vector<std::unique_ptr<draft::Drafter>> drafters;
+    drafters.push_back(std::make_unique<ScriptedDrafter>(plain.texts, 2, 0.9F, log));
+    Speculator speculator(std::move(drafters), std::make_unique<policy::FixedLength>(3),
+                          {.max_tokens = 6, .max_length = 3}, clock);
+    const Outcome outcome = run(&speculator, clock, &foreteller);
+    EXPECT_EQ(outcome.texts, plain.texts);
+    EXPECT_LE(outcome.steps, steps_before);  // requests that nothing is foretold of take as many
+    steps_before = outcome.steps;
+    // What is foretold is no drafter's: of its own tokens each third is wrong.
+    for (const AcceptanceCell& cell : speculator.acceptance()) {
+      EXPECT_LE(cell.position, 3U);
+      EXPECT_TRUE(cell.position < 3 || cell.accepted == 0);
+    }
+    const DraftTally tally = speculator.tallies()[0];
+    EXPECT_GT(tally.tried, 100U);
+    EXPECT_NEAR(static_cast<double>(tally.accepted) / static_cast<double>(tally.tried), 0.67, 0.03);
+    EXPECT_EQ(ahead == 0, outcome.accepted == tally.accepted);
+  }
+}
+
+TEST(Speculator, WhatIsForetoldIsVerifiedWhateverThePolicySays) {
+  const SteppedClock clock;
+  const Outcome plain = run(nullptr, clock);
+  const Foreteller foreteller{plain.texts, 20};
+  Log log;
+  std::vector<std::unique_ptr<draft::Drafter>> drafters;
+  drafters.push_back(std::make_unique<ScriptedDrafter>(plain.texts, 2, 0.9F, log));
+  Speculator speculator(std::move(drafters), std::make_unique<policy::FixedLength>(0),
+                        {.max_tokens = 6, .max_length = 3}, clock);
+  const Outcome outcome = run(&speculator, clock, &foreteller);
+  EXPECT_EQ(outcome.texts, plain.texts);
+  EXPECT_GT(outcome.accepted, 100U);
+  EXPECT_EQ(outcome.accepted, outcome.drafted);
+  EXPECT_EQ(log.proposals, 0);
 }
 
 TEST(Speculator, ALaterDrafterIsAskedOnlyWhereItMayDoBetter) {

@@ -135,6 +135,8 @@ struct Moves {
   std::int32_t kv_blocks = 70;  ///< of each group; 9: one request at its longest
   bool shuffle_roles = false;
   std::vector<int> degrees = {};  ///< of groups, in place of groups of one rank
+  bool best_of_n = false;         ///< groups that run dry race
+  bool shuffle_races = false;     ///< groups race by chance
 };
 
 /// What all ranks of a world share.
@@ -167,7 +169,9 @@ struct VerifierRank {
                   .max_batch = world.limits.max_batch,
                   .kv_block = world.limits.kv_block,
                   .flush_seconds = kFlushSeconds,
-                  .costs = world.moves.costs}) {}
+                  .costs = world.moves.costs,
+                  .vocab = 40,
+                  .races = world.moves.best_of_n}) {}
   std::unique_ptr<Speculator> make_speculator(Surroundings& world, Mailbox& mailbox,
                                               const policy::Placement& placement, bool speculates) {
     std::vector<std::unique_ptr<draft::Drafter>> drafters;
@@ -279,6 +283,8 @@ class Rank {
   std::vector<RankSummary> drafted;  ///< of each time that it drafted
   DraftTally tally;                  ///< of all of them
   std::uint64_t steps = 0;           ///< as a verifier
+  std::uint64_t raced = 0;           ///< likewise, tokens committed for others
+  std::uint64_t foretold = 0;        ///< likewise, tokens that others said first
   RemoteDrafter::Counts remote;      ///< likewise, the last time
   [[nodiscard]] const std::vector<RequestEvent>& plans() const { return telemetry_.plans; }
 
@@ -317,7 +323,12 @@ class Rank {
     role_ = other_.get();
   }
   void note() {
-    if (verifier_) steps += verifier_->verifier.summary().steps;
+    if (verifier_) {
+      const RankSummary summary = verifier_->verifier.summary();
+      steps += summary.steps;
+      raced += summary.raced;
+      foretold += summary.foretold;
+    }
     if (verifier_ && verifier_->remote != nullptr) {
       verifier_->remote->close();
       remote = verifier_->remote->counts();
@@ -347,6 +358,9 @@ struct Outcome {
   std::vector<Trajectory> partial;
   bool complete = false;
   std::size_t moves = 0;
+  std::size_t races = 0;
+  std::uint64_t raced = 0;     ///< tokens committed by racers
+  std::uint64_t foretold = 0;  ///< tokens that racers said first
   std::size_t placements = 0;  ///< times that roles changed
   int transfers = 0;
   std::vector<RankSummary> drafters;
@@ -392,8 +406,13 @@ inline Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory>
 
   SimulatedMailbox mailbox(world.post, Address::coordinator());
   policy::RandomScheduler scheduler(
-      std::make_unique<policy::BalancingScheduler>(moves.rebalance), placement,
-      {.moves = moves.shuffle, .roles = moves.shuffle_roles, .seed = order_seed});
+      std::make_unique<policy::BalancingScheduler>(
+          moves.rebalance, policy::RacingOptions{moves.best_of_n ? 2 : 0, 4}),
+      placement,
+      {.moves = moves.shuffle,
+       .roles = moves.shuffle_roles,
+       .race_methods = moves.shuffle_races ? 2 : 0,
+       .seed = order_seed});
   Coordinator coordinator(mailbox, scheduler, placement, std::move(work), prompts, {.seed = 5},
                           done_before);
   Outcome outcome;
@@ -425,6 +444,7 @@ inline Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory>
   }
   outcome.complete = coordinator.complete();
   outcome.moves = coordinator.progress().moves;
+  outcome.races = coordinator.progress().races;
   outcome.placements = coordinator.progress().placements;
   outcome.transfers = world.wire.transfers;
   outcome.warnings = world.warnings;
@@ -440,6 +460,8 @@ inline Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory>
     outcome.tally.accepted += rank->tally.accepted;
     outcome.plans.insert(outcome.plans.end(), rank->plans().begin(), rank->plans().end());
     outcome.steps += rank->steps;
+    outcome.raced += rank->raced;
+    outcome.foretold += rank->foretold;
     if (rank == ranks[0]) outcome.remote = rank->remote;
     for (const auto& [id, t] : rank->sink.finished) held += t.tokens.size();
     for (const Trajectory& t : rank->sink.partial) held += t.tokens.size();

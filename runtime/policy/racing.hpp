@@ -1,0 +1,24 @@
+// When freed groups race for the last requests, and for which (SpecActor, section 4.2).
+#pragma once
+
+#include <vector>
+
+#include "runtime/policy/scheduler.hpp"
+
+namespace paceline::policy {
+
+/// Of best-of-N.
+struct RacingOptions {
+  int methods = 0;    ///< that verifiers can draft by, the best of the ladder first
+  int max_batch = 8;  ///< b_max: requests of one racer
+};
+
+/// Algorithm 3 (best_of_n.hpp) on a run: groups that have run dry are the freed workers, with what
+/// they race for already. Nothing while requests wait to be leased, or for groups that are to get
+/// requests: those who have their own to generate do not race.
+///
+/// A group drafts for itself or is drafted for by drafter ranks, whatever the method is: as a racer
+/// it is "coupled" in Algorithm 3's words, and no rank becomes a drafter for its sake.
+[[nodiscard]] std::vector<RaceOrder> races_due(const RunState& run, const RacingOptions& options);
+
+}  // namespace paceline::policy

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# racing.sh PACELINE: one digest whoever races (best-of-N): groups that run dry, and any group for any request at
+# random, with all drafters, TP groups, moves, role changes, delays, a stop and a kill.
+source "$(dirname "$0")/lib.sh"
+
+rollout 1 "$work/reference" || { cat "$work/reference.log"; exit 1; }
+reference=$(digest "$work/reference")
+python=$(command -v /usr/bin/python3 || command -v python3)
+
+# raced DIR: races, tokens by racers, tokens of them that the holders heard first; "skip" without h5py.
+raced() {
+  PYTHONPATH=$root/io/python "$python" - "$1" 2>/dev/null <<'PY' || echo skip
+import sys, h5py
+from paceline_reader import races
+with h5py.File(sys.argv[1] + "/telemetry.h5") as f:
+    tokens, first = (int(f["summary/" + name][:].sum()) for name in ("raced", "foretold"))
+    held = int(f["summary/response_tokens"][:].sum())
+table = races(sys.argv[1])
+assert len(table["rank"]) == 0 or all(table["tokens"] >= -1)
+assert held <= int(h5py.File(sys.argv[1] + "/trajectories.h5")["trajectories/offsets"][-1]), "tokens counted twice"
+print(len(table["rank"]), tokens, first)
+PY
+}
+
+# races_in WHAT DIR: some did, and said something first.
+races_in() {
+  local counts
+  counts=$(raced "$2")
+  case $counts in
+    skip) echo "SKIP: races are not counted: h5py is not there" ;;
+    *" 0 "* | *" 0" | 0*) fail "$1: nobody raced, or to no end: $counts" ;;
+    *) ok "$1: races, tokens by racers, tokens said first by them: $counts" ;;
+  esac
+}
+
+model="{method: model, path: $root/configs/models/draft}"
+two=(--set "speculation.drafters=[{method: suffix}, $model]")
+chance=(--set schedule.shuffle_races=true)
+
+run "races at random, two methods" 3 "${chance[@]}" "${two[@]}" --set speculation.policy=fixed
+races_in "two methods" "$work/run"
+run "races at random under goodput" 3 "${chance[@]}" "${two[@]}"
+run "races at random, nothing drafts" 3 "${chance[@]}"
+run "races at random between TP 2 and 1" 4 "${chance[@]}" "${two[@]}" --set 'layout.verifier_tp=[2,1,1]' --set schedule.move_kv=both
+races_in "TP 2 and 1" "$work/run"
+run "races at random, a drafter rank" 4 "${chance[@]}" "${two[@]}" --set layout.drafters=1 --set speculation.policy=fixed
+run "races at random, little memory" 3 "${chance[@]}" "${two[@]}" --set schedule.chunk=20 --set engine.kv_memory=3MiB
+
+all=("${chance[@]}" --set schedule.shuffle=true --set schedule.shuffle_roles=true --set layout.drafters=1
+  --set speculation.policy=fixed "${two[@]}")
+for seed in 1 2 3; do
+  PACELINE_TEST_DELAYS=$seed:0.004 run "races, moves, role changes, delays under seed $seed" 5 "${all[@]}" \
+    --set schedule.shuffle_seed=$seed
+done
+
+# The run's own policy: one long response that others help with at the end.
+run "best of N" 3 --set speculation.best_of_n=true "${two[@]}" --set schedule.rebalance=false
+if grep -q 'groups that run dry race' "$work/run.log"; then ok "the banner says so"; else fail "the banner: $(head -n 20 "$work/run.log")"; fi
+rm -rf "$work/one"
+if rollout 3 "$work/one" --set speculation.best_of_n=true --set speculation.drafters='[{method: suffix}]' \
+  --set limits.wall_clock=600 && grep -q 'no group races' "$work/one.log"; then
+  ok "and that one drafter is too few"
+else
+  fail "one drafter: $(head -n 20 "$work/one.log")"
+fi
+
+# A stop and a kill in the midst of races, then the rest on another layout.
+for how in USR1 KILL; do
+  rm -rf "$work/cut"
+  start 4 "$work/cut" "${all[@]}" --set output.flush_seconds=0.1
+  if wait_for_finished "$work/cut" 5 "$pid"; then
+    if [ $how = USR1 ]; then kill -USR1 "$pid"; else pkill -KILL -P "$pid" || kill -KILL "$pid"; fi
+  fi
+  code=0
+  wait "$pid" || code=$?
+  if [ $how = USR1 ]; then same "a stop with races" "75|0" "$code"; fi
+  sleep 1
+  if rollout 2 "$work/cut" "${chance[@]}" --resume; then
+    same "resumed after $how" "$reference" "$(digest "$work/cut")"
+  else
+    fail "resume after $how: $(tail -n 3 "$work/cut.log")"
+  fi
+done
+finish
