@@ -9,14 +9,17 @@
 namespace paceline::roles {
 
 Verifier::Verifier(const VerifierPorts& ports, const VerifierOptions& options)
-    : ports_(ports), options_(options), races_(ports.mailbox, options.vocab) {
+    : ports_(ports),
+      options_(options),
+      kv_(ports.mailbox, ports.batcher, ports.kv, options.costs, options.kv_block),
+      races_(ports.mailbox, options.vocab) {
   status_.epoch = options_.epoch;
 }
 
 Turn Verifier::turn() {
   receive();
   if (over_) return {true};
-  settle_moves();
+  kv_.settle();
   if (stop_asked_ && status_.stopped == 0) {
     stop();
     return {true};
@@ -34,7 +37,7 @@ Turn Verifier::turn() {
   // A batch whose KV is all on its way has no rows.
   const bool worked = summary_.prefill_tokens + summary_.decode_tokens > rows;
   publish(!worked);
-  over_ = next_ && left_.empty() && arriving_.empty() && unflushed_.empty() && given_up_.empty();
+  over_ = next_ && kv_.idle() && unflushed_.empty() && given_up_.empty();
   return {worked || over_};
 }
 
@@ -80,7 +83,7 @@ void Verifier::receive() {
     } else if (const auto* news = std::get_if<RaceCommit>(&message)) {
       if (races_.hear(from, *news)) give_up(news->id);
     } else if (const auto* pull = std::get_if<Pull>(&message)) {
-      on(*pull);
+      kv_.on(*pull);
     } else if (const auto* moved = std::get_if<KvMoved>(&message)) {
       ports_.kv.heard(*moved);
     } else if (std::holds_alternative<Stop>(message)) {
@@ -106,8 +109,7 @@ std::optional<Message> Verifier::understand(const Envelope& envelope) const {
   } else if (std::holds_alternative<RaceCommit>(*message)) {
     return message;
   } else if (const auto* pull = std::get_if<Pull>(&*message)) {
-    const auto left = left_.find(pull->key);
-    if (left != left_.end() && left->second.to.leader == envelope.from.rank) return message;
+    if (kv_.kept_for(pull->key, envelope.from.rank)) return message;
   } else if (std::holds_alternative<KvMoved>(*message)) {
     const int index = envelope.from.rank - options_.ranks.leader;
     if (index > 0 && index < options_.ranks.tp) return message;
@@ -115,25 +117,13 @@ std::optional<Message> Verifier::understand(const Envelope& envelope) const {
   return std::nullopt;
 }
 
-/// KV does not go to or come from groups that have ended, or are about to and hold no requests.
-/// What they were to race for they do answer for.
-void Verifier::part_from(const policy::Placement& placement) {
-  const auto there = [&](const GroupRanks& ranks) {
-    return std::find(placement.groups.begin(), placement.groups.end(), ranks) !=
-           placement.groups.end();
-  };
-  for (Waiting& waiting : waiting_) {
-    if (!there(waiting.origin.from)) decline(waiting.origin);
-  }
-  std::erase_if(left_, [&](auto& left) {
-    if (left.second.pulled || left.second.copied || there(left.second.to)) return false;
-    ports_.batcher.release(left.second.parcel);
-    return true;
-  });
-}
-
 void Verifier::on(policy::Placement placement) {
-  part_from(placement);
+  kv_.part_from(placement);
+  for (Waiting& waiting : waiting_) {
+    if (std::find(placement.groups.begin(), placement.groups.end(), waiting.origin.from) ==
+        placement.groups.end())
+      kv_.decline(waiting.origin);
+  }
   const int group = placement.group(options_.ranks.leader);
   if (group >= 0 && placement.groups[group] == options_.ranks) {
     if (ports_.remote != nullptr) ports_.remote->use(std::move(placement.drafters));
@@ -148,7 +138,7 @@ void Verifier::on(policy::Placement placement) {
   next_ = std::move(placement);
 }
 
-void Verifier::enqueue(engine::Admission request, const Origin& origin, int method) {
+void Verifier::enqueue(engine::Admission request, const KvOrigin& origin, int method) {
   // Its holder then has said so, but what others say may come first.
   if (method < 0 && races_.races_for(request.trajectory.id)) give_up(request.trajectory.id);
   std::vector<TokenId>& prompt = prompts_[request.trajectory.id.prompt];
@@ -172,7 +162,7 @@ void Verifier::stop() {
     ++status_.partial;
   }
   for (Waiting& waiting : waiting_) {
-    decline(waiting.origin);
+    kv_.decline(waiting.origin);
     const Trajectory& trajectory = waiting.request.trajectory;
     if (trajectory.tokens.empty() || races_.races_for(trajectory.id)) continue;
     ports_.trajectories.append(waiting.request.trajectory);
@@ -200,7 +190,7 @@ void Verifier::let_go() {
     }
     changed_ = true;
     if (waits != waiting_.end()) {
-      decline(waits->origin);
+      kv_.decline(waits->origin);
       hand_over(move, std::move(waits->request), {});
       waiting_.erase(waits);
     } else if (!ports_.batcher.runs(move.id)) {
@@ -235,7 +225,7 @@ void Verifier::let_race() {
       engine::Departure copy = ports_.batcher.copy(race.id);
       offer.request = std::move(copy.request);
       offer.positions = copy.parcel.positions;
-      if (offer.positions > 0) left_[race.key] = {std::move(copy.parcel), race.to, true};
+      kv_.keep(race.key, std::move(copy.parcel), race.to, KvExchange::Kind::copied);
     } else {
       offer.request = waits->request;
     }
@@ -249,10 +239,10 @@ void Verifier::let_race() {
 /// Races for a request, unless it cannot any more or has it already.
 void Verifier::join(Offer offer) {
   const RequestId id = offer.request.trajectory.id;
-  Origin origin{offer.request.version, offer.from, offer.positions};
+  KvOrigin origin{offer.request.version, offer.from, offer.positions};
   changed_ = true;
   if (status_.stopped != 0 || next_ || ports_.batcher.runs(id) || waiting(id) != waiting_.end()) {
-    decline(origin);
+    kv_.decline(origin);
     status_.races_ended.push_back(origin.key);
     ports_.mailbox.send({offer.from.leader, Address::Port::role}, encode(RaceCommit{id, 0, 1, {}}));
     return;
@@ -273,7 +263,7 @@ void Verifier::give_up(RequestId id) {
   end_race(id);
   if (const auto waits = waiting(id); waits != waiting_.end()) {
     event(id, RequestEventKind::race_left, waits->request.trajectory.tokens.size());
-    decline(waits->origin);
+    kv_.decline(waits->origin);
     waiting_.erase(waits);
   } else {
     given_up_.push_back(id);
@@ -290,8 +280,7 @@ void Verifier::end_race(RequestId id) {
 /// are being written, and until that has ended nothing is committed to them.
 void Verifier::remove_given_up() {
   for (const RequestId id : std::exchange(given_up_, {})) {
-    if (std::any_of(arriving_.begin(), arriving_.end(),
-                    [id](const auto& arriving) { return arriving.second == id; })) {
+    if (kv_.arriving(id)) {
       given_up_.push_back(id);
       continue;
     }
@@ -347,55 +336,17 @@ void Verifier::hand_over(const Move& move, engine::Admission request, kv::Parcel
   races_.end(move.id);
   if (ports_.speculator != nullptr) ports_.speculator->leave(move.id);
   ++summary_.moved;
-  const std::int32_t positions = parcel.positions;
-  if (positions > 0 && move.to.tp > 0) {
-    left_[move.key] = {.parcel = std::move(parcel), .to = move.to};
-  } else {
-    ports_.batcher.release(parcel);
-  }
   if (move.to.tp == 0) {
+    ports_.batcher.release(parcel);
     ports_.mailbox.send(Address::coordinator(),
                         encode(Returned{move.key, std::move(request.trajectory)}));
     return;
   }
+  const std::int32_t positions = parcel.positions;
+  kv_.keep(move.key, std::move(parcel), move.to, KvExchange::Kind::moved);
   request.version = move.key;
   ports_.mailbox.send({move.to.leader, Address::Port::role},
                       encode(Offer{std::move(request), options_.ranks, positions}));
-}
-
-void Verifier::on(const Pull& pull) {
-  const auto at = left_.find(pull.key);
-  const bool none = pull.first_block == Pull::kNone;
-  if (at == left_.end()) {
-    if (none) return;  // its group has ended meanwhile, and the KV was given up
-    throw std::logic_error("KV is wanted of a request that did not leave");
-  }
-  std::vector<std::int32_t> blocks = at->second.parcel.blocks;
-  if (none) {
-    ports_.batcher.release(at->second.parcel);
-    left_.erase(at);
-    return;
-  }
-  blocks.erase(blocks.begin(), blocks.begin() + pull.first_block);
-  at->second.pulled = true;
-  ports_.kv.move({pull.key, at->second.to, 1, std::move(blocks)});
-}
-
-/// Learns which KV has arrived, and gives back the blocks of KV that was sent.
-void Verifier::settle_moves() {
-  for (auto it = left_.begin(); it != left_.end();) {
-    if (it->second.pulled && ports_.kv.ended(it->first)) {
-      ports_.batcher.release(it->second.parcel);
-      it = left_.erase(it);
-    } else {
-      ++it;
-    }
-  }
-  for (auto it = arriving_.begin(); it != arriving_.end();) {
-    const std::optional<bool> complete = ports_.kv.ended(it->first);
-    if (complete && ports_.batcher.runs(it->second)) ports_.batcher.arrived(it->second, *complete);
-    it = complete ? arriving_.erase(it) : std::next(it);
-  }
 }
 
 void Verifier::admit() {
@@ -408,40 +359,14 @@ void Verifier::admit() {
       if (make_way(id)) continue;
       break;
     }
-    if (next.origin.positions > 0) fetch(id, next.origin);
+    summary_.positions_transferred += kv_.fetch(id, next.origin);
     waiting_.pop_front();
     changed_ = true;
   }
   // KV that waits elsewhere takes room there. Where nothing runs here, two groups might each wait
   // for the room that the other's KV takes: what waits is computed again instead.
   if (ports_.batcher.active() > 0) return;
-  for (Waiting& waiting : waiting_) decline(waiting.origin);
-}
-
-/// Tells where the request's KV is that it is not wanted.
-void Verifier::decline(Origin& origin) {
-  if (origin.positions == 0) return;
-  ports_.mailbox.send({origin.from.leader, Address::Port::role},
-                      encode(Pull{origin.key, Pull::kNone}));
-  origin.positions = 0;
-}
-
-/// Pulls the part of the request's KV that comes sooner from where it was than by computing it.
-void Verifier::fetch(RequestId id, const Origin& origin) {
-  const std::int32_t first = policy::split_move(options_.costs, origin.positions,
-                                                ports_.batcher.own_from(id), options_.kv_block)
-                                 .first;
-  const bool none = first >= origin.positions;
-  ports_.mailbox.send({origin.from.leader, Address::Port::role},
-                      encode(Pull{origin.key, none ? Pull::kNone : first / options_.kv_block}));
-  if (none) return;
-  ports_.batcher.expect(id, {first, origin.positions});
-  const auto end = kv::blocks_for(origin.positions, options_.kv_block);
-  const auto table =
-      ports_.batcher.table(id).subspan(first / options_.kv_block, end - first / options_.kv_block);
-  ports_.kv.move({origin.key, origin.from, 0, {table.begin(), table.end()}});
-  arriving_[origin.key] = id;
-  summary_.positions_transferred += origin.positions - first;
+  for (Waiting& waiting : waiting_) kv_.decline(waiting.origin);
 }
 
 void Verifier::step() {

@@ -12,6 +12,7 @@
 #include "runtime/engine/executor.hpp"
 #include "runtime/policy/move_split.hpp"
 #include "runtime/roles/group.hpp"
+#include "runtime/roles/kv_exchange.hpp"
 #include "runtime/roles/messages.hpp"
 #include "runtime/roles/participant.hpp"
 #include "runtime/roles/races.hpp"
@@ -70,31 +71,15 @@ class Verifier final : public Participant {
   [[nodiscard]] RankSummary summary() const;
 
  private:
-  /// KV of a request that came from another group.
-  struct Origin {
-    std::uint64_t key = 0;
-    GroupRanks from;
-    std::int32_t positions = 0;  ///< 0: it has none elsewhere
-  };
   /// A request without a place in the batch yet.
   struct Waiting {
     engine::Admission request;
-    Origin origin;
+    KvOrigin origin;
   };
-  /// KV of a request that left, or of which a copy did.
-  struct Left {
-    kv::Parcel parcel;
-    GroupRanks to;
-    bool copied = false;
-    bool pulled = false;
-  };
-
   void receive();
   [[nodiscard]] std::optional<Message> understand(const Envelope& envelope) const;
-  void part_from(const policy::Placement& placement);
-  void enqueue(engine::Admission request, const Origin& origin, int method = -1);
+  void enqueue(engine::Admission request, const KvOrigin& origin, int method = -1);
   [[nodiscard]] std::deque<Waiting>::iterator waiting(RequestId id);
-  void on(const Pull& pull);
   void on(policy::Placement placement);
   void stop();
   void let_go();
@@ -107,10 +92,7 @@ class Verifier final : public Participant {
   [[nodiscard]] bool holds(RequestId id) const;
   [[nodiscard]] std::vector<engine::Running> held() const;
   void hand_over(const Move& move, engine::Admission request, kv::Parcel parcel);
-  void settle_moves();
   void admit();
-  void fetch(RequestId id, const Origin& origin);
-  void decline(Origin& origin);
   void step();
   void publish(bool force);
   void event(RequestId id, RequestEventKind kind, std::size_t tokens);
@@ -120,13 +102,12 @@ class Verifier final : public Participant {
   std::map<std::uint32_t, std::vector<TokenId>> prompts_;  ///< all it was sent, by index
   std::deque<Waiting> waiting_;
   std::vector<Move> moves_;  ///< asked for, not yet made
+  KvExchange kv_;
   Races races_;
-  std::vector<Race> races_asked_;                ///< likewise
-  std::vector<RequestId> given_up_;              ///< raced for, and still in the batch
-  std::map<std::uint64_t, Left> left_;           ///< by key of the move
-  std::map<std::uint64_t, RequestId> arriving_;  ///< likewise
-  Status status_;                                ///< the next to send
-  std::vector<RequestId> unflushed_;             ///< ended, not yet known to be on disk
+  std::vector<Race> races_asked_;     ///< likewise
+  std::vector<RequestId> given_up_;   ///< raced for, and still in the batch
+  Status status_;                     ///< the next to send
+  std::vector<RequestId> unflushed_;  ///< ended, not yet known to be on disk
   double last_flush_ = 0;
   double last_status_ = 0;
   bool changed_ = true;        ///< room or activity changed since the last status
