@@ -120,7 +120,7 @@ std::vector<KvMoved> KvShare::take_ended() {
   return moved;
 }
 
-Group::Group(Mailbox& mailbox, engine::Executor& executor, KvShare& share,
+Group::Group(Mailbox& mailbox, engine::StepRunner& executor, KvShare& share,
              const std::vector<int>& members, std::uint32_t epoch)
     : mailbox_(mailbox), executor_(executor), share_(share), epoch_(epoch) {
   for (const int member : members) members_.push_back({member, Address::Port::role});

@@ -80,7 +80,7 @@ class Group final : public engine::StepRunner, public KvLink {
  public:
   /// `members`: the group's other ranks, in order. `epoch`: of the placement that made the group.
   /// References outlive this.
-  Group(Mailbox& mailbox, engine::Executor& executor, KvShare& share,
+  Group(Mailbox& mailbox, engine::StepRunner& executor, KvShare& share,
         const std::vector<int>& members, std::uint32_t epoch);
 
   std::span<const kernels::Sampled> run(const engine::Step& step) override;
@@ -96,7 +96,7 @@ class Group final : public engine::StepRunner, public KvLink {
   void tell(std::span<const std::byte> bytes);
 
   Mailbox& mailbox_;
-  engine::Executor& executor_;
+  engine::StepRunner& executor_;
   KvShare& share_;
   std::vector<Address> members_;
   std::uint32_t epoch_;

@@ -4,12 +4,16 @@
     tests/mpi/soak.py build/release/app/paceline --kills 200 --seed 1
     tests/mpi/soak.py build/release/app/paceline --runs 200 --seed 1
 
-Each run goes through random layouts (1 to 6 ranks, groups of TP 1, 2 and 4, drafter ranks), batches, speculation, moves
-of requests, changes of roles, and delays of messages. With --kills, at a random moment one rank, mpirun, or all its
-processes are killed (SIGKILL), or the job is asked to stop (SIGUSR1); a third of the moments lie within the writing of
-the final files. --resume goes on, with other settings, until the run is done. Then its digest must be that of plain
-decoding on one rank, and its directory must hold what that of an undisturbed run holds: telemetry is there, shards and
-temporaries are not. No attempt may hang, or fail but for the kill. What fails is kept for a look.
+Each run goes through random layouts (1 to 7 ranks, groups of TP 1, 2 and 4, drafter ranks as asked for or as planned),
+batches, speculation by costs that were measured or made up, modes and windows of requests, moves of requests, races,
+changes of roles, and delays of messages. With --kills, at a random moment one rank, mpirun, or all its processes are killed
+(SIGKILL), or the job is asked to stop (SIGUSR1); a third of the moments lie within the writing of the final files.
+--resume goes on, with other settings, until the run is done. Then its digest must be that of plain decoding on one rank,
+and its directory must hold what that of an undisturbed run holds: telemetry is there, shards and temporaries are not. No
+attempt may hang, or fail but for the kill. What fails is kept for a look.
+
+Where h5py is there, each line says how many requests have come to which mode, and how often a group raced for another's
+request: a soak that saw none of some mode has not tried it.
 
 Open MPI's own launcher does not always end when a rank was killed. Where all ranks are gone and it is not, it is ended
 and counted apart; the run goes on.
@@ -18,11 +22,13 @@ and counted apart; the run goes on.
 from __future__ import annotations
 
 import argparse
+import collections
 import dataclasses
 import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -33,6 +39,13 @@ from typing import Dict, List, Optional, Tuple
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+sys.path.insert(0, str(ROOT / "io/python"))
+sys.dont_write_bytecode = True
+try:
+    from paceline_reader import races, request_plans
+except ImportError:
+    request_plans = None
+
 PATIENCE = 900.0  # seconds; an attempt, or processes whose launcher is gone, that live longer hang
 LAUNCHER_PATIENCE = 60.0  # seconds; a launcher without ranks that lives longer hangs
 STOPPED = 75
@@ -46,6 +59,14 @@ DRAFTERS = {
     "model": "{method: model, path: %(draft)s}",
     "ngram": "{method: ngram, min_match: 1, max_match: 4}",
     "suffix": "{method: suffix, min_probability: 0.02}",
+}
+# Costs of a profile in which steps take 10 ms whatever is in them, seconds of a token: of n-grams and trees, and of the
+# model. Measured ones make the same plan again and again.
+PRICES: Dict[str, Optional[Tuple[float, float]]] = {
+    "measured": None,
+    "cheap": (4e-4, 4e-4),  # ranks that draft pay where drafts are as good as its history begins with
+    "mixed": (1e-6, 5e-3),  # a request is best left to its own n-grams, or to drafter ranks
+    "dear": (0.03, 0.03),  # nothing is as good as plain decoding
 }
 # Without a tokenizer, for models that cannot have one.
 TOKENS = [{"uid": f"t{i}", "prompt_tokens": list(range(3, i * 9 + 12, i % 3 + 1))} for i in range(16)]
@@ -94,6 +115,23 @@ class Model:
     draft: pathlib.Path
     degrees: List[int]  # that its groups can have
     digests: Dict[str, str] = dataclasses.field(default_factory=dict)  # by sampling
+    profiles: Dict[Tuple[int, str], pathlib.Path] = dataclasses.field(default_factory=dict)  # by degree and price
+
+    def drafters(self, names: List[str]) -> str:
+        return "speculation.drafters=[%s]" % ", ".join(DRAFTERS[name] % {"draft": self.draft} for name in names)
+
+
+def priced(profile: str, own: float, model: float) -> str:
+    """A profile with made-up seconds (PRICES)."""
+    lines = []
+    seconds = 0.01
+    for line in profile.splitlines():
+        if "name:" in line:
+            seconds = model if "model:" in line else own
+        if line.strip().startswith("per_position:"):
+            line = line.split(":")[0] + ": 0"
+        lines.append(re.sub(r"(- \[[^,]*), .*\]", rf"\1, {seconds}]", line))
+    return "\n".join(lines) + "\n"
 
 
 class Soak:
@@ -104,6 +142,8 @@ class Soak:
         self.kills: Dict[str, int] = {}
         self.runs = self.failures = self.attempts = self.hung_launchers = 0
         self.with_kills = kills
+        self.modes: collections.Counter[str] = collections.Counter()
+        self.races = 0
         embedded = work / "prompts.jsonl"
         embedded.write_text("\n".join((ROOT / "configs/prompts/unseen.jsonl").read_text().splitlines()[:25]) + "\n")
         tokens = work / "tokens.jsonl"
@@ -125,26 +165,47 @@ class Soak:
                 self.seconds = max(self.seconds, time.monotonic() - begin)
                 model.digests[name] = self.digest(directory)
                 self.files = self.listing(directory)
+            for degree in model.degrees:
+                self.profile(model, degree, work / f"costs-{number}-{degree}")
 
-    def start(self, directory: pathlib.Path, ranks: int, settings: List[str], *more: str,
-              delays: str = "") -> subprocess.Popen:
+    def profile(self, model: Model, degree: int, stem: pathlib.Path) -> None:
+        measured = stem.with_suffix(".measured.yaml")
+        settings = [*model.settings, model.drafters(sorted(DRAFTERS)), f"layout.verifier_tp={degree}"]
+        process = self.start(stem, degree, settings, "--output", str(measured), "--seconds", "1", command="profile")
+        if process.wait() != 0:
+            raise SystemExit(f"profiling failed: see {stem}.log")
+        for price, seconds in PRICES.items():
+            path = stem.with_suffix(f".{price}.yaml")
+            model.profiles[degree, price] = path
+            if seconds is not None:
+                path.write_text(priced(measured.read_text(), *seconds))
+            if price == "cheap":
+                history = f'drafts: [{{method: "model:{model.draft}", tried: 100000, accepted: 99500}}]\n'
+                stem.with_suffix(f".{price}.drafts.yaml").write_text(history)
+
+    def start(self, directory: pathlib.Path, ranks: int, settings: List[str], *more: str, delays: str = "",
+              command: str = "rollout") -> subprocess.Popen:
         small = ["prompts.samples=8", "sampling.max_tokens=96", "engine.backend=cpu", "engine.threads=1"]
-        command = [str(HERE / "launch.sh"), str(ranks), self.paceline, "rollout", str(ROOT / "configs/quickstart.yaml"),
-                   "--output", str(directory), *more]
-        for setting in small + settings:
-            command += ["--set", setting]
+        words = [str(HERE / "launch.sh"), str(ranks), self.paceline, command, str(ROOT / "configs/quickstart.yaml"), *more]
+        for setting in small + settings + [f"output.directory={directory}"]:
+            words += ["--set", setting]
         log = open(f"{directory}.log", "ab")
         environment = {**os.environ, "PACELINE_TEST_DELAYS": delays} if delays else None
-        log.write((delays + " " + " ".join(command) + "\n").encode())
+        log.write((delays + " " + " ".join(words) + "\n").encode())
         log.flush()
         with log:
-            return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment)
+            return subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment)
 
     def digest(self, directory: pathlib.Path) -> str:
         done = subprocess.run([self.paceline, "digest", str(directory)], capture_output=True, text=True, timeout=PATIENCE)
         if done.returncode != 0 or done.stderr:
             raise Failure(f"digest ends with {done.returncode}: {done.stderr.strip()}")
         return done.stdout.strip()
+
+    def count_modes(self, directory: pathlib.Path) -> None:
+        if request_plans is not None:
+            self.modes.update(request_plans(directory)["mode"])
+            self.races += len(races(directory)["rank"])
 
     @staticmethod
     def listing(directory: pathlib.Path) -> List[str]:
@@ -159,20 +220,41 @@ class Soak:
         settings = [*model.settings, f"layout.verifier_tp=[{', '.join(map(str, degrees))}]",
                     f"schedule.shuffle={pick(['true', 'false'])}", f"schedule.move_kv={pick(MOVES)}",
                     f"schedule.shuffle_roles={pick(['true', 'false'])}",
+                    f"schedule.shuffle_races={pick(['true', 'false'])}",
                     f"schedule.shuffle_seed={self.random.randrange(1 << 32)}",
                     f"schedule.chunk={pick(['auto', 'auto', 30])}",
                     f"engine.max_batch={pick([1, 3, 7, 20, 64])}", f"engine.prefill_chunk={pick([3, 20, 64, 256])}",
                     f"engine.kv_block={pick([16, 16, 32, 64])}", f"output.flush_seconds={pick([0.02, 0.1, 1])}"]
+        more, settings_of_drafts = self.speculation(model, degrees)
+        return ranks + more, settings + settings_of_drafts
+
+    def speculation(self, model: Model, degrees: List[int]) -> tuple[int, List[str]]:
+        """Ranks beside those of the groups, and settings."""
+        pick = self.random.choice
         names = self.random.sample(sorted(DRAFTERS), pick([0, 1, 1, 2, 3]))
-        if names:
-            settings += ["speculation.drafters=[%s]" % ", ".join(DRAFTERS[name] % {"draft": model.draft} for name in names),
-                         f"speculation.policy={pick(['fixed', 'goodput'])}",
-                         f"speculation.max_length={pick([1, 2, 4, 8])}", f"speculation.paths={pick([1, 1, 2])}"]
-            drafters = pick([0, 1, 1, 2])
-            if drafters > 0:
-                ranks += drafters
-                settings += [f"layout.drafters={drafters}", f"speculation.window={self.random.randint(1, 8)}"]
-        return ranks, settings
+        if not names:
+            return 0, []
+        price = pick([None, *PRICES])
+        holds = price is not None and len(set(degrees)) == 1
+        mode = pick(["auto", "auto", "plain", "coupled", "decoupled"])
+        spare = pick([0, 1, 1, 2])
+        if mode == "decoupled":
+            spare = max(spare, 1)
+        planned = pick([True, False]) and (mode != "decoupled" or holds)
+        asked = 0 if mode in ("plain", "coupled") else spare
+        settings = [model.drafters(names),
+                    f"speculation.mode={mode}",
+                    f"speculation.policy={pick(['fixed', 'goodput'])}",
+                    f"speculation.max_length={pick([1, 2, 4, 8])}",
+                    f"speculation.paths={pick([1, 1, 2])}",
+                    f"speculation.window={pick(['auto', *range(1, 9)])}",
+                    f"speculation.reconfigure={pick(['auto', 1, 16, 1000])}",
+                    f"speculation.best_of_n={pick(['true', 'false'])}", f"speculation.race_batch={pick([1, 8])}",
+                    f"speculation.keep_history={pick(['true', 'false'])}",
+                    f"layout.drafters={'auto' if planned else asked}"]
+        if price is not None:
+            settings.append(f"engine.profile={model.profiles[degrees[0], price]}")
+        return spare, settings
 
     def delays(self) -> str:
         return self.random.choice(["", f"{self.random.randrange(1 << 20)}:{self.random.choice([0.001, 0.004])}"])
@@ -280,6 +362,7 @@ class Soak:
             digest = self.digest(directory)
             if digest != model.digests[sampling]:
                 raise Failure(f"digest {digest}, not {model.digests[sampling]}")
+            self.count_modes(directory)
             files = self.listing(directory)
             if files != self.files:
                 raise Failure(f"the directory holds {files}, not {self.files}")
@@ -307,8 +390,11 @@ def main() -> int:
     while sum(soak.kills.values()) < options.kills or soak.runs < options.runs:
         soak.run()
         counts = ", ".join(f"{count} {victim}" for victim, count in sorted(soak.kills.items()))
+        modes = ", ".join(f"{count} {mode}" for mode, count in sorted(soak.modes.items()))
         print(f"{sum(soak.kills.values())} kills ({counts}) in {soak.attempts} attempts of {soak.runs} runs, "
-              f"{soak.failures} failures, {soak.hung_launchers} launchers hung", flush=True)
+              f"{soak.failures} failures, {soak.hung_launchers} launchers hung; requests reconfigured: {modes or 'none'}; "
+              f"{soak.races} races",
+              flush=True)
     if soak.failures == 0 and options.work is None:
         shutil.rmtree(work)
     return 1 if soak.failures else 0

@@ -98,7 +98,19 @@ TEST(Shuffled, PlacementsAreSoundAndMeetAllThatCanBe) {
   }
   EXPECT_EQ(met, (std::set<int>{1, 2, 4}));
   for (int rank = 1; rank < 8; ++rank) EXPECT_GE(seen[rank].size(), 3U) << rank;
-  EXPECT_TRUE(shuffled(now, degrees, false, 7).drafters.size() <= now.drafters.size());
+}
+
+TEST(Shuffled, NobodyBeginsToDraftWhereNobodyIsTo) {
+  const std::vector<int> degrees = {1, 2};
+  const Placement now{.epoch = 3, .ranks = 8, .groups = {{0, 4}}, .drafters = {{5, 2}, {7, 0}}};
+  std::set<std::size_t> left;
+  for (std::uint64_t number = 0; number < 500; ++number) {
+    const Placement next = shuffled(now, degrees, false, number);
+    for (const DrafterPlace& d : next.drafters)
+      EXPECT_TRUE(d == now.drafters[0] || d == now.drafters[1]) << d.rank << " since " << d.since;
+    left.insert(next.drafters.size());
+  }
+  EXPECT_EQ(left, (std::set<std::size_t>{0, 1, 2})) << "those that draft may go on or end";
 }
 
 }  // namespace

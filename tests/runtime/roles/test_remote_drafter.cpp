@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -170,6 +171,35 @@ TEST(DrafterRank, DraftsAsFarAheadAsARequestsOwnWindowAllows) {
     EXPECT_EQ(sent.size(), static_cast<std::size_t>(own)) << window;
     EXPECT_EQ(rank.summary().drafted, static_cast<std::uint64_t>(2 * own - 1)) << window;
   }
+}
+
+// After a turn without work a rank sleeps until it hears something. The first two of these requests
+// take all of a call, and nothing is found for them.
+TEST(DrafterRank, DoesNotSleepBeforeAllRequestsHadTheirTurn) {
+  Responses truth;
+  for (std::uint32_t sample = 0; sample < 4; ++sample)
+    truth[{0, sample}].tokens.assign(sample < 2 ? 0 : 30, 5);
+  Post post;
+  SteppedClock clock;
+  PlansAlone telemetry;
+  SimulatedMailbox verifier(post, {0, Address::Port::role});
+  SimulatedMailbox mailbox(post, {1, Address::Port::role});
+  std::vector<std::unique_ptr<draft::Drafter>> drafters;
+  drafters.push_back(std::make_unique<OracleDrafter>(truth, 1));
+  DrafterRank rank(mailbox, clock, std::move(drafters), telemetry,
+                   {.place = {1, 0}, .window = 4, .max_batch = 2});
+  for (const auto& [id, response] : truth)
+    verifier.send({1, Address::Port::role}, encode(DraftOpen{0, id, {1, 2}, {}, {}, 0, 4}));
+  int turns = 0;
+  while (rank.turn().worked) ASSERT_LT(++turns, 100) << "it never sleeps";
+  std::map<RequestId, int> drafted;
+  while (auto envelope = post.take({0, Address::Port::role})) {
+    const Message message = decode(envelope->bytes);
+    for (const DraftPiece& piece : std::get<Drafts>(message).pieces)
+      drafted[piece.id] += piece.count;
+  }
+  EXPECT_EQ(drafted, (std::map<RequestId, int>{{{0, 2}, 4}, {{0, 3}, 4}}));
+  EXPECT_EQ(rank.summary().drafted, 2 * 7U) << "of the next window all but a token is ready";
 }
 
 TEST_F(RemoteDrafterTest, DraftsFromBeforeARankWasToldAnewAreDropped) {
