@@ -65,8 +65,7 @@ double Speculator::next_accepted(const Request& request, std::size_t drafter) co
 }
 
 // Each token is as likely as the one before.
-double Speculator::expected_tokens(const Request& request, std::size_t drafter,
-                                   int length) const {
+double Speculator::expected_tokens(const Request& request, std::size_t drafter, int length) const {
   const double one = next_accepted(request, drafter);
   double path = 1;
   double sum = 0;
@@ -84,7 +83,7 @@ void Speculator::describe(std::span<const engine::Decoding> decoding,
                           std::span<const std::span<const TokenId>> foretold) {
   foretold_.clear();
   acceptance_.clear();
-  room_.clear();
+  longest_draft_.clear();
   lag_.clear();
   response_.clear();
   decoded_.clear();
@@ -101,18 +100,18 @@ void Speculator::describe(std::span<const engine::Decoding> decoding,
     }
     acceptance_.push_back(best);
     const int longest = request.plan != nullptr ? request.plan->window : limits_.max_length;
-    const int most = std::min<int>(d.room, limits_.max_tokens);
+    const int most = std::min<int>(d.most_drafted, limits_.max_tokens);
     const std::span<const TokenId> next =
         foretold.empty() ? std::span<const TokenId>() : foretold[foretold_.size()];
     foretold_.push_back(next.first(std::min<std::size_t>(next.size(), most)));
-    room_.push_back(
+    longest_draft_.push_back(
         std::min({most - static_cast<int>(foretold_.back().size()), limits_.max_length, longest}));
     if (lags) lag_.push_back(lag);
     response_.push_back(d.response);
     decoded_.push_back(request);
   }
   query_.acceptance = acceptance_;
-  query_.room = room_;
+  query_.longest_draft = longest_draft_;
   query_.lag = lag_;
 }
 
@@ -190,16 +189,16 @@ void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
   for (std::size_t i = 0; i < decoding.size(); ++i) {
     const int length = lengths_[i];
     if (length == 0 || !serves(drafter, decoded_[i])) continue;
-    const bool promises = drafter == 0 ||
-                          static_cast<double>(foretold_[i].size()) +
-                                  expected_tokens(*decoded_[i].request, drafter, length) >
-                              best_[i].expected_tokens;
+    const bool promises =
+        drafter == 0 || static_cast<double>(foretold_[i].size()) +
+                                expected_tokens(*decoded_[i].request, drafter, length) >
+                            best_[i].expected_tokens;
     if (!promises && !on_trial(drafter, i)) continue;
     Draft& draft = other_[slots_.size()];
-    // The rows of a tree must find room too (engine::Decoding::room).
+    // The rows of a tree must fit too (engine::Decoding::most_drafted).
     const auto known = static_cast<int>(foretold_[i].size());
-    const int tokens =
-        std::min(length * limits_.paths, std::min(limits_.max_tokens, decoding[i].room) - known);
+    const int tokens = std::min(length * limits_.paths,
+                                std::min(limits_.max_tokens, decoding[i].most_drafted) - known);
     begin(draft, drafter, foretold_[i], tokens);
     slots_.push_back(
         {.id = decoding[i].id,

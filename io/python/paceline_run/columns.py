@@ -28,7 +28,10 @@ def guarded(path: str, what: str) -> Iterator[None]:
 
 
 def opened(path: str, what: str) -> h5py.File:
-    """The file, to be read. What is there but not in HDF5 is a ReaderError, what is not there an OSError."""
+    """The file, to be read.
+
+    Raises ReaderError on what is there but is not HDF5, and OSError on what is not there.
+    """
     try:
         return h5py.File(path, "r")
     except OSError as error:

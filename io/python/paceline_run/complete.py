@@ -103,7 +103,7 @@ class Run:
         if not 0 <= index < len(self):
             raise IndexError(f"response {index} of {len(self)}")
         columns = self._read(int(self._offsets[index]), int(self._offsets[index + 1]))
-        return self._response(index, *columns)
+        return self._response(index, columns)
 
     def __iter__(self) -> Iterator[Response]:
         return self.responses()
@@ -119,7 +119,7 @@ class Run:
             columns = self._read(base, end)
             for index in range(first, last):
                 part = slice(int(self._offsets[index]) - base, int(self._offsets[index + 1]) - base)
-                yield self._response(index, *(column[part] for column in columns))
+                yield self._response(index, [column[part] for column in columns])
             first = last
 
     def _read(self, begin: int, end: int) -> List[np.ndarray]:
@@ -129,17 +129,12 @@ class Run:
             raise ReaderError(f"{self.path}: tokens {begin} to {end} are damaged")
         return columns
 
-    def _response(
-        self, index: int, tokens: np.ndarray, logprob: np.ndarray, sampling_logprob: np.ndarray
-    ) -> Response:
-        reward = float(self.reward[index])
-        return Response(
-            prompt_index=int(self.prompt_index[index]),
-            sample_index=int(self.sample_index[index]),
-            tokens=tokens,
-            logprob=logprob,
-            sampling_logprob=sampling_logprob,
-            finish_reason=FINISH_REASONS[int(self.finish_reason[index])],
-            reward=None if np.isnan(reward) else reward,
-            weight_version=int(self.weight_version[index]),
-        )
+    def _response(self, index: int, columns: List[np.ndarray]) -> Response:
+        row = {
+            "prompt_index": self.prompt_index[index],
+            "sample_index": self.sample_index[index],
+            "finish_reason": self.finish_reason[index],
+            "reward": self.reward[index],
+            "weight_version": self.weight_version[index],
+        }
+        return Response.stored(row, columns)

@@ -122,22 +122,11 @@ def _shard_responses(
                 end = begin + int(row["length"])
                 if any(end > len(column) for column in columns):
                     continue
-                tokens, logprob, sampling_logprob = (column[begin:end] for column in columns)
+                parts = [column[begin:end] for column in columns]
             except H5_ERRORS:
                 continue
-            if not are_tokens(tokens, manifest):
-                continue
-            reward = float(row["reward"])
-            yield number, Response(
-                prompt_index=int(row["prompt_index"]),
-                sample_index=int(row["sample_index"]),
-                tokens=tokens,
-                logprob=logprob,
-                sampling_logprob=sampling_logprob,
-                finish_reason=FINISH_REASONS[int(row["finish_reason"])],
-                reward=None if np.isnan(reward) else reward,
-                weight_version=int(row["weight_version"]),
-            )
+            if are_tokens(parts[0], manifest):
+                yield number, Response.stored(row, parts)
 
 
 def _rows(index: h5py.Dataset, first: int, count: int) -> Iterator[Tuple[int, np.void]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
@@ -55,6 +55,22 @@ class Response:
     finish_reason: str
     reward: Optional[float]  #: None when no reward was computed
     weight_version: int
+
+    @classmethod
+    def stored(cls, row: Mapping[str, Any], columns: Sequence[np.ndarray]) -> "Response":
+        """Of what a file holds: its row of numbers, and its parts of TOKEN_COLUMNS."""
+        tokens, logprob, sampling_logprob = columns
+        reward = float(row["reward"])
+        return cls(
+            prompt_index=int(row["prompt_index"]),
+            sample_index=int(row["sample_index"]),
+            tokens=tokens,
+            logprob=logprob,
+            sampling_logprob=sampling_logprob,
+            finish_reason=FINISH_REASONS[int(row["finish_reason"])],
+            reward=None if np.isnan(reward) else reward,
+            weight_version=int(row["weight_version"]),
+        )
 
     @property
     def finished(self) -> bool:

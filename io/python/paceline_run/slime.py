@@ -83,7 +83,8 @@ def iter_slime(
 
 def _model_directory(run: Run) -> str:
     """model.path of the configuration in the run's file, which the program wrote line by line."""
-    match = re.search(r'^model:\n  path: "(.*)"$', str(run.attributes.get("config_text", "")), re.MULTILINE)
+    config = str(run.attributes.get("config_text", ""))
+    match = re.search(r'^model:\n  path: "(.*)"$', config, re.MULTILINE)
     if match is None:
         raise ReaderError(
             f"{run.path}: its config_text names no model.path; give tokenizer=DIRECTORY"

@@ -7,9 +7,9 @@ from typing import Any, Dict, List, Mapping, Sequence
 
 import numpy as np
 
+from .complete import open_run
 from .live import iter_live, live_manifest, live_prompts
 from .records import PathLike, Response
-from .complete import open_run
 
 
 def summary(path: PathLike) -> str:
@@ -41,7 +41,8 @@ def summary(path: PathLike) -> str:
     finished = len(lengths) - reasons.get("partial", 0)
     lines = [
         f"{name}: {'complete' if complete else 'in progress or stopped'}",
-        f"  program     {about['program_version']}, {about['backend']} {about['isa']} {about['dtype']}",
+        f"  program     {about['program_version']}, "
+        f"{about['backend']} {about['isa']} {about['dtype']}",
         f"  model       {about['model_fingerprint']}, weight version {about['weight_version']}",
         f"  sampling    seed {about['seed']}, temperature {about['sampling']['temperature']}, "
         f"at most {about['sampling']['max_tokens']} tokens",

@@ -22,8 +22,8 @@ def acceptance(path: PathLike, by: Union[str, Sequence[str]] = "position") -> Di
 
     `path` is the run's directory or its telemetry.h5. The counts are summed by one or several of
     "drafter" (its name), "position" (1 follows the last committed token), "batch" (decoding
-    requests in the step) and "progress" (response tokens before the draft), the last two rounded down to a
-    power of two, "rank" and "attempt".
+    requests in the step) and "progress" (response tokens before the draft), the last two rounded
+    down to a power of two, "rank" and "attempt".
 
     Returns columns of one length: those of `by`, then "drafted", "accepted" (int64) and "rate", in
     rising order of `by` (drafters by number). A run without drafts gives columns without elements.
@@ -60,19 +60,22 @@ def acceptance(path: PathLike, by: Union[str, Sequence[str]] = "position") -> Di
 def request_plans(path: PathLike) -> Dict[str, np.ndarray]:
     """Requests of a complete run that came to be drafted for in another way, from its telemetry.
 
-    `path` is the run's directory or its telemetry.h5. Returns columns of one length, by (attempt, time):
-    "attempt", "rank", "prompt_index", "sample_index" and "tokens" (int64; of the response by then), "time"
-    (float64, seconds since the attempt began), "mode" (str: "plain", "coupled", "decoupled") and "window"
-    (int64, the longest draft in tokens).
+    `path` is the run's directory or its telemetry.h5. Returns columns of one length, by (attempt,
+    time): "attempt", "rank", "prompt_index", "sample_index" and "tokens" (int64; of the response by
+    then), "time" (float64, seconds since the attempt began), "mode" (str: "plain", "coupled",
+    "decoupled") and "window" (int64, the longest draft in tokens).
     """
     with _telemetry(path) as file:
         requests = file["requests"]
         here = column_of(requests, "kind")[:] == requests["kind"].attrs["planned"]
         names = ("attempt", "rank", "prompt_index", "sample_index", "tokens", "window")
-        table: Dict[str, np.ndarray] = {n: column_of(requests, n)[:][here].astype(np.int64) for n in names}
+        table: Dict[str, np.ndarray] = {
+            name: column_of(requests, name)[:][here].astype(np.int64) for name in names
+        }
         table["time"] = column_of(requests, "time")[:][here]
         modes = {int(number): name for name, number in requests["mode"].attrs.items()}
-        table["mode"] = np.array([modes[int(m)] for m in column_of(requests, "mode")[:][here]], object)
+        numbers = column_of(requests, "mode")[:][here]
+        table["mode"] = np.array([modes[int(number)] for number in numbers], object)
     return table
 
 

@@ -30,8 +30,8 @@ class Decoder:
                 )
         except OSError as error:
             raise ReaderError(
-                f"{path}: the text of responses needs the run's tokenizer: {error.strerror}; where it "
-                f"has moved, give tokenizer=DIRECTORY"
+                f"{path}: the text of responses needs the run's tokenizer: {error.strerror}; where "
+                f"it has moved, give tokenizer=DIRECTORY"
             ) from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ReaderError(f"{path}: not a tokenizer of a vocabulary: {error!r}") from error

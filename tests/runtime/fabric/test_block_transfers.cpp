@@ -93,15 +93,15 @@ class Stranger {
       : worker_(context, false),
         listener_(to),
         to_(worker_.connect(to.transfers.worker().address(), 0, "host0")) {
-    wire.magic = kMagic;
-    wire.run = kRun;
-    wire.from = 1;
+    header.magic = kMagic;
+    header.run = kRun;
+    header.from = 1;
   }
   void say(Word word, std::uint64_t key, std::uint64_t at, const std::vector<std::byte>& body) {
-    wire.word = word;
-    wire.key = key;
-    wire.at = at;
-    wire.size = body.size();
+    header.word = word;
+    header.key = key;
+    header.at = at;
+    header.size = body.size();
     say(body);
   }
   void say(const std::vector<std::byte>& body) {
@@ -109,7 +109,7 @@ class Stranger {
     params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
     params.flags = UCP_AM_SEND_FLAG_EAGER;
     void* const request =
-        ucp_am_send_nbx(to_.handle, 2, &wire, sizeof wire, body.data(), body.size(), &params);
+        ucp_am_send_nbx(to_.handle, 2, &header, sizeof header, body.data(), body.size(), &params);
     ASSERT_FALSE(UCS_PTR_IS_ERR(request));
     if (request == nullptr) return;
     while (ucp_request_check_status(request) == UCS_INPROGRESS) {
@@ -119,7 +119,7 @@ class Stranger {
     ucp_request_free(request);
   }
   void progress() { worker_.progress(); }
-  Wire wire;
+  TransferHeader header;
 
  private:
   UcxWorker worker_;
@@ -271,22 +271,23 @@ TEST_F(Protocol, WhatMakesNoSenseIsAFaultAndTouchesNothing) {
   fault("where they do not fit");
   stranger.say(static_cast<Word>(17), 1, 0, {});
   fault("an unknown word 17 from rank 1");
-  const Wire sound = stranger.wire;
-  for (const std::function<void(Wire&)>& spoil : std::vector<std::function<void(Wire&)>>{
-           [](Wire& w) { w.magic = 1; }, [](Wire& w) { w.run = kRun + 1; },
-           [](Wire& w) { w.from = 3; }, [](Wire& w) { w.from = -1; },
-           [](Wire& w) { w.size = 11; }}) {
-    stranger.wire = sound;
-    stranger.wire.word = Word::data;
-    stranger.wire.size = 10;
-    spoil(stranger.wire);
+  const TransferHeader sound = stranger.header;
+  for (const std::function<void(TransferHeader&)>& spoil :
+       std::vector<std::function<void(TransferHeader&)>>{
+           [](TransferHeader& h) { h.magic = 1; }, [](TransferHeader& h) { h.run = kRun + 1; },
+           [](TransferHeader& h) { h.from = 3; }, [](TransferHeader& h) { h.from = -1; },
+           [](TransferHeader& h) { h.size = 11; }}) {
+    stranger.header = sound;
+    stranger.header.word = Word::data;
+    stranger.header.size = 10;
+    spoil(stranger.header);
     stranger.say(some(10));
     fault("no message of a block transfer of this run");
   }
   EXPECT_EQ(to, std::vector<std::byte>(600));
   EXPECT_TRUE(first.over.empty());
   // It has lost nothing: what fits is taken, in any order.
-  stranger.wire = sound;
+  stranger.header = sound;
   const auto part = [&](std::size_t at) {
     const auto begin = data.begin() + static_cast<std::ptrdiff_t>(at);
     stranger.say(Word::data, 1, at, {begin, begin + 300});
