@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "app/setup.hpp"
+#include "app/weight_store.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/draft/model_drafter.hpp"
@@ -136,6 +137,7 @@ std::vector<std::string> drafter_names(const Setup& setup) {
 
 std::vector<std::unique_ptr<draft::Drafter>> make_drafters(const Setup& setup,
                                                            kernels::Backend& backend,
+                                                           WeightStore& weights,
                                                            TensorParallelGroup& alone,
                                                            ThreadPool& pool, bool models) {
   const io::SpeculationSection& settings = setup.config.speculation;
@@ -173,8 +175,9 @@ std::vector<std::unique_ptr<draft::Drafter>> make_drafters(const Setup& setup,
         // Of a level the backend ranks no more; n-grams and trees may still use all paths.
         options.paths = std::min(settings.paths, kernels::kMaxRanked - 1);
         options.prefill_chunk = setup.config.engine.prefill_chunk;
+        const WeightsId id{static_cast<std::int32_t>(&plan - setup.drafters.data())};
         drafters.push_back(std::make_unique<draft::ModelDrafter>(
-            backend, draft.config, *draft.weights, alone, draft.compute, setup.config.sampling,
+            backend, [&weights, id] { return weights.get(id); }, alone, setup.config.sampling,
             setup.stops, options));
         break;
       }

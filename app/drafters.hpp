@@ -19,6 +19,7 @@
 namespace paceline::app {
 
 struct Setup;
+class WeightStore;
 
 /// A draft model's checkpoint.
 struct DraftModel {
@@ -71,11 +72,9 @@ struct DrafterMemory {
 
 /// The drafters of one rank, without those by draft models where `models` is false. Draft models
 /// are not sharded. All arguments outlive them.
-[[nodiscard]] std::vector<std::unique_ptr<draft::Drafter>> make_drafters(const Setup& setup,
-                                                                         kernels::Backend& backend,
-                                                                         TensorParallelGroup& alone,
-                                                                         ThreadPool& pool,
-                                                                         bool models);
+[[nodiscard]] std::vector<std::unique_ptr<draft::Drafter>> make_drafters(
+    const Setup& setup, kernels::Backend& backend, WeightStore& weights, TensorParallelGroup& alone,
+    ThreadPool& pool, bool models);
 
 /// The speculator of one verifier, null without drafters. `costs` are asked for by the goodput
 /// policy and by reconfiguration.

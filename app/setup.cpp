@@ -10,6 +10,7 @@
 #include "app/draft_history.hpp"
 #include "app/job.hpp"
 #include "app/version.hpp"
+#include "app/weight_store.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
 #include "io/config/cost_profile.hpp"
 #include "io/config/yaml_tree.hpp"
@@ -158,6 +159,7 @@ void lay_out(Setup& setup, std::optional<int> drafters, const std::string& draft
   facts.ranks = static_cast<int>(setup.facts.size());
   facts.segments = setup.model.segments();
   facts.weight_bytes = model::weight_bytes(setup.model, setup.compute, 1);
+  facts.sharers = weight_sharers(setup);
   facts.memory_per_rank = setup.backend.memory;
   for (const fabric::RankFacts& rank : setup.facts) facts.node_of_rank.push_back(rank.node);
   const io::LayoutSection& layout = setup.config.layout;
@@ -178,9 +180,7 @@ void plan_memory(Setup& setup) {
                                setup.model.kv_heads / setup.layout.placement.least_tp(),
                                setup.model.head_dim, engine.kv_block, setup.compute};
   MemoryPlan& memory_plan = setup.memory;
-  memory_plan.weights =
-      model::weight_bytes(setup.model, setup.compute, setup.layout.placement.least_tp()) +
-      drafter_memory(setup, Role::verifier).weights;
+  memory_plan.weights = weight_memory(setup);
   memory_plan.logits = logit_bytes(setup, memory_per_rank);
   if (setup.backend.on_device()) memory_plan.copies = device_bytes(setup);
   const std::uint64_t taken = memory_plan.beside_kv();

@@ -13,7 +13,7 @@
 namespace paceline::io {
 
 /// Version of the layout of telemetry.h5 and its shards.
-inline constexpr std::int32_t kTelemetrySchemaVersion = 6;
+inline constexpr std::int32_t kTelemetrySchemaVersion = 7;
 
 /// Appends to DIR/shards/telemetry-<attempt>-<rank>.h5. step(), event() and transfer() only fill a
 /// buffer, except that about once a second (by the records' own times) and every 16,384 records it
@@ -61,7 +61,7 @@ struct TelemetryReport {
 ///   /requests/{attempt,rank,time,prompt_index,sample_index,kind,tokens,mode,window}, by (attempt,
 ///       time); mode and window are of kind "planned" alone
 ///   /transfers/{attempt,rank,start,duration,key,bytes,peer,sends,complete}, by (attempt, start)
-///   /roles/{attempt,rank,start,preparing,role,epoch,leader,tp}, by (attempt, rank, start)
+///   /roles/{attempt,rank,start,preparing,loading,role,epoch,leader,tp}, by (attempt, rank, start)
 ///   /summary/{attempt,rank,role,leader,tp,busy_seconds,...}, a row for each rank of each attempt;
 ///       role, leader and tp are its last ones, leader is -1 for a rank in no verifier group
 ///   /attempts/{attempt,ranks,started,plan}; started is Unix time in seconds
