@@ -42,6 +42,7 @@ std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi, const S
       if (rank == 0 && !made.explanation.empty()) say("  {}", made.explanation);
     });
   }
+  compute->weights = std::make_unique<WeightStore>(mpi, setup, compute->backend.get());
   together(mpi, [&] { take_place(*compute, setup, placement, rank); });
   return compute;
 }
@@ -52,17 +53,17 @@ void take_place(Compute& compute, const Setup& setup, const policy::Placement& p
   compute.drafters.clear();
   const Role role = placement.role(rank);
   if (role == Role::verifier || role == Role::verifier_member) {
-    const int tp = placement.groups[placement.group(rank)].tp;
+    const auto [leader, tp] = placement.groups[placement.group(rank)];
     TensorParallelGroup& group =
         tp == 1 ? static_cast<TensorParallelGroup&>(compute.alone) : *compute.groups.at(tp).group;
     compute.executor = std::make_unique<engine::Executor>(
-        *compute.backend, setup.model, *setup.weights, group, setup.compute, setup.config.sampling,
-        setup.stops, executor_limits(setup));
+        *compute.backend, compute.weights->get({-1, tp, rank - leader}), group,
+        setup.config.sampling, setup.stops, executor_limits(setup));
   }
   if (role != Role::verifier && role != Role::drafter) return;
   if (!compute.draft_threads) compute.draft_threads = std::make_unique<ThreadPool>(setup.threads);
-  compute.drafters =
-      make_drafters(setup, *compute.backend, compute.alone, *compute.draft_threads, role);
+  compute.drafters = make_drafters(setup, *compute.backend, *compute.weights, compute.alone,
+                                   *compute.draft_threads, role);
 }
 
 }  // namespace paceline::app

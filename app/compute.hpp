@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "app/setup.hpp"
+#include "app/weight_store.hpp"
 #include "runtime/core/thread_pool.hpp"
 #include "runtime/draft/drafter.hpp"
 #include "runtime/engine/executor.hpp"
@@ -20,6 +21,7 @@ struct Compute {
   fabric::SingleRankGroup alone;              ///< draft models are not sharded
   std::map<int, fabric::MadeGroup> groups;    ///< that the rank may be in, by their degree
   std::unique_ptr<ThreadPool> draft_threads;  ///< the backend's sleep meanwhile
+  std::unique_ptr<WeightStore> weights;
 
   // For its place: a member of a group has no drafters, a drafter rank no engine.
   std::unique_ptr<engine::Executor> executor;

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "app/setup.hpp"
+#include "app/weight_store.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
 #include "runtime/core/error.hpp"
 

@@ -15,6 +15,7 @@
 namespace paceline::app {
 
 struct Setup;
+class WeightStore;
 
 /// A draft model's checkpoint.
 struct DraftModel {

@@ -4,6 +4,7 @@
 
 #include "app/drafters.hpp"
 #include "app/setup.hpp"
+#include "app/weight_store.hpp"
 #include "runtime/draft/model_drafter.hpp"
 #include "runtime/draft/ngram_drafter.hpp"
 #include "runtime/draft/suffix_drafter.hpp"
@@ -12,6 +13,7 @@ namespace paceline::app {
 
 std::vector<std::unique_ptr<draft::Drafter>> make_drafters(const Setup& setup,
                                                            kernels::Backend& backend,
+                                                           WeightStore& weights,
                                                            TensorParallelGroup& alone,
                                                            ThreadPool& pool, Role role) {
   const io::SpeculationSection& settings = setup.config.speculation;
@@ -49,8 +51,9 @@ std::vector<std::unique_ptr<draft::Drafter>> make_drafters(const Setup& setup,
         // Of a level the backend ranks no more; n-grams and trees may still use all paths.
         options.paths = std::min(settings.paths, kernels::kMaxRanked - 1);
         options.prefill_chunk = setup.config.engine.prefill_chunk;
+        const WeightsId id{static_cast<std::int32_t>(&drafter - setup.drafters.data())};
         drafters.push_back(std::make_unique<draft::ModelDrafter>(
-            backend, draft.config, *draft.weights, alone, draft.compute, setup.config.sampling,
+            backend, [&weights, id] { return weights.get(id); }, alone, setup.config.sampling,
             setup.stops, options));
         break;
       }

@@ -13,13 +13,12 @@
 namespace paceline::app {
 
 struct Setup;
+class WeightStore;
 
 /// Those that a rank of this role makes for itself, in their order. `alone`: of this rank, for
 /// draft models are not sharded. All arguments outlive the drafters.
-[[nodiscard]] std::vector<std::unique_ptr<draft::Drafter>> make_drafters(const Setup& setup,
-                                                                         kernels::Backend& backend,
-                                                                         TensorParallelGroup& alone,
-                                                                         ThreadPool& pool,
-                                                                         Role role);
+[[nodiscard]] std::vector<std::unique_ptr<draft::Drafter>> make_drafters(
+    const Setup& setup, kernels::Backend& backend, WeightStore& weights, TensorParallelGroup& alone,
+    ThreadPool& pool, Role role);
 
 }  // namespace paceline::app

@@ -6,6 +6,7 @@
 
 #include "app/drafters.hpp"
 #include "app/setup.hpp"
+#include "app/weight_store.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/engine/batcher.hpp"
@@ -85,9 +86,7 @@ void plan_memory(Setup& setup) {
                                setup.model.kv_heads / setup.layout.placement.least_tp(),
                                setup.model.head_dim, engine.kv_block, setup.compute};
   MemoryPlan& memory_plan = setup.memory;
-  memory_plan.weights =
-      model::weight_bytes(setup.model, setup.compute, setup.layout.placement.least_tp()) +
-      drafter_memory(setup, Role::verifier).weights;
+  memory_plan.weights = weight_memory(setup);
   memory_plan.logits = logit_bytes(setup, memory_per_rank);
   if (setup.backend.on_device()) memory_plan.copies = device_bytes(setup);
   const std::uint64_t taken = memory_plan.beside_kv();

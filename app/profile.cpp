@@ -14,7 +14,6 @@
 #include "io/config/cost_profile.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/fabric/ucx_fabric.hpp"
-#include "runtime/policy/draft_ladder.hpp"
 #include "runtime/roles/group.hpp"
 
 namespace paceline::app {
@@ -62,15 +61,9 @@ ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& argu
     io::write_cost_profile(arguments.output, measured.table);
     say("{}: {} measurements in {:.1f} s; set engine.profile to it", arguments.output,
         measured.measurements, measured.seconds);
-    const double batch = std::min(static_cast<double>(setup.config.engine.max_batch),
-                                  static_cast<double>(setup.responses) / setup.layout.groups());
-    const std::string ladders = policy::ladder_text(policy::build_ladders(
-        measured.table, {std::max(1.0, batch), 0, setup.config.speculation.max_length}));
-    if (ladders.empty()) return;
-    write_to_user(fmt::format(
-        "speedup over plain decoding by how many drafted tokens are accepted (and how many are "
-        "best drafted), {:.0f} requests:\n{}",
-        std::max(1.0, batch), ladders));
+    // Of costs as they are read again, rounded: what a run goes by.
+    const CostTable written = io::parse_cost_profile(io::cost_profile_text(measured.table), "");
+    write_to_user(draft_ladder_text(written, ladder_load(setup, setup.layout.groups())));
   });
   return ExitCode::done;
 }

@@ -146,7 +146,7 @@ class Rank {
   void take(policy::Placement placement);
   void open_shard();
   void share_kv();
-  void record_role(double start);
+  void record_role(double start, double loading);
   void summarize(RankSummary summary, double start);
   void count(Role role, std::span<const DraftTally> tallies);
   [[nodiscard]] GroupRanks group() const { return placement_.groups[placement_.group(rank_)]; }
@@ -191,19 +191,21 @@ void Rank::share_kv() {
 /// Becomes what a placement says. Nothing here waits for another rank.
 void Rank::take(policy::Placement placement) {
   const double start = clock_.now();
+  const double loading = compute_->weights->loading_seconds();  // for earlier roles
   placement_ = std::move(placement);
   kv_share_.reset();  // before the memory that it has registered
   take_place(*compute_, setup_, placement_, rank_);
   share_kv();
   open_shard();
   mailbox_.send(Address::coordinator(), roles::encode(roles::Ready{placement_.epoch}));
-  record_role(start);
+  record_role(start, compute_->weights->loading_seconds() - loading);
 }
 
-void Rank::record_role(double start) {
+void Rank::record_role(double start, double loading) {
   const GroupRanks ranks = group_or_none();
   telemetry_->role({.start = start,
                     .preparing = clock_.now() - start,
+                    .loading = loading,
                     .role = static_cast<std::uint32_t>(placement_.role(rank_)),
                     .epoch = placement_.epoch,
                     .leader = ranks.leader,
@@ -212,7 +214,7 @@ void Rank::record_role(double start) {
 
 void Rank::run() {
   const double start = clock_.now();
-  record_role(start);
+  record_role(start, 0);
   RankSummary summary;
   while (true) {
     Ended ended = run_role();
@@ -357,13 +359,15 @@ void Rank::summarize(RankSummary summary, double start) {
   summary.transfers_failed = blocks.failed;
   summary.transfer_bytes_sent = blocks.bytes_sent;
   summary.transfer_bytes_received = blocks.bytes_received;
-  summary.peak_rss_bytes = peak_rss_bytes();
+  const std::uint64_t peak = peak_rss_bytes();
+  summary.peak_rss_bytes = peak - std::min(peak, compute_->weights->bytes_of_others());
   const DrafterMemory drafts = drafter_memory(setup_, role);
-  summary.weight_bytes = drafts.weights;
+  summary.weight_bytes = compute_->weights->bytes();
   summary.kv_bytes = drafts.kv;
-  if (compute_->executor) {
-    summary.weight_bytes += compute_->executor->weight_bytes();
-    summary.kv_bytes += compute_->executor->kv_bytes();
+  if (compute_->executor) summary.kv_bytes += compute_->executor->kv_bytes();
+  if (setup_.backend.on_device()) {
+    summary.weight_bytes = drafts.weights;
+    if (compute_->executor) summary.weight_bytes += compute_->executor->weight_bytes();
   }
   telemetry_->summary(summary);
   mailbox_.send(Address::coordinator(), roles::encode(roles::Summary{summary}));

@@ -3,10 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "app/make_speculator.hpp"
 #include "app/terminal.hpp"
 #include "app/version.hpp"
+#include "app/weight_store.hpp"
 #include "runtime/core/duration.hpp"
 #include "runtime/model/sharding.hpp"
 
@@ -90,19 +92,35 @@ std::string memory_text(const Setup& setup) {
   const auto of_any = [&](auto slow) {
     return std::find_if(setup.facts.begin(), setup.facts.end(), slow);
   };
-  const auto wide = of_any([](const fabric::RankFacts& fact) { return fact.numa_nodes > 1; });
+  const auto wide =
+      of_any([](const fabric::RankFacts& fact) { return std::popcount(fact.numa_nodes) > 1; });
   if (wide != setup.facts.end())
     text += fmt::format(
         "  warning: rank {} runs on {} NUMA nodes, where much of what it reads is far: take a rank "
         "or more for each (mpirun --map-by numa --bind-to numa, srun --cpu-bind=ldoms)\n",
-        wide - setup.facts.begin(), wide->numa_nodes);
+        wide - setup.facts.begin(), std::popcount(wide->numa_nodes));
   const auto small = of_any([](const fabric::RankFacts& fact) { return fact.huge_pages == 0; });
   if (small != setup.facts.end())
     text += fmt::format(
         "  warning: node {} ({}) gives no huge pages, without which weights and KV are read more "
         "slowly: /sys/kernel/mm/transparent_hugepage/enabled should say madvise\n",
         small->node, small->host);
+  const auto apart = of_any([](const fabric::RankFacts& fact) { return fact.shares_memory == 0; });
+  if (apart != setup.facts.end())
+    text += fmt::format(
+        "  warning: ranks of node {} ({}) cannot map memory of one another (by /proc): each keeps "
+        "weights of its own\n",
+        apart->node, apart->host);
   return text;
+}
+
+/// ", one copy for 4 ranks", of weights that ranks have in common.
+std::string copy_text(const Setup& setup, const WeightsId& id) {
+  const std::vector<WeightCopy> copies = weight_copies(setup);
+  const auto copy =
+      std::find_if(copies.begin(), copies.end(), [&](const WeightCopy& c) { return c.id == id; });
+  const std::size_t ranks = copy == copies.end() ? 1 : copy->ranks.size();
+  return ranks == 1 ? "" : fmt::format(" in one copy for {} ranks", ranks);
 }
 
 std::string drafts_text(const Setup& setup) {
@@ -145,9 +163,13 @@ std::string drafts_text(const Setup& setup) {
   }
   const DrafterMemory memory = drafter_memory(setup, ahead ? Role::drafter : Role::verifier);
   if (memory.weights > 0) {
+    const auto first =
+        std::find_if(setup.drafters.begin(), setup.drafters.end(),
+                     [](const ConfiguredDrafter& drafter) { return drafter.model != nullptr; });
     text +=
-        fmt::format("  draft models on each {}: weights {:.1f} MiB, KV up to {:.1f} MiB\n",
+        fmt::format("  draft models on each {}: weights {:.1f} MiB{}, KV up to {:.1f} MiB\n",
                     ahead ? "drafter rank" : "verifier", static_cast<double>(memory.weights) / kMiB,
+                    copy_text(setup, {static_cast<std::int32_t>(first - setup.drafters.begin())}),
                     static_cast<double>(memory.kv) / kMiB);
   }
   return text;
@@ -192,10 +214,10 @@ std::string plan_text(const Setup& setup) {
   if (!setup.backend.on_device()) text += memory_text(setup);
   for (const std::string& line : setup.layout.explanation) text += fmt::format("  {}\n", line);
   text += fmt::format("  {}\n", setup.kv.explanation);
-  const double weights = static_cast<double>(
-      model::weight_bytes(setup.model, setup.compute, setup.layout.placement.least_tp()));
-  text += fmt::format("  weights {:.1f} MiB a rank; longest sequence {} tokens\n", weights / kMiB,
-                      setup.longest_sequence);
+  const int tp = setup.layout.placement.least_tp();
+  const auto weights = static_cast<double>(model::weight_bytes(setup.model, setup.compute, tp));
+  text += fmt::format("  weights {:.1f} MiB a rank{}; longest sequence {} tokens\n", weights / kMiB,
+                      copy_text(setup, {-1, tp, 0}), setup.longest_sequence);
   if (setup.backend.on_device()) {
     const auto mib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / kMiB; };
     const MemoryPlan& m = setup.memory;

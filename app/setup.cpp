@@ -10,6 +10,7 @@
 #include "app/draft_history.hpp"
 #include "app/job.hpp"
 #include "app/version.hpp"
+#include "app/weight_store.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
 #include "io/config/cost_profile.hpp"
 #include "io/config/yaml_tree.hpp"
@@ -114,6 +115,7 @@ void lay_out(Setup& setup, std::optional<int> drafters, const std::string& draft
   facts.ranks = static_cast<int>(setup.facts.size());
   facts.segments = setup.model.segments();
   facts.weight_bytes = model::weight_bytes(setup.model, setup.compute, 1);
+  facts.sharers = weight_sharers(setup);
   facts.memory_per_rank = setup.backend.memory;
   for (const fabric::RankFacts& rank : setup.facts) facts.node_of_rank.push_back(rank.node);
   const io::LayoutSection& layout = setup.config.layout;

@@ -15,14 +15,18 @@ namespace {
 
 constexpr std::size_t kShown = 5;  ///< plans, besides the best of each mode
 
+/// Positions that a request attends to, as if responses came to half of their longest.
+double mean_context(const Setup& setup) {
+  return setup.longest_prompt + setup.config.sampling.max_tokens / 4.0;
+}
+
 policy::PlanFacts facts_of(const Setup& setup, const SpeculationChoice& choice) {
   const io::RunConfig& config = setup.config;
   policy::PlanFacts facts;
   facts.ranks = static_cast<int>(setup.facts.size());
   facts.requests = choice.batch;
   facts.max_batch = config.engine.max_batch;
-  // As if responses came to half of their longest.
-  facts.context = setup.longest_prompt + config.sampling.max_tokens / 4.0;
+  facts.context = mean_context(setup);
   facts.longest_draft = config.speculation.max_length;
   if (config.speculation.policy == io::SpeculationPolicy::fixed)
     facts.shortest_draft = facts.longest_draft;
@@ -177,15 +181,11 @@ void order_drafters(const Setup& setup, const DraftHistory& history, Speculation
   choice.order.resize(setup.drafters.size());
   std::iota(choice.order.begin(), choice.order.end(), 0);
   if (!setup.profile_holds()) return;
-  const policy::PlanFacts facts = facts_of(setup, choice);
+  const auto ranks = static_cast<int>(setup.facts.size());
   const int groups =
-      settled_groups(setup).value_or((facts.ranks - choice.drafter_ranks) / setup.conditions.tp);
-  const double batch =
-      std::min<double>(facts.max_batch, static_cast<double>(setup.responses) / std::max(1, groups));
-  choice.ranked = policy::rank_methods(
-      policy::build_ladders(*setup.profile,
-                            {std::max(1.0, batch), facts.context, facts.longest_draft}),
-      history);
+      settled_groups(setup).value_or((ranks - choice.drafter_ranks) / setup.conditions.tp);
+  choice.load = ladder_load(setup, std::max(1, groups));
+  choice.ranked = policy::rank_methods(policy::build_ladders(*setup.profile, choice.load), history);
   const auto place = [&](std::int32_t index) {
     const ConfiguredDrafter& drafter = setup.drafters[index];
     const bool first =
@@ -207,6 +207,21 @@ void choose_speculation(Setup& setup, const DraftHistory& history) {
   for (const std::int32_t drafter : choice.order)
     choice.acceptance.push_back(
         history.rate(setup.drafters[drafter].name, policy::kUnknownAcceptance));
+}
+
+policy::LadderLoad ladder_load(const Setup& setup, int groups) {
+  const double batch = std::min<double>(setup.config.engine.max_batch,
+                                        static_cast<double>(setup.responses) / groups);
+  return {std::max(1.0, batch), mean_context(setup), setup.config.speculation.max_length};
+}
+
+std::string draft_ladder_text(const CostTable& costs, const policy::LadderLoad& load) {
+  const std::string ladder = policy::ladder_text(costs, load);
+  if (ladder.empty()) return "";
+  return "draft ladder: speedup over plain decoding by the share of drafted tokens that is "
+         "accepted "
+         "(and how many are best drafted)\n" +
+         ladder;
 }
 
 std::string speculation_text(const Setup& setup) {
@@ -236,7 +251,7 @@ std::string speculation_text(const Setup& setup) {
                         plan.tokens_per_second, how(plan), plan.explanation,
                         as_arguments(plan.settings));
   }
-  return text;
+  return text + draft_ladder_text(*setup.profile, choice.load);
 }
 
 }  // namespace paceline::app

@@ -25,6 +25,7 @@ struct SpeculationChoice {
   std::vector<policy::DraftMethod> methods;    ///< what they were made for
   std::vector<bool> known;                     ///< [methods] acceptance is that of earlier runs
   std::vector<policy::RankedMethod> ranked;    ///< by the ladder
+  policy::LadderLoad load;                     ///< that the ladder was for
   double batch = 0;                            ///< requests at the start
 };
 
@@ -43,8 +44,14 @@ void settle_mode(Setup& setup);
 /// (roles::Speculator); among models it is the order that counts.
 void choose_speculation(Setup& setup, const DraftHistory& history);
 
-/// The plan, those that are next to it and the settings that ask for them, for people; empty where
-/// no costs are known.
+/// The load of one of `groups` groups at the start, for which methods are ranked.
+[[nodiscard]] policy::LadderLoad ladder_load(const Setup& setup, int groups);
+
+/// The draft ladder as lines of text, by these costs; empty where nothing drafts.
+[[nodiscard]] std::string draft_ladder_text(const CostTable& costs, const policy::LadderLoad& load);
+
+/// The plan, those that are next to it and the settings that ask for them, and the draft ladder,
+/// for people; empty where no costs are known.
 [[nodiscard]] std::string speculation_text(const Setup& setup);
 
 }  // namespace paceline::app

@@ -75,6 +75,15 @@ struct MatrixSlice {
   std::int64_t columns = 0;
 };
 
+/// Where a backend that computes from host memory is to put a packed matrix that several processes
+/// map.
+struct PackPlace {
+  /// Zero-filled, of Backend::packed_bytes(), aligned to 64 bytes; outlives the matrix. Empty: the
+  /// matrix gets memory of its own.
+  std::span<std::byte> memory;
+  bool packs = true;  ///< false: another process does, before the matrix is computed with
+};
+
 /// A weight that cannot be computed with: NaN, infinite, or stored in fp32 and past what bf16
 /// holds. Which one is for the catcher to name.
 struct UnusableWeight : DataError {
@@ -278,10 +287,16 @@ class Backend {
   /// empty or [n] fp32, in host memory. `segments`: K is cut into that many equal ranges, each
   /// summed on its own and then added in the binary tree; 1 for column-parallel projections. Two
   /// segments or more must be of even width. `compute`: dtype of the packed weight and of the
-  /// inputs it is multiplied with. Throws UnusableWeight of the first there is.
+  /// inputs it is multiplied with. Throws UnusableWeight of the first there is, unless another
+  /// process packs, which then does.
   [[nodiscard]] virtual std::unique_ptr<Linear> pack(std::span<const MatrixSlice> slices,
                                                      std::span<const float> bias, int segments,
-                                                     DType compute) = 0;
+                                                     DType compute,
+                                                     const PackPlace& place = {}) = 0;
+  /// Bytes of the place of a packed [n, k]. 0: weights are in the backend's own memory alone, and
+  /// places are of no use to it.
+  [[nodiscard]] virtual std::size_t packed_bytes(std::int64_t n, std::int64_t k,
+                                                 DType compute) const = 0;
   /// `table`: [vocab, hidden], as stored. A backend that shares the host's memory reads from the
   /// mapped file, which must outlive it, as must `table`; others copy.
   [[nodiscard]] virtual std::unique_ptr<Embedding> embedding(const TensorView& table) = 0;

@@ -62,7 +62,7 @@ struct TelemetryReport {
 ///       (attempt, time); mode and window are of kind "planned" alone, method (a drafter's number,
 ///       -1: none) of "race_begun"
 ///   /transfers/{attempt,rank,start,duration,key,bytes,peer,sends,complete}, by (attempt, start)
-///   /roles/{attempt,rank,start,preparing,role,epoch,leader,tp}, by (attempt, rank, start)
+///   /roles/{attempt,rank,start,preparing,loading,role,epoch,leader,tp}, by (attempt, rank, start)
 ///   /summary/{attempt,rank,role,leader,tp,busy_seconds,...}, a row for each rank of each attempt;
 ///       role, leader and tp are its last ones, leader is -1 for a rank in no verifier group
 ///   /attempts/{attempt,ranks,started,plan}; started is Unix time in seconds

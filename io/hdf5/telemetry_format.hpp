@@ -64,6 +64,7 @@ inline std::vector<h5::Field> role_fields() {
   const hid_t u32 = h5::native<std::uint32_t>();
   return {{"start", offsetof(RoleRecord, start), f64},
           {"preparing", offsetof(RoleRecord, preparing), f64},
+          {"loading", offsetof(RoleRecord, loading), f64},
           {"role", offsetof(RoleRecord, role), u32},
           {"epoch", offsetof(RoleRecord, epoch), u32},
           {"leader", offsetof(RoleRecord, leader), h5::native<std::int32_t>()},

@@ -15,6 +15,7 @@
     spans["rank"], spans["what"], spans["start"], spans["duration"]
     plans = request_plans("DIR")         # requests that came to be drafted for in another way
     helped = races("DIR")                # requests that several groups generated (best-of-N)
+    model_scale("DIR"), kv_scale("DIR")  # seconds that changes of roles and moves of KV took
 
 Needs h5py and numpy; torch only where as_torch is asked for. One run, one thread: h5py serialises
 HDF5 itself, but a Run object keeps its file open. `python3 paceline_reader.py DIR` prints a
@@ -36,7 +37,14 @@ from paceline_run.live import iter_live, live_manifest, live_prompts
 from paceline_run.records import FINISH_REASONS, Prompt, ReaderError, Response
 from paceline_run.slime import SlimeSample
 from paceline_run.summary import summary
-from paceline_run.telemetry import acceptance, races, request_plans, timeline
+from paceline_run.telemetry import (
+    acceptance,
+    kv_scale,
+    model_scale,
+    races,
+    request_plans,
+    timeline,
+)
 
 __all__ = [
     "FINISH_REASONS",
@@ -47,8 +55,10 @@ __all__ = [
     "SlimeSample",
     "acceptance",
     "iter_live",
+    "kv_scale",
     "live_manifest",
     "live_prompts",
+    "model_scale",
     "open_run",
     "races",
     "request_plans",

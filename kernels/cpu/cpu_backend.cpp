@@ -72,8 +72,12 @@ class CpuBackend final : public Backend {
 
   [[nodiscard]] std::unique_ptr<Linear> pack(std::span<const MatrixSlice> slices,
                                              std::span<const float> bias, int segments,
-                                             DType compute) override {
-    return std::make_unique<PackedLinear>(slices, bias, segments, compute, pool_);
+                                             DType compute, const PackPlace& place) override {
+    return std::make_unique<PackedLinear>(slices, bias, segments, compute, place, pool_);
+  }
+  [[nodiscard]] std::size_t packed_bytes(std::int64_t n, std::int64_t k,
+                                         DType compute) const override {
+    return cpu::packed_bytes(n, k, compute);
   }
   [[nodiscard]] std::unique_ptr<Embedding> embedding(const TensorView& table) override {
     return std::make_unique<MappedEmbedding>(table);

@@ -47,10 +47,20 @@ void pack_panel_f32(std::span<const SourceRow> rows, int k, float* out) {
   }
 }
 
+/// k as it is packed.
+std::int64_t packed_depth(std::int64_t k, DType compute) {
+  return compute == DType::bf16 ? k + k % 2 : k;
+}
+
 }  // namespace
 
+std::size_t packed_bytes(std::int64_t n, std::int64_t k, DType compute) {
+  const std::int64_t panels = (n + kPanelWidth - 1) / kPanelWidth;
+  return panels * kPanelWidth * packed_depth(k, compute) * size_of(compute) + kPanelSlack;
+}
+
 PackedLinear::PackedLinear(std::span<const MatrixSlice> slices, std::span<const float> bias,
-                           int segments, DType compute, ThreadPool& pool)
+                           int segments, DType compute, const PackPlace& place, ThreadPool& pool)
     : segments_(segments), dtype_(compute), bias_(bias.begin(), bias.end()) {
   const std::vector<SourceRow> rows = source_rows(slices, bias);
   n_ = static_cast<int>(rows.size());
@@ -64,31 +74,43 @@ PackedLinear::PackedLinear(std::span<const MatrixSlice> slices, std::span<const 
                  " even segments");
 
   panels_ = (n_ + kPanelWidth - 1) / kPanelWidth;
-  depth_ = compute == DType::bf16 ? k_ + k_ % 2 : k_;
-  const std::size_t panel_bytes = static_cast<std::size_t>(depth_) * kPanelWidth * size_of(compute);
-  memory_ = Memory(panels_ * panel_bytes + kPanelSlack);
+  depth_ = static_cast<int>(packed_depth(k_, compute));
+  const std::size_t needed = packed_bytes(n_, k_, compute);
+  if (place.memory.empty()) {
+    memory_ = Memory(needed);
+    data_ = memory_.data();
+  } else {
+    if (place.memory.size() < needed) fail_to_pack("a place that is too small");
+    data_ = place.memory.data();
+  }
+  if (place.packs) pack(slices, rows, pool);
+}
+
+void PackedLinear::pack(std::span<const MatrixSlice> slices, std::span<const SourceRow> rows,
+                        ThreadPool& pool) {
+  const std::size_t panel_bytes = static_cast<std::size_t>(depth_) * kPanelWidth * size_of(dtype_);
   std::atomic<int> first_unusable = n_;  // a row
   // Each thread packs, and so touches first, the panels it will multiply with. Looking at the rows
   // brings them into its cache, from where they are packed.
   pool.for_units(panels_, [&](int, int panel) {
     const int first = panel * kPanelWidth;
     const int count = n_ - first < kPanelWidth ? n_ - first : kPanelWidth;
-    const std::span<const SourceRow> part = std::span(rows).subspan(first, count);
+    const std::span<const SourceRow> part = rows.subspan(first, count);
     for (int j = 0; j < count; ++j) {
-      if (usable(part[j], k_, compute)) continue;
+      if (usable(part[j], k_, dtype_)) continue;
       int before = first_unusable;
       while (first + j < before && !first_unusable.compare_exchange_weak(before, first + j)) {
       }
       return;
     }
-    std::byte* out = memory_.data() + panel * panel_bytes;
-    if (compute == DType::bf16) {
+    std::byte* out = data_ + panel * panel_bytes;
+    if (dtype_ == DType::bf16) {
       pack_panel_bf16(part, k_, reinterpret_cast<std::uint16_t*>(out));
     } else {
       pack_panel_f32(part, k_, reinterpret_cast<float*>(out));
     }
   });
-  if (first_unusable < n_) fail_unusable(slices, first_unusable, compute);
+  if (first_unusable < n_) fail_unusable(slices, first_unusable, dtype_);
 }
 
 }  // namespace paceline::kernels::cpu

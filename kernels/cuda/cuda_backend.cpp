@@ -131,8 +131,8 @@ void CudaBackend::read(const std::byte* from, std::span<std::byte> to) {
 
 // Rows go from the mapped file through pinned memory to the device and are packed there.
 std::unique_ptr<Linear> CudaBackend::pack(std::span<const MatrixSlice> slices,
-                                          std::span<const float> bias, int segments,
-                                          DType compute) {
+                                          std::span<const float> bias, int segments, DType compute,
+                                          const PackPlace& /*place*/) {
   const std::vector<SourceRow> rows = source_rows(slices, bias);
   const int n = static_cast<int>(rows.size());
   const int k = static_cast<int>(slices[0].columns);

@@ -51,7 +51,11 @@ class CudaBackend final : public Backend, private Operations {
   void read(const std::byte* from, std::span<std::byte> to) override;
   [[nodiscard]] std::unique_ptr<Linear> pack(std::span<const MatrixSlice> slices,
                                              std::span<const float> bias, int segments,
-                                             DType compute) override;
+                                             DType compute, const PackPlace& place) override;
+  [[nodiscard]] std::size_t packed_bytes(std::int64_t /*n*/, std::int64_t /*k*/,
+                                         DType /*compute*/) const override {
+    return 0;
+  }
   [[nodiscard]] std::unique_ptr<Embedding> embedding(const TensorView& table) override;
 
   [[nodiscard]] PassRows padded(PassRows rows) const override;

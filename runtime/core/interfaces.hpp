@@ -93,6 +93,7 @@ struct TransferRecord {
 struct RoleRecord {
   double start = 0;          ///< when it began to take its place
   double preparing = 0;      ///< seconds until it could take part
+  double loading = 0;        ///< of them, loading weights
   std::uint32_t role = 0;    ///< paceline::Role
   std::uint32_t epoch = 0;   ///< of the placement
   std::int32_t leader = -1;  ///< of its verifier group; -1: in none
@@ -143,8 +144,8 @@ struct RankSummary {
   std::uint64_t bytes_sent = 0;
   std::uint64_t message_stalls = 0;  ///< times that a receiver was far behind
   std::uint64_t most_queued = 0;     ///< messages that waited for receivers at one time
-  std::uint64_t peak_rss_bytes = 0;
-  std::uint64_t weight_bytes = 0;
+  std::uint64_t peak_rss_bytes = 0;  ///< without what are others' parts of the next
+  std::uint64_t weight_bytes = 0;    ///< packed; of copies that ranks have in common, its own part
   std::uint64_t kv_bytes = 0;
 };
 

@@ -23,23 +23,21 @@ std::size_t common_prefix(std::span<const TokenId> a, std::span<const TokenId> b
 
 }  // namespace
 
-DraftSequences::DraftSequences(kernels::Backend& backend, const ModelConfig& config,
-                               const WeightSource& source, TensorParallelGroup& group,
-                               DType compute, const DraftSequencesOptions& options)
+DraftSequences::DraftSequences(kernels::Backend& backend, model::LoadWeights load_weights,
+                               TensorParallelGroup& group, const DraftSequencesOptions& options)
     : options_(checked(options)),
       backend_(backend),
-      config_(config),
-      source_(source),
+      load_weights_(std::move(load_weights)),
       group_(group),
-      compute_(compute),
       kv_(options.kv_blocks, options.kv_block) {
   load();
 }
 
 void DraftSequences::load() {
-  auto decoder = std::make_unique<model::Decoder>(backend_, config_, source_, group_, compute_,
+  auto decoder = std::make_unique<model::Decoder>(backend_, load_weights_(), group_,
                                                   options_.max_requests + options_.prefill_chunk,
                                                   options_.max_requests, options_.max_position);
+  vocab_ = decoder->weights().config().vocab;
   kv_shape_ = decoder->kv_shape(options_.kv_block);
   cache_ = backend_.allocate(kv_shape_.block_bytes() * options_.kv_blocks);
   decoder_ = std::move(decoder);
@@ -55,7 +53,6 @@ void DraftSequences::suspend() {
   drop_kv();
   cache_.reset();
   decoder_.reset();
-  source_.release_pages();  // of embeddings, which a backend may read from the mapped file
 }
 
 void DraftSequences::resume() {
@@ -75,7 +72,7 @@ DraftSequences::Sequence& DraftSequences::started(RequestId id) {
 
 bool DraftSequences::knows(std::span<const TokenId> tokens) const {
   return std::all_of(tokens.begin(), tokens.end(),
-                     [&](TokenId token) { return token >= 0 && token < config_.vocab; });
+                     [&](TokenId token) { return token >= 0 && token < vocab_; });
 }
 
 void DraftSequences::append(DraftText& text, std::span<const TokenId> tokens) const {

@@ -20,8 +20,6 @@
 
 #include "kernels/backend.hpp"
 #include "runtime/core/interfaces.hpp"
-#include "runtime/core/model_config.hpp"
-#include "runtime/core/weight_source.hpp"
 #include "runtime/draft/drafter.hpp"
 #include "runtime/kv/sequences.hpp"
 #include "runtime/model/decoder.hpp"
@@ -66,10 +64,10 @@ class DraftSequences {
   /// last token of member members[i]. Valid during the call.
   using Reader = std::function<void(std::span<const int> members, const float* logits)>;
 
-  /// `group`: of this rank alone. `backend`, `source` and `group` must outlive this. Throws
-  /// std::invalid_argument on bad options, and as model::Decoder does.
-  DraftSequences(kernels::Backend& backend, const ModelConfig& config, const WeightSource& source,
-                 TensorParallelGroup& group, DType compute, const DraftSequencesOptions& options);
+  /// `load_weights`: of the whole model. `group`: of this rank alone. `backend` and `group` must
+  /// outlive this. Throws std::invalid_argument on bad options, and as `load_weights` does.
+  DraftSequences(kernels::Backend& backend, model::LoadWeights load_weights,
+                 TensorParallelGroup& group, const DraftSequencesOptions& options);
 
   /// These run no forward pass. A request that left takes up what is held of it and still fits.
   void start(const DraftStart& start);
@@ -93,14 +91,14 @@ class DraftSequences {
 
   /// Gives up all KV, though not its memory.
   void drop_kv();
-  /// Gives the memory of weights and KV back; while suspended there are no rounds.
+  /// Gives the memory of KV back and lets go of the weights; while suspended there are no rounds.
   void suspend();
-  /// Takes the memory again; the weights come from the source once more. May throw for want of
-  /// memory, and stays suspended then.
+  /// Takes the memory again, and loads the weights. May throw for want of memory, and stays
+  /// suspended then.
   void resume();
   [[nodiscard]] bool suspended() const { return decoder_ == nullptr; }
 
-  [[nodiscard]] int vocab() const { return config_.vocab; }
+  [[nodiscard]] int vocab() const { return vocab_; }
   /// Whether all tokens are of the vocabulary.
   [[nodiscard]] bool knows(std::span<const TokenId> tokens) const;
   /// Rows of all forward passes so far.
@@ -108,7 +106,7 @@ class DraftSequences {
   /// Memory held, bytes; all 0 while suspended.
   [[nodiscard]] std::size_t kv_bytes() const { return suspended() ? 0 : cache_->size(); }
   [[nodiscard]] std::size_t weight_bytes() const {
-    return suspended() ? 0 : decoder_->weight_bytes();
+    return suspended() ? 0 : decoder_->weights().bytes();
   }
   [[nodiscard]] std::size_t bytes() const {
     return suspended() ? 0 : kv_bytes() + weight_bytes() + decoder_->activation_bytes();
@@ -149,10 +147,9 @@ class DraftSequences {
 
   DraftSequencesOptions options_;
   kernels::Backend& backend_;
-  ModelConfig config_;
-  const WeightSource& source_;
+  model::LoadWeights load_weights_;
   TensorParallelGroup& group_;
-  DType compute_;
+  int vocab_ = 0;
   std::unique_ptr<model::Decoder> decoder_;  ///< null while suspended
   kernels::KvShape kv_shape_;
   std::unique_ptr<kernels::Buffer> cache_;  ///< [kv_blocks] chunks of kv_shape_.block_bytes()

@@ -15,15 +15,14 @@ ModelDrafterOptions checked(const ModelDrafterOptions& o) {
 
 }  // namespace
 
-ModelDrafter::ModelDrafter(kernels::Backend& backend, const ModelConfig& config,
-                           const WeightSource& source, TensorParallelGroup& group, DType compute,
-                           const SamplingParams& sampling, std::vector<TokenId> stops,
-                           const ModelDrafterOptions& options)
+ModelDrafter::ModelDrafter(kernels::Backend& backend, model::LoadWeights load,
+                           TensorParallelGroup& group, const SamplingParams& sampling,
+                           std::vector<TokenId> stops, const ModelDrafterOptions& options)
     : options_(checked(options)),
       sampling_(sampling),
       stops_(std::move(stops)),
       backend_(backend),
-      sequences_(backend, config, source, group, compute, options) {
+      sequences_(backend, std::move(load), group, options) {
   if (options_.noise == DraftNoise::greedy) sampling_.temperature = 0;
   warm_up();
 }

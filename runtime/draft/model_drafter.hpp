@@ -21,11 +21,10 @@
 
 #include "kernels/backend.hpp"
 #include "runtime/core/interfaces.hpp"
-#include "runtime/core/model_config.hpp"
 #include "runtime/core/sampling.hpp"
-#include "runtime/core/weight_source.hpp"
 #include "runtime/draft/draft_sequences.hpp"
 #include "runtime/draft/drafter.hpp"
+#include "runtime/model/weights.hpp"
 
 namespace paceline::draft {
 
@@ -55,13 +54,13 @@ struct ModelDrafterOptions : DraftSequencesOptions {
 /// of q cannot upset: a measure of agreement that grows with it, not yet calibrated.
 class ModelDrafter final : public Drafter {
  public:
-  /// `group`: of this rank alone. `sampling`, `stops`: the target's; `stops` end a chain and are
-  /// banned before min_tokens. `backend`, `source` and `group` must outlive the drafter. Drafts
-  /// once to warm up. Throws std::invalid_argument on bad options, and as model::Decoder and
-  /// propose() do.
-  ModelDrafter(kernels::Backend& backend, const ModelConfig& config, const WeightSource& source,
-               TensorParallelGroup& group, DType compute, const SamplingParams& sampling,
-               std::vector<TokenId> stops, const ModelDrafterOptions& options);
+  /// `load`: of the whole draft model. `group`: of this rank alone. `sampling`, `stops`: the
+  /// target's; `stops` end a chain and are banned before min_tokens. `backend` and `group` must
+  /// outlive the drafter. Drafts once to warm up. Throws std::invalid_argument on bad options, and
+  /// as `load` and propose() do.
+  ModelDrafter(kernels::Backend& backend, model::LoadWeights load, TensorParallelGroup& group,
+               const SamplingParams& sampling, std::vector<TokenId> stops,
+               const ModelDrafterOptions& options);
 
   /// These four run no forward pass. A request whose text has a token outside the draft model's
   /// vocabulary gets no drafts, nor does a slot that assumes one. The KV of one that leaves stays
@@ -80,9 +79,9 @@ class ModelDrafter final : public Drafter {
   /// batch twice, Error (internal) when the model gives logits that are not finite.
   void propose(std::span<DraftSlot> batch, double now, Levels* levels) override;
 
-  /// Gives back all memory of the backend's: weights, KV and activations.
+  /// Gives back KV and activations, and the weights unless somebody keeps them.
   void suspend() override { sequences_.suspend(); }
-  /// Packs the weights again, out of the source, and drafts once to warm up.
+  /// Loads the weights again, and drafts once to warm up.
   void resume() override;
   [[nodiscard]] std::size_t bytes() const override { return sequences_.bytes(); }
 

@@ -2,29 +2,31 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace paceline::engine {
 
-Executor::Executor(kernels::Backend& backend, const ModelConfig& config, const WeightSource& source,
-                   TensorParallelGroup& group, DType compute, const SamplingParams& sampling,
+Executor::Executor(kernels::Backend& backend, std::shared_ptr<const model::Weights> weights,
+                   TensorParallelGroup& group, const SamplingParams& sampling,
                    std::vector<TokenId> stops, const ExecutorLimits& limits)
     : backend_(backend),
       group_(group),
       sampling_(sampling),
       stops_(std::move(stops)),
       limits_(limits),
-      decoder_(backend, config, source, group, compute,
+      decoder_(backend, std::move(weights), group,
                limits.max_batch * (1 + limits.max_draft) + limits.prefill_chunk,
                limits.max_batch * (1 + limits.max_draft), limits.max_position),
       kv_shape_(decoder_.kv_shape(limits.kv_block)),
       cache_(backend.allocate(kv_shape_.block_bytes() * limits.kv_blocks)) {
-  const model::Shard& shard = decoder_.shard();
+  const model::Shard& shard = decoder_.weights().shard();
   for (int r = 0; r < shard.size; ++r)
     columns_.push_back(shard.first_vocab[r + 1] - shard.first_vocab[r]);
   first_sample_.resize(shard.size + 1);
   if (shard.size == 1) return;
   const std::size_t samples = limits.max_batch * (1 + limits.max_draft);
-  rows_ = backend.allocate((samples + shard.size - 1) / shard.size * config.vocab * sizeof(float));
+  const int vocab = decoder_.weights().config().vocab;
+  rows_ = backend.allocate((samples + shard.size - 1) / shard.size * vocab * sizeof(float));
 }
 
 std::span<const kernels::Sampled> Executor::run(const Step& step) {
@@ -56,7 +58,7 @@ std::span<const kernels::Sampled> Executor::run(const Step& step) {
 void Executor::sample(const Step& step, const float* logits) {
   const int samples = static_cast<int>(step.samples.size());
   const int ranks = group_.size();
-  const int vocab = decoder_.config().vocab;
+  const int vocab = decoder_.weights().config().vocab;
   sampled_.resize(samples);
   if (samples == 0) return;
 

@@ -8,7 +8,6 @@
 #include "kernels/backend.hpp"
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/sampling.hpp"
-#include "runtime/core/weight_source.hpp"
 #include "runtime/engine/step.hpp"
 #include "runtime/model/decoder.hpp"
 
@@ -51,10 +50,10 @@ struct ExecutorLimits {
 /// share. Used by one thread.
 class Executor final : public StepRunner {
  public:
-  /// `stops`: the ids that min_tokens bans. Throws as Decoder does.
-  Executor(kernels::Backend& backend, const ModelConfig& config, const WeightSource& source,
-           TensorParallelGroup& group, DType compute, const SamplingParams& sampling,
-           std::vector<TokenId> stops, const ExecutorLimits& limits);
+  /// `weights`, `backend`, `group`: as of model::Decoder. `stops`: the ids that min_tokens bans.
+  Executor(kernels::Backend& backend, std::shared_ptr<const model::Weights> weights,
+           TensorParallelGroup& group, const SamplingParams& sampling, std::vector<TokenId> stops,
+           const ExecutorLimits& limits);
 
   std::span<const kernels::Sampled> run(const Step& step) override;
   [[nodiscard]] double forward_seconds() const override { return forward_seconds_; }
@@ -65,7 +64,7 @@ class Executor final : public StepRunner {
 
   /// Seconds spent in steps so far.
   [[nodiscard]] double busy_seconds() const { return busy_seconds_; }
-  [[nodiscard]] std::size_t weight_bytes() const { return decoder_.weight_bytes(); }
+  [[nodiscard]] std::size_t weight_bytes() const { return decoder_.weights().bytes(); }
   [[nodiscard]] std::size_t activation_bytes() const { return decoder_.activation_bytes(); }
   [[nodiscard]] std::size_t kv_bytes() const { return kv_shape_.block_bytes() * limits_.kv_blocks; }
 

@@ -1,6 +1,7 @@
 #include "runtime/fabric/host_facts.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -163,11 +164,13 @@ HostMemory available_memory(const std::string& root) {
   return memory;
 }
 
-int numa_nodes(std::span<const std::uint64_t> cores, const std::string& root) {
-  int nodes = 0;
+std::uint64_t numa_nodes(std::span<const std::uint64_t> cores, const std::string& root) {
+  std::uint64_t nodes = 0;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(root + "/sys/devices/system/node", error)) {
-    if (!entry.path().filename().string().starts_with("node")) continue;
+    const std::string name = entry.path().filename().string();
+    int number = 0;
+    if (std::sscanf(name.c_str(), "node%d", &number) != 1) continue;
     std::ifstream file(entry.path() / "cpulist");  // "0-3,8-11"
     bool ours = false;
     for (std::string range; std::getline(file, range, ',');) {
@@ -180,9 +183,9 @@ int numa_nodes(std::span<const std::uint64_t> cores, const std::string& root) {
       for (std::size_t core = first; core <= last && core < cores.size() * 64; ++core)
         ours = ours || (cores[core / 64] >> (core % 64) & 1) != 0;
     }
-    nodes += ours ? 1 : 0;
+    if (ours) nodes |= std::uint64_t{1} << number % 64;
   }
-  return std::max(1, nodes);
+  return nodes == 0 ? 1 : nodes;
 }
 
 bool huge_pages(const std::string& root) {

@@ -27,8 +27,10 @@ struct HostMemory {
 /// above them, leave of their limits. Memory that only caches files counts as free in both.
 [[nodiscard]] HostMemory available_memory(const std::string& root = "");
 
-/// NUMA nodes that have any of these cores; 1 where the system does not say. `cores`: a bit each.
-[[nodiscard]] int numa_nodes(std::span<const std::uint64_t> cores, const std::string& root = "");
+/// NUMA nodes that have any of these cores, a bit each; node 64 has the bit of node 0 again, and so
+/// on. The first alone where the system does not say. `cores`: a bit each.
+[[nodiscard]] std::uint64_t numa_nodes(std::span<const std::uint64_t> cores,
+                                       const std::string& root = "");
 
 /// Whether memory that asks for huge pages may get them.
 [[nodiscard]] bool huge_pages(const std::string& root = "");

@@ -21,8 +21,9 @@ struct RankFacts {
   std::int32_t local_ranks = 1;  ///< ranks on its node
   std::int32_t cores = 1;        ///< cores its affinity mask allows
   std::int32_t sharers = 1;      ///< ranks of its node whose masks overlap its own, itself included
-  std::int32_t numa_nodes = 1;   ///< that its cores belong to
-  std::int32_t huge_pages = 1;   ///< 0: its node gives none
+  std::int32_t shares_memory = 0;  ///< 1: ranks of its node can map memory of one another
+  std::int32_t huge_pages = 1;     ///< 0: its node gives none
+  std::uint64_t numa_nodes = 1;    ///< that its cores belong to, a bit each
   std::uint64_t memory_bytes = 0;  ///< the job may take on its node when the run began; 0: unknown
   MemoryBound memory_bound = MemoryBound::unknown;
 };

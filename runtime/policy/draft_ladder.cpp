@@ -3,13 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "runtime/policy/speculation_speed.hpp"
 
 namespace paceline::policy {
 namespace {
 
-constexpr int kRungs = 20;  ///< from 0 to 1: steps of 0.05, between which it is interpolated
+constexpr int kRungs = 20;      ///< from 0 to 1: steps of 0.05, between which it is interpolated
+constexpr int kShownRungs = 4;  ///< from one that people see to the next
+constexpr double kTail = 8;     ///< a batch that has shrunk so far is worth a look of its own
 
 }  // namespace
 
@@ -60,19 +63,27 @@ std::vector<RankedMethod> rank_methods(const std::vector<Ladder>& ladders,
   return ranked;
 }
 
-std::string ladder_text(const std::vector<Ladder>& ladders) {
-  if (ladders.empty()) return "";
-  std::string text = "  accepted";
-  for (const Ladder& ladder : ladders) text += fmt::format("  {:>12}", ladder.method);
-  text += "\n";
-  for (std::size_t rung = 0; rung < ladders.front().points.size(); rung += 2) {
-    text += fmt::format("  {:>8.1f}", ladders.front().points[rung].acceptance);
-    for (const Ladder& ladder : ladders) {
-      const LadderPoint& point = ladder.points[rung];
-      text += fmt::format("  {:>{}}", fmt::format("{:.2f} ({})", point.speedup, point.window),
-                          std::max<std::size_t>(12, ladder.method.size()));
-    }
+std::string ladder_text(const CostTable& table, const LadderLoad& most) {
+  if (table.drafters.empty()) return "";
+  std::string text;
+  double last = 0;
+  for (const double batch : {most.batch, std::floor(most.batch / kTail), 1.0}) {
+    if (batch < 1 || batch == last) continue;
+    last = batch;
+    text += fmt::format("  {:>3.0f} requests", batch);
+    const std::vector<Ladder> ladders =
+        build_ladders(table, {batch, most.context, most.longest_draft});
+    for (const Ladder& ladder : ladders) text += fmt::format("  {:>12}", ladder.method);
     text += "\n";
+    for (int rung = 0; rung <= kRungs; rung += kShownRungs) {
+      text += fmt::format("  {:>12.1f}", ladders.front().points[rung].acceptance);
+      for (const Ladder& ladder : ladders) {
+        const LadderPoint& point = ladder.points[rung];
+        text += fmt::format("  {:>{}}", fmt::format("{:.2f} ({})", point.speedup, point.window),
+                            std::max<std::size_t>(12, ladder.method.size()));
+      }
+      text += "\n";
+    }
   }
   return text;
 }

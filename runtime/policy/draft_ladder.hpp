@@ -34,10 +34,13 @@ struct LadderLoad {
   int longest_draft = 8;
 };
 
-/// The ladder of every drafter of a table. The paper profiles drafters with verification simulated,
-/// by marking tokens as accepted at random. The table knows what drafting and verifying cost, so
-/// that the mean over such marks can be computed instead: coupled_speed(), each method drafting for
-/// the verifier's own batch.
+/// The ladder of every drafter of a table. The paper builds it offline: drafters are run, and their
+/// verification is simulated by marking tokens as accepted at random. `paceline profile` runs them,
+/// and verification too, and what it writes is what they cost by batch and context: the ladder at
+/// every load, not at that of one profiled run. The mean over such marks needs no sampling, it is
+/// coupled_speed(), with each method drafting for the verifier's own batch (a test draws marks all
+/// the same, and finds the ladder). A pure function of the file, so nothing of it is kept beside:
+/// profile and check show the ladder that the initial selection climbs.
 [[nodiscard]] std::vector<Ladder> build_ladders(const CostTable& table, const LadderLoad& load);
 
 struct RankedMethod {
@@ -54,7 +57,8 @@ struct RankedMethod {
 [[nodiscard]] std::vector<RankedMethod> rank_methods(const std::vector<Ladder>& ladders,
                                                      const DraftHistory& history);
 
-/// The ladders as lines of text: a row for each acceptance, a column for each method.
-[[nodiscard]] std::string ladder_text(const std::vector<Ladder>& ladders);
+/// The ladders as lines of text, at this batch and at what is left of it towards the end: a row for
+/// each acceptance, a column for each method. Empty where nothing drafts.
+[[nodiscard]] std::string ladder_text(const CostTable& table, const LadderLoad& most);
 
 }  // namespace paceline::policy

@@ -20,16 +20,18 @@ constexpr double kWeightShare = 0.7;
 int choose_tp(const LayoutFacts& facts, int ranks, std::vector<std::string>& explanation) {
   int tp = 1;
   const double room = kWeightShare * static_cast<double>(facts.memory_per_rank);
-  while (facts.memory_per_rank != 0 && static_cast<double>(facts.weight_bytes) / tp > room &&
-         tp * 2 <= std::min(facts.segments, ranks)) {
+  // Of the ranks that have copies in common, so many have the same share.
+  const auto sharers = [&] { return std::max(1, facts.sharers / tp); };
+  const auto part = [&] { return static_cast<double>(facts.weight_bytes) / tp / sharers(); };
+  while (facts.memory_per_rank != 0 && part() > room && tp * 2 <= std::min(facts.segments, ranks)) {
     tp *= 2;
   }
-  explanation.push_back(
-      fmt::format("tensor-parallel degree {}: the least whose share of the weights ({:.2f} GiB) "
-                  "fits {:.0f} % of a rank's "
-                  "{:.2f} GiB (override: layout.verifier_tp)",
-                  tp, static_cast<double>(facts.weight_bytes) / tp / kGiB, kWeightShare * 100,
-                  static_cast<double>(facts.memory_per_rank) / kGiB));
+  explanation.push_back(fmt::format(
+      "tensor-parallel degree {}: the least whose share of the weights ({:.2f} GiB{}) fits "
+      "{:.0f} % of a rank's {:.2f} GiB (override: layout.verifier_tp)",
+      tp, static_cast<double>(facts.weight_bytes) / tp / kGiB,
+      sharers() == 1 ? "" : fmt::format(", {} ranks to a copy", sharers()), kWeightShare * 100,
+      static_cast<double>(facts.memory_per_rank) / kGiB));
   return tp;
 }
 

@@ -13,8 +13,9 @@ namespace paceline::policy {
 
 struct LayoutFacts {
   int ranks = 1;
-  int segments = 1;                   ///< canonical K-segments of the model: bound on the TP degree
-  std::uint64_t weight_bytes = 0;     ///< of the whole model in the compute dtype
+  int segments = 1;                ///< canonical K-segments of the model: bound on the TP degree
+  std::uint64_t weight_bytes = 0;  ///< of the whole model in the compute dtype
+  int sharers = 1;  ///< ranks that have one copy of their share in common, if it is the same one
   std::uint64_t memory_per_rank = 0;  ///< least of all ranks; 0: unknown
   std::vector<int> node_of_rank;      ///< [ranks]
 };

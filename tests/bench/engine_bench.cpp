@@ -230,7 +230,9 @@ void bench_model(const Arguments& a) {
   }
 
   fabric::SingleRankGroup group;
-  engine::Executor executor(*backend, model.config, *model.weights, group, DType::bf16, {}, {},
+  const auto weights =
+      model::load_weights(*backend, model.config, *model.weights, group, DType::bf16);
+  engine::Executor executor(*backend, weights, group, {}, {},
                             {.max_batch = sizes.max_batch(),
                              .max_draft = sizes.verify,
                              .prefill_chunk = sizes.prefill_chunk,

@@ -133,8 +133,10 @@ class Bench {
         mailbox_(mailbox),
         model_(bench::load_model(options.model)),
         backend_(kernels::make_cpu_backend(options.threads, options.isa)),
-        executor_(*backend_, model_.config, *model_.weights, alone_, model_.compute, {}, {},
-                  limits_of(options)),
+        executor_(
+            *backend_,
+            model::load_weights(*backend_, model_.config, *model_.weights, alone_, model_.compute),
+            alone_, {}, {}, limits_of(options)),
         share_(transport, executor_.kv_memory(), 0, 1) {}
 
   /// False: some KV was not the same afterwards.

@@ -91,9 +91,8 @@ SpeculationSetup::SpeculationSetup(const SpeculationOptions& o)
             .kv_block = kBlock,
             .kv_blocks = kv_blocks,
             .max_position = longest};
-  executor = std::make_unique<engine::Executor>(*backend, target.config, *target.weights, group,
-                                                target.compute, sampling(options.max_tokens), stops,
-                                                limits);
+  executor = std::make_unique<engine::Executor>(*backend, load(target), group,
+                                                sampling(options.max_tokens), stops, limits);
 }
 
 engine::Admission SpeculationSetup::request(int index, std::uint32_t first_prompt) const {
@@ -134,8 +133,12 @@ std::unique_ptr<draft::Drafter> SpeculationSetup::model_drafter(int max_batch, i
   o.max_length = options.max_length;
   o.paths = paths;
   o.prefill_chunk = kPrefillChunk;
-  return std::make_unique<draft::ModelDrafter>(*backend, draft->config, *draft->weights, group,
-                                               draft->compute, sampling(max_tokens), stops, o);
+  return std::make_unique<draft::ModelDrafter>(
+      *backend, [this] { return load(*draft); }, group, sampling(max_tokens), stops, o);
+}
+
+std::shared_ptr<const model::Weights> SpeculationSetup::load(const BenchModel& model) {
+  return model::load_weights(*backend, model.config, *model.weights, group, model.compute);
 }
 
 std::unique_ptr<draft::Drafter> SpeculationSetup::drafter(const std::string& name, int max_batch,

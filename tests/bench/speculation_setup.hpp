@@ -72,6 +72,7 @@ struct SpeculationSetup {
   [[nodiscard]] std::unique_ptr<draft::Drafter> model_drafter(
       int max_batch, int max_tokens, int paths,
       draft::DraftNoise noise = draft::DraftNoise::shared);
+  [[nodiscard]] std::shared_ptr<const model::Weights> load(const BenchModel& model);
   /// By name: "model", "ngram" or "suffix". Throws UsageError on others.
   [[nodiscard]] std::unique_ptr<draft::Drafter> drafter(const std::string& name, int max_batch,
                                                         int max_tokens);

@@ -151,6 +151,33 @@ TEST_P(LinearTest, RowsDoNotDependOnTheirNumberNorOnThreads) {
   }
 }
 
+// One process packs, another maps what it packed.
+TEST_P(LinearTest, PlacesHoldWhatMatricesOfTheirOwnWould) {
+  Random random(3);
+  const int n = 70;  // not whole panels
+  const int k = 72;
+  const Matrix weight(random, n, k, dtype());
+  const MatrixSlice slice = weight.all();
+  const Values in(random.normals(5 * k), dtype());
+  const auto on = backend(2);
+  const std::size_t bytes = on->packed_bytes(n, k, dtype());
+  const auto own = on->pack({&slice, 1}, {}, 2, dtype());
+  if (bytes == 0) GTEST_SKIP() << "memory of its own";
+  EXPECT_GE(bytes, own->bytes());
+  const auto memory = on->allocate(bytes);
+  const std::span<std::byte> place(memory->data(), bytes);
+  const auto mapped = on->pack({&slice, 1}, {}, 2, dtype(), {place, false});
+  EXPECT_TRUE(
+      std::all_of(place.begin(), place.end(), [](std::byte b) { return b == std::byte(); }));
+  const auto packed = on->pack({&slice, 1}, {}, 2, dtype(), {place, true});
+  const std::vector<float> expected = multiply(*on, *own, in, 5);
+  EXPECT_TRUE(same_bits(multiply(*on, *packed, in, 5), expected));
+  EXPECT_TRUE(same_bits(multiply(*on, *mapped, in, 5), expected));
+  EXPECT_THROW(
+      static_cast<void>(on->pack({&slice, 1}, {}, 2, dtype(), {place.first(bytes - 64), true})),
+      Error);
+}
+
 // Rows of odd width lie side by side: what the next one begins with leaves no trace.
 TEST_P(LinearTest, OddRowsDoNotMix) {
   if (!takes_odd_rows()) GTEST_SKIP() << "even rows alone";

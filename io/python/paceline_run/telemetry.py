@@ -112,6 +112,56 @@ def races(path: PathLike) -> Dict[str, np.ndarray]:
     return {n: np.array([race[n] for race in begun], types.get(n, np.int64)) for n in names}
 
 
+def model_scale(path: PathLike) -> Dict[str, np.ndarray]:
+    """What it took ranks of a complete run to become something else in mid-run, from its telemetry.
+
+    `path` is the run's directory or its telemetry.h5. Returns columns of one length, by (attempt, rank, start):
+    "attempt", "rank", "epoch" (int64; of the placement), "role" (str), "start" (float64, when the rank left its last
+    place; seconds since the attempt began, like the next), and in seconds "preparing" until it could take part, of
+    which "loading" weights, and "first_step", from `start` to the end of its first step there, or of its first
+    drafting (nan: there was none).
+    """
+    with _telemetry(path) as file:
+        names = ("attempt", "rank", "epoch", "start", "preparing", "loading", "role")
+        roles = {c: column_of(file, f"roles/{c}")[:] for c in names}
+        names_of_roles = strings_of(file, "role_names")
+        first_step = np.full(len(roles["rank"]), np.nan)
+        for rank in np.unique(roles["rank"]):
+            steps = {c: column_of(file, f"ranks/{rank}/steps/{c}")[:] for c in ("attempt", "start", "duration")}
+            of_rank = np.flatnonzero(roles["rank"] == rank)
+            for row in of_rank:
+                attempt, start = roles["attempt"][row], roles["start"][row]
+                later = roles["start"][of_rank][(roles["attempt"][of_rank] == attempt) & (roles["start"][of_rank] > start)]
+                end = later.min() if len(later) else np.inf
+                made = (steps["attempt"] == attempt) & (steps["start"] >= start) & (steps["start"] < end)
+                if made.any():
+                    step = np.flatnonzero(made)[np.argmin(steps["start"][made])]
+                    first_step[row] = steps["start"][step] + steps["duration"][step] - start
+    changes = roles["epoch"] > 0
+    table = {n: roles[n][changes].astype(np.int64) for n in ("attempt", "rank", "epoch")}
+    table["role"] = np.array([names_of_roles[role] for role in roles["role"][changes]], object)
+    for name in ("start", "preparing", "loading"):
+        table[name] = roles[name][changes].astype(np.float64)
+    table["first_step"] = first_step[changes]
+    return table
+
+
+def kv_scale(path: PathLike) -> Dict[str, np.ndarray]:
+    """KV that ranks of a complete run got from others, from its telemetry.
+
+    `path` is the run's directory or its telemetry.h5. Returns columns of one length, by (attempt, start): "attempt",
+    "rank", "peer" and "bytes" (int64), "start" and "seconds" (float64, as the receiving rank saw it). What was given
+    up is left out.
+    """
+    with _telemetry(path) as file:
+        moved = {c: column_of(file, f"transfers/{c}")[:] for c in TRANSFER_COLUMNS + ("complete",)}
+    here = (moved["sends"] == 0) & (moved["complete"] == 1)
+    table = {n: moved[n][here].astype(np.int64) for n in ("attempt", "rank", "peer", "bytes")}
+    table["start"] = moved["start"][here]
+    table["seconds"] = moved["duration"][here]
+    return table
+
+
 def timeline(path: PathLike, attempt: int = -1) -> Dict[str, np.ndarray]:
     """What every rank of a complete run did when, from its telemetry.
 

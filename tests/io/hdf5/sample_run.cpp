@@ -76,6 +76,10 @@ void complete(const RunDirectory& run, const RunManifest& manifest,
   verifying.duration = 3;
   verifying.draft_duration = 1;
   telemetry.step(verifying);
+  StepRecord later;
+  later.start = 125;
+  later.duration = 2;
+  telemetry.step(later);
   telemetry.transfer({.start = 101,
                       .duration = 0.5,
                       .key = 7,
@@ -85,8 +89,16 @@ void complete(const RunDirectory& run, const RunManifest& manifest,
                       .complete = 1});
   telemetry.transfer(
       {.start = 100.5, .duration = 4, .key = 8, .bytes = 64, .peer = 2, .sends = 0, .complete = 0});
+  telemetry.transfer({.start = 124,
+                      .duration = 0.25,
+                      .key = 9,
+                      .bytes = 128,
+                      .peer = 2,
+                      .sends = 0,
+                      .complete = 1});
   telemetry.role({.start = 0, .preparing = 0, .role = 1, .epoch = 0, .leader = 1, .tp = 1});
-  telemetry.role({.start = 120, .preparing = 2, .role = 1, .epoch = 4, .leader = 0, .tp = 2});
+  telemetry.role(
+      {.start = 120, .preparing = 2, .loading = 0.5, .role = 1, .epoch = 4, .leader = 0, .tp = 2});
   const AcceptanceCell cells[] = {
       {1, 2, 4, 16, 50, 20}, {0, 1, 4, 16, 10, 6}, {1, 1, 4, 16, 100, 80}, {1, 1, 1, 0, 20, 10}};
   telemetry.acceptance(cells);

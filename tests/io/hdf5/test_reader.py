@@ -144,7 +144,7 @@ class CompleteRun(Base):
             self.assertEqual(file["role_names"][:].tobytes(), b"coordinatorverifier")
             self.assertEqual(file["role_names_offsets"][:].tolist(), [0, 11, 19])
             self.assertEqual(file["attempts/plan"][:].tobytes(), b"one group")
-            self.assertEqual(len(file["ranks/1/steps/start"]), len(self.ids) + 2)
+            self.assertEqual(len(file["ranks/1/steps/start"]), len(self.ids) + 3)
             self.assertEqual(file["requests/kind"].attrs["finished"], 1)
             self.assertEqual(file["requests/tokens"][0], length_of(*self.ids[-1]))
             self.assertEqual(file["summary/busy_seconds"][0], 0.25 * len(self.ids))
@@ -228,11 +228,34 @@ class CompleteRun(Base):
                 (1, "draft", 110, 1, -1, 0),
                 (1, "step", 111, 2, -1, 0),
                 (1, "become verifier", 120, 2, -1, 0),
+                (1, "receive", 124, 0.25, 2, 128),
+                (1, "step", 125, 2, -1, 0),
             ],
         )
         self.assertTrue(np.all(np.diff(spans["start"]) >= 0))
         with self.assertRaisesRegex(reader.ReaderError, "not telemetry"):
             reader.timeline(os.path.join(self.path, "trajectories.h5"))
+
+    def test_scale(self):
+        changes = {name: values.tolist() for name, values in reader.model_scale(self.path).items()}
+        self.assertEqual(
+            changes,
+            {
+                "attempt": [0],
+                "rank": [1],
+                "epoch": [4],
+                "role": ["verifier"],
+                "start": [120],
+                "preparing": [2],
+                "loading": [0.5],
+                "first_step": [7],
+            },
+        )
+        moves = {name: values.tolist() for name, values in reader.kv_scale(self.path).items()}
+        self.assertEqual(
+            moves,
+            {"attempt": [0], "rank": [1], "peer": [2], "bytes": [128], "start": [124], "seconds": [0.25]},
+        )
 
     def test_slime(self):
         for which in ("sampling", "full"):

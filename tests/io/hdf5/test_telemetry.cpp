@@ -80,7 +80,13 @@ class TelemetryRun : public TelemetryTest {
                          .sends = static_cast<std::uint8_t>(rank % 2),
                          .complete = 1});
         writer.role({.start = 0, .preparing = 0, .role = 0, .epoch = 0, .leader = 0, .tp = 2});
-        writer.role({.start = 4, .preparing = 0.5, .role = 2, .epoch = 3, .leader = -1, .tp = 0});
+        writer.role({.start = 4,
+                     .preparing = 0.5,
+                     .loading = 0.25,
+                     .role = 2,
+                     .epoch = 3,
+                     .leader = -1,
+                     .tp = 0});
         writer.event({9.0, {rank, attempt}, RequestEventKind::finished, 40 + rank});
         if (attempt == 1) writer.summary(summary_of(rank));
         writer.close();
@@ -136,6 +142,7 @@ TEST_F(TelemetryRun, IsMergedOverRanksAndAttempts) {
   EXPECT_EQ(h5::read_all<std::uint32_t>(file, "roles/rank"),
             (U32{0, 0, 1, 1, 2, 2, 0, 0, 1, 1, 2, 2}));
   EXPECT_EQ(h5::read_all<std::uint32_t>(file, "roles/epoch")[1], 3U);
+  EXPECT_EQ(h5::read_all<double>(file, "roles/loading")[1], 0.25);
   EXPECT_EQ(h5::read_all<std::int32_t>(file, "roles/leader")[1], -1);
   EXPECT_EQ(h5::read_all<std::uint8_t>(file, "transfers/sends"),
             (std::vector<std::uint8_t>{0, 1, 0, 0, 1, 0}));

@@ -96,8 +96,11 @@ class ModelDrafterFixture : public testing::Test {
   }
   std::unique_ptr<ModelDrafter> make(const Model& model, const SamplingParams& sampling,
                                      const ModelDrafterOptions& o) {
-    return std::make_unique<ModelDrafter>(*backend_, model.config, model.weights, group_,
-                                          DType::bf16, sampling, kStops, o);
+    return std::make_unique<ModelDrafter>(
+        *backend_, [this, &model] { return load(model); }, group_, sampling, kStops, o);
+  }
+  std::shared_ptr<const model::Weights> load(const Model& model) {
+    return model::load_weights(*backend_, model.config, model.weights, group_, DType::bf16);
   }
   /// assumed: [requests] or empty.
   static std::vector<Draft> propose(Drafter& drafter, const std::vector<const Told*>& requests,

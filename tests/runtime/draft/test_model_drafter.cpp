@@ -22,12 +22,15 @@ class PlainDecoding {
  public:
   PlainDecoding(kernels::Backend& backend, const SamplingParams& sampling)
       : sampling_(sampling),
-        executor_(backend, target().config, target().weights, group_, DType::bf16, sampling, kStops,
-                  {.max_batch = 1,
-                   .prefill_chunk = kContext,
-                   .kv_block = 16,
-                   .kv_blocks = kContext / 8,
-                   .max_position = kContext}) {}
+        executor_(
+            backend,
+            model::load_weights(backend, target().config, target().weights, group_, DType::bf16),
+            group_, sampling, kStops,
+            {.max_batch = 1,
+             .prefill_chunk = kContext,
+             .kv_block = 16,
+             .kv_blocks = kContext / 8,
+             .max_position = kContext}) {}
 
   /// The tokens after the response, at most `count`.
   Text next(const Text& prompt, const Text& response, NoiseKey noise, int count) {
@@ -225,8 +228,7 @@ TEST_F(ModelDrafterTest, TreesHaveTheNextRankedTokensAsLeaves) {
     const auto first = static_cast<std::int32_t>(text.size()) - 1;
     text.insert(text.end(), path.begin(), path.end() - 1);
     const int rows = static_cast<int>(text.size());
-    model::Decoder decoder(*backend_, small().config, small().weights, group_, DType::bf16, rows, 6,
-                           kContext);
+    model::Decoder decoder(*backend_, load(small()), group_, rows, 6, kContext);
     const kernels::KvShape kv = decoder.kv_shape(16);
     const auto cache = backend_->allocate(kv.block_bytes() * kContext / 16);
     std::vector<std::int32_t> blocks(kContext / 16);

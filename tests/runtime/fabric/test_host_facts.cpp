@@ -136,11 +136,11 @@ TEST(HostFacts, NumaNodesOfTheAffinityMask) {
     const std::uint64_t mask[] = {low, high};
     return numa_nodes(mask, machine.root);
   };
-  EXPECT_EQ(nodes(0xF0F, 0), 1);
-  EXPECT_EQ(nodes(0x10, 0), 1);
-  EXPECT_EQ(nodes(0x18, 0), 2);
-  EXPECT_EQ(nodes(0x1, 1), 2);
-  EXPECT_EQ(numa_nodes({}, machine.root + "/nowhere"), 1);
+  EXPECT_EQ(nodes(0xF0F, 0), 0b01U);
+  EXPECT_EQ(nodes(0x10, 0), 0b10U);
+  EXPECT_EQ(nodes(0x18, 0), 0b11U);
+  EXPECT_EQ(nodes(0x1, 1), 0b11U);
+  EXPECT_EQ(numa_nodes({}, machine.root + "/nowhere"), 0b1U);
 }
 
 TEST(HostFacts, HugePages) {

@@ -70,6 +70,9 @@ class Parity : public testing::TestWithParam<Case> {
     backend_ = kernels::test::backend_named(GetParam().backend);
   }
 
+  [[nodiscard]] std::shared_ptr<const model::Weights> load(DType compute) {
+    return model::load_weights(*backend_, config_, *weights_, group_, compute);
+  }
   [[nodiscard]] const float* answer(const std::string& name) const { return answers_->find(name); }
 
   // Largest and root-mean-square error of all kept logits.
@@ -80,9 +83,8 @@ class Parity : public testing::TestWithParam<Case> {
     for (std::size_t i = 0; i < reference_["prompts"].size(); ++i) {
       const auto tokens = reference_["prompts"][i]["tokens"].get<std::vector<TokenId>>();
       const auto positions = reference_["prompts"][i]["positions"].get<std::vector<std::int32_t>>();
-      model::Decoder decoder(*backend_, config_, *weights_, group_, compute,
-                             static_cast<int>(tokens.size()), static_cast<int>(positions.size()),
-                             512);
+      model::Decoder decoder(*backend_, load(compute), group_, static_cast<int>(tokens.size()),
+                             static_cast<int>(positions.size()), 512);
       const kernels::KvShape kv = decoder.kv_shape(16);
       const auto cache = backend_->allocate(kv.block_bytes() * 32);
       std::vector<std::int32_t> blocks;
@@ -132,8 +134,7 @@ TEST_P(Parity, Greedy64TokensAndLogProbabilities) {
   sampling.max_tokens = 64;
   const engine::ExecutorLimits limits{
       .max_batch = 3, .prefill_chunk = 64, .kv_block = 16, .kv_blocks = 64, .max_position = 512};
-  engine::Executor executor(*backend_, config_, *weights_, group_, DType::f32, sampling, {},
-                            limits);
+  engine::Executor executor(*backend_, load(DType::f32), group_, sampling, {}, limits);
   engine::Batcher batcher(
       {.max_batch = 3, .prefill_chunk = 64, .kv_block = 16, .kv_blocks = 64, .context = 512},
       sampling, {}, nullptr);

@@ -30,8 +30,8 @@ Outcome run(const std::filesystem::path& folder, const std::string& isa, int thr
   const io::Checkpoint weights(folder);
   fabric::SingleRankGroup group;
   const auto backend = kernels::make_cpu_backend(threads, isa);
-  model::Decoder decoder(*backend, config, weights, group, compute, kRequests * kMostRows,
-                         kRequests * kMostRows, kBlocks * kBlock);
+  model::Decoder decoder(*backend, model::load_weights(*backend, config, weights, group, compute),
+                         group, kRequests * kMostRows, kRequests * kMostRows, kBlocks * kBlock);
   const kernels::KvShape kv = decoder.kv_shape(kBlock);
   const auto cache = backend->allocate(kv.block_bytes() * kRequests * kBlocks);
 

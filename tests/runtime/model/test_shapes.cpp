@@ -135,7 +135,8 @@ constexpr int kTokens = 70;
 std::vector<float> logits_of(kernels::Backend& backend, const ModelConfig& config,
                              const WeightSource& weights, DType compute, int piece) {
   fabric::SingleRankGroup group;
-  model::Decoder decoder(backend, config, weights, group, compute, kTokens, kTokens, kTokens);
+  model::Decoder decoder(backend, model::load_weights(backend, config, weights, group, compute),
+                         group, kTokens, kTokens, kTokens);
   const kernels::KvShape kv = decoder.kv_shape(16);
   const auto cache = backend.allocate(kv.block_bytes() * 5);
   const std::vector<std::int32_t> blocks = {3, 1, 4, 0, 2};
@@ -241,7 +242,7 @@ std::vector<std::string> complaints(kernels::Backend& backend, const ModelConfig
   for (int rank = 0; rank < ranks; ++rank) {
     Place group(rank, ranks);
     try {
-      const model::Decoder decoder(backend, config, weights, group, compute, 1, 1, 16);
+      (void)model::load_weights(backend, config, weights, group, compute);
     } catch (const DataError& error) {
       all.emplace_back(error.what());
     }

@@ -28,7 +28,13 @@ CostTable figure_10() {
 TEST(DraftLadder, RisesWithAcceptanceAndFallsWithTheCostOfDrafting) {
   const std::vector<Ladder> ladders = build_ladders(figure_10(), {16, 0, 8});
   ASSERT_EQ(ladders.size(), 3U);
-  fmt::print("speedup (window), 16 requests\n{}", ladder_text(ladders));
+  const std::string text = ladder_text(figure_10(), {16, 0, 8});
+  fmt::print("speedup (window)\n{}", text);
+  for (const char* batch : {"16 requests", "2 requests", "1 requests"})
+    EXPECT_NE(text.find(batch), std::string::npos) << batch;
+  EXPECT_NE(text.find(fmt::format("{:.2f} ({})", ladders[1].points[12].speedup,
+                                  ladders[1].points[12].window)),
+            std::string::npos);
   for (const Ladder& ladder : ladders) {
     EXPECT_LT(ladder.speedup(0), 1.0 + 1e-9);  // a draft that is never accepted
     for (std::size_t i = 1; i < ladder.points.size(); ++i)

@@ -65,6 +65,17 @@ TEST(Layout, CutsTheModelOnlyAsFarAsItMust) {
   EXPECT_EQ(plan_layout(f, {}).placement.least_tp(), 1);
 }
 
+TEST(Layout, WhatRanksHaveInCommonCountsOnce) {
+  LayoutFacts f = facts(16);
+  f.memory_per_rank = 5'000;
+  f.sharers = 2;  // 10000 / 2 = 5000 > 3500, and so it is of two halves for two ranks
+  EXPECT_EQ(plan_layout(f, {}).placement.least_tp(), 4);
+  f.sharers = 3;  // 3333 of one copy
+  const Layout layout = plan_layout(f, {});
+  EXPECT_EQ(layout.placement.least_tp(), 1);
+  EXPECT_TRUE(mentions(layout, ", 3 ranks to a copy) fits 70 % of a rank's"));
+}
+
 TEST(Layout, GroupsOfNeighboursAndSpares) {
   const Layout layout =
       plan_layout(facts(5, 3), {.verifier_tp = {2}, .verifier_groups = {}, .drafters = {}});

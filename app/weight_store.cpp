@@ -1,0 +1,200 @@
+#include "app/weight_store.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "app/job.hpp"
+#include "app/setup.hpp"
+#include "app/terminal.hpp"
+#include "runtime/core/error.hpp"
+#include "runtime/model/sharding.hpp"
+
+namespace paceline::app {
+namespace {
+
+/// Ranks of one memory: node, NUMA nodes, and the rank where it has nothing in common with any.
+using Place = std::tuple<int, std::uint64_t, int>;
+
+Place place_of(const Setup& setup, int rank) {
+  const fabric::RankFacts& fact = setup.facts[rank];
+  const bool shares = fact.shares_memory != 0 && !setup.backend.on_device();
+  return {fact.node, fact.numa_nodes, shares ? -1 : rank};
+}
+
+/// What the rank computes with in the layout, or may come to in mid-run.
+std::vector<WeightsId> wanted(const Setup& setup, int rank) {
+  const policy::Placement& placement = setup.layout.placement;
+  const bool changes = setup.config.schedule.shuffle_roles && !setup.backend.on_device();
+  const Role role = placement.role(rank);
+  std::vector<WeightsId> ids;
+  for (const int tp : placement.degrees()) {
+    const int group = placement.group(rank);
+    const bool in_one = group >= 0 && placement.groups[group].tp == tp;
+    const bool may_be = changes && (rank / tp + 1) * tp <= placement.ranks;
+    if (in_one || may_be) ids.push_back({-1, tp, rank % tp});
+  }
+  const bool drafts =
+      role == Role::drafter || (role == Role::verifier && setup.layout.drafters() == 0);
+  for (std::size_t d = 0; d < setup.drafters.size(); ++d) {
+    if (setup.drafters[d].model != nullptr && (drafts || changes))
+      ids.push_back({static_cast<std::int32_t>(d), 1, 0});
+  }
+  return ids;
+}
+
+struct Model {
+  const ModelConfig& config;
+  const io::Checkpoint& weights;
+  DType compute;
+  model::Shard shard;
+};
+
+Model model_of(const Setup& setup, const WeightsId& id) {
+  if (id.drafter < 0) {
+    return {setup.model, *setup.weights, setup.compute,
+            model::shard_of(setup.model, id.share, id.tp)};
+  }
+  const DraftModel& draft = *setup.drafters[id.drafter].model;
+  return {draft.config, *draft.weights, draft.compute, model::shard_of(draft.config, 0, 1)};
+}
+
+std::uint64_t bytes_of(const Setup& setup, const WeightsId& id) {
+  const Model model = model_of(setup, id);
+  return model::weight_bytes(model.config, model.compute, id.tp);
+}
+
+}  // namespace
+
+std::vector<WeightCopy> weight_copies(const Setup& setup) {
+  std::map<std::pair<Place, WeightsId>, std::vector<int>> ranks;
+  for (int rank = 0; rank < static_cast<int>(setup.facts.size()); ++rank) {
+    for (const WeightsId& id : wanted(setup, rank))
+      ranks[{place_of(setup, rank), id}].push_back(rank);
+  }
+  std::vector<WeightCopy> copies;
+  for (auto& [key, of_copy] : ranks) copies.push_back({key.second, std::move(of_copy)});
+  return copies;
+}
+
+int weight_sharers(const Setup& setup) {
+  std::map<Place, int> ranks;
+  for (int rank = 0; rank < static_cast<int>(setup.facts.size()); ++rank)
+    ++ranks[place_of(setup, rank)];
+  return std::min_element(ranks.begin(), ranks.end(),
+                          [](const auto& a, const auto& b) { return a.second < b.second; })
+      ->second;
+}
+
+std::uint64_t weight_memory(const Setup& setup) {
+  std::vector<std::uint64_t> bytes(setup.facts.size(), 0);
+  for (const WeightCopy& copy : weight_copies(setup)) {
+    for (const int rank : copy.ranks) bytes[rank] += bytes_of(setup, copy.id) / copy.ranks.size();
+  }
+  return *std::max_element(bytes.begin(), bytes.end());
+}
+
+WeightStore::WeightStore(const fabric::MpiEnvironment& mpi, const Setup& setup,
+                         kernels::Backend* backend)
+    : setup_(setup), backend_(backend) {
+  if (setup.backend.on_device()) return;
+  const std::vector<WeightCopy> copies = weight_copies(setup);
+  share(mpi, copies);
+  together(mpi, [&] {
+    for (const WeightCopy& copy : copies) {
+      const auto at = std::find(copy.ranks.begin(), copy.ranks.end(), mpi.rank());
+      if (at == copy.ranks.end()) continue;
+      const auto memory = memory_.find(copy.id);
+      if (memory == memory_.end()) {
+        kept_[copy.id] = load(copy.id);
+        bytes_ += kept_[copy.id]->bytes();
+        continue;
+      }
+      kept_[copy.id] = load(copy.id, {.memory = memory->second.bytes(),
+                                      .part = static_cast<int>(at - copy.ranks.begin()),
+                                      .parts = static_cast<int>(copy.ranks.size())});
+      const std::uint64_t part = kept_[copy.id]->bytes() / copy.ranks.size();
+      bytes_ += part;
+      bytes_of_others_ += kept_[copy.id]->bytes() - part;
+    }
+  });
+  for (auto& [id, memory] : memory_) memory.freeze();
+}
+
+/// The lowest rank of each copy makes its memory, and the others map it. Where any rank cannot, all
+/// do without.
+void WeightStore::share(const fabric::MpiEnvironment& mpi, const std::vector<WeightCopy>& copies) {
+  const int me = mpi.rank();
+  std::string trouble;
+  const auto attempt = [&](const auto& step) {
+    try {
+      if (trouble.empty()) step();
+    } catch (const Error& error) {
+      trouble = error.what();
+    }
+  };
+  std::vector<fabric::SharedMemory::Handle> made;
+  for (const WeightCopy& copy : copies) {
+    if (copy.ranks.size() < 2 || copy.ranks[0] != me) continue;
+    fabric::SharedMemory& memory = memory_[copy.id];
+    attempt([&] { memory = fabric::SharedMemory::make(packed_bytes(copy.id)); });
+    made.push_back(memory.handle());
+  }
+  const auto handles = mpi.all_gather(std::as_bytes(std::span(made)));
+
+  bool small_pages = false;
+  std::vector<std::size_t> taken(handles.size(), 0);  // bytes
+  for (const WeightCopy& copy : copies) {
+    if (copy.ranks.size() < 2) continue;
+    const int leader = copy.ranks[0];
+    fabric::SharedMemory::Handle handle;
+    std::memcpy(&handle, handles[leader].data() + taken[leader], sizeof handle);
+    taken[leader] += sizeof handle;
+    const auto at = std::find(copy.ranks.begin(), copy.ranks.end(), me);
+    if (at == copy.ranks.end()) continue;
+    fabric::SharedMemory& memory = memory_[copy.id];
+    attempt([&] {
+      if (leader != me) memory = fabric::SharedMemory::open(handle);
+      const bool huge = memory.allocate(static_cast<int>(at - copy.ranks.begin()),
+                                        static_cast<int>(copy.ranks.size()));
+      small_pages = small_pages || !huge;
+    });
+  }
+  const int fault = trouble.empty() ? (small_pages ? 1 : 0) : 2;
+  const fabric::MpiEnvironment::MaxAt worst = mpi.max_of(fault);
+  if (worst.value == 1 && worst.rank == me)
+    say("warning: the memory that ranks of a node have in common for weights is in small pages, "
+        "which are read more slowly (Linux before 6.1 gives no others)");
+  if (worst.value < 2) return;
+  memory_.clear();
+  if (worst.rank == me)
+    say("warning: each rank keeps weights of its own, for rank {} cannot map those of a node: {}",
+        me, trouble);
+}
+
+std::shared_ptr<const model::Weights> WeightStore::get(const WeightsId& id) {
+  if (const auto kept = kept_.find(id); kept != kept_.end()) return kept->second;
+  const auto begin = std::chrono::steady_clock::now();
+  auto loaded = load(id);
+  loading_seconds_ +=
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return loaded;
+}
+
+std::shared_ptr<const model::Weights> WeightStore::load(const WeightsId& id,
+                                                        const model::SharedPacking& shared) const {
+  const Model model = model_of(setup_, id);
+  return std::make_shared<const model::Weights>(*backend_, model.config, model.weights, model.shard,
+                                                model.compute, shared);
+}
+
+std::size_t WeightStore::packed_bytes(const WeightsId& id) const {
+  const Model model = model_of(setup_, id);
+  return model::packed_bytes(*backend_, model.config, model.shard, model.compute);
+}
+
+}  // namespace paceline::app

@@ -1,0 +1,93 @@
+// A rank's share of a model's weights as its backend computes with them. Loaded once, for any
+// number of decoders one after another: what a rank keeps, it need not read and pack again when its
+// role changes (SpecActor, section 4.3, "Model scale").
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/backend.hpp"
+#include "runtime/core/interfaces.hpp"
+#include "runtime/core/model_config.hpp"
+#include "runtime/core/weight_source.hpp"
+#include "runtime/model/sharding.hpp"
+
+namespace paceline::model {
+
+/// Memory that several processes map, in which they pack the matrices of one share together, each
+/// of them a part. A matrix is packed by one process whole.
+struct SharedPacking {
+  /// Zero-filled, of packed_bytes(), aligned to 64 bytes; outlives the weights. Empty: there is
+  /// none, and the weights have memory of their own.
+  std::span<std::byte> memory;
+  int part = 0;
+  int parts = 1;
+};
+
+/// Bytes that SharedPacking::memory needs; 0: this backend computes from memory of its own.
+[[nodiscard]] std::size_t packed_bytes(const kernels::Backend& backend, const ModelConfig& config,
+                                       const Shard& shard, DType compute);
+
+/// Does not change once loaded. Memory of the backend: used where that is.
+class Weights {
+ public:
+  using Vector = std::unique_ptr<kernels::Buffer>;  ///< fp32; null: the model has none
+  struct Layer {
+    Vector attention_norm;                     ///< [hidden]
+    Vector mlp_norm;                           ///< [hidden]
+    Vector q_norm, k_norm;                     ///< [head_dim]
+    Vector output_bias;                        ///< [hidden]
+    Vector down_bias;                          ///< [hidden]
+    std::unique_ptr<kernels::Linear> qkv;      ///< [(heads + 2 kv_heads) * head_dim, hidden]
+    std::unique_ptr<kernels::Linear> output;   ///< [hidden, heads * head_dim]
+    std::unique_ptr<kernels::Linear> gate_up;  ///< [2 * intermediate, hidden]
+    std::unique_ptr<kernels::Linear> down;     ///< [hidden, intermediate]
+  };
+
+  /// Packs the share. `compute`: dtype of weights, matrix inputs and KV. `backend` and `source`
+  /// must outlive this (a backend may read embedding rows from the mapped file). With `shared` it
+  /// packs a part, and there is nothing to compute with before every process has loaded its own.
+  /// Throws DataError on a missing tensor, on weights that are NaN or infinite (of shared ones, in
+  /// the part that it packs) and on sizes that the backend does not compute.
+  Weights(kernels::Backend& backend, const ModelConfig& config, const WeightSource& source,
+          const Shard& shard, DType compute, const SharedPacking& shared = {});
+  ~Weights();
+  Weights(const Weights&) = delete;
+  Weights& operator=(const Weights&) = delete;
+
+  [[nodiscard]] const ModelConfig& config() const { return config_; }
+  [[nodiscard]] const Shard& shard() const { return shard_; }
+  [[nodiscard]] DType compute() const { return compute_; }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }  ///< of all packed matrices
+
+  [[nodiscard]] const kernels::Embedding& embedding() const { return *embedding_; }
+  [[nodiscard]] const std::vector<Layer>& layers() const { return layers_; }
+  [[nodiscard]] const Vector& final_norm() const { return final_norm_; }  ///< [hidden]
+  [[nodiscard]] const kernels::Linear& head() const { return *head_; }    ///< [shard vocab, hidden]
+
+ private:
+  ModelConfig config_;
+  const WeightSource& source_;
+  Shard shard_;
+  DType compute_;
+  std::size_t bytes_ = 0;
+
+  std::unique_ptr<kernels::Embedding> embedding_;  ///< [vocab, hidden]
+  std::vector<Layer> layers_;
+  Vector final_norm_;
+  std::unique_ptr<kernels::Linear> head_;
+};
+
+/// The share of this rank of the group, in memory of its own.
+[[nodiscard]] std::shared_ptr<const Weights> load_weights(kernels::Backend& backend,
+                                                          const ModelConfig& config,
+                                                          const WeightSource& source,
+                                                          const TensorParallelGroup& group,
+                                                          DType compute);
+
+/// How weights are had that may be given up and wanted again: those that are kept, or loaded anew.
+using LoadWeights = std::function<std::shared_ptr<const Weights>()>;
+
+}  // namespace paceline::model
