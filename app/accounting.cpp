@@ -128,7 +128,7 @@ std::vector<Loss> losses_of(const Setup& setup, std::span<const RankSummary> sum
     waiting.advice = "more responses in a run (prompts.samples) keep them busy";
   }
   if (!setup.drafters.empty() && speculation.policy == io::SpeculationPolicy::goodput &&
-      !(setup.profile && setup.profile_fault.empty()))
+      !setup.profile_holds())
     waiting.advice += "; engine.profile saves measuring costs at the start";
   return {loading, waiting, spare, ahead, refused};
 }

@@ -4,6 +4,7 @@
 
 #include "app/communicator.hpp"
 #include "app/job.hpp"
+#include "app/make_drafters.hpp"
 #include "app/terminal.hpp"
 
 namespace paceline::app {
@@ -60,9 +61,8 @@ void take_place(Compute& compute, const Setup& setup, const policy::Placement& p
   }
   if (role != Role::verifier && role != Role::drafter) return;
   if (!compute.draft_threads) compute.draft_threads = std::make_unique<ThreadPool>(setup.threads);
-  const bool models = role == Role::drafter || setup.layout.drafters() == 0;
   compute.drafters =
-      make_drafters(setup, *compute.backend, compute.alone, *compute.draft_threads, models);
+      make_drafters(setup, *compute.backend, compute.alone, *compute.draft_threads, role);
 }
 
 }  // namespace paceline::app

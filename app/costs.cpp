@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "app/make_speculator.hpp"
 #include "app/terminal.hpp"
 #include "io/config/cost_profile.hpp"
 #include "runtime/roles/participant.hpp"
@@ -114,7 +115,7 @@ CostTable own_costs(const MeasuringRank& rank, std::size_t responses) {
   roles::MeasurementBudget budget;
   budget.steps_foreseen = static_cast<double>(responses) * setup.config.sampling.max_tokens / 2 /
                           setup.layout.groups() / setup.config.engine.max_batch;
-  if (setup.profile && setup.profile_fault.empty()) {
+  if (setup.profile_holds()) {
     CostTable table = *setup.profile;
     if (!table.transfer)  // it was measured with a single group
       table.transfer = measure_transfers_of(rank, kTransferShare * budget.seconds);

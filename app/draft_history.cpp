@@ -25,19 +25,12 @@ DraftHistory earlier_drafts(const io::RunConfig& config) {
 }
 
 DraftHistory sum_drafts(const fabric::MpiEnvironment& mpi, const Setup& setup,
-                        const DraftHistory& own) {
-  std::vector<DraftTally> tallies(setup.drafters.size());
-  if (tallies.empty()) return {};
-  for (std::size_t d = 0; d < tallies.size(); ++d) {
-    for (const DraftRecord& record : own.records()) {
-      if (record.method != setup.drafters[d].name) continue;
-      tallies[d] = {static_cast<std::uint64_t>(record.tried),
-                    static_cast<std::uint64_t>(record.accepted)};
-    }
-  }
-  const std::vector<std::vector<std::byte>> all = mpi.all_gather(std::as_bytes(std::span(tallies)));
+                        std::span<const DraftTally> own) {
+  if (own.empty()) return {};
+  const std::vector<std::vector<std::byte>> all = mpi.all_gather(std::as_bytes(own));
   DraftHistory sum;
   if (mpi.rank() != 0) return sum;
+  std::vector<DraftTally> tallies(own.size());
   for (const std::vector<std::byte>& of_rank : all) {
     std::memcpy(tallies.data(), of_rank.data(), of_rank.size());
     for (std::size_t d = 0; d < tallies.size(); ++d) {
@@ -50,8 +43,8 @@ DraftHistory sum_drafts(const fabric::MpiEnvironment& mpi, const Setup& setup,
 }
 
 void keep_drafts(const Setup& setup, const DraftHistory& drafts, bool first_attempt) {
-  const bool holds = setup.profile && setup.profile_fault.empty();
-  if (!holds || !setup.config.speculation.keep_history || drafts.records().empty()) return;
+  if (!setup.profile_holds() || !setup.config.speculation.keep_history || drafts.records().empty())
+    return;
   try {
     DraftHistory history = earlier_drafts(setup.config);
     if (first_attempt) history.decay(kKeep);

@@ -2,6 +2,8 @@
 // updated at its end.
 #pragma once
 
+#include <span>
+
 #include "app/setup.hpp"
 #include "runtime/core/draft_history.hpp"
 #include "runtime/fabric/mpi_environment.hpp"
@@ -11,9 +13,10 @@ namespace paceline::app {
 /// The history beside engine.profile; empty where there is none. Throws as reading one does.
 [[nodiscard]] DraftHistory earlier_drafts(const io::RunConfig& config);
 
-/// Adds up what became of every rank's drafts. Collective; the sum is rank 0's alone.
+/// What became of every rank's drafts in this run. `own`: [setup.drafters] of this rank's.
+/// Collective; the sum is rank 0's alone.
 [[nodiscard]] DraftHistory sum_drafts(const fabric::MpiEnvironment& mpi, const Setup& setup,
-                                      const DraftHistory& own);
+                                      std::span<const DraftTally> own);
 
 /// Adds `drafts` to the history beside engine.profile, where that holds here and
 /// speculation.keep_history says so. Earlier rollouts count less from then on, by a rollout's first

@@ -15,6 +15,7 @@
 #include "app/compute.hpp"
 #include "app/costs.hpp"
 #include "app/drafters.hpp"
+#include "app/make_speculator.hpp"
 #include "app/report.hpp"
 #include "app/signals.hpp"
 #include "app/terminal.hpp"
@@ -110,7 +111,8 @@ class Rank {
         clock_(clock),
         network_(network),
         mailbox_(network.mailbox(Address::Port::role)),
-        placement_(setup.layout.placement) {
+        placement_(setup.layout.placement),
+        drafts_(setup.drafters.size()) {
     together(mpi, [&] {
       telemetry_ = std::make_unique<io::TelemetryWriter>(
           setup.config.output.directory, attempt.number, rank_, rank_ == 0 ? plan_text(setup) : "",
@@ -130,8 +132,8 @@ class Rank {
   void run();
   /// Saves what can be saved after a fault.
   void save() { shard_.reset(); }
-  /// What became of its own drafters' tokens.
-  [[nodiscard]] const DraftHistory& drafts() const { return drafts_; }
+  /// [setup.drafters] What became of its own drafters' tokens.
+  [[nodiscard]] std::vector<DraftTally> drafts() const { return drafts_; }
 
  private:
   Ended run_role();
@@ -167,7 +169,7 @@ class Rank {
   std::unique_ptr<Compute> compute_;
   std::unique_ptr<roles::KvShare> kv_share_;  ///< of verifiers and members
   CostsByDegree costs_;
-  DraftHistory drafts_;
+  std::vector<DraftTally> drafts_;  ///< [setup_.drafters]
 };
 
 void Rank::open_shard() {
@@ -318,10 +320,13 @@ Ended Rank::run_drafter() {
 
 /// Of the drafters that the rank makes in this role, in their order.
 void Rank::count(Role role, std::span<const DraftTally> tallies) {
-  const std::vector<std::string> names = own_drafter_names(setup_, role);
-  for (std::size_t d = 0; d < tallies.size(); ++d)
-    drafts_.update(names[d], static_cast<double>(tallies[d].tried),
-                   static_cast<double>(tallies[d].accepted));
+  auto tally = tallies.begin();
+  for (std::size_t d = 0; d < drafts_.size(); ++d) {
+    if (!makes_itself(setup_, role, setup_.drafters[d])) continue;
+    drafts_[d].tried += tally->tried;
+    drafts_[d].accepted += tally->accepted;
+    ++tally;
+  }
 }
 
 Ended Rank::run_spare() {
@@ -362,8 +367,9 @@ void Rank::summarize(RankSummary summary, double start) {
 
 }  // namespace
 
-DraftHistory run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Attempt& attempt,
-                      const Clock& clock, fabric::UcxFabric& network, FaultDesk& faults) {
+std::vector<DraftTally> run_role(const fabric::MpiEnvironment& mpi, const Setup& setup,
+                                 const Attempt& attempt, const Clock& clock,
+                                 fabric::UcxFabric& network, FaultDesk& faults) {
   Rank rank(mpi, setup, attempt, clock, network);
   try {
     rank.measure(mpi);

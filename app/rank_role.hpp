@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "app/job.hpp"
 #include "app/setup.hpp"
@@ -21,10 +22,11 @@ struct Attempt {
 
 /// Builds what the rank's role needs and runs it until the coordinator says that nothing more will
 /// come. In start-up ranks fail together; from then on each works on its own and reports a fault to
-/// the desk. Returns what became of the tokens that its drafters proposed. Collective; throws
-/// JobEnded.
-[[nodiscard]] DraftHistory run_role(const fabric::MpiEnvironment& mpi, const Setup& setup,
-                                    const Attempt& attempt, const Clock& clock,
-                                    fabric::UcxFabric& network, FaultDesk& faults);
+/// the desk. Returns what became of the tokens that its own drafters proposed: [setup.drafters].
+/// Collective; throws JobEnded.
+[[nodiscard]] std::vector<DraftTally> run_role(const fabric::MpiEnvironment& mpi,
+                                               const Setup& setup, const Attempt& attempt,
+                                               const Clock& clock, fabric::UcxFabric& network,
+                                               FaultDesk& faults);
 
 }  // namespace paceline::app

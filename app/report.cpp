@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "app/make_speculator.hpp"
 #include "app/terminal.hpp"
 #include "app/version.hpp"
 #include "runtime/core/duration.hpp"
@@ -107,8 +108,8 @@ std::string memory_text(const Setup& setup) {
 std::string drafts_text(const Setup& setup) {
   const io::SpeculationSection& settings = setup.config.speculation;
   std::string names;
-  for (const DrafterPlan& plan : setup.drafters)
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", plan.name);
+  for (const ConfiguredDrafter& drafter : setup.drafters)
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", drafter.name);
   const int tokens = draft_tokens(settings);
   const int longest = std::min(tokens, settings.max_length);
   std::string text = fmt::format(
@@ -195,7 +196,7 @@ std::string plan_text(const Setup& setup) {
   }
   if (setup.profile) {
     const std::string& path = *setup.config.engine.profile;
-    text += setup.profile_fault.empty()
+    text += setup.profile_holds()
                 ? fmt::format("  costs by {} (engine.profile)\n", path)
                 : fmt::format("  warning: {} does not hold here: {}; costs are measured anew\n",
                               path, setup.profile_fault);

@@ -185,7 +185,7 @@ ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& argument
   }
 
   bool complete = false;
-  DraftHistory drafts;  // of this rank
+  std::vector<DraftTally> drafts;  // [setup.drafters] of this rank
   {
     const Communicator control = Communicator::duplicate();
     FaultDesk faults(mpi, control.get());

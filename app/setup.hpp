@@ -10,6 +10,7 @@
 #include "app/backend_choice.hpp"
 #include "app/commands.hpp"
 #include "app/drafters.hpp"
+#include "app/memory_plan.hpp"
 #include "app/speculation_choice.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/config/run_config.hpp"
@@ -23,16 +24,6 @@
 #include "runtime/policy/layout.hpp"
 
 namespace paceline::app {
-
-/// Bytes of a rank's memory, by what takes them.
-struct MemoryPlan {
-  std::uint64_t weights = 0;  ///< packed, those of draft models included
-  std::uint64_t logits = 0;   ///< the largest of a step's buffers
-  std::uint64_t copies = 0;   ///< a device alone: embeddings and a step's other buffers
-  std::uint64_t kv = 0;       ///< that of draft models included
-
-  [[nodiscard]] std::uint64_t beside_kv() const { return weights + logits + copies; }
-};
 
 /// The same on every rank, but for what says otherwise.
 struct Setup {
@@ -48,20 +39,21 @@ struct Setup {
   policy::Layout layout;
   policy::KvPlan kv;
   MemoryPlan memory;
-  std::vector<DrafterPlan> drafters;  ///< in the order in which a rank asks them
-  int threads = 1;                    ///< of this rank, which others may differ from
-  BackendChoice backend;              ///< its device is this rank's
-  std::size_t responses = 0;          ///< to generate in all
-  CostConditions conditions;          ///< of costs, with this rank's threads
-  std::optional<CostTable> profile;   ///< engine.profile
-  std::string profile_fault;          ///< why the profile does not hold here; empty: it does
-  SpeculationChoice speculation;      ///< beyond what it decides, on rank 0 alone
+  std::vector<ConfiguredDrafter> drafters;  ///< in the order in which a rank asks them
+  int threads = 1;                          ///< of this rank, which others may differ from
+  BackendChoice backend;                    ///< its device is this rank's
+  std::size_t responses = 0;                ///< to generate in all
+  CostConditions conditions;                ///< of costs, with this rank's threads
+  std::optional<CostTable> profile;         ///< engine.profile
+  std::string profile_fault;                ///< why the profile does not hold here; empty: it does
+  SpeculationChoice speculation;            ///< beyond what it decides, on rank 0 alone
 
   io::PromptSet prompts;  ///< on rank 0 alone
 
   [[nodiscard]] std::size_t requests() const {
     return prompts.prompts.size() * config.prompts.samples;
   }
+  [[nodiscard]] bool profile_holds() const { return profile && profile_fault.empty(); }
 };
 
 /// Reads and checks everything and plans the layout. Collective; throws JobEnded. `planned`: null,

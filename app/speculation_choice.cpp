@@ -111,15 +111,15 @@ namespace {
 
 void plan(Setup& setup, const DraftHistory& history) {
   io::SpeculationSection& speculation = setup.config.speculation;
-  const std::optional<int> drafters = setup.config.layout.drafters;
+  const std::optional<int> drafter_ranks = setup.config.layout.drafters;
   SpeculationChoice& choice = setup.speculation;
-  choice.drafters = drafters.value_or(0);
+  choice.drafter_ranks = drafter_ranks.value_or(0);
   if (setup.drafters.empty()) {
-    if (!drafters) choice.reason = "nothing drafts (speculation.drafters, speculation.mode)";
+    if (!drafter_ranks) choice.reason = "nothing drafts (speculation.drafters, speculation.mode)";
     return;
   }
   if (const std::string why_not = no_plan(setup); !why_not.empty()) {
-    if (drafters) return;
+    if (drafter_ranks) return;
     choice.reason = "verifiers draft for themselves: " + why_not;
     if (speculation.mode != SpeculationMode::decoupled) return;
     throw UsageError(
@@ -129,21 +129,22 @@ void plan(Setup& setup, const DraftHistory& history) {
   }
   choice.batch = static_cast<double>(setup.responses);
   // Unless somebody wants it, no rank is there for n-grams and trees alone.
-  const bool asked = drafters.value_or(0) > 0 || speculation.mode == SpeculationMode::decoupled;
-  for (const DrafterPlan& plan : setup.drafters) {
-    choice.methods.push_back({plan.name, history.rate(plan.name, policy::kUnknownAcceptance),
-                              asked || plan.model != nullptr});
-    choice.known.push_back(history.knows(plan.name));
+  const bool asked =
+      drafter_ranks.value_or(0) > 0 || speculation.mode == SpeculationMode::decoupled;
+  for (const ConfiguredDrafter& drafter : setup.drafters) {
+    choice.methods.push_back({drafter.name, history.rate(drafter.name, policy::kUnknownAcceptance),
+                              asked || drafter.model != nullptr});
+    choice.known.push_back(history.knows(drafter.name));
   }
   const policy::PlanFacts facts = facts_of(setup, choice);
   const std::optional<int> groups = settled_groups(setup);
   choice.plans =
       policy::plan_speculation(facts, {.mode = {}, .groups = groups, .drafters = {}, .window = {}});
-  const std::vector<policy::SpeculationPlan> settled =
-      policy::plan_speculation(facts, {speculation.mode, groups, drafters, speculation.window});
+  const std::vector<policy::SpeculationPlan> settled = policy::plan_speculation(
+      facts, {speculation.mode, groups, drafter_ranks, speculation.window});
   if (settled.empty()) {
     // What was asked for in numbers is refused, with those numbers, by the layout.
-    if (drafters || speculation.mode != SpeculationMode::decoupled) return;
+    if (drafter_ranks || speculation.mode != SpeculationMode::decoupled) return;
     throw UsageError(fmt::format(
         "speculation.mode: decoupled needs a rank that drafts beside the verifier groups, but the "
         "job has {} ranks{}",
@@ -162,35 +163,35 @@ void plan(Setup& setup, const DraftHistory& history) {
     });
     choice.plans.insert(at, choice.chosen);
   }
-  choice.drafters = choice.chosen.drafters;
-  if (!drafters) {
+  choice.drafter_ranks = choice.chosen.drafters;
+  if (!drafter_ranks) {
     choice.reason = speculation.mode && *speculation.mode != SpeculationMode::decoupled
                         ? fmt::format("speculation.mode is {}", name_of(*speculation.mode))
                         : reason_of(choice, speculation.policy);
   }
-  if (choice.drafters > 0) speculation.window = choice.chosen.window;
+  if (choice.drafter_ranks > 0) speculation.window = choice.chosen.window;
 }
 
 /// By the ladder, where costs are known; else as they are.
 void order_drafters(const Setup& setup, const DraftHistory& history, SpeculationChoice& choice) {
   choice.order.resize(setup.drafters.size());
   std::iota(choice.order.begin(), choice.order.end(), 0);
-  if (!setup.profile || !setup.profile_fault.empty()) return;
+  if (!setup.profile_holds()) return;
   const policy::PlanFacts facts = facts_of(setup, choice);
   const int groups =
-      settled_groups(setup).value_or((facts.ranks - choice.drafters) / setup.conditions.tp);
+      settled_groups(setup).value_or((facts.ranks - choice.drafter_ranks) / setup.conditions.tp);
   const double batch =
       std::min<double>(facts.max_batch, static_cast<double>(setup.responses) / std::max(1, groups));
   choice.ranked = policy::rank_methods(
       policy::build_ladders(*setup.profile,
                             {std::max(1.0, batch), facts.context, facts.longest_draft}),
       history);
-  const auto place = [&](std::int32_t drafter) {
-    const DrafterPlan& plan = setup.drafters[drafter];
+  const auto place = [&](std::int32_t index) {
+    const ConfiguredDrafter& drafter = setup.drafters[index];
     const bool first =
-        choice.drafters > 0 ? plan.name == choice.chosen.method : plan.model == nullptr;
+        choice.drafter_ranks > 0 ? drafter.name == choice.chosen.method : drafter.model == nullptr;
     const auto at = std::find_if(choice.ranked.begin(), choice.ranked.end(),
-                                 [&](const auto& ranked) { return ranked.method == plan.name; });
+                                 [&](const auto& ranked) { return ranked.method == drafter.name; });
     return std::pair(!first, at - choice.ranked.begin());
   };
   std::stable_sort(choice.order.begin(), choice.order.end(),

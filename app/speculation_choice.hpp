@@ -16,7 +16,7 @@ struct Setup;
 /// What has been chosen, and by what. The first two decide the layout, the next two which drafter
 /// is asked first and what is expected of it, the rest is for people.
 struct SpeculationChoice {
-  int drafters = 0;    ///< ranks
+  int drafter_ranks = 0;
   std::string reason;  ///< for their number, which layout.drafters overrides; empty: it is that key
   std::vector<std::int32_t> order;  ///< [drafters] entries of Setup::drafters as it was read
   std::vector<double> acceptance;   ///< [drafters] as known before the run, in that order

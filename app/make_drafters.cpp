@@ -1,0 +1,62 @@
+#include "app/make_drafters.hpp"
+
+#include <algorithm>
+
+#include "app/drafters.hpp"
+#include "app/setup.hpp"
+#include "runtime/draft/model_drafter.hpp"
+#include "runtime/draft/ngram_drafter.hpp"
+#include "runtime/draft/suffix_drafter.hpp"
+
+namespace paceline::app {
+
+std::vector<std::unique_ptr<draft::Drafter>> make_drafters(const Setup& setup,
+                                                           kernels::Backend& backend,
+                                                           TensorParallelGroup& alone,
+                                                           ThreadPool& pool, Role role) {
+  const io::SpeculationSection& settings = setup.config.speculation;
+  std::vector<std::unique_ptr<draft::Drafter>> drafters;
+  for (const ConfiguredDrafter& drafter : setup.drafters) {
+    if (!makes_itself(setup, role, drafter)) continue;
+    const io::DrafterSetting& setting = drafter.setting;
+    switch (setting.method) {
+      case io::DrafterMethod::ngram: {
+        draft::NgramOptions options;
+        options.min_n = setting.min_match;
+        options.max_n = setting.max_match;
+        drafters.push_back(std::make_unique<draft::NgramDrafter>(options));
+        break;
+      }
+      case io::DrafterMethod::suffix: {
+        draft::SuffixDrafterOptions options;
+        options.speculation.min_match = setting.min_match;
+        options.speculation.max_match = setting.max_match;
+        options.speculation.min_probability = static_cast<float>(setting.min_probability);
+        options.store.depth = setting.depth;
+        options.store.max_bytes = setting.max_memory;
+        drafters.push_back(std::make_unique<draft::SuffixDrafter>(options, pool));
+        break;
+      }
+      case io::DrafterMethod::model: {
+        const DraftModel& draft = *drafter.model;
+        draft::ModelDrafterOptions options;
+        options.vocab = setup.model.vocab;
+        options.max_requests = setup.config.engine.max_batch;
+        options.kv_block = setup.config.engine.kv_block;
+        options.kv_blocks = draft.kv_blocks;
+        options.max_position = std::min(draft.config.max_position, setup.longest_sequence);
+        options.max_length = std::max(settings.max_length, draft_window(settings));
+        // Of a level the backend ranks no more; n-grams and trees may still use all paths.
+        options.paths = std::min(settings.paths, kernels::kMaxRanked - 1);
+        options.prefill_chunk = setup.config.engine.prefill_chunk;
+        drafters.push_back(std::make_unique<draft::ModelDrafter>(
+            backend, draft.config, *draft.weights, alone, draft.compute, setup.config.sampling,
+            setup.stops, options));
+        break;
+      }
+    }
+  }
+  return drafters;
+}
+
+}  // namespace paceline::app

@@ -1,0 +1,93 @@
+#include "app/make_speculator.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "app/drafters.hpp"
+#include "app/setup.hpp"
+#include "runtime/policy/goodput.hpp"
+
+namespace paceline::app {
+
+std::uint32_t reconfigure_every(const Setup& setup) {
+  const io::SpeculationSection& settings = setup.config.speculation;
+  if (setup.drafters.empty() || !not_reconfigured(setup).empty()) return 0;
+  const bool by_itself = setup.layout.drafters() > 0 && setup.profile_holds() &&
+                         settings.policy == io::SpeculationPolicy::goodput;
+  return static_cast<std::uint32_t>(
+      settings.reconfigure.value_or(by_itself ? policy::kReconfigureEvery : 0));
+}
+
+std::string not_reconfigured(const Setup& setup) {
+  const bool asked = setup.config.speculation.reconfigure.value_or(0) > 0;
+  if (!asked || setup.layout.drafters() == 0 || setup.profile_holds()) return "";
+  return "what drafter ranks cost is known by engine.profile alone";
+}
+
+namespace {
+
+/// Of the drafters that a verifier asks. Drafter ranks ask theirs in their order.
+std::vector<double> known_acceptance(const Setup& setup) {
+  const std::vector<double>& all = setup.speculation.acceptance;
+  const bool ahead = setup.layout.drafters() > 0;
+  std::vector<double> known;
+  if (ahead) known.push_back(all.front());
+  for (std::size_t d = 0; d < all.size(); ++d) {
+    if (makes_itself(setup, Role::verifier, setup.drafters[d])) known.push_back(all[d]);
+  }
+  return known;
+}
+
+/// `costs`: of the verifier's steps and of all drafters that are known.
+std::optional<roles::Reconfiguration> reconfiguration(const Setup& setup, const CostTable& costs) {
+  if (reconfigure_every(setup) == 0) return std::nullopt;
+  std::vector<std::string> names = own_drafter_names(setup, Role::verifier);
+  // Drafter ranks seldom get past the first of theirs.
+  if (setup.layout.drafters() > 0) names.insert(names.begin(), setup.drafters.front().name);
+  roles::Reconfiguration how;
+  how.every = reconfigure_every(setup);
+  how.costs = costs;
+  for (const std::string& name : names) {
+    const auto at = std::find_if(costs.drafters.begin(), costs.drafters.end(),
+                                 [&](const DrafterCosts& drafter) { return drafter.name == name; });
+    if (at == costs.drafters.end()) return std::nullopt;
+    how.drafters.push_back(*at);
+  }
+  how.window = draft_window(setup.config.speculation);
+  how.max_batch = setup.config.engine.max_batch;
+  if (setup.layout.drafters() > 0)
+    how.groups_per_drafter = static_cast<double>(setup.layout.groups()) / setup.layout.drafters();
+  return how;
+}
+
+}  // namespace
+
+std::unique_ptr<roles::Speculator> make_speculator(
+    const Setup& setup, std::vector<std::unique_ptr<draft::Drafter>> drafters, CostTable costs,
+    const Clock& clock) {
+  const io::SpeculationSection& settings = setup.config.speculation;
+  if (drafters.empty()) return nullptr;
+  roles::SpeculatorOptions options{known_acceptance(setup), reconfiguration(setup, costs)};
+  // A profile knows all drafters, and those of drafter ranks cost a verifier nothing.
+  const std::vector<std::string> own = own_drafter_names(setup, Role::verifier);
+  std::erase_if(costs.drafters, [&](const DrafterCosts& drafter) {
+    return std::find(own.begin(), own.end(), drafter.name) == own.end();
+  });
+  std::unique_ptr<policy::DraftLengthPolicy> policy;
+  switch (settings.policy) {
+    case io::SpeculationPolicy::fixed:
+      policy = std::make_unique<policy::FixedLength>(settings.max_length);
+      break;
+    case io::SpeculationPolicy::goodput:
+      policy = std::make_unique<policy::Goodput>(std::move(costs), settings.max_length);
+      break;
+  }
+  return std::make_unique<roles::Speculator>(
+      std::move(drafters), std::move(policy),
+      draft::DraftLimits{draft_tokens(settings), settings.max_length, settings.paths}, clock,
+      std::move(options));
+}
+
+}  // namespace paceline::app

@@ -1,0 +1,134 @@
+#include "app/memory_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "app/drafters.hpp"
+#include "app/setup.hpp"
+#include "io/checkpoint/model_config_reader.hpp"
+#include "runtime/core/error.hpp"
+#include "runtime/engine/batcher.hpp"
+#include "runtime/kv/sequences.hpp"
+#include "runtime/model/sharding.hpp"
+
+namespace paceline::app {
+namespace {
+
+// Bytes of a rank's logits, the largest of a step's buffers: a row for every token of every draft,
+// by the rank's columns and, within a group, its share of the rows by all columns.
+std::uint64_t logit_bytes(const Setup& setup, std::uint64_t memory_per_rank) {
+  const std::int64_t drafted = draft_tokens(setup.config.speculation);
+  const std::int64_t rows = setup.config.engine.max_batch * (1 + drafted);
+  const std::uint64_t bytes = static_cast<std::uint64_t>(rows) * setup.model.vocab /
+                              setup.layout.placement.least_tp() * sizeof(float) *
+                              (setup.layout.placement.least_tp() > 1 ? 2 : 1);
+  const bool fits = memory_per_rank == 0 || bytes <= memory_per_rank;
+  if (!fits || rows + setup.config.engine.prefill_chunk > INT32_MAX) {
+    throw UsageError(fmt::format(
+        "speculation.max_tokens: drafts of up to {} tokens for {} requests are {} rows a step, "
+        "whose logits take {:.1f} GiB a rank; lower it, speculation.paths or engine.max_batch",
+        drafted, setup.config.engine.max_batch, rows, static_cast<double>(bytes) / (1 << 30)));
+  }
+  return bytes;
+}
+
+// What a device holds beside packed weights, logits and KV. The host reads embeddings from mapped
+// files, and its other buffers are small beside the half of memory that is left to others.
+std::uint64_t device_bytes(const Setup& setup) {
+  const io::EngineSection& engine = setup.config.engine;
+  const auto of = [&](const ModelConfig& config, const io::Checkpoint& weights, DType compute,
+                      int tp, std::uint64_t rows) {
+    return static_cast<std::uint64_t>(config.vocab) * config.hidden *
+               size_of(io::stored_dtype(config, weights)) +
+           rows * model::row_bytes(config, compute, tp);
+  };
+  const std::uint64_t drafted = 1 + draft_tokens(setup.config.speculation);
+  std::uint64_t bytes =
+      of(setup.model, *setup.weights, setup.compute, setup.layout.placement.least_tp(),
+         engine.max_batch * drafted + engine.prefill_chunk);
+  for (const ConfiguredDrafter& drafter : setup.drafters) {
+    if (drafter.model == nullptr || !has_draft_models(setup, Role::verifier)) continue;
+    const DraftModel& draft = *drafter.model;
+    bytes += of(draft.config, *draft.weights, draft.compute, 1,
+                engine.max_batch + engine.prefill_chunk) +
+             sizeof(float) * engine.max_batch * draft.config.vocab;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+DrafterMemory drafter_memory(const Setup& setup, Role role) {
+  DrafterMemory memory;
+  if (!has_draft_models(setup, role)) return memory;
+  for (const ConfiguredDrafter& drafter : setup.drafters) {
+    if (drafter.model == nullptr) continue;
+    const DraftModel& draft = *drafter.model;
+    const kernels::KvShape shape{draft.config.layers, draft.config.kv_heads, draft.config.head_dim,
+                                 setup.config.engine.kv_block, draft.compute};
+    memory.weights += model::weight_bytes(draft.config, draft.compute, 1);
+    memory.kv += shape.block_bytes() * draft.kv_blocks;
+  }
+  return memory;
+}
+
+void plan_memory(Setup& setup) {
+  const std::uint64_t memory_per_rank = setup.backend.memory;
+  const io::EngineSection& engine = setup.config.engine;
+  setup.longest_sequence =
+      std::min(setup.model.max_position, setup.longest_prompt + setup.config.sampling.max_tokens);
+  const engine::Batcher sizing({.kv_block = engine.kv_block, .context = setup.longest_sequence},
+                               setup.config.sampling, {},
+                               setup.tokenizer ? &*setup.tokenizer : nullptr);
+  const kernels::KvShape shape{setup.model.layers,
+                               setup.model.kv_heads / setup.layout.placement.least_tp(),
+                               setup.model.head_dim, engine.kv_block, setup.compute};
+  MemoryPlan& memory_plan = setup.memory;
+  memory_plan.weights =
+      model::weight_bytes(setup.model, setup.compute, setup.layout.placement.least_tp()) +
+      drafter_memory(setup, Role::verifier).weights;
+  memory_plan.logits = logit_bytes(setup, memory_per_rank);
+  if (setup.backend.on_device()) memory_plan.copies = device_bytes(setup);
+  const std::uint64_t taken = memory_plan.beside_kv();
+  const std::uint64_t memory =
+      memory_per_rank == 0
+          ? 0
+          : std::max<std::uint64_t>(1, memory_per_rank - std::min(taken, memory_per_rank));
+  // Draft models hold the same positions, at most: each block comes with a block of theirs.
+  std::size_t block_bytes = shape.block_bytes();
+  for (ConfiguredDrafter& drafter : setup.drafters) {
+    if (drafter.model != nullptr) drafter.model->kv_blocks = 1;
+  }
+  block_bytes += drafter_memory(setup, Role::verifier).kv;
+  setup.kv = policy::plan_kv({.block_bytes = block_bytes,
+                              .memory_per_rank = memory,
+                              .shared = !setup.backend.on_device(),
+                              .max_batch = engine.max_batch,
+                              .blocks_per_request = sizing.blocks_needed(setup.longest_prompt)},
+                             engine.kv_memory);
+  // Room to draft for whole batches at their longest, but for no more text than the target holds. A
+  // drafter rank has those of several groups, and as much memory for them as a verifier for its KV.
+  const std::int64_t longest =
+      kv::Sequences::blocks_needed(setup.longest_sequence, engine.kv_block);
+  for (ConfiguredDrafter& drafter : setup.drafters) {
+    if (drafter.model == nullptr) continue;
+    const int drafter_ranks = setup.layout.drafters();
+    const std::int64_t groups =
+        drafter_ranks == 0 ? 1 : (setup.layout.groups() + drafter_ranks - 1) / drafter_ranks;
+    std::int64_t most = std::max<std::int64_t>(setup.kv.blocks * groups, longest);
+    if (drafter_ranks > 0 && memory > 0) {
+      const ModelConfig& draft = drafter.model->config;
+      const kernels::KvShape of_draft{draft.layers, draft.kv_heads, draft.head_dim, engine.kv_block,
+                                      drafter.model->compute};
+      most = std::min<std::int64_t>(
+          most, std::max<std::int64_t>(
+                    longest, static_cast<std::int64_t>(memory / 2 / of_draft.block_bytes())));
+    }
+    drafter.model->kv_blocks =
+        static_cast<std::int32_t>(std::min(groups * engine.max_batch * longest, most));
+  }
+  memory_plan.kv = shape.block_bytes() * setup.kv.blocks + drafter_memory(setup, Role::verifier).kv;
+}
+
+}  // namespace paceline::app

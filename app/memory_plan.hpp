@@ -1,0 +1,34 @@
+// What a rank's memory goes to.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime/core/role.hpp"
+
+namespace paceline::app {
+
+struct Setup;
+
+/// Bytes of a rank's memory, by what takes them.
+struct MemoryPlan {
+  std::uint64_t weights = 0;  ///< packed, those of draft models included
+  std::uint64_t logits = 0;   ///< the largest of a step's buffers
+  std::uint64_t copies = 0;   ///< a device alone: embeddings and a step's other buffers
+  std::uint64_t kv = 0;       ///< that of draft models included
+
+  [[nodiscard]] std::uint64_t beside_kv() const { return weights + logits + copies; }
+};
+
+/// Bytes that draft models' weights and KV take on a rank of this role.
+struct DrafterMemory {
+  std::size_t weights = 0;
+  std::size_t kv = 0;
+};
+[[nodiscard]] DrafterMemory drafter_memory(const Setup& setup, Role role);
+
+/// Sets what there is room for: setup.longest_sequence, memory and kv, and the draft models' KV
+/// blocks. Asks for the layout. Throws UsageError where something does not fit.
+void plan_memory(Setup& setup);
+
+}  // namespace paceline::app
