@@ -38,18 +38,18 @@ double seconds_left(double now, const roles::Progress& progress) {
 
 /// A bar in front of as many parts as a line of the terminal has room for, the first ones foremost.
 std::string bar_line(double done, std::vector<std::string> parts) {
-  const auto room = static_cast<std::size_t>(std::max(1, terminal_columns() - 1));
+  const auto columns = static_cast<std::size_t>(std::max(1, terminal_columns() - 1));
   const auto joined = [&] {
     std::string text;
     for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
     return text;
   };
-  while (parts.size() > 1 && joined().size() > room) parts.pop_back();
-  std::string text = joined().substr(0, room);
+  while (parts.size() > 1 && joined().size() > columns) parts.pop_back();
+  std::string text = joined().substr(0, columns);
   constexpr std::size_t kLeast = 8;
   constexpr std::size_t kMost = 24;
-  if (text.size() + kLeast + 3 > room) return text;
-  const auto width = static_cast<int>(std::min(kMost, room - text.size() - 3));
+  if (text.size() + kLeast + 3 > columns) return text;
+  const auto width = static_cast<int>(std::min(kMost, columns - text.size() - 3));
   const int filled = std::clamp(static_cast<int>(done * width), 0, width);
   return fmt::format("[{:#<{}}{:.<{}}] {}", "", filled, "", width - filled, text);
 }

@@ -199,12 +199,12 @@ void DraftSequences::begin(std::span<Member> members) {
 }
 
 void DraftSequences::reserve(RequestId id, Sequence& s, std::int64_t positions) {
-  const auto room = static_cast<std::int32_t>(positions);
+  const auto needed = static_cast<std::int32_t>(positions);
   for (;;) {
     if (s.kv) {
-      if (kv_.reserve(*s.kv, room)) return;
+      if (kv_.reserve(*s.kv, needed)) return;
     } else {
-      s.kv = kv_.open(id.prompt, static_cast<std::int32_t>(s.text.prompt), room);
+      s.kv = kv_.open(id.prompt, static_cast<std::int32_t>(s.text.prompt), needed);
       if (s.kv) return;
     }
     evict_oldest();
@@ -281,7 +281,7 @@ void DraftSequences::add_rows(int member, std::size_t rows, bool read) {
   const Sequence& s = *members_[member];
   const std::int32_t first = kv_.length(*s.kv);
   const auto count = static_cast<std::int32_t>(rows);
-  if (first + count > kv_.room(*s.kv)) throw std::logic_error("drafted past the room for it");
+  if (first + count > kv_.reserved(*s.kv)) throw std::logic_error("drafted past the room for it");
   pass_.segments.push_back(
       {static_cast<int>(pass_.tokens.size()), count, first, kv_.table(*s.kv).data()});
   pass_.members.push_back(member);

@@ -177,9 +177,9 @@ void ModelDrafter::write(const Job& job) {
   slot.count = job.levels();
   std::stable_sort(leaves.begin(), leaves.end(),
                    [](const Leaf& a, const Leaf& b) { return a.score > b.score; });
-  const int room = std::min(slot.limits.max_tokens, slot.output.capacity());
+  const int most = std::min(slot.limits.max_tokens, slot.output.capacity());
   for (const Leaf& leaf : leaves) {
-    if (slot.count == room) break;
+    if (slot.count == most) break;
     slot.output.set(slot.count++, leaf.token, leaf.parent, leaf.score);
   }
 }

@@ -119,9 +119,9 @@ Departure Batcher::leave(RequestId id) {
 bool Batcher::grow(const Request& r) {
   const auto text = static_cast<std::int32_t>(r.tokens.size());
   const std::int32_t most = longest(r.prompt_length);
-  if (kv_.room(r.kv) >= std::min(most, text + limits_.kv_block)) return true;
+  if (kv_.reserved(r.kv) >= std::min(most, text + limits_.kv_block)) return true;
   // A draft would want more than the row that must have a place.
-  return kv_.reserve(r.kv, std::min(most, text + limits_.chunk)) || kv_.room(r.kv) >= text;
+  return kv_.reserve(r.kv, std::min(most, text + limits_.chunk)) || kv_.reserved(r.kv) >= text;
 }
 
 /// Gives every request room for its part of the next step, and parks others, the last first, where
@@ -193,7 +193,7 @@ void Batcher::add_rows(Request& r, std::int32_t rows) {
 }
 
 void Batcher::add_draft(Request& r, const DraftTree& draft) {
-  if (static_cast<std::int32_t>(draft.tokens.size()) > room(r))
+  if (static_cast<std::int32_t>(draft.tokens.size()) > most_drafted(r))
     throw std::logic_error("a draft is longer than there is room for");
   rows_.lay_out(draft);
   StepPart& part = add_part(r, rows_.size());
@@ -212,9 +212,9 @@ void Batcher::add_draft(Request& r, const DraftTree& draft) {
 
 // Past the longest response it ends whatever is drafted. The rows of a tree take as many slots of
 // the cache as it has tokens, so that its size, not its depth alone, keeps to the room there is.
-std::int32_t Batcher::room(const Request& r) const {
+std::int32_t Batcher::most_drafted(const Request& r) const {
   const auto text = static_cast<std::int32_t>(r.tokens.size());
-  return std::min(longest(r.prompt_length) - 1, kv_.room(r.kv)) - text;
+  return std::min(longest(r.prompt_length) - 1, kv_.reserved(r.kv)) - text;
 }
 
 std::span<const Decoding> Batcher::decoding() {
@@ -225,7 +225,7 @@ std::span<const Decoding> Batcher::decoding() {
     if (!can_run(r)) continue;
     if (decodes(r)) {
       decoding_.push_back({r.trajectory.id, static_cast<std::int32_t>(r.trajectory.tokens.size()),
-                           static_cast<std::int32_t>(r.tokens.size()), room(r)});
+                           static_cast<std::int32_t>(r.tokens.size()), most_drafted(r)});
     } else {
       prefill_rows_ = std::min(prefill_rows_ + remaining(r), limits_.prefill_chunk);
     }

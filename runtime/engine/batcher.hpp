@@ -55,9 +55,9 @@ struct Departure {
 /// A request whose part of the next step is one decoding row, under which a draft can hang.
 struct Decoding {
   RequestId id;
-  std::int32_t response = 0;  ///< tokens so far
-  std::int32_t context = 0;   ///< with the prompt's
-  std::int32_t room = 0;      ///< most tokens of a draft: no more can be committed
+  std::int32_t response = 0;      ///< tokens so far
+  std::int32_t context = 0;       ///< with the prompt's
+  std::int32_t most_drafted = 0;  ///< tokens of a draft: no more can be committed
 };
 
 /// A request in the batch.
@@ -160,7 +160,7 @@ class Batcher {
   using Requests = std::list<Request>;
 
   [[nodiscard]] std::int32_t longest(std::int32_t prompt_length) const;
-  [[nodiscard]] std::int32_t room(const Request& r) const;
+  [[nodiscard]] std::int32_t most_drafted(const Request& r) const;
   [[nodiscard]] const Request& at(RequestId id) const;
   [[nodiscard]] Request& at(RequestId id) {
     return const_cast<Request&>(std::as_const(*this).at(id));

@@ -93,7 +93,7 @@ std::optional<Handle> Sequences::open(std::uint32_t prompt, std::int32_t prompt_
   return handle;
 }
 
-std::int32_t Sequences::room(Handle sequence) const {
+std::int32_t Sequences::reserved(Handle sequence) const {
   return static_cast<std::int32_t>(at(sequence).table.size()) * block_;
 }
 
@@ -150,7 +150,7 @@ void Sequences::share_prompt(Handle sequence) {
 
 void Sequences::advance(Handle sequence, std::int32_t rows) {
   Sequence& s = at(sequence);
-  if (s.waits || s.length + rows > room(sequence))
+  if (s.waits || s.length + rows > reserved(sequence))
     throw std::logic_error("KV rows without a place");
   s.length += rows;
   if (s.owner && !s.prefix->ready && s.length >= s.prompt_length) share_prompt(sequence);

@@ -74,7 +74,7 @@ class Sequences {
   /// the pool is too full.
   [[nodiscard]] bool reserve(Handle sequence, std::int32_t positions);
   /// Positions there is room for.
-  [[nodiscard]] std::int32_t room(Handle sequence) const;
+  [[nodiscard]] std::int32_t reserved(Handle sequence) const;
   /// Gives its blocks back and drops its pending moves. A sibling that waits goes on with what was
   /// computed of the prompt. A prompt that is complete stays until its blocks are needed.
   void close(Handle sequence);

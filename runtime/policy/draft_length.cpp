@@ -14,7 +14,7 @@ void order_by_value(const DraftedTokens& drafted, std::vector<int>& order) {
 }
 
 void FixedLength::choose(const DraftQuery& query, std::span<int> lengths) {
-  for (int r = 0; r < query.requests; ++r) lengths[r] = std::min(length_, query.room[r]);
+  for (int r = 0; r < query.requests; ++r) lengths[r] = std::min(length_, query.longest_draft[r]);
 }
 
 void FixedLength::select(const DraftQuery&, const DraftedTokens&, std::span<std::uint8_t> keep) {

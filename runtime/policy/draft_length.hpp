@@ -15,7 +15,7 @@ struct DraftQuery {
   /// Positions that a decoding request attends to, on average; 0: unknown.
   double context = 0;
   std::span<const double> acceptance;  ///< [requests] P(next drafted token is accepted)
-  std::span<const int> room;           ///< [requests] longest draft that makes sense
+  std::span<const int> longest_draft;  ///< [requests] that makes sense, tokens
   /// [requests] committed tokens the drafter has yet to compute, past the one or two that every
   /// draft begins with; empty: none.
   std::span<const int> lag;
@@ -46,8 +46,8 @@ class DraftLengthPolicy {
   /// Whether the step may be other than plain. Looks at the query's numbers alone, so that what is
   /// not considered need not be described request by request.
   virtual bool considers(const DraftQuery& query) = 0;
-  /// Before drafting: the longest path to draft for each request, at most its room. All 0 is plain
-  /// decoding: no drafter is called.
+  /// Before drafting: the longest path to draft for each request, at most its longest_draft. All 0
+  /// is plain decoding: no drafter is called.
   virtual void choose(const DraftQuery& query, std::span<int> lengths) = 0;
   /// After drafting: keep[i] = 1 for each token to verify. With a token its parents are kept.
   virtual void select(const DraftQuery& query, const DraftedTokens& drafted,

@@ -14,8 +14,8 @@ void DraftPlanner::list(const DraftQuery& query, std::span<const double> worth, 
   for (int r = 0; r < query.requests; ++r) {
     if (worth[r] == 0) continue;
     double value = worth[r];
-    const int room = std::min(max_length, query.room[r]);
-    for (int depth = 1; depth <= room; ++depth) {
+    const int longest = std::min(max_length, query.longest_draft[r]);
+    for (int depth = 1; depth <= longest; ++depth) {
       value *= query.acceptance[r];
       if (depth > 1 && value < kLeastValue) break;
       candidates_.push_back({value, depth, r});

@@ -39,9 +39,9 @@ struct DraftPrices {
 /// Not thread-safe.
 class DraftPlanner {
  public:
-  /// Lists the candidates of a batch: up to `max_length` for each request, as far as there is room.
-  /// worth: [requests] what a token that would be accepted counts; 0: nothing is drafted. Tokens of
-  /// next to no value are left out, but for the first of a request.
+  /// Lists the candidates of a batch: up to `max_length` for each request, as far as its longest
+  /// draft goes. worth: [requests] what a token that would be accepted counts; 0: nothing is
+  /// drafted. Tokens of next to no value are left out, but for the first of a request.
   void list(const DraftQuery& query, std::span<const double> worth, int max_length);
   [[nodiscard]] std::span<const DraftCandidate> candidates() const { return candidates_; }
 

@@ -165,7 +165,8 @@ void Goodput::choose(const DraftQuery& query, std::span<int> lengths) {
   if (on_ ? trial : !trial && !cheap()) return;
   if (!on_ && trial) step_.at_least = best.tokens;
   if (cheap()) {
-    for (int r = 0; r < query.requests; ++r) lengths[r] = std::min(max_length_, query.room[r]);
+    for (int r = 0; r < query.requests; ++r)
+      lengths[r] = std::min(max_length_, query.longest_draft[r]);
   } else {
     planner_.for_each(best, [&](const DraftCandidate& c) { lengths[c.request] = c.depth; });
   }

@@ -77,7 +77,7 @@ double Speculator::expected_tokens(const Acceptance& request, std::size_t drafte
 // What the policy is asked with. Of several drafters each request counts with its best.
 void Speculator::describe(std::span<const engine::Decoding> decoding) {
   acceptance_.clear();
-  room_.clear();
+  longest_draft_.clear();
   lag_.clear();
   response_.clear();
   decoded_.clear();
@@ -94,13 +94,13 @@ void Speculator::describe(std::span<const engine::Decoding> decoding) {
     }
     acceptance_.push_back(best);
     const int longest = request.plan != nullptr ? request.plan->window : limits_.max_length;
-    room_.push_back(std::min<int>({d.room, limits_.max_length, longest}));
+    longest_draft_.push_back(std::min<int>({d.most_drafted, limits_.max_length, longest}));
     if (lags) lag_.push_back(lag);
     response_.push_back(d.response);
     decoded_.push_back(request);
   }
   query_.acceptance = acceptance_;
-  query_.room = room_;
+  query_.longest_draft = longest_draft_;
   query_.lag = lag_;
 }
 
@@ -164,8 +164,9 @@ void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
                                                           length) > best_[i].expected_tokens;
     if (!promises && !on_trial(drafter, i)) continue;
     Draft& draft = other_[slots_.size()];
-    // The rows of a tree must find room too (engine::Decoding::room).
-    const int tokens = std::min({limits_.max_tokens, length * limits_.paths, decoding[i].room});
+    // The rows of a tree must fit too (engine::Decoding::most_drafted).
+    const int tokens =
+        std::min({limits_.max_tokens, length * limits_.paths, decoding[i].most_drafted});
     draft.resize(tokens);
     draft.drafter = drafter;
     slots_.push_back({.id = decoding[i].id,

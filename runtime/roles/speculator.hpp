@@ -123,7 +123,7 @@ class Speculator {
   std::uint32_t step_accepted_ = 0;
   policy::DraftQuery query_;
   std::vector<double> acceptance_;
-  std::vector<int> room_;
+  std::vector<int> longest_draft_;
   std::vector<int> lag_;
   std::vector<int> lengths_;
   std::vector<std::int32_t> response_;

@@ -43,7 +43,7 @@ class Drafts {
         const int children = paths_ == 1 ? 1 : 1 + static_cast<int>(random_() % paths_);
         std::vector<TokenId> here;
         for (int c = 0; c < children; ++c) {
-          if (static_cast<int>(tokens.size()) >= d.room) return;
+          if (static_cast<int>(tokens.size()) >= d.most_drafted) return;
           const std::size_t at = d.response + depth;
           TokenId token = chance(right_) && at < truth.size()
                               ? truth[at]
@@ -227,7 +227,7 @@ TEST(Speculation, ADraftLongerThanItsRoomIsAFault) {
   Admission r = request(0, 0);  // a prompt of one token decodes at once
   ASSERT_TRUE(batcher.admit(r));
   ASSERT_EQ(batcher.decoding().size(), 1U);
-  EXPECT_EQ(batcher.decoding()[0].room, 4);
+  EXPECT_EQ(batcher.decoding()[0].most_drafted, 4);
   const std::vector<TokenId> tokens(5, 1);
   const std::vector<std::int32_t> parents{-1, 0, 1, 2, 3};
   const DraftTree tree{tokens, parents};

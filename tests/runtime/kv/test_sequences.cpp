@@ -261,7 +261,7 @@ TEST(Sequences, EverySequenceReadsItsOwnTextWhateverHappens) {
         length = sequences.length(h);
         s.text.resize(length);
         std::int32_t rows = 1 + below(5);
-        if (length + rows > sequences.room(h) && !sequences.reserve(h, length + rows)) continue;
+        if (length + rows > sequences.reserved(h) && !sequences.reserve(h, length + rows)) continue;
         cache.apply(sequences);
         if (length < s.prompt_length) {
           rows = std::min(rows, s.prompt_length - length);

@@ -146,19 +146,19 @@ class World {
   void step(DraftLengthPolicy& policy, int s) {
     const int n = static_cast<int>(requests_.size());
     std::vector<double> acceptance(n);
-    std::vector<int> room(n);
+    std::vector<int> longest(n);
     std::vector<int> lag(n);
     std::vector<int> lengths(n, -1);
     for (int r = 0; r < n; ++r) {
       acceptance[r] = requests_[r].running.estimate(model_.mean(0));
-      room[r] = requests_[r].left < 0 ? 64 : requests_[r].left - 1;
+      longest[r] = requests_[r].left < 0 ? 64 : requests_[r].left - 1;
       lag[r] = requests_[r].lag;
     }
     DraftQuery query;
     query.requests = n;
     for (const Request& request : requests_) query.context += static_cast<double>(request.said) / n;
     query.acceptance = acceptance;
-    query.room = room;
+    query.longest_draft = longest;
     if (options_.catch_up > 0) query.lag = lag;
     const bool prefills = options_.prefill_every > 0 && s % options_.prefill_every == 0;
     query.prefill_rows = prefills ? options_.prefill_rows : 0;

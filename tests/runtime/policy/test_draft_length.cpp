@@ -26,11 +26,11 @@ TEST(DraftSelection, TakesTheBestOfTheWholeBatchAndKeepsParents) {
 TEST(FixedLength, HeedsRoom) {
   FixedLength policy(4);
   const std::vector<double> acceptance{0.5, 0.5};
-  const std::vector<int> room{1, 9};
+  const std::vector<int> longest{1, 9};
   DraftQuery query;
   query.requests = 2;
   query.acceptance = acceptance;
-  query.room = room;
+  query.longest_draft = longest;
   std::vector<int> lengths(2);
   policy.choose(query, lengths);
   EXPECT_EQ(lengths, (std::vector<int>{1, 4}));
@@ -278,11 +278,11 @@ TEST(Goodput, HeedsRoom) {
   costs.decode = CostCurve({{1, 1}, {16, 1}});
   Goodput policy(costs, 8);
   const std::vector<double> acceptance{0.99, 0.99};
-  const std::vector<int> room{0, 2};
+  const std::vector<int> longest{0, 2};
   DraftQuery query;
   query.requests = 2;
   query.acceptance = acceptance;
-  query.room = room;
+  query.longest_draft = longest;
   std::vector<int> lengths(2, -1);
   int drafted = 0;
   for (int step = 0; step < 100; ++step) {

@@ -12,7 +12,7 @@ namespace {
 
 struct Batch {
   std::vector<double> acceptance, worth;
-  std::vector<int> room;
+  std::vector<int> longest;
   DraftQuery query;
   DraftPrices prices;
 
@@ -21,11 +21,11 @@ struct Batch {
     for (int r = 0; r < requests; ++r) {
       acceptance.push_back(0.5 + 0.5 * uniform());
       worth.push_back(random() % 5 == 0 ? 0 : 0.4 + 0.6 * uniform());
-      room.push_back(static_cast<int>(random() % (length + 2)));
+      longest.push_back(static_cast<int>(random() % (length + 2)));
     }
     query.requests = requests;
     query.acceptance = acceptance;
-    query.room = room;
+    query.longest_draft = longest;
     prices.step.push_back(1);
     for (int i = 0; i < requests * length; ++i)
       prices.step.push_back(prices.step.back() + 0.6 * uniform() * uniform());
@@ -79,8 +79,8 @@ TEST(DraftPlanner, TheBestPlanIsTheBestChoice) {
     const int length = 1 + static_cast<int>(random() % 3);
     Batch batch(random, 1 + static_cast<int>(random() % 4), length, true);
     std::vector<int> limits;
-    for (std::size_t r = 0; r < batch.room.size(); ++r)
-      limits.push_back(batch.worth[r] > 0 ? std::min(batch.room[r], length) : 0);
+    for (std::size_t r = 0; r < batch.longest.size(); ++r)
+      limits.push_back(batch.worth[r] > 0 ? std::min(batch.longest[r], length) : 0);
     double best = 0;
     for_each_lengths(limits, [&](const std::vector<int>& lengths) {
       if (std::any_of(lengths.begin(), lengths.end(), [](int l) { return l > 0; }))
@@ -100,7 +100,7 @@ TEST(DraftPlanner, PlansAreAsTheySay) {
     Batch batch(random, 1 + static_cast<int>(random() % 8), 4, false);
     planner.list(batch.query, batch.worth, 4);
     const DraftPlan plan = planner.best(batch.query, batch.prices);
-    std::vector<int> lengths(batch.room.size(), 0);
+    std::vector<int> lengths(batch.longest.size(), 0);
     int listed = 0;
     double last = 1;
     planner.for_each(plan, [&](const DraftCandidate& candidate) {
@@ -110,7 +110,7 @@ TEST(DraftPlanner, PlansAreAsTheySay) {
       ++listed;
     });
     EXPECT_EQ(listed, plan.tokens);
-    for (std::size_t r = 0; r < lengths.size(); ++r) EXPECT_LE(lengths[r], batch.room[r]);
+    for (std::size_t r = 0; r < lengths.size(); ++r) EXPECT_LE(lengths[r], batch.longest[r]);
     EXPECT_NEAR(plan.rate, plan.tokens > 0 ? batch.rate(lengths) : 0, 1e-9);
   }
 }

@@ -240,7 +240,7 @@ class AuditedPolicy final : public policy::DraftLengthPolicy {
     chosen_ = true;
     requests_ = query.requests;
     prefills_ += query.requests == 0 && query.prefill_rows > 0 ? 1 : 0;
-    for (int r = 0; r < query.requests; ++r) lengths[r] = std::min(2, query.room[r]);
+    for (int r = 0; r < query.requests; ++r) lengths[r] = std::min(2, query.longest_draft[r]);
   }
   void select(const policy::DraftQuery&, const policy::DraftedTokens&,
               std::span<std::uint8_t> keep) override {
@@ -319,7 +319,7 @@ class DropsALeaf final : public policy::DraftLengthPolicy {
   bool considers(const policy::DraftQuery&) override { return true; }
   void choose(const policy::DraftQuery& query, std::span<int> lengths) override {
     for (const double p : query.acceptance) seen_.acceptance = std::max(seen_.acceptance, p);
-    for (int r = 0; r < query.requests; ++r) lengths[r] = std::min(2, query.room[r]);
+    for (int r = 0; r < query.requests; ++r) lengths[r] = std::min(2, query.longest_draft[r]);
   }
   void select(const policy::DraftQuery& query, const policy::DraftedTokens& drafted,
               std::span<std::uint8_t> keep) override {
@@ -371,7 +371,7 @@ class SeldomPolicy final : public policy::DraftLengthPolicy {
   explicit SeldomPolicy(int every) : every_(every) {}
   bool considers(const policy::DraftQuery&) override { return ++steps_ % every_ == 0; }
   void choose(const policy::DraftQuery& query, std::span<int> lengths) override {
-    for (int r = 0; r < query.requests; ++r) lengths[r] = std::min(2, query.room[r]);
+    for (int r = 0; r < query.requests; ++r) lengths[r] = std::min(2, query.longest_draft[r]);
   }
   void select(const policy::DraftQuery&, const policy::DraftedTokens&,
               std::span<std::uint8_t> keep) override {
