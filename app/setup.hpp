@@ -45,8 +45,8 @@ struct Setup {
   std::size_t responses = 0;                ///< to generate in all
   CostConditions conditions;                ///< of costs, with this rank's threads
   std::optional<CostTable> profile;         ///< engine.profile
-  std::string profile_fault;      ///< why the profile does not hold here; empty: it does
-  SpeculationChoice speculation;  ///< beyond what it decides, on rank 0 alone
+  std::string profile_fault;                ///< why the profile does not hold here; empty: it does
+  SpeculationChoice speculation;            ///< beyond what it decides, on rank 0 alone
 
   io::PromptSet prompts;  ///< on rank 0 alone
 

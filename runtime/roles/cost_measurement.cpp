@@ -130,7 +130,7 @@ class Measurement {
  private:
   struct DrafterPoints {
     Points first, whole, catch_up;  ///< drafts of one round, of length_ rounds
-    int known[2] = {0, 0};          ///< requests started without and with context
+    int started[2] = {0, 0};        ///< requests started without and with context
   };
 
   [[nodiscard]] std::vector<Points*> lists() {
@@ -154,10 +154,10 @@ class Measurement {
     sequences_ = std::clamp(l.kv_blocks / blocks_, 1, l.max_batch);
   }
 
-  [[nodiscard]] double left() const { return deadline_ - (clock_.now() - start_); }
+  [[nodiscard]] double remaining() const { return deadline_ - (clock_.now() - start_); }
 
   void measure(Point& p, double expected) {
-    if (!(p.needed && p.times.empty()) && 2 * expected > left()) return;
+    if (!(p.needed && p.times.empty()) && 2 * expected > remaining()) return;
     if (!p.times.empty() && p.spent + 2 * expected > kPointShare * deadline_) return;
     const double begin = clock_.now();
     const double seconds = p.run();
@@ -286,21 +286,23 @@ class Measurement {
 
   /// False where so many are there already.
   bool start_drafts(std::size_t d, int requests, int context) {
-    int& known = drafters_[d].known[context > 0 ? 1 : 0];
-    if (known >= requests) return false;
-    for (; known < requests; ++known) {
-      engine_.drafters[d].drafter.start(
-          {made_up(d, context, known), prompt(context), {}, {2, static_cast<std::uint32_t>(known)}},
-          clock_.now());
+    int& started = drafters_[d].started[context > 0 ? 1 : 0];
+    if (started >= requests) return false;
+    for (; started < requests; ++started) {
+      engine_.drafters[d].drafter.start({made_up(d, context, started),
+                                         prompt(context),
+                                         {},
+                                         {2, static_cast<std::uint32_t>(started)}},
+                                        clock_.now());
     }
     return true;
   }
 
   void finish_drafts(std::size_t d) {
     for (const int context : {0, 1}) {
-      int& known = drafters_[d].known[context];
-      for (; known > 0; --known)
-        engine_.drafters[d].drafter.finish(made_up(d, context, known - 1), clock_.now());
+      int& started = drafters_[d].started[context];
+      for (; started > 0; --started)
+        engine_.drafters[d].drafter.finish(made_up(d, context, started - 1), clock_.now());
     }
   }
 
@@ -375,17 +377,17 @@ class Measurement {
   /// time for; 0: none.
   void fill_context() {
     const int chunk = static_cast<int>(prefill_.back().rows);
-    const double until = left() * (1 - kContextShare);
+    const double until = remaining() * (1 - kContextShare);
     int filled = 0;
     while (filled < context_) {
       const int rows = std::min(chunk, context_ - filled);
-      if (left() - expected(prefill_.back()) < until || prefill_.back().times.empty()) break;
+      if (remaining() - expected(prefill_.back()) < until || prefill_.back().times.empty()) break;
       static_cast<void>(step(rows, 1, filled, false));
       filled += rows;
     }
     context_ = filled < kLeastContext ? 0 : filled;
     if (context_ == 0) return;
-    for (with_context_ = 1; with_context_ < sequences_ && left() > until; ++with_context_) {
+    for (with_context_ = 1; with_context_ < sequences_ && remaining() > until; ++with_context_) {
       step_.clear();
       for (int b = 0; b < blocks_; ++b) step_.kv.copies.push_back({b, with_context_ * blocks_ + b});
       engine_.runner.run(step_);
@@ -408,9 +410,10 @@ class Measurement {
       const double prompt = expected(drafters_[d].catch_up, as_long);
       const auto requests = grid(engine_.limits.max_batch);
       for (std::size_t i = 0; i < requests.size(); i += 3) {
-        if (requests[i] * prompt < left() * kContextShare / 2) add_draft(d, requests[i], context_);
+        if (requests[i] * prompt < remaining() * kContextShare / 2)
+          add_draft(d, requests[i], context_);
       }
-      if (engine_.drafters[d].drafter.lags() && prompt < left() * kContextShare)
+      if (engine_.drafters[d].drafter.lags() && prompt < remaining() * kContextShare)
         add_catch_up(d, 64, context_);
     }
   }

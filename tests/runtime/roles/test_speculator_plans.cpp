@@ -144,7 +144,7 @@ TEST(SpeculatorPlans, DraftersHearOfAllThatWasSaidBeforeTheyAreTakenARequest) {
   Batch batch(4, costs(4, 8));  // AheadDrafter looks
   const PlannedRequest plan = batch.until_planned();
   EXPECT_EQ(plan.mode, SpeculationMode::plain);
-  EXPECT_EQ(plan.window, 0U);
+  EXPECT_EQ(plan.longest_draft, 0U);
   EXPECT_EQ(plan.tokens, 16U);
   EXPECT_EQ(batch.told.windows, (std::map<RequestId, int>{{kWeak, 0}}));
 }
