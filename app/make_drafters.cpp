@@ -51,7 +51,7 @@ std::vector<std::unique_ptr<draft::Drafter>> make_drafters(const Setup& setup,
         // Of a level the backend ranks no more; n-grams and trees may still use all paths.
         options.paths = std::min(settings.paths, kernels::kMaxRanked - 1);
         options.prefill_chunk = setup.config.engine.prefill_chunk;
-        const WeightsId id{static_cast<std::int32_t>(&drafter - setup.drafters.data())};
+        const policy::WeightsId id{static_cast<std::int32_t>(&drafter - setup.drafters.data())};
         drafters.push_back(std::make_unique<draft::ModelDrafter>(
             backend, [&weights, id] { return weights.get(id); }, alone, setup.config.sampling,
             setup.stops, options));

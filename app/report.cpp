@@ -115,10 +115,10 @@ std::string memory_text(const Setup& setup) {
 }
 
 /// ", one copy for 4 ranks", of weights that ranks have in common.
-std::string copy_text(const Setup& setup, const WeightsId& id) {
-  const std::vector<WeightCopy> copies = weight_copies(setup);
-  const auto copy =
-      std::find_if(copies.begin(), copies.end(), [&](const WeightCopy& c) { return c.id == id; });
+std::string copy_text(const Setup& setup, const policy::WeightsId& id) {
+  const std::vector<policy::WeightCopy> copies = weight_copies(setup);
+  const auto copy = std::find_if(copies.begin(), copies.end(),
+                                 [&](const policy::WeightCopy& c) { return c.id == id; });
   const std::size_t ranks = copy == copies.end() ? 1 : copy->ranks.size();
   return ranks == 1 ? "" : fmt::format(" in one copy for {} ranks", ranks);
 }

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <span>
 #include <string>
-#include <tuple>
 #include <utility>
 
 #include "app/job.hpp"
@@ -15,37 +14,11 @@
 #include "runtime/model/sharding.hpp"
 
 namespace paceline::app {
+
+using policy::WeightCopy;
+using policy::WeightsId;
+
 namespace {
-
-/// Ranks of one memory: node, NUMA nodes, and the rank where it has nothing in common with any.
-using Place = std::tuple<int, std::uint64_t, int>;
-
-Place place_of(const Setup& setup, int rank) {
-  const fabric::RankFacts& fact = setup.facts[rank];
-  const bool shares = fact.shares_memory != 0 && !setup.backend.on_device();
-  return {fact.node, fact.numa_nodes, shares ? -1 : rank};
-}
-
-/// What the rank computes with in the layout, or may come to in mid-run.
-std::vector<WeightsId> wanted(const Setup& setup, int rank) {
-  const policy::Placement& placement = setup.layout.placement;
-  const bool changes = setup.config.schedule.shuffle_roles && !setup.backend.on_device();
-  const Role role = placement.role(rank);
-  std::vector<WeightsId> ids;
-  for (const int tp : placement.degrees()) {
-    const int group = placement.group(rank);
-    const bool in_one = group >= 0 && placement.groups[group].tp == tp;
-    const bool may_be = changes && (rank / tp + 1) * tp <= placement.ranks;
-    if (in_one || may_be) ids.push_back({-1, tp, rank % tp});
-  }
-  const bool drafts =
-      role == Role::drafter || (role == Role::verifier && setup.layout.drafters() == 0);
-  for (std::size_t d = 0; d < setup.drafters.size(); ++d) {
-    if (setup.drafters[d].model != nullptr && (drafts || changes))
-      ids.push_back({static_cast<std::int32_t>(d), 1, 0});
-  }
-  return ids;
-}
 
 struct Model {
   const ModelConfig& config;
@@ -68,27 +41,47 @@ std::uint64_t bytes_of(const Setup& setup, const WeightsId& id) {
   return model::weight_bytes(model.config, model.compute, id.tp);
 }
 
+/// All ranks, without weights.
+std::vector<policy::WeightHolder> holders(const Setup& setup) {
+  std::vector<policy::WeightHolder> all;
+  for (const fabric::RankFacts& fact : setup.facts) {
+    const bool shares = fact.shares_memory != 0 && !setup.backend.on_device();
+    all.push_back({fact.node, fact.numa_nodes, shares, {}});
+  }
+  return all;
+}
+
 }  // namespace
 
 std::vector<WeightCopy> weight_copies(const Setup& setup) {
-  std::map<std::pair<Place, WeightsId>, std::vector<int>> ranks;
-  for (int rank = 0; rank < static_cast<int>(setup.facts.size()); ++rank) {
-    for (const WeightsId& id : wanted(setup, rank))
-      ranks[{place_of(setup, rank), id}].push_back(rank);
+  const policy::Placement& placement = setup.layout.placement;
+  std::vector<policy::WeightHolder> all = holders(setup);
+  const auto add_drafts = [&](int rank) {
+    for (std::size_t d = 0; d < setup.drafters.size(); ++d) {
+      if (setup.drafters[d].model != nullptr)
+        all[rank].weights.push_back({static_cast<std::int32_t>(d)});
+    }
+  };
+  if (setup.config.schedule.shuffle_roles && !setup.backend.on_device()) {
+    const std::vector<int> degrees = placement.degrees();
+    for (int rank = 0; rank < placement.ranks; ++rank) {
+      for (const int tp : degrees) {
+        if ((rank / tp + 1) * tp <= placement.ranks)
+          all[rank].weights.push_back({-1, tp, rank % tp});
+      }
+      add_drafts(rank);
+    }
+    return policy::weight_copies(all);
   }
-  std::vector<WeightCopy> copies;
-  for (auto& [key, of_copy] : ranks) copies.push_back({key.second, std::move(of_copy)});
-  return copies;
+  for (const auto& [leader, tp] : placement.groups) {
+    for (int share = 0; share < tp; ++share) all[leader + share].weights.push_back({-1, tp, share});
+    if (placement.drafters.empty()) add_drafts(leader);
+  }
+  for (const policy::DrafterPlace& drafter : placement.drafters) add_drafts(drafter.rank);
+  return policy::weight_copies(all);
 }
 
-int weight_sharers(const Setup& setup) {
-  std::map<Place, int> ranks;
-  for (int rank = 0; rank < static_cast<int>(setup.facts.size()); ++rank)
-    ++ranks[place_of(setup, rank)];
-  return std::min_element(ranks.begin(), ranks.end(),
-                          [](const auto& a, const auto& b) { return a.second < b.second; })
-      ->second;
-}
+int weight_sharers(const Setup& setup) { return policy::least_sharers(holders(setup)); }
 
 std::uint64_t weight_memory(const Setup& setup) {
   std::vector<std::uint64_t> bytes(setup.facts.size(), 0);

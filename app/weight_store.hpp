@@ -3,13 +3,11 @@
 // models in each node's memory, and so does this).
 //
 // Where the backend computes from host memory, ranks of a node whose cores have the same memory
-// near them (NUMA) map one copy, which they pack together at the start: those of what they are, and
-// where roles may change, of all that they may become. A copy that is nearer to other cores would
-// be read through the link between at every step. A device has memory of its own, into which a rank
-// loads what its place needs, from files that the node's memory caches.
+// near them (policy/weight_copies.hpp) map one copy, which they pack together at the start: of what
+// they are, and where roles may change, of all that they may become. A device has memory of its
+// own, into which a rank loads what its place needs, from files that the node's memory caches.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -19,28 +17,15 @@
 #include "runtime/fabric/mpi_environment.hpp"
 #include "runtime/fabric/shared_memory.hpp"
 #include "runtime/model/weights.hpp"
+#include "runtime/policy/weight_copies.hpp"
 
 namespace paceline::app {
 
 struct Setup;
 
-/// A share of the target, or a draft model, which is not cut.
-struct WeightsId {
-  std::int32_t drafter = -1;  ///< of Setup::drafters; -1: the target
-  std::int32_t tp = 1;        ///< shares of the whole
-  std::int32_t share = 0;
-  friend auto operator<=>(const WeightsId&, const WeightsId&) = default;
-};
-
-/// Weights in memory once, and the ranks that have them, ascending.
-struct WeightCopy {
-  WeightsId id;
-  std::vector<int> ranks;
-};
-
-/// Of the whole job, from the layout and the facts of its ranks; the same on every rank.
-[[nodiscard]] std::vector<WeightCopy> weight_copies(const Setup& setup);
-/// Ranks that have a copy of the whole target in common, if all verify: the least there are of any.
+/// Of the whole job, from its layout and the facts of its ranks; the same on every rank.
+[[nodiscard]] std::vector<policy::WeightCopy> weight_copies(const Setup& setup);
+/// The fewest ranks that would have a copy in common if all needed the same, whatever the layout.
 [[nodiscard]] int weight_sharers(const Setup& setup);
 /// Bytes that packed weights take of a rank's memory, of a copy in common its part: of the rank
 /// that has most.
@@ -54,7 +39,7 @@ class WeightStore {
   WeightStore(const fabric::MpiEnvironment& mpi, const Setup& setup, kernels::Backend* backend);
 
   /// Those that it keeps, or on a device, loaded anew. Throws as loading them does.
-  [[nodiscard]] std::shared_ptr<const model::Weights> get(const WeightsId& id);
+  [[nodiscard]] std::shared_ptr<const model::Weights> get(const policy::WeightsId& id);
 
   /// Spent in get() so far, on loading.
   [[nodiscard]] double loading_seconds() const { return loading_seconds_; }
@@ -64,15 +49,16 @@ class WeightStore {
   [[nodiscard]] std::uint64_t bytes_of_others() const { return bytes_of_others_; }
 
  private:
-  void share(const fabric::MpiEnvironment& mpi, const std::vector<WeightCopy>& copies);
+  void share(const fabric::MpiEnvironment& mpi, const std::vector<policy::WeightCopy>& copies);
   [[nodiscard]] std::shared_ptr<const model::Weights> load(
-      const WeightsId& id, const model::SharedPacking& shared = {}) const;
-  [[nodiscard]] std::size_t packed_bytes(const WeightsId& id) const;
+      const policy::WeightsId& id, const model::SharedPacking& shared = {}) const;
+  [[nodiscard]] std::size_t packed_bytes(const policy::WeightsId& id) const;
 
   const Setup& setup_;
   kernels::Backend* backend_;
-  std::map<WeightsId, fabric::SharedMemory> memory_;  ///< of copies in common; outlives them
-  std::map<WeightsId, std::shared_ptr<const model::Weights>> kept_;
+  std::map<policy::WeightsId, fabric::SharedMemory>
+      memory_;  ///< of copies in common; outlives them
+  std::map<policy::WeightsId, std::shared_ptr<const model::Weights>> kept_;
   double loading_seconds_ = 0;
   std::uint64_t bytes_ = 0;
   std::uint64_t bytes_of_others_ = 0;
