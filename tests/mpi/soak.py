@@ -256,7 +256,8 @@ class Soak:
         return spare, settings
 
     def delays(self) -> str:
-        return self.random.choice(["", f"{self.random.randrange(1 << 20)}:{self.random.choice([0.001, 0.004])}"])
+        delay = self.random.choice([0, 0.001, 0.001, 0.004])
+        return f"{self.random.randrange(1 << 20)}:{delay}" if delay > 0 else ""
 
     def moment(self) -> Moment:
         if self.random.random() < 2 / 3:
