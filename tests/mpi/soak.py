@@ -149,10 +149,13 @@ class Soak:
         tokens = work / "tokens.jsonl"
         tokens.write_text("\n".join(json.dumps(prompt) for prompt in TOKENS) + "\n")
         four = work / "four-kv-heads"  # TP 4
-        subprocess.run([sys.executable, str(HERE / "random_model.py"), str(four), "num_key_value_heads=4"], check=True)
+        layer = work / "one-layer"  # the first of those: right at times
+        for folder, more in ((four, []), (layer, ["num_hidden_layers=1"])):
+            subprocess.run([sys.executable, str(HERE / "random_model.py"), str(folder), "num_key_value_heads=4", *more],
+                           check=True)
         self.models = [
             Model([f"prompts.path={embedded}"], ROOT / "configs/models/draft", [1, 2]),
-            Model([f"prompts.path={tokens}", f"model.path={four}", "sampling.ignore_eos=true"], four, [1, 2, 4]),
+            Model([f"prompts.path={tokens}", f"model.path={four}", "sampling.ignore_eos=true"], layer, [1, 2, 4]),
         ]
         self.seconds = 0.0  # of an undisturbed run
         for number, model in enumerate(self.models):
@@ -185,7 +188,7 @@ class Soak:
 
     def start(self, directory: pathlib.Path, ranks: int, settings: List[str], *more: str, delays: str = "",
               command: str = "rollout") -> subprocess.Popen:
-        small = ["prompts.samples=8", "sampling.max_tokens=96", "engine.backend=cpu", "engine.threads=1"]
+        small = ["prompts.samples=4", "sampling.max_tokens=96", "engine.backend=cpu", "engine.threads=1"]
         words = [str(HERE / "launch.sh"), str(ranks), self.paceline, command, str(ROOT / "configs/quickstart.yaml"), *more]
         for setting in small + settings + [f"output.directory={directory}"]:
             words += ["--set", setting]
@@ -257,7 +260,8 @@ class Soak:
         return spare, settings
 
     def delays(self) -> str:
-        return self.random.choice(["", f"{self.random.randrange(1 << 20)}:{self.random.choice([0.001, 0.004])}"])
+        delay = self.random.choice([0, 0.001, 0.001, 0.004])
+        return f"{self.random.randrange(1 << 20)}:{delay}" if delay > 0 else ""
 
     def moment(self) -> Moment:
         if self.random.random() < 2 / 3:

@@ -19,10 +19,11 @@
 #include "runtime/core/error.hpp"
 #include "tests/io/hdf5/sample.hpp"
 
-#if defined(__SANITIZE_ADDRESS__)
-inline constexpr bool kAddressSanitizer = true;
+/// Sanitizers take many times the time, and memory that is not ours.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitizer = true;
 #else
-inline constexpr bool kAddressSanitizer = false;
+inline constexpr bool kSanitizer = false;
 #endif
 
 namespace paceline::io {

@@ -345,7 +345,7 @@ TEST_F(FinalFileTest, SixteenThousandResponsesMergeInBoundedMemory) {
                 static_cast<double>(after_digest - before) * 1e-6);
     std::fflush(stdout);
     if (report.trajectories != 16000 || digest.size() != 32) return 1;
-    if (kAddressSanitizer) return 0;  // quarantine: its memory is not ours
+    if (kSanitizer) return 0;
     return after_merge - before < (std::size_t{32} << 20) &&
                    after_digest - before < (std::size_t{72} << 20)
                ? 0

@@ -122,7 +122,7 @@ TEST_F(ShardTest, KilledAtRandomPointsNothingFlushedIsLost) {
       ::kill(::getpid(), SIGKILL);
     }
     ::close(report[1]);
-    ::usleep(2000 + random() % 30000);
+    ::usleep((2000 + random() % 30000) * (kSanitizer ? 16 : 1));
     ::kill(child, SIGKILL);
     int status = 0;
     ::waitpid(child, &status, 0);
@@ -217,7 +217,7 @@ TEST_F(ShardTest, ForgedSizesCostNothing) {
   }
   const int status = in_child([&] {
     const rlimit memory{std::size_t{1} << 30, std::size_t{1} << 30};
-    if (!kAddressSanitizer) ::setrlimit(RLIMIT_AS, &memory);
+    if (!kSanitizer) ::setrlimit(RLIMIT_AS, &memory);
     const auto lock = h5::lock_hdf5();
     for (const hsize_t size : {hsize_t{1} << 33, hsize_t{1} << 62}) {
       for (const char* name : {"index", "tokens", "logprob", "events", "steps"}) {
