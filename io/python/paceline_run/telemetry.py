@@ -80,16 +80,19 @@ def request_plans(path: PathLike) -> Dict[str, np.ndarray]:
 
 
 def races(path: PathLike) -> Dict[str, np.ndarray]:
-    """Best-of-N in a complete run: who generated a request that another group held, from its telemetry.
+    """Best-of-N in a complete run: who generated a request that another group held, from its
+    telemetry.
 
-    `path` is the run's directory or its telemetry.h5. Returns columns of one length, by (attempt, start):
-    "attempt", "rank" (that raced), "prompt_index", "sample_index" and "begin" (int64; tokens of the response
-    when the race began), "start" (float64, seconds since the attempt began), "method" (str: the drafter),
-    "seconds" (float64, until it ended), "tokens" (int64; of the response there by then) and "won" (bool: it
-    came to the response's end before it heard of it). Of a race that the run's end cut short the last three
-    are NaN, -1 and False.
+    `path` is the run's directory or its telemetry.h5. Returns columns of one length, by
+    (attempt, start): "attempt", "rank" (that raced), "prompt_index", "sample_index" and "begin"
+    (int64; tokens of the response when the race began), "start" (float64, seconds since the
+    attempt began), "method" (str: the drafter), "seconds" (float64, until it ended), "tokens"
+    (int64; of the response there by then) and "won" (bool: it came to the response's end before
+    it heard of it). Of a race that the run's end cut short the last three are NaN, -1 and
+    False.
     """
-    columns = ("attempt", "rank", "prompt_index", "sample_index", "tokens", "method", "kind", "time")
+    columns = ("attempt", "rank", "prompt_index", "sample_index")
+    columns += ("tokens", "method", "kind", "time")
     with _telemetry(path) as file:
         requests = file["requests"]
         kinds = {name: int(number) for name, number in requests["kind"].attrs.items()}
@@ -100,7 +103,8 @@ def races(path: PathLike) -> Dict[str, np.ndarray]:
     for attempt, rank, prompt, sample, tokens, method, kind, time in rows:
         key = (attempt, rank, prompt, sample)
         if kind == kinds["race_begun"]:
-            race = dict(zip(columns[:4], key), begin=tokens, start=time, seconds=np.nan, tokens=-1, won=False)
+            race = dict(zip(columns[:4], key), begin=tokens, start=time)
+            race.update(seconds=np.nan, tokens=-1, won=False)
             race["method"] = drafters[method] if 0 <= method < len(drafters) else ""
             begun.append(race)
             running[key] = race
@@ -115,11 +119,12 @@ def races(path: PathLike) -> Dict[str, np.ndarray]:
 def model_scale(path: PathLike) -> Dict[str, np.ndarray]:
     """What it took ranks of a complete run to become something else in mid-run, from its telemetry.
 
-    `path` is the run's directory or its telemetry.h5. Returns columns of one length, by (attempt, rank, start):
-    "attempt", "rank", "epoch" (int64; of the placement), "role" (str), "start" (float64, when the rank left its last
-    place; seconds since the attempt began, like the next), and in seconds "preparing" until it could take part, of
-    which "loading" weights, and "first_step", from `start` to the end of its first step there, or of its first
-    drafting (nan: there was none).
+    `path` is the run's directory or its telemetry.h5. Returns columns of one length, by
+    (attempt, rank, start): "attempt", "rank", "epoch" (int64; of the placement), "role" (str),
+    "start" (float64, when the rank left its last place; seconds since the attempt began, like
+    the next), and in seconds "preparing" until it could take part, of which "loading" weights,
+    and "first_step", from `start` to the end of its first step there, or of its first drafting
+    (nan: there was none).
     """
     with _telemetry(path) as file:
         names = ("attempt", "rank", "epoch", "start", "preparing", "loading", "role")
@@ -127,13 +132,16 @@ def model_scale(path: PathLike) -> Dict[str, np.ndarray]:
         names_of_roles = strings_of(file, "role_names")
         first_step = np.full(len(roles["rank"]), np.nan)
         for rank in np.unique(roles["rank"]):
-            steps = {c: column_of(file, f"ranks/{rank}/steps/{c}")[:] for c in ("attempt", "start", "duration")}
+            names = ("attempt", "start", "duration")
+            steps = {c: column_of(file, f"ranks/{rank}/steps/{c}")[:] for c in names}
             of_rank = np.flatnonzero(roles["rank"] == rank)
             for row in of_rank:
                 attempt, start = roles["attempt"][row], roles["start"][row]
-                later = roles["start"][of_rank][(roles["attempt"][of_rank] == attempt) & (roles["start"][of_rank] > start)]
+                starts = roles["start"][of_rank]
+                later = starts[(roles["attempt"][of_rank] == attempt) & (starts > start)]
                 end = later.min() if len(later) else np.inf
-                made = (steps["attempt"] == attempt) & (steps["start"] >= start) & (steps["start"] < end)
+                made = (steps["start"] >= start) & (steps["start"] < end)
+                made &= steps["attempt"] == attempt
                 if made.any():
                     step = np.flatnonzero(made)[np.argmin(steps["start"][made])]
                     first_step[row] = steps["start"][step] + steps["duration"][step] - start
@@ -149,9 +157,9 @@ def model_scale(path: PathLike) -> Dict[str, np.ndarray]:
 def kv_scale(path: PathLike) -> Dict[str, np.ndarray]:
     """KV that ranks of a complete run got from others, from its telemetry.
 
-    `path` is the run's directory or its telemetry.h5. Returns columns of one length, by (attempt, start): "attempt",
-    "rank", "peer" and "bytes" (int64), "start" and "seconds" (float64, as the receiving rank saw it). What was given
-    up is left out.
+    `path` is the run's directory or its telemetry.h5. Returns columns of one length, by
+    (attempt, start): "attempt", "rank", "peer" and "bytes" (int64), "start" and "seconds"
+    (float64, as the receiving rank saw it). What was given up is left out.
     """
     with _telemetry(path) as file:
         moved = {c: column_of(file, f"transfers/{c}")[:] for c in TRANSFER_COLUMNS + ("complete",)}
