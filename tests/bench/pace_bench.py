@@ -4,12 +4,9 @@
 Two ranks of one thread: coupled drafts of fixed lengths on both, and one verifier with the other rank as its drafter,
 with windows. --batches counts the requests of all groups together, all of --tokens tokens. Of each run's telemetry the
 model (runtime/policy/speculation_speed.hpp) is given how often drafted tokens were accepted where those before them were
-(p) and how long windows took, in steps of the verifier; it foresees what was counted: tokens that a request commits in a
-step, drafted tokens that are verified in it, and drafted tokens that come to nothing for each committed one. A window
-takes the drafter's call ("call") and its way ("way"): from the end of the step that the drafter had waited for to the
-call, and back as long as most take. Ways differ, so the model is averaged over those of the run; the median is shown. The model that
-plans knows of none: "no way" is what it foresees. These are counts, so the machine need not be quiet, but what else its
-cores have to do makes ways longer. Needs h5py and numpy.
+(p) and how long the drafter's call for a window took, in steps of the verifier ("drafting"); it foresees what was counted:
+tokens that a request commits in a step, drafted tokens that are verified in it, and drafted tokens that come to nothing
+for each committed one. These are counts, so the machine need not be quiet. Needs h5py.
 """
 
 import argparse
@@ -18,7 +15,6 @@ import tempfile
 from pathlib import Path
 
 import h5py
-import numpy as np
 
 from rollouts import ROOT, embedded_prompts, id_prompts, rollout
 
@@ -34,16 +30,12 @@ def coupled_tau(p: float, w: int) -> float:
     return geometric_sum(p, w + 1)
 
 
-def decoupled_pace(p: float, w: int, drafting: np.ndarray) -> tuple[float, float]:
-    """drafting: of windows that take differently long. Of equal ones this is the function of that name."""
-    n = np.maximum(1.0, drafting + 0.5)
-    left = np.maximum(0.0, w - n)
-    catches_up = float(np.mean(np.where(left > 0, p**n, 0.0)))
-    if catches_up == 0:
+def decoupled_pace(p: float, w: int, drafting: float) -> tuple[float, float]:
+    n = max(1.0, drafting + 0.5)
+    if p == 0 or n >= w:
         return 1, 0
-    ahead = catches_up / (catches_up + 1 - p**w)
-    gained = np.array([p * geometric_sum(p, tokens) for tokens in left])
-    return 1 + ahead * float(gained.mean() / n.mean()), ahead * float(left.mean() / n.mean())
+    ahead = p**n / (p**n + 1 - p**w)
+    return 1 + ahead * p * geometric_sum(p, w - n) / n, ahead * (w - n) / n
 
 
 def decoupled_waste(p: float, w: int) -> float:
@@ -52,44 +44,35 @@ def decoupled_waste(p: float, w: int) -> float:
     return (1 - p) * (2 * w - 1 - p * accepted_before / sum(chances)) if p < 1 else 0
 
 
-def acceptance(telemetry: h5py.File) -> float:
-    """Of the drafted tokens that were judged: the first of each draft, and those after an accepted one."""
+def judged_tokens(telemetry: h5py.File) -> float:
+    """Verified tokens on which the target has spoken: the first of each draft, and those after an accepted one."""
     drafted: dict[int, int] = {}
     accepted: dict[int, int] = {0: 0}
     for name, counts in (("drafted", drafted), ("accepted", accepted)):
         for position, count in zip(telemetry["acceptance/position"][:], telemetry[f"acceptance/{name}"][:]):
             counts[int(position)] = counts.get(int(position), 0) + int(count)
     # As many of the drafts whose n tokens were accepted go on as of all that have n tokens.
-    judged = sum(count if n == 1 else accepted[n - 1] * count / drafted[n - 1] for n, count in drafted.items())
-    return sum(accepted.values()) / judged
+    return sum(count if n == 1 else accepted[n - 1] * count / drafted[n - 1] for n, count in drafted.items())
 
 
-def window_steps(verifier: h5py.Group, drafter: h5py.Group) -> tuple[float, np.ndarray]:
-    """Of whole windows: the call, and ways; in steps of the verifier."""
-    begins, seconds = drafter["start"][:], drafter["duration"][:]
-    ends = verifier["start"][:] + verifier["duration"][:]
-    step = (ends[-1] - verifier["start"][0]) / len(ends)
-    tokens = drafter["drafted"][:] / drafter["requests"][:]
-    # Where it had waited for verification the call began as soon as a step's commits came.
-    before = np.searchsorted(ends, begins, side="right") - 1
-    waited = (drafter["waited"][:] > 0) & (before >= 0)
-    there = begins[waited] - ends[before[waited]] if waited.any() else np.zeros(1)
-    return float(np.median(seconds[tokens == tokens.max()])) / step, (there + np.median(there)) / step
+def window_steps(verifier: h5py.Group, drafter: h5py.Group) -> float:
+    """Of a call that drafts whole windows, in steps of the verifier."""
+    seconds, tokens = drafter["duration"][:], drafter["drafted"][:] / drafter["requests"][:]
+    span = verifier["start"][-1] + verifier["duration"][-1] - verifier["start"][0]
+    return statistics.median(seconds[tokens == tokens.max()]) / (span / len(verifier["start"]))
 
 
 def figures(telemetry: h5py.File, steps: list, seconds: float) -> dict:
     of_verifiers = [s for s in steps if len(s["role"]) and s["role"][0] == VERIFIER]
     of_drafters = [s for s in steps if len(s["role"]) and s["role"][0] == DRAFTER]
     total = {name: sum(int(s[name][:].sum()) for s in of_verifiers) for name in ("drafted", "accepted", "decode_tokens")}
-    rows = total["decode_tokens"] - total["drafted"]  # one of a request in each of its steps
-    committed = rows + total["accepted"]
-    call, ways = window_steps(of_verifiers[0], of_drafters[0]) if of_drafters else (0.0, np.zeros(1))
-    wasted = int(telemetry["summary/wasted"][:].sum()) if of_drafters else total["drafted"] - total["accepted"]
-    return {"p": acceptance(telemetry), "call": call, "ways": ways, "committed": committed / rows,
-            "drafted": total["drafted"] / rows, "wasted": wasted / committed}
+    return {"accepted": total["accepted"], "judged": judged_tokens(telemetry), "drafted": total["drafted"],
+            "rows": total["decode_tokens"] - total["drafted"],  # one of a request in each of its steps
+            "wasted": int(telemetry["summary/wasted"][:].sum()) if of_drafters else total["drafted"] - total["accepted"],
+            "drafting": window_steps(of_verifiers[0], of_drafters[0]) if of_drafters else 0.0}
 
 
-def model_of(arm: str, w: int, p: float, drafting: np.ndarray) -> tuple[float, float, float]:
+def model_of(arm: str, w: int, p: float, drafting: float) -> tuple[float, float, float]:
     """What it foresees of committed, drafted and wasted."""
     if arm == "coupled":
         tau = coupled_tau(p, w)
@@ -104,12 +87,12 @@ def main() -> None:
     parser.add_argument("--batches", default="1,4,16")
     parser.add_argument("--lengths", default="1,2,3,4,5,6,7,8", help="drafted tokens and windows")
     parser.add_argument("--tokens", type=int, default=512)
-    parser.add_argument("--seeds", type=int, default=1, help="runs of each, whose counts are averaged")
+    parser.add_argument("--seeds", type=int, default=1, help="runs of each, whose counts are added up")
     arguments = parser.parse_args()
     pair = Path(arguments.pair).resolve() if arguments.pair else ROOT / "configs/models"
 
-    print(f"{'committed a step':>45} {'verified a step':>21} {'wasted a token':>15}\n"
-          "batch  arm        w      p   call    way  found  model    found  model   found  model  no way  off, %")
+    print(f"{'committed a step':>45} {'verified a step':>20} {'wasted a token':>15}\n"
+          "batch  arm        w      p  drafting   found  model    found  model   found  model  off, %")
     for batch in [int(b) for b in arguments.batches.split(",")]:
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as prompts:
             prompts.writelines(id_prompts(batch) if arguments.pair else embedded_prompts(batch))
@@ -123,14 +106,15 @@ def main() -> None:
                     settings = [*base, *layout, f"speculation.max_length={w}", f"speculation.window={w}"]
                     runs = [rollout(arguments.program, [*settings, f"sampling.seed={seed + 1}"], figures)
                             for seed in range(arguments.seeds)]
-                    ways = np.concatenate([run.pop("ways") for run in runs])
-                    run = {name: statistics.mean(r[name] for r in runs) for name in runs[0]}
-                    committed, drafted, wasted = model_of(arm, w, run["p"], run["call"] + ways)
-                    no_way = model_of(arm, w, run["p"], np.array([run["call"]]))[0]
-                    print(f"{batch:5}  {arm:9} {w:2} {run['p']:6.3f} {run['call']:6.2f} {np.median(ways):6.2f} "
-                          f"{run['committed']:6.2f} {committed:6.2f}   {run['drafted']:6.2f} {drafted:6.2f}  "
-                          f"{run['wasted']:6.2f} {wasted:6.2f}  {no_way:6.2f} "
-                          f"{100 * (committed / run['committed'] - 1):+7.1f}", flush=True)
+                    of = {name: sum(run[name] for run in runs) for name in runs[0]}
+                    p = of["accepted"] / of["judged"] if of["judged"] else 0.0
+                    drafting = of["drafting"] / len(runs)
+                    found = 1 + of["accepted"] / of["rows"]
+                    committed, drafted, wasted = model_of(arm, w, p, drafting)
+                    print(f"{batch:5}  {arm:9} {w:2} {p:6.3f} {drafting:9.2f} "
+                          f"{found:7.2f} {committed:6.2f}   {of['drafted'] / of['rows']:6.2f} {drafted:6.2f}  "
+                          f"{of['wasted'] / of['rows'] / found:6.2f} {wasted:6.2f} {100 * (committed / found - 1):+7.1f}",
+                          flush=True)
 
 
 if __name__ == "__main__":
