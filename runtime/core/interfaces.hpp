@@ -122,7 +122,7 @@ struct RankSummary {
   std::uint64_t steps = 0;
   std::uint64_t prefill_tokens = 0;
   std::uint64_t decode_tokens = 0;  ///< rows, those of drafts included
-  std::uint64_t drafted = 0;        ///< draft tokens verified
+  std::uint64_t drafted = 0;        ///< draft tokens verified, those said by racers included
   std::uint64_t accepted = 0;       ///< of them, accepted
   std::uint64_t response_tokens = 0;
   std::uint64_t raced = 0;        ///< tokens committed to responses that another group holds

@@ -233,8 +233,8 @@ void Sequences::close(Handle sequence) {
 Parcel Sequences::detach(Handle sequence) {
   Sequence& s = at(sequence);
   if (has_work()) throw std::logic_error("a KV sequence leaves before work on it is done");
-  if (s.owner && !s.prefix->ready) s.length = 0;  // what it computed is its heir's
-  Parcel parcel{{}, s.waits ? 0 : s.length};
+  const bool half_done = s.owner && !s.prefix->ready;  // what it computed is its heir's
+  Parcel parcel{{}, s.waits || half_done ? 0 : s.length};
   forget(sequence);
   const std::int32_t kept = blocks_for(parcel.positions, block_);
   parcel.blocks.assign(s.table.begin(), s.table.begin() + kept);

@@ -32,7 +32,8 @@ bool BalancingScheduler::worth_a_look(const RunState& run) {
 
 std::vector<RequestMove> BalancingScheduler::moves(const RunState& run) {
   const RequestTable& table = run.requests;
-  if (!rebalance_ || table.waiting() > 0 || table.leased().empty() || !worth_a_look(run)) return {};
+  looks_ = table.waiting() == 0 && !table.leased().empty() && worth_a_look(run);
+  if (!rebalance_ || !looks_) return {};
   std::map<int, int> index;  // by leader
   std::vector<GroupLoad> loads;
   for (const GroupState& group : run.groups) {
@@ -58,6 +59,10 @@ std::vector<RequestMove> BalancingScheduler::moves(const RunState& run) {
   for (const Transferral& t : rebalance(loads, requests))
     made.push_back({ids[t.request], run.groups[t.to].ranks.leader});
   return made;
+}
+
+std::vector<RaceOrder> BalancingScheduler::races(const RunState& run) {
+  return looks_ ? races_due(run, racing_) : std::vector<RaceOrder>();
 }
 
 }  // namespace paceline::policy

@@ -18,9 +18,7 @@ class BalancingScheduler final : public Scheduler {
 
   [[nodiscard]] int leases(const RunState& run, const GroupState& group) override;
   [[nodiscard]] std::vector<RequestMove> moves(const RunState& run) override;
-  [[nodiscard]] std::vector<RaceOrder> races(const RunState& run) override {
-    return races_due(run, racing_);
-  }
+  [[nodiscard]] std::vector<RaceOrder> races(const RunState& run) override;
   [[nodiscard]] std::optional<Placement> placement(const RunState&) override {
     return std::nullopt;
   }
@@ -32,6 +30,7 @@ class BalancingScheduler final : public Scheduler {
   RacingOptions racing_;
   std::size_t dry_ = 0;          ///< groups that had run dry when last looked
   std::size_t passed_over_ = 0;  ///< times asked since requests were last looked at
+  bool looks_ = false;           ///< they are, since moves() was last asked
 };
 
 }  // namespace paceline::policy

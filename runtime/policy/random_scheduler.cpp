@@ -16,7 +16,8 @@ RandomScheduler::RandomScheduler(std::unique_ptr<Scheduler> rest, const Placemen
       random_(chance.seed) {}
 
 std::vector<RequestMove> RandomScheduler::moves(const RunState& run) {
-  if (!chance_.moves) return rest_->moves(run);
+  std::vector<RequestMove> moves = rest_->moves(run);  // asked anyhow: races go by it
+  if (!chance_.moves) return moves;
   const auto& leased = run.requests.leased();
   if (leased.empty()) return {};
   const auto& [id, request] =

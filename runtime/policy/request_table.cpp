@@ -97,7 +97,11 @@ void RequestTable::race_began(std::uint64_t key) {
 }
 
 void RequestTable::race_ended(std::uint64_t key) {
-  if (races_.erase(key) == 0) throw std::logic_error("a race ends that there is not");
+  const auto at = races_.find(key);
+  if (at == races_.end()) throw std::logic_error("a race ends that there is not");
+  const auto request = leased_.find(at->second.id);
+  if (request != leased_.end()) request->second.raced.push_back(at->second.method);
+  races_.erase(at);
 }
 
 void RequestTable::group_ended(int group) {

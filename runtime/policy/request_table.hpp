@@ -14,12 +14,13 @@ namespace paceline::policy {
 
 /// A request that a group was leased and that is not known to be on disk.
 struct LeasedRequest {
-  int group = 0;             ///< leader of the one that holds it
-  std::uint32_t tokens = 0;  ///< of its response, as far as is known
-  bool ended = false;        ///< but perhaps not on disk yet
-  std::uint64_t move = 0;    ///< key of the move it is on; 0: none
-  int method = -1;           ///< index of the drafter it was last drafted for by; -1: by none
-  double acceptance = 0;     ///< of that one's drafts
+  int group = 0;                ///< leader of the one that holds it
+  std::uint32_t tokens = 0;     ///< of its response, as far as is known
+  bool ended = false;           ///< but perhaps not on disk yet
+  std::uint64_t move = 0;       ///< key of the move it is on; 0: none
+  int method = -1;              ///< index of the drafter it was last drafted for by; -1: by none
+  double acceptance = 0;        ///< of that one's drafts
+  std::vector<int> raced = {};  ///< drafters of the races for it that are over
 };
 
 /// In place of a leader: the request moves back to those that wait.

@@ -80,12 +80,12 @@ void KvExchange::settle() {
   }
 }
 
-void KvExchange::part_from(const policy::Placement& placement) {
+void KvExchange::part_from(const policy::Placement& placement, bool ended) {
   std::erase_if(parcels_, [&](auto& entry) {
     const Parcel& parcel = entry.second;
     const bool there = std::find(placement.groups.begin(), placement.groups.end(), parcel.to) !=
                        placement.groups.end();
-    if (parcel.pulled || parcel.kind == Kind::copied || there) return false;
+    if (parcel.pulled || there || (parcel.kind == Kind::copied && !ended)) return false;
     batcher_.release(parcel.kv);
     return true;
   });

@@ -51,8 +51,8 @@ class KvExchange {
   /// Learns what has arrived, and gives back the blocks of what was sent.
   void settle();
   /// Groups that have no place there pull nothing more of requests that moved: they have ended, or
-  /// are about to and hold none. For copies they do answer.
-  void part_from(const policy::Placement& placement);
+  /// are about to and hold none. For copies they do answer until they have ended.
+  void part_from(const policy::Placement& placement, bool ended);
   /// Nothing is kept, and nothing on its way.
   [[nodiscard]] bool idle() const { return parcels_.empty() && arriving_.empty(); }
 

@@ -69,7 +69,7 @@ void fields(Wire& w, Race& m) {
 }
 template <typename Wire>
 void fields(Wire& w, RaceCommit& m) {
-  put(w, m.id, m.base, m.over, m.tokens);
+  put(w, m.id, m.key, m.base, m.over, m.tokens);
 }
 template <typename Wire>
 void fields(Wire& w, Pull& m) {

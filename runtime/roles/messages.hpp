@@ -93,6 +93,7 @@ struct Offer {
 /// Between verifiers that race for a request: these tokens of its response are committed.
 struct RaceCommit {
   RequestId id;
+  std::uint64_t key = 0;  ///< of the race: what was said in an earlier one is of no account
   std::int32_t base = 0;  ///< response tokens before the first of them
   std::int32_t over = 0;  ///< 1: nothing more comes; the response ended, or is raced for no longer
   std::vector<TokenId> tokens;

@@ -6,34 +6,38 @@
 
 namespace paceline::roles {
 
-void Races::offer(RequestId id, std::span<const TokenId> response, int racer) {
+void Races::offer(RequestId id, std::span<const TokenId> response, int racer, std::uint64_t key) {
   const auto [at, added] = requests_.try_emplace(id);
   Request& request = at->second;
   if (added) {
     request.response.assign(response.begin(), response.end());
     request.own = response.size();
   }
-  if (request.key != 0) throw std::logic_error("a racer lets another group race");
-  request.others.push_back({racer, response.size()});
+  if (!request.held) throw std::logic_error("a racer lets another group race");
+  request.others.push_back({racer, key, response.size()});
   tell(id, request);  // what other racers have said beyond that
 }
 
 void Races::join(RequestId id, std::span<const TokenId> response, int holder, std::uint64_t key) {
   const auto [at, added] = requests_.try_emplace(id);
   if (!added) throw std::logic_error("a group races twice for a request");
-  at->second = {
-      {response.begin(), response.end()}, response.size(), key, {{holder, response.size()}}};
+  Request& request = at->second;
+  request.response.assign(response.begin(), response.end());
+  request.own = response.size();
+  request.held = false;
+  request.key = key;
+  request.others.push_back({holder, key, response.size()});
 }
 
 bool Races::races_for(RequestId id) const {
   const auto at = requests_.find(id);
-  return at != requests_.end() && at->second.key != 0;
+  return at != requests_.end() && !at->second.held;
 }
 
 std::vector<RequestId> Races::raced_for() const {
   std::vector<RequestId> ids;
   for (const auto& [id, request] : requests_) {
-    if (request.key != 0) ids.push_back(id);
+    if (!request.held) ids.push_back(id);
   }
   return ids;
 }
@@ -62,20 +66,21 @@ void Races::tell(RequestId id, Request& request) {
   for (Other& other : request.others) {
     if (other.knows >= request.response.size()) continue;
     const auto fresh = request.response.begin() + static_cast<std::ptrdiff_t>(other.knows);
-    say(other.leader,
-        {id, static_cast<std::int32_t>(other.knows), 0, {fresh, request.response.end()}});
+    mailbox_.send({other.leader, Address::Port::role},
+                  encode(RaceCommit{id,
+                                    other.key,
+                                    static_cast<std::int32_t>(other.knows),
+                                    0,
+                                    {fresh, request.response.end()}}));
     other.knows = request.response.size();
   }
-}
-
-void Races::say(int leader, RaceCommit news) {
-  mailbox_.send({leader, Address::Port::role}, encode(std::move(news)));
 }
 
 std::uint64_t Races::end(RequestId id) {
   const auto at = requests_.find(id);
   if (at == requests_.end()) return 0;
-  for (const Other& other : at->second.others) say(other.leader, {id, 0, 1, {}});
+  for (const Other& other : at->second.others)
+    mailbox_.send({other.leader, Address::Port::role}, encode(RaceCommit{id, other.key, 0, 1, {}}));
   const std::uint64_t key = at->second.key;
   requests_.erase(at);
   return key;
@@ -85,8 +90,9 @@ bool Races::hear(int from, const RaceCommit& news) {
   const auto at = requests_.find(news.id);
   if (at == requests_.end()) return false;  // it has ended here
   Request& request = at->second;
-  const auto other = std::find_if(request.others.begin(), request.others.end(),
-                                  [from](const Other& o) { return o.leader == from; });
+  const auto other =
+      std::find_if(request.others.begin(), request.others.end(),
+                   [&](const Other& o) { return o.leader == from && o.key == news.key; });
   const bool sense =
       news.base >= 0 && std::all_of(news.tokens.begin(), news.tokens.end(),
                                     [this](TokenId t) { return t >= 0 && t < vocab_; });
@@ -96,13 +102,11 @@ bool Races::hear(int from, const RaceCommit& news) {
   if (static_cast<std::size_t>(news.base) <= known && said > known) {
     const auto fresh = news.tokens.end() - static_cast<std::ptrdiff_t>(said - known);
     request.response.insert(request.response.end(), fresh, news.tokens.end());
-    if (request.key == 0) gained_ += said - known;
+    if (request.held) gained_ += said - known;
   }
   other->knows = std::max(other->knows, std::min(said, request.response.size()));
-  if (news.over != 0) {
-    if (request.key != 0) return true;
-    request.others.erase(other);
-  }
+  if (news.over != 0) request.others.erase(other);
+  if (news.over != 0 && !request.held) return true;
   tell(news.id, request);
   return false;
 }

@@ -29,7 +29,7 @@ class Races {
   Races(Mailbox& mailbox, std::int32_t vocab) : mailbox_(mailbox), vocab_(vocab) {}
 
   /// As the holder: another group, led by `racer`, has a copy of the request with this response.
-  void offer(RequestId id, std::span<const TokenId> response, int racer);
+  void offer(RequestId id, std::span<const TokenId> response, int racer, std::uint64_t key);
   /// As a racer: the request was offered by its holder.
   void join(RequestId id, std::span<const TokenId> response, int holder, std::uint64_t key);
   /// Whether this verifier generates it for another's sake only.
@@ -43,7 +43,8 @@ class Races {
   /// verifier raced for it, 0 otherwise.
   std::uint64_t end(RequestId id);
 
-  /// What another group committed. True where it says that this verifier is to race no longer.
+  /// What another group committed. True where the holder says that this verifier is to race no
+  /// longer.
   [[nodiscard]] bool hear(int from, const RaceCommit& news);
   /// Tokens that come next, by what others have said. Valid until the next call that is not const.
   [[nodiscard]] std::span<const TokenId> foretold(RequestId id) const;
@@ -54,16 +55,17 @@ class Races {
   /// A group that generates the request too.
   struct Other {
     int leader = 0;
+    std::uint64_t key = 0;  ///< of the race
     std::size_t knows = 0;  ///< response tokens that it has said, or was told
   };
   struct Request {
     std::vector<TokenId> response;  ///< as far as anyone has said
     std::size_t own = 0;            ///< of it, committed here
-    std::uint64_t key = 0;          ///< of the race; 0: this verifier holds the request
-    std::vector<Other> others;      ///< racers; or the holder alone
+    bool held = true;               ///< by this verifier, which others race for
+    std::vector<Other> others;      ///< racers; or the holder, until it has said that it is over
+    std::uint64_t key = 0;          ///< of the race, where it is not held
   };
   void tell(RequestId id, Request& request);
-  void say(int leader, RaceCommit news);
 
   Mailbox& mailbox_;
   std::int32_t vocab_;

@@ -64,7 +64,7 @@ void RemoteDrafter::start(const draft::DraftStart& start, double /*now*/) {
   Request& r = at->second;
   r.noise = start.noise;
   r.version = start.version;
-  r.window = options_.window;
+  r.window = start.wanted ? options_.window : 0;
   r.response.assign(start.response.begin(), start.response.end());
   prompts_.try_emplace(start.id.prompt, start.prompt.begin(), start.prompt.end());
   give(start.id, r);
@@ -208,6 +208,8 @@ DrafterWatch::Worth RemoteDrafter::read(int from, Link& link, std::span<const st
   const std::optional<Message> decoded = decode_if_message(message);
   if (!decoded) return nonsense("bytes that are no message");
   const auto* drafts = std::get_if<Drafts>(&*decoded);
+  if (std::holds_alternative<RaceCommit>(*decoded) || std::holds_alternative<Pull>(*decoded))
+    return Worth::none;  // late, by the verifier that it was
   if (drafts == nullptr) return nonsense("messages that are not a drafter's to send");
   if (drafts->scores.size() != drafts->tokens.size()) return nonsense("tokens without scores");
   Worth worth = drafts->pieces.empty() ? Worth::sign_of_life : Worth::none;

@@ -38,7 +38,12 @@ void RequestPlans::commit(std::span<const engine::Committed> committed, int batc
       requests_.erase(c.id);
       continue;
     }
-    Request& request = requests_.at(c.id);
+    const auto at = requests_.find(c.id);
+    if (at == requests_.end()) {  // it has but one drafter
+      ++index;
+      continue;
+    }
+    Request& request = at->second;
     const std::uint32_t before = request.response;
     request.response += static_cast<std::uint32_t>(c.tokens.size());
     // What was best in a large batch seldom is in one of half the size.

@@ -51,13 +51,16 @@ void Speculator::Draft::resize(int count) {
 void Speculator::start(const engine::Admission& request, int method) {
   const double now = clock_.now();
   if (log_.has(request.trajectory.id)) log_.tell(drafters_, now);  // it comes back
-  for (const auto& drafter : drafters_) {
-    drafter->start({request.trajectory.id, request.prompt, request.trajectory.tokens, request.noise,
-                    request.version},
-                   now);
+  for (std::size_t k = 0; k < drafters_.size(); ++k) {
+    drafters_[k]->start(
+        {request.trajectory.id, request.prompt, request.trajectory.tokens, request.noise,
+         request.version, method < 0 || static_cast<int>(k) == method},
+        now);
   }
   requests_.emplace(request.trajectory.id, Request{Acceptance(drafters_.size()), method});
-  plans_.start(request.trajectory.id, static_cast<std::uint32_t>(request.trajectory.tokens.size()));
+  if (method < 0)
+    plans_.start(request.trajectory.id,
+                 static_cast<std::uint32_t>(request.trajectory.tokens.size()));
 }
 
 double Speculator::next_accepted(const Request& request, std::size_t drafter) const {
@@ -235,19 +238,18 @@ void Speculator::calibrate(Draft& draft) const {
   }
 }
 
-// Leaves of each draft what the policy keeps.
+// Leaves of each draft what the policy keeps. What is foretold is not its to judge.
 void Speculator::select() {
   const std::size_t requests = lengths_.size();
   values_.clear();
   offsets_.assign(1, 0);
   for (std::size_t i = 0; i < requests; ++i) {
-    values_.insert(values_.end(), best_[i].values.begin(), best_[i].values.end());
+    values_.insert(values_.end(), best_[i].values.begin() + best_[i].foretold,
+                   best_[i].values.end());
     offsets_.push_back(static_cast<int>(values_.size()));
   }
   keep_.assign(values_.size(), 0);
   if (drafted_) policy_->select(query_, {values_, offsets_}, keep_);
-  for (std::size_t i = 0; i < requests; ++i)
-    std::fill_n(keep_.begin() + offsets_[i], best_[i].foretold, 1);
 
   trees_.clear();
   std::vector<std::int32_t> place;  // [tokens] of a draft: where a token to verify went
@@ -256,7 +258,8 @@ void Speculator::select() {
     place.assign(draft.tokens.size(), -1);
     int count = 0;
     for (std::size_t t = 0; t < draft.tokens.size(); ++t) {
-      if (keep_[offsets_[i] + t] == 0) continue;
+      const auto foretold = static_cast<std::size_t>(draft.foretold);
+      if (t >= foretold && keep_[offsets_[i] + t - foretold] == 0) continue;
       const std::int32_t parent = draft.parents[t];
       place[t] = count;
       draft.tokens[count] = draft.tokens[t];

@@ -146,7 +146,7 @@ class Speculator {
   std::vector<Draft> other_;                ///< what a drafter proposes beside them
   std::vector<draft::DraftSlot> slots_;     ///< [asked]
   std::vector<std::int32_t> slot_request_;  ///< [asked]
-  std::vector<double> values_;              ///< [tokens] of all requests
+  std::vector<double> values_;              ///< [tokens] of drafters, of all requests
   std::vector<int> offsets_;                ///< [requests + 1]
   std::vector<std::uint8_t> keep_;          ///< [tokens]
   std::vector<engine::DraftTree> trees_;

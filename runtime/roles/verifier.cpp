@@ -118,7 +118,7 @@ std::optional<Message> Verifier::understand(const Envelope& envelope) const {
 }
 
 void Verifier::on(policy::Placement placement) {
-  kv_.part_from(placement);
+  kv_.part_from(placement, placement.epoch == heard_of_);  // told twice: all have their places
   for (Waiting& waiting : waiting_) {
     if (std::find(placement.groups.begin(), placement.groups.end(), waiting.origin.from) ==
         placement.groups.end())
@@ -232,7 +232,7 @@ void Verifier::let_race() {
     offer.request.version = race.key;
     const std::vector<TokenId> response = offer.request.trajectory.tokens;
     ports_.mailbox.send({race.to.leader, Address::Port::role}, encode(std::move(offer)));
-    races_.offer(race.id, response, race.to.leader);
+    races_.offer(race.id, response, race.to.leader, race.key);
   }
 }
 
@@ -244,7 +244,8 @@ void Verifier::join(Offer offer) {
   if (status_.stopped != 0 || next_ || ports_.batcher.runs(id) || waiting(id) != waiting_.end()) {
     kv_.decline(origin);
     status_.races_ended.push_back(origin.key);
-    ports_.mailbox.send({offer.from.leader, Address::Port::role}, encode(RaceCommit{id, 0, 1, {}}));
+    ports_.mailbox.send({offer.from.leader, Address::Port::role},
+                        encode(RaceCommit{id, origin.key, 0, 1, {}}));
     return;
   }
   const std::vector<TokenId>& response = offer.request.trajectory.tokens;
@@ -481,6 +482,7 @@ void Verifier::publish(bool force) {
   status_.room = waits == 0 ? options_.max_batch - status_.active : 0;
   if (options_.races && ports_.speculator != nullptr)
     status_.drafted = ports_.speculator->drafted_for();
+  std::erase_if(status_.drafted, [this](const DraftedFor& d) { return races_.races_for(d.id); });
   ports_.mailbox.send(Address::coordinator(), encode(status_));
   status_.ended.clear();
   status_.finished.clear();

@@ -39,8 +39,8 @@ struct RaceOfThree : ::testing::Test {
   RaceOfThree() {
     std::uint64_t key = 7;
     for (Group* racer : {&first, &second}) {
-      racer->races.join(kId, Tokens{1, 2}, holder.rank, key++);
-      holder.races.offer(kId, Tokens{1, 2}, racer->rank);
+      racer->races.join(kId, Tokens{1, 2}, holder.rank, key);
+      holder.races.offer(kId, Tokens{1, 2}, racer->rank, key++);
     }
   }
   test::Post post;
@@ -71,7 +71,7 @@ TEST_F(RaceOfThree, WhoeverComesLaterLearnsWhatIsKnown) {
   EXPECT_FALSE(holder.listen());
   Group third(post, 6);
   third.races.join(kId, Tokens{1, 2}, holder.rank, 9);
-  holder.races.offer(kId, Tokens{1, 2}, third.rank);
+  holder.races.offer(kId, Tokens{1, 2}, third.rank, 9);
   EXPECT_FALSE(third.listen());
   EXPECT_EQ(third.foretold(), (Tokens{3, 4, 5}));
 }
@@ -97,21 +97,41 @@ TEST_F(RaceOfThree, ARacerMayGiveUpAndComeBack) {
   EXPECT_FALSE(first.listen());
   EXPECT_EQ(first.messages, 0) << "it is told nothing more";
   first.races.join(kId, Tokens{1, 2, 3, 4}, holder.rank, 9);
-  holder.races.offer(kId, Tokens{1, 2, 3, 4}, first.rank);
+  holder.races.offer(kId, Tokens{1, 2, 3, 4}, first.rank, 9);
   holder.races.committed(kId, Tokens{5});
   EXPECT_FALSE(first.listen());
   EXPECT_EQ(first.foretold(), (Tokens{5}));
 }
 
+// The request goes away and comes back, before the racer has answered.
+TEST_F(RaceOfThree, WhatWasSaidOfAnEarlierRaceEndsNoLaterOne) {
+  EXPECT_EQ(holder.races.end(kId), 0U);
+  EXPECT_TRUE(first.listen());
+  EXPECT_EQ(first.races.end(kId), 7U);
+  EXPECT_FALSE(holder.listen());
+  EXPECT_EQ(holder.messages, 0) << "who is told that it is over has nothing to answer";
+  EXPECT_EQ(second.races.end(kId), 8U) << "before it has heard of it";
+  for (Group* racer : {&first, &second}) {
+    racer->races.join(kId, Tokens{1, 2}, holder.rank, 10 + racer->rank);
+    holder.races.offer(kId, Tokens{1, 2}, racer->rank, 10 + racer->rank);
+  }
+  EXPECT_FALSE(holder.listen());
+  EXPECT_FALSE(second.listen());
+  holder.races.committed(kId, Tokens{3});
+  EXPECT_FALSE(second.listen());
+  EXPECT_EQ(second.foretold(), (Tokens{3}));
+}
+
 TEST_F(RaceOfThree, NothingIsBelieved) {
   const auto hear = [&](int from, const RaceCommit& news) { return holder.races.hear(from, news); };
-  EXPECT_FALSE(hear(9, {kId, 2, 1, {3}})) << "who does not race";
-  EXPECT_FALSE(hear(2, {{5, 5}, 2, 1, {3}})) << "what is not raced for";
-  EXPECT_FALSE(hear(2, {kId, -1, 0, {3}}));
-  EXPECT_FALSE(hear(2, {kId, 2, 0, {100}}));
-  EXPECT_FALSE(hear(2, {kId, 3, 0, {8}})) << "with a gap";
+  EXPECT_FALSE(hear(9, {kId, 7, 2, 1, {3}})) << "who does not race";
+  EXPECT_FALSE(hear(2, {kId, 8, 2, 1, {3}})) << "in a race that is over";
+  EXPECT_FALSE(hear(2, {{5, 5}, 7, 2, 1, {3}})) << "what is not raced for";
+  EXPECT_FALSE(hear(2, {kId, 7, -1, 0, {3}}));
+  EXPECT_FALSE(hear(2, {kId, 7, 2, 0, {100}}));
+  EXPECT_FALSE(hear(2, {kId, 7, 3, 0, {8}})) << "with a gap";
   EXPECT_TRUE(holder.foretold().empty());
-  EXPECT_FALSE(hear(2, {kId, 2, 0, {9, 9, 9}}));
+  EXPECT_FALSE(hear(2, {kId, 7, 2, 0, {9, 9, 9}}));
   EXPECT_EQ(holder.foretold(), (Tokens{9, 9, 9}));
   holder.races.committed(kId, Tokens{9, 3});
   EXPECT_TRUE(holder.foretold().empty()) << "the target has said otherwise";
@@ -119,7 +139,7 @@ TEST_F(RaceOfThree, NothingIsBelieved) {
   second.races.committed(kId, Tokens{9, 3});
   EXPECT_TRUE(second.foretold().empty());
   EXPECT_THROW(second.races.join(kId, {}, 0, 9), std::logic_error);
-  EXPECT_THROW(second.races.offer(kId, {}, 0), std::logic_error);
+  EXPECT_THROW(second.races.offer(kId, {}, 0, 9), std::logic_error);
 }
 
 }  // namespace
