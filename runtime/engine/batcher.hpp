@@ -41,8 +41,8 @@ struct Admission {
   Trajectory trajectory;  ///< id, and what it already has when it goes on
   std::vector<TokenId> prompt;
   NoiseKey noise;
-  /// Of its holder: n, where the n-th lease or move of the run gave it the request. Of two that may
-  /// be the holder the one with the larger version is.
+  /// Of its holder: n, where the n-th lease, move or race of the run gave it the request. Of two
+  /// that may be the holder the one with the larger version is.
   std::uint64_t version = 0;
 };
 

@@ -14,8 +14,9 @@ struct RacingOptions {
 };
 
 /// Algorithm 3 (best_of_n.hpp) on a run: groups that have run dry are the freed workers, with what
-/// they race for already. Nothing while requests wait to be leased, or for groups that are to get
-/// requests: those who have their own to generate do not race.
+/// they race for already. Nothing while requests wait to be leased, or for groups that have
+/// requests or are to get some: they begin no further races. A request is raced for once by each
+/// method; a racer that gave up had no room, or came to the end, and would do so again.
 ///
 /// A group drafts for itself or is drafted for by drafter ranks, whatever the method is: as a racer
 /// it is "coupled" in Algorithm 3's words, and no rank becomes a drafter for its sake.

@@ -52,7 +52,7 @@ class RequestTable {
   /// A lease as its group is told of it.
   struct Lease {
     Trajectory trajectory;
-    std::uint64_t version = 0;  ///< of its holder: the n-th lease or move of the run
+    std::uint64_t version = 0;  ///< of its holder: the n-th lease, move or race of the run
   };
   /// Gives the group the next request that waits. One must.
   [[nodiscard]] Lease lease(int group);

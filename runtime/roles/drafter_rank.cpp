@@ -51,7 +51,7 @@ void DrafterRank::say(int verifier, const Drafts& drafts) {
 std::optional<Message> DrafterRank::understand(const Envelope& envelope) {
   if (envelope.from == Address::coordinator()) return decode(envelope.bytes);
   std::optional<Message> message = decode_if_message(envelope.bytes);
-  if (message && !about_drafts(*message)) message.reset();
+  if (message && !may_come_late(*message)) message.reset();
   return message;
 }
 
@@ -76,7 +76,7 @@ void DrafterRank::receive() {
       if (over_) next_place_ = std::move(place->placement);
     } else if (std::holds_alternative<Finish>(message)) {
       over_ = true;
-    } else if (!about_drafts(message)) {
+    } else if (!may_come_late(message)) {
       throw std::logic_error("a drafter got a message meant for another role");
     }
   }

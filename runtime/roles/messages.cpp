@@ -167,7 +167,7 @@ std::vector<std::byte> encode_step(const engine::Step& step) {
   return writer.take();
 }
 
-bool about_drafts(const Message& message) {
+bool may_come_late(const Message& message) {
   return std::holds_alternative<DraftOpen>(message) ||
          std::holds_alternative<DraftCommits>(message) || std::holds_alternative<Drafts>(message) ||
          std::holds_alternative<RaceCommit>(message);

@@ -191,6 +191,6 @@ using Message = std::variant<Lease, Stop, Finish, Place, Ready, Move, Race, Retu
 
 /// Drafts and what they are made from, races included. A rank may be sent such for a place that it
 /// no longer has, and drops them; nothing else comes late.
-[[nodiscard]] bool about_drafts(const Message& message);
+[[nodiscard]] bool may_come_late(const Message& message);
 
 }  // namespace paceline::roles

@@ -21,7 +21,7 @@ Turn Spare::turn() {
       if (over_) next_ = std::move(place->placement);
     } else if (std::holds_alternative<Finish>(message)) {
       over_ = true;
-    } else if (!about_drafts(message)) {
+    } else if (!may_come_late(message)) {
       throw std::logic_error("a spare rank got a message meant for another role");
     }
   }

@@ -140,15 +140,16 @@ std::span<const engine::DraftTree> Speculator::draft(
   query_.prefill_rows = prefill_rows;
   query_.context = mean_context(decoding);
   const bool considers = policy_->considers(query_);
-  const bool knows = std::any_of(foretold.begin(), foretold.end(),
-                                 [](std::span<const TokenId> next) { return !next.empty(); });
-  if (!considers && !knows) return {};
+  const bool any_foretold =
+      std::any_of(foretold.begin(), foretold.end(),
+                  [](std::span<const TokenId> next) { return !next.empty(); });
+  if (!considers && !any_foretold) return {};
   log_.tell(drafters_, now);
   describe(decoding, foretold);
   lengths_.assign(decoding.size(), 0);
   if (considers) policy_->choose(query_, lengths_);
   drafted_ = std::any_of(lengths_.begin(), lengths_.end(), [](int length) { return length > 0; });
-  if (!drafted_ && !knows) return {};
+  if (!drafted_ && !any_foretold) return {};
 
   best_.resize(std::max(best_.size(), decoding.size()));
   for (std::size_t i = 0; i < decoding.size(); ++i) begin(best_[i], 0, foretold_[i], 0);

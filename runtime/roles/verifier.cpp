@@ -92,7 +92,7 @@ void Verifier::receive() {
       on(std::move(place->placement));
     } else if (std::holds_alternative<Finish>(message)) {
       over_ = true;
-    } else if (!about_drafts(message)) {
+    } else if (!may_come_late(message)) {
       throw std::logic_error("a verifier got a message meant for another role");
     }
   }
@@ -273,7 +273,8 @@ void Verifier::give_up(RequestId id) {
 }
 
 void Verifier::end_race(RequestId id) {
-  status_.races_ended.push_back(races_.end(id));
+  const std::uint64_t key = races_.end(id);
+  status_.races_ended.push_back(key);
   if (ports_.speculator != nullptr) ports_.speculator->leave(id);
 }
 
@@ -414,7 +415,8 @@ void Verifier::step() {
     changed_ = true;
     if (races_.races_for(done.id)) {
       event(done.id, RequestEventKind::race_won, done.tokens.size());
-      status_.races_ended.push_back(races_.end(done.id));
+      const std::uint64_t key = races_.end(done.id);
+      status_.races_ended.push_back(key);
       continue;
     }
     races_.end(done.id);

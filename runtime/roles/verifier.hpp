@@ -101,10 +101,10 @@ class Verifier final : public Participant {
   VerifierOptions options_;
   std::map<std::uint32_t, std::vector<TokenId>> prompts_;  ///< all it was sent, by index
   std::deque<Waiting> waiting_;
-  std::vector<Move> moves_;  ///< asked for, not yet made
   KvExchange kv_;
   Races races_;
-  std::vector<Race> races_asked_;     ///< likewise
+  std::vector<Move> moves_;           ///< asked for, not yet made
+  std::vector<Race> races_asked_;     ///< asked for, not yet offered
   std::vector<RequestId> given_up_;   ///< raced for, and still in the batch
   Status status_;                     ///< the next to send
   std::vector<RequestId> unflushed_;  ///< ended, not yet known to be on disk
