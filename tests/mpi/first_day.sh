@@ -124,7 +124,7 @@ says "check in a job: the job's memory" 'memory 8.00 GiB a rank' "$work/plan"
 plan --set engine.backend=auto --nodes 2 --ranks-per-node 8 --gpus 4 --memory 80G || fail "check of GPUs"
 says "check: GPUs" '16 ranks, .* backend cuda' "$work/plan"
 says "check: ranks that share GPUs" 'warning: 8 ranks a node share 4 GPUs' "$work/plan"
-plan_refused "memory is too little" 64 'fewer ranks a node, nodes with more memory' --ranks-per-node 2 --memory 40M --set sampling.max_tokens=2000
+plan_refused "memory is too little" 64 'fewer ranks a node, nodes with more memory' --ranks-per-node 2 --memory 28M --set sampling.max_tokens=2000
 plan_refused "no size" 64 "'8X' is no size" --memory 8X
 into=$work/tty plan_refused "an output directory that holds a run" 64 "already holds a run"
 into=$config/run plan_refused "an output directory that cannot be" 74 "Not a directory"
