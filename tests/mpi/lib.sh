@@ -74,6 +74,26 @@ wait_for_finished() {
   return 1
 }
 
+# cut_and_resume SIGNAL WHAT RANKS SETTINGS RANKS SETTINGS: a run that ends on a signal with some responses on disk, and
+# the rest of it on other ranks. SETTINGS name arrays of arguments. The digest is to be $reference.
+cut_and_resume() {
+  local how=$1 what=$2 ranks=$3 rest=$5 code=0 pid
+  local -n first=$4 second=$6
+  rm -rf "$work/cut"
+  start "$ranks" "$work/cut" "${first[@]}" --set output.flush_seconds=0.1
+  if wait_for_finished "$work/cut" 5 "$pid"; then
+    if [ "$how" = USR1 ]; then kill -USR1 "$pid"; else pkill -KILL -P "$pid" || kill -KILL "$pid"; fi
+  fi
+  wait "$pid" || code=$?
+  if [ "$how" = USR1 ]; then same "a stop with $what" "75|0" "$code"; fi
+  sleep 1
+  if rollout "$rest" "$work/cut" "${second[@]}" --resume; then
+    same "resumed after $how" "$reference" "$(digest "$work/cut")"
+  else
+    fail "resume after $how: $(tail -n 3 "$work/cut.log")"
+  fi
+}
+
 finish() {
   echo "$((checks - failures)) of $checks checks passed"
   [ "$failures" = 0 ] && [ "$checks" -gt 0 ]

@@ -85,19 +85,6 @@ UCX_TLS=tcp,self run "everything over TCP" 3 "${all[@]}"
 
 # A stop and a kill, then the rest on another layout.
 for how in USR1 KILL; do
-  rm -rf "$work/cut"
-  start 3 "$work/cut" "${all[@]}" --set output.flush_seconds=0.1
-  if wait_for_finished "$work/cut" 5 "$pid"; then
-    if [ $how = USR1 ]; then kill -USR1 "$pid"; else pkill -KILL -P "$pid" || kill -KILL "$pid"; fi
-  fi
-  code=0
-  wait "$pid" || code=$?
-  if [ $how = USR1 ]; then same "a stop with drafters and moves" "75|0" "$code"; fi
-  sleep 1
-  if rollout 2 "$work/cut" "${shuffle[@]}" --resume; then
-    same "resumed after $how" "$reference" "$(digest "$work/cut")"
-  else
-    fail "resume after $how: $(tail -n 3 "$work/cut.log")"
-  fi
+  cut_and_resume $how "drafters and moves" 3 all 2 shuffle
 done
 finish

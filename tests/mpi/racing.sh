@@ -66,19 +66,6 @@ fi
 
 # A stop and a kill in the midst of races, then the rest on another layout.
 for how in USR1 KILL; do
-  rm -rf "$work/cut"
-  start 4 "$work/cut" "${all[@]}" --set output.flush_seconds=0.1
-  if wait_for_finished "$work/cut" 5 "$pid"; then
-    if [ $how = USR1 ]; then kill -USR1 "$pid"; else pkill -KILL -P "$pid" || kill -KILL "$pid"; fi
-  fi
-  code=0
-  wait "$pid" || code=$?
-  if [ $how = USR1 ]; then same "a stop with races" "75|0" "$code"; fi
-  sleep 1
-  if rollout 2 "$work/cut" "${chance[@]}" --resume; then
-    same "resumed after $how" "$reference" "$(digest "$work/cut")"
-  else
-    fail "resume after $how: $(tail -n 3 "$work/cut.log")"
-  fi
+  cut_and_resume $how "races" 4 all 2 chance
 done
 finish
