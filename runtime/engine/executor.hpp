@@ -8,42 +8,10 @@
 #include "kernels/backend.hpp"
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/sampling.hpp"
-#include "runtime/engine/step.hpp"
+#include "runtime/engine/step_runner.hpp"
 #include "runtime/model/decoder.hpp"
 
 namespace paceline::engine {
-
-/// What a verifier needs of whatever runs its steps: the real executor below, or a cost model.
-class StepRunner {
- public:
-  virtual ~StepRunner() = default;
-  /// Executes the step and returns one token for each of its samples, in their order. The result is
-  /// valid until the next call.
-  virtual std::span<const kernels::Sampled> run(const Step& step) = 0;
-  /// Seconds of the last step that went into the forward pass, and into sampling.
-  [[nodiscard]] virtual double forward_seconds() const = 0;
-  [[nodiscard]] virtual double sample_seconds() const = 0;
-};
-
-/// A rank's share of the KV pool.
-struct KvMemory {
-  kernels::KvShape shape;
-  std::span<std::byte> bytes;   ///< [blocks] chunks of shape.block_bytes()
-  std::shared_ptr<void> owner;  ///< whoever has it keeps them; null: they are kept otherwise
-  [[nodiscard]] std::span<std::byte> block(std::int32_t index) const {
-    return bytes.subspan(index * shape.block_bytes(), shape.block_bytes());
-  }
-};
-
-/// Sizes of the largest step and of the KV pool.
-struct ExecutorLimits {
-  int max_batch = 64;       ///< requests in a step
-  int max_draft = 0;        ///< draft rows a request
-  int prefill_chunk = 256;  ///< prompt rows in a step
-  int kv_block = 16;        ///< positions
-  int kv_blocks = 0;        ///< blocks in the pool
-  int max_position = 0;     ///< longest sequence
-};
 
 /// Every rank of the group runs the same steps in the same order, and each gets all that was
 /// sampled. Sampling is shared out by rows, so each rank holds whole rows of logits only for its

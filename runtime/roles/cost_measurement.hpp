@@ -9,7 +9,7 @@
 #include "runtime/core/clock.hpp"
 #include "runtime/core/cost_table.hpp"
 #include "runtime/draft/drafter.hpp"
-#include "runtime/engine/executor.hpp"
+#include "runtime/engine/step_runner.hpp"
 
 namespace paceline::roles {
 

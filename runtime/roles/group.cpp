@@ -120,9 +120,9 @@ std::vector<KvMoved> KvShare::take_ended() {
   return moved;
 }
 
-Group::Group(Mailbox& mailbox, engine::StepRunner& executor, KvShare& share,
+Group::Group(Mailbox& mailbox, engine::StepRunner& runner, KvShare& share,
              const std::vector<int>& members, std::uint32_t epoch)
-    : mailbox_(mailbox), executor_(executor), share_(share), epoch_(epoch) {
+    : mailbox_(mailbox), runner_(runner), share_(share), epoch_(epoch) {
   for (const int member : members) members_.push_back({member, Address::Port::role});
 }
 
@@ -138,7 +138,7 @@ void Group::tell(std::span<const std::byte> bytes) {
 
 std::span<const kernels::Sampled> Group::run(const engine::Step& step) {
   if (!members_.empty()) tell(encode_step(step));
-  return executor_.run(step);
+  return runner_.run(step);
 }
 
 void Group::finish(const std::optional<policy::Placement>& next) {
@@ -171,10 +171,10 @@ std::optional<bool> Group::ended(std::uint64_t key) {
   return complete;
 }
 
-Member::Member(Mailbox& mailbox, engine::Executor& executor, KvShare& share, int leader,
+Member::Member(Mailbox& mailbox, engine::StepRunner& runner, KvShare& share, int leader,
                std::uint32_t epoch, const Recorder& recorder)
     : mailbox_(mailbox),
-      executor_(executor),
+      runner_(runner),
       share_(share),
       leader_{leader},
       epoch_(epoch),
@@ -220,11 +220,11 @@ Turn Member::turn() {
 void Member::step(const engine::Step& step) {
   StepRecord record;
   record.start = recorder_.now();
-  executor_.run(step);
+  runner_.run(step);
   if (step.empty()) return;  // work in the cache alone
   record.duration = recorder_.now() - record.start;
-  record.forward_duration = executor_.forward_seconds();
-  record.sample_duration = executor_.sample_seconds();
+  record.forward_duration = runner_.forward_seconds();
+  record.sample_duration = runner_.sample_seconds();
   record.role = static_cast<std::uint32_t>(Role::verifier_member);
   record.queued = static_cast<std::uint32_t>(mailbox_.traffic().queued);
   if (recorder_.telemetry != nullptr) recorder_.telemetry->step(record);

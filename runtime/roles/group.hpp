@@ -11,7 +11,7 @@
 #include "runtime/core/clock.hpp"
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/mailbox.hpp"
-#include "runtime/engine/executor.hpp"
+#include "runtime/engine/step_runner.hpp"
 #include "runtime/roles/messages.hpp"
 #include "runtime/roles/participant.hpp"
 
@@ -80,12 +80,12 @@ class Group final : public engine::StepRunner, public KvLink {
  public:
   /// `members`: the group's other ranks, in order. `epoch`: of the placement that made the group.
   /// References outlive this.
-  Group(Mailbox& mailbox, engine::StepRunner& executor, KvShare& share,
+  Group(Mailbox& mailbox, engine::StepRunner& runner, KvShare& share,
         const std::vector<int>& members, std::uint32_t epoch);
 
   std::span<const kernels::Sampled> run(const engine::Step& step) override;
-  [[nodiscard]] double forward_seconds() const override { return executor_.forward_seconds(); }
-  [[nodiscard]] double sample_seconds() const override { return executor_.sample_seconds(); }
+  [[nodiscard]] double forward_seconds() const override { return runner_.forward_seconds(); }
+  [[nodiscard]] double sample_seconds() const override { return runner_.sample_seconds(); }
   /// No more commands will come: the members' roles end, or change with the leader's.
   void finish(const std::optional<policy::Placement>& next);
   void move(const MoveKv& command) override;
@@ -96,7 +96,7 @@ class Group final : public engine::StepRunner, public KvLink {
   void tell(std::span<const std::byte> bytes);
 
   Mailbox& mailbox_;
-  engine::StepRunner& executor_;
+  engine::StepRunner& runner_;
   KvShare& share_;
   std::vector<Address> members_;
   std::uint32_t epoch_;
@@ -115,7 +115,7 @@ class Group final : public engine::StepRunner, public KvLink {
 class Member final : public Participant {
  public:
   /// `epoch`: of the placement that made the group. References outlive this.
-  Member(Mailbox& mailbox, engine::Executor& executor, KvShare& share, int leader,
+  Member(Mailbox& mailbox, engine::StepRunner& runner, KvShare& share, int leader,
          std::uint32_t epoch, const Recorder& recorder = {});
   Turn turn() override;
   [[nodiscard]] bool over() const override { return over_; }
@@ -127,7 +127,7 @@ class Member final : public Participant {
   void report();
 
   Mailbox& mailbox_;
-  engine::Executor& executor_;
+  engine::StepRunner& runner_;
   KvShare& share_;
   Address leader_;
   std::uint32_t epoch_;

@@ -9,7 +9,7 @@
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/mailbox.hpp"
 #include "runtime/engine/batcher.hpp"
-#include "runtime/engine/executor.hpp"
+#include "runtime/engine/step_runner.hpp"
 #include "runtime/policy/move_split.hpp"
 #include "runtime/roles/group.hpp"
 #include "runtime/roles/kv_exchange.hpp"

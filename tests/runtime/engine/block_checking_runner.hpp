@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "runtime/core/philox.hpp"
-#include "runtime/engine/executor.hpp"
+#include "runtime/engine/step_runner.hpp"
 
 namespace paceline::engine {
 

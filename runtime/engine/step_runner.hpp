@@ -1,0 +1,46 @@
+// What runs the steps of a verifier group, as roles see it, and the KV pool that it runs them on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "kernels/backend.hpp"
+#include "runtime/engine/step.hpp"
+
+namespace paceline::engine {
+
+/// What a verifier needs of whatever runs its steps: the real executor below, or a cost model.
+class StepRunner {
+ public:
+  virtual ~StepRunner() = default;
+  /// Executes the step and returns one token for each of its samples, in their order. The result is
+  /// valid until the next call.
+  virtual std::span<const kernels::Sampled> run(const Step& step) = 0;
+  /// Seconds of the last step that went into the forward pass, and into sampling.
+  [[nodiscard]] virtual double forward_seconds() const = 0;
+  [[nodiscard]] virtual double sample_seconds() const = 0;
+};
+
+/// A rank's share of the KV pool.
+struct KvMemory {
+  kernels::KvShape shape;
+  std::span<std::byte> bytes;   ///< [blocks] chunks of shape.block_bytes()
+  std::shared_ptr<void> owner;  ///< whoever has it keeps them; null: they are kept otherwise
+  [[nodiscard]] std::span<std::byte> block(std::int32_t index) const {
+    return bytes.subspan(index * shape.block_bytes(), shape.block_bytes());
+  }
+};
+
+/// Sizes of the largest step and of the KV pool.
+struct ExecutorLimits {
+  int max_batch = 64;       ///< requests in a step
+  int max_draft = 0;        ///< draft rows a request
+  int prefill_chunk = 256;  ///< prompt rows in a step
+  int kv_block = 16;        ///< positions
+  int kv_blocks = 0;        ///< blocks in the pool
+  int max_position = 0;     ///< longest sequence
+};
+
+}  // namespace paceline::engine
