@@ -144,6 +144,9 @@ class Search {
       if (!useful_window(costs, w, s.batch, drafted_for)) break;  // line 5
       consider(w);
     }
+    // Who asks for it gets it, though it may be slower than anything else.
+    if (plan.window == 0 && settings_.mode == SpeculationMode::decoupled)
+      consider(std::min(2, facts_.longest_draft));
     if (plan.window == 0) return;
     plan.mode = SpeculationMode::decoupled;
     plan.tp = verifier.tp;

@@ -186,6 +186,17 @@ TEST(SpeculationPlan, WhatIsSettledIsKeptTo) {
     EXPECT_EQ(plan.mode, SpeculationMode::plain);
 }
 
+TEST(SpeculationPlan, WhoAsksForDrafterRanksGetsThemThoughNoWindowIsUseful) {
+  PlanFacts f = facts(4, 1024);
+  f.longest_draft = 1;
+  for (const SpeculationPlan& plan : plan_speculation(f, {}))
+    EXPECT_NE(plan.mode, SpeculationMode::decoupled);
+  const std::vector<SpeculationPlan> asked = plan_speculation(
+      f, {.mode = SpeculationMode::decoupled, .groups = {}, .drafters = {}, .window = {}});
+  ASSERT_FALSE(asked.empty());
+  for (const SpeculationPlan& plan : asked) EXPECT_EQ(plan.window, 1);
+}
+
 TEST(SpeculationPlan, ADraftOfFixedLengthIsForeseenAtThatLength) {
   PlanFacts f = facts(4, 1024);
   PlanSettings settings;
