@@ -4,16 +4,14 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
-#include <map>
 #include <memory>
-#include <random>
 #include <thread>
 
 #include "app/accounting.hpp"
 #include "app/broadcast.hpp"
 #include "app/commands.hpp"
 #include "app/communicator.hpp"
+#include "app/coordination.hpp"
 #include "app/draft_history.hpp"
 #include "app/job.hpp"
 #include "app/progress_printer.hpp"
@@ -27,8 +25,6 @@
 #include "io/hdf5/run_directory.hpp"
 #include "io/hdf5/telemetry.hpp"
 #include "runtime/fabric/ucx_fabric.hpp"
-#include "runtime/policy/balancing_scheduler.hpp"
-#include "runtime/policy/random_scheduler.hpp"
 #include "runtime/roles/coordinator.hpp"
 #include "runtime/roles/participant.hpp"
 #include "runtime/roles/watchdog.hpp"
@@ -69,52 +65,6 @@ Output open_output(const fabric::MpiEnvironment& mpi, const Setup& setup, bool r
   output.left = setup.responses - output.earlier.finished.size();
   broadcast(mpi, output.attempt, output.complete, output.left);
   return output;
-}
-
-/// Every request that is not finished, in leasing order: siblings side by side.
-std::vector<Trajectory> work_list(const Setup& setup, io::ResumeState& earlier) {
-  std::vector<std::uint32_t> order(setup.prompts.prompts.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::uint32_t>(i);
-  if (setup.config.prompts.shuffle) {
-    std::mt19937_64 random(setup.config.sampling.seed);
-    for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
-  }
-  std::map<RequestId, Trajectory> partial;
-  for (Trajectory& t : earlier.partial) {
-    const RequestId id = t.id;
-    partial.emplace(id, std::move(t));
-  }
-  std::vector<Trajectory> work;
-  for (const std::uint32_t prompt : order) {
-    for (std::int32_t sample = 0; sample < setup.config.prompts.samples; ++sample) {
-      const RequestId id{prompt, static_cast<std::uint32_t>(sample)};
-      if (std::binary_search(earlier.finished.begin(), earlier.finished.end(), id)) continue;
-      Trajectory t;
-      if (const auto it = partial.find(id); it != partial.end()) t = std::move(it->second);
-      t.id = id;
-      t.finish_reason = FinishReason::partial;
-      t.reward = NAN;
-      t.weight_version = setup.config.model.weight_version;
-      work.push_back(std::move(t));
-    }
-  }
-  return work;
-}
-
-/// Who gets what in the run.
-std::unique_ptr<policy::Scheduler> make_scheduler(const Setup& setup) {
-  const io::ScheduleSection& schedule = setup.config.schedule;
-  const auto methods = static_cast<int>(drafter_names(setup).size());
-  auto balancing = std::make_unique<policy::BalancingScheduler>(
-      schedule.rebalance,
-      policy::RacingOptions{races(setup) ? methods : 0, setup.config.speculation.race_batch});
-  if (!schedule.shuffle && !schedule.shuffle_roles && !schedule.shuffle_races) return balancing;
-  return std::make_unique<policy::RandomScheduler>(
-      std::move(balancing), setup.layout.placement,
-      policy::Chance{.moves = schedule.shuffle,
-                     .roles = schedule.shuffle_roles,
-                     .race_methods = schedule.shuffle_races ? std::max(1, methods) : 0,
-                     .seed = schedule.shuffle_seed});
 }
 
 /// Rank 0's second thread.
@@ -209,10 +159,8 @@ ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& argument
       scheduler = make_scheduler(setup);
       coordinator = std::make_unique<roles::Coordinator>(
           network->mailbox(Address::Port::coordinator), *scheduler, setup.layout.placement,
-          work_list(setup, output.earlier), setup.prompts.prompts,
-          roles::CoordinatorOptions{.seed = setup.config.sampling.seed,
-                                    .max_tokens = setup.config.sampling.max_tokens},
-          output.earlier.finished.size());
+          work_list(setup, output.earlier.finished, output.earlier.partial), setup.prompts.prompts,
+          coordinator_options(setup), output.earlier.finished.size());
       const std::optional<double> deadline =
           limit.seconds ? std::optional(*limit.seconds - setup.config.limits.margin) : std::nullopt;
       thread = std::jthread([&, deadline](const std::stop_token& abandoned) {

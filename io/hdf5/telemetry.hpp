@@ -35,10 +35,9 @@ class TelemetryWriter : public TelemetrySink {
   /// Writes at once. Throws std::out_of_range on a drafter that has no name.
   void acceptance(std::span<const AcceptanceCell> cells) override;
   void flush() override;
-  /// Whenever the rank has become something. Writes at once.
-  void role(const RoleRecord& record);
-  /// Once, when the rank ends (or stops).
-  void summary(const RankSummary& summary);
+  /// Writes at once.
+  void role(const RoleRecord& record) override;
+  void summary(const RankSummary& summary) override;
   /// Flushes and closes. Idempotent.
   void close();
 

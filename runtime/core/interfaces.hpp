@@ -158,6 +158,10 @@ class TelemetrySink {
   virtual void transfer(const TransferRecord& record) = 0;
   /// When a role of the rank ends, be it by a stop: all cells it counted, in any order.
   virtual void acceptance(std::span<const AcceptanceCell> cells) = 0;
+  /// Whenever the rank has become something.
+  virtual void role(const RoleRecord& record) = 0;
+  /// Once, when the rank ends (or stops).
+  virtual void summary(const RankSummary& summary) = 0;
   virtual void flush() = 0;
 };
 

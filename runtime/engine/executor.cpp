@@ -51,7 +51,6 @@ std::span<const kernels::Sampled> Executor::run(const Step& step) {
   const auto end = std::chrono::steady_clock::now();
   const double seconds = std::chrono::duration<double>(end - begin).count();
   sample_seconds_ = seconds - forward_seconds_;
-  busy_seconds_ += seconds;
   return sampled_;
 }
 

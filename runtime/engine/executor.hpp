@@ -30,8 +30,6 @@ class Executor final : public StepRunner {
     return {kv_shape_, {cache_->data(), kv_bytes()}, cache_};
   }
 
-  /// Seconds spent in steps so far.
-  [[nodiscard]] double busy_seconds() const { return busy_seconds_; }
   [[nodiscard]] std::size_t weight_bytes() const { return decoder_.weights().bytes(); }
   [[nodiscard]] std::size_t activation_bytes() const { return decoder_.activation_bytes(); }
   [[nodiscard]] std::size_t kv_bytes() const { return kv_shape_.block_bytes() * limits_.kv_blocks; }
@@ -52,7 +50,6 @@ class Executor final : public StepRunner {
 
   double forward_seconds_ = 0;
   double sample_seconds_ = 0;
-  double busy_seconds_ = 0;
   std::vector<kernels::Segment> segments_;
   std::vector<std::int32_t> logit_rows_;
   std::vector<kernels::SampleRow> sample_rows_;

@@ -223,6 +223,7 @@ void Member::step(const engine::Step& step) {
   runner_.run(step);
   if (step.empty()) return;  // work in the cache alone
   record.duration = recorder_.now() - record.start;
+  busy_seconds_ += record.duration;
   record.forward_duration = runner_.forward_seconds();
   record.sample_duration = runner_.sample_seconds();
   record.role = static_cast<std::uint32_t>(Role::verifier_member);

@@ -121,6 +121,8 @@ class Member final : public Participant {
   [[nodiscard]] bool over() const override { return over_; }
   [[nodiscard]] std::optional<policy::Placement> next() const override { return next_; }
   [[nodiscard]] std::uint64_t steps() const { return steps_; }
+  /// Seconds in them, by the recorder's clock.
+  [[nodiscard]] double busy_seconds() const { return busy_seconds_; }
 
  private:
   void step(const engine::Step& step);
@@ -134,6 +136,7 @@ class Member final : public Participant {
   bool led_ = false;
   Recorder recorder_;
   std::uint64_t steps_ = 0;
+  double busy_seconds_ = 0;
   bool over_ = false;
   std::optional<policy::Placement> next_;
 };

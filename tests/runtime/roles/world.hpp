@@ -43,6 +43,8 @@ struct PlansAlone final : TelemetrySink {
     if (event.kind == RequestEventKind::planned) plans.push_back(event);
   }
   void transfer(const TransferRecord&) override {}
+  void role(const RoleRecord&) override {}
+  void summary(const RankSummary&) override {}
   void flush() override {}
   std::vector<RequestEvent> plans;
 };
