@@ -18,7 +18,7 @@ namespace {
 
 /// The file of that name, which a finished run has.
 std::string file_of_run(const std::string& directory, const char* name) {
-  const std::string path = (fs::path(directory) / name).string();
+  std::string path = (fs::path(directory) / name).string();
   if (!fs::exists(path)) throw UsageError(directory + ": not a finished run: it has no " + name);
   return path;
 }
@@ -51,6 +51,7 @@ std::vector<AcceptanceCell> read_acceptance(const h5::File& file, std::size_t dr
   }
   if (!sound) throw IoError("cannot read " + file.path() + ":/acceptance: its columns are damaged");
   std::vector<AcceptanceCell> sums;
+  sums.reserve(cells.size());
   for (const auto& [at, cell] : cells) sums.push_back(cell);
   return sums;
 }

@@ -35,6 +35,12 @@ MethodAcceptance assumed_method(const AcceptanceSettings& assumed, const std::st
 /// Progress is rounded down to a power of two: the middle of what it stands for.
 double middle(std::uint32_t progress) { return progress == 0 ? 0 : 1.5 * progress - 0.5; }
 
+/// Where little was tried, what was thought before counts.
+double rate_of(const DraftTally& tally, double prior) {
+  return (static_cast<double>(tally.accepted) + DraftHistory::kPriorTokens * prior) /
+         (static_cast<double>(tally.tried) + DraftHistory::kPriorTokens);
+}
+
 MethodAcceptance replayed_method(const RecordedRun& run, const AcceptanceSettings& assumed,
                                  std::uint32_t drafter) {
   MethodAcceptance method = assumed_method(assumed, run.drafters[drafter]);
@@ -44,18 +50,13 @@ MethodAcceptance replayed_method(const RecordedRun& run, const AcceptanceSetting
     all.tried += tally.tried;
     all.accepted += tally.accepted;
   }
-  if (all.tried == 0) return method;
-  const double mean = static_cast<double>(all.accepted) / static_cast<double>(all.tried);
+  const double mean = rate_of(all, method.mean);
   if (method.spread > 0)
     method.spread *= std::sqrt(mean * (1 - mean) / (method.mean * (1 - method.mean)));
   method.mean = mean;
   method.by_progress.clear();
-  if (mean == 0) return method;
   for (const auto& [at, tally] : progress) {
-    const double rate =
-        (static_cast<double>(tally.accepted) + DraftHistory::kPriorTokens * method.mean) /
-        (static_cast<double>(tally.tried) + DraftHistory::kPriorTokens);
-    method.by_progress.push_back({middle(at), rate / method.mean});
+    if (mean > 0) method.by_progress.push_back({middle(at), rate_of(tally, mean) / mean});
   }
   return method;
 }

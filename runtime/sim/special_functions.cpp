@@ -16,7 +16,10 @@ constexpr double kTiny = 1e-16;
 /// terms leave 1e-15, and the recurrence below.
 double log_gamma(double x) {
   double product = 1;
-  for (; x < 12; x += 1) product *= x;
+  while (x < 12) {
+    product *= x;
+    x += 1;
+  }
   const double square = 1 / (x * x);
   const double series =
       (1.0 / 12 -
@@ -32,7 +35,8 @@ double beta_fraction(double x, double a, double b) {
   double c = 1;
   double d = 1 / apart(1 - (a + b) * x / (a + 1));
   double fraction = d;
-  for (double m = 1; m < 100000; m += 1) {
+  for (int pair = 1; pair < 100000; ++pair) {
+    const double m = pair;
     for (const double term : {m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
                               -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))}) {
       d = 1 / apart(1 + term * d);

@@ -133,7 +133,7 @@ std::vector<double> ranks_of(const std::vector<std::int32_t>& values) {
 TEST(Workload, SiblingsAreCorrelatedAsFarAsIsAsked) {
   const auto responses = LengthDistribution::of(histogram());
   for (const double asked : {0.0, 0.3, 0.7, 1.0}) {
-    WorkloadSettings settings = settings_of(8000, 2);
+    WorkloadSettings settings = settings_of(30000, 2);
     settings.length_correlation = asked;
     settings.acceptance.methods.clear();
     const auto ranks =
@@ -145,7 +145,7 @@ TEST(Workload, SiblingsAreCorrelatedAsFarAsIsAsked) {
       common += 2 * (ranks[i] - mean) * (ranks[i + 1] - mean);
       own += (ranks[i] - mean) * (ranks[i] - mean) + (ranks[i + 1] - mean) * (ranks[i + 1] - mean);
     }
-    EXPECT_NEAR(common / own, asked, 0.03);
+    EXPECT_NEAR(common / own, asked, 0.012);
   }
 }
 
