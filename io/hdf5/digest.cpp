@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "io/hdf5/file.hpp"
+#include "io/hdf5/final_entries.hpp"
 #include "io/hdf5/final_file.hpp"
 #include "io/hdf5/manifest.hpp"
 #include "io/hdf5/shard_index.hpp"
@@ -16,46 +17,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::size_t kWindowBytes = std::size_t{32} << 20;
-
-/// The rows of a final file as entries of source 0. Throws IoError unless they are every response
-/// of the run, in order.
-std::vector<Entry> final_entries(const std::string& path, const RunManifest& manifest) {
-  const TokenColumns columns(path, "trajectories/");
-  const auto read = [&columns]<typename T>(T /*type*/, const std::string& name) {
-    return h5::read_all<T>(columns.file(), "trajectories/" + name);
-  };
-  const auto prompt = read(std::int32_t{}, "prompt_index");
-  const auto sample = read(std::int32_t{}, "sample_index");
-  const auto offsets = read(std::int64_t{}, "offsets");
-  const auto reason = read(std::uint8_t{}, "finish_reason");
-  const auto reward = read(float{}, "reward");
-  const auto version = read(std::uint64_t{}, "weight_version");
-  const auto checksum = read(std::uint64_t{}, "checksum");
-  const std::size_t count = prompt.size();
-  const auto tokens = static_cast<std::int64_t>(columns.size());
-  bool sound = count == manifest.prompts * manifest.samples && sample.size() == count &&
-               offsets.size() == count + 1 && offsets.front() == 0 && offsets.back() == tokens &&
-               std::is_sorted(offsets.begin(), offsets.end()) && reason.size() == count &&
-               reward.size() == count && version.size() == count && checksum.size() == count;
-  std::vector<Entry> entries;
-  entries.reserve(sound ? count : 0);
-  for (std::size_t i = 0; sound && i < count; ++i) {
-    IndexRow row;
-    row.offset = static_cast<std::uint64_t>(offsets[i]);
-    row.weight_version = version[i];
-    row.checksum = checksum[i];
-    row.prompt = static_cast<std::uint32_t>(prompt[i]);
-    row.sample = static_cast<std::uint32_t>(sample[i]);
-    row.length = static_cast<std::uint32_t>(offsets[i + 1] - offsets[i]);
-    row.reward = reward[i];
-    row.finish_reason = reason[i];
-    sound = possible(row, manifest) && row.prompt == i / manifest.samples &&
-            row.sample == i % manifest.samples;
-    entries.emplace_back(row, 0);
-  }
-  if (!sound) throw IoError("cannot read " + path + ":/trajectories: its columns are damaged");
-  return entries;
-}
 
 [[noreturn]] void throw_damaged(const std::string& path, const Entry& entry) {
   throw IoError("cannot read " + path + ": the response to prompt " + std::to_string(entry.prompt) +

@@ -1,0 +1,17 @@
+// What DIR/trajectories.h5 holds, as the shards' index says it of them. Private to this folder.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "io/hdf5/manifest.hpp"
+#include "io/hdf5/window_reader.hpp"
+
+namespace paceline::io {
+
+/// The rows of a final file as entries of source 0. Throws IoError unless they are every response
+/// of the run, in order.
+[[nodiscard]] std::vector<Entry> final_entries(const std::string& path,
+                                               const RunManifest& manifest);
+
+}  // namespace paceline::io

@@ -1,0 +1,22 @@
+// What a finished run's files say of its work: enough to do it again in a model.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/core/interfaces.hpp"
+#include "runtime/core/request.hpp"
+
+namespace paceline {
+
+struct RecordedRun {
+  std::vector<Prompt> prompts;
+  std::vector<std::vector<std::int32_t>> lengths;  ///< [prompt][sample] response tokens
+  std::uint64_t vocabulary = 0;                    ///< token ids are below it
+  std::vector<std::string> drafters;               ///< by AcceptanceCell::drafter
+  /// Summed over ranks and attempts, by rising (drafter, position, batch, progress).
+  std::vector<AcceptanceCell> acceptance;
+};
+
+}  // namespace paceline

@@ -1,0 +1,78 @@
+// The work of a modelled rollout: how long prompts and responses are, and how well each response is
+// drafted. A seed decides all of it, and a prompt's part does not depend on how many others there
+// are.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/core/length_histogram.hpp"
+#include "runtime/core/request.hpp"
+#include "runtime/sim/acceptance.hpp"
+
+namespace paceline::sim {
+
+/// Lengths in tokens, as a distribution. Immutable, so thread-safe.
+class LengthDistribution {
+ public:
+  /// As often as they were counted; throws std::invalid_argument unless the bins are as
+  /// LengthHistogram says, and not empty. Their largest length is the limit.
+  static LengthDistribution of(std::span<const LengthBin> bins);
+  /// Lognormal; 1 <= median <= p99. No limit.
+  static LengthDistribution lognormal(double median, double p99);
+  /// Always the same; at least 1. No limit.
+  static LengthDistribution fixed(std::int32_t tokens);
+  /// Lognormal by the median and 99 % quantile of the responses of DeepSeek-R1 in production,
+  /// pooled over its users (ServeGen): for runs without its histogram, whose tail is the heavier
+  /// one.
+  static LengthDistribution deepseek_r1() { return lognormal(595, 16483); }
+
+  /// The length that a share of them (in (0, 1)) is at most.
+  [[nodiscard]] double quantile(double share) const;
+  /// The longest that could be, where they were counted; 0: there is none.
+  [[nodiscard]] std::int32_t limit() const { return limit_; }
+
+ private:
+  std::vector<LengthBin> cumulative_;  ///< weight: of this length and all below; empty: lognormal
+  double log_median_ = 0;
+  double log_spread_ = 0;  ///< standard deviation
+  std::int32_t limit_ = 0;
+};
+
+struct WorkloadSettings {
+  std::uint64_t seed = 1;
+  std::int32_t prompts = 512;
+  std::int32_t samples = 16;  ///< responses to each: SpecActor, section 5.1: 8,192 in all
+  /// Longest response. Lengths of a distribution with a limit are scaled by max_tokens / limit, so
+  /// that ranks and ratios stay as they were counted; those beyond it are cut off there. 20 K:
+  /// SpecActor, section 5.1.
+  std::int32_t max_tokens = 20480;
+  std::int32_t max_prompt_tokens = 2048;  ///< longer ones are cut. Assumed.
+  /// Spearman's rank correlation of the lengths of two responses to a prompt, 0 to 1. Seer, section
+  /// 3.2 and figure 4: "strong", without a number; assumed, and to be swept.
+  double length_correlation = 0.7;
+  std::int32_t vocabulary =
+      32768;  ///< token ids are below it; at least 3. No result depends on it.
+  AcceptanceSettings acceptance;
+};
+
+struct ModelledRequest {
+  std::int32_t length = 1;  ///< response tokens, the stop token (kModelledStop) among them
+  std::vector<float>
+      acceptance;  ///< [methods] mean rate over the response, before what else counts
+};
+
+struct Workload {
+  std::vector<Prompt> prompts;                         ///< uids "prompt-N", N from 0
+  std::vector<std::vector<ModelledRequest>> requests;  ///< [prompt][sample]
+  std::int32_t vocabulary = 0;
+  AcceptanceSettings acceptance;  ///< what RequestDrafts of the requests goes by
+};
+
+/// Throws UsageError, which names the setting, on what is out of range.
+[[nodiscard]] Workload make_workload(const WorkloadSettings& settings,
+                                     const LengthDistribution& responses,
+                                     const LengthDistribution& prompts);
+
+}  // namespace paceline::sim
