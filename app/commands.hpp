@@ -35,6 +35,13 @@ struct ProfileArguments {
 /// Measures what steps and drafts cost on the run's layout and writes a file that engine.profile
 /// names. Collective.
 ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& arguments);
+struct SimulateArguments {
+  RunArguments run;
+  std::string sweep;  ///< "section.key=value,value": a row for each; empty: one simulation
+};
+/// Runs the roles and policies of a run in a modelled world, prints what it came to and writes its
+/// telemetry. In one process, without MPI.
+ExitCode simulate(const SimulateArguments& arguments);
 /// Prints the digest of a run directory or trajectory file.
 ExitCode digest(const std::string& path);
 

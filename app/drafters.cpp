@@ -34,11 +34,10 @@ void require_same_tokens(const std::string& path, const ModelConfig& draft,
   }
 }
 
-}  // namespace
-
-std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& settings,
-                                             const ModelConfig& model,
-                                             const io::Tokenizer* tokenizer) {
+/// `read_model`: of method model, by its path.
+template <typename ReadModel>
+std::vector<ConfiguredDrafter> read(const io::SpeculationSection& settings,
+                                    const ReadModel& read_model) {
   std::vector<ConfiguredDrafter> drafters;
   for (const io::DrafterSetting& setting : settings.drafters) {
     ConfiguredDrafter drafter;
@@ -58,13 +57,7 @@ std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& setti
               fmt::format("speculation.drafters: {} is there twice; it would draft the same twice",
                           setting.path));
         }
-        drafter.model = std::make_unique<DraftModel>();
-        DraftModel& draft = *drafter.model;
-        draft.config = io::load_model_config(setting.path);
-        draft.weights = std::make_unique<io::Checkpoint>(setting.path);
-        io::check_tensor_shapes(draft.config, *draft.weights);
-        draft.compute = io::stored_dtype(draft.config, *draft.weights);
-        require_same_tokens(setting.path, draft.config, model, tokenizer);
+        drafter.model = read_model(setting.path);
         break;
       }
     }
@@ -73,6 +66,31 @@ std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& setti
   std::stable_partition(drafters.begin(), drafters.end(),
                         [](const ConfiguredDrafter& drafter) { return drafter.model == nullptr; });
   return drafters;
+}
+
+}  // namespace
+
+std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& settings,
+                                             const ModelConfig& model,
+                                             const io::Tokenizer* tokenizer) {
+  return read(settings, [&](const std::string& path) {
+    auto draft = std::make_unique<DraftModel>();
+    draft->config = io::load_model_config(path);
+    draft->weights = std::make_unique<io::Checkpoint>(path);
+    io::check_tensor_shapes(draft->config, *draft->weights);
+    draft->compute = io::stored_dtype(draft->config, *draft->weights);
+    require_same_tokens(path, draft->config, model, tokenizer);
+    return draft;
+  });
+}
+
+std::vector<ConfiguredDrafter> read_drafter_shapes(const io::SpeculationSection& settings) {
+  return read(settings, [](const std::string& path) {
+    auto draft = std::make_unique<DraftModel>();
+    draft->config = io::load_model_config(path);
+    draft->compute = draft->config.dtype;
+    return draft;
+  });
 }
 
 int draft_tokens(const io::SpeculationSection& settings) {

@@ -39,6 +39,10 @@ struct ConfiguredDrafter {
                                                            const ModelConfig& model,
                                                            const io::Tokenizer* tokenizer);
 
+/// The same of the draft models' config.json alone: they have no weights.
+[[nodiscard]] std::vector<ConfiguredDrafter> read_drafter_shapes(
+    const io::SpeculationSection& settings);
+
 /// Most tokens of one request's draft; 0 without drafters.
 [[nodiscard]] int draft_tokens(const io::SpeculationSection& settings);
 

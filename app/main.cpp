@@ -110,6 +110,12 @@ int run(int argc, char** argv) {
   profile->add_option("--seconds", measuring.seconds, "Time to measure for at most")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  app::SimulateArguments simulated;
+  CLI::App* simulate = cli.add_subcommand(
+      "simulate", "Run roles and policies in a modelled world of as many GPUs as you like");
+  add_run_arguments(*simulate, simulated.run);
+  simulate->add_option("--sweep", simulated.sweep,
+                       "Simulate once for each value of a key: section.key=value,value,...");
   std::string path;
   CLI::App* digest =
       cli.add_subcommand("digest", "Print the digest of a run directory or trajectory file");
@@ -133,6 +139,8 @@ int run(int argc, char** argv) {
     code = in_mpi([&](const auto& mpi) { return app::check(mpi, checked); });
   } else if (profile->parsed()) {
     code = in_mpi([&](const auto& mpi) { return app::profile(mpi, measuring); });
+  } else if (simulate->parsed()) {
+    code = app::simulate(simulated);
   } else if (digest->parsed()) {
     code = app::digest(path);
   } else {

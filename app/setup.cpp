@@ -18,17 +18,17 @@
 #include "runtime/model/sharding.hpp"
 
 namespace paceline::app {
-namespace {
-
-void read_config(Setup& setup, const RunArguments& arguments) {
+io::RunConfig read_config(const RunArguments& arguments, io::Purpose purpose) {
   std::vector<std::string> overrides = arguments.overrides;
   if (!arguments.output.empty()) {
     std::string quoted;  // a YAML single-quoted scalar
     for (const char c : arguments.output) quoted += c == '\'' ? "''" : std::string(1, c);
     overrides.push_back(fmt::format("output.directory='{}'", quoted));
   }
-  setup.config = io::read_run_config(arguments.config, overrides);
+  return io::read_run_config(arguments.config, overrides, purpose);
 }
+
+namespace {
 
 void read_model(Setup& setup) {
   const std::string& path = setup.config.model.path;
@@ -203,7 +203,7 @@ Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
   if (planned != nullptr) together(mpi, [&] { setup.facts = facts_of(*planned, setup.facts[0]); });
   const fabric::RankFacts me = setup.facts[mpi.rank()];
   together(mpi, [&] {
-    read_config(setup, arguments);
+    setup.config = read_config(arguments, io::Purpose::run);
     read_model(setup);
     if (mpi.rank() == 0) read_prompts(setup);
   });

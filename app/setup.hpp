@@ -56,6 +56,9 @@ struct Setup {
   [[nodiscard]] bool profile_holds() const { return profile && profile_fault.empty(); }
 };
 
+/// The configuration that the command line names, output directory included.
+[[nodiscard]] io::RunConfig read_config(const RunArguments& arguments, io::Purpose purpose);
+
 /// Reads and checks everything and plans the layout. Collective; throws JobEnded. `planned`: null,
 /// or the machine to plan for instead of that which the job has (on one rank).
 [[nodiscard]] Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,

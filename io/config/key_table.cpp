@@ -35,6 +35,79 @@ Key key(std::string_view section, std::string_view name, Field field, Codec code
   return row;
 }
 
+/// What `paceline simulate` models.
+std::vector<Key> simulation_keys() {
+  const Real<double> share{"a number from 0 to 1", [](double v) { return v >= 0 && v <= 1; }};
+  const Real<double> seconds{"seconds, at least 0", [](double v) { return v >= 0 && v <= 1e6; }};
+  const Real<double> bandwidth{"bytes a second, above 0", [](double v) { return v > 0; }};
+  const Real<double> factor{"a number, at least 1", [](double v) { return v >= 1; }};
+  const Path file{"the path of a file"};
+  const Path directory{"the path of a directory"};
+  std::vector<Key> t;
+  t.push_back(key(PACELINE_FIELD(simulation, seed), Whole<std::uint64_t>{0, unsigned_max},
+                  "Seed of the workload and of faults."));
+  t.push_back(
+      key(PACELINE_FIELD(simulation, nodes), Count{1, 1 << 16}, "Nodes that are modelled."));
+  t.push_back(
+      key(PACELINE_FIELD(simulation, ranks_per_node), Count{1, 1024}, "Ranks of each: GPUs."));
+  t.push_back(key(PACELINE_FIELD(simulation, cores), OrAuto{Count{1, 1 << 16}},
+                  "Ranks of a node that can work at once; auto is all."));
+  t.push_back(key(PACELINE_FIELD(simulation, gpu_tables), OrNone{directory},
+                  "Measured times of a GPU's kernels, as CSV; none is engine.profile."));
+  t.push_back(key(PACELINE_FIELD(simulation, step_overhead), seconds,
+                  "Of each step beside what its costs say."));
+  t.push_back(key(PACELINE_FIELD(simulation, message_seconds), seconds,
+                  "Of whoever reads a message, for each."));
+  t.push_back(key(PACELINE_FIELD(simulation, link.node_latency), seconds, "Within a node."));
+  t.push_back(key(PACELINE_FIELD(simulation, link.node_bandwidth), bandwidth,
+                  "Within a node, of each rank in each direction."));
+  t.push_back(key(PACELINE_FIELD(simulation, link.network_latency), seconds, "Between nodes."));
+  t.push_back(key(PACELINE_FIELD(simulation, link.network_bandwidth), bandwidth,
+                  "Between nodes, of each rank in each direction."));
+  t.push_back(key(PACELINE_FIELD(simulation, workload.replay), OrNone{directory},
+                  "A finished run whose lengths and acceptance are those of the workload."));
+  t.push_back(key(PACELINE_FIELD(simulation, workload.prompts), Count{1, 1 << 24},
+                  "Prompts, each with prompts.samples responses."));
+  t.push_back(key(PACELINE_FIELD(simulation, workload.lengths), OrNone{file},
+                  "Lengths as they were counted, CSV: field,tokens,weight; none is lognormal."));
+  t.push_back(key(PACELINE_FIELD(simulation, workload.prompt_tokens), OrAuto{Count{1, 1 << 24}},
+                  "Length of every prompt; auto is as workload.lengths has it, or 512."));
+  t.push_back(key(PACELINE_FIELD(simulation, workload.length_correlation), share,
+                  "Rank correlation of the lengths of two responses to a prompt."));
+  t.push_back(key(PACELINE_FIELD(simulation, workload.acceptance),
+                  OrAuto{List<Real<double>>{share, "numbers from 0 to 1"}},
+                  "Mean share of tokens accepted, of each of speculation.drafters."));
+  t.push_back(key(PACELINE_FIELD(simulation, workload.acceptance_spread), OrAuto{share},
+                  "Its standard deviation between requests."));
+  t.push_back(key(PACELINE_FIELD(simulation, workload.drift), OrAuto{share},
+                  "How far it strays along a response, of its distance from 0 or 1."));
+  t.push_back(key(PACELINE_FIELD(simulation, workload.token_agreement), OrAuto{share},
+                  "Share of tokens that are as easy for all drafters."));
+  t.push_back(key(PACELINE_FIELD(simulation, workload.request_agreement), OrAuto{share},
+                  "Rank correlation of two drafters' acceptance for a request."));
+  t.push_back(key(PACELINE_FIELD(simulation, faults.delayed), share,
+                  "Share of messages that take longer."));
+  t.push_back(key(PACELINE_FIELD(simulation, faults.delay), seconds, "By so much at most."));
+  t.push_back(key(PACELINE_FIELD(simulation, faults.duplicated), share,
+                  "Share of messages that come twice."));
+  t.push_back(key(PACELINE_FIELD(simulation, faults.lost_blocks), share,
+                  "Share of transfers of KV that fail."));
+  t.push_back(
+      key(PACELINE_FIELD(simulation, faults.slow_ranks), share, "Share of ranks that are slow."));
+  t.push_back(key(PACELINE_FIELD(simulation, faults.slow_factor), factor,
+                  "Times as long as others that these take."));
+  t.push_back(key(PACELINE_FIELD(simulation, faults.stalled_drafters), share,
+                  "Share of drafter ranks that stand still once."));
+  t.push_back(key(PACELINE_FIELD(simulation, faults.stall), seconds, "For so long."));
+  t.push_back(key(PACELINE_FIELD(simulation, faults.kill), OrNone{seconds},
+                  "When a rank dies; the run is then resumed."));
+  t.push_back(key(PACELINE_FIELD(simulation, check_kv), Flag{},
+                  "Every step looks at all KV that it attends to: slow, for tests."));
+  t.push_back(key(PACELINE_FIELD(simulation, telemetry), Flag{},
+                  "telemetry.h5 is written; not for many thousands of ranks."));
+  return t;
+}
+
 std::vector<Key> make_table() {
   const Path directory{"the path of a directory"};
   const Path file{"the path of a file"};
@@ -187,6 +260,7 @@ std::vector<Key> make_table() {
   t.push_back(key(PACELINE_FIELD(limits, stall), OrNone{Duration{1, 366.0 * 86400}},
                   "A run in which nothing at all has gone on for so long is ended."));
   t.back().details = {"No step, response or move of any rank: it must be longer than any step."};
+  for (Key& simulated : simulation_keys()) t.push_back(std::move(simulated));
   return t;
 }
 #undef PACELINE_FIELD

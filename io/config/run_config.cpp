@@ -158,8 +158,9 @@ class Reader {
     }
   }
 
-  RunConfig finish() {
+  RunConfig finish(Purpose purpose) {
     for (const Key& key : key_table()) {
+      if (purpose == Purpose::simulation && key.section == "prompts") continue;
       if (key.required && !places_.contains(full_name(key))) {
         add(name_ + ": " + full_name(key) + " is required: " + key.type);
       }
@@ -324,16 +325,18 @@ class Reader {
 }  // namespace
 
 RunConfig parse_run_config(const std::string& text, const std::string& name,
-                           const std::string& directory, std::span<const std::string> overrides) {
+                           const std::string& directory, std::span<const std::string> overrides,
+                           Purpose purpose) {
   Reader reader(name, directory);
   reader.read_file(parse_yaml(text, name));
   for (const std::string& override_text : overrides) reader.read_override(override_text);
-  return reader.finish();
+  return reader.finish(purpose);
 }
 
-RunConfig read_run_config(const std::string& path, std::span<const std::string> overrides) {
+RunConfig read_run_config(const std::string& path, std::span<const std::string> overrides,
+                          Purpose purpose) {
   return parse_run_config(read_yaml_file(path, "the configuration"), path,
-                          std::filesystem::path(path).parent_path().string(), overrides);
+                          std::filesystem::path(path).parent_path().string(), overrides, purpose);
 }
 
 std::string config_reference() {

@@ -124,6 +124,55 @@ struct LimitsSection {
   std::optional<double> stall = 600.0;
 };
 
+/// Links between ranks, of each and in each direction: seconds, and bytes a second.
+struct SimulatedLinks {
+  double node_latency = 3e-6;       ///< UCX over shared memory
+  double node_bandwidth = 400e9;    ///< NVLink, in the clusters of SpecActor and Seer
+  double network_latency = 5e-6;    ///< UCX over InfiniBand
+  double network_bandwidth = 50e9;  ///< 400 Gb/s a GPU, likewise
+};
+/// What requests are like. What is auto or not set is as runtime/sim/workload.hpp and
+/// acceptance.hpp have it, with sources.
+struct SimulatedWorkload {
+  std::optional<std::string> replay;  ///< directory of a finished run: its lengths and rates
+  std::int32_t prompts = 512;
+  std::optional<std::string> lengths;  ///< CSV file of counted lengths; absent: lognormal
+  Auto<std::int32_t> prompt_tokens;    ///< of every prompt; auto: by `lengths`, or 512
+  double length_correlation = 0.7;
+  Auto<std::vector<double>> acceptance;  ///< [speculation.drafters] mean rates
+  Auto<double> acceptance_spread;
+  Auto<double> drift;
+  Auto<double> token_agreement;
+  Auto<double> request_agreement;
+};
+/// What goes wrong, by chance under simulation.seed.
+struct SimulatedFaults {
+  double delayed = 0;           ///< share of messages
+  double delay = 0.01;          ///< seconds at most
+  double duplicated = 0;        ///< share of messages that arrive twice
+  double lost_blocks = 0;       ///< share of block transfers that fail
+  double slow_ranks = 0;        ///< share of ranks
+  double slow_factor = 2;       ///< their work takes so many times as long
+  double stalled_drafters = 0;  ///< share of drafter ranks that stand still for a while
+  double stall = 3;             ///< seconds of it
+  std::optional<double> kill;   ///< second at which a rank dies, and the job with it; it is resumed
+};
+/// `paceline simulate`: the machine that is modelled, and the work.
+struct SimulationSection {
+  std::uint64_t seed = 1;
+  std::int32_t nodes = 1;
+  std::int32_t ranks_per_node = 8;
+  Auto<std::int32_t> cores;               ///< of a node, for all its ranks; auto: one for each
+  std::optional<std::string> gpu_tables;  ///< directory of measured times; absent: engine.profile
+  double step_overhead = 0;               ///< seconds of each step beside what its costs say
+  double message_seconds = 0;             ///< of whoever reads a message
+  SimulatedLinks link;
+  SimulatedWorkload workload;
+  SimulatedFaults faults;
+  bool check_kv = false;  ///< every step looks at the KV of all it attends to
+  bool telemetry = true;
+};
+
 struct RunConfig {
   ModelSection model;
   PromptsSection prompts;
@@ -135,9 +184,13 @@ struct RunConfig {
   RewardSection reward;
   OutputSection output;
   LimitsSection limits;
+  SimulationSection simulation;
 
   std::string text;  ///< the effective configuration as YAML, every key present, for the record
 };
+
+/// What a configuration is read for. A simulation needs no prompts.
+enum class Purpose : std::uint8_t { run, simulation };
 
 /// Reads the file, applies the overrides ("section.key=value", the value parsed as YAML; of two
 /// that name one key the later wins), checks every key, type and range. Relative paths in the file
@@ -147,13 +200,15 @@ struct RunConfig {
 /// override), the key, what was expected, what was found and the nearest valid key; and where there
 /// is no such file. IoError when it cannot be read. Thread-safe.
 [[nodiscard]] RunConfig read_run_config(const std::string& path,
-                                        std::span<const std::string> overrides);
+                                        std::span<const std::string> overrides,
+                                        Purpose purpose = Purpose::run);
 
 /// The same from text; `name` stands for the file in messages, `directory` is what paths are
 /// relative to.
 [[nodiscard]] RunConfig parse_run_config(const std::string& text, const std::string& name,
                                          const std::string& directory,
-                                         std::span<const std::string> overrides);
+                                         std::span<const std::string> overrides,
+                                         Purpose purpose = Purpose::run);
 
 /// Every section and key with its type, default and one line of help, for `--help-config`.
 [[nodiscard]] std::string config_reference();

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,8 +24,10 @@ class TelemetryWriter : public TelemetrySink {
   /// `plan`: the plan this attempt follows, for the record; one rank need give it.
   /// `drafter_names`: what AcceptanceCell::drafter counts, as "model:draft", "ngram", "suffix". The
   /// record tells drafters apart by name alone.
+  /// `started`: the attempt, as Unix time in seconds; absent: now.
   TelemetryWriter(const std::string& directory, std::uint32_t attempt, std::uint32_t rank,
-                  const std::string& plan = {}, std::span<const std::string> drafter_names = {});
+                  const std::string& plan = {}, std::span<const std::string> drafter_names = {},
+                  std::optional<double> started = {});
   ~TelemetryWriter() override;
   TelemetryWriter(const TelemetryWriter&) = delete;
   TelemetryWriter& operator=(const TelemetryWriter&) = delete;

@@ -17,12 +17,13 @@ constexpr double kFlushSeconds = 1.0;
 
 struct TelemetryWriter::State {
   State(const std::string& directory, std::uint32_t attempt, std::uint32_t rank,
-        const std::string& plan, std::span<const std::string> drafter_names)
+        const std::string& plan, std::span<const std::string> drafter_names,
+        std::optional<double> started)
       : shard(directory, "telemetry", attempt, rank), drafters(drafter_names.size()) {
     const h5::File& file = shard.file();
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     h5::write_attribute(file.id(), file.path(), "started",
-                        std::chrono::duration<double>(now).count());
+                        started.value_or(std::chrono::duration<double>(now).count()));
     h5::write_attribute(file.id(), file.path(), "plan", plan);
     h5::write_strings(file, "drafter_names", drafter_names);
     shard.publish();
@@ -67,9 +68,10 @@ struct TelemetryWriter::State {
 
 TelemetryWriter::TelemetryWriter(const std::string& directory, std::uint32_t attempt,
                                  std::uint32_t rank, const std::string& plan,
-                                 std::span<const std::string> drafter_names) {
+                                 std::span<const std::string> drafter_names,
+                                 std::optional<double> started) {
   const auto lock = h5::lock_hdf5();
-  state_ = std::make_unique<State>(directory, attempt, rank, plan, drafter_names);
+  state_ = std::make_unique<State>(directory, attempt, rank, plan, drafter_names, started);
 }
 
 TelemetryWriter::~TelemetryWriter() {

@@ -82,7 +82,9 @@ double CostTable::step_seconds(const StepShape& step) const {
   if (step.prefill_rows == 0) return decode.seconds(rows) + attention;
   const double sampling =
       rows > 0 ? std::max(0.0, decode.seconds(rows) - prefill.seconds(rows)) : 0;
-  return prefill.seconds(rows + step.prefill_rows) + (rows > 0 ? sampling + attention : 0);
+  const double before = step.prefill_rows * step.prefill_context * prefill.per_position();
+  return prefill.seconds(rows + step.prefill_rows) + before +
+         (rows > 0 ? sampling + attention : 0);
 }
 
 double CostTable::first_seconds(double requests, double context) const {

@@ -66,10 +66,11 @@ struct CostConditions {
 
 /// A step that is foreseen.
 struct StepShape {
-  double requests = 0;      ///< that decode, one row each
-  double drafted = 0;       ///< rows of drafts beside those
-  double prefill_rows = 0;  ///< of prompts
-  double context = 0;       ///< positions that a decoding request attends to, on average
+  double requests = 0;         ///< that decode, one row each
+  double drafted = 0;          ///< rows of drafts beside those
+  double prefill_rows = 0;     ///< of prompts
+  double context = 0;          ///< positions that a decoding request attends to, on average
+  double prefill_context = 0;  ///< positions before those of prompts, on average over their rows
 };
 
 struct CostTable {

@@ -21,6 +21,9 @@ enum class Draw : std::uint32_t {
   drift = 7,         ///< of its difficulty
   common_token = 8,  ///< whether a token is drafted by all methods alike
   method_token = 9,  ///< or by one
+  message = 10,      ///< what happens to it on its way
+  transfer = 11,     ///< whether it fails
+  fault = 12,        ///< whom it strikes, and when
 };
 
 /// Four random words. The first word of the counter is above all that token noise uses, which ends

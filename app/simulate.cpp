@@ -1,0 +1,168 @@
+// paceline simulate: the roles and policies of a run in a modelled world.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "app/commands.hpp"
+#include "app/report.hpp"
+#include "app/simulated_job.hpp"
+#include "app/simulation_setup.hpp"
+#include "app/terminal.hpp"
+#include "io/hdf5/telemetry.hpp"
+#include "runtime/core/error.hpp"
+#include "runtime/core/role.hpp"
+
+namespace paceline::app {
+namespace {
+
+/// What a simulation came to, as a row of a table.
+struct Row {
+  std::string name;
+  double seconds = 0;  ///< of rollout, all attempts together
+  double tail = 0;     ///< of them, from when nine tenths of the responses had ended
+  std::uint64_t tokens = 0;
+  std::vector<double> busy;  ///< [roles] share of the time, mean over ranks; -1: there are none
+  std::size_t moves = 0, races = 0;
+  std::string digest;
+  SimulatedAttempt last;
+};
+
+double busy_share(const SimulatedAttempt& attempt, Role role) {
+  double sum = 0;
+  int ranks = 0;
+  for (const RankSummary& s : attempt.summaries) {
+    if (s.role != static_cast<std::uint32_t>(role)) continue;
+    sum += s.busy_seconds;
+    ++ranks;
+  }
+  return ranks == 0 || attempt.seconds == 0 ? -1 : sum / (ranks * attempt.seconds);
+}
+
+/// Makes room for telemetry in place of what an earlier simulation left, but not of a run.
+void open_directory(const std::string& path) {
+  namespace fs = std::filesystem;
+  if (fs::exists(fs::path(path) / "run.json"))
+    throw UsageError(path + ": holds a run; name another directory for a simulation (--output)");
+  std::error_code error;
+  fs::remove_all(fs::path(path) / "shards", error);
+  fs::remove(fs::path(path) / "telemetry.h5", error);
+  fs::create_directories(fs::path(path) / "shards", error);
+  if (error) throw IoError(path + ": cannot be made: " + error.message());
+}
+
+void close_directory(const std::string& path) {
+  const std::string roles[] = {name_of(Role::verifier), name_of(Role::verifier_member),
+                               name_of(Role::drafter), name_of(Role::spare)};
+  for (const std::string& warning : io::write_telemetry(path, roles).warnings)
+    say("warning: {}", warning);
+  std::error_code ignored;
+  std::filesystem::remove_all(std::filesystem::path(path) / "shards", ignored);
+}
+
+Row run(const SimulationSetup& simulation, std::string name) {
+  const Setup& setup = simulation.setup;
+  Row row;
+  row.name = std::move(name);
+  Finished finished;
+  const bool telemetry = setup.config.simulation.telemetry;
+  if (telemetry) open_directory(setup.config.output.directory);
+  for (std::uint32_t attempt = 0; !row.last.complete; ++attempt) {
+    row.last = run_attempt(simulation, attempt, finished);
+    row.seconds += row.last.seconds;
+    row.moves += row.last.progress.moves;
+    row.races += row.last.progress.races;
+    if (!row.last.complete && attempt > 0)
+      throw Error(ExitCode::internal, "a simulated job that was resumed did not end");
+  }
+  if (finished.size() != setup.requests())
+    throw Error(ExitCode::internal,
+                fmt::format("{} of {} responses were written", finished.size(), setup.requests()));
+  TrajectoryDigest digest;
+  for (const auto& [id, trajectory] : finished) {
+    const Prompt& prompt = setup.prompts.prompts[id.prompt];
+    digest.add(prompt.uid, prompt.tokens, trajectory);
+    row.tokens += trajectory.tokens.size();
+  }
+  row.digest = digest.hex();
+  const std::vector<double>& ends = row.last.ends;
+  if (ends.size() >= 10) row.tail = ends.back() - ends[ends.size() * 9 / 10 - 1];
+  for (const Role role : {Role::verifier, Role::drafter})
+    row.busy.push_back(busy_share(row.last, role));
+  if (telemetry) close_directory(setup.config.output.directory);
+  return row;
+}
+
+std::string percent(double share) { return share < 0 ? "-" : fmt::format("{:.1f}", 100 * share); }
+
+void print(const std::vector<Row>& rows) {
+  std::size_t width = 0;
+  for (const Row& row : rows) width = std::max(width, row.name.size());
+  fmt::print(
+      "{:{}}  rollout s  tokens/s    tail s  busy, %: verifiers  drafters   moves   races  "
+      "digest\n",
+      "", width);
+  for (const Row& row : rows) {
+    fmt::print("{:{}}  {:9.3f} {:9.0f} {:9.3f} {:>19} {:>9} {:7} {:7}  {}\n", row.name, width,
+               row.seconds, static_cast<double>(row.tokens) / row.seconds, row.tail,
+               percent(row.busy[0]), percent(row.busy[1]), row.moves, row.races, row.digest);
+  }
+}
+
+/// What simulating took, on the error stream: it is another each time.
+void account(const Row& row) {
+  const SimulatedAttempt& a = row.last;
+  say("{}{:.2f} s of real time, {} turns ({:.0f} a second); coordinator: {} messages, {:.1f} us "
+      "each, {:.0f} us the longest turn",
+      row.name.empty() ? "" : row.name + ": ", a.wall_seconds, a.turns,
+      static_cast<double>(a.turns) / a.wall_seconds, a.coordinator_messages,
+      1e6 * a.coordinator_seconds / std::max(1.0, static_cast<double>(a.coordinator_messages)),
+      1e6 * a.coordinator_longest);
+}
+
+/// "key=a,b,c" as "key=a", "key=b", "key=c"; commas in brackets are part of a value.
+std::vector<std::string> settings_of(const std::string& sweep) {
+  const std::size_t equals = sweep.find('=');
+  if (equals == std::string::npos || equals + 1 == sweep.size())
+    throw UsageError(fmt::format("--sweep {}: expected SECTION.KEY=VALUE,VALUE,...", sweep));
+  const std::string key = sweep.substr(0, equals + 1);
+  std::vector<std::string> settings{key};
+  int depth = 0;
+  for (const char c : sweep.substr(equals + 1)) {
+    depth += (c == '[' || c == '{') ? 1 : (c == ']' || c == '}') ? -1 : 0;
+    if (c == ',' && depth == 0) {
+      settings.push_back(key);
+    } else {
+      settings.back() += c;
+    }
+  }
+  return settings;
+}
+
+}  // namespace
+
+ExitCode simulate(const SimulateArguments& arguments) {
+  std::vector<Row> rows;
+  if (arguments.sweep.empty()) {
+    const SimulationSetup simulation = prepare_simulation(arguments.run);
+    say("{}", plan_text(simulation.setup) + speculation_text(simulation.setup));
+    rows.push_back(run(simulation, ""));
+    account(rows.back());
+  } else {
+    for (const std::string& setting : settings_of(arguments.sweep)) {
+      RunArguments one = arguments.run;
+      one.overrides.push_back(setting);
+      one.overrides.emplace_back("simulation.telemetry=false");  // of many there is none
+      rows.push_back(run(prepare_simulation(one), setting));
+      account(rows.back());
+    }
+  }
+  print(rows);
+  if (std::fflush(stdout) != 0) throw IoError("cannot write to standard output");
+  return ExitCode::done;
+}
+
+}  // namespace paceline::app

@@ -1,0 +1,94 @@
+#include "app/simulated_rank.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "runtime/sim/drafter.hpp"
+
+namespace paceline::app {
+namespace {
+
+/// Of a rank in a group of `tp`. Where it is looked at it has 4 bytes a head and slot.
+kernels::KvShape kv_shape(const Setup& setup, int tp) {
+  if (setup.config.simulation.check_kv)
+    return {1, setup.model.kv_heads / tp, 1, setup.config.engine.kv_block, DType::f32};
+  return {setup.model.layers, setup.model.kv_heads / tp, setup.model.head_dim,
+          setup.config.engine.kv_block, setup.compute};
+}
+
+}  // namespace
+
+SimulatedRank::SimulatedRank(const SimulatedSurroundings& around, int rank,
+                             TrajectorySink& trajectories, TelemetrySink& telemetry)
+    : around_(around), rank_(rank), trajectories_(trajectories), telemetry_(telemetry) {
+  const Setup& setup = around_.simulation.setup;
+  actor_ = around_.world.add(*this, setup.facts[rank].node);
+  const Address address{rank, Address::Port::role};
+  mailbox_ = &around_.post.open(address);
+  around_.post.belongs(address, actor_);
+  around_.post.set_reading_seconds(address, setup.config.simulation.message_seconds);
+  blocks_ = &around_.blocks.open(rank, actor_);
+  take(setup.layout.placement);
+  life_ = std::make_unique<RankLife>(setup, rank, *this);
+}
+
+void SimulatedRank::take(const policy::Placement& placement) {
+  const Setup& setup = around_.simulation.setup;
+  const io::SimulationSection& simulation = setup.config.simulation;
+  kv_share_.reset();
+  runner_.reset();
+  kv_ = {};
+  role_ = placement.role(rank_);
+  if (role_ != Role::verifier && role_ != Role::verifier_member) return;
+  const auto [leader, tp] = placement.groups[placement.group(rank_)];
+  kv_.shape = kv_shape(setup, tp);
+  const std::size_t bytes = kv_.shape.block_bytes() * setup.kv.blocks;
+  if (simulation.check_kv) {
+    const auto memory = std::make_shared<std::vector<std::byte>>(bytes);
+    kv_.bytes = *memory;
+    kv_.owner = memory;
+  } else {
+    kv_.bytes = around_.kv_addresses.first(bytes);
+  }
+  runner_ = std::make_unique<sim::ModelledRunner>(
+      around_.world, actor_, costs(tp), simulation.step_overhead, *around_.simulation.responses,
+      simulation.check_kv ? std::optional(kv_) : std::nullopt);
+  kv_share_ = std::make_unique<roles::KvShare>(*blocks_, kv_, rank_ - leader, tp,
+                                               roles::Recorder{&clock(), &telemetry_});
+}
+
+const CostTable& SimulatedRank::costs(int tp) const { return around_.simulation.costs.at(tp); }
+
+std::vector<std::unique_ptr<draft::Drafter>> SimulatedRank::drafters() {
+  const Setup& setup = around_.simulation.setup;
+  const std::vector<sim::MethodAcceptance>& methods =
+      around_.simulation.workload->acceptance.methods;
+  std::vector<std::unique_ptr<draft::Drafter>> made;
+  for (const ConfiguredDrafter& drafter : setup.drafters) {
+    if (!makes_itself(setup, role_, drafter)) continue;
+    const auto method = std::find_if(methods.begin(), methods.end(),
+                                     [&](const auto& m) { return m.name == drafter.name; });
+    const std::vector<DrafterCosts>& all = setup.profile->drafters;
+    const auto costs =
+        std::find_if(all.begin(), all.end(), [&](const auto& c) { return c.name == drafter.name; });
+    made.push_back(std::make_unique<sim::ModelledDrafter>(
+        around_.world, actor_, *costs, static_cast<int>(method - methods.begin()),
+        *around_.simulation.responses));
+  }
+  return made;
+}
+
+void SimulatedRank::account(RankSummary& summary) const {
+  const Mailbox::Traffic messages = mailbox_->traffic();
+  summary.messages_sent = messages.messages;
+  summary.bytes_sent = messages.bytes;
+  const BlockTransport::Traffic blocks = blocks_->traffic();
+  summary.transfers_sent = blocks.sent;
+  summary.transfers_received = blocks.received;
+  summary.transfers_failed = blocks.failed;
+  summary.transfer_bytes_sent = blocks.bytes_sent;
+  summary.transfer_bytes_received = blocks.bytes_received;
+  summary.kv_bytes = kv_.bytes.size();
+}
+
+}  // namespace paceline::app

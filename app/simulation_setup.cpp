@@ -1,0 +1,185 @@
+#include "app/simulation_setup.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "app/simulated_costs.hpp"
+#include "io/checkpoint/model_config_reader.hpp"
+#include "io/hdf5/run_replay.hpp"
+#include "io/traces/length_histogram_file.hpp"
+#include "runtime/core/error.hpp"
+#include "runtime/kv/sequences.hpp"
+#include "runtime/policy/layout.hpp"
+#include "runtime/sim/replay.hpp"
+
+namespace paceline::app {
+namespace {
+
+/// How a drafter's tokens are accepted where the configuration does not say.
+sim::MethodAcceptance known_acceptance(const ConfiguredDrafter& drafter) {
+  switch (drafter.setting.method) {
+    case io::DrafterMethod::ngram:
+      return sim::ngram_acceptance();
+    case io::DrafterMethod::suffix:
+      return sim::suffix_acceptance();
+    case io::DrafterMethod::model:
+      break;
+  }
+  return sim::draft_model_acceptance(drafter.name);
+}
+
+sim::AcceptanceSettings acceptance_of(const Setup& setup) {
+  const io::SimulatedWorkload& settings = setup.config.simulation.workload;
+  sim::AcceptanceSettings acceptance;
+  for (const ConfiguredDrafter& drafter : setup.drafters)
+    acceptance.methods.push_back(known_acceptance(drafter));
+  if (settings.acceptance) {
+    const std::vector<io::DrafterSetting>& drafters = setup.config.speculation.drafters;
+    if (settings.acceptance->size() != drafters.size()) {
+      throw UsageError(
+          fmt::format("simulation.workload.acceptance: expected a number for each of the {} of "
+                      "speculation.drafters, found {}",
+                      drafters.size(), settings.acceptance->size()));
+    }
+    for (std::size_t d = 0; d < setup.drafters.size(); ++d) {
+      const auto at = std::find(drafters.begin(), drafters.end(), setup.drafters[d].setting);
+      acceptance.methods[d].mean = (*settings.acceptance)[at - drafters.begin()];
+    }
+  }
+  for (sim::MethodAcceptance& method : acceptance.methods)
+    method.spread = settings.acceptance_spread.value_or(method.spread);
+  acceptance.drift = settings.drift.value_or(acceptance.drift);
+  acceptance.token_agreement = settings.token_agreement.value_or(acceptance.token_agreement);
+  acceptance.request_agreement = settings.request_agreement.value_or(acceptance.request_agreement);
+  return acceptance;
+}
+
+sim::Workload replayed(const Setup& setup, const std::string& directory) {
+  return sim::replayed_workload(io::read_recorded_run(directory), acceptance_of(setup),
+                                setup.config.simulation.seed);
+}
+
+sim::Workload drawn(const Setup& setup) {
+  const io::SimulatedWorkload& settings = setup.config.simulation.workload;
+  sim::WorkloadSettings work;
+  work.seed = setup.config.simulation.seed;
+  work.prompts = settings.prompts;
+  work.samples = setup.config.prompts.samples;
+  work.max_tokens = setup.config.sampling.max_tokens;
+  work.max_prompt_tokens = setup.model.max_position - setup.config.sampling.max_tokens;
+  work.length_correlation = settings.length_correlation;
+  work.acceptance = acceptance_of(setup);
+  auto responses = sim::LengthDistribution::deepseek_r1();
+  auto prompts = sim::LengthDistribution::fixed(settings.prompt_tokens.value_or(512));
+  if (settings.lengths) {
+    const LengthHistogram counted = io::read_length_histogram(*settings.lengths);
+    responses = sim::LengthDistribution::of(counted.responses);
+    if (!settings.prompt_tokens) prompts = sim::LengthDistribution::of(counted.prompts);
+  }
+  return sim::make_workload(work, responses, prompts);
+}
+
+/// Ranks of as many nodes as are modelled.
+std::vector<fabric::RankFacts> facts_of(const io::SimulationSection& simulation) {
+  std::vector<fabric::RankFacts> facts;
+  fabric::RankFacts fact;
+  fact.local_ranks = simulation.ranks_per_node;
+  fact.sharers = simulation.ranks_per_node;
+  fact.cores = simulation.cores.value_or(simulation.ranks_per_node);
+  for (fact.node = 0; fact.node < simulation.nodes; ++fact.node) {
+    for (fact.local_rank = 0; fact.local_rank < fact.local_ranks; ++fact.local_rank)
+      facts.push_back(fact);
+  }
+  return facts;
+}
+
+/// What earlier steps of the training would have seen of each drafter.
+DraftHistory history_of(const Setup& setup, const sim::AcceptanceSettings& acceptance) {
+  constexpr double kTokens = 1e5;  // of each: beside them what is assumed beforehand is nothing
+  DraftHistory history;
+  for (std::size_t d = 0; d < setup.drafters.size(); ++d)
+    history.update(setup.drafters[d].name, kTokens, kTokens * acceptance.methods[d].mean);
+  return history;
+}
+
+void lay_out(Setup& setup, std::optional<int> drafters, const std::string& reason) {
+  policy::LayoutFacts facts;
+  facts.ranks = static_cast<int>(setup.facts.size());
+  facts.segments = setup.model.segments();
+  for (const fabric::RankFacts& rank : setup.facts) facts.node_of_rank.push_back(rank.node);
+  const io::LayoutSection& layout = setup.config.layout;
+  const std::vector<std::int32_t> degree{setup.conditions.tp};  // of the costs that are known
+  setup.layout = policy::plan_layout(
+      facts, {layout.verifier_tp.value_or(degree), layout.verifier_groups, drafters, reason});
+}
+
+void plan_kv(Setup& setup) {
+  const io::EngineSection& engine = setup.config.engine;
+  setup.longest_sequence =
+      std::min(setup.model.max_position, setup.longest_prompt + setup.config.sampling.max_tokens);
+  const kernels::KvShape shape{setup.model.layers,
+                               setup.model.kv_heads / setup.layout.placement.least_tp(),
+                               setup.model.head_dim, engine.kv_block, setup.compute};
+  setup.kv = policy::plan_kv(
+      {.block_bytes = shape.block_bytes(),
+       .memory_per_rank = 0,
+       .shared = false,
+       .max_batch = engine.max_batch,
+       .blocks_per_request = kv::Sequences::blocks_needed(setup.longest_sequence, engine.kv_block)},
+      engine.kv_memory);
+}
+
+}  // namespace
+
+SimulationSetup prepare_simulation(const RunArguments& arguments) {
+  SimulationSetup simulation;
+  Setup& setup = simulation.setup;
+  setup.config = read_config(arguments, io::Purpose::simulation);
+  settle_mode(setup);
+  setup.model = io::load_model_config(setup.config.model.path);
+  setup.compute = setup.config.model.dtype.value_or(setup.model.dtype);
+  setup.drafters = read_drafter_shapes(setup.config.speculation);
+  setup.facts = facts_of(setup.config.simulation);
+
+  const std::optional<std::string>& replay = setup.config.simulation.workload.replay;
+  simulation.workload =
+      std::make_unique<sim::Workload>(replay ? replayed(setup, *replay) : drawn(setup));
+  const sim::Workload& workload = *simulation.workload;
+  if (replay) {
+    setup.config.prompts.samples = static_cast<std::int32_t>(workload.requests.front().size());
+    for (const auto& samples : workload.requests) {
+      for (const sim::ModelledRequest& r : samples)
+        setup.config.sampling.max_tokens = std::max(setup.config.sampling.max_tokens, r.length);
+    }
+  }
+  setup.prompts.prompts = workload.prompts;
+  setup.model.vocab = workload.vocabulary;
+  setup.stops = {sim::kModelledStop};
+  for (const Prompt& prompt : workload.prompts) {
+    setup.longest_prompt =
+        std::max(setup.longest_prompt, static_cast<std::int32_t>(prompt.tokens.size()));
+  }
+  setup.responses = setup.requests();
+  simulation.responses = std::make_unique<sim::Responses>(workload, setup.config.sampling.seed,
+                                                          setup.config.model.weight_version);
+
+  setup.profile = simulated_costs(setup);
+  setup.conditions = setup.profile->conditions;
+  setup.threads = setup.conditions.threads;
+  lay_out(setup, setup.config.layout.drafters, "");
+  choose_speculation(setup, history_of(setup, workload.acceptance));
+  const SpeculationChoice& choice = setup.speculation;
+  std::vector<ConfiguredDrafter> ordered;
+  for (const std::int32_t drafter : choice.order)
+    ordered.push_back(std::move(setup.drafters[drafter]));
+  setup.drafters = std::move(ordered);
+  lay_out(setup, choice.drafter_ranks, choice.reason);
+  plan_kv(setup);
+  for (const int tp : setup.layout.placement.degrees())
+    simulation.costs[tp] = of_another_degree(*setup.profile, tp);
+  return simulation;
+}
+
+}  // namespace paceline::app

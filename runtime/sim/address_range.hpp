@@ -1,0 +1,24 @@
+// Addresses without memory: for what is named by spans and never looked at.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+namespace paceline::sim {
+
+/// Reading or writing them ends the program. Thread-safe.
+class AddressRange {
+ public:
+  /// Throws std::bad_alloc where the process has no such range.
+  explicit AddressRange(std::size_t bytes);
+  ~AddressRange();
+  AddressRange(const AddressRange&) = delete;
+  AddressRange& operator=(const AddressRange&) = delete;
+  /// The first so many, at most all.
+  [[nodiscard]] std::span<std::byte> first(std::size_t bytes) const { return bytes_.first(bytes); }
+
+ private:
+  std::span<std::byte> bytes_;
+};
+
+}  // namespace paceline::sim

@@ -1,0 +1,59 @@
+// Block transfers of a simulated job.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+#include "runtime/core/block_transport.hpp"
+#include "runtime/sim/network.hpp"
+#include "runtime/sim/world.hpp"
+
+namespace paceline::sim {
+
+/// How transfers go in a job.
+struct BlockOptions {
+  bool copies = false;        ///< the pieces are real memory, and what they hold is moved
+  double bytes_per_byte = 1;  ///< that are sent for each byte of a piece
+  double failing = 0;         ///< share of transfers that fail at their end
+  std::uint64_t seed = 0;     ///< of that chance
+};
+
+/// Joins both ends of transfers. Not thread-safe.
+class BlockWire {
+ public:
+  BlockWire(World& world, Network& network, const BlockOptions& options);
+  ~BlockWire();
+  BlockWire(const BlockWire&) = delete;
+  BlockWire& operator=(const BlockWire&) = delete;
+
+  /// The transport of a rank, which wakes the actor. Valid as long as this is.
+  BlockTransport& open(int rank, ActorId actor);
+
+ private:
+  class Transport;
+  struct End {
+    Transport* transport = nullptr;  ///< null: it has yet to come
+    Ticket ticket = 0;
+    double at = 0;
+    std::vector<std::span<std::byte>> pieces;
+  };
+  struct Transfer {
+    End sender, receiver;
+  };
+  /// Sender, receiver, key.
+  using Name = std::tuple<int, int, std::uint64_t>;
+  void join(const Name& name, bool sends, End end);
+  void begin(const Name& name, const Transfer& transfer);
+
+  World& world_;
+  Network& network_;
+  BlockOptions options_;
+  std::map<int, std::unique_ptr<Transport>> transports_;
+  std::map<Name, Transfer> waiting_;  ///< for one of their ends
+};
+
+}  // namespace paceline::sim

@@ -1,0 +1,88 @@
+#include "runtime/sim/drafter.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <vector>
+
+namespace paceline::sim {
+namespace {
+
+/// Tokens that every draft begins with, lag or not: the last that was committed, and the one before
+/// where the last draft was accepted whole.
+constexpr int kBegins = 1;
+
+}  // namespace
+
+void ModelledDrafter::start(const draft::DraftStart& start, double) {
+  Request r;
+  r.response = &responses_.of(start.noise);
+  r.tokens = static_cast<std::int32_t>(start.response.size());
+  if (!requests_.emplace(start.id, r).second) throw std::logic_error("a request started twice");
+}
+
+void ModelledDrafter::commit(RequestId id, std::span<const TokenId> tokens, double) {
+  requests_.at(id).tokens += static_cast<std::int32_t>(tokens.size());
+}
+
+int ModelledDrafter::lag(const Request& r) const {
+  if (costs_.catch_up.empty()) return 0;
+  return std::max(0, text(r) - r.computed - kBegins);
+}
+
+void ModelledDrafter::finish(RequestId id, double) {
+  if (requests_.erase(id) == 0) throw std::logic_error("a request that was not started");
+  ++finished_[id.prompt];
+}
+
+void ModelledDrafter::leave(RequestId id, double) {
+  if (requests_.erase(id) == 0) throw std::logic_error("a request that was not started");
+}
+
+void ModelledDrafter::propose(std::span<draft::DraftSlot> batch, double, draft::Levels*) {
+  std::vector<int> deep;  // [level] slots with a token there
+  double context = 0;
+  double behind = 0;
+  for (draft::DraftSlot& slot : batch) {
+    Request& r = requests_.at(slot.id);
+    const auto seen = finished_.find(slot.id.prompt);
+    const int references = seen == finished_.end() ? 0 : seen->second;
+    const int most =
+        std::min({slot.limits.max_length, slot.limits.max_tokens, slot.output.capacity()});
+    const auto first = r.tokens + static_cast<std::int32_t>(slot.assumed.size());
+    float path = 1;
+    std::int32_t right = 0;  // tokens after the committed text that are the response's
+    while (right < static_cast<std::int32_t>(slot.assumed.size()) &&
+           slot.assumed[right] == responses_.token(*r.response, r.tokens + right))
+      ++right;
+    slot.count = 0;
+    for (std::int32_t at = first; slot.count < most && at < r.response->request->length; ++at) {
+      const double rate = r.response->drafts.rate(method_, at, references);
+      const TokenId token = responses_.token(*r.response, at);
+      const bool agrees = r.response->drafts.agrees(method_, at, rate);
+      path *= static_cast<float>(r.response->drafts.score(method_, at, rate));
+      slot.output.set(slot.count, agrees ? token : wrong_token(token, responses_.vocab()),
+                      slot.count - 1, path);
+      if (agrees && right == at - r.tokens) ++right;
+      ++slot.count;
+    }
+    if (slot.count > static_cast<int>(deep.size())) deep.resize(slot.count);
+    for (int level = 0; level < slot.count; ++level) ++deep[level];
+    context += text(r);
+    behind += lag(r);
+    // Of a draft the KV of all tokens is there but that of the last, which nothing followed.
+    const auto ahead = static_cast<std::int32_t>(slot.assumed.size()) + slot.count - 1;
+    r.computed = std::max(r.computed, text(r) + std::clamp(ahead, 0, right));
+  }
+  if (deep.empty()) return;
+  context /= static_cast<double>(batch.size());
+  double seconds = costs_.first.seconds(deep[0], context);
+  for (std::size_t level = 1; level < deep.size(); ++level)
+    seconds += costs_.round.seconds(deep[level], context);
+  if (behind > 0 && !costs_.catch_up.empty()) {
+    const double from = std::max(behind, costs_.catch_up.points().front().rows);
+    seconds += costs_.catch_up.seconds(from, context) * behind / from;
+  }
+  world_.work(actor_, seconds);
+}
+
+}  // namespace paceline::sim

@@ -1,0 +1,51 @@
+// Drafts by the clock alone: what they cost is looked up, and what they say is what the response
+// says, or not, as often as the workload has it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "runtime/core/cost_table.hpp"
+#include "runtime/draft/drafter.hpp"
+#include "runtime/sim/responses.hpp"
+#include "runtime/sim/world.hpp"
+
+namespace paceline::sim {
+
+/// Any method. Drafts are chains. Not thread-safe.
+class ModelledDrafter final : public draft::Drafter {
+ public:
+  /// `method`: its index in the workload's AcceptanceSettings. References outlive this.
+  ModelledDrafter(World& world, ActorId actor, const DrafterCosts& costs, int method,
+                  const Responses& responses)
+      : world_(world), actor_(actor), costs_(costs), method_(method), responses_(responses) {}
+
+  void start(const draft::DraftStart& start, double now) override;
+  void commit(RequestId id, std::span<const TokenId> tokens, double now) override;
+  [[nodiscard]] bool lags() const override { return !costs_.catch_up.empty(); }
+  [[nodiscard]] int lag(RequestId id) const override { return lag(requests_.at(id)); }
+  void propose(std::span<draft::DraftSlot> batch, double now, draft::Levels* levels) override;
+  void finish(RequestId id, double now) override;
+  void leave(RequestId id, double now) override;
+
+ private:
+  struct Request {
+    const Response* response = nullptr;
+    std::int32_t tokens = 0;    ///< committed, of the response
+    std::int32_t computed = 0;  ///< of prompt and response, whose KV a draft model has
+  };
+  [[nodiscard]] int lag(const Request& r) const;
+  [[nodiscard]] std::int32_t text(const Request& r) const {
+    return static_cast<std::int32_t>(r.response->prompt->tokens.size()) + r.tokens;
+  }
+
+  World& world_;
+  ActorId actor_;
+  const DrafterCosts& costs_;
+  int method_;
+  const Responses& responses_;
+  std::map<RequestId, Request> requests_;
+  std::map<std::uint32_t, int> finished_;  ///< responses by prompt
+};
+
+}  // namespace paceline::sim

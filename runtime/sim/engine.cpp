@@ -1,0 +1,117 @@
+#include "runtime/sim/engine.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+
+namespace paceline::sim {
+
+StepShape shape_of(const engine::Step& step) {
+  StepShape shape;
+  double decode_context = 0;
+  double prefill_context = 0;
+  std::size_t next = 0;
+  for (const engine::StepPart& part : step.parts) {
+    const std::size_t first = next;
+    while (next < step.samples.size() && step.samples[next].row < part.first_row + part.rows)
+      ++next;
+    // All rows of a request past its prompt are sampled, and of a prompt the last one at most.
+    if (next - first == static_cast<std::size_t>(part.rows)) {
+      ++shape.requests;
+      shape.drafted += part.rows - 1;
+      decode_context += part.first_position;
+    } else {
+      shape.prefill_rows += part.rows;
+      prefill_context += static_cast<double>(part.first_position) * part.rows;
+    }
+  }
+  if (shape.requests > 0) shape.context = decode_context / shape.requests;
+  if (shape.prefill_rows > 0) shape.prefill_context = prefill_context / shape.prefill_rows;
+  return shape;
+}
+
+ModelledRunner::ModelledRunner(World& world, ActorId actor, const CostTable& costs,
+                               double step_seconds, const Responses& responses,
+                               std::optional<engine::KvMemory> memory)
+    : world_(world),
+      actor_(actor),
+      costs_(costs),
+      step_seconds_(step_seconds),
+      responses_(responses),
+      memory_(std::move(memory)) {
+  if (memory_ && (memory_->shape.dtype != DType::f32 || memory_->shape.head_dim != 1))
+    throw std::invalid_argument("KV that is looked at has 4 bytes a head and slot");
+}
+
+std::span<const kernels::Sampled> ModelledRunner::run(const engine::Step& step) {
+  if (memory_) store(step);
+  sampled_.clear();
+  if (step.empty()) return sampled_;
+  std::size_t next = 0;
+  for (const engine::StepPart& part : step.parts) {
+    const Response* response = nullptr;  // of all samples of the part
+    for (; next < step.samples.size() && step.samples[next].row < part.first_row + part.rows;
+         ++next) {
+      const engine::StepSample& sample = step.samples[next];
+      if (response == nullptr) {
+        response = &responses_.of(sample.noise);
+        if (memory_) look(part, *response);
+      }
+      sampled_.push_back({responses_.token(*response, sample.index), 0, 0});
+    }
+  }
+  const double before = world_.clock(actor_).now();
+  world_.work(actor_, costs_.step_seconds(shape_of(step)) + step_seconds_);
+  forward_seconds_ = world_.clock(actor_).now() - before;
+  return sampled_;
+}
+
+// Heads follow one another within each run of K or V, as in a real cache: shares of groups of other
+// degrees are cut out of them.
+std::int32_t* ModelledRunner::slot(std::int32_t block, int head, std::int32_t slot) {
+  const kernels::KvShape& shape = memory_->shape;
+  std::byte* bytes = memory_->block(block).data();
+  return reinterpret_cast<std::int32_t*>(bytes) + static_cast<std::size_t>(head) * shape.block +
+         slot;
+}
+
+void ModelledRunner::store(const engine::Step& step) {
+  const kernels::KvShape& shape = memory_->shape;
+  const int heads = 2 * shape.layers * shape.kv_heads;
+  tables_.apply(step.kv.edits);
+  for (const auto& move : step.kv.moves) {
+    for (int head = 0; head < heads; ++head)
+      *slot(move.to_block, head, move.to_slot) = *slot(move.from_block, head, move.from_slot);
+  }
+  for (const auto& copy : step.kv.copies) {
+    const auto from = memory_->block(copy.from);
+    std::copy(from.begin(), from.end(), memory_->block(copy.to).begin());
+  }
+  for (const engine::StepPart& part : step.parts) {
+    for (std::int32_t row = 0; row < part.rows; ++row) {
+      const std::int32_t position = part.first_position + row;
+      const std::int32_t block = tables_.of(part.sequence)[position / shape.block];
+      for (int head = 0; head < heads; ++head)
+        *slot(block, head, position % shape.block) = step.tokens[part.first_row + row];
+    }
+  }
+}
+
+/// The text before the part, and the token that its drafts follow.
+void ModelledRunner::look(const engine::StepPart& part, const Response& response) {
+  const kernels::KvShape& shape = memory_->shape;
+  const int heads = 2 * shape.layers * shape.kv_heads;
+  const std::vector<TokenId>& prompt = response.prompt->tokens;
+  const auto length = static_cast<std::int32_t>(prompt.size());
+  for (std::int32_t position = 0; position <= part.first_position; ++position) {
+    const TokenId token =
+        position < length ? prompt[position] : responses_.token(response, position - length);
+    const std::int32_t block = tables_.of(part.sequence)[position / shape.block];
+    for (int head = 0; head < heads; ++head) {
+      if (*slot(block, head, position % shape.block) != token)
+        throw std::logic_error("a row sees KV that is not that of its text");
+    }
+  }
+}
+
+}  // namespace paceline::sim

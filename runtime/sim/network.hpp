@@ -1,0 +1,42 @@
+// How long what is sent takes: links within a rank, within a node and between nodes.
+#pragma once
+
+#include <vector>
+
+namespace paceline::sim {
+
+struct Link {
+  double latency = 0;    ///< seconds
+  double bandwidth = 0;  ///< bytes a second, > 0, of each rank and direction
+};
+
+/// Defaults are SpecActor's cluster: 400 GB/s of NVLink and 400 Gb/s between nodes for each GPU,
+/// with latencies as UCX has them over shared memory and over InfiniBand.
+struct Links {
+  Link rank{1e-6, 20e9};     ///< between the participants of one rank: memory
+  Link node{3e-6, 400e9};    ///< between ranks of a node
+  Link network{5e-6, 50e9};  ///< between nodes
+};
+
+/// What one rank sends, and what one receives, goes one after the other. Messages are not held up
+/// by blocks: a network cuts both into packets. Not thread-safe.
+class Network {
+ public:
+  /// [ranks] the node of each.
+  Network(const Links& links, std::vector<int> node_of_rank);
+
+  enum class Kind { message, blocks };
+  /// When so many bytes are there that are sent at `now`.
+  [[nodiscard]] double arrival(int from, int to, double bytes, double now, Kind kind);
+
+ private:
+  struct Ports {
+    double out = 0;  ///< free again, seconds
+    double in = 0;
+  };
+  Links links_;
+  std::vector<int> node_of_rank_;
+  std::vector<Ports> ports_;  ///< [ranks, link class, kind]
+};
+
+}  // namespace paceline::sim

@@ -1,0 +1,126 @@
+#include "runtime/sim/post.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "runtime/sim/draws.hpp"
+
+namespace paceline::sim {
+namespace {
+
+/// Bytes of one sender that have yet to be read when their receiver counts as far behind: the
+/// window of the real mailbox (runtime/fabric/ucx_mailbox.hpp).
+constexpr std::uint64_t kWindow = 256 << 10;
+
+}  // namespace
+
+class Post::Box final : public Mailbox {
+ public:
+  Box(Post& post, Address me) : post_(post), me_(me) {}
+
+  void send(Address to, std::span<const std::byte> bytes) override {
+    ++traffic_.messages;
+    ++traffic_.batches;
+    traffic_.bytes += bytes.size();
+    post_.send(me_, to, bytes);
+  }
+  void flush() override {}
+  void deliver(std::span<const Address>) override {}
+  std::optional<Envelope> poll() override {
+    while (!messages_.empty()) {
+      const double now = post_.world_.clock(owner_).now();
+      Message& next = const_cast<Message&>(messages_.top());  // only its bytes, before it goes
+      if (next.arrival > now) {
+        post_.world_.wake(owner_, next.arrival);
+        return std::nullopt;
+      }
+      Envelope envelope{next.from, std::move(next.bytes)};
+      const bool again = next.again;
+      messages_.pop();
+      if (again) continue;
+      post_.path(envelope.from, me_).read_bytes += envelope.bytes.size();
+      if (reading_seconds_ > 0) post_.world_.work(owner_, reading_seconds_);
+      return envelope;
+    }
+    return std::nullopt;
+  }
+  bool wait(double) override { throw std::logic_error("an actor sleeps between its turns alone"); }
+  void wake() override { post_.world_.wake(owner_, 0); }
+  [[nodiscard]] bool full(Address to) const override {
+    const Path& path = post_.path(me_, to);
+    return path.sent_bytes - path.read_bytes >= kWindow;
+  }
+  [[nodiscard]] Traffic traffic() const override { return traffic_; }
+
+ private:
+  friend class Post;
+  struct Message {
+    double arrival = 0;
+    std::uint64_t number = 0;  ///< of all messages
+    Address from;
+    std::vector<std::byte> bytes;
+    bool again = false;  ///< it came before
+    bool operator>(const Message& other) const {
+      return arrival != other.arrival ? arrival > other.arrival : number > other.number;
+    }
+  };
+  void put(Message message) {
+    post_.world_.wake(owner_, message.arrival);
+    messages_.push(std::move(message));
+  }
+
+  Post& post_;
+  Address me_;
+  ActorId owner_ = -1;
+  double reading_seconds_ = 0;
+  Traffic traffic_;
+  std::priority_queue<Message, std::vector<Message>, std::greater<>> messages_;
+};
+
+Post::Post(World& world, Network& network, const MessageFaults& faults)
+    : world_(world), network_(network), faults_(faults) {}
+
+Post::~Post() = default;
+
+Mailbox& Post::open(Address at) {
+  std::unique_ptr<Box>& box = boxes_[at];
+  if (box == nullptr) box = std::make_unique<Box>(*this, at);
+  return *box;
+}
+
+void Post::belongs(Address at, ActorId actor) { boxes_.at(at)->owner_ = actor; }
+
+void Post::set_reading_seconds(Address at, double seconds) {
+  boxes_.at(at)->reading_seconds_ = seconds;
+}
+
+double Post::chance(Address from, Address to, std::uint64_t message, std::uint32_t what) {
+  const auto address = [](Address a) {
+    return static_cast<std::uint64_t>(a.rank) * 4 + static_cast<std::uint64_t>(a.port);
+  };
+  return uniform(NoiseKey{faults_.seed, address(from) << 32 | address(to)}, Draw::message,
+                 static_cast<std::uint32_t>(message), what);
+}
+
+void Post::send(Address from, Address to, std::span<const std::byte> bytes) {
+  Box& box = *boxes_.at(to);
+  Path& path = this->path(from, to);
+  const double now = world_.clock(boxes_.at(from)->owner_).now();
+  const auto carry = [&] {
+    return network_.arrival(from.rank, to.rank, static_cast<double>(bytes.size()), now,
+                            Network::Kind::message);
+  };
+  double arrival = carry();
+  if (faults_.delayed > 0 && chance(from, to, path.sent, 0) < faults_.delayed)
+    arrival += faults_.delay * chance(from, to, path.sent, 1);
+  path.arrival = std::max(path.arrival, arrival);
+  if (faults_.duplicated > 0 && chance(from, to, path.sent, 2) < faults_.duplicated)
+    box.put({std::max(path.arrival, carry()), posted_ + 1, from, {}, true});
+  ++path.sent;
+  path.sent_bytes += bytes.size();
+  box.put({path.arrival, posted_, from, {bytes.begin(), bytes.end()}, false});
+  posted_ += 2;
+}
+
+}  // namespace paceline::sim

@@ -1,0 +1,64 @@
+// The mailboxes of a simulated job.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <span>
+#include <vector>
+
+#include "runtime/core/mailbox.hpp"
+#include "runtime/sim/network.hpp"
+#include "runtime/sim/world.hpp"
+
+namespace paceline::sim {
+
+/// What may happen to messages on their way. A transport puts all of it right: those of one sender
+/// arrive in order, and each once.
+struct MessageFaults {
+  std::uint64_t seed = 0;
+  double delayed = 0;     ///< share of messages that take longer
+  double delay = 0;       ///< by so many seconds at most
+  double duplicated = 0;  ///< share that is sent twice; the second is dropped
+};
+
+/// Carries messages between mailboxes, and wakes who gets some. Not thread-safe.
+class Post {
+ public:
+  Post(World& world, Network& network, const MessageFaults& faults = {});
+  ~Post();
+  Post(const Post&) = delete;
+  Post& operator=(const Post&) = delete;
+
+  /// The mailbox at an address. Valid as long as this is.
+  Mailbox& open(Address at);
+  /// Whose it is: before the first turn.
+  void belongs(Address at, ActorId actor);
+  /// Seconds of its owner that each message takes which it reads.
+  void set_reading_seconds(Address at, double seconds);
+
+ private:
+  class Box;
+  struct Path {
+    double arrival = 0;      ///< of the last message
+    std::uint64_t sent = 0;  ///< messages
+    std::uint64_t sent_bytes = 0;
+    std::uint64_t read_bytes = 0;
+  };
+  void send(Address from, Address to, std::span<const std::byte> bytes);
+  [[nodiscard]] Path& path(Address from, Address to) { return paths_[{from, to}]; }
+  /// In [0, 1), of one message.
+  [[nodiscard]] double chance(Address from, Address to, std::uint64_t message, std::uint32_t what);
+
+  World& world_;
+  Network& network_;
+  MessageFaults faults_;
+  std::map<Address, std::unique_ptr<Box>> boxes_;
+  std::map<std::pair<Address, Address>, Path> paths_;
+  std::uint64_t posted_ = 0;
+};
+
+}  // namespace paceline::sim

@@ -1,0 +1,43 @@
+// What every response of a simulated job says: found by its noise, as a verifier and a drafter know
+// a request.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+
+#include "runtime/core/request.hpp"
+#include "runtime/core/sampling.hpp"
+#include "runtime/sim/workload.hpp"
+
+namespace paceline::sim {
+
+/// A response that is to be generated.
+struct Response {
+  RequestId id;
+  NoiseKey noise;
+  const ModelledRequest* request = nullptr;
+  const Prompt* prompt = nullptr;
+  RequestDrafts drafts;
+};
+
+/// Thread-safe.
+class Responses {
+ public:
+  /// Noise as that of a run with this seed and weight version. `workload` outlives this.
+  Responses(const Workload& workload, std::uint64_t seed, std::uint64_t weight_version);
+
+  /// Throws std::logic_error where nobody has that noise.
+  [[nodiscard]] const Response& of(const NoiseKey& noise) const;
+  /// The token at that index of the response.
+  [[nodiscard]] TokenId token(const Response& response, std::int32_t index) const;
+  [[nodiscard]] std::int32_t vocab() const { return vocab_; }
+
+ private:
+  struct Hash {
+    std::size_t operator()(const NoiseKey& noise) const { return noise.key ^ noise.stream; }
+  };
+  std::int32_t vocab_;
+  std::unordered_map<NoiseKey, Response, Hash> responses_;
+};
+
+}  // namespace paceline::sim
