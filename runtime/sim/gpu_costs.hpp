@@ -34,14 +34,14 @@ namespace paceline::sim {
 
 /// How GPUs are connected, and what they run.
 struct GpuSystem {
-  /// Within a node: bytes a second of a GPU, both directions together. 400 GB/s: an H800's, as
-  /// SpecActor (section 5) and Seer (section 4) have them.
+  /// Within a node: bytes a second of a GPU, both directions together. 400 GB/s: SpecActor's nodes
+  /// (section 5.1), and H800s, which Seer has (section 6.1).
   double nvlink = 400e9;
-  /// Between nodes, of one GPU: 400 Gb/s (SpecActor, section 5). Latency: the least send and
+  /// Between nodes, of one GPU: 400 Gb/s (SpecActor, section 5.1). Latency: the least send and
   /// receive of the measured tables.
   TransferCosts network{.latency = 11e-6, .bandwidth = 50e9};
   /// False: decoding's attention reads keys and values once for every query head, as the measured
-  /// kernel does on a full device. An older engine; a bound from above.
+  /// kernel does on a full device.
   bool grouped_attention = true;
 };
 

@@ -164,7 +164,7 @@ TEST_F(PublishedGpuCosts, StepsLieBetweenWeightsOnPaperAndWhatPapersSay) {
   const CostTable costs = gpu_costs(measured_, target, 4, {});
   EXPECT_GT(costs.decode.seconds(1), target.weight_bytes() / 4 / sim::kGpuBandwidth);
   // "the decoding latency of Qwen2.5-32B model is lower than 13 ms when the batch size per worker
-  // is one" (SpecActor, section 5), at TP 4.
+  // is one" (SpecActor, section 5.1), at TP 4.
   EXPECT_LT(costs.decode.seconds(1), 13e-3);
   // A prompt's 4,096 rows take at least their arithmetic.
   EXPECT_GT(costs.prefill.seconds(4096),
