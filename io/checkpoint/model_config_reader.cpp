@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 
+#include "io/checkpoint/json_section.hpp"
 #include "io/checkpoint/json_text.hpp"
 #include "runtime/core/error.hpp"
 
@@ -16,83 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-// One JSON object of a file, read key by key; null is the same as absent, as in transformers.
-class Section {
- public:
-  // `prefix` names the object within the file: "" or "rope_scaling.".
-  Section(const json& object, const std::string& file, std::string prefix)
-      : object_(object), file_(file), prefix_(std::move(prefix)) {}
-
-  [[noreturn]] void fail(std::string_view key, const std::string& what) const {
-    throw DataError(file_ + ": " + prefix_ + std::string(key) + ": " + what);
-  }
-  [[noreturn]] void fail_expected(std::string_view key, const std::string& expected) const {
-    fail(key, "expected " + expected + ", found " + show_json(object_.at(std::string(key))));
-  }
-
-  [[nodiscard]] const json* find(const char* key) const {
-    const auto found = object_.find(key);
-    return found == object_.end() || found->is_null() ? nullptr : &*found;
-  }
-
-  [[nodiscard]] std::optional<std::int32_t> integer(const char* key, std::int32_t low,
-                                                    std::int32_t high) const {
-    const json* value = find(key);
-    if (value == nullptr) return std::nullopt;
-    if (!value->is_number_integer() || *value < low || *value > high) {
-      fail_expected(key,
-                    "a whole number from " + std::to_string(low) + " to " + std::to_string(high));
-    }
-    return value->get<std::int32_t>();
-  }
-
-  // In (above, high].
-  [[nodiscard]] std::optional<double> number(const char* key, double above, double high) const {
-    const json* value = find(key);
-    if (value == nullptr) return std::nullopt;
-    if (!value->is_number() || !(value->get<double>() > above) || !(value->get<double>() <= high)) {
-      fail_expected(key,
-                    "a number above " + json(above).dump() + " and at most " + json(high).dump());
-    }
-    return value->get<double>();
-  }
-
-  [[nodiscard]] bool flag(const char* key) const {
-    const json* value = find(key);
-    if (value == nullptr) return false;
-    if (!value->is_boolean()) fail_expected(key, "true or false");
-    return value->get<bool>();
-  }
-
-  [[nodiscard]] std::optional<std::string> text(const char* key) const {
-    const json* value = find(key);
-    if (value == nullptr) return std::nullopt;
-    if (!value->is_string()) fail_expected(key, "text");
-    return value->get<std::string>();
-  }
-
-  // "expected A, B or C, found X; did you mean A?"
-  [[noreturn]] void fail_choice(std::string_view key, const std::string& found,
-                                std::span<const std::string_view> supported) const {
-    std::string list;
-    for (std::size_t i = 0; i < supported.size(); ++i) {
-      list += (i == 0 ? "" : i + 1 == supported.size() ? " or " : ", ") + std::string(supported[i]);
-    }
-    const std::string_view near = nearest_name(std::string_view(found).substr(0, 64), supported);
-    fail(key, "expected " + list + ", found " + show_text(found) +
-                  (near.empty() ? "" : "; the nearest is " + std::string(near)));
-  }
-
-  [[nodiscard]] const std::string& file() const { return file_; }
-  [[nodiscard]] const std::string& prefix() const { return prefix_; }
-  [[nodiscard]] const json& object() const { return object_; }
-
- private:
-  const json& object_;
-  const std::string& file_;
-  std::string prefix_;
-};
 
 struct ArchitectureName {
   std::string_view class_name;  // in "architectures"
@@ -106,7 +30,7 @@ constexpr std::array<ArchitectureName, 3> architecture_names{{
 }};
 
 // "architectures" decides when it is there, else "model_type".
-Architecture read_architecture(const Section& config) {
+Architecture read_architecture(const JsonSection& config) {
   std::array<std::string_view, architecture_names.size()> supported;
   const json* list = config.find("architectures");
   if (list != nullptr && !(list->is_array() && list->empty())) {
@@ -129,29 +53,13 @@ Architecture read_architecture(const Section& config) {
   config.fail_choice("model_type", *type, supported);
 }
 
-// Every required key that is missing, in one message.
-void check_required(const Section& config, std::span<const char* const> keys) {
-  std::string missing;
-  for (const char* key : keys) {
-    if (config.find(key) != nullptr) continue;
-    missing += (missing.empty() ? "" : ", ") + config.prefix() + key;
-    std::vector<std::string_view> present;
-    for (const auto& item : config.object().items()) {
-      if (item.key().size() <= 64) present.emplace_back(item.key());
-    }
-    const std::string_view near = nearest_name(key, present);
-    if (!near.empty()) missing += " (the nearest key is " + std::string(near) + ")";
-  }
-  if (!missing.empty()) throw DataError(config.file() + ": missing keys: " + missing);
-}
-
 // Sizes in elements. The bounds are far above any model of this kind and keep products of two
 // within 64 bits.
-void read_sizes(const Section& config, ModelConfig& model) {
+void read_sizes(const JsonSection& config, ModelConfig& model) {
   constexpr std::array<const char*, 6> required{"vocab_size",          "hidden_size",
                                                 "intermediate_size",   "num_hidden_layers",
                                                 "num_attention_heads", "max_position_embeddings"};
-  check_required(config, required);
+  config.require(required);
   model.vocab = *config.integer("vocab_size", 2, 1 << 24);
   model.hidden = *config.integer("hidden_size", 2, 1 << 20);
   model.intermediate = *config.integer("intermediate_size", 1, 1 << 24);
@@ -187,7 +95,7 @@ void read_sizes(const Section& config, ModelConfig& model) {
 constexpr std::array<std::string_view, 2> rope_types{"default", "llama3"};
 
 // "rope_type", or "type" as it was called first; absent is default.
-std::string read_rope_type(const Section& rope) {
+std::string read_rope_type(const JsonSection& rope) {
   const auto type = rope.text("rope_type");
   const auto old_type = rope.text("type");
   if (type && old_type && *type != *old_type) {
@@ -199,10 +107,10 @@ std::string read_rope_type(const Section& rope) {
   return name;
 }
 
-Llama3RopeScaling read_llama3(const Section& rope) {
+Llama3RopeScaling read_llama3(const JsonSection& rope) {
   constexpr std::array<const char*, 4> required{"factor", "low_freq_factor", "high_freq_factor",
                                                 "original_max_position_embeddings"};
-  check_required(rope, required);
+  rope.require(required);
   Llama3RopeScaling scaling;
   scaling.factor = static_cast<float>(*rope.number("factor", 0, 1e6));
   scaling.low_freq_factor = static_cast<float>(*rope.number("low_freq_factor", 0, 1e6));
@@ -216,7 +124,7 @@ Llama3RopeScaling read_llama3(const Section& rope) {
 }
 
 // A file for both versions has both objects; only the newer one holds rope_theta.
-void check_same_rope(const Section& config) {
+void check_same_rope(const JsonSection& config) {
   if (config.find("rope_parameters") == nullptr || config.find("rope_scaling") == nullptr) return;
   json newer = *config.find("rope_parameters");
   json older = *config.find("rope_scaling");
@@ -229,7 +137,7 @@ void check_same_rope(const Section& config) {
 
 // transformers 5 writes {"rope_parameters": {"rope_type", "rope_theta", ...}}, 4 writes
 // {"rope_theta": ..., "rope_scaling": null | {"rope_type", ...}}.
-void read_rope(const Section& config, ModelConfig& model) {
+void read_rope(const JsonSection& config, ModelConfig& model) {
   // Frequencies go up to 1 / rope_theta, angles to 2^30 times that, and fp32 has to hold them.
   constexpr double min_theta = 1e-20;
   constexpr double max_theta = 1e15;
@@ -240,7 +148,7 @@ void read_rope(const Section& config, ModelConfig& model) {
     const json* object = config.find(key);
     if (object == nullptr) continue;
     if (!object->is_object()) config.fail_expected(key, "an object or null");
-    const Section rope(*object, config.file(), std::string(key) + ".");
+    const JsonSection rope(*object, config.file(), std::string(key) + ".");
     const auto inner_theta = rope.number("rope_theta", min_theta, max_theta);
     if (inner_theta && outer_theta && *inner_theta != *outer_theta) {
       rope.fail_expected("rope_theta",
@@ -260,7 +168,7 @@ void read_rope(const Section& config, ModelConfig& model) {
 }
 
 // Features that the decoder does not have.
-void check_supported(const Section& config) {
+void check_supported(const JsonSection& config) {
   constexpr std::array<std::string_view, 1> activations{"silu"};
   const std::string activation = config.text("hidden_act").value_or("silu");
   if (activation != activations[0]) config.fail_choice("hidden_act", activation, activations);
@@ -281,7 +189,7 @@ void check_supported(const Section& config) {
   }
 }
 
-void read_biases(const Section& config, ModelConfig& model) {
+void read_biases(const JsonSection& config, ModelConfig& model) {
   switch (model.architecture) {
     case Architecture::qwen2:
       model.attention_bias = true;  // whatever the file says, as in transformers
@@ -298,7 +206,7 @@ void read_biases(const Section& config, ModelConfig& model) {
 }
 
 // transformers 5 says "dtype", 4 says "torch_dtype"; absent means float32 there.
-DType read_dtype(const Section& config) {
+DType read_dtype(const JsonSection& config) {
   constexpr std::array<std::string_view, 2> names{"bfloat16", "float32"};
   const char* key = config.find("dtype") != nullptr ? "dtype" : "torch_dtype";
   std::string name = config.text(key).value_or("float32");
@@ -308,7 +216,7 @@ DType read_dtype(const Section& config) {
 }
 
 // nullopt when the key is absent.
-std::optional<std::vector<TokenId>> read_eos(const Section& config, std::int32_t vocab) {
+std::optional<std::vector<TokenId>> read_eos(const JsonSection& config, std::int32_t vocab) {
   const json* value = config.find("eos_token_id");
   if (value == nullptr) return std::nullopt;
   std::vector<TokenId> ids;
@@ -328,19 +236,13 @@ std::optional<std::vector<TokenId>> read_eos(const Section& config, std::int32_t
   return ids;
 }
 
-json parse_object(std::string_view text, const std::string& name) {
-  json root = parse_json(text, name);
-  if (!root.is_object()) throw DataError(name + ": expected an object, found " + show_json(root));
-  return root;
-}
-
 }  // namespace
 
 ModelConfig parse_model_config(std::string_view text, const std::string& name,
                                std::string_view generation_text,
                                const std::string& generation_name) {
-  const json root = parse_object(text, name);
-  const Section config(root, name, "");
+  const json root = parse_json_object(text, name);
+  const JsonSection config(root, name, "");
 
   ModelConfig model;
   model.architecture = read_architecture(config);
@@ -355,8 +257,8 @@ ModelConfig parse_model_config(std::string_view text, const std::string& name,
 
   std::optional<std::vector<TokenId>> eos;
   if (!generation_text.empty()) {
-    const json generation = parse_object(generation_text, generation_name);
-    eos = read_eos(Section(generation, generation_name, ""), model.vocab);
+    const json generation = parse_json_object(generation_text, generation_name);
+    eos = read_eos(JsonSection(generation, generation_name, ""), model.vocab);
   }
   if (!eos) eos = read_eos(config, model.vocab);
   if (eos) model.eos = *eos;

@@ -1,0 +1,92 @@
+#include "io/checkpoint/json_section.hpp"
+
+#include <vector>
+
+#include "io/checkpoint/json_text.hpp"
+#include "runtime/core/error.hpp"
+
+namespace paceline::io {
+
+using nlohmann::json;
+
+void JsonSection::fail(std::string_view key, const std::string& what) const {
+  throw DataError(file_ + ": " + prefix_ + std::string(key) + ": " + what);
+}
+
+void JsonSection::fail_expected(std::string_view key, const std::string& expected) const {
+  fail(key, "expected " + expected + ", found " + show_json(object_.at(std::string(key))));
+}
+
+void JsonSection::fail_choice(std::string_view key, const std::string& found,
+                              std::span<const std::string_view> supported) const {
+  std::string list;
+  for (std::size_t i = 0; i < supported.size(); ++i) {
+    list += (i == 0 ? "" : i + 1 == supported.size() ? " or " : ", ") + std::string(supported[i]);
+  }
+  const std::string_view near = nearest_name(std::string_view(found).substr(0, 64), supported);
+  fail(key, "expected " + list + ", found " + show_text(found) +
+                (near.empty() ? "" : "; the nearest is " + std::string(near)));
+}
+
+const json* JsonSection::find(const char* key) const {
+  const auto found = object_.find(key);
+  return found == object_.end() || found->is_null() ? nullptr : &*found;
+}
+
+std::optional<std::int32_t> JsonSection::integer(const char* key, std::int32_t low,
+                                                 std::int32_t high) const {
+  const json* value = find(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_number_integer() || *value < low || *value > high) {
+    fail_expected(key,
+                  "a whole number from " + std::to_string(low) + " to " + std::to_string(high));
+  }
+  return value->get<std::int32_t>();
+}
+
+std::optional<double> JsonSection::number(const char* key, double above, double high) const {
+  const json* value = find(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_number() || !(value->get<double>() > above) || !(value->get<double>() <= high)) {
+    fail_expected(key,
+                  "a number above " + json(above).dump() + " and at most " + json(high).dump());
+  }
+  return value->get<double>();
+}
+
+bool JsonSection::flag(const char* key) const {
+  const json* value = find(key);
+  if (value == nullptr) return false;
+  if (!value->is_boolean()) fail_expected(key, "true or false");
+  return value->get<bool>();
+}
+
+std::optional<std::string> JsonSection::text(const char* key) const {
+  const json* value = find(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_string()) fail_expected(key, "text");
+  return value->get<std::string>();
+}
+
+void JsonSection::require(std::span<const char* const> keys) const {
+  std::string missing;
+  for (const char* key : keys) {
+    if (find(key) != nullptr) continue;
+    missing += (missing.empty() ? "" : ", ") + prefix_ + key;
+    std::vector<std::string_view> present;
+    for (const auto& item : object_.items()) {
+      if (item.key().size() <= 64) present.emplace_back(item.key());
+    }
+    const std::string_view near = nearest_name(key, present);
+    if (!near.empty()) missing += " (the nearest key is " + std::string(near) + ")";
+  }
+  if (!missing.empty()) throw DataError(file_ + ": missing keys: " + missing);
+}
+
+json parse_json_object(std::string_view text, const std::string& name) {
+  json root = parse_json(text, name);
+  if (!root.is_object()) throw DataError(name + ": expected an object, found " + show_json(root));
+  return root;
+}
+
+}  // namespace paceline::io

@@ -1,0 +1,52 @@
+// One JSON object of a file, read key by key. For this folder's sources only.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace paceline::io {
+
+/// null is the same as absent, as in transformers. Errors are DataErrors that name file, key, what
+/// was expected and what was found. Refers to the object and the file's name: both must outlive it.
+class JsonSection {
+ public:
+  /// `prefix` names the object within the file: "" or "rope_scaling.".
+  JsonSection(const nlohmann::json& object, const std::string& file, std::string prefix)
+      : object_(object), file_(file), prefix_(std::move(prefix)) {}
+
+  [[noreturn]] void fail(std::string_view key, const std::string& what) const;
+  [[noreturn]] void fail_expected(std::string_view key, const std::string& expected) const;
+  /// "expected A, B or C, found X; the nearest is A".
+  [[noreturn]] void fail_choice(std::string_view key, const std::string& found,
+                                std::span<const std::string_view> supported) const;
+
+  /// nullptr when the key is absent.
+  [[nodiscard]] const nlohmann::json* find(const char* key) const;
+  [[nodiscard]] std::optional<std::int32_t> integer(const char* key, std::int32_t low,
+                                                    std::int32_t high) const;
+  /// In (above, high].
+  [[nodiscard]] std::optional<double> number(const char* key, double above, double high) const;
+  /// false when absent.
+  [[nodiscard]] bool flag(const char* key) const;
+  [[nodiscard]] std::optional<std::string> text(const char* key) const;
+  /// Every one of `keys` that is missing, in one message.
+  void require(std::span<const char* const> keys) const;
+
+  [[nodiscard]] const std::string& file() const { return file_; }
+  [[nodiscard]] const std::string& prefix() const { return prefix_; }
+  [[nodiscard]] const nlohmann::json& object() const { return object_; }
+
+ private:
+  const nlohmann::json& object_;
+  const std::string& file_;
+  std::string prefix_;
+};
+
+/// The whole text as one object. Throws DataError("name: ...").
+[[nodiscard]] nlohmann::json parse_json_object(std::string_view text, const std::string& name);
+
+}  // namespace paceline::io

@@ -1,0 +1,205 @@
+#include "runtime/sim/gpu_costs.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "runtime/sim/gpu_times.hpp"
+
+namespace paceline::sim {
+namespace {
+
+/// Points of the curves. Products were measured for 1 to 4,096 rows; between these rows times are
+/// near enough to lines.
+constexpr double kDecodeRows[] = {1,   2,   4,    8,    16,   24,   32,  48,  64,
+                                  96,  128, 160,  192,  256,  320,  384, 448, 512,
+                                  640, 768, 1024, 1536, 2048, 3072, 4096};
+constexpr double kPrefillRows[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
+
+/// bf16, whatever the weights are.
+constexpr double kValueBytes = 2;
+
+/// One model on `tp` GPUs.
+class ModelCosts {
+ public:
+  ModelCosts(const GpuTimes& times, const ModelShape& shape, int tp, const GpuSystem& system)
+      : times_(times), shape_(shape), tp_(tp), system_(system) {
+    if (tp < 1 || shape.heads % tp != 0) {
+      throw std::invalid_argument("tp " + std::to_string(tp) + " does not divide the " +
+                                  std::to_string(shape.heads) + " heads of " + shape.name);
+    }
+  }
+
+  [[nodiscard]] CostCurve decode() const {
+    std::vector<CostCurve::Point> points;
+    for (const double rows : kDecodeRows) {
+      const double head = times_.product(shape_.hidden, part(shape_.vocab), rows, weight_bytes());
+      points.push_back({rows, pass(rows) + shape_.layers * times_.attention().floor + head});
+    }
+    return CostCurve(std::move(points), first_row_position());
+  }
+
+  [[nodiscard]] CostCurve prefill() const {
+    std::vector<CostCurve::Point> points;
+    const double position = shape_.layers * prompt_flops() / times_.attention().flops;
+    for (const double rows : kPrefillRows) {
+      points.push_back({rows, pass(rows) + shape_.layers * times_.attention().floor +
+                                  position * rows * (rows + 1) / 2});
+    }
+    return CostCurve(std::move(points), position);
+  }
+
+  /// Seconds for a position that a further row of a request attends to.
+  [[nodiscard]] double further_row_position() const {
+    return std::min(first_row_position(), arithmetic_position());
+  }
+
+ private:
+  [[nodiscard]] double part(double whole) const { return whole / tp_; }
+  [[nodiscard]] double weight_bytes() const { return shape_.bytes_per_parameter; }
+  /// Each head of keys and values is on at least one GPU, and on several where there are more.
+  [[nodiscard]] double kv_heads() const { return std::max(1.0, part(shape_.kv_heads)); }
+
+  /// Of one layer and one GPU, for a row and a position that it attends to. Latent attention
+  /// multiplies by the vectors as they are kept when decoding, by keys and values in prompts.
+  [[nodiscard]] double decode_flops() const {
+    if (!shape_.latent) return prompt_flops();
+    return part(shape_.heads) * 2.0 * (2.0 * shape_.latent->kv_rank + shape_.latent->rope);
+  }
+  [[nodiscard]] double prompt_flops() const {
+    const double key = shape_.head_dim + (shape_.latent ? shape_.latent->rope : 0);
+    const double value = shape_.latent ? shape_.latent->value_dim : shape_.head_dim;
+    return part(shape_.heads) * 2.0 * (key + value);
+  }
+  /// Bytes of one layer's position that one GPU takes in.
+  [[nodiscard]] double position_bytes() const {
+    if (shape_.latent) return kValueBytes * shape_.kv_width();
+    const double heads = system_.grouped_attention ? kv_heads() : part(shape_.heads);
+    return kValueBytes * 2.0 * heads * shape_.head_dim;
+  }
+  [[nodiscard]] double arithmetic_position() const {
+    return shape_.layers * decode_flops() / times_.attention().flops;
+  }
+  [[nodiscard]] double first_row_position() const {
+    return std::max(arithmetic_position(),
+                    shape_.layers * position_bytes() / times_.attention().stream);
+  }
+
+  /// All layers, embedding and last norm, without attention.
+  [[nodiscard]] double pass(double rows) const {
+    const double hidden = shape_.hidden;
+    const double norm = times_.elementwise(GpuOp::norm, hidden, rows);
+    const double layer = 2 * norm + 2 * times_.elementwise(GpuOp::add, hidden, rows) +
+                         projections(rows) + 2 * all_reduce(rows);
+    const int dense = shape_.dense_layers();
+    double seconds = times_.elementwise(GpuOp::embedding, hidden, rows) + norm;
+    seconds += shape_.layers * layer;
+    if (dense > 0) seconds += dense * mlp(shape_.intermediate, rows);
+    if (dense < shape_.layers) seconds += (shape_.layers - dense) * experts(rows);
+    return seconds;
+  }
+
+  [[nodiscard]] double product(double inputs, double outputs, double rows) const {
+    return times_.product(inputs, outputs, rows, weight_bytes());
+  }
+
+  /// Those of attention, with rotary embedding.
+  [[nodiscard]] double projections(double rows) const {
+    const double hidden = shape_.hidden;
+    const double heads = part(shape_.heads);
+    if (!shape_.latent) {
+      const double q = heads * shape_.head_dim;
+      const double kv = kv_heads() * shape_.head_dim;
+      return product(hidden, q + 2 * kv, rows) + product(q, hidden, rows) +
+             times_.elementwise(GpuOp::rope, q + kv, rows);
+    }
+    const LatentShape& latent = *shape_.latent;
+    const double query = heads * (shape_.head_dim + latent.rope);
+    const double kept = latent.kv_rank + latent.rope;
+    // Queries into the latent space and values out of it, or keys and values out of it.
+    const double expand =
+        product(latent.kv_rank, heads * (shape_.head_dim + latent.value_dim), rows);
+    const double in = latent.q_rank > 0 ? product(hidden, latent.q_rank + kept, rows) +
+                                              product(latent.q_rank, query, rows)
+                                        : product(hidden, query + kept, rows);
+    return in + expand + product(heads * latent.value_dim, hidden, rows) +
+           times_.elementwise(GpuOp::rope, (heads + 1) * latent.rope, rows);
+  }
+
+  [[nodiscard]] double mlp(double width, double rows) const {
+    return product(shape_.hidden, 2 * part(width), rows) +
+           times_.elementwise(GpuOp::activation, part(width), rows) +
+           product(part(width), shape_.hidden, rows);
+  }
+
+  /// Those that some row chose, side by side, each with as many rows as they have on average.
+  [[nodiscard]] double experts(double rows) const {
+    const ExpertShape& e = *shape_.experts;
+    const double share = static_cast<double>(e.chosen) / e.routed;
+    const double read = e.routed * (1 - std::pow(1 - share, rows));
+    const double width = part(e.width) * read;
+    const double rows_each = rows * e.chosen / read;
+    double seconds = product(shape_.hidden, e.routed, rows) +  // the router, on every GPU
+                     product(shape_.hidden, 2 * width, rows_each) +
+                     times_.elementwise(GpuOp::activation, part(e.width), rows * e.chosen) +
+                     product(width, shape_.hidden, rows_each);
+    if (e.shared > 0) seconds += mlp(static_cast<double>(e.width) * e.shared, rows);
+    return seconds;
+  }
+
+  [[nodiscard]] double all_reduce(double rows) const {
+    if (tp_ == 1) return 0;
+    const double bytes = kValueBytes * rows * shape_.hidden;
+    const int node = times_.most_workers();
+    if (tp_ <= node) return times_.all_reduce(bytes, tp_, system_.nvlink);
+    if (tp_ % node != 0) {
+      throw std::invalid_argument("tp " + std::to_string(tp_) + " is not a number of nodes of " +
+                                  std::to_string(node) + " GPUs");
+    }
+    const double nodes = static_cast<double>(tp_) / node;
+    const double ring =
+        2 * (nodes - 1) *
+        (system_.network.latency + bytes / node / nodes / system_.network.bandwidth);
+    return times_.all_reduce(bytes, node, system_.nvlink) + ring;
+  }
+
+  const GpuTimes& times_;
+  const ModelShape& shape_;
+  int tp_;
+  const GpuSystem& system_;
+};
+
+/// As decoding, with a second row for each request: the last token of a draft that was accepted
+/// whole is yet to be computed, with the one that the target said next.
+CostCurve first_round(const CostCurve& round) {
+  std::vector<CostCurve::Point> points = round.points();
+  for (CostCurve::Point& p : points) p.seconds = round.seconds(2 * p.rows);
+  return CostCurve(std::move(points), round.per_position());
+}
+
+}  // namespace
+
+CostTable gpu_costs(const GpuMeasurements& measured, const ModelShape& target, int tp,
+                    std::span<const NamedDraft> drafts, const GpuSystem& system) {
+  if (!(system.nvlink > 0) || !(system.network.bandwidth > 0) || !(system.network.latency >= 0)) {
+    throw std::invalid_argument("a rate of the GPUs' links is out of range");
+  }
+  const GpuTimes times(measured);
+  const ModelCosts costs(times, target, tp, system);
+  CostTable table;
+  table.conditions = {.backend = "cuda", .isa = "sm_90", .tp = tp, .model = target.name};
+  table.decode = costs.decode();
+  table.drafted_position = costs.further_row_position();
+  table.prefill = costs.prefill();
+  for (const NamedDraft& draft : drafts) {
+    const ModelCosts draft_costs(times, draft.shape, 1, system);
+    const CostCurve round = draft_costs.decode();
+    table.drafters.push_back({draft.name, first_round(round), round, draft_costs.prefill()});
+  }
+  table.transfer = system.network;
+  return table;
+}
+
+}  // namespace paceline::sim

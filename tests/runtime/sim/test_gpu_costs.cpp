@@ -1,0 +1,201 @@
+// Cost tables of GPUs: steps added up by hand, and bounds on those of the published measurements.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdlib>
+#include <stdexcept>
+
+#include "io/checkpoint/model_shape_reader.hpp"
+#include "io/measured/gpu_tables.hpp"
+#include "runtime/sim/gpu_costs.hpp"
+#include "runtime/sim/gpu_times.hpp"
+#include "tests/runtime/sim/measured_gpu.hpp"
+
+namespace paceline::test {
+namespace {
+
+using sim::gpu_costs;
+using sim::GpuSystem;
+
+TEST(GpuCosts, AStepIsTheSumOfWhatWasMeasured) {
+  const CostTable costs = gpu_costs(small_gpu(), small_shape(), 1, {});
+  // Layer: 2 norms, 2 additions, qkv, rope, output, gate and up, activation, down.
+  const double layer = 2 * 3 + 2 * 1 + 20 + 4 + 10 + 40 + 5 + 30;
+  // Beside the layers embedding, last norm and head; of attention its floor.
+  EXPECT_NEAR(costs.decode.seconds(1), (2 + 3 + 3 * (layer + 6) + 100) * kMicro, 1e-12);
+  // No head; a row attends to itself at 100 TFLOP/s.
+  const double itself = 3 * 4.0 * 8 * 64 / 100e12;
+  EXPECT_NEAR(costs.prefill.seconds(1), (2 + 3 + 3 * (layer + 6)) * kMicro + itself, 1e-12);
+  EXPECT_EQ(costs.conditions.backend, "cuda");
+  EXPECT_EQ(costs.conditions.model, "small");
+  EXPECT_TRUE(costs.drafters.empty());
+}
+
+TEST(GpuCosts, TensorParallelStepsHaveTwoAllReducesALayer) {
+  GpuSystem system;
+  system.nvlink = sim::kMeasuredNvlink;
+  const CostTable costs = gpu_costs(small_gpu(), small_shape(), 2, {}, system);
+  const double layer = 2 * 3 + 2 * 1 + 12 + 3 + 8 + 22 + 4 + 17 + 2 * 7;
+  EXPECT_NEAR(costs.decode.seconds(1), (2 + 3 + 3 * (layer + 6) + 60) * kMicro, 1e-12);
+  EXPECT_EQ(costs.conditions.tp, 2);
+}
+
+TEST(GpuCosts, TensorParallelOverNodesAddsARing) {
+  ModelShape shape = small_shape();
+  GpuSystem system;
+  system.nvlink = sim::kMeasuredNvlink;
+  const double node = gpu_costs(small_gpu(), shape, 2, {}, system).decode.seconds(1);
+  system.network = {.latency = 5 * kMicro, .bandwidth = 1e9};
+  const GpuMeasurements all = small_gpu();
+  const sim::GpuTimes times(all);
+  const double four = gpu_costs(all, shape, 4, {}, system).decode.seconds(1);
+  const double more = 2 * (5 * kMicro + 2.0 * 512 / 2 / 2 / 1e9);  // there and back, a quarter
+  const auto kernels = [&](double tp, double kv) {
+    return 3 * (times.product(512, 512 / tp + 2 * kv, 1) + times.product(512 / tp, 512, 1) +
+                times.elementwise(GpuOp::rope, 512 / tp + kv, 1) +
+                times.product(512, 1408 / tp, 1) +
+                times.elementwise(GpuOp::activation, 704 / tp, 1) +
+                times.product(704 / tp, 512, 1)) +
+           times.product(512, 1000 / tp, 1);
+  };
+  EXPECT_NEAR(four - node, kernels(4, 64) - kernels(2, 64) + 3 * 2 * more, 1e-12);
+  shape.heads = 12;
+  EXPECT_THROW((void)gpu_costs(all, shape, 3, {}, system), std::invalid_argument);
+}
+
+TEST(GpuCosts, Positions) {
+  const CostTable costs = gpu_costs(small_gpu(), small_shape(), 1, {});
+  // 3 layers x 2 heads x 64 x (key, value) x 2 bytes, at 1 TB/s.
+  EXPECT_NEAR(costs.decode.per_position(), 3 * 512 / 1e12, 1e-18);
+  // 3 layers x 8 heads x 64 x 4 operations, at 100 TFLOP/s.
+  EXPECT_NEAR(costs.drafted_position, 3 * 2048 / 100e12, 1e-20);
+  EXPECT_NEAR(costs.prefill.per_position(), 3 * 2048 / 100e12, 1e-20);
+
+  GpuSystem per_query_head;
+  per_query_head.grouped_attention = false;
+  const CostTable slow = gpu_costs(small_gpu(), small_shape(), 1, {}, per_query_head);
+  EXPECT_NEAR(slow.decode.per_position(), 3 * 2048 / 1e12, 1e-18);
+  EXPECT_DOUBLE_EQ(slow.drafted_position, costs.drafted_position);
+
+  // More GPUs than heads of keys and values: each has one.
+  GpuMeasurements all = small_gpu();
+  all.collectives.push_back({"h100_dgx", Collective::all_reduce, 4, 512, 7 * kMicro});
+  EXPECT_NEAR(gpu_costs(all, small_shape(), 4, {}).decode.per_position(), 3 * 256 / 1e12, 1e-18);
+}
+
+TEST(GpuCosts, LatentAttentionKeepsOneVectorOnEveryGpu) {
+  ModelShape shape = small_shape();
+  shape.latent = LatentShape{.q_rank = 0, .kv_rank = 96, .rope = 32, .value_dim = 64};
+  const CostTable costs = gpu_costs(small_gpu(), shape, 2, {});
+  // 128 elements of 2 bytes; 4 heads x 2 x (96 + 32 + 96) operations take less time than those.
+  EXPECT_NEAR(costs.decode.per_position(), 3 * 256 / 1e12, 1e-18);
+  EXPECT_NEAR(costs.drafted_position, 3 * 1792 / 100e12, 1e-20);
+  // Prompts multiply keys of 64 + 32 and values of 64.
+  EXPECT_NEAR(costs.prefill.per_position(), 3 * 4 * 2 * 160.0 / 100e12, 1e-20);
+}
+
+TEST(GpuCosts, OnlyExpertsThatSomeRowChoseAreRead) {
+  ModelShape shape = small_shape();
+  shape.experts =
+      ExpertShape{.routed = 8, .chosen = 2, .shared = 1, .width = 64, .dense_layers = 1};
+  const GpuMeasurements all = small_gpu();
+  const sim::GpuTimes times(all);
+  const auto experts = [&](double read, double rows) {
+    return times.product(512, 8, rows) + times.product(512, 2 * 64 * read, rows * 2 / read) +
+           times.elementwise(GpuOp::activation, 64, rows * 2) +
+           times.product(64 * read, 512, rows * 2 / read) +
+           // the shared one
+           times.product(512, 128, rows) + times.elementwise(GpuOp::activation, 64, rows) +
+           times.product(64, 512, rows);
+  };
+  const double dense = gpu_costs(all, small_shape(), 1, {}).decode.seconds(1);
+  const double mixed = gpu_costs(all, shape, 1, {}).decode.seconds(1);
+  EXPECT_NEAR(mixed, dense - 2 * (40 + 5 + 30) * kMicro + 2 * experts(2, 1), 1e-12);
+  // Two rows read 8 x (1 - (3/4)^2) = 3.5.
+  const double dense_two = gpu_costs(all, small_shape(), 1, {}).decode.seconds(2);
+  const double mlp_two = times.product(512, 1408, 2) +
+                         times.elementwise(GpuOp::activation, 704, 2) + times.product(704, 512, 2);
+  EXPECT_NEAR(gpu_costs(all, shape, 1, {}).decode.seconds(2),
+              dense_two - 2 * mlp_two + 2 * experts(3.5, 2), 1e-12);
+}
+
+TEST(GpuCosts, DraftsAreWholeOnOneGpu) {
+  const std::array drafts{sim::NamedDraft{"model:draft", small_shape()}};
+  const CostTable costs = gpu_costs(small_gpu(), small_shape(), 2, drafts);
+  const CostTable alone = gpu_costs(small_gpu(), small_shape(), 1, {});
+  ASSERT_EQ(costs.drafters.size(), 1U);
+  const DrafterCosts& draft = costs.drafters[0];
+  EXPECT_EQ(draft.name, "model:draft");
+  EXPECT_DOUBLE_EQ(draft.round.seconds(4, 100), alone.decode.seconds(4, 100));
+  EXPECT_DOUBLE_EQ(draft.first.seconds(4), alone.decode.seconds(8));
+  EXPECT_DOUBLE_EQ(draft.catch_up.seconds(64), alone.prefill.seconds(64));
+  ASSERT_TRUE(costs.transfer_seconds(50e9));
+  EXPECT_NEAR(*costs.transfer_seconds(50e9), 1 + 11e-6, 1e-12);
+}
+
+TEST(GpuCosts, RefusesWhatMakesNoSense) {
+  EXPECT_THROW((void)gpu_costs(small_gpu(), small_shape(), 0, {}), std::invalid_argument);
+  EXPECT_THROW((void)gpu_costs(small_gpu(), small_shape(), 3, {}), std::invalid_argument);
+  GpuSystem system;
+  system.nvlink = 0;
+  EXPECT_THROW((void)gpu_costs(small_gpu(), small_shape(), 1, {}, system), std::invalid_argument);
+  GpuMeasurements all = small_gpu();
+  all.collectives.clear();
+  EXPECT_THROW((void)gpu_costs(all, small_shape(), 2, {}), std::invalid_argument);
+}
+
+/// The published tables, where PACELINE_GPU_TABLES says that they lie.
+class PublishedGpuCosts : public testing::Test {
+ protected:
+  void SetUp() override {
+    const char* folder = std::getenv("PACELINE_GPU_TABLES");
+    if (folder == nullptr) GTEST_SKIP() << "PACELINE_GPU_TABLES is not set";
+    measured_ = io::load_gpu_tables(folder);
+  }
+  static ModelShape shape(const char* name) {
+    return io::load_model_shape(std::string(PACELINE_SOURCE_DIR "/configs/simulated/models/") +
+                                name);
+  }
+  GpuMeasurements measured_;
+};
+
+TEST_F(PublishedGpuCosts, StepsLieBetweenWeightsOnPaperAndWhatPapersSay) {
+  const ModelShape target = shape("Qwen2.5-32B");
+  const CostTable costs = gpu_costs(measured_, target, 4, {});
+  EXPECT_GT(costs.decode.seconds(1), target.weight_bytes() / 4 / sim::kGpuBandwidth);
+  // "the decoding latency of Qwen2.5-32B model is lower than 13 ms when the batch size per worker
+  // is one" (SpecActor, section 5.1), at TP 4.
+  EXPECT_LT(costs.decode.seconds(1), 13e-3);
+  // A prompt's 4,096 rows take at least their arithmetic.
+  EXPECT_GT(costs.prefill.seconds(4096),
+            2 * 4096 * (target.active_parameters() - 5120.0 * 152064) / 4 / sim::kGpuFlops);
+}
+
+TEST_F(PublishedGpuCosts, MoreGpusAreFasterAndMoreRowsSlower) {
+  double before = 1;
+  for (const int tp : {1, 2, 4, 8}) {
+    const CostTable costs = gpu_costs(measured_, shape("Qwen2.5-32B"), tp, {});
+    EXPECT_LT(costs.decode.seconds(1), before) << tp;
+    before = costs.decode.seconds(1);
+    EXPECT_GT(costs.decode.seconds(256), costs.decode.seconds(1)) << tp;
+    // A row that shares what is read costs less than a row of its own.
+    EXPECT_LT(costs.drafted_position, costs.decode.per_position()) << tp;
+  }
+}
+
+TEST_F(PublishedGpuCosts, EverySimulatedModelHasThem) {
+  for (const auto& [name, tp] :
+       {std::pair{"Qwen2.5-0.5B", 1}, std::pair{"Qwen2.5-1.5B", 1}, std::pair{"Qwen2.5-7B", 1},
+        std::pair{"Qwen2-VL-72B", 8}, std::pair{"Llama-3.1-8B", 1},
+        std::pair{"Moonlight-16B-A3B", 1}, std::pair{"Kimi-K2", 32}}) {
+    const ModelShape model = shape(name);
+    const CostTable costs = gpu_costs(measured_, model, tp, {});
+    // Reading what one row is multiplied by is the least that a step takes.
+    const double read = model.active_parameters() * model.bytes_per_parameter / tp;
+    EXPECT_GT(costs.decode.seconds(1), read / sim::kGpuBandwidth) << name;
+    EXPECT_LT(costs.decode.seconds(1), 20e-3) << name;
+  }
+}
+
+}  // namespace
+}  // namespace paceline::test
