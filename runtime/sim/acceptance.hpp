@@ -54,9 +54,9 @@ struct MethodAcceptance {
 
 struct AcceptanceSettings {
   std::vector<MethodAcceptance> methods = {};  ///< [methods] in the order of the drafters
-  /// Of two methods' rates for a request, as ranks by their normal quantiles; 0 to 1. Assumed:
-  /// SpecActor, figure 7, shows requests for which one method is best and requests for which
-  /// another is, and easy requests.
+  /// Of two methods' rates for a request, as ranks by their normal quantiles; 0 to 1. Assumed: the
+  /// best method differs from request to request (SpecActor, section 3 and figure 7), so that it
+  /// is less than 1.
   double request_agreement = 0.5;
   /// Share of tokens that all methods draft alike: where one agrees those of higher rates do, too.
   /// Assumed: there are trivial tokens, which any method drafts (SpecActor, section 6).

@@ -58,9 +58,8 @@ struct WorkloadSettings {
 };
 
 struct ModelledRequest {
-  std::int32_t length = 1;  ///< response tokens, the stop token (kModelledStop) among them
-  std::vector<float>
-      acceptance;  ///< [methods] mean rate over the response, before what else counts
+  std::int32_t length = 1;        ///< response tokens; the last is kModelledStop, cut or not
+  std::vector<float> acceptance;  ///< [methods] mean rate over the response
 };
 
 struct Workload {
