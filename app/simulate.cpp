@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "app/commands.hpp"
-#include "app/report.hpp"
 #include "app/simulated_job.hpp"
 #include "app/simulation_setup.hpp"
 #include "app/terminal.hpp"
@@ -148,7 +147,7 @@ ExitCode simulate(const SimulateArguments& arguments) {
   std::vector<Row> rows;
   if (arguments.sweep.empty()) {
     const SimulationSetup simulation = prepare_simulation(arguments.run);
-    say("{}", plan_text(simulation.setup) + speculation_text(simulation.setup));
+    say("{}", simulation_text(simulation.setup));
     rows.push_back(run(simulation, ""));
     account(rows.back());
   } else {

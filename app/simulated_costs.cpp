@@ -4,9 +4,12 @@
 
 #include <algorithm>
 
+#include "io/checkpoint/model_shape_reader.hpp"
 #include "io/config/cost_profile.hpp"
 #include "io/config/yaml_tree.hpp"
+#include "io/measured/gpu_tables.hpp"
 #include "runtime/core/error.hpp"
+#include "runtime/sim/gpu_costs.hpp"
 
 namespace paceline::app {
 namespace {
@@ -36,14 +39,54 @@ CostTable of_another_degree(CostTable costs, int tp) {
   return costs;
 }
 
+namespace {
+
+/// Lookup costs a verifier's host so much for each request: n-grams and suffix trees of the
+/// embedded pair (`paceline profile` on a Zen 4 core), whose texts are short; a token more is read
+/// from what was found.
+DrafterCosts lookup_costs(const std::string& name) {
+  const double first = name == "ngram" ? 0.5e-6 : 2e-6;
+  const double round = 0.1e-6;
+  return {name,
+          CostCurve({{1, first}, {1024, 1024 * first}}),
+          CostCurve({{1, round}, {1024, 1024 * round}}),
+          {}};
+}
+
+CostTable by_gpu_tables(const Setup& setup, const std::string& directory) {
+  const io::RunConfig& config = setup.config;
+  const GpuMeasurements measured = io::load_gpu_tables(directory);
+  std::vector<sim::NamedDraft> drafts;
+  for (const ConfiguredDrafter& drafter : setup.drafters) {
+    if (drafter.model != nullptr)
+      drafts.push_back({drafter.name, io::load_model_shape(drafter.setting.path)});
+  }
+  const int tp = config.layout.verifier_tp ? config.layout.verifier_tp->front() : 1;
+  sim::GpuSystem system;
+  system.nvlink = 2 * config.simulation.link.node_bandwidth;  // both directions
+  system.network.bandwidth = config.simulation.link.network_bandwidth;
+  CostTable table =
+      sim::gpu_costs(measured, io::load_model_shape(config.model.path), tp, drafts, system);
+  for (const ConfiguredDrafter& drafter : setup.drafters) {
+    if (drafter.model == nullptr) table.drafters.push_back(lookup_costs(drafter.name));
+  }
+  return table;
+}
+
+CostTable by_profile(const std::string& path) {
+  return io::parse_cost_profile(io::read_yaml_file(path, "the cost profile"), path);
+}
+
+}  // namespace
+
 CostTable simulated_costs(const Setup& setup) {
   const io::RunConfig& config = setup.config;
-  if (!config.engine.profile)
+  const std::optional<std::string>& tables = config.simulation.gpu_tables;
+  if (!config.engine.profile && !tables)
     throw UsageError(
         "simulation: no costs to go by; set engine.profile (paceline profile) or "
         "simulation.gpu_tables");
-  const std::string& path = *config.engine.profile;
-  CostTable table = io::parse_cost_profile(io::read_yaml_file(path, "the cost profile"), path);
+  CostTable table = tables ? by_gpu_tables(setup, *tables) : by_profile(*config.engine.profile);
   std::vector<DrafterCosts> drafters;
   for (const ConfiguredDrafter& drafter : setup.drafters) {
     const auto at =
@@ -52,7 +95,7 @@ CostTable simulated_costs(const Setup& setup) {
     if (at == table.drafters.end()) {
       throw UsageError(
           fmt::format("engine.profile: {} knows no drafter {}; run `paceline profile` with it",
-                      path, drafter.name));
+                      *config.engine.profile, drafter.name));
     }
     drafters.push_back(*at);
   }

@@ -1,5 +1,7 @@
 #include "app/simulated_job.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <limits>
@@ -8,7 +10,6 @@
 
 #include "app/coordination.hpp"
 #include "app/drafters.hpp"
-#include "app/report.hpp"
 #include "app/simulated_rank.hpp"
 #include "app/terminal.hpp"
 #include "io/hdf5/telemetry.hpp"
@@ -128,6 +129,7 @@ class Job {
 
  private:
   void spread_faults();
+  [[nodiscard]] std::string halted() const;
   std::unique_ptr<io::TelemetryWriter> writer(int rank) const;
   [[nodiscard]] double chance(std::uint32_t what, int rank) const {
     return sim::uniform({simulation_.setup.config.simulation.seed, attempt_}, sim::Draw::fault,
@@ -197,7 +199,7 @@ std::unique_ptr<io::TelemetryWriter> Job::writer(int rank) const {
   if (!settings_.telemetry) return nullptr;
   const Setup& setup = simulation_.setup;
   return std::make_unique<io::TelemetryWriter>(setup.config.output.directory, attempt_, rank,
-                                               rank == 0 ? plan_text(setup) : "",
+                                               rank == 0 ? simulation_text(setup) : "",
                                                drafter_names(setup), 0.0);
 }
 
@@ -212,14 +214,23 @@ void Job::spread_faults() {
   }
 }
 
+/// Nobody wants a turn, and the run is not over.
+std::string Job::halted() const {
+  const roles::Progress p = coordinator_->progress();
+  return fmt::format(
+      "the simulated job has come to a halt after {:.3f} s: {} of {} responses finished, {} not "
+      "flushed, {} active, {} waiting; {} ranks have not reported",
+      world_.now(), p.finished, p.total, p.unflushed, p.active, p.waiting,
+      coordinator_->awaited().size());
+}
+
 SimulatedAttempt Job::run() {
   const auto begin = RealTime::now();
   // A job that is resumed lives.
   const double kill = attempt_ == 0 ? settings_.faults.kill.value_or(kNever) : kNever;
   bool killed = false;
   while (!coordinator_->over() && !killed) {
-    if (!world_.step())
-      throw Error(ExitCode::internal, "the simulated job has come to a halt: nobody wants a turn");
+    if (!world_.step()) throw Error(ExitCode::internal, halted());
     killed = world_.now() >= kill;
   }
   came_to_.complete = coordinator_->complete();

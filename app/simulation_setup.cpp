@@ -35,7 +35,7 @@ sim::AcceptanceSettings acceptance_of(const Setup& setup) {
   sim::AcceptanceSettings acceptance;
   for (const ConfiguredDrafter& drafter : setup.drafters)
     acceptance.methods.push_back(known_acceptance(drafter));
-  if (settings.acceptance) {
+  if (settings.acceptance && !setup.drafters.empty()) {
     const std::vector<io::DrafterSetting>& drafters = setup.config.speculation.drafters;
     if (settings.acceptance->size() != drafters.size()) {
       throw UsageError(
@@ -180,6 +180,18 @@ SimulationSetup prepare_simulation(const RunArguments& arguments) {
   for (const int tp : setup.layout.placement.degrees())
     simulation.costs[tp] = of_another_degree(*setup.profile, tp);
   return simulation;
+}
+
+std::string simulation_text(const Setup& setup) {
+  const io::SimulationSection& simulation = setup.config.simulation;
+  std::string text =
+      fmt::format("{} nodes of {} ranks; {} responses to {} prompts\n", simulation.nodes,
+                  simulation.ranks_per_node, setup.requests(), setup.prompts.prompts.size());
+  for (const std::string& line : setup.layout.explanation) text += "  " + line + "\n";
+  text += fmt::format("  {}\n  costs by {}\n", setup.kv.explanation,
+                      simulation.gpu_tables ? *simulation.gpu_tables + " (simulation.gpu_tables)"
+                                            : *setup.config.engine.profile + " (engine.profile)");
+  return text + speculation_text(setup);
 }
 
 }  // namespace paceline::app

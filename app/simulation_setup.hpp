@@ -24,4 +24,7 @@ struct SimulationSetup {
 /// layout. Throws as these do.
 [[nodiscard]] SimulationSetup prepare_simulation(const RunArguments& arguments);
 
+/// What is modelled, and the plan, for people.
+[[nodiscard]] std::string simulation_text(const Setup& setup);
+
 }  // namespace paceline::app

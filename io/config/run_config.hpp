@@ -127,7 +127,7 @@ struct LimitsSection {
 /// Links between ranks, of each and in each direction: seconds, and bytes a second.
 struct SimulatedLinks {
   double node_latency = 3e-6;       ///< UCX over shared memory
-  double node_bandwidth = 400e9;    ///< NVLink, in the clusters of SpecActor and Seer
+  double node_bandwidth = 200e9;    ///< NVLink of SpecActor's and Seer's nodes: 400 GB/s both ways
   double network_latency = 5e-6;    ///< UCX over InfiniBand
   double network_bandwidth = 50e9;  ///< 400 Gb/s a GPU, likewise
 };

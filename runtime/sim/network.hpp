@@ -10,8 +10,6 @@ struct Link {
   double bandwidth = 0;  ///< bytes a second, > 0, of each rank and direction
 };
 
-/// Defaults are SpecActor's cluster: 400 GB/s of NVLink and 400 Gb/s between nodes for each GPU,
-/// with latencies as UCX has them over shared memory and over InfiniBand.
 struct Links {
   Link rank{1e-6, 20e9};     ///< between the participants of one rank: memory
   Link node{3e-6, 400e9};    ///< between ranks of a node

@@ -12,7 +12,9 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 ActorId World::add(Actor& actor, int host) {
   const auto id = static_cast<ActorId>(actors_.size());
-  actors_.push_back({.actor = &actor, .host = host, .next = kNever});
+  State& state = actors_.emplace_back();
+  state.actor = &actor;
+  state.host = host;
   clocks_.emplace_back();
   if (host >= static_cast<int>(hosts_.size())) hosts_.resize(host + 1);
   hosts_[host].actors.push_back(id);
@@ -51,9 +53,7 @@ void World::wake(ActorId actor, double at) {
   State& state = actors_[actor];
   at = std::max(at, clocks_[actor].time);
   if (at >= state.stalls_at) at = std::max(at, state.stalls_at + state.stalls_for);
-  if (at >= state.next) return;
-  state.next = at;
-  events_.push({at, actor});
+  if (state.wakes.insert(at).second) events_.push({at, actor});
 }
 
 bool World::step() {
@@ -61,8 +61,7 @@ bool World::step() {
     const Event event = events_.top();
     events_.pop();
     State& state = actors_[event.actor];
-    if (event.time != state.next) continue;  // an earlier one has taken its place
-    state.next = kNever;
+    state.wakes.erase(event.time);
     if (state.actor->over()) continue;
     now_ = event.time;
     ++turns_;

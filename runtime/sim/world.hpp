@@ -4,7 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <queue>
+#include <set>
 #include <vector>
 
 #include "runtime/core/clock.hpp"
@@ -59,7 +62,7 @@ class World {
   struct State {
     Actor* actor = nullptr;
     int host = 0;
-    double next = 0;  ///< of its earliest event
+    std::set<double> wakes;  ///< times of its events
     double factor = 1;
     double slow_from = 0;
     double stalls_at = 0;
