@@ -24,7 +24,9 @@ TransferCosts transfers(const io::SimulationSection& simulation) {
 CostCurve scaled(const CostCurve& curve, double factor) {
   std::vector<CostCurve::Point> points = curve.points();
   for (CostCurve::Point& point : points) point.seconds *= factor;
-  return CostCurve(std::move(points), curve.per_position() * factor);
+  std::vector<CostCurve::Attention> attention = curve.attention();
+  for (CostCurve::Attention& a : attention) a.seconds *= factor;
+  return CostCurve(std::move(points), std::move(attention));
 }
 
 }  // namespace

@@ -57,8 +57,16 @@ sim::AcceptanceSettings acceptance_of(const Setup& setup) {
 }
 
 sim::Workload replayed(const Setup& setup, const std::string& directory) {
-  return sim::replayed_workload(io::read_recorded_run(directory), acceptance_of(setup),
-                                setup.config.simulation.seed);
+  const RecordedRun run = io::read_recorded_run(directory);
+  for (const ConfiguredDrafter& drafter : setup.drafters) {
+    if (std::find(run.drafters.begin(), run.drafters.end(), drafter.name) != run.drafters.end())
+      continue;
+    throw UsageError(fmt::format(
+        "simulation.workload.replay: {} says nothing of drafter {}; name a run in which verifiers "
+        "drafted by it (speculation.mode: coupled)",
+        directory, drafter.name));
+  }
+  return sim::replayed_workload(run, acceptance_of(setup), setup.config.simulation.seed);
 }
 
 sim::Workload drawn(const Setup& setup) {
@@ -96,11 +104,11 @@ std::vector<fabric::RankFacts> facts_of(const io::SimulationSection& simulation)
 }
 
 /// What earlier steps of the training would have seen of each drafter.
-DraftHistory history_of(const Setup& setup, const sim::AcceptanceSettings& acceptance) {
+DraftHistory history_of(const sim::AcceptanceSettings& acceptance) {
   constexpr double kTokens = 1e5;  // of each: beside them what is assumed beforehand is nothing
   DraftHistory history;
-  for (std::size_t d = 0; d < setup.drafters.size(); ++d)
-    history.update(setup.drafters[d].name, kTokens, kTokens * acceptance.methods[d].mean);
+  for (const sim::MethodAcceptance& method : acceptance.methods)
+    history.update(method.name, kTokens, kTokens * method.mean);
   return history;
 }
 
@@ -169,7 +177,7 @@ SimulationSetup prepare_simulation(const RunArguments& arguments) {
   setup.conditions = setup.profile->conditions;
   setup.threads = setup.conditions.threads;
   lay_out(setup, setup.config.layout.drafters, "");
-  choose_speculation(setup, history_of(setup, workload.acceptance));
+  choose_speculation(setup, history_of(workload.acceptance));
   const SpeculationChoice& choice = setup.speculation;
   std::vector<ConfiguredDrafter> ordered;
   for (const std::int32_t drafter : choice.order)

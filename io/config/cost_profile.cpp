@@ -16,25 +16,31 @@ namespace {
 constexpr std::string_view kHead =
     "# Costs that paceline profile measured: seconds, by rows (engine.profile in a "
     "configuration).\n"
-    "# points: [rows, seconds] where nothing is attended to; per_position: for each row and each\n"
-    "# position that it attends to.\n";
+    "# points: [rows, seconds] where nothing is attended to; attention: [positions, seconds] "
+    "beside\n"
+    "# that, of all positions that rows attend to.\n";
 
-CostCurve::Point read_point(const YamlNode& node) {
-  if (node.kind != YamlNode::Kind::list || node.items.size() != 2)
-    throw BadValue(node, "two numbers, [rows, seconds]");
-  return {positive().read(node.items[0], ""), positive().read(node.items[1], "")};
+/// Two numbers, of which the second may be 0 where nothing is read from memory.
+template <typename Point>
+Field points(std::string_view name, bool required, std::vector<Point>& to, const char* what,
+             const Real<double>& second) {
+  return {name, required, [&to, what, &second](const YamlNode& list) {
+            if (list.kind != YamlNode::Kind::list || list.items.empty())
+              throw BadValue(list, fmt::format("a list of [{}, seconds]", what));
+            for (const YamlNode& item : list.items) {
+              if (item.kind != YamlNode::Kind::list || item.items.size() != 2)
+                throw BadValue(item, fmt::format("two numbers, [{}, seconds]", what));
+              to.push_back({positive().read(item.items[0], ""), second.read(item.items[1], "")});
+            }
+          }};
 }
 
 CostCurve read_curve(const YamlNode& node) {
-  double per_position = 0;
-  std::vector<CostCurve::Point> points;
-  read_map(node, {field("per_position", per_position, not_negative()),
-                  {"points", true, [&](const YamlNode& list) {
-                     if (list.kind != YamlNode::Kind::list || list.items.empty())
-                       throw BadValue(list, "a list of [rows, seconds]");
-                     for (const YamlNode& item : list.items) points.push_back(read_point(item));
-                   }}});
-  return CostCurve(std::move(points), per_position);
+  std::vector<CostCurve::Point> rows;
+  std::vector<CostCurve::Attention> attention;
+  read_map(node, {points("attention", false, attention, "positions", not_negative()),
+                  points("points", true, rows, "rows", positive())});
+  return CostCurve(std::move(rows), std::move(attention));
 }
 
 Field curve(std::string_view name, CostCurve& to, bool required) {
@@ -77,10 +83,12 @@ CostTable read_table(const YamlNode& root) {
 std::string curve_text(const char* name, const CostCurve& curve, const std::string& outer) {
   if (curve.empty()) return "";
   const std::string indent = outer + "  ";
-  std::string text = outer + name + ":\n" + indent +
-                     "per_position: " + figure(curve.per_position()) + "\n" + indent + "points:\n";
+  std::string text = outer + name + ":\n" + indent + "points:\n";
   for (const CostCurve::Point& p : curve.points())
     text += indent + "  - [" + format_number(p.rows) + ", " + figure(p.seconds) + "]\n";
+  if (!curve.attention().empty()) text += indent + "attention:\n";
+  for (const CostCurve::Attention& a : curve.attention())
+    text += indent + "  - [" + format_number(a.positions) + ", " + figure(a.seconds) + "]\n";
   return text;
 }
 

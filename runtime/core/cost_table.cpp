@@ -8,13 +8,14 @@ namespace paceline {
 namespace {
 
 /// Pools neighbours that fall until none do.
-void level(std::vector<CostCurve::Point>& points) {
+template <typename Point>
+void level(std::vector<Point>& points) {
   struct Block {
     double mean;
     std::size_t points;
   };
   std::vector<Block> blocks;
-  for (const CostCurve::Point& point : points) {
+  for (const Point& point : points) {
     blocks.push_back({point.seconds, 1});
     while (blocks.size() > 1 && blocks[blocks.size() - 2].mean > blocks.back().mean) {
       const Block last = blocks.back();
@@ -34,11 +35,19 @@ void level(std::vector<CostCurve::Point>& points) {
 
 }  // namespace
 
-CostCurve::CostCurve(std::vector<Point> points, double per_position) : per_position_(per_position) {
+CostCurve::CostCurve(std::vector<Point> points, double per_position)
+    : CostCurve(std::move(points), std::vector<Attention>{{1, per_position}}) {}
+
+CostCurve::CostCurve(std::vector<Point> points, std::vector<Attention> attention)
+    : attention_(std::move(attention)) {
   const auto is_cost = [](const Point& p) {
     return std::isfinite(p.rows) && p.rows > 0 && std::isfinite(p.seconds) && p.seconds > 0;
   };
-  if (!std::isfinite(per_position) || per_position < 0 ||
+  const auto is_attention = [](const Attention& a) {
+    return std::isfinite(a.positions) && a.positions > 0 && std::isfinite(a.seconds) &&
+           a.seconds >= 0;
+  };
+  if (!std::all_of(attention_.begin(), attention_.end(), is_attention) ||
       !std::all_of(points.begin(), points.end(), is_cost))
     throw std::invalid_argument("a cost curve is out of range");
   std::stable_sort(points.begin(), points.end(),
@@ -52,11 +61,30 @@ CostCurve::CostCurve(std::vector<Point> points, double per_position) : per_posit
     first = next;
   }
   level(points_);
+  std::stable_sort(
+      attention_.begin(), attention_.end(),
+      [](const Attention& a, const Attention& b) { return a.positions < b.positions; });
+  level(attention_);
+}
+
+double CostCurve::per_position() const {
+  return attention_.empty() ? 0 : attention_.back().seconds / attention_.back().positions;
+}
+
+double CostCurve::attending(double positions) const {
+  const auto above =
+      std::upper_bound(attention_.begin(), attention_.end(), positions,
+                       [](double p, const Attention& point) { return p < point.positions; });
+  if (above == attention_.end()) return positions * per_position();
+  if (above == attention_.begin()) return positions * above->seconds / above->positions;
+  const Attention& below = *(above - 1);
+  const double share = (positions - below.positions) / (above->positions - below.positions);
+  return below.seconds + share * (above->seconds - below.seconds);
 }
 
 double CostCurve::seconds(double rows, double context) const {
   if (points_.empty()) return 0;
-  const double attention = per_position_ * rows * context;
+  const double attention = attending(rows * context);
   const auto above = std::upper_bound(points_.begin(), points_.end(), rows,
                                       [](double r, const Point& point) { return r < point.rows; });
   if (above == points_.begin()) return attention + points_.front().seconds;
@@ -77,14 +105,13 @@ double CostCurve::seconds(double rows, double context) const {
 /// Rows of prompts go through the layers with the others, but nothing is sampled from them.
 double CostTable::step_seconds(const StepShape& step) const {
   const double rows = step.requests + step.drafted;
-  const double attention =
-      step.context * (step.requests * decode.per_position() + step.drafted * drafted_position);
+  const double attention = decode.attending(step.requests * step.context) +
+                           step.drafted * step.context * drafted_position;
   if (step.prefill_rows == 0) return decode.seconds(rows) + attention;
   const double sampling =
       rows > 0 ? std::max(0.0, decode.seconds(rows) - prefill.seconds(rows)) : 0;
-  const double before = step.prefill_rows * step.prefill_context * prefill.per_position();
-  return prefill.seconds(rows + step.prefill_rows) + before +
-         (rows > 0 ? sampling + attention : 0);
+  const double before = prefill.attending(step.prefill_rows * step.prefill_context);
+  return prefill.seconds(rows + step.prefill_rows) + before + (rows > 0 ? sampling + attention : 0);
 }
 
 double CostTable::first_seconds(double requests, double context) const {

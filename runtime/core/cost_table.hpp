@@ -15,6 +15,11 @@ class CostCurve {
     double rows = 0;     ///< > 0
     double seconds = 0;  ///< > 0, where nothing is attended to
   };
+  /// What attending takes beside that: rows x context positions.
+  struct Attention {
+    double positions = 0;  ///< > 0
+    double seconds = 0;    ///< >= 0
+  };
 
   CostCurve() = default;
   /// Points in any order; of several with as many rows the mean counts. More rows never cost less:
@@ -22,6 +27,9 @@ class CostCurve {
   /// `per_position`: seconds, >= 0, for each row and each position that it attends to. Throws
   /// std::invalid_argument on values out of range.
   explicit CostCurve(std::vector<Point> points, double per_position = 0);
+  /// The same with what attending takes by how much there is of it: KV that a cache holds is read
+  /// faster. Levelled likewise; in proportion below the first and past the last of them.
+  CostCurve(std::vector<Point> points, std::vector<Attention> attention);
 
   /// Linear between points. Fewer rows than were measured cost as much as the fewest; past the last
   /// point costs rise as over the last octave, and from a single one in proportion. 0 without
@@ -30,11 +38,15 @@ class CostCurve {
 
   [[nodiscard]] bool empty() const { return points_.empty(); }
   [[nodiscard]] const std::vector<Point>& points() const { return points_; }  ///< by rows
-  [[nodiscard]] double per_position() const { return per_position_; }
+  /// Seconds beside that for attending to so many positions in all.
+  [[nodiscard]] double attending(double positions) const;
+  /// Where there are many.
+  [[nodiscard]] double per_position() const;
+  [[nodiscard]] const std::vector<Attention>& attention() const { return attention_; }
 
  private:
-  std::vector<Point> points_;
-  double per_position_ = 0;
+  std::vector<Point> points_;         ///< by rows
+  std::vector<Attention> attention_;  ///< by positions
 };
 
 /// Of one drafter. A draft is a first round and further ones.

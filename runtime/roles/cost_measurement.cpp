@@ -54,11 +54,9 @@ std::vector<int> grid(int last) {
   return numbers;
 }
 
-/// The slope in context is that of the sums: points of many rows, which show it best, weigh most.
 CostCurve curve_of(const Points& points) {
   std::vector<CostCurve::Point> measured;
-  double more = 0;
-  double positions = 0;
+  std::vector<CostCurve::Attention> attention;
   for (const Point& p : points) {
     if (p.times.empty()) continue;
     if (p.context == 0) {
@@ -69,10 +67,9 @@ CostCurve curve_of(const Points& points) {
       return b.rows == p.rows && b.context == 0 && !b.times.empty();
     });
     if (base == points.end()) continue;
-    more += p.seconds() - base->seconds();
-    positions += p.rows * p.context;
+    attention.push_back({p.rows * p.context, std::max(0.0, p.seconds() - base->seconds())});
   }
-  return CostCurve(std::move(measured), positions > 0 ? std::max(0.0, more / positions) : 0);
+  return CostCurve(std::move(measured), std::move(attention));
 }
 
 /// The same of what points took beyond something else, `parts` times over.
@@ -90,7 +87,7 @@ CostCurve with_second_row(const DrafterCosts& costs) {
   std::vector<CostCurve::Point> points = costs.first.points();
   for (CostCurve::Point& p : points)
     p.seconds += costs.round.seconds(2 * p.rows) - costs.round.seconds(p.rows);
-  return CostCurve(std::move(points), costs.first.per_position());
+  return CostCurve(std::move(points), costs.first.attention());
 }
 
 class Measurement {
@@ -424,10 +421,10 @@ class Measurement {
     table.decode = curve_of(decode_);
     table.prefill = curve_of(prefill_);
     if (table.prefill.empty()) table.prefill = table.decode;
-    if (const double more = curve_of(verify_).per_position() * verify_rows(); more > 0) {
-      const double drafted = verify_rows() - verified();
-      table.drafted_position =
-          std::max(0.0, more - verified() * table.decode.per_position()) / drafted;
+    if (const std::vector<CostCurve::Attention> all = curve_of(verify_).attention(); !all.empty()) {
+      const double own = table.decode.attending(double{1} * verified() * context_);
+      const double drafted = double{1} * (verify_rows() - verified()) * context_;
+      table.drafted_position = std::max(0.0, all.back().seconds - own) / drafted;
     }
     for (std::size_t d = 0; d < drafters_.size(); ++d) {
       DrafterCosts costs;

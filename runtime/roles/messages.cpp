@@ -13,14 +13,14 @@ void put(WireReader& r, auto&... fields) { (r.get(fields), ...); }
 
 void put_curve(WireWriter& w, const CostCurve& curve) {
   w.put(curve.points());
-  w.put(curve.per_position());
+  w.put(curve.attention());
 }
 void put_curve(WireReader& r, CostCurve& curve) {
   std::vector<CostCurve::Point> points;
-  double per_position = 0;
+  std::vector<CostCurve::Attention> attention;
   r.get(points);
-  r.get(per_position);
-  curve = CostCurve(std::move(points), per_position);
+  r.get(attention);
+  curve = CostCurve(std::move(points), std::move(attention));
 }
 
 template <typename Wire>

@@ -176,7 +176,7 @@ class ModelCosts {
 CostCurve first_round(const CostCurve& round) {
   std::vector<CostCurve::Point> points = round.points();
   for (CostCurve::Point& p : points) p.seconds = round.seconds(2 * p.rows);
-  return CostCurve(std::move(points), round.per_position());
+  return CostCurve(std::move(points), round.attention());
 }
 
 }  // namespace

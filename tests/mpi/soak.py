@@ -124,13 +124,13 @@ class Model:
 def priced(profile: str, own: float, model: float) -> str:
     """A profile with made-up seconds (PRICES)."""
     lines = []
-    seconds = 0.01
+    seconds, attends = 0.01, False
     for line in profile.splitlines():
         if "name:" in line:
             seconds = model if "model:" in line else own
-        if line.strip().startswith("per_position:"):
-            line = line.split(":")[0] + ": 0"
-        lines.append(re.sub(r"(- \[[^,]*), .*\]", rf"\1, {seconds}]", line))
+        if line.strip().endswith(":"):
+            attends = line.strip() == "attention:"
+        lines.append(re.sub(r"(- \[[^,]*), .*\]", rf"\1, {0 if attends else seconds}]", line))
     return "\n".join(lines) + "\n"
 
 

@@ -15,7 +15,7 @@ namespace {
 CostTable example() {
   CostTable table;
   table.conditions = {"cpu", "avx512", 2, 8, "0123456789abcdef"};
-  table.decode = CostCurve({{1, 0.02}, {64, 0.03}, {128, 0.06}}, 1e-9);
+  table.decode = CostCurve({{1, 0.02}, {64, 0.03}, {128, 0.06}}, {{500, 0}, {32000, 5e-5}});
   table.drafted_position = 5e-10;
   table.prefill = CostCurve({{256, 0.1}}, 2e-10);
   table.drafters.push_back({"suffix", CostCurve({{1, 1e-6}}), CostCurve({{1, 1e-9}}), {}});
@@ -33,7 +33,11 @@ void expect_error(const Action& action, const Parts&... parts) {
 }
 
 void expect_equal(const CostCurve& a, const CostCurve& b) {
-  EXPECT_DOUBLE_EQ(a.per_position(), b.per_position());
+  ASSERT_EQ(a.attention().size(), b.attention().size());
+  for (std::size_t i = 0; i < a.attention().size(); ++i) {
+    EXPECT_DOUBLE_EQ(a.attention()[i].positions, b.attention()[i].positions);
+    EXPECT_DOUBLE_EQ(a.attention()[i].seconds, b.attention()[i].seconds);
+  }
   ASSERT_EQ(a.points().size(), b.points().size());
   for (std::size_t i = 0; i < a.points().size(); ++i) {
     EXPECT_DOUBLE_EQ(a.points()[i].rows, b.points()[i].rows);
@@ -90,8 +94,10 @@ TEST(CostProfile, SaysWhatIsWrongAndWhere) {
   };
   expect_error<UsageError>(with("decode:", "decoed:"), "p.yaml:10:1: a cost profile",
                            "found 'decoed'", "did you mean 'decode'?");
-  expect_error<UsageError>(with("[64, 0.03]", "[64, -1]"), "p.yaml:14:12: decode.points",
+  expect_error<UsageError>(with("[64, 0.03]", "[64, -1]"), "p.yaml:13:12: decode.points",
                            "expected a number above 0, found '-1'");
+  expect_error<UsageError>(with("[500, 0]", "[0, 0]"), "decode.attention",
+                           "expected a number above 0, found '0'");
   expect_error<UsageError>(with("[64, 0.03]", "[64]"), "decode.points",
                            "expected two numbers, [rows, seconds], found a list");
   expect_error<UsageError>(with("latency: 1e-05", "latency: -1"), "transfer.latency",

@@ -9,6 +9,19 @@
 namespace paceline {
 namespace {
 
+TEST(CostCurve, AttendingIsLinearBetweenPointsAndInProportionBeyond) {
+  const CostCurve curve({{1, 1.0}}, {{400, 6.0}, {100, 1.0}, {200, 0.5}});
+  EXPECT_DOUBLE_EQ(curve.attending(0), 0);
+  EXPECT_DOUBLE_EQ(curve.attending(50), 0.375);  // 0.75 at 100: levelled with its neighbour
+  EXPECT_DOUBLE_EQ(curve.attending(150), 0.75);
+  EXPECT_DOUBLE_EQ(curve.attending(300), 3.375);
+  EXPECT_DOUBLE_EQ(curve.attending(800), 12);
+  EXPECT_DOUBLE_EQ(curve.per_position(), 0.015);
+  EXPECT_DOUBLE_EQ(curve.seconds(2, 200), 2 + 6);
+  EXPECT_THROW(CostCurve({{1, 1.0}}, {{0, 1.0}}), std::invalid_argument);
+  EXPECT_THROW(CostCurve({{1, 1.0}}, {{1, -1.0}}), std::invalid_argument);
+}
+
 TEST(CostCurve, IsLinearBetweenPointsAndInContext) {
   const CostCurve curve({{8, 3}, {1, 1}, {4, 2}}, 0.5);
   EXPECT_DOUBLE_EQ(curve.seconds(1), 1);
