@@ -3,7 +3,7 @@
 
 The arms of tail_bench.py, run on ranks of one thread and simulated by `paceline simulate` from their own profile: the
 workload is that of the coupled run (its prompts and lengths, which all arms share, and how its drafts were accepted),
-costs are those of `paceline profile` on two ranks, which both work at once, and of the machine only the number of
+costs are those of `paceline profile` on as many ranks, which all work at once, and of the machine only the number of
 cores is told. The table has rollout seconds (real: median of the repeats), their ratio, and what the simulation says
 of the same arms with a core for each rank. Needs h5py.
 """
@@ -70,15 +70,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(arguments.keep or temporary)
         folder.mkdir(exist_ok=True)
-        prompts, costs = folder / "prompts.jsonl", folder / "costs.yaml"
+        prompts = folder / "prompts.jsonl"
         samples = 8
         write_workload("mixed", arguments.requests // (2 * samples), prompts)
-        base = [f"prompts.path={prompts}", f"prompts.samples={samples}", "engine.threads=1", "layout.verifier_tp=1"]
-        if not costs.exists():
-            run([str(LAUNCH), "2", arguments.program, "profile", str(CONFIG), "--output", str(costs), "--seconds", "10",
-                 *sets([*base, DRAFTERS, "speculation.mode=coupled"])])
-        base += [f"engine.profile={costs}", "speculation.keep_history=false"]
+        shared = [f"prompts.path={prompts}", f"prompts.samples={samples}", "engine.threads=1", "layout.verifier_tp=1"]
         for ranks in [int(n) for n in arguments.ranks.split(",")]:
+            costs = folder / f"costs-{ranks}.yaml"
+            if not costs.exists():
+                run([str(LAUNCH), str(ranks), arguments.program, "profile", str(CONFIG), "--output", str(costs),
+                     "--seconds", "10", *sets([*shared, DRAFTERS, "speculation.mode=coupled"])])
+            base = [*shared, f"engine.profile={costs}", "speculation.keep_history=false"]
             arms = arms_of(arguments.reconfigure)
             seconds: dict[str, list[float]] = {name: [] for name in arms}
             for repeat in range(arguments.repeats):
