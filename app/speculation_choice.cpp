@@ -74,7 +74,7 @@ std::string no_plan(const Setup& setup) {
     return fmt::format(
         "layout.verifier_tp names groups of degrees {}, and plans are made for groups of one",
         fmt::join(degrees, " and "));
-  if (!setup.config.engine.profile)
+  if (!setup.profile)
     return "no costs are known to plan by; `paceline profile` measures them for engine.profile";
   if (setup.profile_fault.empty()) return "";
   return fmt::format("engine.profile does not hold here: {}; run `paceline profile` again",

@@ -17,6 +17,8 @@ void ModelledDrafter::start(const draft::DraftStart& start, double) {
   Request r;
   r.response = &responses_.of(start.noise);
   r.tokens = static_cast<std::int32_t>(start.response.size());
+  if (prompts_.contains(start.id.prompt))
+    r.computed = static_cast<std::int32_t>(start.prompt.size());
   if (!requests_.emplace(start.id, r).second) throw std::logic_error("a request started twice");
 }
 
@@ -72,6 +74,7 @@ void ModelledDrafter::propose(std::span<draft::DraftSlot> batch, double, draft::
     // Of a draft the KV of all tokens is there but that of the last, which nothing followed.
     const auto ahead = static_cast<std::int32_t>(slot.assumed.size()) + slot.count - 1;
     r.computed = std::max(r.computed, text(r) + std::clamp(ahead, 0, right));
+    prompts_.insert(slot.id.prompt);
   }
   if (deep.empty()) return;
   context /= static_cast<double>(batch.size());

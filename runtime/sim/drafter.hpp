@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 
 #include "runtime/core/cost_table.hpp"
 #include "runtime/draft/drafter.hpp"
@@ -46,6 +47,7 @@ class ModelledDrafter final : public draft::Drafter {
   const Responses& responses_;
   std::map<RequestId, Request> requests_;
   std::map<std::uint32_t, int> finished_;  ///< responses by prompt
+  std::set<std::uint32_t> prompts_;        ///< whose KV is there, for all siblings
 };
 
 }  // namespace paceline::sim
