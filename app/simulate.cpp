@@ -26,6 +26,7 @@ struct Row {
   std::uint64_t tokens = 0;
   std::vector<double> busy;  ///< [roles] share of the time, mean over ranks; -1: there are none
   std::size_t moves = 0, races = 0;
+  std::size_t attempts = 0, role_changes = 0;
   std::string digest;
   SimulatedAttempt last;
 };
@@ -74,6 +75,8 @@ Row run(const SimulationSetup& simulation, std::string name) {
     row.seconds += row.last.seconds;
     row.moves += row.last.progress.moves;
     row.races += row.last.progress.races;
+    row.role_changes += row.last.progress.placements;
+    ++row.attempts;
     if (!row.last.complete && attempt > 0)
       throw Error(ExitCode::internal, "a simulated job that was resumed did not end");
   }
@@ -114,10 +117,10 @@ void print(const std::vector<Row>& rows) {
 /// What simulating took, on the error stream: it is another each time.
 void account(const Row& row) {
   const SimulatedAttempt& a = row.last;
-  say("{}{:.2f} s of real time, {} turns ({:.0f} a second); coordinator: {} messages, {:.1f} us "
-      "each, {:.0f} us the longest turn",
-      row.name.empty() ? "" : row.name + ": ", a.wall_seconds, a.turns,
-      static_cast<double>(a.turns) / a.wall_seconds, a.coordinator_messages,
+  say("{}{} attempts, {} changes of roles; {:.2f} s of real time, {} turns ({:.0f} a second); "
+      "coordinator: {} messages, {:.1f} us each, {:.0f} us the longest turn",
+      row.name.empty() ? "" : row.name + ": ", row.attempts, row.role_changes, a.wall_seconds,
+      a.turns, static_cast<double>(a.turns) / a.wall_seconds, a.coordinator_messages,
       1e6 * a.coordinator_seconds / std::max(1.0, static_cast<double>(a.coordinator_messages)),
       1e6 * a.coordinator_longest);
 }

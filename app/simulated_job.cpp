@@ -80,14 +80,18 @@ class Telemetry final : public TelemetrySink {
   std::unique_ptr<io::TelemetryWriter> kept_;
 };
 
-/// The coordinator, and how long its turns really take.
+/// The coordinator, and how long its turns really take. It speaks as soon as it is made, so that it
+/// comes after its place in the world.
 class CoordinatorActor final : public sim::Actor {
  public:
-  CoordinatorActor(roles::Coordinator& coordinator, SimulatedAttempt& attempt)
-      : coordinator_(coordinator), attempt_(attempt) {}
+  explicit CoordinatorActor(SimulatedAttempt& attempt) : attempt_(attempt) {}
+  void lead(std::unique_ptr<roles::Coordinator> coordinator) {
+    coordinator_ = std::move(coordinator);
+  }
+  [[nodiscard]] const roles::Coordinator& coordinator() const { return *coordinator_; }
   roles::Turn turn() override {
     const auto begin = RealTime::now();
-    const roles::Turn turn = coordinator_.turn();
+    const roles::Turn turn = coordinator_->turn();
     if (!turn.worked) return turn;
     const double seconds = seconds_since(begin);
     ++attempt_.coordinator_turns;
@@ -95,10 +99,10 @@ class CoordinatorActor final : public sim::Actor {
     attempt_.coordinator_longest = std::max(attempt_.coordinator_longest, seconds);
     return turn;
   }
-  bool over() const override { return coordinator_.over(); }
+  bool over() const override { return coordinator_->over(); }
 
  private:
-  roles::Coordinator& coordinator_;
+  std::unique_ptr<roles::Coordinator> coordinator_;
   SimulatedAttempt& attempt_;
 };
 
@@ -117,9 +121,15 @@ std::vector<int> nodes_of(const Setup& setup) {
 
 /// Bytes that the KV of a rank has at most.
 std::size_t most_kv(const Setup& setup) {
-  const kernels::KvShape shape{setup.model.layers, setup.model.kv_heads, setup.model.head_dim,
-                               setup.config.engine.kv_block, setup.compute};
-  return shape.block_bytes() * setup.kv.blocks;
+  return kv_shape(setup, 1, false).block_bytes() * setup.kv.blocks;
+}
+
+/// Transfers take as long whether their KV is looked at or not.
+double real_bytes_of_one(const Setup& setup) {
+  const auto bytes = [&](bool looked_at) {
+    return static_cast<double>(kv_shape(setup, 1, looked_at).block_bytes());
+  };
+  return bytes(false) / bytes(setup.config.simulation.check_kv);
 }
 
 class Job {
@@ -147,8 +157,7 @@ class Job {
   sim::BlockWire blocks_;
   sim::AddressRange addresses_;
   std::unique_ptr<policy::Scheduler> scheduler_;
-  std::unique_ptr<roles::Coordinator> coordinator_;
-  std::unique_ptr<CoordinatorActor> coordinator_actor_;
+  CoordinatorActor coordinator_actor_;
   std::vector<std::unique_ptr<Disk>> disks_;
   std::vector<std::unique_ptr<Telemetry>> telemetry_;
   std::vector<std::unique_ptr<SimulatedRank>> ranks_;
@@ -165,10 +174,12 @@ Job::Job(const SimulationSetup& simulation, std::uint32_t attempt, Finished& fin
              settings_.faults.duplicated}),
       blocks_(world_, network_,
               {.copies = settings_.check_kv,
+               .bytes_per_byte = real_bytes_of_one(simulation.setup),
                .failing = settings_.faults.lost_blocks,
                .seed = settings_.seed + attempt}),
       addresses_(settings_.check_kv ? 0 : most_kv(simulation.setup)),
-      scheduler_(make_scheduler(simulation.setup)) {
+      scheduler_(make_scheduler(simulation.setup)),
+      coordinator_actor_(came_to_) {
   const Setup& setup = simulation_.setup;
   Mailbox& mailbox = post_.open(Address::coordinator());
   const SimulatedSurroundings around{
@@ -185,13 +196,12 @@ Job::Job(const SimulationSetup& simulation, std::uint32_t attempt, Finished& fin
   }
   std::vector<RequestId> done;
   for (const auto& [id, trajectory] : finished_) done.push_back(id);
-  coordinator_ = std::make_unique<roles::Coordinator>(
-      mailbox, *scheduler_, setup.layout.placement, work_list(setup, done, {}),
-      setup.prompts.prompts, coordinator_options(setup), done.size());
-  coordinator_actor_ = std::make_unique<CoordinatorActor>(*coordinator_, came_to_);
   // It is a thread of rank 0 that sleeps most of the time: a host of its own.
-  post_.belongs(Address::coordinator(), world_.add(*coordinator_actor_, settings_.nodes));
+  post_.belongs(Address::coordinator(), world_.add(coordinator_actor_, settings_.nodes));
   post_.set_reading_seconds(Address::coordinator(), settings_.message_seconds);
+  coordinator_actor_.lead(std::make_unique<roles::Coordinator>(
+      mailbox, *scheduler_, setup.layout.placement, work_list(setup, done, {}),
+      setup.prompts.prompts, coordinator_options(setup), done.size()));
   spread_faults();
 }
 
@@ -216,27 +226,29 @@ void Job::spread_faults() {
 
 /// Nobody wants a turn, and the run is not over.
 std::string Job::halted() const {
-  const roles::Progress p = coordinator_->progress();
+  const roles::Coordinator& coordinator = coordinator_actor_.coordinator();
+  const roles::Progress p = coordinator.progress();
   return fmt::format(
       "the simulated job has come to a halt after {:.3f} s: {} of {} responses finished, {} not "
       "flushed, {} active, {} waiting; {} ranks have not reported",
       world_.now(), p.finished, p.total, p.unflushed, p.active, p.waiting,
-      coordinator_->awaited().size());
+      coordinator.awaited().size());
 }
 
 SimulatedAttempt Job::run() {
   const auto begin = RealTime::now();
+  const roles::Coordinator& coordinator = coordinator_actor_.coordinator();
   // A job that is resumed lives.
   const double kill = attempt_ == 0 ? settings_.faults.kill.value_or(kNever) : kNever;
   bool killed = false;
-  while (!coordinator_->over() && !killed) {
+  while (!coordinator.over() && !killed) {
     if (!world_.step()) throw Error(ExitCode::internal, halted());
     killed = world_.now() >= kill;
   }
-  came_to_.complete = coordinator_->complete();
-  came_to_.progress = coordinator_->progress();
-  came_to_.summaries = coordinator_->summaries();
-  for (const std::uint64_t messages : coordinator_->heard())
+  came_to_.complete = coordinator.complete();
+  came_to_.progress = coordinator.progress();
+  came_to_.summaries = coordinator.summaries();
+  for (const std::uint64_t messages : coordinator.heard())
     came_to_.coordinator_messages += messages;
   std::sort(came_to_.ends.begin(), came_to_.ends.end());
   came_to_.seconds = killed || came_to_.ends.empty() ? world_.now() : came_to_.ends.back();

@@ -6,17 +6,12 @@
 #include "runtime/sim/drafter.hpp"
 
 namespace paceline::app {
-namespace {
 
-/// Of a rank in a group of `tp`. Where it is looked at it has 4 bytes a head and slot.
-kernels::KvShape kv_shape(const Setup& setup, int tp) {
-  if (setup.config.simulation.check_kv)
-    return {1, setup.model.kv_heads / tp, 1, setup.config.engine.kv_block, DType::f32};
+kernels::KvShape kv_shape(const Setup& setup, int tp, bool looked_at) {
+  if (looked_at) return {1, setup.model.kv_heads / tp, 1, setup.config.engine.kv_block, DType::f32};
   return {setup.model.layers, setup.model.kv_heads / tp, setup.model.head_dim,
           setup.config.engine.kv_block, setup.compute};
 }
-
-}  // namespace
 
 SimulatedRank::SimulatedRank(const SimulatedSurroundings& around, int rank,
                              TrajectorySink& trajectories, TelemetrySink& telemetry)
@@ -41,7 +36,7 @@ void SimulatedRank::take(const policy::Placement& placement) {
   role_ = placement.role(rank_);
   if (role_ != Role::verifier && role_ != Role::verifier_member) return;
   const auto [leader, tp] = placement.groups[placement.group(rank_)];
-  kv_.shape = kv_shape(setup, tp);
+  kv_.shape = kv_shape(setup, tp, simulation.check_kv);
   const std::size_t bytes = kv_.shape.block_bytes() * setup.kv.blocks;
   if (simulation.check_kv) {
     const auto memory = std::make_shared<std::vector<std::byte>>(bytes);

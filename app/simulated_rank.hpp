@@ -27,6 +27,10 @@ struct SimulatedSurroundings {
   std::function<void(const std::string&)> warn;
 };
 
+/// KV of a rank in a group of `tp`, as it would be, or as it is where it is looked at: 4 bytes a
+/// head and slot.
+[[nodiscard]] kernels::KvShape kv_shape(const Setup& setup, int tp, bool looked_at);
+
 class SimulatedRank final : public RankMachine, public sim::Actor {
  public:
   /// Is added to the world. Sinks outlive this.

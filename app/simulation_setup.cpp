@@ -177,6 +177,11 @@ SimulationSetup prepare_simulation(const RunArguments& arguments) {
   setup.conditions = setup.profile->conditions;
   setup.threads = setup.conditions.threads;
   lay_out(setup, setup.config.layout.drafters, "");
+  // Plans are for the degree that groups have.
+  if (const std::vector<int> degrees = setup.layout.placement.degrees(); degrees.size() == 1) {
+    setup.profile = of_another_degree(std::move(*setup.profile), degrees.front());
+    setup.conditions = setup.profile->conditions;
+  }
   choose_speculation(setup, history_of(workload.acceptance));
   const SpeculationChoice& choice = setup.speculation;
   std::vector<ConfiguredDrafter> ordered;

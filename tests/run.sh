@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds with tests and warnings as errors, runs the tests.
 #
-#   tests/run.sh [--label unit|mpi|slurm]... [--asan]
+#   tests/run.sh [--label unit|mpi|sim|slurm]... [--asan]
 #
 # Without --label all tests run. --asan also builds with the address and undefined-behaviour
 # sanitizers, and runs the unit tests and short runs of several ranks; CI=true in the environment
@@ -12,9 +12,9 @@ labels=()
 asan=${CI:-false}
 while [[ $# -gt 0 ]]; do
   case "$1" in
-    --label) labels+=("${2:?"--label needs unit, mpi or slurm"}"); shift 2 ;;
+    --label) labels+=("${2:?"--label needs unit, mpi, sim or slurm"}"); shift 2 ;;
     --asan) asan=true; shift ;;
-    *) echo "usage: $0 [--label unit|mpi|slurm]... [--asan]" >&2; exit 64 ;;
+    *) echo "usage: $0 [--label unit|mpi|sim|slurm]... [--asan]" >&2; exit 64 ;;
   esac
 done
 cd "$(dirname "$0")/.."

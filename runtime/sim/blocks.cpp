@@ -9,6 +9,29 @@
 #include "runtime/sim/draws.hpp"
 
 namespace paceline::sim {
+namespace {
+
+constexpr int kNotThere = 0xA5;  // no token is four such bytes
+
+}  // namespace
+
+/// What moves once both ends have come. It does when one of them first hears that it has ended:
+/// until then the sender may not change its memory, nor the receiver look at its own.
+struct BlockWire::Load {
+  std::vector<std::span<std::byte>> from, to;
+
+  void move() {
+    std::vector<std::byte> sent;
+    for (const auto& piece : from) sent.insert(sent.end(), piece.begin(), piece.end());
+    std::size_t at = 0;
+    for (const auto& piece : to) {
+      std::memcpy(piece.data(), sent.data() + at, piece.size());
+      at += piece.size();
+    }
+    from.clear();
+    to.clear();
+  }
+};
 
 /// What is under way ends at a time that is known from when both ends have come.
 class BlockWire::Transport final : public BlockTransport {
@@ -33,7 +56,9 @@ class BlockWire::Transport final : public BlockTransport {
   TransferState state(Ticket ticket) const override {
     const Under& under = tickets_.at(ticket);
     if (under.ends < 0 || under.ends > now()) return TransferState::pending;
-    return under.failed ? TransferState::failed : TransferState::done;
+    if (under.failed) return TransferState::failed;
+    if (under.load != nullptr) under.load->move();
+    return TransferState::done;
   }
   std::string failure(Ticket ticket) const override {
     return tickets_.at(ticket).failed ? "lost in simulation" : "";
@@ -45,11 +70,13 @@ class BlockWire::Transport final : public BlockTransport {
   void cancel(Ticket ticket) override {
     Under& under = tickets_.at(ticket);
     if (state(ticket) != TransferState::pending) return;
-    const auto waiting = wire_.waiting_.find(under.name);
-    // The other end may come yet, and then fails too.
-    if (waiting != wire_.waiting_.end()) {
-      (under.sends ? waiting->second.sender : waiting->second.receiver).at = -1;
-    } else if (under.peer != nullptr) {
+    if (under.peer == nullptr) {  // the other end may come yet, and then fails too
+      Transfer& waiting = wire_.waiting_.at(under.name);
+      (under.sends ? waiting.sender : waiting.receiver).at = -1;
+    } else if (under.peer->state(under.peer_ticket) == TransferState::done) {
+      under.ends = now();  // its clock is ahead, and it has what was sent
+      return;
+    } else {
       under.peer->fail(under.peer_ticket, now());
     }
     fail(ticket, now());
@@ -67,12 +94,13 @@ class BlockWire::Transport final : public BlockTransport {
     return t;
   }
 
-  void end(Ticket ticket, double at, bool failed, Transport* peer, Ticket peer_ticket) {
+  void end(Ticket ticket, double at, bool failed, const End& peer, std::shared_ptr<Load> load) {
     Under& under = tickets_.at(ticket);
     under.ends = at;
     under.failed = failed;
-    under.peer = peer;
-    under.peer_ticket = peer_ticket;
+    under.peer = peer.transport;
+    under.peer_ticket = peer.ticket;
+    under.load = std::move(load);
     wire_.world_.wake(actor_, at);
   }
   void fail(Ticket ticket, double at) {
@@ -90,8 +118,9 @@ class BlockWire::Transport final : public BlockTransport {
     double began = 0;
     double ends = -1;  ///< seconds; -1: nobody knows yet
     bool failed = false;
-    Transport* peer = nullptr;
+    Transport* peer = nullptr;  ///< null: it has yet to come
     Ticket peer_ticket = 0;
+    std::shared_ptr<Load> load = nullptr;  ///< of both ends; null: nothing moves
   };
   double now() const { return wire_.world_.clock(actor_).now(); }
   Ticket start(const Name& name, bool sends, std::vector<std::span<std::byte>> pieces) {
@@ -132,8 +161,8 @@ void BlockWire::join(const Name& name, bool sends, End end) {
   begin(name, both);
 }
 
-/// Both ends are there. What is written before the end of the transfer nobody may look at, so that
-/// it can be moved now.
+/// Both ends are there. Who looks at what is to be written before the end of the transfer shall see
+/// that it is not there.
 void BlockWire::begin(const Name& name, const Transfer& transfer) {
   const auto& [from, to, key] = name;
   const auto size = [](const End& end) {
@@ -155,21 +184,15 @@ void BlockWire::begin(const Name& name, const Transfer& transfer) {
       given_up ? now
                : network_.arrival(from, to, static_cast<double>(bytes) * options_.bytes_per_byte,
                                   now, Network::Kind::blocks);
-  if (options_.copies && !failed) {
-    std::vector<std::byte> sent;
-    sent.reserve(bytes);
-    for (const auto& piece : transfer.sender.pieces)
-      sent.insert(sent.end(), piece.begin(), piece.end());
-    std::size_t at = 0;
-    for (const auto& piece : transfer.receiver.pieces) {
-      std::memcpy(piece.data(), sent.data() + at, piece.size());
-      at += piece.size();
-    }
-  }
   const End& s = transfer.sender;
   const End& r = transfer.receiver;
-  if (s.at >= 0) s.transport->end(s.ticket, end, failed, r.transport, r.ticket);
-  if (r.at >= 0) r.transport->end(r.ticket, end, failed, s.transport, s.ticket);
+  std::shared_ptr<Load> load;
+  if (options_.copies && r.at >= 0) {
+    for (const auto& piece : r.pieces) std::memset(piece.data(), kNotThere, piece.size());
+    if (!failed) load = std::make_shared<Load>(Load{s.pieces, r.pieces});
+  }
+  if (s.at >= 0) s.transport->end(s.ticket, end, failed, r, load);
+  if (r.at >= 0) r.transport->end(r.ticket, end, failed, s, load);
 }
 
 }  // namespace paceline::sim

@@ -35,6 +35,7 @@ class BlockWire {
 
  private:
   class Transport;
+  struct Load;
   struct End {
     Transport* transport = nullptr;  ///< null: it has yet to come
     Ticket ticket = 0;

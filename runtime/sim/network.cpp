@@ -1,6 +1,7 @@
 #include "runtime/sim/network.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace paceline::sim {
@@ -8,7 +9,26 @@ namespace {
 
 constexpr std::size_t kPorts = 6;  // of a rank: three classes of links, two kinds of traffic
 
+/// Times that a port remembers. What a rank is sent within one step of another is about as much;
+/// what is forgotten holds up nobody any more.
+constexpr std::size_t kRemembered = 64;
+
 }  // namespace
+
+double Network::Port::free_from(double at, double seconds) const {
+  // Almost always after all that is known.
+  auto next = busy_.end();
+  while (next != busy_.begin() && std::prev(next)->end > at) --next;
+  for (; next != busy_.end() && next->begin < at + seconds; ++next) at = std::max(at, next->end);
+  return at;
+}
+
+void Network::Port::take(double begin, double seconds) {
+  auto next = busy_.end();
+  while (next != busy_.begin() && std::prev(next)->begin > begin) --next;
+  busy_.insert(next, {begin, begin + seconds});
+  if (busy_.size() > kRemembered) busy_.pop_front();
+}
 
 Network::Network(const Links& links, std::vector<int> node_of_rank)
     : links_(links),
@@ -20,13 +40,18 @@ double Network::arrival(int from, int to, double bytes, double now, Kind kind) {
   const std::size_t link_class = from == to ? 0 : same_node ? 1 : 2;
   const Link& link = from == to ? links_.rank : same_node ? links_.node : links_.network;
   const std::size_t port = link_class * 2 + (kind == Kind::blocks ? 1 : 0);
-  Ports& sender = ports_[from * kPorts + port];
-  Ports& receiver = ports_[to * kPorts + port];
-  const double begin = std::max({now, sender.out, receiver.in - link.latency});
-  const double end = begin + bytes / link.bandwidth;
-  sender.out = end;
-  receiver.in = end + link.latency;
-  return end + link.latency;
+  Port& out = ports_[from * kPorts + port].out;
+  Port& in = ports_[to * kPorts + port].in;
+  const double seconds = bytes / link.bandwidth;
+  double begin = now;
+  for (double before = -1; begin != before;) {  // until both are free
+    before = begin;
+    begin = out.free_from(begin, seconds);
+    begin = std::max(begin, in.free_from(begin + link.latency, seconds) - link.latency);
+  }
+  out.take(begin, seconds);
+  in.take(begin + link.latency, seconds);
+  return begin + seconds + link.latency;
 }
 
 }  // namespace paceline::sim

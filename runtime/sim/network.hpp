@@ -1,6 +1,7 @@
 // How long what is sent takes: links within a rank, within a node and between nodes.
 #pragma once
 
+#include <deque>
 #include <vector>
 
 namespace paceline::sim {
@@ -17,7 +18,9 @@ struct Links {
 };
 
 /// What one rank sends, and what one receives, goes one after the other. Messages are not held up
-/// by blocks: a network cuts both into packets. Not thread-safe.
+/// by blocks: a network cuts both into packets. Clocks of ranks are apart by the work that each is
+/// at, so that what is sent later may be told here first: what is sent before then still goes
+/// before it where there is time. Not thread-safe.
 class Network {
  public:
   /// [ranks] the node of each.
@@ -28,9 +31,22 @@ class Network {
   [[nodiscard]] double arrival(int from, int to, double bytes, double now, Kind kind);
 
  private:
+  /// One end of a link, in one direction.
+  class Port {
+   public:
+    /// The first time from `at` on when it is free for so long.
+    [[nodiscard]] double free_from(double at, double seconds) const;
+    void take(double begin, double seconds);
+
+   private:
+    struct Busy {
+      double begin = 0;
+      double end = 0;
+    };
+    std::deque<Busy> busy_;  ///< the latest, apart from one another, by time
+  };
   struct Ports {
-    double out = 0;  ///< free again, seconds
-    double in = 0;
+    Port out, in;
   };
   Links links_;
   std::vector<int> node_of_rank_;

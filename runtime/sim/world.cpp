@@ -63,10 +63,14 @@ bool World::step() {
     State& state = actors_[event.actor];
     state.wakes.erase(event.time);
     if (state.actor->over()) continue;
+    double& time = clocks_[event.actor].time;
+    if (time > event.time) {  // asked for before work that is not done yet: others come first
+      wake(event.actor, time);
+      continue;
+    }
     now_ = event.time;
     ++turns_;
-    double& time = clocks_[event.actor].time;
-    time = std::max(time, event.time);
+    time = event.time;
     const roles::Turn turn = state.actor->turn();
     if (turn.worked) {
       wake(event.actor, time);

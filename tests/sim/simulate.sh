@@ -1,0 +1,157 @@
+#!/usr/bin/env bash
+# simulate.sh PACELINE: paceline simulate gives one digest however the work is done and whatever goes wrong, the same
+# bytes of telemetry from the same seed, which the reader reads, and one clear message for bad input.
+source "$(dirname "$0")/../mpi/lib.sh"
+sim=$(dirname "$(realpath "$0")")
+
+# Four KV heads: groups of TP 1, 2 and 4.
+mkdir "$work/model"
+sed 's/"num_key_value_heads": 2/"num_key_value_heads": 4/' "$root/configs/models/target/config.json" >"$work/model/config.json"
+draft=$root/configs/models/draft
+sed "s#model:DIR#model:$draft#" "$sim/costs.yaml" >"$work/costs.yaml"
+printf '%s\n' field,tokens,weight input_tokens,{15,16,17,90},1 output_tokens,{1,8,40},2 output_tokens,{150,200},1 \
+  >"$work/lengths.csv"
+settings=(--set model.path="$work/model" --set engine.profile="$work/costs.yaml" --set prompts.samples=4
+  --set sampling.max_tokens=200 --set simulation.workload.prompts=8 --set simulation.workload.lengths="$work/lengths.csv"
+  --set simulation.check_kv=true --set output.flush_seconds=0.01)
+all="speculation.drafters=[{method: model, path: $draft}, {method: suffix}, {method: ngram}]"
+
+# simulate [ARG...]: into $output; returns its exit code. What it says is in $work/out and $work/err.
+output=$work/run
+simulate() { "$paceline" simulate "$config" "${settings[@]}" --output "$output" "$@" >"$work/out" 2>"$work/err"; }
+simulated_digest() { awk 'END { print $NF }' "$work/out"; }
+simulated_moves() { awk 'END { print $(NF - 2) }' "$work/out"; }
+simulated_races() { awk 'END { print $(NF - 1) }' "$work/out"; }
+
+simulate --set simulation.ranks_per_node=1 || { cat "$work/err"; exit 1; }
+reference=$(simulated_digest)
+
+# agrees WHAT [ARG...]: a simulation whose digest is to be $reference.
+agrees() {
+  local what=$1 code=0
+  shift
+  simulate "$@" || code=$?
+  if [ "$code" = 0 ]; then same "$what" "$reference" "$(simulated_digest)"; else fail "$what: exit code $code: $(tail -n 1 "$work/err")"; fi
+}
+# some WHAT COUNT: what was to be tried was.
+some() { if [ "$2" -gt 0 ]; then ok "$1: $2"; else fail "$1: none"; fi; }
+
+agrees "plain decoding on 8 ranks"
+agrees "on 3 nodes" --set simulation.nodes=3
+agrees "TP 4" --set layout.verifier_tp=4
+agrees "groups of degrees 4, 2, 1 and 1" --set layout.verifier_tp=[4,2,1,1]
+agrees "batches of 3, prefill by 20, KV blocks of 32" --set engine.max_batch=3 --set engine.prefill_chunk=20 \
+  --set engine.kv_block=32
+agrees "prompts in another order" --set prompts.shuffle=true
+for policy in fixed goodput; do
+  for mode in coupled decoupled; do
+    ranks=$([ $mode = decoupled ] && echo 2 || echo 0)
+    agrees "$mode, lengths by $policy" --set "$all" --set speculation.mode=$mode --set layout.drafters="$ranks" \
+      --set speculation.policy=$policy
+  done
+done
+agrees "as is planned" --set "$all" --set layout.verifier_groups=4
+agrees "reconfigured all the time" --set "$all" --set layout.drafters=2 --set speculation.reconfigure=1
+agrees "best-of-N" --set "$all" --set speculation.mode=coupled --set speculation.best_of_n=true --set engine.max_batch=4
+some "races" "$(simulated_races)"
+agrees "races at random" --set "$all" --set layout.drafters=1 --set schedule.shuffle_races=true
+some "races" "$(simulated_races)"
+for kv in cost transfer recompute both; do
+  agrees "moves at random, KV by $kv" --set schedule.shuffle=true --set schedule.move_kv=$kv \
+    --set layout.verifier_tp=[4,2,1,1] --set schedule.chunk=30
+  some "moves" "$(simulated_moves)"
+done
+agrees "roles at random" --set "$all" --set layout.drafters=2 --set layout.verifier_tp=[2,2,1,1] \
+  --set schedule.shuffle_roles=true
+some "changes of roles" "$(sed -n 's/.* attempts, \([0-9]*\) changes of roles.*/\1/p' "$work/err")"
+
+faults=()
+for fault in delayed=0.3 delay=0.01 duplicated=0.3 lost_blocks=0.3 slow_ranks=0.3 stalled_drafters=1 stall=0.1; do
+  faults+=(--set "simulation.faults.$fault")
+done
+messy=(--set "$all" --set layout.drafters=2 --set layout.verifier_tp=[2,2,1,1] --set schedule.shuffle=true
+  --set speculation.best_of_n=true "${faults[@]}")
+agrees "whatever goes wrong" "${messy[@]}"
+
+# Killed at the start, in the middle, and when all is finished but not all is said.
+seconds=$(awk 'END { print $1 }' "$work/out")
+kills=$(awk -v end="$seconds" 'BEGIN { for (i = 0; i < 40; ++i) printf "%s%.6f", i ? "," : "", end * (0.0001 + i * 1.05 / 40) }')
+code=0
+"$paceline" simulate "$config" "${settings[@]}" "${messy[@]}" --sweep simulation.faults.kill="$kills" \
+  >"$work/out" 2>"$work/err" || code=$?
+same "killed and resumed: exit code" 0 "$code"
+same "killed and resumed: digests" "$reference" "$(awk 'NR > 1 { print $NF }' "$work/out" | sort -u)"
+same "killed and resumed: rows" 40 "$(awk 'END { print NR - 1 }' "$work/out")"
+some "jobs that were resumed" "$(grep -c ' 2 attempts' "$work/err")"
+
+# The same seed, the same bytes.
+simulate "${messy[@]}" --set simulation.faults.kill=0.02
+cp "$work/run/telemetry.h5" "$work/telemetry.h5"
+cp "$work/out" "$work/table"
+repeats() {
+  local what=$1
+  shift
+  "$@" "$paceline" simulate "$config" "${settings[@]}" "${messy[@]}" --set simulation.faults.kill=0.02 \
+    --output "$work/run" >"$work/out" 2>"$work/err" || fail "$what: exit code $?"
+  if cmp "$work/telemetry.h5" "$work/run/telemetry.h5"; then ok "$what: the same telemetry"; else fail "$what: other telemetry"; fi
+  same "$what: the same table" "$(cat "$work/table")" "$(cat "$work/out")"
+}
+repeats "again" env
+repeats "on one core" taskset -c 0
+repeats "with other threads" env OMP_NUM_THREADS=7 OPENBLAS_NUM_THREADS=5 MALLOC_ARENA_MAX=1
+repeats "in another zone and language" env TZ=Asia/Tokyo LC_ALL=C
+simulate "${messy[@]}" --set simulation.faults.kill=0.02 --set simulation.seed=2
+if [ "$(simulated_digest)" != "$reference" ]; then ok "another seed is other work"; else fail "another seed is the same work"; fi
+if cmp -s "$work/telemetry.h5" "$work/run/telemetry.h5"; then fail "another seed: the same telemetry"; else ok "another seed: other telemetry"; fi
+same "nothing is left beside the telemetry" "telemetry.h5" "$(ls -A "$work/run")"
+
+# What a run's telemetry says, a simulation's does.
+python=$(for p in python3 /usr/bin/python3; do $p -c "import h5py, numpy" 2>/dev/null && { echo $p; break; }; done || true)
+if [ -z "$python" ]; then
+  echo "SKIP: telemetry is not read: no Python with h5py and numpy"
+elif PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$root/io/python $python - "$work/run" <<'PY'
+import sys
+from paceline_reader import acceptance, kv_scale, races, timeline
+run = sys.argv[1]
+spans = timeline(run)
+assert len(set(spans["rank"])) == 8, "not all ranks did something"
+assert min(spans["duration"]) >= 0 and max(spans["duration"]) < 60, "durations that are none"
+assert len(acceptance(run, by=("drafter",))["rate"]) > 1, "no acceptance of drafters"
+assert len(races(run)["rank"]) > 0, "no races"
+assert len(kv_scale(run)) > 0, "no moves of KV"
+PY
+then ok "the reader reads it"; else fail "the reader does not read it"; fi
+
+# refuses WHAT CODE PATTERN [ARG...]: a simulation that must end with CODE and say PATTERN, once.
+refuses() {
+  local what=$1 code=$2 pattern=$3 found=0
+  shift 3
+  simulate "$@" || found=$?
+  same "$what: exit code" "$code" "$found"
+  same "$what: said once" 1 "$(grep -cE "^paceline: .*($pattern)" "$work/err" || true)"
+}
+refuses "no costs" 64 "no costs to go by.*engine.profile" --set engine.profile=auto
+refuses "no such profile" 64 "nowhere.yaml: cannot read the cost profile" --set engine.profile="$work/nowhere.yaml"
+refuses "a drafter that the profile does not know" 64 "knows no drafter model:$work/model" \
+  --set "speculation.drafters=[{method: model, path: $work/model}]"
+refuses "acceptance of another number of drafters" 64 "acceptance: expected a number for each of the 3 .* found 2" \
+  --set "$all" --set simulation.workload.acceptance=[0.5,0.6]
+refuses "acceptance out of range" 64 "acceptance" --set "$all" --set simulation.workload.acceptance=[0.5,0.6,1.5]
+refuses "unknown key" 64 "simulation.node.*nodes" --set simulation.node=3
+refuses "unknown fault" 64 "simulation.faults.kil.*kill" --set simulation.faults.kil=3
+refuses "no nodes" 64 "simulation.nodes" --set simulation.nodes=0
+refuses "a share above 1" 64 "simulation.faults.delayed" --set simulation.faults.delayed=1.1
+refuses "more groups than ranks" 64 "layout: 5 verifier groups of degree 2" --set layout.verifier_tp=2 --set layout.verifier_groups=5
+refuses "no such lengths" 65 "nowhere.csv" --set simulation.workload.lengths="$work/nowhere.csv"
+refuses "no such run to replay" 64 "nowhere" --set simulation.workload.replay="$work/nowhere"
+refuses "no such model" 65 "nowhere" --set model.path="$work/nowhere"
+refuses "a sweep of nothing" 64 "sweep simulation.nodes=: expected" --sweep simulation.nodes=
+refuses "a sweep without values" 64 "sweep simulation.nodes: expected" --sweep simulation.nodes
+refuses "a sweep of an unknown key" 64 "simulation.node.*nodes" --sweep simulation.node=1,2
+output=/dev/null/here refuses "an output that cannot be made" 74 "cannot be made"
+mkdir "$work/a-run"
+echo '{}' >"$work/a-run/run.json"
+output=$work/a-run refuses "a run's directory" 64 "a-run: holds a run"
+same "a run's directory is left as it is" "run.json" "$(ls -A "$work/a-run")"
+
+finish
