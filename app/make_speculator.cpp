@@ -62,6 +62,19 @@ std::optional<roles::Reconfiguration> reconfiguration(const Setup& setup, const 
   return how;
 }
 
+/// Of several draft models the first is the best by the ladder, where costs are known: asking two
+/// for one token costs both. The others are for races, and tried now and then (SpecActor, section
+/// 4.2: the initial selection is one method).
+std::vector<std::string> reserved_models(const Setup& setup) {
+  std::vector<std::string> reserved;
+  if (!setup.profile_holds() || !has_draft_models(setup, Role::verifier)) return reserved;
+  for (const ConfiguredDrafter& drafter : setup.drafters) {
+    if (drafter.model != nullptr) reserved.push_back(drafter.name);
+  }
+  if (!reserved.empty()) reserved.erase(reserved.begin());
+  return reserved;
+}
+
 }  // namespace
 
 std::unique_ptr<roles::Speculator> make_speculator(
@@ -69,12 +82,19 @@ std::unique_ptr<roles::Speculator> make_speculator(
     const Clock& clock) {
   const io::SpeculationSection& settings = setup.config.speculation;
   if (drafters.empty()) return nullptr;
-  roles::SpeculatorOptions options{known_acceptance(setup), reconfiguration(setup, costs)};
+  roles::SpeculatorOptions options{known_acceptance(setup), reconfiguration(setup, costs), {}};
   // A profile knows all drafters, and those of drafter ranks cost a verifier nothing.
   const std::vector<std::string> own = own_drafter_names(setup, Role::verifier);
   std::erase_if(costs.drafters, [&](const DrafterCosts& drafter) {
     return std::find(own.begin(), own.end(), drafter.name) == own.end();
   });
+  for (const std::string& name : reserved_models(setup)) {
+    const auto at = std::find(own.begin(), own.end(), name) - own.begin();
+    options.reserved.resize(drafters.size());
+    options.reserved[drafters.size() - own.size() + at] = true;  // drafter ranks come first
+    std::erase_if(costs.drafters,
+                  [&](const DrafterCosts& drafter) { return drafter.name == name; });
+  }
   std::unique_ptr<policy::DraftLengthPolicy> policy;
   switch (settings.policy) {
     case io::SpeculationPolicy::fixed:

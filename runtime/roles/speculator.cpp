@@ -34,6 +34,8 @@ Speculator::Speculator(std::vector<std::unique_ptr<draft::Drafter>> drafters,
       model_(priors(std::move(options.acceptance), drafters_.size())),
       tallies_(drafters_.size()) {
   if (drafters_.empty()) throw std::invalid_argument("speculation without drafters");
+  reserved_ = std::move(options.reserved);
+  reserved_.resize(drafters_.size());
   if (options.reconfigure)
     plans_ = RequestPlans(std::move(*options.reconfigure), drafters_.size(), limits_.max_length);
   listens_ = std::any_of(drafters_.begin(), drafters_.end(),
@@ -97,7 +99,7 @@ void Speculator::describe(std::span<const engine::Decoding> decoding,
     double best = 0;
     int lag = 0;
     for (std::size_t k = 0; k < drafters_.size(); ++k) {
-      if (!serves(k, request)) continue;
+      if (!serves(k, request) || (reserved_[k] && request.request->method < 0)) continue;
       best = std::max(best, next_accepted(*request.request, k));
       lag += drafters_[k]->lag(d.id);
     }
@@ -193,11 +195,12 @@ void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
   for (std::size_t i = 0; i < decoding.size(); ++i) {
     const int length = lengths_[i];
     if (length == 0 || !serves(drafter, decoded_[i])) continue;
+    const bool kept_back = reserved_[drafter] && decoded_[i].request->method < 0;
     const bool promises =
         drafter == 0 || static_cast<double>(foretold_[i].size()) +
                                 expected_tokens(*decoded_[i].request, drafter, length) >
                             best_[i].expected_tokens;
-    if (!promises && !on_trial(drafter, i)) continue;
+    if ((!promises || kept_back) && !on_trial(drafter, i)) continue;
     Draft& draft = other_[slots_.size()];
     // The rows of a tree must fit too (engine::Decoding::most_drafted).
     const auto known = static_cast<int>(foretold_[i].size());

@@ -27,6 +27,9 @@ struct SpeculatorOptions {
   /// is known.
   std::vector<double> acceptance = {};
   std::optional<Reconfiguration> reconfigure = {};  ///< absent: never
+  /// [drafters] Those that draft in races alone, and on trial; empty: none. What they cost is then
+  /// none of the policy's to reckon with.
+  std::vector<bool> reserved = {};
 };
 
 /// Joins drafters and policy. Each step the policy says how far to draft for every request; each
@@ -125,8 +128,9 @@ class Speculator {
   AcceptanceCounts counts_;
   std::vector<DraftTally> tallies_;
   RequestPlans plans_;
-  CommitLog log_;         ///< what drafters have yet to be told
-  bool listens_ = false;  ///< some drafter wants to hear of commits at once
+  CommitLog log_;               ///< what drafters have yet to be told
+  std::vector<bool> reserved_;  ///< [drafters]
+  bool listens_ = false;        ///< some drafter wants to hear of commits at once
 
   // Of the step under way; vectors are indexed by decoding request unless said otherwise.
   bool drafted_ = false;           ///< some draft was asked for

@@ -249,6 +249,40 @@ TEST(Speculator, ALaterDrafterIsAskedOnlyWhereItMayDoBetter) {
   EXPECT_LT(good_first.steps, plain.steps / 2);
 }
 
+TEST(Speculator, AReservedDrafterDraftsInRacesAndOnTrialAlone) {
+  const SteppedClock clock;
+  const Outcome plain = run(nullptr, clock);
+  const auto asked = [&](bool reserved) {
+    Log first, second;
+    std::vector<std::unique_ptr<draft::Drafter>> drafters;
+    drafters.push_back(std::make_unique<ScriptedDrafter>(plain.texts, 0, 0.9F, first));
+    drafters.push_back(std::make_unique<ScriptedDrafter>(plain.texts, 6, 0.9F, second));
+    Speculator speculator(std::move(drafters), std::make_unique<policy::FixedLength>(6),
+                          {.max_tokens = 6, .max_length = 6, .paths = 1}, clock,
+                          {.acceptance = {}, .reconfigure = {}, .reserved = {false, reserved}});
+    EXPECT_EQ(run(&speculator, clock).texts, plain.texts);
+    EXPECT_GT(second.proposals, 0) << "never on trial";
+    return second.proposals;
+  };
+  EXPECT_LT(asked(true), asked(false) / 8);
+
+  // Raced for by it, a request is drafted for by it alone.
+  Log first, second;
+  std::vector<std::unique_ptr<draft::Drafter>> drafters;
+  drafters.push_back(std::make_unique<ScriptedDrafter>(plain.texts, 0, 0.9F, first));
+  drafters.push_back(std::make_unique<ScriptedDrafter>(plain.texts, 6, 0.9F, second));
+  Speculator speculator(std::move(drafters), std::make_unique<policy::FixedLength>(6),
+                        {.max_tokens = 6, .max_length = 6, .paths = 1}, clock,
+                        {.acceptance = {}, .reconfigure = {}, .reserved = {false, true}});
+  const engine::Admission raced = request(1, 0);
+  speculator.start(raced, 1);
+  const std::vector<engine::Decoding> decoding{{raced.trajectory.id, 0, 15, 6}};
+  const auto drafts = speculator.draft(decoding, 0);
+  ASSERT_EQ(drafts.size(), 1U);
+  EXPECT_EQ(drafts[0].tokens.size(), 6U);
+  EXPECT_EQ(first.proposals, 0);
+}
+
 TEST(Speculator, BeginsWithWhatIsKnownOfItsDrafters) {
   const SteppedClock clock;
   const Outcome plain = run(nullptr, clock);
