@@ -1,6 +1,7 @@
 #include "runtime/policy/placement.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 namespace paceline::policy {
@@ -14,18 +15,21 @@ const DrafterPlace& drafter_place(int rank, const Placement& placement) {
 }  // namespace
 
 int Placement::group(int rank) const {
-  const auto at = std::find_if(groups.begin(), groups.end(), [&](const GroupRanks& g) {
-    return rank >= g.leader && rank < g.leader + g.tp;
-  });
-  return at == groups.end() ? -1 : static_cast<int>(at - groups.begin());
+  const auto next =
+      std::upper_bound(groups.begin(), groups.end(), rank,
+                       [](int r, const GroupRanks& group) { return r < group.leader; });
+  if (next == groups.begin()) return -1;
+  const auto at = std::prev(next);
+  return rank < at->leader + at->tp ? static_cast<int>(at - groups.begin()) : -1;
 }
 
 Role Placement::role(int rank) const {
   if (const int g = group(rank); g >= 0)
     return groups[g].leader == rank ? Role::verifier : Role::verifier_member;
-  const bool drafts = std::any_of(drafters.begin(), drafters.end(),
-                                  [&](const DrafterPlace& d) { return d.rank == rank; });
-  return drafts ? Role::drafter : Role::spare;
+  const auto at =
+      std::lower_bound(drafters.begin(), drafters.end(), rank,
+                       [](const DrafterPlace& drafter, int r) { return drafter.rank < r; });
+  return at != drafters.end() && at->rank == rank ? Role::drafter : Role::spare;
 }
 
 int Placement::least_tp() const { return degrees().front(); }

@@ -110,9 +110,10 @@ void Coordinator::on(int from, const Status& status) {
   }
   settle(group, status);
   if (!stopping_) {
-    lease_due(group);
-    move_some();
-    change_some();
+    policy::RunState run = run_state();  // once: there may be a thousand groups
+    lease_due(group, run);
+    move_some(run);
+    change_some(run);
   }
   drain();
   finish_when_idle();
@@ -141,9 +142,14 @@ void Coordinator::on(Returned returned) {
   finish_when_idle();
 }
 
-void Coordinator::lease_due(KnownGroup& group) {
+/// Keeps `run` true.
+void Coordinator::lease_due(KnownGroup& group, policy::RunState& run) {
   if (ends(group.ranks.leader)) return;
-  lease_to(group, scheduler_.leases(run_state(), group.state()));
+  lease_to(group, scheduler_.leases(run, group.state()));
+  const auto state = std::lower_bound(
+      run.groups.begin(), run.groups.end(), group.ranks.leader,
+      [](const policy::GroupState& g, int leader) { return g.ranks.leader < leader; });
+  *state = group.state();
 }
 
 void Coordinator::lease_to(KnownGroup& group, int count) {
@@ -161,8 +167,7 @@ void Coordinator::lease_to(KnownGroup& group, int count) {
   }
 }
 
-void Coordinator::move_some() {
-  const policy::RunState run = run_state();
+void Coordinator::move_some(const policy::RunState& run) {
   if (run.groups.size() < 2) return;
   for (const policy::RequestMove& m : scheduler_.moves(run)) move(m);
   for (const policy::RaceOrder& order : scheduler_.races(run)) race(order);
@@ -181,9 +186,9 @@ void Coordinator::race(const policy::RaceOrder& order) {
   send(holder, Race{order.id, key, groups_.at(order.group).ranks, order.method});
 }
 
-void Coordinator::change_some() {
+void Coordinator::change_some(const policy::RunState& run) {
   if (change_) return;
-  std::optional<policy::Placement> next = scheduler_.placement(run_state());
+  std::optional<policy::Placement> next = scheduler_.placement(run);
   if (!next) return;
   RoleChange change(placement_, std::move(*next));
   if (change.needed()) change_ = std::move(change);
@@ -231,11 +236,12 @@ void Coordinator::adopt() {
   for (const auto& [leader, group] : begun) leaders.push_back(leader);
   groups_.merge(begun);
   if (stopping_) save_returned();
+  policy::RunState run = run_state();
   for (const int leader : leaders) {
     if (stopping_) {
       send(leader, Stop{});
     } else {
-      lease_due(groups_.at(leader));
+      lease_due(groups_.at(leader), run);
     }
   }
   finish_when_idle();

@@ -87,12 +87,12 @@ class Coordinator final : public Participant {
   [[nodiscard]] KnownGroup& group_of(int leader, std::uint32_t epoch);
   [[nodiscard]] policy::RunState run_state() const;
   void settle(KnownGroup& group, const Status& status);
-  void lease_due(KnownGroup& group);
+  void lease_due(KnownGroup& group, policy::RunState& run);
   void lease_to(KnownGroup& group, int count);
-  void move_some();
+  void move_some(const policy::RunState& run);
   void move(const policy::RequestMove& move);
   void race(const policy::RaceOrder& order);
-  void change_some();
+  void change_some(const policy::RunState& run);
   void drain();
   void adopt();
   void save_returned();
