@@ -34,13 +34,13 @@ from typing import Dict, List, Tuple
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-DRAFT = ROOT / "configs/models/draft"
 
 PATIENCE = 120.0  # seconds; most simulations take a tenth of one, so that one that takes longer hangs
 PROCESSES = 2
 DRAFTERS = {
-    "model": f"{{method: model, path: {DRAFT}}}",
+    "model": "{method: model, path: %(work)s/draft-1}",
     "ngram": "{method: ngram}",
+    "other model": "{method: model, path: %(work)s/draft-2}",
     "suffix": "{method: suffix}",
 }
 # Tokens and weights. Many responses are short, and some come to the limit, which is the last of them.
@@ -74,7 +74,13 @@ def prepare(work: pathlib.Path) -> None:
         shape.update(num_key_value_heads=kv_heads, num_attention_heads=8, num_hidden_layers=LAYERS,
                      hidden_size=8 * HEAD_DIM, max_position_embeddings=1024)
         (folder / "config.json").write_text(json.dumps(shape))
-    (work / "costs.yaml").write_text((HERE / "costs.yaml").read_text().replace("model:DIR", f"model:{DRAFT}"))
+    costs, name, model = (HERE / "costs.yaml").read_text().partition('  - name: "model:DIR"')  # the last
+    for number in (1, 2):  # of the same shape and costs
+        draft = work / f"draft-{number}"
+        draft.mkdir()
+        shutil.copy(ROOT / "configs/models/draft/config.json", draft)
+        costs += name.replace("DIR", str(draft)) + model
+    (work / "costs.yaml").write_text(costs)
     rows = [("input_tokens", *row) for row in PROMPT_LENGTHS] + [("output_tokens", *row) for row in RESPONSE_LENGTHS]
     (work / "lengths.csv").write_text("field,tokens,weight\n" + "".join(f"{f},{t},{w}\n" for f, t, w in rows))
     (work / "base.yaml").write_text(f"""
@@ -94,6 +100,7 @@ class Draw:
 
     def __init__(self, work: pathlib.Path, seed: int) -> None:
         self.random = random.Random(seed)
+        self.folder = work
         self.kv_heads = self.pick(MODELS)
         self.max_tokens = self.pick([40, 100, 250])
         self.work = [f"model.path={work}/model-{self.kv_heads}", f"simulation.seed={seed}",
@@ -158,7 +165,7 @@ class Draw:
         if mode == "decoupled" and drafters == 0:
             mode = "auto"
         asked = "auto" if self.often(0.3) and (plannable or mode != "decoupled") else drafters
-        settings = [f"speculation.drafters=[{', '.join(DRAFTERS[name] for name in names)}]",
+        settings = [f"speculation.drafters=[{', '.join(DRAFTERS[name] % {'work': self.folder} for name in names)}]",
                     f"speculation.mode={mode}", f"layout.drafters={asked}",
                     f"speculation.policy={self.pick(['fixed', 'goodput'])}",
                     f"speculation.max_length={self.pick([1, 2, 4, 8])}", f"speculation.paths={self.pick([1, 1, 2])}",
