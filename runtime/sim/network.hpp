@@ -13,7 +13,7 @@ struct Link {
 
 struct Links {
   Link rank{1e-6, 20e9};     ///< between the participants of one rank: memory
-  Link node{3e-6, 400e9};    ///< between ranks of a node
+  Link node{3e-6, 200e9};    ///< between ranks of a node
   Link network{5e-6, 50e9};  ///< between nodes
 };
 
