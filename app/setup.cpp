@@ -188,10 +188,7 @@ void share_choice(const fabric::MpiEnvironment& mpi, Setup& setup) {
   SpeculationChoice& choice = setup.speculation;
   broadcast(mpi, choice.drafter_ranks, choice.reason, choice.order, choice.acceptance,
             setup.config.speculation.window);
-  std::vector<ConfiguredDrafter> ordered;
-  for (const std::int32_t drafter : choice.order)
-    ordered.push_back(std::move(setup.drafters[drafter]));
-  setup.drafters = std::move(ordered);
+  put_drafters_in_order(setup);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ namespace {
 struct Row {
   std::string name;
   double seconds = 0;  ///< of rollout, all attempts together
-  double tail = 0;     ///< of them, from when nine tenths of the responses had ended
+  double tail = 0;     ///< of the last attempt, from when nine tenths of its responses had ended
   std::uint64_t tokens = 0;
   std::vector<double> busy;  ///< [roles] share of the time, mean over ranks; -1: there are none
   std::size_t moves = 0, races = 0;
@@ -42,13 +42,30 @@ double busy_share(const SimulatedAttempt& attempt, Role role) {
   return ranks == 0 || attempt.seconds == 0 ? -1 : sum / (ranks * attempt.seconds);
 }
 
+/// What a simulation that was killed left of its telemetry goes; nothing else in the folder, which
+/// may be somebody's.
+void remove_shards(const std::string& path) {
+  namespace fs = std::filesystem;
+  const fs::path shards = fs::path(path) / "shards";
+  std::error_code ignored;
+  std::vector<fs::path> old;
+  for (const fs::directory_entry& entry : fs::directory_iterator(shards, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("telemetry-") && name.ends_with(".h5")) old.push_back(entry.path());
+  }
+  for (const fs::path& file : old) fs::remove(file, ignored);
+  fs::remove(shards, ignored);  // where nothing else is in it
+}
+
 /// Makes room for telemetry in place of what an earlier simulation left, but not of a run.
 void open_directory(const std::string& path) {
   namespace fs = std::filesystem;
-  if (fs::exists(fs::path(path) / "run.json"))
-    throw UsageError(path + ": holds a run; name another directory for a simulation (--output)");
+  for (const char* of_run : {"run.json", "trajectories.h5"}) {
+    if (fs::exists(fs::path(path) / of_run))
+      throw UsageError(path + ": holds a run; name another directory for a simulation (--output)");
+  }
+  remove_shards(path);
   std::error_code error;
-  fs::remove_all(fs::path(path) / "shards", error);
   fs::remove(fs::path(path) / "telemetry.h5", error);
   fs::create_directories(fs::path(path) / "shards", error);
   if (error) throw IoError(path + ": cannot be made: " + error.message());
@@ -59,8 +76,7 @@ void close_directory(const std::string& path) {
                                name_of(Role::drafter), name_of(Role::spare)};
   for (const std::string& warning : io::write_telemetry(path, roles).warnings)
     say("warning: {}", warning);
-  std::error_code ignored;
-  std::filesystem::remove_all(std::filesystem::path(path) / "shards", ignored);
+  remove_shards(path);
 }
 
 Row run(const SimulationSetup& simulation, std::string name) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "io/checkpoint/model_shape_reader.hpp"
 #include "io/config/cost_profile.hpp"
@@ -67,8 +68,13 @@ CostTable by_gpu_tables(const Setup& setup, const std::string& directory) {
   sim::GpuSystem system;
   system.nvlink = 2 * config.simulation.link.node_bandwidth;  // both directions
   system.network.bandwidth = config.simulation.link.network_bandwidth;
-  CostTable table =
-      sim::gpu_costs(measured, io::load_model_shape(config.model.path), tp, drafts, system);
+  CostTable table;
+  try {
+    table = sim::gpu_costs(measured, io::load_model_shape(config.model.path), tp, drafts, system);
+  } catch (const std::invalid_argument& error) {  // a degree, or what was not measured
+    throw UsageError(fmt::format("layout.verifier_tp: no costs of degree {} by {}: {}", tp,
+                                 directory, error.what()));
+  }
   for (const ConfiguredDrafter& drafter : setup.drafters) {
     if (drafter.model == nullptr) table.drafters.push_back(lookup_costs(drafter.name));
   }

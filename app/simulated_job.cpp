@@ -94,7 +94,6 @@ class CoordinatorActor final : public sim::Actor {
     const roles::Turn turn = coordinator_->turn();
     if (!turn.worked) return turn;
     const double seconds = seconds_since(begin);
-    ++attempt_.coordinator_turns;
     attempt_.coordinator_seconds += seconds;
     attempt_.coordinator_longest = std::max(attempt_.coordinator_longest, seconds);
     return turn;

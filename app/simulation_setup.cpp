@@ -77,6 +77,11 @@ sim::Workload drawn(const Setup& setup) {
   work.samples = setup.config.prompts.samples;
   work.max_tokens = setup.config.sampling.max_tokens;
   work.max_prompt_tokens = setup.model.max_position - setup.config.sampling.max_tokens;
+  if (work.max_prompt_tokens < 1) {
+    throw UsageError(fmt::format(
+        "sampling.max_tokens: {} leaves no room for a prompt in the model's context of {} tokens",
+        setup.config.sampling.max_tokens, setup.model.max_position));
+  }
   work.length_correlation = settings.length_correlation;
   work.acceptance = acceptance_of(setup);
   auto responses = sim::LengthDistribution::deepseek_r1();
@@ -184,10 +189,7 @@ SimulationSetup prepare_simulation(const RunArguments& arguments) {
   }
   choose_speculation(setup, history_of(workload.acceptance));
   const SpeculationChoice& choice = setup.speculation;
-  std::vector<ConfiguredDrafter> ordered;
-  for (const std::int32_t drafter : choice.order)
-    ordered.push_back(std::move(setup.drafters[drafter]));
-  setup.drafters = std::move(ordered);
+  put_drafters_in_order(setup);
   lay_out(setup, choice.drafter_ranks, choice.reason);
   plan_kv(setup);
   for (const int tp : setup.layout.placement.degrees())

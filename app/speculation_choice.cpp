@@ -209,6 +209,13 @@ void choose_speculation(Setup& setup, const DraftHistory& history) {
         history.rate(setup.drafters[drafter].name, policy::kUnknownAcceptance));
 }
 
+void put_drafters_in_order(Setup& setup) {
+  std::vector<ConfiguredDrafter> ordered;
+  for (const std::int32_t drafter : setup.speculation.order)
+    ordered.push_back(std::move(setup.drafters[drafter]));
+  setup.drafters = std::move(ordered);
+}
+
 policy::LadderLoad ladder_load(const Setup& setup, int groups) {
   const double batch = std::min<double>(setup.config.engine.max_batch,
                                         static_cast<double>(setup.responses) / groups);

@@ -44,6 +44,9 @@ void settle_mode(Setup& setup);
 /// (roles::Speculator); among models it is the order that counts.
 void choose_speculation(Setup& setup, const DraftHistory& history);
 
+/// Makes setup.drafters the order that was chosen; once.
+void put_drafters_in_order(Setup& setup);
+
 /// The load of one of `groups` groups at the start, for which methods are ranked.
 [[nodiscard]] policy::LadderLoad ladder_load(const Setup& setup, int groups);
 

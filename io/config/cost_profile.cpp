@@ -38,7 +38,12 @@ Field points(std::string_view name, bool required, std::vector<Point>& to, const
 CostCurve read_curve(const YamlNode& node) {
   std::vector<CostCurve::Point> rows;
   std::vector<CostCurve::Attention> attention;
-  read_map(node, {points("attention", false, attention, "positions", not_negative()),
+  const auto old = [](const YamlNode& value) {
+    throw BadValue(value, "attention, a list of [positions, seconds], in its place",
+                   "an earlier version measured this; run `paceline profile` again");
+  };
+  read_map(node, {{"per_position", false, old},
+                  points("attention", false, attention, "positions", not_negative()),
                   points("points", true, rows, "rows", positive())});
   return CostCurve(std::move(rows), std::move(attention));
 }

@@ -53,6 +53,17 @@ for seed in 1 2 3; do
     --set schedule.shuffle_seed=$seed
 done
 
+# Where costs are known, of two draft models the better one drafts and the other races alone.
+models=(--set "speculation.drafters=[$model, {method: model, path: $root/configs/models/target}]"
+  --set engine.threads=1 --set layout.verifier_tp=1)
+if "$paceline" profile "$config" "${backend[@]}" "${models[@]}" --seconds 1 --output "$work/costs.yaml" 2>"$work/log"; then
+  run "races at random, two draft models" 3 "${chance[@]}" "${models[@]}" --set engine.profile="$work/costs.yaml" \
+    --set speculation.policy=fixed --set speculation.mode=coupled
+  races_in "two draft models" "$work/run"
+else
+  fail "a profile of two draft models: $(cat "$work/log")"
+fi
+
 # The run's own policy: one long response that others help with at the end.
 run "best of N" 3 --set speculation.best_of_n=true "${two[@]}" --set schedule.rebalance=false
 if grep -q 'groups that run dry race' "$work/run.log"; then ok "the banner says so"; else fail "the banner: $(head -n 20 "$work/run.log")"; fi

@@ -148,10 +148,15 @@ refuses "no such model" 65 "nowhere" --set model.path="$work/nowhere"
 refuses "a sweep of nothing" 64 "sweep simulation.nodes=: expected" --sweep simulation.nodes=
 refuses "a sweep without values" 64 "sweep simulation.nodes: expected" --sweep simulation.nodes
 refuses "a sweep of an unknown key" 64 "simulation.node.*nodes" --sweep simulation.node=1,2
+refuses "no room for a prompt" 64 "sampling.max_tokens: 100000 leaves no room" --set sampling.max_tokens=100000
 output=/dev/null/here refuses "an output that cannot be made" 74 "cannot be made"
 mkdir "$work/a-run"
 echo '{}' >"$work/a-run/run.json"
 output=$work/a-run refuses "a run's directory" 64 "a-run: holds a run"
 same "a run's directory is left as it is" "run.json" "$(ls -A "$work/a-run")"
+mkdir -p "$work/others/shards"
+touch "$work/others/shards/data.bin"
+output=$work/others simulate || fail "a folder with others' files: $(tail -n 1 "$work/err")"
+same "others' files stay" "data.bin" "$(ls -A "$work/others/shards")"
 
 finish

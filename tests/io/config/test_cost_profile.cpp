@@ -98,6 +98,8 @@ TEST(CostProfile, SaysWhatIsWrongAndWhere) {
                            "expected a number above 0, found '-1'");
   expect_error<UsageError>(with("[500, 0]", "[0, 0]"), "decode.attention",
                            "expected a number above 0, found '0'");
+  expect_error<UsageError>(with("decode:\n  points:", "decode:\n  per_position: 0\n  points:"),
+                           "decode.per_position", "run `paceline profile` again");
   expect_error<UsageError>(with("[64, 0.03]", "[64]"), "decode.points",
                            "expected two numbers, [rows, seconds], found a list");
   expect_error<UsageError>(with("latency: 1e-05", "latency: -1"), "transfer.latency",

@@ -252,14 +252,17 @@ TEST(Speculator, ALaterDrafterIsAskedOnlyWhereItMayDoBetter) {
 TEST(Speculator, AReservedDrafterDraftsInRacesAndOnTrialAlone) {
   const SteppedClock clock;
   const Outcome plain = run(nullptr, clock);
-  const auto asked = [&](bool reserved) {
-    Log first, second;
+  const auto make = [&](bool reserved, Log& first, Log& second) {
     std::vector<std::unique_ptr<draft::Drafter>> drafters;
     drafters.push_back(std::make_unique<ScriptedDrafter>(plain.texts, 0, 0.9F, first));
     drafters.push_back(std::make_unique<ScriptedDrafter>(plain.texts, 6, 0.9F, second));
-    Speculator speculator(std::move(drafters), std::make_unique<policy::FixedLength>(6),
-                          {.max_tokens = 6, .max_length = 6, .paths = 1}, clock,
-                          {.acceptance = {}, .reconfigure = {}, .reserved = {false, reserved}});
+    return Speculator(std::move(drafters), std::make_unique<policy::FixedLength>(6),
+                      {.max_tokens = 6, .max_length = 6, .paths = 1}, clock,
+                      {.acceptance = {}, .reconfigure = {}, .reserved = {false, reserved}});
+  };
+  const auto asked = [&](bool reserved) {
+    Log first, second;
+    Speculator speculator = make(reserved, first, second);
     EXPECT_EQ(run(&speculator, clock).texts, plain.texts);
     EXPECT_GT(second.proposals, 0) << "never on trial";
     return second.proposals;
@@ -268,12 +271,7 @@ TEST(Speculator, AReservedDrafterDraftsInRacesAndOnTrialAlone) {
 
   // Raced for by it, a request is drafted for by it alone.
   Log first, second;
-  std::vector<std::unique_ptr<draft::Drafter>> drafters;
-  drafters.push_back(std::make_unique<ScriptedDrafter>(plain.texts, 0, 0.9F, first));
-  drafters.push_back(std::make_unique<ScriptedDrafter>(plain.texts, 6, 0.9F, second));
-  Speculator speculator(std::move(drafters), std::make_unique<policy::FixedLength>(6),
-                        {.max_tokens = 6, .max_length = 6, .paths = 1}, clock,
-                        {.acceptance = {}, .reconfigure = {}, .reserved = {false, true}});
+  Speculator speculator = make(true, first, second);
   const engine::Admission raced = request(1, 0);
   speculator.start(raced, 1);
   const std::vector<engine::Decoding> decoding{{raced.trajectory.id, 0, 15, 6}};
