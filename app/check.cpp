@@ -7,6 +7,7 @@
 #include "app/commands.hpp"
 #include "app/job.hpp"
 #include "app/report.hpp"
+#include "app/scoring.hpp"
 #include "app/setup.hpp"
 #include "io/hdf5/run_directory.hpp"
 #include "runtime/core/duration.hpp"
@@ -62,6 +63,7 @@ ExitCode check(const fabric::MpiEnvironment& mpi, const CheckArguments& argument
     if (arguments.run.resume) resumed = manifest_of(setup);
     const std::string output =
         io::RunDirectory::examine(setup.config.output.directory, resumed ? &*resumed : nullptr);
+    try_scorer(setup);
     const TimeLimit limit = time_limit(setup.config.limits.wall_clock);
     fmt::print("{}layout\n{}{}{}  output {}\n{}everything is in order: {} responses to generate\n",
                banner_text(setup, static_cast<int>(setup.facts.size())), plan_text(setup),

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "app/communicator.hpp"
+#include "app/drafters.hpp"
 #include "app/job.hpp"
 #include "app/make_drafters.hpp"
 #include "app/terminal.hpp"
@@ -22,17 +23,17 @@ engine::ExecutorLimits executor_limits(const Setup& setup) {
 std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi, const Setup& setup) {
   const int rank = mpi.rank();
   const policy::Placement& placement = setup.layout.placement;
-  const bool changes = setup.config.schedule.shuffle_roles;
+  const bool shuffles = setup.config.schedule.shuffle_roles;
   const int own = placement.group(rank);
   auto compute = std::make_unique<Compute>();
   together(mpi, [&] {
-    if (changes || placement.role(rank) != Role::spare)
+    if (roles_change(setup) || placement.role(rank) != Role::spare)
       compute->backend = make_backend(setup.backend, setup.threads);
   });
   for (const int tp : placement.degrees()) {
     if (tp == 1) continue;
     const bool whole = (rank / tp + 1) * tp <= mpi.size();
-    const bool joins = whole && (changes || (own >= 0 && placement.groups[own].tp == tp));
+    const bool joins = whole && (shuffles || (own >= 0 && placement.groups[own].tp == tp));
     const Communicator members = Communicator::split(joins ? rank / tp : -1, rank);
     // By itself, for it waits for the group's other ranks.
     together(mpi, [&] {
@@ -62,8 +63,9 @@ void take_place(Compute& compute, const Setup& setup, const policy::Placement& p
   }
   if (role != Role::verifier && role != Role::drafter) return;
   if (!compute.draft_threads) compute.draft_threads = std::make_unique<ThreadPool>(setup.threads);
-  compute.drafters = make_drafters(setup, *compute.backend, *compute.weights, compute.alone,
-                                   *compute.draft_threads, role);
+  compute.drafters =
+      make_drafters(setup, *compute.backend, *compute.weights, compute.alone,
+                    *compute.draft_threads, own_drafters(setup, role, placement.drafter(rank)));
 }
 
 }  // namespace paceline::app

@@ -30,8 +30,9 @@ struct Compute {
 
 [[nodiscard]] engine::ExecutorLimits executor_limits(const Setup& setup);
 
-/// With what the rank's place in the layout needs. Where roles may change, every rank can be in a
-/// group of each degree with its neighbours. Collective; throws JobEnded.
+/// With what the rank's place in the layout needs. Where roles change at random, every rank can be
+/// in a group of each degree with its neighbours; otherwise in that of the layout alone.
+/// Collective; throws JobEnded.
 [[nodiscard]] std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi,
                                                     const Setup& setup);
 

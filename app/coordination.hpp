@@ -1,11 +1,16 @@
 // What the coordinator of a run is handed, in a real job or a simulated one.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "app/setup.hpp"
+#include "runtime/policy/leases.hpp"
+#include "runtime/policy/request_order.hpp"
 #include "runtime/policy/scheduler.hpp"
 #include "runtime/roles/coordinator.hpp"
 
@@ -19,6 +24,22 @@ namespace paceline::app {
 
 /// Who gets what in the run.
 [[nodiscard]] std::unique_ptr<policy::Scheduler> make_scheduler(const Setup& setup);
+
+/// Tokens of responses.
+using ResponseTokens = std::map<RequestId, std::uint32_t>;
+/// Those that the run found which schedule.lengths names; none where it names none. Throws as
+/// io::read_recorded_run() does, and UsageError where that run had none of these prompts.
+[[nodiscard]] ResponseTokens known_lengths(const Setup& setup);
+
+/// In which order requests are leased: schedule.policy. `lengths`: for oracle.
+[[nodiscard]] std::unique_ptr<policy::RequestOrder> make_order(const Setup& setup,
+                                                               ResponseTokens lengths);
+
+/// Chunks of responses, and the KV that they take.
+[[nodiscard]] policy::LeaseTerms lease_terms(const Setup& setup);
+
+/// Those, for the user.
+[[nodiscard]] std::string chunk_text(const Setup& setup);
 
 [[nodiscard]] roles::CoordinatorOptions coordinator_options(const Setup& setup);
 

@@ -95,7 +95,7 @@ std::vector<ConfiguredDrafter> read_drafter_shapes(const io::SpeculationSection&
 
 int draft_tokens(const io::SpeculationSection& settings) {
   if (settings.drafters.empty()) return 0;
-  return settings.max_tokens.value_or(settings.max_length * settings.paths);
+  return settings.max_tokens.value_or(settings.max_length * settings.paths.value_or(1));
 }
 
 int draft_window(const io::SpeculationSection& settings) {
@@ -103,29 +103,62 @@ int draft_window(const io::SpeculationSection& settings) {
 }
 
 bool has_draft_models(const Setup& setup, Role role) {
-  return role == (setup.layout.drafters() > 0 ? Role::drafter : Role::verifier);
+  return role == Role::drafter || (role == Role::verifier && setup.layout.drafters() == 0);
+}
+
+int race_methods(const Setup& setup) {
+  return static_cast<int>(drafter_names(setup).size() - tail_methods(setup).size());
 }
 
 bool races(const Setup& setup) {
-  return setup.config.speculation.best_of_n && setup.layout.groups() > 1 &&
-         drafter_names(setup).size() > 1;
+  return setup.config.speculation.best_of_n && setup.layout.groups() > 1 && race_methods(setup) > 1;
 }
 
-bool makes_itself(const Setup& setup, Role role, const ConfiguredDrafter& drafter) {
-  return drafter.model == nullptr || has_draft_models(setup, role);
+std::vector<std::int32_t> tail_methods(const Setup& setup) {
+  const io::RunConfig& config = setup.config;
+  const bool known = setup.profile_holds() || config.schedule.shuffle_roles;
+  if (!config.speculation.best_of_n || setup.layout.groups() < 2 || !known ||
+      config.speculation.mode == SpeculationMode::coupled)
+    return {};
+  const auto is_model = [](const ConfiguredDrafter& d) { return d.model != nullptr; };
+  // Drafter ranks seldom get past the first of theirs; of a verifier's models the first drafts.
+  const auto first = setup.layout.drafters() > 0
+                         ? setup.drafters.begin()
+                         : std::find_if(setup.drafters.begin(), setup.drafters.end(), is_model);
+  std::vector<std::int32_t> methods;
+  for (auto d = setup.drafters.begin(); d != setup.drafters.end(); ++d) {
+    if (d != first && is_model(*d))
+      methods.push_back(static_cast<std::int32_t>(d - setup.drafters.begin()));
+  }
+  return methods;
+}
+
+bool roles_change(const Setup& setup) {
+  return setup.config.schedule.shuffle_roles || !tail_methods(setup).empty();
+}
+
+std::vector<std::int32_t> own_drafters(const Setup& setup, Role role,
+                                       const policy::DrafterPlace* place) {
+  if (place != nullptr && place->method >= 0) return {place->method};
+  std::vector<std::int32_t> own;
+  for (std::size_t d = 0; d < setup.drafters.size(); ++d) {
+    if (setup.drafters[d].model == nullptr || has_draft_models(setup, role))
+      own.push_back(static_cast<std::int32_t>(d));
+  }
+  return own;
 }
 
 std::vector<std::string> own_drafter_names(const Setup& setup, Role role) {
   std::vector<std::string> names;
-  for (const ConfiguredDrafter& drafter : setup.drafters) {
-    if (makes_itself(setup, role, drafter)) names.push_back(drafter.name);
-  }
+  for (const std::int32_t d : own_drafters(setup, role)) names.push_back(setup.drafters[d].name);
   return names;
 }
 
 std::vector<std::string> drafter_names(const Setup& setup) {
   std::vector<std::string> names = own_drafter_names(setup, Role::verifier);
   if (setup.layout.drafters() > 0) names.insert(names.begin(), "drafter-ranks");
+  for (const std::int32_t d : tail_methods(setup))
+    names.push_back("ahead:" + setup.drafters[d].name);
   return names;
 }
 

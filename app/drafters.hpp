@@ -11,6 +11,7 @@
 #include "io/text/tokenizer.hpp"
 #include "runtime/core/model_config.hpp"
 #include "runtime/core/role.hpp"
+#include "runtime/policy/placement.hpp"
 
 namespace paceline::app {
 
@@ -43,7 +44,7 @@ struct ConfiguredDrafter {
 [[nodiscard]] std::vector<ConfiguredDrafter> read_drafter_shapes(
     const io::SpeculationSection& settings);
 
-/// Most tokens of one request's draft; 0 without drafters.
+/// Most tokens of a request's draft where all requests of a batch have as many; 0 without drafters.
 [[nodiscard]] int draft_tokens(const io::SpeculationSection& settings);
 
 /// Tokens that a drafter rank sends at a time.
@@ -52,14 +53,27 @@ struct ConfiguredDrafter {
 /// Whether groups that run dry race for requests of others (best-of-N): it is asked for, there are
 /// groups, and drafters that could be others' than those the request has.
 [[nodiscard]] bool races(const Setup& setup);
+/// By how many drafters of verifiers that may be, the first of drafter_names().
+[[nodiscard]] int race_methods(const Setup& setup);
 
-/// Whether ranks of this role have the draft models: drafter ranks or, without those, verifiers.
+/// Draft models by which ranks that are freed may come to draft for the last requests of a group
+/// (policy/tail_drafters.hpp): those that its requests are not drafted for by anyhow. Indices;
+/// empty: no rank does, for best-of-N is not asked for, drafts are to be coupled, or there are no
+/// costs to decide by.
+[[nodiscard]] std::vector<std::int32_t> tail_methods(const Setup& setup);
+/// Whether ranks may have other roles than those of the layout.
+[[nodiscard]] bool roles_change(const Setup& setup);
+
+/// Whether ranks of this role have the draft models: drafter ranks and, where the layout has none
+/// of those, verifiers.
 [[nodiscard]] bool has_draft_models(const Setup& setup, Role role);
-/// Whether a verifier or a drafter rank makes the drafter for itself.
-[[nodiscard]] bool makes_itself(const Setup& setup, Role role, const ConfiguredDrafter& drafter);
-/// What the drafters are called that a rank of this role makes for itself.
+/// What a rank drafts by in a place, of its own: indices.
+[[nodiscard]] std::vector<std::int32_t> own_drafters(const Setup& setup, Role role,
+                                                     const policy::DrafterPlace* place = nullptr);
+/// What the drafters are called that a verifier or a drafter rank of the layout makes for itself.
 [[nodiscard]] std::vector<std::string> own_drafter_names(const Setup& setup, Role role);
-/// What telemetry calls the drafters that verifiers ask, in their order.
+/// What telemetry calls the drafters that verifiers ask, in their order: drafter ranks of the
+/// layout, then their own, then ranks that draft for one group by one of tail_methods().
 [[nodiscard]] std::vector<std::string> drafter_names(const Setup& setup);
 
 }  // namespace paceline::app

@@ -11,15 +11,13 @@
 
 namespace paceline::app {
 
-std::vector<std::unique_ptr<draft::Drafter>> make_drafters(const Setup& setup,
-                                                           kernels::Backend& backend,
-                                                           WeightStore& weights,
-                                                           TensorParallelGroup& alone,
-                                                           ThreadPool& pool, Role role) {
+std::vector<std::unique_ptr<draft::Drafter>> make_drafters(
+    const Setup& setup, kernels::Backend& backend, WeightStore& weights, TensorParallelGroup& alone,
+    ThreadPool& pool, std::span<const std::int32_t> which) {
   const io::SpeculationSection& settings = setup.config.speculation;
   std::vector<std::unique_ptr<draft::Drafter>> drafters;
-  for (const ConfiguredDrafter& drafter : setup.drafters) {
-    if (!makes_itself(setup, role, drafter)) continue;
+  for (const std::int32_t index : which) {
+    const ConfiguredDrafter& drafter = setup.drafters[index];
     const io::DrafterSetting& setting = drafter.setting;
     switch (setting.method) {
       case io::DrafterMethod::ngram: {
@@ -49,9 +47,9 @@ std::vector<std::unique_ptr<draft::Drafter>> make_drafters(const Setup& setup,
         options.max_position = std::min(draft.config.max_position, setup.longest_sequence);
         options.max_length = std::max(settings.max_length, draft_window(settings));
         // Of a level the backend ranks no more; n-grams and trees may still use all paths.
-        options.paths = std::min(settings.paths, kernels::kMaxRanked - 1);
+        options.paths = std::min(settings.paths.value_or(1), kernels::kMaxRanked - 1);
         options.prefill_chunk = setup.config.engine.prefill_chunk;
-        const policy::WeightsId id{static_cast<std::int32_t>(&drafter - setup.drafters.data())};
+        const policy::WeightsId id{index};
         drafters.push_back(std::make_unique<draft::ModelDrafter>(
             backend, [&weights, id] { return weights.get(id); }, alone, setup.config.sampling,
             setup.stops, options));

@@ -1,12 +1,13 @@
 // Makes a rank's own drafters.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "kernels/backend.hpp"
 #include "runtime/core/interfaces.hpp"
-#include "runtime/core/role.hpp"
 #include "runtime/core/thread_pool.hpp"
 #include "runtime/draft/drafter.hpp"
 
@@ -15,10 +16,10 @@ namespace paceline::app {
 struct Setup;
 class WeightStore;
 
-/// Those that a rank of this role makes for itself, in their order. `alone`: of this rank, for
+/// Those of setup.drafters, by index (own_drafters()). `alone`: of this rank, for
 /// draft models are not sharded. All arguments outlive the drafters.
 [[nodiscard]] std::vector<std::unique_ptr<draft::Drafter>> make_drafters(
     const Setup& setup, kernels::Backend& backend, WeightStore& weights, TensorParallelGroup& alone,
-    ThreadPool& pool, Role role);
+    ThreadPool& pool, std::span<const std::int32_t> which);
 
 }  // namespace paceline::app

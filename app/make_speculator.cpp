@@ -34,9 +34,8 @@ std::vector<double> known_acceptance(const Setup& setup) {
   const bool ahead = setup.layout.drafters() > 0;
   std::vector<double> known;
   if (ahead) known.push_back(all.front());
-  for (std::size_t d = 0; d < all.size(); ++d) {
-    if (makes_itself(setup, Role::verifier, setup.drafters[d])) known.push_back(all[d]);
-  }
+  for (const std::int32_t d : own_drafters(setup, Role::verifier)) known.push_back(all[d]);
+  for (const std::int32_t d : tail_methods(setup)) known.push_back(all[d]);
   return known;
 }
 
@@ -46,6 +45,7 @@ std::optional<roles::Reconfiguration> reconfiguration(const Setup& setup, const 
   std::vector<std::string> names = own_drafter_names(setup, Role::verifier);
   // Drafter ranks seldom get past the first of theirs.
   if (setup.layout.drafters() > 0) names.insert(names.begin(), setup.drafters.front().name);
+  for (const std::int32_t d : tail_methods(setup)) names.push_back(setup.drafters[d].name);
   roles::Reconfiguration how;
   how.every = reconfigure_every(setup);
   how.costs = costs;
@@ -82,7 +82,7 @@ std::unique_ptr<roles::Speculator> make_speculator(
     const Clock& clock) {
   const io::SpeculationSection& settings = setup.config.speculation;
   if (drafters.empty()) return nullptr;
-  roles::SpeculatorOptions options{known_acceptance(setup), reconfiguration(setup, costs), {}};
+  roles::SpeculatorOptions options{known_acceptance(setup), reconfiguration(setup, costs), {}, 0};
   // A profile knows all drafters, and those of drafter ranks cost a verifier nothing.
   const std::vector<std::string> own = own_drafter_names(setup, Role::verifier);
   std::erase_if(costs.drafters, [&](const DrafterCosts& drafter) {
@@ -91,7 +91,7 @@ std::unique_ptr<roles::Speculator> make_speculator(
   for (const std::string& name : reserved_models(setup)) {
     const auto at = std::find(own.begin(), own.end(), name) - own.begin();
     options.reserved.resize(drafters.size());
-    options.reserved[drafters.size() - own.size() + at] = true;  // drafter ranks come first
+    options.reserved[(setup.layout.drafters() > 0 ? 1 : 0) + at] = true;
     std::erase_if(costs.drafters,
                   [&](const DrafterCosts& drafter) { return drafter.name == name; });
   }
@@ -104,10 +104,14 @@ std::unique_ptr<roles::Speculator> make_speculator(
       policy = std::make_unique<policy::Goodput>(std::move(costs), settings.max_length);
       break;
   }
+  const bool adapts = !settings.paths && settings.policy == io::SpeculationPolicy::goodput;
+  const int paths = settings.paths.value_or(adapts ? io::SpeculationSection::kMostPaths : 1);
+  options.step_tokens = setup.config.engine.max_batch * draft_tokens(settings);
   return std::make_unique<roles::Speculator>(
       std::move(drafters), std::move(policy),
-      draft::DraftLimits{draft_tokens(settings), settings.max_length, settings.paths}, clock,
-      std::move(options));
+      draft::DraftLimits{settings.max_tokens.value_or(settings.max_length * paths),
+                         settings.max_length, paths},
+      clock, std::move(options));
 }
 
 }  // namespace paceline::app

@@ -10,6 +10,7 @@
 #include "io/checkpoint/model_config_reader.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/engine/batcher.hpp"
+#include "runtime/kv/host_tiers.hpp"
 #include "runtime/kv/sequences.hpp"
 #include "runtime/model/sharding.hpp"
 
@@ -56,6 +57,20 @@ std::uint64_t device_bytes(const Setup& setup) {
              sizeof(float) * engine.max_batch * draft.config.vocab;
   }
   return bytes;
+}
+
+/// Host memory that a rank gives to KV of requests that wait: on a machine with devices the host
+/// has little else to hold.
+void plan_kv_pool(Setup& setup, const kernels::KvShape& shape, std::int32_t blocks_per_request) {
+  policy::KvPoolFacts facts;
+  facts.host_memory = UINT64_MAX;
+  for (const fabric::RankFacts& rank : setup.facts)
+    facts.host_memory = std::min(facts.host_memory, rank.memory_bytes / rank.local_ranks);
+  if (!setup.backend.on_device()) facts.taken = setup.memory.beside_kv() + setup.memory.kv;
+  facts.block_bytes = kv::HostTiers::stride(shape.block_bytes());
+  facts.most = facts.block_bytes * blocks_per_request * setup.responses;
+  const io::KvPoolSection& pool = setup.config.kv_pool;
+  setup.kv_pool = policy::plan_kv_pool(facts, {pool.memory, pool.disk.has_value()});
 }
 
 }  // namespace
@@ -128,6 +143,7 @@ void plan_memory(Setup& setup) {
         static_cast<std::int32_t>(std::min(groups * engine.max_batch * longest, most));
   }
   memory_plan.kv = shape.block_bytes() * setup.kv.blocks + drafter_memory(setup, Role::verifier).kv;
+  plan_kv_pool(setup, shape, sizing.blocks_needed(setup.longest_prompt));
 }
 
 }  // namespace paceline::app

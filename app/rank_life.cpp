@@ -4,12 +4,14 @@
 #include <string>
 #include <utility>
 
+#include "app/coordination.hpp"
+#include "app/draft_servers.hpp"
 #include "app/drafters.hpp"
 #include "app/make_speculator.hpp"
 #include "runtime/engine/batcher.hpp"
 #include "runtime/roles/drafter_rank.hpp"
 #include "runtime/roles/group.hpp"
-#include "runtime/roles/remote_drafter.hpp"
+#include "runtime/roles/remote_drafters.hpp"
 #include "runtime/roles/spare.hpp"
 #include "runtime/roles/verifier.hpp"
 
@@ -44,13 +46,29 @@ engine::BatcherLimits batcher_limits(const Setup& setup) {
           .kv_block = engine.kv_block,
           .kv_blocks = setup.kv.blocks,
           .context = setup.model.max_position,
-          .chunk = setup.config.schedule.chunk.value_or(0)};
+          .growth = setup.config.engine.kv_growth.value_or(0)};
+}
+
+/// The coordinator answers within a step or two, in which a request may gain so many tokens: it
+/// goes on without a pause, and what is decided is as late as can be.
+std::uint32_t lease_notice(const Setup& setup) {
+  constexpr int kSteps = 4;
+  const io::SpeculationSection& speculation = setup.config.speculation;
+  const int most = speculation.drafters.empty() ? 1 : 1 + speculation.max_length;
+  return static_cast<std::uint32_t>(std::min(kSteps * most, lease_terms(setup).chunk / 2));
 }
 
 /// Led by -1 where the rank is in none.
 GroupRanks group_of(int rank, const policy::Placement& placement) {
   const int group = placement.group(rank);
   return group >= 0 ? placement.groups[group] : GroupRanks{-1, 0};
+}
+
+/// Of a rank that drafts by this drafter, -1: by all. One that drafts for a single group sends
+/// token by token, so that the window is but how far it may run ahead.
+int window(const Setup& setup, std::int32_t method) {
+  const io::SpeculationSection& settings = setup.config.speculation;
+  return method < 0 ? draft_window(settings) : settings.max_length;
 }
 
 std::vector<int> members_of(const GroupRanks& group) {
@@ -76,9 +94,29 @@ void add(RankSummary& sum, const RankSummary& role) {
   sum.most_wasted = std::max(sum.most_wasted, role.most_wasted);
   sum.moved += role.moved;
   sum.positions_transferred += role.positions_transferred;
+  sum.preempted += role.preempted;
+  sum.recomputed += role.recomputed;
   sum.late += role.late;
+  sum.pool_stored_bytes += role.pool_stored_bytes;
+  sum.pool_memory_bytes += role.pool_memory_bytes;
+  sum.pool_foreseen_bytes += role.pool_foreseen_bytes;
+  sum.pool_disk_bytes += role.pool_disk_bytes;
+  sum.pool_down_bytes += role.pool_down_bytes;
+  sum.pool_up_bytes += role.pool_up_bytes;
+  sum.pool_most_memory = std::max(sum.pool_most_memory, role.pool_most_memory);
+  sum.pool_most_disk = std::max(sum.pool_most_disk, role.pool_most_disk);
+  sum.pool_lost += role.pool_lost;
+  sum.pool_damaged += role.pool_damaged;
+  sum.pool_storing_seconds += role.pool_storing_seconds;
+  sum.pool_restoring_seconds += role.pool_restoring_seconds;
   sum.stale += role.stale;
   sum.invalid += role.invalid;
+  sum.draft_update_bytes += role.draft_update_bytes;
+  sum.draft_fetch_bytes += role.draft_fetch_bytes;
+  sum.draft_fetches += role.draft_fetches;
+  sum.draft_heard += role.draft_heard;
+  sum.draft_most_behind = std::max(sum.draft_most_behind, role.draft_most_behind);
+  sum.draft_fetch_seconds += role.draft_fetch_seconds;
   sum.waited_seconds += role.waited_seconds;
 }
 
@@ -104,14 +142,17 @@ class RankLife::VerifierPlace final : public Place {
                  setup.tokenizer ? &*setup.tokenizer : nullptr),
         group_(machine.mailbox(), machine.runner(), machine.kv_share(), members_of(ranks),
                placement.epoch),
+        remote_(ranks.leader),
         speculator_(make_speculator(setup, drafters(setup, placement), machine.costs(ranks.tp),
                                     machine.clock())),
         verifier_({machine.mailbox(), machine.clock(), batcher_, group_, group_, speculator_.get(),
-                   remote_, machine.trajectories(), machine.telemetry()},
+                   remote_.size() > 0 ? &remote_ : nullptr, siblings_, machine.trajectories(),
+                   machine.telemetry()},
                   {.ranks = ranks,
                    .epoch = placement.epoch,
                    .max_batch = setup.config.engine.max_batch,
                    .kv_block = setup.config.engine.kv_block,
+                   .lease_notice = lease_notice(setup),
                    .flush_seconds = setup.config.output.flush_seconds,
                    .costs = move_costs(setup.config.schedule.move_kv,
                                        measured_moves(machine.costs(ranks.tp), machine.kv().shape)),
@@ -125,35 +166,57 @@ class RankLife::VerifierPlace final : public Place {
   roles::Participant& role() override { return verifier_; }
   RankSummary end() override {
     group_.finish(verifier_.next());
-    if (remote_ != nullptr) remote_->close();
+    remote_.close();
     if (speculator_ != nullptr) machine_.telemetry().acceptance(speculator_->acceptance());
-    return verifier_.summary();
+    RankSummary summary = verifier_.summary();
+    machine_.kv_share().account(summary);
+    return summary;
   }
-  // What drafter ranks sent is first, and theirs to count.
+  // What drafter ranks sent is theirs to count.
   std::span<const DraftTally> tallies() const override {
     if (speculator_ == nullptr) return {};
-    return speculator_->tallies().subspan(remote_ != nullptr ? 1 : 0);
+    return speculator_->tallies().subspan(first_own_, own_);
   }
 
  private:
   std::vector<std::unique_ptr<draft::Drafter>> drafters(const Setup& setup,
                                                         const policy::Placement& placement) {
     std::vector<std::unique_ptr<draft::Drafter>> drafters = machine_.drafters();
-    if (setup.layout.drafters() == 0) return drafters;
-    auto made = std::make_unique<roles::RemoteDrafter>(
-        machine_.mailbox(), machine_.clock(), placement.drafters,
-        roles::RemoteOptions{.vocab = setup.model.vocab,
-                             .window = draft_window(setup.config.speculation)},
-        [&machine = machine_](const std::string& text) { machine.warn(text); });
-    remote_ = made.get();
-    drafters.insert(drafters.begin(), std::move(made));
+    own_ = drafters.size();
+    for (std::unique_ptr<draft::Drafter>& drafter : drafters) {
+      if (setup.draft_servers.empty() || !drafter->learns_from_siblings()) continue;
+      auto client = std::make_unique<roles::DraftClient>(
+          std::move(drafter), machine_.mailbox(), machine_.clock(),
+          draft_client_options(setup, placement.epoch, remote_.group()));
+      siblings_ = client.get();
+      drafter = std::move(client);
+    }
+    if (setup.layout.drafters() > 0) {
+      drafters.insert(drafters.begin(), remote(setup, placement, -1));
+      first_own_ = 1;
+    }
+    for (const std::int32_t method : tail_methods(setup))
+      drafters.push_back(remote(setup, placement, method));
     return drafters;
+  }
+  std::unique_ptr<draft::Drafter> remote(const Setup& setup, const policy::Placement& placement,
+                                         std::int32_t method) {
+    auto made = std::make_unique<roles::RemoteDrafter>(
+        machine_.mailbox(), machine_.clock(),
+        policy::drafters_of(remote_.group(), method, placement.drafters),
+        roles::RemoteOptions{.vocab = setup.model.vocab, .window = window(setup, method)},
+        [&machine = machine_](const std::string& text) { machine.warn(text); });
+    remote_.add(*made, method);
+    return made;
   }
 
   RankMachine& machine_;
   engine::Batcher batcher_;
   roles::Group group_;
-  roles::RemoteDrafter* remote_ = nullptr;
+  roles::RemoteDrafters remote_;
+  roles::DraftClient* siblings_ = nullptr;
+  std::size_t first_own_ = 0;  ///< of the speculator's drafters
+  std::size_t own_ = 0;        ///< how many are
   std::unique_ptr<roles::Speculator> speculator_;
   roles::Verifier verifier_;
 };
@@ -162,17 +225,20 @@ class RankLife::VerifierPlace final : public Place {
 class RankLife::MemberPlace final : public Place {
  public:
   MemberPlace(const policy::Placement& placement, const GroupRanks& ranks, RankMachine& machine)
-      : member_(machine.mailbox(), machine.runner(), machine.kv_share(), ranks.leader,
+      : machine_(machine),
+        member_(machine.mailbox(), machine.runner(), machine.kv_share(), ranks.leader,
                 placement.epoch, {&machine.clock(), &machine.telemetry()}) {}
   roles::Participant& role() override { return member_; }
   RankSummary end() override {
     RankSummary summary;
     summary.steps = member_.steps();
     summary.busy_seconds = member_.busy_seconds();
+    machine_.kv_share().account(summary);
     return summary;
   }
 
  private:
+  RankMachine& machine_;
   roles::Member member_;
 };
 
@@ -183,9 +249,9 @@ class RankLife::DrafterPlace final : public Place {
       : misbehaving_(machine.mailbox(), test, [&machine](double s) { machine.sleep(s); }),
         drafter_(test.how == roles::Misbehaviour::none ? machine.mailbox() : misbehaving_,
                  machine.clock(), machine.drafters(), machine.telemetry(),
-                 {.place = *std::find_if(placement.drafters.begin(), placement.drafters.end(),
-                                         [&](const auto& drafter) { return drafter.rank == rank; }),
-                  .window = draft_window(setup.config.speculation),
+                 {.place = *placement.drafter(rank),
+                  .window = window(setup, placement.drafter(rank)->method),
+                  .piece = placement.drafter(rank)->method < 0 ? 0 : 1,
                   .max_batch = setup.config.engine.max_batch}) {}
   roles::Participant& role() override { return drafter_; }
   RankSummary end() override { return drafter_.summary(); }
@@ -293,8 +359,8 @@ void RankLife::end() {
 /// Of the drafters that the rank makes in this role, in their order.
 void RankLife::count(Role role, std::span<const DraftTally> tallies) {
   auto tally = tallies.begin();
-  for (std::size_t d = 0; d < drafts_.size() && tally != tallies.end(); ++d) {
-    if (!makes_itself(setup_, role, setup_.drafters[d])) continue;
+  for (const std::int32_t d : own_drafters(setup_, role, placement_.drafter(rank_))) {
+    if (tally == tallies.end()) break;
     drafts_[d].tried += tally->tried;
     drafts_[d].accepted += tally->accepted;
     ++tally;

@@ -6,11 +6,14 @@
 #include <chrono>
 #include <cstdlib>
 #include <memory>
+#include <set>
+#include <string>
 #include <thread>
 
 #include "app/compute.hpp"
 #include "app/costs.hpp"
 #include "app/drafters.hpp"
+#include "app/kv_storage.hpp"
 #include "app/rank_life.hpp"
 #include "app/report.hpp"
 #include "app/signals.hpp"
@@ -45,6 +48,13 @@ class SignalRelay {
   bool told_ = false;
 };
 
+/// Passes a moment in which messages still come and go.
+void rest(Mailbox& mailbox, double seconds) {
+  (void)mailbox.wait(seconds);
+  while (mailbox.poll()) {
+  }
+}
+
 /// A rank of an MPI job.
 class Rank final : public RankMachine {
  public:
@@ -73,6 +83,10 @@ class Rank final : public RankMachine {
     costs_ = costs_of_run({mpi, setup_, *compute_, kv_share_.get(), mailbox_, clock_},
                           attempt_.responses);
   }
+  /// Keeps the rewards that have come, now and then.
+  void keep_rewards();
+  /// Waits for those that have not, when no rank generates any more. Collective.
+  ScoringReport finish_rewards(const fabric::MpiEnvironment& mpi);
   /// Saves what can be saved after a fault.
   void save() { shard_.reset(); }
   void close_telemetry() { telemetry_->close(); }
@@ -89,13 +103,19 @@ class Rank final : public RankMachine {
   std::vector<std::unique_ptr<draft::Drafter>> drafters() override {
     return std::move(compute_->drafters);
   }
-  TrajectorySink& trajectories() override { return *shard_; }
-  void warn(const std::string& text) override { say("warning: rank {}: {}", rank_, text); }
+  TrajectorySink& trajectories() override {
+    return sink_ ? static_cast<TrajectorySink&>(*sink_) : *shard_;
+  }
+  /// Once, however often roles change.
+  void warn(const std::string& text) override {
+    if (warned_.insert(text).second) say("warning: rank {}: {}", rank_, text);
+  }
   void sleep(double seconds) override {
     std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
   }
+  /// Rewards may still come.
   void close() override {
-    if (shard_) shard_->close();
+    if (shard_) shard_->flush();
   }
   void account(RankSummary& summary) const override;
 
@@ -111,29 +131,65 @@ class Rank final : public RankMachine {
   Mailbox& mailbox_;
   std::unique_ptr<io::TelemetryWriter> telemetry_;
   std::unique_ptr<io::ShardWriter> shard_;  ///< from its first turn as a verifier on
+  std::unique_ptr<Scoring> scoring_;        ///< likewise, where responses are scored
+  std::unique_ptr<ScoringSink> sink_;       ///< likewise
+  double rewards_kept_ = 0;                 ///< when
   std::unique_ptr<Compute> compute_;
   engine::KvMemory kv_;                       ///< of verifiers and members
+  KvStorage kv_storage_;                      ///< likewise
   std::unique_ptr<roles::KvShare> kv_share_;  ///< likewise
   CostsByDegree costs_;
+  std::set<std::string> warned_;
 };
 
 void Rank::open_shard(const policy::Placement& placement) {
   if (shard_ || placement.role(rank_) != Role::verifier) return;
   shard_ =
       std::make_unique<io::ShardWriter>(setup_.config.output.directory, attempt_.number, rank_);
+  if (setup_.config.reward.method == io::RewardMethod::none) return;
+  scoring_ = std::make_unique<Scoring>(setup_, clock_, telemetry_.get());
+  sink_ = std::make_unique<ScoringSink>(*shard_, *scoring_);
+  read_unscored(attempt_.unscored,
+                [this](const Trajectory& response) { scoring_->submit(response); });
+  attempt_.unscored = {};
+}
+
+void Rank::keep_rewards() {
+  const double now = clock_.now();
+  if (!scoring_ || now - rewards_kept_ < setup_.config.output.flush_seconds) return;
+  rewards_kept_ = now;
+  if (scoring_->settle([this](const Reward& r) { shard_->reward(r.id, r.value); }) > 0)
+    shard_->flush();
+}
+
+ScoringReport Rank::finish_rewards(const fabric::MpiEnvironment& mpi) {
+  ScoringReport report;
+  if (setup_.config.reward.method != io::RewardMethod::none) {
+    finish_scoring(
+        mpi, scoring_.get(), [this](const Reward& r) { shard_->reward(r.id, r.value); },
+        attempt_.stop, [this](double seconds) { rest(mailbox_, seconds); });
+  }
+  if (scoring_) report = scoring_->report();
+  scoring_.reset();
+  if (shard_) shard_->close();
+  return report;
 }
 
 void Rank::share_kv(const policy::Placement& placement) {
   if (!compute_->executor) return;
   const policy::GroupRanks ranks = placement.groups[placement.group(rank_)];
   kv_ = compute_->executor->kv_memory();
-  kv_share_ =
-      std::make_unique<roles::KvShare>(network_.blocks(), kv_, rank_ - ranks.leader, ranks.tp,
-                                       roles::Recorder{&clock_, telemetry_.get()});
+  kv_storage_ = make_kv_storage(
+      setup_, rank_, kv_.shape,
+      {[this] { mailbox_.wake(); }, [this](const std::string& text) { warn(text); }});
+  kv_share_ = std::make_unique<roles::KvShare>(network_.blocks(), kv_, rank_ - ranks.leader,
+                                               ranks.tp, roles::Recorder{&clock_, telemetry_.get()},
+                                               kv_storage_.store.get());
 }
 
 void Rank::take(const policy::Placement& placement) {
   kv_share_.reset();  // before the memory that it has registered
+  kv_storage_ = {};   // what was stored in another role is computed again
   kv_ = {};
   take_place(*compute_, setup_, placement, rank_);
   share_kv(placement);
@@ -166,19 +222,27 @@ void Rank::account(RankSummary& summary) const {
 
 }  // namespace
 
-std::vector<DraftTally> run_role(const fabric::MpiEnvironment& mpi, const Setup& setup,
-                                 const Attempt& attempt, const Clock& clock,
-                                 fabric::UcxFabric& network, FaultDesk& faults) {
+RankReport run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Attempt& attempt,
+                    const Clock& clock, fabric::UcxFabric& network, FaultDesk& faults) {
+  constexpr const char* kTestDrafter = "PACELINE_TEST_DRAFTER";
   Rank rank(mpi, setup, attempt, clock, network);
-  RankLife life(setup, mpi.rank(), rank, roles::test_drafter(std::getenv("PACELINE_TEST_DRAFTER")));
+  RankLife life(setup, mpi.rank(), rank,
+                roles::test_drafter(kTestDrafter, std::getenv(kTestDrafter)));
+  RankReport report;
   try {
     rank.measure(mpi);
-    roles::drive(life, rank.mailbox(), clock, SignalRelay(rank.mailbox(), mpi.rank()));
+    SignalRelay relay(rank.mailbox(), mpi.rank());
+    roles::drive(life, rank.mailbox(), clock, [&] {
+      rank.keep_rewards();
+      return relay();
+    });
+    report.scoring = rank.finish_rewards(mpi);
     rank.close_telemetry();
   } catch (...) {
     faults.report(current_fault(), [&] { rank.save(); });
   }
-  return {life.drafts().begin(), life.drafts().end()};
+  report.drafts = {life.drafts().begin(), life.drafts().end()};
+  return report;
 }
 
 }  // namespace paceline::app

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <bit>
 
+#include "app/coordination.hpp"
 #include "app/make_speculator.hpp"
+#include "app/scoring.hpp"
 #include "app/terminal.hpp"
 #include "app/version.hpp"
 #include "app/weight_store.hpp"
@@ -130,14 +132,14 @@ std::string drafts_text(const Setup& setup) {
     names += fmt::format("{}{}", names.empty() ? "" : ", ", drafter.name);
   const int tokens = draft_tokens(settings);
   const int longest = std::min(tokens, settings.max_length);
-  std::string text = fmt::format(
-      "  drafts by {}: {}, {}\n", names,
-      settings.paths == 1
-          ? fmt::format("up to {} tokens", longest)
-          : fmt::format("up to {} tokens in {} paths of up to {}", tokens, settings.paths, longest),
-      settings.policy == io::SpeculationPolicy::fixed
-          ? "always (speculation.policy: fixed)"
-          : "where it pays (speculation.policy: goodput)");
+  std::string text = fmt::format("  drafts by {}: {}, {}\n", names,
+                                 settings.paths.value_or(1) == 1
+                                     ? fmt::format("up to {} tokens", longest)
+                                     : fmt::format("up to {} tokens in {} paths of up to {}",
+                                                   tokens, *settings.paths, longest),
+                                 settings.policy == io::SpeculationPolicy::fixed
+                                     ? "always (speculation.policy: fixed)"
+                                     : "where it pays (speculation.policy: goodput)");
   const bool ahead = setup.layout.drafters() > 0;
   if (ahead) {
     text += fmt::format("  drafter ranks send {} tokens at a time (speculation.window)\n",
@@ -161,6 +163,14 @@ std::string drafts_text(const Setup& setup) {
         "  no group races for others' requests (speculation.best_of_n): that takes two groups "
         "and two drafters\n";
   }
+  if (const std::vector<std::int32_t> methods = tail_methods(setup); !methods.empty()) {
+    std::string models;
+    for (const std::int32_t d : methods)
+      models += (models.empty() ? "" : ", ") + setup.drafters[d].name;
+    text += fmt::format(
+        "  or ranks of theirs draft for the last requests (speculation.best_of_n), by {}\n",
+        models);
+  }
   const DrafterMemory memory = drafter_memory(setup, ahead ? Role::drafter : Role::verifier);
   if (memory.weights > 0) {
     const auto first =
@@ -173,6 +183,19 @@ std::string drafts_text(const Setup& setup) {
                     static_cast<double>(memory.kv) / kMiB);
   }
   return text;
+}
+
+/// Where KV goes that waits for its request's next chunk.
+std::string kv_pool_text(const Setup& setup) {
+  std::string text = fmt::format("  {}\n", setup.kv_pool.explanation);
+  const io::KvPoolSection& pool = setup.config.kv_pool;
+  if (!pool.disk) return text;
+  return text + (pool.disk_size
+                     ? fmt::format("  and {:.2f} GiB on each node in {} (kv_pool.disk_size)\n",
+                                   static_cast<double>(*pool.disk_size) / kGiB, *pool.disk)
+                     : fmt::format("  and half of what is free on each node in {} (override: "
+                                   "kv_pool.disk_size)\n",
+                                   *pool.disk));
 }
 
 }  // namespace
@@ -213,7 +236,8 @@ std::string plan_text(const Setup& setup) {
   if (!setup.backend.explanation.empty()) text += fmt::format("  {}\n", setup.backend.explanation);
   if (!setup.backend.on_device()) text += memory_text(setup);
   for (const std::string& line : setup.layout.explanation) text += fmt::format("  {}\n", line);
-  text += fmt::format("  {}\n", setup.kv.explanation);
+  text += fmt::format("  {}\n  {}\n", setup.kv.explanation, chunk_text(setup));
+  text += kv_pool_text(setup);
   const int tp = setup.layout.placement.least_tp();
   const auto weights = static_cast<double>(model::weight_bytes(setup.model, setup.compute, tp));
   text += fmt::format("  weights {:.1f} MiB a rank{}; longest sequence {} tokens\n", weights / kMiB,
@@ -234,7 +258,7 @@ std::string plan_text(const Setup& setup) {
                               path, setup.profile_fault);
   }
   if (!setup.drafters.empty()) text += drafts_text(setup);
-  return text;
+  return text + scoring_text(setup);
 }
 
 std::string circumstances_text(const Setup& setup, const TimeLimit& limit) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <thread>
 
@@ -13,10 +14,12 @@
 #include "app/communicator.hpp"
 #include "app/coordination.hpp"
 #include "app/draft_history.hpp"
+#include "app/draft_servers.hpp"
 #include "app/job.hpp"
 #include "app/progress_printer.hpp"
 #include "app/rank_role.hpp"
 #include "app/report.hpp"
+#include "app/scoring.hpp"
 #include "app/setup.hpp"
 #include "app/signals.hpp"
 #include "app/terminal.hpp"
@@ -57,7 +60,8 @@ Output open_output(const fabric::MpiEnvironment& mpi, const Setup& setup, bool r
         setup.config.output.directory, output.manifest, setup.prompts.prompts, resume);
     output.complete = output.directory->complete();
     if (!output.directory->note().empty()) say("{}", output.directory->note());
-    if (output.complete) return;
+    const bool scores = setup.config.reward.method != io::RewardMethod::none;
+    if (output.complete && !scores) return;
     output.attempt = output.directory->attempt();
     output.earlier = output.directory->read_state();
     warn(output.earlier.warnings);
@@ -67,10 +71,15 @@ Output open_output(const fabric::MpiEnvironment& mpi, const Setup& setup, bool r
   return output;
 }
 
+/// On rank 0, which knows the limit.
+bool late(const TimeLimit& limit, const Setup& setup, const Clock& clock) {
+  return limit.seconds && clock.now() >= *limit.seconds - setup.config.limits.margin;
+}
+
 /// Rank 0's second thread.
 void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coordinator,
                      Mailbox& mailbox, FaultDesk& faults, const Clock& clock,
-                     std::optional<double> deadline, std::optional<double> stall) {
+                     const std::function<bool()>& is_late, std::optional<double> stall) {
   ProgressPrinter printer;
   roles::Watchdog watchdog(stall);
   std::string stalled;  // what the watchdog saw
@@ -80,9 +89,10 @@ void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coord
     faults.watch();
     if (coordinator.progress().nonsense > 0 && !std::exchange(warned, true))
       say("warning: a drafter rank sends the coordinator what makes no sense; that is dropped");
-    const bool late = deadline && clock.now() >= *deadline;
-    if (stop_signalled() || late) {
-      if (!announced) printer.stopping(late ? "the wall-clock limit is near" : "asked to stop");
+    const bool out_of_time = is_late();
+    if (stop_signalled() || out_of_time) {
+      if (!announced)
+        printer.stopping(out_of_time ? "the wall-clock limit is near" : "asked to stop");
       announced = true;
       coordinator.stop();
     }
@@ -116,7 +126,10 @@ void write_final_files(const Setup& setup, const Output& output) {
   }
   const std::string roles[] = {name_of(Role::verifier), name_of(Role::verifier_member),
                                name_of(Role::drafter), name_of(Role::spare)};
-  warn(io::write_telemetry(directory, roles).warnings);
+  std::vector<std::string> outcomes;
+  for (int i = 0; i <= static_cast<int>(io::ScoreOutcome::not_tried); ++i)
+    outcomes.emplace_back(name_of(static_cast<io::ScoreOutcome>(i)));
+  warn(io::write_telemetry(directory, roles, outcomes).warnings);
   output.directory->tidy();
 }
 
@@ -137,16 +150,19 @@ ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& argument
     together(mpi, [&] {
       if (first) write_final_files(setup, output);
     });
+    score_complete_run(mpi, setup, output.earlier.unscored, clock,
+                       [&] { return stop_signalled() || late(limit, setup, clock); });
     return ExitCode::done;
   }
 
   bool complete = false;
-  std::vector<DraftTally> drafts;  // [setup.drafters] of this rank
+  RankReport report;
   {
     const Communicator control = Communicator::duplicate();
     FaultDesk faults(mpi, control.get());
     std::vector<Address::Port> ports{Address::Port::role};
     if (first) ports.push_back(Address::Port::coordinator);
+    if (hosts_draft_server(setup, mpi.rank())) ports.push_back(Address::Port::draft_server);
     std::unique_ptr<fabric::UcxFabric> network;
     together(mpi, [&] { network = std::make_unique<fabric::UcxFabric>(mpi, ports); });
     network->connect();
@@ -159,14 +175,14 @@ ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& argument
       scheduler = make_scheduler(setup);
       coordinator = std::make_unique<roles::Coordinator>(
           network->mailbox(Address::Port::coordinator), *scheduler, setup.layout.placement,
-          work_list(setup, output.earlier.finished, output.earlier.partial), setup.prompts.prompts,
+          work_list(setup, output.earlier.finished, output.earlier.partial),
+          make_order(setup, known_lengths(setup)), setup.prompts.prompts,
           coordinator_options(setup), output.earlier.finished.size());
-      const std::optional<double> deadline =
-          limit.seconds ? std::optional(*limit.seconds - setup.config.limits.margin) : std::nullopt;
-      thread = std::jthread([&, deadline](const std::stop_token& abandoned) {
+      thread = std::jthread([&](const std::stop_token& abandoned) {
         try {
-          run_coordinator(abandoned, *coordinator, network->mailbox(Address::Port::coordinator),
-                          faults, clock, deadline, setup.config.limits.stall);
+          run_coordinator(
+              abandoned, *coordinator, network->mailbox(Address::Port::coordinator), faults, clock,
+              [&] { return late(limit, setup, clock); }, setup.config.limits.stall);
           coordinated = true;
           mailbox.wake();
         } catch (...) {
@@ -174,7 +190,18 @@ ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& argument
         }
       });
     }
-    drafts = run_role(mpi, setup, {output.attempt, output.left}, clock, *network, faults);
+    // A run that was stopped does not wait for rewards either.
+    const auto stop = [&] {
+      return stop_signalled() ||
+             (first && (late(limit, setup, clock) || (coordinated && !coordinator->complete())));
+    };
+    {
+      const DraftServerThread server(mpi, setup, *network, clock);
+      report = run_role(mpi, setup,
+                        {output.attempt, output.left,
+                         share_of_unscored(mpi, setup, output.earlier.unscored), stop},
+                        clock, *network, faults);
+    }
     if (first) {
       while (!coordinated) {  // what this role has sent may still be on its way
         mailbox.wait(1);
@@ -193,15 +220,21 @@ ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& argument
     network->close();
   }
 
-  const DraftHistory all_drafts = sum_drafts(mpi, setup, drafts);
+  const DraftHistory all_drafts = sum_drafts(mpi, setup, report.drafts);
+  const ScoringReport scoring = sum_scoring(mpi, report.scoring);
   together(mpi, [&] {
     if (!first) return;
     keep_drafts(setup, all_drafts, output.attempt == 0);
+    print_scoring(setup, scoring);
     if (!complete) {
       throw Error(ExitCode::try_again,
                   "stopped before the end: run again with --resume to continue");
     }
     write_final_files(setup, output);
+    if (scoring.tally.left > 0) {
+      throw Error(ExitCode::try_again,
+                  "stopped before all were scored: run again with --resume to continue");
+    }
   });
   return ExitCode::done;
 }

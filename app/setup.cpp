@@ -7,8 +7,12 @@
 #include <filesystem>
 
 #include "app/broadcast.hpp"
+#include "app/coordination.hpp"
 #include "app/draft_history.hpp"
+#include "app/draft_servers.hpp"
 #include "app/job.hpp"
+#include "app/kv_storage.hpp"
+#include "app/scoring.hpp"
 #include "app/version.hpp"
 #include "app/weight_store.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
@@ -203,7 +207,9 @@ Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
     setup.config = read_config(arguments, io::Purpose::run);
     read_model(setup);
     if (mpi.rank() == 0) read_prompts(setup);
+    prepare_scoring(setup);
   });
+  share_subjects(mpi, setup);
 
   setup.responses = setup.requests();
   broadcast(mpi, setup.longest_prompt, setup.responses);
@@ -224,7 +230,10 @@ Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
   together(mpi, [&] {
     const SpeculationChoice& choice = setup.speculation;
     lay_out(setup, choice.drafter_ranks, choice.reason);
+    place_draft_servers(setup);
     plan_memory(setup);
+    if (planned == nullptr) check_kv_disk(setup, me.host);
+    if (mpi.rank() == 0) (void)known_lengths(setup);
   });
   return setup;
 }

@@ -21,6 +21,7 @@
 #include "runtime/core/cost_table.hpp"
 #include "runtime/core/model_config.hpp"
 #include "runtime/fabric/mpi_environment.hpp"
+#include "runtime/policy/kv_pool_plan.hpp"
 #include "runtime/policy/layout.hpp"
 
 namespace paceline::app {
@@ -38,7 +39,9 @@ struct Setup {
   std::vector<fabric::RankFacts> facts;  ///< [ranks]
   policy::Layout layout;
   policy::KvPlan kv;
+  policy::KvPoolPlan kv_pool;
   MemoryPlan memory;
+  std::vector<int> draft_servers;           ///< ranks that host one
   std::vector<ConfiguredDrafter> drafters;  ///< in the order in which a rank asks them
   int threads = 1;                          ///< of this rank, which others may differ from
   BackendChoice backend;                    ///< its device is this rank's
@@ -48,7 +51,8 @@ struct Setup {
   std::string profile_fault;                ///< why the profile does not hold here; empty: it does
   SpeculationChoice speculation;            ///< beyond what it decides, on rank 0 alone
 
-  io::PromptSet prompts;  ///< on rank 0 alone
+  io::PromptSet prompts;              ///< on rank 0 alone
+  std::vector<std::string> subjects;  ///< [prompts] what scoring needs of each (ground_truth.hpp)
 
   [[nodiscard]] std::size_t requests() const {
     return prompts.prompts.size() * config.prompts.samples;

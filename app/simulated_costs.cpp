@@ -18,8 +18,9 @@ namespace {
 /// Between groups, which mostly are on different nodes where there are several.
 TransferCosts transfers(const io::SimulationSection& simulation) {
   const io::SimulatedLinks& link = simulation.link;
-  return simulation.nodes > 1 ? TransferCosts{link.network_latency, link.network_bandwidth}
-                              : TransferCosts{link.node_latency, link.node_bandwidth};
+  const double gpus = simulation.gpus_per_rank;
+  return simulation.nodes > 1 ? TransferCosts{link.network_latency, gpus * link.network_bandwidth}
+                              : TransferCosts{link.node_latency, gpus * link.node_bandwidth};
 }
 
 CostCurve scaled(const CostCurve& curve, double factor) {
@@ -65,16 +66,23 @@ CostTable by_gpu_tables(const Setup& setup, const std::string& directory) {
       drafts.push_back({drafter.name, io::load_model_shape(drafter.setting.path)});
   }
   const int tp = config.layout.verifier_tp ? config.layout.verifier_tp->front() : 1;
+  const int gpus = tp * config.simulation.gpus_per_rank;
   sim::GpuSystem system;
+  if (config.simulation.gpu_sharing == io::GpuSharing::experts)
+    system.sharing = sim::Sharing::experts;
   system.nvlink = 2 * config.simulation.link.node_bandwidth;  // both directions
   system.network.bandwidth = config.simulation.link.network_bandwidth;
   CostTable table;
   try {
-    table = sim::gpu_costs(measured, io::load_model_shape(config.model.path), tp, drafts, system);
+    table = sim::gpu_costs(measured, io::load_model_shape(config.model.path), gpus, drafts, system);
   } catch (const std::invalid_argument& error) {  // a degree, or what was not measured
-    throw UsageError(fmt::format("layout.verifier_tp: no costs of degree {} by {}: {}", tp,
-                                 directory, error.what()));
+    throw UsageError(fmt::format(
+        "layout.verifier_tp, simulation.gpus_per_rank: no costs of {} GPUs that share a model by "
+        "{}: {}",
+        gpus, directory, error.what()));
   }
+  table.conditions.tp = tp;  // of ranks
+  table.transfer->bandwidth *= config.simulation.gpus_per_rank;
   for (const ConfiguredDrafter& drafter : setup.drafters) {
     if (drafter.model == nullptr) table.drafters.push_back(lookup_costs(drafter.name));
   }
@@ -94,6 +102,12 @@ CostTable simulated_costs(const Setup& setup) {
     throw UsageError(
         "simulation: no costs to go by; set engine.profile (paceline profile) or "
         "simulation.gpu_tables");
+  if (!tables && config.simulation.gpus_per_rank > 1) {
+    throw UsageError(fmt::format(
+        "simulation.gpus_per_rank: expected 1 where costs are those of ranks (engine.profile), "
+        "found {}",
+        config.simulation.gpus_per_rank));
+  }
   CostTable table = tables ? by_gpu_tables(setup, *tables) : by_profile(*config.engine.profile);
   std::vector<DrafterCosts> drafters;
   for (const ConfiguredDrafter& drafter : setup.drafters) {

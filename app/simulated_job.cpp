@@ -9,11 +9,13 @@
 #include <utility>
 
 #include "app/coordination.hpp"
+#include "app/draft_servers.hpp"
 #include "app/drafters.hpp"
 #include "app/simulated_rank.hpp"
 #include "app/terminal.hpp"
 #include "io/hdf5/telemetry.hpp"
 #include "runtime/core/error.hpp"
+#include "runtime/roles/draft_server.hpp"
 #include "runtime/sim/draws.hpp"
 
 namespace paceline::app {
@@ -62,6 +64,9 @@ class Telemetry final : public TelemetrySink {
   void transfer(const TransferRecord& record) override {
     if (kept_) kept_->transfer(record);
   }
+  void pool(const KvPoolRecord& record) override {
+    if (kept_) kept_->pool(record);
+  }
   void acceptance(std::span<const AcceptanceCell> cells) override {
     if (kept_) kept_->acceptance(cells);
   }
@@ -105,10 +110,23 @@ class CoordinatorActor final : public sim::Actor {
   SimulatedAttempt& attempt_;
 };
 
-sim::Links links_of(const io::SimulatedLinks& link) {
+/// A draft server: of no matter to when the job is over.
+class DraftServerActor final : public sim::Actor {
+ public:
+  void serve(std::unique_ptr<roles::DraftServer> server) { server_ = std::move(server); }
+  roles::Turn turn() override { return server_->turn(); }
+  bool over() const override { return false; }
+
+ private:
+  std::unique_ptr<roles::DraftServer> server_;
+};
+
+sim::Links links_of(const io::SimulationSection& simulation) {
+  const io::SimulatedLinks& link = simulation.link;
+  const double gpus = simulation.gpus_per_rank;
   sim::Links links;
-  links.node = {link.node_latency, link.node_bandwidth};
-  links.network = {link.network_latency, link.network_bandwidth};
+  links.node = {link.node_latency, gpus * link.node_bandwidth};
+  links.network = {link.network_latency, gpus * link.network_bandwidth};
   return links;
 }
 
@@ -131,12 +149,25 @@ double real_bytes_of_one(const Setup& setup) {
   return bytes(false) / bytes(setup.config.simulation.check_kv);
 }
 
+/// The oracle may be told the lengths of what it simulates.
+ResponseTokens lengths_of(const SimulationSetup& simulation) {
+  ResponseTokens lengths = known_lengths(simulation.setup);
+  if (!lengths.empty()) return lengths;
+  const auto& requests = simulation.workload->requests;
+  for (std::uint32_t p = 0; p < requests.size(); ++p) {
+    for (std::uint32_t s = 0; s < requests[p].size(); ++s)
+      lengths[{p, s}] = static_cast<std::uint32_t>(requests[p][s].length);
+  }
+  return lengths;
+}
+
 class Job {
  public:
   Job(const SimulationSetup& simulation, std::uint32_t attempt, Finished& finished);
   SimulatedAttempt run();
 
  private:
+  void add_draft_servers();
   void spread_faults();
   [[nodiscard]] std::string halted() const;
   std::unique_ptr<io::TelemetryWriter> writer(int rank) const;
@@ -160,6 +191,7 @@ class Job {
   std::vector<std::unique_ptr<Disk>> disks_;
   std::vector<std::unique_ptr<Telemetry>> telemetry_;
   std::vector<std::unique_ptr<SimulatedRank>> ranks_;
+  std::map<sim::ActorId, std::unique_ptr<DraftServerActor>> draft_servers_;
 };
 
 Job::Job(const SimulationSetup& simulation, std::uint32_t attempt, Finished& finished)
@@ -167,7 +199,7 @@ Job::Job(const SimulationSetup& simulation, std::uint32_t attempt, Finished& fin
       settings_(simulation.setup.config.simulation),
       attempt_(attempt),
       finished_(finished),
-      network_(links_of(settings_.link), nodes_of(simulation.setup)),
+      network_(links_of(settings_), nodes_of(simulation.setup)),
       post_(world_, network_,
             {settings_.seed + attempt, settings_.faults.delayed, settings_.faults.delay,
              settings_.faults.duplicated}),
@@ -200,8 +232,26 @@ Job::Job(const SimulationSetup& simulation, std::uint32_t attempt, Finished& fin
   post_.set_reading_seconds(Address::coordinator(), settings_.message_seconds);
   coordinator_actor_.lead(std::make_unique<roles::Coordinator>(
       mailbox, *scheduler_, setup.layout.placement, work_list(setup, done, {}),
-      setup.prompts.prompts, coordinator_options(setup), done.size()));
+      make_order(setup, lengths_of(simulation_)), setup.prompts.prompts, coordinator_options(setup),
+      done.size()));
+  add_draft_servers();
   spread_faults();
+}
+
+/// Each is a thread of its rank that sleeps most of the time, like the coordinator.
+void Job::add_draft_servers() {
+  const Setup& setup = simulation_.setup;
+  for (const int rank : setup.draft_servers) {
+    const Address address{rank, Address::Port::draft_server};
+    Mailbox& mailbox = post_.open(address);
+    auto actor = std::make_unique<DraftServerActor>();
+    const sim::ActorId id = world_.add(*actor, settings_.nodes);
+    post_.belongs(address, id);
+    post_.set_reading_seconds(address, settings_.message_seconds);
+    actor->serve(
+        std::make_unique<roles::DraftServer>(mailbox, world_.clock(id), draft_log_limits(setup)));
+    draft_servers_.emplace(id, std::move(actor));
+  }
 }
 
 std::unique_ptr<io::TelemetryWriter> Job::writer(int rank) const {
@@ -220,6 +270,10 @@ void Job::spread_faults() {
     if (chance(0, number) < faults.slow_ranks) world_.slow(rank->actor(), faults.slow_factor, 0);
     if (placement.role(number) == Role::drafter && chance(1, number) < faults.stalled_drafters)
       world_.stall(rank->actor(), faults.stall * chance(2, number), faults.stall);
+  }
+  for (const auto& [actor, server] : draft_servers_) {
+    if (chance(1, actor) < faults.stalled_drafters)
+      world_.stall(actor, faults.stall * chance(2, actor), faults.stall);
   }
 }
 

@@ -22,7 +22,7 @@ struct SimulatedAttempt {
   std::vector<RankSummary> summaries;  ///< of ranks that came to their end
   roles::Progress progress;
   std::uint64_t turns = 0;
-  double wall_seconds = 0;              ///< of real time
+  double wall_seconds = 0;  ///< of real time
   std::uint64_t coordinator_messages = 0;
   double coordinator_seconds = 0;  ///< of real time, in them
   double coordinator_longest = 0;  ///< of one turn

@@ -1,5 +1,7 @@
 #include "app/simulated_rank.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <stdexcept>
 
@@ -31,9 +33,12 @@ void SimulatedRank::take(const policy::Placement& placement) {
   const Setup& setup = around_.simulation.setup;
   const io::SimulationSection& simulation = setup.config.simulation;
   kv_share_.reset();
+  store_.reset();
+  tiers_.reset();
   runner_.reset();
   kv_ = {};
   role_ = placement.role(rank_);
+  drafters_ = own_drafters(setup, role_, placement.drafter(rank_));
   if (role_ != Role::verifier && role_ != Role::verifier_member) return;
   const auto [leader, tp] = placement.groups[placement.group(rank_)];
   kv_.shape = kv_shape(setup, tp, simulation.check_kv);
@@ -48,8 +53,42 @@ void SimulatedRank::take(const policy::Placement& placement) {
   runner_ = std::make_unique<sim::ModelledRunner>(
       around_.world, actor_, costs(tp), simulation.step_overhead, *around_.simulation.responses,
       simulation.check_kv ? std::optional(kv_) : std::nullopt);
-  kv_share_ = std::make_unique<roles::KvShare>(*blocks_, kv_, rank_ - leader, tp,
-                                               roles::Recorder{&clock(), &telemetry_});
+  make_store(tp);
+  kv_share_ = std::make_unique<roles::KvShare>(
+      *blocks_, kv_, rank_ - leader, tp, roles::Recorder{&clock(), &telemetry_}, store_.get());
+}
+
+/// As many blocks as on a real machine, whatever they look like here.
+void SimulatedRank::make_store(int tp) {
+  const Setup& setup = around_.simulation.setup;
+  const io::SimulationSection& simulation = setup.config.simulation;
+  const std::size_t real = kv_shape(setup, tp, false).block_bytes();
+  const auto blocks = [&](std::uint64_t bytes) {
+    return static_cast<std::int32_t>(std::min<std::uint64_t>(bytes / real, INT32_MAX));
+  };
+  kv::StoreSize size;
+  size.memory = blocks(setup.kv_pool.memory);
+  if (size.memory == 0) return;
+  const io::KvPoolSection& pool = setup.config.kv_pool;
+  if (pool.disk)
+    size.disk = pool.disk_size ? blocks(*pool.disk_size / simulation.ranks_per_node) : INT32_MAX;
+  size.at_once = std::max(1, blocks(std::uint64_t{4} << 20));
+  const io::SimulatedTiers& links = simulation.tiers;
+  const std::size_t modelled = kv_.shape.block_bytes();
+  sim::TierOptions options;
+  const double gpus = simulation.gpus_per_rank;
+  options.memory = {0, gpus * links.memory_bandwidth};
+  options.disk_read = {links.disk_latency, gpus * links.disk_read_bandwidth};
+  options.disk_write = {links.disk_latency, gpus * links.disk_write_bandwidth};
+  options.block_bytes = modelled;
+  options.bytes_per_byte = static_cast<double>(real) / static_cast<double>(modelled);
+  if (!simulation.check_kv) options.addresses = kv_.bytes.first(modelled);
+  options.damaged = simulation.faults.damaged_blocks;
+  options.seed = simulation.seed;
+  tiers_ = std::make_unique<sim::ModelledTiers>(around_.world, actor_, rank_, options);
+  store_ = std::make_unique<kv::Store>(*tiers_, size, [this](const std::string& text) {
+    warn(fmt::format("rank {}: {}", rank_, text));
+  });
 }
 
 const CostTable& SimulatedRank::costs(int tp) const { return around_.simulation.costs.at(tp); }
@@ -59,8 +98,8 @@ std::vector<std::unique_ptr<draft::Drafter>> SimulatedRank::drafters() {
   const std::vector<sim::MethodAcceptance>& methods =
       around_.simulation.workload->acceptance.methods;
   std::vector<std::unique_ptr<draft::Drafter>> made;
-  for (const ConfiguredDrafter& drafter : setup.drafters) {
-    if (!makes_itself(setup, role_, drafter)) continue;
+  for (const std::int32_t d : drafters_) {
+    const ConfiguredDrafter& drafter = setup.drafters[d];
     const auto method = std::find_if(methods.begin(), methods.end(),
                                      [&](const auto& m) { return m.name == drafter.name; });
     const std::vector<DrafterCosts>& all = setup.profile->drafters;
@@ -68,7 +107,7 @@ std::vector<std::unique_ptr<draft::Drafter>> SimulatedRank::drafters() {
         std::find_if(all.begin(), all.end(), [&](const auto& c) { return c.name == drafter.name; });
     made.push_back(std::make_unique<sim::ModelledDrafter>(
         around_.world, actor_, *costs, static_cast<int>(method - methods.begin()),
-        *around_.simulation.responses));
+        around_.simulation.workload->acceptance, *around_.simulation.responses));
   }
   return made;
 }

@@ -13,6 +13,7 @@
 #include "runtime/sim/blocks.hpp"
 #include "runtime/sim/engine.hpp"
 #include "runtime/sim/post.hpp"
+#include "runtime/sim/tiers.hpp"
 #include "runtime/sim/world.hpp"
 
 namespace paceline::app {
@@ -58,6 +59,8 @@ class SimulatedRank final : public RankMachine, public sim::Actor {
   void account(RankSummary& summary) const override;
 
  private:
+  void make_store(int tp);
+
   SimulatedSurroundings around_;
   int rank_;
   TrajectorySink& trajectories_;
@@ -66,8 +69,11 @@ class SimulatedRank final : public RankMachine, public sim::Actor {
   Mailbox* mailbox_ = nullptr;
   BlockTransport* blocks_ = nullptr;
   Role role_ = Role::spare;
+  std::vector<std::int32_t> drafters_;  ///< of the setup, that it makes in its place
   std::unique_ptr<sim::ModelledRunner> runner_;
   engine::KvMemory kv_;
+  std::unique_ptr<sim::ModelledTiers> tiers_;
+  std::unique_ptr<kv::Store> store_;  ///< null: there is no pool
   std::unique_ptr<roles::KvShare> kv_share_;
   std::unique_ptr<RankLife> life_;
 };

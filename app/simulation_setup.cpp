@@ -1,12 +1,14 @@
 #include "app/simulation_setup.hpp"
+#include "app/coordination.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "app/draft_servers.hpp"
 #include "app/simulated_costs.hpp"
-#include "io/checkpoint/model_config_reader.hpp"
+#include "io/checkpoint/model_shape_reader.hpp"
 #include "io/hdf5/run_replay.hpp"
 #include "io/traces/length_histogram_file.hpp"
 #include "runtime/core/error.hpp"
@@ -16,6 +18,24 @@
 
 namespace paceline::app {
 namespace {
+
+/// What roles, layouts and KV go by of a model that no decoder runs. Latent attention keeps one
+/// vector of a position, which counts as one head here: halves of it stand for key and value.
+ModelConfig modelled(const ModelShape& shape, const io::Auto<std::int32_t>& context) {
+  if (!context && shape.context == 0)
+    throw UsageError("simulation.context: config.json has no max_position_embeddings; set it");
+  ModelConfig model;
+  model.vocab = shape.vocab;
+  model.hidden = shape.hidden;
+  model.intermediate = shape.intermediate;
+  model.layers = shape.layers;
+  model.heads = shape.heads;
+  model.kv_heads = shape.latent ? 1 : shape.kv_heads;
+  model.head_dim = static_cast<std::int32_t>(shape.kv_width() / (2 * model.kv_heads));
+  model.max_position = context.value_or(shape.context);
+  model.dtype = shape.bytes_per_parameter == 4 ? DType::f32 : DType::bf16;
+  return model;
+}
 
 /// How a drafter's tokens are accepted where the configuration does not say.
 sim::MethodAcceptance known_acceptance(const ConfiguredDrafter& drafter) {
@@ -85,6 +105,21 @@ sim::Workload drawn(const Setup& setup) {
   work.length_correlation = settings.length_correlation;
   work.acceptance = acceptance_of(setup);
   auto responses = sim::LengthDistribution::deepseek_r1();
+  if (settings.median_tokens || settings.p99_tokens) {
+    const double median = settings.median_tokens.value_or(responses.quantile(0.5));
+    const double p99 = settings.p99_tokens.value_or(responses.quantile(0.99));
+    if (settings.lengths) {
+      throw UsageError(
+          "simulation.workload.median_tokens, p99_tokens: expected none beside lengths that were "
+          "counted (simulation.workload.lengths)");
+    }
+    if (p99 < median) {
+      throw UsageError(fmt::format(
+          "simulation.workload.p99_tokens: expected at least the median of {}, found {}", median,
+          p99));
+    }
+    responses = sim::LengthDistribution::lognormal(median, p99);
+  }
   auto prompts = sim::LengthDistribution::fixed(settings.prompt_tokens.value_or(512));
   if (settings.lengths) {
     const LengthHistogram counted = io::read_length_histogram(*settings.lengths);
@@ -142,6 +177,14 @@ void plan_kv(Setup& setup) {
        .max_batch = engine.max_batch,
        .blocks_per_request = kv::Sequences::blocks_needed(setup.longest_sequence, engine.kv_block)},
       engine.kv_memory);
+  const io::KvPoolSection& pool = setup.config.kv_pool;
+  setup.kv_pool = policy::plan_kv_pool(
+      {.host_memory = 0,  // nodes are modelled that have enough
+       .taken = 0,
+       .block_bytes = shape.block_bytes(),
+       .most = shape.block_bytes() * setup.responses *
+               kv::Sequences::blocks_needed(setup.longest_sequence, engine.kv_block)},
+      {pool.memory, pool.disk.has_value()});
 }
 
 }  // namespace
@@ -151,7 +194,8 @@ SimulationSetup prepare_simulation(const RunArguments& arguments) {
   Setup& setup = simulation.setup;
   setup.config = read_config(arguments, io::Purpose::simulation);
   settle_mode(setup);
-  setup.model = io::load_model_config(setup.config.model.path);
+  setup.model =
+      modelled(io::load_model_shape(setup.config.model.path), setup.config.simulation.context);
   setup.compute = setup.config.model.dtype.value_or(setup.model.dtype);
   setup.drafters = read_drafter_shapes(setup.config.speculation);
   setup.facts = facts_of(setup.config.simulation);
@@ -191,6 +235,7 @@ SimulationSetup prepare_simulation(const RunArguments& arguments) {
   const SpeculationChoice& choice = setup.speculation;
   put_drafters_in_order(setup);
   lay_out(setup, choice.drafter_ranks, choice.reason);
+  place_draft_servers(setup);
   plan_kv(setup);
   for (const int tp : setup.layout.placement.degrees())
     simulation.costs[tp] = of_another_degree(*setup.profile, tp);
@@ -199,11 +244,14 @@ SimulationSetup prepare_simulation(const RunArguments& arguments) {
 
 std::string simulation_text(const Setup& setup) {
   const io::SimulationSection& simulation = setup.config.simulation;
-  std::string text =
-      fmt::format("{} nodes of {} ranks; {} responses to {} prompts\n", simulation.nodes,
-                  simulation.ranks_per_node, setup.requests(), setup.prompts.prompts.size());
+  std::string text = fmt::format(
+      "{} nodes of {} ranks{}; {} responses to {} prompts\n", simulation.nodes,
+      simulation.ranks_per_node,
+      simulation.gpus_per_rank > 1 ? fmt::format(" of {} GPUs", simulation.gpus_per_rank) : "",
+      setup.requests(), setup.prompts.prompts.size());
   for (const std::string& line : setup.layout.explanation) text += "  " + line + "\n";
-  text += fmt::format("  {}\n  costs by {}\n", setup.kv.explanation,
+  text += fmt::format("  {}\n  {}\n  {}\n  costs by {}\n", setup.kv.explanation, chunk_text(setup),
+                      setup.kv_pool.explanation,
                       simulation.gpu_tables ? *simulation.gpu_tables + " (simulation.gpu_tables)"
                                             : *setup.config.engine.profile + " (engine.profile)");
   return text + speculation_text(setup);

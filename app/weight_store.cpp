@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "app/drafters.hpp"
 #include "app/job.hpp"
 #include "app/setup.hpp"
 #include "app/terminal.hpp"
@@ -56,10 +57,14 @@ std::vector<policy::WeightHolder> holders(const Setup& setup) {
 std::vector<WeightCopy> weight_copies(const Setup& setup) {
   const policy::Placement& placement = setup.layout.placement;
   std::vector<policy::WeightHolder> all = holders(setup);
+  const auto add_draft = [&](int rank, std::int32_t d) {
+    const policy::WeightsId id{d};
+    std::vector<policy::WeightsId>& has = all[rank].weights;
+    if (std::find(has.begin(), has.end(), id) == has.end()) has.push_back(id);
+  };
   const auto add_drafts = [&](int rank) {
     for (std::size_t d = 0; d < setup.drafters.size(); ++d) {
-      if (setup.drafters[d].model != nullptr)
-        all[rank].weights.push_back({static_cast<std::int32_t>(d)});
+      if (setup.drafters[d].model != nullptr) add_draft(rank, static_cast<std::int32_t>(d));
     }
   };
   if (setup.config.schedule.shuffle_roles && !setup.backend.on_device()) {
@@ -78,6 +83,12 @@ std::vector<WeightCopy> weight_copies(const Setup& setup) {
     if (placement.drafters.empty()) add_drafts(leader);
   }
   for (const policy::DrafterPlace& drafter : placement.drafters) add_drafts(drafter.rank);
+  if (!tail_methods(setup).empty() && !setup.backend.on_device()) {
+    // All but the group of rank 0, which stays what it is.
+    for (int rank = placement.groups.front().tp; rank < placement.ranks; ++rank) {
+      for (const std::int32_t d : tail_methods(setup)) add_draft(rank, d);
+    }
+  }
   return policy::weight_copies(all);
 }
 

@@ -62,6 +62,7 @@ void read_sizes(const JsonSection& config, ModelShape& shape) {
     config.fail_expected("num_key_value_heads",
                          "a divisor of num_attention_heads (" + std::to_string(shape.heads) + ")");
   }
+  shape.context = config.integer("max_position_embeddings", 1, 1 << 30).value_or(0);
   shape.tied_embeddings = config.flag("tie_word_embeddings");
 }
 

@@ -160,6 +160,22 @@ struct Size {
   [[nodiscard]] static std::string write(std::uint64_t value) { return std::to_string(value); }
 };
 
+/// The same, or none, which is 0.
+struct SizeOrNone {
+  [[nodiscard]] static std::string type() { return "none, or " + Size::type(); }
+  [[nodiscard]] static std::uint64_t read(const YamlNode& node, const std::string& directory) {
+    if (is_word(node, "none")) return 0;
+    try {
+      return Size::read(node, directory);
+    } catch (const BadValue&) {
+      throw BadValue(node, type());
+    }
+  }
+  [[nodiscard]] static std::string write(std::uint64_t value) {
+    return value == 0 ? "none" : Size::write(value);
+  }
+};
+
 /// A path, made absolute: the effective configuration then means the same from anywhere.
 struct Path {
   std::string_view words;
@@ -272,6 +288,30 @@ struct List {
   [[nodiscard]] std::string write(const std::vector<Value>& values) const {
     std::string text = "[";
     for (const Value& value : values) text += (text.size() > 1 ? ", " : "") + inner.write(value);
+    return text + "]";
+  }
+};
+
+/// A program and its arguments. Those that begin with ./ or ../ are made absolute as paths are; the
+/// program else is looked for in PATH.
+struct Command {
+  [[nodiscard]] static std::string type() { return "a list of texts: a program and its arguments"; }
+  [[nodiscard]] static std::vector<std::string> read(const YamlNode& node,
+                                                     const std::string& directory) {
+    if (node.kind != YamlNode::Kind::list) throw BadValue(node, type());
+    std::vector<std::string> words;
+    for (const YamlNode& item : node.items) {
+      if (!is_scalar(item) || (item.scalar.empty() && words.empty()) ||
+          item.scalar.find('\0') != std::string::npos)
+        throw BadValue(item, type());
+      const bool relative = item.scalar.starts_with("./") || item.scalar.starts_with("../");
+      words.push_back(relative ? Path{"the path of a file"}.read(item, directory) : item.scalar);
+    }
+    return words;
+  }
+  [[nodiscard]] static std::string write(const std::vector<std::string>& words) {
+    std::string text = "[";
+    for (const std::string& word : words) text += (text.size() > 1 ? ", " : "") + quote_yaml(word);
     return text + "]";
   }
 };

@@ -41,6 +41,9 @@ std::vector<Key> simulation_keys() {
   const Real<double> seconds{"seconds, at least 0", [](double v) { return v >= 0 && v <= 1e6; }};
   const Real<double> bandwidth{"bytes a second, above 0", [](double v) { return v > 0; }};
   const Real<double> factor{"a number, at least 1", [](double v) { return v >= 1; }};
+  const Real<double> tokens{"tokens, at least 1", [](double v) { return v >= 1 && v <= 1e9; }};
+  const Choice<GpuSharing, 2> sharing{{"tensor", "experts"},
+                                      {GpuSharing::tensor, GpuSharing::experts}};
   const Path file{"the path of a file"};
   const Path directory{"the path of a directory"};
   std::vector<Key> t;
@@ -48,8 +51,18 @@ std::vector<Key> simulation_keys() {
                   "Seed of the workload and of faults."));
   t.push_back(
       key(PACELINE_FIELD(simulation, nodes), Count{1, 1 << 16}, "Nodes that are modelled."));
-  t.push_back(
-      key(PACELINE_FIELD(simulation, ranks_per_node), Count{1, 1024}, "Ranks of each: GPUs."));
+  t.push_back(key(PACELINE_FIELD(simulation, ranks_per_node), Count{1, 1024}, "Ranks of each."));
+  t.push_back(key(PACELINE_FIELD(simulation, gpus_per_rank), Count{1, 1024},
+                  "GPUs that a rank stands for, by gpu_tables: an instance of an engine."));
+  t.back().details = {
+      "What is said of a rank (engine.kv_memory, kv_pool.memory) is of all of them; links and "
+      "tiers",
+      "are of each GPU. A model with latent attention is shared in no other way."};
+  t.push_back(key(PACELINE_FIELD(simulation, gpu_sharing), sharing,
+                  "What these share of the model: all of it, or its routed experts alone."));
+  t.back().details = {"tensor: TP; experts: DP and EP, with requests dealt out evenly to them."};
+  t.push_back(key(PACELINE_FIELD(simulation, context), OrAuto{Count{2, 1 << 30}},
+                  "Positions that a sequence may have; auto is what config.json says."));
   t.push_back(key(PACELINE_FIELD(simulation, cores), OrAuto{Count{1, 1 << 16}},
                   "Ranks of a node that can work at once; auto is all."));
   t.push_back(key(PACELINE_FIELD(simulation, gpu_tables), OrNone{directory},
@@ -60,16 +73,28 @@ std::vector<Key> simulation_keys() {
                   "Of whoever reads a message, for each."));
   t.push_back(key(PACELINE_FIELD(simulation, link.node_latency), seconds, "Within a node."));
   t.push_back(key(PACELINE_FIELD(simulation, link.node_bandwidth), bandwidth,
-                  "Within a node, of each rank in each direction."));
+                  "Within a node, of each GPU in each direction."));
   t.push_back(key(PACELINE_FIELD(simulation, link.network_latency), seconds, "Between nodes."));
   t.push_back(key(PACELINE_FIELD(simulation, link.network_bandwidth), bandwidth,
-                  "Between nodes, of each rank in each direction."));
+                  "Between nodes, of each GPU in each direction."));
+  t.push_back(key(PACELINE_FIELD(simulation, tiers.memory_bandwidth), bandwidth,
+                  "Of each GPU, between its KV and the KV pool in host memory."));
+  t.push_back(key(PACELINE_FIELD(simulation, tiers.disk_latency), seconds,
+                  "Of each access to the disk of kv_pool.disk."));
+  t.push_back(key(PACELINE_FIELD(simulation, tiers.disk_read_bandwidth), bandwidth,
+                  "Of each GPU's part of that disk."));
+  t.push_back(key(PACELINE_FIELD(simulation, tiers.disk_write_bandwidth), bandwidth,
+                  "The same, as it is written."));
   t.push_back(key(PACELINE_FIELD(simulation, workload.replay), OrNone{directory},
                   "A finished run whose lengths and acceptance are those of the workload."));
   t.push_back(key(PACELINE_FIELD(simulation, workload.prompts), Count{1, 1 << 24},
                   "Prompts, each with prompts.samples responses."));
   t.push_back(key(PACELINE_FIELD(simulation, workload.lengths), OrNone{file},
-                  "Lengths as they were counted, CSV: field,tokens,weight; none is lognormal."));
+                  "Lengths as they were counted, CSV: field,tokens,weight; none: lognormal."));
+  t.push_back(key(PACELINE_FIELD(simulation, workload.median_tokens), OrAuto{tokens},
+                  "Of lognormal responses, before max_tokens cuts them; auto is 595."));
+  t.push_back(key(PACELINE_FIELD(simulation, workload.p99_tokens), OrAuto{tokens},
+                  "One in a hundred of them is longer; auto is 16,483."));
   t.push_back(key(PACELINE_FIELD(simulation, workload.prompt_tokens), OrAuto{Count{1, 1 << 24}},
                   "Length of every prompt; auto is as workload.lengths has it, or 512."));
   t.push_back(key(PACELINE_FIELD(simulation, workload.length_correlation), share,
@@ -92,6 +117,8 @@ std::vector<Key> simulation_keys() {
                   "Share of messages that come twice."));
   t.push_back(key(PACELINE_FIELD(simulation, faults.lost_blocks), share,
                   "Share of transfers of KV that fail."));
+  t.push_back(key(PACELINE_FIELD(simulation, faults.damaged_blocks), share,
+                  "Blocks in the KV pool that are damaged when they are taken."));
   t.push_back(
       key(PACELINE_FIELD(simulation, faults.slow_ranks), share, "Share of ranks that are slow."));
   t.push_back(key(PACELINE_FIELD(simulation, faults.slow_factor), factor,
@@ -105,6 +132,46 @@ std::vector<Key> simulation_keys() {
                   "Every step looks at all KV that it attends to: slow, for tests."));
   t.push_back(key(PACELINE_FIELD(simulation, telemetry), Flag{},
                   "telemetry.h5 is written; not for many thousands of ranks."));
+  return t;
+}
+
+/// How responses are scored.
+std::vector<Key> reward_keys() {
+  const Choice<RewardMethod, 3> method{
+      {"none", "match", "command"},
+      {RewardMethod::none, RewardMethod::match, RewardMethod::command}};
+  const Choice<AnswerRule, 5> rule{{"exact", "numeric", "last_number", "boxed", "regex"},
+                                   {AnswerRule::exact, AnswerRule::numeric, AnswerRule::last_number,
+                                    AnswerRule::boxed, AnswerRule::regex}};
+  const Real<double> tolerance{"a number, at least 0", [](double v) { return v >= 0; }};
+  std::vector<Key> t;
+  t.push_back(key(PACELINE_FIELD(reward, method), method,
+                  "How responses are scored: not, by their answers, or by programs of yours."));
+  t.push_back(key(PACELINE_FIELD(reward, ground_truth), OrAuto{Text{}},
+                  "Field of a prompt's line that holds the true answer, as extra_info.answer."));
+  t.back().details = {"auto: ground_truth, or reward_model.ground_truth (verl), or answer."};
+  t.push_back(key(PACELINE_FIELD(reward, rule), rule,
+                  "match: what of a response is its answer, which scores 1 when true, else 0."));
+  t.back().details = {
+      "exact: all of it. numeric: all of it, a number. last_number: the number after",
+      "the last \"####\", or the last one. boxed: the last \\boxed{...}. regex: by pattern."};
+  t.push_back(key(PACELINE_FIELD(reward, pattern), OrNone{Text{}},
+                  "match by regex (PCRE2): the answer is the first group of the last match."));
+  t.push_back(key(PACELINE_FIELD(reward, tolerance), tolerance,
+                  "match: how far numbers may be off, times the true one or 1; 0 is not at all."));
+  t.push_back(key(PACELINE_FIELD(reward, command), Command{},
+                  "command: a program that reads responses and writes scores, a JSON line each."));
+  t.back().details = {
+      "As [python3, ./score_worker.py, ./my_reward.py]; io/reward/worker_line.hpp has the",
+      "lines. What begins with ./ or ../ is relative to this file."};
+  t.push_back(key(PACELINE_FIELD(reward, workers), Count{1, 1024},
+                  "command: how many of the program every rank that verifies runs."));
+  t.push_back(key(PACELINE_FIELD(reward, timeout), Duration{0.01, 86400},
+                  "command: how long a response may take; then the worker is replaced."));
+  t.push_back(key(PACELINE_FIELD(reward, attempts), Count{1, 100},
+                  "command: how often a response is tried of which workers fail."));
+  t.push_back(key(PACELINE_FIELD(reward, send_tokens), Flag{},
+                  "command: token ids of prompt and response are part of what workers read."));
   return t;
 }
 
@@ -126,6 +193,11 @@ std::vector<Key> make_table() {
   const Choice<SpeculationMode, 3> mode{
       {"plain", "coupled", "decoupled"},
       {SpeculationMode::plain, SpeculationMode::coupled, SpeculationMode::decoupled}};
+
+  const Choice<SchedulePolicy, 5> schedule_policy{
+      {"context", "no_context", "oracle", "group", "fcfs"},
+      {SchedulePolicy::context, SchedulePolicy::no_context, SchedulePolicy::oracle,
+       SchedulePolicy::group, SchedulePolicy::fcfs}};
 
   const Choice<MoveKvBy, 4> move_kv{
       {"cost", "transfer", "recompute", "both"},
@@ -199,6 +271,10 @@ std::vector<Key> make_table() {
                   "Positions in one block of the KV cache."));
   t.push_back(key(PACELINE_FIELD(engine, kv_memory), OrAuto{Size{}},
                   "KV cache of each rank, in bytes; that of draft models is part of it."));
+  t.push_back(
+      key(PACELINE_FIELD(engine, kv_growth), OrAuto{Count{1, 1 << 24}},
+          "KV positions a request is given at a time, while there are any: the last to come "
+          "then gives way and is computed again (vLLM); auto is a chunk's."));
   t.push_back(key(PACELINE_FIELD(engine, profile), OrAuto{Path{"the path of a file"}},
                   "Costs measured by paceline profile; auto measures for up to 2 s at the start."));
 
@@ -212,8 +288,11 @@ std::vector<Key> make_table() {
                   "costs."));
   t.push_back(
       key(PACELINE_FIELD(speculation, max_length), Count{1, 1024}, "Longest draft, in tokens."));
-  t.push_back(key(PACELINE_FIELD(speculation, paths), Count{1, 1024},
+  t.push_back(key(PACELINE_FIELD(speculation, paths), OrAuto{Count{1, 1024}},
                   "Branches of a draft side by side; 1 drafts chains."));
+  t.back().details = {
+      "auto: 1 to 4 under goodput, by load and each request's acceptance, of n-grams",
+      "and suffix trees; else 1."};
   t.push_back(key(PACELINE_FIELD(speculation, max_tokens), OrAuto{Count{1, 1 << 20}},
                   "Draft tokens of one request in a step; auto is max_length * paths."));
 
@@ -224,15 +303,33 @@ std::vector<Key> make_table() {
                   "own; 0 is never."));
   t.back().details = {"auto: 1000 under goodput where ranks draft for others, at costs by",
                       "engine.profile; else 0."};
+  t.push_back(
+      key(PACELINE_FIELD(speculation, servers), OrAuto{Count{0, 65536}},
+          "Draft servers, which tell suffix trees what siblings on other ranks have said."));
+  t.back().details = {
+      "auto: one a node where there are a suffix drafter and several verifier groups;", "else 0."};
   t.push_back(key(PACELINE_FIELD(speculation, best_of_n), Flag{},
                   "Groups that run dry generate others' last requests too, by another drafter."));
+  t.back().details = {"Of several draft models, at costs by engine.profile, their ranks draft for",
+                      "others by those that these have not, where that is worth more."};
   t.push_back(key(PACELINE_FIELD(speculation, race_batch), Count{1, 1024},
                   "Most requests that such a group generates for others."));
   t.push_back(key(PACELINE_FIELD(speculation, keep_history), Flag{},
                   "Adds how often drafts were accepted to the history beside engine.profile."));
 
-  t.push_back(key(PACELINE_FIELD(schedule, chunk), OrAuto{Count{1, 1 << 24}},
-                  "Tokens of KV a request is given at a time; auto is all that it may need."));
+  t.push_back(key(PACELINE_FIELD(schedule, policy), schedule_policy,
+                  "Which of the requests that wait are generated first."));
+  t.back().details = {
+      "context: of each prompt one to learn from, then those whose siblings became longest (Seer);",
+      "fcfs: as they come; no_context: those that were at it last; oracle: the longest, by",
+      "schedule.lengths; group: prompts are dealt out to groups beforehand (veRL)."};
+  t.push_back(key(PACELINE_FIELD(schedule, chunk), OrAuto{Count{0, 1 << 24}},
+                  "Tokens after which a request may give way to another; 0 is never."));
+  t.back().details = {
+      "auto: max_tokens / 8 where KV memory holds no full batch at its longest, else",
+      "0. A request is given KV for a chunk at once; what gives way is stored."};
+  t.push_back(key(PACELINE_FIELD(schedule, lengths), OrNone{directory},
+                  "For oracle: a finished run of the same prompts."));
   t.push_back(key(PACELINE_FIELD(schedule, rebalance), Flag{},
                   "Groups that run out of requests get some of busy ones."));
   t.push_back(key(PACELINE_FIELD(schedule, shuffle), Flag{},
@@ -246,7 +343,17 @@ std::vector<Key> make_table() {
   t.push_back(key(PACELINE_FIELD(schedule, move_kv), move_kv,
                   "How a moving request's KV gets there; cost is whichever is soonest."));
 
-  t.push_back(key(PACELINE_FIELD(reward, method), words("none"), "How responses are scored."));
+  t.push_back(key(PACELINE_FIELD(kv_pool, memory), OrAuto{SizeOrNone{}},
+                  "Host memory of each rank for KV of requests that wait for their next chunk."));
+  t.back().details = {"auto: half of what weights and KV leave, and no more than all responses",
+                      "could want. It is taken when it is used."};
+  t.push_back(key(PACELINE_FIELD(kv_pool, disk), OrNone{Path{"the path of a directory"}},
+                  "On a disk of each node's own: takes KV that memory has no room for."));
+  t.back().details = {"Its files have no names, so that nothing is left of them after any end."};
+  t.push_back(key(PACELINE_FIELD(kv_pool, disk_size), OrAuto{Size{}},
+                  "Of that disk on each node, for all ranks there; auto is half of what is free."));
+
+  for (Key& of_reward : reward_keys()) t.push_back(std::move(of_reward));
 
   t.push_back(key(PACELINE_FIELD(output, directory), directory,
                   "Where trajectories.h5 and telemetry.h5 go; made when missing.", true));

@@ -165,7 +165,7 @@ class Reader {
         add(name_ + ": " + full_name(key) + " is required: " + key.type);
       }
     }
-    if (problems_ == 0) check_together();
+    if (problems_ == 0) check_together(purpose);
     if (problems_ > max_problems) {
       message_ += "\n... and " + std::to_string(problems_ - max_problems) + " more";
     }
@@ -244,7 +244,7 @@ class Reader {
     return found == places_.end() ? name_ : found->second;
   }
 
-  void check_together() {
+  void check_together(Purpose purpose) {
     const SamplingParams& s = config_.sampling;
     if (s.min_tokens > s.max_tokens) {
       problem(place_of_key("sampling.min_tokens"),
@@ -262,7 +262,28 @@ class Reader {
               "layout.drafters: expected auto or 0 where speculation.drafters is empty, found " +
                   std::to_string(*config_.layout.drafters));
     }
+    const ScheduleSection& schedule = config_.schedule;
+    if (purpose == Purpose::run && schedule.policy == SchedulePolicy::oracle && !schedule.lengths) {
+      problem(place_of_key("schedule.policy"),
+              "schedule.policy: oracle needs schedule.lengths, a finished run of the same prompts");
+    }
     check_speculation();
+    check_reward();
+  }
+
+  void check_reward() {
+    const RewardSection& r = config_.reward;
+    if (r.method == RewardMethod::match && (r.rule == AnswerRule::regex) != r.pattern.has_value()) {
+      problem(place_of_key("reward.pattern"),
+              std::string("reward.pattern: expected ") +
+                  (r.pattern ? "none where reward.rule is not regex, found " + show(*r.pattern)
+                             : "a regular expression where reward.rule is regex, found none"));
+    }
+    if (r.method == RewardMethod::command && r.command.empty()) {
+      problem(place_of_key("reward.command"),
+              "reward.command: expected a program where reward.method is command, found an empty "
+              "list");
+    }
   }
 
   void check_mode() {
@@ -287,12 +308,22 @@ class Reader {
   void check_speculation() {
     check_mode();
     const SpeculationSection& s = config_.speculation;
-    const std::int64_t most = std::int64_t{s.max_length} * s.paths;
+    const std::int64_t most =
+        std::int64_t{s.max_length} * s.paths.value_or(SpeculationSection::kMostPaths);
     if (s.max_tokens && *s.max_tokens > most) {
       problem(place_of_key("speculation.max_tokens"),
               "speculation.max_tokens: expected at most speculation.max_length * speculation.paths "
               "(" +
                   std::to_string(most) + "), found " + std::to_string(*s.max_tokens));
+    }
+    const bool grouped = std::any_of(
+        s.drafters.begin(), s.drafters.end(),
+        [](const DrafterSetting& drafter) { return drafter.method == DrafterMethod::suffix; });
+    if (s.servers && *s.servers > 0 && !grouped) {
+      problem(place_of_key("speculation.servers"),
+              "speculation.servers: expected auto or 0 where speculation.drafters has no suffix "
+              "drafter, found " +
+                  std::to_string(*s.servers));
     }
     for (const DrafterSetting& drafter : s.drafters) {
       // Below the shortest match a whole draft must find room in the tree.

@@ -56,6 +56,8 @@ struct EngineSection {
   std::int32_t kv_block = 16;        ///< positions a KV block; a multiple of 16
   /// Bytes a rank, those of draft models included; "2GiB", "512MiB" or a plain number.
   Auto<std::uint64_t> kv_memory;
+  /// Positions of KV a request is given at a time, and may lose again; auto: those of its lease.
+  Auto<std::int32_t> kv_growth;
   Auto<std::string> profile;  ///< cost table; auto: a short self-measurement, where one is needed
 };
 /// What proposes draft tokens: a smaller model, n-gram lookup in the request's own text, or suffix
@@ -83,13 +85,16 @@ struct SpeculationSection {
   /// None: plain decoding. Several of method model, but one each of the others at most.
   std::vector<DrafterSetting> drafters;
   SpeculationPolicy policy = SpeculationPolicy::goodput;
-  Auto<SpeculationMode> mode;      ///< auto: whichever is foreseen to be fastest
-  std::int32_t max_length = 8;     ///< longest draft, tokens
-  std::int32_t paths = 1;          ///< branches side by side; 1: chains
+  Auto<SpeculationMode> mode;   ///< auto: whichever is foreseen to be fastest
+  std::int32_t max_length = 8;  ///< longest draft, tokens
+  /// Branches side by side; 1: chains; auto: up to kMostPaths of lookup's, where that pays.
+  Auto<std::int32_t> paths;
+  static constexpr std::int32_t kMostPaths = 4;  ///< Seer's table 2 goes so far
   Auto<std::int32_t> max_tokens;   ///< tokens of one request's draft; auto: max_length * paths
   Auto<std::int32_t> window;       ///< tokens that drafter ranks send at a time; auto: as planned
   Auto<std::int32_t> reconfigure;  ///< tokens of a request from one to the next; 0: never
-  bool best_of_n = false;          ///< groups without requests race for those of others
+  Auto<std::int32_t> servers;      ///< draft servers; auto: one a node where they can be of use
+  bool best_of_n = false;          ///< groups without requests race or draft for those of others
   std::int32_t race_batch = 8;     ///< requests that a group races for at most
   bool keep_history = true;        ///< how often drafts were accepted is kept beside engine.profile
 };
@@ -97,19 +102,43 @@ struct SpeculationSection {
 /// once, or what costs least.
 enum class MoveKvBy : std::uint8_t { cost, transfer, recompute, both };
 
+/// In which order requests get room (runtime/policy/request_order.hpp).
+enum class SchedulePolicy : std::uint8_t { context, no_context, oracle, group, fcfs };
+
 /// Which group has which request when. It changes when tokens are found, never which.
 struct ScheduleSection {
-  Auto<std::int32_t>
-      chunk;              ///< positions of KV a request is given at a time; auto: all it may need
-  bool rebalance = true;  ///< groups that run dry get requests of busy ones
-  bool shuffle = false;   ///< requests move at random
-  bool shuffle_roles = false;      ///< ranks change roles at random
-  bool shuffle_races = false;      ///< groups race at random
-  std::uint64_t shuffle_seed = 1;  ///< of that chance
+  SchedulePolicy policy = SchedulePolicy::context;
+  Auto<std::int32_t> chunk;            ///< response tokens of a lease; 0: all; auto: by KV memory
+  std::optional<std::string> lengths;  ///< oracle: directory of the run that found them
+  bool rebalance = true;               ///< groups that run dry get requests of busy ones
+  bool shuffle = false;                ///< requests move at random
+  bool shuffle_roles = false;          ///< ranks change roles at random
+  bool shuffle_races = false;          ///< groups race at random
+  std::uint64_t shuffle_seed = 1;      ///< of that chance
   MoveKvBy move_kv = MoveKvBy::cost;
 };
+/// Where the KV of requests is kept that wait for their next chunk.
+struct KvPoolSection {
+  Auto<std::uint64_t> memory;       ///< bytes of host memory a rank; 0: no pool
+  std::optional<std::string> disk;  ///< directory on each node's own disk
+  Auto<std::uint64_t> disk_size;    ///< bytes of it on each node
+};
+/// Whether responses are scored, and how: by the rules of answer_match.hpp, or by programs.
+enum class RewardMethod : std::uint8_t { none, match, command };
+/// What of a response is its answer (answer_match.hpp).
+enum class AnswerRule : std::uint8_t { exact, numeric, last_number, boxed, regex };
+
 struct RewardSection {
-  std::string method = "none";  ///< none
+  RewardMethod method = RewardMethod::none;
+  Auto<std::string> ground_truth;  ///< field of a prompt's line that holds it (ground_truth.hpp)
+  AnswerRule rule = AnswerRule::last_number;
+  std::optional<std::string> pattern;  ///< of rule regex: PCRE2
+  double tolerance = 0;                ///< of numbers, relative to the truth or 1; 0: equal
+  std::vector<std::string> command;    ///< program and arguments of a worker (worker_pool.hpp)
+  std::int32_t workers = 2;            ///< of each rank that verifies
+  double timeout = 60;                 ///< seconds for one response
+  std::int32_t attempts = 2;           ///< at a response of which a worker fails
+  bool send_tokens = false;            ///< workers get token ids too
 };
 struct OutputSection {
   std::string directory;
@@ -131,12 +160,22 @@ struct SimulatedLinks {
   double network_latency = 5e-6;    ///< UCX over InfiniBand
   double network_bandwidth = 50e9;  ///< 400 Gb/s a GPU, likewise
 };
+/// The KV pool's memory and disks, of each rank: PCIe 5.0 x16 between a GPU and its host, and an
+/// NVMe drive of PCIe 4.0 for each GPU, as a DGX H100 has.
+struct SimulatedTiers {
+  double memory_bandwidth = 50e9;
+  double disk_latency = 100e-6;
+  double disk_read_bandwidth = 6.5e9;
+  double disk_write_bandwidth = 4e9;
+};
 /// What requests are like. What is auto or not set is as runtime/sim/workload.hpp and
 /// acceptance.hpp have it, with sources.
 struct SimulatedWorkload {
   std::optional<std::string> replay;  ///< directory of a finished run: its lengths and rates
   std::int32_t prompts = 512;
   std::optional<std::string> lengths;  ///< CSV file of counted lengths; absent: lognormal
+  Auto<double> median_tokens;          ///< of responses, where they are lognormal
+  Auto<double> p99_tokens;             ///< of these one in a hundred is longer
   Auto<std::int32_t> prompt_tokens;    ///< of every prompt; auto: by `lengths`, or 512
   double length_correlation = 0.7;
   Auto<std::vector<double>> acceptance;  ///< [speculation.drafters] mean rates
@@ -151,22 +190,31 @@ struct SimulatedFaults {
   double delay = 0.01;          ///< seconds at most
   double duplicated = 0;        ///< share of messages that arrive twice
   double lost_blocks = 0;       ///< share of block transfers that fail
+  double damaged_blocks = 0;    ///< share of stored blocks that are damaged when they are taken
   double slow_ranks = 0;        ///< share of ranks
   double slow_factor = 2;       ///< their work takes so many times as long
   double stalled_drafters = 0;  ///< share of drafter ranks that stand still for a while
   double stall = 3;             ///< seconds of it
   std::optional<double> kill;   ///< second at which a rank dies, and the job with it; it is resumed
 };
+/// What of the model the GPUs of a rank share: every weight (TP), or routed experts alone, while
+/// requests are dealt out to them (DP and EP).
+enum class GpuSharing : std::uint8_t { tensor, experts };
+
 /// `paceline simulate`: the machine that is modelled, and the work.
 struct SimulationSection {
   std::uint64_t seed = 1;
   std::int32_t nodes = 1;
   std::int32_t ranks_per_node = 8;
+  std::int32_t gpus_per_rank = 1;
+  GpuSharing gpu_sharing = GpuSharing::tensor;
+  Auto<std::int32_t> context;             ///< positions of a sequence; auto: as config.json has it
   Auto<std::int32_t> cores;               ///< of a node, for all its ranks; auto: one for each
   std::optional<std::string> gpu_tables;  ///< directory of measured times; absent: engine.profile
   double step_overhead = 0;               ///< seconds of each step beside what its costs say
   double message_seconds = 0;             ///< of whoever reads a message
   SimulatedLinks link;
+  SimulatedTiers tiers;
   SimulatedWorkload workload;
   SimulatedFaults faults;
   bool check_kv = false;  ///< every step looks at the KV of all it attends to
@@ -181,6 +229,7 @@ struct RunConfig {
   EngineSection engine;
   SpeculationSection speculation;
   ScheduleSection schedule;
+  KvPoolSection kv_pool;
   RewardSection reward;
   OutputSection output;
   LimitsSection limits;

@@ -36,13 +36,19 @@ std::vector<Entry> final_entries(const std::string& path, const RunManifest& man
     row.prompt = static_cast<std::uint32_t>(prompt[i]);
     row.sample = static_cast<std::uint32_t>(sample[i]);
     row.length = static_cast<std::uint32_t>(offsets[i + 1] - offsets[i]);
-    row.reward = reward[i];
     row.finish_reason = reason[i];
     sound = possible(row, manifest) && row.prompt == i / manifest.samples &&
             row.sample == i % manifest.samples;
     entries.emplace_back(row, 0);
+    entries.back().reward = reward[i];
   }
   if (!sound) throw IoError("cannot read " + path + ":/trajectories: its columns are damaged");
+  std::uint64_t written = 0;
+  const h5::Handle rewards(H5Dopen2(columns.file().id(), "trajectories/reward", H5P_DEFAULT),
+                           H5Dclose);
+  h5::read_attribute(rewards.get(), path, "checksum", h5::native<std::uint64_t>(), &written);
+  if (written != checksum_of_rewards(entries))
+    throw IoError("cannot read " + path + ":/trajectories/reward: it is damaged");
   return entries;
 }
 

@@ -1,9 +1,11 @@
 #include "io/hdf5/final_file.hpp"
 
+#include <cmath>
 #include <filesystem>
 
 #include "io/hdf5/atomic_file.hpp"
 #include "io/hdf5/file.hpp"
+#include "io/hdf5/final_entries.hpp"
 #include "io/hdf5/manifest_json.hpp"
 #include "io/hdf5/prompt_table.hpp"
 #include "io/hdf5/shard_format.hpp"
@@ -31,6 +33,13 @@ void check_complete(const ShardIndex& index, const RunManifest& manifest) {
                 ")");
 }
 
+/// Where the responses of a final file are read, in its order.
+struct Responses {
+  std::span<const std::string> paths;
+  std::string prefix;  ///< as of TokenColumns
+  const std::vector<Entry>& entries;
+};
+
 /// Contiguous and unfiltered: deflate would save a fifth of the file (token ids halve, float32
 /// log-probabilities hardly shrink) but be written at 50 MB/s by one core while the job waits, and
 /// be read ten times slower; contiguous rows are read without touching their neighbours.
@@ -51,10 +60,17 @@ void write_column(const h5::File& file, const std::string& name, const std::vect
   dataset.flush();
 }
 
+/// Responses have checksums of their own; rewards, which are not part of them, this one.
+void write_reward_checksum(const h5::File& file, const std::vector<Entry>& entries) {
+  const h5::Handle rewards(H5Dopen2(file.id(), "trajectories/reward", H5P_DEFAULT), H5Dclose);
+  h5::write_attribute(rewards.get(), file.path(), "checksum", checksum_of_rewards(entries));
+}
+
 void write_rows(const h5::File& file, const std::vector<Entry>& entries) {
   write_column<std::int32_t>(file, "prompt_index", entries, [](auto& e) { return e.prompt; });
   write_column<std::int32_t>(file, "sample_index", entries, [](auto& e) { return e.sample; });
   write_column<float>(file, "reward", entries, [](auto& e) { return e.reward; });
+  write_reward_checksum(file, entries);
   write_column<std::uint64_t>(file, "weight_version", entries,
                               [](auto& e) { return e.weight_version; });
   write_column<std::uint64_t>(file, "checksum", entries, [](auto& e) { return e.checksum; });
@@ -75,18 +91,18 @@ void write_rows(const h5::File& file, const std::vector<Entry>& entries) {
   dataset.flush();
 }
 
-void write_tokens(const h5::File& file, const ShardIndex& index, std::uint64_t tokens,
+void write_tokens(const h5::File& file, const Responses& from, std::uint64_t tokens,
                   std::size_t window_bytes) {
   h5::Dataset ids = column<TokenId>(file, "tokens", tokens);
   h5::Dataset logprob = column<float>(file, "logprob", tokens);
   h5::Dataset sampling = column<float>(file, "sampling_logprob", tokens);
-  read_in_order(index.paths, "", index.finished, window_bytes, [&](const Window& window) {
+  read_in_order(from.paths, from.prefix, from.entries, window_bytes, [&](const Window& window) {
     for (std::size_t i = 0; i < window.entries.size(); ++i) {
       if (window.intact(i)) continue;
       const Entry& entry = window.entries[i];
-      throw IoError("cannot read " + index.paths[entry.source] + ": the response to prompt " +
+      throw IoError("cannot read " + from.paths[entry.source] + ": the response to prompt " +
                     std::to_string(entry.prompt) + ", sample " + std::to_string(entry.sample) +
-                    " is damaged: --resume generates it again");
+                    " is damaged" + (from.prefix.empty() ? ": --resume generates it again" : ""));
     }
     ids.append<TokenId>(window.tokens);
     logprob.append<float>(window.logprob);
@@ -95,41 +111,65 @@ void write_tokens(const h5::File& file, const ShardIndex& index, std::uint64_t t
   for (h5::Dataset* dataset : {&ids, &logprob, &sampling}) dataset->flush();
 }
 
-}  // namespace
-
-FinalFileReport write_final_file(const std::string& directory, const RunManifest& manifest,
-                                 std::span<const Prompt> prompts, std::size_t window_bytes) {
-  const auto lock = h5::lock_hdf5();
+FinalFileReport write_file(const std::string& path, const RunManifest& manifest,
+                           std::span<const Prompt> prompts, const Responses& from,
+                           std::size_t window_bytes) {
   FinalFileReport report;
-  report.path = (fs::path(directory) / kFinalName).string();
-  if (!fs::is_directory(shard_folder(directory))) {
-    throw IoError("cannot read " + shard_folder(directory) + ": it is gone");
+  report.path = path;
+  for (const Entry& entry : from.entries) {
+    report.tokens += entry.length;
+    report.rewards += std::isnan(entry.reward) ? 0 : 1;
   }
-  ShardIndex index = read_shard_index(directory, manifest);
-  check_complete(index, manifest);
-  for (const Entry& entry : index.finished) report.tokens += entry.length;
-  report.trajectories = index.finished.size();
-  report.warnings = std::move(index.warnings);
-
-  h5::File file = h5::File::create(report.path, h5::File::Kind::final);
+  report.trajectories = from.entries.size();
+  h5::File file = h5::File::create(path, h5::File::Kind::final);
   try {
     write_manifest_attributes(file, manifest);
     write_prompt_table(file, prompts);
     {
       const h5::Handle group = file.group("trajectories");
-      write_rows(file, index.finished);
+      write_rows(file, from.entries);
     }
-    write_tokens(file, index, report.tokens, window_bytes);
+    write_tokens(file, from, report.tokens, window_bytes);
     file.close();
-    commit_temporary(report.path);
+    commit_temporary(path);
   } catch (...) {
     file.abandon();
-    discard_temporary(report.path);
+    discard_temporary(path);
     throw;
   }
   std::error_code ignored;
-  report.bytes = fs::file_size(report.path, ignored);
+  report.bytes = fs::file_size(path, ignored);
   return report;
+}
+
+}  // namespace
+
+FinalFileReport write_final_file(const std::string& directory, const RunManifest& manifest,
+                                 std::span<const Prompt> prompts, std::size_t window_bytes) {
+  const auto lock = h5::lock_hdf5();
+  if (!fs::is_directory(shard_folder(directory))) {
+    throw IoError("cannot read " + shard_folder(directory) + ": it is gone");
+  }
+  ShardIndex index = read_shard_index(directory, manifest);
+  check_complete(index, manifest);
+  FinalFileReport report = write_file((fs::path(directory) / kFinalName).string(), manifest,
+                                      prompts, {index.paths, "", index.finished}, window_bytes);
+  report.warnings = std::move(index.warnings);
+  return report;
+}
+
+FinalFileReport add_rewards(const std::string& directory, std::span<const Reward> rewards,
+                            std::size_t window_bytes) {
+  const auto lock = h5::lock_hdf5();
+  const std::string path = (fs::path(directory) / kFinalName).string();
+  const RunManifest manifest = read_manifest(path);
+  const std::vector<Prompt> prompts = read_prompts(path);
+  std::vector<Entry> entries = final_entries(path, manifest);
+  for (const Reward& reward : rewards)
+    entries.at(std::size_t{reward.id.prompt} * manifest.samples + reward.id.sample).reward =
+        reward.value;
+  const std::vector<std::string> paths{path};
+  return write_file(path, manifest, prompts, {paths, "trajectories/", entries}, window_bytes);
 }
 
 }  // namespace paceline::io

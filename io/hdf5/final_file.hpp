@@ -7,7 +7,8 @@
 //   /trajectories/{prompt_index,sample_index} i32 [N]   /trajectories/offsets i64 [N+1]
 //   /trajectories/tokens i32, {logprob,sampling_logprob} f32 [tokens]
 //   /trajectories/finish_reason u8 [N], its attributes name the values
-//   /trajectories/reward f32 [N] (NaN: none)   /trajectories/weight_version u64 [N]
+//   /trajectories/reward f32 [N] (NaN: none), its attribute checksum: checksum_of_rewards() in
+//   shard_format.hpp   /trajectories/weight_version u64 [N]
 //   /trajectories/checksum u64 [N]: checksum_of() in shard_format.hpp
 //   attributes of /: the manifest
 #pragma once
@@ -26,8 +27,9 @@ namespace paceline::io {
 struct FinalFileReport {
   std::string path;
   std::uint64_t trajectories = 0;
-  std::uint64_t tokens = 0;  ///< of responses
-  std::uint64_t bytes = 0;   ///< size of the file
+  std::uint64_t tokens = 0;   ///< of responses
+  std::uint64_t rewards = 0;  ///< responses that have one
+  std::uint64_t bytes = 0;    ///< size of the file
   std::vector<std::string> warnings;
 };
 
@@ -39,6 +41,11 @@ struct FinalFileReport {
 FinalFileReport write_final_file(const std::string& directory, const RunManifest& manifest,
                                  std::span<const Prompt> prompts,
                                  std::size_t window_bytes = std::size_t{32} << 20);
+
+/// Writes the final file of a complete run again, with these rewards beside those that it has: the
+/// bytes that it would have had from the start. Otherwise as write_final_file().
+FinalFileReport add_rewards(const std::string& directory, std::span<const Reward> rewards,
+                            std::size_t window_bytes = std::size_t{32} << 20);
 
 /// The prompts of a final file, or of a run in progress.
 [[nodiscard]] std::vector<Prompt> read_prompts(const std::string& path);

@@ -14,7 +14,7 @@
 namespace paceline::io {
 
 /// Version of the layout of run.json, the shards and the final file.
-inline constexpr std::int32_t kSchemaVersion = 2;
+inline constexpr std::int32_t kSchemaVersion = 3;
 
 struct RunManifest {
   std::int32_t schema_version = kSchemaVersion;

@@ -10,11 +10,13 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <system_error>
 
 #include "io/hdf5/atomic_file.hpp"
 #include "io/hdf5/file.hpp"
+#include "io/hdf5/final_entries.hpp"
 #include "io/hdf5/final_file.hpp"
 #include "io/hdf5/manifest_json.hpp"
 #include "io/hdf5/prompt_table.hpp"
@@ -244,7 +246,13 @@ RunDirectory::~RunDirectory() {
 
 ResumeState RunDirectory::read_state() const {
   const auto lock = h5::lock_hdf5();
-  ShardIndex index = read_shard_index(path_, manifest_);
+  ShardIndex index;
+  if (complete_) {
+    index.paths.push_back(in(path_, kFinalName));
+    index.finished = final_entries(index.paths.front(), manifest_);
+  } else {
+    index = read_shard_index(path_, manifest_);
+  }
   ResumeState state;
   state.warnings = std::move(index.warnings);
   state.finished.reserve(index.finished.size());
@@ -255,7 +263,20 @@ ResumeState RunDirectory::read_state() const {
       state.partial.push_back(window.trajectory(i));
     }
   });
+  state.unscored = {std::move(index.paths), complete_, std::move(index.finished)};
+  std::erase_if(state.unscored.entries,
+                [](const Entry& entry) { return !std::isnan(entry.reward); });
   return state;
+}
+
+void read_unscored(const Unscored& unscored, const std::function<void(const Trajectory&)>& use) {
+  const auto lock = h5::lock_hdf5();
+  read_in_order(unscored.paths, unscored.final ? "trajectories/" : "", unscored.entries,
+                std::size_t{32} << 20, [&](const Window& window) {
+                  for (std::size_t i = 0; i < window.entries.size(); ++i) {
+                    if (window.intact(i)) use(window.trajectory(i));
+                  }
+                });
 }
 
 void RunDirectory::tidy() const {

@@ -9,19 +9,32 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "io/hdf5/entry.hpp"
 #include "io/hdf5/manifest.hpp"
 #include "runtime/core/request.hpp"
 
 namespace paceline::io {
 
+/// Finished responses that have no reward, and where they are: any rank can read them.
+struct Unscored {
+  std::vector<std::string> paths;
+  bool final = false;          ///< the path is the final file's; else shards'
+  std::vector<Entry> entries;  ///< ascending by id
+};
+
+/// Reads such responses with bounded memory, leaving out what is damaged. Throws IoError.
+void read_unscored(const Unscored& unscored, const std::function<void(const Trajectory&)>& use);
+
 /// What earlier attempts left. Finished trajectories stay on disk; only their ids are held.
 struct ResumeState {
   std::vector<RequestId> finished;    ///< ascending, unique
   std::vector<Trajectory> partial;    ///< ascending by id; the longest of each id, none finished
+  Unscored unscored;                  ///< of the finished ones, those without a reward
   std::vector<std::string> warnings;  ///< shards that could not be opened, damaged tails
 };
 
@@ -58,8 +71,9 @@ class RunDirectory {
   [[nodiscard]] const std::string& note() const { return note_; }
 
   /// Reads what earlier attempts left, checking every trajectory against its checksum. Memory: 8
-  /// bytes a finished trajectory and the partial ones. What is damaged becomes warnings, and will
-  /// be generated again. Throws IoError when the shard folder cannot be listed.
+  /// bytes a finished trajectory, 48 one without a reward, and the partial ones. What is damaged
+  /// becomes warnings, and will be generated again. Of a complete run, what its final file holds.
+  /// Throws IoError when the shard folder cannot be listed or the final file is damaged.
   [[nodiscard]] ResumeState read_state() const;
 
   /// Once both final files are there: removes the shards and whatever temporary files were left.

@@ -3,7 +3,9 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
+#include <cmath>
 #include <cstddef>
 #include <filesystem>
 #include <optional>
@@ -39,21 +41,37 @@ std::optional<ShardName> parse_name(const fs::path& path, const std::string& kin
   return ShardName{path.string(), *attempt, *rank};
 }
 
+std::uint64_t checksum_of(const RewardRow& row) {
+  const std::uint32_t words[3] = {row.prompt, row.sample, std::bit_cast<std::uint32_t>(row.value)};
+  return XXH3_64bits(words, sizeof words);
+}
+
 }  // namespace
+
+RewardRow::RewardRow(RequestId id, float reward)
+    : prompt(id.prompt), sample(id.sample), value(reward) {
+  checksum = checksum_of(*this);
+}
+
+bool RewardRow::sound() const { return checksum == checksum_of(*this) && !std::isnan(value); }
 
 std::uint64_t checksum_of(const IndexRow& row, std::span<const TokenId> tokens,
                           std::span<const float> logprob, std::span<const float> sampling_logprob) {
-  std::uint32_t reward = 0;
-  static_assert(sizeof reward == sizeof row.reward);
-  std::copy_n(reinterpret_cast<const std::byte*>(&row.reward), sizeof reward,
-              reinterpret_cast<std::byte*>(&reward));
-  const std::uint64_t header[4] = {(std::uint64_t{row.prompt} << 32) | row.sample,
-                                   (std::uint64_t{row.length} << 8) | row.finish_reason, reward,
+  const std::uint64_t header[3] = {(std::uint64_t{row.prompt} << 32) | row.sample,
+                                   (std::uint64_t{row.length} << 8) | row.finish_reason,
                                    row.weight_version};
   std::uint64_t hash = XXH3_64bits(header, sizeof header);
   hash = XXH3_64bits_withSeed(tokens.data(), tokens.size_bytes(), hash);
   hash = XXH3_64bits_withSeed(logprob.data(), logprob.size_bytes(), hash);
   return XXH3_64bits_withSeed(sampling_logprob.data(), sampling_logprob.size_bytes(), hash);
+}
+
+std::uint64_t checksum_of_rewards(std::span<const Entry> entries) {
+  std::vector<std::uint32_t> bits;
+  bits.reserve(entries.size());
+  for (const Entry& entry : entries)
+    bits.push_back(std::isnan(entry.reward) ? ~0U : std::bit_cast<std::uint32_t>(entry.reward));
+  return XXH3_64bits(bits.data(), bits.size() * sizeof bits[0]);
 }
 
 std::vector<h5::Field> index_row_fields() {
@@ -64,8 +82,16 @@ std::vector<h5::Field> index_row_fields() {
       {"prompt_index", offsetof(IndexRow, prompt), h5::native<std::uint32_t>()},
       {"sample_index", offsetof(IndexRow, sample), h5::native<std::uint32_t>()},
       {"length", offsetof(IndexRow, length), h5::native<std::uint32_t>()},
-      {"reward", offsetof(IndexRow, reward), h5::native<float>()},
       {"finish_reason", offsetof(IndexRow, finish_reason), h5::native<std::uint8_t>()},
+  };
+}
+
+std::vector<h5::Field> reward_row_fields() {
+  return {
+      {"checksum", offsetof(RewardRow, checksum), h5::native<std::uint64_t>()},
+      {"prompt_index", offsetof(RewardRow, prompt), h5::native<std::uint32_t>()},
+      {"sample_index", offsetof(RewardRow, sample), h5::native<std::uint32_t>()},
+      {"reward", offsetof(RewardRow, value), h5::native<float>()},
   };
 }
 

@@ -2,6 +2,7 @@
 //
 //   /tokens i32, /logprob f32, /sampling_logprob f32: [tokens], appended and flushed first
 //   /index compound: one row a response, flushed last; a row names only tokens that are on disk
+//   /rewards compound: one row a reward, of any response of the run; it may come much later
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "io/hdf5/entry.hpp"
 #include "io/hdf5/file.hpp"
 #include "runtime/core/request.hpp"
 
@@ -21,7 +23,6 @@ struct IndexRow {
   std::uint32_t prompt = 0;
   std::uint32_t sample = 0;
   std::uint32_t length = 0;  ///< tokens
-  float reward = 0;
   std::uint8_t finish_reason = 0;
 
   [[nodiscard]] RequestId id() const { return {prompt, sample}; }
@@ -30,14 +31,33 @@ struct IndexRow {
   }
 };
 
-/// XXH3-64 of everything a trajectory is, but not of where it lies: equal for equal trajectories.
+/// One reward. Of several of one response the last attempt's stands.
+struct RewardRow {
+  std::uint64_t checksum = 0;  ///< of the other members: a hole in the file is no reward
+  std::uint32_t prompt = 0;
+  std::uint32_t sample = 0;
+  float value = 0;
+
+  RewardRow() = default;
+  RewardRow(RequestId id, float reward);
+  [[nodiscard]] RequestId id() const { return {prompt, sample}; }
+  /// Whether it was read as it was written, and is a number.
+  [[nodiscard]] bool sound() const;
+};
+
+/// XXH3-64 of everything a trajectory is by itself: not of its reward, nor of where it lies. Equal
+/// for equal trajectories.
 [[nodiscard]] std::uint64_t checksum_of(const IndexRow& row, std::span<const TokenId> tokens,
                                         std::span<const float> logprob,
                                         std::span<const float> sampling_logprob);
 
+/// XXH3-64 of the rewards of responses in order; all that are missing count the same.
+[[nodiscard]] std::uint64_t checksum_of_rewards(std::span<const Entry> entries);
+
 [[nodiscard]] std::vector<h5::Field> index_row_fields();
 /// The type of /index in memory; packed() of it is stored.
 [[nodiscard]] h5::Handle index_row_type();
+[[nodiscard]] std::vector<h5::Field> reward_row_fields();
 
 /// A shard of either kind, found by its name.
 struct ShardName {

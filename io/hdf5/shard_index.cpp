@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 
 #include "runtime/core/error.hpp"
 
@@ -118,6 +119,32 @@ class ShardReader {
   std::vector<float> logprob_, sampling_;
 };
 
+/// Adds the sound rows of a shard's rewards. One that cannot be read is missing, and no more.
+void read_rewards(const std::string& path, std::vector<RewardRow>& rewards,
+                  std::vector<std::string>& warnings) try {
+  const h5::File file = h5::File::open(path);
+  const h5::Handle type = h5::compound(reward_row_fields(), sizeof(RewardRow));
+  const h5::Dataset dataset = h5::Dataset::open(file, "rewards", type.get(), 0);
+  std::vector<RewardRow> rows(dataset.size());
+  dataset.read(0, rows.size(), rows.data());
+  std::copy_if(rows.begin(), rows.end(), std::back_inserter(rewards),
+               [](const RewardRow& row) { return row.sound(); });
+} catch (const IoError& error) {
+  warnings.push_back(std::string(error.what()) + "; its rewards are left out");
+}
+
+/// Gives entries, ascending by id, the rewards that came for them; of several the last.
+void join_rewards(std::vector<RewardRow>& rewards, std::vector<Entry>& entries) {
+  std::stable_sort(rewards.begin(), rewards.end(),
+                   [](const RewardRow& a, const RewardRow& b) { return a.id() < b.id(); });
+  auto entry = entries.begin();
+  for (const RewardRow& row : rewards) {
+    while (entry != entries.end() && entry->id() < row.id()) ++entry;
+    if (entry == entries.end()) return;
+    if (entry->id() == row.id()) entry->reward = row.value;
+  }
+}
+
 /// Keeps one entry for each id: the last written of finished ones, the longest of partial ones.
 void keep_one_each(std::vector<Entry>& entries, bool longest) {
   // Stable: within an id the order of attempts, ranks and rows stays.
@@ -162,6 +189,7 @@ bool possible(std::span<const TokenId> tokens, const RunManifest& manifest) {
 
 ShardIndex read_shard_index(const std::string& directory, const RunManifest& manifest) {
   ShardIndex result;
+  std::vector<RewardRow> rewards;
   for (const ShardName& shard : list_shards(directory, "trajectories")) {
     const auto source = static_cast<std::uint32_t>(result.paths.size());
     result.paths.push_back(shard.path);
@@ -174,6 +202,7 @@ ShardIndex read_shard_index(const std::string& directory, const RunManifest& man
         result.warnings.push_back(shard.path + ": " + std::to_string(damaged) +
                                   " damaged responses are left out");
       }
+      read_rewards(shard.path, rewards, result.warnings);
     } catch (const IoError& error) {
       result.warnings.push_back(std::string(error.what()) + "; what it held is left out");
     }
@@ -182,6 +211,7 @@ ShardIndex read_shard_index(const std::string& directory, const RunManifest& man
                    [](const Entry& a, const Entry& b) { return a.id() < b.id(); });
   warn_of_disagreement(result.finished, result);
   keep_one_each(result.finished, false);
+  join_rewards(rewards, result.finished);
   std::erase_if(result.partial, [&](const Entry& entry) {
     return std::binary_search(result.finished.begin(), result.finished.end(), entry,
                               [](const Entry& a, const Entry& b) { return a.id() < b.id(); });

@@ -13,7 +13,7 @@ namespace paceline::io {
 struct ShardIndex {
   std::vector<std::string> paths;  ///< of Entry::source
   /// Ascending by id, one for each id. Of equal ones the last written stands: a later attempt
-  /// generates again only what was not readable.
+  /// generates again only what was not readable. With the rewards that came for them.
   std::vector<Entry> finished;
   std::vector<Entry> partial;  ///< the same, the longest of each id, none finished
   std::vector<std::string> warnings;

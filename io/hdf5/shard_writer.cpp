@@ -1,6 +1,7 @@
 #include "io/hdf5/shard_writer.hpp"
 
 #include <cassert>
+#include <cmath>
 #include <filesystem>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct ShardWriter::State {
   h5::Dataset& logprob = shard.add("logprob", h5::native<float>(), kTokenChunk);
   h5::Dataset& sampling_logprob = shard.add("sampling_logprob", h5::native<float>(), kTokenChunk);
   h5::Dataset& index = shard.add("index", index_row_fields(), sizeof(IndexRow), kIndexChunk);
+  h5::Dataset& rewards = shard.add("rewards", reward_row_fields(), sizeof(RewardRow), kIndexChunk);
   std::uint64_t next_offset = 0;  // tokens appended so far
 
   // Appended, not yet written.
@@ -35,6 +37,7 @@ struct ShardWriter::State {
   std::vector<float> logprob_buffer, sampling_buffer;
   // Appended, not yet committed; their tokens may be written already.
   std::vector<IndexRow> rows;
+  std::vector<RewardRow> reward_rows;
 
   void write_tokens() {
     tokens.append<TokenId>(token_buffer);
@@ -46,6 +49,12 @@ struct ShardWriter::State {
   }
 
   void commit() {
+    // Before the index too: whoever sees a response sees the reward that it came with.
+    if (!reward_rows.empty()) {
+      rewards.append<RewardRow>(reward_rows);
+      rewards.flush();
+      reward_rows.clear();
+    }
     if (rows.empty()) return;
     write_tokens();
     tokens.flush();
@@ -84,7 +93,6 @@ void ShardWriter::append(const Trajectory& trajectory) {
   row.prompt = trajectory.id.prompt;
   row.sample = trajectory.id.sample;
   row.length = static_cast<std::uint32_t>(trajectory.tokens.size());
-  row.reward = trajectory.reward;
   row.finish_reason = static_cast<std::uint8_t>(trajectory.finish_reason);
   row.checksum =
       checksum_of(row, trajectory.tokens, trajectory.logprob, trajectory.sampling_logprob);
@@ -96,7 +104,15 @@ void ShardWriter::append(const Trajectory& trajectory) {
   add(s.sampling_buffer, trajectory.sampling_logprob);
   s.rows.push_back(row);
   s.next_offset += row.length;
+  if (trajectory.finish_reason != FinishReason::partial && !std::isnan(trajectory.reward))
+    reward(trajectory.id, trajectory.reward);
   if (s.token_buffer.size() >= kBufferedTokens) s.shard.guarded([&] { s.write_tokens(); });
+}
+
+void ShardWriter::reward(RequestId id, float value) {
+  assert(!std::isnan(value));
+  state_->shard.check();
+  state_->reward_rows.emplace_back(id, value);
 }
 
 void ShardWriter::flush() {

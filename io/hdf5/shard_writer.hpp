@@ -26,8 +26,10 @@ class ShardWriter : public TrajectorySink {
   ShardWriter& operator=(const ShardWriter&) = delete;
 
   /// Buffers about 1 MiB, then writes (without making it visible). The three arrays must have one
-  /// length (assert).
+  /// length (assert). A reward that it has already goes in as reward() would put it.
   void append(const Trajectory& trajectory) override;
+  /// Of a finished response, in this shard or any other of the run; a number.
+  void reward(RequestId id, float value);
   /// Commits what was appended: first tokens and log-probabilities, then the index that names them.
   /// Cheap when nothing was appended. Throws IoError, also when the file has been deleted.
   void flush() override;

@@ -14,11 +14,20 @@
 namespace paceline::io {
 
 /// Version of the layout of telemetry.h5 and its shards.
-inline constexpr std::int32_t kTelemetrySchemaVersion = 7;
+inline constexpr std::int32_t kTelemetrySchemaVersion = 8;
 
-/// Appends to DIR/shards/telemetry-<attempt>-<rank>.h5. step(), event() and transfer() only fill a
-/// buffer, except that about once a second (by the records' own times) and every 16,384 records it
-/// is written. Used by one thread; errors and HDF5's lock as in ShardWriter.
+/// An attempt to score a response, the last one at it. Seconds since the run began.
+struct ScoreRecord {
+  double start = 0;
+  double duration = 0;
+  RequestId id;
+  float reward = 0;          ///< NaN: none
+  std::uint8_t outcome = 0;  ///< ScoreOutcome of io/reward/scorer.hpp
+};
+
+/// Appends to DIR/shards/telemetry-<attempt>-<rank>.h5. step(), event(), transfer() and pool() only
+/// fill a buffer, except that about once a second (by the records' own times) and every 16,384
+/// records it is written. Used by one thread; errors and HDF5's lock as in ShardWriter.
 class TelemetryWriter : public TelemetrySink {
  public:
   /// `plan`: the plan this attempt follows, for the record; one rank need give it.
@@ -35,8 +44,11 @@ class TelemetryWriter : public TelemetrySink {
   void step(const StepRecord& record) override;
   void event(const RequestEvent& event) override;
   void transfer(const TransferRecord& record) override;
+  void pool(const KvPoolRecord& record) override;
   /// Writes at once. Throws std::out_of_range on a drafter that has no name.
   void acceptance(std::span<const AcceptanceCell> cells) override;
+  /// Buffered like step().
+  void score(const ScoreRecord& record);
   void flush() override;
   /// Writes at once.
   void role(const RoleRecord& record) override;
@@ -64,7 +76,11 @@ struct TelemetryReport {
 ///       (attempt, time); mode and window are of kind "planned" alone, method (a drafter's number,
 ///       -1: none) of "race_begun"
 ///   /transfers/{attempt,rank,start,duration,key,bytes,peer,sends,complete}, by (attempt, start)
+///   /kv_pool/{attempt,rank,start,duration,key,bytes,memory_bytes,disk_bytes,use,complete}, by
+///       (attempt, start)
 ///   /roles/{attempt,rank,start,preparing,loading,role,epoch,leader,tp}, by (attempt, rank, start)
+///   /scores/{attempt,rank,start,duration,prompt_index,sample_index,reward,outcome}, by (attempt,
+///       start): responses that were scored or could not be
 ///   /summary/{attempt,rank,role,leader,tp,busy_seconds,...}, a row for each rank of each attempt;
 ///       role, leader and tp are its last ones, leader is -1 for a rank in no verifier group
 ///   /attempts/{attempt,ranks,started,plan}; started is Unix time in seconds
@@ -74,11 +90,14 @@ struct TelemetryReport {
 ///   /drafter_names: strings, by drafter number; one numbering for all ranks and attempts, though
 ///       each attempt may be configured with others
 ///   strings NAME (plan, too): NAME u8, UTF-8 bytes; NAME_offsets i64 [n + 1]
-///   attributes of /: schema_version (of telemetry); of /requests/kind and /requests/mode: the
-///   names of their values
+///   attributes of /: schema_version (of telemetry); of /requests/kind, /requests/mode and
+///   /kv_pool/use: the names of their values
+///   /scores/outcome: the names of their values
 ///
-/// On one rank, with every writer closed. Memory: 40 bytes an event, 56 a transfer.
+/// `outcome_names`: of /scores, by number. On one rank, with every writer closed. Memory: 40 bytes
+/// an event, 56 a transfer, 64 a use of the KV pool.
 TelemetryReport write_telemetry(const std::string& directory,
-                                std::span<const std::string> role_names);
+                                std::span<const std::string> role_names,
+                                std::span<const std::string> outcome_names = {});
 
 }  // namespace paceline::io

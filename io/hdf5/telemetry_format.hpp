@@ -1,7 +1,7 @@
 // The layout of telemetry shards, shared by their writer and the merge. Private to this folder.
 //
-//   /steps, /events, /transfers, /roles, /acceptance, /summary: compound rows as in
-//       core/interfaces.hpp, appended under SWMR
+//   /steps, /events, /transfers, /kv_pool, /roles, /acceptance, /summary: compound rows as in
+//       core/interfaces.hpp, appended under SWMR; /scores likewise, of ScoreRecord
 //   /drafter_names: strings, by AcceptanceCell::drafter
 //   attributes of /: attempt, rank, started (Unix time, seconds), plan
 #pragma once
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "io/hdf5/file.hpp"
+#include "io/hdf5/telemetry.hpp"
 #include "runtime/core/interfaces.hpp"
 
 namespace paceline::io {
@@ -59,6 +60,30 @@ inline std::vector<h5::Field> transfer_fields() {
           {"complete", offsetof(TransferRecord, complete), u8}};
 }
 
+inline std::vector<h5::Field> pool_fields() {
+  const hid_t f64 = h5::native<double>();
+  const hid_t u64 = h5::native<std::uint64_t>();
+  const hid_t u8 = h5::native<std::uint8_t>();
+  return {{"start", offsetof(KvPoolRecord, start), f64},
+          {"duration", offsetof(KvPoolRecord, duration), f64},
+          {"key", offsetof(KvPoolRecord, key), u64},
+          {"bytes", offsetof(KvPoolRecord, bytes), u64},
+          {"memory_bytes", offsetof(KvPoolRecord, memory_bytes), u64},
+          {"disk_bytes", offsetof(KvPoolRecord, disk_bytes), u64},
+          {"use", offsetof(KvPoolRecord, use), u8},
+          {"complete", offsetof(KvPoolRecord, complete), u8}};
+}
+inline std::vector<h5::Field> score_fields() {
+  const hid_t f64 = h5::native<double>();
+  const hid_t u32 = h5::native<std::uint32_t>();
+  return {{"start", offsetof(ScoreRecord, start), f64},
+          {"duration", offsetof(ScoreRecord, duration), f64},
+          {"prompt_index", offsetof(ScoreRecord, id.prompt), u32},
+          {"sample_index", offsetof(ScoreRecord, id.sample), u32},
+          {"reward", offsetof(ScoreRecord, reward), h5::native<float>()},
+          {"outcome", offsetof(ScoreRecord, outcome), h5::native<std::uint8_t>()}};
+}
+
 inline std::vector<h5::Field> role_fields() {
   const hid_t f64 = h5::native<double>();
   const hid_t u32 = h5::native<std::uint32_t>();
@@ -104,15 +129,35 @@ inline std::vector<h5::Field> summary_fields() {
           {"most_wasted", offsetof(RankSummary, most_wasted), u32},
           {"moved", offsetof(RankSummary, moved), u64},
           {"positions_transferred", offsetof(RankSummary, positions_transferred), u64},
+          {"preempted", offsetof(RankSummary, preempted), u64},
+          {"recomputed", offsetof(RankSummary, recomputed), u64},
           {"late", offsetof(RankSummary, late), u64},
           {"stale", offsetof(RankSummary, stale), u64},
           {"invalid", offsetof(RankSummary, invalid), u64},
+          {"draft_update_bytes", offsetof(RankSummary, draft_update_bytes), u64},
+          {"draft_fetch_bytes", offsetof(RankSummary, draft_fetch_bytes), u64},
+          {"draft_fetches", offsetof(RankSummary, draft_fetches), u64},
+          {"draft_heard", offsetof(RankSummary, draft_heard), u64},
+          {"draft_most_behind", offsetof(RankSummary, draft_most_behind), u64},
+          {"draft_fetch_seconds", offsetof(RankSummary, draft_fetch_seconds), f64},
           {"waited_seconds", offsetof(RankSummary, waited_seconds), f64},
           {"transfers_sent", offsetof(RankSummary, transfers_sent), u64},
           {"transfers_received", offsetof(RankSummary, transfers_received), u64},
           {"transfers_failed", offsetof(RankSummary, transfers_failed), u64},
           {"transfer_bytes_sent", offsetof(RankSummary, transfer_bytes_sent), u64},
           {"transfer_bytes_received", offsetof(RankSummary, transfer_bytes_received), u64},
+          {"pool_stored_bytes", offsetof(RankSummary, pool_stored_bytes), u64},
+          {"pool_memory_bytes", offsetof(RankSummary, pool_memory_bytes), u64},
+          {"pool_foreseen_bytes", offsetof(RankSummary, pool_foreseen_bytes), u64},
+          {"pool_disk_bytes", offsetof(RankSummary, pool_disk_bytes), u64},
+          {"pool_down_bytes", offsetof(RankSummary, pool_down_bytes), u64},
+          {"pool_up_bytes", offsetof(RankSummary, pool_up_bytes), u64},
+          {"pool_most_memory", offsetof(RankSummary, pool_most_memory), u64},
+          {"pool_most_disk", offsetof(RankSummary, pool_most_disk), u64},
+          {"pool_lost", offsetof(RankSummary, pool_lost), u64},
+          {"pool_damaged", offsetof(RankSummary, pool_damaged), u64},
+          {"pool_storing_seconds", offsetof(RankSummary, pool_storing_seconds), f64},
+          {"pool_restoring_seconds", offsetof(RankSummary, pool_restoring_seconds), f64},
           {"messages_sent", offsetof(RankSummary, messages_sent), u64},
           {"bytes_sent", offsetof(RankSummary, bytes_sent), u64},
           {"message_stalls", offsetof(RankSummary, message_stalls), u64},

@@ -53,6 +53,8 @@ struct Collected {
   std::map<std::uint32_t, std::vector<Shard>> ranks;  // shards in attempt order
   std::vector<Event> events;
   std::vector<OfRank<TransferRecord>> transfers;
+  std::vector<OfRank<KvPoolRecord>> pool;
+  std::vector<OfRank<ScoreRecord>> scores;
   std::vector<OfRank<RoleRecord>> roles;           // by (attempt, rank), as the shards are
   std::vector<OfRank<AcceptanceCell>> acceptance;  // likewise
   std::vector<std::string> drafter_names;
@@ -111,6 +113,8 @@ void collect(const ShardName& name, Collected& all) {
   const std::uint64_t steps = read_steps(file, [](std::span<const StepRecord> /*rows*/) {});
   const auto events = read_rows<RequestEvent>(file, "events", event_fields());
   const auto transfers = read_rows<TransferRecord>(file, "transfers", transfer_fields());
+  const auto pool = read_rows<KvPoolRecord>(file, "kv_pool", pool_fields());
+  const auto scores = read_rows<ScoreRecord>(file, "scores", score_fields());
   const auto roles = read_rows<RoleRecord>(file, "roles", role_fields());
   const auto summaries = read_rows<RankSummary>(file, "summary", summary_fields());
   const auto drafter_names = h5::read_strings(file, "drafter_names");
@@ -123,6 +127,8 @@ void collect(const ShardName& name, Collected& all) {
   for (const auto& event : events) all.events.push_back({event, name.attempt, name.rank});
   for (const auto& transfer : transfers)
     all.transfers.push_back({transfer, name.attempt, name.rank});
+  for (const auto& use : pool) all.pool.push_back({use, name.attempt, name.rank});
+  for (const auto& score : scores) all.scores.push_back({score, name.attempt, name.rank});
   for (const auto& role : roles) all.roles.push_back({role, name.attempt, name.rank});
   std::vector<std::uint32_t> drafter;
   for (const auto& known : drafter_names) drafter.push_back(number_of(known, all.drafter_names));
@@ -228,12 +234,37 @@ void write_of_ranks(const h5::File& file, const char* name, const std::vector<Of
   Columns(file, name, fields, rows.size()).append(rows.data(), rows.size(), sizeof(OfRank<Row>));
 }
 
-void write_transfers(const h5::File& file, std::vector<OfRank<TransferRecord>>& transfers) {
-  std::stable_sort(transfers.begin(), transfers.end(), [](const auto& a, const auto& b) {
+/// By (attempt, start).
+template <typename Row>
+void sort_by_start(std::vector<OfRank<Row>>& rows) {
+  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
     if (a.attempt != b.attempt) return a.attempt < b.attempt;
     return std::strong_order(a.row.start, b.row.start) < 0;
   });
+}
+
+void write_transfers(const h5::File& file, std::vector<OfRank<TransferRecord>>& transfers) {
+  sort_by_start(transfers);
   write_of_ranks(file, "transfers", transfers, transfer_fields());
+}
+
+void write_pool(const h5::File& file, std::vector<OfRank<KvPoolRecord>>& pool) {
+  sort_by_start(pool);
+  write_of_ranks(file, "kv_pool", pool, pool_fields());
+  const h5::Handle use(H5Dopen2(file.id(), "kv_pool/use", H5P_DEFAULT), H5Dclose);
+  const std::pair<const char*, KvPoolUse> names[] = {
+      {"stored", KvPoolUse::stored}, {"restored", KvPoolUse::restored}, {"sent", KvPoolUse::sent}};
+  for (const auto& [name, value] : names)
+    h5::write_attribute(use.get(), file.path(), name, static_cast<std::uint8_t>(value));
+}
+
+void write_scores(const h5::File& file, std::vector<OfRank<ScoreRecord>>& scores,
+                  std::span<const std::string> outcome_names) {
+  sort_by_start(scores);
+  write_of_ranks(file, "scores", scores, score_fields());
+  const h5::Handle outcome(H5Dopen2(file.id(), "scores/outcome", H5P_DEFAULT), H5Dclose);
+  for (std::size_t i = 0; i < outcome_names.size(); ++i)
+    h5::write_attribute(outcome.get(), file.path(), outcome_names[i], static_cast<std::uint8_t>(i));
 }
 
 void write_summaries(const h5::File& file, std::vector<Summary>& summaries) {
@@ -272,7 +303,8 @@ void write_attempts(const h5::File& file, const std::map<std::uint32_t, Attempt>
 }  // namespace
 
 TelemetryReport write_telemetry(const std::string& directory,
-                                std::span<const std::string> role_names) {
+                                std::span<const std::string> role_names,
+                                std::span<const std::string> outcome_names) {
   const auto lock = h5::lock_hdf5();
   TelemetryReport report;
   report.path = (fs::path(directory) / kTelemetryName).string();
@@ -292,6 +324,8 @@ TelemetryReport write_telemetry(const std::string& directory,
     for (const auto& [rank, own] : all.ranks) write_steps(file, rank, own);
     write_events(file, all.events);
     write_transfers(file, all.transfers);
+    write_pool(file, all.pool);
+    write_scores(file, all.scores, outcome_names);
     write_of_ranks(file, "roles", all.roles, role_fields());
     write_of_ranks(file, "acceptance", all.acceptance, acceptance_fields());
     h5::write_strings(file, "drafter_names", all.drafter_names);

@@ -35,6 +35,8 @@ struct TelemetryWriter::State {
   h5::Dataset& events = shard.add("events", event_fields(), sizeof(RequestEvent), kChunkRows);
   h5::Dataset& transfers =
       shard.add("transfers", transfer_fields(), sizeof(TransferRecord), kChunkRows);
+  h5::Dataset& pool = shard.add("kv_pool", pool_fields(), sizeof(KvPoolRecord), kChunkRows);
+  h5::Dataset& scores = shard.add("scores", score_fields(), sizeof(ScoreRecord), kChunkRows);
   h5::Dataset& roles = shard.add("roles", role_fields(), sizeof(RoleRecord), kChunkRows);
   h5::Dataset& acceptance =
       shard.add("acceptance", acceptance_fields(), sizeof(AcceptanceCell), kChunkRows);
@@ -42,12 +44,16 @@ struct TelemetryWriter::State {
   std::vector<StepRecord> step_buffer;
   std::vector<RequestEvent> event_buffer;
   std::vector<TransferRecord> transfer_buffer;
+  std::vector<KvPoolRecord> pool_buffer;
+  std::vector<ScoreRecord> score_buffer;
   double flushed_at = 0;  // seconds since the attempt began, by the records' clock
 
   void write_buffers() {
     write(steps, step_buffer);
     write(events, event_buffer);
     write(transfers, transfer_buffer);
+    write(pool, pool_buffer);
+    write(scores, score_buffer);
   }
   template <typename Row>
   static void write(h5::Dataset& dataset, std::vector<Row>& buffer) {
@@ -58,8 +64,9 @@ struct TelemetryWriter::State {
   }
 
   void write_when_due(double now) {
-    const bool full =
-        step_buffer.size() + event_buffer.size() + transfer_buffer.size() >= kBufferedRows;
+    const bool full = step_buffer.size() + event_buffer.size() + transfer_buffer.size() +
+                          pool_buffer.size() + score_buffer.size() >=
+                      kBufferedRows;
     if (!full && now - flushed_at < kFlushSeconds) return;
     flushed_at = std::max(flushed_at, now);
     shard.guarded([this] { write_buffers(); });
@@ -102,6 +109,16 @@ void TelemetryWriter::role(const RoleRecord& record) {
 
 void TelemetryWriter::transfer(const TransferRecord& record) {
   state_->transfer_buffer.push_back(record);
+  state_->write_when_due(record.start + record.duration);
+}
+
+void TelemetryWriter::pool(const KvPoolRecord& record) {
+  state_->pool_buffer.push_back(record);
+  state_->write_when_due(record.start + record.duration);
+}
+
+void TelemetryWriter::score(const ScoreRecord& record) {
+  state_->score_buffer.push_back(record);
   state_->write_when_due(record.start + record.duration);
 }
 

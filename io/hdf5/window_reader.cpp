@@ -30,12 +30,11 @@ Entry::Entry(const IndexRow& row, std::uint32_t file)
       prompt(row.prompt),
       sample(row.sample),
       length(row.length),
-      reward(row.reward),
       source(file),
       finish_reason(row.finish_reason) {}
 
 IndexRow Entry::row() const {
-  return {offset, weight_version, checksum, prompt, sample, length, reward, finish_reason};
+  return {offset, weight_version, checksum, prompt, sample, length, finish_reason};
 }
 
 TokenColumns::TokenColumns(const std::string& path, const std::string& prefix)

@@ -11,30 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include "io/hdf5/entry.hpp"
 #include "io/hdf5/file.hpp"
 #include "io/hdf5/shard_format.hpp"
 
 namespace paceline::io {
-
-/// One response in a file: its index row and which file. 48 bytes: there is one in memory for every
-/// response of a run.
-struct Entry {
-  std::uint64_t offset = 0;
-  std::uint64_t weight_version = 0;
-  std::uint64_t checksum = 0;
-  std::uint32_t prompt = 0;
-  std::uint32_t sample = 0;
-  std::uint32_t length = 0;
-  float reward = 0;
-  std::uint32_t source = 0;  ///< index of the file
-  std::uint8_t finish_reason = 0;
-
-  Entry() = default;
-  Entry(const IndexRow& row, std::uint32_t file);
-  [[nodiscard]] IndexRow row() const;
-  [[nodiscard]] RequestId id() const { return {prompt, sample}; }
-};
-static_assert(sizeof(Entry) == 48);
 
 /// A file's three token columns, open for reading.
 class TokenColumns {

@@ -15,7 +15,10 @@
     spans["rank"], spans["what"], spans["start"], spans["duration"]
     plans = request_plans("DIR")         # requests that came to be drafted for in another way
     helped = races("DIR")                # requests that several groups generated (best-of-N)
+    draft_servers("DIR")                 # what ranks told draft servers and heard from them
+    scores("DIR")                        # what became of responses that were to be scored, and when
     model_scale("DIR"), kv_scale("DIR")  # seconds that changes of roles and moves of KV took
+    kv_pool("DIR")                       # what ranks put into the KV pool and took out of it
 
 Needs h5py and numpy; torch only where as_torch is asked for. One run, one thread: h5py serialises
 HDF5 itself, but a Run object keeps its file open. `python3 paceline_reader.py DIR` prints a
@@ -39,10 +42,13 @@ from paceline_run.slime import SlimeSample
 from paceline_run.summary import summary
 from paceline_run.telemetry import (
     acceptance,
+    draft_servers,
+    kv_pool,
     kv_scale,
     model_scale,
     races,
     request_plans,
+    scores,
     timeline,
 )
 
@@ -54,7 +60,9 @@ __all__ = [
     "Run",
     "SlimeSample",
     "acceptance",
+    "draft_servers",
     "iter_live",
+    "kv_pool",
     "kv_scale",
     "live_manifest",
     "live_prompts",
@@ -62,6 +70,7 @@ __all__ = [
     "open_run",
     "races",
     "request_plans",
+    "scores",
     "summary",
     "timeline",
 ]

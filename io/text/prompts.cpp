@@ -280,6 +280,7 @@ class PromptReader {
       }
     }
     set_.prompts.push_back(std::move(prompt));
+    set_.lines.push_back(line_number_);
   }
 
   const std::string& name_;

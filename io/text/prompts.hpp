@@ -1,6 +1,7 @@
 // The prompt file: JSON Lines to tokenized prompts.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -26,6 +27,7 @@ struct PromptOptions {
 
 struct PromptSet {
   std::vector<Prompt> prompts;         ///< in the order of the file
+  std::vector<std::size_t> lines;      ///< [prompts] of the file, 1-based
   std::vector<std::string> skipped;    ///< uids left out as too long (Overlong::skip)
   std::vector<std::string> truncated;  ///< uids that lost tokens at the front (Overlong::truncate)
 };

@@ -39,6 +39,8 @@ class BlockTransport {
   /// pending; when it has failed, what they hold is undefined.
   [[nodiscard]] virtual Ticket receive(int from, std::uint64_t key,
                                        std::span<const std::span<std::byte>> pieces) = 0;
+  /// In place of send(): there is nothing to send under this key, and the other end's ticket fails.
+  virtual void refuse(int to, std::uint64_t key) = 0;
   /// A ticket that is no longer pending stays what it is, and nothing touches its memory.
   [[nodiscard]] virtual TransferState state(Ticket ticket) const = 0;
   /// Why a ticket failed; empty for others.

@@ -89,6 +89,25 @@ struct TransferRecord {
   std::uint8_t complete = 0;
 };
 
+/// What a rank did with its part of the KV pool.
+enum class KvPoolUse : std::uint8_t {
+  stored = 0,
+  restored = 1,  ///< to itself
+  sent = 2,      ///< to ranks of another group
+};
+
+/// KV that a rank put into its part of the KV pool, or took out of it. Seconds since the run began.
+struct KvPoolRecord {
+  double start = 0;
+  double duration = 0;
+  std::uint64_t key = 0;           ///< of the command: stored and restored under it, or sent
+  std::uint64_t bytes = 0;         ///< of sent: 0 where it was not all there
+  std::uint64_t memory_bytes = 0;  ///< in the rank's memory tier at its end
+  std::uint64_t disk_bytes = 0;    ///< and in its disk tier
+  KvPoolUse use = KvPoolUse::stored;
+  std::uint8_t complete = 0;
+};
+
 /// What a rank became. Seconds since the run began.
 struct RoleRecord {
   double start = 0;          ///< when it began to take its place
@@ -130,16 +149,37 @@ struct RankSummary {
   std::uint64_t wasted = 0;       ///< by a drafter rank: tokens that were refuted, or followed such
   std::uint32_t most_wasted = 0;  ///< of them, by one refutation
   std::uint64_t moved = 0;        ///< requests that left, as RequestEventKind
-  std::uint64_t positions_transferred = 0;  ///< of KV that came with requests from other groups
+  std::uint64_t positions_transferred = 0;  ///< of KV that came with requests, or out of a store
+  std::uint64_t preempted = 0;              ///< requests that gave way in the middle of a lease
+  std::uint64_t recomputed = 0;             ///< positions of responses whose KV was computed again
   std::uint64_t late = 0;     ///< drafts wanted of drafter ranks when none had arrived
   std::uint64_t stale = 0;    ///< tokens from drafter ranks that came too late, or for nothing
-  std::uint64_t invalid = 0;  ///< messages and drafts from drafter ranks without sense
-  double waited_seconds = 0;  ///< as StepRecord::waited
-  std::uint64_t transfers_sent = 0;  ///< complete ones
+  std::uint64_t invalid = 0;  ///< messages and drafts from drafter ranks and servers without sense
+  // With draft servers, as a verifier.
+  std::uint64_t draft_update_bytes = 0;  ///< told to them
+  std::uint64_t draft_fetch_bytes = 0;   ///< of their answers
+  std::uint64_t draft_fetches = 0;       ///< answers
+  std::uint64_t draft_heard = 0;         ///< tokens in them: what it was behind by, summed up
+  std::uint64_t draft_most_behind = 0;   ///< tokens, at any one of them
+  double draft_fetch_seconds = 0;        ///< from asking for them until they were read
+  double waited_seconds = 0;             ///< as StepRecord::waited
+  std::uint64_t transfers_sent = 0;      ///< complete ones
   std::uint64_t transfers_received = 0;
   std::uint64_t transfers_failed = 0;
   std::uint64_t transfer_bytes_sent = 0;
   std::uint64_t transfer_bytes_received = 0;
+  std::uint64_t pool_stored_bytes = 0;    ///< put into its part of the KV pool
+  std::uint64_t pool_memory_bytes = 0;    ///< taken out of its memory tier, for itself or others
+  std::uint64_t pool_foreseen_bytes = 0;  ///< of them, that had come up from disk before
+  std::uint64_t pool_disk_bytes = 0;      ///< taken out of its disk tier when they were wanted
+  std::uint64_t pool_down_bytes = 0;      ///< that went down to disk
+  std::uint64_t pool_up_bytes = 0;        ///< that came up before they were wanted
+  std::uint64_t pool_most_memory = 0;     ///< bytes in its memory tier at one time
+  std::uint64_t pool_most_disk = 0;       ///< and in its disk tier
+  std::uint64_t pool_lost = 0;            ///< requests' KV for which neither had room
+  std::uint64_t pool_damaged = 0;         ///< blocks that were not what had been put
+  double pool_storing_seconds = 0;        ///< summed over what was stored
+  double pool_restoring_seconds = 0;      ///< and over what was restored to itself
   std::uint64_t messages_sent = 0;
   std::uint64_t bytes_sent = 0;
   std::uint64_t message_stalls = 0;  ///< times that a receiver was far behind
@@ -156,6 +196,7 @@ class TelemetrySink {
   virtual void step(const StepRecord& record) = 0;
   virtual void event(const RequestEvent& event) = 0;
   virtual void transfer(const TransferRecord& record) = 0;
+  virtual void pool(const KvPoolRecord& record) = 0;
   /// When a role of the rank ends, be it by a stop: all cells it counted, in any order.
   virtual void acceptance(std::span<const AcceptanceCell> cells) = 0;
   /// Whenever the rank has become something.

@@ -10,9 +10,11 @@
 
 namespace paceline {
 
-/// Who sends a message, or whom it is for. Rank 0 is home to two: its own role and the coordinator.
+/// Who sends a message, or whom it is for. A rank is home to its own role, rank 0 to the
+/// coordinator too, and some to a draft server.
 struct Address {
-  enum class Port : int { role = 1, coordinator = 2 };
+  enum class Port : int { role = 1, coordinator = 2, draft_server = 3 };
+  static constexpr int kPorts = 3;
   int rank = 0;
   Port port = Port::role;
   static Address coordinator() { return {0, Port::coordinator}; }

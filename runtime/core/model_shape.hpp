@@ -37,6 +37,7 @@ struct ModelShape {
   std::int32_t head_dim = 0;
   std::int32_t intermediate = 0;  ///< width of an MLP that is no expert
   std::int32_t vocab = 0;
+  std::int32_t context = 0;  ///< positions of a sequence; 0: not said
   bool tied_embeddings = false;
   double bytes_per_parameter = 2;
   std::optional<ExpertShape> experts;

@@ -47,6 +47,12 @@ struct Trajectory {
   std::uint64_t weight_version = 0;
 };
 
+/// What a response is worth, by whatever scored it.
+struct Reward {
+  RequestId id;
+  float value = 0;
+};
+
 /// The digest that the exactness oracle compares: a 128-bit hash over prompts and trajectories in
 /// (prompt, sample) order, down to the bits of the log-probabilities. Feed in that order.
 class TrajectoryDigest {
@@ -57,7 +63,8 @@ class TrajectoryDigest {
   TrajectoryDigest& operator=(const TrajectoryDigest&) = delete;
 
   /// Adds a response: the prompt's uid and tokens, then the trajectory without its prompt index
-  /// (so that a reordered prompt file, fed in uid order, has the same digest).
+  /// (so that a reordered prompt file, fed in uid order, has the same digest) and without its
+  /// reward (so that a run has one digest, however it is scored).
   void add(std::string_view uid, std::span<const TokenId> prompt, const Trajectory& trajectory);
   [[nodiscard]] std::string hex() const;  ///< 32 hexadecimal digits
 

@@ -1,5 +1,5 @@
-// The grouped draft server and its client, without transport (Seer, section 4.4, tables 3 and 4):
-// one suffix tree a prompt group, fed by all of the group's requests.
+// One suffix tree a prompt group, fed by all of the group's requests: what a draft client
+// speculates from (Seer, section 4.4, table 4).
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "runtime/core/thread_pool.hpp"
-#include "runtime/core/wire.hpp"
 #include "runtime/draft/suffix_speculation.hpp"
 #include "runtime/draft/suffix_tree.hpp"
 
@@ -24,34 +23,6 @@ struct StoreLimits {
   std::size_t max_group_bytes = std::size_t{1} << 28;
   double default_ttl = 3600;  ///< of groups that were never registered, seconds
 };
-
-/// What a client holds of a group: tokens of each sample, forgotten ones included.
-struct GroupState {
-  GroupId group = 0;
-  std::uint64_t epoch = 0;  ///< 0: nothing
-  std::vector<std::uint32_t> samples;
-  std::vector<std::uint64_t> sizes;  ///< [samples]
-};
-
-/// Text of one sample from `offset` on.
-struct SampleText {
-  std::uint32_t sample = 0;
-  std::uint64_t offset = 0;
-  std::vector<TokenId> tokens;
-};
-
-/// What turns a client's copy of a group into the server's.
-struct GroupDelta {
-  GroupId group = 0;
-  std::uint64_t epoch = 0;
-  bool reset = false;  ///< the client forgets what it held first
-  std::vector<SampleText> texts;
-};
-
-void put(WireWriter& writer, const GroupState& state);
-void put(WireWriter& writer, const GroupDelta& delta);
-void get(WireReader& reader, GroupState& state);
-void get(WireReader& reader, GroupDelta& delta);
 
 /// Up to so many requests are drafted for sooner than another thread wakes up.
 inline constexpr int kAloneSlots = 16;
@@ -71,10 +42,6 @@ struct SpeculationSlot {
   DraftResult result;  ///< set by the call; count 0 when the group is not here or has no match
 };
 
-/// A server updates and fetches; a client registers, applies what it fetched and speculates; both
-/// hold one of these under equal limits, and one may be both. When all has been fetched a client's
-/// tree counts what the server's counts, so drafts are equal.
-///
 /// Memory: a group past max_group_bytes forgets the older half of each of its texts (and is built
 /// anew); past max_bytes in all, the groups longest without an update go. Times: seconds on one
 /// clock of the caller's. Not thread-safe, but for what batch_speculate does inside.
@@ -93,14 +60,10 @@ class DraftStore {
   /// The response is not expected to grow further (it may): gives memory back.
   void shrink(GroupId group, std::uint32_t sample);
 
-  /// What to hand to the server's fetch for this group.
-  [[nodiscard]] GroupState state(GroupId group) const;
-  /// What the client that holds `states` lacks; groups that lack nothing, or that are not here, are
-  /// left out.
-  [[nodiscard]] std::vector<GroupDelta> fetch(std::span<const GroupState> states) const;
-  /// Takes in what another store's fetch gave. Groups that are not here are ignored: their
-  /// registration has expired.
-  void apply(const GroupDelta& delta, double now);
+  /// The same of a response that is generated elsewhere, of which there may be no more than an end.
+  /// Ignored where the group is not here: its registration has expired; and after a gap.
+  void take_in(GroupId group, std::uint32_t sample, std::uint64_t offset,
+               std::span<const TokenId> tokens, double now);
 
   void batch_speculate(std::span<SpeculationSlot> batch, ThreadPool& pool);
   /// One of the batch; several threads may call it at once while nobody writes.
@@ -122,8 +85,6 @@ class DraftStore {
     explicit Group(int depth) : tree(std::make_unique<SuffixTree>(depth)) {}
     std::unique_ptr<SuffixTree> tree;
     std::map<std::uint32_t, Sample> samples;
-    std::uint64_t epoch = 0;   ///< of its texts' beginnings, as fetch() tells clients
-    std::uint64_t source = 0;  ///< the epoch of the server it was applied from; 0: none
     double ttl = 0;
     double touched = 0;
     std::size_t bytes = 0;
@@ -137,7 +98,6 @@ class DraftStore {
 
   StoreLimits limits_;
   std::map<GroupId, Group> groups_;
-  std::uint64_t last_epoch_ = 0;
   std::size_t bytes_ = 0;
   std::vector<SpeculationScratch> scratch_;  ///< [threads]
 };

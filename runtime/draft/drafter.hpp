@@ -78,8 +78,17 @@ class Drafter {
   /// at all. What its siblings can learn from it may stay, and what would help itself then.
   virtual void leave(RequestId id, double now) { finish(id, now); }
 
+  /// Whether it learns from siblings, and so would from those that are generated elsewhere.
+  [[nodiscard]] virtual bool learns_from_siblings() const { return false; }
+  /// Of one that does: this was said elsewhere, after the first `offset` tokens of the response of
+  /// a request that was not started here. `ended`: it ends with that.
+  virtual void hear(RequestId /*id*/, std::uint64_t /*offset*/, std::span<const TokenId> /*tokens*/,
+                    bool /*ended*/, double /*now*/) {}
+
   /// Whether it drafts unasked, ahead of the verifier: on other ranks.
   [[nodiscard]] virtual bool runs_ahead() const { return false; }
+  /// Whether it can have drafts at all now: of one that runs ahead, whether there are such ranks.
+  [[nodiscard]] virtual bool present() const { return true; }
   /// Of one that runs ahead: it is to do so by so many tokens at a time for the request, at most as
   /// many as it was made for; 0: not at all. start() begins with the most.
   virtual void set_window(RequestId, int /*window*/) {}

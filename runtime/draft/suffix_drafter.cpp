@@ -63,6 +63,12 @@ void SuffixDrafter::finish(RequestId id, double now) {
   store_.shrink(id.prompt, id.sample);
 }
 
+void SuffixDrafter::hear(RequestId id, std::uint64_t offset, std::span<const TokenId> tokens,
+                         bool ended, double now) {
+  store_.take_in(id.prompt, id.sample, offset, tokens, now);
+  if (ended) store_.shrink(id.prompt, id.sample);
+}
+
 void SuffixDrafter::propose(std::span<DraftSlot> batch, double now, Levels* /*levels*/) {
   store_.expire(now);
   batch_requests_.clear();

@@ -33,8 +33,10 @@ class SuffixDrafter final : public Drafter {
   /// Its group keeps what it said so far.
   void leave(RequestId id, double now) override;
 
-  /// For fetches by other ranks, and to take in what was fetched from them.
-  [[nodiscard]] DraftStore& store() { return store_; }
+  [[nodiscard]] bool learns_from_siblings() const override { return true; }
+  void hear(RequestId id, std::uint64_t offset, std::span<const TokenId> tokens, bool ended,
+            double now) override;
+
   /// Groups and own trees.
   [[nodiscard]] std::size_t bytes() const override;
 

@@ -18,22 +18,24 @@ Batcher::Batcher(const BatcherLimits& limits, const SamplingParams& sampling,
   }
 }
 
-/// Positions that a request of this prompt length may come to have.
-std::int32_t Batcher::longest(std::int32_t prompt_length) const {
-  return std::min<std::int32_t>(limits_.context, prompt_length + sampling_.max_tokens);
+/// Positions that a request of this prompt length may come to have with such a lease.
+std::int32_t Batcher::longest(std::int32_t prompt_length, std::uint32_t until) const {
+  const auto response = std::min<std::int64_t>(sampling_.max_tokens, until);
+  return static_cast<std::int32_t>(
+      std::min<std::int64_t>(limits_.context, prompt_length + response));
 }
 
 std::int32_t Batcher::blocks_needed(std::size_t prompt_tokens) const {
-  return kv::Sequences::blocks_needed(longest(static_cast<std::int32_t>(prompt_tokens)),
-                                      limits_.kv_block);
+  return kv::Sequences::blocks_needed(
+      longest(static_cast<std::int32_t>(prompt_tokens), sampling_.max_tokens), limits_.kv_block);
 }
 
 bool Batcher::admit(Admission& request) {
   if (active() >= limits_.max_batch) return false;
   const auto prompt = static_cast<std::int32_t>(request.prompt.size());
   const auto text = prompt + static_cast<std::int32_t>(request.trajectory.tokens.size());
-  const std::int32_t most = longest(prompt);
-  const std::int32_t positions = limits_.chunk == 0 ? most : std::min(most, text + limits_.chunk);
+  const std::int32_t most = std::max(text, longest(prompt, request.until));
+  const std::int32_t positions = limits_.growth == 0 ? most : std::min(most, text + limits_.growth);
   const std::optional<kv::Handle> handle =
       kv_.open(request.trajectory.id.prompt, prompt, std::max(prompt, positions));
   if (!handle) return false;
@@ -44,6 +46,7 @@ bool Batcher::admit(Admission& request) {
                                               .kv = *handle,
                                               .noise = request.noise,
                                               .version = request.version,
+                                              .until = request.until,
                                               .matcher = StopMatcher(sampling_.stop_strings),
                                               .arrival = {}});
   for (const TokenId token : r.trajectory.tokens) {  // it goes on: its response so far
@@ -104,7 +107,8 @@ const Step& Batcher::kv_work() {
 /// As it would be admitted anew.
 Admission Batcher::take(Request& r) {
   r.tokens.resize(r.prompt_length);
-  return {std::move(r.trajectory), std::move(r.tokens), r.noise, r.version};
+  return {std::move(r.trajectory), std::move(r.tokens), r.noise, r.version,
+          std::max(r.until, r.renewed)};
 }
 
 Departure Batcher::leave(RequestId id) {
@@ -120,21 +124,62 @@ Departure Batcher::copy(RequestId id) {
   return {take(copied), kv_.share(copied.kv)};
 }
 
-/// Room for the request's next rows, a chunk at a time. False where the pool is too full.
+std::vector<RequestId> Batcher::ending(std::uint32_t tokens) {
+  std::vector<RequestId> ids;
+  for (Request& r : requests_) {
+    if (r.named || r.trajectory.tokens.size() + std::uint64_t{tokens} < r.until) continue;
+    r.named = true;
+    ids.push_back(r.trajectory.id);
+  }
+  return ids;
+}
+
+void Batcher::renew(RequestId id, std::uint32_t until) {
+  at(id).renewed = until;
+  settled_ = false;
+}
+
+/// Room for the request's next rows, bit by bit. False where the pool is too full.
 bool Batcher::grow(const Request& r) {
   const auto text = static_cast<std::int32_t>(r.tokens.size());
-  const std::int32_t most = longest(r.prompt_length);
+  const std::int32_t most = longest(r);
   if (kv_.reserved(r.kv) >= std::min(most, text + limits_.kv_block)) return true;
   // A draft would want more than the row that must have a place.
-  return kv_.reserve(r.kv, std::min(most, text + limits_.chunk)) || kv_.reserved(r.kv) >= text;
+  return kv_.reserve(r.kv, std::min(most, text + limits_.growth)) || kv_.reserved(r.kv) >= text;
+}
+
+/// Its lease is renewed, if there is room for that.
+void Batcher::go_on(Request& r) {
+  if (r.renewed == 0) return;
+  if (limits_.growth == 0 && !kv_.reserve(r.kv, longest(r.prompt_length, r.renewed))) return;
+  r.until = std::exchange(r.renewed, 0);
+  r.named = false;
+}
+
+/// At the end of its lease.
+bool Batcher::rests(const Request& r) const { return r.trajectory.tokens.size() >= r.until; }
+
+void Batcher::park(Requests::iterator request) {
+  kv_.close(request->kv);
+  parked_.insert(parked_.begin(), take(*request));
+  requests_.erase(request);
 }
 
 /// Gives every request room for its part of the next step, and parks others, the last first, where
 /// that is not to be had. Not those whose KV is on its way: their blocks are being written.
 void Batcher::settle() {
   if (settled_) return;
-  settled_ = true;
-  if (limits_.chunk == 0) return;
+  for (Request& r : requests_) go_on(r);
+  // All wait for room that the others have.
+  const auto stuck = [this](const Request& r) { return rests(r) && r.renewed != 0; };
+  while (requests_.size() > 1 && std::all_of(requests_.begin(), requests_.end(), stuck)) {
+    park(std::prev(requests_.end()));
+    for (Request& r : requests_) go_on(r);
+  }
+  // What is left to be renewed is, once parcels have gone.
+  settled_ = std::none_of(requests_.begin(), requests_.end(),
+                          [](const Request& r) { return r.renewed != 0; });
+  if (limits_.growth == 0) return;
   for (auto it = requests_.begin(); it != requests_.end();) {
     if (grow(*it)) {
       ++it;
@@ -144,33 +189,43 @@ void Batcher::settle() {
     while (last != it && last->arrival.end > 0) --last;
     const bool itself = last == it;
     if (itself) ++it;
-    kv_.close(last->kv);
-    parked_.insert(parked_.begin(), take(*last));
-    requests_.erase(last);
+    park(last);
   }
 }
 
-/// Positions up to where computing must stop: KV that arrives takes it from there.
+/// Positions up to where computing must stop: KV that arrives takes it from there, and at the end
+/// of the lease no further token is sampled.
 std::int32_t Batcher::remaining(const Request& r) const {
   const std::int32_t length = kv_.length(r.kv);
-  const bool waits = length < r.arrival.end;
-  return (waits ? std::max(length, r.arrival.first) : static_cast<std::int32_t>(r.tokens.size())) -
-         length;
+  if (length < r.arrival.end) return std::max(length, r.arrival.first) - length;
+  return static_cast<std::int32_t>(r.tokens.size()) - (rests(r) ? 1 : 0) - length;
 }
 
 bool Batcher::decodes(const Request& r) const {
   return kv_.length(r.kv) + 1 == static_cast<std::int32_t>(r.tokens.size());
 }
 
-/// Whether the request has rows for a step; false while it waits for its prompt or its KV.
+/// KV that has arrived is the request's once what comes before is computed.
+void Batcher::take_arrived(Request& r) {
+  if (!r.arrived || !kv_.ready(r.kv)) return;
+  const std::int32_t length = kv_.length(r.kv);
+  if (length < r.arrival.first) return;
+  if (length < r.arrival.end) kv_.advance(r.kv, r.arrival.end - length);
+  r.arrival = {};
+  r.arrived = false;
+}
+
+bool Batcher::expects(RequestId id) {
+  Request& r = at(id);
+  take_arrived(r);
+  return r.arrival.end > 0;
+}
+
+/// Whether the request has rows for a step; false while it waits for its prompt or its KV, or
+/// rests.
 bool Batcher::can_run(Request& r) {
   if (!kv_.ready(r.kv)) return false;
-  const std::int32_t length = kv_.length(r.kv);
-  if (r.arrived && length >= r.arrival.first) {
-    if (length < r.arrival.end) kv_.advance(r.kv, r.arrival.end - length);
-    r.arrival = {};
-    r.arrived = false;
-  }
+  take_arrived(r);
   return remaining(r) > 0;
 }
 
@@ -219,7 +274,7 @@ void Batcher::add_draft(Request& r, const DraftTree& draft) {
 // the cache as it has tokens, so that its size, not its depth alone, keeps to the room there is.
 std::int32_t Batcher::most_drafted(const Request& r) const {
   const auto text = static_cast<std::int32_t>(r.tokens.size());
-  return std::min(longest(r.prompt_length) - 1, kv_.reserved(r.kv)) - text;
+  return std::min(longest(r) - 1, kv_.reserved(r.kv)) - text;
 }
 
 std::span<const Decoding> Batcher::decoding() {
@@ -258,9 +313,11 @@ const Step& Batcher::plan(std::span<const DraftTree> drafts) {
       counts_.decode_tokens += r.planned;
     } else if (budget > 0) {
       const std::int32_t rows = std::min(remaining(r), budget);
+      const std::int32_t end = kv_.length(r.kv) + rows;
       add_rows(r, rows);
       budget -= rows;
       counts_.prefill_tokens += rows;
+      counts_.recomputed += std::clamp(end - r.prompt_length, 0, rows);
     }
   }
   kv_.take_work(step_.kv);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <list>
 #include <optional>
 #include <span>
@@ -26,8 +27,8 @@ struct BatcherLimits {
   std::int32_t kv_block = 16;        ///< positions a block
   std::int32_t kv_blocks = 0;        ///< blocks in the pool
   std::int32_t context = 0;          ///< longest sequence the model takes, prompt and response
-  /// Positions that a request is given room for at a time; 0: all that it may ever have.
-  std::int32_t chunk = 0;
+  /// Positions that a request is given room for at a time; 0: all that its lease may come to have.
+  std::int32_t growth = 0;
 };
 
 /// Positions of a request whose KV comes from elsewhere: [first, end).
@@ -44,6 +45,8 @@ struct Admission {
   /// Of its holder: n, where the n-th lease, move or race of the run gave it the request. Of two
   /// that may be the holder the one with the larger version is.
   std::uint64_t version = 0;
+  /// Response tokens at which its lease ends.
+  std::uint32_t until = std::numeric_limits<std::uint32_t>::max();
 };
 
 /// A request that leaves or is copied, and the blocks with its KV. Those are released when they
@@ -84,12 +87,17 @@ struct StepCounts {
   std::uint32_t prefill_tokens = 0;
   std::uint32_t decode_tokens = 0;  ///< rows of requests past their prompt, draft rows included
   std::uint32_t drafted = 0;        ///< draft rows
+  std::uint32_t recomputed = 0;     ///< of the prefill tokens, those of responses
 };
 
-/// Requests of one verifier group. A request is admitted when the pool has room for its next chunk,
-/// and given room chunk by chunk. Where the pool is too full for a next one, the request that came
-/// last is parked: it leaves the batch with what it has, and its KV is computed again when it comes
-/// back. So the first always gets on. With chunks of the longest response nothing is ever parked.
+/// Requests of one verifier group. A request is admitted when the pool has room for all that its
+/// lease may come to have, and no step takes it past the end of that: then it rests, in its place,
+/// until the lease is renewed.
+///
+/// With `growth` a request is given room bit by bit instead. Where the pool is then too full, the
+/// request that came last is parked: it leaves the batch with what it has, and its KV is computed
+/// again when it comes back. So the first always gets on. Without growth requests are parked only
+/// where all rest and there is no room to renew any.
 /// Not thread-safe.
 class Batcher {
  public:
@@ -104,8 +112,18 @@ class Batcher {
   bool admit(Admission& request);
   [[nodiscard]] std::int32_t active() const { return static_cast<std::int32_t>(requests_.size()); }
   [[nodiscard]] std::int32_t blocks_used() const { return kv_.blocks_used(); }
+  /// Blocks that are free, or will be as soon as others want them.
+  [[nodiscard]] std::int32_t blocks_free() const {
+    return kv_.blocks() - kv_.blocks_used() + kv_.blocks_idle();
+  }
   /// Requests that were parked since the last call, the one that came first in front.
   [[nodiscard]] std::vector<Admission> take_parked() { return std::exchange(parked_, {}); }
+
+  /// Requests whose leases end within so many tokens, or have ended; each is named once for a
+  /// lease.
+  [[nodiscard]] std::vector<RequestId> ending(std::uint32_t tokens);
+  /// The lease of a request in the batch goes on until then, as soon as there is room.
+  void renew(RequestId id, std::uint32_t until);
 
   [[nodiscard]] bool runs(RequestId id) const;
   [[nodiscard]] std::vector<Running> running() const;
@@ -118,7 +136,7 @@ class Batcher {
   /// of a block. What comes before is computed meanwhile; the rest waits for arrived().
   void expect(RequestId id, const Arrival& arrival);
   /// Whether some is.
-  [[nodiscard]] bool expects(RequestId id) const { return at(id).arrival.end > 0; }
+  [[nodiscard]] bool expects(RequestId id);
   /// It is there; or will not come, and is computed.
   void arrived(RequestId id, bool complete);
   /// A step without rows: the work on KV that is left to be done, now rather than with the next
@@ -156,13 +174,19 @@ class Batcher {
     kv::Handle kv = 0;
     NoiseKey noise;
     std::uint64_t version = 0;  ///< Admission::version
+    std::uint32_t until = 0;    ///< Admission::until
     StopMatcher matcher;
     Arrival arrival;
     bool arrived = false;
+    std::uint32_t renewed = 0;  ///< its lease is to go on until then; 0: it is not
+    bool named = false;         ///< by ending(), for this lease
   };
   using Requests = std::list<Request>;
 
-  [[nodiscard]] std::int32_t longest(std::int32_t prompt_length) const;
+  [[nodiscard]] std::int32_t longest(std::int32_t prompt_length, std::uint32_t until) const;
+  [[nodiscard]] std::int32_t longest(const Request& r) const {
+    return longest(r.prompt_length, r.until);
+  }
   [[nodiscard]] std::int32_t most_drafted(const Request& r) const;
   [[nodiscard]] const Request& at(RequestId id) const;
   [[nodiscard]] Request& at(RequestId id) {
@@ -170,7 +194,11 @@ class Batcher {
   }
   void settle();
   [[nodiscard]] bool grow(const Request& r);
+  void go_on(Request& r);
+  [[nodiscard]] bool rests(const Request& r) const;
+  void park(Requests::iterator request);
   [[nodiscard]] Admission take(Request& r);
+  void take_arrived(Request& r);
   [[nodiscard]] bool can_run(Request& r);
   [[nodiscard]] std::int32_t remaining(const Request& r) const;
   [[nodiscard]] bool decodes(const Request& r) const;

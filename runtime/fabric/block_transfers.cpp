@@ -57,6 +57,13 @@ void BlockTransfers::ask(Transfer& transfer) {
   parts_.say(rank, Word::ask, key, transfer.total(), std::move(body));
 }
 
+void BlockTransfers::refuse(Name name) {
+  const std::string why = "the sender has nothing to send";
+  if (outgoing_over_.erase(name) != 0) return;  // withdrawn, and answered
+  if (early_asks_.erase(name) == 0) outgoing_over_[name] = why;
+  say_no(name, why);
+}
+
 void BlockTransfers::give_up(Ticket ticket) {
   const auto has_ticket = [&](const auto& entry) { return entry.second.ticket == ticket; };
   if (const auto t = std::find_if(incoming_.begin(), incoming_.end(), has_ticket);
@@ -66,7 +73,7 @@ void BlockTransfers::give_up(Ticket ticket) {
   }
   const auto t = std::find_if(outgoing_.begin(), outgoing_.end(), has_ticket);
   if (t == outgoing_.end() || t->second.begun) return;  // over, or soon
-  refuse(t->first, "the sender gave it up");
+  say_no(t->first, "the sender gave it up");
   outgoing_over_[t->first] = "cancelled";
   t->second.failure = "cancelled";
   conclude_if_over(t->second);
@@ -137,7 +144,7 @@ void BlockTransfers::begin_sending(Transfer& transfer, std::span<const std::byte
   }
   transfer.failure = fmt::format("rank {} has {} bytes to send, rank {} room for another number",
                                  rank_, transfer.total(), transfer.name.first);
-  refuse(transfer.name, transfer.failure);
+  say_no(transfer.name, transfer.failure);
 }
 
 // UCX promises no order, and a long question may go over several ways: this word may overtake it.
@@ -153,10 +160,10 @@ void BlockTransfers::withdrawn(Name name) {
   } else if (outgoing_over_.emplace(name, why).second) {  // or the transfer is over: no harm then
     overtaken_.insert(name);
   }
-  refuse(name, "");
+  say_no(name, "");
 }
 
-void BlockTransfers::refuse(Name name, std::string_view why) {
+void BlockTransfers::say_no(Name name, std::string_view why) {
   const auto* text = reinterpret_cast<const std::byte*>(why.data());
   parts_.say(name.first, Word::refuse, name.second, 0, {text, text + why.size()});
 }

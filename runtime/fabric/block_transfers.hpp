@@ -34,6 +34,8 @@ class BlockTransfers final : private PartEvents {
 
   /// Throws std::logic_error where the other rank and the key are those of another under way.
   void start(Transfer transfer);
+  /// Nothing will be sent under this name: the receiver's end fails.
+  void refuse(Transfer::Name name);
   /// Ends it unless data is on its way.
   void give_up(Ticket ticket);
   /// A rank has gone: what is under way with it has failed.
@@ -53,7 +55,7 @@ class BlockTransfers final : private PartEvents {
   void ask(Transfer& transfer);
   void asked(Name name, std::span<const std::byte> body);
   void withdrawn(Name name);
-  void refuse(Name name, std::string_view why);
+  void say_no(Name name, std::string_view why);
   void refused(Name name, const std::string& why);
   void begin_sending(Transfer& transfer, std::span<const std::byte> body);
   void push(Transfer& transfer);

@@ -34,7 +34,15 @@ std::uint32_t check_of(const PackedHeader& packed) {
 }
 
 const char* name_of(Address::Port port) {
-  return port == Address::Port::coordinator ? "coordinator" : "role";
+  switch (port) {
+    case Address::Port::role:
+      return "role";
+    case Address::Port::coordinator:
+      return "coordinator";
+    case Address::Port::draft_server:
+      return "draft server";
+  }
+  return "unknown";
 }
 
 }  // namespace

@@ -54,11 +54,23 @@ Ticket UcxBlockTransport::receive(int from, std::uint64_t key,
   return begin(false, from, key, std::move(mine));
 }
 
+void UcxBlockTransport::refuse(int to, std::uint64_t key) {
+  tickets_.check();
+  check_rank(to);
+  Transfer named;
+  named.name = {to, key};
+  command({Command::What::refuse, std::move(named)});
+}
+
+void UcxBlockTransport::check_rank(int rank) const {
+  if (rank < 0 || rank >= static_cast<int>(transfers_.places().size()))
+    throw std::logic_error(fmt::format("a transfer with rank {}, which there is not", rank));
+}
+
 Ticket UcxBlockTransport::begin(bool sends, int rank, std::uint64_t key,
                                 std::vector<Piece> pieces) {
   tickets_.check();
-  if (rank < 0 || rank >= static_cast<int>(transfers_.places().size()))
-    throw std::logic_error(fmt::format("a transfer with rank {}, which there is not", rank));
+  check_rank(rank);
   std::erase_if(pieces, [](const Piece& piece) { return piece.size == 0; });
   if (pieces.empty()) throw std::logic_error("a transfer of nothing");
   const Ticket ticket = tickets_.open();
@@ -125,6 +137,8 @@ bool UcxBlockTransport::obey() {
   for (Command& command : commands) {
     if (command.what == Command::What::begin) {
       transfers_.start(std::move(command.transfer));
+    } else if (command.what == Command::What::refuse) {
+      transfers_.refuse(command.transfer.name);
     } else if (command.what == Command::What::lose) {
       transfers_.abandon(command.transfer.name.first, command.transfer.failure);
     } else {

@@ -41,6 +41,7 @@ class UcxBlockTransport final : public BlockTransport {
                             std::span<const std::span<const std::byte>> pieces) override;
   [[nodiscard]] Ticket receive(int from, std::uint64_t key,
                                std::span<const std::span<std::byte>> pieces) override;
+  void refuse(int to, std::uint64_t key) override;
   [[nodiscard]] TransferState state(Ticket ticket) const override { return tickets_.state(ticket); }
   [[nodiscard]] std::string failure(Ticket ticket) const override {
     return tickets_.failure(ticket);
@@ -57,11 +58,13 @@ class UcxBlockTransport final : public BlockTransport {
 
  private:
   struct Command {
-    enum class What : std::uint8_t { begin, cancel, lose } what;
-    Transfer transfer;  ///< for `cancel`, the ticket alone; for `lose`, rank and failure
+    enum class What : std::uint8_t { begin, refuse, cancel, lose } what;
+    /// For `refuse`, the name alone; for `cancel`, the ticket; for `lose`, rank and failure.
+    Transfer transfer;
   };
 
   // On the participant's thread.
+  void check_rank(int rank) const;
   Ticket begin(bool sends, int rank, std::uint64_t key, std::vector<Piece> pieces);
   void command(Command command);
 

@@ -22,7 +22,8 @@ double seconds_now() {
 }
 
 std::size_t index_of(Address at) {
-  return static_cast<std::size_t>(at.rank) * 2 + (at.port == Address::Port::coordinator ? 1 : 0);
+  return static_cast<std::size_t>(at.rank) * Address::kPorts + static_cast<std::size_t>(at.port) -
+         1;
 }
 
 }  // namespace
@@ -41,7 +42,7 @@ void UcxMailbox::open(std::uint64_t run, std::vector<MailboxPlace> places) {
   peers_.resize(places.size());
   for (std::size_t i = 0; i < places.size(); ++i) {
     const std::size_t index = index_of(places[i].at);
-    if (index >= peer_of_.size()) peer_of_.resize((index | 1) + 1, -1);
+    if (index >= peer_of_.size()) peer_of_.resize(index + 1, -1);
     peer_of_[index] = static_cast<std::int32_t>(i);
     peers_[i].place = std::move(places[i]);
   }

@@ -109,7 +109,7 @@ class UcxMailbox final : public Mailbox {
   MailboxSettings settings_;
   std::uint64_t run_ = 0;
   std::vector<Peer> peers_;
-  std::vector<std::int32_t> peer_of_;  ///< [2 x ranks], by rank and port; -1: there is none
+  std::vector<std::int32_t> peer_of_;  ///< [ports x ranks], by rank and port; -1: there is none
   std::vector<Peer*> dirty_;           ///< have something to send
   std::deque<Received> inbox_;
   std::list<Flight> flights_;

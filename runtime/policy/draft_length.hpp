@@ -49,6 +49,11 @@ class DraftLengthPolicy {
   /// Before drafting: the longest path to draft for each request, at most its longest_draft. All 0
   /// is plain decoding: no drafter is called.
   virtual void choose(const DraftQuery& query, std::span<int> lengths) = 0;
+  /// After choose(), of a request to draft for: how many paths side by side to ask for, at most
+  /// `most`. What is asked for need not be verified.
+  [[nodiscard]] virtual int paths(const DraftQuery& /*query*/, int /*request*/, int most) const {
+    return most;
+  }
   /// After drafting: keep[i] = 1 for each token to verify. With a token its parents are kept.
   virtual void select(const DraftQuery& query, const DraftedTokens& drafted,
                       std::span<std::uint8_t> keep) = 0;

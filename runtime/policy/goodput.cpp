@@ -17,6 +17,10 @@ constexpr int kLookInterval = 16;         ///< plain steps between two thoughts 
 constexpr int kHorizon = 128;             ///< tokens that catching up must pay off within
 constexpr double kYieldMemory = 1000;     ///< tokens
 constexpr double kNextToNothing = 0.003;  ///< of a plain step
+/// Share of the tokens refused to a path that one more path may catch, and of those that it leaves
+/// for the next. Seer's table 2 and bench_draft have 4 to 10 %; some requests have more, and
+/// select() judges what is found.
+constexpr double kCaught = 0.15;
 
 }  // namespace
 
@@ -163,6 +167,7 @@ void Goodput::choose(const DraftQuery& query, std::span<int> lengths) {
   const bool trial = trial_ > 0;
   if (trial) --trial_;
   if (on_ ? trial : !trial && !cheap()) return;
+  step_.row = row_price(query, best);
   if (!on_ && trial) step_.at_least = best.tokens;
   if (cheap()) {
     for (int r = 0; r < query.requests; ++r)
@@ -171,6 +176,25 @@ void Goodput::choose(const DraftQuery& query, std::span<int> lengths) {
     planner_.for_each(best, [&](const DraftCandidate& c) { lengths[c.request] = c.depth; });
   }
   ask(query, lengths);
+}
+
+/// What a further row must be worth for goodput not to fall: at that rate its seconds make as much.
+/// Several rows are looked at together, for the table may rise in steps.
+double Goodput::row_price(const DraftQuery& query, const DraftPlan& plan) const {
+  const double rows = yield_.estimate(1, max_length_) * plan.tokens;
+  const double more = query.requests;
+  const double seconds = (step_seconds(rows + more) - step_seconds(rows)) / more;
+  return std::max(plan.rate, query.requests / step_seconds(0)) * std::max(0.0, seconds);
+}
+
+int Goodput::paths(const DraftQuery& query, int request, int most) const {
+  int paths = 1;
+  double caught = (1 - query.acceptance[request]) * kCaught;
+  while (paths < most && caught > step_.row) {
+    ++paths;
+    caught *= 1 - kCaught;
+  }
+  return paths;
 }
 
 void Goodput::ask(const DraftQuery& query, std::span<const int> lengths) {

@@ -37,6 +37,12 @@ class PaceRatio {
 /// the best prefix of that order is taken; select() does the same with what the drafter says of
 /// each token.
 ///
+/// The range adapts (Seer, section 4.4) by two thresholds of the cost table: of the batch, what a
+/// further row must be worth, the goodput of the plan times the row's seconds, which rises with the
+/// load; and of each request, what its further paths are: its share of refused tokens, of which a
+/// second path catches some. So paths side by side are asked for in the tail, where rows cost next
+/// to nothing, and of requests that are hard to draft for.
+///
 /// The table may be off by a factor, which may differ between plain steps and those that verify
 /// drafts: so each kind has one ratio of measured to foretold seconds. What is not done is not
 /// measured, nor is acceptance: now and then, as often as a small share of the time pays for, some
@@ -48,6 +54,7 @@ class Goodput final : public DraftLengthPolicy {
 
   bool considers(const DraftQuery& query) override;
   void choose(const DraftQuery& query, std::span<int> lengths) override;
+  [[nodiscard]] int paths(const DraftQuery& query, int request, int most) const override;
   void select(const DraftQuery& query, const DraftedTokens& drafted,
               std::span<std::uint8_t> keep) override;
   void observe(const StepOutcome& measured) override;
@@ -61,6 +68,7 @@ class Goodput final : public DraftLengthPolicy {
     int at_least = 0;          ///< drafted tokens to verify, as many as are found
     double draft_seconds = 0;  ///< foretold, without catching up
     double catch_up = 0;       ///< seconds, foretold
+    double row = 0;            ///< committed tokens that a further row must be worth
   };
 
   [[nodiscard]] double step_seconds(double drafted) const;
@@ -72,6 +80,7 @@ class Goodput final : public DraftLengthPolicy {
   DraftPlan best_plan(const DraftQuery& query);
   bool leave_out_laggards(const DraftQuery& query, double speedup);
   void consider_trial(const DraftQuery& query, const DraftPlan& plan);
+  [[nodiscard]] double row_price(const DraftQuery& query, const DraftPlan& plan) const;
   void ask(const DraftQuery& query, std::span<const int> lengths);
 
   CostTable costs_;

@@ -154,6 +154,7 @@ KvPlan plan_kv(const KvFacts& facts, std::optional<std::uint64_t> setting) {
                     : facts.shared ? "half of the available memory"
                                    : "what the device has left");
   }
+  plan.holds_batch = static_cast<std::uint64_t>(plan.blocks) >= wanted;
   if (plan.blocks < facts.blocks_per_request) {
     const char* advice =
         setting ? "raise engine.kv_memory or lower sampling.max_tokens"

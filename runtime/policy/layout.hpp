@@ -52,6 +52,7 @@ struct KvFacts {
 };
 struct KvPlan {
   std::int32_t blocks = 0;
+  bool holds_batch = true;  ///< max_batch requests at their longest
   std::string explanation;
 };
 /// `setting`: engine.kv_memory in bytes. Throws UsageError when not even one request fits.

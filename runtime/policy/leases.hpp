@@ -1,9 +1,12 @@
-// How many further requests a verifier group is leased.
+// How many further requests a verifier group is leased, how long a lease is, and what KV it takes
+// (Seer's divided rollout, section 4.2).
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 
 namespace paceline::policy {
 
@@ -21,5 +24,44 @@ struct LeaseFacts {
       static_cast<int>(std::ceil(static_cast<double>(facts.unfinished) * facts.share - 1e-9));
   return std::max(0, std::min(facts.room, share - facts.held));
 }
+
+/// Response tokens at which a lease ends that goes on to the end of the response.
+inline constexpr std::uint32_t kToTheEnd = std::numeric_limits<std::uint32_t>::max();
+
+/// Response tokens of a chunk where KV memory does not hold a full batch at its longest: Seer's 8 K
+/// where at most 64 K are generated (sections 4.2 and 6.1). Of a request's room half a chunk lies
+/// idle, so that it is a small part of most requests; shorter ones would change hands more often.
+[[nodiscard]] inline std::int32_t default_chunk(std::int32_t max_tokens) {
+  constexpr std::int32_t kChunks = 8;
+  constexpr std::int32_t kLeast = 16;  // a KV block of the least size
+  return std::max(kLeast, (max_tokens + kChunks - 1) / kChunks);
+}
+
+/// What leases of a run are like. Requests run in chunks, each of which is a lease: a group is
+/// given KV for that much of a response at once, and so never has to take it from a request in
+/// between. Without chunks a lease is for the whole response.
+struct LeaseTerms {
+  std::int32_t chunk = 0;       ///< response tokens of a lease; 0: all
+  std::int32_t growth = 0;      ///< positions of KV given at a time within a lease; 0: all of it
+  std::int32_t max_tokens = 0;  ///< of a response
+  std::int32_t context = std::numeric_limits<std::int32_t>::max();  ///< positions of a sequence
+  std::int32_t kv_block = 16;
+
+  /// Where a lease ends that begins with so many tokens of the response.
+  [[nodiscard]] std::uint32_t until(std::uint32_t tokens) const {
+    const std::uint32_t end = tokens + static_cast<std::uint32_t>(chunk);
+    return chunk == 0 || end >= static_cast<std::uint32_t>(max_tokens) ? kToTheEnd : end;
+  }
+  /// KV blocks that a request is given with a lease until then, alone in the pool: one more than
+  /// hold its positions, as kv::Sequences has it.
+  [[nodiscard]] int blocks(std::size_t prompt, std::uint32_t tokens, std::uint32_t until) const {
+    const auto response = std::min<std::int64_t>(until, max_tokens);
+    auto positions = static_cast<std::int64_t>(prompt) + response;
+    if (growth > 0)
+      positions = std::min(positions, static_cast<std::int64_t>(prompt) + tokens + growth);
+    positions = std::min<std::int64_t>(positions, context);
+    return static_cast<int>((positions + kv_block - 1) / kv_block) + 1;
+  }
+};
 
 }  // namespace paceline::policy

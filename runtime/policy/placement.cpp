@@ -5,14 +5,16 @@
 #include <set>
 
 namespace paceline::policy {
-namespace {
 
-const DrafterPlace& drafter_place(int rank, const Placement& placement) {
-  return *std::find_if(placement.drafters.begin(), placement.drafters.end(),
-                       [&](const DrafterPlace& drafter) { return drafter.rank == rank; });
+std::vector<DrafterPlace> drafters_of(std::int32_t group, std::int32_t method,
+                                      std::span<const DrafterPlace> drafters) {
+  std::vector<DrafterPlace> of_group;
+  std::copy_if(drafters.begin(), drafters.end(), std::back_inserter(of_group),
+               [&](const DrafterPlace& drafter) {
+                 return drafter.method == method && drafter.group == (method < 0 ? -1 : group);
+               });
+  return of_group;
 }
-
-}  // namespace
 
 int Placement::group(int rank) const {
   const auto next =
@@ -26,10 +28,14 @@ int Placement::group(int rank) const {
 Role Placement::role(int rank) const {
   if (const int g = group(rank); g >= 0)
     return groups[g].leader == rank ? Role::verifier : Role::verifier_member;
+  return drafter(rank) != nullptr ? Role::drafter : Role::spare;
+}
+
+const DrafterPlace* Placement::drafter(int rank) const {
   const auto at =
       std::lower_bound(drafters.begin(), drafters.end(), rank,
                        [](const DrafterPlace& drafter, int r) { return drafter.rank < r; });
-  return at != drafters.end() && at->rank == rank ? Role::drafter : Role::spare;
+  return at != drafters.end() && at->rank == rank ? &*at : nullptr;
 }
 
 int Placement::least_tp() const { return degrees().front(); }
@@ -48,7 +54,7 @@ bool stays(int rank, const Placement& before, const Placement& after) {
     case Role::verifier_member:
       return before.groups[before.group(rank)] == after.groups[after.group(rank)];
     case Role::drafter:
-      return drafter_place(rank, before) == drafter_place(rank, after);
+      return *before.drafter(rank) == *after.drafter(rank);
     case Role::spare:
       return true;
   }

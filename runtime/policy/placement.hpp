@@ -21,6 +21,9 @@ struct GroupRanks {
 struct DrafterPlace {
   std::int32_t rank = 0;
   std::uint32_t since = 0;
+  /// Index of the drafter that it drafts by, of all that the run has; -1: by all, in their order.
+  std::int32_t method = -1;
+  std::int32_t group = -1;  ///< leader of the only one that it drafts for; -1: it does so for all
   bool operator==(const DrafterPlace&) const = default;
 };
 
@@ -30,6 +33,10 @@ struct DrafterPlace {
                                                      std::span<const DrafterPlace> drafters) {
   return drafters.empty() ? nullptr : &drafters[prompt % drafters.size()];
 }
+
+/// Those that draft for the group by this drafter, -1: by all of them, for all groups.
+[[nodiscard]] std::vector<DrafterPlace> drafters_of(std::int32_t group, std::int32_t method,
+                                                    std::span<const DrafterPlace> drafters);
 
 /// The place of every rank. A rank with none is a spare one. Rank 0 never drafts: the coordinator
 /// speaks from there, and what comes from a drafter's rank is not believed.
@@ -42,6 +49,8 @@ struct Placement {
   [[nodiscard]] Role role(int rank) const;
   /// Index of the rank's group; -1: it is in none.
   [[nodiscard]] int group(int rank) const;
+  /// Its place as a drafter; null: it has none.
+  [[nodiscard]] const DrafterPlace* drafter(int rank) const;
   /// Degree of the smallest groups, whose ranks hold most of the weights.
   [[nodiscard]] int least_tp() const;
   /// Every degree there is, ascending.

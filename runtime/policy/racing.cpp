@@ -6,25 +6,21 @@
 #include "runtime/policy/best_of_n.hpp"
 
 namespace paceline::policy {
-namespace {
 
-/// It holds no request, and is to get none.
-bool is_dry(const RunState& run, const GroupState& group) {
+bool is_freed(const RunState& run, const GroupState& group) {
   const int leader = group.ranks.leader;
   return group.active == 0 && group.room > 0 && run.requests.held_by(leader) == 0 &&
          std::none_of(run.requests.moves().begin(), run.requests.moves().end(),
                       [&](const auto& move) { return move.second.to == leader; });
 }
 
-}  // namespace
-
 std::vector<RaceOrder> races_due(const RunState& run, const RacingOptions& options) {
   const RequestTable& table = run.requests;
-  if (options.methods == 0 || table.waiting() > 0 || table.leased().empty()) return {};
+  if (options.methods == 0 || !table.waiting().empty() || table.leased().empty()) return {};
   std::vector<int> freed;  // by leader; those that race already are `racers`
   std::map<int, Racer> racing;
   for (const GroupState& group : run.groups) {
-    if (is_dry(run, group)) freed.push_back(group.ranks.leader);
+    if (is_freed(run, group)) freed.push_back(group.ranks.leader);
   }
   if (freed.empty()) return {};
   std::map<RequestId, std::vector<int>> methods;  // by which others race for the request

@@ -15,6 +15,11 @@ RandomScheduler::RandomScheduler(std::unique_ptr<Scheduler> rest, const Placemen
       chance_(chance),
       random_(chance.seed) {}
 
+LeaseEnd RandomScheduler::at_end(const RunState& run, const GroupState& group, RequestId id) {
+  if (chance_.moves && random_() % 3 == 0) return {};
+  return rest_->at_end(run, group, id);
+}
+
 std::vector<RequestMove> RandomScheduler::moves(const RunState& run) {
   std::vector<RequestMove> moves = rest_->moves(run);  // asked anyhow: races go by it
   if (!chance_.moves) return moves;
@@ -50,11 +55,11 @@ std::optional<Placement> RandomScheduler::placement(const RunState& run) {
   if (!chance_.roles) return rest_->placement(run);
   if (std::exchange(epoch_, run.placement.epoch) != run.placement.epoch) reports_ = 0;
   if (++reports_ < kReports) return std::nullopt;
-  return shuffled(run.placement, degrees_, drafts_, random_());
+  return shuffled(run.placement, degrees_, drafts_, random_(), chance_.tail_methods);
 }
 
 Placement shuffled(const Placement& now, std::span<const int> degrees, bool drafts,
-                   std::uint64_t number) {
+                   std::uint64_t number, std::span<const int> tail_methods) {
   std::mt19937_64 random(number);
   const auto chance = [&](int of) { return static_cast<int>(random() % of); };
   Placement next;
@@ -78,7 +83,7 @@ Placement shuffled(const Placement& now, std::span<const int> degrees, bool draf
   };
   for (int rank = 0; rank < now.ranks; ++rank) {
     if (!free[rank]) continue;
-    if (drafts && rank > 0 && chance(4) == 0) {
+    if ((drafts || !tail_methods.empty()) && rank > 0 && chance(4) == 0) {
       next.drafters.push_back({rank, next.epoch});
       free[rank] = false;
       continue;
@@ -95,12 +100,24 @@ Placement shuffled(const Placement& now, std::span<const int> degrees, bool draf
   const auto by_rank = [](const DrafterPlace& a, const DrafterPlace& b) { return a.rank < b.rank; };
   std::sort(next.groups.begin(), next.groups.end(), by_leader);
   std::sort(next.drafters.begin(), next.drafters.end(), by_rank);
+  if (next.groups.empty()) return now;
+  for (DrafterPlace& d : next.drafters) {
+    const auto serves = [&](const GroupRanks& group) { return group.leader == d.group; };
+    const bool lost = d.method >= 0 && std::none_of(next.groups.begin(), next.groups.end(), serves);
+    if (tail_methods.empty() || (!lost && (d.since < next.epoch || (drafts && chance(2) == 0))))
+      continue;
+    d.since = next.epoch;
+    d.method = tail_methods[chance(static_cast<int>(tail_methods.size()))];
+    d.group = next.groups[chance(static_cast<int>(next.groups.size()))].leader;
+  }
   for (DrafterPlace& d : next.drafters) {  // one that was chosen anew has been there all along
-    const auto was = std::find_if(now.drafters.begin(), now.drafters.end(),
-                                  [&](const DrafterPlace& n) { return n.rank == d.rank; });
+    const auto was =
+        std::find_if(now.drafters.begin(), now.drafters.end(), [&](const DrafterPlace& n) {
+          return n.rank == d.rank && n.method == d.method && n.group == d.group;
+        });
     if (was != now.drafters.end()) d.since = was->since;
   }
-  return next.groups.empty() ? now : next;
+  return next;
 }
 
 }  // namespace paceline::policy

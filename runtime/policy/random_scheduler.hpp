@@ -5,6 +5,7 @@
 #include <memory>
 #include <random>
 #include <span>
+#include <vector>
 
 #include "runtime/policy/scheduler.hpp"
 
@@ -12,8 +13,11 @@ namespace paceline::policy {
 
 /// What of a run is left to chance.
 struct Chance {
-  bool moves = false;    ///< some request to some group, whenever a group reports
-  bool roles = false;    ///< other places for ranks, again and again
+  /// Some request to some group, whenever a group reports; some back to the table when their leases
+  /// end.
+  bool moves = false;
+  bool roles = false;                  ///< other places for ranks, again and again
+  std::vector<int> tail_methods = {};  ///< by which ranks may then draft for one group
   int race_methods = 0;  ///< races of any group for any request, as often, by so many drafters
   std::uint64_t seed = 1;
 };
@@ -25,9 +29,12 @@ class RandomScheduler final : public Scheduler {
   /// do so there.
   RandomScheduler(std::unique_ptr<Scheduler> rest, const Placement& first, const Chance& chance);
 
-  [[nodiscard]] int leases(const RunState& run, const GroupState& group) override {
-    return rest_->leases(run, group);
+  [[nodiscard]] std::optional<LeaseOrder> lease(const RunState& run,
+                                                const GroupState& group) override {
+    return rest_->lease(run, group);
   }
+  [[nodiscard]] LeaseEnd at_end(const RunState& run, const GroupState& group,
+                                RequestId id) override;
   [[nodiscard]] std::vector<RequestMove> moves(const RunState& run) override;
   [[nodiscard]] std::vector<RaceOrder> races(const RunState& run) override;
   [[nodiscard]] std::optional<Placement> placement(const RunState& run) override;
@@ -43,8 +50,9 @@ class RandomScheduler final : public Scheduler {
 };
 
 /// Another placement, by a number that is like chance. About half of the groups and drafters stay.
-/// Groups have one of `degrees`; there is at least one; drafter ranks come only where `drafts`.
+/// Groups have one of `degrees`; there is at least one; drafter ranks for all groups come only
+/// where `drafts`, and those for one group by one of `tail_methods`.
 [[nodiscard]] Placement shuffled(const Placement& now, std::span<const int> degrees, bool drafts,
-                                 std::uint64_t number);
+                                 std::uint64_t number, std::span<const int> tail_methods = {});
 
 }  // namespace paceline::policy

@@ -7,23 +7,29 @@
 
 namespace paceline::policy {
 
-RequestTable::RequestTable(std::vector<Trajectory> work, std::size_t finished_before,
-                           std::uint32_t max_tokens)
-    : waiting_(std::make_move_iterator(work.begin()), std::make_move_iterator(work.end())),
+RequestTable::RequestTable(std::vector<Trajectory> work, std::unique_ptr<RequestOrder> order,
+                           std::size_t finished_before, std::uint32_t max_tokens)
+    : order_(std::move(order)),
       finished_before_(finished_before),
       finished_(finished_before),
-      total_(finished_before + waiting_.size()),
-      lengths_(max_tokens) {}
+      total_(finished_before + work.size()),
+      lengths_(max_tokens) {
+  for (Trajectory& trajectory : work) {
+    const RequestId id = trajectory.id;
+    order_->add(id, static_cast<std::uint32_t>(trajectory.tokens.size()));
+    waiting_[id].trajectory = std::move(trajectory);
+  }
+}
 
-RequestTable::Lease RequestTable::lease(int group) {
-  if (waiting_.empty()) throw std::logic_error("no request waits to be leased");
-  Trajectory trajectory = std::move(waiting_.front());
-  waiting_.pop_front();
-  if (given_back_ > 0) --given_back_;
-  const auto tokens = static_cast<std::uint32_t>(trajectory.tokens.size());
-  leased_[trajectory.id] = {.group = group, .tokens = tokens};
+RequestTable::Lease RequestTable::lease(RequestId id, int group, std::uint32_t until) {
+  auto request = waiting_.extract(id);
+  if (request.empty()) throw std::logic_error("a request is leased that does not wait");
+  order_->remove(id);
+  given_back_.erase(id);
+  const auto tokens = static_cast<std::uint32_t>(request.mapped().trajectory.tokens.size());
+  leased_[id] = {.group = group, .until = until, .tokens = tokens};
   ++held_[group];
-  return {std::move(trajectory), next_version_++};
+  return {std::move(request.mapped()), next_version_++};
 }
 
 std::uint64_t RequestTable::move(RequestId id, int to) {
@@ -58,12 +64,14 @@ void RequestTable::kept(std::uint64_t key) {
   if (const auto at = leased_.find(move.id); at != leased_.end()) at->second.move = 0;
 }
 
-void RequestTable::returned(std::uint64_t key, Trajectory trajectory) {
+void RequestTable::returned(std::uint64_t key, const GroupRanks& group, Trajectory trajectory,
+                            std::int32_t positions) {
   const RequestMove move = take(key);
   --held_[leased_.at(move.id).group];
   leased_.erase(move.id);
-  waiting_.push_front(std::move(trajectory));
-  ++given_back_;
+  order_->add(move.id, static_cast<std::uint32_t>(trajectory.tokens.size()));
+  given_back_.insert(move.id);
+  waiting_[move.id] = {std::move(trajectory), {group, key, positions}};
 }
 
 void RequestTable::grew(RequestId id, std::uint32_t tokens) {
@@ -73,6 +81,7 @@ void RequestTable::grew(RequestId id, std::uint32_t tokens) {
 
 void RequestTable::ended(RequestId id, std::uint32_t tokens) {
   lengths_.ended(tokens);
+  order_->ended(id, tokens);
   if (const auto at = leased_.find(id); at != leased_.end()) at->second.ended = true;
 }
 
@@ -102,6 +111,17 @@ void RequestTable::race_ended(std::uint64_t key) {
   const auto request = leased_.find(at->second.id);
   if (request != leased_.end()) request->second.raced.push_back(at->second.method);
   races_.erase(at);
+}
+
+std::vector<std::uint64_t> RequestTable::forget_stored(int group) {
+  std::vector<std::uint64_t> keys;
+  for (const RequestId id : given_back_) {
+    StoredKv& kv = waiting_.at(id).kv;
+    if (kv.positions == 0 || kv.group.leader != group) continue;
+    keys.push_back(kv.key);
+    kv = {};
+  }
+  return keys;
 }
 
 void RequestTable::group_ended(int group) {

@@ -16,8 +16,9 @@ namespace paceline::policy {
 /// A verifier group, as far as decisions go by it.
 struct GroupState {
   GroupRanks ranks;
-  int room = 0;                      ///< further requests it could take, beside leases on their way
-  int active = 0;                    ///< requests in its batch, but for those it only races for
+  int room = 0;     ///< further requests it could take, beside leases on their way
+  int kv_room = 0;  ///< KV blocks that no request has, nor will have by leases on their way
+  int active = 0;   ///< requests in its batch, but for those it only races for
   const MoveCosts* costs = nullptr;  ///< of its steps, and of moves to it; null: unknown
 };
 
@@ -27,6 +28,20 @@ struct RunState {
   const RequestTable& requests;     ///< groups that are to end may hold some of them
   std::span<const Prompt> prompts;  ///< by the requests' index
   const Placement& placement;       ///< of now
+};
+
+/// A request that waits is to be leased, until its response has so many tokens.
+struct LeaseOrder {
+  RequestId id;
+  std::uint32_t until = kToTheEnd;
+  bool operator==(const LeaseOrder&) const = default;
+};
+
+/// What becomes of a request at the end of its lease.
+struct LeaseEnd {
+  std::optional<std::uint32_t> renewed;  ///< it goes on where it is, until then
+  int to = kToTable;                     ///< else: where it goes
+  bool operator==(const LeaseEnd&) const = default;
 };
 
 /// A group is to race for a request that another one holds, with a drafter by its index.
@@ -41,9 +56,13 @@ struct RaceOrder {
 class Scheduler {
  public:
   virtual ~Scheduler() = default;
-  /// Further requests that the group is to be leased, in the table's order. Asked whenever it has
-  /// reported.
-  [[nodiscard]] virtual int leases(const RunState& run, const GroupState& group) = 0;
+  /// The next request that the group is to be leased; nothing: none for now. Asked whenever the
+  /// group has reported, and again until there is none.
+  [[nodiscard]] virtual std::optional<LeaseOrder> lease(const RunState& run,
+                                                        const GroupState& group) = 0;
+  /// A lease of the group is about to end, of a request that is on no move.
+  [[nodiscard]] virtual LeaseEnd at_end(const RunState& run, const GroupState& group,
+                                        RequestId id) = 0;
   /// Requests that are leased, on no move, and are to go to another of the groups. Asked whenever a
   /// group has reported and there are several.
   [[nodiscard]] virtual std::vector<RequestMove> moves(const RunState& run) = 0;

@@ -36,7 +36,7 @@ Pace decoupled_pace(double p, int w, double drafting) {
   if (p == 0 || n >= w) return {};  // nothing that is drafted arrives in time
   const double catches_up = std::pow(p, n);
   const double ahead = catches_up / (catches_up + 1 - std::pow(p, w));
-  return {1 + ahead * p * geometric_sum(p, w - n) / n, ahead * (w - n) / n};
+  return {1 + ahead * p * geometric_sum(p, w - n) / n, ahead * (w - n) / n, ahead / n};
 }
 
 double decoupled_waste(double p, int w) {

@@ -34,6 +34,7 @@ namespace paceline::policy {
 struct Pace {
   double committed = 1;  ///< tokens
   double drafted = 0;    ///< drafted tokens that are verified
+  double ahead = 0;      ///< share of the steps in which there is a draft, all alike long
 };
 
 /// Of drafter ranks that work as ours do (roles/drafter_rank.hpp, roles/remote_drafter.hpp): the

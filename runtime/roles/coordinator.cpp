@@ -1,6 +1,8 @@
 #include "runtime/roles/coordinator.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <stdexcept>
 #include <tuple>
 #include <utility>
@@ -10,7 +12,7 @@ namespace {
 
 bool went_on(const Status& before, const Status& now) {
   const auto counts = [](const Status& s) {
-    return std::tie(s.steps, s.tokens, s.leases_received, s.active, s.room, s.stopped);
+    return std::tie(s.steps, s.tokens, s.orders_received, s.active, s.room, s.stopped);
   };
   return counts(before) != counts(now) || !now.finished.empty() || !now.moved.empty() ||
          !now.kept.empty() || !now.races_begun.empty() || !now.races_ended.empty();
@@ -20,6 +22,7 @@ bool went_on(const Status& before, const Status& now) {
 
 Coordinator::Coordinator(Mailbox& mailbox, policy::Scheduler& scheduler,
                          policy::Placement placement, std::vector<Trajectory> work,
+                         std::unique_ptr<policy::RequestOrder> order,
                          std::span<const Prompt> prompts, const CoordinatorOptions& options,
                          std::size_t already_finished)
     : mailbox_(mailbox),
@@ -27,7 +30,8 @@ Coordinator::Coordinator(Mailbox& mailbox, policy::Scheduler& scheduler,
       placement_(std::move(placement)),
       prompts_(prompts),
       options_(options),
-      requests_(std::move(work), already_finished, static_cast<std::uint32_t>(options.max_tokens)),
+      requests_(std::move(work), std::move(order), already_finished,
+                static_cast<std::uint32_t>(options.terms.max_tokens)),
       heard_(placement_.ranks) {
   for (const GroupRanks& ranks : placement_.groups) groups_[ranks.leader].ranks = ranks;
   finish_when_idle();
@@ -53,7 +57,7 @@ Turn Coordinator::turn() {
     } else if (const auto* costs = std::get_if<Costs>(&message)) {
       group_of(from, costs->epoch).costs = costs->costs;
     } else if (auto* returned = std::get_if<Returned>(&message)) {
-      on(std::move(*returned));
+      on(from, std::move(*returned));
     } else if (const auto* ready = std::get_if<Ready>(&message)) {
       on(from, *ready);
     } else if (std::holds_alternative<StopRequest>(message)) {
@@ -104,14 +108,16 @@ policy::RunState Coordinator::run_state() const {
 void Coordinator::on(int from, const Status& status) {
   KnownGroup& group = group_of(from, status.epoch);
   if (begins(status.epoch)) {
-    group.status = status;
-    group.there = true;
+    group.reported(status);
     return;
   }
   settle(group, status);
   if (!stopping_) {
     policy::RunState run = run_state();  // once: there may be a thousand groups
+    end_leases(group, run);
     lease_due(group, run);
+    lease_to_idle(run);
+    foresee(run);
     move_some(run);
     change_some(run);
   }
@@ -122,8 +128,7 @@ void Coordinator::on(int from, const Status& status) {
 /// Makes the table say what the group says.
 void Coordinator::settle(KnownGroup& group, const Status& status) {
   if (went_on(group.status, status)) ++changes_;
-  group.status = status;
-  group.there = true;
+  group.reported(status);
   for (const std::uint64_t key : status.kept) requests_.kept(key);
   for (const std::uint64_t key : status.moved) group.prompts.insert(requests_.moved(key).prompt);
   for (const engine::Running& running : status.running) requests_.grew(running.id, running.tokens);
@@ -134,37 +139,97 @@ void Coordinator::settle(KnownGroup& group, const Status& status) {
   for (const std::uint64_t key : status.races_ended) requests_.race_ended(key);
 }
 
-void Coordinator::on(Returned returned) {
+void Coordinator::on(int from, Returned returned) {
   ++changes_;
-  requests_.returned(returned.key, std::move(returned.trajectory));
-  if (stopping_) save_returned();
+  requests_.returned(returned.key, groups_.at(from).ranks, std::move(returned.trajectory),
+                     returned.positions);
+  if (ends(from)) forget_stored(from);
+  if (stopping_) {
+    save_returned();
+  } else {
+    lease_to_any();
+  }
   drain();
   finish_when_idle();
 }
 
-/// Keeps `run` true.
-void Coordinator::lease_due(KnownGroup& group, policy::RunState& run) {
-  if (ends(group.ranks.leader)) return;
-  lease_to(group, scheduler_.leases(run, group.state()));
+/// Groups that have room say so once: what waits from now on is offered to them again, those with
+/// most KV free first (Seer's SelectInstance).
+void Coordinator::lease_to_any() {
+  policy::RunState run = run_state();
+  std::vector<policy::GroupState> with_room;
+  std::copy_if(run.groups.begin(), run.groups.end(), std::back_inserter(with_room),
+               [](const policy::GroupState& group) { return group.room > 0; });
+  std::stable_sort(with_room.begin(), with_room.end(),
+                   [](const auto& a, const auto& b) { return a.kv_room > b.kv_room; });
+  for (const policy::GroupState& group : with_room) lease_due(groups_.at(group.ranks.leader), run);
+}
+
+/// A group that has nothing has nothing to report either: it gets what found no room when it last
+/// did.
+void Coordinator::lease_to_idle(policy::RunState& run) {
+  if (requests_.waiting().empty()) return;
+  for (std::size_t g = 0; g < run.groups.size(); ++g) {
+    const policy::GroupState& group = run.groups[g];
+    if (group.active > 0 || group.room <= 0 || requests_.held_by(group.ranks.leader) > 0) continue;
+    lease_due(groups_.at(group.ranks.leader), run);
+  }
+}
+
+void Coordinator::keep_true(policy::RunState& run, const KnownGroup& group) {
   const auto state = std::lower_bound(
       run.groups.begin(), run.groups.end(), group.ranks.leader,
       [](const policy::GroupState& g, int leader) { return g.ranks.leader < leader; });
   *state = group.state();
 }
 
-void Coordinator::lease_to(KnownGroup& group, int count) {
-  for (; count > 0 && requests_.waiting() > 0; --count) {
-    policy::RequestTable::Lease lease = requests_.lease(group.ranks.leader);
-    const RequestId id = lease.trajectory.id;
-    const Prompt& prompt = prompts_[id.prompt];
-    const NoiseKey noise =
-        noise_key(options_.seed, lease.trajectory.weight_version, prompt.uid, id.sample);
-    const bool known = !group.prompts.insert(id.prompt).second;
-    send(group.ranks.leader,
-         Lease{{std::move(lease.trajectory), known ? std::vector<TokenId>() : prompt.tokens, noise,
-                lease.version}});
-    ++group.leases_sent;
+/// Renews those that the group said are about to end, or moves their requests.
+void Coordinator::end_leases(KnownGroup& group, policy::RunState& run) {
+  const int leader = group.ranks.leader;
+  if (ends(leader)) return;
+  for (const RequestId id : group.status.ending) {
+    const auto at = requests_.leased().find(id);
+    if (at == requests_.leased().end() || at->second.group != leader || at->second.move != 0 ||
+        at->second.ended)
+      continue;  // it has ended; or is elsewhere soon, where its lease is about to end too
+    const policy::LeaseEnd end = scheduler_.at_end(run, group.state(), id);
+    if (!end.renewed) {
+      move({id, end.to});
+      continue;
+    }
+    const std::size_t prompt = prompts_[id.prompt].tokens.size();
+    const std::uint32_t until = at->second.until;
+    group.sent({.blocks = options_.terms.blocks(prompt, until, *end.renewed) -
+                          options_.terms.blocks(prompt, at->second.tokens, until)});
+    requests_.renew(id, *end.renewed);
+    send(leader, Renew{id, *end.renewed});
+    keep_true(run, group);
   }
+}
+
+void Coordinator::lease_due(KnownGroup& group, policy::RunState& run) {
+  if (ends(group.ranks.leader)) return;
+  while (const std::optional<policy::LeaseOrder> order = scheduler_.lease(run, group.state())) {
+    lease_to(group, *order);
+    keep_true(run, group);
+  }
+}
+
+void Coordinator::lease_to(KnownGroup& group, const policy::LeaseOrder& order) {
+  const RequestId id = order.id;
+  policy::RequestTable::Lease lease = requests_.lease(id, group.ranks.leader, order.until);
+  Trajectory& trajectory = lease.request.trajectory;
+  const Prompt& prompt = prompts_[id.prompt];
+  const NoiseKey noise = noise_key(options_.seed, trajectory.weight_version, prompt.uid, id.sample);
+  const bool known = !group.prompts.insert(id.prompt).second;
+  group.sent({.requests = 1,
+              .blocks = options_.terms.blocks(prompt.tokens.size(),
+                                              static_cast<std::uint32_t>(trajectory.tokens.size()),
+                                              order.until)});
+  send(group.ranks.leader,
+       Lease{{std::move(trajectory), known ? std::vector<TokenId>() : prompt.tokens, noise,
+              lease.version, order.until},
+             lease.request.kv});
 }
 
 void Coordinator::move_some(const policy::RunState& run) {
@@ -191,7 +256,31 @@ void Coordinator::change_some(const policy::RunState& run) {
   std::optional<policy::Placement> next = scheduler_.placement(run);
   if (!next) return;
   RoleChange change(placement_, std::move(*next));
-  if (change.needed()) change_ = std::move(change);
+  if (!change.needed()) return;
+  change_ = std::move(change);
+  for (const auto& [leader, group] : groups_) {
+    if (ends(leader)) forget_stored(leader);
+  }
+}
+
+/// Tells groups which of what they have stored will be wanted next (Seer, section 5: prefetching by
+/// what the request buffer knows). Now and then: of many groups there are many reports.
+void Coordinator::foresee(const policy::RunState& run) {
+  constexpr std::size_t kOfAGroup = 16;  // a few chunks' leases
+  if (requests_.given_back().empty() || ++unforeseen_ < run.groups.size()) return;
+  unforeseen_ = 0;
+  std::map<int, Foresee> keys;  // by leader
+  for (const RequestId id : requests_.order().upcoming(kOfAGroup * run.groups.size())) {
+    const policy::StoredKv& kv = requests_.waiting().at(id).kv;
+    if (kv.positions > 0) keys[kv.group.leader].keys.push_back(kv.key);
+  }
+  for (const auto& [leader, foreseen] : keys) send(leader, foreseen);
+}
+
+/// KV that a group has stored ends with its role: what waits will be computed again.
+void Coordinator::forget_stored(int leader) {
+  std::vector<std::uint64_t> keys = requests_.forget_stored(leader);
+  if (!keys.empty()) send(leader, Forget{std::move(keys)});
 }
 
 /// Empties the groups that are to end, then tells the ranks their new places.
@@ -251,7 +340,8 @@ void Coordinator::adopt() {
 void Coordinator::save_returned() {
   const auto some = std::find_if(groups_.begin(), groups_.end(),
                                  [this](const auto& group) { return !ends(group.first); });
-  if (some != groups_.end()) lease_to(some->second, static_cast<int>(requests_.given_back()));
+  if (some == groups_.end()) return;
+  while (!requests_.given_back().empty()) lease_to(some->second, {*requests_.given_back().begin()});
 }
 
 void Coordinator::stop() {
@@ -269,7 +359,7 @@ void Coordinator::finish_when_idle() {
   if (finish_sent_ || (change_ && change_->told())) return;
   const bool stopped = std::all_of(groups_.begin(), groups_.end(),
                                    [](const auto& group) { return group.second.stopped(); });
-  const bool nothing_on_its_way = requests_.moves().empty() && requests_.given_back() == 0;
+  const bool nothing_on_its_way = requests_.moves().empty() && requests_.given_back().empty();
   if (!complete() && !(stopped && nothing_on_its_way)) return;
   finish_sent_ = true;
   change_.reset();

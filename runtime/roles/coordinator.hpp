@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <set>
 #include <vector>
@@ -41,17 +42,19 @@ struct Progress {
 
 struct CoordinatorOptions {
   std::uint64_t seed = 1;  ///< with each request's weight version, uid and sample: its noise key
-  std::int32_t max_tokens = 1024;  ///< longest response
+  policy::LeaseTerms terms{.max_tokens = 1024};  ///< what KV a lease takes
 };
 
 class Coordinator final : public Participant {
  public:
-  /// `work`: requests to generate, in leasing order; `prompts`: by prompt index.
+  /// `work`: requests to generate, which come in this order; `order`: in which they are leased;
+  /// `prompts`: by prompt index.
   /// `already_finished`: requests that earlier attempts finished. References and prompts outlive
   /// this.
   Coordinator(Mailbox& mailbox, policy::Scheduler& scheduler, policy::Placement placement,
-              std::vector<Trajectory> work, std::span<const Prompt> prompts,
-              const CoordinatorOptions& options, std::size_t already_finished);
+              std::vector<Trajectory> work, std::unique_ptr<policy::RequestOrder> order,
+              std::span<const Prompt> prompts, const CoordinatorOptions& options,
+              std::size_t already_finished);
 
   /// Applies every message that is there.
   Turn turn() override;
@@ -79,7 +82,7 @@ class Coordinator final : public Participant {
   [[nodiscard]] std::optional<Message> understand(const Envelope& envelope) const;
   [[nodiscard]] Role role_of(int rank) const;
   void on(int from, const Status& status);
-  void on(Returned returned);
+  void on(int from, Returned returned);
   void on(int from, const Ready& ready);
   [[nodiscard]] bool takes_place(int rank, const Ready& ready) const;
   [[nodiscard]] bool begins(std::uint32_t epoch) const { return change_ && change_->begins(epoch); }
@@ -87,12 +90,18 @@ class Coordinator final : public Participant {
   [[nodiscard]] KnownGroup& group_of(int leader, std::uint32_t epoch);
   [[nodiscard]] policy::RunState run_state() const;
   void settle(KnownGroup& group, const Status& status);
+  void end_leases(KnownGroup& group, policy::RunState& run);
+  void lease_to_any();
+  void lease_to_idle(policy::RunState& run);
   void lease_due(KnownGroup& group, policy::RunState& run);
-  void lease_to(KnownGroup& group, int count);
+  void lease_to(KnownGroup& group, const policy::LeaseOrder& order);
+  static void keep_true(policy::RunState& run, const KnownGroup& group);
   void move_some(const policy::RunState& run);
   void move(const policy::RequestMove& move);
   void race(const policy::RaceOrder& order);
   void change_some(const policy::RunState& run);
+  void forget_stored(int leader);
+  void foresee(const policy::RunState& run);
   void drain();
   void adopt();
   void save_returned();
@@ -107,6 +116,7 @@ class Coordinator final : public Participant {
   policy::RequestTable requests_;
   KnownGroups groups_;
   std::optional<RoleChange> change_;
+  std::size_t unforeseen_ = 0;       ///< reports since groups were told what they will need
   std::size_t placements_ = 0;       ///< times that ranks changed roles
   std::uint64_t tokens_before_ = 0;  ///< by groups that have ended
   bool stopping_ = false;

@@ -1,5 +1,12 @@
-// What verifiers and drafter ranks say to each other. The verifier owns the committed text; a draft
-// says from where it goes on, so that what was drafted from a text that was not said is dropped.
+// What verifiers say to drafter ranks and draft servers, and hear from them.
+//
+// Drafter ranks: the verifier owns the committed text; a draft says from where it goes on, so that
+// what was drafted from a text that was not said is dropped.
+//
+// Draft servers (Seer, section 4.4, table 3): verifiers tell what they have generated (DraftUpdate:
+// update_cst) and ask for what others have (DraftFetch: fetch_cst, answered by DraftTexts). A
+// server to which tokens are missing, for they are another verifier's to tell or were lost with a
+// group, asks for them (DraftWanted).
 #pragma once
 
 #include <cstdint>
@@ -8,6 +15,7 @@
 #include "runtime/core/request.hpp"
 #include "runtime/core/sampling.hpp"
 #include "runtime/core/types.hpp"
+#include "runtime/draft/group_log.hpp"
 
 namespace paceline::roles {
 
@@ -63,6 +71,50 @@ struct Drafts {
   std::vector<DraftPiece> pieces;
   std::vector<TokenId> tokens;
   std::vector<float> scores;  ///< [tokens] as draft::DraftOutput's, from the piece's beginning
+};
+
+/// Tokens of one response.
+struct DraftStretch {
+  RequestId id;
+  std::uint64_t offset = 0;  ///< response tokens before them
+  std::uint32_t first = 0;   ///< of the message's tokens
+  std::uint32_t count = 0;
+  std::uint32_t ended = 0;  ///< 1: the response ends with them
+  std::uint32_t reserved = 0;
+};
+
+/// Verifier to draft server: this was generated here.
+struct DraftUpdate {
+  draft::LogClient client = 0;
+  std::vector<DraftStretch> stretches;
+  std::vector<TokenId> tokens;
+};
+
+/// Verifier to draft server: what has come to these groups since? One is under way at a time.
+struct DraftFetch {
+  draft::LogClient client = 0;
+  std::uint64_t ticket = 0;  ///< the answer's
+  std::vector<draft::LogPlace> places;
+};
+
+/// In answer: what others said.
+struct DraftTexts {
+  draft::LogClient client = 0;
+  std::uint64_t ticket = 0;
+  std::uint64_t left = 0;  ///< tokens that there were no room for
+  std::vector<draft::LogPlace> places;
+  std::vector<DraftStretch> stretches;
+  std::vector<TokenId> tokens;
+};
+
+/// Draft server to verifier: tell this request's tokens from `held` on.
+struct DraftWanted {
+  struct Missing {
+    RequestId id;
+    std::uint64_t held = 0;
+  };
+  draft::LogClient client = 0;
+  std::vector<Missing> missing;
 };
 
 }  // namespace paceline::roles

@@ -72,7 +72,8 @@ void DrafterRank::receive() {
       apply(from, *commits);
       verifiers_[from].waits = true;
     } else if (auto* place = std::get_if<Place>(&message)) {
-      over_ = place->placement.role(options_.place.rank) != Role::drafter;
+      const policy::DrafterPlace* own = place->placement.drafter(options_.place.rank);
+      over_ = own == nullptr || *own != options_.place;
       if (over_) next_place_ = std::move(place->placement);
     } else if (std::holds_alternative<Finish>(message)) {
       over_ = true;
@@ -204,10 +205,10 @@ bool DrafterRank::ask(std::int32_t drafter) {
   slots_.clear();
   for (std::size_t i = 0; i < asked_.size(); ++i) {
     const Request& r = requests_.at(asked_[i]);
-    // To the end of the window that is being drafted, or of what may be drafted at all.
+    // To the end of what is sent together, or of what may be drafted at all.
     const int unsent = static_cast<int>(r.ahead.size() - r.sent);
     const int most =
-        std::min(r.window - unsent, most_ahead(r.window) - static_cast<int>(r.ahead.size()));
+        std::min(piece(r) - unsent, most_ahead(r.window) - static_cast<int>(r.ahead.size()));
     slots_.push_back({.id = asked_[i],
                       .limits = {most, most, 1},
                       .output = {std::span(tokens_).subspan(i * width, width),
@@ -241,7 +242,7 @@ void DrafterRank::send_due() {
   std::map<int, Drafts> drafts;  // by verifier
   for (auto& [id, r] : requests_) {
     const auto unsent = static_cast<int>(r.ahead.size() - r.sent);
-    if (unsent == 0 || (unsent < r.window && r.sent > 0 && !r.exhausted)) continue;
+    if (unsent == 0 || (unsent < piece(r) && r.sent > 0 && !r.exhausted)) continue;
     if (mailbox_.full({r.verifier, Address::Port::role})) continue;
     Drafts& to = drafts[r.verifier];
     to.pieces.push_back({id, r.response + static_cast<std::int32_t>(r.sent), r.response,

@@ -2,6 +2,7 @@
 // section 4.1).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -20,9 +21,12 @@ namespace paceline::roles {
 
 struct DrafterOptions {
   policy::DrafterPlace place;  ///< its own
-  /// Tokens after which a draft is sent; how many are drafted until the verifier has answered is
-  /// most_ahead() of it.
+  /// How many tokens are drafted until the verifier has answered is most_ahead() of it.
   int window = 4;
+  /// Tokens after which a draft is sent, at most `window`; 0: that many. A rank that has few
+  /// requests drafts and sends one at a time: it hears sooner that a draft was refuted, and what it
+  /// drafts from there is sooner of use.
+  int piece = 0;
   int max_batch = 64;  ///< requests drafted for in one call
 };
 
@@ -71,6 +75,9 @@ class DrafterRank final : public Participant {
   bool draft();
   bool ask(std::int32_t drafter);
   void send_due();
+  [[nodiscard]] int piece(const Request& r) const {
+    return options_.piece > 0 ? std::min(options_.piece, r.window) : r.window;
+  }
   [[nodiscard]] bool at_limit(const Request& r) const {
     return static_cast<int>(r.ahead.size()) >= most_ahead(r.window);
   }

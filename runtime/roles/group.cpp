@@ -1,124 +1,11 @@
 #include "runtime/roles/group.hpp"
 
-#include <algorithm>
-#include <chrono>
-#include <cstdio>
-#include <memory>
 #include <stdexcept>
-#include <string>
-#include <thread>
+#include <utility>
 
 #include "runtime/core/role.hpp"
 
 namespace paceline::roles {
-
-KvShare::KvShare(BlockTransport& transport, const engine::KvMemory& memory, int index, int tp,
-                 const Recorder& recorder)
-    : transport_(transport), memory_(memory), index_(index), tp_(tp), recorder_(recorder) {
-  transport_.register_memory(memory_.bytes);
-}
-
-// A fault may be what destroys it, and then much else is to be saved: nothing is thrown here, and
-// nothing waits for a peer that may have gone.
-KvShare::~KvShare() {
-  std::string why = "a transfer does not end";
-  try {
-    if (give_up()) {
-      transport_.unregister_memory(memory_.bytes);
-      return;
-    }
-  } catch (const std::exception& error) {
-    why = error.what();
-  }
-  std::fprintf(stderr, "warning: KV of %zu bytes is not freed: %s\n", memory_.bytes.size(),
-               why.c_str());
-  static auto* const held = new std::vector<std::shared_ptr<void>>;  // until the process ends
-  held->push_back(memory_.owner);
-}
-
-// The peers hear of it.
-bool KvShare::give_up() {
-  constexpr auto kLongest = std::chrono::seconds(3);
-  for (const auto& [key, parts] : moves_) {
-    for (const Part& part : parts) transport_.cancel(part.ticket);
-  }
-  const auto end = std::chrono::steady_clock::now() + kLongest;
-  for (const auto& [key, parts] : moves_) {
-    for (const Part& part : parts) {
-      while (transport_.state(part.ticket) == TransferState::pending) {
-        if (std::chrono::steady_clock::now() > end) return false;
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
-    }
-  }
-  return true;
-}
-
-// Of a block, the heads that both ranks hold are one run of bytes for each layer's K and V. Where a
-// rank holds just those heads, the runs follow one another, and the block is one piece.
-void KvShare::move(const MoveKv& command) {
-  const kernels::KvShape& shape = memory_.shape;
-  const int heads = shape.kv_heads * tp_;  // of the model
-  const int theirs = heads / command.peer.tp;
-  const int first = index_ * shape.kv_heads;
-  const int end = first + shape.kv_heads;
-  const std::size_t head_bytes = shape.layer_bytes() / (2 * shape.kv_heads);
-  std::vector<Part>& parts = moves_[command.key];
-  for (int peer = first / theirs; peer * theirs < end; ++peer) {
-    const int from = std::max(first, peer * theirs);
-    const int to = std::min(end, (peer + 1) * theirs);
-    const bool whole = to - from == shape.kv_heads && theirs == shape.kv_heads;
-    std::vector<std::span<std::byte>> pieces;
-    for (const std::int32_t block : command.blocks) {
-      const std::span<std::byte> bytes = memory_.block(block);
-      for (int run = 0; run < (whole ? 1 : 2 * shape.layers); ++run) {
-        pieces.push_back(whole ? bytes
-                               : bytes.subspan((run * shape.kv_heads + from - first) * head_bytes,
-                                               (to - from) * head_bytes));
-      }
-    }
-    const int rank = command.peer.leader + peer;
-    TransferRecord record{.start = recorder_.now(),
-                          .key = command.key,
-                          .peer = static_cast<std::uint32_t>(rank),
-                          .sends = static_cast<std::uint8_t>(command.send)};
-    for (const std::span<std::byte> piece : pieces) record.bytes += piece.size();
-    if (command.send != 0) {
-      const std::vector<std::span<const std::byte>> sent(pieces.begin(), pieces.end());
-      parts.push_back({transport_.send(rank, command.key, sent), record});
-    } else {
-      parts.push_back({transport_.receive(rank, command.key, pieces), record});
-    }
-  }
-}
-
-std::optional<bool> KvShare::ended(std::uint64_t key) {
-  const auto at = moves_.find(key);
-  if (at == moves_.end()) throw std::logic_error("KV that was not to be moved");
-  bool complete = true;
-  for (const Part& part : at->second) {
-    if (transport_.state(part.ticket) == TransferState::pending) return std::nullopt;
-  }
-  for (Part& part : at->second) {
-    const bool done = transport_.state(part.ticket) == TransferState::done;
-    part.record.duration = transport_.seconds(part.ticket);
-    part.record.complete = done ? 1 : 0;
-    if (recorder_.telemetry != nullptr) recorder_.telemetry->transfer(part.record);
-    complete = complete && done;
-  }
-  moves_.erase(at);
-  return complete;
-}
-
-std::vector<KvMoved> KvShare::take_ended() {
-  std::vector<std::uint64_t> keys;
-  for (const auto& [key, parts] : moves_) keys.push_back(key);
-  std::vector<KvMoved> moved;
-  for (const std::uint64_t key : keys) {
-    if (const std::optional<bool> complete = ended(key)) moved.push_back({key, *complete ? 1 : 0});
-  }
-  return moved;
-}
 
 Group::Group(Mailbox& mailbox, engine::StepRunner& runner, KvShare& share,
              const std::vector<int>& members, std::uint32_t epoch)
@@ -146,28 +33,53 @@ void Group::finish(const std::optional<policy::Placement>& next) {
   tell(next ? encode(Place{*next}) : encode(Finish{}));
 }
 
-void Group::move(const MoveKv& command) {
+void Group::begin(std::uint64_t key, const Message& command) {
   if (!members_.empty()) tell(encode(command));
-  moves_[command.key] = {static_cast<int>(members_.size()), true};
+  under_way_[key] = {static_cast<int>(members_.size()), true};
+}
+
+void Group::move(const MoveKv& command) {
+  begin(command.key, command);
   share_.move(command);
 }
 
+void Group::store(const StoreKv& command) {
+  begin(command.key, command);
+  share_.store(command);
+}
+
+void Group::restore(const RestoreKv& command) {
+  begin(command.key, command);
+  share_.restore(command);
+}
+
+void Group::drop(std::uint64_t key) {
+  if (!members_.empty()) tell(encode(DropKv{{key}}));
+  share_.drop(key);
+}
+
+void Group::foresee(std::span<const std::uint64_t> keys) {
+  if (!members_.empty()) tell(encode(ForeseeKv{{keys.begin(), keys.end()}}));
+  share_.foresee(keys);
+}
+
 void Group::heard(const KvMoved& moved) {
-  const auto at = moves_.find(moved.key);
-  if (at == moves_.end()) return;  // of a member that drafted before, and may have sent anything
+  const auto at = under_way_.find(moved.key);
+  if (at == under_way_.end())
+    return;  // of a member that drafted before, and may have sent anything
   Waiting& waiting = at->second;
   --waiting.members;
   waiting.complete = waiting.complete && moved.complete != 0;
 }
 
 std::optional<bool> Group::ended(std::uint64_t key) {
-  const auto at = moves_.find(key);
-  if (at == moves_.end()) throw std::logic_error("KV that was not to be moved");
+  const auto at = under_way_.find(key);
+  if (at == under_way_.end()) throw std::logic_error("KV of which nothing was commanded");
   if (at->second.members > 0) return std::nullopt;
   const std::optional<bool> own = share_.ended(key);
   if (!own) return std::nullopt;
   const bool complete = *own && at->second.complete;
-  moves_.erase(at);
+  under_way_.erase(at);
   return complete;
 }
 
@@ -200,6 +112,14 @@ Turn Member::turn() {
       this->step(step->step);
     } else if (const auto* command = std::get_if<MoveKv>(&message)) {
       share_.move(*command);
+    } else if (const auto* put = std::get_if<StoreKv>(&message)) {
+      share_.store(*put);
+    } else if (const auto* get = std::get_if<RestoreKv>(&message)) {
+      share_.restore(*get);
+    } else if (const auto* drop = std::get_if<DropKv>(&message)) {
+      for (const std::uint64_t key : drop->keys) share_.drop(key);
+    } else if (const auto* foresee = std::get_if<ForeseeKv>(&message)) {
+      share_.foresee(foresee->keys);
     } else if (auto* place = std::get_if<Place>(&message)) {
       next_ = std::move(place->placement);
       over_ = true;

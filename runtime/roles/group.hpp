@@ -7,71 +7,41 @@
 #include <span>
 #include <vector>
 
-#include "runtime/core/block_transport.hpp"
-#include "runtime/core/clock.hpp"
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/mailbox.hpp"
 #include "runtime/engine/step_runner.hpp"
+#include "runtime/roles/kv_share.hpp"
 #include "runtime/roles/messages.hpp"
 #include "runtime/roles/participant.hpp"
 
 namespace paceline::roles {
 
-/// Where steps and transfers are recorded. Both outlive who has it; null where nothing is.
-struct Recorder {
-  const Clock* clock = nullptr;
-  TelemetrySink* telemetry = nullptr;
-  [[nodiscard]] double now() const { return clock != nullptr ? clock->now() : 0; }
-};
-
-/// KV of requests on its way between groups, as a verifier sees it.
+/// KV of requests on its way between groups, or into the group's store and out of it, as a verifier
+/// sees it. A key names one thing under way at a time.
 class KvLink {
  public:
   virtual ~KvLink() = default;
   /// Sends blocks to the other group, or fills them with what that group sends under the same key.
   virtual void move(const MoveKv& command) = 0;
-  /// Whether the move ended, and whether it is complete; nothing while it is under way. Once it has
-  /// ended it is forgotten.
+  /// Puts blocks into the store. Incomplete: there was no room, and nothing is stored under that
+  /// key.
+  virtual void store(const StoreKv& command) = 0;
+  /// Fills blocks with what is stored. Incomplete: some of it is not there, or has been damaged;
+  /// what the blocks hold is undefined then.
+  virtual void restore(const RestoreKv& command) = 0;
+  /// What is stored under the key is not needed any more. What is under way with it ends
+  /// incomplete, or has ended.
+  virtual void drop(std::uint64_t key) = 0;
+  /// What is stored will be needed in this order, as ForeseeKv.
+  virtual void foresee(std::span<const std::uint64_t> keys) = 0;
+  /// Learns what of that has ended, and starts what follows: to be called whenever there was reason
+  /// to wake.
+  virtual void settle() = 0;
+  /// Whether what was commanded under that key ended, and whether it is complete; nothing while it
+  /// is under way. Once it has ended it is forgotten.
   [[nodiscard]] virtual std::optional<bool> ended(std::uint64_t key) = 0;
   /// A member has told of its share.
   virtual void heard(const KvMoved& moved) = 0;
-};
-
-/// A rank's share of KV that moves: the heads it holds of each block. Groups of different degrees
-/// hold different shares, so a rank exchanges heads with as many ranks of the other group as hold
-/// any of its own.
-class KvShare {
- public:
-  /// `index`: of this rank in its group of `tp`. References outlive this.
-  KvShare(BlockTransport& transport, const engine::KvMemory& memory, int index, int tp,
-          const Recorder& recorder = {});
-  /// Gives up what is under way, and waits a few seconds at most. Memory that the transport may
-  /// still touch then stays as it is until the process ends.
-  ~KvShare();
-  KvShare(const KvShare&) = delete;
-  KvShare& operator=(const KvShare&) = delete;
-
-  void move(const MoveKv& command);
-  /// As KvLink::ended().
-  [[nodiscard]] std::optional<bool> ended(std::uint64_t key);
-  /// All moves that ended since the last call.
-  [[nodiscard]] std::vector<KvMoved> take_ended();
-
- private:
-  /// Whether nothing touches the memory any more. Throws as the transport does.
-  bool give_up();
-
-  /// A transfer with one rank of the other group.
-  struct Part {
-    Ticket ticket;
-    TransferRecord record;
-  };
-  BlockTransport& transport_;
-  engine::KvMemory memory_;
-  int index_;
-  int tp_;
-  Recorder recorder_;
-  std::map<std::uint64_t, std::vector<Part>> moves_;
 };
 
 /// What the leader of a group does together with its members. Commands travel as messages, in
@@ -89,11 +59,17 @@ class Group final : public engine::StepRunner, public KvLink {
   /// No more commands will come: the members' roles end, or change with the leader's.
   void finish(const std::optional<policy::Placement>& next);
   void move(const MoveKv& command) override;
+  void store(const StoreKv& command) override;
+  void restore(const RestoreKv& command) override;
+  void drop(std::uint64_t key) override;
+  void foresee(std::span<const std::uint64_t> keys) override;
+  void settle() override { share_.settle(); }
   void heard(const KvMoved& moved) override;
   [[nodiscard]] std::optional<bool> ended(std::uint64_t key) override;
 
  private:
   void tell(std::span<const std::byte> bytes);
+  void begin(std::uint64_t key, const Message& command);
 
   Mailbox& mailbox_;
   engine::StepRunner& runner_;
@@ -105,7 +81,7 @@ class Group final : public engine::StepRunner, public KvLink {
     int members = 0;  ///< that have not ended
     bool complete = true;
   };
-  std::map<std::uint64_t, Waiting> moves_;
+  std::map<std::uint64_t, Waiting> under_way_;
 };
 
 /// Whether a message says that its sender leads the group of that epoch now.

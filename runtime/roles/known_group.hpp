@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -17,19 +18,39 @@ struct KnownGroup {
   Status status;                           ///< the last it sent
   bool there = false;                      ///< it has sent one
   std::optional<policy::MoveCosts> costs;  ///< what it told of them
-  std::uint64_t leases_sent = 0;
+  /// A lease or a renewal that its last status does not count yet.
+  struct Order {
+    int requests = 0;
+    int blocks = 0;  ///< of KV
+  };
+  std::deque<Order> on_their_way;
+  std::uint64_t orders_sent = 0;
   std::set<std::uint32_t> prompts;  ///< that it was sent, by index
 
-  /// Requests it could take beside those on their way.
-  [[nodiscard]] int room() const {
-    return status.room - static_cast<int>(leases_sent - status.leases_received);
+  void sent(const Order& order) {
+    on_their_way.push_back(order);
+    ++orders_sent;
+  }
+  void reported(const Status& now) {
+    status = now;
+    there = true;
+    while (on_their_way.size() > orders_sent - now.orders_received) on_their_way.pop_front();
   }
   /// It has handed in its unfinished requests, those that were on their way too.
   [[nodiscard]] bool stopped() const {
-    return status.stopped != 0 && status.leases_received == leases_sent;
+    return status.stopped != 0 && status.orders_received == orders_sent;
   }
   [[nodiscard]] policy::GroupState state() const {
-    return {ranks, room(), status.active, costs ? &*costs : nullptr};
+    policy::GroupState state{.ranks = ranks,
+                             .room = status.room,
+                             .kv_room = status.kv_room,
+                             .active = status.active,
+                             .costs = costs ? &*costs : nullptr};
+    for (const Order& order : on_their_way) {
+      state.room -= order.requests;
+      state.kv_room -= order.blocks;
+    }
+    return state;
   }
 };
 using KnownGroups = std::map<int, KnownGroup>;  ///< by leader

@@ -14,12 +14,38 @@ void KvExchange::keep(std::uint64_t key, kv::Parcel parcel, const GroupRanks& to
   }
 }
 
+/// All of it, the prompt's too: where the request goes on, its siblings may long have gone.
+std::int32_t KvExchange::store(std::uint64_t key, kv::Parcel parcel) {
+  const std::int32_t positions = parcel.positions;
+  if (positions == 0) {
+    batcher_.release(parcel);
+    return 0;
+  }
+  link_.store({key, 0, parcel.blocks});
+  stored_[key] = {.parcel = std::move(parcel), .positions = positions};
+  return positions;
+}
+
+void KvExchange::forget(std::uint64_t key) {
+  const auto at = stored_.find(key);
+  if (at != stored_.end()) at->second.forgotten = true;
+}
+
 bool KvExchange::kept_for(std::uint64_t key, int leader) const {
+  if (stored_.contains(key)) return true;
   const auto at = parcels_.find(key);
   return at != parcels_.end() && at->second.to.leader == leader;
 }
 
 void KvExchange::on(const Pull& pull) {
+  if (const auto stored = stored_.find(pull.key); stored != stored_.end()) {
+    if (pull.first_block == Pull::kNone) {
+      stored->second.forgotten = true;
+    } else {
+      stored->second.wanted = pull;
+    }
+    return;
+  }
   const auto at = parcels_.find(pull.key);
   const bool none = pull.first_block == Pull::kNone;
   if (at == parcels_.end()) {
@@ -34,50 +60,151 @@ void KvExchange::on(const Pull& pull) {
   std::vector<std::int32_t> blocks = at->second.kv.blocks;
   blocks.erase(blocks.begin(), blocks.begin() + pull.first_block);
   at->second.pulled = true;
-  link_.move({pull.key, at->second.to, 1, std::move(blocks)});
+  link_.move({.key = pull.key, .peer = at->second.to, .send = 1, .blocks = std::move(blocks)});
 }
 
 void KvExchange::decline(KvOrigin& origin) {
   if (origin.positions == 0) return;
-  mailbox_.send({origin.from.leader, Address::Port::role}, encode(Pull{origin.key, Pull::kNone}));
   origin.positions = 0;
+  if (origin.from == ranks_) {
+    forget(origin.key);
+  } else {
+    mailbox_.send({origin.from.leader, Address::Port::role},
+                  encode(Pull{origin.key, Pull::kNone, ranks_}));
+  }
 }
 
-std::int32_t KvExchange::fetch(RequestId id, const KvOrigin& origin) {
-  if (origin.positions == 0) return 0;
+std::vector<std::int32_t> KvExchange::blocks_of(RequestId id, std::int32_t first_block,
+                                                std::int32_t positions) const {
+  const auto end = kv::blocks_for(positions, kv_block_);
+  const auto table = batcher_.table(id).subspan(first_block, end - first_block);
+  return {table.begin(), table.end()};
+}
+
+void KvExchange::fetch(RequestId id, KvOrigin origin) {
+  if (origin.positions == 0) return;
+  const bool own = origin.from == ranks_;
+  const std::int32_t own_from = batcher_.own_from(id);
+  // From memory it comes sooner than it is computed.
   const std::int32_t first =
-      policy::split_move(costs_, origin.positions, batcher_.own_from(id), kv_block_).first;
-  const bool none = first >= origin.positions;
-  mailbox_.send({origin.from.leader, Address::Port::role},
-                encode(Pull{origin.key, none ? Pull::kNone : first / kv_block_}));
-  if (none) return 0;
+      own ? own_from : policy::split_move(costs_, origin.positions, own_from, kv_block_).first;
+  if (first >= origin.positions) {
+    decline(origin);
+    return;
+  }
+  const Pull pull{origin.key, first / kv_block_, ranks_};
   batcher_.expect(id, {first, origin.positions});
-  const auto end = kv::blocks_for(origin.positions, kv_block_);
-  const auto table = batcher_.table(id).subspan(first / kv_block_, end - first / kv_block_);
-  link_.move({origin.key, origin.from, 0, {table.begin(), table.end()}});
-  arriving_[origin.key] = id;
-  return origin.positions - first;
+  arriving_[origin.key] = {id, origin.positions - first};
+  if (own) {
+    on(pull);
+  } else {
+    mailbox_.send({origin.from.leader, Address::Port::role}, encode(pull));
+    link_.move({.key = origin.key,
+                .peer = origin.from,
+                .send = 0,
+                .blocks = blocks_of(id, pull.first_block, origin.positions)});
+  }
+}
+
+/// The request has it now; or computes it, unless it has left.
+void KvExchange::arrived(const Arriving& arriving, bool complete) {
+  if (complete) fetched_ += arriving.positions;
+  if (batcher_.runs(arriving.id)) batcher_.arrived(arriving.id, complete);
 }
 
 bool KvExchange::arriving(RequestId id) const {
   return std::any_of(arriving_.begin(), arriving_.end(),
-                     [id](const auto& arriving) { return arriving.second == id; });
+                     [id](const auto& arriving) { return arriving.second.id == id; });
 }
 
-void KvExchange::settle() {
+bool KvExchange::settle() {
+  bool any = false;
+  link_.settle();
   for (auto it = parcels_.begin(); it != parcels_.end();) {
     if (it->second.pulled && link_.ended(it->first)) {
       batcher_.release(it->second.kv);
       it = parcels_.erase(it);
+      any = true;
     } else {
       ++it;
     }
   }
+  any = settle_stored() || any;
   for (auto it = arriving_.begin(); it != arriving_.end();) {
-    const std::optional<bool> complete = link_.ended(it->first);
-    if (complete && batcher_.runs(it->second)) batcher_.arrived(it->second, *complete);
+    // What is restored here ends with its entry.
+    const std::optional<bool> complete =
+        stored_.contains(it->first) ? std::nullopt : link_.ended(it->first);
+    if (complete) arrived(it->second, *complete);
+    any = any || complete;
     it = complete ? arriving_.erase(it) : std::next(it);
   }
+  return any;
+}
+
+/// To the group that wants it, or into the blocks of the request that runs here again.
+void KvExchange::begin_to_leave(std::uint64_t key, Stored& stored) {
+  const Pull& pull = *stored.wanted;
+  if (pull.to != ranks_) {
+    link_.move({.key = key,
+                .peer = pull.to,
+                .send = 1,
+                .stored = 1,
+                .origin = key,
+                .first_block = pull.first_block});
+    stored.state = Stored::State::leaving;
+    return;
+  }
+  const RequestId id = arriving_.at(key).id;
+  if (!batcher_.runs(id)) {  // the run was stopped
+    arriving_.erase(key);
+    stored.forgotten = true;
+    return;
+  }
+  stored.state = Stored::State::leaving;
+  link_.restore({key, pull.first_block, blocks_of(id, pull.first_block, stored.positions)});
+}
+
+/// What was stored gives its blocks back; what is wanted leaves, and what has left or will not be
+/// wanted is dropped.
+bool KvExchange::settle_stored() {
+  bool any = false;
+  for (auto it = stored_.begin(); it != stored_.end();) {
+    auto& [key, stored] = *it;
+    if (stored.state != Stored::State::stored) {
+      const std::optional<bool> complete = link_.ended(key);
+      if (!complete) {
+        ++it;
+        continue;
+      }
+      any = true;
+      if (stored.state == Stored::State::leaving) {
+        left(key, *complete);
+        stored.forgotten = true;
+      } else {
+        batcher_.release(std::exchange(stored.parcel, {}));
+        stored.state = Stored::State::stored;
+      }
+    }
+    if (stored.wanted && !stored.forgotten) {
+      begin_to_leave(key, stored);
+      if (!stored.forgotten) continue;  // it may have ended at once
+    }
+    if (stored.forgotten) {
+      link_.drop(key);
+      it = stored_.erase(it);
+    } else {
+      ++it;
+    }
+  }
+  return any;
+}
+
+/// Where it went to a request of this group, that has it, or computes it.
+void KvExchange::left(std::uint64_t key, bool complete) {
+  const auto at = arriving_.find(key);
+  if (at == arriving_.end()) return;
+  arrived(at->second, complete);
+  arriving_.erase(at);
 }
 
 void KvExchange::part_from(const policy::Placement& placement, bool ended) {

@@ -31,11 +31,16 @@ void fields(Wire& w, Trajectory& t) {
 template <typename Wire>
 void fields(Wire& w, engine::Admission& a) {
   fields(w, a.trajectory);
-  put(w, a.prompt, a.noise, a.version);
+  put(w, a.prompt, a.noise, a.version, a.until);
 }
 template <typename Wire>
 void fields(Wire& w, Lease& m) {
   fields(w, m.request);
+  put(w, m.kv.group, m.kv.key, m.kv.positions);
+}
+template <typename Wire>
+void fields(Wire& w, Renew& m) {
+  put(w, m.id, m.until);
 }
 template <typename Wire>
 void fields(Wire&, Stop&) {}
@@ -55,7 +60,7 @@ void fields(Wire& w, Move& m) {
 }
 template <typename Wire>
 void fields(Wire& w, Returned& m) {
-  put(w, m.key);
+  put(w, m.key, m.positions);
   fields(w, m.trajectory);
 }
 template <typename Wire>
@@ -73,7 +78,15 @@ void fields(Wire& w, RaceCommit& m) {
 }
 template <typename Wire>
 void fields(Wire& w, Pull& m) {
-  put(w, m.key, m.first_block);
+  put(w, m.key, m.first_block, m.to);
+}
+template <typename Wire>
+void fields(Wire& w, Forget& m) {
+  put(w, m.keys);
+}
+template <typename Wire>
+void fields(Wire& w, Foresee& m) {
+  put(w, m.keys);
 }
 template <typename Wire>
 void fields(Wire& w, engine::Step& s) {
@@ -89,7 +102,23 @@ void fields(Wire& w, RunStep& m) {
 }
 template <typename Wire>
 void fields(Wire& w, MoveKv& m) {
-  put(w, m.key, m.peer, m.send, m.blocks);
+  put(w, m.key, m.peer, m.send, m.blocks, m.stored, m.origin, m.first_block);
+}
+template <typename Wire>
+void fields(Wire& w, StoreKv& m) {
+  put(w, m.key, m.first_block, m.blocks);
+}
+template <typename Wire>
+void fields(Wire& w, RestoreKv& m) {
+  put(w, m.key, m.first_block, m.blocks);
+}
+template <typename Wire>
+void fields(Wire& w, DropKv& m) {
+  put(w, m.keys);
+}
+template <typename Wire>
+void fields(Wire& w, ForeseeKv& m) {
+  put(w, m.keys);
 }
 template <typename Wire>
 void fields(Wire& w, KvMoved& m) {
@@ -108,6 +137,22 @@ void fields(Wire& w, Drafts& m) {
   put(w, m.pieces, m.tokens, m.scores);
 }
 template <typename Wire>
+void fields(Wire& w, DraftUpdate& m) {
+  put(w, m.client, m.stretches, m.tokens);
+}
+template <typename Wire>
+void fields(Wire& w, DraftFetch& m) {
+  put(w, m.client, m.ticket, m.places);
+}
+template <typename Wire>
+void fields(Wire& w, DraftTexts& m) {
+  put(w, m.client, m.ticket, m.left, m.places, m.stretches, m.tokens);
+}
+template <typename Wire>
+void fields(Wire& w, DraftWanted& m) {
+  put(w, m.client, m.missing);
+}
+template <typename Wire>
 void fields(Wire& w, Costs& m) {
   put(w, m.epoch);
   put_curve(w, m.costs.table.decode);
@@ -116,9 +161,9 @@ void fields(Wire& w, Costs& m) {
 }
 template <typename Wire>
 void fields(Wire& w, Status& m) {
-  put(w, m.epoch, m.room, m.active, m.unflushed, m.partial, m.leases_received, m.steps, m.tokens,
-      m.stopped, m.ended, m.finished, m.running, m.moved, m.kept, m.drafted, m.races_begun,
-      m.races_ended);
+  put(w, m.epoch, m.room, m.active, m.unflushed, m.partial, m.kv_room, m.orders_received, m.steps,
+      m.tokens, m.stopped, m.ended, m.finished, m.running, m.ending, m.moved, m.kept, m.drafted,
+      m.races_begun, m.races_ended);
 }
 template <typename Wire>
 void fields(Wire& w, StopRequest& m) {
@@ -170,6 +215,8 @@ std::vector<std::byte> encode_step(const engine::Step& step) {
 bool may_come_late(const Message& message) {
   return std::holds_alternative<DraftOpen>(message) ||
          std::holds_alternative<DraftCommits>(message) || std::holds_alternative<Drafts>(message) ||
+         std::holds_alternative<DraftTexts>(message) ||
+         std::holds_alternative<DraftWanted>(message) ||
          std::holds_alternative<RaceCommit>(message);
 }
 

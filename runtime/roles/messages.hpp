@@ -1,6 +1,14 @@
 // What the roles of a run say to each other. Messages of one sender arrive in order, those of
 // several in any.
 //
+// A lease is for a chunk of a response. When its end is near the verifier says so (Status::ending),
+// and the coordinator renews it (Renew) or moves the request elsewhere. Until it has said which,
+// the request rests where it is.
+//
+// A request may also go back to the coordinator (Returned), and its KV into the stores of the
+// group's ranks. With the next lease its verifier learns where that is, and takes it from there:
+// its own ranks restore it, another group pulls it as below.
+//
 // A move: the coordinator (Move) has verifier A hand a request to B. A lets it go after a step and
 // keeps its KV in a parcel (Offer, A to B). B tells the coordinator that it has it (Status::moved),
 // or A that the request had ended before (Status::kept). Once B has room it says which blocks it
@@ -29,13 +37,22 @@
 #include "runtime/engine/step.hpp"
 #include "runtime/policy/move_split.hpp"
 #include "runtime/policy/placement.hpp"
+#include "runtime/policy/request_table.hpp"
 #include "runtime/roles/draft_messages.hpp"
 
 namespace paceline::roles {
 
-/// Coordinator to verifier: generate this response.
+/// Coordinator to verifier: generate this response, or its next chunk.
 struct Lease {
   engine::Admission request;  ///< without its prompt where the group was sent that before
+  policy::StoredKv kv;        ///< that there is of it
+};
+
+/// Coordinator to verifier: the lease of this request goes on until its response has so many
+/// tokens. It may have ended meanwhile.
+struct Renew {
+  RequestId id;
+  std::uint32_t until = 0;
 };
 
 /// Coordinator to verifier: hand in what is unfinished after the current step.
@@ -79,6 +96,7 @@ struct Race {
 struct Returned {
   std::uint64_t key = 0;  ///< of the move
   Trajectory trajectory;
+  std::int32_t positions = 0;  ///< whose KV its ranks have stored under that key
 };
 
 /// Verifier to verifier: the request is yours, or yours to race for. Its KV stays where it was
@@ -99,11 +117,23 @@ struct RaceCommit {
   std::vector<TokenId> tokens;
 };
 
-/// In answer: KV from this block of the request's table on is wanted. The rest is computed again.
+/// In answer, or of what is stored: KV from this block of the request's table on is wanted. The
+/// rest is computed again.
 struct Pull {
   static constexpr std::int32_t kNone = INT32_MAX;  ///< no block is wanted
   std::uint64_t key = 0;
   std::int32_t first_block = 0;
+  GroupRanks to;  ///< the group that wants it
+};
+
+/// Coordinator to verifier: nobody will want what is stored under these keys.
+struct Forget {
+  std::vector<std::uint64_t> keys;
+};
+
+/// Coordinator to verifier: what is stored under these keys will be wanted soon, in this order.
+struct Foresee {
+  std::vector<std::uint64_t> keys;
 };
 
 /// Leader to members, before all else: from here on it speaks as the leader of their group. What
@@ -122,11 +152,43 @@ struct RunStep {
 struct MoveKv {
   std::uint64_t key = 0;
   GroupRanks peer;
-  std::int32_t send = 0;  ///< 1: send; 0: receive
+  std::int32_t send = 0;                  ///< 1: send; 0: receive
+  std::vector<std::int32_t> blocks = {};  ///< none where they are stored
+  /// Of what is sent, 1: it is not in the KV pool but stored. All of that from `first_block` on is
+  /// sent; the entry stays.
+  std::int32_t stored = 0;
+  std::uint64_t origin = 0;      ///< key under which it is stored
+  std::int32_t first_block = 0;  ///< index into the request's table
+};
+
+/// Leader to members: put these blocks, your shares of them, into your stores. They stay as they
+/// are until that is done. Entries `first_block` and on of the request's table: what is stored of
+/// it from there on is replaced, what is stored before stays.
+struct StoreKv {
+  std::uint64_t key = 0;
+  std::int32_t first_block = 0;
   std::vector<std::int32_t> blocks;
 };
 
-/// Member to leader: its share of that is done, or will not be.
+/// Leader to members: fill these blocks with what is stored under that key. It stays stored.
+struct RestoreKv {
+  std::uint64_t key = 0;
+  std::int32_t first_block = 0;  ///< index into the request's table of the first of them
+  std::vector<std::int32_t> blocks;
+};
+
+/// Leader to members: what is stored under these keys is not needed any more.
+struct DropKv {
+  std::vector<std::uint64_t> keys;
+};
+
+/// Leader to members: what is stored will be needed in this order, the rest after all of it. Takes
+/// the place of what was foreseen before.
+struct ForeseeKv {
+  std::vector<std::uint64_t> keys;
+};
+
+/// Member to leader: its share of a MoveKv, StoreKv or RestoreKv is done, or will not be.
 struct KvMoved {
   std::uint64_t key = 0;
   std::int32_t complete = 0;
@@ -151,15 +213,18 @@ struct Status {
   std::uint32_t epoch = 0;  ///< of the placement that made it a verifier
   std::int32_t room = 0;    ///< further requests it could take, before leases under way
   std::int32_t active = 0;
-  std::int32_t unflushed = 0;              ///< finished, and not on disk yet
-  std::int32_t partial = 0;                ///< handed in unfinished, on disk
-  std::uint64_t leases_received = 0;       ///< in all: tells which leases `room` already counts
+  std::int32_t unflushed = 0;  ///< finished, and not on disk yet
+  std::int32_t partial = 0;    ///< handed in unfinished, on disk
+  std::int32_t kv_room = 0;    ///< blocks that are free beside what leases and renewals are to get
+  /// Leases and renewals, in all: tells which of them the room already counts.
+  std::uint64_t orders_received = 0;
   std::uint64_t steps = 0;                 ///< run, in all
   std::uint64_t tokens = 0;                ///< response tokens generated, in all
   std::int32_t stopped = 0;                ///< 1: has handed in its unfinished requests
   std::vector<engine::Running> ended;      ///< since the last status; not all on disk yet
   std::vector<RequestId> finished;         ///< since the last status; on disk
   std::vector<engine::Running> running;    ///< all it holds
+  std::vector<RequestId> ending;           ///< whose leases are about to end; once for a lease
   std::vector<std::uint64_t> moved;        ///< keys of moves that brought it a request
   std::vector<std::uint64_t> kept;         ///< keys of moves that came too late to be made
   std::vector<DraftedFor> drafted;         ///< of those that were drafted for
@@ -177,9 +242,11 @@ struct Summary {
   RankSummary rank;
 };
 
-using Message = std::variant<Lease, Stop, Finish, Place, Ready, Move, Race, Returned, Offer, Pull,
-                             RaceCommit, Lead, RunStep, MoveKv, KvMoved, DraftOpen, DraftCommits,
-                             Drafts, Costs, Status, StopRequest, Summary>;
+using Message =
+    std::variant<Lease, Renew, Stop, Finish, Place, Ready, Move, Race, Returned, Offer, Pull,
+                 RaceCommit, Forget, Foresee, Lead, RunStep, MoveKv, StoreKv, RestoreKv, DropKv,
+                 ForeseeKv, KvMoved, DraftOpen, DraftCommits, Drafts, DraftUpdate, DraftFetch,
+                 DraftTexts, DraftWanted, Costs, Status, StopRequest, Summary>;
 
 [[nodiscard]] std::vector<std::byte> encode(const Message& message);
 /// The same without a copy of the step.
@@ -189,8 +256,8 @@ using Message = std::variant<Lease, Stop, Finish, Place, Ready, Move, Race, Retu
 /// The same of bytes that may be no message: nothing then.
 [[nodiscard]] std::optional<Message> decode_if_message(std::span<const std::byte> bytes);
 
-/// Drafts and what they are made from, races included. A rank may be sent such for a place that it
-/// no longer has, and drops them; nothing else comes late.
+/// Drafts and what they are made from, races and draft servers included. A rank may be sent such
+/// for a place that it no longer has, and drops them; nothing else comes late.
 [[nodiscard]] bool may_come_late(const Message& message);
 
 }  // namespace paceline::roles

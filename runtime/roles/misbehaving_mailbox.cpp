@@ -12,7 +12,7 @@
 
 namespace paceline::roles {
 
-TestDrafter test_drafter(const char* text) {
+TestDrafter test_drafter(const char* variable, const char* text) {
   if (text == nullptr) return {};
   const std::string_view all = text;
   const std::size_t colon = std::min(all.find(':'), all.size());
@@ -25,9 +25,8 @@ TestDrafter test_drafter(const char* text) {
   const auto seed = colon < all.size() ? std::from_chars(all.data() + colon + 1, end, test.seed)
                                        : std::from_chars_result{end, std::errc::invalid_argument};
   if (test.how == Misbehaviour::none || seed.ec != std::errc{} || seed.ptr != end) {
-    throw UsageError(
-        "PACELINE_TEST_DRAFTER: expected stall:SEED, flood:SEED or garbage:SEED, found '" +
-        std::string(text) + "'");
+    throw UsageError(std::string(variable) +
+                     ": expected stall:SEED, flood:SEED or garbage:SEED, found '" + text + "'");
   }
   return test;
 }

@@ -18,13 +18,14 @@ enum class Misbehaviour : std::uint8_t {
   garbage,  ///< sends anything, and spoils some of what it should send
 };
 
-/// PACELINE_TEST_DRAFTER=stall|flood|garbage:SEED in the environment.
+/// PACELINE_TEST_DRAFTER=stall|flood|garbage:SEED in the environment, and for draft servers, which
+/// stall alone, PACELINE_TEST_DRAFT_SERVER=stall:SEED.
 struct TestDrafter {
   Misbehaviour how = Misbehaviour::none;
   std::uint64_t seed = 0;
 };
 /// `text`: of the variable; null where it is not set. Throws UsageError.
-[[nodiscard]] TestDrafter test_drafter(const char* text);
+[[nodiscard]] TestDrafter test_drafter(const char* variable, const char* text);
 
 /// The mailbox of a drafter rank: misbehaves towards all that have written to it, and the
 /// coordinator. It keeps to what its peers have room for, so as not to fill its own memory.

@@ -48,6 +48,7 @@ class RemoteDrafter final : public draft::Drafter {
   /// Its drafters must hear of every step.
   [[nodiscard]] bool listens() const override { return true; }
   [[nodiscard]] bool runs_ahead() const override { return true; }
+  [[nodiscard]] bool present() const override { return !drafters_.empty(); }
   void set_window(RequestId id, int window) override;
   void told() override;
 

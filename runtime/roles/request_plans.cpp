@@ -65,7 +65,9 @@ void RequestPlans::reconfigure(std::span<const std::unique_ptr<draft::Drafter>> 
     const bool ahead = drafters[k]->runs_ahead();
     facts.ways.push_back({ahead ? SpeculationMode::decoupled : SpeculationMode::coupled,
                           {how_->costs, how_->drafters[k], context, how_->max_batch},
-                          ahead ? std::min(how_->window, longest_draft_) : longest_draft_});
+                          !drafters[k]->present() ? 0  // no way that there is
+                          : ahead                 ? std::min(how_->window, longest_draft_)
+                                                  : longest_draft_});
   }
   const std::vector<policy::RequestPlan> plans = policy::reconfigure(facts, acceptance, due_index_);
   auto plan = plans.begin();
@@ -91,6 +93,7 @@ void RequestPlans::adopt(std::span<const std::unique_ptr<draft::Drafter>> drafte
     if (!drafter->runs_ahead()) continue;
     const bool wanted = wants(plan ? &*plan : nullptr, *drafter);
     drafter->set_window(id, !wanted ? 0 : plan ? plan->window : how_->window);
+    if (!drafter->present()) continue;
     now.mode = SpeculationMode::decoupled;
     now.longest_draft = static_cast<std::uint32_t>(how_->window);
   }

@@ -36,6 +36,7 @@ Speculator::Speculator(std::vector<std::unique_ptr<draft::Drafter>> drafters,
   if (drafters_.empty()) throw std::invalid_argument("speculation without drafters");
   reserved_ = std::move(options.reserved);
   reserved_.resize(drafters_.size());
+  step_tokens_ = options.step_tokens;
   if (options.reconfigure)
     plans_ = RequestPlans(std::move(*options.reconfigure), drafters_.size(), limits_.max_length);
   listens_ = std::any_of(drafters_.begin(), drafters_.end(),
@@ -79,6 +80,7 @@ double Speculator::expected_tokens(const Request& request, std::size_t drafter, 
 }
 
 bool Speculator::serves(std::size_t drafter, const Decoded& d) const {
+  if (!drafters_[drafter]->present()) return false;
   if (d.request->method >= 0) return static_cast<int>(drafter) == d.request->method;
   return RequestPlans::wants(d.plan, *drafters_[drafter]);
 }
@@ -91,9 +93,13 @@ void Speculator::describe(std::span<const engine::Decoding> decoding,
   longest_draft_.clear();
   lag_.clear();
   response_.clear();
+  most_drafted_.clear();
   decoded_.clear();
   const bool lags = std::any_of(drafters_.begin(), drafters_.end(),
                                 [](const auto& drafter) { return drafter->lags(); });
+  most_tokens_ = limits_.max_tokens;
+  if (step_tokens_ > 0 && !decoding.empty())
+    most_tokens_ = std::min(most_tokens_, step_tokens_ / static_cast<int>(decoding.size()));
   for (const engine::Decoding& d : decoding) {
     const Decoded request{&requests_.at(d.id), plans_.find(d.id)};
     double best = 0;
@@ -105,7 +111,8 @@ void Speculator::describe(std::span<const engine::Decoding> decoding,
     }
     acceptance_.push_back(best);
     const int longest = request.plan != nullptr ? request.plan->window : limits_.max_length;
-    const int most = std::min<int>(d.most_drafted, limits_.max_tokens);
+    const int most = std::min<int>(d.most_drafted, most_tokens_);
+    most_drafted_.push_back(most);
     const std::span<const TokenId> next =
         foretold.empty() ? std::span<const TokenId>() : foretold[foretold_.size()];
     foretold_.push_back(next.first(std::min<std::size_t>(next.size(), most)));
@@ -153,8 +160,14 @@ std::span<const engine::DraftTree> Speculator::draft(
   drafted_ = std::any_of(lengths_.begin(), lengths_.end(), [](int length) { return length > 0; });
   if (!drafted_ && !any_foretold) return {};
 
-  best_.resize(std::max(best_.size(), decoding.size()));
-  for (std::size_t i = 0; i < decoding.size(); ++i) begin(best_[i], 0, foretold_[i], 0);
+  drafts_.resize(std::max(drafts_.size(), decoding.size()));
+  beside_.assign(decoding.size(), 0);
+  expected_.clear();
+  for (std::size_t i = 0; i < decoding.size(); ++i) {
+    drafts_[i].resize(std::max<std::size_t>(drafts_[i].size(), 1));
+    begin(drafts_[i][0], 0, foretold_[i], 0);
+    expected_.push_back(drafts_[i][0].expected_tokens);
+  }
   for (std::size_t k = 0; k < drafters_.size(); ++k) ask(static_cast<int>(k), decoding);
   select();
   ++draft_steps_;
@@ -193,23 +206,25 @@ void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
   slot_request_.clear();
   other_.resize(std::max(other_.size(), decoding.size()));
   for (std::size_t i = 0; i < decoding.size(); ++i) {
-    const int length = lengths_[i];
+    // What ran ahead is there, however long it would have been worth drafting.
+    const int length =
+        lengths_[i] > 0 && drafters_[drafter]->runs_ahead() ? longest_draft_[i] : lengths_[i];
     if (length == 0 || !serves(drafter, decoded_[i])) continue;
     const bool kept_back = reserved_[drafter] && decoded_[i].request->method < 0;
-    const bool promises =
-        drafter == 0 || static_cast<double>(foretold_[i].size()) +
-                                expected_tokens(*decoded_[i].request, drafter, length) >
-                            best_[i].expected_tokens;
+    const bool promises = drafter == 0 || drafters_[drafter]->runs_ahead() ||
+                          static_cast<double>(foretold_[i].size()) +
+                                  expected_tokens(*decoded_[i].request, drafter, length) >
+                              expected_[i];
     if ((!promises || kept_back) && !on_trial(drafter, i)) continue;
     Draft& draft = other_[slots_.size()];
     // The rows of a tree must fit too (engine::Decoding::most_drafted).
     const auto known = static_cast<int>(foretold_[i].size());
-    const int tokens = std::min(length * limits_.paths,
-                                std::min(limits_.max_tokens, decoding[i].most_drafted) - known);
+    const int paths = policy_->paths(query_, static_cast<int>(i), limits_.paths);
+    const int tokens = std::min(length * paths, most_drafted_[i] - known);
     begin(draft, drafter, foretold_[i], tokens);
     slots_.push_back(
         {.id = decoding[i].id,
-         .limits = {tokens, length, limits_.paths},
+         .limits = {tokens, length, paths},
          .output = {std::span(draft.tokens).subspan(known), std::span(draft.parents).subspan(known),
                     std::span(draft.scores).subspan(known)},
          .assumed = foretold_[i]});
@@ -223,10 +238,37 @@ void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
       parent += other.foretold;  // the text that it goes on after ends with what is foretold
     other.resize(other.foretold + slots_[s].count);
     calibrate(other);
-    Draft& best = best_[slot_request_[s]];
-    const bool better = other.expected_tokens > best.expected_tokens;
-    if (better || (other.expected_tokens > other.foretold && on_trial(drafter, slot_request_[s])))
-      std::swap(other, best);
+    take(drafter, static_cast<std::size_t>(slot_request_[s]), other);
+  }
+}
+
+/// In place of the best, where it is better; beside it, where it ran ahead.
+void Speculator::take(int drafter, std::size_t request, Draft& draft) {
+  const bool any = draft.expected_tokens > draft.foretold;
+  if (drafters_[drafter]->runs_ahead()) {
+    if (!any) return;
+    const std::size_t place = ++beside_[request];
+    drafts_[request].resize(std::max(drafts_[request].size(), place + 1));
+    std::swap(draft, drafts_[request][place]);
+    expected_[request] = std::max(expected_[request], drafts_[request][place].expected_tokens);
+    return;
+  }
+  Draft& best = drafts_[request][0];
+  const bool better = draft.expected_tokens > best.expected_tokens;
+  if (!better && !(any && on_trial(drafter, request))) return;
+  std::swap(draft, best);
+  expected_[request] = std::max(expected_[request], best.expected_tokens);
+}
+
+/// Of a draft the tokens that were accepted, one a level, whichever draft they were verified for.
+void Speculator::find_on_text(Draft& draft, const engine::Committed& committed) {
+  draft.on_text.clear();
+  for (std::size_t t = 0; t < draft.tokens.size(); ++t) {
+    const std::size_t level = draft.on_text.size();
+    if (level == committed.path.size()) return;
+    const std::int32_t parent = level == 0 ? -1 : draft.on_text.back();
+    if (draft.parents[t] == parent && draft.tokens[t] == committed.tokens[level])
+      draft.on_text.push_back(static_cast<std::int32_t>(t));
   }
 }
 
@@ -242,28 +284,46 @@ void Speculator::calibrate(Draft& draft) const {
   }
 }
 
-// Leaves of each draft what the policy keeps. What is foretold is not its to judge.
+// Leaves of each request's drafts what the policy keeps. What is foretold is not its to judge.
 void Speculator::select() {
   const std::size_t requests = lengths_.size();
   values_.clear();
   offsets_.assign(1, 0);
+  joined_.resize(std::max(joined_.size(), requests));
   for (std::size_t i = 0; i < requests; ++i) {
-    values_.insert(values_.end(), best_[i].values.begin() + best_[i].foretold,
-                   best_[i].values.end());
+    parts_.clear();
+    for (const Draft& draft : drafts_of(i))
+      parts_.push_back({draft.tokens, draft.parents, draft.values});
+    joined_[i].join(parts_, static_cast<std::size_t>(std::max(0, most_drafted_[i])));
+    const std::span<const double> values = joined_[i].values();
+    values_.insert(values_.end(), values.begin() + drafts_[i][0].foretold, values.end());
     offsets_.push_back(static_cast<int>(values_.size()));
   }
   keep_.assign(values_.size(), 0);
   if (drafted_) policy_->select(query_, {values_, offsets_}, keep_);
 
   trees_.clear();
-  std::vector<std::int32_t> place;  // [tokens] of a draft: where a token to verify went
+  std::vector<std::uint8_t> keep;  // [tokens] of a request
   for (std::size_t i = 0; i < requests; ++i) {
-    Draft& draft = best_[i];
+    keep.assign(drafts_[i][0].foretold, 1);
+    keep.insert(keep.end(), keep_.begin() + offsets_[i], keep_.begin() + offsets_[i + 1]);
+    joined_[i].keep(keep);
+    leave_verified(i);
+    step_drafted_ += static_cast<std::uint32_t>(joined_[i].tokens().size());
+    trees_.push_back({joined_[i].tokens(), joined_[i].parents()});
+  }
+}
+
+/// Of each draft what is verified, for that alone tells something.
+void Speculator::leave_verified(std::size_t request) {
+  const std::span<Draft> drafts = drafts_of(request);
+  std::vector<std::int32_t> place;  // [tokens] of a draft: where a token that stays went
+  for (std::size_t p = 0; p < drafts.size(); ++p) {
+    Draft& draft = drafts[p];
     place.assign(draft.tokens.size(), -1);
     int count = 0;
     for (std::size_t t = 0; t < draft.tokens.size(); ++t) {
-      const auto foretold = static_cast<std::size_t>(draft.foretold);
-      if (t >= foretold && keep_[offsets_[i] + t - foretold] == 0) continue;
+      if (!joined_[request].has(p, t)) continue;
       const std::int32_t parent = draft.parents[t];
       place[t] = count;
       draft.tokens[count] = draft.tokens[t];
@@ -272,50 +332,61 @@ void Speculator::select() {
       ++count;
     }
     draft.resize(count);
-    step_drafted_ += count;
-    trees_.push_back({draft.tokens, draft.parents});
   }
 }
 
+/// What became of the drafts for a request, each by itself.
 void Speculator::record(const engine::Committed& committed) {
-  const Draft& draft = best_[committed.decoding];
+  const auto at = requests_.find(committed.id);
+  std::size_t furthest = 0;
+  int drafter = -1;
+  for (Draft& draft : drafts_of(committed.decoding)) {
+    if (draft.tokens.size() == static_cast<std::size_t>(draft.foretold)) continue;
+    find_on_text(draft, committed);
+    record(draft, committed);
+    tally(draft, committed);
+    if (drafter >= 0 && draft.on_text.size() <= furthest) continue;
+    furthest = draft.on_text.size();
+    drafter = draft.drafter;
+  }
+  if (drafter >= 0 && at != requests_.end()) at->second.drafted_by = drafter;
+}
+
+// Evidence is what the target said after the same text: a token's ancestors were said, and the
+// target has gone on after them.
+void Speculator::record(const Draft& draft, const engine::Committed& committed) {
   const auto foretold = static_cast<std::size_t>(draft.foretold);
-  if (draft.tokens.size() == foretold) return;
   const auto batch = static_cast<std::uint32_t>(lengths_.size());
   const auto response = static_cast<std::uint32_t>(response_[committed.decoding]);
+  const std::vector<std::int32_t>& said = draft.on_text;
   std::vector<std::int32_t> depth(draft.tokens.size(), 0);
-  std::size_t next = std::min(foretold, committed.path.size());  // of the accepted path
   bool refuted = false;
   for (std::size_t t = 0; t < draft.tokens.size(); ++t) {
     const std::int32_t parent = draft.parents[t];
     depth[t] = parent < 0 ? 1 : depth[parent] + 1;
     if (t < foretold) continue;
-    const auto& path = committed.path;
-    const bool accepted = next < path.size() && path[next] == static_cast<std::int32_t>(t);
-    if (accepted) ++next;
-    counts_.add(draft.drafter, depth[t] - draft.foretold, batch, response, accepted);
-    // Evidence is what the target said after the same text: depth - 1 tokens of the path are the
-    // token's ancestors, and the target has gone on after them.
     const auto before = static_cast<std::size_t>(depth[t] - 1);
-    const bool judged = before < committed.tokens.size() && before <= path.size() &&
-                        (before == 0 ? parent < 0 : path[before - 1] == parent);
+    const bool accepted = before < said.size() && said[before] == static_cast<std::int32_t>(t);
+    counts_.add(draft.drafter, depth[t] - draft.foretold, batch, response, accepted);
+    const bool judged = before < committed.tokens.size() && before <= said.size() &&
+                        (before == 0 ? parent < 0 : said[before - 1] == parent);
     if (judged) model_.record(draft.drafter, draft.conditional[t], accepted);
-    refuted = refuted || (judged && !accepted && before == path.size());
+    refuted = refuted || (judged && !accepted && before == said.size());
   }
-  if (const auto at = requests_.find(committed.id); at != requests_.end()) {
-    const std::size_t accepted = committed.path.size() - std::min(foretold, committed.path.size());
-    at->second.acceptance[draft.drafter].record(static_cast<int>(accepted), refuted);
-    at->second.drafted_by = draft.drafter;
-  }
-  tally(draft, committed);
+  const auto at = requests_.find(committed.id);
+  if (at == requests_.end()) return;
+  const std::size_t accepted = said.size() - std::min(foretold, said.size());
+  at->second.acceptance[draft.drafter].record(static_cast<int>(accepted), refuted);
 }
 
-// Level by level down the accepted path, and one further: there the target has gone on as well.
+// Level by level down the tokens that were said, and one further: there the target has gone on as
+// well.
 void Speculator::tally(const Draft& draft, const engine::Committed& committed) {
   DraftTally& tally = tallies_[draft.drafter];
-  const std::size_t levels = std::min(committed.path.size() + 1, committed.tokens.size());
+  const std::vector<std::int32_t>& said = draft.on_text;
+  const std::size_t levels = std::min(said.size() + 1, committed.tokens.size());
   for (std::size_t level = draft.foretold; level < levels; ++level) {
-    const std::int32_t parent = level == 0 ? -1 : committed.path[level - 1];
+    const std::int32_t parent = level == 0 ? -1 : said[level - 1];
     std::int32_t likeliest = -1;
     for (std::size_t t = 0; t < draft.tokens.size(); ++t) {
       if (draft.parents[t] != parent) continue;
@@ -372,7 +443,7 @@ void Speculator::reconfigure(std::span<const engine::Committed> committed) {
   for (const engine::Committed& c : committed) {
     if (c.finished) continue;
     for (std::size_t k = 0; k < drafters_.size(); ++k)
-      acceptance.push_back(next_accepted(requests_.at(c.id), k));
+      acceptance.push_back(drafters_[k]->present() ? next_accepted(requests_.at(c.id), k) : 0);
   }
   plans_.reconfigure(drafters_, query_.context, acceptance);
 }

@@ -17,6 +17,7 @@
 #include "runtime/policy/draft_length.hpp"
 #include "runtime/roles/acceptance_counts.hpp"
 #include "runtime/roles/commit_log.hpp"
+#include "runtime/roles/joined_draft.hpp"
 #include "runtime/roles/messages.hpp"
 #include "runtime/roles/request_plans.hpp"
 
@@ -30,6 +31,8 @@ struct SpeculatorOptions {
   /// [drafters] Those that draft in races alone, and on trial; empty: none. What they cost is then
   /// none of the policy's to reckon with.
   std::vector<bool> reserved = {};
+  /// Draft tokens of all requests of a step; 0: as many as each may have.
+  int step_tokens = 0;
 };
 
 /// Joins drafters and policy. Each step the policy says how far to draft for every request; each
@@ -37,6 +40,11 @@ struct SpeculatorOptions {
 /// the tokens are worth verifying. The drafters are asked in their order, and a later one only for
 /// the requests where it is expected to do better than those before: so cheap ones come first. Now
 /// and then a later one drafts for some request regardless, or what it can do would never be known.
+///
+/// What runs ahead is there or is not, and costs nothing: it is verified beside the draft that is
+/// made here, and beside others of its kind, as branches of one tree. The longest branch that
+/// agrees counts (SpecActor, section 4.2: the best of N drafters; here in one step of one
+/// verifier).
 ///
 /// Expectations are drafters' scores calibrated by what the target accepted.
 ///
@@ -78,16 +86,17 @@ class Speculator {
   [[nodiscard]] std::span<const DraftTally> tallies() const { return tallies_; }
 
  private:
-  /// A draft with what is expected of each token.
+  /// A draft of one drafter, with what is expected of each token.
   struct Draft {
     int drafter = 0;
     int foretold = 0;            ///< tokens that it begins with; the drafter's come after them
     double expected_tokens = 0;  ///< accepted of it, those that are foretold among them
     std::vector<TokenId> tokens;
     std::vector<std::int32_t> parents;
-    std::vector<float> scores;        ///< of the path, by the drafter
-    std::vector<double> conditional;  ///< score given the parent's path
-    std::vector<double> values;       ///< calibrated probability of the path
+    std::vector<float> scores;          ///< of the path, by the drafter
+    std::vector<double> conditional;    ///< score given the parent's path
+    std::vector<double> values;         ///< calibrated probability of the path
+    std::vector<std::int32_t> on_text;  ///< [levels] tokens that the target said, after committing
     void resize(int count);
   };
   using Acceptance = std::vector<policy::RequestAcceptance>;  ///< [drafters]
@@ -114,8 +123,15 @@ class Speculator {
   void ask(int drafter, std::span<const engine::Decoding> decoding);
   void begin(Draft& draft, int drafter, std::span<const TokenId> foretold, int tokens) const;
   void calibrate(Draft& draft) const;
+  [[nodiscard]] std::span<Draft> drafts_of(std::size_t request) {
+    return std::span(drafts_[request]).first(1 + beside_[request]);
+  }
+  void take(int drafter, std::size_t request, Draft& draft);
   void select();
+  void leave_verified(std::size_t request);
+  static void find_on_text(Draft& draft, const engine::Committed& committed);
   void record(const engine::Committed& committed);
+  void record(const Draft& draft, const engine::Committed& committed);
   void tally(const Draft& draft, const engine::Committed& committed);
   void reconfigure(std::span<const engine::Committed> committed);
 
@@ -130,6 +146,7 @@ class Speculator {
   RequestPlans plans_;
   CommitLog log_;               ///< what drafters have yet to be told
   std::vector<bool> reserved_;  ///< [drafters]
+  int step_tokens_ = 0;         ///< 0: no bound
   bool listens_ = false;        ///< some drafter wants to hear of commits at once
 
   // Of the step under way; vectors are indexed by decoding request unless said otherwise.
@@ -142,11 +159,18 @@ class Speculator {
   std::vector<double> acceptance_;
   std::vector<int> longest_draft_;
   std::vector<int> lag_;
+  int most_tokens_ = 0;  ///< of a request's draft
   std::vector<int> lengths_;
   std::vector<std::int32_t> response_;
   std::vector<Decoded> decoded_;
   std::vector<std::span<const TokenId>> foretold_;  ///< as much of it as is drafted
-  std::vector<Draft> best_;
+  /// The best of what was drafted here, then what drafters that run ahead have beside it.
+  std::vector<std::vector<Draft>> drafts_;
+  std::vector<std::size_t> beside_;  ///< of those, how many
+  std::vector<double> expected_;     ///< accepted tokens, of the best draft so far
+  std::vector<int> most_drafted_;    ///< rows that there are for drafts
+  std::vector<DraftPart> parts_;     ///< [drafts of one request]
+  std::vector<JoinedDraft> joined_;
   std::vector<Draft> other_;                ///< what a drafter proposes beside them
   std::vector<draft::DraftSlot> slots_;     ///< [asked]
   std::vector<std::int32_t> slot_request_;  ///< [asked]

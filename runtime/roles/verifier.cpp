@@ -11,7 +11,7 @@ namespace paceline::roles {
 Verifier::Verifier(const VerifierPorts& ports, const VerifierOptions& options)
     : ports_(ports),
       options_(options),
-      kv_(ports.mailbox, ports.batcher, ports.kv, options.costs, options.kv_block),
+      kv_(ports.mailbox, ports.batcher, ports.kv, options.ranks, options.costs, options.kv_block),
       races_(ports.mailbox, options.vocab) {
   status_.epoch = options_.epoch;
 }
@@ -19,14 +19,16 @@ Verifier::Verifier(const VerifierPorts& ports, const VerifierOptions& options)
 Turn Verifier::turn() {
   receive();
   if (over_) return {true};
-  kv_.settle();
+  (void)kv_.settle();
   if (stop_asked_ && status_.stopped == 0) {
     stop();
     return {true};
   }
   let_race();
   let_go();
-  admit();
+  do {
+    admit();
+  } while (kv_.settle());  // some ends at once, and makes room or is what others wait for
   const bool works = ports_.batcher.active() > 0;
   const std::uint64_t rows = summary_.prefill_tokens + summary_.decode_tokens;
   if (works) {
@@ -34,6 +36,7 @@ Turn Verifier::turn() {
   } else {
     held_up_since_ = -1;
   }
+  announce();
   // A batch whose KV is all on its way has no rows.
   const bool worked = summary_.prefill_tokens + summary_.decode_tokens > rows;
   publish(!worked);
@@ -54,6 +57,10 @@ void Verifier::receive() {
     const std::optional<Envelope> envelope = ports_.mailbox.poll();
     if (!envelope) return;
     const int from = envelope->from.rank;
+    if (envelope->from.port == Address::Port::draft_server) {
+      if (ports_.siblings != nullptr) ports_.siblings->receive(from, envelope->bytes);
+      continue;
+    }
     if (ports_.remote != nullptr && ports_.remote->is_drafter(from)) {
       ports_.remote->receive(from, envelope->bytes);
       continue;
@@ -62,12 +69,15 @@ void Verifier::receive() {
     if (!read) continue;
     Message& message = *read;
     if (auto* lease = std::get_if<Lease>(&message)) {
-      ++status_.leases_received;
+      ++status_.orders_received;
       const Trajectory& trajectory = lease->request.trajectory;
       event(trajectory.id,
             trajectory.tokens.empty() ? RequestEventKind::leased : RequestEventKind::resumed,
             trajectory.tokens.size());
-      enqueue(std::move(lease->request), {});
+      enqueue(std::move(lease->request), {lease->kv.key, lease->kv.group, lease->kv.positions});
+    } else if (const auto* renew = std::get_if<Renew>(&message)) {
+      ++status_.orders_received;
+      this->renew(*renew);
     } else if (auto* offer = std::get_if<Offer>(&message); offer != nullptr && offer->method >= 0) {
       join(std::move(*offer));
     } else if (offer != nullptr) {
@@ -84,6 +94,10 @@ void Verifier::receive() {
       if (races_.hear(from, *news)) give_up(news->id);
     } else if (const auto* pull = std::get_if<Pull>(&message)) {
       kv_.on(*pull);
+    } else if (const auto* forget = std::get_if<Forget>(&message)) {
+      for (const std::uint64_t key : forget->keys) kv_.forget(key);
+    } else if (const auto* foreseen = std::get_if<Foresee>(&message)) {
+      kv_.foresee(foreseen->keys);
     } else if (const auto* moved = std::get_if<KvMoved>(&message)) {
       ports_.kv.heard(*moved);
     } else if (std::holds_alternative<Stop>(message)) {
@@ -117,6 +131,15 @@ std::optional<Message> Verifier::understand(const Envelope& envelope) const {
   return std::nullopt;
 }
 
+void Verifier::renew(const Renew& renew) {
+  changed_ = true;
+  if (const auto waits = waiting(renew.id); waits != waiting_.end()) {
+    waits->request.until = renew.until;
+  } else if (ports_.batcher.runs(renew.id) && holds(renew.id)) {
+    ports_.batcher.renew(renew.id, renew.until);
+  }
+}
+
 void Verifier::on(policy::Placement placement) {
   kv_.part_from(placement, placement.epoch == heard_of_);  // told twice: all have their places
   for (Waiting& waiting : waiting_) {
@@ -126,7 +149,7 @@ void Verifier::on(policy::Placement placement) {
   }
   const int group = placement.group(options_.ranks.leader);
   if (group >= 0 && placement.groups[group] == options_.ranks) {
-    if (ports_.remote != nullptr) ports_.remote->use(std::move(placement.drafters));
+    if (ports_.remote != nullptr) ports_.remote->use(placement.drafters);
     if (placement.epoch > heard_of_)
       ports_.mailbox.send(Address::coordinator(), encode(Ready{placement.epoch}));
     heard_of_ = placement.epoch;
@@ -230,6 +253,7 @@ void Verifier::let_race() {
       offer.request = waits->request;
     }
     offer.request.version = race.key;
+    offer.request.until = policy::kToTheEnd;  // it is the holder's lease that ends
     const std::vector<TokenId> response = offer.request.trajectory.tokens;
     ports_.mailbox.send({race.to.leader, Address::Port::role}, encode(std::move(offer)));
     races_.offer(race.id, response, race.to.leader, race.key);
@@ -332,16 +356,16 @@ std::deque<Verifier::Waiting>::iterator Verifier::waiting(RequestId id) {
                       [id](const Waiting& w) { return w.request.trajectory.id == id; });
 }
 
-/// To another group, which may pull the KV, or back to the coordinator, which has no use for it.
+/// To another group, which may pull the KV, or back to the coordinator; then the KV is stored.
 void Verifier::hand_over(const Move& move, engine::Admission request, kv::Parcel parcel) {
   event(move.id, RequestEventKind::left, request.trajectory.tokens.size());
   races_.end(move.id);
   if (ports_.speculator != nullptr) ports_.speculator->leave(move.id);
   ++summary_.moved;
   if (move.to.tp == 0) {
-    ports_.batcher.release(parcel);
+    const std::int32_t positions = kv_.store(move.key, std::move(parcel));
     ports_.mailbox.send(Address::coordinator(),
-                        encode(Returned{move.key, std::move(request.trajectory)}));
+                        encode(Returned{move.key, std::move(request.trajectory), positions}));
     return;
   }
   const std::int32_t positions = parcel.positions;
@@ -361,7 +385,7 @@ void Verifier::admit() {
       if (make_way(id)) continue;
       break;
     }
-    summary_.positions_transferred += kv_.fetch(id, next.origin);
+    kv_.fetch(id, next.origin);
     waiting_.pop_front();
     changed_ = true;
   }
@@ -388,6 +412,7 @@ void Verifier::step() {
   for (engine::Admission& parked : ports_.batcher.take_parked()) {
     const RequestId id = parked.trajectory.id;
     waiting_.push_front({std::move(parked), {}});
+    ++summary_.preempted;
     if (races_.races_for(id)) give_up(id);
     changed_ = true;
   }
@@ -441,6 +466,7 @@ void Verifier::step() {
   status_.steps = ++summary_.steps;
   summary_.busy_seconds += record.duration;
   summary_.prefill_tokens += counts.prefill_tokens;
+  summary_.recomputed += counts.recomputed;
   summary_.decode_tokens += counts.decode_tokens;
   summary_.waited_seconds += record.waited;
   summary_.drafted += record.drafted;
@@ -451,13 +477,33 @@ void Verifier::step() {
 RankSummary Verifier::summary() const {
   RankSummary summary = summary_;
   summary.foretold = races_.gained();
+  summary.positions_transferred = kv_.fetched();
   if (ports_.remote != nullptr) {
-    const RemoteDrafter::Counts& counts = ports_.remote->counts();
+    const RemoteDrafter::Counts counts = ports_.remote->counts();
     summary.late = counts.late;
     summary.stale = counts.stale;
     summary.invalid = counts.invalid + counts.flooded;
   }
+  if (ports_.siblings != nullptr) {
+    const DraftClient::Counts& counts = ports_.siblings->counts();
+    summary.invalid += counts.invalid;
+    summary.draft_update_bytes = counts.update_bytes;
+    summary.draft_fetch_bytes = counts.fetch_bytes;
+    summary.draft_fetches = counts.fetches;
+    summary.draft_fetch_seconds = counts.fetch_seconds;
+    summary.draft_heard = counts.heard;
+    summary.draft_most_behind = counts.most_behind;
+  }
   return summary;
+}
+
+/// Says which leases are about to end, of requests that have come with such too.
+void Verifier::announce() {
+  for (const RequestId id : ports_.batcher.ending(options_.lease_notice)) {
+    if (!holds(id)) continue;
+    status_.ending.push_back(id);
+    changed_ = true;
+  }
 }
 
 void Verifier::publish(bool force) {
@@ -482,6 +528,7 @@ void Verifier::publish(bool force) {
   status_.active = static_cast<std::int32_t>(status_.running.size()) - waits;
   // With a lease waiting for KV there is room for none. What is raced for makes way.
   status_.room = waits == 0 ? options_.max_batch - status_.active : 0;
+  status_.kv_room = ports_.batcher.blocks_free();
   if (options_.races && ports_.speculator != nullptr)
     status_.drafted = ports_.speculator->drafted_for();
   std::erase_if(status_.drafted, [this](const DraftedFor& d) { return races_.races_for(d.id); });
@@ -489,6 +536,7 @@ void Verifier::publish(bool force) {
   status_.ended.clear();
   status_.finished.clear();
   status_.running.clear();
+  status_.ending.clear();
   status_.moved.clear();
   status_.kept.clear();
   status_.races_begun.clear();

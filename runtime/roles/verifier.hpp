@@ -11,12 +11,13 @@
 #include "runtime/engine/batcher.hpp"
 #include "runtime/engine/step_runner.hpp"
 #include "runtime/policy/move_split.hpp"
+#include "runtime/roles/draft_client.hpp"
 #include "runtime/roles/group.hpp"
 #include "runtime/roles/kv_exchange.hpp"
 #include "runtime/roles/messages.hpp"
 #include "runtime/roles/participant.hpp"
 #include "runtime/roles/races.hpp"
-#include "runtime/roles/remote_drafter.hpp"
+#include "runtime/roles/remote_drafters.hpp"
 #include "runtime/roles/speculator.hpp"
 
 namespace paceline::roles {
@@ -29,7 +30,8 @@ struct VerifierPorts {
   engine::StepRunner& runner;
   KvLink& kv;
   Speculator* speculator;  ///< null: plain decoding
-  RemoteDrafter* remote;   ///< one of the speculator's drafters; null: no drafter ranks
+  RemoteDrafters* remote;  ///< among the speculator's drafters; null: no rank ever drafts
+  DraftClient* siblings;   ///< another; null: no draft servers
   TrajectorySink& trajectories;
   TelemetrySink& telemetry;
 };
@@ -39,6 +41,8 @@ struct VerifierOptions {
   std::uint32_t epoch = 0;  ///< of the placement that made it
   std::int32_t max_batch = 64;
   std::int32_t kv_block = 16;
+  /// Response tokens before the end of a lease at which the coordinator is told that it is near.
+  std::uint32_t lease_notice = 0;
   /// Finished responses are flushed at least this often (and before any idling).
   double flush_seconds = 5;
   policy::MoveCosts costs;  ///< what decides how much KV of an arriving request is transferred
@@ -81,6 +85,7 @@ class Verifier final : public Participant {
   void enqueue(engine::Admission request, const KvOrigin& origin, int method = -1);
   [[nodiscard]] std::deque<Waiting>::iterator waiting(RequestId id);
   void on(policy::Placement placement);
+  void renew(const Renew& renew);
   void stop();
   void let_go();
   void let_race();
@@ -94,6 +99,7 @@ class Verifier final : public Participant {
   void hand_over(const Move& move, engine::Admission request, kv::Parcel parcel);
   void admit();
   void step();
+  void announce();
   void publish(bool force);
   void event(RequestId id, RequestEventKind kind, std::size_t tokens);
 

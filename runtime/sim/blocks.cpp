@@ -53,6 +53,10 @@ class BlockWire::Transport final : public BlockTransport {
                  std::span<const std::span<std::byte>> pieces) override {
     return start({from, rank_, key}, false, {pieces.begin(), pieces.end()});
   }
+  void refuse(int to, std::uint64_t key) override {
+    wire_.join({rank_, to, key}, true,
+               {.transport = this, .at = now(), .pieces = {}, .refuses = true});
+  }
   TransferState state(Ticket ticket) const override {
     const Under& under = tickets_.at(ticket);
     if (under.ends < 0 || under.ends > now()) return TransferState::pending;
@@ -70,6 +74,10 @@ class BlockWire::Transport final : public BlockTransport {
   void cancel(Ticket ticket) override {
     Under& under = tickets_.at(ticket);
     if (state(ticket) != TransferState::pending) return;
+    if (under.peer == nullptr && under.ends >= 0) {  // the other end has refused, a little later
+      fail(ticket, now());
+      return;
+    }
     if (under.peer == nullptr) {  // the other end may come yet, and then fails too
       Transfer& waiting = wire_.waiting_.at(under.name);
       (under.sends ? waiting.sender : waiting.receiver).at = -1;
@@ -98,7 +106,7 @@ class BlockWire::Transport final : public BlockTransport {
     Under& under = tickets_.at(ticket);
     under.ends = at;
     under.failed = failed;
-    under.peer = peer.transport;
+    under.peer = peer.refuses ? nullptr : peer.transport;
     under.peer_ticket = peer.ticket;
     under.load = std::move(load);
     wire_.world_.wake(actor_, at);
@@ -170,10 +178,11 @@ void BlockWire::begin(const Name& name, const Transfer& transfer) {
     for (const auto& piece : end.pieces) bytes += piece.size();
     return bytes;
   };
-  const std::size_t bytes = size(transfer.sender);
-  if (bytes != size(transfer.receiver))
+  const std::size_t bytes = size(transfer.receiver);
+  const bool refused = transfer.sender.refuses;
+  if (!refused && bytes != size(transfer.sender))
     throw std::logic_error("the ends of a transfer name different numbers of bytes");
-  const bool given_up = transfer.sender.at < 0 || transfer.receiver.at < 0;
+  const bool given_up = refused || transfer.sender.at < 0 || transfer.receiver.at < 0;
   const NoiseKey whose{options_.seed, key};
   const bool failed =
       given_up ||
@@ -191,7 +200,7 @@ void BlockWire::begin(const Name& name, const Transfer& transfer) {
     for (const auto& piece : r.pieces) std::memset(piece.data(), kNotThere, piece.size());
     if (!failed) load = std::make_shared<Load>(Load{s.pieces, r.pieces});
   }
-  if (s.at >= 0) s.transport->end(s.ticket, end, failed, r, load);
+  if (s.at >= 0 && !refused) s.transport->end(s.ticket, end, failed, r, load);
   if (r.at >= 0) r.transport->end(r.ticket, end, failed, s, load);
 }
 

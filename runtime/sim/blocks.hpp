@@ -41,6 +41,7 @@ class BlockWire {
     Ticket ticket = 0;
     double at = 0;
     std::vector<std::span<std::byte>> pieces;
+    bool refuses = false;  ///< it has no ticket, and the other end's fails
   };
   struct Transfer {
     End sender, receiver;

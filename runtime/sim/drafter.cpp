@@ -33,7 +33,12 @@ int ModelledDrafter::lag(const Request& r) const {
 
 void ModelledDrafter::finish(RequestId id, double) {
   if (requests_.erase(id) == 0) throw std::logic_error("a request that was not started");
-  ++finished_[id.prompt];
+  finished_[id.prompt].insert(id.sample);
+}
+
+void ModelledDrafter::hear(RequestId id, std::uint64_t, std::span<const TokenId>, bool ended,
+                           double) {
+  if (ended) finished_[id.prompt].insert(id.sample);
 }
 
 void ModelledDrafter::leave(RequestId id, double) {
@@ -47,7 +52,7 @@ void ModelledDrafter::propose(std::span<draft::DraftSlot> batch, double, draft::
   for (draft::DraftSlot& slot : batch) {
     Request& r = requests_.at(slot.id);
     const auto seen = finished_.find(slot.id.prompt);
-    const int references = seen == finished_.end() ? 0 : seen->second;
+    const int references = seen == finished_.end() ? 0 : static_cast<int>(seen->second.size());
     const int most =
         std::min({slot.limits.max_length, slot.limits.max_tokens, slot.output.capacity()});
     const auto first = r.tokens + static_cast<std::int32_t>(slot.assumed.size());

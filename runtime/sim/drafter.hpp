@@ -13,13 +13,21 @@
 
 namespace paceline::sim {
 
-/// Any method. Drafts are chains. Not thread-safe.
+/// Any method. Drafts are chains. Siblings that are finished count
+/// (MethodAcceptance::by_references) once this drafter knows their whole text: those that finished
+/// here, and those that draft servers told of to the end. Siblings that go on count for nothing,
+/// though a real tree gains by them too. Not thread-safe.
 class ModelledDrafter final : public draft::Drafter {
  public:
-  /// `method`: its index in the workload's AcceptanceSettings. References outlive this.
+  /// `method`: its index in `all`, which are the workload's. References outlive this.
   ModelledDrafter(World& world, ActorId actor, const DrafterCosts& costs, int method,
-                  const Responses& responses)
-      : world_(world), actor_(actor), costs_(costs), method_(method), responses_(responses) {}
+                  const AcceptanceSettings& all, const Responses& responses)
+      : world_(world),
+        actor_(actor),
+        costs_(costs),
+        method_(method),
+        learns_(!all.methods[method].by_references.empty()),
+        responses_(responses) {}
 
   void start(const draft::DraftStart& start, double now) override;
   void commit(RequestId id, std::span<const TokenId> tokens, double now) override;
@@ -28,6 +36,9 @@ class ModelledDrafter final : public draft::Drafter {
   void propose(std::span<draft::DraftSlot> batch, double now, draft::Levels* levels) override;
   void finish(RequestId id, double now) override;
   void leave(RequestId id, double now) override;
+  [[nodiscard]] bool learns_from_siblings() const override { return learns_; }
+  void hear(RequestId id, std::uint64_t offset, std::span<const TokenId> tokens, bool ended,
+            double now) override;
 
  private:
   struct Request {
@@ -44,10 +55,11 @@ class ModelledDrafter final : public draft::Drafter {
   ActorId actor_;
   const DrafterCosts& costs_;
   int method_;
+  bool learns_;
   const Responses& responses_;
   std::map<RequestId, Request> requests_;
-  std::map<std::uint32_t, int> finished_;  ///< responses by prompt
-  std::set<std::uint32_t> prompts_;        ///< whose KV is there, for all siblings
+  std::map<std::uint32_t, std::set<std::uint32_t>> finished_;  ///< samples by prompt
+  std::set<std::uint32_t> prompts_;  ///< whose KV is there, for all siblings
 };
 
 }  // namespace paceline::sim

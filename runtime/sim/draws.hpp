@@ -24,6 +24,7 @@ enum class Draw : std::uint32_t {
   message = 10,      ///< what happens to it on its way
   transfer = 11,     ///< whether it fails
   fault = 12,        ///< whom it strikes, and when
+  damage = 13,       ///< whether a stored block is damaged
 };
 
 /// Four random words. The first word of the counter is above all that token noise uses, which ends

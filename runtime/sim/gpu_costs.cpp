@@ -21,21 +21,32 @@ constexpr double kPrefillRows[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 
 /// bf16, whatever the weights are.
 constexpr double kValueBytes = 2;
 
-/// One model on `tp` GPUs.
+void check_parts(int gpus, int parts, const char* what, const ModelShape& shape) {
+  if (gpus >= 1 && parts % gpus == 0) return;
+  throw std::invalid_argument(std::to_string(gpus) + " GPUs do not divide the " +
+                              std::to_string(parts) + " " + what + " of " + shape.name);
+}
+
+/// One model on one or several GPUs.
 class ModelCosts {
  public:
-  ModelCosts(const GpuTimes& times, const ModelShape& shape, int tp, const GpuSystem& system)
-      : times_(times), shape_(shape), tp_(tp), system_(system) {
-    if (tp < 1 || shape.heads % tp != 0) {
-      throw std::invalid_argument("tp " + std::to_string(tp) + " does not divide the " +
-                                  std::to_string(shape.heads) + " heads of " + shape.name);
+  ModelCosts(const GpuTimes& times, const ModelShape& shape, int gpus, const GpuSystem& system)
+      : times_(times), shape_(shape), system_(system) {
+    if (system.sharing == Sharing::experts && gpus > 1) {
+      check_parts(gpus, shape.experts ? shape.experts->routed : 0, "routed experts", shape);
+      if (!shape.experts) throw std::invalid_argument(shape.name + " has no experts to share");
+      ep_ = gpus;
+    } else {
+      check_parts(gpus, shape.heads, "heads", shape);
+      tp_ = gpus;
     }
   }
 
   [[nodiscard]] CostCurve decode() const {
     std::vector<CostCurve::Point> points;
-    for (const double rows : kDecodeRows) {
-      const double head = times_.product(shape_.hidden, part(shape_.vocab), rows, weight_bytes());
+    for (const double rows : rows_of_all(kDecodeRows)) {
+      const double head =
+          times_.product(shape_.hidden, part(shape_.vocab), dealt(rows), weight_bytes());
       points.push_back({rows, pass(rows) + shape_.layers * times_.attention().floor + head});
     }
     return CostCurve(std::move(points), first_row_position());
@@ -43,8 +54,8 @@ class ModelCosts {
 
   [[nodiscard]] CostCurve prefill() const {
     std::vector<CostCurve::Point> points;
-    const double position = shape_.layers * prompt_flops() / times_.attention().flops;
-    for (const double rows : kPrefillRows) {
+    const double position = shape_.layers * prompt_flops() / times_.attention().flops / ep_;
+    for (const double rows : rows_of_all(kPrefillRows)) {
       points.push_back({rows, pass(rows) + shape_.layers * times_.attention().floor +
                                   position * rows * (rows + 1) / 2});
     }
@@ -58,6 +69,16 @@ class ModelCosts {
 
  private:
   [[nodiscard]] double part(double whole) const { return whole / tp_; }
+  /// Of so many rows those of one GPU: of few rows some GPU has one.
+  [[nodiscard]] double dealt(double rows) const { return std::max(1.0, rows / ep_); }
+  /// Rows for which one GPU has its `points`, and those at which each of several has them.
+  [[nodiscard]] std::vector<double> rows_of_all(std::span<const double> points) const {
+    std::vector<double> rows(points.begin(), points.end());
+    for (const double point : points) {
+      if (point * ep_ > rows.back()) rows.push_back(point * ep_);
+    }
+    return rows;
+  }
   [[nodiscard]] double weight_bytes() const { return shape_.bytes_per_parameter; }
   /// Each head of keys and values is on at least one GPU, and on several where there are more.
   [[nodiscard]] double kv_heads() const { return std::max(1.0, part(shape_.kv_heads)); }
@@ -80,15 +101,16 @@ class ModelCosts {
     return kValueBytes * 2.0 * heads * shape_.head_dim;
   }
   [[nodiscard]] double arithmetic_position() const {
-    return shape_.layers * decode_flops() / times_.attention().flops;
+    return shape_.layers * decode_flops() / times_.attention().flops / ep_;
   }
   [[nodiscard]] double first_row_position() const {
     return std::max(arithmetic_position(),
-                    shape_.layers * position_bytes() / times_.attention().stream);
+                    shape_.layers * position_bytes() / times_.attention().stream / ep_);
   }
 
   /// All layers, embedding and last norm, without attention.
-  [[nodiscard]] double pass(double rows) const {
+  [[nodiscard]] double pass(double all_rows) const {
+    const double rows = dealt(all_rows);
     const double hidden = shape_.hidden;
     const double norm = times_.elementwise(GpuOp::norm, hidden, rows);
     const double layer = 2 * norm + 2 * times_.elementwise(GpuOp::add, hidden, rows) +
@@ -97,7 +119,7 @@ class ModelCosts {
     double seconds = times_.elementwise(GpuOp::embedding, hidden, rows) + norm;
     seconds += shape_.layers * layer;
     if (dense > 0) seconds += dense * mlp(shape_.intermediate, rows);
-    if (dense < shape_.layers) seconds += (shape_.layers - dense) * experts(rows);
+    if (dense < shape_.layers) seconds += (shape_.layers - dense) * experts(all_rows);
     return seconds;
   }
 
@@ -139,14 +161,27 @@ class ModelCosts {
     const ExpertShape& e = *shape_.experts;
     const double share = static_cast<double>(e.chosen) / e.routed;
     const double read = e.routed * (1 - std::pow(1 - share, rows));
-    const double width = part(e.width) * read;
+    const double width = part(e.width) * std::max(1.0, read / ep_);
     const double rows_each = rows * e.chosen / read;
-    double seconds = product(shape_.hidden, e.routed, rows) +  // the router, on every GPU
+    double seconds = product(shape_.hidden, e.routed, dealt(rows)) +  // the router, on every GPU
                      product(shape_.hidden, 2 * width, rows_each) +
-                     times_.elementwise(GpuOp::activation, part(e.width), rows * e.chosen) +
-                     product(width, shape_.hidden, rows_each);
-    if (e.shared > 0) seconds += mlp(static_cast<double>(e.width) * e.shared, rows);
+                     times_.elementwise(GpuOp::activation, part(e.width), dealt(rows * e.chosen)) +
+                     product(width, shape_.hidden, rows_each) + to_experts_and_back(rows);
+    if (e.shared > 0) seconds += mlp(static_cast<double>(e.width) * e.shared, dealt(rows));
     return seconds;
+  }
+
+  /// A GPU's rows go to each of their experts, in the precision of weights, and what these make of
+  /// them comes back. In the node they take its links, and at the same time the network elsewhere.
+  [[nodiscard]] double to_experts_and_back(double rows) const {
+    if (ep_ == 1) return 0;
+    const double bytes = dealt(rows) * shape_.experts->chosen * shape_.hidden;
+    const double node = std::min(1.0, static_cast<double>(times_.most_workers()) / ep_);
+    const auto exchange = [&](double sent) {
+      return system_.network.latency + std::max(sent * node / (system_.nvlink / 2),
+                                                sent * (1 - node) / system_.network.bandwidth);
+    };
+    return exchange(bytes * weight_bytes()) + exchange(bytes * kValueBytes);
   }
 
   [[nodiscard]] double all_reduce(double rows) const {
@@ -167,7 +202,8 @@ class ModelCosts {
 
   const GpuTimes& times_;
   const ModelShape& shape_;
-  int tp_;
+  int tp_ = 1;  ///< GPUs that share each layer
+  int ep_ = 1;  ///< GPUs that share routed experts alone
   const GpuSystem& system_;
 };
 
@@ -181,15 +217,15 @@ CostCurve first_round(const CostCurve& round) {
 
 }  // namespace
 
-CostTable gpu_costs(const GpuMeasurements& measured, const ModelShape& target, int tp,
+CostTable gpu_costs(const GpuMeasurements& measured, const ModelShape& target, int gpus,
                     std::span<const NamedDraft> drafts, const GpuSystem& system) {
   if (!(system.nvlink > 0) || !(system.network.bandwidth > 0) || !(system.network.latency >= 0)) {
     throw std::invalid_argument("a rate of the GPUs' links is out of range");
   }
   const GpuTimes times(measured);
-  const ModelCosts costs(times, target, tp, system);
+  const ModelCosts costs(times, target, gpus, system);
   CostTable table;
-  table.conditions = {.backend = "cuda", .isa = "sm_90", .tp = tp, .model = target.name};
+  table.conditions = {.backend = "cuda", .isa = "sm_90", .tp = gpus, .model = target.name};
   table.decode = costs.decode();
   table.drafted_position = costs.further_row_position();
   table.prefill = costs.prefill();

@@ -21,8 +21,14 @@
 // assumed, unless GpuSystem says otherwise. A drafted row finds its request's keys and values read
 // already, and costs its arithmetic at the rate of prompts: an upper bound, for the measured kernel
 // takes the same time for any number of rows up to 128.
+//
+// Where GPUs share a model by its experts (Sharing::experts) requests are dealt out evenly to them,
+// and so are their rows, positions and prompts. Each GPU has all weights but those of the routed
+// experts, of which it has its part; each layer's rows go to the GPUs of their experts and back.
+// What uneven routing and uneven requests cost is left out.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -32,8 +38,15 @@
 
 namespace paceline::sim {
 
+/// What of a model its GPUs share.
+enum class Sharing : std::uint8_t {
+  tensor,   ///< weights, heads and experts, by equal parts (TP)
+  experts,  ///< routed experts; the rest is whole on each, for requests of its own (DP and EP)
+};
+
 /// How GPUs are connected, and what they run.
 struct GpuSystem {
+  Sharing sharing = Sharing::tensor;
   /// Within a node: bytes a second of a GPU, both directions together. 400 GB/s: SpecActor's nodes
   /// (section 5.1), and H800s, which Seer has (section 6.1).
   double nvlink = 400e9;
@@ -51,14 +64,14 @@ struct NamedDraft {
   ModelShape shape;
 };
 
-/// `tp` GPUs share target's weights, heads and experts by equal parts; latent attention's
-/// positions are whole on each. TP beyond the largest measured all-reduce (8: a node) adds a ring
-/// over nodes. Weights of 1 byte are multiplied at bf16's rate. A draft's first round computes two
-/// rows for each request, as roles::measure_costs() has it. Transfers are over the network: a GPU's
-/// part of a request. Pure.
-/// Throws std::invalid_argument when tp does not divide the heads, when a rate of `system` is not
-/// above 0, or when what is needed was not measured.
-[[nodiscard]] CostTable gpu_costs(const GpuMeasurements& measured, const ModelShape& target, int tp,
-                                  std::span<const NamedDraft> drafts, const GpuSystem& system = {});
+/// `gpus` share the target as `system` says; with TP latent attention's positions are whole on
+/// each, and more GPUs than the largest measured all-reduce has (8: a node) add a ring over nodes.
+/// Weights of 1 byte are multiplied at bf16's rate. A draft's first round computes two rows for
+/// each request, as roles::measure_costs() has it. Transfers are over the network: a GPU's part of
+/// a request. Pure. Throws std::invalid_argument when `gpus` does not divide the heads (TP) or the
+/// routed experts, when a rate of `system` is not above 0, or when what is needed was not measured.
+[[nodiscard]] CostTable gpu_costs(const GpuMeasurements& measured, const ModelShape& target,
+                                  int gpus, std::span<const NamedDraft> drafts,
+                                  const GpuSystem& system = {});
 
 }  // namespace paceline::sim

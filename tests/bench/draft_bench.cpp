@@ -1,35 +1,25 @@
 // How fast suffix trees draft, and how much of it a target accepts.
 //   bench_draft                      appending, speculating, memory, batches (synthetic text)
 //   bench_draft --responses FILE     Seer's table 2 over groups of responses
-// FILE is JSON Lines of token ids; a line is a response, or a whole group:
-//   {"group": 7, "prompt": [1, 2], "tokens": [3, 4]}          "group": a string or a number
-//   {"prompt": [1, 2], "responses": [[3, 4], [3, 5]]}         "prompt" may be left out
-// A finished run becomes one with (PYTHONPATH=io/python):
-//   run = paceline_reader.open_run(DIR)
-//   for r in run:
-//     print(json.dumps({"group": r.prompt_index, "tokens": r.tokens.tolist(),
-//                       "prompt": run.prompts[r.prompt_index].tokens.tolist()}))
+// FILE: see tests/bench/response_texts.hpp.
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
-#include <fstream>
-#include <map>
-#include <nlohmann/json.hpp>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "runtime/draft/draft_store.hpp"
 #include "runtime/draft/ngram_drafter.hpp"
 #include "tests/bench/machine.hpp"
+#include "tests/bench/response_texts.hpp"
 
 namespace {
 
 using namespace paceline;
 using namespace paceline::draft;
-using Text = std::vector<TokenId>;
+using bench::Responses;
+using bench::Text;
 
 constexpr int kDepth = 64;
 
@@ -38,35 +28,6 @@ double cpu_now() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
-/// `siblings` responses to one prompt, synthetic: of phrases of 4 to 40 tokens, `shared` percent
-/// come from a stock of 1 phrase to 200 tokens of one response, the others are drawn afresh, their
-/// tokens by Zipf's law over 150,000.
-std::vector<Text> make_group(int siblings, std::size_t tokens, int shared, unsigned seed) {
-  std::mt19937 random(seed);
-  const auto below = [&](std::size_t n) { return random() % n; };
-  const auto zipf = [&] {
-    const double u = std::uniform_real_distribution<double>(0, 1)(random);
-    return static_cast<TokenId>(std::pow(150'000.0, u)) - 1;
-  };
-  const auto phrase = [&] {
-    Text text(4 + below(37));
-    for (TokenId& token : text) token = zipf();
-    return text;
-  };
-  std::vector<Text> stock(tokens / 200 + 1);
-  for (Text& text : stock) text = phrase();
-  std::vector<Text> group(siblings);
-  for (Text& text : group) {
-    while (text.size() < tokens) {
-      const Text next =
-          static_cast<int>(below(100)) < shared ? stock[below(stock.size())] : phrase();
-      text.insert(text.end(), next.begin(), next.end());
-    }
-    text.resize(tokens);
-  }
-  return group;
 }
 
 struct Buffers {
@@ -89,14 +50,14 @@ void grow_by_turns(SuffixTree& tree, const std::vector<Text>& group) {
 }
 
 void one_tree(std::size_t tokens, int shared) {
-  const std::vector<Text> group = make_group(16, tokens / 16, shared, 1);
+  const std::vector<Text> group = bench::make_group(16, tokens / 16, shared, 1);
   SuffixTree tree(kDepth);
   const double start = cpu_now();
   grow_by_turns(tree, group);
   const double append = cpu_now() - start;
 
   // Drafts after every place of fresh text that is like the group's: contexts of 64 tokens.
-  const std::vector<Text> fresh = make_group(1, 200'000, shared, 1);
+  const std::vector<Text> fresh = bench::make_group(1, 200'000, shared, 1);
   SpeculationScratch scratch;
   Buffers buffers(32);
   std::printf("%9zu tokens, %2d %% shared: append %6.0f ns a token, %5.1f bytes a token;", tokens,
@@ -125,7 +86,7 @@ void batch(bool current) {
   std::vector<std::vector<Text>> groups;
   std::vector<SpeculationSlot> slots;
   std::vector<Buffers> buffers(256, Buffers(8));
-  for (GroupId g = 0; g < 16; ++g) groups.push_back(make_group(16, 4096, 60, g));
+  for (GroupId g = 0; g < 16; ++g) groups.push_back(bench::make_group(16, 4096, 60, g));
   for (GroupId g = 0; g < 16; ++g) {
     for (std::uint32_t s = 0; s < 16; ++s) {
       const Text& text = groups[g][s];
@@ -151,45 +112,6 @@ void batch(bool current) {
   }
 }
 
-struct Responses {
-  Text prompt;
-  std::vector<Text> texts;
-};
-
-std::vector<Responses> read_groups(const char* path) {
-  std::ifstream file(path);
-  std::vector<Responses> groups;
-  std::map<std::string, std::size_t> places;
-  for (std::string line; std::getline(file, line);) {
-    if (line.empty()) continue;
-    const nlohmann::json json = nlohmann::json::parse(line);
-    const std::string name =
-        json.contains("group") ? json["group"].dump() : "#" + std::to_string(groups.size());
-    const auto [at, added] = places.try_emplace(name, groups.size());
-    if (added) groups.emplace_back();
-    Responses& group = groups[at->second];
-    group.prompt = json.value("prompt", Text{});
-    if (json.contains("tokens")) group.texts.push_back(json["tokens"].get<Text>());
-    if (json.contains("responses")) {
-      for (const auto& text : json["responses"]) group.texts.push_back(text.get<Text>());
-    }
-  }
-  return groups;
-}
-
-/// How many drafted tokens are what the text says next.
-int accepted(const DraftOutput& draft, int count, std::span<const TokenId> next) {
-  std::int32_t at = -1;
-  int length = 0;
-  for (int i = 0; i < count && length < static_cast<int>(next.size()); ++i) {
-    if (draft.parents[i] == at && draft.tokens[i] == next[length]) {
-      at = i;
-      ++length;
-    }
-  }
-  return length;
-}
-
 struct Tally {
   double tokens = 0;
   double steps = 0;
@@ -212,7 +134,7 @@ void decode(const Responses& group, std::size_t target, int references,
     const DraftResult draft = speculate(tree, own, options, buffers.output(), scratch);
     const std::span<const TokenId> next = std::span(text).subspan(at);
     const std::size_t count = std::min<std::size_t>(
-        next.size(), accepted(buffers.output(), draft.count, next) + std::size_t{1});
+        next.size(), bench::accepted(buffers.output(), draft.count, next) + std::size_t{1});
     tree.append(own, next.first(count));
     at += count;
     tally.tokens += static_cast<double>(count);
@@ -242,11 +164,11 @@ void decode_ngram(const Responses& group, std::size_t target, Tally& tally) {
 
 /// Seer's table 2: drafts of at most 8 tokens a path; tokens a step, the target's own included.
 int table(const char* path) {
-  if (!std::ifstream(path)) {
+  const std::vector<Responses> groups = bench::read_groups(path);
+  if (groups.empty()) {
     std::printf("%s is absent: table 2 skipped\n", path);
     return 0;
   }
-  const std::vector<Responses> groups = read_groups(path);
   constexpr std::size_t kGroups = 20;  // as Seer samples
   constexpr std::size_t kTargets = 4;  // responses of each that are decoded
   const auto over_targets = [&](int references, auto&& f) {

@@ -24,6 +24,7 @@
 
 #include "kernels/backend.hpp"
 #include "runtime/core/quantile.hpp"
+#include "runtime/engine/executor.hpp"
 #include "runtime/fabric/mpi_group.hpp"
 #include "runtime/fabric/ucx_fabric.hpp"
 #include "runtime/kv/block_pool.hpp"
@@ -76,6 +77,7 @@ class SlowTransport final : public BlockTransport {
     if (options_.link > 0) ready_[ticket] = bench::now() + options_.latency + bytes / options_.link;
     return ticket;
   }
+  void refuse(int to, std::uint64_t key) override { inner_.refuse(to, key); }
   [[nodiscard]] TransferState state(Ticket ticket) const override {
     const auto ready = ready_.find(ticket);
     if (ready != ready_.end() && bench::now() < ready->second) return TransferState::pending;

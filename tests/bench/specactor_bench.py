@@ -31,6 +31,7 @@ ARMS = {  # settings, speed by plain's in the paper
     "ours: coupled by costs": ([*STATIC, "speculation.mode=coupled"], ""),
     "ours: SpecActor, balanced": (["schedule.rebalance=true"], ""),
     "ours: coupled, balanced, N": (["schedule.rebalance=true", "speculation.mode=coupled"], ""),
+    "ours: and freed ranks draft": (["schedule.rebalance=true", "speculation.mode=auto", "layout.drafters=0"], ""),
     "plain, balanced": ([*STATIC, "speculation.mode=plain", "schedule.rebalance=true"], ""),
 }
 

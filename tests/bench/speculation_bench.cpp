@@ -114,13 +114,24 @@ Workload plan(SpeculationSetup& setup, int batch) {
   return work;
 }
 
-/// The longest draft under a policy: "goodput" or "fixed:LENGTH".
-int length_of(const std::string& name, int max_length) {
-  if (name == "goodput") return max_length;
-  const int length = name.rfind("fixed:", 0) == 0 ? std::atoi(name.c_str() + 6) : 0;
-  if (length < 1 || length > max_length)
-    throw std::invalid_argument("policies are goodput and fixed:LENGTH, not " + name);
-  return length;
+/// A policy by name: "goodput", "goodput:PATHS" or "fixed:LENGTH".
+struct Named {
+  bool goodput = false;
+  int length = 0;  ///< of the longest draft
+  int paths = 0;
+};
+Named named(const std::string& name, const SpeculationOptions& options) {
+  Named policy{name.rfind("goodput", 0) == 0, options.max_length, options.paths};
+  const std::size_t colon = name.find(':');
+  if (colon != std::string::npos)
+    (policy.goodput ? policy.paths : policy.length) = std::atoi(name.c_str() + colon + 1);
+  const bool known =
+      policy.goodput ? colon == 7 || name == "goodput" : name.rfind("fixed:", 0) == 0;
+  if (!known || policy.length < 1 || policy.length > options.max_length || policy.paths < 1 ||
+      policy.paths > options.paths)
+    throw std::invalid_argument("policies are goodput, goodput:PATHS and fixed:LENGTH, not " +
+                                name);
+  return policy;
 }
 
 /// A policy under test and what was measured of it.
@@ -145,13 +156,12 @@ struct Contender {
 
 Contender make_contender(SpeculationSetup& setup, const std::string& name, const Workload& work,
                          const Clock& clock) {
-  const int length = length_of(name, setup.options.max_length);
+  const auto [goodput, length, paths] = named(name, setup.options);
   std::vector<std::unique_ptr<draft::Drafter>> drafters;
   for (const std::string& method : setup.options.drafters)
     drafters.push_back(setup.drafter(method, work.batch, work.max_tokens));
-  const int paths = setup.options.paths;
   std::unique_ptr<policy::DraftLengthPolicy> policy;
-  if (name == "goodput") {
+  if (goodput) {
     const CostTable costs = setup.measure_costs(drafters, work.batch, clock).table;
     policy = std::make_unique<policy::Goodput>(costs, length);
   } else {
@@ -296,7 +306,7 @@ SpeculationOptions read_arguments(int argc, char** argv) {
   if (o.cpu_time && o.threads != 1) throw std::invalid_argument("--cpu-time needs --threads 1");
   if (o.batches.empty() || o.drafters.empty())
     throw std::invalid_argument("batches and drafters must not be empty");
-  for (const std::string& name : o.policies) static_cast<void>(length_of(name, o.max_length));
+  for (const std::string& name : o.policies) static_cast<void>(named(name, o));
   // Cheap drafters first, as roles::Speculator wants them.
   std::stable_partition(o.drafters.begin(), o.drafters.end(),
                         [](const std::string& name) { return name != "model"; });

@@ -49,6 +49,18 @@ PY
 refuses "draft model whose tokens mean something else" 64 "token 70 of .*stands for" 1 \
   --set "speculation.drafters=[{method: model, path: $work/other-tokens}]"
 
+refuses "a KV pool's disk that is not there" 64 "kv_pool.disk: .*$work/nowhere: no file can be made there" 2 \
+  --set kv_pool.disk="$work/nowhere"
+refuses "a KV pool's disk without memory" 64 "kv_pool.disk: .*kv_pool.memory" 1 --set kv_pool.disk="$work" \
+  --set kv_pool.memory=none
+
+refuses "an order that is not there" 64 "schedule.policy: .*contxt.*'context'" 1 --set schedule.policy=contxt
+refuses "an order without its lengths" 64 "schedule.policy: oracle needs schedule.lengths" 1 --set schedule.policy=oracle
+refuses "lengths of no run" 64 "$work/nowhere: not a finished run" 2 --set schedule.policy=oracle \
+  --set schedule.lengths="$work/nowhere"
+if [ -e "$work/bad" ]; then fail "lengths of no run: a directory was made"; else ok "lengths of no run: no directory was made"; fi
+refuses "KV memory without room for a request" 64 "engine.kv_memory: .*cannot hold one request" 2 \
+  --set engine.kv_memory=1MiB --set sampling.max_tokens=1024
 refuses "drafts past all memory" 64 "max_tokens.* rows a step.*GiB a rank" 1 --set engine.max_batch=4096 \
   --set speculation.max_length=1024 --set speculation.paths=1024 --set 'speculation.drafters=[{method: ngram}]'
 

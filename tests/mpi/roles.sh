@@ -42,6 +42,14 @@ changes "groups of TP 2 and 1" 4 --set layout.verifier_tp=[2,1,1] "${shuffle[@]}
 changes "drafters, drafts always" 3 "${ahead[@]}" --set speculation.policy=fixed "${shuffle[@]}"
 changes "drafters, drafts where they pay, TP 2 and 1" 4 "${ahead[@]}" --set layout.verifier_tp=[2,1]
 PACELINE_TEST_DELAYS=7:0.004 changes "messages delayed" 4 "${ahead[@]}" --set layout.verifier_tp=[2,1] "${shuffle[@]}"
+two=(--set speculation.best_of_n=true --set speculation.policy=fixed
+  --set "speculation.drafters=[$model, {method: model, path: $root/configs/models/target}]")
+changes "ranks that draft for one group" 2 "${two[@]}" --set layout.verifier_tp=1 "${shuffle[@]}"
+PACELINE_TEST_DELAYS=5:0.004 changes "they, drafters for all, TP 2 and 1" 4 "${two[@]}" "${shuffle[@]}" \
+  --set layout.verifier_tp=[2,1] --set layout.drafters=1
+before=("${two[@]}" "${shuffle[@]}" --set layout.verifier_tp=[2,1,1] --set schedule.shuffle_roles=true)
+after=("${two[@]}" --set schedule.shuffle_roles=true)
+cut_and_resume KILL "ranks that draft for one group" 4 before 3 after
 UCX_TLS=tcp,self changes "over TCP" 3 "${ahead[@]}" "${shuffle[@]}"
 
 for how in USR1 KILL; do

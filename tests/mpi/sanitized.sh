@@ -29,5 +29,9 @@ checked "moves by both ways, a drafter rank" 3 "${shuffle[@]}" --set schedule.mo
 checked "moves of TP groups" 4 "${shuffle[@]}" --set layout.verifier_tp=2
 checked "suffix and n-gram, moves by transfer" 2 "${shuffle[@]}" --set schedule.move_kv=transfer \
   --set "speculation.drafters=[{method: suffix}, {method: ngram}]"
+mkdir "$work/disk"
+checked "chunks, KV that waits on disk, draft servers" 2 --set schedule.chunk=8 --set engine.kv_memory=1MiB \
+  --set kv_pool.memory=1MiB --set kv_pool.disk="$work/disk" --set kv_pool.disk_size=16MiB \
+  --set schedule.policy=no_context --set "speculation.drafters=[{method: suffix}]" --set speculation.servers=2
 PACELINE_TEST_DRAFTER=garbage:5 checked "a drafter rank that sends garbage" 2 "${drafts[@]}"
 finish

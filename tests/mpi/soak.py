@@ -5,8 +5,8 @@
     tests/mpi/soak.py build/release/app/paceline --runs 200 --seed 1
 
 Each run goes through random layouts (1 to 7 ranks, groups of TP 1, 2 and 4, drafter ranks as asked for or as planned),
-batches, speculation by costs that were measured or made up, modes and windows of requests, moves of requests, races,
-changes of roles, and delays of messages. With --kills, at a random moment one rank, mpirun, or all its processes are killed
+batches, KV memory and pools, speculation by costs that were measured or made up, modes and windows of requests, moves of
+requests, races, changes of roles, and delays of messages. With --kills, at a random moment one rank, mpirun, or all its processes are killed
 (SIGKILL), or the job is asked to stop (SIGUSR1); a third of the moments lie within the writing of the final files.
 --resume goes on, with other settings, until the run is done. Then its digest must be that of plain decoding on one rank,
 and its directory must hold what that of an undisturbed run holds: telemetry is there, shards and temporaries are not. No
@@ -135,13 +135,14 @@ def priced(profile: str, own: float, model: float) -> str:
 
 
 class Soak:
-    def __init__(self, paceline: str, work: pathlib.Path, seed: int, kills: bool) -> None:
+    def __init__(self, paceline: str, work: pathlib.Path, seed: int, kills: bool, most_ranks: int) -> None:
         self.paceline = paceline
         self.work = work
         self.random = random.Random(seed)
         self.kills: Dict[str, int] = {}
         self.runs = self.failures = self.attempts = self.hung_launchers = 0
         self.with_kills = kills
+        self.most_ranks = most_ranks
         self.modes: collections.Counter[str] = collections.Counter()
         self.races = 0
         embedded = work / "prompts.jsonl"
@@ -216,8 +217,9 @@ class Soak:
 
     def layout(self, model: Model) -> tuple[int, List[str]]:
         pick = self.random.choice
-        degrees = [pick(model.degrees) for _ in range(pick([1, 1, 2, 2, 3]))]
-        while sum(degrees) > 5:
+        most = self.most_ranks - 2  # beside those that speculation may want
+        degrees = [pick([d for d in model.degrees if d <= most]) for _ in range(pick([1, 1, 2, 2, 3]))]
+        while sum(degrees) > most:
             degrees.remove(max(degrees))
         ranks = sum(degrees)
         settings = [*model.settings, f"layout.verifier_tp=[{', '.join(map(str, degrees))}]",
@@ -225,11 +227,22 @@ class Soak:
                     f"schedule.shuffle_roles={pick(['true', 'false'])}",
                     f"schedule.shuffle_races={pick(['true', 'false'])}",
                     f"schedule.shuffle_seed={self.random.randrange(1 << 32)}",
-                    f"schedule.chunk={pick(['auto', 'auto', 30])}",
+                    f"schedule.chunk={pick(['auto', 0, 16, 50])}", f"engine.kv_growth={pick(['auto', 'auto', 30])}",
+                    f"schedule.policy={pick(['context', 'context', 'no_context', 'group', 'fcfs'])}",
                     f"engine.max_batch={pick([1, 3, 7, 20, 64])}", f"engine.prefill_chunk={pick([3, 20, 64, 256])}",
                     f"engine.kv_block={pick([16, 16, 32, 64])}", f"output.flush_seconds={pick([0.02, 0.1, 1])}"]
         more, settings_of_drafts = self.speculation(model, degrees)
-        return ranks + more, settings + settings_of_drafts
+        return ranks + more, settings + self.kv_memory() + settings_of_drafts
+
+    def kv_memory(self) -> List[str]:
+        """Often too little for the batch, and little for what waits."""
+        pick = self.random.choice
+        settings = [f"engine.kv_memory={pick(['auto', '16MiB', '8MiB'])}"]
+        pool = pick(["auto", "auto", "none", "1MiB"])
+        settings.append(f"kv_pool.memory={pool}")
+        if pool != "none" and pick([True, False]):
+            settings += [f"kv_pool.disk={self.work}", f"kv_pool.disk_size={pick(['auto', '4MiB', '1MiB'])}"]
+        return settings
 
     def speculation(self, model: Model, degrees: List[int]) -> tuple[int, List[str]]:
         """Ranks beside those of the groups, and settings."""
@@ -249,11 +262,12 @@ class Soak:
                     f"speculation.mode={mode}",
                     f"speculation.policy={pick(['fixed', 'goodput'])}",
                     f"speculation.max_length={pick([1, 2, 4, 8])}",
-                    f"speculation.paths={pick([1, 1, 2])}",
+                    f"speculation.paths={pick(['auto', 'auto', 1, 2])}",
                     f"speculation.window={pick(['auto', *range(1, 9)])}",
                     f"speculation.reconfigure={pick(['auto', 1, 16, 1000])}",
                     f"speculation.best_of_n={pick(['true', 'false'])}", f"speculation.race_batch={pick([1, 8])}",
                     f"speculation.keep_history={pick(['true', 'false'])}",
+                    f"speculation.servers={pick(['auto', 0, 1]) if 'suffix' in names else 'auto'}",
                     f"layout.drafters={'auto' if planned else asked}"]
         if price is not None:
             settings.append(f"engine.profile={model.profiles[degrees[0], price]}")
@@ -385,12 +399,14 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=0, help="end after so many runs, none of them killed")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--work", help="a folder for the runs (default: a new one in TMPDIR)")
+    parser.add_argument("--most-ranks", type=int, default=7, help="of a run (3 or more)")
     options = parser.parse_args()
     if (options.kills > 0) == (options.runs > 0):
         parser.error("give either --kills or --runs")
     work = pathlib.Path(options.work or tempfile.mkdtemp(prefix="soak-"))
     work.mkdir(parents=True, exist_ok=True)
-    soak = Soak(os.path.realpath(options.paceline), work, options.seed, options.kills > 0)
+    soak = Soak(os.path.realpath(options.paceline), work, options.seed, options.kills > 0,
+                options.most_ranks)
     while sum(soak.kills.values()) < options.kills or soak.runs < options.runs:
         soak.run()
         counts = ", ".join(f"{count} {victim}" for victim, count in sorted(soak.kills.items()))

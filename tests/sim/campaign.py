@@ -50,7 +50,7 @@ LONGEST_PROMPT = PROMPT_LENGTHS[-1][0]
 LAYERS, HEAD_DIM = 32, 128  # a block of one head has 256 KiB
 # Degrees of groups, at most, by the model's KV heads.
 MODELS = (2, 4, 8)
-COUNTED = ("moves", "races", "changes of roles", "kills")
+COUNTED = ("moves", "races", "changes of roles", "changes of roles by policy", "kills")
 
 
 @dataclasses.dataclass
@@ -153,12 +153,16 @@ class Draw:
                 f"schedule.shuffle_races={self.flag(0.3)}", f"schedule.shuffle_seed={self.random.randrange(1 << 32)}",
                 f"schedule.rebalance={self.flag(0.8)}",
                 f"schedule.move_kv={self.pick(['cost', 'transfer', 'recompute', 'both'])}",
-                f"schedule.chunk={self.pick(['auto', 'auto', 30, 64])}", f"prompts.shuffle={self.flag()}"]
+                f"schedule.policy={self.pick(['context', 'context', 'no_context', 'oracle', 'group', 'fcfs'])}",
+                f"schedule.chunk={self.pick(['auto', 0, 1, 16, 30, 64])}", f"prompts.shuffle={self.flag()}",
+                f"engine.kv_growth={self.pick(['auto', 'auto', 30, 64])}"]
 
     def speculation(self) -> List[str]:
         names = self.random.sample(sorted(DRAFTERS), self.pick([0, 1, 1, 2, 3]))
         if not names:
             return ["layout.drafters=auto"]  # ranks that would draft are spare
+        if self.often(0.2):  # with two models ranks that are freed may draft by the second
+            names = ["model", "other model", *(name for name in names if "model" not in name)]
         plannable = len(set(self.degrees)) == 1
         mode = self.pick(["auto", "plain", "coupled", "decoupled", "decoupled"])
         drafters = 0 if mode in ("plain", "coupled") else self.drafter_ranks
@@ -168,10 +172,11 @@ class Draw:
         settings = [f"speculation.drafters=[{', '.join(DRAFTERS[name] % {'work': self.folder} for name in names)}]",
                     f"speculation.mode={mode}", f"layout.drafters={asked}",
                     f"speculation.policy={self.pick(['fixed', 'goodput'])}",
-                    f"speculation.max_length={self.pick([1, 2, 4, 8])}", f"speculation.paths={self.pick([1, 1, 2])}",
+                    f"speculation.max_length={self.pick([1, 2, 4, 8])}", f"speculation.paths={self.pick(['auto', 'auto', 1, 2])}",
                     f"speculation.window={self.pick(['auto', *range(1, 9)])}",
                     f"speculation.reconfigure={self.pick(['auto', 1, 16, 1000])}",
                     f"speculation.best_of_n={self.flag()}", f"speculation.race_batch={self.pick([1, 8])}",
+                    f"speculation.servers={self.pick(['auto', 0, 1]) if 'suffix' in names else 'auto'}",
                     f"simulation.workload.token_agreement={self.pick([0, 0.5, 1])}"]
         if self.often():
             means = ", ".join(str(self.pick([0.2, 0.5, 0.8, 0.95])) for _ in names)
@@ -218,7 +223,9 @@ class Campaign:
         if more is None:
             raise Failure(f"does not account for itself: {said[-1]}")
         moves, races, digest = row[-3:]
-        counts = dict(zip(COUNTED, (int(moves), int(races), int(more[2]), int(more[1]) - 1)))
+        changes = int(more[2])
+        by_policy = 0 if "schedule.shuffle_roles=true" in settings else changes
+        counts = dict(zip(COUNTED, (int(moves), int(races), changes, by_policy, int(more[1]) - 1)))
         return Simulated(float(row[0]), digest, counts)
 
     def run(self, seed: int) -> Outcome:

@@ -56,10 +56,23 @@ agrees "best-of-N" --set "$all" --set speculation.mode=coupled --set speculation
 some "races" "$(simulated_races)"
 agrees "races at random" --set "$all" --set layout.drafters=1 --set schedule.shuffle_races=true
 some "races" "$(simulated_races)"
+for servers in 0 1 3 auto; do
+  agrees "draft servers: $servers" --set "$all" --set simulation.nodes=2 --set speculation.servers=$servers \
+    --set speculation.mode=coupled --set schedule.shuffle=true --set engine.max_batch=4
+done
 for kv in cost transfer recompute both; do
   agrees "moves at random, KV by $kv" --set schedule.shuffle=true --set schedule.move_kv=$kv \
     --set layout.verifier_tp=[4,2,1,1] --set schedule.chunk=30
   some "moves" "$(simulated_moves)"
+done
+experts=$root/configs/simulated/models/Moonlight-16B-A3B
+agrees "experts and latent attention" --set model.path="$experts" --set schedule.shuffle=true --set schedule.chunk=30
+some "moves" "$(simulated_moves)"
+# 420 positions, of which one request takes 290 at most.
+tight=(--set model.path="$experts" --set simulation.ranks_per_node=2 --set engine.kv_memory=13MB --set simulation.check_kv=false)
+for policy in context no_context oracle fcfs group; do
+  agrees "little KV, by $policy" "${tight[@]}" --set schedule.policy=$policy --set schedule.chunk=30
+  agrees "little KV bit by bit, by $policy" "${tight[@]}" --set schedule.policy=$policy --set engine.kv_growth=16
 done
 agrees "roles at random" --set "$all" --set layout.drafters=2 --set layout.verifier_tp=[2,2,1,1] \
   --set schedule.shuffle_roles=true
@@ -137,6 +150,9 @@ refuses "a drafter that the profile does not know" 64 "knows no drafter model:$w
 refuses "acceptance of another number of drafters" 64 "acceptance: expected a number for each of the 3 .* found 2" \
   --set "$all" --set simulation.workload.acceptance=[0.5,0.6]
 refuses "acceptance out of range" 64 "acceptance" --set "$all" --set simulation.workload.acceptance=[0.5,0.6,1.5]
+refuses "more draft servers than ranks" 64 "speculation.servers: expected at most one a rank \\(8\\), found 9" --set "$all" \
+  --set speculation.servers=9
+refuses "draft servers for nobody" 64 "speculation.servers: .* no suffix drafter, found 1" --set speculation.servers=1
 refuses "unknown key" 64 "simulation.node.*nodes" --set simulation.node=3
 refuses "unknown fault" 64 "simulation.faults.kil.*kill" --set simulation.faults.kil=3
 refuses "no nodes" 64 "simulation.nodes" --set simulation.nodes=0
@@ -148,6 +164,15 @@ refuses "no such model" 65 "nowhere" --set model.path="$work/nowhere"
 refuses "a sweep of nothing" 64 "sweep simulation.nodes=: expected" --sweep simulation.nodes=
 refuses "a sweep without values" 64 "sweep simulation.nodes: expected" --sweep simulation.nodes
 refuses "a sweep of an unknown key" 64 "simulation.node.*nodes" --sweep simulation.node=1,2
+refuses "latent attention of several ranks" 64 "layout.verifier_tp" --set model.path="$experts" --set layout.verifier_tp=2
+refuses "ranks of several GPUs without their costs" 64 "simulation.gpus_per_rank: expected 1 .* found 2" \
+  --set simulation.gpus_per_rank=2
+refuses "another way to share GPUs" 64 "simulation.gpu_sharing.*tensor" --set simulation.gpu_sharing=tensors
+refuses "lengths said twice" 64 "median_tokens, p99_tokens: expected none" --set simulation.workload.p99_tokens=5000
+refuses "p99 below the median" 64 "p99_tokens: expected at least the median of 500" --set simulation.workload.lengths=none \
+  --set simulation.workload.median_tokens=500 --set simulation.workload.p99_tokens=400
+refuses "a context without room for a prompt" 64 "sampling.max_tokens: 200 leaves no room .* 200 tokens" \
+  --set simulation.context=200
 refuses "no room for a prompt" 64 "sampling.max_tokens: 100000 leaves no room" --set sampling.max_tokens=100000
 output=/dev/null/here refuses "an output that cannot be made" 74 "cannot be made"
 mkdir "$work/a-run"

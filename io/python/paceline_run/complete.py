@@ -134,7 +134,7 @@ class Run:
             "prompt_index": self.prompt_index[index],
             "sample_index": self.sample_index[index],
             "finish_reason": self.finish_reason[index],
-            "reward": self.reward[index],
             "weight_version": self.weight_version[index],
         }
-        return Response.stored(row, columns)
+        reward = float(self.reward[index])
+        return Response.stored(row, columns, None if np.isnan(reward) else reward)

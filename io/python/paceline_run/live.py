@@ -41,10 +41,11 @@ def iter_live(directory: PathLike, partial: bool = False) -> Iterator[Response]:
         yield from iter_live(name)  # it has ended meanwhile
         return
     seen = set()
+    rewards: Dict[Tuple[int, int], float] = {}
     # Per id: the longest partial response and the shard and row that hold it.
     longest: Dict[Tuple[int, int], Tuple[int, str, int]] = {}
     for path in shards:
-        for row, response in _shard_responses(path, manifest):
+        for row, response in _shard_responses(path, manifest, rewards):
             key = (response.prompt_index, response.sample_index)
             if response.finished and key not in seen:
                 seen.add(key)
@@ -62,7 +63,7 @@ def iter_live(directory: PathLike, partial: bool = False) -> Iterator[Response]:
         return
     for key, (_, path, row) in longest.items():
         if key not in seen:
-            for _, response in _shard_responses(path, manifest, row, row + 1):
+            for _, response in _shard_responses(path, manifest, {}, row, row + 1):
                 yield response
 
 
@@ -97,9 +98,16 @@ def _shards(directory: str) -> List[str]:
 
 
 def _shard_responses(
-    path: str, manifest: Mapping[str, Any], first: int = 0, last: Optional[int] = None
+    path: str,
+    manifest: Mapping[str, Any],
+    rewards: Dict[Tuple[int, int], float],
+    first: int = 0,
+    last: Optional[int] = None,
 ) -> Iterator[Tuple[int, Response]]:
-    """Rows [first, last) of a shard that a writer may be appending to."""
+    """Rows [first, last) of a shard that a writer may be appending to.
+
+    Adds the shard's rewards to `rewards`, which has those of later attempts already.
+    """
     access = patient_access()
     flags = h5py.h5f.ACC_RDONLY | h5py.h5f.ACC_SWMR_READ
     try:
@@ -112,6 +120,10 @@ def _shard_responses(
             index = column_of(file, "index")
             count = len(index) if last is None else min(last, len(index))
             columns = [column_of(file, name) for name in TOKEN_COLUMNS]
+            for row in column_of(file, "rewards")[:]:
+                if int(row["checksum"]) != 0:  # else a hole in the file
+                    key = (int(row["prompt_index"]), int(row["sample_index"]))
+                    rewards.setdefault(key, float(row["reward"]))
         except (ReaderError, *H5_ERRORS):
             return
         for number, row in _rows(index, first, count):
@@ -126,7 +138,8 @@ def _shard_responses(
             except H5_ERRORS:
                 continue
             if are_tokens(parts[0], manifest):
-                yield number, Response.stored(row, parts)
+                key = (int(row["prompt_index"]), int(row["sample_index"]))
+                yield number, Response.stored(row, parts, rewards.get(key))
 
 
 def _rows(index: h5py.Dataset, first: int, count: int) -> Iterator[Tuple[int, np.void]]:

@@ -11,7 +11,7 @@ import numpy as np
 from .columns import are_offsets, column_of, strings_of
 from .records import Prompt, ReaderError
 
-SCHEMA_VERSION = 2  #: of trajectories.h5 and of run.json
+SCHEMA_VERSION = 3  #: of trajectories.h5 and of run.json
 #: The columns of /trajectories, and the datasets of a shard, that have an element a token.
 TOKEN_COLUMNS = ("tokens", "logprob", "sampling_logprob")
 

@@ -57,10 +57,14 @@ class Response:
     weight_version: int
 
     @classmethod
-    def stored(cls, row: Mapping[str, Any], columns: Sequence[np.ndarray]) -> "Response":
-        """Of what a file holds: its row of numbers, and its parts of TOKEN_COLUMNS."""
+    def stored(
+        cls,
+        row: Mapping[str, Any],
+        columns: Sequence[np.ndarray],
+        reward: Optional[float] = None,
+    ) -> "Response":
+        """Of what a file holds: its row of numbers, its parts of TOKEN_COLUMNS, and its reward."""
         tokens, logprob, sampling_logprob = columns
-        reward = float(row["reward"])
         return cls(
             prompt_index=int(row["prompt_index"]),
             sample_index=int(row["sample_index"]),
@@ -68,7 +72,7 @@ class Response:
             logprob=logprob,
             sampling_logprob=sampling_logprob,
             finish_reason=FINISH_REASONS[int(row["finish_reason"])],
-            reward=None if np.isnan(reward) else reward,
+            reward=reward,
             weight_version=int(row["weight_version"]),
         )
 

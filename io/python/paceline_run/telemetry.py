@@ -12,7 +12,7 @@ import numpy as np
 from .columns import column_of, guarded, opened, strings_of
 from .records import PathLike, ReaderError
 
-TELEMETRY_SCHEMA_VERSION = 7
+TELEMETRY_SCHEMA_VERSION = 8
 TRANSFER_COLUMNS = ("attempt", "rank", "start", "duration", "peer", "bytes", "sends")
 ROLE_DRAFTER = 2  #: in /ranks/<rank>/steps/role
 
@@ -167,6 +167,68 @@ def kv_scale(path: PathLike) -> Dict[str, np.ndarray]:
     table = {n: moved[n][here].astype(np.int64) for n in ("attempt", "rank", "peer", "bytes")}
     table["start"] = moved["start"][here]
     table["seconds"] = moved["duration"][here]
+    return table
+
+
+def kv_pool(path: PathLike) -> Dict[str, np.ndarray]:
+    """What ranks of a complete run put into the KV pool and took out of it, from its telemetry.
+
+    `path` is the run's directory or its telemetry.h5. Returns columns of one length, by
+    (attempt, start): "attempt", "rank" and "bytes" (int64), "start" and "seconds" (float64), "use"
+    (str: "stored", "restored" by the rank itself, "sent" to ranks of another group), "complete"
+    (bool; what is not was computed again), and what the rank's two tiers held at its end,
+    "memory_bytes" and "disk_bytes" (int64).
+    """
+    with _telemetry(path) as file:
+        names = ("attempt", "rank", "bytes", "memory_bytes", "disk_bytes")
+        table = {n: column_of(file, f"kv_pool/{n}")[:].astype(np.int64) for n in names}
+        table["start"] = column_of(file, "kv_pool/start")[:]
+        table["seconds"] = column_of(file, "kv_pool/duration")[:]
+        table["complete"] = column_of(file, "kv_pool/complete")[:] == 1
+        use = column_of(file, "kv_pool/use")
+        uses = {int(value): name for name, value in use.attrs.items()}
+        table["use"] = np.array([uses[value] for value in use[:]], object)
+    return table
+
+
+def draft_servers(path: PathLike) -> Dict[str, np.ndarray]:
+    """What ranks of a complete run told draft servers and heard from them, from its telemetry.
+
+    `path` is the run's directory or its telemetry.h5. Returns columns of one length, by
+    (attempt, rank), of the ranks that asked any: "attempt", "rank", "update_bytes" (told),
+    "fetch_bytes" (of answers), "fetches" (answers), "heard" (tokens in them) and "most_behind"
+    (int64; tokens that the rank lacked at one of them, at most), "behind" (float64; likewise, on
+    average) and "seconds" (float64, from asking until the answer was read, on average).
+    """
+    names = ("update_bytes", "fetch_bytes", "fetches", "heard", "most_behind", "fetch_seconds")
+    with _telemetry(path) as file:
+        all_ = {n: column_of(file, f"summary/draft_{n}")[:] for n in names}
+        for n in ("attempt", "rank"):
+            all_[n] = column_of(file, f"summary/{n}")[:]
+    asked = all_["fetches"] > 0
+    table = {n: all_[n][asked].astype(np.int64) for n in ("attempt", "rank") + names[:-1]}
+    table["behind"] = table["heard"] / table["fetches"]
+    table["seconds"] = all_["fetch_seconds"][asked] / table["fetches"]
+    return table
+
+
+def scores(path: PathLike) -> Dict[str, np.ndarray]:
+    """How the responses of a complete run were scored, from its telemetry.
+
+    `path` is the run's directory or its telemetry.h5. Returns columns of one length, by (attempt,
+    start): "attempt", "rank", "prompt_index" and "sample_index" (int64), "start" and "duration"
+    (float64, of the last try), "outcome" ("scored", "refused", "garbage", "timed_out", "died" or
+    "not_tried") and "reward" (float32, NaN unless scored).
+    """
+    with _telemetry(path) as file:
+        group = file["scores"]
+        integers = ("attempt", "rank", "prompt_index", "sample_index")
+        table = {name: column_of(group, name)[:].astype(np.int64) for name in integers}
+        for name in ("start", "duration", "reward"):
+            table[name] = column_of(group, name)[:]
+        outcome = column_of(group, "outcome")
+        names = {int(number): name for name, number in outcome.attrs.items()}
+        table["outcome"] = np.array([names.get(int(o), "unknown") for o in outcome[:]], object)
     return table
 
 

@@ -35,6 +35,7 @@ TEST(ModelShape, SimulatedModelsAreAsLargeAsPublished) {
 TEST(ModelShape, ExpertsThatARowUses) {
   const ModelShape kimi = simulated("Kimi-K2");
   EXPECT_NEAR(kimi.active_parameters() / 32e9, 1, 0.02);
+  EXPECT_EQ(kimi.context, 131072);
   EXPECT_EQ(kimi.dense_layers(), 1);
   EXPECT_EQ(kimi.experts->chosen, 8);
   EXPECT_EQ(kimi.latent->q_rank, 1536);

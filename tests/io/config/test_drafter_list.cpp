@@ -156,6 +156,11 @@ TEST(Speculation, KeysThatMustFitTogether) {
   EXPECT_NO_THROW(
       (void)parse("speculation: {max_length: 45, max_tokens: 45, drafters: [{method: suffix, "
                   "depth: 48, min_match: 3}]}\n"));
+  EXPECT_EQ(error_of("speculation: {servers: 2, drafters: [{method: ngram}]}\n"),
+            "run.yaml:4:24: speculation.servers: expected auto or 0 where speculation.drafters has "
+            "no suffix drafter, found 2");
+  EXPECT_NO_THROW((void)parse("speculation: {servers: 0, drafters: [{method: ngram}]}\n"));
+  EXPECT_NO_THROW((void)parse("speculation: {servers: 2, drafters: [{method: suffix}]}\n"));
   EXPECT_EQ(error_of("speculation: {drafter: []}\n"),
             "run.yaml:4:15: unknown key 'drafter' in section 'speculation'; did you mean "
             "'drafters'?");

@@ -71,7 +71,9 @@ engine:
 speculation: {drafters: [{method: ngram}], policy: fixed, max_length: 4, paths: 2, max_tokens: 6,
               window: 3, mode: coupled}
 schedule: {chunk: 512, rebalance: false, shuffle: true, move_kv: both}
-reward: {method: none}
+reward: {method: command, ground_truth: extra_info.answer, rule: regex, pattern: "a|(b)?",
+         tolerance: 0.5, command: [python3, ../score.py, ./r.py, "", -x], workers: 3,
+         timeout: 5m, attempts: 4, send_tokens: true}
 output: {directory: o, flush_seconds: 0.5}
 limits: {wall_clock: 02:00:00, margin: 1m, stall: none}
 )");
@@ -114,7 +116,17 @@ limits: {wall_clock: 02:00:00, margin: 1m, stall: none}
   EXPECT_FALSE(c.schedule.rebalance);
   EXPECT_TRUE(c.schedule.shuffle);
   EXPECT_EQ(c.schedule.move_kv, MoveKvBy::both);
-  EXPECT_EQ(c.reward.method, "none");
+  EXPECT_EQ(c.reward.method, RewardMethod::command);
+  EXPECT_EQ(c.reward.ground_truth, "extra_info.answer");
+  EXPECT_EQ(c.reward.rule, AnswerRule::regex);
+  EXPECT_EQ(c.reward.pattern, "a|(b)?");
+  EXPECT_EQ(c.reward.tolerance, 0.5);
+  EXPECT_EQ(c.reward.command,
+            (std::vector<std::string>{"python3", "/base/../score.py", "/base/r.py", "", "-x"}));
+  EXPECT_EQ(c.reward.workers, 3);
+  EXPECT_EQ(c.reward.timeout, 300);
+  EXPECT_EQ(c.reward.attempts, 4);
+  EXPECT_TRUE(c.reward.send_tokens);
   EXPECT_EQ(c.output.flush_seconds, 0.5);
   EXPECT_EQ(c.limits.wall_clock, 7200.0);
   EXPECT_EQ(c.limits.margin, 60.0);
@@ -149,7 +161,9 @@ TEST(RunConfig, UnknownNames) {
             "run.yaml:4:10: unknown key 'max_batch' in section 'layout'; it belongs to section "
             "'engine'");
   EXPECT_EQ(error_with("reward: {zzzzzzzzzz: 3}\n"),
-            "run.yaml:4:10: unknown key 'zzzzzzzzzz' in section 'reward'; there are method");
+            "run.yaml:4:10: unknown key 'zzzzzzzzzz' in section 'reward'; there are method, "
+            "ground_truth, rule, pattern, tolerance, command, workers, timeout, attempts, "
+            "send_tokens");
   EXPECT_EQ(error_with("<<: {}\n").find("run.yaml:4:1: unknown section '<<'"), 0U);
 }
 
@@ -204,8 +218,10 @@ TEST(RunConfig, WrongTypesAndRanges) {
             s + "15: engine.isa: expected one of auto, amx_bf16, avx512_bf16, avx512, avx2, "
                 "portable, found "
                 "'avx512_bf61'; did you mean 'avx512_bf16'?");
-  EXPECT_EQ(error_with("reward: {method: math}\n"),
-            s + "18: reward.method: expected none, found 'math'");
+  EXPECT_EQ(
+      error_with("reward: {method: math}\n"),
+      s + "18: reward.method: expected one of none, match, command, found 'math'; did you mean "
+          "'match'?");
   EXPECT_EQ(error_with("limits: {wall_clock: 10:00}\n"),
             s + "22: limits.wall_clock: expected auto, or a duration (90, 30s, 15m, 2h, 1d, "
                 "HH:MM:SS, D-HH:MM:SS) "
@@ -293,6 +309,21 @@ TEST(RunConfig, TheModeOfSpeculationAndRanksThatDraftMustAgree) {
             "speculation.drafters is empty, found 'decoupled'");
   EXPECT_EQ(parse(required, {"speculation.mode=plain"}).speculation.mode, SpeculationMode::plain);
   EXPECT_EQ(parse(required, {}).speculation.mode, std::nullopt);
+}
+
+TEST(RunConfig, WhatAMethodOfRewardNeedsIsThere) {
+  EXPECT_EQ(error_with("reward: {method: match, rule: regex}\n"),
+            "run.yaml: reward.pattern: expected a regular expression where reward.rule is regex, "
+            "found none");
+  EXPECT_EQ(error_with("reward: {method: match, pattern: a}\n"),
+            "run.yaml:4:34: reward.pattern: expected none where reward.rule is not regex, found "
+            "'a'");
+  EXPECT_EQ(error_with("reward: {method: command}\n"),
+            "run.yaml: reward.command: expected a program where reward.method is command, found an "
+            "empty list");
+  EXPECT_EQ(error_with("reward: {command: [\"\"]}\n"),
+            "run.yaml:4:20: reward.command: expected a list of texts: a program and its arguments, "
+            "found '' in quotes");
 }
 
 TEST(RunConfig, Overrides) {

@@ -5,6 +5,7 @@
 //   hdf5_sample_run digest PATH
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -60,11 +61,19 @@ void complete(const RunDirectory& run, const RunManifest& manifest,
                      .kind = kind,
                      .tokens = static_cast<std::uint32_t>(after),
                      .method = method});
+  telemetry.score({.start = 9, .duration = 2, .id = ids[2], .reward = NAN, .outcome = 1});
+  telemetry.score({.start = 8, .duration = 0.5, .id = ids[1], .reward = 0.75F, .outcome = 0});
   first.close();
   second.close();
   RankSummary summary;
   summary.rank = 1;
   summary.busy_seconds = time;
+  summary.draft_update_bytes = 300;
+  summary.draft_fetch_bytes = 200;
+  summary.draft_fetches = 4;
+  summary.draft_heard = 42;
+  summary.draft_most_behind = 20;
+  summary.draft_fetch_seconds = 2;
   StepRecord drafting;
   drafting.start = 100;
   drafting.duration = drafting.draft_duration = 2;
@@ -96,6 +105,14 @@ void complete(const RunDirectory& run, const RunManifest& manifest,
                       .peer = 2,
                       .sends = 0,
                       .complete = 1});
+  telemetry.pool({.start = 126,
+                  .duration = 0.5,
+                  .key = 10,
+                  .bytes = 32,
+                  .memory_bytes = 64,
+                  .disk_bytes = 96,
+                  .use = KvPoolUse::restored,
+                  .complete = 1});
   telemetry.role({.start = 0, .preparing = 0, .role = 1, .epoch = 0, .leader = 1, .tp = 1});
   telemetry.role(
       {.start = 120, .preparing = 2, .loading = 0.5, .role = 1, .epoch = 4, .leader = 0, .tp = 2});
@@ -106,7 +123,8 @@ void complete(const RunDirectory& run, const RunManifest& manifest,
   telemetry.close();
   write_final_file(run.path(), manifest, prompts);
   const std::string roles[] = {"coordinator", "verifier"};
-  write_telemetry(run.path(), roles);
+  const std::string outcomes[] = {"scored", "refused"};
+  write_telemetry(run.path(), roles, outcomes);
   run.tidy();
 }
 

@@ -2,6 +2,7 @@
 #include "io/hdf5/final_file.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 
 #include "io/hdf5/digest.hpp"
@@ -224,11 +225,58 @@ TEST_F(FinalFileTest, AnEmptyRunAndStringsWithNul) {
   EXPECT_NE(message.find("config_text"), std::string::npos) << message;
 }
 
+TEST_F(FinalFileTest, RewardsThatComeAfterwardsLeaveTheBytesOfThoseThatCameInTime) {
+  const SampleRun run(5, 3);
+  std::vector<Reward> late;
+  for (const bool in_time : {true, false}) {
+    const std::string path = at(in_time ? "in time" : "late");
+    const RunDirectory directory(path, run.manifest, run.prompts, false);
+    ShardWriter writer(path, 0, 0);
+    for (const RequestId id : run.ids) {
+      Trajectory t = sample::finished(id);
+      if (!in_time) t.reward = NAN;
+      writer.append(t);
+      const float reward = sample::finished(id).reward;
+      if (!in_time && !std::isnan(reward)) late.push_back({id, reward});
+    }
+    writer.close();
+    const FinalFileReport report = write_final_file(path, run.manifest, run.prompts);
+    EXPECT_EQ(report.rewards, in_time ? 9U : 0U);
+  }
+  EXPECT_EQ(digest_of(at("late")), digest_of(at("in time")));  // rewards are no part of it
+  EXPECT_NE(bytes_of(at("late/trajectories.h5")), bytes_of(at("in time/trajectories.h5")));
+  EXPECT_EQ(late.size(), 9U);
+
+  const RunDirectory complete(at("late"), run.manifest, run.prompts, true);
+  ASSERT_TRUE(complete.complete());
+  std::size_t unscored = 0;
+  read_unscored(complete.read_state().unscored, [&](const Trajectory& t) {
+    EXPECT_EQ(t.tokens, sample::finished(t.id).tokens);
+    ++unscored;
+  });
+  EXPECT_EQ(unscored, run.ids.size());
+  EXPECT_EQ(add_rewards(at("late"), std::span(late).first(4)).rewards, 4U);
+  EXPECT_EQ(complete.read_state().unscored.entries.size(), run.ids.size() - 4);
+  EXPECT_EQ(add_rewards(at("late"), std::span(late).subspan(4)).rewards, 9U);
+  EXPECT_EQ(bytes_of(at("late/trajectories.h5")), bytes_of(at("in time/trajectories.h5")));
+
+  // A flipped bit in a reward shows.
+  std::string bytes = bytes_of(at("late/trajectories.h5"));
+  const float reward[] = {1, 1.5, 2};  // prompt 1's
+  const std::size_t found =
+      bytes.find(std::string(reinterpret_cast<const char*>(reward), sizeof reward));
+  ASSERT_NE(found, std::string::npos);
+  bytes[found] ^= 1;
+  std::ofstream(at("late/trajectories.h5"), std::ios::binary) << bytes;
+  const std::string message = message_of<IoError>([&] { (void)digest_of(at("late")); });
+  EXPECT_NE(message.find("reward: it is damaged"), std::string::npos) << message;
+}
+
 // One flipped bit in each part of an index row: the response is made again, and nothing else.
 TEST_F(FinalFileTest, ADamagedIndexRowCostsOneResponse) {
   const SampleRun run(6, 1);
   const RequestId victim{3, 0};
-  const std::size_t places[] = {0, 8, 16, 20, 24, 28, 32, 36, 40};  // of the packed row's fields
+  const std::size_t places[] = {0, 8, 16, 20, 24, 28, 32, 36};  // of the packed row's fields
   for (const std::size_t place : places) {
     const std::string path = at("run" + std::to_string(place));
     { const RunDirectory directory(path, run.manifest, run.prompts, false); }

@@ -81,7 +81,7 @@ class CompleteRun(Base):
 
     def test_attributes(self):
         a = self.run_.attributes
-        self.assertEqual(a["schema_version"], 2)
+        self.assertEqual(a["schema_version"], 3)
         self.assertEqual(a["program_version"], "0.1.0-test")
         self.assertEqual(a["config_text"], "model:\n  path: somewhere\n")
         self.assertEqual(a["model_fingerprint"], "00112233445566778899aabbccddeeff")
@@ -256,6 +256,39 @@ class CompleteRun(Base):
             moves,
             {"attempt": [0], "rank": [1], "peer": [2], "bytes": [128], "start": [124], "seconds": [0.25]},
         )
+
+        pool = {name: values.tolist() for name, values in reader.kv_pool(self.path).items()}
+        self.assertEqual(
+            pool,
+            {
+                "attempt": [0],
+                "rank": [1],
+                "bytes": [32],
+                "memory_bytes": [64],
+                "disk_bytes": [96],
+                "start": [126],
+                "seconds": [0.5],
+                "complete": [True],
+                "use": ["restored"],
+            },
+        )
+
+    def test_draft_servers(self):
+        table = {name: values.tolist() for name, values in reader.draft_servers(self.path).items()}
+        expected = {"attempt": [0], "rank": [1], "update_bytes": [300], "fetch_bytes": [200], "fetches": [4]}
+        expected.update(heard=[42], most_behind=[20], behind=[10.5], seconds=[0.5])
+        self.assertEqual(table, expected)
+
+    def test_scores(self):
+        scores = reader.scores(self.path)
+        self.assertEqual(scores["start"].tolist(), [8, 9])
+        self.assertEqual(scores["duration"].tolist(), [0.5, 2])
+        self.assertEqual(scores["outcome"].tolist(), ["scored", "refused"])
+        self.assertEqual(scores["reward"][0], 0.75)
+        self.assertTrue(np.isnan(scores["reward"][1]))
+        ids = list(zip(scores["prompt_index"].tolist(), scores["sample_index"].tolist()))
+        self.assertEqual(ids, [self.ids[1], self.ids[2]])
+        self.assertEqual((scores["attempt"].tolist(), scores["rank"].tolist()), ([0, 0], [1, 1]))
 
     def test_slime(self):
         for which in ("sampling", "full"):

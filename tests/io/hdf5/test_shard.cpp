@@ -220,7 +220,7 @@ TEST_F(ShardTest, ForgedSizesCostNothing) {
     if (!kSanitizer) ::setrlimit(RLIMIT_AS, &memory);
     const auto lock = h5::lock_hdf5();
     for (const hsize_t size : {hsize_t{1} << 33, hsize_t{1} << 62}) {
-      for (const char* name : {"index", "tokens", "logprob", "events", "steps"}) {
+      for (const char* name : {"index", "tokens", "logprob", "rewards", "events", "steps"}) {
         const bool tokens = std::string(name) != "events" && std::string(name) != "steps";
         const std::string shard =
             path + "/shards/" + (tokens ? "trajectories" : "telemetry") + "-0-0.h5";
@@ -235,6 +235,47 @@ TEST_F(ShardTest, ForgedSizesCostNothing) {
     return write_telemetry(path, {}).warnings.empty() ? 0 : 3;
   });
   EXPECT_EQ(status, 0) << WEXITSTATUS(status);
+}
+
+// Rewards of earlier attempts' responses are in a later one's shard.
+TEST_F(ShardTest, RewardsComeLaterAndElsewhere) {
+  const SampleRun run(4, 2);  // prompt 0's and 3's responses come without a reward
+  const RunDirectory directory(at("run"), run.manifest, run.prompts, false);
+  const auto unscored = [&] {
+    std::vector<RequestId> ids;
+    read_unscored(directory.read_state().unscored, [&](const Trajectory& t) {
+      EXPECT_TRUE(same(t, sample::finished(t.id)));
+      ids.push_back(t.id);
+    });
+    return ids;
+  };
+  {
+    ShardWriter writer(directory.path(), 0, 0);
+    for (const RequestId id : run.ids) writer.append(sample::finished(id));
+    writer.flush();
+    EXPECT_EQ(unscored(), (std::vector<RequestId>{{0, 0}, {0, 1}, {3, 0}, {3, 1}}));
+    writer.reward({0, 1}, 0.25F);
+    writer.flush();  // with nothing else to write
+  }
+  ShardWriter writer(directory.path(), 1, 2);
+  writer.reward({3, 0}, -2);
+  writer.reward({0, 1}, 0.5F);  // of two the later attempt's stands
+  writer.close();
+  EXPECT_EQ(unscored(), (std::vector<RequestId>{{0, 0}, {3, 1}}));
+  const ShardIndex index = read_shard_index(directory.path(), run.manifest);
+  EXPECT_EQ(index.finished[1].reward, 0.5F);
+  EXPECT_EQ(index.finished[2].reward, 1);
+  EXPECT_EQ(index.finished[6].reward, -2);
+
+  // A flipped bit: that reward is missing, and nothing else.
+  const std::uint64_t checksum = RewardRow({3, 0}, -2).checksum;
+  std::string bytes = bytes_of(writer.path());
+  const std::size_t found =
+      bytes.find(std::string(reinterpret_cast<const char*>(&checksum), sizeof checksum));
+  ASSERT_NE(found, std::string::npos);
+  bytes[found + 16] ^= 1;
+  std::ofstream(writer.path(), std::ios::binary) << bytes;
+  EXPECT_EQ(unscored(), (std::vector<RequestId>{{0, 0}, {3, 0}, {3, 1}}));
 }
 
 TEST_F(ShardTest, AShardThatCannotBeOpenedIsReported) {

@@ -54,6 +54,8 @@ RankSummary summary_of(std::uint32_t rank) {
   summary.waited_seconds = 2.5;
   summary.transfers_sent = 22;
   summary.most_queued = 23;
+  summary.pool_stored_bytes = 24;
+  summary.pool_restoring_seconds = 1.5;
   summary.kv_bytes = std::uint64_t{18} << 40;
   return summary;
 }
@@ -79,6 +81,14 @@ class TelemetryRun : public TelemetryTest {
                          .peer = rank + 1,
                          .sends = static_cast<std::uint8_t>(rank % 2),
                          .complete = 1});
+        writer.pool({.start = 7.0 - rank,
+                     .duration = 0.25,
+                     .key = 80 + rank,
+                     .bytes = 5,
+                     .memory_bytes = std::uint64_t{1} << 34,
+                     .disk_bytes = 6,
+                     .use = rank == 0 ? KvPoolUse::sent : KvPoolUse::restored,
+                     .complete = static_cast<std::uint8_t>(rank != 1)});
         writer.role({.start = 0, .preparing = 0, .role = 0, .epoch = 0, .leader = 0, .tp = 2});
         writer.role({.start = 4,
                      .preparing = 0.5,
@@ -137,6 +147,14 @@ TEST_F(TelemetryRun, IsMergedOverRanksAndAttempts) {
   EXPECT_EQ(h5::read_all<std::uint32_t>(file, "transfers/peer"), (U32{3, 2, 1, 3, 2, 1}));
   EXPECT_EQ(h5::read_all<std::uint64_t>(file, "transfers/key")[0], 72U);
   EXPECT_EQ(h5::read_all<std::uint64_t>(file, "transfers/bytes")[0], std::uint64_t{1} << 33);
+  EXPECT_EQ(h5::read_all<double>(file, "kv_pool/start"), (std::vector<double>{5, 6, 7, 5, 6, 7}));
+  EXPECT_EQ(h5::read_all<std::uint32_t>(file, "kv_pool/rank"), (U32{2, 1, 0, 2, 1, 0}));
+  EXPECT_EQ(h5::read_all<std::uint8_t>(file, "kv_pool/use"),
+            (std::vector<std::uint8_t>{1, 1, 2, 1, 1, 2}));
+  EXPECT_EQ(h5::read_all<std::uint8_t>(file, "kv_pool/complete"),
+            (std::vector<std::uint8_t>{1, 0, 1, 1, 0, 1}));
+  EXPECT_EQ(h5::read_all<std::uint64_t>(file, "kv_pool/memory_bytes")[3], std::uint64_t{1} << 34);
+  EXPECT_EQ(h5::read_all<std::uint64_t>(file, "kv_pool/disk_bytes")[3], 6U);
   EXPECT_EQ(h5::read_all<double>(file, "roles/start"),
             (std::vector<double>{0, 4, 0, 4, 0, 4, 0, 4, 0, 4, 0, 4}));
   EXPECT_EQ(h5::read_all<std::uint32_t>(file, "roles/rank"),
@@ -176,6 +194,8 @@ TEST_F(TelemetryRun, IsMergedOverRanksAndAttempts) {
   EXPECT_EQ(h5::read_all<std::uint64_t>(file, "summary/late")[0], 21U);
   EXPECT_EQ(h5::read_all<double>(file, "summary/waited_seconds")[0], 2.5);
   EXPECT_EQ(h5::read_all<std::uint64_t>(file, "summary/transfers_sent")[0], 22U);
+  EXPECT_EQ(h5::read_all<std::uint64_t>(file, "summary/pool_stored_bytes")[0], 24U);
+  EXPECT_EQ(h5::read_all<double>(file, "summary/pool_restoring_seconds")[0], 1.5);
   EXPECT_EQ(h5::read_all<std::uint64_t>(file, "summary/most_queued")[0], 23U);
   EXPECT_EQ(h5::read_all<std::uint32_t>(file, "attempts/ranks"), (U32{3, 3}));
   EXPECT_EQ(h5::read_strings(file, "attempts/plan"),
@@ -285,6 +305,8 @@ TEST_F(TelemetryTest, AShardWhoseDrafterHasNoNameIsLeftOutWhole) {
     shard.add("steps", step_fields(), sizeof(StepRecord), 16);
     shard.add("events", event_fields(), sizeof(RequestEvent), 16);
     shard.add("transfers", transfer_fields(), sizeof(TransferRecord), 16);
+    shard.add("kv_pool", pool_fields(), sizeof(KvPoolRecord), 16);
+    shard.add("scores", score_fields(), sizeof(ScoreRecord), 16);
     shard.add("roles", role_fields(), sizeof(RoleRecord), 16);
     shard.add("summary", summary_fields(), sizeof(RankSummary), 16);
     h5::Dataset& cells = shard.add("acceptance", acceptance_fields(), sizeof(AcceptanceCell), 16);

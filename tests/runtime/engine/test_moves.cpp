@@ -66,7 +66,7 @@ TEST(Moves, RoomByChunksParksWhoCameLastAndChangesNothing) {
                    .kv_block = kBlock,
                    .kv_blocks = blocks,
                    .context = 2000,
-                   .chunk = chunk});
+                   .growth = chunk});
       Responses results;
       group.queue = requests(6, 4);
       int idle = 0;
@@ -92,12 +92,13 @@ TEST(Moves, ARequestMayMoveAtAnyStepWithAnyPartOfItsKv) {
     const auto below = [&](std::uint64_t n) { return static_cast<int>(random() % n); };
     std::vector<std::unique_ptr<Group>> groups;
     for (int g = 0; g < 3; ++g) {
-      groups.push_back(std::make_unique<Group>(BatcherLimits{.max_batch = 6,
-                                                             .prefill_chunk = 5 + below(40),
-                                                             .kv_block = kBlock,
-                                                             .kv_blocks = 40,
-                                                             .context = 2000,
-                                                             .chunk = below(2) * (1 + below(30))}));
+      groups.push_back(
+          std::make_unique<Group>(BatcherLimits{.max_batch = 6,
+                                                .prefill_chunk = 5 + below(40),
+                                                .kv_block = kBlock,
+                                                .kv_blocks = 40,
+                                                .context = 2000,
+                                                .growth = below(2) * (1 + below(30))}));
     }
     /// KV under way: it arrives some steps later, or never.
     struct Transfer {

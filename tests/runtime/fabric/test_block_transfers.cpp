@@ -195,6 +195,33 @@ TEST_F(Protocol, ASenderThatGivesUpIsBelievedAlsoWhereTheQuestionCrosses) {
   EXPECT_TRUE(first.faults.empty() && second.faults.empty());
 }
 
+TEST_F(Protocol, ARefusalMeetsWhateverTheReceiverHasSaid) {
+  std::vector<std::byte> to(1000);
+  // It has asked.
+  second.transfers.start(transfer(false, 0, 1, 1, to));
+  a_while();
+  first.transfers.refuse({1, 1});
+  EXPECT_TRUE(until([&] { return second.over.contains(1); }));
+  EXPECT_EQ(second.over[1], "the sender has nothing to send");
+  // It has yet to ask.
+  first.transfers.refuse({1, 2});
+  a_while();
+  second.transfers.start(transfer(false, 0, 2, 2, to));
+  EXPECT_EQ(second.over[2], "the sender has nothing to send");
+  // Question and refusal cross.
+  second.transfers.start(transfer(false, 0, 3, 3, to));
+  first.transfers.refuse({1, 3});
+  EXPECT_TRUE(until([&] { return second.over.contains(3); }));
+  // It has given up.
+  second.transfers.start(transfer(false, 0, 4, 4, to));
+  second.transfers.give_up(4);
+  EXPECT_TRUE(until([&] { return second.over.contains(4); }));
+  EXPECT_EQ(second.over[4], "cancelled");
+  first.transfers.refuse({1, 4});
+  a_while();
+  EXPECT_TRUE(first.faults.empty() && second.faults.empty());
+}
+
 TEST_F(Protocol, AReceiverThatGivesUpHearsWhetherDataWasOnItsWay) {
   std::vector<std::byte> from = pattern(1000);
   std::vector<std::byte> to(1000);

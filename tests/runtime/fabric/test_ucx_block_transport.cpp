@@ -144,6 +144,20 @@ TEST_F(UcxBlocks, ASenderGivesUp) {
   EXPECT_EQ(at(0).state(out), TransferState::failed);
 }
 
+TEST_F(UcxBlocks, ASenderHasNothingToSend) {
+  std::vector<std::byte> to(100'000);
+  at(0).refuse(1, 1);
+  const Ticket late = receive(1, 0, 1, to);
+  EXPECT_EQ(end(1, late), TransferState::failed);
+  EXPECT_EQ(at(1).failure(late), "the sender has nothing to send");
+  const Ticket early = receive(1, 0, 2, to);
+  at(0).refuse(1, 2);
+  EXPECT_EQ(end(1, early), TransferState::failed);
+  EXPECT_EQ(at(1).failure(early), "the sender has nothing to send");
+  EXPECT_EQ(at(0).traffic().failed, 0U);
+  EXPECT_THROW(at(0).refuse(99, 3), std::logic_error);
+}
+
 // A stranger speaks as rank 1 whose withdrawal comes before its question. Nothing may be sent then.
 TEST_F(UcxBlocks, AWithdrawalMayOvertakeItsQuestion) {
   enum : std::uint32_t { ask, withdraw };

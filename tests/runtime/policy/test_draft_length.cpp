@@ -36,6 +36,36 @@ TEST(FixedLength, HeedsRoom) {
   EXPECT_EQ(lengths, (std::vector<int>{1, 4}));
 }
 
+/// Paths that are asked for, of requests with these rates, where a step takes 10 ms and each row
+/// past so many 0.05 ms more.
+std::vector<int> paths_of(std::vector<double> acceptance, double flat, int most = 4) {
+  CostTable costs;
+  costs.decode = CostCurve({{1, 0.01}, {flat, 0.01}, {flat + 1000, 0.01 + 0.05}});
+  Goodput policy(costs, 8);
+  const std::vector<int> longest(acceptance.size(), 8);
+  DraftQuery query;
+  query.requests = static_cast<int>(acceptance.size());
+  query.acceptance = acceptance;
+  query.longest_draft = longest;
+  std::vector<int> lengths(acceptance.size());
+  for (int step = 0; step < 20 && lengths[0] == 0; ++step) {  // a few are trials without drafts
+    EXPECT_TRUE(policy.considers(query));
+    policy.choose(query, lengths);
+  }
+  EXPECT_GT(lengths[0], 0);
+  std::vector<int> paths;
+  for (int r = 0; r < query.requests; ++r) paths.push_back(policy.paths(query, r, most));
+  return paths;
+}
+
+TEST(Goodput, AsksForMorePathsTheLessARowCostsAndTheMoreIsRefused) {
+  EXPECT_EQ(paths_of({0.5}, 100), std::vector<int>{4}) << "rows are free";
+  EXPECT_EQ(paths_of({0.5}, 100, 2), std::vector<int>{2});
+  EXPECT_EQ(paths_of(std::vector<double>(64, 0.5), 2), std::vector<int>(64, 1)) << "they are dear";
+  // A row must be worth some 4 % of a token: the easy one refuses less than that.
+  EXPECT_EQ(paths_of({0.97, 0.1}, 2), (std::vector<int>{1, 4}));
+}
+
 double plain_rate(const WorldOptions& options) {
   WorldOptions world = options;
   FixedLength plain(0);

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "runtime/policy/balancing_scheduler.hpp"
+#include "tests/runtime/policy/lease_next.hpp"
 
 namespace paceline::policy {
 namespace {
@@ -17,7 +18,7 @@ using Orders = std::vector<RaceOrder>;
 /// second one that nothing was drafted for yet; the others have run dry.
 struct Tail : ::testing::Test {
   Tail() {
-    for (const int group : {0, 0, 0, 1}) (void)table.lease(group);
+    for (const int group : {0, 0, 0, 1}) (void)test::lease_next(table, group);
     table.drafted({0, 0}, 0, 0.8);
     table.drafted({0, 1}, 0, 0.3);
     table.drafted({0, 2}, 1, 0.5);
@@ -37,7 +38,7 @@ struct Tail : ::testing::Test {
     for (const RaceOrder& o : orders) table.race_began(table.race({o.id, o.group, o.method}));
   }
   Placement placement{.ranks = 4, .groups = {{0, 1}, {1, 1}, {2, 1}, {3, 1}}, .drafters = {}};
-  RequestTable table{work(), 0, 100};
+  RequestTable table = test::first_come(work());
   std::vector<Prompt> prompts{1};
   RunState run{{}, table, prompts, placement};
 };
@@ -85,7 +86,7 @@ TEST_F(Tail, NobodyRacesWhileThereIsOtherWork) {
 }
 
 TEST_F(Tail, NobodyRacesWhileRequestsWait) {
-  table.returned(table.move({0, 0}, kToTable), {});
+  table.returned(table.move({0, 0}, kToTable), {}, {}, 0);
   EXPECT_TRUE(due().empty());
 }
 
@@ -98,12 +99,12 @@ TEST_F(Tail, AGroupThatGotRequestsOfItsOwnIsGivenNoFurtherRaces) {
 }
 
 TEST_F(Tail, TheRunsSchedulerLetsThemRace) {
-  BalancingScheduler racing(false, {2, 8});
+  BalancingScheduler racing({.rebalance = false, .racing = {2, 8}});
   EXPECT_TRUE(racing.moves(run).empty());
   EXPECT_EQ(racing.races(run), due());
   EXPECT_TRUE(racing.moves(run).empty());
   EXPECT_TRUE(racing.races(run).empty()) << "one more report seldom changes anything";
-  BalancingScheduler plain(false);
+  BalancingScheduler plain({.rebalance = false});
   EXPECT_TRUE(plain.moves(run).empty());
   EXPECT_TRUE(plain.races(run).empty());
 }

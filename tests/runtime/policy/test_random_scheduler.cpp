@@ -6,6 +6,7 @@
 #include <set>
 
 #include "runtime/policy/balancing_scheduler.hpp"
+#include "tests/runtime/policy/lease_next.hpp"
 
 namespace paceline::policy {
 namespace {
@@ -13,10 +14,10 @@ namespace {
 /// Two groups and a drafter rank; the first group holds three requests of four.
 struct Chances : ::testing::Test {
   Chances() {
-    for (const int group : {0, 0, 0, 4}) (void)table.lease(group);
+    for (const int group : {0, 0, 0, 4}) (void)test::lease_next(table, group);
   }
   RandomScheduler scheduler(const Chance& chance) {
-    return {std::make_unique<BalancingScheduler>(true), placement, chance};
+    return {std::make_unique<BalancingScheduler>(BalancingOptions{}), placement, chance};
   }
   static std::vector<Trajectory> work() {
     std::vector<Trajectory> work(4);
@@ -24,10 +25,12 @@ struct Chances : ::testing::Test {
     return work;
   }
   Placement placement{.epoch = 3, .ranks = 8, .groups = {{0, 4}, {4, 2}}, .drafters = {{7, 2}}};
-  RequestTable table{work(), 0, 100};
+  RequestTable table = test::first_come(work());
   std::vector<Prompt> prompts{1};
-  RunState run{
-      {{placement.groups[0], 4, 3}, {placement.groups[1], 4, 1}}, table, prompts, placement};
+  RunState run{{{placement.groups[0], 4, 100, 3}, {placement.groups[1], 4, 100, 1}},
+               table,
+               prompts,
+               placement};
 };
 
 TEST_F(Chances, MoveAnyRequestToAnyOtherGroupButNoneThatMoves) {
@@ -52,7 +55,7 @@ TEST_F(Chances, LeaveTheRestToTheOtherScheduler) {
   EXPECT_EQ(roles.moves(run).size(), 1U) << "one of three, as they end sooner";
   RandomScheduler moves = scheduler({.moves = true, .seed = 11});
   for (int i = 0; i < 100; ++i) EXPECT_FALSE(moves.placement(run)) << "roles stay";
-  EXPECT_EQ(moves.leases(run, run.groups[0]), BalancingScheduler(true).leases(run, run.groups[0]));
+  EXPECT_EQ(moves.lease(run, run.groups[0]), BalancingScheduler({}).lease(run, run.groups[0]));
 }
 
 TEST_F(Chances, ChangeRolesWithSomeWorkInBetween) {
@@ -111,6 +114,26 @@ TEST(Shuffled, NobodyBeginsToDraftWhereNobodyIsTo) {
     left.insert(next.drafters.size());
   }
   EXPECT_EQ(left, (std::set<std::size_t>{0, 1, 2})) << "those that draft may go on or end";
+}
+
+TEST(Shuffled, RanksDraftForGroupsThatThereAre) {
+  const std::vector<int> degrees = {1, 2};
+  const std::vector<int> methods = {1, 3};
+  Placement now{.epoch = 3, .ranks = 6, .groups = {{0, 2}, {2, 2}}, .drafters = {}};
+  std::set<std::int32_t> met;
+  for (std::uint64_t number = 0; number < 300; ++number) {
+    const Placement next = shuffled(now, degrees, false, number, methods);
+    for (const DrafterPlace& d : next.drafters) {
+      EXPECT_NE(d.rank, 0);
+      EXPECT_TRUE(next.group(d.group) >= 0 && next.groups[next.group(d.group)].leader == d.group);
+      const DrafterPlace* was = now.drafter(d.rank);
+      const bool same = was != nullptr && was->method == d.method && was->group == d.group;
+      EXPECT_EQ(same, d.since != next.epoch || next.epoch == now.epoch);
+      met.insert(d.method);
+    }
+    now = next;
+  }
+  EXPECT_EQ(met, (std::set<std::int32_t>{1, 3}));
 }
 
 }  // namespace

@@ -5,20 +5,25 @@
 #include <random>
 #include <stdexcept>
 
+#include "tests/runtime/policy/lease_next.hpp"
+
 namespace paceline::policy {
 namespace {
+
+using test::first_come;
+using test::lease_next;
 
 constexpr RequestId id(std::uint32_t sample) { return {0, sample}; }
 
 RequestTable table_of(std::uint32_t requests, std::size_t finished_before = 0) {
   std::vector<Trajectory> work(requests);
   for (std::uint32_t i = 0; i < requests; ++i) work[i].id = id(i);
-  return {std::move(work), finished_before, 100};
+  return first_come(std::move(work), finished_before);
 }
 
 /// Leases so many requests to the group.
 void lease(RequestTable& table, int group, int count) {
-  for (; count > 0; --count) (void)table.lease(group);
+  for (; count > 0; --count) (void)lease_next(table, group);
 }
 
 TEST(RequestTable, LeasesInTheOrderOfTheWork) {
@@ -26,20 +31,20 @@ TEST(RequestTable, LeasesInTheOrderOfTheWork) {
   work[0].id = {4, 1};
   work[0].tokens = {7, 8, 9};
   work[1].id = {2, 0};
-  RequestTable table(std::move(work), 5, 100);
+  RequestTable table = first_come(std::move(work), 5);
   EXPECT_EQ(table.total(), 7U);
-  EXPECT_EQ(table.waiting(), 2U);
-  const RequestTable::Lease first = table.lease(3);
-  EXPECT_EQ(first.trajectory.id, (RequestId{4, 1}));
+  EXPECT_EQ(table.waiting().size(), 2U);
+  const RequestTable::Lease first = lease_next(table, 3);
+  EXPECT_EQ(first.request.trajectory.id, (RequestId{4, 1}));
   EXPECT_EQ(table.leased().at({4, 1}).group, 3);
   EXPECT_EQ(table.leased().at({4, 1}).tokens, 3U) << "of an earlier attempt";
-  const RequestTable::Lease second = table.lease(0);
-  EXPECT_EQ(second.trajectory.id, (RequestId{2, 0}));
+  const RequestTable::Lease second = lease_next(table, 0);
+  EXPECT_EQ(second.request.trajectory.id, (RequestId{2, 0}));
   EXPECT_GT(second.version, first.version);
   EXPECT_EQ(table.held_by(3), 1);
   EXPECT_EQ(table.held_by(0), 1);
   EXPECT_EQ(table.held_by(1), 0);
-  EXPECT_THROW((void)table.lease(0), std::logic_error);
+  EXPECT_THROW((void)lease_next(table, 0), std::logic_error);
 }
 
 TEST(RequestTable, AMovingRequestIsHeldWhereItWasUntilItIsThere) {
@@ -83,19 +88,42 @@ TEST(RequestTable, WhatIsGivenBackIsLeasedFirstWithWhatItHas) {
   Trajectory partial;
   partial.id = id(1);
   partial.tokens = {1, 2, 3, 4};
-  table.returned(key, partial);
+  table.returned(key, {0, 1}, partial, 16);
   EXPECT_EQ(table.held_by(0), 1);
   EXPECT_FALSE(table.leased().contains(id(1)));
-  EXPECT_EQ(table.waiting(), 3U);
-  EXPECT_EQ(table.given_back(), 1U);
-  const RequestTable::Lease again = table.lease(4);
-  EXPECT_EQ(again.trajectory.id, id(1));
-  EXPECT_EQ(again.trajectory.tokens.size(), 4U);
+  EXPECT_EQ(table.waiting().size(), 3U);
+  EXPECT_EQ(table.given_back().size(), 1U);
+  const RequestTable::Lease again = lease_next(table, 4);
+  EXPECT_EQ(again.request.kv.key, key);
+  EXPECT_EQ(again.request.kv.positions, 16);
+  EXPECT_EQ(again.request.trajectory.id, id(1));
+  EXPECT_EQ(again.request.trajectory.tokens.size(), 4U);
   EXPECT_EQ(table.leased().at(id(1)).tokens, 4U);
-  EXPECT_EQ(table.given_back(), 0U);
-  EXPECT_EQ(table.lease(4).trajectory.id, id(2));
-  EXPECT_EQ(table.given_back(), 0U);
+  EXPECT_EQ(table.given_back().size(), 0U);
+  EXPECT_EQ(lease_next(table, 4).request.trajectory.id, id(2));
+  EXPECT_EQ(table.given_back().size(), 0U);
   EXPECT_EQ(table.moves_made(), 0U) << "from group to group";
+}
+
+TEST(RequestTable, KvThatAGroupStoredIsForgottenWithTheGroup) {
+  RequestTable table = table_of(2);
+  lease(table, 0, 2);
+  Trajectory partial;
+  partial.id = id(1);
+  const std::uint64_t key = table.move(id(1), kToTable);
+  table.returned(key, {4, 2}, partial, 16);
+  EXPECT_TRUE(table.forget_stored(0).empty());
+  EXPECT_EQ(table.forget_stored(4), std::vector<std::uint64_t>{key});
+  EXPECT_TRUE(table.forget_stored(4).empty()) << "twice";
+  EXPECT_EQ(lease_next(table, 0).request.kv.positions, 0);
+}
+
+TEST(RequestTable, ALeaseIsRenewed) {
+  RequestTable table = table_of(1);
+  (void)table.lease(id(0), 0, 16);
+  EXPECT_EQ(table.leased().at(id(0)).until, 16U);
+  table.renew(id(0), 32);
+  EXPECT_EQ(table.leased().at(id(0)).until, 32U);
 }
 
 TEST(RequestTable, OnlyTheGroupThatHoldsARequestFinishesIt) {
@@ -139,9 +167,9 @@ TEST(RequestTable, EveryRequestIsInOnePlaceWhateverHappens) {
   for (; !table.complete(); ++steps) {
     ASSERT_LT(steps, 20'000);
     const int group = static_cast<int>(random() % 4);
-    if (holders.empty() || (table.waiting() > 0 && random() % 4 == 0)) {
-      if (table.waiting() == 0) continue;
-      const RequestId leased = table.lease(group).trajectory.id;
+    if (holders.empty() || (table.waiting().size() > 0 && random() % 4 == 0)) {
+      if (table.waiting().size() == 0) continue;
+      const RequestId leased = lease_next(table, group).request.trajectory.id;
       ASSERT_TRUE(holders.emplace(leased, group).second) << "it is somewhere already";
     } else if (random() % 2 == 0) {
       const auto some = std::next(holders.begin(), static_cast<int>(random() % holders.size()));
@@ -154,7 +182,7 @@ TEST(RequestTable, EveryRequestIsInOnePlaceWhateverHappens) {
       } else if (move.to == kToTable) {
         Trajectory back;
         back.id = move.id;
-        table.returned(key, back);
+        table.returned(key, {group, 1}, back, 0);
         holders.erase(move.id);
       } else {
         EXPECT_EQ(table.moved(key), move.id);
@@ -171,8 +199,8 @@ TEST(RequestTable, EveryRequestIsInOnePlaceWhateverHappens) {
       ++held[holder];
     }
     for (int g = 0; g < 4; ++g) EXPECT_EQ(table.held_by(g), held[g]);
-    EXPECT_EQ(table.finished() + table.leased().size() + table.waiting(), table.total());
-    EXPECT_LE(table.given_back(), table.waiting());
+    EXPECT_EQ(table.finished() + table.leased().size() + table.waiting().size(), table.total());
+    EXPECT_LE(table.given_back().size(), table.waiting().size());
   }
   EXPECT_GT(table.moves_made(), 10U);
 }

@@ -17,7 +17,8 @@ constexpr std::size_t kDoneBefore = 3;
 /// A coordinator of groups of two ranks each, and a spare rank after them.
 class World {
  public:
-  World(int groups, std::uint32_t requests) : prompts_(1) {
+  World(int groups, std::uint32_t requests, const policy::LeaseTerms& terms = {.max_tokens = 1024})
+      : scheduler_({.terms = terms}), prompts_(1) {
     prompts_[0].uid = "u";
     prompts_[0].tokens = {1, 2};
     policy::Placement placement;
@@ -25,7 +26,8 @@ class World {
     for (int g = 0; g < groups; ++g) placement.groups.push_back({2 * g, 2});
     coordinator =
         std::make_unique<Coordinator>(mailbox_, scheduler_, placement, empty_responses(1, requests),
-                                      prompts_, CoordinatorOptions{}, kDoneBefore);
+                                      std::make_unique<policy::FirstCome>(), prompts_,
+                                      CoordinatorOptions{.seed = 1, .terms = terms}, kDoneBefore);
   }
 
   void tell(int rank, const Message& message) {
@@ -33,11 +35,12 @@ class World {
     EXPECT_TRUE(coordinator->turn().worked);
   }
   /// The group's leader reports; so many of its requests, as of leased(), have finished since.
-  void status(int group, std::int32_t room, std::uint64_t leases_received,
+  void status(int group, std::int32_t room, std::uint64_t orders_received,
               std::size_t finished = 0) {
     Status status;
     status.room = room;
-    status.leases_received = leases_received;
+    status.kv_room = 1 << 20;
+    status.orders_received = orders_received;
     std::vector<RequestId>& has = unfinished_[group];
     ASSERT_LE(finished, has.size());
     status.finished.assign(has.begin(), has.begin() + static_cast<std::ptrdiff_t>(finished));
@@ -66,7 +69,7 @@ class World {
  private:
   test::Post post_;
   test::SimulatedMailbox mailbox_{post_, Address::coordinator()};
-  policy::BalancingScheduler scheduler_{true};
+  policy::BalancingScheduler scheduler_;
   std::vector<Prompt> prompts_;
   std::map<int, std::vector<RequestId>> unfinished_;  ///< what groups were leased, as of leased()
 
@@ -105,6 +108,62 @@ TEST(Coordinator, WhatAGroupFinishedNoLongerCountsForItsShare) {
   EXPECT_EQ(world.leased(0), (Samples{6, 7, 8}));
 }
 
+TEST(Coordinator, RenewsLeasesWhileThereIsRoomAndElseTakesTheRequestBack) {
+  World world(1, 3, {.chunk = 16, .max_tokens = 64});
+  Status status;
+  status.room = 8;
+  status.kv_room = 7;  // of two tokens of prompt and 16 of response: 2 blocks, and a spare one
+  world.tell(0, status);
+  EXPECT_EQ(world.leased(0), (Samples{0, 1}));
+  status.orders_received = 2;
+  status.kv_room = 1;
+  status.running = {{{0, 0}, 14}, {{0, 1}, 13}};
+  status.ending = {{0, 0}, {0, 1}};
+  world.tell(0, status);
+  const std::vector<Message> answers = world.sent(0);
+  ASSERT_EQ(answers.size(), 2U);
+  EXPECT_EQ(std::get<Renew>(answers[0]).id, (RequestId{0, 0}));
+  EXPECT_EQ(std::get<Renew>(answers[0]).until, 32U);
+  const Move& back = std::get<Move>(answers[1]);
+  EXPECT_EQ(back.id, (RequestId{0, 1}));
+  EXPECT_EQ(back.to.tp, 0) << "to the coordinator: the one block left is the other's";
+
+  Returned returned{.key = back.key, .trajectory = {}, .positions = 15};
+  returned.trajectory.id = {0, 1};
+  returned.trajectory.tokens.resize(16);
+  world.tell(0, returned);
+  EXPECT_TRUE(world.sent(0).empty()) << "there is no room";
+  status = {};
+  status.room = 8;
+  status.orders_received = 3;
+  status.kv_room = 4;
+  world.tell(0, status);
+  const std::vector<Message> leases = world.sent(0);
+  ASSERT_EQ(leases.size(), 1U);
+  const Lease& again = std::get<Lease>(leases[0]);
+  EXPECT_EQ(again.request.trajectory.id, (RequestId{0, 1})) << "it came before the third";
+  EXPECT_EQ(again.request.until, 32U);
+  EXPECT_EQ(again.kv.key, back.key);
+  EXPECT_EQ(again.kv.positions, 15);
+  EXPECT_EQ(again.kv.group, (GroupRanks{0, 2}));
+}
+
+TEST(Coordinator, ALeaseThatEndsWhileItsRequestMovesIsLeftToItsNextGroup) {
+  World world(2, 2, {.chunk = 16, .max_tokens = 64});
+  world.status(0, 8, 0);
+  ASSERT_EQ(world.leased(0), (Samples{0}));
+  Status status;
+  status.orders_received = 1;
+  status.kv_room = 0;
+  status.running = {{{0, 0}, 16}};
+  status.ending = {{0, 1}};
+  world.tell(0, status);
+  EXPECT_TRUE(world.sent(0).empty()) << "it is not this group's";
+  status.ending = {{0, 0}};
+  world.tell(0, status);
+  EXPECT_TRUE(only<Renew>(world.sent(0))) << "alone it has room";
+}
+
 TEST(Coordinator, CountsTheRun) {
   World world(2, 8);
   world.status(0, 2, 0);
@@ -113,7 +172,7 @@ TEST(Coordinator, CountsTheRun) {
   Status status;
   status.active = 2;
   status.tokens = 100;
-  status.leases_received = 2;
+  status.orders_received = 2;
   world.tell(0, status);
   status.active = 0;
   status.unflushed = 1;
@@ -145,7 +204,7 @@ TEST(Coordinator, ProgressAddsUpWhateverGroupsSayAndWhen) {
     status.unflushed = unflushed;
     status.partial = partial;
     status.stopped = stopped;
-    status.leases_received = 4;
+    status.orders_received = 4;
     world.tell(rank, status);
     const Progress p = world.coordinator->progress();
     EXPECT_EQ(p.finished + p.unflushed + p.active + p.partial + p.waiting, p.total);
@@ -207,10 +266,10 @@ TEST(Coordinator, AStopFromAnyRankEndsLeasing) {
   stopped.stopped = 1;
   world.tell(0, stopped);
   EXPECT_TRUE(world.sent(0).empty()) << "its leases are still on their way";
-  stopped.leases_received = 3;
+  stopped.orders_received = 3;
   world.tell(0, stopped);
   EXPECT_TRUE(world.sent(0).empty()) << "the other group still works";
-  stopped.leases_received = 0;
+  stopped.orders_received = 0;
   world.tell(2, stopped);
   for (const int rank : {0, 2, 4}) EXPECT_TRUE(only<Finish>(world.sent(rank))) << rank;
   EXPECT_FALSE(world.coordinator->complete());
@@ -219,12 +278,12 @@ TEST(Coordinator, AStopFromAnyRankEndsLeasing) {
 TEST(Coordinator, ADrafterRankIsBelievedOnlyWhatItMaySay) {
   test::Post post;
   test::SimulatedMailbox mailbox(post, Address::coordinator());
-  policy::BalancingScheduler scheduler(true);
+  policy::BalancingScheduler scheduler({});
   const std::vector<Prompt> prompts(1);
   const policy::Placement placement{
       .epoch = 0, .ranks = 3, .groups = {{0, 1}, {1, 1}}, .drafters = {{2, 0}}};
-  Coordinator coordinator(mailbox, scheduler, placement, std::vector<Trajectory>(1), prompts, {},
-                          0);
+  Coordinator coordinator(mailbox, scheduler, placement, std::vector<Trajectory>(1),
+                          std::make_unique<policy::FirstCome>(), prompts, {}, 0);
   for (const Message& message : {Message(StopRequest{0}), Message(Summary{}), Message(Ready{1}),
                                  Message(Status{}), Message(Finish{})})
     post.put(Address::coordinator(), {2}, encode(message));
@@ -251,7 +310,7 @@ struct OneRanDry : World {
     Status status;
     status.active = static_cast<std::int32_t>(running.size());
     status.room = 8 - status.active;
-    status.leases_received = 8;
+    status.orders_received = 8;
     for (const std::uint32_t sample : running) status.running.push_back({{0, sample}, tokens});
     for (const std::uint32_t sample : ended) status.ended.push_back({{0, sample}, tokens});
     tell(2 * group, status);

@@ -3,10 +3,14 @@
 
 #include <memory>
 #include <stdexcept>
+#include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "runtime/roles/group.hpp"
 #include "tests/runtime/engine/block_checking_runner.hpp"
+#include "tests/runtime/kv/scripted_tiers.hpp"
 #include "tests/runtime/roles/simulated_mailbox.hpp"
 
 namespace paceline::roles {
@@ -21,6 +25,7 @@ class StuckTransport final : public BlockTransport {
     return 1;
   }
   Ticket receive(int, std::uint64_t, std::span<const std::span<std::byte>>) override { return 1; }
+  void refuse(int to, std::uint64_t key) override { refused.emplace_back(to, key); }
   [[nodiscard]] TransferState state(Ticket) const override {
     if (faulty) throw std::runtime_error("the transport has a fault");
     if (done) return TransferState::done;
@@ -36,6 +41,7 @@ class StuckTransport final : public BlockTransport {
   bool done = false;
   bool cancelled = false;
   bool registered = false;
+  std::vector<std::pair<int, std::uint64_t>> refused;
 };
 
 MoveKv move_of(std::uint64_t key) {
@@ -79,6 +85,27 @@ TEST(KvShare, WaitsForNoPeerForEver) {
   EXPECT_TRUE(kept(transport));
 }
 
+TEST(KvShare, WithoutAStoreNothingIsStoredAndNobodyWaits) {
+  StuckTransport transport;
+  const kernels::KvShape shape{2, 2, 32, 16, DType::bf16};
+  std::vector<std::byte> memory(shape.block_bytes() * 2);
+  KvShare share(transport, {shape, memory, nullptr}, 1, 2);
+  share.store({1, 0, {0, 1}});
+  EXPECT_EQ(share.ended(1), false);
+  share.restore({1, 0, {0, 1}});
+  EXPECT_EQ(share.ended(1), false);
+  MoveKv move;
+  move.key = 2;
+  move.peer = {4, 4};
+  move.send = 1;
+  move.stored = 1;
+  move.origin = 1;
+  share.move(move);
+  EXPECT_EQ(share.ended(2), false);
+  const std::vector<std::pair<int, std::uint64_t>> theirs{{6, 2}, {7, 2}};
+  EXPECT_EQ(transport.refused, theirs) << "each rank that holds heads of this one's";
+}
+
 // A member that drafted before may have sent anything, and that may arrive when it no longer does.
 TEST(Group, WhatAMemberSaysOfAnUnknownMoveIsLetBe) {
   StuckTransport transport;
@@ -97,6 +124,80 @@ TEST(Group, WhatAMemberSaysOfAnUnknownMoveIsLetBe) {
   group.heard({1, 1});
   EXPECT_EQ(group.ended(1), true) << "of another move it said that it had failed";
   EXPECT_NO_THROW(group.heard({1, 1}));
+}
+
+/// A rank of a group with a store of one-number blocks, which moves when a test says so.
+struct StoringRank {
+  explicit StoringRank(int blocks)
+      : tiers(blocks, 0),
+        store(tiers, {blocks, 0, 1}, [](const std::string&) {}),
+        share(transport, {kShape, memory, nullptr}, 0, 2, {}, &store) {}
+  std::uint64_t& at(int block) {
+    return *reinterpret_cast<std::uint64_t*>(&memory[block * kShape.block_bytes()]);
+  }
+  void rest() {
+    while (tiers.end_one(false)) store.settle();
+  }
+  static constexpr kernels::KvShape kShape{1, 2, 32, 16, DType::bf16};
+  StuckTransport transport;
+  std::vector<std::byte> memory = std::vector<std::byte>(kShape.block_bytes() * 3);
+  kv::test::ScriptedTiers tiers;
+  kv::Store store;
+  KvShare share;
+};
+
+// The leader's commands are carried out by all, in their order, and end when all have said so.
+TEST(Group, StoresAndRestoresWithItsMembers) {
+  test::Post post;
+  test::SimulatedMailbox leaders(post, {0});
+  test::SimulatedMailbox members(post, {1});
+  engine::BlockCheckingRunner runner(8, 16, 40);
+  StoringRank first(3), second(2);  // the member has no room for three blocks
+  Group group(leaders, runner, first.share, {1}, 0);
+  Member member(members, runner, second.share, 0, 0);
+  const auto rest = [&] {
+    for (int i = 0; i < 3; ++i) {
+      member.turn();
+      first.rest();
+      second.rest();
+      group.settle();
+      while (const auto envelope = leaders.poll())
+        group.heard(std::get<KvMoved>(decode(envelope->bytes)));
+    }
+  };
+  for (StoringRank* rank : {&first, &second}) {
+    for (int block = 0; block < 3; ++block) rank->at(block) = 10 + block;
+  }
+  group.store({5, 0, {2, 0}});
+  EXPECT_EQ(group.ended(5), std::nullopt);
+  rest();
+  EXPECT_EQ(group.ended(5), true);
+  EXPECT_THROW((void)group.ended(5), std::logic_error) << "it is forgotten";
+  for (StoringRank* rank : {&first, &second}) rank->at(1) = 0;
+  group.restore({5, 1, {1}});
+  rest();
+  EXPECT_EQ(group.ended(5), true);
+  EXPECT_EQ(first.at(1), 10U) << "the second of the blocks";
+  EXPECT_EQ(second.at(1), 10U);
+
+  group.store({6, 0, {0}});
+  rest();
+  EXPECT_EQ(group.ended(6), false) << "the member had no room";
+  const std::vector<std::uint64_t> keys{6, 5};
+  group.foresee(keys);
+  group.store({6, 0, {0}});
+  rest();
+  EXPECT_EQ(group.ended(6), true) << "it is needed sooner than what the member has lost";
+  EXPECT_TRUE(first.store.has(5));
+  EXPECT_FALSE(second.store.has(5));
+  group.restore({5, 0, {0, 1}});
+  rest();
+  EXPECT_EQ(group.ended(5), false) << "a share of it is not there";
+  group.drop(5);
+  group.drop(6);
+  rest();
+  EXPECT_EQ(first.store.counts().in_memory, 0U);
+  EXPECT_EQ(second.store.counts().in_memory, 0U);
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "tests/runtime/policy/lease_next.hpp"
+
 namespace paceline::roles {
 namespace {
 
@@ -24,8 +26,8 @@ Placement after() {
 RequestTable table_of(std::vector<int> holders) {
   std::vector<Trajectory> work(holders.size());
   for (std::uint32_t i = 0; i < work.size(); ++i) work[i].id = {0, i};
-  RequestTable table(std::move(work), 0, 100);
-  for (const int holder : holders) (void)table.lease(holder);
+  RequestTable table = policy::test::first_come(std::move(work));
+  for (const int holder : holders) (void)policy::test::lease_next(table, holder);
   return table;
 }
 

@@ -46,14 +46,44 @@ TEST(Roles, RequestsThatMoveGenerateTheSame) {
   }
 }
 
+TEST(Roles, LeasesByChunkChangeNothing) {
+  const Outcome reference = simulate(1, 1, empty_responses(7, 4), 0);
+  std::size_t transfers = 0;
+  std::size_t restored = 0;
+  for (const std::int32_t chunk : {1, 2, 8, 13, 40}) {
+    for (const std::int32_t blocks : {9, 14, 70}) {
+      for (unsigned seed = 0; seed < 12; ++seed) {
+        Moves moves{.shuffle = seed % 2 == 1,
+                    .rebalance = seed % 3 == 0,
+                    .costs = {},
+                    .growth = seed % 4 == 3 ? 7 : 0,
+                    .kv_blocks = blocks,
+                    .shuffle_roles = seed % 4 == 1};
+        moves.shuffle_races = seed % 6 == 4;
+        moves.chunk = chunk;
+        SCOPED_TRACE(fmt::format("chunk {}, {} blocks, seed {}", chunk, blocks, seed));
+        const Outcome outcome =
+            simulate(1 + static_cast<int>(seed % 3), seed, empty_responses(7, 4), 0, -1, moves,
+                     {seed % 5 == 0 ? 1 : 0, 3, &reference.finished, 0.9});
+        EXPECT_TRUE(outcome.complete);
+        expect_same(reference.finished, outcome.finished);
+        transfers += outcome.transfers;
+        restored += outcome.restored;
+      }
+    }
+  }
+  EXPECT_GT(transfers, 200U);
+  EXPECT_GT(restored, 200U);
+}
+
 TEST(Roles, GroupsDoNotWaitForRoomThatEachOthersKvTakes) {
   const Outcome reference = simulate(1, 1, empty_responses(7, 4), 0);
   for (const std::int32_t blocks : {9, 12}) {
-    for (const std::int32_t chunk : {0, 7}) {
+    for (const std::int32_t growth : {0, 7}) {
       for (unsigned seed = 0; seed < 10; ++seed) {
         const Outcome outcome =
             simulate(2 + static_cast<int>(seed % 2), seed, empty_responses(7, 4), 0, -1,
-                     {.shuffle = true, .costs = {}, .chunk = chunk, .kv_blocks = blocks});
+                     {.shuffle = true, .costs = {}, .growth = growth, .kv_blocks = blocks});
         EXPECT_TRUE(outcome.complete);
         expect_same(reference.finished, outcome.finished);
       }
@@ -181,7 +211,7 @@ std::vector<std::pair<Moves, int>> races() {  // with the number of drafter rank
     Moves moves{.shuffle = (number & 1) != 0,
                 .rebalance = (number & 4) != 0,
                 .costs = policy::costs_by_position(1, 1),
-                .chunk = (number & 4) != 0 ? 7 : 0,
+                .growth = (number & 4) != 0 ? 7 : 0,
                 .kv_blocks = (number & 4) != 0 ? 14 : 70};
     moves.shuffle_roles = (number & 8) != 0;
     moves.best_of_n = (number & 16) != 0;
@@ -211,7 +241,7 @@ TEST(Roles, RacesChangeNothing) {
     fmt::print(
         "{}{}{}{}, {} drafter ranks: {} races, {} tokens by racers, {} of them first, {} steps\n",
         moves.best_of_n ? "best of n" : "by chance", moves.shuffle ? ", moves" : "",
-        moves.chunk > 0 ? ", parking" : "", moves.shuffle_roles ? ", roles" : "", drafters,
+        moves.growth > 0 ? ", parking" : "", moves.shuffle_roles ? ", roles" : "", drafters,
         sum.races, sum.raced, sum.foretold, sum.steps);
     if (moves.best_of_n) {
       of_their_own += sum.races;

@@ -33,7 +33,7 @@ struct Log {
 };
 
 /// Drafts what is known to come, wrong from token `wrong_at` of a draft on, with a score a token.
-class ScriptedDrafter final : public draft::Drafter {
+class ScriptedDrafter : public draft::Drafter {
  public:
   ScriptedDrafter(const Texts& truth, int wrong_at, float score, Log& log)
       : truth_(truth), wrong_at_(wrong_at), score_(score), log_(log) {}
@@ -82,6 +82,18 @@ class ScriptedDrafter final : public draft::Drafter {
   int wrong_at_;
   float score_;
   Log& log_;
+};
+
+/// As if on another rank, which may not be there.
+class AheadDrafter final : public ScriptedDrafter {
+ public:
+  AheadDrafter(const Texts& truth, int wrong_at, Log& log, bool present)
+      : ScriptedDrafter(truth, wrong_at, 0.9F, log), present_(present) {}
+  [[nodiscard]] bool runs_ahead() const override { return true; }
+  [[nodiscard]] bool present() const override { return present_; }
+
+ private:
+  bool present_;
 };
 
 struct Outcome {
@@ -247,6 +259,36 @@ TEST(Speculator, ALaterDrafterIsAskedOnlyWhereItMayDoBetter) {
   EXPECT_GT(good_second.proposals, bad_first.proposals * 3 / 4);
   EXPECT_LT(bad_then_good.steps, plain.steps / 2);
   EXPECT_LT(good_first.steps, plain.steps / 2);
+}
+
+TEST(Speculator, WhatRanAheadIsABranchBesideTheDraftThatIsMade) {
+  const SteppedClock clock;
+  const Outcome plain = run(nullptr, clock);
+  const auto tallies_with = [&](int own_right, int ahead_right, bool present, Outcome& outcome) {
+    Log own, ahead;
+    std::vector<std::unique_ptr<draft::Drafter>> drafters;
+    drafters.push_back(std::make_unique<ScriptedDrafter>(plain.texts, own_right, 0.9F, own));
+    drafters.push_back(std::make_unique<AheadDrafter>(plain.texts, ahead_right, ahead, present));
+    Speculator speculator(std::move(drafters), std::make_unique<policy::FixedLength>(4),
+                          {.max_tokens = 8, .max_length = 4, .paths = 1}, clock);
+    outcome = run(&speculator, clock);
+    EXPECT_EQ(outcome.texts, plain.texts);
+    EXPECT_EQ(ahead.committed, plain.texts);
+    EXPECT_EQ(ahead.proposals > 0, present);
+    return std::vector<DraftTally>(speculator.tallies().begin(), speculator.tallies().end());
+  };
+  Outcome without, behind, before;
+  (void)tallies_with(1, 3, false, without);
+  const std::vector<DraftTally> longer = tallies_with(1, 3, true, before);
+  const std::vector<DraftTally> shorter = tallies_with(3, 1, true, behind);
+  EXPECT_LT(before.steps, without.steps * 3 / 4) << "the longest branch counts";
+  EXPECT_EQ(before.steps, behind.steps) << "whoever it is of";
+  // Each is judged by all that it drafted, also where the other got further.
+  for (const auto& [three, one] : {std::pair(longer[1], longer[0]), {shorter[0], shorter[1]}}) {
+    EXPECT_GT(three.accepted, 2 * one.accepted);
+    EXPECT_GT(one.accepted, 0U);
+    EXPECT_GT(one.tried, one.accepted);
+  }
 }
 
 TEST(Speculator, AReservedDrafterDraftsInRacesAndOnTrialAlone) {

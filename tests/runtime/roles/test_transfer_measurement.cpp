@@ -39,6 +39,7 @@ class ModelledTransport final : public BlockTransport {
   }
   [[nodiscard]] std::string failure(Ticket) const override { return ""; }
   [[nodiscard]] double seconds(Ticket) const override { return 0; }
+  void refuse(int, std::uint64_t) override {}
   void cancel(Ticket) override {}
   [[nodiscard]] Traffic traffic() const override { return {}; }
 

@@ -16,11 +16,13 @@ using Verdict = Watchdog::Verdict;
 struct WatchdogTest : ::testing::Test {
   WatchdogTest() {
     coordinator = std::make_unique<Coordinator>(
-        mailbox, scheduler, placement, empty_responses(1, 4), prompts, CoordinatorOptions{}, 0);
+        mailbox, scheduler, placement, empty_responses(1, 4), std::make_unique<policy::FirstCome>(),
+        prompts, CoordinatorOptions{}, 0);
   }
   void status(int rank, std::uint64_t steps) {
     Status status;
     status.room = 3;
+    status.kv_room = 1000;
     status.steps = steps;
     tell(rank, status);
   }
@@ -42,7 +44,7 @@ struct WatchdogTest : ::testing::Test {
   test::Post post;
   test::SimulatedMailbox mailbox{post, Address::coordinator()};
   std::vector<Prompt> prompts{1};
-  policy::BalancingScheduler scheduler{false};
+  policy::BalancingScheduler scheduler{{}};
   std::unique_ptr<Coordinator> coordinator;
   Watchdog watchdog{60};
   double now = 5;

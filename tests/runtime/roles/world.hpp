@@ -43,6 +43,7 @@ struct PlansAlone final : TelemetrySink {
     if (event.kind == RequestEventKind::planned) plans.push_back(event);
   }
   void transfer(const TransferRecord&) override {}
+  void pool(const KvPoolRecord&) override {}
   void role(const RoleRecord&) override {}
   void summary(const RankSummary&) override {}
   void flush() override {}
@@ -133,12 +134,13 @@ struct Moves {
   bool shuffle = false;
   bool rebalance = false;
   policy::MoveCosts costs;
-  std::int32_t chunk = 0;
+  std::int32_t growth = 0;
   std::int32_t kv_blocks = 70;  ///< of each group; 9: one request at its longest
   bool shuffle_roles = false;
   std::vector<int> degrees = {};  ///< of groups, in place of groups of one rank
   bool best_of_n = false;         ///< groups that run dry race
   bool shuffle_races = false;     ///< groups race by chance
+  std::int32_t chunk = 0;         ///< tokens of a lease
 };
 
 /// What all ranks of a world share.
@@ -163,13 +165,15 @@ struct VerifierRank {
       : batcher(world.limits, world.sampling, {7}, nullptr),
         runner(world.limits.kv_blocks, world.limits.kv_block, 40),
         link(world.wire, runner),
+        remote(rank),
         speculator(make_speculator(world, mailbox, placement, speculates)),
-        verifier({mailbox, world.clock, batcher, runner, link, speculator.get(), remote, sink,
-                  telemetry},
+        verifier({mailbox, world.clock, batcher, runner, link, speculator.get(),
+                  remote.size() > 0 ? &remote : nullptr, nullptr, sink, telemetry},
                  {.ranks = placement.groups[placement.group(rank)],
                   .epoch = placement.epoch,
                   .max_batch = world.limits.max_batch,
                   .kv_block = world.limits.kv_block,
+                  .lease_notice = static_cast<std::uint32_t>(world.moves.chunk / 2),
                   .flush_seconds = kFlushSeconds,
                   .costs = world.moves.costs,
                   .vocab = 40,
@@ -179,10 +183,10 @@ struct VerifierRank {
     std::vector<std::unique_ptr<draft::Drafter>> drafters;
     if (world.drafters.ranks > 0) {
       auto made = std::make_unique<RemoteDrafter>(
-          mailbox, world.clock, placement.drafters,
+          mailbox, world.clock, policy::drafters_of(-1, -1, placement.drafters),
           RemoteOptions{.vocab = 40, .window = world.drafters.window, .patience = 2},
           [&world](const std::string& text) { world.warnings.push_back(text); });
-      remote = made.get();
+      remote.add(*made, -1);
       drafters.push_back(std::move(made));
     }
     if (speculates)
@@ -195,7 +199,7 @@ struct VerifierRank {
       how.every = world.drafters.reconfigure;
       how.costs = reconfiguration_costs();
       how.window = world.drafters.window;
-      if (remote != nullptr) how.drafters.push_back(how.costs.drafters[0]);
+      if (remote.size() > 0) how.drafters.push_back(how.costs.drafters[0]);
       if (speculates) how.drafters.push_back(how.costs.drafters[1]);
     }
     return std::make_unique<Speculator>(
@@ -206,7 +210,7 @@ struct VerifierRank {
   engine::Batcher batcher;
   engine::BlockCheckingRunner runner;
   SimulatedKvLink link;
-  RemoteDrafter* remote = nullptr;
+  RemoteDrafters remote;
   std::unique_ptr<Speculator> speculator;
   Verifier verifier;
 };
@@ -331,9 +335,9 @@ class Rank {
       raced += summary.raced;
       foretold += summary.foretold;
     }
-    if (verifier_ && verifier_->remote != nullptr) {
-      verifier_->remote->close();
-      remote = verifier_->remote->counts();
+    if (verifier_) {
+      verifier_->remote.close();
+      remote = verifier_->remote.counts();
     }
     if (const auto* drafter = dynamic_cast<const DrafterRank*>(role_)) {
       drafted.push_back(drafter->summary());
@@ -365,6 +369,7 @@ struct Outcome {
   std::uint64_t foretold = 0;  ///< tokens that racers said first
   std::size_t placements = 0;  ///< times that roles changed
   int transfers = 0;
+  int restored = 0;  ///< times that KV came out of the own group's store
   std::vector<RankSummary> drafters;
   DraftTally tally;  ///< of all drafter ranks
   std::vector<RequestEvent> plans;
@@ -383,6 +388,12 @@ inline std::vector<Prompt> make_prompts() {
   return prompts;
 }
 
+inline std::unique_ptr<policy::RequestOrder> order_of(const Moves& moves, std::int32_t max_tokens) {
+  if (moves.chunk == 0) return std::make_unique<policy::FirstCome>();
+  if (moves.chunk % 2 == 0) return std::make_unique<policy::QueueAgain>();
+  return std::make_unique<policy::ContextAware>(max_tokens, 3);
+}
+
 inline Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory> work,
                         std::size_t done_before, int stop_at_turn = -1, const Moves& moves = {},
                         const DrafterRanks& drafters = {}) {
@@ -394,7 +405,7 @@ inline Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory>
                   .kv_block = 16,
                   .kv_blocks = moves.kv_blocks,
                   .context = 500,
-                  .chunk = moves.chunk};
+                  .growth = moves.growth};
   policy::Placement placement;
   for (int g = 0; g < groups; ++g) {
     const int tp = moves.degrees.empty() ? 1 : moves.degrees.at(g);
@@ -407,16 +418,21 @@ inline Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory>
   for (const Trajectory& t : work) brought += t.tokens.size();
 
   SimulatedMailbox mailbox(world.post, Address::coordinator());
+  const policy::LeaseTerms terms{.chunk = moves.chunk,
+                                 .growth = moves.growth,
+                                 .max_tokens = world.sampling.max_tokens,
+                                 .context = world.limits.context};
   policy::RandomScheduler scheduler(
-      std::make_unique<policy::BalancingScheduler>(
-          moves.rebalance, policy::RacingOptions{moves.best_of_n ? 2 : 0, 4}),
+      std::make_unique<policy::BalancingScheduler>(policy::BalancingOptions{
+          .terms = terms, .rebalance = moves.rebalance, .racing = {moves.best_of_n ? 2 : 0, 4}}),
       placement,
       {.moves = moves.shuffle,
        .roles = moves.shuffle_roles,
        .race_methods = moves.shuffle_races ? 2 : 0,
        .seed = order_seed});
-  Coordinator coordinator(mailbox, scheduler, placement, std::move(work), prompts, {.seed = 5},
-                          done_before);
+  Coordinator coordinator(mailbox, scheduler, placement, std::move(work),
+                          order_of(moves, world.sampling.max_tokens), prompts,
+                          {.seed = 5, .terms = terms}, done_before);
   Outcome outcome;
   std::vector<std::unique_ptr<Rank>> ranks;
   for (int rank = 0; rank < placement.ranks; ++rank)
@@ -449,6 +465,7 @@ inline Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory>
   outcome.races = coordinator.progress().races;
   outcome.placements = coordinator.progress().placements;
   outcome.transfers = world.wire.transfers;
+  outcome.restored = world.wire.restored;
   outcome.warnings = world.warnings;
   std::size_t handed_in = 0;
   for (const auto& rank : ranks) handed_in += rank->sink.partial.size();
@@ -482,11 +499,11 @@ inline Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory>
 /// All KV, none of it, or about half, and by chance or because a group has run dry.
 inline std::vector<Moves> all_moves() {
   std::vector<Moves> all;
-  for (const std::int32_t chunk : {0, 7}) {
+  for (const std::int32_t growth : {0, 7}) {
     for (const policy::MoveCosts& costs : {policy::MoveCosts{}, policy::costs_by_position(1, 1000),
                                            policy::costs_by_position(1, 1)}) {
-      all.push_back({.shuffle = true, .costs = costs, .chunk = chunk});
-      all.push_back({.rebalance = true, .costs = costs, .chunk = chunk});
+      all.push_back({.shuffle = true, .costs = costs, .growth = growth});
+      all.push_back({.rebalance = true, .costs = costs, .growth = growth});
     }
   }
   return all;

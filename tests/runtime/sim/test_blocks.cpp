@@ -188,6 +188,32 @@ TEST(Blocks, WhoeverComesAfterTheOtherEndHasGivenUpFailsAtOnce) {
   EXPECT_EQ(wire.ranks[1]->traffic().failed, 1U);
 }
 
+TEST(Blocks, ARefusalFailsTheOtherEndWheneverThatComes) {
+  for (const bool refused_first : {true, false}) {
+    Wire wire;
+    Bytes bytes(100);
+    wire.at(refused_first ? 1 : 0, 5);
+    if (refused_first) wire.ranks[0]->refuse(1, 3);
+    const Ticket r = wire.receive(1, 0, 3, bytes);
+    if (!refused_first) wire.ranks[0]->refuse(1, 3);
+    run(wire.world);
+    EXPECT_EQ(wire.state(1, r), kFailed);
+    EXPECT_EQ(wire.ranks[1]->seconds(r), refused_first ? 0 : 5);
+    EXPECT_EQ(wire.ranks[0]->traffic().failed, 0U);
+  }
+}
+
+TEST(Blocks, WhatHasBeenRefusedALittleLaterMayBeGivenUpBefore) {
+  Wire wire;
+  Bytes bytes(100);
+  wire.at(0, 5);
+  const Ticket r = wire.receive(1, 0, 3, bytes);
+  wire.ranks[0]->refuse(1, 3);
+  EXPECT_EQ(wire.state(1, r), kPending);
+  wire.ranks[1]->cancel(r);
+  EXPECT_EQ(wire.state(1, r), kFailed);
+}
+
 TEST(Blocks, ATransferThatOneEndGivesUpFailsAtBoth) {
   for (const int who : {0, 1}) {
     Wire wire;

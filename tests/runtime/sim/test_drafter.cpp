@@ -25,14 +25,21 @@ DrafterCosts costs(bool lags) {
   return costs;
 }
 
+/// Two siblings that are finished make the rates a fifth higher.
+Workload learning_from_siblings(Workload work) {
+  for (MethodAcceptance& method : work.acceptance.methods)
+    method.by_references = {{0, 1}, {2, 1.2}};
+  return work;
+}
+
 class Drafting {
  public:
-  explicit Drafting(int method = kModel, bool lags = true)
-      : work(modelled_work(2, 3)),
+  explicit Drafting(int method = kModel, bool lags = true, bool learns = false)
+      : work(learns ? learning_from_siblings(modelled_work(2, 3)) : modelled_work(2, 3)),
         responses(work, kNoiseSeed, 0),
         costs_(costs(lags)),
         actor_(world),
-        drafter(world, actor_.id, costs_, method, responses) {}
+        drafter(world, actor_.id, costs_, method, work.acceptance, responses) {}
 
   /// With so many tokens of its response.
   void start(RequestId id, std::int32_t tokens = 0) {
@@ -186,6 +193,32 @@ TEST(ModelledDrafter, SaysTheSameHoweverItIsAsked) {
       other.commit({0, 1}, at, 1);
     }
   }
+}
+
+// However it comes to know that they are: each counts once, and those of other prompts do not.
+TEST(ModelledDrafter, SiblingsCountOnceTheirEndIsKnown) {
+  const auto right = [](Drafting& d) {
+    d.propose({{{0, 0}, 30}});
+    double sum = 0;
+    for (const float score : d.scores.front()) sum += score;
+    return sum;
+  };
+  EXPECT_FALSE(Drafting().drafter.learns_from_siblings());
+  Drafting d(kModel, false, true);
+  EXPECT_TRUE(d.drafter.learns_from_siblings());
+  d.start({0, 0});
+  d.start({0, 1});
+  const double alone = right(d);
+  const std::vector<TokenId> text(5, 3);
+  d.drafter.hear({0, 2}, 0, text, false, 0);
+  d.drafter.hear({1, 2}, 0, text, true, 0);
+  EXPECT_EQ(right(d), alone);
+  d.drafter.hear({0, 2}, 5, {}, true, 0);
+  d.drafter.hear({0, 2}, 5, {}, true, 0);
+  const double one = right(d);
+  EXPECT_GT(one, alone);
+  d.drafter.finish({0, 1}, 0);
+  EXPECT_GT(right(d), one);
 }
 
 TEST(ModelledDrafter, DraftsEndWithTheResponse) {

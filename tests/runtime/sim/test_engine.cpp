@@ -66,7 +66,7 @@ class Decoding {
                  .kv_block = kBlock,
                  .kv_blocks = kBlocks,
                  .context = 200,
-                 .chunk = chunk},
+                 .growth = chunk},
                 sampling(), {kModelledStop}, nullptr),
         table_(costs()),
         actor_(world),

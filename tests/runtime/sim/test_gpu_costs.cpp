@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <cstdlib>
 #include <stdexcept>
 
@@ -119,6 +120,43 @@ TEST(GpuCosts, OnlyExpertsThatSomeRowChoseAreRead) {
               dense_two - 2 * mlp_two + 2 * experts(3.5, 2), 1e-12);
 }
 
+TEST(GpuCosts, GpusThatShareExpertsHaveRowsOfTheirOwn) {
+  ModelShape shape = small_shape();
+  shape.experts =
+      ExpertShape{.routed = 8, .chosen = 2, .shared = 1, .width = 64, .dense_layers = 1};
+  const GpuMeasurements all = small_gpu();
+  const sim::GpuTimes times(all);
+  GpuSystem system;
+  system.sharing = sim::Sharing::experts;
+  system.nvlink = 4e9;  // half of it each way
+  system.network = {.latency = 5 * kMicro, .bandwidth = 1e9};
+  const CostTable alone = gpu_costs(all, shape, 1, {}, system);
+  const CostTable four = gpu_costs(all, shape, 4, {}, system);
+  // Each of 4 GPUs has 2 of 8 rows, and of 8 (1 - (3/4)^8) experts a quarter. Of its rows each goes
+  // to two experts and comes back, in 2 bytes an element; half of them to the other node.
+  const double read = 8 * (1 - std::pow(0.75, 8.0));
+  const auto experts = [&](double gpus, double rows) {
+    const double width = 64 * read / gpus;
+    return times.product(512, 8, rows) + times.product(512, 2 * width, 16 / read) +
+           times.elementwise(GpuOp::activation, 64, 16 / gpus) +
+           times.product(width, 512, 16 / read);
+  };
+  const double exchange = 5 * kMicro + 2 * 2 * 512 * 2.0 / 2 / 1e9;
+  // One GPU has all 8 experts for two rows of its own, that read 3.5.
+  const double two = gpu_costs(all, shape, 1, {}, system).decode.seconds(2);
+  const auto routed_two = times.product(512, 8, 2) + times.product(512, 2 * 64 * 3.5, 4 / 3.5) +
+                          times.elementwise(GpuOp::activation, 64, 4) +
+                          times.product(64 * 3.5, 512, 4 / 3.5);
+  EXPECT_NEAR(four.decode.seconds(8), two + 2 * (experts(4, 2) - routed_two + 2 * exchange), 1e-12);
+  // Positions are read by four at once, whole heads each.
+  EXPECT_DOUBLE_EQ(four.decode.per_position(), alone.decode.per_position() / 4);
+  EXPECT_DOUBLE_EQ(four.drafted_position, alone.drafted_position / 4);
+  EXPECT_DOUBLE_EQ(four.prefill.per_position(), alone.prefill.per_position() / 4);
+
+  EXPECT_THROW((void)gpu_costs(all, shape, 3, {}, system), std::invalid_argument);
+  EXPECT_THROW((void)gpu_costs(all, small_shape(), 4, {}, system), std::invalid_argument);
+}
+
 TEST(GpuCosts, DraftsAreWholeOnOneGpu) {
   const std::array drafts{sim::NamedDraft{"model:draft", small_shape()}};
   const CostTable costs = gpu_costs(small_gpu(), small_shape(), 2, drafts);
@@ -195,6 +233,16 @@ TEST_F(PublishedGpuCosts, EverySimulatedModelHasThem) {
     EXPECT_GT(costs.decode.seconds(1), read / sim::kGpuBandwidth) << name;
     EXPECT_LT(costs.decode.seconds(1), 20e-3) << name;
   }
+}
+
+TEST_F(PublishedGpuCosts, SharingExpertsAloneIsFasterForManyRowsOfLatentAttention) {
+  GpuSystem system;
+  const CostTable tensor = gpu_costs(measured_, shape("Kimi-K2"), 32, {}, system);
+  system.sharing = sim::Sharing::experts;
+  const CostTable experts = gpu_costs(measured_, shape("Kimi-K2"), 32, {}, system);
+  EXPECT_LT(experts.decode.seconds(1024), tensor.decode.seconds(1024));
+  EXPECT_LT(experts.decode.per_position(), tensor.decode.per_position());
+  EXPECT_GT(experts.decode.seconds(8192), experts.decode.seconds(1024));
 }
 
 }  // namespace

@@ -1,0 +1,40 @@
+#include "io/reward/match_scorer.hpp"
+
+#include "runtime/core/error.hpp"
+
+namespace paceline::io {
+
+const char* name_of(ScoreOutcome outcome) {
+  switch (outcome) {
+    case ScoreOutcome::scored:
+      return "scored";
+    case ScoreOutcome::refused:
+      return "refused";
+    case ScoreOutcome::garbage:
+      return "garbage";
+    case ScoreOutcome::timed_out:
+      return "timed_out";
+    case ScoreOutcome::died:
+      return "died";
+    case ScoreOutcome::not_tried:
+      return "not_tried";
+  }
+  return "unknown";
+}
+
+void MatchScorer::submit(const Trajectory& response) {
+  Score score;
+  score.id = response.id;
+  score.start = clock_.now();
+  try {
+    const std::string text = tokenizer_.decode(response.tokens);
+    score.value = match_.matches(text, truths_[response.id.prompt]) ? 1.0F : 0.0F;
+  } catch (const DataError& error) {
+    score.outcome = ScoreOutcome::refused;
+    score.error = error.what();
+  }
+  score.duration = clock_.now() - score.start;
+  done_.push_back(std::move(score));
+}
+
+}  // namespace paceline::io

@@ -1,0 +1,37 @@
+// Scores responses by their answers, at once.
+#pragma once
+
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "io/reward/answer_match.hpp"
+#include "io/reward/scorer.hpp"
+#include "io/text/tokenizer.hpp"
+#include "runtime/core/clock.hpp"
+
+namespace paceline::io {
+
+/// 1 where the answer is the ground truth, else 0. It takes microseconds, so the caller's thread
+/// does it.
+class MatchScorer final : public Scorer {
+ public:
+  /// `truths`: [prompts] (ground_truth.hpp). All but the settings outlive this.
+  MatchScorer(const RewardSection& settings, std::span<const std::string> truths,
+              const Tokenizer& tokenizer, const Clock& clock)
+      : match_(settings), truths_(truths), tokenizer_(tokenizer), clock_(clock) {}
+
+  void submit(const Trajectory& response) override;
+  [[nodiscard]] std::vector<Score> take() override { return std::exchange(done_, {}); }
+  [[nodiscard]] std::size_t pending() const override { return 0; }
+
+ private:
+  AnswerMatch match_;
+  std::span<const std::string> truths_;
+  const Tokenizer& tokenizer_;
+  const Clock& clock_;
+  std::vector<Score> done_;
+};
+
+}  // namespace paceline::io

@@ -1,0 +1,53 @@
+// The lines that reward workers read and write (worker_pool.hpp): one JSON object each.
+//
+// A worker reads
+//   id             text that its answer repeats: PROMPT:SAMPLE, indices from 0
+//   uid            of the prompt
+//   prompt         its text, special tokens left out
+//   data_source    the prompt's own field (verl), or null
+//   ground_truth   the true answer, of any type, or null
+//   extra_info     the prompt's own field (verl), or {}
+//   fields         all other fields of the prompt's line
+//   response       the response's text, special tokens left out
+//   finish_reason  stop_id, stop_string, length or context; the last two: it was cut short
+//   prompt_tokens, response_tokens   ids, where reward.send_tokens is set
+// and writes
+//   id             as it read
+//   score          a finite number; or in its place
+//   error          text: this response cannot be scored
+// Whatever else is in the answer is ignored. Lines end in a line feed; all text is UTF-8.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "io/text/tokenizer.hpp"
+#include "runtime/core/request.hpp"
+
+namespace paceline::io {
+
+/// What of a line is the prompt's: members with a comma after the last. `truth`: JSON.
+[[nodiscard]] std::string prompt_members(const Prompt& prompt,
+                                         const std::optional<std::string>& truth,
+                                         const Tokenizer& tokenizer, bool send_tokens);
+
+[[nodiscard]] std::string worker_id(RequestId id);
+
+/// What a worker reads, with its line feed.
+[[nodiscard]] std::string request_line(const Trajectory& response, const std::string& prompt,
+                                       const Tokenizer& tokenizer, bool send_tokens);
+
+/// What a worker wrote.
+struct WorkerAnswer {
+  enum class Kind : std::uint8_t { score, error, garbage };
+  Kind kind = Kind::garbage;
+  float score = 0;
+  std::string text;  ///< of an error the worker's, of garbage what is wrong with it
+};
+
+/// Of a line without its line feed, in answer to the request of this id.
+[[nodiscard]] WorkerAnswer read_answer(std::string_view line, RequestId id);
+
+}  // namespace paceline::io

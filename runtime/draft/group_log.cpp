@@ -1,0 +1,115 @@
+#include "runtime/draft/group_log.hpp"
+
+#include <iterator>
+#include <utility>
+
+namespace paceline::draft {
+
+GroupLogs::Group& GroupLogs::touch(GroupId id, double now) {
+  const auto [at, added] = groups_.try_emplace(id);
+  if (added) at->second.epoch = ++last_epoch_;
+  at->second.touched = now;
+  return at->second;
+}
+
+void GroupLogs::erase(std::map<GroupId, Group>::iterator at) {
+  bytes_ -= at->second.bytes;
+  groups_.erase(at);
+}
+
+/// Its name stays, so that it is not sent all over again. There is one: something has bytes.
+void GroupLogs::give_up_oldest() {
+  Group* oldest = nullptr;
+  for (auto& [id, group] : groups_) {
+    if (!group.given_up && (oldest == nullptr || group.touched < oldest->touched)) oldest = &group;
+  }
+  bytes_ -= oldest->bytes;
+  oldest->bytes = 0;
+  oldest->given_up = true;
+  oldest->texts = {};
+  oldest->entries = {};
+}
+
+std::uint64_t GroupLogs::update(RequestId id, std::uint64_t offset, std::span<const TokenId> tokens,
+                                LogClient from, double now) {
+  Group& group = touch(id.prompt, now);
+  if (group.given_up) return offset + tokens.size();
+  Text& text = group.texts[id.sample];
+  const std::uint64_t have = text.tokens.size();
+  if (offset > have || offset + tokens.size() <= have) return have;
+  const std::span<const TokenId> rest = tokens.subspan(have - offset);
+  text.tokens.insert(text.tokens.end(), rest.begin(), rest.end());
+  group.entries.push_back(
+      {from, have, id.sample, static_cast<std::uint32_t>(rest.size()), text.ended});
+  const std::size_t added = rest.size_bytes() + sizeof(Entry);
+  group.bytes += added;
+  bytes_ += added;
+  while (bytes_ > limits_.max_bytes) give_up_oldest();
+  return offset + tokens.size();
+}
+
+void GroupLogs::end(RequestId id, LogClient from, double now) {
+  Group& group = touch(id.prompt, now);
+  if (group.given_up) return;
+  Text& text = group.texts[id.sample];
+  if (std::exchange(text.ended, true)) return;
+  group.entries.push_back({from, text.tokens.size(), id.sample, 0, true});
+  if (++group.ended == limits_.samples) erase(groups_.find(id.prompt));
+}
+
+std::uint64_t GroupLogs::held(RequestId id) const {
+  const auto group = groups_.find(id.prompt);
+  if (group == groups_.end()) return 0;
+  const auto text = group->second.texts.find(id.sample);
+  return text == group->second.texts.end() ? 0 : text->second.tokens.size();
+}
+
+// Entries of one text that follow one another in the answer become one stretch: most do, where a
+// client has a lot to catch up with.
+std::uint64_t GroupLogs::fetch(LogPlace& place, LogClient client, std::size_t most, double now,
+                               std::vector<LoggedText>& texts) {
+  const auto at = groups_.find(place.group);
+  if (at == groups_.end()) return 0;
+  Group& group = at->second;
+  group.touched = now;
+  if (place.epoch != group.epoch) place = {group.epoch, 0, place.group};
+  std::map<std::uint32_t, std::size_t> last;  // of each sample, in the answer
+  std::size_t taken = 0;
+  for (; place.entry < group.entries.size() && taken < most; ++place.entry) {
+    const Entry& entry = group.entries[place.entry];
+    if (entry.from == client) continue;
+    const std::span<const TokenId> all = group.texts.at(entry.sample).tokens;
+    const std::span<const TokenId> tokens = all.subspan(entry.offset, entry.count);
+    taken += tokens.size();
+    const auto [known, added] = last.try_emplace(entry.sample, texts.size());
+    if (!added) {
+      LoggedText& text = texts[known->second];
+      if (text.offset + text.tokens.size() == entry.offset) {
+        text.tokens = all.subspan(text.offset, text.tokens.size() + entry.count);
+        text.ended = text.ended || entry.ended;
+        continue;
+      }
+      known->second = texts.size();
+    }
+    texts.push_back({{place.group, entry.sample}, entry.offset, tokens, entry.ended});
+  }
+  std::uint64_t left = 0;
+  for (std::size_t i = place.entry; i < group.entries.size(); ++i)
+    left += group.entries[i].from == client ? 0 : group.entries[i].count;
+  return left;
+}
+
+int GroupLogs::expire(double now) {
+  int removed = 0;
+  for (auto at = groups_.begin(); at != groups_.end();) {
+    const auto next = std::next(at);
+    if (now >= at->second.touched + limits_.ttl) {
+      erase(at);
+      ++removed;
+    }
+    at = next;
+  }
+  return removed;
+}
+
+}  // namespace paceline::draft

@@ -1,0 +1,88 @@
+// The two tiers of a real host: memory of this process, and a file on a local disk.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "runtime/kv/slot_file.hpp"
+#include "runtime/kv/tier_device.hpp"
+
+namespace paceline::kv {
+
+/// Copies between host memory and a rank's KV pool, which may be a device's. Used by one thread.
+class OutsideMemory {
+ public:
+  virtual ~OutsideMemory() = default;
+  virtual void read(std::byte* to, const std::byte* outside, std::size_t bytes);
+  virtual void write(std::byte* outside, const std::byte* from, std::size_t bytes);
+};
+
+struct HostTiersOptions {
+  std::size_t block_bytes = 0;
+  std::int32_t units = 0;
+  std::optional<std::string> directory;  ///< of the file; absent: no disk
+  /// One for each thread that copies; empty: all memory is the host's.
+  std::function<std::unique_ptr<OutsideMemory>()> outside;
+  /// Called on other threads whenever a job has ended.
+  std::function<void()> wake;
+};
+
+/// One thread copies, one reads and writes the file, so that no copy waits for the disk. Memory is
+/// taken from the system when it is first used.
+class HostTiers final : public TierDevice {
+ public:
+  /// Throws IoError where no file can be made, or no addresses are left for that many units.
+  explicit HostTiers(HostTiersOptions options);
+  /// Jobs that have not begun are not done.
+  ~HostTiers() override;
+
+  /// Bytes that a block of so many takes in either tier.
+  [[nodiscard]] static std::size_t stride(std::size_t block_bytes);
+
+  void start(TierJob job) override;
+  /// Throws what a thread has thrown.
+  [[nodiscard]] std::optional<TierJob> ended() override;
+  [[nodiscard]] std::span<std::byte> unit(std::int32_t unit) override;
+  void trim(std::int32_t units) override;
+  [[nodiscard]] std::shared_ptr<void> memory() override { return memory_; }
+  /// Null: there is no disk.
+  [[nodiscard]] const SlotFile* file() const { return file_ ? &*file_ : nullptr; }
+
+ private:
+  /// What one thread does, one after the other.
+  struct Lane {
+    std::deque<TierJob> jobs;
+    std::condition_variable changed;
+    std::thread thread;
+  };
+  void work(Lane& lane);
+  void copy(TierJob& job, OutsideMemory& outside);
+  void use_file(TierJob& job, OutsideMemory& outside);
+  void read_out(TierJob& job, OutsideMemory& outside);
+  [[nodiscard]] std::uint64_t sum(const std::byte* block) const;
+
+  HostTiersOptions options_;
+  std::size_t stride_;
+  std::shared_ptr<void> memory_;  ///< [units * stride]
+  std::int32_t touched_ = 0;      ///< units from there on take no memory
+  std::optional<SlotFile> file_;
+  std::shared_ptr<void> stage_;  ///< the disk thread's; made when first needed
+  std::size_t stage_bytes_ = 0;
+
+  std::mutex mutex_;
+  std::deque<TierJob> ended_;
+  std::exception_ptr fault_;
+  bool stop_ = false;
+  Lane copies_, disk_;
+};
+
+}  // namespace paceline::kv

@@ -1,0 +1,603 @@
+#include "runtime/kv/store.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <stdexcept>
+#include <utility>
+
+namespace paceline::kv {
+namespace {
+
+/// Of memory, with a disk below: what is put finds room at once while the disk is being written.
+constexpr std::int32_t kReserveShare = 8;
+/// Jobs that bring blocks down, or up before they are asked for. Few, so that a request that waits
+/// for the disk is served soon; and enough to keep a disk busy while this rank is in a step: with 2
+/// a loaded machine wrote at 0.6 of its disk's own bandwidth, with 4 at all of it.
+constexpr int kMostAhead = 4;
+/// Keys that nobody foresees are needed after all that somebody does.
+constexpr std::uint64_t kUnforeseen = std::uint64_t{1} << 63;
+
+}  // namespace
+
+Store::Store(TierDevice& device, const StoreSize& size,
+             std::function<void(const std::string&)> warn)
+    : device_(device),
+      size_(size),
+      reserve_(size.disk > 0 ? size.memory / kReserveShare : 0),
+      warn_(std::move(warn)),
+      units_(size.memory),
+      slots_(size.disk) {}
+
+// ---- What is asked for.
+
+Store::Ticket Store::put(Key key, std::int32_t first, std::vector<std::byte*> blocks) {
+  EntryRef entry = listed(key);
+  const bool fits = entry != nullptr ? first <= entry->valid : first == 0;
+  if (entry == nullptr) {
+    entry = std::make_shared<Entry>();
+    entry->key = key;
+    list(entry);
+  }
+  if (entry->putting) throw std::logic_error("KV is put twice at a time under one key");
+  entry->putting = true;
+  if (fits) cut(*entry, first);
+  const auto count = static_cast<std::int32_t>(blocks.size());
+  entry->size = first + count;
+  return begin({.kind = Kind::put,
+                .entry = std::move(entry),
+                .first = first,
+                .count = count,
+                .outside = std::move(blocks),
+                .failed = !fits});
+}
+
+Store::Ticket Store::get(Key key, std::int32_t first, std::vector<std::byte*> blocks) {
+  const auto count = static_cast<std::int32_t>(blocks.size());
+  return begin({.kind = Kind::get,
+                .entry = listed(key),
+                .first = first,
+                .count = count,
+                .outside = std::move(blocks)});
+}
+
+Store::Ticket Store::hold(Key key, std::int32_t first) {
+  EntryRef entry = listed(key);
+  const std::int32_t count = entry != nullptr ? entry->size - first : 0;
+  return begin({.kind = Kind::hold,
+                .entry = std::move(entry),
+                .first = first,
+                .count = count,
+                .outside = {}});
+}
+
+Store::Ticket Store::begin(Operation operation) {
+  if (operation.entry == nullptr) {
+    operation.failed = true;
+  } else if (operation.kind != Kind::put) {
+    if (operation.kind == Kind::get) ++operation.entry->users;
+    if (operation.first < 0 || operation.first + operation.count > operation.entry->valid ||
+        operation.count < 0 || operation.entry->putting)
+      operation.failed = true;
+  }
+  const Ticket ticket = next_ticket_++;
+  operations_.emplace(ticket, std::move(operation));
+  advance();
+  return ticket;
+}
+
+std::optional<bool> Store::ended(Ticket ticket) {
+  const auto at = operations_.find(ticket);
+  if (at == operations_.end()) throw std::logic_error("a store's ticket that there is not");
+  const Operation& operation = at->second;
+  if (!operation.over) return std::nullopt;
+  const bool done = !operation.failed;
+  if (!done || operation.kind != Kind::hold) operations_.erase(at);
+  return done;
+}
+
+std::vector<std::span<std::byte>> Store::held(Ticket hold) const {
+  const Operation& operation = operations_.at(hold);
+  std::vector<std::span<std::byte>> blocks;
+  for (std::int32_t i = 0; i < operation.count; ++i)
+    blocks.push_back(device_.unit(operation.entry->blocks[operation.first + i].unit));
+  return blocks;
+}
+
+void Store::let_go(Ticket hold) {
+  const auto at = operations_.find(hold);
+  if (at == operations_.end() || !at->second.over || at->second.failed)
+    throw std::logic_error("stored KV is let go that is not held");
+  Entry& entry = *at->second.entry;
+  --entry.users;
+  --entry.holds;
+  trim(entry);
+  operations_.erase(at);
+  advance();
+}
+
+void Store::drop(Key key) {
+  const EntryRef entry = listed(key);
+  if (entry == nullptr) return;
+  unlist(entry);
+  advance();
+}
+
+void Store::need(std::span<const Key> keys) {
+  needed_.clear();
+  for (const Key key : keys) needed_.try_emplace(key, needed_.size());
+  by_order_.clear();
+  for (const auto& [key, entry] : by_key_) {
+    entry->order = order_of(*entry);
+    by_order_.emplace(entry->order, entry);
+  }
+  advance();
+}
+
+// ---- How it goes on.
+
+void Store::settle() {
+  bool any = false;
+  while (std::optional<TierJob> job = device_.ended()) {
+    job_ended(std::move(*job));
+    any = true;
+  }
+  if (any) advance();
+}
+
+void Store::advance() {
+  for (;;) {
+    // Holds that each had a part of the room would wait for one another.
+    bool holding = false;
+    std::int32_t lacking = 0;
+    std::uint64_t soonest = UINT64_MAX;  // when what waits for room is needed
+    for (auto& [ticket, operation] : operations_) {
+      const bool hold = operation.kind == Kind::hold;
+      if (operation.over || (hold && holding)) continue;
+      const std::int32_t units = start(ticket, operation);
+      lacking += units;
+      if (units > 0) soonest = std::min(soonest, hold ? 0 : operation.entry->order);
+      holding = holding || (hold && !operation.over);
+    }
+    if (lacking == 0) break;
+    if (make_room(lacking - going_down_, soonest) > 0) continue;
+    if (going_down_ > 0) break;                // the room is about to be there
+    if (goes_down() && !jobs_.empty()) break;  // what is being put may go down afterwards
+    if (make_room(lacking, 0) > 0) continue;
+    if (going_down_ > 0) break;
+    if (!goes_down()) {
+      if (free_copies()) continue;
+      const EntryRef lost = lose_last();
+      if (lost != nullptr && lost->blocks.empty()) continue;
+      if (lost != nullptr) break;  // soon
+    }
+    if (!fail_stuck()) break;
+  }
+  keep_reserve();
+  bring_up();
+  device_.trim(units_.end());
+  counts_.in_memory = units_.used();
+  counts_.on_disk = slots_.used();
+  counts_.most_in_memory = std::max(counts_.most_in_memory, counts_.in_memory);
+  counts_.most_on_disk = std::max(counts_.most_on_disk, counts_.on_disk);
+}
+
+/// Units that it lacks.
+std::int32_t Store::start(Ticket ticket, Operation& operation) {
+  std::int32_t lacking = 0;
+  if (operation.entry != nullptr && !operation.entry->listed) operation.failed = true;
+  if (!operation.failed) {
+    if (operation.kind == Kind::put) {
+      lacking = start_put(ticket, operation);
+    } else if (operation.first + operation.count > operation.entry->valid) {
+      operation.failed = true;  // damaged
+    } else if (operation.kind == Kind::get) {
+      start_get(ticket, operation);
+    } else {
+      lacking = start_hold(ticket, operation);
+    }
+  }
+  conclude(operation);
+  return lacking;
+}
+
+std::int32_t Store::start_put(Ticket ticket, Operation& operation) {
+  Entry& entry = *operation.entry;
+  if (entry.valid < operation.first + operation.next) {  // damaged before
+    operation.failed = true;
+    return 0;
+  }
+  if (static_cast<std::int32_t>(entry.blocks.size()) > entry.valid)
+    return 0;  // what is replaced is in use
+  while (operation.next < operation.count) {
+    const FreeRanges::Range range =
+        units_.take(std::min(size_.at_once, operation.count - operation.next));
+    if (range.count == 0) break;
+    std::vector<std::int32_t> index;
+    for (std::int32_t i = 0; i < range.count; ++i) {
+      index.push_back(static_cast<std::int32_t>(entry.blocks.size()));
+      entry.blocks.push_back({.unit = range.first + i, .filling = true});
+    }
+    entry.valid = static_cast<std::int32_t>(entry.blocks.size());
+    run(TierJob::Kind::take_in, operation.entry, std::move(index), ticket,
+        std::span(operation.outside).subspan(operation.next, range.count));
+    operation.next += range.count;
+  }
+  return operation.count - operation.next;
+}
+
+void Store::start_get(Ticket ticket, Operation& operation) {
+  const std::vector<Block>& blocks = operation.entry->blocks;
+  while (operation.next < operation.count) {
+    const std::int32_t first = operation.first + operation.next;
+    const Block& begin = blocks[first];
+    if (begin.filling) return;  // it comes up
+    const bool from_memory = begin.unit >= 0;
+    std::vector<std::int32_t> index;
+    for (std::int32_t i = first; i < operation.first + operation.count; ++i) {
+      const Block& block = blocks[i];
+      const bool same =
+          from_memory ? block.unit >= 0 : block.unit < 0 && block.slot == begin.slot + (i - first);
+      if (block.filling || !same || i - first == size_.at_once) break;
+      index.push_back(i);
+    }
+    const auto count = static_cast<std::int32_t>(index.size());
+    run(from_memory ? TierJob::Kind::give_out : TierJob::Kind::give_out_disk, operation.entry,
+        std::move(index), ticket, std::span(operation.outside).subspan(operation.next, count));
+    operation.next += count;
+  }
+}
+
+std::int32_t Store::start_hold(Ticket ticket, Operation& operation) {
+  if (!std::exchange(operation.begun, true)) ++operation.entry->users;
+  std::vector<Block>& blocks = operation.entry->blocks;
+  while (operation.next < operation.count) {
+    const std::int32_t first = operation.first + operation.next;
+    const std::int32_t end = operation.first + operation.count;
+    if (blocks[first].filling) return 0;  // it comes up
+    std::vector<std::int32_t> index;
+    if (blocks[first].unit >= 0) {
+      for (std::int32_t i = first; i < std::min(end, first + size_.at_once); ++i) {
+        if (blocks[i].unit < 0 || blocks[i].filling) break;
+        index.push_back(i);
+      }
+      operation.next += static_cast<std::int32_t>(index.size());
+      run(TierJob::Kind::check, operation.entry, std::move(index), ticket);
+      continue;
+    }
+    for (std::int32_t i = first; i < std::min(end, first + size_.at_once); ++i) {
+      if (blocks[i].unit >= 0 || blocks[i].slot != blocks[first].slot + (i - first)) break;
+      const FreeRanges::Range range = units_.take(1);
+      if (range.count == 0) break;
+      blocks[i].unit = range.first;
+      blocks[i].filling = true;
+      index.push_back(i);
+    }
+    if (index.empty()) {
+      return static_cast<std::int32_t>(
+          std::count_if(blocks.begin() + first, blocks.begin() + end,
+                        [](const Block& block) { return block.unit < 0; }));
+    }
+    operation.next += static_cast<std::int32_t>(index.size());
+    run(TierJob::Kind::come_up, operation.entry, std::move(index), ticket);
+  }
+  return 0;
+}
+
+void Store::conclude(Operation& operation) {
+  if (operation.over || operation.jobs > 0) return;
+  if (!operation.failed && operation.next < operation.count) return;
+  operation.over = true;
+  if (operation.entry == nullptr) return;
+  Entry& entry = *operation.entry;
+  if (operation.first + operation.count > entry.valid)
+    operation.failed = true;  // dropped meanwhile
+  if (operation.kind == Kind::put) {
+    entry.putting = false;
+    if (operation.failed) {
+      unlist(operation.entry);
+    } else {
+      counts_.put += operation.count;
+    }
+  } else if (operation.kind == Kind::hold && !operation.failed) {
+    ++entry.holds;
+  } else if (operation.kind == Kind::get || operation.begun) {
+    --entry.users;
+  }
+  trim(entry);
+}
+
+// ---- Jobs.
+
+void Store::run(TierJob::Kind kind, const EntryRef& entry, std::vector<std::int32_t> index,
+                Ticket ticket, std::span<std::byte* const> outside,
+                std::optional<std::int32_t> slot) {
+  TierJob job;
+  job.id = next_job_++;
+  job.kind = kind;
+  for (std::size_t i = 0; i < index.size(); ++i) {
+    Block& block = entry->blocks[index[i]];
+    if (!block.filling) ++block.readers;
+    job.blocks.push_back({.unit = block.unit,
+                          .slot = slot ? *slot + static_cast<std::int32_t>(i) : block.slot,
+                          .outside = outside.empty() ? nullptr : outside[i],
+                          .sum = block.sum});
+  }
+  if (ticket != 0) ++operations_.at(ticket).jobs;
+  jobs_.emplace(job.id, Job{entry, std::move(index), ticket});
+  device_.start(std::move(job));
+}
+
+void Store::job_ended(TierJob job) {
+  const Job known = std::move(jobs_.extract(job.id).mapped());
+  Entry& entry = *known.entry;
+  const auto count = static_cast<std::int32_t>(job.blocks.size());
+  const bool down = job.kind == TierJob::Kind::go_down;
+  if (down) {
+    going_down_ -= count;
+    --down_jobs_;
+  } else if (job.kind == TierJob::Kind::come_up && known.ticket == 0) {
+    --up_jobs_;
+  }
+  std::int32_t good = entry.valid;
+  for (std::int32_t i = 0; i < count; ++i) {
+    Block& block = entry.blocks[known.index[i]];
+    block_ended(job, job.blocks[i], entry, block);
+    if (job.kind == TierJob::Kind::come_up && known.ticket != 0 && job.blocks[i].good) {
+      block.came_up = false;  // it was not foreseen
+      --counts_.came_up;
+      ++counts_.from_disk;
+    }
+    if (!job.blocks[i].good) good = std::min(good, known.index[i]);
+  }
+  if (!job.failure.empty()) {
+    if (down) slots_.drop_free();  // what is written elsewhere stays, and may be written over
+    warn_once(down ? told_write_ : told_read_,
+              job.failure + (down ? "; KV that has no room in memory is computed again"
+                                  : "; the KV is computed again"));
+  }
+  if (known.ticket != 0) {
+    Operation& operation = operations_.at(known.ticket);
+    --operation.jobs;
+    if (good < entry.valid) operation.failed = true;
+  }
+  if (good < entry.valid) cut(entry, good);
+  trim(entry);
+  if (known.ticket != 0) conclude(operations_.at(known.ticket));
+}
+
+void Store::block_ended(const TierJob& job, const TierJob::Block& done, Entry& entry,
+                        Block& block) {
+  using enum TierJob::Kind;
+  switch (job.kind) {
+    case take_in:
+      block.filling = false;
+      block.sum = done.sum;
+      return;
+    case come_up:
+      block.filling = false;
+      block.came_up = true;
+      ++counts_.came_up;
+      break;
+    case go_down:
+      --block.readers;
+      block.slot = done.slot;
+      if (!job.failure.empty()) {
+        free_slot(block);
+      } else {
+        ++counts_.went_down;
+        if (block.idle() && entry.users == 0) free_unit(block);
+      }
+      return;
+    case give_out:
+    case check:
+      --block.readers;
+      ++counts_.from_memory;
+      if (std::exchange(block.came_up, false)) ++counts_.foreseen;
+      break;
+    case give_out_disk:
+      --block.readers;
+      ++counts_.from_disk;
+      break;
+  }
+  if (done.good) return;
+  if (job.kind == come_up) free_unit(block);
+  if (!job.failure.empty()) return;
+  ++counts_.damaged;
+  warn_once(told_damage_, "stored KV does not hold what was put there; it is computed again");
+}
+
+// ---- What goes, what comes.
+
+/// Frees units of what is needed later than `after`, the latest first: at once where the disk has
+/// them too, or soon. Returns how many are free at once.
+std::int32_t Store::make_room(std::int32_t units, std::uint64_t after) {
+  const std::int32_t before = units_.free();
+  for (auto at = by_order_.rbegin(); at != by_order_.rend() && units > 0; ++at) {
+    if (at->first < after) break;
+    const EntryRef& entry = at->second;
+    if (entry->users == 0) units -= make_room_of(entry, units);
+  }
+  return units_.free() - before;
+}
+
+/// The same of one entry, its last blocks first. How many units are free, will be, or can be soon.
+std::int32_t Store::make_room_of(const EntryRef& entry, std::int32_t units) {
+  std::vector<Block>& blocks = entry->blocks;
+  std::int32_t made = 0;
+  auto end = static_cast<std::int32_t>(blocks.size());
+  while (end > 0 && made < units) {
+    Block& last = blocks[end - 1];
+    if (last.unit < 0 || !last.idle()) {
+      if (last.filling && entry->putting) ++made;  // it can go when it has come
+      --end;
+    } else if (last.slot >= 0) {
+      free_unit(last);
+      ++made;
+      --end;
+    } else {
+      if (down_jobs_ == kMostAhead || !goes_down()) break;
+      std::int32_t first = end - 1;
+      const std::int32_t most = std::min(size_.at_once, units - made);
+      while (first > 0 && end - first < most && blocks[first - 1].unit >= 0 &&
+             blocks[first - 1].idle() && blocks[first - 1].slot < 0)
+        --first;
+      const FreeRanges::Range slots = slots_.take(end - first);
+      std::vector<std::int32_t> index;
+      for (std::int32_t i = end - slots.count; i < end; ++i) index.push_back(i);
+      end -= slots.count;
+      made += slots.count;
+      going_down_ += slots.count;
+      ++down_jobs_;
+      run(TierJob::Kind::go_down, entry, std::move(index), 0, {}, slots.first);
+    }
+  }
+  return made;
+}
+
+/// Slots of what is in memory too.
+bool Store::free_copies() {
+  bool any = false;
+  for (const auto& [order, entry] : by_order_) {
+    for (Block& block : entry->blocks) {
+      if (block.unit < 0 || block.slot < 0 || !block.idle()) continue;
+      free_slot(block);
+      any = true;
+    }
+  }
+  return any;
+}
+
+/// The one that is needed last, of those that nobody uses. Null: all are used.
+Store::EntryRef Store::lose_last() {
+  for (auto at = by_order_.rbegin(); at != by_order_.rend(); ++at) {
+    const EntryRef entry = at->second;
+    if (entry->users > 0) continue;
+    ++counts_.lost;
+    // Of a disk that failed it has been said.
+    if (!told_write_)
+      warn_once(told_lost_,
+                "the KV pool has no room for the KV of all requests that wait; what it lacks is "
+                "computed again (kv_pool.memory, kv_pool.disk, kv_pool.disk_size)");
+    unlist(entry);
+    return entry;
+  }
+  return nullptr;
+}
+
+/// Where nothing is under way, and nothing will be let go, room will not come: whoever came last
+/// and lacks it gets none. False: somebody else may make room.
+bool Store::fail_stuck() {
+  if (!jobs_.empty()) return false;
+  for (const auto& [ticket, operation] : operations_) {
+    if (operation.over && operation.kind == Kind::hold && !operation.failed) return false;
+  }
+  for (auto at = operations_.rbegin(); at != operations_.rend(); ++at) {
+    if (at->second.over || at->second.failed) continue;
+    at->second.failed = true;
+    conclude(at->second);
+    return true;
+  }
+  return false;
+}
+
+void Store::keep_reserve() {
+  if (goes_down()) make_room(reserve_ - units_.free() - going_down_, 0);
+}
+
+/// What is needed first and has room in memory beside the reserve shall be there.
+void Store::bring_up() {
+  std::int32_t room = size_.memory - reserve_;
+  std::uint64_t last = 0;
+  std::vector<EntryRef> wanted;
+  for (const auto& [order, entry] : by_order_) {
+    room -= static_cast<std::int32_t>(entry->blocks.size());
+    if (order >= kUnforeseen || room < 0) break;
+    last = order;
+    wanted.push_back(entry);
+  }
+  for (const EntryRef& entry : wanted) {
+    std::vector<Block>& blocks = entry->blocks;
+    for (std::int32_t i = 0; i < entry->valid;) {
+      if (blocks[i].unit >= 0 || !blocks[i].idle()) {
+        ++i;
+        continue;
+      }
+      if (up_jobs_ == kMostAhead) return;
+      const std::int32_t free = units_.free() - reserve_;
+      if (free <= 0) {
+        make_room(size_.at_once - going_down_, last + 1);
+        return;
+      }
+      std::vector<std::int32_t> index;
+      const std::int32_t slot = blocks[i].slot - i;
+      while (i < entry->valid && blocks[i].unit < 0 && blocks[i].idle() &&
+             blocks[i].slot == slot + i &&
+             static_cast<std::int32_t>(index.size()) < std::min(free, size_.at_once)) {
+        blocks[i].unit = units_.take(1).first;
+        blocks[i].filling = true;
+        index.push_back(i++);
+      }
+      ++up_jobs_;
+      run(TierJob::Kind::come_up, entry, std::move(index), 0);
+    }
+  }
+}
+
+// ---- Entries.
+
+Store::EntryRef Store::listed(Key key) const {
+  const auto at = by_key_.find(key);
+  return at != by_key_.end() ? at->second : nullptr;
+}
+
+std::uint64_t Store::order_of(const Entry& entry) const {
+  const auto at = needed_.find(entry.key);
+  return at != needed_.end() ? at->second : kUnforeseen + entry.serial;
+}
+
+void Store::list(const EntryRef& entry) {
+  entry->serial = next_serial_++;
+  entry->order = order_of(*entry);
+  by_key_.emplace(entry->key, entry);
+  by_order_.emplace(entry->order, entry);
+}
+
+/// Its blocks go as soon as nothing uses them, and what is under way with it fails.
+void Store::unlist(const EntryRef& entry) {
+  if (!std::exchange(entry->listed, false)) return;
+  by_key_.erase(entry->key);
+  by_order_.erase(entry->order);
+  cut(*entry, 0);
+}
+
+void Store::cut(Entry& entry, std::int32_t blocks) {
+  entry.valid = std::min(entry.valid, blocks);
+  trim(entry);
+}
+
+void Store::trim(Entry& entry) {
+  if (entry.holds > 0) return;
+  while (static_cast<std::int32_t>(entry.blocks.size()) > entry.valid &&
+         entry.blocks.back().idle()) {
+    free_unit(entry.blocks.back());
+    free_slot(entry.blocks.back());
+    entry.blocks.pop_back();
+  }
+}
+
+void Store::free_unit(Block& block) {
+  if (block.unit >= 0) units_.give(block.unit);
+  block.unit = -1;
+  block.came_up = false;
+}
+
+void Store::free_slot(Block& block) {
+  if (block.slot >= 0) slots_.give(block.slot);
+  block.slot = -1;
+}
+
+void Store::warn_once(bool& told, const std::string& text) {
+  if (!std::exchange(told, true)) warn_(text);
+}
+
+}  // namespace paceline::kv

@@ -1,0 +1,139 @@
+#include "runtime/policy/request_order.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+#include <tuple>
+#include <utility>
+
+namespace paceline::policy {
+
+void RequestOrder::add(RequestId id, std::uint32_t tokens) {
+  const std::uint64_t prompt = prompts_.try_emplace(id.prompt, prompts_.size()).first->second;
+  places_.try_emplace(id, Place{places_.size(), prompt});
+  const Precedence precedence = this->precedence(id, tokens);
+  if (!by_id_.try_emplace(id, Waiting{tokens, precedence}).second)
+    throw std::logic_error("a request that waits is to wait");
+  waiting_.insert({precedence, id});
+}
+
+void RequestOrder::remove(RequestId id) {
+  const auto at = by_id_.find(id);
+  if (at == by_id_.end()) throw std::logic_error("a request that does not wait");
+  waiting_.erase({at->second.precedence, id});
+  by_id_.erase(at);
+}
+
+std::optional<RequestId> RequestOrder::first(const Slot& /*slot*/) const {
+  if (waiting_.empty()) return std::nullopt;
+  return waiting_.begin()->id;
+}
+
+bool RequestOrder::displaces(RequestId running, std::uint32_t tokens, const Slot& slot) {
+  const std::optional<RequestId> waits = first(slot);
+  if (!waits) return false;
+  const Precedence first = by_id_.at(*waits).precedence;
+  const Precedence own = precedence(running, tokens);
+  return std::tie(first.level, first.key) < std::tie(own.level, own.key);
+}
+
+std::vector<RequestId> RequestOrder::upcoming(std::size_t most) const {
+  std::vector<RequestId> ids;
+  for (auto at = waiting_.begin(); at != waiting_.end() && ids.size() < most; ++at)
+    ids.push_back(at->id);
+  return ids;
+}
+
+void RequestOrder::renew(std::uint32_t prompt) {
+  for (auto at = by_id_.lower_bound({prompt, 0}); at != by_id_.end() && at->first.prompt == prompt;
+       ++at) {
+    auto& [id, waiting] = *at;
+    waiting_.erase({waiting.precedence, id});
+    waiting.precedence = precedence(id, waiting.tokens);
+    waiting_.insert({waiting.precedence, id});
+  }
+}
+
+Precedence FirstCome::precedence(RequestId id, std::uint32_t /*tokens*/) {
+  return {.key = static_cast<double>(place(id).request)};
+}
+
+Precedence QueueAgain::precedence(RequestId /*id*/, std::uint32_t /*tokens*/) {
+  return {.key = next_++};
+}
+
+Precedence GroupStatic::precedence(RequestId id, std::uint32_t /*tokens*/) {
+  return {.key = static_cast<double>(place(id).prompt), .place = place(id).request};
+}
+
+/// Prompts with places from index/of to (index + 1)/of of all are the slot's.
+std::optional<RequestId> GroupStatic::first(const Slot& slot) const {
+  const auto begin = [&](int index) {
+    const auto groups = static_cast<std::uint64_t>(slot.of);
+    return static_cast<double>((index * prompts() + groups - 1) / groups);
+  };
+  const auto at = waiting().lower_bound({{.key = begin(slot.index)}, {}});
+  if (at == waiting().end() || at->precedence.key >= begin(slot.index + 1)) return std::nullopt;
+  return at->id;
+}
+
+LongestFirst::LongestFirst(std::map<RequestId, std::uint32_t> lengths, std::uint32_t max_tokens)
+    : lengths_(std::move(lengths)), max_tokens_(max_tokens) {}
+
+Precedence LongestFirst::precedence(RequestId id, std::uint32_t /*tokens*/) {
+  const auto at = lengths_.find(id);
+  const std::uint32_t length = at == lengths_.end() ? max_tokens_ : at->second;
+  return {.key = -static_cast<double>(length), .place = place(id).request};
+}
+
+ContextAware::ContextAware(std::uint32_t max_tokens, std::uint64_t seed)
+    : max_tokens_(max_tokens), random_(seed) {}
+
+std::uint32_t ContextAware::estimate(std::uint32_t prompt) const {
+  const auto at = longest_.find(prompt);
+  return at == longest_.end() ? max_tokens_ : at->second;
+}
+
+Precedence ContextAware::precedence(RequestId id, std::uint32_t tokens) {
+  const std::uint32_t probe = probes_.try_emplace(id.prompt, id.sample).first->second;
+  const std::uint64_t place = this->place(id).request;
+  if (id.sample == probe) return {0, static_cast<double>(tokens), place};
+  return {1, -static_cast<double>(std::max(estimate(id.prompt), tokens)), place};
+}
+
+void ContextAware::remove(RequestId id) {
+  RequestOrder::remove(id);
+  ++leases_[id.prompt];
+  starved_due_ = random_() % kStarved == 0;
+  starved_.reset();
+}
+
+void ContextAware::ended(RequestId id, std::uint32_t tokens) {
+  std::uint32_t& longest = longest_[id.prompt];
+  longest = std::max(longest, tokens);
+  renew(id.prompt);
+}
+
+std::optional<RequestId> ContextAware::next(const Slot& slot) {
+  if (!starved_due_) return first(slot);
+  if (!starved_) starved_ = least_leased();
+  return starved_;
+}
+
+/// Of the rest; of the probes the first, as ever.
+std::optional<RequestId> ContextAware::least_leased() const {
+  const Entry* least = nullptr;
+  std::uint64_t fewest = std::numeric_limits<std::uint64_t>::max();
+  for (const Entry& entry : waiting()) {
+    if (entry.precedence.level == 0) return entry.id;
+    const auto at = leases_.find(entry.id.prompt);
+    const std::uint64_t leases = at == leases_.end() ? 0 : at->second;
+    if (leases >= fewest) continue;
+    fewest = leases;
+    least = &entry;
+  }
+  if (least == nullptr) return std::nullopt;
+  return least->id;
+}
+
+}  // namespace paceline::policy

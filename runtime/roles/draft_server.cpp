@@ -1,0 +1,105 @@
+#include "runtime/roles/draft_server.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "runtime/roles/messages.hpp"
+
+namespace paceline::roles {
+namespace {
+
+constexpr int kMostMessages = 256;  ///< of a turn: clients are answered at its end
+/// Tokens of an answer, about, which keeps it within the window of a mailbox: 256 KiB.
+constexpr std::size_t kMostTokens = std::size_t{48} << 10;
+constexpr double kLookSeconds = 1;  ///< between two looks for groups to forget
+
+}  // namespace
+
+// Updates of all clients come before the answers to any, and before gaps are asked for: of a
+// request that has moved, the end that its last verifier told may still be behind the beginning of
+// the next one's.
+Turn DraftServer::turn() {
+  Turn turn;
+  for (int n = 0; n < kMostMessages; ++n) {
+    std::optional<Envelope> envelope = mailbox_.poll();
+    if (!envelope) break;
+    turn.worked = true;
+    std::optional<Message> message = decode_if_message(envelope->bytes);
+    if (message && std::holds_alternative<DraftUpdate>(*message)) {
+      apply(envelope->from, std::get<DraftUpdate>(*message));
+    } else if (message && std::holds_alternative<DraftFetch>(*message)) {
+      askers_.push_back({envelope->from, std::move(std::get<DraftFetch>(*message))});
+    } else {
+      ++nonsense_;
+    }
+  }
+  for (Asker& asker : askers_) answer(asker);
+  askers_.clear();
+  ask_for_gaps();
+  const double now = clock_.now();
+  if (now - looked_ >= kLookSeconds) {
+    logs_.expire(now);
+    looked_ = now;
+  }
+  return turn;
+}
+
+void DraftServer::apply(Address from, const DraftUpdate& update) {
+  const double now = clock_.now();
+  const std::span<const TokenId> all = update.tokens;
+  for (const DraftStretch& stretch : update.stretches) {
+    if (stretch.first > all.size() || stretch.count > all.size() - stretch.first) {
+      ++nonsense_;
+      continue;
+    }
+    const auto tokens = all.subspan(stretch.first, stretch.count);
+    const std::uint64_t held = logs_.update(stretch.id, stretch.offset, tokens, update.client, now);
+    if (stretch.ended != 0) {  // whoever told of it forgets it
+      logs_.end(stretch.id, update.client, now);
+      gaps_.erase(stretch.id);
+    } else if (held < stretch.offset) {
+      gaps_[stretch.id] = {from, update.client, stretch.offset};
+    }
+  }
+}
+
+void DraftServer::answer(Asker& asker) {
+  DraftTexts answer;
+  answer.client = asker.fetch.client;
+  answer.ticket = asker.fetch.ticket;
+  answer.places = std::move(asker.fetch.places);
+  texts_.clear();
+  std::size_t taken = 0;
+  for (draft::LogPlace& place : answer.places) {
+    const std::size_t before = texts_.size();
+    answer.left += logs_.fetch(place, answer.client, kMostTokens - std::min(kMostTokens, taken),
+                               clock_.now(), texts_);
+    for (std::size_t i = before; i < texts_.size(); ++i) taken += texts_[i].tokens.size();
+  }
+  answer.tokens.reserve(taken);
+  for (const draft::LoggedText& text : texts_) {
+    answer.stretches.push_back({text.id, text.offset,
+                                static_cast<std::uint32_t>(answer.tokens.size()),
+                                static_cast<std::uint32_t>(text.tokens.size()), text.ended});
+    answer.tokens.insert(answer.tokens.end(), text.tokens.begin(), text.tokens.end());
+  }
+  mailbox_.send(asker.at, encode(answer));
+}
+
+void DraftServer::ask_for_gaps() {
+  std::map<draft::LogClient, std::pair<Address, DraftWanted>> asks;
+  for (const auto& [id, teller] : gaps_) {
+    const std::uint64_t held = logs_.held(id);
+    if (held >= teller.offset) continue;  // filled since
+    auto& [at, wanted] = asks[teller.client];
+    at = teller.at;
+    wanted.client = teller.client;
+    wanted.missing.push_back({id, held});
+  }
+  gaps_.clear();
+  for (const auto& [client, ask] : asks) mailbox_.send(ask.first, encode(ask.second));
+}
+
+}  // namespace paceline::roles

@@ -1,0 +1,58 @@
+// The grouped draft server: what verifiers of any rank have said, for the siblings of their
+// requests (Seer, section 4.4 and table 3).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "runtime/core/clock.hpp"
+#include "runtime/core/mailbox.hpp"
+#include "runtime/draft/group_log.hpp"
+#include "runtime/roles/draft_messages.hpp"
+#include "runtime/roles/participant.hpp"
+
+namespace paceline::roles {
+
+/// Applies updates and answers fetches. It decides nothing: whatever it does or fails to do, only
+/// the acceptance of drafts depends on it. So it trusts nobody either, and drops what makes no
+/// sense. Serves until whoever drives it stops.
+class DraftServer final : public Participant {
+ public:
+  /// Mailbox and clock outlive this.
+  DraftServer(Mailbox& mailbox, const Clock& clock, const draft::LogLimits& limits)
+      : mailbox_(mailbox), clock_(clock), logs_(limits) {}
+
+  Turn turn() override;
+  [[nodiscard]] bool over() const override { return false; }
+
+  [[nodiscard]] const draft::GroupLogs& logs() const { return logs_; }
+  [[nodiscard]] std::uint64_t nonsense() const { return nonsense_; }  ///< messages dropped
+
+ private:
+  struct Asker {
+    Address at;
+    DraftFetch fetch;
+  };
+  void apply(Address from, const DraftUpdate& update);
+  void answer(Asker& asker);
+  void ask_for_gaps();
+
+  Mailbox& mailbox_;
+  const Clock& clock_;
+  draft::GroupLogs logs_;
+  double looked_ = 0;  ///< when it last looked for groups to forget
+  std::uint64_t nonsense_ = 0;
+
+  // Of the turn under way.
+  std::vector<Asker> askers_;
+  struct Teller {
+    Address at;
+    draft::LogClient client = 0;
+    std::uint64_t offset = 0;  ///< of what it told, past a gap
+  };
+  std::map<RequestId, Teller> gaps_;  ///< the last to tell of each request
+  std::vector<draft::LoggedText> texts_;
+};
+
+}  // namespace paceline::roles

@@ -1,0 +1,54 @@
+// Drafts of several drafters for one request as one tree: where they begin alike they share tokens,
+// and one step verifies them all.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/core/types.hpp"
+
+namespace paceline::roles {
+
+/// A draft, parents before children.
+struct DraftPart {
+  std::span<const TokenId> tokens;
+  std::span<const std::int32_t> parents;  ///< [tokens] index; -1: the committed text
+  std::span<const double> values;         ///< [tokens] P(its path is accepted); falls along a path
+};
+
+/// Its memory is used again and again. Not thread-safe.
+class JoinedDraft {
+ public:
+  /// Takes the `most` tokens of the highest values, of equal ones the first, with their parents.
+  void join(std::span<const DraftPart> parts, std::size_t most);
+  /// Leaves those that a policy keeps. keep: [tokens] not 0 for a token and its parents.
+  void keep(std::span<const std::uint8_t> keep);
+
+  [[nodiscard]] std::span<const TokenId> tokens() const { return tokens_; }
+  [[nodiscard]] std::span<const std::int32_t> parents() const { return parents_; }  ///< [tokens]
+  /// [tokens] Of a token that several drafts have, the highest.
+  [[nodiscard]] std::span<const double> values() const { return values_; }
+  /// Whether a token of a part is in the tree.
+  [[nodiscard]] bool has(std::size_t part, std::size_t token) const {
+    return nodes_[part][token] >= 0;
+  }
+
+ private:
+  [[nodiscard]] std::int32_t find(TokenId token, std::int32_t parent) const;
+
+  std::vector<TokenId> tokens_;
+  std::vector<std::int32_t> parents_;
+  std::vector<double> values_;
+  std::vector<std::vector<std::int32_t>> nodes_;  ///< [parts, tokens] index here; -1: left out
+  struct Candidate {
+    double value = 0;
+    std::size_t part = 0;
+    std::size_t token = 0;
+  };
+  std::vector<Candidate> order_;
+  std::vector<std::int32_t> place_;  ///< [tokens] among those that are kept
+};
+
+}  // namespace paceline::roles

@@ -1,0 +1,255 @@
+#include "runtime/roles/kv_share.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace paceline::roles {
+
+KvShare::KvShare(BlockTransport& transport, const engine::KvMemory& memory, int index, int tp,
+                 const Recorder& recorder, kv::Store* store)
+    : transport_(transport),
+      memory_(memory),
+      index_(index),
+      tp_(tp),
+      recorder_(recorder),
+      store_(store) {
+  transport_.register_memory(memory_.bytes);
+}
+
+// A fault may be what destroys it, and then much else is to be saved: nothing is thrown here, and
+// nothing waits for a peer that may have gone.
+KvShare::~KvShare() {
+  std::string why = "a transfer does not end";
+  try {
+    if (give_up()) {
+      transport_.unregister_memory(memory_.bytes);
+      return;
+    }
+  } catch (const std::exception& error) {
+    why = error.what();
+  }
+  std::fprintf(stderr, "warning: KV of %zu bytes is not freed: %s\n", memory_.bytes.size(),
+               why.c_str());
+  static auto* const held = new std::vector<std::shared_ptr<void>>;  // until the process ends
+  held->push_back(memory_.owner);
+  if (store_ != nullptr) held->push_back(store_->device().memory());
+}
+
+// The peers hear of it.
+bool KvShare::give_up() {
+  constexpr auto kLongest = std::chrono::seconds(3);
+  for (const auto& [key, under_way] : under_way_) {
+    for (const Part& part : under_way.parts) transport_.cancel(part.ticket);
+    if (under_way.waits && under_way.stored && !under_way.held) refuse(*under_way.waits);
+  }
+  const auto end = std::chrono::steady_clock::now() + kLongest;
+  for (const auto& [key, under_way] : under_way_) {
+    for (const Part& part : under_way.parts) {
+      while (transport_.state(part.ticket) == TransferState::pending) {
+        if (std::chrono::steady_clock::now() > end) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    }
+  }
+  return true;
+}
+
+// ---- Between groups.
+
+void KvShare::move(const MoveKv& command) {
+  if (command.stored == 0) {
+    std::vector<std::span<std::byte>> blocks;
+    for (const std::int32_t block : command.blocks) blocks.push_back(memory_.block(block));
+    exchange(command, blocks, under_way_[command.key]);
+    return;
+  }
+  UnderWay& under_way = begin(command.key, KvPoolUse::sent, 0);
+  if (store_ == nullptr) return refuse(command);
+  under_way.waits = command;
+  under_way.stored = store_->hold(command.origin, command.first_block);
+  go_on(under_way);
+}
+
+/// Calls `each` with the rank of every one of the other group that holds heads of this one's, and
+/// with the first of those heads and the one past the last.
+template <typename Each>
+void KvShare::for_each_peer(const policy::GroupRanks& peer, Each each) const {
+  const int theirs = memory_.shape.kv_heads * tp_ / peer.tp;
+  const int first = index_ * memory_.shape.kv_heads;
+  const int end = first + memory_.shape.kv_heads;
+  for (int p = first / theirs; p * theirs < end; ++p)
+    each(peer.leader + p, std::max(first, p * theirs), std::min(end, (p + 1) * theirs));
+}
+
+// Of a block, the heads that both ranks hold are one run of bytes for each layer's K and V. Where a
+// rank holds just those heads, the runs follow one another, and the block is one piece.
+void KvShare::exchange(const MoveKv& command, std::span<const std::span<std::byte>> blocks,
+                       UnderWay& under_way) {
+  const kernels::KvShape& shape = memory_.shape;
+  const std::size_t head_bytes = shape.layer_bytes() / (2 * shape.kv_heads);
+  for_each_peer(command.peer, [&](int rank, int from, int to) {
+    const bool whole = to - from == shape.kv_heads && tp_ == command.peer.tp;
+    const int skipped = from - index_ * shape.kv_heads;
+    std::vector<std::span<std::byte>> pieces;
+    for (const std::span<std::byte> bytes : blocks) {
+      for (int run = 0; run < (whole ? 1 : 2 * shape.layers); ++run) {
+        pieces.push_back(whole ? bytes
+                               : bytes.subspan((run * shape.kv_heads + skipped) * head_bytes,
+                                               (to - from) * head_bytes));
+      }
+    }
+    TransferRecord record{.start = recorder_.now(),
+                          .key = command.key,
+                          .peer = static_cast<std::uint32_t>(rank),
+                          .sends = static_cast<std::uint8_t>(command.send)};
+    for (const std::span<std::byte> piece : pieces) record.bytes += piece.size();
+    if (command.send != 0) {
+      const std::vector<std::span<const std::byte>> sent(pieces.begin(), pieces.end());
+      under_way.parts.push_back({transport_.send(rank, command.key, sent), record});
+    } else {
+      under_way.parts.push_back({transport_.receive(rank, command.key, pieces), record});
+    }
+  });
+}
+
+void KvShare::refuse(const MoveKv& command) {
+  for_each_peer(command.peer, [&](int rank, int, int) { transport_.refuse(rank, command.key); });
+}
+
+// ---- The store.
+
+KvShare::UnderWay& KvShare::begin(std::uint64_t key, KvPoolUse use, std::size_t blocks) {
+  UnderWay& under_way = under_way_[key];
+  under_way.failed = store_ == nullptr;
+  under_way.record = {.start = recorder_.now(),
+                      .key = key,
+                      .bytes = blocks * memory_.shape.block_bytes(),
+                      .use = use};
+  return under_way;
+}
+
+std::vector<std::byte*> KvShare::places(std::span<const std::int32_t> blocks) const {
+  std::vector<std::byte*> at;
+  for (const std::int32_t block : blocks) at.push_back(memory_.block(block).data());
+  return at;
+}
+
+void KvShare::store(const StoreKv& command) {
+  UnderWay& under_way = begin(command.key, KvPoolUse::stored, command.blocks.size());
+  if (store_ != nullptr)
+    under_way.stored = store_->put(command.key, command.first_block, places(command.blocks));
+}
+
+void KvShare::restore(const RestoreKv& command) {
+  UnderWay& under_way = begin(command.key, KvPoolUse::restored, command.blocks.size());
+  if (store_ != nullptr)
+    under_way.stored = store_->get(command.key, command.first_block, places(command.blocks));
+}
+
+void KvShare::drop(std::uint64_t key) {
+  if (store_ != nullptr) store_->drop(key);
+}
+
+void KvShare::foresee(std::span<const std::uint64_t> keys) {
+  if (store_ != nullptr) store_->need(keys);
+}
+
+// ---- How it goes on.
+
+void KvShare::settle() {
+  if (store_ == nullptr) return;
+  store_->settle();
+  for (auto& [key, under_way] : under_way_) go_on(under_way);
+}
+
+void KvShare::go_on(UnderWay& under_way) {
+  if (!under_way.stored || under_way.held) return;
+  const std::optional<bool> ended = store_->ended(*under_way.stored);
+  if (!ended) return;
+  under_way.failed = !*ended;
+  if (*ended && under_way.waits) {
+    under_way.held = true;
+    const std::vector<std::span<std::byte>> blocks = store_->held(*under_way.stored);
+    under_way.record.bytes = blocks.size() * memory_.shape.block_bytes();
+    exchange(*under_way.waits, blocks, under_way);
+    return;
+  }
+  if (under_way.waits) refuse(*under_way.waits);
+  under_way.stored.reset();
+  record(under_way, *ended);
+}
+
+void KvShare::record(UnderWay& under_way, bool complete) {
+  KvPoolRecord& record = under_way.record;
+  record.duration = recorder_.now() - record.start;
+  if (record.use == KvPoolUse::stored) storing_seconds_ += record.duration;
+  if (record.use == KvPoolUse::restored) restoring_seconds_ += record.duration;
+  if (recorder_.telemetry == nullptr) return;
+  const std::size_t block = memory_.shape.block_bytes();
+  record.memory_bytes = store_->counts().in_memory * block;
+  record.disk_bytes = store_->counts().on_disk * block;
+  record.complete = complete ? 1 : 0;
+  recorder_.telemetry->pool(record);
+}
+
+void KvShare::account(RankSummary& summary) const {
+  if (store_ == nullptr) return;
+  const kv::StoreCounts& counts = store_->counts();
+  const std::size_t block = memory_.shape.block_bytes();
+  summary.pool_stored_bytes += counts.put * block;
+  summary.pool_memory_bytes += counts.from_memory * block;
+  summary.pool_foreseen_bytes += counts.foreseen * block;
+  summary.pool_disk_bytes += counts.from_disk * block;
+  summary.pool_down_bytes += counts.went_down * block;
+  summary.pool_up_bytes += counts.came_up * block;
+  summary.pool_most_memory = std::max(summary.pool_most_memory, counts.most_in_memory * block);
+  summary.pool_most_disk = std::max(summary.pool_most_disk, counts.most_on_disk * block);
+  summary.pool_lost += counts.lost;
+  summary.pool_damaged += counts.damaged;
+  summary.pool_storing_seconds += storing_seconds_;
+  summary.pool_restoring_seconds += restoring_seconds_;
+}
+
+std::optional<bool> KvShare::ended(std::uint64_t key) {
+  const auto at = under_way_.find(key);
+  if (at == under_way_.end()) throw std::logic_error("KV of which nothing was commanded");
+  UnderWay& under_way = at->second;
+  go_on(under_way);
+  if (under_way.stored && !under_way.held) return std::nullopt;
+  for (const Part& part : under_way.parts) {
+    if (transport_.state(part.ticket) == TransferState::pending) return std::nullopt;
+  }
+  bool complete = !under_way.failed;
+  for (Part& part : under_way.parts) {
+    const bool done = transport_.state(part.ticket) == TransferState::done;
+    part.record.duration = transport_.seconds(part.ticket);
+    part.record.complete = done ? 1 : 0;
+    if (recorder_.telemetry != nullptr) recorder_.telemetry->transfer(part.record);
+    complete = complete && done;
+  }
+  if (under_way.held) {
+    store_->let_go(*under_way.stored);
+    record(under_way, complete);
+  }
+  under_way_.erase(at);
+  return complete;
+}
+
+std::vector<KvMoved> KvShare::take_ended() {
+  settle();
+  std::vector<std::uint64_t> keys;
+  for (const auto& [key, under_way] : under_way_) keys.push_back(key);
+  std::vector<KvMoved> moved;
+  for (const std::uint64_t key : keys) {
+    if (const std::optional<bool> complete = ended(key)) moved.push_back({key, *complete ? 1 : 0});
+  }
+  return moved;
+}
+
+}  // namespace paceline::roles

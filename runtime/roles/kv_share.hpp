@@ -1,0 +1,94 @@
+// A rank's share of the KV of its group: what it sends, receives, stores and takes out of its
+// store.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "runtime/core/block_transport.hpp"
+#include "runtime/core/clock.hpp"
+#include "runtime/core/interfaces.hpp"
+#include "runtime/engine/step_runner.hpp"
+#include "runtime/kv/store.hpp"
+#include "runtime/roles/messages.hpp"
+
+namespace paceline::roles {
+
+/// Where steps and transfers are recorded. Both outlive who has it; null where nothing is.
+struct Recorder {
+  const Clock* clock = nullptr;
+  TelemetrySink* telemetry = nullptr;
+  [[nodiscard]] double now() const { return clock != nullptr ? clock->now() : 0; }
+};
+
+/// A rank's share is the heads it holds of each block. Groups of different degrees hold different
+/// shares, so a rank exchanges heads with as many ranks of the other group as hold any of its own.
+/// What it stores are its shares as they are. Not thread-safe.
+class KvShare {
+ public:
+  /// `index`: of this rank in its group of `tp`. `store`: of blocks as `memory` has them; null:
+  /// nothing is ever stored. References outlive this.
+  KvShare(BlockTransport& transport, const engine::KvMemory& memory, int index, int tp,
+          const Recorder& recorder = {}, kv::Store* store = nullptr);
+  /// Gives up what is under way, and waits a few seconds at most. Memory that the transport may
+  /// still touch then stays as it is until the process ends.
+  ~KvShare();
+  KvShare(const KvShare&) = delete;
+  KvShare& operator=(const KvShare&) = delete;
+
+  /// As KvLink's.
+  void move(const MoveKv& command);
+  void store(const StoreKv& command);
+  void restore(const RestoreKv& command);
+  void drop(std::uint64_t key);
+  void foresee(std::span<const std::uint64_t> keys);
+  void settle();
+  [[nodiscard]] std::optional<bool> ended(std::uint64_t key);
+  /// Adds what it did with its store.
+  void account(RankSummary& summary) const;
+  /// All that ended since the last call. Settles.
+  [[nodiscard]] std::vector<KvMoved> take_ended();
+
+ private:
+  /// A transfer with one rank of the other group.
+  struct Part {
+    Ticket ticket;
+    TransferRecord record;
+  };
+  struct UnderWay {
+    std::vector<Part> parts;
+    bool failed = false;
+    std::optional<kv::Store::Ticket> stored;  ///< being put or taken, or held to be sent
+    KvPoolRecord record;                      ///< of that
+    std::optional<MoveKv> waits;              ///< to be sent once it is held
+    bool held = false;
+  };
+
+  UnderWay& begin(std::uint64_t key, KvPoolUse use, std::size_t blocks);
+  [[nodiscard]] std::vector<std::byte*> places(std::span<const std::int32_t> blocks) const;
+  void exchange(const MoveKv& command, std::span<const std::span<std::byte>> blocks,
+                UnderWay& under_way);
+  void go_on(UnderWay& under_way);
+  void refuse(const MoveKv& command);
+  template <typename Each>
+  void for_each_peer(const policy::GroupRanks& peer, Each each) const;
+  void record(UnderWay& under_way, bool complete);
+  /// Whether nothing touches the memory any more. Throws as the transport does.
+  bool give_up();
+
+  BlockTransport& transport_;
+  engine::KvMemory memory_;
+  int index_;
+  int tp_;
+  Recorder recorder_;
+  kv::Store* store_;
+  std::map<std::uint64_t, UnderWay> under_way_;
+  double storing_seconds_ = 0;
+  double restoring_seconds_ = 0;
+};
+
+}  // namespace paceline::roles

@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""Seer's evaluation (sections 6.2 to 6.4) in simulation: seer_bench.py PACELINE TABLES [OPTION...].
+
+The three workloads of its table 5 (configs/simulated/seer-*.yaml), each on as many H800 GPUs as there; --scale N takes
+an N-th of the prompts and of the instances. Table 6's ladder: prompts dealt out to instances, which preempt by
+recomputing, as veRL on vLLM does; then requests in chunks; then those first whose siblings became long; then drafts of
+what siblings said. Beside it what figures 10 and 11 compare with. Columns: tokens a second over the baseline's, and the
+paper's; seconds from the end of the ninth tenth of the responses to that of the last (figure 8), and these over the
+baseline's, and the paper's; the share of the time that instances spent in steps; of KV memory that was in use; tokens
+whose KV was computed again; requests that changed instances, as of rebalancing, and those that waited between chunks.
+Accepted: mean tokens of a request's step. Needs h5py. TABLES is a folder of measured kernel times (see the
+configurations).
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import h5py
+
+from rollouts import ROOT
+
+MODELS = {"moonlight": 4, "qwen2-vl-72b": 16, "kimi-k2": 8}  # nodes, as the configurations have them
+PROMPTS = {"moonlight": 400, "qwen2-vl-72b": 600, "kimi-k2": 800}
+PLAIN = ["speculation.mode=plain"]
+ARMS = {  # settings
+    "baseline": [*PLAIN, "schedule.policy=group", "schedule.chunk=0", "engine.kv_growth=64"],
+    "+ divided rollout": [*PLAIN, "schedule.policy=no_context"],
+    "+ context": PLAIN,
+    "+ grouped drafting": [],
+    "divided, moves at ends alone": [*PLAIN, "schedule.policy=no_context", "schedule.rebalance=false"],
+    "context, moves at ends alone": [*PLAIN, "schedule.rebalance=false"],
+    "oracle, moves at ends alone": [*PLAIN, "schedule.policy=oracle", "schedule.rebalance=false"],
+    "oracle": [*PLAIN, "schedule.policy=oracle"],
+    "context, chunks of 2 K": [*PLAIN, "schedule.chunk=2048"],
+    "first come": [*PLAIN, "schedule.policy=fcfs"],
+    "drafts of 8 always": ["speculation.policy=fixed", "speculation.max_length=8"],
+    "drafts without servers": ["speculation.servers=0"],
+}
+# Speed over the baseline's: table 6; of others figures 10 and 11, which have Qwen2-VL-72B alone.
+PAPER = {
+    "moonlight": {"+ divided rollout": "1.27", "+ context": "1.33", "+ grouped drafting": "1.77"},
+    "qwen2-vl-72b": {"+ divided rollout": "1.31", "+ context": "1.44", "+ grouped drafting": "1.87",
+                     "oracle": "1.52", "drafts of 8 always": "1.48", "drafts without servers": "1.71"},
+    "kimi-k2": {"+ divided rollout": "1.35", "+ context": "1.47", "+ grouped drafting": "1.77"},
+}
+# Its tail over the baseline's (figures 8 and 10).
+TAIL = {"qwen2-vl-72b": {"+ divided rollout": "0.94", "+ context": "0.13"}}
+
+
+def telemetry_of(folder: Path, blocks: int, seconds: float) -> tuple[float, int, int, float]:
+    """Share of KV memory in use, tokens computed again, requests that waited between chunks, tokens a step."""
+    with h5py.File(folder / "telemetry.h5") as telemetry:
+        used = rows = committed = 0.0
+        for rank in telemetry["ranks"].values():
+            steps = rank["steps"]
+            used += float((steps["kv_blocks_used"][:] * steps["duration"][:]).sum())
+            decode, drafted = steps["decode_tokens"][:].sum(), steps["drafted"][:].sum()
+            rows += float(decode - drafted)
+            committed += float(decode - drafted + steps["accepted"][:].sum())
+        kinds = telemetry["requests/kind"]
+        resumed = int((kinds[:] == kinds.attrs["resumed"]).sum())
+        recomputed = int(telemetry["summary/recomputed"][:].sum())
+        return used / (blocks * len(telemetry["ranks"]) * seconds), recomputed, resumed, committed / rows
+
+
+def simulate(program: str, model: str, settings: list[str]) -> dict:
+    with tempfile.TemporaryDirectory() as folder:
+        sets = [word for s in ["simulation.telemetry=true", *settings] for word in ("--set", s)]
+        config = ROOT / f"configs/simulated/seer-{model}.yaml"
+        done = subprocess.run([program, "simulate", str(config), "--output", folder, *sets], capture_output=True,
+                              text=True, check=False)
+        if done.returncode != 0:
+            sys.exit(" ".join(sets) + "\n" + done.stderr[-2000:])
+        row = re.split(r"\s+", done.stdout.splitlines()[1].strip())
+        blocks = int(re.search(r"(\d+) KV blocks", done.stderr).group(1))
+        used, recomputed, resumed, pace = telemetry_of(Path(folder), blocks, float(row[0]))
+        return {"seconds": float(row[0]), "tail": float(row[2]), "busy": float(row[3]), "moves": int(row[5]),
+                "digest": row[7], "used": used, "recomputed": recomputed, "resumed": resumed, "pace": pace}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("program", help="paceline")
+    parser.add_argument("tables")
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--scale", type=int, default=1, help="an N-th of the prompts and instances")
+    parser.add_argument("--set", dest="settings", action="append", default=[], help="for all arms")
+    parser.add_argument("--arms", default="", help="those alone that this regular expression is found in; and the baseline")
+    arguments = parser.parse_args()
+    for model in arguments.models.split(","):
+        base = [f"simulation.gpu_tables={arguments.tables}", f"simulation.nodes={MODELS[model] // arguments.scale}",
+                f"simulation.workload.prompts={PROMPTS[model] // arguments.scale}", *arguments.settings]
+        print(f"{model} / {arguments.scale} {' '.join(arguments.settings)}\n{'':30}seconds   speed (paper's)    tail, "
+              "of the baseline's (paper's)  busy, %  KV, %  computed again   moves  waited  accepted", flush=True)
+        first: dict = {}
+        for name, settings in ARMS.items():
+            if first and not re.search(arguments.arms, name):
+                continue
+            r = simulate(arguments.program, model, [*base, *settings])
+            first = first or r
+            if r["digest"] != first["digest"]:
+                sys.exit(f"{name}: another digest than the baseline")
+            print(f"{name:30}{r['seconds']:7.0f} {first['seconds'] / r['seconds']:7.2f} "
+                  f"({PAPER[model].get(name, ''):4}) {r['tail']:10.0f} {r['tail'] / first['tail']:9.2f} "
+                  f"({TAIL.get(model, {}).get(name, ''):4}) {r['busy']:22.1f} {100 * r['used']:6.1f} "
+                  f"{r['recomputed']:15} {r['moves']:7} {r['resumed']:7} {r['pace']:9.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+#include "io/reward/ground_truth.hpp"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "runtime/core/error.hpp"
+#include "tests/io/text/tiny_tokenizer.hpp"
+
+namespace paceline::io {
+namespace {
+
+PromptSet prompts(const std::string& text, const Tokenizer& tokenizer) {
+  return parse_prompts(text, "p.jsonl", &tokenizer, nullptr, {});
+}
+
+struct GroundTruth : ::testing::Test {
+  Tokenizer tokenizer = Tokenizer::parse(tiny::document().dump(), "t.json");
+  std::optional<std::string> of(const std::string& line, const Auto<std::string>& field = {}) {
+    return ground_truth_text(prompts(line, tokenizer).prompts.at(0), field);
+  }
+  std::string error(const RewardSection& settings, const std::string& text) {
+    try {
+      (void)scoring_subjects(settings, prompts(text, tokenizer), "p.jsonl", tokenizer);
+    } catch (const DataError& e) {
+      return e.what();
+    }
+    return "";
+  }
+};
+
+TEST_F(GroundTruth, IsFoundWhereTrainersHaveIt) {
+  EXPECT_EQ(of(R"({"prompt": "a", "ground_truth": "1"})"), "1");
+  EXPECT_EQ(of(R"({"prompt": "a", "reward_model": {"ground_truth": "2"}})"), "2");
+  EXPECT_EQ(of(R"({"prompt": "a", "answer": "so\n#### 3"})"), "so\n#### 3");
+  EXPECT_EQ(of(R"({"prompt": "a", "answer": "3", "ground_truth": "4"})"), "4");
+  EXPECT_EQ(of(R"({"prompt": "a", "reward_model": {"ground_truth": [1, "b"]}})"), R"([1,"b"])");
+  EXPECT_EQ(of(R"({"prompt": "a", "reward_model": {"ground_truth": null}})"), std::nullopt);
+  EXPECT_EQ(of(R"({"prompt": "a"})"), std::nullopt);
+}
+
+TEST_F(GroundTruth, AnyFieldCanHoldIt) {
+  const std::string line =
+      R"({"prompt": "a", "ground_truth": "1", "extra_info": {"a.b": {"c": 7}}, "x": {"y": "2"}})";
+  EXPECT_EQ(of(line, "x.y"), "2");
+  EXPECT_EQ(of(line, "extra_info.a.b.c"), "7");
+  EXPECT_EQ(of(line, "ground_truth"), "1");
+  EXPECT_EQ(of(line, "x.z"), std::nullopt);
+  EXPECT_EQ(of(line, "y"), std::nullopt);
+}
+
+TEST_F(GroundTruth, AMissingOneNamesItsLine) {
+  RewardSection settings;
+  settings.method = RewardMethod::match;
+  const std::string text =
+      "{\"prompt\": \"a\", \"answer\": \"1\"}\n\n{\"uid\": \"u\", \"prompt\": \"b\"}\n";
+  EXPECT_EQ(error(settings, text),
+            "p.jsonl:3: prompt 'u' has no ground truth to score responses by: expected "
+            "ground_truth, reward_model.ground_truth or answer (reward.ground_truth names another "
+            "field)");
+  EXPECT_EQ(error(settings, R"({"prompt": "a", "answer": "one"})"),
+            "p.jsonl:1: prompt 'line-1': its ground truth 'one' cannot be compared with by "
+            "reward.rule: it is no number");
+  settings.method = RewardMethod::command;  // a judge needs none
+  EXPECT_EQ(error(settings, text), "");
+  settings.ground_truth = "answer";
+  EXPECT_EQ(error(settings, text),
+            "p.jsonl:3: prompt 'u' has no ground truth to score responses by: expected the field "
+            "answer (reward.ground_truth)");
+}
+
+}  // namespace
+}  // namespace paceline::io

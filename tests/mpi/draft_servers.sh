@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# draft_servers.sh PACELINE: one digest whatever draft servers there are, whatever becomes of requests and messages, and
+# with servers that stand still; and siblings on other ranks are heard of.
+source "$(dirname "$0")/lib.sh"
+more=(--set prompts.samples=8)
+python=$(command -v /usr/bin/python3 || command -v python3)
+
+rollout 1 "$work/reference" "${more[@]}" || { cat "$work/reference.log"; exit 1; }
+reference=$(digest "$work/reference")
+
+# sums FIELD DIR: of the summaries of all ranks; "skip" without h5py.
+sums() {
+  "$python" - "$1" "$2" 2>/dev/null <<'PY' || echo skip
+import sys, h5py
+with h5py.File(sys.argv[2] + "/telemetry.h5") as f:
+    print(int(f["summary/" + sys.argv[1]][:].sum()))
+PY
+}
+# above WHAT LEAST COUNT
+above() {
+  case $3 in
+    skip) echo "SKIP: $1: h5py is not there" ;;
+    *) if [ "$3" -gt "$2" ]; then ok "$1: $3"; else fail "$1: $3, expected more than $2"; fi ;;
+  esac
+}
+
+suffix=(--set "speculation.drafters=[{method: suffix}]" --set speculation.policy=fixed)
+moved=(--set schedule.shuffle=true)
+for servers in 0 2; do
+  run "servers: $servers" 2 "${more[@]}" "${suffix[@]}" "${moved[@]}" --set speculation.servers=$servers
+  heard=$(sums draft_heard "$work/run")
+  if [ $servers = 0 ]; then same "tokens heard without servers" "0|skip" "$heard"; else above "tokens heard" 1000 "$heard"; fi
+done
+run "by themselves, one on the node" 4 "${more[@]}" "${suffix[@]}" "${moved[@]}"
+if grep -q '1 draft server on rank 3: one a node' "$work/run.log"; then ok "the banner says so"; else fail "the banner: $(head -n 20 "$work/run.log")"; fi
+run "under goodput, TP 2 and 1" 4 "${more[@]}" "${suffix[@]}" "${moved[@]}" --set speculation.policy=goodput \
+  --set 'layout.verifier_tp=[2,1,1]' --set speculation.servers=4
+
+all=(--set "speculation.drafters=[{method: suffix}, {method: model, path: $root/configs/models/draft}]" "${moved[@]}"
+  --set speculation.policy=fixed --set layout.drafters=1 --set schedule.shuffle_roles=true --set schedule.shuffle_races=true
+  --set speculation.servers=2)
+PACELINE_TEST_DELAYS=1:0.004 run "moves, races, role changes, delays" 4 "${more[@]}" "${all[@]}"
+stalled=("${more[@]}" "${suffix[@]}" "${moved[@]}" --set speculation.servers=2)
+PACELINE_TEST_DRAFT_SERVER=stall:1 run "servers that stall" 2 "${stalled[@]}"
+
+settings=("${more[@]}" "${suffix[@]}" "${moved[@]}" --set speculation.servers=1)
+cut_and_resume KILL "draft servers" 2 settings 2 settings
+finish
