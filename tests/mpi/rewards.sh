@@ -92,7 +92,7 @@ gone() {
 }
 faulty 0 faulty
 rm -rf "$work/run"
-code=0; rollout 2 "$work/run" "${scorer[@]}" --set reward.timeout=2 || code=$?
+code=0; rollout 2 "$work/run" "${scorer[@]}" --set reward.timeout=5 || code=$?
 same "a faulty scorer: exit code" 0 "$code"
 same "a faulty scorer: digest" "$reference" "$(digest "$work/run")"
 [ "$truth" = skip ] || same "a faulty scorer: missing rewards" 7 "$(rewards "$work/run" | cut -d' ' -f2)"
