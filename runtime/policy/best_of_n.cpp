@@ -14,7 +14,7 @@ class Assignment {
   BestOfN run() {
     place();
     assign();
-    // Drafters of those that verify, and workers that found something to do.
+    // A worker that found nothing to do is not told of.
     std::copy_if(racers_.begin() + static_cast<std::ptrdiff_t>(facts_.racers.size()), racers_.end(),
                  std::back_inserter(result_.racers), [](const Racer& r) { return r.load > 0; });
     return std::move(result_);
@@ -24,49 +24,13 @@ class Assignment {
   /// Lines 1 to 3: argmin |W_d|, of equal ones the best of the ladder.
   [[nodiscard]] int scarcest_method() const {
     std::vector<int> counts(static_cast<std::size_t>(facts_.methods));
-    for (const Racer& racer : racers_) {
-      if (racer.role != RacerRole::drafter) ++counts[racer.method];
-    }
+    for (const Racer& racer : racers_) ++counts[racer.method];
     return static_cast<int>(std::min_element(counts.begin(), counts.end()) - counts.begin());
   }
 
   void place() {
     if (facts_.methods == 0) return;
-    for (std::size_t next = 0; next < facts_.freed.size(); ++next) {
-      const int method = scarcest_method();
-      Racer racer{facts_.freed[next], method, RacerRole::coupled, 0, -1};
-      if (facts_.max_drafted > 0) {
-        Racer* drafter = drafter_with_room(method);
-        if (drafter == nullptr && next + 1 < facts_.freed.size()) {
-          racers_.push_back({racer.worker, method, RacerRole::drafter, 0, -1});
-          drafter = &racers_.back();
-          racer.worker = facts_.freed[++next];
-        }
-        if (drafter != nullptr) {
-          racer.role = RacerRole::verifier;
-          racer.drafter = drafter->worker;
-        }
-      }
-      racers_.push_back(racer);
-    }
-  }
-
-  /// That could draft for all requests of one more verifier, whatever those it has come to.
-  [[nodiscard]] Racer* drafter_with_room(int method) {
-    Racer* best = nullptr;
-    for (Racer& racer : racers_) {
-      if (racer.role != RacerRole::drafter || racer.method != method) continue;
-      if (promised(racer) + facts_.max_batch > facts_.max_drafted) continue;
-      if (best == nullptr || promised(racer) < promised(*best)) best = &racer;
-    }
-    return best;
-  }
-
-  [[nodiscard]] int promised(const Racer& drafter) const {
-    return facts_.max_batch *
-           static_cast<int>(std::count_if(racers_.begin(), racers_.end(), [&](const Racer& r) {
-             return r.role == RacerRole::verifier && r.drafter == drafter.worker;
-           }));
+    for (const int worker : facts_.freed) racers_.push_back({worker, scarcest_method(), 0});
   }
 
   /// Lines 4 to 10.
@@ -83,7 +47,6 @@ class Assignment {
         Racer* racer = racer_with_room(method);
         if (racer == nullptr) continue;
         ++racer->load;
-        if (racer->role == RacerRole::verifier) ++drafter_of(*racer).load;
         result_.added.push_back({request, method, racer->worker});
       }
     }
@@ -91,17 +54,9 @@ class Assignment {
 
   [[nodiscard]] Racer* racer_with_room(int method) {
     for (Racer& racer : racers_) {
-      if (racer.role != RacerRole::drafter && racer.method == method &&
-          racer.load < facts_.max_batch)
-        return &racer;
+      if (racer.method == method && racer.load < facts_.max_batch) return &racer;
     }
     return nullptr;
-  }
-
-  [[nodiscard]] Racer& drafter_of(const Racer& verifier) {
-    return *std::find_if(racers_.begin(), racers_.end(), [&](const Racer& r) {
-      return r.role == RacerRole::drafter && r.worker == verifier.drafter;
-    });
   }
 
   const BestOfNFacts& facts_;

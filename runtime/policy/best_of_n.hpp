@@ -13,20 +13,11 @@ struct TailRequest {
   std::vector<int> methods;  ///< that it has already, its first one among them
 };
 
-/// What a rank does for best-of-N.
-enum class RacerRole : unsigned char {
-  coupled,   ///< drafts and verifies
-  verifier,  ///< verifies what a drafter rank drafts
-  drafter,   ///< drafts for verifiers
-};
-
 /// A rank, or a group that acts as one, that races for requests which others have.
 struct Racer {
   int worker = 0;  ///< whatever the caller knows it by
   int method = 0;  ///< index of the drafting method
-  RacerRole role = RacerRole::coupled;
-  int load = 0;      ///< requests; of a drafter, of all verifiers it drafts for
-  int drafter = -1;  ///< worker that drafts for this verifier
+  int load = 0;    ///< requests
 };
 
 struct BestOfNFacts {
@@ -35,15 +26,13 @@ struct BestOfNFacts {
   std::span<const Racer> racers;  ///< made earlier: the paper's W_d
   std::span<const int> freed;     ///< workers that have nothing to do
   int max_batch = 1;              ///< b_max: requests of one racer
-  /// Requests that one drafter rank drafts for, at least b_max; 0: drafts are coupled.
-  int max_drafted = 0;
 };
 
 /// M(r, d) = w.
 struct RacerAssignment {
   std::size_t request = 0;  ///< index
   int method = 0;
-  int worker = 0;  ///< that verifies
+  int worker = 0;
   bool operator==(const RacerAssignment&) const = default;
 };
 
@@ -52,19 +41,18 @@ struct BestOfN {
   std::vector<RacerAssignment> added;  ///< to these, and to earlier racers that had room
 };
 
-/// Algorithm 3. Each freed worker takes the method that has fewest racers; then the request of the
-/// lowest acceptance gets a racer for every method that it has not, as far as there is room, before
-/// the next request is looked at ("depth first": it is likely to be the last one). What one racer
-/// commits is a certain draft for the others of its request, so that none falls behind.
+/// Algorithm 3, coupled: a racer drafts and verifies. (Decoupled, freed ranks draft for the
+/// verifiers that have the requests: tail_drafters.hpp.) Each freed worker takes the method that
+/// has fewest racers; then the request of the lowest acceptance gets a racer for every method that
+/// it has not, as far as there is room, before the next request is looked at ("depth first": it is
+/// likely to be the last one). What one racer commits is a certain draft for the others of its
+/// request, so that none falls behind.
 ///
 /// Where this departs from the paper:
 /// - Its pseudocode runs through methods outside and requests inside; its prose is depth first.
 ///   Rooms of different methods are apart, so that both assign the same; we follow the prose.
 /// - A request is not given a method twice: there a second call would move it to another worker.
 /// - A freed worker that finds no request keeps no role, and is there for the next call.
-/// - Decoupled, which the paper leaves out: a freed worker verifies for a drafter of its method
-///   that has room for b_max more; where there is none, one of two freed workers drafts for the
-///   other; a last single one is coupled.
 [[nodiscard]] BestOfN assign_best_of_n(const BestOfNFacts& facts);
 
 }  // namespace paceline::policy

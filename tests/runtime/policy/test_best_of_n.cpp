@@ -57,23 +57,15 @@ Added pseudocode(const BestOfNFacts& f) {
   return m;
 }
 
-const char* name_of(RacerRole role) {
-  return role == RacerRole::coupled    ? "coupled"
-         : role == RacerRole::verifier ? "verifier"
-                                       : "drafter";
-}
-
 void print(const BestOfNFacts& f, const BestOfN& answer) {
-  fmt::print("{:>6} {:>9} {:>6} {:>7} {:>5}  {}\n", "worker", "does", "method", "drafter", "load",
-             "requests (accepted)");
+  fmt::print("{:>6} {:>6} {:>5}  {}\n", "worker", "method", "load", "requests (accepted)");
   for (const Racer& r : answer.racers) {
     std::string requests;
     for (const RacerAssignment& a : answer.added) {
       if (a.worker == r.worker)
         requests += fmt::format(" {} ({:.2f})", a.request, f.requests[a.request].acceptance);
     }
-    fmt::print("{:>6} {:>9} {:>6} {:>7} {:>5} {}\n", r.worker, name_of(r.role), r.method, r.drafter,
-               r.load, requests);
+    fmt::print("{:>6} {:>6} {:>5} {}\n", r.worker, r.method, r.load, requests);
   }
 }
 
@@ -82,10 +74,9 @@ const std::vector<TailRequest> kTail = {
 
 TEST(BestOfN, ByHand) {
   // Every tail request has method 0. Freed: 7, 8, 9; one racer, 5, of method 1 has room for one.
-  const std::vector<Racer> racers = {{0, 0, RacerRole::coupled, 2, -1},
-                                     {5, 1, RacerRole::coupled, 1, -1}};
+  const std::vector<Racer> racers = {{0, 0, 2}, {5, 1, 1}};
   const std::vector<int> freed = {7, 8, 9};
-  const BestOfNFacts f{kTail, 3, racers, freed, 2, 0};
+  const BestOfNFacts f{kTail, 3, racers, freed, 2};
   const BestOfN answer = assign_best_of_n(f);
   print(f, answer);
   // 7 takes method 2, which nobody has, 8 and 9 then 0 and 1. Nobody lacks method 0.
@@ -96,26 +87,6 @@ TEST(BestOfN, ByHand) {
   EXPECT_EQ(answer.racers[1].method, 1);
   const std::vector<RacerAssignment> expected = {
       {1, 1, 5}, {1, 2, 7}, {3, 2, 7}, {2, 1, 9}, {0, 1, 9}};
-  EXPECT_EQ(answer.added, expected);
-}
-
-TEST(BestOfN, DecoupledByHand) {
-  const std::vector<TailRequest> tail = {{0.3, {0}}, {0.1, {0}}, {0.2, {0}}};
-  const std::vector<Racer> racers = {{0, 0, RacerRole::coupled, 0, -1},
-                                     {1, 0, RacerRole::coupled, 0, -1},
-                                     {2, 0, RacerRole::coupled, 0, -1}};
-  const std::vector<int> freed = {7, 8, 9, 10};
-  const BestOfNFacts f{tail, 2, racers, freed, 1, 2};
-  const BestOfN answer = assign_best_of_n(f);
-  print(f, answer);
-  // 7 drafts by method 1 for 8 and, of what it has left, for 9; 10 would need a drafter.
-  ASSERT_EQ(answer.racers.size(), 4U);
-  EXPECT_EQ(answer.racers[0].role, RacerRole::drafter);
-  EXPECT_EQ(answer.racers[0].load, 2);
-  EXPECT_EQ(answer.racers[1].drafter, 7);
-  EXPECT_EQ(answer.racers[2].drafter, 7);
-  EXPECT_EQ(answer.racers[3].role, RacerRole::coupled);
-  const std::vector<RacerAssignment> expected = {{1, 1, 8}, {2, 1, 9}, {0, 1, 10}};
   EXPECT_EQ(answer.added, expected);
 }
 
@@ -140,69 +111,25 @@ RandomCase random_case(std::mt19937_64& random) {
     c.requests.push_back(r);
   }
   for (int i = below(4); i > 0; --i)
-    c.racers.push_back({i, below(c.methods), RacerRole::coupled, below(c.max_batch + 1), -1});
+    c.racers.push_back({i, below(c.methods), below(c.max_batch + 1)});
   for (int i = below(6); i > 0; --i) c.freed.push_back(100 + i);
   return c;
 }
 
-TEST(BestOfN, CoupledIsThePapersAssignment) {
+TEST(BestOfN, IsThePapersAssignment) {
   std::mt19937_64 random(11);
   for (int trial = 0; trial < 2000; ++trial) {
     const RandomCase c = random_case(random);
-    const BestOfNFacts f{c.requests, c.methods, c.racers, c.freed, c.max_batch, 0};
+    const BestOfNFacts f{c.requests, c.methods, c.racers, c.freed, c.max_batch};
     EXPECT_EQ(as_set(assign_best_of_n(f).added), pseudocode(f));
-  }
-}
-
-TEST(BestOfN, DecoupledKeepsToEveryBound) {
-  std::mt19937_64 random(12);
-  for (int trial = 0; trial < 2000; ++trial) {
-    const RandomCase c = random_case(random);
-    const int max_drafted = c.max_batch * (1 + trial % 3);
-    const BestOfNFacts f{c.requests, c.methods, c.racers, c.freed, c.max_batch, max_drafted};
-    const BestOfN answer = assign_best_of_n(f);
-    std::map<int, Racer> racers;
-    std::map<int, int> drafted;
-    for (const Racer& r : answer.racers) {
-      EXPECT_TRUE(racers.emplace(r.worker, r).second);
-      EXPECT_NE(std::find(c.freed.begin(), c.freed.end(), r.worker), c.freed.end());
-      EXPECT_LE(r.load, r.role == RacerRole::drafter ? max_drafted : c.max_batch);
-    }
-    for (const Racer& r : answer.racers) {
-      if (r.role != RacerRole::verifier) continue;
-      ASSERT_TRUE(racers.contains(r.drafter));
-      EXPECT_EQ(racers[r.drafter].role, RacerRole::drafter);
-      EXPECT_EQ(racers[r.drafter].method, r.method);
-      drafted[r.drafter] += r.load;
-    }
-    for (const auto& [worker, load] : drafted) EXPECT_EQ(racers[worker].load, load);
-    // Of each method those of lowest acceptance that lack it.
-    for (int d = 0; d < c.methods; ++d) {
-      double least_left = 2;
-      double most_given = -1;
-      for (std::size_t r = 0; r < c.requests.size(); ++r) {
-        const std::vector<int>& has = c.requests[r].methods;
-        const bool given =
-            std::any_of(answer.added.begin(), answer.added.end(),
-                        [&](const RacerAssignment& a) { return a.request == r && a.method == d; });
-        if (std::find(has.begin(), has.end(), d) != has.end()) {
-          EXPECT_FALSE(given);
-        } else if (given) {
-          most_given = std::max(most_given, c.requests[r].acceptance);
-        } else {
-          least_left = std::min(least_left, c.requests[r].acceptance);
-        }
-      }
-      EXPECT_LE(most_given, least_left);
-    }
   }
 }
 
 TEST(BestOfN, NothingToDo) {
   const std::vector<int> freed = {3};
-  EXPECT_TRUE(assign_best_of_n({{}, 2, {}, freed, 4, 0}).racers.empty());
-  EXPECT_TRUE(assign_best_of_n({kTail, 0, {}, freed, 4, 0}).added.empty());
-  EXPECT_TRUE(assign_best_of_n({kTail, 2, {}, {}, 4, 0}).added.empty());
+  EXPECT_TRUE(assign_best_of_n({{}, 2, {}, freed, 4}).racers.empty());
+  EXPECT_TRUE(assign_best_of_n({kTail, 0, {}, freed, 4}).added.empty());
+  EXPECT_TRUE(assign_best_of_n({kTail, 2, {}, {}, 4}).added.empty());
 }
 
 }  // namespace
