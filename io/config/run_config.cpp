@@ -267,6 +267,10 @@ class Reader {
       problem(place_of_key("schedule.policy"),
               "schedule.policy: oracle needs schedule.lengths, a finished run of the same prompts");
     }
+    if (config_.kv_pool.disk_size && !config_.kv_pool.disk) {
+      problem(place_of_key("kv_pool.disk_size"),
+              "kv_pool.disk_size: expected kv_pool.disk, a directory, beside it, found none");
+    }
     check_speculation();
     check_reward();
   }

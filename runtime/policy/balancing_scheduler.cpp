@@ -50,7 +50,10 @@ std::optional<LeaseOrder> BalancingScheduler::lease(const RunState& run, const G
 LeaseEnd BalancingScheduler::at_end(const RunState& run, const GroupState& group, RequestId id) {
   const LeaseTerms& terms = options_.terms;
   const LeasedRequest& request = run.requests.leased().at(id);
-  if (run.requests.order().displaces(id, request.tokens, slot_of(run, group))) return {};
+  const auto& moves = run.requests.moves();
+  const auto leaving = static_cast<std::size_t>(std::count_if(
+      moves.begin(), moves.end(), [](const auto& move) { return move.second.to == kToTable; }));
+  if (run.requests.order().displaces(id, request.tokens, slot_of(run, group), leaving)) return {};
   const std::size_t prompt = run.prompts[id.prompt].tokens.size();
   const std::uint32_t until = terms.until(request.until);
   const int further = terms.blocks(prompt, request.until, until) -

@@ -24,13 +24,14 @@ void RequestOrder::remove(RequestId id) {
   by_id_.erase(at);
 }
 
-std::optional<RequestId> RequestOrder::first(const Slot& /*slot*/) const {
-  if (waiting_.empty()) return std::nullopt;
-  return waiting_.begin()->id;
+std::optional<RequestId> RequestOrder::nth(const Slot& /*slot*/, std::size_t n) const {
+  if (n >= waiting_.size()) return std::nullopt;
+  return std::next(waiting_.begin(), static_cast<std::ptrdiff_t>(n))->id;
 }
 
-bool RequestOrder::displaces(RequestId running, std::uint32_t tokens, const Slot& slot) {
-  const std::optional<RequestId> waits = first(slot);
+bool RequestOrder::displaces(RequestId running, std::uint32_t tokens, const Slot& slot,
+                             std::size_t leaving) {
+  const std::optional<RequestId> waits = nth(slot, leaving);
   if (!waits) return false;
   const Precedence first = by_id_.at(*waits).precedence;
   const Precedence own = precedence(running, tokens);
@@ -67,12 +68,13 @@ Precedence GroupStatic::precedence(RequestId id, std::uint32_t /*tokens*/) {
 }
 
 /// Prompts with places from index/of to (index + 1)/of of all are the slot's.
-std::optional<RequestId> GroupStatic::first(const Slot& slot) const {
+std::optional<RequestId> GroupStatic::nth(const Slot& slot, std::size_t n) const {
   const auto begin = [&](int index) {
     const auto groups = static_cast<std::uint64_t>(slot.of);
     return static_cast<double>((index * prompts() + groups - 1) / groups);
   };
-  const auto at = waiting().lower_bound({{.key = begin(slot.index)}, {}});
+  auto at = waiting().lower_bound({{.key = begin(slot.index)}, {}});
+  for (; n > 0 && at != waiting().end(); --n) ++at;
   if (at == waiting().end() || at->precedence.key >= begin(slot.index + 1)) return std::nullopt;
   return at->id;
 }
@@ -115,7 +117,7 @@ void ContextAware::ended(RequestId id, std::uint32_t tokens) {
 }
 
 std::optional<RequestId> ContextAware::next(const Slot& slot) {
-  if (!starved_due_) return first(slot);
+  if (!starved_due_) return nth(slot, 0);
   if (!starved_) starved_ = least_leased();
   return starved_;
 }

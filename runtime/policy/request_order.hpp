@@ -44,10 +44,12 @@ class RequestOrder {
   virtual void ended(RequestId /*id*/, std::uint32_t /*tokens*/) {}
   /// Who of those that wait is leased next by the group of this slot. Nothing where none may go
   /// there. The same until one is leased, or ends, or waits.
-  [[nodiscard]] virtual std::optional<RequestId> next(const Slot& slot) { return first(slot); }
+  [[nodiscard]] virtual std::optional<RequestId> next(const Slot& slot) { return nth(slot, 0); }
   /// Whether one of those that wait for the group goes before a request of its, whose response has
-  /// so many tokens: it gives way when its lease ends.
-  [[nodiscard]] bool displaces(RequestId running, std::uint32_t tokens, const Slot& slot);
+  /// so many tokens: it gives way when its lease ends. `leaving`: how many others do so already, in
+  /// whose places the first that wait will come.
+  [[nodiscard]] bool displaces(RequestId running, std::uint32_t tokens, const Slot& slot,
+                               std::size_t leaving = 0);
   /// Those that wait, in order, `most` of them.
   [[nodiscard]] std::vector<RequestId> upcoming(std::size_t most) const;
 
@@ -56,8 +58,8 @@ class RequestOrder {
     std::uint64_t request = 0;
     std::uint64_t prompt = 0;
   };
-  /// The one of least precedence that the slot may have.
-  [[nodiscard]] virtual std::optional<RequestId> first(const Slot& slot) const;
+  /// Of those that the slot may have, by precedence.
+  [[nodiscard]] virtual std::optional<RequestId> nth(const Slot& slot, std::size_t n) const;
   /// Of one that waits, or would wait from now on.
   [[nodiscard]] virtual Precedence precedence(RequestId id, std::uint32_t tokens) = 0;
   [[nodiscard]] const Place& place(RequestId id) const { return places_.at(id); }
@@ -102,7 +104,7 @@ class QueueAgain final : public RequestOrder {
 /// each, with all their requests. A request has no other group than that one.
 class GroupStatic final : public RequestOrder {
  protected:
-  std::optional<RequestId> first(const Slot& slot) const override;
+  std::optional<RequestId> nth(const Slot& slot, std::size_t n) const override;
   Precedence precedence(RequestId id, std::uint32_t tokens) override;
 };
 

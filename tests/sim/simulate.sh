@@ -112,6 +112,7 @@ repeats() {
 repeats "again" env
 repeats "on one core" taskset -c 0
 repeats "with other threads" env OMP_NUM_THREADS=7 OPENBLAS_NUM_THREADS=5 MALLOC_ARENA_MAX=1
+repeats "on a processor without wide vectors, for the C library" env GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX2,-FMA,-AVX512F
 repeats "in another zone and language" env TZ=Asia/Tokyo LC_ALL=C
 simulate "${messy[@]}" --set simulation.faults.kill=0.02 --set simulation.seed=2
 if [ "$(simulated_digest)" != "$reference" ]; then ok "another seed is other work"; else fail "another seed is the same work"; fi

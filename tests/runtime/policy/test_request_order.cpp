@@ -55,6 +55,7 @@ TEST(RequestOrder, WithoutContextARequestQueuesUpAgain) {
   add_all(order, 1, 3);
   EXPECT_EQ(take(order, 1), (Ids{{0, 0}}));
   EXPECT_TRUE(order.displaces({0, 0}, 8, {}));
+  EXPECT_FALSE(order.displaces({0, 0}, 8, {}, 2)) << "others have made room for both that wait";
   order.add({0, 0}, 8);
   EXPECT_EQ(take(order, 3), (Ids{{0, 1}, {0, 2}, {0, 0}}));
   EXPECT_FALSE(order.displaces({0, 0}, 16, {})) << "nobody waits";
