@@ -136,26 +136,28 @@ std::unique_ptr<policy::RequestOrder> make_order(const Setup& setup, ResponseTok
 
 policy::LeaseTerms lease_terms(const Setup& setup) {
   const io::EngineSection& engine = setup.config.engine;
-  const std::int32_t max_tokens = setup.config.sampling.max_tokens;
-  const bool bounded = !setup.kv.holds_batch && !engine.kv_growth;
-  return {.chunk =
-              setup.config.schedule.chunk.value_or(bounded ? policy::default_chunk(max_tokens) : 0),
+  const io::Auto<std::int32_t> chunk = setup.config.schedule.chunk;
+  const bool grows = !chunk && !setup.kv.holds_batch && !engine.kv_growth;
+  return {.chunk = chunk.value_or(grows ? policy::kLeastChunk : 0),
+          .chunk_share = grows ? policy::kChunkShare : 0,
           .growth = engine.kv_growth.value_or(0),
-          .max_tokens = max_tokens,
+          .max_tokens = setup.config.sampling.max_tokens,
           .context = setup.model.max_position,
           .kv_block = engine.kv_block};
 }
 
 std::string chunk_text(const Setup& setup) {
+  const policy::LeaseTerms terms = lease_terms(setup);
   const bool set = setup.config.schedule.chunk.has_value();
-  if (const std::int32_t chunk = lease_terms(setup).chunk; chunk > 0) {
-    return fmt::format("requests run in chunks of {} tokens{}", chunk,
-                       set ? " (schedule.chunk)"
-                           : ": KV memory does not hold a full batch at its longest (override: "
-                             "schedule.chunk)");
+  if (terms.chunk_share > 0) {
+    return fmt::format(
+        "requests run in chunks of an eighth of what they have, {} tokens at least: KV memory does "
+        "not hold a full batch at its longest (override: schedule.chunk)",
+        terms.chunk);
   }
-  return fmt::format("requests run without chunks{}",
-                     set ? " (schedule.chunk)" : " (override: schedule.chunk)");
+  const std::string why = set ? " (schedule.chunk)" : " (override: schedule.chunk)";
+  return terms.chunk > 0 ? fmt::format("requests run in chunks of {} tokens{}", terms.chunk, why)
+                         : "requests run without chunks" + why;
 }
 
 roles::CoordinatorOptions coordinator_options(const Setup& setup) {

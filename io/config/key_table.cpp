@@ -326,8 +326,9 @@ std::vector<Key> make_table() {
   t.push_back(key(PACELINE_FIELD(schedule, chunk), OrAuto{Count{0, 1 << 24}},
                   "Tokens after which a request may give way to another; 0 is never."));
   t.back().details = {
-      "auto: max_tokens / 8 where KV memory holds no full batch at its longest, else",
-      "0. A request is given KV for a chunk at once; what gives way is stored."};
+      "auto: where KV memory holds no full batch at its longest an eighth of the positions",
+      "that the request has, 64 at least; else 0. A request is given KV for a chunk at",
+      "once; what gives way is stored."};
   t.push_back(key(PACELINE_FIELD(schedule, lengths), OrNone{directory},
                   "For oracle: a finished run of the same prompts."));
   t.push_back(key(PACELINE_FIELD(schedule, rebalance), Flag{},

@@ -40,8 +40,9 @@ std::optional<LeaseOrder> BalancingScheduler::lease(const RunState& run, const G
   if (!next) return std::nullopt;
   const auto tokens =
       static_cast<std::uint32_t>(table.waiting().at(*next).trajectory.tokens.size());
-  const std::uint32_t until = options_.terms.until(tokens);
-  const int blocks = options_.terms.blocks(run.prompts[next->prompt].tokens.size(), tokens, until);
+  const std::size_t prompt = run.prompts[next->prompt].tokens.size();
+  const std::uint32_t until = options_.terms.until(prompt, tokens);
+  const int blocks = options_.terms.blocks(prompt, tokens, until);
   // Alone in a group every request has room, or soon has.
   if (blocks > group.kv_room && held > 0) return std::nullopt;
   return LeaseOrder{*next, until};
@@ -55,7 +56,7 @@ LeaseEnd BalancingScheduler::at_end(const RunState& run, const GroupState& group
       moves.begin(), moves.end(), [](const auto& move) { return move.second.to == kToTable; }));
   if (run.requests.order().displaces(id, request.tokens, slot_of(run, group), leaving)) return {};
   const std::size_t prompt = run.prompts[id.prompt].tokens.size();
-  const std::uint32_t until = terms.until(request.until);
+  const std::uint32_t until = terms.until(prompt, request.until);
   const int further = terms.blocks(prompt, request.until, until) -
                       terms.blocks(prompt, request.tokens, request.until);
   if (further > group.kv_room && run.requests.held_by(group.ranks.leader) > 1) return {};

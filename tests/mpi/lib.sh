@@ -63,16 +63,19 @@ finished() {
 }
 
 # wait_for_finished DIR COUNT PID: until so many are on disk; fails when the run ends before. The ranks stand still
-# while they are counted, so that no run, however fast, goes on by more than the pause below between two counts.
+# while they are counted, so that no run, however fast, goes on by much between two counts; and they go on for as long
+# as the count took, so that no machine, however slow, keeps them standing.
 wait_for_finished() {
-  local n
+  local n began took
   while kill -0 "$3" 2>/dev/null; do
+    began=${EPOCHREALTIME/[.,]/}
     pkill -STOP -P "$3" -x paceline || true
     n=$(finished "$1")
     pkill -CONT -P "$3" -x paceline || true
+    took=$((${EPOCHREALTIME/[.,]/} - began))
     if [ "${n:-0}" = $complete ]; then return 1; fi
     if [ "${n:-0}" -ge "$2" ]; then return 0; fi
-    sleep 0.05
+    sleep "$(printf '%d.%06d' $((took / 1000000)) $((took % 1000000)))"
   done
   return 1
 }

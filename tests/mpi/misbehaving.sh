@@ -40,7 +40,7 @@ hangs() {  # WHAT VICTIM RANKS PATTERN [ARG...]
   local what=$1 victim=$2 ranks=$3 pattern=$4 code=0 kept before
   shift 4
   rm -rf "$work/run"
-  start "$ranks" "$work/run" "${more[@]}" --set limits.stall=3 --set output.flush_seconds=0.1 "$@"
+  start "$ranks" "$work/run" "${more[@]}" --set limits.stall=5 --set output.flush_seconds=0.1 "$@"
   if ! wait_for_finished "$work/run" 10 "$pid"; then fail "$what: ended too soon"; cat "$work/run.log"; return; fi
   before=$(finished "$work/run")
   kill -STOP "$(pgrep -P "$pid" -x paceline | sort -n | sed -n "$((victim + 1))p")"

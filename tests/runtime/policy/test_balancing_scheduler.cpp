@@ -10,21 +10,24 @@ namespace {
 
 TEST(LeaseTerms, AChunkTakesTheBlocksThatItMayFill) {
   const LeaseTerms terms{.chunk = 32, .max_tokens = 100, .context = 1000};
-  EXPECT_EQ(terms.until(0), 32U);
-  EXPECT_EQ(terms.until(32), 64U);
-  EXPECT_EQ(terms.until(64), 96U);
-  EXPECT_EQ(terms.until(68), kToTheEnd) << "100 is the end";
+  EXPECT_EQ(terms.until(16, 0), 32U);
+  EXPECT_EQ(terms.until(16, 32), 64U);
+  EXPECT_EQ(terms.until(16, 64), 96U);
+  EXPECT_EQ(terms.until(16, 68), kToTheEnd) << "100 is the end";
   EXPECT_EQ(terms.blocks(16, 0, 32), 3 + 1);
   EXPECT_EQ(terms.blocks(17, 0, 32), 4 + 1);
   EXPECT_EQ(terms.blocks(16, 64, kToTheEnd), 8 + 1) << "116 positions";
-  EXPECT_EQ((LeaseTerms{.max_tokens = 100}.until(7)), kToTheEnd);
+  EXPECT_EQ((LeaseTerms{.max_tokens = 100}.until(16, 7)), kToTheEnd);
   EXPECT_EQ((LeaseTerms{.max_tokens = 100, .context = 64}.blocks(32, 0, kToTheEnd)), 4 + 1);
   EXPECT_EQ((LeaseTerms{.growth = 16, .max_tokens = 100}.blocks(16, 0, kToTheEnd)), 2 + 1);
 }
 
-TEST(LeaseTerms, AnAutomaticChunkIsAnEighth) {
-  EXPECT_EQ(default_chunk(65536), 8192);
-  EXPECT_EQ(default_chunk(10), 16);
+TEST(LeaseTerms, AChunkGrowsWithItsRequest) {
+  const LeaseTerms terms{.chunk = 64, .chunk_share = 0.125, .max_tokens = 4096};
+  EXPECT_EQ(terms.until(16, 0), 64U);
+  EXPECT_EQ(terms.until(512, 64), 64U + 72U);
+  EXPECT_EQ(terms.until(512, 3000), 3000U + 439U);
+  EXPECT_EQ(terms.until(512, 3700), kToTheEnd);
 }
 
 /// One group of two, with prompts of 16 tokens: a chunk of 16 takes 3 blocks, and 1 more each time.
