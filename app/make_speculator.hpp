@@ -25,8 +25,8 @@ struct Setup;
 /// nothing drafts, or requests are.
 [[nodiscard]] std::string not_reconfigured(const Setup& setup);
 
-/// The speculator of one verifier, null without drafters. `costs` are asked for by the goodput
-/// policy and by reconfiguration.
+/// The speculator of one verifier, null without drafters. `costs` are asked for by the policies
+/// that read them and by reconfiguration.
 [[nodiscard]] std::unique_ptr<roles::Speculator> make_speculator(
     const Setup& setup, std::vector<std::unique_ptr<draft::Drafter>> drafters, CostTable costs,
     const Clock& clock);

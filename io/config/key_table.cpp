@@ -187,9 +187,6 @@ std::vector<Key> make_table() {
                           [](float v) { return v > 0 && v <= 1; }};
   const Real<float> min_p{"a number from 0 to below 1", [](float v) { return v >= 0 && v < 1; }};
 
-  const Choice<SpeculationPolicy, 2> policy{{"fixed", "goodput"},
-                                            {SpeculationPolicy::fixed, SpeculationPolicy::goodput}};
-
   const Choice<SpeculationMode, 3> mode{
       {"plain", "coupled", "decoupled"},
       {SpeculationMode::plain, SpeculationMode::coupled, SpeculationMode::decoupled}};
@@ -281,8 +278,12 @@ std::vector<Key> make_table() {
   t.push_back(key(PACELINE_FIELD(speculation, drafters), DrafterList{},
                   "Sources of draft tokens; with none every step decodes plainly."));
   t.back().details = DrafterList::details();
-  t.push_back(key(PACELINE_FIELD(speculation, policy), policy,
-                  "fixed drafts max_length tokens; goodput as many as are expected to pay."));
+  t.push_back(key(PACELINE_FIELD(speculation, policy), named(kSpeculationPolicies),
+                  "How far to draft; goodput is as far as is expected to pay, for each request."));
+  t.back().details = {
+      "nightjar: a bandit learns the best length of each batch size; banditspec: without the",
+      "batch; dsd: one length, by mean acceptance and linear costs; tetris: max_length tokens,",
+      "the likelier half of which is verified; fixed: max_length tokens."};
   t.push_back(key(PACELINE_FIELD(speculation, mode), OrAuto{mode},
                   "Draft not at all, in turn with verifying, or on ranks of their own; auto is by "
                   "costs."));

@@ -62,8 +62,7 @@ int Goodput::settling() const { return 1 + static_cast<int>(step_.shape.requests
 
 bool Goodput::considers(const DraftQuery& query) {
   step_ = {};
-  step_.shape = {static_cast<double>(query.requests), 0, static_cast<double>(query.prefill_rows),
-                 query.context};
+  step_.shape = plain_step(query);
   if (query.requests == 0) return false;
   const double plain = step_seconds(0);
   spare_ += (spare_ == 0 ? kAllowance : kSpared) * plain;
@@ -84,10 +83,7 @@ bool Goodput::cheap() const {
 /// The best prefix of the candidates listed in worth_.
 DraftPlan Goodput::best_plan(const DraftQuery& query) {
   planner_.list(query, worth_, max_length_);
-  const double yield = yield_.estimate(1, max_length_);
-  prices_.step.resize(planner_.candidates().size() + 1);
-  for (std::size_t i = 0; i < prices_.step.size(); ++i)
-    prices_.step[i] = step_seconds(yield * static_cast<double>(i));
+  prices_.of_steps(costs_, query, planner_.candidates().size(), yield_.estimate(1, max_length_));
   return planner_.best(query, prices_);
 }
 
@@ -113,12 +109,7 @@ bool Goodput::leave_out_laggards(const DraftQuery& query, double speedup) {
 }
 
 DraftPlan Goodput::plan(const DraftQuery& query) {
-  prices_.first.resize(static_cast<std::size_t>(query.requests) + 1);
-  prices_.round.resize(prices_.first.size());
-  for (int n = 1; n <= query.requests; ++n) {
-    prices_.first[n] = costs_.first_seconds(n, query.context);
-    prices_.round[n] = costs_.round_seconds(n, query.context);
-  }
+  prices_.of_drafting(costs_, query);
   worth_.assign(query.requests, yield_.estimate(1, max_length_));
   DraftPlan plan = best_plan(query);
   const bool lags =
