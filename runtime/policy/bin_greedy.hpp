@@ -11,7 +11,8 @@ namespace paceline::policy {
 /// last 1, 1, 4, 4, 16, 25, 64 ... steps where H is 1, 2, 4, 8, 16, 32, 64 ...
 ///
 /// The first bin of each block explores for certain, and so does the very first step: there is an
-/// arm that was visited whenever one is to be exploited.
+/// arm that was visited whenever one is to be exploited. Bin b explores with probability
+/// 1 / sqrt(b), which over the sqrt(H) bins of a block is about 2 H^(1/4) bins, of sqrt(H) steps.
 class BinSchedule {
  public:
   [[nodiscard]] int block() const { return block_; }  ///< j, from 1

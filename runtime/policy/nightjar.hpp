@@ -23,6 +23,9 @@ namespace paceline::policy {
 /// the batch (the paper: a batch's latency is that of its largest lag).
 ///
 /// Where the paper leaves something open:
+/// - A block of H explores 2 H^(3/4) of its steps (bin_greedy.hpp), so that regret grows with the
+///   power 3/4 of the steps, and not with their root as lemma 2 and theorem 1 have it. Regret by
+///   step: tests/bench/README.md.
 /// - Exploration samples a length at each round of the bin: lines 9 to 11 stand in the loop over
 ///   steps.
 /// - 1 / goodput of an arm that was not visited is infinite, since its mean begins at 0: it is
