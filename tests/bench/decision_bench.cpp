@@ -71,11 +71,11 @@ double decide(SpeculationPolicy name, int batch, int max_length) {
 }  // namespace
 
 void bench_decisions(const SpeculationOptions& options) {
-  std::printf("microseconds a step to decide on drafts of up to %d tokens\n%-12s",
+  std::printf("microseconds a step to decide on drafts of up to %d tokens\n%-16s",
               options.max_length, "batch");
   for (const int batch : options.batches) std::printf("%8d", batch);
   for (const SpeculationPolicy policy : kSpeculationPolicies) {
-    std::printf("\n%-12s", name_of(policy));
+    std::printf("\n%-16s", name_of(policy));
     for (const int batch : options.batches)
       std::printf("%8.1f", decide(policy, batch, options.max_length));
   }

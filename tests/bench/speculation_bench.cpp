@@ -212,7 +212,7 @@ bool same(const std::vector<Trajectory>& a, const std::vector<Trajectory>& b) {
 }
 
 void print(const Workload& work, const Contender& c) {
-  std::printf("%5d  %-10s %9.1f", work.batch, c.name.c_str(), quantile(c.rates, 0.5));
+  std::printf("%5d  %-16s %9.1f", work.batch, c.name.c_str(), quantile(c.rates, 0.5));
   if (!work.arrivals.empty()) std::printf("  %7.3f s", quantile(c.latencies, 0.5));
   if (c.speculator == nullptr) {
     std::printf("\n");
@@ -364,7 +364,8 @@ int bench_speed(SpeculationSetup& setup) {
   for (const std::string& name : setup.options.drafters) std::printf(" %s", name.c_str());
   std::printf(", up to %d tokens, %d paths\n\n", setup.options.max_length, setup.options.paths);
   std::printf(
-      "batch  policy      tokens/s  %sratio     min-max  tokens/step  acceptance 1  drafting\n",
+      "batch  policy            tokens/s  %sratio     min-max  tokens/step  acceptance 1  "
+      "drafting\n",
       setup.options.arrivals.empty() ? "" : " latency   ");
   for (const int batch : setup.options.batches) {
     if (!bench_batch(setup, batch)) return 1;
