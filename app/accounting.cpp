@@ -114,10 +114,9 @@ std::vector<Loss> losses_of(const Setup& setup, std::span<const RankSummary> sum
     if (is(s, Role::spare)) spare.seconds += s.idle_seconds;
     if (is(s, Role::drafter)) ahead.seconds += s.idle_seconds;
     if (s.leader >= 0) waiting.seconds += s.idle_seconds;
-    // Under goodput the drafts that are refused were expected, and still paid. A group's members
+    // Where it is asked whether drafts pay, those that are refused were expected. A group's members
     // verify what their leader counts. (Of a rank whose role changed the last group is known.)
-    if (speculation.policy == io::SpeculationPolicy::fixed && s.leader >= 0 &&
-        s.drafted > s.accepted)
+    if (drafts_always(speculation.policy) && s.leader >= 0 && s.drafted > s.accepted)
       refused.seconds += s.tp * s.busy_seconds * share(s.drafted - s.accepted, s.decode_tokens);
   }
   if (layout.groups() > 1 && !setup.config.schedule.rebalance) {
@@ -129,8 +128,7 @@ std::vector<Loss> losses_of(const Setup& setup, std::span<const RankSummary> sum
   } else {
     waiting.advice = "more responses in a run (prompts.samples) keep them busy";
   }
-  if (!setup.drafters.empty() && speculation.policy == io::SpeculationPolicy::goodput &&
-      !setup.profile_holds())
+  if (!setup.drafters.empty() && reads_costs(speculation.policy) && !setup.profile_holds())
     waiting.advice += "; engine.profile saves measuring costs at the start";
   return {loading, waiting, spare, ahead, refused};
 }

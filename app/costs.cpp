@@ -99,9 +99,8 @@ roles::CostMeasurement measure(const MeasuringRank& rank, const roles::Measureme
 }
 
 bool wants_costs(const Setup& setup) {
-  const bool drafts = !setup.drafters.empty() &&
-                      (setup.config.speculation.policy == io::SpeculationPolicy::goodput ||
-                       reconfigure_every(setup) > 0);
+  const bool drafts = !setup.drafters.empty() && (reads_costs(setup.config.speculation.policy) ||
+                                                  reconfigure_every(setup) > 0);
   const io::ScheduleSection& schedule = setup.config.schedule;
   return drafts || (setup.layout.groups() > 1 && (schedule.rebalance || schedule.shuffle));
 }

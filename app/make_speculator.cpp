@@ -7,15 +7,15 @@
 
 #include "app/drafters.hpp"
 #include "app/setup.hpp"
-#include "runtime/policy/goodput.hpp"
+#include "runtime/policy/make_draft_length.hpp"
 
 namespace paceline::app {
 
 std::uint32_t reconfigure_every(const Setup& setup) {
   const io::SpeculationSection& settings = setup.config.speculation;
   if (setup.drafters.empty() || !not_reconfigured(setup).empty()) return 0;
-  const bool by_itself = setup.layout.drafters() > 0 && setup.profile_holds() &&
-                         settings.policy == io::SpeculationPolicy::goodput;
+  const bool by_itself =
+      setup.layout.drafters() > 0 && setup.profile_holds() && adapts_by_request(settings.policy);
   return static_cast<std::uint32_t>(
       settings.reconfigure.value_or(by_itself ? policy::kReconfigureEvery : 0));
 }
@@ -95,20 +95,13 @@ std::unique_ptr<roles::Speculator> make_speculator(
     std::erase_if(costs.drafters,
                   [&](const DrafterCosts& drafter) { return drafter.name == name; });
   }
-  std::unique_ptr<policy::DraftLengthPolicy> policy;
-  switch (settings.policy) {
-    case io::SpeculationPolicy::fixed:
-      policy = std::make_unique<policy::FixedLength>(settings.max_length);
-      break;
-    case io::SpeculationPolicy::goodput:
-      policy = std::make_unique<policy::Goodput>(std::move(costs), settings.max_length);
-      break;
-  }
-  const bool adapts = !settings.paths && settings.policy == io::SpeculationPolicy::goodput;
+  const bool adapts = !settings.paths && adapts_by_request(settings.policy);
   const int paths = settings.paths.value_or(adapts ? io::SpeculationSection::kMostPaths : 1);
   options.step_tokens = setup.config.engine.max_batch * draft_tokens(settings);
   return std::make_unique<roles::Speculator>(
-      std::move(drafters), std::move(policy),
+      std::move(drafters),
+      policy::make_draft_length(settings.policy, std::move(costs), settings.max_length,
+                                setup.config.sampling.seed),
       draft::DraftLimits{settings.max_tokens.value_or(settings.max_length * paths),
                          settings.max_length, paths},
       clock, std::move(options));

@@ -132,14 +132,12 @@ std::string drafts_text(const Setup& setup) {
     names += fmt::format("{}{}", names.empty() ? "" : ", ", drafter.name);
   const int tokens = draft_tokens(settings);
   const int longest = std::min(tokens, settings.max_length);
-  std::string text = fmt::format("  drafts by {}: {}, {}\n", names,
-                                 settings.paths.value_or(1) == 1
-                                     ? fmt::format("up to {} tokens", longest)
-                                     : fmt::format("up to {} tokens in {} paths of up to {}",
-                                                   tokens, *settings.paths, longest),
-                                 settings.policy == io::SpeculationPolicy::fixed
-                                     ? "always (speculation.policy: fixed)"
-                                     : "where it pays (speculation.policy: goodput)");
+  std::string text = fmt::format(
+      "  drafts by {}: {}, {} (speculation.policy: {})\n", names,
+      settings.paths.value_or(1) == 1 ? fmt::format("up to {} tokens", longest)
+                                      : fmt::format("up to {} tokens in {} paths of up to {}",
+                                                    tokens, *settings.paths, longest),
+      drafts_always(settings.policy) ? "always" : "where it pays", name_of(settings.policy));
   const bool ahead = setup.layout.drafters() > 0;
   if (ahead) {
     text += fmt::format("  drafter ranks send {} tokens at a time (speculation.window)\n",

@@ -28,8 +28,7 @@ policy::PlanFacts facts_of(const Setup& setup, const SpeculationChoice& choice) 
   facts.max_batch = config.engine.max_batch;
   facts.context = mean_context(setup);
   facts.longest_draft = config.speculation.max_length;
-  if (config.speculation.policy == io::SpeculationPolicy::fixed)
-    facts.shortest_draft = facts.longest_draft;
+  if (drafts_always(config.speculation.policy)) facts.shortest_draft = facts.longest_draft;
   facts.verifiers = {{setup.conditions.tp, *setup.profile}};
   facts.methods = choice.methods;
   return facts;
@@ -89,7 +88,7 @@ const policy::SpeculationPlan* rival(const SpeculationChoice& choice, bool decou
   return found == choice.plans.end() ? nullptr : &*found;
 }
 
-std::string reason_of(const SpeculationChoice& choice, io::SpeculationPolicy lengths) {
+std::string reason_of(const SpeculationChoice& choice, SpeculationPolicy lengths) {
   const bool decoupled = choice.chosen.mode == SpeculationMode::decoupled;
   std::string text = fmt::format("{:.0f} tokens/s foreseen ({})", choice.chosen.tokens_per_second,
                                  how(choice.chosen));
@@ -97,9 +96,11 @@ std::string reason_of(const SpeculationChoice& choice, io::SpeculationPolicy len
     text += fmt::format(", {:.0f} of {}", other->tokens_per_second, how(*other));
   // The plan is for the start. A batch shrinks, and then drafts may pay after all.
   if (choice.chosen.mode == SpeculationMode::plain) {
-    text += lengths == io::SpeculationPolicy::fixed
-                ? "; verifiers draft for themselves all the same (speculation.policy: fixed)"
-                : "; verifiers draft for themselves once batches are small enough";
+    text +=
+        drafts_always(lengths)
+            ? fmt::format("; verifiers draft for themselves all the same (speculation.policy: {})",
+                          name_of(lengths))
+            : "; verifiers draft for themselves once batches are small enough";
   }
   return text;
 }

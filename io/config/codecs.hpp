@@ -234,6 +234,15 @@ auto words(Names... names) {
   return Choice<std::string, n>{{names...}, {std::string(names)...}};
 }
 
+/// Values that have names of their own.
+template <typename T, std::size_t N>
+Choice<T, N> named(const std::array<T, N>& values) {
+  Choice<T, N> choice{{}, values};
+  std::transform(values.begin(), values.end(), choice.names.begin(),
+                 [](T value) { return name_of(value); });
+  return choice;
+}
+
 /// A word that stands for no value, or what the inner codec takes.
 template <typename Inner>
 struct OrWord {

@@ -11,6 +11,7 @@
 
 #include "runtime/core/sampling.hpp"
 #include "runtime/core/speculation_mode.hpp"
+#include "runtime/core/speculation_policy.hpp"
 #include "runtime/core/types.hpp"
 
 namespace paceline::io {
@@ -76,9 +77,6 @@ struct DrafterSetting {
 
   bool operator==(const DrafterSetting&) const = default;
 };
-
-/// How long drafts are: always as long as allowed, or as long as is expected to pay.
-enum class SpeculationPolicy : std::uint8_t { fixed, goodput };
 
 /// Speculative decoding. It changes when tokens are found, never which.
 struct SpeculationSection {

@@ -13,12 +13,28 @@ void order_by_value(const DraftedTokens& drafted, std::vector<int>& order) {
                    [&](int a, int b) { return drafted.values[a] > drafted.values[b]; });
 }
 
-void FixedLength::choose(const DraftQuery& query, std::span<int> lengths) {
-  for (int r = 0; r < query.requests; ++r) lengths[r] = std::min(length_, query.longest_draft[r]);
+int draft_alike(const DraftQuery& query, int length, std::span<int> lengths) {
+  int longest = 0;
+  for (int r = 0; r < query.requests; ++r) {
+    lengths[r] = std::min(length, query.longest_draft[r]);
+    longest = std::max(longest, lengths[r]);
+  }
+  return longest;
 }
 
-void FixedLength::select(const DraftQuery&, const DraftedTokens&, std::span<std::uint8_t> keep) {
+void DraftLengthPolicy::select(const DraftQuery&, const DraftedTokens&,
+                               std::span<std::uint8_t> keep) {
   std::fill(keep.begin(), keep.end(), 1);
+}
+
+void MeanGoodput::record(const StepOutcome& measured) {
+  const double seconds = measured.draft_seconds + measured.step_seconds;
+  if (seconds <= 0) return;
+  mean_ += (measured.committed / seconds - mean_) / ++visits_;
+}
+
+void FixedLength::choose(const DraftQuery& query, std::span<int> lengths) {
+  draft_alike(query, length_, lengths);
 }
 
 }  // namespace paceline::policy

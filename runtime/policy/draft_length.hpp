@@ -37,8 +37,9 @@ struct StepOutcome {
 };
 
 /// Decides speculation step by step: considers(), then, if it says so, choose(), then, if any
-/// length is not 0, select(), and in the end observe(). A state machine without clock or
-/// randomness: equal calls, equal answers. No answer can change a trajectory. Not thread-safe.
+/// length is not 0, select(), and in the end observe(). A state machine without a clock, whose
+/// chance comes from a seed: equal calls, equal answers. No answer can change a trajectory. Not
+/// thread-safe.
 class DraftLengthPolicy {
  public:
   virtual ~DraftLengthPolicy() = default;
@@ -54,10 +55,28 @@ class DraftLengthPolicy {
   [[nodiscard]] virtual int paths(const DraftQuery& /*query*/, int /*request*/, int most) const {
     return most;
   }
-  /// After drafting: keep[i] = 1 for each token to verify. With a token its parents are kept.
+  /// After drafting: keep[i] = 1 for each token to verify. With a token its parents are kept. All
+  /// are, unless a policy says otherwise.
   virtual void select(const DraftQuery& query, const DraftedTokens& drafted,
-                      std::span<std::uint8_t> keep) = 0;
-  virtual void observe(const StepOutcome& outcome) = 0;
+                      std::span<std::uint8_t> keep);
+  virtual void observe(const StepOutcome& /*outcome*/) {}
+};
+
+/// The same length for every request, as far as each has room. Returns the longest.
+int draft_alike(const DraftQuery& query, int length, std::span<int> lengths);
+
+/// What steps of a kind committed a second, as measured: the mean of each step's rate. (Nightjar's
+/// incremental mean below equation 3.)
+class MeanGoodput {
+ public:
+  /// A step that took no time tells nothing.
+  void record(const StepOutcome& measured);
+  [[nodiscard]] int visits() const { return visits_; }
+  [[nodiscard]] double value() const { return mean_; }  ///< tokens a second; 0 while none was seen
+
+ private:
+  int visits_ = 0;
+  double mean_ = 0;
 };
 
 /// The tokens by falling value, a request's parents before its children: every prefix is closed
@@ -72,8 +91,6 @@ class FixedLength final : public DraftLengthPolicy {
 
   bool considers(const DraftQuery&) override { return length_ > 0; }
   void choose(const DraftQuery& query, std::span<int> lengths) override;
-  void select(const DraftQuery&, const DraftedTokens&, std::span<std::uint8_t> keep) override;
-  void observe(const StepOutcome&) override {}
 
  private:
   int length_;

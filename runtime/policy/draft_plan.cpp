@@ -9,6 +9,30 @@ constexpr double kLeastValue = 0.02;  ///< of a draft token worth a thought
 
 }  // namespace
 
+StepShape plain_step(const DraftQuery& query) {
+  return {static_cast<double>(query.requests), 0, static_cast<double>(query.prefill_rows),
+          query.context};
+}
+
+void DraftPrices::of_drafting(const CostTable& costs, const DraftQuery& query) {
+  first.resize(static_cast<std::size_t>(query.requests) + 1);
+  round.resize(first.size());
+  for (int n = 1; n <= query.requests; ++n) {
+    first[n] = costs.first_seconds(n, query.context);
+    round[n] = costs.round_seconds(n, query.context);
+  }
+}
+
+void DraftPrices::of_steps(const CostTable& costs, const DraftQuery& query, std::size_t candidates,
+                           double yield) {
+  StepShape shape = plain_step(query);
+  step.resize(candidates + 1);
+  for (std::size_t i = 0; i <= candidates; ++i) {
+    shape.drafted = yield * static_cast<double>(i);
+    step[i] = costs.step_seconds(shape);
+  }
+}
+
 void DraftPlanner::list(const DraftQuery& query, std::span<const double> worth, int max_length) {
   candidates_.clear();
   for (int r = 0; r < query.requests; ++r) {
@@ -31,13 +55,15 @@ void DraftPlanner::list(const DraftQuery& query, std::span<const double> worth, 
 
 /// Every prefix of every depth is looked at: the first token of a round pays for the round, so that
 /// a prefix may pay although the next shorter one does not.
-DraftPlan DraftPlanner::best(const DraftQuery& query, const DraftPrices& prices) const {
+DraftPlan DraftPlanner::best(const DraftQuery& query, const DraftPrices& prices,
+                             Prefixes prefixes) const {
   DraftPlan best;
   int deepest = 0;
   for (const DraftCandidate& candidate : candidates_) deepest = std::max(deepest, candidate.depth);
   for (int depth = 1; depth <= deepest; ++depth) {
     DraftPlan plan;
     plan.depth = depth;
+    const double pace = prices.pace.empty() ? 1 : prices.pace[depth];
     double draft_seconds = 0;
     std::vector<int> in_round(static_cast<std::size_t>(depth) + 1);
     for (const DraftCandidate& candidate : candidates_) {
@@ -48,10 +74,11 @@ DraftPlan DraftPlanner::best(const DraftQuery& query, const DraftPrices& prices)
       ++n;
       ++plan.tokens;
       plan.gain += candidate.value;
-      plan.seconds = draft_seconds + prices.step[plan.tokens];
+      plan.seconds = pace * (draft_seconds + prices.step[plan.tokens]);
       plan.rate = (query.requests + plan.gain) / plan.seconds;
-      if (plan.rate > best.rate) best = plan;
+      if (prefixes == Prefixes::all && plan.rate > best.rate) best = plan;
     }
+    if (plan.rate > best.rate) best = plan;
   }
   return best;
 }

@@ -1,9 +1,11 @@
 // Which tokens of a batch to draft, given what they are worth and what they cost.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <vector>
 
+#include "runtime/core/cost_table.hpp"
 #include "runtime/policy/draft_length.hpp"
 
 namespace paceline::policy {
@@ -29,7 +31,18 @@ struct DraftPrices {
   std::vector<double> step;   ///< [candidates + 1] of a step for which so many were drafted
   std::vector<double> first;  ///< [requests + 1] of drafting one token for so many
   std::vector<double> round;  ///< [requests + 1] of drafting a further one
+  /// [depth + 1] What drafts of a depth take, by what the others foretell; empty: 1.
+  std::vector<double> pace = {};
+
+  /// Fills first and round.
+  void of_drafting(const CostTable& costs, const DraftQuery& query);
+  /// Fills step for up to so many candidates, of each of which `yield` tokens are verified.
+  void of_steps(const CostTable& costs, const DraftQuery& query, std::size_t candidates,
+                double yield);
 };
+
+/// The step that a query asks for, without drafts.
+[[nodiscard]] StepShape plain_step(const DraftQuery& query);
 
 /// Candidates across the batch by falling value (TETRIS), and the prefixes of that order that give
 /// the highest goodput:
@@ -45,8 +58,11 @@ class DraftPlanner {
   void list(const DraftQuery& query, std::span<const double> worth, int max_length);
   [[nodiscard]] std::span<const DraftCandidate> candidates() const { return candidates_; }
 
-  /// Of all prefixes of all depths, none of which is empty; no tokens without candidates.
-  [[nodiscard]] DraftPlan best(const DraftQuery& query, const DraftPrices& prices) const;
+  /// Which prefixes are looked at: all, or all candidates of as many rounds.
+  enum class Prefixes : unsigned char { all, whole_rounds };
+  /// Of the prefixes of all depths, none of which is empty; no tokens without candidates.
+  [[nodiscard]] DraftPlan best(const DraftQuery& query, const DraftPrices& prices,
+                               Prefixes prefixes = Prefixes::all) const;
   /// Calls f(candidate) for those of a plan, by falling value.
   template <class F>
   void for_each(const DraftPlan& plan, F&& f) const {

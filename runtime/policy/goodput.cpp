@@ -24,22 +24,10 @@ constexpr double kCaught = 0.15;
 
 }  // namespace
 
-void PaceRatio::observe(double ratio) {
-  recent_[static_cast<std::size_t>(count_ % kSteps)] = ratio;
-  count_ = count_ + 1 < 2 * kSteps ? count_ + 1 : kSteps;
+Goodput::Goodput(CostTable costs, int max_length, Paces paces)
+    : costs_(std::move(costs)), max_length_(max_length) {
+  if (paces == Paces::by_length) by_length_.emplace(max_length);
 }
-
-double PaceRatio::value() const {
-  if (count_ == 0) return 1;
-  std::array<double, kSteps> sorted = recent_;
-  const auto end = sorted.begin() + std::min(count_, kSteps);
-  const auto middle = sorted.begin() + (std::min(count_, kSteps) - 1) / 2;
-  std::nth_element(sorted.begin(), middle, end);
-  return *middle;
-}
-
-Goodput::Goodput(CostTable costs, int max_length)
-    : costs_(std::move(costs)), max_length_(max_length) {}
 
 double Goodput::step_seconds(double drafted) const {
   StepShape shape = step_.shape;
@@ -62,8 +50,7 @@ int Goodput::settling() const { return 1 + static_cast<int>(step_.shape.requests
 
 bool Goodput::considers(const DraftQuery& query) {
   step_ = {};
-  step_.shape = {static_cast<double>(query.requests), 0, static_cast<double>(query.prefill_rows),
-                 query.context};
+  step_.shape = plain_step(query);
   if (query.requests == 0) return false;
   const double plain = step_seconds(0);
   spare_ += (spare_ == 0 ? kAllowance : kSpared) * plain;
@@ -84,10 +71,7 @@ bool Goodput::cheap() const {
 /// The best prefix of the candidates listed in worth_.
 DraftPlan Goodput::best_plan(const DraftQuery& query) {
   planner_.list(query, worth_, max_length_);
-  const double yield = yield_.estimate(1, max_length_);
-  prices_.step.resize(planner_.candidates().size() + 1);
-  for (std::size_t i = 0; i < prices_.step.size(); ++i)
-    prices_.step[i] = step_seconds(yield * static_cast<double>(i));
+  prices_.of_steps(costs_, query, planner_.candidates().size(), yield_.estimate(1, max_length_));
   return planner_.best(query, prices_);
 }
 
@@ -113,12 +97,9 @@ bool Goodput::leave_out_laggards(const DraftQuery& query, double speedup) {
 }
 
 DraftPlan Goodput::plan(const DraftQuery& query) {
-  prices_.first.resize(static_cast<std::size_t>(query.requests) + 1);
-  prices_.round.resize(prices_.first.size());
-  for (int n = 1; n <= query.requests; ++n) {
-    prices_.first[n] = costs_.first_seconds(n, query.context);
-    prices_.round[n] = costs_.round_seconds(n, query.context);
-  }
+  prices_.of_drafting(costs_, query);
+  if (by_length_)
+    by_length_->factors(query.requests, plain_.value(), speculative_ratio(), prices_.pace);
   worth_.assign(query.requests, yield_.estimate(1, max_length_));
   DraftPlan plan = best_plan(query);
   const bool lags =
@@ -202,6 +183,7 @@ void Goodput::ask(const DraftQuery& query, std::span<const int> lengths) {
   double behind = 0;
   for (int r = 0; r < query.requests; ++r) {
     step_.asked += lengths[r];
+    step_.longest = std::max(step_.longest, lengths[r]);
     for (int i = 0; i < lengths[r]; ++i) ++in_round[i];
     if (lengths[r] > 0 && !query.lag.empty()) behind += query.lag[r];
   }
@@ -242,8 +224,11 @@ void Goodput::observe(const StepOutcome& measured) {
   if (step_.shape.prefill_rows > 0 || alike_ <= settling()) return;
   const double foretold = step_seconds(measured.draft_rows);
   if (drafted) {
-    speculative_.observe((measured.draft_seconds + measured.step_seconds) /
-                         (step_.draft_seconds + step_.catch_up + foretold));
+    const double ratio = (measured.draft_seconds + measured.step_seconds) /
+                         (step_.draft_seconds + step_.catch_up + foretold);
+    speculative_.observe(ratio);
+    if (by_length_ && step_.longest > 0)
+      by_length_->observe(static_cast<int>(step_.shape.requests), step_.longest, ratio);
   } else {
     plain_.observe(measured.step_seconds / foretold);
   }

@@ -5,10 +5,14 @@
 // another. Every run must give the same tokens and log-probabilities, or the exit code is 1.
 //   bench_speculation                          speed
 //   bench_speculation --threads 1 --cpu-time   the same in seconds of CPU, for a shared machine
+//   bench_speculation --arrivals HOW           speed and mean latency of requests that arrive at
+//   times                                      (arrivals.hpp); batches are the largest ones then
 //   bench_speculation --acceptance             how much of drafts is accepted
 //   (acceptance_bench.cpp)
 //   bench_speculation --costs                  what the self-measurement foretells of a run's steps
 //   (cost_bench.cpp)
+//   bench_speculation --decisions              what the policies take to decide
+//   (decision_bench.cpp)
 //   bench_speculation --backend cuda --target tests/bench/shapes/qwen2.5-7b --layers-draft 1
 //       --scale S                              random weights; the draft is the target's first
 //       layer
@@ -25,8 +29,9 @@
 #include <vector>
 
 #include "runtime/core/quantile.hpp"
-#include "runtime/policy/goodput.hpp"
+#include "runtime/policy/make_draft_length.hpp"
 #include "runtime/roles/speculator.hpp"
+#include "tests/bench/arrivals.hpp"
 #include "tests/bench/machine.hpp"
 #include "tests/bench/speculation_setup.hpp"
 
@@ -46,11 +51,13 @@ struct Workload {
   int batch = 1;
   int requests = 1;
   int max_tokens = 1;
+  std::vector<double> arrivals;  ///< [requests] seconds; empty: as soon as there is a place
 };
 
 struct Run {
   std::vector<Trajectory> trajectories;  ///< [requests]
-  double seconds = 0;
+  double seconds = 0;                    ///< but for those without a request
+  double latency = 0;                    ///< from arrival to end, mean over requests
   double draft_seconds = 0;
   double tokens = 0;          ///< of all responses
   double decoding_steps = 0;  ///< summed over requests
@@ -69,11 +76,16 @@ Run decode(SpeculationSetup& setup, const Workload& work, roles::Speculator* spe
   engine::Batcher batcher = setup.batcher(work.batch, work.max_tokens);
   const bench::SpeculationClock clock(setup.options.cpu_time);
   const double start = clock.now();
+  double idle = 0;  // nothing is waited for: time without requests is only counted
+  const auto arrival = [&](std::size_t i) { return work.arrivals.empty() ? 0 : work.arrivals[i]; };
   for (std::size_t next = 0; next < requests.size() || batcher.active() > 0;) {
-    while (next < requests.size() && batcher.active() < work.batch) {
+    if (batcher.active() == 0) idle = std::max(idle, arrival(next) - (clock.now() - start));
+    while (next < requests.size() && batcher.active() < work.batch &&
+           arrival(next) <= clock.now() - start + idle) {
       if (speculator != nullptr) speculator->start(requests[next]);
       if (!batcher.admit(requests[next++])) throw std::logic_error("the KV pool is too small");
     }
+    if (batcher.active() == 0) continue;  // the clock is still a rounding before the arrival
     std::span<const engine::DraftTree> drafts;
     if (speculator != nullptr) {
       const std::span<const engine::Decoding> decoding = batcher.decoding();
@@ -94,51 +106,71 @@ Run decode(SpeculationSetup& setup, const Workload& work, roles::Speculator* spe
       const auto index = static_cast<int>(t.id.prompt - first_prompt) * setup.options.samples +
                          static_cast<int>(t.id.sample);
       run.trajectories[index] = std::move(t);
+      run.latency += (clock.now() - start + idle - arrival(index)) / work.requests;
     }
   }
   run.seconds = clock.now() - start;
   return run;
 }
 
-/// Enough requests that the batch is mostly full, of a length that keeps to the time.
+/// Enough requests that the batch is mostly full, of a length that keeps to the time. Where they
+/// arrive at times, as many; where they all do at once, a batch, so that it shrinks to one.
 Workload plan(SpeculationSetup& setup, int batch) {
   constexpr int kTurnover = 2;  // requests a place of the batch
   constexpr int kLeastTokens = 16;
-  Workload work{batch, kTurnover * batch, std::min(64, setup.options.max_tokens)};
+  Workload work{batch, kTurnover * batch, std::min(64, setup.options.max_tokens), {}};
   const Run trial = decode(setup, work, nullptr, 0);
   const double tokens = trial.rate() * setup.options.seconds;
   work.max_tokens =
       std::clamp(static_cast<int>(tokens / work.requests), kLeastTokens, setup.options.max_tokens);
   const Run again = decode(setup, work, nullptr, 0);
   work.requests = std::max(work.requests, static_cast<int>(work.requests * tokens / again.tokens));
+  const std::string& how = setup.options.arrivals;
+  if (how.empty()) return work;
+  if (how == "once") {
+    work.requests = batch;
+    work.max_tokens = setup.options.max_tokens;
+  }
+  work.arrivals = bench::arrivals(how, work.requests);
   return work;
 }
 
-/// A policy by name: "goodput", "goodput:PATHS" or "fixed:LENGTH".
+/// A policy by name: that of speculation.policy, after which "goodput:PATHS", "fixed:LENGTH" and
+/// "tetris:LENGTH" have a number.
 struct Named {
-  bool goodput = false;
+  SpeculationPolicy policy = SpeculationPolicy::goodput;
   int length = 0;  ///< of the longest draft
   int paths = 0;
 };
-Named named(const std::string& name, const SpeculationOptions& options) {
-  Named policy{name.rfind("goodput", 0) == 0, options.max_length, options.paths};
-  const std::size_t colon = name.find(':');
-  if (colon != std::string::npos)
-    (policy.goodput ? policy.paths : policy.length) = std::atoi(name.c_str() + colon + 1);
-  const bool known =
-      policy.goodput ? colon == 7 || name == "goodput" : name.rfind("fixed:", 0) == 0;
-  if (!known || policy.length < 1 || policy.length > options.max_length || policy.paths < 1 ||
-      policy.paths > options.paths)
-    throw std::invalid_argument("policies are goodput, goodput:PATHS and fixed:LENGTH, not " +
-                                name);
-  return policy;
+Named named(const std::string& text, const SpeculationOptions& options) {
+  Named named{SpeculationPolicy::goodput, options.max_length, options.paths};
+  const std::size_t colon = text.find(':');
+  const std::string name = text.substr(0, colon);
+  const auto* policy = std::find_if(kSpeculationPolicies.begin(), kSpeculationPolicies.end(),
+                                    [&](SpeculationPolicy p) { return name == name_of(p); });
+  bool known = policy != kSpeculationPolicies.end();
+  if (known) named.policy = *policy;
+  if (colon != std::string::npos) {
+    known = known && (drafts_always(named.policy) || named.policy == SpeculationPolicy::goodput);
+    (drafts_always(named.policy) ? named.length : named.paths) =
+        std::atoi(text.c_str() + colon + 1);
+  }
+  if (!known || named.length < 1 || named.length > options.max_length || named.paths < 1 ||
+      named.paths > options.paths) {
+    std::string names;
+    for (const SpeculationPolicy p : kSpeculationPolicies)
+      names += std::string(names.empty() ? "" : ", ") + name_of(p);
+    throw std::invalid_argument("policies are " + names +
+                                ", goodput:PATHS, fixed:LENGTH and tetris:LENGTH, not " + text);
+  }
+  return named;
 }
 
 /// A policy under test and what was measured of it.
 struct Contender {
   std::string name;
   std::unique_ptr<roles::Speculator> speculator;  ///< null: plain
-  std::vector<double> rates, ratios, steps, draft_shares;
+  std::vector<double> rates, ratios, latencies, steps, draft_shares;
   /// At position 1 before the counted runs.
   double drafted_before = 0, accepted_before = 0;
 
@@ -156,22 +188,17 @@ struct Contender {
 
 Contender make_contender(SpeculationSetup& setup, const std::string& name, const Workload& work,
                          const Clock& clock) {
-  const auto [goodput, length, paths] = named(name, setup.options);
+  const auto [policy, length, paths] = named(name, setup.options);
   std::vector<std::unique_ptr<draft::Drafter>> drafters;
   for (const std::string& method : setup.options.drafters)
     drafters.push_back(setup.drafter(method, work.batch, work.max_tokens));
-  std::unique_ptr<policy::DraftLengthPolicy> policy;
-  if (goodput) {
-    const CostTable costs = setup.measure_costs(drafters, work.batch, clock).table;
-    policy = std::make_unique<policy::Goodput>(costs, length);
-  } else {
-    policy = std::make_unique<policy::FixedLength>(length);
-  }
+  CostTable costs;
+  if (reads_costs(policy)) costs = setup.measure_costs(drafters, work.batch, clock).table;
   Contender contender;
   contender.name = name;
-  contender.speculator =
-      std::make_unique<roles::Speculator>(std::move(drafters), std::move(policy),
-                                          draft::DraftLimits{length * paths, length, paths}, clock);
+  contender.speculator = std::make_unique<roles::Speculator>(
+      std::move(drafters), policy::make_draft_length(policy, std::move(costs), length, 1),
+      draft::DraftLimits{length * paths, length, paths}, clock);
   return contender;
 }
 
@@ -185,7 +212,8 @@ bool same(const std::vector<Trajectory>& a, const std::vector<Trajectory>& b) {
 }
 
 void print(const Workload& work, const Contender& c) {
-  std::printf("%5d  %-10s %9.1f", work.batch, c.name.c_str(), quantile(c.rates, 0.5));
+  std::printf("%5d  %-16s %9.1f", work.batch, c.name.c_str(), quantile(c.rates, 0.5));
+  if (!work.arrivals.empty()) std::printf("  %7.3f s", quantile(c.latencies, 0.5));
   if (c.speculator == nullptr) {
     std::printf("\n");
     return;
@@ -230,6 +258,7 @@ bool bench_batch(SpeculationSetup& setup, int batch) {
         continue;
       }
       c.rates.push_back(run.rate());
+      c.latencies.push_back(run.latency);
       c.ratios.push_back(run.rate() / plain);
       c.steps.push_back(run.committed / run.decoding_steps);
       c.draft_shares.push_back(run.draft_seconds / run.seconds);
@@ -277,6 +306,7 @@ SpeculationOptions read_arguments(int argc, char** argv) {
       {"--max-length", [&](const std::string& v) { o.max_length = positive(v); }},
       {"--paths", [&](const std::string& v) { o.paths = positive(v); }},
       {"--repeats", [&](const std::string& v) { o.repeats = positive(v); }},
+      {"--arrivals", [&](const std::string& v) { o.arrivals = v; }},
       {"--seconds", [&](const std::string& v) { o.seconds = std::atof(v.c_str()); }},
       {"--drafters", [&](const std::string& v) { o.drafters = split(v); }},
       {"--policies", [&](const std::string& v) { o.policies = split(v); }},
@@ -293,12 +323,15 @@ SpeculationOptions read_arguments(int argc, char** argv) {
       o.acceptance = true;
     } else if (argument == "--costs") {
       o.costs = true;
+    } else if (argument == "--decisions") {
+      o.decisions = true;
     } else if (argument == "--cpu-time") {
       o.cpu_time = true;
     } else if (option != known.end() && i + 1 < argc) {
       option->second(argv[++i]);
     } else {
-      std::string usage = "usage: bench_speculation [--acceptance] [--costs] [--cpu-time]";
+      std::string usage =
+          "usage: bench_speculation [--acceptance] [--costs] [--decisions] [--cpu-time]";
       for (const auto& [name, set] : known) usage += " [" + name + " VALUE]";
       throw std::invalid_argument(usage);
     }
@@ -307,6 +340,7 @@ SpeculationOptions read_arguments(int argc, char** argv) {
   if (o.batches.empty() || o.drafters.empty())
     throw std::invalid_argument("batches and drafters must not be empty");
   for (const std::string& name : o.policies) static_cast<void>(named(name, o));
+  if (!o.arrivals.empty()) static_cast<void>(bench::arrivals(o.arrivals, 1));
   // Cheap drafters first, as roles::Speculator wants them.
   std::stable_partition(o.drafters.begin(), o.drafters.end(),
                         [](const std::string& name) { return name != "model"; });
@@ -330,7 +364,9 @@ int bench_speed(SpeculationSetup& setup) {
   for (const std::string& name : setup.options.drafters) std::printf(" %s", name.c_str());
   std::printf(", up to %d tokens, %d paths\n\n", setup.options.max_length, setup.options.paths);
   std::printf(
-      "batch  policy      tokens/s  ratio     min-max  tokens/step  acceptance 1  drafting\n");
+      "batch  policy            tokens/s  %sratio     min-max  tokens/step  acceptance 1  "
+      "drafting\n",
+      setup.options.arrivals.empty() ? "" : " latency   ");
   for (const int batch : setup.options.batches) {
     if (!bench_batch(setup, batch)) return 1;
   }
@@ -343,7 +379,12 @@ int bench_speed(SpeculationSetup& setup) {
 int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   try {
-    SpeculationSetup setup(read_arguments(argc, argv));
+    const SpeculationOptions options = read_arguments(argc, argv);
+    if (options.decisions) {
+      bench::bench_decisions(options);
+      return 0;
+    }
+    SpeculationSetup setup(options);
     if (setup.options.acceptance) {
       bench::bench_acceptance(setup);
     } else if (setup.options.costs) {

@@ -37,12 +37,14 @@ struct SpeculationOptions {
   int max_length = 8;     ///< of a draft
   int paths = 1;
   int repeats = 5;
-  double seconds = 1;  ///< that a plain run takes, about
+  double seconds = 1;    ///< that a plain run takes, about
+  std::string arrivals;  ///< arrivals.hpp; empty: requests are there as soon as they have a place
   std::vector<int> batches{1, 2, 4, 8, 16, 32, 64};
   std::vector<std::string> drafters{"model"};
   std::vector<std::string> policies{"goodput", "fixed:4"};
   bool acceptance = false;
   bool costs = false;
+  bool decisions = false;
   bool cpu_time = false;  ///< instead of the wall's
 };
 
@@ -99,6 +101,9 @@ struct SpeculationSetup {
 /// Prints the cost table of the largest batch, and by rows and context what it foretells of steps
 /// beside what they took.
 void bench_costs(SpeculationSetup& setup);
+
+/// Prints what each policy takes to decide, by batch.
+void bench_decisions(const SpeculationOptions& options);
 
 /// Prints how much of drafts the target accepts, by drafter, paths and position.
 void bench_acceptance(SpeculationSetup& setup);

@@ -54,6 +54,7 @@ refuses "a KV pool's disk that is not there" 64 "kv_pool.disk: .*$work/nowhere: 
 refuses "a KV pool's disk without memory" 64 "kv_pool.disk: .*kv_pool.memory" 1 --set kv_pool.disk="$work" \
   --set kv_pool.memory=none
 
+refuses "a policy that is not there" 64 "speculation.policy: .*nightjer.*'nightjar'" 1 --set speculation.policy=nightjer
 refuses "an order that is not there" 64 "schedule.policy: .*contxt.*'context'" 1 --set schedule.policy=contxt
 refuses "a size of no disk" 64 "kv_pool.disk_size: expected kv_pool.disk" 1 --set kv_pool.disk_size=1GiB
 refuses "an order without its lengths" 64 "schedule.policy: oracle needs schedule.lengths" 1 --set schedule.policy=oracle

@@ -70,6 +70,7 @@ PRICES: Dict[str, Optional[Tuple[float, float]]] = {
 }
 # Without a tokenizer, for models that cannot have one.
 TOKENS = [{"uid": f"t{i}", "prompt_tokens": list(range(3, i * 9 + 12, i % 3 + 1))} for i in range(16)]
+POLICIES = ("fixed", "goodput", "nightjar", "nightjar_shared", "dsd", "banditspec", "tetris")
 MOVES = ("cost", "transfer", "recompute", "both")
 VICTIMS = ("rank", "rank", "mpirun", "all", "stop")
 
@@ -260,7 +261,7 @@ class Soak:
         asked = 0 if mode in ("plain", "coupled") else spare
         settings = [model.drafters(names),
                     f"speculation.mode={mode}",
-                    f"speculation.policy={pick(['fixed', 'goodput'])}",
+                    f"speculation.policy={pick(POLICIES)}",
                     f"speculation.max_length={pick([1, 2, 4, 8])}",
                     f"speculation.paths={pick(['auto', 'auto', 1, 2])}",
                     f"speculation.window={pick(['auto', *range(1, 9)])}",

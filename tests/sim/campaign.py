@@ -44,6 +44,7 @@ DRAFTERS = {
     "suffix": "{method: suffix}",
 }
 # Tokens and weights. Many responses are short, and some come to the limit, which is the last of them.
+POLICIES = ("fixed", "goodput", "nightjar", "nightjar_shared", "dsd", "banditspec", "tetris")
 PROMPT_LENGTHS = ((1, 2), (15, 1), (16, 1), (17, 1), (40, 4), (90, 2), (150, 1))
 RESPONSE_LENGTHS = ((1, 1), (2, 1), (8, 2), (30, 4), (80, 4), (160, 2), (320, 1))
 LONGEST_PROMPT = PROMPT_LENGTHS[-1][0]
@@ -171,7 +172,7 @@ class Draw:
         asked = "auto" if self.often(0.3) and (plannable or mode != "decoupled") else drafters
         settings = [f"speculation.drafters=[{', '.join(DRAFTERS[name] % {'work': self.folder} for name in names)}]",
                     f"speculation.mode={mode}", f"layout.drafters={asked}",
-                    f"speculation.policy={self.pick(['fixed', 'goodput'])}",
+                    f"speculation.policy={self.pick(POLICIES)}",
                     f"speculation.max_length={self.pick([1, 2, 4, 8])}", f"speculation.paths={self.pick(['auto', 'auto', 1, 2])}",
                     f"speculation.window={self.pick(['auto', *range(1, 9)])}",
                     f"speculation.reconfigure={self.pick(['auto', 1, 16, 1000])}",

@@ -41,6 +41,8 @@ struct WorldOptions {
   Curve table_error = [](double) { return 1.0; };
   /// Of each request of the batch; the batch only shrinks where `lengths` says so.
   std::vector<double> acceptance;
+  /// Of all requests, comes to that much more by the end of the run, within 0 and 1.
+  double acceptance_drift = 0;
   std::vector<int> lengths;  ///< tokens after which a request ends; empty: never
   int waves = 1;             ///< times that the batch is filled, each when the last has ended
   /// Seconds by which a step costs more for each request and token of its text; half of that for a
@@ -190,7 +192,8 @@ class World {
       double value = 1;
       const bool found = lengths[r] > 0 && uniform() < options_.found;
       for (int k = 0; found && k < lengths[r]; ++k) {
-        const double a = requests_[r].acceptance;
+        const double a = std::clamp(
+            requests_[r].acceptance + options_.acceptance_drift * s / options_.steps, 0.0, 1.0);
         const double reach = options_.spread * std::min(a, 1 - a);
         const double p = a + (uniform() < 0.5 ? reach : -reach);
         tokens.push_back({p, options_.spread > 0 ? p : 1.0});
