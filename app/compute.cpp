@@ -17,6 +17,7 @@ engine::ExecutorLimits executor_limits(const Setup& setup) {
           .prefill_chunk = settings.prefill_chunk,
           .kv_block = settings.kv_block,
           .kv_blocks = setup.kv.blocks,
+          .most_kv_blocks = setup.kv.blocks + setup.kv_gain,
           .max_position = setup.longest_sequence};
 }
 
@@ -52,6 +53,7 @@ void take_place(Compute& compute, const Setup& setup, const policy::Placement& p
                 int rank) {
   compute.executor.reset();  // what it held may be needed for the next
   compute.drafters.clear();
+  compute.weights->drop_parts();
   const Role role = placement.role(rank);
   if (role == Role::verifier || role == Role::verifier_member) {
     const auto [leader, tp] = placement.groups[placement.group(rank)];

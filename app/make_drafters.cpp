@@ -51,7 +51,7 @@ std::vector<std::unique_ptr<draft::Drafter>> make_drafters(
         options.prefill_chunk = setup.config.engine.prefill_chunk;
         const policy::WeightsId id{index};
         drafters.push_back(std::make_unique<draft::ModelDrafter>(
-            backend, [&weights, id] { return weights.get(id); }, alone, setup.config.sampling,
+            backend, [&weights, id] { return weights.get_part(id); }, alone, setup.config.sampling,
             setup.stops, options));
         break;
       }

@@ -59,6 +59,15 @@ std::uint64_t device_bytes(const Setup& setup) {
   return bytes;
 }
 
+/// What draft models give a group's pool while they are suspended: their KV, and their weights
+/// where those are a rank's own. A member of a group has no draft models, and as much memory.
+std::int32_t kv_gain(const Setup& setup, const kernels::KvShape& shape) {
+  if (!setup.config.elastic()) return 0;
+  const std::uint64_t bytes = weights_to_lend(setup) + drafter_memory(setup, Role::verifier).kv;
+  return static_cast<std::int32_t>(
+      std::min<std::uint64_t>(bytes / shape.block_bytes(), INT32_MAX - setup.kv.blocks));
+}
+
 /// Host memory that a rank gives to KV of requests that wait: on a machine with devices the host
 /// has little else to hold.
 void plan_kv_pool(Setup& setup, const kernels::KvShape& shape, std::int32_t blocks_per_request) {
@@ -143,6 +152,7 @@ void plan_memory(Setup& setup) {
         static_cast<std::int32_t>(std::min(groups * engine.max_batch * longest, most));
   }
   memory_plan.kv = shape.block_bytes() * setup.kv.blocks + drafter_memory(setup, Role::verifier).kv;
+  setup.kv_gain = kv_gain(setup, shape);
   plan_kv_pool(setup, shape, sizing.blocks_needed(setup.longest_prompt));
 }
 

@@ -27,8 +27,8 @@ struct DrafterMemory {
 };
 [[nodiscard]] DrafterMemory drafter_memory(const Setup& setup, Role role);
 
-/// Sets what there is room for: setup.longest_sequence, memory, kv and kv_pool, and the draft
-/// models' KV blocks. Asks for the layout. Throws UsageError where something does not fit.
+/// Sets what there is room for: setup.longest_sequence, memory, kv, kv_gain and kv_pool, and the
+/// draft models' KV blocks. Asks for the layout. Throws UsageError where something does not fit.
 void plan_memory(Setup& setup);
 
 }  // namespace paceline::app

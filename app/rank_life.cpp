@@ -10,6 +10,7 @@
 #include "app/make_speculator.hpp"
 #include "runtime/engine/batcher.hpp"
 #include "runtime/roles/drafter_rank.hpp"
+#include "runtime/roles/elastic_memory.hpp"
 #include "runtime/roles/group.hpp"
 #include "runtime/roles/remote_drafters.hpp"
 #include "runtime/roles/spare.hpp"
@@ -145,9 +146,10 @@ class RankLife::VerifierPlace final : public Place {
         remote_(ranks.leader),
         speculator_(make_speculator(setup, drafters(setup, placement), machine.costs(ranks.tp),
                                     machine.clock())),
+        memory_(elastic_memory(setup, ranks)),
         verifier_({machine.mailbox(), machine.clock(), batcher_, group_, group_, speculator_.get(),
-                   remote_.size() > 0 ? &remote_ : nullptr, siblings_, machine.trajectories(),
-                   machine.telemetry()},
+                   remote_.size() > 0 ? &remote_ : nullptr, siblings_, memory_.get(),
+                   machine.trajectories(), machine.telemetry()},
                   {.ranks = ranks,
                    .epoch = placement.epoch,
                    .max_batch = setup.config.engine.max_batch,
@@ -199,6 +201,22 @@ class RankLife::VerifierPlace final : public Place {
       drafters.push_back(remote(setup, placement, method));
     return drafters;
   }
+  std::unique_ptr<roles::ElasticMemory> elastic_memory(const Setup& setup,
+                                                       const GroupRanks& ranks) {
+    if (setup.kv_gain == 0) return nullptr;
+    std::unique_ptr<policy::DraftMemoryPolicy> policy;
+    const io::ScheduleSection& schedule = setup.config.schedule;
+    if (schedule.shuffle_memory) {
+      policy = std::make_unique<policy::RandomDraftMemory>(
+          schedule.shuffle_seed + static_cast<std::uint64_t>(ranks.leader));
+    } else {
+      policy = std::make_unique<policy::ElasticDraftMemory>();
+    }
+    return std::make_unique<roles::ElasticMemory>(
+        roles::ElasticMemoryPorts{machine_.clock(), batcher_, group_, *speculator_,
+                                  machine_.telemetry()},
+        std::move(policy), setup.kv.blocks, setup.kv_gain);
+  }
   std::unique_ptr<draft::Drafter> remote(const Setup& setup, const policy::Placement& placement,
                                          std::int32_t method) {
     auto made = std::make_unique<roles::RemoteDrafter>(
@@ -218,6 +236,7 @@ class RankLife::VerifierPlace final : public Place {
   std::size_t first_own_ = 0;  ///< of the speculator's drafters
   std::size_t own_ = 0;        ///< how many are
   std::unique_ptr<roles::Speculator> speculator_;
+  std::unique_ptr<roles::ElasticMemory> memory_;  ///< null: it stays as it is
   roles::Verifier verifier_;
 };
 

@@ -183,6 +183,21 @@ std::string drafts_text(const Setup& setup) {
   return text;
 }
 
+/// Memory that is the draft models' or KV's.
+std::string elastic_text(const Setup& setup) {
+  if (!setup.config.elastic()) return "";
+  if (setup.kv_gain == 0)
+    return "  KV gets no memory of draft models (speculation.elastic_memory): verifiers have none "
+           "to give\n";
+  return fmt::format(
+      "  while KV is short and nothing is drafted, a verifier's draft models give it their memory: "
+      "{} KV blocks more (speculation.elastic_memory)\n{}",
+      setup.kv_gain,
+      weights_to_lend(setup) > 0
+          ? ""
+          : "  their weights stay, for other ranks or other roles have them too\n");
+}
+
 /// Where KV goes that waits for its request's next chunk.
 std::string kv_pool_text(const Setup& setup) {
   std::string text = fmt::format("  {}\n", setup.kv_pool.explanation);
@@ -236,6 +251,7 @@ std::string plan_text(const Setup& setup) {
   for (const std::string& line : setup.layout.explanation) text += fmt::format("  {}\n", line);
   text += fmt::format("  {}\n  {}\n", setup.kv.explanation, chunk_text(setup));
   text += kv_pool_text(setup);
+  text += elastic_text(setup);
   const int tp = setup.layout.placement.least_tp();
   const auto weights = static_cast<double>(model::weight_bytes(setup.model, setup.compute, tp));
   text += fmt::format("  weights {:.1f} MiB a rank{}; longest sequence {} tokens\n", weights / kMiB,

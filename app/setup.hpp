@@ -39,6 +39,7 @@ struct Setup {
   std::vector<fabric::RankFacts> facts;  ///< [ranks]
   policy::Layout layout;
   policy::KvPlan kv;
+  std::int32_t kv_gain = 0;  ///< blocks more in a group's pool while its draft models are suspended
   policy::KvPoolPlan kv_pool;
   MemoryPlan memory;
   std::vector<int> draft_servers;           ///< ranks that host one

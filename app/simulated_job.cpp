@@ -67,6 +67,9 @@ class Telemetry final : public TelemetrySink {
   void pool(const KvPoolRecord& record) override {
     if (kept_) kept_->pool(record);
   }
+  void draft_memory(const DraftMemoryRecord& record) override {
+    if (kept_) kept_->draft_memory(record);
+  }
   void acceptance(std::span<const AcceptanceCell> cells) override {
     if (kept_) kept_->acceptance(cells);
   }
@@ -138,7 +141,7 @@ std::vector<int> nodes_of(const Setup& setup) {
 
 /// Bytes that the KV of a rank has at most.
 std::size_t most_kv(const Setup& setup) {
-  return kv_shape(setup, 1, false).block_bytes() * setup.kv.blocks;
+  return kv_shape(setup, 1, false).block_bytes() * (setup.kv.blocks + setup.kv_gain);
 }
 
 /// Transfers take as long whether their KV is looked at or not.

@@ -44,8 +44,9 @@ void SimulatedRank::take(const policy::Placement& placement) {
   kv_.shape = kv_shape(setup, tp, simulation.check_kv);
   const std::size_t bytes = kv_.shape.block_bytes() * setup.kv.blocks;
   if (simulation.check_kv) {
-    const auto memory = std::make_shared<std::vector<std::byte>>(bytes);
-    kv_.bytes = *memory;
+    const std::size_t most = bytes + kv_.shape.block_bytes() * setup.kv_gain;
+    const auto memory = std::make_shared<std::vector<std::byte>>(most);
+    kv_.bytes = std::span(*memory).first(bytes);
     kv_.owner = memory;
   } else {
     kv_.bytes = around_.kv_addresses.first(bytes);

@@ -13,6 +13,7 @@
 #include "io/traces/length_histogram_file.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/kv/sequences.hpp"
+#include "runtime/model/sharding.hpp"
 #include "runtime/policy/layout.hpp"
 #include "runtime/sim/replay.hpp"
 
@@ -177,6 +178,19 @@ void plan_kv(Setup& setup) {
        .max_batch = engine.max_batch,
        .blocks_per_request = kv::Sequences::blocks_needed(setup.longest_sequence, engine.kv_block)},
       engine.kv_memory);
+  // Of the models' memory nothing is in engine.kv_memory: here it comes beside it.
+  std::uint64_t lent = 0;
+  for (const ConfiguredDrafter& drafter : setup.drafters) {
+    if (drafter.model == nullptr || !has_draft_models(setup, Role::verifier)) continue;
+    const ModelConfig& draft = drafter.model->config;
+    const kernels::KvShape of_draft{draft.layers, draft.kv_heads, draft.head_dim, engine.kv_block,
+                                    drafter.model->compute};
+    lent += model::weight_bytes(draft, drafter.model->compute, 1) +
+            of_draft.block_bytes() * setup.kv.blocks;
+  }
+  if (setup.config.elastic())
+    setup.kv_gain = static_cast<std::int32_t>(
+        std::min<std::uint64_t>(lent / shape.block_bytes(), INT32_MAX - setup.kv.blocks));
   const io::KvPoolSection& pool = setup.config.kv_pool;
   setup.kv_pool = policy::plan_kv_pool(
       {.host_memory = 0,  // nodes are modelled that have enough

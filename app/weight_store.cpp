@@ -42,6 +42,13 @@ std::uint64_t bytes_of(const Setup& setup, const WeightsId& id) {
   return model::weight_bytes(model.config, model.compute, id.tp);
 }
 
+/// Of a draft model that may give its memory to KV, where nothing else keeps the rank from it: its
+/// own copy, which it will not need in another role. On a device every copy is its rank's own.
+bool lends(const Setup& setup, const WeightsId& id, std::size_t ranks_of_copy) {
+  return id.drafter >= 0 && setup.config.elastic() &&
+         (setup.backend.on_device() || (ranks_of_copy == 1 && !roles_change(setup)));
+}
+
 /// All ranks, without weights.
 std::vector<policy::WeightHolder> holders(const Setup& setup) {
   std::vector<policy::WeightHolder> all;
@@ -102,6 +109,20 @@ std::uint64_t weight_memory(const Setup& setup) {
   return *std::max_element(bytes.begin(), bytes.end());
 }
 
+std::uint64_t weights_to_lend(const Setup& setup) {
+  std::uint64_t least = UINT64_MAX;
+  const std::vector<WeightCopy> copies = weight_copies(setup);
+  for (const auto& [leader, tp] : setup.layout.placement.groups) {
+    std::uint64_t bytes = 0;
+    for (const WeightCopy& copy : copies) {
+      const bool has = std::find(copy.ranks.begin(), copy.ranks.end(), leader) != copy.ranks.end();
+      if (has && lends(setup, copy.id, copy.ranks.size())) bytes += bytes_of(setup, copy.id);
+    }
+    least = std::min(least, bytes);
+  }
+  return least;
+}
+
 WeightStore::WeightStore(const fabric::MpiEnvironment& mpi, const Setup& setup,
                          kernels::Backend* backend)
     : setup_(setup), backend_(backend) {
@@ -116,6 +137,7 @@ WeightStore::WeightStore(const fabric::MpiEnvironment& mpi, const Setup& setup,
       if (memory == memory_.end()) {
         kept_[copy.id] = load(copy.id);
         bytes_ += kept_[copy.id]->bytes();
+        if (lends(setup, copy.id, copy.ranks.size())) lent_.insert(copy.id);
         continue;
       }
       kept_[copy.id] = load(copy.id, {.memory = memory->second.bytes(),
@@ -181,9 +203,27 @@ void WeightStore::share(const fabric::MpiEnvironment& mpi, const std::vector<Wei
 }
 
 std::shared_ptr<const model::Weights> WeightStore::get(const WeightsId& id) {
-  if (const auto kept = kept_.find(id); kept != kept_.end()) return kept->second;
+  std::shared_ptr<const model::Weights> weights;
+  while (weights == nullptr) weights = get_part(id);
+  return weights;
+}
+
+std::shared_ptr<const model::Weights> WeightStore::get_part(const WeightsId& id) {
+  if (const auto kept = kept_.find(id); kept != kept_.end()) {
+    std::shared_ptr<const model::Weights> weights = kept->second;
+    if (lent_.contains(id)) kept_.erase(kept);
+    return weights;
+  }
   const auto begin = std::chrono::steady_clock::now();
-  auto loaded = load(id);
+  auto under_way = loading_.find(id);
+  if (under_way == loading_.end()) {
+    const Model model = model_of(setup_, id);
+    under_way =
+        loading_.try_emplace(id, *backend_, model.config, model.weights, model.shard, model.compute)
+            .first;
+  }
+  std::shared_ptr<const model::Weights> loaded = under_way->second.next();
+  if (loaded != nullptr) loading_.erase(under_way);
   loading_seconds_ +=
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return loaded;

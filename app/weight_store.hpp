@@ -5,12 +5,15 @@
 // Where the backend computes from host memory, ranks of a node whose cores have the same memory
 // near them (policy/weight_copies.hpp) map one copy, which they pack together at the start: of what
 // they are, and where roles may change, of all that they may become. A device has memory of its
-// own, into which a rank loads what its place needs, from files that the node's memory caches.
+// own, into which a rank loads what its place needs, from files that the node's memory caches. So
+// does a rank its own copy of a draft model that may give its memory to KV: the store gives that
+// away, and loads it anew when it is wanted again.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "kernels/backend.hpp"
@@ -30,6 +33,9 @@ struct Setup;
 /// Bytes that packed weights take of a rank's memory, of a copy in common its part: of the rank
 /// that has most.
 [[nodiscard]] std::uint64_t weight_memory(const Setup& setup);
+/// Bytes of draft models' weights that every verifier gets back when it suspends its drafters:
+/// those that are in memory of its own, and that it will not need in another role.
+[[nodiscard]] std::uint64_t weights_to_lend(const Setup& setup);
 
 /// A rank's weights. Used by one thread; `setup` and the backend outlive it.
 class WeightStore {
@@ -38,8 +44,12 @@ class WeightStore {
   /// some reason get one each, and rank 0 warns. Collective; throws JobEnded.
   WeightStore(const fabric::MpiEnvironment& mpi, const Setup& setup, kernels::Backend* backend);
 
-  /// Those that it keeps, or on a device, loaded anew. Throws as loading them does.
+  /// Those that it keeps; others are loaded anew. Throws as loading them does.
   [[nodiscard]] std::shared_ptr<const model::Weights> get(const policy::WeightsId& id);
+  /// The same, a part of the loading with each call; null until all are there.
+  [[nodiscard]] std::shared_ptr<const model::Weights> get_part(const policy::WeightsId& id);
+  /// What was loaded of weights in part is not wanted any more.
+  void drop_parts() { loading_.clear(); }
 
   /// Spent in get() so far, on loading.
   [[nodiscard]] double loading_seconds() const { return loading_seconds_; }
@@ -59,6 +69,8 @@ class WeightStore {
   std::map<policy::WeightsId, fabric::SharedMemory>
       memory_;  ///< of copies in common; outlives them
   std::map<policy::WeightsId, std::shared_ptr<const model::Weights>> kept_;
+  std::set<policy::WeightsId> lent_;  ///< kept until they are first wanted, and not again
+  std::map<policy::WeightsId, model::WeightLoading> loading_;  ///< begun, by get_part()
   double loading_seconds_ = 0;
   std::uint64_t bytes_ = 0;
   std::uint64_t bytes_of_others_ = 0;

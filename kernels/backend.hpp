@@ -51,6 +51,16 @@ class Buffer {
   [[nodiscard]] virtual std::size_t size() const = 0;  ///< bytes
 };
 
+/// A range of addresses of which the first part is memory: that can grow and shrink in place.
+class ElasticBuffer : public Buffer {
+ public:
+  /// How much of it is memory. What is in the part that stays, and where that is, does not change;
+  /// what is new is zero-filled. At most `most` of Backend::reserve(). The rest is given back to
+  /// the system or the device, in whole pages. Waits for what the backend was given before. Throws
+  /// as allocate() does.
+  virtual void resize(std::size_t bytes) = 0;
+};
+
 /// An embedding table [vocab, hidden] as this backend reads it.
 class Embedding {
  public:
@@ -279,6 +289,9 @@ class Backend {
   [[nodiscard]] virtual BackendInfo info() const = 0;
 
   [[nodiscard]] virtual std::unique_ptr<Buffer> allocate(std::size_t bytes) = 0;
+  /// `bytes` of memory that can grow to `most` (>= bytes).
+  [[nodiscard]] virtual std::unique_ptr<ElasticBuffer> reserve(std::size_t bytes,
+                                                               std::size_t most) = 0;
   /// Copies into memory of the backend, and out of it.
   virtual void write(std::byte* to, std::span<const std::byte> from) = 0;
   virtual void read(const std::byte* from, std::span<std::byte> to) = 0;

@@ -315,6 +315,11 @@ std::vector<Key> make_table() {
                       "others by those that these have not, where that is worth more."};
   t.push_back(key(PACELINE_FIELD(speculation, race_batch), Count{1, 1024},
                   "Most requests that such a group generates for others."));
+  t.push_back(key(PACELINE_FIELD(speculation, elastic_memory), Flag{},
+                  "Verifiers' draft models give their memory to KV while KV is short and nothing "
+                  "is drafted."));
+  t.back().details = {"They are suspended meanwhile, and load again when no request waits and as",
+                      "much KV is free (Nightjar)."};
   t.push_back(key(PACELINE_FIELD(speculation, keep_history), Flag{},
                   "Adds how often drafts were accepted to the history beside engine.profile."));
 
@@ -340,6 +345,8 @@ std::vector<Key> make_table() {
                   "Ranks change roles at random in mid-run: for tests of exactness."));
   t.push_back(key(PACELINE_FIELD(schedule, shuffle_races), Flag{},
                   "Groups generate others' requests too at random: for tests of exactness."));
+  t.push_back(key(PACELINE_FIELD(schedule, shuffle_memory), Flag{},
+                  "As speculation.elastic_memory, but at random: for tests of exactness."));
   t.push_back(key(PACELINE_FIELD(schedule, shuffle_seed), Whole<std::uint64_t>{0, unsigned_max},
                   "Seed of all that is at random; no token depends on it."));
   t.push_back(key(PACELINE_FIELD(schedule, move_kv), move_kv,

@@ -94,6 +94,7 @@ struct SpeculationSection {
   Auto<std::int32_t> servers;      ///< draft servers; auto: one a node where they can be of use
   bool best_of_n = false;          ///< groups without requests race or draft for those of others
   std::int32_t race_batch = 8;     ///< requests that a group races for at most
+  bool elastic_memory = false;     ///< draft models' memory is KV's while KV is short
   bool keep_history = true;        ///< how often drafts were accepted is kept beside engine.profile
 };
 /// How the KV of a request that moves between groups gets there: sent, computed again, both at
@@ -112,6 +113,7 @@ struct ScheduleSection {
   bool shuffle = false;                ///< requests move at random
   bool shuffle_roles = false;          ///< ranks change roles at random
   bool shuffle_races = false;          ///< groups race at random
+  bool shuffle_memory = false;         ///< draft models' memory becomes KV's at random
   std::uint64_t shuffle_seed = 1;      ///< of that chance
   MoveKvBy move_kv = MoveKvBy::cost;
 };
@@ -232,6 +234,11 @@ struct RunConfig {
   OutputSection output;
   LimitsSection limits;
   SimulationSection simulation;
+
+  /// Whether draft models' memory may become KV's.
+  [[nodiscard]] bool elastic() const {
+    return speculation.elastic_memory || schedule.shuffle_memory;
+  }
 
   std::string text;  ///< the effective configuration as YAML, every key present, for the record
 };

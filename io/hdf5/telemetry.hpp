@@ -14,7 +14,7 @@
 namespace paceline::io {
 
 /// Version of the layout of telemetry.h5 and its shards.
-inline constexpr std::int32_t kTelemetrySchemaVersion = 8;
+inline constexpr std::int32_t kTelemetrySchemaVersion = 9;
 
 /// An attempt to score a response, the last one at it. Seconds since the run began.
 struct ScoreRecord {
@@ -25,9 +25,10 @@ struct ScoreRecord {
   std::uint8_t outcome = 0;  ///< ScoreOutcome of io/reward/scorer.hpp
 };
 
-/// Appends to DIR/shards/telemetry-<attempt>-<rank>.h5. step(), event(), transfer() and pool() only
-/// fill a buffer, except that about once a second (by the records' own times) and every 16,384
-/// records it is written. Used by one thread; errors and HDF5's lock as in ShardWriter.
+/// Appends to DIR/shards/telemetry-<attempt>-<rank>.h5. step(), event(), transfer(), pool() and
+/// draft_memory() only fill a buffer, except that about once a second (by the records' own times)
+/// and every 16,384 records it is written. Used by one thread; errors and HDF5's lock as in
+/// ShardWriter.
 class TelemetryWriter : public TelemetrySink {
  public:
   /// `plan`: the plan this attempt follows, for the record; one rank need give it.
@@ -45,6 +46,7 @@ class TelemetryWriter : public TelemetrySink {
   void event(const RequestEvent& event) override;
   void transfer(const TransferRecord& record) override;
   void pool(const KvPoolRecord& record) override;
+  void draft_memory(const DraftMemoryRecord& record) override;
   /// Writes at once. Throws std::out_of_range on a drafter that has no name.
   void acceptance(std::span<const AcceptanceCell> cells) override;
   /// Buffered like step().
@@ -71,13 +73,16 @@ struct TelemetryReport {
 ///
 ///   /ranks/<rank>/steps/{attempt,start,duration,draft_duration,forward_duration,
 ///                        sample_duration,requests,prefill_tokens,decode_tokens,drafted,accepted,
-///                        kv_blocks_used,role,late,queued,waited}
+///                        kv_blocks_used,kv_blocks,role,late,queued,waited}; kv_blocks: in the
+///       pool (0 of ranks that do not lead a group)
 ///   /requests/{attempt,rank,time,prompt_index,sample_index,kind,tokens,mode,window,method}, by
 ///       (attempt, time); mode and window are of kind "planned" alone, method (a drafter's number,
 ///       -1: none) of "race_begun"
 ///   /transfers/{attempt,rank,start,duration,key,bytes,peer,sends,complete}, by (attempt, start)
 ///   /kv_pool/{attempt,rank,start,duration,key,bytes,memory_bytes,disk_bytes,use,complete}, by
 ///       (attempt, start)
+///   /draft_memory/{attempt,rank,start,duration,longest_pause,blocks,moved,kind}, by (attempt,
+///       rank, start): memory of draft models that became KV's, and was theirs again
 ///   /roles/{attempt,rank,start,preparing,loading,role,epoch,leader,tp}, by (attempt, rank, start)
 ///   /scores/{attempt,rank,start,duration,prompt_index,sample_index,reward,outcome}, by (attempt,
 ///       start): responses that were scored or could not be
@@ -90,8 +95,8 @@ struct TelemetryReport {
 ///   /drafter_names: strings, by drafter number; one numbering for all ranks and attempts, though
 ///       each attempt may be configured with others
 ///   strings NAME (plan, too): NAME u8, UTF-8 bytes; NAME_offsets i64 [n + 1]
-///   attributes of /: schema_version (of telemetry); of /requests/kind, /requests/mode and
-///   /kv_pool/use: the names of their values
+///   attributes of /: schema_version (of telemetry); of /requests/kind, /requests/mode,
+///   /kv_pool/use and /draft_memory/kind: the names of their values
 ///   /scores/outcome: the names of their values
 ///
 /// `outcome_names`: of /scores, by number. On one rank, with every writer closed. Memory: 40 bytes

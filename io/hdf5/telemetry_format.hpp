@@ -1,7 +1,7 @@
 // The layout of telemetry shards, shared by their writer and the merge. Private to this folder.
 //
-//   /steps, /events, /transfers, /kv_pool, /roles, /acceptance, /summary: compound rows as in
-//       core/interfaces.hpp, appended under SWMR; /scores likewise, of ScoreRecord
+//   /steps, /events, /transfers, /kv_pool, /draft_memory, /roles, /acceptance, /summary: compound
+//       rows as in core/interfaces.hpp, appended under SWMR; /scores likewise, of ScoreRecord
 //   /drafter_names: strings, by AcceptanceCell::drafter
 //   attributes of /: attempt, rank, started (Unix time, seconds), plan
 #pragma once
@@ -29,6 +29,7 @@ inline std::vector<h5::Field> step_fields() {
           {"drafted", offsetof(StepRecord, drafted), u32},
           {"accepted", offsetof(StepRecord, accepted), u32},
           {"kv_blocks_used", offsetof(StepRecord, kv_blocks_used), u32},
+          {"kv_blocks", offsetof(StepRecord, kv_blocks), u32},
           {"role", offsetof(StepRecord, role), u32},
           {"late", offsetof(StepRecord, late), u32},
           {"queued", offsetof(StepRecord, queued), u32},
@@ -73,6 +74,18 @@ inline std::vector<h5::Field> pool_fields() {
           {"use", offsetof(KvPoolRecord, use), u8},
           {"complete", offsetof(KvPoolRecord, complete), u8}};
 }
+
+inline std::vector<h5::Field> draft_memory_fields() {
+  const hid_t f64 = h5::native<double>();
+  const hid_t u32 = h5::native<std::uint32_t>();
+  return {{"start", offsetof(DraftMemoryRecord, start), f64},
+          {"duration", offsetof(DraftMemoryRecord, duration), f64},
+          {"longest_pause", offsetof(DraftMemoryRecord, longest_pause), f64},
+          {"blocks", offsetof(DraftMemoryRecord, blocks), u32},
+          {"moved", offsetof(DraftMemoryRecord, moved), u32},
+          {"kind", offsetof(DraftMemoryRecord, kind), h5::native<std::uint8_t>()}};
+}
+
 inline std::vector<h5::Field> score_fields() {
   const hid_t f64 = h5::native<double>();
   const hid_t u32 = h5::native<std::uint32_t>();

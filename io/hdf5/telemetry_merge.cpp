@@ -55,8 +55,9 @@ struct Collected {
   std::vector<OfRank<TransferRecord>> transfers;
   std::vector<OfRank<KvPoolRecord>> pool;
   std::vector<OfRank<ScoreRecord>> scores;
-  std::vector<OfRank<RoleRecord>> roles;           // by (attempt, rank), as the shards are
-  std::vector<OfRank<AcceptanceCell>> acceptance;  // likewise
+  std::vector<OfRank<DraftMemoryRecord>> draft_memory;  // by (attempt, rank), as the shards are
+  std::vector<OfRank<RoleRecord>> roles;                // likewise
+  std::vector<OfRank<AcceptanceCell>> acceptance;       // likewise
   std::vector<std::string> drafter_names;
   std::vector<Summary> summaries;
   std::map<std::uint32_t, Attempt> attempts;
@@ -114,6 +115,8 @@ void collect(const ShardName& name, Collected& all) {
   const auto events = read_rows<RequestEvent>(file, "events", event_fields());
   const auto transfers = read_rows<TransferRecord>(file, "transfers", transfer_fields());
   const auto pool = read_rows<KvPoolRecord>(file, "kv_pool", pool_fields());
+  const auto draft_memory =
+      read_rows<DraftMemoryRecord>(file, "draft_memory", draft_memory_fields());
   const auto scores = read_rows<ScoreRecord>(file, "scores", score_fields());
   const auto roles = read_rows<RoleRecord>(file, "roles", role_fields());
   const auto summaries = read_rows<RankSummary>(file, "summary", summary_fields());
@@ -128,6 +131,8 @@ void collect(const ShardName& name, Collected& all) {
   for (const auto& transfer : transfers)
     all.transfers.push_back({transfer, name.attempt, name.rank});
   for (const auto& use : pool) all.pool.push_back({use, name.attempt, name.rank});
+  for (const auto& change : draft_memory)
+    all.draft_memory.push_back({change, name.attempt, name.rank});
   for (const auto& score : scores) all.scores.push_back({score, name.attempt, name.rank});
   for (const auto& role : roles) all.roles.push_back({role, name.attempt, name.rank});
   std::vector<std::uint32_t> drafter;
@@ -258,6 +263,17 @@ void write_pool(const h5::File& file, std::vector<OfRank<KvPoolRecord>>& pool) {
     h5::write_attribute(use.get(), file.path(), name, static_cast<std::uint8_t>(value));
 }
 
+void write_draft_memory(const h5::File& file,
+                        const std::vector<OfRank<DraftMemoryRecord>>& changes) {
+  using Kind = DraftMemoryRecord::Kind;
+  write_of_ranks(file, "draft_memory", changes, draft_memory_fields());
+  const h5::Handle kind(H5Dopen2(file.id(), "draft_memory/kind", H5P_DEFAULT), H5Dclose);
+  const std::pair<const char*, Kind> names[] = {
+      {"expanded", Kind::expanded}, {"contracted", Kind::contracted}, {"resumed", Kind::resumed}};
+  for (const auto& [name, value] : names)
+    h5::write_attribute(kind.get(), file.path(), name, static_cast<std::uint8_t>(value));
+}
+
 void write_scores(const h5::File& file, std::vector<OfRank<ScoreRecord>>& scores,
                   std::span<const std::string> outcome_names) {
   sort_by_start(scores);
@@ -325,6 +341,7 @@ TelemetryReport write_telemetry(const std::string& directory,
     write_events(file, all.events);
     write_transfers(file, all.transfers);
     write_pool(file, all.pool);
+    write_draft_memory(file, all.draft_memory);
     write_scores(file, all.scores, outcome_names);
     write_of_ranks(file, "roles", all.roles, role_fields());
     write_of_ranks(file, "acceptance", all.acceptance, acceptance_fields());

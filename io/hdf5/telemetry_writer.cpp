@@ -36,6 +36,8 @@ struct TelemetryWriter::State {
   h5::Dataset& transfers =
       shard.add("transfers", transfer_fields(), sizeof(TransferRecord), kChunkRows);
   h5::Dataset& pool = shard.add("kv_pool", pool_fields(), sizeof(KvPoolRecord), kChunkRows);
+  h5::Dataset& draft_memory =
+      shard.add("draft_memory", draft_memory_fields(), sizeof(DraftMemoryRecord), kChunkRows);
   h5::Dataset& scores = shard.add("scores", score_fields(), sizeof(ScoreRecord), kChunkRows);
   h5::Dataset& roles = shard.add("roles", role_fields(), sizeof(RoleRecord), kChunkRows);
   h5::Dataset& acceptance =
@@ -45,6 +47,7 @@ struct TelemetryWriter::State {
   std::vector<RequestEvent> event_buffer;
   std::vector<TransferRecord> transfer_buffer;
   std::vector<KvPoolRecord> pool_buffer;
+  std::vector<DraftMemoryRecord> draft_memory_buffer;
   std::vector<ScoreRecord> score_buffer;
   double flushed_at = 0;  // seconds since the attempt began, by the records' clock
 
@@ -53,6 +56,7 @@ struct TelemetryWriter::State {
     write(events, event_buffer);
     write(transfers, transfer_buffer);
     write(pool, pool_buffer);
+    write(draft_memory, draft_memory_buffer);
     write(scores, score_buffer);
   }
   template <typename Row>
@@ -65,7 +69,7 @@ struct TelemetryWriter::State {
 
   void write_when_due(double now) {
     const bool full = step_buffer.size() + event_buffer.size() + transfer_buffer.size() +
-                          pool_buffer.size() + score_buffer.size() >=
+                          pool_buffer.size() + draft_memory_buffer.size() + score_buffer.size() >=
                       kBufferedRows;
     if (!full && now - flushed_at < kFlushSeconds) return;
     flushed_at = std::max(flushed_at, now);
@@ -114,6 +118,11 @@ void TelemetryWriter::transfer(const TransferRecord& record) {
 
 void TelemetryWriter::pool(const KvPoolRecord& record) {
   state_->pool_buffer.push_back(record);
+  state_->write_when_due(record.start + record.duration);
+}
+
+void TelemetryWriter::draft_memory(const DraftMemoryRecord& record) {
+  state_->draft_memory_buffer.push_back(record);
   state_->write_when_due(record.start + record.duration);
 }
 

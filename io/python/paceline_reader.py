@@ -19,6 +19,7 @@
     scores("DIR")                        # what became of responses that were to be scored, and when
     model_scale("DIR"), kv_scale("DIR")  # seconds that changes of roles and moves of KV took
     kv_pool("DIR")                       # what ranks put into the KV pool and took out of it
+    draft_memory("DIR")                  # memory of draft models that became KV's, and was theirs again
 
 Needs h5py and numpy; torch only where as_torch is asked for. One run, one thread: h5py serialises
 HDF5 itself, but a Run object keeps its file open. `python3 paceline_reader.py DIR` prints a
@@ -42,6 +43,7 @@ from paceline_run.slime import SlimeSample
 from paceline_run.summary import summary
 from paceline_run.telemetry import (
     acceptance,
+    draft_memory,
     draft_servers,
     kv_pool,
     kv_scale,
@@ -60,6 +62,7 @@ __all__ = [
     "Run",
     "SlimeSample",
     "acceptance",
+    "draft_memory",
     "draft_servers",
     "iter_live",
     "kv_pool",

@@ -40,6 +40,24 @@ class HostBuffer final : public Buffer {
   Memory memory_;
 };
 
+/// All of it is mapped from the start: what was never touched, or was given back, takes no memory.
+class ElasticHostBuffer final : public ElasticBuffer {
+ public:
+  ElasticHostBuffer(std::size_t bytes, std::size_t most) : memory_(most), size_(bytes) {}
+  [[nodiscard]] std::byte* data() override { return memory_.data(); }
+  [[nodiscard]] std::size_t size() const override { return size_; }
+  void resize(std::size_t bytes) override {
+    if (bytes > memory_.size())
+      throw Error(ExitCode::internal, "memory that is to grow past what was reserved");
+    if (bytes < size_) memory_.give_back(bytes);
+    size_ = bytes;
+  }
+
+ private:
+  Memory memory_;
+  std::size_t size_;
+};
+
 class CpuRecording final : public Recording {
  public:
   explicit CpuRecording(const PassTraits& t) : traits(t) {}
@@ -62,6 +80,10 @@ class CpuBackend final : public Backend {
 
   [[nodiscard]] std::unique_ptr<Buffer> allocate(std::size_t bytes) override {
     return std::make_unique<HostBuffer>(bytes);
+  }
+  [[nodiscard]] std::unique_ptr<ElasticBuffer> reserve(std::size_t bytes,
+                                                       std::size_t most) override {
+    return std::make_unique<ElasticHostBuffer>(bytes, most);
   }
   void write(std::byte* to, std::span<const std::byte> from) override {
     std::copy(from.begin(), from.end(), to);

@@ -1,11 +1,17 @@
 #include "kernels/cpu/memory.hpp"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <new>
+#include <string>
 #include <utility>
+
+#include "runtime/core/error.hpp"
 
 namespace paceline::kernels::cpu {
 namespace {
@@ -61,6 +67,21 @@ void Memory::reserve(std::size_t bytes) {
     *this = Memory();  // the old pages first
     *this = Memory(bytes + bytes / 4);
   }
+}
+
+void Memory::give_back(std::size_t from) {
+  if (from >= size_) return;
+  std::size_t whole = size_;  // where whole pages begin; what comes before is cleared by hand
+  if (mapping_ != nullptr) {
+    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    whole = std::min(size_, (from + page - 1) / page * page);  // data_ begins on a page
+    // To the end of the mapping: the last page is nobody else's.
+    const std::size_t end = (size_ + page - 1) / page * page;
+    if (whole < end && madvise(data_ + whole, end - whole, MADV_DONTNEED) != 0)
+      throw Error(ExitCode::internal,
+                  std::string("giving memory back to the system: ") + std::strerror(errno));
+  }
+  std::memset(data_ + from, 0, whole - from);
 }
 
 }  // namespace paceline::kernels::cpu

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/check.hpp"
+#include "kernels/cuda/elastic_memory.hpp"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/kv_copy.hpp"
 #include "kernels/cuda/rope.hpp"
@@ -59,6 +60,43 @@ class DeviceEmbedding final : public Embedding {
   int hidden;
 };
 
+class ElasticDeviceBuffer final : public ElasticBuffer {
+ public:
+  ElasticDeviceBuffer(int device, cudaStream_t stream, std::size_t bytes, std::size_t most)
+      : memory_(device, most), stream_(stream) {
+    resize(bytes);
+  }
+  [[nodiscard]] std::byte* data() override { return memory_.data(); }
+  [[nodiscard]] std::size_t size() const override { return size_; }
+  void resize(std::size_t bytes) override {
+    PACELINE_CUDA_CHECK(cudaStreamSynchronize(stream_));
+    memory_.grow(bytes);
+    memory_.shrink(bytes);
+    if (bytes > size_)
+      PACELINE_CUDA_CHECK(cudaMemsetAsync(data() + size_, 0, bytes - size_, stream_));
+    size_ = bytes;
+  }
+
+ private:
+  ElasticMemory memory_;
+  cudaStream_t stream_;
+  std::size_t size_ = 0;
+};
+
+/// One that stays as large as it is: plain memory, which every transport of a fabric knows.
+class FixedDeviceBuffer final : public ElasticBuffer {
+ public:
+  explicit FixedDeviceBuffer(std::unique_ptr<Buffer> buffer) : buffer_(std::move(buffer)) {}
+  [[nodiscard]] std::byte* data() override { return buffer_->data(); }
+  [[nodiscard]] std::size_t size() const override { return buffer_->size(); }
+  void resize(std::size_t bytes) override {
+    if (bytes != size()) throw Error(ExitCode::internal, "memory that was to stay as it is");
+  }
+
+ private:
+  std::unique_ptr<Buffer> buffer_;
+};
+
 [[noreturn]] void fail_to_sample(std::size_t row) {
   throw Error(ExitCode::internal, "sampling: row " + std::to_string(row) +
                                       " has a NaN or infinite logit, or no token left to sample");
@@ -110,6 +148,11 @@ std::unique_ptr<Buffer> CudaBackend::allocate(std::size_t bytes) {
   auto buffer = std::make_unique<DeviceBuffer>(bytes);
   if (bytes > 0) PACELINE_CUDA_CHECK(cudaMemsetAsync(buffer->data(), 0, bytes, stream_));
   return buffer;
+}
+
+std::unique_ptr<ElasticBuffer> CudaBackend::reserve(std::size_t bytes, std::size_t most) {
+  if (bytes == most) return std::make_unique<FixedDeviceBuffer>(allocate(bytes));
+  return std::make_unique<ElasticDeviceBuffer>(device_, stream_, bytes, most);
 }
 
 void CudaBackend::write(std::byte* to, std::span<const std::byte> from) {

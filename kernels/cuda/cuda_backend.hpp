@@ -47,6 +47,8 @@ class CudaBackend final : public Backend, private Operations {
 
   [[nodiscard]] BackendInfo info() const override { return info_; }
   [[nodiscard]] std::unique_ptr<Buffer> allocate(std::size_t bytes) override;
+  [[nodiscard]] std::unique_ptr<ElasticBuffer> reserve(std::size_t bytes,
+                                                       std::size_t most) override;
   void write(std::byte* to, std::span<const std::byte> from) override;
   void read(const std::byte* from, std::span<std::byte> to) override;
   [[nodiscard]] std::unique_ptr<Linear> pack(std::span<const MatrixSlice> slices,

@@ -46,8 +46,9 @@ struct StepRecord {
   std::uint32_t drafted = 0;        ///< draft tokens verified
   std::uint32_t accepted = 0;       ///< of them, accepted
   std::uint32_t kv_blocks_used = 0;
-  std::uint32_t role = 0;    ///< paceline::Role
-  std::uint32_t late = 0;    ///< drafts wanted of drafter ranks when none had arrived
+  std::uint32_t kv_blocks = 0;  ///< in the pool
+  std::uint32_t role = 0;       ///< paceline::Role
+  std::uint32_t late = 0;       ///< drafts wanted of drafter ranks when none had arrived
   std::uint32_t queued = 0;  ///< messages that wait for their receiver to read others, at its end
   /// Seconds before it in which a drafter rank had drafted all that it may and waited for
   /// verifiers, or a verifier had requests and waited for the KV of all of them.
@@ -106,6 +107,22 @@ struct KvPoolRecord {
   std::uint64_t disk_bytes = 0;    ///< and in its disk tier
   KvPoolUse use = KvPoolUse::stored;
   std::uint8_t complete = 0;
+};
+
+/// Memory that went from a verifier's draft models to its group's KV pool, or back. Seconds since
+/// the run began.
+struct DraftMemoryRecord {
+  enum class Kind : std::uint8_t {
+    expanded = 0,    ///< the models were suspended, and the pool grew
+    contracted = 1,  ///< the pool shrank
+    resumed = 2,     ///< the models are there again, after decoding went on without them
+  };
+  double start = 0;
+  double duration = 0;
+  double longest_pause = 0;  ///< of decoding, of those it made
+  std::uint32_t blocks = 0;  ///< in the pool after it
+  std::uint32_t moved = 0;   ///< blocks that were copied below the pool's new end
+  Kind kind = Kind::expanded;
 };
 
 /// What a rank became. Seconds since the run began.
@@ -197,6 +214,7 @@ class TelemetrySink {
   virtual void event(const RequestEvent& event) = 0;
   virtual void transfer(const TransferRecord& record) = 0;
   virtual void pool(const KvPoolRecord& record) = 0;
+  virtual void draft_memory(const DraftMemoryRecord& record) = 0;
   /// When a role of the rank ends, be it by a stop: all cells it counted, in any order.
   virtual void acceptance(std::span<const AcceptanceCell> cells) = 0;
   /// Whenever the rank has become something.

@@ -30,11 +30,13 @@ DraftSequences::DraftSequences(kernels::Backend& backend, model::LoadWeights loa
       load_weights_(std::move(load_weights)),
       group_(group),
       kv_(options.kv_blocks, options.kv_block) {
-  load();
+  std::shared_ptr<const model::Weights> weights;
+  while (weights == nullptr) weights = load_weights_();
+  take_memory(std::move(weights));
 }
 
-void DraftSequences::load() {
-  auto decoder = std::make_unique<model::Decoder>(backend_, load_weights_(), group_,
+void DraftSequences::take_memory(std::shared_ptr<const model::Weights> weights) {
+  auto decoder = std::make_unique<model::Decoder>(backend_, std::move(weights), group_,
                                                   options_.max_requests + options_.prefill_chunk,
                                                   options_.max_requests, options_.max_position);
   vocab_ = decoder->weights().config().vocab;
@@ -55,8 +57,12 @@ void DraftSequences::suspend() {
   decoder_.reset();
 }
 
-void DraftSequences::resume() {
-  if (suspended()) load();
+bool DraftSequences::resume() {
+  if (!suspended()) return true;
+  std::shared_ptr<const model::Weights> weights = load_weights_();
+  if (weights == nullptr) return false;
+  take_memory(std::move(weights));
+  return true;
 }
 
 const DraftSequences::Sequence& DraftSequences::started(RequestId id) const {

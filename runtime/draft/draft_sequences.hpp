@@ -93,9 +93,9 @@ class DraftSequences {
   void drop_kv();
   /// Gives the memory of KV back and lets go of the weights; while suspended there are no rounds.
   void suspend();
-  /// Takes the memory again, and loads the weights. May throw for want of memory, and stays
-  /// suspended then.
-  void resume();
+  /// Goes on with loading the weights, and where they are there takes the memory again: true, and
+  /// no longer suspended. May throw for want of memory, and stays suspended then.
+  [[nodiscard]] bool resume();
   [[nodiscard]] bool suspended() const { return decoder_ == nullptr; }
 
   [[nodiscard]] int vocab() const { return vocab_; }
@@ -134,7 +134,7 @@ class DraftSequences {
 
   [[nodiscard]] const Sequence& started(RequestId id) const;
   [[nodiscard]] Sequence& started(RequestId id);
-  void load();
+  void take_memory(std::shared_ptr<const model::Weights> weights);
   void append(DraftText& text, std::span<const TokenId> tokens) const;
   void cut(Sequence& s, std::size_t size);
   void assume(Sequence& s, std::span<const TokenId> tokens);

@@ -87,7 +87,8 @@ class Drafter {
 
   /// Whether it drafts unasked, ahead of the verifier: on other ranks.
   [[nodiscard]] virtual bool runs_ahead() const { return false; }
-  /// Whether it can have drafts at all now: of one that runs ahead, whether there are such ranks.
+  /// Whether it can have drafts at all now: of one that runs ahead, whether there are such ranks,
+  /// and of others, whether they are not suspended.
   [[nodiscard]] virtual bool present() const { return true; }
   /// Of one that runs ahead: it is to do so by so many tokens at a time for the request, at most as
   /// many as it was made for; 0: not at all. start() begins with the most.
@@ -97,12 +98,14 @@ class Drafter {
   /// All that a step committed has been told.
   virtual void told() {}
 
-  /// Gives memory of note back. A drafter that has such gives no drafts until resume(); all else
-  /// goes on. No run calls this yet.
+  /// Whether suspend() gives memory of note back.
+  [[nodiscard]] virtual bool gives_memory() const { return false; }
+  /// Gives it back. There are no drafts until it is resumed; all else goes on.
   virtual void suspend() {}
-  /// Takes the memory again; requests catch up. Where it throws for want of memory, drafting is
-  /// suspended still. Does nothing where it is not suspended.
-  virtual void resume() {}
+  /// Takes the memory again, in parts that decoding can wait for: to be called until it is true.
+  /// Then requests catch up. Where it throws for want of memory, drafting is suspended still. True
+  /// at once where it is not suspended.
+  [[nodiscard]] virtual bool resume() { return true; }
   /// Memory of note that is held, bytes.
   [[nodiscard]] virtual std::size_t bytes() const { return 0; }
 };

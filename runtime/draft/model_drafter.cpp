@@ -52,10 +52,11 @@ void ModelDrafter::warm_up() {
   warm_up_rows_ += sequences_.rows() - before;
 }
 
-void ModelDrafter::resume() {
-  if (!sequences_.suspended()) return;
-  sequences_.resume();
+bool ModelDrafter::resume() {
+  if (!sequences_.suspended()) return true;
+  if (!sequences_.resume()) return false;
   warm_up();
+  return true;
 }
 
 bool ModelDrafter::is_stop(TokenId token) const {

@@ -79,10 +79,12 @@ class ModelDrafter final : public Drafter {
   /// batch twice, Error (internal) when the model gives logits that are not finite.
   void propose(std::span<DraftSlot> batch, double now, Levels* levels) override;
 
+  [[nodiscard]] bool present() const override { return !sequences_.suspended(); }
+  [[nodiscard]] bool gives_memory() const override { return true; }
   /// Gives back KV and activations, and the weights unless somebody keeps them.
   void suspend() override { sequences_.suspend(); }
-  /// Loads the weights again, and drafts once to warm up.
-  void resume() override;
+  /// A part of loading the weights again; at the end drafts once to warm up.
+  bool resume() override;
   [[nodiscard]] std::size_t bytes() const override { return sequences_.bytes(); }
 
   /// Rows of all forward passes so far, but for those that warmed up.

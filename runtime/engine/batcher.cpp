@@ -98,6 +98,19 @@ void Batcher::arrived(RequestId id, bool complete) {
   }
 }
 
+bool Batcher::resize(std::int32_t blocks) {
+  for (const Request& r : requests_) {
+    if (r.arrival.end == 0) continue;
+    const std::span<const std::int32_t> table = kv_.table(r.kv);
+    if (std::any_of(table.begin(), table.end(),
+                    [blocks](std::int32_t block) { return block >= blocks; }))
+      return false;
+  }
+  if (!kv_.resize(blocks)) return false;
+  settled_ = false;  // leases that wait for room may be renewed now
+  return true;
+}
+
 const Step& Batcher::kv_work() {
   step_.clear();
   kv_.take_work(step_.kv);

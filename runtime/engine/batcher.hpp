@@ -116,6 +116,11 @@ class Batcher {
   [[nodiscard]] std::int32_t blocks_free() const {
     return kv_.blocks() - kv_.blocks_used() + kv_.blocks_idle();
   }
+  [[nodiscard]] std::int32_t blocks() const { return kv_.blocks(); }
+  /// Makes the KV pool so many blocks large: with the next kv_work() or step it is. Not between
+  /// plan() and commit(), and with kv_work() done. False, and nothing changed, where more blocks
+  /// are in use than would be left, or one past the new end is being sent or written.
+  [[nodiscard]] bool resize(std::int32_t blocks);
   /// Requests that were parked since the last call, the one that came first in front.
   [[nodiscard]] std::vector<Admission> take_parked() { return std::exchange(parked_, {}); }
 

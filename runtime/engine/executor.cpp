@@ -18,7 +18,9 @@ Executor::Executor(kernels::Backend& backend, std::shared_ptr<const model::Weigh
                limits.max_batch * (1 + limits.max_draft) + limits.prefill_chunk,
                limits.max_batch * (1 + limits.max_draft), limits.max_position),
       kv_shape_(decoder_.kv_shape(limits.kv_block)),
-      cache_(backend.allocate(kv_shape_.block_bytes() * limits.kv_blocks)) {
+      cache_(backend.reserve(
+          kv_shape_.block_bytes() * limits.kv_blocks,
+          kv_shape_.block_bytes() * std::max(limits.kv_blocks, limits.most_kv_blocks))) {
   const model::Shard& shard = decoder_.weights().shard();
   for (int r = 0; r < shard.size; ++r)
     columns_.push_back(shard.first_vocab[r + 1] - shard.first_vocab[r]);
@@ -31,9 +33,7 @@ Executor::Executor(kernels::Backend& backend, std::shared_ptr<const model::Weigh
 
 std::span<const kernels::Sampled> Executor::run(const Step& step) {
   const auto begin = std::chrono::steady_clock::now();
-  tables_.apply(step.kv.edits);
-  if (!step.kv.moves.empty()) backend_.move_slots(kv_shape_, cache_->data(), step.kv.moves);
-  if (!step.kv.copies.empty()) backend_.copy_blocks(kv_shape_, cache_->data(), step.kv.copies);
+  work(step.kv);
   sampled_.clear();
   if (step.empty()) return sampled_;
   segments_.clear();
@@ -52,6 +52,15 @@ std::span<const kernels::Sampled> Executor::run(const Step& step) {
   const double seconds = std::chrono::duration<double>(end - begin).count();
   sample_seconds_ = seconds - forward_seconds_;
   return sampled_;
+}
+
+void Executor::work(const kv::Work& work) {
+  const std::size_t bytes = kv_shape_.block_bytes() * work.blocks;
+  if (bytes > cache_->size()) cache_->resize(bytes);
+  tables_.apply(work.edits);
+  if (!work.moves.empty()) backend_.move_slots(kv_shape_, cache_->data(), work.moves);
+  if (!work.copies.empty()) backend_.copy_blocks(kv_shape_, cache_->data(), work.copies);
+  if (work.blocks > 0 && bytes < cache_->size()) cache_->resize(bytes);
 }
 
 void Executor::sample(const Step& step, const float* logits) {

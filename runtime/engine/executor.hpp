@@ -32,9 +32,10 @@ class Executor final : public StepRunner {
 
   [[nodiscard]] std::size_t weight_bytes() const { return decoder_.weights().bytes(); }
   [[nodiscard]] std::size_t activation_bytes() const { return decoder_.activation_bytes(); }
-  [[nodiscard]] std::size_t kv_bytes() const { return kv_shape_.block_bytes() * limits_.kv_blocks; }
+  [[nodiscard]] std::size_t kv_bytes() const { return cache_->size(); }
 
  private:
+  void work(const kv::Work& work);
   void sample(const Step& step, const float* logits);
 
   kernels::Backend& backend_;
@@ -44,7 +45,7 @@ class Executor final : public StepRunner {
   ExecutorLimits limits_;
   model::Decoder decoder_;
   kernels::KvShape kv_shape_;
-  std::shared_ptr<kernels::Buffer> cache_;  ///< [kv_blocks] chunks of kv_shape_.block_bytes()
+  std::shared_ptr<kernels::ElasticBuffer> cache_;  ///< [blocks] of kv_shape_.block_bytes()
 
   BlockTables tables_;
 

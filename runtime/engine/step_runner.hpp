@@ -39,7 +39,8 @@ struct ExecutorLimits {
   int max_draft = 0;        ///< draft rows a request
   int prefill_chunk = 256;  ///< prompt rows in a step
   int kv_block = 16;        ///< positions
-  int kv_blocks = 0;        ///< blocks in the pool
+  int kv_blocks = 0;        ///< blocks in the pool at the start
+  int most_kv_blocks = 0;   ///< that it may come to have; 0: no more
   int max_position = 0;     ///< longest sequence
 };
 

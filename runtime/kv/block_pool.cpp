@@ -4,6 +4,20 @@
 
 namespace paceline::kv {
 
+std::vector<std::int32_t> plan_contraction(std::span<const std::int32_t> holders,
+                                           std::int32_t blocks) {
+  std::vector<std::int32_t> places;
+  std::int32_t place = 0;
+  for (std::size_t block = blocks; block < holders.size(); ++block) {
+    places.push_back(-1);
+    if (holders[block] == 0) continue;
+    while (place < blocks && holders[place] > 0) ++place;
+    if (place == blocks) throw std::logic_error("a KV block pool smaller than what is in use");
+    places.back() = place++;
+  }
+  return places;
+}
+
 BlockPool::BlockPool(std::int32_t blocks) : holders_(blocks, 0) {
   free_.reserve(blocks);
   for (std::int32_t block = blocks; block-- > 0;) free_.push_back(block);
@@ -28,15 +42,9 @@ void BlockPool::release(std::int32_t block) {
 }
 
 std::vector<std::int32_t> BlockPool::resize(std::int32_t blocks) {
-  if (blocks < used()) throw std::logic_error("a KV block pool smaller than what is in use");
-  std::vector<std::int32_t> places;
-  std::int32_t place = 0;
-  for (std::int32_t block = blocks; block < size(); ++block) {
-    places.push_back(-1);
-    if (holders_[block] == 0) continue;
-    while (holders_[place] > 0) ++place;
-    holders_[place] = holders_[block];
-    places.back() = place;
+  std::vector<std::int32_t> places = plan_contraction(holders_, blocks);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    if (places[i] >= 0) holders_[places[i]] = holders_[blocks + i];
   }
   holders_.resize(blocks, 0);
   free_.clear();

@@ -8,7 +8,15 @@
 
 namespace paceline::kv {
 
-/// A fixed number of KV blocks with reference counts. A block held more than once is shared and
+/// The plan of a contraction (Nightjar, section 5.3, steps 1 and 2): where the blocks in use from
+/// `blocks` on go when the pool shrinks to so many. Entry i is the free place below of block
+/// `blocks` + i, -1 where that is free. `holders`: [pool] of each block; at most `blocks` are in
+/// use. What moves goes from above the line to below it, so that no block is both left and gone to:
+/// there are no cycles, and the moves may be made in any order.
+[[nodiscard]] std::vector<std::int32_t> plan_contraction(std::span<const std::int32_t> holders,
+                                                         std::int32_t blocks);
+
+/// A number of KV blocks with reference counts. A block held more than once is shared and
 /// must not be written. Not thread-safe.
 class BlockPool {
  public:
@@ -27,8 +35,8 @@ class BlockPool {
   [[nodiscard]] bool held(std::int32_t block) const { return holders_[block] > 0; }
 
   /// Changes the number of blocks; no more than that may be in use. Blocks in use past the new end
-  /// get free places before it: entry i of the result is where block `blocks` + i went, -1 where it
-  /// was free.
+  /// move as planned, which is the result. New blocks are the last to be acquired, and the first
+  /// ones the first, so that there is little to move when the pool shrinks again.
   [[nodiscard]] std::vector<std::int32_t> resize(std::int32_t blocks);
 
  private:

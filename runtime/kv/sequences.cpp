@@ -272,6 +272,7 @@ bool Sequences::resize(std::int32_t blocks) {
   }
   if (blocks < pool_.size() && !make_room(pool_.size() - blocks)) return false;
   const std::vector<std::int32_t> places = pool_.resize(blocks);
+  resized_ = blocks;
   const auto follow = [&](std::int32_t& block) {
     const bool moves = block >= blocks;
     if (moves) block = places[block - blocks];
@@ -293,7 +294,9 @@ bool Sequences::resize(std::int32_t blocks) {
   return true;
 }
 
-bool Sequences::has_work() const { return !edits_.empty() || !moves_.empty() || !copies_.empty(); }
+bool Sequences::has_work() const {
+  return !edits_.empty() || !moves_.empty() || !copies_.empty() || resized_ > 0;
+}
 
 void Sequences::take_work(Work& work) {
   work.clear();
@@ -301,6 +304,7 @@ void Sequences::take_work(Work& work) {
   work.copies.swap(copies_);
   for (const PendingMove& pending : moves_) work.moves.push_back(pending.move);
   moves_.clear();
+  work.blocks = std::exchange(resized_, 0);
 }
 
 }  // namespace paceline::kv

@@ -32,16 +32,19 @@ struct TableEdit {
   std::int32_t block = 0;
 };
 
-/// What must be done before the next forward pass: edits to tables, then moves, then copies.
+/// What must be done before the next forward pass: edits to tables, then moves, then copies. A pool
+/// that grows does so before all else, one that shrinks after it.
 struct Work {
   std::vector<TableEdit> edits;
   std::vector<kernels::Backend::SlotMove> moves;
   std::vector<kernels::Backend::BlockCopy> copies;
+  std::int32_t blocks = 0;  ///< in the pool from now on; 0: as many as before
 
   void clear() {
     edits.clear();
     moves.clear();
     copies.clear();
+    blocks = 0;
   }
 };
 
@@ -116,9 +119,10 @@ class Sequences {
   [[nodiscard]] Parcel share(Handle sequence);
   void release(const Parcel& parcel);
 
-  /// Makes the pool so many blocks large. When it shrinks, blocks past its new end that are in use
-  /// move down: that is work, to be done before the memory goes. Earlier work must have been taken
-  /// and done. False where more are in use than would be left, or a parcel holds one past the end.
+  /// Makes the pool so many blocks large: that is work, and so are the copies of blocks past its
+  /// new end that are in use when it shrinks. Earlier work must have been taken and done. False,
+  /// and nothing changed, where more are in use than would be left, or a parcel holds one past the
+  /// end.
   [[nodiscard]] bool resize(std::int32_t blocks);
 
   [[nodiscard]] std::int32_t blocks() const { return pool_.size(); }
@@ -176,6 +180,7 @@ class Sequences {
   std::vector<TableEdit> edits_;
   std::vector<PendingMove> moves_;
   std::vector<kernels::Backend::BlockCopy> copies_;
+  std::int32_t resized_ = 0;                                 ///< Work::blocks of the work to come
   std::unordered_map<std::int32_t, std::int32_t> parceled_;  ///< parcels that hold a block
 };
 

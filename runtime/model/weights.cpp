@@ -22,14 +22,19 @@ struct Part {
   std::int64_t first_column, columns;
 };
 
+}  // namespace
+
 /// Reads tensors of a source, checks them, and hands them to a backend in one order.
-class Loader {
+class Weights::Loader {
  public:
   Loader(kernels::Backend& backend, const WeightSource& source, DType compute,
          const SharedPacking& shared)
       : backend_(backend), source_(source), compute_(compute), shared_(shared) {}
 
   [[nodiscard]] const TensorView& tensor(const std::string& name) const;
+  /// Throws DataError on sizes that the backend does not compute.
+  [[nodiscard]] std::unique_ptr<kernels::Embedding> embedding(const ModelConfig& config,
+                                                              const std::string& name) const;
   /// The parts stacked.
   [[nodiscard]] std::unique_ptr<kernels::Linear> pack(std::initializer_list<Part> parts,
                                                       std::span<const float> bias, int segments);
@@ -67,7 +72,7 @@ class Loader {
   std::size_t bytes_ = 0;  ///< of the packed matrices
 };
 
-const TensorView& Loader::tensor(const std::string& name) const {
+const TensorView& Weights::Loader::tensor(const std::string& name) const {
   const TensorView* found = source_.find(name);
   if (found == nullptr) {
     throw DataError(fmt::format("{}: tensor '{}' is missing", source_.location(name), name));
@@ -75,14 +80,21 @@ const TensorView& Loader::tensor(const std::string& name) const {
   return *found;
 }
 
+std::unique_ptr<kernels::Embedding> Weights::Loader::embedding(const ModelConfig& config,
+                                                               const std::string& name) const {
+  if (const std::string why = kernels::unsupported(backend_.info().name, config); !why.empty())
+    throw DataError(why);
+  return backend_.embedding(tensor(name));
+}
+
 // Parts are neighbouring matrices, so that each process reads its own piece of the files.
-bool Loader::packs() const {
+bool Weights::Loader::packs() const {
   if (shared_.memory.empty()) return true;
   return taken_ * shared_.parts / shared_.memory.size() == static_cast<std::size_t>(shared_.part);
 }
 
-std::unique_ptr<kernels::Linear> Loader::pack(std::initializer_list<Part> parts,
-                                              std::span<const float> bias, int segments) {
+std::unique_ptr<kernels::Linear> Weights::Loader::pack(std::initializer_list<Part> parts,
+                                                       std::span<const float> bias, int segments) {
   std::vector<MatrixSlice> slices;
   std::int64_t rows = 0;
   for (const Part& part : parts) {
@@ -106,7 +118,7 @@ std::unique_ptr<kernels::Linear> Loader::pack(std::initializer_list<Part> parts,
   }
 }
 
-void Loader::require_usable(const Part& part) const {
+void Weights::Loader::require_usable(const Part& part) const {
   try {
     kernels::require_usable(slice_of(part), DType::f32);
   } catch (const kernels::UnusableWeight& bad) {
@@ -114,8 +126,8 @@ void Loader::require_usable(const Part& part) const {
   }
 }
 
-std::vector<float> Loader::vector_of(const std::string& name, std::int64_t first,
-                                     std::int64_t count) const {
+std::vector<float> Weights::Loader::vector_of(const std::string& name, std::int64_t first,
+                                              std::int64_t count) const {
   const TensorView& view = tensor(name);
   std::vector<float> values(count);
   if (view.dtype == DType::f32) {
@@ -135,8 +147,8 @@ std::vector<float> Loader::vector_of(const std::string& name, std::int64_t first
   return values;
 }
 
-std::vector<float> Loader::stacked(std::initializer_list<std::string> names, std::int64_t first,
-                                   std::int64_t count) const {
+std::vector<float> Weights::Loader::stacked(std::initializer_list<std::string> names,
+                                            std::int64_t first, std::int64_t count) const {
   std::vector<float> all;
   for (const std::string& name : names) {
     const std::vector<float> part = vector_of(name, first, count);
@@ -145,7 +157,7 @@ std::vector<float> Loader::stacked(std::initializer_list<std::string> names, std
   return all;
 }
 
-Weights::Layer Loader::layer(int index, const ModelConfig& config, const Shard& shard) {
+Weights::Layer Weights::Loader::layer(int index, const ModelConfig& config, const Shard& shard) {
   Weights::Layer layer;
   const std::string prefix = fmt::format("model.layers.{}.", index);
   const std::int64_t d = config.head_dim;
@@ -193,8 +205,6 @@ Weights::Layer Loader::layer(int index, const ModelConfig& config, const Shard& 
   return layer;
 }
 
-}  // namespace
-
 std::size_t packed_bytes(const kernels::Backend& backend, const ModelConfig& config,
                          const Shard& shard, DType compute) {
   const auto of = [&](std::int64_t n, std::int64_t k) {
@@ -208,30 +218,52 @@ std::size_t packed_bytes(const kernels::Backend& backend, const ModelConfig& con
   return config.layers * layer + of(shard.vocab(), config.hidden);
 }
 
+Weights::Weights(const ModelConfig& config, const WeightSource& source, const Shard& shard,
+                 DType compute)
+    : config_(config), source_(source), shard_(shard), compute_(compute) {}
+
 Weights::Weights(kernels::Backend& backend, const ModelConfig& config, const WeightSource& source,
                  const Shard& shard, DType compute, const SharedPacking& shared)
-    : config_(config), source_(source), shard_(shard), compute_(compute) {
-  if (const std::string why = kernels::unsupported(backend.info().name, config); !why.empty())
-    throw DataError(why);
+    : Weights(config, source, shard, compute) {
   Loader loader(backend, source, compute, shared);
-  const std::string embedding = "model.embed_tokens.weight";
-  embedding_ = backend.embedding(loader.tensor(embedding));
-  for (int layer = 0; layer < config.layers; ++layer) {
-    layers_.push_back(loader.layer(layer, config, shard));
-    source.release_pages();  // so that stored and packed weights are never both in memory
+  while (load_part(loader)) {
   }
-  final_norm_ = loader.uploaded("model.norm.weight", config.hidden);
+}
+
+/// False: that was the last. Between parts the source's pages are let go, so that stored and packed
+/// weights are never both in memory.
+bool Weights::load_part(Loader& loader) {
+  const std::string embedding = "model.embed_tokens.weight";
+  if (embedding_ == nullptr) embedding_ = loader.embedding(config_, embedding);
+  if (static_cast<int>(layers_.size()) < config_.layers) {
+    layers_.push_back(loader.layer(static_cast<int>(layers_.size()), config_, shard_));
+    source_.release_pages();
+    return true;
+  }
+  final_norm_ = loader.uploaded("model.norm.weight", config_.hidden);
   // Who packs rows of the head answers for the same rows of the embeddings, which may be the same
   // matrix.
-  Part rows{embedding, shard.first_vocab[shard.rank], shard.vocab(), 0, config.hidden};
-  if (!config.tied_embeddings) {
+  Part rows{embedding, shard_.first_vocab[shard_.rank], shard_.vocab(), 0, config_.hidden};
+  if (!config_.tied_embeddings) {
     if (loader.packs()) loader.require_usable(rows);
-    source.release_pages();
+    source_.release_pages();
     rows.name = "lm_head.weight";
   }
   head_ = loader.pack({rows}, {}, 1);
-  source.release_pages();
+  source_.release_pages();
   bytes_ = loader.bytes();
+  return false;
+}
+
+WeightLoading::WeightLoading(kernels::Backend& backend, const ModelConfig& config,
+                             const WeightSource& source, const Shard& shard, DType compute)
+    : loader_(std::make_unique<Weights::Loader>(backend, source, compute, SharedPacking{})),
+      weights_(new Weights(config, source, shard, compute)) {}
+
+WeightLoading::~WeightLoading() = default;
+
+std::shared_ptr<const Weights> WeightLoading::next() {
+  return weights_->load_part(*loader_) ? nullptr : weights_;
 }
 
 // Of embeddings, which a backend may have read from the mapped file.

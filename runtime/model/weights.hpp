@@ -68,6 +68,11 @@ class Weights {
   [[nodiscard]] const kernels::Linear& head() const { return *head_; }    ///< [shard vocab, hidden]
 
  private:
+  class Loader;
+  friend class WeightLoading;
+  Weights(const ModelConfig& config, const WeightSource& source, const Shard& shard, DType compute);
+  [[nodiscard]] bool load_part(Loader& loader);
+
   ModelConfig config_;
   const WeightSource& source_;
   Shard shard_;
@@ -87,7 +92,24 @@ class Weights {
                                                           const TensorParallelGroup& group,
                                                           DType compute);
 
-/// How weights are had that may be given up and wanted again: those that are kept, or loaded anew.
+/// Loads a rank's own share in parts, so that other work can be done between them.
+class WeightLoading {
+ public:
+  /// As of Weights.
+  WeightLoading(kernels::Backend& backend, const ModelConfig& config, const WeightSource& source,
+                const Shard& shard, DType compute);
+  ~WeightLoading();
+  /// Loads the next layer, or what comes after the last: then it gives the weights, before that
+  /// null. Throws as Weights.
+  [[nodiscard]] std::shared_ptr<const Weights> next();
+
+ private:
+  std::unique_ptr<Weights::Loader> loader_;
+  std::shared_ptr<Weights> weights_;
+};
+
+/// How weights are had that may be given up and wanted again: at once where they are kept, else
+/// loaded anew, a part with each call, and null until all are there.
 using LoadWeights = std::function<std::shared_ptr<const Weights>()>;
 
 }  // namespace paceline::model

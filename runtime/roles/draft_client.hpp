@@ -53,8 +53,10 @@ class DraftClient final : public draft::Drafter {
   [[nodiscard]] bool lags() const override { return drafter_->lags(); }
   [[nodiscard]] int lag(RequestId id) const override { return drafter_->lag(id); }
   [[nodiscard]] bool listens() const override { return drafter_->listens(); }
+  bool present() const override { return drafter_->present(); }
+  bool gives_memory() const override { return drafter_->gives_memory(); }
   void suspend() override { drafter_->suspend(); }
-  void resume() override { drafter_->resume(); }
+  bool resume() override { return drafter_->resume(); }
   [[nodiscard]] std::size_t bytes() const override { return drafter_->bytes(); }
 
   /// What has come from a rank's draft server.

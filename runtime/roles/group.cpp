@@ -25,7 +25,7 @@ void Group::tell(std::span<const std::byte> bytes) {
 
 std::span<const kernels::Sampled> Group::run(const engine::Step& step) {
   if (!members_.empty()) tell(encode_step(step));
-  return runner_.run(step);
+  return share_.run(runner_, step);
 }
 
 void Group::finish(const std::optional<policy::Placement>& next) {
@@ -140,7 +140,7 @@ Turn Member::turn() {
 void Member::step(const engine::Step& step) {
   StepRecord record;
   record.start = recorder_.now();
-  runner_.run(step);
+  (void)share_.run(runner_, step);
   if (step.empty()) return;  // work in the cache alone
   record.duration = recorder_.now() - record.start;
   busy_seconds_ += record.duration;

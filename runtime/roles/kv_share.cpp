@@ -19,7 +19,35 @@ KvShare::KvShare(BlockTransport& transport, const engine::KvMemory& memory, int 
       tp_(tp),
       recorder_(recorder),
       store_(store) {
+  regions_.push_back(memory_.bytes);
   transport_.register_memory(memory_.bytes);
+}
+
+std::span<const kernels::Sampled> KvShare::run(engine::StepRunner& runner,
+                                               const engine::Step& step) {
+  const std::size_t now = memory_.bytes.size();
+  const std::size_t bytes =
+      step.kv.blocks == 0 ? now : step.kv.blocks * memory_.shape.block_bytes();
+  if (bytes < now) forget_from(bytes);
+  const std::span<const kernels::Sampled> sampled = runner.run(step);
+  if (bytes > now) {
+    memory_.bytes = {memory_.bytes.data(), bytes};
+    regions_.push_back(memory_.bytes.subspan(now));
+    transport_.register_memory(regions_.back());
+  }
+  return sampled;
+}
+
+/// Memory shrinks to a size from which it grew.
+void KvShare::forget_from(std::size_t bytes) {
+  memory_.bytes = memory_.bytes.first(bytes);
+  const std::byte* end = memory_.bytes.data() + bytes;
+  while (regions_.back().data() >= end) {
+    transport_.unregister_memory(regions_.back());
+    regions_.pop_back();
+  }
+  if (regions_.back().data() + regions_.back().size() != end)
+    throw std::logic_error("KV memory shrinks to a size that it never had");
 }
 
 // A fault may be what destroys it, and then much else is to be saved: nothing is thrown here, and
@@ -28,7 +56,7 @@ KvShare::~KvShare() {
   std::string why = "a transfer does not end";
   try {
     if (give_up()) {
-      transport_.unregister_memory(memory_.bytes);
+      for (const std::span<std::byte> region : regions_) transport_.unregister_memory(region);
       return;
     }
   } catch (const std::exception& error) {

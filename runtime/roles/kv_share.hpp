@@ -40,6 +40,10 @@ class KvShare {
   KvShare(const KvShare&) = delete;
   KvShare& operator=(const KvShare&) = delete;
 
+  /// Runs a step on that memory, of which it may make more or less (kv::Work): what goes is no
+  /// longer registered by then. Nothing under way uses what goes. The memory stays where it is.
+  std::span<const kernels::Sampled> run(engine::StepRunner& runner, const engine::Step& step);
+
   /// As KvLink's.
   void move(const MoveKv& command);
   void store(const StoreKv& command);
@@ -74,6 +78,7 @@ class KvShare {
                 UnderWay& under_way);
   void go_on(UnderWay& under_way);
   void refuse(const MoveKv& command);
+  void forget_from(std::size_t bytes);
   template <typename Each>
   void for_each_peer(const policy::GroupRanks& peer, Each each) const;
   void record(UnderWay& under_way, bool complete);
@@ -82,6 +87,7 @@ class KvShare {
 
   BlockTransport& transport_;
   engine::KvMemory memory_;
+  std::vector<std::span<std::byte>> regions_;  ///< of the memory, as registered
   int index_;
   int tp_;
   Recorder recorder_;

@@ -90,7 +90,7 @@ void fields(Wire& w, Foresee& m) {
 }
 template <typename Wire>
 void fields(Wire& w, engine::Step& s) {
-  put(w, s.kv.edits, s.kv.moves, s.kv.copies, s.tokens, s.parts, s.parents, s.samples);
+  put(w, s.kv.edits, s.kv.moves, s.kv.copies, s.kv.blocks, s.tokens, s.parts, s.parents, s.samples);
 }
 template <typename Wire>
 void fields(Wire& w, Lead& m) {

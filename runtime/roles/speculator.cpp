@@ -104,13 +104,17 @@ void Speculator::describe(std::span<const engine::Decoding> decoding,
     const Decoded request{&requests_.at(d.id), plans_.find(d.id)};
     double best = 0;
     int lag = 0;
+    bool served = false;  // nothing is drafted for a request whose drafters are all suspended
     for (std::size_t k = 0; k < drafters_.size(); ++k) {
-      if (!serves(k, request) || (reserved_[k] && request.request->method < 0)) continue;
+      if (!serves(k, request)) continue;
+      served = true;
+      if (reserved_[k] && request.request->method < 0) continue;
       best = std::max(best, next_accepted(*request.request, k));
       lag += drafters_[k]->lag(d.id);
     }
     acceptance_.push_back(best);
-    const int longest = request.plan != nullptr ? request.plan->window : limits_.max_length;
+    const int planned = request.plan != nullptr ? request.plan->window : limits_.max_length;
+    const int longest = served ? planned : 0;
     const int most = std::min<int>(d.most_drafted, most_tokens_);
     most_drafted_.push_back(most);
     const std::span<const TokenId> next =
@@ -138,10 +142,20 @@ void Speculator::leave(RequestId id) {
   plans_.leave(id);
 }
 
+void Speculator::suspend_models() {
+  for (const auto& drafter : drafters_) drafter->suspend();
+}
+
+bool Speculator::resume_models() {
+  return std::all_of(drafters_.begin(), drafters_.end(),
+                     [](const auto& drafter) { return drafter->resume(); });
+}
+
 std::span<const engine::DraftTree> Speculator::draft(
     std::span<const engine::Decoding> decoding, int prefill_rows,
     std::span<const std::span<const TokenId>> foretold) {
   drafted_ = false;
+  asked_models_ = false;
   draft_seconds_ = 0;
   step_drafted_ = 0;
   const double now = clock_.now();
@@ -231,6 +245,7 @@ void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
     slot_request_.push_back(static_cast<std::int32_t>(i));
   }
   if (slots_.empty()) return;
+  asked_models_ = asked_models_ || drafters_[drafter]->gives_memory();
   drafters_[drafter]->propose(slots_, clock_.now());
   for (std::size_t s = 0; s < slots_.size(); ++s) {
     Draft& other = other_[s];

@@ -61,6 +61,12 @@ class Speculator {
   void start(const engine::Admission& request, int method = -1);
   /// It goes elsewhere; it may come back by start().
   void leave(RequestId id);
+  /// Drafters that hold memory of note give it back, and draft nothing until they are resumed.
+  void suspend_models();
+  /// A part of taking it again (draft::Drafter::resume()). True: all have it.
+  [[nodiscard]] bool resume_models();
+  /// Whether the last step asked any of them for drafts.
+  [[nodiscard]] bool asked_models() const { return asked_models_; }
   /// Drafts for the step, one for each of `decoding` or none at all; they may be empty. Valid until
   /// the next call. `prefill_rows`: prompt rows that share the step. `foretold`: none, or for each
   /// of `decoding` the tokens that come next, as somebody knows who is ahead (races.hpp): drafts
@@ -151,6 +157,7 @@ class Speculator {
 
   // Of the step under way; vectors are indexed by decoding request unless said otherwise.
   bool drafted_ = false;           ///< some draft was asked for
+  bool asked_models_ = false;      ///< of a drafter that gives memory back
   std::uint64_t draft_steps_ = 0;  ///< in which one was
   double draft_seconds_ = 0;
   std::uint32_t step_drafted_ = 0;

@@ -32,6 +32,7 @@ Turn Verifier::turn() {
   const bool works = ports_.batcher.active() > 0;
   const std::uint64_t rows = summary_.prefill_tokens + summary_.decode_tokens;
   if (works) {
+    if (ports_.memory != nullptr && ports_.memory->turn(waiting_.size())) changed_ = true;
     step();
   } else {
     held_up_since_ = -1;
@@ -458,6 +459,7 @@ void Verifier::step() {
   record.decode_tokens = counts.decode_tokens;
   record.drafted = counts.drafted;
   record.kv_blocks_used = static_cast<std::uint32_t>(ports_.batcher.blocks_used());
+  record.kv_blocks = static_cast<std::uint32_t>(ports_.batcher.blocks());
   record.role = static_cast<std::uint32_t>(Role::verifier);
   if (ports_.remote != nullptr)
     record.late = static_cast<std::uint32_t>(ports_.remote->counts().late - late);

@@ -12,6 +12,7 @@
 #include "runtime/engine/step_runner.hpp"
 #include "runtime/policy/move_split.hpp"
 #include "runtime/roles/draft_client.hpp"
+#include "runtime/roles/elastic_memory.hpp"
 #include "runtime/roles/group.hpp"
 #include "runtime/roles/kv_exchange.hpp"
 #include "runtime/roles/messages.hpp"
@@ -32,6 +33,7 @@ struct VerifierPorts {
   Speculator* speculator;  ///< null: plain decoding
   RemoteDrafters* remote;  ///< among the speculator's drafters; null: no rank ever drafts
   DraftClient* siblings;   ///< another; null: no draft servers
+  ElasticMemory* memory;   ///< null: the KV pool stays as large as it is
   TrajectorySink& trajectories;
   TelemetrySink& telemetry;
 };
@@ -50,7 +52,8 @@ struct VerifierOptions {
   bool races = false;  ///< best-of-N: the coordinator is told what drafts for requests
 };
 
-/// A turn is: apply messages, let requests go, take requests in, run one step, publish what ended.
+/// A turn is: apply messages, let requests go, take requests in, make the KV pool as large as it is
+/// to be, run one step, publish what ended.
 /// A step begins with drafts where there are any: of drafters on the same rank (coupled
 /// speculation) or of what has arrived from drafter ranks (decoupled). Finished responses are
 /// reported to the coordinator only once they are on disk.

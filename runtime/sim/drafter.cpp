@@ -45,10 +45,23 @@ void ModelledDrafter::leave(RequestId id, double) {
   if (requests_.erase(id) == 0) throw std::logic_error("a request that was not started");
 }
 
+void ModelledDrafter::suspend() {
+  if (!gives_memory()) return;
+  suspended_ = true;
+  prompts_.clear();
+  for (auto& [id, request] : requests_) request.computed = 0;
+}
+
+bool ModelledDrafter::resume() {
+  suspended_ = false;
+  return true;
+}
+
 void ModelledDrafter::propose(std::span<draft::DraftSlot> batch, double, draft::Levels*) {
   std::vector<int> deep;  // [level] slots with a token there
   double context = 0;
   double behind = 0;
+  if (suspended_) throw std::logic_error("drafts of a draft model that is suspended");
   for (draft::DraftSlot& slot : batch) {
     Request& r = requests_.at(slot.id);
     const auto seen = finished_.find(slot.id.prompt);

@@ -37,6 +37,11 @@ class ModelledDrafter final : public draft::Drafter {
   void finish(RequestId id, double now) override;
   void leave(RequestId id, double now) override;
   [[nodiscard]] bool learns_from_siblings() const override { return learns_; }
+  /// A draft model is there again as soon as it is wanted: loading takes no time.
+  [[nodiscard]] bool gives_memory() const override { return lags(); }
+  [[nodiscard]] bool present() const override { return !suspended_; }
+  void suspend() override;
+  [[nodiscard]] bool resume() override;
   void hear(RequestId id, std::uint64_t offset, std::span<const TokenId> tokens, bool ended,
             double now) override;
 
@@ -59,6 +64,7 @@ class ModelledDrafter final : public draft::Drafter {
   const Responses& responses_;
   std::map<RequestId, Request> requests_;
   std::map<std::uint32_t, std::set<std::uint32_t>> finished_;  ///< samples by prompt
+  bool suspended_ = false;
   std::set<std::uint32_t> prompts_;  ///< whose KV is there, for all siblings
 };
 

@@ -78,6 +78,9 @@ std::int32_t* ModelledRunner::slot(std::int32_t block, int head, std::int32_t sl
 void ModelledRunner::store(const engine::Step& step) {
   const kernels::KvShape& shape = memory_->shape;
   const int heads = 2 * shape.layers * shape.kv_heads;
+  const std::size_t now = memory_->bytes.size();
+  const std::size_t bytes = step.kv.blocks == 0 ? now : step.kv.blocks * shape.block_bytes();
+  if (bytes > now) memory_->bytes = {memory_->bytes.data(), bytes};
   tables_.apply(step.kv.edits);
   for (const auto& move : step.kv.moves) {
     for (int head = 0; head < heads; ++head)
@@ -86,6 +89,11 @@ void ModelledRunner::store(const engine::Step& step) {
   for (const auto& copy : step.kv.copies) {
     const auto from = memory_->block(copy.from);
     std::copy(from.begin(), from.end(), memory_->block(copy.to).begin());
+  }
+  if (bytes < now) {  // what is given back is no longer what it was
+    const std::span<std::byte> gone = memory_->bytes.subspan(bytes);
+    std::fill(gone.begin(), gone.end(), std::byte{0xFF});
+    memory_->bytes = memory_->bytes.first(bytes);
   }
   for (const engine::StepPart& part : step.parts) {
     for (std::int32_t row = 0; row < part.rows; ++row) {

@@ -24,7 +24,7 @@ class ModelledRunner final : public engine::StepRunner {
  public:
   /// `costs` of steps of the group's degree, with `step_seconds` more for each: what a real one
   /// costs beside its engine. `memory`: of KV, in 4-byte elements of a head; none: nothing is
-  /// looked at. References outlive this.
+  /// looked at. There is more of it behind if steps make the pool grow. References outlive this.
   ModelledRunner(World& world, ActorId actor, const CostTable& costs, double step_seconds,
                  const Responses& responses, std::optional<engine::KvMemory> memory);
 

@@ -29,6 +29,9 @@ checked "moves by both ways, a drafter rank" 3 "${shuffle[@]}" --set schedule.mo
 checked "moves of TP groups" 4 "${shuffle[@]}" --set layout.verifier_tp=2
 checked "suffix and n-gram, moves by transfer" 2 "${shuffle[@]}" --set schedule.move_kv=transfer \
   --set "speculation.drafters=[{method: suffix}, {method: ngram}]"
+checked "a draft model's memory comes and goes, TP 2" 2 --set schedule.shuffle_memory=true --set engine.kv_memory=2MiB \
+  --set layout.verifier_tp=2 --set schedule.chunk=8 --set speculation.policy=fixed \
+  --set "speculation.drafters=[{method: ngram}, {method: model, path: $root/configs/models/draft}]"
 mkdir "$work/disk"
 checked "chunks, KV that waits on disk, draft servers" 2 --set schedule.chunk=8 --set engine.kv_memory=1MiB \
   --set kv_pool.memory=1MiB --set kv_pool.disk="$work/disk" --set kv_pool.disk_size=16MiB \

@@ -227,6 +227,7 @@ class Soak:
                     f"schedule.shuffle={pick(['true', 'false'])}", f"schedule.move_kv={pick(MOVES)}",
                     f"schedule.shuffle_roles={pick(['true', 'false'])}",
                     f"schedule.shuffle_races={pick(['true', 'false'])}",
+                    f"schedule.shuffle_memory={pick(['true', 'false'])}",
                     f"schedule.shuffle_seed={self.random.randrange(1 << 32)}",
                     f"schedule.chunk={pick(['auto', 0, 16, 50])}", f"engine.kv_growth={pick(['auto', 'auto', 30])}",
                     f"schedule.policy={pick(['context', 'context', 'no_context', 'group', 'fcfs'])}",

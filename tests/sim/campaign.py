@@ -151,7 +151,8 @@ class Draw:
 
     def schedule(self) -> List[str]:
         return [f"schedule.shuffle={self.flag()}", f"schedule.shuffle_roles={self.flag(0.3)}",
-                f"schedule.shuffle_races={self.flag(0.3)}", f"schedule.shuffle_seed={self.random.randrange(1 << 32)}",
+                f"schedule.shuffle_races={self.flag(0.3)}", f"schedule.shuffle_memory={self.flag(0.5)}",
+                f"schedule.shuffle_seed={self.random.randrange(1 << 32)}",
                 f"schedule.rebalance={self.flag(0.8)}",
                 f"schedule.move_kv={self.pick(['cost', 'transfer', 'recompute', 'both'])}",
                 f"schedule.policy={self.pick(['context', 'context', 'no_context', 'oracle', 'group', 'fcfs'])}",

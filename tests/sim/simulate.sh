@@ -136,6 +136,29 @@ assert len(kv_scale(run)) > 0, "no moves of KV"
 PY
 then ok "the reader reads it"; else fail "the reader does not read it"; fi
 
+# Memory of a draft model becomes KV's and its own again, by the policy and at random.
+elastic=(--set "speculation.drafters=[{method: model, path: $draft}]" --set simulation.workload.acceptance=[0.05])
+# lent WHAT LEAST: in the last simulation it did, at least so often.
+lent() {
+  [ -n "$python" ] || return 0
+  if PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$root/io/python $python - "$work/run" "$2" <<'PY'
+import sys
+from paceline_reader import draft_memory
+changes = draft_memory(sys.argv[1])
+kinds = list(changes["kind"])
+for kind in ("expanded", "contracted", "resumed"):
+    assert kinds.count(kind) >= int(sys.argv[2]), f"{kind} {kinds.count(kind)} times"
+assert changes["moved"].sum() > 0, "no block was in the way"
+PY
+  then ok "$1"; else fail "$1"; fi
+}
+agrees "draft models' memory, by the policy" "${elastic[@]}" --set speculation.elastic_memory=true \
+  --set simulation.ranks_per_node=1 --set engine.kv_memory=2.6MB
+lent "it went to KV and came back" 1
+agrees "draft models' memory, at random" "${elastic[@]}" --set schedule.shuffle_memory=true --set schedule.shuffle=true \
+  --set layout.verifier_tp=[2,1,1] --set simulation.ranks_per_node=4 --set engine.kv_memory=4MB
+lent "it went to KV and came back" 10
+
 # refuses WHAT CODE PATTERN [ARG...]: a simulation that must end with CODE and say PATTERN, once.
 refuses() {
   local what=$1 code=$2 pattern=$3 found=0

@@ -12,7 +12,7 @@ import numpy as np
 from .columns import column_of, guarded, opened, strings_of
 from .records import PathLike, ReaderError
 
-TELEMETRY_SCHEMA_VERSION = 8
+TELEMETRY_SCHEMA_VERSION = 9
 TRANSFER_COLUMNS = ("attempt", "rank", "start", "duration", "peer", "bytes", "sends")
 ROLE_DRAFTER = 2  #: in /ranks/<rank>/steps/role
 
@@ -188,6 +188,27 @@ def kv_pool(path: PathLike) -> Dict[str, np.ndarray]:
         use = column_of(file, "kv_pool/use")
         uses = {int(value): name for name, value in use.attrs.items()}
         table["use"] = np.array([uses[value] for value in use[:]], object)
+    return table
+
+
+def draft_memory(path: PathLike) -> Dict[str, np.ndarray]:
+    """Memory of draft models that became KV's in a complete run, and was theirs again, from its telemetry.
+
+    `path` is the run's directory or its telemetry.h5. Returns columns of one length, by
+    (attempt, rank, start): "attempt", "rank", "blocks" (of the group's KV pool from then on) and
+    "moved" (blocks that were copied to below its new end; int64), "start", "seconds" and
+    "longest_pause" (of decoding; float64), and "kind" (str): the pool "expanded", it "contracted",
+    or the models were "resumed", during which decoding goes on.
+    """
+    with _telemetry(path) as file:
+        names = ("attempt", "rank", "blocks", "moved")
+        table = {n: column_of(file, f"draft_memory/{n}")[:].astype(np.int64) for n in names}
+        table["start"] = column_of(file, "draft_memory/start")[:]
+        table["seconds"] = column_of(file, "draft_memory/duration")[:]
+        table["longest_pause"] = column_of(file, "draft_memory/longest_pause")[:]
+        kind = column_of(file, "draft_memory/kind")
+        kinds = {int(value): name for name, value in kind.attrs.items()}
+        table["kind"] = np.array([kinds[value] for value in kind[:]], object)
     return table
 
 

@@ -105,6 +105,12 @@ void complete(const RunDirectory& run, const RunManifest& manifest,
                       .peer = 2,
                       .sends = 0,
                       .complete = 1});
+  telemetry.draft_memory({.start = 127,
+                          .duration = 2,
+                          .longest_pause = 0.25,
+                          .blocks = 40,
+                          .moved = 6,
+                          .kind = DraftMemoryRecord::Kind::contracted});
   telemetry.pool({.start = 126,
                   .duration = 0.5,
                   .key = 10,

@@ -273,6 +273,12 @@ class CompleteRun(Base):
             },
         )
 
+    def test_draft_memory(self):
+        table = {name: values.tolist() for name, values in reader.draft_memory(self.path).items()}
+        expected = {"attempt": [0], "rank": [1], "blocks": [40], "moved": [6], "start": [127], "seconds": [2]}
+        expected.update(longest_pause=[0.25], kind=["contracted"])
+        self.assertEqual(table, expected)
+
     def test_draft_servers(self):
         table = {name: values.tolist() for name, values in reader.draft_servers(self.path).items()}
         expected = {"attempt": [0], "rank": [1], "update_bytes": [300], "fetch_bytes": [200], "fetches": [4]}

@@ -97,6 +97,12 @@ class TelemetryRun : public TelemetryTest {
                      .epoch = 3,
                      .leader = -1,
                      .tp = 0});
+        writer.draft_memory({.start = 4.5,
+                             .duration = 0.5,
+                             .longest_pause = 0.25,
+                             .blocks = 70 + rank,
+                             .moved = 3,
+                             .kind = DraftMemoryRecord::Kind::contracted});
         writer.event({9.0, {rank, attempt}, RequestEventKind::finished, 40 + rank});
         if (attempt == 1) writer.summary(summary_of(rank));
         writer.close();
@@ -155,6 +161,11 @@ TEST_F(TelemetryRun, IsMergedOverRanksAndAttempts) {
             (std::vector<std::uint8_t>{1, 0, 1, 1, 0, 1}));
   EXPECT_EQ(h5::read_all<std::uint64_t>(file, "kv_pool/memory_bytes")[3], std::uint64_t{1} << 34);
   EXPECT_EQ(h5::read_all<std::uint64_t>(file, "kv_pool/disk_bytes")[3], 6U);
+  EXPECT_EQ(h5::read_all<std::uint32_t>(file, "draft_memory/rank"), (U32{0, 1, 2, 0, 1, 2}));
+  EXPECT_EQ(h5::read_all<std::uint32_t>(file, "draft_memory/blocks"),
+            (U32{70, 71, 72, 70, 71, 72}));
+  EXPECT_EQ(h5::read_all<double>(file, "draft_memory/longest_pause"), std::vector<double>(6, 0.25));
+  EXPECT_EQ(h5::read_all<std::uint8_t>(file, "draft_memory/kind"), std::vector<std::uint8_t>(6, 1));
   EXPECT_EQ(h5::read_all<double>(file, "roles/start"),
             (std::vector<double>{0, 4, 0, 4, 0, 4, 0, 4, 0, 4, 0, 4}));
   EXPECT_EQ(h5::read_all<std::uint32_t>(file, "roles/rank"),
@@ -306,6 +317,7 @@ TEST_F(TelemetryTest, AShardWhoseDrafterHasNoNameIsLeftOutWhole) {
     shard.add("events", event_fields(), sizeof(RequestEvent), 16);
     shard.add("transfers", transfer_fields(), sizeof(TransferRecord), 16);
     shard.add("kv_pool", pool_fields(), sizeof(KvPoolRecord), 16);
+    shard.add("draft_memory", draft_memory_fields(), sizeof(DraftMemoryRecord), 16);
     shard.add("scores", score_fields(), sizeof(ScoreRecord), 16);
     shard.add("roles", role_fields(), sizeof(RoleRecord), 16);
     shard.add("summary", summary_fields(), sizeof(RankSummary), 16);

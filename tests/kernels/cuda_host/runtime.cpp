@@ -44,6 +44,7 @@ struct Stream {
 struct Allocation {
   std::size_t bytes = 0;
   bool device = false;
+  bool mapped = false;  ///< by driver.cpp
 };
 
 struct Runtime {
@@ -155,7 +156,7 @@ cudaError_t release(void* pointer, bool device) {
   if (pointer == nullptr) return cudaSuccess;
   if (forbidden_by_capture()) return result(cudaErrorStreamCaptureUnsupported);
   const auto found = state.allocations.find(static_cast<const std::byte*>(pointer));
-  if (found == state.allocations.end() || found->second.device != device) {
+  if (found == state.allocations.end() || found->second.device != device || found->second.mapped) {
     return result(cudaErrorInvalidValue);
   }
   drain_all(false);
@@ -220,6 +221,48 @@ cudaError_t enqueue_kernel(Launch launch, cudaStream_t stream) {
   if (launch.shared_bytes > static_cast<std::size_t>(shared)) return result(cudaErrorInvalidValue);
   return enqueue(reinterpret_cast<Stream*>(stream),
                  [launch = std::move(launch)] { run_launch(launch); });
+}
+
+bool take_device_bytes(std::size_t bytes) {
+  Runtime& state = runtime();
+  const std::scoped_lock lock(state.mutex);
+  if (bytes > kDeviceBytes - state.used) return false;
+  state.used += bytes;
+  return true;
+}
+
+void give_device_bytes(std::size_t bytes) {
+  const std::scoped_lock lock(runtime().mutex);
+  runtime().used -= bytes;
+}
+
+void mapped_device_memory(void* at, std::size_t bytes) {
+  Runtime& state = runtime();
+  const std::scoped_lock lock(state.mutex);
+  const auto* begin = static_cast<const std::byte*>(at);
+  const auto next = state.allocations.upper_bound(begin);
+  if (next != state.allocations.begin()) {
+    auto& [before, allocation] = *std::prev(next);
+    if (allocation.mapped && before + allocation.bytes == begin) {
+      allocation.bytes += bytes;
+      return;
+    }
+  }
+  state.allocations[begin] = {bytes, true, true};
+}
+
+bool unmapped_device_memory(void* at, std::size_t bytes) {
+  Runtime& state = runtime();
+  const std::scoped_lock lock(state.mutex);
+  const auto* begin = static_cast<const std::byte*>(at);
+  const auto next = state.allocations.upper_bound(begin);
+  if (next == state.allocations.begin()) return false;
+  const auto found = std::prev(next);
+  if (!found->second.mapped || found->first + found->second.bytes != begin + bytes) return false;
+  drain_all(false);
+  found->second.bytes -= bytes;
+  if (found->second.bytes == 0) state.allocations.erase(found);
+  return true;
 }
 
 long launches() { return runtime().launches; }

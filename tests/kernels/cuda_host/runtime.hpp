@@ -22,6 +22,14 @@ struct Launch {
 /// Checks the launch as CUDA would and puts it into the stream.
 cudaError_t enqueue_kernel(Launch launch, cudaStream_t stream);
 
+/// Of the device's memory, what is mapped to addresses: false where there is not so much left.
+[[nodiscard]] bool take_device_bytes(std::size_t bytes);
+void give_device_bytes(std::size_t bytes);
+/// There is device memory at these addresses, or no longer: false where there was none, or where it
+/// was not mapped. Memory that adjoins is one. Work that was put into streams before is done first.
+void mapped_device_memory(void* at, std::size_t bytes);
+[[nodiscard]] bool unmapped_device_memory(void* at, std::size_t bytes);
+
 /// Kernels run by this process so far.
 [[nodiscard]] long launches();
 

@@ -96,7 +96,7 @@ DrafterTurns::Counts DrafterTurns::compare(Drafter& moved, Drafter& still, std::
       ++counts.returned;
     } else if (what == 6 && below(2) == 0) {
       if (suspended) {
-        moved.resume();
+        EXPECT_TRUE(moved.resume());
       } else {
         moved.suspend();
       }
@@ -134,7 +134,7 @@ DrafterTurns::Counts DrafterTurns::compare(Drafter& moved, Drafter& still, std::
       }
     }
   }
-  if (suspended) moved.resume();
+  EXPECT_TRUE(moved.resume());
   for (const auto& [id, r] : here) moved.finish(id, now);
   return counts;
 }
@@ -262,7 +262,7 @@ TEST_F(DrafterTurns, SuspendedMemoryIsGivenBackAndRequestsCatchUp) {
   const Draft before = propose(*drafter, r, {8, 5, 2});
   const std::size_t bytes = drafter->bytes();
   EXPECT_GT(bytes, drafter->kv_bytes() + drafter->weight_bytes());
-  drafter->resume();  // nothing to do
+  EXPECT_TRUE(drafter->resume());  // nothing to do
   EXPECT_EQ(drafter->lag(r.id), 0);
   const std::uint64_t rows = drafter->rows();
 
@@ -276,7 +276,7 @@ TEST_F(DrafterTurns, SuspendedMemoryIsGivenBackAndRequestsCatchUp) {
   EXPECT_EQ(drafter->lag(r.id), static_cast<int>(r.prompt.size() + 2) - 2);
   drafter->leave(other.id, 0);
   drafter->suspend();
-  drafter->resume();
+  EXPECT_TRUE(drafter->resume());
   EXPECT_EQ(drafter->bytes(), bytes);
   EXPECT_EQ(drafter->rows(), rows) << "the first pass after it is warm";
   const auto fresh = make(small(), {}, options());

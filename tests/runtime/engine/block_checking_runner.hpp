@@ -19,14 +19,18 @@ class BlockCheckingRunner final : public StepRunner {
       : block_(block), vocab_(vocab), cache_(static_cast<std::size_t>(blocks) * block, -1) {}
 
   std::span<const kernels::Sampled> run(const Step& step) override {
+    const std::size_t slots = static_cast<std::size_t>(step.kv.blocks) * block_;
+    if (slots > cache_.size()) cache_.resize(slots, -1);
     tables_.apply(step.kv.edits);
     for (const auto& move : step.kv.moves) {
       cache_.at(static_cast<std::size_t>(move.to_block) * block_ + move.to_slot) =
           cache_.at(static_cast<std::size_t>(move.from_block) * block_ + move.from_slot);
     }
     for (const auto& copy : step.kv.copies) {
-      std::copy_n(cache_.begin() + copy.from * block_, block_, cache_.begin() + copy.to * block_);
+      const std::span<TokenId> from = block(copy.from);
+      std::copy(from.begin(), from.end(), block(copy.to).begin());
     }
+    if (step.kv.blocks > 0) cache_.resize(slots);
     for (const StepPart& part : step.parts) {
       for (int i = 0; i < part.rows; ++i)
         slot(part, part.first_position + i) = step.tokens[part.first_row + i];
@@ -61,7 +65,9 @@ class BlockCheckingRunner final : public StepRunner {
   }
   /// What a block holds, to be sent elsewhere or to be overwritten by what arrives.
   [[nodiscard]] std::span<TokenId> block(int index) {
-    return std::span(cache_).subspan(static_cast<std::size_t>(index) * block_, block_);
+    const std::size_t first = static_cast<std::size_t>(index) * block_;
+    if (first + block_ > cache_.size()) throw std::logic_error("a block past the end of the pool");
+    return std::span(cache_).subspan(first, block_);
   }
   [[nodiscard]] double forward_seconds() const override { return 0; }
   [[nodiscard]] double sample_seconds() const override { return 0; }

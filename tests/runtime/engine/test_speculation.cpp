@@ -75,7 +75,11 @@ struct World {
   BatcherLimits limits{
       .max_batch = 7, .prefill_chunk = 20, .kv_block = 16, .kv_blocks = 200, .context = 2000};
   SamplingParams sampling;
-  int stop_after = -1;  ///< steps until everything is stopped and moved to a fresh batcher
+  std::int32_t gain = 0;   ///< blocks by which the pool grows and shrinks again, at random
+  std::uint32_t seed = 0;  ///< of that chance
+  std::size_t shrunk = 0;
+  std::size_t moved = 0;  ///< blocks, when it did
+  int stop_after = -1;    ///< steps until everything is stopped and moved to a fresh batcher
   std::size_t steps = 0;
   std::size_t accepted = 0;
 };
@@ -91,7 +95,20 @@ Responses generate(World& world, Drafts* drafts) {
     Batcher batcher(world.limits, world.sampling, {kStop}, nullptr);
     BlockCheckingRunner runner(world.limits.kv_blocks, world.limits.kv_block, kVocab);
     std::deque<Admission> next;
+    std::mt19937 random(world.seed);
     while (!queue.empty() || batcher.active() > 0) {
+      if (world.gain > 0 && random() % 3 == 0) {
+        const bool grown = batcher.blocks() > world.limits.kv_blocks;
+        (void)runner.run(batcher.kv_work());
+        const std::int32_t blocks = world.limits.kv_blocks + (grown ? 0 : world.gain);
+        const bool done = batcher.resize(blocks);
+        EXPECT_TRUE(done || grown);
+        EXPECT_EQ(batcher.blocks() == blocks, done);
+        const Step& work = batcher.kv_work();
+        world.shrunk += done && grown ? 1 : 0;
+        world.moved += done && grown ? work.kv.copies.size() : 0;
+        (void)runner.run(work);
+      }
       while (!queue.empty() && batcher.admit(queue.front())) queue.pop_front();
       std::span<const DraftTree> proposed;
       std::vector<Decoding> decoding;
@@ -186,6 +203,31 @@ TEST(Speculation, StoppingMidwayAndLittleMemoryChangeNothing) {
   small.limits.kv_blocks = 20;  // trees must keep to what was reserved for the response
   Drafts drafts(&truth, 0.9, 30, 4, 3);
   expect_same(truth, generate(small, &drafts));
+}
+
+// With trees whose accepted rows are still to be moved, prompts that are shared and forked from,
+// and requests that wait for them.
+TEST(Speculation, APoolThatGrowsAndShrinksChangesNothing) {
+  World plain;
+  const Responses truth = generate(plain, nullptr);
+  std::size_t shrunk = 0;
+  std::size_t moved = 0;
+  for (const std::int32_t blocks : {20, 30, 60}) {
+    for (const std::int32_t gain : {1, 7, 40}) {
+      for (std::uint32_t seed = 0; seed < 12; ++seed) {
+        World world;
+        world.limits.kv_blocks = blocks;
+        world.gain = gain;
+        world.seed = seed;
+        Drafts drafts(&truth, 0.8, 6, seed % 2 == 0 ? 1 : 3, seed);
+        expect_same(truth, generate(world, &drafts));
+        shrunk += world.shrunk;
+        moved += world.moved;
+      }
+    }
+  }
+  EXPECT_GT(shrunk, 200U);
+  EXPECT_GT(moved, 500U);
 }
 
 TEST(Speculation, ContextEndsADraftToo) {

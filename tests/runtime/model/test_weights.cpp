@@ -65,6 +65,27 @@ std::vector<float> logits_of(kernels::Backend& backend, std::shared_ptr<const We
   return {logits, logits + static_cast<std::ptrdiff_t>(kTokens) * vocab};
 }
 
+TEST(Weights, LoadedInPartsGiveTheSameBits) {
+  const auto backend = kernels::make_cpu_backend(2);
+  fabric::SingleRankGroup alone;
+  for (const bool tied : {false, true}) {
+    const ModelConfig config = config_of(Architecture::qwen2, tied);
+    const test::RandomModel source(config);
+    const auto whole = load_weights(*backend, config, source, alone, DType::bf16);
+    WeightLoading loading(*backend, config, source, shard_of(config, 0, 1), DType::bf16);
+    std::shared_ptr<const Weights> parts;
+    int calls = 0;
+    while (parts == nullptr) {
+      parts = loading.next();
+      ++calls;
+      if (calls % 2 == 1) (void)logits_of(*backend, whole);  // other work comes between
+    }
+    EXPECT_EQ(calls, config.layers + 1);
+    EXPECT_EQ(parts->bytes(), whole->bytes());
+    EXPECT_EQ(logits_of(*backend, parts), logits_of(*backend, whole));
+  }
+}
+
 TEST(Weights, ThatAreSharedGiveTheSameBits) {
   const auto backend = kernels::make_cpu_backend(2);
   fabric::SingleRankGroup alone;

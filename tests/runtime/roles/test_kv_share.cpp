@@ -1,6 +1,7 @@
 // A rank's share of KV that goes while transfers do, and what a group hears of its members' shares.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -19,8 +20,10 @@ namespace {
 /// Its tickets stay pending until they are cancelled, or for ever, or until all is said to be done.
 class StuckTransport final : public BlockTransport {
  public:
-  void register_memory(std::span<std::byte>) override { registered = true; }
-  void unregister_memory(std::span<std::byte>) override { registered = false; }
+  void register_memory(std::span<std::byte> region) override { regions.push_back(region.size()); }
+  void unregister_memory(std::span<std::byte> region) override {
+    regions.erase(std::find(regions.begin(), regions.end(), region.size()));
+  }
   Ticket send(int, std::uint64_t, std::span<const std::span<const std::byte>>) override {
     return 1;
   }
@@ -40,7 +43,7 @@ class StuckTransport final : public BlockTransport {
   bool faulty = false;
   bool done = false;
   bool cancelled = false;
-  bool registered = false;
+  std::vector<std::size_t> regions;  ///< bytes of each that is registered
   std::vector<std::pair<int, std::uint64_t>> refused;
 };
 
@@ -63,13 +66,60 @@ bool kept(StuckTransport& transport) {
     share.move(move_of(1));
   }
   EXPECT_TRUE(transport.cancelled);
-  EXPECT_EQ(transport.registered, !watched.expired());
+  EXPECT_EQ(!transport.regions.empty(), !watched.expired());
   return !watched.expired();
 }
 
 TEST(KvShare, GivesUpWhatIsUnderWay) {
   StuckTransport transport;
   EXPECT_FALSE(kept(transport));
+}
+
+/// Notes how much is registered while a step runs.
+class NotingRunner final : public engine::StepRunner {
+ public:
+  explicit NotingRunner(const StuckTransport& transport) : transport_(transport) {}
+  std::span<const kernels::Sampled> run(const engine::Step&) override {
+    during = transport_.regions;
+    return {};
+  }
+  [[nodiscard]] double forward_seconds() const override { return 0; }
+  [[nodiscard]] double sample_seconds() const override { return 0; }
+  std::vector<std::size_t> during;
+
+ private:
+  const StuckTransport& transport_;
+};
+
+// What a device of the network has registered it may write to: nothing that is given back is.
+TEST(KvShare, RegistersWhatIsThere) {
+  StuckTransport transport;
+  NotingRunner runner(transport);
+  const kernels::KvShape shape{2, 2, 32, 16, DType::bf16};
+  const std::size_t block = shape.block_bytes();
+  std::vector<std::byte> memory(block * 5);
+  {
+    KvShare share(transport, engine::KvMemory{shape, std::span(memory).first(2 * block), {}}, 0, 1);
+    engine::Step step;
+    const auto resize = [&](std::int32_t blocks) {
+      step.kv.blocks = blocks;
+      (void)share.run(runner, step);
+    };
+    using Sizes = std::vector<std::size_t>;
+    for (int time = 0; time < 2; ++time) {
+      resize(5);
+      EXPECT_EQ(runner.during, Sizes({2 * block}));
+      EXPECT_EQ(transport.regions, Sizes({2 * block, 3 * block}));
+      resize(0);  // as it was
+      EXPECT_EQ(transport.regions, Sizes({2 * block, 3 * block}));
+      resize(2);
+      EXPECT_EQ(runner.during, Sizes({2 * block}));
+      EXPECT_EQ(transport.regions, Sizes({2 * block}));
+    }
+    resize(4);
+    EXPECT_THROW(resize(3), std::logic_error);
+  }
+  EXPECT_TRUE(transport.regions.empty());
 }
 
 // The transport's fault may be what the run ends of: its shards are yet to be closed.

@@ -76,6 +76,45 @@ TEST(Roles, LeasesByChunkChangeNothing) {
   EXPECT_GT(restored, 200U);
 }
 
+// KV pools grow and shrink at random while requests and their KV come and go, are stored and raced
+// for, and drafters are suspended.
+TEST(Roles, MemoryThatGoesToAndFroChangesNothing) {
+  const Outcome reference = simulate(1, 1, empty_responses(7, 4), 0);
+  std::map<DraftMemoryRecord::Kind, int> kinds;
+  std::uint64_t moved = 0;
+  for (const std::int32_t blocks : {9, 14, 30}) {
+    for (const std::int32_t gain : {3, 20}) {
+      for (unsigned seed = 0; seed < 24; ++seed) {
+        Moves moves{.shuffle = seed % 2 == 1,
+                    .rebalance = seed % 3 == 0,
+                    .costs = policy::costs_by_position(1, 1),
+                    .growth = seed % 4 == 3 ? 7 : 0,
+                    .kv_blocks = blocks,
+                    .shuffle_roles = seed % 4 == 1};
+        moves.shuffle_races = seed % 6 == 4;
+        moves.chunk = seed % 5 == 0 ? 13 : 0;
+        moves.gain = gain;
+        SCOPED_TRACE(fmt::format("{} blocks, {} more, seed {}", blocks, gain, seed));
+        const Outcome outcome =
+            simulate(2 + static_cast<int>(seed % 2), seed, empty_responses(7, 4), 0, -1, moves,
+                     {seed % 5 == 1 ? 1 : 0, 3, &reference.finished, 0.9});
+        EXPECT_TRUE(outcome.complete);
+        expect_same(reference.finished, outcome.finished);
+        for (const DraftMemoryRecord& change : outcome.changes) {
+          ++kinds[change.kind];
+          moved += change.moved;
+          const bool grown = change.kind == DraftMemoryRecord::Kind::expanded;
+          EXPECT_EQ(change.blocks, static_cast<std::uint32_t>(blocks + (grown ? gain : 0)));
+        }
+      }
+    }
+  }
+  EXPECT_GT(kinds[DraftMemoryRecord::Kind::expanded], 500);
+  EXPECT_GT(kinds[DraftMemoryRecord::Kind::contracted], 300);
+  EXPECT_GT(kinds[DraftMemoryRecord::Kind::resumed], 200);
+  EXPECT_GT(moved, 500U);
+}
+
 TEST(Roles, GroupsDoNotWaitForRoomThatEachOthersKvTakes) {
   const Outcome reference = simulate(1, 1, empty_responses(7, 4), 0);
   for (const std::int32_t blocks : {9, 12}) {

@@ -35,7 +35,7 @@ class SteppedClock final : public Clock {
 
 constexpr double kFlushSeconds = 0.7;
 
-/// Keeps what was planned for requests, and nothing else.
+/// Keeps what was planned for requests and what became of drafters' memory, and nothing else.
 struct PlansAlone final : TelemetrySink {
   void step(const StepRecord&) override {}
   void acceptance(std::span<const AcceptanceCell>) override {}
@@ -44,10 +44,12 @@ struct PlansAlone final : TelemetrySink {
   }
   void transfer(const TransferRecord&) override {}
   void pool(const KvPoolRecord&) override {}
+  void draft_memory(const DraftMemoryRecord& change) override { changes.push_back(change); }
   void role(const RoleRecord&) override {}
   void summary(const RankSummary&) override {}
   void flush() override {}
   std::vector<RequestEvent> plans;
+  std::vector<DraftMemoryRecord> changes;
 };
 
 struct MemorySink final : TrajectorySink {
@@ -109,6 +111,28 @@ class OracleDrafter final : public draft::Drafter {
   std::map<RequestId, std::size_t> sizes_;
 };
 
+/// N-grams, as if they took memory that can be given back.
+class GivingDrafter final : public draft::Drafter {
+ public:
+  void start(const draft::DraftStart& start, double now) override { ngrams_.start(start, now); }
+  void commit(RequestId id, std::span<const TokenId> tokens, double now) override {
+    ngrams_.commit(id, tokens, now);
+  }
+  void finish(RequestId id, double now) override { ngrams_.finish(id, now); }
+  void propose(std::span<draft::DraftSlot> batch, double now, draft::Levels* levels) override {
+    EXPECT_TRUE(present());
+    ngrams_.propose(batch, now, levels);
+  }
+  [[nodiscard]] bool gives_memory() const override { return true; }
+  [[nodiscard]] bool present() const override { return parts_ == 0; }
+  void suspend() override { parts_ = 4; }
+  [[nodiscard]] bool resume() override { return parts_ == 0 || --parts_ == 0; }
+
+ private:
+  draft::NgramDrafter ngrams_{{.min_n = 1}};
+  int parts_ = 0;  ///< of loading that are to come
+};
+
 /// Drafter ranks of a run.
 struct DrafterRanks {
   int ranks = 0;
@@ -141,6 +165,7 @@ struct Moves {
   bool best_of_n = false;         ///< groups that run dry race
   bool shuffle_races = false;     ///< groups race by chance
   std::int32_t chunk = 0;         ///< tokens of a lease
+  std::int32_t gain = 0;          ///< blocks that drafters give at random; 0: they never do
 };
 
 /// What all ranks of a world share.
@@ -167,8 +192,9 @@ struct VerifierRank {
         link(world.wire, runner),
         remote(rank),
         speculator(make_speculator(world, mailbox, placement, speculates)),
+        memory(make_memory(world, telemetry, speculates)),
         verifier({mailbox, world.clock, batcher, runner, link, speculator.get(),
-                  remote.size() > 0 ? &remote : nullptr, nullptr, sink, telemetry},
+                  remote.size() > 0 ? &remote : nullptr, nullptr, memory.get(), sink, telemetry},
                  {.ranks = placement.groups[placement.group(rank)],
                   .epoch = placement.epoch,
                   .max_batch = world.limits.max_batch,
@@ -178,6 +204,14 @@ struct VerifierRank {
                   .costs = world.moves.costs,
                   .vocab = 40,
                   .races = world.moves.best_of_n}) {}
+  std::unique_ptr<ElasticMemory> make_memory(Surroundings& world, TelemetrySink& telemetry,
+                                             bool speculates) {
+    if (!speculates || world.moves.gain == 0) return nullptr;
+    return std::make_unique<ElasticMemory>(
+        ElasticMemoryPorts{world.clock, batcher, runner, *speculator, telemetry},
+        std::make_unique<policy::RandomDraftMemory>(world.wire.seed()), world.limits.kv_blocks,
+        world.moves.gain);
+  }
   std::unique_ptr<Speculator> make_speculator(Surroundings& world, Mailbox& mailbox,
                                               const policy::Placement& placement, bool speculates) {
     std::vector<std::unique_ptr<draft::Drafter>> drafters;
@@ -189,8 +223,7 @@ struct VerifierRank {
       remote.add(*made, -1);
       drafters.push_back(std::move(made));
     }
-    if (speculates)
-      drafters.push_back(std::make_unique<draft::NgramDrafter>(draft::NgramOptions{.min_n = 1}));
+    if (speculates) drafters.push_back(std::make_unique<GivingDrafter>());
     if (drafters.empty()) return nullptr;
     const int length = world.drafters.ranks == 0 ? 3 : world.drafters.window;
     SpeculatorOptions options;
@@ -212,6 +245,7 @@ struct VerifierRank {
   SimulatedKvLink link;
   RemoteDrafters remote;
   std::unique_ptr<Speculator> speculator;
+  std::unique_ptr<ElasticMemory> memory;
   Verifier verifier;
 };
 
@@ -293,6 +327,7 @@ class Rank {
   std::uint64_t foretold = 0;        ///< likewise, tokens that others said first
   RemoteDrafter::Counts remote;      ///< likewise, the last time
   [[nodiscard]] const std::vector<RequestEvent>& plans() const { return telemetry_.plans; }
+  [[nodiscard]] const std::vector<DraftMemoryRecord>& changes() const { return telemetry_.changes; }
 
  private:
   void become(const policy::Placement& placement) {
@@ -373,6 +408,7 @@ struct Outcome {
   std::vector<RankSummary> drafters;
   DraftTally tally;  ///< of all drafter ranks
   std::vector<RequestEvent> plans;
+  std::vector<DraftMemoryRecord> changes;
   std::uint64_t steps = 0;       ///< of all verifiers
   RemoteDrafter::Counts remote;  ///< of the first
   std::size_t most_held = 0;     ///< messages in one mailbox at a time
@@ -478,6 +514,7 @@ inline Outcome simulate(int groups, unsigned order_seed, std::vector<Trajectory>
     outcome.tally.tried += rank->tally.tried;
     outcome.tally.accepted += rank->tally.accepted;
     outcome.plans.insert(outcome.plans.end(), rank->plans().begin(), rank->plans().end());
+    outcome.changes.insert(outcome.changes.end(), rank->changes().begin(), rank->changes().end());
     outcome.steps += rank->steps;
     outcome.raced += rank->raced;
     outcome.foretold += rank->foretold;

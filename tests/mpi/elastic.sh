@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# elastic.sh PACELINE: one digest where the memory of draft models becomes KV's and theirs again, at random steps and by
+# the policy: with groups of TP 2, trees, requests that move, chunks, roles that change, stops and kills.
+source "$(dirname "$0")/lib.sh"
+
+python=$(command -v /usr/bin/python3 || command -v python3)
+if ! "$python" -c 'import h5py' 2>/dev/null; then
+  echo "SKIP: telemetry of draft models' memory is not checked: h5py is not there"
+  python=
+fi
+# changed WHAT: in the last run memory went to and fro, blocks moved when a pool shrank, and models came back.
+changed() {
+  [ -n "$python" ] || return 0
+  local counts
+  counts=$(PYTHONPATH="$root/io/python" "$python" - "$work/run" <<'PY'
+import sys
+from paceline_reader import draft_memory
+changes = draft_memory(sys.argv[1])
+kinds = list(changes["kind"])
+print(*(kinds.count(kind) for kind in ("expanded", "contracted", "resumed")), changes["moved"].sum(),
+      len(set(changes["blocks"])))
+PY
+  ) || counts="0 0 0 0 0"
+  read -r expanded contracted resumed moved sizes <<<"$counts"
+  if [ "$expanded" -gt 0 ] && [ "$contracted" -gt 0 ] && [ "$resumed" -gt 0 ] && [ "$moved" -gt 0 ] && [ "$sizes" = 2 ]; then
+    ok "$1: $expanded expansions, $contracted contractions, $moved blocks moved, models back $resumed times"
+  else
+    fail "$1: $counts"
+  fi
+}
+
+rollout 1 "$work/reference" || { cat "$work/reference.log"; exit 1; }
+reference=$(digest "$work/reference")
+model="{method: model, path: $root/configs/models/draft}"
+seed=0
+# forced WHAT RANKS [ARG...]: with room for four or five requests on each rank.
+forced() {
+  local what=$1 ranks=$2
+  shift 2
+  run "$what" "$ranks" --set schedule.shuffle_memory=true --set schedule.shuffle_seed=$((++seed)) \
+    --set speculation.policy=fixed --set "speculation.drafters=[$model]" --set engine.kv_memory=3MiB \
+    --set engine.max_batch=16 "$@"
+}
+chunks=(--set schedule.chunk=16)
+trees=(--set "speculation.drafters=[{method: ngram}, $model]" --set speculation.paths=2 --set speculation.max_length=4)
+forced "one rank, whose weights go too" 1
+changed "memory"
+forced "TP 2, trees, chunks" 2 --set layout.verifier_tp=2 "${trees[@]}" "${chunks[@]}"
+changed "memory"
+forced "groups of TP 2 and 1, moves" 3 --set layout.verifier_tp=[2,1] --set schedule.shuffle=true "${trees[@]}" "${chunks[@]}"
+changed "memory"
+if grep -q "give it their memory: [0-9]* KV blocks more" "$work/run.log"; then ok "the plan says so"; else fail "the plan: $(head -n 30 "$work/run.log")"; fi
+forced "roles that change, races" 3 --set layout.verifier_tp=[2,1] --set schedule.shuffle=true \
+  --set schedule.shuffle_roles=true --set schedule.shuffle_races=true "${chunks[@]}"
+PACELINE_TEST_DELAYS=3:0.004 forced "messages delayed, parking" 2 --set schedule.shuffle=true --set engine.kv_growth=30
+
+# The policy's own changes depend on what drafts are worth on this machine.
+tight=(--set speculation.elastic_memory=true --set "speculation.drafters=[$model]" --set engine.kv_memory=2MiB
+  --set engine.max_batch=16)
+run "by the policy" 2 "${tight[@]}"
+before=("${tight[@]}" --set schedule.shuffle_memory=true)
+cut_and_resume USR1 "memory that changes hands" 2 before 1 tight
+run "no draft model" 1 --set speculation.elastic_memory=true
+finish
