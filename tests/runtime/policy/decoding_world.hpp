@@ -251,4 +251,14 @@ class World {
   WorldResult result_;
 };
 
+/// Of lengths 0 to 8, tokens a second.
+inline double best_fixed_rate(const WorldOptions& options) {
+  double best = 0;
+  for (int length = 0; length <= 8; ++length) {
+    FixedLength policy(length);
+    best = std::max(best, World(options).run(policy).rate());
+  }
+  return best;
+}
+
 }  // namespace paceline::policy

@@ -72,15 +72,6 @@ double plain_rate(const WorldOptions& options) {
   return World(world).run(plain).rate();
 }
 
-double best_fixed_rate(const WorldOptions& options) {
-  double best = 0;
-  for (int length = 0; length <= 8; ++length) {
-    FixedLength policy(length);
-    best = std::max(best, World(options).run(policy).rate());
-  }
-  return best;
-}
-
 WorldResult goodput(const WorldOptions& options) {
   World world(options);
   Goodput policy(world.cost_table(), 8);

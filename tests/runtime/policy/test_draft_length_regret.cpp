@@ -16,7 +16,7 @@ namespace paceline::policy {
 namespace {
 
 constexpr int kSeeds = 4;
-constexpr int kMaxLength = 8;
+constexpr int kMaxLength = 8;  ///< as best_fixed_rate() has it
 
 /// A machine on which drafts of 3 or so pay for few requests, and none for many.
 WorldOptions machine(int steps, std::uint64_t seed) {
@@ -46,15 +46,6 @@ WorldOptions shrinking(int steps, std::uint64_t seed) {
     options.lengths.push_back(steps * r / 16);
   }
   return options;
-}
-
-double best_fixed_rate(const WorldOptions& options) {
-  double best = 0;
-  for (int length = 0; length <= kMaxLength; ++length) {
-    FixedLength fixed(length);
-    best = std::max(best, World(options).run(fixed).rate());
-  }
-  return best;
 }
 
 struct PlayedWorld {

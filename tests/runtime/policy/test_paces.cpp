@@ -59,13 +59,9 @@ double share(SpeculationPolicy name, WorldOptions options) {
   double sum = 0;
   constexpr int kSeeds = 3;
   for (options.seed = 1; options.seed <= kSeeds; ++options.seed) {
-    double best = 0;
-    for (int length = 0; length <= 8; ++length) {
-      FixedLength fixed(length);
-      best = std::max(best, World(options).run(fixed).rate());
-    }
     World world(options);
-    sum += world.run(*make_draft_length(name, world.cost_table(), 8, 1)).rate() / best / kSeeds;
+    const auto policy = make_draft_length(name, world.cost_table(), 8, 1);
+    sum += world.run(*policy).rate() / best_fixed_rate(options) / kSeeds;
   }
   return sum;
 }
