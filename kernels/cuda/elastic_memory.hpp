@@ -9,10 +9,9 @@
 namespace paceline::kernels::cuda {
 
 /// A range of device addresses to which memory is mapped from its beginning on: graphs that have
-/// been recorded, and whoever knows an address, need not hear of it (the paper's own pool moves its
-/// blocks for want of this, Nightjar, section 5.3). Memory comes in pieces, one each time that it
-/// grows, of whole pages of the device; it is given back piece by piece. Nothing may be in use that
-/// is given back. Used by one thread.
+/// been recorded, and whoever knows an address, need not hear that it has become more or less.
+/// Memory comes in pieces, one each time that it grows, of whole pages of the device; it is given
+/// back piece by piece. Nothing may be in use that is given back. Used by one thread.
 class ElasticMemory {
  public:
   /// Addresses for `most` bytes, and no memory. Throws Error (internal) in CUDA's words.
