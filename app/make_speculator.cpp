@@ -14,8 +14,8 @@ namespace paceline::app {
 std::uint32_t reconfigure_every(const Setup& setup) {
   const io::SpeculationSection& settings = setup.config.speculation;
   if (setup.drafters.empty() || !not_reconfigured(setup).empty()) return 0;
-  const bool by_itself =
-      setup.layout.drafters() > 0 && setup.profile_holds() && adapts_by_request(settings.policy);
+  const bool by_itself = setup.layout.drafters() > 0 && setup.profile_holds() &&
+                         settings.policy == SpeculationPolicy::goodput;
   return static_cast<std::uint32_t>(
       settings.reconfigure.value_or(by_itself ? policy::kReconfigureEvery : 0));
 }
@@ -95,7 +95,7 @@ std::unique_ptr<roles::Speculator> make_speculator(
     std::erase_if(costs.drafters,
                   [&](const DrafterCosts& drafter) { return drafter.name == name; });
   }
-  const bool adapts = !settings.paths && adapts_by_request(settings.policy);
+  const bool adapts = !settings.paths && settings.policy == SpeculationPolicy::goodput;
   const int paths = settings.paths.value_or(adapts ? io::SpeculationSection::kMostPaths : 1);
   options.step_tokens = setup.config.engine.max_batch * draft_tokens(settings);
   return std::make_unique<roles::Speculator>(

@@ -17,8 +17,9 @@ namespace paceline::app {
 struct Setup;
 
 /// Tokens of a request from one reconfiguration to the next; 0: never. Where it is auto it is the
-/// paper's number where ranks draft for others, at costs that are known, and lengths are each
-/// request's own: only there is a mode to choose, and a length of the batch's is to stay that.
+/// paper's number under goodput where ranks draft for others, at costs that are known: only there
+/// is a mode to choose. Goodput gives each request its length at every step by itself, and a fixed
+/// length is to stay fixed.
 [[nodiscard]] std::uint32_t reconfigure_every(const Setup& setup);
 /// Why no request is reconfigured although the configuration asks for it; empty: it does not ask,
 /// nothing drafts, or requests are.

@@ -281,10 +281,9 @@ std::vector<Key> make_table() {
   t.push_back(key(PACELINE_FIELD(speculation, policy), named(kSpeculationPolicies),
                   "How far to draft; goodput is as far as is expected to pay, for each request."));
   t.back().details = {
-      "nightjar: a bandit learns the best length of each batch size; nightjar_shared: goodput that",
-      "learns what each length costs; banditspec: a bandit without the batch; dsd: one length, by",
-      "mean acceptance and linear costs; tetris: max_length tokens, the likelier half of which is",
-      "verified; fixed: max_length tokens."};
+      "nightjar: a bandit learns the best length of each batch size; banditspec: a bandit without",
+      "the batch; dsd: one length, by mean acceptance and linear costs; tetris: max_length tokens,",
+      "the likelier half of which is verified; fixed: max_length tokens."};
   t.push_back(key(PACELINE_FIELD(speculation, mode), OrAuto{mode},
                   "Draft not at all, in turn with verifying, or on ranks of their own; auto is by "
                   "costs."));
@@ -292,7 +291,7 @@ std::vector<Key> make_table() {
       key(PACELINE_FIELD(speculation, max_length), Count{1, 1024}, "Longest draft, in tokens."));
   t.push_back(key(PACELINE_FIELD(speculation, paths), OrAuto{Count{1, 1024}},
                   "Branches of a draft side by side; 1 drafts chains."));
-  t.back().details = {"auto: 1 to 4 under goodput and nightjar_shared, by load and each request's",
+  t.back().details = {"auto: 1 to 4 under goodput, by load and each request's",
                       "acceptance, of n-grams and suffix trees; else 1."};
   t.push_back(key(PACELINE_FIELD(speculation, max_tokens), OrAuto{Count{1, 1 << 20}},
                   "Draft tokens of one request in a step; auto is max_length * paths."));
@@ -302,7 +301,7 @@ std::vector<Key> make_table() {
   t.push_back(key(PACELINE_FIELD(speculation, reconfigure), OrAuto{Count{0, 1 << 24}},
                   "Tokens after which a request that accepts little gets a mode and window of its "
                   "own; 0 is never."));
-  t.back().details = {"auto: 1000 under goodput and nightjar_shared where ranks draft for others,",
+  t.back().details = {"auto: 1000 under goodput where ranks draft for others,",
                       "at costs by engine.profile; else 0."};
   t.push_back(
       key(PACELINE_FIELD(speculation, servers), OrAuto{Count{0, 65536}},

@@ -8,18 +8,16 @@ namespace paceline {
 
 /// Made by runtime/policy/make_draft_length.hpp.
 enum class SpeculationPolicy : std::uint8_t {
-  goodput,          ///< as far as is expected to pay, by costs and each request's acceptance
-  nightjar,         ///< by a bandit that learns the best length of each batch size
-  nightjar_shared,  ///< goodput that learns what lengths cost, batch sizes together
-  dsd,              ///< what goodput is without its trials, one length for the batch
-  banditspec,       ///< by a bandit that does not know the batch
-  tetris,           ///< a fixed length, of which the likeliest tokens of the batch are verified
-  fixed,            ///< always the same length
+  goodput,     ///< as far as is expected to pay, by costs and each request's acceptance
+  nightjar,    ///< by a bandit that learns the best length of each batch size
+  dsd,         ///< what goodput is without its trials, one length for the batch
+  banditspec,  ///< by a bandit that does not know the batch
+  tetris,      ///< a fixed length, of which the likeliest tokens of the batch are verified
+  fixed,       ///< always the same length
 };
 inline constexpr std::array kSpeculationPolicies{
-    SpeculationPolicy::goodput, SpeculationPolicy::nightjar,   SpeculationPolicy::nightjar_shared,
-    SpeculationPolicy::dsd,     SpeculationPolicy::banditspec, SpeculationPolicy::tetris,
-    SpeculationPolicy::fixed};
+    SpeculationPolicy::goodput,    SpeculationPolicy::nightjar, SpeculationPolicy::dsd,
+    SpeculationPolicy::banditspec, SpeculationPolicy::tetris,   SpeculationPolicy::fixed};
 
 [[nodiscard]] constexpr const char* name_of(SpeculationPolicy policy) {
   switch (policy) {
@@ -27,8 +25,6 @@ inline constexpr std::array kSpeculationPolicies{
       return "goodput";
     case SpeculationPolicy::nightjar:
       return "nightjar";
-    case SpeculationPolicy::nightjar_shared:
-      return "nightjar_shared";
     case SpeculationPolicy::dsd:
       return "dsd";
     case SpeculationPolicy::banditspec:
@@ -44,11 +40,7 @@ inline constexpr std::array kSpeculationPolicies{
 /// Whether it decides by the cost table.
 [[nodiscard]] constexpr bool reads_costs(SpeculationPolicy policy) {
   return policy == SpeculationPolicy::goodput || policy == SpeculationPolicy::nightjar ||
-         policy == SpeculationPolicy::nightjar_shared || policy == SpeculationPolicy::dsd;
-}
-/// Whether each request gets a length, and paths, of its own.
-[[nodiscard]] constexpr bool adapts_by_request(SpeculationPolicy policy) {
-  return policy == SpeculationPolicy::goodput || policy == SpeculationPolicy::nightjar_shared;
+         policy == SpeculationPolicy::dsd;
 }
 /// Whether every step drafts, whatever that costs.
 [[nodiscard]] constexpr bool drafts_always(SpeculationPolicy policy) {

@@ -63,7 +63,6 @@ DraftPlan DraftPlanner::best(const DraftQuery& query, const DraftPrices& prices,
   for (int depth = 1; depth <= deepest; ++depth) {
     DraftPlan plan;
     plan.depth = depth;
-    const double pace = prices.pace.empty() ? 1 : prices.pace[depth];
     double draft_seconds = 0;
     std::vector<int> in_round(static_cast<std::size_t>(depth) + 1);
     for (const DraftCandidate& candidate : candidates_) {
@@ -74,7 +73,7 @@ DraftPlan DraftPlanner::best(const DraftQuery& query, const DraftPrices& prices,
       ++n;
       ++plan.tokens;
       plan.gain += candidate.value;
-      plan.seconds = pace * (draft_seconds + prices.step[plan.tokens]);
+      plan.seconds = draft_seconds + prices.step[plan.tokens];
       plan.rate = (query.requests + plan.gain) / plan.seconds;
       if (prefixes == Prefixes::all && plan.rate > best.rate) best = plan;
     }

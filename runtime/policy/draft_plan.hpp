@@ -31,8 +31,6 @@ struct DraftPrices {
   std::vector<double> step;   ///< [candidates + 1] of a step for which so many were drafted
   std::vector<double> first;  ///< [requests + 1] of drafting one token for so many
   std::vector<double> round;  ///< [requests + 1] of drafting a further one
-  /// [depth + 1] What drafts of a depth take, by what the others foretell; empty: 1.
-  std::vector<double> pace = {};
 
   /// Fills first and round.
   void of_drafting(const CostTable& costs, const DraftQuery& query);

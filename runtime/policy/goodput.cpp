@@ -24,10 +24,22 @@ constexpr double kCaught = 0.15;
 
 }  // namespace
 
-Goodput::Goodput(CostTable costs, int max_length, Paces paces)
-    : costs_(std::move(costs)), max_length_(max_length) {
-  if (paces == Paces::by_length) by_length_.emplace(max_length);
+void PaceRatio::observe(double ratio) {
+  recent_[static_cast<std::size_t>(count_ % kSteps)] = ratio;
+  count_ = count_ + 1 < 2 * kSteps ? count_ + 1 : kSteps;
 }
+
+double PaceRatio::value() const {
+  if (count_ == 0) return 1;
+  std::array<double, kSteps> sorted = recent_;
+  const auto end = sorted.begin() + std::min(count_, kSteps);
+  const auto middle = sorted.begin() + (std::min(count_, kSteps) - 1) / 2;
+  std::nth_element(sorted.begin(), middle, end);
+  return *middle;
+}
+
+Goodput::Goodput(CostTable costs, int max_length)
+    : costs_(std::move(costs)), max_length_(max_length) {}
 
 double Goodput::step_seconds(double drafted) const {
   StepShape shape = step_.shape;
@@ -98,8 +110,6 @@ bool Goodput::leave_out_laggards(const DraftQuery& query, double speedup) {
 
 DraftPlan Goodput::plan(const DraftQuery& query) {
   prices_.of_drafting(costs_, query);
-  if (by_length_)
-    by_length_->factors(query.requests, plain_.value(), speculative_ratio(), prices_.pace);
   worth_.assign(query.requests, yield_.estimate(1, max_length_));
   DraftPlan plan = best_plan(query);
   const bool lags =
@@ -183,7 +193,6 @@ void Goodput::ask(const DraftQuery& query, std::span<const int> lengths) {
   double behind = 0;
   for (int r = 0; r < query.requests; ++r) {
     step_.asked += lengths[r];
-    step_.longest = std::max(step_.longest, lengths[r]);
     for (int i = 0; i < lengths[r]; ++i) ++in_round[i];
     if (lengths[r] > 0 && !query.lag.empty()) behind += query.lag[r];
   }
@@ -224,11 +233,8 @@ void Goodput::observe(const StepOutcome& measured) {
   if (step_.shape.prefill_rows > 0 || alike_ <= settling()) return;
   const double foretold = step_seconds(measured.draft_rows);
   if (drafted) {
-    const double ratio = (measured.draft_seconds + measured.step_seconds) /
-                         (step_.draft_seconds + step_.catch_up + foretold);
-    speculative_.observe(ratio);
-    if (by_length_ && step_.longest > 0)
-      by_length_->observe(static_cast<int>(step_.shape.requests), step_.longest, ratio);
+    speculative_.observe((measured.draft_seconds + measured.step_seconds) /
+                         (step_.draft_seconds + step_.catch_up + foretold));
   } else {
     plain_.observe(measured.step_seconds / foretold);
   }

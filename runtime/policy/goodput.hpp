@@ -1,8 +1,8 @@
 // Draft lengths that maximise goodput.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -10,9 +10,25 @@
 #include "runtime/policy/acceptance.hpp"
 #include "runtime/policy/draft_length.hpp"
 #include "runtime/policy/draft_plan.hpp"
-#include "runtime/policy/paces.hpp"
 
 namespace paceline::policy {
+
+/// What steps of one kind took of late, by what the cost table foretold: the median of the last
+/// few, which neither an outlier nor a short burst of them moves.
+class PaceRatio {
+ public:
+  static constexpr int kSteps = 15;
+
+  void observe(double ratio);
+  /// Whether the kind was seen often enough to say.
+  [[nodiscard]] bool known() const { return count_ > kSteps / 2; }
+  [[nodiscard]] double value() const;  ///< 1 while nothing was seen
+  void forget() { count_ = 0; }
+
+ private:
+  std::array<double, kSteps> recent_{};  ///< a ring
+  int count_ = 0;                        ///< seen, of which the last kSteps are held
+};
 
 /// Maximises goodput (draft_plan.hpp), expected committed tokens a second, with costs from a table
 /// that was measured beforehand and acceptance as it runs (DSD, in Nightjar's words; its cost of
@@ -30,15 +46,11 @@ namespace paceline::policy {
 /// The table may be off by a factor, which may differ between plain steps and those that verify
 /// drafts: so each kind has one ratio of measured to foretold seconds. What is not done is not
 /// measured, nor is acceptance: now and then, as often as a small share of the time pays for, some
-/// steps are made the other way. Nothing else is learned, unless paces are by length.
+/// steps are made the other way. Nothing else is learned.
 class Goodput final : public DraftLengthPolicy {
  public:
-  /// Whether how far the table is off is learned of drafts as a whole, or of each length of them,
-  /// by batch (LengthPaces).
-  enum class Paces : unsigned char { by_kind, by_length };
-
   /// `costs` must have points for steps; drafters without points cost nothing.
-  Goodput(CostTable costs, int max_length, Paces paces = Paces::by_kind);
+  Goodput(CostTable costs, int max_length);
 
   bool considers(const DraftQuery& query) override;
   void choose(const DraftQuery& query, std::span<int> lengths) override;
@@ -52,7 +64,6 @@ class Goodput final : public DraftLengthPolicy {
   struct Step {
     StepShape shape;           ///< without drafts
     int asked = 0;             ///< tokens
-    int longest = 0;           ///< of the drafts asked for
     int found = 0;             ///< of those asked for
     int at_least = 0;          ///< drafted tokens to verify, as many as are found
     double draft_seconds = 0;  ///< foretold, without catching up
@@ -76,7 +87,6 @@ class Goodput final : public DraftLengthPolicy {
   int max_length_;
   PaceRatio plain_;
   PaceRatio speculative_;  ///< steps that verify drafts, with the drafting
-  std::optional<LengthPaces> by_length_;
   FadingShare yield_;     ///< tokens found of those asked for: n-grams and trees find nothing often
   bool on_ = false;       ///< speculation pays, as far as is known
   int trial_ = 0;         ///< steps still to make the other way

@@ -18,8 +18,6 @@ std::unique_ptr<DraftLengthPolicy> make_draft_length(SpeculationPolicy policy, C
       return std::make_unique<Goodput>(std::move(costs), max_length);
     case SpeculationPolicy::nightjar:
       return std::make_unique<Nightjar>(std::move(costs), max_length, seed);
-    case SpeculationPolicy::nightjar_shared:
-      return std::make_unique<Goodput>(std::move(costs), max_length, Goodput::Paces::by_length);
     case SpeculationPolicy::dsd:
       return std::make_unique<Dsd>(costs, max_length);
     case SpeculationPolicy::banditspec:

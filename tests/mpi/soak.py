@@ -70,7 +70,7 @@ PRICES: Dict[str, Optional[Tuple[float, float]]] = {
 }
 # Without a tokenizer, for models that cannot have one.
 TOKENS = [{"uid": f"t{i}", "prompt_tokens": list(range(3, i * 9 + 12, i % 3 + 1))} for i in range(16)]
-POLICIES = ("fixed", "goodput", "nightjar", "nightjar_shared", "dsd", "banditspec", "tetris")
+POLICIES = ("fixed", "goodput", "nightjar", "dsd", "banditspec", "tetris")
 MOVES = ("cost", "transfer", "recompute", "both")
 VICTIMS = ("rank", "rank", "mpirun", "all", "stop")
 

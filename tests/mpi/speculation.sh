@@ -73,7 +73,7 @@ done
 check plain 4 model+ngram+suffix $(s $fixed paths=2) --set layout.verifier_tp=2 --set engine.max_batch=7
 check hot 2 model+suffix+ngram $(s max_length=16 paths=4)
 check plain 1 model+suffix $(s $fixed) --set engine.kv_memory=4MiB
-for policy in nightjar nightjar_shared dsd banditspec tetris; do
+for policy in nightjar dsd banditspec tetris; do
   check plain 1 model+suffix $(s policy=$policy)
 done
 check plain 1 model $(s $fixed max_length=2 paths=40)  # more than a draft model ranks
@@ -147,7 +147,7 @@ for _ in $(seq 1 "$draws"); do
   tp=$([ "$ranks" = 1 ] && echo 1 || one 1 2)
   check "$(one plain greedy cool filtered hot)" "$ranks" \
     "$(one model ngram suffix model+ngram model+suffix suffix+ngram model+ngram+suffix)" \
-    $(s policy="$(one fixed fixed goodput nightjar nightjar_shared dsd banditspec tetris)" max_length="$(one 1 2 3 4 8 16)" paths="$(one 1 1 2 3 4)") \
+    $(s policy="$(one fixed fixed goodput nightjar dsd banditspec tetris)" max_length="$(one 1 2 3 4 8 16)" paths="$(one 1 1 2 3 4)") \
     --set layout.verifier_tp="$tp" --set engine.max_batch="$(one 1 3 7 20 64)" \
     --set engine.kv_block="$(one 16 32 48 128)" --set engine.prefill_chunk="$(one 5 64 256 2048)" \
     --set prompts.shuffle="$(one true false)" --set engine.threads="$(one 1 2)"

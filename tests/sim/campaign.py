@@ -44,7 +44,7 @@ DRAFTERS = {
     "suffix": "{method: suffix}",
 }
 # Tokens and weights. Many responses are short, and some come to the limit, which is the last of them.
-POLICIES = ("fixed", "goodput", "nightjar", "nightjar_shared", "dsd", "banditspec", "tetris")
+POLICIES = ("fixed", "goodput", "nightjar", "dsd", "banditspec", "tetris")
 PROMPT_LENGTHS = ((1, 2), (15, 1), (16, 1), (17, 1), (40, 4), (90, 2), (150, 1))
 RESPONSE_LENGTHS = ((1, 1), (2, 1), (8, 2), (30, 4), (80, 4), (160, 2), (320, 1))
 LONGEST_PROMPT = PROMPT_LENGTHS[-1][0]
