@@ -35,7 +35,7 @@ ARMS = {  # settings
     "context, moves at ends alone": [*PLAIN, "schedule.rebalance=false"],
     "oracle, moves at ends alone": [*PLAIN, "schedule.policy=oracle", "schedule.rebalance=false"],
     "oracle": [*PLAIN, "schedule.policy=oracle"],
-    "context, chunks of 2 K": [*PLAIN, "schedule.chunk=2048"],
+    "context, chunks that grow": [*PLAIN, "schedule.chunk=auto"],
     "first come": [*PLAIN, "schedule.policy=fcfs"],
     "drafts of 8 always": ["speculation.policy=fixed", "speculation.max_length=8"],
     "drafts without servers": ["speculation.servers=0"],

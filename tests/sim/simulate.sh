@@ -153,7 +153,7 @@ PY
   then ok "$1"; else fail "$1"; fi
 }
 agrees "draft models' memory, by the policy" "${elastic[@]}" --set speculation.elastic_memory=true \
-  --set simulation.ranks_per_node=1 --set engine.kv_memory=2.6MB
+  --set simulation.ranks_per_node=1 --set engine.kv_memory=2.6MB --set schedule.chunk=25
 lent "it went to KV and came back" 1
 agrees "draft models' memory, at random" "${elastic[@]}" --set schedule.shuffle_memory=true --set schedule.shuffle=true \
   --set layout.verifier_tp=[2,1,1] --set simulation.ranks_per_node=4 --set engine.kv_memory=4MB
