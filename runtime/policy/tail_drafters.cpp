@@ -13,8 +13,7 @@ namespace paceline::policy {
 namespace {
 
 /// Less is within the noise of an estimate, and a change of roles is not free. By judgement: where
-/// drafters share the easy tokens more is foreseen than comes (9 % for 4 % in one simulation), and
-/// of SpecActor's arms at 256 GPUs the coupled one loses 1 % (tests/bench/README.md).
+/// drafters share the easy tokens more is foreseen than comes (9 % for 4 % in one simulation).
 constexpr double kLeastGain = 1.02;
 
 /// A drafter as a step sees it: with this chance there is a chain of so many tokens, each of which

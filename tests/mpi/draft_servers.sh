@@ -8,14 +8,6 @@ python=$(command -v /usr/bin/python3 || command -v python3)
 rollout 1 "$work/reference" "${more[@]}" || { cat "$work/reference.log"; exit 1; }
 reference=$(digest "$work/reference")
 
-# sums FIELD DIR: of the summaries of all ranks; "skip" without h5py.
-sums() {
-  "$python" - "$1" "$2" 2>/dev/null <<'PY' || echo skip
-import sys, h5py
-with h5py.File(sys.argv[2] + "/telemetry.h5") as f:
-    print(int(f["summary/" + sys.argv[1]][:].sum()))
-PY
-}
 # above WHAT LEAST COUNT
 above() {
   case $3 in
@@ -28,7 +20,7 @@ suffix=(--set "speculation.drafters=[{method: suffix}]" --set speculation.policy
 moved=(--set schedule.shuffle=true)
 for servers in 0 2; do
   run "servers: $servers" 2 "${more[@]}" "${suffix[@]}" "${moved[@]}" --set speculation.servers=$servers
-  heard=$(sums draft_heard "$work/run")
+  heard=$(summed draft_heard)
   if [ $servers = 0 ]; then same "tokens heard without servers" "0|skip" "$heard"; else above "tokens heard" 1000 "$heard"; fi
 done
 run "by themselves, one on the node" 4 "${more[@]}" "${suffix[@]}" "${moved[@]}"

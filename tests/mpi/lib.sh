@@ -54,6 +54,26 @@ run() {
   fi
 }
 
+# summed FIELD: of the summaries of all ranks of the last run(); "skip" without h5py.
+summed() {
+  "$(command -v /usr/bin/python3 || command -v python3)" - "$work/run/telemetry.h5" "$1" 2>/dev/null <<'PY' || echo skip
+import sys, h5py
+with h5py.File(sys.argv[1]) as f:
+    print(int(f["summary/" + sys.argv[2]][:].sum()))
+PY
+}
+
+# counted WHAT FIELD: more than none.
+counted() {
+  local count
+  count=$(summed "$2")
+  case $count in
+    skip) echo "SKIP: $1: h5py is not there" ;;
+    0) fail "$1: none" ;;
+    *) ok "$1: $count" ;;
+  esac
+}
+
 # finished DIR: responses on disk so far, as a reader of the live run sees them; of a complete run, $complete.
 complete=1000000
 finished() {
