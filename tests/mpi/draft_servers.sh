@@ -3,7 +3,6 @@
 # with servers that stand still; and siblings on other ranks are heard of.
 source "$(dirname "$0")/lib.sh"
 more=(--set prompts.samples=8)
-python=$(command -v /usr/bin/python3 || command -v python3)
 
 rollout 1 "$work/reference" "${more[@]}" || { cat "$work/reference.log"; exit 1; }
 reference=$(digest "$work/reference")
