@@ -114,6 +114,11 @@ repeats "on one core" taskset -c 0
 repeats "with other threads" env OMP_NUM_THREADS=7 OPENBLAS_NUM_THREADS=5 MALLOC_ARENA_MAX=1
 repeats "on a processor without wide vectors, for the C library" env GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX2,-FMA,-AVX512F
 repeats "in another zone and language" env TZ=Asia/Tokyo LC_ALL=C
+
+# What it says on every machine. A change of what is simulated changes it: then the new one goes here.
+every=d824b6b3da6f337d
+said=$("$(command -v /usr/bin/python3 || command -v python3)" "$sim/telemetry_hash.py" "$work/telemetry.h5" 2>/dev/null || echo skip)
+if [ "$said" = skip ]; then echo "skip no h5py: telemetry is not compared with other machines'"; else same "the same telemetry as on other machines" $every "$said"; fi
 simulate "${messy[@]}" --set simulation.faults.kill=0.02 --set simulation.seed=2
 if [ "$(simulated_digest)" != "$reference" ]; then ok "another seed is other work"; else fail "another seed is the same work"; fi
 if cmp -s "$work/telemetry.h5" "$work/run/telemetry.h5"; then fail "another seed: the same telemetry"; else ok "another seed: other telemetry"; fi
