@@ -17,6 +17,7 @@
 #include "runtime/core/quantile.hpp"
 #include "runtime/draft/suffix_drafter.hpp"
 #include "runtime/fabric/ucx_fabric.hpp"
+#include "runtime/policy/request_order.hpp"
 #include "runtime/policy/request_table.hpp"
 #include "runtime/roles/draft_client.hpp"
 #include "runtime/roles/draft_server.hpp"
@@ -432,11 +433,13 @@ void trees(std::uint32_t groups, std::uint32_t siblings, std::size_t tokens) {
     }
   }
   const std::size_t requests = work.size();
-  policy::RequestTable table(std::move(work), 0, 4096);
+  policy::RequestTable table(std::move(work), std::make_unique<policy::ContextAware>(4096, 1), 0, 4096);
   std::vector<RequestId> leased;
   before = cpu_now();
   for (std::size_t i = 0; i < requests; ++i) {
-    leased.push_back(table.lease(static_cast<int>(i % 8)).trajectory.id);
+    const policy::Slot slot{static_cast<int>(i % 8), 8};
+    leased.push_back(*table.order().next(slot));
+    (void)table.lease(leased.back(), slot.index, 4096);
     for (std::uint32_t n = 1; n < 10; ++n) table.grew(leased.back(), n * 100);
   }
   const std::size_t table_bytes = mallinfo2().uordblks - held;

@@ -296,6 +296,7 @@ SpeculationOptions read_arguments(int argc, char** argv) {
       {"--draft", [&](const std::string& v) { o.draft = v; }},
       {"--prompts", [&](const std::string& v) { o.prompts = v; }},
       {"--layers-draft", [&](const std::string& v) { o.layers_draft = positive(v); }},
+      {"--stops", [&](const std::string& v) { o.stops = positive(v); }},
       {"--scale", [&](const std::string& v) { o.scale = std::atof(v.c_str()); }},
       {"--isa", [&](const std::string& v) { o.isa = v; }},
       {"--backend", [&](const std::string& v) { o.device = is_device(v); }},

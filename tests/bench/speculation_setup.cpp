@@ -77,8 +77,9 @@ SpeculationSetup::SpeculationSetup(const SpeculationOptions& o)
   if (std::filesystem::exists(std::filesystem::path(options.target) / "tokenizer.json")) {
     prompts = read_text_prompts(options);
     stops = target.config.eos;
-  } else {  // made-up weights: their end token ends nothing
+  } else {  // made-up weights: their own end token ends nothing
     prompts = random_prompts(options.prompt_count, target.config.vocab);
+    for (TokenId id = 0; id < options.stops; ++id) stops.push_back(id);
   }
   for (const auto& prompt : prompts) longest = std::max(longest, static_cast<int>(prompt.size()));
   const int prompt_blocks = kv::blocks_for(longest, kBlock);

@@ -28,6 +28,7 @@ struct SpeculationOptions {
   std::string prompts = "configs/prompts/unseen.jsonl";
   int layers_draft = 0;  ///< not 0: the draft is the target's first layers, weights are random
   double scale = 0.25;   ///< of the target's other layers then
+  int stops = 0;         ///< of made-up weights: so many ids end a response
   std::string isa = "auto";
   bool device = false;
   int threads = 2;
