@@ -1,0 +1,63 @@
+// RADAR's prediction model: whether to call the draft model again (RADAR, section 2.2).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/core/sampling.hpp"
+#include "runtime/core/weight_source.hpp"
+
+namespace paceline::policy {
+
+/// An LSTM of one layer over the confidences of a draft's levels, and an MLP over its output and
+/// the newest confidences: Linear, ReLU, Linear. Does not change once made; thread-safe.
+class StopNetwork {
+ public:
+  static constexpr int kStates = 10;  ///< k, the branching factor of the tree it was trained on
+  static constexpr int kHidden = 128;
+
+  /// s_t (equation 1): cumulative log-probabilities of the level's tokens that are taken further,
+  /// by falling size. Of a level that has fewer, the rest are those of tokens that cannot be.
+  using Confidences = std::array<float, kStates>;
+
+  /// What it remembers of the levels so far. Zero before the first.
+  struct Memory {
+    std::array<float, kHidden> hidden{};
+    std::array<float, kHidden> cell{};
+  };
+
+  /// Reads `lstm.{weight_ih,weight_hh,bias_ih,bias_hh}_l0`, `mlp.0.{weight,bias}` and
+  /// `mlp.3.{weight,bias}` in fp32, as published. Throws DataError on one that is missing or has
+  /// another shape or dtype.
+  explicit StopNetwork(const WeightSource& weights);
+
+  /// The probability of stopping (action 0) at a level, which goes into the memory. About 90,000
+  /// multiply-adds.
+  [[nodiscard]] float stop_probability(Memory& memory, const Confidences& level) const;
+
+ private:
+  // Matrices are transposed, so that a product is a sum of rows and its order does not depend on
+  // the width of vectors.
+  std::vector<float> gates_of_level_;   ///< [kStates, 4 * kHidden] gates i, f, g, o
+  std::vector<float> gates_of_hidden_;  ///< [kHidden, 4 * kHidden]
+  std::vector<float> gates_bias_;       ///< [4 * kHidden]
+  std::vector<float> inner_;            ///< [kHidden + kStates, kHidden]
+  std::vector<float> inner_bias_;       ///< [kHidden]
+  std::vector<float> outer_;            ///< [kHidden, 2] actions stop, continue
+  std::vector<float> outer_bias_;       ///< [2]
+};
+
+/// Calls of the draft model that may be left out: t_max is one more (section 3.1, "Implementation":
+/// 8 calls at most).
+inline constexpr int kMostExpansions = 7;
+
+/// Whether chance says stop where the network gives it that probability. Stochastic as the policy
+/// was trained, but under the request's own noise: `step` is the index in its response of the
+/// draft's first token, `expansion` the number of those made so far. A draft is then a function of
+/// its request alone.
+[[nodiscard]] bool stops(float probability, const NoiseKey& noise, std::uint32_t step,
+                         int expansion);
+
+}  // namespace paceline::policy
