@@ -42,6 +42,13 @@ struct SimulateArguments {
 /// Runs the roles and policies of a run in a modelled world, prints what it came to and writes its
 /// telemetry. In one process, without MPI.
 ExitCode simulate(const SimulateArguments& arguments);
+struct ReportArguments {
+  std::vector<std::string> runs;  ///< directories, or their telemetry.h5
+  std::string html;               ///< file to write; empty: none
+  std::string trace;              ///< likewise, of one run
+};
+/// Prints what became of runs' time, tokens and drafts, by their telemetry alone. Without MPI.
+ExitCode report(const ReportArguments& arguments);
 /// Prints the digest of a run directory or trajectory file.
 ExitCode digest(const std::string& path);
 

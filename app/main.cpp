@@ -116,6 +116,16 @@ int run(int argc, char** argv) {
   add_run_arguments(*simulate, simulated.run);
   simulate->add_option("--sweep", simulated.sweep,
                        "Simulate once for each value of a key: section.key=value,value,...");
+  app::ReportArguments reported;
+  CLI::App* report = cli.add_subcommand(
+      "report", "Print where the time of finished runs and simulations went, from their telemetry");
+  report->add_option("runs", reported.runs, "Run directories or telemetry.h5")->required();
+  report->add_option("--html", reported.html, "Write it with pictures, as one HTML file")
+      ->type_name("FILE");
+  report
+      ->add_option("--trace", reported.trace,
+                   "Write every step of one run as a trace for Perfetto or Chrome (JSON)")
+      ->type_name("FILE");
   std::string path;
   CLI::App* digest =
       cli.add_subcommand("digest", "Print the digest of a run directory or trajectory file");
@@ -141,6 +151,8 @@ int run(int argc, char** argv) {
     code = in_mpi([&](const auto& mpi) { return app::profile(mpi, measuring); });
   } else if (simulate->parsed()) {
     code = app::simulate(simulated);
+  } else if (report->parsed()) {
+    code = app::report(reported);
   } else if (digest->parsed()) {
     code = app::digest(path);
   } else {

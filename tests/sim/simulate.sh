@@ -125,6 +125,8 @@ if cmp -s "$work/telemetry.h5" "$work/run/telemetry.h5"; then fail "another seed
 same "nothing is left beside the telemetry" "telemetry.h5" "$(ls -A "$work/run")"
 
 # What a run's telemetry says, a simulation's does.
+responses=$("$paceline" report "$work/run" 2>&1 | sed -n 's/^ *\([0-9]*\) responses finished.*/\1/p')
+same "a report of it" 32 "$responses"
 python=$(for p in python3 /usr/bin/python3; do $p -c "import h5py, numpy" 2>/dev/null && { echo $p; break; }; done || true)
 if [ -z "$python" ]; then
   echo "SKIP: telemetry is not read: no Python with h5py and numpy"

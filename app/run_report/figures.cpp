@@ -1,0 +1,359 @@
+#include "app/run_report/figures.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "runtime/core/quantile.hpp"
+
+namespace paceline::app {
+namespace {
+
+/// Where an attempt lies on the time line.
+struct Span {
+  double begin = 0;
+  double length = 0;
+};
+using Spans = std::map<std::uint32_t, Span>;
+
+Spans spans_of(const RecordedTelemetry& run) {
+  Spans spans;
+  for (const RecordedAttempt& attempt : run.attempts) spans[attempt.attempt];
+  const auto reaches = [&](std::uint32_t attempt, double time) {
+    double& length = spans[attempt].length;
+    if (std::isfinite(time)) length = std::max(length, time);
+  };
+  for (const auto& step : run.steps) reaches(step.attempt, step.row.start + step.row.duration);
+  for (const auto& event : run.events) reaches(event.attempt, event.row.time);
+  for (const auto& role : run.roles) reaches(role.attempt, role.row.start + role.row.preparing);
+  double begin = 0;
+  for (auto& [attempt, span] : spans) {
+    span.begin = begin;
+    begin += span.length;
+  }
+  return spans;
+}
+
+/// Shares a step out to phases.
+PhaseSeconds phases_of(const StepRecord& step) {
+  PhaseSeconds seconds;
+  const double rows = std::max(1.0, static_cast<double>(step.prefill_tokens) + step.decode_tokens);
+  const double drafted = std::min(step.drafted, step.decode_tokens);
+  seconds[Phase::prefill] = step.forward_duration * step.prefill_tokens / rows;
+  seconds[Phase::verify] = step.forward_duration * drafted / rows;
+  seconds[Phase::decode] = step.forward_duration - seconds[Phase::prefill] - seconds[Phase::verify];
+  seconds[Phase::draft] = step.draft_duration;
+  seconds[Phase::sample] = step.sample_duration;
+  seconds[Phase::other] = std::max(
+      0.0, step.duration - step.forward_duration - step.draft_duration - step.sample_duration);
+  return seconds;
+}
+
+/// Calls `use(bin, share)` with the bins that [begin, begin + length) lies in and the share of it
+/// in each; of an interval of no length with one.
+template <typename Use>
+void spread(double begin, double length, double bin_seconds, int bins, const Use& use) {
+  const auto bin_at = [&](double time) {
+    return std::clamp(static_cast<int>(time / bin_seconds), 0, bins - 1);
+  };
+  const int first = bin_at(begin);
+  const int last = bin_at(begin + length);
+  if (first == last) {
+    use(first, 1.0);
+    return;
+  }
+  for (int bin = first; bin <= last; ++bin) {
+    const double from = std::max(begin, bin * bin_seconds);
+    const double to = std::min(begin + length, (bin + 1) * bin_seconds);
+    if (to > from) use(bin, (to - from) / length);
+  }
+}
+
+bool generates(const StepRecord& step) {
+  return step.role == static_cast<std::uint32_t>(Role::verifier);
+}
+
+/// Response tokens of a step of a verifier.
+double committed(const StepRecord& step) {
+  return static_cast<double>(step.decode_tokens) - step.drafted + step.accepted;
+}
+
+class Builder {
+ public:
+  Builder(const RecordedTelemetry& run, int bins) : run_(run), spans_(spans_of(run)) {
+    for (const auto& [attempt, span] : spans_) {
+      figures_.seconds += span.length;
+      figures_.attempt_ends.push_back(figures_.seconds);
+    }
+    figures_.timeline.resize(bins);
+    bin_seconds_ = figures_.seconds > 0 ? figures_.seconds / bins : 1;
+  }
+
+  RunFigures build() {
+    ranks();
+    steps();
+    idle();
+    requests();
+    speculation();
+    return std::move(figures_);
+  }
+
+ private:
+  [[nodiscard]] double at(std::uint32_t attempt, double time) const {
+    return spans_.at(attempt).begin + time;
+  }
+
+  RankFigures& rank(std::uint32_t number) {
+    const auto [at, added] = index_.emplace(number, figures_.ranks.size());
+    if (added) {
+      RankFigures& figures = figures_.ranks.emplace_back();
+      figures.rank = number;
+      figures.timeline.resize(figures_.timeline.size());
+      figures.roles.resize(figures_.timeline.size(), Role::spare);
+    }
+    return figures_.ranks[at->second];
+  }
+
+  void add(RankFigures& figures, Phase phase, double begin, double length) {
+    if (!(length > 0)) return;
+    figures.seconds[phase] += length;
+    spread(begin, length, bin_seconds_, figures_.bins(),
+           [&](int bin, double share) { figures.timeline[bin][phase] += share * length; });
+  }
+
+  void ranks() {
+    std::map<std::uint32_t, bool> numbers;
+    for (const auto& summary : run_.summaries) numbers[summary.rank];
+    for (const auto& step : run_.steps) numbers[step.rank];
+    for (const auto& [number, unused] : numbers) rank(number);
+    for (const auto& summary : run_.summaries) {
+      RankFigures& figures = rank(summary.rank);
+      figures.role = static_cast<Role>(summary.row.role);
+      figures.tokens += summary.row.response_tokens;
+      figures.peak_rss_bytes = std::max(figures.peak_rss_bytes, summary.row.peak_rss_bytes);
+      figures.weight_bytes = summary.row.weight_bytes;
+      figures.kv_bytes = summary.row.kv_bytes;
+      figures_.tokens += summary.row.response_tokens;
+      figures_.moves += summary.row.moved;
+      present_[{summary.rank, summary.attempt}] = true;
+    }
+    for (const auto& role : run_.roles) {
+      RankFigures& figures = rank(role.rank);
+      present_[{role.rank, role.attempt}] = true;
+      // What it took to begin with; a change of roles is short, and counts as idle.
+      if (role.row.epoch == 0)
+        add(figures, Phase::loading, at(role.attempt, 0), role.row.start + role.row.preparing);
+      const int from = std::clamp(static_cast<int>(at(role.attempt, role.row.start) / bin_seconds_),
+                                  0, figures_.bins() - 1);
+      std::fill(figures.roles.begin() + from, figures.roles.end(),
+                static_cast<Role>(role.row.role));
+    }
+  }
+
+  void steps() {
+    std::vector<double> blocks(figures_.timeline.size());
+    std::map<std::uint32_t, std::array<std::vector<double>, 2>> by_requests;
+    for (const auto& [step, attempt, number] : run_.steps) {
+      if (!(step.duration >= 0) || !std::isfinite(step.start + step.duration)) continue;
+      RankFigures& figures = rank(number);
+      present_[{number, attempt}] = true;
+      const double begin = at(attempt, step.start);
+      const PhaseSeconds seconds = phases_of(step);
+      double next = begin;
+      for (const Phase phase : {Phase::draft, Phase::prefill, Phase::decode, Phase::verify,
+                                Phase::sample, Phase::other}) {
+        add(figures, phase, next, seconds[phase]);
+        next += seconds[phase];
+      }
+      if (!generates(step)) continue;
+      figures_.drafted += step.drafted;
+      figures_.accepted += step.accepted;
+      spread(begin, step.duration, bin_seconds_, figures_.bins(), [&](int bin, double share) {
+        RunFigures::Bin& b = figures_.timeline[bin];
+        b.requests += share * step.duration / bin_seconds_ * step.requests;
+        b.tokens += share * committed(step) / bin_seconds_;
+        b.drafted += share * step.drafted / bin_seconds_;
+        b.accepted += share * step.accepted / bin_seconds_;
+        b.kv_used += share * step.duration * step.kv_blocks_used;
+        blocks[bin] += share * step.duration * step.kv_blocks;
+      });
+      if (step.prefill_tokens == 0 && step.requests > 0)
+        by_requests[std::bit_floor(step.requests)][step.drafted > 0 ? 1 : 0].push_back(
+            step.duration);
+    }
+    for (std::size_t bin = 0; bin < blocks.size(); ++bin) {
+      if (blocks[bin] > 0) figures_.timeline[bin].kv_used /= blocks[bin];
+    }
+    for (const auto& [requests, seconds] : by_requests) {
+      figures_.steps.push_back({requests, seconds[0].size(), seconds[1].size(),
+                                quantile(seconds[0], 0.5), quantile(seconds[1], 0.5)});
+    }
+  }
+
+  /// What is left of the attempts that a rank was in.
+  void idle() {
+    for (const auto& [key, unused] : present_) {
+      const Span& span = spans_.at(key.second);
+      RankFigures& figures = rank(key.first);
+      spread(span.begin, span.length, bin_seconds_, figures_.bins(), [&](int bin, double share) {
+        figures.timeline[bin][Phase::idle] += share * span.length;
+      });
+      figures.seconds[Phase::idle] += span.length;
+    }
+    const auto leave_rest = [](PhaseSeconds& seconds) {
+      const double busy = seconds.sum() - seconds[Phase::idle];
+      seconds[Phase::idle] = std::max(0.0, seconds[Phase::idle] - busy);
+    };
+    for (RankFigures& figures : figures_.ranks) {
+      leave_rest(figures.seconds);
+      for (PhaseSeconds& bin : figures.timeline) leave_rest(bin);
+    }
+  }
+
+  void requests() {
+    struct Known {
+      double leased = -1;
+      int moves = 0;
+      bool stopped = false;
+    };
+    std::map<RequestId, Known> known;
+    for (const auto& [event, attempt, number] : run_.events) {
+      Known& request = known[event.id];
+      const double time = at(attempt, event.time);
+      switch (event.kind) {
+        case RequestEventKind::leased:
+        case RequestEventKind::resumed:
+          if (request.leased < 0) request.leased = time;
+          request.stopped = false;
+          break;
+        case RequestEventKind::arrived:
+          ++request.moves;
+          break;
+        case RequestEventKind::stopped:
+          request.stopped = true;
+          break;
+        case RequestEventKind::finished:
+          request.stopped = false;
+          figures_.responses.push_back(
+              {event.id, event.tokens, std::max(0.0, request.leased), time, request.moves});
+          spread(time, 0, bin_seconds_, figures_.bins(),
+                 [&](int bin, double) { ++figures_.timeline[bin].finished; });
+          break;
+        default:
+          break;
+      }
+    }
+    figures_.partial = std::count_if(known.begin(), known.end(),
+                                     [](const auto& item) { return item.second.stopped; });
+    std::stable_sort(figures_.responses.begin(), figures_.responses.end(),
+                     [](const auto& a, const auto& b) { return a.finished < b.finished; });
+    groups();
+  }
+
+  void groups() {
+    std::map<std::uint32_t, GroupFigures> groups;
+    for (const ResponseFigures& response : figures_.responses) {
+      GroupFigures& group = groups[response.id.prompt];
+      group.prompt = response.id.prompt;
+      ++group.responses;
+      group.longest = std::max(group.longest, response.tokens);
+      group.mean += (response.tokens - group.mean) / group.responses;
+      group.finished = std::max(group.finished, response.finished);
+    }
+    for (const auto& [prompt, group] : groups) figures_.groups.push_back(group);
+    std::stable_sort(figures_.groups.begin(), figures_.groups.end(),
+                     [](const auto& a, const auto& b) { return a.longest > b.longest; });
+  }
+
+  void speculation() {
+    figures_.drafters = run_.drafters;
+    figures_.acceptance.resize(run_.drafters.size());
+    for (const auto& [cell, attempt, number] : run_.acceptance) {
+      if (cell.position == 0) continue;
+      std::vector<AcceptanceFigures>& positions = figures_.acceptance[cell.drafter];
+      positions.resize(std::max<std::size_t>(positions.size(), cell.position));
+      positions[cell.position - 1].drafted += cell.drafted;
+      positions[cell.position - 1].accepted += cell.accepted;
+    }
+  }
+
+  const RecordedTelemetry& run_;
+  Spans spans_;
+  RunFigures figures_;
+  double bin_seconds_ = 1;
+  std::map<std::uint32_t, std::size_t> index_;                       ///< into ranks, by number
+  std::map<std::pair<std::uint32_t, std::uint32_t>, bool> present_;  ///< (rank, attempt)
+};
+
+}  // namespace
+
+const char* name_of(Phase phase) {
+  constexpr std::array<const char*, kPhases> kNames{"loading", "prefill", "decode", "verify",
+                                                    "draft",   "sample",  "other",  "idle"};
+  return kNames[static_cast<std::size_t>(phase)];
+}
+
+double PhaseSeconds::sum() const { return std::accumulate(of.begin(), of.end(), 0.0); }
+
+Phase PhaseSeconds::largest() const {
+  return static_cast<Phase>(std::max_element(of.begin(), of.end()) - of.begin());
+}
+
+double RunFigures::finished_by(double share) const {
+  if (responses.empty()) return 0;
+  const auto count = static_cast<std::size_t>(std::ceil(share * responses.size()));
+  return responses[std::clamp<std::size_t>(count, 1, responses.size()) - 1].finished;
+}
+
+double RunFigures::length_quantile(double share) const {
+  std::vector<double> lengths;
+  for (const ResponseFigures& response : responses) lengths.push_back(response.tokens);
+  return quantile(std::move(lengths), share);
+}
+
+PhaseSeconds RunFigures::all_ranks() const {
+  PhaseSeconds all;
+  for (const RankFigures& rank : ranks)
+    for (int phase = 0; phase < kPhases; ++phase) all.of[phase] += rank.seconds.of[phase];
+  return all;
+}
+
+RunFigures figures_of(const RecordedTelemetry& run, int bins) { return Builder(run, bins).build(); }
+
+std::string largest_loss(const RunFigures& figures) {
+  const PhaseSeconds seconds = figures.all_ranks();
+  PhaseSeconds losses;
+  for (const Phase phase : {Phase::loading, Phase::idle, Phase::other, Phase::sample})
+    losses[phase] = seconds[phase];
+  if (figures.drafted > 0) {  // of drafts what was refused
+    losses[Phase::verify] = seconds[Phase::verify] *
+                            static_cast<double>(figures.drafted - figures.accepted) /
+                            static_cast<double>(figures.drafted);
+  }
+  const Phase phase = losses.largest();
+  if (!(losses[phase] > 0)) return "none";
+  const double share = 100 * losses[phase] / seconds.sum();
+  switch (phase) {
+    case Phase::loading:
+      return fmt::format("{:.0f} % of the ranks' time went to loading weights", share);
+    case Phase::verify:
+      return fmt::format("{:.0f} % of the ranks' time went to verifying drafts that were refused",
+                         share);
+    case Phase::idle:
+      return fmt::format(
+          "{:.0f} % of the ranks' time they were idle; the last tenth of the responses took {:.0f} "
+          "% "
+          "of the run",
+          share, 100 * (figures.finished_by(1) - figures.finished_by(0.9)) / figures.seconds);
+    default:
+      return fmt::format(
+          "{:.0f} % of the ranks' time went to {}", share,
+          phase == Phase::sample ? "sampling" : "communication and bookkeeping in steps");
+  }
+}
+
+}  // namespace paceline::app

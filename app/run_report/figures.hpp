@@ -1,0 +1,118 @@
+// What a report says of a run, computed from its telemetry alone.
+//
+// Attempts stand one after the other on one time line, without the pauses between them. A rank's
+// time is that of the attempts it was in.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/core/recorded_telemetry.hpp"
+#include "runtime/core/role.hpp"
+
+namespace paceline::app {
+
+/// What a rank's time went into.
+enum class Phase : std::uint8_t { loading, prefill, decode, verify, draft, sample, other, idle };
+inline constexpr int kPhases = 8;
+[[nodiscard]] const char* name_of(Phase phase);
+
+/// Seconds by phase. A forward pass is shared out to prefill, decode and verify by their rows;
+/// other is the rest of steps: communication and bookkeeping. What is no step is loading, which
+/// comes first, or idle: waiting for requests, for messages or for the end.
+struct PhaseSeconds {
+  std::array<double, kPhases> of{};
+  [[nodiscard]] double& operator[](Phase phase) { return of[static_cast<std::size_t>(phase)]; }
+  [[nodiscard]] double operator[](Phase phase) const { return of[static_cast<std::size_t>(phase)]; }
+  [[nodiscard]] double sum() const;
+  [[nodiscard]] Phase largest() const;
+};
+
+struct RankFigures {
+  std::uint32_t rank = 0;
+  Role role = Role::spare;  ///< its last
+  PhaseSeconds seconds;
+  std::uint64_t tokens = 0;  ///< of responses, that it committed
+  std::uint64_t peak_rss_bytes = 0;
+  std::uint64_t weight_bytes = 0;
+  std::uint64_t kv_bytes = 0;
+  std::vector<PhaseSeconds> timeline;  ///< [bins]
+  std::vector<Role> roles;             ///< [bins] what it was at the end of each
+};
+
+/// A response that came to its end.
+struct ResponseFigures {
+  RequestId id;
+  std::uint32_t tokens = 0;
+  double leased = 0;  ///< first, on the time line
+  double finished = 0;
+  int moves = 0;  ///< from one group to another
+};
+
+/// The responses to a prompt that came to their ends.
+struct GroupFigures {
+  std::uint32_t prompt = 0;
+  std::uint32_t responses = 0;
+  std::uint32_t longest = 0;  ///< tokens
+  double mean = 0;            ///< tokens
+  double finished = 0;        ///< its last
+};
+
+/// Draft tokens at one position of drafts by one drafter.
+struct AcceptanceFigures {
+  std::uint64_t drafted = 0;
+  std::uint64_t accepted = 0;
+};
+
+/// Steps with about so many requests, without prefill.
+struct StepFigures {
+  std::uint32_t requests = 0;  ///< rounded down to a power of two
+  std::uint64_t plain = 0;     ///< steps without drafts
+  std::uint64_t drafted = 0;   ///< and with
+  double plain_seconds = 0;    ///< medians
+  double drafted_seconds = 0;
+};
+
+struct RunFigures {
+  double seconds = 0;                ///< of all attempts
+  std::vector<double> attempt_ends;  ///< on the time line
+  std::uint64_t tokens = 0;          ///< of responses
+  std::uint64_t partial = 0;         ///< responses that were stopped and not resumed
+  std::uint64_t moves = 0;
+  std::vector<RankFigures> ranks;          ///< by number
+  std::vector<ResponseFigures> responses;  ///< by the time they finished
+  std::vector<GroupFigures> groups;        ///< longest first
+  std::vector<std::string> drafters;
+  std::vector<std::vector<AcceptanceFigures>> acceptance;  ///< [drafter][position - 1]
+  std::uint64_t drafted = 0;                               ///< tokens verified
+  std::uint64_t accepted = 0;                              ///< of them
+  std::vector<StepFigures> steps;                          ///< by rising requests
+
+  /// Means over bins of equal length, bins() of them.
+  struct Bin {
+    double requests = 0;         ///< in the batches of all groups
+    double tokens = 0;           ///< a second
+    double kv_used = 0;          ///< share of all groups' blocks; 0 where there are no steps
+    double drafted = 0;          ///< draft tokens verified, a second
+    double accepted = 0;         ///< of them
+    std::uint64_t finished = 0;  ///< responses in it
+  };
+  std::vector<Bin> timeline;
+  [[nodiscard]] int bins() const { return static_cast<int>(timeline.size()); }
+
+  /// When so large a share of the responses that finished had; 0 of none.
+  [[nodiscard]] double finished_by(double share) const;
+  /// Tokens of the response that a share of them is no longer than.
+  [[nodiscard]] double length_quantile(double share) const;
+  [[nodiscard]] PhaseSeconds all_ranks() const;
+};
+
+/// `bins`: of time lines, at least 1.
+[[nodiscard]] RunFigures figures_of(const RecordedTelemetry& run, int bins);
+
+/// The phase that most of the ranks' time went to of those that generate nothing, in a sentence.
+[[nodiscard]] std::string largest_loss(const RunFigures& figures);
+
+}  // namespace paceline::app

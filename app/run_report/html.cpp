@@ -1,0 +1,187 @@
+#include "app/run_report/html.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "app/run_report/svg.hpp"
+
+namespace paceline::app {
+namespace {
+
+constexpr const char* kStyle = R"(<style>
+body { font: 15px/1.4 system-ui, sans-serif; margin: 0 auto; padding: 0 1em; max-width: 60em; color: #222; }
+h1 { font-size: 1.4em; } h2 { font-size: 1.15em; margin-top: 1.6em; } h3 { font-size: 1em; margin-bottom: .3em; }
+div.table { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .15em .7em; text-align: right; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; }
+th { border-bottom: 1px solid #888; font-weight: 600; } tr:nth-child(even) td { background: #f5f5f5; }
+svg { width: 100%; height: auto; font: 12px system-ui, sans-serif; }
+.frame { fill: none; stroke: #888; } .tick { stroke: #888; } .mark { stroke: #444; stroke-dasharray: 3 3; }
+.word { font-size: 11px; fill: #444; }
+@media print { body { max-width: none; } section { break-inside: avoid; } }
+</style>
+)";
+
+// By Phase. Told apart by those who do not see red and green, too (Okabe and Ito).
+constexpr std::array<const char*, kPhases> kColors{"#999999", "#56b4e9", "#0072b2", "#009e73",
+                                                   "#e69f00", "#cc79a7", "#d55e00", "#eeeeee"};
+constexpr const char* kBlue = "#0072b2";
+constexpr const char* kOrange = "#e69f00";
+constexpr const char* kTail = "#fdf0d5";
+
+double bin_seconds(const RunFigures& figures) {
+  return figures.bins() > 0 ? figures.seconds / figures.bins() : 0;
+}
+
+Axis time_axis(const RunFigures& figures) { return {0, figures.seconds, false, "seconds"}; }
+
+/// The last tenth of the responses, and when shares of them had finished.
+void mark_progress(Plot& plot, const RunFigures& figures, double top) {
+  if (figures.responses.empty()) return;
+  plot.box(figures.finished_by(0.9), 0, figures.finished_by(1), top, kTail);
+}
+
+void name_progress(Plot& plot, const RunFigures& figures) {
+  if (figures.responses.empty()) return;
+  for (const double share : {0.5, 0.9, 0.99, 1.0})
+    plot.mark(figures.finished_by(share), fmt::format("{:.0f} %", 100 * share));
+}
+
+/// A value of each bin as a line in steps.
+template <typename Value>
+std::vector<std::pair<double, double>> steps_of(const RunFigures& figures, const Value& value) {
+  std::vector<std::pair<double, double>> points;
+  for (int bin = 0; bin < figures.bins(); ++bin) {
+    points.emplace_back(bin * bin_seconds(figures), value(figures.timeline[bin]));
+    points.emplace_back((bin + 1) * bin_seconds(figures), value(figures.timeline[bin]));
+  }
+  return points;
+}
+
+template <typename Value>
+double most_of(const RunFigures& figures, const Value& value) {
+  double most = 0;
+  for (const RunFigures::Bin& bin : figures.timeline) most = std::max<double>(most, value(bin));
+  return most > 0 ? 1.05 * most : 1;
+}
+
+/// A row a rank, in the color of what took most of each bin.
+std::string rank_timeline(const RunFigures& figures) {
+  const auto ranks = static_cast<double>(figures.ranks.size());
+  if (figures.ranks.empty()) return "";
+  const double height = std::clamp(14 * ranks, 60.0, 700.0);
+  Plot plot(time_axis(figures), {0, ranks, false, "rank"}, height);
+  for (int phase = 0; phase < kPhases; ++phase)
+    plot.legend(kColors[phase], name_of(static_cast<Phase>(phase)));
+  for (std::size_t i = 0; i < figures.ranks.size(); ++i) {
+    const RankFigures& rank = figures.ranks[i];
+    const double top = ranks - static_cast<double>(i);
+    int from = 0;
+    for (int bin = 1; bin <= figures.bins(); ++bin) {
+      const Phase phase = rank.timeline[from].largest();
+      if (bin < figures.bins() && rank.timeline[bin].largest() == phase) continue;
+      plot.box(from * bin_seconds(figures), top - 0.9, bin * bin_seconds(figures), top,
+               kColors[static_cast<std::size_t>(phase)]);
+      from = bin;
+    }
+    const auto every = static_cast<std::size_t>(std::ceil(14 * ranks / height));
+    if (i % every == 0)
+      plot.name(top - 0.5, fmt::format("{} {}", rank.rank, name_of(rank.role)[0]));
+  }
+  return plot.text();
+}
+
+template <typename Value>
+std::string over_time(const RunFigures& figures, const char* label, const Value& value) {
+  const double most = most_of(figures, value);
+  Plot plot(time_axis(figures), {0, most, false, label}, 140);
+  mark_progress(plot, figures, most);
+  plot.line(steps_of(figures, value), kBlue);
+  name_progress(plot, figures);
+  return plot.text();
+}
+
+std::string drafts_over_time(const RunFigures& figures) {
+  const auto drafted = [](const RunFigures::Bin& bin) { return bin.drafted; };
+  Plot plot(time_axis(figures), {0, most_of(figures, drafted), false, "draft tokens/s"}, 140);
+  plot.legend(kOrange, "verified");
+  plot.legend(kBlue, "accepted");
+  plot.line(steps_of(figures, drafted), kOrange);
+  plot.line(steps_of(figures, [](const RunFigures::Bin& bin) { return bin.accepted; }), kBlue);
+  return plot.text();
+}
+
+/// How many responses are about so long; bins are equal on a logarithmic axis.
+std::string lengths(const RunFigures& figures) {
+  constexpr int kBins = 40;
+  if (figures.responses.empty()) return "";
+  const double longest = std::max(2.0, figures.length_quantile(1 - 1e-9));
+  Axis axis{1, 1.05 * longest, true, "response tokens"};
+  std::array<double, kBins> counts{};
+  for (const ResponseFigures& response : figures.responses)
+    ++counts[std::min(kBins - 1, static_cast<int>(axis.place(response.tokens) * kBins))];
+  const double most = *std::max_element(counts.begin(), counts.end());
+  Plot plot(axis, {0, 1.05 * most, false, "responses"}, 140);
+  for (int bin = 0; bin < kBins; ++bin) {
+    if (counts[bin] == 0) continue;
+    const auto edge = [&](double i) { return std::pow(axis.most, i / kBins); };
+    plot.box(edge(bin), 0, edge(bin + 0.92), counts[bin], kBlue);
+  }
+  for (const double share : {0.5, 0.95, 0.99})
+    plot.mark(figures.length_quantile(share), fmt::format("p{:.0f}", 100 * share));
+  return plot.text();
+}
+
+std::string html_of(const Table& table) {
+  std::string text = "<h3>" + escaped(table.title) + "</h3>\n<div class=\"table\"><table>\n";
+  for (std::size_t i = 0; i < table.rows.size(); ++i) {
+    const char* cell = i == 0 ? "th" : "td";
+    text += "<tr>";
+    for (const std::string& value : table.rows[i])
+      text += fmt::format("<{0}>{1}</{0}>", cell, escaped(value));
+    text += "</tr>\n";
+  }
+  return text + "</table></div>\n";
+}
+
+std::string picture(const char* title, const std::string& svg) {
+  return svg.empty() ? "" : fmt::format("<section><h3>{}</h3>\n{}</section>\n", title, svg);
+}
+
+std::string html_of(const NamedRun& run) {
+  const RunFigures& figures = run.figures;
+  std::string text = "<h2>" + escaped(run.name) + "</h2>\n";
+  for (const std::string& line : headline_of(figures)) text += "<p>" + escaped(line) + "</p>\n";
+  text += picture("Ranks over time, each in what took most of its time", rank_timeline(figures));
+  text += picture("Requests in batches; the last tenth shaded",
+                  over_time(figures, "requests", [](const auto& bin) { return bin.requests; }));
+  text += picture("Response tokens a second",
+                  over_time(figures, "tokens/s", [](const auto& bin) { return bin.tokens; }));
+  text += picture("Response lengths", lengths(figures));
+  if (figures.drafted > 0) text += picture("Drafts", drafts_over_time(figures));
+  text += picture("KV blocks in use, % of the groups' pools",
+                  over_time(figures, "%", [](const auto& bin) { return 100 * bin.kv_used; }));
+  for (const Table& table : tables_of(figures))
+    text += "<section>" + html_of(table) + "</section>\n";
+  return text;
+}
+
+}  // namespace
+
+std::string html_of(const std::vector<NamedRun>& runs) {
+  std::string text =
+      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+      "<title>paceline: " +
+      escaped(runs.empty() ? "" : runs.front().name) + "</title>\n" + kStyle +
+      "</head><body>\n<h1>paceline report</h1>\n";
+  if (runs.size() > 1) text += html_of(comparison_of(runs));
+  for (const NamedRun& run : runs) text += html_of(run);
+  return text + "</body></html>\n";
+}
+
+}  // namespace paceline::app

@@ -1,0 +1,234 @@
+#include "app/run_report/text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace paceline::app {
+namespace {
+
+constexpr double kMiB = 1024.0 * 1024.0;
+constexpr std::size_t kSlowest = 10;
+constexpr std::size_t kGroups = 20;
+constexpr std::size_t kPositions = 16;
+
+std::string percent(double part, double whole) {
+  return whole > 0 ? fmt::format("{:.1f}", 100 * part / whole) : "-";
+}
+
+std::string name_of(RequestId id) { return fmt::format("{}:{}", id.prompt, id.sample); }
+
+/// Of every phase the least, the mean and the most of all ranks, and whose the most is.
+Table phases(const RunFigures& figures) {
+  Table table{"Where the time went, seconds a rank",
+              {{"phase", "min", "mean", "max", "of rank", "%"}}};
+  const PhaseSeconds all = figures.all_ranks();
+  for (int i = 0; i < kPhases; ++i) {
+    const auto phase = static_cast<Phase>(i);
+    if (all[phase] <= 0) continue;
+    const auto [least, most] = std::minmax_element(
+        figures.ranks.begin(), figures.ranks.end(),
+        [&](const auto& a, const auto& b) { return a.seconds[phase] < b.seconds[phase]; });
+    table.rows.push_back({app::name_of(phase), fmt::format("{:.3f}", least->seconds[phase]),
+                          fmt::format("{:.3f}", all[phase] / figures.ranks.size()),
+                          fmt::format("{:.3f}", most->seconds[phase]),
+                          fmt::format("{}", most->rank), percent(all[phase], all.sum())});
+  }
+  return table;
+}
+
+Table progress(const RunFigures& figures) {
+  Table table{"Responses finished", {{"share, %", "after, s", "of the run, %"}}};
+  if (figures.responses.empty()) return table;
+  for (const double share : {0.5, 0.9, 0.99, 1.0}) {
+    const double when = figures.finished_by(share);
+    table.rows.push_back({fmt::format("{:.0f}", 100 * share), fmt::format("{:.3f}", when),
+                          percent(when, figures.seconds)});
+  }
+  return table;
+}
+
+Table lengths(const RunFigures& figures) {
+  Table table{"Response lengths, tokens", {{"p50", "p95", "p99", "longest", "mean"}}};
+  if (figures.responses.empty()) return table;
+  double sum = 0;
+  for (const ResponseFigures& response : figures.responses) sum += response.tokens;
+  table.rows.push_back(
+      {fmt::format("{:.0f}", figures.length_quantile(0.5)),
+       fmt::format("{:.0f}", figures.length_quantile(0.95)),
+       fmt::format("{:.0f}", figures.length_quantile(0.99)),
+       fmt::format("{:.0f}", figures.length_quantile(1 - 1e-9)),
+       fmt::format("{:.1f}", sum / static_cast<double>(figures.responses.size()))});
+  return table;
+}
+
+Table groups(const RunFigures& figures) {
+  Table table{"Prompts, longest response first",
+              {{"prompt", "responses", "longest", "mean", "last finished, s"}}};
+  for (std::size_t i = 0; i < std::min(kGroups, figures.groups.size()); ++i) {
+    const GroupFigures& group = figures.groups[i];
+    table.rows.push_back({fmt::format("{}", group.prompt), fmt::format("{}", group.responses),
+                          fmt::format("{}", group.longest), fmt::format("{:.1f}", group.mean),
+                          fmt::format("{:.3f}", group.finished)});
+  }
+  return table;
+}
+
+Table slowest(const RunFigures& figures) {
+  Table table{
+      "Slowest responses",
+      {{"prompt:sample", "tokens", "first leased, s", "finished, s", "ms a token", "moves"}}};
+  std::vector<const ResponseFigures*> order;
+  for (const ResponseFigures& response : figures.responses) order.push_back(&response);
+  const auto seconds = [](const ResponseFigures* r) { return r->finished - r->leased; };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](const auto* a, const auto* b) { return seconds(a) > seconds(b); });
+  order.resize(std::min(kSlowest, order.size()));
+  for (const ResponseFigures* r : order) {
+    table.rows.push_back({name_of(r->id), fmt::format("{}", r->tokens),
+                          fmt::format("{:.3f}", r->leased), fmt::format("{:.3f}", r->finished),
+                          fmt::format("{:.3f}", 1e3 * seconds(r) / std::max(1U, r->tokens)),
+                          fmt::format("{}", r->moves)});
+  }
+  return table;
+}
+
+Table acceptance(const RunFigures& figures) {
+  Table table{"Drafts accepted by position, %", {{"position"}}};
+  std::size_t positions = 0;
+  for (std::size_t d = 0; d < figures.drafters.size(); ++d) {
+    if (figures.acceptance[d].empty()) continue;
+    table.rows[0].push_back(figures.drafters[d]);
+    table.rows[0].push_back("drafted");
+    positions = std::max(positions, figures.acceptance[d].size());
+  }
+  for (std::size_t i = 0; i < std::min(kPositions, positions); ++i) {
+    std::vector<std::string> row{fmt::format("{}", i + 1)};
+    for (const std::vector<AcceptanceFigures>& of : figures.acceptance) {
+      if (of.empty()) continue;
+      const AcceptanceFigures cell = i < of.size() ? of[i] : AcceptanceFigures{};
+      row.push_back(percent(static_cast<double>(cell.accepted), static_cast<double>(cell.drafted)));
+      row.push_back(fmt::format("{}", cell.drafted));
+    }
+    table.rows.push_back(row);
+  }
+  return table;
+}
+
+Table steps(const RunFigures& figures) {
+  Table table{"Steps without prompts by requests, median ms",
+              {{"requests", "plain steps", "ms", "with drafts", "ms, drafting included"}}};
+  for (const StepFigures& step : figures.steps) {
+    const auto ms = [](std::uint64_t count, double seconds) {
+      return count > 0 ? fmt::format("{:.3f}", 1e3 * seconds) : std::string("-");
+    };
+    table.rows.push_back({fmt::format("{}", step.requests), fmt::format("{}", step.plain),
+                          ms(step.plain, step.plain_seconds), fmt::format("{}", step.drafted),
+                          ms(step.drafted, step.drafted_seconds)});
+  }
+  return table;
+}
+
+Table memory(const RunFigures& figures) {
+  Table table{"Memory, MiB a rank", {{"", "min", "mean", "max", "of rank"}}};
+  if (figures.ranks.empty()) return table;
+  const auto add = [&](const char* name, std::uint64_t RankFigures::*member) {
+    const auto [least, most] =
+        std::minmax_element(figures.ranks.begin(), figures.ranks.end(),
+                            [&](const auto& a, const auto& b) { return a.*member < b.*member; });
+    double sum = 0;
+    for (const RankFigures& rank : figures.ranks) sum += static_cast<double>(rank.*member);
+    const auto mib = [](double bytes) { return fmt::format("{:.1f}", bytes / kMiB); };
+    if ((*most).*member == 0) return;
+    table.rows.push_back({name, mib(static_cast<double>((*least).*member)),
+                          mib(sum / static_cast<double>(figures.ranks.size())),
+                          mib(static_cast<double>((*most).*member)),
+                          fmt::format("{}", most->rank)});
+  };
+  add("peak RSS", &RankFigures::peak_rss_bytes);
+  add("weights", &RankFigures::weight_bytes);
+  add("KV pool", &RankFigures::kv_bytes);
+  return table;
+}
+
+double rate(const RunFigures& figures) {
+  return figures.seconds > 0 ? static_cast<double>(figures.tokens) / figures.seconds : 0;
+}
+
+std::string columns_of(const Table& table) {
+  std::vector<std::size_t> widths;
+  for (const auto& row : table.rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text = table.title + "\n";
+  for (const auto& row : table.rows) {
+    std::string line = "  ";
+    for (std::size_t i = 0; i < row.size(); ++i)
+      line += i == 0 ? fmt::format("{:<{}}", row[i], widths[i])
+                     : fmt::format("  {:>{}}", row[i], widths[i]);
+    text += line + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::string> headline_of(const RunFigures& figures) {
+  const double ranks = std::max<double>(1, static_cast<double>(figures.ranks.size()));
+  std::vector<std::string> lines;
+  lines.push_back(fmt::format("{} tokens in {:.3f} s: {:.1f} tokens/s, {:.1f} a rank ({} ranks)",
+                              figures.tokens, figures.seconds, rate(figures), rate(figures) / ranks,
+                              figures.ranks.size()));
+  lines.push_back(fmt::format(
+      "{} responses finished{}, in {} {}{}", figures.responses.size(),
+      figures.partial > 0 ? fmt::format(", {} partial", figures.partial) : "",
+      figures.attempt_ends.size(), figures.attempt_ends.size() == 1 ? "attempt" : "attempts",
+      figures.moves > 0 ? fmt::format("; {} moves", figures.moves) : ""));
+  if (figures.drafted > 0) {
+    lines.push_back(fmt::format(
+        "{} draft tokens verified, {} accepted ({} %)", figures.drafted, figures.accepted,
+        percent(static_cast<double>(figures.accepted), static_cast<double>(figures.drafted))));
+  }
+  lines.push_back("largest loss: " + largest_loss(figures));
+  return lines;
+}
+
+std::vector<Table> tables_of(const RunFigures& figures) {
+  std::vector<Table> tables;
+  for (Table& table :
+       std::vector<Table>{phases(figures), progress(figures), lengths(figures), groups(figures),
+                          slowest(figures), acceptance(figures), memory(figures), steps(figures)}) {
+    if (table.rows.size() > 1) tables.push_back(std::move(table));
+  }
+  return tables;
+}
+
+Table comparison_of(const std::vector<NamedRun>& runs) {
+  Table table{"Runs",
+              {{"run", "seconds", "tokens", "tokens/s", "finished", "last tenth, s", "idle, %",
+                "accepted, %"}}};
+  for (const auto& [name, figures] : runs) {
+    const PhaseSeconds all = figures.all_ranks();
+    table.rows.push_back(
+        {name, fmt::format("{:.3f}", figures.seconds), fmt::format("{}", figures.tokens),
+         fmt::format("{:.1f}", rate(figures)), fmt::format("{}", figures.responses.size()),
+         fmt::format("{:.3f}", figures.finished_by(1) - figures.finished_by(0.9)),
+         percent(all[Phase::idle], all.sum()),
+         percent(static_cast<double>(figures.accepted), static_cast<double>(figures.drafted))});
+  }
+  return table;
+}
+
+std::string text_of(const std::vector<NamedRun>& runs) {
+  std::string text;
+  if (runs.size() > 1) text += columns_of(comparison_of(runs));
+  for (const auto& [name, figures] : runs) {
+    text += (text.empty() ? "" : "\n") + name + "\n";
+    for (const std::string& line : headline_of(figures)) text += "  " + line + "\n";
+    for (const Table& table : tables_of(figures)) text += "\n" + columns_of(table);
+  }
+  return text;
+}
+
+}  // namespace paceline::app

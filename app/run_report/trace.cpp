@@ -1,0 +1,105 @@
+#include "app/run_report/trace.hpp"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "runtime/core/role.hpp"
+
+namespace paceline::app {
+namespace {
+
+constexpr int kSteps = 0;  // threads of a process
+constexpr int kTransfers = 1;
+
+class Trace {
+ public:
+  explicit Trace(const RecordedTelemetry& run) {
+    for (const RecordedAttempt& attempt : run.attempts)
+      begins_[attempt.attempt] = 1e6 * (attempt.started - run.attempts.front().started);
+  }
+
+  /// A process of its own for each rank of each attempt, by the order in which they are met.
+  int process(std::uint32_t attempt, std::uint32_t rank) {
+    const auto [at, added] =
+        processes_.emplace(std::pair(attempt, rank), static_cast<int>(processes_.size()));
+    if (added) {
+      add(R"("ph":"M","name":"process_name","pid":{},"args":{{"name":"rank {}, attempt {}"}})",
+          at->second, rank, attempt);
+      add(R"("ph":"M","name":"thread_name","pid":{},"tid":{},"args":{{"name":"steps"}})",
+          at->second, kSteps);
+      add(R"("ph":"M","name":"thread_name","pid":{},"tid":{},"args":{{"name":"KV transfers"}})",
+          at->second, kTransfers);
+    }
+    return at->second;
+  }
+
+  void slice(const char* name, int process, int thread, double begin, double seconds,
+             const std::string& arguments = {}) {
+    if (!(seconds > 0)) return;
+    add(R"("ph":"X","name":"{}","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{{}}})", name,
+        process, thread, begin, 1e6 * seconds, arguments);
+  }
+
+  [[nodiscard]] double at(std::uint32_t attempt, double time) const {
+    const auto begin = begins_.find(attempt);
+    return (begin == begins_.end() ? 0 : begin->second) + 1e6 * time;
+  }
+
+  [[nodiscard]] std::string text() const {
+    return "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n" + events_ + "\n]}\n";
+  }
+
+ private:
+  template <typename... Args>
+  void add(fmt::format_string<Args...> format, Args&&... args) {
+    events_ += events_.empty() ? "{" : ",\n{";
+    fmt::format_to(std::back_inserter(events_), format, std::forward<Args>(args)...);
+    events_ += '}';
+  }
+
+  std::map<std::uint32_t, double> begins_;  ///< microseconds, by attempt
+  std::map<std::pair<std::uint32_t, std::uint32_t>, int> processes_;
+  std::string events_;
+};
+
+}  // namespace
+
+std::string trace_of(const RecordedTelemetry& run) {
+  Trace trace(run);
+  for (const auto& [role, attempt, rank] : run.roles) {
+    trace.slice("preparing", trace.process(attempt, rank), kSteps, trace.at(attempt, role.start),
+                role.preparing,
+                fmt::format(R"("role":"{}","loading":{:.6f})",
+                            name_of(static_cast<Role>(role.role)), role.loading));
+  }
+  for (const auto& [step, attempt, rank] : run.steps) {
+    const int process = trace.process(attempt, rank);
+    const double begin = trace.at(attempt, step.start);
+    trace.slice(
+        "step", process, kSteps, begin, step.duration,
+        fmt::format(
+            R"("requests":{},"prefill":{},"decode":{},"drafted":{},"accepted":{},"kv_blocks":{})",
+            step.requests, step.prefill_tokens, step.decode_tokens, step.drafted, step.accepted,
+            step.kv_blocks_used));
+    double next = begin;
+    for (const auto& [name, seconds] :
+         {std::pair("draft", step.draft_duration), std::pair("forward", step.forward_duration),
+          std::pair("sample", step.sample_duration)}) {
+      trace.slice(name, process, kSteps, next, seconds);
+      next += 1e6 * seconds;
+    }
+  }
+  for (const auto& [transfer, attempt, rank] : run.transfers) {
+    trace.slice(transfer.sends != 0 ? "send KV" : "receive KV", trace.process(attempt, rank),
+                kTransfers, trace.at(attempt, transfer.start), transfer.duration,
+                fmt::format(R"("bytes":{},"peer":{},"complete":{})", transfer.bytes, transfer.peer,
+                            transfer.complete));
+  }
+  return trace.text();
+}
+
+}  // namespace paceline::app

@@ -1,0 +1,121 @@
+#include "io/hdf5/telemetry_reader.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+
+#include "io/hdf5/file.hpp"
+#include "io/hdf5/shard_format.hpp"
+#include "io/hdf5/telemetry.hpp"
+#include "io/hdf5/telemetry_format.hpp"
+#include "runtime/core/error.hpp"
+
+namespace paceline::io {
+namespace fs = std::filesystem;
+namespace {
+
+[[noreturn]] void damaged(const h5::File& file, const std::string& group) {
+  throw IoError("cannot read " + file.path() + ":/" + group + ": its columns are damaged");
+}
+
+/// Reads GROUP/FIELD into that member of each of `rows`, which it makes as many as there are.
+template <typename Row>
+void read_column(const h5::File& file, const std::string& group, const h5::Field& field, bool first,
+                 std::vector<Row>& rows) {
+  const h5::Dataset column =
+      h5::Dataset::open(file, group + "/" + field.name, field.type, std::size_t{1} << 20);
+  if (first) rows.resize(column.size());
+  if (column.size() != rows.size()) damaged(file, group);
+  const std::size_t width = H5Tget_size(field.type);
+  std::vector<std::byte> values(rows.size() * width);
+  column.read(0, rows.size(), values.data());
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    std::memcpy(reinterpret_cast<std::byte*>(&rows[i]) + field.offset, values.data() + i * width,
+                width);
+}
+
+/// The columns of a group: those of `fields`, and whose each row is. Where `rank` is known it is no
+/// column.
+template <typename Row>
+std::vector<OfRank<Row>> read_rows(const h5::File& file, const std::string& group,
+                                   std::vector<h5::Field> fields, bool has_rank = true) {
+  static_assert(offsetof(OfRank<Row>, row) == 0);
+  const hid_t u32 = h5::native<std::uint32_t>();
+  fields.push_back({"attempt", offsetof(OfRank<Row>, attempt), u32});
+  if (has_rank) fields.push_back({"rank", offsetof(OfRank<Row>, rank), u32});
+  std::vector<OfRank<Row>> rows;
+  for (const h5::Field& field : fields)
+    read_column(file, group, field, &field == fields.data(), rows);
+  return rows;
+}
+
+std::vector<RecordedAttempt> read_attempts(const h5::File& file) {
+  const auto number = h5::read_all<std::uint32_t>(file, "attempts/attempt");
+  const auto ranks = h5::read_all<std::uint32_t>(file, "attempts/ranks");
+  const auto started = h5::read_all<double>(file, "attempts/started");
+  const auto plans = h5::read_strings(file, "attempts/plan");
+  if (ranks.size() != number.size() || started.size() != number.size() ||
+      plans.size() != number.size())
+    damaged(file, "attempts");
+  std::vector<RecordedAttempt> attempts;
+  for (std::size_t i = 0; i < number.size(); ++i)
+    attempts.push_back({number[i], ranks[i], started[i], plans[i]});
+  return attempts;
+}
+
+/// The numbers of the groups in /ranks, rising.
+std::vector<std::uint32_t> ranks_of(const h5::File& file) {
+  const h5::Handle group(H5Gopen2(file.id(), "ranks", H5P_DEFAULT), H5Gclose);
+  h5::must(group.get(), "read", file.path() + ":/ranks");
+  std::vector<std::uint32_t> ranks;
+  const auto add = [](hid_t, const char* name, const H5L_info_t*, void* to) -> herr_t {
+    char* end = nullptr;
+    const unsigned long rank = std::strtoul(name, &end, 10);
+    if (end == name || *end != 0) return -1;
+    static_cast<std::vector<std::uint32_t>*>(to)->push_back(static_cast<std::uint32_t>(rank));
+    return 0;
+  };
+  h5::must(H5Literate(group.get(), H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, add, &ranks), "read",
+           file.path() + ":/ranks");
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+}  // namespace
+
+RecordedTelemetry read_telemetry(const std::string& path) {
+  const auto lock = h5::lock_hdf5();
+  const std::string name =
+      fs::is_directory(path) ? (fs::path(path) / kTelemetryName).string() : path;
+  if (!fs::exists(name))
+    throw UsageError(path + ": expected a run's directory or its telemetry.h5; there is no " +
+                     name);
+  const h5::File file = h5::File::open(name);
+  std::int32_t version = 0;
+  h5::read_attribute(file.id(), name, "schema_version", h5::native<std::int32_t>(), &version);
+  if (version != kTelemetrySchemaVersion) {
+    throw IoError("cannot read " + name + ": it is of schema version " + std::to_string(version) +
+                  ", expected " + std::to_string(kTelemetrySchemaVersion));
+  }
+  RecordedTelemetry run;
+  run.attempts = read_attempts(file);
+  for (const std::uint32_t rank : ranks_of(file)) {
+    auto steps = read_rows<StepRecord>(file, "ranks/" + std::to_string(rank) + "/steps",
+                                       step_fields(), false);
+    for (OfRank<StepRecord>& step : steps) step.rank = rank;
+    run.steps.insert(run.steps.end(), steps.begin(), steps.end());
+  }
+  run.events = read_rows<RequestEvent>(file, "requests", event_fields());
+  run.transfers = read_rows<TransferRecord>(file, "transfers", transfer_fields());
+  run.roles = read_rows<RoleRecord>(file, "roles", role_fields());
+  run.drafters = h5::read_strings(file, "drafter_names");
+  run.acceptance = read_rows<AcceptanceCell>(file, "acceptance", acceptance_fields());
+  for (const OfRank<AcceptanceCell>& cell : run.acceptance) {
+    if (cell.row.drafter >= run.drafters.size()) damaged(file, "acceptance");
+  }
+  run.summaries = read_rows<RankSummary>(file, "summary", summary_fields(), false);
+  for (OfRank<RankSummary>& summary : run.summaries) summary.rank = summary.row.rank;
+  return run;
+}
+
+}  // namespace paceline::io

@@ -1,0 +1,15 @@
+// Reads the telemetry of a run that ended.
+#pragma once
+
+#include <string>
+
+#include "runtime/core/recorded_telemetry.hpp"
+
+namespace paceline::io {
+
+/// `path`: a run's or a simulation's directory, or its telemetry.h5. Memory: what it returns, 120
+/// bytes a step. Any one thread. Throws UsageError where there is none (the run still goes on, or
+/// never was), IoError when it cannot be read, is damaged or of another schema version.
+[[nodiscard]] RecordedTelemetry read_telemetry(const std::string& path);
+
+}  // namespace paceline::io

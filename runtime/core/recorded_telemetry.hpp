@@ -1,0 +1,39 @@
+// What a run's telemetry.h5 says, in memory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/core/interfaces.hpp"
+
+namespace paceline {
+
+/// Something that a rank measured in one of the run's attempts. Times in it are seconds since that
+/// attempt began.
+template <typename Row>
+struct OfRank {
+  Row row;
+  std::uint32_t attempt = 0;
+  std::uint32_t rank = 0;
+};
+
+struct RecordedAttempt {
+  std::uint32_t attempt = 0;
+  std::uint32_t ranks = 0;
+  double started = 0;  ///< Unix time, seconds
+  std::string plan;    ///< as it was printed
+};
+
+struct RecordedTelemetry {
+  std::vector<RecordedAttempt> attempts;
+  std::vector<OfRank<StepRecord>> steps;     ///< by (rank, attempt, start)
+  std::vector<OfRank<RequestEvent>> events;  ///< by (attempt, time)
+  std::vector<OfRank<TransferRecord>> transfers;
+  std::vector<OfRank<RoleRecord>> roles;
+  std::vector<OfRank<AcceptanceCell>> acceptance;
+  std::vector<OfRank<RankSummary>> summaries;  ///< by (attempt, rank)
+  std::vector<std::string> drafters;           ///< by AcceptanceCell::drafter
+};
+
+}  // namespace paceline

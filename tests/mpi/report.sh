@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# report.sh PACELINE: what `paceline report` says of a run with drafts that was stopped and resumed equals what a script
+# of its own finds in telemetry.h5; its HTML stands alone, its trace is JSON, and bad input is told of once.
+source "$(dirname "$0")/lib.sh"
+python=$(command -v /usr/bin/python3 || command -v python3)
+if ! "$python" -c 'import h5py' 2>/dev/null; then echo "SKIP: no h5py to compare with"; exit 0; fi
+
+small=(--set prompts.samples=4 --set sampling.max_tokens=256 --set engine.threads=1 --set engine.max_batch=8
+  --set "speculation.drafters=[{method: model, path: $root/configs/models/draft}, {method: suffix}]")
+start 3 "$work/run"
+if wait_for_finished "$work/run" 20 "$pid"; then kill -USR1 "$pid" || true; fi
+code=0
+wait "$pid" || code=$?
+same "stopped" 75 "$code"
+rollout 2 "$work/run" --resume || fail "resumed: $(tail -n 3 "$work/run.log")"
+
+"$paceline" report "$work/run" --html "$work/report.html" --trace "$work/trace.json" >"$work/out" || fail "report: exit code $?"
+if "$python" "$here/report_figures.py" "$work/run/telemetry.h5" "$work/out" "$work/trace.json" >"$work/compared"; then
+  ok "$(tail -n 1 "$work/compared")"
+else
+  fail "figures differ: $(cat "$work/compared")"
+fi
+if grep -qE 'src=|href=|<script|@import|url\(' "$work/report.html"; then fail "the HTML asks for other files"; else ok "the HTML stands alone"; fi
+if "$python" -c "
+import sys, xml.dom.minidom, re
+text = open(sys.argv[1]).read()
+pictures = re.findall(r'<svg.*?</svg>', text, re.S)
+for picture in pictures: xml.dom.minidom.parseString(picture)
+sys.exit(len(pictures) < 6)" "$work/report.html"; then ok "its pictures are whole"; else fail "its pictures are broken"; fi
+
+# Several runs are compared.
+"$paceline" report "$work/run" "$work/run/telemetry.h5" >"$work/two" || fail "two runs: exit code $?"
+same "two runs: rows" 2 "$(awk '/^Runs/ { on = 1; next } on && !NF { exit } on && !/tokens\/s/ { ++rows } END { print rows + 0 }' <(sed '/^\//s/^/\n/' "$work/two"))"
+
+# refuses WHAT CODE PATTERN [ARG...]
+refuses() {
+  local what=$1 wanted=$2 pattern=$3 code=0
+  shift 3
+  "$paceline" report "$@" >"$work/out" 2>"$work/err" || code=$?
+  same "$what: exit code" "$wanted" "$code"
+  if grep -qE "$pattern" "$work/err"; then ok "$what: said"; else fail "$what: $(cat "$work/err")"; fi
+}
+refuses "no run" 64 "$work/none: expected a run's directory or its telemetry.h5" "$work/none"
+head -c 3000 "$work/run/telemetry.h5" >"$work/cut.h5"
+refuses "a file cut short" 74 "cannot (open|read) .*cut.h5" "$work/cut.h5"
+refuses "a trace of two runs" 64 "trace: expected one run, found 2" "$work/run" "$work/run" --trace "$work/t.json"
+refuses "a file that cannot be written" 74 "nowhere" "$work/run" --html "$work/nowhere/report.html"
+
+finish
