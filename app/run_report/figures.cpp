@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <optional>
 
 #include "runtime/core/quantile.hpp"
 
@@ -219,6 +220,7 @@ class Builder {
       double leased = -1;
       int moves = 0;
       bool stopped = false;
+      std::optional<ResponseFigures> response;  // its last: after a kill some are generated again
     };
     std::map<RequestId, Known> known;
     for (const auto& [event, attempt, number] : run_.events) {
@@ -238,17 +240,17 @@ class Builder {
           break;
         case RequestEventKind::finished:
           request.stopped = false;
-          figures_.responses.push_back(
-              {event.id, event.tokens, std::max(0.0, request.leased), time, request.moves});
-          spread(time, 0, bin_seconds_, figures_.bins(),
-                 [&](int bin, double) { ++figures_.timeline[bin].finished; });
+          request.response = {event.id, event.tokens, std::max(0.0, request.leased), time,
+                              request.moves};
           break;
         default:
           break;
       }
     }
-    figures_.partial = std::count_if(known.begin(), known.end(),
-                                     [](const auto& item) { return item.second.stopped; });
+    for (const auto& [id, request] : known) {
+      figures_.partial += request.stopped ? 1 : 0;
+      if (request.response) figures_.responses.push_back(*request.response);
+    }
     std::stable_sort(figures_.responses.begin(), figures_.responses.end(),
                      [](const auto& a, const auto& b) { return a.finished < b.finished; });
     groups();

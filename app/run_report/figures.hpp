@@ -92,12 +92,11 @@ struct RunFigures {
 
   /// Means over bins of equal length, bins() of them.
   struct Bin {
-    double requests = 0;         ///< in the batches of all groups
-    double tokens = 0;           ///< a second
-    double kv_used = 0;          ///< share of all groups' blocks; 0 where there are no steps
-    double drafted = 0;          ///< draft tokens verified, a second
-    double accepted = 0;         ///< of them
-    std::uint64_t finished = 0;  ///< responses in it
+    double requests = 0;  ///< in the batches of all groups
+    double tokens = 0;    ///< a second
+    double kv_used = 0;   ///< share of all groups' blocks; 0 where there are no steps
+    double drafted = 0;   ///< draft tokens verified, a second
+    double accepted = 0;  ///< of them
   };
   std::vector<Bin> timeline;
   [[nodiscard]] int bins() const { return static_cast<int>(timeline.size()); }

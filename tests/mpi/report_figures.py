@@ -73,8 +73,11 @@ def main() -> None:
         kind = file["requests/kind"]
         finished = kind[:] == kind.attrs["finished"]
         times = np.array([spans[int(a)][0] for a in file["requests/attempt"][:]]) + file["requests/time"][:]
-        ends = np.sort(times[finished])
-        lengths = np.sort(file["requests/tokens"][:][finished])
+        last = {}  # of each response: after a kill some are generated again
+        for i in np.flatnonzero(finished):
+            last[int(file["requests/prompt_index"][i]), int(file["requests/sample_index"][i])] = i
+        ends = np.sort(times[list(last.values())])
+        lengths = np.sort(file["requests/tokens"][:][sorted(last.values())])
         head = re.search(r"(\d+) responses finished.* in (\d+) attempts?", report)
         compared.same("responses", int(head[1]), len(ends), 0)
         compared.same("attempts", int(head[2]), len(spans), 0)
