@@ -143,6 +143,7 @@ class Builder {
       present_[{summary.rank, summary.attempt}] = true;
     }
     for (const auto& role : run_.roles) {
+      if (!std::isfinite(role.row.start + role.row.preparing)) continue;
       RankFigures& figures = rank(role.rank);
       present_[{role.rank, role.attempt}] = true;
       // What it took to begin with; a change of roles is short, and counts as idle.
@@ -224,6 +225,7 @@ class Builder {
     };
     std::map<RequestId, Known> known;
     for (const auto& [event, attempt, number] : run_.events) {
+      if (!std::isfinite(event.time)) continue;
       Known& request = known[event.id];
       const double time = at(attempt, event.time);
       switch (event.kind) {

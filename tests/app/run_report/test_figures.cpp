@@ -1,0 +1,158 @@
+#include "app/run_report/figures.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "app/run_report/html.hpp"
+#include "app/run_report/text.hpp"
+#include "app/run_report/trace.hpp"
+
+namespace paceline::app {
+namespace {
+
+/// Two attempts of two ranks, of 10 and 6 seconds: a verifier, and a drafter that idles.
+RecordedTelemetry small_run() {
+  RecordedTelemetry run;
+  run.attempts = {{1, 2, 1000, "plan"}, {2, 2, 2000, "plan"}};
+  run.drafters = {"suffix"};
+  for (const std::uint32_t attempt : {1U, 2U}) {
+    for (const std::uint32_t rank : {0U, 1U}) {
+      RoleRecord role;
+      role.preparing = 2;
+      role.role = static_cast<std::uint32_t>(rank == 0 ? Role::verifier : Role::drafter);
+      run.roles.push_back({role, attempt, rank});
+      RankSummary summary;
+      summary.rank = rank;
+      summary.role = role.role;
+      summary.response_tokens = rank == 0 ? 50 : 0;
+      run.summaries.push_back({summary, attempt, rank});
+    }
+  }
+  StepRecord step;
+  step.start = 2;
+  step.duration = 8;
+  step.draft_duration = 1;
+  step.forward_duration = 6;
+  step.sample_duration = 0.5;
+  step.requests = 3;
+  step.prefill_tokens = 10;
+  step.decode_tokens = 20;
+  step.drafted = 5;
+  step.accepted = 4;
+  step.kv_blocks_used = 30;
+  step.kv_blocks = 60;
+  run.steps.push_back({step, 1, 0});
+  step.duration = 4;
+  step.prefill_tokens = 0;
+  step.drafted = step.accepted = 0;
+  step.draft_duration = 0;
+  step.forward_duration = 4;
+  step.sample_duration = 0;
+  run.steps.push_back({step, 2, 0});
+  const auto event = [&](double time, std::uint32_t sample, RequestEventKind kind,
+                         std::uint32_t tokens, std::uint32_t attempt) {
+    RequestEvent e;
+    e.time = time;
+    e.id = {7, sample};
+    e.kind = kind;
+    e.tokens = tokens;
+    run.events.push_back({e, attempt, 0});
+  };
+  event(2, 0, RequestEventKind::leased, 0, 1);
+  event(2, 1, RequestEventKind::leased, 0, 1);
+  event(9, 0, RequestEventKind::finished, 40, 1);  // and lost: it is generated again
+  event(10, 1, RequestEventKind::stopped, 30, 1);
+  event(2, 0, RequestEventKind::leased, 0, 2);
+  event(2, 1, RequestEventKind::resumed, 30, 2);
+  event(5, 0, RequestEventKind::finished, 40, 2);
+  event(6, 1, RequestEventKind::finished, 60, 2);
+  return run;
+}
+
+TEST(RunFigures, TimeIsSharedOutToPhases) {
+  const RunFigures figures = figures_of(small_run(), 16);
+  EXPECT_DOUBLE_EQ(figures.seconds, 16);
+  EXPECT_EQ(figures.attempt_ends, (std::vector<double>{10, 16}));
+  ASSERT_EQ(figures.ranks.size(), 2U);
+  const PhaseSeconds& verifier = figures.ranks[0].seconds;
+  EXPECT_DOUBLE_EQ(verifier[Phase::loading], 4);
+  EXPECT_DOUBLE_EQ(verifier[Phase::prefill], 2);  // 10 of 30 rows of 6 seconds
+  EXPECT_DOUBLE_EQ(verifier[Phase::verify], 1);   // 5 of them
+  EXPECT_DOUBLE_EQ(verifier[Phase::decode], 3 + 4);
+  EXPECT_DOUBLE_EQ(verifier[Phase::draft], 1);
+  EXPECT_DOUBLE_EQ(verifier[Phase::sample], 0.5);
+  EXPECT_DOUBLE_EQ(verifier[Phase::other], 0.5);
+  EXPECT_DOUBLE_EQ(verifier[Phase::idle], 0);
+  EXPECT_DOUBLE_EQ(figures.ranks[1].seconds[Phase::idle], 12);
+  for (const RankFigures& rank : figures.ranks) {
+    EXPECT_DOUBLE_EQ(rank.seconds.sum(), 16);
+    double sum = 0;
+    for (const PhaseSeconds& bin : rank.timeline) {
+      EXPECT_NEAR(bin.sum(), 1, 1e-9);
+      sum += bin.sum();
+    }
+    EXPECT_NEAR(sum, 16, 1e-9);
+  }
+  EXPECT_EQ(figures.ranks[0].roles.back(), Role::verifier);
+  EXPECT_EQ(largest_loss(figures).find("38 % of the ranks' time they were idle; "), 0U);
+}
+
+TEST(RunFigures, BinsAreMeansOverTime) {
+  const RunFigures figures = figures_of(small_run(), 16);
+  EXPECT_DOUBLE_EQ(figures.timeline[0].requests, 0);
+  EXPECT_NEAR(figures.timeline[5].requests, 3, 1e-9);
+  EXPECT_NEAR(figures.timeline[5].tokens, (20 - 5 + 4) / 8.0, 1e-9);
+  EXPECT_NEAR(figures.timeline[5].drafted, 5 / 8.0, 1e-9);
+  EXPECT_NEAR(figures.timeline[5].kv_used, 0.5, 1e-9);
+  EXPECT_DOUBLE_EQ(figures.timeline[11].requests, 0);
+  EXPECT_EQ(figures.drafted, 5U);
+  EXPECT_EQ(figures.accepted, 4U);
+  ASSERT_EQ(figures.steps.size(), 1U);  // the other step had prompts
+  EXPECT_EQ(figures.steps[0].requests, 2U);
+  EXPECT_EQ(figures.steps[0].plain, 1U);
+  EXPECT_DOUBLE_EQ(figures.steps[0].plain_seconds, 4);
+}
+
+TEST(RunFigures, AResponseCountsOnce) {
+  const RunFigures figures = figures_of(small_run(), 16);
+  ASSERT_EQ(figures.responses.size(), 2U);
+  EXPECT_DOUBLE_EQ(figures.responses[0].finished, 15);
+  EXPECT_DOUBLE_EQ(figures.responses[0].leased, 2);
+  EXPECT_DOUBLE_EQ(figures.responses[1].finished, 16);
+  EXPECT_EQ(figures.partial, 0U);
+  EXPECT_DOUBLE_EQ(figures.finished_by(0.5), 15);
+  EXPECT_DOUBLE_EQ(figures.finished_by(0.51), 16);
+  EXPECT_DOUBLE_EQ(figures.length_quantile(0.5), 60);
+  ASSERT_EQ(figures.groups.size(), 1U);
+  EXPECT_EQ(figures.groups[0].longest, 60U);
+  EXPECT_DOUBLE_EQ(figures.groups[0].mean, 50);
+}
+
+TEST(RunFigures, OfARunThatDidNothing) {
+  RecordedTelemetry run;
+  for (int attempts = 0; attempts < 2; ++attempts) {
+    const std::vector<NamedRun> runs{{"a <run>", figures_of(run, 4)}, {"b", figures_of(run, 4)}};
+    EXPECT_NE(text_of(runs).find("0 tokens in 0.000 s"), std::string::npos);
+    const std::string html = html_of(runs);
+    EXPECT_NE(html.find("a &lt;run&gt;"), std::string::npos);
+    EXPECT_EQ(html.find("nan"), std::string::npos) << html;
+    EXPECT_EQ(html.find("inf"), std::string::npos);
+    EXPECT_NE(trace_of(run).find("traceEvents"), std::string::npos);
+    run.attempts = {{1, 1, 1000, ""}};
+  }
+}
+
+TEST(RunFigures, DamagedTimesHarmNothing) {
+  RecordedTelemetry run = small_run();
+  run.steps[0].row.start = std::nan("");
+  run.events[0].row.time = std::nan("");
+  run.steps[1].row.duration = -1;
+  run.roles[3].row.start = std::nan("");
+  const RunFigures figures = figures_of(run, 16);
+  EXPECT_DOUBLE_EQ(figures.seconds, 16);
+  EXPECT_EQ(html_of({{"run", figures}}).find("nan"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace paceline::app
