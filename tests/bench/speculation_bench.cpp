@@ -101,7 +101,10 @@ Run decode(SpeculationSetup& setup, const Workload& work, roles::Speculator* spe
       run.decoding_steps += 1;
       run.committed += static_cast<double>(c.tokens.size());
     }
-    if (speculator != nullptr) speculator->commit(batcher.committed(), verified - drafted);
+    if (speculator != nullptr) {
+      if (speculator->observes()) speculator->observe(batcher.computed(), *setup.executor);
+      speculator->commit(batcher.committed(), verified - drafted);
+    }
     for (Trajectory& t : finished) {
       const auto index = static_cast<int>(t.id.prompt - first_prompt) * setup.options.samples +
                          static_cast<int>(t.id.sample);
@@ -294,6 +297,7 @@ SpeculationOptions read_arguments(int argc, char** argv) {
   const std::map<std::string, std::function<void(const std::string&)>> known{
       {"--target", [&](const std::string& v) { o.target = v; }},
       {"--draft", [&](const std::string& v) { o.draft = v; }},
+      {"--head", [&](const std::string& v) { o.head = v; }},
       {"--prompts", [&](const std::string& v) { o.prompts = v; }},
       {"--layers-draft", [&](const std::string& v) { o.layers_draft = positive(v); }},
       {"--scale", [&](const std::string& v) { o.scale = std::atof(v.c_str()); }},
