@@ -416,9 +416,8 @@ TEST_P(AttentionTest, TreesHaveTheBitsOfTheirPaths) {
 // they put it.
 TEST_P(AttentionTest, TreesThatGrowOverPassesHaveTheBitsOfTheirPaths) {
   Random random(6);
-  for (const auto& [heads, kv_heads, d, block] :
-       {std::tuple{14, 2, 64, 16}, {4, 4, 32, 48}, {5, 1, 128, 128}}) {
-    for (const int base : {0, 1, 37, 63, 64, 120}) {
+  for (const auto& [heads, kv_heads, d, block] : {std::tuple{14, 2, 64, 16}, {5, 1, 32, 48}}) {
+    for (const int base : {0, 37, 63, 120}) {
       std::vector<std::int32_t> parents;
       std::vector<int> levels{0};  // where each begins
       for (int level = 0; level < 5; ++level) {

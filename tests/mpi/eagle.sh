@@ -16,8 +16,8 @@ good=$root/configs/models/eagle3
 
 eagle() { echo "speculation.drafters=[{method: eagle3, path: $1}${2:+, $2}]"; }
 s() { printf ' --set speculation.%s' "$@"; }  # short for settings of the section
-tree=$(s policy=fixed max_length=8 paths=10 max_tokens=59)
-small_tree=$(s policy=fixed max_length=4 paths=3)
+tree=$(s policy=fixed max_length=4 paths=3)
+whole_tree=$(s policy=fixed max_length=8 paths=10 max_tokens=59)
 chain=$(s policy=fixed max_length=4)
 
 plain() {  # [ARG...]: sets the reference
@@ -31,12 +31,13 @@ plain() {  # [ARG...]: sets the reference
 plain
 for batch in 1 7 64; do
   run "chains, batch $batch" 1 --set "$(eagle "$good")" $chain --set engine.max_batch=$batch
-  run "trees, batch $batch" 1 --set "$(eagle "$good")" $small_tree --set engine.max_batch=$batch
+  run "trees, batch $batch" 1 --set "$(eagle "$good")" $tree --set engine.max_batch=$batch
 done
 run "chains, TP 2" 2 --set "$(eagle "$good")" $chain --set layout.verifier_tp=2
 counted "accepted of chains" accepted
 run "trees, TP 2" 2 --set "$(eagle "$good")" $tree --set layout.verifier_tp=2
 counted "accepted of trees" accepted
+run "whole trees" 2 --set "$(eagle "$good")" $whole_tree --set engine.max_batch=20
 run "trees, TP 2, reduced vocabulary" 2 --set "$(eagle "$work/reduced")" $tree --set layout.verifier_tp=2
 run "random weights, reduced vocabulary, small chunks" 1 --set "$(eagle "$work/reduced")" $chain \
   --set engine.prefill_chunk=17 --set engine.kv_block=32 --set engine.max_batch=7
