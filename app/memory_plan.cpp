@@ -60,9 +60,11 @@ std::uint64_t device_bytes(const Setup& setup) {
   }
   if (const DraftHead* head = draft_head(setup)) {
     const Eagle3Config& config = head->checkpoint.config;
-    const std::uint64_t rows = engine.max_batch + engine.prefill_chunk;
-    bytes += rows * model::row_bytes(config, setup.compute) +
-             sizeof(float) * engine.max_batch * (config.draft_vocab + setup.model.vocab) +
+    // A level of a tree for each request.
+    const std::uint64_t level =
+        std::uint64_t{1} * engine.max_batch * setup.config.speculation.paths.value_or(1);
+    bytes += (level + engine.prefill_chunk) * model::row_bytes(config, setup.compute) +
+             sizeof(float) * level * (config.draft_vocab + setup.model.vocab) +
              kFeatureLayers * static_cast<std::uint64_t>(setup.model.hidden) *
                  size_of(setup.compute) * (engine.max_batch * drafted + engine.prefill_chunk);
   }

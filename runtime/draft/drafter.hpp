@@ -1,5 +1,5 @@
-// What an engine sees of whatever drafts for it: n-gram lookup, suffix trees, draft models, and
-// drafters on other ranks.
+// What an engine sees of whatever drafts for it: n-gram lookup, suffix trees, draft models, heads
+// on the target, and drafters on other ranks.
 //
 // Whoever drafts ahead of the target asks for drafts beyond tokens that were drafted before and are
 // not verified yet: those are assumed. A draft goes on after the committed text and then the

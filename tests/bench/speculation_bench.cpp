@@ -9,6 +9,7 @@
 //   times                                      (arrivals.hpp); batches are the largest ones then
 //   bench_speculation --acceptance             how much of drafts is accepted
 //   (acceptance_bench.cpp)
+//   bench_speculation --head DIR ...           with an EAGLE-3 head too: --drafters eagle3
 //   bench_speculation --costs                  what the self-measurement foretells of a run's steps
 //   (cost_bench.cpp)
 //   bench_speculation --decisions              what the policies take to decide
