@@ -18,7 +18,8 @@ engine::ExecutorLimits executor_limits(const Setup& setup) {
           .kv_block = settings.kv_block,
           .kv_blocks = setup.kv.blocks,
           .most_kv_blocks = setup.kv.blocks + setup.kv_gain,
-          .max_position = setup.longest_sequence};
+          .max_position = setup.longest_sequence,
+          .features = draft_head(setup) != nullptr};
 }
 
 std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi, const Setup& setup) {
@@ -65,9 +66,10 @@ void take_place(Compute& compute, const Setup& setup, const policy::Placement& p
   }
   if (role != Role::verifier && role != Role::drafter) return;
   if (!compute.draft_threads) compute.draft_threads = std::make_unique<ThreadPool>(setup.threads);
-  compute.drafters =
-      make_drafters(setup, *compute.backend, *compute.weights, compute.alone,
-                    *compute.draft_threads, own_drafters(setup, role, placement.drafter(rank)));
+  compute.drafters = make_drafters(setup, *compute.backend, *compute.weights, compute.alone,
+                                   *compute.draft_threads,
+                                   compute.executor ? compute.executor->embedding() : nullptr,
+                                   own_drafters(setup, role, placement.drafter(rank)));
 }
 
 }  // namespace paceline::app

@@ -34,15 +34,19 @@ void require_same_tokens(const std::string& path, const ModelConfig& draft,
   }
 }
 
-/// `read_model`: of method model, by its path.
-template <typename ReadModel>
+/// `read_model`, `read_head`: of methods model and eagle3, by their path.
+template <typename ReadModel, typename ReadHead>
 std::vector<ConfiguredDrafter> read(const io::SpeculationSection& settings,
-                                    const ReadModel& read_model) {
+                                    const ReadModel& read_model, const ReadHead& read_head) {
   std::vector<ConfiguredDrafter> drafters;
   for (const io::DrafterSetting& setting : settings.drafters) {
     ConfiguredDrafter drafter;
     drafter.setting = setting;
     switch (setting.method) {
+      case io::DrafterMethod::eagle3:
+        drafter.name = "eagle3:" + setting.path;
+        drafter.head = read_head(setting.path);
+        break;
       case io::DrafterMethod::ngram:
         drafter.name = "ngram";
         break;
@@ -63,8 +67,9 @@ std::vector<ConfiguredDrafter> read(const io::SpeculationSection& settings,
     }
     drafters.push_back(std::move(drafter));
   }
-  std::stable_partition(drafters.begin(), drafters.end(),
-                        [](const ConfiguredDrafter& drafter) { return drafter.model == nullptr; });
+  const auto place = [](const ConfiguredDrafter& d) { return d.head ? 2 : d.model ? 1 : 0; };
+  std::stable_sort(drafters.begin(), drafters.end(),
+                   [&](const auto& a, const auto& b) { return place(a) < place(b); });
   return drafters;
 }
 
@@ -73,7 +78,13 @@ std::vector<ConfiguredDrafter> read(const io::SpeculationSection& settings,
 std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& settings,
                                              const ModelConfig& model,
                                              const io::Tokenizer* tokenizer) {
-  return read(settings, [&](const std::string& path) {
+  const auto read_head = [&](const std::string& path) {
+    auto head = std::make_unique<DraftHead>();
+    head->checkpoint = io::load_eagle3(path);
+    io::require_fits(path, head->checkpoint.config, model);
+    return head;
+  };
+  const auto read_model = [&](const std::string& path) {
     auto draft = std::make_unique<DraftModel>();
     draft->config = io::load_model_config(path);
     draft->weights = std::make_unique<io::Checkpoint>(path);
@@ -81,16 +92,24 @@ std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& setti
     draft->compute = io::stored_dtype(draft->config, *draft->weights);
     require_same_tokens(path, draft->config, model, tokenizer);
     return draft;
-  });
+  };
+  return read(settings, read_model, read_head);
 }
 
 std::vector<ConfiguredDrafter> read_drafter_shapes(const io::SpeculationSection& settings) {
-  return read(settings, [](const std::string& path) {
+  const auto read_model = [](const std::string& path) {
     auto draft = std::make_unique<DraftModel>();
     draft->config = io::load_model_config(path);
     draft->compute = draft->config.dtype;
     return draft;
-  });
+  };
+  const auto read_head = [](const std::string& path) -> std::unique_ptr<DraftHead> {
+    throw UsageError(
+        fmt::format("speculation.drafters: simulation has no costs and no acceptance of EAGLE-3 "
+                    "heads ({}); expected methods model, ngram or suffix",
+                    path));
+  };
+  return read(settings, read_model, read_head);
 }
 
 int draft_tokens(const io::SpeculationSection& settings) {
@@ -137,13 +156,23 @@ bool roles_change(const Setup& setup) {
   return setup.config.schedule.shuffle_roles || !tail_methods(setup).empty();
 }
 
+DraftHead* draft_head(const Setup& setup) {
+  for (const ConfiguredDrafter& drafter : setup.drafters) {
+    if (drafter.head != nullptr) return drafter.head.get();
+  }
+  return nullptr;
+}
+
 std::vector<std::int32_t> own_drafters(const Setup& setup, Role role,
                                        const policy::DrafterPlace* place) {
   if (place != nullptr && place->method >= 0) return {place->method};
   std::vector<std::int32_t> own;
   for (std::size_t d = 0; d < setup.drafters.size(); ++d) {
-    if (setup.drafters[d].model == nullptr || has_draft_models(setup, role))
-      own.push_back(static_cast<std::int32_t>(d));
+    const ConfiguredDrafter& drafter = setup.drafters[d];
+    const bool has = drafter.head != nullptr    ? role == Role::verifier
+                     : drafter.model != nullptr ? has_draft_models(setup, role)
+                                                : true;
+    if (has) own.push_back(static_cast<std::int32_t>(d));
   }
   return own;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/eagle3_reader.hpp"
 #include "io/config/run_config.hpp"
 #include "io/text/tokenizer.hpp"
 #include "runtime/core/model_config.hpp"
@@ -26,21 +27,31 @@ struct DraftModel {
   std::int32_t kv_blocks = 0;  ///< a rank; of engine.kv_block positions
 };
 
+/// An EAGLE-3 head's checkpoint. It computes in the target's dtype, on the ranks that verify.
+struct DraftHead {
+  io::Eagle3Checkpoint checkpoint;
+  std::int32_t kv_blocks = 0;  ///< a rank; of engine.kv_block positions
+};
+
 /// One entry of speculation.drafters with what it needs.
 struct ConfiguredDrafter {
   io::DrafterSetting setting;
-  std::string name;                   ///< as telemetry calls it: "ngram", "suffix", "model:DIR"
+  /// As telemetry calls it: "ngram", "suffix", "model:DIR", "eagle3:DIR".
+  std::string name;
   std::unique_ptr<DraftModel> model;  ///< of method model
+  std::unique_ptr<DraftHead> head;    ///< of method eagle3
 };
 
-/// Reads and checks the draft models; cheap drafters come first until costs say more. `model`
-/// and `tokenizer` (may be null) are the target's. Throws UsageError on a draft model of another
-/// vocabulary, and as reading a checkpoint does.
+/// Reads and checks draft models and heads; until costs say more cheap drafters come first, and a
+/// head last, for drafter ranks have none. `model` and `tokenizer` (may be null) are the target's.
+/// Throws UsageError on a draft model of another vocabulary, DataError on a head that does not fit
+/// the target, and as reading a checkpoint does.
 [[nodiscard]] std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& settings,
                                                            const ModelConfig& model,
                                                            const io::Tokenizer* tokenizer);
 
-/// The same of the draft models' config.json alone: they have no weights.
+/// The same of the draft models' config.json alone: they have no weights. Throws UsageError on a
+/// head, of which simulation knows nothing.
 [[nodiscard]] std::vector<ConfiguredDrafter> read_drafter_shapes(
     const io::SpeculationSection& settings);
 
@@ -67,6 +78,8 @@ struct ConfiguredDrafter {
 /// Whether ranks of this role have the draft models: drafter ranks and, where the layout has none
 /// of those, verifiers.
 [[nodiscard]] bool has_draft_models(const Setup& setup, Role role);
+/// The head of the drafters; null: there is none.
+[[nodiscard]] DraftHead* draft_head(const Setup& setup);
 /// What a rank drafts by in a place, of its own: indices.
 [[nodiscard]] std::vector<std::int32_t> own_drafters(const Setup& setup, Role role,
                                                      const policy::DrafterPlace* place = nullptr);

@@ -17,9 +17,11 @@ struct Setup;
 class WeightStore;
 
 /// Those of setup.drafters, by index (own_drafters()). `alone`: of this rank, for
-/// draft models are not sharded. All arguments outlive the drafters.
+/// draft models are not sharded. `embedding`: the target's, which a head reads; null on ranks
+/// without the target. All arguments but those outlive the drafters.
 [[nodiscard]] std::vector<std::unique_ptr<draft::Drafter>> make_drafters(
     const Setup& setup, kernels::Backend& backend, WeightStore& weights, TensorParallelGroup& alone,
-    ThreadPool& pool, std::span<const std::int32_t> which);
+    ThreadPool& pool, std::shared_ptr<const kernels::Embedding> embedding,
+    std::span<const std::int32_t> which);
 
 }  // namespace paceline::app

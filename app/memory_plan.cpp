@@ -9,9 +9,11 @@
 #include "app/weight_store.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
 #include "runtime/core/error.hpp"
+#include "runtime/draft/head_sequences.hpp"
 #include "runtime/engine/batcher.hpp"
 #include "runtime/kv/host_tiers.hpp"
 #include "runtime/kv/sequences.hpp"
+#include "runtime/model/eagle3_head.hpp"
 #include "runtime/model/sharding.hpp"
 
 namespace paceline::app {
@@ -56,7 +58,27 @@ std::uint64_t device_bytes(const Setup& setup) {
                 engine.max_batch + engine.prefill_chunk) +
              sizeof(float) * engine.max_batch * draft.config.vocab;
   }
+  if (const DraftHead* head = draft_head(setup)) {
+    const Eagle3Config& config = head->checkpoint.config;
+    // A level of a tree for each request.
+    const std::uint64_t level =
+        std::uint64_t{1} * engine.max_batch * setup.config.speculation.paths.value_or(1);
+    bytes += (level + engine.prefill_chunk) * model::row_bytes(config, setup.compute) +
+             sizeof(float) * level * (config.draft_vocab + setup.model.vocab) +
+             kFeatureLayers * static_cast<std::uint64_t>(setup.model.hidden) *
+                 size_of(setup.compute) * (engine.max_batch * drafted + engine.prefill_chunk);
+  }
   return bytes;
+}
+
+/// Host memory for features that a head has yet to read: of a batch, its prompts and as much of its
+/// responses as is kept.
+std::uint64_t feature_bytes(const Setup& setup) {
+  if (draft_head(setup) == nullptr) return 0;
+  const std::uint64_t row =
+      static_cast<std::uint64_t>(kFeatureLayers) * setup.model.hidden * size_of(setup.compute);
+  return row * setup.config.engine.max_batch *
+         (setup.longest_prompt + 2 * draft::kMostKeptFeatures);
 }
 
 /// What draft models give a group's pool while they are suspended: their KV, and their weights
@@ -98,6 +120,15 @@ DrafterMemory drafter_memory(const Setup& setup, Role role) {
   return memory;
 }
 
+DrafterMemory head_memory(const Setup& setup, Role role) {
+  const DraftHead* head = role == Role::verifier ? draft_head(setup) : nullptr;
+  if (head == nullptr) return {};
+  const Eagle3Config& config = head->checkpoint.config;
+  const kernels::KvShape shape{1, config.layer.kv_heads, config.layer.head_dim,
+                               setup.config.engine.kv_block, setup.compute};
+  return {model::weight_bytes(config, setup.compute), shape.block_bytes() * head->kv_blocks};
+}
+
 void plan_memory(Setup& setup) {
   const std::uint64_t memory_per_rank = setup.backend.memory;
   const io::EngineSection& engine = setup.config.engine;
@@ -110,10 +141,13 @@ void plan_memory(Setup& setup) {
                                setup.model.kv_heads / setup.layout.placement.least_tp(),
                                setup.model.head_dim, engine.kv_block, setup.compute};
   MemoryPlan& memory_plan = setup.memory;
-  memory_plan.weights = weight_memory(setup);
+  memory_plan.weights = weight_memory(setup) + head_memory(setup, Role::verifier).weights;
   memory_plan.logits = logit_bytes(setup, memory_per_rank);
   if (setup.backend.on_device()) memory_plan.copies = device_bytes(setup);
-  const std::uint64_t taken = memory_plan.beside_kv();
+  memory_plan.features = feature_bytes(setup);
+  // They are in the host's memory, of which a device's is no part.
+  const std::uint64_t taken =
+      memory_plan.beside_kv() - (setup.backend.on_device() ? memory_plan.features : 0);
   const std::uint64_t memory =
       memory_per_rank == 0
           ? 0
@@ -123,7 +157,8 @@ void plan_memory(Setup& setup) {
   for (ConfiguredDrafter& drafter : setup.drafters) {
     if (drafter.model != nullptr) drafter.model->kv_blocks = 1;
   }
-  block_bytes += drafter_memory(setup, Role::verifier).kv;
+  if (DraftHead* head = draft_head(setup)) head->kv_blocks = 1;
+  block_bytes += drafter_memory(setup, Role::verifier).kv + head_memory(setup, Role::verifier).kv;
   setup.kv = policy::plan_kv({.block_bytes = block_bytes,
                               .memory_per_rank = memory,
                               .shared = !setup.backend.on_device(),
@@ -151,7 +186,17 @@ void plan_memory(Setup& setup) {
     drafter.model->kv_blocks =
         static_cast<std::int32_t>(std::min(groups * engine.max_batch * longest, most));
   }
-  memory_plan.kv = shape.block_bytes() * setup.kv.blocks + drafter_memory(setup, Role::verifier).kv;
+  if (DraftHead* head = draft_head(setup)) {
+    // The rows of a tree lie one behind the other, whatever they follow.
+    const std::int64_t tree = kv::blocks_for(std::int64_t{setup.config.speculation.max_length} *
+                                                 setup.config.speculation.paths.value_or(1),
+                                             engine.kv_block);
+    const std::int64_t most = std::max<std::int64_t>(setup.kv.blocks, longest);
+    head->kv_blocks = static_cast<std::int32_t>(std::min(engine.max_batch * longest, most) +
+                                                engine.max_batch * tree);
+  }
+  memory_plan.kv = shape.block_bytes() * setup.kv.blocks +
+                   drafter_memory(setup, Role::verifier).kv + head_memory(setup, Role::verifier).kv;
   setup.kv_gain = kv_gain(setup, shape);
   plan_kv_pool(setup, shape, sizing.blocks_needed(setup.longest_prompt));
 }

@@ -12,12 +12,13 @@ struct Setup;
 
 /// Bytes of a rank's memory, by what takes them.
 struct MemoryPlan {
-  std::uint64_t weights = 0;  ///< packed, those of draft models included
-  std::uint64_t logits = 0;   ///< the largest of a step's buffers
-  std::uint64_t copies = 0;   ///< a device alone: embeddings and a step's other buffers
-  std::uint64_t kv = 0;       ///< that of draft models included
+  std::uint64_t weights = 0;   ///< packed, those of draft models and heads included
+  std::uint64_t logits = 0;    ///< the largest of a step's buffers
+  std::uint64_t copies = 0;    ///< a device alone: embeddings and a step's other buffers
+  std::uint64_t features = 0;  ///< of the target, that are kept in host memory for a head
+  std::uint64_t kv = 0;        ///< that of draft models included
 
-  [[nodiscard]] std::uint64_t beside_kv() const { return weights + logits + copies; }
+  [[nodiscard]] std::uint64_t beside_kv() const { return weights + logits + copies + features; }
 };
 
 /// Bytes that draft models' weights and KV take on a rank of this role.
@@ -26,6 +27,8 @@ struct DrafterMemory {
   std::size_t kv = 0;
 };
 [[nodiscard]] DrafterMemory drafter_memory(const Setup& setup, Role role);
+/// The same of a head, which is never suspended.
+[[nodiscard]] DrafterMemory head_memory(const Setup& setup, Role role);
 
 /// Sets what there is room for: setup.longest_sequence, memory, kv, kv_gain and kv_pool, and the
 /// draft models' KV blocks. Asks for the layout. Throws UsageError where something does not fit.

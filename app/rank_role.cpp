@@ -211,11 +211,12 @@ void Rank::account(RankSummary& summary) const {
   const std::uint64_t peak = peak_rss_bytes();
   summary.peak_rss_bytes = peak - std::min(peak, compute_->weights->bytes_of_others());
   const DrafterMemory drafts = drafter_memory(setup_, static_cast<Role>(summary.role));
-  summary.weight_bytes = compute_->weights->bytes();
-  summary.kv_bytes = drafts.kv;
+  const DrafterMemory head = head_memory(setup_, static_cast<Role>(summary.role));
+  summary.weight_bytes = compute_->weights->bytes() + head.weights;
+  summary.kv_bytes = drafts.kv + head.kv;
   if (compute_->executor) summary.kv_bytes += compute_->executor->kv_bytes();
   if (setup_.backend.on_device()) {
-    summary.weight_bytes = drafts.weights;
+    summary.weight_bytes = drafts.weights + head.weights;
     if (compute_->executor) summary.weight_bytes += compute_->executor->weight_bytes();
   }
 }

@@ -180,6 +180,13 @@ std::string drafts_text(const Setup& setup) {
                     copy_text(setup, {static_cast<std::int32_t>(first - setup.drafters.begin())}),
                     static_cast<double>(memory.kv) / kMiB);
   }
+  if (const DrafterMemory head = head_memory(setup, Role::verifier); head.weights > 0) {
+    text += fmt::format(
+        "  EAGLE-3 head on each verifier: weights {:.1f} MiB, KV up to {:.1f} MiB, the model's "
+        "features up to {:.1f} MiB\n",
+        static_cast<double>(head.weights) / kMiB, static_cast<double>(head.kv) / kMiB,
+        static_cast<double>(setup.memory.features) / kMiB);
+  }
   return text;
 }
 

@@ -128,6 +128,14 @@ void lay_out(Setup& setup, std::optional<int> drafters, const std::string& draft
                                   layout.verifier_groups, drafters, drafters_reason});
 }
 
+/// Heads read what the target computes, which drafter ranks have not.
+void require_drafters(const Setup& setup) {
+  if (setup.layout.drafters() == 0 || !own_drafters(setup, Role::drafter).empty()) return;
+  throw UsageError(
+      "layout.drafters: ranks that draft for others need a drafter of method model, ngram or "
+      "suffix; a head (eagle3) drafts on the ranks that verify");
+}
+
 /// What a profile was measured with and this run has not; empty: nothing.
 std::string difference(const Setup& setup) {
   const CostConditions& then = setup.profile->conditions;
@@ -219,8 +227,10 @@ Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
     setup.backend = choose_backend(mpi, setup.config.engine, setup.facts, planned);
     require_supported(setup.backend.name, setup.config.model.path, setup.model);
     for (const ConfiguredDrafter& drafter : setup.drafters) {
-      if (drafter.model == nullptr) continue;
-      require_supported(setup.backend.name, drafter.setting.path, drafter.model->config);
+      const ModelConfig* config = drafter.model != nullptr  ? &drafter.model->config
+                                  : drafter.head != nullptr ? &drafter.head->checkpoint.config.layer
+                                                            : nullptr;
+      if (config != nullptr) require_supported(setup.backend.name, drafter.setting.path, *config);
     }
   });
   // The costs that speculation is planned by are those of the degree that the layout has.
@@ -230,6 +240,7 @@ Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
   together(mpi, [&] {
     const SpeculationChoice& choice = setup.speculation;
     lay_out(setup, choice.drafter_ranks, choice.reason);
+    require_drafters(setup);
     place_draft_servers(setup);
     plan_memory(setup);
     if (planned == nullptr) check_kv_disk(setup, me.host);

@@ -46,6 +46,7 @@ sim::MethodAcceptance known_acceptance(const ConfiguredDrafter& drafter) {
     case io::DrafterMethod::suffix:
       return sim::suffix_acceptance();
     case io::DrafterMethod::model:
+    case io::DrafterMethod::eagle3:  // refused (read_drafter_shapes)
       break;
   }
   return sim::draft_model_acceptance(drafter.name);

@@ -138,7 +138,7 @@ void plan(Setup& setup, const DraftHistory& history) {
       drafter_ranks.value_or(0) > 0 || speculation.mode == SpeculationMode::decoupled;
   for (const ConfiguredDrafter& drafter : setup.drafters) {
     choice.methods.push_back({drafter.name, history.rate(drafter.name, policy::kUnknownAcceptance),
-                              asked || drafter.model != nullptr});
+                              drafter.head == nullptr && (asked || drafter.model != nullptr)});
     choice.known.push_back(history.knows(drafter.name));
   }
   const policy::PlanFacts facts = facts_of(setup, choice);

@@ -122,13 +122,16 @@ struct KvShape {
 };
 
 /// Consecutive rows of a ragged batch that belong to one sequence: a chain at consecutive
-/// positions, or a tree of drafted tokens under its first row.
+/// positions, or a tree of drafted tokens.
 ///
 /// Of a tree, row i stands at position first_position + depth(i) and sees the positions before
 /// first_position and its ancestors, with the bits it would have if they were all there was.
 /// Several rows may stand at one position, so row i's k and v lie in the cache where position
-/// first_position + i would; move_slots() puts the accepted ones in their places. Rows are in
-/// depth-first order.
+/// first_position + i would; move_slots() puts the accepted ones in their places. A row comes after
+/// the one that it follows; in depth-first order those of a path are computed together.
+///
+/// A tree may grow over several passes: `before` of its rows were computed in earlier ones, whose k
+/// and v are where they were put, and the segment's are those that come after them.
 ///
 /// Segments of one batch do not see one another: none reads what another writes in the same pass.
 struct Segment {
@@ -136,9 +139,10 @@ struct Segment {
   int rows = 0;
   int first_position = 0;  ///< absolute position of the first row; row i sees positions <= its own
   const std::int32_t* blocks = nullptr;  ///< block table: block b holds positions [b*block, ...)
-  /// [rows] the row of the segment that each follows, smaller than itself, -1 for row 0; null: a
-  /// chain.
+  /// [before + rows] the row of the tree that each follows, smaller than itself; -1: it is at
+  /// first_position. Null: a chain.
   const std::int32_t* parents = nullptr;
+  int before = 0;  ///< rows of the tree that are not the segment's
 };
 
 /// What one pass computes. All that it points to stays as it is until the pass has run.
@@ -243,6 +247,16 @@ class Operations {
     swiglu(work, rows, gate_up.n() / 2, dtype, out);
   }
 
+  /// out[r, first_column + i] = in[r, i], rounded to `dtype`. in: [rows, width] fp32; out: [rows,
+  /// out_width] of dtype. What stands in other columns stays.
+  virtual void store_columns(const float* in, int rows, int width, DType dtype, std::byte* out,
+                             int out_width, int first_column) = 0;
+
+  /// out[r, columns[i]] = in[r, i]. in: [rows, width] fp32; columns: [width], below out_width and
+  /// each once; out: [rows, out_width] fp32. What stands in other columns stays.
+  virtual void scatter_columns(const float* in, int rows, int width, const std::int32_t* columns,
+                               float* out, int out_width) = 0;
+
   /// Gathers the logit rows: out[i, :] = in[row of logit row i, :]. `bytes`: size of one row.
   virtual void gather_rows(const std::byte* in, std::size_t bytes, std::byte* out) = 0;
 };
@@ -318,7 +332,7 @@ class Backend {
   /// Buffers need room for that.
   [[nodiscard]] virtual PassRows padded(PassRows rows) const = 0;
   /// Takes over the batch of the next pass. One pass at a time, whoever's it is. Throws Error
-  /// (internal) on tokens or positions out of range and on trees that are not in depth-first order.
+  /// (internal) on tokens or positions out of range and on trees whose rows follow later ones.
   virtual void begin(const Batch& batch) = 0;
   [[nodiscard]] virtual std::unique_ptr<Recording> make_recording(const PassTraits& traits) = 0;
   /// The pass: calls `compute` with the operations on all its rows, or replays what it did in an

@@ -1,5 +1,6 @@
 #include "kernels/row_plan.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include "runtime/core/error.hpp"
@@ -35,7 +36,8 @@ void RowPlan::set(const Batch& batch) {
       expect(chain.first_position >= 0 && chain.first_position + chain.rows <= batch.positions,
              "position outside the rotary table");
       for (int i = 0; i < chain.rows; ++i) {
-        const int at = segment.first_position + static_cast<int>(rows_.size()) - segment.first_row;
+        const int at = segment.first_position + segment.before + static_cast<int>(rows_.size()) -
+                       segment.first_row;
         rows_.push_back(
             {chain.first_position + i, segment.blocks[at / batch.kv.block], at % batch.kv.block});
       }
@@ -53,18 +55,22 @@ void RowPlan::set(const Batch& batch) {
 // The rows of a tree that each follow the one before are computed like any chain. Rows on the first
 // branch lie at their own positions; the others are told where their ancestors lie.
 void RowPlan::cut(const Segment& segment) {
-  ancestors_.clear();
-  for (int row = 0; row < segment.rows;) {
-    // Depth first: the parent is on the path of the row before.
-    while (!ancestors_.empty() && ancestors_.back() != segment.parents[row]) ancestors_.pop_back();
-    expect(ancestors_.empty() == (row == 0), "tree rows are not in depth-first order");
+  const int end = segment.before + segment.rows;
+  for (int row = segment.before; row < end;) {  // of the tree
+    ancestors_.clear();
+    for (int at = row; segment.parents[at] >= 0; at = segment.parents[at]) {
+      expect(segment.parents[at] < at, "a tree row follows a later one");
+      ancestors_.push_back(segment.parents[at]);
+    }
+    std::reverse(ancestors_.begin(), ancestors_.end());
     const int first = row;
     const auto depth = static_cast<int>(ancestors_.size());
     do {
       ancestors_.push_back(row++);
-    } while (row < segment.rows && segment.parents[row] == row - 1);
-    chains_.push_back({segment.first_row + first, row - first, segment.first_position + depth,
-                       segment.first_position, segment.blocks, nullptr});
+    } while (row < end && segment.parents[row] == row - 1);
+    chains_.push_back({segment.first_row + first - segment.before, row - first,
+                       segment.first_position + depth, segment.first_position, segment.blocks,
+                       nullptr});
     const bool displaced = first != depth;
     first_path_.push_back(displaced ? static_cast<std::ptrdiff_t>(paths_.size()) : -1);
     if (!displaced) continue;

@@ -230,6 +230,35 @@ const TensorView* Checkpoint::find(std::string_view name) const {
   return &entry.view;
 }
 
+std::optional<std::vector<std::int64_t>> Checkpoint::integers(std::string_view name) const {
+  const auto found = state_->tensors.find(name);
+  if (found == state_->tensors.end()) return std::nullopt;
+  const State::Entry& entry = found->second;
+  const bool wide = entry.type->name == "I64";
+  if (!wide && entry.type->name != "I32") {
+    throw DataError(location(name) + ": tensor " + show_text(name) +
+                    ": dtype: expected I64 or I32, found " + std::string(entry.type->name));
+  }
+  const std::span<const std::byte> bytes = entry.view.bytes;  // aligned to nothing
+  const std::size_t size = wide ? sizeof(std::int64_t) : sizeof(std::int32_t);
+  std::vector<std::int64_t> values(bytes.size() / size);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    std::int32_t narrow = 0;
+    if (wide) {
+      std::memcpy(&values[i], bytes.data() + i * size, size);
+    } else {
+      std::memcpy(&narrow, bytes.data() + i * size, size);
+      values[i] = narrow;
+    }
+  }
+  return values;
+}
+
+const std::vector<std::int64_t>* Checkpoint::shape(std::string_view name) const {
+  const auto found = state_->tensors.find(name);
+  return found == state_->tensors.end() ? nullptr : &found->second.view.shape;
+}
+
 std::vector<std::string_view> Checkpoint::names() const {
   std::vector<std::string_view> all;
   all.reserve(state_->tensors.size());

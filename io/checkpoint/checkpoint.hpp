@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +34,11 @@ class Checkpoint final : public WeightSource {
 
   /// Throws DataError when the tensor is there with a dtype that weights cannot have.
   [[nodiscard]] const TensorView* find(std::string_view name) const override;
+  /// Values of a tensor of I64 or I32, which is no weight; nothing when there is none of that name.
+  /// Throws DataError on another dtype.
+  [[nodiscard]] std::optional<std::vector<std::int64_t>> integers(std::string_view name) const;
+  /// Shape of a tensor of any dtype, or nullptr when there is none of that name.
+  [[nodiscard]] const std::vector<std::int64_t>* shape(std::string_view name) const;
   [[nodiscard]] std::vector<std::string_view> names() const override;  ///< sorted
   [[nodiscard]] std::string location(std::string_view name) const override;
   void release_pages() const override;

@@ -13,14 +13,6 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-std::string show_shape(const Shape& shape) {
-  std::string text = "[";
-  for (const std::int64_t size : shape) {
-    text += (text.size() > 1 ? ", " : "") + std::to_string(size);
-  }
-  return text + "]";
-}
-
 [[noreturn]] void fail(const WeightSource& weights, const std::string& tensor,
                        const std::string& what) {
   throw DataError(weights.location(tensor) + ": tensor " + show_text(tensor) + ": " + what);

@@ -67,6 +67,14 @@ std::string show_json(const json& value) {
   return text;
 }
 
+std::string show_shape(const std::vector<std::int64_t>& shape) {
+  std::string text = "[";
+  for (const std::int64_t size : shape) {
+    text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  }
+  return text + "]";
+}
+
 std::string show_text(std::string_view text) {
   // JSON's own escapes, in single quotes.
   std::string shown = show_json(json(std::string(text.substr(0, max_shown))));

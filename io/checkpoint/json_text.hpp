@@ -1,9 +1,11 @@
 // JSON files of a model directory, read strictly. For this folder's sources only.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace paceline::io {
 
@@ -17,6 +19,8 @@ namespace paceline::io {
 
 /// A value for an error message, cut to a readable length.
 [[nodiscard]] std::string show_json(const nlohmann::json& value);
+/// The same of a shape: [rows, columns].
+[[nodiscard]] std::string show_shape(const std::vector<std::int64_t>& shape);
 /// Text for an error message: '...', cut to a readable length, control characters escaped.
 [[nodiscard]] std::string show_text(std::string_view text);
 

@@ -1,5 +1,6 @@
 #include "io/checkpoint/model_config_reader.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <filesystem>
@@ -29,6 +30,21 @@ constexpr std::array<ArchitectureName, 3> architecture_names{{
     {"Qwen3ForCausalLM", "qwen3", Architecture::qwen3},
 }};
 
+// By which published heads say what they are. All of them are Llama layers, whatever the target is.
+constexpr std::array<std::string_view, 3> head_class_names{
+    "LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM", "LlamaForCausalLM"};
+
+void check_head_class(const JsonSection& config) {
+  const json* list = config.find("architectures");
+  if (list == nullptr) return;
+  if (!list->is_array() || list->size() != 1 || !(*list)[0].is_string()) {
+    config.fail_expected("architectures", "a list with one name");
+  }
+  const auto name = (*list)[0].get<std::string>();
+  const auto* known = std::find(head_class_names.begin(), head_class_names.end(), name);
+  if (known == head_class_names.end()) config.fail_choice("architectures", name, head_class_names);
+}
+
 // "architectures" decides when it is there, else "model_type".
 Architecture read_architecture(const JsonSection& config) {
   std::array<std::string_view, architecture_names.size()> supported;
@@ -56,17 +72,11 @@ Architecture read_architecture(const JsonSection& config) {
 // Sizes in elements. The bounds are far above any model of this kind and keep products of two
 // within 64 bits.
 void read_sizes(const JsonSection& config, ModelConfig& model) {
-  constexpr std::array<const char*, 6> required{"vocab_size",          "hidden_size",
-                                                "intermediate_size",   "num_hidden_layers",
-                                                "num_attention_heads", "max_position_embeddings"};
-  config.require(required);
   model.vocab = *config.integer("vocab_size", 2, 1 << 24);
   model.hidden = *config.integer("hidden_size", 2, 1 << 20);
   model.intermediate = *config.integer("intermediate_size", 1, 1 << 24);
   model.layers = *config.integer("num_hidden_layers", 1, 4096);
   model.heads = *config.integer("num_attention_heads", 1, 1 << 14);
-  model.max_position = *config.integer("max_position_embeddings", 1, 1 << 30);
-
   const auto kv_heads = config.integer("num_key_value_heads", 1, model.heads);
   if (!kv_heads && model.architecture != Architecture::llama) {
     // Qwen's default is a fixed number of its first release, no default for other sizes.
@@ -246,7 +256,12 @@ ModelConfig parse_model_config(std::string_view text, const std::string& name,
 
   ModelConfig model;
   model.architecture = read_architecture(config);
+  constexpr std::array<const char*, 6> required{"vocab_size",          "hidden_size",
+                                                "intermediate_size",   "num_hidden_layers",
+                                                "num_attention_heads", "max_position_embeddings"};
+  config.require(required);
   read_sizes(config, model);
+  model.max_position = *config.integer("max_position_embeddings", 1, 1 << 30);
   check_supported(config);
   read_biases(config, model);
   read_rope(config, model);
@@ -263,6 +278,37 @@ ModelConfig parse_model_config(std::string_view text, const std::string& name,
   if (!eos) eos = read_eos(config, model.vocab);
   if (eos) model.eos = *eos;
   return model;
+}
+
+Eagle3Config parse_eagle3_config(std::string_view text, const std::string& name) {
+  const json root = parse_json_object(text, name);
+  const JsonSection config(root, name, "");
+
+  Eagle3Config head;
+  ModelConfig& layer = head.layer;
+  check_head_class(config);
+  layer.architecture = Architecture::llama;
+  // Not max_position_embeddings: heads are used at any position, whatever they say.
+  constexpr std::array<const char*, 5> required{"vocab_size", "hidden_size", "intermediate_size",
+                                                "num_hidden_layers", "num_attention_heads"};
+  config.require(required);
+  read_sizes(config, layer);
+  if (layer.layers != 1) config.fail_expected("num_hidden_layers", "1 (the head's own layer)");
+  check_supported(config);
+  read_rope(config, layer);
+  layer.norm_epsilon = static_cast<float>(config.number("rms_norm_eps", 0, 1).value_or(1e-6));
+  for (const char* bias : {"attention_bias", "mlp_bias"}) {
+    if (config.flag(bias)) config.fail_expected(bias, "false (a head has no biases)");
+  }
+  head.target_hidden = config.integer("target_hidden_size", 2, 1 << 20).value_or(layer.hidden);
+  head.draft_vocab = config.integer("draft_vocab_size", 2, layer.vocab).value_or(layer.vocab);
+  head.norm_before_residual = config.flag("norm_before_residual");
+  return head;
+}
+
+Eagle3Config load_eagle3_config(const std::string& directory) {
+  const std::string path = fs::path(directory) / "config.json";
+  return parse_eagle3_config(read_text_file(path), path);
 }
 
 ModelConfig load_model_config(const std::string& directory) {

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/core/eagle3_config.hpp"
 #include "runtime/core/model_config.hpp"
 #include "runtime/core/weight_source.hpp"
 
@@ -22,6 +23,12 @@ namespace paceline::io {
 [[nodiscard]] ModelConfig parse_model_config(std::string_view text, const std::string& name,
                                              std::string_view generation_text,
                                              const std::string& generation_name);
+
+/// The same of an EAGLE-3 head's directory: the configuration of its one layer, and what is its
+/// own. Its tensors say the rest (load_eagle3). Keys that transformers has not: draft_vocab_size,
+/// by default vocab_size, target_hidden_size, by default hidden_size, and norm_before_residual.
+[[nodiscard]] Eagle3Config load_eagle3_config(const std::string& directory);
+[[nodiscard]] Eagle3Config parse_eagle3_config(std::string_view text, const std::string& name);
 
 /// A tensor that a model of this configuration has, by its Hugging Face name. Shape in elements,
 /// row-major: [outputs, inputs] for a projection.

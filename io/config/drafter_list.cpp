@@ -13,10 +13,10 @@ constexpr std::int32_t longest_ngram = 64;    // its index costs O(n^2) a token
 constexpr std::int32_t deepest_tree = 4096;   // depth of a suffix tree, tokens
 constexpr std::int32_t longest_match = 1024;  // of a suffix, tokens
 
-const Choice<DrafterMethod, 3>& methods() {
-  static const Choice<DrafterMethod, 3> choice{
-      {"model", "ngram", "suffix"},
-      {DrafterMethod::model, DrafterMethod::ngram, DrafterMethod::suffix}};
+const Choice<DrafterMethod, 4>& methods() {
+  static const Choice<DrafterMethod, 4> choice{
+      {"eagle3", "model", "ngram", "suffix"},
+      {DrafterMethod::eagle3, DrafterMethod::model, DrafterMethod::ngram, DrafterMethod::suffix}};
   return choice;
 }
 
@@ -48,10 +48,13 @@ EntryKey entry_key(DrafterMethod method, std::string_view name, T DrafterSetting
 
 const std::vector<EntryKey>& entry_keys() {
   using S = DrafterSetting;
+  constexpr auto eagle3 = DrafterMethod::eagle3;
   constexpr auto model = DrafterMethod::model;
   constexpr auto ngram = DrafterMethod::ngram;
   constexpr auto suffix = DrafterMethod::suffix;
   static const std::vector<EntryKey> keys{
+      entry_key(eagle3, "path", &S::path, Path{"the path of a directory"},
+                "EAGLE-3 head of the target, in safetensors.", true),
       entry_key(model, "path", &S::path, Path{"the path of a directory"},
                 "Hugging Face model with the target's vocabulary.", true),
       entry_key(ngram, "min_match", &S::min_match, Count{1, longest_ngram},

@@ -61,14 +61,14 @@ struct EngineSection {
   Auto<std::int32_t> kv_growth;
   Auto<std::string> profile;  ///< cost table; auto: a short self-measurement, where one is needed
 };
-/// What proposes draft tokens: a smaller model, n-gram lookup in the request's own text, or suffix
-/// trees over the responses to its prompt.
-enum class DrafterMethod : std::uint8_t { model, ngram, suffix };
+/// What proposes draft tokens: an EAGLE-3 head on the target, a smaller model, n-gram lookup in the
+/// request's own text, or suffix trees over the responses to its prompt.
+enum class DrafterMethod : std::uint8_t { eagle3, model, ngram, suffix };
 
 /// One entry of speculation.drafters. Keys of other methods keep their defaults.
 struct DrafterSetting {
   DrafterMethod method = DrafterMethod::suffix;
-  std::string path;              ///< model: Hugging Face directory
+  std::string path;              ///< eagle3, model: Hugging Face directory
   std::int32_t min_match = 1;    ///< ngram (2), suffix (1): shortest match, tokens
   std::int32_t max_match = 64;   ///< ngram (5), suffix (64): longest match tried, tokens
   double min_probability = 0.1;  ///< suffix: paths less probable are not drafted

@@ -268,6 +268,31 @@ void CpuOperations::attention(const QkvParams& params, int layer, const std::byt
                   [&](int thread, int i) { attend(workspaces_[thread], units[i]); });
 }
 
+void CpuOperations::store_columns(const float* in, int rows, int width, DType dtype, std::byte* out,
+                                  int out_width, int first_column) {
+  for_each(pool_, rows, static_cast<std::int64_t>(rows) * width, [&](int r) {
+    const float* from = in + static_cast<std::size_t>(r) * width;
+    std::byte* to = out + (static_cast<std::size_t>(r) * out_width + first_column) * size_of(dtype);
+    if (dtype == DType::f32) {
+      std::memcpy(to, from, static_cast<std::size_t>(width) * sizeof(float));
+      return;
+    }
+    for (int i = 0; i < width; ++i) {
+      const std::uint16_t bits = float_to_bf16(from[i]);
+      std::memcpy(to + i * sizeof bits, &bits, sizeof bits);
+    }
+  });
+}
+
+void CpuOperations::scatter_columns(const float* in, int rows, int width,
+                                    const std::int32_t* columns, float* out, int out_width) {
+  for_each(pool_, rows, static_cast<std::int64_t>(rows) * width, [&](int r) {
+    const float* from = in + static_cast<std::size_t>(r) * width;
+    float* to = out + static_cast<std::size_t>(r) * out_width;
+    for (int i = 0; i < width; ++i) to[columns[i]] = from[i];
+  });
+}
+
 void CpuOperations::gather_rows(const std::byte* in, std::size_t bytes, std::byte* out) {
   for (int i = 0; i < rows_.logit_rows; ++i) {
     std::memcpy(out + i * bytes, in + (logit_rows_[i] - rows_.first_row) * bytes, bytes);

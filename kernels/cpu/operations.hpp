@@ -58,6 +58,10 @@ class CpuOperations final : public Operations {
                       std::byte* q_out) override;
   void attention(const QkvParams& params, int layer, const std::byte* q, std::byte* out) override;
   void swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) override;
+  void store_columns(const float* in, int rows, int width, DType dtype, std::byte* out,
+                     int out_width, int first_column) override;
+  void scatter_columns(const float* in, int rows, int width, const std::int32_t* columns,
+                       float* out, int out_width) override;
   void gather_rows(const std::byte* in, std::size_t bytes, std::byte* out) override;
 
  private:

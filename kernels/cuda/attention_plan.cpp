@@ -218,7 +218,7 @@ AttentionPlanner::Member AttentionPlanner::add_member(const Segment& segment,
                                                       bool keeps_state) {
   const Member member{&segment, static_cast<int>(lists_.size()), static_cast<int>(rows_.size()),
                       chains};
-  const int positions = segment.first_position + segment.rows;
+  const int positions = segment.first_position + segment.before + segment.rows;
   lists_.insert(lists_.end(), segment.blocks,
                 segment.blocks + (positions + options_.block - 1) / options_.block);
   for (int i = 0; i < segment.rows; ++i) {

@@ -121,7 +121,8 @@ class AttentionPlanner {
   const AttentionPlan& plan(std::span<const Segment> segments, const RowPlan& rows,
                             const AttentionGrid& at_least = {});
 
-  /// Most words of a plan for `rows` rows of `segments` segments, at positions below `positions`.
+  /// Most words of a plan for `rows` rows of `segments` segments, at positions below `positions`,
+  /// whose trees are of one pass.
   [[nodiscard]] std::size_t most_words(int rows, int segments, int positions) const;
   /// Most slots of such a plan. Pieces of prompts, which fold, need far fewer.
   [[nodiscard]] int most_slots(int rows, int positions) const;

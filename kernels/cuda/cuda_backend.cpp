@@ -338,6 +338,16 @@ void CudaBackend::swiglu(const float* gate_up, int rows, int width, DType dtype,
   cuda::swiglu(gate_up, rows, width, dtype, out, stream_);
 }
 
+void CudaBackend::store_columns(const float* in, int rows, int width, DType dtype, std::byte* out,
+                                int out_width, int first_column) {
+  cuda::store_columns(in, rows, width, dtype, out, out_width, first_column, stream_);
+}
+
+void CudaBackend::scatter_columns(const float* in, int rows, int width, const std::int32_t* columns,
+                                  float* out, int out_width) {
+  cuda::scatter_columns(in, rows, width, columns, out, out_width, stream_);
+}
+
 void CudaBackend::gather_rows(const std::byte* in, std::size_t bytes, std::byte* out) {
   cuda::gather_rows(in, batch_.logit_rows, batch_.rows.logit_rows, bytes, out, stream_);
 }

@@ -87,6 +87,10 @@ class CudaBackend final : public Backend, private Operations {
                       std::byte* q_out) override;
   void attention(const QkvParams& params, int layer, const std::byte* q, std::byte* out) override;
   void swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) override;
+  void store_columns(const float* in, int rows, int width, DType dtype, std::byte* out,
+                     int out_width, int first_column) override;
+  void scatter_columns(const float* in, int rows, int width, const std::int32_t* columns,
+                       float* out, int out_width) override;
   void gather_rows(const std::byte* in, std::size_t bytes, std::byte* out) override;
 
   /// One for each shape of heads: the target's and those of draft models.

@@ -133,6 +133,33 @@ void swiglu_of(const float* gate_up, int rows, int width, T* out, cudaStream_t s
          out);
 }
 
+template <class T, bool aligned>
+__global__ void store_columns_kernel(const float* in, int width, T* out, int out_width) {
+  const int i = first_element();
+  if (i >= width) return;
+  float x[4];
+  load4<aligned>(in + static_cast<std::size_t>(blockIdx.x) * width + i, width - i, x);
+  store4<aligned>(out + static_cast<std::size_t>(blockIdx.x) * out_width + i, width - i, x);
+}
+
+/// `out`: from the first of the columns on.
+template <class T>
+void store_columns_of(const float* in, int rows, int width, T* out, int out_width,
+                      cudaStream_t stream) {
+  const bool aligned = fours_aligned(width, in) && fours_aligned(out_width, out);
+  launch(aligned ? store_columns_kernel<T, true> : store_columns_kernel<T, false>,
+         dim3(static_cast<unsigned>(rows), blocks_of(width)), kThreads, 0, stream, in, width, out,
+         out_width);
+}
+
+__global__ void scatter_columns_kernel(const float* in, int width, const std::int32_t* columns,
+                                       float* out, int out_width) {
+  const int i = static_cast<int>(threadIdx.x + blockIdx.y * blockDim.x);
+  if (i >= width) return;
+  out[static_cast<std::size_t>(blockIdx.x) * out_width + columns[i]] =
+      in[static_cast<std::size_t>(blockIdx.x) * width + i];
+}
+
 /// T: what a row is moved in, `count` of them.
 template <class T>
 __global__ void gather_rows_kernel(const T* in, const std::int32_t* index, std::size_t count,
@@ -200,6 +227,26 @@ void swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* o
   } else {
     swiglu_of(gate_up, rows, width, reinterpret_cast<float*>(out), stream);
   }
+}
+
+void store_columns(const float* in, int rows, int width, DType dtype, std::byte* out, int out_width,
+                   int first_column, cudaStream_t stream) {
+  if (rows == 0) return;
+  if (dtype == DType::bf16) {
+    store_columns_of(in, rows, width, reinterpret_cast<__nv_bfloat16*>(out) + first_column,
+                     out_width, stream);
+  } else {
+    store_columns_of(in, rows, width, reinterpret_cast<float*>(out) + first_column, out_width,
+                     stream);
+  }
+}
+
+void scatter_columns(const float* in, int rows, int width, const std::int32_t* columns, float* out,
+                     int out_width, cudaStream_t stream) {
+  if (rows == 0) return;
+  launch(scatter_columns_kernel,
+         dim3(static_cast<unsigned>(rows), static_cast<unsigned>((width + kThreads - 1) / kThreads)),
+         kThreads, 0, stream, in, width, columns, out, out_width);
 }
 
 void gather_rows(const std::byte* in, const std::int32_t* index, int count, std::size_t bytes,

@@ -28,6 +28,14 @@ void add_bias(float* x, const float* bias, int rows, int width, cudaStream_t str
 void swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out,
             cudaStream_t stream);
 
+/// out[r, first_column + i] = in[r, i], of `dtype`. in: [rows, width]; out: [rows, out_width].
+void store_columns(const float* in, int rows, int width, DType dtype, std::byte* out, int out_width,
+                   int first_column, cudaStream_t stream);
+
+/// out[r, columns[i]] = in[r, i]. in: [rows, width]; columns: [width]; out: [rows, out_width].
+void scatter_columns(const float* in, int rows, int width, const std::int32_t* columns, float* out,
+                     int out_width, cudaStream_t stream);
+
 /// out[i, :] = in[index[i], :]; rows of `bytes`. index: [count]; where it is negative, out[i, :]
 /// stays as it is.
 void gather_rows(const std::byte* in, const std::int32_t* index, int count, std::size_t bytes,

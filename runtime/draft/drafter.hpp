@@ -1,5 +1,5 @@
-// What an engine sees of whatever drafts for it: n-gram lookup, suffix trees, draft models, and
-// drafters on other ranks.
+// What an engine sees of whatever drafts for it: n-gram lookup, suffix trees, draft models, heads
+// on the target, and drafters on other ranks.
 //
 // Whoever drafts ahead of the target asks for drafts beyond tokens that were drafted before and are
 // not verified yet: those are assumed. A draft goes on after the committed text and then the
@@ -63,6 +63,15 @@ class Drafter {
   virtual void start(const DraftStart& request, double now) = 0;
   /// The target has committed these tokens after everything told before.
   virtual void commit(RequestId id, std::span<const TokenId> tokens, double now) = 0;
+  /// Bytes of what it reads of each position that the target has computed (StepRunner::
+  /// feature_bytes()), besides the text; 0: nothing.
+  [[nodiscard]] virtual std::size_t feature_bytes() const { return 0; }
+  /// What the target came to at positions of the request's text from `first` on, the prompt's
+  /// included: [positions, feature_bytes()]. Told of all that the target computes for the request,
+  /// in order, before the tokens that it sampled there are committed; what the target has not
+  /// computed here nobody tells of. Told again of the same positions, it is the same again.
+  virtual void observe(RequestId /*id*/, std::int32_t /*first*/,
+                       std::span<const std::byte> /*features*/) {}
   /// Whether drafting keeps state that falls behind while no drafts are asked for.
   [[nodiscard]] virtual bool lags() const { return false; }
   /// Committed tokens of the request that the next draft for it must compute first, past those that

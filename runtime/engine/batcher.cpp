@@ -371,6 +371,7 @@ std::optional<FinishReason> Batcher::verify(Request& r, const StepPart& part,
   std::optional<FinishReason> reason;
   for (std::int32_t row = 0; row >= 0 && !reason;) {
     kv_.keep(r.kv, part.first_position + row);
+    computed_rows_.push_back(part.first_row + row);
     const TokenId token = sampled[row].token;
     reason = append(r, sampled[row]);
     committed_tokens_.push_back(token);
@@ -388,6 +389,9 @@ std::vector<Trajectory> Batcher::commit(std::span<const kernels::Sampled> sample
   committed_path_.clear();
   committed_tokens_.reserve(sampled.size());  // spans into them stay valid
   committed_path_.reserve(sampled.size());
+  computed_.clear();
+  computed_rows_.clear();
+  computed_rows_.reserve(step_.tokens.size());
   std::size_t next_sample = 0;
   std::size_t next_part = 0;
   std::int32_t decoding = 0;
@@ -403,6 +407,7 @@ std::vector<Trajectory> Batcher::commit(std::span<const kernels::Sampled> sample
     done.id = r.trajectory.id;
     const std::size_t first_token = committed_tokens_.size();
     const std::size_t first_accepted = committed_path_.size();
+    const std::size_t first_computed = computed_rows_.size();
     std::optional<FinishReason> reason;
     if (decodes(r)) {
       done.decoding = decoding++;
@@ -410,6 +415,7 @@ std::vector<Trajectory> Batcher::commit(std::span<const kernels::Sampled> sample
       next_sample += rows;
     } else {
       kv_.advance(r.kv, rows);
+      for (std::int32_t row = 0; row < rows; ++row) computed_rows_.push_back(part.first_row + row);
       if (kv_.length(r.kv) == static_cast<std::int32_t>(r.tokens.size())) {
         committed_tokens_.push_back(sampled[next_sample].token);
         reason = append(r, sampled[next_sample++]);
@@ -427,6 +433,8 @@ std::vector<Trajectory> Batcher::commit(std::span<const kernels::Sampled> sample
       kv_.close(r.kv);
       it = requests_.erase(it);
     } else {
+      computed_.push_back(
+          {done.id, part.first_position, std::span(computed_rows_).subspan(first_computed)});
       ++it;
     }
   }

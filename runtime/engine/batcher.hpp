@@ -81,6 +81,14 @@ struct Committed {
   bool finished = false;
 };
 
+/// Positions of the text of a request that goes on, which a step computed: of what was there before
+/// it, and of drafts what was accepted.
+struct Computed {
+  RequestId id;
+  std::int32_t first_position = 0;
+  std::span<const std::int32_t> rows;  ///< [>= 1] of the step: row i is at first_position + i
+};
+
 /// Counters of the step last planned, for telemetry.
 struct StepCounts {
   std::uint32_t requests = 0;
@@ -167,6 +175,8 @@ class Batcher {
   [[nodiscard]] std::vector<Trajectory> commit(std::span<const kernels::Sampled> sampled);
   /// What the last commit() committed, in batch order. Valid until the next.
   [[nodiscard]] std::span<const Committed> committed() const { return committed_; }
+  /// What the step so committed computed, in batch order. Valid until the next commit().
+  [[nodiscard]] std::span<const Computed> computed() const { return computed_; }
   /// Removes everything that runs and returns it as partial trajectories.
   [[nodiscard]] std::vector<Trajectory> stop();
 
@@ -233,6 +243,8 @@ class Batcher {
   std::vector<Committed> committed_;
   std::vector<TokenId> committed_tokens_;     ///< what committed_ points into
   std::vector<std::int32_t> committed_path_;  ///< likewise
+  std::vector<Computed> computed_;
+  std::vector<std::int32_t> computed_rows_;  ///< what computed_ points into
 };
 
 }  // namespace paceline::engine

@@ -16,7 +16,8 @@ Executor::Executor(kernels::Backend& backend, std::shared_ptr<const model::Weigh
       limits_(limits),
       decoder_(backend, std::move(weights), group,
                limits.max_batch * (1 + limits.max_draft) + limits.prefill_chunk,
-               limits.max_batch * (1 + limits.max_draft), limits.max_position),
+               limits.max_batch * (1 + limits.max_draft), limits.max_position,
+               limits.features && group.rank() == 0),
       kv_shape_(decoder_.kv_shape(limits.kv_block)),
       cache_(backend.reserve(
           kv_shape_.block_bytes() * limits.kv_blocks,
@@ -52,6 +53,18 @@ std::span<const kernels::Sampled> Executor::run(const Step& step) {
   const double seconds = std::chrono::duration<double>(end - begin).count();
   sample_seconds_ = seconds - forward_seconds_;
   return sampled_;
+}
+
+// Neighbouring rows in one piece.
+void Executor::read_features(std::span<const std::int32_t> rows, std::span<std::byte> out) {
+  const std::size_t bytes = decoder_.feature_bytes();
+  for (std::size_t first = 0; first < rows.size();) {
+    std::size_t last = first + 1;
+    while (last < rows.size() && rows[last] == rows[last - 1] + 1) ++last;
+    backend_.read(decoder_.features() + rows[first] * bytes,
+                  out.subspan(first * bytes, (last - first) * bytes));
+    first = last;
+  }
 }
 
 void Executor::work(const kv::Work& work) {

@@ -24,8 +24,14 @@ class Executor final : public StepRunner {
            const ExecutorLimits& limits);
 
   std::span<const kernels::Sampled> run(const Step& step) override;
+  [[nodiscard]] std::size_t feature_bytes() const override { return decoder_.feature_bytes(); }
+  void read_features(std::span<const std::int32_t> rows, std::span<std::byte> out) override;
   [[nodiscard]] double forward_seconds() const override { return forward_seconds_; }
   [[nodiscard]] double sample_seconds() const override { return sample_seconds_; }
+  /// Keeps all weights.
+  [[nodiscard]] std::shared_ptr<const kernels::Embedding> embedding() const {
+    return decoder_.embedding();
+  }
   [[nodiscard]] KvMemory kv_memory() const {
     return {kv_shape_, {cache_->data(), kv_bytes()}, cache_};
   }

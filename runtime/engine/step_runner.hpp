@@ -18,6 +18,12 @@ class StepRunner {
   /// Executes the step and returns one token for each of its samples, in their order. The result is
   /// valid until the next call.
   virtual std::span<const kernels::Sampled> run(const Step& step) = 0;
+  /// Bytes of what a drafter may read of a row of the target (model::Decoder::features()); 0: none
+  /// are kept.
+  [[nodiscard]] virtual std::size_t feature_bytes() const { return 0; }
+  /// Copies those of these rows of the last step, in their order: [rows, feature_bytes()].
+  virtual void read_features(std::span<const std::int32_t> /*rows*/, std::span<std::byte> /*out*/) {
+  }
   /// Seconds of the last step that went into the forward pass, and into sampling.
   [[nodiscard]] virtual double forward_seconds() const = 0;
   [[nodiscard]] virtual double sample_seconds() const = 0;
@@ -42,6 +48,7 @@ struct ExecutorLimits {
   int kv_blocks = 0;        ///< blocks in the pool at the start
   int most_kv_blocks = 0;   ///< that it may come to have; 0: no more
   int max_position = 0;     ///< longest sequence
+  bool features = false;    ///< the rows' features are kept, on the leader of a group
 };
 
 }  // namespace paceline::engine

@@ -16,7 +16,8 @@ const float* floats(const Weights::Vector& vector) {
 }  // namespace
 
 Decoder::Decoder(kernels::Backend& backend, std::shared_ptr<const Weights> weights,
-                 TensorParallelGroup& group, int max_rows, int max_logit_rows, int max_position)
+                 TensorParallelGroup& group, int max_rows, int max_logit_rows, int max_position,
+                 bool features)
     : backend_(backend), weights_(std::move(weights)), group_(group) {
   const ModelConfig& config = weights_->config();
   const Shard& shard = weights_->shard();
@@ -41,6 +42,7 @@ Decoder::Decoder(kernels::Backend& backend, std::shared_ptr<const Weights> weigh
   attended_ = activation<std::byte>(most.rows, q_width * element);
   gated_ = activation<std::byte>(most.rows, shard.intermediate * element);
   last_ = activation<std::byte>(most.logit_rows, hidden * element);
+  if (features) features_ = activation<std::byte>(most.rows, kFeatureLayers * hidden * element);
 }
 
 kernels::KvShape Decoder::kv_shape(int block) const {
@@ -90,6 +92,7 @@ void Decoder::compute(kernels::Operations& operations) {
     const Weights::Layer& layer = weights_->layers()[index];
     operations.add_rmsnorm(residual, added, floats(layer.attention_norm), config.norm_epsilon, rows,
                            hidden, dtype, normed);
+    store_features(operations, index);
     operations.linear(*layer.qkv, normed, rows, qkv);
     params.q_norm = floats(layer.q_norm);
     params.k_norm = floats(layer.k_norm);
@@ -112,6 +115,19 @@ void Decoder::compute(kernels::Operations& operations) {
   std::byte* const last = last_.row(part.first_logit_row);
   operations.gather_rows(normed, hidden * size_of(dtype), last);
   operations.linear(weights_->head(), last, part.logit_rows, logits_.row(part.first_logit_row));
+}
+
+// The norm before a layer's attention has added what the layer before came to.
+void Decoder::store_features(kernels::Operations& operations, int layer) {
+  if (features_.buffer == nullptr) return;
+  const kernels::PassRows& part = operations.rows();
+  const int hidden = weights_->config().hidden;
+  const auto layers = feature_layers(weights_->config());
+  for (int i = 0; i < kFeatureLayers; ++i) {
+    if (layers[i] != layer) continue;
+    operations.store_columns(residual_.row(part.first_row), part.rows, hidden, weights_->compute(),
+                             features_.row(part.first_row), kFeatureLayers * hidden, i * hidden);
+  }
 }
 
 // Completes a row-parallel projection: the sum over the ranks' partial sums, then the bias, once.

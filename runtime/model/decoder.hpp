@@ -5,6 +5,7 @@
 #include <span>
 
 #include "kernels/backend.hpp"
+#include "runtime/core/eagle3_config.hpp"
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/model_config.hpp"
 #include "runtime/model/weights.hpp"
@@ -16,13 +17,18 @@ namespace paceline::model {
 class Decoder {
  public:
   /// `weights`: this rank's of the group, from the same backend. `backend` and `group` must outlive
-  /// the decoder.
+  /// the decoder. `features`: each pass leaves features().
   Decoder(kernels::Backend& backend, std::shared_ptr<const Weights> weights,
-          TensorParallelGroup& group, int max_rows, int max_logit_rows, int max_position);
+          TensorParallelGroup& group, int max_rows, int max_logit_rows, int max_position,
+          bool features = false);
 
   /// The KV cache shape this decoder reads and writes, for blocks of `block` positions.
   [[nodiscard]] kernels::KvShape kv_shape(int block) const;
   [[nodiscard]] const Weights& weights() const { return *weights_; }
+  /// Keeps all weights.
+  [[nodiscard]] std::shared_ptr<const kernels::Embedding> embedding() const {
+    return {weights_, &weights_->embedding()};
+  }
   [[nodiscard]] std::size_t activation_bytes() const { return activation_bytes_; }
 
   /// Runs the batch, storing its keys and values in `cache`, and returns the logits of the rows
@@ -32,6 +38,15 @@ class Decoder {
   const float* forward(std::span<const TokenId> tokens, std::span<const kernels::Segment> segments,
                        std::span<const std::int32_t> logit_rows, const kernels::KvShape& kv,
                        std::byte* cache);
+
+  /// What an EAGLE-3 head reads of each row of the last pass: the residual stream, not normalised,
+  /// as it enters the layers of feature_layers(), one after the other, of the compute dtype: [rows,
+  /// feature_bytes()] in memory of the backend. Valid until the next call of forward(). Null unless
+  /// the decoder was made for them.
+  [[nodiscard]] const std::byte* features() const {
+    return features_.buffer == nullptr ? nullptr : features_.row(0);
+  }
+  [[nodiscard]] std::size_t feature_bytes() const { return features_.width; }
 
  private:
   /// Rows of a pass in memory of the backend.
@@ -47,6 +62,7 @@ class Decoder {
   template <class T>
   [[nodiscard]] Activation<T> activation(int rows, std::size_t width);
   void compute(kernels::Operations& operations);
+  void store_features(kernels::Operations& operations, int layer);
   void reduce(kernels::Operations& operations, const Weights::Vector& bias, float* delta);
 
   kernels::Backend& backend_;
@@ -68,6 +84,7 @@ class Decoder {
   Activation<std::byte> attended_;  ///< [max_rows, heads * head_dim]
   Activation<std::byte> gated_;     ///< [max_rows, intermediate]
   Activation<std::byte> last_;      ///< [max_logit_rows, hidden]
+  Activation<std::byte> features_;  ///< [max_rows, kFeatureLayers * hidden]; without: no memory
 };
 
 }  // namespace paceline::model

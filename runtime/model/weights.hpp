@@ -30,6 +30,8 @@ struct SharedPacking {
 [[nodiscard]] std::size_t packed_bytes(const kernels::Backend& backend, const ModelConfig& config,
                                        const Shard& shard, DType compute);
 
+class WeightLoader;
+
 /// Does not change once loaded. Memory of the backend: used where that is.
 class Weights {
  public:
@@ -68,10 +70,9 @@ class Weights {
   [[nodiscard]] const kernels::Linear& head() const { return *head_; }    ///< [shard vocab, hidden]
 
  private:
-  class Loader;
   friend class WeightLoading;
   Weights(const ModelConfig& config, const WeightSource& source, const Shard& shard, DType compute);
-  [[nodiscard]] bool load_part(Loader& loader);
+  [[nodiscard]] bool load_part(WeightLoader& loader);
 
   ModelConfig config_;
   const WeightSource& source_;
@@ -104,7 +105,7 @@ class WeightLoading {
   [[nodiscard]] std::shared_ptr<const Weights> next();
 
  private:
-  std::unique_ptr<Weights::Loader> loader_;
+  std::unique_ptr<WeightLoader> loader_;
   std::shared_ptr<Weights> weights_;
 };
 

@@ -281,6 +281,13 @@ class Measurement {
     return made_up_text(std::max(context, kPeriod), engine_.vocab);
   }
 
+  /// What a drafter that reads features is told of the first `positions` of a made-up request.
+  void observe(std::size_t d, RequestId id, std::size_t positions) {
+    draft::Drafter& drafter = engine_.drafters[d].drafter;
+    if (drafter.feature_bytes() == 0) return;
+    drafter.observe(id, 0, std::vector<std::byte>(positions * drafter.feature_bytes()));
+  }
+
   /// False where so many are there already.
   bool start_drafts(std::size_t d, int requests, int context) {
     int& started = drafters_[d].started[context > 0 ? 1 : 0];
@@ -291,6 +298,7 @@ class Measurement {
                                          {},
                                          {2, static_cast<std::uint32_t>(started)}},
                                         clock_.now());
+      observe(d, made_up(d, context, started), prompt(context).size() - 1);
     }
     return true;
   }
@@ -334,6 +342,7 @@ class Measurement {
     RequestId id = made_up(d, context, 0);
     id.sample = static_cast<std::uint32_t>(engine_.limits.max_batch);
     drafter.start({id, prompt(context), made_up_text(tokens, engine_.vocab), {}}, clock_.now());
+    observe(d, id, prompt(context).size() + tokens - 1);
     outputs_.resize(std::max<std::size_t>(outputs_.size(), 1));
     draft::DraftSlot one = slot(id, outputs_[0], 1);
     const double begin = clock_.now();

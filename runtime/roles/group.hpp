@@ -54,6 +54,11 @@ class Group final : public engine::StepRunner, public KvLink {
         const std::vector<int>& members, std::uint32_t epoch);
 
   std::span<const kernels::Sampled> run(const engine::Step& step) override;
+  /// A leader has the whole residual stream, as every rank of its group.
+  [[nodiscard]] std::size_t feature_bytes() const override { return runner_.feature_bytes(); }
+  void read_features(std::span<const std::int32_t> rows, std::span<std::byte> out) override {
+    runner_.read_features(rows, out);
+  }
   [[nodiscard]] double forward_seconds() const override { return runner_.forward_seconds(); }
   [[nodiscard]] double sample_seconds() const override { return runner_.sample_seconds(); }
   /// No more commands will come: the members' roles end, or change with the leader's.

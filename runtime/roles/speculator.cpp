@@ -41,6 +41,8 @@ Speculator::Speculator(std::vector<std::unique_ptr<draft::Drafter>> drafters,
     plans_ = RequestPlans(std::move(*options.reconfigure), drafters_.size(), limits_.max_length);
   listens_ = std::any_of(drafters_.begin(), drafters_.end(),
                          [](const auto& drafter) { return drafter->listens(); });
+  observes_ = std::any_of(drafters_.begin(), drafters_.end(),
+                          [](const auto& drafter) { return drafter->feature_bytes() > 0; });
 }
 
 void Speculator::Draft::resize(int count) {
@@ -149,6 +151,16 @@ void Speculator::suspend_models() {
 bool Speculator::resume_models() {
   return std::all_of(drafters_.begin(), drafters_.end(),
                      [](const auto& drafter) { return drafter->resume(); });
+}
+
+/// What was given up may be in the batch still.
+void Speculator::observe(std::span<const engine::Computed> computed, engine::StepRunner& runner) {
+  for (const engine::Computed& c : computed) {
+    if (!requests_.contains(c.id)) continue;
+    features_.resize(c.rows.size() * runner.feature_bytes());
+    runner.read_features(c.rows, features_);
+    for (const auto& drafter : drafters_) drafter->observe(c.id, c.first_position, features_);
+  }
 }
 
 std::span<const engine::DraftTree> Speculator::draft(

@@ -13,6 +13,7 @@
 #include "runtime/core/interfaces.hpp"
 #include "runtime/draft/drafter.hpp"
 #include "runtime/engine/batcher.hpp"
+#include "runtime/engine/step_runner.hpp"
 #include "runtime/policy/acceptance.hpp"
 #include "runtime/policy/draft_length.hpp"
 #include "runtime/roles/acceptance_counts.hpp"
@@ -67,6 +68,10 @@ class Speculator {
   [[nodiscard]] bool resume_models();
   /// Whether the last step asked any of them for drafts.
   [[nodiscard]] bool asked_models() const { return asked_models_; }
+  /// Whether some drafter reads features of the target, and observe() is to be called.
+  [[nodiscard]] bool observes() const { return observes_; }
+  /// What the step computed, before what it committed is told by commit(). Reads the features.
+  void observe(std::span<const engine::Computed> computed, engine::StepRunner& runner);
   /// Drafts for the step, one for each of `decoding` or none at all; they may be empty. Valid until
   /// the next call. `prefill_rows`: prompt rows that share the step. `foretold`: none, or for each
   /// of `decoding` the tokens that come next, as somebody knows who is ahead (races.hpp): drafts
@@ -154,6 +159,8 @@ class Speculator {
   std::vector<bool> reserved_;  ///< [drafters]
   int step_tokens_ = 0;         ///< 0: no bound
   bool listens_ = false;        ///< some drafter wants to hear of commits at once
+  bool observes_ = false;       ///< some drafter reads features
+  std::vector<std::byte> features_;
 
   // Of the step under way; vectors are indexed by decoding request unless said otherwise.
   bool drafted_ = false;           ///< some draft was asked for

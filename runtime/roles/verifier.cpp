@@ -431,6 +431,8 @@ void Verifier::step() {
     races_.committed(c.id, c.tokens);
   }
   if (ports_.speculator != nullptr) {
+    if (ports_.speculator->observes())
+      ports_.speculator->observe(ports_.batcher.computed(), ports_.runner);
     ports_.speculator->commit(ports_.batcher.committed(), verified - drafted);
     record.accepted = ports_.speculator->accepted();
     for (const PlannedRequest& r : ports_.speculator->planned())

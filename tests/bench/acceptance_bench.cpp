@@ -14,6 +14,8 @@ namespace {
 struct Response {
   engine::Admission request;
   std::vector<TokenId> tokens;
+  std::int32_t first = 0;           ///< position from which on the target's features are known
+  std::vector<std::byte> features;  ///< of the positions from there on, where a head drafts
 };
 
 std::vector<Response> generate(SpeculationSetup& setup, double& bits) {
@@ -23,16 +25,26 @@ std::vector<Response> generate(SpeculationSetup& setup, double& bits) {
   double log_probability = 0;
   double tokens = 0;
   int next = 0;
+  const auto index_of = [&](RequestId id) {
+    return static_cast<int>(id.prompt) * setup.options.samples + static_cast<int>(id.sample);
+  };
   while (next < count || batcher.active() > 0) {
     for (; next < count; ++next) {
       engine::Admission request = setup.request(next);
       if (!batcher.admit(request)) break;
     }
     const std::vector<Trajectory> finished = batcher.commit(setup.executor->run(batcher.plan()));
+    for (const engine::Computed& c : batcher.computed()) {
+      Response& r = responses[index_of(c.id)];
+      if (r.features.empty()) r.first = c.first_position;
+      const std::size_t before = r.features.size();
+      r.features.resize(before + c.rows.size() * setup.executor->feature_bytes());
+      setup.executor->read_features(c.rows, std::span(r.features).subspan(before));
+    }
     for (const Trajectory& t : finished) {
-      const auto index =
-          static_cast<int>(t.id.prompt) * setup.options.samples + static_cast<int>(t.id.sample);
-      responses[index] = {setup.request(index), t.tokens};
+      const int index = index_of(t.id);
+      responses[index].request = setup.request(index);
+      responses[index].tokens = t.tokens;
       for (const float value : t.logprob) log_probability += static_cast<double>(value);
       tokens += static_cast<double>(t.tokens.size());
     }
@@ -69,6 +81,20 @@ int judge(const draft::DraftSlot& slot, std::span<const TokenId> next, Tally& ta
   return length;
 }
 
+/// Tells of what the target has computed when so many tokens of the response are there, beyond what
+/// it had with `before` of them.
+void observe(draft::Drafter& drafter, RequestId id, const Response& r, std::size_t before,
+             std::size_t now) {
+  const std::size_t bytes = drafter.feature_bytes();
+  if (bytes == 0) return;
+  const std::size_t prompt = r.request.prompt.size();
+  const std::size_t first = before == 0 ? r.first : prompt + before - 1;
+  const std::size_t end = std::min(prompt + now - 1, r.first + r.features.size() / bytes);
+  if (first >= end) return;
+  drafter.observe(id, static_cast<std::int32_t>(first),
+                  std::span(r.features).subspan((first - r.first) * bytes, (end - first) * bytes));
+}
+
 struct Active {
   const Response* response;
   RequestId id;
@@ -95,6 +121,7 @@ Tally replay(draft::Drafter& drafter, const std::vector<Response>& responses, in
       const RequestId id =
           grouped ? r.request.trajectory.id : RequestId{static_cast<std::uint32_t>(next), 0};
       drafter.start({id, r.request.prompt, {}, r.request.noise}, now);
+      observe(drafter, id, r, 0, 1);
       drafter.commit(id, std::span(r.tokens).first(1), now);
       active.push_back({&r, id, 1, std::vector<TokenId>(limits.max_tokens),
                         std::vector<std::int32_t>(limits.max_tokens),
@@ -109,6 +136,7 @@ Tally replay(draft::Drafter& drafter, const std::vector<Response>& responses, in
       const std::span<const TokenId> rest = std::span(a.response->tokens).subspan(a.at);
       const std::size_t accepted = judge(slots[i], rest, tally);
       const std::size_t committed = std::min(rest.size(), accepted + 1);
+      observe(drafter, a.id, *a.response, a.at, a.at + committed);
       drafter.commit(a.id, rest.first(committed), now);
       a.at += committed;
       tally.steps += 1;
@@ -148,6 +176,9 @@ void bench_acceptance(SpeculationSetup& setup) {
       "accepted), 1 to %d\n",
       setup.options.max_length);
   const int batch = setup.largest_batch;
+  const auto head = [&](int paths, draft::DraftNoise noise) {
+    return setup.head_drafter(batch, setup.options.max_tokens, paths, noise);
+  };
   for (const int paths : {1, 2, 4}) {
     const int length = setup.options.max_length;
     const draft::DraftLimits limits{length * paths, length, paths};
@@ -167,6 +198,17 @@ void bench_acceptance(SpeculationSetup& setup) {
     if (paths == 1) of("n-gram", named("ngram"), true);
     of("suffix tree, alone", named("suffix"), false);
     of("suffix tree, grouped", named("suffix"), true);
+    if (!setup.head) continue;
+    of("head, shared noise", head(paths, draft::DraftNoise::shared), true);
+    of("head, greedy", head(paths, draft::DraftNoise::greedy), true);
+  }
+  if (!setup.head) return;
+  // EAGLE's tree: 60 tokens with the last committed one, ten of a level expanded.
+  const draft::DraftLimits tree{59, setup.options.max_length, 10};
+  for (const auto noise : {draft::DraftNoise::shared, draft::DraftNoise::greedy}) {
+    const auto drafter = head(tree.paths, noise);
+    print(noise == draft::DraftNoise::shared ? "head, noise, 60" : "head, greedy, 60", tree.paths,
+          replay(*drafter, responses, batch, tree, true));
   }
 }
 

@@ -9,6 +9,7 @@
 //   times                                      (arrivals.hpp); batches are the largest ones then
 //   bench_speculation --acceptance             how much of drafts is accepted
 //   (acceptance_bench.cpp)
+//   bench_speculation --head DIR ...           with an EAGLE-3 head too: --drafters eagle3
 //   bench_speculation --costs                  what the self-measurement foretells of a run's steps
 //   (cost_bench.cpp)
 //   bench_speculation --decisions              what the policies take to decide
@@ -101,7 +102,10 @@ Run decode(SpeculationSetup& setup, const Workload& work, roles::Speculator* spe
       run.decoding_steps += 1;
       run.committed += static_cast<double>(c.tokens.size());
     }
-    if (speculator != nullptr) speculator->commit(batcher.committed(), verified - drafted);
+    if (speculator != nullptr) {
+      if (speculator->observes()) speculator->observe(batcher.computed(), *setup.executor);
+      speculator->commit(batcher.committed(), verified - drafted);
+    }
     for (Trajectory& t : finished) {
       const auto index = static_cast<int>(t.id.prompt - first_prompt) * setup.options.samples +
                          static_cast<int>(t.id.sample);
@@ -294,6 +298,7 @@ SpeculationOptions read_arguments(int argc, char** argv) {
   const std::map<std::string, std::function<void(const std::string&)>> known{
       {"--target", [&](const std::string& v) { o.target = v; }},
       {"--draft", [&](const std::string& v) { o.draft = v; }},
+      {"--head", [&](const std::string& v) { o.head = v; }},
       {"--prompts", [&](const std::string& v) { o.prompts = v; }},
       {"--layers-draft", [&](const std::string& v) { o.layers_draft = positive(v); }},
       {"--stops", [&](const std::string& v) { o.stops = positive(v); }},

@@ -74,6 +74,10 @@ SpeculationSetup::SpeculationSetup(const SpeculationOptions& o)
   if (options.acceptance || std::find(names.begin(), names.end(), "model") != names.end()) {
     draft = o.layers_draft == 0 ? load_model(o.draft) : first_layers(target.config, o.layers_draft);
   }
+  if (!o.head.empty()) {
+    head = io::load_eagle3(o.head);
+    io::require_fits(o.head, head->config, target.config);
+  }
   if (std::filesystem::exists(std::filesystem::path(options.target) / "tokenizer.json")) {
     prompts = read_text_prompts(options);
     stops = target.config.eos;
@@ -91,7 +95,8 @@ SpeculationSetup::SpeculationSetup(const SpeculationOptions& o)
             .prefill_chunk = kPrefillChunk,
             .kv_block = kBlock,
             .kv_blocks = kv_blocks,
-            .max_position = longest};
+            .max_position = longest,
+            .features = head.has_value()};
   executor = std::make_unique<engine::Executor>(*backend, load(target), group,
                                                 sampling(options.max_tokens), stops, limits);
 }
@@ -121,19 +126,36 @@ engine::Batcher SpeculationSetup::batcher(int max_batch, int max_tokens) const {
                          sampling(max_tokens), stops, nullptr);
 }
 
-std::unique_ptr<draft::Drafter> SpeculationSetup::model_drafter(int max_batch, int max_tokens,
-                                                                int paths,
-                                                                draft::DraftNoise noise) {
-  draft::ModelDrafterOptions o;
+draft::SequenceDrafterOptions SpeculationSetup::drafter_options(int max_batch, int paths,
+                                                                draft::DraftNoise noise) const {
+  draft::SequenceDrafterOptions o;
   o.noise = noise;
   o.vocab = target.config.vocab;
   o.max_requests = max_batch;
   o.kv_block = kBlock;
   o.kv_blocks = max_batch * kv::Sequences::blocks_needed(longest, kBlock);
-  o.max_position = std::min(draft->config.max_position, longest);
+  o.max_position = longest;
   o.max_length = options.max_length;
   o.paths = paths;
   o.prefill_chunk = kPrefillChunk;
+  return o;
+}
+
+std::unique_ptr<draft::Drafter> SpeculationSetup::head_drafter(int max_batch, int max_tokens,
+                                                               int paths, draft::DraftNoise noise) {
+  draft::SequenceDrafterOptions o = drafter_options(max_batch, paths, noise);
+  o.kv_blocks = max_batch * kv::Sequences::blocks_needed(longest + o.max_length * paths, kBlock);
+  auto weights = std::make_shared<const model::Eagle3Weights>(*backend, head->config,
+                                                              *head->weights, target.compute);
+  return std::make_unique<draft::HeadDrafter>(*backend, std::move(weights), executor->embedding(),
+                                              sampling(max_tokens), stops, o);
+}
+
+std::unique_ptr<draft::Drafter> SpeculationSetup::model_drafter(int max_batch, int max_tokens,
+                                                                int paths,
+                                                                draft::DraftNoise noise) {
+  draft::ModelDrafterOptions o = drafter_options(max_batch, paths, noise);
+  o.max_position = std::min(draft->config.max_position, longest);
   return std::make_unique<draft::ModelDrafter>(
       *backend, [this] { return load(*draft); }, group, sampling(max_tokens), stops, o);
 }
@@ -145,8 +167,10 @@ std::shared_ptr<const model::Weights> SpeculationSetup::load(const BenchModel& m
 std::unique_ptr<draft::Drafter> SpeculationSetup::drafter(const std::string& name, int max_batch,
                                                           int max_tokens) {
   if (name == "model") return model_drafter(max_batch, max_tokens, options.paths);
+  if (name == "eagle3" && head) return head_drafter(max_batch, max_tokens, options.paths);
   if (name == "ngram") return std::make_unique<draft::NgramDrafter>(draft::NgramOptions{});
-  if (name != "suffix") throw UsageError("drafters are model, ngram and suffix, not " + name);
+  if (name != "suffix")
+    throw UsageError("drafters are model, eagle3 (with --head), ngram and suffix, not " + name);
   return std::make_unique<draft::SuffixDrafter>(draft::SuffixDrafterOptions{}, pool);
 }
 

@@ -8,11 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "io/checkpoint/eagle3_reader.hpp"
 #include "io/text/tokenizer.hpp"
 #include "kernels/backend.hpp"
 #include "runtime/core/clock.hpp"
 #include "runtime/core/thread_pool.hpp"
 #include "runtime/draft/drafter.hpp"
+#include "runtime/draft/head_drafter.hpp"
 #include "runtime/draft/model_drafter.hpp"
 #include "runtime/engine/batcher.hpp"
 #include "runtime/engine/executor.hpp"
@@ -25,6 +27,7 @@ namespace paceline::bench {
 struct SpeculationOptions {
   std::string target = "configs/models/target";
   std::string draft = "configs/models/draft";
+  std::string head;  ///< an EAGLE-3 head; empty: none
   std::string prompts = "configs/prompts/unseen.jsonl";
   int layers_draft = 0;  ///< not 0: the draft is the target's first layers, weights are random
   double scale = 0.25;   ///< of the target's other layers then
@@ -72,11 +75,16 @@ struct SpeculationSetup {
   [[nodiscard]] SamplingParams sampling(int max_tokens) const;
   /// For one run of at most `max_batch` requests at once.
   [[nodiscard]] engine::Batcher batcher(int max_batch, int max_tokens) const;
+  [[nodiscard]] draft::SequenceDrafterOptions drafter_options(int max_batch, int paths,
+                                                              draft::DraftNoise noise) const;
   [[nodiscard]] std::unique_ptr<draft::Drafter> model_drafter(
       int max_batch, int max_tokens, int paths,
       draft::DraftNoise noise = draft::DraftNoise::shared);
+  [[nodiscard]] std::unique_ptr<draft::Drafter> head_drafter(
+      int max_batch, int max_tokens, int paths,
+      draft::DraftNoise noise = draft::DraftNoise::shared);
   [[nodiscard]] std::shared_ptr<const model::Weights> load(const BenchModel& model);
-  /// By name: "model", "ngram" or "suffix". Throws UsageError on others.
+  /// By name: "model", "eagle3", "ngram" or "suffix". Throws UsageError on others.
   [[nodiscard]] std::unique_ptr<draft::Drafter> drafter(const std::string& name, int max_batch,
                                                         int max_tokens);
 
@@ -86,7 +94,8 @@ struct SpeculationSetup {
 
   SpeculationOptions options;
   BenchModel target;
-  std::optional<BenchModel> draft;  ///< none when nothing needs it
+  std::optional<BenchModel> draft;           ///< none when nothing needs it
+  std::optional<io::Eagle3Checkpoint> head;  ///< likewise
   std::vector<std::vector<TokenId>> prompts;
   std::vector<TokenId> stops;
   int largest_batch = 0;

@@ -326,9 +326,10 @@ class OneSequence {
   }
   /// qkv: [rows, width]; returns q and what attention gives, [rows, q width] each.
   std::pair<std::vector<std::byte>, std::vector<std::byte>> run(
-      int position, const std::vector<float>& qkv, const std::int32_t* parents = nullptr) {
+      int position, const std::vector<float>& qkv, const std::int32_t* parents = nullptr,
+      int before = 0) {
     const int rows = static_cast<int>(qkv.size()) / s_.width();
-    const Segment segment{0, rows, position, blocks_.data(), parents};
+    const Segment segment{0, rows, position, blocks_.data(), parents, before};
     return runner_.run({&segment, 1}, kv_, 1, cache_->data(), qkv);
   }
   void move(const std::vector<std::pair<int, int>>& moves) {
@@ -406,6 +407,54 @@ TEST_P(AttentionTest, TreesHaveTheBitsOfTheirPaths) {
         const int next = base + static_cast<int>(path.size());
         ASSERT_EQ(tree.run(next, after).second, chain.run(next, after).second)
             << "after " << rows << " rows, base " << base;
+      }
+    }
+  }
+}
+
+// Level by level, from several rows at the first position: what earlier passes computed is where
+// they put it.
+TEST_P(AttentionTest, TreesThatGrowOverPassesHaveTheBitsOfTheirPaths) {
+  Random random(6);
+  for (const auto& [heads, kv_heads, d, block] : {std::tuple{14, 2, 64, 16}, {5, 1, 32, 48}}) {
+    for (const int base : {0, 37, 63, 120}) {
+      std::vector<std::int32_t> parents;
+      std::vector<int> levels{0};  // where each begins
+      for (int level = 0; level < 5; ++level) {
+        const int first = level == 0 ? -1 : levels[level - 1];
+        const int last = level == 0 ? -1 : levels[level] - 1;
+        for (int row = 1 + random.below(7); row > 0; --row)
+          parents.push_back(first + random.below(last - first + 1));
+        levels.push_back(static_cast<int>(parents.size()));
+      }
+      const int rows = levels.back();
+      const Sequence s(random, heads, kv_heads, d, base + rows, heads == 5);
+      const auto qkv_of = [&](int first, int last) {
+        return std::vector<float>(s.qkv.begin() + first * s.width(),
+                                  s.qkv.begin() + last * s.width());
+      };
+      const auto cpu = backend(2);
+      OneSequence tree(*cpu, s, dtype(), block, base + rows);
+      if (base > 0) tree.run(0, qkv_of(0, base));
+      const std::size_t row_bytes = s.q_width() * size_of(dtype());
+      for (std::size_t level = 0; level + 1 < levels.size(); ++level) {
+        const int first = levels[level];
+        const auto [q, out] =
+            tree.run(base, qkv_of(base + first, base + levels[level + 1]), parents.data(), first);
+        for (int row = first; row < levels[level + 1]; ++row) {
+          std::vector<float> alone;
+          for (int at = row; at >= 0; at = parents[at]) {
+            const std::vector<float> of_row = qkv_of(base + at, base + at + 1);
+            alone.insert(alone.begin(), of_row.begin(), of_row.end());
+          }
+          OneSequence chain(*cpu, s, dtype(), 16, base + rows);
+          if (base > 0) chain.run(0, qkv_of(0, base));
+          const std::vector<std::byte> expected = chain.run(base, alone).second;
+          ASSERT_EQ(std::memcmp(expected.data() + expected.size() - row_bytes,
+                                out.data() + (row - first) * row_bytes, row_bytes),
+                    0)
+              << "row " << row << " of " << rows << ", base " << base;
+        }
       }
     }
   }

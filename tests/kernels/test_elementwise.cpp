@@ -1,4 +1,6 @@
 // Norm, activation, embedding, gathers and block copies.
+#include <numeric>
+
 #include "kernels/cpu/kernel_table.hpp"
 #include "kernels_test_util.hpp"
 #include "runtime/core/error.hpp"
@@ -73,6 +75,47 @@ TEST_P(ElementwiseTest, BiasIsAdded) {
     });
     const std::vector<float> out = state.values();
     for (int i = 0; i < rows * width; ++i) ASSERT_EQ(out[i], x[i] + bias[i % width]);
+  }
+}
+
+TEST_P(ElementwiseTest, ColumnsAreStoredRoundedAndScattered) {
+  Random random(8);
+  const auto on = backend(2);
+  for (const auto& [rows, width, out_width, first] :
+       {std::tuple{1, 16, 16, 0}, {3, 7, 20, 5}, {70, 896, 1792, 896}, {5, 64, 192, 64}}) {
+    const std::vector<float> x = random.normals(rows * width);
+    Array<float> in(*on, x);
+    const std::vector<std::byte> before = poisoned(rows * out_width, dtype());
+    Array<std::byte> out(*on, before);
+    std::vector<std::int32_t> columns(out_width);
+    std::iota(columns.begin(), columns.end(), 0);
+    for (int i = 0; i < width; ++i) std::swap(columns[i], columns[i + random.below(out_width - i)]);
+    columns.resize(width);
+    Array<std::int32_t> to(*on, columns);
+    Array<float> scattered(*on, std::vector<float>(rows * out_width, -1e30F));
+    operate(*on, [&, rows = rows, width = width, out_width = out_width,
+                  first = first](Operations& operations) {
+      operations.store_columns(in.data(), rows, width, dtype(), out.data(), out_width, first);
+      operations.scatter_columns(in.data(), rows, width, to.data(), scattered.data(), out_width);
+    });
+    const std::vector<std::byte> stored = out.values();
+    const std::vector<float> places = scattered.values();
+    const Values expected(x, dtype());
+    const std::size_t size = size_of(dtype());
+    int untouched = 0;
+    for (int r = 0; r < rows; ++r) {
+      for (int i = 0; i < out_width; ++i) {
+        const bool written = i >= first && i < first + width;
+        const std::byte* from = written ? expected.bytes.data() + (r * width + i - first) * size
+                                        : before.data() + (r * out_width + i) * size;
+        ASSERT_EQ(std::memcmp(stored.data() + (r * out_width + i) * size, from, size), 0)
+            << "row " << r << ", column " << i;
+        untouched += places[r * out_width + i] == -1e30F ? 1 : 0;
+      }
+      for (int i = 0; i < width; ++i)
+        ASSERT_EQ(places[r * out_width + columns[i]], x[r * width + i]);
+    }
+    EXPECT_EQ(untouched, rows * (out_width - width));
   }
 }
 

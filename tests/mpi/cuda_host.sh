@@ -31,4 +31,19 @@ for dtype in bf16 fp32; do
     --set schedule.shuffle_memory=true --set engine.kv_memory=1MiB
   if grep -q "KV blocks more" "$work/run.log"; then ok "it has some to give"; else fail "it has none to give"; fi
 done
+
+# A head on what another model computes.
+fixture=$root/tests/models/parity/qwen2-sharded
+python3 "$here/random_head.py" "$work/head" "$fixture" draft_vocab_size=111
+small[1]=model.path="$fixture"
+for dtype in bf16 fp32; do
+  set_dtype=(--set model.dtype=$dtype)
+  rollout 1 "$work/three-$dtype" "${set_dtype[@]}" || { cat "$work/three-$dtype.log"; exit 1; }
+  reference=$(digest "$work/three-$dtype")
+  for shape in "max_length=4" "max_length=4 paths=3 max_tokens=9"; do
+    speculation=(--set speculation.policy=fixed --set "speculation.drafters=[{method: eagle3, path: $work/head}]")
+    for setting in $shape; do speculation+=(--set "speculation.$setting"); done
+    run "$dtype, a head's drafts of $shape, TP 2" 2 "${set_dtype[@]}" "${speculation[@]}" --set layout.verifier_tp=2
+  done
+done
 finish

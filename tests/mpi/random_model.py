@@ -15,6 +15,33 @@ def bf16(value: float) -> int:
     return struct.unpack("<I", struct.pack("<f", value))[0] >> 16
 
 
+def write(folder: Path, config: dict, shapes: dict[str, list[int]], nan: tuple[str, int] = ("", 0),
+          integers: dict[str, list[int]] | None = None) -> None:
+    """config.json, and bf16 tensors of these shapes in model.safetensors beside I64 ones of these values."""
+    # Normal numbers, from a table: there are many.
+    generator = random.Random(7)
+    normals = [generator.gauss(0, 1) for _ in range(4096)]
+    header, data = {}, b""
+    for name, values in (integers or {}).items():
+        packed = struct.pack(f"<{len(values)}q", *values)
+        header[name] = {"dtype": "I64", "shape": [len(values)], "data_offsets": [len(data), len(data) + len(packed)]}
+        data += packed
+    for name, shape in shapes.items():
+        size = math.prod(shape)
+        spread = 1.5 / math.sqrt(shape[-1]) if "embed" not in name else 1.0
+        table = [bf16(1.0)] if len(shape) == 1 else [bf16(spread * x) for x in normals]
+        values = [table[i] for i in generator.choices(range(len(table)), k=size)]
+        if name == nan[0]:
+            values[nan[1]] = 0x7FC0
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [len(data), len(data) + 2 * size]}
+        data += struct.pack(f"<{size}H", *values)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     config = {
@@ -44,24 +71,8 @@ def main() -> None:
             p + "mlp.gate_proj.weight": [inner, hidden], p + "mlp.up_proj.weight": [inner, hidden],
             p + "mlp.down_proj.weight": [hidden, inner],
         }
-    # Normal numbers, from a table: there are many.
-    generator = random.Random(7)
-    normals = [generator.gauss(0, 1) for _ in range(4096)]
-    header, data = {}, b""
-    for name, shape in shapes.items():
-        size = math.prod(shape)
-        spread = 1.5 / math.sqrt(shape[-1]) if "embed" not in name else 1.0
-        table = [bf16(1.0)] if len(shape) == 1 else [bf16(spread * x) for x in normals]
-        values = [table[i] for i in generator.choices(range(len(table)), k=size)]
-        if name == nan_tensor:
-            values[nan_index] = 0x7FC0
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [len(data), len(data) + 2 * size]}
-        data += struct.pack(f"<{size}H", *values)
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+    write(folder, config, shapes, (nan_tensor, nan_index))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -53,9 +53,12 @@ speculation:
       max_memory: 512MiB
     - {max_match: 4, method: ngram, min_match: 4}
     - {method: model, path: "/abs/é \"quoted\""}
+    - {method: eagle3, path: head}
 )");
   const auto& drafters = config.speculation.drafters;
-  ASSERT_EQ(drafters.size(), 4U);
+  ASSERT_EQ(drafters.size(), 5U);
+  EXPECT_EQ(drafters[4].method, DrafterMethod::eagle3);
+  EXPECT_EQ(drafters[4].path, "/base/head");
   EXPECT_EQ(drafters[0].method, DrafterMethod::model);
   EXPECT_EQ(drafters[0].path, "/base/small");
   EXPECT_EQ(drafters[1].method, DrafterMethod::suffix);
@@ -100,11 +103,11 @@ TEST(DrafterList, ErrorsNameTheEntryAndItsPlace) {
                                 ": expected a list of drafters, each {method: ..., ...}, found "
                                 "nothing");
   EXPECT_EQ(error_list("[ngram]"), at + "14" + key +
-                                       "[0]: expected a map with the key method: one of model, "
-                                       "ngram, suffix, found 'ngram'");
+                                       "[0]: expected a map with the key method: one of eagle3, "
+                                       "model, ngram, suffix, found 'ngram'");
   EXPECT_EQ(error_list("[{method: sufix}]"),
             at + "23" + key +
-                "[0].method: expected one of model, ngram, suffix, found 'sufix'; did "
+                "[0].method: expected one of eagle3, model, ngram, suffix, found 'sufix'; did "
                 "you mean 'suffix'?");
   EXPECT_EQ(error_list("[{method: ngram, min_mach: 2}]"),
             at + "30" + key +

@@ -149,6 +149,41 @@ TEST(CudaRowsTest, AddBias) {
   }
 }
 
+TEST(CudaRowsTest, ColumnsAreStoredRoundedAndScattered) {
+  Random random(8);
+  const TestStream stream;
+  for (const auto& [rows, width, out_width, first] :
+       {std::tuple{1, 16, 16, 0}, {3, 7, 20, 5}, {70, 896, 1792, 896}, {2, 64, 190, 63}}) {
+    const std::vector<float> x = random.normals(rows * width);
+    const DeviceArray<float> in(x);
+    std::vector<std::int32_t> columns(width);
+    for (int i = 0; i < width; ++i) columns[i] = (7 * i + 3) % out_width;
+    for (const DType dtype : {DType::bf16, DType::f32}) {
+      DeviceArray<std::byte> out(rows * out_width * size_of(dtype));
+      cuda::store_columns(in.data(), rows, width, dtype, out.data(), out_width, first, stream);
+      const std::vector<std::byte> got = out.host();
+      const Values expected(x, dtype);
+      for (int r = 0; r < rows; ++r) {
+        for (std::size_t b = 0; b < out_width * size_of(dtype); ++b) {
+          const std::size_t begin = first * size_of(dtype);
+          const bool written = b >= begin && b < begin + width * size_of(dtype);
+          ASSERT_EQ(
+              got[r * out_width * size_of(dtype) + b],
+              written ? expected.bytes[r * width * size_of(dtype) + b - begin] : std::byte{0xFF});
+        }
+      }
+    }
+    if (out_width % 7 == 0) continue;  // columns would be there twice
+    const DeviceArray<std::int32_t> to(columns);
+    DeviceArray<float> scattered(std::vector<float>(rows * out_width, -1e30F));
+    cuda::scatter_columns(in.data(), rows, width, to.data(), scattered.data(), out_width, stream);
+    const std::vector<float> places = scattered.host();
+    EXPECT_EQ(std::count(places.begin(), places.end(), -1e30F), rows * (out_width - width));
+    for (int i = 0; i < rows * width; ++i)
+      ASSERT_EQ(places[i / width * out_width + columns[i % width]], x[i]);
+  }
+}
+
 TEST(CudaRowsTest, GatherRowsMovesBytes) {
   Random random(6);
   const TestStream stream;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/eagle3_reader.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
 #include "io/text/tokenizer.hpp"
 #include "runtime/draft/model_drafter.hpp"

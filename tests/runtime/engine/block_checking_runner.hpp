@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
 #include <vector>
 
@@ -22,6 +23,7 @@ class BlockCheckingRunner final : public StepRunner {
     const std::size_t slots = static_cast<std::size_t>(step.kv.blocks) * block_;
     if (slots > cache_.size()) cache_.resize(slots, -1);
     tables_.apply(step.kv.edits);
+    tokens_ = step.tokens;
     for (const auto& move : step.kv.moves) {
       cache_.at(static_cast<std::size_t>(move.to_block) * block_ + move.to_slot) =
           cache_.at(static_cast<std::size_t>(move.from_block) * block_ + move.from_slot);
@@ -69,6 +71,13 @@ class BlockCheckingRunner final : public StepRunner {
     if (first + block_ > cache_.size()) throw std::logic_error("a block past the end of the pool");
     return std::span(cache_).subspan(first, block_);
   }
+  /// A row's feature is its token.
+  [[nodiscard]] std::size_t feature_bytes() const override { return sizeof(TokenId); }
+  void read_features(std::span<const std::int32_t> of, std::span<std::byte> out) override {
+    if (out.size() != of.size() * sizeof(TokenId)) throw std::logic_error("features of a size");
+    for (std::size_t i = 0; i < of.size(); ++i)
+      std::memcpy(out.data() + i * sizeof(TokenId), &tokens_.at(of[i]), sizeof(TokenId));
+  }
   [[nodiscard]] double forward_seconds() const override { return 0; }
   [[nodiscard]] double sample_seconds() const override { return 0; }
 
@@ -85,6 +94,7 @@ class BlockCheckingRunner final : public StepRunner {
   BlockTables tables_;
   std::vector<TokenId> cache_;  ///< [blocks * block]
   std::vector<int> slots_;
+  std::vector<TokenId> tokens_;  ///< of the last step
   std::vector<kernels::Sampled> sampled_;
 };
 

@@ -84,6 +84,33 @@ struct World {
   std::size_t accepted = 0;
 };
 
+/// What a step says it computed is its requests' texts, position after position, from where they
+/// began here or were shared. `ends`: [requests] where what is known of each ends.
+void expect_computed(const Batcher& batcher, const Step& step,
+                     const std::map<RequestId, std::vector<TokenId>>& told,
+                     std::map<RequestId, std::size_t>& ends) {
+  for (const Computed& c : batcher.computed()) {
+    std::vector<TokenId> text = request(c.id.prompt, c.id.sample).prompt;
+    const std::size_t prompt = text.size();
+    if (const auto said = told.find(c.id); said != told.end())
+      text.insert(text.end(), said->second.begin(), said->second.end());
+    const auto first = static_cast<std::size_t>(c.first_position);
+    const auto [end, begins] = ends.try_emplace(c.id, first);
+    EXPECT_EQ(first, end->second);
+    EXPECT_TRUE(!begins || first < prompt);
+    for (std::size_t i = 0; i < c.rows.size(); ++i)
+      EXPECT_EQ(step.tokens.at(c.rows[i]), text.at(first + i));
+    end->second += c.rows.size();
+    EXPECT_LT(end->second, text.size());
+  }
+  // A request that decodes knows all but its last token.
+  for (const Committed& c : batcher.committed()) {
+    if (c.finished) continue;
+    const std::size_t prompt = request(c.id.prompt, c.id.sample).prompt.size();
+    EXPECT_EQ(ends.at(c.id) + 1, prompt + told.at(c.id).size());
+  }
+}
+
 // Runs 6 prompts x 5 samples to the end. `drafts` null: plainly.
 Responses generate(World& world, Drafts* drafts) {
   world.sampling.max_tokens = 60;
@@ -95,6 +122,7 @@ Responses generate(World& world, Drafts* drafts) {
     Batcher batcher(world.limits, world.sampling, {kStop}, nullptr);
     BlockCheckingRunner runner(world.limits.kv_blocks, world.limits.kv_block, kVocab);
     std::deque<Admission> next;
+    std::map<RequestId, std::size_t> ends;
     std::mt19937 random(world.seed);
     while (!queue.empty() || batcher.active() > 0) {
       if (world.gain > 0 && random() % 3 == 0) {
@@ -141,6 +169,7 @@ Responses generate(World& world, Drafts* drafts) {
           parent = c.path[i];
         }
       }
+      expect_computed(batcher, step, told, ends);
       for (Trajectory& t : done) {
         const RequestId id = t.id;
         EXPECT_EQ(told[id], t.tokens);

@@ -1,18 +1,19 @@
-// The small random checkpoints of tests/models/parity.
+// The small random checkpoints of tests/models/parity, and others of its kind.
 #pragma once
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <string>
 #include <vector>
 
 namespace paceline::test {
 
 /// Where the tree is now, which PACELINE_ROOT tells an installed test.
-inline std::vector<std::filesystem::path> parity_fixtures() {
+inline std::vector<std::filesystem::path> fixtures(const std::string& folder) {
   const char* root = std::getenv("PACELINE_ROOT");
   const std::filesystem::path all =
-      std::filesystem::path(root != nullptr ? root : PACELINE_SOURCE_DIR) / "tests/models/parity";
+      std::filesystem::path(root != nullptr ? root : PACELINE_SOURCE_DIR) / "tests/models" / folder;
   std::vector<std::filesystem::path> folders;
   for (const auto& entry : std::filesystem::directory_iterator(all)) {
     if (entry.is_directory()) folders.push_back(entry.path());
@@ -20,5 +21,6 @@ inline std::vector<std::filesystem::path> parity_fixtures() {
   std::sort(folders.begin(), folders.end());
   return folders;
 }
+inline std::vector<std::filesystem::path> parity_fixtures() { return fixtures("parity"); }
 
 }  // namespace paceline::test

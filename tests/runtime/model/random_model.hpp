@@ -18,10 +18,11 @@ namespace paceline::test {
 /// one, biases about zero.
 class RandomModel final : public WeightSource {
  public:
-  explicit RandomModel(const ModelConfig& config) {
+  explicit RandomModel(const ModelConfig& config) : RandomModel(io::expected_tensors(config)) {}
+  explicit RandomModel(const std::vector<io::ExpectedTensor>& tensors) {
     std::mt19937 engine(5);
     std::normal_distribution<float> normal;
-    for (const io::ExpectedTensor& tensor : io::expected_tensors(config)) {
+    for (const io::ExpectedTensor& tensor : tensors) {
       std::size_t size = 1;
       for (const std::int64_t n : tensor.shape) size *= static_cast<std::size_t>(n);
       std::vector<float>& values = values_[tensor.name];

@@ -1,6 +1,7 @@
 // The speculator between drafters that are told what to say and an engine without a model.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <deque>
 #include <map>
 #include <set>
@@ -96,6 +97,24 @@ class AheadDrafter final : public ScriptedDrafter {
   bool present_;
 };
 
+/// Reads what the target computed: of BlockCheckingRunner the text itself.
+class ReadingDrafter final : public ScriptedDrafter {
+ public:
+  ReadingDrafter(const Texts& truth, int wrong_at, Log& log, Texts& read)
+      : ScriptedDrafter(truth, wrong_at, 0.9F, log), read_(read) {}
+  [[nodiscard]] std::size_t feature_bytes() const override { return sizeof(TokenId); }
+  void observe(RequestId id, std::int32_t first, std::span<const std::byte> features) override {
+    const auto [at, begins] = read_.try_emplace(id, first, -1);  // what a sibling computed
+    EXPECT_EQ(first, std::ssize(at->second));
+    EXPECT_FALSE(features.empty());
+    at->second.resize(first + features.size() / sizeof(TokenId));
+    std::memcpy(at->second.data() + first, features.data(), features.size());
+  }
+
+ private:
+  Texts& read_;
+};
+
 struct Outcome {
   Texts texts;
   std::size_t steps = 0;
@@ -145,6 +164,7 @@ Outcome run(Speculator* speculator, const Clock& clock, const Foreteller* forete
     outcome.drafted += batcher.counts().drafted;
     for (const Trajectory& t : batcher.commit(runner.run(step))) outcome.texts[t.id] = t.tokens;
     if (speculator != nullptr) {
+      if (speculator->observes()) speculator->observe(batcher.computed(), runner);
       speculator->commit(batcher.committed(), clock.now());
       outcome.accepted += speculator->accepted();
     }
@@ -190,6 +210,36 @@ TEST(Speculator, FeedsDraftersVerifiesTheirDraftsAndCounts) {
     EXPECT_LE(tally.tried, accepted + accepted / 3 + plain.texts.size());
     EXPECT_GT(by_position[3], 0U);
     EXPECT_EQ(by_position[4], 0U);  // every draft is wrong from its fourth token on
+  }
+}
+
+TEST(Speculator, TellsDraftersWhatTheTargetComputed) {
+  const SteppedClock clock;
+  const Outcome plain = run(nullptr, clock);
+  for (const int paths : {1, 2}) {
+    Log log;
+    Texts read;
+    std::vector<std::unique_ptr<draft::Drafter>> drafters;
+    drafters.push_back(std::make_unique<ReadingDrafter>(plain.texts, 2, log, read));
+    Speculator speculator(std::move(drafters), std::make_unique<policy::FixedLength>(3),
+                          {.max_tokens = 6, .max_length = 3, .paths = paths}, clock);
+    EXPECT_TRUE(speculator.observes());
+    EXPECT_EQ(run(&speculator, clock).texts, plain.texts);
+    for (const auto& [id, text] : plain.texts)
+      EXPECT_TRUE(read.contains(id) || text.size() <= 4) << "it did not end in its first step";
+    std::size_t whole = 0;
+    for (const auto& [id, seen] : read) {
+      std::vector<TokenId> text = request(id.prompt, id.sample).prompt;
+      const std::size_t prompt = text.size();
+      text.insert(text.end(), plain.texts.at(id).begin(), plain.texts.at(id).end());
+      const auto first = std::find_if(seen.begin(), seen.end(), [](TokenId t) { return t >= 0; });
+      whole += first == seen.begin() ? 1 : 0;
+      EXPECT_LE(first - seen.begin(), static_cast<std::ptrdiff_t>(prompt) - 1);
+      EXPECT_TRUE(std::equal(first, seen.end(), text.begin() + (first - seen.begin())));
+      EXPECT_LT(seen.size(), text.size());
+      EXPECT_GE(seen.size() + 5, text.size());  // but for its last step
+    }
+    EXPECT_EQ(whole, kPrompts);  // siblings share what one computes
   }
 }
 

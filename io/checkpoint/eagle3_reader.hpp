@@ -1,0 +1,35 @@
+// An EAGLE-3 head's directory, as published: config.json and safetensors, by the names of SafeAILab
+// or those of vLLM.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/model_config_reader.hpp"
+#include "runtime/core/eagle3_config.hpp"
+#include "runtime/core/model_config.hpp"
+
+namespace paceline::io {
+
+struct Eagle3Checkpoint {
+  Eagle3Config config;  ///< complete
+  std::unique_ptr<Checkpoint> weights;
+};
+
+/// Reads and checks a head. Throws DataError naming file, tensor or key, what was expected and what
+/// was found: unless every tensor is there with its shape, none is unknown, and `d2t` names each of
+/// the target's tokens once at most. Embeddings and `t2d` are left unused: the target's embeddings
+/// are the head's, and `d2t` says all that `t2d` does.
+[[nodiscard]] Eagle3Checkpoint load_eagle3(const std::string& directory);
+
+/// Throws DataError unless the head, of the directory of that name, reads what this target gives:
+/// its embeddings, its tokens and the features of its layers.
+void require_fits(const std::string& directory, const Eagle3Config& head,
+                  const ModelConfig& target);
+
+/// By the configuration's prefix; without d2t.
+[[nodiscard]] std::vector<ExpectedTensor> expected_tensors(const Eagle3Config& config);
+
+}  // namespace paceline::io

@@ -1,0 +1,52 @@
+// A draft tree whose shape follows what the drafter is sure of (EAGLE-2, arXiv 2406.16858, section
+// 4; EAGLE-3 keeps it): level by level the likeliest tokens are expanded, and of all that was
+// drafted the likeliest are verified. Pure: whoever computes what follows a token tells it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/core/types.hpp"
+#include "runtime/draft/draft.hpp"
+
+namespace paceline::draft {
+
+/// How likely a path is, as the logarithm of a probability. A token is never likelier than the one
+/// that it follows. Not thread-safe.
+class DynamicTree {
+ public:
+  struct Child {
+    TokenId token = 0;
+    double log_probability = 0;  ///< given what it follows, <= 0
+  };
+
+  void clear();
+  /// What may follow a token that was expanded, or the text (-1), the likeliest first.
+  void add(std::int32_t parent, std::span<const Child> children);
+  /// The tokens to be expanded next: the `width` likeliest of those added since the last call, but
+  /// for stops, the likeliest first; of equals the one added first. They are indices for token()
+  /// and add(). Valid until the next call.
+  [[nodiscard]] std::span<const std::int32_t> expand(int width, std::span<const TokenId> stops);
+  [[nodiscard]] TokenId token(std::int32_t index) const { return nodes_[index].token; }
+  [[nodiscard]] std::int32_t parent(std::int32_t index) const { return nodes_[index].parent; }
+  /// 1 for what follows the text.
+  [[nodiscard]] int depth(std::int32_t index) const { return nodes_[index].depth; }
+
+  /// Writes the likeliest tokens of all, `most` at most: parents before children, and of one parent
+  /// the likeliest first. Returns how many.
+  [[nodiscard]] int write(int most, const DraftOutput& output) const;
+
+ private:
+  struct Node {
+    TokenId token = 0;
+    std::int32_t parent = -1;
+    int depth = 1;
+    double score = 0;  ///< log-probability of the path
+  };
+  std::vector<Node> nodes_;
+  std::size_t expanded_ = 0;  ///< nodes that were there at the last expand()
+  std::vector<std::int32_t> frontier_;
+};
+
+}  // namespace paceline::draft

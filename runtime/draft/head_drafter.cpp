@@ -1,0 +1,137 @@
+#include "runtime/draft/head_drafter.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace paceline::draft {
+namespace {
+
+SequenceDrafterOptions with_width(SequenceDrafterOptions options) {
+  options.width = options.paths;
+  return options;
+}
+
+}  // namespace
+
+HeadDrafter::HeadDrafter(kernels::Backend& backend,
+                         std::shared_ptr<const model::Eagle3Weights> weights,
+                         std::shared_ptr<const kernels::Embedding> embedding,
+                         const SamplingParams& sampling, std::vector<TokenId> stops,
+                         SequenceDrafterOptions options)
+    : SequenceDrafter(backend,
+                      std::make_unique<HeadSequences>(backend, std::move(weights),
+                                                      std::move(embedding), with_width(options)),
+                      sampling, std::move(stops), with_width(options)) {
+  warm_up();
+}
+
+void HeadDrafter::propose_together(std::span<DraftSlot> batch, Levels* levels) {
+  jobs_.clear();
+  members_.clear();
+  for (DraftSlot& slot : batch) {
+    const DraftText& text = sequences_->text(slot.id);
+    slot.count = 0;
+    Job job;
+    job.length = longest(slot, text);
+    if (job.length < 1) continue;
+    job.slot = &slot;
+    job.text = &text;
+    job.first = static_cast<std::int32_t>(text.committed - text.prompt + slot.assumed.size());
+    job.width = std::min(slot.limits.paths, options_.paths);
+    // No pass is run for the last level.
+    members_.push_back({slot.id, slot.assumed, (job.length - 1) * job.width});
+    jobs_.push_back(std::move(job));
+  }
+  sequences_->begin(members_);
+  for (std::size_t i = 0; i < jobs_.size(); ++i) {
+    const int ahead = members_[i].ahead;
+    jobs_[i].length = ahead < 0 ? 0 : 1 + ahead / jobs_[i].width;
+  }
+  const DraftSequences::Reader rank = [this](std::span<const int> jobs, const float* logits) {
+    this->rank(jobs, logits);
+  };
+  nodes_.clear();
+  sequences_->catch_up(rank);
+  int level = 1;
+  for (find_next(); !next_.empty(); find_next()) {
+    if (levels != nullptr) {
+      write();
+      if (!levels->go_on(level++, batch)) return;
+    }
+    sequences_->extend(next_, rank);
+  }
+  write();
+}
+
+/// The likeliest tokens of the last level of each tree that goes on.
+void HeadDrafter::find_next() {
+  next_.clear();
+  nodes_.clear();
+  for (std::size_t i = 0; i < jobs_.size(); ++i) {
+    Job& job = jobs_[i];
+    if (job.depth >= job.length) continue;
+    const std::size_t before = job.expanded.size();
+    for (const std::int32_t node : job.tree.expand(job.width, stops_)) {
+      const std::int32_t parent = job.tree.parent(node);
+      const auto at = std::find(job.expanded.begin(), job.expanded.begin() + before, parent);
+      const auto row = static_cast<std::int32_t>(at - job.expanded.begin());
+      next_.push_back(
+          {static_cast<int>(i), job.tree.token(node), parent < 0 ? DraftSequences::kRoot : row});
+      nodes_.push_back(node);
+      job.expanded.push_back(node);
+    }
+  }
+}
+
+/// What follows each text or each of next_, whichever these rows are of. logits: [jobs].
+void HeadDrafter::rank(std::span<const int> jobs, const float* logits) {
+  int count = 0;
+  sample_rows_.clear();
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    const Job& job = jobs_[jobs[i]];
+    const int depth = nodes_.empty() ? 0 : job.tree.depth(nodes_[i]);
+    sample_rows_.push_back(sample_row(*job.text, job.first + depth));
+    count = std::max(count, job.width + 1);
+  }
+  SequenceDrafter::rank(logits, count);
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    Job& job = jobs_[jobs[i]];
+    const auto best = std::span(ranked_).subspan(i * count, job.width + 1);
+    double log_of_best = 0;
+    if (options_.noise == DraftNoise::greedy) {
+      log_of_best = best_log_probability(logits, i);
+    } else {
+      double sum = 0;
+      for (const kernels::Ranked& r : best)
+        sum += std::exp(static_cast<double>(r.score) - best[0].score);
+      log_of_best = -std::log(sum);
+    }
+    children_.clear();
+    for (const kernels::Ranked& r : best.first(job.width)) {
+      if (r.token < 0) break;
+      children_.push_back({r.token, log_of_best + r.score - best[0].score});
+    }
+    const std::int32_t parent = nodes_.empty() ? -1 : nodes_[i];
+    job.tree.add(parent, children_);
+    job.depth = parent < 0 ? 1 : job.tree.depth(parent) + 1;
+  }
+}
+
+/// Of the row's likeliest token, among all.
+double HeadDrafter::best_log_probability(const float* logits, std::size_t row) {
+  const int vocab = sequences_->vocab();
+  kernels::Sampled best;
+  backend_.sample(logits + row * vocab, vocab, std::min(vocab, options_.vocab),
+                  {&sample_rows_[row], 1}, {&best, 1});
+  return best.logprob;
+}
+
+void HeadDrafter::write() const {
+  for (const Job& job : jobs_) {
+    const int most = std::min(job.slot->limits.max_tokens, job.slot->output.capacity());
+    job.slot->count = job.tree.write(most, job.slot->output);
+  }
+}
+
+}  // namespace paceline::draft

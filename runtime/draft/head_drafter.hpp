@@ -1,0 +1,65 @@
+// Drafts with an EAGLE-3 head on the target (EAGLE-3, arXiv 2503.01840).
+//
+// A head's row costs little beside its pass, so second tokens are followed too: the draft is a
+// dynamic tree (dynamic_tree.hpp), grown a level a pass over the rows of the levels before. With
+// one path it is a chain. Tokens are ranked under the target's own noise, as of a draft model
+// (model_drafter.hpp): what the target chooses is what leads in its logits and noise together, so a
+// token that is likely and has little noise is not worth a row. The head's tokens are the target's
+// by then, for it is to those that the noise belongs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/backend.hpp"
+#include "runtime/draft/dynamic_tree.hpp"
+#include "runtime/draft/head_sequences.hpp"
+#include "runtime/draft/sequence_drafter.hpp"
+
+namespace paceline::draft {
+
+/// limits.paths bounds how many tokens of a level are expanded and how many follow each, max_length
+/// the depth, max_tokens what is kept of the tree: EAGLE's k, depth and total, in which the last
+/// committed token counts.
+///
+/// Scores: under noise the conditional probability of a token is taken as the softmax over the
+/// paths + 1 best perturbed scores that follow the same one; without it is the head's own at
+/// temperature 1, as published.
+class HeadDrafter final : public SequenceDrafter {
+ public:
+  /// As of SequenceDrafter; `weights` and `embedding` as of HeadSequences. options.width is set to
+  /// options.paths. Drafts once to warm up.
+  HeadDrafter(kernels::Backend& backend, std::shared_ptr<const model::Eagle3Weights> weights,
+              std::shared_ptr<const kernels::Embedding> embedding, const SamplingParams& sampling,
+              std::vector<TokenId> stops, SequenceDrafterOptions options);
+
+ private:
+  /// One request of a round.
+  struct Job {
+    DraftSlot* slot = nullptr;
+    const DraftText* text = nullptr;
+    std::int32_t first = 0;  ///< index in the response of the first drafted token
+    int length = 0;          ///< levels at most
+    int width = 1;
+    int depth = 0;  ///< levels so far
+    DynamicTree tree;
+    std::vector<std::int32_t> expanded;  ///< the tree's tokens, in the order of their rows
+  };
+
+  void propose_together(std::span<DraftSlot> batch, Levels* levels) override;
+  void find_next();
+  void rank(std::span<const int> jobs, const float* logits);
+  [[nodiscard]] double best_log_probability(const float* logits, std::size_t row);
+  void write() const;
+
+  // The round.
+  std::vector<Job> jobs_;
+  std::vector<DraftSequences::Member> members_;  ///< [jobs_]
+  std::vector<DraftSequences::Next> next_;
+  std::vector<std::int32_t> nodes_;  ///< [next_] of their trees; empty: what follows the texts
+  std::vector<DynamicTree::Child> children_;
+};
+
+}  // namespace paceline::draft

@@ -1,0 +1,429 @@
+#include "runtime/draft/head_sequences.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+
+namespace paceline::draft {
+namespace {
+
+/// Names of prompts for sequences that share none: past those of runs, which are indices of a file,
+/// and of measurements (roles/cost_measurement.cpp).
+constexpr std::uint32_t kFirstAlone = 0x80000000U;
+constexpr std::uint32_t kMostAlone = 0x40000000U;
+
+}  // namespace
+
+HeadSequences::HeadSequences(kernels::Backend& backend,
+                             std::shared_ptr<const model::Eagle3Weights> weights,
+                             std::shared_ptr<const kernels::Embedding> embedding,
+                             const DraftSequencesOptions& options)
+    : options_(checked(options)),
+      backend_(backend),
+      head_(backend, std::move(weights), std::move(embedding),
+            options.max_requests * std::max(options.width, 1) + options.prefill_chunk,
+            options.max_requests * std::max(options.width, 1), options.max_position),
+      hidden_(head_.weights().config().layer.hidden),
+      kv_shape_(head_.kv_shape(options.kv_block)),
+      cache_(backend.allocate(kv_shape_.block_bytes() * options.kv_blocks)),
+      kv_(options.kv_blocks, options.kv_block) {}
+
+void HeadSequences::drop_kv() {
+  kv_ = kv::Sequences(options_.kv_blocks, options_.kv_block);
+  for (auto& [id, s] : requests_) s.kv.reset();
+}
+
+const HeadSequences::Sequence& HeadSequences::started(RequestId id) const {
+  const auto at = requests_.find(id);
+  if (at == requests_.end()) throw std::logic_error("draft for a request that was not started");
+  return at->second;
+}
+
+HeadSequences::Sequence& HeadSequences::started(RequestId id) {
+  return const_cast<Sequence&>(std::as_const(*this).started(id));
+}
+
+void HeadSequences::start(const DraftStart& start) {
+  const auto [at, added] = requests_.try_emplace(start.id);
+  if (!added) throw std::logic_error("a request was started twice");
+  Sequence& s = at->second;
+  s.text.tokens.assign(start.prompt.begin(), start.prompt.end());
+  s.text.tokens.insert(s.text.tokens.end(), start.response.begin(), start.response.end());
+  s.text.prompt = start.prompt.size();
+  s.text.committed = s.text.tokens.size();
+  s.text.noise = start.noise;
+  s.text.foreign = !knows(s.text.tokens);
+  s.prompt = &prompts_[start.id.prompt];
+  ++s.prompt->requests;
+}
+
+void HeadSequences::commit(RequestId id, std::span<const TokenId> tokens) {
+  DraftText& text = started(id).text;
+  text.tokens.insert(text.tokens.end(), tokens.begin(), tokens.end());
+  text.foreign |= !knows(tokens);
+  text.committed = text.tokens.size();
+}
+
+void HeadSequences::finish(RequestId id) {
+  Sequence& s = started(id);
+  close(s);
+  --s.prompt->requests;
+  requests_.erase(id);
+  // While its KV is there a prompt serves siblings that come later.
+  std::erase_if(prompts_, [this](const auto& entry) {
+    return entry.second.requests == 0 && !kv_.holds_prompt(entry.first);
+  });
+}
+
+void HeadSequences::close(Sequence& s) {
+  if (s.kv) kv_.close(*std::exchange(s.kv, std::nullopt));
+}
+
+/// Takes features in that go on where those that are held end; what is held stays as it is. After a
+/// gap they are all there is.
+void HeadSequences::add(Features& to, std::int64_t first,
+                        std::span<const std::byte> features) const {
+  const std::size_t bytes = feature_bytes();
+  if (first > to.end) {
+    to.bytes.clear();
+    to.first = to.end = first;
+  }
+  const auto end = first + static_cast<std::int64_t>(features.size() / bytes);
+  if (end <= to.end) return;
+  const std::span<const std::byte> more = features.subspan((to.end - first) * bytes);
+  to.bytes.insert(to.bytes.end(), more.begin(), more.end());
+  to.end = end;
+}
+
+void HeadSequences::drop_before(Features& features, std::int64_t position) const {
+  if (position <= features.first) return;
+  const auto bytes = static_cast<std::ptrdiff_t>((position - features.first) * feature_bytes());
+  features.bytes.erase(features.bytes.begin(), features.bytes.begin() + bytes);
+  features.first = position;
+}
+
+void HeadSequences::observe(RequestId id, std::int32_t first, std::span<const std::byte> features) {
+  Sequence& s = started(id);
+  std::int64_t position = first;
+  if (position < s.common()) {
+    const auto rows = std::min<std::int64_t>(
+        s.common() - position, static_cast<std::int64_t>(features.size() / feature_bytes()));
+    Features& prompt = s.prompt->features;
+    // It is computed anew: what is held is of no use without the KV of what came before.
+    if (position == 0 && prompt.first > 0 && !kv_.holds_prompt(id.prompt)) prompt = {};
+    if (position <= prompt.end) {
+      const std::size_t bytes = static_cast<std::size_t>(rows) * feature_bytes();
+      add(prompt, position, features.first(bytes));
+      features = features.subspan(bytes);
+      position += rows;
+    }
+  }
+  if (features.empty()) return;
+  Features& own = s.features;
+  const bool gap = own.end > 0 && position > own.end;
+  if (own.end == 0) own.first = own.end = position;
+  add(own, position, features);
+  const bool many = own.end - own.first > 2 * kMostKeptFeatures;
+  if (many) drop_before(own, own.end - kMostKeptFeatures);
+  if (gap || many) close(s);
+}
+
+/// Whether the rows that siblings have in common are there, or can be computed.
+bool HeadSequences::knows_prompt(RequestId id, const Sequence& s) const {
+  if (s.common() < 1) return false;
+  const Features& prompt = s.prompt->features;
+  return prompt.end == s.common() && (prompt.first == 0 || kv_.holds_prompt(id.prompt));
+}
+
+/// The first position whose row can be computed where nothing is held of the request; known(): none
+/// can.
+std::int64_t HeadSequences::known_from(RequestId id, const Sequence& s) const {
+  const bool any = s.features.end > 0;
+  if ((!any || s.features.first <= s.common()) && knows_prompt(id, s)) return 0;
+  return any ? s.features.first : s.known();
+}
+
+/// Whether features are known to the end of the text.
+bool HeadSequences::can_draft(RequestId id, const Sequence& s) const {
+  if (s.known() < 1 || s.text.foreign) return false;
+  if (s.kv) return s.known() <= std::max(s.features.end, s.shares ? s.common() : 0);
+  const std::int64_t end = s.features.end > 0 ? s.features.end : s.common();
+  return known_from(id, s) < s.known() && s.known() <= end;
+}
+
+// Beyond what every round leaves, as of a model: the last row, and the one before it.
+int HeadSequences::lag(RequestId id) const {
+  const Sequence& s = started(id);
+  if (!can_draft(id, s)) return 0;
+  std::int64_t held = s.origin + s.computed;
+  if (!s.kv) {
+    const bool whole = known_from(id, s) == 0 && s.common() > 0;
+    held = whole && kv_.holds_prompt(id.prompt) ? s.common() : known_from(id, s);
+  }
+  return static_cast<int>(std::max<std::int64_t>(0, s.known() - held - 2));
+}
+
+void HeadSequences::begin(std::span<Member> members) {
+  if (members.size() > static_cast<std::size_t>(options_.max_requests))
+    throw std::logic_error("a round of more requests than there is room for");
+  ++round_;
+  pass_.clear();
+  count_ = static_cast<int>(members.size());
+  parts_.resize(std::max(parts_.size(), members.size()));
+  for (int i = 0; i < count_; ++i) {
+    Part& part = parts_[i];
+    part.id = members[i].id;
+    part.sequence = &started(part.id);
+    part.assumed = 0;
+    part.tokens.clear();
+    part.parents.clear();
+    part.features.clear();
+    if (std::exchange(part.sequence->asked, round_) == round_)
+      throw std::logic_error("a request is in a round of drafts twice");
+  }
+  order_.resize(members.size());
+  std::iota(order_.begin(), order_.end(), 0);
+  std::stable_sort(order_.begin(), order_.end(), [&](int a, int b) {
+    return parts_[a].sequence->served > parts_[b].sequence->served;
+  });
+  for (const int i : order_) {
+    Part& part = parts_[i];
+    Sequence& s = *part.sequence;
+    Member& member = members[i];
+    if (s.kv) kv_.roll_back(*s.kv, std::min(kv_.length(*s.kv), s.computed));
+    bool serves = can_draft(member.id, s);
+    const auto assumed = static_cast<std::int64_t>(member.assumed.size());
+    if (serves && !reserve(member.id, s, assumed + member.ahead)) {
+      member.ahead = 0;
+      serves = reserve(member.id, s, assumed);
+    }
+    if (!serves) {
+      member.ahead = -1;
+      part.sequence = nullptr;
+      continue;
+    }
+    s.served = round_;
+    part.assumed = static_cast<std::int32_t>(assumed);
+    for (const TokenId token : member.assumed)
+      append(i, token, static_cast<std::int32_t>(part.tokens.size()) - 1);
+  }
+}
+
+/// Room for the text's rows and so many behind them.
+bool HeadSequences::reserve(RequestId id, Sequence& s, std::int64_t ahead) {
+  for (;;) {
+    if (!s.kv) {
+      // What made room may have been the prompt.
+      if (!can_draft(id, s)) return false;
+      s.origin = known_from(id, s);
+      s.shares = s.origin == 0 && knows_prompt(id, s);
+    }
+    const auto rows = static_cast<std::int32_t>(s.known() - s.origin + ahead);
+    if (s.kv) {
+      if (kv_.reserve(*s.kv, rows)) return true;
+    } else {
+      s.computed = 0;
+      const std::uint32_t alone = kFirstAlone + alone_ % kMostAlone;
+      s.kv = s.shares ? kv_.open(id.prompt, static_cast<std::int32_t>(s.common()), rows)
+                      : kv_.open(alone, 1, rows);
+      if (s.kv && !s.shares) ++alone_;
+      if (s.kv) return true;
+    }
+    if (!evict_for(s)) return false;
+  }
+}
+
+/// What was in no round for longest makes room; what is asked for in this one only where nothing
+/// else does. False: all that is held is served already.
+bool HeadSequences::evict_for(const Sequence& spared) {
+  Sequence* oldest = nullptr;
+  for (auto& [id, s] : requests_) {
+    if (!s.kv || s.served == round_ || &s == &spared) continue;
+    if (oldest == nullptr ||
+        std::pair(s.asked == round_, s.served) < std::pair(oldest->asked == round_, oldest->served))
+      oldest = &s;
+  }
+  if (oldest == nullptr) return false;
+  close(*oldest);
+  return true;
+}
+
+/// Where several siblings hold nothing of their prompt, one goes first.
+void HeadSequences::catch_up(const Reader& read) {
+  first_.clear();
+  rest_.clear();
+  for (int i = 0; i < count_; ++i) {
+    const Sequence* s = parts_[i].sequence;
+    if (s == nullptr) continue;
+    (kv_.ready(*s->kv) ? first_ : rest_).push_back(i);
+  }
+  compute(first_, read);
+  for (const int i : rest_) {
+    if (!kv_.ready(*parts_[i].sequence->kv)) throw std::logic_error("nobody computes a prompt");
+  }
+  compute(rest_, read);
+  compute_assumed(read);
+}
+
+void HeadSequences::compute(std::span<const int> members, const Reader& read) {
+  for (const int i : members) {
+    const Sequence& s = *parts_[i].sequence;
+    const auto last = static_cast<std::int32_t>(s.known() - s.origin) - 1;  // says what follows
+    if (kv_.length(*s.kv) > last) kv_.roll_back(*s.kv, last);
+  }
+  const auto most = static_cast<std::size_t>(options_.max_requests + options_.prefill_chunk);
+  for (auto at = members.begin(); at != members.end();) {
+    while (at != members.end() && pass_.tokens.size() < most) {
+      const Sequence& s = *parts_[*at].sequence;
+      const auto lacks = static_cast<std::int32_t>(s.known() - s.origin) - kv_.length(*s.kv);
+      const std::int32_t rows =
+          std::min(static_cast<std::int32_t>(most - pass_.tokens.size()), lacks);
+      add_computed(*at, rows, rows == lacks);
+      if (rows < lacks) break;  // the rest in the next pass
+      ++at;
+    }
+    run_pass(true, read);
+  }
+  for (const int i : members) {
+    Sequence& s = *parts_[i].sequence;
+    s.computed = kv_.length(*s.kv);
+    drop_before(s.features, std::min(s.known(), s.features.end) - 1);
+    if (s.shares) drop_before(s.prompt->features, s.common() - 1);
+  }
+}
+
+/// One pass a token: the features of these are the head's own.
+void HeadSequences::compute_assumed(const Reader& read) {
+  for (std::int32_t done = 0;; ++done) {
+    for (int i = 0; i < count_; ++i) {
+      if (done < parts_[i].assumed) add_appended(i, 1, done + 1 == parts_[i].assumed);
+    }
+    if (pass_.tokens.empty()) return;
+    run_pass(false, read);
+  }
+}
+
+void HeadSequences::extend(std::span<const Next> next, const Reader& read) {
+  for (auto first = next.begin(); first != next.end();) {
+    const int member = first->member;
+    const Part& part = parts_.at(member);
+    auto last = first;
+    for (; last != next.end() && last->member == member; ++last) {
+      const auto tokens = static_cast<std::int32_t>(part.tokens.size());
+      append(member, last->token, last->after == kLast ? tokens - 1 : part.assumed + last->after);
+    }
+    add_appended(member, static_cast<std::int32_t>(last - first), true);
+    first = last;
+  }
+  if (!next.empty()) run_pass(false, read);
+}
+
+void HeadSequences::append(int member, TokenId token, std::int32_t parent) {
+  parts_[member].tokens.push_back(token);
+  parts_[member].parents.push_back(parent);
+}
+
+void HeadSequences::Pass::clear() {
+  tokens.clear();
+  segments.clear();
+  members.clear();
+  of_target.clear();
+  own.clear();
+  logit_rows.clear();
+  logit_members.clear();
+  read.clear();
+}
+
+const std::byte* HeadSequences::feature(const Sequence& s, std::int64_t position) const {
+  const bool common = s.shares && position < s.common();
+  const Features& features = common ? s.prompt->features : s.features;
+  if (position < features.first || position >= features.end)
+    throw std::logic_error("a feature that is not held");
+  return features.bytes.data() + (position - features.first) * feature_bytes();
+}
+
+/// The member's next rows, without what they read.
+kernels::Segment& HeadSequences::add_segment(int member, std::int32_t rows) {
+  const Sequence& s = *parts_[member].sequence;
+  const std::int32_t first = kv_.length(*s.kv);
+  if (first + rows > kv_.reserved(*s.kv)) throw std::logic_error("drafted past the room for it");
+  pass_.members.push_back(member);
+  kernels::Segment segment;
+  segment.first_row = static_cast<int>(pass_.tokens.size());
+  segment.rows = rows;
+  segment.first_position = first;
+  segment.blocks = kv_.table(*s.kv).data();
+  return pass_.segments.emplace_back(segment);
+}
+
+/// Rows that follow on the target's features. `last`: they are the last of those.
+void HeadSequences::add_computed(int member, std::int32_t rows, bool last) {
+  const Sequence& s = *parts_[member].sequence;
+  const std::int64_t first = s.origin + add_segment(member, rows).first_position;
+  for (std::int64_t position = first; position < first + rows; ++position) {
+    pass_.tokens.push_back(s.text.tokens[position + 1]);
+    const std::byte* feature = this->feature(s, position);
+    pass_.of_target.insert(pass_.of_target.end(), feature, feature + feature_bytes());
+  }
+  if (!last) return;
+  pass_.logit_rows.push_back(static_cast<std::int32_t>(pass_.tokens.size()) - 1);
+  pass_.logit_members.push_back(member);
+  pass_.read.push_back(parts_[member].assumed == 0);
+}
+
+/// Rows of the next tokens behind the text, which follow on the head's own features: a tree that
+/// grows.
+void HeadSequences::add_appended(int member, std::int32_t rows, bool read) {
+  const Part& part = parts_[member];
+  const Sequence& s = *part.sequence;
+  kernels::Segment& segment = add_segment(member, rows);
+  segment.before = segment.first_position - s.computed;
+  segment.first_position = s.computed;
+  segment.parents = part.parents.data();
+  for (std::int32_t token = segment.before; token < segment.before + rows; ++token) {
+    pass_.logit_rows.push_back(static_cast<std::int32_t>(pass_.tokens.size()));
+    pass_.logit_members.push_back(member);
+    pass_.read.push_back(read);
+    pass_.tokens.push_back(part.tokens[token]);
+    const auto own = part.features.begin() + std::ptrdiff_t{1 + part.parents[token]} * hidden_;
+    pass_.own.insert(pass_.own.end(), own, own + hidden_);
+  }
+}
+
+/// Tables stay as they are until the pass has run, as of a model.
+void HeadSequences::run_pass(bool of_target, const Reader& read) {
+  if (kv_.has_work()) {
+    kv_.take_work(work_);
+    if (!work_.moves.empty()) backend_.move_slots(kv_shape_, cache_->data(), work_.moves);
+    if (!work_.copies.empty()) backend_.copy_blocks(kv_shape_, cache_->data(), work_.copies);
+  }
+  const model::Eagle3Head::Output out =
+      of_target ? head_.forward(std::span<const std::byte>(pass_.of_target), pass_.tokens,
+                                pass_.segments, pass_.logit_rows, kv_shape_, cache_->data())
+                : head_.forward(std::span<const float>(pass_.own), pass_.tokens, pass_.segments,
+                                pass_.logit_rows, kv_shape_, cache_->data());
+  rows_ += pass_.tokens.size();
+  for (std::size_t i = 0; i < pass_.segments.size(); ++i)
+    kv_.advance(*parts_[pass_.members[i]].sequence->kv, pass_.segments[i].rows);
+  last_.resize(pass_.logit_members.size() * hidden_);
+  backend_.read(reinterpret_cast<const std::byte*>(out.features),
+                std::as_writable_bytes(std::span(last_)));
+  for (std::size_t i = 0; i < pass_.logit_members.size(); ++i) {
+    const auto own = last_.begin() + static_cast<std::ptrdiff_t>(i) * hidden_;
+    std::vector<float>& features = parts_[pass_.logit_members[i]].features;
+    features.insert(features.end(), own, own + hidden_);
+  }
+  for (std::size_t first = 0; first < pass_.read.size();) {
+    std::size_t last = first;
+    while (last < pass_.read.size() && pass_.read[last]) ++last;
+    if (last > first) {
+      read(std::span(pass_.logit_members).subspan(first, last - first),
+           out.logits + first * static_cast<std::size_t>(vocab()));
+    }
+    first = last + 1;
+  }
+  pass_.clear();
+}
+
+}  // namespace paceline::draft

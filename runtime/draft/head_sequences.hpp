@@ -1,0 +1,166 @@
+// The sequences of an EAGLE-3 head (model/eagle3_head.hpp).
+//
+// Row i of a text is token i + 1 beside the target's feature of position i. Features come with the
+// target's own steps and are kept in host memory until the next round computes their rows, which is
+// when they are let go but for the last, whose row every round computes again to learn what follows
+// it. Rows of drafted tokens follow on the head's own features: they are rolled back at the next
+// round, and computed again by the target's where their tokens were committed.
+//
+// The features of a prompt come with the response that computes it for its siblings, and are theirs
+// all together, as is the KV of the prompt's rows. A request whose first features nobody here knows
+// has come with its KV from elsewhere: its rows begin at the first position that is known, at local
+// position 0, for rotary positions count by their differences alone. So they do anew where its KV
+// had to make room, for the features that it came from are gone. Keeping them all would take three
+// times as much host memory as the KV of a layer of the target's, for something that happens only
+// where the pool holds fewer requests than the batch.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kernels/backend.hpp"
+#include "runtime/draft/draft_sequences.hpp"
+#include "runtime/kv/sequences.hpp"
+#include "runtime/model/eagle3_head.hpp"
+
+namespace paceline::draft {
+
+/// Positions of a response whose features are kept while nothing is drafted for it. Past twice as
+/// many the earlier ones are forgotten and its rows begin anew: heads are trained on texts of a few
+/// thousand tokens and read the last hundreds most, and these are computed in one pass.
+inline constexpr std::int64_t kMostKeptFeatures = 256;
+
+/// What a head computes follows from a request's text and from which of its features are known. KV
+/// of a request that leaves is given up.
+class HeadSequences final : public DraftSequences {
+ public:
+  /// `backend` must outlive this. Throws std::invalid_argument on bad options.
+  HeadSequences(kernels::Backend& backend, std::shared_ptr<const model::Eagle3Weights> weights,
+                std::shared_ptr<const kernels::Embedding> embedding,
+                const DraftSequencesOptions& options);
+
+  void start(const DraftStart& start) override;
+  void commit(RequestId id, std::span<const TokenId> tokens) override;
+  void leave(RequestId id) override { finish(id); }
+  void finish(RequestId id) override;
+  [[nodiscard]] const DraftText& text(RequestId id) const override { return started(id).text; }
+  [[nodiscard]] int lag(RequestId id) const override;
+  [[nodiscard]] std::size_t feature_bytes() const override { return head_.feature_bytes(); }
+  void observe(RequestId id, std::int32_t first, std::span<const std::byte> features) override;
+
+  void begin(std::span<Member> members) override;
+  void catch_up(const Reader& read) override;
+  void extend(std::span<const Next> next, const Reader& read) override;
+
+  void drop_kv() override;
+
+  [[nodiscard]] int vocab() const override { return head_.weights().config().layer.vocab; }
+  [[nodiscard]] std::uint64_t rows() const override { return rows_; }
+  [[nodiscard]] std::size_t kv_bytes() const override { return cache_->size(); }
+  [[nodiscard]] std::size_t weight_bytes() const override { return head_.weights().bytes(); }
+  [[nodiscard]] std::size_t bytes() const override {
+    return kv_bytes() + weight_bytes() + head_.activation_bytes();
+  }
+
+ private:
+  /// Features of positions [first, end) of a text.
+  struct Features {
+    std::int64_t first = 0;
+    std::int64_t end = 0;
+    std::vector<std::byte> bytes;  ///< [end - first, feature_bytes()]
+  };
+  /// What the requests of a prompt have in common.
+  struct Prompt {
+    int requests = 0;   ///< that are here
+    Features features;  ///< of positions before the prompt's last
+  };
+  struct Sequence {
+    DraftText text;
+    Prompt* prompt = nullptr;
+    Features features;             ///< from the prompt's last position on, or from a later one
+    std::optional<kv::Handle> kv;  ///< none: no KV is held
+    bool shares = false;           ///< its KV begins with the prompt's
+    std::int64_t origin = 0;       ///< position of its first row
+    std::int32_t computed = 0;     ///< rows that follow on the target's features
+    std::uint64_t asked = 0;       ///< the last round it was asked for in
+    std::uint64_t served = 0;      ///< the last round it was in
+    /// Of the committed tokens every row there can be: one fewer.
+    [[nodiscard]] std::int64_t known() const {
+      return static_cast<std::int64_t>(text.committed) - 1;
+    }
+    /// Positions of the prompt that siblings compute the same for.
+    [[nodiscard]] std::int64_t common() const { return static_cast<std::int64_t>(text.prompt) - 1; }
+  };
+
+  /// A request's part in a round: what was computed behind the target's own rows.
+  struct Part {
+    RequestId id;
+    Sequence* sequence = nullptr;  ///< null: not in the round
+    std::int32_t assumed = 0;      ///< of the tokens below, the first
+    std::vector<TokenId> tokens;
+    std::vector<std::int32_t> parents;  ///< [tokens] the one that each follows; -1: the text
+    std::vector<float> features;        ///< [1 + tokens, hidden] the head's own, first the text's
+  };
+
+  /// A forward pass that is being put together.
+  struct Pass {
+    std::vector<TokenId> tokens;
+    std::vector<kernels::Segment> segments;
+    std::vector<int> members;          ///< [segments]
+    std::vector<std::byte> of_target;  ///< [rows] features, or
+    std::vector<float> own;            ///< [rows]
+    std::vector<std::int32_t> logit_rows;
+    std::vector<int> logit_members;  ///< [logit_rows]
+    std::vector<bool> read;          ///< [logit_rows] whether what follows is wanted
+    void clear();
+  };
+
+  [[nodiscard]] const Sequence& started(RequestId id) const;
+  [[nodiscard]] Sequence& started(RequestId id);
+  void add(Features& to, std::int64_t first, std::span<const std::byte> features) const;
+  void drop_before(Features& features, std::int64_t position) const;
+  [[nodiscard]] bool knows_prompt(RequestId id, const Sequence& s) const;
+  [[nodiscard]] std::int64_t known_from(RequestId id, const Sequence& s) const;
+  [[nodiscard]] bool can_draft(RequestId id, const Sequence& s) const;
+  [[nodiscard]] const std::byte* feature(const Sequence& s, std::int64_t position) const;
+  [[nodiscard]] bool reserve(RequestId id, Sequence& s, std::int64_t rows);
+  [[nodiscard]] bool evict_for(const Sequence& spared);
+  void close(Sequence& s);
+  void compute(std::span<const int> members, const Reader& read);
+  void compute_assumed(const Reader& read);
+  kernels::Segment& add_segment(int member, std::int32_t rows);
+  void add_computed(int member, std::int32_t rows, bool last);
+  void append(int member, TokenId token, std::int32_t parent);
+  void add_appended(int member, std::int32_t rows, bool read);
+  void run_pass(bool of_target, const Reader& read);
+
+  DraftSequencesOptions options_;
+  kernels::Backend& backend_;
+  model::Eagle3Head head_;
+  int hidden_ = 0;
+  kernels::KvShape kv_shape_;
+  std::unique_ptr<kernels::Buffer> cache_;  ///< [kv_blocks] chunks of kv_shape_.block_bytes()
+  kv::Sequences kv_;
+
+  std::map<std::uint32_t, Prompt> prompts_;
+  std::map<RequestId, Sequence> requests_;
+  std::uint32_t alone_ = 0;  ///< sequences opened so far that share no prompt
+  std::uint64_t round_ = 0;
+  std::uint64_t rows_ = 0;
+
+  // The round.
+  std::vector<Part> parts_;  ///< the first count_ of them, so that their memory is used again
+  int count_ = 0;
+  std::vector<int> order_;   ///< members, as they are served
+  std::vector<int> first_;   ///< members that compute at once
+  std::vector<int> rest_;    ///< members that wait for a sibling to compute their prompt
+  std::vector<float> last_;  ///< [logit rows, hidden] of a pass
+  Pass pass_;
+  kv::Work work_;
+};
+
+}  // namespace paceline::draft

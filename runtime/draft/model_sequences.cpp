@@ -1,0 +1,302 @@
+#include "runtime/draft/model_sequences.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+
+namespace paceline::draft {
+namespace {
+
+std::size_t common_prefix(std::span<const TokenId> a, std::span<const TokenId> b) {
+  return static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first -
+                                  a.begin());
+}
+
+}  // namespace
+
+ModelSequences::ModelSequences(kernels::Backend& backend, model::LoadWeights load_weights,
+                               TensorParallelGroup& group, const DraftSequencesOptions& options)
+    : options_(checked(options)),
+      backend_(backend),
+      load_weights_(std::move(load_weights)),
+      group_(group),
+      kv_(options.kv_blocks, options.kv_block) {
+  std::shared_ptr<const model::Weights> weights;
+  while (weights == nullptr) weights = load_weights_();
+  take_memory(std::move(weights));
+}
+
+void ModelSequences::take_memory(std::shared_ptr<const model::Weights> weights) {
+  auto decoder = std::make_unique<model::Decoder>(backend_, std::move(weights), group_,
+                                                  options_.max_requests + options_.prefill_chunk,
+                                                  options_.max_requests, options_.max_position);
+  vocab_ = decoder->weights().config().vocab;
+  kv_shape_ = decoder->kv_shape(options_.kv_block);
+  cache_ = backend_.allocate(kv_shape_.block_bytes() * options_.kv_blocks);
+  decoder_ = std::move(decoder);
+}
+
+void ModelSequences::drop_kv() {
+  kv_ = kv::Sequences(options_.kv_blocks, options_.kv_block);
+  std::erase_if(requests_, [](const auto& entry) { return entry.second.left; });
+  for (auto& [id, s] : requests_) s.kv.reset();
+}
+
+void ModelSequences::suspend() {
+  drop_kv();
+  cache_.reset();
+  decoder_.reset();
+}
+
+bool ModelSequences::resume() {
+  if (!suspended()) return true;
+  std::shared_ptr<const model::Weights> weights = load_weights_();
+  if (weights == nullptr) return false;
+  take_memory(std::move(weights));
+  return true;
+}
+
+const ModelSequences::Sequence& ModelSequences::started(RequestId id) const {
+  const auto at = requests_.find(id);
+  if (at == requests_.end() || at->second.left)
+    throw std::logic_error("draft for a request that was not started");
+  return at->second;
+}
+
+ModelSequences::Sequence& ModelSequences::started(RequestId id) {
+  return const_cast<Sequence&>(std::as_const(*this).started(id));
+}
+
+void ModelSequences::append(DraftText& text, std::span<const TokenId> tokens) const {
+  text.foreign |= !knows(tokens);
+  text.tokens.insert(text.tokens.end(), tokens.begin(), tokens.end());
+}
+
+/// Forgets tokens from `size` on, and their KV.
+void ModelSequences::cut(Sequence& s, std::size_t size) {
+  s.text.tokens.resize(size);
+  const auto length = static_cast<std::int32_t>(size);
+  if (s.kv && kv_.length(*s.kv) > length) kv_.roll_back(*s.kv, length);
+}
+
+/// Behind the committed text come these tokens and no others. Of those drafted before that they
+/// agree with, the KV stays.
+void ModelSequences::assume(Sequence& s, std::span<const TokenId> tokens) {
+  const std::size_t kept =
+      common_prefix(std::span(s.text.tokens).subspan(s.text.committed), tokens);
+  cut(s, s.text.committed + kept);
+  append(s.text, tokens.subspan(kept));
+  s.base = s.text.tokens.size();
+}
+
+void ModelSequences::close(Sequence& s) {
+  if (s.kv) kv_.close(*std::exchange(s.kv, std::nullopt));
+}
+
+void ModelSequences::start(const DraftStart& start) {
+  const auto [at, added] = requests_.try_emplace(start.id);
+  Sequence& s = at->second;
+  if (!added && !s.left) throw std::logic_error("a request was started twice");
+  DraftText text;
+  append(text, start.prompt);
+  append(text, start.response);
+  text.prompt = start.prompt.size();
+  text.committed = text.tokens.size();
+  text.noise = start.noise;
+  if (!added) cut(s, common_prefix(s.text.tokens, text.tokens));  // it left, and comes back
+  s.text = std::move(text);
+  s.left = false;
+}
+
+void ModelSequences::commit(RequestId id, std::span<const TokenId> tokens) {
+  Sequence& s = started(id);
+  const std::size_t kept =
+      common_prefix(std::span(s.text.tokens).subspan(s.text.committed), tokens);
+  if (kept < tokens.size()) {  // what was drafted behind follows on what was not said
+    cut(s, s.text.committed + kept);
+    append(s.text, tokens.subspan(kept));
+  }
+  s.text.committed += tokens.size();
+}
+
+void ModelSequences::leave(RequestId id) {
+  Sequence& s = started(id);
+  s.left = true;
+  if (!s.kv) requests_.erase(id);
+}
+
+void ModelSequences::finish(RequestId id) {
+  close(started(id));
+  requests_.erase(id);
+}
+
+// Beyond what every round leaves: the last token, and the one before it when the draft was accepted
+// to its end.
+int ModelSequences::lag(RequestId id) const {
+  const Sequence& s = started(id);
+  std::int64_t held = 0;
+  if (s.kv) {
+    held = kv_.length(*s.kv);
+  } else if (kv_.holds_prompt(id.prompt)) {
+    held = static_cast<std::int64_t>(s.text.prompt);
+  }
+  const auto size = static_cast<std::int64_t>(s.text.committed);
+  return static_cast<int>(std::max<std::int64_t>(0, size - held - 2));
+}
+
+void ModelSequences::begin(std::span<Member> members) {
+  if (suspended()) throw std::logic_error("a round of a draft model that is suspended");
+  if (members.size() > static_cast<std::size_t>(options_.max_requests))
+    throw std::logic_error("a round of more requests than there is room for");
+  ++round_;
+  pass_.clear();
+  members_.clear();
+  for (const Member& member : members) {
+    Sequence& s = started(member.id);
+    if (std::exchange(s.asked, round_) == round_)
+      throw std::logic_error("a request is in a round of drafts twice");
+    members_.push_back(&s);
+  }
+  order_.resize(members.size());
+  std::iota(order_.begin(), order_.end(), 0);
+  std::stable_sort(order_.begin(), order_.end(),
+                   [&](int a, int b) { return members_[a]->served > members_[b]->served; });
+  prompts_.clear();
+  std::int32_t taken = 0;  // blocks of the members served
+  for (const int i : order_) {
+    Sequence& s = *members_[i];
+    const RequestId id = members[i].id;
+    // Siblings share a prompt's blocks but the last, of which there is one more to fork from.
+    const auto shared = static_cast<std::int32_t>((s.text.prompt - 1) / options_.kv_block);
+    const bool known = std::find(prompts_.begin(), prompts_.end(), id.prompt) != prompts_.end();
+    const std::int32_t prompt_blocks = known ? 0 : shared + 1;
+    const std::int64_t positions =
+        std::int64_t{options_.kv_blocks - taken - prompt_blocks + shared} * options_.kv_block;
+    const auto size = static_cast<std::int64_t>(s.text.committed + members[i].assumed.size());
+    members[i].ahead = static_cast<int>(std::min<std::int64_t>(members[i].ahead, positions - size));
+    if (members[i].ahead < 0) {
+      members[i].ahead = -1;
+      members_[i] = nullptr;
+      continue;
+    }
+    s.served = round_;
+    assume(s, members[i].assumed);
+    reserve(id, s, size + members[i].ahead);
+    taken += prompt_blocks + static_cast<std::int32_t>(kv_.table(*s.kv).size()) - shared;
+    if (!known) prompts_.push_back(id.prompt);
+  }
+}
+
+void ModelSequences::reserve(RequestId id, Sequence& s, std::int64_t positions) {
+  const auto needed = static_cast<std::int32_t>(positions);
+  for (;;) {
+    if (s.kv) {
+      if (kv_.reserve(*s.kv, needed)) return;
+    } else {
+      s.kv = kv_.open(id.prompt, static_cast<std::int32_t>(s.text.prompt), needed);
+      if (s.kv) return;
+    }
+    evict_oldest();
+  }
+}
+
+void ModelSequences::evict_oldest() {
+  auto oldest = requests_.end();
+  for (auto at = requests_.begin(); at != requests_.end(); ++at) {
+    const Sequence& s = at->second;
+    if (!s.kv || s.served == round_) continue;
+    if (oldest == requests_.end() || s.served < oldest->second.served) oldest = at;
+  }
+  // begin() promises no more than these hold.
+  if (oldest == requests_.end()) throw std::logic_error("a draft model's KV pool exhausted");
+  close(oldest->second);
+  if (oldest->second.left) requests_.erase(oldest);
+}
+
+/// Where several siblings hold nothing of their prompt, one goes first.
+void ModelSequences::catch_up(const Reader& read) {
+  first_.clear();
+  rest_.clear();
+  for (int i = 0; i < static_cast<int>(members_.size()); ++i) {
+    const Sequence* s = members_[i];
+    if (s == nullptr) continue;
+    (kv_.ready(*s->kv) ? first_ : rest_).push_back(i);
+  }
+  compute(first_, read);
+  for (const int i : rest_) {
+    if (!kv_.ready(*members_[i]->kv)) throw std::logic_error("nobody computes a prompt");
+  }
+  compute(rest_, read);
+}
+
+void ModelSequences::compute(std::span<const int> members, const Reader& read) {
+  for (const int i : members) {
+    const Sequence& s = *members_[i];
+    const auto last = static_cast<std::int32_t>(s.base) - 1;  // its row gives the logits
+    if (kv_.length(*s.kv) > last) kv_.roll_back(*s.kv, last);
+  }
+  const auto most = static_cast<std::size_t>(options_.max_requests + options_.prefill_chunk);
+  for (auto at = members.begin(); at != members.end();) {
+    while (at != members.end() && pass_.tokens.size() < most) {
+      const Sequence& s = *members_[*at];
+      const std::size_t lacks = s.base - static_cast<std::size_t>(kv_.length(*s.kv));
+      const std::size_t rows = std::min(most - pass_.tokens.size(), lacks);
+      add_rows(*at, rows, rows == lacks);
+      if (rows < lacks) break;  // the rest in the next pass
+      ++at;
+    }
+    run_pass(read);
+  }
+}
+
+void ModelSequences::extend(std::span<const Next> next, const Reader& read) {
+  for (const Next& n : next) {
+    members_.at(n.member)->text.tokens.push_back(n.token);
+    add_rows(n.member, 1, true);
+  }
+  if (!next.empty()) run_pass(read);
+}
+
+void ModelSequences::Pass::clear() {
+  tokens.clear();
+  segments.clear();
+  members.clear();
+  logit_rows.clear();
+  logit_members.clear();
+}
+
+/// The next rows of a member's tokens; `read`: the logits of the last of them.
+void ModelSequences::add_rows(int member, std::size_t rows, bool read) {
+  const Sequence& s = *members_[member];
+  const std::int32_t first = kv_.length(*s.kv);
+  const auto count = static_cast<std::int32_t>(rows);
+  if (first + count > kv_.reserved(*s.kv)) throw std::logic_error("drafted past the room for it");
+  pass_.segments.push_back(
+      {static_cast<int>(pass_.tokens.size()), count, first, kv_.table(*s.kv).data()});
+  pass_.members.push_back(member);
+  const auto begin = s.text.tokens.begin() + first;
+  pass_.tokens.insert(pass_.tokens.end(), begin, begin + count);
+  if (!read) return;
+  pass_.logit_rows.push_back(static_cast<std::int32_t>(pass_.tokens.size()) - 1);
+  pass_.logit_members.push_back(member);
+}
+
+/// Tables stay as they are until the pass has run: only then does a prompt that it completed become
+/// its siblings' too.
+void ModelSequences::run_pass(const Reader& read) {
+  if (kv_.has_work()) {
+    kv_.take_work(work_);
+    if (!work_.moves.empty()) backend_.move_slots(kv_shape_, cache_->data(), work_.moves);
+    if (!work_.copies.empty()) backend_.copy_blocks(kv_shape_, cache_->data(), work_.copies);
+  }
+  const float* logits =
+      decoder_->forward(pass_.tokens, pass_.segments, pass_.logit_rows, kv_shape_, cache_->data());
+  rows_ += pass_.tokens.size();
+  for (std::size_t i = 0; i < pass_.segments.size(); ++i)
+    kv_.advance(*members_[pass_.members[i]]->kv, pass_.segments[i].rows);
+  if (!pass_.logit_members.empty()) read(pass_.logit_members, logits);
+  pass_.clear();
+}
+
+}  // namespace paceline::draft

@@ -1,0 +1,120 @@
+// The sequences of a draft model.
+//
+// What is held of a sequence is the KV of a prefix of its tokens. Drafted tokens that the target
+// commits stay, as do those that the next round assumes; others are rolled back. When the pool is
+// full, the sequences that were in no round for longest give up their KV, and catch up when they
+// are in one again, as after rounds that they sat out. The KV of a prompt is computed once for all
+// its responses, which share its blocks; when they have ended it stays behind while there is room
+// (kv::Sequences).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kernels/backend.hpp"
+#include "runtime/core/interfaces.hpp"
+#include "runtime/draft/draft_sequences.hpp"
+#include "runtime/kv/sequences.hpp"
+#include "runtime/model/decoder.hpp"
+
+namespace paceline::draft {
+
+class ModelSequences final : public DraftSequences {
+ public:
+  /// `load_weights`: of the whole model. `group`: of this rank alone. `backend` and `group` must
+  /// outlive this. Throws std::invalid_argument on bad options, and as `load_weights` does.
+  ModelSequences(kernels::Backend& backend, model::LoadWeights load_weights,
+                 TensorParallelGroup& group, const DraftSequencesOptions& options);
+
+  void start(const DraftStart& start) override;
+  void commit(RequestId id, std::span<const TokenId> tokens) override;
+  void leave(RequestId id) override;
+  void finish(RequestId id) override;
+  [[nodiscard]] const DraftText& text(RequestId id) const override { return started(id).text; }
+  [[nodiscard]] int lag(RequestId id) const override;
+
+  void begin(std::span<Member> members) override;
+  void catch_up(const Reader& read) override;
+  void extend(std::span<const Next> next, const Reader& read) override;
+
+  void drop_kv() override;
+  [[nodiscard]] bool gives_memory() const override { return true; }
+  /// Gives the memory of KV back and lets go of the weights.
+  void suspend() override;
+  /// Goes on with loading the weights, and where they are there takes the memory again: true, and
+  /// no longer suspended. May throw for want of memory, and stays suspended then.
+  [[nodiscard]] bool resume() override;
+  [[nodiscard]] bool suspended() const override { return decoder_ == nullptr; }
+
+  [[nodiscard]] int vocab() const override { return vocab_; }
+  [[nodiscard]] std::uint64_t rows() const override { return rows_; }
+  [[nodiscard]] std::size_t kv_bytes() const override { return suspended() ? 0 : cache_->size(); }
+  [[nodiscard]] std::size_t weight_bytes() const override {
+    return suspended() ? 0 : decoder_->weights().bytes();
+  }
+  [[nodiscard]] std::size_t bytes() const override {
+    return suspended() ? 0 : kv_bytes() + weight_bytes() + decoder_->activation_bytes();
+  }
+
+ private:
+  struct Sequence {
+    DraftText text;
+    std::optional<kv::Handle> kv;  ///< none: no KV is held
+    bool left = false;             ///< kept for its KV alone
+    std::size_t base = 0;          ///< in a round: tokens committed and assumed
+    std::uint64_t asked = 0;       ///< the last round it was asked for in
+    std::uint64_t served = 0;      ///< the last round it was in
+  };
+
+  /// A forward pass that is being put together.
+  struct Pass {
+    std::vector<TokenId> tokens;
+    std::vector<kernels::Segment> segments;
+    std::vector<int> members;  ///< [segments]
+    std::vector<std::int32_t> logit_rows;
+    std::vector<int> logit_members;  ///< [logit_rows]
+    void clear();
+  };
+
+  [[nodiscard]] const Sequence& started(RequestId id) const;
+  [[nodiscard]] Sequence& started(RequestId id);
+  void take_memory(std::shared_ptr<const model::Weights> weights);
+  void append(DraftText& text, std::span<const TokenId> tokens) const;
+  void cut(Sequence& s, std::size_t size);
+  void assume(Sequence& s, std::span<const TokenId> tokens);
+  void close(Sequence& s);
+  void reserve(RequestId id, Sequence& s, std::int64_t positions);
+  void evict_oldest();
+  void compute(std::span<const int> members, const Reader& read);
+  void add_rows(int member, std::size_t rows, bool read);
+  void run_pass(const Reader& read);
+
+  DraftSequencesOptions options_;
+  kernels::Backend& backend_;
+  model::LoadWeights load_weights_;
+  TensorParallelGroup& group_;
+  int vocab_ = 0;
+  std::unique_ptr<model::Decoder> decoder_;  ///< null while suspended
+  kernels::KvShape kv_shape_;
+  std::unique_ptr<kernels::Buffer> cache_;  ///< [kv_blocks] chunks of kv_shape_.block_bytes()
+  kv::Sequences kv_;
+
+  std::map<RequestId, Sequence> requests_;
+  std::uint64_t round_ = 0;
+  std::uint64_t rows_ = 0;
+
+  // The round.
+  std::vector<Sequence*> members_;      ///< null: not in the round
+  std::vector<int> order_;              ///< members, as they are served
+  std::vector<std::uint32_t> prompts_;  ///< of those served
+  std::vector<int> first_;              ///< members that compute at once
+  std::vector<int> rest_;               ///< members that wait for a sibling to compute their prompt
+  Pass pass_;
+  kv::Work work_;
+};
+
+}  // namespace paceline::draft

@@ -1,0 +1,110 @@
+#include "runtime/draft/sequence_drafter.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+namespace paceline::draft {
+namespace {
+
+SequenceDrafterOptions checked_drafter(const SequenceDrafterOptions& o) {
+  if (o.vocab < 1 || o.max_length < 1 || o.paths < 1 || o.paths >= kernels::kMaxRanked)
+    throw std::invalid_argument("options of a model drafter");
+  return o;
+}
+
+}  // namespace
+
+SequenceDrafter::SequenceDrafter(kernels::Backend& backend,
+                                 std::unique_ptr<DraftSequences> sequences,
+                                 const SamplingParams& sampling, std::vector<TokenId> stops,
+                                 const SequenceDrafterOptions& options)
+    : options_(checked_drafter(options)),
+      sampling_(sampling),
+      stops_(std::move(stops)),
+      backend_(backend),
+      sequences_(std::move(sequences)) {
+  if (options_.noise == DraftNoise::greedy) sampling_.temperature = 0;
+}
+
+/// Drafts once for a made-up request. What first passes cost (memory touched, launches recorded) is
+/// paid here: policies measure drafts, and a first one that takes ten times as long as any other
+/// looks like a drafter that never pays.
+void SequenceDrafter::warm_up() {
+  constexpr RequestId kNobody{~0U, ~0U};
+  // A pass of the largest size would be what a rank that comes to draft in mid-run does for
+  // longest: 0.4 s of 217 MB of weights on a core, 28 ms with these (bench_scale).
+  constexpr std::int64_t kRows = 16;
+  const std::int64_t positions = std::min<std::int64_t>(
+      options_.max_position, std::int64_t{options_.kv_blocks - 1} * options_.kv_block);
+  const std::int64_t rows = std::min<std::int64_t>(
+      {kRows, options_.prefill_chunk + options_.max_requests, positions - 1});
+  if (rows < 1) return;
+  const std::uint64_t before = sequences_->rows();
+  start({kNobody, std::vector<TokenId>(static_cast<std::size_t>(rows), 0), {}, {}}, 0);
+  observe(kNobody, 0, std::vector<std::byte>(static_cast<std::size_t>(rows - 1) * feature_bytes()));
+  TokenId tokens[2];
+  std::int32_t parents[2];
+  float scores[2];
+  DraftSlot slot{kNobody, {2, 2, 1}, {tokens, parents, scores}};
+  propose({&slot, 1}, 0, nullptr);
+  finish(kNobody, 0);
+  sequences_->drop_kv();  // its prompt's too
+  warm_up_rows_ += sequences_->rows() - before;
+}
+
+bool SequenceDrafter::resume() {
+  if (!sequences_->suspended()) return true;
+  if (!sequences_->resume()) return false;
+  warm_up();
+  return true;
+}
+
+bool SequenceDrafter::is_stop(TokenId token) const {
+  return std::find(stops_.begin(), stops_.end(), token) != stops_.end();
+}
+
+void SequenceDrafter::propose(std::span<DraftSlot> batch, double /*now*/, Levels* levels) {
+  const auto part = static_cast<std::size_t>(options_.max_requests);
+  for (std::size_t first = 0; first < batch.size(); first += part) {
+    propose_together(batch.subspan(first, std::min(part, batch.size() - first)), levels);
+  }
+}
+
+/// The last token of a chain needs no position.
+int SequenceDrafter::longest(const DraftSlot& slot, const DraftText& text) const {
+  if (slot.limits.paths < 1 || text.foreign || !sequences_->knows(slot.assumed)) return 0;
+  if (std::any_of(slot.assumed.begin(), slot.assumed.end(),
+                  [&](TokenId token) { return is_stop(token); })) {
+    return 0;
+  }
+  const auto size = static_cast<std::int64_t>(text.committed + slot.assumed.size());
+  const std::int64_t response = size - static_cast<std::int64_t>(text.prompt);
+  const std::int64_t by_text =
+      std::min(sampling_.max_tokens - response, options_.max_position - size + 1);
+  return static_cast<int>(
+      std::min<std::int64_t>(by_text, std::min({slot.limits.max_tokens, slot.limits.max_length,
+                                                slot.output.capacity(), options_.max_length})));
+}
+
+kernels::SampleRow SequenceDrafter::sample_row(const DraftText& text, std::int32_t index) const {
+  const bool ban_stops = index < sampling_.min_tokens;
+  NoiseKey noise = text.noise;
+  // Any other key gives other noise; the stream stays the request's own.
+  if (options_.noise == DraftNoise::independent) noise.key ^= 0x9E3779B97F4A7C15U;
+  return {noise,
+          index,
+          sampling_.temperature,
+          sampling_.top_k,
+          sampling_.top_p,
+          sampling_.min_p,
+          ban_stops ? std::span<const TokenId>(stops_) : std::span<const TokenId>()};
+}
+
+void SequenceDrafter::rank(const float* logits, int count) {
+  const int vocab = sequences_->vocab();
+  ranked_.resize(sample_rows_.size() * count);
+  backend_.rank(logits, vocab, std::min(vocab, options_.vocab), sample_rows_, count, ranked_);
+}
+
+}  // namespace paceline::draft

@@ -1,0 +1,102 @@
+// What drafters that compute over sequences have in common: draft models, and heads on the target.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/backend.hpp"
+#include "runtime/core/sampling.hpp"
+#include "runtime/draft/draft_sequences.hpp"
+#include "runtime/draft/drafter.hpp"
+
+namespace paceline::draft {
+
+/// How the next token is chosen from the drafter's distribution q.
+enum class DraftNoise : std::uint8_t {
+  shared,       ///< argmax(q / T + g), g the noise the target samples with
+  greedy,       ///< argmax q
+  independent,  ///< argmax(q / T + h), h noise of the drafter's own
+};
+
+/// max_requests: drafted for together; larger batches go in parts of so many.
+struct SequenceDrafterOptions : DraftSequencesOptions {
+  DraftNoise noise = DraftNoise::shared;
+  int vocab = 0;       ///< the target's; ids past it, which pad the draft's, are not drafted
+  int max_length = 8;  ///< longest path, whatever the limits of a slot
+  int paths = 1;       ///< most tokens of a level, 1 to kernels::kMaxRanked - 1
+};
+
+/// A draft depends on the request's text, noise and limits, and on what of its features is known;
+/// not on the batch or on what is held of it. But where the pool is short it is shorter, or there
+/// is none. It ends at stop tokens, at the response's longest and at the longest sequence. Tokens
+/// it assumes count as said in all of this: a draft is what it would be if they were committed.
+class SequenceDrafter : public Drafter {
+ public:
+  /// These four run no forward pass. A request whose text has a token outside the drafter's
+  /// vocabulary gets no drafts, nor does a slot that assumes one. What is held of one that leaves
+  /// may stay while there is room.
+  void start(const DraftStart& start, double /*now*/) override { sequences_->start(start); }
+  void commit(RequestId id, std::span<const TokenId> tokens, double /*now*/) override {
+    sequences_->commit(id, tokens);
+  }
+  void finish(RequestId id, double /*now*/) override { sequences_->finish(id); }
+  void leave(RequestId id, double /*now*/) override { sequences_->leave(id); }
+  [[nodiscard]] std::size_t feature_bytes() const override { return sequences_->feature_bytes(); }
+  void observe(RequestId id, std::int32_t first, std::span<const std::byte> features) override {
+    sequences_->observe(id, first, features);
+  }
+  [[nodiscard]] bool lags() const override { return true; }
+  [[nodiscard]] int lag(RequestId id) const override { return sequences_->lag(id); }
+  /// A token's best child comes before its others. `levels` is asked before each pass that takes
+  /// drafts further. Throws std::logic_error when a request is in the batch twice, Error (internal)
+  /// when logits are not finite.
+  void propose(std::span<DraftSlot> batch, double now, Levels* levels) override;
+
+  [[nodiscard]] bool present() const override { return !sequences_->suspended(); }
+  [[nodiscard]] bool gives_memory() const override { return sequences_->gives_memory(); }
+  /// Gives back KV and activations, and the weights unless somebody keeps them.
+  void suspend() override { sequences_->suspend(); }
+  /// A part of loading the weights again; at the end drafts once to warm up.
+  bool resume() override;
+  [[nodiscard]] std::size_t bytes() const override { return sequences_->bytes(); }
+
+  /// Rows of all forward passes so far, but for those that warmed up.
+  [[nodiscard]] std::uint64_t rows() const { return sequences_->rows() - warm_up_rows_; }
+  [[nodiscard]] std::size_t kv_bytes() const { return sequences_->kv_bytes(); }
+  [[nodiscard]] std::size_t weight_bytes() const { return sequences_->weight_bytes(); }
+
+ protected:
+  /// `sampling`, `stops`: the target's; `stops` end a path and are banned before min_tokens.
+  /// `backend` outlives the drafter. Throws std::invalid_argument on bad options.
+  SequenceDrafter(kernels::Backend& backend, std::unique_ptr<DraftSequences> sequences,
+                  const SamplingParams& sampling, std::vector<TokenId> stops,
+                  const SequenceDrafterOptions& options);
+
+  /// Drafts once for a made-up request: the last thing that a constructor does.
+  void warm_up();
+  /// For a batch of at most max_requests.
+  virtual void propose_together(std::span<DraftSlot> batch, Levels* levels) = 0;
+
+  /// Tokens of the longest path that the slot may have.
+  [[nodiscard]] int longest(const DraftSlot& slot, const DraftText& text) const;
+  [[nodiscard]] bool is_stop(TokenId token) const;
+  /// How the token of that index in the response is drawn.
+  [[nodiscard]] kernels::SampleRow sample_row(const DraftText& text, std::int32_t index) const;
+  /// The `count` best tokens of each of sample_rows_: [rows, count] in ranked_.
+  void rank(const float* logits, int count);
+
+  SequenceDrafterOptions options_;
+  SamplingParams sampling_;
+  std::vector<TokenId> stops_;
+  kernels::Backend& backend_;
+  std::unique_ptr<DraftSequences> sequences_;
+  std::vector<kernels::SampleRow> sample_rows_;
+  std::vector<kernels::Ranked> ranked_;
+
+ private:
+  std::uint64_t warm_up_rows_ = 0;
+};
+
+}  // namespace paceline::draft

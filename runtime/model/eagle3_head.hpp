@@ -1,0 +1,138 @@
+// An EAGLE-3 head: what comes after a text by the features that the target had of it (EAGLE-3,
+// arXiv 2503.01840, section 3.1; tensors and order of operations as of SafeAILab's checkpoints).
+//
+// Row i of a text is the embedding of token i + 1 beside the feature of token i, and says what
+// token i + 2 may be. Where the target has computed token i its feature is the target's, brought to
+// the head's width by `fc`; beyond that it is what the head itself came to in row i - 1, which
+// takes the place of what the target has yet to compute.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "kernels/backend.hpp"
+#include "runtime/core/eagle3_config.hpp"
+#include "runtime/core/weight_source.hpp"
+#include "runtime/model/weights.hpp"
+
+namespace paceline::model {
+
+/// A head's weights as a backend computes with them, whole. Do not change once loaded.
+class Eagle3Weights {
+ public:
+  /// `compute`: as of the target. `source`: the head's, checked against `config`; needed while this
+  /// is made. Throws DataError on weights that are NaN or infinite.
+  Eagle3Weights(kernels::Backend& backend, const Eagle3Config& config, const WeightSource& source,
+                DType compute);
+
+  [[nodiscard]] const Eagle3Config& config() const { return config_; }
+  [[nodiscard]] DType compute() const { return compute_; }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }  ///< of all packed matrices
+
+  [[nodiscard]] const kernels::Linear& fc() const { return *fc_; }
+  /// attention_norm: of the embedding.
+  [[nodiscard]] const Weights::Layer& layer() const { return layer_; }
+  [[nodiscard]] const Weights::Vector& feature_norm() const { return feature_norm_; }
+  [[nodiscard]] const Weights::Vector& final_norm() const { return final_norm_; }
+  [[nodiscard]] const kernels::Linear& output() const { return *output_; }
+  /// [draft_vocab] int32; null: the same ids.
+  [[nodiscard]] const Weights::Vector& target_ids() const { return target_ids_; }
+
+ private:
+  Eagle3Config config_;
+  DType compute_;
+  std::size_t bytes_ = 0;
+  std::unique_ptr<kernels::Linear> fc_;  ///< [hidden, kFeatureLayers * target_hidden]
+  Weights::Layer layer_;
+  Weights::Vector feature_norm_;             ///< [hidden]
+  Weights::Vector final_norm_;               ///< [hidden]
+  std::unique_ptr<kernels::Linear> output_;  ///< [draft_vocab, hidden]
+  Weights::Vector target_ids_;
+};
+
+/// Bytes that a head's packed matrices take, and a row of its buffers, logits left out.
+[[nodiscard]] std::uint64_t weight_bytes(const Eagle3Config& config, DType compute);
+[[nodiscard]] std::uint64_t row_bytes(const Eagle3Config& config, DType compute);
+
+/// Computes with a head, in buffers for its largest pass. Used by one thread.
+class Eagle3Head {
+ public:
+  /// What a pass gives of its logit rows, in memory of the backend, valid until the next.
+  struct Output {
+    /// [logit rows, vocabulary of the target] fp32: -infinity for tokens that the head has not.
+    const float* logits = nullptr;
+    const float* features = nullptr;  ///< [logit rows, hidden] for rows that follow on them
+  };
+
+  /// `embedding`: the target's. `backend` must outlive the head. max_position: longest sequence.
+  Eagle3Head(kernels::Backend& backend, std::shared_ptr<const Eagle3Weights> weights,
+             std::shared_ptr<const kernels::Embedding> embedding, int max_rows, int max_logit_rows,
+             int max_position);
+
+  [[nodiscard]] kernels::KvShape kv_shape(int block) const;
+  [[nodiscard]] const Eagle3Weights& weights() const { return *weights_; }
+  [[nodiscard]] std::size_t activation_bytes() const { return activation_bytes_; }
+  /// Bytes of one row's features of the target: of the compute dtype, as Decoder::features().
+  [[nodiscard]] std::size_t feature_bytes() const;
+
+  /// Runs rows that follow on features of the target: [rows, feature_bytes()], in host memory.
+  /// tokens: row i's is the token after that which the feature is of. cache: as kv_shape() says.
+  Output forward(std::span<const std::byte> features, std::span<const TokenId> tokens,
+                 std::span<const kernels::Segment> segments,
+                 std::span<const std::int32_t> logit_rows, const kernels::KvShape& kv,
+                 std::byte* cache);
+  /// Runs rows that follow on the head's own: [rows, hidden], in host memory.
+  Output forward(std::span<const float> features, std::span<const TokenId> tokens,
+                 std::span<const kernels::Segment> segments,
+                 std::span<const std::int32_t> logit_rows, const kernels::KvShape& kv,
+                 std::byte* cache);
+
+ private:
+  template <class T>
+  struct Activation {
+    std::unique_ptr<kernels::Buffer> buffer;
+    std::size_t width = 0;  ///< elements of a row
+    [[nodiscard]] T* row(int index) const {
+      return reinterpret_cast<T*>(buffer->data()) + index * width;
+    }
+  };
+
+  template <class T>
+  [[nodiscard]] Activation<T> activation(int rows, std::size_t width);
+  Output run(kernels::Recording& recording, bool of_target, std::span<const TokenId> tokens,
+             std::span<const kernels::Segment> segments, std::span<const std::int32_t> logit_rows,
+             const kernels::KvShape& kv, std::byte* cache);
+  void compute(kernels::Operations& operations, bool of_target);
+  void read_input(kernels::Operations& operations, bool of_target);
+
+  kernels::Backend& backend_;
+  std::shared_ptr<const Eagle3Weights> weights_;
+  std::shared_ptr<const kernels::Embedding> embedding_;
+  Shard shard_;
+  Weights::Vector rope_;
+  kernels::RopeTable rope_view_;
+  std::unique_ptr<kernels::Recording> first_;  ///< of rows that follow on the target's features
+  std::unique_ptr<kernels::Recording> next_;   ///< of the others
+
+  std::size_t activation_bytes_ = 0;
+  // Rows as the backend pads them; bytes are values of the compute dtype.
+  Activation<std::byte> target_features_;  ///< [max_rows, kFeatureLayers * target_hidden]
+  Activation<float> features_;             ///< [max_rows, hidden]
+  Activation<float> embedded_;             ///< [max_rows, hidden]
+  Activation<float> feature_normed_;       ///< [max_rows, hidden]
+  Activation<float> delta_;                ///< [max_rows, hidden]
+  Activation<float> qkv_;                  ///< [max_rows, (heads + 2 kv_heads) * head_dim]
+  Activation<float> gate_up_;              ///< [max_rows, 2 * intermediate]
+  Activation<std::byte> input_;            ///< [max_rows, 2 * hidden]
+  Activation<std::byte> normed_;           ///< [max_rows, hidden]
+  Activation<std::byte> query_;            ///< [max_rows, heads * head_dim]
+  Activation<std::byte> attended_;         ///< [max_rows, heads * head_dim]
+  Activation<std::byte> gated_;            ///< [max_rows, intermediate]
+  Activation<std::byte> last_;             ///< [max_logit_rows, hidden]
+  Activation<float> last_features_;        ///< [max_logit_rows, hidden]
+  Activation<float> draft_logits_;         ///< [max_logit_rows, draft_vocab]
+  Activation<float> logits_;               ///< [max_logit_rows, vocab]; same ids: no memory
+};
+
+}  // namespace paceline::model

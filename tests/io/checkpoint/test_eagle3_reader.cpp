@@ -1,0 +1,209 @@
+// EAGLE-3 heads as they are published, and what is said of those that are not.
+#include "io/checkpoint/eagle3_reader.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "tests/io/checkpoint/files.hpp"
+#include "tests/io/expect_error.hpp"
+
+namespace paceline::io {
+namespace {
+
+struct Tensor {
+  std::string dtype;
+  std::vector<std::int64_t> shape;
+  std::string bytes;
+};
+
+template <class T>
+Tensor integers(const std::string& dtype, const std::vector<T>& values) {
+  std::string bytes(values.size() * sizeof(T), '\0');
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  return {dtype, {static_cast<std::int64_t>(values.size())}, bytes};
+}
+
+/// A head of 8 of 20 tokens in a directory, to be spoilt one way at a time.
+class Eagle3Reader : public testing::Test {
+ protected:
+  Eagle3Reader() { name_as("midlayer."); }
+
+  void name_as(const std::string& prefix) {
+    Eagle3Config head;
+    head.layer.hidden = 8;
+    head.layer.intermediate = 12;
+    head.layer.heads = 2;
+    head.layer.kv_heads = 1;
+    head.layer.head_dim = 4;
+    head.target_hidden = 8;
+    head.draft_vocab = 8;
+    head.prefix = prefix;
+    tensors_.clear();
+    for (const ExpectedTensor& tensor : expected_tensors(head)) {
+      std::size_t size = 2;
+      for (const std::int64_t n : tensor.shape) size *= static_cast<std::size_t>(n);
+      tensors_[tensor.name] = {"BF16", tensor.shape, std::string(size, '\0')};
+    }
+    tensors_["d2t"] = integers<std::int64_t>("I64", {0, 1, 1, 4, 4, 4, 5, 12});
+    tensors_["t2d"] = {"BOOL", {20}, std::string(20, '\1')};
+  }
+  void write() const {
+    nlohmann::json header;
+    std::string data;
+    for (const auto& [name, tensor] : tensors_) {
+      header[name] = {{"dtype", tensor.dtype},
+                      {"shape", tensor.shape},
+                      {"data_offsets", {data.size(), data.size() + tensor.bytes.size()}}};
+      data += tensor.bytes;
+    }
+    directory_.write("model.safetensors", test::safetensors(header.dump(), data));
+    directory_.write("config.json", config_.dump());
+  }
+  [[nodiscard]] Eagle3Checkpoint load() const {
+    write();
+    return load_eagle3(directory_.path());
+  }
+  [[nodiscard]] std::string error() const {
+    return test::message_of<DataError>([&] { (void)load(); });
+  }
+  [[nodiscard]] std::string file(const std::string& name) const { return directory_.file(name); }
+
+  test::TemporaryDirectory directory_;
+  std::map<std::string, Tensor> tensors_;
+  nlohmann::json config_ = {{"architectures", {"LlamaForCausalLMEagle3"}},
+                            {"vocab_size", 20},
+                            {"draft_vocab_size", 8},
+                            {"hidden_size", 8},
+                            {"intermediate_size", 12},
+                            {"num_hidden_layers", 1},
+                            {"num_attention_heads", 2},
+                            {"num_key_value_heads", 1},
+                            {"rope_theta", 500000.0},
+                            {"torch_dtype", "float16"}};
+};
+
+TEST_F(Eagle3Reader, ReadsBothNamings) {
+  for (const char* prefix : {"midlayer.", "layers.0."}) {
+    name_as(prefix);
+    const Eagle3Checkpoint head = load();
+    EXPECT_EQ(head.config.prefix, prefix);
+    EXPECT_EQ(head.config.draft_vocab, 8);
+    EXPECT_EQ(head.config.target_hidden, 8);
+    EXPECT_EQ(head.config.layer.rope_theta, 500000.0);
+    EXPECT_EQ(head.config.layer.vocab, 20);
+    EXPECT_FALSE(head.config.norm_before_residual);
+    EXPECT_EQ(head.config.target_ids, (std::vector<std::int32_t>{0, 2, 3, 7, 8, 9, 11, 19}));
+  }
+}
+
+TEST_F(Eagle3Reader, MapsMayBeAbsentOrNarrowAndEmbeddingsThere) {
+  tensors_["d2t"] = integers<std::int32_t>("I32", {12, 1, 1, 4, 4, 4, 5, 6});
+  tensors_["embed_tokens.weight"] = {"BF16", {20, 8}, std::string(320, '\0')};
+  EXPECT_EQ(load().config.target_ids.front(), 12);
+  config_["draft_vocab_size"] = 20;
+  config_["norm_before_residual"] = true;
+  tensors_.erase("d2t");
+  tensors_.erase("t2d");
+  tensors_["lm_head.weight"] = {"BF16", {20, 8}, std::string(320, '\0')};
+  const Eagle3Checkpoint head = load();
+  EXPECT_TRUE(head.config.target_ids.empty());
+  EXPECT_TRUE(head.config.norm_before_residual);
+  config_.erase("draft_vocab_size");
+  EXPECT_EQ(load().config.draft_vocab, 20);
+}
+
+TEST_F(Eagle3Reader, TensorsMustFit) {
+  const std::string at = file("model.safetensors") + ": tensor ";
+  const auto good = tensors_;
+  tensors_["fc.weight"].shape = {24, 8};
+  EXPECT_EQ(error(), at + "'fc.weight': expected shape [8, 24] (by config.json), found [24, 8]");
+  tensors_ = good;
+  tensors_.erase("midlayer.self_attn.q_proj.weight");
+  EXPECT_EQ(error(), at + "'midlayer.self_attn.q_proj.weight': missing; expected shape [8, 16]");
+  tensors_ = good;
+  tensors_.erase("midlayer.hidden_norm.weight");
+  EXPECT_EQ(error(), at +
+                         "'midlayer.hidden_norm.weight': missing, and under layers.0. too: is this "
+                         "an EAGLE-3 head?");
+  tensors_ = good;
+  tensors_["midlayer.self_attn.q_proj.bias"] = {"BF16", {8}, std::string(16, '\0')};
+  EXPECT_EQ(error(),
+            at + "'midlayer.self_attn.q_proj.bias': unexpected; an EAGLE-3 head has no such "
+                 "tensor");
+  tensors_ = good;
+  tensors_["norm.weight"].dtype = "F16";
+  EXPECT_EQ(error(), at + "'norm.weight': dtype: expected BF16 or F32, found F16");
+}
+
+TEST_F(Eagle3Reader, TheMapMustNameEachTokenOnce) {
+  const std::string at = file("model.safetensors") + ": tensor 'd2t': ";
+  const std::string expected = "expected the way to one of the 20 tokens, to each once, found ";
+  tensors_["d2t"] = integers<std::int64_t>("I64", {0, 1, 1, 4, 4, 4, 5, 13});
+  EXPECT_EQ(error(), at + "element 7: " + expected + "13");
+  tensors_["d2t"] = integers<std::int64_t>("I64", {0, -2, 1, 4, 4, 4, 5, 6});
+  EXPECT_EQ(error(), at + "element 1: " + expected + "-2");
+  tensors_["d2t"] = integers<std::int64_t>("I64", {3, 2, 1, 4, 4, 4, 5, 6});
+  EXPECT_EQ(error(), at + "element 1: " + expected + "2");
+  tensors_["d2t"] = integers<std::int64_t>("I64", {0, 1});
+  EXPECT_EQ(error(), at + "expected shape [8] (draft_vocab_size), found [2]");
+  tensors_["d2t"] = {"F32", {8}, std::string(32, '\0')};
+  EXPECT_EQ(error(), at + "dtype: expected I64 or I32, found F32");
+  tensors_.erase("d2t");
+  EXPECT_EQ(error(), at + "missing; by config.json the head has 8 of 20 tokens");
+}
+
+TEST_F(Eagle3Reader, TheConfigurationMustBeAHeads) {
+  const std::string at = file("config.json") + ": ";
+  const auto good = config_;
+  config_["num_hidden_layers"] = 2;
+  EXPECT_EQ(error(), at + "num_hidden_layers: expected 1 (the head's own layer), found 2");
+  config_ = good;
+  config_["architectures"] = {"LlamaForCausalLMEagle"};
+  EXPECT_EQ(error().find(at + "architectures"), 0U);
+  EXPECT_NE(error().find("LlamaForCausalLMEagle3"), std::string::npos);
+  config_ = good;
+  config_["attention_bias"] = true;
+  EXPECT_EQ(error(), at + "attention_bias: expected false (a head has no biases), found true");
+  config_ = good;
+  config_["draft_vocab_size"] = 21;
+  EXPECT_EQ(error().find(at + "draft_vocab_size: expected"), 0U);
+}
+
+TEST_F(Eagle3Reader, APickleIsToBeConverted) {
+  directory_.write("config.json", config_.dump());
+  directory_.write("pytorch_model.bin", "PK");
+  const std::string message =
+      test::message_of<DataError>([&] { (void)load_eagle3(directory_.path()); });
+  EXPECT_EQ(message.find(directory_.path() +
+                         ": expected model.safetensors, found pytorch_model.bin; convert it"),
+            0U);
+}
+
+TEST_F(Eagle3Reader, TheHeadMustFitTheTarget) {
+  const Eagle3Config head = load().config;
+  ModelConfig target;
+  target.vocab = 20;
+  target.hidden = 8;
+  target.layers = 3;
+  EXPECT_NO_THROW(require_fits("dir", head, target));
+  const auto error = [&] {
+    return test::message_of<DataError>([&] { require_fits("dir", head, target); });
+  };
+  target.layers = 2;
+  EXPECT_EQ(error(),
+            "dir/config.json: an EAGLE-3 head reads features of three layers; expected a model of "
+            "at least 3 layers, found 2");
+  target.vocab = 21;
+  EXPECT_EQ(error(), "dir/config.json: vocab_size: expected 21, the model's vocab_size, found 20");
+  target.hidden = 16;
+  EXPECT_EQ(
+      error(),
+      "dir/config.json: hidden_size: expected 16, the model's hidden_size, for its embeddings "
+      "are the head's, found 8");
+}
+
+}  // namespace
+}  // namespace paceline::io

@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Makes the parity fixtures of EAGLE-3 heads: small random heads, and what eagle3.py computes with them.
+
+    python make_fixtures.py
+
+Needs torch. Writes one folder a head beside this file; the README says what is in it.
+"""
+
+import json
+import pathlib
+import shutil
+import sys
+
+import torch
+from safetensors.torch import save_file
+
+HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+from eagle3 import Eagle3Config, Eagle3Head, load_head  # noqa: E402
+
+ROWS = 70  # past the first attention tile
+CHAIN = 5  # tokens drafted in turn
+# A tree of drafted tokens by levels: the node each follows, -1 for the text.
+LEVELS = ([-1, -1, -1], [0, 0, 2, 1], [4, 3, 4, 6], [8, 7])
+
+HEADS = {
+    "midlayer": dict(prefix="midlayer."),
+    "midlayer-d2t": dict(prefix="midlayer.", draft_vocab_size=40, rope_theta=500000.0),
+    "layers0": dict(prefix="layers.0.", norm_before_residual=True, target_hidden_size=48),
+    "layers0-d2t": dict(prefix="layers.0.", draft_vocab_size=40, norm_before_residual=True),
+}
+
+
+def random_head(prefix: str, folder: pathlib.Path, embedding: torch.Tensor, **keys) -> None:
+    """A head of bf16 weights, published under names with this prefix."""
+    text = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2,
+            "head_dim": 8, "vocab_size": 96, "rms_norm_eps": 1e-5, "rope_theta": 10000.0} | keys
+    config = Eagle3Config.from_dict(text)
+    head = Eagle3Head(config, embedding)
+    tensors = {}
+    for name, tensor in head.state_dict().items():
+        norm = tensor.dim() == 1
+        value = 1 + 0.1 * torch.randn(tensor.shape) if norm else torch.randn(tensor.shape) * tensor.shape[-1] ** -0.5
+        tensors[name.replace("midlayer.", prefix)] = value.bfloat16()
+    if config.draft_vocab_size < config.vocab_size:
+        ids = torch.randperm(config.vocab_size)[: config.draft_vocab_size].sort().values
+        tensors["d2t"] = ids - torch.arange(config.draft_vocab_size)
+        tensors["t2d"] = torch.zeros(config.vocab_size, dtype=torch.bool).index_fill(0, ids, True)
+    (folder / "config.json").write_text(json.dumps(config.as_dict(), indent=2) + "\n")
+    save_file(tensors, folder / "model.safetensors")
+
+
+def answers(head: Eagle3Head, tokens: torch.Tensor, features: torch.Tensor, drafted: torch.Tensor) -> dict:
+    """Logits of all rows of a text, of a chain drafted behind it, and of a tree that grows behind it."""
+    text = head(tokens[1:], features)
+    past, recurrent, chain = (text.keys, text.values), text.features[-1:], []
+    for token in drafted[:CHAIN]:
+        rows = head(token[None], recurrent, past=past)
+        past, recurrent = (rows.keys, rows.values), rows.features
+        chain.append(rows.logits)
+
+    parents = sum(LEVELS, [])
+    own = torch.full((0, head.config.hidden_size), 0.0)  # features of the nodes so far
+    past, seen, logits, depth = (text.keys, text.values), torch.zeros(0, 0, dtype=torch.bool), [], {-1: 0}
+    for level in LEVELS:
+        first = len(own)
+        nodes = range(first, first + len(level))
+        feature = torch.stack([text.features[-1] if parents[i] < 0 else own[parents[i]] for i in nodes])
+        sees = torch.zeros(len(level), first + len(level), dtype=torch.bool)
+        for row, node in enumerate(nodes):
+            if parents[node] >= 0:
+                sees[row, :first] = seen[parents[node], :first]
+            sees[row, node] = True
+            depth[node] = depth[parents[node]] + 1
+        mask = torch.cat((torch.ones(len(level), ROWS, dtype=torch.bool), sees), dim=-1)
+        positions = torch.tensor([ROWS - 1 + depth[node] for node in nodes])
+        rows = head(drafted[first : first + len(level)], feature, positions, mask, past)
+        past, own = (rows.keys, rows.values), torch.cat((own, rows.features))
+        grown = torch.zeros(len(own), len(own), dtype=torch.bool)
+        grown[:first, :first] = seen
+        grown[first:] = sees
+        seen = grown
+        logits.append(rows.logits)
+    return {"logits": text.logits, "chain_logits": torch.cat(chain), "tree_logits": torch.cat(logits)}
+
+
+@torch.no_grad()
+def main() -> None:
+    for index, (name, keys) in enumerate(HEADS.items()):
+        torch.manual_seed(index)
+        folder = HERE / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        embedding = torch.randn(96, 32).bfloat16().float()
+        random_head(folder=folder, embedding=embedding, **keys)
+        head = load_head(folder, embedding)
+        tokens = torch.randint(0, 96, (ROWS + 1,))
+        drafted = torch.randint(0, 96, (sum(map(len, LEVELS)),))
+        features = torch.randn(ROWS, 3 * head.config.target_hidden_size)
+        made = answers(head, tokens, features, drafted)
+        reference = {"tokens": tokens.tolist(), "drafted": drafted.tolist(), "chain": CHAIN, "levels": LEVELS,
+                     "target_ids": head.target_ids(torch.arange(head.config.draft_vocab_size)).tolist()}
+        (folder / "reference.json").write_text(json.dumps(reference) + "\n")
+        save_file({"embedding": embedding, "features": features} | made, folder / "reference.safetensors")
+        print(name, f"logit std {made['logits'].std():.2f}")
+
+
+if __name__ == "__main__":
+    main()

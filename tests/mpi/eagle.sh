@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# eagle.sh PACELINE: EAGLE-3 heads change no digest: chains and trees, batches, tensor parallelism, temperatures, moves,
+# short KV and resumes, with the head that was trained for the embedded model where it is there, and with heads of
+# random weights, which draft as badly as can be. What cannot be is refused.
+source "$(dirname "$0")/lib.sh"
+
+# 200 requests.
+head -n 25 "$root/configs/prompts/unseen.jsonl" >"$work/prompts.jsonl"
+small=(--set prompts.path="$work/prompts.jsonl" --set prompts.samples=8 --set sampling.max_tokens=48 --set engine.threads=1)
+target=$root/configs/models/target
+python3 "$here/random_head.py" "$work/random" "$target"
+python3 "$here/random_head.py" "$work/reduced" "$target" PREFIX=layers.0. draft_vocab_size=200 norm_before_residual=true
+python3 "$here/random_head.py" "$work/other" "$target" vocab_size=500 draft_vocab_size=500
+good=$root/configs/models/eagle3
+[ -d "$good" ] || good=$work/random
+
+eagle() { echo "speculation.drafters=[{method: eagle3, path: $1}${2:+, $2}]"; }
+s() { printf ' --set speculation.%s' "$@"; }  # short for settings of the section
+tree=$(s policy=fixed max_length=4 paths=3)
+whole_tree=$(s policy=fixed max_length=8 paths=10 max_tokens=59)
+chain=$(s policy=fixed max_length=4)
+
+plain() {  # [ARG...]: sets the reference
+  rm -rf "$work/plain"
+  rollout 1 "$work/plain" "$@" || { cat "$work/plain.log"; exit 1; }
+  reference=$(digest "$work/plain")
+}
+
+# shellcheck disable=SC2086
+{
+plain
+for batch in 1 7 64; do
+  run "chains, batch $batch" 1 --set "$(eagle "$good")" $chain --set engine.max_batch=$batch
+  run "trees, batch $batch" 1 --set "$(eagle "$good")" $tree --set engine.max_batch=$batch
+done
+run "chains, TP 2" 2 --set "$(eagle "$good")" $chain --set layout.verifier_tp=2
+counted "accepted of chains" accepted
+run "trees, TP 2" 2 --set "$(eagle "$good")" $tree --set layout.verifier_tp=2
+counted "accepted of trees" accepted
+run "whole trees" 2 --set "$(eagle "$good")" $whole_tree --set engine.max_batch=20
+run "trees, TP 2, reduced vocabulary" 2 --set "$(eagle "$work/reduced")" $tree --set layout.verifier_tp=2
+run "random weights, reduced vocabulary, small chunks" 1 --set "$(eagle "$work/reduced")" $chain \
+  --set engine.prefill_chunk=17 --set engine.kv_block=32 --set engine.max_batch=7
+run "by costs" 1 --set "$(eagle "$good")"
+run "by costs, beside trees of siblings" 2 --set "$(eagle "$good" "{method: suffix}")" --set speculation.paths=4
+run "beside a draft model" 2 --set "$(eagle "$good" "{method: model, path: $root/configs/models/draft}")" \
+  $(s policy=fixed max_length=3 paths=2)
+run "short KV: requests wait, and go on elsewhere" 2 --set "$(eagle "$good")" $tree --set engine.kv_memory=1MiB
+run "moves at random" 3 --set "$(eagle "$good")" $chain --set schedule.shuffle=true --set engine.max_batch=5
+run "a draft model on a drafter rank, a head on the verifier" 2 --set layout.drafters=1 $chain \
+  --set "$(eagle "$good" "{method: model, path: $root/configs/models/draft}")"
+
+plain --set sampling.temperature=0
+run "greedy chains" 1 --set sampling.temperature=0 --set "$(eagle "$good")" $chain
+run "greedy trees" 2 --set sampling.temperature=0 --set "$(eagle "$good")" $tree
+plain --set sampling.temperature=0.8 --set sampling.top_p=0.9 --set sampling.min_tokens=20
+run "filtered trees" 2 --set sampling.temperature=0.8 --set sampling.top_p=0.9 --set sampling.min_tokens=20 \
+  --set "$(eagle "$good")" $tree
+plain --set model.dtype=fp32
+run "trees in fp32" 1 --set model.dtype=fp32 --set "$(eagle "$good")" $tree
+
+plain
+both=(--set "$(eagle "$good")" $tree --set engine.max_batch=2)
+other=(--set "$(eagle "$work/reduced")" $chain)
+cut_and_resume USR1 "trees" 2 both 1 other
+cut_and_resume KILL "chains" 2 other 2 both
+}
+
+# refused WHAT CODE PATTERN COMMAND [ARG...]
+refused() {
+  local what=$1 expected=$2 pattern=$3 code=0
+  shift 3
+  "$here/launch.sh" 2 "$paceline" "$@" "${small[@]}" >"$work/refused.log" 2>&1 || code=$?
+  same "$what: exit code" "$expected" "$code"
+  if grep -qE "^paceline: .*$pattern" "$work/refused.log"; then ok "$what: says why"; else fail "$what: $(tail -n 3 "$work/refused.log")"; fi
+}
+refused "drafter ranks with a head alone" 64 "layout.drafters: .*eagle3" check "$config" --output "$work/none" --set "$(eagle "$good")" \
+  --set layout.drafters=1
+refused "a head of another model" 65 "config.json: vocab_size: expected 512" check "$config" --output "$work/none" --set "$(eagle "$work/other")"
+mkdir "$work/pickle"
+cp "$work/random/config.json" "$work/pickle"
+touch "$work/pickle/pytorch_model.bin"
+refused "a pickle" 65 "found pytorch_model.bin; convert it" check "$config" --output "$work/none" --set "$(eagle "$work/pickle")"
+finish

@@ -1,0 +1,50 @@
+"""Writes a small EAGLE-3 head of random bf16 weights for the target of a directory:
+random_head.py DIR TARGET [KEY=VALUE]...
+
+KEY is of config.json, or PREFIX: of the layer's tensors, midlayer. by default. Needs nothing but Python.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from random_model import write
+
+
+def main() -> None:
+    folder, target = Path(sys.argv[1]), json.loads((Path(sys.argv[2]) / "config.json").read_text())
+    hidden, vocab = target["hidden_size"], target["vocab_size"]
+    config = {
+        "architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "num_hidden_layers": 1,
+        "vocab_size": vocab, "draft_vocab_size": vocab, "hidden_size": hidden, "intermediate_size": 96,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0, "hidden_act": "silu",
+    }
+    prefix = "midlayer."
+    for argument in sys.argv[3:]:
+        key, value = argument.split("=")
+        if key == "PREFIX":
+            prefix = value
+        else:
+            config[key] = json.loads(value)
+    inner, drafted = config["intermediate_size"], config["draft_vocab_size"]
+    queries = config["num_attention_heads"] * config["head_dim"]
+    keys = config["num_key_value_heads"] * config["head_dim"]
+    shapes = {
+        "fc.weight": [hidden, 3 * hidden], "norm.weight": [hidden], "lm_head.weight": [drafted, hidden],
+        prefix + "hidden_norm.weight": [hidden], prefix + "input_layernorm.weight": [hidden],
+        prefix + "post_attention_layernorm.weight": [hidden],
+        prefix + "self_attn.q_proj.weight": [queries, 2 * hidden],
+        prefix + "self_attn.k_proj.weight": [keys, 2 * hidden],
+        prefix + "self_attn.v_proj.weight": [keys, 2 * hidden],
+        prefix + "self_attn.o_proj.weight": [hidden, queries],
+        prefix + "mlp.gate_proj.weight": [inner, hidden], prefix + "mlp.up_proj.weight": [inner, hidden],
+        prefix + "mlp.down_proj.weight": [hidden, inner],
+    }
+    # Every draft token is a token of the target's, spread over them.
+    step = vocab // drafted
+    integers = {"d2t": [i * step - i for i in range(drafted)]} if drafted < vocab else {}
+    write(folder, config, shapes, integers=integers)
+
+
+main()

@@ -1,0 +1,197 @@
+// EAGLE-3 heads against the reference in PyTorch, on the small random heads of
+// tests/models/parity_eagle3.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/eagle3_reader.hpp"
+#include "runtime/model/eagle3_head.hpp"
+#include "tests/kernels/test_backends.hpp"
+#include "tests/runtime/model/parity_fixtures.hpp"
+
+namespace paceline {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Case {
+  fs::path fixture;
+  std::string backend;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> made;
+  for (const fs::path& fixture : test::fixtures("parity_eagle3")) {
+    for (const std::string& name : kernels::test::backends()) made.push_back({fixture, name});
+  }
+  return made;
+}
+
+constexpr int kBlock = 16;
+constexpr int kBlocks = 8;
+
+class Eagle3Parity : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    const fs::path& folder = GetParam().fixture;
+    nlohmann::json reference;
+    std::ifstream(folder / "reference.json") >> reference;
+    tokens_ = reference["tokens"].get<std::vector<TokenId>>();
+    drafted_ = reference["drafted"].get<std::vector<TokenId>>();
+    chain_ = reference["chain"].get<std::size_t>();
+    levels_ = reference["levels"].get<std::vector<std::vector<std::int32_t>>>();
+    target_ids_ = reference["target_ids"].get<std::vector<TokenId>>();
+    answers_ = std::make_unique<io::Checkpoint>(
+        io::Checkpoint::from_file(folder / "reference.safetensors"));
+    backend_ = kernels::test::backend_named(GetParam().backend);
+    const io::Eagle3Checkpoint checkpoint = io::load_eagle3(folder);
+    config_ = checkpoint.config;
+    head_ = std::make_unique<model::Eagle3Head>(
+        *backend_,
+        std::make_shared<model::Eagle3Weights>(*backend_, config_, *checkpoint.weights, DType::f32),
+        backend_->embedding(*answers_->find("embedding")), static_cast<int>(tokens_.size()),
+        static_cast<int>(tokens_.size()), kBlock * kBlocks);
+    kv_ = head_->kv_shape(kBlock);
+    cache_ = backend_->allocate(kv_.block_bytes() * kBlocks);
+    std::iota(blocks_.rbegin(), blocks_.rend(), 0);
+  }
+
+  /// [rows, columns] of the answers.
+  [[nodiscard]] std::span<const float> answer(const std::string& name) const {
+    const std::span<const std::byte> bytes = answers_->find(name)->bytes;
+    return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
+  }
+
+  /// What a pass gave of its rows.
+  struct Rows {
+    std::vector<float> logits;    ///< [rows, vocab]
+    std::vector<float> features;  ///< [rows, hidden]
+  };
+  template <class Feature>
+  Rows run(std::span<const Feature> features, std::span<const TokenId> tokens,
+           kernels::Segment segment) {
+    segment.rows = static_cast<int>(tokens.size());
+    segment.blocks = blocks_.data();
+    std::vector<std::int32_t> all(tokens.size());
+    std::iota(all.begin(), all.end(), 0);
+    const auto out = head_->forward(features, tokens, {&segment, 1}, all, kv_, cache_->data());
+    Rows rows;
+    rows.logits.resize(tokens.size() * config_.layer.vocab);
+    rows.features.resize(tokens.size() * config_.layer.hidden);
+    backend_->read(reinterpret_cast<const std::byte*>(out.logits),
+                   std::as_writable_bytes(std::span(rows.logits)));
+    backend_->read(reinterpret_cast<const std::byte*>(out.features),
+                   std::as_writable_bytes(std::span(rows.features)));
+    return rows;
+  }
+  /// The text's rows, in two passes.
+  Rows run_text() {
+    const std::span<const std::byte> features = answers_->find("features")->bytes;
+    const std::size_t first = 17;
+    const std::size_t bytes = head_->feature_bytes();
+    const auto tokens = std::span<const TokenId>(tokens_).subspan(1);
+    Rows rows = run(features.first(first * bytes), tokens.first(first), {});
+    kernels::Segment rest;
+    rest.first_position = first;
+    const Rows more = run(features.subspan(first * bytes), tokens.subspan(first), rest);
+    rows.logits.insert(rows.logits.end(), more.logits.begin(), more.logits.end());
+    rows.features.insert(rows.features.end(), more.features.begin(), more.features.end());
+    return rows;
+  }
+  /// The feature of the last of the rows, or of some other.
+  std::vector<float> feature(const Rows& rows, std::ptrdiff_t row = -1) const {
+    const std::ptrdiff_t hidden = config_.layer.hidden;
+    const auto at = row < 0 ? rows.features.end() - hidden : rows.features.begin() + row * hidden;
+    return {at, at + hidden};
+  }
+
+  /// To 2e-4 of how far logits spread; tokens that the head has not are out of the question.
+  void expect_near(std::span<const float> logits, std::span<const float> expected) const {
+    const auto drafted = static_cast<std::size_t>(config_.draft_vocab);
+    const auto vocab = static_cast<std::size_t>(config_.layer.vocab);
+    ASSERT_EQ(logits.size() / vocab, expected.size() / drafted);
+    double squares = 0;
+    for (const float x : expected) squares += static_cast<double>(x) * x;
+    const double spread = std::sqrt(squares / static_cast<double>(expected.size()));
+    std::size_t finite = 0;
+    double largest = 0;
+    for (std::size_t row = 0; row < logits.size() / vocab; ++row) {
+      for (std::size_t i = 0; i < drafted; ++i) {
+        const double found = logits[row * vocab + target_ids_[i]];
+        largest = std::max(largest, std::abs(found - expected[row * drafted + i]));
+      }
+      for (std::size_t i = 0; i < vocab; ++i)
+        finite += logits[row * vocab + i] > -std::numeric_limits<float>::infinity() ? 1 : 0;
+    }
+    EXPECT_LT(largest, 2e-4 * spread);
+    EXPECT_EQ(finite, logits.size() / vocab * drafted);
+  }
+
+  std::vector<TokenId> tokens_, drafted_, target_ids_;
+  std::size_t chain_ = 0;
+  std::vector<std::vector<std::int32_t>> levels_;
+  std::unique_ptr<io::Checkpoint> answers_;
+  std::shared_ptr<kernels::Backend> backend_;
+  Eagle3Config config_;
+  std::unique_ptr<model::Eagle3Head> head_;
+  kernels::KvShape kv_;
+  std::unique_ptr<kernels::Buffer> cache_;
+  std::vector<std::int32_t> blocks_ = std::vector<std::int32_t>(kBlocks);
+};
+
+TEST_P(Eagle3Parity, OfAText) { expect_near(run_text().logits, answer("logits")); }
+
+TEST_P(Eagle3Parity, OfAChainOnItsOwnFeatures) {
+  std::vector<float> last = feature(run_text());
+  std::vector<float> logits;
+  kernels::Segment segment;
+  segment.first_position = static_cast<int>(tokens_.size()) - 1;
+  for (std::size_t i = 0; i < chain_; ++i, ++segment.first_position) {
+    const Rows row = run(std::span<const float>(last),
+                         std::span<const TokenId>(drafted_).subspan(i, 1), segment);
+    logits.insert(logits.end(), row.logits.begin(), row.logits.end());
+    last = feature(row);
+  }
+  expect_near(logits, answer("chain_logits"));
+}
+
+TEST_P(Eagle3Parity, OfATreeThatGrows) {
+  const std::vector<float> text = feature(run_text());
+  std::vector<std::int32_t> parents;
+  Rows tree;
+  kernels::Segment segment;
+  segment.first_position = static_cast<int>(tokens_.size()) - 1;
+  for (const std::vector<std::int32_t>& level : levels_) {
+    std::vector<float> features;
+    for (const std::int32_t parent : level) {
+      const std::vector<float> one = parent < 0 ? text : feature(tree, parent);
+      features.insert(features.end(), one.begin(), one.end());
+    }
+    segment.before = static_cast<int>(parents.size());
+    parents.insert(parents.end(), level.begin(), level.end());
+    segment.parents = parents.data();
+    const Rows rows =
+        run(std::span<const float>(features),
+            std::span<const TokenId>(drafted_).subspan(segment.before, level.size()), segment);
+    tree.logits.insert(tree.logits.end(), rows.logits.begin(), rows.logits.end());
+    tree.features.insert(tree.features.end(), rows.features.begin(), rows.features.end());
+  }
+  expect_near(tree.logits, answer("tree_logits"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Heads, Eagle3Parity, testing::ValuesIn(cases()), [](const auto& made) {
+  std::string name = made.param.fixture.filename().string() + "_" + made.param.backend;
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace paceline
