@@ -34,7 +34,7 @@ void require_same_tokens(const std::string& path, const ModelConfig& draft,
   }
 }
 
-/// `read_model`, `read_head`: of methods model and eagle3, by their path.
+/// `read_model`: of method model, by its path; `read_head`: of method eagle3, by its setting.
 template <typename ReadModel, typename ReadHead>
 std::vector<ConfiguredDrafter> read(const io::SpeculationSection& settings,
                                     const ReadModel& read_model, const ReadHead& read_head) {
@@ -45,7 +45,7 @@ std::vector<ConfiguredDrafter> read(const io::SpeculationSection& settings,
     switch (setting.method) {
       case io::DrafterMethod::eagle3:
         drafter.name = "eagle3:" + setting.path;
-        drafter.head = read_head(setting.path);
+        drafter.head = read_head(setting);
         break;
       case io::DrafterMethod::ngram:
         drafter.name = "ngram";
@@ -78,10 +78,20 @@ std::vector<ConfiguredDrafter> read(const io::SpeculationSection& settings,
 std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& settings,
                                              const ModelConfig& model,
                                              const io::Tokenizer* tokenizer) {
-  const auto read_head = [&](const std::string& path) {
+  const auto read_head = [&](const io::DrafterSetting& setting) {
     auto head = std::make_unique<DraftHead>();
-    head->checkpoint = io::load_eagle3(path);
-    io::require_fits(path, head->checkpoint.config, model);
+    head->checkpoint = io::load_eagle3(setting.path);
+    io::require_fits(setting.path, head->checkpoint.config, model);
+    if (setting.stop.empty()) return head;
+    constexpr int kPaths = policy::StopNetwork::kStates;
+    if (settings.paths.value_or(1) < kPaths) {
+      throw UsageError(
+          fmt::format("speculation.paths: {} reads the {} likeliest paths of a tree; expected at "
+                      "least as many, "
+                      "found {}",
+                      setting.stop, kPaths, settings.paths.value_or(1)));
+    }
+    head->stop = std::make_shared<policy::StopNetwork>(io::Checkpoint(setting.stop));
     return head;
   };
   const auto read_model = [&](const std::string& path) {
@@ -103,11 +113,11 @@ std::vector<ConfiguredDrafter> read_drafter_shapes(const io::SpeculationSection&
     draft->compute = draft->config.dtype;
     return draft;
   };
-  const auto read_head = [](const std::string& path) -> std::unique_ptr<DraftHead> {
+  const auto read_head = [](const io::DrafterSetting& setting) -> std::unique_ptr<DraftHead> {
     throw UsageError(
         fmt::format("speculation.drafters: simulation has no costs and no acceptance of EAGLE-3 "
                     "heads ({}); expected methods model, ngram or suffix",
-                    path));
+                    setting.path));
   };
   return read(settings, read_model, read_head);
 }

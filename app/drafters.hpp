@@ -12,6 +12,7 @@
 #include "io/text/tokenizer.hpp"
 #include "runtime/core/model_config.hpp"
 #include "runtime/core/role.hpp"
+#include "runtime/policy/draft_stop.hpp"
 #include "runtime/policy/placement.hpp"
 
 namespace paceline::app {
@@ -30,7 +31,8 @@ struct DraftModel {
 /// An EAGLE-3 head's checkpoint. It computes in the target's dtype, on the ranks that verify.
 struct DraftHead {
   io::Eagle3Checkpoint checkpoint;
-  std::int32_t kv_blocks = 0;  ///< a rank; of engine.kv_block positions
+  std::shared_ptr<const policy::StopNetwork> stop;  ///< null: none
+  std::int32_t kv_blocks = 0;                       ///< a rank; of engine.kv_block positions
 };
 
 /// One entry of speculation.drafters with what it needs.
@@ -44,8 +46,8 @@ struct ConfiguredDrafter {
 
 /// Reads and checks draft models and heads; until costs say more cheap drafters come first, and a
 /// head last, for drafter ranks have none. `model` and `tokenizer` (may be null) are the target's.
-/// Throws UsageError on a draft model of another vocabulary, DataError on a head that does not fit
-/// the target, and as reading a checkpoint does.
+/// Throws UsageError on a draft model of another vocabulary and on a stop network without the paths
+/// it reads, DataError on a head that does not fit the target, and as reading a checkpoint does.
 [[nodiscard]] std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& settings,
                                                            const ModelConfig& model,
                                                            const io::Tokenizer* tokenizer);

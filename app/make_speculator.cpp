@@ -8,6 +8,7 @@
 #include "app/drafters.hpp"
 #include "app/setup.hpp"
 #include "runtime/policy/make_draft_length.hpp"
+#include "runtime/roles/learned_stop.hpp"
 
 namespace paceline::app {
 
@@ -82,7 +83,9 @@ std::unique_ptr<roles::Speculator> make_speculator(
     const Clock& clock) {
   const io::SpeculationSection& settings = setup.config.speculation;
   if (drafters.empty()) return nullptr;
-  roles::SpeculatorOptions options{known_acceptance(setup), reconfiguration(setup, costs), {}, 0};
+  roles::SpeculatorOptions options;
+  options.acceptance = known_acceptance(setup);
+  options.reconfigure = reconfiguration(setup, costs);
   // A profile knows all drafters, and those of drafter ranks cost a verifier nothing.
   const std::vector<std::string> own = own_drafter_names(setup, Role::verifier);
   std::erase_if(costs.drafters, [&](const DrafterCosts& drafter) {
@@ -94,6 +97,15 @@ std::unique_ptr<roles::Speculator> make_speculator(
     options.reserved[(setup.layout.drafters() > 0 ? 1 : 0) + at] = true;
     std::erase_if(costs.drafters,
                   [&](const DrafterCosts& drafter) { return drafter.name == name; });
+  }
+  if (const DraftHead* head = draft_head(setup); head != nullptr && head->stop != nullptr) {
+    const std::vector<std::int32_t> mine = own_drafters(setup, Role::verifier);
+    const auto at = std::find_if(mine.begin(), mine.end(), [&](std::int32_t d) {
+      return setup.drafters[d].head.get() == head;
+    });
+    options.levels.resize(drafters.size());
+    options.levels.at((setup.layout.drafters() > 0 ? 1 : 0) + (at - mine.begin())) =
+        std::make_shared<roles::LearnedStop>(head->stop);
   }
   const bool adapts = !settings.paths && settings.policy == SpeculationPolicy::goodput;
   const int paths = settings.paths.value_or(adapts ? io::SpeculationSection::kMostPaths : 1);

@@ -69,6 +69,7 @@ enum class DrafterMethod : std::uint8_t { eagle3, model, ngram, suffix };
 struct DrafterSetting {
   DrafterMethod method = DrafterMethod::suffix;
   std::string path;              ///< eagle3, model: Hugging Face directory
+  std::string stop;              ///< eagle3: directory of a network that ends drafts; empty: none
   std::int32_t min_match = 1;    ///< ngram (2), suffix (1): shortest match, tokens
   std::int32_t max_match = 64;   ///< ngram (5), suffix (64): longest match tried, tokens
   double min_probability = 0.1;  ///< suffix: paths less probable are not drafted

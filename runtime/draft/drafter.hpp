@@ -41,14 +41,26 @@ struct DraftSlot {
   std::int32_t count = 0;  ///< set by propose(): tokens written to output; 0: no draft
 };
 
-/// Judges, while drafts are made, whether longer ones are worth their cost. No run has one yet.
+/// A draft that may have a further level.
+struct GrowingDraft {
+  RequestId id;
+  NoiseKey noise;          ///< of the request
+  std::int32_t first = 0;  ///< index in the response of the draft's first token
+  /// Log-probabilities, as the drafter has them, of the paths to those tokens of its last level
+  /// that are to be taken further, the likeliest first. Valid during the call.
+  std::span<const float> frontier;
+  bool grows = true;  ///< set by a judge
+};
+
+/// Judges, while drafts are made, whether longer ones are worth their cost (RADAR, section 2.2). A
+/// level are the tokens at one distance from the text that a draft goes on after; the first is
+/// level 1.
 class Levels {
  public:
   virtual ~Levels() = default;
-  /// Asked where level `level` + 1 would be next: of requests drafted for together, whether to
-  /// draft it. A level are the tokens at one distance from the text that the draft goes on
-  /// after; the first is level 1. The slots hold what they would if drafting ended here.
-  [[nodiscard]] virtual bool go_on(int level, std::span<const DraftSlot> batch) = 0;
+  /// Of requests drafted for together: which are to have level `level` + 1. Asked level by level,
+  /// from 1 on, of those that have had all before and could have another.
+  virtual void judge(int level, std::span<GrowingDraft> drafts) = 0;
 };
 
 /// Proposes continuations. It never decides what is accepted, so it cannot change a trajectory; it

@@ -30,6 +30,8 @@ class DynamicTree {
   [[nodiscard]] std::span<const std::int32_t> expand(int width, std::span<const TokenId> stops);
   [[nodiscard]] TokenId token(std::int32_t index) const { return nodes_[index].token; }
   [[nodiscard]] std::int32_t parent(std::int32_t index) const { return nodes_[index].parent; }
+  /// Of the path to it.
+  [[nodiscard]] double log_probability(std::int32_t index) const { return nodes_[index].score; }
   /// 1 for what follows the text.
   [[nodiscard]] int depth(std::int32_t index) const { return nodes_[index].depth; }
 

@@ -55,13 +55,45 @@ void HeadDrafter::propose_together(std::span<DraftSlot> batch, Levels* levels) {
   sequences_->catch_up(rank);
   int level = 1;
   for (find_next(); !next_.empty(); find_next()) {
-    if (levels != nullptr) {
-      write();
-      if (!levels->go_on(level++, batch)) return;
-    }
+    if (levels != nullptr) judge(*levels, level++);
+    if (next_.empty()) break;
     sequences_->extend(next_, rank);
   }
   write();
+}
+
+/// Takes those out of next_ that are to have no further level.
+void HeadDrafter::judge(Levels& levels, int level) {
+  frontier_.clear();
+  growing_.clear();
+  for (std::size_t i = 0; i < next_.size(); ++i) {
+    const DynamicTree& tree = jobs_[next_[i].member].tree;
+    frontier_.push_back(static_cast<float>(tree.log_probability(nodes_[i])));
+  }
+  const auto end_of = [this](std::size_t first) {
+    std::size_t last = first;
+    while (last < next_.size() && next_[last].member == next_[first].member) ++last;
+    return last;
+  };
+  for (std::size_t first = 0; first < next_.size(); first = end_of(first)) {
+    const Job& job = jobs_[next_[first].member];
+    growing_.push_back({job.slot->id, job.text->noise, job.first,
+                        std::span(frontier_).subspan(first, end_of(first) - first)});
+  }
+  levels.judge(level, growing_);
+  std::size_t kept = 0;
+  std::size_t first = 0;
+  for (const GrowingDraft& draft : growing_) {
+    const std::size_t last = end_of(first);
+    if (!draft.grows) jobs_[next_[first].member].length = level;
+    for (; first < last; ++first) {
+      if (!draft.grows) continue;
+      next_[kept] = next_[first];
+      nodes_[kept++] = nodes_[first];
+    }
+  }
+  next_.resize(kept);
+  nodes_.resize(kept);
 }
 
 /// The likeliest tokens of the last level of each tree that goes on.

@@ -50,6 +50,7 @@ class HeadDrafter final : public SequenceDrafter {
 
   void propose_together(std::span<DraftSlot> batch, Levels* levels) override;
   void find_next();
+  void judge(Levels& levels, int level);
   void rank(std::span<const int> jobs, const float* logits);
   [[nodiscard]] double best_log_probability(const float* logits, std::size_t row);
   void write() const;
@@ -60,6 +61,8 @@ class HeadDrafter final : public SequenceDrafter {
   std::vector<DraftSequences::Next> next_;
   std::vector<std::int32_t> nodes_;  ///< [next_] of their trees; empty: what follows the texts
   std::vector<DynamicTree::Child> children_;
+  std::vector<float> frontier_;  ///< [next_]
+  std::vector<GrowingDraft> growing_;
 };
 
 }  // namespace paceline::draft

@@ -7,6 +7,17 @@
 #include "runtime/draft/model_sequences.hpp"
 
 namespace paceline::draft {
+namespace {
+
+/// Of the level's perturbed likelihoods, where the best token's is 1.
+double sum_of(std::span<const kernels::Ranked> level) {
+  double sum = 0;
+  for (const kernels::Ranked& r : level)
+    sum += std::exp(static_cast<double>(r.score) - level[0].score);
+  return sum;
+}
+
+}  // namespace
 
 ModelDrafter::ModelDrafter(kernels::Backend& backend, model::LoadWeights load,
                            TensorParallelGroup& group, const SamplingParams& sampling,
@@ -40,13 +51,32 @@ void ModelDrafter::propose_together(std::span<DraftSlot> batch, Levels* levels) 
   sequences_->catch_up(rank);
   int level = 1;
   for (find_next(); !next_.empty(); find_next()) {
-    if (levels != nullptr) {
-      for (const Job& job : jobs_) write(job);
-      if (!levels->go_on(level++, batch)) return;
-    }
+    if (levels != nullptr) judge(*levels, level++);
+    if (next_.empty()) break;
     sequences_->extend(next_, rank);
   }
   for (const Job& job : jobs_) write(job);
+}
+
+/// Takes those out of next_ that are to have no further level.
+void ModelDrafter::judge(Levels& levels, int level) {
+  growing_.clear();
+  for (const DraftSequences::Next& next : next_) {
+    Job& job = jobs_[next.member];
+    job.log_probability -= static_cast<float>(std::log(sum_of(job.level(level - 1))));
+    growing_.push_back(
+        {job.slot->id, job.text->noise, job.first, std::span(&job.log_probability, 1)});
+  }
+  levels.judge(level, growing_);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < growing_.size(); ++i) {
+    if (growing_[i].grows) {
+      next_[kept++] = next_[i];
+    } else {
+      jobs_[next_[i].member].length = level;
+    }
+  }
+  next_.resize(kept);
 }
 
 /// The best tokens of the last level, of the paths that go on.
@@ -88,11 +118,7 @@ void ModelDrafter::write(const Job& job) {
   double path = 1;
   for (int i = 0; i < job.levels(); ++i) {
     const std::span<const kernels::Ranked> level = job.level(i);
-    double sum = 0;
-    for (const kernels::Ranked& r : level) {
-      sum += std::exp(static_cast<double>(r.score) - level[0].score);
-    }
-    path /= sum;  // times the best token's share, exp(0) / sum
+    path /= sum_of(level);  // times the best token's share, exp(0) / sum
     slot.output.set(i, level[0].token, i - 1, static_cast<float>(path));
     for (int j = 1; j < job.paths && level[j].token >= 0; ++j) {
       const double share = std::exp(static_cast<double>(level[j].score) - level[0].score);

@@ -56,6 +56,7 @@ class ModelDrafter final : public SequenceDrafter {
     int paths = 1;
     /// [levels, paths + 1] best tokens by falling score.
     std::vector<kernels::Ranked> ranked;
+    float log_probability = 0;  ///< of the main path, where it is judged
     [[nodiscard]] int levels() const { return static_cast<int>(ranked.size()) / (paths + 1); }
     [[nodiscard]] std::span<const kernels::Ranked> level(int i) const {
       return std::span(ranked).subspan(static_cast<std::size_t>(i) * (paths + 1), paths + 1);
@@ -64,6 +65,7 @@ class ModelDrafter final : public SequenceDrafter {
 
   void propose_together(std::span<DraftSlot> batch, Levels* levels) override;
   void find_next();
+  void judge(Levels& levels, int level);
   void rank(std::span<const int> jobs, const float* logits);
   static void write(const Job& job);
 
@@ -71,6 +73,7 @@ class ModelDrafter final : public SequenceDrafter {
   std::vector<Job> jobs_;
   std::vector<DraftSequences::Member> members_;  ///< [jobs_]
   std::vector<DraftSequences::Next> next_;
+  std::vector<GrowingDraft> growing_;  ///< [next_]
 };
 
 }  // namespace paceline::draft

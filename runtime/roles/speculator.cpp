@@ -36,6 +36,8 @@ Speculator::Speculator(std::vector<std::unique_ptr<draft::Drafter>> drafters,
   if (drafters_.empty()) throw std::invalid_argument("speculation without drafters");
   reserved_ = std::move(options.reserved);
   reserved_.resize(drafters_.size());
+  levels_ = std::move(options.levels);
+  levels_.resize(drafters_.size());
   step_tokens_ = options.step_tokens;
   if (options.reconfigure)
     plans_ = RequestPlans(std::move(*options.reconfigure), drafters_.size(), limits_.max_length);
@@ -258,7 +260,7 @@ void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
   }
   if (slots_.empty()) return;
   asked_models_ = asked_models_ || drafters_[drafter]->gives_memory();
-  drafters_[drafter]->propose(slots_, clock_.now());
+  drafters_[drafter]->propose(slots_, clock_.now(), levels_[drafter].get());
   for (std::size_t s = 0; s < slots_.size(); ++s) {
     Draft& other = other_[s];
     for (std::int32_t& parent : std::span(other.parents).subspan(other.foretold, slots_[s].count))

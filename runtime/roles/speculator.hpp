@@ -34,6 +34,9 @@ struct SpeculatorOptions {
   std::vector<bool> reserved = {};
   /// Draft tokens of all requests of a step; 0: as many as each may have.
   int step_tokens = 0;
+  /// [drafters] What judges between the levels of each one's drafts; null: they are as long as is
+  /// asked for. Empty: all are.
+  std::vector<std::shared_ptr<draft::Levels>> levels = {};
 };
 
 /// Joins drafters and policy. Each step the policy says how far to draft for every request; each
@@ -157,6 +160,7 @@ class Speculator {
   RequestPlans plans_;
   CommitLog log_;               ///< what drafters have yet to be told
   std::vector<bool> reserved_;  ///< [drafters]
+  std::vector<std::shared_ptr<draft::Levels>> levels_;  ///< [drafters]
   int step_tokens_ = 0;         ///< 0: no bound
   bool listens_ = false;        ///< some drafter wants to hear of commits at once
   bool observes_ = false;       ///< some drafter reads features

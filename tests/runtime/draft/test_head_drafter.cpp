@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <map>
 #include <numeric>
 #include <random>
 
@@ -301,6 +303,67 @@ TEST_F(HeadDrafterTest, ATreeIsOfTheLikeliestPaths) {
         step(*drafter, requests[i], {drafts[i].tokens[0], static_cast<TokenId>(40 + i)});
     }
   }
+}
+
+/// Lets the draft of each request grow to so many levels.
+class UnevenJudge final : public Levels {
+ public:
+  explicit UnevenJudge(std::map<RequestId, int> levels) : levels_(std::move(levels)) {}
+  void judge(int level, std::span<GrowingDraft> drafts) override {
+    for (GrowingDraft& draft : drafts) {
+      asked.emplace_back(draft.id, level);
+      ASSERT_EQ(draft.frontier.size(), 3U);
+      ASSERT_TRUE(std::is_sorted(draft.frontier.begin(), draft.frontier.end(), std::greater<>()));
+      best[draft.id] = std::exp(draft.frontier[0]);
+      firsts[draft.id] = draft.first;
+      draft.grows = level < levels_.at(draft.id);
+    }
+  }
+  std::vector<std::pair<RequestId, int>> asked;
+  std::map<RequestId, float> best;  ///< when last asked
+  std::map<RequestId, int> firsts;
+
+ private:
+  std::map<RequestId, int> levels_;
+};
+
+TEST_F(HeadDrafterTest, AJudgeEndsEachTreeForItself) {
+  use(kVocab);
+  const SamplingParams sampling = hot();
+  std::vector<Told> requests = four();
+  const auto started = [&] {
+    auto drafter = make_drafter(sampling, options());
+    for (std::size_t i = 0; i < 3; ++i) {
+      requests[i].response.clear();
+      prefill(*drafter, requests[i], 20);
+    }
+    return drafter;
+  };
+  const std::vector<const Told*> asked{&requests[0], &requests[1], &requests[2]};
+  const std::vector<Text> assumed{{}, {31}, {}};
+  const auto drafter = started();
+  UnevenJudge judge({{requests[0].id, 1}, {requests[1].id, 2}, {requests[2].id, 9}});
+  const auto drafts = propose(*drafter, asked, {30, 4, 3}, 64, &judge, assumed);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const int levels = i == 2 ? 4 : static_cast<int>(i) + 1;
+    const auto other = started();
+    const auto expected =
+        propose(*other, {&requests[i]}, {30, levels, 3}, 64, nullptr, {assumed[i]});
+    EXPECT_EQ(drafts[i], expected[0]) << i;
+    EXPECT_EQ(judge.firsts.at(requests[i].id), 1 + std::ssize(assumed[i]));
+  }
+  EXPECT_EQ(drafter->rows() - started()->rows(),
+            // Prompts' rows, what is assumed, and three of a level but of the last.
+            requests[0].prompt.size() + requests[1].prompt.size() + requests[2].prompt.size() + 1 +
+                3 * (0 + 1 + 3));
+  EXPECT_FLOAT_EQ(judge.best.at(requests[0].id), drafts[0].scores[0]);
+  using Asked = std::pair<RequestId, int>;
+  EXPECT_EQ(judge.asked, (std::vector<Asked>{{requests[0].id, 1},
+                                             {requests[1].id, 1},
+                                             {requests[2].id, 1},
+                                             {requests[1].id, 2},
+                                             {requests[2].id, 2},
+                                             {requests[2].id, 3}}));
 }
 
 TEST_F(HeadDrafterTest, WhatIsAssumedCountsAsSaid) {

@@ -516,14 +516,17 @@ TEST_F(ModelDrafterTest, LagIsWhatADraftMustCatchUpOn) {
 class CountingJudge final : public Levels {
  public:
   explicit CountingJudge(int levels) : levels_(levels) {}
-  bool go_on(int level, std::span<const DraftSlot> batch) override {
+  void judge(int level, std::span<GrowingDraft> drafts) override {
     asked.push_back(level);
     seen.clear();
-    for (const DraftSlot& slot : batch) seen.push_back(draft_of(slot));
-    return level < levels_;
+    for (GrowingDraft& draft : drafts) {
+      ASSERT_EQ(draft.frontier.size(), 1U);
+      seen.push_back(std::exp(draft.frontier[0]));
+      draft.grows = level < levels_;
+    }
   }
   std::vector<int> asked;
-  std::vector<Draft> seen;  ///< when last asked
+  std::vector<float> seen;  ///< likelihoods of the paths, when last asked
 
  private:
   int levels_;
@@ -548,9 +551,16 @@ TEST_F(ModelDrafterTest, AJudgeIsAskedBetweenLevels) {
     std::vector<int> asked(std::min(levels, 5));  // the last level of all is not judged
     std::iota(asked.begin(), asked.end(), 1);
     EXPECT_EQ(judge.asked, asked);
-    if (levels < 6) {
-      EXPECT_EQ(judge.seen, expected) << "it sees what the draft would be";
+    if (levels == 6) continue;
+    std::vector<float> paths;  // that could have gone on
+    for (const Draft& draft : expected) {
+      const Text path = draft.main_path();
+      if (std::ssize(path) == levels && path.back() < kStops.front())
+        paths.push_back(draft.scores[levels - 1]);
     }
+    ASSERT_EQ(judge.seen.size(), paths.size());
+    for (std::size_t i = 0; i < paths.size(); ++i)
+      EXPECT_NEAR(judge.seen[i], paths[i], 1e-5F * paths[i]) << "it sees how likely the draft is";
   }
   ModelDrafterOptions o = options();
   o.max_requests = 3;

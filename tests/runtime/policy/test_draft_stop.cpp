@@ -3,12 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
-#include <map>
 #include <random>
 #include <string>
 
 #include "runtime/core/error.hpp"
+#include "tests/runtime/policy/stop_network_tensors.hpp"
 
 namespace paceline::policy {
 namespace {
@@ -16,54 +15,10 @@ namespace {
 constexpr int kHidden = StopNetwork::kHidden;
 constexpr int kStates = StopNetwork::kStates;
 
-/// Tensors under names, of random values as PyTorch begins with.
-class Tensors final : public WeightSource {
- public:
-  Tensors() {
-    put("lstm.weight_ih_l0", {4 * kHidden, kStates});
-    put("lstm.weight_hh_l0", {4 * kHidden, kHidden});
-    put("lstm.bias_ih_l0", {4 * kHidden});
-    put("lstm.bias_hh_l0", {4 * kHidden});
-    put("mlp.0.weight", {kHidden, kHidden + kStates});
-    put("mlp.0.bias", {kHidden});
-    put("mlp.3.weight", {2, kHidden});
-    put("mlp.3.bias", {2});
-  }
-  void put(const std::string& name, const std::vector<std::int64_t>& shape) {
-    std::int64_t count = 1;
-    for (const std::int64_t size : shape) count *= size;
-    std::vector<float>& values = values_[name];
-    values.clear();
-    std::uniform_real_distribution<float> uniform(-0.3F, 0.3F);
-    for (std::int64_t i = 0; i < count; ++i) values.push_back(uniform(random_));
-    views_[name] = {DType::f32, shape, std::as_bytes(std::span(values))};
-  }
-  void drop(const std::string& name) { views_.erase(name); }
-  [[nodiscard]] TensorView& view(const std::string& name) { return views_.at(name); }
-  [[nodiscard]] std::vector<float>& values(const std::string& name) { return values_.at(name); }
-  [[nodiscard]] double at(const std::string& name, int row, int column) const {
-    return values_.at(name)[row * views_.at(name).shape[1] + column];
-  }
-  [[nodiscard]] double at(const std::string& name, int i) const { return values_.at(name)[i]; }
-
-  const TensorView* find(std::string_view name) const override {
-    const auto found = views_.find(std::string(name));
-    return found == views_.end() ? nullptr : &found->second;
-  }
-  std::vector<std::string_view> names() const override { return {}; }
-  std::string location(std::string_view) const override { return "radar.safetensors"; }
-  void release_pages() const override {}
-
- private:
-  std::mt19937 random_{7};
-  std::map<std::string, std::vector<float>> values_;
-  std::map<std::string, TensorView> views_;
-};
-
 /// The network as its description has it, in double precision, a number at a time.
 class Reference {
  public:
-  explicit Reference(const Tensors& tensors) : t_(tensors), h_(kHidden), c_(kHidden) {}
+  explicit Reference(const StopNetworkTensors& tensors) : t_(tensors), h_(kHidden), c_(kHidden) {}
 
   double stop_probability(const StopNetwork::Confidences& s) {
     const auto gate = [&](int row) {
@@ -91,12 +46,12 @@ class Reference {
   }
 
  private:
-  const Tensors& t_;
+  const StopNetworkTensors& t_;
   std::vector<double> h_, c_;
 };
 
 TEST(DraftStop, NetworkIsAsDescribed) {
-  const Tensors tensors;
+  const StopNetworkTensors tensors;
   const StopNetwork network(tensors);
   std::mt19937 random(3);
   for (int draft = 0; draft < 20; ++draft) {
@@ -114,7 +69,7 @@ TEST(DraftStop, NetworkIsAsDescribed) {
 }
 
 TEST(DraftStop, EachDraftBeginsAnew) {
-  const Tensors tensors;
+  const StopNetworkTensors tensors;
   const StopNetwork network(tensors);
   const StopNetwork::Confidences s{-0.1F, -1, -2, -3, -4, -5, -6, -7, -8, -9};
   StopNetwork::Memory memory;
@@ -125,7 +80,7 @@ TEST(DraftStop, EachDraftBeginsAnew) {
 }
 
 TEST(DraftStop, SaysWhatIsWrongWithItsWeights) {
-  const auto message = [](const Tensors& tensors) -> std::string {
+  const auto message = [](const StopNetworkTensors& tensors) -> std::string {
     try {
       const StopNetwork network(tensors);
     } catch (const DataError& error) {
@@ -133,18 +88,18 @@ TEST(DraftStop, SaysWhatIsWrongWithItsWeights) {
     }
     return "";
   };
-  Tensors missing;
+  StopNetworkTensors missing;
   missing.drop("mlp.3.bias");
   EXPECT_NE(message(missing).find("no tensor mlp.3.bias"), std::string::npos);
-  Tensors narrow;
+  StopNetworkTensors narrow;
   narrow.put("lstm.weight_ih_l0", {4 * kHidden, 8});
   EXPECT_NE(message(narrow).find("lstm.weight_ih_l0 is fp32 [512, 8], expected fp32 [512, 10]"),
             std::string::npos)
       << message(narrow);
-  Tensors half;
+  StopNetworkTensors half;
   half.view("mlp.0.bias").dtype = DType::bf16;
   EXPECT_NE(message(half).find("mlp.0.bias is bf16 [128]"), std::string::npos) << message(half);
-  Tensors broken;
+  StopNetworkTensors broken;
   broken.values("mlp.0.weight")[5] = std::nanf("");
   EXPECT_NE(message(broken).find("mlp.0.weight has a value that is not finite"), std::string::npos);
 }
