@@ -10,11 +10,13 @@ small=(--set prompts.path="$work/prompts.jsonl" --set prompts.samples=8 --set sa
 target=$root/configs/models/target
 python3 "$here/random_head.py" "$work/random" "$target"
 python3 "$here/random_head.py" "$work/reduced" "$target" PREFIX=layers.0. draft_vocab_size=200 norm_before_residual=true
+python3 "$here/random_stop.py" "$work/stop"
 python3 "$here/random_head.py" "$work/other" "$target" vocab_size=500 draft_vocab_size=500
 good=$root/configs/models/eagle3
 [ -d "$good" ] || good=$work/random
 
 eagle() { echo "speculation.drafters=[{method: eagle3, path: $1}${2:+, $2}]"; }
+stopped() { echo "speculation.drafters=[{method: eagle3, path: $good, stop: $1}]"; }
 s() { printf ' --set speculation.%s' "$@"; }  # short for settings of the section
 tree=$(s policy=fixed max_length=4 paths=3)
 whole_tree=$(s policy=fixed max_length=8 paths=10 max_tokens=59)
@@ -38,6 +40,11 @@ counted "accepted of chains" accepted
 run "trees, TP 2" 2 --set "$(eagle "$good")" $tree --set layout.verifier_tp=2
 counted "accepted of trees" accepted
 run "whole trees" 2 --set "$(eagle "$good")" $whole_tree --set engine.max_batch=20
+for batch in 1 20; do
+  run "trees that a network ends, batch $batch" 2 --set "$(stopped "$work/stop")" $whole_tree --set engine.max_batch=$batch
+done
+run "trees that a network ends, TP 2" 2 --set "$(stopped "$work/stop")" $whole_tree --set layout.verifier_tp=2
+counted "accepted of trees that a network ends" accepted
 run "trees, TP 2, reduced vocabulary" 2 --set "$(eagle "$work/reduced")" $tree --set layout.verifier_tp=2
 run "random weights, reduced vocabulary, small chunks" 1 --set "$(eagle "$work/reduced")" $chain \
   --set engine.prefill_chunk=17 --set engine.kv_block=32 --set engine.max_batch=7
@@ -77,6 +84,10 @@ refused() {
 refused "drafter ranks with a head alone" 64 "layout.drafters: .*eagle3" check "$config" --output "$work/none" --set "$(eagle "$good")" \
   --set layout.drafters=1
 refused "a head of another model" 65 "config.json: vocab_size: expected 512" check "$config" --output "$work/none" --set "$(eagle "$work/other")"
+refused "a stop network without the paths it reads" 64 "speculation.paths: .* reads the 10 likeliest paths.* found 3" \
+  check "$config" --output "$work/none" --set "$(stopped "$work/stop")" $tree
+refused "a stop network that is none" 65 "no tensor lstm.weight_ih_l0" check "$config" --output "$work/none" \
+  --set "$(stopped "$work/random")" $whole_tree
 mkdir "$work/pickle"
 cp "$work/random/config.json" "$work/pickle"
 touch "$work/pickle/pytorch_model.bin"

@@ -16,8 +16,8 @@ def bf16(value: float) -> int:
 
 
 def write(folder: Path, config: dict, shapes: dict[str, list[int]], nan: tuple[str, int] = ("", 0),
-          integers: dict[str, list[int]] | None = None) -> None:
-    """config.json, and bf16 tensors of these shapes in model.safetensors beside I64 ones of these values."""
+          integers: dict[str, list[int]] | None = None, single: bool = False) -> None:
+    """config.json, and bf16 tensors (fp32 ones: single) of these shapes in model.safetensors beside I64 ones of these values."""
     # Normal numbers, from a table: there are many.
     generator = random.Random(7)
     normals = [generator.gauss(0, 1) for _ in range(4096)]
@@ -33,8 +33,10 @@ def write(folder: Path, config: dict, shapes: dict[str, list[int]], nan: tuple[s
         values = [table[i] for i in generator.choices(range(len(table)), k=size)]
         if name == nan[0]:
             values[nan[1]] = 0x7FC0
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [len(data), len(data) + 2 * size]}
-        data += struct.pack(f"<{size}H", *values)
+        packed = struct.pack(f"<{size}I", *(v << 16 for v in values)) if single else struct.pack(f"<{size}H", *values)
+        header[name] = {"dtype": "F32" if single else "BF16", "shape": shape,
+                        "data_offsets": [len(data), len(data) + len(packed)]}
+        data += packed
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     folder.mkdir(parents=True)
