@@ -333,30 +333,36 @@ def grow_tree(
     )
 
 
-def unroll(head: Eagle3Head, tokens: Tensor, features: Tensor, steps: int) -> Iterator[Tensor]:
-    """The training-time test: drafting as it will be, for every place of a text at once.
+def unroll(
+    head: Eagle3Head, tokens: Tensor, features: Tensor, steps: int, followed: Tensor | None = None
+) -> Iterator[Tensor]:
+    """The training-time test: drafting as it will be, for many places of a text at once.
 
     Of a text's `tokens` [length] and the target's `features` [length, 3 target hidden]. Step i yields
-    logits [length, draft vocabulary] whose row t predicts token t + 2 + i, having drafted i tokens (the
+    logits [rows, draft vocabulary]; that of row t predicts token t + 2 + i, having drafted i tokens (the
     text's own) after token t + 1: it sees the rows 0 ... t with the target's features, and its own rows
-    of the steps before. Rows t >= length - 1 - i have no such token and mean nothing.
+    of the steps before. Step 0 has all rows, later ones those in `followed` (all without it). Rows
+    t >= length - 1 - i have no such token and mean nothing.
     """
     length = tokens.shape[-1]
     attention = head.midlayer.self_attn
     scale = head.config.head_dim**-0.5
-    causal = torch.ones(length, length, dtype=torch.bool).tril()
+    rows = torch.arange(length)
     stream = head.stream_of(features)
     keys: list[Tensor] = []
     values: list[Tensor] = []
     for step in range(steps):
-        following = F.pad(tokens[..., step + 1 :], (0, min(step + 1, length)))
-        residual, q, k, v = head.midlayer.before(head.embedding[following], stream, torch.arange(length) + step)
+        if step == 1 and followed is not None:
+            rows, stream = followed, stream[..., followed, :]
+        following = tokens[..., (rows + step + 1).clamp(max=length - 1)]
+        residual, q, k, v = head.midlayer.before(head.embedding[following], stream, rows + step)
         keys.append(attention.for_each_query_head(k))
         values.append(attention.for_each_query_head(v))
         if step == 0:
             attended = F.scaled_dot_product_attention(q, keys[0], values[0], is_causal=True)
         else:
-            text = (q @ keys[0].transpose(-1, -2) * scale).masked_fill(~causal, float("-inf"))
+            text = q @ keys[0].transpose(-1, -2) * scale
+            text = text.masked_fill(torch.arange(length) > rows[:, None], float("-inf"))
             own = [(q * key).sum(-1, keepdim=True) * scale for key in keys[1:]]
             weight = torch.softmax(torch.cat((text, *own), dim=-1), dim=-1)
             attended = weight[..., :length] @ values[0]

@@ -1,7 +1,7 @@
 """Train an EAGLE-3 head for a target on the target's own rollouts, as published, and write it in bf16.
 
     paceline rollout ../../configs/quickstart.yaml --set prompts.path=../../configs/prompts/train.jsonl \\
-        --output ROLLOUTS
+        --set prompts.samples=4 --output ROLLOUTS
     python train_eagle3.py ROLLOUTS ../../configs/models/target --output ../../configs/models/eagle3
 
 The training-time test: 7 unrolled steps, step i weighing 0.8^i, each with soft cross-entropy to the
@@ -70,12 +70,11 @@ def padded(batch: list[Document]) -> Tensor:
     return torch.tensor([document.tokens + [0] * (longest - len(document.tokens)) for document in batch])
 
 
-def predicted(batch: list[Document], longest: int, step: int) -> Tensor:
-    """Which rows [documents, longest] of an unrolled step predict a token of a response."""
-    rows = torch.arange(longest) + 2 + step
+def predicted(batch: list[Document], rows: Tensor, step: int) -> Tensor:
+    """Which of `rows` [documents, rows] of an unrolled step predict a token of a response."""
     first = torch.tensor([document.prompt for document in batch])[:, None]
     last = torch.tensor([len(document.tokens) for document in batch])[:, None]
-    return (rows >= first) & (rows < last)
+    return (rows + 2 + step >= first) & (rows + 2 + step < last)
 
 
 @torch.no_grad()
@@ -85,18 +84,19 @@ def target_pass(target: Qwen2, tokens: Tensor) -> tuple[Tensor, Tensor]:
     return features_of(streams), logits
 
 
-def losses_of(head: Eagle3Head, target: Qwen2, batch: list[Document], steps: int) -> list[Tensor]:
+def losses_of(head: Eagle3Head, target: Qwen2, batch: list[Document], steps: int, followed: Tensor) -> list[Tensor]:
     """The cross-entropy of each unrolled step, less the target's entropy: what a better head could gain."""
     tokens = padded(batch)
     longest = tokens.shape[1]
     features, target_logits = target_pass(target, tokens)
     target_log = torch.log_softmax(target_logits, dim=-1)
     losses = []
-    for step, logits in enumerate(unroll(head, tokens, features, steps)):
-        rows = predicted(batch, longest, step)
-        wanted = target_log[rows.roll(step + 1, dims=1)]
-        divergence = F.kl_div(torch.log_softmax(logits[rows], dim=-1), wanted, log_target=True, reduction="sum")
-        losses.append(divergence / rows.sum().clamp(min=1))
+    for step, logits in enumerate(unroll(head, tokens, features, steps, followed)):
+        rows = followed if step else torch.arange(longest)
+        counted = predicted(batch, rows, step)
+        wanted = target_log[:, (rows + step + 1).clamp(max=longest - 1)][counted]
+        divergence = F.kl_div(torch.log_softmax(logits[counted], dim=-1), wanted, log_target=True, reduction="sum")
+        losses.append(divergence / counted.sum().clamp(min=1))
     return losses
 
 
@@ -120,15 +120,14 @@ def new_head(target: Qwen2, intermediate: int) -> Eagle3Head:
             draft_vocab_size=shape.vocabulary,
             rms_norm_eps=shape.epsilon,
             rope_theta=shape.theta,
+            # The target's streams are some twenty times as large as what a new layer adds to them.
+            norm_before_residual=True,
         ),
         embedding,
     )
     for name, parameter in head.named_parameters():
         if parameter.dim() == 2:
             torch.nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
-        # The layer begins as nearly nothing beside its residual, as layers of a deep model do.
-        if name.endswith(("o_proj.weight", "down_proj.weight")):
-            parameter.data *= 0.1
     head.lm_head.weight.data.copy_(embedding)
     head.norm.weight.data.copy_(target.model.norm.weight.data)
     return head
@@ -156,6 +155,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=5e-5, help="of AdamW; the default is the published one")
     parser.add_argument("--tokens-per-step", type=int, default=2048)
     parser.add_argument("--longest", type=int, default=1024, help="longer texts are cut here")
+    parser.add_argument("--follow-one-in", type=int, default=4, help="rows that steps after the first are trained on")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
@@ -179,7 +179,9 @@ def main() -> None:
         batch = epoch.pop()
         for group in optimizer.param_groups:
             group["lr"] = arguments.rate * schedule(step, arguments.steps, arguments.warm_up)
-        losses = torch.stack(losses_of(head, target, batch, UNROLLED))
+        longest = max(len(document.tokens) for document in batch)
+        followed = torch.randperm(longest)[: max(1, longest // arguments.follow_one_in)].sort().values
+        losses = torch.stack(losses_of(head, target, batch, UNROLLED, followed))
         optimizer.zero_grad(set_to_none=True)
         (losses * weights).sum().backward()
         torch.nn.utils.clip_grad_norm_(head.parameters(), 0.5)
@@ -191,8 +193,8 @@ def main() -> None:
             reported.clear()
             print(f"step {step + 1} kl by unrolled step {' '.join(f'{value:.4f}' for value in mean.tolist())} "
                   f"seen {seen / 1e6:.2f}M {time.time() - started:.0f} s", flush=True)
-    if arguments.output:
-        export(head, target, arguments.output)
+            if arguments.output:
+                export(head, target, arguments.output)
 
 
 if __name__ == "__main__":
