@@ -24,7 +24,7 @@ from evaluate import load_directory
 from evaluate_eagle3 import noise_given
 from model import Cache, Qwen2, Shape, pack
 from radar import CALLS, Outcome, Reward, StopPolicy, calls_of, fixed, outcome, stop_probabilities, train
-from radar_data import Rows, check as check_lengths, length_distributions, points_of, tail_probability
+from radar_data import Rows, check as check_lengths, length_distributions, points_of, tail_probability, target_probabilities
 from tasks import TASKS, check, make_problem, prompt_text, solve
 from train_eagle3 import Document
 
@@ -137,6 +137,18 @@ class Eagle3(unittest.TestCase):
                         torch.testing.assert_close(steps[step][t], rows.logits[-1], atol=1e-5, rtol=1e-4)
                         if t + 2 + step < 12:
                             rows = head(tokens[None, t + 2 + step], rows.features[-1:], past=(rows.keys, rows.values))
+
+    def test_the_residual_is_the_feature_before_or_after_its_norm(self) -> None:
+        tokens, features = random_text(6)
+        for normed in (False, True):
+            head = random_head(replace(SMALL, norm_before_residual=normed))
+            # With nothing added to it, what leaves the layer is the residual.
+            head.midlayer.self_attn.o_proj.weight.data.zero_()
+            head.midlayer.mlp.down_proj.weight.data.zero_()
+            with torch.no_grad():
+                stream = head.fc(features[:-1])
+                expected = head.midlayer.hidden_norm(stream) if normed else stream
+                torch.testing.assert_close(head(tokens[1:], features[:-1]).features, expected)
 
     def test_a_chain_without_noise_follows_the_likeliest_tokens(self) -> None:
         head = random_head(SMALL)
@@ -263,11 +275,32 @@ class Radar(unittest.TestCase):
         head = random_head(replace(SMALL, target_hidden_size=32))
         target.model.embed_tokens.weight.data *= 5
         text = Document(torch.randint(40, (30,)).tolist(), 4)
-        points = points_of(target, head, [text], 4, 4, 16, 1.0, seed=1)
+        points = list(points_of(target, head, [text], 4, 4, 16, 1.0, seed=1))
         results = check_lengths(target, head, points, 2000, 16, 1.0, seed=2)
         for statistic, freedom in results:
             self.assertGreater(freedom, 0)
             self.assertGreater(tail_probability(statistic, freedom), 1e-4)
+
+    def test_the_target_sees_a_row_of_a_tree_as_the_end_of_its_path(self) -> None:
+        torch.manual_seed(8)
+        target = Qwen2(Shape(vocabulary=40, hidden=32, layers=6, heads=4, kv_heads=2, intermediate=48, head_dim=8))
+        # Attention that tells positions apart, which that of a new model hardly does.
+        for name, parameter in target.named_parameters():
+            parameter.data *= 20 if "_proj" in name else 5
+        head = random_head(replace(SMALL, target_hidden_size=32))
+        document = Document(torch.randint(40, (20,)).tolist(), 4)
+        with torch.no_grad():
+            points = next(points_of(target, head, [document], 3, 3, 16, 1.0, seed=1))
+            tree = points.tree
+            got = target_probabilities(target, points.text, points.ends, tree, 1.0)
+            for prefix, row in ((0, 0), (0, 70), (1, 35), (2, 8), (2, 61)):
+                path, at = [], row
+                while at:
+                    path.insert(0, int(tree.row_tokens[prefix, at]))
+                    at = int(tree.parents[prefix, tree.row_candidates[prefix, at]])
+                whole = torch.tensor(document.tokens[: int(points.ends[prefix]) + 1] + path)[None]
+                logits, _, _ = target.rows(whole, torch.arange(whole.shape[1])[None])
+                torch.testing.assert_close(got[prefix, row], torch.softmax(logits[0, -1], -1), atol=1e-4, rtol=1e-3)
 
     def test_returns_are_the_discounted_rewards(self) -> None:
         reward = Reward(pass_cost=0.1, decision_cost=0.01, alpha=0.02, beta=0.5, gamma=0.9)
