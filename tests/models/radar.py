@@ -1,6 +1,6 @@
 """RADAR's stop policy: the published network, trained by REINFORCE on a recorded dataset.
 
-    python radar.py radar.h5 --output ../../configs/models/radar
+    python radar.py radar.h5 --output radar
 
 Ma and Li, "RADAR", section 2.2: equations 4, 6 and 7; the constants are those of the published code. Of
 every data point (see radar_data.py) the policy draws when to stop, a length is drawn from the
@@ -23,7 +23,7 @@ from pathlib import Path
 
 import h5py
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from radar_data import CALLS, WIDTH
@@ -44,12 +44,6 @@ class StopPolicy(nn.Module):
         """Of frontiers [points, calls, 10], log-probabilities [points, calls, 2] of stopping and going on."""
         hidden, _ = self.lstm(states)
         return torch.log_softmax(self.mlp(torch.cat((hidden, states), dim=-1)), dim=-1)
-
-
-def load_policy(directory: Path) -> StopPolicy:
-    policy = StopPolicy()
-    policy.load_state_dict(load_file(directory / "model.safetensors"))
-    return policy.eval()
 
 
 @dataclass(frozen=True)

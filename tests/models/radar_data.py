@@ -3,7 +3,7 @@
     python radar_data.py record ROLLOUTS ../../configs/models/target ../../configs/models/eagle3 radar.h5
     python radar_data.py check ROLLOUTS ../../configs/models/target ../../configs/models/eagle3
 
-Ma and Li, "RADAR" (papers of the project), section 2.2, equations 1 and 8 to 10. A data point is a
+Ma and Li, "RADAR", section 2.2, equations 1 and 8 to 10. A data point is a
 prefix of one of the target's responses; there the head's tree grows by 8 calls, the root's included.
 
 The file (HDF5) has, for n points:
@@ -214,7 +214,9 @@ def chi_square(expected: np.ndarray, observed: np.ndarray, least: float = 5.0) -
 
 
 def tail_probability(statistic: float, freedom: int) -> float:
-    """How likely chi-square is at least `statistic`."""
+    """How likely chi-square is at least `statistic`; 1 where there is nothing to vary."""
+    if freedom == 0:
+        return 1.0
     return float(torch.special.gammaincc(torch.tensor(freedom / 2.0).double(), torch.tensor(statistic / 2.0).double()))
 
 

@@ -5,6 +5,8 @@ Needs the packages of requirements.txt; the comparison with transformers is skip
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import random
 import sys
@@ -332,7 +334,8 @@ class Radar(unittest.TestCase):
             lengths[kinds == 0, calls - 1, 1] = 1.0
         reward = Reward(pass_cost=0.2, decision_cost=0.005, alpha=0.02, beta=0.44, gamma=0.99)
         policy = StopPolicy()
-        train(policy, states, lengths, reward, 30, 64, 3e-3, torch.Generator().manual_seed(1))
+        with contextlib.redirect_stdout(io.StringIO()):
+            train(policy, states, lengths, reward, 30, 64, 3e-3, torch.Generator().manual_seed(1))
         with torch.no_grad():
             stops = stop_probabilities(policy.eval()(states[:, : CALLS - 1]))
         learned: Outcome = outcome(stops, lengths, reward)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The EAGLE-3 head of the embedded target and RADAR's stop policy for it, as they were made from a
+# The EAGLE-3 head of the embedded target, and a stop policy for it (not shipped), as made from a
 # run's rollouts: sh train_speculation.sh ROLLOUTS
 set -e
 rollouts=$(realpath "$1")
@@ -12,4 +12,4 @@ python evaluate_eagle3.py $models/target $models/eagle3 --count 32 --samples 2 -
 mkdir -p checkpoints
 python radar_data.py check "$rollouts" $models/target $models/eagle3 --points 16 --samples 500
 python radar_data.py record "$rollouts" $models/target $models/eagle3 checkpoints/radar.h5 --points 4096
-python radar.py checkpoints/radar.h5 --output $models/radar
+python radar.py checkpoints/radar.h5 --output checkpoints/radar
