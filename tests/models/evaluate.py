@@ -43,8 +43,9 @@ def gumbel(shape: torch.Size, generator: torch.Generator) -> Tensor:
 
 
 @torch.no_grad()
-def sample(model: Qwen2, prompts: list[list[int]], end: set[int], limit: int, generator: torch.Generator) -> list[list[int]]:
-    """One response (prompt excluded, end token included) for each row, at T = 1."""
+def sample(model: Qwen2, prompts: list[list[int]], end: set[int], limit: int,
+           generator: torch.Generator | None) -> list[list[int]]:
+    """One response (prompt excluded, end token included) for each row, at T = 1; greedy without a generator."""
     responses: list[list[int]] = [[] for _ in prompts]
     live = list(range(len(prompts)))
     position = torch.zeros(len(live), dtype=torch.long)
@@ -53,7 +54,8 @@ def sample(model: Qwen2, prompts: list[list[int]], end: set[int], limit: int, ge
     while live:
         cache.reserve(int(position.max()) + 1)
         logits = model.step(current, position, cache)
-        chosen = (logits + gumbel(logits.shape, generator)).argmax(-1).tolist()
+        noise = 0.0 if generator is None else gumbel(logits.shape, generator)
+        chosen = (logits + noise).argmax(-1).tolist()
         position += 1
         kept, tokens = [], []
         for row, (request, token, at) in enumerate(zip(live, chosen, position.tolist())):

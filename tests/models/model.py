@@ -102,6 +102,10 @@ class Layer(nn.Module):
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
+# Keys and values of rows that later ones see, for each layer.
+Past = list[tuple[Tensor, Tensor]]
+
+
 @dataclass
 class Packing:
     """Where each document of a flat row lies, and blocks of documents of similar length."""
@@ -175,6 +179,35 @@ class Qwen2(nn.Module):
             q, k, v = layer.before(x, cosine, sine)
             x = layer.after(x, self.attend(q, k, v, packing))
         return self.model.norm(x) @ self.model.embed_tokens.weight.t()
+
+    def rows(
+        self, tokens: Tensor, positions: Tensor, mask: Tensor | None = None, past: Past | None = None
+    ) -> tuple[Tensor, list[Tensor], Past]:
+        """Rows [batch, rows] after those whose keys and values are `past`, which a mask lets be trees.
+
+        Gives logits [batch, rows, vocabulary]; the residual streams [batch, rows, hidden] that enter each
+        layer; and each layer's keys and values [batch, kv_heads, past + rows, head_dim]. `mask` [batch,
+        rows, past + rows] says which rows a row sees; without it (and without a past), those up to itself.
+        """
+        shape = tokens.shape
+        x = self.model.embed_tokens(tokens.flatten())
+        cosine, sine = self.cosine[positions.flatten()], self.sine[positions.flatten()]
+        repeat = self.shape.heads // self.shape.kv_heads
+        streams: list[Tensor] = []
+        present: Past = []
+        for number, layer in enumerate(self.model.layers):
+            streams.append(x.unflatten(0, shape))
+            q, k, v = (part.unflatten(0, shape).transpose(1, 2) for part in layer.before(x, cosine, sine))
+            if past is not None:
+                k, v = torch.cat((past[number][0], k), dim=2), torch.cat((past[number][1], v), dim=2)
+            present.append((k, v))
+            out = F.scaled_dot_product_attention(
+                q, k.repeat_interleave(repeat, dim=1), v.repeat_interleave(repeat, dim=1),
+                attn_mask=None if mask is None else mask[:, None], is_causal=mask is None,
+            )
+            x = layer.after(x, out.transpose(1, 2).reshape(len(x), -1))
+        logits = self.model.norm(x) @ self.model.embed_tokens.weight.t()
+        return logits.unflatten(0, shape), streams, present
 
     @torch.no_grad()
     def step(self, tokens: Tensor, positions: Tensor, cache: "Cache") -> Tensor:

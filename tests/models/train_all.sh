@@ -2,6 +2,7 @@
 # The schedule that made the shipped weights. The stages are one run: each goes on from the
 # checkpoint of the one before. The decay was re-planned along the way, and the last stage is a
 # second, lower decay. For a run of your own, "python train.py target" alone is a good recipe.
+# The EAGLE-3 head and the stop policy come after the export: train_speculation.sh.
 set -e
 cd "$(dirname "$0")"
 python train.py target --steps 3000 --decay-from 1500 --ramp 500 --until 220
