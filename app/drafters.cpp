@@ -82,16 +82,16 @@ std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& setti
     auto head = std::make_unique<DraftHead>();
     head->checkpoint = io::load_eagle3(setting.path);
     io::require_fits(setting.path, head->checkpoint.config, model);
-    if (setting.stop.empty()) return head;
+    if (!setting.stop) return head;
     constexpr int kPaths = policy::StopNetwork::kStates;
     if (settings.paths.value_or(1) < kPaths) {
       throw UsageError(
           fmt::format("speculation.paths: {} reads the {} likeliest paths of a tree; expected at "
                       "least as many, "
                       "found {}",
-                      setting.stop, kPaths, settings.paths.value_or(1)));
+                      *setting.stop, kPaths, settings.paths.value_or(1)));
     }
-    head->stop = std::make_shared<policy::StopNetwork>(io::Checkpoint(setting.stop));
+    head->stop = std::make_shared<policy::StopNetwork>(io::Checkpoint(*setting.stop));
     return head;
   };
   const auto read_model = [&](const std::string& path) {

@@ -55,9 +55,8 @@ const std::vector<EntryKey>& entry_keys() {
   static const std::vector<EntryKey> keys{
       entry_key(eagle3, "path", &S::path, Path{"the path of a directory"},
                 "EAGLE-3 head of the target, in safetensors.", true),
-      entry_key(
-          eagle3, "stop", &S::stop, Path{"the path of a directory"},
-          "RADAR network that says when drafts are long enough, in safetensors; without: none."),
+      entry_key(eagle3, "stop", &S::stop, OrNone{Path{"the path of a directory"}},
+                "RADAR network that says when drafts are long enough, in safetensors."),
       entry_key(model, "path", &S::path, Path{"the path of a directory"},
                 "Hugging Face model with the target's vocabulary.", true),
       entry_key(ngram, "min_match", &S::min_match, Count{1, longest_ngram},

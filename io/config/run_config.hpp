@@ -68,12 +68,12 @@ enum class DrafterMethod : std::uint8_t { eagle3, model, ngram, suffix };
 /// One entry of speculation.drafters. Keys of other methods keep their defaults.
 struct DrafterSetting {
   DrafterMethod method = DrafterMethod::suffix;
-  std::string path;              ///< eagle3, model: Hugging Face directory
-  std::string stop;              ///< eagle3: directory of a network that ends drafts; empty: none
-  std::int32_t min_match = 1;    ///< ngram (2), suffix (1): shortest match, tokens
-  std::int32_t max_match = 64;   ///< ngram (5), suffix (64): longest match tried, tokens
-  double min_probability = 0.1;  ///< suffix: paths less probable are not drafted
-  std::int32_t depth = 64;       ///< suffix: depth of the trees, tokens; >= min_match + max_length
+  std::string path;                 ///< eagle3, model: Hugging Face directory
+  std::optional<std::string> stop;  ///< eagle3: directory of a network that ends drafts
+  std::int32_t min_match = 1;       ///< ngram (2), suffix (1): shortest match, tokens
+  std::int32_t max_match = 64;      ///< ngram (5), suffix (64): longest match tried, tokens
+  double min_probability = 0.1;     ///< suffix: paths less probable are not drafted
+  std::int32_t depth = 64;  ///< suffix: depth of the trees, tokens; >= min_match + max_length
   std::uint64_t max_memory = std::uint64_t{2} << 30;  ///< suffix: bytes of all trees of a rank
 
   bool operator==(const DrafterSetting&) const = default;
