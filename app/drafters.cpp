@@ -87,8 +87,7 @@ std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& setti
     if (settings.paths.value_or(1) < kPaths) {
       throw UsageError(
           fmt::format("speculation.paths: {} reads the {} likeliest paths of a tree; expected at "
-                      "least as many, "
-                      "found {}",
+                      "least as many, found {}",
                       *setting.stop, kPaths, settings.paths.value_or(1)));
     }
     head->stop = std::make_shared<policy::StopNetwork>(io::Checkpoint(*setting.stop));

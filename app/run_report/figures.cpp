@@ -114,7 +114,6 @@ class Builder {
       RankFigures& figures = figures_.ranks.emplace_back();
       figures.rank = number;
       figures.timeline.resize(figures_.timeline.size());
-      figures.roles.resize(figures_.timeline.size(), Role::spare);
     }
     return figures_.ranks[at->second];
   }
@@ -149,10 +148,6 @@ class Builder {
       // What it took to begin with; a change of roles is short, and counts as idle.
       if (role.row.epoch == 0)
         add(figures, Phase::loading, at(role.attempt, 0), role.row.start + role.row.preparing);
-      const int from = std::clamp(static_cast<int>(at(role.attempt, role.row.start) / bin_seconds_),
-                                  0, figures_.bins() - 1);
-      std::fill(figures.roles.begin() + from, figures.roles.end(),
-                static_cast<Role>(role.row.role));
     }
   }
 

@@ -39,7 +39,6 @@ struct RankFigures {
   std::uint64_t weight_bytes = 0;
   std::uint64_t kv_bytes = 0;
   std::vector<PhaseSeconds> timeline;  ///< [bins]
-  std::vector<Role> roles;             ///< [bins] what it was at the end of each
 };
 
 /// A response that came to its end.

@@ -11,6 +11,7 @@
 #include "io/hdf5/telemetry.hpp"
 #include "io/hdf5/telemetry_format.hpp"
 #include "runtime/core/error.hpp"
+#include "runtime/core/recorded_telemetry.hpp"
 
 namespace paceline::io {
 namespace fs = std::filesystem;
@@ -26,14 +27,6 @@ struct Shard {
 
 struct Event {
   RequestEvent event;
-  std::uint32_t attempt = 0;
-  std::uint32_t rank = 0;
-};
-
-/// A row of a shard, and whose.
-template <typename Row>
-struct OfRank {
-  Row row;
   std::uint32_t attempt = 0;
   std::uint32_t rank = 0;
 };

@@ -244,9 +244,10 @@ void store_columns(const float* in, int rows, int width, DType dtype, std::byte*
 void scatter_columns(const float* in, int rows, int width, const std::int32_t* columns, float* out,
                      int out_width, cudaStream_t stream) {
   if (rows == 0) return;
-  launch(scatter_columns_kernel,
-         dim3(static_cast<unsigned>(rows), static_cast<unsigned>((width + kThreads - 1) / kThreads)),
-         kThreads, 0, stream, in, width, columns, out, out_width);
+  launch(
+      scatter_columns_kernel,
+      dim3(static_cast<unsigned>(rows), static_cast<unsigned>((width + kThreads - 1) / kThreads)),
+      kThreads, 0, stream, in, width, columns, out, out_width);
 }
 
 void gather_rows(const std::byte* in, const std::int32_t* index, int count, std::size_t bytes,

@@ -158,12 +158,12 @@ class Speculator {
   AcceptanceCounts counts_;
   std::vector<DraftTally> tallies_;
   RequestPlans plans_;
-  CommitLog log_;               ///< what drafters have yet to be told
-  std::vector<bool> reserved_;  ///< [drafters]
+  CommitLog log_;                                       ///< what drafters have yet to be told
+  std::vector<bool> reserved_;                          ///< [drafters]
   std::vector<std::shared_ptr<draft::Levels>> levels_;  ///< [drafters]
-  int step_tokens_ = 0;         ///< 0: no bound
-  bool listens_ = false;        ///< some drafter wants to hear of commits at once
-  bool observes_ = false;       ///< some drafter reads features
+  int step_tokens_ = 0;                                 ///< 0: no bound
+  bool listens_ = false;   ///< some drafter wants to hear of commits at once
+  bool observes_ = false;  ///< some drafter reads features
   std::vector<std::byte> features_;
 
   // Of the step under way; vectors are indexed by decoding request unless said otherwise.

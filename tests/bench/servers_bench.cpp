@@ -433,7 +433,8 @@ void trees(std::uint32_t groups, std::uint32_t siblings, std::size_t tokens) {
     }
   }
   const std::size_t requests = work.size();
-  policy::RequestTable table(std::move(work), std::make_unique<policy::ContextAware>(4096, 1), 0, 4096);
+  policy::RequestTable table(std::move(work), std::make_unique<policy::ContextAware>(4096, 1), 0,
+                             4096);
   std::vector<RequestId> leased;
   before = cpu_now();
   for (std::size_t i = 0; i < requests; ++i) {

@@ -94,7 +94,7 @@ TEST(RunFigures, TimeIsSharedOutToPhases) {
     }
     EXPECT_NEAR(sum, 16, 1e-9);
   }
-  EXPECT_EQ(figures.ranks[0].roles.back(), Role::verifier);
+  EXPECT_EQ(figures.ranks[0].role, Role::verifier);
   EXPECT_EQ(largest_loss(figures).find("38 % of the ranks' time they were idle; "), 0U);
 }
 
