@@ -53,6 +53,9 @@ run "by costs, beside trees of siblings" 2 --set "$(eagle "$good" "{method: suff
 run "beside a draft model" 2 --set "$(eagle "$good" "{method: model, path: $root/configs/models/draft}")" \
   $(s policy=fixed max_length=3 paths=2)
 run "short KV: requests wait, and go on elsewhere" 2 --set "$(eagle "$good")" $tree --set engine.kv_memory=1MiB
+run "chunks of 16 in little KV, a stop network" 2 --set "$(stopped "$work/stop")" $whole_tree --set schedule.chunk=16 \
+  --set engine.kv_memory=2MiB --set engine.max_batch=20
+run "best of N" 3 --set "$(eagle "$good" "{method: suffix}")" $tree --set speculation.best_of_n=true --set engine.max_batch=5
 run "moves at random" 3 --set "$(eagle "$good")" $chain --set schedule.shuffle=true --set engine.max_batch=5
 run "a draft model on a drafter rank, a head on the verifier" 2 --set layout.drafters=1 $chain \
   --set "$(eagle "$good" "{method: model, path: $root/configs/models/draft}")"
