@@ -3,6 +3,7 @@
 #
 #   jobscripts/install-deps.sh            what building and running needs
 #   jobscripts/install-deps.sh --tests    that and what the tests need
+#   jobscripts/install-deps.sh --run      what running alone needs, of a paceline built elsewhere
 #
 # Where everything is present it changes nothing and touches no network. Exits 64, printing the
 # command to run, where something is missing and it may not install.
@@ -14,18 +15,21 @@ product=(
   libhdf5-dev libxxhash-dev
   libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libfmt-dev
   libpcre2-dev libutf8proc-dev
-  python3 python3-h5py python3-numpy  # the reader in io/python
+)
+reader=(python3 python3-h5py python3-numpy)  # in io/python
+run=(
+  openmpi-bin libucx0 libhdf5-103-1 libxxhash0 libyaml-cpp0.7 libfmt9 libpcre2-8-0 libutf8proc2
 )
 tests=(
   libgtest-dev zlib1g-dev hdf5-tools
   slurm-wlm munge procps
 )
 
-wanted=("${product[@]}")
 case "${1-}" in
-  "") ;;
-  --tests) wanted+=("${tests[@]}") ;;
-  *) echo "usage: $0 [--tests]" >&2; exit 64 ;;
+  "") wanted=("${product[@]}" "${reader[@]}") ;;
+  --tests) wanted=("${product[@]}" "${reader[@]}" "${tests[@]}") ;;
+  --run) wanted=("${run[@]}" "${reader[@]}") ;;
+  *) echo "usage: $0 [--tests | --run]" >&2; exit 64 ;;
 esac
 
 if ! command -v dpkg-query >/dev/null; then

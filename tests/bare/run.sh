@@ -1,21 +1,24 @@
 #!/usr/bin/env bash
 # Proves the README's two commands on a machine that has nothing: makes a minimal Debian 12 in a
-# folder, copies the repository there and runs both, saying how long each took. Not part of the
-# test suite: it downloads some hundred megabytes and builds all from scratch.
+# folder, copies the repository there and runs both, saying how long each took. Then installs the
+# program, and runs the first of its jobs on another such machine, that has what was installed and
+# the libraries it needs alone. Not part of the test suite: it downloads some hundred megabytes and
+# builds all from scratch.
 #
-#   tests/bare/run.sh [--working-tree] [--keep] [DIR]
+#   tests/bare/run.sh [--working-tree] [--no-tests] [--keep] [DIR]
 #
 # Takes the last commit, or with --working-tree the files as they are. Works in DIR (default: a
 # temporary folder), removed at the end unless --keep. Needs root, debootstrap and the package
 # mirrors that this machine's apt uses.
 set -euo pipefail
 
-tree=commit keep=false work=
+tree=commit keep=false tests=true work=
 while [[ $# -gt 0 ]]; do
   case "$1" in
     --working-tree) tree=files ;;
+    --no-tests) tests=false ;;
     --keep) keep=true ;;
-    -*) echo "usage: $0 [--working-tree] [--keep] [DIR]" >&2; exit 64 ;;
+    -*) echo "usage: $0 [--working-tree] [--no-tests] [--keep] [DIR]" >&2; exit 64 ;;
     *) work=$(realpath -m "$1") ;;
   esac
   shift
@@ -43,6 +46,10 @@ cp /etc/resolv.conf /etc/hosts /etc/hostname "$root/etc/"
 printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
 chmod +x "$root/usr/sbin/policy-rc.d"
 
+user=$work/user
+cp -a "$root" "$user"
+mkdir "$user/paceline"
+
 mkdir "$root/paceline"
 if [[ $tree == commit ]]; then
   git archive HEAD | tar -x -C "$root/paceline"
@@ -51,7 +58,7 @@ else
 fi
 
 # In namespaces of its own, so that neither mounts nor daemons outlive the command.
-in_bare() {  # COMMAND
+in_bare() {  # ROOT COMMAND
   # shellcheck disable=SC2016
   unshare --mount --pid --fork --kill-child bash -euc '
     root=$1
@@ -59,20 +66,32 @@ in_bare() {  # COMMAND
     mount --rbind /sys "$root/sys"
     mount --rbind /dev "$root/dev"
     mount -t tmpfs tmpfs "$root/dev/shm"
-    exec chroot "$root" /usr/bin/env -i "${@:2}"' bash "$root" \
+    exec chroot "$root" /usr/bin/env -i "${@:2}"' bash "$1" \
     PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 \
     ${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"} \
-    bash -c "cd /paceline && $1" </dev/null
+    bash -c "cd /paceline && $2" </dev/null
 }
 
 failed=0
-for command in jobscripts/quickstart.sh tests/run.sh; do
-  echo "== $command"
-  begin=$SECONDS rc=0
-  in_bare "$command" || rc=$?
+try() {  # ROOT COMMAND
+  echo "== $2"
+  local begin=$SECONDS rc=0
+  in_bare "$1" "$2" || rc=$?
   [[ $rc -eq 0 ]] || failed=1
-  summary+=$(printf '%s: exit code %d after %d min %02d s' "$command" "$rc" \
+  summary+=$(printf '%s: exit code %d after %d min %02d s' "$2" "$rc" \
     $(((SECONDS - begin) / 60)) $(((SECONDS - begin) % 60)))$'\n'
-done
+}
+
+try "$root" jobscripts/quickstart.sh
+if [[ $tests == true ]]; then try "$root" tests/run.sh; fi
+try "$root" "cmake --build --preset release && cmake --install build/release --prefix /opt/paceline --strip"
+mkdir -p "$user/opt"
+cp -a "$root/opt/paceline" "$user/opt/" || failed=1
+share=/opt/paceline/share/paceline
+try "$user" "$share/jobscripts/install-deps.sh --run"
+try "$user" "export PATH=/opt/paceline/bin:\$PATH PYTHONPATH=$share/python OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  mpirun -n 4 --oversubscribe --bind-to none paceline rollout $share/configs/quickstart.yaml --output out &&
+  paceline digest out && python3 -m paceline_reader out"
+
 printf '\n== on a bare machine, %d cores\n%s' "$(nproc)" "$summary"
 exit "$failed"

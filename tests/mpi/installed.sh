@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# What `cmake --install` puts into an empty prefix is all that a user needs: program, configurations
+# and embedded models, reader, job scripts, man page and completion.
+#
+#   installed.sh PACELINE BUILD
+# shellcheck source=tests/mpi/lib.sh
+source "$(dirname "$0")/lib.sh" "$1"
+build=$(realpath "$2")
+
+prefix=$work/prefix
+cmake --install "$build" --prefix "$prefix" >"$work/install.log" || { tail "$work/install.log"; exit 1; }
+share=$prefix/share/paceline
+
+rollout 2 "$work/source" || fail "the run from the source tree: $(tail -n 3 "$work/source.log")"
+reference=$(digest "$work/source")
+
+# From here on as a user who has the prefix alone.
+cd "$work"
+paceline=$prefix/bin/paceline
+config=$share/configs/quickstart.yaml
+run "the installed program, configuration and models" 2
+
+python=$(command -v /usr/bin/python3 || command -v python3)
+if "$python" -c 'import h5py' 2>/dev/null; then
+  same "the installed reader" 96 \
+    "$(PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$share/python "$python" -c 'import sys, paceline_reader as p; r = p.open_run(sys.argv[1]); print(len(r))' "$work/run")"
+else
+  echo "SKIP: the installed reader: no h5py"
+fi
+
+help=$("$paceline" --help)
+commands=$(sed -n '/^Subcommands:/,/^$/s/^  \([a-z]*\) .*/\1/p' <<<"$help")
+same "the man page has a section for every command" "$commands" "$(sed -n 's/^\.SS //p' "$prefix/share/man/man1/paceline.1")"
+if command -v groff >/dev/null; then
+  same "groff finds no fault in it" "" "$(groff -man -Tutf8 -ww "$prefix/share/man/man1/paceline.1" 2>&1 >/dev/null)"
+fi
+
+# completes WORD...: what the last word may become, a space after each.
+completes() {
+  # shellcheck disable=SC2016
+  bash -c 'compopt() { :; }; source "$1"; COMP_WORDS=(paceline "${@:2}"); COMP_CWORD=$(($# - 1))
+           _paceline; echo "${COMPREPLY[*]}"' - "$prefix/share/bash-completion/completions/paceline" "$@"
+}
+same "commands complete" "rollout" "$(completes ro)"
+same "options complete" "--nodes" "$(completes check --no)"
+same "options of one command are not another's" "" "$(completes digest --no)"
+same "keys complete" "sampling.top_k= sampling.top_p=" "$(completes rollout my.yaml --set sampling.top)"
+same "every key completes" "$("$paceline" --help-config | grep -cE '^ *[a-z_0-9]+: .')" \
+  "$(completes rollout my.yaml --set '' | wc -w)"
+
+same "job scripts can be executed" "install-deps.sh rollout.sbatch" \
+  "$(find "$share/jobscripts" -type f -executable -printf '%f\n' | sort | xargs)"
+same "nothing but files of the product" "" \
+  "$(find "$prefix" -name '*.pyc' -o -name '*.o' -o -name '__pycache__' -o -name 'CMake*')"
+finish
