@@ -3,7 +3,6 @@
 # and embedded models, reader, job scripts, man page and completion.
 #
 #   installed.sh PACELINE BUILD
-# shellcheck source=tests/mpi/lib.sh
 source "$(dirname "$0")/lib.sh" "$1"
 build=$(realpath "$2")
 

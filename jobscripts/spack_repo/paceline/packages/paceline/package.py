@@ -1,5 +1,7 @@
 import os
 
+from spack_repo.builtin.build_systems.cmake import CMakePackage, generator
+
 from spack.package import *
 
 
@@ -8,7 +10,7 @@ class Paceline(CMakePackage):
     generates responses by speculative decoding and writes them to HDF5."""
 
     # The checkout that this file is in.
-    git = "file://" + os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 4))
+    git = "file://" + os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 5))
 
     license("Apache-2.0")
 
