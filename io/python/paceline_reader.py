@@ -3,9 +3,13 @@
     run = open_run("DIR")                # or DIR/trajectories.h5
     len(run), run.attributes["seed"]
     run[0].tokens, run[0].logprob        # ragged access, in (prompt, sample) order
-    DataProto.from_dict(**run.to_verl(as_torch=True))  # padded, as verl's agent loop makes it
+    run.text(run[0], skip_special_tokens=True)  # by the run's own tokenizer
+    batch = run.to_dataproto()           # verl's DataProto, padded, as its agent loop makes it
+    batch = run.to_verl()                # the same arrays without verl
     batch = run.to_trl()                 # padded, as TRL's GRPO trainer makes it
-    for sample in run.iter_slime(): ...  # ragged samples with the fields of slime's Sample
+    batch = run.to_trl_rollout(prompts)  # what a rollout_func of that trainer returns
+    groups = run.to_slime()              # slime's Samples, a list for each prompt
+    for sample in run.iter_slime(): ...  # samples with the same fields without slime
 
     for response in iter_live("DIR"): ...  # finished so far, of a run in progress or killed
 
@@ -21,9 +25,10 @@
     kv_pool("DIR")                       # what ranks put into the KV pool and took out of it
     draft_memory("DIR")                  # memory of draft models that became KV's, and was theirs again
 
-Needs h5py and numpy; torch only where as_torch is asked for. One run, one thread: h5py serialises
-HDF5 itself, but a Run object keeps its file open. `python3 paceline_reader.py DIR` prints a
-summary. The parts are in paceline_run/.
+Needs h5py and numpy; torch, verl and slime only where what is asked for is made of theirs.
+`pip install` of this folder makes it importable from anywhere, and so does PYTHONPATH. One run, one
+thread: h5py serialises HDF5 itself, but a Run object keeps its file open. `python3 -m
+paceline_reader DIR` prints a summary. The parts are in paceline_run/.
 
 Two log-probabilities come with every token: `logprob` at the sampling temperature over the full
 vocabulary ("full"), and `sampling_logprob` after top-k / top-p / min-p ("sampling"): the

@@ -1,4 +1,4 @@
-"""A run as padded arrays, as verl and TRL train on them. to_verl and to_trl are methods of Run."""
+"""A run as padded arrays, as verl and TRL train on them: methods of Run."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence
 
 import numpy as np
 
+from .optional import imported
 from .records import ReaderError, logprob_column
 
 if TYPE_CHECKING:
+    from verl import DataProto
+
     from .complete import Run
 
 
@@ -75,6 +78,20 @@ def to_verl(
             "global_token_num": tensors["attention_mask"].sum(axis=1).tolist(),
         },
     }
+
+
+def to_dataproto(
+    run: Run,
+    prompt_length: Optional[int] = None,
+    response_length: Optional[int] = None,
+    pad_token_id: int = 0,
+    logprob: str = "sampling",
+    truncate: bool = False,
+) -> "DataProto":
+    """What to_verl gives, as verl's own class. Raises ImportError without verl."""
+    verl = imported("verl", "to_dataproto", "pip install verl")
+    batch = to_verl(run, prompt_length, response_length, pad_token_id, True, logprob, truncate)
+    return verl.DataProto.from_dict(**batch)
 
 
 def to_trl(

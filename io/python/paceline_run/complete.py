@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import Iterator, List
+from typing import Dict, Iterator, List
 
 import numpy as np
 
-from .batches import to_trl, to_verl
+from .batches import to_dataproto, to_trl, to_verl
 from .columns import are_offsets, column_of, guarded, opened
 from .manifest import TOKEN_COLUMNS, are_tokens, attributes_of, read_prompts
 from .records import FINISH_REASONS, PathLike, Prompt, ReaderError, Response
-from .slime import iter_slime
+from .slime import iter_slime, to_slime
+from .text import Decoder, decoder, text
+from .trl_rollout import to_trl_rollout
 
 
 def open_run(path: PathLike) -> "Run":
@@ -36,11 +38,18 @@ class Run:
     """A complete run. Indexing gives responses in (prompt, sample) order; a context manager."""
 
     to_verl = to_verl
+    to_dataproto = to_dataproto
     to_trl = to_trl
+    to_trl_rollout = to_trl_rollout
     iter_slime = iter_slime
+    to_slime = to_slime
+    text = text
+    decoder = decoder
 
     def __init__(self, path: str) -> None:
         self.path = path
+        #: Those that `decoder` has read, by their directories.
+        self.decoders: Dict[str, Decoder] = {}
         self._file = opened(path, "not a trajectory file")
         try:
             with guarded(path, "not a trajectory file"):

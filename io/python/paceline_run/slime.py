@@ -1,17 +1,17 @@
-"""A run as ragged samples, as slime trains on them. iter_slime is a method of Run."""
+"""A run as ragged samples, as slime trains on them. iter_slime and to_slime are methods of Run."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-import os
-import re
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Union
 
+from .optional import imported
 from .records import PathLike, ReaderError, logprob_column
-from .text import Decoder
 
 if TYPE_CHECKING:
+    from slime.utils.types import Sample
+
     from .complete import Run
 
 #: slime's Sample.Status for each finish reason. A response cut by a limit is truncated.
@@ -55,7 +55,7 @@ def iter_slime(
     Text is decoded by the tokenizer.json of the run's model, or of the directory `tokenizer`.
     """
     column = logprob_column(logprob)
-    decode = Decoder(_model_directory(run) if tokenizer is None else os.fspath(tokenizer))
+    decode = run.decoder(tokenizer)
     for index, response in enumerate(run.responses()):
         prompt = run.prompts[response.prompt_index]
         source = prompt.source
@@ -81,15 +81,26 @@ def iter_slime(
         )
 
 
-def _model_directory(run: Run) -> str:
-    """model.path of the configuration in the run's file, which the program wrote line by line."""
-    config = str(run.attributes.get("config_text", ""))
-    match = re.search(r'^model:\n  path: "(.*)"$', config, re.MULTILINE)
-    if match is None:
+def to_slime(
+    run: Run, logprob: str = "sampling", tokenizer: Optional[PathLike] = None
+) -> List[List["Sample"]]:
+    """The samples of iter_slime as slime's own class, a list for each prompt.
+
+    This is what a function of --rollout-function-path gives as the samples to train on. Raises
+    ImportError without slime, and ReaderError where its Sample lacks one of SlimeSample's fields.
+    """
+    where = "not from PyPI, but from https://github.com/THUDM/slime"
+    types = imported("slime.utils.types", "to_slime", where)
+    sample_class = types.Sample
+    known = {field.name for field in dataclasses.fields(sample_class)}
+    lacking = [field.name for field in dataclasses.fields(SlimeSample) if field.name not in known]
+    if lacking:
         raise ReaderError(
-            f"{run.path}: its config_text names no model.path; give tokenizer=DIRECTORY"
+            f"the Sample of the slime that is installed has no {', '.join(lacking)}; "
+            f"iter_slime() gives samples without its class"
         )
-    escape = {"n": "\n", '"': '"', "\\": "\\"}
-    return re.sub(
-        r"\\(?:x(..)|(.))", lambda m: chr(int(m[1], 16)) if m[1] else escape[m[2]], match[1]
-    )
+    groups: List[List[Sample]] = [[] for _ in run.prompts]
+    for sample in run.iter_slime(logprob, tokenizer):
+        fields = {**vars(sample), "status": sample_class.Status(sample.status)}
+        groups[sample.group_index].append(sample_class(**fields))
+    return groups

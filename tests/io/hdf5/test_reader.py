@@ -350,6 +350,20 @@ class CompleteRun(Base):
         with self.assertRaisesRegex(reader.ReaderError, r'^/a "b\\c\x07/tokenizer.json'):
             next(self.run_.iter_slime())
 
+    def test_text(self):
+        tokenizer = self.tokenizer()
+        for index, (p, s) in enumerate(self.ids):
+            tokens = tokens_of(p, s, length_of(p, s))
+            kept = [token for token in tokens if token != 310]
+            response = self.run_[index]
+            self.assertEqual(self.run_.text(response, tokenizer=tokenizer), text_of(tokens))
+            without = self.run_.text(response, skip_special_tokens=True, tokenizer=tokenizer)
+            self.assertEqual(without, text_of(kept))
+        self.assertIn("<|im_end|>", self.run_.text(self.run_[3 * SAMPLES + 1], tokenizer=tokenizer))
+        prompt = self.run_.prompts[2]
+        self.assertEqual(self.run_.text(prompt, tokenizer=tokenizer), text_of(prompt_tokens(2)))
+        self.assertEqual(self.run_.decoder(tokenizer)([72, 105, 310]), "Hi<|im_end|>")
+
     def test_slime_has_the_lines_messages(self):
         messages = [{"role": "user", "content": "hi"}]
         self.run_.prompts[0].extra["messages"] = messages
