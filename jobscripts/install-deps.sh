@@ -23,6 +23,7 @@ run=(
 tests=(
   libgtest-dev zlib1g-dev hdf5-tools
   slurm-wlm munge procps
+  python3-pip python3-setuptools python3-wheel python3-venv  # installing the reader
 )
 
 case "${1-}" in
