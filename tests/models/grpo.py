@@ -1,0 +1,289 @@
+"""A GRPO loop in PyTorch around paceline: how a trainer uses it, and a proof of what it hands over.
+
+    python grpo.py WORK --paceline ../../build/release/app/paceline
+    python grpo.py WORK2 --paceline ../../build/release/app/paceline --speculation
+
+Each step writes the policy as a Hugging Face checkpoint, has `paceline rollout` generate and score responses, reads
+them with paceline_reader, and trains on them. PyTorch computes the log-probabilities of all tokens again and the
+table says how far the rollout's are from them. Nothing else is needed of paceline than `rollout()` below.
+
+The same command gives the same weights to the bit: a rollout is a pure function of weights, prompts and seed, and
+PyTorch is kept to one number of threads and deterministic algorithms. So with drafters, which change how fast tokens
+come and never which, every reward of every step comes out again. `--speculation` rolls each step out plainly too, to
+compare both and what they take.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import random
+import shlex
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Iterator
+
+import torch
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(ROOT / "io" / "python"))
+
+from grpo_update import Policy, Sample, advantages, agreement, recomputed, train
+from paceline_reader import acceptance, open_run
+
+# Prompts whose answers the model can work out in a hundred tokens or so, though not always rightly.
+TASKS = ("sort", "expr")
+LONGEST_QUESTION = 48  # characters
+
+# ---------------------------------------------------------------- the rollout
+
+@dataclass(frozen=True)
+class Launcher:
+    """How rollouts are started."""
+
+    launch: list[str]  # mpirun with its ranks
+    program: str
+    config: Path
+    settings: list[str]  # KEY=VALUE, for --set
+
+
+def rollout(launcher: Launcher, weights: Path, version: int, prompts: Path, seed: int, output: Path) -> None:
+    """Responses of `weights` to `prompts`, in `output`.
+
+    The weights' version is part of the noise, so that a prompt that comes again is answered anew.
+    """
+    settings = [
+        *launcher.settings, f"model.path={weights}", f"model.weight_version={version}", f"prompts.path={prompts}",
+        f"sampling.seed={seed}",
+    ]
+    command = [*launcher.launch, launcher.program, "rollout", str(launcher.config), "--output", str(output)]
+    command += [word for setting in settings for word in ("--set", setting)]
+    log = output.with_suffix(".log")
+    with log.open("w") as file:
+        code = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False).returncode
+    if code != 0:
+        sys.exit(f"grpo: the rollout ended with {code}; the end of {log}:\n{log.read_text()[-2000:]}")
+
+
+def digest_of(launcher: Launcher, run: Path) -> str:
+    """Of every bit of a run's trajectories."""
+    done = subprocess.run([launcher.program, "digest", str(run)], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def read_samples(directory: Path) -> list[Sample]:
+    """A run's responses with their rewards and advantages, in (prompt, sample) order."""
+    with open_run(directory) as run:
+        # The reader has NaN where scoring failed.
+        rewards = torch.tensor(run.reward, dtype=torch.float32)
+        if rewards.isnan().any():
+            sys.exit(f"grpo: {directory}: {int(rewards.isnan().sum())} responses have no reward")
+        groups = advantages(rewards.view(len(run.prompts), -1)).flatten().tolist()
+        prompts = [prompt.tokens.tolist() for prompt in run.prompts]
+        return [
+            Sample(
+                tokens=prompts[response.prompt_index] + response.tokens.tolist(),
+                prompt=len(prompts[response.prompt_index]),
+                logprobs=torch.from_numpy(response.sampling_logprob.copy()),
+                reward=response.reward,
+                advantage=advantage,
+            )
+            for response, advantage in zip(run, groups)
+        ]
+
+
+# ---------------------------------------------------------------- the loop
+
+@contextmanager
+def timed(seconds: dict[str, float], what: str) -> Iterator[None]:
+    started = time.monotonic()
+    yield
+    seconds[what] = time.monotonic() - started
+
+
+def prompt_lines(path: Path) -> list[str]:
+    """The lines of a prompt file that are taken."""
+    chosen = []
+    for line in path.read_text().splitlines(keepends=True):
+        row = json.loads(line)
+        if row["extra_info"]["task"] in TASKS and len(row["prompt"][0]["content"]) <= LONGEST_QUESTION:
+            chosen.append(line)
+    return chosen
+
+
+def mean_reward(samples: list[Sample]) -> float:
+    return sum(sample.reward for sample in samples) / len(samples)
+
+
+@dataclass
+class Loop:
+    """All steps, in a directory of their own: policy-N, and of each rollout its prompts, its log and its run."""
+
+    launcher: Launcher
+    plain: Launcher | None  # to compare with
+    policy: Policy
+    work: Path
+    seed: int
+    steps: int
+    prompts: list[str]  # lines
+    prompts_per_step: int
+    unseen: list[str]  # lines
+
+    def __post_init__(self) -> None:
+        random.Random(self.seed).shuffle(self.prompts)
+        self.generator = torch.Generator().manual_seed(self.seed)
+
+    def generate(self, name: str, version: int, lines: list[str]) -> tuple[list[Sample], dict[str, float]]:
+        """Responses of the policy as it is, and the seconds that it took to write it and to roll it out."""
+        seconds: dict[str, float] = {}
+        prompts = self.work / f"{name}.jsonl"
+        prompts.write_text("".join(lines))
+        weights = self.work / f"policy-{version:03}"
+        with timed(seconds, "export"):
+            if not weights.exists():
+                self.policy.export(weights)
+        arms = [("rollout", self.launcher, self.work / name)]
+        if self.plain:
+            arms.append(("plain rollout", self.plain, self.work / f"{name}-plain"))
+        # In turns, so that neither is always the first to read a new checkpoint.
+        for what, launcher, output in arms[:: -1 if version % 2 else 1]:
+            with timed(seconds, what):
+                rollout(launcher, weights, version, prompts, self.seed, output)
+        samples = read_samples(self.work / name)
+        if self.plain:
+            rewards = [[sample.reward for sample in read_samples(output)] for _, _, output in arms]
+            digests = [digest_of(self.launcher, output) for _, _, output in arms]
+            if rewards[0] != rewards[1] or digests[0] != digests[1]:
+                sys.exit(f"grpo: {self.work / name} differs from {name}-plain")
+        return samples, seconds
+
+    def examine(self, version: int) -> float:
+        """Mean reward on unseen prompts."""
+        return mean_reward(self.generate(f"unseen-{version:03}", version, self.unseen)[0])
+
+    def step(self, number: int) -> dict:
+        first = number * self.prompts_per_step
+        lines = [self.prompts[(first + i) % len(self.prompts)] for i in range(self.prompts_per_step)]
+        name = f"step-{number:03}"
+        samples, seconds = self.generate(name, number, lines)
+        old = torch.cat([sample.logprobs for sample in samples])
+        with timed(seconds, "log-probabilities"):
+            new = recomputed(self.policy.model, samples)
+        figures = {
+            "step": number, "reward": mean_reward(samples), "digest": digest_of(self.launcher, self.work / name),
+            "tokens": len(old), "accepted": int(acceptance(self.work / name)["accepted"].sum()),
+            **agreement(new, old), "seconds": seconds,
+        }
+        if number + 1 == self.steps:
+            figures["bf16"] = agreement(recomputed(self.policy.model, samples, bf16=True), new)
+        with timed(seconds, "updates"):
+            train(self.policy, samples, self.generator)
+        return figures
+
+    def run(self) -> dict:
+        """All figures; prints those of each step as they come."""
+        figures: dict = {"steps": [], "unseen": {}}
+        if self.unseen:
+            figures["unseen"]["before"] = self.examine(0)
+        print("step  reward  ratio: mean    spread  largest |difference|  tokens  rollout, s  tokens/s  train, s"
+              + ("  plain rollout, s" if self.plain else ""))
+        for number in range(self.steps):
+            row = self.step(number)
+            figures["steps"].append(row)
+            seconds = row["seconds"]
+            print(f"{number:4}  {row['reward']:6.4f}  {row['ratio_mean']:11.6f}  {row['ratio_std']:8.6f}  "
+                  f"{row['largest_difference']:20.4f}  {row['tokens']:6}  {seconds['rollout']:10.2f}  "
+                  f"{row['tokens'] / seconds['rollout']:8.0f}  "
+                  f"{seconds['log-probabilities'] + seconds['updates']:8.2f}"
+                  + (f"  {seconds['plain rollout']:16.2f}" if self.plain else ""), flush=True)
+        last = self.work / f"policy-{self.steps:03}"
+        if self.unseen:
+            figures["unseen"]["after"] = self.examine(self.steps)
+        else:
+            self.policy.export(last)
+        figures["policy"] = hashlib.sha256((last / "model.safetensors").read_bytes()).hexdigest()
+        return figures
+
+
+def print_summary(figures: dict) -> None:
+    steps, own = figures["steps"], figures["steps"][-1]["bf16"]
+    print(f"\nPyTorch's own bf16 against its fp32, last step: ratio {own['ratio_mean']:.6f}, spread "
+          f"{own['ratio_std']:.6f}, largest |difference| {own['largest_difference']:.4f}")
+    if figures["unseen"]:
+        print(f"reward on unseen prompts: {figures['unseen']['before']:.4f} before, {figures['unseen']['after']:.4f} after")
+    seconds = {what: sum(row["seconds"][what] for row in steps) for what in steps[0]["seconds"]}
+    plain = seconds.pop("plain rollout", None)
+    total = sum(seconds.values())
+    shares = ", ".join(f"{what} {100 * part / total:.0f} %" for what, part in seconds.items())
+    print(f"{len(steps)} steps in {total:.0f} s: {shares}")
+    if plain is not None:
+        accepted, tokens = (sum(row[name] for row in steps) for name in ("accepted", "tokens"))
+        print(f"rollouts took {seconds['rollout']:.1f} s, plainly {plain:.1f} s; {100 * accepted / tokens:.0f} % of the "
+              "tokens were drafted; every reward and every bit of the trajectories is the same")
+
+
+def arguments_of() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("work", type=Path, help="a new directory for checkpoints and runs")
+    parser.add_argument("--paceline", default="paceline", help="the program")
+    parser.add_argument("--launch", default="mpirun -n 2", help="what starts its ranks")
+    parser.add_argument("--config", type=Path, default=HERE / "grpo.yaml")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting for all rollouts")
+    parser.add_argument("--model", type=Path, default=ROOT / "configs/models/target", help="the policy to begin with")
+    parser.add_argument("--prompts", type=Path, default=ROOT / "configs/prompts/train.jsonl")
+    parser.add_argument("--unseen", type=Path, default=ROOT / "configs/prompts/unseen.jsonl")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--prompts-per-step", type=int, default=24)
+    parser.add_argument("--unseen-prompts", type=int, default=64, help="for rewards before and after; 0 is none")
+    parser.add_argument("--rate", type=float, default=1e-4, help="of AdamW")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1, help="of PyTorch")
+    parser.add_argument("--speculation", action="store_true", help="roll out with drafters")
+    parser.add_argument("--draft", type=Path, default=ROOT / "configs/models/draft")
+    parser.add_argument("--figures", type=Path, help="a JSON file for all figures")
+    arguments = parser.parse_args()
+    if arguments.steps < 1 or arguments.prompts_per_step < 1:
+        parser.error("there is nothing to do without steps and prompts")
+    return arguments
+
+
+def main() -> None:
+    arguments = arguments_of()
+    torch.set_num_threads(arguments.threads)
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # nothing here reads such
+    prompts = prompt_lines(arguments.prompts)
+    if len(prompts) < arguments.prompts_per_step:
+        sys.exit(f"grpo: {arguments.prompts} has {len(prompts)} prompts to take, and a step needs "
+                 f"{arguments.prompts_per_step}")
+    if arguments.work.exists():
+        sys.exit(f"grpo: {arguments.work} is there already")
+    arguments.work.mkdir(parents=True)
+    plain = Launcher(shlex.split(arguments.launch), arguments.paceline, arguments.config.resolve(), arguments.set)
+    drafters = f"speculation.drafters=[{{method: suffix}}, {{method: model, path: {arguments.draft.resolve()}}}]"
+    drafted = replace(plain, settings=[drafters, *plain.settings])
+    loop = Loop(
+        launcher=drafted if arguments.speculation else plain,
+        plain=plain if arguments.speculation else None,
+        policy=Policy(arguments.model, arguments.rate),
+        work=arguments.work.resolve(),
+        seed=arguments.seed,
+        steps=arguments.steps,
+        prompts=prompts,
+        prompts_per_step=arguments.prompts_per_step,
+        unseen=prompt_lines(arguments.unseen)[: arguments.unseen_prompts],
+    )
+    figures = loop.run()
+    print_summary(figures)
+    if arguments.figures:
+        arguments.figures.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
