@@ -1,0 +1,181 @@
+"""The GRPO loop around the real program: PACELINE=build/release/app/paceline python tests/models/test_grpo.py
+
+Needs PyTorch and the other packages of requirements.txt (transformers alone is not used); skipped without them. Every
+rollout is one of a few seconds on two ranks, and nothing here depends on how long it takes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+try:
+    import h5py  # noqa: F401
+    import safetensors  # noqa: F401
+    import tokenizers  # noqa: F401
+    import torch
+except ImportError as error:
+    reason = f"the GRPO loop is not tested: {error.name} is not there"
+    if __name__ == "__main__":
+        print(f"SKIP: {reason}")
+        sys.exit(77)
+    raise unittest.SkipTest(reason) from error
+
+from evaluate import load_directory
+from grpo import Launcher, digest_of, read_samples, rollout
+from grpo_update import CLIP, Policy, Sample, advantages, agreement, loss_of, recomputed, response_logprobs
+from model import Qwen2
+
+CONFIGS = HERE.parents[1] / "configs"
+TARGET = CONFIGS / "models" / "target"
+LAUNCH = HERE.parent / "mpi" / "launch.sh"
+STEPS = 3
+# One thread a rank, whatever else runs on the machine, and responses that are short enough for a test.
+SETTINGS = ["engine.threads=1", "sampling.max_tokens=160"]
+# The default drafts where it pays, which on a busy machine may be nowhere.
+ALWAYS = ["speculation.policy=fixed", "speculation.max_length=4"]
+
+
+def sample(prompt: list[int], response: list[int], advantage: float = 0.0) -> Sample:
+    return Sample(prompt + response, len(prompt), torch.zeros(len(response)), 0.0, advantage)
+
+
+class Parts(unittest.TestCase):
+    def test_advantages_are_deviations_within_a_group(self) -> None:
+        got = advantages(torch.tensor([[1.0, 0.0, 0.0, 1.0], [1.0, 1.0, 1.0, 1.0], [3.0, 0.0, 0.0, 0.0]]))
+        # Deviations are those of a sample: sqrt(1/3), and 1.5.
+        expected = [[3**0.5 / 2, -(3**0.5) / 2, -(3**0.5) / 2, 3**0.5 / 2], [0.0] * 4, [1.5, -0.5, -0.5, -0.5]]
+        torch.testing.assert_close(got, torch.tensor(expected))
+
+    def test_the_objective_is_clipped_where_it_would_gain_and_only_there(self) -> None:
+        for ratio, advantage, slope in ((1.0, 2.0, -2.0), (1.5, 2.0, 0.0), (0.5, 2.0, -1.0), (0.5, -2.0, 0.0), (1.5, -2.0, 3.0)):
+            new = torch.tensor([ratio]).log().requires_grad_()
+            loss = loss_of(new, torch.zeros(1), torch.tensor([advantage]))
+            loss.backward()
+            clipped = min(max(ratio, 1 - CLIP), 1 + CLIP)
+            self.assertAlmostEqual(loss.item(), -min(ratio * advantage, clipped * advantage), places=5)
+            self.assertAlmostEqual(float(new.grad), slope, places=5)
+
+    def test_log_probabilities_of_packed_responses_are_those_of_each_alone(self) -> None:
+        model = load_directory(TARGET)
+        samples = [sample([5, 6, 7], list(range(20, 60))), sample([9], [3]), sample([8] * 30, [1, 2, 3, 4])]
+        got = recomputed(model, samples)
+        with torch.no_grad():
+            for one, part in zip(samples, got.split([len(each.logprobs) for each in samples])):
+                tokens = torch.tensor(one.tokens)[None]
+                logits, _, _ = model.rows(tokens, torch.arange(tokens.shape[1])[None])
+                wanted = torch.log_softmax(logits[0, :-1], -1).gather(-1, tokens[0, 1:, None])[one.prompt - 1 :, 0]
+                torch.testing.assert_close(part, wanted, atol=1e-4, rtol=1e-4)
+
+    def test_small_steps_add_up_in_the_masters_and_the_checkpoint_is_what_is_trained(self) -> None:
+        policy = Policy(TARGET, rate=1e-6)
+        start = [weight.detach().clone() for weight in policy.model.parameters()]
+        texts = [sample([5, 6, 7], list(range(20, 60)))]
+        for _ in range(2):
+            response_logprobs(policy.model, texts).sum().backward()
+            policy.step()
+        for (name, weight), master, was in zip(policy.model.named_parameters(), policy.masters, start):
+            self.assertTrue(torch.equal(weight, master.to(torch.bfloat16).float()))
+            if name == "model.layers.0.mlp.gate_proj.weight":
+                # AdamW's first steps are as long as its rate, and 1e-6 is beyond bf16 for all but the smallest weights.
+                self.assertGreater(float((master.detach() - was).abs().median()), 1.5e-6)
+                self.assertGreater(float((weight == was).float().mean()), 0.9)
+        with tempfile.TemporaryDirectory() as folder:
+            policy.export(Path(folder) / "policy")
+            self.assertEqual(os.listdir(folder), ["policy"])
+            read = load_directory(Path(folder) / "policy")
+        for weight, wanted in zip(read.parameters(), policy.model.parameters()):
+            self.assertTrue(torch.equal(weight, wanted))
+
+
+@unittest.skipUnless("PACELINE" in os.environ, "PACELINE names no program")
+class Loop(unittest.TestCase):
+    """A few steps, plainly and with drafters."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.work = Path(folder.name)
+        cls.program = os.environ["PACELINE"]
+        cls.plain = cls.loop("plain", [])
+        cls.drafted = cls.loop("drafted", ["--speculation", *[word for s in ALWAYS for word in ("--set", s)]])
+
+    @classmethod
+    def loop(cls, name: str, words: list[str]) -> dict:
+        figures = cls.work / f"{name}.json"
+        command = [
+            sys.executable, str(HERE / "grpo.py"), str(cls.work / name), "--paceline", cls.program,
+            "--launch", shlex.join([str(LAUNCH), "2"]), "--steps", str(STEPS), "--prompts-per-step", "8",
+            "--unseen-prompts", "0", "--threads", "1", "--figures", str(figures), *words,
+            *[word for setting in SETTINGS for word in ("--set", setting)],
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise AssertionError(done.stdout + done.stderr)
+        print(f"{name}:\n{done.stdout}", flush=True)
+        return json.loads(figures.read_text())
+
+    def policy(self, version: int) -> Qwen2:
+        return load_directory(self.work / "plain" / f"policy-{version:03}")
+
+    def test_drafters_change_no_reward_no_trajectory_and_no_weight(self) -> None:
+        for plain, drafted in zip(self.plain["steps"], self.drafted["steps"], strict=True):
+            for name in ("reward", "digest", "tokens"):
+                self.assertEqual(plain[name], drafted[name], f"{name} of step {plain['step']}")
+        self.assertEqual(self.plain["policy"], self.drafted["policy"])
+        # Which would say nothing, had nobody drafted, or nothing been learnt from.
+        self.assertEqual([row["accepted"] for row in self.plain["steps"]], [0] * STEPS)
+        self.assertGreater(min(row["accepted"] for row in self.drafted["steps"]), 0)
+        self.assertEqual(len({row["digest"] for row in self.plain["steps"]}), STEPS)
+        kept = [torch.equal(a, b) for a, b in zip(self.policy(STEPS).parameters(), self.policy(0).parameters())]
+        self.assertFalse(all(kept))
+
+    def test_log_probabilities_are_pytorchs_within_bf16_noise(self) -> None:
+        for row in self.plain["steps"]:
+            number = row["step"]
+            samples = read_samples(self.work / "plain" / f"step-{number:03}")
+            old = torch.cat([sample.logprobs for sample in samples])
+            model = self.policy(number)
+            exact = recomputed(model, samples)
+            found = agreement(exact, old)
+            self.assertEqual(found, {name: row[name] for name in found}, "what the loop printed")
+            # Noise is what PyTorch's own bf16 is off by. The rollout rounds less, what enters products alone, and has
+            # 0.3 to 0.8 of it; the factors are those that the decoder is held to against transformers.
+            noise = agreement(recomputed(model, samples, bf16=True), exact)
+            self.assertLess(found["ratio_std"], 1.5 * noise["ratio_std"])
+            self.assertLess(found["largest_difference"], 2.5 * noise["largest_difference"])
+            # Tokens are drawn from the rollout's own probabilities, under which the ratio has a mean of 1 whatever
+            # the noise: five standard errors.
+            self.assertLess(abs(found["ratio_mean"] - 1), 5 * found["ratio_std"] / len(old) ** 0.5)
+            # The bound would show weights that are one step old, by which ratios spread about ten times as far.
+            if number > 0:
+                stale = agreement(recomputed(self.policy(number - 1), samples), old)
+                self.assertGreater(stale["ratio_std"], 3 * noise["ratio_std"])
+
+    def test_the_last_checkpoint_rolls_out_the_same_on_one_rank_and_on_two(self) -> None:
+        weights = self.work / "plain" / f"policy-{STEPS:03}"
+        prompts = self.work / "plain" / "step-000.jsonl"
+        digests = []
+        for ranks in (1, 2):
+            launcher = Launcher([str(LAUNCH), str(ranks)], self.program, HERE / "grpo.yaml", SETTINGS)
+            output = self.work / f"last-on-{ranks}"
+            rollout(launcher, weights, STEPS, prompts, 1, output)
+            digests.append(digest_of(launcher, output))
+        self.assertRegex(digests[0], "^[0-9a-f]{32}$")
+        self.assertEqual(digests[0], digests[1])
+        self.assertNotIn(digests[0], [row["digest"] for row in self.plain["steps"]])
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    unittest.main()
