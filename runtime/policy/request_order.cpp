@@ -1,7 +1,6 @@
 #include "runtime/policy/request_order.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <stdexcept>
 #include <tuple>
 #include <utility>
@@ -14,14 +13,24 @@ void RequestOrder::add(RequestId id, std::uint32_t tokens) {
   const Precedence precedence = this->precedence(id, tokens);
   if (!by_id_.try_emplace(id, Waiting{tokens, precedence}).second)
     throw std::logic_error("a request that waits is to wait");
-  waiting_.insert({precedence, id});
+  enter({precedence, id});
 }
 
 void RequestOrder::remove(RequestId id) {
   const auto at = by_id_.find(id);
   if (at == by_id_.end()) throw std::logic_error("a request that does not wait");
-  waiting_.erase({at->second.precedence, id});
+  leave({at->second.precedence, id});
   by_id_.erase(at);
+}
+
+void RequestOrder::enter(const Entry& entry) {
+  waiting_.insert(entry);
+  entered(entry);
+}
+
+void RequestOrder::leave(const Entry& entry) {
+  waiting_.erase(entry);
+  left(entry);
 }
 
 std::optional<RequestId> RequestOrder::nth(const Slot& /*slot*/, std::size_t n) const {
@@ -49,9 +58,9 @@ void RequestOrder::renew(std::uint32_t prompt) {
   for (auto at = by_id_.lower_bound({prompt, 0}); at != by_id_.end() && at->first.prompt == prompt;
        ++at) {
     auto& [id, waiting] = *at;
-    waiting_.erase({waiting.precedence, id});
+    leave({waiting.precedence, id});
     waiting.precedence = precedence(id, waiting.tokens);
-    waiting_.insert({waiting.precedence, id});
+    enter({waiting.precedence, id});
   }
 }
 
@@ -105,14 +114,15 @@ Precedence ContextAware::precedence(RequestId id, std::uint32_t tokens) {
 
 void ContextAware::remove(RequestId id) {
   RequestOrder::remove(id);
-  ++leases_[id.prompt];
+  change(id.prompt, [](Siblings& siblings) { ++siblings.leases; });
   starved_due_ = random_() % kStarved == 0;
   starved_.reset();
 }
 
 void ContextAware::ended(RequestId id, std::uint32_t tokens) {
-  std::uint32_t& longest = longest_[id.prompt];
-  longest = std::max(longest, tokens);
+  const auto [longest, first] = longest_.try_emplace(id.prompt, tokens);
+  if (!first && tokens <= longest->second) return;
+  longest->second = tokens;
   renew(id.prompt);
 }
 
@@ -124,18 +134,25 @@ std::optional<RequestId> ContextAware::next(const Slot& slot) {
 
 /// Of the rest; of the probes the first, as ever.
 std::optional<RequestId> ContextAware::least_leased() const {
-  const Entry* least = nullptr;
-  std::uint64_t fewest = std::numeric_limits<std::uint64_t>::max();
-  for (const Entry& entry : waiting()) {
-    if (entry.precedence.level == 0) return entry.id;
-    const auto at = leases_.find(entry.id.prompt);
-    const std::uint64_t leases = at == leases_.end() ? 0 : at->second;
-    if (leases >= fewest) continue;
-    fewest = leases;
-    least = &entry;
-  }
-  if (least == nullptr) return std::nullopt;
-  return least->id;
+  if (waiting().empty()) return std::nullopt;
+  const Entry& first = *waiting().begin();
+  return first.precedence.level == 0 ? first.id : starvation_.begin()->first.id;
+}
+
+template <typename Change>
+void ContextAware::change(std::uint32_t prompt, const Change& change) {
+  Siblings& siblings = siblings_[prompt];
+  if (!siblings.waiting.empty()) starvation_.erase({siblings.leases, *siblings.waiting.begin()});
+  change(siblings);
+  if (!siblings.waiting.empty()) starvation_.insert({siblings.leases, *siblings.waiting.begin()});
+}
+
+void ContextAware::entered(const Entry& entry) {
+  change(entry.id.prompt, [&](Siblings& siblings) { siblings.waiting.insert(entry); });
+}
+
+void ContextAware::left(const Entry& entry) {
+  change(entry.id.prompt, [&](Siblings& siblings) { siblings.waiting.erase(entry); });
 }
 
 }  // namespace paceline::policy

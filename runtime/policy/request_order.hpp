@@ -73,12 +73,18 @@ class RequestOrder {
     auto operator<=>(const Entry&) const = default;
   };
   [[nodiscard]] const std::set<Entry>& waiting() const { return waiting_; }
+  /// One is among those that wait, or is so no longer. With another precedence it is another.
+  virtual void entered(const Entry& /*entry*/) {}
+  virtual void left(const Entry& /*entry*/) {}
 
  private:
   struct Waiting {
     std::uint32_t tokens = 0;
     Precedence precedence;
   };
+  void enter(const Entry& entry);
+  void leave(const Entry& entry);
+
   std::map<RequestId, Place> places_;
   std::map<std::uint32_t, std::uint64_t> prompts_;  ///< place of each
   std::map<RequestId, Waiting> by_id_;
@@ -142,18 +148,36 @@ class ContextAware final : public RequestOrder {
 
  protected:
   Precedence precedence(RequestId id, std::uint32_t tokens) override;
+  void entered(const Entry& entry) override;
+  void left(const Entry& entry) override;
 
  private:
   /// Of so many leases one goes to the prompt that had least. The paper gives no share: one in 16
   /// of the leases costs little where lengths are foreseen well.
   static constexpr int kStarved = 16;
 
+  /// A prompt's requests: how many leases they had, and which of them wait.
+  struct Siblings {
+    std::uint64_t leases = 0;
+    std::set<Entry> waiting;
+  };
+  /// Of a prompt with requests that wait, the first of them. Fewest leases come first.
+  struct Starved {
+    std::uint64_t leases = 0;
+    Entry first;
+    auto operator<=>(const Starved&) const = default;
+  };
+  /// Changes a prompt's siblings and, with them, its place among the starved.
+  template <typename Change>
+  void change(std::uint32_t prompt, const Change& change);
   [[nodiscard]] std::optional<RequestId> least_leased() const;
+
   std::uint32_t max_tokens_;
   std::mt19937_64 random_;
   std::map<std::uint32_t, std::uint32_t> longest_;  ///< ended, by prompt
   std::map<std::uint32_t, std::uint32_t> probes_;   ///< sample, by prompt
-  std::map<std::uint32_t, std::uint64_t> leases_;   ///< by prompt
+  std::map<std::uint32_t, Siblings> siblings_;      ///< by prompt
+  std::set<Starved> starvation_;                    ///< one of each prompt that has any who wait
   bool starved_due_ = false;                        ///< the next lease is for a starved prompt
   std::optional<RequestId> starved_;                ///< chosen, and not leased yet
 };

@@ -131,6 +131,45 @@ TEST(RequestOrder, NoPromptStarves) {
   EXPECT_LT(of_the_short, 50);
 }
 
+TEST(RequestOrder, TheStarvedPromptIsThatWithFewestLeases) {
+  std::mt19937 random(7);
+  ContextAware order(kMaxTokens, 3);
+  std::map<std::uint32_t, int> leases;  // of each prompt
+  Ids running;
+  std::map<RequestId, std::uint32_t> tokens;
+  add_all(order, 12, 6);
+  int starved = 0;
+  for (std::size_t left = 12 * 6; left > 0;) {
+    const Ids waiting = order.upcoming(left);
+    if (!waiting.empty() && (running.size() < 5 || random() % 2 == 0)) {
+      // The first in order of those whose prompts had fewest.
+      const RequestId least = *std::min_element(
+          waiting.begin(), waiting.end(),
+          [&](RequestId a, RequestId b) { return leases[a.prompt] < leases[b.prompt]; });
+      const RequestId next = *order.next({});
+      if (next != waiting.front()) {
+        EXPECT_EQ(next, least);
+        ++starved;
+      }
+      order.remove(next);
+      ++leases[next.prompt];
+      running.push_back(next);
+      continue;
+    }
+    const auto at = running.begin() + random() % running.size();
+    const RequestId id = *at;
+    running.erase(at);
+    tokens[id] += 1 + random() % 20;
+    if (random() % 3 == 0) {
+      order.ended(id, tokens[id]);
+      --left;
+    } else {
+      order.add(id, tokens[id]);
+    }
+  }
+  EXPECT_GT(starved, 3);
+}
+
 /// Groups of one slot each run requests in chunks until all have ended. Returns the chunks that
 /// takes. Lengths are alike within a prompt.
 int makespan(RequestOrder& order, const std::map<RequestId, std::uint32_t>& lengths, int slots) {
