@@ -19,8 +19,12 @@ struct RunArguments {
   bool resume = false;
 };
 
-/// Runs the rollout on all ranks of the job. Collective.
-ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& arguments);
+struct RolloutArguments {
+  RunArguments run;
+  std::string watch;  ///< a folder of requests; empty: one rollout
+};
+/// Runs the rollout on all ranks of the job, or one for each request of a folder. Collective.
+ExitCode rollout(const fabric::MpiEnvironment& mpi, const RolloutArguments& arguments);
 struct CheckArguments {
   RunArguments run;
   PlannedMachine machine;  ///< as the command line says; the job's own where it says nothing

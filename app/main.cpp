@@ -89,13 +89,19 @@ int run(int argc, char** argv) {
   cli.add_flag("--help-config", config_help,
                "Print every configuration key with its default and exit");
 
-  app::RunArguments arguments;
+  app::RolloutArguments arguments;
   app::CheckArguments checked;
   CLI::App* rollout =
       cli.add_subcommand("rollout", "Generate responses to all prompts (under mpirun or srun)");
-  add_run_arguments(*rollout, arguments);
-  rollout->add_flag("--resume", arguments.resume,
-                    "Continue the run that the output directory holds");
+  add_run_arguments(*rollout, arguments.run);
+  CLI::Option* resume = rollout->add_flag("--resume", arguments.run.resume,
+                                          "Continue the run that the output directory holds");
+  rollout
+      ->add_option("--watch", arguments.watch,
+                   "Stay, and do a rollout for each request DIR/NAME.yaml, into DIR/NAME")
+      ->type_name("DIR")
+      ->excludes(resume)
+      ->excludes(rollout->get_option("--output"));
   CLI::App* check = cli.add_subcommand(
       "check", "Validate everything and print layout, memory and plan; run nothing");
   add_run_arguments(*check, checked.run);

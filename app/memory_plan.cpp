@@ -136,7 +136,7 @@ void plan_memory(Setup& setup) {
       std::min(setup.model.max_position, setup.longest_prompt + setup.config.sampling.max_tokens);
   const engine::Batcher sizing({.kv_block = engine.kv_block, .context = setup.longest_sequence},
                                setup.config.sampling, {},
-                               setup.tokenizer ? &*setup.tokenizer : nullptr);
+                               setup.tokenizer.get());
   const kernels::KvShape shape{setup.model.layers,
                                setup.model.kv_heads / setup.layout.placement.least_tp(),
                                setup.model.head_dim, engine.kv_block, setup.compute};

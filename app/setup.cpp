@@ -13,6 +13,7 @@
 #include "app/job.hpp"
 #include "app/kv_storage.hpp"
 #include "app/scoring.hpp"
+#include "app/standing.hpp"
 #include "app/version.hpp"
 #include "app/weight_store.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
@@ -34,16 +35,14 @@ io::RunConfig read_config(const RunArguments& arguments, io::Purpose purpose) {
 
 namespace {
 
-void read_model(Setup& setup) {
+void read_model(Setup& setup, Standing& standing) {
   const std::string& path = setup.config.model.path;
   setup.model = io::load_model_config(path);
   setup.weights = std::make_unique<io::Checkpoint>(path);
   io::check_tensor_shapes(setup.model, *setup.weights);
   setup.compute = setup.config.model.dtype.value_or(io::stored_dtype(setup.model, *setup.weights));
-  if (std::filesystem::exists(std::filesystem::path(path) / "tokenizer.json")) {
-    setup.tokenizer = io::Tokenizer::load(path);
-    setup.tokenizer->require_fits(setup.model.vocab);
-  }
+  setup.tokenizer = standing.tokenizer(path);
+  if (setup.tokenizer) setup.tokenizer->require_fits(setup.model.vocab);
 
   const SamplingParams& sampling = setup.config.sampling;
   if (!sampling.ignore_eos) setup.stops = setup.model.eos;
@@ -55,8 +54,7 @@ void read_model(Setup& setup) {
     }
   }
   settle_mode(setup);
-  setup.drafters = read_drafters(setup.config.speculation, setup.model,
-                                 setup.tokenizer ? &*setup.tokenizer : nullptr);
+  setup.drafters = read_drafters(setup.config.speculation, setup.model, setup.tokenizer.get());
   if (!sampling.stop_strings.empty() && !setup.tokenizer) {
     throw UsageError(fmt::format(
         "sampling.stop_strings need the text of tokens, but {} has no tokenizer.json", path));
@@ -94,8 +92,8 @@ void read_prompts(Setup& setup) {
   options.vocab_size = setup.model.vocab;
   options.chat.enable_thinking = setup.config.prompts.chat.enable_thinking;
   options.chat.date = setup.config.prompts.chat.date;
-  setup.prompts = io::read_prompts(setup.config.prompts.path,
-                                   setup.tokenizer ? &*setup.tokenizer : nullptr, &chat, options);
+  setup.prompts =
+      io::read_prompts(setup.config.prompts.path, setup.tokenizer.get(), &chat, options);
   if (setup.prompts.prompts.empty()) {
     throw DataError(fmt::format("{}: every prompt is longer than {} tokens and was skipped",
                                 setup.config.prompts.path, options.max_tokens));
@@ -205,7 +203,7 @@ void share_choice(const fabric::MpiEnvironment& mpi, Setup& setup) {
 
 }  // namespace
 
-Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
+Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments, Standing& standing,
               const PlannedMachine* planned) {
   Setup setup;
   setup.facts = mpi.gather_facts();
@@ -213,7 +211,7 @@ Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
   const fabric::RankFacts me = setup.facts[mpi.rank()];
   together(mpi, [&] {
     setup.config = read_config(arguments, io::Purpose::run);
-    read_model(setup);
+    read_model(setup, standing);
     if (mpi.rank() == 0) read_prompts(setup);
     prepare_scoring(setup);
   });

@@ -26,12 +26,14 @@
 
 namespace paceline::app {
 
+class Standing;
+
 /// The same on every rank, but for what says otherwise.
 struct Setup {
   io::RunConfig config;
   ModelConfig model;
   std::unique_ptr<io::Checkpoint> weights;
-  std::optional<io::Tokenizer> tokenizer;  ///< absent when the directory has none
+  std::shared_ptr<const io::Tokenizer> tokenizer;  ///< null when the directory has none
   DType compute = DType::bf16;
   std::vector<TokenId> stops;            ///< every id that ends a response
   std::int32_t longest_prompt = 0;       ///< tokens
@@ -64,10 +66,11 @@ struct Setup {
 /// The configuration that the command line names, output directory included.
 [[nodiscard]] io::RunConfig read_config(const RunArguments& arguments, io::Purpose purpose);
 
-/// Reads and checks everything and plans the layout. Collective; throws JobEnded. `planned`: null,
-/// or the machine to plan for instead of that which the job has (on one rank).
+/// Reads and checks everything and plans the layout. Collective; throws JobEnded. `standing`: what
+/// the step before has left. `planned`: null, or the machine to plan for instead of that which the
+/// job has (on one rank).
 [[nodiscard]] Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
-                            const PlannedMachine* planned = nullptr);
+                            Standing& standing, const PlannedMachine* planned = nullptr);
 
 /// What identifies the run, for the output directory. On rank 0.
 [[nodiscard]] io::RunManifest manifest_of(const Setup& setup);
