@@ -6,6 +6,7 @@
     DataProto.from_dict(**run.to_verl(as_torch=True))  # padded, as verl's agent loop makes it
     batch = run.to_trl()                 # padded, as TRL's GRPO trainer makes it
     for sample in run.iter_slime(): ...  # ragged samples with the fields of slime's Sample
+    run.scores_under("ref").logprob      # ragged, of other weights: what `paceline score` wrote
 
     for response in iter_live("DIR"): ...  # finished so far, of a run in progress or killed
 
@@ -39,6 +40,7 @@ from typing import Optional, Sequence
 from paceline_run.complete import Run, open_run
 from paceline_run.live import iter_live, live_manifest, live_prompts
 from paceline_run.records import FINISH_REASONS, Prompt, ReaderError, Response
+from paceline_run.scores import Scores
 from paceline_run.slime import SlimeSample
 from paceline_run.summary import summary
 from paceline_run.telemetry import (
@@ -60,6 +62,7 @@ __all__ = [
     "ReaderError",
     "Response",
     "Run",
+    "Scores",
     "SlimeSample",
     "acceptance",
     "draft_memory",

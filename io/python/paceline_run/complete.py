@@ -11,6 +11,7 @@ from .batches import to_trl, to_verl
 from .columns import are_offsets, column_of, guarded, opened
 from .manifest import TOKEN_COLUMNS, are_tokens, attributes_of, read_prompts
 from .records import FINISH_REASONS, PathLike, Prompt, ReaderError, Response
+from .scores import scores_under
 from .slime import iter_slime
 
 
@@ -38,6 +39,7 @@ class Run:
     to_verl = to_verl
     to_trl = to_trl
     iter_slime = iter_slime
+    scores_under = scores_under
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -53,6 +55,8 @@ class Run:
                 self.finish_reason: np.ndarray = column_of(group, "finish_reason")[:]
                 self.reward: np.ndarray = column_of(group, "reward")[:]
                 self.weight_version: np.ndarray = column_of(group, "weight_version")[:]
+                #: uint64: equal for responses that are equal to the bit.
+                self.checksums: np.ndarray = column_of(group, "checksum")[:]
                 self._columns = [column_of(group, name) for name in TOKEN_COLUMNS]
                 self.prompts: List[Prompt] = read_prompts(self._file["prompts"])
                 self._check()
@@ -64,7 +68,13 @@ class Run:
         """Raises ReaderError unless the columns are those of a complete run."""
         samples = int(self.attributes["samples"])
         count = len(self.prompts) * samples
-        columns = (self.sample_index, self.finish_reason, self.reward, self.weight_version)
+        columns = (
+            self.sample_index,
+            self.finish_reason,
+            self.reward,
+            self.weight_version,
+            self.checksums,
+        )
         rows = np.arange(count)
         sound = (
             len(self.prompts) == self.attributes["prompts"]
