@@ -39,6 +39,14 @@ struct ProfileArguments {
 /// Measures what steps and drafts cost on the run's layout and writes a file that engine.profile
 /// names. Collective.
 ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& arguments);
+struct ScoreArguments {
+  RunArguments run;       ///< of the weights; its output counts for nothing
+  std::string directory;  ///< of a finished run
+  std::string name;       ///< of the scores; empty: that of the model's directory
+};
+/// Computes the log-probabilities of a finished run's responses under the weights of the
+/// configuration, and writes them beside the run. Collective.
+ExitCode score(const fabric::MpiEnvironment& mpi, const ScoreArguments& arguments);
 struct SimulateArguments {
   RunArguments run;
   std::string sweep;  ///< "section.key=value,value": a row for each; empty: one simulation

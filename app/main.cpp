@@ -116,6 +116,14 @@ int run(int argc, char** argv) {
   profile->add_option("--seconds", measuring.seconds, "Time to measure for at most")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  app::ScoreArguments scored;
+  CLI::App* score = cli.add_subcommand("score",
+                                       "Compute log-probabilities of a finished run's responses "
+                                       "under any weights (under mpirun or srun)");
+  add_config(*score, scored.run);
+  score->add_option("run", scored.directory, "Run directory")->required();
+  score->add_option("--name", scored.name,
+                    "Write scores-NAME.h5 into it (default: the name of the model's directory)");
   app::SimulateArguments simulated;
   CLI::App* simulate = cli.add_subcommand(
       "simulate", "Run roles and policies in a modelled world of as many GPUs as you like");
@@ -155,6 +163,8 @@ int run(int argc, char** argv) {
     code = in_mpi([&](const auto& mpi) { return app::check(mpi, checked); });
   } else if (profile->parsed()) {
     code = in_mpi([&](const auto& mpi) { return app::profile(mpi, measuring); });
+  } else if (score->parsed()) {
+    code = in_mpi([&](const auto& mpi) { return app::score(mpi, scored); });
   } else if (simulate->parsed()) {
     code = app::simulate(simulated);
   } else if (report->parsed()) {

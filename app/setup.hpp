@@ -1,5 +1,5 @@
-// From a configuration file to everything a run needs to know, checked. Shared by rollout and
-// check.
+// From a configuration file to everything a run needs to know, checked. Shared by rollout, check
+// and score.
 #pragma once
 
 #include <memory>
@@ -14,6 +14,7 @@
 #include "app/speculation_choice.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/config/run_config.hpp"
+#include "io/hdf5/finished_run.hpp"
 #include "io/hdf5/manifest.hpp"
 #include "io/text/prompts.hpp"
 #include "io/text/tokenizer.hpp"
@@ -53,6 +54,7 @@ struct Setup {
   std::optional<CostTable> profile;         ///< engine.profile
   std::string profile_fault;                ///< why the profile does not hold here; empty: it does
   SpeculationChoice speculation;            ///< beyond what it decides, on rank 0 alone
+  bool given = false;  ///< responses are given: none is generated, and nothing drafts
 
   io::PromptSet prompts;              ///< on rank 0 alone
   std::vector<std::string> subjects;  ///< [prompts] what scoring needs of each (ground_truth.hpp)
@@ -71,6 +73,12 @@ struct Setup {
 /// job has (on one rank).
 [[nodiscard]] Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
                             Standing& standing, const PlannedMachine* planned = nullptr);
+
+/// The same for the responses of a finished run, whose log-probabilities are wanted; what the
+/// configuration says of generating responses and of rewards counts for nothing. Throws DataError
+/// where they are not the model's: of another vocabulary, or too long.
+[[nodiscard]] Setup prepare_given(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
+                                  const io::FinishedRun& run);
 
 /// What identifies the run, for the output directory. On rank 0.
 [[nodiscard]] io::RunManifest manifest_of(const Setup& setup);

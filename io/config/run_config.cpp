@@ -172,7 +172,8 @@ class Reader {
 
   RunConfig finish(Purpose purpose) {
     for (const Key& key : key_table()) {
-      if (purpose == Purpose::simulation && key.section == "prompts") continue;
+      if (purpose != Purpose::run && key.section == "prompts") continue;
+      if (purpose == Purpose::given && key.section == "output") continue;
       if (key.required && !places_.contains(full_name(key))) {
         add(name_ + ": " + full_name(key) + " is required: " + key.type);
       }

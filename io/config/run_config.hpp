@@ -244,8 +244,9 @@ struct RunConfig {
   std::string text;  ///< the effective configuration as YAML, every key present, for the record
 };
 
-/// What a configuration is read for. A simulation needs no prompts.
-enum class Purpose : std::uint8_t { run, simulation };
+/// What a configuration is read for. A simulation needs no prompts. Where responses are given, so
+/// are their prompts, and it is known where the output goes.
+enum class Purpose : std::uint8_t { run, simulation, given };
 
 /// Reads the file, applies the overrides ("section.key=value", the value parsed as YAML, or
 /// "@file", a file like the first; of two that set one key the later wins), checks every key, type
