@@ -35,31 +35,39 @@
 namespace paceline::app {
 namespace {
 
-/// What a group came to, and what it says of the run's own log-probabilities of the same tokens.
+/// What a group came to, beside what the run itself says of the same tokens.
 struct Counts {
-  std::uint64_t rows = 0;    ///< that were computed
-  std::uint64_t tokens = 0;  ///< that were scored
-  std::uint64_t differ = 0;  ///< of them, those whose bits are not the run's
-  double difference = 0;     ///< sum of the run's less these
-  double largest = 0;        ///< absolute difference
+  std::uint64_t rows = 0;             ///< that were computed
+  std::uint64_t tokens = 0;           ///< that were scored
+  std::uint64_t differ = 0;           ///< of them, those whose logprob has other bits
+  std::uint64_t sampling_differ = 0;  ///< the same of sampling_logprob
+  double difference = 0;              ///< sum of the run's logprob less these
+  double largest = 0;                 ///< absolute difference
 
-  void compare(float own, float scored);
+  void compare(const Trajectory& own, const engine::ResponseScores& scores);
   void add(const Counts& other);
 };
 
-void Counts::compare(float own, float scored) {
-  ++tokens;
-  if (std::bit_cast<std::uint32_t>(own) == std::bit_cast<std::uint32_t>(scored)) return;
-  const double less = static_cast<double>(own) - static_cast<double>(scored);
-  ++differ;
-  difference += less;
-  largest = std::max(largest, std::abs(less));
+void Counts::compare(const Trajectory& own, const engine::ResponseScores& scores) {
+  const auto same = [](float a, float b) {
+    return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
+  };
+  tokens += own.tokens.size();
+  for (std::size_t i = 0; i < own.tokens.size(); ++i) {
+    sampling_differ += same(own.sampling_logprob[i], scores.sampling_logprob[i]) ? 0 : 1;
+    if (same(own.logprob[i], scores.logprob[i])) continue;
+    const double less = static_cast<double>(own.logprob[i]) - scores.logprob[i];
+    ++differ;
+    difference += less;
+    largest = std::max(largest, std::abs(less));
+  }
 }
 
 void Counts::add(const Counts& other) {
   rows += other.rows;
   tokens += other.tokens;
   differ += other.differ;
+  sampling_differ += other.sampling_differ;
   difference += other.difference;
   largest = std::max(largest, other.largest);
 }
@@ -159,8 +167,7 @@ Outcome score_share(const Setup& setup, engine::Executor& executor, TensorParall
     for (engine::ResponseScores& scores : prefill.commit(executor.run(step))) {
       const auto of = std::lower_bound(share.begin(), share.end(), scores.id,
                                        [](const Trajectory& t, RequestId id) { return t.id < id; });
-      for (std::size_t i = 0; i < scores.logprob.size(); ++i)
-        outcome.counts.compare(of->logprob[i], scores.logprob[i]);
+      outcome.counts.compare(*of, scores);
       outcome.scores.push_back(std::move(scores));
     }
   }
@@ -208,12 +215,13 @@ void print_end(const std::string& path, std::size_t responses, const Counts& cou
   say("{}: {} responses, {} tokens in {:.1f} s: {:.1f} tokens/s, {:.1f} rows/s with prompts", path,
       responses, counts.tokens, seconds, tokens / seconds,
       static_cast<double>(counts.rows) / seconds);
-  if (counts.differ == 0) {
+  if (counts.differ == 0 && counts.sampling_differ == 0) {
     say("all log-probabilities are the run's own to the bit");
   } else {
-    say("log-probabilities are not the run's own at {} of {} tokens: those less these are {:.6f} "
-        "on average, {:.6f} at most",
-        counts.differ, counts.tokens, counts.difference / tokens, counts.largest);
+    say("of {} tokens {} have another logprob than in the run and {} another sampling_logprob; the "
+        "run's logprob less this is {:.6f} on average, {:.6f} at most",
+        counts.tokens, counts.differ, counts.sampling_differ, counts.difference / tokens,
+        counts.largest);
   }
 }
 

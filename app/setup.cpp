@@ -224,7 +224,7 @@ void take_responses(Setup& setup, const io::FinishedRun& run) {
     throw DataError(fmt::format("{}: its tokens are of a vocabulary of {}, that of {} has {}",
                                 run.path, run.manifest.vocabulary, path, vocabulary));
   }
-  setup.config.prompts.path = run.path;
+  setup.config.prompts.path = run.path;  // as the banner names it
   setup.config.prompts.samples = static_cast<std::int32_t>(run.manifest.samples);
   setup.responses = run.responses.size();
   for (const io::Entry& response : run.responses) {
