@@ -244,7 +244,7 @@ def arguments_of() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=1e-4, help="of AdamW")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1, help="of PyTorch")
-    parser.add_argument("--speculation", action="store_true", help="roll out with drafters")
+    parser.add_argument("--speculation", action="store_true", help="roll out with drafters, and plainly to compare")
     parser.add_argument("--draft", type=Path, default=ROOT / "configs/models/draft")
     parser.add_argument("--figures", type=Path, help="a JSON file for all figures")
     arguments = parser.parse_args()
