@@ -9,6 +9,7 @@
 #include "app/report.hpp"
 #include "app/scoring.hpp"
 #include "app/setup.hpp"
+#include "app/standing.hpp"
 #include "io/hdf5/run_directory.hpp"
 #include "runtime/core/duration.hpp"
 #include "runtime/policy/run_seconds.hpp"
@@ -56,7 +57,8 @@ ExitCode check(const fabric::MpiEnvironment& mpi, const CheckArguments& argument
   }
   const PlannedMachine machine = with_slurm(arguments.machine);
   const bool planned = mpi.size() == 1 && machine.elsewhere();
-  const Setup setup = prepare(mpi, arguments.run, planned ? &machine : nullptr);
+  Standing standing;
+  const Setup setup = prepare(mpi, arguments.run, standing, planned ? &machine : nullptr);
   together(mpi, [&] {
     if (mpi.rank() != 0) return;
     std::optional<io::RunManifest> resumed;  // it takes reading all weights

@@ -19,8 +19,12 @@ struct RunArguments {
   bool resume = false;
 };
 
-/// Runs the rollout on all ranks of the job. Collective.
-ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& arguments);
+struct RolloutArguments {
+  RunArguments run;
+  std::string watch;  ///< a folder of requests; empty: one rollout
+};
+/// Runs the rollout on all ranks of the job, or one for each request of a folder. Collective.
+ExitCode rollout(const fabric::MpiEnvironment& mpi, const RolloutArguments& arguments);
 struct CheckArguments {
   RunArguments run;
   PlannedMachine machine;  ///< as the command line says; the job's own where it says nothing
@@ -35,6 +39,14 @@ struct ProfileArguments {
 /// Measures what steps and drafts cost on the run's layout and writes a file that engine.profile
 /// names. Collective.
 ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& arguments);
+struct ScoreArguments {
+  RunArguments run;       ///< of the weights; its output counts for nothing
+  std::string directory;  ///< of a finished run
+  std::string name;       ///< of the scores; empty: that of the model's directory
+};
+/// Computes the log-probabilities of a finished run's responses under the weights of the
+/// configuration, and writes them beside the run. Collective.
+ExitCode score(const fabric::MpiEnvironment& mpi, const ScoreArguments& arguments);
 struct SimulateArguments {
   RunArguments run;
   std::string sweep;  ///< "section.key=value,value": a row for each; empty: one simulation

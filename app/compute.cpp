@@ -1,6 +1,7 @@
 #include "app/compute.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "app/communicator.hpp"
 #include "app/drafters.hpp"
@@ -12,14 +13,17 @@ namespace paceline::app {
 
 engine::ExecutorLimits executor_limits(const Setup& setup) {
   const io::EngineSection& settings = setup.config.engine;
-  return {.max_batch = settings.max_batch,
-          .max_draft = draft_tokens(setup.config.speculation),
-          .prefill_chunk = settings.prefill_chunk,
-          .kv_block = settings.kv_block,
-          .kv_blocks = setup.kv.blocks,
-          .most_kv_blocks = setup.kv.blocks + setup.kv_gain,
-          .max_position = setup.longest_sequence,
-          .features = draft_head(setup) != nullptr};
+  engine::ExecutorLimits limits{.max_batch = settings.max_batch,
+                                .max_draft = draft_tokens(setup.config.speculation),
+                                .prefill_chunk = settings.prefill_chunk,
+                                .kv_block = settings.kv_block,
+                                .kv_blocks = setup.kv.blocks,
+                                .most_kv_blocks = setup.kv.blocks + setup.kv_gain,
+                                .max_position = setup.longest_sequence,
+                                .features = draft_head(setup) != nullptr};
+  // Every row of a chunk may be one of a response, whose logits are wanted.
+  if (setup.given) limits.max_batch = std::exchange(limits.prefill_chunk, 0);
+  return limits;
 }
 
 std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi, const Setup& setup) {
@@ -50,6 +54,11 @@ std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi, const S
   return compute;
 }
 
+TensorParallelGroup& group_of(Compute& compute, int tp) {
+  if (tp == 1) return compute.alone;
+  return *compute.groups.at(tp).group;
+}
+
 void take_place(Compute& compute, const Setup& setup, const policy::Placement& placement,
                 int rank) {
   compute.executor.reset();  // what it held may be needed for the next
@@ -58,10 +67,8 @@ void take_place(Compute& compute, const Setup& setup, const policy::Placement& p
   const Role role = placement.role(rank);
   if (role == Role::verifier || role == Role::verifier_member) {
     const auto [leader, tp] = placement.groups[placement.group(rank)];
-    TensorParallelGroup& group =
-        tp == 1 ? static_cast<TensorParallelGroup&>(compute.alone) : *compute.groups.at(tp).group;
     compute.executor = std::make_unique<engine::Executor>(
-        *compute.backend, compute.weights->get({-1, tp, rank - leader}), group,
+        *compute.backend, compute.weights->get({-1, tp, rank - leader}), group_of(compute, tp),
         setup.config.sampling, setup.stops, executor_limits(setup));
   }
   if (role != Role::verifier && role != Role::drafter) return;

@@ -36,6 +36,9 @@ struct Compute {
 [[nodiscard]] std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi,
                                                     const Setup& setup);
 
+/// The group of that degree that the rank may be in.
+[[nodiscard]] TensorParallelGroup& group_of(Compute& compute, int tp);
+
 /// Makes what a place needs, in place of what the last one did. Of this rank alone; throws as the
 /// things that it makes do.
 void take_place(Compute& compute, const Setup& setup, const policy::Placement& placement, int rank);

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <new>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -76,7 +77,10 @@ void together(const fabric::MpiEnvironment& mpi, const std::function<void()>& st
   const auto worst = mpi.max_of(static_cast<int>(fault.code));
   if (worst.value == 0) return;
   if (worst.rank == mpi.rank()) say("paceline: {}", fault.message);
-  throw JobEnded{static_cast<ExitCode>(worst.value)};
+  const auto messages = mpi.all_gather(std::as_bytes(std::span(fault.message)));
+  const std::vector<std::byte>& message = messages[worst.rank];
+  throw JobEnded{static_cast<ExitCode>(worst.value),
+                 {reinterpret_cast<const char*>(message.data()), message.size()}};
 }
 
 void abort_job(const fabric::MpiEnvironment& mpi, const Fault& fault) {

@@ -24,6 +24,7 @@ struct Fault {
 /// All ranks end with this code; the message has been printed.
 struct JobEnded {
   ExitCode code;
+  std::string message;
 };
 
 /// Runs `step` on every rank and compares notes: when it threw anywhere, one rank prints the

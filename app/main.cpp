@@ -89,13 +89,19 @@ int run(int argc, char** argv) {
   cli.add_flag("--help-config", config_help,
                "Print every configuration key with its default and exit");
 
-  app::RunArguments arguments;
+  app::RolloutArguments arguments;
   app::CheckArguments checked;
   CLI::App* rollout =
       cli.add_subcommand("rollout", "Generate responses to all prompts (under mpirun or srun)");
-  add_run_arguments(*rollout, arguments);
-  rollout->add_flag("--resume", arguments.resume,
-                    "Continue the run that the output directory holds");
+  add_run_arguments(*rollout, arguments.run);
+  CLI::Option* resume = rollout->add_flag("--resume", arguments.run.resume,
+                                          "Continue the run that the output directory holds");
+  rollout
+      ->add_option("--watch", arguments.watch,
+                   "Stay, and do a rollout for each request DIR/NAME.yaml, into DIR/NAME")
+      ->type_name("DIR")
+      ->excludes(resume)
+      ->excludes(rollout->get_option("--output"));
   CLI::App* check = cli.add_subcommand(
       "check", "Validate everything and print layout, memory and plan; run nothing");
   add_run_arguments(*check, checked.run);
@@ -110,6 +116,14 @@ int run(int argc, char** argv) {
   profile->add_option("--seconds", measuring.seconds, "Time to measure for at most")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  app::ScoreArguments scored;
+  CLI::App* score = cli.add_subcommand("score",
+                                       "Compute log-probabilities of a finished run's responses "
+                                       "under any weights (under mpirun or srun)");
+  add_config(*score, scored.run);
+  score->add_option("run", scored.directory, "Run directory")->required();
+  score->add_option("--name", scored.name,
+                    "Write scores-NAME.h5 into it (default: the name of the model's directory)");
   app::SimulateArguments simulated;
   CLI::App* simulate = cli.add_subcommand(
       "simulate", "Run roles and policies in a modelled world of as many GPUs as you like");
@@ -149,6 +163,8 @@ int run(int argc, char** argv) {
     code = in_mpi([&](const auto& mpi) { return app::check(mpi, checked); });
   } else if (profile->parsed()) {
     code = in_mpi([&](const auto& mpi) { return app::profile(mpi, measuring); });
+  } else if (score->parsed()) {
+    code = in_mpi([&](const auto& mpi) { return app::score(mpi, scored); });
   } else if (simulate->parsed()) {
     code = app::simulate(simulated);
   } else if (report->parsed()) {

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 
+#include "app/compute.hpp"
 #include "app/drafters.hpp"
 #include "app/setup.hpp"
 #include "app/weight_store.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/draft/head_sequences.hpp"
-#include "runtime/engine/batcher.hpp"
 #include "runtime/kv/host_tiers.hpp"
 #include "runtime/kv/sequences.hpp"
 #include "runtime/model/eagle3_head.hpp"
@@ -22,19 +22,23 @@ namespace {
 // Bytes of a rank's logits, the largest of a step's buffers: a row for every token of every draft,
 // by the rank's columns and, within a group, its share of the rows by all columns.
 std::uint64_t logit_bytes(const Setup& setup, std::uint64_t memory_per_rank) {
-  const std::int64_t drafted = draft_tokens(setup.config.speculation);
-  const std::int64_t rows = setup.config.engine.max_batch * (1 + drafted);
+  const engine::ExecutorLimits most = executor_limits(setup);
+  const std::int64_t rows = std::int64_t{most.max_batch} * (1 + most.max_draft);
   const std::uint64_t bytes = static_cast<std::uint64_t>(rows) * setup.model.vocab /
                               setup.layout.placement.least_tp() * sizeof(float) *
                               (setup.layout.placement.least_tp() > 1 ? 2 : 1);
   const bool fits = memory_per_rank == 0 || bytes <= memory_per_rank;
-  if (!fits || rows + setup.config.engine.prefill_chunk > INT32_MAX) {
+  if (fits && rows + most.prefill_chunk <= INT32_MAX) return bytes;
+  const double gib = static_cast<double>(bytes) / (1 << 30);
+  if (setup.given) {
     throw UsageError(fmt::format(
-        "speculation.max_tokens: drafts of up to {} tokens for {} requests are {} rows a step, "
-        "whose logits take {:.1f} GiB a rank; lower it, speculation.paths or engine.max_batch",
-        drafted, setup.config.engine.max_batch, rows, static_cast<double>(bytes) / (1 << 30)));
+        "engine.prefill_chunk: the logits of {} rows a step take {:.1f} GiB a rank; lower it", rows,
+        gib));
   }
-  return bytes;
+  throw UsageError(fmt::format(
+      "speculation.max_tokens: drafts of up to {} tokens for {} requests are {} rows a step, "
+      "whose logits take {:.1f} GiB a rank; lower it, speculation.paths or engine.max_batch",
+      most.max_draft, most.max_batch, rows, gib));
 }
 
 // What a device holds beside packed weights, logits and KV. The host reads embeddings from mapped
@@ -47,10 +51,11 @@ std::uint64_t device_bytes(const Setup& setup) {
                size_of(io::stored_dtype(config, weights)) +
            rows * model::row_bytes(config, compute, tp);
   };
-  const std::uint64_t drafted = 1 + draft_tokens(setup.config.speculation);
+  const engine::ExecutorLimits most = executor_limits(setup);
+  const std::uint64_t rows =
+      std::uint64_t{1} * most.max_batch * (1 + most.max_draft) + most.prefill_chunk;
   std::uint64_t bytes =
-      of(setup.model, *setup.weights, setup.compute, setup.layout.placement.least_tp(),
-         engine.max_batch * drafted + engine.prefill_chunk);
+      of(setup.model, *setup.weights, setup.compute, setup.layout.placement.least_tp(), rows);
   for (const ConfiguredDrafter& drafter : setup.drafters) {
     if (drafter.model == nullptr || !has_draft_models(setup, Role::verifier)) continue;
     const DraftModel& draft = *drafter.model;
@@ -66,7 +71,7 @@ std::uint64_t device_bytes(const Setup& setup) {
     bytes += (level + engine.prefill_chunk) * model::row_bytes(config, setup.compute) +
              sizeof(float) * level * (config.draft_vocab + setup.model.vocab) +
              kFeatureLayers * static_cast<std::uint64_t>(setup.model.hidden) *
-                 size_of(setup.compute) * (engine.max_batch * drafted + engine.prefill_chunk);
+                 size_of(setup.compute) * rows;
   }
   return bytes;
 }
@@ -132,11 +137,8 @@ DrafterMemory head_memory(const Setup& setup, Role role) {
 void plan_memory(Setup& setup) {
   const std::uint64_t memory_per_rank = setup.backend.memory;
   const io::EngineSection& engine = setup.config.engine;
-  setup.longest_sequence =
-      std::min(setup.model.max_position, setup.longest_prompt + setup.config.sampling.max_tokens);
-  const engine::Batcher sizing({.kv_block = engine.kv_block, .context = setup.longest_sequence},
-                               setup.config.sampling, {},
-                               setup.tokenizer ? &*setup.tokenizer : nullptr);
+  const std::int32_t blocks_per_request =
+      kv::Sequences::blocks_needed(setup.longest_sequence, engine.kv_block);
   const kernels::KvShape shape{setup.model.layers,
                                setup.model.kv_heads / setup.layout.placement.least_tp(),
                                setup.model.head_dim, engine.kv_block, setup.compute};
@@ -163,12 +165,11 @@ void plan_memory(Setup& setup) {
                               .memory_per_rank = memory,
                               .shared = !setup.backend.on_device(),
                               .max_batch = engine.max_batch,
-                              .blocks_per_request = sizing.blocks_needed(setup.longest_prompt)},
+                              .blocks_per_request = blocks_per_request},
                              engine.kv_memory);
   // Room to draft for whole batches at their longest, but for no more text than the target holds. A
   // drafter rank has those of several groups, and as much memory for them as a verifier for its KV.
-  const std::int64_t longest =
-      kv::Sequences::blocks_needed(setup.longest_sequence, engine.kv_block);
+  const std::int64_t longest = blocks_per_request;
   for (ConfiguredDrafter& drafter : setup.drafters) {
     if (drafter.model == nullptr) continue;
     const int drafter_ranks = setup.layout.drafters();
@@ -198,7 +199,7 @@ void plan_memory(Setup& setup) {
   memory_plan.kv = shape.block_bytes() * setup.kv.blocks +
                    drafter_memory(setup, Role::verifier).kv + head_memory(setup, Role::verifier).kv;
   setup.kv_gain = kv_gain(setup, shape);
-  plan_kv_pool(setup, shape, sizing.blocks_needed(setup.longest_prompt));
+  plan_kv_pool(setup, shape, blocks_per_request);
 }
 
 }  // namespace paceline::app

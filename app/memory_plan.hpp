@@ -30,8 +30,9 @@ struct DrafterMemory {
 /// The same of a head, which is never suspended.
 [[nodiscard]] DrafterMemory head_memory(const Setup& setup, Role role);
 
-/// Sets what there is room for: setup.longest_sequence, memory, kv, kv_gain and kv_pool, and the
-/// draft models' KV blocks. Asks for the layout. Throws UsageError where something does not fit.
+/// Sets what there is room for: setup.memory, kv, kv_gain and kv_pool, and the draft models' KV
+/// blocks. Asks for the layout and the longest sequence. Throws UsageError where something does not
+/// fit.
 void plan_memory(Setup& setup);
 
 }  // namespace paceline::app

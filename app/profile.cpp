@@ -10,6 +10,7 @@
 #include "app/job.hpp"
 #include "app/report.hpp"
 #include "app/setup.hpp"
+#include "app/standing.hpp"
 #include "app/terminal.hpp"
 #include "io/config/cost_profile.hpp"
 #include "runtime/core/error.hpp"
@@ -26,7 +27,8 @@ ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& argu
   RunArguments all = arguments.run;
   for (const char* setting : {"layout.drafters=0", "speculation.mode=auto", "engine.profile=auto"})
     all.overrides.emplace_back(setting);
-  const Setup setup = prepare(mpi, all);
+  Standing standing;
+  const Setup setup = prepare(mpi, all, standing);
   const policy::Placement& placement = setup.layout.placement;
   together(mpi, [&] {
     if (placement.degrees().size() > 1)

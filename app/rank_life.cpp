@@ -140,7 +140,7 @@ class RankLife::VerifierPlace final : public Place {
                 RankMachine& machine)
       : machine_(machine),
         batcher_(batcher_limits(setup), setup.config.sampling, setup.stops,
-                 setup.tokenizer ? &*setup.tokenizer : nullptr),
+                 setup.tokenizer.get()),
         group_(machine.mailbox(), machine.runner(), machine.kv_share(), members_of(ranks),
                placement.epoch),
         remote_(ranks.leader),

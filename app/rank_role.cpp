@@ -79,9 +79,9 @@ class Rank final : public RankMachine {
   }
 
   /// What steps, drafts and moves cost. Collective.
-  void measure(const fabric::MpiEnvironment& mpi) {
-    costs_ = costs_of_run({mpi, setup_, *compute_, kv_share_.get(), mailbox_, clock_},
-                          attempt_.responses);
+  void measure(const fabric::MpiEnvironment& mpi, Standing& standing) {
+    costs_ = standing.costs({mpi, setup_, *compute_, kv_share_.get(), mailbox_, clock_},
+                            attempt_.responses);
   }
   /// Keeps the rewards that have come, now and then.
   void keep_rewards();
@@ -224,14 +224,15 @@ void Rank::account(RankSummary& summary) const {
 }  // namespace
 
 RankReport run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Attempt& attempt,
-                    const Clock& clock, fabric::UcxFabric& network, FaultDesk& faults) {
+                    Standing& standing, const Clock& clock, fabric::UcxFabric& network,
+                    FaultDesk& faults) {
   constexpr const char* kTestDrafter = "PACELINE_TEST_DRAFTER";
   Rank rank(mpi, setup, attempt, clock, network);
   RankLife life(setup, mpi.rank(), rank,
                 roles::test_drafter(kTestDrafter, std::getenv(kTestDrafter)));
   RankReport report;
   try {
-    rank.measure(mpi);
+    rank.measure(mpi, standing);
     SignalRelay relay(rank.mailbox(), mpi.rank());
     roles::drive(life, rank.mailbox(), clock, [&] {
       rank.keep_rewards();

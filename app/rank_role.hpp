@@ -9,6 +9,7 @@
 #include "app/job.hpp"
 #include "app/scoring.hpp"
 #include "app/setup.hpp"
+#include "app/standing.hpp"
 #include "io/hdf5/run_directory.hpp"
 #include "runtime/core/clock.hpp"
 #include "runtime/core/draft_history.hpp"
@@ -35,7 +36,7 @@ struct RankReport {
 /// come. In start-up ranks fail together; from then on each works on its own and reports a fault to
 /// the desk. At the end they wait for rewards. Collective; throws JobEnded.
 [[nodiscard]] RankReport run_role(const fabric::MpiEnvironment& mpi, const Setup& setup,
-                                  const Attempt& attempt, const Clock& clock,
+                                  const Attempt& attempt, Standing& standing, const Clock& clock,
                                   fabric::UcxFabric& network, FaultDesk& faults);
 
 }  // namespace paceline::app

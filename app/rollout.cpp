@@ -1,5 +1,5 @@
 // The main job, top to bottom: prepare, open the output directory, take a role, generate, write the
-// final files.
+// final files. A resident job does so once for each request.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,8 +22,10 @@
 #include "app/scoring.hpp"
 #include "app/setup.hpp"
 #include "app/signals.hpp"
+#include "app/standing.hpp"
 #include "app/terminal.hpp"
 #include "app/wall_clock.hpp"
+#include "app/watch.hpp"
 #include "io/hdf5/final_file.hpp"
 #include "io/hdf5/run_directory.hpp"
 #include "io/hdf5/telemetry.hpp"
@@ -133,15 +135,17 @@ void write_final_files(const Setup& setup, const Output& output) {
   output.directory->tidy();
 }
 
-}  // namespace
-
-ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& arguments) {
+/// One rollout.
+void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
+              Standing& standing) {
   const SteadyClock clock;
+  const double earlier = standing.clock().now();  // that the job has run
   const bool first = mpi.rank() == 0;
-  Setup setup = prepare(mpi, arguments);
+  Setup setup = prepare(mpi, arguments, standing);
   TimeLimit limit;
   if (first) {
     limit = time_limit(setup.config.limits.wall_clock);
+    if (setup.config.limits.wall_clock) *limit.seconds -= earlier;
     print_banner(setup, mpi.size());
     print_plan(setup, limit);
   }
@@ -152,7 +156,7 @@ ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& argument
     });
     score_complete_run(mpi, setup, output.earlier.unscored, clock,
                        [&] { return stop_signalled() || late(limit, setup, clock); });
-    return ExitCode::done;
+    return;
   }
 
   bool complete = false;
@@ -200,7 +204,7 @@ ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& argument
       report = run_role(mpi, setup,
                         {output.attempt, output.left,
                          share_of_unscored(mpi, setup, output.earlier.unscored), stop},
-                        clock, *network, faults);
+                        standing, clock, *network, faults);
     }
     if (first) {
       while (!coordinated) {  // what this role has sent may still be on its way
@@ -236,6 +240,18 @@ ExitCode rollout(const fabric::MpiEnvironment& mpi, const RunArguments& argument
                   "stopped before all were scored: run again with --resume to continue");
     }
   });
+}
+
+}  // namespace
+
+ExitCode rollout(const fabric::MpiEnvironment& mpi, const RolloutArguments& arguments) {
+  Standing standing;
+  const auto run = [&](const RunArguments& step) { roll_out(mpi, step, standing); };
+  if (arguments.watch.empty()) {
+    run(arguments.run);
+  } else {
+    watch(mpi, arguments.run, arguments.watch, run);
+  }
   return ExitCode::done;
 }
 

@@ -13,6 +13,7 @@
 #include "app/job.hpp"
 #include "app/kv_storage.hpp"
 #include "app/scoring.hpp"
+#include "app/standing.hpp"
 #include "app/version.hpp"
 #include "app/weight_store.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
@@ -34,16 +35,14 @@ io::RunConfig read_config(const RunArguments& arguments, io::Purpose purpose) {
 
 namespace {
 
-void read_model(Setup& setup) {
+void read_model(Setup& setup, Standing& standing) {
   const std::string& path = setup.config.model.path;
   setup.model = io::load_model_config(path);
   setup.weights = std::make_unique<io::Checkpoint>(path);
   io::check_tensor_shapes(setup.model, *setup.weights);
   setup.compute = setup.config.model.dtype.value_or(io::stored_dtype(setup.model, *setup.weights));
-  if (std::filesystem::exists(std::filesystem::path(path) / "tokenizer.json")) {
-    setup.tokenizer = io::Tokenizer::load(path);
-    setup.tokenizer->require_fits(setup.model.vocab);
-  }
+  setup.tokenizer = standing.tokenizer(path);
+  if (setup.tokenizer) setup.tokenizer->require_fits(setup.model.vocab);
 
   const SamplingParams& sampling = setup.config.sampling;
   if (!sampling.ignore_eos) setup.stops = setup.model.eos;
@@ -55,8 +54,7 @@ void read_model(Setup& setup) {
     }
   }
   settle_mode(setup);
-  setup.drafters = read_drafters(setup.config.speculation, setup.model,
-                                 setup.tokenizer ? &*setup.tokenizer : nullptr);
+  setup.drafters = read_drafters(setup.config.speculation, setup.model, setup.tokenizer.get());
   if (!sampling.stop_strings.empty() && !setup.tokenizer) {
     throw UsageError(fmt::format(
         "sampling.stop_strings need the text of tokens, but {} has no tokenizer.json", path));
@@ -94,8 +92,8 @@ void read_prompts(Setup& setup) {
   options.vocab_size = setup.model.vocab;
   options.chat.enable_thinking = setup.config.prompts.chat.enable_thinking;
   options.chat.date = setup.config.prompts.chat.date;
-  setup.prompts = io::read_prompts(setup.config.prompts.path,
-                                   setup.tokenizer ? &*setup.tokenizer : nullptr, &chat, options);
+  setup.prompts =
+      io::read_prompts(setup.config.prompts.path, setup.tokenizer.get(), &chat, options);
   if (setup.prompts.prompts.empty()) {
     throw DataError(fmt::format("{}: every prompt is longer than {} tokens and was skipped",
                                 setup.config.prompts.path, options.max_tokens));
@@ -111,6 +109,22 @@ void require_supported(const std::string& backend, const std::string& path,
   const std::string why = kernels::unsupported(backend, config);
   if (!why.empty())
     throw DataError((std::filesystem::path(path) / "config.json").string() + ": " + why);
+}
+
+void choose_compute(const fabric::MpiEnvironment& mpi, Setup& setup,
+                    const PlannedMachine* planned) {
+  const fabric::RankFacts& me = setup.facts[mpi.rank()];
+  setup.threads = setup.config.engine.threads.value_or(std::max(1, me.cores / me.sharers));
+  together(mpi, [&] {
+    setup.backend = choose_backend(mpi, setup.config.engine, setup.facts, planned);
+    require_supported(setup.backend.name, setup.config.model.path, setup.model);
+    for (const ConfiguredDrafter& drafter : setup.drafters) {
+      const ModelConfig* config = drafter.model != nullptr  ? &drafter.model->config
+                                  : drafter.head != nullptr ? &drafter.head->checkpoint.config.layer
+                                                            : nullptr;
+      if (config != nullptr) require_supported(setup.backend.name, drafter.setting.path, *config);
+    }
+  });
 }
 
 /// Ranks become roles. `drafters_reason`: why so many of them draft; empty: by layout.drafters.
@@ -191,6 +205,42 @@ void check_profile(const fabric::MpiEnvironment& mpi, Setup& setup) {
   });
 }
 
+/// As if nothing were said of it.
+void forget_generation(io::RunConfig& config) {
+  config.layout.drafters = 0;
+  config.engine.profile.reset();
+  config.speculation = {};
+  config.schedule = {};
+  config.kv_pool = {};
+  config.reward = {};
+  config.sampling.stop_strings.clear();
+}
+
+/// Sizes of the run's responses, and whether the model can have them.
+void take_responses(Setup& setup, const io::FinishedRun& run) {
+  const std::string& path = setup.config.model.path;
+  const auto vocabulary = static_cast<std::uint64_t>(setup.model.vocab);
+  if (run.manifest.vocabulary != vocabulary) {
+    throw DataError(fmt::format("{}: its tokens are of a vocabulary of {}, that of {} has {}",
+                                run.path, run.manifest.vocabulary, path, vocabulary));
+  }
+  setup.config.prompts.path = run.path;  // as the banner names it
+  setup.config.prompts.samples = static_cast<std::int32_t>(run.manifest.samples);
+  setup.responses = run.responses.size();
+  for (const io::Entry& response : run.responses) {
+    const auto prompt = static_cast<std::int32_t>(run.prompts[response.prompt].tokens.size());
+    const std::int64_t sequence = std::int64_t{prompt} + response.length;
+    if (sequence > setup.model.max_position) {
+      throw DataError(fmt::format(
+          "{}: the response to prompt {}, sample {} ends after {} tokens, prompt included; {} has "
+          "a context of {}",
+          run.path, response.prompt, response.sample, sequence, path, setup.model.max_position));
+    }
+    setup.longest_prompt = std::max(setup.longest_prompt, prompt);
+    setup.longest_sequence = std::max(setup.longest_sequence, static_cast<std::int32_t>(sequence));
+  }
+}
+
 /// Rank 0 chooses for all: sums of floating point may differ from node to node, and ranks that lay
 /// the job out differently would wait for each other.
 void share_choice(const fabric::MpiEnvironment& mpi, Setup& setup) {
@@ -205,15 +255,14 @@ void share_choice(const fabric::MpiEnvironment& mpi, Setup& setup) {
 
 }  // namespace
 
-Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
+Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments, Standing& standing,
               const PlannedMachine* planned) {
   Setup setup;
   setup.facts = mpi.gather_facts();
   if (planned != nullptr) together(mpi, [&] { setup.facts = facts_of(*planned, setup.facts[0]); });
-  const fabric::RankFacts me = setup.facts[mpi.rank()];
   together(mpi, [&] {
     setup.config = read_config(arguments, io::Purpose::run);
-    read_model(setup);
+    read_model(setup, standing);
     if (mpi.rank() == 0) read_prompts(setup);
     prepare_scoring(setup);
   });
@@ -221,18 +270,10 @@ Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
 
   setup.responses = setup.requests();
   broadcast(mpi, setup.longest_prompt, setup.responses);
+  setup.longest_sequence =
+      std::min(setup.model.max_position, setup.longest_prompt + setup.config.sampling.max_tokens);
 
-  setup.threads = setup.config.engine.threads.value_or(std::max(1, me.cores / me.sharers));
-  together(mpi, [&] {
-    setup.backend = choose_backend(mpi, setup.config.engine, setup.facts, planned);
-    require_supported(setup.backend.name, setup.config.model.path, setup.model);
-    for (const ConfiguredDrafter& drafter : setup.drafters) {
-      const ModelConfig* config = drafter.model != nullptr  ? &drafter.model->config
-                                  : drafter.head != nullptr ? &drafter.head->checkpoint.config.layer
-                                                            : nullptr;
-      if (config != nullptr) require_supported(setup.backend.name, drafter.setting.path, *config);
-    }
-  });
+  choose_compute(mpi, setup, planned);
   // The costs that speculation is planned by are those of the degree that the layout has.
   together(mpi, [&] { lay_out(setup, setup.config.layout.drafters, ""); });
   check_profile(mpi, setup);
@@ -243,8 +284,29 @@ Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
     require_drafters(setup);
     place_draft_servers(setup);
     plan_memory(setup);
-    if (planned == nullptr) check_kv_disk(setup, me.host);
+    if (planned == nullptr) check_kv_disk(setup, setup.facts[mpi.rank()].host);
     if (mpi.rank() == 0) (void)known_lengths(setup);
+  });
+  return setup;
+}
+
+Setup prepare_given(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
+                    const io::FinishedRun& run) {
+  Setup setup;
+  setup.given = true;
+  setup.facts = mpi.gather_facts();
+  together(mpi, [&] {
+    setup.config = read_config(arguments, io::Purpose::given);
+    forget_generation(setup.config);
+    Standing standing;
+    read_model(setup, standing);
+    take_responses(setup, run);
+    if (mpi.rank() == 0) setup.prompts.prompts = run.prompts;
+  });
+  choose_compute(mpi, setup, nullptr);
+  together(mpi, [&] {
+    lay_out(setup, 0, "");
+    plan_memory(setup);
   });
   return setup;
 }

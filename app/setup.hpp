@@ -1,5 +1,5 @@
-// From a configuration file to everything a run needs to know, checked. Shared by rollout and
-// check.
+// From a configuration file to everything a run needs to know, checked. Shared by rollout, check
+// and score.
 #pragma once
 
 #include <memory>
@@ -14,6 +14,7 @@
 #include "app/speculation_choice.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/config/run_config.hpp"
+#include "io/hdf5/finished_run.hpp"
 #include "io/hdf5/manifest.hpp"
 #include "io/text/prompts.hpp"
 #include "io/text/tokenizer.hpp"
@@ -26,12 +27,14 @@
 
 namespace paceline::app {
 
+class Standing;
+
 /// The same on every rank, but for what says otherwise.
 struct Setup {
   io::RunConfig config;
   ModelConfig model;
   std::unique_ptr<io::Checkpoint> weights;
-  std::optional<io::Tokenizer> tokenizer;  ///< absent when the directory has none
+  std::shared_ptr<const io::Tokenizer> tokenizer;  ///< null when the directory has none
   DType compute = DType::bf16;
   std::vector<TokenId> stops;            ///< every id that ends a response
   std::int32_t longest_prompt = 0;       ///< tokens
@@ -51,6 +54,7 @@ struct Setup {
   std::optional<CostTable> profile;         ///< engine.profile
   std::string profile_fault;                ///< why the profile does not hold here; empty: it does
   SpeculationChoice speculation;            ///< beyond what it decides, on rank 0 alone
+  bool given = false;  ///< responses are given: none is generated, and nothing drafts
 
   io::PromptSet prompts;              ///< on rank 0 alone
   std::vector<std::string> subjects;  ///< [prompts] what scoring needs of each (ground_truth.hpp)
@@ -64,10 +68,17 @@ struct Setup {
 /// The configuration that the command line names, output directory included.
 [[nodiscard]] io::RunConfig read_config(const RunArguments& arguments, io::Purpose purpose);
 
-/// Reads and checks everything and plans the layout. Collective; throws JobEnded. `planned`: null,
-/// or the machine to plan for instead of that which the job has (on one rank).
+/// Reads and checks everything and plans the layout. Collective; throws JobEnded. `standing`: what
+/// the step before has left. `planned`: null, or the machine to plan for instead of that which the
+/// job has (on one rank).
 [[nodiscard]] Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
-                            const PlannedMachine* planned = nullptr);
+                            Standing& standing, const PlannedMachine* planned = nullptr);
+
+/// The same for the responses of a finished run, whose log-probabilities are wanted; what the
+/// configuration says of generating responses and of rewards counts for nothing. Throws DataError
+/// where they are not the model's: of another vocabulary, or too long.
+[[nodiscard]] Setup prepare_given(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
+                                  const io::FinishedRun& run);
 
 /// What identifies the run, for the output directory. On rank 0.
 [[nodiscard]] io::RunManifest manifest_of(const Setup& setup);

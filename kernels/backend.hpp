@@ -270,11 +270,14 @@ struct SampleRow {
   float top_p = 1.0F;
   float min_p = 0.0F;
   std::span<const TokenId> banned;  ///< cannot be sampled (stop ids before min_tokens)
+  /// A token below the vocabulary: nothing is sampled, its log-probabilities are wanted. -1: none.
+  TokenId given = -1;
 };
 
 /// The token of a row and its log-probabilities. `logprob`: full vocabulary at the sampling
 /// temperature (at temperature 1 when it is 0). `sampling_logprob`: of the distribution actually
-/// sampled, after bans and filters (0 at temperature 0).
+/// sampled, after bans and filters (0 at temperature 0); -infinity where a given token is none of
+/// those that can be sampled. A token that is given has the bits that it has when it is sampled.
 struct Sampled {
   TokenId token = 0;
   float logprob = 0;
@@ -363,6 +366,7 @@ class Backend {
   virtual void move_slots(const KvShape& kv, std::byte* cache, std::span<const SlotMove> moves) = 0;
 
   /// Samples each row by the shared noise: argmax over the kept tokens of logit / T + Gumbel noise.
+  /// Rows with a given token say of that what they would say of the sampled one.
   /// logits: [rows.size(), stride] fp32, of which the first `vocab` columns count.
   virtual void sample(const float* logits, std::size_t stride, int vocab,
                       std::span<const SampleRow> rows, std::span<Sampled> out) = 0;

@@ -107,14 +107,21 @@ class Outline {
   std::string_view group_;  // with the dot after it
 };
 
+std::string directory_of(const std::string& path) {
+  return std::filesystem::path(path).parent_path().string();
+}
+
 // Collects what is wrong, so that one run shows every mistake.
 class Reader {
  public:
-  Reader(std::string name, std::string directory)
-      : name_(std::move(name)), directory_(std::move(directory)) {}
+  explicit Reader(std::string name) : name_(std::move(name)) {}
 
-  void read_file(const YamlNode& root) {
+  /// What was set before and is set here counts as it is here.
+  void read_file(const YamlNode& root, const std::string& name, const std::string& directory) {
     if (root.kind == YamlNode::Kind::null) return;
+    const auto at = [&name](int line, int column) {
+      return name + ":" + std::to_string(line) + ":" + std::to_string(column);
+    };
     if (root.kind != YamlNode::Kind::map) {
       problem(at(root.line, root.column),
               "expected sections (model:, prompts:, ...), found " + describe(root));
@@ -126,13 +133,18 @@ class Reader {
       if (std::find(sections.begin(), sections.end(), section.key) == sections.end()) {
         problem(place, unknown_section(section.key));
       } else {
-        read_keys(section.key, "", section, directory_,
-                  [&](int line, int column) { return at(line, column); });
+        read_keys(section.key, "", section, directory, at);
       }
     }
   }
 
   void read_override(const std::string& text) {
+    if (text.starts_with('@')) {
+      const std::string path = text.substr(1);
+      read_file(parse_yaml(read_yaml_file(path, "the configuration"), path), path,
+                directory_of(path));
+      return;
+    }
     const std::string place = "--set " + clip(text);
     const std::size_t equals = text.find('=');
     const std::size_t dot = text.find('.');
@@ -160,7 +172,8 @@ class Reader {
 
   RunConfig finish(Purpose purpose) {
     for (const Key& key : key_table()) {
-      if (purpose == Purpose::simulation && key.section == "prompts") continue;
+      if (purpose != Purpose::run && key.section == "prompts") continue;
+      if (purpose == Purpose::given && key.section == "output") continue;
       if (key.required && !places_.contains(full_name(key))) {
         add(name_ + ": " + full_name(key) + " is required: " + key.type);
       }
@@ -175,10 +188,6 @@ class Reader {
   }
 
  private:
-  [[nodiscard]] std::string at(int line, int column) const {
-    return name_ + ":" + std::to_string(line) + ":" + std::to_string(column);
-  }
-
   void add(const std::string& message) {
     if (problems_ < max_problems) message_ += (problems_ > 0 ? "\n" : "") + message;
     ++problems_;
@@ -350,7 +359,6 @@ class Reader {
   }
 
   std::string name_;
-  std::string directory_;
   RunConfig config_;
   std::map<std::string, std::string> places_;  // key -> where it was set
   std::string message_;
@@ -362,16 +370,16 @@ class Reader {
 RunConfig parse_run_config(const std::string& text, const std::string& name,
                            const std::string& directory, std::span<const std::string> overrides,
                            Purpose purpose) {
-  Reader reader(name, directory);
-  reader.read_file(parse_yaml(text, name));
+  Reader reader(name);
+  reader.read_file(parse_yaml(text, name), name, directory);
   for (const std::string& override_text : overrides) reader.read_override(override_text);
   return reader.finish(purpose);
 }
 
 RunConfig read_run_config(const std::string& path, std::span<const std::string> overrides,
                           Purpose purpose) {
-  return parse_run_config(read_yaml_file(path, "the configuration"), path,
-                          std::filesystem::path(path).parent_path().string(), overrides, purpose);
+  return parse_run_config(read_yaml_file(path, "the configuration"), path, directory_of(path),
+                          overrides, purpose);
 }
 
 std::string config_reference() {

@@ -244,16 +244,17 @@ struct RunConfig {
   std::string text;  ///< the effective configuration as YAML, every key present, for the record
 };
 
-/// What a configuration is read for. A simulation needs no prompts.
-enum class Purpose : std::uint8_t { run, simulation };
+/// What a configuration is read for. A simulation needs no prompts. Where responses are given, so
+/// are their prompts, and it is known where the output goes.
+enum class Purpose : std::uint8_t { run, simulation, given };
 
-/// Reads the file, applies the overrides ("section.key=value", the value parsed as YAML; of two
-/// that name one key the later wins), checks every key, type and range. Relative paths in the file
-/// are relative to the file; in an override, to the working directory. All paths of the result are
-/// absolute, so that `text` reads back to the same configuration from anywhere.
-/// Throws UsageError with one line for each problem (20 at most): file:line:column (or the
-/// override), the key, what was expected, what was found and the nearest valid key; and where there
-/// is no such file. IoError when it cannot be read. Thread-safe.
+/// Reads the file, applies the overrides ("section.key=value", the value parsed as YAML, or
+/// "@file", a file like the first; of two that set one key the later wins), checks every key, type
+/// and range. Relative paths in a file are relative to it; in an override, to the working
+/// directory. All paths of the result are absolute, so that `text` reads back to the same
+/// configuration from anywhere. Throws UsageError with one line for each problem (20 at most):
+/// file:line:column (or the override), the key, what was expected, what was found and the nearest
+/// valid key; and where there is no such file. IoError when it cannot be read. Thread-safe.
 [[nodiscard]] RunConfig read_run_config(const std::string& path,
                                         std::span<const std::string> overrides,
                                         Purpose purpose = Purpose::run);

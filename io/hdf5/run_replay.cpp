@@ -1,27 +1,17 @@
 #include "io/hdf5/run_replay.hpp"
 
-#include <filesystem>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "io/hdf5/file.hpp"
-#include "io/hdf5/final_entries.hpp"
-#include "io/hdf5/final_file.hpp"
-#include "io/hdf5/manifest.hpp"
+#include "io/hdf5/finished_run.hpp"
 #include "io/hdf5/shard_format.hpp"
 #include "io/hdf5/telemetry.hpp"
 #include "runtime/core/error.hpp"
 
 namespace paceline::io {
-namespace fs = std::filesystem;
 namespace {
-
-/// The file of that name, which a finished run has.
-std::string file_of_run(const std::string& directory, const char* name) {
-  std::string path = (fs::path(directory) / name).string();
-  if (!fs::exists(path)) throw UsageError(directory + ": not a finished run: it has no " + name);
-  return path;
-}
 
 /// The rows of /acceptance, those of all ranks and attempts together.
 std::vector<AcceptanceCell> read_acceptance(const h5::File& file, std::size_t drafters) {
@@ -72,17 +62,13 @@ void read_telemetry(const std::string& path, RecordedRun& run) {
 
 RecordedRun read_recorded_run(const std::string& directory) {
   const auto lock = h5::lock_hdf5();
-  const std::string trajectories = file_of_run(directory, kFinalName);
+  FinishedRun finished = open_finished_run(directory);
   const std::string telemetry = file_of_run(directory, kTelemetryName);
-  const RunManifest manifest = read_manifest(trajectories);
   RecordedRun run;
-  run.vocabulary = manifest.vocabulary;
-  run.prompts = read_prompts(trajectories);
-  if (run.prompts.size() != manifest.prompts ||
-      prompts_fingerprint(run.prompts) != manifest.prompts_fingerprint)
-    throw IoError("cannot read the prompts of " + trajectories + ": they are damaged");
+  run.vocabulary = finished.manifest.vocabulary;
+  run.prompts = std::move(finished.prompts);
   run.lengths.resize(run.prompts.size());
-  for (const Entry& entry : final_entries(trajectories, manifest))
+  for (const Entry& entry : finished.responses)
     run.lengths[entry.prompt].push_back(static_cast<std::int32_t>(entry.length));
   read_telemetry(telemetry, run);
   return run;

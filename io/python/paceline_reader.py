@@ -10,6 +10,7 @@
     batch = run.to_trl_rollout(prompts)  # what a rollout_func of that trainer returns
     groups = run.to_slime()              # slime's Samples, a list for each prompt
     for sample in run.iter_slime(): ...  # samples with the same fields without slime
+    run.scores_under("ref").logprob      # ragged, of other weights: what `paceline score` wrote
 
     for response in iter_live("DIR"): ...  # finished so far, of a run in progress or killed
 
@@ -44,6 +45,7 @@ from typing import Optional, Sequence
 from paceline_run.complete import Run, open_run
 from paceline_run.live import iter_live, live_manifest, live_prompts
 from paceline_run.records import FINISH_REASONS, Prompt, ReaderError, Response
+from paceline_run.scores import Scores
 from paceline_run.slime import SlimeSample
 from paceline_run.summary import summary
 from paceline_run.telemetry import (
@@ -65,6 +67,7 @@ __all__ = [
     "ReaderError",
     "Response",
     "Run",
+    "Scores",
     "SlimeSample",
     "acceptance",
     "draft_memory",

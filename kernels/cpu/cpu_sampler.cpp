@@ -320,18 +320,27 @@ Sampler::Fault Sampler::prepare(const float* logits, int vocab, const SampleRow&
   return Fault::none;
 }
 
+bool Sampler::is_kept(const Choice& choice, TokenId token) {
+  const float s = choice.allowed[token] * choice.scale;
+  return s > choice.kept.value || (s == choice.kept.value && token <= choice.kept.id);
+}
+
 Sampler::Fault Sampler::sample_row(const float* logits, int vocab, const SampleRow& row,
                                    Scratch& scratch, bool split, Sampled& out) {
   Choice choice;
   const Fault fault = prepare(logits, vocab, row, scratch, split, choice);
   if (fault != Fault::none) return fault;
-  Ranked first;
-  best(vocab, row, choice, scratch, split, {&first, 1});
-  const float s = logits[first.token] * choice.scale;
-  out.token = first.token;
+  const bool greedy = row.temperature == 0.0F;
+  Ranked first{row.given};
+  if (row.given < 0 || greedy) best(vocab, row, choice, scratch, split, {&first, 1});
+  out.token = row.given < 0 ? first.token : row.given;
+  const float s = logits[out.token] * choice.scale;
   out.logprob = log_probability(s, choice.full.max, choice.full.sum);
-  out.sampling_logprob =
-      row.temperature == 0.0F ? 0.0F : log_probability(s, choice.all.max, choice.kept.sum);
+  const bool possible =
+      row.given < 0 || (greedy ? row.given == first.token : is_kept(choice, row.given));
+  out.sampling_logprob = !possible ? -kInfinity
+                         : greedy  ? 0.0F
+                                   : log_probability(s, choice.all.max, choice.kept.sum);
   return Fault::none;
 }
 

@@ -65,6 +65,8 @@ class Sampler {
     std::vector<float> maxima;        ///< [chunks] copy to select from
   };
 
+  /// Whether the filters keep the token, which may be banned: then its s is -infinity.
+  static bool is_kept(const Choice& choice, TokenId token);
   /// `split`: the threads share the row, which is the only one being sampled.
   Fault sample_row(const float* logits, int vocab, const SampleRow& row, Scratch& scratch,
                    bool split, Sampled& out);

@@ -384,7 +384,8 @@ SampleRows CudaBackend::send_rows(std::span<const SampleRow> rows) {
   std::int32_t next = 0;
   for (const SampleRow& row : rows) {
     const auto count = static_cast<std::int32_t>(row.banned.size());
-    *to++ = {row.noise, row.step, row.temperature, row.top_k, row.top_p, row.min_p, next, count};
+    *to++ = {row.noise, row.step, row.temperature, row.top_k, row.top_p,
+             row.min_p, next,     count,           row.given};
     std::copy(row.banned.begin(), row.banned.end(), tokens + next);
     next += count;
   }

@@ -287,14 +287,19 @@ __global__ void write_samples(SampleInput in, SampleWorkspace workspace, int spa
   const Key key =
       next_best(workspace.keys + static_cast<std::size_t>(blockIdx.x) * spans, spans, ~Key{0});
   if (threadIdx.x != 0) return;
+  const DeviceSampleRow row = in.rows[blockIdx.x];
+  const bool greedy = row.temperature == 0.0F;
   Sampled sampled;
-  sampled.token = id_of(key);
+  sampled.token = row.given < 0 ? id_of(key) : row.given;
   const float s = __fmul_rn(
       in.logits[blockIdx.x * in.stride + static_cast<std::size_t>(sampled.token)], state.scale);
   sampled.logprob = log_probability(s, state.full_max, state.full_sum);
-  sampled.sampling_logprob = in.rows[blockIdx.x].temperature == 0.0F
-                                 ? 0.0F
-                                 : log_probability(s, state.allowed_max, state.kept_sum);
+  const bool possible =
+      row.given < 0 || (greedy ? row.given == id_of(key)
+                               : is_kept(state, s, row.given) && !is_banned(in, row, row.given));
+  sampled.sampling_logprob = !possible ? -INFINITY
+                             : greedy  ? 0.0F
+                                       : log_probability(s, state.allowed_max, state.kept_sum);
   out[blockIdx.x] = sampled;
 }
 

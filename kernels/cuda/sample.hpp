@@ -29,6 +29,7 @@ struct DeviceSampleRow {
   float min_p = 0;
   std::int32_t first_banned = 0;
   std::int32_t banned = 0;  ///< tokens
+  TokenId given = -1;
 };
 
 /// In Sampled::token and in the first Ranked::token of a row: a NaN or infinite logit, or nothing

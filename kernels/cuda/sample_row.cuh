@@ -101,6 +101,11 @@ __device__ __forceinline__ bool is_banned(const SampleInput& in, const DeviceSam
   return false;
 }
 
+/// Whether the filters keep the token, be it banned or not.
+__device__ __forceinline__ bool is_kept(const RowState& state, float s, int token) {
+  return s > state.keep_value || (s == state.keep_value && token <= state.keep_id);
+}
+
 /// The scores of a half-warp's chunk that reach state.floor, as keys: token 16 j + lane % 16 of the
 /// chunk in keys[j], 0 for those that do not. `chunk` may differ between the halves; -1: none.
 __device__ __forceinline__ void score_chunk(const SampleInput& in, const DeviceSampleRow& row,
@@ -109,7 +114,8 @@ __device__ __forceinline__ void score_chunk(const SampleInput& in, const DeviceS
   const int lane = static_cast<int>(threadIdx.x) % 16;
   const bool greedy = row.temperature == 0.0F;
   const float bound = greedy ? 0.0F : kGumbelBound;
-  bool possible = chunk >= 0 && chunk_max >= state.keep_value &&
+  // Of a given token it matters whether it is the best logit, but not what noise would make of it.
+  bool possible = chunk >= 0 && (row.given < 0 || greedy) && chunk_max >= state.keep_value &&
                   __fadd_rn(chunk_max, bound) >= state.floor && chunk_max > -INFINITY;
   std::uint32_t bits[4] = {0, 0, 0, 0};
   if (possible && !greedy) {
@@ -125,8 +131,7 @@ __device__ __forceinline__ void score_chunk(const SampleInput& in, const DeviceS
     const int token = chunk * kChunk + 16 * j + lane;
     if (!possible || token >= in.vocab) continue;
     const float s = __fmul_rn(logits[token], state.scale);
-    const bool kept = s > state.keep_value || (s == state.keep_value && token <= state.keep_id);
-    if (!kept || s == -INFINITY || is_banned(in, row, token)) continue;
+    if (!is_kept(state, s, token) || s == -INFINITY || is_banned(in, row, token)) continue;
     const float score = greedy ? s : __fadd_rn(s, gumbel(bits[j]));
     if (score >= state.floor) keys[j] = key_of(score, token);
   }

@@ -91,7 +91,8 @@ void Executor::sample(const Step& step, const float* logits) {
     const StepSample& s = step.samples[i];
     sample_rows_.push_back(
         {s.noise, s.index, sampling_.temperature, sampling_.top_k, sampling_.top_p, sampling_.min_p,
-         s.ban_stops != 0 ? std::span<const TokenId>(stops_) : std::span<const TokenId>()});
+         s.ban_stops != 0 ? std::span<const TokenId>(stops_) : std::span<const TokenId>(),
+         s.given});
   }
 
   if (ranks == 1) {

@@ -23,12 +23,13 @@ struct StepPart {
   std::int32_t first_parent = -1;   ///< where a tree's parents begin in Step::parents; -1: a chain
 };
 
-/// A row whose next token is wanted.
+/// A row whose next token is wanted, or the log-probabilities of a given one.
 struct StepSample {
   NoiseKey noise;
   std::int32_t row = 0;
   std::int32_t index = 0;      ///< of the token within its response
   std::int32_t ban_stops = 0;  ///< 1: stop ids cannot be sampled yet (min_tokens)
+  TokenId given = -1;          ///< kernels::SampleRow::given
 };
 
 /// A step may have no rows: then it is work on KV alone.

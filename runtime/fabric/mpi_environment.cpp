@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <stdexcept>
@@ -138,6 +139,32 @@ std::vector<std::vector<std::byte>> MpiEnvironment::all_gather(
     parts.emplace_back(part.begin(), part.end());
   }
   return parts;
+}
+
+void MpiEnvironment::collect(std::span<const std::byte> mine,
+                             const std::function<void(std::span<const std::byte>)>& use) const {
+  constexpr int kTag = 1;
+  constexpr std::size_t kPiece = std::size_t{1} << 30;  // MPI counts in ints
+  std::uint64_t size = mine.size();
+  if (rank_ != 0) {
+    MPI_Send(&size, 1, MPI_UINT64_T, 0, kTag, MPI_COMM_WORLD);
+    for (std::size_t at = 0; at < size; at += kPiece) {
+      MPI_Send(mine.data() + at, static_cast<int>(std::min(kPiece, size - at)), MPI_BYTE, 0, kTag,
+               MPI_COMM_WORLD);
+    }
+    return;
+  }
+  use(mine);
+  std::vector<std::byte> bytes;
+  for (int r = 1; r < size_; ++r) {
+    MPI_Recv(&size, 1, MPI_UINT64_T, r, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    bytes.resize(size);
+    for (std::size_t at = 0; at < size; at += kPiece) {
+      MPI_Recv(bytes.data() + at, static_cast<int>(std::min(kPiece, size - at)), MPI_BYTE, r, kTag,
+               MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+    use(bytes);
+  }
 }
 
 void MpiEnvironment::broadcast(std::vector<std::byte>& bytes) const {

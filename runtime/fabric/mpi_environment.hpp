@@ -52,6 +52,10 @@ class MpiEnvironment {
   /// Every rank's bytes, however many, in rank order. Collective.
   [[nodiscard]] std::vector<std::vector<std::byte>> all_gather(
       std::span<const std::byte> mine) const;
+  /// Every rank's bytes, however many, for `use` on rank 0: in rank order, one rank's at a time.
+  /// Collective. When `use` throws, others may wait for rank 0 forever: the job must end.
+  void collect(std::span<const std::byte> mine,
+               const std::function<void(std::span<const std::byte>)>& use) const;
   /// Rank 0's bytes to all. Collective.
   void broadcast(std::vector<std::byte>& bytes) const;
   [[nodiscard]] static std::string library();

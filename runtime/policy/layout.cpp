@@ -113,10 +113,12 @@ Layout plan_layout(const LayoutFacts& facts, const LayoutSettings& settings) {
     used += tp;
   }
   for (int rank = verifiers; rank < facts.ranks; ++rank) placement.drafters.push_back({rank, 0});
-  layout.explanation.push_back(settings.drafters_reason.empty()
-                                   ? fmt::format("{} drafter ranks from layout.drafters", drafters)
-                                   : fmt::format("{} drafter ranks: {} (override: layout.drafters)",
-                                                 drafters, settings.drafters_reason));
+  if (!settings.drafters_reason.empty()) {
+    layout.explanation.push_back(fmt::format("{} drafter ranks: {} (override: layout.drafters)",
+                                             drafters, settings.drafters_reason));
+  } else if (drafters > 0) {
+    layout.explanation.push_back(fmt::format("{} drafter ranks from layout.drafters", drafters));
+  }
   if (used < verifiers) {
     layout.explanation.push_back(fmt::format("warning: {} of {} ranks have no role and stay idle",
                                              verifiers - used, facts.ranks));

@@ -45,6 +45,7 @@ struct Placement {
   std::int32_t ranks = 0;
   std::vector<GroupRanks> groups;      ///< by leader; a leader is a multiple of the group's degree
   std::vector<DrafterPlace> drafters;  ///< by rank
+  bool operator==(const Placement&) const = default;
 
   [[nodiscard]] Role role(int rank) const;
   /// Index of the rank's group; -1: it is in none.

@@ -4,22 +4,25 @@
 // does (batcher, executor, sampling at temperature 1) and reports tokens/s, the share of the memory
 // bandwidth (weights + KV bytes over time; of copies on a device) and of the bf16 dot peak (of
 // matrix products by cuBLAS on a device), both measured in the same run. Each figure is the median
-// of several. On a device also steps that verify drafts, and the time that a step takes beside what
-// the device is busy for.
+// of several: decoding, prefill, and scoring of given responses. On a device also steps that verify
+// drafts, and the time that a step takes beside what the device is busy for.
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/gpus.hpp"
 #include "runtime/core/quantile.hpp"
 #include "runtime/engine/batcher.hpp"
 #include "runtime/engine/executor.hpp"
+#include "runtime/engine/packed_prefill.hpp"
 #include "runtime/fabric/mpi_group.hpp"
 #include "runtime/kv/block_pool.hpp"
 #include "tests/bench/bench_model.hpp"
@@ -178,6 +181,46 @@ void prefill(const Bench& b, engine::Executor& executor, int tokens) {
               tokens / time, "", flops / time / 1e9, "", 100 * flops / time / b.machine.dot);
 }
 
+/// Siblings are scored as `paceline score` does it: every row of a response has logits.
+void score(const Bench& b, const std::shared_ptr<const model::Weights>& weights,
+           TensorParallelGroup& group) {
+  constexpr int kRows = 256;  // engine.prefill_chunk by default
+  constexpr int kSiblings = 4;
+  constexpr int kPrompt = 64;
+  constexpr int kResponse = 128;
+  constexpr int kBlocks = kSiblings * (kv::blocks_for(kPrompt + kResponse, Sizes::kBlock) + 1);
+  engine::Executor executor(b.backend, weights, group, {}, {},
+                            {.max_batch = kRows,
+                             .prefill_chunk = 0,
+                             .kv_block = Sizes::kBlock,
+                             .kv_blocks = kBlocks,
+                             .max_position = kPrompt + kResponse});
+  const std::vector<TokenId> prompt = random_prompt(kPrompt, b.config.vocab, 1);
+  std::vector<std::vector<TokenId>> responses;
+  for (int i = 0; i < kSiblings; ++i)
+    responses.push_back(random_prompt(kResponse, b.config.vocab, i + 2));
+  std::vector<double> seconds;
+  for (int run = 0; run < 5; ++run) {
+    std::vector<engine::GivenResponse> given;
+    for (int i = 0; i < kSiblings; ++i)
+      given.push_back({{0, static_cast<std::uint32_t>(i)}, prompt, responses[i]});
+    engine::PackedPrefill prefill(
+        {.max_batch = kSiblings, .rows = kRows, .kv_block = Sizes::kBlock, .kv_blocks = kBlocks}, 0,
+        std::move(given));
+    const double before = bench::now();
+    for (const engine::Step* step = &prefill.plan(); !step->empty(); step = &prefill.plan())
+      (void)prefill.commit(executor.run(*step));
+    seconds.push_back(bench::now() - before);
+  }
+  const double time = quantile(seconds, 0.5);
+  constexpr double kTokens = kSiblings * kResponse;
+  const double flops = (kPrompt - 1) * flops_per_token(b.config, kPrompt / 2.0, false) +
+                       kTokens * flops_per_token(b.config, kPrompt + kResponse / 2.0, true);
+  std::printf("score   %3d %9.2f  %9.1f  %8s  %8.1f  %8s  %6.1f %%\n", kSiblings * kResponse,
+              time * 1e3, kTokens / time, "", flops / time / 1e9, "",
+              100 * flops / time / b.machine.dot);
+}
+
 struct Arguments {
   std::string model;
   std::string isa = "auto";
@@ -252,6 +295,7 @@ void bench_model(const Arguments& a) {
     decode(b, executor, sizes.max_batch(), sizes.verify);
   }
   for (const int tokens : sizes.prefills) prefill(b, executor, tokens);
+  score(b, weights, group);
   const bench::Machine again = measure();
   std::printf("\nat the end of the run: bf16 %s peak %.1f GFLOP/s, %s %.1f GB/s\n",
               a.device ? "matrix" : "dot", again.dot / 1e9, a.device ? "copies" : "memory read",

@@ -231,6 +231,62 @@ TEST_P(SampleTest, GreedyTakesTheLowestIdOnTies) {
   }
 }
 
+TEST_P(SampleTest, AGivenTokenHasTheProbabilitiesThatItIsSampledWith) {
+  Random random(8);
+  const auto one = backend(1);
+  const auto three = backend(3);
+  int kept = 0;
+  int left_out = 0;
+  for (int round = 0; round < 40; ++round) {
+    const int vocab = round % 8 == 0 ? 9000 + random.below(3000) : 4 + random.below(200);
+    const std::vector<float> logits = random.normals(vocab, 3.0F);
+    SampleRow row;
+    row.noise = {random.bits(), random.bits()};
+    row.temperature = round % 6 == 0 ? 0 : 0.3F + static_cast<float>(random.uniform());
+    if (random.below(2) == 0) row.top_k = 1 + random.below(vocab);
+    if (random.below(2) == 0) row.top_p = static_cast<float>(random.uniform());
+    if (random.below(2) == 0) row.min_p = static_cast<float>(random.uniform() * 0.3);
+    const auto best =
+        static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+    const std::vector<TokenId> banned = {best};
+    if (random.below(2) == 0) row.banned = banned;
+    const Sampled drawn = sample(*one, logits, vocab, row);
+    row.given = drawn.token;
+    for (const auto& threads : {one, three}) {
+      const Sampled again = sample(*threads, logits, vocab, row);
+      ASSERT_EQ(std::memcmp(&drawn, &again, sizeof drawn), 0) << "round " << round;
+    }
+
+    const bool greedy = row.temperature == 0;
+    SampleRow full;
+    full.temperature = greedy ? 1 : row.temperature;
+    const Reference all = reference(logits.data(), vocab, full);
+    const RankedReference ranked = ranked_reference(logits.data(), vocab, row);
+    const Reference filtered = greedy ? Reference() : reference(logits.data(), vocab, row);
+    const auto log_of = [](const Reference& in, TokenId id) {
+      const auto at = std::find(in.kept.begin(), in.kept.end(), id);
+      return at == in.kept.end() ? -INFINITY : std::log(in.probability[at - in.kept.begin()]);
+    };
+    for (const TokenId id : {best, 0, vocab - 1, random.below(vocab), ranked.order.front()}) {
+      row.given = id;
+      const Sampled got = sample(*one, logits, vocab, row);
+      ASSERT_EQ(got.token, id);
+      ASSERT_NEAR(got.logprob, log_of(all, id), 2e-5) << "round " << round;
+      if (filtered.near_boundary) continue;
+      const double expected =
+          greedy ? (id == ranked.order.front() ? 0 : -INFINITY) : log_of(filtered, id);
+      ++(expected == -INFINITY ? left_out : kept);
+      if (expected == -INFINITY) {
+        ASSERT_EQ(got.sampling_logprob, -INFINITY) << "round " << round << ", token " << id;
+      } else {
+        ASSERT_NEAR(got.sampling_logprob, expected, 2e-5) << "round " << round << ", token " << id;
+      }
+    }
+  }
+  EXPECT_GT(kept, 40);
+  EXPECT_GT(left_out, 40);
+}
+
 TEST_P(CpuSampleTest, SkippingChunksChangesNothing) {
   // Wide logits: most chunks cannot win. The winner must be that of an exhaustive search with the
   // same noise.

@@ -16,6 +16,11 @@ for dtype in bf16 fp32; do
   rollout 1 "$work/$dtype" "${set_dtype[@]}" || { cat "$work/$dtype.log"; exit 1; }
   grep -q 'backend cuda' "$work/$dtype.log" || { echo "not on the cuda backend"; exit 1; }
   reference=$(digest "$work/$dtype")
+  for tp in 1 2; do  # log-probabilities of what was sampled, computed again
+    "$here/launch.sh" $tp "$paceline" score "$config" "$work/$dtype" "${backend[@]}" "${small[@]}" --set model.dtype=$dtype \
+      --set layout.verifier_tp=$tp --set engine.prefill_chunk=16 >"$work/score.log" 2>&1 || cat "$work/score.log"
+    same "$dtype, scored, TP $tp" 1 "$(grep -c "^all log-probabilities are the run's own to the bit" "$work/score.log" || true)"
+  done
   run "$dtype, batch 1" 1 "${set_dtype[@]}" --set engine.max_batch=1
   run "$dtype, batch 5, prefill chunk 3" 1 "${set_dtype[@]}" --set engine.max_batch=5 --set engine.prefill_chunk=3
   run "$dtype, KV blocks of 64" 1 "${set_dtype[@]}" --set engine.kv_block=64

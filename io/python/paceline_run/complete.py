@@ -11,6 +11,7 @@ from .batches import to_dataproto, to_trl, to_verl
 from .columns import are_offsets, column_of, guarded, opened
 from .manifest import TOKEN_COLUMNS, are_tokens, attributes_of, read_prompts
 from .records import FINISH_REASONS, PathLike, Prompt, ReaderError, Response
+from .scores import scores_under
 from .slime import iter_slime, to_slime
 from .text import Decoder, decoder, text
 from .trl_rollout import to_trl_rollout
@@ -45,6 +46,7 @@ class Run:
     to_slime = to_slime
     text = text
     decoder = decoder
+    scores_under = scores_under
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -62,6 +64,8 @@ class Run:
                 self.finish_reason: np.ndarray = column_of(group, "finish_reason")[:]
                 self.reward: np.ndarray = column_of(group, "reward")[:]
                 self.weight_version: np.ndarray = column_of(group, "weight_version")[:]
+                #: uint64: equal for responses that are equal to the bit.
+                self.checksums: np.ndarray = column_of(group, "checksum")[:]
                 self._columns = [column_of(group, name) for name in TOKEN_COLUMNS]
                 self.prompts: List[Prompt] = read_prompts(self._file["prompts"])
                 self._check()
@@ -73,7 +77,13 @@ class Run:
         """Raises ReaderError unless the columns are those of a complete run."""
         samples = int(self.attributes["samples"])
         count = len(self.prompts) * samples
-        columns = (self.sample_index, self.finish_reason, self.reward, self.weight_version)
+        columns = (
+            self.sample_index,
+            self.finish_reason,
+            self.reward,
+            self.weight_version,
+            self.checksums,
+        )
         rows = np.arange(count)
         sound = (
             len(self.prompts) == self.attributes["prompts"]

@@ -244,6 +244,10 @@ TEST(RunConfig, RequiredKeys) {
             "run.yaml: output.directory is required: the path of a directory");
   EXPECT_EQ(error_of("model:\nprompts: {path: p}\noutput: {directory: o}\n"),
             "run.yaml: model.path is required: the path of a directory");
+  // Where responses are given, so are the prompts and the place of what comes out.
+  const RunConfig given =
+      parse_run_config("model: {path: m}\n", "run.yaml", "/here", {}, Purpose::given);
+  EXPECT_EQ(given.model.path, "/here/m");
   EXPECT_EQ(error_of("model: {path: \"\"}\nprompts: {path: p}\noutput: {directory: o}\n"),
             "run.yaml:1:15: model.path: expected the path of a directory, found '' in quotes");
   EXPECT_EQ(error_of("- a\n").find("run.yaml:1:1: expected sections (model:, prompts:, ...), "

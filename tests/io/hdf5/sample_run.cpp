@@ -2,6 +2,7 @@
 //   hdf5_sample_run complete DIR PROMPTS SAMPLES     a complete run
 //   hdf5_sample_run live DIR PROMPTS SAMPLES         appends for ever, a line "flushed N" each time
 //   hdf5_sample_run stopped DIR 1 2                  one finished, of the other two pieces
+//   hdf5_sample_run scores DIR NAME                  scores of a complete run
 //   hdf5_sample_run digest PATH
 #include <unistd.h>
 
@@ -12,7 +13,9 @@
 
 #include "io/hdf5/digest.hpp"
 #include "io/hdf5/final_file.hpp"
+#include "io/hdf5/finished_run.hpp"
 #include "io/hdf5/run_directory.hpp"
+#include "io/hdf5/scores_file.hpp"
 #include "io/hdf5/shard_writer.hpp"
 #include "io/hdf5/telemetry.hpp"
 #include "tests/io/hdf5/sample.hpp"
@@ -157,12 +160,31 @@ void stopped(const RunDirectory& run) {
   second.append(sample::finished({0, 0}));
 }
 
+/// An eighth less than the run's own; every third token could not have been sampled.
+void scores(const std::string& directory, const std::string& name) {
+  const FinishedRun run = open_finished_run(directory);
+  RunManifest manifest = run.manifest;
+  manifest.model_fingerprint = std::string(32, 'f');
+  ScoresWriter writer(scores_path(directory, name), run, manifest);
+  for (std::size_t r = 0; r < run.responses.size(); ++r) {
+    Trajectory t = sample::finished(run.responses[r].id());
+    for (float& x : t.logprob) x -= 0.125F;
+    for (std::size_t i = 0; i < t.tokens.size(); i += 3) t.sampling_logprob[i] = -INFINITY;
+    writer.write(r, t.logprob, t.sampling_logprob);
+  }
+  writer.commit();
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
   const std::string mode = count > 1 ? arguments[1] : "";
   if (mode == "digest" && count == 3) {
     std::printf("%s\n", digest_of(arguments[2]).c_str());
+    return 0;
+  }
+  if (mode == "scores" && count == 4) {
+    scores(arguments[2], arguments[3]);
     return 0;
   }
   if (count != 5) return 64;

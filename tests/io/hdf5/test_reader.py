@@ -296,6 +296,32 @@ class CompleteRun(Base):
         self.assertEqual(ids, [self.ids[1], self.ids[2]])
         self.assertEqual((scores["attempt"].tolist(), scores["rank"].tolist()), ([0, 0], [1, 1]))
 
+    def test_scores_under_other_weights(self):
+        subprocess.run([PROGRAM, "scores", self.path, "ref-1"], check=True)
+        scores = self.run_.scores_under("ref-1")
+        self.assertEqual(scores.attributes["model_fingerprint"], "f" * 32)
+        self.assertEqual(len(scores), len(self.ids))
+        for index, (p, s) in enumerate(self.ids):
+            tokens = range(length_of(p, s))
+            self.assertEqual(scores.logprob[index].dtype, np.float32)
+            self.assertEqual(scores.logprob[index].tolist(), [-0.5 * t - s - 0.125 for t in tokens])
+            self.assertEqual(
+                scores.sampling_logprob[index].tolist(),
+                [-float("inf") if t % 3 == 0 else -0.25 * t for t in tokens],
+            )
+        with self.assertRaisesRegex(FileNotFoundError, "scores-re.h5 does not exist.*'ref-1'"):
+            self.run_.scores_under("re")
+
+    def test_scores_of_other_responses_are_refused(self):
+        subprocess.run([PROGRAM, "scores", self.path, "old"], check=True)
+        with tempfile.TemporaryDirectory() as other:
+            path = os.path.join(other, "run")
+            subprocess.run([PROGRAM, "complete", path, str(PROMPTS - 1), str(SAMPLES)], check=True)
+            shutil.copy(os.path.join(self.path, "scores-old.h5"), path)
+            with reader.open_run(path) as run:
+                with self.assertRaisesRegex(reader.ReaderError, "score them anew"):
+                    run.scores_under("old")
+
     def test_slime(self):
         for which in ("sampling", "full"):
             samples = list(self.run_.iter_slime(logprob=which, tokenizer=self.tokenizer()))

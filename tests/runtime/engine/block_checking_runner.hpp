@@ -58,7 +58,8 @@ class BlockCheckingRunner final : public StepRunner {
         hash = (hash ^ static_cast<std::uint32_t>(token)) * 16777619U;
       }
       const std::uint32_t bits = noise_bits(sample.noise, sample.index, hash % 1024);
-      const auto token = static_cast<TokenId>((hash ^ bits) % vocab_);
+      const auto token =
+          sample.given < 0 ? static_cast<TokenId>((hash ^ bits) % vocab_) : sample.given;
       sampled_.push_back({token, static_cast<float>(hash), static_cast<float>(bits)});
     }
     ++steps;

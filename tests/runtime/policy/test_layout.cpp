@@ -140,6 +140,8 @@ TEST(Layout, SaysWhySoManyRanksDraft) {
   settings.drafters_reason = "they pay";
   EXPECT_TRUE(mentions(plan_layout(facts(3), settings),
                        "1 drafter ranks: they pay (override: layout.drafters)"));
+  EXPECT_FALSE(mentions(
+      plan_layout(facts(3), {.verifier_tp = {}, .verifier_groups = {}, .drafters = 0}), "drafter"));
 }
 
 TEST(KvPlan, AFullBatchOrHalfTheMemoryOrTheSetting) {

@@ -1,0 +1,57 @@
+#include "app/standing.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "app/drafters.hpp"
+#include "runtime/core/error.hpp"
+
+namespace paceline::app {
+namespace {
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file) throw IoError(path + ": cannot be read");
+  return text;
+}
+
+/// The sections of a configuration's text that costs depend on.
+std::string cost_settings(const std::string& text) {
+  std::string settings;
+  for (const char* section : {"engine", "speculation", "schedule"}) {
+    const std::size_t begin = text.find(std::string(section) + ":\n");
+    std::size_t end = text.find('\n', begin) + 1;
+    while (end < text.size() && text[end] == ' ') end = text.find('\n', end) + 1;
+    settings += text.substr(begin, end - begin);
+  }
+  return settings;
+}
+
+}  // namespace
+
+std::shared_ptr<const io::Tokenizer> Standing::tokenizer(const std::string& directory) {
+  const std::string path = directory + "/tokenizer.json";
+  if (!std::filesystem::exists(path)) return nullptr;
+  std::string text = text_of(path);
+  if (tokenizer_ == nullptr || text != tokenizer_text_) {
+    tokenizer_ = std::make_shared<const io::Tokenizer>(io::Tokenizer::parse(text, path));
+    tokenizer_text_ = std::move(text);
+  }
+  return tokenizer_;
+}
+
+const CostsByDegree& Standing::costs(const MeasuringRank& rank, std::size_t responses) {
+  const Setup& setup = rank.setup;
+  Conditions now{setup.conditions, setup.layout.placement, drafter_names(setup),
+                 cost_settings(setup.config.text)};
+  if (measured_under_ != now) {
+    costs_ = costs_of_run(rank, responses);
+    measured_under_ = std::move(now);
+  }
+  return costs_;
+}
+
+}  // namespace paceline::app

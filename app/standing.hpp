@@ -1,0 +1,50 @@
+// What a job keeps from one step to the next (watch.hpp), where the next is alike. All ranks come
+// to the same conclusion whether it is, by what is the same on each.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/costs.hpp"
+#include "app/wall_clock.hpp"
+#include "io/text/tokenizer.hpp"
+#include "runtime/core/cost_table.hpp"
+#include "runtime/policy/placement.hpp"
+
+namespace paceline::app {
+
+/// A rank's; empty in a job's first step. Used by one thread.
+class Standing {
+ public:
+  /// The tokenizer of a model's directory: that of the step before where the file's bytes are the
+  /// same, as they are from step to step of a training. Null where the directory has none. Throws
+  /// as Tokenizer::load() does.
+  [[nodiscard]] std::shared_ptr<const io::Tokenizer> tokenizer(const std::string& directory);
+
+  /// As costs_of_run(), which is asked where ranks, roles or shapes are others than before:
+  /// weights and prompts have no part in costs. Collective.
+  [[nodiscard]] const CostsByDegree& costs(const MeasuringRank& rank, std::size_t responses);
+
+  /// Since the job began.
+  [[nodiscard]] const Clock& clock() const { return clock_; }
+
+ private:
+  /// What costs depend on.
+  struct Conditions {
+    CostConditions of_rank;
+    policy::Placement placement;
+    std::vector<std::string> drafters;
+    std::string settings;  ///< of engine, speculation and schedule
+    bool operator==(const Conditions&) const = default;
+  };
+
+  SteadyClock clock_;
+  std::shared_ptr<const io::Tokenizer> tokenizer_;
+  std::string tokenizer_text_;
+  std::optional<Conditions> measured_under_;
+  CostsByDegree costs_;
+};
+
+}  // namespace paceline::app

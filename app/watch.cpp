@@ -1,0 +1,95 @@
+#include "app/watch.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <thread>
+
+#include "app/broadcast.hpp"
+#include "app/job.hpp"
+#include "app/signals.hpp"
+#include "app/terminal.hpp"
+#include "app/wall_clock.hpp"
+#include "io/steps/step_folder.hpp"
+
+namespace paceline::app {
+namespace {
+
+/// Between two looks at the folder: little beside what a step takes, and nothing for a file system.
+constexpr std::chrono::milliseconds kPause(20);
+
+/// What rank 0 sees in the folder, and any rank that it is to stop. The greater counts.
+enum class Sight : std::uint8_t { nothing, request, closed, stop };
+
+/// Waits, without spinning, until there is something to do. Collective.
+Sight wait(const fabric::MpiEnvironment& mpi, const std::optional<io::StepFolder>& folder,
+           std::optional<io::StepRequest>& request) {
+  const SteadyClock clock;
+  // Slurm's: a configuration's own limit holds while a step runs.
+  const TimeLimit limit = time_limit({});
+  while (true) {
+    auto sight = Sight::nothing;
+    together(mpi, [&] {
+      if (!folder) return;
+      request = folder->next();
+      sight = request ? Sight::request : folder->closed() ? Sight::closed : Sight::nothing;
+    });
+    const bool late = folder && limit.seconds && clock.now() > *limit.seconds - 30;
+    if (stop_signalled() || late) sight = Sight::stop;
+    sight = static_cast<Sight>(mpi.max_of(static_cast<int>(sight)).value);
+    if (sight != Sight::nothing) return sight;
+    std::this_thread::sleep_for(kPause);
+    mpi.barrier();  // which does not spin, where the sum would
+  }
+}
+
+bool of_the_request(ExitCode code) { return code == ExitCode::usage || code == ExitCode::bad_data; }
+
+}  // namespace
+
+void watch(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
+           const std::string& path, const RunStep& run) {
+  const bool first = mpi.rank() == 0;
+  std::optional<io::StepFolder> folder;
+  together(mpi, [&] {
+    if (first) folder.emplace(path);
+  });
+  if (first) say("waiting for requests in {}", path);
+  while (true) {
+    std::optional<io::StepRequest> request;
+    switch (wait(mpi, folder, request)) {
+      case Sight::closed:
+        return;
+      case Sight::stop:
+        together(mpi, [&] {
+          if (first)
+            throw Error(ExitCode::try_again, "stopped between two steps: run again to go on");
+        });
+        break;
+      default:
+        break;
+    }
+    io::StepRequest step = request.value_or(io::StepRequest{});
+    broadcast(mpi, step.name, step.request, step.part);
+    RunArguments of_step = arguments;
+    of_step.overrides.push_back("@" + step.request);
+    of_step.output = step.part;
+    of_step.resume = true;
+    const bool begun = first && std::filesystem::exists(step.part);
+    if (first) say("step {}", step.name);
+    try {
+      run(of_step);
+    } catch (const JobEnded& ended) {
+      if (!of_the_request(ended.code)) throw;
+      together(mpi, [&] {
+        if (first) folder->refuse(step, ended.message, begun);
+      });
+      continue;
+    }
+    together(mpi, [&] {
+      if (first) folder->meet(step);
+    });
+  }
+}
+
+}  // namespace paceline::app

@@ -1,0 +1,54 @@
+"""Log-probabilities of a run's responses under other weights: what `paceline score` wrote."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, List
+
+import numpy as np
+
+from .columns import are_offsets, column_of, guarded, opened
+from .manifest import attributes_of
+from .records import ReaderError
+
+if TYPE_CHECKING:
+    from .complete import Run
+
+
+class Scores:
+    """Of every response of a run, in its order: scores.logprob[i] are those of run[i].tokens."""
+
+    def __init__(self, path: str, run: "Run") -> None:
+        with opened(path, "not a file of scores") as file, guarded(path, "not a file of scores"):
+            #: As of a run under these weights; the model's path is in "config_text".
+            self.attributes = attributes_of(file, path)
+            group = file["scores"]
+            offsets = column_of(group, "offsets")[:]
+            of = column_of(group, "checksum")[:]
+            columns = [column_of(group, name)[:] for name in ("logprob", "sampling_logprob")]
+        if not are_offsets(offsets, len(of)) or any(len(c) != offsets[-1] for c in columns):
+            raise ReaderError(f"{path}: the columns of /scores are damaged")
+        if not np.array_equal(of, run.checksums):
+            raise ReaderError(f"{path}: of other responses than those of {run.path}: score them anew")
+        #: float32 [response] of each, at the temperature of attributes["sampling"].
+        self.logprob: List[np.ndarray] = np.split(columns[0], offsets[1:-1])
+        #: The same after top-k / top-p / min-p; -inf where a token could not have been sampled.
+        self.sampling_logprob: List[np.ndarray] = np.split(columns[1], offsets[1:-1])
+
+    def __len__(self) -> int:
+        return len(self.logprob)
+
+
+def scores_under(run: "Run", name: str) -> Scores:
+    """What `paceline score CONFIG DIR --name NAME` wrote beside the run.
+
+    Raises FileNotFoundError where it wrote nothing of that name, and ReaderError when the file is
+    damaged, or of other responses than the run has now.
+    """
+    directory = os.path.dirname(run.path)
+    path = os.path.join(directory, f"scores-{name}.h5")
+    if not os.path.exists(path):
+        files = sorted(os.listdir(directory or "."))
+        there = [f[7:-3] for f in files if f.startswith("scores-") and f.endswith(".h5")]
+        raise FileNotFoundError(f"{path} does not exist; there are scores: {there}")
+    return Scores(path, run)

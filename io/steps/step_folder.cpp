@@ -1,0 +1,108 @@
+#include "io/steps/step_folder.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "runtime/core/error.hpp"
+
+namespace paceline::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kRequest = ".yaml";
+constexpr const char* kPart = ".part";
+constexpr const char* kError = ".error";
+
+bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
+
+// The digits from `at` on, without leading zeros; moves behind them.
+std::string number(const std::string& text, std::size_t& at) {
+  while (at < text.size() && text[at] == '0') ++at;
+  const std::size_t begin = at;
+  while (at < text.size() && is_digit(text[at])) ++at;
+  return text.substr(begin, at - begin);
+}
+
+void put_in_place(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::rename(from, to, error);
+  if (error)
+    throw IoError(from.string() + ": cannot rename it to " + to.string() + ": " + error.message());
+}
+
+}  // namespace
+
+bool step_before(const std::string& a, const std::string& b) {
+  std::size_t i = 0;
+  std::size_t j = 0;
+  while (i < a.size() && j < b.size()) {
+    if (is_digit(a[i]) && is_digit(b[j])) {
+      const std::string m = number(a, i);
+      const std::string n = number(b, j);
+      if (m.size() != n.size()) return m.size() < n.size();
+      if (m != n) return m < n;
+    } else if (a[i] != b[j]) {
+      return a[i] < b[j];
+    } else {
+      ++i;
+      ++j;
+    }
+  }
+  const bool a_ends = i == a.size();
+  const bool b_ends = j == b.size();
+  return a_ends && b_ends ? a < b : a_ends;  // 01 and 1
+}
+
+StepFolder::StepFolder(std::string path) : path_(std::move(path)) {
+  std::error_code error;
+  if (!fs::is_directory(path_, error))
+    throw UsageError(path_ + ": --watch expects a folder, found " +
+                     (fs::exists(path_, error) ? "something else" : "none"));
+}
+
+std::optional<StepRequest> StepFolder::next() const {
+  std::set<std::string> there;
+  std::error_code error;
+  for (fs::directory_iterator it(path_, error), end; !error && it != end; it.increment(error))
+    there.insert(it->path().filename().string());
+  if (error) throw IoError(path_ + ": cannot be listed: " + error.message());
+  std::optional<std::string> first;
+  for (const std::string& file : there) {
+    if (!file.ends_with(kRequest) || file.starts_with('.')) continue;
+    const std::string name = file.substr(0, file.size() - std::string(kRequest).size());
+    if (name.empty() || there.contains(name) || there.contains(name + kError)) continue;
+    if (!first || step_before(name, *first)) first = name;
+  }
+  if (!first) return std::nullopt;
+  const fs::path path = fs::path(path_) / *first;
+  return StepRequest{*first, path.string() + kRequest, path.string() + kPart};
+}
+
+bool StepFolder::closed() const {
+  std::error_code error;
+  return fs::exists(fs::path(path_) / "stop", error);
+}
+
+void StepFolder::meet(const StepRequest& step) const {
+  put_in_place(step.part, fs::path(path_) / step.name);
+}
+
+void StepFolder::refuse(const StepRequest& step, const std::string& why, bool begun) const {
+  std::error_code error;
+  if (!begun) fs::remove_all(step.part, error);
+  const fs::path path = fs::path(path_) / (step.name + kError);
+  const fs::path written = fs::path(path_) / ("." + step.name + kError);
+  std::ofstream file(written);
+  file << why << '\n';
+  file.close();
+  if (!file) throw IoError(written.string() + ": cannot be written");
+  put_in_place(written, path);
+}
+
+}  // namespace paceline::io

@@ -1,0 +1,99 @@
+#include "runtime/engine/packed_prefill.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+namespace paceline::engine {
+
+PackedPrefill::PackedPrefill(const PackedPrefillLimits& limits, std::int32_t min_tokens,
+                             std::vector<GivenResponse> responses)
+    : limits_(limits),
+      min_tokens_(min_tokens),
+      responses_(std::move(responses)),
+      kv_(limits.kv_blocks, limits.kv_block) {
+  for (const GivenResponse& given : responses_) {
+    if (given.prompt.empty() || given.response.empty())
+      throw std::logic_error("a response of which nothing can be said");
+    if (kv::Sequences::blocks_needed(positions(given), limits.kv_block) > limits.kv_blocks)
+      throw std::logic_error("a response that the KV pool cannot hold");
+  }
+}
+
+/// As many as there is room for.
+void PackedPrefill::admit() {
+  while (next_ < responses_.size() && std::ssize(active_) < limits_.max_batch) {
+    const GivenResponse& given = responses_[next_];
+    const std::optional<kv::Handle> handle =
+        kv_.open(given.id.prompt, static_cast<std::int32_t>(given.prompt.size()),
+                 static_cast<std::int32_t>(positions(given)));
+    if (!handle) return;
+    Active& added = active_.emplace_back(Active{given, *handle, 0, {given.id, {}, {}}});
+    added.scores.logprob.reserve(given.response.size());
+    added.scores.sampling_logprob.reserve(given.response.size());
+    ++next_;
+  }
+}
+
+void PackedPrefill::add_rows(Active& r, std::int32_t rows) {
+  const auto prompt = static_cast<std::int32_t>(r.given.prompt.size());
+  const std::int32_t length = kv_.length(r.kv);
+  const auto first_row = static_cast<std::int32_t>(step_.tokens.size());
+  step_.parts.push_back({first_row, rows, length, r.kv});
+  for (std::int32_t row = 0; row < rows; ++row) {
+    const std::int32_t position = length + row;
+    step_.tokens.push_back(position < prompt ? r.given.prompt[position]
+                                             : r.given.response[position - prompt]);
+    const std::int32_t index = position + 1 - prompt;  // of the token that follows
+    if (index < 0) continue;
+    StepSample& sample = step_.samples.emplace_back();
+    sample.row = first_row + row;
+    sample.index = index;
+    sample.ban_stops = index < min_tokens_ ? 1 : 0;
+    sample.given = r.given.response[index];
+  }
+  r.planned = rows;
+}
+
+const Step& PackedPrefill::plan() {
+  admit();
+  step_.clear();
+  std::int32_t budget = limits_.rows;
+  for (Active& r : active_) {
+    if (budget == 0) break;
+    if (!kv_.ready(r.kv)) continue;
+    const auto left = static_cast<std::int32_t>(positions(r.given)) - kv_.length(r.kv);
+    const std::int32_t rows = std::min(left, budget);
+    add_rows(r, rows);
+    budget -= rows;
+  }
+  kv_.take_work(step_.kv);
+  return step_;
+}
+
+std::vector<ResponseScores> PackedPrefill::commit(std::span<const kernels::Sampled> sampled) {
+  std::vector<ResponseScores> done;
+  auto next = sampled.begin();
+  for (auto it = active_.begin(); it != active_.end();) {
+    const std::int32_t rows = std::exchange(it->planned, 0);
+    if (rows > 0) kv_.advance(it->kv, rows);
+    const std::int32_t before_first = static_cast<std::int32_t>(it->given.prompt.size()) - 1;
+    ResponseScores& scores = it->scores;
+    while (before_first + std::ssize(scores.logprob) < kv_.length(it->kv)) {
+      scores.logprob.push_back(next->logprob);
+      scores.sampling_logprob.push_back(next->sampling_logprob);
+      ++next;
+    }
+    if (kv_.length(it->kv) < positions(it->given)) {
+      ++it;
+      continue;
+    }
+    kv_.close(it->kv);
+    done.push_back(std::move(scores));
+    it = active_.erase(it);
+  }
+  return done;
+}
+
+}  // namespace paceline::engine

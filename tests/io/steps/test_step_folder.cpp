@@ -1,0 +1,88 @@
+#include "io/steps/step_folder.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "runtime/core/error.hpp"
+
+namespace paceline::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Folder : public testing::Test {
+ protected:
+  Folder() : path_(fs::temp_directory_path() / ("steps-" + std::to_string(getpid()))) {
+    fs::remove_all(path_);
+    fs::create_directory(path_);
+  }
+  ~Folder() override { fs::remove_all(path_); }
+  void put(const std::string& file) const { std::ofstream(path_ / file) << "x\n"; }
+  std::string next() const {
+    const auto step = StepFolder(path_.string()).next();
+    return step ? step->name : "none";
+  }
+  fs::path path_;
+};
+
+TEST(StepOrder, NumbersCountAsNumbers) {
+  EXPECT_TRUE(step_before("step-9", "step-10"));
+  EXPECT_FALSE(step_before("step-10", "step-9"));
+  EXPECT_TRUE(step_before("a2b10", "a2b11"));
+  EXPECT_TRUE(step_before("a", "a1"));
+  EXPECT_TRUE(step_before("07", "8"));
+  EXPECT_TRUE(step_before("01", "1") != step_before("1", "01"));
+  EXPECT_FALSE(step_before("x", "x"));
+}
+
+TEST_F(Folder, GivesTheFirstThatIsNeitherMetNorRefused) {
+  const StepFolder folder(path_.string());
+  EXPECT_EQ(next(), "none");
+  for (const char* file : {"s10.yaml", "s9.yaml", "s2.yaml", ".s1.yaml", "s1.yaml.tmp", "notes"})
+    put(file);
+  const auto second = folder.next();
+  ASSERT_TRUE(second);
+  EXPECT_EQ(second->name, "s2");
+  EXPECT_EQ(second->request, (path_ / "s2.yaml").string());
+  fs::create_directory(second->part);
+  EXPECT_EQ(next(), "s2");  // begun
+  folder.meet(*second);
+  EXPECT_TRUE(fs::is_directory(path_ / "s2"));
+  EXPECT_EQ(next(), "s9");
+  folder.refuse(*folder.next(), "weights that are none", false);
+  std::string why;
+  std::getline(std::ifstream(path_ / "s9.error"), why);
+  EXPECT_EQ(why, "weights that are none");
+  EXPECT_EQ(next(), "s10");
+  fs::remove(path_ / "s9.error");
+  EXPECT_EQ(next(), "s9");
+}
+
+TEST_F(Folder, KeepsWhatAnEarlierJobBegan) {
+  put("a.yaml");
+  const StepFolder folder(path_.string());
+  const StepRequest step = *folder.next();
+  fs::create_directory(step.part);
+  folder.refuse(step, "why", true);
+  EXPECT_TRUE(fs::exists(step.part));
+  folder.refuse(step, "why", false);
+  EXPECT_FALSE(fs::exists(step.part));
+}
+
+TEST_F(Folder, IsClosedByAFile) {
+  const StepFolder folder(path_.string());
+  EXPECT_FALSE(folder.closed());
+  put("stop");
+  EXPECT_TRUE(folder.closed());
+}
+
+TEST(StepFolder, MustBeThere) {
+  EXPECT_THROW(StepFolder("/nowhere/at/all"), UsageError);
+  EXPECT_THROW(StepFolder("/dev/null"), UsageError);
+}
+
+}  // namespace
+}  // namespace paceline::io

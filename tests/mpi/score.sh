@@ -1,0 +1,153 @@
+#!/usr/bin/env bash
+# score.sh PACELINE: log-probabilities of a run's responses. Under the run's own weights they are its own to the bit, over
+# ranks, tensor parallelism, batch, prefill chunk and KV; under others they are what a plain decoder says.
+source "$(dirname "$0")/lib.sh"
+model=$root/configs/models/target
+python=$(command -v /usr/bin/python3 || command -v python3)
+if ! "$python" -c 'import h5py, numpy' 2>/dev/null; then
+  echo "SKIP: no column but logprob is compared, and no decoder: h5py or numpy is not there"
+  python=
+fi
+export PYTHONDONTWRITEBYTECODE=1
+
+# score RANKS RUN NAME [ARG...]: returns its exit code; what it says is in score.log.
+score() {
+  local ranks=$1 run=$2 name=$3
+  shift 3
+  "$here/launch.sh" "$ranks" "$paceline" score "$config" "$run" --name "$name" "${backend[@]}" "${small[@]}" "$@" \
+    >"$work/score.log" 2>&1
+}
+# says WHAT PATTERN: the last score's log has it, once.
+says() { same "$1" 1 "$(grep -cE -- "$2" "$work/score.log" || true)"; }
+# values WHAT MODE RUN NAME [ARG...]: what score_values.py says of them.
+values() {
+  local what=$1 found
+  shift
+  [ -n "$python" ] || return 0
+  if found=$("$python" "$here/score_values.py" "$@" 2>&1); then ok "$what: $found"; else fail "$what: $found"; fi
+}
+# own WHAT RANKS RUN [ARG...]: scores under the run's own weights and settings.
+own() {
+  local what=$1 ranks=$2 run=$3
+  shift 3
+  if score "$ranks" "$run" own "$@"; then
+    says "$what" "^all log-probabilities are the run's own to the bit"
+    values "$what" same "$run" own
+  else
+    fail "$what: exit code $?: $(tail -n 3 "$work/score.log")"
+  fi
+}
+
+rollout 2 "$work/plain" || { cat "$work/plain.log"; exit 1; }
+reference=$(digest "$work/plain")
+own "one rank" 1 "$work/plain"
+same "nothing is told of" 0 "$(grep -c "not as in the run" "$work/score.log" || true)"
+own "2 ranks" 2 "$work/plain"
+own "4 ranks" 4 "$work/plain"
+own "TP 2 on 2 ranks" 2 "$work/plain" --set layout.verifier_tp=2
+own "TP 2 on 4 ranks" 4 "$work/plain" --set layout.verifier_tp=2
+own "groups of TP 2 and of one rank" 3 "$work/plain" --set layout.verifier_tp=[2,1]
+own "2 threads" 1 "$work/plain" --set engine.threads=2
+own "batch 1" 1 "$work/plain" --set engine.max_batch=1
+own "batch 7, TP 2" 2 "$work/plain" --set engine.max_batch=7 --set layout.verifier_tp=2
+own "prefill chunk 1" 1 "$work/plain" --set engine.prefill_chunk=1
+own "prefill chunk 16" 2 "$work/plain" --set engine.prefill_chunk=16
+own "prefill chunk 256" 1 "$work/plain" --set engine.prefill_chunk=256
+own "prefill chunk 2048" 1 "$work/plain" --set engine.prefill_chunk=2048
+own "KV blocks of 128" 1 "$work/plain" --set engine.kv_block=128
+own "little KV memory" 2 "$work/plain" --set engine.kv_memory=4MiB
+own "speculation, chunks and rewards count for nothing" 2 "$work/plain" --set layout.drafters=1 \
+  --set "speculation.drafters=[{method: model, path: $work/nowhere}]" --set schedule.chunk=64 \
+  --set reward.method=command --set 'reward.command=[no-such-program]'
+same "the run stays as it was" "$reference" "$(digest "$work/plain")"
+
+# What decides how tokens are sampled decides their probabilities.
+filters=(--set sampling.temperature=0.8 --set sampling.top_k=20 --set sampling.top_p=0.9 --set sampling.min_p=0.02
+         --set sampling.min_tokens=30)
+rollout 2 "$work/filtered" "${filters[@]}" || { cat "$work/filtered.log"; exit 1; }
+own "filters and banned stop ids" 1 "$work/filtered" "${filters[@]}"
+own "filters and banned stop ids, TP 2" 2 "$work/filtered" "${filters[@]}" --set layout.verifier_tp=2
+score 1 "$work/filtered" other "${filters[@]}" --set sampling.temperature=0.5
+says "another temperature is told of" "not as in the run: sampling.temperature: 0.8, now 0.5"
+says "another temperature differs" "^of [0-9]+ tokens [1-9][0-9]* have another logprob than in the run and [1-9]"
+score 1 "$work/plain" other --set sampling.top_k=5
+says "other filters change the distribution sampled from alone" "^of [0-9]+ tokens 0 have another logprob than in the run and [1-9]"
+for settings in "sampling.temperature=0" "model.dtype=fp32"; do
+  rollout 1 "$work/run" --set "$settings" || { cat "$work/run.log"; exit 1; }
+  own "$settings" 2 "$work/run" --set "$settings"
+  rm -rf "$work/run"
+done
+
+# Other weights: one tensor is negated. In fp32 a decoder in float64 says nearly the same.
+if [ -n "$python" ]; then
+  cp -r "$model" "$work/changed"
+  chmod -R u+w "$work/changed"
+  "$python" "$here/score_values.py" negate "$work/changed" model.layers.3.mlp.down_proj.weight
+  changed=(--set model.path="$work/changed" --set model.dtype=fp32)
+  score 1 "$work/plain" changed "${changed[@]}" || fail "other weights: $(tail -n 3 "$work/score.log")"
+  says "other weights differ" "^of [0-9]+ tokens [1-9][0-9]* have another logprob than in the run and [1-9]"
+  values "other weights, by a decoder" decoder "$work/plain" changed "$work/changed"
+  score 2 "$work/plain" again "${changed[@]}" --set layout.verifier_tp=2 --set engine.prefill_chunk=16
+  values "other weights, TP 2, chunk 16" equal "$work/plain" changed again
+  score 2 "$work/filtered" changed "${filters[@]}" "${changed[@]}"
+  values "other weights and a temperature, by a decoder" decoder "$work/filtered" changed "$work/changed"
+  # Where nothing else is said the model's directory names the scores, and they replace earlier ones.
+  "$here/launch.sh" 1 "$paceline" score "$config" "$work/plain" "${backend[@]}" "${small[@]}" >"$work/score.log" 2>&1
+  values "the model's name" same "$work/plain" target
+  score 1 "$work/plain" target "${changed[@]}"
+  values "what was there is replaced" equal "$work/plain" changed target
+fi
+
+# refuses WHAT CODE PATTERN RUN [ARG...]: scoring must end with CODE and say PATTERN, once, and write nothing.
+refuses() {
+  local what=$1 code=$2 pattern=$3 run=$4 found=0
+  shift 4
+  score 2 "$run" bad "$@" || found=$?
+  same "$what: exit code" "$code" "$found"
+  says "$what" "^paceline: .*($pattern)"
+  if [ -e "$run/scores-bad.h5" ] || [ -e "$run/.scores-bad.h5.tmp" ]; then fail "$what: a file is there"; fi
+}
+mkdir "$work/unfinished"
+cp "$work/plain/run.json" "$work/unfinished"
+refuses "no run" 64 "nowhere: not a finished run: it has no trajectories.h5" "$work/nowhere"
+refuses "a run that is not finished" 64 "unfinished: not a finished run" "$work/unfinished"
+refuses "unknown key" 64 "temprature.*temperature" "$work/plain" --set sampling.temprature=1
+refuses "missing model" 65 "nowhere" "$work/plain" --set model.path="$work/nowhere"
+refuses "another vocabulary" 65 "plain/trajectories.h5: its tokens are of a vocabulary of 512, that of .*llama3 has 320" \
+  "$work/plain" --set model.path="$root/tests/models/parity/llama3"
+refuses "KV memory without room for a response" 64 "engine.kv_memory: .*cannot hold one request" "$work/plain" \
+  --set engine.kv_memory=1MiB --set engine.kv_block=256
+cp -r "$model" "$work/short"
+chmod -R u+w "$work/short"
+sed -i 's/"max_position_embeddings": [0-9]*/"max_position_embeddings": 64/' "$work/short/config.json"
+refuses "a context that is too short" 65 "the response to prompt [0-9]+, sample [0-9]+ ends after [0-9]+ tokens.* a context of 64" \
+  "$work/plain" --set model.path="$work/short"
+cp -r "$model" "$work/lacking"
+chmod -R u+w "$work/lacking"
+LC_ALL=C sed -i 's/model.layers.3.mlp.down_proj.weight/model.layers.3.mlp.down_prof.weight/' "$work/lacking/model.safetensors"
+refuses "weights that lack a tensor" 65 "layers.3.mlp.down_proj.weight" "$work/plain" --set model.path="$work/lacking"
+cp -r "$work/plain" "$work/damaged"
+truncate -s 1000 "$work/damaged/trajectories.h5"
+refuses "a damaged run" 74 "damaged/trajectories.h5" "$work/damaged"
+code=0; score 1 "$work/plain" "../bad" || code=$?
+same "a name that is none: exit code" 64 "$code"
+says "a name that is none" "^paceline: --name: expected .*found '\.\./bad'"
+
+# A stop and a kill leave nothing that a reader could take for scores. Steps of one row, so that there is time.
+interrupted() {  # WHAT EXIT-CODES SIGNAL
+  local what=$1 expected=$2 signal=$3 code=0 pid
+  "$here/launch.sh" 2 "$paceline" score "$config" "$work/plain" --name cut "${backend[@]}" "${small[@]}" \
+    --set engine.prefill_chunk=1 >"$work/score.log" 2>&1 &
+  pid=$!
+  until grep -q "KV blocks" "$work/score.log" || ! kill -0 "$pid" 2>/dev/null; do sleep 0.02; done
+  pkill "-$signal" -P "$pid" -x paceline || true
+  wait "$pid" || code=$?
+  same "$what: exit code" "$expected" "$code"
+  if [ "$code" != 0 ] && [ -e "$work/plain/scores-cut.h5" ]; then fail "$what: a file is there"; fi
+  rm -f "$work/plain/scores-cut.h5"
+}
+interrupted "a stop" "75|0" USR1
+if grep -q "nothing is written" "$work/score.log"; then says "a stop says so" "^paceline: stopped before the end, nothing is written"; fi
+interrupted "a kill" "137|0" KILL
+own "scored after all" 2 "$work/plain"
+finish

@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# watch.sh PACELINE: a resident job meets requests one after another as runs of their own would, on several ranks: other
+# prompts, seeds, weights; refuses what is wrong alone; goes on where it was stopped or killed; ends when it is told to.
+source "$(dirname "$0")/lib.sh"
+
+steps=$work/steps
+mkdir "$steps"
+small+=(--set engine.max_batch=8)
+
+# request NAME [SEED [MAX_TOKENS [MORE]]]: puts it there whole, as a trainer does.
+request() {
+  printf 'sampling: {seed: %s, max_tokens: %s}\nmodel: {weight_version: %s}\n%s\n' "${2:-1}" "${3:-60}" "${2:-1}" "${4-}" \
+    >"$steps/.$1"
+  mv "$steps/.$1" "$steps/$1.yaml"
+}
+# resident RANKS [ARG...]: the job in the background; sets pid.
+resident() {
+  local ranks=$1
+  shift
+  "$here/launch.sh" "$ranks" "$paceline" rollout "$config" --watch "$steps" "${backend[@]}" "${small[@]}" "$@" >>"$work/log" 2>&1 &
+  pid=$!
+}
+# comes NAME: waits for a step's output, or for why there is none.
+comes() {
+  for _ in $(seq 600); do
+    [ -e "$steps/$1" ] || [ -e "$steps/$1.error" ] && return 0
+    kill -0 "$pid" 2>/dev/null || break
+    sleep 0.1
+  done
+  fail "$1 does not come: $(tail -n 3 "$work/log")"
+  return 1
+}
+# alone SEED MAX_TOKENS [ARG...]: the digest of the same step as a run of its own.
+alone() {
+  rm -rf "$work/alone"
+  rollout 1 "$work/alone" --set sampling.seed="$1" --set sampling.max_tokens="$2" --set model.weight_version="$1" \
+    --set engine.max_batch=8 "${@:3}" || fail "alone: $(tail -n 2 "$work/alone.log")"
+  digest "$work/alone"
+}
+
+model="{method: model, path: $root/configs/models/draft}"
+resident 3 --set "speculation.drafters=[{method: suffix}, $model]"
+request step-1 1
+request step-2 2 90
+comes step-1 && same "the first step" "$(alone 1 60)" "$(digest "$steps/step-1")"
+comes step-2 && same "the second, of another seed and length" "$(alone 2 90)" "$(digest "$steps/step-2")"
+
+request step-3 3 60 "reward: {methd: match}"
+comes step-3
+same "a request with a mistake is refused" "unknown key 'methd'" "$(grep -o "unknown key 'methd'" "$steps/step-3.error")"
+cp -r "$root/configs/models/target" "$work/damaged"
+python3 - "$work/damaged/model.safetensors" <<'PY'
+import sys
+with open(sys.argv[1], "r+b") as file:
+    file.seek(-200000, 2)
+    file.write(b"\xff" * 200000)  # NaN in bf16
+PY
+request step-4 4 60 ""
+mv "$steps/step-4.yaml" "$work/step-4"
+sed "s#^model: {#model: {path: $work/damaged, #" "$work/step-4" >"$steps/.step-4"
+mv "$steps/.step-4" "$steps/step-4.yaml"
+comes step-4
+if grep -q "model.safetensors" "$steps/step-4.error"; then ok "so are weights that are no numbers"; else fail "weights that are no numbers: $(cat "$steps/step-4.error")"; fi
+if [ ! -e "$steps/step-4.part" ]; then ok "nothing is left of it"; else fail "a refused step left its output"; fi
+sed "s#^model: {#model: {path: $root/configs/models/draft, #" "$work/step-4" >"$steps/.step-5"
+mv "$steps/.step-5" "$steps/step-5.yaml"
+comes step-5 && same "other weights, of another shape" "$(alone 4 60 --set model.path="$root/configs/models/draft")" "$(digest "$steps/step-5")"
+
+# Stopped and killed in the midst of a step.
+request step-6 6 400
+for _ in $(seq 300); do [ -e "$steps/step-6.part/shards" ] && break; sleep 0.05; done
+kill -USR1 "$pid"
+code=0
+wait "$pid" || code=$?
+same "a stop: exit code" 75 "$code"
+resident 2
+comes step-6 && same "a stop: another job goes on with the step" "$(alone 6 400)" "$(digest "$steps/step-6")"
+request step-7 7 400
+for _ in $(seq 300); do [ -e "$steps/step-7.part/shards" ] && break; sleep 0.05; done
+sleep 0.5
+pkill -KILL -f "rollout $config --watch $steps" || true
+wait "$pid" || true
+resident 2 --set schedule.chunk=16
+comes step-7 && same "a kill: another job goes on with the step" "$(alone 7 400)" "$(digest "$steps/step-7")"
+
+: >"$steps/stop"
+code=0
+wait "$pid" || code=$?
+same "the folder is closed: exit code" 0 "$code"
+
+code=0
+"$here/launch.sh" 1 "$paceline" rollout "$config" --watch "$work/nowhere" >"$work/log" 2>&1 || code=$?; [ "$code" = 64 ] || cat "$work/log"
+same "no such folder: exit code" 64 "$code"
+finish
