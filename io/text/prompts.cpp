@@ -138,6 +138,11 @@ class PromptReader {
     std::string_view key;  ///< that it counts as
   };
 
+  /// Whether it is text that is to be a user's message.
+  [[nodiscard]] bool says(const Source& source) const {
+    return options_.keys.messages && source.key == "messages" && source.member->raw.front() == '"';
+  }
+
   void read_line(std::string_view line) {
     const std::vector<Member> members = text::split_object(line);
     require_named(members);
@@ -161,7 +166,11 @@ class PromptReader {
           refuse(member, "a second prompt beside '" + source.member->key + "'; expected one");
         }
         source = {&member, key};
-        if (!is_ids_key(key)) add_extra(extra, key, member);
+        if (says(source)) {
+          add_extra(extra, key, R"([{"role":"user","content":)" + std::string(member.raw) + "}]");
+        } else if (!is_ids_key(key)) {
+          add_extra(extra, key, text::compact(member.raw));
+        }
       } else if (key == "uid") {
         uid_offset = member.offset;
         prompt.uid = read_uid(member);
@@ -171,7 +180,7 @@ class PromptReader {
         if (key == "reward_model") {
           if (auto truth = nested_truth(member)) take_truth(member, *std::move(truth));
         }
-        add_extra(extra, key, member);
+        add_extra(extra, key, text::compact(member.raw));
       }
     }
     prompt.extra_json = extra.empty() ? "{}" : extra + "}";
@@ -191,9 +200,9 @@ class PromptReader {
     keep(std::move(prompt), *source.member);
   }
 
-  static void add_extra(std::string& extra, std::string_view key, const Member& member) {
+  static void add_extra(std::string& extra, std::string_view key, const std::string& value) {
     extra += extra.empty() ? "{" : ",";
-    extra += Json(key).dump() + ":" + text::compact(member.raw);
+    extra += Json(key).dump() + ":" + value;
   }
 
   static std::string read_uid(const Member& member) {
@@ -231,10 +240,9 @@ class PromptReader {
       return tokenizer_for(source).encode(plain,
                                           {.add_special_tokens = options_.add_special_tokens});
     }
-    const bool said = value.is_string() && options_.keys.messages;
     const std::vector<ChatMessage> messages =
-        said ? std::vector<ChatMessage>{{"user", value.get<std::string>()}}
-             : read_messages(of, value);
+        says(of) ? std::vector<ChatMessage>{{"user", value.get<std::string>()}}
+                 : read_messages(of, value);
     const Tokenizer& tokenizer = tokenizer_for(source);
     if (chat_ == nullptr) refuse(source, "there is no chat template");
     const ChatOptions chat = text::read_chat_fields(members, *chat_, options_.chat);

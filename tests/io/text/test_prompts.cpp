@@ -223,8 +223,10 @@ TEST_F(Prompts, FieldsMayGoByOtherNames) {
   const PromptSet said = parse(line, named({{&PromptKeys::messages, "question"}}));
   EXPECT_EQ(said.prompts[0].tokens,
             tokenizer_.encode("<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"));
-  EXPECT_EQ(said.prompts[0].extra_json,
-            R"({"id":7,"messages":"hello","answer":"so #### 72","level":2})");
+  EXPECT_EQ(
+      said.prompts[0].extra_json,
+      R"({"id":7,"messages":[{"role":"user","content":"hello"}],"answer":"so #### 72","level":2})")
+      << "as trainers take them";
   const PromptOptions chat = named({{&PromptKeys::messages, "chat"}});
   EXPECT_EQ(parse(R"({"chat": [{"role": "user", "content": "hello"}]})", chat).prompts[0].tokens,
             said.prompts[0].tokens);
