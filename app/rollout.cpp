@@ -117,11 +117,18 @@ void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coord
 }
 
 /// Those that are not there: a killed run may have left one, and shards.
-void write_final_files(const Setup& setup, const Output& output) {
+void write_final_files(const Setup& setup, const Output& output, const Clock& clock) {
   const std::string& directory = setup.config.output.directory;
+  std::optional<io::TelemetryEnding> ending;  // of this attempt, where it is one
   if (!output.complete) {
+    const double begin = clock.now();
     const io::FinalFileReport report =
         io::write_final_file(directory, output.manifest, setup.prompts.prompts);
+    ending =
+        io::TelemetryEnding{output.attempt,
+                            0,
+                            &clock,
+                            {{begin, clock.now() - begin, WriteRecord::Kind::final_trajectories}}};
     warn(report.warnings, output.earlier.warnings);
     say("{}: {} trajectories, {} tokens, {:.1f} MiB", report.path, report.trajectories,
         report.tokens, static_cast<double>(report.bytes) / (1024.0 * 1024.0));
@@ -131,7 +138,7 @@ void write_final_files(const Setup& setup, const Output& output) {
   std::vector<std::string> outcomes;
   for (int i = 0; i <= static_cast<int>(io::ScoreOutcome::not_tried); ++i)
     outcomes.emplace_back(name_of(static_cast<io::ScoreOutcome>(i)));
-  warn(io::write_telemetry(directory, roles, outcomes).warnings);
+  warn(io::write_telemetry(directory, roles, outcomes, ending).warnings);
   output.directory->tidy();
 }
 
@@ -152,7 +159,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
   Output output = open_output(mpi, setup, arguments.resume);
   if (output.complete) {
     together(mpi, [&] {
-      if (first) write_final_files(setup, output);
+      if (first) write_final_files(setup, output, clock);
     });
     score_complete_run(mpi, setup, output.earlier.unscored, clock,
                        [&] { return stop_signalled() || late(limit, setup, clock); });
@@ -234,7 +241,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
       throw Error(ExitCode::try_again,
                   "stopped before the end: run again with --resume to continue");
     }
-    write_final_files(setup, output);
+    write_final_files(setup, output, clock);
     if (scoring.tally.left > 0) {
       throw Error(ExitCode::try_again,
                   "stopped before all were scored: run again with --resume to continue");

@@ -124,7 +124,7 @@ void Plot::legend(const std::string& color, const std::string& word) {
       "<rect x=\"{:.1f}\" y=\"8\" width=\"10\" height=\"10\" fill=\"{}\"/>"
       "<text x=\"{:.1f}\" y=\"17\">{}</text>\n",
       legend_end_, color, legend_end_ + 14, escaped(word));
-  legend_end_ += 30 + kLetter * static_cast<double>(word.size());
+  legend_end_ += 22 + kLetter * static_cast<double>(word.size());
 }
 
 std::string Plot::text() const {
