@@ -19,6 +19,7 @@
 #include "app/progress_printer.hpp"
 #include "app/rank_role.hpp"
 #include "app/report.hpp"
+#include "app/run_log.hpp"
 #include "app/scoring.hpp"
 #include "app/setup.hpp"
 #include "app/signals.hpp"
@@ -53,7 +54,19 @@ void warn(const std::vector<std::string>& warnings, const std::vector<std::strin
   }
 }
 
-Output open_output(const fabric::MpiEnvironment& mpi, const Setup& setup, bool resume) {
+/// On rank 0. Nothing is worth a word where nothing is left to do: the directory may be read-only.
+void keep_log(const Setup& setup, const Output& output, int ranks, RunLog& log) {
+  const std::string which =
+      output.complete ? std::string("a complete run again")
+                      : fmt::format("start {} of this run", output.directory->attempt() + 1);
+  const std::string why = log.open(
+      setup.config.output.directory,
+      fmt::format("== {}, {}, {} {}", which, now_text(), ranks, ranks == 1 ? "rank" : "ranks"));
+  if (!why.empty() && !output.complete) say("warning: no log is kept: {}", why);
+}
+
+Output open_output(const fabric::MpiEnvironment& mpi, const Setup& setup, bool resume,
+                   RunLog& log) {
   Output output;
   together(mpi, [&] {
     if (mpi.rank() != 0) return;
@@ -61,6 +74,7 @@ Output open_output(const fabric::MpiEnvironment& mpi, const Setup& setup, bool r
     output.directory = std::make_unique<io::RunDirectory>(
         setup.config.output.directory, output.manifest, setup.prompts.prompts, resume);
     output.complete = output.directory->complete();
+    keep_log(setup, output, mpi.size(), log);
     if (!output.directory->note().empty()) say("{}", output.directory->note());
     const bool scores = setup.config.reward.method != io::RewardMethod::none;
     if (output.complete && !scores) return;
@@ -70,6 +84,7 @@ Output open_output(const fabric::MpiEnvironment& mpi, const Setup& setup, bool r
   });
   output.left = setup.responses - output.earlier.finished.size();
   broadcast(mpi, output.attempt, output.complete, output.left);
+  if (mpi.rank() != 0) log.join(setup.config.output.directory);
   return output;
 }
 
@@ -148,6 +163,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
   const SteadyClock clock;
   const double earlier = standing.clock().now();  // that the job has run
   const bool first = mpi.rank() == 0;
+  RunLog log;
   Setup setup = prepare(mpi, arguments, standing);
   TimeLimit limit;
   if (first) {
@@ -156,7 +172,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
     print_banner(setup, mpi.size());
     print_plan(setup, limit);
   }
-  Output output = open_output(mpi, setup, arguments.resume);
+  Output output = open_output(mpi, setup, arguments.resume, log);
   if (output.complete) {
     together(mpi, [&] {
       if (first) write_final_files(setup, output, clock);
