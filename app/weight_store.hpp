@@ -52,7 +52,7 @@ class WeightStore {
   /// What was loaded of weights in part is not wanted any more.
   void drop_parts() { loading_.clear(); }
 
-  /// Runs what loads something that a rank computes with and that the store does not keep.
+  /// Runs what loads weights, be they kept here or elsewhere, and counts its seconds.
   template <class Load>
   auto timed(const Load& load) {
     const Stopwatch watch(loading_seconds_);
