@@ -373,7 +373,8 @@ std::vector<Key> make_table() {
   for (Key& of_reward : reward_keys()) t.push_back(std::move(of_reward));
 
   t.push_back(key(PACELINE_FIELD(output, directory), directory,
-                  "Where trajectories.h5 and telemetry.h5 go; made when missing.", true));
+                  "Where trajectories.h5, telemetry.h5 and paceline.log go; made when missing.",
+                  true));
   t.push_back(key(PACELINE_FIELD(output, flush_seconds), Duration{0, 86400},
                   "Finished responses reach the disk at least this often, in seconds."));
 
