@@ -6,25 +6,15 @@
 #include <mpi.h>
 #include <ucp/api/ucp.h>
 
-#include <array>
 #include <map>
 
 #include "kernels/backend.hpp"
 #include "kernels/gpus.hpp"
+#include "runtime/fabric/mpi_environment.hpp"
 #include "version_data.hpp"
 
 namespace paceline::app {
 namespace {
-
-/// "Open MPI v4.1.4, ...": what runs, which a module may have put in the place of what it was built
-/// with.
-std::string mpi_library() {
-  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
-  int length = 0;
-  MPI_Get_library_version(text.data(), &length);
-  const std::string_view whole(text.data(), static_cast<std::size_t>(length));
-  return std::string(whole.substr(0, whole.find_first_of(",\n")));
-}
 
 std::string hdf5_library() {
   unsigned major = 0;
@@ -59,9 +49,10 @@ std::string build_report() {
       "MPI           {}, built with Open MPI {}.{}.{}\n"
       "UCX           {}, built with {}.{}\n"
       "HDF5          {}, built with {}.{}.{}",
-      version(), fmt::join(kernels::supported_cpu_isas(), ", "), gpus(), __VERSION__, mpi_library(),
-      OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION, OMPI_RELEASE_VERSION, ucp_get_version_string(),
-      UCP_API_MAJOR, UCP_API_MINOR, hdf5_library(), H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE);
+      version(), fmt::join(kernels::supported_cpu_isas(), ", "), gpus(), __VERSION__,
+      fabric::MpiEnvironment::library(), OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION,
+      OMPI_RELEASE_VERSION, ucp_get_version_string(), UCP_API_MAJOR, UCP_API_MINOR, hdf5_library(),
+      H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE);
 }
 
 }  // namespace paceline::app

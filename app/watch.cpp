@@ -1,6 +1,8 @@
 #include "app/watch.hpp"
 
+#include <algorithm>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <optional>
 #include <thread>
@@ -17,11 +19,13 @@ namespace {
 
 /// Between two looks at the folder: little beside what a step takes, and nothing for a file system.
 constexpr std::chrono::milliseconds kPause(20);
+/// Between two looks for what the other ranks say: they say it in a message's time after the pause.
+constexpr std::chrono::milliseconds kPoll(2);
 
 /// What rank 0 sees in the folder, and any rank that it is to stop. The greater counts.
-enum class Sight : std::uint8_t { nothing, request, closed, stop };
+enum class Sight : std::uint8_t { nothing, request, closed, stop, fault };
 
-/// Waits, without spinning, until there is something to do. Collective.
+/// Waits, asleep, until there is something to do. Collective; throws as together().
 Sight wait(const fabric::MpiEnvironment& mpi, const std::optional<io::StepFolder>& folder,
            std::optional<io::StepRequest>& request) {
   const SteadyClock clock;
@@ -29,17 +33,27 @@ Sight wait(const fabric::MpiEnvironment& mpi, const std::optional<io::StepFolder
   const TimeLimit limit = time_limit({});
   while (true) {
     auto sight = Sight::nothing;
-    together(mpi, [&] {
-      if (!folder) return;
-      request = folder->next();
-      sight = request ? Sight::request : folder->closed() ? Sight::closed : Sight::nothing;
-    });
-    const bool late = folder && limit.seconds && clock.now() > *limit.seconds - 30;
-    if (stop_signalled() || late) sight = Sight::stop;
-    sight = static_cast<Sight>(mpi.max_of(static_cast<int>(sight)).value);
+    std::exception_ptr fault;
+    if (folder) {
+      try {
+        request = folder->next();
+        sight = request ? Sight::request : folder->closed() ? Sight::closed : Sight::nothing;
+      } catch (...) {
+        fault = std::current_exception();
+        sight = Sight::fault;
+      }
+      const bool late = limit.seconds && clock.now() > *limit.seconds - 30;
+      if (late) sight = std::max(sight, Sight::stop);
+    }
+    if (stop_signalled()) sight = std::max(sight, Sight::stop);
+    sight = static_cast<Sight>(mpi.idle_max_of(static_cast<int>(sight), kPoll).value);
+    if (sight == Sight::fault) {
+      together(mpi, [&] {
+        if (fault) std::rethrow_exception(fault);
+      });
+    }
     if (sight != Sight::nothing) return sight;
     std::this_thread::sleep_for(kPause);
-    mpi.barrier();  // which does not spin, where the sum would
   }
 }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numeric>
 #include <stdexcept>
+#include <thread>
 
 #include "runtime/core/error.hpp"
 #include "runtime/fabric/backoff.hpp"
@@ -116,11 +117,22 @@ void MpiEnvironment::barrier(const std::function<void()>& meanwhile) const {
 }
 
 MpiEnvironment::MaxAt MpiEnvironment::max_of(int value) const {
-  struct {
-    int value, rank;
-  } mine{value, rank_}, best{};
+  const MaxAt mine{value, rank_};
+  MaxAt best{};
   MPI_Allreduce(&mine, &best, 1, MPI_2INT, MPI_MAXLOC, MPI_COMM_WORLD);
-  return {best.value, best.rank};
+  return best;
+}
+
+MpiEnvironment::MaxAt MpiEnvironment::idle_max_of(int value,
+                                                  std::chrono::microseconds pause) const {
+  const MaxAt mine{value, rank_};
+  MaxAt best{};
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Iallreduce(&mine, &best, 1, MPI_2INT, MPI_MAXLOC, MPI_COMM_WORLD, &request);
+  int done = 0;
+  while (MPI_Test(&request, &done, MPI_STATUS_IGNORE), done == 0)
+    std::this_thread::sleep_for(pause);
+  return best;
 }
 
 std::vector<std::vector<std::byte>> MpiEnvironment::all_gather(

@@ -3,6 +3,7 @@
 
 #include <mpi.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -49,6 +50,9 @@ class MpiEnvironment {
     int rank;
   };
   [[nodiscard]] MaxAt max_of(int value) const;
+  /// The same for ranks that have nothing to do: those that wait for others sleep `pause` at a
+  /// time.
+  [[nodiscard]] MaxAt idle_max_of(int value, std::chrono::microseconds pause) const;
   /// Every rank's bytes, however many, in rank order. Collective.
   [[nodiscard]] std::vector<std::vector<std::byte>> all_gather(
       std::span<const std::byte> mine) const;
