@@ -312,17 +312,21 @@ Branch gather_branch(const AttentionArgs& args, const Stretch& stretch, float* t
   return branch;
 }
 
-/// Finds the groups of the stretch's tile at `start` that lie in the cache; returns how many.
-int cached_groups(const AttentionArgs& args, const Stretch& stretch, int start, Groups& tile) {
+/// Groups of a tile that hold the first `positions` of it, as many as it has.
+PACELINE_INLINE int groups_of(int positions) {
+  return positions >= kTile ? kGroups : positions <= 0 ? 0 : (positions + kLanes - 1) / kLanes;
+}
+
+/// Finds the groups of the stretch's tile at `start` that lie in the cache; the others stay.
+void find_groups(const AttentionArgs& args, const Stretch& stretch, int start, Groups& tile) {
   const std::size_t v_bytes = static_cast<std::size_t>(args.head_dim) * (args.bf16 ? 2 : 4);
-  int g = 0;
-  for (int at = start; g < kGroups && at < stretch.in_cache; ++g, at += kLanes) {
+  for (int g = 0; g < groups_of(stretch.in_cache - start); ++g) {
+    const int at = start + g * kLanes;
     const int slot = at % args.block;
     const std::byte* block = args.cache + stretch.blocks[at / args.block] * args.block_bytes;
     tile.k[g] = block + static_cast<std::size_t>(slot) * 4;  // a pair or one fp32
     tile.v[g] = block + args.values + slot * v_bytes;
   }
-  return g;
 }
 
 /// Takes the row heads of a stretch through its tiles. `after`: the stretch that comes next, if
@@ -337,11 +341,13 @@ void walk(const AttentionArgs& args, const Scratch& scratch, const Stretch& stre
   const int larger = stretch.row_heads % row_tiles;
   Branch branch;
   if (stretch.path != nullptr) branch = gather_branch(args, stretch, scratch.branch);
+  Groups next = {};
+  find_groups(args, stretch, stretch.begin, next);
   for (int start = stretch.begin; start < stretch.end; start += kTile) {
     const int left = stretch.end - start;
-    const int groups = left >= kTile ? kGroups : (left + kLanes - 1) / kLanes;
-    Groups tile = {};
-    const int in_cache = cached_groups(args, stretch, start, tile);
+    const int groups = groups_of(left);
+    const int in_cache = groups_of(stretch.in_cache - start);
+    Groups tile = next;
     for (int g = in_cache; g < groups; ++g) {
       const std::size_t at = start + g * kLanes - branch.first;
       tile.k[g] = branch.k + at * 4;
@@ -352,11 +358,11 @@ void walk(const AttentionArgs& args, const Scratch& scratch, const Stretch& stre
       tile.v[groups - 1] = reinterpret_cast<const std::byte*>(scratch.tail);
     }
     // Where nothing comes next, prefetching finds what is there already.
-    Groups next = tile;
+    next = tile;
     if (left > kTile) {
-      cached_groups(args, stretch, start + kTile, next);
+      find_groups(args, stretch, start + kTile, next);
     } else if (after != nullptr) {
-      cached_groups(args, *after, after->begin, next);
+      find_groups(args, *after, after->begin, next);
     }
     for (int t = 0, first = stretch.first_head; t < row_tiles; ++t) {
       const int rows = base_rows + (t < larger ? 1 : 0);
