@@ -101,7 +101,9 @@ std::vector<Loss> losses_of(const Setup& setup, std::span<const RankSummary> sum
                             double seconds) {
   const policy::Layout& layout = setup.layout;
   const io::SpeculationSection& speculation = setup.config.speculation;
-  Loss loading{0, "loading weights", "more responses in a run make it small (prompts.samples)"};
+  Loss loading{
+      0, "loading weights",
+      "more responses in a run (prompts.samples) or a job that stays (--watch) make it small"};
   Loss waiting{0, "ranks of verifier groups without work", ""};
   Loss spare{
       0, "spare ranks",

@@ -83,7 +83,7 @@ int run(int argc, char** argv) {
   CLI::App cli{"Exact, fast rollouts for LLM reinforcement learning on HPC clusters"};
   cli.name("paceline");
   cli.footer(footer());
-  cli.set_version_flag("--version", app::build_report());
+  cli.set_version_flag("--version", app::build_report);
   cli.require_subcommand(0, 1);
   bool config_help = false;
   cli.add_flag("--help-config", config_help,

@@ -7,10 +7,10 @@ steps=$work/steps
 mkdir "$steps"
 small+=(--set engine.max_batch=8)
 
-# request NAME [SEED [MAX_TOKENS [MORE]]]: puts it there whole, as a trainer does.
+# request NAME [SEED [MAX_TOKENS [KEYS_OF_MODEL [MORE]]]]: puts it there whole, as a trainer does.
 request() {
-  printf 'sampling: {seed: %s, max_tokens: %s}\nmodel: {weight_version: %s}\n%s\n' "${2:-1}" "${3:-60}" "${2:-1}" "${4-}" \
-    >"$steps/.$1"
+  printf 'sampling: {seed: %s, max_tokens: %s}\nmodel: {%sweight_version: %s}\n%s\n' \
+    "${2:-1}" "${3:-60}" "${4-}" "${2:-1}" "${5-}" >"$steps/.$1"
   mv "$steps/.$1" "$steps/$1.yaml"
 }
 # resident RANKS [ARG...]: the job in the background; sets pid.
@@ -45,7 +45,7 @@ request step-2 2 90
 comes step-1 && same "the first step" "$(alone 1 60)" "$(digest "$steps/step-1")"
 comes step-2 && same "the second, of another seed and length" "$(alone 2 90)" "$(digest "$steps/step-2")"
 
-request step-3 3 60 "reward: {methd: match}"
+request step-3 3 60 "" "reward: {methd: match}"
 comes step-3
 same "a request with a mistake is refused" "unknown key 'methd'" "$(grep -o "unknown key 'methd'" "$steps/step-3.error")"
 cp -r "$root/configs/models/target" "$work/damaged"
@@ -55,15 +55,11 @@ with open(sys.argv[1], "r+b") as file:
     file.seek(-200000, 2)
     file.write(b"\xff" * 200000)  # NaN in bf16
 PY
-request step-4 4 60 ""
-mv "$steps/step-4.yaml" "$work/step-4"
-sed "s#^model: {#model: {path: $work/damaged, #" "$work/step-4" >"$steps/.step-4"
-mv "$steps/.step-4" "$steps/step-4.yaml"
+request step-4 4 60 "path: $work/damaged, "
 comes step-4
 if grep -q "model.safetensors" "$steps/step-4.error"; then ok "so are weights that are no numbers"; else fail "weights that are no numbers: $(cat "$steps/step-4.error")"; fi
 if [ ! -e "$steps/step-4.part" ]; then ok "nothing is left of it"; else fail "a refused step left its output"; fi
-sed "s#^model: {#model: {path: $root/configs/models/draft, #" "$work/step-4" >"$steps/.step-5"
-mv "$steps/.step-5" "$steps/step-5.yaml"
+request step-5 4 60 "path: $root/configs/models/draft, "
 comes step-5 && same "other weights, of another shape" "$(alone 4 60 --set model.path="$root/configs/models/draft")" "$(digest "$steps/step-5")"
 
 # Stopped and killed in the midst of a step.
