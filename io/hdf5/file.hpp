@@ -204,6 +204,7 @@ struct Field {
   const char* name;
   std::size_t offset;  ///< in the struct in memory
   hid_t type;
+  const char* unit = nullptr;  ///< of columns of it; null: they say nothing of one
 };
 /// The compound type of a struct in memory.
 [[nodiscard]] Handle compound(std::span<const Field> fields, std::size_t size);

@@ -45,6 +45,11 @@ request step-2 2 90
 comes step-1 && same "the first step" "$(alone 1 60)" "$(digest "$steps/step-1")"
 comes step-2 && same "the second, of another seed and length" "$(alone 2 90)" "$(digest "$steps/step-2")"
 
+# starts NAME: of the step, as its log has them, and whether it says that the last one ended.
+starts() { sed -n 's/^== \(start [0-9]*\|ended\).*/\1/p' "$steps/$1/paceline.log" | paste -sd, ; }
+same "each step has a log of its own" "start 1,ended start 1,ended" "$(starts step-1) $(starts step-2)"
+same "with the plan" 1 "$(grep -c '^layout$' "$steps/step-2/paceline.log")"
+
 request step-3 3 60 "" "reward: {methd: match}"
 comes step-3
 same "a request with a mistake is refused" "unknown key 'methd'" "$(grep -o "unknown key 'methd'" "$steps/step-3.error")"
@@ -71,6 +76,7 @@ wait "$pid" || code=$?
 same "a stop: exit code" 75 "$code"
 resident 2
 comes step-6 && same "a stop: another job goes on with the step" "$(alone 6 400)" "$(digest "$steps/step-6")"
+same "its log has both starts" "start 1,ended,start 2,ended|start 1,ended" "$(starts step-6)"
 request step-7 7 400
 for _ in $(seq 300); do [ -e "$steps/step-7.part/shards" ] && break; sleep 0.05; done
 sleep 0.5
@@ -78,6 +84,8 @@ pkill -KILL -f "rollout $config --watch $steps" || true
 wait "$pid" || true
 resident 2 --set schedule.chunk=16
 comes step-7 && same "a kill: another job goes on with the step" "$(alone 7 400)" "$(digest "$steps/step-7")"
+# As early, or as late, as the kill came.
+same "its log lacks the end of the first" "start 1,start 2,ended|start 2,ended|start 1,ended" "$(starts step-7)"
 
 : >"$steps/stop"
 code=0
