@@ -1,4 +1,7 @@
-// Causal attention over a paged cache (layout: rope.cpp), all query heads of one kv head together.
+// Causal attention over a paged cache (layout: rope.cpp), all query heads of one kv head together,
+// of rows of one sequence or several. What sequences have in common is walked once, with the row
+// heads of all of them; then each walks its own positions. While a tile is computed with, the next
+// one is fetched, be it another sequence's.
 //
 // Keys are walked in tiles of 64 absolute positions; within a tile every score is one chain of
 // fused multiply-adds over the head, the softmax runs online from tile to tile, and every output
@@ -23,12 +26,12 @@ constexpr int kTile = 64;                // positions; kernels::kAttentionTile
 constexpr int kGroups = kTile / kLanes;  // groups of 16 positions never straddle a block
 
 struct Scratch {
-  float* q;       // by row tile: [head_dim][rows of the tile], scaled by 1 / sqrt(head_dim)
-  float* scores;  // [row heads][kTile]: scores, then weights
+  float* q;       // [row heads][kQueryStride], scaled by 1 / sqrt(head_dim)
   float* out;     // [row heads][whole vectors of head_dim] accumulators
   float* max;     // [row heads]
   float* total;   // [row heads]
-  float* alpha;   // [row heads] what the tile scales the accumulators by
+  float* scores;  // [rows of a row tile][kTile]: scores, then weights
+  float* alpha;   // [rows of a row tile] what the tile scales the accumulators by
   float* tail;    // [16][head_dim] the last group of V, zero past the last position
   float* branch;  // K, then V of the positions of a path from its first group on, as one block
 };
@@ -40,20 +43,24 @@ struct Groups {
 };
 
 /// scores[r][...] of NV groups = q . k, for MR row heads. `block`: positions of the block that
-/// holds the groups.
+/// holds the groups. `next`: those to prefetch.
 template <bool bf16, int MR, int NV>
-void score(const AttentionArgs& args, const float* q, const std::byte* const* groups, int block,
-           float* scores) {
+void score(const AttentionArgs& args, const float* q, const std::byte* const* groups,
+           const std::byte* const* next, int block, float* scores) {
   const std::uint32_t* b[NV];
+  Ahead ahead[NV];
   PACELINE_UNROLL for (int v = 0; v < NV; ++v) {
     b[v] = reinterpret_cast<const std::uint32_t*>(groups[v]);
+    ahead[v] = {next[v], std::ptrdiff_t{4} * block};
   }
   Tile<MR, NV> tile;
   clear(tile);
   if constexpr (bf16) {
-    multiply_pairs<MR, NV, 1, MR>(tile, q, b, block, args.head_dim / 2);
+    multiply_pairs<MR, NV, kQueryStride, 1, Prefetch::each>(tile, q, b, block, args.head_dim / 2,
+                                                            ahead);
   } else {
-    multiply_singles<MR, NV, 1, MR>(tile, q, b, block, args.head_dim);
+    multiply_singles<MR, NV, kQueryStride, 1, Prefetch::each>(tile, q, b, block, args.head_dim,
+                                                              ahead);
   }
   PACELINE_UNROLL for (int r = 0; r < MR; ++r) {
     PACELINE_UNROLL for (int v = 0; v < NV; ++v) {
@@ -67,11 +74,11 @@ PACELINE_INLINE int whole_vectors(int head_dim) {
   return (head_dim + kLanes - 1) / kLanes * kLanes;
 }
 
-/// out[r][NV * 16 lanes] = alpha[r] * out + weights . V over `groups` groups. kHalf: V has the
-/// first 8 lanes alone.
+/// out[r][NV * 16 lanes] = alpha[r] * out + weights . V over `count` groups. `next`: those to
+/// prefetch. kHalf: V has the first 8 lanes alone.
 template <bool bf16, int MR, int NV, bool kHalf = false>
 void accumulate(const AttentionArgs& args, const float* weights, const float* alpha,
-                const std::byte* const* v_groups, int groups, int lane, float* out) {
+                const Groups& groups, const Groups& next, int count, int lane, float* out) {
   const int d = args.head_dim;
   const int width = whole_vectors(d);
   Tile<MR, NV> tile;
@@ -81,17 +88,20 @@ void accumulate(const AttentionArgs& args, const float* weights, const float* al
       tile.at[r][v] = load(out + r * width + lane + v * kLanes) * scale;
     }
   }
-  for (int g = 0; g < groups; ++g) {
+  for (int g = 0; g < count; ++g) {
     const std::uint32_t* b[NV];
+    Ahead ahead[NV];
     PACELINE_UNROLL for (int v = 0; v < NV; ++v) {
-      b[v] = reinterpret_cast<const std::uint32_t*>(v_groups[g]) + lane + v * kLanes;
+      const std::ptrdiff_t at = lane + v * kLanes;
+      b[v] = reinterpret_cast<const std::uint32_t*>(groups.v[g]) + at;
+      ahead[v] = {next.v[g] + 4 * at, std::ptrdiff_t{4} * d};
     }
     if constexpr (bf16) {
-      multiply_pairs<MR, NV, kTile, 1, Prefetch::none, kHalf>(tile, weights + g * kLanes, b, d,
-                                                              kLanes / 2);
+      multiply_pairs<MR, NV, kTile, 1, Prefetch::each, kHalf>(tile, weights + g * kLanes, b, d,
+                                                              kLanes / 2, ahead);
     } else {
-      multiply_singles<MR, NV, kTile, 1, Prefetch::none, kHalf>(tile, weights + g * kLanes, b, d,
-                                                                kLanes);
+      multiply_singles<MR, NV, kTile, 1, Prefetch::each, kHalf>(tile, weights + g * kLanes, b, d,
+                                                                kLanes, ahead);
     }
   }
   PACELINE_UNROLL for (int r = 0; r < MR; ++r) {
@@ -115,35 +125,39 @@ constexpr int wide_vectors(int rows) {
 /// Scores of MR row heads over groups [first, last) of the tile, which lie in blocks of `block`
 /// positions.
 template <bool bf16, int MR>
-void score_tile(const AttentionArgs& args, const float* q, const Groups& tile, int first, int last,
-                int block, float* scores) {
+void score_tile(const AttentionArgs& args, const float* q, const Groups& tile, const Groups& next,
+                int first, int last, int block, float* scores) {
   constexpr int kWide = wide_vectors(MR);
   int g = first;
   for (; g + kWide <= last; g += kWide) {
-    score<bf16, MR, kWide>(args, q, tile.k + g, block, scores + g * kLanes);
+    score<bf16, MR, kWide>(args, q, tile.k + g, next.k + g, block, scores + g * kLanes);
   }
-  for (; g < last; ++g) score<bf16, MR, 1>(args, q, tile.k + g, block, scores + g * kLanes);
+  for (; g < last; ++g) {
+    score<bf16, MR, 1>(args, q, tile.k + g, next.k + g, block, scores + g * kLanes);
+  }
 }
 
 template <bool bf16, int MR>
 void accumulate_tile(const AttentionArgs& args, const float* weights, const float* alpha,
-                     const Groups& tile, int groups, float* out) {
+                     const Groups& tile, const Groups& next, int groups, float* out) {
   constexpr int kWide = wide_vectors(MR);
   int lane = 0;
   for (; lane + kWide * kLanes <= args.head_dim; lane += kWide * kLanes) {
-    accumulate<bf16, MR, kWide>(args, weights, alpha, tile.v, groups, lane, out);
+    accumulate<bf16, MR, kWide>(args, weights, alpha, tile, next, groups, lane, out);
   }
   for (; lane + kLanes <= args.head_dim; lane += kLanes) {
-    accumulate<bf16, MR, 1>(args, weights, alpha, tile.v, groups, lane, out);
+    accumulate<bf16, MR, 1>(args, weights, alpha, tile, next, groups, lane, out);
   }
   if (lane < args.head_dim) {
-    accumulate<bf16, MR, 1, true>(args, weights, alpha, tile.v, groups, lane, out);
+    accumulate<bf16, MR, 1, true>(args, weights, alpha, tile, next, groups, lane, out);
   }
 }
 
 struct TileFunctions {
-  void (*score)(const AttentionArgs&, const float*, const Groups&, int, int, int, float*);
-  void (*accumulate)(const AttentionArgs&, const float*, const float*, const Groups&, int, float*);
+  void (*score)(const AttentionArgs&, const float*, const Groups&, const Groups&, int, int, int,
+                float*);
+  void (*accumulate)(const AttentionArgs&, const float*, const float*, const Groups&, const Groups&,
+                     int, float*);
 };
 
 template <bool bf16>
@@ -243,6 +257,35 @@ PACELINE_INLINE void copy_tail(const std::byte* v, int valid, int d, float* to) 
   }
 }
 
+/// Positions that row heads walk: those that all sequences have in common, or what follows of one.
+struct Stretch {
+  const std::int32_t* blocks;
+  int begin, end;  ///< positions; begin is a multiple of kTile
+  int in_cache;    ///< positions before this one lie in the cache, the others in a branch
+  int first_head, row_heads;
+  int first_position;         ///< of the first row
+  const AttentionRows* path;  ///< the sequence, where its rows have one
+};
+
+Stretch shared_stretch(const AttentionArgs& args) {
+  // The rows see all of it.
+  return {args.sequences[0].blocks, 0,           args.shared, args.shared, 0,
+          args.row_heads,           args.shared, nullptr};
+}
+
+Stretch own_stretch(const AttentionArgs& args, const AttentionRows& rows, int first_head) {
+  const int end = rows.first_position + rows.rows;  // that some row sees
+  const bool displaced = rows.path != nullptr;
+  return {rows.blocks,
+          args.shared,
+          end,
+          displaced ? rows.path_base / kLanes * kLanes : end,
+          first_head,
+          rows.rows * args.group,
+          rows.first_position,
+          displaced ? &rows : nullptr};
+}
+
 /// Where a path is put together: one block that begins with the group of path_base.
 struct Branch {
   int first = 0;  ///< position at which it begins
@@ -251,130 +294,155 @@ struct Branch {
   const std::byte* v = nullptr;
 };
 
-Branch gather_branch(const AttentionArgs& args, int positions, float* to) {
+Branch gather_branch(const AttentionArgs& args, const Stretch& stretch, float* to) {
+  const AttentionRows& rows = *stretch.path;
   Branch branch;
-  branch.first = args.path_base / kLanes * kLanes;
-  branch.size = (positions - branch.first + kLanes - 1) / kLanes * kLanes;
+  branch.first = stretch.in_cache;
+  branch.size = (stretch.end - branch.first + kLanes - 1) / kLanes * kLanes;
   auto* k = reinterpret_cast<std::byte*>(to);
   std::byte* v = k + static_cast<std::size_t>(branch.size) * args.head_dim * (args.bf16 ? 2 : 4);
   branch.k = k;
   branch.v = v;
-  for (int position = branch.first; position < positions; ++position) {
-    const int at = position < args.path_base ? position : args.path[position - args.path_base];
-    const std::byte* block = args.cache + args.blocks[at / args.block] * args.block_bytes;
+  for (int position = branch.first; position < stretch.end; ++position) {
+    const int at = position < rows.path_base ? position : rows.path[position - rows.path_base];
+    const std::byte* block = args.cache + rows.blocks[at / args.block] * args.block_bytes;
     copy_slot({block, block + args.values, k, v, args.block, branch.size, at % args.block,
                position - branch.first, args.head_dim, args.bf16});
   }
   return branch;
 }
 
+/// Groups of a tile that hold the first `positions` of it, as many as it has.
+PACELINE_INLINE int groups_of(int positions) {
+  return positions >= kTile ? kGroups : positions <= 0 ? 0 : (positions + kLanes - 1) / kLanes;
+}
+
+/// Finds the groups of the stretch's tile at `start` that lie in the cache; the others stay.
+void find_groups(const AttentionArgs& args, const Stretch& stretch, int start, Groups& tile) {
+  const std::size_t v_bytes = static_cast<std::size_t>(args.head_dim) * (args.bf16 ? 2 : 4);
+  for (int g = 0; g < groups_of(stretch.in_cache - start); ++g) {
+    const int at = start + g * kLanes;
+    const int slot = at % args.block;
+    const std::byte* block = args.cache + stretch.blocks[at / args.block] * args.block_bytes;
+    tile.k[g] = block + static_cast<std::size_t>(slot) * 4;  // a pair or one fp32
+    tile.v[g] = block + args.values + slot * v_bytes;
+  }
+}
+
+/// Takes the row heads of a stretch through its tiles. `after`: the stretch that comes next, if
+/// any.
 template <bool bf16>
-void attend(const AttentionArgs& args) {
-  constexpr int kBytes = bf16 ? 2 : 4;
+void walk(const AttentionArgs& args, const Scratch& scratch, const Stretch& stretch,
+          const Stretch* after) {
   const int d = args.head_dim;
   const int width = whole_vectors(d);
-  const int row_heads = args.rows * args.group;
-  const int tiles_of_rows = (row_heads + kMaxTileRows - 1) / kMaxTileRows;
-  const int base_rows = row_heads / tiles_of_rows;
-  const int larger = row_heads % tiles_of_rows;
-
-  Scratch scratch;
-  scratch.q = args.scratch;
-  scratch.scores = scratch.q + static_cast<std::ptrdiff_t>(row_heads) * d;
-  scratch.out = scratch.scores + static_cast<std::ptrdiff_t>(row_heads) * kTile;
-  scratch.max = scratch.out + static_cast<std::ptrdiff_t>(row_heads) * width;
-  scratch.total = scratch.max + row_heads;
-  scratch.alpha = scratch.total + row_heads;
-  scratch.tail = scratch.alpha + row_heads;
-  scratch.tail += (16 - (reinterpret_cast<std::uintptr_t>(scratch.tail) / 4) % 16) % 16;
-  scratch.branch = scratch.tail + static_cast<std::ptrdiff_t>(kLanes) * d;
-
-  // q, widened, scaled and interleaved by row tile.
-  const F32 scale = set1(1.0F) / sqrt(set1(static_cast<float>(d)));
-  for (int t = 0, first = 0; t < tiles_of_rows; ++t) {
-    const int rows = base_rows + (t < larger ? 1 : 0);
-    for (int r = 0; r < rows; ++r) {
-      const int row = (first + r) / args.group;
-      const int head = (first + r) % args.group;
-      const std::size_t at = row * args.stride + static_cast<std::size_t>(head) * d;
-      float* to = scratch.q + static_cast<std::ptrdiff_t>(first) * d + r;
-      for (int i = 0; i < d; i += kLanes) {
-        const int count = d - i < kLanes ? d - i : kLanes;
-        float lanes[kLanes];
-        store(lanes, load_as<bf16>(args.q, at + i, count) * scale);
-        if (count == kLanes) {
-          PACELINE_UNROLL for (int j = 0; j < kLanes; ++j) to[(i + j) * rows] = lanes[j];
-        } else {
-          for (int j = 0; j < count; ++j) to[(i + j) * rows] = lanes[j];
-        }
-      }
-    }
-    first += rows;
-  }
-  for (int r = 0; r < row_heads; ++r) {
-    scratch.max[r] = -__builtin_inff();
-    scratch.total[r] = 0.0F;
-  }
-  for (std::ptrdiff_t i = 0; i < static_cast<std::ptrdiff_t>(row_heads) * width; ++i) {
-    scratch.out[i] = 0.0F;
-  }
-
-  const int positions = args.first_position + args.rows;  // that some row sees
+  const int row_tiles = (stretch.row_heads + kMaxTileRows - 1) / kMaxTileRows;
+  const int base_rows = stretch.row_heads / row_tiles;
+  const int larger = stretch.row_heads % row_tiles;
   Branch branch;
-  branch.first = positions;
-  if (args.path != nullptr) branch = gather_branch(args, positions, scratch.branch);
-  for (int start = 0; start < positions; start += kTile) {
-    const int left = positions - start;
-    const int groups = left >= kTile ? kGroups : (left + kLanes - 1) / kLanes;
-    Groups tile;
-    int in_cache = 0;  // groups before the branch
-    for (int g = 0; g < groups; ++g) {
-      const int position = start + g * kLanes;
-      if (position >= branch.first) {
-        const std::size_t at = position - branch.first;
-        tile.k[g] = branch.k + at * 4;
-        tile.v[g] = branch.v + at * d * kBytes;
-        continue;
-      }
-      ++in_cache;
-      const int slot = position % args.block;
-      const std::byte* block = args.cache + args.blocks[position / args.block] * args.block_bytes;
-      tile.k[g] = block + static_cast<std::size_t>(slot) * 4;  // a pair or one fp32
-      tile.v[g] = block + args.values + static_cast<std::size_t>(slot) * d * kBytes;
+  if (stretch.path != nullptr) branch = gather_branch(args, stretch, scratch.branch);
+  Groups next = {};
+  find_groups(args, stretch, stretch.begin, next);
+  for (int start = stretch.begin; start < stretch.end; start += kTile) {
+    const int left = stretch.end - start;
+    const int groups = groups_of(left);
+    const int in_cache = groups_of(stretch.in_cache - start);
+    Groups tile = next;
+    for (int g = in_cache; g < groups; ++g) {
+      const std::size_t at = start + g * kLanes - branch.first;
+      tile.k[g] = branch.k + at * 4;
+      tile.v[g] = branch.v + at * d * (bf16 ? 2 : 4);
     }
     if (left < groups * kLanes) {
       copy_tail<bf16>(tile.v[groups - 1], left - (groups - 1) * kLanes, d, scratch.tail);
       tile.v[groups - 1] = reinterpret_cast<const std::byte*>(scratch.tail);
     }
-    for (int t = 0, first = 0; t < tiles_of_rows; ++t) {
+    // Where nothing comes next, prefetching finds what is there already.
+    next = tile;
+    if (left > kTile) {
+      find_groups(args, stretch, start + kTile, next);
+    } else if (after != nullptr) {
+      find_groups(args, *after, after->begin, next);
+    }
+    for (int t = 0, first = stretch.first_head; t < row_tiles; ++t) {
       const int rows = base_rows + (t < larger ? 1 : 0);
       const TileFunctions run = tile_functions<bf16>(rows);
-      float* scores = scratch.scores + static_cast<std::ptrdiff_t>(first) * kTile;
-      const float* q = scratch.q + static_cast<std::ptrdiff_t>(first) * d;
-      run.score(args, q, tile, 0, in_cache, args.block, scores);
-      run.score(args, q, tile, in_cache, groups, branch.size, scores);
+      const float* q = scratch.q + static_cast<std::ptrdiff_t>(first) * kQueryStride;
+      const Groups& ahead = t == 0 ? next : tile;
+      run.score(args, q, tile, ahead, 0, in_cache, args.block, scratch.scores);
+      run.score(args, q, tile, ahead, in_cache, groups, branch.size, scratch.scores);
       int visible[kLanes];
       for (int r = 0; r < rows; ++r) {
-        visible[r] = args.first_position + (first + r) / args.group + 1 - start;
+        const int row = (first + r - stretch.first_head) / args.group;
+        visible[r] = stretch.first_position + row + 1 - start;
       }
-      softmax_step(scores, rows, visible, scratch.max + first, scratch.total + first,
-                   scratch.alpha + first);
-      run.accumulate(args, scores, scratch.alpha + first, tile, groups,
+      softmax_step(scratch.scores, rows, visible, scratch.max + first, scratch.total + first,
+                   scratch.alpha);
+      run.accumulate(args, scratch.scores, scratch.alpha, tile, ahead, groups,
                      scratch.out + static_cast<std::ptrdiff_t>(first) * width);
       first += rows;
     }
   }
+}
 
-  for (int r = 0; r < row_heads; ++r) {
-    const std::size_t at =
-        r / args.group * args.stride + static_cast<std::size_t>(r % args.group) * d;
-    const float* from = scratch.out + static_cast<std::ptrdiff_t>(r) * width;
-    const F32 inverse = set1(1.0F) / set1(scratch.total[r]);
-    for (int i = 0; i < d; i += kLanes) {
-      // Adding +0 makes a zero positive: its sign could tell how many unseen positions were added.
-      const F32 x = load(from + i) * inverse + set1(0.0F);
-      store_as(args.out, static_cast<std::ptrdiff_t>(at) + i, x, d - i < kLanes ? d - i : kLanes,
-               bf16);
+template <bool bf16>
+void attend(const AttentionArgs& args) {
+  const int d = args.head_dim;
+  const int width = whole_vectors(d);
+  Scratch scratch;
+  scratch.q = args.scratch;
+  scratch.out = scratch.q + static_cast<std::ptrdiff_t>(args.row_heads) * kQueryStride;
+  scratch.max = scratch.out + static_cast<std::ptrdiff_t>(args.row_heads) * width;
+  scratch.total = scratch.max + args.row_heads;
+  scratch.scores = scratch.total + args.row_heads;
+  scratch.alpha = scratch.scores + kLanes * kTile;
+  scratch.tail = scratch.alpha + kLanes;
+  scratch.tail += (16 - (reinterpret_cast<std::uintptr_t>(scratch.tail) / 4) % 16) % 16;
+  scratch.branch = scratch.tail + static_cast<std::ptrdiff_t>(kLanes) * d;
+
+  const F32 scale = set1(1.0F) / sqrt(set1(static_cast<float>(d)));
+  float* q = scratch.q;
+  float* out = scratch.out;
+  for (int s = 0; s < args.count; ++s) {
+    const AttentionRows& rows = args.sequences[s];
+    for (int r = 0; r < rows.rows * args.group; ++r, q += kQueryStride, out += width) {
+      const std::size_t at =
+          r / args.group * args.stride + static_cast<std::size_t>(r % args.group) * d;
+      for (int i = 0; i < d; i += kLanes) {
+        store(q + i, load_as<bf16>(rows.q, at + i, d - i < kLanes ? d - i : kLanes) * scale);
+        store(out + i, set1(0.0F));
+      }
+    }
+  }
+  for (int r = 0; r < args.row_heads; ++r) {
+    scratch.max[r] = -__builtin_inff();
+    scratch.total[r] = 0.0F;
+  }
+
+  Stretch stretch = shared_stretch(args);
+  for (int s = 0, first_head = 0; s < args.count; ++s) {
+    const Stretch own = own_stretch(args, args.sequences[s], first_head);
+    walk<bf16>(args, scratch, stretch, &own);
+    stretch = own;
+    first_head += own.row_heads;
+  }
+  walk<bf16>(args, scratch, stretch, nullptr);
+
+  out = scratch.out;
+  const float* total = scratch.total;
+  for (int s = 0; s < args.count; ++s) {
+    const AttentionRows& rows = args.sequences[s];
+    for (int r = 0; r < rows.rows * args.group; ++r, ++total, out += width) {
+      const std::size_t at =
+          r / args.group * args.stride + static_cast<std::size_t>(r % args.group) * d;
+      const F32 inverse = set1(1.0F) / set1(*total);
+      for (int i = 0; i < d; i += kLanes) {
+        // Adding +0 makes a zero positive: its sign could tell how many unseen positions were
+        // added.
+        const F32 x = load(out + i) * inverse + set1(0.0F);
+        store_as(rows.out, static_cast<std::ptrdiff_t>(at) + i, x, d - i < kLanes ? d - i : kLanes,
+                 bf16);
+      }
     }
   }
 }

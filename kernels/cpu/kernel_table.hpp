@@ -20,6 +20,9 @@ inline constexpr int kMaxSegments = 64;
 /// Tokens that share one skip decision of the sampler, and tokens of one unit of its work.
 inline constexpr int kChunk = 64;
 inline constexpr int kSpan = 64 * kChunk;
+/// From one row head's query to the next, in attention's scratch: the widest head, and a cache line
+/// so that row heads do not all begin in the same set of a cache.
+inline constexpr int kQueryStride = kMaxHeadDim + 16;
 
 /// out = in * weight^T + bias. Rows are cut into `row_blocks` blocks.
 struct LinearArgs {
@@ -83,25 +86,35 @@ struct SlotCopy {
   bool bf16;
 };
 
-/// Attention of neighbouring rows of one sequence, for all query heads of one kv head.
-struct AttentionArgs {
-  const std::byte* cache;      ///< K of the layer and kv head in block 0
-  std::size_t values;          ///< bytes from K to V of the kv head
-  std::size_t block_bytes;     ///< from block to block
+/// Neighbouring rows of one sequence that attend.
+struct AttentionRows {
   const std::int32_t* blocks;  ///< block table of the sequence
-  int block;                   ///< positions of a block
-  int head_dim;
-  int group;           ///< query heads of the kv head
-  bool bf16;           ///< dtype of q, out and cache
-  const std::byte* q;  ///< first row's first head of the group; heads are neighbours
-  std::byte* out;      ///< the same shape
-  std::size_t stride;  ///< elements from row to row of q and out
-  int rows;            ///< rows * group <= scratch rows
+  const std::byte* q;          ///< first row's first head of the group; heads are neighbours
+  std::byte* out;              ///< the same shape
+  int rows;
   int first_position;  ///< of the first row
   /// Rows on a branch of a tree: where position path_base + i lies, for the positions that the last
   /// row sees. Null: every position lies at its own place.
   const std::int32_t* path;
   int path_base;
+};
+
+/// Attention of rows of some sequences, for all query heads of one kv head.
+struct AttentionArgs {
+  const std::byte* cache;   ///< K of the layer and kv head in block 0
+  std::size_t values;       ///< bytes from K to V of the kv head
+  std::size_t block_bytes;  ///< from block to block
+  int block;                ///< positions of a block
+  int head_dim;
+  int group;           ///< query heads of the kv head
+  bool bf16;           ///< dtype of q, out and cache
+  std::size_t stride;  ///< elements from row to row of q and out
+  const AttentionRows* sequences;
+  int count;      ///< of sequences
+  int row_heads;  ///< rows of all sequences, times group
+  /// The first positions, a multiple of kAttentionTile, that lie in the same blocks for all
+  /// sequences, and that all rows see at their own place. They are read once.
+  int shared;
   float* scratch;  ///< attention_scratch_floats(), 64-byte aligned
 };
 
@@ -176,7 +189,7 @@ struct KernelTable {
                  float* gumbel);
 };
 
-/// fp32 values of scratch for an attention call of that many row-heads, with paths of that many
+/// fp32 values of scratch for an attention call of that many row heads, with paths of that many
 /// positions at most.
 [[nodiscard]] std::size_t attention_scratch_floats(int row_heads, int head_dim, int path);
 

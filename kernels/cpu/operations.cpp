@@ -13,9 +13,6 @@
 namespace paceline::kernels::cpu {
 namespace {
 
-/// Row heads (rows times query heads of a kv head) that attention works on together, where the
-/// group itself is not larger: K and V tiles are reused from the caches that many times.
-constexpr int kRowHeads = 64;
 /// Packed input that stays in the second-level cache while weight panels pass by.
 constexpr std::size_t kInputBytes = std::size_t{1} << 20;
 
@@ -46,6 +43,7 @@ void CpuOperations::set(const Batch& batch, const RowPlan& plan, const PassRows&
     return std::ranges::lower_bound(plan.chains(), row, {}, &Chain::first_row);
   };
   chains_ = {first_from(rows.first_row), first_from(rows.first_row + rows.rows)};
+  attention_units_.set(chains_, batch.kv.block, batch.heads, batch.kv.kv_heads, pool_.size());
 }
 
 void CpuOperations::embed(const Embedding& embedding, float* out) {
@@ -212,60 +210,50 @@ void CpuOperations::attention(const QkvParams& params, int layer, const std::byt
   const KvShape& kv = batch_->kv;
   const int group = params.heads / params.kv_heads;
   expect(group * params.kv_heads == params.heads, "heads are not a multiple of kv heads");
-  const int rows_together = std::max(1, kRowHeads / group);
+  expect(params.heads == batch_->heads && params.kv_heads == kv.kv_heads, "heads of another model");
   const std::size_t head_bytes =
       static_cast<std::size_t>(params.head_dim) * kv.block * size_of(kv.dtype);
   const std::size_t stride = static_cast<std::size_t>(params.heads) * params.head_dim;
-
-  std::vector<AttentionUnit>& units = workspaces_[0].units;
-  units.clear();
-  std::int64_t work = 0;
-  int longest_path = 0;
-  for (int c = 0; c < static_cast<int>(chains_.size()); ++c) {
-    const Chain& chain = chains_[c];
-    const int positions = chain.first_position + chain.rows;
-    work += static_cast<std::int64_t>(chain.rows) * positions * static_cast<std::int64_t>(stride);
-    if (chain.path != nullptr) longest_path = std::max(longest_path, positions - chain.base);
-    for (int head = 0; head < params.kv_heads; ++head) {
-      for (int first = 0; first < chain.rows; first += rows_together) {
-        units.push_back({c, first, head});
-      }
-    }
-  }
+  const AttentionUnits& cut = attention_units_;
   const std::size_t scratch_bytes =
-      attention_scratch_floats(rows_together * group, params.head_dim, longest_path) *
+      attention_scratch_floats(cut.most_rows() * group, params.head_dim, cut.longest_path()) *
       sizeof(float);
-  const auto attend = [&](Workspace& space, const AttentionUnit& unit) {
-    const Chain& chain = chains_[unit.chain];
-    const std::size_t at = (chain.first_row - rows_.first_row + unit.first) * stride +
-                           static_cast<std::size_t>(unit.head) * group * params.head_dim;
+  const auto attend = [&](Workspace& space, int index) {
+    const AttentionUnit& unit = cut.units()[index / params.kv_heads];
+    const int head = index % params.kv_heads;
+    space.attending.clear();
+    for (const AttentionPiece& piece : cut.pieces(unit)) {
+      const Chain& chain = chains_[piece.chain];
+      const std::size_t at = (chain.first_row - rows_.first_row + piece.first) * stride +
+                             static_cast<std::size_t>(head) * group * params.head_dim;
+      space.attending.push_back({chain.blocks, q + at * size_of(kv.dtype),
+                                 out + at * size_of(kv.dtype), piece.rows,
+                                 chain.first_position + piece.first, chain.path, chain.base});
+    }
     AttentionArgs args;
-    args.cache = batch_->cache + layer * kv.layer_bytes() + unit.head * head_bytes;
+    args.cache = batch_->cache + layer * kv.layer_bytes() + head * head_bytes;
     args.values = params.kv_heads * head_bytes;
     args.block_bytes = kv.block_bytes();
-    args.blocks = chain.blocks;
     args.block = kv.block;
     args.head_dim = params.head_dim;
     args.group = group;
     args.bf16 = kv.dtype == DType::bf16;
-    args.q = q + at * size_of(kv.dtype);
-    args.out = out + at * size_of(kv.dtype);
     args.stride = stride;
-    args.rows = std::min(rows_together, chain.rows - unit.first);
-    args.first_position = chain.first_position + unit.first;
-    args.path = chain.path;
-    args.path_base = chain.base;
+    args.sequences = space.attending.data();
+    args.count = static_cast<int>(space.attending.size());
+    args.row_heads = unit.rows * group;
+    args.shared = unit.shared;
     args.scratch = reinterpret_cast<float*>(space.scratch.data());
     kernels_.attention(args);
   };
-  if (units.size() == 1 || work < 8 * kParallelElements) {
+  const int units = static_cast<int>(cut.units().size()) * params.kv_heads;
+  if (units == 1 || cut.work() * static_cast<std::int64_t>(stride) < 8 * kParallelElements) {
     workspaces_[0].scratch.reserve(scratch_bytes);
-    for (const AttentionUnit& unit : units) attend(workspaces_[0], unit);
+    for (int unit = 0; unit < units; ++unit) attend(workspaces_[0], unit);
     return;
   }
   for (Workspace& space : workspaces_) space.scratch.reserve(scratch_bytes);
-  pool_.for_units(static_cast<int>(units.size()),
-                  [&](int thread, int i) { attend(workspaces_[thread], units[i]); });
+  pool_.for_units(units, [&](int thread, int unit) { attend(workspaces_[thread], unit); });
 }
 
 void CpuOperations::store_columns(const float* in, int rows, int width, DType dtype, std::byte* out,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/backend.hpp"
+#include "kernels/cpu/attention_units.hpp"
 #include "kernels/cpu/kernel_table.hpp"
 #include "kernels/cpu/memory.hpp"
 #include "kernels/row_plan.hpp"
@@ -22,17 +23,12 @@ class MappedEmbedding final : public Embedding {
   const TensorView& view;  ///< [vocab, hidden]
 };
 
-/// A block of rows of a chain, for one kv head.
-struct AttentionUnit {
-  int chain, first, head;
-};
-
 /// Memory that one thread works with.
 struct Workspace {
-  Memory packed_input;               ///< [rows][k] as the kernels want it
-  Memory products;                   ///< [rows][gate | up] of some columns
-  Memory scratch;                    ///< of attention
-  std::vector<AttentionUnit> units;  ///< of attention
+  Memory packed_input;                   ///< [rows][k] as the kernels want it
+  Memory products;                       ///< [rows][gate | up] of some columns
+  Memory scratch;                        ///< of attention
+  std::vector<AttentionRows> attending;  ///< of a unit of attention
 };
 
 /// Each operation is shared by the threads of a pool, which may be a pool of one.
@@ -88,6 +84,7 @@ class CpuOperations final : public Operations {
   std::span<const std::int32_t> logit_rows_;  ///< rows of the batch
   std::span<const RowPlace> places_;
   std::span<const Chain> chains_;
+  AttentionUnits attention_units_;
 };
 
 }  // namespace paceline::kernels::cpu

@@ -30,11 +30,12 @@ enum class Prefetch {
   none,
   same,  ///< the operand itself, kPrefetchWords further on: it is streamed from memory
   next,  ///< `Ahead`: a share of what comes after the operand, which has been fetched before
+  each,  ///< `Ahead`: for each vector the same place of another operand, which comes next
 };
 inline constexpr std::ptrdiff_t kPrefetchWords = 4096 / 4;
 
 /// Where prefetching goes on; advances with the loop. `step`: bytes for each step of K, at most a
-/// cache line.
+/// cache line where there is one for all vectors.
 struct Ahead {
   const std::byte* next = nullptr;
   std::ptrdiff_t step = 0;
@@ -65,11 +66,12 @@ PACELINE_INLINE void prefetch_same(const std::uint32_t* b) {
   }
 }
 
-template <Prefetch kPrefetch>
+template <Prefetch kPrefetch, int NV>
 PACELINE_INLINE void prefetch_next(Ahead* ahead) {
-  if constexpr (kPrefetch == Prefetch::next) {
-    prefetch_l2(ahead->next);
-    ahead->next += ahead->step;
+  constexpr int kOperands = kPrefetch == Prefetch::next ? 1 : kPrefetch == Prefetch::each ? NV : 0;
+  PACELINE_UNROLL for (int i = 0; i < kOperands; ++i) {
+    prefetch_l2(ahead[i].next);
+    ahead[i].next += ahead[i].step;
   }
 }
 
@@ -91,7 +93,7 @@ PACELINE_INLINE void multiply_pairs(Tile<MR, NV>& tile, const float* a,
   PACELINE_UNROLL for (int v = 0; v < NV; ++v) b[v] = first[v];
   const U32 high_half = set1(0xFFFF0000U);
   for (int p = 0; p < pairs; ++p) {
-    prefetch_next<kPrefetch>(ahead);
+    prefetch_next<kPrefetch, NV>(ahead);
     F32 w[NV];
     PACELINE_UNROLL for (int v = 0; v < NV; ++v) {
       w[v] = as_float(shift_left<16>(load_lanes<kHalf>(b[v])));
@@ -122,7 +124,7 @@ PACELINE_INLINE void multiply_singles(Tile<MR, NV>& tile, const float* a,
   const std::uint32_t* b[NV];
   PACELINE_UNROLL for (int v = 0; v < NV; ++v) b[v] = first[v];
   for (int p = 0; p < steps; ++p) {
-    prefetch_next<kPrefetch>(ahead);
+    prefetch_next<kPrefetch, NV>(ahead);
     F32 w[NV];
     PACELINE_UNROLL for (int v = 0; v < NV; ++v) {
       w[v] = as_float(load_lanes<kHalf>(b[v]));
@@ -148,7 +150,7 @@ PACELINE_INLINE void multiply_dots(Tile<MR, NV>& tile, const std::uint32_t* a,
   const std::uint32_t* b[NV];
   PACELINE_UNROLL for (int v = 0; v < NV; ++v) b[v] = first[v];
   for (int p = 0; p < pairs; ++p) {
-    prefetch_next<kPrefetch>(ahead);
+    prefetch_next<kPrefetch, NV>(ahead);
     U32 w[NV];
     PACELINE_UNROLL for (int v = 0; v < NV; ++v) {
       w[v] = load(b[v]);

@@ -1,5 +1,6 @@
 // How near the CPU kernels come to the machine: bench_kernels [--threads N] [--isa NAME] [--quick].
-// Peaks and bandwidth are measured in the same run. Times are the best of several runs.
+// Peaks and bandwidth are measured in the same run. Times are the best of several runs. The bound
+// of attention is the larger of its bytes over the bandwidth and its operations over the peak.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -7,6 +8,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "kernels/backend.hpp"
@@ -127,48 +129,93 @@ void bench_products(Backend& cpu, const Machine& machine, bool quick) {
   }
 }
 
-void bench_attention(Backend& cpu, const Machine& machine, int head_dim) {
-  const QkvParams params = {.heads = 14, .kv_heads = 2, .head_dim = head_dim};
-  const KvShape kv = {
-      .layers = 1, .kv_heads = 2, .head_dim = head_dim, .block = 16, .dtype = DType::bf16};
+/// Rows that attend: `sequences` of `rows` rows each at the end of `context` positions, of which
+/// `siblings` neighbours have the first `shared` in common.
+struct Attention {
+  const char* name;
+  int sequences, rows, context;
+  int siblings = 1, shared = 0;
+};
+constexpr Attention kAttentions[] = {
+    {"prefill", 1, 512, 512},
+    {"decode", 1, 1, 512},
+    {"decode", 1, 1, 2048},
+    {"decode", 1, 1, 8192},
+    {"decode", 1, 1, 16384},
+    {"decode", 4, 1, 2048},
+    {"decode", 16, 1, 512},
+    {"decode", 16, 1, 2048},
+    {"decode", 16, 1, 8192},
+    {"decode", 64, 1, 64},
+    {"decode", 64, 1, 512},
+    {"decode", 64, 1, 2048},
+    {"decode", 64, 1, 8192},
+    {"verify", 1, 5, 2048},
+    {"verify", 16, 5, 512},
+    {"verify", 16, 5, 2048},
+    {"verify", 64, 5, 2048},
+    {"siblings", 16, 1, 2560, 16, 2048},
+    {"siblings", 64, 1, 2560, 16, 2048},
+    {"siblings", 64, 1, 8192, 8, 2048},
+    {"siblings", 16, 5, 2560, 16, 2048},
+};
+
+void bench_attention(Backend& cpu, const Machine& machine, const QkvParams& params) {
+  constexpr std::size_t kLeast = std::size_t{128} << 20;  // of a pool: none of it stays in a cache
+  constexpr std::size_t kMost = std::size_t{3} << 30;
+  const int d = params.head_dim;
   std::printf(
-      "\nattention, 14 heads of %-3d 2 kv heads, one layer       us   GFLOP/s   of "
-      "multiply-add peak\n",
-      head_dim);
-  struct Case {
-    const char* name;
-    int sequences, rows, context;
-  };
-  for (const Case& c : {Case{"prefill 512", 1, 512, 512},
-                        {"decode 1 x context 512", 1, 1, 512},
-                        {"decode 64 x context 512", 64, 1, 512},
-                        {"verify 16 x 5 rows x context 512", 16, 5, 512},
-                        {"decode 8 x context 4096", 8, 1, 4096}}) {
+      "\nattention, %d heads of %d, %d kv heads: a layer\n"
+      "rows             context  in common        us   GFLOP/s    GB/s   of the bound\n",
+      params.heads, d, params.kv_heads);
+  for (const Attention& c : kAttentions) {
+    KvShape kv = {.layers = 1, .kv_heads = params.kv_heads, .head_dim = d};
     const int blocks = (c.context + kv.block - 1) / kv.block;
-    const auto cache = cpu.allocate(c.sequences * blocks * kv.block_bytes());
-    const std::vector<std::byte> data = random_bf16(cache->size() / 2, 3);
-    std::memcpy(cache->data(), data.data(), cache->size());
-    std::vector<std::int32_t> table(static_cast<std::size_t>(c.sequences) * blocks);
-    std::iota(table.begin(), table.end(), 0);
-    std::shuffle(table.begin(), table.end(), std::mt19937(1));
+    const int shared = c.shared / kv.block;
+    const int pool = c.sequences / c.siblings * (shared + c.siblings * (blocks - shared));
+    const std::size_t bytes = pool * kv.layer_bytes();
+    if (bytes > kMost) continue;
+    // As many layers as it takes, computed one after the other.
+    kv.layers = static_cast<int>((kLeast + bytes - 1) / bytes);
+    const auto cache = cpu.allocate(pool * kv.block_bytes());
+    const std::vector<std::byte> data = random_bf16(std::size_t{1} << 20, 3);
+    for (std::size_t at = 0; at < cache->size(); at += data.size())
+      std::memcpy(cache->data() + at, data.data(), std::min(data.size(), cache->size() - at));
+    std::vector<std::int32_t> places(pool);
+    std::iota(places.begin(), places.end(), 0);
+    std::shuffle(places.begin(), places.end(), std::mt19937(1));
+    auto place = places.begin();
+    std::vector<std::int32_t> table;  // [sequences][blocks]
     std::vector<Segment> segments;
     double work = 0;
     for (int s = 0; s < c.sequences; ++s) {
-      segments.push_back({s * c.rows, c.rows, c.context - c.rows,
-                          table.data() + static_cast<std::ptrdiff_t>(s) * blocks});
-      for (int r = 0; r < c.rows; ++r) work += 4.0 * 14 * head_dim * (c.context - c.rows + r + 1);
+      const auto first = static_cast<std::ptrdiff_t>(table.size()) - blocks;  // of the one before
+      for (int b = 0; b < blocks; ++b)
+        table.push_back(s % c.siblings > 0 && b < shared ? table[first + b] : *place++);
+      segments.push_back({s * c.rows, c.rows, c.context - c.rows});
+      for (int r = 0; r < c.rows; ++r)
+        work += 4.0 * params.heads * d * (c.context - c.rows + r + 1);
     }
+    for (int s = 0; s < c.sequences; ++s)
+      segments[s].blocks = table.data() + static_cast<std::ptrdiff_t>(s) * blocks;
     const std::size_t rows = static_cast<std::size_t>(c.sequences) * c.rows;
-    const std::vector<std::byte> q = random_bf16(rows * 14 * head_dim, 4);
-    std::vector<std::byte> out(rows * 14 * head_dim * 2);
+    const std::vector<std::byte> q = random_bf16(rows * params.heads * d, 4);
+    std::vector<std::byte> out(q.size());
     const std::vector<TokenId> tokens(rows, 0);
     cpu.begin({tokens, segments, {}, params.heads, kv, cache->data(), 1, c.context});
     double time = 0;
     operate(cpu, [&](Operations& operations) {
-      time = best_time([&] { operations.attention(params, 0, q.data(), out.data()); });
+      time = best_time([&] {
+               for (int layer = 0; layer < kv.layers; ++layer)
+                 operations.attention(params, layer, q.data(), out.data());
+             }) /
+             kv.layers;
     });
-    std::printf("%-48s %9.1f %9.1f %17.0f %%\n", c.name, time * 1e6, work / time / 1e9,
-                100 * work / time / machine.multiply_add);
+    const double bound =
+        std::max(work / machine.multiply_add, static_cast<double>(bytes) / machine.bandwidth);
+    std::printf("%-9s%2d x %-3d %8d %10d %9.1f %9.1f %7.1f %12.0f %%\n", c.name, c.sequences,
+                c.rows, c.context, c.shared, time * 1e6, work / time / 1e9,
+                static_cast<double>(bytes) / time / 1e9, 100 * bound / time);
   }
 }
 
@@ -290,8 +337,11 @@ int main(int argc, char** argv) {
       machine.multiply_add / 1e9, machine.dot / 1e9, machine.bandwidth / 1e9);
   if (only.empty() || only == "products") bench_products(*cpu, machine, quick);
   if (only.empty() || only == "attention") {
-    // 72 is a multiple of 8 that is none of the vectors' 16.
-    for (const int head_dim : {64, 128}) bench_attention(*cpu, machine, head_dim);
+    // Of Qwen2.5-0.5B and 7B, Llama 3 8B and Llama 2 7B.
+    for (const auto& [heads, kv_heads, head_dim] :
+         {std::tuple{14, 2, 64}, {28, 4, 128}, {32, 8, 128}, {32, 32, 128}}) {
+      bench_attention(*cpu, machine, {.heads = heads, .kv_heads = kv_heads, .head_dim = head_dim});
+    }
   }
   if (only.empty() || only == "rest") bench_rest(*cpu);
   return 0;

@@ -1,0 +1,81 @@
+#include "kernels/cpu/attention_units.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace paceline::kernels::cpu {
+namespace {
+
+/// Row heads (rows times query heads of a kv head) that attend together: K and V tiles are used
+/// that many times once they are read.
+constexpr int kRowHeads = 64;
+/// Units that a thread should have, for the threads to end at about the same time.
+constexpr int kUnitsOfThread = 4;
+
+std::int64_t work_of(const Chain& chain, int first, int rows) {
+  return rows * (std::int64_t{chain.first_position} + first) + rows * (rows + 1LL) / 2;
+}
+
+/// Positions from 0 on, in whole tiles, that all rows of both see in the same blocks.
+int in_common(const Chain& a, const Chain& b, int block) {
+  const auto own = [](const Chain& c) { return c.path == nullptr ? c.first_position : c.base; };
+  int positions = std::min(own(a), own(b));
+  if (a.blocks != b.blocks) {
+    const int blocks = (positions + block - 1) / block;
+    const auto end = std::mismatch(a.blocks, a.blocks + blocks, b.blocks).first;
+    positions = std::min(positions, static_cast<int>(end - a.blocks) * block);
+  }
+  return positions / kAttentionTile * kAttentionTile;
+}
+
+}  // namespace
+
+void AttentionUnits::set(std::span<const Chain> chains, int block, int heads, int kv_heads,
+                         int threads) {
+  pieces_.clear();
+  units_.clear();
+  work_ = 0;
+  longest_path_ = 0;
+  for (const Chain& chain : chains) {
+    work_ += work_of(chain, 0, chain.rows);
+    if (chain.path != nullptr) {
+      longest_path_ = std::max(longest_path_, chain.first_position + chain.rows - chain.base);
+    }
+  }
+  const int most_rows = std::max(1, kRowHeads * kv_heads / std::max(1, heads));
+  const std::int64_t most_work =
+      threads == 1 ? work_ : work_ * kv_heads / (std::int64_t{threads} * kUnitsOfThread);
+  // Siblings need not be neighbours in the batch.
+  order_.resize(chains.size());
+  std::iota(order_.begin(), order_.end(), 0);
+  std::ranges::stable_sort(order_, {}, [&](int c) { return chains[c].blocks[0]; });
+
+  for (const int c : order_) {
+    const Chain& chain = chains[c];
+    if (chain.rows <= most_rows && !units_.empty()) {
+      AttentionUnit& unit = units_.back();
+      const int shared = in_common(chains[pieces_[unit.first_piece].chain], chain, block);
+      const std::int64_t work = unit.work + work_of(chain, 0, chain.rows);
+      // A unit of one has yet to be shared; in others no row may come to lose what it shares.
+      if (unit.rows + chain.rows <= most_rows && work <= most_work &&
+          (unit.pieces == 1 || shared >= unit.shared) && (shared > 0 || unit.shared == 0)) {
+        pieces_.push_back({c, 0, chain.rows});
+        unit.shared = unit.pieces == 1 ? shared : std::min(unit.shared, shared);
+        ++unit.pieces;
+        unit.rows += chain.rows;
+        unit.work = work;
+        continue;
+      }
+    }
+    for (int first = 0; first < chain.rows; first += most_rows) {
+      const int rows = std::min(most_rows, chain.rows - first);
+      units_.push_back({static_cast<int>(pieces_.size()), 1, rows, 0, work_of(chain, first, rows)});
+      pieces_.push_back({c, first, rows});
+    }
+  }
+  most_rows_ = 0;
+  for (const AttentionUnit& unit : units_) most_rows_ = std::max(most_rows_, unit.rows);
+  std::ranges::stable_sort(units_, std::ranges::greater{}, &AttentionUnit::work);
+}
+
+}  // namespace paceline::kernels::cpu

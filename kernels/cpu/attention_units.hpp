@@ -1,0 +1,52 @@
+// Which rows attend together, and on which thread: worked out once a pass.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/row_plan.hpp"
+
+namespace paceline::kernels::cpu {
+
+/// Rows of a chain.
+struct AttentionPiece {
+  int chain = 0;
+  int first = 0;  ///< row of the chain
+  int rows = 0;
+};
+
+/// Pieces that one thread takes together, for one kv head: [first_piece, first_piece + pieces).
+struct AttentionUnit {
+  int first_piece = 0;
+  int pieces = 0;
+  int rows = 0;           ///< of all pieces
+  int shared = 0;         ///< AttentionArgs::shared
+  std::int64_t work = 0;  ///< positions that the rows see
+};
+
+class AttentionUnits {
+ public:
+  /// Cuts the rows of a pass for `threads` threads, each of which takes units of any kv head.
+  /// Chains that begin with the same blocks come together; units hold at most kRowHeads row heads
+  /// or one row, and where there is enough for all threads, no more of the work than leaves each
+  /// several. Those with the most work come first.
+  void set(std::span<const Chain> chains, int block, int heads, int kv_heads, int threads);
+  [[nodiscard]] std::span<const AttentionUnit> units() const { return units_; }
+  [[nodiscard]] std::span<const AttentionPiece> pieces(const AttentionUnit& unit) const {
+    return std::span(pieces_).subspan(unit.first_piece, unit.pieces);
+  }
+  [[nodiscard]] int most_rows() const { return most_rows_; }        ///< of a unit
+  [[nodiscard]] int longest_path() const { return longest_path_; }  ///< of a chain, in positions
+  [[nodiscard]] std::int64_t work() const { return work_; }         ///< of all units
+
+ private:
+  std::vector<int> order_;  ///< chains
+  std::vector<AttentionPiece> pieces_;
+  std::vector<AttentionUnit> units_;
+  int most_rows_ = 0;
+  int longest_path_ = 0;
+  std::int64_t work_ = 0;
+};
+
+}  // namespace paceline::kernels::cpu

@@ -1,0 +1,254 @@
+// The order of attention's arithmetic, bit for bit: rows that attend together, whatever they share,
+// against a plain loop over the positions that each sees.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "kernels/cpu/kernel_table.hpp"
+#include "kernels_test_util.hpp"
+
+namespace paceline::kernels::test {
+namespace {
+
+/// KV blocks of one layer, NaN wherever nothing was stored, in the layout of rope.cpp.
+class Pool {
+ public:
+  Pool(const KvShape& shape, int blocks)
+      : kv_(shape), bytes_(blocks * shape.block_bytes(), std::byte{0xFF}) {}
+  [[nodiscard]] std::byte* data() { return bytes_.data(); }
+  [[nodiscard]] const KvShape& shape() const { return kv_; }
+
+  void fill(Random& random, int block, int slot) {
+    for (int head = 0; head < kv_.kv_heads; ++head) {
+      for (int i = 0; i < kv_.head_dim; ++i) {
+        put(block, key(head, slot, i), random.normal());
+        put(block, value(head, slot, i), random.normal());
+      }
+    }
+  }
+  [[nodiscard]] float k(int block, int head, int slot, int i) const {
+    return get(block, key(head, slot, i));
+  }
+  [[nodiscard]] float v(int block, int head, int slot, int i) const {
+    return get(block, value(head, slot, i));
+  }
+
+ private:
+  [[nodiscard]] std::size_t key(int head, int slot, int i) const {
+    const std::size_t first = static_cast<std::size_t>(head) * kv_.head_dim * kv_.block;
+    if (kv_.dtype == DType::f32) return first + static_cast<std::size_t>(i) * kv_.block + slot;
+    return first + (static_cast<std::size_t>(i / 2) * kv_.block + slot) * 2 + i % 2;
+  }
+  [[nodiscard]] std::size_t value(int head, int slot, int i) const {
+    const std::size_t first =
+        static_cast<std::size_t>(kv_.kv_heads + head) * kv_.head_dim * kv_.block;
+    const std::size_t d = kv_.head_dim;
+    return first + (kv_.dtype == DType::f32 ? slot * d + i : (slot / 2 * d + i) * 2 + slot % 2);
+  }
+  [[nodiscard]] std::size_t at(int block, std::size_t element) const {
+    return block * kv_.block_bytes() + element * size_of(kv_.dtype);
+  }
+  void put(int block, std::size_t element, float x) {
+    const Values one({x}, kv_.dtype);
+    std::copy(one.bytes.begin(), one.bytes.end(), bytes_.begin() + at(block, element));
+  }
+  [[nodiscard]] float get(int block, std::size_t element) const {
+    const std::byte* from = bytes_.data() + at(block, element);
+    if (kv_.dtype == DType::bf16) {
+      std::uint16_t x;
+      std::memcpy(&x, from, sizeof x);
+      return cpu::bf16_to_float(x);
+    }
+    float x;
+    std::memcpy(&x, from, sizeof x);
+    return x;
+  }
+
+  KvShape kv_;
+  std::vector<std::byte> bytes_;
+};
+
+/// Where each position that a row sees lies.
+struct Place {
+  int block, slot;
+};
+
+float exponential(const cpu::KernelTable& kernels, float x) {
+  const float in[16] = {x};
+  const std::uint32_t bits[16] = {};
+  float out[16], log[16], gumbel[16];
+  kernels.math16(in, bits, out, log, gumbel);
+  return out[0];
+}
+
+/// One row of one head: the definition.
+std::vector<float> attend(const cpu::KernelTable& kernels, const Pool& pool, int kv_head,
+                          const std::vector<float>& query, const std::vector<Place>& seen) {
+  const int d = pool.shape().head_dim;
+#ifdef __FP_FAST_FMAF
+  const bool fused = true;
+#else
+  const bool fused = std::string(kernels.isa) != "portable";
+#endif
+  const auto multiply_add = [fused](float a, float b, float c) {
+    return fused ? std::fma(a, b, c) : a * b + c;
+  };
+  const float scale = 1.0F / std::sqrt(static_cast<float>(d));
+  std::vector<float> out(d, 0.0F);
+  float top = -std::numeric_limits<float>::infinity();
+  float total = 0;
+  for (std::size_t start = 0; start < seen.size(); start += kAttentionTile) {
+    const int count = std::min<int>(kAttentionTile, static_cast<int>(seen.size() - start));
+    float weights[kAttentionTile];
+    float highest = top;
+    for (int p = 0; p < count; ++p) {
+      const Place& at = seen[start + p];
+      float score = 0;
+      for (int i = 0; i < d; ++i) {
+        score = multiply_add(query[i] * scale, pool.k(at.block, kv_head, at.slot, i), score);
+      }
+      weights[p] = score;
+      highest = std::max(highest, score);
+    }
+    const float alpha = exponential(kernels, top - highest);
+    top = highest;
+    float sums[16] = {};
+    for (int p = 0; p < kAttentionTile; ++p) {
+      weights[p] = p < count ? exponential(kernels, weights[p] - top) : 0.0F;
+    }
+    for (int lane = 0; lane < 16; ++lane) {
+      sums[lane] = (weights[lane] + weights[lane + 16]) + (weights[lane + 32] + weights[lane + 48]);
+    }
+    for (int half = 8; half > 0; half /= 2) {
+      for (int lane = 0; lane < half; ++lane) sums[lane] += sums[lane + half];
+    }
+    total = total * alpha + sums[0];
+    for (int i = 0; i < d; ++i) {
+      out[i] *= alpha;
+      for (int p = 0; p < count; ++p) {
+        const Place& at = seen[start + p];
+        out[i] = multiply_add(weights[p], pool.v(at.block, kv_head, at.slot, i), out[i]);
+      }
+    }
+  }
+  const float inverse = 1.0F / total;
+  for (float& x : out) x = x * inverse + 0.0F;
+  return Values(out, pool.shape().dtype).values;
+}
+
+/// Siblings in groups, each group with a prompt whose whole blocks its members have in common, in
+/// an order that mixes the groups; each has some rows, a chain or a tree.
+struct Mixed {
+  std::vector<std::vector<std::int32_t>> tables;
+  std::vector<std::vector<std::int32_t>> parents;
+  std::vector<Segment> segments;
+  std::vector<std::vector<Place>> seen;  ///< by each row
+  int positions = 0;
+};
+
+Mixed make_batch(Random& random, Pool& pool, int members, int next_block) {
+  const int block = pool.shape().block;
+  const int prompts[] = {1 + random.below(60), 130 + random.below(40), 64 * (1 + random.below(3))};
+  Mixed batch;
+  std::vector<std::vector<std::int32_t>> common(std::size(prompts));
+  const auto new_block = [&](int slots) {
+    for (int slot = 0; slot < slots; ++slot) pool.fill(random, next_block, slot);
+    return next_block++;
+  };
+  int row = 0;
+  for (int m = 0; m < members; ++m) {
+    const int prompt = random.below(static_cast<int>(std::size(prompts)));
+    std::vector<std::int32_t>& whole = common[prompt];
+    while (static_cast<int>(whole.size()) < (prompts[prompt] - 1) / block)
+      whole.push_back(new_block(block));
+    const int first = prompts[prompt] + random.below(random.below(2) == 0 ? 3 : 150);
+    const int rows = random.below(8) == 0 ? 20 + random.below(60) : 1 + random.below(6);
+    std::vector<std::int32_t> table = whole;
+    for (int stored = 0; stored = static_cast<int>(table.size()) * block, stored < first + rows;)
+      table.push_back(new_block(std::min(block, first + rows - stored)));
+    std::vector<std::int32_t> parents;
+    if (random.below(3) == 0) {
+      for (int i = 0; i < rows; ++i)
+        parents.push_back(i == 0 ? -1 : i - 1 - random.below(std::min(i, 3)));
+    }
+    for (int i = 0; i < rows; ++i) {
+      std::vector<int> slots;
+      for (int at = i; at >= 0; at = parents.empty() ? at - 1 : parents[at])
+        slots.insert(slots.begin(), first + at);
+      std::vector<int> before(first);
+      std::iota(before.begin(), before.end(), 0);
+      slots.insert(slots.begin(), before.begin(), before.end());
+      batch.seen.emplace_back();
+      for (const int at : slots) batch.seen.back().push_back({table[at / block], at % block});
+    }
+    batch.positions = std::max(batch.positions, first + rows);
+    batch.segments.push_back({row, rows, first});
+    batch.tables.push_back(std::move(table));
+    batch.parents.push_back(std::move(parents));
+    row += rows;
+  }
+  for (int m = 0; m < members; ++m) {
+    batch.segments[m].blocks = batch.tables[m].data();
+    if (!batch.parents[m].empty()) batch.segments[m].parents = batch.parents[m].data();
+  }
+  return batch;
+}
+
+class AttentionOrderTest : public testing::TestWithParam<std::tuple<std::string, DType>> {};
+
+TEST_P(AttentionOrderTest, IsThatOfAPlainLoop) {
+  const auto& [isa, dtype] = GetParam();
+  const cpu::KernelTable& kernels = cpu::kernel_table(isa.c_str());
+  Random random(8);
+  struct Shape {
+    int group, kv_heads, head_dim, block, members, threads;
+  };
+  for (const Shape& s : {Shape{1, 2, 64, 16, 12, 1},
+                         {2, 1, 80, 32, 8, 2},
+                         {3, 2, 40, 16, 6, 3},
+                         {4, 1, 128, 64, 6, 4},
+                         {5, 1, 64, 48, 6, 2},
+                         {6, 1, 80, 16, 5, 1},
+                         {7, 2, 64, 16, 12, 2},
+                         {8, 1, 256, 16, 4, 3}}) {
+    const KvShape kv = {.layers = 1,
+                        .kv_heads = s.kv_heads,
+                        .head_dim = s.head_dim,
+                        .block = s.block,
+                        .dtype = dtype};
+    Pool pool(kv, 1000);
+    const Mixed batch = make_batch(random, pool, s.members, 1);
+    const int heads = s.group * s.kv_heads;
+    const std::size_t width = static_cast<std::size_t>(heads) * s.head_dim;
+    const Values q(random.normals(batch.seen.size() * width), dtype);
+    std::vector<std::byte> out = poisoned(batch.seen.size() * width, dtype);
+    const auto cpu = make_cpu_backend(s.threads, isa);
+    const TestBatch given(batch.segments, heads, kv, pool.data(), batch.positions);
+    cpu->begin(given);
+    operate(*cpu, [&](Operations& operations) {
+      operations.attention({.heads = heads, .kv_heads = s.kv_heads, .head_dim = s.head_dim}, 0,
+                           q.bytes.data(), out.data());
+    });
+    const std::vector<float> found = decode(out, dtype);
+    for (std::size_t row = 0; row < batch.seen.size(); ++row) {
+      for (int h = 0; h < heads; ++h) {
+        const std::size_t at = row * width + static_cast<std::size_t>(h) * s.head_dim;
+        const auto query = q.values.begin() + static_cast<std::ptrdiff_t>(at);
+        const auto of_head = found.begin() + static_cast<std::ptrdiff_t>(at);
+        ASSERT_TRUE(same_bits(
+            {of_head, of_head + s.head_dim},
+            attend(kernels, pool, h / s.group, {query, query + s.head_dim}, batch.seen[row])))
+            << "group " << s.group << " head " << h << " row " << row << " of "
+            << batch.seen.size();
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, AttentionOrderTest,
+                         testing::Combine(testing::ValuesIn(supported_cpu_isas()),
+                                          testing::Values(DType::bf16, DType::f32)),
+                         name_of_backend_and_type);
+
+}  // namespace
+}  // namespace paceline::kernels::test

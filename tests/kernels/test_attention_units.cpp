@@ -1,0 +1,134 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "kernels/cpu/attention_units.hpp"
+
+namespace paceline::kernels::cpu {
+namespace {
+
+constexpr int kBlock = 16;
+
+/// Sequences with tables of their own, siblings with the first `common` blocks of a prompt's.
+struct Made {
+  /// A chain; returns it.
+  int add(int prompt, int common, int first_position, int rows, const std::int32_t* path = nullptr,
+          int base = 0) {
+    std::vector<std::int32_t>& table = tables[static_cast<int>(tables.size())];
+    for (int b = 0; b * kBlock < first_position + rows; ++b)
+      table.push_back(b < common ? 1000 * prompt + b : next++);
+    chains.push_back(
+        {row, rows, first_position, path == nullptr ? first_position : base, table.data(), path});
+    row += rows;
+    return static_cast<int>(chains.size()) - 1;
+  }
+  AttentionUnits cut(int heads, int kv_heads, int threads) const {
+    AttentionUnits units;
+    units.set(chains, kBlock, heads, kv_heads, threads);
+    return units;
+  }
+
+  std::map<int, std::vector<std::int32_t>> tables;
+  std::vector<Chain> chains;
+  int next = 100000;
+  int row = 0;
+};
+
+/// Every row is in one unit, and what a unit shares is seen by all its rows in the same blocks.
+void expect_sound(const Made& made, const AttentionUnits& cut, int most_rows) {
+  std::set<std::pair<int, int>> rows;
+  std::int64_t before = std::numeric_limits<std::int64_t>::max();
+  std::int64_t work = 0;
+  for (const AttentionUnit& unit : cut.units()) {
+    EXPECT_LE(unit.work, before) << "the most work comes first";
+    before = unit.work;
+    work += unit.work;
+    EXPECT_LE(unit.rows, most_rows);
+    EXPECT_LE(unit.rows, cut.most_rows());
+    EXPECT_EQ(unit.shared % kAttentionTile, 0);
+    int unit_rows = 0;
+    const Chain& front = made.chains[cut.pieces(unit)[0].chain];
+    for (const AttentionPiece& piece : cut.pieces(unit)) {
+      const Chain& chain = made.chains[piece.chain];
+      unit_rows += piece.rows;
+      for (int r = 0; r < piece.rows; ++r)
+        EXPECT_TRUE(rows.emplace(piece.chain, piece.first + r).second);
+      EXPECT_LE(unit.shared, chain.first_position + piece.first);
+      EXPECT_LE(unit.shared, chain.path != nullptr ? chain.base : chain.first_position);
+      EXPECT_TRUE(std::equal(chain.blocks, chain.blocks + unit.shared / kBlock, front.blocks));
+    }
+    EXPECT_EQ(unit_rows, unit.rows);
+  }
+  EXPECT_EQ(work, cut.work());
+  EXPECT_EQ(static_cast<int>(rows.size()), made.row);
+}
+
+TEST(AttentionUnits, SiblingsComeTogetherWhereverTheyAre) {
+  Made made;
+  for (int i = 0; i < 4; ++i) {
+    made.add(1, 20, 400 + 30 * i, 1);
+    made.add(2, 9, 300 + 30 * i, 3);
+  }
+  const AttentionUnits cut = made.cut(14, 2, 1);
+  expect_sound(made, cut, 9);
+  std::multiset<std::pair<int, int>> found;  // pieces, shared
+  for (const AttentionUnit& unit : cut.units()) found.emplace(unit.pieces, unit.shared);
+  // 20 blocks are 5 tiles; 9 are 2 and a bit. Nine rows of 7 heads come together at most.
+  EXPECT_EQ(found, (std::multiset<std::pair<int, int>>{{4, 320}, {3, 128}, {1, 0}}));
+}
+
+TEST(AttentionUnits, NothingIsSharedThatARowDoesNotSee) {
+  Made made;
+  made.add(1, 20, 319, 1);
+  made.add(1, 20, 320, 1);
+  const AttentionUnits cut = made.cut(4, 4, 1);
+  expect_sound(made, cut, 64);
+  ASSERT_EQ(cut.units().size(), 1U);
+  EXPECT_EQ(cut.units()[0].shared, 256);
+}
+
+TEST(AttentionUnits, BranchesOfATreeShareWhatComesBeforeIt) {
+  Made made;
+  const std::vector<std::int32_t> path(40, 0);
+  const int trunk = made.add(1, 0, 1000, 4);
+  const Chain first = made.chains[trunk];
+  made.chains.push_back({4, 2, 1001, 1000, first.blocks, path.data()});
+  made.chains.push_back({6, 1, 1003, 1000, first.blocks, path.data()});
+  made.row = 7;
+  const AttentionUnits cut = made.cut(2, 2, 1);
+  expect_sound(made, cut, 64);
+  ASSERT_EQ(cut.units().size(), 1U);
+  EXPECT_EQ(cut.units()[0].shared, 960);
+  EXPECT_EQ(cut.longest_path(), 4);
+}
+
+TEST(AttentionUnits, AThreadHasSeveral) {
+  Made made;
+  for (int i = 0; i < 16; ++i) made.add(1, 64, 2000, 1);
+  EXPECT_EQ(made.cut(4, 2, 1).units().size(), 1U);
+  for (const int threads : {2, 4, 8}) {
+    const AttentionUnits cut = made.cut(4, 2, threads);
+    expect_sound(made, cut, 32);
+    EXPECT_GE(static_cast<int>(cut.units().size()) * 2, std::min(4 * threads, 32));
+    EXPECT_LE(static_cast<int>(cut.units().size()) * 2, 6 * threads);
+  }
+}
+
+TEST(AttentionUnits, LongChainsAreCut) {
+  Made made;
+  made.add(1, 0, 0, 512);
+  made.add(2, 0, 700, 1);
+  for (const int threads : {1, 2}) expect_sound(made, made.cut(14, 2, threads), 9);
+  expect_sound(made, made.cut(256, 2, 1), 1);
+}
+
+TEST(AttentionUnits, APassMayHaveNoRows) {
+  const Made made;
+  EXPECT_TRUE(made.cut(0, 0, 2).units().empty());
+}
+
+}  // namespace
+}  // namespace paceline::kernels::cpu
