@@ -20,7 +20,7 @@ bool is(const RankSummary& summary, Role role) {
 }
 
 /// Before the rank's role began: weights, mostly.
-double loading_seconds(const RankSummary& summary, double seconds) {
+double starting_seconds(const RankSummary& summary, double seconds) {
   return std::max(0.0, seconds - summary.busy_seconds - summary.idle_seconds);
 }
 
@@ -44,8 +44,12 @@ std::vector<Row> rows_of(double seconds) {
   return {
       {"busy, % of time", 1, [=](const RankSummary& s) { return 100 * s.busy_seconds / seconds; }},
       {"idle, % of time", 1, [=](const RankSummary& s) { return 100 * s.idle_seconds / seconds; }},
-      {"loading, % of time", 1,
-       [=](const RankSummary& s) { return 100 * loading_seconds(s, seconds) / seconds; }},
+      {"starting, % of time", 1,
+       [=](const RankSummary& s) { return 100 * starting_seconds(s, seconds) / seconds; }},
+      {"collectives, % of time", 1,
+       [=](const RankSummary& s) { return 100 * s.communication_seconds / seconds; }},
+      {"writing, % of time", 1,
+       [=](const RankSummary& s) { return 100 * s.flush_seconds / seconds; }},
       {"steps", 0, count(&RankSummary::steps)},
       {"prefill tokens", 0, count(&RankSummary::prefill_tokens)},
       {"response tokens", 0, count(&RankSummary::response_tokens)},
@@ -101,7 +105,9 @@ std::vector<Loss> losses_of(const Setup& setup, std::span<const RankSummary> sum
                             double seconds) {
   const policy::Layout& layout = setup.layout;
   const io::SpeculationSection& speculation = setup.config.speculation;
-  Loss loading{0, "loading weights", "more responses in a run make it small (prompts.samples)"};
+  Loss starting{
+      0, "starting and loading weights",
+      "more responses in a run (prompts.samples) or a job that stays (--watch) make it small"};
   Loss waiting{0, "ranks of verifier groups without work", ""};
   Loss spare{
       0, "spare ranks",
@@ -110,7 +116,7 @@ std::vector<Loss> losses_of(const Setup& setup, std::span<const RankSummary> sum
   Loss refused{0, "verifying drafts that were refused",
                "speculation.policy: goodput drafts where it pays alone"};
   for (const RankSummary& s : summaries) {
-    loading.seconds += loading_seconds(s, seconds);
+    starting.seconds += starting_seconds(s, seconds);
     if (is(s, Role::spare)) spare.seconds += s.idle_seconds;
     if (is(s, Role::drafter)) ahead.seconds += s.idle_seconds;
     if (s.leader >= 0) waiting.seconds += s.idle_seconds;
@@ -130,7 +136,7 @@ std::vector<Loss> losses_of(const Setup& setup, std::span<const RankSummary> sum
   }
   if (!setup.drafters.empty() && reads_costs(speculation.policy) && !setup.profile_holds())
     waiting.advice += "; engine.profile saves measuring costs at the start";
-  return {loading, waiting, spare, ahead, refused};
+  return {starting, waiting, spare, ahead, refused};
 }
 
 void print_largest_loss(const Setup& setup, std::span<const RankSummary> summaries,

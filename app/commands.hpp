@@ -61,6 +61,12 @@ struct ReportArguments {
 };
 /// Prints what became of runs' time, tokens and drafts, by their telemetry alone. Without MPI.
 ExitCode report(const ReportArguments& arguments);
+struct ShowArguments {
+  std::string run;                 ///< directory, or its trajectories.h5
+  std::vector<std::string> which;  ///< PROMPT:SAMPLE or PROMPT, from 0; none: an overview
+};
+/// Prints responses of a run, finished or still going, as text. Without MPI.
+ExitCode show(const ShowArguments& arguments);
 /// Prints the digest of a run directory or trajectory file.
 ExitCode digest(const std::string& path);
 

@@ -83,7 +83,7 @@ int run(int argc, char** argv) {
   CLI::App cli{"Exact, fast rollouts for LLM reinforcement learning on HPC clusters"};
   cli.name("paceline");
   cli.footer(footer());
-  cli.set_version_flag("--version", app::build_report());
+  cli.set_version_flag("--version", app::build_report);
   cli.require_subcommand(0, 1);
   bool config_help = false;
   cli.add_flag("--help-config", config_help,
@@ -140,6 +140,16 @@ int run(int argc, char** argv) {
       ->add_option("--trace", reported.trace,
                    "Write every step of one run as a trace for Perfetto or Chrome (JSON)")
       ->type_name("FILE");
+  app::ShowArguments shown;
+  CLI::App* show = cli.add_subcommand(
+      "show",
+      "Print responses of a run, finished or still going, as text (without them: a line "
+      "for each prompt)");
+  show->add_option("run", shown.run, "Run directory or trajectories.h5")->required();
+  show->add_option("which", shown.which,
+                   "PROMPT:SAMPLE, as 4:1, or PROMPT for all responses to it; both count from 0, "
+                   "as in the files and in reports")
+      ->type_name("P:S");
   std::string path;
   CLI::App* digest =
       cli.add_subcommand("digest", "Print the digest of a run directory or trajectory file");
@@ -169,6 +179,8 @@ int run(int argc, char** argv) {
     code = app::simulate(simulated);
   } else if (report->parsed()) {
     code = app::report(reported);
+  } else if (show->parsed()) {
+    code = app::show(shown);
   } else if (digest->parsed()) {
     code = app::digest(path);
   } else {

@@ -46,8 +46,10 @@ std::vector<std::unique_ptr<draft::Drafter>> make_drafters(
         // Published heads say 2048 and draft for contexts of any length.
         options.max_position = setup.longest_sequence;
         if (!setting.noise) options.noise = draft::DraftNoise::greedy;
-        auto head_weights = std::make_shared<const model::Eagle3Weights>(
-            backend, head.checkpoint.config, *head.checkpoint.weights, setup.compute);
+        auto head_weights = weights.timed([&] {
+          return std::make_shared<const model::Eagle3Weights>(
+              backend, head.checkpoint.config, *head.checkpoint.weights, setup.compute);
+        });
         drafters.push_back(std::make_unique<draft::HeadDrafter>(backend, std::move(head_weights),
                                                                 embedding, setup.config.sampling,
                                                                 setup.stops, options));

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <vector>
 
+#include "app/run_log.hpp"
 #include "app/terminal.hpp"
 #include "runtime/core/duration.hpp"
 
@@ -59,12 +60,21 @@ std::string bar_line(double done, std::vector<std::string> parts) {
 ProgressPrinter::ProgressPrinter() : terminal_(isatty(STDERR_FILENO) != 0) {}
 
 void ProgressPrinter::update(double now, const roles::Progress& progress) {
-  if (now < next_print_) return;
-  next_print_ = terminal_ ? now + 0.25 : next_line(now);
-  print(now, progress);
+  const bool draws = terminal_ && now >= next_draw_;
+  const bool adds = now >= next_line_;
+  if (!draws && !adds) return;
+  const std::vector<std::string> text = parts(now, progress);
+  if (draws) {
+    next_draw_ = now + 0.25;
+    draw_bar(progress, text);
+  }
+  if (adds) {
+    next_line_ = next_line(now);
+    add_line(text);
+  }
 }
 
-void ProgressPrinter::print(double now, const roles::Progress& progress) {
+std::vector<std::string> ProgressPrinter::parts(double now, const roles::Progress& progress) {
   if (now - last_rate_time_ > 0.5) {
     rate_ = static_cast<double>(progress.tokens - last_tokens_) / (now - last_rate_time_);
     last_rate_time_ = now;
@@ -78,23 +88,36 @@ void ProgressPrinter::print(double now, const roles::Progress& progress) {
   if (const double left = seconds_left(now, progress); left > 0 && !stopping_)
     parts.push_back("ETA " + duration_text(left));
   parts.push_back(duration_text(now) + " elapsed");
-  if (terminal_) {
-    const double done = static_cast<double>(progress.finished) /
-                        static_cast<double>(std::max<std::size_t>(1, progress.total));
-    write_to_user("\r" + bar_line(done, std::move(parts)) + "\x1b[K");
-  } else {
-    say("{}", fmt::join(parts, ", "));
-  }
+  return parts;
+}
+
+void ProgressPrinter::draw_bar(const roles::Progress& progress,
+                               std::vector<std::string> parts) const {
+  const double done = static_cast<double>(progress.finished) /
+                      static_cast<double>(std::max<std::size_t>(1, progress.total));
+  draw("\r" + bar_line(done, std::move(parts)) + "\x1b[K");
+}
+
+/// To the user where there is no bar; into the log in any case.
+void ProgressPrinter::add_line(const std::vector<std::string>& parts) const {
+  const std::string line = fmt::format("{}\n", fmt::join(parts, ", "));
+  if (!terminal_) draw(line);
+  keep_in_log(line);
 }
 
 void ProgressPrinter::stopping(const std::string& why) {
   stopping_ = true;
-  say("{}{}: stopping after the current step", terminal_ ? "\r\x1b[K" : "", why);
+  if (terminal_) draw("\r\x1b[K");
+  say("{}: stopping after the current step", why);
 }
 
 void ProgressPrinter::end(double now, const roles::Progress& progress) {
-  print(now, progress);
-  if (terminal_) write_to_user("\n");
+  const std::vector<std::string> text = parts(now, progress);
+  if (terminal_) {
+    draw_bar(progress, text);
+    draw("\n");
+  }
+  add_line(text);
 }
 
 }  // namespace paceline::app

@@ -3,13 +3,15 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "runtime/roles/coordinator.hpp"
 
 namespace paceline::app {
 
-/// A bar that is redrawn on a terminal; elsewhere, as under a launcher, lines after 0, 1, 2, 5 and
-/// 10 seconds and then every ten. The counts of a line add up to the total. Used by one thread.
+/// A bar that is redrawn on a terminal; elsewhere, as under a launcher and in the log of the run,
+/// lines after 0, 1, 2, 5 and 10 seconds and then every ten. The counts of a line add up to the
+/// total. Used by one thread.
 class ProgressPrinter {
  public:
   ProgressPrinter();
@@ -21,11 +23,14 @@ class ProgressPrinter {
   void end(double now, const roles::Progress& progress);
 
  private:
-  void print(double now, const roles::Progress& progress);
+  [[nodiscard]] std::vector<std::string> parts(double now, const roles::Progress& progress);
+  void draw_bar(const roles::Progress& progress, std::vector<std::string> parts) const;
+  void add_line(const std::vector<std::string>& parts) const;
 
   bool terminal_;
   bool stopping_ = false;
-  double next_print_ = 0;
+  double next_draw_ = 0;  ///< where there is a terminal
+  double next_line_ = 0;
   double last_rate_time_ = 0;
   std::uint64_t last_tokens_ = 0;
   double rate_ = 0;  ///< tokens/s of late

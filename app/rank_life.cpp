@@ -83,6 +83,8 @@ std::vector<int> members_of(const GroupRanks& group) {
 /// was both count both; steps tell them apart.
 void add(RankSummary& sum, const RankSummary& role) {
   sum.busy_seconds += role.busy_seconds;
+  sum.communication_seconds += role.communication_seconds;
+  sum.group_bytes += role.group_bytes;
   sum.steps += role.steps;
   sum.prefill_tokens += role.prefill_tokens;
   sum.decode_tokens += role.decode_tokens;
@@ -259,6 +261,8 @@ class RankLife::MemberPlace final : public Place {
     RankSummary summary;
     summary.steps = member_.steps();
     summary.busy_seconds = member_.busy_seconds();
+    summary.communication_seconds = member_.communication_seconds();
+    summary.group_bytes = member_.group_bytes();
     machine_.kv_share().account(summary);
     return summary;
   }
@@ -342,7 +346,7 @@ roles::Turn RankLife::turn() {
 
 void RankLife::begin() {
   began_ = machine_.clock().now();
-  record_role(began_, 0);
+  record_role(0, machine_.loading_seconds());
   place_ = make_place();
 }
 

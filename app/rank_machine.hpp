@@ -28,7 +28,7 @@ class RankMachine {
   /// Gets what the rank needs for its place, in place of what it needed for the last one. It has
   /// what it needs at the start. Nothing here waits for another rank.
   virtual void take(const policy::Placement& placement) = 0;
-  /// Of that, so far, loading weights. Seconds.
+  /// Of that and of getting what it has at the start, so far, loading weights. Seconds.
   [[nodiscard]] virtual double loading_seconds() const = 0;
 
   // Of a rank in a group.
@@ -49,7 +49,7 @@ class RankMachine {
   virtual void sleep(double seconds) = 0;
   /// The rank has done its work: what it holds goes to disk.
   virtual void close() = 0;
-  /// Fills in what it has sent, and what memory it has.
+  /// Fills in what it has sent, loaded and written, and what memory it has.
   virtual void account(RankSummary& summary) const = 0;
 };
 

@@ -18,6 +18,7 @@
 #include "app/report.hpp"
 #include "app/signals.hpp"
 #include "app/terminal.hpp"
+#include "app/wall_clock.hpp"
 #include "io/hdf5/shard_writer.hpp"
 #include "io/hdf5/telemetry.hpp"
 #include "runtime/roles/participant.hpp"
@@ -70,8 +71,12 @@ class Rank final : public RankMachine {
     const policy::Placement& placement = setup.layout.placement;
     together(mpi, [&] {
       telemetry_ = std::make_unique<io::TelemetryWriter>(
-          setup.config.output.directory, attempt.number, rank_, rank_ == 0 ? plan_text(setup) : "",
-          drafter_names(setup));
+          setup.config.output.directory, attempt.number, rank_,
+          io::TelemetryOrigin{.plan = rank_ == 0 ? plan_text(setup) : "",
+                              .drafter_names = drafter_names(setup),
+                              .host = setup.facts[rank_].host,
+                              .started = unix_seconds() - clock.now(),
+                              .clock = &clock});
       open_shard(placement);
     });
     compute_ = make_compute(mpi, setup);
@@ -144,8 +149,10 @@ class Rank final : public RankMachine {
 
 void Rank::open_shard(const policy::Placement& placement) {
   if (shard_ || placement.role(rank_) != Role::verifier) return;
-  shard_ =
-      std::make_unique<io::ShardWriter>(setup_.config.output.directory, attempt_.number, rank_);
+  shard_ = std::make_unique<io::ShardWriter>(
+      setup_.config.output.directory, attempt_.number, rank_, [this](double seconds) {
+        telemetry_->write({clock_.now() - seconds, seconds, WriteRecord::Kind::trajectories});
+      });
   if (setup_.config.reward.method == io::RewardMethod::none) return;
   scoring_ = std::make_unique<Scoring>(setup_, clock_, telemetry_.get());
   sink_ = std::make_unique<ScoringSink>(*shard_, *scoring_);
@@ -197,6 +204,8 @@ void Rank::take(const policy::Placement& placement) {
 }
 
 void Rank::account(RankSummary& summary) const {
+  summary.loading_seconds = loading_seconds();
+  summary.flush_seconds = telemetry_->write_seconds();
   const Mailbox::Traffic messages = mailbox_.traffic();
   summary.messages_sent = messages.messages;
   summary.bytes_sent = messages.bytes;

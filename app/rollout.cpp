@@ -19,6 +19,7 @@
 #include "app/progress_printer.hpp"
 #include "app/rank_role.hpp"
 #include "app/report.hpp"
+#include "app/run_log.hpp"
 #include "app/scoring.hpp"
 #include "app/setup.hpp"
 #include "app/signals.hpp"
@@ -53,7 +54,19 @@ void warn(const std::vector<std::string>& warnings, const std::vector<std::strin
   }
 }
 
-Output open_output(const fabric::MpiEnvironment& mpi, const Setup& setup, bool resume) {
+/// On rank 0. Nothing is worth a word where nothing is left to do: the directory may be read-only.
+void keep_log(const Setup& setup, const Output& output, int ranks, RunLog& log) {
+  const std::string which =
+      output.complete ? std::string("a complete run again")
+                      : fmt::format("start {} of this run", output.directory->attempt() + 1);
+  const std::string why = log.open(
+      setup.config.output.directory,
+      fmt::format("== {}, {}, {} {}", which, now_text(), ranks, ranks == 1 ? "rank" : "ranks"));
+  if (!why.empty() && !output.complete) say("warning: no log is kept: {}", why);
+}
+
+Output open_output(const fabric::MpiEnvironment& mpi, const Setup& setup, bool resume,
+                   RunLog& log) {
   Output output;
   together(mpi, [&] {
     if (mpi.rank() != 0) return;
@@ -61,6 +74,7 @@ Output open_output(const fabric::MpiEnvironment& mpi, const Setup& setup, bool r
     output.directory = std::make_unique<io::RunDirectory>(
         setup.config.output.directory, output.manifest, setup.prompts.prompts, resume);
     output.complete = output.directory->complete();
+    keep_log(setup, output, mpi.size(), log);
     if (!output.directory->note().empty()) say("{}", output.directory->note());
     const bool scores = setup.config.reward.method != io::RewardMethod::none;
     if (output.complete && !scores) return;
@@ -70,6 +84,7 @@ Output open_output(const fabric::MpiEnvironment& mpi, const Setup& setup, bool r
   });
   output.left = setup.responses - output.earlier.finished.size();
   broadcast(mpi, output.attempt, output.complete, output.left);
+  if (mpi.rank() != 0) log.join(setup.config.output.directory);
   return output;
 }
 
@@ -117,11 +132,18 @@ void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coord
 }
 
 /// Those that are not there: a killed run may have left one, and shards.
-void write_final_files(const Setup& setup, const Output& output) {
+void write_final_files(const Setup& setup, const Output& output, const Clock& clock) {
   const std::string& directory = setup.config.output.directory;
+  std::optional<io::TelemetryEnding> ending;  // of this attempt, where it is one
   if (!output.complete) {
+    const double begin = clock.now();
     const io::FinalFileReport report =
         io::write_final_file(directory, output.manifest, setup.prompts.prompts);
+    ending =
+        io::TelemetryEnding{output.attempt,
+                            0,
+                            &clock,
+                            {{begin, clock.now() - begin, WriteRecord::Kind::final_trajectories}}};
     warn(report.warnings, output.earlier.warnings);
     say("{}: {} trajectories, {} tokens, {:.1f} MiB", report.path, report.trajectories,
         report.tokens, static_cast<double>(report.bytes) / (1024.0 * 1024.0));
@@ -131,7 +153,7 @@ void write_final_files(const Setup& setup, const Output& output) {
   std::vector<std::string> outcomes;
   for (int i = 0; i <= static_cast<int>(io::ScoreOutcome::not_tried); ++i)
     outcomes.emplace_back(name_of(static_cast<io::ScoreOutcome>(i)));
-  warn(io::write_telemetry(directory, roles, outcomes).warnings);
+  warn(io::write_telemetry(directory, roles, outcomes, ending).warnings);
   output.directory->tidy();
 }
 
@@ -141,6 +163,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
   const SteadyClock clock;
   const double earlier = standing.clock().now();  // that the job has run
   const bool first = mpi.rank() == 0;
+  RunLog log;
   Setup setup = prepare(mpi, arguments, standing);
   TimeLimit limit;
   if (first) {
@@ -149,10 +172,10 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
     print_banner(setup, mpi.size());
     print_plan(setup, limit);
   }
-  Output output = open_output(mpi, setup, arguments.resume);
+  Output output = open_output(mpi, setup, arguments.resume, log);
   if (output.complete) {
     together(mpi, [&] {
-      if (first) write_final_files(setup, output);
+      if (first) write_final_files(setup, output, clock);
     });
     score_complete_run(mpi, setup, output.earlier.unscored, clock,
                        [&] { return stop_signalled() || late(limit, setup, clock); });
@@ -234,7 +257,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
       throw Error(ExitCode::try_again,
                   "stopped before the end: run again with --resume to continue");
     }
-    write_final_files(setup, output);
+    write_final_files(setup, output, clock);
     if (scoring.tally.left > 0) {
       throw Error(ExitCode::try_again,
                   "stopped before all were scored: run again with --resume to continue");

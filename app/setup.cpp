@@ -87,6 +87,7 @@ void read_prompts(Setup& setup) {
   const std::string& path = setup.config.model.path;
   const io::ChatTemplate chat = io::ChatTemplate::load(path);
   io::PromptOptions options;
+  options.keys = setup.config.prompts.keys;
   options.overlong = setup.config.prompts.overlong;
   options.max_tokens = prompt_limit(setup);
   options.vocab_size = setup.model.vocab;

@@ -101,9 +101,9 @@ void on_bus_error(int signal, siginfo_t* info, void*) {
     ::nanosleep(&moment, nullptr);
     if (!stopping && g_first.load() != 0) _exit(static_cast<int>(ExitCode::io));
   }
-  write_to_user("paceline: ");
-  write_to_user(path);
-  write_to_user(
+  write_from_handler("paceline: ");
+  write_from_handler(path);
+  write_from_handler(
       ": cannot be read any more: it was cut short while in use, or its disk is full or failing\n");
   _exit(static_cast<int>(ExitCode::io));
 }

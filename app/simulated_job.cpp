@@ -263,9 +263,12 @@ void Job::add_draft_servers() {
 std::unique_ptr<io::TelemetryWriter> Job::writer(int rank) const {
   if (!settings_.telemetry) return nullptr;
   const Setup& setup = simulation_.setup;
-  return std::make_unique<io::TelemetryWriter>(setup.config.output.directory, attempt_, rank,
-                                               rank == 0 ? simulation_text(setup) : "",
-                                               drafter_names(setup), 0.0);
+  return std::make_unique<io::TelemetryWriter>(
+      setup.config.output.directory, attempt_, rank,
+      io::TelemetryOrigin{.plan = rank == 0 ? simulation_text(setup) : "",
+                          .drafter_names = drafter_names(setup),
+                          .host = fmt::format("node-{}", setup.facts[rank].node),
+                          .started = 0.0});
 }
 
 void Job::spread_faults() {

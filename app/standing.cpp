@@ -1,22 +1,12 @@
 #include "app/standing.hpp"
 
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "app/drafters.hpp"
-#include "runtime/core/error.hpp"
+#include "io/text/files.hpp"
 
 namespace paceline::app {
 namespace {
-
-std::string text_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file) throw IoError(path + ": cannot be read");
-  return text;
-}
 
 /// The sections of a configuration's text that costs depend on.
 std::string cost_settings(const std::string& text) {
@@ -34,8 +24,8 @@ std::string cost_settings(const std::string& text) {
 
 std::shared_ptr<const io::Tokenizer> Standing::tokenizer(const std::string& directory) {
   const std::string path = directory + "/tokenizer.json";
-  if (!std::filesystem::exists(path)) return nullptr;
-  std::string text = text_of(path);
+  if (!io::text::file_exists(path)) return nullptr;
+  std::string text = io::text::read_file(path);
   if (tokenizer_ == nullptr || text != tokenizer_text_) {
     tokenizer_ = std::make_shared<const io::Tokenizer>(io::Tokenizer::parse(text, path));
     tokenizer_text_ = std::move(text);

@@ -3,9 +3,21 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "app/run_log.hpp"
+
 namespace paceline::app {
 
 void write_to_user(std::string_view text) noexcept {
+  draw(text);
+  keep_in_log(text);
+}
+
+void write_from_handler(std::string_view text) noexcept {
+  draw(text);
+  keep_in_open_log(text);
+}
+
+void draw(std::string_view text) noexcept {
   while (!text.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
     if (written <= 0) return;

@@ -1,4 +1,5 @@
-// What the program says to its user, on stderr, so that stdout stays free for results.
+// What the program says to its user, on stderr, so that stdout stays free for results, and in the
+// log of the run (run_log.hpp) where one is kept.
 #pragma once
 
 #include <fmt/format.h>
@@ -10,6 +11,10 @@ namespace paceline::app {
 /// Writes the text as it is. A stderr that is closed or full is not worth ending a run for: never
 /// fails.
 void write_to_user(std::string_view text) noexcept;
+/// The same as a signal handler may.
+void write_from_handler(std::string_view text) noexcept;
+/// On stderr alone: what is drawn over again, as a bar is.
+void draw(std::string_view text) noexcept;
 
 /// Columns of the terminal that stderr is; 80 where it does not say.
 [[nodiscard]] int terminal_columns();

@@ -1,20 +1,67 @@
 #include "app/version.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <hdf5.h>
 #include <mpi.h>
+#include <ucp/api/ucp.h>
 
+#include <array>
+#include <map>
+
+#include "kernels/backend.hpp"
+#include "kernels/gpus.hpp"
 #include "version_data.hpp"
 
 namespace paceline::app {
+namespace {
+
+/// "Open MPI v4.1.4, ...": what runs, which a module may have put in the place of what it was built
+/// with.
+std::string mpi_library() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  MPI_Get_library_version(text.data(), &length);
+  const std::string_view whole(text.data(), static_cast<std::size_t>(length));
+  return std::string(whole.substr(0, whole.find_first_of(",\n")));
+}
+
+std::string hdf5_library() {
+  unsigned major = 0;
+  unsigned minor = 0;
+  unsigned release = 0;
+  H5get_libversion(&major, &minor, &release);
+  return fmt::format("{}.{}.{}", major, minor, release);
+}
+
+/// "2 x NVIDIA H200 (sm_90)", or why there are none.
+std::string gpus() {
+  const kernels::GpuList list = kernels::visible_gpus();
+  if (list.gpus.empty()) return "no GPU: " + list.why_none;
+  std::map<std::string, int> count;
+  for (const kernels::GpuInfo& gpu : list.gpus) ++count[fmt::format("{} ({})", gpu.name, gpu.isa)];
+  std::string text;
+  for (const auto& [kind, n] : count)
+    text += fmt::format("{}{} x {}", text.empty() ? "" : ", ", n, kind);
+  return text;
+}
+
+}  // namespace
 
 std::string version() { return fmt::format("{} ({})", PACELINE_VERSION, PACELINE_COMMIT); }
 
 std::string build_report() {
   return fmt::format(
-      "paceline {}\ncompiler {}\nMPI standard {}.{}, built with Open MPI {}.{}.{}\nHDF5 {}.{}.{}",
-      version(), __VERSION__, MPI_VERSION, MPI_SUBVERSION, OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION,
-      OMPI_RELEASE_VERSION, H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE);
+      "paceline {}\n"
+      "backend cpu   {} (this machine's instruction sets, the best first)\n"
+      "backend cuda  {}\n"
+      "compiler      {}\n"
+      "MPI           {}, built with Open MPI {}.{}.{}\n"
+      "UCX           {}, built with {}.{}\n"
+      "HDF5          {}, built with {}.{}.{}",
+      version(), fmt::join(kernels::supported_cpu_isas(), ", "), gpus(), __VERSION__, mpi_library(),
+      OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION, OMPI_RELEASE_VERSION, ucp_get_version_string(),
+      UCP_API_MAJOR, UCP_API_MINOR, hdf5_library(), H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE);
 }
 
 }  // namespace paceline::app

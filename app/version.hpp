@@ -5,7 +5,9 @@
 
 namespace paceline::app {
 
-[[nodiscard]] std::string version();       ///< "0.1.0 (commit)"
-[[nodiscard]] std::string build_report();  ///< version, compiler, libraries: the lines of --version
+[[nodiscard]] std::string version();  ///< "0.1.0 (commit)"
+/// The lines of --version: backends, compiler, libraries as they are here. Before or after
+/// MPI_Init.
+[[nodiscard]] std::string build_report();
 
 }  // namespace paceline::app

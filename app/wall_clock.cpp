@@ -56,6 +56,10 @@ std::optional<double> slurm_time_left(const std::string& job) {
 SteadyClock::SteadyClock() : start_(steady_seconds()) {}
 double SteadyClock::now() const { return steady_seconds() - start_; }
 
+double unix_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
 TimeLimit time_limit(std::optional<double> setting) {
   if (setting) return {setting, "limits.wall_clock"};
   const char* job = std::getenv("SLURM_JOB_ID");

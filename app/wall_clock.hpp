@@ -18,6 +18,9 @@ class SteadyClock final : public Clock {
   double start_;
 };
 
+/// Unix time.
+[[nodiscard]] double unix_seconds();
+
 struct TimeLimit {
   std::optional<double> seconds;  ///< from now; none: no limit
   std::string origin;             ///< "limits.wall_clock", "Slurm", or why there is none

@@ -1,7 +1,6 @@
 #include "app/weight_store.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <span>
 #include <string>
@@ -135,14 +134,16 @@ WeightStore::WeightStore(const fabric::MpiEnvironment& mpi, const Setup& setup,
       if (at == copy.ranks.end()) continue;
       const auto memory = memory_.find(copy.id);
       if (memory == memory_.end()) {
-        kept_[copy.id] = load(copy.id);
+        kept_[copy.id] = timed([&] { return load(copy.id); });
         bytes_ += kept_[copy.id]->bytes();
         if (lends(setup, copy.id, copy.ranks.size())) lent_.insert(copy.id);
         continue;
       }
-      kept_[copy.id] = load(copy.id, {.memory = memory->second.bytes(),
-                                      .part = static_cast<int>(at - copy.ranks.begin()),
-                                      .parts = static_cast<int>(copy.ranks.size())});
+      kept_[copy.id] = timed([&] {
+        return load(copy.id, {.memory = memory->second.bytes(),
+                              .part = static_cast<int>(at - copy.ranks.begin()),
+                              .parts = static_cast<int>(copy.ranks.size())});
+      });
       const std::uint64_t part = kept_[copy.id]->bytes() / copy.ranks.size();
       bytes_ += part;
       bytes_of_others_ += kept_[copy.id]->bytes() - part;
@@ -158,7 +159,7 @@ void WeightStore::share(const fabric::MpiEnvironment& mpi, const std::vector<Wei
   std::string trouble;
   const auto attempt = [&](const auto& step) {
     try {
-      if (trouble.empty()) step();
+      if (trouble.empty()) timed(step);
     } catch (const Error& error) {
       trouble = error.what();
     }
@@ -214,7 +215,7 @@ std::shared_ptr<const model::Weights> WeightStore::get_part(const WeightsId& id)
     if (lent_.contains(id)) kept_.erase(kept);
     return weights;
   }
-  const auto begin = std::chrono::steady_clock::now();
+  const Stopwatch watch(loading_seconds_);
   auto under_way = loading_.find(id);
   if (under_way == loading_.end()) {
     const Model model = model_of(setup_, id);
@@ -224,8 +225,6 @@ std::shared_ptr<const model::Weights> WeightStore::get_part(const WeightsId& id)
   }
   std::shared_ptr<const model::Weights> loaded = under_way->second.next();
   if (loaded != nullptr) loading_.erase(under_way);
-  loading_seconds_ +=
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return loaded;
 }
 

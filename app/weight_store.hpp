@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "kernels/backend.hpp"
+#include "runtime/core/stopwatch.hpp"
 #include "runtime/fabric/mpi_environment.hpp"
 #include "runtime/fabric/shared_memory.hpp"
 #include "runtime/model/weights.hpp"
@@ -51,7 +52,13 @@ class WeightStore {
   /// What was loaded of weights in part is not wanted any more.
   void drop_parts() { loading_.clear(); }
 
-  /// Spent in get() so far, on loading.
+  /// Runs what loads weights, be they kept here or elsewhere, and counts its seconds.
+  template <class Load>
+  auto timed(const Load& load) {
+    const Stopwatch watch(loading_seconds_);
+    return load();
+  }
+  /// Spent on loading so far, without waiting for other ranks.
   [[nodiscard]] double loading_seconds() const { return loading_seconds_; }
   /// Bytes of what it keeps, of copies in common its part.
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }

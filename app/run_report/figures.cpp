@@ -23,7 +23,10 @@ using Spans = std::map<std::uint32_t, Span>;
 
 Spans spans_of(const RecordedTelemetry& run) {
   Spans spans;
-  for (const RecordedAttempt& attempt : run.attempts) spans[attempt.attempt];
+  for (const RecordedAttempt& attempt : run.attempts) {
+    const double seconds = attempt.ended - attempt.started;
+    spans[attempt.attempt].length = std::isfinite(seconds) ? std::max(0.0, seconds) : 0;
+  }
   const auto reaches = [&](std::uint32_t attempt, double time) {
     double& length = spans[attempt].length;
     if (std::isfinite(time)) length = std::max(length, time);
@@ -39,20 +42,42 @@ Spans spans_of(const RecordedTelemetry& run) {
   return spans;
 }
 
-/// Shares a step out to phases.
-PhaseSeconds phases_of(const StepRecord& step) {
+/// Shares a step out to phases; `written`: seconds in it in which shards were written.
+PhaseSeconds phases_of(const StepRecord& step, double written) {
   PhaseSeconds seconds;
   const double rows = std::max(1.0, static_cast<double>(step.prefill_tokens) + step.decode_tokens);
   const double drafted = std::min(step.drafted, step.decode_tokens);
-  seconds[Phase::prefill] = step.forward_duration * step.prefill_tokens / rows;
-  seconds[Phase::verify] = step.forward_duration * drafted / rows;
-  seconds[Phase::decode] = step.forward_duration - seconds[Phase::prefill] - seconds[Phase::verify];
+  const double forward = std::max(0.0, step.forward_duration - step.sum_duration);
+  seconds[Phase::prefill] = forward * step.prefill_tokens / rows;
+  seconds[Phase::verify] = forward * drafted / rows;
+  seconds[Phase::decode] = forward - seconds[Phase::prefill] - seconds[Phase::verify];
   seconds[Phase::draft] = step.draft_duration;
-  seconds[Phase::sample] = step.sample_duration;
-  seconds[Phase::other] = std::max(
-      0.0, step.duration - step.forward_duration - step.draft_duration - step.sample_duration);
+  seconds[Phase::sample] = std::max(0.0, step.sample_duration - step.exchange_duration);
+  seconds[Phase::communication] = step.sum_duration + step.exchange_duration;
+  seconds[Phase::other] = std::max(0.0, step.duration - step.forward_duration -
+                                            step.draft_duration - step.sample_duration - written);
   return seconds;
 }
+
+/// What a rank wrote in an attempt: one thing after the other.
+class Writes {
+ public:
+  void add(const WriteRecord& write) { writes_.push_back(write); }
+  /// Seconds of them between two moments.
+  [[nodiscard]] double within(double begin, double end) const {
+    double seconds = 0;
+    auto write = std::partition_point(writes_.begin(), writes_.end(), [begin](const auto& w) {
+      return w.start + w.duration <= begin;
+    });
+    for (; write != writes_.end() && write->start < end; ++write)
+      seconds += std::max(
+          0.0, std::min(end, write->start + write->duration) - std::max(begin, write->start));
+    return seconds;
+  }
+
+ private:
+  std::vector<WriteRecord> writes_;
+};
 
 /// Calls `use(bin, share)` with the bins that [begin, begin + length) lies in and the share of it
 /// in each; of an interval of no length with one.
@@ -95,7 +120,11 @@ class Builder {
   }
 
   RunFigures build() {
+    wall_time();
     ranks();
+    nodes();
+    writes();
+    roles();
     steps();
     idle();
     requests();
@@ -125,6 +154,12 @@ class Builder {
            [&](int bin, double share) { figures.timeline[bin][phase] += share * length; });
   }
 
+  void wall_time() {
+    if (run_.attempts.empty()) return;
+    figures_.started = run_.attempts.front().started;
+    figures_.ended = run_.attempts.back().ended;
+  }
+
   void ranks() {
     std::map<std::uint32_t, bool> numbers;
     for (const auto& summary : run_.summaries) numbers[summary.rank];
@@ -141,13 +176,51 @@ class Builder {
       figures_.moves += summary.row.moved;
       present_[{summary.rank, summary.attempt}] = true;
     }
+  }
+
+  void roles() {
     for (const auto& role : run_.roles) {
       if (!std::isfinite(role.row.start + role.row.preparing)) continue;
       RankFigures& figures = rank(role.rank);
       present_[{role.rank, role.attempt}] = true;
-      // What it took to begin with; a change of roles is short, and counts as idle.
-      if (role.row.epoch == 0)
-        add(figures, Phase::loading, at(role.attempt, 0), role.row.start + role.row.preparing);
+      const double begin = at(role.attempt, role.row.start);
+      // What a change of roles takes beside loading is short, and counts as idle.
+      double start = 0;
+      if (role.row.epoch == 0) {
+        const double written = writes_[{role.rank, role.attempt}].within(
+            role.row.start, role.row.start + role.row.preparing);
+        start = std::max(0.0, role.row.preparing - role.row.loading - written);
+      }
+      add(figures, Phase::starting, begin, start);
+      add(figures, Phase::loading, begin + start, role.row.loading);
+    }
+  }
+
+  void nodes() {
+    for (const RecordedProcess& process : run_.processes) {
+      if (index_.contains(process.rank)) rank(process.rank).host = process.host;
+    }
+    std::map<std::string, NodeFigures> nodes;
+    for (const RankFigures& figures : figures_.ranks) {
+      NodeFigures& node = nodes[figures.host];
+      node.host = figures.host;
+      ++node.ranks;
+      node.peak_rss_bytes += figures.peak_rss_bytes;
+      node.weight_bytes += figures.weight_bytes;
+      node.kv_bytes += figures.kv_bytes;
+    }
+    for (const auto& [host, node] : nodes) figures_.nodes.push_back(node);
+    std::stable_sort(
+        figures_.nodes.begin(), figures_.nodes.end(),
+        [](const auto& a, const auto& b) { return a.peak_rss_bytes > b.peak_rss_bytes; });
+  }
+
+  void writes() {
+    for (const auto& [write, attempt, number] : run_.writes) {
+      if (!(write.duration >= 0) || !std::isfinite(write.start + write.duration)) continue;
+      present_[{number, attempt}] = true;
+      add(rank(number), Phase::flush, at(attempt, write.start), write.duration);
+      writes_[{number, attempt}].add(write);
     }
   }
 
@@ -159,10 +232,11 @@ class Builder {
       RankFigures& figures = rank(number);
       present_[{number, attempt}] = true;
       const double begin = at(attempt, step.start);
-      const PhaseSeconds seconds = phases_of(step);
+      const PhaseSeconds seconds = phases_of(
+          step, writes_[{number, attempt}].within(step.start, step.start + step.duration));
       double next = begin;
       for (const Phase phase : {Phase::draft, Phase::prefill, Phase::decode, Phase::verify,
-                                Phase::sample, Phase::other}) {
+                                Phase::communication, Phase::sample, Phase::other}) {
         add(figures, phase, next, seconds[phase]);
         next += seconds[phase];
       }
@@ -284,15 +358,17 @@ class Builder {
   Spans spans_;
   RunFigures figures_;
   double bin_seconds_ = 1;
-  std::map<std::uint32_t, std::size_t> index_;                       ///< into ranks, by number
-  std::map<std::pair<std::uint32_t, std::uint32_t>, bool> present_;  ///< (rank, attempt)
+  std::map<std::uint32_t, std::size_t> index_;                        ///< into ranks, by number
+  std::map<std::pair<std::uint32_t, std::uint32_t>, bool> present_;   ///< (rank, attempt)
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Writes> writes_;  ///< likewise
 };
 
 }  // namespace
 
 const char* name_of(Phase phase) {
-  constexpr std::array<const char*, kPhases> kNames{"loading", "prefill", "decode", "verify",
-                                                    "draft",   "sample",  "other",  "idle"};
+  constexpr std::array<const char*, kPhases> kNames{
+      "start-up", "loading",       "prefill", "decode", "verify", "draft",
+      "sample",   "communication", "flush",   "other",  "idle"};
   return kNames[static_cast<std::size_t>(phase)];
 }
 
@@ -323,10 +399,33 @@ PhaseSeconds RunFigures::all_ranks() const {
 
 RunFigures figures_of(const RecordedTelemetry& run, int bins) { return Builder(run, bins).build(); }
 
+namespace {
+
+/// "... of the ranks' time went to ..."
+const char* work_of(Phase phase) {
+  switch (phase) {
+    case Phase::starting:
+      return "starting: reading, planning, connecting, measuring costs";
+    case Phase::loading:
+      return "loading weights";
+    case Phase::sample:
+      return "sampling";
+    case Phase::communication:
+      return "collectives of their groups, waiting for other ranks included";
+    case Phase::flush:
+      return "writing to the output directory";
+    default:
+      return "bookkeeping in steps";
+  }
+}
+
+}  // namespace
+
 std::string largest_loss(const RunFigures& figures) {
   const PhaseSeconds seconds = figures.all_ranks();
   PhaseSeconds losses;
-  for (const Phase phase : {Phase::loading, Phase::idle, Phase::other, Phase::sample})
+  for (const Phase phase : {Phase::starting, Phase::loading, Phase::idle, Phase::communication,
+                            Phase::flush, Phase::other, Phase::sample})
     losses[phase] = seconds[phase];
   if (figures.drafted > 0) {  // of drafts what was refused
     losses[Phase::verify] = seconds[Phase::verify] *
@@ -337,8 +436,6 @@ std::string largest_loss(const RunFigures& figures) {
   if (!(losses[phase] > 0)) return "none";
   const double share = 100 * losses[phase] / seconds.sum();
   switch (phase) {
-    case Phase::loading:
-      return fmt::format("{:.0f} % of the ranks' time went to loading weights", share);
     case Phase::verify:
       return fmt::format("{:.0f} % of the ranks' time went to verifying drafts that were refused",
                          share);
@@ -349,9 +446,7 @@ std::string largest_loss(const RunFigures& figures) {
           "of the run",
           share, 100 * (figures.finished_by(1) - figures.finished_by(0.9)) / figures.seconds);
     default:
-      return fmt::format(
-          "{:.0f} % of the ranks' time went to {}", share,
-          phase == Phase::sample ? "sampling" : "communication and bookkeeping in steps");
+      return fmt::format("{:.0f} % of the ranks' time went to {}", share, work_of(phase));
   }
 }
 

@@ -15,13 +15,27 @@
 namespace paceline::app {
 
 /// What a rank's time went into.
-enum class Phase : std::uint8_t { loading, prefill, decode, verify, draft, sample, other, idle };
-inline constexpr int kPhases = 8;
+enum class Phase : std::uint8_t {
+  starting,
+  loading,
+  prefill,
+  decode,
+  verify,
+  draft,
+  sample,
+  communication,
+  flush,
+  other,
+  idle
+};
+inline constexpr int kPhases = 11;
 [[nodiscard]] const char* name_of(Phase phase);
 
-/// Seconds by phase. A forward pass is shared out to prefill, decode and verify by their rows;
-/// other is the rest of steps: communication and bookkeeping. What is no step is loading, which
-/// comes first, or idle: waiting for requests, for messages or for the end.
+/// Seconds by phase. A forward pass is shared out to prefill, decode and verify by their rows.
+/// Communication is what a rank spent in its group's collectives, waiting for the others included,
+/// within forward passes and sampling; other is the rest of steps, bookkeeping. What is no step is
+/// starting and loading weights, which come first (a change of roles may load some later), flush,
+/// which may also lie within a step, or idle: waiting for requests, for messages or for the end.
 struct PhaseSeconds {
   std::array<double, kPhases> of{};
   [[nodiscard]] double& operator[](Phase phase) { return of[static_cast<std::size_t>(phase)]; }
@@ -33,6 +47,7 @@ struct PhaseSeconds {
 struct RankFigures {
   std::uint32_t rank = 0;
   Role role = Role::spare;  ///< its last
+  std::string host;         ///< likewise
   PhaseSeconds seconds;
   std::uint64_t tokens = 0;  ///< of responses, that it committed
   std::uint64_t peak_rss_bytes = 0;
@@ -74,13 +89,25 @@ struct StepFigures {
   double drafted_seconds = 0;
 };
 
+/// The ranks of a host. Bytes of all of them together.
+struct NodeFigures {
+  std::string host;
+  std::uint32_t ranks = 0;
+  std::uint64_t peak_rss_bytes = 0;
+  std::uint64_t weight_bytes = 0;
+  std::uint64_t kv_bytes = 0;
+};
+
 struct RunFigures {
-  double seconds = 0;                ///< of all attempts
+  double seconds = 0;                ///< of wall time, all attempts together
+  double started = 0;                ///< the first attempt, Unix time; 0: simulated
+  double ended = 0;                  ///< the last one, likewise
   std::vector<double> attempt_ends;  ///< on the time line
   std::uint64_t tokens = 0;          ///< of responses
   std::uint64_t partial = 0;         ///< responses that were stopped and not resumed
   std::uint64_t moves = 0;
   std::vector<RankFigures> ranks;          ///< by number
+  std::vector<NodeFigures> nodes;          ///< most memory first
   std::vector<ResponseFigures> responses;  ///< by the time they finished
   std::vector<GroupFigures> groups;        ///< longest first
   std::vector<std::string> drafters;

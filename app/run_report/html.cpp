@@ -27,8 +27,9 @@ svg { width: 100%; height: auto; font: 12px system-ui, sans-serif; }
 )";
 
 // By Phase. Told apart by those who do not see red and green, too (Okabe and Ito).
-constexpr std::array<const char*, kPhases> kColors{"#999999", "#56b4e9", "#0072b2", "#009e73",
-                                                   "#e69f00", "#cc79a7", "#d55e00", "#eeeeee"};
+constexpr std::array<const char*, kPhases> kColors{"#cccccc", "#888888", "#56b4e9", "#0072b2",
+                                                   "#009e73", "#e69f00", "#cc79a7", "#d55e00",
+                                                   "#000000", "#f0e442", "#f2f2f2"};
 constexpr const char* kBlue = "#0072b2";
 constexpr const char* kOrange = "#e69f00";
 constexpr const char* kTail = "#fdf0d5";
@@ -75,8 +76,10 @@ std::string rank_timeline(const RunFigures& figures) {
   if (figures.ranks.empty()) return "";
   const double height = std::clamp(14 * ranks, 60.0, 700.0);
   Plot plot(time_axis(figures), {0, ranks, false, "rank"}, height);
-  for (int phase = 0; phase < kPhases; ++phase)
-    plot.legend(kColors[phase], name_of(static_cast<Phase>(phase)));
+  const PhaseSeconds all = figures.all_ranks();
+  for (int phase = 0; phase < kPhases; ++phase) {
+    if (all.of[phase] > 0) plot.legend(kColors[phase], name_of(static_cast<Phase>(phase)));
+  }
   for (std::size_t i = 0; i < figures.ranks.size(); ++i) {
     const RankFigures& rank = figures.ranks[i];
     const double top = ranks - static_cast<double>(i);

@@ -11,7 +11,8 @@ namespace {
 constexpr double kWidth = 800;
 constexpr double kLeft = 70;  // for names and numbers of the y axis
 constexpr double kRight = 20;
-constexpr double kTop = 34;  // for the legend, and words of marks
+constexpr double kLegend = 5;  // where it begins: with all phases of a rank it just fits
+constexpr double kTop = 34;    // for the legend, and words of marks
 constexpr double kBottom = 40;
 constexpr double kLetter = 6.6;  // of 12 units height, about
 
@@ -83,7 +84,7 @@ std::vector<double> Axis::ticks() const {
 }
 
 Plot::Plot(Axis x, Axis y, double height)
-    : x_axis_(std::move(x)), y_axis_(std::move(y)), height_(height), legend_end_(kLeft) {}
+    : x_axis_(std::move(x)), y_axis_(std::move(y)), height_(height), legend_end_(kLegend) {}
 
 double Plot::x(double value) const {
   return kLeft + x_axis_.place(value) * (kWidth - kLeft - kRight);
@@ -124,7 +125,7 @@ void Plot::legend(const std::string& color, const std::string& word) {
       "<rect x=\"{:.1f}\" y=\"8\" width=\"10\" height=\"10\" fill=\"{}\"/>"
       "<text x=\"{:.1f}\" y=\"17\">{}</text>\n",
       legend_end_, color, legend_end_ + 14, escaped(word));
-  legend_end_ += 30 + kLetter * static_cast<double>(word.size());
+  legend_end_ += 25 + kLetter * static_cast<double>(word.size());
 }
 
 std::string Plot::text() const {

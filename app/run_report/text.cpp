@@ -1,8 +1,10 @@
 #include "app/run_report/text.hpp"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ctime>
 
 namespace paceline::app {
 namespace {
@@ -10,6 +12,7 @@ namespace {
 constexpr double kMiB = 1024.0 * 1024.0;
 constexpr std::size_t kSlowest = 10;
 constexpr std::size_t kGroups = 20;
+constexpr std::size_t kNodes = 20;
 constexpr std::size_t kPositions = 16;
 
 std::string percent(double part, double whole) {
@@ -18,10 +21,12 @@ std::string percent(double part, double whole) {
 
 std::string name_of(RequestId id) { return fmt::format("{}:{}", id.prompt, id.sample); }
 
+std::string host_of(const RankFigures& rank) { return rank.host.empty() ? "-" : rank.host; }
+
 /// Of every phase the least, the mean and the most of all ranks, and whose the most is.
 Table phases(const RunFigures& figures) {
   Table table{"Where the time went, seconds a rank",
-              {{"phase", "min", "mean", "max", "of rank", "%"}}};
+              {{"phase", "min", "mean", "max", "of rank", "on", "%"}}};
   const PhaseSeconds all = figures.all_ranks();
   for (int i = 0; i < kPhases; ++i) {
     const auto phase = static_cast<Phase>(i);
@@ -32,7 +37,8 @@ Table phases(const RunFigures& figures) {
     table.rows.push_back({app::name_of(phase), fmt::format("{:.3f}", least->seconds[phase]),
                           fmt::format("{:.3f}", all[phase] / figures.ranks.size()),
                           fmt::format("{:.3f}", most->seconds[phase]),
-                          fmt::format("{}", most->rank), percent(all[phase], all.sum())});
+                          fmt::format("{}", most->rank), host_of(*most),
+                          percent(all[phase], all.sum())});
   }
   return table;
 }
@@ -130,7 +136,7 @@ Table steps(const RunFigures& figures) {
 }
 
 Table memory(const RunFigures& figures) {
-  Table table{"Memory, MiB a rank", {{"", "min", "mean", "max", "of rank"}}};
+  Table table{"Memory, MiB a rank", {{"", "min", "mean", "max", "of rank", "on"}}};
   if (figures.ranks.empty()) return table;
   const auto add = [&](const char* name, std::uint64_t RankFigures::*member) {
     const auto [least, most] =
@@ -142,13 +148,34 @@ Table memory(const RunFigures& figures) {
     if ((*most).*member == 0) return;
     table.rows.push_back({name, mib(static_cast<double>((*least).*member)),
                           mib(sum / static_cast<double>(figures.ranks.size())),
-                          mib(static_cast<double>((*most).*member)),
-                          fmt::format("{}", most->rank)});
+                          mib(static_cast<double>((*most).*member)), fmt::format("{}", most->rank),
+                          host_of(*most)});
   };
   add("peak RSS", &RankFigures::peak_rss_bytes);
   add("weights", &RankFigures::weight_bytes);
   add("KV pool", &RankFigures::kv_bytes);
   return table;
+}
+
+Table nodes(const RunFigures& figures) {
+  Table table{"Memory, MiB a node, most first",
+              {{"node", "ranks", "peak RSS", "weights", "KV pool"}}};
+  const auto mib = [](std::uint64_t bytes) {
+    return fmt::format("{:.1f}", static_cast<double>(bytes) / kMiB);
+  };
+  for (std::size_t i = 0; i < std::min(kNodes, figures.nodes.size()); ++i) {
+    const NodeFigures& node = figures.nodes[i];
+    table.rows.push_back({node.host.empty() ? "-" : node.host, fmt::format("{}", node.ranks),
+                          mib(node.peak_rss_bytes), mib(node.weight_bytes), mib(node.kv_bytes)});
+  }
+  return table;
+}
+
+/// "2026-01-31 18:04:12", of UTC.
+std::string date_of(double unix_seconds) {
+  constexpr double kLast = 253402300799;  // of the year 9999: later ones are damaged
+  if (!(unix_seconds >= 0 && unix_seconds <= kLast)) return "?";
+  return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::gmtime(static_cast<std::time_t>(unix_seconds)));
 }
 
 double rate(const RunFigures& figures) {
@@ -180,6 +207,11 @@ std::vector<std::string> headline_of(const RunFigures& figures) {
   lines.push_back(fmt::format("{} tokens in {:.3f} s: {:.1f} tokens/s, {:.1f} a rank ({} ranks)",
                               figures.tokens, figures.seconds, rate(figures), rate(figures) / ranks,
                               figures.ranks.size()));
+  if (figures.started > 0) {
+    lines.push_back(fmt::format("from {} to {} UTC on {} {}", date_of(figures.started),
+                                date_of(figures.ended), figures.nodes.size(),
+                                figures.nodes.size() == 1 ? "node" : "nodes"));
+  }
   lines.push_back(fmt::format(
       "{} responses finished{}, in {} {}{}", figures.responses.size(),
       figures.partial > 0 ? fmt::format(", {} partial", figures.partial) : "",
@@ -196,9 +228,9 @@ std::vector<std::string> headline_of(const RunFigures& figures) {
 
 std::vector<Table> tables_of(const RunFigures& figures) {
   std::vector<Table> tables;
-  for (Table& table :
-       std::vector<Table>{phases(figures), progress(figures), lengths(figures), groups(figures),
-                          slowest(figures), acceptance(figures), memory(figures), steps(figures)}) {
+  for (Table& table : std::vector<Table>{phases(figures), progress(figures), lengths(figures),
+                                         groups(figures), slowest(figures), acceptance(figures),
+                                         memory(figures), nodes(figures), steps(figures)}) {
     if (table.rows.size() > 1) tables.push_back(std::move(table));
   }
   return tables;

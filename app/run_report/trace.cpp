@@ -4,7 +4,8 @@
 
 #include <iterator>
 #include <map>
-#include <set>
+#include <string>
+#include <tuple>
 #include <utility>
 
 #include "runtime/core/role.hpp"
@@ -14,12 +15,36 @@ namespace {
 
 constexpr int kSteps = 0;  // threads of a process
 constexpr int kTransfers = 1;
+constexpr int kWrites = 2;
+
+const char* name_of(WriteRecord::Kind kind) {
+  switch (kind) {
+    case WriteRecord::Kind::trajectories:
+      return "trajectories";
+    case WriteRecord::Kind::telemetry:
+      return "telemetry";
+    case WriteRecord::Kind::final_trajectories:
+      return "final trajectories";
+    case WriteRecord::Kind::final_telemetry:
+      return "final telemetry";
+  }
+  return "?";  // damaged
+}
+
+/// As it stands in JSON; what a host's name cannot have, a damaged one may.
+std::string quoted(const std::string& text) {
+  std::string plain;
+  for (const char c : text) plain += c < ' ' || c == '"' || c == '\\' || c == 127 ? '?' : c;
+  return plain;
+}
 
 class Trace {
  public:
   explicit Trace(const RecordedTelemetry& run) {
     for (const RecordedAttempt& attempt : run.attempts)
       begins_[attempt.attempt] = 1e6 * (attempt.started - run.attempts.front().started);
+    for (const RecordedProcess& process : run.processes)
+      hosts_[{process.attempt, process.rank}] = quoted(process.host);
   }
 
   /// A process of its own for each rank of each attempt, by the order in which they are met.
@@ -27,12 +52,15 @@ class Trace {
     const auto [at, added] =
         processes_.emplace(std::pair(attempt, rank), static_cast<int>(processes_.size()));
     if (added) {
-      add(R"("ph":"M","name":"process_name","pid":{},"args":{{"name":"rank {}, attempt {}"}})",
-          at->second, rank, attempt);
+      const std::string& host = hosts_[{attempt, rank}];
+      add(R"("ph":"M","name":"process_name","pid":{},"args":{{"name":"{}{}rank {}, attempt {}"}})",
+          at->second, host, host.empty() ? "" : ": ", rank, attempt);
       add(R"("ph":"M","name":"thread_name","pid":{},"tid":{},"args":{{"name":"steps"}})",
           at->second, kSteps);
       add(R"("ph":"M","name":"thread_name","pid":{},"tid":{},"args":{{"name":"KV transfers"}})",
           at->second, kTransfers);
+      add(R"("ph":"M","name":"thread_name","pid":{},"tid":{},"args":{{"name":"writing"}})",
+          at->second, kWrites);
     }
     return at->second;
   }
@@ -62,6 +90,7 @@ class Trace {
   }
 
   std::map<std::uint32_t, double> begins_;  ///< microseconds, by attempt
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::string> hosts_;  ///< (attempt, rank)
   std::map<std::pair<std::uint32_t, std::uint32_t>, int> processes_;
   std::string events_;
 };
@@ -86,10 +115,13 @@ std::string trace_of(const RecordedTelemetry& run) {
             step.requests, step.prefill_tokens, step.decode_tokens, step.drafted, step.accepted,
             step.kv_blocks_used));
     double next = begin;
-    for (const auto& [name, seconds] :
-         {std::pair("draft", step.draft_duration), std::pair("forward", step.forward_duration),
-          std::pair("sample", step.sample_duration)}) {
-      trace.slice(name, process, kSteps, next, seconds);
+    // Collectives are many in a forward pass: a step says what they came to.
+    for (const auto& [name, seconds, communication] :
+         {std::tuple("draft", step.draft_duration, 0.0),
+          std::tuple("forward", step.forward_duration, step.sum_duration),
+          std::tuple("sample", step.sample_duration, step.exchange_duration)}) {
+      trace.slice(name, process, kSteps, next, seconds,
+                  communication > 0 ? fmt::format(R"("communication":{:.6f})", communication) : "");
       next += 1e6 * seconds;
     }
   }
@@ -98,6 +130,10 @@ std::string trace_of(const RecordedTelemetry& run) {
                 kTransfers, trace.at(attempt, transfer.start), transfer.duration,
                 fmt::format(R"("bytes":{},"peer":{},"complete":{})", transfer.bytes, transfer.peer,
                             transfer.complete));
+  }
+  for (const auto& [write, attempt, rank] : run.writes) {
+    trace.slice(name_of(write.kind), trace.process(attempt, rank), kWrites,
+                trace.at(attempt, write.start), write.duration);
   }
   return trace.text();
 }

@@ -210,6 +210,15 @@ std::vector<Key> make_table() {
       "Training step of the weights; raise it at every step, or the same noise is drawn again."));
 
   t.push_back(key(PACELINE_FIELD(prompts, path), file, "Prompts, one JSON object a line.", true));
+  t.push_back(key(PACELINE_FIELD(prompts, keys.prompt), OrAuto{Text{}},
+                  "Field of a line that is its prompt, as question; auto is what has this name."));
+  t.push_back(key(PACELINE_FIELD(prompts, keys.messages), OrAuto{Text{}},
+                  "The same of messages; where it is text, this is what the user says."));
+  t.push_back(
+      key(PACELINE_FIELD(prompts, keys.prompt_tokens), OrAuto{Text{}}, "The same of token ids."));
+  t.push_back(key(PACELINE_FIELD(prompts, keys.uid), OrAuto{Text{}}, "The same of the uid."));
+  t.push_back(key(PACELINE_FIELD(prompts, keys.ground_truth), OrAuto{Text{}},
+                  "The same of the true answer, which reward.ground_truth too may name."));
   t.push_back(
       key(PACELINE_FIELD(prompts, samples), Count{1, 1000000}, "Responses to each prompt."));
   t.push_back(key(PACELINE_FIELD(prompts, overlong), overlong,
@@ -369,7 +378,8 @@ std::vector<Key> make_table() {
   for (Key& of_reward : reward_keys()) t.push_back(std::move(of_reward));
 
   t.push_back(key(PACELINE_FIELD(output, directory), directory,
-                  "Where trajectories.h5 and telemetry.h5 go; made when missing.", true));
+                  "Where trajectories.h5, telemetry.h5 and paceline.log go; made when missing.",
+                  true));
   t.push_back(key(PACELINE_FIELD(output, flush_seconds), Duration{0, 86400},
                   "Finished responses reach the disk at least this often, in seconds."));
 

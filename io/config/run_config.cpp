@@ -282,8 +282,22 @@ class Reader {
       problem(place_of_key("kv_pool.disk_size"),
               "kv_pool.disk_size: expected kv_pool.disk, a directory, beside it, found none");
     }
+    check_prompt_keys();
     check_speculation();
     check_reward();
+  }
+
+  void check_prompt_keys() {
+    const std::vector<PromptKeys::Named> named = config_.prompts.keys.named();
+    for (std::size_t i = 0; i < named.size(); ++i) {
+      for (std::size_t j = 0; j < i; ++j) {
+        if (named[i].field != named[j].field) continue;
+        const std::string key = "prompts.keys." + std::string(named[i].key);
+        problem(place_of_key(key), key + ": expected another field than prompts.keys." +
+                                       std::string(named[j].key) + ", found " +
+                                       show(named[i].field));
+      }
+    }
   }
 
   void check_reward() {
@@ -392,6 +406,19 @@ class Reader {
 };
 
 }  // namespace
+
+std::vector<PromptKeys::Named> PromptKeys::named() const {
+  std::vector<Named> all;
+  const auto add = [&](std::string_view key, const Auto<std::string>& field) {
+    if (field) all.push_back({key, *field});
+  };
+  add("prompt", prompt);
+  add("messages", messages);
+  add("prompt_tokens", prompt_tokens);
+  add("uid", uid);
+  add("ground_truth", ground_truth);
+  return all;
+}
 
 RunConfig parse_run_config(const std::string& text, const std::string& name,
                            const std::string& directory, std::span<const std::string> overrides,

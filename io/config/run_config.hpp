@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/core/sampling.hpp"
@@ -33,8 +34,24 @@ struct ChatSettings {
   Auto<bool> enable_thinking;  ///< Qwen3
   Auto<std::string> date;      ///< Llama 3.1 to 3.3
 };
+/// Fields of a prompt file's lines that count as those of these names; auto: what has the name.
+struct PromptKeys {
+  Auto<std::string> prompt;
+  Auto<std::string> messages;
+  Auto<std::string> prompt_tokens;
+  Auto<std::string> uid;
+  Auto<std::string> ground_truth;
+
+  struct Named {
+    std::string_view key;
+    std::string_view field;  ///< of the file
+  };
+  /// Those that are not auto. Lives no longer than this.
+  [[nodiscard]] std::vector<Named> named() const;
+};
 struct PromptsSection {
-  std::string path;          ///< JSONL file
+  std::string path;  ///< JSONL file
+  PromptKeys keys;
   std::int32_t samples = 1;  ///< responses a prompt (n)
   Overlong overlong = Overlong::error;
   /// Longest prompt; 0: what the context leaves beside max_tokens.

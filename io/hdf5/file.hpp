@@ -204,6 +204,7 @@ struct Field {
   const char* name;
   std::size_t offset;  ///< in the struct in memory
   hid_t type;
+  const char* unit = nullptr;       ///< of columns of it; null: they say nothing of one
   std::vector<hsize_t> shape = {};  ///< of an array of these; empty: it is none
 };
 /// The type of the member itself.

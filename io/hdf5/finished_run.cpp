@@ -6,6 +6,7 @@
 #include "io/hdf5/final_entries.hpp"
 #include "io/hdf5/final_file.hpp"
 #include "io/hdf5/shard_format.hpp"
+#include "io/hdf5/stored_run.hpp"
 #include "io/hdf5/window_reader.hpp"
 #include "runtime/core/error.hpp"
 
@@ -40,10 +41,7 @@ void read_responses(const FinishedRun& run, std::span<const Entry> responses,
                 [&](const Window& window) {
                   for (std::size_t i = 0; i < window.entries.size(); ++i) {
                     if (!window.intact(i)) {
-                      const Entry& entry = window.entries[i];
-                      throw IoError("cannot read " + run.path + ": the response to prompt " +
-                                    std::to_string(entry.prompt) + ", sample " +
-                                    std::to_string(entry.sample) + " is damaged");
+                      throw_damaged(run.path, window.entries[i]);
                     }
                     use(window.trajectory(i));
                   }

@@ -6,6 +6,8 @@
 //   DIR/shards/trajectories-<attempt>-<rank>.h5
 //   DIR/shards/telemetry-<attempt>-<rank>.h5
 //   DIR/trajectories.h5, DIR/telemetry.h5      by rename, when the run is complete
+//
+// Whatever else lies in DIR is no part of the run, its log (DIR/paceline.log) included.
 #pragma once
 
 #include <cstdint>

@@ -2,8 +2,10 @@
 // how they are closed. Private to this folder.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -32,6 +34,9 @@ class ShardFile {
   /// The same of structs with these members.
   h5::Dataset& add(const char* name, std::span<const h5::Field> fields, std::size_t size,
                    std::uint64_t chunk);
+  /// guarded() tells it of each step that ended well: the seconds that it took, waiting for the
+  /// lock included.
+  void set_watch(std::function<void(double seconds)> watch) { watch_ = std::move(watch); }
   /// From here on others see the file grow (publish_shard).
   void publish();
 
@@ -40,12 +45,17 @@ class ShardFile {
   template <typename Step>
   void guarded(const Step& step) {
     check();
-    const auto lock = h5::lock_hdf5();
-    try {
-      step();
-    } catch (const IoError& error) {
-      fail(error.what());
+    const auto begin = std::chrono::steady_clock::now();
+    {
+      const auto lock = h5::lock_hdf5();
+      try {
+        step();
+      } catch (const IoError& error) {
+        fail(error.what());
+      }
     }
+    if (watch_)
+      watch_(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
   /// Runs a last step and closes. Does nothing when the file is closed or has failed.
   template <typename Step>
@@ -71,6 +81,7 @@ class ShardFile {
   std::deque<h5::Dataset> datasets_;
   bool published_ = false;
   bool open_ = true;
+  std::function<void(double)> watch_;
   std::string failure_;  ///< message of the write that failed; empty while all is well
 };
 

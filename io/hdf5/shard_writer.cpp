@@ -3,6 +3,7 @@
 #include <cassert>
 #include <cmath>
 #include <filesystem>
+#include <utility>
 #include <vector>
 
 #include "io/hdf5/shard_file.hpp"
@@ -67,9 +68,11 @@ struct ShardWriter::State {
   }
 };
 
-ShardWriter::ShardWriter(const std::string& directory, std::uint32_t attempt, std::uint32_t rank) {
+ShardWriter::ShardWriter(const std::string& directory, std::uint32_t attempt, std::uint32_t rank,
+                         std::function<void(double seconds)> watch) {
   const auto lock = h5::lock_hdf5();
   state_ = std::make_unique<State>(directory, attempt, rank);
+  state_->shard.set_watch(std::move(watch));
 }
 
 ShardWriter::~ShardWriter() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -18,8 +19,10 @@ namespace paceline::io {
 /// full). After that the file is left as the last flush made it, and every further call throws.
 class ShardWriter : public TrajectorySink {
  public:
-  /// `directory` was opened by a RunDirectory (of rank 0). The file must not exist yet.
-  ShardWriter(const std::string& directory, std::uint32_t attempt, std::uint32_t rank);
+  /// `directory` was opened by a RunDirectory (of rank 0). The file must not exist yet. `watch` is
+  /// told whenever something was written, with the seconds that it took.
+  ShardWriter(const std::string& directory, std::uint32_t attempt, std::uint32_t rank,
+              std::function<void(double seconds)> watch = {});
   /// Closes, dropping errors: call close() to see them.
   ~ShardWriter() override;
   ShardWriter(const ShardWriter&) = delete;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <compare>
 #include <cstring>
 #include <filesystem>
@@ -39,7 +40,12 @@ struct Summary {
 struct Attempt {
   std::uint32_t ranks = 0;
   double started = 0;  // Unix time, seconds; the earliest of its ranks
+  double length = 0;   // seconds, up to the last moment that any of them recorded
   std::string plan;
+
+  void reaches(double moment) {  // damaged ones may be NaN
+    if (std::isfinite(moment)) length = std::max(length, moment);
+  }
 };
 
 struct Collected {
@@ -51,6 +57,8 @@ struct Collected {
   std::vector<OfRank<DraftMemoryRecord>> draft_memory;  // by (attempt, rank), as the shards are
   std::vector<OfRank<StopPoint>> stop_points;           // likewise
   std::vector<OfRank<RoleRecord>> roles;                // likewise
+  std::vector<OfRank<WriteRecord>> writes;              // likewise
+  std::vector<RecordedProcess> processes;               // likewise
   std::vector<OfRank<AcceptanceCell>> acceptance;       // likewise
   std::vector<std::string> drafter_names;
   std::vector<Summary> summaries;
@@ -105,7 +113,10 @@ std::uint64_t read_steps(const h5::File& file,
 /// Adds a shard to `all`; nothing of it when something in it cannot be read.
 void collect(const ShardName& name, Collected& all) {
   const h5::File file = h5::File::open(name.path);
-  const std::uint64_t steps = read_steps(file, [](std::span<const StepRecord> /*rows*/) {});
+  Attempt own;
+  const std::uint64_t steps = read_steps(file, [&own](std::span<const StepRecord> rows) {
+    for (const StepRecord& step : rows) own.reaches(step.start + step.duration);
+  });
   const auto events = read_rows<RequestEvent>(file, "events", event_fields());
   const auto transfers = read_rows<TransferRecord>(file, "transfers", transfer_fields());
   const auto pool = read_rows<KvPoolRecord>(file, "kv_pool", pool_fields());
@@ -114,12 +125,23 @@ void collect(const ShardName& name, Collected& all) {
   const auto stop_points = read_rows<StopPoint>(file, "stop_points", stop_point_fields());
   const auto scores = read_rows<ScoreRecord>(file, "scores", score_fields());
   const auto roles = read_rows<RoleRecord>(file, "roles", role_fields());
+  const auto writes = read_rows<WriteRecord>(file, "writes", write_fields());
   const auto summaries = read_rows<RankSummary>(file, "summary", summary_fields());
   const auto drafter_names = h5::read_strings(file, "drafter_names");
   const auto acceptance = read_acceptance(file, drafter_names);
-  double started = 0;
-  h5::read_attribute(file.id(), file.path(), "started", h5::native<double>(), &started);
-  const std::string plan = h5::read_string_attribute(file.id(), file.path(), "plan");
+  h5::read_attribute(file.id(), file.path(), "started", h5::native<double>(), &own.started);
+  const std::string host = h5::read_string_attribute(file.id(), file.path(), "host");
+  own.plan = h5::read_string_attribute(file.id(), file.path(), "plan");
+  for (const auto& event : events) own.reaches(event.time);
+  for (const auto& role : roles) own.reaches(role.start + role.preparing);
+  const auto reaches_end_of = [&own](const auto& records) {
+    for (const auto& record : records) own.reaches(record.start + record.duration);
+  };
+  reaches_end_of(transfers);
+  reaches_end_of(pool);
+  reaches_end_of(draft_memory);
+  reaches_end_of(scores);
+  reaches_end_of(writes);
 
   all.ranks[name.rank].push_back({name, steps});
   for (const auto& event : events) all.events.push_back({event, name.attempt, name.rank});
@@ -131,6 +153,8 @@ void collect(const ShardName& name, Collected& all) {
   for (const auto& point : stop_points) all.stop_points.push_back({point, name.attempt, name.rank});
   for (const auto& score : scores) all.scores.push_back({score, name.attempt, name.rank});
   for (const auto& role : roles) all.roles.push_back({role, name.attempt, name.rank});
+  for (const auto& write : writes) all.writes.push_back({write, name.attempt, name.rank});
+  all.processes.push_back({name.attempt, name.rank, host});
   std::vector<std::uint32_t> drafter;
   for (const auto& known : drafter_names) drafter.push_back(number_of(known, all.drafter_names));
   for (AcceptanceCell cell : acceptance) {
@@ -139,9 +163,32 @@ void collect(const ShardName& name, Collected& all) {
   }
   for (const auto& summary : summaries) all.summaries.push_back({summary, name.attempt});
   Attempt& attempt = all.attempts[name.attempt];
-  attempt.started = attempt.ranks == 0 ? started : std::min(attempt.started, started);
+  attempt.started = attempt.ranks == 0 ? own.started : std::min(attempt.started, own.started);
+  attempt.length = std::max(attempt.length, own.length);
   ++attempt.ranks;
-  if (attempt.plan.empty()) attempt.plan = plan;
+  if (attempt.plan.empty()) attempt.plan = own.plan;
+}
+
+void write_unit(hid_t dataset, const h5::File& file, const char* unit) {
+  h5::write_attribute(dataset, file.path(), "unit", std::string(unit));
+}
+
+/// A column of its own.
+template <typename T>
+void write_column(const h5::File& file, const std::string& name, const char* unit,
+                  const std::vector<T>& values) {
+  h5::Dataset column = h5::Dataset::create<T>(file, name, {values.size()});
+  column.template append<T>(values);
+  write_unit(column.id(), file, unit);
+}
+
+void write_texts(const h5::File& file, const std::string& name,
+                 std::span<const std::string> values) {
+  h5::write_strings(file, name, values);
+  for (const std::string& part : {name, name + "_offsets"}) {
+    const h5::Handle dataset(H5Dopen2(file.id(), part.c_str(), H5P_DEFAULT), H5Dclose);
+    write_unit(dataset.get(), file, "bytes");
+  }
 }
 
 /// Columns of `fields` for `rows` structs of `size` bytes, appended at `data`.
@@ -155,6 +202,7 @@ class Columns {
       widths_.push_back(H5Tget_size(type.get()));
       columns_.push_back(
           h5::Dataset::create(file, group + "/" + field.name, type.get(), type.get(), {rows}));
+      if (field.unit != nullptr) write_unit(columns_.back().id(), file, field.unit);
     }
   }
   void append(const void* data, std::size_t rows, std::size_t size) {
@@ -191,6 +239,7 @@ void write_steps(const h5::File& file, std::uint32_t rank, const std::vector<Sha
   Columns columns(file, group + "/steps", step_fields(), total);
   h5::Dataset attempts =
       h5::Dataset::create<std::uint32_t>(file, group + "/steps/attempt", {total});
+  write_unit(attempts.id(), file, "1");
   for (const Shard& shard : shards) {
     read_steps(h5::File::open(shard.name.path), [&](std::span<const StepRecord> rows) {
       columns.append(rows.data(), rows.size(), sizeof(StepRecord));
@@ -206,9 +255,9 @@ void write_events(const h5::File& file, std::vector<Event>& events) {
   });
   const h5::Handle group = file.group("requests");
   const hid_t u32 = h5::native<std::uint32_t>();
-  const auto fields =
-      widened({{"attempt", offsetof(Event, attempt), u32}, {"rank", offsetof(Event, rank), u32}},
-              event_fields());
+  const auto fields = widened(
+      {{"attempt", offsetof(Event, attempt), u32, "1"}, {"rank", offsetof(Event, rank), u32, "1"}},
+      event_fields());
   Columns(file, "requests", fields, events.size())
       .append(events.data(), events.size(), sizeof(Event));
   const h5::Handle kind(H5Dopen2(file.id(), "requests/kind", H5P_DEFAULT), H5Dclose);
@@ -232,8 +281,8 @@ void write_of_ranks(const h5::File& file, const char* name, const std::vector<Of
                     const std::vector<h5::Field>& fields_of_row) {
   const h5::Handle group = file.group(name);
   const hid_t u32 = h5::native<std::uint32_t>();
-  const auto fields = widened({{"attempt", offsetof(OfRank<Row>, attempt), u32},
-                               {"rank", offsetof(OfRank<Row>, rank), u32}},
+  const auto fields = widened({{"attempt", offsetof(OfRank<Row>, attempt), u32, "1"},
+                               {"rank", offsetof(OfRank<Row>, rank), u32, "1"}},
                               fields_of_row);
   Columns(file, name, fields, rows.size()).append(rows.data(), rows.size(), sizeof(OfRank<Row>));
 }
@@ -287,8 +336,9 @@ void write_summaries(const h5::File& file, std::vector<Summary>& summaries) {
     return std::tie(a.attempt, a.summary.rank) < std::tie(b.attempt, b.summary.rank);
   });
   const h5::Handle group = file.group("summary");
-  const auto fields = widened(
-      {{"attempt", offsetof(Summary, attempt), h5::native<std::uint32_t>()}}, summary_fields());
+  const auto fields =
+      widened({{"attempt", offsetof(Summary, attempt), h5::native<std::uint32_t>(), "1"}},
+              summary_fields());
   Columns(file, "summary", fields, summaries.size())
       .append(summaries.data(), summaries.size(), sizeof(Summary));
 }
@@ -298,28 +348,73 @@ void write_attempts(const h5::File& file, const std::map<std::uint32_t, Attempt>
   std::vector<std::uint32_t> number;
   std::vector<std::uint32_t> ranks;
   std::vector<double> started;
+  std::vector<double> ended;
   std::vector<std::string> plans;
   for (const auto& [attempt, row] : attempts) {
     number.push_back(attempt);
     ranks.push_back(row.ranks);
     started.push_back(row.started);
+    ended.push_back(row.started + row.length);
     plans.push_back(row.plan);
   }
-  const auto write = [&file]<typename T>(const std::string& name, const std::vector<T>& values) {
-    h5::Dataset dataset = h5::Dataset::create<T>(file, "attempts/" + name, {values.size()});
-    dataset.template append<T>(values);
-  };
-  write("attempt", number);
-  write("ranks", ranks);
-  write("started", started);
-  h5::write_strings(file, "attempts/plan", plans);
+  write_column(file, "attempts/attempt", "1", number);
+  write_column(file, "attempts/ranks", "ranks", ranks);
+  write_column(file, "attempts/started", "s", started);
+  write_column(file, "attempts/ended", "s", ended);
+  write_texts(file, "attempts/plan", plans);
+}
+
+void write_processes(const h5::File& file, const std::vector<RecordedProcess>& processes) {
+  const h5::Handle group = file.group("processes");
+  std::vector<std::uint32_t> attempts;
+  std::vector<std::uint32_t> ranks;
+  std::vector<std::string> hosts;
+  for (const RecordedProcess& process : processes) {
+    attempts.push_back(process.attempt);
+    ranks.push_back(process.rank);
+    hosts.push_back(process.host);
+  }
+  write_column(file, "processes/attempt", "1", attempts);
+  write_column(file, "processes/rank", "1", ranks);
+  write_texts(file, "processes/host", hosts);
+}
+
+void write_writes(const h5::File& file, std::vector<OfRank<WriteRecord>>& writes) {
+  std::stable_sort(writes.begin(), writes.end(), [](const auto& a, const auto& b) {
+    if (a.attempt != b.attempt || a.rank != b.rank)
+      return std::tie(a.attempt, a.rank) < std::tie(b.attempt, b.rank);
+    return std::strong_order(a.row.start, b.row.start) < 0;
+  });
+  write_of_ranks(file, "writes", writes, write_fields());
+  const h5::Handle kind(H5Dopen2(file.id(), "writes/kind", H5P_DEFAULT), H5Dclose);
+  using Kind = WriteRecord::Kind;
+  const std::pair<const char*, Kind> names[] = {{"trajectories", Kind::trajectories},
+                                                {"telemetry", Kind::telemetry},
+                                                {"final_trajectories", Kind::final_trajectories},
+                                                {"final_telemetry", Kind::final_telemetry}};
+  for (const auto& [name, value] : names)
+    h5::write_attribute(kind.get(), file.path(), name, static_cast<std::uint8_t>(value));
+}
+
+/// What the rank that merges has written since its shard was closed, this file so far included.
+void add_ending(const TelemetryEnding& ending, double began, Collected& all) {
+  const auto attempt = all.attempts.find(ending.attempt);
+  if (attempt == all.attempts.end()) return;  // its shards are lost
+  std::vector<WriteRecord> written = ending.written;
+  written.push_back({began, ending.clock->now() - began, WriteRecord::Kind::final_telemetry});
+  for (const WriteRecord& record : written) {
+    attempt->second.reaches(record.start + record.duration);
+    all.writes.push_back({record, ending.attempt, ending.rank});
+  }
 }
 
 }  // namespace
 
 TelemetryReport write_telemetry(const std::string& directory,
                                 std::span<const std::string> role_names,
-                                std::span<const std::string> outcome_names) {
+                                std::span<const std::string> outcome_names,
+                                const std::optional<TelemetryEnding>& ending) {
+  const double began = ending ? ending->clock->now() : 0;
   const auto lock = h5::lock_hdf5();
   TelemetryReport report;
   report.path = (fs::path(directory) / kTelemetryName).string();
@@ -345,10 +440,13 @@ TelemetryReport write_telemetry(const std::string& directory,
     write_scores(file, all.scores, outcome_names);
     write_of_ranks(file, "roles", all.roles, role_fields());
     write_of_ranks(file, "acceptance", all.acceptance, acceptance_fields());
-    h5::write_strings(file, "drafter_names", all.drafter_names);
+    write_texts(file, "drafter_names", all.drafter_names);
+    write_texts(file, "role_names", role_names);
     write_summaries(file, all.summaries);
+    write_processes(file, all.processes);
+    if (ending) add_ending(*ending, began, all);
+    write_writes(file, all.writes);
     write_attempts(file, all.attempts);
-    h5::write_strings(file, "role_names", role_names);
     file.close();
     commit_temporary(report.path);
   } catch (...) {

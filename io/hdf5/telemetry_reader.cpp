@@ -53,14 +53,27 @@ std::vector<RecordedAttempt> read_attempts(const h5::File& file) {
   const auto number = h5::read_all<std::uint32_t>(file, "attempts/attempt");
   const auto ranks = h5::read_all<std::uint32_t>(file, "attempts/ranks");
   const auto started = h5::read_all<double>(file, "attempts/started");
+  const auto ended = h5::read_all<double>(file, "attempts/ended");
   const auto plans = h5::read_strings(file, "attempts/plan");
   if (ranks.size() != number.size() || started.size() != number.size() ||
-      plans.size() != number.size())
+      ended.size() != number.size() || plans.size() != number.size())
     damaged(file, "attempts");
   std::vector<RecordedAttempt> attempts;
   for (std::size_t i = 0; i < number.size(); ++i)
-    attempts.push_back({number[i], ranks[i], started[i], plans[i]});
+    attempts.push_back({number[i], ranks[i], started[i], ended[i], plans[i]});
   return attempts;
+}
+
+std::vector<RecordedProcess> read_processes(const h5::File& file) {
+  const auto attempts = h5::read_all<std::uint32_t>(file, "processes/attempt");
+  const auto ranks = h5::read_all<std::uint32_t>(file, "processes/rank");
+  const auto hosts = h5::read_strings(file, "processes/host");
+  if (ranks.size() != attempts.size() || hosts.size() != attempts.size())
+    damaged(file, "processes");
+  std::vector<RecordedProcess> processes;
+  for (std::size_t i = 0; i < attempts.size(); ++i)
+    processes.push_back({attempts[i], ranks[i], hosts[i]});
+  return processes;
 }
 
 /// The numbers of the groups in /ranks, rising.
@@ -99,6 +112,7 @@ RecordedTelemetry read_telemetry(const std::string& path) {
   }
   RecordedTelemetry run;
   run.attempts = read_attempts(file);
+  run.processes = read_processes(file);
   for (const std::uint32_t rank : ranks_of(file)) {
     auto steps = read_rows<StepRecord>(file, "ranks/" + std::to_string(rank) + "/steps",
                                        step_fields(), false);
@@ -108,6 +122,7 @@ RecordedTelemetry read_telemetry(const std::string& path) {
   run.events = read_rows<RequestEvent>(file, "requests", event_fields());
   run.transfers = read_rows<TransferRecord>(file, "transfers", transfer_fields());
   run.roles = read_rows<RoleRecord>(file, "roles", role_fields());
+  run.writes = read_rows<WriteRecord>(file, "writes", write_fields());
   run.drafters = h5::read_strings(file, "drafter_names");
   run.acceptance = read_rows<AcceptanceCell>(file, "acceptance", acceptance_fields());
   for (const OfRank<AcceptanceCell>& cell : run.acceptance) {

@@ -9,7 +9,7 @@
 namespace paceline::io {
 namespace {
 
-constexpr std::uint64_t kChunkRows = 1024;  // 68 KiB of steps
+constexpr std::uint64_t kChunkRows = 1024;  // 112 KiB of steps
 constexpr std::size_t kBufferedRows = 16384;
 constexpr double kFlushSeconds = 1.0;
 
@@ -17,20 +17,27 @@ constexpr double kFlushSeconds = 1.0;
 
 struct TelemetryWriter::State {
   State(const std::string& directory, std::uint32_t attempt, std::uint32_t rank,
-        const std::string& plan, std::span<const std::string> drafter_names,
-        std::optional<double> started)
-      : shard(directory, "telemetry", attempt, rank), drafters(drafter_names.size()) {
+        const TelemetryOrigin& origin)
+      : shard(directory, "telemetry", attempt, rank),
+        drafters(origin.drafter_names.size()),
+        clock(origin.clock) {
     const h5::File& file = shard.file();
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     h5::write_attribute(file.id(), file.path(), "started",
-                        started.value_or(std::chrono::duration<double>(now).count()));
-    h5::write_attribute(file.id(), file.path(), "plan", plan);
-    h5::write_strings(file, "drafter_names", drafter_names);
+                        origin.started.value_or(std::chrono::duration<double>(now).count()));
+    h5::write_attribute(file.id(), file.path(), "host", origin.host);
+    h5::write_attribute(file.id(), file.path(), "plan", origin.plan);
+    h5::write_strings(file, "drafter_names", origin.drafter_names);
     shard.publish();
+    if (clock == nullptr) return;
+    shard.set_watch([this](double seconds) {
+      keep({clock->now() - seconds, seconds, WriteRecord::Kind::telemetry});
+    });
   }
 
   ShardFile shard;
   std::size_t drafters;
+  const Clock* clock;
   h5::Dataset& steps = shard.add("steps", step_fields(), sizeof(StepRecord), kChunkRows);
   h5::Dataset& events = shard.add("events", event_fields(), sizeof(RequestEvent), kChunkRows);
   h5::Dataset& transfers =
@@ -42,6 +49,7 @@ struct TelemetryWriter::State {
       shard.add("stop_points", stop_point_fields(), sizeof(StopPoint), kChunkRows);
   h5::Dataset& scores = shard.add("scores", score_fields(), sizeof(ScoreRecord), kChunkRows);
   h5::Dataset& roles = shard.add("roles", role_fields(), sizeof(RoleRecord), kChunkRows);
+  h5::Dataset& writes = shard.add("writes", write_fields(), sizeof(WriteRecord), kChunkRows);
   h5::Dataset& acceptance =
       shard.add("acceptance", acceptance_fields(), sizeof(AcceptanceCell), kChunkRows);
   h5::Dataset& summaries = shard.add("summary", summary_fields(), sizeof(RankSummary), kChunkRows);
@@ -52,6 +60,8 @@ struct TelemetryWriter::State {
   std::vector<DraftMemoryRecord> draft_memory_buffer;
   std::vector<StopPoint> stop_point_buffer;
   std::vector<ScoreRecord> score_buffer;
+  std::vector<WriteRecord> write_buffer;
+  double write_seconds = 0;
   double flushed_at = 0;  // seconds since the attempt began, by the records' clock
 
   void write_buffers() {
@@ -62,6 +72,7 @@ struct TelemetryWriter::State {
     write(draft_memory, draft_memory_buffer);
     write(stop_points, stop_point_buffer);
     write(scores, score_buffer);
+    write(writes, write_buffer);
   }
   template <typename Row>
   static void write(h5::Dataset& dataset, std::vector<Row>& buffer) {
@@ -71,11 +82,18 @@ struct TelemetryWriter::State {
     buffer.clear();
   }
 
+  void keep(const WriteRecord& record) {
+    write_buffer.push_back(record);
+    write_seconds += record.duration;
+  }
+  [[nodiscard]] std::size_t buffered() const {
+    return step_buffer.size() + event_buffer.size() + transfer_buffer.size() + pool_buffer.size() +
+           draft_memory_buffer.size() + stop_point_buffer.size() + score_buffer.size() +
+           write_buffer.size();
+  }
+
   void write_when_due(double now) {
-    const bool full = step_buffer.size() + event_buffer.size() + transfer_buffer.size() +
-                          pool_buffer.size() + draft_memory_buffer.size() +
-                          stop_point_buffer.size() + score_buffer.size() >=
-                      kBufferedRows;
+    const bool full = buffered() >= kBufferedRows;
     if (!full && now - flushed_at < kFlushSeconds) return;
     flushed_at = std::max(flushed_at, now);
     shard.guarded([this] { write_buffers(); });
@@ -83,11 +101,9 @@ struct TelemetryWriter::State {
 };
 
 TelemetryWriter::TelemetryWriter(const std::string& directory, std::uint32_t attempt,
-                                 std::uint32_t rank, const std::string& plan,
-                                 std::span<const std::string> drafter_names,
-                                 std::optional<double> started) {
+                                 std::uint32_t rank, const TelemetryOrigin& origin) {
   const auto lock = h5::lock_hdf5();
-  state_ = std::make_unique<State>(directory, attempt, rank, plan, drafter_names, started);
+  state_ = std::make_unique<State>(directory, attempt, rank, origin);
 }
 
 TelemetryWriter::~TelemetryWriter() {
@@ -141,6 +157,13 @@ void TelemetryWriter::score(const ScoreRecord& record) {
   state_->write_when_due(record.start + record.duration);
 }
 
+void TelemetryWriter::write(const WriteRecord& record) {
+  state_->keep(record);
+  state_->write_when_due(record.start + record.duration);
+}
+
+double TelemetryWriter::write_seconds() const { return state_->write_seconds; }
+
 void TelemetryWriter::acceptance(std::span<const AcceptanceCell> cells) {
   for (const AcceptanceCell& cell : cells) {
     if (cell.drafter >= state_->drafters) throw std::out_of_range("drafter without a name");
@@ -153,6 +176,8 @@ void TelemetryWriter::acceptance(std::span<const AcceptanceCell> cells) {
 }
 
 void TelemetryWriter::flush() {
+  state_->shard.check();
+  if (state_->buffered() == 0) return;  // nothing to write, and nothing to record of it
   state_->shard.guarded([this] { state_->write_buffers(); });
 }
 
@@ -165,7 +190,13 @@ void TelemetryWriter::summary(const RankSummary& summary) {
 }
 
 void TelemetryWriter::close() {
-  state_->shard.close([this] { state_->write_buffers(); });
+  // The last record is of this itself, as far as it has come.
+  state_->shard.close([&s = *state_, begin = state_->clock ? state_->clock->now() : 0.0] {
+    s.write_buffers();
+    if (s.clock == nullptr) return;
+    s.keep({begin, s.clock->now() - begin, WriteRecord::Kind::telemetry});
+    s.write(s.writes, s.write_buffer);
+  });
 }
 
 }  // namespace paceline::io

@@ -25,6 +25,8 @@
     model_scale("DIR"), kv_scale("DIR")  # seconds that changes of roles and moves of KV took
     kv_pool("DIR")                       # what ranks put into the KV pool and took out of it
     draft_memory("DIR")                  # memory of draft models that became KV's, and was theirs again
+    attempts("DIR")                      # when the run's attempts began and ended
+    rank_seconds("DIR"), writes("DIR")   # hosts of ranks, and their seconds by what they went to
 
 Needs h5py and numpy; torch, verl and slime only where what is asked for is made of theirs.
 `pip install` of this folder makes it importable from anywhere, and so does PYTHONPATH. One run, one
@@ -50,15 +52,18 @@ from paceline_run.slime import SlimeSample
 from paceline_run.summary import summary
 from paceline_run.telemetry import (
     acceptance,
+    attempts,
     draft_memory,
     draft_servers,
     kv_pool,
     kv_scale,
     model_scale,
     races,
+    rank_seconds,
     request_plans,
     scores,
     timeline,
+    writes,
 )
 
 __all__ = [
@@ -70,6 +75,7 @@ __all__ = [
     "Scores",
     "SlimeSample",
     "acceptance",
+    "attempts",
     "draft_memory",
     "draft_servers",
     "iter_live",
@@ -80,10 +86,12 @@ __all__ = [
     "model_scale",
     "open_run",
     "races",
+    "rank_seconds",
     "request_plans",
     "scores",
     "summary",
     "timeline",
+    "writes",
 ]
 
 

@@ -33,12 +33,31 @@ std::string text_of(const Json& value, std::string_view raw) {
   return value.is_string() ? value.get<std::string>() : text::compact(raw);
 }
 
+/// "; did you mean 'x'?", or what the line has when nothing is near.
+std::string suggest(std::string_view field, const std::vector<Member>& members) {
+  constexpr std::size_t kShown = 8;  // names
+  std::vector<std::string_view> names;
+  for (const Member& member : members)
+    if (member.key.size() <= 64) names.push_back(member.key);
+  const std::string_view near = nearest_name(field.substr(0, 64), names);
+  if (!near.empty()) return "; did you mean '" + std::string(near) + "'?";
+  if (names.empty()) return "";
+  std::string text = "; the line has ";
+  for (std::size_t i = 0; i < names.size() && i < kShown; ++i)
+    text += (i > 0 ? ", '" : "'") + std::string(names[i]) + "'";
+  return text + (names.size() > kShown ? ", ..." : "");
+}
+
 /// Reads the lines of one file, front to back.
 class PromptReader {
  public:
   PromptReader(const std::string& name, const Tokenizer* tokenizer, const ChatTemplate* chat,
                const PromptOptions& options)
-      : name_(name), tokenizer_(tokenizer), chat_(chat), options_(options) {
+      : name_(name),
+        tokenizer_(tokenizer),
+        chat_(chat),
+        options_(options),
+        named_(options.keys.named()) {
     vocab_ = options.vocab_size > 0 ? options.vocab_size
              : tokenizer != nullptr ? tokenizer->vocab_size()
                                     : 0;
@@ -91,9 +110,43 @@ class PromptReader {
     }
   }
 
+  /// What a member counts as: the key that names it, or its own name.
+  [[nodiscard]] std::string_view key_of(const Member& member) const {
+    for (const auto& [key, field] : named_) {
+      if (member.key == field) return key;
+    }
+    for (const auto& [key, field] : named_) {
+      if (member.key == key)
+        refuse(member, "is beside '" + std::string(field) + "', which prompts.keys." +
+                           std::string(key) + " names; expected one of them");
+    }
+    return member.key;
+  }
+
+  void require_named(const std::vector<Member>& members) const {
+    for (const auto& [key, field] : named_) {
+      const auto has = [&field = field](const Member& member) { return member.key == field; };
+      if (std::none_of(members.begin(), members.end(), has))
+        throw LineError{0, "no '" + std::string(field) + "' (prompts.keys." + std::string(key) +
+                               ")" + suggest(field, members)};
+    }
+  }
+
+  /// The prompt itself.
+  struct Source {
+    const Member* member = nullptr;
+    std::string_view key;  ///< that it counts as
+  };
+
+  /// Whether it is text that is to be a user's message.
+  [[nodiscard]] bool says(const Source& source) const {
+    return options_.keys.messages && source.key == "messages" && source.member->raw.front() == '"';
+  }
+
   void read_line(std::string_view line) {
     const std::vector<Member> members = text::split_object(line);
-    const Member* source = nullptr;
+    require_named(members);
+    Source source;
     Prompt prompt;
     std::size_t uid_offset = 0;
     bool has_truth = false;
@@ -107,29 +160,34 @@ class PromptReader {
       has_truth = true;
     };
     for (const Member& member : members) {
-      if (is_prompt_key(member.key)) {
-        if (source != nullptr) {
-          refuse(member, "a second prompt beside '" + source->key + "'; expected one");
+      const std::string_view key = key_of(member);
+      if (is_prompt_key(key)) {
+        if (source.member != nullptr) {
+          refuse(member, "a second prompt beside '" + source.member->key + "'; expected one");
         }
-        source = &member;
-        if (!is_ids_key(member.key)) add_extra(extra, member);
-      } else if (member.key == "uid") {
+        source = {&member, key};
+        if (says(source)) {
+          add_extra(extra, key, R"([{"role":"user","content":)" + std::string(member.raw) + "}]");
+        } else if (!is_ids_key(key)) {
+          add_extra(extra, key, text::compact(member.raw));
+        }
+      } else if (key == "uid") {
         uid_offset = member.offset;
         prompt.uid = read_uid(member);
-      } else if (member.key == "ground_truth") {
+      } else if (key == "ground_truth") {
         if (member.raw != "null") take_truth(member, text_of(parse(member), member.raw));
       } else {
-        if (member.key == "reward_model") {
+        if (key == "reward_model") {
           if (auto truth = nested_truth(member)) take_truth(member, *std::move(truth));
         }
-        add_extra(extra, member);
+        add_extra(extra, key, text::compact(member.raw));
       }
     }
     prompt.extra_json = extra.empty() ? "{}" : extra + "}";
-    if (source == nullptr) {
+    if (source.member == nullptr) {
       throw LineError{0,
                       "no prompt: expected one of 'prompt', 'messages', 'prompt_tokens', "
-                      "'input_ids', 'tokens'"};
+                      "'input_ids', 'tokens', or what prompts.keys names"};
     }
     if (prompt.uid.empty()) prompt.uid = "line-" + std::to_string(line_number_);
     const auto [first, fresh] = seen_.try_emplace(prompt.uid, line_number_);
@@ -137,14 +195,14 @@ class PromptReader {
       throw LineError{uid_offset, "uid '" + prompt.uid + "' was on line " +
                                       std::to_string(first->second) + " already; uids are unique"};
     }
-    prompt.tokens = read_prompt(*source, members);
-    if (prompt.tokens.empty()) refuse(*source, "the prompt is empty");
-    keep(std::move(prompt), *source);
+    prompt.tokens = read_prompt(source, members);
+    if (prompt.tokens.empty()) refuse(*source.member, "the prompt is empty");
+    keep(std::move(prompt), *source.member);
   }
 
-  static void add_extra(std::string& extra, const Member& member) {
+  static void add_extra(std::string& extra, std::string_view key, const std::string& value) {
     extra += extra.empty() ? "{" : ",";
-    extra += Json(member.key).dump() + ":" + text::compact(member.raw);
+    extra += Json(key).dump() + ":" + value;
   }
 
   static std::string read_uid(const Member& member) {
@@ -169,10 +227,11 @@ class PromptReader {
     return std::nullopt;
   }
 
-  std::vector<TokenId> read_prompt(const Member& source, const std::vector<Member>& members) {
+  std::vector<TokenId> read_prompt(const Source& of, const std::vector<Member>& members) {
+    const Member& source = *of.member;
     const Json value = parse(source);
-    if (is_ids_key(source.key)) return read_ids(source, value);
-    if (source.key == "prompt" && value.is_string()) {
+    if (is_ids_key(of.key)) return read_ids(source, value);
+    if (of.key == "prompt" && value.is_string()) {
       text::refuse_chat_fields(members,
                                "cannot be honoured: the prompt is text, which is encoded as it is; "
                                "give it as messages");
@@ -181,7 +240,9 @@ class PromptReader {
       return tokenizer_for(source).encode(plain,
                                           {.add_special_tokens = options_.add_special_tokens});
     }
-    const std::vector<ChatMessage> messages = read_messages(source, value);
+    const std::vector<ChatMessage> messages =
+        says(of) ? std::vector<ChatMessage>{{"user", value.get<std::string>()}}
+                 : read_messages(of, value);
     const Tokenizer& tokenizer = tokenizer_for(source);
     if (chat_ == nullptr) refuse(source, "there is no chat template");
     const ChatOptions chat = text::read_chat_fields(members, *chat_, options_.chat);
@@ -200,10 +261,12 @@ class PromptReader {
     return *tokenizer_;
   }
 
-  static std::vector<ChatMessage> read_messages(const Member& source, const Json& value) {
+  std::vector<ChatMessage> read_messages(const Source& of, const Json& value) const {
+    const Member& source = *of.member;
     if (!value.is_array()) {
-      refuse(source, (source.key == "prompt" ? "expected text or a list of messages, found "
-                                             : "expected a list of messages, found ") +
+      const bool text = of.key == "prompt" || options_.keys.messages;
+      refuse(source, (text ? "expected text or a list of messages, found "
+                           : "expected a list of messages, found ") +
                          text::describe(value));
     }
     if (value.empty()) refuse(source, "the prompt is empty: no messages");
@@ -287,6 +350,7 @@ class PromptReader {
   const Tokenizer* tokenizer_;
   const ChatTemplate* chat_;
   const PromptOptions& options_;
+  const std::vector<PromptKeys::Named> named_;
   std::int32_t vocab_ = 0;  ///< 0: unknown
   std::size_t line_number_ = 0;
   bool rendered_ = false;                              ///< some messages were

@@ -23,6 +23,8 @@ struct PromptOptions {
   bool add_special_tokens = true;
   /// For the messages of every line that does not say otherwise itself.
   ChatOptions chat = {};
+  /// Fields that go by other names in this file: every line has them.
+  PromptKeys keys = {};
 };
 
 struct PromptSet {
@@ -40,9 +42,10 @@ struct PromptSet {
 ///   `uid`           text or integer, unique; "line-N" when absent
 ///   `ground_truth`  text, or any JSON, kept as compact text; or `reward_model.ground_truth` (verl)
 ///   `enable_thinking`, `date_string`, `chat_template_kwargs`: see chat_fields.hpp
-/// Every field but `uid`, `ground_truth` and token ids goes to Prompt::extra_json as it is written,
-/// in the order of the line, without the spaces: trainers want the messages, reward_model and so
-/// on.
+/// A field that options.keys names counts as the one of that key, and is kept under it; as
+/// `messages` it may be text, which is what the user says. Every field but `uid`, `ground_truth`
+/// and token ids goes to Prompt::extra_json as it is written, in the order of the line, without the
+/// spaces: trainers want the messages, reward_model and so on.
 ///
 /// `tokenizer` may be null when every prompt is token ids. Text is encoded as it is; messages are
 /// rendered by `chat` with the header of the assistant's answer at the end. What speaks to the

@@ -38,10 +38,13 @@ class TrajectorySink {
 struct StepRecord {
   double start = 0;
   double duration = 0;
-  double draft_duration = 0;    ///< of it, drafting
-  double forward_duration = 0;  ///< of it, the forward pass, which verifies drafts
-  double sample_duration = 0;   ///< of it, sampling and bookkeeping; the rest is other work
-  std::uint32_t requests = 0;   ///< requests in the batch
+  double draft_duration = 0;      ///< of it, drafting
+  double forward_duration = 0;    ///< of it, the forward pass, which verifies drafts
+  double sample_duration = 0;     ///< of it, sampling and bookkeeping; the rest is other work
+  double sum_duration = 0;        ///< of the forward pass, GroupTraffic::sum_seconds
+  double exchange_duration = 0;   ///< of sampling, GroupTraffic::exchange_seconds
+  std::uint64_t group_bytes = 0;  ///< GroupTraffic::bytes
+  std::uint32_t requests = 0;     ///< requests in the batch
   std::uint32_t prefill_tokens = 0;
   std::uint32_t decode_tokens = 0;  ///< rows of requests past their prompt
   std::uint32_t drafted = 0;        ///< draft tokens verified
@@ -147,13 +150,26 @@ struct StopPoint {
 
 /// What a rank became. Seconds since the run began.
 struct RoleRecord {
-  double start = 0;          ///< when it began to take its place
+  double start = 0;          ///< when it began to take its place: its first one, with the run
   double preparing = 0;      ///< seconds until it could take part
-  double loading = 0;        ///< of them, loading weights
+  double loading = 0;        ///< of them, loading weights, those of draft models and heads included
   std::uint32_t role = 0;    ///< paceline::Role
   std::uint32_t epoch = 0;   ///< of the placement
   std::int32_t leader = -1;  ///< of its verifier group; -1: in none
   std::uint32_t tp = 0;      ///< ranks of that group
+};
+
+/// What a rank wrote into the output directory. Seconds since the run began.
+struct WriteRecord {
+  enum class Kind : std::uint8_t {
+    trajectories = 0,        ///< into its shard
+    telemetry = 1,           ///< likewise
+    final_trajectories = 2,  ///< of all ranks, by rank 0
+    final_telemetry = 3,     ///< likewise, up to this record itself
+  };
+  double start = 0;
+  double duration = 0;
+  Kind kind = Kind::trajectories;
 };
 
 /// Draft tokens of one kind, counted over a rank's run; a reader may sum over any of the
@@ -175,6 +191,10 @@ struct RankSummary {
   std::uint32_t tp = 0;      ///< ranks of that group
   double busy_seconds = 0;
   double idle_seconds = 0;
+  double loading_seconds = 0;        ///< weights, those loaded in the midst of steps included
+  double communication_seconds = 0;  ///< of busy ones: of steps, sum_duration + exchange_duration
+  double flush_seconds = 0;          ///< writing its shards so far
+  std::uint64_t group_bytes = 0;     ///< as StepRecord
   std::uint64_t steps = 0;
   std::uint64_t prefill_tokens = 0;
   std::uint64_t decode_tokens = 0;  ///< rows, those of drafts included
@@ -245,6 +265,19 @@ class TelemetrySink {
   virtual void flush() = 0;
 };
 
+/// What the ranks of a tensor-parallel group told each other, as one of them saw it: seconds that
+/// it spent in collectives, waiting for the others included, and what it sent. What a device does
+/// by itself (NCCL) is part of its forward pass, and not in here.
+struct GroupTraffic {
+  double sum_seconds = 0;       ///< in all_reduce_tree(), which is of forward passes
+  double exchange_seconds = 0;  ///< in exchange_rows() and all_gather(), which are of sampling
+  std::uint64_t bytes = 0;      ///< in all of them
+};
+[[nodiscard]] inline GroupTraffic operator-(const GroupTraffic& a, const GroupTraffic& b) {
+  return {a.sum_seconds - b.sum_seconds, a.exchange_seconds - b.exchange_seconds,
+          a.bytes - b.bytes};
+}
+
 /// The ranks of one tensor-parallel group. Every member calls the same operations in the same
 /// order. all_reduce_tree() and exchange_rows() work on memory of the backend that the group was
 /// made for, after what the backend was given before and before what it is given next; all_gather()
@@ -266,6 +299,8 @@ class TensorParallelGroup {
   /// Concatenates every rank's bytes in rank order; sizes[r] bytes come from rank r.
   virtual void all_gather(std::span<const std::byte> mine, std::span<const int> sizes,
                           std::span<std::byte> all) = 0;
+  /// So far, of what has come to its end. A group of one has none.
+  [[nodiscard]] virtual GroupTraffic traffic() const { return {}; }
 };
 
 }  // namespace paceline

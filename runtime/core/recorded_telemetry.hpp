@@ -21,16 +21,26 @@ struct OfRank {
 struct RecordedAttempt {
   std::uint32_t attempt = 0;
   std::uint32_t ranks = 0;
-  double started = 0;  ///< Unix time, seconds
+  double started = 0;  ///< Unix time, seconds; 0: simulated
+  double ended = 0;    ///< likewise, as far as it is known
   std::string plan;    ///< as it was printed
+};
+
+/// A rank of an attempt as a process of the system.
+struct RecordedProcess {
+  std::uint32_t attempt = 0;
+  std::uint32_t rank = 0;
+  std::string host;
 };
 
 struct RecordedTelemetry {
   std::vector<RecordedAttempt> attempts;
+  std::vector<RecordedProcess> processes;    ///< by (attempt, rank)
   std::vector<OfRank<StepRecord>> steps;     ///< by (rank, attempt, start)
   std::vector<OfRank<RequestEvent>> events;  ///< by (attempt, time)
   std::vector<OfRank<TransferRecord>> transfers;
   std::vector<OfRank<RoleRecord>> roles;
+  std::vector<OfRank<WriteRecord>> writes;  ///< by (attempt, rank, start)
   std::vector<OfRank<AcceptanceCell>> acceptance;
   std::vector<OfRank<RankSummary>> summaries;  ///< by (attempt, rank)
   std::vector<std::string> drafters;           ///< by AcceptanceCell::drafter

@@ -34,6 +34,7 @@ Executor::Executor(kernels::Backend& backend, std::shared_ptr<const model::Weigh
 
 std::span<const kernels::Sampled> Executor::run(const Step& step) {
   const auto begin = std::chrono::steady_clock::now();
+  const GroupTraffic before = group_.traffic();
   work(step.kv);
   sampled_.clear();
   if (step.empty()) return sampled_;
@@ -52,6 +53,7 @@ std::span<const kernels::Sampled> Executor::run(const Step& step) {
   const auto end = std::chrono::steady_clock::now();
   const double seconds = std::chrono::duration<double>(end - begin).count();
   sample_seconds_ = seconds - forward_seconds_;
+  traffic_ = group_.traffic() - before;
   return sampled_;
 }
 

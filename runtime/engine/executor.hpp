@@ -28,6 +28,7 @@ class Executor final : public StepRunner {
   void read_features(std::span<const std::int32_t> rows, std::span<std::byte> out) override;
   [[nodiscard]] double forward_seconds() const override { return forward_seconds_; }
   [[nodiscard]] double sample_seconds() const override { return sample_seconds_; }
+  [[nodiscard]] GroupTraffic traffic() const override { return traffic_; }
   /// Keeps all weights.
   [[nodiscard]] std::shared_ptr<const kernels::Embedding> embedding() const {
     return decoder_.embedding();
@@ -57,6 +58,7 @@ class Executor final : public StepRunner {
 
   double forward_seconds_ = 0;
   double sample_seconds_ = 0;
+  GroupTraffic traffic_;  ///< of the last step
   std::vector<kernels::Segment> segments_;
   std::vector<std::int32_t> logit_rows_;
   std::vector<kernels::SampleRow> sample_rows_;

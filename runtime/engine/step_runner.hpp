@@ -7,6 +7,7 @@
 #include <span>
 
 #include "kernels/backend.hpp"
+#include "runtime/core/interfaces.hpp"
 #include "runtime/engine/step.hpp"
 
 namespace paceline::engine {
@@ -27,6 +28,8 @@ class StepRunner {
   /// Seconds of the last step that went into the forward pass, and into sampling.
   [[nodiscard]] virtual double forward_seconds() const = 0;
   [[nodiscard]] virtual double sample_seconds() const = 0;
+  /// What the last step's collectives took of them, and sent.
+  [[nodiscard]] virtual GroupTraffic traffic() const { return {}; }
 };
 
 /// A rank's share of the KV pool.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/core/stopwatch.hpp"
 #include "runtime/fabric/backoff.hpp"
 
 namespace paceline::fabric {
@@ -43,6 +44,7 @@ void MpiGroup::wait(std::span<MPI_Request> requests) {
 // belongs to. Both partners add the same two numbers, and addition commutes, so all ranks hold the
 // same bits.
 void MpiGroup::all_reduce_tree(std::span<float> values) {
+  const Stopwatch watch(traffic_.sum_seconds);
   partner_.resize(values.size());
   const int count = static_cast<int>(values.size());
   for (int distance = 1; distance < size_; distance *= 2) {
@@ -52,11 +54,13 @@ void MpiGroup::all_reduce_tree(std::span<float> values) {
     MPI_Isend(values.data(), count, MPI_FLOAT, partner, kReduceTag, comm_, &requests[1]);
     wait(requests);
     for (int i = 0; i < count; ++i) values[i] += partner_[i];
+    traffic_.bytes += values.size_bytes();
   }
 }
 
 void MpiGroup::exchange_rows(std::span<const float> send, std::span<const int> columns,
                              std::span<const int> first_row, std::span<float> receive) {
+  const Stopwatch watch(traffic_.exchange_seconds);
   const std::size_t mine = first_row[rank_ + 1] - first_row[rank_];
   std::vector<MPI_Request> requests;
   columns_.resize(receive.size());
@@ -75,6 +79,7 @@ void MpiGroup::exchange_rows(std::span<const float> send, std::span<const int> c
     if (r != rank_ && rows * width > 0) {
       MPI_Isend(send.data() + first_row[r] * width, static_cast<int>(rows * width), MPI_FLOAT, r,
                 kRowsTag, comm_, &requests.emplace_back());
+      traffic_.bytes += rows * width * sizeof(float);
     }
   }
   wait(requests);
@@ -96,6 +101,8 @@ void MpiGroup::exchange_rows(std::span<const float> send, std::span<const int> c
 
 void MpiGroup::all_gather(std::span<const std::byte> mine, std::span<const int> sizes,
                           std::span<std::byte> all) {
+  const Stopwatch watch(traffic_.exchange_seconds);
+  traffic_.bytes += mine.size() * (size_ - 1);
   std::vector<int> first(sizes.size(), 0);
   for (std::size_t r = 1; r < sizes.size(); ++r) first[r] = first[r - 1] + sizes[r - 1];
   MPI_Request request = MPI_REQUEST_NULL;

@@ -38,6 +38,7 @@ class MpiGroup final : public TensorParallelGroup {
                      std::span<const int> first_row, std::span<float> receive) override;
   void all_gather(std::span<const std::byte> mine, std::span<const int> sizes,
                   std::span<std::byte> all) override;
+  [[nodiscard]] GroupTraffic traffic() const override { return traffic_; }
 
  private:
   void wait(std::span<MPI_Request> requests);
@@ -45,6 +46,7 @@ class MpiGroup final : public TensorParallelGroup {
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;
   int size_ = 1;
+  GroupTraffic traffic_;
   std::vector<float> partner_;  ///< what the partner of an all-reduce step sent
   std::vector<float> columns_;  ///< received column blocks before they are put side by side
 };

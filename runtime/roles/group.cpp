@@ -146,6 +146,12 @@ void Member::step(const engine::Step& step) {
   busy_seconds_ += record.duration;
   record.forward_duration = runner_.forward_seconds();
   record.sample_duration = runner_.sample_seconds();
+  const GroupTraffic traffic = runner_.traffic();
+  record.sum_duration = traffic.sum_seconds;
+  record.exchange_duration = traffic.exchange_seconds;
+  record.group_bytes = traffic.bytes;
+  communication_seconds_ += traffic.sum_seconds + traffic.exchange_seconds;
+  group_bytes_ += traffic.bytes;
   record.role = static_cast<std::uint32_t>(Role::verifier_member);
   record.queued = static_cast<std::uint32_t>(mailbox_.traffic().queued);
   if (recorder_.telemetry != nullptr) recorder_.telemetry->step(record);

@@ -61,6 +61,7 @@ class Group final : public engine::StepRunner, public KvLink {
   }
   [[nodiscard]] double forward_seconds() const override { return runner_.forward_seconds(); }
   [[nodiscard]] double sample_seconds() const override { return runner_.sample_seconds(); }
+  [[nodiscard]] GroupTraffic traffic() const override { return runner_.traffic(); }
   /// No more commands will come: the members' roles end, or change with the leader's.
   void finish(const std::optional<policy::Placement>& next);
   void move(const MoveKv& command) override;
@@ -104,6 +105,9 @@ class Member final : public Participant {
   [[nodiscard]] std::uint64_t steps() const { return steps_; }
   /// Seconds in them, by the recorder's clock.
   [[nodiscard]] double busy_seconds() const { return busy_seconds_; }
+  /// Of them, in collectives, and what those sent.
+  [[nodiscard]] double communication_seconds() const { return communication_seconds_; }
+  [[nodiscard]] std::uint64_t group_bytes() const { return group_bytes_; }
 
  private:
   void step(const engine::Step& step);
@@ -118,6 +122,8 @@ class Member final : public Participant {
   Recorder recorder_;
   std::uint64_t steps_ = 0;
   double busy_seconds_ = 0;
+  double communication_seconds_ = 0;
+  std::uint64_t group_bytes_ = 0;
   bool over_ = false;
   std::optional<policy::Placement> next_;
 };

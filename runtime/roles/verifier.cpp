@@ -461,6 +461,10 @@ void Verifier::step() {
   record.duration = ports_.clock.now() - record.start;
   record.forward_duration = ports_.runner.forward_seconds();
   record.sample_duration = ports_.runner.sample_seconds();
+  const GroupTraffic traffic = ports_.runner.traffic();
+  record.sum_duration = traffic.sum_seconds;
+  record.exchange_duration = traffic.exchange_seconds;
+  record.group_bytes = traffic.bytes;
   record.requests = counts.requests;
   record.prefill_tokens = counts.prefill_tokens;
   record.decode_tokens = counts.decode_tokens;
@@ -474,6 +478,8 @@ void Verifier::step() {
   ports_.telemetry.step(record);
   status_.steps = ++summary_.steps;
   summary_.busy_seconds += record.duration;
+  summary_.communication_seconds += record.sum_duration + record.exchange_duration;
+  summary_.group_bytes += record.group_bytes;
   summary_.prefill_tokens += counts.prefill_tokens;
   summary_.recomputed += counts.recomputed;
   summary_.decode_tokens += counts.decode_tokens;

@@ -1,15 +1,16 @@
 """A GRPO loop in PyTorch around paceline: how a trainer uses it, and a proof of what it hands over.
 
     python grpo.py WORK --paceline ../../build/release/app/paceline
-    python grpo.py WORK2 --paceline ../../build/release/app/paceline --speculation
+    python grpo.py WORK2 --paceline ../../build/release/app/paceline --compare
 
-Each step writes the policy as a Hugging Face checkpoint, has `paceline rollout` generate and score responses, reads
-them with paceline_reader, and trains on them. PyTorch computes the log-probabilities of all tokens again and the
-table says how far the rollout's are from them. Nothing else is needed of paceline than `rollout()` below.
+Each step writes the policy as a Hugging Face checkpoint, has a job that stays (`paceline rollout --watch`) generate
+and score responses, reads them with paceline_reader, and trains on them. PyTorch computes the log-probabilities of
+all tokens again and the table says how far the rollout's are from them. Nothing else is needed of paceline than
+`ResidentJob` below.
 
 The same command gives the same weights to the bit: a rollout is a pure function of weights, prompts and seed, and
 PyTorch is kept to one number of threads and deterministic algorithms. So with drafters, which change how fast tokens
-come and never which, every reward of every step comes out again. `--speculation` rolls each step out plainly too, to
+come and never which, every reward of every step comes out again. `--compare` rolls each step out plainly too, to
 compare both and what they take.
 """
 
@@ -20,13 +21,14 @@ import hashlib
 import json
 import random
 import shlex
+import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Iterator
+from typing import Iterator, NoReturn
 
 import torch
 
@@ -43,37 +45,66 @@ LONGEST_QUESTION = 48  # characters
 
 # ---------------------------------------------------------------- the rollout
 
-@dataclass(frozen=True)
-class Launcher:
-    """How rollouts are started."""
-
-    launch: list[str]  # mpirun with its ranks
-    program: str
-    config: Path
-    settings: list[str]  # KEY=VALUE, for --set
+# Between two looks for a step's output; the job itself looks for requests every 20 ms.
+PAUSE = 0.01  # seconds
 
 
-def rollout(launcher: Launcher, weights: Path, version: int, prompts: Path, seed: int, output: Path) -> None:
-    """Responses of `weights` to `prompts`, in `output`.
+class ResidentJob:
+    """A job that meets one request after another: its ranks stay while the trainer trains.
 
-    The weights' version is part of the noise, so that a prompt that comes again is answered anew.
+    A context: the job ends with it, and must have ended well.
     """
-    settings = [
-        *launcher.settings, f"model.path={weights}", f"model.weight_version={version}", f"prompts.path={prompts}",
-        f"sampling.seed={seed}",
-    ]
-    command = [*launcher.launch, launcher.program, "rollout", str(launcher.config), "--output", str(output)]
-    command += [word for setting in settings for word in ("--set", setting)]
-    log = output.with_suffix(".log")
-    with log.open("w") as file:
-        code = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False).returncode
-    if code != 0:
-        sys.exit(f"grpo: the rollout ended with {code}; the end of {log}:\n{log.read_text()[-2000:]}")
+
+    def __init__(self, launch: list[str], program: str, config: Path, settings: list[str], folder: Path) -> None:
+        """`launch`: mpirun with its ranks. `settings`: KEY=VALUE, for all rollouts. `folder`: a new one."""
+        folder.mkdir()
+        self.folder = folder
+        self.log = folder.with_suffix(".log")
+        command = [*launch, program, "rollout", str(config), "--watch", str(folder)]
+        command += [word for setting in settings for word in ("--set", setting)]
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+
+    def rollout(self, name: str, weights: Path, version: int, prompts: Path, seed: int) -> Path:
+        """Responses of `weights` to `prompts`: where they are, once all are there.
+
+        The weights' version is part of the noise, so that a prompt that comes again is answered anew.
+        """
+        request = {
+            "model": {"path": str(weights), "weight_version": version}, "prompts": {"path": str(prompts)},
+            "sampling": {"seed": seed},
+        }
+        # By rename, so that the job sees it whole or not at all. What is JSON is YAML too.
+        growing = self.folder / f".{name}"
+        growing.write_text(json.dumps(request))
+        growing.rename(self.folder / f"{name}.yaml")
+        output, error = self.folder / name, self.folder / f"{name}.error"
+        while not output.exists():
+            if error.exists():
+                sys.exit(f"grpo: the rollout {name} was refused: {error.read_text().strip()}")
+            if self.process.poll() is not None and not output.exists():
+                self.fail()
+            time.sleep(PAUSE)
+        return output
+
+    def fail(self) -> NoReturn:
+        sys.exit(f"grpo: the job of rollouts ended with {self.process.returncode}; the end of {self.log}:\n"
+                 f"{self.log.read_text()[-2000:]}")
+
+    def __enter__(self) -> ResidentJob:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        (self.folder / "stop").touch()
+        if kind is not None:
+            self.process.terminate()  # in the midst of a step, maybe
+        if self.process.wait() != 0 and kind is None:
+            self.fail()
 
 
-def digest_of(launcher: Launcher, run: Path) -> str:
+def digest_of(program: str, run: Path) -> str:
     """Of every bit of a run's trajectories."""
-    done = subprocess.run([launcher.program, "digest", str(run)], capture_output=True, text=True, check=True)
+    done = subprocess.run([program, "digest", str(run)], capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 
@@ -123,10 +154,11 @@ def mean_reward(samples: list[Sample]) -> float:
 
 @dataclass
 class Loop:
-    """All steps, in a directory of their own: policy-N, and of each rollout its prompts, its log and its run."""
+    """All steps, in a directory of their own: policy-N, the prompts of each rollout, and the jobs' folders."""
 
-    launcher: Launcher
-    plain: Launcher | None  # to compare with
+    program: str
+    job: ResidentJob
+    plain: ResidentJob | None  # to compare with
     policy: Policy
     work: Path
     seed: int
@@ -148,19 +180,20 @@ class Loop:
         with timed(seconds, "export"):
             if not weights.exists():
                 self.policy.export(weights)
-        arms = [("rollout", self.launcher, self.work / name)]
+        arms = [("rollout", self.job)]
         if self.plain:
-            arms.append(("plain rollout", self.plain, self.work / f"{name}-plain"))
+            arms.append(("plain rollout", self.plain))
+        runs = {}
         # In turns, so that neither is always the first to read a new checkpoint.
-        for what, launcher, output in arms[:: -1 if version % 2 else 1]:
+        for what, job in arms[:: -1 if version % 2 else 1]:
             with timed(seconds, what):
-                rollout(launcher, weights, version, prompts, self.seed, output)
-        samples = read_samples(self.work / name)
+                runs[what] = job.rollout(name, weights, version, prompts, self.seed)
+        samples = read_samples(runs["rollout"])
         if self.plain:
-            rewards = [[sample.reward for sample in read_samples(output)] for _, _, output in arms]
-            digests = [digest_of(self.launcher, output) for _, _, output in arms]
+            rewards = [[sample.reward for sample in read_samples(run)] for run in runs.values()]
+            digests = [digest_of(self.program, run) for run in runs.values()]
             if rewards[0] != rewards[1] or digests[0] != digests[1]:
-                sys.exit(f"grpo: {self.work / name} differs from {name}-plain")
+                sys.exit(f"grpo: {runs['rollout']} differs from {runs['plain rollout']}")
         return samples, seconds
 
     def examine(self, version: int) -> float:
@@ -175,9 +208,10 @@ class Loop:
         old = torch.cat([sample.logprobs for sample in samples])
         with timed(seconds, "log-probabilities"):
             new = recomputed(self.policy.model, samples)
+        run = self.job.folder / name
         figures = {
-            "step": number, "reward": mean_reward(samples), "digest": digest_of(self.launcher, self.work / name),
-            "tokens": len(old), "accepted": int(acceptance(self.work / name)["accepted"].sum()),
+            "step": number, "reward": mean_reward(samples), "digest": digest_of(self.program, run),
+            "tokens": len(old), "accepted": int(acceptance(run)["accepted"].sum()),
             **agreement(new, old), "seconds": seconds,
         }
         if number + 1 == self.steps:
@@ -244,8 +278,7 @@ def arguments_of() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=1e-4, help="of AdamW")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1, help="of PyTorch")
-    parser.add_argument("--speculation", action="store_true", help="roll out with drafters, and plainly to compare")
-    parser.add_argument("--draft", type=Path, default=ROOT / "configs/models/draft")
+    parser.add_argument("--compare", action="store_true", help="roll out without drafters too, by a job of its own")
     parser.add_argument("--figures", type=Path, help="a JSON file for all figures")
     arguments = parser.parse_args()
     if arguments.steps < 1 or arguments.prompts_per_step < 1:
@@ -255,6 +288,7 @@ def arguments_of() -> argparse.Namespace:
 
 def main() -> None:
     arguments = arguments_of()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by way of __exit__: no job is left behind
     torch.set_num_threads(arguments.threads)
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # nothing here reads such
@@ -265,21 +299,26 @@ def main() -> None:
     if arguments.work.exists():
         sys.exit(f"grpo: {arguments.work} is there already")
     arguments.work.mkdir(parents=True)
-    plain = Launcher(shlex.split(arguments.launch), arguments.paceline, arguments.config.resolve(), arguments.set)
-    drafters = f"speculation.drafters=[{{method: suffix}}, {{method: model, path: {arguments.draft.resolve()}}}]"
-    drafted = replace(plain, settings=[drafters, *plain.settings])
-    loop = Loop(
-        launcher=drafted if arguments.speculation else plain,
-        plain=plain if arguments.speculation else None,
-        policy=Policy(arguments.model, arguments.rate),
-        work=arguments.work.resolve(),
-        seed=arguments.seed,
-        steps=arguments.steps,
-        prompts=prompts,
-        prompts_per_step=arguments.prompts_per_step,
-        unseen=prompt_lines(arguments.unseen)[: arguments.unseen_prompts],
-    )
-    figures = loop.run()
+    work = arguments.work.resolve()
+    with ExitStack() as jobs:
+        def resident(name: str, *settings: str) -> ResidentJob:
+            return jobs.enter_context(ResidentJob(
+                shlex.split(arguments.launch), arguments.paceline, arguments.config, [*arguments.set, *settings],
+                work / name))
+
+        loop = Loop(
+            program=arguments.paceline,
+            job=resident("rollouts"),
+            plain=resident("plain", "speculation.mode=plain") if arguments.compare else None,
+            policy=Policy(arguments.model, arguments.rate),
+            work=work,
+            seed=arguments.seed,
+            steps=arguments.steps,
+            prompts=prompts,
+            prompts_per_step=arguments.prompts_per_step,
+            unseen=prompt_lines(arguments.unseen)[: arguments.unseen_prompts],
+        )
+        figures = loop.run()
     print_summary(figures)
     if arguments.figures:
         arguments.figures.write_text(json.dumps(figures, indent=1) + "\n")

@@ -31,7 +31,7 @@ except ImportError as error:
     raise unittest.SkipTest(reason) from error
 
 from evaluate import load_directory
-from grpo import Launcher, digest_of, read_samples, rollout
+from grpo import ResidentJob, digest_of, read_samples
 from grpo_update import CLIP, Policy, Sample, advantages, agreement, loss_of, recomputed, response_logprobs
 from model import Qwen2
 
@@ -107,23 +107,26 @@ class Loop(unittest.TestCase):
         cls.addClassCleanup(folder.cleanup)
         cls.work = Path(folder.name)
         cls.program = os.environ["PACELINE"]
-        cls.plain = cls.loop("plain", [])
-        cls.drafted = cls.loop("drafted", ["--speculation", *[word for s in ALWAYS for word in ("--set", s)]])
+        cls.plain = cls.loop("plain", ["speculation.mode=plain"])
+        cls.drafted = cls.loop("drafted", ALWAYS, "--compare")
 
     @classmethod
-    def loop(cls, name: str, words: list[str]) -> dict:
+    def loop(cls, name: str, settings: list[str], *words: str) -> dict:
         figures = cls.work / f"{name}.json"
         command = [
             sys.executable, str(HERE / "grpo.py"), str(cls.work / name), "--paceline", cls.program,
             "--launch", shlex.join([str(LAUNCH), "2"]), "--steps", str(STEPS), "--prompts-per-step", "8",
             "--unseen-prompts", "0", "--threads", "1", "--figures", str(figures), *words,
-            *[word for setting in SETTINGS for word in ("--set", setting)],
+            *[word for setting in (*SETTINGS, *settings) for word in ("--set", setting)],
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise AssertionError(done.stdout + done.stderr)
         print(f"{name}:\n{done.stdout}", flush=True)
         return json.loads(figures.read_text())
+
+    def job(self, name: str, ranks: int) -> ResidentJob:
+        return ResidentJob([str(LAUNCH), str(ranks)], self.program, HERE / "grpo.yaml", SETTINGS, self.work / name)
 
     def policy(self, version: int) -> Qwen2:
         return load_directory(self.work / "plain" / f"policy-{version:03}")
@@ -143,7 +146,7 @@ class Loop(unittest.TestCase):
     def test_log_probabilities_are_pytorchs_within_bf16_noise(self) -> None:
         for row in self.plain["steps"]:
             number = row["step"]
-            samples = read_samples(self.work / "plain" / f"step-{number:03}")
+            samples = read_samples(self.work / "plain" / "rollouts" / f"step-{number:03}")
             old = torch.cat([sample.logprobs for sample in samples])
             model = self.policy(number)
             exact = recomputed(model, samples)
@@ -167,13 +170,31 @@ class Loop(unittest.TestCase):
         prompts = self.work / "plain" / "step-000.jsonl"
         digests = []
         for ranks in (1, 2):
-            launcher = Launcher([str(LAUNCH), str(ranks)], self.program, HERE / "grpo.yaml", SETTINGS)
-            output = self.work / f"last-on-{ranks}"
-            rollout(launcher, weights, STEPS, prompts, 1, output)
-            digests.append(digest_of(launcher, output))
+            with self.job(f"last-on-{ranks}", ranks) as job:
+                digests.append(digest_of(self.program, job.rollout("last", weights, STEPS, prompts, 1)))
         self.assertRegex(digests[0], "^[0-9a-f]{32}$")
         self.assertEqual(digests[0], digests[1])
         self.assertNotIn(digests[0], [row["digest"] for row in self.plain["steps"]])
+
+    def test_what_goes_wrong_is_told_at_once(self) -> None:
+        prompts = self.work / "plain" / "step-000.jsonl"
+        nowhere = self.work / "nowhere"
+        with self.job("refusing", 1) as job:
+            with self.assertRaisesRegex(SystemExit, "the rollout first was refused: .*nowhere"):
+                job.rollout("first", nowhere, 0, prompts, 1)
+            # That step alone: the job is there for the next.
+            self.assertTrue((job.rollout("second", TARGET, 0, prompts, 1) / "trajectories.h5").exists())
+        self.assertEqual(job.process.returncode, 0)
+        with self.assertRaisesRegex(SystemExit, "the job of rollouts ended with [^0]"):
+            with self.job("ending", 1) as job:
+                job.rollout("first", TARGET, 0, prompts, 1)
+                job.process.terminate()
+                job.rollout("second", TARGET, 1, prompts, 1)
+        # A trainer that fails does not leave ranks behind, in the midst of a step or not.
+        with self.assertRaises(ZeroDivisionError):
+            with self.job("abandoned", 1) as job:
+                raise ZeroDivisionError
+        self.assertIsNotNone(job.process.returncode)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,11 @@ else
   echo "SKIP: the installed reader: no h5py"
 fi
 
+same "--version names first the instruction set that a run takes" \
+  "$("$paceline" check "$config" --set engine.backend=cpu | sed -n 's/.*backend cpu (\(.*\))$/\1/p')" \
+  "$("$paceline" --version | sed -n 's/^backend cpu  *\([a-z0-9_]*\).*/\1/p')"
+same "and the libraries" "MPI UCX HDF5" "$("$paceline" --version | sed -nE 's/^(MPI|UCX|HDF5) .*[0-9]+\.[0-9]+\.[0-9]+, built with .*[0-9]+\.[0-9]+.*/\1/p' | xargs)"
+
 help=$("$paceline" --help)
 commands=$(sed -n '/^Subcommands:/,/^$/s/^  \([a-z]*\) .*/\1/p' <<<"$help")
 same "the man page has a section for every command" "$commands" "$(sed -n 's/^\.SS //p' "$prefix/share/man/man1/paceline.1")"

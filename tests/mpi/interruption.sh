@@ -89,7 +89,7 @@ mkdir "$work/limit/shards"
 touch "$work/limit/.telemetry.h5.tmp" "$work/limit/shards/.trajectories-0-0.h5.tmp"
 code=0; rollout 2 "$work/limit" --resume || code=$?
 same "resume between the final files: exit code" 0 "$code"
-same "resume between the final files: what is there" "run.json telemetry.h5 trajectories.h5" "$(cd "$work/limit" && echo $(ls -A))"
+same "resume between the final files: what is there" "paceline.log run.json telemetry.h5 trajectories.h5" "$(cd "$work/limit" && echo $(LC_ALL=C ls -A))"
 
 # Going on with other weights, prompts or sampling is refused, naming the difference.
 rm -rf "$work/other"

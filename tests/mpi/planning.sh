@@ -58,7 +58,7 @@ if [ "$(wc -l <<<"$shown")" -gt 20 ]; then ok "profile prints the draft ladder";
 same "and it is that of runs with the profile" "$shown" "$("$paceline" check "$config" --ranks 2 --output "$work/none" "${backend[@]}" \
   "${small[@]}" "${drafters[@]}" --set layout.drafters=0 --set engine.profile="$costs" | ladder)"
 
-# Steps that cost the same whatever is in them, and drafts that cost little: made up, so that the answer is known.
+# Steps that cost the same whatever is in them, drafts and messages that cost little: made up, so that the answer is known.
 python3 - "$costs" <<'PYTHON'
 import sys
 path = sys.argv[1]
@@ -67,7 +67,8 @@ for line in open(path):
     key = line.strip()
     if key.startswith(("decode:", "prefill:")): flat = 0.01
     elif key.startswith(("first:", "round:", "catch_up:")): flat = 0.0004
-    if key.startswith("per_position:"): line = line.split(":")[0] + ": 0\n"
+    made_up = {"drafted_position": 0, "latency": 1e-5, "bandwidth": 1e9}.get(key.split(":")[0])
+    if made_up is not None: line = line.split(":")[0] + f": {made_up}\n"
     if key.startswith("- [") : line = line.split(",")[0] + f", {flat}]\n"
     lines.append(line)
 open(path, "w").writelines(lines)

@@ -5,17 +5,19 @@ source "$(dirname "$0")/lib.sh"
 python=$(command -v /usr/bin/python3 || command -v python3)
 if ! "$python" -c 'import h5py' 2>/dev/null; then echo "SKIP: no h5py to compare with"; exit 0; fi
 
+# A group of two ranks, which communicate, and one that does not; resumed on the group alone.
 small=(--set prompts.samples=4 --set sampling.max_tokens=256 --set engine.threads=1 --set engine.max_batch=8
   --set "speculation.drafters=[{method: model, path: $root/configs/models/draft}, {method: suffix}]")
-start 3 "$work/run"
+start 3 "$work/run" --set "layout.verifier_tp=[2,1]"
 if wait_for_finished "$work/run" 20 "$pid"; then kill -USR1 "$pid" || true; fi
 code=0
 wait "$pid" || code=$?
 same "stopped" 75 "$code"
-rollout 2 "$work/run" --resume || fail "resumed: $(tail -n 3 "$work/run.log")"
+cp "$work/run.log" "$work/stopped.log"
+rollout 2 "$work/run" --resume --set layout.verifier_tp=2 || fail "resumed: $(tail -n 3 "$work/run.log")"
 
 "$paceline" report "$work/run" --html "$work/report.html" --trace "$work/trace.json" >"$work/out" || fail "report: exit code $?"
-if "$python" "$here/report_figures.py" "$work/run/telemetry.h5" "$work/out" "$work/trace.json" >"$work/compared"; then
+if "$python" "$here/report_figures.py" "$work/run/telemetry.h5" "$work/out" "$work/trace.json" "$(hostname)" >"$work/compared"; then
   ok "$(tail -n 1 "$work/compared")"
 else
   fail "figures differ: $(cat "$work/compared")"
@@ -27,6 +29,32 @@ text = open(sys.argv[1]).read()
 pictures = re.findall(r'<svg.*?</svg>', text, re.S)
 for picture in pictures: xml.dom.minidom.parseString(picture)
 sys.exit(len(pictures) < 6)" "$work/report.html"; then ok "its pictures are whole"; else fail "its pictures are broken"; fi
+
+# The log keeps what the user was told of both attempts, line by line and in order, as under a launcher without a bar.
+log=$work/run/paceline.log
+said() { sed -e '/^mpirun: /d' -e '/^-\{20,\}$/,/^-\{20,\}$/d' "$@"; }  # by paceline, not by the launcher
+if diff <(grep -v -e '^== ' "$log") <(said "$work/stopped.log" "$work/run.log") >"$work/differs"; then
+  ok "the log has all that was said"
+else
+  fail "the log is another: $(head -n 5 "$work/differs")"
+fi
+heads=$(sed -n 's/^== \(.*\)[0-9]\{4\}-[0-9][0-9]-[0-9][0-9] [0-9:]\{8\} UTC\(.*\)/\1\2/p' "$log")
+same "the log's lines of attempts" "start 1 of this run, , 3 ranks
+ended 
+start 2 of this run, , 2 ranks
+ended " "$heads"
+for what in 'layout' 'asked to stop: stopping after the current step' 'resuming .*: start 2 of this run' '^total: .* tokens/s' \
+  'trajectories.h5: .* trajectories'; do
+  if grep -qE "$what" "$log"; then ok "the log has '$what'"; else fail "the log lacks '$what'"; fi
+done
+same "the digest takes no notice of the log" "$(digest "$work/run/trajectories.h5")" "$(digest "$work/run")"
+
+# A directory with nothing but a log holds no run: one begins there.
+mkdir "$work/logged"
+printf 'an old line' >"$work/logged/paceline.log"
+rollout 1 "$work/logged" --set sampling.max_tokens=8 || fail "a directory with a log alone: $(tail -n 2 "$work/logged.log")"
+same "a log that was there stays" "an old line" "$(head -n 1 "$work/logged/paceline.log")"
+same "and goes on" 1 "$(grep -c '^== start 1 of this run' "$work/logged/paceline.log")"
 
 # Several runs are compared.
 "$paceline" report "$work/run" "$work/run/telemetry.h5" >"$work/two" || fail "two runs: exit code $?"

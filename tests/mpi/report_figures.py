@@ -1,4 +1,4 @@
-"""report_figures.py TELEMETRY REPORT TRACE: compares what `paceline report` printed with figures computed from telemetry.h5.
+"""report_figures.py TELEMETRY REPORT TRACE HOST: compares what `paceline report` printed with figures computed from telemetry.h5.
 
 Written from the layout of the file alone (io/hdf5/telemetry.hpp), so that neither repeats the other's faults.
 """
@@ -6,6 +6,7 @@ Written from the layout of the file alone (io/hdf5/telemetry.hpp), so that neith
 import json
 import re
 import sys
+import time
 
 import h5py
 import numpy as np
@@ -50,11 +51,17 @@ def attempts_of(file: h5py.File) -> dict[int, tuple[float, float]]:
         reach(steps["attempt"][:], steps["start"][:] + steps["duration"][:])
     reach(file["requests/attempt"][:], file["requests/time"][:])
     reach(file["roles/attempt"][:], file["roles/start"][:] + file["roles/preparing"][:])
+    reach(file["writes/attempt"][:], file["writes/start"][:] + file["writes/duration"][:])
     begin, spans = 0.0, {}
     for attempt in sorted(length):
         spans[attempt] = (begin, length[attempt])
         begin += length[attempt]
     return spans
+
+
+def overlap(begin: float, end: float, starts: np.ndarray, ends: np.ndarray) -> float:
+    """Seconds of an interval that lie in others."""
+    return float(np.maximum(0, np.minimum(end, ends) - np.maximum(begin, starts)).sum())
 
 
 def main() -> None:
@@ -90,34 +97,91 @@ def main() -> None:
         compared.same("longest", float(row[3]), lengths[-1], 0)
         compared.same("mean length", float(row[4]), lengths.mean(), 0.06)
 
-        phases = {name: np.zeros(len(file["ranks"])) for name in
-                  ("loading", "prefill", "decode", "verify", "draft", "sample", "other", "idle")}
+        # Wall time: by the system's clock, and as long as what was recorded.
+        started, ended = file["attempts/started"][:], file["attempts/ended"][:]
+        now = time.time()
+        compared.same("attempts that began before they ended, within the hour",
+                      int(np.sum((now - 3600 < started) & (started < ended) & (ended <= now))), len(spans), 0)
+        compared.same("attempts that began when the one before had ended", int(np.sum(started[1:] < ended[:-1])), 0, 0)
+        compared.same("wall seconds", float((ended - started).sum()), seconds, 1e-3)
+        when = [time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(t)) for t in (started[0], ended[-1])]
+        compared.same("wall time", report.count(f"from {when[0]} to {when[1]} UTC on 1 node"), 1, 0)
+
+        # Hosts: all ranks of a test are on this one.
+        offsets = file["processes/host_offsets"][:]
+        text = file["processes/host"][:].tobytes()
+        hosts = [text[a:b].decode() for a, b in zip(offsets[:-1], offsets[1:])]
+        compared.same("hosts", hosts.count(sys.argv[4]), len(hosts), 0)
+        compared.same("processes", len(hosts), int(file["attempts/ranks"][:].sum()), 0)
+        (node,) = table(report, "Memory, MiB a node")
+        compared.same("the node", node[0] == sys.argv[4], True, 0)
+        last = {int(r): i for i, r in enumerate(file["summary/rank"][:])}
+        for what, said in zip(("weight_bytes", "kv_bytes"), node[3:]):
+            found = sum(file[f"summary/{what}"][i] for i in last.values()) / 2**20
+            compared.same(f"the node's {what}", float(said), found, 0.06)
+
+        names = ("start-up", "loading", "prefill", "decode", "verify", "draft", "sample", "communication", "flush",
+                 "other", "idle")
+        phases = {name: np.zeros(len(file["ranks"])) for name in names}
         drafted = accepted = 0
         for i, number in enumerate(sorted(file["ranks"], key=int)):
             s = {name: column[:] for name, column in file[f"ranks/{number}/steps"].items()}
             rows = np.maximum(1, s["prefill_tokens"].astype(float) + s["decode_tokens"])
-            forward = s["forward_duration"]
+            forward = s["forward_duration"] - s["sum_duration"]
             verify = forward * np.minimum(s["drafted"], s["decode_tokens"]) / rows
             prefill = forward * s["prefill_tokens"] / rows
             phases["prefill"][i] = prefill.sum()
             phases["verify"][i] = verify.sum()
             phases["decode"][i] = (forward - prefill - verify).sum()
             phases["draft"][i] = s["draft_duration"].sum()
-            phases["sample"][i] = s["sample_duration"].sum()
-            rest = s["duration"] - forward - s["draft_duration"] - s["sample_duration"]
+            phases["sample"][i] = (s["sample_duration"] - s["exchange_duration"]).sum()
+            phases["communication"][i] = (s["sum_duration"] + s["exchange_duration"]).sum()
+            mine = file["writes/rank"][:] == int(number)
+            w = {name: column[:][mine] for name, column in file["writes"].items()}
+            phases["flush"][i] = w["duration"].sum()
+            of = {a: (w["start"][w["attempt"] == a], (w["start"] + w["duration"])[w["attempt"] == a]) for a in spans}
+            written = [overlap(b, b + d, *of[int(a)]) for a, b, d in zip(s["attempt"], s["start"], s["duration"])]
+            rest = s["duration"] - s["forward_duration"] - s["draft_duration"] - s["sample_duration"] - written
             phases["other"][i] = np.maximum(0, rest).sum()
             mine = file["roles/rank"][:] == int(number)
-            first = mine & (file["roles/epoch"][:] == 0)
-            phases["loading"][i] = (file["roles/start"][:] + file["roles/preparing"][:])[first].sum()
+            role = {name: column[:][mine] for name, column in file["roles"].items()}
+            phases["loading"][i] = role["loading"].sum()
+            for a, epoch, preparing, loading in zip(*(role[n] for n in ("attempt", "epoch", "preparing", "loading"))):
+                if epoch == 0:
+                    phases["start-up"][i] += preparing - loading - overlap(0, preparing, *of[int(a)])
             there = sum(spans[int(a)][1] for a in set(file["roles/attempt"][:][mine]))
-            phases["idle"][i] = max(0, there - sum(p[i] for p in phases.values()))
+            busy = sum(p[i] for p in phases.values())
+            compared.same(f"rank {number}: more seconds than there are", max(0, busy - there), 0, 1e-3)
+            phases["idle"][i] = max(0, there - busy)
             leads = s["role"] == VERIFIER
             drafted += int(s["drafted"][leads].sum())
             accepted += int(s["accepted"][leads].sum())
-        for name, least, mean, most, _, _ in table(report, "Where the time went"):
+        rows = table(report, "Where the time went")
+        compared.same("phases", len(rows), sum(p.sum() > 0 for p in phases.values()), 0)
+        for name, least, mean, most, rank, host, _ in rows:
+            compared.same(f"{name}: whose is the most", phases[name][int(rank)], phases[name].max(), 6e-4)
+            compared.same(f"{name}: on which host", host == sys.argv[4], True, 0)
             for what, said, found in (("min", least, phases[name].min()), ("mean", mean, phases[name].mean()),
                                       ("max", most, phases[name].max())):
                 compared.same(f"{name}, {what}", float(said), found, 6e-4)
+
+        # What must have taken some time did, of the right ranks.
+        for name in ("loading", "flush"):
+            compared.same(f"ranks with {name}", int((phases[name] > 0).sum()), len(phases[name]), 0)
+        leads = file["summary/tp"][:] > 1
+        of_groups = {int(r) for r in file["summary/rank"][:][leads]}
+        compared.same("ranks that communicate", int((phases["communication"] > 0).sum()), len(of_groups), 0)
+        compared.same("ranks that sent what", int((file["summary/group_bytes"][:] > 0).sum()), int(leads.sum()), 0)
+        compared.same("bytes of groups", sum(int(r["steps/group_bytes"][:].sum()) for r in file["ranks"].values()),
+                      int(file["summary/group_bytes"][:].sum()), 0)
+        compared.same("seconds of communication", file["summary/communication_seconds"][:].sum(),
+                      phases["communication"].sum(), 1e-6)
+        kinds = {n: int(v) for n, v in file["writes/kind"].attrs.items()}
+        for name, count in (("final_trajectories", 1), ("final_telemetry", 1)):
+            compared.same(f"writes of {name}", int((file["writes/kind"][:] == kinds[name]).sum()), count, 0)
+        without = []
+        file.visititems(lambda n, item: without.append(n) if isinstance(item, h5py.Dataset) and not len(item.attrs) else 0)
+        compared.same(f"columns without a unit: {without}", len(without), 0, 0)
 
         head = re.search(r"(\d+) draft tokens verified, (\d+) accepted", report)
         compared.same("drafted", int(head[1]), drafted, 0)
@@ -137,8 +201,11 @@ def main() -> None:
             events = json.load(trace)["traceEvents"]
         steps = sum(len(rank["steps/start"]) for rank in file["ranks"].values())
         compared.same("steps of the trace", sum(e["name"] == "step" for e in events), steps, 0)
+        named = [e["args"]["name"] for e in events if e["name"] == "process_name"]
+        right = sum(bool(re.fullmatch(re.escape(sys.argv[4]) + r": rank \d+, attempt \d+", n)) for n in named)
+        compared.same("processes of the trace", right, len(hosts), 0)
     print(f"{compared.count} figures compared, {compared.wrong} differ")
-    sys.exit(compared.wrong > 0 or compared.count < 40)
+    sys.exit(compared.wrong > 0 or compared.count < 80)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,10 @@ steps=$work/steps
 mkdir "$steps"
 small+=(--set engine.max_batch=8)
 
-# request NAME [SEED [MAX_TOKENS [MORE]]]: puts it there whole, as a trainer does.
+# request NAME [SEED [MAX_TOKENS [KEYS_OF_MODEL [MORE]]]]: puts it there whole, as a trainer does.
 request() {
-  printf 'sampling: {seed: %s, max_tokens: %s}\nmodel: {weight_version: %s}\n%s\n' "${2:-1}" "${3:-60}" "${2:-1}" "${4-}" \
-    >"$steps/.$1"
+  printf 'sampling: {seed: %s, max_tokens: %s}\nmodel: {%sweight_version: %s}\n%s\n' \
+    "${2:-1}" "${3:-60}" "${4-}" "${2:-1}" "${5-}" >"$steps/.$1"
   mv "$steps/.$1" "$steps/$1.yaml"
 }
 # resident RANKS [ARG...]: the job in the background; sets pid.
@@ -45,7 +45,12 @@ request step-2 2 90
 comes step-1 && same "the first step" "$(alone 1 60)" "$(digest "$steps/step-1")"
 comes step-2 && same "the second, of another seed and length" "$(alone 2 90)" "$(digest "$steps/step-2")"
 
-request step-3 3 60 "reward: {methd: match}"
+# starts NAME: of the step, as its log has them, and whether it says that the last one ended.
+starts() { sed -n 's/^== \(start [0-9]*\|ended\).*/\1/p' "$steps/$1/paceline.log" | paste -sd, ; }
+same "each step has a log of its own" "start 1,ended start 1,ended" "$(starts step-1) $(starts step-2)"
+same "with the plan" 1 "$(grep -c '^layout$' "$steps/step-2/paceline.log")"
+
+request step-3 3 60 "" "reward: {methd: match}"
 comes step-3
 same "a request with a mistake is refused" "unknown key 'methd'" "$(grep -o "unknown key 'methd'" "$steps/step-3.error")"
 cp -r "$root/configs/models/target" "$work/damaged"
@@ -55,15 +60,11 @@ with open(sys.argv[1], "r+b") as file:
     file.seek(-200000, 2)
     file.write(b"\xff" * 200000)  # NaN in bf16
 PY
-request step-4 4 60 ""
-mv "$steps/step-4.yaml" "$work/step-4"
-sed "s#^model: {#model: {path: $work/damaged, #" "$work/step-4" >"$steps/.step-4"
-mv "$steps/.step-4" "$steps/step-4.yaml"
+request step-4 4 60 "path: $work/damaged, "
 comes step-4
 if grep -q "model.safetensors" "$steps/step-4.error"; then ok "so are weights that are no numbers"; else fail "weights that are no numbers: $(cat "$steps/step-4.error")"; fi
 if [ ! -e "$steps/step-4.part" ]; then ok "nothing is left of it"; else fail "a refused step left its output"; fi
-sed "s#^model: {#model: {path: $root/configs/models/draft, #" "$work/step-4" >"$steps/.step-5"
-mv "$steps/.step-5" "$steps/step-5.yaml"
+request step-5 4 60 "path: $root/configs/models/draft, "
 comes step-5 && same "other weights, of another shape" "$(alone 4 60 --set model.path="$root/configs/models/draft")" "$(digest "$steps/step-5")"
 
 # Stopped and killed in the midst of a step.
@@ -75,6 +76,7 @@ wait "$pid" || code=$?
 same "a stop: exit code" 75 "$code"
 resident 2
 comes step-6 && same "a stop: another job goes on with the step" "$(alone 6 400)" "$(digest "$steps/step-6")"
+same "its log has both starts" "start 1,ended,start 2,ended|start 1,ended" "$(starts step-6)"
 request step-7 7 400
 for _ in $(seq 300); do [ -e "$steps/step-7.part/shards" ] && break; sleep 0.05; done
 sleep 0.5
@@ -82,6 +84,8 @@ pkill -KILL -f "rollout $config --watch $steps" || true
 wait "$pid" || true
 resident 2 --set schedule.chunk=16
 comes step-7 && same "a kill: another job goes on with the step" "$(alone 7 400)" "$(digest "$steps/step-7")"
+# As early, or as late, as the kill came.
+same "its log lacks the end of the first" "start 1,start 2,ended|start 2,ended|start 1,ended" "$(starts step-7)"
 
 : >"$steps/stop"
 code=0

@@ -14,7 +14,8 @@ total() { "$python" -c 'import h5py, sys; print(h5py.File(sys.argv[1])["summary/
 loading() {
   "$python" -c 'import h5py, sys
 roles = h5py.File(sys.argv[1])["roles"]
-print(roles["loading"][:].sum(), (roles["epoch"][:] > 0).sum())' "$1/telemetry.h5"
+changes = roles["epoch"][:] > 0
+print(roles["loading"][:][changes].sum(), changes.sum())' "$1/telemetry.h5"
 }
 # says WHAT TEXT: the last run's log has it, once.
 says() { same "$1" 1 "$(grep -c -F "$2" "$work/run.log" || true)"; }

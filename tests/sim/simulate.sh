@@ -116,7 +116,7 @@ repeats "on a processor without wide vectors, for the C library" env GLIBC_TUNAB
 repeats "in another zone and language" env TZ=Asia/Tokyo LC_ALL=C
 
 # What it says on every machine. A change of what is simulated changes it: then the new one goes here.
-every=09cdd037dba8b0e5
+every=1964019466bb5f66
 said=$("$(command -v /usr/bin/python3 || command -v python3)" "$sim/telemetry_hash.py" "$work/telemetry.h5" 2>/dev/null || echo skip)
 if [ "$said" = skip ]; then echo "skip no h5py: telemetry is not compared with other machines'"; else same "the same telemetry as on other machines" $every "$said"; fi
 simulate "${messy[@]}" --set simulation.faults.kill=0.02 --set simulation.seed=2
@@ -132,11 +132,15 @@ if [ -z "$python" ]; then
   echo "SKIP: telemetry is not read: no Python with h5py and numpy"
 elif PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$root/io/python $python - "$work/run" <<'PY'
 import sys
-from paceline_reader import acceptance, kv_scale, races, timeline
+from paceline_reader import acceptance, attempts, kv_scale, races, rank_seconds, timeline, writes
 run = sys.argv[1]
 spans = timeline(run)
 assert len(set(spans["rank"])) == 8, "not all ranks did something"
 assert min(spans["duration"]) >= 0 and max(spans["duration"]) < 60, "durations that are none"
+ranks = rank_seconds(run)
+assert all(host.startswith("node-") for host in ranks["host"]), "ranks on no node"
+assert not ranks["loading"].any() and not ranks["flush"].any() and not len(writes(run)["start"]), "real seconds"
+assert not attempts(run)["started"].any() and (attempts(run)["ended"] > 0).all(), "attempts at another time"
 assert len(acceptance(run, by=("drafter",))["rate"]) > 1, "no acceptance of drafters"
 assert len(races(run)["rank"]) > 0, "no races"
 assert len(kv_scale(run)) > 0, "no moves of KV"

@@ -81,6 +81,14 @@ PACELINE_LINGER=1 PATH=$work/hanging:$PATH job 137 "a launcher that hangs" "$con
 says "it is ended once its ranks are" '^no rank is left$'
 says "and that is said" 'mpirun hangs'
 
+# A job that stays: no output directory of its own.
+mkdir "$work/steps"
+: >"$work/steps/stop"
+printf 'sampling: {seed: 2}\n' >"$work/steps/step-1.yaml"
+job 0 "a resident job" "$config" --watch "$work/steps" "${short[@]}"
+[ -e "$work/steps/step-1/trajectories.h5" ] || fail "the step has no result"
+job 64 "a folder of requests that is not there" "$config" --watch "$work/nowhere" "${short[@]}"
+
 # Where there is no mpirun, srun.
 mkdir "$work/bin"
 for program in bash date rm mkdir cat hostname; do ln -s "$(command -v $program)" "$work/bin/$program"; done

@@ -4,11 +4,11 @@
     python3 -m paceline_run.prompts gsm8k.parquet gsm8k.jsonl --key messages=question
 
 The input is Parquet, which needs pyarrow, or JSON Lines. Every column becomes a field of its name,
-or of the name that --key gives it: verl's files need none. paceline takes one of prompt (text,
-which is encoded as it is, or messages), messages, prompt_tokens, input_ids and tokens. Text that
-becomes messages is what the user says. Of the other fields paceline looks at uid, ground_truth,
-reward_model, answer and what speaks to the chat template, and keeps all for the trainer. Nulls are
-left out.
+or of the name that --key gives it: verl's files need none. (A configuration's prompts.keys does so
+for JSON Lines as they are.) paceline takes one of prompt (text, which is encoded as it is, or
+messages), messages, prompt_tokens, input_ids and tokens. Text that becomes messages is what the
+user says. Of the other fields paceline looks at uid, ground_truth, reward_model, answer and what
+speaks to the chat template, and keeps all for the trainer. Nulls are left out.
 
 Exits 64 on a command line that makes no sense, 65 on an input that is not there or does not fit,
 74 where writing fails. The output is there when all of it is.

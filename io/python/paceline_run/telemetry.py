@@ -12,7 +12,7 @@ import numpy as np
 from .columns import column_of, guarded, opened, strings_of
 from .records import PathLike, ReaderError
 
-TELEMETRY_SCHEMA_VERSION = 10
+TELEMETRY_SCHEMA_VERSION = 11
 TRANSFER_COLUMNS = ("attempt", "rank", "start", "duration", "peer", "bytes", "sends")
 ROLE_DRAFTER = 2  #: in /ranks/<rank>/steps/role
 
@@ -54,6 +54,69 @@ def acceptance(path: PathLike, by: Union[str, Sequence[str]] = "position") -> Di
         table[name] = np.zeros(len(rows), np.int64)
         np.add.at(table[name], row_of.reshape(-1), values)
     table["rate"] = table["accepted"] / np.maximum(table["drafted"], 1)
+    return table
+
+
+def attempts(path: PathLike) -> Dict[str, np.ndarray]:
+    """When the attempts at a complete run began and ended, from its telemetry.
+
+    `path` is the run's directory or its telemetry.h5. Returns columns of one length, by attempt:
+    "attempt" and "ranks" (int64), "started" and "ended" (float64, Unix time; of a simulation they
+    begin at 0), and "seconds" (float64) from one to the other. The end is the last moment that any
+    rank recorded: a rank that was killed recorded it up to a second before, and that of the attempt
+    that came to the run's end is when all but the end of telemetry.h5 was written.
+    """
+    with _telemetry(path) as file:
+        group = file["attempts"]
+        table = {n: column_of(group, n)[:].astype(np.int64) for n in ("attempt", "ranks")}
+        table.update({n: column_of(group, n)[:] for n in ("started", "ended")})
+    table["seconds"] = table["ended"] - table["started"]
+    return table
+
+
+def rank_seconds(path: PathLike) -> Dict[str, np.ndarray]:
+    """Where ranks of a complete run were and what their time went to, from its telemetry.
+
+    `path` is the run's directory or its telemetry.h5. Returns columns of one length, by (attempt,
+    rank), of the ranks that came to an attempt's end: "attempt" and "rank" (int64), "host" and
+    "role" (str, the last), and in seconds (float64) "busy" in steps, "idle" between them,
+    "communication" (of busy ones, in collectives of the rank's group, waiting for the others
+    included), "loading" weights, and "flush", writing shards until then; and "group_bytes" (int64),
+    sent by those collectives.
+    """
+    seconds = ("busy", "idle", "communication", "loading", "flush")
+    with _telemetry(path) as file:
+        group = file["summary"]
+        table: Dict[str, np.ndarray] = {
+            name: column_of(group, name)[:].astype(np.int64)
+            for name in ("attempt", "rank", "group_bytes")
+        }
+        table.update({name: column_of(group, f"{name}_seconds")[:] for name in seconds})
+        names_of_roles = strings_of(file, "role_names")
+        table["role"] = np.array([names_of_roles[r] for r in column_of(group, "role")[:]], object)
+        places = (column_of(file, f"processes/{name}")[:].tolist() for name in ("attempt", "rank"))
+        hosts = dict(zip(zip(*places), strings_of(file, "processes/host")))
+    at = zip(table["attempt"].tolist(), table["rank"].tolist())
+    table["host"] = np.array([hosts.get(place, "") for place in at], object)
+    return table
+
+
+def writes(path: PathLike) -> Dict[str, np.ndarray]:
+    """What ranks of a complete run wrote into its directory, from its telemetry.
+
+    `path` is the run's directory or its telemetry.h5. Returns columns of one length, by (attempt,
+    rank, start): "attempt" and "rank" (int64), "start" (seconds since the attempt began) and
+    "seconds" (float64), and "kind" (str): "trajectories" and "telemetry" into the rank's own shards,
+    "final_trajectories" and "final_telemetry" of all ranks by rank 0. A simulation writes nothing.
+    """
+    with _telemetry(path) as file:
+        group = file["writes"]
+        table = {n: column_of(group, n)[:].astype(np.int64) for n in ("attempt", "rank")}
+        table["start"] = column_of(group, "start")[:]
+        table["seconds"] = column_of(group, "duration")[:]
+        kind = column_of(group, "kind")
+        kinds = {int(value): name for name, value in kind.attrs.items()}
+        table["kind"] = np.array([kinds[value] for value in kind[:]], object)
     return table
 
 
@@ -265,6 +328,7 @@ def timeline(path: PathLike, attempt: int = -1) -> Dict[str, np.ndarray]:
       "draft"            the part of a verifier's step in which drafts were made
       "wait"             for verification (drafter ranks), for KV (verifiers)
       "send", "receive"  of KV blocks, to or from `peer`, beside whatever else the rank did
+      "write"            into the output directory, within a step or between them
       "become ROLE"      taking a new place in mid-run, by the roles' names in the file
     """
     with _telemetry(path) as file:
@@ -301,6 +365,10 @@ def timeline(path: PathLike, attempt: int = -1) -> Dict[str, np.ndarray]:
         here = moved.pop("attempt") == attempt
         rank, start, duration, peer, size, sends = (moved[c][here] for c in TRANSFER_COLUMNS[1:])
         add(rank, np.where(sends == 1, "send", "receive"), start, duration, peer, size)
+        wrote = {c: column_of(file, f"writes/{c}")[:] for c in ("attempt", "rank", "start", "duration")}
+        here = wrote.pop("attempt") == attempt
+        rank, start, duration = (column[here] for column in wrote.values())
+        add(rank, "write", start, duration)
         roles = {
             c: column_of(file, f"roles/{c}")[:]
             for c in ("attempt", "rank", "start", "preparing", "role", "epoch")

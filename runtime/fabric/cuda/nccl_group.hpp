@@ -27,6 +27,8 @@ class NcclGroup final : public TensorParallelGroup {
                      std::span<const int> first_row, std::span<float> receive) override;
   void all_gather(std::span<const std::byte> mine, std::span<const int> sizes,
                   std::span<std::byte> all) override;
+  /// Of what goes over MPI.
+  [[nodiscard]] GroupTraffic traffic() const override { return mpi_.traffic(); }
 
  private:
   void check(ncclResult_t result, const char* what) const;

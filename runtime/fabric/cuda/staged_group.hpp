@@ -29,6 +29,8 @@ class StagedGroup final : public TensorParallelGroup {
                   std::span<std::byte> all) override {
     mpi_.all_gather(mine, sizes, all);
   }
+  /// The copies from and to the device are not in it. To be asked when the pass has ended.
+  [[nodiscard]] GroupTraffic traffic() const override { return mpi_.traffic(); }
 
  private:
   /// A sum as captured passes refer to it: at one address for as long as the group lives.

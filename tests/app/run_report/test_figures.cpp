@@ -14,18 +14,21 @@ namespace {
 /// Two attempts of two ranks, of 10 and 6 seconds: a verifier, and a drafter that idles.
 RecordedTelemetry small_run() {
   RecordedTelemetry run;
-  run.attempts = {{1, 2, 1000, "plan"}, {2, 2, 2000, "plan"}};
+  run.attempts = {{1, 2, 1000, 1010, "plan"}, {2, 2, 2000, 2006, "plan"}};
+  run.processes = {{1, 0, "here"}, {1, 1, "there"}, {2, 0, "here"}, {2, 1, "elsewhere"}};
   run.drafters = {"suffix"};
   for (const std::uint32_t attempt : {1U, 2U}) {
     for (const std::uint32_t rank : {0U, 1U}) {
       RoleRecord role;
       role.preparing = 2;
+      role.loading = 0.5;
       role.role = static_cast<std::uint32_t>(rank == 0 ? Role::verifier : Role::drafter);
       run.roles.push_back({role, attempt, rank});
       RankSummary summary;
       summary.rank = rank;
       summary.role = role.role;
       summary.response_tokens = rank == 0 ? 50 : 0;
+      summary.peak_rss_bytes = (rank + 1) << 20;
       run.summaries.push_back({summary, attempt, rank});
     }
   }
@@ -35,6 +38,8 @@ RecordedTelemetry small_run() {
   step.draft_duration = 1;
   step.forward_duration = 6;
   step.sample_duration = 0.5;
+  step.sum_duration = 1.5;
+  step.exchange_duration = 0.25;
   step.requests = 3;
   step.prefill_tokens = 10;
   step.decode_tokens = 20;
@@ -48,8 +53,10 @@ RecordedTelemetry small_run() {
   step.drafted = step.accepted = 0;
   step.draft_duration = 0;
   step.forward_duration = 4;
-  step.sample_duration = 0;
+  step.sample_duration = step.sum_duration = step.exchange_duration = 0;
   run.steps.push_back({step, 2, 0});
+  run.writes.push_back({{9, 0.25, WriteRecord::Kind::trajectories}, 1, 0});  // in its step
+  run.writes.push_back({{5, 1, WriteRecord::Kind::telemetry}, 1, 1});
   const auto event = [&](double time, std::uint32_t sample, RequestEventKind kind,
                          std::uint32_t tokens, std::uint32_t attempt) {
     RequestEvent e;
@@ -76,15 +83,19 @@ TEST(RunFigures, TimeIsSharedOutToPhases) {
   EXPECT_EQ(figures.attempt_ends, (std::vector<double>{10, 16}));
   ASSERT_EQ(figures.ranks.size(), 2U);
   const PhaseSeconds& verifier = figures.ranks[0].seconds;
-  EXPECT_DOUBLE_EQ(verifier[Phase::loading], 4);
-  EXPECT_DOUBLE_EQ(verifier[Phase::prefill], 2);  // 10 of 30 rows of 6 seconds
-  EXPECT_DOUBLE_EQ(verifier[Phase::verify], 1);   // 5 of them
-  EXPECT_DOUBLE_EQ(verifier[Phase::decode], 3 + 4);
+  EXPECT_DOUBLE_EQ(verifier[Phase::starting], 3);
+  EXPECT_DOUBLE_EQ(verifier[Phase::loading], 1);
+  EXPECT_DOUBLE_EQ(verifier[Phase::prefill], 1.5);  // 10 of 30 rows of 6 - 1.5 seconds
+  EXPECT_DOUBLE_EQ(verifier[Phase::verify], 0.75);  // 5 of them
+  EXPECT_DOUBLE_EQ(verifier[Phase::decode], 2.25 + 4);
+  EXPECT_DOUBLE_EQ(verifier[Phase::communication], 1.5 + 0.25);
   EXPECT_DOUBLE_EQ(verifier[Phase::draft], 1);
-  EXPECT_DOUBLE_EQ(verifier[Phase::sample], 0.5);
-  EXPECT_DOUBLE_EQ(verifier[Phase::other], 0.5);
+  EXPECT_DOUBLE_EQ(verifier[Phase::sample], 0.25);
+  EXPECT_DOUBLE_EQ(verifier[Phase::flush], 0.25);
+  EXPECT_DOUBLE_EQ(verifier[Phase::other], 0.25);
   EXPECT_DOUBLE_EQ(verifier[Phase::idle], 0);
-  EXPECT_DOUBLE_EQ(figures.ranks[1].seconds[Phase::idle], 12);
+  EXPECT_DOUBLE_EQ(figures.ranks[1].seconds[Phase::flush], 1);
+  EXPECT_DOUBLE_EQ(figures.ranks[1].seconds[Phase::idle], 11);
   for (const RankFigures& rank : figures.ranks) {
     EXPECT_DOUBLE_EQ(rank.seconds.sum(), 16);
     double sum = 0;
@@ -95,7 +106,59 @@ TEST(RunFigures, TimeIsSharedOutToPhases) {
     EXPECT_NEAR(sum, 16, 1e-9);
   }
   EXPECT_EQ(figures.ranks[0].role, Role::verifier);
-  EXPECT_EQ(largest_loss(figures).find("38 % of the ranks' time they were idle; "), 0U);
+  EXPECT_EQ(largest_loss(figures).find("34 % of the ranks' time they were idle; "), 0U);
+}
+
+TEST(RunFigures, WhatWasWrittenWhileStartingCountsOnce) {
+  RecordedTelemetry run = small_run();
+  run.writes.insert(run.writes.begin(), {{1, 0.5, WriteRecord::Kind::telemetry}, 1, 0});
+  const PhaseSeconds seconds = figures_of(run, 16).ranks[0].seconds;
+  EXPECT_DOUBLE_EQ(seconds[Phase::starting], 2.5);
+  EXPECT_DOUBLE_EQ(seconds[Phase::flush], 0.75);
+  EXPECT_DOUBLE_EQ(seconds.sum(), 16);
+}
+
+TEST(RunFigures, AChangeOfRolesLoads) {
+  RecordedTelemetry run = small_run();
+  RoleRecord role;
+  role.start = 7;
+  role.preparing = 1;
+  role.loading = 0.75;
+  role.epoch = 1;
+  run.roles.push_back({role, 1, 1});
+  const PhaseSeconds seconds = figures_of(run, 16).ranks[1].seconds;
+  EXPECT_DOUBLE_EQ(seconds[Phase::starting], 3);
+  EXPECT_DOUBLE_EQ(seconds[Phase::loading], 1.75);
+  EXPECT_DOUBLE_EQ(seconds.sum(), 16);
+}
+
+TEST(RunFigures, HostsAndWallTimeAreNamed) {
+  RecordedTelemetry run = small_run();
+  const RunFigures figures = figures_of(run, 16);
+  EXPECT_EQ(figures.ranks[0].host, "here");
+  EXPECT_EQ(figures.ranks[1].host, "elsewhere");  // in the last attempt
+  ASSERT_EQ(figures.nodes.size(), 2U);
+  EXPECT_EQ(figures.nodes[0].host, "elsewhere");
+  EXPECT_EQ(figures.nodes[0].peak_rss_bytes, 2U << 20);
+  const std::string text = text_of({{"run", figures}});
+  EXPECT_NE(text.find("from 1970-01-01 00:16:40 to 1970-01-01 00:33:26 UTC on 2 nodes"),
+            std::string::npos)
+      << text;
+  const std::string trace = trace_of(run);
+  EXPECT_NE(trace.find(R"("name":"there: rank 1, attempt 1")"), std::string::npos) << trace;
+  EXPECT_NE(trace.find(R"("name":"telemetry","pid":1,"tid":2,"ts":5000000.000,"dur":1000000.000)"),
+            std::string::npos)
+      << trace;
+  run.processes[1].host = "a\"b\\\n";  // damaged
+  EXPECT_NE(trace_of(run).find(R"("name":"a?b??: rank 1, attempt 1")"), std::string::npos);
+}
+
+TEST(RunFigures, TheLastMomentOfAnAttemptIsItsEnd) {
+  RecordedTelemetry run = small_run();
+  run.attempts[1].ended += 1;  // rank 0 wrote the final files
+  EXPECT_DOUBLE_EQ(figures_of(run, 16).seconds, 17);
+  run.attempts[1].ended = std::nan("");
+  EXPECT_DOUBLE_EQ(figures_of(run, 16).seconds, 16);
 }
 
 TEST(RunFigures, BinsAreMeansOverTime) {
@@ -139,7 +202,7 @@ TEST(RunFigures, OfARunThatDidNothing) {
     EXPECT_EQ(html.find("nan"), std::string::npos) << html;
     EXPECT_EQ(html.find("inf"), std::string::npos);
     EXPECT_NE(trace_of(run).find("traceEvents"), std::string::npos);
-    run.attempts = {{1, 1, 1000, ""}};
+    run.attempts = {{1, 1, 1000, 1000, ""}};
   }
 }
 
@@ -149,6 +212,8 @@ TEST(RunFigures, DamagedTimesHarmNothing) {
   run.events[0].row.time = std::nan("");
   run.steps[1].row.duration = -1;
   run.roles[3].row.start = std::nan("");
+  run.writes[0].row.start = std::nan("");
+  run.writes[1].row.duration = -1;
   const RunFigures figures = figures_of(run, 16);
   EXPECT_DOUBLE_EQ(figures.seconds, 16);
   EXPECT_EQ(html_of({{"run", figures}}).find("nan"), std::string::npos);

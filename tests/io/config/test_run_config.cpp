@@ -390,6 +390,7 @@ TEST(RunConfig, GroupsOfKeys) {
   };
   EXPECT_EQ(in_chat("{thinking: false}"),
             "run.yaml:3:27: unknown key 'chat.thinking' in section 'prompts'; there are path, "
+            "keys.prompt, keys.messages, keys.prompt_tokens, keys.uid, keys.ground_truth, "
             "samples, overlong, max_prompt_tokens, shuffle, chat.enable_thinking, chat.date");
   EXPECT_EQ(in_chat("{enable_thinking: 0}"),
             "run.yaml:3:44: prompts.chat.enable_thinking: expected auto, or true or false, found "
@@ -403,6 +404,30 @@ TEST(RunConfig, GroupsOfKeys) {
   EXPECT_EQ(error_set("enable_thinking=false"),
             "--set enable_thinking=false: expected SECTION.KEY=VALUE; did you mean "
             "'prompts.chat.enable_thinking=...'?");
+}
+
+TEST(RunConfig, KeysOfPromptsNameAFieldEach) {
+  const auto with = [](const std::string& keys) {
+    return "model: {path: m}\noutput: {directory: o}\nprompts: {path: p, keys: " + keys + "}\n";
+  };
+  EXPECT_TRUE(parse(required).prompts.keys.named().empty());
+  const RunConfig config = parse(with("{prompt: question, ground_truth: answer}"));
+  EXPECT_EQ(config.prompts.keys.prompt, "question");
+  EXPECT_EQ(config.prompts.keys.ground_truth, "answer");
+  EXPECT_EQ(config.prompts.keys.uid, std::nullopt);
+  EXPECT_EQ(parse(required, {"prompts.keys.uid=id"}).prompts.keys.uid, "id");
+  const RunConfig again = parse_run_config(config.text, "again.yaml", "/elsewhere", {});
+  EXPECT_EQ(again.text, config.text);
+  EXPECT_EQ(again.prompts.keys.prompt, "question");
+
+  EXPECT_EQ(error_of(with("{prompts: question}")),
+            "run.yaml:3:27: unknown key 'keys.prompts' in section 'prompts'; did you mean "
+            "'keys.prompt'?");
+  EXPECT_EQ(error_of(with("{prompt: [question]}")),
+            "run.yaml:3:35: prompts.keys.prompt: expected auto, or non-empty text, found a list");
+  EXPECT_EQ(error_of(with("{prompt: text, ground_truth: text}")),
+            "run.yaml:3:55: prompts.keys.ground_truth: expected another field than "
+            "prompts.keys.prompt, found 'text'");
 }
 
 TEST(RunConfig, ErrorsShowALineOfAnOverride) {

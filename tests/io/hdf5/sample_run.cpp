@@ -38,7 +38,9 @@ void complete(const RunDirectory& run, const RunManifest& manifest,
   ShardWriter first(run.path(), run.attempt(), 0);
   ShardWriter second(run.path(), run.attempt(), 1);
   const std::vector<std::string> drafters = {"ngram", "suffix"};
-  TelemetryWriter telemetry(run.path(), run.attempt(), 1, "one group", drafters);
+  TelemetryWriter telemetry(
+      run.path(), run.attempt(), 1,
+      {.plan = "one group", .drafter_names = drafters, .host = "node-a", .started = 1000.0});
   double time = 0;
   const auto ids = all_ids(static_cast<std::uint32_t>(manifest.prompts), manifest.samples);
   for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
@@ -70,7 +72,13 @@ void complete(const RunDirectory& run, const RunManifest& manifest,
   second.close();
   RankSummary summary;
   summary.rank = 1;
+  summary.role = 1;
   summary.busy_seconds = time;
+  summary.idle_seconds = 1;
+  summary.communication_seconds = 0.5;
+  summary.loading_seconds = 0.25;
+  summary.flush_seconds = 0.125;
+  summary.group_bytes = 4096;
   summary.draft_update_bytes = 300;
   summary.draft_fetch_bytes = 200;
   summary.draft_fetches = 4;
@@ -122,6 +130,7 @@ void complete(const RunDirectory& run, const RunManifest& manifest,
                   .disk_bytes = 96,
                   .use = KvPoolUse::restored,
                   .complete = 1});
+  telemetry.write({130, 0.5, WriteRecord::Kind::telemetry});
   telemetry.role({.start = 0, .preparing = 0, .role = 1, .epoch = 0, .leader = 1, .tp = 1});
   telemetry.role(
       {.start = 120, .preparing = 2, .loading = 0.5, .role = 1, .epoch = 4, .leader = 0, .tp = 2});

@@ -230,11 +230,55 @@ class CompleteRun(Base):
                 (1, "become verifier", 120, 2, -1, 0),
                 (1, "receive", 124, 0.25, 2, 128),
                 (1, "step", 125, 2, -1, 0),
+                (1, "write", 130, 0.5, -1, 0),
             ],
         )
         self.assertTrue(np.all(np.diff(spans["start"]) >= 0))
         with self.assertRaisesRegex(reader.ReaderError, "not telemetry"):
             reader.timeline(os.path.join(self.path, "trajectories.h5"))
+
+    def test_wall_time_and_hosts(self):
+        attempts = {name: values.tolist() for name, values in reader.attempts(self.path).items()}
+        self.assertEqual(
+            attempts,
+            {"attempt": [0], "ranks": [1], "started": [1000], "ended": [1130.5], "seconds": [130.5]},
+        )
+        ranks = {name: values.tolist() for name, values in reader.rank_seconds(self.path).items()}
+        self.assertEqual(
+            ranks,
+            {
+                "attempt": [0],
+                "rank": [1],
+                "host": ["node-a"],
+                "role": ["verifier"],
+                "busy": [0.25 * len(self.ids)],
+                "idle": [1],
+                "communication": [0.5],
+                "loading": [0.25],
+                "flush": [0.125],
+                "group_bytes": [4096],
+            },
+        )
+        writes = {name: values.tolist() for name, values in reader.writes(self.path).items()}
+        self.assertEqual(
+            writes,
+            {"attempt": [0], "rank": [1], "start": [130], "seconds": [0.5], "kind": ["telemetry"]},
+        )
+
+    def test_units(self):
+        import h5py
+
+        without = []
+
+        def look(name, item):
+            if isinstance(item, h5py.Dataset) and "unit" not in item.attrs:
+                without.append(name)
+
+        with h5py.File(os.path.join(self.path, "telemetry.h5"), "r") as file:
+            file.visititems(look)
+            self.assertEqual(file["ranks/1/steps/duration"].attrs["unit"], b"s")
+        named = ["draft_memory/kind", "kv_pool/use", "requests/kind", "requests/mode"]
+        self.assertEqual(sorted(without), sorted(named + ["scores/outcome", "writes/kind"]))
 
     def test_scale(self):
         changes = {name: values.tolist() for name, values in reader.model_scale(self.path).items()}

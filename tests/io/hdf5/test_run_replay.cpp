@@ -26,8 +26,8 @@ class RunReplay : public Scratch {
     const AcceptanceCell first[] = {
         {0, 1, 4, 0, 10, 6}, {1, 1, 4, 16, 100, 80}, {1, 2, 4, 16, 50, 20}};
     const AcceptanceCell second[] = {{0, 1, 4, 16, 7, 5}, {0, 1, 1, 16, 3, 0}};
-    TelemetryWriter(path_, 0, 0, {}, both).acceptance(first);
-    TelemetryWriter(path_, 0, 1, {}, one).acceptance(second);
+    TelemetryWriter(path_, 0, 0, {.drafter_names = both}).acceptance(first);
+    TelemetryWriter(path_, 0, 1, {.drafter_names = one}).acceptance(second);
     write_final_file(path_, run_.manifest, run_.prompts);
     write_telemetry(path_, {});
   }
@@ -37,7 +37,7 @@ class RunReplay : public Scratch {
     const std::string telemetry = path_ + "/telemetry.h5";
     std::filesystem::remove(telemetry);
     const std::string name[] = {"ngram"};
-    TelemetryWriter(path_, 1, 0, {}, name).acceptance({&cell, 1});
+    TelemetryWriter(path_, 1, 0, {.drafter_names = name}).acceptance({&cell, 1});
     write_telemetry(path_, {});
     return message_of<IoError>([&] { (void)read_recorded_run(path_); });
   }

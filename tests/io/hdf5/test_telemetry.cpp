@@ -6,6 +6,7 @@
 #include "io/hdf5/file.hpp"
 #include "io/hdf5/shard_file.hpp"
 #include "io/hdf5/telemetry_format.hpp"
+#include "io/hdf5/telemetry_reader.hpp"
 #include "tests/io/hdf5/fixture.hpp"
 
 namespace paceline::io {
@@ -20,6 +21,9 @@ StepRecord step_at(double start, std::uint32_t requests) {
   record.draft_duration = 0.015625;
   record.forward_duration = 0.03125;
   record.sample_duration = 0.0625;
+  record.sum_duration = 0.0078125;
+  record.exchange_duration = 0.00390625;
+  record.group_bytes = std::uint64_t{1} << 35;
   record.requests = requests;
   record.prefill_tokens = requests + 1;
   record.decode_tokens = requests + 2;
@@ -42,6 +46,10 @@ RankSummary summary_of(std::uint32_t rank) {
   summary.tp = rank < 2 ? 2 : 0;
   summary.busy_seconds = 3.5;
   summary.idle_seconds = 0.5;
+  summary.loading_seconds = 1.25;
+  summary.communication_seconds = 0.75;
+  summary.flush_seconds = 0.125;
+  summary.group_bytes = 25;
   summary.steps = 11;
   summary.prefill_tokens = 12;
   summary.decode_tokens = 13;
@@ -70,7 +78,9 @@ class TelemetryRun : public TelemetryTest {
     for (std::uint32_t attempt = 0; attempt < 2; ++attempt) {
       for (std::uint32_t rank = 0; rank < 3; ++rank) {
         TelemetryWriter writer(path_, attempt, rank,
-                               rank == 1 ? "plan " + std::to_string(attempt) : "");
+                               {.plan = rank == 1 ? "plan " + std::to_string(attempt) : "",
+                                .host = "node-" + std::to_string(rank / 2),
+                                .started = 1e9 + 1000 * attempt + rank});
         for (std::uint32_t i = 0; i < 10 * (rank + 1); ++i) {
           writer.step(step_at(0.5 * i, 100 * attempt + i));
         }
@@ -111,6 +121,8 @@ class TelemetryRun : public TelemetryTest {
         point.lengths[7][8] = 0.5F;
         point.accepted[7] = static_cast<std::uint8_t>(rank);
         writer.stop_point(point);
+        writer.write({4.0 - rank, 0.5, WriteRecord::Kind::trajectories});
+        writer.write({20.0 + rank, 0.25, WriteRecord::Kind::telemetry});
         writer.event({9.0, {rank, attempt}, RequestEventKind::finished, 40 + rank});
         if (attempt == 1) writer.summary(summary_of(rank));
         writer.close();
@@ -148,6 +160,10 @@ TEST_F(TelemetryRun, IsMergedOverRanksAndAttempts) {
             std::vector<double>(40, 0.015625));
   EXPECT_EQ(h5::read_all<double>(file, steps + "forward_duration"),
             std::vector<double>(40, 0.03125));
+  EXPECT_EQ(h5::read_all<double>(file, steps + "sum_duration"), std::vector<double>(40, 0.0078125));
+  EXPECT_EQ(h5::read_all<double>(file, steps + "exchange_duration"),
+            std::vector<double>(40, 0.00390625));
+  EXPECT_EQ(h5::read_all<std::uint64_t>(file, steps + "group_bytes")[7], std::uint64_t{1} << 35);
   EXPECT_EQ(h5::read_all<std::uint32_t>(file, steps + "role"), U32(40, 1));
   EXPECT_EQ(h5::read_all<std::uint32_t>(file, "ranks/2/steps/accepted").size(), 60U);
 
@@ -229,6 +245,10 @@ TEST_F(TelemetryRun, IsMergedOverRanksAndAttempts) {
   EXPECT_EQ(h5::read_all<std::uint64_t>(file, "summary/drafted")[2], 19U);
   EXPECT_EQ(h5::read_all<std::uint64_t>(file, "summary/accepted")[2], 20U);
   EXPECT_EQ(h5::read_all<double>(file, "summary/busy_seconds")[0], 3.5);
+  EXPECT_EQ(h5::read_all<double>(file, "summary/loading_seconds")[0], 1.25);
+  EXPECT_EQ(h5::read_all<double>(file, "summary/communication_seconds")[0], 0.75);
+  EXPECT_EQ(h5::read_all<double>(file, "summary/flush_seconds")[0], 0.125);
+  EXPECT_EQ(h5::read_all<std::uint64_t>(file, "summary/group_bytes")[0], 25U);
   EXPECT_EQ(h5::read_all<std::uint64_t>(file, "summary/late")[0], 21U);
   EXPECT_EQ(h5::read_all<double>(file, "summary/waited_seconds")[0], 2.5);
   EXPECT_EQ(h5::read_all<std::uint64_t>(file, "summary/transfers_sent")[0], 22U);
@@ -238,9 +258,125 @@ TEST_F(TelemetryRun, IsMergedOverRanksAndAttempts) {
   EXPECT_EQ(h5::read_all<std::uint32_t>(file, "attempts/ranks"), (U32{3, 3}));
   EXPECT_EQ(h5::read_strings(file, "attempts/plan"),
             (std::vector<std::string>{"plan 0", "plan 1"}));
-  EXPECT_GT(h5::read_all<double>(file, "attempts/started")[0], 1e9);
+  EXPECT_EQ(h5::read_all<double>(file, "attempts/started"), (std::vector<double>{1e9, 1e9 + 1000}));
+  EXPECT_EQ(h5::read_all<double>(file, "attempts/ended"),
+            (std::vector<double>{1e9 + 22.25, 1e9 + 1022.25}));
+  EXPECT_EQ(h5::read_all<std::uint32_t>(file, "processes/attempt"), (U32{0, 0, 0, 1, 1, 1}));
+  EXPECT_EQ(h5::read_all<std::uint32_t>(file, "processes/rank"), (U32{0, 1, 2, 0, 1, 2}));
+  EXPECT_EQ(h5::read_strings(file, "processes/host"),
+            (std::vector<std::string>{"node-0", "node-0", "node-1", "node-0", "node-0", "node-1"}));
+  EXPECT_EQ(h5::read_all<std::uint32_t>(file, "writes/rank"),
+            (U32{0, 0, 1, 1, 2, 2, 0, 0, 1, 1, 2, 2}));
+  EXPECT_EQ(h5::read_all<double>(file, "writes/start"),
+            (std::vector<double>{4, 20, 3, 21, 2, 22, 4, 20, 3, 21, 2, 22}));
+  EXPECT_EQ(h5::read_all<std::uint8_t>(file, "writes/kind"),
+            (std::vector<std::uint8_t>{0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1}));
   EXPECT_EQ(h5::read_strings(file, "role_names"),
             (std::vector<std::string>{"coordinator", "verifier"}));
+}
+
+/// Datasets below an object whose attributes say neither a unit nor the names of their values.
+std::vector<std::string> without_unit(const h5::File& file) {
+  std::vector<std::string> found;
+  const auto look = [](hid_t object, const char* name, const H5O_info_t* info, void* to) -> herr_t {
+    if (info->type != H5O_TYPE_DATASET) return 0;
+    const std::string text(name);
+    const bool named = text.ends_with("/kind") || text == "requests/mode" ||
+                       text == "kv_pool/use" || text == "scores/outcome";
+    const bool unit = H5Aexists_by_name(object, name, "unit", H5P_DEFAULT) > 0;
+    if (unit == named) static_cast<std::vector<std::string>*>(to)->push_back(text);
+    return 0;
+  };
+  EXPECT_GE(H5Ovisit(file.id(), H5_INDEX_NAME, H5_ITER_NATIVE, look, &found), 0);
+  return found;
+}
+
+TEST_F(TelemetryRun, EveryColumnHasAUnitOrNamesItsValues) {
+  const TelemetryReport report = write_telemetry(path_, {});
+  const auto lock = h5::lock_hdf5();
+  const h5::File file = h5::File::open(report.path);
+  EXPECT_EQ(without_unit(file), std::vector<std::string>());
+  for (const auto& [name, unit] : {std::pair("ranks/0/steps/sum_duration", "s"),
+                                   {"ranks/0/steps/kv_blocks", "blocks"},
+                                   {"summary/group_bytes", "bytes"},
+                                   {"summary/response_tokens", "tokens"},
+                                   {"attempts/ended", "s"},
+                                   {"processes/rank", "1"}}) {
+    const h5::Handle dataset(H5Dopen2(file.id(), name, H5P_DEFAULT), H5Dclose);
+    EXPECT_EQ(h5::read_string_attribute(dataset.get(), file.path(), "unit"), unit) << name;
+  }
+}
+
+class HandClock final : public Clock {
+ public:
+  [[nodiscard]] double now() const override { return time += 0.5; }  // each look takes as long
+  mutable double time = 0;
+};
+
+TEST_F(TelemetryRun, TheEndOfTheLastAttemptIsWhenAllWasWritten) {
+  HandClock clock;
+  clock.time = 100;
+  const TelemetryReport report = write_telemetry(
+      path_, {}, {},
+      TelemetryEnding{1, 0, &clock, {{50, 2, WriteRecord::Kind::final_trajectories}}});
+  const auto lock = h5::lock_hdf5();
+  const h5::File file = h5::File::open(report.path);
+  const auto start = h5::read_all<double>(file, "writes/start");
+  const auto kind = h5::read_all<std::uint8_t>(file, "writes/kind");
+  ASSERT_EQ(start.size(), 14U);
+  EXPECT_EQ(std::vector<double>(start.begin() + 6, start.begin() + 10),
+            (std::vector<double>{4, 20, 50, 100.5}));
+  EXPECT_EQ(kind[8], static_cast<std::uint8_t>(WriteRecord::Kind::final_trajectories));
+  EXPECT_EQ(kind[9], static_cast<std::uint8_t>(WriteRecord::Kind::final_telemetry));
+  EXPECT_EQ(h5::read_all<double>(file, "writes/duration")[9], 0.5);
+  EXPECT_EQ(h5::read_all<double>(file, "attempts/ended"),
+            (std::vector<double>{1e9 + 22.25, 1e9 + 1101}));
+}
+
+// What is written at the end is recorded too, and nothing where there is nothing to write.
+TEST_F(TelemetryTest, AWriterRecordsItsOwnWritesByTheClockItIsGiven) {
+  const SampleRun run(1, 1);
+  const std::string path = at("run");
+  { const RunDirectory directory(path, run.manifest, run.prompts, false); }
+  HandClock clock;
+  {
+    TelemetryWriter writer(path, 0, 0, {.clock = &clock});
+    writer.flush();
+    EXPECT_EQ(writer.write_seconds(), 0);
+    writer.step({.start = 0.25, .duration = 0.5});
+    writer.flush();
+    EXPECT_GT(writer.write_seconds(), 0);
+    writer.close();
+  }
+  write_telemetry(path, {});
+  const auto lock = h5::lock_hdf5();
+  const h5::File file = h5::File::open(path + "/telemetry.h5");
+  const auto start = h5::read_all<double>(file, "writes/start");
+  const auto duration = h5::read_all<double>(file, "writes/duration");
+  ASSERT_EQ(start.size(), 2U);
+  EXPECT_LT(start[0] + duration[0], start[1] + duration[1]);
+  EXPECT_EQ(duration[1], 0.5);  // of closing: from one look to the next
+  EXPECT_EQ(h5::read_all<std::uint8_t>(file, "writes/kind"), (std::vector<std::uint8_t>{1, 1}));
+}
+
+TEST_F(TelemetryTest, AFileOfAnotherSchemaIsRefusedByName) {
+  const SampleRun run(1, 1);
+  const std::string path = at("run");
+  { const RunDirectory directory(path, run.manifest, run.prompts, false); }
+  { const TelemetryWriter writer(path, 0, 0, {.host = "here"}); }
+  write_telemetry(path, {});
+  EXPECT_EQ(read_telemetry(path).processes.at(0).host, "here");
+  {
+    const auto lock = h5::lock_hdf5();
+    const h5::Handle file(H5Fopen((path + "/telemetry.h5").c_str(), H5F_ACC_RDWR, H5P_DEFAULT),
+                          H5Fclose);
+    const h5::Handle version(H5Aopen(file.get(), "schema_version", H5P_DEFAULT), H5Aclose);
+    const std::int32_t old = kTelemetrySchemaVersion - 1;
+    ASSERT_GE(H5Awrite(version.get(), H5T_NATIVE_INT32, &old), 0);
+  }
+  const std::string message = message_of<IoError>([&] { static_cast<void>(read_telemetry(path)); });
+  EXPECT_NE(message.find("telemetry.h5: it is of schema version 10, expected 11"), std::string::npos)
+      << message;
 }
 
 TEST_F(TelemetryRun, MergingAgainChangesNothing) {
@@ -286,7 +422,7 @@ TEST_F(TelemetryTest, AcceptanceIsMergedByDrafterName) {
   const auto write = [&](std::uint32_t attempt, std::uint32_t rank,
                          const std::vector<std::string>& names,
                          const std::vector<AcceptanceCell>& cells) {
-    TelemetryWriter writer(path, attempt, rank, "", names);
+    TelemetryWriter writer(path, attempt, rank, {.drafter_names = names});
     writer.acceptance(cells);
     writer.close();
   };
@@ -324,7 +460,8 @@ TEST_F(TelemetryTest, ADrafterWithoutANameIsRefused) {
   const SampleRun run(1, 1);
   const std::string path = at("run");
   { const RunDirectory directory(path, run.manifest, run.prompts, false); }
-  TelemetryWriter writer(path, 0, 0, "", std::vector<std::string>{"ngram"});
+  const std::vector<std::string> names{"ngram"};
+  TelemetryWriter writer(path, 0, 0, {.drafter_names = names});
   EXPECT_THROW(writer.acceptance(std::vector<AcceptanceCell>{{1, 1, 1, 0, 1, 1}}),
                std::out_of_range);
 }
@@ -334,7 +471,8 @@ TEST_F(TelemetryTest, AShardWhoseDrafterHasNoNameIsLeftOutWhole) {
   const std::string path = at("run");
   { const RunDirectory directory(path, run.manifest, run.prompts, false); }
   {
-    TelemetryWriter writer(path, 0, 1, "", std::vector<std::string>{"ngram"});
+    const std::vector<std::string> names{"ngram"};
+    TelemetryWriter writer(path, 0, 1, {.drafter_names = names});
     writer.acceptance(std::vector<AcceptanceCell>{{0, 1, 1, 0, 4, 3}});
   }
   {
@@ -348,6 +486,7 @@ TEST_F(TelemetryTest, AShardWhoseDrafterHasNoNameIsLeftOutWhole) {
     shard.add("stop_points", stop_point_fields(), sizeof(StopPoint), 16);
     shard.add("scores", score_fields(), sizeof(ScoreRecord), 16);
     shard.add("roles", role_fields(), sizeof(RoleRecord), 16);
+    shard.add("writes", write_fields(), sizeof(WriteRecord), 16);
     shard.add("summary", summary_fields(), sizeof(RankSummary), 16);
     h5::Dataset& cells = shard.add("acceptance", acceptance_fields(), sizeof(AcceptanceCell), 16);
     h5::write_strings(shard.file(), "drafter_names", std::vector<std::string>{"suffix"});

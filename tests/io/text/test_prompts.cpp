@@ -1,7 +1,9 @@
 // The prompt file: every accepted form of a line, and a message with its place for every other.
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "io/text/prompts.hpp"
@@ -17,6 +19,7 @@ using paceline::IoError;
 using paceline::TokenId;
 using paceline::io::ChatTemplate;
 using paceline::io::Overlong;
+using paceline::io::PromptKeys;
 using paceline::io::PromptOptions;
 using paceline::io::PromptSet;
 using paceline::io::Tokenizer;
@@ -29,6 +32,14 @@ class Prompts : public testing::Test {
   }
   static PromptSet parse_ids(const std::string& text, const PromptOptions& options = {}) {
     return paceline::io::parse_prompts(text, "p.jsonl", nullptr, nullptr, options);
+  }
+
+  /// Options in which fields go by other names.
+  static PromptOptions named(
+      const std::vector<std::pair<std::optional<std::string> PromptKeys::*, const char*>>& keys) {
+    PromptOptions options;
+    for (const auto& [key, field] : keys) options.keys.*key = field;
+    return options;
   }
 
   Tokenizer tokenizer_ = Tokenizer::parse(tiny::document().dump(), "tiny");
@@ -192,6 +203,64 @@ TEST_F(Prompts, VerlsColumnsAreRead) {
             R"({"data_source":"gsm8k","prompt":[{"role":"user","content":"hello"}],)"
             R"("ability":"math","reward_model":{"style":"rule",)"
             R"("ground_truth":"72"},"extra_info":{"index":1.50,"s":"é \" ,"}})");
+}
+
+TEST_F(Prompts, FieldsMayGoByOtherNames) {
+  const std::string line = R"({"id": 7, "question": "hello", "answer": "so #### 72", "level": 2})";
+  const PromptSet set = parse(line, named({{&PromptKeys::prompt, "question"},
+                                           {&PromptKeys::uid, "id"},
+                                           {&PromptKeys::ground_truth, "answer"}}));
+  EXPECT_EQ(set.prompts[0].tokens, (Ids{260, 259}));
+  EXPECT_EQ(set.prompts[0].uid, "7");
+  EXPECT_EQ(set.prompts[0].ground_truth, "so #### 72");
+  EXPECT_EQ(set.prompts[0].extra_json, R"({"prompt":"hello","level":2})") << "by paceline's name";
+  EXPECT_EQ(parse_ids(R"({"ids": [5, 6]})", named({{&PromptKeys::prompt_tokens, "ids"}}))
+                .prompts[0]
+                .tokens,
+            (Ids{5, 6}));
+
+  // As messages, text is what the user says.
+  const PromptSet said = parse(line, named({{&PromptKeys::messages, "question"}}));
+  EXPECT_EQ(said.prompts[0].tokens,
+            tokenizer_.encode("<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"));
+  EXPECT_EQ(
+      said.prompts[0].extra_json,
+      R"({"id":7,"messages":[{"role":"user","content":"hello"}],"answer":"so #### 72","level":2})")
+      << "as trainers take them";
+  const PromptOptions chat = named({{&PromptKeys::messages, "chat"}});
+  EXPECT_EQ(parse(R"({"chat": [{"role": "user", "content": "hello"}]})", chat).prompts[0].tokens,
+            said.prompts[0].tokens);
+  EXPECT_ERROR(DataError, (void)parse(R"({"chat": 5})", chat),
+               "p.jsonl:1:10: 'chat': expected text or a list of messages, found 5");
+}
+
+TEST_F(Prompts, ANamedFieldIsInEveryLine) {
+  const PromptOptions options =
+      named({{&PromptKeys::prompt, "question"}, {&PromptKeys::ground_truth, "answer"}});
+  EXPECT_ERROR(DataError, (void)parse(R"({"questions": "he", "answer": "1"})", options),
+               "p.jsonl:1:1: no 'question' (prompts.keys.prompt); did you mean 'questions'?");
+  EXPECT_ERROR(
+      DataError,
+      (void)parse("{\"question\": \"he\", \"answer\": \"1\"}\n{\"question\": \"he\", \"x\": 1}",
+                  options),
+      "p.jsonl:2:1: no 'answer' (prompts.keys.ground_truth); the line has 'question', 'x'");
+  EXPECT_ERROR(DataError, (void)parse("{}", options), "p.jsonl:1:1: no 'question'");
+  EXPECT_EQ(parse(R"({"question": "he", "answer": null})", options).prompts[0].ground_truth, "");
+}
+
+TEST_F(Prompts, ANamedFieldIsTheOnlyOneOfItsKind) {
+  const PromptOptions options = named({{&PromptKeys::prompt, "question"}});
+  EXPECT_ERROR(DataError, (void)parse(R"({"question": "he", "prompt": "he"})", options),
+               "p.jsonl:1:30: 'prompt': is beside 'question', which prompts.keys.prompt names");
+  EXPECT_ERROR(DataError, (void)parse(R"({"question": "he", "tokens": [1]})", options),
+               "p.jsonl:1:30: 'tokens': a second prompt beside 'question'; expected one");
+  EXPECT_ERROR(DataError, (void)parse(R"({"question": 5})", options),
+               "p.jsonl:1:14: 'question': expected text or a list of messages, found 5");
+  // Names may change places.
+  const PromptSet swapped =
+      parse(R"({"prompt": "1", "ground_truth": "he"})",
+            named({{&PromptKeys::prompt, "ground_truth"}, {&PromptKeys::ground_truth, "prompt"}}));
+  EXPECT_EQ(swapped.prompts[0].ground_truth, "1");
 }
 
 TEST_F(Prompts, OtherFieldsKeepTheirOrderAndSpelling) {

@@ -1,4 +1,5 @@
 // Collectives over real MPI ranks.
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -87,6 +88,23 @@ void check_all_gather(fabric::MpiGroup& group) {
   }
 }
 
+// After one of each of the above.
+void check_traffic(const fabric::MpiGroup& group) {
+  const auto ranks = static_cast<std::uint64_t>(group.size());
+  const auto me = static_cast<std::uint64_t>(group.rank());
+  const std::uint64_t rounds = std::bit_width(ranks) - 1;
+  std::uint64_t bytes = rounds * (1 + 7 + 4096 + 300'000) * sizeof(float);
+  for (const std::uint64_t rows : {0, 1, 3, 64}) {
+    const std::uint64_t mine = rows * (me + 1) / ranks - rows * me / ranks;
+    bytes += (rows - mine) * (64 + me) * sizeof(float);
+  }
+  bytes += 3 * me * (ranks - 1);
+  CHECK(group.traffic().bytes == bytes);
+  CHECK(group.traffic().sum_seconds > 0 && group.traffic().exchange_seconds > 0);
+  const GroupTraffic none = group.traffic() - group.traffic();
+  CHECK(none.bytes == 0 && none.sum_seconds == 0 && none.exchange_seconds == 0);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -96,6 +114,7 @@ int main(int argc, char** argv) {
     check_all_reduce(group);
     check_exchange_rows(group);
     check_all_gather(group);
+    check_traffic(group);
   }
   const auto facts = mpi.gather_facts();
   CHECK(static_cast<int>(facts.size()) == mpi.size());

@@ -1,0 +1,18 @@
+// Text that others wrote, fit for a terminal.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace paceline::io {
+
+/// The text without what a terminal obeys: control characters (C0, DEL, C1) and those that change
+/// the direction of writing become \n, \t, \x1b or \u202e as they would be written in a string;
+/// what is not UTF-8 becomes U+FFFD. With `lines` line feeds and tabs stay. Thread-safe.
+[[nodiscard]] std::string printable(std::string_view text, bool lines = false);
+
+/// The same on one line, cut to so many characters, "..." included.
+[[nodiscard]] std::string printable_start(std::string_view text, std::size_t characters);
+
+}  // namespace paceline::io

@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# show.sh PACELINE: prompts whose fields have names of their own, and what `paceline show` prints of their responses: an
+# overview, one response, all of a prompt, of a run that was stopped too; nothing that a terminal obeys; errors.
+source "$(dirname "$0")/lib.sh"
+
+# says WHAT PATTERN FILE: a line of the file matches.
+says() { if grep -qE -- "$2" "$3"; then ok "$1"; else fail "$1: no line is '$2':"; cat "$3"; fi; }
+# show RUN [P:S...]: into $work/out and $work/err.
+show() { "$paceline" show "$@" >"$work/out" 2>"$work/err"; }
+# refused WHAT CODE PATTERN ARGS...
+refused() {
+  local what=$1 expected=$2 pattern=$3 code=0
+  shift 3
+  show "$@" || code=$?
+  same "$what: exit code" "$expected" "$code"
+  says "$what" "$pattern" "$work/err"
+}
+
+cat >"$work/questions.jsonl" <<'LINES'
+{"question": "Sort these numbers: 41, 7, 23", "answer": "7, 23, 41", "id": "first"}
+{"question": "What is \u001b[31m3 + 4\u009b0m?", "answer": "7", "id": "bad\u001b]0;title\u0007"}
+LINES
+keys=(--set prompts.path="$work/questions.jsonl" --set "prompts.keys={messages: question, ground_truth: answer, uid: id}"
+  --set reward.method=match --set reward.rule=exact)
+rollout 1 "$work/run" "${keys[@]}" || fail "a run of questions and answers: $(tail -n 3 "$work/run.log")"
+
+show "$work/run" || fail "an overview: $(cat "$work/err")"
+same "an overview: a line a prompt" 3 "$(wc -l <"$work/out")"
+says "an overview: which is longest, lengths, responses, reward, prompt" \
+  '^0:[0-2] +[0-9]+ +[0-9.]+ +3 +[01]\.[0-9]{3}  .*Sort these' "$work/out"
+same "an overview: nothing on stderr" "" "$(cat "$work/err")"
+
+show "$work/run" 0:1 || fail "a response: $(cat "$work/err")"
+says "a response: its prompt" '^prompt 0 \(first\), [0-9]+ tokens, ground truth 7, 23, 41$' "$work/out"
+says "a response: the prompt's text, as the model has it" '^Sort these numbers: 41, 7, 23<\|im_end\|>$' "$work/out"
+says "a response: length, end, reward, weights" \
+  '^response 0:1, [0-9]+ tokens, ended by (stop_id|length), reward [01], weight version 0$' "$work/out"
+says "a response: log-probabilities" '^log-probability: mean -?[0-9.]+ a token, .* least -[0-9.]+, of token [0-9]+ \(' "$work/out"
+same "a response: one of them" 1 "$(grep -c '^response ' "$work/out")"
+show "$work/run" 1 0:2 || fail "all of a prompt, and one: $(cat "$work/err")"
+same "all of a prompt, and one" "1:0,1:1,1:2,0:2," "$(sed -n 's/^response \([0-9:]*\),.*/\1/p' "$work/out" | tr '\n' ',')"
+says "control characters are spelled" 'What is \\x1b\[31m3 \+ 4\\x9b0m\?' "$work/out"
+says "those of a uid too" '^prompt 1 \(bad\\x1b\]0;title\\x07\)' "$work/out"
+if LC_ALL=C grep -q $'[\x01-\x08\x0b-\x1f\x7f]\|\xc2\x9b' "$work/out"; then fail "a control character is printed"; else ok "none is printed"; fi
+
+refused "no such prompt" 64 "2:0: there is no prompt 2: the run has 2, from 0 to 1" "$work/run" 2:0
+refused "no such sample" 64 "0:3: there is no sample 3: a prompt has 3, from 0 to 2" "$work/run" 0:3
+refused "no response" 64 "'0;1': expected PROMPT:SAMPLE, as 4:1" "$work/run" "0;1"
+refused "half of one" 64 "'0:': expected PROMPT:SAMPLE" "$work/run" 0:
+refused "no run" 64 "not a run directory" "$work"
+
+# A model that has gone leaves token ids.
+cp -r "$root/configs/models/target" "$work/model"
+rollout 1 "$work/gone" "${keys[@]}" --set model.path="$work/model" --set prompts.samples=1 || fail "a run of a model that goes"
+rm -r "$work/model"
+show "$work/gone" 0:0 || fail "a run without its model: $(cat "$work/err")"
+says "token ids where there is no tokenizer" '^[0-9]+( [0-9]+){15}$' "$work/out"
+says "and why" 'token ids are shown, for there is no tokenizer: .*tokenizer.json' "$work/err"
+
+# A run that was stopped: what is finished, and what is begun.
+more=(--set prompts.samples=16 --set sampling.max_tokens=1500 --set sampling.ignore_eos=true --set engine.max_batch=2)
+start 1 "$work/stopped" "${more[@]}" --set output.flush_seconds=0
+until grep -qsE '^[^0-9]*[1-9][0-9]*/512 finished' "$work/stopped.log" || ! kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
+kill -USR1 "$pid"
+code=0; wait "$pid" || code=$?
+same "stopped: exit code" 75 "$code"
+show "$work/stopped" || fail "a stopped run: $(cat "$work/err")"
+says "a stopped run: how much of it is there" '^paceline: [0-9]+ of 512 responses are finished' "$work/err"
+says "a stopped run: a long overview is cut" '^\.\.\. and 2 prompts more' "$work/out"
+partial=$("$paceline" show "$work/stopped" $(seq 0 31) 2>/dev/null | grep -c 'ended by partial')
+same "a stopped run: what is begun is shown" 2 "$partial"
+refused "a stopped run: no such prompt" 64 "the run has 32, from 0 to 31" "$work/stopped" 32:0
+show "$work/stopped" 31:15 || fail "a response that is to come: $(cat "$work/err")"
+says "a response that is to come" '^31:15: nothing is there yet$' "$work/out"
+
+# A field that a line has not.
+sed 's/"question"/"query"/' "$work/questions.jsonl" >"$work/queries.jsonl"
+code=0; rollout 1 "$work/queries" "${keys[@]}" --set prompts.path="$work/queries.jsonl" || code=$?
+same "a line without a named field: exit code" 65 "$code"
+says "a line without a named field" "queries.jsonl:1:1: no 'question' \(prompts.keys.messages\); (did you mean|the line has) " "$work/queries.log"
+finish
