@@ -21,6 +21,11 @@ engine::ExecutorLimits executor_limits(const Setup& setup) {
                                 .most_kv_blocks = setup.kv.blocks + setup.kv_gain,
                                 .max_position = setup.longest_sequence,
                                 .features = draft_head(setup) != nullptr};
+  if (setup.config.speculation.record_stops > 0) {
+    const std::int32_t questions =
+        roles::StopRecorder::most_questions(stop_recording(setup.config.speculation));
+    limits.max_draft += (questions + settings.max_batch - 1) / settings.max_batch;
+  }
   // Every row of a chunk may be one of a response, whose logits are wanted.
   if (setup.given) limits.max_batch = std::exchange(limits.prefill_chunk, 0);
   return limits;

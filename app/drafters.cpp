@@ -123,7 +123,16 @@ std::vector<ConfiguredDrafter> read_drafter_shapes(const io::SpeculationSection&
 
 int draft_tokens(const io::SpeculationSection& settings) {
   if (settings.drafters.empty()) return 0;
-  return settings.max_tokens.value_or(settings.max_length * settings.paths.value_or(1));
+  const int tokens = settings.max_tokens.value_or(settings.max_length * settings.paths.value_or(1));
+  return settings.record_stops > 0 ? std::max(tokens, roles::kMostRecordedRows) : tokens;
+}
+
+roles::StopRecorderOptions stop_recording(const io::SpeculationSection& settings) {
+  roles::StopRecorderOptions options;
+  options.every = settings.record_stops;
+  options.most = settings.max_tokens.value_or(StopPoint::kCalls * StopPoint::kStates);
+  options.foreknows = settings.drafters.front().noise;
+  return options;
 }
 
 int draft_window(const io::SpeculationSection& settings) {

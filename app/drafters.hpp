@@ -14,6 +14,7 @@
 #include "runtime/core/role.hpp"
 #include "runtime/policy/draft_stop.hpp"
 #include "runtime/policy/placement.hpp"
+#include "runtime/roles/stop_recorder.hpp"
 
 namespace paceline::app {
 
@@ -59,6 +60,9 @@ struct ConfiguredDrafter {
 
 /// Most tokens of a request's draft where all requests of a batch have as many; 0 without drafters.
 [[nodiscard]] int draft_tokens(const io::SpeculationSection& settings);
+
+/// How draft trees are recorded, where speculation.record_stops is not 0.
+[[nodiscard]] roles::StopRecorderOptions stop_recording(const io::SpeculationSection& settings);
 
 /// Tokens that a drafter rank sends at a time.
 [[nodiscard]] int draft_window(const io::SpeculationSection& settings);

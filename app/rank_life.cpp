@@ -149,7 +149,7 @@ class RankLife::VerifierPlace final : public Place {
                                     machine.clock())),
         memory_(elastic_memory(setup, ranks)),
         verifier_({machine.mailbox(), machine.clock(), batcher_, group_, group_, speculator_.get(),
-                   remote_.size() > 0 ? &remote_ : nullptr, siblings_, memory_.get(),
+                   remote_.size() > 0 ? &remote_ : nullptr, siblings_, memory_.get(), recorder_,
                    machine.trajectories(), machine.telemetry()},
                   {.ranks = ranks,
                    .epoch = placement.epoch,
@@ -194,6 +194,13 @@ class RankLife::VerifierPlace final : public Place {
       siblings_ = client.get();
       drafter = std::move(client);
     }
+    if (setup.config.speculation.record_stops > 0) {
+      auto recorder = std::make_unique<roles::StopRecorder>(
+          std::move(drafters.front()), stop_recording(setup.config.speculation),
+          machine_.telemetry());
+      recorder_ = recorder.get();
+      drafters.front() = std::move(recorder);
+    }
     if (setup.layout.drafters() > 0) {
       drafters.insert(drafters.begin(), remote(setup, placement, -1));
       first_own_ = 1;
@@ -234,6 +241,7 @@ class RankLife::VerifierPlace final : public Place {
   roles::Group group_;
   roles::RemoteDrafters remote_;
   roles::DraftClient* siblings_ = nullptr;
+  roles::StopRecorder* recorder_ = nullptr;
   std::size_t first_own_ = 0;  ///< of the speculator's drafters
   std::size_t own_ = 0;        ///< how many are
   std::unique_ptr<roles::Speculator> speculator_;

@@ -70,6 +70,9 @@ class Telemetry final : public TelemetrySink {
   void draft_memory(const DraftMemoryRecord& record) override {
     if (kept_) kept_->draft_memory(record);
   }
+  void stop_point(const StopPoint& point) override {
+    if (kept_) kept_->stop_point(point);
+  }
   void acceptance(std::span<const AcceptanceCell> cells) override {
     if (kept_) kept_->acceptance(cells);
   }

@@ -57,6 +57,8 @@ const std::vector<EntryKey>& entry_keys() {
                 "EAGLE-3 head of the target, in safetensors.", true),
       entry_key(eagle3, "stop", &S::stop, OrNone{Path{"the path of a directory"}},
                 "RADAR network that says when drafts are long enough, in safetensors."),
+      entry_key(eagle3, "noise", &S::noise, Flag{},
+                "Ranks tokens under the noise that the target samples with."),
       entry_key(model, "path", &S::path, Path{"the path of a directory"},
                 "Hugging Face model with the target's vocabulary.", true),
       entry_key(ngram, "min_match", &S::min_match, Count{1, longest_ngram},

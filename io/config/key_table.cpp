@@ -328,6 +328,11 @@ std::vector<Key> make_table() {
                   "is drafted."));
   t.back().details = {"They are suspended meanwhile, and load again when no request waits and as",
                       "much KV is free (Nightjar)."};
+  t.push_back(key(PACELINE_FIELD(speculation, record_stops), Count{0, 1 << 24},
+                  "Records a draft tree of each request every so many tokens at least, and drafts "
+                  "nothing else; 0 is never."));
+  t.back().details = {"What RADAR's network is trained on, into /stop_points of telemetry.h5. It",
+                      "takes an eagle3 drafter alone, policy fixed, max_length 8 and paths 10."};
   t.push_back(key(PACELINE_FIELD(speculation, keep_history), Flag{},
                   "Adds how often drafts were accepted to the history beside engine.profile."));
 

@@ -7,10 +7,12 @@
 #include <utility>
 
 #include "io/config/codecs.hpp"
+#include "io/config/drafter_list.hpp"
 #include "io/config/key_table.hpp"
 #include "io/config/quantity.hpp"
 #include "io/config/yaml_tree.hpp"
 #include "runtime/core/error.hpp"
+#include "runtime/core/interfaces.hpp"
 
 namespace paceline::io {
 namespace {
@@ -332,6 +334,29 @@ class Reader {
     }
   }
 
+  void check_recording() {
+    const SpeculationSection& s = config_.speculation;
+    if (s.record_stops == 0) return;
+    const auto expect = [this](const std::string& name, bool right, const std::string& expected,
+                               const std::string& found) {
+      if (right) return;
+      problem(place_of_key("speculation." + name), "speculation." + name + ": expected " +
+                                                       expected +
+                                                       " where speculation.record_stops is not 0, "
+                                                       "found " +
+                                                       found);
+    };
+    const bool head = s.drafters.size() == 1 && s.drafters.front().method == DrafterMethod::eagle3;
+    expect("drafters", head, "one drafter, of method eagle3", DrafterList::write(s.drafters));
+    expect("mode", !s.mode || *s.mode == SpeculationMode::coupled, "auto or coupled",
+           s.mode ? name_of(*s.mode) : "auto");
+    expect("policy", s.policy == SpeculationPolicy::fixed, "fixed", name_of(s.policy));
+    expect("max_length", s.max_length == StopPoint::kCalls, std::to_string(StopPoint::kCalls),
+           std::to_string(s.max_length));
+    expect("paths", s.paths == StopPoint::kStates, std::to_string(StopPoint::kStates),
+           s.paths ? std::to_string(*s.paths) : "auto");
+  }
+
   void check_speculation() {
     check_mode();
     const SpeculationSection& s = config_.speculation;
@@ -343,6 +368,7 @@ class Reader {
               "(" +
                   std::to_string(most) + "), found " + std::to_string(*s.max_tokens));
     }
+    check_recording();
     const bool grouped = std::any_of(
         s.drafters.begin(), s.drafters.end(),
         [](const DrafterSetting& drafter) { return drafter.method == DrafterMethod::suffix; });

@@ -87,6 +87,7 @@ struct DrafterSetting {
   DrafterMethod method = DrafterMethod::suffix;
   std::string path;                 ///< eagle3, model: Hugging Face directory
   std::optional<std::string> stop;  ///< eagle3: directory of a network that ends drafts
+  bool noise = false;               ///< eagle3: tokens are ranked under the target's noise
   std::int32_t min_match = 1;       ///< ngram (2), suffix (1): shortest match, tokens
   std::int32_t max_match = 64;      ///< ngram (5), suffix (64): longest match tried, tokens
   double min_probability = 0.1;     ///< suffix: paths less probable are not drafted
@@ -113,6 +114,7 @@ struct SpeculationSection {
   bool best_of_n = false;          ///< groups without requests race or draft for those of others
   std::int32_t race_batch = 8;     ///< requests that a group races for at most
   bool elastic_memory = false;     ///< draft models' memory is KV's while KV is short
+  std::int32_t record_stops = 0;   ///< tokens from one recorded draft to the next; 0: none are
   bool keep_history = true;        ///< how often drafts were accepted is kept beside engine.profile
 };
 /// How the KV of a request that moves between groups gets there: sent, computed again, both at

@@ -342,10 +342,19 @@ void read_attribute(hid_t object, const std::string& path, const std::string& na
   must(H5Aread(attribute.get(), memory_type, value), "read", place);
 }
 
+Handle type_of(const Field& field) {
+  const auto ranks = static_cast<unsigned>(field.shape.size());
+  return {must(ranks == 0 ? H5Tcopy(field.type)
+                          : H5Tarray_create2(field.type, ranks, field.shape.data()),
+               "describe", field.name),
+          H5Tclose};
+}
+
 Handle compound(std::span<const Field> fields, std::size_t size) {
   Handle type(must(H5Tcreate(H5T_COMPOUND, size), "describe", "a compound type"), H5Tclose);
   for (const Field& field : fields) {
-    must(H5Tinsert(type.get(), field.name, field.offset, field.type), "describe", field.name);
+    must(H5Tinsert(type.get(), field.name, field.offset, type_of(field).get()), "describe",
+         field.name);
   }
   return type;
 }

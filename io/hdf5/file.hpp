@@ -204,8 +204,11 @@ struct Field {
   const char* name;
   std::size_t offset;  ///< in the struct in memory
   hid_t type;
-  const char* unit = nullptr;  ///< of columns of it; null: they say nothing of one
+  const char* unit = nullptr;       ///< of columns of it; null: they say nothing of one
+  std::vector<hsize_t> shape = {};  ///< of an array of these; empty: it is none
 };
+/// The type of the member itself.
+[[nodiscard]] Handle type_of(const Field& field);
 /// The compound type of a struct in memory.
 [[nodiscard]] Handle compound(std::span<const Field> fields, std::size_t size);
 /// The same without padding, for files: padding bytes are never stored.

@@ -15,7 +15,7 @@
 namespace paceline::io {
 
 /// Version of the layout of telemetry.h5 and its shards.
-inline constexpr std::int32_t kTelemetrySchemaVersion = 10;
+inline constexpr std::int32_t kTelemetrySchemaVersion = 11;
 
 /// An attempt to score a response, the last one at it. Seconds since the run began.
 struct ScoreRecord {
@@ -40,9 +40,9 @@ struct TelemetryOrigin {
 };
 
 /// Appends to DIR/shards/telemetry-<attempt>-<rank>.h5. step(), event(), transfer(), pool(),
-/// draft_memory() and write() only fill a buffer, except that about once a second (by the records'
-/// own times) and every 16,384 records it is written. Used by one thread; errors and HDF5's lock as
-/// in ShardWriter.
+/// draft_memory(), stop_point() and write() only fill a buffer, except that about once a second (by
+/// the records' own times) and every 16,384 records it is written. Used by one thread; errors and
+/// HDF5's lock as in ShardWriter.
 class TelemetryWriter : public TelemetrySink {
  public:
   TelemetryWriter(const std::string& directory, std::uint32_t attempt, std::uint32_t rank,
@@ -56,6 +56,7 @@ class TelemetryWriter : public TelemetrySink {
   void transfer(const TransferRecord& record) override;
   void pool(const KvPoolRecord& record) override;
   void draft_memory(const DraftMemoryRecord& record) override;
+  void stop_point(const StopPoint& point) override;
   /// Writes at once. Throws std::out_of_range on a drafter that has no name.
   void acceptance(std::span<const AcceptanceCell> cells) override;
   /// Buffered like step().
@@ -94,9 +95,9 @@ struct TelemetryReport {
 ///
 ///   /ranks/<rank>/steps/{attempt,start,duration,draft_duration,forward_duration,
 ///                        sample_duration,sum_duration,exchange_duration,group_bytes,requests,
-///                        prefill_tokens,decode_tokens,drafted,accepted,kv_blocks_used,kv_blocks,
-///                        role,late,queued,waited}; kv_blocks: in the pool (0 of ranks that do not
-///       lead a group)
+///                        prefill_tokens,decode_tokens,drafted,accepted,draft_calls,
+///                        kv_blocks_used,kv_blocks,role,late,queued,waited}; kv_blocks: in the pool
+///       (0 of ranks that do not lead a group)
 ///   /requests/{attempt,rank,time,prompt_index,sample_index,kind,tokens,mode,window,method}, by
 ///       (attempt, time); mode and window are of kind "planned" alone, method (a drafter's number,
 ///       -1: none) of "race_begun"
@@ -105,6 +106,9 @@ struct TelemetryReport {
 ///       (attempt, start)
 ///   /draft_memory/{attempt,rank,start,duration,longest_pause,blocks,moved,kind}, by (attempt,
 ///       rank, start): memory of draft models that became KV's, and was theirs again
+///   /stop_points/{attempt,rank,prompt_index,sample_index,first,states,lengths,accepted}, by
+///       (attempt, rank), as they were recorded: RADAR's dataset (speculation.record_stops); of a
+///       point states is [7, 10], lengths [8, 9] and accepted [8]
 ///   /roles/{attempt,rank,start,preparing,loading,role,epoch,leader,tp}, by (attempt, rank, start):
 ///       the first of an attempt, of epoch 0, begins with it
 ///   /writes/{attempt,rank,start,duration,kind}, by (attempt, rank, start)
@@ -129,7 +133,7 @@ struct TelemetryReport {
 ///
 /// `outcome_names`: of /scores, by number. `ending`: absent when what is merged ended before (it
 /// was killed then, or is simulated). On one rank, with every writer closed. Memory: 40 bytes an
-/// event, 56 a transfer, 64 a use of the KV pool, 32 a write.
+/// event, 56 a transfer, 64 a use of the KV pool, 32 a write, 596 a stop point.
 TelemetryReport write_telemetry(const std::string& directory,
                                 std::span<const std::string> role_names,
                                 std::span<const std::string> outcome_names = {},

@@ -1,8 +1,8 @@
 // The layout of telemetry shards, shared by their writer and the merge. Private to this folder.
 //
-//   /steps, /events, /transfers, /kv_pool, /draft_memory, /roles, /writes, /acceptance, /summary:
-//       compound rows as in core/interfaces.hpp, appended under SWMR; /scores likewise, of
-//       ScoreRecord
+//   /steps, /events, /transfers, /kv_pool, /draft_memory, /stop_points, /roles, /writes,
+//       /acceptance, /summary: compound rows as in core/interfaces.hpp, appended under SWMR;
+//       /scores likewise, of ScoreRecord
 //   /drafter_names: strings, by AcceptanceCell::drafter
 //   attributes of /: attempt, rank, started (Unix time, seconds), host, plan
 #pragma once
@@ -32,6 +32,7 @@ inline std::vector<h5::Field> step_fields() {
           {"decode_tokens", offsetof(StepRecord, decode_tokens), u32, "tokens"},
           {"drafted", offsetof(StepRecord, drafted), u32, "tokens"},
           {"accepted", offsetof(StepRecord, accepted), u32, "tokens"},
+          {"draft_calls", offsetof(StepRecord, draft_calls), u32, "calls"},
           {"kv_blocks_used", offsetof(StepRecord, kv_blocks_used), u32, "blocks"},
           {"kv_blocks", offsetof(StepRecord, kv_blocks), u32, "blocks"},
           {"role", offsetof(StepRecord, role), u32, "1"},
@@ -88,6 +89,19 @@ inline std::vector<h5::Field> draft_memory_fields() {
           {"blocks", offsetof(DraftMemoryRecord, blocks), u32, "blocks"},
           {"moved", offsetof(DraftMemoryRecord, moved), u32, "blocks"},
           {"kind", offsetof(DraftMemoryRecord, kind), h5::native<std::uint8_t>()}};
+}
+
+inline std::vector<h5::Field> stop_point_fields() {
+  constexpr hsize_t kCalls = StopPoint::kCalls;
+  const hid_t u32 = h5::native<std::uint32_t>();
+  const hid_t f32 = h5::native<float>();
+  return {
+      {"prompt_index", offsetof(StopPoint, id.prompt), u32, "1"},
+      {"sample_index", offsetof(StopPoint, id.sample), u32, "1"},
+      {"first", offsetof(StopPoint, first), u32, "1"},
+      {"states", offsetof(StopPoint, states), f32, "1", {kCalls - 1, StopPoint::kStates}},
+      {"lengths", offsetof(StopPoint, lengths), f32, "1", {kCalls, kCalls + 1}},
+      {"accepted", offsetof(StopPoint, accepted), h5::native<std::uint8_t>(), "tokens", {kCalls}}};
 }
 
 inline std::vector<h5::Field> score_fields() {

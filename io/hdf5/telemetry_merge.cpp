@@ -55,6 +55,7 @@ struct Collected {
   std::vector<OfRank<KvPoolRecord>> pool;
   std::vector<OfRank<ScoreRecord>> scores;
   std::vector<OfRank<DraftMemoryRecord>> draft_memory;  // by (attempt, rank), as the shards are
+  std::vector<OfRank<StopPoint>> stop_points;           // likewise
   std::vector<OfRank<RoleRecord>> roles;                // likewise
   std::vector<OfRank<WriteRecord>> writes;              // likewise
   std::vector<RecordedProcess> processes;               // likewise
@@ -121,6 +122,7 @@ void collect(const ShardName& name, Collected& all) {
   const auto pool = read_rows<KvPoolRecord>(file, "kv_pool", pool_fields());
   const auto draft_memory =
       read_rows<DraftMemoryRecord>(file, "draft_memory", draft_memory_fields());
+  const auto stop_points = read_rows<StopPoint>(file, "stop_points", stop_point_fields());
   const auto scores = read_rows<ScoreRecord>(file, "scores", score_fields());
   const auto roles = read_rows<RoleRecord>(file, "roles", role_fields());
   const auto writes = read_rows<WriteRecord>(file, "writes", write_fields());
@@ -148,6 +150,7 @@ void collect(const ShardName& name, Collected& all) {
   for (const auto& use : pool) all.pool.push_back({use, name.attempt, name.rank});
   for (const auto& change : draft_memory)
     all.draft_memory.push_back({change, name.attempt, name.rank});
+  for (const auto& point : stop_points) all.stop_points.push_back({point, name.attempt, name.rank});
   for (const auto& score : scores) all.scores.push_back({score, name.attempt, name.rank});
   for (const auto& role : roles) all.roles.push_back({role, name.attempt, name.rank});
   for (const auto& write : writes) all.writes.push_back({write, name.attempt, name.rank});
@@ -195,14 +198,16 @@ class Columns {
           std::uint64_t rows)
       : fields_(std::move(fields)) {
     for (const h5::Field& field : fields_) {
+      const h5::Handle type = h5::type_of(field);
+      widths_.push_back(H5Tget_size(type.get()));
       columns_.push_back(
-          h5::Dataset::create(file, group + "/" + field.name, field.type, field.type, {rows}));
+          h5::Dataset::create(file, group + "/" + field.name, type.get(), type.get(), {rows}));
       if (field.unit != nullptr) write_unit(columns_.back().id(), file, field.unit);
     }
   }
   void append(const void* data, std::size_t rows, std::size_t size) {
     for (std::size_t c = 0; c < fields_.size(); ++c) {
-      const std::size_t width = H5Tget_size(fields_[c].type);
+      const std::size_t width = widths_[c];
       column_.resize(rows * width);
       const std::byte* from = static_cast<const std::byte*>(data) + fields_[c].offset;
       for (std::size_t i = 0; i < rows; ++i) {
@@ -214,6 +219,7 @@ class Columns {
 
  private:
   std::vector<h5::Field> fields_;
+  std::vector<std::size_t> widths_;  // [fields] bytes of a value
   std::vector<h5::Dataset> columns_;
   std::vector<std::byte> column_;
 };
@@ -430,6 +436,7 @@ TelemetryReport write_telemetry(const std::string& directory,
     write_transfers(file, all.transfers);
     write_pool(file, all.pool);
     write_draft_memory(file, all.draft_memory);
+    write_of_ranks(file, "stop_points", all.stop_points, stop_point_fields());
     write_scores(file, all.scores, outcome_names);
     write_of_ranks(file, "roles", all.roles, role_fields());
     write_of_ranks(file, "acceptance", all.acceptance, acceptance_fields());

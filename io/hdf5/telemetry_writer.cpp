@@ -45,6 +45,8 @@ struct TelemetryWriter::State {
   h5::Dataset& pool = shard.add("kv_pool", pool_fields(), sizeof(KvPoolRecord), kChunkRows);
   h5::Dataset& draft_memory =
       shard.add("draft_memory", draft_memory_fields(), sizeof(DraftMemoryRecord), kChunkRows);
+  h5::Dataset& stop_points =
+      shard.add("stop_points", stop_point_fields(), sizeof(StopPoint), kChunkRows);
   h5::Dataset& scores = shard.add("scores", score_fields(), sizeof(ScoreRecord), kChunkRows);
   h5::Dataset& roles = shard.add("roles", role_fields(), sizeof(RoleRecord), kChunkRows);
   h5::Dataset& writes = shard.add("writes", write_fields(), sizeof(WriteRecord), kChunkRows);
@@ -56,6 +58,7 @@ struct TelemetryWriter::State {
   std::vector<TransferRecord> transfer_buffer;
   std::vector<KvPoolRecord> pool_buffer;
   std::vector<DraftMemoryRecord> draft_memory_buffer;
+  std::vector<StopPoint> stop_point_buffer;
   std::vector<ScoreRecord> score_buffer;
   std::vector<WriteRecord> write_buffer;
   double write_seconds = 0;
@@ -67,6 +70,7 @@ struct TelemetryWriter::State {
     write(transfers, transfer_buffer);
     write(pool, pool_buffer);
     write(draft_memory, draft_memory_buffer);
+    write(stop_points, stop_point_buffer);
     write(scores, score_buffer);
     write(writes, write_buffer);
   }
@@ -84,7 +88,8 @@ struct TelemetryWriter::State {
   }
   [[nodiscard]] std::size_t buffered() const {
     return step_buffer.size() + event_buffer.size() + transfer_buffer.size() + pool_buffer.size() +
-           draft_memory_buffer.size() + score_buffer.size() + write_buffer.size();
+           draft_memory_buffer.size() + stop_point_buffer.size() + score_buffer.size() +
+           write_buffer.size();
   }
 
   void write_when_due(double now) {
@@ -140,6 +145,11 @@ void TelemetryWriter::pool(const KvPoolRecord& record) {
 void TelemetryWriter::draft_memory(const DraftMemoryRecord& record) {
   state_->draft_memory_buffer.push_back(record);
   state_->write_when_due(record.start + record.duration);
+}
+
+/// Written with the steps that come with them.
+void TelemetryWriter::stop_point(const StopPoint& point) {
+  state_->stop_point_buffer.push_back(point);
 }
 
 void TelemetryWriter::score(const ScoreRecord& record) {

@@ -2,6 +2,7 @@
 // tensor-parallel group. io and fabric implement these; app joins them. Weights: weight_source.hpp.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -48,6 +49,7 @@ struct StepRecord {
   std::uint32_t decode_tokens = 0;  ///< rows of requests past their prompt
   std::uint32_t drafted = 0;        ///< draft tokens verified
   std::uint32_t accepted = 0;       ///< of them, accepted
+  std::uint32_t draft_calls = 0;    ///< of draft models and heads, summed over the requests
   std::uint32_t kv_blocks_used = 0;
   std::uint32_t kv_blocks = 0;  ///< in the pool
   std::uint32_t role = 0;       ///< paceline::Role
@@ -126,6 +128,24 @@ struct DraftMemoryRecord {
   std::uint32_t blocks = 0;  ///< in the pool after it
   std::uint32_t moved = 0;   ///< blocks that were copied below the pool's new end
   Kind kind = Kind::expanded;
+};
+
+/// A draft tree that was grown by all calls of the draft model that there can be, and what would
+/// have been accepted of it, had drafting stopped earlier: a point of RADAR's dataset
+/// (section 2.2).
+struct StopPoint {
+  static constexpr int kCalls = 8;    ///< t_max
+  static constexpr int kStates = 10;  ///< k, the branching factor
+  using Lengths = std::array<std::array<float, kCalls + 1>, kCalls>;
+  using Accepted = std::array<std::uint8_t, kCalls>;
+  RequestId id;
+  std::uint32_t first = 0;  ///< index in the response of the first drafted token
+  /// What is known after each call but the last (policy/draft_stop.hpp): log-probabilities.
+  std::array<std::array<float, kStates>, kCalls - 1> states{};
+  /// Row c: how likely 0 ... kCalls drafted tokens are accepted after c + 1 calls, by what the
+  /// drafter can know of the target's noise.
+  Lengths lengths{};
+  Accepted accepted{};  ///< how many would have been, by the noise that there was
 };
 
 /// What a rank became. Seconds since the run began.
@@ -235,6 +255,7 @@ class TelemetrySink {
   virtual void transfer(const TransferRecord& record) = 0;
   virtual void pool(const KvPoolRecord& record) = 0;
   virtual void draft_memory(const DraftMemoryRecord& record) = 0;
+  virtual void stop_point(const StopPoint& point) = 0;
   /// When a role of the rank ends, be it by a stop: all cells it counted, in any order.
   virtual void acceptance(std::span<const AcceptanceCell> cells) = 0;
   /// Whenever the rank has become something.

@@ -39,6 +39,8 @@ struct DraftSlot {
   /// Drafted before, and taken as said: the draft goes on after them. Read during the call.
   std::span<const TokenId> assumed = {};
   std::int32_t count = 0;  ///< set by propose(): tokens written to output; 0: no draft
+  std::int32_t calls =
+      0;  ///< set by draft models and heads: calls that the draft took, one a level
 };
 
 /// A draft that may have a further level.

@@ -32,6 +32,7 @@ void HeadDrafter::propose_together(std::span<DraftSlot> batch, Levels* levels) {
   for (DraftSlot& slot : batch) {
     const DraftText& text = sequences_->text(slot.id);
     slot.count = 0;
+    slot.calls = 0;
     Job job;
     job.length = longest(slot, text);
     if (job.length < 1) continue;
@@ -163,6 +164,7 @@ void HeadDrafter::write() const {
   for (const Job& job : jobs_) {
     const int most = std::min(job.slot->limits.max_tokens, job.slot->output.capacity());
     job.slot->count = job.tree.write(most, job.slot->output);
+    job.slot->calls = job.depth;
   }
 }
 

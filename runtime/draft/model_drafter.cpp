@@ -34,6 +34,7 @@ void ModelDrafter::propose_together(std::span<DraftSlot> batch, Levels* levels) 
   for (DraftSlot& slot : batch) {
     const DraftText& text = sequences_->text(slot.id);
     slot.count = 0;
+    slot.calls = 0;
     const int length = longest(slot, text);
     if (length < 1) continue;
     const std::size_t first = text.committed - text.prompt + slot.assumed.size();
@@ -126,6 +127,7 @@ void ModelDrafter::write(const Job& job) {
     }
   }
   slot.count = job.levels();
+  slot.calls = job.levels();
   std::stable_sort(leaves.begin(), leaves.end(),
                    [](const Leaf& a, const Leaf& b) { return a.score > b.score; });
   const int most = std::min(slot.limits.max_tokens, slot.output.capacity());

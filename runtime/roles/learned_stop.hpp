@@ -3,11 +3,15 @@
 
 #include <map>
 #include <memory>
+#include <span>
 
 #include "runtime/draft/drafter.hpp"
 #include "runtime/policy/draft_stop.hpp"
 
 namespace paceline::roles {
+
+/// What a stop network sees of a level with that frontier (draft::GrowingDraft::frontier).
+[[nodiscard]] policy::StopNetwork::Confidences confidences(std::span<const float> frontier);
 
 /// Each draft is judged by itself, and by its request's own noise, so that it does not depend on
 /// the batch; the paper has batches of one. A draft that ends at its first level is what stands

@@ -172,6 +172,7 @@ std::span<const engine::DraftTree> Speculator::draft(
   asked_models_ = false;
   draft_seconds_ = 0;
   step_drafted_ = 0;
+  step_calls_ = 0;
   const double now = clock_.now();
   query_.requests = static_cast<int>(decoding.size());
   query_.prefill_rows = prefill_rows;
@@ -263,6 +264,7 @@ void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
   drafters_[drafter]->propose(slots_, clock_.now(), levels_[drafter].get());
   for (std::size_t s = 0; s < slots_.size(); ++s) {
     Draft& other = other_[s];
+    step_calls_ += static_cast<std::uint32_t>(slots_[s].calls);
     for (std::int32_t& parent : std::span(other.parents).subspan(other.foretold, slots_[s].count))
       parent += other.foretold;  // the text that it goes on after ends with what is foretold
     other.resize(other.foretold + slots_[s].count);

@@ -90,6 +90,8 @@ class Speculator {
 
   [[nodiscard]] double draft_seconds() const { return draft_seconds_; }    ///< of the last draft()
   [[nodiscard]] std::uint32_t accepted() const { return step_accepted_; }  ///< of the last commit()
+  /// Of draft models and heads, in the last draft().
+  [[nodiscard]] std::uint32_t draft_calls() const { return step_calls_; }
   /// What drafted last for each request, and how well, if anything did.
   [[nodiscard]] std::vector<DraftedFor> drafted_for() const;
   /// Whom the last commit() reconfigured.
@@ -172,6 +174,7 @@ class Speculator {
   std::uint64_t draft_steps_ = 0;  ///< in which one was
   double draft_seconds_ = 0;
   std::uint32_t step_drafted_ = 0;
+  std::uint32_t step_calls_ = 0;
   std::uint32_t step_accepted_ = 0;
   policy::DraftQuery query_;
   std::vector<double> acceptance_;

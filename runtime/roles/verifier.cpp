@@ -424,7 +424,11 @@ void Verifier::step() {
   }
   if (held_up_since_ >= 0) record.waited = record.start - std::exchange(held_up_since_, -1);
   const engine::StepCounts counts = ports_.batcher.counts();
-  const std::vector<Trajectory> finished = ports_.batcher.commit(ports_.runner.run(step));
+  const std::span<const kernels::Sampled> sampled =
+      ports_.runner.run(ports_.recorder != nullptr ? ports_.recorder->with_questions(step) : step);
+  if (ports_.recorder != nullptr) ports_.recorder->answered(sampled);
+  const std::vector<Trajectory> finished =
+      ports_.batcher.commit(sampled.first(step.samples.size()));
   const double verified = ports_.clock.now();
   for (const engine::Committed& c : ports_.batcher.committed()) {
     (races_.races_for(c.id) ? summary_.raced : status_.tokens) += c.tokens.size();
@@ -435,6 +439,7 @@ void Verifier::step() {
       ports_.speculator->observe(ports_.batcher.computed(), ports_.runner);
     ports_.speculator->commit(ports_.batcher.committed(), verified - drafted);
     record.accepted = ports_.speculator->accepted();
+    record.draft_calls = ports_.speculator->draft_calls();
     for (const PlannedRequest& r : ports_.speculator->planned())
       ports_.telemetry.event(
           {verified, r.id, RequestEventKind::planned, r.tokens, r.mode, r.longest_draft});

@@ -20,6 +20,7 @@
 #include "runtime/roles/races.hpp"
 #include "runtime/roles/remote_drafters.hpp"
 #include "runtime/roles/speculator.hpp"
+#include "runtime/roles/stop_recorder.hpp"
 
 namespace paceline::roles {
 
@@ -34,6 +35,7 @@ struct VerifierPorts {
   RemoteDrafters* remote;  ///< among the speculator's drafters; null: no rank ever drafts
   DraftClient* siblings;   ///< another; null: no draft servers
   ElasticMemory* memory;   ///< null: the KV pool stays as large as it is
+  StopRecorder* recorder;  ///< among the speculator's drafters; null: nothing is recorded
   TrajectorySink& trajectories;
   TelemetrySink& telemetry;
 };

@@ -6,6 +6,7 @@
 #include "runtime/policy/make_draft_length.hpp"
 #include "tests/bench/machine.hpp"
 #include "tests/bench/speculation_setup.hpp"
+#include "tests/runtime/policy/stop_network_tensors.hpp"
 
 namespace paceline::bench {
 namespace {
@@ -68,6 +69,24 @@ double decide(SpeculationPolicy name, int batch, int max_length) {
   return 1e6 * quantile(times, 0.5);
 }
 
+/// Microseconds that RADAR's network takes for a level of a draft, the median.
+double decide_stop() {
+  const policy::StopNetwork network{policy::StopNetworkTensors()};
+  policy::StopNetwork::Confidences level;
+  std::vector<double> times;
+  float sum = 0;  // so that nothing is left out
+  for (int draft = 0; draft < kSteps; ++draft) {
+    policy::StopNetwork::Memory memory;
+    for (int i = 0; i < policy::kMostExpansions; ++i) {
+      level.fill(-0.1F * static_cast<float>(draft % 7 + i));
+      const double begin = now();
+      sum += network.stop_probability(memory, level);
+      times.push_back(now() - begin);
+    }
+  }
+  return sum > 0 ? 1e6 * quantile(times, 0.5) : 0;
+}
+
 }  // namespace
 
 void bench_decisions(const SpeculationOptions& options) {
@@ -79,7 +98,7 @@ void bench_decisions(const SpeculationOptions& options) {
     for (const int batch : options.batches)
       std::printf("%8.1f", decide(policy, batch, options.max_length));
   }
-  std::printf("\n");
+  std::printf("\n%-16s%8.1f us a level of a draft\n", "RADAR's network", decide_stop());
 }
 
 }  // namespace paceline::bench

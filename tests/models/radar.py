@@ -1,10 +1,15 @@
 """RADAR's stop policy: the published network, trained by REINFORCE on a recorded dataset.
 
-    python radar.py radar.h5 --output radar
+    paceline rollout CONFIG --output RUN --set 'speculation.drafters=[{method: eagle3, path: HEAD, noise: false}]' \
+        --set speculation.policy=fixed --set speculation.paths=10 --set speculation.max_tokens=59 \
+        --set speculation.record_stops=16
+    paceline profile CONFIG ... --output costs.yaml
+    python radar.py RUN/telemetry.h5 --costs costs.yaml --output radar
 
 Ma and Li, "RADAR", section 2.2: equations 4, 6 and 7; the constants are those of the published code. Of
-every data point (see radar_data.py) the policy draws when to stop, a length is drawn from the
-distribution recorded for that stop, and the reward follows from it; nothing is drafted in training.
+every data point that a rollout recorded (or radar_data.py made) the policy draws when to stop, a length is
+drawn from the distribution recorded for that stop, and the reward follows from it; nothing is drafted in
+training.
 
 Times are in units of T0, a cycle's fixed part: verifying the tree, the root's call included. With
 `a` expansions, that is a + 1 calls of the head,
@@ -22,7 +27,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import h5py
+import numpy as np
 import torch
+import yaml
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -73,6 +80,28 @@ class Reward:
         penalty = self.alpha * (1 - self.gamma ** away.clamp(min=0)) / (1 - self.gamma)
         earned = self.gamma ** away.clamp(min=0) * speed[:, None] - penalty
         return torch.where(away >= 0, earned, torch.zeros(()))
+
+
+def read_points(path: Path) -> tuple[Tensor, Tensor]:
+    """States [points, decisions, 10] and lengths [points, calls, 9], of telemetry or of radar_data.py's file."""
+    with h5py.File(path) as file:
+        points = file["stop_points"] if "stop_points" in file else file
+        return torch.from_numpy(points["states"][:][:, :DECISIONS]), torch.from_numpy(points["lengths"][:])
+
+
+def seconds_of(curve: dict, rows: float, positions: float) -> float:
+    """What a curve of a cost table says of so many rows that attend to so many positions in all."""
+    known = np.array(curve["points"])
+    attention = np.array([[0.0, 0.0], *curve.get("attention", [])])
+    return float(np.interp(rows, known[:, 0], known[:, 1]) + np.interp(positions, attention[:, 0], attention[:, 1]))
+
+
+def costs_of(table: Path, total: int, context: float) -> tuple[float, float]:
+    """T0 and Tf in seconds, for one request: verifying `total` rows after the head's first call, and one more."""
+    costs = yaml.safe_load(table.read_text())
+    head = next(drafter for drafter in costs["drafters"] if drafter["name"].startswith("eagle3:"))
+    verify = seconds_of(costs["decode"], total, context) + costs["drafted_position"] * (total - 1) * context
+    return verify + seconds_of(head["first"], 1, context), seconds_of(head["round"], WIDTH, WIDTH * context)
 
 
 def calls_of(actions: Tensor) -> Tensor:
@@ -130,7 +159,7 @@ def fixed(calls: int, points: int) -> Tensor:
 def print_outcomes(policy: StopPolicy, states: Tensor, lengths: Tensor, reward: Reward) -> None:
     """The policy beside every fixed number of calls; the last, EAGLE-3's, is what others are compared with."""
     with torch.no_grad():
-        stops = stop_probabilities(policy.eval()(states[:, :DECISIONS]))
+        stops = stop_probabilities(policy.eval()(states))
     unasked = replace(reward, decision_cost=0.0)
     rows = {f"{calls} calls": outcome(fixed(calls, len(states)), lengths, unasked) for calls in range(1, CALLS + 1)}
     rows["RADAR"] = outcome(stops, lengths, reward)
@@ -151,7 +180,7 @@ def train(policy: StopPolicy, states: Tensor, lengths: Tensor, reward: Reward, e
         policy.train()
         earned = []
         for rows in torch.randperm(len(states), generator=generator).split(batch):
-            loss, mean = loss_of(policy(states[rows, :DECISIONS]), lengths[rows], reward, generator)
+            loss, mean = loss_of(policy(states[rows]), lengths[rows], reward, generator)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
@@ -160,15 +189,19 @@ def train(policy: StopPolicy, states: Tensor, lengths: Tensor, reward: Reward, e
             earned.append(mean)
         if epoch < 5 or (epoch + 1) % 10 == 0:
             with torch.no_grad():
-                now = outcome(stop_probabilities(policy.eval()(states[:, :DECISIONS])), lengths, reward)
+                now = outcome(stop_probabilities(policy.eval()(states)), lengths, reward)
             print(f"epoch {epoch + 1} return {torch.stack(earned).mean():.4f} calls {now.calls:.3f} "
                   f"tokens {now.tokens:.3f} speed {now.speed:.4f} {time.time() - started:.0f} s", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dataset", type=Path)
+    parser.add_argument("dataset", type=Path, help="telemetry.h5 of a run with speculation.record_stops")
     parser.add_argument("--output", type=Path, help="where to write model.safetensors")
+    parser.add_argument("--costs", type=Path, help="a cost table with the head, in place of the next three")
+    parser.add_argument("--total", type=int, default=60, help="rows that are verified (--costs)")
+    parser.add_argument("--context", type=float, default=256, help="positions before them (--costs)")
+    parser.add_argument("--decision-seconds", type=float, default=2.5e-5, help="of asking the policy once (--costs)")
     # Published, in seconds for Llama 3.1 8B: T0 0.07067, Tf 0.002684, Te 0.0004, beta about 0.031.
     parser.add_argument("--pass-cost", type=float, default=0.038, help="Tf / T0, of one more call of the head")
     parser.add_argument("--decision-cost", type=float, default=0.0057, help="Te / T0, of asking the policy once")
@@ -186,8 +219,12 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(arguments.seed)
     generator = torch.Generator().manual_seed(arguments.seed)
-    with h5py.File(arguments.dataset) as file:
-        states, lengths = torch.from_numpy(file["states"][:]), torch.from_numpy(file["lengths"][:])
+    states, lengths = read_points(arguments.dataset)
+    if arguments.costs:
+        cycle, one_pass = costs_of(arguments.costs, arguments.total, arguments.context)
+        arguments.pass_cost, arguments.decision_cost = one_pass / cycle, arguments.decision_seconds / cycle
+        print(f"T0 {1e6 * cycle:.0f} us, Tf {1e6 * one_pass:.0f} us: Tf / T0 {arguments.pass_cost:.3f}, "
+              f"Te / T0 {arguments.decision_cost:.4f}")
     reward = Reward(arguments.pass_cost, arguments.decision_cost, arguments.alpha, arguments.beta, arguments.gamma)
     kept = round(len(states) * (1 - arguments.held_out))
     policy = StopPolicy()

@@ -25,7 +25,7 @@ from eagle3 import Eagle3Config, Eagle3Head, draft_chain, features_of, grow_tree
 from evaluate import load_directory
 from evaluate_eagle3 import noise_given
 from model import Cache, Qwen2, Shape, pack
-from radar import CALLS, Outcome, Reward, StopPolicy, calls_of, fixed, outcome, stop_probabilities, train
+from radar import CALLS, Outcome, Reward, StopPolicy, calls_of, costs_of, fixed, outcome, stop_probabilities, train
 from radar_data import Rows, check as check_lengths, length_distributions, points_of, tail_probability, target_probabilities
 from tasks import TASKS, check, make_problem, prompt_text, solve
 from train_eagle3 import Document
@@ -314,6 +314,23 @@ class Radar(unittest.TestCase):
                 expected = sum(0.9 ** i * r for i, r in enumerate(rewards[decision:]))
                 self.assertAlmostEqual(float(got[decision]), expected, places=5)
 
+    def test_times_are_those_of_a_cost_table(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            table = Path(folder) / "costs.yaml"
+            table.write_text("""
+decode: {points: [[1, 1.0e-3], [101, 3.0e-3]], attention: [[1000, 1.0e-3]]}
+drafted_position: 1.0e-8
+drafters:
+  - {name: ngram}
+  - name: eagle3:somewhere
+    first: {points: [[1, 2.0e-4]], attention: [[1000, 1.0e-4]]}
+    round: {points: [[1, 1.0e-4], [21, 2.0e-4]], attention: [[5000, 1.0e-4]]}
+""")
+            cycle, one_pass = costs_of(table, total=51, context=500)
+        # Verifying: 2 ms, 0.5 of attending, 50 drafted rows of 500 positions; the first call.
+        self.assertAlmostEqual(cycle, 2e-3 + 0.5e-3 + 50 * 500 * 1e-8 + 2e-4 + 0.5e-4)
+        self.assertAlmostEqual(one_pass, 1.45e-4 + 1e-4)
+
     def test_calls_and_stop_probabilities_follow_from_decisions(self) -> None:
         actions = torch.tensor([[0, 1, 1, 1, 1, 1, 1], [1, 1, 0, 1, 0, 1, 1], [1, 1, 1, 1, 1, 1, 1]])
         self.assertEqual(calls_of(actions).tolist(), [1, 3, 8])
@@ -327,7 +344,7 @@ class Radar(unittest.TestCase):
         """Of two kinds of states, in one of which nothing past the first call is ever accepted."""
         torch.manual_seed(1)
         kinds = torch.arange(512) % 2
-        states = -4.0 * (1 - kinds)[:, None, None] - torch.rand(512, CALLS, 10)
+        states = -4.0 * (1 - kinds)[:, None, None] - torch.rand(512, CALLS - 1, 10)
         lengths = torch.zeros(512, CALLS, CALLS + 1)
         for calls in range(1, CALLS + 1):
             lengths[kinds == 1, calls - 1, calls] = 1.0
@@ -337,7 +354,7 @@ class Radar(unittest.TestCase):
         with contextlib.redirect_stdout(io.StringIO()):
             train(policy, states, lengths, reward, 30, 64, 3e-3, torch.Generator().manual_seed(1))
         with torch.no_grad():
-            stops = stop_probabilities(policy.eval()(states[:, : CALLS - 1]))
+            stops = stop_probabilities(policy.eval()(states))
         learned: Outcome = outcome(stops, lengths, reward)
         best = max(outcome(fixed(calls, 512), lengths, reward).speed for calls in range(1, CALLS + 1))
         self.assertGreater(learned.speed, best)

@@ -27,7 +27,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "io" / "python"))
 
-from eagle3 import Eagle3Config, Eagle3Head, features_of, unroll
+from eagle3 import Eagle3Config, Eagle3Head, features_of, load_head, unroll
 from evaluate import load_directory
 from model import Qwen2
 from paceline_reader import open_run
@@ -149,9 +149,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rollouts", type=Path, help="the directory of a complete run at T = 1")
     parser.add_argument("target", type=Path)
+    parser.add_argument("--begin", type=Path, help="a head to go on from, as exported")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--intermediate", type=int, default=640)
     parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--stop-after", type=int, help="steps of the schedule that are made; all by default")
     parser.add_argument("--warm-up", type=int, default=40)
     parser.add_argument("--rate", type=float, default=5e-5, help="of AdamW; the default is the published one")
     parser.add_argument("--tokens-per-step", type=int, default=2048)
@@ -166,6 +168,9 @@ def main() -> None:
     rng = random.Random(arguments.seed)
     target = load_directory(arguments.target)
     head = new_head(target, arguments.intermediate)
+    if arguments.begin:
+        head = load_head(arguments.begin, target.model.embed_tokens.weight.detach())
+        head.requires_grad_(True)
     documents = read_documents(arguments.rollouts, arguments.longest)
     optimizer = torch.optim.AdamW(head.parameters(), lr=arguments.rate, betas=(0.9, 0.95), weight_decay=0.0)
     print(f"{sum(p.numel() for p in head.parameters()):,} parameters, {len(documents)} documents of "
@@ -175,7 +180,8 @@ def main() -> None:
     epoch: list[list[Document]] = []
     reported: list[Tensor] = []
     seen, started = 0, time.time()
-    for step in range(arguments.steps):
+    last = min(arguments.steps, arguments.stop_after or arguments.steps)
+    for step in range(last):
         epoch = epoch or batches(documents, arguments.tokens_per_step, rng)
         batch = epoch.pop()
         for group in optimizer.param_groups:
@@ -189,7 +195,7 @@ def main() -> None:
         optimizer.step()
         seen += sum(len(document.tokens) for document in batch)
         reported.append(losses.detach())
-        if (step + 1) % 50 == 0 or step + 1 == arguments.steps:
+        if (step + 1) % 50 == 0 or step + 1 == last:
             mean = torch.stack(reported).mean(0)
             reported.clear()
             print(f"step {step + 1} kl by unrolled step {' '.join(f'{value:.4f}' for value in mean.tolist())} "

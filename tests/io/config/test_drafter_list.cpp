@@ -164,6 +164,26 @@ TEST(Speculation, KeysThatMustFitTogether) {
             "no suffix drafter, found 2");
   EXPECT_NO_THROW((void)parse("speculation: {servers: 0, drafters: [{method: ngram}]}\n"));
   EXPECT_NO_THROW((void)parse("speculation: {servers: 2, drafters: [{method: suffix}]}\n"));
+  const std::string recorded =
+      "speculation: {record_stops: 16, drafters: [{method: eagle3, path: h}], policy: fixed, "
+      "paths: ";
+  EXPECT_NO_THROW((void)parse(recorded + "10}\n"));
+  EXPECT_EQ(error_of(recorded + "9}\n")
+                .find("run.yaml:4:94: speculation.paths: expected 10 where "
+                      "speculation.record_stops is not 0, found 9"),
+            0U)
+      << error_of(recorded + "9}\n");
+  EXPECT_NE(error_of(recorded + "10, max_length: 7}\n")
+                .find("speculation.max_length: expected 8 where speculation.record_stops"),
+            std::string::npos);
+  EXPECT_NE(error_of("speculation: {record_stops: 16, drafters: [{method: ngram}], paths: 10}\n")
+                .find("speculation.policy: expected fixed"),
+            std::string::npos);
+  EXPECT_NE(error_of("speculation: {record_stops: 16, policy: fixed, paths: 10}\n")
+                .find("speculation.drafters: expected one drafter, of method eagle3"),
+            std::string::npos);
+  EXPECT_NE(error_of(recorded + "10, mode: plain}\n").find("speculation.mode: expected auto or"),
+            std::string::npos);
   EXPECT_EQ(error_of("speculation: {drafter: []}\n"),
             "run.yaml:4:15: unknown key 'drafter' in section 'speculation'; did you mean "
             "'drafters'?");

@@ -29,6 +29,7 @@ StepRecord step_at(double start, std::uint32_t requests) {
   record.decode_tokens = requests + 2;
   record.drafted = requests + 3;
   record.accepted = requests + 4;
+  record.draft_calls = requests + 8;
   record.kv_blocks_used = requests + 5;
   record.role = 1;
   record.late = requests + 6;
@@ -113,6 +114,13 @@ class TelemetryRun : public TelemetryTest {
                              .blocks = 70 + rank,
                              .moved = 3,
                              .kind = DraftMemoryRecord::Kind::contracted});
+        StopPoint point;
+        point.id = {rank, 5};
+        point.first = 30 + attempt;
+        point.states[6][9] = -3;
+        point.lengths[7][8] = 0.5F;
+        point.accepted[7] = static_cast<std::uint8_t>(rank);
+        writer.stop_point(point);
         writer.write({4.0 - rank, 0.5, WriteRecord::Kind::trajectories});
         writer.write({20.0 + rank, 0.25, WriteRecord::Kind::telemetry});
         writer.event({9.0, {rank, attempt}, RequestEventKind::finished, 40 + rank});
@@ -160,6 +168,7 @@ TEST_F(TelemetryRun, IsMergedOverRanksAndAttempts) {
   EXPECT_EQ(h5::read_all<std::uint32_t>(file, "ranks/2/steps/accepted").size(), 60U);
 
   EXPECT_EQ(h5::read_all<std::uint32_t>(file, steps + "late")[3], requests[3] + 6);
+  EXPECT_EQ(h5::read_all<std::uint32_t>(file, steps + "draft_calls")[3], requests[3] + 8);
   EXPECT_EQ(h5::read_all<std::uint32_t>(file, steps + "queued")[3], requests[3] + 7);
   EXPECT_EQ(h5::read_all<double>(file, steps + "waited"), std::vector<double>(40, 0.25));
 
@@ -182,6 +191,24 @@ TEST_F(TelemetryRun, IsMergedOverRanksAndAttempts) {
             (U32{70, 71, 72, 70, 71, 72}));
   EXPECT_EQ(h5::read_all<double>(file, "draft_memory/longest_pause"), std::vector<double>(6, 0.25));
   EXPECT_EQ(h5::read_all<std::uint8_t>(file, "draft_memory/kind"), std::vector<std::uint8_t>(6, 1));
+  EXPECT_EQ(h5::read_all<std::uint32_t>(file, "stop_points/prompt_index"), (U32{0, 1, 2, 0, 1, 2}));
+  EXPECT_EQ(h5::read_all<std::uint32_t>(file, "stop_points/first"), (U32{30, 30, 30, 31, 31, 31}));
+  const auto read_points = [&file](int field, auto* values) {
+    const h5::Field read = stop_point_fields()[field];
+    h5::Dataset::open(file, std::string("stop_points/") + read.name, h5::type_of(read).get(), 0)
+        .read(0, 6, values);
+  };
+  std::array<std::array<float, StopPoint::kStates>, StopPoint::kCalls - 1> states[6];
+  read_points(3, states);
+  EXPECT_EQ(states[5][6][9], -3);
+  EXPECT_EQ(states[5][0][0], 0);
+  StopPoint::Lengths lengths[6];
+  read_points(4, lengths);
+  EXPECT_EQ(lengths[4][7][8], 0.5F);
+  EXPECT_EQ(lengths[4][7][7], 0);
+  StopPoint::Accepted accepted[6];
+  read_points(5, accepted);
+  EXPECT_EQ(accepted[5], (StopPoint::Accepted{0, 0, 0, 0, 0, 0, 0, 2}));
   EXPECT_EQ(h5::read_all<double>(file, "roles/start"),
             (std::vector<double>{0, 4, 0, 4, 0, 4, 0, 4, 0, 4, 0, 4}));
   EXPECT_EQ(h5::read_all<std::uint32_t>(file, "roles/rank"),
@@ -348,7 +375,8 @@ TEST_F(TelemetryTest, AFileOfAnotherSchemaIsRefusedByName) {
     ASSERT_GE(H5Awrite(version.get(), H5T_NATIVE_INT32, &old), 0);
   }
   const std::string message = message_of<IoError>([&] { static_cast<void>(read_telemetry(path)); });
-  EXPECT_NE(message.find("telemetry.h5: it is of schema version 9, expected 10"), std::string::npos)
+  EXPECT_NE(message.find("telemetry.h5: it is of schema version 10, expected 11"),
+            std::string::npos)
       << message;
 }
 
@@ -456,6 +484,7 @@ TEST_F(TelemetryTest, AShardWhoseDrafterHasNoNameIsLeftOutWhole) {
     shard.add("transfers", transfer_fields(), sizeof(TransferRecord), 16);
     shard.add("kv_pool", pool_fields(), sizeof(KvPoolRecord), 16);
     shard.add("draft_memory", draft_memory_fields(), sizeof(DraftMemoryRecord), 16);
+    shard.add("stop_points", stop_point_fields(), sizeof(StopPoint), 16);
     shard.add("scores", score_fields(), sizeof(ScoreRecord), 16);
     shard.add("roles", role_fields(), sizeof(RoleRecord), 16);
     shard.add("writes", write_fields(), sizeof(WriteRecord), 16);

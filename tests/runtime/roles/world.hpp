@@ -45,6 +45,7 @@ struct PlansAlone final : TelemetrySink {
   void transfer(const TransferRecord&) override {}
   void pool(const KvPoolRecord&) override {}
   void draft_memory(const DraftMemoryRecord& change) override { changes.push_back(change); }
+  void stop_point(const StopPoint&) override {}
   void role(const RoleRecord&) override {}
   void summary(const RankSummary&) override {}
   void flush() override {}
@@ -194,7 +195,8 @@ struct VerifierRank {
         speculator(make_speculator(world, mailbox, placement, speculates)),
         memory(make_memory(world, telemetry, speculates)),
         verifier({mailbox, world.clock, batcher, runner, link, speculator.get(),
-                  remote.size() > 0 ? &remote : nullptr, nullptr, memory.get(), sink, telemetry},
+                  remote.size() > 0 ? &remote : nullptr, nullptr, memory.get(), nullptr, sink,
+                  telemetry},
                  {.ranks = placement.groups[placement.group(rank)],
                   .epoch = placement.epoch,
                   .max_batch = world.limits.max_batch,
