@@ -263,11 +263,15 @@ void Job::add_draft_servers() {
 std::unique_ptr<io::TelemetryWriter> Job::writer(int rank) const {
   if (!settings_.telemetry) return nullptr;
   const Setup& setup = simulation_.setup;
+  const io::SimulationSection& simulation = setup.config.simulation;
+  const bool gpus = simulation.gpu_tables.has_value();  // else costs are those of threads
   return std::make_unique<io::TelemetryWriter>(
       setup.config.output.directory, attempt_, rank,
       io::TelemetryOrigin{.plan = rank == 0 ? simulation_text(setup) : "",
                           .drafter_names = drafter_names(setup),
                           .host = fmt::format("node-{}", setup.facts[rank].node),
+                          .cores = gpus ? 0U : static_cast<std::uint32_t>(setup.threads),
+                          .gpus = gpus ? static_cast<std::uint32_t>(simulation.gpus_per_rank) : 0U,
                           .started = 0.0});
 }
 

@@ -199,6 +199,9 @@ class Builder {
   void nodes() {
     for (const RecordedProcess& process : run_.processes) {
       if (index_.contains(process.rank)) rank(process.rank).host = process.host;
+      if (process.attempt != run_.processes.back().attempt) continue;
+      figures_.cores += process.cores;
+      figures_.gpus += process.gpus;
     }
     std::map<std::string, NodeFigures> nodes;
     for (const RankFigures& figures : figures_.ranks) {
@@ -311,8 +314,8 @@ class Builder {
           break;
         case RequestEventKind::finished:
           request.stopped = false;
-          request.response = {event.id, event.tokens, std::max(0.0, request.leased), time,
-                              request.moves};
+          request.response = {event.id, event.tokens,  std::max(0.0, request.leased),
+                              time,     request.moves, event.reason};
           break;
         default:
           break;

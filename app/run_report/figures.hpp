@@ -63,6 +63,7 @@ struct ResponseFigures {
   double leased = 0;  ///< first, on the time line
   double finished = 0;
   int moves = 0;  ///< from one group to another
+  FinishReason reason = FinishReason::stop_id;
 };
 
 /// The responses to a prompt that came to their ends.
@@ -104,6 +105,8 @@ struct RunFigures {
   double ended = 0;                  ///< the last one, likewise
   std::vector<double> attempt_ends;  ///< on the time line
   std::uint64_t tokens = 0;          ///< of responses
+  std::uint64_t cores = 0;           ///< that computed in the last attempt; 0: GPUs did
+  std::uint64_t gpus = 0;            ///< likewise
   std::uint64_t partial = 0;         ///< responses that were stopped and not resumed
   std::uint64_t moves = 0;
   std::vector<RankFigures> ranks;          ///< by number

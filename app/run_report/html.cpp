@@ -136,6 +136,11 @@ std::string lengths(const RunFigures& figures) {
   }
   for (const double share : {0.5, 0.95, 0.99})
     plot.mark(figures.length_quantile(share), fmt::format("p{:.0f}", 100 * share));
+  std::uint32_t limit = 0;
+  for (const ResponseFigures& response : figures.responses) {
+    if (response.reason == FinishReason::length) limit = std::max(limit, response.tokens);
+  }
+  if (limit > 0) plot.mark(limit, "limit");
   return plot.text();
 }
 

@@ -2,9 +2,11 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <ctime>
+#include <map>
 
 namespace paceline::app {
 namespace {
@@ -178,6 +180,23 @@ std::string date_of(double unix_seconds) {
   return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::gmtime(static_cast<std::time_t>(unix_seconds)));
 }
 
+/// ", 812.5 a core (8 cores)"; empty where it is not known what computed.
+std::string rate_of_each(double rate, std::uint64_t count, const char* what) {
+  if (count == 0) return "";
+  return fmt::format(", {:.1f} a {} ({} {}{})", rate / static_cast<double>(count), what, count,
+                     what, count == 1 ? "" : "s");
+}
+
+/// " (250 by stop_id, 6 by length)".
+std::string reasons_of(const RunFigures& figures) {
+  std::map<FinishReason, std::size_t> counts;
+  for (const ResponseFigures& response : figures.responses) ++counts[response.reason];
+  std::vector<std::string> parts;
+  for (const auto& [reason, count] : counts)
+    parts.push_back(fmt::format("{} by {}", count, paceline::name_of(reason)));
+  return parts.empty() ? "" : fmt::format(" ({})", fmt::join(parts, ", "));
+}
+
 double rate(const RunFigures& figures) {
   return figures.seconds > 0 ? static_cast<double>(figures.tokens) / figures.seconds : 0;
 }
@@ -204,16 +223,18 @@ std::string columns_of(const Table& table) {
 std::vector<std::string> headline_of(const RunFigures& figures) {
   const double ranks = std::max<double>(1, static_cast<double>(figures.ranks.size()));
   std::vector<std::string> lines;
-  lines.push_back(fmt::format("{} tokens in {:.3f} s: {:.1f} tokens/s, {:.1f} a rank ({} ranks)",
-                              figures.tokens, figures.seconds, rate(figures), rate(figures) / ranks,
-                              figures.ranks.size()));
+  lines.push_back(
+      fmt::format("{} tokens in {:.3f} s: {:.1f} tokens/s, {:.1f} a rank ({} ranks){}{}",
+                  figures.tokens, figures.seconds, rate(figures), rate(figures) / ranks,
+                  figures.ranks.size(), rate_of_each(rate(figures), figures.cores, "core"),
+                  rate_of_each(rate(figures), figures.gpus, "GPU")));
   if (figures.started > 0) {
     lines.push_back(fmt::format("from {} to {} UTC on {} {}", date_of(figures.started),
                                 date_of(figures.ended), figures.nodes.size(),
                                 figures.nodes.size() == 1 ? "node" : "nodes"));
   }
   lines.push_back(fmt::format(
-      "{} responses finished{}, in {} {}{}", figures.responses.size(),
+      "{} responses finished{}{}, in {} {}{}", figures.responses.size(), reasons_of(figures),
       figures.partial > 0 ? fmt::format(", {} partial", figures.partial) : "",
       figures.attempt_ends.size(), figures.attempt_ends.size() == 1 ? "attempt" : "attempts",
       figures.moves > 0 ? fmt::format("; {} moves", figures.moves) : ""));

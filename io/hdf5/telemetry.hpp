@@ -32,7 +32,9 @@ struct TelemetryOrigin {
   /// What AcceptanceCell::drafter counts, as "model:draft", "ngram", "suffix". The record tells
   /// drafters apart by name alone.
   std::span<const std::string> drafter_names = {};
-  std::string host = {};               ///< that the rank runs on
+  std::string host = {};    ///< that the rank runs on
+  std::uint32_t cores = 0;  ///< threads that compute; 0: GPUs do
+  std::uint32_t gpus = 0;
   std::optional<double> started = {};  ///< the attempt, as Unix time in seconds; absent: now
   /// Of the attempt: where there is one, what the writer itself writes is recorded too. Outlives
   /// it.
@@ -98,9 +100,9 @@ struct TelemetryReport {
 ///                        prefill_tokens,decode_tokens,drafted,accepted,draft_calls,
 ///                        kv_blocks_used,kv_blocks,role,late,queued,waited}; kv_blocks: in the pool
 ///       (0 of ranks that do not lead a group)
-///   /requests/{attempt,rank,time,prompt_index,sample_index,kind,tokens,mode,window,method}, by
-///       (attempt, time); mode and window are of kind "planned" alone, method (a drafter's number,
-///       -1: none) of "race_begun"
+///   /requests/{attempt,rank,time,prompt_index,sample_index,kind,tokens,mode,window,method,reason},
+///       by (attempt, time); mode and window are of kind "planned" alone, method (a drafter's
+///       number, -1: none) of "race_begun", reason of "finished"
 ///   /transfers/{attempt,rank,start,duration,key,bytes,peer,sends,complete}, by (attempt, start)
 ///   /kv_pool/{attempt,rank,start,duration,key,bytes,memory_bytes,disk_bytes,use,complete}, by
 ///       (attempt, start)
@@ -119,7 +121,7 @@ struct TelemetryReport {
 ///   /attempts/{attempt,ranks,started,ended,plan}; started is the Unix time at which the attempt's
 ///       seconds begin, 0 of a simulated one, and ended the last moment that any rank recorded: of
 ///       the attempt that merged, when all but the end of this file was written
-///   /processes/{attempt,rank,host}, by (attempt, rank)
+///   /processes/{attempt,rank,cores,gpus,host}, by (attempt, rank)
 ///   /acceptance/{attempt,rank,drafter,position,batch,progress,drafted,accepted}: a row for each
 ///       AcceptanceCell, by (attempt, rank)
 ///   /role_names: strings, by role number
@@ -127,9 +129,9 @@ struct TelemetryReport {
 ///       each attempt may be configured with others
 ///   strings NAME (plan and host, too): NAME u8, UTF-8 bytes; NAME_offsets i64 [n + 1]
 ///   attributes of /: schema_version (of telemetry); of /requests/kind, /requests/mode,
-///   /kv_pool/use, /draft_memory/kind, /writes/kind and /scores/outcome: the names of their values;
-///   of all other datasets: unit, "s", "bytes" or what is counted ("tokens", "blocks"), "1" of what
-///   has none (numbers, shares, rewards)
+///   /requests/reason, /kv_pool/use, /draft_memory/kind, /writes/kind and /scores/outcome: the
+///   names of their values; of all other datasets: unit, "s", "bytes" or what is counted ("tokens",
+///   "blocks"), "1" of what has none (numbers, shares, rewards)
 ///
 /// `outcome_names`: of /scores, by number. `ending`: absent when what is merged ended before (it
 /// was killed then, or is simulated). On one rank, with every writer closed. Memory: 40 bytes an

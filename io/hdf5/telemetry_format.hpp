@@ -4,7 +4,7 @@
 //       /acceptance, /summary: compound rows as in core/interfaces.hpp, appended under SWMR;
 //       /scores likewise, of ScoreRecord
 //   /drafter_names: strings, by AcceptanceCell::drafter
-//   attributes of /: attempt, rank, started (Unix time, seconds), host, plan
+//   attributes of /: attempt, rank, started (Unix time, seconds), host, cores, gpus, plan
 #pragma once
 
 #include <cstddef>
@@ -50,7 +50,8 @@ inline std::vector<h5::Field> event_fields() {
           {"tokens", offsetof(RequestEvent, tokens), u32, "tokens"},
           {"mode", offsetof(RequestEvent, mode), h5::native<std::uint8_t>()},
           {"window", offsetof(RequestEvent, window), u32, "tokens"},
-          {"method", offsetof(RequestEvent, method), h5::native<std::int32_t>(), "1"}};
+          {"method", offsetof(RequestEvent, method), h5::native<std::int32_t>(), "1"},
+          {"reason", offsetof(RequestEvent, reason), h5::native<std::uint8_t>()}};
 }
 
 inline std::vector<h5::Field> transfer_fields() {

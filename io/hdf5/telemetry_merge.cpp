@@ -130,7 +130,12 @@ void collect(const ShardName& name, Collected& all) {
   const auto drafter_names = h5::read_strings(file, "drafter_names");
   const auto acceptance = read_acceptance(file, drafter_names);
   h5::read_attribute(file.id(), file.path(), "started", h5::native<double>(), &own.started);
-  const std::string host = h5::read_string_attribute(file.id(), file.path(), "host");
+  RecordedProcess process;
+  process.attempt = name.attempt;
+  process.rank = name.rank;
+  process.host = h5::read_string_attribute(file.id(), file.path(), "host");
+  h5::read_attribute(file.id(), file.path(), "cores", h5::native<std::uint32_t>(), &process.cores);
+  h5::read_attribute(file.id(), file.path(), "gpus", h5::native<std::uint32_t>(), &process.gpus);
   own.plan = h5::read_string_attribute(file.id(), file.path(), "plan");
   for (const auto& event : events) own.reaches(event.time);
   for (const auto& role : roles) own.reaches(role.start + role.preparing);
@@ -154,7 +159,7 @@ void collect(const ShardName& name, Collected& all) {
   for (const auto& score : scores) all.scores.push_back({score, name.attempt, name.rank});
   for (const auto& role : roles) all.roles.push_back({role, name.attempt, name.rank});
   for (const auto& write : writes) all.writes.push_back({write, name.attempt, name.rank});
-  all.processes.push_back({name.attempt, name.rank, host});
+  all.processes.push_back(std::move(process));
   std::vector<std::uint32_t> drafter;
   for (const auto& known : drafter_names) drafter.push_back(number_of(known, all.drafter_names));
   for (AcceptanceCell cell : acceptance) {
@@ -274,6 +279,13 @@ void write_events(const h5::File& file, std::vector<Event>& events) {
   for (const SpeculationMode value :
        {SpeculationMode::plain, SpeculationMode::coupled, SpeculationMode::decoupled})
     h5::write_attribute(mode.get(), file.path(), name_of(value), static_cast<std::uint8_t>(value));
+  const h5::Handle reason(H5Dopen2(file.id(), "requests/reason", H5P_DEFAULT), H5Dclose);
+  for (const FinishReason value :
+       {FinishReason::stop_id, FinishReason::length, FinishReason::stop_string,
+        FinishReason::context, FinishReason::partial}) {
+    h5::write_attribute(reason.get(), file.path(), name_of(value),
+                        static_cast<std::uint8_t>(value));
+  }
 }
 
 template <typename Row>
@@ -368,14 +380,20 @@ void write_processes(const h5::File& file, const std::vector<RecordedProcess>& p
   const h5::Handle group = file.group("processes");
   std::vector<std::uint32_t> attempts;
   std::vector<std::uint32_t> ranks;
+  std::vector<std::uint32_t> cores;
+  std::vector<std::uint32_t> gpus;
   std::vector<std::string> hosts;
   for (const RecordedProcess& process : processes) {
+    cores.push_back(process.cores);
+    gpus.push_back(process.gpus);
     attempts.push_back(process.attempt);
     ranks.push_back(process.rank);
     hosts.push_back(process.host);
   }
   write_column(file, "processes/attempt", "1", attempts);
   write_column(file, "processes/rank", "1", ranks);
+  write_column(file, "processes/cores", "cores", cores);
+  write_column(file, "processes/gpus", "GPUs", gpus);
   write_texts(file, "processes/host", hosts);
 }
 

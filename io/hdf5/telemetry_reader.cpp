@@ -67,12 +67,15 @@ std::vector<RecordedAttempt> read_attempts(const h5::File& file) {
 std::vector<RecordedProcess> read_processes(const h5::File& file) {
   const auto attempts = h5::read_all<std::uint32_t>(file, "processes/attempt");
   const auto ranks = h5::read_all<std::uint32_t>(file, "processes/rank");
+  const auto cores = h5::read_all<std::uint32_t>(file, "processes/cores");
+  const auto gpus = h5::read_all<std::uint32_t>(file, "processes/gpus");
   const auto hosts = h5::read_strings(file, "processes/host");
-  if (ranks.size() != attempts.size() || hosts.size() != attempts.size())
+  if (ranks.size() != attempts.size() || cores.size() != attempts.size() ||
+      gpus.size() != attempts.size() || hosts.size() != attempts.size())
     damaged(file, "processes");
   std::vector<RecordedProcess> processes;
   for (std::size_t i = 0; i < attempts.size(); ++i)
-    processes.push_back({attempts[i], ranks[i], hosts[i]});
+    processes.push_back({attempts[i], ranks[i], cores[i], gpus[i], hosts[i]});
   return processes;
 }
 

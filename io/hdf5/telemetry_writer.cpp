@@ -26,6 +26,8 @@ struct TelemetryWriter::State {
     h5::write_attribute(file.id(), file.path(), "started",
                         origin.started.value_or(std::chrono::duration<double>(now).count()));
     h5::write_attribute(file.id(), file.path(), "host", origin.host);
+    h5::write_attribute(file.id(), file.path(), "cores", origin.cores);
+    h5::write_attribute(file.id(), file.path(), "gpus", origin.gpus);
     h5::write_attribute(file.id(), file.path(), "plan", origin.plan);
     h5::write_strings(file, "drafter_names", origin.drafter_names);
     shard.publish();

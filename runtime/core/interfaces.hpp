@@ -82,6 +82,7 @@ struct RequestEvent {
   SpeculationMode mode = SpeculationMode::plain;
   std::uint32_t window = 0;
   std::int32_t method = -1;  ///< of race_begun alone: index of the drafter that drafts for it here
+  FinishReason reason = FinishReason::partial;  ///< of finished alone
 };
 
 /// Blocks of KV that went from one rank to another, as one end saw it. Seconds since the run began.

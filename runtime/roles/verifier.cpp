@@ -456,7 +456,11 @@ void Verifier::step() {
     ports_.trajectories.append(done);
     unflushed_.push_back(done.id);
     status_.ended.push_back({done.id, static_cast<std::uint32_t>(done.tokens.size())});
-    event(done.id, RequestEventKind::finished, done.tokens.size());
+    ports_.telemetry.event({.time = ports_.clock.now(),
+                            .id = done.id,
+                            .kind = RequestEventKind::finished,
+                            .tokens = static_cast<std::uint32_t>(done.tokens.size()),
+                            .reason = done.finish_reason});
   }
   record.duration = ports_.clock.now() - record.start;
   record.forward_duration = ports_.runner.forward_seconds();

@@ -1,12 +1,14 @@
-"""report_figures.py TELEMETRY REPORT TRACE HOST: compares what `paceline report` printed with figures computed from telemetry.h5.
+"""report_figures.py TELEMETRY REPORT TRACE [HOST]: compares what `paceline report` printed with figures computed from telemetry.h5.
 
-Written from the layout of the file alone (io/hdf5/telemetry.hpp), so that neither repeats the other's faults.
+Written from the layout of the file alone (io/hdf5/telemetry.hpp), so that neither repeats the other's faults. HOST: of
+all ranks, in a run; a simulation has several.
 """
 
 import json
 import re
 import sys
 import time
+from collections import Counter
 
 import h5py
 import numpy as np
@@ -66,6 +68,7 @@ def overlap(begin: float, end: float, starts: np.ndarray, ends: np.ndarray) -> f
 
 def main() -> None:
     report = open(sys.argv[2]).read()
+    here_alone = sys.argv[4] if len(sys.argv) > 4 else None
     compared = Compared()
     with h5py.File(sys.argv[1]) as file:
         spans = attempts_of(file)
@@ -88,6 +91,17 @@ def main() -> None:
         head = re.search(r"(\d+) responses finished.* in (\d+) attempts?", report)
         compared.same("responses", int(head[1]), len(ends), 0)
         compared.same("attempts", int(head[2]), len(spans), 0)
+        names = {int(value): name for name, value in file["requests/reason"].attrs.items()}
+        reasons = Counter(names[int(file["requests/reason"][i])] for i in last.values())
+        said = {name: int(count) for count, name in re.findall(r"(\d+) by (\w+)", head[0])}
+        compared.same("finish reasons", said == reasons, True, 0)
+        here = file["processes/attempt"][:] == file["processes/attempt"][-1]
+        for name, word in ("cores", "core"), ("gpus", "GPU"):
+            count = int(file[f"processes/{name}"][:][here].sum())
+            said = re.search(rf"tokens/s, .* ([\d.]+) a {word} \((\d+) ", report)
+            compared.same(name, int(said[2]) if said else 0, count, 0)
+            rate = re.search(r"([\d.]+) tokens/s", report)
+            if said: compared.same(f"tokens/s a {word}", float(said[1]), float(rate[1]) / count, 0.06)
         for share, after, _ in table(report, "Responses finished"):
             at = max(1, int(np.ceil(float(share) / 100 * len(ends)))) - 1
             compared.same(f"{share} % finished", float(after), ends[at], 6e-4)
@@ -97,28 +111,30 @@ def main() -> None:
         compared.same("longest", float(row[3]), lengths[-1], 0)
         compared.same("mean length", float(row[4]), lengths.mean(), 0.06)
 
-        # Wall time: by the system's clock, and as long as what was recorded.
-        started, ended = file["attempts/started"][:], file["attempts/ended"][:]
-        now = time.time()
-        compared.same("attempts that began before they ended, within the hour",
-                      int(np.sum((now - 3600 < started) & (started < ended) & (ended <= now))), len(spans), 0)
-        compared.same("attempts that began when the one before had ended", int(np.sum(started[1:] < ended[:-1])), 0, 0)
-        compared.same("wall seconds", float((ended - started).sum()), seconds, 1e-3)
-        when = [time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(t)) for t in (started[0], ended[-1])]
-        compared.same("wall time", report.count(f"from {when[0]} to {when[1]} UTC on 1 node"), 1, 0)
+        # Wall time, which a simulation has none of: by the system's clock, and as long as what was recorded.
+        if file["attempts/started"][0] > 0:
+            started, ended = file["attempts/started"][:], file["attempts/ended"][:]
+            now = time.time()
+            compared.same("attempts that began before they ended, within the hour",
+                          int(np.sum((now - 3600 < started) & (started < ended) & (ended <= now))), len(spans), 0)
+            compared.same("attempts that began when the one before had ended", int(np.sum(started[1:] < ended[:-1])), 0, 0)
+            compared.same("wall seconds", float((ended - started).sum()), seconds, 1e-3)
+            when = [time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(t)) for t in (started[0], ended[-1])]
+            compared.same("wall time", report.count(f"from {when[0]} to {when[1]} UTC on 1 node"), 1, 0)
 
-        # Hosts: all ranks of a test are on this one.
-        offsets = file["processes/host_offsets"][:]
-        text = file["processes/host"][:].tobytes()
-        hosts = [text[a:b].decode() for a, b in zip(offsets[:-1], offsets[1:])]
-        compared.same("hosts", hosts.count(sys.argv[4]), len(hosts), 0)
-        compared.same("processes", len(hosts), int(file["attempts/ranks"][:].sum()), 0)
-        (node,) = table(report, "Memory, MiB a node")
-        compared.same("the node", node[0] == sys.argv[4], True, 0)
-        last = {int(r): i for i, r in enumerate(file["summary/rank"][:])}
-        for what, said in zip(("weight_bytes", "kv_bytes"), node[3:]):
-            found = sum(file[f"summary/{what}"][i] for i in last.values()) / 2**20
-            compared.same(f"the node's {what}", float(said), found, 0.06)
+        # Hosts, where one is named: all ranks of a test are on it.
+        if here_alone:
+            offsets = file["processes/host_offsets"][:]
+            text = file["processes/host"][:].tobytes()
+            hosts = [text[a:b].decode() for a, b in zip(offsets[:-1], offsets[1:])]
+            compared.same("hosts", hosts.count(here_alone), len(hosts), 0)
+            compared.same("processes", len(hosts), int(file["attempts/ranks"][:].sum()), 0)
+            (node,) = table(report, "Memory, MiB a node")
+            compared.same("the node", node[0] == here_alone, True, 0)
+            last = {int(r): i for i, r in enumerate(file["summary/rank"][:])}
+            for what, said in zip(("weight_bytes", "kv_bytes"), node[3:]):
+                found = sum(file[f"summary/{what}"][i] for i in last.values()) / 2**20
+                compared.same(f"the node's {what}", float(said), found, 0.06)
 
         names = ("start-up", "loading", "prefill", "decode", "verify", "draft", "sample", "communication", "flush",
                  "other", "idle")
@@ -160,7 +176,7 @@ def main() -> None:
         compared.same("phases", len(rows), sum(p.sum() > 0 for p in phases.values()), 0)
         for name, least, mean, most, rank, host, _ in rows:
             compared.same(f"{name}: whose is the most", phases[name][int(rank)], phases[name].max(), 6e-4)
-            compared.same(f"{name}: on which host", host == sys.argv[4], True, 0)
+            if here_alone: compared.same(f"{name}: on which host", host == here_alone, True, 0)
             for what, said, found in (("min", least, phases[name].min()), ("mean", mean, phases[name].mean()),
                                       ("max", most, phases[name].max())):
                 compared.same(f"{name}, {what}", float(said), found, 6e-4)
@@ -202,8 +218,9 @@ def main() -> None:
         steps = sum(len(rank["steps/start"]) for rank in file["ranks"].values())
         compared.same("steps of the trace", sum(e["name"] == "step" for e in events), steps, 0)
         named = [e["args"]["name"] for e in events if e["name"] == "process_name"]
-        right = sum(bool(re.fullmatch(re.escape(sys.argv[4]) + r": rank \d+, attempt \d+", n)) for n in named)
-        compared.same("processes of the trace", right, len(hosts), 0)
+        host = re.escape(here_alone) if here_alone else r"\S+"
+        right = sum(bool(re.fullmatch(host + r": rank \d+, attempt \d+", n)) for n in named)
+        compared.same("processes of the trace", right, len(file["processes/rank"]), 0)
     print(f"{compared.count} figures compared, {compared.wrong} differ")
     sys.exit(compared.wrong > 0 or compared.count < 80)
 

@@ -15,7 +15,8 @@ namespace {
 RecordedTelemetry small_run() {
   RecordedTelemetry run;
   run.attempts = {{1, 2, 1000, 1010, "plan"}, {2, 2, 2000, 2006, "plan"}};
-  run.processes = {{1, 0, "here"}, {1, 1, "there"}, {2, 0, "here"}, {2, 1, "elsewhere"}};
+  run.processes = {
+      {1, 0, 4, 0, "here"}, {1, 1, 4, 0, "there"}, {2, 0, 2, 0, "here"}, {2, 1, 1, 0, "elsewhere"}};
   run.drafters = {"suffix"};
   for (const std::uint32_t attempt : {1U, 2U}) {
     for (const std::uint32_t rank : {0U, 1U}) {
@@ -73,7 +74,9 @@ RecordedTelemetry small_run() {
   event(2, 0, RequestEventKind::leased, 0, 2);
   event(2, 1, RequestEventKind::resumed, 30, 2);
   event(5, 0, RequestEventKind::finished, 40, 2);
+  run.events.back().row.reason = FinishReason::stop_id;
   event(6, 1, RequestEventKind::finished, 60, 2);
+  run.events.back().row.reason = FinishReason::length;
   return run;
 }
 
@@ -141,6 +144,7 @@ TEST(RunFigures, HostsAndWallTimeAreNamed) {
   EXPECT_EQ(figures.nodes[0].host, "elsewhere");
   EXPECT_EQ(figures.nodes[0].peak_rss_bytes, 2U << 20);
   const std::string text = text_of({{"run", figures}});
+  EXPECT_NE(text.find(" a rank (2 ranks), 2.1 a core (3 cores)\n"), std::string::npos) << text;
   EXPECT_NE(text.find("from 1970-01-01 00:16:40 to 1970-01-01 00:33:26 UTC on 2 nodes"),
             std::string::npos)
       << text;
@@ -189,6 +193,10 @@ TEST(RunFigures, AResponseCountsOnce) {
   EXPECT_DOUBLE_EQ(figures.length_quantile(0.5), 60);
   ASSERT_EQ(figures.groups.size(), 1U);
   EXPECT_EQ(figures.groups[0].longest, 60U);
+  const std::string text = text_of({{"run", figures}});
+  EXPECT_NE(text.find("2 responses finished (1 by stop_id, 1 by length), in 2 attempts"),
+            std::string::npos)
+      << text;
   EXPECT_DOUBLE_EQ(figures.groups[0].mean, 50);
 }
 

@@ -277,7 +277,7 @@ class CompleteRun(Base):
         with h5py.File(os.path.join(self.path, "telemetry.h5"), "r") as file:
             file.visititems(look)
             self.assertEqual(file["ranks/1/steps/duration"].attrs["unit"], b"s")
-        named = ["draft_memory/kind", "kv_pool/use", "requests/kind", "requests/mode"]
+        named = ["draft_memory/kind", "kv_pool/use", "requests/kind", "requests/mode", "requests/reason"]
         self.assertEqual(sorted(without), sorted(named + ["scores/outcome", "writes/kind"]))
 
     def test_scale(self):

@@ -80,6 +80,8 @@ class TelemetryRun : public TelemetryTest {
         TelemetryWriter writer(path_, attempt, rank,
                                {.plan = rank == 1 ? "plan " + std::to_string(attempt) : "",
                                 .host = "node-" + std::to_string(rank / 2),
+                                .cores = 4 * rank,
+                                .gpus = rank == 0 ? 1U : 0U,
                                 .started = 1e9 + 1000 * attempt + rank});
         for (std::uint32_t i = 0; i < 10 * (rank + 1); ++i) {
           writer.step(step_at(0.5 * i, 100 * attempt + i));
@@ -263,6 +265,8 @@ TEST_F(TelemetryRun, IsMergedOverRanksAndAttempts) {
             (std::vector<double>{1e9 + 22.25, 1e9 + 1022.25}));
   EXPECT_EQ(h5::read_all<std::uint32_t>(file, "processes/attempt"), (U32{0, 0, 0, 1, 1, 1}));
   EXPECT_EQ(h5::read_all<std::uint32_t>(file, "processes/rank"), (U32{0, 1, 2, 0, 1, 2}));
+  EXPECT_EQ(h5::read_all<std::uint32_t>(file, "processes/cores"), (U32{0, 4, 8, 0, 4, 8}));
+  EXPECT_EQ(h5::read_all<std::uint32_t>(file, "processes/gpus"), (U32{1, 0, 0, 1, 0, 0}));
   EXPECT_EQ(h5::read_strings(file, "processes/host"),
             (std::vector<std::string>{"node-0", "node-0", "node-1", "node-0", "node-0", "node-1"}));
   EXPECT_EQ(h5::read_all<std::uint32_t>(file, "writes/rank"),
@@ -282,7 +286,8 @@ std::vector<std::string> without_unit(const h5::File& file) {
     if (info->type != H5O_TYPE_DATASET) return 0;
     const std::string text(name);
     const bool named = text.ends_with("/kind") || text == "requests/mode" ||
-                       text == "kv_pool/use" || text == "scores/outcome";
+                       text == "requests/reason" || text == "kv_pool/use" ||
+                       text == "scores/outcome";
     const bool unit = H5Aexists_by_name(object, name, "unit", H5P_DEFAULT) > 0;
     if (unit == named) static_cast<std::vector<std::string>*>(to)->push_back(text);
     return 0;
@@ -301,6 +306,7 @@ TEST_F(TelemetryRun, EveryColumnHasAUnitOrNamesItsValues) {
                                    {"summary/group_bytes", "bytes"},
                                    {"summary/response_tokens", "tokens"},
                                    {"attempts/ended", "s"},
+                                   {"processes/cores", "cores"},
                                    {"processes/rank", "1"}}) {
     const h5::Handle dataset(H5Dopen2(file.id(), name, H5P_DEFAULT), H5Dclose);
     EXPECT_EQ(h5::read_string_attribute(dataset.get(), file.path(), "unit"), unit) << name;
