@@ -26,8 +26,8 @@
 #include "app/terminal.hpp"
 #include "app/wall_clock.hpp"
 #include "io/hdf5/atomic_file.hpp"
-#include "io/hdf5/finished_run.hpp"
 #include "io/hdf5/scores_file.hpp"
+#include "io/hdf5/stored_run.hpp"
 #include "runtime/core/wire.hpp"
 #include "runtime/engine/packed_prefill.hpp"
 #include "runtime/policy/deal.hpp"
@@ -112,7 +112,7 @@ void print_start(const Setup& setup, int ranks, const io::RunManifest& now,
 }
 
 /// The responses of this rank's group. Siblings stay together, for they share their prompt.
-std::vector<Trajectory> share_of(const Setup& setup, int rank, const io::FinishedRun& run) {
+std::vector<Trajectory> share_of(const Setup& setup, int rank, const io::StoredRun& run) {
   const policy::Placement& placement = setup.layout.placement;
   std::vector<Trajectory> share;
   const int group = placement.group(rank);
@@ -121,11 +121,11 @@ std::vector<Trajectory> share_of(const Setup& setup, int rank, const io::Finishe
   for (const policy::GroupRanks& ranks : placement.groups) degrees.push_back(ranks.tp);
   std::vector<std::int64_t> rows;
   for (const Prompt& prompt : run.prompts) rows.push_back(std::ssize(prompt.tokens));
-  for (const io::Entry& response : run.responses) rows[response.prompt] += response.length;
+  for (const io::Entry& response : run.finished) rows[response.prompt] += response.length;
   const std::vector<int> dealt = policy::deal(rows, degrees);
 
   std::vector<io::Entry> entries;
-  for (const io::Entry& response : run.responses) {
+  for (const io::Entry& response : run.finished) {
     if (dealt[response.prompt] == group && response.length > 0) entries.push_back(response);
   }
   share.reserve(entries.size());
@@ -144,7 +144,7 @@ bool stops(TensorParallelGroup& group) {
 
 /// `share`: in (prompt, sample) order. `watch`: called between steps.
 Outcome score_share(const Setup& setup, engine::Executor& executor, TensorParallelGroup& group,
-                    const io::FinishedRun& run, const std::vector<Trajectory>& share,
+                    const io::StoredRun& run, const std::vector<Trajectory>& share,
                     const std::function<void()>& watch) {
   std::vector<engine::GivenResponse> given;
   given.reserve(share.size());
@@ -175,7 +175,7 @@ Outcome score_share(const Setup& setup, engine::Executor& executor, TensorParall
 }
 
 /// Rank 0 writes what the leaders of all groups have, and sums up. Collective.
-Counts write_scores(const fabric::MpiEnvironment& mpi, const io::FinishedRun& run,
+Counts write_scores(const fabric::MpiEnvironment& mpi, const io::StoredRun& run,
                     const std::string& path, const io::RunManifest& manifest,
                     const Outcome& outcome, bool leads) {
   WireWriter writer;
@@ -230,7 +230,7 @@ void print_end(const std::string& path, std::size_t responses, const Counts& cou
 ExitCode score(const fabric::MpiEnvironment& mpi, const ScoreArguments& arguments) {
   const SteadyClock clock;
   const int rank = mpi.rank();
-  io::FinishedRun run;
+  io::StoredRun run;
   together(mpi, [&] { run = io::open_finished_run(arguments.directory); });
   const Setup setup = prepare_given(mpi, arguments.run, run);
   std::string path;
@@ -271,7 +271,7 @@ ExitCode score(const fabric::MpiEnvironment& mpi, const ScoreArguments& argument
   });
   const bool leads = setup.layout.placement.role(rank) == Role::verifier;
   const Counts counts = write_scores(mpi, run, path, manifest, outcome, leads);
-  if (rank == 0) print_end(path, run.responses.size(), counts, seconds);
+  if (rank == 0) print_end(path, run.finished.size(), counts, seconds);
   return ExitCode::done;
 }
 

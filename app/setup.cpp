@@ -218,24 +218,25 @@ void forget_generation(io::RunConfig& config) {
 }
 
 /// Sizes of the run's responses, and whether the model can have them.
-void take_responses(Setup& setup, const io::FinishedRun& run) {
+void take_responses(Setup& setup, const io::StoredRun& run) {
   const std::string& path = setup.config.model.path;
   const auto vocabulary = static_cast<std::uint64_t>(setup.model.vocab);
   if (run.manifest.vocabulary != vocabulary) {
     throw DataError(fmt::format("{}: its tokens are of a vocabulary of {}, that of {} has {}",
-                                run.path, run.manifest.vocabulary, path, vocabulary));
+                                run.paths.front(), run.manifest.vocabulary, path, vocabulary));
   }
-  setup.config.prompts.path = run.path;  // as the banner names it
+  setup.config.prompts.path = run.paths.front();  // as the banner names it
   setup.config.prompts.samples = static_cast<std::int32_t>(run.manifest.samples);
-  setup.responses = run.responses.size();
-  for (const io::Entry& response : run.responses) {
+  setup.responses = run.finished.size();
+  for (const io::Entry& response : run.finished) {
     const auto prompt = static_cast<std::int32_t>(run.prompts[response.prompt].tokens.size());
     const std::int64_t sequence = std::int64_t{prompt} + response.length;
     if (sequence > setup.model.max_position) {
       throw DataError(fmt::format(
           "{}: the response to prompt {}, sample {} ends after {} tokens, prompt included; {} has "
           "a context of {}",
-          run.path, response.prompt, response.sample, sequence, path, setup.model.max_position));
+          run.paths.front(), response.prompt, response.sample, sequence, path,
+          setup.model.max_position));
     }
     setup.longest_prompt = std::max(setup.longest_prompt, prompt);
     setup.longest_sequence = std::max(setup.longest_sequence, static_cast<std::int32_t>(sequence));
@@ -292,7 +293,7 @@ Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments, 
 }
 
 Setup prepare_given(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
-                    const io::FinishedRun& run) {
+                    const io::StoredRun& run) {
   Setup setup;
   setup.given = true;
   setup.facts = mpi.gather_facts();

@@ -14,7 +14,7 @@
 #include "app/speculation_choice.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/config/run_config.hpp"
-#include "io/hdf5/finished_run.hpp"
+#include "io/hdf5/stored_run.hpp"
 #include "io/hdf5/manifest.hpp"
 #include "io/text/prompts.hpp"
 #include "io/text/tokenizer.hpp"
@@ -78,7 +78,7 @@ struct Setup {
 /// configuration says of generating responses and of rewards counts for nothing. Throws DataError
 /// where they are not the model's: of another vocabulary, or too long.
 [[nodiscard]] Setup prepare_given(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
-                                  const io::FinishedRun& run);
+                                  const io::StoredRun& run);
 
 /// What identifies the run, for the output directory. On rank 0.
 [[nodiscard]] io::RunManifest manifest_of(const Setup& setup);

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "app/commands.hpp"
@@ -166,7 +167,8 @@ class Show {
   }
 
   void print_response(const io::Entry& entry) const {
-    const Trajectory response = io::read_response(run_, entry);
+    Trajectory response;
+    io::read_responses(run_, {&entry, 1}, [&](Trajectory&& read) { response = std::move(read); });
     fmt::print("\nresponse {}:{}, {} tokens, ended by {}, reward {}, weight version {}\n",
                entry.prompt, entry.sample, response.tokens.size(), name_of(response.finish_reason),
                std::isnan(response.reward) ? "none" : io::format_number(response.reward),

@@ -6,12 +6,9 @@
 
 #include "io/hdf5/file.hpp"
 #include "io/hdf5/stored_run.hpp"
-#include "io/hdf5/window_reader.hpp"
 
 namespace paceline::io {
 namespace {
-
-constexpr std::size_t kWindowBytes = std::size_t{32} << 20;
 
 /// The place of each prompt when prompts are ordered by uid.
 std::vector<std::size_t> rank_by_uid(const std::vector<Prompt>& prompts) {
@@ -35,13 +32,9 @@ DigestReport digest_report(const std::string& path) {
     return std::tie(rank[a.prompt], a.sample) < std::tie(rank[b.prompt], b.sample);
   });
   TrajectoryDigest digest;
-  read_in_order(run.paths, run.prefix(), run.finished, kWindowBytes, [&](const Window& window) {
-    for (std::size_t i = 0; i < window.entries.size(); ++i) {
-      const Entry& entry = window.entries[i];
-      if (!window.intact(i)) throw_damaged(run.paths[entry.source], entry);
-      const Prompt& prompt = run.prompts[entry.prompt];
-      digest.add(prompt.uid, prompt.tokens, window.trajectory(i));
-    }
+  read_responses(run, run.finished, [&](Trajectory&& response) {
+    const Prompt& prompt = run.prompts[response.id.prompt];
+    digest.add(prompt.uid, prompt.tokens, response);
   });
   return {digest.hex(), run.finished.size(), run.manifest.prompts * run.manifest.samples};
 }

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "io/hdf5/file.hpp"
-#include "io/hdf5/finished_run.hpp"
 #include "io/hdf5/shard_format.hpp"
+#include "io/hdf5/stored_run.hpp"
 #include "io/hdf5/telemetry.hpp"
 #include "runtime/core/error.hpp"
 
@@ -62,13 +62,13 @@ void read_telemetry(const std::string& path, RecordedRun& run) {
 
 RecordedRun read_recorded_run(const std::string& directory) {
   const auto lock = h5::lock_hdf5();
-  FinishedRun finished = open_finished_run(directory);
+  StoredRun stored = open_finished_run(directory);
   const std::string telemetry = file_of_run(directory, kTelemetryName);
   RecordedRun run;
-  run.vocabulary = finished.manifest.vocabulary;
-  run.prompts = std::move(finished.prompts);
+  run.vocabulary = stored.manifest.vocabulary;
+  run.prompts = std::move(stored.prompts);
   run.lengths.resize(run.prompts.size());
-  for (const Entry& entry : finished.responses)
+  for (const Entry& entry : stored.finished)
     run.lengths[entry.prompt].push_back(static_cast<std::int32_t>(entry.length));
   read_telemetry(telemetry, run);
   return run;

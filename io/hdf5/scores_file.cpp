@@ -34,12 +34,12 @@ struct ScoresWriter::State {
   h5::Dataset logprob, sampling_logprob;
 };
 
-ScoresWriter::ScoresWriter(const std::string& path, const FinishedRun& run,
+ScoresWriter::ScoresWriter(const std::string& path, const StoredRun& run,
                            const RunManifest& manifest)
     : state_(std::make_unique<State>()) {
   const auto lock = h5::lock_hdf5();
   state_->path = path;
-  state_->responses = run.responses;
+  state_->responses = run.finished;
   h5::File& file = state_->file;
   try {
     file = h5::File::create(path, h5::File::Kind::final);
@@ -47,7 +47,7 @@ ScoresWriter::ScoresWriter(const std::string& path, const FinishedRun& run,
     const h5::Handle group = file.group("scores");
     std::vector<std::int64_t> offsets{0};
     std::vector<std::uint64_t> checksums;
-    for (const Entry& entry : run.responses) {
+    for (const Entry& entry : run.finished) {
       offsets.push_back(offsets.back() + entry.length);
       checksums.push_back(entry.checksum);
     }

@@ -13,8 +13,8 @@
 #include <span>
 #include <string>
 
-#include "io/hdf5/finished_run.hpp"
 #include "io/hdf5/manifest.hpp"
+#include "io/hdf5/stored_run.hpp"
 
 namespace paceline::io {
 
@@ -26,12 +26,12 @@ namespace paceline::io {
 class ScoresWriter {
  public:
   /// `manifest`: what the scores are computed with. Throws IoError.
-  ScoresWriter(const std::string& path, const FinishedRun& run, const RunManifest& manifest);
+  ScoresWriter(const std::string& path, const StoredRun& run, const RunManifest& manifest);
   ~ScoresWriter();
   ScoresWriter(const ScoresWriter&) = delete;
   ScoresWriter& operator=(const ScoresWriter&) = delete;
 
-  /// `response`: index into FinishedRun::responses, each once and in any order; [its tokens] of
+  /// `response`: index into StoredRun::finished, each once and in any order; [its tokens] of
   /// values. Throws IoError.
   void write(std::size_t response, std::span<const float> logprob,
              std::span<const float> sampling_logprob);

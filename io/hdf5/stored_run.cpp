@@ -26,7 +26,8 @@ StoredRun open_stored_run(const std::string& path) {
   const std::string source = run.complete ? file : path;
   run.manifest = read_manifest(source);
   run.prompts = read_prompts(source);
-  if (prompts_fingerprint(run.prompts) != run.manifest.prompts_fingerprint) {
+  if (run.prompts.size() != run.manifest.prompts ||
+      prompts_fingerprint(run.prompts) != run.manifest.prompts_fingerprint) {
     throw IoError("cannot read the prompts of " + source + ": they are damaged");
   }
   if (run.complete) {
@@ -42,20 +43,32 @@ StoredRun open_stored_run(const std::string& path) {
   return run;
 }
 
-Trajectory read_response(const StoredRun& run, const Entry& response) {
-  const auto lock = h5::lock_hdf5();
-  Trajectory read;
-  read_in_order(run.paths, run.prefix(), {&response, 1}, 0, [&](const Window& window) {
-    if (!window.intact(0)) throw_damaged(run.paths[response.source], response);
-    read = window.trajectory(0);
-  });
-  return read;
+std::string file_of_run(const std::string& directory, const char* name) {
+  std::string path = (fs::path(directory) / name).string();
+  if (!fs::exists(path)) throw UsageError(directory + ": not a finished run: it has no " + name);
+  return path;
 }
 
-void throw_damaged(const std::string& path, const Entry& response) {
-  throw IoError("cannot read " + path + ": the response to prompt " +
-                std::to_string(response.prompt) + ", sample " + std::to_string(response.sample) +
-                " is damaged");
+StoredRun open_finished_run(const std::string& directory) {
+  return open_stored_run(file_of_run(directory, kFinalName));
+}
+
+void read_responses(const StoredRun& run, std::span<const Entry> responses,
+                    const std::function<void(Trajectory&&)>& use) {
+  constexpr std::size_t kWindowBytes = std::size_t{32} << 20;
+  const auto lock = h5::lock_hdf5();
+  read_in_order(run.paths, run.complete ? "trajectories/" : "", responses, kWindowBytes,
+                [&](const Window& window) {
+                  for (std::size_t i = 0; i < window.entries.size(); ++i) {
+                    const Entry& entry = window.entries[i];
+                    if (!window.intact(i)) {
+                      throw IoError("cannot read " + run.paths[entry.source] +
+                                    ": the response to prompt " + std::to_string(entry.prompt) +
+                                    ", sample " + std::to_string(entry.sample) + " is damaged");
+                    }
+                    use(window.trajectory(i));
+                  }
+                });
 }
 
 }  // namespace paceline::io

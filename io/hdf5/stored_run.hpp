@@ -1,6 +1,9 @@
-// A run as it is on disk, finished or still going.
+// A run as it is on disk, finished or still going, of which responses can be read in any order and
+// in part.
 #pragma once
 
+#include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,14 +16,11 @@ namespace paceline::io {
 struct StoredRun {
   RunManifest manifest;
   std::vector<Prompt> prompts;
-  bool complete = false;           ///< it has its final file
+  bool complete = false;           ///< it has its final file, which is the only one of `paths`
   std::vector<std::string> paths;  ///< of Entry::source
   std::vector<Entry> finished;     ///< ascending by id; in a complete run every response
   std::vector<Entry> partial;      ///< likewise, what a stopped run will go on with
   std::vector<std::string> warnings;
-
-  /// Of the columns in `paths`.
-  [[nodiscard]] const char* prefix() const { return complete ? "trajectories/" : ""; }
 };
 
 /// From a run directory or a final file; of a run that is still going, what has been flushed.
@@ -29,10 +29,15 @@ struct StoredRun {
 /// damaged is left out).
 [[nodiscard]] StoredRun open_stored_run(const std::string& path);
 
-/// One of its responses. Throws IoError, also where it is damaged.
-[[nodiscard]] Trajectory read_response(const StoredRun& run, const Entry& response);
+/// The same of a directory that must hold a complete run. Throws UsageError where it does not.
+[[nodiscard]] StoredRun open_finished_run(const std::string& directory);
 
-/// IoError, for a response that is not what was written.
-[[noreturn]] void throw_damaged(const std::string& path, const Entry& response);
+/// The file of that name, which a finished run has. Throws UsageError where this one has not.
+[[nodiscard]] std::string file_of_run(const std::string& directory, const char* name);
+
+/// Reads these of the run's responses, in their order, with bounded memory. Throws IoError, also
+/// where one is damaged.
+void read_responses(const StoredRun& run, std::span<const Entry> responses,
+                    const std::function<void(Trajectory&&)>& use);
 
 }  // namespace paceline::io

@@ -13,10 +13,10 @@
 
 #include "io/hdf5/digest.hpp"
 #include "io/hdf5/final_file.hpp"
-#include "io/hdf5/finished_run.hpp"
 #include "io/hdf5/run_directory.hpp"
 #include "io/hdf5/scores_file.hpp"
 #include "io/hdf5/shard_writer.hpp"
+#include "io/hdf5/stored_run.hpp"
 #include "io/hdf5/telemetry.hpp"
 #include "tests/io/hdf5/sample.hpp"
 
@@ -171,12 +171,12 @@ void stopped(const RunDirectory& run) {
 
 /// An eighth less than the run's own; every third token could not have been sampled.
 void scores(const std::string& directory, const std::string& name) {
-  const FinishedRun run = open_finished_run(directory);
+  const StoredRun run = open_finished_run(directory);
   RunManifest manifest = run.manifest;
   manifest.model_fingerprint = std::string(32, 'f');
   ScoresWriter writer(scores_path(directory, name), run, manifest);
-  for (std::size_t r = 0; r < run.responses.size(); ++r) {
-    Trajectory t = sample::finished(run.responses[r].id());
+  for (std::size_t r = 0; r < run.finished.size(); ++r) {
+    Trajectory t = sample::finished(run.finished[r].id());
     for (float& x : t.logprob) x -= 0.125F;
     for (std::size_t i = 0; i < t.tokens.size(); i += 3) t.sampling_logprob[i] = -INFINITY;
     writer.write(r, t.logprob, t.sampling_logprob);

@@ -8,7 +8,7 @@
 
 #include "io/hdf5/file.hpp"
 #include "io/hdf5/final_file.hpp"
-#include "io/hdf5/finished_run.hpp"
+#include "io/hdf5/stored_run.hpp"
 #include "tests/io/hdf5/fixture.hpp"
 
 namespace paceline::io {
@@ -31,13 +31,13 @@ class ScoresFile : public Scratch {
   /// -1, -2, ... plus `shift`, over all responses.
   [[nodiscard]] std::vector<float> values(std::size_t response, float shift) const {
     std::vector<float> all;
-    for (std::uint32_t i = 0; i < run_.responses[response].length; ++i)
-      all.push_back(shift - static_cast<float>(run_.responses[response].offset + i));
+    for (std::uint32_t i = 0; i < run_.finished[response].length; ++i)
+      all.push_back(shift - static_cast<float>(run_.finished[response].offset + i));
     return all;
   }
   void write_all(float shift, bool commit) const {
     ScoresWriter writer(path_, run_, sample_.manifest);
-    for (std::size_t r = run_.responses.size(); r-- > 0;)
+    for (std::size_t r = run_.finished.size(); r-- > 0;)
       writer.write(r, values(r, shift), values(r, shift - 0.5F));
     if (commit) writer.commit();
   }
@@ -48,7 +48,7 @@ class ScoresFile : public Scratch {
   }
 
   SampleRun sample_{5, 3};
-  FinishedRun run_;
+  StoredRun run_;
   std::string path_;
 };
 
@@ -59,9 +59,9 @@ TEST_F(ScoresFile, IsInTheRunsOrderWhateverTheOrderOfWriting) {
   std::vector<std::int64_t> offsets{0};
   std::vector<std::uint64_t> checksums;
   std::vector<float> expected;
-  for (std::size_t r = 0; r < run_.responses.size(); ++r) {
-    offsets.push_back(offsets.back() + run_.responses[r].length);
-    checksums.push_back(run_.responses[r].checksum);
+  for (std::size_t r = 0; r < run_.finished.size(); ++r) {
+    offsets.push_back(offsets.back() + run_.finished[r].length);
+    checksums.push_back(run_.finished[r].checksum);
     for (const float value : values(r, 0)) expected.push_back(value);
   }
   EXPECT_EQ(h5::read_all<std::int64_t>(file, "scores/offsets"), offsets);
@@ -139,9 +139,9 @@ TEST_F(ScoresFile, ANameIsAFilesName) {
 
 TEST_F(ScoresFile, AFinishedRunIsReadInPart) {
   EXPECT_EQ(run_.prompts.size(), 5U);
-  ASSERT_EQ(run_.responses.size(), 15U);
+  ASSERT_EQ(run_.finished.size(), 15U);
   std::vector<Trajectory> some;
-  read_responses(run_, std::span(run_.responses).subspan(4, 3),
+  read_responses(run_, std::span(run_.finished).subspan(4, 3),
                  [&](Trajectory&& t) { some.push_back(std::move(t)); });
   ASSERT_EQ(some.size(), 3U);
   for (const Trajectory& t : some) EXPECT_TRUE(same(t, sample::finished(t.id)));
@@ -151,16 +151,16 @@ TEST_F(ScoresFile, AFinishedRunIsReadInPart) {
 }
 
 TEST_F(ScoresFile, ADamagedResponseIsRefused) {
-  std::string bytes = bytes_of(run_.path);
+  std::string bytes = bytes_of(run_.paths.front());
   const std::vector<TokenId> tokens = sample::finished({1, 1}).tokens;
   const std::string stored(reinterpret_cast<const char*>(tokens.data()),
                            tokens.size() * sizeof(TokenId));
   const std::size_t place = bytes.find(stored);
   ASSERT_NE(place, std::string::npos);
   bytes[place] ^= 1;
-  std::ofstream(run_.path, std::ios::binary | std::ios::trunc) << bytes;
+  std::ofstream(run_.paths.front(), std::ios::binary | std::ios::trunc) << bytes;
   const std::string said =
-      message_of<IoError>([&] { read_responses(run_, run_.responses, [](Trajectory&&) {}); });
+      message_of<IoError>([&] { read_responses(run_, run_.finished, [](Trajectory&&) {}); });
   EXPECT_NE(said.find("prompt 1, sample 1 is damaged"), std::string::npos) << said;
 }
 
