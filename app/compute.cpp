@@ -78,9 +78,15 @@ void take_place(Compute& compute, const Setup& setup, const policy::Placement& p
   }
   if (role != Role::verifier && role != Role::drafter) return;
   if (!compute.draft_threads) compute.draft_threads = std::make_unique<ThreadPool>(setup.threads);
+  std::shared_ptr<const kernels::Embedding> embedding;
+  if (compute.executor) {
+    embedding = compute.executor->embedding();
+  } else if (has_head(setup, role)) {
+    embedding = compute.weights->timed(
+        [&] { return model::load_embedding(*compute.backend, setup.model, *setup.weights); });
+  }
   compute.drafters = make_drafters(setup, *compute.backend, *compute.weights, compute.alone,
-                                   *compute.draft_threads,
-                                   compute.executor ? compute.executor->embedding() : nullptr,
+                                   *compute.draft_threads, std::move(embedding),
                                    own_drafters(setup, role, placement.drafter(rank)));
 }
 

@@ -181,13 +181,21 @@ DraftHead* draft_head(const Setup& setup) {
   return nullptr;
 }
 
+bool has_head(const Setup& setup, Role role) {
+  if (draft_head(setup) == nullptr) return false;
+  const bool models = std::any_of(setup.drafters.begin(), setup.drafters.end(),
+                                  [](const auto& drafter) { return drafter.model != nullptr; });
+  const bool ahead = setup.layout.drafters() > 0 && !models;
+  return role == (ahead ? Role::drafter : Role::verifier);
+}
+
 std::vector<std::int32_t> own_drafters(const Setup& setup, Role role,
                                        const policy::DrafterPlace* place) {
   if (place != nullptr && place->method >= 0) return {place->method};
   std::vector<std::int32_t> own;
   for (std::size_t d = 0; d < setup.drafters.size(); ++d) {
     const ConfiguredDrafter& drafter = setup.drafters[d];
-    const bool has = drafter.head != nullptr    ? role == Role::verifier
+    const bool has = drafter.head != nullptr    ? has_head(setup, role)
                      : drafter.model != nullptr ? has_draft_models(setup, role)
                                                 : true;
     if (has) own.push_back(static_cast<std::int32_t>(d));

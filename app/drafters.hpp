@@ -29,7 +29,7 @@ struct DraftModel {
   std::int32_t kv_blocks = 0;  ///< a rank; of engine.kv_block positions
 };
 
-/// An EAGLE-3 head's checkpoint. It computes in the target's dtype, on the ranks that verify.
+/// An EAGLE-3 head's checkpoint. It computes in the target's dtype.
 struct DraftHead {
   io::Eagle3Checkpoint checkpoint;
   std::shared_ptr<const policy::StopNetwork> stop;  ///< null: none
@@ -46,9 +46,10 @@ struct ConfiguredDrafter {
 };
 
 /// Reads and checks draft models and heads; until costs say more cheap drafters come first, and a
-/// head last, for drafter ranks have none. `model` and `tokenizer` (may be null) are the target's.
-/// Throws UsageError on a draft model of another vocabulary and on a stop network without the paths
-/// it reads, DataError on a head that does not fit the target, and as reading a checkpoint does.
+/// head last, which beside draft models drafter ranks have not. `model` and `tokenizer` (may be
+/// null) are the target's. Throws UsageError on a draft model of another vocabulary and on a stop
+/// network without the paths it reads, DataError on a head that does not fit the target, and as
+/// reading a checkpoint does.
 [[nodiscard]] std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& settings,
                                                            const ModelConfig& model,
                                                            const io::Tokenizer* tokenizer);
@@ -86,6 +87,9 @@ struct ConfiguredDrafter {
 [[nodiscard]] bool has_draft_models(const Setup& setup, Role role);
 /// The head of the drafters; null: there is none.
 [[nodiscard]] DraftHead* draft_head(const Setup& setup);
+/// Whether ranks of this role have the head: drafter ranks where the layout has such and there is no
+/// draft model, by which they draft otherwise; else verifiers.
+[[nodiscard]] bool has_head(const Setup& setup, Role role);
 /// What a rank drafts by in a place, of its own: indices.
 [[nodiscard]] std::vector<std::int32_t> own_drafters(const Setup& setup, Role role,
                                                      const policy::DrafterPlace* place = nullptr);

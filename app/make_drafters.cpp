@@ -45,6 +45,8 @@ std::vector<std::unique_ptr<draft::Drafter>> make_drafters(
         options.kv_blocks = head.kv_blocks;
         // Published heads say 2048 and draft for contexts of any length.
         options.max_position = setup.longest_sequence;
+        // Drafter ranks draft chains.
+        if (has_head(setup, Role::drafter)) options.paths = 1;
         if (!setting.noise) options.noise = draft::DraftNoise::greedy;
         auto head_weights = weights.timed([&] {
           return std::make_shared<const model::Eagle3Weights>(

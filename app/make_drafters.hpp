@@ -18,7 +18,7 @@ class WeightStore;
 
 /// Those of setup.drafters, by index (own_drafters()). `alone`: of this rank, for
 /// draft models are not sharded. `embedding`: the target's, which a head reads; null on ranks
-/// without the target. All arguments but those outlive the drafters.
+/// without a head. All arguments but those outlive the drafters.
 [[nodiscard]] std::vector<std::unique_ptr<draft::Drafter>> make_drafters(
     const Setup& setup, kernels::Backend& backend, WeightStore& weights, TensorParallelGroup& alone,
     ThreadPool& pool, std::shared_ptr<const kernels::Embedding> embedding,

@@ -98,7 +98,8 @@ std::unique_ptr<roles::Speculator> make_speculator(
     std::erase_if(costs.drafters,
                   [&](const DrafterCosts& drafter) { return drafter.name == name; });
   }
-  if (const DraftHead* head = draft_head(setup); head != nullptr && head->stop != nullptr) {
+  if (const DraftHead* head = draft_head(setup);
+      has_head(setup, Role::verifier) && head->stop != nullptr) {
     const std::vector<std::int32_t> mine = own_drafters(setup, Role::verifier);
     const auto at = std::find_if(mine.begin(), mine.end(), [&](std::int32_t d) {
       return setup.drafters[d].head.get() == head;

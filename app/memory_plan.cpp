@@ -15,6 +15,7 @@
 #include "runtime/kv/sequences.hpp"
 #include "runtime/model/eagle3_head.hpp"
 #include "runtime/model/sharding.hpp"
+#include "runtime/roles/draft_messages.hpp"
 
 namespace paceline::app {
 namespace {
@@ -63,8 +64,8 @@ std::uint64_t device_bytes(const Setup& setup) {
                 engine.max_batch + engine.prefill_chunk) +
              sizeof(float) * engine.max_batch * draft.config.vocab;
   }
-  if (const DraftHead* head = draft_head(setup)) {
-    const Eagle3Config& config = head->checkpoint.config;
+  if (has_head(setup, Role::verifier)) {
+    const Eagle3Config& config = draft_head(setup)->checkpoint.config;
     // A level of a tree for each request.
     const std::uint64_t level =
         std::uint64_t{1} * engine.max_batch * setup.config.speculation.paths.value_or(1);
@@ -76,14 +77,15 @@ std::uint64_t device_bytes(const Setup& setup) {
   return bytes;
 }
 
-/// Host memory for features that a head has yet to read: of a batch, its prompts and as much of its
-/// responses as is kept.
-std::uint64_t feature_bytes(const Setup& setup) {
-  if (draft_head(setup) == nullptr) return 0;
-  const std::uint64_t row =
-      static_cast<std::uint64_t>(kFeatureLayers) * setup.model.hidden * size_of(setup.compute);
-  return row * setup.config.engine.max_batch *
-         (setup.longest_prompt + 2 * draft::kMostKeptFeatures);
+/// Groups that a rank which drafts for them has at most; 1 where they draft for themselves.
+std::int64_t groups_of_drafter(const Setup& setup) {
+  const int drafters = setup.layout.drafters();
+  return drafters == 0 ? 1 : (setup.layout.groups() + drafters - 1) / drafters;
+}
+
+kernels::KvShape head_shape(const Setup& setup, const DraftHead& head) {
+  const ModelConfig& layer = head.checkpoint.config.layer;
+  return {1, layer.kv_heads, layer.head_dim, setup.config.engine.kv_block, setup.compute};
 }
 
 /// What draft models give a group's pool while they are suspended: their KV, and their weights
@@ -126,12 +128,23 @@ DrafterMemory drafter_memory(const Setup& setup, Role role) {
 }
 
 DrafterMemory head_memory(const Setup& setup, Role role) {
-  const DraftHead* head = role == Role::verifier ? draft_head(setup) : nullptr;
-  if (head == nullptr) return {};
-  const Eagle3Config& config = head->checkpoint.config;
-  const kernels::KvShape shape{1, config.layer.kv_heads, config.layer.head_dim,
-                               setup.config.engine.kv_block, setup.compute};
-  return {model::weight_bytes(config, setup.compute), shape.block_bytes() * head->kv_blocks};
+  if (!has_head(setup, role)) return {};
+  const DraftHead* head = draft_head(setup);
+  return {model::weight_bytes(head->checkpoint.config, setup.compute),
+          head_shape(setup, *head).block_bytes() * head->kv_blocks};
+}
+
+// Of a batch as much of its responses as is kept until a head reads it, or until it is sent to one;
+// with the head its prompts, too.
+std::uint64_t feature_memory(const Setup& setup, Role role) {
+  const bool reads = has_head(setup, role);
+  const bool sends = role == Role::verifier && has_head(setup, Role::drafter);
+  if (!reads && !sends) return 0;
+  const std::uint64_t row =
+      static_cast<std::uint64_t>(kFeatureLayers) * setup.model.hidden * size_of(setup.compute);
+  const std::int64_t groups = role == Role::drafter ? groups_of_drafter(setup) : 1;
+  return row * groups * setup.config.engine.max_batch *
+         ((reads ? setup.longest_prompt : 0) + 2 * draft::kMostKeptFeatures);
 }
 
 void plan_memory(Setup& setup) {
@@ -146,7 +159,7 @@ void plan_memory(Setup& setup) {
   memory_plan.weights = weight_memory(setup) + head_memory(setup, Role::verifier).weights;
   memory_plan.logits = logit_bytes(setup, memory_per_rank);
   if (setup.backend.on_device()) memory_plan.copies = device_bytes(setup);
-  memory_plan.features = feature_bytes(setup);
+  memory_plan.features = feature_memory(setup, Role::verifier);
   // They are in the host's memory, of which a device's is no part.
   const std::uint64_t taken =
       memory_plan.beside_kv() - (setup.backend.on_device() ? memory_plan.features : 0);
@@ -170,31 +183,34 @@ void plan_memory(Setup& setup) {
   // Room to draft for whole batches at their longest, but for no more text than the target holds. A
   // drafter rank has those of several groups, and as much memory for them as a verifier for its KV.
   const std::int64_t longest = blocks_per_request;
-  for (ConfiguredDrafter& drafter : setup.drafters) {
-    if (drafter.model == nullptr) continue;
-    const int drafter_ranks = setup.layout.drafters();
-    const std::int64_t groups =
-        drafter_ranks == 0 ? 1 : (setup.layout.groups() + drafter_ranks - 1) / drafter_ranks;
+  const auto blocks_for_texts = [&](const kernels::KvShape& of_draft, bool ahead) {
+    const std::int64_t groups = ahead ? groups_of_drafter(setup) : 1;
     std::int64_t most = std::max<std::int64_t>(setup.kv.blocks * groups, longest);
-    if (drafter_ranks > 0 && memory > 0) {
-      const ModelConfig& draft = drafter.model->config;
-      const kernels::KvShape of_draft{draft.layers, draft.kv_heads, draft.head_dim, engine.kv_block,
-                                      drafter.model->compute};
+    if (ahead && memory > 0) {
       most = std::min<std::int64_t>(
           most, std::max<std::int64_t>(
                     longest, static_cast<std::int64_t>(memory / 2 / of_draft.block_bytes())));
     }
-    drafter.model->kv_blocks =
-        static_cast<std::int32_t>(std::min(groups * engine.max_batch * longest, most));
+    return std::min(groups * engine.max_batch * longest, most);
+  };
+  for (ConfiguredDrafter& drafter : setup.drafters) {
+    if (drafter.model == nullptr) continue;
+    const ModelConfig& draft = drafter.model->config;
+    drafter.model->kv_blocks = static_cast<std::int32_t>(blocks_for_texts(
+        {draft.layers, draft.kv_heads, draft.head_dim, engine.kv_block, drafter.model->compute},
+        setup.layout.drafters() > 0));
   }
   if (DraftHead* head = draft_head(setup)) {
-    // The rows of a tree lie one behind the other, whatever they follow.
-    const std::int64_t tree = kv::blocks_for(std::int64_t{setup.config.speculation.max_length} *
-                                                 setup.config.speculation.paths.value_or(1),
-                                             engine.kv_block);
-    const std::int64_t most = std::max<std::int64_t>(setup.kv.blocks, longest);
-    head->kv_blocks = static_cast<std::int32_t>(std::min(engine.max_batch * longest, most) +
-                                                engine.max_batch * tree);
+    const io::SpeculationSection& settings = setup.config.speculation;
+    const bool ahead = has_head(setup, Role::drafter);
+    // What is drafted behind a text, of each request of a round. The rows of a tree lie one behind
+    // the other, whatever they follow.
+    const std::int64_t drafted =
+        ahead ? std::int64_t{roles::most_ahead(draft_window(settings))}
+              : std::int64_t{settings.max_length} * settings.paths.value_or(1);
+    head->kv_blocks =
+        static_cast<std::int32_t>(blocks_for_texts(head_shape(setup, *head), ahead) +
+                                  engine.max_batch * kv::blocks_for(drafted, engine.kv_block));
   }
   memory_plan.kv = shape.block_bytes() * setup.kv.blocks +
                    drafter_memory(setup, Role::verifier).kv + head_memory(setup, Role::verifier).kv;

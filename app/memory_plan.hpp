@@ -29,6 +29,8 @@ struct DrafterMemory {
 [[nodiscard]] DrafterMemory drafter_memory(const Setup& setup, Role role);
 /// The same of a head, which is never suspended.
 [[nodiscard]] DrafterMemory head_memory(const Setup& setup, Role role);
+/// Bytes of host memory that the target's features take on a rank of this role.
+[[nodiscard]] std::uint64_t feature_memory(const Setup& setup, Role role);
 
 /// Sets what there is room for: setup.memory, kv, kv_gain and kv_pool, and the draft models' KV
 /// blocks. Asks for the layout and the longest sequence. Throws UsageError where something does not

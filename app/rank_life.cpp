@@ -230,7 +230,11 @@ class RankLife::VerifierPlace final : public Place {
     auto made = std::make_unique<roles::RemoteDrafter>(
         machine_.mailbox(), machine_.clock(),
         policy::drafters_of(remote_.group(), method, placement.drafters),
-        roles::RemoteOptions{.vocab = setup.model.vocab, .window = window(setup, method)},
+        roles::RemoteOptions{.vocab = setup.model.vocab,
+                             .window = window(setup, method),
+                             .feature_bytes = method < 0 && has_head(setup, Role::drafter)
+                                                  ? machine_.runner().feature_bytes()
+                                                  : 0},
         [&machine = machine_](const std::string& text) { machine.warn(text); });
     remote_.add(*made, method);
     return made;
@@ -282,7 +286,8 @@ class RankLife::DrafterPlace final : public Place {
                  {.place = *placement.drafter(rank),
                   .window = window(setup, placement.drafter(rank)->method),
                   .piece = placement.drafter(rank)->method < 0 ? 0 : 1,
-                  .max_batch = setup.config.engine.max_batch}) {}
+                  .max_batch = setup.config.engine.max_batch,
+                  .features = setup.compute}) {}
   roles::Participant& role() override { return drafter_; }
   RankSummary end() override { return drafter_.summary(); }
   std::span<const DraftTally> tallies() const override { return drafter_.tallies(); }

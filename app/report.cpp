@@ -180,12 +180,21 @@ std::string drafts_text(const Setup& setup) {
                     copy_text(setup, {static_cast<std::int32_t>(first - setup.drafters.begin())}),
                     static_cast<double>(memory.kv) / kMiB);
   }
-  if (const DrafterMemory head = head_memory(setup, Role::verifier); head.weights > 0) {
+  for (const Role role : {Role::verifier, Role::drafter}) {
+    const DrafterMemory head = head_memory(setup, role);
+    if (head.weights == 0) continue;
     text += fmt::format(
-        "  EAGLE-3 head on each verifier: weights {:.1f} MiB, KV up to {:.1f} MiB, the model's "
-        "features up to {:.1f} MiB\n",
+        "  EAGLE-3 head on each {}: weights {:.1f} MiB, KV up to {:.1f} MiB, the model's features "
+        "up to {:.1f} MiB\n",
+        role == Role::drafter ? "drafter rank, with the model's embeddings" : "verifier",
         static_cast<double>(head.weights) / kMiB, static_cast<double>(head.kv) / kMiB,
-        static_cast<double>(setup.memory.features) / kMiB);
+        static_cast<double>(feature_memory(setup, role)) / kMiB);
+    if (role == Role::verifier) continue;
+    const std::uint64_t row =
+        static_cast<std::uint64_t>(kFeatureLayers) * setup.model.hidden * size_of(setup.compute);
+    text += fmt::format(
+        "  groups send it {:.1f} KiB of features a token, of which they keep up to {:.1f} MiB\n",
+        static_cast<double>(row) / 1024, static_cast<double>(setup.memory.features) / kMiB);
   }
   return text;
 }

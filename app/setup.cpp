@@ -143,12 +143,20 @@ void lay_out(Setup& setup, std::optional<int> drafters, const std::string& draft
                                   layout.verifier_groups, drafters, drafters_reason});
 }
 
-/// Heads read what the target computes, which drafter ranks have not.
+/// What drafter ranks draft by, as far as they can.
 void require_drafters(const Setup& setup) {
-  if (setup.layout.drafters() == 0 || !own_drafters(setup, Role::drafter).empty()) return;
-  throw UsageError(
-      "layout.drafters: ranks that draft for others need a drafter of method model, ngram or "
-      "suffix; a head (eagle3) drafts on the ranks that verify");
+  if (setup.layout.drafters() == 0) return;
+  if (setup.config.speculation.record_stops > 0) {
+    throw UsageError(
+        "layout.drafters: speculation.record_stops records the trees of a head on the ranks that "
+        "verify; expected 0, found " +
+        std::to_string(setup.layout.drafters()));
+  }
+  if (has_head(setup, Role::drafter) && draft_head(setup)->stop != nullptr) {
+    throw UsageError(
+        "speculation.drafters: a stop network judges trees, and the head drafts chains on drafter "
+        "ranks; expected no stop, or layout.drafters: 0");
+  }
 }
 
 /// What a profile was measured with and this run has not; empty: nothing.

@@ -136,9 +136,14 @@ void plan(Setup& setup, const DraftHistory& history) {
   // Unless somebody wants it, no rank is there for n-grams and trees alone.
   const bool asked =
       drafter_ranks.value_or(0) > 0 || speculation.mode == SpeculationMode::decoupled;
+  // What sending a head its features costs a group is not known, so that for a head none is either;
+  // beside a draft model it stays with those that verify.
+  const bool models = std::any_of(setup.drafters.begin(), setup.drafters.end(),
+                                  [](const auto& drafter) { return drafter.model != nullptr; });
   for (const ConfiguredDrafter& drafter : setup.drafters) {
-    choice.methods.push_back({drafter.name, history.rate(drafter.name, policy::kUnknownAcceptance),
-                              drafter.head == nullptr && (asked || drafter.model != nullptr)});
+    const bool ahead = drafter.head != nullptr ? asked && !models : asked || drafter.model;
+    choice.methods.push_back(
+        {drafter.name, history.rate(drafter.name, policy::kUnknownAcceptance), ahead});
     choice.known.push_back(history.knows(drafter.name));
   }
   const policy::PlanFacts facts = facts_of(setup, choice);

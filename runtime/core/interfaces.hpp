@@ -212,7 +212,7 @@ struct RankSummary {
   std::uint64_t recomputed = 0;             ///< positions of responses whose KV was computed again
   std::uint64_t late = 0;     ///< drafts wanted of drafter ranks when none had arrived
   std::uint64_t stale = 0;    ///< tokens from drafter ranks that came too late, or for nothing
-  std::uint64_t invalid = 0;  ///< messages and drafts from drafter ranks and servers without sense
+  std::uint64_t invalid = 0;  ///< what drafter ranks and servers sent, or were sent, without sense
   // With draft servers, as a verifier.
   std::uint64_t draft_update_bytes = 0;  ///< told to them
   std::uint64_t draft_fetch_bytes = 0;   ///< of their answers

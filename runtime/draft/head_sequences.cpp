@@ -80,29 +80,6 @@ void HeadSequences::close(Sequence& s) {
   if (s.kv) kv_.close(*std::exchange(s.kv, std::nullopt));
 }
 
-/// Takes features in that go on where those that are held end; what is held stays as it is. After a
-/// gap they are all there is.
-void HeadSequences::add(Features& to, std::int64_t first,
-                        std::span<const std::byte> features) const {
-  const std::size_t bytes = feature_bytes();
-  if (first > to.end) {
-    to.bytes.clear();
-    to.first = to.end = first;
-  }
-  const auto end = first + static_cast<std::int64_t>(features.size() / bytes);
-  if (end <= to.end) return;
-  const std::span<const std::byte> more = features.subspan((to.end - first) * bytes);
-  to.bytes.insert(to.bytes.end(), more.begin(), more.end());
-  to.end = end;
-}
-
-void HeadSequences::drop_before(Features& features, std::int64_t position) const {
-  if (position <= features.first) return;
-  const auto bytes = static_cast<std::ptrdiff_t>((position - features.first) * feature_bytes());
-  features.bytes.erase(features.bytes.begin(), features.bytes.begin() + bytes);
-  features.first = position;
-}
-
 void HeadSequences::observe(RequestId id, std::int32_t first, std::span<const std::byte> features) {
   Sequence& s = started(id);
   std::int64_t position = first;
@@ -114,7 +91,7 @@ void HeadSequences::observe(RequestId id, std::int32_t first, std::span<const st
     if (position == 0 && prompt.first > 0 && !kv_.holds_prompt(id.prompt)) prompt = {};
     if (position <= prompt.end) {
       const std::size_t bytes = static_cast<std::size_t>(rows) * feature_bytes();
-      add(prompt, position, features.first(bytes));
+      prompt.add(position, features.first(bytes), feature_bytes());
       features = features.subspan(bytes);
       position += rows;
     }
@@ -123,9 +100,8 @@ void HeadSequences::observe(RequestId id, std::int32_t first, std::span<const st
   Features& own = s.features;
   const bool gap = own.end > 0 && position > own.end;
   if (own.end == 0) own.first = own.end = position;
-  add(own, position, features);
-  const bool many = own.end - own.first > 2 * kMostKeptFeatures;
-  if (many) drop_before(own, own.end - kMostKeptFeatures);
+  own.add(position, features, feature_bytes());
+  const bool many = own.drop_old(feature_bytes());
   if (gap || many) close(s);
 }
 
@@ -288,8 +264,8 @@ void HeadSequences::compute(std::span<const int> members, const Reader& read) {
   for (const int i : members) {
     Sequence& s = *parts_[i].sequence;
     s.computed = kv_.length(*s.kv);
-    drop_before(s.features, std::min(s.known(), s.features.end) - 1);
-    if (s.shares) drop_before(s.prompt->features, s.common() - 1);
+    s.features.drop_before(std::min(s.known(), s.features.end) - 1, feature_bytes());
+    if (s.shares) s.prompt->features.drop_before(s.common() - 1, feature_bytes());
   }
 }
 

@@ -24,15 +24,11 @@
 
 #include "kernels/backend.hpp"
 #include "runtime/draft/draft_sequences.hpp"
+#include "runtime/draft/features.hpp"
 #include "runtime/kv/sequences.hpp"
 #include "runtime/model/eagle3_head.hpp"
 
 namespace paceline::draft {
-
-/// Positions of a response whose features are kept while nothing is drafted for it. Past twice as
-/// many the earlier ones are forgotten and its rows begin anew: heads are trained on texts of a few
-/// thousand tokens and read the last hundreds most, and these are computed in one pass.
-inline constexpr std::int64_t kMostKeptFeatures = 256;
 
 /// What a head computes follows from a request's text and from which of its features are known. KV
 /// of a request that leaves is given up.
@@ -67,12 +63,6 @@ class HeadSequences final : public DraftSequences {
   }
 
  private:
-  /// Features of positions [first, end) of a text.
-  struct Features {
-    std::int64_t first = 0;
-    std::int64_t end = 0;
-    std::vector<std::byte> bytes;  ///< [end - first, feature_bytes()]
-  };
   /// What the requests of a prompt have in common.
   struct Prompt {
     int requests = 0;   ///< that are here
@@ -121,8 +111,6 @@ class HeadSequences final : public DraftSequences {
 
   [[nodiscard]] const Sequence& started(RequestId id) const;
   [[nodiscard]] Sequence& started(RequestId id);
-  void add(Features& to, std::int64_t first, std::span<const std::byte> features) const;
-  void drop_before(Features& features, std::int64_t position) const;
   [[nodiscard]] bool knows_prompt(RequestId id, const Sequence& s) const;
   [[nodiscard]] std::int64_t known_from(RequestId id, const Sequence& s) const;
   [[nodiscard]] bool can_draft(RequestId id, const Sequence& s) const;

@@ -7,6 +7,11 @@
 #include "runtime/model/weight_loader.hpp"
 
 namespace paceline::model {
+namespace {
+
+constexpr const char* kEmbedding = "model.embed_tokens.weight";
+
+}  // namespace
 
 std::size_t packed_bytes(const kernels::Backend& backend, const ModelConfig& config,
                          const Shard& shard, DType compute) {
@@ -36,8 +41,7 @@ Weights::Weights(kernels::Backend& backend, const ModelConfig& config, const Wei
 /// False: that was the last. Between parts the source's pages are let go, so that stored and packed
 /// weights are never both in memory.
 bool Weights::load_part(WeightLoader& loader) {
-  const std::string embedding = "model.embed_tokens.weight";
-  if (embedding_ == nullptr) embedding_ = loader.embedding(config_, embedding);
+  if (embedding_ == nullptr) embedding_ = loader.embedding(config_, kEmbedding);
   if (static_cast<int>(layers_.size()) < config_.layers) {
     layers_.push_back(loader.layer(fmt::format("model.layers.{}.", layers_.size()), config_, shard_,
                                    config_.hidden));
@@ -47,7 +51,7 @@ bool Weights::load_part(WeightLoader& loader) {
   final_norm_ = loader.uploaded("model.norm.weight", config_.hidden);
   // Who packs rows of the head answers for the same rows of the embeddings, which may be the same
   // matrix.
-  WeightLoader::Part rows{embedding, shard_.first_vocab[shard_.rank], shard_.vocab(), 0,
+  WeightLoader::Part rows{kEmbedding, shard_.first_vocab[shard_.rank], shard_.vocab(), 0,
                           config_.hidden};
   if (!config_.tied_embeddings) {
     if (loader.packs()) loader.require_usable(rows);
@@ -73,6 +77,12 @@ std::shared_ptr<const Weights> WeightLoading::next() {
 
 // Of embeddings, which a backend may have read from the mapped file.
 Weights::~Weights() { source_.release_pages(); }
+
+std::shared_ptr<const kernels::Embedding> load_embedding(kernels::Backend& backend,
+                                                         const ModelConfig& config,
+                                                         const WeightSource& source) {
+  return WeightLoader(backend, source, DType::f32).embedding(config, kEmbedding);
+}
 
 std::shared_ptr<const Weights> load_weights(kernels::Backend& backend, const ModelConfig& config,
                                             const WeightSource& source,

@@ -86,6 +86,12 @@ class Weights {
   std::unique_ptr<kernels::Linear> head_;
 };
 
+/// The embeddings alone, for whoever reads the target's and has none of it else. `backend` and
+/// `source` as of Weights. Those who have the target check what is in them.
+[[nodiscard]] std::shared_ptr<const kernels::Embedding> load_embedding(kernels::Backend& backend,
+                                                                       const ModelConfig& config,
+                                                                       const WeightSource& source);
+
 /// The share of this rank of the group, in memory of its own.
 [[nodiscard]] std::shared_ptr<const Weights> load_weights(kernels::Backend& backend,
                                                           const ModelConfig& config,

@@ -1,7 +1,8 @@
 // What verifiers say to drafter ranks and draft servers, and hear from them.
 //
 // Drafter ranks: the verifier owns the committed text; a draft says from where it goes on, so that
-// what was drafted from a text that was not said is dropped.
+// what was drafted from a text that was not said is dropped. A drafter rank that drafts by a head
+// on the target is sent what the target has computed, too (DraftFeatures).
 //
 // Draft servers (Seer, section 4.4, table 3): verifiers tell what they have generated (DraftUpdate:
 // update_cst) and ask for what others have (DraftFetch: fetch_cst, answered by DraftTexts). A
@@ -9,6 +10,7 @@
 // group, asks for them (DraftWanted).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -53,6 +55,29 @@ struct DraftCommits {
   std::uint32_t since = 0;  ///< which drafter is meant
   std::vector<DraftCommit> commits;
   std::vector<TokenId> tokens;
+};
+
+/// What the target has of positions of a request's text, its prompt's included, next to each other.
+struct DraftRows {
+  RequestId id;
+  std::int32_t first = 0;  ///< position
+  std::int32_t count = 0;
+};
+
+/// Most bytes of features in a message, but for one row: what a step of 64 requests that commit 5
+/// tokens each takes of a model 4096 wide, in bf16. A mailbox lets one message more than its window
+/// pass, so that this is how far a drafter rank may be behind with what it is sent.
+inline constexpr std::size_t kMostFeatureBytes = std::size_t{8} << 20;
+
+/// Verifier to a drafter that reads features of the target, after the commits of the step that
+/// computed them: one message a step where that keeps to kMostFeatureBytes. A row is 3 x hidden
+/// values of the target's compute dtype, in bf16 6 x hidden bytes a token beside the 4 that the
+/// token takes: 24 KiB of a model 4096 wide. The head computes in that dtype, so what it drafts on
+/// another rank is to the bit what it would draft beside the target.
+struct DraftFeatures {
+  std::uint32_t since = 0;  ///< which drafter is meant
+  std::vector<DraftRows> rows;
+  std::vector<std::byte> features;  ///< of all rows, one behind the other
 };
 
 /// Tokens drafted for a request.

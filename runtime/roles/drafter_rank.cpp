@@ -1,6 +1,7 @@
 #include "runtime/roles/drafter_rank.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
 #include <utility>
 
@@ -13,6 +14,22 @@ namespace {
 /// A verifier that has told something and is sent no drafts hears so after this long.
 constexpr double kSignSeconds = 0.5;
 
+/// Values of features are of smaller exponent than this. Larger ones are none that a model comes
+/// to, and a head's first product could overflow fp32 with them.
+constexpr int kMostExponent = 96;
+
+/// Values of either dtype begin with sign and exponent, in their upper half.
+bool in_range(std::span<const std::byte> values, DType type) {
+  constexpr int kBias = 127;
+  const std::size_t size = size_of(type);
+  for (std::size_t at = size - 2; at + 2 <= values.size(); at += size) {
+    std::uint16_t upper = 0;
+    std::memcpy(&upper, values.data() + at, sizeof upper);
+    if (((upper >> 7) & 0xFF) >= kBias + kMostExponent) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 DrafterRank::DrafterRank(Mailbox& mailbox, const Clock& clock,
@@ -23,7 +40,10 @@ DrafterRank::DrafterRank(Mailbox& mailbox, const Clock& clock,
       drafters_(std::move(drafters)),
       telemetry_(telemetry),
       options_(options),
-      tallies_(drafters_.size()) {}
+      tallies_(drafters_.size()) {
+  for (const auto& drafter : drafters_)
+    feature_bytes_ = std::max(feature_bytes_, drafter->feature_bytes());
+}
 
 Turn DrafterRank::turn() {
   receive();
@@ -70,6 +90,10 @@ void DrafterRank::receive() {
     } else if (const auto* commits = std::get_if<DraftCommits>(&message)) {
       if (commits->since != options_.place.since) continue;
       apply(from, *commits);
+      verifiers_[from].waits = true;
+    } else if (const auto* features = std::get_if<DraftFeatures>(&message)) {
+      if (features->since != options_.place.since) continue;
+      observe(from, *features);
       verifiers_[from].waits = true;
     } else if (auto* place = std::get_if<Place>(&message)) {
       const policy::DrafterPlace* own = place->placement.drafter(options_.place.rank);
@@ -142,6 +166,11 @@ void DrafterRank::apply(int from, const DraftCommits& commits) {
     const auto at = requests_.find(commit.id);
     if (at == requests_.end() || at->second.verifier != from) continue;  // it has moved on since
     Request& r = at->second;
+    if (commit.first < 0 || commit.count < 0 ||
+        std::int64_t{commit.first} + commit.count > std::ssize(commits.tokens)) {
+      ++summary_.invalid;
+      continue;
+    }
     const auto tokens = std::span(commits.tokens).subspan(commit.first, commit.count);
     for (const auto& drafter : drafters_) {
       if (!tokens.empty()) drafter->commit(commit.id, tokens, now);
@@ -152,6 +181,43 @@ void DrafterRank::apply(int from, const DraftCommits& commits) {
     r.exhausted = false;
     judge(r, tokens);
     if (commit.end != DraftEnd::goes_on) drop(commit.id);
+  }
+}
+
+bool DrafterRank::usable(const DraftFeatures& message) const {
+  if (feature_bytes_ == 0 || !in_range(message.features, options_.features)) return false;
+  std::uint64_t rows = 0;
+  for (const DraftRows& stretch : message.rows) {
+    if (stretch.first < 0 || stretch.count < 1) return false;
+    rows += static_cast<std::uint64_t>(stretch.count);
+  }
+  return message.features.size() % feature_bytes_ == 0 &&
+         message.features.size() / feature_bytes_ == rows;
+}
+
+void DrafterRank::observe(int from, const DraftFeatures& message) {
+  if (!usable(message)) {
+    ++summary_.invalid;
+    return;
+  }
+  std::span<const std::byte> rest = message.features;
+  for (const DraftRows& stretch : message.rows) {
+    const std::size_t bytes = static_cast<std::size_t>(stretch.count) * feature_bytes_;
+    const std::span<const std::byte> features = rest.first(bytes);
+    rest = rest.subspan(bytes);
+    const auto at = requests_.find(stretch.id);
+    if (at == requests_.end() || at->second.verifier != from) continue;  // it has moved on since
+    // The target computes no more than what is said.
+    const auto text =
+        static_cast<std::int64_t>(prompts_.at(stretch.id.prompt).size()) + at->second.response;
+    if (std::int64_t{stretch.first} + stretch.count > text) {
+      ++summary_.invalid;
+      continue;
+    }
+    for (const auto& drafter : drafters_) {
+      if (drafter->feature_bytes() > 0) drafter->observe(stretch.id, stretch.first, features);
+    }
+    at->second.exhausted = false;
   }
 }
 

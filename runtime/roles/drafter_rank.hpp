@@ -13,6 +13,7 @@
 #include "runtime/core/draft_history.hpp"
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/mailbox.hpp"
+#include "runtime/core/types.hpp"
 #include "runtime/draft/drafter.hpp"
 #include "runtime/roles/messages.hpp"
 #include "runtime/roles/participant.hpp"
@@ -27,13 +28,21 @@ struct DrafterOptions {
   /// requests drafts and sends one at a time: it hears sooner that a draft was refuted, and what it
   /// drafts from there is sooner of use.
   int piece = 0;
-  int max_batch = 64;  ///< requests drafted for in one call
+  int max_batch = 64;            ///< requests drafted for in one call
+  DType features = DType::bf16;  ///< of the target's, where a drafter reads them
 };
 
 /// Drafts for every request it was given, a few tokens each in turn, while what it has drafted and
 /// the verifier has not answered is less than the window allows. The drafters are asked in their
 /// order; a later one for the requests that those before found nothing for. Drafts of a request are
 /// chains: a verifier that is behind could not use a tree's other branches.
+///
+/// A head drafts from the features that verifiers send. Past those it goes on from its own, as
+/// EAGLE's chain does, and computes these rows anew once the target's have come. Where some never
+/// came (a request that moved, a mailbox that was full) it begins anew with the first that did.
+///
+/// Nothing that a message says is taken for granted: a rank may have been a drafter that sends
+/// anything. What makes no sense is counted (RankSummary::invalid) and dropped.
 class DrafterRank final : public Participant {
  public:
   /// `drafters`: not empty. References outlive this.
@@ -70,6 +79,8 @@ class DrafterRank final : public Participant {
   [[nodiscard]] static std::optional<Message> understand(const Envelope& envelope);
   void open(int from, const DraftOpen& open);
   void apply(int from, const DraftCommits& commits);
+  void observe(int from, const DraftFeatures& message);
+  [[nodiscard]] bool usable(const DraftFeatures& message) const;
   void judge(Request& r, std::span<const TokenId> tokens);
   void drop(RequestId id);
   bool draft();
@@ -88,6 +99,7 @@ class DrafterRank final : public Participant {
   std::vector<std::unique_ptr<draft::Drafter>> drafters_;
   TelemetrySink& telemetry_;
   DrafterOptions options_;
+  std::size_t feature_bytes_ = 0;  ///< that a drafter reads of a position; 0: none does
   std::map<std::uint32_t, std::vector<TokenId>> prompts_;
   std::map<RequestId, Request> requests_;
   std::map<int, Correspondence> verifiers_;

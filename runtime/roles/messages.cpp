@@ -133,6 +133,10 @@ void fields(Wire& w, DraftCommits& m) {
   put(w, m.since, m.commits, m.tokens);
 }
 template <typename Wire>
+void fields(Wire& w, DraftFeatures& m) {
+  put(w, m.since, m.rows, m.features);
+}
+template <typename Wire>
 void fields(Wire& w, Drafts& m) {
   put(w, m.pieces, m.tokens, m.scores);
 }
@@ -201,7 +205,8 @@ Message decode_as(std::size_t kind, WireReader& reader) {
 std::vector<std::byte> encode(const Message& message) {
   WireWriter writer;
   writer.put(static_cast<std::uint8_t>(message.index()));
-  std::visit([&](auto copy) { fields(writer, copy); }, message);
+  // A writer only reads.
+  std::visit([&]<typename Kind>(const Kind& m) { fields(writer, const_cast<Kind&>(m)); }, message);
   return writer.take();
 }
 
@@ -214,8 +219,9 @@ std::vector<std::byte> encode_step(const engine::Step& step) {
 
 bool may_come_late(const Message& message) {
   return std::holds_alternative<DraftOpen>(message) ||
-         std::holds_alternative<DraftCommits>(message) || std::holds_alternative<Drafts>(message) ||
-         std::holds_alternative<DraftTexts>(message) ||
+         std::holds_alternative<DraftCommits>(message) ||
+         std::holds_alternative<DraftFeatures>(message) ||
+         std::holds_alternative<Drafts>(message) || std::holds_alternative<DraftTexts>(message) ||
          std::holds_alternative<DraftWanted>(message) ||
          std::holds_alternative<RaceCommit>(message);
 }

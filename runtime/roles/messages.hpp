@@ -245,8 +245,8 @@ struct Summary {
 using Message =
     std::variant<Lease, Renew, Stop, Finish, Place, Ready, Move, Race, Returned, Offer, Pull,
                  RaceCommit, Forget, Foresee, Lead, RunStep, MoveKv, StoreKv, RestoreKv, DropKv,
-                 ForeseeKv, KvMoved, DraftOpen, DraftCommits, Drafts, DraftUpdate, DraftFetch,
-                 DraftTexts, DraftWanted, Costs, Status, StopRequest, Summary>;
+                 ForeseeKv, KvMoved, DraftOpen, DraftCommits, DraftFeatures, Drafts, DraftUpdate,
+                 DraftFetch, DraftTexts, DraftWanted, Costs, Status, StopRequest, Summary>;
 
 [[nodiscard]] std::vector<std::byte> encode(const Message& message);
 /// The same without a copy of the step.

@@ -125,9 +125,9 @@ std::vector<std::byte> MisbehavingMailbox::garbage() {
       return encode(drafts);
     }
     default: {  // what others say
-      const Message messages[] = {Stop{},   Finish{},    Lease{},   Move{},    Offer{},
-                                  Pull{},   MoveKv{},    KvMoved{}, RunStep{}, DraftCommits{},
-                                  Status{}, DraftOpen{}, Lead{}};
+      const Message messages[] = {Stop{},          Finish{}, Lease{},     Move{},    Offer{},
+                                  Pull{},          MoveKv{}, KvMoved{},   RunStep{}, DraftCommits{},
+                                  DraftFeatures{}, Status{}, DraftOpen{}, Lead{}};
       return encode(messages[chance(std::size(messages))]);
     }
   }

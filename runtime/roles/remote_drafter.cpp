@@ -7,6 +7,14 @@
 #include "runtime/roles/messages.hpp"
 
 namespace paceline::roles {
+namespace {
+
+/// Committed tokens that are kept for a rank that drafts by a head and does not read now: to be
+/// told anew of a request costs it all that it has of its features. Of 64 requests as many tokens
+/// as features of them are kept.
+constexpr std::size_t kMostHeldTokens = 64 * draft::kMostKeptFeatures;
+
+}  // namespace
 
 RemoteDrafter::RemoteDrafter(Mailbox& mailbox, const Clock& clock,
                              std::vector<policy::DrafterPlace> drafters,
@@ -26,7 +34,8 @@ void RemoteDrafter::link_all() {
                             .since = drafter.since,
                             .commits = {},
                             .unopened = {},
-                            .prompts = {}});
+                            .prompts = {},
+                            .next_features = {}});
   }
 }
 
@@ -83,6 +92,7 @@ void RemoteDrafter::give(RequestId id, Request& r) {
 void RemoteDrafter::take_back(RequestId id, Request& r, DraftEnd how) {
   counts_.stale += r.ahead.size();
   r.ahead.clear();
+  r.unsent = {};
   if (r.rank < 0) return;
   Link& link = links_.at(r.rank);
   if (r.opened) link.commits.commits.push_back({id, 0, 0, how});
@@ -122,6 +132,13 @@ void RemoteDrafter::commit(RequestId id, std::span<const TokenId> tokens, double
   }
 }
 
+void RemoteDrafter::observe(RequestId id, std::int32_t first, std::span<const std::byte> features) {
+  Request& r = request(id);
+  if (options_.feature_bytes == 0 || r.rank < 0) return;
+  r.unsent.add(first, features, options_.feature_bytes);
+  (void)r.unsent.drop_old(options_.feature_bytes);
+}
+
 void RemoteDrafter::end(RequestId id, DraftEnd how) {
   take_back(id, request(id), how);
   requests_.erase(id);
@@ -139,7 +156,10 @@ void RemoteDrafter::tell(int rank, Link& link) {
   const Address to{rank, Address::Port::role};
   link.watch.step_ended();
   const bool full = mailbox_.full(to);
-  link.watch.reads(!full);
+  const bool waits =
+      full && options_.feature_bytes > 0 && link.commits.tokens.size() <= kMostHeldTokens;
+  link.watch.reads(!full || waits);
+  if (waits) return;
   if (full) {
     hold_back(link, requests_);
     return;
@@ -157,7 +177,48 @@ void RemoteDrafter::tell(int rank, Link& link) {
   }
   link.unopened.erase(link.unopened.begin(),
                       link.unopened.begin() + static_cast<std::ptrdiff_t>(opened));
+  said = send_features(rank, link) || said;
   if (said) link.watch.told();
+}
+
+/// Of the requests that the rank follows, behind the text that they are of. What finds no room now
+/// is sent first the next time.
+bool RemoteDrafter::send_features(int rank, Link& link) {
+  const Address to{rank, Address::Port::role};
+  const std::size_t row = options_.feature_bytes;
+  if (row == 0 || mailbox_.full(to)) return false;
+  const auto most = std::max<std::int64_t>(1, static_cast<std::int64_t>(kMostFeatureBytes / row));
+  DraftFeatures message{link.since, {}, {}};
+  std::int64_t room = most;
+  bool said = false;
+  const auto send = [&] {
+    if (message.rows.empty()) return;
+    mailbox_.send(to, encode(std::exchange(message, {link.since, {}, {}})));
+    room = most;
+    said = true;
+  };
+  auto at = requests_.lower_bound(link.next_features);
+  for (std::size_t i = 0; i < requests_.size(); ++i, ++at) {
+    if (at == requests_.end()) at = requests_.begin();
+    auto& [id, r] = *at;
+    while (r.rank == rank && r.follows && r.unsent.first < r.unsent.end) {
+      if (room == 0) {
+        send();
+        link.next_features = id;
+        if (mailbox_.full(to)) return said;
+      }
+      const std::int64_t count = std::min(room, r.unsent.end - r.unsent.first);
+      const auto bytes = r.unsent.bytes.begin();
+      message.rows.push_back(
+          {id, static_cast<std::int32_t>(r.unsent.first), static_cast<std::int32_t>(count)});
+      message.features.insert(message.features.end(), bytes,
+                              bytes + count * static_cast<std::ptrdiff_t>(row));
+      r.unsent.drop_before(r.unsent.first + count, row);
+      room -= count;
+    }
+  }
+  send();
+  return said;
 }
 
 /// What was drafted for it from before is of another beginning.

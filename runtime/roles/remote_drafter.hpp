@@ -11,6 +11,7 @@
 #include "runtime/core/clock.hpp"
 #include "runtime/core/mailbox.hpp"
 #include "runtime/draft/drafter.hpp"
+#include "runtime/draft/features.hpp"
 #include "runtime/policy/placement.hpp"
 #include "runtime/roles/draft_messages.hpp"
 #include "runtime/roles/drafter_watch.hpp"
@@ -18,9 +19,10 @@
 namespace paceline::roles {
 
 struct RemoteOptions {
-  int vocab = 0;        ///< ids past it are no tokens
-  int window = 4;       ///< DrafterOptions::window of the ranks: bounds what may be ahead
-  double patience = 2;  ///< seconds, as DrafterWatch's
+  int vocab = 0;                  ///< ids past it are no tokens
+  int window = 4;                 ///< DrafterOptions::window of the ranks: bounds what may be ahead
+  double patience = 2;            ///< seconds, as DrafterWatch's
+  std::size_t feature_bytes = 0;  ///< of the target's that the ranks read; 0: they read none
 };
 
 /// A verifier's side of its drafter ranks, as a drafter among others: what has arrived is proposed,
@@ -31,6 +33,9 @@ struct RemoteOptions {
 /// dropped; of a rank that floods, most is dropped unread. A rank that does not read what it is
 /// sent, so that its mailbox is full, is sent no more; once there is room again it is told anew of
 /// the requests that went on meanwhile. What the user hears of that is DrafterWatch's.
+///
+/// Ranks that draft by a head are sent the target's features as they are computed. Of what they
+/// cannot be sent now the latest are kept, as many as a head would keep.
 class RemoteDrafter final : public draft::Drafter {
  public:
   /// Mailbox and clock outlive this.
@@ -44,6 +49,8 @@ class RemoteDrafter final : public draft::Drafter {
   void commit(RequestId id, std::span<const TokenId> tokens, double now) override;
   void finish(RequestId id, double now) override;
   void leave(RequestId id, double now) override;
+  [[nodiscard]] std::size_t feature_bytes() const override { return options_.feature_bytes; }
+  void observe(RequestId id, std::int32_t first, std::span<const std::byte> features) override;
   void propose(std::span<draft::DraftSlot> batch, double now, draft::Levels* levels) override;
   /// Its drafters must hear of every step.
   [[nodiscard]] bool listens() const override { return true; }
@@ -80,6 +87,7 @@ class RemoteDrafter final : public draft::Drafter {
     std::vector<TokenId> response;  ///< committed tokens
     std::int32_t refuted = 0;       ///< response tokens after the last that was drafted otherwise
     std::deque<Ahead> ahead;        ///< after the committed text
+    draft::Features unsent;         ///< that its rank is to be sent
     bool opened = false;            ///< its rank was told of it
     bool follows = false;           ///< and of all that was committed since
   };
@@ -89,11 +97,13 @@ class RemoteDrafter final : public draft::Drafter {
     DraftCommits commits;             ///< that it has yet to be told
     std::vector<RequestId> unopened;  ///< requests that it is to be told of, or anew
     std::set<std::uint32_t> prompts;  ///< that it was sent
+    RequestId next_features;          ///< whose are sent first
   };
   [[nodiscard]] Request& request(RequestId id);
   void link_all();
   void tell(int rank, Link& link);
   void open(Link& link, RequestId id);
+  bool send_features(int rank, Link& link);
   static void hold_back(Link& link, std::map<RequestId, Request>& requests);
   DrafterWatch::Worth read(int from, Link& link, std::span<const std::byte> message);
   bool extend(Request& r, const DraftPiece& piece, const Drafts& drafts);

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# eagle.sh PACELINE: EAGLE-3 heads change no digest: chains and trees, batches, tensor parallelism, temperatures, moves,
-# short KV and resumes, with the head that was trained for the embedded model where it is there, and with heads of
-# random weights, which draft as badly as can be. What cannot be is refused.
+# eagle.sh PACELINE [ahead [BATCH...]]: EAGLE-3 heads change no digest: chains and trees, batches, tensor parallelism,
+# temperatures, moves, short KV and resumes, with the head that was trained for the embedded model where it is there,
+# and with heads of random weights, which draft as badly as can be; on the ranks that verify and on drafter ranks. What
+# cannot be is refused. With `ahead` every layout with drafter ranks in every batch (of 1, 7 and 64, or those that are
+# named) instead, which takes minutes.
 source "$(dirname "$0")/lib.sh"
 
 # 200 requests.
@@ -22,23 +24,86 @@ tree=$(s policy=fixed max_length=4 paths=3)
 whole_tree=$(s policy=fixed max_length=8 paths=10 max_tokens=59)
 chain=$(s policy=fixed max_length=4)
 
+# verified WHAT: of the drafts that verifiers had in the last run() some were accepted. Where a head on drafter ranks is
+# the only drafter they are from there.
+verified() {
+  local count
+  count=$("$(command -v /usr/bin/python3 || command -v python3)" - "$work/run/telemetry.h5" 2>/dev/null <<'PY' || echo skip
+import sys, h5py
+with h5py.File(sys.argv[1]) as f:
+    print(int(f["summary/accepted"][:][f["summary/role"][:] == 0].sum()))
+PY
+  )
+  case $count in
+    skip) echo "SKIP: $1: h5py is not there" ;;
+    0) fail "$1: none" ;;
+    *) ok "$1: $count" ;;
+  esac
+}
+
 plain() {  # [ARG...]: sets the reference
   rm -rf "$work/plain"
   rollout 1 "$work/plain" "$@" || { cat "$work/plain.log"; exit 1; }
   reference=$(digest "$work/plain")
 }
 
+ahead() { echo "--set layout.drafters=${1-1} $chain"; }  # chains on so many drafter ranks
+
+# shellcheck disable=SC2086
+every_layout() {  # BATCH...: with moves and stops midway
+  local batch layout
+  plain
+  for batch in "$@"; do
+    for layout in "2 [1]" "3 [2]" "3 [1,1]" "4 [2,1]"; do
+      run "a head on a drafter rank, groups of ${layout#* }, batch $batch" "${layout% *}" --set "$(eagle "$good")" \
+        $(ahead) --set layout.verifier_tp="${layout#* }" --set engine.max_batch=$batch
+      verified "accepted of a drafter rank's drafts, groups of ${layout#* }, batch $batch"
+    done
+    run "two drafter ranks for two groups, batch $batch" 4 --set "$(eagle "$good")" $(ahead 2) \
+      --set engine.max_batch=$batch
+    verified "accepted of two drafter ranks' drafts, batch $batch"
+    run "moves at random, batch $batch" 3 --set "$(eagle "$good")" $(ahead) --set schedule.shuffle=true \
+      --set engine.max_batch=$batch
+    groups=(--set "$(eagle "$good")" $(ahead) --set layout.verifier_tp=[1,1] --set engine.max_batch=$batch)
+    pair=(--set "$(eagle "$good")" $(ahead) --set layout.verifier_tp=[2] --set engine.max_batch=$batch)
+    cut_and_resume USR1 "two groups, batch $batch" 3 groups 3 pair
+    cut_and_resume KILL "TP 2, batch $batch" 3 pair 3 groups
+  done
+  finish
+}
+if [ "${2-}" = ahead ]; then
+  if [ $# -gt 2 ]; then every_layout "${@:3}"; else every_layout 1 7 64; fi
+  exit
+fi
+
 # shellcheck disable=SC2086
 {
 plain
+run "a head on a drafter rank" 2 --set "$(eagle "$good")" $(ahead) --set engine.max_batch=7
+verified "accepted of a drafter rank's drafts"
+run "a head on a drafter rank for two groups, moves at random" 3 --set "$(eagle "$good")" $(ahead) \
+  --set schedule.shuffle=true --set engine.max_batch=20
+run "a head on a drafter rank, TP 2" 3 --set "$(eagle "$good")" $(ahead) --set layout.verifier_tp=2
+run "a head of reduced vocabulary on a drafter rank beside trees, short KV, small chunks" 2 \
+  --set "$(eagle "$work/reduced" "{method: suffix}")" $(ahead) --set engine.kv_memory=1MiB --set engine.prefill_chunk=17
+PACELINE_TEST_DRAFTER=garbage:3 run "a drafter rank that sends garbage" 2 --set "$(eagle "$good")" $(ahead) \
+  --set engine.max_batch=7
+run "heads on ranks that change roles" 3 --set "$(eagle "$good")" $(ahead) --set schedule.shuffle_roles=true \
+  --set schedule.shuffle_seed=2 --set engine.max_batch=7
 for batch in 1 7 64; do
   run "chains, batch $batch" 1 --set "$(eagle "$good")" $chain --set engine.max_batch=$batch
   run "trees, batch $batch" 1 --set "$(eagle "$good")" $tree --set engine.max_batch=$batch
 done
 run "chains, TP 2" 2 --set "$(eagle "$good")" $chain --set layout.verifier_tp=2
 counted "accepted of chains" accepted
+of_chains=$(summed accepted)
 run "trees, TP 2" 2 --set "$(eagle "$good")" $tree --set layout.verifier_tp=2
 counted "accepted of trees" accepted
+of_trees=$(summed accepted)
+case $of_chains/$of_trees in
+  *skip*) echo "SKIP: trees against chains: h5py is not there" ;;
+  *) if [ "$of_trees" -gt "$of_chains" ]; then ok "more than of chains"; else fail "trees: no more than of chains"; fi ;;
+esac
 run "whole trees" 2 --set "$(eagle "$good")" $whole_tree --set engine.max_batch=20
 for batch in 1 20; do
   run "trees that a network ends, batch $batch" 2 --set "$(stopped "$work/stop")" $whole_tree --set engine.max_batch=$batch
@@ -68,12 +133,17 @@ run "filtered trees" 2 --set sampling.temperature=0.8 --set sampling.top_p=0.9 -
   --set "$(eagle "$good")" $tree
 plain --set model.dtype=fp32
 run "trees in fp32" 1 --set model.dtype=fp32 --set "$(eagle "$good")" $tree
+run "a head on a drafter rank, in fp32" 2 --set model.dtype=fp32 --set "$(eagle "$good")" $(ahead) --set engine.max_batch=7
+verified "accepted of a drafter rank's drafts in fp32"
 
 plain
 both=(--set "$(eagle "$good")" $tree --set engine.max_batch=2)
 other=(--set "$(eagle "$work/reduced")" $chain)
 cut_and_resume USR1 "trees" 2 both 1 other
 cut_and_resume KILL "chains" 2 other 2 both
+served=(--set "$(eagle "$good")" $(ahead) --set engine.max_batch=2)
+cut_and_resume USR1 "a head on a drafter rank" 2 served 2 both
+cut_and_resume KILL "trees" 2 both 3 served
 }
 
 # refused WHAT CODE PATTERN COMMAND [ARG...]
@@ -84,8 +154,10 @@ refused() {
   same "$what: exit code" "$expected" "$code"
   if grep -qE "^paceline: .*$pattern" "$work/refused.log"; then ok "$what: says why"; else fail "$what: $(tail -n 3 "$work/refused.log")"; fi
 }
-refused "drafter ranks with a head alone" 64 "layout.drafters: .*eagle3" check "$config" --output "$work/none" --set "$(eagle "$good")" \
-  --set layout.drafters=1
+refused "a stop network on drafter ranks" 64 "speculation.drafters: a stop network judges trees" check "$config" \
+  --output "$work/none" --set "$(stopped "$work/stop")" $whole_tree --set layout.drafters=1
+refused "stops recorded of drafter ranks" 64 "layout.drafters: speculation.record_stops" check "$config" \
+  --output "$work/none" --set "$(eagle "$good")" $(s policy=fixed max_length=8 paths=10 record_stops=4) --set layout.drafters=1
 refused "a head of another model" 65 "config.json: vocab_size: expected 512" check "$config" --output "$work/none" --set "$(eagle "$work/other")"
 refused "a stop network without the paths it reads" 64 "speculation.paths: .* reads the 10 likeliest paths.* found 3" \
   check "$config" --output "$work/none" --set "$(stopped "$work/stop")" $tree

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "runtime/roles/messages.hpp"
@@ -139,6 +141,215 @@ TEST_F(RemoteDrafterTest, ARequestHasAWindowOfItsOwnOrNone) {
   remote.told();
   EXPECT_TRUE(sent().empty());
   EXPECT_TRUE(warnings.empty());
+}
+
+/// Features of one byte a position: of position p, p.
+std::vector<std::byte> features(int first, int end) {
+  std::vector<std::byte> bytes;
+  for (int p = first; p < end; ++p) bytes.push_back(static_cast<std::byte>(p));
+  return bytes;
+}
+
+struct FeaturesTest : RemoteDrafterTest {
+  FeaturesTest()
+      : head(mailbox, clock, {{1, 0}},
+             {.vocab = 40, .window = 4, .patience = 2, .feature_bytes = 1},
+             [this](const std::string& text) { warnings.push_back(text); }) {
+    head.start({kFirst, prompt, {}, {}, 0}, clock.time);
+    head.start({kSecond, prompt, {}, {}, 0}, clock.time);
+    sent();
+  }
+  void step(RequestId id, int first, int end, std::vector<TokenId> tokens) {
+    head.observe(id, first, features(first, end));
+    if (!tokens.empty()) head.commit(id, tokens, clock.time);
+  }
+  RemoteDrafter head;
+};
+
+TEST_F(FeaturesTest, OneMessageAStepCarriesThoseOfAllRequestsBehindTheirTokens) {
+  step(kFirst, 0, 3, {5});
+  step(kSecond, 2, 3, {6, 7});
+  head.told();
+  std::vector<Message> messages = sent();
+  ASSERT_EQ(messages.size(), 2U);
+  EXPECT_EQ(std::get<DraftCommits>(messages[0]).tokens, (std::vector<TokenId>{5, 6, 7}));
+  const auto& rows = std::get<DraftFeatures>(messages[1]);
+  ASSERT_EQ(rows.rows.size(), 2U);
+  EXPECT_EQ(rows.rows[0].id, kFirst);
+  EXPECT_EQ(rows.rows[0].first, 0);
+  EXPECT_EQ(rows.rows[0].count, 3);
+  EXPECT_EQ(rows.rows[1].id, kSecond);
+  EXPECT_EQ(rows.rows[1].first, 2);
+  EXPECT_EQ(rows.rows[1].count, 1);
+  EXPECT_EQ(rows.features,
+            (std::vector<std::byte>{std::byte{0}, std::byte{1}, std::byte{2}, std::byte{2}}));
+  // A chunk of a prompt commits nothing. What was sent is not sent again, nor is what is computed
+  // again.
+  step(kFirst, 2, 6, {});
+  head.told();
+  messages = sent();
+  ASSERT_EQ(messages.size(), 1U);
+  EXPECT_EQ(std::get<DraftFeatures>(messages[0]).rows[0].first, 3);
+  EXPECT_EQ(std::get<DraftFeatures>(messages[0]).features, features(3, 6));
+  head.told();
+  EXPECT_TRUE(sent().empty());
+}
+
+TEST_F(FeaturesTest, ARankThatDoesNotReadIsSentTheLatestOnceItDoes) {
+  mailbox.set_full(true);
+  for (int p = 0; p < 1000; ++p) {
+    step(kFirst, p, p + 1, {static_cast<TokenId>(p % 40)});
+    head.told();
+  }
+  EXPECT_TRUE(sent().empty());
+  EXPECT_TRUE(warnings.empty()) << "it is busy";
+  mailbox.set_full(false);
+  head.told();
+  const std::vector<Message> messages = sent();
+  ASSERT_EQ(messages.size(), 2U);
+  EXPECT_EQ(std::get<DraftCommits>(messages[0]).tokens.size(), 1000U) << "it goes on as it was";
+  const DraftRows& rows = std::get<DraftFeatures>(messages[1]).rows.at(0);
+  EXPECT_EQ(rows.first + rows.count, 1000);
+  EXPECT_GE(rows.count, draft::kMostKeptFeatures);
+  EXPECT_LE(rows.count, 2 * draft::kMostKeptFeatures);
+}
+
+TEST_F(FeaturesTest, WhereTokensGrowTooManyTheRankIsToldAnew) {
+  mailbox.set_full(true);
+  for (int p = 0; p < 20'000; ++p) {
+    step(kFirst, p, p + 1, {1});
+    head.told();
+  }
+  EXPECT_EQ(warnings.size(), 1U);
+  mailbox.set_full(false);
+  head.told();
+  const std::vector<Message> messages = sent();
+  ASSERT_EQ(messages.size(), 2U);
+  EXPECT_EQ(std::get<DraftOpen>(messages[0]).response.size(), 20'000U);
+  EXPECT_EQ(std::get<DraftFeatures>(messages[1]).rows.at(0).id, kFirst);
+}
+
+TEST_F(FeaturesTest, MessagesAreBoundedAndRequestsTakeTurns) {
+  constexpr std::size_t kRow = kMostFeatureBytes / 300;  // 300 rows and a bit
+  RemoteDrafter wide(mailbox, clock, {{1, 0}},
+                     {.vocab = 40, .window = 4, .patience = 2, .feature_bytes = kRow}, {});
+  wide.start({kFirst, prompt, {}, {}, 0}, clock.time);
+  wide.start({kSecond, prompt, {}, {}, 0}, clock.time);
+  sent();
+  for (const RequestId id : {kFirst, kSecond})
+    wide.observe(id, 0, std::vector<std::byte>(400 * kRow));
+  wide.told();
+  const std::vector<Message> messages = sent();
+  ASSERT_EQ(messages.size(), 3U);
+  std::map<RequestId, int> rows;
+  for (const Message& message : messages) {
+    const auto& part = std::get<DraftFeatures>(message);
+    EXPECT_LE(part.features.size(), kMostFeatureBytes);
+    for (const DraftRows& r : part.rows) {
+      EXPECT_EQ(r.first, rows[r.id]) << "in order";
+      rows[r.id] += r.count;
+    }
+  }
+  EXPECT_EQ(rows, (std::map<RequestId, int>{{kFirst, 400}, {kSecond, 400}}));
+}
+
+TEST_F(FeaturesTest, NobodyIsSentWhatNobodyReads) {
+  remote.start({kFirst, prompt, {}, {}, 0}, clock.time);
+  EXPECT_EQ(remote.feature_bytes(), 0U);
+  remote.observe(kFirst, 0, features(0, 3));
+  sent();
+  remote.told();
+  EXPECT_TRUE(sent().empty());
+  // Nor of a request that nobody is to draft for. Later what was computed meanwhile is not known.
+  head.set_window(kFirst, 0);
+  step(kFirst, 0, 3, {5});
+  head.told();
+  for (const Message& message : sent())
+    EXPECT_FALSE(std::holds_alternative<DraftFeatures>(message));
+  head.set_window(kFirst, 2);
+  step(kFirst, 3, 4, {6});
+  head.told();
+  EXPECT_EQ(std::get<DraftFeatures>(sent().back()).rows.at(0).first, 3);
+}
+
+/// What it was told of the target.
+struct Listener final : draft::Drafter {
+  void start(const draft::DraftStart&, double) override {}
+  void commit(RequestId, std::span<const TokenId>, double) override {}
+  void finish(RequestId, double) override {}
+  [[nodiscard]] std::size_t feature_bytes() const override { return 4; }
+  void observe(RequestId id, std::int32_t first, std::span<const std::byte> rows) override {
+    heard.emplace_back(id, first, rows.size());
+  }
+  void propose(std::span<draft::DraftSlot>, double, draft::Levels*) override { ++asked; }
+  std::vector<std::tuple<RequestId, std::int32_t, std::size_t>> heard;
+  int asked = 0;
+};
+
+TEST(DrafterRank, FeaturesThatMakeNoSenseAreCountedAndDropped) {
+  for (const DType type : {DType::bf16, DType::f32}) {
+    Post post;
+    SteppedClock clock;
+    PlansAlone telemetry;
+    SimulatedMailbox verifier(post, {0, Address::Port::role});
+    SimulatedMailbox other(post, {2, Address::Port::role});
+    SimulatedMailbox mailbox(post, {1, Address::Port::role});
+    std::vector<std::unique_ptr<draft::Drafter>> drafters;
+    drafters.push_back(std::make_unique<Listener>());
+    const auto& heard = dynamic_cast<Listener&>(*drafters[0]).heard;
+    const int& asked = dynamic_cast<Listener&>(*drafters[0]).asked;
+    DrafterRank rank(mailbox, clock, std::move(drafters), telemetry,
+                     {.place = {1, 3}, .window = 4, .max_batch = 5, .features = type});
+    const Address to{1, Address::Port::role};
+    verifier.send(to, encode(DraftOpen{3, kFirst, {1, 2, 3}, {4}, {}, 0, 4}));
+    const auto rows = [](std::size_t bytes) { return std::vector<std::byte>(bytes); };
+    const auto of_value = [&](float value) {
+      std::vector<std::byte> bytes(4);
+      std::memcpy(bytes.data(), &value, 4);
+      if (type == DType::bf16) std::copy(bytes.begin() + 2, bytes.end(), bytes.begin());
+      return bytes;
+    };
+    std::uint64_t invalid = 0;
+    for (const DraftFeatures& wrong : {
+             DraftFeatures{3, {{kFirst, 0, 2}}, rows(4)},   // fewer than it says
+             DraftFeatures{3, {{kFirst, 0, 1}}, rows(8)},   // more
+             DraftFeatures{3, {{kFirst, 0, 1}}, rows(5)},   // no whole rows
+             DraftFeatures{3, {}, rows(4)},                 //
+             DraftFeatures{3, {{kFirst, -1, 1}}, rows(4)},  // before the text
+             DraftFeatures{3, {{kFirst, 0, 0}}, rows(0)},   // nothing
+             DraftFeatures{3, {{kFirst, 2, -1}}, rows(4)},  //
+             DraftFeatures{3, {{kFirst, 4, 1}}, rows(4)},   // past its end
+             DraftFeatures{3, {{kFirst, INT32_MAX, 1}}, rows(4)},
+             DraftFeatures{3, {{kFirst, 0, INT32_MAX}, {kFirst, 0, INT32_MAX}}, rows(4)},
+             DraftFeatures{3, {{kFirst, 0, 1}}, of_value(std::numeric_limits<float>::infinity())},
+             DraftFeatures{3, {{kFirst, 0, 1}}, of_value(std::numeric_limits<float>::quiet_NaN())},
+             DraftFeatures{3, {{kFirst, 0, 1}}, of_value(-3e38F)},
+         }) {
+      verifier.send(to, encode(wrong));
+      rank.turn();
+      EXPECT_EQ(rank.summary().invalid, ++invalid);
+    }
+    verifier.send(to, encode(DraftCommits{3, {{kFirst, 1, 5, DraftEnd::goes_on}}, {7}}));
+    verifier.send(to, encode(DraftCommits{3, {{kFirst, -1, 1, DraftEnd::goes_on}}, {7}}));
+    rank.turn();
+    EXPECT_EQ(rank.summary().invalid, invalid += 2);
+    EXPECT_TRUE(heard.empty());
+    // Of another place, of another's request and of none: late, and no nonsense.
+    verifier.send(to, encode(DraftFeatures{2, {{kFirst, 0, 1}}, rows(4)}));
+    other.send(to, encode(DraftFeatures{3, {{kFirst, 0, 1}}, rows(4)}));
+    verifier.send(to, encode(DraftFeatures{3, {{kSecond, 0, 1}}, rows(4)}));
+    rank.turn();
+    EXPECT_TRUE(heard.empty());
+    EXPECT_EQ(rank.summary().invalid, invalid);
+    // What makes sense is heard, and makes it try again.
+    const int before = asked;
+    verifier.send(
+        to, encode(DraftFeatures{3, {{kFirst, 0, 1}, {kSecond, 0, 2}, {kFirst, 3, 1}}, rows(16)}));
+    rank.turn();
+    EXPECT_EQ(heard, (std::vector<std::tuple<RequestId, std::int32_t, std::size_t>>{
+                         {kFirst, 0, 4}, {kFirst, 3, 4}}));
+    EXPECT_EQ(asked, before + 1);
+  }
 }
 
 TEST(DrafterRank, DraftsAsFarAheadAsARequestsOwnWindowAllows) {

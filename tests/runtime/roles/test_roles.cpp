@@ -205,6 +205,49 @@ TEST(Roles, DrafterRanksChangeNothingAndWasteNoMoreThanTheWindowAllows) {
   }
 }
 
+// Each row that arrives is that of its position, whatever moves and whoever drafts; and there are
+// drafts.
+TEST(Roles, WhatTheTargetComputesReachesDrafterRanks) {
+  const Outcome reference = simulate(1, 1, empty_responses(7, 4), 0);
+  for (unsigned seed = 0; seed < 24; ++seed) {
+    const int groups = 1 + static_cast<int>(seed % 3);
+    const auto how = seed < 12 ? Misbehaviour::none
+                               : std::vector{Misbehaviour::stall, Misbehaviour::flood,
+                                             Misbehaviour::garbage}[seed / 4 % 3];
+    const Moves moves{.shuffle = seed % 2 == 1,
+                      .costs = policy::costs_by_position(1, 1),
+                      .chunk = seed % 4 == 2 ? 8 : 0};
+    DrafterRanks ahead{1 + static_cast<int>(seed / 2 % 2), 4, &reference.finished, 0.9, how};
+    ahead.features = true;
+    ahead.reconfigure = seed % 6 == 5 ? 10 : 0;
+    const Outcome outcome = simulate(groups, seed, empty_responses(7, 4), 0, -1, moves, ahead);
+    EXPECT_TRUE(outcome.complete);
+    expect_same(reference.finished, outcome.finished);
+    std::uint64_t accepted = 0;
+    for (const RankSummary& drafter : outcome.drafters) {
+      accepted += drafter.accepted;
+      EXPECT_EQ(drafter.invalid, 0U);
+    }
+    EXPECT_GT(accepted, how == Misbehaviour::none ? 50U : 0U) << seed;
+  }
+}
+
+TEST(Roles, RanksThatChangeRolesReadWhatTheyAreSent) {
+  const Outcome reference = simulate(1, 1, empty_responses(7, 4), 0);
+  for (unsigned seed = 0; seed < 12; ++seed) {
+    Moves moves{
+        .shuffle = seed % 2 == 1, .rebalance = true, .costs = policy::costs_by_position(1, 1)};
+    moves.shuffle_roles = true;
+    moves.degrees = {2, 1};
+    DrafterRanks ahead{2, 4, &reference.finished, 0.9,
+                       seed % 3 == 2 ? Misbehaviour::garbage : Misbehaviour::none};
+    ahead.features = true;
+    const Outcome outcome = simulate(2, seed, empty_responses(7, 4), 0, -1, moves, ahead);
+    EXPECT_TRUE(outcome.complete);
+    expect_same(reference.finished, outcome.finished);
+  }
+}
+
 TEST(Roles, ReconfigurationChangesNothing) {
   const Outcome reference = simulate(1, 1, empty_responses(7, 4), 0);
   std::map<SpeculationMode, int> modes;

@@ -5,12 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "runtime/draft/features.hpp"
 #include "runtime/draft/ngram_drafter.hpp"
 #include "runtime/policy/balancing_scheduler.hpp"
 #include "runtime/policy/random_scheduler.hpp"
@@ -78,20 +80,41 @@ struct MemorySink final : TrajectorySink {
 };
 
 /// Says what the target will say, but for errors; it is wrong the same way whenever it is asked.
+/// `reads`: what the runner has of the target, as a head does: it drafts where it knows that of the
+/// text's last position but one.
 class OracleDrafter final : public draft::Drafter {
  public:
-  OracleDrafter(const Responses& truth, double accuracy) : truth_(truth), accuracy_(accuracy) {}
+  OracleDrafter(const Responses& truth, double accuracy, bool reads = false)
+      : truth_(truth), accuracy_(accuracy), reads_(reads) {}
   void start(const draft::DraftStart& start, double) override {
     EXPECT_TRUE(sizes_.emplace(start.id, start.response.size()).second);
     EXPECT_FALSE(start.prompt.empty());
+    prompts_[start.id.prompt].assign(start.prompt.begin(), start.prompt.end());
   }
   void commit(RequestId id, std::span<const TokenId> tokens, double) override {
     sizes_.at(id) += tokens.size();
   }
-  void finish(RequestId id, double) override { EXPECT_EQ(sizes_.erase(id), 1U); }
+  void finish(RequestId id, double) override {
+    EXPECT_EQ(sizes_.erase(id), 1U);
+    features_.erase(id);
+  }
+  [[nodiscard]] std::size_t feature_bytes() const override { return reads_ ? sizeof(TokenId) : 0; }
+  void observe(RequestId id, std::int32_t first, std::span<const std::byte> features) override {
+    std::vector<TokenId> text = prompts_.at(id.prompt);
+    const std::vector<TokenId>& said = truth_.at(id).tokens;
+    text.insert(text.end(), said.begin(), said.end());
+    for (std::size_t i = 0; i < features.size() / sizeof(TokenId); ++i) {
+      TokenId token = 0;
+      std::memcpy(&token, features.data() + i * sizeof token, sizeof token);
+      EXPECT_EQ(token, text.at(static_cast<std::size_t>(first) + i)) << "another position's";
+    }
+    features_[id].add(first, features, sizeof(TokenId));
+  }
   void propose(std::span<draft::DraftSlot> batch, double, draft::Levels*) override {
     for (draft::DraftSlot& slot : batch) {
       const std::vector<TokenId>& said = truth_.at(slot.id).tokens;
+      const std::size_t text = prompts_.at(slot.id.prompt).size() + sizes_.at(slot.id);
+      if (reads_ && features_[slot.id].end + 1 < static_cast<std::int64_t>(text)) continue;
       std::size_t at = sizes_.at(slot.id) + slot.assumed.size();
       for (slot.count = 0; slot.count < slot.limits.max_length && at < said.size(); ++at) {
         slot.output.set(slot.count, right(slot.id, at, accuracy_) ? said[at] : (said[at] + 1) % 40,
@@ -109,7 +132,10 @@ class OracleDrafter final : public draft::Drafter {
  private:
   const Responses& truth_;
   double accuracy_;
+  bool reads_;
+  std::map<std::uint32_t, std::vector<TokenId>> prompts_;
   std::map<RequestId, std::size_t> sizes_;
+  std::map<RequestId, draft::Features> features_;
 };
 
 /// N-grams, as if they took memory that can be given back.
@@ -142,6 +168,7 @@ struct DrafterRanks {
   double accuracy = 0.8;
   Misbehaviour misbehaviour = Misbehaviour::none;
   std::uint32_t reconfigure = 0;  ///< tokens of a request; 0: never
+  bool features = false;          ///< they read what the target computes
 };
 
 /// Steps of 10 ms, 2 ms for a drafter rank's token and 0.3 ms for n-grams: no way is always best.
@@ -220,7 +247,10 @@ struct VerifierRank {
     if (world.drafters.ranks > 0) {
       auto made = std::make_unique<RemoteDrafter>(
           mailbox, world.clock, policy::drafters_of(-1, -1, placement.drafters),
-          RemoteOptions{.vocab = 40, .window = world.drafters.window, .patience = 2},
+          RemoteOptions{.vocab = 40,
+                        .window = world.drafters.window,
+                        .patience = 2,
+                        .feature_bytes = world.drafters.features ? runner.feature_bytes() : 0},
           [&world](const std::string& text) { world.warnings.push_back(text); });
       remote.add(*made, -1);
       drafters.push_back(std::move(made));
@@ -349,14 +379,17 @@ class Rank {
         break;
       case Role::drafter: {
         std::vector<std::unique_ptr<draft::Drafter>> made;
-        made.push_back(
-            std::make_unique<OracleDrafter>(*world_.drafters.truth, world_.drafters.accuracy));
+        made.push_back(std::make_unique<OracleDrafter>(
+            *world_.drafters.truth, world_.drafters.accuracy, world_.drafters.features));
         const auto place = std::find_if(
             placement.drafters.begin(), placement.drafters.end(),
             [&](const policy::DrafterPlace& drafter) { return drafter.rank == rank_; });
-        other_ = std::make_unique<DrafterRank>(
-            misbehaving_, world_.clock, std::move(made), telemetry_,
-            DrafterOptions{.place = *place, .window = world_.drafters.window, .max_batch = 5});
+        other_ =
+            std::make_unique<DrafterRank>(misbehaving_, world_.clock, std::move(made), telemetry_,
+                                          DrafterOptions{.place = *place,
+                                                         .window = world_.drafters.window,
+                                                         .max_batch = 5,
+                                                         .features = DType::f32});
         break;
       }
       case Role::spare:
