@@ -48,11 +48,7 @@ std::vector<std::unique_ptr<draft::Drafter>> make_drafters(
         // Drafter ranks draft chains.
         if (has_head(setup, Role::drafter)) options.paths = 1;
         if (!setting.noise) options.noise = draft::DraftNoise::greedy;
-        auto head_weights = weights.timed([&] {
-          return std::make_shared<const model::Eagle3Weights>(
-              backend, head.checkpoint.config, *head.checkpoint.weights, setup.compute);
-        });
-        drafters.push_back(std::make_unique<draft::HeadDrafter>(backend, std::move(head_weights),
+        drafters.push_back(std::make_unique<draft::HeadDrafter>(backend, weights.get_head({index}),
                                                                 embedding, setup.config.sampling,
                                                                 setup.stops, options));
         break;

@@ -156,7 +156,7 @@ void plan_memory(Setup& setup) {
                                setup.model.kv_heads / setup.layout.placement.least_tp(),
                                setup.model.head_dim, engine.kv_block, setup.compute};
   MemoryPlan& memory_plan = setup.memory;
-  memory_plan.weights = weight_memory(setup) + head_memory(setup, Role::verifier).weights;
+  memory_plan.weights = weight_memory(setup);
   memory_plan.logits = logit_bytes(setup, memory_per_rank);
   if (setup.backend.on_device()) memory_plan.copies = device_bytes(setup);
   memory_plan.features = feature_memory(setup, Role::verifier);

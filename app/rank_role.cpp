@@ -224,7 +224,7 @@ void Rank::account(RankSummary& summary) const {
   summary.peak_rss_bytes = peak - std::min(peak, compute_->weights->bytes_of_others());
   const DrafterMemory drafts = drafter_memory(setup_, static_cast<Role>(summary.role));
   const DrafterMemory head = head_memory(setup_, static_cast<Role>(summary.role));
-  summary.weight_bytes = compute_->weights->bytes() + head.weights;
+  summary.weight_bytes = compute_->weights->bytes();
   summary.kv_bytes = drafts.kv + head.kv;
   if (compute_->executor) summary.kv_bytes += compute_->executor->kv_bytes();
   if (setup_.backend.on_device()) {

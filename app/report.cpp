@@ -183,11 +183,15 @@ std::string drafts_text(const Setup& setup) {
   for (const Role role : {Role::verifier, Role::drafter}) {
     const DrafterMemory head = head_memory(setup, role);
     if (head.weights == 0) continue;
+    const auto at = std::find_if(setup.drafters.begin(), setup.drafters.end(),
+                                 [](const auto& drafter) { return drafter.head != nullptr; });
     text += fmt::format(
-        "  EAGLE-3 head on each {}: weights {:.1f} MiB, KV up to {:.1f} MiB, the model's features "
-        "up to {:.1f} MiB\n",
+        "  EAGLE-3 head on each {}: weights {:.1f} MiB{}, KV up to {:.1f} MiB, the model's "
+        "features up to {:.1f} MiB\n",
         role == Role::drafter ? "drafter rank, with the model's embeddings" : "verifier",
-        static_cast<double>(head.weights) / kMiB, static_cast<double>(head.kv) / kMiB,
+        static_cast<double>(head.weights) / kMiB,
+        copy_text(setup, {static_cast<std::int32_t>(at - setup.drafters.begin())}),
+        static_cast<double>(head.kv) / kMiB,
         static_cast<double>(feature_memory(setup, role)) / kMiB);
     if (role == Role::verifier) continue;
     const std::uint64_t row =

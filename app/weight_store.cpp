@@ -36,7 +36,14 @@ Model model_of(const Setup& setup, const WeightsId& id) {
   return {draft.config, *draft.weights, draft.compute, model::shard_of(draft.config, 0, 1)};
 }
 
+/// The head that is meant; null: it is a model.
+const DraftHead* head_of(const Setup& setup, const WeightsId& id) {
+  return id.drafter < 0 ? nullptr : setup.drafters[id.drafter].head.get();
+}
+
 std::uint64_t bytes_of(const Setup& setup, const WeightsId& id) {
+  if (const DraftHead* head = head_of(setup, id))
+    return model::weight_bytes(head->checkpoint.config, setup.compute);
   const Model model = model_of(setup, id);
   return model::weight_bytes(model.config, model.compute, id.tp);
 }
@@ -44,7 +51,7 @@ std::uint64_t bytes_of(const Setup& setup, const WeightsId& id) {
 /// Of a draft model that may give its memory to KV, where nothing else keeps the rank from it: its
 /// own copy, which it will not need in another role. On a device every copy is its rank's own.
 bool lends(const Setup& setup, const WeightsId& id, std::size_t ranks_of_copy) {
-  return id.drafter >= 0 && setup.config.elastic() &&
+  return id.drafter >= 0 && head_of(setup, id) == nullptr && setup.config.elastic() &&
          (setup.backend.on_device() || (ranks_of_copy == 1 && !roles_change(setup)));
 }
 
@@ -68,9 +75,10 @@ std::vector<WeightCopy> weight_copies(const Setup& setup) {
     std::vector<policy::WeightsId>& has = all[rank].weights;
     if (std::find(has.begin(), has.end(), id) == has.end()) has.push_back(id);
   };
-  const auto add_drafts = [&](int rank) {
-    for (std::size_t d = 0; d < setup.drafters.size(); ++d) {
-      if (setup.drafters[d].model != nullptr) add_draft(rank, static_cast<std::int32_t>(d));
+  const auto add_drafts = [&](int rank, Role role) {
+    for (const std::int32_t d : own_drafters(setup, role)) {
+      if (setup.drafters[d].model != nullptr || setup.drafters[d].head != nullptr)
+        add_draft(rank, d);
     }
   };
   if (setup.config.schedule.shuffle_roles && !setup.backend.on_device()) {
@@ -80,15 +88,17 @@ std::vector<WeightCopy> weight_copies(const Setup& setup) {
         if ((rank / tp + 1) * tp <= placement.ranks)
           all[rank].weights.push_back({-1, tp, rank % tp});
       }
-      add_drafts(rank);
+      add_drafts(rank, Role::verifier);
+      add_drafts(rank, Role::drafter);
     }
     return policy::weight_copies(all);
   }
   for (const auto& [leader, tp] : placement.groups) {
     for (int share = 0; share < tp; ++share) all[leader + share].weights.push_back({-1, tp, share});
-    if (placement.drafters.empty()) add_drafts(leader);
+    add_drafts(leader, Role::verifier);
   }
-  for (const policy::DrafterPlace& drafter : placement.drafters) add_drafts(drafter.rank);
+  for (const policy::DrafterPlace& drafter : placement.drafters)
+    add_drafts(drafter.rank, Role::drafter);
   if (!tail_methods(setup).empty() && !setup.backend.on_device()) {
     // All but the group of rank 0, which stays what it is.
     for (int rank = placement.groups.front().tp; rank < placement.ranks; ++rank) {
@@ -135,7 +145,7 @@ WeightStore::WeightStore(const fabric::MpiEnvironment& mpi, const Setup& setup,
       const auto memory = memory_.find(copy.id);
       if (memory == memory_.end()) {
         kept_[copy.id] = timed([&] { return load(copy.id); });
-        bytes_ += kept_[copy.id]->bytes();
+        bytes_ += kept_[copy.id].bytes();
         if (lends(setup, copy.id, copy.ranks.size())) lent_.insert(copy.id);
         continue;
       }
@@ -144,9 +154,9 @@ WeightStore::WeightStore(const fabric::MpiEnvironment& mpi, const Setup& setup,
                               .part = static_cast<int>(at - copy.ranks.begin()),
                               .parts = static_cast<int>(copy.ranks.size())});
       });
-      const std::uint64_t part = kept_[copy.id]->bytes() / copy.ranks.size();
+      const std::uint64_t part = kept_[copy.id].bytes() / copy.ranks.size();
       bytes_ += part;
-      bytes_of_others_ += kept_[copy.id]->bytes() - part;
+      bytes_of_others_ += kept_[copy.id].bytes() - part;
     }
   });
   for (auto& [id, memory] : memory_) memory.freeze();
@@ -211,7 +221,7 @@ std::shared_ptr<const model::Weights> WeightStore::get(const WeightsId& id) {
 
 std::shared_ptr<const model::Weights> WeightStore::get_part(const WeightsId& id) {
   if (const auto kept = kept_.find(id); kept != kept_.end()) {
-    std::shared_ptr<const model::Weights> weights = kept->second;
+    std::shared_ptr<const model::Weights> weights = kept->second.model;
     if (lent_.contains(id)) kept_.erase(kept);
     return weights;
   }
@@ -228,14 +238,26 @@ std::shared_ptr<const model::Weights> WeightStore::get_part(const WeightsId& id)
   return loaded;
 }
 
-std::shared_ptr<const model::Weights> WeightStore::load(const WeightsId& id,
-                                                        const model::SharedPacking& shared) const {
+std::shared_ptr<const model::Eagle3Weights> WeightStore::get_head(const WeightsId& id) {
+  if (const auto kept = kept_.find(id); kept != kept_.end()) return kept->second.head;
+  return timed([&] { return load(id).head; });
+}
+
+WeightStore::Kept WeightStore::load(const WeightsId& id, const model::SharedPacking& shared) const {
+  if (const DraftHead* head = head_of(setup_, id)) {
+    return {nullptr, std::make_shared<model::Eagle3Weights>(*backend_, head->checkpoint.config,
+                                                            *head->checkpoint.weights,
+                                                            setup_.compute, shared)};
+  }
   const Model model = model_of(setup_, id);
-  return std::make_shared<const model::Weights>(*backend_, model.config, model.weights, model.shard,
-                                                model.compute, shared);
+  return {std::make_shared<const model::Weights>(*backend_, model.config, model.weights,
+                                                 model.shard, model.compute, shared),
+          nullptr};
 }
 
 std::size_t WeightStore::packed_bytes(const WeightsId& id) const {
+  if (const DraftHead* head = head_of(setup_, id))
+    return model::packed_bytes(*backend_, head->checkpoint.config, setup_.compute);
   const Model model = model_of(setup_, id);
   return model::packed_bytes(*backend_, model.config, model.shard, model.compute);
 }

@@ -20,6 +20,7 @@
 #include "runtime/core/stopwatch.hpp"
 #include "runtime/fabric/mpi_environment.hpp"
 #include "runtime/fabric/shared_memory.hpp"
+#include "runtime/model/eagle3_head.hpp"
 #include "runtime/model/weights.hpp"
 #include "runtime/policy/weight_copies.hpp"
 
@@ -49,6 +50,8 @@ class WeightStore {
   [[nodiscard]] std::shared_ptr<const model::Weights> get(const policy::WeightsId& id);
   /// The same, a part of the loading with each call; null until all are there.
   [[nodiscard]] std::shared_ptr<const model::Weights> get_part(const policy::WeightsId& id);
+  /// Of a head, as get().
+  [[nodiscard]] std::shared_ptr<const model::Eagle3Weights> get_head(const policy::WeightsId& id);
   /// What was loaded of weights in part is not wanted any more.
   void drop_parts() { loading_.clear(); }
 
@@ -66,16 +69,22 @@ class WeightStore {
   [[nodiscard]] std::uint64_t bytes_of_others() const { return bytes_of_others_; }
 
  private:
+  /// One of the two.
+  struct Kept {
+    std::shared_ptr<const model::Weights> model;
+    std::shared_ptr<const model::Eagle3Weights> head;
+    [[nodiscard]] std::size_t bytes() const { return model ? model->bytes() : head->bytes(); }
+  };
   void share(const fabric::MpiEnvironment& mpi, const std::vector<policy::WeightCopy>& copies);
-  [[nodiscard]] std::shared_ptr<const model::Weights> load(
-      const policy::WeightsId& id, const model::SharedPacking& shared = {}) const;
+  [[nodiscard]] Kept load(const policy::WeightsId& id,
+                          const model::SharedPacking& shared = {}) const;
   [[nodiscard]] std::size_t packed_bytes(const policy::WeightsId& id) const;
 
   const Setup& setup_;
   kernels::Backend* backend_;
   std::map<policy::WeightsId, fabric::SharedMemory>
       memory_;  ///< of copies in common; outlives them
-  std::map<policy::WeightsId, std::shared_ptr<const model::Weights>> kept_;
+  std::map<policy::WeightsId, Kept> kept_;
   std::set<policy::WeightsId> lent_;  ///< kept until they are first wanted, and not again
   std::map<policy::WeightsId, model::WeightLoading> loading_;  ///< begun, by get_part()
   double loading_seconds_ = 0;

@@ -25,10 +25,10 @@ std::uint64_t layer_weights(const ModelConfig& layer) {
 }  // namespace
 
 Eagle3Weights::Eagle3Weights(kernels::Backend& backend, const Eagle3Config& config,
-                             const WeightSource& source, DType compute)
+                             const WeightSource& source, DType compute, const SharedPacking& shared)
     : config_(config), compute_(compute) {
   const std::int64_t hidden = config.layer.hidden;
-  WeightLoader loader(backend, source, compute);
+  WeightLoader loader(backend, source, compute, shared);
   const std::int64_t features = kFeatureLayers * std::int64_t{config.target_hidden};
   fc_ = loader.pack({{"fc.weight", 0, hidden, 0, features}}, {}, 1);
   feature_norm_ = loader.uploaded(config.prefix + "hidden_norm.weight", hidden);
@@ -38,6 +38,20 @@ Eagle3Weights::Eagle3Weights(kernels::Backend& backend, const Eagle3Config& conf
   if (!config.target_ids.empty()) target_ids_ = kernels::upload(backend, config.target_ids);
   bytes_ = loader.bytes();
   source.release_pages();
+}
+
+std::size_t packed_bytes(const kernels::Backend& backend, const Eagle3Config& config,
+                         DType compute) {
+  const ModelConfig& layer = config.layer;
+  const auto of = [&](std::int64_t n, std::int64_t k) {
+    return backend.packed_bytes(n, k, compute);
+  };
+  const std::int64_t d = layer.head_dim;
+  return of(layer.hidden, kFeatureLayers * std::int64_t{config.target_hidden}) +
+         of((layer.heads + 2 * layer.kv_heads) * d, 2 * std::int64_t{layer.hidden}) +
+         of(layer.hidden, layer.heads * d) +
+         of(2 * std::int64_t{layer.intermediate}, layer.hidden) +
+         of(layer.hidden, layer.intermediate) + of(config.draft_vocab, layer.hidden);
 }
 
 std::uint64_t weight_bytes(const Eagle3Config& config, DType compute) {

@@ -22,9 +22,10 @@ namespace paceline::model {
 class Eagle3Weights {
  public:
   /// `compute`: as of the target. `source`: the head's, checked against `config`; needed while this
-  /// is made. Throws DataError on weights that are NaN or infinite.
+  /// is made. With `shared` it packs a part, as Weights do, of packed_bytes(). Throws DataError on
+  /// weights that are NaN or infinite (of shared ones, in the part that it packs).
   Eagle3Weights(kernels::Backend& backend, const Eagle3Config& config, const WeightSource& source,
-                DType compute);
+                DType compute, const SharedPacking& shared = {});
 
   [[nodiscard]] const Eagle3Config& config() const { return config_; }
   [[nodiscard]] DType compute() const { return compute_; }
@@ -50,6 +51,11 @@ class Eagle3Weights {
   std::unique_ptr<kernels::Linear> output_;  ///< [draft_vocab, hidden]
   Weights::Vector target_ids_;
 };
+
+/// Bytes that SharedPacking::memory needs for a head; 0: this backend computes from memory of its
+/// own.
+[[nodiscard]] std::size_t packed_bytes(const kernels::Backend& backend, const Eagle3Config& config,
+                                       DType compute);
 
 /// Bytes that a head's packed matrices take, and a row of its buffers, logits left out.
 [[nodiscard]] std::uint64_t weight_bytes(const Eagle3Config& config, DType compute);

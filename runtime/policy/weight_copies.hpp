@@ -9,7 +9,7 @@
 
 namespace paceline::policy {
 
-/// A share of the target, or a draft model, which is not cut.
+/// A share of the target, or a draft model or a head, which are not cut.
 struct WeightsId {
   std::int32_t drafter = -1;  ///< which of the run's; -1: the target
   std::int32_t tp = 1;        ///< shares of the whole

@@ -41,6 +41,18 @@ run "groups of TP 2" 4 --set layout.verifier_tp=2
 total_is "two groups of TP 2 have one copy" "$whole" 4
 run "a model that drafts" 3 --set "speculation.drafters=[$model]"
 says "of drafts too" " in one copy for 3 ranks, KV up to"
+head="{method: eagle3, path: $root/configs/models/eagle3}"
+if [ -d "$root/configs/models/eagle3" ]; then
+  run "a head" 1 --set "speculation.drafters=[$head]"
+  with_head=$([ -n "$python" ] && total "$work/run" || echo 0)
+  if [ "$with_head" -gt "$whole" ] || [ -z "$python" ]; then ok "it counts"; else fail "no weights of a head"; fi
+  run "three heads" 3 --set "speculation.drafters=[$head]"
+  says "of heads too" " in one copy for 3 ranks, KV up to"
+  total_is "three groups have one copy with its head" "$with_head" 6
+  run "heads on drafter ranks" 4 --set "speculation.drafters=[$head]" --set layout.drafters=2
+  says "drafter ranks have one copy" "in one copy for 2 ranks, KV up to"
+  total_is "groups have one copy, drafter ranks another" "$with_head" 6
+fi
 
 # What it may become, a rank has from the start.
 run "roles that change" 4 --set layout.drafters=1 --set "speculation.drafters=[{method: ngram}, $model]" \

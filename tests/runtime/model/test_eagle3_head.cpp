@@ -12,6 +12,7 @@
 
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/eagle3_reader.hpp"
+#include "runtime/core/error.hpp"
 #include "runtime/model/eagle3_head.hpp"
 #include "tests/kernels/test_backends.hpp"
 #include "tests/runtime/model/parity_fixtures.hpp"
@@ -24,12 +25,16 @@ namespace fs = std::filesystem;
 struct Case {
   fs::path fixture;
   std::string backend;
+  bool shared;  ///< two processes pack the weights together
 };
 
 std::vector<Case> cases() {
   std::vector<Case> made;
   for (const fs::path& fixture : test::fixtures("parity_eagle3")) {
-    for (const std::string& name : kernels::test::backends()) made.push_back({fixture, name});
+    for (const std::string& name : kernels::test::backends()) {
+      made.push_back({fixture, name, false});
+      made.push_back({fixture, name, true});
+    }
   }
   return made;
 }
@@ -53,11 +58,22 @@ class Eagle3Parity : public testing::TestWithParam<Case> {
     backend_ = kernels::test::backend_named(GetParam().backend);
     const io::Eagle3Checkpoint checkpoint = io::load_eagle3(folder);
     config_ = checkpoint.config;
+    const auto load = [&](const model::SharedPacking& shared) {
+      return std::make_shared<model::Eagle3Weights>(*backend_, config_, *checkpoint.weights,
+                                                    DType::f32, shared);
+    };
+    const std::size_t bytes = model::packed_bytes(*backend_, config_, DType::f32);
+    auto weights = load({});
+    if (GetParam().shared && bytes > 0) {  // else it computes from memory of its own
+      memory_ = backend_->allocate(bytes);
+      const std::span<std::byte> memory(memory_->data(), bytes);
+      EXPECT_THROW(load({memory.first(bytes - 64)}), Error) << "it takes no more than it uses";
+      weights = load({memory, 0, 2});
+      (void)load({memory, 1, 2});
+    }
     head_ = std::make_unique<model::Eagle3Head>(
-        *backend_,
-        std::make_shared<model::Eagle3Weights>(*backend_, config_, *checkpoint.weights, DType::f32),
-        backend_->embedding(*answers_->find("embedding")), static_cast<int>(tokens_.size()),
-        static_cast<int>(tokens_.size()), kBlock * kBlocks);
+        *backend_, std::move(weights), backend_->embedding(*answers_->find("embedding")),
+        static_cast<int>(tokens_.size()), static_cast<int>(tokens_.size()), kBlock * kBlocks);
     kv_ = head_->kv_shape(kBlock);
     cache_ = backend_->allocate(kv_.block_bytes() * kBlocks);
     std::iota(blocks_.rbegin(), blocks_.rend(), 0);
@@ -140,6 +156,7 @@ class Eagle3Parity : public testing::TestWithParam<Case> {
   std::unique_ptr<io::Checkpoint> answers_;
   std::shared_ptr<kernels::Backend> backend_;
   Eagle3Config config_;
+  std::unique_ptr<kernels::Buffer> memory_;  ///< of shared weights
   std::unique_ptr<model::Eagle3Head> head_;
   kernels::KvShape kv_;
   std::unique_ptr<kernels::Buffer> cache_;
@@ -187,7 +204,8 @@ TEST_P(Eagle3Parity, OfATreeThatGrows) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Heads, Eagle3Parity, testing::ValuesIn(cases()), [](const auto& made) {
-  std::string name = made.param.fixture.filename().string() + "_" + made.param.backend;
+  std::string name = made.param.fixture.filename().string() + "_" + made.param.backend +
+                     (made.param.shared ? "_shared" : "");
   std::replace_if(
       name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
   return name;
