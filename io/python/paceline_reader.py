@@ -25,6 +25,7 @@
     model_scale("DIR"), kv_scale("DIR")  # seconds that changes of roles and moves of KV took
     kv_pool("DIR")                       # what ranks put into the KV pool and took out of it
     draft_memory("DIR")                  # memory of draft models that became KV's, and was theirs again
+    stop_points("DIR")                   # what a network that ends drafts is trained on (RADAR)
     attempts("DIR")                      # when the run's attempts began and ended
     rank_seconds("DIR"), writes("DIR")   # hosts of ranks, and their seconds by what they went to
 
@@ -62,6 +63,7 @@ from paceline_run.telemetry import (
     rank_seconds,
     request_plans,
     scores,
+    stop_points,
     timeline,
     writes,
 )
@@ -89,6 +91,7 @@ __all__ = [
     "rank_seconds",
     "request_plans",
     "scores",
+    "stop_points",
     "summary",
     "timeline",
     "writes",

@@ -275,6 +275,24 @@ def draft_memory(path: PathLike) -> Dict[str, np.ndarray]:
     return table
 
 
+def stop_points(path: PathLike) -> Dict[str, np.ndarray]:
+    """What a run with speculation.record_stops recorded for a network that ends drafts (RADAR's dataset).
+
+    `path` is the run's directory or its telemetry.h5. Returns columns of one length, a row for each draft tree:
+    "attempt", "rank", "prompt_index", "sample_index" and "first" (int64; index in the response of the first drafted
+    token), "states" (float32, [points, 7, 10]: after each call of the head but the last the log-probabilities of the
+    ten paths that go on, the likeliest first), "lengths" (float32, [points, 8, 9]: how likely 0 ... 8 drafted tokens
+    are accepted where the draft ends after 1 ... 8 calls) and "accepted" (int64, [points, 8]: how many would have
+    been). A run that recorded none gives columns without elements.
+    """
+    with _telemetry(path) as file:
+        names = ("attempt", "rank", "prompt_index", "sample_index", "first", "accepted")
+        table = {n: column_of(file, f"stop_points/{n}")[:].astype(np.int64) for n in names}
+        for name in ("states", "lengths"):
+            table[name] = column_of(file, f"stop_points/{name}")[:]
+    return table
+
+
 def draft_servers(path: PathLike) -> Dict[str, np.ndarray]:
     """What ranks of a complete run told draft servers and heard from them, from its telemetry.
 

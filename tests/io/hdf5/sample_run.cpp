@@ -122,6 +122,15 @@ void complete(const RunDirectory& run, const RunManifest& manifest,
                           .blocks = 40,
                           .moved = 6,
                           .kind = DraftMemoryRecord::Kind::contracted});
+  StopPoint point;
+  point.id = {3, 1};
+  point.first = 20;
+  for (int c = 0; c < StopPoint::kCalls; ++c) {
+    point.accepted[c] = static_cast<std::uint8_t>(c / 2);
+    point.lengths[c][c / 2] = 1;
+    if (c + 1 < StopPoint::kCalls) point.states[c][0] = -0.25F * static_cast<float>(c);
+  }
+  telemetry.stop_point(point);
   telemetry.pool({.start = 126,
                   .duration = 0.5,
                   .key = 10,

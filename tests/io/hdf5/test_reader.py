@@ -323,6 +323,18 @@ class CompleteRun(Base):
         expected.update(longest_pause=[0.25], kind=["contracted"])
         self.assertEqual(table, expected)
 
+    def test_stop_points(self):
+        table = reader.stop_points(self.path)
+        states = np.zeros((1, 7, 10), np.float32)
+        states[0, :, 0] = -0.25 * np.arange(7)
+        lengths = np.zeros((1, 8, 9), np.float32)
+        lengths[0, np.arange(8), np.arange(8) // 2] = 1
+        np.testing.assert_array_equal(table.pop("states"), states)
+        np.testing.assert_array_equal(table.pop("lengths"), lengths)
+        expected = {"attempt": [0], "rank": [1], "prompt_index": [3], "sample_index": [1], "first": [20]}
+        expected["accepted"] = [[0, 0, 1, 1, 2, 2, 3, 3]]
+        self.assertEqual({name: values.tolist() for name, values in table.items()}, expected)
+
     def test_draft_servers(self):
         table = {name: values.tolist() for name, values in reader.draft_servers(self.path).items()}
         expected = {"attempt": [0], "rank": [1], "update_bytes": [300], "fetch_bytes": [200], "fetches": [4]}
