@@ -192,6 +192,21 @@ bool has_head(const Setup& setup, Role role) {
   return role == (ahead ? Role::drafter : Role::verifier);
 }
 
+void require_chains(const Setup& setup) {
+  if (!has_head(setup, Role::drafter)) return;
+  if (setup.config.speculation.record_stops > 0) {
+    throw UsageError(fmt::format(
+        "layout.drafters: speculation.record_stops records the trees of a head on the ranks that "
+        "verify; expected 0, found {}",
+        setup.layout.drafters()));
+  }
+  if (draft_head(setup)->stop != nullptr) {
+    throw UsageError(
+        "speculation.drafters: a stop network judges trees, and the head drafts chains on drafter "
+        "ranks; expected no stop, or layout.drafters: 0");
+  }
+}
+
 std::vector<std::int32_t> own_drafters(const Setup& setup, Role role,
                                        const policy::DrafterPlace* place) {
   if (place != nullptr && place->method >= 0) return {place->method};

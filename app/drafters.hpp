@@ -87,9 +87,12 @@ struct ConfiguredDrafter {
 [[nodiscard]] bool has_draft_models(const Setup& setup, Role role);
 /// The head of the drafters; null: there is none.
 [[nodiscard]] DraftHead* draft_head(const Setup& setup);
-/// Whether ranks of this role have the head: drafter ranks where the layout has such and there is no
-/// draft model, by which they draft otherwise; else verifiers.
+/// Whether ranks of this role have the head: drafter ranks where the layout has such and there is
+/// no draft model, by which they draft otherwise; else verifiers.
 [[nodiscard]] bool has_head(const Setup& setup, Role role);
+/// Throws UsageError where drafter ranks would have to draft trees by the head, for its stop
+/// network or to record them: they draft chains.
+void require_chains(const Setup& setup);
 /// What a rank drafts by in a place, of its own: indices.
 [[nodiscard]] std::vector<std::int32_t> own_drafters(const Setup& setup, Role role,
                                                      const policy::DrafterPlace* place = nullptr);

@@ -143,22 +143,6 @@ void lay_out(Setup& setup, std::optional<int> drafters, const std::string& draft
                                   layout.verifier_groups, drafters, drafters_reason});
 }
 
-/// What drafter ranks draft by, as far as they can.
-void require_drafters(const Setup& setup) {
-  if (setup.layout.drafters() == 0) return;
-  if (setup.config.speculation.record_stops > 0) {
-    throw UsageError(
-        "layout.drafters: speculation.record_stops records the trees of a head on the ranks that "
-        "verify; expected 0, found " +
-        std::to_string(setup.layout.drafters()));
-  }
-  if (has_head(setup, Role::drafter) && draft_head(setup)->stop != nullptr) {
-    throw UsageError(
-        "speculation.drafters: a stop network judges trees, and the head drafts chains on drafter "
-        "ranks; expected no stop, or layout.drafters: 0");
-  }
-}
-
 /// What a profile was measured with and this run has not; empty: nothing.
 std::string difference(const Setup& setup) {
   const CostConditions& then = setup.profile->conditions;
@@ -291,7 +275,7 @@ Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments, 
   together(mpi, [&] {
     const SpeculationChoice& choice = setup.speculation;
     lay_out(setup, choice.drafter_ranks, choice.reason);
-    require_drafters(setup);
+    require_chains(setup);
     place_draft_servers(setup);
     plan_memory(setup);
     if (planned == nullptr) check_kv_disk(setup, setup.facts[mpi.rank()].host);

@@ -285,6 +285,7 @@ SimulationSetup prepare_simulation(const RunArguments& arguments) {
   const SpeculationChoice& choice = setup.speculation;
   put_drafters_in_order(setup);
   lay_out(setup, choice.drafter_ranks, choice.reason);
+  require_chains(setup);
   place_draft_servers(setup);
   plan_kv(setup);
   for (const int tp : setup.layout.placement.degrees())

@@ -71,6 +71,8 @@ for policy in fixed goodput nightjar; do
 done
 agrees "a head beside drafter ranks" "${tree[@]}" "${trees[@]}" --set speculation.mode=decoupled --set layout.drafters=2 \
   --set "speculation.drafters=[{method: model, path: $draft}, {method: eagle3, path: $head}]"
+agrees "a head on drafter ranks" "${tree[@]}" "${trees[@]}" --set speculation.mode=decoupled --set layout.drafters=2 \
+  --set "speculation.drafters=[{method: suffix}, {method: eagle3, path: $head}]"
 for servers in 0 1 3 auto; do
   agrees "draft servers: $servers" --set "$all" --set simulation.nodes=2 --set speculation.servers=$servers \
     --set speculation.mode=coupled --set schedule.shuffle=true --set engine.max_batch=4
