@@ -11,6 +11,13 @@ done >"$work/tokens.jsonl"
 small=(--set model.path="$fixture" --set prompts.path="$work/tokens.jsonl" --set prompts.samples=2
   --set sampling.ignore_eos=true --set sampling.max_tokens=20 --set engine.kv_memory=4MiB --set engine.threads=1)
 
+"$paceline" check "$config" --set engine.backend=auto >"$work/check.log" 2>&1 || cat "$work/check.log"
+if grep -q 'backend cpu' "$work/check.log" && grep -q 'to try it: engine.backend: cuda' "$work/check.log"; then
+  ok "auto keeps to the CPU and says how to ask for the device"
+else
+  fail "auto beside a device that was never measured: $(cat "$work/check.log")"
+fi
+
 for dtype in bf16 fp32; do
   set_dtype=(--set model.dtype=$dtype --set layout.verifier_tp=1)
   rollout 1 "$work/$dtype" "${set_dtype[@]}" || { cat "$work/$dtype.log"; exit 1; }
