@@ -46,6 +46,11 @@ GpuFacts look(int device, const kernels::GpuList& list) {
   put(facts.isa, gpu.isa);
   put(facts.name, gpu.name);
   facts.place = gpu.place;
+  if (!gpu.why_unusable.empty()) {
+    facts.gpus = 0;
+    put(facts.why_none, gpu.name + " cannot be used: " + gpu.why_unusable);
+    return facts;
+  }
   try {
     facts.free = kernels::free_gpu_memory(device);
   } catch (const Error& error) {  // a device that does not work is none
@@ -161,18 +166,18 @@ BackendChoice choose_backend(const fabric::MpiEnvironment& mpi, const io::Engine
         std::any_of(all.begin(), all.end(), [](const GpuFacts& other) { return other.gpus > 0; });
     const std::string where = fmt::format("rank {} on {}", rank, facts[rank].host);
     if (engine.backend == "cuda") {
-      throw UsageError(
-          fmt::format("engine.backend: cuda, but {} has no GPU: {}", where, without->why_none));
+      throw UsageError(fmt::format("engine.backend: cuda, but {} has no GPU that it can use: {}",
+                                   where, without->why_none));
     }
     BackendChoice choice = choose_cpu(mpi, engine, facts);
     choice.explanation =
-        some
-            ? fmt::format(
-                  "warning: computes on the CPU and leaves GPUs idle, as {} has none: {} "
-                  "(override: engine.backend)",
-                  where, without->why_none)
-            : fmt::format("computes on the CPU, as no GPU was found: {} (override: engine.backend)",
-                          without->why_none);
+        some ? fmt::format(
+                   "warning: computes on the CPU and leaves GPUs idle, as {} has none: {} "
+                   "(override: engine.backend)",
+                   where, without->why_none)
+             : fmt::format(
+                   "computes on the CPU, as no GPU can be used: {} (override: engine.backend)",
+                   without->why_none);
     return choice;
   }
   const auto unmeasured = std::find_if(all.begin(), all.end(),

@@ -127,11 +127,21 @@ class Layout {
 
 }  // namespace
 
+LinearDevice facts_of(int device) {
+  LinearDevice facts;
+  const auto ask = [device](int& value, cudaDeviceAttr attribute) {
+    PACELINE_CUDA_CHECK(cudaDeviceGetAttribute(&value, attribute, device));
+  };
+  ask(facts.multiprocessors, cudaDevAttrMultiProcessorCount);
+  ask(facts.block_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  ask(facts.shared, cudaDevAttrMaxSharedMemoryPerMultiprocessor);
+  return facts;
+}
+
 CudaBackend::CudaBackend(int device) : device_(device) {
   PACELINE_CUDA_CHECK(cudaSetDevice(device));
   info_ = {"cuda", visible_gpus().gpus.at(device).isa, 1};
-  PACELINE_CUDA_CHECK(
-      cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device));
+  facts_ = facts_of(device);
   PACELINE_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   linear_workspace_ = DeviceMemory(kLinearWorkspaceBytes);
   PACELINE_CUDA_CHECK(cudaMemsetAsync(linear_workspace_.data(), 0, kLinearWorkspaceBytes, stream_));
@@ -224,7 +234,7 @@ AttentionPlanner& CudaBackend::planner(const Batch& batch) {
   options.kv_heads = batch.kv.kv_heads;
   options.head_dim = batch.kv.head_dim;
   options.block = batch.kv.block;
-  options.few_blocks = multiprocessors_;
+  options.few_blocks = facts_.multiprocessors;
   for (Planner& p : planners_) {
     if (p.options == options) return p.planner;
   }
@@ -318,7 +328,7 @@ void CudaBackend::add_bias(float* x, const float* bias, int rows, int width) {
 
 void CudaBackend::linear(const Linear& weight, const std::byte* in, int rows, float* out) {
   const DeviceLinear packed = dynamic_cast<const PackedLinear&>(weight).view();
-  const LinearPlan plan = plan_linear(packed.layout, rows, {multiprocessors_});
+  const LinearPlan plan = plan_linear(packed.layout, rows, facts_);
   cuda::linear(plan, packed, in, rows, out, {linear_workspace_.data()}, stream_);
 }
 
@@ -331,7 +341,8 @@ void CudaBackend::rope_and_store(const QkvParams& params, const RopeTable& rope,
 void CudaBackend::attention(const QkvParams& params, int layer, const std::byte* q,
                             std::byte* out) {
   cuda::attention(params, kv_, layer, cache_, attention_grid_, batch_.attention, q, out,
-                  reinterpret_cast<float*>(attention_workspace_.data()), stream_);
+                  reinterpret_cast<float*>(attention_workspace_.data()), facts_.block_shared,
+                  stream_);
 }
 
 void CudaBackend::swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) {

@@ -17,6 +17,9 @@
 
 namespace paceline::kernels::cuda {
 
+/// What plans need to know of a device of this machine. Throws Error (internal) in CUDA's words.
+[[nodiscard]] LinearDevice facts_of(int device);
+
 /// The batch of a pass in device memory, rows padded to a bucket. All of it is one copy.
 struct DeviceBatch {
   PassRows rows;
@@ -111,7 +114,7 @@ class CudaBackend final : public Backend, private Operations {
 
   int device_ = 0;
   BackendInfo info_;
-  int multiprocessors_ = 0;
+  LinearDevice facts_;
   cudaStream_t stream_ = nullptr;
 
   // The pass.

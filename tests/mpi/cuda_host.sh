@@ -18,6 +18,15 @@ else
   fail "auto beside a device that was never measured: $(cat "$work/check.log")"
 fi
 
+code=0
+PACELINE_HOST_DEVICE=sm_75 "$paceline" check "$config" --set engine.backend=cuda >"$work/check.log" 2>&1 || code=$?
+same "a device that is too old: exit code" 64 "$code"
+if grep -q 'cannot be used: compute capability 7.5, expected 8.0 or later' "$work/check.log"; then
+  ok "a device that is too old is named"
+else
+  fail "a device that is too old: $(cat "$work/check.log")"
+fi
+
 for dtype in bf16 fp32; do
   set_dtype=(--set model.dtype=$dtype --set layout.verifier_tp=1)
   rollout 1 "$work/$dtype" "${set_dtype[@]}" || { cat "$work/$dtype.log"; exit 1; }
@@ -30,6 +39,7 @@ for dtype in bf16 fp32; do
   done
   run "$dtype, batch 1" 1 "${set_dtype[@]}" --set engine.max_batch=1
   run "$dtype, batch 5, prefill chunk 3" 1 "${set_dtype[@]}" --set engine.max_batch=5 --set engine.prefill_chunk=3
+  PACELINE_HOST_DEVICE=sm_86 run "$dtype, a device of less shared memory" 1 "${set_dtype[@]}"
   run "$dtype, KV blocks of 64" 1 "${set_dtype[@]}" --set engine.kv_block=64
   run "$dtype, TP 2" 2 "${set_dtype[@]}" --set layout.verifier_tp=2
   run "$dtype, TP 4, batch 3" 4 "${set_dtype[@]}" --set layout.verifier_tp=4 --set engine.max_batch=3

@@ -15,6 +15,8 @@ using cuda_host::TestStream;
 using test::Random;
 using Bytes = std::vector<std::byte>;
 
+constexpr int kMostBlockShared = 227 * 1024;  ///< of compute capability 9.0
+
 struct HeadShape {
   int heads, kv_heads, head_dim;
 };
@@ -152,7 +154,7 @@ class Step {
     const auto* block0 = reinterpret_cast<const std::byte*>(
         reinterpret_cast<std::uintptr_t>(cache.data()) - first_block * kv_.block_bytes());
     attention(params, kv_, 1, block0, plan.grid, words.data(), device_q.data(), out.data(),
-              reinterpret_cast<float*>(workspace.data()), stream);
+              reinterpret_cast<float*>(workspace.data()), block_shared, stream);
     stream.synchronize();
     const Bytes all = out.host();
     std::vector<Bytes> rows;
@@ -169,8 +171,9 @@ class Step {
 
   [[nodiscard]] const KvShape& kv() const { return kv_; }
 
-  std::int32_t first_block = 0;  ///< of the pool that the step uses
-  AttentionGrid grid;            ///< of the last run
+  std::int32_t first_block = 0;         ///< of the pool that the step uses
+  int block_shared = kMostBlockShared;  ///< of the device
+  AttentionGrid grid;                   ///< of the last run
 
  private:
   void store(int block, int slot, int token) {
@@ -254,6 +257,14 @@ class CudaAttention : public testing::TestWithParam<DType> {
       }
     };
     compare(step.run(), "as it comes");
+    step.block_shared = kLeastBlockShared;
+    compare(step.run(), "where blocks have the least shared memory");
+    compare(step.run([](AttentionPlannerOptions& options, AttentionGrid&) {
+      options.few_blocks = 0;
+      options.second_phase_bytes = 0;
+    }),
+            "sharing much of it");
+    step.block_shared = kMostBlockShared;
     // A grid so large that blocks of four warps run, where rows are few.
     compare(step.run([](AttentionPlannerOptions&, AttentionGrid& at_least) {
       at_least = {.items = {140, 0}, .merged_rows = 0, .narrow = true};
@@ -295,6 +306,8 @@ TEST_P(CudaAttention, MatchesFloat64) {
     Step step(tokens, 32, 400);
     for (const int length : lengths) step.add(tokens.add(length - 1), tokens.add(1));
     const std::vector<Bytes> rows = step.run();
+    step.block_shared = kLeastBlockShared;
+    EXPECT_EQ(step.run(), rows) << shape.head_dim;
     for (std::size_t r = 0; r < rows.size(); ++r) {
       expect_near_float64(tokens, step.contexts()[r], rows[r]);
       if (HasFatalFailure()) return;

@@ -22,7 +22,29 @@ constexpr std::size_t kDeviceBytes = std::size_t{1} << 30;
 constexpr std::size_t kPoisonBytes = std::size_t{64} << 20;  ///< of an allocation; NaN
 constexpr int kProcessors = 4;
 constexpr int kDefaultShared = 48 * 1024;
-constexpr int kMaxShared = 227 * 1024;
+
+/// What is emulated: PACELINE_HOST_DEVICE, by default sm_90.
+struct Device {
+  const char* isa;
+  int major, minor;
+  int block_shared;  ///< bytes that a block may have
+  int shared;        ///< bytes of a multiprocessor
+};
+constexpr Device kDevices[] = {{"sm_90", 9, 0, 227 * 1024, 228 * 1024},
+                               {"sm_75", 7, 5, 64 * 1024, 64 * 1024},
+                               {"sm_80", 8, 0, 163 * 1024, 164 * 1024},
+                               {"sm_86", 8, 6, 99 * 1024, 100 * 1024}};
+const Device& device() {
+  static const Device& chosen = []() -> const Device& {
+    const char* wanted = std::getenv("PACELINE_HOST_DEVICE");
+    for (const Device& known : kDevices) {
+      if (wanted == nullptr || std::strcmp(wanted, known.isa) == 0) return known;
+    }
+    std::fprintf(stderr, "PACELINE_HOST_DEVICE: no device %s is known\n", wanted);
+    std::abort();
+  }();
+  return chosen;
+}
 
 /// Work recorded instead of done. Its order of issue is one that its dependencies allow.
 struct Capture {
@@ -338,36 +360,37 @@ cudaError_t cudaGetDevice(int* device) {
 cudaError_t cudaSetDevice(int device) {
   return device == 0 ? cudaSuccess : result(cudaErrorInvalidDevice);
 }
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  if (device != 0) return result(cudaErrorInvalidDevice);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int number) {
+  if (number != 0) return result(cudaErrorInvalidDevice);
   *properties = {};
   std::strcpy(properties->name, "host emulation");
   properties->totalGlobalMem = kDeviceBytes;
-  properties->sharedMemPerBlockOptin = kMaxShared;
+  properties->sharedMemPerBlockOptin = device().block_shared;
   properties->multiProcessorCount = kProcessors;
-  properties->major = 9;
+  properties->major = device().major;
+  properties->minor = device().minor;
   return cudaSuccess;
 }
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  if (device != 0) return result(cudaErrorInvalidDevice);
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int number) {
+  if (number != 0) return result(cudaErrorInvalidDevice);
   switch (attribute) {
     case cudaDevAttrMultiProcessorCount:
       *value = kProcessors;
       break;
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
-      *value = 228 * 1024;
+      *value = device().shared;
       break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-      *value = kMaxShared;
+      *value = device().block_shared;
       break;
     case cudaDevAttrL2CacheSize:
       *value = 50 * 1024 * 1024;
       break;
     case cudaDevAttrComputeCapabilityMajor:
-      *value = 9;
+      *value = device().major;
       break;
     case cudaDevAttrComputeCapabilityMinor:
-      *value = 0;
+      *value = device().minor;
       break;
   }
   return cudaSuccess;
@@ -395,7 +418,7 @@ cudaError_t cudaDriverGetVersion(int* version) {
 cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value) {
   const std::scoped_lock lock(runtime().mutex);
   if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
-    if (value < 0 || value > kMaxShared) return result(cudaErrorInvalidValue);
+    if (value < 0 || value > device().block_shared) return result(cudaErrorInvalidValue);
     runtime().shared_limit[function] = std::max(value, kDefaultShared);
   }
   return cudaSuccess;
