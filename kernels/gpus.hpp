@@ -32,6 +32,10 @@ struct GpuList {
 };
 [[nodiscard]] GpuList visible_gpus();
 
+/// Device memory that attention may take for one owner of passes (a model, a draft model): `rows`
+/// at most, padding included, with so many query heads of this rank.
+[[nodiscard]] std::uint64_t attention_workspace(std::uint64_t rows, int heads, int head_dim);
+
 /// Bytes free on a device now. Sets the device up for this process.
 [[nodiscard]] std::uint64_t free_gpu_memory(int device);
 

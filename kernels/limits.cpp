@@ -1,5 +1,7 @@
 #include "kernels/limits.hpp"
 
+#include <algorithm>
+
 #include "kernels/backend.hpp"
 #include "kernels/gpus.hpp"
 
@@ -38,6 +40,11 @@ std::string unusable_gpu(int major, int minor, std::uint32_t block_shared) {
            std::to_string(cuda::kLeastBlockShared >> 10) + " KB or more";
   }
   return "";
+}
+
+std::uint64_t attention_workspace(std::uint64_t rows, int heads, int head_dim) {
+  return std::max<std::uint64_t>(cuda::kAttentionWorkspaceBytes,
+                                 rows * cuda::attention_state_bytes(heads, head_dim));
 }
 
 std::string unsupported(std::string_view backend, const ModelConfig& config) {

@@ -60,10 +60,6 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
 
 }  // namespace
 
-std::size_t attention_workspace_bytes(int slots, int heads, int head_dim) {
-  return static_cast<std::size_t>(slots) * heads * (head_dim + 2) * sizeof(float);
-}
-
 void attention(const QkvParams& params, const KvShape& kv, int layer, const std::byte* cache,
                const AttentionGrid& grid, const std::int32_t* plan, const std::byte* q,
                std::byte* out, float* workspace, int block_shared, cudaStream_t stream) {

@@ -65,8 +65,8 @@ class CudaBackend final : public Backend, private Operations {
 
   [[nodiscard]] PassRows padded(PassRows rows) const override;
   void begin(const Batch& batch) override;
-  [[nodiscard]] std::unique_ptr<Recording> make_recording(const PassTraits& /*traits*/) override {
-    return std::make_unique<GraphRecording>();
+  [[nodiscard]] std::unique_ptr<Recording> make_recording(const PassTraits& traits) override {
+    return std::make_unique<GraphRecording>(traits.recordable);
   }
   void run(Recording& recording, const std::function<void(Operations&)>& compute) override;
   [[nodiscard]] double pass_seconds() override;
@@ -120,12 +120,9 @@ class CudaBackend final : public Backend, private Operations {
   // The pass.
   RowPlan row_plan_;
   std::vector<Planner> planners_;
-  MirroredStage batch_stage_;
+  Batch given_;
+  const AttentionPlan* plan_ = nullptr;  ///< of a planner
   DeviceBatch batch_;
-  KvShape kv_;
-  std::byte* cache_ = nullptr;
-  AttentionGrid attention_grid_;
-  DeviceMemory attention_workspace_;
   DeviceMemory linear_workspace_;
   Event begin_{true};
   Event end_{true};

@@ -143,8 +143,8 @@ class Step {
     const DeviceArray<std::byte> cache(pool_);
     const DeviceArray<std::int32_t> words(plan.words);
     DeviceArray<std::byte> out(q.size());
-    DeviceArray<std::byte> workspace(std::max<std::size_t>(
-        16, attention_workspace_bytes(plan.slots, shape.heads, shape.head_dim)));
+    DeviceArray<std::byte> workspace(
+        std::max<std::size_t>(16, plan.slots * attention_state_bytes(shape.heads, shape.head_dim)));
     QkvParams params;
     params.heads = shape.heads;
     params.kv_heads = shape.kv_heads;
@@ -265,6 +265,10 @@ class CudaAttention : public testing::TestWithParam<DType> {
     }),
             "sharing much of it");
     step.block_shared = kMostBlockShared;
+    // Where there is no room for states of splits, every row folds its own.
+    compare(
+        step.run([](AttentionPlannerOptions& options, AttentionGrid&) { options.most_slots = 0; }),
+        "folding all");
     // A grid so large that blocks of four warps run, where rows are few.
     compare(step.run([](AttentionPlannerOptions&, AttentionGrid& at_least) {
       at_least = {.items = {140, 0}, .merged_rows = 0, .narrow = true};

@@ -203,6 +203,7 @@ std::vector<std::int32_t> random_tree(std::mt19937& random, int rows) {
 TEST(AttentionPlan, EveryRowIsGivenItsKeysOnceAndInOrder) {
   std::mt19937 random(1);
   const auto below = [&](int n) { return static_cast<int>(random() % n); };
+  int folding = 0;  // plans without room for split states
   for (int round = 0; round < 200; ++round) {
     Batch batch;
     batch.block = std::array{16, 32, 48, 128}[round % 4];
@@ -235,10 +236,13 @@ TEST(AttentionPlan, EveryRowIsGivenItsKeysOnceAndInOrder) {
     options.shared_tiles = 1 + below(5);
     options.second_phase_bytes = below(2) == 0 ? 0 : 1 << 20;
     options.fold_rows = below(2) == 0 ? 64 : 8;
+    if (below(3) == 0) options.most_slots = below(2) * 50;
     const RowPlan rows = batch.finish();
     AttentionPlanner planner(options);
     const AttentionPlan plan = planner.plan(batch.segments, rows);
     check(plan, batch, options);
+    EXPECT_LE(plan.slots, std::max(options.most_slots, batch.rows));
+    folding += plan.slots > 0 && options.most_slots == 0 ? 1 : 0;
     EXPECT_LE(plan.words.size(),
               planner.most_words(batch.rows, static_cast<int>(batch.segments.size()), 5000));
     EXPECT_LE(plan.slots, planner.most_slots(batch.rows, 5000));
@@ -253,6 +257,7 @@ TEST(AttentionPlan, EveryRowIsGivenItsKeysOnceAndInOrder) {
     check(padded, batch, options);
     if (HasFailure()) FAIL() << "round " << round;
   }
+  EXPECT_GE(folding, 5);
 }
 
 TEST(AttentionPlan, SiblingsWalkSharedBlocksTogether) {
