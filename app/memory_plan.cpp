@@ -12,6 +12,7 @@
 #include "kernels/gpus.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/draft/head_sequences.hpp"
+#include "runtime/fabric/make_group.hpp"
 #include "runtime/kv/host_tiers.hpp"
 #include "runtime/kv/sequences.hpp"
 #include "runtime/model/eagle3_head.hpp"
@@ -58,6 +59,8 @@ std::uint64_t device_bytes(const Setup& setup) {
       std::uint64_t{1} * most.max_batch * (1 + most.max_draft) + most.prefill_chunk;
   std::uint64_t bytes =
       of(setup.model, *setup.weights, setup.compute, setup.layout.placement.least_tp(), rows);
+  for (const int tp : setup.layout.placement.degrees())
+    bytes += tp > 1 ? fabric::kGroupExchangeBytes : 0;
   for (const ConfiguredDrafter& drafter : setup.drafters) {
     if (drafter.model == nullptr || !has_draft_models(setup, Role::verifier)) continue;
     const DraftModel& draft = *drafter.model;

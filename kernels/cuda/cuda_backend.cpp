@@ -1,8 +1,10 @@
 #include "kernels/cuda/cuda_backend.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <string>
+#include <thread>
 
 #include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/check.hpp"
@@ -152,7 +154,33 @@ CudaBackend::~CudaBackend() {
   static_cast<void>(cudaStreamDestroy(stream_));
 }
 
-void CudaBackend::wait() const { PACELINE_CUDA_CHECK(cudaStreamSynchronize(stream_)); }
+void CudaBackend::wait() const {
+  if (watches_.empty()) {
+    PACELINE_CUDA_CHECK(cudaStreamSynchronize(stream_));
+  } else {
+    watch_until([this] { return cudaStreamQuery(stream_); });
+  }
+}
+
+// The core is given to others between two looks, as a synchronisation that spins gives it too.
+void CudaBackend::watch_until(const std::function<cudaError_t()>& done) const {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kBetween(1);
+  const Clock::time_point began = Clock::now();
+  Clock::time_point next = began + kBetween;
+  for (cudaError_t code = done(); code != cudaSuccess; code = done()) {
+    if (code != cudaErrorNotReady) PACELINE_CUDA_CHECK(code);
+    static_cast<void>(cudaGetLastError());  // it is no error, and not to be found as one later
+    const Clock::time_point now = Clock::now();
+    if (now < next) {
+      std::this_thread::yield();
+      continue;
+    }
+    next = now + kBetween;
+    for (StreamWatch* watch : watches_)
+      watch->waiting(std::chrono::duration<double>(now - began).count());
+  }
+}
 
 std::unique_ptr<Buffer> CudaBackend::allocate(std::size_t bytes) {
   auto buffer = std::make_unique<DeviceBuffer>(bytes);
@@ -235,6 +263,8 @@ AttentionPlanner& CudaBackend::planner(const Batch& batch) {
   options.head_dim = batch.kv.head_dim;
   options.block = batch.kv.block;
   options.few_blocks = facts_.multiprocessors;
+  options.most_slots = static_cast<int>(kAttentionWorkspaceBytes /
+                                        attention_state_bytes(batch.heads, batch.kv.head_dim));
   for (Planner& p : planners_) {
     if (p.options == options) return p.planner;
   }
@@ -278,8 +308,6 @@ void CudaBackend::send_batch(GraphRecording& recording) {
   const int given = static_cast<int>(places.size());
   const int given_logits = static_cast<int>(batch.logit_rows.size());
   fill(tokens, rows.rows, [&](int i) { return i < given ? batch.tokens[i] : TokenId{0}; });
-  options.most_slots = static_cast<int>(kAttentionWorkspaceBytes /
-                                        attention_state_bytes(batch.heads, batch.kv.head_dim));
   fill(positions, rows.rows,
        [&](int i) { return i < given ? places[i].position : std::int32_t{-1}; });
   fill(slots, rows.rows, [&](int i) {
@@ -309,7 +337,11 @@ void CudaBackend::run(Recording& recording, const std::function<void(Operations&
 }
 
 double CudaBackend::pass_seconds() {
-  end_.wait();
+  if (watches_.empty()) {
+    end_.wait();
+  } else {
+    watch_until([this] { return end_.query(); });
+  }
   return Event::seconds(begin_, end_);
 }
 
