@@ -93,9 +93,8 @@ BackendChoice choose_cpu_beside(const std::string& devices, const fabric::MpiEnv
                                 std::span<const fabric::RankFacts> facts) {
   BackendChoice choice = choose_cpu(mpi, engine, facts);
   choice.explanation = fmt::format(
-      "computes on the CPU beside {}: the CUDA backend was not measured on such a device yet (to "
-      "try "
-      "it: engine.backend: cuda)",
+      "computes on the CPU beside {}: the CUDA backend was not measured on such a device yet "
+      "(to try it: engine.backend: cuda)",
       devices);
   return choice;
 }
