@@ -17,8 +17,8 @@ namespace cuda {
 inline constexpr int kLeastBlockShared = 99 * 1024;
 /// Device memory for the states of attention's splits, of an owner of passes: rows whose contexts
 /// have more in all fold them one after the other, for which each needs one state. A context of
-/// 128 K in splits by itself takes 28 MB of it where 28 heads have 128 elements; what more there is
-/// lets larger batches keep every multiprocessor at work.
+/// 128 K by itself takes 7 MB of it, where 28 heads have 128 elements and a split 256 positions;
+/// what more there is lets larger batches keep every multiprocessor at work.
 inline constexpr std::size_t kAttentionWorkspaceBytes = std::size_t{64} << 20;
 /// Bytes of one state, of a row: its values, maximum and sum, in fp32, for each query head.
 [[nodiscard]] constexpr std::size_t attention_state_bytes(int heads, int head_dim) {

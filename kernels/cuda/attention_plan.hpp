@@ -29,8 +29,10 @@
 
 namespace paceline::kernels::cuda {
 
-/// Positions whose softmax is one chain. Part of the definition of the result.
-inline constexpr int kAttentionSplit = 1024;
+/// Positions whose softmax is one chain. Part of the definition of the result. Few, because one
+/// request of a short context is to keep many multiprocessors at work: a thousand positions of four
+/// kv heads are 16 items.
+inline constexpr int kAttentionSplit = 256;
 inline constexpr int kAttentionSplitTiles = kAttentionSplit / kAttentionTile;
 /// Pairs of a row and a query head that the tensor cores take as one tile.
 inline constexpr int kAttentionPairs = 16;
@@ -102,8 +104,9 @@ struct AttentionPlannerOptions {
   /// Blocks of threads that the device runs at once. Steps with fewer are cut into small items, and
   /// share nothing: what is lacking then is not bandwidth.
   int few_blocks = 132;
-  /// Tiles that siblings, or paths of a tree, must share in a split for a state to be kept of them.
-  int shared_tiles = 4;
+  /// Tiles that siblings, or paths of a tree, must share in a split for a state to be kept of them:
+  /// two take 64 KB of a kv head to read, a state of seven query heads 7 KB to write and read.
+  int shared_tiles = 2;
   /// Bytes of K and V, in bf16, that resuming from such states must spare: what the device reads in
   /// the time that a second launch takes, about 5 us.
   std::int64_t second_phase_bytes = std::int64_t{24} << 20;
