@@ -348,25 +348,23 @@ void find_groups(const AttentionArgs& args, const Stretch& stretch, int start, G
   }
 }
 
-/// What kv head `head` of a tile is to fetch of the tile that comes next: of all its groups one
-/// after the other K of all heads and V of all heads, as they lie in a block, in as many parts as
-/// there are heads. Memory gives neighbours sooner than what is strewn about (measured: 12 GB/s of
-/// pieces of 2 KB, 16 GB/s of 8 KB).
+/// What kv head `head` of a tile is to fetch of the tile that comes next: V of all heads, then K of
+/// all heads, group by group, in as many parts as there are heads. Memory gives the neighbours in a
+/// block sooner than what is strewn about (measured: 12 GB/s of pieces of 2 KB, 16 GB/s of 8 KB),
+/// and V, which is needed last, first leaves time for both (K first is 3 % slower).
 PACELINE_INLINE void fetch_part(const AttentionArgs& args, const Groups& next, int head,
                                 Fetch& fetch) {
-  const int of_group = 2 * args.heads;
-  int group = 2 * kGroups * head / of_group;
-  int part = 2 * kGroups * head % of_group;
+  const int all = kGroups * args.heads;  // parts of V, and of K
+  int part = 2 * kGroups * head;
   for (Ahead& at : fetch.at) {
-    if (part < args.heads) {
-      at = {next.k[group] + part * args.head_bytes, std::ptrdiff_t{4} * args.block};
+    const int group = part % all / args.heads;
+    const std::size_t of_head = part % args.heads * args.head_bytes;
+    if (part < all) {
+      at = {next.v[group] + of_head, kLine};
     } else {
-      at = {next.v[group] + (part - args.heads) * args.head_bytes, kLine};
+      at = {next.k[group] + of_head, std::ptrdiff_t{4} * args.block};
     }
-    if (++part == of_group) {
-      part = 0;
-      ++group;
-    }
+    ++part;
   }
 }
 

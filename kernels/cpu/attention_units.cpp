@@ -15,7 +15,7 @@ constexpr int kUnitsOfThread = 4;
 constexpr int kFewRowHeads = 24;
 /// K and V of a tile, of the kv heads that are side by side: with the tile that comes next they
 /// stay in a second-level cache.
-constexpr std::size_t kTileBytes = std::size_t{64} << 10;
+constexpr std::size_t kTileBytes = std::size_t{128} << 10;
 
 std::int64_t work_of(const Chain& chain, int first, int rows) {
   return rows * (std::int64_t{chain.first_position} + first) + rows * (rows + 1LL) / 2;

@@ -211,7 +211,7 @@ TEST_P(AttentionOrderTest, IsThatOfAPlainLoop) {
                          {6, 1, 80, 16, 5, 1},
                          {7, 2, 64, 16, 12, 2},
                          {8, 1, 256, 16, 4, 3},
-                         {1, 3, 128, 16, 6, 1},
+                         {1, 3, 256, 16, 6, 1},
                          {2, 5, 72, 32, 8, 1}}) {
     const KvShape kv = {.layers = 1,
                         .kv_heads = s.kv_heads,

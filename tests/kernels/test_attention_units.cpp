@@ -156,9 +156,9 @@ TEST(AttentionUnits, HeadsAreSideBySideWhereTilesAreUsedFewTimes) {
   const AttentionUnits shared = made.cut(6, 3, 4);
   expect_sound(made, shared, 32, 3);
   EXPECT_GE(static_cast<int>(shared.tasks().size()), 16);
-  // Of 64 KB of tiles: two heads of 128, and what is left over.
+  // Of 128 KB of tiles: two heads of 256, and what is left over.
   AttentionUnits wide;
-  wide.set(made.chains, {.layers = 1, .kv_heads = 3, .head_dim = 128, .block = kBlock}, 3, 1);
+  wide.set(made.chains, {.layers = 1, .kv_heads = 3, .head_dim = 256, .block = kBlock}, 3, 1);
   expect_sound(made, wide, 64, 3);
   EXPECT_EQ(wide.most_heads(), 2);
 }
