@@ -419,7 +419,8 @@ void walk(const AttentionArgs& args, const Scratch& scratch, const Stretch& stre
   const int d = args.head_dim;
   Branch branch;
   if (stretch.path != nullptr) branch = gather_branch(args, stretch, scratch.branch);
-  Groups next = {};
+  Groups next;  // where there is no group, some place that may be fetched
+  for (int g = 0; g < kGroups; ++g) next.k[g] = next.v[g] = args.cache;
   find_groups(args, stretch, stretch.begin, next);
   for (int start = stretch.begin; start < stretch.end; start += kTile) {
     const int left = stretch.end - start;
@@ -458,8 +459,8 @@ void walk(const AttentionArgs& args, const Scratch& scratch, const Stretch& stre
   }
 }
 
-/// Of the heads of a unit that rows of one sequence have: f(row head, element of the first of
-/// args.sequences[s].q or out), in the order of scratch memory.
+/// Calls f(rows, row head, its first element in the q and out of those rows) in the order in which
+/// row heads lie in scratch memory.
 template <class F>
 PACELINE_INLINE void for_row_heads(const AttentionArgs& args, F&& f) {
   int row_head = 0;
