@@ -35,8 +35,9 @@ roles::CostMeasurement measure_steps(const MeasuringRank& rank,
   std::vector<int> members;
   for (int m = 1; m < tp; ++m) members.push_back(leader + m);
   roles::Group group(rank.mailbox, *rank.compute.executor, *rank.share, members, placement.epoch);
-  roles::MeasuredEngine engine{
-      group, executor_limits(setup), setup.model.vocab, {}, setup.config.speculation.max_length};
+  const io::SpeculationSection& speculation = setup.config.speculation;
+  roles::MeasuredEngine engine{group, executor_limits(setup), setup.model.vocab,
+                               {},    speculation.max_length, speculation.paths.value_or(1)};
   const std::vector<std::string> names = own_drafter_names(setup, Role::verifier);
   for (std::size_t d = 0; d < rank.compute.drafters.size(); ++d)
     engine.drafters.push_back({names[d], *rank.compute.drafters[d]});

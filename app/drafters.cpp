@@ -34,6 +34,18 @@ void require_same_tokens(const std::string& path, const ModelConfig& draft,
   }
 }
 
+std::shared_ptr<const policy::StopNetwork> read_stop(const io::SpeculationSection& settings,
+                                                     const std::string& path) {
+  constexpr int kPaths = policy::StopNetwork::kStates;
+  if (settings.paths.value_or(1) < kPaths) {
+    throw UsageError(
+        fmt::format("speculation.paths: {} reads the {} likeliest paths of a tree; expected at "
+                    "least as many, found {}",
+                    path, kPaths, settings.paths.value_or(1)));
+  }
+  return std::make_shared<policy::StopNetwork>(io::Checkpoint(path));
+}
+
 /// `read_model`: of method model, by its path; `read_head`: of method eagle3, by its setting.
 template <typename ReadModel, typename ReadHead>
 std::vector<ConfiguredDrafter> read(const io::SpeculationSection& settings,
@@ -82,15 +94,7 @@ std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& setti
     auto head = std::make_unique<DraftHead>();
     head->checkpoint = io::load_eagle3(setting.path);
     io::require_fits(setting.path, head->checkpoint.config, model);
-    if (!setting.stop) return head;
-    constexpr int kPaths = policy::StopNetwork::kStates;
-    if (settings.paths.value_or(1) < kPaths) {
-      throw UsageError(
-          fmt::format("speculation.paths: {} reads the {} likeliest paths of a tree; expected at "
-                      "least as many, found {}",
-                      *setting.stop, kPaths, settings.paths.value_or(1)));
-    }
-    head->stop = std::make_shared<policy::StopNetwork>(io::Checkpoint(*setting.stop));
+    if (setting.stop) head->stop = read_stop(settings, *setting.stop);
     return head;
   };
   const auto read_model = [&](const std::string& path) {
@@ -112,11 +116,10 @@ std::vector<ConfiguredDrafter> read_drafter_shapes(const io::SpeculationSection&
     draft->compute = draft->config.dtype;
     return draft;
   };
-  const auto read_head = [](const io::DrafterSetting& setting) -> std::unique_ptr<DraftHead> {
-    throw UsageError(
-        fmt::format("speculation.drafters: simulation has no costs and no acceptance of EAGLE-3 "
-                    "heads ({}); expected methods model, ngram or suffix",
-                    setting.path));
+  const auto read_head = [&](const io::DrafterSetting& setting) {
+    auto head = std::make_unique<DraftHead>();
+    if (setting.stop) head->stop = read_stop(settings, *setting.stop);
+    return head;
   };
   return read(settings, read_model, read_head);
 }

@@ -53,8 +53,8 @@ struct ConfiguredDrafter {
                                                            const ModelConfig& model,
                                                            const io::Tokenizer* tokenizer);
 
-/// The same of the draft models' config.json alone: they have no weights. Throws UsageError on a
-/// head, of which simulation knows nothing.
+/// The same of the draft models' config.json alone: they have no weights. Of heads the stop network
+/// is read, if they have one.
 [[nodiscard]] std::vector<ConfiguredDrafter> read_drafter_shapes(
     const io::SpeculationSection& settings);
 

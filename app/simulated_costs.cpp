@@ -62,8 +62,9 @@ CostTable by_gpu_tables(const Setup& setup, const std::string& directory) {
   const GpuMeasurements measured = io::load_gpu_tables(directory);
   std::vector<sim::NamedDraft> drafts;
   for (const ConfiguredDrafter& drafter : setup.drafters) {
-    if (drafter.model != nullptr)
-      drafts.push_back({drafter.name, io::load_model_shape(drafter.setting.path)});
+    if (drafter.model == nullptr && drafter.head == nullptr) continue;
+    drafts.push_back({drafter.name, io::load_model_shape(drafter.setting.path),
+                      drafter.head ? config.speculation.paths.value_or(1) : 0});
   }
   const int tp = config.layout.verifier_tp ? config.layout.verifier_tp->front() : 1;
   const int gpus = tp * config.simulation.gpus_per_rank;
@@ -84,7 +85,8 @@ CostTable by_gpu_tables(const Setup& setup, const std::string& directory) {
   table.conditions.tp = tp;  // of ranks
   table.transfer->bandwidth *= config.simulation.gpus_per_rank;
   for (const ConfiguredDrafter& drafter : setup.drafters) {
-    if (drafter.model == nullptr) table.drafters.push_back(lookup_costs(drafter.name));
+    if (drafter.model == nullptr && drafter.head == nullptr)
+      table.drafters.push_back(lookup_costs(drafter.name));
   }
   return table;
 }

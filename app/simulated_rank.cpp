@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "runtime/sim/drafter.hpp"
+#include "runtime/sim/modelled_head.hpp"
 
 namespace paceline::app {
 
@@ -106,9 +107,17 @@ std::vector<std::unique_ptr<draft::Drafter>> SimulatedRank::drafters() {
     const std::vector<DrafterCosts>& all = setup.profile->drafters;
     const auto costs =
         std::find_if(all.begin(), all.end(), [&](const auto& c) { return c.name == drafter.name; });
-    made.push_back(std::make_unique<sim::ModelledDrafter>(
-        around_.world, actor_, *costs, static_cast<int>(method - methods.begin()),
-        around_.simulation.workload->acceptance, *around_.simulation.responses));
+    const auto number = static_cast<int>(method - methods.begin());
+    const sim::AcceptanceSettings& acceptance = around_.simulation.workload->acceptance;
+    const sim::Responses& responses = *around_.simulation.responses;
+    if (drafter.head != nullptr) {
+      made.push_back(std::make_unique<sim::ModelledHead>(around_.world, actor_, *costs, number,
+                                                         acceptance, responses,
+                                                         *around_.simulation.stop_points));
+    } else {
+      made.push_back(std::make_unique<sim::ModelledDrafter>(around_.world, actor_, *costs, number,
+                                                            acceptance, responses));
+    }
   }
   return made;
 }

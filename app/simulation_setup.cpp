@@ -10,6 +10,7 @@
 #include "app/simulated_costs.hpp"
 #include "io/checkpoint/model_shape_reader.hpp"
 #include "io/hdf5/run_replay.hpp"
+#include "io/hdf5/telemetry_reader.hpp"
 #include "io/traces/length_histogram_file.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/kv/sequences.hpp"
@@ -38,25 +39,55 @@ ModelConfig modelled(const ModelShape& shape, const io::Auto<std::int32_t>& cont
   return model;
 }
 
-/// How a drafter's tokens are accepted where the configuration does not say.
-sim::MethodAcceptance known_acceptance(const ConfiguredDrafter& drafter) {
+/// Null without a head.
+std::unique_ptr<sim::StopPoints> recorded_trees(const io::RunConfig& config) {
+  const std::vector<io::DrafterSetting>& drafters = config.speculation.drafters;
+  const auto head = std::find_if(drafters.begin(), drafters.end(), [](const auto& drafter) {
+    return drafter.method == io::DrafterMethod::eagle3;
+  });
+  if (head == drafters.end()) return nullptr;
+  const std::optional<std::string>& directory = config.simulation.workload.stop_points;
+  if (!directory) {
+    throw UsageError(
+        fmt::format("simulation.workload.stop_points: expected a run that recorded draft trees "
+                    "(speculation.record_stops), by which {} is to draft",
+                    head->path));
+  }
+  std::vector<StopPoint> points = io::read_stop_points(*directory);
+  if (points.empty()) {
+    throw UsageError(
+        fmt::format("simulation.workload.stop_points: {} recorded no draft trees; expected a run "
+                    "with speculation.record_stops",
+                    *directory));
+  }
+  return std::make_unique<sim::StopPoints>(std::move(points));
+}
+
+/// How a drafter's tokens are accepted where the configuration does not say. `trees`: a head's.
+sim::MethodAcceptance known_acceptance(const ConfiguredDrafter& drafter,
+                                       const sim::StopPoints* trees) {
   switch (drafter.setting.method) {
     case io::DrafterMethod::ngram:
       return sim::ngram_acceptance();
     case io::DrafterMethod::suffix:
       return sim::suffix_acceptance();
+    case io::DrafterMethod::eagle3: {
+      sim::MethodAcceptance acceptance = sim::draft_model_acceptance(drafter.name);
+      acceptance.mean = trees->acceptance();
+      acceptance.spread = 0;  // it is the trees' own
+      return acceptance;
+    }
     case io::DrafterMethod::model:
-    case io::DrafterMethod::eagle3:  // refused (read_drafter_shapes)
       break;
   }
   return sim::draft_model_acceptance(drafter.name);
 }
 
-sim::AcceptanceSettings acceptance_of(const Setup& setup) {
+sim::AcceptanceSettings acceptance_of(const Setup& setup, const sim::StopPoints* trees) {
   const io::SimulatedWorkload& settings = setup.config.simulation.workload;
   sim::AcceptanceSettings acceptance;
   for (const ConfiguredDrafter& drafter : setup.drafters)
-    acceptance.methods.push_back(known_acceptance(drafter));
+    acceptance.methods.push_back(known_acceptance(drafter, trees));
   if (settings.acceptance && !setup.drafters.empty()) {
     const std::vector<io::DrafterSetting>& drafters = setup.config.speculation.drafters;
     if (settings.acceptance->size() != drafters.size()) {
@@ -70,15 +101,17 @@ sim::AcceptanceSettings acceptance_of(const Setup& setup) {
       acceptance.methods[d].mean = (*settings.acceptance)[at - drafters.begin()];
     }
   }
-  for (sim::MethodAcceptance& method : acceptance.methods)
-    method.spread = settings.acceptance_spread.value_or(method.spread);
+  for (sim::MethodAcceptance& method : acceptance.methods) {
+    if (method.spread > 0) method.spread = settings.acceptance_spread.value_or(method.spread);
+  }
   acceptance.drift = settings.drift.value_or(acceptance.drift);
   acceptance.token_agreement = settings.token_agreement.value_or(acceptance.token_agreement);
   acceptance.request_agreement = settings.request_agreement.value_or(acceptance.request_agreement);
   return acceptance;
 }
 
-sim::Workload replayed(const Setup& setup, const std::string& directory) {
+sim::Workload replayed(const Setup& setup, const std::string& directory,
+                       const sim::StopPoints* trees) {
   const RecordedRun run = io::read_recorded_run(directory);
   for (const ConfiguredDrafter& drafter : setup.drafters) {
     if (std::find(run.drafters.begin(), run.drafters.end(), drafter.name) != run.drafters.end())
@@ -88,10 +121,10 @@ sim::Workload replayed(const Setup& setup, const std::string& directory) {
         "drafted by it (speculation.mode: coupled)",
         directory, drafter.name));
   }
-  return sim::replayed_workload(run, acceptance_of(setup), setup.config.simulation.seed);
+  return sim::replayed_workload(run, acceptance_of(setup, trees), setup.config.simulation.seed);
 }
 
-sim::Workload drawn(const Setup& setup) {
+sim::Workload drawn(const Setup& setup, const sim::StopPoints* trees) {
   const io::SimulatedWorkload& settings = setup.config.simulation.workload;
   sim::WorkloadSettings work;
   work.seed = setup.config.simulation.seed;
@@ -105,7 +138,7 @@ sim::Workload drawn(const Setup& setup) {
         setup.config.sampling.max_tokens, setup.model.max_position));
   }
   work.length_correlation = settings.length_correlation;
-  work.acceptance = acceptance_of(setup);
+  work.acceptance = acceptance_of(setup, trees);
   auto responses = sim::LengthDistribution::deepseek_r1();
   if (settings.median_tokens || settings.p99_tokens) {
     const double median = settings.median_tokens.value_or(responses.quantile(0.5));
@@ -216,8 +249,10 @@ SimulationSetup prepare_simulation(const RunArguments& arguments) {
   setup.facts = facts_of(setup.config.simulation);
 
   const std::optional<std::string>& replay = setup.config.simulation.workload.replay;
-  simulation.workload =
-      std::make_unique<sim::Workload>(replay ? replayed(setup, *replay) : drawn(setup));
+  simulation.stop_points = recorded_trees(setup.config);
+  const sim::StopPoints* trees = simulation.stop_points.get();
+  simulation.workload = std::make_unique<sim::Workload>(replay ? replayed(setup, *replay, trees)
+                                                               : drawn(setup, trees));
   const sim::Workload& workload = *simulation.workload;
   if (replay) {
     setup.config.prompts.samples = static_cast<std::int32_t>(workload.requests.front().size());

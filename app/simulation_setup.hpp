@@ -7,6 +7,7 @@
 #include "app/commands.hpp"
 #include "app/setup.hpp"
 #include "runtime/sim/responses.hpp"
+#include "runtime/sim/stop_points.hpp"
 #include "runtime/sim/workload.hpp"
 
 namespace paceline::app {
@@ -17,6 +18,7 @@ struct SimulationSetup {
   Setup setup;
   std::unique_ptr<sim::Workload> workload;
   std::unique_ptr<sim::Responses> responses;
+  std::unique_ptr<sim::StopPoints> stop_points;  ///< what heads draft; null: there is none
   std::map<int, CostTable> costs;  ///< by degree of groups, of all that the layout has
 };
 

@@ -20,8 +20,9 @@ struct FamilyName {
   std::string_view class_name;  // in "architectures"
   Family family;
 };
-constexpr std::array<FamilyName, 6> family_names{{
+constexpr std::array<FamilyName, 7> family_names{{
     {"LlamaForCausalLM", Family::dense},
+    {"LlamaForCausalLMEagle3", Family::dense},
     {"Qwen2ForCausalLM", Family::dense},
     {"Qwen2VLForConditionalGeneration", Family::dense},
     {"Qwen3ForCausalLM", Family::dense},
@@ -53,6 +54,8 @@ void read_sizes(const JsonSection& config, ModelShape& shape) {
                                                 "num_hidden_layers", "num_attention_heads"};
   config.require(required);
   shape.vocab = *config.integer("vocab_size", 2, max_width);
+  // A head's own, of which there are fewer.
+  shape.vocab = config.integer("draft_vocab_size", 2, shape.vocab).value_or(shape.vocab);
   shape.hidden = *config.integer("hidden_size", 2, max_width);
   shape.intermediate = *config.integer("intermediate_size", 1, max_width);
   shape.layers = *config.integer("num_hidden_layers", 1, max_count);

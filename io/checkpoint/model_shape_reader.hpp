@@ -10,10 +10,10 @@ namespace paceline::io {
 
 /// Reads `directory`/config.json; the shape is named after the directory. Known: Llama, Qwen2 and
 /// 2.5, Qwen2-VL (its text part), Qwen3, Qwen3-MoE, DeepSeek-V3 and what has its architecture
-/// (Moonlight, Kimi-K2). What is not about sizes is not looked at: a shape is for pricing, and
-/// says nothing of whether the decoder can run the model (load_model_config()).
-/// Throws DataError naming file, key, value and what is expected; IoError when the file cannot be
-/// read. Thread-safe.
+/// (Moonlight, Kimi-K2), and EAGLE-3 heads, whose vocabulary is the reduced one. What is not about
+/// sizes is not looked at: a shape is for pricing, and says nothing of whether the decoder can run
+/// the model (load_model_config()). Throws DataError naming file, key, value and what is expected;
+/// IoError when the file cannot be read. Thread-safe.
 [[nodiscard]] ModelShape load_model_shape(const std::string& directory);
 
 /// The same from the file's text; `file` stands for it in messages.

@@ -110,6 +110,8 @@ std::vector<Key> simulation_keys() {
                   "Share of tokens that are as easy for all drafters."));
   t.push_back(key(PACELINE_FIELD(simulation, workload.request_agreement), OrAuto{share},
                   "Rank correlation of two drafters' acceptance for a request."));
+  t.push_back(key(PACELINE_FIELD(simulation, workload.stop_points), OrNone{directory},
+                  "A run with speculation.record_stops, by whose trees eagle3 drafts."));
   t.push_back(key(PACELINE_FIELD(simulation, faults.delayed), share,
                   "Share of messages that take longer."));
   t.push_back(key(PACELINE_FIELD(simulation, faults.delay), seconds, "By so much at most."));

@@ -203,6 +203,7 @@ struct SimulatedWorkload {
   Auto<double> drift;
   Auto<double> token_agreement;
   Auto<double> request_agreement;
+  std::optional<std::string> stop_points;  ///< directory of a run that recorded a head's trees
 };
 /// What goes wrong, by chance under simulation.seed.
 struct SimulatedFaults {

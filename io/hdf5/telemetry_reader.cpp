@@ -22,11 +22,12 @@ namespace {
 template <typename Row>
 void read_column(const h5::File& file, const std::string& group, const h5::Field& field, bool first,
                  std::vector<Row>& rows) {
+  const h5::Handle type = h5::type_of(field);
   const h5::Dataset column =
-      h5::Dataset::open(file, group + "/" + field.name, field.type, std::size_t{1} << 20);
+      h5::Dataset::open(file, group + "/" + field.name, type.get(), std::size_t{1} << 20);
   if (first) rows.resize(column.size());
   if (column.size() != rows.size()) damaged(file, group);
-  const std::size_t width = H5Tget_size(field.type);
+  const std::size_t width = H5Tget_size(type.get());
   std::vector<std::byte> values(rows.size() * width);
   column.read(0, rows.size(), values.data());
   for (std::size_t i = 0; i < rows.size(); ++i)
@@ -97,22 +98,27 @@ std::vector<std::uint32_t> ranks_of(const h5::File& file) {
   return ranks;
 }
 
-}  // namespace
-
-RecordedTelemetry read_telemetry(const std::string& path) {
-  const auto lock = h5::lock_hdf5();
+h5::File open_telemetry(const std::string& path) {
   const std::string name =
       fs::is_directory(path) ? (fs::path(path) / kTelemetryName).string() : path;
   if (!fs::exists(name))
     throw UsageError(path + ": expected a run's directory or its telemetry.h5; there is no " +
                      name);
-  const h5::File file = h5::File::open(name);
+  h5::File file = h5::File::open(name);
   std::int32_t version = 0;
   h5::read_attribute(file.id(), name, "schema_version", h5::native<std::int32_t>(), &version);
   if (version != kTelemetrySchemaVersion) {
     throw IoError("cannot read " + name + ": it is of schema version " + std::to_string(version) +
                   ", expected " + std::to_string(kTelemetrySchemaVersion));
   }
+  return file;
+}
+
+}  // namespace
+
+RecordedTelemetry read_telemetry(const std::string& path) {
+  const auto lock = h5::lock_hdf5();
+  const h5::File file = open_telemetry(path);
   RecordedTelemetry run;
   run.attempts = read_attempts(file);
   run.processes = read_processes(file);
@@ -134,6 +140,16 @@ RecordedTelemetry read_telemetry(const std::string& path) {
   run.summaries = read_rows<RankSummary>(file, "summary", summary_fields(), false);
   for (OfRank<RankSummary>& summary : run.summaries) summary.rank = summary.row.rank;
   return run;
+}
+
+std::vector<StopPoint> read_stop_points(const std::string& path) {
+  const auto lock = h5::lock_hdf5();
+  const h5::File file = open_telemetry(path);
+  std::vector<StopPoint> points;
+  for (const OfRank<StopPoint>& point :
+       read_rows<StopPoint>(file, "stop_points", stop_point_fields()))
+    points.push_back(point.row);
+  return points;
 }
 
 }  // namespace paceline::io

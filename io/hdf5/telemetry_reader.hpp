@@ -2,7 +2,9 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "runtime/core/interfaces.hpp"
 #include "runtime/core/recorded_telemetry.hpp"
 
 namespace paceline::io {
@@ -11,5 +13,9 @@ namespace paceline::io {
 /// bytes a step. Any one thread. Throws UsageError where there is none (the run still goes on, or
 /// never was), IoError when it cannot be read, is damaged or of another schema version.
 [[nodiscard]] RecordedTelemetry read_telemetry(const std::string& path);
+
+/// What the run recorded of its head's draft trees (speculation.record_stops); none where it
+/// recorded nothing. Throws likewise.
+[[nodiscard]] std::vector<StopPoint> read_stop_points(const std::string& path);
 
 }  // namespace paceline::io

@@ -47,11 +47,27 @@ std::vector<float> read_transposed(const WeightSource& weights, const std::strin
   return values;
 }
 
-/// out += in * matrix, matrix [in.size(), out.size()].
-void add_product(std::span<const float> in, const float* matrix, std::span<float> out) {
-  for (const float factor : in) {
-    for (std::size_t i = 0; i < out.size(); ++i) out[i] += factor * matrix[i];
-    matrix += out.size();
+/// out += in * matrix, matrix [kIn, kOut]: term by term in the order of `in`. Some terms at a
+/// time, so that sums stay in registers meanwhile: it halves what a decision takes.
+template <std::size_t kIn, std::size_t kOut>
+void add_product(const std::array<float, kIn>& in, const float* matrix,
+                 std::array<float, kOut>& out) {
+  constexpr std::size_t kAtOnce = 4;
+  constexpr std::size_t kTogether = kIn - kIn % kAtOnce;
+  for (std::size_t term = 0; term < kTogether; term += kAtOnce) {
+    const std::array<float, kAtOnce> f{in[term], in[term + 1], in[term + 2], in[term + 3]};
+    const float* row = matrix + term * kOut;
+    for (std::size_t i = 0; i < kOut; ++i) {
+      float sum = out[i];
+      sum += f[0] * row[i];
+      sum += f[1] * row[kOut + i];
+      sum += f[2] * row[2 * kOut + i];
+      sum += f[3] * row[3 * kOut + i];
+      out[i] = sum;
+    }
+  }
+  for (std::size_t term = kTogether; term < kIn; ++term) {
+    for (std::size_t i = 0; i < kOut; ++i) out[i] += in[term] * matrix[term * kOut + i];
   }
 }
 

@@ -324,13 +324,13 @@ class Measurement {
     slots_.clear();
     outputs_.resize(std::max(outputs_.size(), static_cast<std::size_t>(requests)));
     for (int i = 0; i < requests; ++i)
-      slots_.push_back(slot(made_up(d, context, i), outputs_[i], length));
+      slots_.push_back(slot(made_up(d, context, i), outputs_[i], length, engine_.paths));
     const double begin = clock_.now();
     engine_.drafters[d].drafter.propose(slots_, begin);
     const double seconds = clock_.now() - begin;
     // A draft model that has no room for all of them, or comes to a stop, measures something else.
     const bool whole = std::all_of(slots_.begin(), slots_.end(),
-                                   [&](const draft::DraftSlot& s) { return s.count == length; });
+                                   [&](const draft::DraftSlot& s) { return s.count >= length; });
     return engine_.drafters[d].drafter.lags() && !whole ? 0 : std::max(seconds, 1e-9);
   }
 
@@ -344,7 +344,7 @@ class Measurement {
     drafter.start({id, prompt(context), made_up_text(tokens, engine_.vocab), {}}, clock_.now());
     observe(d, id, prompt(context).size() + tokens - 1);
     outputs_.resize(std::max<std::size_t>(outputs_.size(), 1));
-    draft::DraftSlot one = slot(id, outputs_[0], 1);
+    draft::DraftSlot one = slot(id, outputs_[0], 1, 1);
     const double begin = clock_.now();
     drafter.propose({&one, 1}, begin);
     const double seconds = clock_.now() - begin;
@@ -357,11 +357,12 @@ class Measurement {
     std::vector<std::int32_t> parents;
     std::vector<float> scores;
   };
-  [[nodiscard]] static draft::DraftSlot slot(RequestId id, Output& output, int length) {
-    output.tokens.resize(length);
-    output.parents.resize(length);
-    output.scores.resize(length);
-    return {id, {length, length, 1}, {output.tokens, output.parents, output.scores}, {}, 0};
+  [[nodiscard]] static draft::DraftSlot slot(RequestId id, Output& output, int length, int paths) {
+    const int tokens = length * paths;
+    output.tokens.resize(tokens);
+    output.parents.resize(tokens);
+    output.scores.resize(tokens);
+    return {id, {tokens, length, paths}, {output.tokens, output.parents, output.scores}, {}, 0};
   }
 
   /// What there must be first, then everything without context once, few rows before many.

@@ -24,6 +24,7 @@ struct MeasuredEngine {
   };
   std::vector<NamedDrafter> drafters;
   int max_length = 8;  ///< rounds of a draft
+  int paths = 1;       ///< of a draft's tree
 };
 
 struct MeasurementBudget {

@@ -57,23 +57,27 @@ bool ModelledDrafter::resume() {
   return true;
 }
 
+std::int32_t ModelledDrafter::right(const Request& r, const draft::DraftSlot& slot) const {
+  const auto assumed = static_cast<std::int32_t>(slot.assumed.size());
+  std::int32_t count = 0;
+  while (count < assumed && slot.assumed[count] == responses_.token(*r.response, r.tokens + count))
+    ++count;
+  return count;
+}
+
 void ModelledDrafter::propose(std::span<draft::DraftSlot> batch, double, draft::Levels*) {
-  std::vector<int> deep;  // [level] slots with a token there
-  double context = 0;
-  double behind = 0;
+  std::vector<int> deep;
+  std::vector<std::int32_t> right;
   if (suspended_) throw std::logic_error("drafts of a draft model that is suspended");
   for (draft::DraftSlot& slot : batch) {
-    Request& r = requests_.at(slot.id);
+    const Request& r = request(slot.id);
     const auto seen = finished_.find(slot.id.prompt);
     const int references = seen == finished_.end() ? 0 : static_cast<int>(seen->second.size());
     const int most =
         std::min({slot.limits.max_length, slot.limits.max_tokens, slot.output.capacity()});
     const auto first = r.tokens + static_cast<std::int32_t>(slot.assumed.size());
     float path = 1;
-    std::int32_t right = 0;  // tokens after the committed text that are the response's
-    while (right < static_cast<std::int32_t>(slot.assumed.size()) &&
-           slot.assumed[right] == responses_.token(*r.response, r.tokens + right))
-      ++right;
+    right.push_back(this->right(r, slot));
     slot.count = 0;
     for (std::int32_t at = first; slot.count < most && at < r.response->request->length; ++at) {
       const double rate = r.response->drafts.rate(method_, at, references);
@@ -82,21 +86,31 @@ void ModelledDrafter::propose(std::span<draft::DraftSlot> batch, double, draft::
       path *= static_cast<float>(r.response->drafts.score(method_, at, rate));
       slot.output.set(slot.count, agrees ? token : wrong_token(token, responses_.vocab()),
                       slot.count - 1, path);
-      if (agrees && right == at - r.tokens) ++right;
+      if (agrees && right.back() == at - r.tokens) ++right.back();
       ++slot.count;
     }
     if (slot.count > static_cast<int>(deep.size())) deep.resize(slot.count);
     for (int level = 0; level < slot.count; ++level) ++deep[level];
+  }
+  spend(batch, deep, right);
+}
+
+void ModelledDrafter::spend(std::span<const draft::DraftSlot> batch, std::span<const int> deep,
+                            std::span<const std::int32_t> right, double beside) {
+  double context = 0;
+  double behind = 0;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    Request& r = requests_.at(batch[i].id);
     context += text(r);
     behind += lag(r);
     // Of a draft the KV of all tokens is there but that of the last, which nothing followed.
-    const auto ahead = static_cast<std::int32_t>(slot.assumed.size()) + slot.count - 1;
-    r.computed = std::max(r.computed, text(r) + std::clamp(ahead, 0, right));
-    prompts_.insert(slot.id.prompt);
+    const auto ahead = static_cast<std::int32_t>(batch[i].assumed.size()) + batch[i].count - 1;
+    r.computed = std::max(r.computed, text(r) + std::clamp(ahead, 0, right[i]));
+    prompts_.insert(batch[i].id.prompt);
   }
   if (deep.empty()) return;
   context /= static_cast<double>(batch.size());
-  double seconds = costs_.first.seconds(deep[0], context);
+  double seconds = beside + costs_.first.seconds(deep[0], context);
   for (std::size_t level = 1; level < deep.size(); ++level)
     seconds += costs_.round.seconds(deep[level], context);
   if (behind > 0 && !costs_.catch_up.empty()) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <span>
 
 #include "runtime/core/cost_table.hpp"
 #include "runtime/draft/drafter.hpp"
@@ -13,11 +14,11 @@
 
 namespace paceline::sim {
 
-/// Any method. Drafts are chains. Siblings that are finished count
+/// Any method but a head (modelled_head.hpp). Drafts are chains. Siblings that are finished count
 /// (MethodAcceptance::by_references) once this drafter knows their whole text: those that finished
 /// here, and those that draft servers told of to the end. Siblings that go on count for nothing,
 /// though a real tree gains by them too. Not thread-safe.
-class ModelledDrafter final : public draft::Drafter {
+class ModelledDrafter : public draft::Drafter {
  public:
   /// `method`: its index in `all`, which are the workload's. References outlive this.
   ModelledDrafter(World& world, ActorId actor, const DrafterCosts& costs, int method,
@@ -45,12 +46,23 @@ class ModelledDrafter final : public draft::Drafter {
   void hear(RequestId id, std::uint64_t offset, std::span<const TokenId> tokens, bool ended,
             double now) override;
 
- private:
+ protected:
   struct Request {
     const Response* response = nullptr;
     std::int32_t tokens = 0;    ///< committed, of the response
     std::int32_t computed = 0;  ///< of prompt and response, whose KV a draft model has
   };
+  [[nodiscard]] const Request& request(RequestId id) const { return requests_.at(id); }
+  [[nodiscard]] const Responses& responses() const { return responses_; }
+  /// Of what the slot assumes, the tokens that the response says.
+  [[nodiscard]] std::int32_t right(const Request& r, const draft::DraftSlot& slot) const;
+  /// A draft of the batch took place. `deep`: [level] slots with a token there. `right`: [batch]
+  /// tokens after the committed text, assumed ones included, that are the response's. `beside`:
+  /// seconds of whatever else it took.
+  void spend(std::span<const draft::DraftSlot> batch, std::span<const int> deep,
+             std::span<const std::int32_t> right, double beside = 0);
+
+ private:
   [[nodiscard]] int lag(const Request& r) const;
   [[nodiscard]] std::int32_t text(const Request& r) const {
     return static_cast<std::int32_t>(r.response->prompt->tokens.size()) + r.tokens;

@@ -13,18 +13,21 @@ namespace paceline::sim {
 enum class Draw : std::uint32_t {
   prompt_length = 0,
   prompt_token = 1,
-  group_length = 2,  ///< the siblings' common part
-  length = 3,        ///< a response's own part
-  request = 4,       ///< how easy a request is for all methods
-  method = 5,        ///< and for one
-  token = 6,         ///< of the response
-  drift = 7,         ///< of its difficulty
-  common_token = 8,  ///< whether a token is drafted by all methods alike
-  method_token = 9,  ///< or by one
-  message = 10,      ///< what happens to it on its way
-  transfer = 11,     ///< whether it fails
-  fault = 12,        ///< whom it strikes, and when
-  damage = 13,       ///< whether a stored block is damaged
+  group_length = 2,   ///< the siblings' common part
+  length = 3,         ///< a response's own part
+  request = 4,        ///< how easy a request is for all methods
+  method = 5,         ///< and for one
+  token = 6,          ///< of the response
+  drift = 7,          ///< of its difficulty
+  common_token = 8,   ///< whether a token is drafted by all methods alike
+  method_token = 9,   ///< or by one
+  message = 10,       ///< what happens to it on its way
+  transfer = 11,      ///< whether it fails
+  fault = 12,         ///< whom it strikes, and when
+  damage = 13,        ///< whether a stored block is damaged
+  stop_request = 14,  ///< whose recorded trees a request has (stop_points.hpp)
+  stop_point = 15,    ///< which of them a draft is
+  tree_path = 16,     ///< which tokens of it are the target's
 };
 
 /// Four random words. The first word of the counter is above all that token noise uses, which ends

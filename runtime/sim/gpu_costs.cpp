@@ -62,6 +62,27 @@ class ModelCosts {
     return CostCurve(std::move(points), position);
   }
 
+  /// A level of `paths` rows of a request attends to one request's positions.
+  [[nodiscard]] DrafterCosts head(const std::string& name, int paths) const {
+    const CostCurve rows = decode();
+    const CostCurve rows_of_prompts = prefill();
+    const auto second = [&](double n) {  // the second vector's part of queries, keys and values
+      return product(shape_.hidden, (shape_.heads + 2 * kv_heads()) * shape_.head_dim, n);
+    };
+    const auto features = [&](double n) { return product(3.0 * shape_.hidden, shape_.hidden, n); };
+    std::vector<CostCurve::Point> first, round, prompts;
+    for (const CostCurve::Point& p : rows.points()) {
+      first.push_back(
+          {p.rows, rows.seconds(2 * p.rows) + second(2 * p.rows) + features(2 * p.rows)});
+      round.push_back({p.rows, rows.seconds(paths * p.rows) + second(paths * p.rows)});
+    }
+    for (const CostCurve::Point& p : rows_of_prompts.points())
+      prompts.push_back({p.rows, p.seconds + second(p.rows) + features(p.rows)});
+    return {name, CostCurve(std::move(first), rows.attention()),
+            CostCurve(std::move(round), rows.attention()),
+            CostCurve(std::move(prompts), rows_of_prompts.attention())};
+  }
+
   /// Seconds for a position that a further row of a request attends to.
   [[nodiscard]] double further_row_position() const {
     return std::min(first_row_position(), arithmetic_position());
@@ -231,6 +252,10 @@ CostTable gpu_costs(const GpuMeasurements& measured, const ModelShape& target, i
   table.prefill = costs.prefill();
   for (const NamedDraft& draft : drafts) {
     const ModelCosts draft_costs(times, draft.shape, 1, system);
+    if (draft.head_paths > 0) {
+      table.drafters.push_back(draft_costs.head(draft.name, draft.head_paths));
+      continue;
+    }
     const CostCurve round = draft_costs.decode();
     table.drafters.push_back({draft.name, first_round(round), round, draft_costs.prefill()});
   }

@@ -58,10 +58,14 @@ struct GpuSystem {
   bool grouped_attention = true;
 };
 
-/// A draft model, whole on one GPU.
+/// A draft model or head, whole on one GPU.
 struct NamedDraft {
   std::string name;  ///< as telemetry calls it
   ModelShape shape;
+  /// Of an EAGLE-3 head the paths of its tree, a row of each level for each: besides a model of
+  /// that shape it has the product that joins three features, in the first round and for prompts,
+  /// and queries, keys and values are of two vectors. 0: a model.
+  int head_paths = 0;
 };
 
 /// `gpus` share the target as `system` says; with TP latent attention's positions are whole on

@@ -51,6 +51,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("program", help="paceline")
     parser.add_argument("--stop", required=True, help="the stop policy")
+    parser.add_argument("--target", help="the same function at other costs (pad_target.py)")
     parser.add_argument("--head", default=str(MODELS / "eagle3"))
     parser.add_argument("--noise", default="false", help="whether trees are ranked under the target's noise")
     parser.add_argument("--batches", default="1,4")
@@ -82,6 +83,8 @@ def main() -> None:
         for temperature in arguments.temperatures.split(","):
             base = [f"engine.max_batch={batch}", f"sampling.temperature={temperature}", "engine.kv_memory=64MiB",
                     f"sampling.max_tokens={arguments.tokens}", f"prompts.samples={batch}"]
+            if arguments.target:
+                base.append(f"model.path={arguments.target}")
             results: dict[str, list[dict]] = {name: [] for name in arms}
             with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as prompts:
                 prompts.writelines(embedded_prompts(arguments.prompts))

@@ -8,7 +8,8 @@ sim=$(dirname "$(realpath "$0")")
 mkdir "$work/model"
 sed 's/"num_key_value_heads": 2/"num_key_value_heads": 4/' "$root/configs/models/target/config.json" >"$work/model/config.json"
 draft=$root/configs/models/draft
-sed "s#model:DIR#model:$draft#" "$sim/costs.yaml" >"$work/costs.yaml"
+head=$root/configs/models/eagle3
+sed "s#model:DIR#model:$draft#; s#eagle3:DIR#eagle3:$head#" "$sim/costs.yaml" >"$work/costs.yaml"
 printf '%s\n' field,tokens,weight input_tokens,{15,16,17,90},1 output_tokens,{1,8,40},2 output_tokens,{150,200},1 \
   >"$work/lengths.csv"
 settings=(--set model.path="$work/model" --set engine.profile="$work/costs.yaml" --set prompts.samples=4
@@ -56,6 +57,20 @@ agrees "best-of-N" --set "$all" --set speculation.mode=coupled --set speculation
 some "races" "$(simulated_races)"
 agrees "races at random" --set "$all" --set layout.drafters=1 --set schedule.shuffle_races=true
 some "races" "$(simulated_races)"
+# A head drafts by trees that a run recorded.
+tree=(--set speculation.max_length=8 --set speculation.paths=10)
+"$paceline" rollout "$config" --output "$work/recorded" --set prompts.samples=1 --set sampling.max_tokens=160 "${tree[@]}" \
+  --set "speculation.drafters=[{method: eagle3, path: $head}]" --set speculation.policy=fixed \
+  --set speculation.record_stops=8 >/dev/null 2>"$work/err" || fail "recording: $(tail -n 1 "$work/err")"
+trees=(--set simulation.workload.stop_points="$work/recorded")
+for policy in fixed goodput nightjar; do
+  for stop in "" ", stop: $root/configs/models/radar"; do
+    agrees "a head${stop:+ that RADAR stops}, lengths by $policy" "${tree[@]}" "${trees[@]}" --set speculation.mode=coupled \
+      --set "speculation.drafters=[{method: suffix}, {method: eagle3, path: $head$stop}]" --set speculation.policy=$policy
+  done
+done
+agrees "a head beside drafter ranks" "${tree[@]}" "${trees[@]}" --set speculation.mode=decoupled --set layout.drafters=2 \
+  --set "speculation.drafters=[{method: model, path: $draft}, {method: eagle3, path: $head}]"
 for servers in 0 1 3 auto; do
   agrees "draft servers: $servers" --set "$all" --set simulation.nodes=2 --set speculation.servers=$servers \
     --set speculation.mode=coupled --set schedule.shuffle=true --set engine.max_batch=4
@@ -182,6 +197,10 @@ refuses "no costs" 64 "no costs to go by.*engine.profile" --set engine.profile=a
 refuses "no such profile" 64 "nowhere.yaml: cannot read the cost profile" --set engine.profile="$work/nowhere.yaml"
 refuses "a drafter that the profile does not know" 64 "knows no drafter model:$work/model" \
   --set "speculation.drafters=[{method: model, path: $work/model}]"
+refuses "a head without trees" 64 "simulation.workload.stop_points: expected a run that recorded" \
+  --set "speculation.drafters=[{method: eagle3, path: $head}]"
+refuses "a run that recorded no trees" 64 "stop_points: $work/run recorded no draft trees" \
+  --set "speculation.drafters=[{method: eagle3, path: $head}]" --set simulation.workload.stop_points="$work/run"
 refuses "acceptance of another number of drafters" 64 "acceptance: expected a number for each of the 3 .* found 2" \
   --set "$all" --set simulation.workload.acceptance=[0.5,0.6]
 refuses "acceptance out of range" 64 "acceptance" --set "$all" --set simulation.workload.acceptance=[0.5,0.6,1.5]

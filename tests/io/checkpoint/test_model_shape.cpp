@@ -77,6 +77,16 @@ TEST(ModelShape, LayerByHand) {
   EXPECT_DOUBLE_EQ(shape.kv_bytes_per_position(), 2.0 * 2 * 2 * 2 * 3);
 }
 
+TEST(ModelShape, AHeadHasItsOwnVocabulary) {
+  const ModelShape shape = io::parse_model_shape(
+      R"({"architectures": ["LlamaForCausalLMEagle3"], "vocab_size": 1000, "draft_vocab_size": 300,
+          "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1,
+          "num_attention_heads": 4})",
+      "c.json", "head");
+  EXPECT_EQ(shape.vocab, 300);
+  EXPECT_EQ(shape.layers, 1);
+}
+
 TEST(ModelShape, ErrorsNameFileAndKey) {
   const auto message = [](const std::string& text) {
     return message_of<DataError>([&] { (void)io::parse_model_shape(text, "c.json", "x"); });
@@ -84,7 +94,7 @@ TEST(ModelShape, ErrorsNameFileAndKey) {
   EXPECT_EQ(message("[]"), "c.json: expected an object, found []");
   EXPECT_EQ(message("{}"), "c.json: missing keys: architectures");
   EXPECT_EQ(message(R"({"architectures": ["Qwen3MoEForCausalLM"]})"),
-            "c.json: architectures: expected LlamaForCausalLM, Qwen2ForCausalLM, "
+            "c.json: architectures: expected LlamaForCausalLM, LlamaForCausalLMEagle3, Qwen2ForCausalLM, "
             "Qwen2VLForConditionalGeneration, Qwen3ForCausalLM, Qwen3MoeForCausalLM or "
             "DeepseekV3ForCausalLM, found 'Qwen3MoEForCausalLM'; the nearest is "
             "Qwen3MoeForCausalLM");

@@ -1,0 +1,47 @@
+// An EAGLE-3 head in the modelled world.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/sim/drafter.hpp"
+#include "runtime/sim/stop_points.hpp"
+
+namespace paceline::sim {
+
+/// What a decision of a stop network costs the host: 10 us of a Zen 4 core (bench_speculation
+/// --decisions).
+inline constexpr double kStopSeconds = 10e-6;
+
+/// Drafts recorded trees: of each level the StopPoint::kStates likeliest tokens, which a judge
+/// sees as it would see a real head's; of all levels that were drafted the likeliest
+/// limits.max_tokens stand. As many levels hold the target's token as were accepted of the recorded
+/// tree after as many calls; which of a level's tokens it is is drawn by their scores. Drafts end
+/// where the response does. Not thread-safe.
+class ModelledHead final : public ModelledDrafter {
+ public:
+  /// As ModelledDrafter. `costs`: a round is a level of limits.paths tokens.
+  ModelledHead(World& world, ActorId actor, const DrafterCosts& costs, int method,
+               const AcceptanceSettings& all, const Responses& responses, const StopPoints& points)
+      : ModelledDrafter(world, actor, costs, method, all, responses), points_(points) {}
+
+  void propose(std::span<draft::DraftSlot> batch, double now, draft::Levels* levels) override;
+  /// Its one layer is not worth it.
+  [[nodiscard]] bool gives_memory() const override { return false; }
+
+ private:
+  struct Job {
+    draft::DraftSlot* slot = nullptr;
+    const Response* response = nullptr;
+    const StopPoint* point = nullptr;
+    std::int32_t first = 0;  ///< index in the response of the draft's first token
+    int most = 0;            ///< levels
+    int levels = 0;          ///< so far
+  };
+  void write(const Job& job, bool follows_text) const;
+
+  const StopPoints& points_;
+};
+
+}  // namespace paceline::sim
