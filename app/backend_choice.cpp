@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <string_view>
 #include <vector>
 
 #include "kernels/gpus.hpp"
@@ -11,6 +13,14 @@
 
 namespace paceline::app {
 namespace {
+
+/// Instruction sets of devices whose results stand in tests/gpu/RESULTS.md: what `auto` may choose.
+/// Whoever adds results there adds their device's here ("sm_90"). None was measured yet.
+constexpr std::array<std::string_view, 0> kMeasuredDevices{};
+
+bool is_measured(std::string_view isa) {
+  return std::find(kMeasuredDevices.begin(), kMeasuredDevices.end(), isa) != kMeasuredDevices.end();
+}
 
 /// What a rank says of its device. Text is cut to fit.
 struct GpuFacts {
@@ -36,6 +46,11 @@ GpuFacts look(int device, const kernels::GpuList& list) {
   put(facts.isa, gpu.isa);
   put(facts.name, gpu.name);
   facts.place = gpu.place;
+  if (!gpu.why_unusable.empty()) {
+    facts.gpus = 0;
+    put(facts.why_none, gpu.name + " cannot be used: " + gpu.why_unusable);
+    return facts;
+  }
   try {
     facts.free = kernels::free_gpu_memory(device);
   } catch (const Error& error) {  // a device that does not work is none
@@ -68,6 +83,19 @@ BackendChoice choose_cpu(const fabric::MpiEnvironment& mpi, const io::EngineSect
   choice.memory = UINT64_MAX;
   for (const fabric::RankFacts& rank : facts)
     choice.memory = std::min(choice.memory, rank.memory_bytes / rank.local_ranks);
+  return choice;
+}
+
+// `auto`, where every rank has a GPU: of a kind that was never measured, nobody can say that it
+// would compute the right bits, or be any faster.
+BackendChoice choose_cpu_beside(const std::string& devices, const fabric::MpiEnvironment& mpi,
+                                const io::EngineSection& engine,
+                                std::span<const fabric::RankFacts> facts) {
+  BackendChoice choice = choose_cpu(mpi, engine, facts);
+  choice.explanation = fmt::format(
+      "computes on the CPU beside {}: the CUDA backend was not measured on such a device yet "
+      "(to try it: engine.backend: cuda)",
+      devices);
   return choice;
 }
 
@@ -109,7 +137,13 @@ BackendChoice choose_backend(const fabric::MpiEnvironment& mpi, const io::Engine
                              const PlannedMachine* planned) {
   if (engine.backend == "cpu") return choose_cpu(mpi, engine, facts);
   if (planned != nullptr && planned->gpus) {
-    if (*planned->gpus > 0) return choose_planned(*planned, facts[0].local_ranks);
+    if (*planned->gpus > 0) {
+      const kernels::GpuList here = kernels::visible_gpus();
+      const std::string isa = here.gpus.empty() ? "" : here.gpus[0].isa;
+      if (engine.backend == "auto" && !is_measured(isa))
+        return choose_cpu_beside("the GPUs planned for", mpi, engine, facts);
+      return choose_planned(*planned, facts[0].local_ranks);
+    }
     if (engine.backend == "cuda") {
       throw UsageError("engine.backend: cuda, but the nodes planned for have no GPUs (--gpus 0)");
     }
@@ -131,20 +165,25 @@ BackendChoice choose_backend(const fabric::MpiEnvironment& mpi, const io::Engine
         std::any_of(all.begin(), all.end(), [](const GpuFacts& other) { return other.gpus > 0; });
     const std::string where = fmt::format("rank {} on {}", rank, facts[rank].host);
     if (engine.backend == "cuda") {
-      throw UsageError(
-          fmt::format("engine.backend: cuda, but {} has no GPU: {}", where, without->why_none));
+      throw UsageError(fmt::format("engine.backend: cuda, but {} has no GPU that it can use: {}",
+                                   where, without->why_none));
     }
     BackendChoice choice = choose_cpu(mpi, engine, facts);
     choice.explanation =
-        some
-            ? fmt::format(
-                  "warning: computes on the CPU and leaves GPUs idle, as {} has none: {} "
-                  "(override: engine.backend)",
-                  where, without->why_none)
-            : fmt::format("computes on the CPU, as no GPU was found: {} (override: engine.backend)",
-                          without->why_none);
+        some ? fmt::format(
+                   "warning: computes on the CPU and leaves GPUs idle, as {} has none: {} "
+                   "(override: engine.backend)",
+                   where, without->why_none)
+             : fmt::format(
+                   "computes on the CPU, as no GPU can be used: {} (override: engine.backend)",
+                   without->why_none);
     return choice;
   }
+  const auto unmeasured = std::find_if(all.begin(), all.end(),
+                                       [](const GpuFacts& rank) { return !is_measured(rank.isa); });
+  if (engine.backend == "auto" && unmeasured != all.end())
+    return choose_cpu_beside(fmt::format("{} ({})", unmeasured->name, unmeasured->isa), mpi, engine,
+                             facts);
   BackendChoice choice;
   choice.name = "cuda";
   choice.isa = all[0].isa;

@@ -50,7 +50,12 @@ std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi, const S
     together(mpi, [&] {
       if (!joins) return;
       fabric::MadeGroup& made = compute->groups[tp];
-      made = fabric::make_group(members.get(), *compute->backend);
+      // A device that waits too long is like a rank that hangs: rank 0 may be the one that waits.
+      made = fabric::make_group(
+          members.get(), *compute->backend,
+          {setup.config.limits.stall, [&mpi](const std::string& why) {
+             abort_job(mpi, {ExitCode::internal, why + "; run again with --resume to continue"});
+           }});
       if (rank == 0 && !made.explanation.empty()) say("  {}", made.explanation);
     });
   }

@@ -9,8 +9,10 @@
 #include "app/setup.hpp"
 #include "app/weight_store.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
+#include "kernels/gpus.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/draft/head_sequences.hpp"
+#include "runtime/fabric/make_group.hpp"
 #include "runtime/kv/host_tiers.hpp"
 #include "runtime/kv/sequences.hpp"
 #include "runtime/model/eagle3_head.hpp"
@@ -48,7 +50,8 @@ std::uint64_t device_bytes(const Setup& setup) {
   const io::EngineSection& engine = setup.config.engine;
   const auto of = [&](const ModelConfig& config, const io::Checkpoint& weights, DType compute,
                       int tp, std::uint64_t rows) {
-    return static_cast<std::uint64_t>(config.vocab) * config.hidden *
+    return kernels::attention_workspace(rows, config.heads / tp, config.head_dim) +
+           static_cast<std::uint64_t>(config.vocab) * config.hidden *
                size_of(io::stored_dtype(config, weights)) +
            rows * model::row_bytes(config, compute, tp);
   };
@@ -57,6 +60,8 @@ std::uint64_t device_bytes(const Setup& setup) {
       std::uint64_t{1} * most.max_batch * (1 + most.max_draft) + most.prefill_chunk;
   std::uint64_t bytes =
       of(setup.model, *setup.weights, setup.compute, setup.layout.placement.least_tp(), rows);
+  for (const int tp : setup.layout.placement.degrees())
+    bytes += tp > 1 ? fabric::kGroupExchangeBytes : 0;
   for (const ConfiguredDrafter& drafter : setup.drafters) {
     if (drafter.model == nullptr || !has_draft_models(setup, Role::verifier)) continue;
     const DraftModel& draft = *drafter.model;
@@ -69,7 +74,9 @@ std::uint64_t device_bytes(const Setup& setup) {
     // A level of a tree for each request.
     const std::uint64_t level =
         std::uint64_t{1} * engine.max_batch * setup.config.speculation.paths.value_or(1);
-    bytes += (level + engine.prefill_chunk) * model::row_bytes(config, setup.compute) +
+    bytes += kernels::attention_workspace(level + engine.prefill_chunk, config.layer.heads,
+                                          config.layer.head_dim) +
+             (level + engine.prefill_chunk) * model::row_bytes(config, setup.compute) +
              sizeof(float) * level * (config.draft_vocab + setup.model.vocab) +
              kFeatureLayers * static_cast<std::uint64_t>(setup.model.hidden) *
                  size_of(setup.compute) * rows;

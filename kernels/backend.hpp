@@ -174,6 +174,8 @@ struct PassTraits {
   /// Its operations are all the backend's (sums over ranks are not), and what they write for some
   /// rows is apart from what they write for others: parts may be at different operations at a time.
   bool rows_apart = false;
+  /// Nothing in it waits for the backend and goes on from the host: it may be replayed.
+  bool recordable = true;
 };
 
 /// What a backend has recorded of the passes of one owner: one sequence of operations over one set
@@ -338,11 +340,11 @@ class Backend {
   /// (internal) on tokens or positions out of range and on trees whose rows follow later ones.
   virtual void begin(const Batch& batch) = 0;
   [[nodiscard]] virtual std::unique_ptr<Recording> make_recording(const PassTraits& traits) = 0;
-  /// The pass: calls `compute` with the operations on all its rows, or replays what it did in an
-  /// earlier pass of this recording and of as many rows. So what it calls may depend on
-  /// Operations::rows(), and nothing else may change but the batch and the contents of memory of
-  /// the backend. Where PassTraits::rows_apart, it may be called for parts that make up the pass,
-  /// by several threads at once.
+  /// The pass: calls `compute` with the operations on all its rows, or, where
+  /// PassTraits::recordable, replays what it did in an earlier pass of this recording and of as
+  /// many rows. So what it calls may depend on Operations::rows(), and nothing else may change but
+  /// the batch and the contents of memory of the backend. Where PassTraits::rows_apart, it may be
+  /// called for parts that make up the pass, by several threads at once.
   virtual void run(Recording& recording, const std::function<void(Operations&)>& compute) = 0;
   /// Seconds from begin() to the end of run(), of the last pass. Waits for its end.
   [[nodiscard]] virtual double pass_seconds() = 0;

@@ -1,6 +1,9 @@
 #include "kernels/limits.hpp"
 
+#include <algorithm>
+
 #include "kernels/backend.hpp"
+#include "kernels/gpus.hpp"
 
 namespace paceline::kernels {
 namespace {
@@ -26,6 +29,23 @@ std::string unsupported_by_cuda(const ModelConfig& config) {
 }
 
 }  // namespace
+
+std::string unusable_gpu(int major, int minor, std::uint32_t block_shared) {
+  if (major < 8) {
+    return "compute capability " + std::to_string(major) + "." + std::to_string(minor) +
+           ", expected 8.0 or later (Ampere, Ada, Hopper, Blackwell)";
+  }
+  if (block_shared < cuda::kLeastBlockShared) {
+    return std::to_string(block_shared >> 10) + " KB of shared memory a block, expected " +
+           std::to_string(cuda::kLeastBlockShared >> 10) + " KB or more";
+  }
+  return "";
+}
+
+std::uint64_t attention_workspace(std::uint64_t rows, int heads, int head_dim) {
+  return std::max<std::uint64_t>(cuda::kAttentionWorkspaceBytes,
+                                 rows * cuda::attention_state_bytes(heads, head_dim));
+}
 
 std::string unsupported(std::string_view backend, const ModelConfig& config) {
   if (config.head_dim % kHeadDimStep != 0 || config.head_dim > kMaxHeadDim) {

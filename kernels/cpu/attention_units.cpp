@@ -11,6 +11,11 @@ namespace {
 constexpr int kRowHeads = 64;
 /// Units that a thread should have, for the threads to end at about the same time.
 constexpr int kUnitsOfThread = 4;
+/// Row heads up to which a tile of K and V is used so little that fetching it counts.
+constexpr int kFewRowHeads = 24;
+/// K and V of a tile, of the kv heads that are side by side: with the tile that comes next they
+/// stay in a second-level cache.
+constexpr std::size_t kTileBytes = std::size_t{128} << 10;
 
 std::int64_t work_of(const Chain& chain, int first, int rows) {
   return rows * (std::int64_t{chain.first_position} + first) + rows * (rows + 1LL) / 2;
@@ -30,8 +35,8 @@ int in_common(const Chain& a, const Chain& b, int block) {
 
 }  // namespace
 
-void AttentionUnits::set(std::span<const Chain> chains, int block, int heads, int kv_heads,
-                         int threads) {
+void AttentionUnits::set(std::span<const Chain> chains, const KvShape& kv, int heads, int threads) {
+  const int kv_heads = kv.kv_heads;
   pieces_.clear();
   units_.clear();
   work_ = 0;
@@ -54,7 +59,7 @@ void AttentionUnits::set(std::span<const Chain> chains, int block, int heads, in
     const Chain& chain = chains[c];
     if (chain.rows <= most_rows && !units_.empty()) {
       AttentionUnit& unit = units_.back();
-      const int shared = in_common(chains[pieces_[unit.first_piece].chain], chain, block);
+      const int shared = in_common(chains[pieces_[unit.first_piece].chain], chain, kv.block);
       const std::int64_t work = unit.work + work_of(chain, 0, chain.rows);
       // A unit of one has yet to be shared; in others no row may come to lose what it shares.
       if (unit.rows + chain.rows <= most_rows && work <= most_work &&
@@ -76,6 +81,27 @@ void AttentionUnits::set(std::span<const Chain> chains, int block, int heads, in
   most_rows_ = 0;
   for (const AttentionUnit& unit : units_) most_rows_ = std::max(most_rows_, unit.rows);
   std::ranges::stable_sort(units_, std::ranges::greater{}, &AttentionUnit::work);
+  set_tasks(kv, heads / std::max(1, kv_heads), threads);
+}
+
+void AttentionUnits::set_tasks(const KvShape& kv, int group, int threads) {
+  tasks_.clear();
+  most_heads_ = 0;
+  if (kv.layer_bytes() == 0) return;  // rows without a cache attend to nothing
+  const auto of_all_heads = static_cast<int>(units_.size()) * kv.kv_heads;
+  const std::size_t tile_bytes =
+      std::size_t{2} * kAttentionTile * kv.head_dim * size_of(kv.dtype);  // of one kv head
+  const int most = std::min(static_cast<int>(kTileBytes / tile_bytes),
+                            threads == 1 ? kv.kv_heads : of_all_heads / (threads * kUnitsOfThread));
+  for (int u = 0; u < static_cast<int>(units_.size()); ++u) {
+    const AttentionUnit& unit = units_[u];
+    int rows = unit.shared > 0 ? unit.rows : 0;  // that walk a tile together
+    for (const AttentionPiece& piece : pieces(unit)) rows = std::max(rows, piece.rows);
+    const int heads = rows * group > kFewRowHeads ? 1 : std::clamp(most, 1, kv.kv_heads);
+    most_heads_ = std::max(most_heads_, heads);
+    for (int first = 0; first < kv.kv_heads; first += heads)
+      tasks_.push_back({u, first, std::min(heads, kv.kv_heads - first)});
+  }
 }
 
 }  // namespace paceline::kernels::cpu

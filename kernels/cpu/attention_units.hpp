@@ -16,7 +16,7 @@ struct AttentionPiece {
   int rows = 0;
 };
 
-/// Pieces that one thread takes together, for one kv head: [first_piece, first_piece + pieces).
+/// Pieces that one thread takes together, for some kv heads: [first_piece, first_piece + pieces).
 struct AttentionUnit {
   int first_piece = 0;
   int pieces = 0;
@@ -25,26 +25,40 @@ struct AttentionUnit {
   std::int64_t work = 0;  ///< positions that the rows see
 };
 
+/// Neighbouring kv heads of a unit, which a thread takes through its positions side by side.
+struct AttentionTask {
+  int unit = 0;  ///< of units()
+  int first_head = 0;
+  int heads = 0;
+};
+
 class AttentionUnits {
  public:
   /// Cuts the rows of a pass for `threads` threads, each of which takes units of any kv head.
   /// Chains that begin with the same blocks come together; units hold at most kRowHeads row heads
   /// or one row, and where there is enough for all threads, no more of the work than leaves each
-  /// several. Those with the most work come first.
-  void set(std::span<const Chain> chains, int block, int heads, int kv_heads, int threads);
+  /// several. Those with the most work come first. Tasks have the kv heads of a unit side by side
+  /// where that is of use and leaves each thread several tasks.
+  void set(std::span<const Chain> chains, const KvShape& kv, int heads, int threads);
   [[nodiscard]] std::span<const AttentionUnit> units() const { return units_; }
+  [[nodiscard]] std::span<const AttentionTask> tasks() const { return tasks_; }
   [[nodiscard]] std::span<const AttentionPiece> pieces(const AttentionUnit& unit) const {
     return std::span(pieces_).subspan(unit.first_piece, unit.pieces);
   }
   [[nodiscard]] int most_rows() const { return most_rows_; }        ///< of a unit
+  [[nodiscard]] int most_heads() const { return most_heads_; }      ///< of a task
   [[nodiscard]] int longest_path() const { return longest_path_; }  ///< of a chain, in positions
   [[nodiscard]] std::int64_t work() const { return work_; }         ///< of all units
 
  private:
+  void set_tasks(const KvShape& kv, int group, int threads);
+
   std::vector<int> order_;  ///< chains
   std::vector<AttentionPiece> pieces_;
   std::vector<AttentionUnit> units_;
+  std::vector<AttentionTask> tasks_;
   int most_rows_ = 0;
+  int most_heads_ = 0;
   int longest_path_ = 0;
   std::int64_t work_ = 0;
 };

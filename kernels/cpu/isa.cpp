@@ -68,11 +68,13 @@ std::vector<std::string> supported_cpu_isas() {
 
 namespace cpu {
 
-std::size_t attention_scratch_floats(int row_heads, int head_dim, int path) {
+std::size_t attention_scratch_floats(int heads, int row_heads, int head_dim, int path) {
   const std::size_t branch = path == 0 ? 0 : path + 2 * 15;  // whole groups of 16
   const int width = (head_dim + 15) / 16 * 16;               // whole vectors
-  return static_cast<std::size_t>(row_heads) * (kQueryStride + width + 2) +
-         16 * (kAttentionTile + 2) + (16 + 2 * branch) * head_dim;
+  return static_cast<std::size_t>(heads) *
+             (static_cast<std::size_t>(row_heads) * (kQueryStride + width + 2) +
+              2 * branch * head_dim) +
+         16 * (kAttentionTile + 2 + head_dim);
 }
 
 const KernelTable& kernel_table(const char* isa) {

@@ -89,7 +89,7 @@ struct SlotCopy {
 /// Neighbouring rows of one sequence that attend.
 struct AttentionRows {
   const std::int32_t* blocks;  ///< block table of the sequence
-  const std::byte* q;          ///< first row's first head of the group; heads are neighbours
+  const std::byte* q;          ///< first row's first head; heads are neighbours
   std::byte* out;              ///< the same shape
   int rows;
   int first_position;  ///< of the first row
@@ -99,19 +99,21 @@ struct AttentionRows {
   int path_base;
 };
 
-/// Attention of rows of some sequences, for all query heads of one kv head.
+/// Attention of rows of some sequences, for all query heads of some neighbouring kv heads.
 struct AttentionArgs {
-  const std::byte* cache;   ///< K of the layer and kv head in block 0
-  std::size_t values;       ///< bytes from K to V of the kv head
+  const std::byte* cache;   ///< K of the layer and the first kv head in block 0
+  std::size_t values;       ///< bytes from K to V of a kv head
+  std::size_t head_bytes;   ///< from kv head to kv head, of K and of V
   std::size_t block_bytes;  ///< from block to block
   int block;                ///< positions of a block
   int head_dim;
-  int group;           ///< query heads of the kv head
+  int heads;           ///< kv heads
+  int group;           ///< query heads of each
   bool bf16;           ///< dtype of q, out and cache
   std::size_t stride;  ///< elements from row to row of q and out
   const AttentionRows* sequences;
   int count;      ///< of sequences
-  int row_heads;  ///< rows of all sequences, times group
+  int row_heads;  ///< rows of all sequences, times group: of each kv head
   /// The first positions, a multiple of kAttentionTile, that lie in the same blocks for all
   /// sequences, and that all rows see at their own place. They are read once.
   int shared;
@@ -189,9 +191,10 @@ struct KernelTable {
                  float* gumbel);
 };
 
-/// fp32 values of scratch for an attention call of that many row heads, with paths of that many
-/// positions at most.
-[[nodiscard]] std::size_t attention_scratch_floats(int row_heads, int head_dim, int path);
+/// fp32 values of scratch for an attention call of that many kv heads with that many row heads
+/// each, and with paths of that many positions at most.
+[[nodiscard]] std::size_t attention_scratch_floats(int heads, int row_heads, int head_dim,
+                                                   int path);
 
 /// The tables by instruction set, whatever this machine supports: calling into one it lacks faults.
 namespace amx_bf16 {

@@ -43,7 +43,7 @@ void CpuOperations::set(const Batch& batch, const RowPlan& plan, const PassRows&
     return std::ranges::lower_bound(plan.chains(), row, {}, &Chain::first_row);
   };
   chains_ = {first_from(rows.first_row), first_from(rows.first_row + rows.rows)};
-  attention_units_.set(chains_, batch.kv.block, batch.heads, batch.kv.kv_heads, pool_.size());
+  attention_units_.set(chains_, batch.kv, batch.heads, pool_.size());
 }
 
 void CpuOperations::embed(const Embedding& embedding, float* out) {
@@ -216,26 +216,29 @@ void CpuOperations::attention(const QkvParams& params, int layer, const std::byt
   const std::size_t stride = static_cast<std::size_t>(params.heads) * params.head_dim;
   const AttentionUnits& cut = attention_units_;
   const std::size_t scratch_bytes =
-      attention_scratch_floats(cut.most_rows() * group, params.head_dim, cut.longest_path()) *
+      attention_scratch_floats(cut.most_heads(), cut.most_rows() * group, params.head_dim,
+                               cut.longest_path()) *
       sizeof(float);
   const auto attend = [&](Workspace& space, int index) {
-    const AttentionUnit& unit = cut.units()[index / params.kv_heads];
-    const int head = index % params.kv_heads;
+    const AttentionTask& task = cut.tasks()[index];
+    const AttentionUnit& unit = cut.units()[task.unit];
     space.attending.clear();
     for (const AttentionPiece& piece : cut.pieces(unit)) {
       const Chain& chain = chains_[piece.chain];
       const std::size_t at = (chain.first_row - rows_.first_row + piece.first) * stride +
-                             static_cast<std::size_t>(head) * group * params.head_dim;
+                             static_cast<std::size_t>(task.first_head) * group * params.head_dim;
       space.attending.push_back({chain.blocks, q + at * size_of(kv.dtype),
                                  out + at * size_of(kv.dtype), piece.rows,
                                  chain.first_position + piece.first, chain.path, chain.base});
     }
     AttentionArgs args;
-    args.cache = batch_->cache + layer * kv.layer_bytes() + head * head_bytes;
+    args.cache = batch_->cache + layer * kv.layer_bytes() + task.first_head * head_bytes;
     args.values = params.kv_heads * head_bytes;
+    args.head_bytes = head_bytes;
     args.block_bytes = kv.block_bytes();
     args.block = kv.block;
     args.head_dim = params.head_dim;
+    args.heads = task.heads;
     args.group = group;
     args.bf16 = kv.dtype == DType::bf16;
     args.stride = stride;
@@ -246,14 +249,14 @@ void CpuOperations::attention(const QkvParams& params, int layer, const std::byt
     args.scratch = reinterpret_cast<float*>(space.scratch.data());
     kernels_.attention(args);
   };
-  const int units = static_cast<int>(cut.units().size()) * params.kv_heads;
-  if (units == 1 || cut.work() * static_cast<std::int64_t>(stride) < 8 * kParallelElements) {
+  const auto tasks = static_cast<int>(cut.tasks().size());
+  if (tasks == 1 || cut.work() * static_cast<std::int64_t>(stride) < 8 * kParallelElements) {
     workspaces_[0].scratch.reserve(scratch_bytes);
-    for (int unit = 0; unit < units; ++unit) attend(workspaces_[0], unit);
+    for (int task = 0; task < tasks; ++task) attend(workspaces_[0], task);
     return;
   }
   for (Workspace& space : workspaces_) space.scratch.reserve(scratch_bytes);
-  pool_.for_units(units, [&](int thread, int unit) { attend(workspaces_[thread], unit); });
+  pool_.for_units(tasks, [&](int thread, int task) { attend(workspaces_[thread], task); });
 }
 
 void CpuOperations::store_columns(const float* in, int rows, int width, DType dtype, std::byte* out,

@@ -147,6 +147,49 @@ PACELINE_INLINE float max_lane(F32 a) {
   return _mm_cvtss_f32(_mm_max_ss(m2, _mm_shuffle_ps(m2, m2, 1)));
 }
 
+#define PACELINE_QUARTERS(a, b, which) \
+  { _mm512_shuffle_f32x4(a.v, b.v, which) }
+#define PACELINE_FOURS(a, b, which) \
+  { _mm512_shuffle_ps(a.v, b.v, which) }
+/// Lane r: all lanes of rows[r] brought together by `join`, in the order of sum(). Halves of two
+/// rows lie side by side, then quarters of four and so on.
+template <int N, class Join>
+PACELINE_INLINE F32 reduce_rows(const F32 (&rows)[N], Join&& join) {
+  const F32 none = {_mm512_setzero_ps()};
+  const auto eights = [&](int r) __attribute__((always_inline)) {
+    const F32 a = r < N ? rows[r < N ? r : 0] : none;
+    const F32 b = r + 4 < N ? rows[r + 4 < N ? r + 4 : 0] : none;
+    return join(F32 PACELINE_QUARTERS(a, b, 0x44), F32 PACELINE_QUARTERS(a, b, 0xEE));
+  };
+  const auto fours = [&](int r) __attribute__((always_inline)) {  // rows r, r + 4, r + 8, r + 12
+    const F32 a = eights(r);
+    const F32 b = N > 8 ? eights(r + 8) : a;
+    return join(F32 PACELINE_QUARTERS(a, b, 0x88), F32 PACELINE_QUARTERS(a, b, 0xDD));
+  };
+  const auto twos = [&](int r) __attribute__((always_inline)) {  // of r and r + 1 in turn
+    const F32 a = fours(r);
+    const F32 b = N > r + 1 ? fours(r + 1) : a;
+    return join(F32 PACELINE_FOURS(a, b, 0x44), F32 PACELINE_FOURS(a, b, 0xEE));
+  };
+  const F32 a = twos(0);
+  const F32 b = N > 2 ? twos(2) : a;
+  return join(F32 PACELINE_FOURS(a, b, 0x88), F32 PACELINE_FOURS(a, b, 0xDD));
+}
+#undef PACELINE_QUARTERS
+#undef PACELINE_FOURS
+/// Lane r: sum(rows[r]). Others hold anything.
+template <int N>
+PACELINE_INLINE F32 sums(const F32 (&rows)[N]) {
+  return reduce_rows(
+      rows, [](F32 a, F32 b) __attribute__((always_inline)) { return a + b; });
+}
+/// Lane r: max_lane(rows[r]). Others hold anything.
+template <int N>
+PACELINE_INLINE F32 max_lanes(const F32 (&rows)[N]) {
+  return reduce_rows(
+      rows, [](F32 a, F32 b) __attribute__((always_inline)) { return max(a, b); });
+}
+
 #elif defined(PACELINE_SIMD_AVX2)
 
 struct F32 {
@@ -481,6 +524,18 @@ PACELINE_INLINE float max_lane(F32 a) {
 #endif
 
 #if !defined(PACELINE_SIMD_AVX512)
+template <int N>
+PACELINE_INLINE F32 sums(const F32 (&rows)[N]) {
+  float lanes[kLanes] = {};
+  PACELINE_UNROLL for (int r = 0; r < N; ++r) lanes[r] = sum(rows[r]);
+  return load(lanes);
+}
+template <int N>
+PACELINE_INLINE F32 max_lanes(const F32 (&rows)[N]) {
+  float lanes[kLanes] = {};
+  PACELINE_UNROLL for (int r = 0; r < N; ++r) lanes[r] = max_lane(rows[r]);
+  return load(lanes);
+}
 PACELINE_INLINE F32 load_part(const float* p, int n) {
   float lanes[kLanes] = {};
   for (int i = 0; i < n; ++i) lanes[i] = p[i];

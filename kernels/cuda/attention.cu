@@ -60,13 +60,9 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
 
 }  // namespace
 
-std::size_t attention_workspace_bytes(int slots, int heads, int head_dim) {
-  return static_cast<std::size_t>(slots) * heads * (head_dim + 2) * sizeof(float);
-}
-
 void attention(const QkvParams& params, const KvShape& kv, int layer, const std::byte* cache,
                const AttentionGrid& grid, const std::int32_t* plan, const std::byte* q,
-               std::byte* out, float* workspace, cudaStream_t stream) {
+               std::byte* out, float* workspace, int block_shared, cudaStream_t stream) {
   const KvStrides strides = strides_of(kv);
   const auto size = static_cast<std::int64_t>(size_of(kv.dtype));
   const auto block = static_cast<std::uint32_t>(kv.block);
@@ -97,7 +93,7 @@ void attention(const QkvParams& params, const KvShape& kv, int layer, const std:
     first_item += items * (sizeof(AttentionItem) / 4);
     if (items == 0) continue;
     if (kv.dtype == DType::bf16) {
-      launch_attention_bf16(args, items, grid.narrow, stream);
+      launch_attention_bf16(args, items, grid.narrow, block_shared, stream);
     } else {
       launch_attention_f32(args, items, stream);
     }

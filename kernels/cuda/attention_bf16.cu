@@ -16,13 +16,14 @@ namespace paceline::kernels::cuda {
 namespace {
 
 /// width: columns that head_dim is padded to, with zeros. step: tiles that are walked at a time.
-template <int width, int pair_tiles, int step>
+/// stages: of the rings of K and V.
+template <int width, int pair_tiles, int step, int stages>
 struct Shape {
   static constexpr int kThreads = 128 * step;
   /// Blocks of a multiprocessor: what its shared memory holds, and registers have to allow.
   static constexpr int kBlocks = width == 256 || step > 1 ? 1 : pair_tiles > 1 ? 2 : 3;
   static constexpr int kPairs = kAttentionPairs * pair_tiles;
-  static constexpr int kStages = 2;
+  static constexpr int kStages = stages;
   static constexpr int kColumns = width / (4 * step);  ///< of the values, of a warp
   static constexpr int kColumnTiles = kColumns / 8;
 
@@ -400,11 +401,11 @@ __device__ __forceinline__ void walk_tiles(const AttentionArgs& args, const Atte
 }
 
 /// Grid: items * kv heads.
-template <int width, int pair_tiles, int step>
-__global__ void __launch_bounds__(Shape<width, pair_tiles, step>::kThreads,
-                                  Shape<width, pair_tiles, step>::kBlocks)
+template <int width, int pair_tiles, int step, int stages>
+__global__ void __launch_bounds__(Shape<width, pair_tiles, step, stages>::kThreads,
+                                  Shape<width, pair_tiles, step, stages>::kBlocks)
     attend_bf16(const AttentionArgs args) {
-  using S = Shape<width, pair_tiles, step>;
+  using S = Shape<width, pair_tiles, step, stages>;
   const AttentionItem item = item_of_block(args);
   if (item.tiles == 0) return;
   std::byte* shared = dynamic_shared();
@@ -435,27 +436,40 @@ __global__ void __launch_bounds__(Shape<width, pair_tiles, step>::kThreads,
 /// Blocks of threads that the device runs at once, about: with fewer, each is made fast.
 constexpr int kFewBlocks = 132;
 
-template <int width, int pair_tiles, int step>
+template <int width, int pair_tiles, int step, int stages = 2>
 void launch_shape(const AttentionArgs& args, int items, cudaStream_t stream) {
-  using S = Shape<width, pair_tiles, step>;
-  launch(attend_bf16<width, pair_tiles, step>, dim3(items * args.kv_heads), dim3(S::kThreads),
-         S::kBytes, stream, args);
+  using S = Shape<width, pair_tiles, step, stages>;
+  launch(attend_bf16<width, pair_tiles, step, stages>, dim3(items * args.kv_heads),
+         dim3(S::kThreads), S::kBytes, stream, args);
 }
+
+// What devices with the least shared memory have to do with. Two stages, or two tiles at a time, are
+// only for speed.
+static_assert(Shape<64, 1, 2, 2>::kBytes <= kLeastBlockShared);
+static_assert(Shape<64, 4, 1, 2>::kBytes <= kLeastBlockShared);
+static_assert(Shape<128, 1, 1, 2>::kBytes <= kLeastBlockShared);
+static_assert(Shape<128, 4, 1, 2>::kBytes <= kLeastBlockShared);
+static_assert(Shape<256, 1, 1, 1>::kBytes <= kLeastBlockShared);
+static_assert(Shape<256, 2, 1, 1>::kBytes <= kLeastBlockShared);
 
 }  // namespace
 
-void launch_attention_bf16(const AttentionArgs& args, int items, bool narrow, cudaStream_t stream) {
+void launch_attention_bf16(const AttentionArgs& args, int items, bool narrow, int block_shared,
+                           cudaStream_t stream) {
   const bool few = narrow && items * args.kv_heads <= kFewBlocks;
   if (args.head_dim <= 64) {
     (few      ? launch_shape<64, 1, 2>
      : narrow ? launch_shape<64, 1, 1>
               : launch_shape<64, 4, 1>)(args, items, stream);
   } else if (args.head_dim <= 128) {
-    (few      ? launch_shape<128, 1, 2>
-     : narrow ? launch_shape<128, 1, 1>
-              : launch_shape<128, 4, 1>)(args, items, stream);
-  } else {
+    const bool fits = Shape<128, 1, 2, 2>::kBytes <= block_shared;
+    (few && fits ? launch_shape<128, 1, 2>
+     : narrow    ? launch_shape<128, 1, 1>
+                 : launch_shape<128, 4, 1>)(args, items, stream);
+  } else if (Shape<256, 2, 1, 2>::kBytes <= block_shared) {
     (narrow ? launch_shape<256, 1, 1> : launch_shape<256, 2, 1>)(args, items, stream);
+  } else {
+    (narrow ? launch_shape<256, 1, 1, 1> : launch_shape<256, 2, 1, 1>)(args, items, stream);
   }
 }
 

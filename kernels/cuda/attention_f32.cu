@@ -193,6 +193,9 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 }  // namespace
 
+static_assert(shared_bytes(max_pairs(128), 128) <= kLeastBlockShared);
+static_assert(shared_bytes(max_pairs(kMaxHeadDim), kMaxHeadDim) <= kLeastBlockShared);
+
 void launch_attention_f32(const AttentionArgs& args, int items, cudaStream_t stream) {
   const int pairs = max_pairs(args.head_dim);
   launch(attend_f32, dim3(items * args.kv_heads), dim3(kThreads),

@@ -98,7 +98,9 @@ __device__ __forceinline__ float attention_result(float value, float inverse_sum
   return value * inverse_sum + 0.0F;
 }
 
-void launch_attention_bf16(const AttentionArgs& args, int items, bool narrow, cudaStream_t stream);
+/// block_shared: bytes of shared memory that the device gives a block.
+void launch_attention_bf16(const AttentionArgs& args, int items, bool narrow, int block_shared,
+                           cudaStream_t stream);
 void launch_attention_f32(const AttentionArgs& args, int items, cudaStream_t stream);
 
 }  // namespace paceline::kernels::cuda

@@ -69,7 +69,8 @@ std::size_t AttentionPlanner::most_words(int rows, int segments, int positions) 
 }
 
 int AttentionPlanner::most_slots(int rows, int positions) const {
-  return rows * ((positions - 1) / kAttentionSplit + 1);
+  const int splits = (positions - 1) / kAttentionSplit + 1;
+  return std::max(rows, std::min(options_.most_slots, rows * splits));
 }
 
 const AttentionPlan& AttentionPlanner::plan(std::span<const Segment> segments, const RowPlan& rows,
@@ -86,16 +87,18 @@ const AttentionPlan& AttentionPlanner::plan(std::span<const Segment> segments, c
   };
   bool narrow = group_ <= kAttentionPairs && few(segments.size());
   if (narrow) {
-    build(segments, kAttentionPairs / group_, false);
+    build(segments, kAttentionPairs / group_, false, false);
     narrow = few(items_[0].size());
   }
-  if (!narrow) build(segments, max_pairs(options_.head_dim) / group_, true);
+  const int rows_of_item = max_pairs(options_.head_dim) / group_;
+  if (!narrow) build(segments, rows_of_item, true, false);
+  if (plan_.slots > options_.most_slots) build(segments, rows_of_item, false, true);
   assemble(at_least);
   return plan_;
 }
 
 bool AttentionPlanner::folds(const Segment& segment) const {
-  return segment.parents == nullptr && segment.rows >= options_.fold_rows;
+  return all_fold_ || (segment.parents == nullptr && segment.rows >= options_.fold_rows);
 }
 
 // Sharing pays where rows of several sequences fit into one item.
@@ -103,9 +106,11 @@ bool AttentionPlanner::may_share(const Segment& segment) const {
   return share_ && !folds(segment) && 2 * segment.rows <= rows_of_item_;
 }
 
-void AttentionPlanner::build(std::span<const Segment> segments, int rows_of_item, bool share) {
+void AttentionPlanner::build(std::span<const Segment> segments, int rows_of_item, bool share,
+                             bool all_fold) {
   rows_of_item_ = rows_of_item;
   share_ = share;
+  all_fold_ = all_fold;
   items_[0].clear();
   items_[1].clear();
   rows_.clear();
@@ -226,11 +231,12 @@ AttentionPlanner::Member AttentionPlanner::add_member(const Segment& segment,
     row.row = segment.first_row + i;
     row.position = row_plan_->rows()[row.row].position;
     const int splits = row.position / kAttentionSplit + 1;
-    if (splits > 1 || keeps_state || member.is_tree()) {
+    const bool folding = folds(segment);
+    if (splits > 1 || keeps_state || (member.is_tree() && !folding)) {
       row.slot = plan_.slots;
-      plan_.slots += folds(segment) ? 1 : splits;
+      plan_.slots += folding ? 1 : splits;
     }
-    if (splits > 1 && !folds(segment)) merged_.push_back(row);
+    if (splits > 1 && !folding) merged_.push_back(row);
     rows_.push_back(row);
   }
   return member;
@@ -253,13 +259,33 @@ void AttentionPlanner::add_prefix(int first_row, int rows, int first_tile, int t
   }
 }
 
-void AttentionPlanner::add_causal(const Chain& chain, int first_row, int first_tile, int table) {
-  int path = -1;
-  if (chain.path != nullptr) {
-    path = static_cast<int>(lists_.size());
-    lists_.insert(lists_.end(), chain.path,
-                  chain.path + (chain.first_position - chain.base + chain.rows));
+int AttentionPlanner::add_path(const Chain& chain) {
+  if (chain.path == nullptr) return -1;
+  const int path = static_cast<int>(lists_.size());
+  lists_.insert(lists_.end(), chain.path,
+                chain.path + (chain.first_position - chain.base + chain.rows));
+  return path;
+}
+
+void AttentionPlanner::add_folding(const Chain& chain, int first_row, int table) {
+  const int path = add_path(chain);
+  for (int row = 0; row < chain.rows; row += rows_of_item_) {
+    AttentionItem item;
+    item.first_row = first_row + row;
+    item.rows = std::min(rows_of_item_, chain.rows - row);
+    item.last_position = chain.first_position + row + item.rows - 1;
+    item.tiles = item.last_position / kAttentionTile + 1;
+    item.visible_tiles = (chain.first_position + row + 1) / kAttentionTile;
+    item.table = table;
+    item.path = path;
+    item.path_base = chain.base;
+    item.end = AttentionEnd::fold;
+    add_item(item);
   }
+}
+
+void AttentionPlanner::add_causal(const Chain& chain, int first_row, int first_tile, int table) {
+  const int path = add_path(chain);
   for (int row = 0; row < chain.rows; row += rows_of_item_) {
     const int end = std::min(row + rows_of_item_, chain.rows);
     const int last_position = chain.first_position + end - 1;
@@ -287,27 +313,22 @@ void AttentionPlanner::add_causal(const Chain& chain, int first_row, int first_t
 }
 
 void AttentionPlanner::add_chain(const Member& member, int first_tile) {
-  const Segment& segment = *member.segment;
-  if (!folds(segment)) {
+  if (folds(*member.segment)) {
+    add_folding(member.chains[0], member.first_row, member.table);
+  } else {
     add_causal(member.chains[0], member.first_row, first_tile, member.table);
-    return;
-  }
-  for (int row = 0; row < segment.rows; row += rows_of_item_) {
-    AttentionItem item;
-    item.first_row = member.first_row + row;
-    item.rows = std::min(rows_of_item_, segment.rows - row);
-    item.last_position = segment.first_position + row + item.rows - 1;
-    item.tiles = item.last_position / kAttentionTile + 1;
-    item.visible_tiles = (segment.first_position + row + 1) / kAttentionTile;
-    item.table = member.table;
-    item.path = -1;
-    item.end = AttentionEnd::fold;
-    add_item(item);
   }
 }
 
 void AttentionPlanner::add_tree(const Member& member, int first_tile) {
   const Segment& segment = *member.segment;
+  const auto row_of = [&](const Chain& chain) {
+    return member.first_row + chain.first_row - segment.first_row;
+  };
+  if (folds(segment)) {
+    for (const Chain& chain : member.chains) add_folding(chain, row_of(chain), member.table);
+    return;
+  }
   const int before = tiles_before(segment);
   const int whole = before / kAttentionSplitTiles * kAttentionSplitTiles;
   for (int tile = first_tile; tile < whole; tile += kAttentionSplitTiles) {
@@ -319,8 +340,7 @@ void AttentionPlanner::add_tree(const Member& member, int first_tile) {
     add_prefix(member.first_row, segment.rows, whole, kept, member.table, AttentionEnd::resume);
   }
   for (const Chain& chain : member.chains) {
-    add_causal(chain, member.first_row + chain.first_row - segment.first_row, whole + kept,
-               member.table);
+    add_causal(chain, row_of(chain), whole + kept, member.table);
   }
 }
 

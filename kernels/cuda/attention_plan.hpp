@@ -8,8 +8,9 @@
 //
 //  * An item is a range of tiles walked for up to max_pairs() (row, query head of a kv head) pairs.
 //  * A chain of drafted tokens or a piece of a prompt has one item for each split and each group of
-//    rows. Long pieces of prompts walk all their splits in one item instead and need no room for
-//    the states of each.
+//    rows. Long pieces of prompts walk all their splits in one item instead, and fold them as they
+//    go: they need room for one state a row. So do all rows, of trees too, where there is no room
+//    for the states of every split.
 //  * Decoding siblings, whose block tables begin alike, walk what lies in shared blocks together.
 //    Where that ends within a split, the state is kept and each sibling resumes from it: such items
 //    are of the second phase, a launch of its own.
@@ -28,8 +29,10 @@
 
 namespace paceline::kernels::cuda {
 
-/// Positions whose softmax is one chain. Part of the definition of the result.
-inline constexpr int kAttentionSplit = 1024;
+/// Positions whose softmax is one chain. Part of the definition of the result. Few, because one
+/// request of a short context is to keep many multiprocessors at work: a thousand positions of four
+/// kv heads are 16 items.
+inline constexpr int kAttentionSplit = 256;
 inline constexpr int kAttentionSplitTiles = kAttentionSplit / kAttentionTile;
 /// Pairs of a row and a query head that the tensor cores take as one tile.
 inline constexpr int kAttentionPairs = 16;
@@ -101,13 +104,16 @@ struct AttentionPlannerOptions {
   /// Blocks of threads that the device runs at once. Steps with fewer are cut into small items, and
   /// share nothing: what is lacking then is not bandwidth.
   int few_blocks = 132;
-  /// Tiles that siblings, or paths of a tree, must share in a split for a state to be kept of them.
-  int shared_tiles = 4;
+  /// Tiles that siblings, or paths of a tree, must share in a split for a state to be kept of them:
+  /// two take 64 KB of a kv head to read, a state of seven query heads 7 KB to write and read.
+  int shared_tiles = 2;
   /// Bytes of K and V, in bf16, that resuming from such states must spare: what the device reads in
   /// the time that a second launch takes, about 5 us.
   std::int64_t second_phase_bytes = std::int64_t{24} << 20;
   /// Rows of a chain from which on its splits are folded by one item.
   int fold_rows = 64;
+  /// Of the workspace: where splits of their own would take more, every row folds its own.
+  int most_slots = 1 << 30;
   bool operator==(const AttentionPlannerOptions&) const = default;
 };
 
@@ -124,7 +130,7 @@ class AttentionPlanner {
   /// Most words of a plan for `rows` rows of `segments` segments, at positions below `positions`,
   /// whose trees are of one pass.
   [[nodiscard]] std::size_t most_words(int rows, int segments, int positions) const;
-  /// Most slots of such a plan. Pieces of prompts, which fold, need far fewer.
+  /// Most slots of such a plan: never more than most_slots and the rows.
   [[nodiscard]] int most_slots(int rows, int positions) const;
 
  private:
@@ -145,7 +151,7 @@ class AttentionPlanner {
     int chains = 0;  ///< of the members; they come first, trees after them
   };
 
-  void build(std::span<const Segment> segments, int rows_of_item, bool share);
+  void build(std::span<const Segment> segments, int rows_of_item, bool share, bool all_fold);
   void find_groups(std::span<const Segment> segments);
   /// Tiles after the last whole split whose state is kept for the chains of a group to resume from,
   /// and for the paths of a tree, which keep one of their own.
@@ -160,6 +166,10 @@ class AttentionPlanner {
   Member add_member(const Segment& segment, std::span<const Chain> chains, bool keeps_state);
   /// Items over tiles that all of the rows see whole.
   void add_prefix(int first_row, int rows, int first_tile, int tiles, int table, AttentionEnd end);
+  /// Items over all tiles that the rows of a chain see, which fold the splits.
+  void add_folding(const Chain& chain, int first_row, int table);
+  /// Puts the chain's path into lists_; -1: it has none.
+  int add_path(const Chain& chain);
   /// Items over the tiles from first_tile on, of which the rows of a chain see more one by one.
   /// Resumes where first_tile is within a split. first_row: of rows_.
   void add_causal(const Chain& chain, int first_row, int first_tile, int table);
@@ -176,6 +186,7 @@ class AttentionPlanner {
   const RowPlan* row_plan_ = nullptr;
   int rows_of_item_ = 0;
   bool share_ = false;
+  bool all_fold_ = false;
   bool resume_ = false;  ///< states are kept for a second phase
   std::vector<AttentionItem> items_[2];
   std::vector<AttentionRow> rows_;

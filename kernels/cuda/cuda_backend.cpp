@@ -1,8 +1,10 @@
 #include "kernels/cuda/cuda_backend.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <string>
+#include <thread>
 
 #include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/check.hpp"
@@ -127,11 +129,21 @@ class Layout {
 
 }  // namespace
 
+LinearDevice facts_of(int device) {
+  LinearDevice facts;
+  const auto ask = [device](int& value, cudaDeviceAttr attribute) {
+    PACELINE_CUDA_CHECK(cudaDeviceGetAttribute(&value, attribute, device));
+  };
+  ask(facts.multiprocessors, cudaDevAttrMultiProcessorCount);
+  ask(facts.block_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  ask(facts.shared, cudaDevAttrMaxSharedMemoryPerMultiprocessor);
+  return facts;
+}
+
 CudaBackend::CudaBackend(int device) : device_(device) {
   PACELINE_CUDA_CHECK(cudaSetDevice(device));
   info_ = {"cuda", visible_gpus().gpus.at(device).isa, 1};
-  PACELINE_CUDA_CHECK(
-      cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device));
+  facts_ = facts_of(device);
   PACELINE_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   linear_workspace_ = DeviceMemory(kLinearWorkspaceBytes);
   PACELINE_CUDA_CHECK(cudaMemsetAsync(linear_workspace_.data(), 0, kLinearWorkspaceBytes, stream_));
@@ -142,7 +154,33 @@ CudaBackend::~CudaBackend() {
   static_cast<void>(cudaStreamDestroy(stream_));
 }
 
-void CudaBackend::wait() const { PACELINE_CUDA_CHECK(cudaStreamSynchronize(stream_)); }
+void CudaBackend::wait() const {
+  if (watches_.empty()) {
+    PACELINE_CUDA_CHECK(cudaStreamSynchronize(stream_));
+  } else {
+    watch_until([this] { return cudaStreamQuery(stream_); });
+  }
+}
+
+// The core is given to others between two looks, as a synchronisation that spins gives it too.
+void CudaBackend::watch_until(const std::function<cudaError_t()>& done) const {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kBetween(1);
+  const Clock::time_point began = Clock::now();
+  Clock::time_point next = began + kBetween;
+  for (cudaError_t code = done(); code != cudaSuccess; code = done()) {
+    if (code != cudaErrorNotReady) PACELINE_CUDA_CHECK(code);
+    static_cast<void>(cudaGetLastError());  // it is no error, and not to be found as one later
+    const Clock::time_point now = Clock::now();
+    if (now < next) {
+      std::this_thread::yield();
+      continue;
+    }
+    next = now + kBetween;
+    for (StreamWatch* watch : watches_)
+      watch->waiting(std::chrono::duration<double>(now - began).count());
+  }
+}
 
 std::unique_ptr<Buffer> CudaBackend::allocate(std::size_t bytes) {
   auto buffer = std::make_unique<DeviceBuffer>(bytes);
@@ -224,7 +262,9 @@ AttentionPlanner& CudaBackend::planner(const Batch& batch) {
   options.kv_heads = batch.kv.kv_heads;
   options.head_dim = batch.kv.head_dim;
   options.block = batch.kv.block;
-  options.few_blocks = multiprocessors_;
+  options.few_blocks = facts_.multiprocessors;
+  options.most_slots = static_cast<int>(kAttentionWorkspaceBytes /
+                                        attention_state_bytes(batch.heads, batch.kv.head_dim));
   for (Planner& p : planners_) {
     if (p.options == options) return p.planner;
   }
@@ -234,8 +274,15 @@ AttentionPlanner& CudaBackend::planner(const Batch& batch) {
 void CudaBackend::begin(const Batch& batch) {
   row_plan_.set(batch);
   static const AttentionPlan kNone;
-  const AttentionPlan& plan = batch.heads > 0 ? planner(batch).plan(batch.segments, row_plan_)
-                                              : kNone;  // none: no attention follows
+  // Without heads no attention follows.
+  plan_ = batch.heads > 0 ? &planner(batch).plan(batch.segments, row_plan_) : &kNone;
+  given_ = batch;
+  begin_.record(stream_);
+}
+
+// Where the batch lies on the device is the recording's: other owners' passes do not move it.
+void CudaBackend::send_batch(GraphRecording& recording) {
+  const Batch& batch = given_;
   const PassRows rows =
       padded({static_cast<int>(batch.tokens.size()), static_cast<int>(batch.logit_rows.size())});
   Layout layout;
@@ -243,8 +290,16 @@ void CudaBackend::begin(const Batch& batch) {
   const std::size_t positions = layout.add<std::int32_t>(rows.rows);
   const std::size_t slots = layout.add<std::int64_t>(rows.rows);
   const std::size_t logit_rows = layout.add<std::int32_t>(rows.logit_rows);
-  const std::size_t attention = layout.add<std::int32_t>(plan.words.size());
-  std::byte* host = batch_stage_.room(layout.bytes(), stream_);
+  const std::size_t attention = layout.add<std::int32_t>(plan_->words.size());
+  std::size_t states = 0;
+  if (plan_->slots > 0) {
+    // Made as large as most passes need, and only then by the rows, which come in few sizes.
+    const std::size_t state = attention_state_bytes(batch.heads, batch.kv.head_dim);
+    const bool fits = plan_->slots * state <= kAttentionWorkspaceBytes;
+    states = fits ? kAttentionWorkspaceBytes : rows.rows * state;
+  }
+  recording.make_room(layout.bytes(), states, stream_);
+  std::byte* host = recording.stage().room(layout.bytes(), stream_);
   const auto fill = [host](std::size_t at, auto count, auto&& value) {
     using T = decltype(value(0));
     for (int i = 0; i < count; ++i) reinterpret_cast<T*>(host + at)[i] = value(i);
@@ -261,38 +316,32 @@ void CudaBackend::begin(const Batch& batch) {
   });
   fill(logit_rows, rows.logit_rows,
        [&](int i) { return i < given_logits ? batch.logit_rows[i] : std::int32_t{0}; });
-  std::copy(plan.words.begin(), plan.words.end(),
+  std::copy(plan_->words.begin(), plan_->words.end(),
             reinterpret_cast<std::int32_t*>(host + attention));
-
-  const std::size_t workspace =
-      attention_workspace_bytes(plan.slots, batch.heads, batch.kv.head_dim);
-  if (attention_workspace_.size() < workspace) {
-    wait();
-    attention_workspace_ = DeviceMemory(workspace + workspace / 2);
-  }
-  begin_.record(stream_);
-  batch_stage_.copy(layout.bytes(), stream_);
-  const std::byte* device = batch_stage_.device();
+  recording.stage().copy(layout.bytes(), stream_);
+  const std::byte* device = recording.stage().device();
   batch_ = {rows,
             reinterpret_cast<const TokenId*>(device + tokens),
             reinterpret_cast<const std::int32_t*>(device + positions),
             reinterpret_cast<const std::int64_t*>(device + slots),
             reinterpret_cast<const std::int32_t*>(device + logit_rows),
-            reinterpret_cast<const std::int32_t*>(device + attention)};
-  kv_ = batch.kv;
-  cache_ = batch.cache;
-  attention_grid_ = plan.grid;
+            reinterpret_cast<const std::int32_t*>(device + attention),
+            reinterpret_cast<float*>(recording.workspace())};
 }
 
 void CudaBackend::run(Recording& recording, const std::function<void(Operations&)>& compute) {
-  const PassKey key = {batch_.rows, attention_grid_, batch_stage_.device(),
-                       attention_workspace_.data()};
-  dynamic_cast<GraphRecording&>(recording).run(key, stream_, [&] { compute(*this); });
+  auto& graphs = dynamic_cast<GraphRecording&>(recording);
+  send_batch(graphs);
+  graphs.run({batch_.rows, plan_->grid}, stream_, [&] { compute(*this); });
   end_.record(stream_);
 }
 
 double CudaBackend::pass_seconds() {
-  end_.wait();
+  if (watches_.empty()) {
+    end_.wait();
+  } else {
+    watch_until([this] { return end_.query(); });
+  }
   return Event::seconds(begin_, end_);
 }
 
@@ -318,20 +367,20 @@ void CudaBackend::add_bias(float* x, const float* bias, int rows, int width) {
 
 void CudaBackend::linear(const Linear& weight, const std::byte* in, int rows, float* out) {
   const DeviceLinear packed = dynamic_cast<const PackedLinear&>(weight).view();
-  const LinearPlan plan = plan_linear(packed.layout, rows, {multiprocessors_});
+  const LinearPlan plan = plan_linear(packed.layout, rows, facts_);
   cuda::linear(plan, packed, in, rows, out, {linear_workspace_.data()}, stream_);
 }
 
 void CudaBackend::rope_and_store(const QkvParams& params, const RopeTable& rope, int layer,
                                  const float* qkv, std::byte* q_out) {
-  cuda::rope_and_store(params, rope, kv_, layer, cache_, batch_.positions, batch_.slots,
+  cuda::rope_and_store(params, rope, given_.kv, layer, given_.cache, batch_.positions, batch_.slots,
                        batch_.rows.rows, qkv, q_out, stream_);
 }
 
 void CudaBackend::attention(const QkvParams& params, int layer, const std::byte* q,
                             std::byte* out) {
-  cuda::attention(params, kv_, layer, cache_, attention_grid_, batch_.attention, q, out,
-                  reinterpret_cast<float*>(attention_workspace_.data()), stream_);
+  cuda::attention(params, given_.kv, layer, given_.cache, plan_->grid, batch_.attention, q, out,
+                  batch_.states, facts_.block_shared, stream_);
 }
 
 void CudaBackend::swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) {

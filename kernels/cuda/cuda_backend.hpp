@@ -17,6 +17,9 @@
 
 namespace paceline::kernels::cuda {
 
+/// What plans need to know of a device of this machine. Throws Error (internal) in CUDA's words.
+[[nodiscard]] LinearDevice facts_of(int device);
+
 /// The batch of a pass in device memory, rows padded to a bucket. All of it is one copy.
 struct DeviceBatch {
   PassRows rows;
@@ -25,6 +28,16 @@ struct DeviceBatch {
   const std::int64_t* slots = nullptr;  ///< [rows] block * kv.block + slot of its k and v, or -1
   const std::int32_t* logit_rows = nullptr;  ///< [logit_rows] 0 in padding
   const std::int32_t* attention = nullptr;   ///< AttentionPlan::words
+  float* states = nullptr;                   ///< of attention: room for AttentionPlan::slots
+};
+
+/// Asked while the host waits for the device's work.
+class StreamWatch {
+ public:
+  virtual ~StreamWatch() = default;
+  /// The host has waited for so many seconds. Called a thousand times a second; does not return
+  /// where what it waits for will never be.
+  virtual void waiting(double seconds) = 0;
 };
 
 /// Rows to sample, in device memory.
@@ -44,6 +57,11 @@ class CudaBackend final : public Backend, private Operations {
   /// Work put into it comes after all that the backend was given before.
   [[nodiscard]] cudaStream_t stream() const { return stream_; }
   [[nodiscard]] int device() const { return device_; }
+  /// For all that it was given before.
+  void wait() const;
+  /// Asked from now on while a wait lasts, until it is removed.
+  void add_watch(StreamWatch& watch) { watches_.push_back(&watch); }
+  void remove_watch(StreamWatch& watch) { std::erase(watches_, &watch); }
 
   [[nodiscard]] BackendInfo info() const override { return info_; }
   [[nodiscard]] std::unique_ptr<Buffer> allocate(std::size_t bytes) override;
@@ -62,8 +80,8 @@ class CudaBackend final : public Backend, private Operations {
 
   [[nodiscard]] PassRows padded(PassRows rows) const override;
   void begin(const Batch& batch) override;
-  [[nodiscard]] std::unique_ptr<Recording> make_recording(const PassTraits& /*traits*/) override {
-    return std::make_unique<GraphRecording>();
+  [[nodiscard]] std::unique_ptr<Recording> make_recording(const PassTraits& traits) override {
+    return std::make_unique<GraphRecording>(traits.recordable);
   }
   void run(Recording& recording, const std::function<void(Operations&)>& compute) override;
   [[nodiscard]] double pass_seconds() override;
@@ -99,7 +117,9 @@ class CudaBackend final : public Backend, private Operations {
     AttentionPlanner planner;
   };
   [[nodiscard]] AttentionPlanner& planner(const Batch& batch);
-  void wait() const;
+  void send_batch(GraphRecording& recording);
+  /// Until `done` no longer says cudaErrorNotReady, while watches are asked.
+  void watch_until(const std::function<cudaError_t()>& done) const;
   template <class T>
   const T* send(std::span<const T> values);
   SampleRows send_rows(std::span<const SampleRow> rows);
@@ -111,18 +131,16 @@ class CudaBackend final : public Backend, private Operations {
 
   int device_ = 0;
   BackendInfo info_;
-  int multiprocessors_ = 0;
+  LinearDevice facts_;
+  std::vector<StreamWatch*> watches_;
   cudaStream_t stream_ = nullptr;
 
   // The pass.
   RowPlan row_plan_;
   std::vector<Planner> planners_;
-  MirroredStage batch_stage_;
+  Batch given_;
+  const AttentionPlan* plan_ = nullptr;  ///< of a planner
   DeviceBatch batch_;
-  KvShape kv_;
-  std::byte* cache_ = nullptr;
-  AttentionGrid attention_grid_;
-  DeviceMemory attention_workspace_;
   DeviceMemory linear_workspace_;
   Event begin_{true};
   Event end_{true};

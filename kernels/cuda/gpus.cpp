@@ -24,13 +24,16 @@ GpuList visible_gpus() {
   for (int device = 0; device < count; ++device) {
     cudaDeviceProp properties{};
     PACELINE_CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
+    const auto block_shared = static_cast<std::uint32_t>(properties.sharedMemPerBlockOptin);
     list.gpus.push_back(
         {properties.name,
          "sm_" + std::to_string(properties.major) + std::to_string(properties.minor),
          properties.totalGlobalMem,
          std::uint64_t{static_cast<unsigned>(properties.pciDomainID)} << 32 |
              static_cast<unsigned>(properties.pciBusID) << 8 |
-             static_cast<unsigned>(properties.pciDeviceID)});
+             static_cast<unsigned>(properties.pciDeviceID),
+         static_cast<std::uint32_t>(properties.multiProcessorCount), block_shared,
+         unusable_gpu(properties.major, properties.minor, block_shared)});
   }
   return list;
 }
@@ -49,6 +52,8 @@ std::unique_ptr<Backend> make_cuda_backend(int device) {
     throw UsageError(list.gpus.empty() ? list.why_none
                                        : "CUDA has no device " + std::to_string(device));
   }
+  if (const GpuInfo& gpu = list.gpus[device]; !gpu.why_unusable.empty())
+    throw UsageError(gpu.name + ": " + gpu.why_unusable);
   return std::make_unique<cuda::CudaBackend>(device);
 }
 

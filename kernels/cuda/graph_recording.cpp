@@ -16,8 +16,21 @@ void GraphRecording::Destroy::operator()(cudaGraphExec_t graph) const {
   static_cast<void>(cudaGraphExecDestroy(graph));
 }
 
+void GraphRecording::make_room(std::size_t batch, std::size_t states, cudaStream_t stream) {
+  const std::byte* const before = stage_.device();
+  static_cast<void>(stage_.room(batch, stream));
+  bool moved = stage_.device() != before;
+  if (workspace_.size() < states) {
+    PACELINE_CUDA_CHECK(cudaStreamSynchronize(stream));
+    workspace_ = DeviceMemory(states);
+    moved = true;
+  }
+  if (moved) entries_.clear();
+}
+
 void GraphRecording::run(const PassKey& key, cudaStream_t stream,
                          const std::function<void()>& operations) {
+  if (!recordable_) return operations();
   auto at = std::find_if(entries_.begin(), entries_.end(),
                          [&](const Entry& entry) { return entry.key == key; });
   if (at == entries_.end()) {

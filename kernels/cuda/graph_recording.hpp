@@ -10,23 +10,36 @@
 
 #include "kernels/backend.hpp"
 #include "kernels/cuda/attention_plan.hpp"
+#include "kernels/cuda/memory.hpp"
 
 namespace paceline::kernels::cuda {
 
-/// All that a captured pass has baked in. What else changes is read from device memory.
+/// All that a captured pass has baked in, but for memory. What else changes is read from that.
 struct PassKey {
   PassRows rows;
   AttentionGrid attention;
-  const void* batch = nullptr;      ///< device memory the batch is read from
-  const void* workspace = nullptr;  ///< of attention
   bool operator==(const PassKey&) const = default;
 };
 
-/// The graphs of one owner. A pass of a new kind is launched operation by operation; one that comes
-/// again is captured, since prompts end in many sizes that never do. The least recently used graphs
-/// make room for others.
+/// The graphs of one owner, and the memory that its passes, and nobody else's, are read from and
+/// keep states of attention in. A pass of a new kind is launched operation by operation; one that
+/// comes again is captured, since prompts end in many sizes that never do. The least recently used
+/// graphs make room for others.
+///
+/// Which of these is done with a pass follows from the owner's own passes alone. So the ranks of a
+/// tensor-parallel group, whose passes are the same, launch, capture and replay in step, as NCCL
+/// wants it, though the leader has draft models beside the target and the others do not.
 class GraphRecording final : public Recording {
  public:
+  /// `recordable`: false: every pass is launched operation by operation.
+  explicit GraphRecording(bool recordable) : recordable_(recordable) {}
+
+  /// Room for a pass: `batch` bytes in the stage, and `states` in the workspace. Where one of them
+  /// has to move, the stream is waited for and the graphs are dropped, which knew the old place.
+  void make_room(std::size_t batch, std::size_t states, cudaStream_t stream);
+  [[nodiscard]] MirroredStage& stage() { return stage_; }
+  [[nodiscard]] std::byte* workspace() const { return workspace_.data(); }
+
   void run(const PassKey& key, cudaStream_t stream, const std::function<void()>& operations);
 
  private:
@@ -41,6 +54,9 @@ class GraphRecording final : public Recording {
   };
   static Graph capture(cudaStream_t stream, const std::function<void()>& operations);
 
+  bool recordable_;
+  MirroredStage stage_;
+  DeviceMemory workspace_;
   std::vector<Entry> entries_;
   std::uint64_t clock_ = 0;
 };

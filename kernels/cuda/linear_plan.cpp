@@ -37,6 +37,7 @@ TileTraits traits_of() {
   t.warps = Shape::kThreads / 32;
   t.warpgroups = Shape::kWarpgroups;
   t.blocks = Shape::kBlocks;
+  t.shared_bytes = Shape::kSharedBytes;
   t.flight = (Shape::kStages - Shape::kStagesAtWork) * Shape::kWeightBytes;
   // Rows are read once by a warp, or for each instruction of a warpgroup.
   const int inputs = Shape::kWarpgroups ? Shape::kM * Shape::kN * 64 : Shape::kN * 256;
@@ -52,12 +53,18 @@ std::vector<TileTraits> all_traits(std::index_sequence<I...>) {
   return {traits_of<std::tuple_element_t<I, TileShapes>>()...};
 }
 
+/// Blocks of a tile that a multiprocessor runs at once. A kilobyte beside each is the system's.
+int resident_blocks(const TileTraits& shape, const LinearDevice& device) {
+  return std::min(shape.blocks, device.shared / (shape.shared_bytes + 1024));
+}
+
 /// Blocks of a plan, or 0 when the workspace has no room for it.
 int grid_of(const TileTraits& shape, int splits, const LinearLayout& layout, int rows,
             const LinearDevice& device) {
   const std::int64_t tiles =
       static_cast<std::int64_t>(ceil_div(layout.n, shape.features)) * ceil_div(rows, shape.rows);
-  const std::int64_t resident = static_cast<std::int64_t>(device.multiprocessors) * shape.blocks;
+  const std::int64_t resident =
+      static_cast<std::int64_t>(device.multiprocessors) * resident_blocks(shape, device);
   const std::size_t room = kLinearWorkspaceBytes - kLinearCounters * sizeof(std::uint32_t);
   const auto slots = static_cast<std::int64_t>(room / (shape.tile_bytes * layout.segments));
   if (splits > 1) {
@@ -97,6 +104,7 @@ std::vector<LinearPlan> linear_plans(const LinearLayout& layout, int rows,
   std::vector<LinearPlan> plans;
   for (int shape = 0; shape < static_cast<int>(tile_traits().size()); ++shape) {
     if (tile_traits()[shape].warpgroups && !device.warpgroups) continue;
+    if (tile_traits()[shape].shared_bytes > device.block_shared) continue;
     for (int splits = 1; splits <= layout.segments; splits *= 2) {
       const int grid = grid_of(tile_traits()[shape], splits, layout, rows, device);
       if (grid > 0) plans.push_back({shape, splits, grid});

@@ -119,7 +119,8 @@ struct TileTraits {
   int slices = 0;
   int warps = 0;
   bool warpgroups = false;
-  int blocks = 0;              ///< that fit a multiprocessor
+  int blocks = 0;              ///< that fit a multiprocessor of sm_90
+  int shared_bytes = 0;        ///< of a block
   int flight = 0;              ///< weight bytes that one block keeps in flight
   int step_operands = 0;       ///< shared memory bytes read for one step of k of all slices
   int warp_products = 0;       ///< mma of a warp a step
@@ -133,6 +134,10 @@ struct LinearDevice {
   /// wgmma is there and gives the bits of mma. Nothing says that it must: tests/gpu/
   /// test_tensor_cores.cu asks a device, and until one has answered products do without.
   bool warpgroups = false;
+  /// Bytes of shared memory that a block may have, and a multiprocessor has. Compute capability 9.0
+  /// and 10.0: 227 and 228 KB; 8.0: 163 and 164; 8.6, 8.9 and 12.0: 99 and 100.
+  int block_shared = 227 * 1024;
+  int shared = 228 * 1024;
 };
 
 /// How a product is computed. fp32 has one way; its plan is all zeros.
@@ -149,7 +154,7 @@ struct LinearPlan {
 inline constexpr std::size_t kLinearWorkspaceBytes = std::size_t{128} << 20;
 inline constexpr int kLinearCounters = 4096;  ///< uint32, at the start of the workspace
 
-/// Every way to compute the product that the workspace has room for.
+/// Every way to compute the product that the device's blocks and the workspace have room for.
 [[nodiscard]] std::vector<LinearPlan> linear_plans(const LinearLayout& layout, int rows,
                                                    const LinearDevice& device);
 /// The one expected to take the least time.

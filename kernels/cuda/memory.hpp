@@ -50,6 +50,7 @@ class Event {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
   void record(cudaStream_t stream);
+  [[nodiscard]] cudaError_t query() const { return cudaEventQuery(event_); }
   void wait() const;  ///< returns at once where nothing was recorded
   /// Seconds between two timed events that have happened.
   [[nodiscard]] static double seconds(const Event& from, const Event& to);

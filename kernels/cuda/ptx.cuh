@@ -99,12 +99,21 @@ __device__ __forceinline__ std::uint64_t wgmma_rows(const std::byte* rows, int s
 /// fragments of its 16 rows of a and d as mma_bf16_16816() has them; b: see wgmma_rows(). Between
 /// wgmma_begin() and the wait for its group nothing may touch d, a or the rows. After other stores
 /// to shared memory than those of bulk copies, fence_shared_for_wgmma() and a barrier come first.
-/// tiles: 8 or 16.
+/// tiles: 1, 8 or 16.
 template <int tiles>
 __device__ void wgmma_bf16(float (&d)[tiles][4], const std::uint32_t (&a)[4], const std::byte* rows,
                            int step);
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define PACELINE_QUAD(t) "+f"(d[t][0]), "+f"(d[t][1]), "+f"(d[t][2]), "+f"(d[t][3])
+template <>
+__device__ __forceinline__ void wgmma_bf16<1>(float (&d)[1][4], const std::uint32_t (&a)[4],
+                                              const std::byte* rows, int step) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, %8, 1, 1, 1, 0;"
+      : PACELINE_QUAD(0)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(wgmma_rows(rows, step)));
+}
 template <>
 __device__ __forceinline__ void wgmma_bf16<8>(float (&d)[8][4], const std::uint32_t (&a)[4],
                                               const std::byte* rows, int step) {

@@ -292,6 +292,9 @@ class TensorParallelGroup {
   /// Sums `values` over the ranks in the canonical binary tree: neighbours first, then pairs of
   /// pairs, so that t ranks holding one sub-tree each complete the tree one rank would compute.
   virtual void all_reduce_tree(std::span<float> values) = 0;
+  /// all_reduce_tree() leaves all of its work to the backend's device, so that a pass it is part of
+  /// can be recorded and replayed without a word to the group.
+  [[nodiscard]] virtual bool recordable() const { return true; }
   /// Row exchange for sampling: rank r receives, for each of its rows, every rank's columns.
   /// `send`: [rows, columns] of this rank; rows of rank r are [first_row[r], first_row[r+1]).
   /// `receive`: [my rows, sum of columns], columns in rank order. columns[r] may differ by rank.

@@ -4,7 +4,7 @@
 
 namespace paceline::fabric {
 
-MadeGroup make_group(MPI_Comm comm, kernels::Backend&) {
+MadeGroup make_group(MPI_Comm comm, kernels::Backend&, const GroupWatch&) {
   return {std::make_unique<MpiGroup>(comm), ""};
 }
 

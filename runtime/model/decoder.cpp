@@ -23,7 +23,7 @@ Decoder::Decoder(kernels::Backend& backend, std::shared_ptr<const Weights> weigh
   const Shard& shard = weights_->shard();
   if (shard.rank != group.rank() || shard.size != group.size())
     throw Error(ExitCode::internal, "weights of another rank's share of a model");
-  recording_ = backend_.make_recording({weights_->bytes(), group.size() == 1});
+  recording_ = backend_.make_recording({weights_->bytes(), group.size() == 1, group.recordable()});
   rope_ = kernels::upload(backend_, rope_table(config, max_position));
   rope_view_ = {floats(rope_), config.head_dim, max_position};
 

@@ -4,8 +4,9 @@
 // does (batcher, executor, sampling at temperature 1) and reports tokens/s, the share of the memory
 // bandwidth (weights + KV bytes over time; of copies on a device) and of the bf16 dot peak (of
 // matrix products by cuBLAS on a device), both measured in the same run. Each figure is the median
-// of several: decoding, prefill, and scoring of given responses. On a device also steps that verify
-// drafts, and the time that a step takes beside what the device is busy for.
+// of several: decoding, of requests with prompts of their own and of siblings, prefill, and scoring
+// of given responses. On a device also steps that verify drafts, and the time that a step takes
+// beside what the device is busy for.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -58,6 +59,9 @@ struct Sizes {
   }
   static constexpr int kBlock = 16;
 };
+
+/// Siblings that decode, beside a batch of as many different ones.
+constexpr int kOfOnePrompt = 16;
 
 Sizes cpu_sizes() { return {.batches = {1, 2, 4, 8, 16, 32, 64}, .prefills = {512}}; }
 // Responses as long as steps are counted, so that a large model leaves room for their KV.
@@ -114,15 +118,16 @@ void print(const Bench& b, const char* name, int size, const StepTimes& times, d
 }
 
 /// `batch` requests decode together, each with a draft of `drafted` tokens that are not likely to
-/// be accepted.
-void decode(const Bench& b, engine::Executor& executor, int batch, int drafted) {
+/// be accepted; `siblings` of them have one prompt.
+void decode(const Bench& b, engine::Executor& executor, int batch, int drafted, int siblings = 1) {
   SamplingParams sampling;
   sampling.max_tokens = b.sizes.max_tokens;
   engine::Batcher batcher(b.sizes.batcher(batch), sampling, {}, nullptr);
   for (int i = 0; i < batch; ++i) {
     engine::Admission request;
-    request.trajectory.id = {static_cast<std::uint32_t>(i), 0};
-    request.prompt = random_prompt(b.sizes.context, b.config.vocab, i + 1);
+    request.trajectory.id = {static_cast<std::uint32_t>(i / siblings),
+                             static_cast<std::uint32_t>(i % siblings)};
+    request.prompt = random_prompt(b.sizes.context, b.config.vocab, i / siblings + 1);
     request.noise = {static_cast<std::uint64_t>(i), 7};
     if (!batcher.admit(request)) throw std::logic_error("the KV pool is too small");
   }
@@ -153,11 +158,14 @@ void decode(const Bench& b, engine::Executor& executor, int batch, int drafted) 
     context = first_position + 1;
   }
   if (times.all.empty()) throw std::logic_error("responses end before the last prompt is read");
+  // Siblings have the whole blocks of the prompt in common, and read them once.
+  const int in_common = siblings > 1 ? (b.sizes.context - 1) / Sizes::kBlock * Sizes::kBlock : 0;
+  const double positions = batch * (context - in_common) + batch / siblings * in_common;
   const double kv_bytes =
-      2.0 * b.config.layers * b.config.kv_heads * b.config.head_dim * 2 * context * batch;
+      2.0 * b.config.layers * b.config.kv_heads * b.config.head_dim * 2 * positions;
   const double tokens = static_cast<double>(batch) * (1 + drafted);
-  print(b, drafted > 0 ? "verify" : "decode", batch, times, tokens,
-        static_cast<double>(executor.weight_bytes()) + kv_bytes,
+  const char* name = drafted > 0 ? "verify" : siblings > 1 ? "shared" : "decode";
+  print(b, name, batch, times, tokens, static_cast<double>(executor.weight_bytes()) + kv_bytes,
         tokens * flops_per_token(b.config, context, true));
 }
 
@@ -290,6 +298,8 @@ void bench_model(const Arguments& a) {
       "             ms/step   tokens/s      GB/s   GFLOP/s  of bandw.  of %s peak  sampling%s\n",
       a.device ? "mat" : "dot", a.device ? "  outside kernels" : "");
   for (const int batch : sizes.batches) decode(b, executor, batch, 0);
+  if (std::ranges::find(sizes.batches, kOfOnePrompt) != sizes.batches.end())
+    decode(b, executor, kOfOnePrompt, 0, kOfOnePrompt);
   if (sizes.verify > 0) {
     std::printf("with drafts of %d tokens:\n", sizes.verify);
     decode(b, executor, sizes.max_batch(), sizes.verify);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/cuda/check.hpp"
+#include "kernels/cuda/cuda_backend.hpp"
 #include "kernels/cuda/linear.hpp"
 #include "kernels/cuda/memory.hpp"
 #include "runtime/core/error.hpp"
@@ -135,8 +136,9 @@ int main(int argc, char** argv) {
   try {
     int number = 0;
     PACELINE_CUDA_CHECK(cudaGetDevice(&number));
-    PACELINE_CUDA_CHECK(
-        cudaDeviceGetAttribute(&device.multiprocessors, cudaDevAttrMultiProcessorCount, number));
+    const bool warpgroups = device.warpgroups;
+    device = facts_of(number);
+    device.warpgroups = warpgroups;
     int major = 0;
     PACELINE_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, number));
     if (device.warpgroups && major != 9) throw UsageError("--warpgroups: the device has no wgmma");

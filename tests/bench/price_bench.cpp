@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "io/checkpoint/model_config_reader.hpp"
+#include "kernels/cuda/cuda_backend.hpp"
 #include "kernels/cuda/linear.hpp"
 #include "runtime/core/model_config.hpp"
 #include "tests/bench/cublas.hpp"
@@ -171,10 +172,8 @@ int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   try {
     int number = 0;
-    LinearDevice device;
     PACELINE_CUDA_CHECK(cudaGetDevice(&number));
-    PACELINE_CUDA_CHECK(
-        cudaDeviceGetAttribute(&device.multiprocessors, cudaDevAttrMultiProcessorCount, number));
+    const LinearDevice device = facts_of(number);
     const bench::Cublas cublas;
     for (int i = 1; i < argc; ++i) bench_model(argv[i], device, cublas);
     return 0;

@@ -1,10 +1,12 @@
 // What the exactness of products on a device rests on, asked of its tensor cores: a result depends
 // on its own row and column alone, wherever they lie in a tile, and products with zero add nothing.
-// And a question whose answer decides how large products may be computed: whether a warpgroup's
-// wgmma gives the bits of a warp's mma (it is printed, for either answer is right).
+// And questions whose answers decide how products may be computed: whether a warpgroup's wgmma gives
+// the bits of a warp's mma, and whether it gives the same ones for 8, 64 and 128 rows at a time
+// (they are printed, for either answer is right).
 #include <cuda_bf16.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -168,19 +170,25 @@ TEST_F(TensorCores, PlaceAndNeighboursDoNotMatter) {
   }
 }
 
-// Steps of zeros before, between and after change nothing.
-TEST_F(TensorCores, ZerosAddNothing) {
-  for (int run = 0; run < 200; ++run) {
-    const Values weight = random_values(random_, kFeatures * kDepth);
-    Values in = random_values(random_, 8 * kDepth);
-    const int used = 1 + static_cast<int>(random_() % kSteps);
+/// What is zero in a step that is to add nothing.
+enum class Zeros { both, weights, inputs };
+
+/// Steps of zeros before, between and after change nothing, whatever they are multiplied with: a
+/// packed weight is filled up with zeros where its segment ends and the inputs' next one begins.
+void check_zeros(std::mt19937& random, Zeros zeros) {
+  for (int run = 0; run < 100; ++run) {
+    const Values weight = random_values(random, kFeatures * kDepth);
+    const Values in = random_values(random, 8 * kDepth);
+    const int used = 1 + static_cast<int>(random() % kSteps);
     std::vector<int> at(kSteps);
     for (int s = 0; s < kSteps; ++s) at[s] = s;
-    std::shuffle(at.begin(), at.end(), random_);
+    std::shuffle(at.begin(), at.end(), random);
     at.resize(used);
     std::sort(at.begin(), at.end());
     Values spread_weight(weight.size(), 0.0F);
     Values spread_in(in.size(), 0.0F);
+    if (zeros == Zeros::weights) spread_in = random_values(random, 8 * kDepth);
+    if (zeros == Zeros::inputs) spread_weight = random_values(random, kFeatures * kDepth);
     Values packed_weight(weight.size(), 0.0F);
     Values packed_in(in.size(), 0.0F);
     for (int s = 0; s < used; ++s) {
@@ -197,12 +205,17 @@ TEST_F(TensorCores, ZerosAddNothing) {
         }
       }
     }
-    const Values packed = product(by_warps<8>, 8, packed_weight, packed_in);
-    const Values spread = product(by_warps<8>, 8, spread_weight, spread_in);
-    for (std::size_t i = 0; i < packed.size(); ++i)
-      ASSERT_TRUE(same_bits(packed[i], spread[i])) << packed[i] << ", " << spread[i];
+    for (const auto kernel : {by_warps<8>, by_warpgroup<8>}) {
+      const Values packed = product(kernel, 8, packed_weight, packed_in);
+      const Values spread = product(kernel, 8, spread_weight, spread_in);
+      for (std::size_t i = 0; i < packed.size(); ++i)
+        ASSERT_TRUE(same_bits(packed[i], spread[i])) << packed[i] << ", " << spread[i];
+    }
   }
 }
+TEST_F(TensorCores, ZerosByZerosAddNothing) { check_zeros(random_, Zeros::both); }
+TEST_F(TensorCores, ZeroWeightsByValuesAddNothing) { check_zeros(random_, Zeros::weights); }
+TEST_F(TensorCores, WeightsByZeroInputsAddNothing) { check_zeros(random_, Zeros::inputs); }
 
 template <int kRows>
 void compare_instructions(std::mt19937& random) {
@@ -234,8 +247,34 @@ void compare_instructions(std::mt19937& random) {
   std::printf("wgmma m64n%dk16 and mma m16n8k16: %lld of %lld chains of %d differ in a bit\n",
               kRows, static_cast<long long>(different), static_cast<long long>(results), kDepth);
 }
+TEST_F(TensorCores, WarpgroupsOf8Rows) { compare_instructions<8>(random_); }
 TEST_F(TensorCores, WarpgroupsOf64Rows) { compare_instructions<64>(random_); }
 TEST_F(TensorCores, WarpgroupsOf128Rows) { compare_instructions<128>(random_); }
+
+// The same rows 8, 64 and 128 at a time: where their bits agree, decoding may take the narrow
+// instruction and prefill the wide ones.
+TEST_F(TensorCores, WarpgroupsOfAnyRowsAmongThemselves) {
+  std::int64_t different[2] = {};
+  std::int64_t results = 0;
+  for (int run = 0; run < 30; ++run) {
+    const Values weight = random_values(random_, kFeatures * kDepth);
+    const Values in = random_values(random_, 128 * kDepth);
+    const auto first = [&in](int rows) { return Values(in.begin(), in.begin() + rows * kDepth); };
+    const Values by_8 = product(by_warpgroup<8>, 8, weight, first(8));
+    const Values by_64 = product(by_warpgroup<64>, 64, weight, first(64));
+    const Values by_128 = product(by_warpgroup<128>, 128, weight, in);
+    for (int f = 0; f < kFeatures; ++f) {
+      for (int r = 0; r < 8; ++r) {
+        different[0] += same_bits(by_8[f * 8 + r], by_64[f * 64 + r]) ? 0 : 1;
+        different[1] += same_bits(by_8[f * 8 + r], by_128[f * 128 + r]) ? 0 : 1;
+        ++results;
+      }
+    }
+  }
+  std::printf("wgmma m64n8k16: %lld of %lld chains differ from m64n64k16, %lld from m64n128k16\n",
+              static_cast<long long>(different[0]), static_cast<long long>(results),
+              static_cast<long long>(different[1]));
+}
 
 }  // namespace
 }  // namespace paceline::kernels::cuda

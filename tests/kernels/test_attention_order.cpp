@@ -210,7 +210,9 @@ TEST_P(AttentionOrderTest, IsThatOfAPlainLoop) {
                          {5, 1, 64, 48, 6, 2},
                          {6, 1, 80, 16, 5, 1},
                          {7, 2, 64, 16, 12, 2},
-                         {8, 1, 256, 16, 4, 3}}) {
+                         {8, 1, 256, 16, 4, 3},
+                         {1, 3, 256, 16, 6, 1},
+                         {2, 5, 72, 32, 8, 1}}) {
     const KvShape kv = {.layers = 1,
                         .kv_heads = s.kv_heads,
                         .head_dim = s.head_dim,

@@ -27,7 +27,8 @@ struct Made {
   }
   AttentionUnits cut(int heads, int kv_heads, int threads) const {
     AttentionUnits units;
-    units.set(chains, kBlock, heads, kv_heads, threads);
+    units.set(chains, {.layers = 1, .kv_heads = kv_heads, .head_dim = 64, .block = kBlock}, heads,
+              threads);
     return units;
   }
 
@@ -37,8 +38,9 @@ struct Made {
   int row = 0;
 };
 
-/// Every row is in one unit, and what a unit shares is seen by all its rows in the same blocks.
-void expect_sound(const Made& made, const AttentionUnits& cut, int most_rows) {
+/// Every row is in one unit, what a unit shares is seen by all its rows in the same blocks, and
+/// every kv head of a unit is in one task.
+void expect_sound(const Made& made, const AttentionUnits& cut, int most_rows, int kv_heads) {
   std::set<std::pair<int, int>> rows;
   std::int64_t before = std::numeric_limits<std::int64_t>::max();
   std::int64_t work = 0;
@@ -63,6 +65,19 @@ void expect_sound(const Made& made, const AttentionUnits& cut, int most_rows) {
     EXPECT_EQ(unit_rows, unit.rows);
   }
   EXPECT_EQ(work, cut.work());
+  auto task = cut.tasks().begin();
+  for (int unit = 0; unit < static_cast<int>(cut.units().size()); ++unit) {
+    for (int head = 0; head < kv_heads; ++task) {
+      ASSERT_NE(task, cut.tasks().end());
+      EXPECT_EQ(task->unit, unit);
+      EXPECT_EQ(task->first_head, head);
+      EXPECT_GE(task->heads, 1);
+      EXPECT_LE(task->heads, cut.most_heads());
+      head += task->heads;
+      EXPECT_LE(head, kv_heads);
+    }
+  }
+  EXPECT_EQ(task, cut.tasks().end());
   EXPECT_EQ(static_cast<int>(rows.size()), made.row);
 }
 
@@ -73,7 +88,7 @@ TEST(AttentionUnits, SiblingsComeTogetherWhereverTheyAre) {
     made.add(2, 9, 300 + 30 * i, 3);
   }
   const AttentionUnits cut = made.cut(14, 2, 1);
-  expect_sound(made, cut, 9);
+  expect_sound(made, cut, 9, 2);
   std::multiset<std::pair<int, int>> found;  // pieces, shared
   for (const AttentionUnit& unit : cut.units()) found.emplace(unit.pieces, unit.shared);
   // 20 blocks are 5 tiles; 9 are 2 and a bit. Nine rows of 7 heads come together at most.
@@ -85,7 +100,7 @@ TEST(AttentionUnits, NothingIsSharedThatARowDoesNotSee) {
   made.add(1, 20, 319, 1);
   made.add(1, 20, 320, 1);
   const AttentionUnits cut = made.cut(4, 4, 1);
-  expect_sound(made, cut, 64);
+  expect_sound(made, cut, 64, 4);
   ASSERT_EQ(cut.units().size(), 1U);
   EXPECT_EQ(cut.units()[0].shared, 256);
 }
@@ -99,7 +114,7 @@ TEST(AttentionUnits, BranchesOfATreeShareWhatComesBeforeIt) {
   made.chains.push_back({6, 1, 1003, 1000, first.blocks, path.data()});
   made.row = 7;
   const AttentionUnits cut = made.cut(2, 2, 1);
-  expect_sound(made, cut, 64);
+  expect_sound(made, cut, 64, 2);
   ASSERT_EQ(cut.units().size(), 1U);
   EXPECT_EQ(cut.units()[0].shared, 960);
   EXPECT_EQ(cut.longest_path(), 4);
@@ -111,9 +126,9 @@ TEST(AttentionUnits, AThreadHasSeveral) {
   EXPECT_EQ(made.cut(4, 2, 1).units().size(), 1U);
   for (const int threads : {2, 4, 8}) {
     const AttentionUnits cut = made.cut(4, 2, threads);
-    expect_sound(made, cut, 32);
-    EXPECT_GE(static_cast<int>(cut.units().size()) * 2, std::min(4 * threads, 32));
-    EXPECT_LE(static_cast<int>(cut.units().size()) * 2, 6 * threads);
+    expect_sound(made, cut, 32, 2);
+    EXPECT_GE(static_cast<int>(cut.tasks().size()), std::min(4 * threads, 32));
+    EXPECT_LE(static_cast<int>(cut.tasks().size()), 6 * threads);
   }
 }
 
@@ -121,8 +136,31 @@ TEST(AttentionUnits, LongChainsAreCut) {
   Made made;
   made.add(1, 0, 0, 512);
   made.add(2, 0, 700, 1);
-  for (const int threads : {1, 2}) expect_sound(made, made.cut(14, 2, threads), 9);
-  expect_sound(made, made.cut(256, 2, 1), 1);
+  for (const int threads : {1, 2}) expect_sound(made, made.cut(14, 2, threads), 9, 2);
+  expect_sound(made, made.cut(256, 2, 1), 1, 2);
+}
+
+TEST(AttentionUnits, HeadsAreSideBySideWhereTilesAreUsedFewTimes) {
+  Made made;
+  for (int i = 0; i < 64; ++i) made.add(i, 0, 2000, 1);
+  const int many = made.add(64, 0, 2000, 20);
+  const AttentionUnits cut = made.cut(6, 3, 1);
+  expect_sound(made, cut, 32, 3);
+  for (const AttentionTask& task : cut.tasks()) {
+    const bool has_many =
+        std::ranges::any_of(cut.pieces(cut.units()[task.unit]),
+                            [&](const AttentionPiece& piece) { return piece.chain == many; });
+    EXPECT_EQ(task.heads, has_many ? 1 : 3);
+  }
+  // Threads come first.
+  const AttentionUnits shared = made.cut(6, 3, 4);
+  expect_sound(made, shared, 32, 3);
+  EXPECT_GE(static_cast<int>(shared.tasks().size()), 16);
+  // Of 128 KB of tiles: two heads of 256, and what is left over.
+  AttentionUnits wide;
+  wide.set(made.chains, {.layers = 1, .kv_heads = 3, .head_dim = 256, .block = kBlock}, 3, 1);
+  expect_sound(made, wide, 64, 3);
+  EXPECT_EQ(wide.most_heads(), 2);
 }
 
 TEST(AttentionUnits, APassMayHaveNoRows) {

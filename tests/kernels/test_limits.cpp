@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/backend.hpp"
+#include "kernels/gpus.hpp"
 
 namespace paceline::kernels {
 namespace {
@@ -49,6 +50,17 @@ TEST(Limits, SayKeyFoundAndExpected) {
   EXPECT_EQ(unsupported("cuda", config),
             "num_attention_heads: expected at most 64 to a kv head on a GPU, found 65 "
             "(engine.backend: cpu takes any)");
+}
+
+TEST(Limits, SayWhatADeviceLacks) {
+  EXPECT_EQ(unusable_gpu(8, 0, 163 * 1024), "");
+  EXPECT_EQ(unusable_gpu(8, 9, 99 * 1024), "");
+  EXPECT_EQ(unusable_gpu(9, 0, 227 * 1024), "");
+  EXPECT_EQ(unusable_gpu(12, 0, 99 * 1024), "");
+  EXPECT_EQ(unusable_gpu(7, 5, 64 * 1024),
+            "compute capability 7.5, expected 8.0 or later (Ampere, Ada, Hopper, Blackwell)");
+  EXPECT_EQ(unusable_gpu(13, 0, 64 * 1024),
+            "64 KB of shared memory a block, expected 99 KB or more");
 }
 
 }  // namespace

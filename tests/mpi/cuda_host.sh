@@ -4,12 +4,30 @@
 PACELINE_TEST_BACKEND=cuda
 source "$(dirname "$0")/lib.sh"
 fixture=$root/tests/models/parity/llama3
+# Ranks have an emulated device each, which are one to whoever asks; NCCL's stand-in serves them.
+export NCCL_MULTI_RANK_GPU_ENABLE=1
 for i in $(seq 0 5); do
   tokens=$(seq -s, $((i + 1)) 3 $((i * 11 + 7)))
   echo "{\"uid\": \"t$i\", \"prompt_tokens\": [$tokens]}"
 done >"$work/tokens.jsonl"
 small=(--set model.path="$fixture" --set prompts.path="$work/tokens.jsonl" --set prompts.samples=2
   --set sampling.ignore_eos=true --set sampling.max_tokens=20 --set engine.kv_memory=4MiB --set engine.threads=1)
+
+"$paceline" check "$config" --set engine.backend=auto >"$work/check.log" 2>&1 || cat "$work/check.log"
+if grep -q 'backend cpu' "$work/check.log" && grep -q 'to try it: engine.backend: cuda' "$work/check.log"; then
+  ok "auto keeps to the CPU and says how to ask for the device"
+else
+  fail "auto beside a device that was never measured: $(cat "$work/check.log")"
+fi
+
+code=0
+PACELINE_HOST_DEVICE=sm_75 "$paceline" check "$config" --set engine.backend=cuda >"$work/check.log" 2>&1 || code=$?
+same "a device that is too old: exit code" 64 "$code"
+if grep -q 'cannot be used: compute capability 7.5, expected 8.0 or later' "$work/check.log"; then
+  ok "a device that is too old is named"
+else
+  fail "a device that is too old: $(cat "$work/check.log")"
+fi
 
 for dtype in bf16 fp32; do
   set_dtype=(--set model.dtype=$dtype --set layout.verifier_tp=1)
@@ -23,8 +41,12 @@ for dtype in bf16 fp32; do
   done
   run "$dtype, batch 1" 1 "${set_dtype[@]}" --set engine.max_batch=1
   run "$dtype, batch 5, prefill chunk 3" 1 "${set_dtype[@]}" --set engine.max_batch=5 --set engine.prefill_chunk=3
+  PACELINE_HOST_DEVICE=sm_86 run "$dtype, a device of less shared memory" 1 "${set_dtype[@]}"
   run "$dtype, KV blocks of 64" 1 "${set_dtype[@]}" --set engine.kv_block=64
   run "$dtype, TP 2" 2 "${set_dtype[@]}" --set layout.verifier_tp=2
+  if grep -q 'sums over NCCL' "$work/run.log"; then ok "its sums go over NCCL"; else fail "they do not go over NCCL"; fi
+  NCCL_MULTI_RANK_GPU_ENABLE=0 run "$dtype, TP 2 through host memory" 2 "${set_dtype[@]}" --set layout.verifier_tp=2
+  if grep -q 'sums through host memory' "$work/run.log"; then ok "they do"; else fail "they do not"; fi
   run "$dtype, TP 4, batch 3" 4 "${set_dtype[@]}" --set layout.verifier_tp=4 --set engine.max_batch=3
   for shape in "max_length=4" "max_length=5 paths=3"; do
     speculation=(--set speculation.policy=fixed --set "speculation.drafters=[{method: ngram, min_match: 1}, {method: suffix, min_probability: 0.02}, {method: model, path: $fixture}]")
@@ -36,6 +58,25 @@ for dtype in bf16 fp32; do
     --set schedule.shuffle_memory=true --set engine.kv_memory=1MiB
   if grep -q "KV blocks more" "$work/run.log"; then ok "it has some to give"; else fail "it has none to give"; fi
 done
+
+# A link that fails ends the job, which would hang for good; whether or not NCCL notices.
+code=0
+NCCL_STAND_IN_LOSE=1:100 rollout 2 "$work/lost" --set layout.verifier_tp=2 || code=$?
+same "a failed link: exit code" 70 "$code"
+if grep -q 'NCCL, in the background: remote process exited' "$work/lost.log"; then
+  ok "it is said what NCCL found"
+else
+  fail "a failed link: $(tail -n 3 "$work/lost.log")"
+fi
+code=0
+NCCL_STAND_IN_LOSE=1:100:silently rollout 2 "$work/silent" --set layout.verifier_tp=2 --set limits.stall=3 || code=$?
+same "a silent link: exit code" 70 "$code"
+# Where the machine is slower than that, the coordinator may be the first to find that nothing goes on.
+if grep -qE 'has waited for the other ranks|limits.stall' "$work/silent.log"; then
+  ok "it is said what was waited for"
+else
+  fail "a silent link: $(tail -n 3 "$work/silent.log")"
+fi
 
 # A head on what another model computes.
 fixture=$root/tests/models/parity/qwen2-sharded

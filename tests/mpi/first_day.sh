@@ -122,7 +122,9 @@ SLURM_JOB_ID=1 SLURM_JOB_NUM_NODES=2 SLURM_TASKS_PER_NODE='8(x2)' SLURM_CPUS_PER
 says "check in a job: the job's nodes" '16 ranks, 4 threads each' "$work/plan"
 says "check in a job: the job's memory" 'memory 8.00 GiB a rank' "$work/plan"
 
-plan --set engine.backend=auto --nodes 2 --ranks-per-node 8 --gpus 4 --memory 80G || fail "check of GPUs"
+plan --set engine.backend=auto --nodes 2 --ranks-per-node 8 --gpus 4 --memory 80G || fail "check of GPUs nobody asked for"
+says "check: GPUs of a kind that was never measured" 'computes on the CPU beside .*to try it: engine.backend: cuda' "$work/plan"
+plan --set engine.backend=cuda --nodes 2 --ranks-per-node 8 --gpus 4 --memory 80G || fail "check of GPUs"
 says "check: GPUs" '16 ranks, .* backend cuda' "$work/plan"
 says "check: ranks that share GPUs" 'warning: 8 ranks a node share 4 GPUs' "$work/plan"
 plan_refused "memory is too little" 64 'fewer ranks a node, nodes with more memory' --ranks-per-node 2 --memory 28M --set sampling.max_tokens=2000

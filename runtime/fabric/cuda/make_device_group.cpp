@@ -5,11 +5,11 @@
 
 namespace paceline::fabric {
 
-MadeGroup make_group(MPI_Comm comm, kernels::Backend& backend) {
+MadeGroup make_group(MPI_Comm comm, kernels::Backend& backend, const GroupWatch& watch) {
   auto* device = dynamic_cast<kernels::cuda::CudaBackend*>(&backend);
   if (device == nullptr) return {std::make_unique<MpiGroup>(comm), ""};
   std::string why;
-  if (auto group = try_nccl(comm, *device, why)) return {std::move(group), "sums over NCCL"};
+  if (auto group = try_nccl(comm, *device, watch, why)) return {std::move(group), "sums over NCCL"};
   return {std::make_unique<StagedGroup>(comm, *device), "sums through host memory: " + why};
 }
 

@@ -2,7 +2,11 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <climits>
+#include <exception>
 #include <string>
+#include <utility>
 
 #include "kernels/cuda/check.hpp"
 #include "kernels/cuda/tree_add.hpp"
@@ -12,101 +16,146 @@ namespace {
 
 /// From here on every rank adds a slice only: (2 - 2 / ranks) times the values are moved instead of
 /// ranks - 1 times, but in two rounds.
-constexpr std::size_t kSliceBytes = std::size_t{512} << 10;
+constexpr std::size_t kSliceFloats = (std::size_t{512} << 10) / sizeof(float);
+
+std::string words(const NcclApi& api, ncclComm_t comm, ncclResult_t result, const char* what) {
+  return std::string(what) + ": " + api.get_error_string(result) + ": " + api.get_last_error(comm);
+}
 
 }  // namespace
 
-NcclGroup::NcclGroup(MPI_Comm comm, kernels::cuda::CudaBackend& backend, const NcclApi& api)
-    : backend_(backend), api_(api), mpi_(comm) {
+NcclGroup::NcclGroup(MPI_Comm comm, kernels::cuda::CudaBackend& backend, const NcclApi& api,
+                     GroupWatch watch, std::size_t room)
+    : backend_(backend), api_(api), mpi_(comm), watch_(std::move(watch)), memory_(room) {
+  const auto require = [&](ncclResult_t result, const char* what) {
+    if (result != ncclSuccess) throw Error(ExitCode::internal, words(api_, comm_, result, what));
+  };
   ncclUniqueId id{};
-  if (mpi_.rank() == 0) check(api_.get_unique_id(&id), "ncclGetUniqueId");
+  if (mpi_.rank() == 0) require(api_.get_unique_id(&id), "ncclGetUniqueId");
   MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, comm);
-  check(api_.comm_init_rank(&comm_, mpi_.size(), id, mpi_.rank()), "ncclCommInitRank");
+  require(api_.comm_init_rank(&comm_, mpi_.size(), id, mpi_.rank()), "ncclCommInitRank");
+  backend_.add_watch(*this);
 }
 
+// Graphs that hold on to the communicator are gone with the decoders; work may still be under way.
 NcclGroup::~NcclGroup() {
-  // Graphs that hold on to the communicator are gone with the decoders; work may still be under
-  // way.
-  const bool whole = cudaStreamSynchronize(backend_.stream()) == cudaSuccess;
+  bool whole = true;
+  try {
+    backend_.wait();
+  } catch (const Error&) {  // the device failed, which somebody was told of before
+    whole = false;
+  }
+  backend_.remove_watch(*this);
   static_cast<void>(whole ? api_.comm_destroy(comm_) : api_.comm_abort(comm_));
 }
 
-void NcclGroup::check(ncclResult_t result, const char* what) const {
-  if (result == ncclSuccess) return;
-  throw Error(ExitCode::internal, std::string(what) + ": " + api_.get_error_string(result) + ": " +
-                                      api_.get_last_error(comm_));
+void NcclGroup::lose(const std::string& what) {
+  static_cast<void>(api_.comm_abort(comm_));
+  watch_.lost(what);
+  std::terminate();  // lost() does not return
 }
 
-void NcclGroup::look_for_errors() const {
+void NcclGroup::check(ncclResult_t result, const char* what) {
+  if (result != ncclSuccess) lose(words(api_, comm_, result, what));
+}
+
+void NcclGroup::waiting(double seconds) {
   ncclResult_t found = ncclSuccess;
   check(api_.comm_get_async_error(comm_, &found), "ncclCommGetAsyncError");
   check(found, "NCCL, in the background");
+  if (watch_.limit && seconds > *watch_.limit) {
+    lose("the device has waited for the other ranks of its group for " +
+         std::to_string(static_cast<int>(seconds)) + " s");
+  }
 }
 
-// Passes are not captured when they are first seen, so memory never grows within a capture.
-float* NcclGroup::room(std::size_t count) {
-  if (memory_.empty() || memory_.back().size() < count * sizeof(float))
-    memory_.emplace_back(count * sizeof(float));
-  return reinterpret_cast<float*>(memory_.back().data());
+// Each sum is of its own, so that values can come in pieces that there is room for.
+void NcclGroup::all_reduce_tree(std::span<float> values) {
+  const auto ranks = static_cast<std::size_t>(size());
+  while (!values.empty()) {
+    const std::size_t sliced = std::min(values.size(), room_floats()) / ranks * ranks;
+    const bool in_slices = ranks > 2 && sliced >= kSliceFloats;
+    const std::size_t count = in_slices ? sliced : std::min(values.size(), room_floats() / ranks);
+    if (in_slices) {
+      add_slices(values.first(count));
+    } else {
+      gather_and_add(values.first(count));
+    }
+    values = values.subspan(count);
+  }
 }
 
 // Whichever way the parts come, they are added in the same tree.
-void NcclGroup::all_reduce_tree(std::span<float> values) {
+void NcclGroup::gather_and_add(std::span<float> values) {
   const cudaStream_t stream = backend_.stream();
-  const auto ranks = static_cast<std::size_t>(size());
-  const std::size_t count = values.size();
-  if (ranks == 2 || count % ranks != 0 || values.size_bytes() < kSliceBytes) {
-    float* parts = room(ranks * count);
-    check(api_.all_gather(values.data(), parts, count, ncclFloat, comm_, stream), "ncclAllGather");
-    kernels::cuda::tree_add(parts, size(), count, values.data(), stream);
-    return;
-  }
-  const std::size_t slice = count / ranks;
-  float* parts = room(count);  // [ranks][slice] of my slice
+  check(api_.all_gather(values.data(), room(), values.size(), ncclFloat, comm_, stream),
+        "ncclAllGather");
+  kernels::cuda::tree_add(room(), size(), values.size(), values.data(), stream);
+}
+
+void NcclGroup::add_slices(std::span<float> values) {
+  const cudaStream_t stream = backend_.stream();
+  const std::size_t slice = values.size() / size();
+  // Parts of my slice: [ranks][slice].
   check(api_.group_start(), "ncclGroupStart");
   for (int r = 0; r < size(); ++r) {
     check(api_.send(values.data() + r * slice, slice, ncclFloat, r, comm_, stream), "ncclSend");
-    check(api_.recv(parts + r * slice, slice, ncclFloat, r, comm_, stream), "ncclRecv");
+    check(api_.recv(room() + r * slice, slice, ncclFloat, r, comm_, stream), "ncclRecv");
   }
   check(api_.group_end(), "ncclGroupEnd");
   float* mine = values.data() + rank() * slice;
-  kernels::cuda::tree_add(parts, size(), slice, mine, stream);
+  kernels::cuda::tree_add(room(), size(), slice, mine, stream);
   check(api_.all_gather(mine, values.data(), slice, ncclFloat, comm_, stream), "ncclAllGather");
 }
 
+// In rounds of as many rows of each rank as there is room for.
 void NcclGroup::exchange_rows(std::span<const float> send, std::span<const int> columns,
                               std::span<const int> first_row, std::span<float> receive) {
-  look_for_errors();
   const cudaStream_t stream = backend_.stream();
   const std::size_t width = columns[rank()];
-  const std::size_t mine = first_row[rank() + 1] - first_row[rank()];
-  float* blocks = room(receive.size());  // rank r's block: [mine, columns[r]]
-  check(api_.group_start(), "ncclGroupStart");
-  std::size_t at = 0;
-  for (int r = 0; r < size(); ++r) {
-    const std::size_t rows = first_row[r + 1] - first_row[r];
-    check(api_.send(send.data() + first_row[r] * width, rows * width, ncclFloat, r, comm_, stream),
-          "ncclSend");
-    check(api_.recv(blocks + at, mine * columns[r], ncclFloat, r, comm_, stream), "ncclRecv");
-    at += mine * columns[r];
-  }
-  check(api_.group_end(), "ncclGroupEnd");
-  if (mine == 0) return;
-  const std::size_t pitch = receive.size() / mine * sizeof(float);
-  at = 0;
-  std::size_t column = 0;
-  for (int r = 0; r < size(); ++r) {
-    const std::size_t bytes = columns[r] * sizeof(float);
-    PACELINE_CUDA_CHECK(cudaMemcpy2DAsync(receive.data() + column, pitch, blocks + at, bytes, bytes,
-                                          mine, cudaMemcpyDeviceToDevice, stream));
-    at += mine * columns[r];
-    column += columns[r];
+  std::size_t stride = 0;
+  for (const int c : columns) stride += c;
+  const int at_once = static_cast<int>(std::min<std::size_t>(room_floats() / stride, INT_MAX));
+  if (at_once == 0) throw Error(ExitCode::internal, "a row of logits has no room to be exchanged");
+  int rounds = 0;
+  for (int r = 0; r < size(); ++r)
+    rounds = std::max(rounds, (first_row[r + 1] - first_row[r] + at_once - 1) / at_once);
+  for (int round = 0; round < rounds; ++round) {
+    // Rows of a rank that this round moves: [begin(r), end(r)).
+    const auto begin = [&](int r) {
+      return std::min(first_row[r] + round * at_once, first_row[r + 1]);
+    };
+    const auto end = [&](int r) { return std::min(begin(r) + at_once, first_row[r + 1]); };
+    const std::size_t mine = end(rank()) - begin(rank());
+    check(api_.group_start(), "ncclGroupStart");
+    std::size_t at = 0;  // of rank r's block: [mine, columns[r]]
+    for (int r = 0; r < size(); ++r) {
+      check(api_.send(send.data() + begin(r) * width, (end(r) - begin(r)) * width, ncclFloat, r,
+                      comm_, stream),
+            "ncclSend");
+      check(api_.recv(room() + at, mine * columns[r], ncclFloat, r, comm_, stream), "ncclRecv");
+      at += mine * columns[r];
+    }
+    check(api_.group_end(), "ncclGroupEnd");
+    float* to = receive.data() + (begin(rank()) - first_row[rank()]) * stride;
+    at = 0;
+    for (int r = 0; r < size(); ++r) {
+      const std::size_t bytes = columns[r] * sizeof(float);
+      if (mine > 0) {
+        PACELINE_CUDA_CHECK(cudaMemcpy2DAsync(to, stride * sizeof(float), room() + at, bytes, bytes,
+                                              mine, cudaMemcpyDeviceToDevice, stream));
+      }
+      at += mine * columns[r];
+      to += columns[r];
+    }
   }
 }
 
+// The device first, which is watched: a rank that has lost the others would not come to MPI, nor
+// leave it.
 void NcclGroup::all_gather(std::span<const std::byte> mine, std::span<const int> sizes,
                            std::span<std::byte> all) {
-  look_for_errors();
+  backend_.wait();
   mpi_.all_gather(mine, sizes, all);
 }
 

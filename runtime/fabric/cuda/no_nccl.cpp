@@ -4,7 +4,7 @@
 namespace paceline::fabric {
 
 std::unique_ptr<TensorParallelGroup> try_nccl(MPI_Comm, kernels::cuda::CudaBackend&,
-                                              std::string& why) {
+                                              const GroupWatch&, std::string& why) {
   why = "this build has no NCCL";
   return nullptr;
 }

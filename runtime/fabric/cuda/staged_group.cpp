@@ -2,7 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
+#include <vector>
 
 #include "kernels/cuda/check.hpp"
 
@@ -11,31 +11,23 @@ namespace paceline::fabric {
 StagedGroup::StagedGroup(MPI_Comm comm, kernels::cuda::CudaBackend& backend)
     : backend_(backend), mpi_(comm) {}
 
-StagedGroup::~StagedGroup() { static_cast<void>(cudaStreamSynchronize(backend_.stream())); }
-
-void StagedGroup::add(void* sum) {
-  const Sum& s = *static_cast<Sum*>(sum);
-  s.group->mpi_.all_reduce_tree(s.values);
-}
-
-// Passes are not captured when they are first seen, so memory never grows within a capture.
-StagedGroup::Sum& StagedGroup::sum_of(std::size_t count) {
-  if (memory_.empty() || memory_.back().size() < count * sizeof(float))
-    memory_.emplace_back(count * sizeof(float));
-  auto* values = reinterpret_cast<float*>(memory_.back().data());
-  const auto same = std::find_if(sums_.begin(), sums_.end(), [&](const Sum& sum) {
-    return sum.values.data() == values && sum.values.size() == count;
-  });
-  return same != sums_.end() ? *same : sums_.emplace_back(Sum{this, {values, count}});
+// What is there is written by copies of the stream alone until the stream has been waited for.
+std::span<float> StagedGroup::room(std::size_t count) {
+  if (memory_.size() < count * sizeof(float)) {
+    backend_.wait();
+    memory_ = kernels::cuda::PinnedMemory(count * sizeof(float));
+  }
+  return {reinterpret_cast<float*>(memory_.data()), count};
 }
 
 void StagedGroup::all_reduce_tree(std::span<float> values) {
-  Sum& sum = sum_of(values.size());
+  const std::span<float> sums = room(values.size());
   const cudaStream_t stream = backend_.stream();
-  PACELINE_CUDA_CHECK(cudaMemcpyAsync(sum.values.data(), values.data(), values.size_bytes(),
+  PACELINE_CUDA_CHECK(cudaMemcpyAsync(sums.data(), values.data(), values.size_bytes(),
                                       cudaMemcpyDeviceToHost, stream));
-  PACELINE_CUDA_CHECK(cudaLaunchHostFunc(stream, &StagedGroup::add, &sum));
-  PACELINE_CUDA_CHECK(cudaMemcpyAsync(values.data(), sum.values.data(), values.size_bytes(),
+  backend_.wait();
+  mpi_.all_reduce_tree(sums);
+  PACELINE_CUDA_CHECK(cudaMemcpyAsync(values.data(), sums.data(), values.size_bytes(),
                                       cudaMemcpyHostToDevice, stream));
 }
 

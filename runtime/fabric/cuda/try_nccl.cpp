@@ -19,7 +19,9 @@ constexpr int kSharing = NCCL_VERSION(2, 30, 0);
 
 struct Facts {
   char host[64] = {};
-  std::uint64_t place = 0;     ///< of the device on the host
+  std::uint64_t place = 0;  ///< of the device on the host
+  std::uint32_t multiprocessors = 0;
+  std::uint32_t block_shared = 0;
   std::int32_t version = 0;    ///< of NCCL; 0: there is none
   std::int32_t may_share = 0;  ///< NCCL was told to let ranks share a device
   char why[128] = {};          ///< there is no NCCL
@@ -28,10 +30,13 @@ struct Facts {
 }  // namespace
 
 std::unique_ptr<TensorParallelGroup> try_nccl(MPI_Comm comm, kernels::cuda::CudaBackend& backend,
-                                              std::string& why) {
+                                              const GroupWatch& watch, std::string& why) {
   Facts mine;
   gethostname(mine.host, sizeof mine.host - 1);
-  mine.place = kernels::visible_gpus().gpus.at(backend.device()).place;
+  const kernels::GpuInfo gpu = kernels::visible_gpus().gpus.at(backend.device());
+  mine.place = gpu.place;
+  mine.multiprocessors = gpu.multiprocessors;
+  mine.block_shared = gpu.block_shared;
   const NcclApi* api = nccl_api(why);
   why.copy(mine.why, sizeof mine.why - 1);
   if (api != nullptr && api->get_version(&mine.version) != ncclSuccess) mine.version = 0;
@@ -47,6 +52,12 @@ std::unique_ptr<TensorParallelGroup> try_nccl(MPI_Comm comm, kernels::cuda::Cuda
       why = std::string("no NCCL on ") + all[a].host + ": " + all[a].why;
       return nullptr;
     }
+    // A pass is recorded when one of its sizes comes again, which is to be on all ranks at once.
+    if (all[a].multiprocessors != all[0].multiprocessors ||
+        all[a].block_shared != all[0].block_shared) {
+      why = "the ranks' GPUs are of different sizes";
+      return nullptr;
+    }
     for (int b = 0; b < a; ++b) {
       if (std::strcmp(all[a].host, all[b].host) != 0 || all[a].place != all[b].place) continue;
       const bool may = std::all_of(all.begin(), all.end(), [](const Facts& facts) {
@@ -57,7 +68,7 @@ std::unique_ptr<TensorParallelGroup> try_nccl(MPI_Comm comm, kernels::cuda::Cuda
       return nullptr;
     }
   }
-  return std::make_unique<NcclGroup>(comm, backend, *api);
+  return std::make_unique<NcclGroup>(comm, backend, *api, watch);
 }
 
 }  // namespace paceline::fabric

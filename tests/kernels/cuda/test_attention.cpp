@@ -15,6 +15,8 @@ using cuda_host::TestStream;
 using test::Random;
 using Bytes = std::vector<std::byte>;
 
+constexpr int kMostBlockShared = 227 * 1024;  ///< of compute capability 9.0
+
 struct HeadShape {
   int heads, kv_heads, head_dim;
 };
@@ -141,8 +143,8 @@ class Step {
     const DeviceArray<std::byte> cache(pool_);
     const DeviceArray<std::int32_t> words(plan.words);
     DeviceArray<std::byte> out(q.size());
-    DeviceArray<std::byte> workspace(std::max<std::size_t>(
-        16, attention_workspace_bytes(plan.slots, shape.heads, shape.head_dim)));
+    DeviceArray<std::byte> workspace(
+        std::max<std::size_t>(16, plan.slots * attention_state_bytes(shape.heads, shape.head_dim)));
     QkvParams params;
     params.heads = shape.heads;
     params.kv_heads = shape.kv_heads;
@@ -152,7 +154,7 @@ class Step {
     const auto* block0 = reinterpret_cast<const std::byte*>(
         reinterpret_cast<std::uintptr_t>(cache.data()) - first_block * kv_.block_bytes());
     attention(params, kv_, 1, block0, plan.grid, words.data(), device_q.data(), out.data(),
-              reinterpret_cast<float*>(workspace.data()), stream);
+              reinterpret_cast<float*>(workspace.data()), block_shared, stream);
     stream.synchronize();
     const Bytes all = out.host();
     std::vector<Bytes> rows;
@@ -169,8 +171,9 @@ class Step {
 
   [[nodiscard]] const KvShape& kv() const { return kv_; }
 
-  std::int32_t first_block = 0;  ///< of the pool that the step uses
-  AttentionGrid grid;            ///< of the last run
+  std::int32_t first_block = 0;         ///< of the pool that the step uses
+  int block_shared = kMostBlockShared;  ///< of the device
+  AttentionGrid grid;                   ///< of the last run
 
  private:
   void store(int block, int slot, int token) {
@@ -254,6 +257,18 @@ class CudaAttention : public testing::TestWithParam<DType> {
       }
     };
     compare(step.run(), "as it comes");
+    step.block_shared = kLeastBlockShared;
+    compare(step.run(), "where blocks have the least shared memory");
+    compare(step.run([](AttentionPlannerOptions& options, AttentionGrid&) {
+      options.few_blocks = 0;
+      options.second_phase_bytes = 0;
+    }),
+            "sharing much of it");
+    step.block_shared = kMostBlockShared;
+    // Where there is no room for states of splits, every row folds its own.
+    compare(
+        step.run([](AttentionPlannerOptions& options, AttentionGrid&) { options.most_slots = 0; }),
+        "folding all");
     // A grid so large that blocks of four warps run, where rows are few.
     compare(step.run([](AttentionPlannerOptions&, AttentionGrid& at_least) {
       at_least = {.items = {140, 0}, .merged_rows = 0, .narrow = true};
@@ -280,7 +295,7 @@ TEST_P(CudaAttention, MatchesFloat64) {
   const struct {
     HeadShape shape;
     std::vector<int> lengths;
-  } cases[] = {{{14, 2, 64}, {1, 15, 16, 17, 63, 64, 65, 1000, 1023, 1024, 1025, 2100}},
+  } cases[] = {{{14, 2, 64}, {1, 15, 16, 17, 63, 64, 65, 255, 256, 257, 512, 513, 1000, 2100}},
                {{28, 4, 128}, {65, 1030}},
                {{4, 4, 80}, {17, 129}},
                {{8, 1, 256}, {64, 1025}},
@@ -295,6 +310,8 @@ TEST_P(CudaAttention, MatchesFloat64) {
     Step step(tokens, 32, 400);
     for (const int length : lengths) step.add(tokens.add(length - 1), tokens.add(1));
     const std::vector<Bytes> rows = step.run();
+    step.block_shared = kLeastBlockShared;
+    EXPECT_EQ(step.run(), rows) << shape.head_dim;
     for (std::size_t r = 0; r < rows.size(); ++r) {
       expect_near_float64(tokens, step.contexts()[r], rows[r]);
       if (HasFatalFailure()) return;

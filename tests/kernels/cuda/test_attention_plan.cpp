@@ -203,6 +203,7 @@ std::vector<std::int32_t> random_tree(std::mt19937& random, int rows) {
 TEST(AttentionPlan, EveryRowIsGivenItsKeysOnceAndInOrder) {
   std::mt19937 random(1);
   const auto below = [&](int n) { return static_cast<int>(random() % n); };
+  int folding = 0;  // plans without room for split states
   for (int round = 0; round < 200; ++round) {
     Batch batch;
     batch.block = std::array{16, 32, 48, 128}[round % 4];
@@ -235,10 +236,13 @@ TEST(AttentionPlan, EveryRowIsGivenItsKeysOnceAndInOrder) {
     options.shared_tiles = 1 + below(5);
     options.second_phase_bytes = below(2) == 0 ? 0 : 1 << 20;
     options.fold_rows = below(2) == 0 ? 64 : 8;
+    if (below(3) == 0) options.most_slots = below(2) * 50;
     const RowPlan rows = batch.finish();
     AttentionPlanner planner(options);
     const AttentionPlan plan = planner.plan(batch.segments, rows);
     check(plan, batch, options);
+    EXPECT_LE(plan.slots, std::max(options.most_slots, batch.rows));
+    folding += plan.slots > 0 && options.most_slots == 0 ? 1 : 0;
     EXPECT_LE(plan.words.size(),
               planner.most_words(batch.rows, static_cast<int>(batch.segments.size()), 5000));
     EXPECT_LE(plan.slots, planner.most_slots(batch.rows, 5000));
@@ -253,12 +257,13 @@ TEST(AttentionPlan, EveryRowIsGivenItsKeysOnceAndInOrder) {
     check(padded, batch, options);
     if (HasFailure()) FAIL() << "round " << round;
   }
+  EXPECT_GE(folding, 5);
 }
 
 TEST(AttentionPlan, SiblingsWalkSharedBlocksTogether) {
   // 16 siblings, 7 heads of a kv head: 9 rows an item, so 2 for the shared tiles.
   Batch batch;
-  const int prompt = (kAttentionSplitTiles + 6) * kAttentionTile;
+  const int prompt = (kAttentionSplitTiles + 2) * kAttentionTile;
   for (int s = 0; s < 16; ++s) batch.add(prompt + 10, 1, s == 0 ? 0 : prompt / batch.block);
   AttentionPlannerOptions options = options_of(28, 4, 128, batch.block);
   options.few_blocks = 0;
@@ -269,17 +274,17 @@ TEST(AttentionPlan, SiblingsWalkSharedBlocksTogether) {
   const Counts counts = check(shared, batch, options);
   EXPECT_EQ(counts.items[0], 2 + 2);
   EXPECT_EQ(counts.items[1], 16);
-  EXPECT_EQ(counts.tiles, 2 * (kAttentionSplitTiles + 6) + 16);
+  EXPECT_EQ(counts.tiles, 2 * (kAttentionSplitTiles + 2) + 16);
   EXPECT_FALSE(shared.grid.narrow);
 
-  // 15 x 6 tiles of 4 kv heads, 12 MB, are not worth a second launch: the whole split alone is
+  // 15 x 2 tiles of 4 kv heads, 4 MB, are not worth a second launch: the whole split alone is
   // shared.
   options.second_phase_bytes = AttentionPlannerOptions{}.second_phase_bytes;
   AttentionPlanner once(options);
   const Counts counts_once = check(once.plan(batch.segments, rows), batch, options);
   EXPECT_EQ(counts_once.items[0], 2 + 16);
   EXPECT_EQ(counts_once.items[1], 0);
-  EXPECT_EQ(counts_once.tiles, 2 * kAttentionSplitTiles + 16 * 7);
+  EXPECT_EQ(counts_once.tiles, 2 * kAttentionSplitTiles + 16 * 3);
 
   // Where the device has room for all of them at once, each is on its own.
   options.few_blocks = 132;
@@ -294,7 +299,7 @@ TEST(AttentionPlan, SiblingsWalkSharedBlocksTogether) {
 TEST(AttentionPlan, TreesWalkWhatIsBeforeThemOnce) {
   Batch batch;
   // Three paths of two rows under the first one.
-  batch.add((kAttentionSplitTiles + 8) * kAttentionTile + 3, 7, 0, {-1, 0, 1, 0, 3, 0, 5});
+  batch.add((kAttentionSplitTiles + 2) * kAttentionTile + 3, 7, 0, {-1, 0, 1, 0, 3, 0, 5});
   AttentionPlannerOptions options = options_of(8, 1, 128, batch.block);
   options.few_blocks = 0;
   options.second_phase_bytes = 0;
@@ -303,7 +308,17 @@ TEST(AttentionPlan, TreesWalkWhatIsBeforeThemOnce) {
   const Counts counts = check(planner.plan(batch.segments, rows), batch, options);
   EXPECT_EQ(counts.items[0], 2);
   EXPECT_EQ(counts.items[1], 3);
-  EXPECT_EQ(counts.tiles, kAttentionSplitTiles + 8 + 3);
+  EXPECT_EQ(counts.tiles, kAttentionSplitTiles + 2 + 3);
+}
+
+TEST(AttentionPlan, OneRequestKeepsManyMultiprocessorsAtWork) {
+  Batch batch;
+  batch.add(999, 1);
+  const AttentionPlannerOptions options = options_of(28, 4, 128, batch.block);
+  AttentionPlanner planner(options);
+  const RowPlan rows = batch.finish();
+  const AttentionPlan plan = planner.plan(batch.segments, rows);
+  EXPECT_EQ(check(plan, batch, options).items[0] * options.kv_heads, 16);
 }
 
 TEST(AttentionPlan, PiecesOfPromptsNeedOneStateARow) {

@@ -23,6 +23,8 @@ using test::Values;
 /// Few multiprocessors, so that blocks take several tiles each.
 constexpr LinearDevice kSmall{2, true};
 constexpr LinearDevice kLarge{132, true};
+/// Compute capability 8.6, 8.9 or 12.0: the least shared memory.
+constexpr LinearDevice kTight{84, false, 99 * 1024, 100 * 1024};
 
 struct Workspace {
   Workspace() : memory(kLinearWorkspaceBytes) {
@@ -232,7 +234,7 @@ TEST_P(CudaLinearTest, RowsDoNotDependOnTheirNumber) {
     const std::vector<float> expected = defined(values, in, weight.layout);
     std::set<int> shapes;
     for (int rows = 1; rows <= 130; rows += rows < 20 ? 1 : 10) {
-      for (const LinearDevice& device : {kSmall, kLarge}) {
+      for (const LinearDevice& device : {kSmall, kLarge, kTight}) {
         const LinearPlan plan = plan_linear(weight.layout, rows, device);
         shapes.insert(plan.shape);
         const std::vector<float> out = multiply(plan, weight, head(in, rows, k), rows, workspace);
@@ -365,6 +367,26 @@ TEST(CudaLinearPlanTest, PlansFitTheirWorkspaceAndShareWholeSegments) {
       }
     }
   }
+}
+
+TEST(CudaLinearPlanTest, TilesFitTheDevicesSharedMemory) {
+  const LinearLayout layout = linear_layout(18944, 3584, 1, DType::bf16);
+  std::set<int> shapes;
+  for (const int rows : {1, 8, 16, 32, 64, 100, 256, 1280}) {
+    for (const LinearPlan& plan : linear_plans(layout, rows, kTight)) {
+      const TileTraits& tile = tile_traits()[plan.shape];
+      ASSERT_LE(tile.shared_bytes, kTight.block_shared) << describe(plan, rows);
+      // As many blocks as are there at once, or one for each tile.
+      ASSERT_LE(plan.grid, kTight.multiprocessors * (kTight.shared / (tile.shared_bytes + 1024)));
+      shapes.insert(plan.shape);
+    }
+    EXPECT_FALSE(linear_plans(layout, rows, kTight).empty()) << rows;
+  }
+  EXPECT_GE(shapes.size(), 3U);
+  const auto large = linear_plans(layout, 1280, kLarge);
+  EXPECT_TRUE(std::any_of(large.begin(), large.end(), [](const LinearPlan& plan) {
+    return tile_traits()[plan.shape].shared_bytes > kTight.block_shared;
+  }));  // or there is nothing to leave out
 }
 
 TEST(CudaLinearPlanTest, OneRowKeepsEnoughOfTheWeightInFlight) {

@@ -1,6 +1,8 @@
 #include "runtime.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -8,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -16,13 +19,36 @@
 namespace paceline::cuda_host {
 namespace {
 
-using Operation = std::function<void()>;
+/// Called until it says that it is done; anew where a graph is launched again.
+using Operation = std::function<bool()>;
 
 constexpr std::size_t kDeviceBytes = std::size_t{1} << 30;
 constexpr std::size_t kPoisonBytes = std::size_t{64} << 20;  ///< of an allocation; NaN
 constexpr int kProcessors = 4;
 constexpr int kDefaultShared = 48 * 1024;
-constexpr int kMaxShared = 227 * 1024;
+
+/// What is emulated: PACELINE_HOST_DEVICE, by default sm_90.
+struct Device {
+  const char* isa;
+  int major, minor;
+  int block_shared;  ///< bytes that a block may have
+  int shared;        ///< bytes of a multiprocessor
+};
+constexpr Device kDevices[] = {{"sm_90", 9, 0, 227 * 1024, 228 * 1024},
+                               {"sm_75", 7, 5, 64 * 1024, 64 * 1024},
+                               {"sm_80", 8, 0, 163 * 1024, 164 * 1024},
+                               {"sm_86", 8, 6, 99 * 1024, 100 * 1024}};
+const Device& device() {
+  static const Device& chosen = []() -> const Device& {
+    const char* wanted = std::getenv("PACELINE_HOST_DEVICE");
+    for (const Device& known : kDevices) {
+      if (wanted == nullptr || std::strcmp(wanted, known.isa) == 0) return known;
+    }
+    std::fprintf(stderr, "PACELINE_HOST_DEVICE: no device %s is known\n", wanted);
+    std::abort();
+  }();
+  return chosen;
+}
 
 /// Work recorded instead of done. Its order of issue is one that its dependencies allow.
 struct Capture {
@@ -67,19 +93,26 @@ cudaError_t result(cudaError_t error) {
   return error;
 }
 
-void run_until(Stream& stream, std::uint64_t position) {
-  while (stream.done < position) {
-    const Operation next = std::move(stream.queue.front());
-    stream.queue.pop_front();
-    try {
-      next();
-    } catch (...) {
-      stream.queue.clear();
-      stream.done = stream.issued;
-      throw;
-    }
-    ++stream.done;
+/// The next operation, as far as it gets.
+void advance(Stream& stream) {
+  bool done = false;
+  try {
+    done = stream.queue.front()();
+  } catch (...) {
+    stream.queue.clear();
+    stream.done = stream.issued;
+    throw;
   }
+  if (!done) {
+    // It waits for another process, which may want this one's core.
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+    return;
+  }
+  stream.queue.pop_front();
+  ++stream.done;
+}
+void run_until(Stream& stream, std::uint64_t position) {
+  while (stream.done < position) advance(stream);
 }
 void drain(Stream& stream) { run_until(stream, stream.issued); }
 void drain_all(bool only_blocking) {
@@ -166,13 +199,22 @@ cudaError_t release(void* pointer, bool device) {
   return cudaSuccess;
 }
 
+/// One that is done when it returns.
+Operation at_once(std::function<void()> work) {
+  return [work = std::move(work)] {
+    work();
+    return true;
+  };
+}
+
 /// Puts an operation where work of `stream` goes: its queue, the recording it is part of, or, in
 /// the default stream, behind all blocking streams at once.
 cudaError_t enqueue(Stream* stream, Operation operation) {
   if (stream == nullptr) {
     if (forbidden_by_capture()) return result(cudaErrorStreamCaptureUnsupported);
     drain_all(true);
-    operation();
+    while (!operation()) {
+    }
   } else if (stream->capture != nullptr) {
     stream->capture->operations->push_back(std::move(operation));
     ++stream->captured;
@@ -220,7 +262,12 @@ cudaError_t enqueue_kernel(Launch launch, cudaStream_t stream) {
   if (!valid) return result(cudaErrorInvalidConfiguration);
   if (launch.shared_bytes > static_cast<std::size_t>(shared)) return result(cudaErrorInvalidValue);
   return enqueue(reinterpret_cast<Stream*>(stream),
-                 [launch = std::move(launch)] { run_launch(launch); });
+                 at_once([launch = std::move(launch)] { run_launch(launch); }));
+}
+
+cudaError_t enqueue_polled(std::function<bool()> operation, cudaStream_t stream) {
+  const std::scoped_lock lock(runtime().mutex);
+  return enqueue(reinterpret_cast<Stream*>(stream), std::move(operation));
 }
 
 bool take_device_bytes(std::size_t bytes) {
@@ -338,36 +385,37 @@ cudaError_t cudaGetDevice(int* device) {
 cudaError_t cudaSetDevice(int device) {
   return device == 0 ? cudaSuccess : result(cudaErrorInvalidDevice);
 }
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  if (device != 0) return result(cudaErrorInvalidDevice);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int number) {
+  if (number != 0) return result(cudaErrorInvalidDevice);
   *properties = {};
   std::strcpy(properties->name, "host emulation");
   properties->totalGlobalMem = kDeviceBytes;
-  properties->sharedMemPerBlockOptin = kMaxShared;
+  properties->sharedMemPerBlockOptin = device().block_shared;
   properties->multiProcessorCount = kProcessors;
-  properties->major = 9;
+  properties->major = device().major;
+  properties->minor = device().minor;
   return cudaSuccess;
 }
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  if (device != 0) return result(cudaErrorInvalidDevice);
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int number) {
+  if (number != 0) return result(cudaErrorInvalidDevice);
   switch (attribute) {
     case cudaDevAttrMultiProcessorCount:
       *value = kProcessors;
       break;
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
-      *value = 228 * 1024;
+      *value = device().shared;
       break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-      *value = kMaxShared;
+      *value = device().block_shared;
       break;
     case cudaDevAttrL2CacheSize:
       *value = 50 * 1024 * 1024;
       break;
     case cudaDevAttrComputeCapabilityMajor:
-      *value = 9;
+      *value = device().major;
       break;
     case cudaDevAttrComputeCapabilityMinor:
-      *value = 0;
+      *value = device().minor;
       break;
   }
   return cudaSuccess;
@@ -395,7 +443,7 @@ cudaError_t cudaDriverGetVersion(int* version) {
 cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value) {
   const std::scoped_lock lock(runtime().mutex);
   if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
-    if (value < 0 || value > kMaxShared) return result(cudaErrorInvalidValue);
+    if (value < 0 || value > device().block_shared) return result(cudaErrorInvalidValue);
     runtime().shared_limit[function] = std::max(value, kDefaultShared);
   }
   return cudaSuccess;
@@ -447,9 +495,9 @@ cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from,
   if (from_place == Place::pageable && !recorded) {
     // Pageable memory is read before the call returns.
     std::vector<std::byte> staged(source, source + from_pitch * (height - 1) + width);
-    return enqueue(queue, [copy, staged = std::move(staged)] { copy(staged.data()); });
+    return enqueue(queue, at_once([copy, staged = std::move(staged)] { copy(staged.data()); }));
   }
-  const cudaError_t error = enqueue(queue, [copy, source] { copy(source); });
+  const cudaError_t error = enqueue(queue, at_once([copy, source] { copy(source); }));
   // Pageable memory is written before the call returns.
   if (error == cudaSuccess && to_place == Place::pageable && !recorded && queue != nullptr) {
     drain(*queue);
@@ -464,7 +512,7 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
   const std::scoped_lock lock(runtime().mutex);
   if (bytes == 0) return cudaSuccess;
   if (place_of(to, bytes) != Place::device) return result(cudaErrorInvalidValue);
-  return enqueue(stream_of(stream), [=] { std::memset(to, value, bytes); });
+  return enqueue(stream_of(stream), at_once([=] { std::memset(to, value, bytes); }));
 }
 
 cudaError_t cudaStreamCreate(cudaStream_t* stream) {
@@ -500,12 +548,12 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   }
   return cudaSuccess;
 }
-/// Runs one operation a call, so that asking again and again comes to an end.
+/// Takes one operation further a call, so that asking again and again comes to an end.
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   const std::scoped_lock lock(runtime().mutex);
   Stream* const asked = stream_of(stream);
   if (asked == nullptr || asked->done == asked->issued) return cudaSuccess;
-  run_until(*asked, asked->done + 1);
+  advance(*asked);
   return cudaErrorNotReady;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
@@ -527,11 +575,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     waiting->capture->invalid = true;
     return result(cudaErrorStreamCaptureIsolation);
   }
-  return enqueue(waiting, [copy = *event] { await(copy); });
-}
-cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* argument) {
-  const std::scoped_lock lock(runtime().mutex);
-  return enqueue(stream_of(stream), [=] { function(argument); });
+  return enqueue(waiting, at_once([copy = *event] { await(copy); }));
 }
 
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
@@ -570,7 +614,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (!runtime().streams.contains(event->stream) || event->stream->done >= event->position) {
     return cudaSuccess;
   }
-  run_until(*event->stream, event->stream->done + 1);
+  advance(*event->stream);
   return cudaErrorNotReady;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
@@ -631,9 +675,14 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
 cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   const std::scoped_lock lock(runtime().mutex);
-  return enqueue(stream_of(stream), [operations = executable->operations] {
-    for (const Operation& operation : *operations) operation();
-  });
+  return enqueue(stream_of(stream),
+                 [operations = executable->operations, next = std::size_t{0}]() mutable {
+                   while (next < operations->size()) {
+                     if (!(*operations)[next]()) return false;
+                     ++next;
+                   }
+                   return true;
+                 });
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
   delete executable;

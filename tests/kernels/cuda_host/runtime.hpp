@@ -22,6 +22,11 @@ struct Launch {
 /// Checks the launch as CUDA would and puts it into the stream.
 cudaError_t enqueue_kernel(Launch launch, cudaStream_t stream);
 
+/// Puts into the stream what the device does together with other processes' devices: called again
+/// and again, whenever somebody waits for the stream or asks how far it is, until it says that it
+/// is done; and the same once more for each launch of a graph that it was recorded in.
+cudaError_t enqueue_polled(std::function<bool()> operation, cudaStream_t stream);
+
 /// Of the device's memory, what is mapped to addresses: false where there is not so much left.
 [[nodiscard]] bool take_device_bytes(std::size_t bytes);
 void give_device_bytes(std::size_t bytes);

@@ -162,6 +162,38 @@ TEST(CudaHostRuntimeTest, GraphsReplayWhatWasRecorded) {
   cudaEventDestroy(join);
 }
 
+TEST(CudaHostRuntimeTest, WorkThatWaitsForOthersKeepsItsPlace) {
+  const TestStream stream;
+  DeviceArray<int> a(std::vector<int>{1});
+  DeviceArray<int> b(std::vector<int>{10});
+  int asked = 0;
+  const auto wait = [&asked] { return ++asked % 3 == 0; };  // done when asked for the third time
+  PACELINE_CUDA_CHECK(enqueue_polled(wait, stream));
+  launch(add, 1, 1, 0, stream, a.data(), static_cast<const int*>(b.data()), 1);
+  EXPECT_EQ(cudaStreamQuery(stream), cudaErrorNotReady);
+  EXPECT_EQ(cudaStreamQuery(stream), cudaErrorNotReady);
+  EXPECT_EQ(asked, 2);
+  stream.synchronize();
+  EXPECT_EQ(asked, 3);
+  EXPECT_EQ(a.host()[0], 11);
+  // And in a graph, each time.
+  cudaGraph_t graph;
+  cudaGraphExec_t executable;
+  PACELINE_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  PACELINE_CUDA_CHECK(enqueue_polled(wait, stream));
+  launch(add, 1, 1, 0, stream, a.data(), static_cast<const int*>(b.data()), 1);
+  PACELINE_CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
+  PACELINE_CUDA_CHECK(cudaGraphInstantiate(&executable, graph, 0));
+  PACELINE_CUDA_CHECK(cudaGraphDestroy(graph));
+  for (int round = 1; round <= 2; ++round) {
+    PACELINE_CUDA_CHECK(cudaGraphLaunch(executable, stream));
+    stream.synchronize();
+    EXPECT_EQ(asked, 3 + 3 * round);
+    EXPECT_EQ(a.host()[0], 11 + 10 * round);
+  }
+  PACELINE_CUDA_CHECK(cudaGraphExecDestroy(executable));
+}
+
 TEST(CudaHostRuntimeTest, RecordingRefusesWhatCannotBeRecorded) {
   const TestStream stream;
   const TestStream side;
