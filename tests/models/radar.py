@@ -101,7 +101,7 @@ def costs_of(table: Path, total: int, context: float) -> tuple[float, float]:
     costs = yaml.safe_load(table.read_text())
     head = next(drafter for drafter in costs["drafters"] if drafter["name"].startswith("eagle3:"))
     verify = seconds_of(costs["decode"], total, context) + costs["drafted_position"] * (total - 1) * context
-    return verify + seconds_of(head["first"], 1, context), seconds_of(head["round"], WIDTH, WIDTH * context)
+    return verify + seconds_of(head["first"], 1, context), seconds_of(head["round"], 1, context)
 
 
 def calls_of(actions: Tensor) -> Tensor:
