@@ -459,7 +459,7 @@ TEST_F(RemoteDrafterTest, WhatMakesNoSenseIsCountedAndDropped) {
   std::vector<std::byte> bytes = encode(Drafts{{{kFirst, 3, 3, 0, 1}}, {5}, {1}});
   bytes.push_back({});
   remote.receive(1, bytes);
-  bytes.resize(bytes.size() - 2);
+  bytes.erase(bytes.end() - 2, bytes.end());
   remote.receive(1, bytes);
   remote.receive(1, {});
   remote.receive(1, encode(Finish{}));
