@@ -19,16 +19,7 @@ constexpr int kContext = 2 * kernels::cuda::kAttentionSplit;
 
 /// Kernels of a pass that computes the last of so many positions.
 long launches_of(int layers, int positions) {
-  ModelConfig config;
-  config.vocab = 80;
-  config.hidden = 48;
-  config.intermediate = 64;
-  config.layers = layers;
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.head_dim = 16;
-  config.max_position = kContext;
-  config.attention_bias = true;
+  const ModelConfig config = test::small_config(layers, kContext);
   const test::RandomModel weights(config);
   const auto backend = kernels::make_cuda_backend(0);
   fabric::SingleRankGroup group;

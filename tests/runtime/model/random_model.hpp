@@ -14,6 +14,21 @@
 
 namespace paceline::test {
 
+/// A decoder with grouped heads and biases, as small as tests of passes want it.
+inline ModelConfig small_config(int layers, int max_position) {
+  ModelConfig config;
+  config.vocab = 80;
+  config.hidden = 48;
+  config.intermediate = 64;
+  config.layers = layers;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.head_dim = 16;
+  config.max_position = max_position;
+  config.attention_bias = true;
+  return config;
+}
+
 /// fp32 tensors of unit gain: those of a matrix have a spread of 1 / sqrt(columns), norms are about
 /// one, biases about zero.
 class RandomModel final : public WeightSource {

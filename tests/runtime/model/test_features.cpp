@@ -19,19 +19,7 @@ constexpr int kBlock = 16;
 constexpr int kBlocks = 4;
 constexpr int kRows = 40;
 
-ModelConfig config_of(int layers) {
-  ModelConfig config;
-  config.vocab = 80;
-  config.hidden = 48;
-  config.intermediate = 64;
-  config.layers = layers;
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.head_dim = 16;
-  config.max_position = kBlock * kBlocks;
-  config.attention_bias = true;
-  return config;
-}
+ModelConfig config_of(int layers) { return test::small_config(layers, kBlock * kBlocks); }
 
 /// A model and its weights, of which shallower ones take the first layers.
 struct Source {

@@ -1,8 +1,6 @@
 // Groups of devices over real MPI ranks, each with an emulated device. The argument says which:
 // "nccl" (over its stand-in) or "staged".
-#include <cmath>
 #include <cstring>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -11,6 +9,7 @@
 #include "runtime/fabric/cuda/staged_group.hpp"
 #include "runtime/fabric/cuda/try_nccl.hpp"
 #include "runtime/fabric/mpi_environment.hpp"
+#include "tests/runtime/fabric/collective_data.hpp"
 #include "tests/runtime/fabric/rank_check.hpp"
 
 using namespace paceline;
@@ -44,23 +43,6 @@ class DeviceFloats {
   std::unique_ptr<kernels::Buffer> buffer_;
 };
 
-// The same numbers on every rank: part p of a sum, of round `round`.
-std::vector<float> part(int p, int round, int count) {
-  std::mt19937 random(1000 * round + p);
-  std::normal_distribution<float> normal(0, 1);
-  std::vector<float> values(count);
-  for (float& v : values) v = normal(random) * std::ldexp(1.0F, static_cast<int>(random() % 20));
-  return values;
-}
-
-std::vector<float> tree_sum(int first, int parts, int round, int count) {
-  if (parts == 1) return part(first, round, count);
-  std::vector<float> left = tree_sum(first, parts / 2, round, count);
-  const std::vector<float> right = tree_sum(first + parts / 2, parts / 2, round, count);
-  for (int i = 0; i < count; ++i) left[i] += right[i];
-  return left;
-}
-
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
@@ -68,9 +50,9 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 // From a value to more than there is room for at once, by slices and without.
 void check_sums(TensorParallelGroup& group, kernels::Backend& backend) {
   for (const int count : {1, 7, 4096, 140'001, 300'001}) {
-    DeviceFloats values(backend, part(group.rank(), 0, count));
+    DeviceFloats values(backend, fabric::test::part(group.rank(), 0, count));
     group.all_reduce_tree(values.span());
-    CHECK(same_bits(values.host(), tree_sum(0, group.size(), 0, count)));
+    CHECK(same_bits(values.host(), fabric::test::tree_sum(0, group.size(), 0, count)));
   }
 }
 
@@ -81,11 +63,11 @@ void check_recorded(TensorParallelGroup& group, kernels::Backend& backend) {
   const std::int32_t block = 0;
   const kernels::Segment segment{0, 1, 0, &block, nullptr};
   constexpr int kCount = 1000;
-  DeviceFloats values(backend, part(0, 0, kCount));
+  DeviceFloats values(backend, fabric::test::part(0, 0, kCount));
   int calls = 0;
   constexpr int kPasses = 4;
   for (int pass = 0; pass < kPasses; ++pass) {
-    values.set(part(group.rank(), pass, kCount));
+    values.set(fabric::test::part(group.rank(), pass, kCount));
     backend.begin({{&token, 1}, {&segment, 1}, {}, 0, {}, nullptr, 1, 1});
     backend.run(*recording, [&](kernels::Operations&) {
       ++calls;
@@ -93,7 +75,7 @@ void check_recorded(TensorParallelGroup& group, kernels::Backend& backend) {
       group.all_reduce_tree(values.span().first(kCount / 2));
     });
     CHECK(backend.pass_seconds() >= 0);
-    std::vector<float> expected = tree_sum(0, group.size(), pass, kCount);
+    std::vector<float> expected = fabric::test::tree_sum(0, group.size(), pass, kCount);
     for (int i = 0; i < kCount / 2; ++i) expected[i] *= static_cast<float>(group.size());
     CHECK(same_bits(values.host(), expected));
   }
@@ -103,36 +85,17 @@ void check_recorded(TensorParallelGroup& group, kernels::Backend& backend) {
 void check_rows(TensorParallelGroup& group, kernels::Backend& backend) {
   const int ranks = group.size();
   for (const int rows : {0, 1, 3, 64, 4100}) {
-    std::vector<int> columns;
-    std::vector<int> first{0};
-    int width = 0;
-    for (int r = 0; r < ranks; ++r) {
-      columns.push_back(64 + r);
-      width += columns.back();
-      first.push_back(rows * (r + 1) / ranks);
-    }
-    int before = 0;
-    for (int r = 0; r < group.rank(); ++r) before += columns[r];
-    const int mine = columns[group.rank()];
-    std::vector<float> all(static_cast<std::size_t>(rows) * mine);
-    for (int row = 0; row < rows; ++row) {
-      for (int c = 0; c < mine; ++c)
-        all[row * mine + c] = static_cast<float>(row * 1000 + before + c);
-    }
-    const int my_rows = first[group.rank() + 1] - first[group.rank()];
-    DeviceFloats send(backend, all);
-    DeviceFloats receive(backend, std::vector<float>(static_cast<std::size_t>(my_rows) * width));
-    group.exchange_rows(send.span(), columns, first, receive.span());
+    const fabric::test::ExchangedRows matrix(group.rank(), ranks, rows);
+    const std::vector<float> expected = matrix.expected();
+    DeviceFloats send(backend, matrix.sent());
+    DeviceFloats receive(backend, std::vector<float>(expected.size()));
+    group.exchange_rows(send.span(), matrix.columns, matrix.first, receive.span());
     // Host memory, behind what the device does: without it ranks that got no rows would be gone.
     std::vector<std::byte> bytes(ranks);
     const std::byte own{static_cast<unsigned char>(group.rank())};
     group.all_gather({&own, 1}, std::vector<int>(ranks, 1), bytes);
     for (int r = 0; r < ranks; ++r) CHECK(bytes[r] == static_cast<std::byte>(r));
-    const std::vector<float> found = receive.host();
-    for (int i = 0; i < my_rows; ++i) {
-      for (int c = 0; c < width; ++c)
-        CHECK(found[i * width + c] == static_cast<float>((first[group.rank()] + i) * 1000 + c));
-    }
+    CHECK(receive.host() == expected);
   }
 }
 
