@@ -336,8 +336,9 @@ class Backend {
   /// The rows of a pass, with padding, for a batch of `rows`; never fewer than for a smaller batch.
   /// Buffers need room for that.
   [[nodiscard]] virtual PassRows padded(PassRows rows) const = 0;
-  /// Takes over the batch of the next pass. One pass at a time, whoever's it is. Throws Error
-  /// (internal) on tokens or positions out of range and on trees whose rows follow later ones.
+  /// Takes over the batch of the next pass, each of which has one. One pass at a time, whoever's it
+  /// is. What `batch` points to must outlive run(). Throws Error (internal) on tokens or positions
+  /// out of range and on trees whose rows follow later ones.
   virtual void begin(const Batch& batch) = 0;
   [[nodiscard]] virtual std::unique_ptr<Recording> make_recording(const PassTraits& traits) = 0;
   /// The pass: calls `compute` with the operations on all its rows, or, where

@@ -202,9 +202,9 @@ void bench_attention(Backend& cpu, const Machine& machine, const QkvParams& para
     const std::vector<std::byte> q = random_bf16(rows * params.heads * d, 4);
     std::vector<std::byte> out(q.size());
     const std::vector<TokenId> tokens(rows, 0);
-    cpu.begin({tokens, segments, {}, params.heads, kv, cache->data(), 1, c.context});
+    const Batch batch = {tokens, segments, {}, params.heads, kv, cache->data(), 1, c.context};
     double time = 0;
-    operate(cpu, [&](Operations& operations) {
+    operate(cpu, batch, [&](Operations& operations) {
       time = best_time([&] {
                for (int layer = 0; layer < kv.layers; ++layer)
                  operations.attention(params, layer, q.data(), out.data());
@@ -240,8 +240,8 @@ void bench_rest(Backend& cpu) {
     std::vector<Segment> segments;
     for (int i = 0; i < m; ++i) segments.push_back({i, 1, 3, blocks.data() + i});
     const std::vector<TokenId> tokens(m, 0);
-    cpu.begin({tokens, segments, {}, params.heads, kv, cache->data(), 1, 64});
-    operate(cpu, [&](Operations& operations) {
+    const Batch batch = {tokens, segments, {}, params.heads, kv, cache->data(), 1, 64};
+    operate(cpu, batch, [&](Operations& operations) {
       print("  add_rmsnorm 896", best_time([&] {
               operations.add_rmsnorm(x.data(), x.data() + x.size() / 2, weight.data(), 1e-6F, m,
                                      896, DType::bf16, out.data());

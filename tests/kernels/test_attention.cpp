@@ -70,8 +70,7 @@ class Runner {
     constexpr std::size_t kBehind = 16;
     Array<std::byte> q(backend_, poisoned(padded * width + kBehind, kv.dtype));
     Array<std::byte> out(backend_, poisoned(padded * width + kBehind, kv.dtype));
-    backend_.begin(batch);
-    operate(backend_, [&](Operations& operations) {
+    operate(backend_, batch, [&](Operations& operations) {
       operations.rope_and_store(params_, rope_, layer, in.data(), q.data());
       operations.attention(params_, layer, q.data(), out.data());
     });

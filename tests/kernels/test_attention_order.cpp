@@ -226,8 +226,7 @@ TEST_P(AttentionOrderTest, IsThatOfAPlainLoop) {
     std::vector<std::byte> out = poisoned(batch.seen.size() * width, dtype);
     const auto cpu = make_cpu_backend(s.threads, isa);
     const TestBatch given(batch.segments, heads, kv, pool.data(), batch.positions);
-    cpu->begin(given);
-    operate(*cpu, [&](Operations& operations) {
+    operate(*cpu, given, [&](Operations& operations) {
       operations.attention({.heads = heads, .kv_heads = s.kv_heads, .head_dim = s.head_dim}, 0,
                            q.bytes.data(), out.data());
     });

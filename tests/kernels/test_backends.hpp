@@ -24,9 +24,15 @@ inline std::shared_ptr<Backend> backend_named(const std::string& name, int threa
   return device;
 }
 
-/// Calls `compute` with the operations on all rows of the batch begun last, if any.
-inline void operate(Backend& backend, const std::function<void(Operations&)>& compute) {
+/// A pass: calls `compute` with the operations on all rows of the batch.
+inline void operate(Backend& backend, const Batch& batch,
+                    const std::function<void(Operations&)>& compute) {
+  backend.begin(batch);
   backend.run(*backend.make_recording({}), compute);
+}
+/// Where `compute` calls nothing that has to do with a batch.
+inline void operate(Backend& backend, const std::function<void(Operations&)>& compute) {
+  operate(backend, {}, compute);
 }
 
 }  // namespace paceline::kernels::test

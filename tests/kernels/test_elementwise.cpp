@@ -160,8 +160,7 @@ TEST_P(ElementwiseTest, EmbedGatherAndCopyMoveBits) {
   ASSERT_EQ(pass.rows, 4);
   ASSERT_GE(pass.logit_rows, 3);
   Array<float> gathers(*cpu, poisoned(static_cast<std::size_t>(pass.logit_rows) * 24));
-  cpu->begin({tokens, {&segment, 1}, index, 0, {}, nullptr, 20, 4});
-  operate(*cpu, [&](Operations& operations) {
+  operate(*cpu, {tokens, {&segment, 1}, index, 0, {}, nullptr, 20, 4}, [&](Operations& operations) {
     EXPECT_EQ(operations.rows(), pass);
     operations.embed(*embedding, embedded.data());
     operations.gather_rows(reinterpret_cast<const std::byte*>(embedded.data()), 24 * 4,

@@ -72,8 +72,7 @@ std::vector<std::string> fingerprint(Backend& cpu, DType dtype, bool products) {
     std::vector<std::byte> q = poisoned(positions * 6 * d, dtype);
     std::vector<std::byte> attended = q;
     const TestBatch batch({&segment, 1}, params.heads, kv, cache->data(), positions);
-    cpu.begin(batch);
-    operate(cpu, [&](Operations& operations) {
+    operate(cpu, batch, [&](Operations& operations) {
       operations.rope_and_store(params, {table.data(), d, positions}, 0, qkv.data(), q.data());
       operations.attention(params, 0, q.data(), attended.data());
     });
