@@ -443,8 +443,8 @@ void launch_shape(const AttentionArgs& args, int items, cudaStream_t stream) {
          dim3(S::kThreads), S::kBytes, stream, args);
 }
 
-// What devices with the least shared memory have to do with. Two stages, or two tiles at a time, are
-// only for speed.
+// What devices with the least shared memory have to do with. Two stages, or two tiles at a time,
+// are only for speed.
 static_assert(Shape<64, 1, 2, 2>::kBytes <= kLeastBlockShared);
 static_assert(Shape<64, 4, 1, 2>::kBytes <= kLeastBlockShared);
 static_assert(Shape<128, 1, 1, 2>::kBytes <= kLeastBlockShared);

@@ -1,8 +1,8 @@
 // What the exactness of products on a device rests on, asked of its tensor cores: a result depends
 // on its own row and column alone, wherever they lie in a tile, and products with zero add nothing.
-// And questions whose answers decide how products may be computed: whether a warpgroup's wgmma gives
-// the bits of a warp's mma, and whether it gives the same ones for 8, 64 and 128 rows at a time
-// (they are printed, for either answer is right).
+// And questions whose answers decide how products may be computed: whether a warpgroup's wgmma
+// gives the bits of a warp's mma, and whether it gives the same ones for 8, 64 and 128 rows at a
+// time (they are printed, for either answer is right).
 #include <cuda_bf16.h>
 #include <gtest/gtest.h>
 

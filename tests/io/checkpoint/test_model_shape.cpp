@@ -93,11 +93,12 @@ TEST(ModelShape, ErrorsNameFileAndKey) {
   };
   EXPECT_EQ(message("[]"), "c.json: expected an object, found []");
   EXPECT_EQ(message("{}"), "c.json: missing keys: architectures");
-  EXPECT_EQ(message(R"({"architectures": ["Qwen3MoEForCausalLM"]})"),
-            "c.json: architectures: expected LlamaForCausalLM, LlamaForCausalLMEagle3, Qwen2ForCausalLM, "
-            "Qwen2VLForConditionalGeneration, Qwen3ForCausalLM, Qwen3MoeForCausalLM or "
-            "DeepseekV3ForCausalLM, found 'Qwen3MoEForCausalLM'; the nearest is "
-            "Qwen3MoeForCausalLM");
+  EXPECT_EQ(
+      message(R"({"architectures": ["Qwen3MoEForCausalLM"]})"),
+      "c.json: architectures: expected LlamaForCausalLM, LlamaForCausalLMEagle3, Qwen2ForCausalLM, "
+      "Qwen2VLForConditionalGeneration, Qwen3ForCausalLM, Qwen3MoeForCausalLM or "
+      "DeepseekV3ForCausalLM, found 'Qwen3MoEForCausalLM'; the nearest is "
+      "Qwen3MoeForCausalLM");
   std::string text = qwen3_moe("");
   const std::size_t chosen = text.find("_per_tok\": 8");
   text.replace(chosen, 12, "_per_tok\": 129");
