@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# eagle.sh PACELINE [ahead [BATCH...]]: EAGLE-3 heads change no digest: chains and trees, batches, tensor parallelism,
+# eagle.sh PACELINE [ahead|coupled [BATCH...]]: EAGLE-3 heads change no digest: chains and trees, batches, tensor parallelism,
 # temperatures, moves, short KV and resumes, with the head that was trained for the embedded model where it is there,
 # and with heads of random weights, which draft as badly as can be; on the ranks that verify and on drafter ranks. What
 # cannot be is refused. With `ahead` every layout with drafter ranks in every batch (of 1, 7 and 64, or those that are
-# named) instead, which takes minutes.
+# named) instead, with `coupled` every kind of draft on the ranks that verify; each takes minutes.
 source "$(dirname "$0")/lib.sh"
 
 # 200 requests.
@@ -71,8 +71,32 @@ every_layout() {  # BATCH...: with moves and stops midway
   done
   finish
 }
-if [ "${2-}" = ahead ]; then
-  if [ $# -gt 2 ]; then every_layout "${@:3}"; else every_layout 1 7 64; fi
+
+# shellcheck disable=SC2086
+every_draft() {  # BATCH...: with stops midway, after which the other number of ranks goes on
+  local batch kind
+  local -A settings=([chains]="$(eagle "$good")" [trees]="$(eagle "$good")" ["stopped trees"]="$(stopped "$work/stop")")
+  local -A shape=([chains]=$chain [trees]=$whole_tree ["stopped trees"]=$whole_tree)
+  plain
+  for batch in "$@"; do
+    for kind in chains trees "stopped trees"; do
+      one=(--set "${settings[$kind]}" ${shape[$kind]} --set engine.max_batch=$batch)
+      pair=("${one[@]}" --set layout.verifier_tp=2)
+      run "$kind, one rank, batch $batch" 1 "${one[@]}"
+      counted "accepted of $kind, batch $batch" accepted
+      run "$kind, TP 2, batch $batch" 2 "${pair[@]}"
+      cut_and_resume USR1 "$kind, batch $batch" 1 one 2 pair
+      cut_and_resume KILL "$kind, TP 2, batch $batch" 2 pair 1 one
+    done
+  done
+  finish
+}
+case ${2-} in
+  ahead) every=every_layout ;;
+  coupled) every=every_draft ;;
+esac
+if [ -n "${every-}" ]; then
+  if [ $# -gt 2 ]; then $every "${@:3}"; else $every 1 7 64; fi
   exit
 fi
 
