@@ -1,11 +1,13 @@
 // Every way the CUDA backend has to compute a matrix product, at the shapes of Qwen2.5 0.5B, 7B and
-// 32B in bf16: bench_linear [--quick] [--warpgroups]. All must give one result, to the bit: a row
-// does not depend on tiles, splits, nor on how many rows there are. Times say which way is best and
-// how good the choice of plan_linear() is; --quick leaves them out, --warpgroups brings in the
-// plans that LinearDevice::warpgroups allows. Launches go through a graph, over copies of the
-// weight that no cache holds.
+// 32B in bf16: bench_linear [--quick] [--warpgroups] [--estimate]. All must give one result, to the
+// bit: a row does not depend on tiles, splits, nor on how many rows there are. Times say which way
+// is best and how good the choice of plan_linear() is; --quick leaves them out, --warpgroups brings
+// in the plans that LinearDevice::warpgroups allows. Launches go through a graph, over copies of
+// the weight that no cache holds. --estimate prints what is chosen for an H200 and how near to its
+// limits that is expected to come, which needs no device.
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -118,20 +120,47 @@ int measure(const Shape& shape, const LinearDevice& device, bool quick) {
   return differing;
 }
 
+/// What the choice expects: no measurement.
+void estimate(const Shape& shape, const LinearDevice& device) {
+  // Data-sheet figures of an H200, a clock of 1.7 GHz.
+  constexpr double kMemoryBytes = 2800;          // whole device
+  constexpr double kMultiprocessorFlops = 4096;  // bf16, dense
+  const LinearLayout layout = linear_layout(shape.n, shape.k, shape.segments, DType::bf16);
+  const double weights = 2.0 * shape.n * shape.k;
+  std::printf("%-12s", shape.name);
+  for (const int rows : {1, 32, 256, 1280}) {
+    const LinearPlan plan = plan_linear(layout, rows, device);
+    const TileTraits& tile = tile_traits()[plan.shape];
+    const double limit = std::max((weights + rows * (2.0 * shape.k + 4.0 * shape.n)) / kMemoryBytes,
+                                  weights * rows / (kMultiprocessorFlops * device.multiprocessors));
+    std::printf("  %4d rows: %3.0f %% (%3d x %-3d in %d)", rows,
+                100 * limit / estimated_clocks(plan, layout, rows, device), tile.features,
+                tile.rows, plan.splits);
+  }
+  std::printf("\n");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   bool quick = false;
+  bool estimates = false;
   LinearDevice device;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--quick") == 0) {
       quick = true;
     } else if (std::strcmp(argv[i], "--warpgroups") == 0) {
       device.warpgroups = true;
+    } else if (std::strcmp(argv[i], "--estimate") == 0) {
+      estimates = true;
     } else {
-      std::fprintf(stderr, "usage: %s [--quick] [--warpgroups]\n", argv[0]);
+      std::fprintf(stderr, "usage: %s [--quick] [--warpgroups] [--estimate]\n", argv[0]);
       return 64;
     }
+  }
+  if (estimates) {
+    for (const Shape& shape : kShapes) estimate(shape, device);
+    return 0;
   }
   try {
     int number = 0;
