@@ -86,18 +86,23 @@ std::unique_ptr<roles::Speculator> make_speculator(
   roles::SpeculatorOptions options;
   options.acceptance = known_acceptance(setup);
   options.reconfigure = reconfiguration(setup, costs);
-  // A profile knows all drafters, and those of drafter ranks cost a verifier nothing.
   const std::vector<std::string> own = own_drafter_names(setup, Role::verifier);
-  std::erase_if(costs.drafters, [&](const DrafterCosts& drafter) {
-    return std::find(own.begin(), own.end(), drafter.name) == own.end();
-  });
-  for (const std::string& name : reserved_models(setup)) {
-    const auto at = std::find(own.begin(), own.end(), name) - own.begin();
-    options.reserved.resize(drafters.size());
-    options.reserved[(setup.layout.drafters() > 0 ? 1 : 0) + at] = true;
-    std::erase_if(costs.drafters,
-                  [&](const DrafterCosts& drafter) { return drafter.name == name; });
+  const std::size_t first_own = setup.layout.drafters() > 0 ? 1 : 0;  // after the drafter ranks'
+  const std::vector<std::string> reserved = reserved_models(setup);
+  if (!reserved.empty()) options.reserved.resize(drafters.size());
+  // A profile knows all drafters. What drafter ranks do, and what is reserved, costs a verifier
+  // nothing.
+  std::vector<DrafterCosts> asked(drafters.size());
+  for (std::size_t d = 0; d < own.size(); ++d) {
+    if (std::find(reserved.begin(), reserved.end(), own[d]) != reserved.end()) {
+      options.reserved[first_own + d] = true;
+      continue;
+    }
+    const auto at = std::find_if(costs.drafters.begin(), costs.drafters.end(),
+                                 [&](const DrafterCosts& known) { return known.name == own[d]; });
+    if (at != costs.drafters.end()) asked.at(first_own + d) = *at;
   }
+  costs.drafters = std::move(asked);
   if (const DraftHead* head = draft_head(setup);
       has_head(setup, Role::verifier) && head->stop != nullptr) {
     const std::vector<std::int32_t> mine = own_drafters(setup, Role::verifier);
@@ -105,7 +110,7 @@ std::unique_ptr<roles::Speculator> make_speculator(
       return setup.drafters[d].head.get() == head;
     });
     options.levels.resize(drafters.size());
-    options.levels.at((setup.layout.drafters() > 0 ? 1 : 0) + (at - mine.begin())) =
+    options.levels.at(first_own + (at - mine.begin())) =
         std::make_shared<roles::LearnedStop>(head->stop);
   }
   const bool adapts = !settings.paths && settings.policy == SpeculationPolicy::goodput;

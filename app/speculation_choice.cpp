@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "app/setup.hpp"
@@ -194,11 +195,11 @@ void order_drafters(const Setup& setup, const DraftHistory& history, Speculation
   choice.ranked = policy::rank_methods(policy::build_ladders(*setup.profile, choice.load), history);
   const auto place = [&](std::int32_t index) {
     const ConfiguredDrafter& drafter = setup.drafters[index];
-    const bool first =
-        choice.drafter_ranks > 0 ? drafter.name == choice.chosen.method : drafter.model == nullptr;
+    const bool first = choice.drafter_ranks > 0 && drafter.name == choice.chosen.method;
+    const bool computes = drafter.model != nullptr || drafter.head != nullptr;
     const auto at = std::find_if(choice.ranked.begin(), choice.ranked.end(),
                                  [&](const auto& ranked) { return ranked.method == drafter.name; });
-    return std::pair(!first, at - choice.ranked.begin());
+    return std::tuple(!first, computes, at - choice.ranked.begin());
   };
   std::stable_sort(choice.order.begin(), choice.order.end(),
                    [&](std::int32_t a, std::int32_t b) { return place(a) < place(b); });

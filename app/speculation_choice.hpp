@@ -39,9 +39,9 @@ void settle_mode(Setup& setup);
 ///
 /// The selection (SpecActor, section 4.2) is an order, by the ladder at the rates of the history. A
 /// drafter rank asks the first and seldom gets to another, so that the plan's own method comes
-/// first there. A verifier that drafts for itself asks n-grams and trees before models, for they
-/// cost next to nothing and it asks a later drafter where that is expected to do better
-/// (roles::Speculator); among models it is the order that counts.
+/// first there. A verifier that drafts for itself asks n-grams and trees before models and heads,
+/// for they cost next to nothing and it asks a later drafter where that is expected to do better
+/// (roles::Speculator); among those that compute it is the order that counts.
 void choose_speculation(Setup& setup, const DraftHistory& history);
 
 /// Makes setup.drafters the order that was chosen; once.

@@ -114,24 +114,27 @@ double CostTable::step_seconds(const StepShape& step) const {
   return prefill.seconds(rows + step.prefill_rows) + before + (rows > 0 ? sampling + attention : 0);
 }
 
-double CostTable::first_seconds(double requests, double context) const {
+double CostTable::first_seconds(double requests, double context, std::size_t leading) const {
   double sum = 0;
-  for (const DrafterCosts& drafter : drafters) sum += drafter.first.seconds(requests, context);
+  for (std::size_t d = 0; d < std::min(leading, drafters.size()); ++d)
+    sum += drafters[d].first.seconds(requests, context);
   return sum;
 }
 
-double CostTable::round_seconds(double requests, double context) const {
+double CostTable::round_seconds(double requests, double context, std::size_t leading) const {
   double sum = 0;
-  for (const DrafterCosts& drafter : drafters) sum += drafter.round.seconds(requests, context);
+  for (std::size_t d = 0; d < std::min(leading, drafters.size()); ++d)
+    sum += drafters[d].round.seconds(requests, context);
   return sum;
 }
 
-double CostTable::catch_up_seconds(double tokens, double context) const {
+double CostTable::catch_up_seconds(double tokens, double context, std::size_t leading) const {
   double sum = 0;
-  for (const DrafterCosts& drafter : drafters) {
-    if (drafter.catch_up.empty()) continue;
-    const double from = std::max(tokens, drafter.catch_up.points().front().rows);
-    sum += drafter.catch_up.seconds(from, context) * tokens / from;
+  for (std::size_t d = 0; d < std::min(leading, drafters.size()); ++d) {
+    const CostCurve& catch_up = drafters[d].catch_up;
+    if (catch_up.empty()) continue;
+    const double from = std::max(tokens, catch_up.points().front().rows);
+    sum += catch_up.seconds(from, context) * tokens / from;
   }
   return sum;
 }

@@ -1,6 +1,7 @@
 // What things cost on the machine at hand: the one table that every decision about speed reads.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -86,6 +87,8 @@ struct StepShape {
 };
 
 struct CostTable {
+  static constexpr std::size_t kAllDrafters = static_cast<std::size_t>(-1);
+
   CostConditions conditions;
   CostCurve decode;  ///< rows that are sampled, each of its own request
   /// Seconds for each position that a drafted row attends to: less than decode's, for what is read
@@ -96,11 +99,14 @@ struct CostTable {
   std::optional<TransferCosts> transfer;
 
   [[nodiscard]] double step_seconds(const StepShape& step) const;
-  /// Of all drafters together.
-  [[nodiscard]] double first_seconds(double requests, double context) const;
-  [[nodiscard]] double round_seconds(double requests, double context) const;
+  /// Of the first so many drafters together.
+  [[nodiscard]] double first_seconds(double requests, double context,
+                                     std::size_t leading = kAllDrafters) const;
+  [[nodiscard]] double round_seconds(double requests, double context,
+                                     std::size_t leading = kAllDrafters) const;
   /// Fewer tokens than were measured cost their share, for a few are computed in the rounds.
-  [[nodiscard]] double catch_up_seconds(double tokens, double context) const;
+  [[nodiscard]] double catch_up_seconds(double tokens, double context,
+                                        std::size_t leading = kAllDrafters) const;
   /// Computing the KV of `tokens` positions anew, after the first `context` of the sequence, in
   /// chunks as large as prefill was measured with.
   [[nodiscard]] double recompute_seconds(double tokens, double context) const;

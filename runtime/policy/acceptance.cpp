@@ -5,9 +5,7 @@
 namespace paceline::policy {
 namespace {
 
-constexpr double kWeight = 8;     ///< in tokens, of what an estimate leans on
-constexpr double kMemory = 2000;  ///< tokens, of a drafter
-constexpr double kRequestMemory = 64;
+constexpr double kWeight = 8;  ///< in tokens, of what an estimate leans on
 
 }  // namespace
 
@@ -15,6 +13,14 @@ void FadingShare::record(double hit, double of, double memory) {
   const double keep = std::max(0.0, 1 - of / memory);
   hits = hits * keep + hit;
   tries = tries * keep + of;
+}
+
+DraftHope DraftOutcomes::hope(const DraftHope& prior) const {
+  return {found_.estimate(prior.found, kWeight), reach_.estimate(prior.next, kWeight)};
+}
+
+DraftHope AcceptanceModel::hope(int drafter) const {
+  return drafters_.at(drafter).outcomes.hope({1, priors_[drafter]});
 }
 
 int AcceptanceModel::bucket(double score) {
@@ -36,7 +42,7 @@ void AcceptanceModel::record(int drafter, double conditional_score, bool accepte
 }
 
 void RequestAcceptance::record(int count, bool refuted) {
-  tokens.record(count, count + (refuted ? 1 : 0), kRequestMemory);
+  tokens.record(count, count + (refuted ? 1 : 0), kMemory);
 }
 
 void RequestAcceptance::fade() {

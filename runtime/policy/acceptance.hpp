@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/policy/draft_length.hpp"
+
 namespace paceline::policy {
 
 /// Acceptance of a drafter that nothing is known of: the middle of what SpecActor, section 5,
@@ -24,6 +26,28 @@ struct FadingShare {
   }
 };
 
+/// What became of drafts, whatever ended them: nothing was found, the target said something else,
+/// or the drafter had no more to say. A tree counts by its levels.
+class DraftOutcomes {
+ public:
+  /// `memory`: drafts and levels after which what was seen counts 1/e.
+  explicit DraftOutcomes(double memory) : memory_(memory) {}
+
+  void record_found(bool found) { found_.record(found ? 1 : 0, 1, memory_); }
+  /// So many levels were accepted; `ended`: no further one, although one was asked for and would
+  /// have been verified.
+  void record_reach(int levels, bool ended) {
+    reach_.record(levels, levels + (ended ? 1 : 0), memory_);
+  }
+  /// Leans on `prior` where little was seen.
+  [[nodiscard]] DraftHope hope(const DraftHope& prior) const;
+
+ private:
+  double memory_;
+  FadingShare found_;
+  FadingShare reach_;
+};
+
 /// Turns the scores that drafters give their tokens into probabilities. A drafter's score of a
 /// token is what it thinks of the token given the text before it on its path: the score of the path
 /// through the token over that of the path before it, in [0, 1]; a drafter without an estimate says
@@ -41,15 +65,21 @@ class AcceptanceModel {
   [[nodiscard]] double estimate(int drafter, double conditional_score) const;
   /// The same of a token of which no score is known yet.
   [[nodiscard]] double mean(int drafter) const;
+  /// What its drafts come to for a request of which nothing is known.
+  [[nodiscard]] DraftHope hope(int drafter) const;
+  /// What became of drafts, of any request.
+  DraftOutcomes& outcomes(int drafter) { return drafters_.at(drafter).outcomes; }
   /// What became of a verified token; only of one whose path before it was accepted, for nothing
   /// else is evidence.
   void record(int drafter, double conditional_score, bool accepted);
 
  private:
   static constexpr int kBuckets = 16;
+  static constexpr double kMemory = 2000;  ///< tokens, of a drafter
   struct Drafter {
     std::array<FadingShare, kBuckets> buckets;
     FadingShare all;
+    DraftOutcomes outcomes{kMemory};
   };
   [[nodiscard]] static int bucket(double score);
 
@@ -60,7 +90,10 @@ class AcceptanceModel {
 /// The same of one request, so that easy and hard requests of a batch get drafts of different
 /// length. Held by whoever holds the request.
 struct RequestAcceptance {
+  static constexpr double kMemory = 64;  ///< tokens, drafts
+
   FadingShare tokens;
+  DraftOutcomes outcomes{kMemory};
 
   /// One step: `count` tokens of its draft were accepted; `refuted`: the target then said something
   /// else than the draft, which otherwise simply ended there.

@@ -22,6 +22,13 @@ int draft_alike(const DraftQuery& query, int length, std::span<int> lengths) {
   return longest;
 }
 
+double DraftHope::tokens(int length) const {
+  double path = found;
+  double sum = 0;
+  for (int i = 0; i < length; ++i) sum += path *= next;
+  return sum;
+}
+
 void DraftLengthPolicy::select(const DraftQuery&, const DraftedTokens&,
                                std::span<std::uint8_t> keep) {
   std::fill(keep.begin(), keep.end(), 1);

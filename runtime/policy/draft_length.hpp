@@ -1,11 +1,21 @@
 // How far to draft, and how much of a draft to verify.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 namespace paceline::policy {
+
+/// What is hoped of one drafter for one request: that of a draft of n tokens so many are accepted:
+/// found * (next + next^2 + ... + next^n).
+struct DraftHope {
+  double found = 0;  ///< P(it has a draft at all)
+  double next = 0;   ///< P(the next token is drafted and accepted), if it has one
+  /// Tokens that are accepted of a draft of that length.
+  [[nodiscard]] double tokens(int length) const;
+};
 
 /// A step about to be made. Spans are indexed by request of the batch and used during the call
 /// only.
@@ -15,6 +25,9 @@ struct DraftQuery {
   /// Positions that a decoding request attends to, on average; 0: unknown.
   double context = 0;
   std::span<const double> acceptance;  ///< [requests] P(next drafted token is accepted)
+  /// [drafters, requests] in the order in which drafters are asked, none hoped of those that do not
+  /// draft for a request; empty: one drafter that has a draft always, accepted as above.
+  std::span<const DraftHope> hopes;
   std::span<const int> longest_draft;  ///< [requests] that makes sense, tokens
   /// [requests] committed tokens the drafter has yet to compute, past the one or two that every
   /// draft begins with; empty: none.
@@ -55,6 +68,8 @@ class DraftLengthPolicy {
   [[nodiscard]] virtual int paths(const DraftQuery& /*query*/, int /*request*/, int most) const {
     return most;
   }
+  /// After choose(), of the drafters in the order in which they are asked: whether to ask this one.
+  [[nodiscard]] virtual bool asks(std::size_t /*drafter*/) const { return true; }
   /// After drafting: keep[i] = 1 for each token to verify. With a token its parents are kept. All
   /// are, unless a policy says otherwise.
   virtual void select(const DraftQuery& query, const DraftedTokens& drafted,

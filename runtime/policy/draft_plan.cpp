@@ -14,21 +14,22 @@ StepShape plain_step(const DraftQuery& query) {
           query.context};
 }
 
-void DraftPrices::of_drafting(const CostTable& costs, const DraftQuery& query) {
+void DraftPrices::of_drafting(const CostTable& costs, const DraftQuery& query,
+                              std::size_t leading) {
   first.resize(static_cast<std::size_t>(query.requests) + 1);
   round.resize(first.size());
   for (int n = 1; n <= query.requests; ++n) {
-    first[n] = costs.first_seconds(n, query.context);
-    round[n] = costs.round_seconds(n, query.context);
+    first[n] = costs.first_seconds(n, query.context, leading);
+    round[n] = costs.round_seconds(n, query.context, leading);
   }
 }
 
 void DraftPrices::of_steps(const CostTable& costs, const DraftQuery& query, std::size_t candidates,
-                           double yield) {
+                           double rows) {
   StepShape shape = plain_step(query);
   step.resize(candidates + 1);
   for (std::size_t i = 0; i <= candidates; ++i) {
-    shape.drafted = yield * static_cast<double>(i);
+    shape.drafted = rows * static_cast<double>(i);
     step[i] = costs.step_seconds(shape);
   }
 }

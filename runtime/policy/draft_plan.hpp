@@ -32,11 +32,12 @@ struct DraftPrices {
   std::vector<double> first;  ///< [requests + 1] of drafting one token for so many
   std::vector<double> round;  ///< [requests + 1] of drafting a further one
 
-  /// Fills first and round.
-  void of_drafting(const CostTable& costs, const DraftQuery& query);
-  /// Fills step for up to so many candidates, of each of which `yield` tokens are verified.
+  /// Fills first and round, for the first so many drafters together.
+  void of_drafting(const CostTable& costs, const DraftQuery& query,
+                   std::size_t leading = CostTable::kAllDrafters);
+  /// Fills step for up to so many candidates, for each of which `rows` tokens are verified.
   void of_steps(const CostTable& costs, const DraftQuery& query, std::size_t candidates,
-                double yield);
+                double rows);
 };
 
 /// The step that a query asks for, without drafts.

@@ -15,7 +15,7 @@ constexpr int kProbeSteps = 3;            ///< of a trial with one request
 constexpr double kLeastLoss = 0.03;       ///< of a step, that a trial counts as
 constexpr int kLookInterval = 16;         ///< plain steps between two thoughts of drafting
 constexpr int kHorizon = 128;             ///< tokens that catching up must pay off within
-constexpr double kYieldMemory = 1000;     ///< tokens
+constexpr double kRowsMemory = 1000;      ///< tokens
 constexpr double kNextToNothing = 0.003;  ///< of a plain step
 /// Share of the tokens refused to a path that one more path may catch, and of those that it leaves
 /// for the next. Seer's table 2 and bench_draft have 4 to 10 %; some requests have more, and
@@ -38,8 +38,26 @@ double PaceRatio::value() const {
   return *middle;
 }
 
+// What the first ones cost is paid for whatever comes after them: so there is an offer for each
+// drafter that costs anything, and one for those that do not.
 Goodput::Goodput(CostTable costs, int max_length)
-    : costs_(std::move(costs)), max_length_(max_length) {}
+    : costs_(std::move(costs)), max_length_(max_length) {
+  const std::size_t drafters = costs_.drafters.size();
+  bool any_free = drafters == 0;
+  for (std::size_t d = 0; d < drafters; ++d) any_free = any_free || is_free(d);
+  if (any_free) offers_.emplace_back();
+  for (std::size_t d = 0; d < drafters; ++d) {
+    if (!is_free(d)) offers_.emplace_back().leading = d + 1;
+  }
+}
+
+bool Goodput::is_free(std::size_t drafter) const {
+  return drafter >= costs_.drafters.size() || costs_.drafters[drafter].first.empty();
+}
+
+bool Goodput::asks(std::size_t drafter) const {
+  return drafter < offers_[taken_].leading || is_free(drafter);
+}
 
 double Goodput::step_seconds(double drafted) const {
   StepShape shape = step_.shape;
@@ -66,33 +84,63 @@ bool Goodput::considers(const DraftQuery& query) {
   if (query.requests == 0) return false;
   const double plain = step_seconds(0);
   spare_ += (spare_ == 0 ? kAllowance : kSpared) * plain;
-  return on_ || trial_ > 0 || cheap() || ++unlooked_ >= kLookInterval;
+  return on_ || trial_ > 0 || cheap(offers_.front().leading) || ++unlooked_ >= kLookInterval;
+}
+
+/// Whether any of the first so many drafters has to catch up.
+bool Goodput::lags(std::size_t leading) const {
+  for (std::size_t d = 0; d < std::min(leading, costs_.drafters.size()); ++d) {
+    if (!costs_.drafters[d].catch_up.empty()) return true;
+  }
+  return false;
 }
 
 /// Drafting for all costs next to nothing, so that it is asked for whatever choose() expects:
 /// select() sees what the drafter thinks of each token.
-bool Goodput::cheap() const {
+bool Goodput::cheap(std::size_t leading) const {
   const double n = step_.shape.requests;
-  const double seconds = costs_.first_seconds(n, step_.shape.context) +
-                         (max_length_ - 1) * costs_.round_seconds(n, step_.shape.context);
-  const bool lags = std::any_of(costs_.drafters.begin(), costs_.drafters.end(),
-                                [](const DrafterCosts& d) { return !d.catch_up.empty(); });
-  return !lags && seconds <= kNextToNothing * step_seconds(0);
+  const double seconds = costs_.first_seconds(n, step_.shape.context, leading) +
+                         (max_length_ - 1) * costs_.round_seconds(n, step_.shape.context, leading);
+  return !lags(leading) && seconds <= kNextToNothing * step_seconds(0);
 }
 
-/// The best prefix of the candidates listed in worth_.
-DraftPlan Goodput::best_plan(const DraftQuery& query) {
-  planner_.list(query, worth_, max_length_);
-  prices_.of_steps(costs_, query, planner_.candidates().size(), yield_.estimate(1, max_length_));
-  return planner_.best(query, prices_);
+/// Of each request what is hoped of the best of these drafters.
+void Goodput::count_hopes(const DraftQuery& query, std::size_t leading) {
+  worth_.assign(query.requests, 1);
+  next_.assign(query.acceptance.begin(), query.acceptance.end());
+  if (query.hopes.empty()) return;
+  const std::size_t drafters = query.hopes.size() / query.requests;
+  for (int r = 0; r < query.requests; ++r) {
+    double most = -1;
+    for (std::size_t d = 0; d < drafters; ++d) {
+      if (d >= leading && !is_free(d)) continue;
+      const DraftHope& hope = query.hopes[d * query.requests + r];
+      const double tokens = hope.tokens(max_length_);
+      if (tokens <= most) continue;
+      most = tokens;
+      worth_[r] = hope.found;
+      next_[r] = hope.next;
+    }
+  }
+}
+
+/// The best prefix of the candidates that worth_ and next_ say.
+void Goodput::plan_prefix(const DraftQuery& query, Offer& offer) {
+  DraftQuery counted = query;
+  counted.acceptance = next_;
+  offer.planner.list(counted, worth_, max_length_);
+  offer.prices.of_steps(costs_, query, offer.planner.candidates().size(),
+                        offer.rows.estimate(1, max_length_));
+  offer.plan = offer.planner.best(query, offer.prices);
 }
 
 /// Leaves out requests whose drafter is further behind than pays; false when none is left, but for
 /// the one that is least behind.
-bool Goodput::leave_out_laggards(const DraftQuery& query, double speedup) {
+bool Goodput::leave_out_laggards(const DraftQuery& query, const Offer& offer, double speedup) {
   const double saved = std::max(0.0, 1 - 1 / speedup) * step_seconds(0) / query.requests;
   const double behind = std::accumulate(query.lag.begin(), query.lag.end(), 0.0);
-  const double second = costs_.catch_up_seconds(behind, query.context) / std::max(1.0, behind);
+  const double second =
+      costs_.catch_up_seconds(behind, query.context, offer.leading) / std::max(1.0, behind);
   bool any = false;
   for (int r = 0; r < query.requests; ++r) {
     const int lag = query.lag[r];
@@ -108,21 +156,23 @@ bool Goodput::leave_out_laggards(const DraftQuery& query, double speedup) {
   return false;
 }
 
-DraftPlan Goodput::plan(const DraftQuery& query) {
-  prices_.of_drafting(costs_, query);
-  worth_.assign(query.requests, yield_.estimate(1, max_length_));
-  DraftPlan plan = best_plan(query);
-  const bool lags =
+void Goodput::plan(const DraftQuery& query, Offer& offer) {
+  offer.prices.of_drafting(costs_, query, offer.leading);
+  count_hopes(query, offer.leading);
+  plan_prefix(query, offer);
+  const bool behind =
+      lags(offer.leading) &&
       std::any_of(query.lag.begin(), query.lag.end(), [&](int lag) { return lag > max_length_; });
-  if (!lags) return plan;
-  const bool pays = leave_out_laggards(query, speedup(plan.rate));
-  plan = best_plan(query);
-  if (!pays) plan.rate = 0;
-  return plan;
+  if (!behind) return;
+  const bool pays = leave_out_laggards(query, offer, speedup(offer.plan.rate));
+  plan_prefix(query, offer);
+  if (!pays) offer.plan.rate = 0;
 }
 
 /// Begins one when its loss, as foretold, is there to spend.
-void Goodput::consider_trial(const DraftQuery& query, const DraftPlan& plan) {
+void Goodput::consider_trial(const DraftQuery& query) {
+  const Offer& offer = offers_[taken_];
+  const DraftPlan& plan = offer.plan;
   if (plan.tokens == 0) return;
   const double plain = step_seconds(0);
   const double as_plain = plain * (query.requests + plan.gain) / query.requests;
@@ -133,10 +183,10 @@ void Goodput::consider_trial(const DraftQuery& query, const DraftPlan& plan) {
   double total = steps * std::max(loss, kLeastLoss * plain);
   if (!on_) {
     double behind = 0;
-    planner_.for_each(plan, [&](const DraftCandidate& candidate) {
+    offer.planner.for_each(plan, [&](const DraftCandidate& candidate) {
       if (candidate.depth == 1 && !query.lag.empty()) behind += query.lag[candidate.request];
     });
-    total += costs_.catch_up_seconds(behind, query.context);
+    total += costs_.catch_up_seconds(behind, query.context, offer.leading);
   }
   total *= 1 << confirmed_;
   if (total > spare_) return;
@@ -148,34 +198,47 @@ void Goodput::consider_trial(const DraftQuery& query, const DraftPlan& plan) {
 void Goodput::choose(const DraftQuery& query, std::span<int> lengths) {
   std::fill(lengths.begin(), lengths.end(), 0);
   unlooked_ = 0;
-  const DraftPlan best = plan(query);
+  for (Offer& offer : offers_) plan(query, offer);
+  // Of equal ones the first, which costs least.
+  const auto most =
+      std::max_element(offers_.begin(), offers_.end(),
+                       [](const Offer& a, const Offer& b) { return a.plan.rate < b.plan.rate; });
+  taken_ = static_cast<std::size_t>(most - offers_.begin());
   if (trial_ == 0) {
-    const bool pays = best.rate > 0 && speedup(best.rate) > (on_ ? 1 : kBegin);
+    const double rate = most->plan.rate;
+    const bool pays = rate > 0 && speedup(rate) > (on_ ? 1 : kBegin);
     if (pays != on_) confirmed_ = 0;
     on_ = pays;
-    if (query.prefill_rows == 0) consider_trial(query, best);
+    if (query.prefill_rows == 0) consider_trial(query);
   }
   const bool trial = trial_ > 0;
   if (trial) --trial_;
-  if (on_ ? trial : !trial && !cheap()) return;
-  step_.row = row_price(query, best);
-  if (!on_ && trial) step_.at_least = best.tokens;
-  if (cheap()) {
+  const bool speculates = on_ != trial;
+  if (!speculates) {
+    if (on_ || !cheap(offers_.front().leading)) return;
+    taken_ = 0;
+  }
+  const Offer& offer = offers_[taken_];
+  step_.row = row_price(query);
+  if (!on_ && trial) step_.at_least = offer.plan.tokens;
+  if (cheap(offer.leading)) {
     for (int r = 0; r < query.requests; ++r)
       lengths[r] = std::min(max_length_, query.longest_draft[r]);
   } else {
-    planner_.for_each(best, [&](const DraftCandidate& c) { lengths[c.request] = c.depth; });
+    offer.planner.for_each(offer.plan,
+                           [&](const DraftCandidate& c) { lengths[c.request] = c.depth; });
   }
   ask(query, lengths);
 }
 
 /// What a further row must be worth for goodput not to fall: at that rate its seconds make as much.
 /// Several rows are looked at together, for the table may rise in steps.
-double Goodput::row_price(const DraftQuery& query, const DraftPlan& plan) const {
-  const double rows = yield_.estimate(1, max_length_) * plan.tokens;
+double Goodput::row_price(const DraftQuery& query) const {
+  const Offer& offer = offers_[taken_];
+  const double rows = offer.rows.estimate(1, max_length_) * offer.plan.tokens;
   const double more = query.requests;
   const double seconds = (step_seconds(rows + more) - step_seconds(rows)) / more;
-  return std::max(plan.rate, query.requests / step_seconds(0)) * std::max(0.0, seconds);
+  return std::max(offer.plan.rate, query.requests / step_seconds(0)) * std::max(0.0, seconds);
 }
 
 int Goodput::paths(const DraftQuery& query, int request, int most) const {
@@ -196,21 +259,22 @@ void Goodput::ask(const DraftQuery& query, std::span<const int> lengths) {
     for (int i = 0; i < lengths[r]; ++i) ++in_round[i];
     if (lengths[r] > 0 && !query.lag.empty()) behind += query.lag[r];
   }
-  step_.draft_seconds = prices_.first[in_round[0]];
+  const Offer& offer = offers_[taken_];
+  step_.draft_seconds = offer.prices.first[in_round[0]];
   for (std::size_t i = 1; i < in_round.size(); ++i)
-    step_.draft_seconds += prices_.round[in_round[i]];
-  step_.catch_up = costs_.catch_up_seconds(behind, query.context);
+    step_.draft_seconds += offer.prices.round[in_round[i]];
+  step_.catch_up = costs_.catch_up_seconds(behind, query.context, offer.leading);
 }
 
 void Goodput::select(const DraftQuery& query, const DraftedTokens& drafted,
                      std::span<std::uint8_t> keep) {
-  step_.found = static_cast<int>(drafted.values.size());
+  const auto found = static_cast<int>(drafted.values.size());
   order_by_value(drafted, order_);
   const double correction = speculative_ratio() / plain_.value();
   double gain = 0;
   double best_rate = (on_ ? 1 : kBegin) * query.requests / (step_.draft_seconds + step_seconds(0));
   int best = 0;
-  for (int i = 0; i < step_.found; ++i) {
+  for (int i = 0; i < found; ++i) {
     gain += drafted.values[order_[i]];
     const double seconds = (step_.draft_seconds + step_seconds(i + 1)) * correction;
     const double rate = (query.requests + gain) / seconds;
@@ -219,7 +283,7 @@ void Goodput::select(const DraftQuery& query, const DraftedTokens& drafted,
       best = i + 1;
     }
   }
-  best = std::max(best, std::min(step_.at_least, step_.found));
+  best = std::max(best, std::min(step_.at_least, found));
   std::fill(keep.begin(), keep.end(), 0);
   for (int i = 0; i < best; ++i) keep[order_[i]] = 1;
 }
@@ -229,7 +293,7 @@ void Goodput::observe(const StepOutcome& measured) {
   const bool drafted = measured.draft_rows > 0;
   alike_ = drafted == drafted_ ? alike_ + 1 : 1;
   drafted_ = drafted;
-  if (step_.asked > 0) yield_.record(step_.found, step_.asked, kYieldMemory);
+  if (step_.asked > 0) offers_[taken_].rows.record(measured.draft_rows, step_.asked, kRowsMemory);
   if (step_.shape.prefill_rows > 0 || alike_ <= settling()) return;
   const double foretold = step_seconds(measured.draft_rows);
   if (drafted) {

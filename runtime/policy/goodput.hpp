@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -37,6 +38,11 @@ class PaceRatio {
 /// the best prefix of that order is taken; select() does the same with what the drafter says of
 /// each token.
 ///
+/// Drafters are asked together from the first on, and the last ones only where that gives the
+/// higher goodput: a dear one must be worth its seconds to the batch, however much better than the
+/// others it does for a request. Those that cost nothing are always asked. Of those that are asked
+/// each request counts with the one of which most is hoped.
+///
 /// The range adapts (Seer, section 4.4) by two thresholds of the cost table: of the batch, what a
 /// further row must be worth, the goodput of the plan times the row's seconds, which rises with the
 /// load; and of each request, what its further paths are: its share of refused tokens, of which a
@@ -49,12 +55,14 @@ class PaceRatio {
 /// steps are made the other way. Nothing else is learned.
 class Goodput final : public DraftLengthPolicy {
  public:
-  /// `costs` must have points for steps; drafters without points cost nothing.
+  /// `costs` must have points for steps, and drafters in the order in which they are asked; those
+  /// without points cost nothing.
   Goodput(CostTable costs, int max_length);
 
   bool considers(const DraftQuery& query) override;
   void choose(const DraftQuery& query, std::span<int> lengths) override;
   [[nodiscard]] int paths(const DraftQuery& query, int request, int most) const override;
+  [[nodiscard]] bool asks(std::size_t drafter) const override;
   void select(const DraftQuery& query, const DraftedTokens& drafted,
               std::span<std::uint8_t> keep) override;
   void observe(const StepOutcome& measured) override;
@@ -64,41 +72,53 @@ class Goodput final : public DraftLengthPolicy {
   struct Step {
     StepShape shape;           ///< without drafts
     int asked = 0;             ///< tokens
-    int found = 0;             ///< of those asked for
     int at_least = 0;          ///< drafted tokens to verify, as many as are found
     double draft_seconds = 0;  ///< foretold, without catching up
     double catch_up = 0;       ///< seconds, foretold
     double row = 0;            ///< committed tokens that a further row must be worth
   };
 
+  /// The first so many drafters, and those that cost nothing.
+  struct Offer {
+    std::size_t leading = 0;
+    FadingShare rows;  ///< tokens verified for each that was asked for
+    // Of the step under way.
+    DraftPlan plan;
+    DraftPlanner planner;
+    DraftPrices prices;
+  };
+
   [[nodiscard]] double step_seconds(double drafted) const;
   [[nodiscard]] double speculative_ratio() const;
   [[nodiscard]] int settling() const;
-  [[nodiscard]] bool cheap() const;
+  [[nodiscard]] bool is_free(std::size_t drafter) const;
+  [[nodiscard]] bool lags(std::size_t leading) const;
+  [[nodiscard]] bool cheap(std::size_t leading) const;
   [[nodiscard]] double speedup(double rate) const;
-  DraftPlan plan(const DraftQuery& query);
-  DraftPlan best_plan(const DraftQuery& query);
-  bool leave_out_laggards(const DraftQuery& query, double speedup);
-  void consider_trial(const DraftQuery& query, const DraftPlan& plan);
-  [[nodiscard]] double row_price(const DraftQuery& query, const DraftPlan& plan) const;
+  void count_hopes(const DraftQuery& query, std::size_t leading);
+  void plan(const DraftQuery& query, Offer& offer);
+  void plan_prefix(const DraftQuery& query, Offer& offer);
+  bool leave_out_laggards(const DraftQuery& query, const Offer& offer, double speedup);
+  void consider_trial(const DraftQuery& query);
+  [[nodiscard]] double row_price(const DraftQuery& query) const;
   void ask(const DraftQuery& query, std::span<const int> lengths);
 
   CostTable costs_;
   int max_length_;
   PaceRatio plain_;
   PaceRatio speculative_;  ///< steps that verify drafts, with the drafting
-  FadingShare yield_;     ///< tokens found of those asked for: n-grams and trees find nothing often
-  bool on_ = false;       ///< speculation pays, as far as is known
-  int trial_ = 0;         ///< steps still to make the other way
-  double spare_ = 0;      ///< seconds that a trial may cost
-  int confirmed_ = 0;     ///< trials in a row that changed nothing
-  int unlooked_ = 0;      ///< plain steps since drafting was last thought of
-  int alike_ = 0;         ///< steps in a row that drafted, or did not, as the last
-  bool drafted_ = false;  ///< the last step did
+  bool on_ = false;        ///< speculation pays, as far as is known
+  int trial_ = 0;          ///< steps still to make the other way
+  double spare_ = 0;       ///< seconds that a trial may cost
+  int confirmed_ = 0;      ///< trials in a row that changed nothing
+  int unlooked_ = 0;       ///< plain steps since drafting was last thought of
+  int alike_ = 0;          ///< steps in a row that drafted, or did not, as the last
+  bool drafted_ = false;   ///< the last step did
   Step step_;
-  DraftPlanner planner_;
-  DraftPrices prices_;
+  std::vector<Offer> offers_;  ///< by rising cost, at least one
+  std::size_t taken_ = 0;      ///< the one whose drafters are asked
   std::vector<double> worth_;  ///< [requests] what a token counts, 0: not drafted
+  std::vector<double> next_;   ///< [requests] P(next token is drafted and accepted)
   std::vector<int> order_;
 };
 

@@ -74,13 +74,8 @@ double Speculator::next_accepted(const Request& request, std::size_t drafter) co
   return request.acceptance[drafter].estimate(model_.mean(static_cast<int>(drafter)));
 }
 
-// Each token is as likely as the one before.
-double Speculator::expected_tokens(const Request& request, std::size_t drafter, int length) const {
-  const double one = next_accepted(request, drafter);
-  double path = 1;
-  double sum = 0;
-  for (int i = 0; i < length; ++i) sum += path *= one;
-  return sum;
+policy::DraftHope Speculator::hope(const Request& request, std::size_t drafter) const {
+  return request.acceptance[drafter].outcomes.hope(model_.hope(static_cast<int>(drafter)));
 }
 
 bool Speculator::serves(std::size_t drafter, const Decoded& d) const {
@@ -130,9 +125,21 @@ void Speculator::describe(std::span<const engine::Decoding> decoding,
     response_.push_back(d.response);
     decoded_.push_back(request);
   }
+  describe_hopes();
   query_.acceptance = acceptance_;
+  query_.hopes = hopes_;
   query_.longest_draft = longest_draft_;
   query_.lag = lag_;
+}
+
+void Speculator::describe_hopes() {
+  hopes_.clear();
+  for (std::size_t k = 0; k < drafters_.size(); ++k) {
+    for (const Decoded& d : decoded_) {
+      const bool drafts = serves(k, d) && (!reserved_[k] || d.request->method >= 0);
+      hopes_.push_back(drafts ? hope(*d.request, k) : policy::DraftHope{});
+    }
+  }
 }
 
 void Speculator::leave(RequestId id) {
@@ -191,6 +198,8 @@ std::span<const engine::DraftTree> Speculator::draft(
 
   drafts_.resize(std::max(drafts_.size(), decoding.size()));
   beside_.assign(decoding.size(), 0);
+  proposed_.resize(std::max(proposed_.size(), decoding.size()));
+  proposals_.assign(decoding.size(), 0);
   expected_.clear();
   for (std::size_t i = 0; i < decoding.size(); ++i) {
     drafts_[i].resize(std::max<std::size_t>(drafts_[i].size(), 1));
@@ -234,6 +243,7 @@ void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
   slots_.clear();
   slot_request_.clear();
   other_.resize(std::max(other_.size(), decoding.size()));
+  const bool wanted = policy_->asks(static_cast<std::size_t>(drafter));
   for (std::size_t i = 0; i < decoding.size(); ++i) {
     // What ran ahead is there, however long it would have been worth drafting.
     const int length =
@@ -242,15 +252,16 @@ void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
     const bool kept_back = reserved_[drafter] && decoded_[i].request->method < 0;
     const bool promises = drafter == 0 || drafters_[drafter]->runs_ahead() ||
                           static_cast<double>(foretold_[i].size()) +
-                                  expected_tokens(*decoded_[i].request, drafter, length) >
+                                  hope(*decoded_[i].request, drafter).tokens(length) >
                               expected_[i];
-    if ((!promises || kept_back) && !on_trial(drafter, i)) continue;
+    if ((!promises || !wanted || kept_back) && !on_trial(drafter, i)) continue;
     Draft& draft = other_[slots_.size()];
     // The rows of a tree must fit too (engine::Decoding::most_drafted).
     const auto known = static_cast<int>(foretold_[i].size());
     const int paths = policy_->paths(query_, static_cast<int>(i), limits_.paths);
     const int tokens = std::min(length * paths, most_drafted_[i] - known);
     begin(draft, drafter, foretold_[i], tokens);
+    draft.asked = length;
     slots_.push_back(
         {.id = decoding[i].id,
          .limits = {tokens, length, paths},
@@ -269,7 +280,38 @@ void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
       parent += other.foretold;  // the text that it goes on after ends with what is foretold
     other.resize(other.foretold + slots_[s].count);
     calibrate(other);
+    note_proposed(static_cast<std::size_t>(slot_request_[s]), other);
     take(drafter, static_cast<std::size_t>(slot_request_[s]), other);
+  }
+}
+
+void Speculator::note_proposed(std::size_t request, const Draft& draft) {
+  const std::size_t place = proposals_[request]++;
+  proposed_[request].resize(std::max(proposed_[request].size(), place + 1));
+  Draft& noted = proposed_[request][place];
+  noted.drafter = draft.drafter;
+  noted.foretold = draft.foretold;
+  noted.asked = draft.asked;
+  noted.tokens = draft.tokens;
+  noted.parents = draft.parents;
+}
+
+/// How far each would have been accepted, as far as the text is known: what is not verified is
+/// judged too. Or a drafter that others once did better than would never be seen to do better now.
+void Speculator::judge_proposed(const engine::Committed& committed) {
+  const auto request = static_cast<std::size_t>(committed.decoding);
+  const auto at = requests_.find(committed.id);
+  for (Draft& draft : std::span(proposed_[request]).first(proposals_[request])) {
+    find_on_text(draft, committed.tokens);
+    const auto levels = static_cast<int>(draft.on_text.size()) - draft.foretold;
+    const bool any = draft.tokens.size() > static_cast<std::size_t>(draft.foretold);
+    const bool known = draft.on_text.size() < committed.tokens.size();
+    const auto record = [&](policy::DraftOutcomes& outcomes) {
+      outcomes.record_found(any);
+      if (any && levels >= 0) outcomes.record_reach(levels, known && levels < draft.asked);
+    };
+    record(model_.outcomes(draft.drafter));
+    if (at != requests_.end()) record(at->second.acceptance[draft.drafter].outcomes);
   }
 }
 
@@ -291,14 +333,14 @@ void Speculator::take(int drafter, std::size_t request, Draft& draft) {
   expected_[request] = std::max(expected_[request], best.expected_tokens);
 }
 
-/// Of a draft the tokens that were accepted, one a level, whichever draft they were verified for.
-void Speculator::find_on_text(Draft& draft, const engine::Committed& committed) {
+/// Of a draft the tokens that the target said, one a level, whichever draft was verified.
+void Speculator::find_on_text(Draft& draft, std::span<const TokenId> committed) {
   draft.on_text.clear();
   for (std::size_t t = 0; t < draft.tokens.size(); ++t) {
     const std::size_t level = draft.on_text.size();
-    if (level == committed.path.size()) return;
+    if (level == committed.size()) return;
     const std::int32_t parent = level == 0 ? -1 : draft.on_text.back();
-    if (draft.parents[t] == parent && draft.tokens[t] == committed.tokens[level])
+    if (draft.parents[t] == parent && draft.tokens[t] == committed[level])
       draft.on_text.push_back(static_cast<std::int32_t>(t));
   }
 }
@@ -373,7 +415,7 @@ void Speculator::record(const engine::Committed& committed) {
   int drafter = -1;
   for (Draft& draft : drafts_of(committed.decoding)) {
     if (draft.tokens.size() == static_cast<std::size_t>(draft.foretold)) continue;
-    find_on_text(draft, committed);
+    find_on_text(draft, committed.tokens.first(committed.path.size()));
     record(draft, committed);
     tally(draft, committed);
     if (drafter >= 0 && draft.on_text.size() <= furthest) continue;
@@ -406,8 +448,8 @@ void Speculator::record(const Draft& draft, const engine::Committed& committed) 
   }
   const auto at = requests_.find(committed.id);
   if (at == requests_.end()) return;
-  const std::size_t accepted = said.size() - std::min(foretold, said.size());
-  at->second.acceptance[draft.drafter].record(static_cast<int>(accepted), refuted);
+  const auto accepted = static_cast<int>(said.size() - std::min(foretold, said.size()));
+  at->second.acceptance[draft.drafter].record(accepted, refuted);
 }
 
 // Level by level down the tokens that were said, and one further: there the target has gone on as
@@ -449,7 +491,10 @@ void Speculator::commit(std::span<const engine::Committed> committed, double sec
   for (const engine::Committed& c : committed) {
     if (c.decoding >= 0) outcome.committed += static_cast<int>(c.tokens.size());
     step_accepted_ += static_cast<std::uint32_t>(c.path.size());
-    if (drafted_ && c.decoding >= 0) record(c);
+    if (drafted_ && c.decoding >= 0) {
+      record(c);
+      judge_proposed(c);
+    }
     log_.add(c);
     if (c.finished) requests_.erase(c.id);
   }

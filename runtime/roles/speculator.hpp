@@ -41,9 +41,10 @@ struct SpeculatorOptions {
 
 /// Joins drafters and policy. Each step the policy says how far to draft for every request; each
 /// request gets the draft from which most is expected, of all drafters; the policy says which of
-/// the tokens are worth verifying. The drafters are asked in their order, and a later one only for
-/// the requests where it is expected to do better than those before: so cheap ones come first. Now
-/// and then a later one drafts for some request regardless, or what it can do would never be known.
+/// the tokens are worth verifying. The drafters are asked in their order, as far as the policy
+/// says, and a later one only for the requests where it is expected to do better than those before:
+/// so cheap ones come first. Now and then a later one drafts for some request regardless, or what
+/// it can do would never be known.
 ///
 /// What runs ahead is there or is not, and costs nothing: it is verified beside the draft that is
 /// made here, and beside others of its kind, as branches of one tree. The longest branch that
@@ -106,6 +107,7 @@ class Speculator {
   struct Draft {
     int drafter = 0;
     int foretold = 0;            ///< tokens that it begins with; the drafter's come after them
+    int asked = 0;               ///< levels, of the drafter
     double expected_tokens = 0;  ///< accepted of it, those that are foretold among them
     std::vector<TokenId> tokens;
     std::vector<std::int32_t> parents;
@@ -129,12 +131,11 @@ class Speculator {
 
   /// P(the next token that the drafter drafts for it is accepted).
   [[nodiscard]] double next_accepted(const Request& request, std::size_t drafter) const;
-  /// How many tokens are accepted of a chain of that length.
-  [[nodiscard]] double expected_tokens(const Request& request, std::size_t drafter,
-                                       int length) const;
+  [[nodiscard]] policy::DraftHope hope(const Request& request, std::size_t drafter) const;
   [[nodiscard]] bool serves(std::size_t drafter, const Decoded& d) const;
   void describe(std::span<const engine::Decoding> decoding,
                 std::span<const std::span<const TokenId>> foretold);
+  void describe_hopes();
   [[nodiscard]] bool on_trial(int drafter, std::size_t request) const;
   void ask(int drafter, std::span<const engine::Decoding> decoding);
   void begin(Draft& draft, int drafter, std::span<const TokenId> foretold, int tokens) const;
@@ -143,9 +144,11 @@ class Speculator {
     return std::span(drafts_[request]).first(1 + beside_[request]);
   }
   void take(int drafter, std::size_t request, Draft& draft);
+  void note_proposed(std::size_t request, const Draft& draft);
+  void judge_proposed(const engine::Committed& committed);
   void select();
   void leave_verified(std::size_t request);
-  static void find_on_text(Draft& draft, const engine::Committed& committed);
+  static void find_on_text(Draft& draft, std::span<const TokenId> committed);
   void record(const engine::Committed& committed);
   void record(const Draft& draft, const engine::Committed& committed);
   void tally(const Draft& draft, const engine::Committed& committed);
@@ -178,6 +181,7 @@ class Speculator {
   std::uint32_t step_accepted_ = 0;
   policy::DraftQuery query_;
   std::vector<double> acceptance_;
+  std::vector<policy::DraftHope> hopes_;  ///< [drafters, decoding requests]
   std::vector<int> longest_draft_;
   std::vector<int> lag_;
   int most_tokens_ = 0;  ///< of a request's draft
@@ -188,9 +192,12 @@ class Speculator {
   /// The best of what was drafted here, then what drafters that run ahead have beside it.
   std::vector<std::vector<Draft>> drafts_;
   std::vector<std::size_t> beside_;  ///< of those, how many
-  std::vector<double> expected_;     ///< accepted tokens, of the best draft so far
-  std::vector<int> most_drafted_;    ///< rows that there are for drafts
-  std::vector<DraftPart> parts_;     ///< [drafts of one request]
+  /// Whatever was drafted, also what is not verified: tokens and parents alone.
+  std::vector<std::vector<Draft>> proposed_;
+  std::vector<std::size_t> proposals_;  ///< of those, how many
+  std::vector<double> expected_;        ///< accepted tokens, of the best draft so far
+  std::vector<int> most_drafted_;       ///< rows that there are for drafts
+  std::vector<DraftPart> parts_;        ///< [drafts of one request]
   std::vector<JoinedDraft> joined_;
   std::vector<Draft> other_;                ///< what a drafter proposes beside them
   std::vector<draft::DraftSlot> slots_;     ///< [asked]

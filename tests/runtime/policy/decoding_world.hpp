@@ -148,11 +148,13 @@ class World {
   void step(DraftLengthPolicy& policy, int s) {
     const int n = static_cast<int>(requests_.size());
     std::vector<double> acceptance(n);
+    std::vector<DraftHope> hopes(n);
     std::vector<int> longest(n);
     std::vector<int> lag(n);
     std::vector<int> lengths(n, -1);
     for (int r = 0; r < n; ++r) {
       acceptance[r] = requests_[r].running.estimate(model_.mean(0));
+      hopes[r] = requests_[r].running.outcomes.hope(model_.hope(0));
       longest[r] = requests_[r].left < 0 ? 64 : requests_[r].left - 1;
       lag[r] = requests_[r].lag;
     }
@@ -160,6 +162,7 @@ class World {
     query.requests = n;
     for (const Request& request : requests_) query.context += static_cast<double>(request.said) / n;
     query.acceptance = acceptance;
+    query.hopes = hopes;
     query.longest_draft = longest;
     if (options_.catch_up > 0) query.lag = lag;
     const bool prefills = options_.prefill_every > 0 && s % options_.prefill_every == 0;
@@ -226,6 +229,11 @@ class World {
         refuted = !agrees;
       }
       request.running.record(accepted, refuted);
+      const bool found = offsets[r + 1] > offsets[r];
+      for (DraftOutcomes* outcomes : {&request.running.outcomes, &model_.outcomes(0)}) {
+        if (lengths[r] > 0) outcomes->record_found(found);
+        if (found) outcomes->record_reach(accepted, refuted);
+      }
       outcome.committed += accepted + 1;
       request.lag = lengths[r] > 0 ? 0 : request.lag + 1;
       request.said += accepted + 1;
