@@ -1,3 +1,4 @@
+// The emulated runtime: its device, streams, events and graphs. Memory is in memory.cpp.
 #include "runtime.hpp"
 
 #include <algorithm>
@@ -6,7 +7,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -15,15 +15,11 @@
 #include <vector>
 
 #include "include/cuda_runtime.h"
+#include "streams.hpp"
 
 namespace paceline::cuda_host {
 namespace {
 
-/// Called until it says that it is done; anew where a graph is launched again.
-using Operation = std::function<bool()>;
-
-constexpr std::size_t kDeviceBytes = std::size_t{1} << 30;
-constexpr std::size_t kPoisonBytes = std::size_t{64} << 20;  ///< of an allocation; NaN
 constexpr int kProcessors = 4;
 constexpr int kDefaultShared = 48 * 1024;
 
@@ -67,16 +63,8 @@ struct Stream {
   std::uint64_t joined = 0;    ///< of them, those another stream of the capture waits for
 };
 
-struct Allocation {
-  std::size_t bytes = 0;
-  bool device = false;
-  bool mapped = false;  ///< by driver.cpp
-};
-
 struct Runtime {
   std::recursive_mutex mutex;
-  std::map<const std::byte*, Allocation> allocations;
-  std::size_t used = 0;
   std::set<Stream*> streams;
   std::unordered_map<const void*, int> shared_limit;
   std::weak_ptr<Capture> capture;  ///< the one that goes on
@@ -86,11 +74,6 @@ struct Runtime {
 Runtime& runtime() {
   static Runtime instance;
   return instance;
-}
-
-cudaError_t result(cudaError_t error) {
-  if (error != cudaSuccess && error != cudaErrorNotReady) runtime().last_error = error;
-  return error;
 }
 
 /// The next operation, as far as it gets.
@@ -115,115 +98,8 @@ void run_until(Stream& stream, std::uint64_t position) {
   while (stream.done < position) advance(stream);
 }
 void drain(Stream& stream) { run_until(stream, stream.issued); }
-void drain_all(bool only_blocking) {
-  for (Stream* stream : runtime().streams) {
-    if (!only_blocking || stream->blocking) drain(*stream);
-  }
-}
 
-/// A call that may not be made while work is recorded spoils the recording.
-bool forbidden_by_capture() {
-  const std::shared_ptr<Capture> capture = runtime().capture.lock();
-  if (capture == nullptr) return false;
-  capture->invalid = true;
-  return true;
-}
-
-const Allocation* allocation_of(const void* pointer, std::size_t bytes, bool& fits) {
-  const auto& allocations = runtime().allocations;
-  const auto* at = static_cast<const std::byte*>(pointer);
-  auto next = allocations.upper_bound(at);
-  fits = true;
-  if (next == allocations.begin()) return nullptr;
-  const auto& [begin, allocation] = *std::prev(next);
-  if (at >= begin + allocation.bytes) return nullptr;
-  fits = at + bytes <= begin + allocation.bytes;
-  return &allocation;
-}
-
-enum class Place { device, pinned, pageable, outside };
-Place place_of(const void* pointer, std::size_t bytes) {
-  bool fits = true;
-  const Allocation* allocation = allocation_of(pointer, bytes, fits);
-  if (!fits) return Place::outside;
-  if (allocation == nullptr) return Place::pageable;
-  return allocation->device ? Place::device : Place::pinned;
-}
-
-bool kind_matches(cudaMemcpyKind kind, Place to, Place from) {
-  if (to == Place::outside || from == Place::outside) return false;
-  const bool to_device = to == Place::device;
-  const bool from_device = from == Place::device;
-  switch (kind) {
-    case cudaMemcpyHostToHost:
-      return !to_device && !from_device;
-    case cudaMemcpyHostToDevice:
-      return to_device && !from_device;
-    case cudaMemcpyDeviceToHost:
-      return !to_device && from_device;
-    case cudaMemcpyDeviceToDevice:
-      return to_device && from_device;
-    case cudaMemcpyDefault:
-      return true;
-  }
-  return false;
-}
-
-cudaError_t allocate(void** pointer, std::size_t bytes, bool device) {
-  Runtime& state = runtime();
-  const std::scoped_lock lock(state.mutex);
-  if (forbidden_by_capture()) return result(cudaErrorStreamCaptureUnsupported);
-  *pointer = nullptr;
-  if (bytes == 0) return cudaSuccess;
-  if (device && bytes > kDeviceBytes - state.used) return result(cudaErrorMemoryAllocation);
-  if (posix_memalign(pointer, 256, bytes) != 0) return result(cudaErrorMemoryAllocation);
-  std::memset(*pointer, 0xFF, std::min(bytes, kPoisonBytes));
-  if (device) state.used += bytes;
-  state.allocations[static_cast<const std::byte*>(*pointer)] = {bytes, device};
-  return cudaSuccess;
-}
-
-cudaError_t release(void* pointer, bool device) {
-  Runtime& state = runtime();
-  const std::scoped_lock lock(state.mutex);
-  if (pointer == nullptr) return cudaSuccess;
-  if (forbidden_by_capture()) return result(cudaErrorStreamCaptureUnsupported);
-  const auto found = state.allocations.find(static_cast<const std::byte*>(pointer));
-  if (found == state.allocations.end() || found->second.device != device || found->second.mapped) {
-    return result(cudaErrorInvalidValue);
-  }
-  drain_all(false);
-  if (device) state.used -= found->second.bytes;
-  state.allocations.erase(found);
-  std::free(pointer);
-  return cudaSuccess;
-}
-
-/// One that is done when it returns.
-Operation at_once(std::function<void()> work) {
-  return [work = std::move(work)] {
-    work();
-    return true;
-  };
-}
-
-/// Puts an operation where work of `stream` goes: its queue, the recording it is part of, or, in
-/// the default stream, behind all blocking streams at once.
-cudaError_t enqueue(Stream* stream, Operation operation) {
-  if (stream == nullptr) {
-    if (forbidden_by_capture()) return result(cudaErrorStreamCaptureUnsupported);
-    drain_all(true);
-    while (!operation()) {
-    }
-  } else if (stream->capture != nullptr) {
-    stream->capture->operations->push_back(std::move(operation));
-    ++stream->captured;
-  } else {
-    stream->queue.push_back(std::move(operation));
-    ++stream->issued;
-  }
-  return cudaSuccess;
-}
+Stream* stream_of(cudaStream_t stream) { return reinterpret_cast<Stream*>(stream); }
 
 std::uint32_t mixed(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
@@ -249,6 +125,56 @@ void run_launch(const Launch& launch) {
 
 }  // namespace
 
+std::recursive_mutex& runtime_mutex() { return runtime().mutex; }
+
+cudaError_t result(cudaError_t error) {
+  if (error != cudaSuccess && error != cudaErrorNotReady) runtime().last_error = error;
+  return error;
+}
+
+bool forbidden_by_capture() {
+  const std::shared_ptr<Capture> capture = runtime().capture.lock();
+  if (capture == nullptr) return false;
+  capture->invalid = true;
+  return true;
+}
+
+Operation at_once(std::function<void()> work) {
+  return [work = std::move(work)] {
+    work();
+    return true;
+  };
+}
+
+cudaError_t enqueue(cudaStream_t to, Operation operation) {
+  Stream* const stream = stream_of(to);
+  if (stream == nullptr) {
+    if (forbidden_by_capture()) return result(cudaErrorStreamCaptureUnsupported);
+    drain_all(true);
+    while (!operation()) {
+    }
+  } else if (stream->capture != nullptr) {
+    stream->capture->operations->push_back(std::move(operation));
+    ++stream->captured;
+  } else {
+    stream->queue.push_back(std::move(operation));
+    ++stream->issued;
+  }
+  return cudaSuccess;
+}
+
+bool recorded(cudaStream_t stream) {
+  return stream != nullptr && stream_of(stream)->capture != nullptr;
+}
+
+void drain(cudaStream_t stream) { drain(*stream_of(stream)); }
+
+void drain_all(bool only_blocking) {
+  for (Stream* stream : runtime().streams) {
+    if (!only_blocking || stream->blocking) drain(*stream);
+  }
+}
+
 cudaError_t enqueue_kernel(Launch launch, cudaStream_t stream) {
   Runtime& state = runtime();
   const std::scoped_lock lock(state.mutex);
@@ -261,55 +187,12 @@ cudaError_t enqueue_kernel(Launch launch, cudaStream_t stream) {
                      std::uint64_t{t.x} * t.y * t.z <= kMaxThreads;
   if (!valid) return result(cudaErrorInvalidConfiguration);
   if (launch.shared_bytes > static_cast<std::size_t>(shared)) return result(cudaErrorInvalidValue);
-  return enqueue(reinterpret_cast<Stream*>(stream),
-                 at_once([launch = std::move(launch)] { run_launch(launch); }));
+  return enqueue(stream, at_once([launch = std::move(launch)] { run_launch(launch); }));
 }
 
 cudaError_t enqueue_polled(std::function<bool()> operation, cudaStream_t stream) {
   const std::scoped_lock lock(runtime().mutex);
-  return enqueue(reinterpret_cast<Stream*>(stream), std::move(operation));
-}
-
-bool take_device_bytes(std::size_t bytes) {
-  Runtime& state = runtime();
-  const std::scoped_lock lock(state.mutex);
-  if (bytes > kDeviceBytes - state.used) return false;
-  state.used += bytes;
-  return true;
-}
-
-void give_device_bytes(std::size_t bytes) {
-  const std::scoped_lock lock(runtime().mutex);
-  runtime().used -= bytes;
-}
-
-void mapped_device_memory(void* at, std::size_t bytes) {
-  Runtime& state = runtime();
-  const std::scoped_lock lock(state.mutex);
-  const auto* begin = static_cast<const std::byte*>(at);
-  const auto next = state.allocations.upper_bound(begin);
-  if (next != state.allocations.begin()) {
-    auto& [before, allocation] = *std::prev(next);
-    if (allocation.mapped && before + allocation.bytes == begin) {
-      allocation.bytes += bytes;
-      return;
-    }
-  }
-  state.allocations[begin] = {bytes, true, true};
-}
-
-bool unmapped_device_memory(void* at, std::size_t bytes) {
-  Runtime& state = runtime();
-  const std::scoped_lock lock(state.mutex);
-  const auto* begin = static_cast<const std::byte*>(at);
-  const auto next = state.allocations.upper_bound(begin);
-  if (next == state.allocations.begin()) return false;
-  const auto found = std::prev(next);
-  if (!found->second.mapped || found->first + found->second.bytes != begin + bytes) return false;
-  drain_all(false);
-  found->second.bytes -= bytes;
-  if (found->second.bytes == 0) state.allocations.erase(found);
-  return true;
+  return enqueue(stream, std::move(operation));
 }
 
 long launches() { return runtime().launches; }
@@ -332,7 +215,6 @@ struct CUgraphExec_st {
 
 namespace {
 
-Stream* stream_of(cudaStream_t stream) { return reinterpret_cast<Stream*>(stream); }
 /// Operations of the event's stream that must have run; none where the stream is gone (it was
 /// drained).
 void await(const CUevent_st& event) {
@@ -426,12 +308,6 @@ cudaError_t cudaDeviceSynchronize() {
   drain_all(false);
   return cudaSuccess;
 }
-cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
-  const std::scoped_lock lock(runtime().mutex);
-  *free = kDeviceBytes - runtime().used;
-  *total = kDeviceBytes;
-  return cudaSuccess;
-}
 cudaError_t cudaRuntimeGetVersion(int* version) {
   *version = 13000;
   return cudaSuccess;
@@ -447,72 +323,6 @@ cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribu
     runtime().shared_limit[function] = std::max(value, kDefaultShared);
   }
   return cudaSuccess;
-}
-
-cudaError_t cudaMalloc(void** pointer, std::size_t bytes) { return allocate(pointer, bytes, true); }
-cudaError_t cudaFree(void* pointer) { return release(pointer, true); }
-cudaError_t cudaMallocHost(void** pointer, std::size_t bytes) {
-  return allocate(pointer, bytes, false);
-}
-cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned) {
-  return allocate(pointer, bytes, false);
-}
-cudaError_t cudaFreeHost(void* pointer) { return release(pointer, false); }
-
-cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
-  const std::scoped_lock lock(runtime().mutex);
-  if (forbidden_by_capture()) return result(cudaErrorStreamCaptureUnsupported);
-  if (!kind_matches(kind, place_of(to, bytes), place_of(from, bytes))) {
-    return result(cudaErrorInvalidValue);
-  }
-  drain_all(true);
-  std::memmove(to, from, bytes);
-  return cudaSuccess;
-}
-
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
-                            cudaStream_t stream) {
-  return cudaMemcpy2DAsync(to, bytes, from, bytes, bytes, 1, kind, stream);
-}
-
-cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from,
-                              std::size_t from_pitch, std::size_t width, std::size_t height,
-                              cudaMemcpyKind kind, cudaStream_t stream) {
-  const std::scoped_lock lock(runtime().mutex);
-  if (width == 0 || height == 0) return cudaSuccess;
-  if (to_pitch < width || from_pitch < width) return result(cudaErrorInvalidValue);
-  const Place to_place = place_of(to, to_pitch * (height - 1) + width);
-  const Place from_place = place_of(from, from_pitch * (height - 1) + width);
-  if (!kind_matches(kind, to_place, from_place)) return result(cudaErrorInvalidValue);
-  const auto copy = [=](const std::byte* source) {
-    for (std::size_t row = 0; row < height; ++row) {
-      std::memmove(static_cast<std::byte*>(to) + row * to_pitch, source + row * from_pitch, width);
-    }
-  };
-  const auto* source = static_cast<const std::byte*>(from);
-  Stream* const queue = stream_of(stream);
-  const bool recorded = queue != nullptr && queue->capture != nullptr;
-  if (from_place == Place::pageable && !recorded) {
-    // Pageable memory is read before the call returns.
-    std::vector<std::byte> staged(source, source + from_pitch * (height - 1) + width);
-    return enqueue(queue, at_once([copy, staged = std::move(staged)] { copy(staged.data()); }));
-  }
-  const cudaError_t error = enqueue(queue, at_once([copy, source] { copy(source); }));
-  // Pageable memory is written before the call returns.
-  if (error == cudaSuccess && to_place == Place::pageable && !recorded && queue != nullptr) {
-    drain(*queue);
-  }
-  return error;
-}
-
-cudaError_t cudaMemset(void* to, int value, std::size_t bytes) {
-  return cudaMemsetAsync(to, value, bytes, nullptr);
-}
-cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
-  const std::scoped_lock lock(runtime().mutex);
-  if (bytes == 0) return cudaSuccess;
-  if (place_of(to, bytes) != Place::device) return result(cudaErrorInvalidValue);
-  return enqueue(stream_of(stream), at_once([=] { std::memset(to, value, bytes); }));
 }
 
 cudaError_t cudaStreamCreate(cudaStream_t* stream) {
@@ -575,7 +385,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     waiting->capture->invalid = true;
     return result(cudaErrorStreamCaptureIsolation);
   }
-  return enqueue(waiting, at_once([copy = *event] { await(copy); }));
+  return enqueue(stream, at_once([copy = *event] { await(copy); }));
 }
 
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
@@ -662,8 +472,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
   const std::scoped_lock lock(runtime().mutex);
-  const bool active = stream != nullptr && stream_of(stream)->capture != nullptr;
-  *status = active ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  *status = recorded(stream) ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
@@ -675,14 +484,13 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
 cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   const std::scoped_lock lock(runtime().mutex);
-  return enqueue(stream_of(stream),
-                 [operations = executable->operations, next = std::size_t{0}]() mutable {
-                   while (next < operations->size()) {
-                     if (!(*operations)[next]()) return false;
-                     ++next;
-                   }
-                   return true;
-                 });
+  return enqueue(stream, [operations = executable->operations, next = std::size_t{0}]() mutable {
+    while (next < operations->size()) {
+      if (!(*operations)[next]()) return false;
+      ++next;
+    }
+    return true;
+  });
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
   delete executable;
