@@ -43,13 +43,13 @@ class Owner {
   std::vector<std::int32_t> blocks_;
 };
 
-TEST(CudaRecordingTest, RanksOfAGroupCaptureInStepThoughOneDrafts) {
-  const auto leader = make_cuda_backend(0);
-  const auto member = make_cuda_backend(0);
-  Owner of_leader(*leader, true);
-  Owner of_member(*member, true);
-  Owner draft(*leader, true);
-  int replayed = 0;
+/// What a leader with a draft model and a member without one did with the same passes.
+struct InStep {
+  int replayed = 0;  ///< by the leader
+  int apart = 0;     ///< of the passes, those that one replayed and the other did not
+};
+InStep decode(Owner& of_leader, Owner& draft, Owner& of_member) {
+  InStep done;
   int step = 0;
   for (const int sequences : {1, 3, 20, 3, 40, 1}) {
     for (const int context : {10, 900, 1100, 5000, 1100, 9000}) {
@@ -57,13 +57,33 @@ TEST(CudaRecordingTest, RanksOfAGroupCaptureInStepThoughOneDrafts) {
         // Ever larger passes of the draft model in between, at steps of its own.
         if (step % 2 == 0) draft.pass(1 + step, 20 + 100 * step);
         const bool asked = of_leader.pass(sequences, context);
-        ASSERT_EQ(asked, of_member.pass(sequences, context))
-            << sequences << " sequences of " << context << ", time " << again;
-        replayed += asked ? 0 : 1;
+        done.apart += asked != of_member.pass(sequences, context) ? 1 : 0;
+        done.replayed += asked ? 0 : 1;
       }
     }
   }
-  EXPECT_GT(replayed, 20);
+  return done;
+}
+
+TEST(CudaRecordingTest, RanksOfAGroupCaptureInStepThoughOneDrafts) {
+  const auto leader = make_cuda_backend(0);
+  const auto member = make_cuda_backend(0);
+  Owner of_leader(*leader, true);
+  Owner of_member(*member, true);
+  Owner draft(*leader, true);
+  const InStep done = decode(of_leader, draft, of_member);
+  EXPECT_EQ(done.apart, 0);
+  EXPECT_GT(done.replayed, 20);
+}
+
+// What the test before is there to catch: memory that the target and the draft model have in common
+// moves with the draft model's passes.
+TEST(CudaRecordingTest, RanksFallOutOfStepWhereTheDraftModelIsNotAnOwnerOfItsOwn) {
+  const auto leader = make_cuda_backend(0);
+  const auto member = make_cuda_backend(0);
+  Owner both(*leader, true);
+  Owner of_member(*member, true);
+  EXPECT_GT(decode(both, both, of_member).apart, 0);
 }
 
 TEST(CudaRecordingTest, WhatGoesOnFromTheHostIsAskedForEachTime) {

@@ -90,7 +90,9 @@ class Exchange {
     if (!begun_) begin();
     if (comm_.lost) return false;
     int done = 0;
-    MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE);
+    const int code = MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done,
+                                 MPI_STATUSES_IGNORE);
+    if (code != MPI_SUCCESS) end_job(comm_, "more was sent than is expected", header_, {});
     if (done == 0) return false;
     finish();
     return true;
@@ -254,6 +256,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int 
   MPI_Comm_group(MPI_COMM_WORLD, &everyone);
   MPI_Group_incl(everyone, ranks, members.data(), &group);
   MPI_Comm_create_group(MPI_COMM_WORLD, group, tag, &made->comm);
+  MPI_Comm_set_errhandler(made->comm, MPI_ERRORS_RETURN);  // what does not fit is told in its words
   MPI_Group_free(&group);
   MPI_Group_free(&everyone);
   made->rank = rank;
