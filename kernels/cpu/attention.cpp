@@ -5,16 +5,23 @@
 //
 // Keys are walked in tiles of 64 absolute positions; within a tile every score is one chain of
 // fused multiply-adds over the head, the softmax runs online from tile to tile, and every output
-// lane is one chain over positions in ascending order. A position a row may not see has weight
-// exactly 0 and a tile it may not see scales its state by exactly 1, so a row's bits do not depend
-// on the rows computed with it nor on the size of the blocks. On a branch of a tree, the groups of
-// positions in which ancestors stand are first put together in order, as if there were no other
-// branch; from there on nothing tells a tree from a chain. Weights stay in fp32: rounding them
-// to bf16 would cost accuracy and, with fused multiply-adds as the faster instruction, save
-// nothing.
+// lane is one chain over positions in ascending order. Every kAttentionSegment positions it begins
+// anew, and what it came to is added to what there was. A position a row may not see has weight
+// exactly 0, a tile it may not see scales its state by exactly 1 and a segment it may not see adds
+// exactly 0, so a row's bits do not depend on the rows computed with it nor on the size of the
+// blocks. On a branch of a tree, the groups of positions in which ancestors stand are first put
+// together in order, as if there were no other branch; from there on nothing tells a tree from a
+// chain.
+//
+// Where bf16 has a dot product that is faster than fused multiply-adds (PACELINE_SIMD_DOT), a chain
+// goes from pair to pair. Queries are bf16 as they are, so scores lose nothing; weights are rounded
+// to bf16, and what they sum to is the sum of the rounded ones, so that an output is still a mean
+// of values. Elsewhere weights stay in fp32: rounding them would cost accuracy and save nothing.
 //
 // A head is a multiple of 8 elements. Where it is none of 16, its last vector is half of one, whose
 // other lanes are zero in registers and in scratch memory; in the cache they are not there.
+#include "kernels/cpu/attention_positions.hpp"
+#include "kernels/cpu/attention_state.hpp"
 #include "kernels/cpu/parts.hpp"
 #include "kernels/cpu/simd_math.hpp"
 #include "kernels/cpu/tile.hpp"
@@ -22,29 +29,29 @@
 namespace paceline::kernels::cpu::PACELINE_ISA {
 namespace {
 
-constexpr int kTile = 64;                // positions; kernels::kAttentionTile
-constexpr int kGroups = kTile / kLanes;  // groups of 16 positions never straddle a block
-constexpr std::ptrdiff_t kLine = 64;     // bytes of a cache line
+constexpr std::ptrdiff_t kLine = 64;  // bytes of a cache line
+
+/// Whether queries and weights are pairs of bf16, as K and V are.
+#if defined(PACELINE_SIMD_DOT)
+template <bool bf16>
+constexpr bool kDots = bf16;
+#else
+template <bool bf16>
+constexpr bool kDots = false;
+#endif
 
 struct Scratch {
-  float* q;       // [row heads][kQueryStride], scaled by 1 / sqrt(head_dim)
-  float* out;     // [row heads][whole vectors of head_dim] accumulators
-  float* max;     // [row heads]
-  float* total;   // [row heads]
-  float* scores;  // [rows of a row tile][kTile]: scores, then weights
+  float* q;       // [row heads][kQueryStride]: times args.scale in fp32, or as they are in bf16
+  State segment;  // that is walked
+  State before;   // all segments before it
+  float* scores;  // [rows of a row tile][kTile]: scores, then weights, which are bf16 in dots
   float* alpha;   // [rows of a row tile] what the tile scales the accumulators by
   float* tail;    // [16][head_dim] the last group of V, zero past the last position
   float* branch;  // K, then V of the positions of a path from its first group on, as one block
 };
 
-/// The groups of a tile: where K and V of 16 positions start.
-struct Groups {
-  const std::byte* k[kGroups];
-  const std::byte* v[kGroups];
-};
-
-/// What a head's visit to a tile prefetches, K or V of a group each, line by line: the first
-/// kGroups while it scores, the others while it accumulates.
+/// What a head's visit to a tile prefetches, line by line: V of a group each while it scores, then
+/// K of a group each while it accumulates.
 struct Fetch {
   Ahead at[2 * kGroups];
 };
@@ -62,7 +69,16 @@ void score(const AttentionArgs& args, const float* q, const std::byte* const* gr
   }
   Tile<MR, NV> tile;
   clear(tile);
-  if constexpr (bf16) {
+  if constexpr (kDots<bf16>) {
+#if defined(PACELINE_SIMD_DOT)
+    multiply_dots<MR, NV, kQueryStride, 1, Prefetch::each>(
+        tile, reinterpret_cast<const std::uint32_t*>(q), b, block, args.head_dim / 2, ahead);
+#endif
+    const F32 scale = set1(args.scale);
+    PACELINE_UNROLL for (int r = 0; r < MR; ++r) {
+      PACELINE_UNROLL for (int v = 0; v < NV; ++v) tile.at[r][v] = tile.at[r][v] * scale;
+    }
+  } else if constexpr (bf16) {
     multiply_pairs<MR, NV, kQueryStride, 1, Prefetch::each>(tile, q, b, block, args.head_dim / 2,
                                                             ahead);
   } else {
@@ -74,11 +90,6 @@ void score(const AttentionArgs& args, const float* q, const std::byte* const* gr
       store(scores + r * kTile + v * kLanes, tile.at[r][v]);
     }
   }
-}
-
-/// Elements of the whole vectors that hold a head.
-PACELINE_INLINE int whole_vectors(int head_dim) {
-  return (head_dim + kLanes - 1) / kLanes * kLanes;
 }
 
 /// out[r][NV * 16 lanes] = alpha[r] * out + weights . V over `count` groups. kHalf: V has the first
@@ -106,7 +117,12 @@ void accumulate(const AttentionArgs& args, const float* weights, const float* al
       const std::ptrdiff_t step = fetch[g].step;
       ahead[v] = {fetch[g].next + at / kLanes * kSteps * step, step};
     }
-    if constexpr (bf16) {
+    if constexpr (kDots<bf16>) {
+#if defined(PACELINE_SIMD_DOT)
+      const auto* pairs = reinterpret_cast<const std::uint32_t*>(weights) + g * kLanes / 2;
+      multiply_dots<MR, NV, kTile, 1, Prefetch::each, kHalf>(tile, pairs, b, d, kSteps, ahead);
+#endif
+    } else if constexpr (bf16) {
       multiply_pairs<MR, NV, kTile, 1, Prefetch::each, kHalf>(tile, weights + g * kLanes, b, d,
                                                               kSteps, ahead);
     } else {
@@ -181,7 +197,7 @@ PACELINE_INLINE void hide(float* scores, int rows, const int* visible) {
 /// The softmax step of a row tile of MR rows: scores become weights. The state of all row heads
 /// lies side by side, one a lane: a store of single lanes that is soon loaded whole would wait.
 /// alpha: [kLanes].
-template <int MR>
+template <bool bf16, int MR>
 void softmax_step(float* scores, float* max_so_far, float* total, float* alpha) {
   static_assert(MR <= kLanes);
   F32 rows[MR];
@@ -201,7 +217,18 @@ void softmax_step(float* scores, float* max_so_far, float* total, float* alpha) 
     F32 w[kGroups];
     PACELINE_UNROLL for (int g = 0; g < kGroups; ++g) {
       w[g] = exp(load(s + g * kLanes) - set1(tops[r]));
-      store(s + g * kLanes, w[g]);
+    }
+    if constexpr (kDots<bf16>) {
+#if defined(PACELINE_SIMD_DOT)
+      PACELINE_UNROLL for (int g = 0; g < kGroups; g += 2) {
+        const U32 pairs = to_pairs(w[g], w[g + 1]);
+        store(reinterpret_cast<std::uint32_t*>(s) + g * kLanes / 2, pairs);
+        w[g] = first_of(pairs);
+        w[g + 1] = second_of(pairs);
+      }
+#endif
+    } else {
+      PACELINE_UNROLL for (int g = 0; g < kGroups; ++g) store(s + g * kLanes, w[g]);
     }
     rows[r] = (w[0] + w[1]) + (w[2] + w[3]);
   }
@@ -219,11 +246,11 @@ struct TileFunctions {
 template <bool bf16>
 TileFunctions tile_functions(int rows) {
   switch (rows) {
-#define PACELINE_CASE(MR)                                                            \
-  case MR:                                                                           \
-    if constexpr (MR <= kMaxTileRows) {                                              \
-      return {&score_tile<bf16, MR>, &softmax_step<MR>, &accumulate_tile<bf16, MR>}; \
-    }                                                                                \
+#define PACELINE_CASE(MR)                                                                  \
+  case MR:                                                                                 \
+    if constexpr (MR <= kMaxTileRows) {                                                    \
+      return {&score_tile<bf16, MR>, &softmax_step<bf16, MR>, &accumulate_tile<bf16, MR>}; \
+    }                                                                                      \
     break;
     PACELINE_CASE(1)
     PACELINE_CASE(2)
@@ -272,100 +299,17 @@ PACELINE_INLINE void copy_tail(const std::byte* v, int valid, int d, float* to) 
   }
 }
 
-/// Positions that row heads walk: those that all sequences have in common, or what follows of one.
-struct Stretch {
-  const std::int32_t* blocks;
-  int begin, end;  ///< positions; begin is a multiple of kTile
-  int in_cache;    ///< positions before this one lie in the cache, the others in a branch
-  int first_head, row_heads;
-  int first_position;         ///< of the first row
-  const AttentionRows* path;  ///< the sequence, where its rows have one
-};
-
-Stretch shared_stretch(const AttentionArgs& args) {
-  // The rows see all of it.
-  return {args.sequences[0].blocks, 0,           args.shared, args.shared, 0,
-          args.row_heads,           args.shared, nullptr};
-}
-
-Stretch own_stretch(const AttentionArgs& args, const AttentionRows& rows, int first_head) {
-  const int end = rows.first_position + rows.rows;  // that some row sees
-  const bool displaced = rows.path != nullptr;
-  return {rows.blocks,
-          args.shared,
-          end,
-          displaced ? rows.path_base / kLanes * kLanes : end,
-          first_head,
-          rows.rows * args.group,
-          rows.first_position,
-          displaced ? &rows : nullptr};
-}
-
-/// Where a path is put together: for each kv head one block that begins with the group of
-/// path_base, all K and then all V of it.
-struct Branch {
-  int first = 0;            ///< position at which it begins
-  int size = 0;             ///< positions, a multiple of 16
-  std::size_t k_bytes = 0;  ///< K of one head, as much as V
-  const std::byte* data = nullptr;
-};
-
-Branch gather_branch(const AttentionArgs& args, const Stretch& stretch, float* to) {
-  const AttentionRows& rows = *stretch.path;
-  Branch branch;
-  branch.first = stretch.in_cache;
-  branch.size = (stretch.end - branch.first + kLanes - 1) / kLanes * kLanes;
-  branch.k_bytes = static_cast<std::size_t>(branch.size) * args.head_dim * (args.bf16 ? 2 : 4);
-  auto* k = reinterpret_cast<std::byte*>(to);
-  branch.data = k;
-  for (int head = 0; head < args.heads; ++head, k += 2 * branch.k_bytes) {
-    for (int position = branch.first; position < stretch.end; ++position) {
-      const int at = position < rows.path_base ? position : rows.path[position - rows.path_base];
-      const std::byte* block =
-          args.cache + rows.blocks[at / args.block] * args.block_bytes + head * args.head_bytes;
-      copy_slot({block, block + args.values, k, k + branch.k_bytes, args.block, branch.size,
-                 at % args.block, position - branch.first, args.head_dim, args.bf16});
-    }
+/// What a visit to a kv head of a tile fetches: its own V while it scores, and K of the visit that
+/// comes next while it accumulates. That is soon enough; of what is fetched further ahead, part is
+/// gone or was never fetched when it is needed, for a core has so many lines under way and no more
+/// (measured: a tile of all heads ahead takes up to 12 % longer).
+PACELINE_INLINE Fetch fetch_of(const AttentionArgs& args, const Groups& v, const Groups& next_k) {
+  Fetch fetch;
+  for (int g = 0; g < kGroups; ++g) {
+    fetch.at[g] = {v.v[g], kLine};
+    fetch.at[kGroups + g] = {next_k.k[g], std::ptrdiff_t{4} * args.block};
   }
-  return branch;
-}
-
-/// Groups of a tile that hold the first `positions` of it, as many as it has.
-PACELINE_INLINE int groups_of(int positions) {
-  return positions >= kTile ? kGroups : positions <= 0 ? 0 : (positions + kLanes - 1) / kLanes;
-}
-
-/// Finds the groups of the stretch's tile at `start` that lie in the cache, of the first kv head;
-/// the others stay.
-void find_groups(const AttentionArgs& args, const Stretch& stretch, int start, Groups& tile) {
-  const std::size_t v_bytes = static_cast<std::size_t>(args.head_dim) * (args.bf16 ? 2 : 4);
-  for (int g = 0; g < groups_of(stretch.in_cache - start); ++g) {
-    const int at = start + g * kLanes;
-    const int slot = at % args.block;
-    const std::byte* block = args.cache + stretch.blocks[at / args.block] * args.block_bytes;
-    tile.k[g] = block + static_cast<std::size_t>(slot) * 4;  // a pair or one fp32
-    tile.v[g] = block + args.values + slot * v_bytes;
-  }
-}
-
-/// What kv head `head` of a tile is to fetch of the tile that comes next: V of all heads, then K of
-/// all heads, group by group, in as many parts as there are heads. Memory gives the neighbours in a
-/// block sooner than what is strewn about (measured: 12 GB/s of pieces of 2 KB, 16 GB/s of 8 KB),
-/// and V, which is needed last, first leaves time for both (K first is 3 % slower).
-PACELINE_INLINE void fetch_part(const AttentionArgs& args, const Groups& next, int head,
-                                Fetch& fetch) {
-  const int all = kGroups * args.heads;  // parts of V, and of K
-  int part = 2 * kGroups * head;
-  for (Ahead& at : fetch.at) {
-    const int group = part % all / args.heads;
-    const std::size_t of_head = part % args.heads * args.head_bytes;
-    if (part < all) {
-      at = {next.v[group] + of_head, kLine};
-    } else {
-      at = {next.k[group] + of_head, std::ptrdiff_t{4} * args.block};
-    }
-    ++part;
-  }
+  return fetch;
 }
 
 /// One kv head of a tile: where its groups are, how many there are and how many of these in the
@@ -378,8 +322,9 @@ struct Visit {
 
 /// Takes the row heads of a stretch through one kv head of the tile that begins at `start`.
 template <bool bf16>
-void visit_tile(const AttentionArgs& args, const Scratch& scratch, const Stretch& stretch,
-                int start, int head, const Visit& visit, const Fetch& fetch) {
+void visit_tile(const AttentionArgs& args, const Scratch& scratch, const State& state,
+                const Stretch& stretch, int start, int head, const Visit& visit,
+                const Fetch& fetch) {
   const int width = whole_vectors(args.head_dim);
   const int row_tiles = (stretch.row_heads + kMaxTileRows - 1) / kMaxTileRows;
   const int base_rows = stretch.row_heads / row_tiles;
@@ -403,11 +348,30 @@ void visit_tile(const AttentionArgs& args, const Scratch& scratch, const Stretch
         visible[r] = stretch.first_position + (of_stretch + r) / args.group + 1 - start;
       hide(scratch.scores, rows, visible);
     }
-    run.soften(scratch.scores, scratch.max + first, scratch.total + first, scratch.alpha);
+    run.soften(scratch.scores, state.max + first, state.total + first, scratch.alpha);
     run.accumulate(args, scratch.scores, scratch.alpha, visit.tile, ahead + kGroups, visit.groups,
-                   scratch.out + static_cast<std::ptrdiff_t>(first) * width);
+                   state.out + static_cast<std::ptrdiff_t>(first) * width);
     of_stretch += rows;
     ahead = nothing.at;
+  }
+}
+
+/// Where the state of the segment of `position` goes.
+PACELINE_INLINE State state_of(const AttentionArgs& args, int position) {
+  const int row_heads = args.heads * args.row_heads;
+  const int width = whole_vectors(args.head_dim);
+  const std::ptrdiff_t segment = (position - args.first) / kAttentionSegment;
+  return state_at(args.states + segment * row_heads * (width + 2), row_heads, width);
+}
+
+/// The row heads of a stretch come to the end of a segment and to the next.
+void begin_segment(const AttentionArgs& args, const Scratch& scratch, const Stretch& stretch) {
+  if (args.states != nullptr) return;  // each has its own
+  const int width = whole_vectors(args.head_dim);
+  for (int head = 0; head < args.heads; ++head) {
+    const int first = head * args.row_heads + stretch.first_head;
+    add(scratch.segment, scratch.before, first, stretch.row_heads, width);
+    begin(scratch.segment, first, stretch.row_heads, width);
   }
 }
 
@@ -418,11 +382,14 @@ void walk(const AttentionArgs& args, const Scratch& scratch, const Stretch& stre
           const Stretch* after) {
   const int d = args.head_dim;
   Branch branch;
-  if (stretch.path != nullptr) branch = gather_branch(args, stretch, scratch.branch);
+  if (stretch.path != nullptr && stretch.end > stretch.in_cache)
+    branch = gather_branch(args, stretch, scratch.branch);
   Groups next;  // where there is no group, some place that may be fetched
   for (int g = 0; g < kGroups; ++g) next.k[g] = next.v[g] = args.cache;
   find_groups(args, stretch, stretch.begin, next);
   for (int start = stretch.begin; start < stretch.end; start += kTile) {
+    if (start % kAttentionSegment == 0 && start > args.first) begin_segment(args, scratch, stretch);
+    const State state = args.states == nullptr ? scratch.segment : state_of(args, start);
     const int left = stretch.end - start;
     const Groups tile = next;
     // Where nothing comes next, prefetching finds what is there already.
@@ -436,25 +403,22 @@ void walk(const AttentionArgs& args, const Scratch& scratch, const Stretch& stre
     visit.in_cache = groups_of(stretch.in_cache - start);
     visit.branch_size = branch.size;
     for (int head = 0; head < args.heads; ++head) {
-      for (int g = 0; g < visit.groups; ++g) {
-        if (g < visit.in_cache) {
-          visit.tile.k[g] = tile.k[g] + head * args.head_bytes;
-          visit.tile.v[g] = tile.v[g] + head * args.head_bytes;
-        } else {
-          const std::size_t at = start + g * kLanes - branch.first;
-          const std::byte* k = branch.data + 2 * head * branch.k_bytes;
-          visit.tile.k[g] = k + at * 4;
-          visit.tile.v[g] = k + branch.k_bytes + at * d * (bf16 ? 2 : 4);
-        }
+      const Groups in_cache = of_head(args, tile, head);
+      visit.tile = in_cache;
+      for (int g = visit.in_cache; g < visit.groups; ++g) {
+        const std::size_t at = start + g * kLanes - branch.first;
+        const std::byte* k = branch.data + 2 * head * branch.k_bytes;
+        visit.tile.k[g] = k + at * 4;
+        visit.tile.v[g] = k + branch.k_bytes + at * d * (bf16 ? 2 : 4);
       }
       if (left < visit.groups * kLanes) {
         const std::byte*& last = visit.tile.v[visit.groups - 1];
         copy_tail<bf16>(last, left - (visit.groups - 1) * kLanes, d, scratch.tail);
         last = reinterpret_cast<const std::byte*>(scratch.tail);
       }
-      Fetch fetch;
-      fetch_part(args, next, head, fetch);
-      visit_tile<bf16>(args, scratch, stretch, start, head, visit, fetch);
+      const bool last = head + 1 == args.heads;
+      const Fetch fetch = fetch_of(args, in_cache, last ? next : of_head(args, tile, head + 1));
+      visit_tile<bf16>(args, scratch, state, stretch, start, head, visit, fetch);
     }
   }
 }
@@ -476,48 +440,14 @@ PACELINE_INLINE void for_row_heads(const AttentionArgs& args, F&& f) {
   }
 }
 
+/// What the softmax comes to.
 template <bool bf16>
-void attend(const AttentionArgs& args) {
+void write_out(const AttentionArgs& args, const State& state) {
   const int d = args.head_dim;
   const int width = whole_vectors(d);
-  const int row_heads = args.heads * args.row_heads;
-  Scratch scratch;
-  scratch.q = args.scratch;
-  scratch.out = scratch.q + static_cast<std::ptrdiff_t>(row_heads) * kQueryStride;
-  scratch.max = scratch.out + static_cast<std::ptrdiff_t>(row_heads) * width;
-  scratch.total = scratch.max + row_heads;
-  scratch.scores = scratch.total + row_heads;
-  scratch.alpha = scratch.scores + kLanes * kTile;
-  scratch.tail = scratch.alpha + kLanes;
-  scratch.tail += (16 - (reinterpret_cast<std::uintptr_t>(scratch.tail) / 4) % 16) % 16;
-  scratch.branch = scratch.tail + static_cast<std::ptrdiff_t>(kLanes) * d;
-
-  const F32 scale = set1(1.0F) / sqrt(set1(static_cast<float>(d)));
   for_row_heads(args, [&](const AttentionRows& rows, int row_head, std::size_t at) {
-    float* q = scratch.q + static_cast<std::ptrdiff_t>(row_head) * kQueryStride;
-    float* out = scratch.out + static_cast<std::ptrdiff_t>(row_head) * width;
-    for (int i = 0; i < d; i += kLanes) {
-      store(q + i, load_as<bf16>(rows.q, at + i, d - i < kLanes ? d - i : kLanes) * scale);
-      store(out + i, set1(0.0F));
-    }
-  });
-  for (int r = 0; r < row_heads; ++r) {
-    scratch.max[r] = -__builtin_inff();
-    scratch.total[r] = 0.0F;
-  }
-
-  Stretch stretch = shared_stretch(args);
-  for (int s = 0, first_head = 0; s < args.count; ++s) {
-    const Stretch own = own_stretch(args, args.sequences[s], first_head);
-    walk<bf16>(args, scratch, stretch, &own);
-    stretch = own;
-    first_head += own.row_heads;
-  }
-  walk<bf16>(args, scratch, stretch, nullptr);
-
-  for_row_heads(args, [&](const AttentionRows& rows, int row_head, std::size_t at) {
-    const float* out = scratch.out + static_cast<std::ptrdiff_t>(row_head) * width;
-    const F32 inverse = set1(1.0F) / set1(scratch.total[row_head]);
+    const float* out = state.out + static_cast<std::ptrdiff_t>(row_head) * width;
+    const F32 inverse = set1(1.0F) / set1(state.total[row_head]);
     for (int i = 0; i < d; i += kLanes) {
       // Adding +0 makes a zero positive: its sign could tell how many unseen positions were added.
       const F32 x = load(out + i) * inverse + set1(0.0F);
@@ -527,6 +457,51 @@ void attend(const AttentionArgs& args) {
   });
 }
 
+template <bool bf16>
+void attend(const AttentionArgs& args) {
+  const int d = args.head_dim;
+  const int width = whole_vectors(d);
+  const int row_heads = args.heads * args.row_heads;
+  const auto state_floats = static_cast<std::ptrdiff_t>(row_heads) * (width + 2);
+  Scratch scratch;
+  scratch.q = args.scratch;
+  float* states = scratch.q + static_cast<std::ptrdiff_t>(row_heads) * kQueryStride;
+  scratch.segment = state_at(states, row_heads, width);
+  scratch.before = state_at(states + state_floats, row_heads, width);
+  scratch.scores = states + 2 * state_floats;
+  scratch.alpha = scratch.scores + kLanes * kTile;
+  scratch.tail = scratch.alpha + kLanes;
+  scratch.tail += (16 - (reinterpret_cast<std::uintptr_t>(scratch.tail) / 4) % 16) % 16;
+  scratch.branch = scratch.tail + static_cast<std::ptrdiff_t>(kLanes) * d;
+
+  const F32 scale = set1(args.scale);
+  for_row_heads(args, [&](const AttentionRows& rows, int row_head, std::size_t at) {
+    float* q = scratch.q + static_cast<std::ptrdiff_t>(row_head) * kQueryStride;
+    if constexpr (kDots<bf16>) {
+      __builtin_memcpy(q, rows.q + at * 2, static_cast<std::size_t>(d) * 2);
+    } else {
+      for (int i = 0; i < d; i += kLanes)
+        store(q + i, load_as<bf16>(rows.q, at + i, d - i < kLanes ? d - i : kLanes) * scale);
+    }
+  });
+  begin(scratch.segment, 0, row_heads, width);
+  begin(scratch.before, 0, row_heads, width);
+  for (int i = 0; i < args.segments; ++i)
+    begin(state_of(args, args.first + i * kAttentionSegment), 0, row_heads, width);
+
+  Stretch stretch = shared_stretch(args);
+  for (int s = 0, first_head = 0; s < args.count; ++s) {
+    const Stretch own = own_stretch(args, args.sequences[s], first_head);
+    walk<bf16>(args, scratch, stretch, &own);
+    stretch = own;
+    first_head += own.row_heads;
+  }
+  walk<bf16>(args, scratch, stretch, nullptr);
+  if (args.states != nullptr) return;
+  add(scratch.segment, scratch.before, 0, row_heads, width);
+  write_out<bf16>(args, scratch.before);
+}
+
 }  // namespace
 
 void attention(const AttentionArgs& args) {
@@ -534,6 +509,20 @@ void attention(const AttentionArgs& args) {
     attend<true>(args);
   } else {
     attend<false>(args);
+  }
+}
+
+void attention_sum(const AttentionArgs& args) {
+  const int width = whole_vectors(args.head_dim);
+  const int row_heads = args.heads * args.row_heads;
+  const State before = state_at(args.scratch, row_heads, width);
+  begin(before, 0, row_heads, width);
+  for (int i = 0; i < args.segments; ++i)
+    add(state_of(args, i * kAttentionSegment), before, 0, row_heads, width);
+  if (args.bf16) {
+    write_out<true>(args, before);
+  } else {
+    write_out<false>(args, before);
   }
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "kernels/cpu/kernel_table.hpp"
+
 namespace paceline::kernels::cpu {
 namespace {
 
@@ -81,26 +83,53 @@ void AttentionUnits::set(std::span<const Chain> chains, const KvShape& kv, int h
   most_rows_ = 0;
   for (const AttentionUnit& unit : units_) most_rows_ = std::max(most_rows_, unit.rows);
   std::ranges::stable_sort(units_, std::ranges::greater{}, &AttentionUnit::work);
-  set_tasks(kv, heads / std::max(1, kv_heads), threads);
+  set_tasks(chains, kv, heads / std::max(1, kv_heads), threads);
 }
 
-void AttentionUnits::set_tasks(const KvShape& kv, int group, int threads) {
+void AttentionUnits::set_tasks(std::span<const Chain> chains, const KvShape& kv, int group,
+                               int threads) {
   tasks_.clear();
+  sums_.clear();
   most_heads_ = 0;
+  state_floats_ = 0;
   if (kv.layer_bytes() == 0) return;  // rows without a cache attend to nothing
   const auto of_all_heads = static_cast<int>(units_.size()) * kv.kv_heads;
   const std::size_t tile_bytes =
       std::size_t{2} * kAttentionTile * kv.head_dim * size_of(kv.dtype);  // of one kv head
   const int most = std::min(static_cast<int>(kTileBytes / tile_bytes),
                             threads == 1 ? kv.kv_heads : of_all_heads / (threads * kUnitsOfThread));
+  const std::int64_t share = work_ * kv.kv_heads / threads;  // of a thread
   for (int u = 0; u < static_cast<int>(units_.size()); ++u) {
     const AttentionUnit& unit = units_[u];
     int rows = unit.shared > 0 ? unit.rows : 0;  // that walk a tile together
-    for (const AttentionPiece& piece : pieces(unit)) rows = std::max(rows, piece.rows);
+    int positions = 0;                           // that some row sees
+    for (const AttentionPiece& piece : pieces(unit)) {
+      rows = std::max(rows, piece.rows);
+      positions =
+          std::max(positions, chains[piece.chain].first_position + piece.first + piece.rows);
+    }
     const int heads = rows * group > kFewRowHeads ? 1 : std::clamp(most, 1, kv.kv_heads);
     most_heads_ = std::max(most_heads_, heads);
-    for (int first = 0; first < kv.kv_heads; first += heads)
-      tasks_.push_back({u, first, std::min(heads, kv.kv_heads - first)});
+    const int all = (positions + kAttentionSegment - 1) / kAttentionSegment;
+    // A thread with a quarter more than its share would keep the others waiting.
+    const bool cut = heads == 1 && all > 1 && unit.work > share + share / 4;
+    const int segments =
+        cut ? std::max(1, static_cast<int>(all * share / (kUnitsOfThread * unit.work))) : 0;
+    const std::size_t floats = attention_state_floats(1, unit.rows * group, kv.head_dim);
+    for (int first = 0; first < kv.kv_heads; first += heads) {
+      AttentionTask task = {u, first, std::min(heads, kv.kv_heads - first)};
+      if (!cut) {
+        tasks_.push_back(task);
+        continue;
+      }
+      sums_.push_back({u, first, 1, 0, all, state_floats_});
+      for (; task.first_segment < all; task.first_segment += segments) {
+        task.segments = std::min(segments, all - task.first_segment);
+        task.states = state_floats_ + task.first_segment * floats;
+        tasks_.push_back(task);
+      }
+      state_floats_ += all * floats;
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 // Which rows attend together, and on which thread: worked out once a pass.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -25,11 +26,15 @@ struct AttentionUnit {
   std::int64_t work = 0;  ///< positions that the rows see
 };
 
-/// Neighbouring kv heads of a unit, which a thread takes through its positions side by side.
+/// Neighbouring kv heads of a unit, which a thread takes through positions side by side: through
+/// all of them, or through some segments (kAttentionSegment).
 struct AttentionTask {
   int unit = 0;  ///< of units()
   int first_head = 0;
   int heads = 0;
+  int first_segment = 0;
+  int segments = 0;        ///< 0: all positions
+  std::size_t states = 0;  ///< where those of its segments begin, in floats
 };
 
 class AttentionUnits {
@@ -38,10 +43,14 @@ class AttentionUnits {
   /// Chains that begin with the same blocks come together; units hold at most kRowHeads row heads
   /// or one row, and where there is enough for all threads, no more of the work than leaves each
   /// several. Those with the most work come first. Tasks have the kv heads of a unit side by side
-  /// where that is of use and leaves each thread several tasks.
+  /// where that is of use and leaves each thread several tasks; a unit that would keep one thread
+  /// busy while others have nothing to do is cut into segments.
   void set(std::span<const Chain> chains, const KvShape& kv, int heads, int threads);
   [[nodiscard]] std::span<const AttentionUnit> units() const { return units_; }
   [[nodiscard]] std::span<const AttentionTask> tasks() const { return tasks_; }
+  /// Those cut into segments: what is to be summed up when all tasks are done, as tasks that have
+  /// all segments from the first on.
+  [[nodiscard]] std::span<const AttentionTask> sums() const { return sums_; }
   [[nodiscard]] std::span<const AttentionPiece> pieces(const AttentionUnit& unit) const {
     return std::span(pieces_).subspan(unit.first_piece, unit.pieces);
   }
@@ -49,14 +58,17 @@ class AttentionUnits {
   [[nodiscard]] int most_heads() const { return most_heads_; }      ///< of a task
   [[nodiscard]] int longest_path() const { return longest_path_; }  ///< of a chain, in positions
   [[nodiscard]] std::int64_t work() const { return work_; }         ///< of all units
+  [[nodiscard]] std::size_t state_floats() const { return state_floats_; }  ///< of all segments
 
  private:
-  void set_tasks(const KvShape& kv, int group, int threads);
+  void set_tasks(std::span<const Chain> chains, const KvShape& kv, int group, int threads);
 
   std::vector<int> order_;  ///< chains
   std::vector<AttentionPiece> pieces_;
   std::vector<AttentionUnit> units_;
   std::vector<AttentionTask> tasks_;
+  std::vector<AttentionTask> sums_;
+  std::size_t state_floats_ = 0;
   int most_rows_ = 0;
   int most_heads_ = 0;
   int longest_path_ = 0;

@@ -68,12 +68,16 @@ std::vector<std::string> supported_cpu_isas() {
 
 namespace cpu {
 
+std::size_t attention_state_floats(int heads, int row_heads, int head_dim) {
+  const int width = (head_dim + 15) / 16 * 16;  // whole vectors
+  return static_cast<std::size_t>(heads) * row_heads * (width + 2);
+}
+
 std::size_t attention_scratch_floats(int heads, int row_heads, int head_dim, int path) {
   const std::size_t branch = path == 0 ? 0 : path + 2 * 15;  // whole groups of 16
-  const int width = (head_dim + 15) / 16 * 16;               // whole vectors
   return static_cast<std::size_t>(heads) *
-             (static_cast<std::size_t>(row_heads) * (kQueryStride + width + 2) +
-              2 * branch * head_dim) +
+             (std::size_t{kQueryStride} * row_heads + 2 * branch * head_dim) +
+         2 * attention_state_floats(heads, row_heads, head_dim) +
          16 * (kAttentionTile + 2 + head_dim);
 }
 

@@ -99,6 +99,10 @@ struct AttentionRows {
   int path_base;
 };
 
+/// Each so many positions have a softmax of their own, and what they give is added up in order. So
+/// the threads may take the segments of a row apart, and a row's bits do not tell.
+inline constexpr int kAttentionSegment = 512;
+
 /// Attention of rows of some sequences, for all query heads of some neighbouring kv heads.
 struct AttentionArgs {
   const std::byte* cache;   ///< K of the layer and the first kv head in block 0
@@ -107,6 +111,7 @@ struct AttentionArgs {
   std::size_t block_bytes;  ///< from block to block
   int block;                ///< positions of a block
   int head_dim;
+  float scale;         ///< of scores
   int heads;           ///< kv heads
   int group;           ///< query heads of each
   bool bf16;           ///< dtype of q, out and cache
@@ -118,6 +123,10 @@ struct AttentionArgs {
   /// sequences, and that all rows see at their own place. They are read once.
   int shared;
   float* scratch;  ///< attention_scratch_floats(), 64-byte aligned
+  /// Null, or where the states of `segments` segments go, attention_state_floats() each, the first
+  /// of which begins at position `first`. attention_sum() then makes of them what goes to out.
+  float* states;
+  int first, segments;
 };
 
 /// What a scan of tokens [begin, end) found; scaled logits s = logit * inverse_temperature.
@@ -170,6 +179,8 @@ struct KernelTable {
   void (*rope_and_store)(const RopeArgs& args, const RopeRow& row);
   void (*copy_slot)(const SlotCopy& copy);
   void (*attention)(const AttentionArgs& args);
+  /// Of all segments from position 0 on.
+  void (*attention_sum)(const AttentionArgs& args);
 
   /// Tokens [begin, end), begin a multiple of kChunk; fills chunk_max (indexed from token 0).
   ScanResult (*scan)(const float* logits, int begin, int end, float inverse_temperature,
@@ -195,6 +206,8 @@ struct KernelTable {
 /// each, and with paths of that many positions at most.
 [[nodiscard]] std::size_t attention_scratch_floats(int heads, int row_heads, int head_dim,
                                                    int path);
+/// Of the state of a segment.
+[[nodiscard]] std::size_t attention_state_floats(int heads, int row_heads, int head_dim);
 
 /// The tables by instruction set, whatever this machine supports: calling into one it lacks faults.
 namespace amx_bf16 {

@@ -1,6 +1,7 @@
 #include "kernels/cpu/operations.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <string>
 
@@ -219,8 +220,8 @@ void CpuOperations::attention(const QkvParams& params, int layer, const std::byt
       attention_scratch_floats(cut.most_heads(), cut.most_rows() * group, params.head_dim,
                                cut.longest_path()) *
       sizeof(float);
-  const auto attend = [&](Workspace& space, int index) {
-    const AttentionTask& task = cut.tasks()[index];
+  states_.reserve(cut.state_floats() * sizeof(float));
+  const auto run = [&](Workspace& space, const AttentionTask& task, auto function) {
     const AttentionUnit& unit = cut.units()[task.unit];
     space.attending.clear();
     for (const AttentionPiece& piece : cut.pieces(unit)) {
@@ -231,13 +232,14 @@ void CpuOperations::attention(const QkvParams& params, int layer, const std::byt
                                  out + at * size_of(kv.dtype), piece.rows,
                                  chain.first_position + piece.first, chain.path, chain.base});
     }
-    AttentionArgs args;
+    AttentionArgs args = {};
     args.cache = batch_->cache + layer * kv.layer_bytes() + task.first_head * head_bytes;
     args.values = params.kv_heads * head_bytes;
     args.head_bytes = head_bytes;
     args.block_bytes = kv.block_bytes();
     args.block = kv.block;
     args.head_dim = params.head_dim;
+    args.scale = 1.0F / std::sqrt(static_cast<float>(params.head_dim));
     args.heads = task.heads;
     args.group = group;
     args.bf16 = kv.dtype == DType::bf16;
@@ -247,16 +249,25 @@ void CpuOperations::attention(const QkvParams& params, int layer, const std::byt
     args.row_heads = unit.rows * group;
     args.shared = unit.shared;
     args.scratch = reinterpret_cast<float*>(space.scratch.data());
-    kernels_.attention(args);
+    if (task.segments > 0) {
+      args.states = reinterpret_cast<float*>(states_.data()) + task.states;
+      args.first = task.first_segment * kAttentionSegment;
+      args.segments = task.segments;
+    }
+    function(args);
   };
-  const auto tasks = static_cast<int>(cut.tasks().size());
-  if (tasks == 1 || cut.work() * static_cast<std::int64_t>(stride) < 8 * kParallelElements) {
+  const std::span<const AttentionTask> tasks = cut.tasks();
+  if (tasks.size() == 1 || cut.work() * static_cast<std::int64_t>(stride) < 8 * kParallelElements) {
     workspaces_[0].scratch.reserve(scratch_bytes);
-    for (int task = 0; task < tasks; ++task) attend(workspaces_[0], task);
+    for (const AttentionTask& task : tasks) run(workspaces_[0], task, kernels_.attention);
+    for (const AttentionTask& task : cut.sums()) run(workspaces_[0], task, kernels_.attention_sum);
     return;
   }
   for (Workspace& space : workspaces_) space.scratch.reserve(scratch_bytes);
-  pool_.for_units(tasks, [&](int thread, int task) { attend(workspaces_[thread], task); });
+  pool_.for_units(static_cast<int>(tasks.size()), [&](int thread, int task) {
+    run(workspaces_[thread], tasks[task], kernels_.attention);
+  });
+  for (const AttentionTask& task : cut.sums()) run(workspaces_[0], task, kernels_.attention_sum);
 }
 
 void CpuOperations::store_columns(const float* in, int rows, int width, DType dtype, std::byte* out,

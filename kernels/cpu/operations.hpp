@@ -85,6 +85,7 @@ class CpuOperations final : public Operations {
   std::span<const RowPlace> places_;
   std::span<const Chain> chains_;
   AttentionUnits attention_units_;
+  Memory states_;  ///< of attention's segments
 };
 
 }  // namespace paceline::kernels::cpu

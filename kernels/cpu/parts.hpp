@@ -19,6 +19,7 @@ void copy_slot(const SlotCopy& copy);
 
 // attention.cpp
 void attention(const AttentionArgs& args);
+void attention_sum(const AttentionArgs& args);
 
 // sample.cpp
 ScanResult scan(const float* logits, int begin, int end, float inverse_temperature,

@@ -16,6 +16,7 @@ const KernelTable& table() {
       .rope_and_store = &rope_and_store,
       .copy_slot = &copy_slot,
       .attention = &attention,
+      .attention_sum = &attention_sum,
       .scan = &scan,
       .gather = &gather,
       .exponentials = &exponentials,

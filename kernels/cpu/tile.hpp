@@ -143,7 +143,7 @@ PACELINE_INLINE void multiply_singles(Tile<MR, NV>& tile, const float* a,
 /// The same with the bf16 dot product: row r of pair i is the 32-bit word a[r * RS + i * KS]. The
 /// instruction multiplies and adds the two elements of a pair one after the other, the odd one
 /// first, with subnormals taken as zero.
-template <int MR, int NV, int RS, int KS, Prefetch kPrefetch = Prefetch::none>
+template <int MR, int NV, int RS, int KS, Prefetch kPrefetch = Prefetch::none, bool kHalf = false>
 PACELINE_INLINE void multiply_dots(Tile<MR, NV>& tile, const std::uint32_t* a,
                                    const std::uint32_t* const (&first)[NV], std::ptrdiff_t stride,
                                    int pairs, Ahead* ahead = nullptr) {
@@ -153,7 +153,7 @@ PACELINE_INLINE void multiply_dots(Tile<MR, NV>& tile, const std::uint32_t* a,
     prefetch_next<kPrefetch, NV>(ahead);
     U32 w[NV];
     PACELINE_UNROLL for (int v = 0; v < NV; ++v) {
-      w[v] = load(b[v]);
+      w[v] = load_lanes<kHalf>(b[v]);
       prefetch_same<kPrefetch, MR>(b[v]);
       b[v] += stride;
     }
@@ -166,6 +166,14 @@ PACELINE_INLINE void multiply_dots(Tile<MR, NV>& tile, const std::uint32_t* a,
     a += KS;
   }
 }
+
+/// The bf16 nearest to 32 values, in order; subnormals are zero.
+PACELINE_INLINE U32 to_pairs(F32 low, F32 high) {
+  return {(__m512i)_mm512_cvtne2ps_pbh(high.v, low.v)};
+}
+/// The earlier elements of pairs, and the later ones.
+PACELINE_INLINE F32 first_of(U32 pairs) { return as_float(shift_left<16>(pairs)); }
+PACELINE_INLINE F32 second_of(U32 pairs) { return as_float(pairs & set1(0xFFFF0000U)); }
 #endif
 
 }  // namespace paceline::kernels::cpu::PACELINE_ISA

@@ -67,7 +67,11 @@ struct Sizes {
 /// Siblings that decode, beside a batch of as many different ones.
 constexpr int kOfOnePrompt = 16;
 
-Sizes cpu_sizes() { return {.batches = {1, 2, 4, 8, 16, 32, 64}, .prefills = {512}}; }
+Sizes cpu_sizes(int context) {
+  Sizes sizes{.batches = {1, 2, 4, 8, 16, 32, 64}, .prefills = {512}, .context = context};
+  if (context > sizes.prefills.back()) sizes.prefills.push_back(context);
+  return sizes;
+}
 // Responses as long as steps are counted, so that a large model leaves room for their KV.
 Sizes device_sizes(int context) {
   Sizes sizes{.batches = {1, 8, 32, 128, 256},
@@ -196,7 +200,7 @@ void prefill(const Bench& b, engine::Executor& executor, int tokens) {
   SamplingParams sampling;
   sampling.max_tokens = 1;
   std::vector<double> seconds;
-  for (int run = 0; run < 5; ++run) {
+  for (int run = 0; run < (tokens > 2048 ? 3 : 5); ++run) {
     engine::Batcher batcher(b.sizes.batcher(1), sampling, {}, nullptr);
     engine::Admission request;
     request.prompt = random_prompt(tokens, b.config.vocab, run);
@@ -208,7 +212,7 @@ void prefill(const Bench& b, engine::Executor& executor, int tokens) {
   const double time = quantile(seconds, 0.5);
   const double flops =
       tokens * flops_per_token(b.config, tokens / 2.0, false) + flops_per_token(b.config, 0, true);
-  std::printf("prefill %3d %9.2f  %9.1f  %8s  %8.1f  %8s  %6.1f %%\n", tokens, time * 1e3,
+  std::printf("prefill %5d %7.2f  %9.1f  %8s  %8.1f  %8s  %6.1f %%\n", tokens, time * 1e3,
               tokens / time, "", flops / time / 1e9, "", 100 * flops / time / b.machine.dot);
 }
 
@@ -292,8 +296,7 @@ void bench_model(const Arguments& a) {
   const auto measure = [&] {
     return a.device ? bench::measure_device() : bench::measure_machine(a.threads);
   };
-  Sizes sizes = a.device ? device_sizes(a.context) : cpu_sizes();
-  sizes.context = a.context;
+  Sizes sizes = a.device ? device_sizes(a.context) : cpu_sizes(a.context);
   sizes.given = a.given;
   const Bench b{*backend, model.config, sizes, measure(), a.device};
   if (a.device) {

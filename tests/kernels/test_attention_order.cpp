@@ -81,7 +81,10 @@ float exponential(const cpu::KernelTable& kernels, float x) {
   return out[0];
 }
 
-/// One row of one head: the definition.
+float nearest_bf16(float x) { return cpu::bf16_to_float(cpu::float_to_bf16(x)); }
+
+/// One row of one head: the definition. With bf16's dot product (dots) a chain takes the later
+/// element of each pair first, and weights are rounded.
 std::vector<float> attend(const cpu::KernelTable& kernels, const Pool& pool, int kv_head,
                           const std::vector<float>& query, const std::vector<Place>& seen) {
   const int d = pool.shape().head_dim;
@@ -93,20 +96,33 @@ std::vector<float> attend(const cpu::KernelTable& kernels, const Pool& pool, int
   const auto multiply_add = [fused](float a, float b, float c) {
     return fused ? std::fma(a, b, c) : a * b + c;
   };
+  const bool dots = std::string(kernels.isa) == "avx512_bf16" && pool.shape().dtype == DType::bf16;
+  const auto in_order = [dots](int i) { return dots ? i ^ 1 : i; };
   const float scale = 1.0F / std::sqrt(static_cast<float>(d));
-  std::vector<float> out(d, 0.0F);
-  float top = -std::numeric_limits<float>::infinity();
-  float total = 0;
+  // [segment] of kAttentionSegment positions.
+  std::vector<float> tops, totals;
+  std::vector<std::vector<float>> outs;
   for (std::size_t start = 0; start < seen.size(); start += kAttentionTile) {
+    if (start % cpu::kAttentionSegment == 0) {
+      tops.push_back(std::numeric_limits<float>::lowest());
+      totals.push_back(0.0F);
+      outs.emplace_back(d, 0.0F);
+    }
+    float& top = tops.back();
+    float& total = totals.back();
+    std::vector<float>& out = outs.back();
     const int count = std::min<int>(kAttentionTile, static_cast<int>(seen.size() - start));
     float weights[kAttentionTile];
     float highest = top;
     for (int p = 0; p < count; ++p) {
       const Place& at = seen[start + p];
       float score = 0;
-      for (int i = 0; i < d; ++i) {
-        score = multiply_add(query[i] * scale, pool.k(at.block, kv_head, at.slot, i), score);
+      for (int step = 0; step < d; ++step) {
+        const int i = in_order(step);
+        score = multiply_add(dots ? query[i] : query[i] * scale,
+                             pool.k(at.block, kv_head, at.slot, i), score);
       }
+      if (dots) score *= scale;
       weights[p] = score;
       highest = std::max(highest, score);
     }
@@ -115,9 +131,11 @@ std::vector<float> attend(const cpu::KernelTable& kernels, const Pool& pool, int
     float sums[16] = {};
     for (int p = 0; p < kAttentionTile; ++p) {
       weights[p] = p < count ? exponential(kernels, weights[p] - top) : 0.0F;
+      if (dots) weights[p] = nearest_bf16(weights[p]);
     }
     for (int lane = 0; lane < 16; ++lane) {
-      sums[lane] = (weights[lane] + weights[lane + 16]) + (weights[lane + 32] + weights[lane + 48]);
+      const float* w = weights + (dots ? 2 * lane : lane);
+      sums[lane] = dots ? (w[0] + w[1]) + (w[32] + w[33]) : (w[0] + w[16]) + (w[32] + w[48]);
     }
     for (int half = 8; half > 0; half /= 2) {
       for (int lane = 0; lane < half; ++lane) sums[lane] += sums[lane + half];
@@ -125,11 +143,24 @@ std::vector<float> attend(const cpu::KernelTable& kernels, const Pool& pool, int
     total = total * alpha + sums[0];
     for (int i = 0; i < d; ++i) {
       out[i] *= alpha;
-      for (int p = 0; p < count; ++p) {
+      for (int step = 0; step < (count + 1) / 2 * 2; ++step) {
+        const int p = in_order(step);
+        if (p >= count) continue;
         const Place& at = seen[start + p];
         out[i] = multiply_add(weights[p], pool.v(at.block, kv_head, at.slot, i), out[i]);
       }
     }
+  }
+  std::vector<float> out(d, 0.0F);
+  float top = std::numeric_limits<float>::lowest();
+  float total = 0;
+  for (std::size_t s = 0; s < outs.size(); ++s) {
+    const float highest = std::max(top, tops[s]);
+    const float keep = exponential(kernels, top - highest);
+    const float take = exponential(kernels, tops[s] - highest);
+    top = highest;
+    total = total * keep + totals[s] * take;
+    for (int i = 0; i < d; ++i) out[i] = out[i] * keep + outs[s][i] * take;
   }
   const float inverse = 1.0F / total;
   for (float& x : out) x = x * inverse + 0.0F;
@@ -137,7 +168,8 @@ std::vector<float> attend(const cpu::KernelTable& kernels, const Pool& pool, int
 }
 
 /// Siblings in groups, each group with a prompt whose whole blocks its members have in common, in
-/// an order that mixes the groups; each has some rows, a chain or a tree.
+/// an order that mixes the groups; each has some rows, a chain or a tree. One of the prompts is
+/// `more` positions longer.
 struct Mixed {
   std::vector<std::vector<std::int32_t>> tables;
   std::vector<std::vector<std::int32_t>> parents;
@@ -146,9 +178,10 @@ struct Mixed {
   int positions = 0;
 };
 
-Mixed make_batch(Random& random, Pool& pool, int members, int next_block) {
+Mixed make_batch(Random& random, Pool& pool, int members, int more, int next_block) {
   const int block = pool.shape().block;
-  const int prompts[] = {1 + random.below(60), 130 + random.below(40), 64 * (1 + random.below(3))};
+  const int prompts[] = {1 + random.below(60), 130 + random.below(40),
+                         more + 64 * (1 + random.below(3))};
   Mixed batch;
   std::vector<std::vector<std::int32_t>> common(std::size(prompts));
   const auto new_block = [&](int slots) {
@@ -201,7 +234,7 @@ TEST_P(AttentionOrderTest, IsThatOfAPlainLoop) {
   const cpu::KernelTable& kernels = cpu::kernel_table(isa.c_str());
   Random random(8);
   struct Shape {
-    int group, kv_heads, head_dim, block, members, threads;
+    int group, kv_heads, head_dim, block, members, threads, more = 0;
   };
   for (const Shape& s : {Shape{1, 2, 64, 16, 12, 1},
                          {2, 1, 80, 32, 8, 2},
@@ -212,14 +245,18 @@ TEST_P(AttentionOrderTest, IsThatOfAPlainLoop) {
                          {7, 2, 64, 16, 12, 2},
                          {8, 1, 256, 16, 4, 3},
                          {1, 3, 256, 16, 6, 1},
-                         {2, 5, 72, 32, 8, 1}}) {
+                         {2, 5, 72, 32, 8, 1},
+                         {7, 1, 64, 16, 6, 1, 900},
+                         {7, 1, 64, 16, 6, 4, 900},
+                         {1, 2, 40, 16, 3, 8, 1500},
+                         {2, 1, 80, 64, 1, 8, 448}}) {
     const KvShape kv = {.layers = 1,
                         .kv_heads = s.kv_heads,
                         .head_dim = s.head_dim,
                         .block = s.block,
                         .dtype = dtype};
     Pool pool(kv, 1000);
-    const Mixed batch = make_batch(random, pool, s.members, 1);
+    const Mixed batch = make_batch(random, pool, s.members, s.more, 1);
     const int heads = s.group * s.kv_heads;
     const std::size_t width = static_cast<std::size_t>(heads) * s.head_dim;
     const Values q(random.normals(batch.seen.size() * width), dtype);

@@ -6,11 +6,13 @@
 #include <set>
 
 #include "kernels/cpu/attention_units.hpp"
+#include "kernels/cpu/kernel_table.hpp"
 
 namespace paceline::kernels::cpu {
 namespace {
 
 constexpr int kBlock = 16;
+constexpr int kHeadDim = 64;
 
 /// Sequences with tables of their own, siblings with the first `common` blocks of a prompt's.
 struct Made {
@@ -27,8 +29,8 @@ struct Made {
   }
   AttentionUnits cut(int heads, int kv_heads, int threads) const {
     AttentionUnits units;
-    units.set(chains, {.layers = 1, .kv_heads = kv_heads, .head_dim = 64, .block = kBlock}, heads,
-              threads);
+    units.set(chains, {.layers = 1, .kv_heads = kv_heads, .head_dim = kHeadDim, .block = kBlock},
+              heads, threads);
     return units;
   }
 
@@ -40,7 +42,8 @@ struct Made {
 
 /// Every row is in one unit, what a unit shares is seen by all its rows in the same blocks, and
 /// every kv head of a unit is in one task.
-void expect_sound(const Made& made, const AttentionUnits& cut, int most_rows, int kv_heads) {
+void expect_sound(const Made& made, const AttentionUnits& cut, int most_rows, int kv_heads,
+                  int group = 1) {
   std::set<std::pair<int, int>> rows;
   std::int64_t before = std::numeric_limits<std::int64_t>::max();
   std::int64_t work = 0;
@@ -66,6 +69,9 @@ void expect_sound(const Made& made, const AttentionUnits& cut, int most_rows, in
   }
   EXPECT_EQ(work, cut.work());
   auto task = cut.tasks().begin();
+  auto sum = cut.sums().begin();
+  int segment = 0;
+  std::size_t states = 0;
   for (int unit = 0; unit < static_cast<int>(cut.units().size()); ++unit) {
     for (int head = 0; head < kv_heads; ++task) {
       ASSERT_NE(task, cut.tasks().end());
@@ -73,11 +79,29 @@ void expect_sound(const Made& made, const AttentionUnits& cut, int most_rows, in
       EXPECT_EQ(task->first_head, head);
       EXPECT_GE(task->heads, 1);
       EXPECT_LE(task->heads, cut.most_heads());
+      if (task->segments > 0) {
+        // One after the other, with as much room for states as there are segments.
+        ASSERT_NE(sum, cut.sums().end());
+        EXPECT_EQ(sum->unit, unit);
+        EXPECT_EQ(sum->first_head, head);
+        EXPECT_EQ(task->heads, 1);
+        EXPECT_EQ(task->first_segment, segment);
+        EXPECT_EQ(task->states, states);
+        segment += task->segments;
+        states +=
+            task->segments * attention_state_floats(1, cut.units()[unit].rows * group, kHeadDim);
+        if (segment < sum->segments) continue;
+        EXPECT_EQ(segment, sum->segments);
+        segment = 0;
+        ++sum;
+      }
       head += task->heads;
       EXPECT_LE(head, kv_heads);
     }
   }
   EXPECT_EQ(task, cut.tasks().end());
+  EXPECT_EQ(sum, cut.sums().end());
+  EXPECT_EQ(states, cut.state_floats());
   EXPECT_EQ(static_cast<int>(rows.size()), made.row);
 }
 
@@ -161,6 +185,37 @@ TEST(AttentionUnits, HeadsAreSideBySideWhereTilesAreUsedFewTimes) {
   wide.set(made.chains, {.layers = 1, .kv_heads = 3, .head_dim = 256, .block = kBlock}, 3, 1);
   expect_sound(made, wide, 64, 3);
   EXPECT_EQ(wide.most_heads(), 2);
+}
+
+TEST(AttentionUnits, OneLongRequestIsCutIntoSegments) {
+  Made made;
+  made.add(1, 0, 16000, 1);
+  for (const int threads : {3, 8, 64}) {
+    const AttentionUnits cut = made.cut(14, 2, threads);
+    expect_sound(made, cut, 9, 2, 7);
+    EXPECT_EQ(cut.sums().size(), 2U);
+    // 32 segments of each head; four tasks a thread where there are so many.
+    EXPECT_GE(static_cast<int>(cut.tasks().size()), std::min(4 * threads, 64));
+    EXPECT_LE(static_cast<int>(cut.tasks().size()), 64);
+  }
+  // One thread takes all, two take a head each.
+  EXPECT_TRUE(made.cut(14, 2, 1).sums().empty());
+  EXPECT_TRUE(made.cut(14, 2, 2).sums().empty());
+  // Beside others that leave no thread idle it stays whole; with fewer it does not.
+  for (int i = 0; i < 64; ++i) made.add(2 + i, 0, 8000, 1);
+  expect_sound(made, made.cut(14, 2, 2), 9, 2, 7);
+  EXPECT_TRUE(made.cut(14, 2, 2).sums().empty());
+  expect_sound(made, made.cut(14, 2, 128), 9, 2, 7);
+  EXPECT_EQ(made.cut(14, 2, 128).sums().size(), 2U);
+}
+
+TEST(AttentionUnits, WhatIsOneSegmentLongIsNotCut) {
+  Made made;
+  made.add(1, 0, kAttentionSegment - 1, 1);
+  EXPECT_TRUE(made.cut(14, 2, 8).sums().empty());
+  made.add(2, 0, kAttentionSegment, 1);
+  expect_sound(made, made.cut(14, 2, 8), 9, 2, 7);
+  EXPECT_EQ(made.cut(14, 2, 8).sums().size(), 2U);
 }
 
 TEST(AttentionUnits, APassMayHaveNoRows) {

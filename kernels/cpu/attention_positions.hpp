@@ -1,0 +1,110 @@
+// The positions that attention walks, and where their K and V lie: in the blocks of the cache, or,
+// on a branch of a tree, put together from them.
+#pragma once
+
+#include "kernels/cpu/parts.hpp"
+#include "kernels/cpu/simd.hpp"
+
+namespace paceline::kernels::cpu::PACELINE_ISA {
+
+inline constexpr int kTile = 64;                // positions; kernels::kAttentionTile
+inline constexpr int kGroups = kTile / kLanes;  // groups of 16 positions never straddle a block
+
+/// The groups of a tile: where K and V of 16 positions start.
+struct Groups {
+  const std::byte* k[kGroups];
+  const std::byte* v[kGroups];
+};
+
+/// Positions that row heads walk: those that all sequences have in common, or what follows of one.
+struct Stretch {
+  const std::int32_t* blocks;
+  int begin, end;  ///< positions; begin is a multiple of kTile
+  int in_cache;    ///< positions before this one lie in the cache, the others in a branch
+  int first_head, row_heads;
+  int first_position;         ///< of the first row
+  const AttentionRows* path;  ///< the sequence, where its rows have one
+};
+
+/// The part of a stretch that lies in the segments that are asked for, or all of it.
+PACELINE_INLINE Stretch in_segments(const AttentionArgs& args, Stretch stretch) {
+  if (args.states == nullptr) return stretch;
+  const int end = args.first + args.segments * kAttentionSegment;
+  if (stretch.begin < args.first) stretch.begin = args.first;
+  if (stretch.end > end) stretch.end = end;
+  return stretch;
+}
+
+PACELINE_INLINE Stretch shared_stretch(const AttentionArgs& args) {
+  // The rows see all of it.
+  return in_segments(args, {args.sequences[0].blocks, 0, args.shared, args.shared, 0,
+                            args.row_heads, args.shared, nullptr});
+}
+
+PACELINE_INLINE Stretch own_stretch(const AttentionArgs& args, const AttentionRows& rows,
+                                    int first_head) {
+  const int end = rows.first_position + rows.rows;  // that some row sees
+  const bool displaced = rows.path != nullptr;
+  return in_segments(
+      args, {rows.blocks, args.shared, end, displaced ? rows.path_base / kLanes * kLanes : end,
+             first_head, rows.rows * args.group, rows.first_position, displaced ? &rows : nullptr});
+}
+
+/// Where a path is put together: for each kv head one block that begins with the group of
+/// path_base, all K and then all V of it.
+struct Branch {
+  int first = 0;            ///< position at which it begins
+  int size = 0;             ///< positions, a multiple of 16
+  std::size_t k_bytes = 0;  ///< K of one head, as much as V
+  const std::byte* data = nullptr;
+};
+
+PACELINE_INLINE Branch gather_branch(const AttentionArgs& args, const Stretch& stretch, float* to) {
+  const AttentionRows& rows = *stretch.path;
+  Branch branch;
+  branch.first = stretch.in_cache;
+  branch.size = (stretch.end - branch.first + kLanes - 1) / kLanes * kLanes;
+  branch.k_bytes = static_cast<std::size_t>(branch.size) * args.head_dim * (args.bf16 ? 2 : 4);
+  auto* k = reinterpret_cast<std::byte*>(to);
+  branch.data = k;
+  for (int head = 0; head < args.heads; ++head, k += 2 * branch.k_bytes) {
+    for (int position = branch.first; position < stretch.end; ++position) {
+      const int at = position < rows.path_base ? position : rows.path[position - rows.path_base];
+      const std::byte* block =
+          args.cache + rows.blocks[at / args.block] * args.block_bytes + head * args.head_bytes;
+      copy_slot({block, block + args.values, k, k + branch.k_bytes, args.block, branch.size,
+                 at % args.block, position - branch.first, args.head_dim, args.bf16});
+    }
+  }
+  return branch;
+}
+
+/// Groups of a tile that hold the first `positions` of it, as many as it has.
+PACELINE_INLINE int groups_of(int positions) {
+  return positions >= kTile ? kGroups : positions <= 0 ? 0 : (positions + kLanes - 1) / kLanes;
+}
+
+/// Finds the groups of the stretch's tile at `start` that lie in the cache, of the first kv head;
+/// the others stay.
+PACELINE_INLINE void find_groups(const AttentionArgs& args, const Stretch& stretch, int start,
+                                 Groups& tile) {
+  const std::size_t v_bytes = static_cast<std::size_t>(args.head_dim) * (args.bf16 ? 2 : 4);
+  for (int g = 0; g < groups_of(stretch.in_cache - start); ++g) {
+    const int at = start + g * kLanes;
+    const int slot = at % args.block;
+    const std::byte* block = args.cache + stretch.blocks[at / args.block] * args.block_bytes;
+    tile.k[g] = block + static_cast<std::size_t>(slot) * 4;  // a pair or one fp32
+    tile.v[g] = block + args.values + slot * v_bytes;
+  }
+}
+
+/// The same groups of another kv head.
+PACELINE_INLINE Groups of_head(const AttentionArgs& args, Groups of_first, int head) {
+  for (int g = 0; g < kGroups; ++g) {
+    of_first.k[g] += head * args.head_bytes;
+    of_first.v[g] += head * args.head_bytes;
+  }
+  return of_first;
+}
+
+}  // namespace paceline::kernels::cpu::PACELINE_ISA
