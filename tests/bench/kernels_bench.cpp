@@ -211,8 +211,8 @@ void bench_attention(Backend& cpu, const Machine& machine, const QkvParams& para
              }) /
              kv.layers;
     });
-    const double bound =
-        std::max(work / machine.multiply_add, static_cast<double>(bytes) / machine.bandwidth);
+    const double bound = std::max(work / std::max(machine.multiply_add, machine.dot),
+                                  static_cast<double>(bytes) / machine.bandwidth);
     std::printf("%-9s%2d x %-3d %8d %10d %9.1f %9.1f %7.1f %12.0f %%\n", c.name, c.sequences,
                 c.rows, c.context, c.shared, time * 1e6, work / time / 1e9,
                 static_cast<double>(bytes) / time / 1e9, 100 * bound / time);

@@ -77,8 +77,9 @@ class Reward:
         speed = self.beta * tokens / self.times()[calls - 1]
         # The end comes this many steps after decision d; a stop by decision d itself is 0 steps away.
         away = calls[:, None] - 1 - torch.arange(DECISIONS)
-        penalty = self.alpha * (1 - self.gamma ** away.clamp(min=0)) / (1 - self.gamma)
-        earned = self.gamma ** away.clamp(min=0) * speed[:, None] - penalty
+        steps = away.clamp(min=0)
+        penalty = self.alpha * (steps if self.gamma == 1 else (1 - self.gamma**steps) / (1 - self.gamma))
+        earned = self.gamma**steps * speed[:, None] - penalty
         return torch.where(away >= 0, earned, torch.zeros(()))
 
 
