@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/parts.hpp"
 #include "kernels/cpu/simd.hpp"
+#include "kernels/cpu/tile.hpp"
 
 namespace paceline::kernels::cpu::PACELINE_ISA {
 
@@ -14,6 +15,14 @@ inline constexpr int kGroups = kTile / kLanes;  // groups of 16 positions never 
 struct Groups {
   const std::byte* k[kGroups];
   const std::byte* v[kGroups];
+};
+
+/// What a row tile's visit to a kv head of a tile prefetches, line by line: of a group of V each
+/// while it scores, and of a group of K each while it accumulates.
+struct Fetch {
+  Ahead values[kGroups];
+  Ahead keys[kGroups];
+  int lines = 0;  ///< of each, for a step of the tile unit
 };
 
 /// Positions that row heads walk: those that all sequences have in common, or what follows of one.

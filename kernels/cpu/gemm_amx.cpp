@@ -10,15 +10,17 @@
 // A step's 16 x 32 weights (transposed, in pairs) are 16 lines of a panel, as they are packed. Rows
 // are packed as [tile][segment][step][rows of the tile][32], zero behind the end of a segment: the
 // last step of a segment may read weights behind it, which count zero times.
+#include "kernels/cpu/amx.hpp"
 #include "kernels/cpu/parts.hpp"
 #include "kernels/cpu/simd.hpp"
 
 namespace paceline::kernels::cpu::PACELINE_ISA {
+
+constinit thread_local int configured_tiles = 0;
+
 namespace {
 
-constexpr int kTileRows = 16;
-constexpr int kStep = 32;  // elements of K
-constexpr std::ptrdiff_t kRowBytes = 64;
+constexpr int kStep = 32;                                          // elements of K
 constexpr std::ptrdiff_t kPanelRowBytes = kPanelWidth * 4;         // a pair of K
 constexpr std::ptrdiff_t kPanelStep = kStep / 2 * kPanelRowBytes;  // of a panel
 constexpr std::ptrdiff_t kPrefetchDistance = 2 * kPanelStep;
@@ -27,31 +29,11 @@ static_assert(2 * kPanelStep <= kPanelSlack);
 
 int steps_of_segment(int k, int segments) { return (k / segments + kStep - 1) / kStep; }
 
-/// What LDTILECFG reads.
-struct alignas(64) TileConfig {
-  std::uint8_t palette = 1;
-  std::uint8_t start_row = 0;
-  std::uint8_t reserved[14] = {};
-  std::uint16_t row_bytes[16] = {};
-  std::uint8_t rows[16] = {};
-};
-
 /// Tiles 0 and 1 (and, of a second row tile, 2 and 3; or of a second panel) are outputs, 4 and 5
-/// rows, 6 and 7 weights. Reloading costs some hundred cycles, so a thread keeps what it has.
-void configure(int first_rows, int second_rows) {
-  static thread_local int configured = 0;
-  const int wanted = first_rows * 64 + second_rows;
-  if (configured == wanted) return;
-  TileConfig config;
+/// rows, 6 and 7 weights.
+void configure_product(int first_rows, int second_rows) {
   const int other = second_rows > 0 ? second_rows : first_rows;
-  const int rows[8] = {first_rows, first_rows, other,     other,
-                       first_rows, other,      kTileRows, kTileRows};
-  for (int t = 0; t < 8; ++t) {
-    config.rows[t] = static_cast<std::uint8_t>(rows[t]);
-    config.row_bytes[t] = kRowBytes;
-  }
-  asm volatile("ldtilecfg %0" : : "m"(config));
-  configured = wanted;
+  configure_tiles(first_rows, other);
 }
 
 /// One or two row tiles. Fewer than 16 rows in the last tile of a product take less time, but only
@@ -82,9 +64,6 @@ Block row_block(const LinearArgs& args, int index) {
 struct Share {
   int index, count;
 };
-
-// GCC's intrinsics do not say that loads read memory; what is read here was written before the
-// call, or by instructions that say so.
 
 /// Outputs [tile][row][16], one kilobyte each.
 struct alignas(64) Outputs {
@@ -211,7 +190,7 @@ template <int tiles, int panels>
 void product(const LinearArgs& args, int panel, const Block& block, Share share) {
   static_assert(tiles == 1 || panels == 1);
   const int steps = steps_of_segment(args.k, args.segments);
-  configure(block.lines[0], block.lines[1]);
+  configure_product(block.lines[0], block.lines[1]);
   const std::ptrdiff_t all_steps = static_cast<std::ptrdiff_t>(steps) * args.segments;
   const std::ptrdiff_t panel_bytes = static_cast<std::ptrdiff_t>(args.k) * kPanelWidth * 2;
   Work work;

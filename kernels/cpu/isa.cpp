@@ -54,9 +54,10 @@ std::vector<std::string> supported_cpu_isas() {
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                       __builtin_cpu_supports("fma");
-  if (avx512 && tiles_permitted()) isas.emplace_back("amx_bf16");
+  const bool bf16 = avx512 && __builtin_cpu_supports("avx512bf16");
+  if (bf16 && tiles_permitted()) isas.emplace_back("amx_bf16");
   if (avx512) isas.emplace_back("avx512");
-  if (avx512 && __builtin_cpu_supports("avx512bf16")) {
+  if (bf16) {
     // vdpbf16ps has half the multiply-add rate of fma on Intel cores and twice on others.
     isas.insert(__builtin_cpu_is("intel") ? isas.end() : isas.begin(), "avx512_bf16");
   }
@@ -78,7 +79,7 @@ std::size_t attention_scratch_floats(int heads, int row_heads, int head_dim, int
   return static_cast<std::size_t>(heads) *
              (std::size_t{kQueryStride} * row_heads + 2 * branch * head_dim) +
          2 * attention_state_floats(heads, row_heads, head_dim) +
-         16 * (kAttentionTile + 2 + head_dim);
+         16 * (kAttentionTile + 2 + head_dim) + kAttentionTile / 2 * head_dim;
 }
 
 const KernelTable& kernel_table(const char* isa) {

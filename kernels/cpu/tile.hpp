@@ -166,14 +166,6 @@ PACELINE_INLINE void multiply_dots(Tile<MR, NV>& tile, const std::uint32_t* a,
     a += KS;
   }
 }
-
-/// The bf16 nearest to 32 values, in order; subnormals are zero.
-PACELINE_INLINE U32 to_pairs(F32 low, F32 high) {
-  return {(__m512i)_mm512_cvtne2ps_pbh(high.v, low.v)};
-}
-/// The earlier elements of pairs, and the later ones.
-PACELINE_INLINE F32 first_of(U32 pairs) { return as_float(shift_left<16>(pairs)); }
-PACELINE_INLINE F32 second_of(U32 pairs) { return as_float(pairs & set1(0xFFFF0000U)); }
 #endif
 
 }  // namespace paceline::kernels::cpu::PACELINE_ISA

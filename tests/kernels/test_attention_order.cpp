@@ -81,23 +81,94 @@ float exponential(const cpu::KernelTable& kernels, float x) {
   return out[0];
 }
 
-float nearest_bf16(float x) { return cpu::bf16_to_float(cpu::float_to_bf16(x)); }
+/// As bf16's instructions have it: subnormals are zero.
+float nearest_bf16(float x) {
+  return std::abs(x) < std::numeric_limits<float>::min()
+             ? 0.0F
+             : cpu::bf16_to_float(cpu::float_to_bf16(x));
+}
 
-/// One row of one head: the definition. With bf16's dot product (dots) a chain takes the later
-/// element of each pair first, and weights are rounded.
+/// exp_for_bf16().
+float exponential_for_bf16(float x) {
+  const float y = std::max(x * 1.44269504F, -128.0F);
+  const float n = std::nearbyint(y);
+  const float f = y - n;
+  float p = 0.0550088F;
+  for (const float c : {0.2422112F, 0.6932830F, 1.0F}) p = std::fma(p, f, c);
+  return std::ldexp(p, static_cast<int>(n));
+}
+
+/// What one instruction of the tile unit adds to a sum: 32 products, the even and the odd ones each
+/// a chain.
+float add_step(float sum, const float* a, const float* b) {
+  float even = 0;
+  float odd = 0;
+  for (int i = 0; i < 32; i += 2) {
+    even = std::fma(a[i], b[i], even);
+    odd = std::fma(a[i + 1], b[i + 1], odd);
+  }
+  return sum + (even + odd);
+}
+
+/// How an instruction set multiplies, and what goes with it.
+class Arithmetic {
+ public:
+  Arithmetic(const cpu::KernelTable& kernels, DType dtype, int head_dim) {
+    const std::string isa = kernels.isa;
+    dots_ = isa == "avx512_bf16" && dtype == DType::bf16;
+    tiles_ = isa == "amx_bf16" && dtype == DType::bf16 && head_dim % 32 == 0;
+#ifndef __FP_FAST_FMAF
+    fused_ = isa != "portable";
+#endif
+  }
+  /// Queries and weights are bf16, and scores are scaled when they are there.
+  [[nodiscard]] bool paired() const { return dots_ || tiles_; }
+
+  [[nodiscard]] float score(const std::vector<float>& query, const std::vector<float>& key,
+                            float scale) const {
+    float sum = 0;
+    for (std::size_t i = 0; i < query.size(); ++i) {
+      if (tiles_) {
+        if (i % 32 == 0) sum = add_step(sum, &query[i], &key[i]);
+      } else {
+        // A dot product takes the later element of each pair first.
+        const std::size_t at = dots_ ? i ^ 1U : i;
+        sum = multiply_add(paired() ? query[at] : query[at] * scale, key[at], sum);
+      }
+    }
+    return sum;
+  }
+  /// values: [kAttentionTile] of one lane, of which `count` are there; the others are zero, as are
+  /// their weights.
+  [[nodiscard]] float accumulate(float before, float alpha, const float* weights,
+                                 const float* values, int count) const {
+    if (tiles_) {
+      float sum = 0;
+      for (int p = 0; p < count; p += 32) sum = add_step(sum, weights + p, values + p);
+      return std::fma(before, alpha, sum);
+    }
+    float sum = before * alpha;
+    for (int step = 0; step < (count + 1) / 2 * 2; ++step) {
+      const int p = dots_ ? step ^ 1 : step;
+      if (p < count) sum = multiply_add(weights[p], values[p], sum);
+    }
+    return sum;
+  }
+
+ private:
+  [[nodiscard]] float multiply_add(float a, float b, float c) const {
+    return fused_ ? std::fma(a, b, c) : a * b + c;
+  }
+
+  bool dots_ = false, tiles_ = false, fused_ = true;
+};
+
+/// One row of one head: the definition.
 std::vector<float> attend(const cpu::KernelTable& kernels, const Pool& pool, int kv_head,
                           const std::vector<float>& query, const std::vector<Place>& seen) {
   const int d = pool.shape().head_dim;
-#ifdef __FP_FAST_FMAF
-  const bool fused = true;
-#else
-  const bool fused = std::string(kernels.isa) != "portable";
-#endif
-  const auto multiply_add = [fused](float a, float b, float c) {
-    return fused ? std::fma(a, b, c) : a * b + c;
-  };
-  const bool dots = std::string(kernels.isa) == "avx512_bf16" && pool.shape().dtype == DType::bf16;
-  const auto in_order = [dots](int i) { return dots ? i ^ 1 : i; };
+  const Arithmetic arithmetic(kernels, pool.shape().dtype, d);
+  const bool paired = arithmetic.paired();
   const float scale = 1.0F / std::sqrt(static_cast<float>(d));
   // [segment] of kAttentionSegment positions.
   std::vector<float> tops, totals;
@@ -114,41 +185,38 @@ std::vector<float> attend(const cpu::KernelTable& kernels, const Pool& pool, int
     const int count = std::min<int>(kAttentionTile, static_cast<int>(seen.size() - start));
     float weights[kAttentionTile];
     float highest = top;
+    std::vector<float> key(d);
     for (int p = 0; p < count; ++p) {
       const Place& at = seen[start + p];
-      float score = 0;
-      for (int step = 0; step < d; ++step) {
-        const int i = in_order(step);
-        score = multiply_add(dots ? query[i] : query[i] * scale,
-                             pool.k(at.block, kv_head, at.slot, i), score);
-      }
-      if (dots) score *= scale;
-      weights[p] = score;
-      highest = std::max(highest, score);
+      for (int i = 0; i < d; ++i) key[i] = pool.k(at.block, kv_head, at.slot, i);
+      weights[p] = arithmetic.score(query, key, scale);
+      highest = std::max(highest, paired ? weights[p] * scale : weights[p]);
     }
     const float alpha = exponential(kernels, top - highest);
     top = highest;
     float sums[16] = {};
     for (int p = 0; p < kAttentionTile; ++p) {
-      weights[p] = p < count ? exponential(kernels, weights[p] - top) : 0.0F;
-      if (dots) weights[p] = nearest_bf16(weights[p]);
+      if (p >= count) {
+        weights[p] = 0;
+      } else if (paired) {
+        weights[p] = nearest_bf16(exponential_for_bf16(std::fma(weights[p], scale, -top)));
+      } else {
+        weights[p] = exponential(kernels, weights[p] - top);
+      }
     }
     for (int lane = 0; lane < 16; ++lane) {
-      const float* w = weights + (dots ? 2 * lane : lane);
-      sums[lane] = dots ? (w[0] + w[1]) + (w[32] + w[33]) : (w[0] + w[16]) + (w[32] + w[48]);
+      const float* w = weights + (paired ? 2 * lane : lane);
+      sums[lane] = paired ? (w[0] + w[1]) + (w[32] + w[33]) : (w[0] + w[16]) + (w[32] + w[48]);
     }
     for (int half = 8; half > 0; half /= 2) {
       for (int lane = 0; lane < half; ++lane) sums[lane] += sums[lane + half];
     }
     total = total * alpha + sums[0];
     for (int i = 0; i < d; ++i) {
-      out[i] *= alpha;
-      for (int step = 0; step < (count + 1) / 2 * 2; ++step) {
-        const int p = in_order(step);
-        if (p >= count) continue;
-        const Place& at = seen[start + p];
-        out[i] = multiply_add(weights[p], pool.v(at.block, kv_head, at.slot, i), out[i]);
-      }
+      float values[kAttentionTile] = {};
+      for (int p = 0; p < count; ++p)
+        values[p] = pool.v(seen[start + p].block, kv_head, seen[start + p].slot, i);
+      out[i] = arithmetic.accumulate(out[i], alpha, weights, values, count);
     }
   }
   std::vector<float> out(d, 0.0F);
@@ -249,7 +317,10 @@ TEST_P(AttentionOrderTest, IsThatOfAPlainLoop) {
                          {7, 1, 64, 16, 6, 1, 900},
                          {7, 1, 64, 16, 6, 4, 900},
                          {1, 2, 40, 16, 3, 8, 1500},
-                         {2, 1, 80, 64, 1, 8, 448}}) {
+                         {2, 1, 80, 64, 1, 8, 448},
+                         {16, 2, 32, 32, 6, 2},
+                         {7, 2, 96, 48, 6, 2, 700},
+                         {17, 1, 128, 16, 4, 3, 600}}) {
     const KvShape kv = {.layers = 1,
                         .kv_heads = s.kv_heads,
                         .head_dim = s.head_dim,

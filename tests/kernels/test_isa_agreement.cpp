@@ -1,7 +1,6 @@
 // Instruction sets with fused multiply-add compute the same bits: vectors are sixteen lanes on each
 // and every reduction has one order. (Exempt: "portable" without a fused instruction, and in bf16
-// products on "avx512_bf16" and "amx_bf16" and attention on the former, which use their own
-// instructions.)
+// products and attention on "avx512_bf16" and "amx_bf16", which use their own instructions.)
 #include <algorithm>
 #include <numeric>
 
@@ -10,8 +9,9 @@
 namespace paceline::kernels::test {
 namespace {
 
-/// The bits of every operation on fixed input, one string an operation.
-std::vector<std::string> fingerprint(Backend& cpu, DType dtype, bool products, bool attention) {
+/// The bits of every operation on fixed input, one string an operation; of products and attention
+/// only where they are `alike` on all instruction sets.
+std::vector<std::string> fingerprint(Backend& cpu, DType dtype, bool alike) {
   Random random(11);
   std::vector<std::string> out;
   const auto add = [&out](const auto& values) {
@@ -37,7 +37,7 @@ std::vector<std::string> fingerprint(Backend& cpu, DType dtype, bool products, b
   operate(cpu, [&](Operations& operations) {
     operations.linear(*packed, normal.data(), rows, product.data());
   });
-  if (products) add(product);
+  if (alike) add(product);
   // Rows of odd width, of the same input.
   const TensorView odd_view = {
       dtype, {80, width - 1}, std::span(matrix.bytes).first(80UL * (width - 1) * size_of(dtype))};
@@ -47,7 +47,7 @@ std::vector<std::string> fingerprint(Backend& cpu, DType dtype, bool products, b
   operate(cpu, [&](Operations& operations) {
     operations.linear(*odd, normal.data(), rows, odd_product.data());
   });
-  if (products) add(odd_product);
+  if (alike) add(odd_product);
   std::vector<std::byte> gated = poisoned(rows * width / 2, dtype);
   operate(cpu, [&](Operations& operations) {
     operations.swiglu(x.data(), rows, width / 2, dtype, gated.data());
@@ -78,7 +78,7 @@ std::vector<std::string> fingerprint(Backend& cpu, DType dtype, bool products, b
       operations.attention(params, 0, q.data(), attended.data());
     });
     add(q);
-    if (attention) add(attended);
+    if (alike) add(attended);
   }
 
   const int vocab = 5000;
@@ -101,12 +101,10 @@ TEST(IsaAgreementTest, SameBits) {
   for (const DType dtype : {DType::bf16, DType::f32}) {
     for (const std::string& isa : isas) {
       if (isa == "portable") continue;
-      const bool products = (isa != "avx512_bf16" && isa != "amx_bf16") || dtype == DType::f32;
-      const bool attention = isa != "avx512_bf16" || dtype == DType::f32;
+      const bool alike = (isa != "avx512_bf16" && isa != "amx_bf16") || dtype == DType::f32;
       const auto cpu = make_cpu_backend(1, isa);
       const auto reference = make_cpu_backend(1, "avx2");
-      EXPECT_TRUE(fingerprint(*cpu, dtype, products, attention) ==
-                  fingerprint(*reference, dtype, products, attention))
+      EXPECT_TRUE(fingerprint(*cpu, dtype, alike) == fingerprint(*reference, dtype, alike))
           << isa << " " << name_of(dtype);
     }
   }

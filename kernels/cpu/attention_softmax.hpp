@@ -1,0 +1,92 @@
+// A tile of scores becomes weights: what a row may not see is hidden, and the softmax goes on from
+// where the tiles before left it.
+#pragma once
+
+#include "kernels/cpu/attention_positions.hpp"
+#include "kernels/cpu/bf16_pairs.hpp"
+#include "kernels/cpu/simd_math.hpp"
+
+namespace paceline::kernels::cpu::PACELINE_ISA {
+
+/// How attention multiplies.
+enum class Way {
+  singles,  ///< fp32 by fused multiply-adds
+  widened,  ///< bf16 likewise, K and V widened in registers
+  dots,     ///< bf16 by its dot product
+  tiles,    ///< bf16 by the tile unit
+};
+
+/// Whether queries and weights are pairs of bf16, as K and V are. Queries are bf16 as they come, so
+/// scores lose nothing, and are scaled when they are there.
+template <Way way>
+inline constexpr bool kPaired = way == Way::dots || way == Way::tiles;
+template <Way way>
+inline constexpr bool kBf16 = way != Way::singles;
+
+/// Row head r sees the tile's positions below visible[r]; the others have no score, whatever was in
+/// their place. Groups that were not computed hold old values; they are not even compared.
+PACELINE_INLINE void hide(float* scores, int rows, const int* visible) {
+  const F32 none = set1(-__builtin_inff());
+  for (int r = 0; r < rows; ++r) {
+    if (visible[r] >= kTile) continue;
+    float* s = scores + r * kTile;
+    PACELINE_UNROLL for (int g = 0; g < kGroups; ++g) {
+      const int lanes = visible[r] - g * kLanes > 0 ? visible[r] - g * kLanes : 0;
+      const Mask seen = less_int(lane_ids(), set1(static_cast<std::uint32_t>(lanes)));
+      store(s + g * kLanes, select(seen, load(s + g * kLanes), none));
+    }
+  }
+}
+
+/// The softmax step of a row tile of MR rows. scores: [MR][kTile], which become weights: fp32, or
+/// kTile bf16 where the row begins. scale: of scores that are not scaled yet. max_so_far, total:
+/// [MR], the state of all row heads side by side, one a lane: a store of single lanes that is soon
+/// loaded whole would wait. alpha: [kLanes] what becomes of what there was.
+///
+/// Weights that are pairs sum to what the rounded ones sum to, so that an output is still a mean of
+/// values.
+template <Way way, int MR>
+void softmax_step(float* scores, float scale, float* max_so_far, float* total, float* alpha) {
+  static_assert(MR <= kLanes);
+  F32 rows[MR];
+  PACELINE_UNROLL for (int r = 0; r < MR; ++r) {
+    const float* s = scores + r * kTile;
+    rows[r] = max(max(load(s), load(s + kLanes)), max(load(s + 2 * kLanes), load(s + 3 * kLanes)));
+  }
+  const F32 before = load_part(max_so_far, MR);
+  F32 largest = max_lanes(rows);
+  if constexpr (kPaired<way>) largest = largest * set1(scale);
+  const F32 top = max(largest, before);
+  const F32 keep = exp(before - top);
+  float tops[kLanes];
+  store(tops, top);
+  store_part(max_so_far, top, MR);
+  store(alpha, keep);
+  PACELINE_UNROLL for (int r = 0; r < MR; ++r) {
+    float* s = scores + r * kTile;
+    F32 w[kGroups];
+    if constexpr (kPaired<way>) {
+#if defined(PACELINE_SIMD_BF16)
+      const F32 base = set1(0.0F) - set1(tops[r]);
+      PACELINE_UNROLL for (int g = 0; g < kGroups; ++g) {
+        w[g] = exp_for_bf16(fma(load(s + g * kLanes), set1(scale), base));
+      }
+      PACELINE_UNROLL for (int g = 0; g < kGroups; g += 2) {
+        const U32 pairs = to_pairs(w[g], w[g + 1]);
+        store(reinterpret_cast<std::uint32_t*>(s) + g * kLanes / 2, pairs);
+        w[g] = first_of(pairs);
+        w[g + 1] = second_of(pairs);
+      }
+#endif
+    } else {
+      PACELINE_UNROLL for (int g = 0; g < kGroups; ++g) {
+        w[g] = exp(load(s + g * kLanes) - set1(tops[r]));
+        store(s + g * kLanes, w[g]);
+      }
+    }
+    rows[r] = (w[0] + w[1]) + (w[2] + w[3]);
+  }
+  store_part(total, load_part(total, MR) * keep + sums(rows), MR);
+}
+
+}  // namespace paceline::kernels::cpu::PACELINE_ISA
