@@ -226,9 +226,16 @@ std::size_t packed_row_bytes(int k, int) {
   return static_cast<std::size_t>(packed_words<format>(k)) * 4;
 }
 
-int panels_together(int rows) {
-  const int together = wide_vectors(rows) * kLanes / kPanelWidth;
-  return together > 1 ? together : 1;
+/// Packed input that stays in the second-level cache while weight panels pass by.
+constexpr std::size_t kInputBytes = std::size_t{1} << 20;
+
+/// As many row blocks as the cache holds. One block has wide products of its own.
+template <Weight format>
+Blocking blocking(const LinearArgs& args) {
+  const std::size_t block_bytes = packed_row_bytes<format>(args.k, args.segments) * kMaxTileRows;
+  const auto most = static_cast<int>(kInputBytes / block_bytes);
+  const int together = args.row_blocks == 1 ? wide_vectors(args.rows) * kLanes / kPanelWidth : 1;
+  return {together > 1 ? together : 1, most > 1 ? most : 1, 0};
 }
 
 /// [k][rows of the block], or pairs of k.
@@ -278,7 +285,7 @@ void linear(const LinearArgs& args, int first, int last, int first_block, int la
 
 template <Weight format>
 ProductKernels products() {
-  return {kMaxTileRows, &panels_together,   &packed_row_bytes<format>,
+  return {kMaxTileRows, &blocking<format>,  &packed_row_bytes<format>,
           &first_row,   &pack_rows<format>, &linear<format>};
 }
 

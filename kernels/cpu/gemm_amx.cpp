@@ -26,6 +26,26 @@ constexpr std::ptrdiff_t kPanelStep = kStep / 2 * kPanelRowBytes;  // of a panel
 constexpr std::ptrdiff_t kPrefetchDistance = 2 * kPanelStep;
 // The rest of a last step is read, and the one after it touched.
 static_assert(2 * kPanelStep <= kPanelSlack);
+/// Steps that row blocks take through a panel in turn: 16 KB of it, which stay in the first-level
+/// cache while the rows' 16 KB of each block go by. With twice as many a step takes a third longer,
+/// with half as many outputs come and go too often (measured).
+constexpr int kChunkSteps = 8;
+/// Two row blocks wait for memory more than for one another: up to this size, packed, each goes
+/// through a whole panel, and the next panel has that long to come (a fifth faster, measured).
+constexpr std::size_t kFewRowBytes = std::size_t{512} << 10;
+/// Smaller weights stay in a cache, from where they come without being touched ahead of time (3 to
+/// 10 % faster, measured).
+constexpr std::ptrdiff_t kStreamedBytes = std::ptrdiff_t{1} << 20;
+/// Panels that are streamed in one go: where it begins, nothing has been fetched yet.
+constexpr int kStreamedPanels = 4;
+/// Packed rows that stay in a second-level cache.
+constexpr std::size_t kInputBytes = std::size_t{1} << 20;
+/// Outputs under way beside rows that stay there: enough panels for a chunk of them to pay.
+constexpr std::size_t kSumBytes = std::size_t{128} << 10;
+/// Beside rows that come from further away for each group of panels: as many as the cache holds.
+constexpr std::size_t kMostSumBytes = std::size_t{512} << 10;
+/// Row blocks of a call: a chunk of them, 16 KB each, stays there too.
+constexpr int kMostBlocks = 16;
 
 int steps_of_segment(int k, int segments) { return (k / segments + kStep - 1) / kStep; }
 
@@ -60,11 +80,6 @@ Block row_block(const LinearArgs& args, int index) {
   return block;
 }
 
-/// Which share of the next panel a row block prefetches: part `index` of `count`.
-struct Share {
-  int index, count;
-};
-
 /// Outputs [tile][row][16], one kilobyte each.
 struct alignas(64) Outputs {
   float at[4][kTileRows * kLanes];
@@ -75,6 +90,13 @@ void store_tiles(Outputs& out) {
   _tile_stored(1, out.at[1], kRowBytes);
   _tile_stored(2, out.at[2], kRowBytes);
   _tile_stored(3, out.at[3], kRowBytes);
+}
+
+void load_tiles(const Outputs& in) {
+  _tile_loadd(0, in.at[0], kRowBytes);
+  _tile_loadd(1, in.at[1], kRowBytes);
+  _tile_loadd(2, in.at[2], kRowBytes);
+  _tile_loadd(3, in.at[3], kRowBytes);
 }
 
 /// What a block of one or two row tiles does with one panel, or one row tile with two panels.
@@ -96,7 +118,7 @@ PACELINE_INLINE void prefetch_lines(const std::byte* p, std::ptrdiff_t bytes) {
 /// Half a step of a panel that is streamed from memory: touches that of the next step by plain
 /// loads and prefetches what comes after. Tile loads alone, even of prefetched lines, reach 15 of
 /// the 18 GB/s that a core reads with plain loads; so they reach 19.
-PACELINE_INLINE void stream(const std::byte* p) {
+PACELINE_INLINE void touch_ahead(const std::byte* p) {
   PACELINE_UNROLL for (std::ptrdiff_t i = 0; i < kPanelStep / 2; i += 64) {
     _mm_prefetch(reinterpret_cast<const char*>(p + kPrefetchDistance + i), _MM_HINT_T0);
     asm volatile("movl %0, %%eax" : : "m"(p[kPanelStep + i]) : "eax");
@@ -112,17 +134,17 @@ PACELINE_INLINE void steps_of_one(Work& work, int steps, bool streamed) {
       work.ahead += work.ahead_step;
     }
     _tile_loadd(4, work.rows[0], kRowBytes);
-    if (streamed) stream(work.weight[0]);
+    if (streamed) touch_ahead(work.weight[0]);
     _tile_loadd(6, work.weight[0], kPanelRowBytes);
     _tile_dpbf16ps(0, 4, 6);
-    if (streamed) stream(work.weight[0] + kPanelStep / 2);
+    if (streamed) touch_ahead(work.weight[0] + kPanelStep / 2);
     _tile_loadd(7, work.weight[0] + kRowBytes, kPanelRowBytes);
     _tile_dpbf16ps(1, 4, 7);
     if constexpr (panels == 2) {
-      if (streamed) stream(work.weight[1]);
+      if (streamed) touch_ahead(work.weight[1]);
       _tile_loadd(6, work.weight[1], kPanelRowBytes);
       _tile_dpbf16ps(2, 4, 6);
-      if (streamed) stream(work.weight[1] + kPanelStep / 2);
+      if (streamed) touch_ahead(work.weight[1] + kPanelStep / 2);
       _tile_loadd(7, work.weight[1] + kRowBytes, kPanelRowBytes);
       _tile_dpbf16ps(3, 4, 7);
       work.weight[1] += kPanelStep;
@@ -140,10 +162,10 @@ PACELINE_INLINE void steps_of_two(Work& work, int steps, bool streamed) {
       work.ahead += work.ahead_step;
     }
     _tile_loadd(4, work.rows[0], kRowBytes);
-    if (streamed) stream(work.weight[0]);
+    if (streamed) touch_ahead(work.weight[0]);
     _tile_loadd(6, work.weight[0], kPanelRowBytes);
     _tile_dpbf16ps(0, 4, 6);
-    if (streamed) stream(work.weight[0] + kPanelStep / 2);
+    if (streamed) touch_ahead(work.weight[0] + kPanelStep / 2);
     _tile_loadd(7, work.weight[0] + kRowBytes, kPanelRowBytes);
     _tile_dpbf16ps(1, 4, 7);
     _tile_loadd(5, work.rows[1], kRowBytes);
@@ -184,53 +206,79 @@ void finish(const LinearArgs& args, const float* tile, int rows, int row, int co
   }
 }
 
-/// Panels [panel, panel + panels) for one row block: one row tile with one or two panels, or two
-/// row tiles with one.
+/// Of a row block and a panel (or two), what is under way: the sum of the segment so far, and by
+/// level of the tree over segments the sum that waits for its neighbour.
+std::size_t sums_of(int segments) {
+  return 1 + static_cast<std::size_t>(__builtin_ctz(static_cast<unsigned>(segments)));
+}
+Outputs* sums_at(const LinearArgs& args, int index) {
+  return reinterpret_cast<Outputs*>(args.scratch) + index * sums_of(args.segments);
+}
+
+/// Steps of a segment, of some panels side by side.
+struct Chunk {
+  int panel, panels;          ///< the first, and how many
+  int segment;                ///< of K
+  int begin, steps;           ///< of the segment's
+  bool last;                  ///< of the segment
+  bool streamed;              ///< panels come from memory as they are multiplied
+  const std::byte* ahead;     ///< what is multiplied next, of which each block prefetches a share
+  std::ptrdiff_t ahead_step;  ///< bytes of it for each step of each block
+};
+
+/// Takes a row block through a chunk: one row tile with one or two panels, or two row tiles with
+/// one.
 template <int tiles, int panels>
-void product(const LinearArgs& args, int panel, const Block& block, Share share) {
+void multiply(const LinearArgs& args, const Chunk& chunk, const Block& block, int index,
+              Outputs* sums) {
   static_assert(tiles == 1 || panels == 1);
-  const int steps = steps_of_segment(args.k, args.segments);
   configure_product(block.lines[0], block.lines[1]);
-  const std::ptrdiff_t all_steps = static_cast<std::ptrdiff_t>(steps) * args.segments;
+  const int segment_steps = steps_of_segment(args.k, args.segments);
+  const std::ptrdiff_t all_steps = static_cast<std::ptrdiff_t>(segment_steps) * args.segments;
+  const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(chunk.segment) * segment_steps +
+                               chunk.begin;  // step of the packed rows
   const std::ptrdiff_t panel_bytes = static_cast<std::ptrdiff_t>(args.k) * kPanelWidth * 2;
   Work work;
   work.rows[0] = args.packed + block.first * all_steps * kRowBytes;
   work.rows[1] = work.rows[0] + block.lines[0] * all_steps * kRowBytes;
-  for (int t = 0; t < 2; ++t) work.row_bytes[t] = block.lines[t] * kRowBytes;
-  const std::byte* weight = args.weight + panel * panel_bytes;
-  // The blocks of a panel fetch the next panel between them, rounded up to lines.
-  const std::ptrdiff_t lines =
-      (panel_bytes + all_steps * share.count * 64 - 1) / (all_steps * share.count * 64);
-  work.ahead_step = lines * 64;
-  work.ahead = weight + panel_bytes + share.index * work.ahead_step * all_steps;
+  for (int t = 0; t < 2; ++t) {
+    work.row_bytes[t] = block.lines[t] * kRowBytes;
+    work.rows[t] += first * work.row_bytes[t];
+  }
+  for (int p = 0; p < panels; ++p) {
+    work.weight[p] = args.weight + (chunk.panel + p) * panel_bytes +
+                     chunk.segment * (panel_bytes / args.segments) + chunk.begin * kPanelStep;
+  }
+  work.ahead_step = chunk.ahead_step;
+  work.ahead = chunk.ahead + index * chunk.ahead_step * chunk.steps;
 
-  Outputs outputs;
-  Outputs waiting[7];  // by level of the tree over segments: log2(kMaxSegments) + 1
-  for (int s = 0; s < args.segments; ++s) {
-    for (int p = 0; p < panels; ++p) {
-      work.weight[p] = weight + p * panel_bytes + s * (panel_bytes / args.segments);
-    }
+  if (chunk.begin == 0) {
     clear_tiles();
-    if constexpr (tiles == 1) {
-      steps_of_one<panels>(work, steps, share.count == 1);
-    } else {
-      steps_of_two(work, steps, share.count == 1);
-    }
-    store_tiles(outputs);
-    if (args.segments == 1) break;
-    int level = 0;
-    for (; (s >> level & 1) != 0; ++level) add(waiting[level], outputs, 2 * tiles * panels);
-    waiting[level] = outputs;
+  } else {
+    load_tiles(sums[0]);
+  }
+  if constexpr (tiles == 1) {
+    steps_of_one<panels>(work, chunk.steps, chunk.streamed);
+  } else {
+    steps_of_two(work, chunk.steps, chunk.streamed);
+  }
+  store_tiles(sums[0]);
+  if (!chunk.last) return;
+
+  int level = 0;
+  for (; (chunk.segment >> level & 1) != 0; ++level)
+    add(sums[1 + level], sums[0], 2 * tiles * panels);
+  if (chunk.segment + 1 < args.segments) {
+    sums[1 + level] = sums[0];
+    return;
   }
   for (int t = 0; t < tiles; ++t) {
     for (int v = 0; v < 2 * panels; ++v) {
-      finish(args, outputs.at[2 * t + v], block.rows[t], block.first + t * kTileRows,
-             panel * kPanelWidth + v * kLanes);
+      finish(args, sums[0].at[2 * t + v], block.rows[t], block.first + t * kTileRows,
+             chunk.panel * kPanelWidth + v * kLanes);
     }
   }
 }
-
-int panels_together(int rows) { return rows <= kTileRows ? 2 : 1; }
 
 int first_row(const LinearArgs& args, int block) {
   return block == args.row_blocks ? args.rows : row_block(args, block).first;
@@ -269,32 +317,103 @@ void pack_rows(const LinearArgs& args, int first_block, int last_block) {
   }
 }
 
-void linear(const LinearArgs& args, int first, int last, int first_block, int last_block) {
-  const int count = last_block - first_block;
-  if (count == 1 && row_block(args, first_block).tiles == 1) {
-    const Block block = row_block(args, first_block);
-    int panel = first;
-    for (; panel + 2 <= last; panel += 2) product<1, 2>(args, panel, block, {0, 1});
-    if (panel < last) product<1, 1>(args, panel, block, {0, 1});
-    return;
+std::size_t packed_bytes_of(const LinearArgs& args) {
+  return packed_row_bytes(args.k, args.segments) * args.rows;
+}
+
+/// Whether a row block goes through a whole panel before the next one does.
+bool takes_whole_panels(const LinearArgs& args) {
+  return args.row_blocks <= 2 && packed_bytes_of(args) <= kFewRowBytes;
+}
+
+Blocking blocking(const LinearArgs& args) {
+  Blocking out;
+  out.blocks = args.row_blocks < kMostBlocks ? args.row_blocks : kMostBlocks;
+  if (args.row_blocks == 1 || takes_whole_panels(args)) {
+    out.panels = kStreamedPanels;
+  } else {
+    const std::size_t bytes = packed_bytes_of(args) > kInputBytes ? kMostSumBytes : kSumBytes;
+    out.panels = static_cast<int>(bytes / sizeof(Outputs)) / out.blocks;
   }
-  for (int panel = first; panel < last; ++panel) {
-    for (int b = first_block; b < last_block; ++b) {
-      const Block block = row_block(args, b);
-      const Share share = {b - first_block, count};
+  out.scratch_bytes = sizeof(Outputs) * sums_of(args.segments) * out.blocks * out.panels;
+  return out;
+}
+
+/// One block: its rows stay in the cache, and panels are streamed past them.
+void multiply_one(const LinearArgs& args, int first, int last, int block_index) {
+  const Block block = row_block(args, block_index);
+  const int steps = steps_of_segment(args.k, args.segments);
+  const bool streamed = std::ptrdiff_t{args.n} * args.k * 2 >= kStreamedBytes;
+  Outputs* sums = sums_at(args, 0);
+  for (int panel = first; panel < last;) {
+    const int panels = block.tiles == 1 && panel + 2 <= last ? 2 : 1;
+    for (int s = 0; s < args.segments; ++s) {
+      const Chunk chunk = {panel, panels, s, 0, steps, true, streamed, nullptr, 0};
       if (block.tiles == 2) {
-        product<2, 1>(args, panel, block, share);
+        multiply<2, 1>(args, chunk, block, 0, sums);
+      } else if (panels == 2) {
+        multiply<1, 2>(args, chunk, block, 0, sums);
       } else {
-        product<1, 1>(args, panel, block, share);
+        multiply<1, 1>(args, chunk, block, 0, sums);
       }
     }
+    panel += panels;
+  }
+}
+
+/// Takes row blocks [first, last) through a chunk. `sums`: of the first.
+void take_chunk(const LinearArgs& args, const Chunk& chunk, int first, int last, Outputs* sums) {
+  for (int b = first; b < last; ++b, sums += sums_of(args.segments)) {
+    const Block block = row_block(args, b);
+    if (block.tiles == 2) {
+      multiply<2, 1>(args, chunk, block, b - first, sums);
+    } else {
+      multiply<1, 1>(args, chunk, block, b - first, sums);
+    }
+  }
+}
+
+/// Several blocks, and panels that have their outputs in the cache: chunk by chunk all go through
+/// each panel.
+void multiply_group(const LinearArgs& args, int group, int end, int first_block, int last_block) {
+  const int count = last_block - first_block;
+  const int steps = steps_of_segment(args.k, args.segments);
+  const int most_steps = takes_whole_panels(args) ? steps : kChunkSteps;
+  const std::ptrdiff_t panel_bytes = static_cast<std::ptrdiff_t>(args.k) * kPanelWidth * 2;
+  const std::ptrdiff_t segment_bytes = panel_bytes / args.segments;
+  // Of what is next, each block prefetches whole lines in each of its steps.
+  const std::ptrdiff_t lines = (kPanelStep / 64 + count - 1) / count;
+  for (int s = 0; s < args.segments; ++s) {
+    for (int begin = 0; begin < steps; begin += most_steps) {
+      const int taken = begin + most_steps < steps ? most_steps : steps - begin;
+      const bool last = begin + taken == steps;
+      // Where the chunk begins in a panel, and what comes after it.
+      const std::ptrdiff_t at = s * segment_bytes + begin * kPanelStep;
+      const std::ptrdiff_t after = last ? (s + 1) * segment_bytes : at + taken * kPanelStep;
+      for (int panel = group; panel < end; ++panel) {
+        const std::ptrdiff_t next = panel + 1 < end       ? (panel + 1) * panel_bytes + at
+                                    : after < panel_bytes ? group * panel_bytes + after
+                                                          : end * panel_bytes;
+        take_chunk(args, {panel, 1, s, begin, taken, last, false, args.weight + next, 64 * lines},
+                   first_block, last_block, sums_at(args, (panel - group) * count));
+      }
+    }
+  }
+}
+
+void linear(const LinearArgs& args, int first, int last, int first_block, int last_block) {
+  if (last_block - first_block == 1) return multiply_one(args, first, last, first_block);
+  const int panels = takes_whole_panels(args) ? 1 : blocking(args).panels;
+  for (int group = first; group < last; group += panels) {
+    const int end = group + panels < last ? group + panels : last;
+    multiply_group(args, group, end, first_block, last_block);
   }
 }
 
 }  // namespace
 
 ProductKernels bf16_products() {
-  return {2 * kTileRows, &panels_together, &packed_row_bytes, &first_row, &pack_rows, &linear};
+  return {2 * kTileRows, &blocking, &packed_row_bytes, &first_row, &pack_rows, &linear};
 }
 
 }  // namespace paceline::kernels::cpu::PACELINE_ISA

@@ -33,6 +33,7 @@ struct LinearArgs {
   const float* bias;    ///< [n] or null
   const std::byte* in;  ///< [rows][in_width] of the weight's dtype
   std::byte* packed;    ///< the input by row block, room for max_rows rows in each
+  std::byte* scratch;   ///< of the calling thread: Blocking::scratch_bytes, 64-byte aligned
   float* out;           ///< [rows][out_stride], from column `first_column` of the n on
   std::ptrdiff_t out_stride;
   int first_column;
@@ -154,12 +155,19 @@ struct RankArgs {
   NoiseArgs noise;
 };
 
+/// What a call of ProductKernels::linear() is best given.
+struct Blocking {
+  int panels;  ///< when there are enough
+  int blocks;  ///< of rows, at most
+  std::size_t scratch_bytes;
+};
+
 /// Matrix products with weights of one dtype.
 struct ProductKernels {
   /// Rows of a row block at most.
   int max_rows;
-  /// The panels a product of `rows` rows works on together when there are enough.
-  int (*panels_together)(int rows);
+  /// Of a product's rows, row blocks, k and segments.
+  Blocking (*blocking)(const LinearArgs& args);
   /// Bytes of one packed input row.
   std::size_t (*packed_row_bytes)(int k, int segments);
   /// The first row of a row block; of block `row_blocks`: all rows.

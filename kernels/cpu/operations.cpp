@@ -14,9 +14,6 @@
 namespace paceline::kernels::cpu {
 namespace {
 
-/// Packed input that stays in the second-level cache while weight panels pass by.
-constexpr std::size_t kInputBytes = std::size_t{1} << 20;
-
 void expect(bool condition, const char* what) {
   if (!condition) throw Error(ExitCode::internal, std::string("cpu backend: ") + what);
 }
@@ -114,21 +111,25 @@ CpuOperations::Product CpuOperations::prepare(const Linear& weight, const std::b
   for_each(pool_, args.row_blocks, static_cast<std::int64_t>(args.rows) * args.k,
            [&](int block) { product.kernels.pack_rows(args, block, block + 1); });
 
-  const int most_blocks =
-      std::clamp<int>(static_cast<int>(kInputBytes / block_bytes), 1, args.row_blocks);
-  product.passes = (args.row_blocks + most_blocks - 1) / most_blocks;
+  const Blocking blocking = product.kernels.blocking(args);
+  product.passes = (args.row_blocks + blocking.blocks - 1) / blocking.blocks;
   product.blocks_of_pass = (args.row_blocks + product.passes - 1) / product.passes;
-  product.together = args.row_blocks == 1 ? product.kernels.panels_together(args.rows) : 1;
+  product.together = blocking.panels;
+  for (Workspace& space : workspaces_) space.sums.reserve(blocking.scratch_bytes);
   return product;
 }
 
 template <class F>
 void CpuOperations::for_panels(const Product& product, int panels, F&& f) {
-  const int together = product.together;
-  const int units = (panels + together - 1) / together;
+  // As many together as is best, or fewer, so that the threads have as many units.
+  const int most = pool_.size() * product.together;
+  const int units = std::min(panels, (panels + most - 1) / most * pool_.size());
+  const auto first = [panels, units](int unit) {
+    return static_cast<int>(static_cast<std::int64_t>(unit) * panels / units);
+  };
   pool_.for_passes(units, product.passes, [&](int thread, int unit, int pass) {
     const int first_block = pass * product.blocks_of_pass;
-    f(workspaces_[thread], Span{unit * together, std::min(panels, (unit + 1) * together)},
+    f(workspaces_[thread], Span{first(unit), first(unit + 1)},
       Span{first_block, std::min(product.args.row_blocks, first_block + product.blocks_of_pass)});
   });
 }
@@ -140,8 +141,10 @@ void CpuOperations::linear(const Linear& weight, const std::byte* in, int rows, 
   args.out = out;
   args.out_stride = args.n;
   args.first_column = 0;
-  for_panels(product, panels_of(args.n), [&](Workspace&, Span panels, Span blocks) {
-    product.kernels.linear(args, panels.first, panels.last, blocks.first, blocks.last);
+  for_panels(product, panels_of(args.n), [&](Workspace& space, Span panels, Span blocks) {
+    LinearArgs own = args;
+    own.scratch = space.sums.data();
+    product.kernels.linear(own, panels.first, panels.last, blocks.first, blocks.last);
   });
 }
 
@@ -163,6 +166,7 @@ void CpuOperations::linear_swiglu(const Linear& gate_up, const std::byte* in, in
   for_panels(product, half, [&](Workspace& space, Span panels, Span blocks) {
     auto* products = reinterpret_cast<float*>(space.products.data());
     LinearArgs args = product.args;
+    args.scratch = space.sums.data();
     args.out_stride = 2 * most_columns;
     for (const int up : {0, 1}) {
       args.out = products + up * most_columns;

@@ -26,6 +26,7 @@ class MappedEmbedding final : public Embedding {
 /// Memory that one thread works with.
 struct Workspace {
   Memory packed_input;                   ///< [rows][k] as the kernels want it
+  Memory sums;                           ///< LinearArgs::scratch
   Memory products;                       ///< [rows][gate | up] of some columns
   Memory scratch;                        ///< of attention
   std::vector<AttentionRows> attending;  ///< of a unit of attention
@@ -67,7 +68,7 @@ class CpuOperations final : public Operations {
     const ProductKernels& kernels;
     LinearArgs args{};  ///< all but the output
     int passes = 1, blocks_of_pass = 1;
-    int together = 1;  ///< panels
+    int together = 1;  ///< panels, at most
   };
   [[nodiscard]] Product prepare(const Linear& weight, const std::byte* in, int rows);
   /// f(workspace, panels, row blocks) for all of `panels` panels, each pass, on the threads.
