@@ -49,7 +49,8 @@ void cut_pass(const Batch& batch, std::size_t weight_bytes, int threads,
   int last = -1;       // the last part, as it was counted
   for (const Segment& segment : batch.segments) {
     const double work = work_of(segment);
-    const int part = static_cast<int>((before + work / 2) / total * threads);  // that its middle is in
+    const int part =
+        static_cast<int>((before + work / 2) / total * threads);  // that its middle is in
     if (part != last) {
       parts.push_back({.first_row = segment.first_row});
       own = 0;
