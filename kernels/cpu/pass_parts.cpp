@@ -18,8 +18,8 @@ constexpr double kRowWork = 64;
 /// Share of all work that one part may have: where they differ more, operations that all threads
 /// share are faster.
 constexpr double kMostShare = 0.75;
-/// The same of weights in the third-level cache, times the number of threads: parts gain less
-/// there.
+/// The same of weights in the third-level cache, over what each thread would have of even parts,
+/// which gain no more than that.
 constexpr double kMostOfEvenShare = 1.15;
 /// Work too little to share, in row positions.
 constexpr double kSmallWork = 1024;
@@ -49,8 +49,8 @@ void cut_pass(const Batch& batch, std::size_t weight_bytes, int threads,
   int last = -1;       // the last part, as it was counted
   for (const Segment& segment : batch.segments) {
     const double work = work_of(segment);
-    const int part =
-        static_cast<int>((before + work / 2) / total * threads);  // that its middle is in
+    const double middle = before + work / 2;
+    const int part = static_cast<int>(middle / total * threads);
     if (part != last) {
       parts.push_back({.first_row = segment.first_row});
       own = 0;
