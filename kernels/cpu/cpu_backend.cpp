@@ -3,7 +3,8 @@
 // Threads share each operation, or each takes some of the rows through all of them. The first reads
 // weights once, and hands operations and what they give from core to core, which takes some
 // microseconds each time. The second does not, but reads the weights as often as there are threads:
-// for models that a core's own cache holds.
+// for models that a core's own cache holds, and for many rows of those that all cores' does
+// (pass_parts.cpp).
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -26,9 +27,6 @@ namespace paceline::kernels {
 namespace {
 
 using namespace cpu;
-
-/// Weights up to which threads take rows apart: what second-level caches hold.
-constexpr std::size_t kApartBytes = std::size_t{2} << 20;
 
 class HostBuffer final : public Buffer {
  public:
@@ -154,8 +152,7 @@ class CpuBackend final : public Backend {
 void CpuBackend::run(Recording& recording, const std::function<void(Operations&)>& compute) {
   const PassTraits& traits = dynamic_cast<const CpuRecording&>(recording).traits;
   parts_.clear();
-  if (traits.rows_apart && traits.weight_bytes <= kApartBytes)
-    cut_pass(batch_, pool_.size(), parts_);
+  if (traits.rows_apart) cut_pass(batch_, traits.weight_bytes, pool_.size(), parts_);
   if (parts_.empty()) {
     together_.set(
         batch_, plan_,

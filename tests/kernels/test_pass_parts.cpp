@@ -21,10 +21,10 @@ struct Made {
     batch.segments = segments;
   }
 
-  std::vector<PassRows> cut(int most) {
+  std::vector<PassRows> cut(int threads, std::size_t weight_bytes = 0) {
     batch.logit_rows = logit_rows;
     std::vector<PassRows> parts;
-    cut_pass(batch, most, parts);
+    cut_pass(batch, weight_bytes, threads, parts);
     return parts;
   }
 
@@ -58,6 +58,29 @@ TEST(PassParts, OneThreadOrOneLargeSegmentIsNotDivided) {
   EXPECT_TRUE(Made(std::vector<Segment>(8, at(300, 1))).cut(1).empty());
   EXPECT_TRUE(Made({at(0, 256), at(10, 1), at(10, 1)}).cut(2).empty());
   EXPECT_TRUE(Made({at(5000, 1)}).cut(2).empty());
+}
+
+TEST(PassParts, ManyWeightsAreReadAgainForManyRows) {
+  Made few(std::vector<Segment>(23, at(300, 1)));
+  Made many(std::vector<Segment>(24, at(300, 1)));
+  EXPECT_EQ(few.cut(2, 2 << 20).size(), 2U);
+  EXPECT_TRUE(few.cut(2, 8 << 20).empty());
+  const std::vector<PassRows> parts = many.cut(2, 8 << 20);
+  ASSERT_EQ(parts.size(), 2U);
+  for (const PassRows& part : parts) EXPECT_EQ(part.rows, 12);
+  EXPECT_TRUE(many.cut(3, 8 << 20).empty());
+  EXPECT_TRUE(many.cut(2, 16 << 20).empty());
+}
+
+// Of 64 rows at position 300 and one further on: 3 in 5 of the work in one part, then half.
+TEST(PassParts, ManyWeightsWantEvenParts) {
+  std::vector<Segment> segments(64, at(300, 1));
+  segments.push_back(at(35'000, 1));
+  Made uneven(segments);
+  EXPECT_EQ(uneven.cut(2, 2 << 20).size(), 2U);
+  EXPECT_TRUE(uneven.cut(2, 8 << 20).empty());
+  segments.back() = at(23'000, 1);
+  EXPECT_EQ(Made(segments).cut(2, 8 << 20).size(), 2U);
 }
 
 TEST(PassParts, LittleWorkIsOnePart) {

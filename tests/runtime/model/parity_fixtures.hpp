@@ -10,10 +10,12 @@
 namespace paceline::test {
 
 /// Where the tree is now, which PACELINE_ROOT tells an installed test.
-inline std::vector<std::filesystem::path> fixtures(const std::string& folder) {
+inline std::filesystem::path source_tree() {
   const char* root = std::getenv("PACELINE_ROOT");
-  const std::filesystem::path all =
-      std::filesystem::path(root != nullptr ? root : PACELINE_SOURCE_DIR) / "tests/models" / folder;
+  return root != nullptr ? root : PACELINE_SOURCE_DIR;
+}
+inline std::vector<std::filesystem::path> fixtures(const std::string& folder) {
+  const std::filesystem::path all = source_tree() / "tests/models" / folder;
   std::vector<std::filesystem::path> folders;
   for (const auto& entry : std::filesystem::directory_iterator(all)) {
     if (entry.is_directory()) folders.push_back(entry.path());

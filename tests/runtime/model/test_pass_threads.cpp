@@ -13,7 +13,6 @@
 namespace paceline {
 namespace {
 
-constexpr int kRequests = 5;
 constexpr int kBlocks = 8;  // of a request
 constexpr int kBlock = 16;
 constexpr int kMostRows = 12;  // of a request in a pass
@@ -24,30 +23,30 @@ struct Outcome {
   std::vector<std::byte> cache;
 };
 
-Outcome run(const std::filesystem::path& folder, const std::string& isa, int threads,
-            DType compute) {
+Outcome run(const std::filesystem::path& folder, const std::string& isa, int threads, DType compute,
+            int requests) {
   const ModelConfig config = io::load_model_config(folder);
   const io::Checkpoint weights(folder);
   fabric::SingleRankGroup group;
   const auto backend = kernels::make_cpu_backend(threads, isa);
   model::Decoder decoder(*backend, model::load_weights(*backend, config, weights, group, compute),
-                         group, kRequests * kMostRows, kRequests * kMostRows, kBlocks * kBlock);
+                         group, requests * kMostRows, requests * kMostRows, kBlocks * kBlock);
   const kernels::KvShape kv = decoder.kv_shape(kBlock);
-  const auto cache = backend->allocate(kv.block_bytes() * kRequests * kBlocks);
+  const auto cache = backend->allocate(kv.block_bytes() * requests * kBlocks);
 
   std::mt19937 random(7);
   const auto below = [&](int n) { return static_cast<int>(random() % n); };
-  std::vector<std::int32_t> blocks(static_cast<std::size_t>(kRequests) * kBlocks);
+  std::vector<std::int32_t> blocks(static_cast<std::size_t>(requests) * kBlocks);
   for (std::size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<std::int32_t>(i);
   std::shuffle(blocks.begin(), blocks.end(), random);
   const std::int32_t tree[6] = {-1, 0, 1, 0, 3, 3};
-  std::vector<int> length(kRequests, 0);
+  std::vector<int> length(requests, 0);
   Outcome outcome;
   for (int pass = 0; pass < 12; ++pass) {
     std::vector<TokenId> tokens;
     std::vector<kernels::Segment> segments;
     std::vector<std::int32_t> logit_rows;
-    for (int r = 0; r < kRequests; ++r) {
+    for (int r = 0; r < requests; ++r) {
       if (below(4) == 0) continue;
       const bool is_tree = below(3) == 0;
       const int rows = is_tree ? 6 : below(2) == 0 ? 1 : 1 + below(kMostRows);
@@ -73,14 +72,28 @@ TEST(PassThreads, AnyNumberGivesTheSameBits) {
   for (const std::filesystem::path& folder : test::parity_fixtures()) {
     for (const std::string& isa : kernels::supported_cpu_isas()) {
       for (const DType compute : {DType::bf16, DType::f32}) {
-        const Outcome expected = run(folder, isa, 1, compute);
+        const Outcome expected = run(folder, isa, 1, compute, 5);
         ASSERT_GT(expected.logits.size(), 0U);
         for (const int threads : {2, 3, 5}) {
-          const Outcome outcome = run(folder, isa, threads, compute);
+          const Outcome outcome = run(folder, isa, threads, compute, 5);
           EXPECT_TRUE(outcome.logits == expected.logits && outcome.cache == expected.cache)
               << folder << ", " << isa << ", " << threads << " threads";
         }
       }
+    }
+  }
+}
+
+// Of a model of which threads share the operations, and take rows apart where there are many.
+TEST(PassThreads, TheSameBitsOfALargerModel) {
+  const std::filesystem::path folder = test::source_tree() / "configs/models/target";
+  for (const int requests : {5, 40}) {
+    const Outcome expected = run(folder, "auto", 1, DType::bf16, requests);
+    ASSERT_GT(expected.logits.size(), 0U);
+    for (const int threads : {2, 3}) {
+      const Outcome outcome = run(folder, "auto", threads, DType::bf16, requests);
+      EXPECT_TRUE(outcome.logits == expected.logits && outcome.cache == expected.cache)
+          << requests << " requests, " << threads << " threads";
     }
   }
 }
