@@ -37,7 +37,7 @@ Machine measure_device() {
     const double time = time_of(stream, [&](int) {
       cublas.product(a.data(), b.data(), kSize, kSize, kSize, out.data(), CUDA_R_16BF, stream);
     });
-    machine.dot = 2.0 * kValues * kSize / time;
+    machine.products = 2.0 * kValues * kSize / time;
   } catch (const UsageError& error) {
     std::fprintf(stderr, "no matrix peak, and no shares of it: %s\n", error.what());
   }

@@ -1,13 +1,14 @@
 // How near whole decoding comes to the machine: bench_engine MODEL_DIR [--threads N] [--isa NAME]
-// [--backend cpu|cuda] [--context N] [--given].
+// [--backend cpu|cuda] [--context N] [--given] [--batch N].
 // A MODEL_DIR with a config.json alone (shapes/) gets random weights. Runs the engine as a verifier
 // does (batcher, executor, sampling at temperature 1) and reports tokens/s, the share of the memory
-// bandwidth (weights + KV bytes over time; of copies on a device) and of the bf16 dot peak (of
-// matrix products by cuBLAS on a device), both measured in the same run. Each figure is the median
-// of several: decoding, of requests with prompts of their own and of siblings, prefill, and scoring
-// of given responses. On a device also steps that verify drafts, and the time that a step takes
-// beside what the device is busy for. --given: prompts' KV is made up instead of computed, which
-// takes as long to attend to; reading 64 prompts of 16,384 tokens would take hours.
+// bandwidth (weights + KV bytes over time; of copies on a device) and of the peak of bf16 products
+// (by cuBLAS on a device), both measured in the same run. "Of the bound": of the time that bytes
+// take, KV's in the pieces that it lies in, or operations, if those take longer. Each figure is the
+// median of several: decoding, of requests with prompts of their own and of siblings, prefill, and
+// scoring of given responses. On a device also steps that verify drafts, and the time that a step
+// takes beside what the device is busy for. --given: prompts' KV is made up instead of computed,
+// which takes as long to attend to; reading 64 prompts of 16,384 tokens would take hours.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -88,6 +89,7 @@ struct Bench {
   const ModelConfig& config;
   Sizes sizes;
   bench::Machine machine;
+  double pieces;  ///< bytes/s of KV, which is read block by block
   bool device;
 };
 
@@ -128,12 +130,15 @@ struct StepTimes {
 };
 
 void print(const Bench& b, const char* name, int size, const StepTimes& times, double tokens,
-           double bytes, double flops) {
+           double weight_bytes, double kv_bytes, double flops) {
   const double time = quantile(times.all, 0.5);
-  std::printf("%s %4d  %9.2f  %9.1f  %8.1f  %8.1f  %6.1f %%  %6.1f %%  %6.1f %%", name, size,
-              time * 1e3, tokens / time, bytes / time / 1e9, flops / time / 1e9,
-              100 * bytes / time / b.machine.bandwidth, 100 * flops / time / b.machine.dot,
-              100 * quantile(times.sampling, 0.5) / time);
+  const double bytes = weight_bytes + kv_bytes;
+  const double bound = std::max(weight_bytes / b.machine.bandwidth + kv_bytes / b.pieces,
+                                flops / b.machine.products);
+  std::printf("%s %4d  %9.2f  %9.1f  %8.1f  %8.1f  %6.1f %%  %6.1f %%  %6.1f %%  %6.1f %%", name,
+              size, time * 1e3, tokens / time, bytes / time / 1e9, flops / time / 1e9,
+              100 * bytes / time / b.machine.bandwidth, 100 * flops / time / b.machine.products,
+              100 * bound / time, 100 * quantile(times.sampling, 0.5) / time);
   if (b.device) std::printf("  %9.1f us", quantile(times.outside, 0.5) * 1e6);
   std::printf("\n");
 }
@@ -192,7 +197,7 @@ void decode(const Bench& b, engine::Executor& executor, int batch, int drafted, 
       2.0 * b.config.layers * b.config.kv_heads * b.config.head_dim * 2 * positions;
   const double tokens = static_cast<double>(batch) * (1 + drafted);
   const char* name = drafted > 0 ? "verify" : siblings > 1 ? "shared" : "decode";
-  print(b, name, batch, times, tokens, static_cast<double>(executor.weight_bytes()) + kv_bytes,
+  print(b, name, batch, times, tokens, static_cast<double>(executor.weight_bytes()), kv_bytes,
         tokens * flops_per_token(b.config, context, true));
 }
 
@@ -213,7 +218,7 @@ void prefill(const Bench& b, engine::Executor& executor, int tokens) {
   const double flops =
       tokens * flops_per_token(b.config, tokens / 2.0, false) + flops_per_token(b.config, 0, true);
   std::printf("prefill %5d %7.2f  %9.1f  %8s  %8.1f  %8s  %6.1f %%\n", tokens, time * 1e3,
-              tokens / time, "", flops / time / 1e9, "", 100 * flops / time / b.machine.dot);
+              tokens / time, "", flops / time / 1e9, "", 100 * flops / time / b.machine.products);
 }
 
 /// Siblings are scored as `paceline score` does it: every row of a response has logits.
@@ -253,7 +258,7 @@ void score(const Bench& b, const std::shared_ptr<const model::Weights>& weights,
                        kTokens * flops_per_token(b.config, kPrompt + kResponse / 2.0, true);
   std::printf("score   %3d %9.2f  %9.1f  %8s  %8.1f  %8s  %6.1f %%\n", kSiblings * kResponse,
               time * 1e3, kTokens / time, "", flops / time / 1e9, "",
-              100 * flops / time / b.machine.dot);
+              100 * flops / time / b.machine.products);
 }
 
 struct Arguments {
@@ -263,6 +268,7 @@ struct Arguments {
   bool device = false;
   int context = 64;
   bool given = false;
+  int batch = 0;  ///< decoding of this one alone; 0: all
 };
 
 /// False on bad usage.
@@ -276,6 +282,8 @@ bool read_arguments(int argc, char** argv, Arguments& a) {
       a.isa = argv[++i];
     } else if (argument == "--context" && has_value) {
       a.context = std::atoi(argv[++i]);
+    } else if (argument == "--batch" && has_value) {
+      a.batch = std::atoi(argv[++i]);
     } else if (argument == "--given") {
       a.given = true;
     } else if (argument == "--backend" && has_value) {
@@ -294,20 +302,29 @@ void bench_model(const Arguments& a) {
   const auto backend =
       a.device ? kernels::make_cuda_backend(0) : kernels::make_cpu_backend(a.threads, a.isa);
   const auto measure = [&] {
-    return a.device ? bench::measure_device() : bench::measure_machine(a.threads);
+    return a.device ? bench::measure_device()
+                    : bench::measure_machine(a.threads, backend->info().isa);
   };
   Sizes sizes = a.device ? device_sizes(a.context) : cpu_sizes(a.context);
   sizes.given = a.given;
-  const Bench b{*backend, model.config, sizes, measure(), a.device};
+  if (a.batch > 0) sizes.batches = {a.batch};
+  const bench::Machine machine = measure();
+  const std::size_t piece = kernels::KvShape{.layers = 1,
+                                             .kv_heads = model.config.kv_heads,
+                                             .head_dim = model.config.head_dim,
+                                             .block = Sizes::kBlock}
+                                .layer_bytes();
+  const double pieces = a.device ? machine.bandwidth : bench::measure_pieces(a.threads, piece);
+  const Bench b{*backend, model.config, sizes, machine, pieces, a.device};
   if (a.device) {
-    std::printf("instruction set %s; bf16 matrix peak %.1f GFLOP/s, copies %.1f GB/s\n",
-                backend->info().isa.c_str(), b.machine.dot / 1e9, b.machine.bandwidth / 1e9);
+    std::printf("instruction set %s; bf16 product peak %.1f GFLOP/s, copies %.1f GB/s\n",
+                backend->info().isa.c_str(), b.machine.products / 1e9, b.machine.bandwidth / 1e9);
   } else {
     std::printf(
-        "instruction set %s, %d threads; bf16 dot peak %.1f GFLOP/s, fp32 multiply-add peak %.1f "
-        "GFLOP/s, memory read %.1f GB/s\n",
-        backend->info().isa.c_str(), a.threads, b.machine.dot / 1e9, b.machine.multiply_add / 1e9,
-        b.machine.bandwidth / 1e9);
+        "instruction set %s, %d threads; bf16 product peak %.1f GFLOP/s, memory read %.1f GB/s, in "
+        "pieces of KV %.1f GB/s\n",
+        backend->info().isa.c_str(), a.threads, b.machine.products / 1e9, b.machine.bandwidth / 1e9,
+        b.pieces / 1e9);
   }
 
   fabric::SingleRankGroup group;
@@ -326,11 +343,13 @@ void bench_model(const Arguments& a) {
               static_cast<double>(executor.kv_bytes()) / 1e6,
               static_cast<double>(executor.activation_bytes()) / 1e6);
   std::printf(
-      "             ms/step   tokens/s      GB/s   GFLOP/s  of bandw.  of %s peak  sampling%s\n",
-      a.device ? "mat" : "dot", a.device ? "  outside kernels" : "");
+      "             ms/step   tokens/s      GB/s   GFLOP/s  of bandw.  of peak  of bound  "
+      "sampling%s\n",
+      a.device ? "  outside kernels" : "");
   for (const int batch : sizes.batches) decode(b, executor, batch, 0);
   if (std::ranges::find(sizes.batches, kOfOnePrompt) != sizes.batches.end())
     decode(b, executor, kOfOnePrompt, 0, kOfOnePrompt);
+  if (a.batch > 0) return;
   if (sizes.verify > 0) {
     std::printf("with drafts of %d tokens:\n", sizes.verify);
     decode(b, executor, sizes.max_batch(), sizes.verify);
@@ -338,9 +357,8 @@ void bench_model(const Arguments& a) {
   for (const int tokens : sizes.prefills) prefill(b, executor, tokens);
   score(b, weights, group);
   const bench::Machine again = measure();
-  std::printf("\nat the end of the run: bf16 %s peak %.1f GFLOP/s, %s %.1f GB/s\n",
-              a.device ? "matrix" : "dot", again.dot / 1e9, a.device ? "copies" : "memory read",
-              again.bandwidth / 1e9);
+  std::printf("\nat the end of the run: bf16 product peak %.1f GFLOP/s, %s %.1f GB/s\n",
+              again.products / 1e9, a.device ? "copies" : "memory read", again.bandwidth / 1e9);
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   std::printf("peak RSS %.1f MB\n", static_cast<double>(usage.ru_maxrss) * 1024 / 1e6);
@@ -354,7 +372,7 @@ int main(int argc, char** argv) {
   if (!read_arguments(argc, argv, arguments)) {
     std::fprintf(stderr,
                  "usage: bench_engine MODEL_DIR [--threads N] [--isa NAME] [--backend cpu|cuda] "
-                 "[--context N] [--given]\n");
+                 "[--context N] [--given] [--batch N]\n");
     return 64;
   }
   try {

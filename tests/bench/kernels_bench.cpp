@@ -70,7 +70,7 @@ void bench_products(Backend& cpu, const Machine& machine, bool quick) {
   std::vector<double> total(batches.size());
   std::vector<double> flops(batches.size());
   std::printf(
-      "\nproducts, bf16 weights       M     us/call   GFLOP/s    GB/s   of multiply-add peak  "
+      "\nproducts, bf16 weights       M     us/call   GFLOP/s    GB/s   of the peak  "
       "of bandwidth\n");
   for (const Shape& shape : kShapes) {
     const auto weights = copies_of(cpu, shape, 1);
@@ -92,9 +92,9 @@ void bench_products(Backend& cpu, const Machine& machine, bool quick) {
       const double time = round / static_cast<double>(weights.size());
       const double work = 2.0 * rows * shape.n * shape.k;
       const double bytes = 2.0 * shape.n * shape.k;
-      std::printf("%-10s %6d x %-6d %5d %11.1f %9.1f %7.1f %17.0f %% %12.0f %%\n", shape.name,
+      std::printf("%-10s %6d x %-6d %5d %11.1f %9.1f %7.1f %8.0f %% %12.0f %%\n", shape.name,
                   shape.n, shape.k, rows, time * 1e6, work / time / 1e9, bytes / time / 1e9,
-                  100 * work / time / machine.multiply_add, 100 * bytes / time / machine.bandwidth);
+                  100 * work / time / machine.products, 100 * bytes / time / machine.bandwidth);
       // Prefill samples the last row only.
       const bool head = std::strcmp(shape.name, "lm_head") == 0;
       if (rows == 512 && head) continue;
@@ -102,11 +102,11 @@ void bench_products(Backend& cpu, const Machine& machine, bool quick) {
       flops[b] += work * shape.count;
     }
   }
-  std::printf("\nall products of Qwen2.5-0.5B   M   ms/step   tokens/s   GFLOP/s   of dot peak\n");
+  std::printf("\nall products of Qwen2.5-0.5B   M   ms/step   tokens/s   GFLOP/s   of the peak\n");
   for (std::size_t b = 0; b < batches.size(); ++b) {
     std::printf("%32d %9.2f %10.1f %9.1f %11.0f %%\n", batches[b], total[b] * 1e3,
                 batches[b] / total[b], flops[b] / total[b] / 1e9,
-                machine.dot > 0 ? 100 * flops[b] / total[b] / machine.dot : 0.0);
+                machine.products > 0 ? 100 * flops[b] / total[b] / machine.products : 0.0);
   }
   std::printf("\nprice of segments (down)       M    S=1 us    S=2 us   more\n");
   const auto one = copies_of(cpu, kShapes[3], 1);
@@ -164,10 +164,12 @@ void bench_attention(Backend& cpu, const Machine& machine, const QkvParams& para
   constexpr std::size_t kLeast = std::size_t{128} << 20;  // of a pool: none of it stays in a cache
   constexpr std::size_t kMost = std::size_t{3} << 30;
   const int d = params.head_dim;
+  const std::size_t piece = KvShape{1, params.kv_heads, d}.layer_bytes();
+  const double pieces = bench::measure_pieces(cpu.info().threads, piece);
   std::printf(
-      "\nattention, %d heads of %d, %d kv heads: a layer\n"
+      "\nattention, %d heads of %d, %d kv heads: a layer; pieces of %zu bytes %.1f GB/s\n"
       "rows             context  in common        us   GFLOP/s    GB/s   of the bound\n",
-      params.heads, d, params.kv_heads);
+      params.heads, d, params.kv_heads, piece, pieces / 1e9);
   for (const Attention& c : kAttentions) {
     KvShape kv = {.layers = 1, .kv_heads = params.kv_heads, .head_dim = d};
     const int blocks = (c.context + kv.block - 1) / kv.block;
@@ -211,8 +213,7 @@ void bench_attention(Backend& cpu, const Machine& machine, const QkvParams& para
              }) /
              kv.layers;
     });
-    const double bound = std::max(work / std::max(machine.multiply_add, machine.dot),
-                                  static_cast<double>(bytes) / machine.bandwidth);
+    const double bound = std::max(work / machine.products, static_cast<double>(bytes) / pieces);
     std::printf("%-9s%2d x %-3d %8d %10d %9.1f %9.1f %7.1f %12.0f %%\n", c.name, c.sequences,
                 c.rows, c.context, c.shared, time * 1e6, work / time / 1e9,
                 static_cast<double>(bytes) / time / 1e9, 100 * bound / time);
@@ -330,11 +331,11 @@ int main(int argc, char** argv) {
   }
   const auto cpu = make_cpu_backend(threads, isa);
   std::printf("instruction set %s, %d threads\n", cpu->info().isa.c_str(), threads);
-  const Machine machine = measure_machine(threads);
+  const Machine machine = measure_machine(threads, cpu->info().isa);
   std::printf(
-      "fp32 multiply-add peak %.1f GFLOP/s, bf16 dot peak %.1f GFLOP/s, memory read %.1f "
+      "fp32 multiply-add peak %.1f GFLOP/s, bf16 product peak %.1f GFLOP/s, memory read %.1f "
       "GB/s\n",
-      machine.multiply_add / 1e9, machine.dot / 1e9, machine.bandwidth / 1e9);
+      machine.multiply_add / 1e9, machine.products / 1e9, machine.bandwidth / 1e9);
   if (only.empty() || only == "products") bench_products(*cpu, machine, quick);
   if (only.empty() || only == "attention") {
     // Of Qwen2.5-0.5B and 7B, Llama 3 8B and Llama 2 7B.

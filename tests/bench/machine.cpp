@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <cstring>
+#include <numeric>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -14,13 +16,13 @@
 namespace paceline::bench {
 namespace {
 
-/// Runs f(thread) on several threads at once and returns when all are done.
+/// Runs f(thread) on several new threads at once and returns when all are done. They leave no trace
+/// in the caller, whose tile unit is as its kernels have set it up.
 template <class F>
 void on_threads(int threads, F&& f) {
-  std::vector<std::thread> others;
-  for (int t = 1; t < threads; ++t) others.emplace_back([&f, t] { f(t); });
-  f(0);
-  for (std::thread& thread : others) thread.join();
+  std::vector<std::thread> all;
+  for (int t = 0; t < threads; ++t) all.emplace_back([&f, t] { f(t); });
+  for (std::thread& thread : all) thread.join();
 }
 
 volatile float g_sink = 0;
@@ -54,6 +56,23 @@ constexpr long kSteps = 4'000'000;
   g_sink = g_sink + _mm512_cvtss_f32(a[0]);
 }
 
+/// Independent products of full tiles. The backend has asked the system for the tile unit.
+[[gnu::target("amx-tile,amx-bf16")]] void tiles() {
+  struct alignas(64) {
+    std::uint8_t palette = 1, rest[15] = {};
+    std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64};
+    std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16};
+  } config;
+  asm volatile("ldtilecfg %0" : : "m"(config));  // the intrinsic does not say that it reads
+  for (long i = 0; i < kSteps; ++i) {
+    _tile_dpbf16ps(0, 4, 5);
+    _tile_dpbf16ps(1, 4, 5);
+    _tile_dpbf16ps(2, 4, 5);
+    _tile_dpbf16ps(3, 4, 5);
+  }
+  _tile_release();
+}
+
 [[gnu::target("avx2,fma")]] void multiply_add_256() {
   __m256 a[12];
   for (__m256& x : a) x = _mm256_set1_ps(0);
@@ -76,7 +95,7 @@ using Line = std::uint64_t [[gnu::vector_size(64)]];
 #if defined(__x86_64__)
 [[gnu::target_clones("avx512f", "avx2", "default")]]
 #endif
-void read_all(const std::byte* data, std::size_t bytes, int streams, std::size_t ahead) {
+void read_all(const std::byte* data, std::size_t bytes, int streams, std::ptrdiff_t ahead) {
   Line sums[4] = {};
   const std::size_t part = bytes / streams;
   for (std::size_t i = 0; i + 256 <= part; i += 256) {
@@ -94,38 +113,64 @@ void read_all(const std::byte* data, std::size_t bytes, int streams, std::size_t
   g_sink = g_sink + static_cast<float>(sums[0][0]);
 }
 
+constexpr std::size_t kBytes = std::size_t{1} << 30;  // far past any cache
+
+std::unique_ptr<kernels::Buffer> written_memory() {
+  auto buffer = kernels::make_cpu_backend(1)->allocate(kBytes);
+  std::memset(buffer->data(), 1, kBytes);
+  return buffer;
+}
+
 }  // namespace
 
-Machine measure_machine(int threads) {
+Machine measure_machine(int threads, const std::string& isa) {
   Machine machine;
 #if defined(__x86_64__)
   const auto rate = [threads](void (*f)(), double flops) {
-    return threads * flops * kSteps * 24 /
-           best_time([&] { on_threads(threads, [f](int) { f(); }); });
+    return threads * flops * kSteps / best_time([&] { on_threads(threads, [f](int) { f(); }); });
   };
   if (__builtin_cpu_supports("avx512f")) {
-    machine.multiply_add = rate(multiply_add_512, 32);
+    machine.multiply_add = rate(multiply_add_512, 24 * 32);
   } else if (__builtin_cpu_supports("avx2")) {
-    machine.multiply_add = rate(multiply_add_256, 16);
+    machine.multiply_add = rate(multiply_add_256, 24 * 16);
   }
-  if (__builtin_cpu_supports("avx512bf16")) machine.dot = rate(dot_512, 64);
+  machine.products = isa == "amx_bf16"      ? rate(tiles, 4 * 2 * 16 * 16 * 32)
+                     : isa == "avx512_bf16" ? rate(dot_512, 24 * 64)
+                                            : machine.multiply_add;
 #endif
-  // 1 GiB, far past any cache; the best of several ways to read it.
-  const auto cpu = kernels::make_cpu_backend(1);
-  const std::size_t bytes = std::size_t{1} << 30;
-  const auto buffer = cpu->allocate(bytes);
-  std::memset(buffer->data(), 1, bytes);
-  const std::size_t part = bytes / threads;
-  for (const int streams : {1, 2, 4}) {
-    for (const std::size_t ahead : {512, 1024, 4096, 8192}) {
+  const auto buffer = written_memory();
+  const std::size_t part = kBytes / threads;
+  for (const int streams : {1, 2, 4}) {  // the best of several ways to read it
+    for (const std::ptrdiff_t ahead : {512, 1024, 4096, 8192}) {
       const double time = best_time([&] {
         on_threads(threads,
                    [&](int t) { read_all(buffer->data() + part * t, part, streams, ahead); });
       });
-      machine.bandwidth = std::max(machine.bandwidth, static_cast<double>(bytes) / time);
+      machine.bandwidth = std::max(machine.bandwidth, static_cast<double>(kBytes) / time);
     }
   }
   return machine;
+}
+
+double measure_pieces(int threads, std::size_t bytes) {
+  const auto buffer = written_memory();
+  std::vector<std::size_t> order(kBytes / bytes);
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), std::mt19937(1));
+  double most = 0;
+  for (const int pieces : {1, 2, 4}) {  // ahead
+    const std::size_t part = order.size() / threads;
+    const double time = best_time([&] {
+      on_threads(threads, [&](int t) {
+        for (std::size_t i = part * t; i + pieces < part * (t + 1); ++i) {
+          const std::byte* at = buffer->data() + order[i] * bytes;
+          read_all(at, bytes, 1, buffer->data() + order[i + pieces] * bytes - at);
+        }
+      });
+    });
+    most = std::max(most, static_cast<double>(part * threads * bytes) / time);
+  }
+  return most;
 }
 
 }  // namespace paceline::bench

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <string>
 
 #include "kernels/backend.hpp"
 
@@ -29,12 +31,18 @@ double best_time(F&& f, int runs = 3) {
 
 struct Machine {
   double multiply_add = 0;  ///< FLOP/s, fp32 fused multiply-add
-  double dot = 0;           ///< FLOP/s, bf16 dot or matrix product; 0: the machine has none
-  double bandwidth = 0;     ///< bytes/s read from memory; of a device, read and written by copies
+  /// FLOP/s, bf16 products by what the instruction set multiplies them with: the tile unit, the dot
+  /// product, or fused multiply-adds; of a device, matrix products. 0: not known.
+  double products = 0;
+  double bandwidth = 0;  ///< bytes/s read from memory; of a device, read and written by copies
 };
 
-/// On `threads` threads at once. Takes a few seconds.
-[[nodiscard]] Machine measure_machine(int threads);
+/// On `threads` threads at once, for an instruction set (BackendInfo::isa). Takes a few seconds.
+[[nodiscard]] Machine measure_machine(int threads, const std::string& isa);
+
+/// Bytes/s of reading pieces of `bytes`, a multiple of 256, that lie in memory in random order, as
+/// KV does: 1 GiB of them. Takes a second or two.
+[[nodiscard]] double measure_pieces(int threads, std::size_t bytes);
 
 /// The device of the CUDA backend: bf16 matrix products as cuBLAS computes them (none where it is
 /// not found, which is said on stderr) and copies within its memory.

@@ -358,11 +358,11 @@ int bench_speed(SpeculationSetup& setup) {
   if (setup.options.device) {
     std::printf("instruction set %s, load average %.1f\n", isa.c_str(), load());
   } else {
-    const bench::Machine machine = bench::measure_machine(setup.options.threads);
+    const bench::Machine machine = bench::measure_machine(setup.options.threads, isa);
     std::printf(
-        "instruction set %s, %d threads; fp32 multiply-add peak %.1f GFLOP/s, memory read %.1f "
+        "instruction set %s, %d threads; bf16 product peak %.1f GFLOP/s, memory read %.1f "
         "GB/s, load average %.1f\n",
-        isa.c_str(), setup.options.threads, machine.multiply_add / 1e9, machine.bandwidth / 1e9,
+        isa.c_str(), setup.options.threads, machine.products / 1e9, machine.bandwidth / 1e9,
         load());
   }
   std::printf("target %s, weights %.1f MB; drafters:", setup.options.target.c_str(),
