@@ -23,6 +23,7 @@
 #include "kernels/cpu/attention_positions.hpp"
 #include "kernels/cpu/attention_state.hpp"
 #include "kernels/cpu/parts.hpp"
+#include "kernels/cpu/simd_bf16.hpp"
 #include "kernels/cpu/simd_math.hpp"
 #include "kernels/cpu/tile.hpp"
 
