@@ -69,30 +69,46 @@ PACELINE_INLINE void enter(float value, std::int32_t id, int count, float* value
 
 }  // namespace
 
-/// Two passes over at most kSpan tokens, which stay in the first-level cache. The sum runs in four
-/// accumulators, joined (0 + 1) + (2 + 3) and then over lanes.
+/// Two passes over at most kSpan tokens, which stay in the first-level cache; the second fetches
+/// those that most likely come next. The sum runs in four accumulators, joined (0 + 1) + (2 + 3)
+/// and then over lanes.
 ScanResult scan(const float* logits, int begin, int end, float inverse_temperature,
                 float* chunk_max) {
   const F32 scale = set1(inverse_temperature);
+  const F32 none = set1(-__builtin_inff());
   F32 s[kVectors];
-  Mask nan = is_nan(set1(0.0F));
-  float top = -__builtin_inff();
-  for (int t = begin; t < end; t += kChunk) {
-    load_chunk(logits, t, end, scale, s);
-    PACELINE_UNROLL for (int j = 0; j < kVectors; ++j) nan = nan | is_nan(s[j]);
-    const float largest = max_lane(max(max(s[0], s[1]), max(s[2], s[3])));
-    chunk_max[t / kChunk] = largest;
-    top = largest > top ? largest : top;
+  F32 largest = none;
+  for (int first = begin; first < end; first += kLanes * kChunk) {
+    F32 rows[kLanes];  // a chunk each, whose maxima over lanes are taken together
+    for (int c = 0; c < kLanes; ++c) {
+      const int t = first + c * kChunk;
+      rows[c] = none;
+      if (t >= end) continue;
+      load_chunk(logits, t, end, scale, s);
+      rows[c] = max(max(s[0], s[1]), max(s[2], s[3]));
+    }
+    const F32 maxima = max_lanes(rows);
+    const int chunks = (end - first + kChunk - 1) / kChunk;
+    store_n(chunk_max + first / kChunk, maxima, chunks < kLanes ? chunks : kLanes);
+    largest = max(maxima, largest);
   }
-  ScanResult result = {top, 0.0, any(nan) || top == __builtin_inff()};
-  if (result.bad || top == -__builtin_inff()) return result;
+  float top = max_lane(largest);
+  if (top == 0) {  // zeros of both signs are equal: the first one's sign counts
+    int c = begin / kChunk;
+    while (chunk_max[c] != 0) ++c;
+    top = chunk_max[c];
+  }
+  const F32 base = set1(top == -__builtin_inff() ? 0.0F : top);
   F32 sums[kVectors] = {set1(0.0F), set1(0.0F), set1(0.0F), set1(0.0F)};
   for (int t = begin; t < end; t += kChunk) {
     load_chunk(logits, t, end, scale, s);
-    PACELINE_UNROLL for (int j = 0; j < kVectors; ++j) sums[j] = sums[j] + exp(s[j] - set1(top));
+    PACELINE_UNROLL for (int j = 0; j < kVectors; ++j) {
+      prefetch(logits + t + kSpan + j * kLanes);
+      sums[j] = sums[j] + exp_below(s[j] - base);
+    }
   }
-  result.sum = static_cast<double>(sum((sums[0] + sums[1]) + (sums[2] + sums[3])));
-  return result;
+  const float total = sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
+  return {top, static_cast<double>(total), total != total};  // NaN and infinity make it NaN
 }
 
 int gather(const float* logits, const float* chunk_max, int begin, int end,

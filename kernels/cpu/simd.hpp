@@ -92,6 +92,8 @@ PACELINE_INLINE U32 to_int(F32 a) { return {_mm512_cvtps_epi32(a.v)}; }
 PACELINE_INLINE Mask less(F32 a, F32 b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ)}; }
 PACELINE_INLINE Mask less_equal(F32 a, F32 b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LE_OQ)}; }
 PACELINE_INLINE Mask equal(F32 a, F32 b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_EQ_OQ)}; }
+/// a >= b, or NaN in either.
+PACELINE_INLINE Mask not_less(F32 a, F32 b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_NLT_UQ)}; }
 PACELINE_INLINE Mask is_nan(F32 a) { return {_mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q)}; }
 /// Signed comparison of lanes.
 PACELINE_INLINE Mask less_int(U32 a, U32 b) { return {_mm512_cmplt_epi32_mask(a.v, b.v)}; }
@@ -104,6 +106,10 @@ PACELINE_INLINE F32 select(Mask m, F32 yes, F32 no) {
 }
 PACELINE_INLINE U32 select(Mask m, U32 yes, U32 no) {
   return {_mm512_mask_blend_epi32(m.v, no.v, yes.v)};
+}
+/// a * 2^n, n from -126 to 127, where m is set; 0 in other lanes.
+PACELINE_INLINE F32 ldexp_where(Mask m, F32 a, U32 n) {
+  return {_mm512_maskz_scalef_ps(m.v, a.v, from_int(n).v)};
 }
 /// The first n lanes (0 < n <= 16); the rest are zero.
 PACELINE_INLINE F32 load_part(const float* p, int n) {
@@ -310,6 +316,10 @@ PACELINE_INLINE Mask equal(F32 a, F32 b) {
   return PACELINE_BOTH(_mm256_cmp_ps(a.v[0], b.v[0], _CMP_EQ_OQ),
                        _mm256_cmp_ps(a.v[1], b.v[1], _CMP_EQ_OQ));
 }
+PACELINE_INLINE Mask not_less(F32 a, F32 b) {
+  return PACELINE_BOTH(_mm256_cmp_ps(a.v[0], b.v[0], _CMP_NLT_UQ),
+                       _mm256_cmp_ps(a.v[1], b.v[1], _CMP_NLT_UQ));
+}
 PACELINE_INLINE Mask is_nan(F32 a) {
   return PACELINE_BOTH(_mm256_cmp_ps(a.v[0], a.v[0], _CMP_UNORD_Q),
                        _mm256_cmp_ps(a.v[1], a.v[1], _CMP_UNORD_Q));
@@ -427,6 +437,7 @@ PACELINE_INLINE F32 fma(F32 a, F32 b, F32 c) {
 PACELINE_INLINE Mask less(F32 a, F32 b) { PACELINE_EACH(Mask, a.v[i] < b.v[i]); }
 PACELINE_INLINE Mask less_equal(F32 a, F32 b) { PACELINE_EACH(Mask, a.v[i] <= b.v[i]); }
 PACELINE_INLINE Mask equal(F32 a, F32 b) { PACELINE_EACH(Mask, a.v[i] == b.v[i]); }
+PACELINE_INLINE Mask not_less(F32 a, F32 b) { PACELINE_EACH(Mask, ~(a.v[i] < b.v[i])); }
 PACELINE_INLINE Mask is_nan(F32 a) { PACELINE_EACH(Mask, a.v[i] != a.v[i]); }
 PACELINE_INLINE Mask less_int(U32 a, U32 b) { PACELINE_EACH(Mask, (Int4)a.v[i] < (Int4)b.v[i]); }
 PACELINE_INLINE Mask operator&(Mask a, Mask b) { PACELINE_EACH(Mask, a.v[i] & b.v[i]); }
@@ -524,6 +535,9 @@ PACELINE_INLINE float max_lane(F32 a) {
 #endif
 
 #if !defined(PACELINE_SIMD_AVX512)
+PACELINE_INLINE F32 ldexp_where(Mask m, F32 a, U32 n) {
+  return select(m, a * as_float(shift_left<23>(n + set1(127U))), set1(0.0F));
+}
 template <int N>
 PACELINE_INLINE F32 sums(const F32 (&rows)[N]) {
   float lanes[kLanes] = {};
@@ -551,6 +565,15 @@ PACELINE_INLINE void store_part(float* p, F32 x, int n) {
 /// The first n lanes, which may be all.
 PACELINE_INLINE F32 load_n(const float* p, int n) {
   return n == kLanes ? load(p) : load_part(p, n);
+}
+
+/// The first n lanes, which may be all.
+PACELINE_INLINE void store_n(float* p, F32 x, int n) {
+  if (n == kLanes) {
+    store(p, x);
+  } else {
+    store_part(p, x, n);
+  }
 }
 
 PACELINE_INLINE bool any(Mask a) { return bits_of(a) != 0; }
