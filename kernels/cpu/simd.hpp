@@ -75,14 +75,8 @@ template <int bits>
 PACELINE_INLINE U32 shift_right_signed(U32 a) {
   return {_mm512_srai_epi32(a.v, bits)};
 }
-/// High and low halves of the 64-bit products.
-PACELINE_INLINE void multiply_wide(U32 a, U32 b, U32& high, U32& low) {
-  const __m512i even = _mm512_mul_epu32(a.v, b.v);
-  const __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(a.v, 32), _mm512_srli_epi64(b.v, 32));
-  high.v = _mm512_mask_blend_epi32(0xAAAA, _mm512_srli_epi64(even, 32), odd);
-  low.v = _mm512_mask_blend_epi32(0xAAAA, even, _mm512_slli_epi64(odd, 32));
-}
 
+PACELINE_INLINE U32 max_unsigned(U32 a, U32 b) { return {_mm512_max_epu32(a.v, b.v)}; }
 PACELINE_INLINE F32 as_float(U32 a) { return {_mm512_castsi512_ps(a.v)}; }
 PACELINE_INLINE U32 as_bits(F32 a) { return {_mm512_castps_si512(a.v)}; }
 /// Conversions as signed 32-bit integers; to_int rounds to nearest even.
@@ -283,14 +277,8 @@ template <int bits>
 PACELINE_INLINE U32 shift_right_signed(U32 a) {
   return PACELINE_BOTH(_mm256_srai_epi32(a.v[0], bits), _mm256_srai_epi32(a.v[1], bits));
 }
-PACELINE_INLINE void multiply_wide(U32 a, U32 b, U32& high, U32& low) {
-  PACELINE_UNROLL for (int i = 0; i < 2; ++i) {
-    const __m256i even = _mm256_mul_epu32(a.v[i], b.v[i]);
-    const __m256i odd =
-        _mm256_mul_epu32(_mm256_srli_epi64(a.v[i], 32), _mm256_srli_epi64(b.v[i], 32));
-    high.v[i] = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
-    low.v[i] = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
-  }
+PACELINE_INLINE U32 max_unsigned(U32 a, U32 b) {
+  return PACELINE_BOTH(_mm256_max_epu32(a.v[0], b.v[0]), _mm256_max_epu32(a.v[1], b.v[1]));
 }
 PACELINE_INLINE F32 as_float(U32 a) {
   return PACELINE_BOTH(_mm256_castsi256_ps(a.v[0]), _mm256_castsi256_ps(a.v[1]));
@@ -481,12 +469,8 @@ template <int bits>
 PACELINE_INLINE U32 shift_right_signed(U32 a) {
   PACELINE_EACH(U32, (Uint4)((Int4)a.v[i] >> bits));
 }
-PACELINE_INLINE void multiply_wide(U32 a, U32 b, U32& high, U32& low) {
-  PACELINE_UNROLL for (int i = 0; i < 16; ++i) {
-    const std::uint64_t product = std::uint64_t{a.v[i / 4][i % 4]} * b.v[i / 4][i % 4];
-    high.v[i / 4][i % 4] = static_cast<std::uint32_t>(product >> 32);
-    low.v[i / 4][i % 4] = static_cast<std::uint32_t>(product);
-  }
+PACELINE_INLINE U32 max_unsigned(U32 a, U32 b) {
+  PACELINE_EACH(U32, a.v[i] > b.v[i] ? a.v[i] : b.v[i]);
 }
 PACELINE_INLINE F32 as_float(U32 a) { PACELINE_EACH(F32, (Float4)a.v[i]); }
 PACELINE_INLINE U32 as_bits(F32 a) { PACELINE_EACH(U32, (Uint4)a.v[i]); }

@@ -92,24 +92,4 @@ PACELINE_INLINE F32 gumbel(U32 bits) {
 /// No noise exceeds this.
 inline constexpr float kGumbelBound = 22.9F;
 
-/// Philox4x32-10 (runtime/core/philox.hpp) for sixteen counters that differ in word 0.
-PACELINE_INLINE void philox(U32 (&c)[4], std::uint32_t key0, std::uint32_t key1) {
-  const U32 m0 = set1(0xD2511F53U);
-  const U32 m1 = set1(0xCD9E8D57U);
-  for (int round = 0; round < 10; ++round) {
-    U32 high0;
-    U32 low0;
-    U32 high1;
-    U32 low1;
-    multiply_wide(c[0], m0, high0, low0);
-    multiply_wide(c[2], m1, high1, low1);
-    c[0] = high1 ^ c[1] ^ set1(key0);
-    c[1] = low1;
-    c[2] = high0 ^ c[3] ^ set1(key1);
-    c[3] = low0;
-    key0 += 0x9E3779B9U;
-    key1 += 0xBB67AE85U;
-  }
-}
-
 }  // namespace paceline::kernels::cpu::PACELINE_ISA
