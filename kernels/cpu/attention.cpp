@@ -26,6 +26,7 @@
 #include "kernels/cpu/attention_state.hpp"
 #include "kernels/cpu/attention_vectors.hpp"
 #include "kernels/cpu/parts.hpp"
+#include "kernels/cpu/simd_bf16.hpp"
 #include "kernels/cpu/simd_math.hpp"
 #if defined(PACELINE_SIMD_AMX)
 #include "kernels/cpu/attention_tiles.hpp"

@@ -1,5 +1,6 @@
 // Row-wise operations: RMSNorm with the residual added, and the gated activation.
 #include "kernels/cpu/parts.hpp"
+#include "kernels/cpu/simd_bf16.hpp"
 #include "kernels/cpu/simd_math.hpp"
 
 namespace paceline::kernels::cpu::PACELINE_ISA {

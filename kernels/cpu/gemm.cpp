@@ -6,6 +6,7 @@
 // multipliers busy.
 #include "kernels/cpu/kernel_table.hpp"
 #include "kernels/cpu/parts.hpp"
+#include "kernels/cpu/simd_bf16.hpp"
 #include "kernels/cpu/tile.hpp"
 
 namespace paceline::kernels::cpu::PACELINE_ISA {

@@ -7,6 +7,7 @@
 //   fp32: K [head_dim][block]          V [block][head_dim]
 // K of all kv heads comes first, then V of all kv heads.
 #include "kernels/cpu/parts.hpp"
+#include "kernels/cpu/simd_bf16.hpp"
 #include "kernels/cpu/simd_math.hpp"
 
 namespace paceline::kernels::cpu::PACELINE_ISA {

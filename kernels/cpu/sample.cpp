@@ -1,6 +1,7 @@
 // The sampler's passes over a row of logits (see cpu_sampler.cpp for how they are put together).
 #include "kernels/cpu/parts.hpp"
 #include "kernels/cpu/simd_math.hpp"
+#include "kernels/cpu/simd_philox.hpp"
 
 namespace paceline::kernels::cpu::PACELINE_ISA {
 namespace {
@@ -30,25 +31,33 @@ PACELINE_INLINE void load_chunk(const float* logits, int first, int end, F32 sca
   }
 }
 
+PACELINE_INLINE PhiloxRounds rounds_of(const NoiseArgs& noise) {
+  return philox_rounds(noise.key, {noise.step, noise.stream[0], noise.stream[1]});
+}
+
 /// The bits of tokens [64 chunk, 64 chunk + 64): vector j holds word j of 16 neighbouring counters.
-PACELINE_INLINE void chunk_bits(const NoiseArgs& noise, std::uint32_t chunk,
+PACELINE_INLINE void chunk_bits(const PhiloxRounds& rounds, std::uint32_t chunk,
                                 U32 (&bits)[kVectors]) {
-  bits[0] = lane_ids() + set1(chunk * 16U);
-  bits[1] = set1(noise.step);
-  bits[2] = set1(noise.stream[0]);
-  bits[3] = set1(noise.stream[1]);
-  philox(bits, noise.key[0], noise.key[1]);
+  philox(lane_ids() + set1(chunk * 16U), rounds, bits);
 }
 
 /// Noise of fewer bits than this is below `needed`: -ln(-ln w) >= d asks for w >= exp(-e^-d), which
 /// is at least 1 - e^-d. The margin covers the rounding of the noise and of scores about `score`.
-PACELINE_INLINE std::uint32_t least_bits(float needed, float score) {
-  const float magnitude = score < 0 ? -score : score;
-  const float margin = 1e-3F + 1e-6F * (magnitude + (needed < 0 ? -needed : needed));
-  float lanes[kLanes];
-  store(lanes, exp(set1(margin - needed)));
-  const float complement = lanes[0] * 1.001F * 4294967296.0F;
-  return complement < 4294900000.0F ? 0xFFFFFFFFU - static_cast<std::uint32_t>(complement) : 0U;
+PACELINE_INLINE U32 least_bits(F32 needed, float score) {
+  const F32 magnitude = set1(score < 0 ? -score : score) + max(needed, set1(0.0F) - needed);
+  const F32 margin = set1(1e-3F) + set1(1e-6F) * magnitude;
+  // In steps of 2^10, rounded up; all 2^22 of them if it is no number.
+  const F32 complement = exp(margin - needed) * set1(1.001F * 4194304.0F);
+  const U32 steps = to_int(min(complement, set1(4194303.0F))) + set1(1U);
+  return set1(0U) - shift_left<10>(steps);
+}
+
+/// Whether a token of the chunk has as many bits as that.
+PACELINE_INLINE bool reach(const U32 (&bits)[kVectors], std::uint32_t least) {
+  const U32 most = max_unsigned(max_unsigned(bits[0], bits[1]), max_unsigned(bits[2], bits[3]));
+  // Unsigned comparison as a signed one with the top bits flipped.
+  const U32 flip = set1(0x80000000U);
+  return bits_of(less_int(most ^ flip, set1(least) ^ flip)) != 0xFFFFU;
 }
 
 /// Puts a token in its place of the list, unless it is there or has no place.
@@ -67,32 +76,73 @@ PACELINE_INLINE void enter(float value, std::int32_t id, int count, float* value
   ids[place] = id;
 }
 
+/// Enters tokens of the chunk at token t, whose noise is of these bits.
+PACELINE_INLINE void enter_chunk(const RankArgs& args, int t, int end, const U32 (&bits)[kVectors],
+                                 int count, float* values, std::int32_t* ids) {
+  const F32 none = set1(-__builtin_inff());
+  F32 s[kVectors];
+  load_chunk(args.logits, t, end, set1(args.inverse_temperature), s);
+  PACELINE_UNROLL for (int j = 0; j < kVectors; ++j) {
+    const U32 tokens = lane_ids() + set1(static_cast<std::uint32_t>(t + j * kLanes));
+    const Mask tie = equal(s[j], set1(args.keep_value)) &
+                     less_int(tokens, set1(static_cast<std::uint32_t>(args.keep_id) + 1U));
+    const Mask kept = less(set1(args.keep_value), s[j]) | tie;
+    s[j] = select(kept, s[j] + gumbel(bits[j]), none);
+  }
+  for (int j = 0; j < kVectors; ++j) {
+    std::uint32_t enters = bits_of(less_equal(set1(values[count - 1]), s[j]) & less(none, s[j]));
+    if (enters == 0) continue;
+    float lanes[kLanes];
+    store(lanes, s[j]);
+    for (; enters != 0; enters &= enters - 1) {
+      const int lane = __builtin_ctz(enters);
+      enter(lanes[lane], t + j * kLanes + lane, count, values, ids);
+    }
+  }
+}
+
 }  // namespace
 
-/// Two passes over at most kSpan tokens, which stay in the first-level cache. The sum runs in four
-/// accumulators, joined (0 + 1) + (2 + 3) and then over lanes.
+/// Two passes over at most kSpan tokens, which stay in the first-level cache; the second fetches
+/// those that most likely come next. The sum runs in four accumulators, joined (0 + 1) + (2 + 3)
+/// and then over lanes.
 ScanResult scan(const float* logits, int begin, int end, float inverse_temperature,
                 float* chunk_max) {
   const F32 scale = set1(inverse_temperature);
+  const F32 none = set1(-__builtin_inff());
   F32 s[kVectors];
-  Mask nan = is_nan(set1(0.0F));
-  float top = -__builtin_inff();
-  for (int t = begin; t < end; t += kChunk) {
-    load_chunk(logits, t, end, scale, s);
-    PACELINE_UNROLL for (int j = 0; j < kVectors; ++j) nan = nan | is_nan(s[j]);
-    const float largest = max_lane(max(max(s[0], s[1]), max(s[2], s[3])));
-    chunk_max[t / kChunk] = largest;
-    top = largest > top ? largest : top;
+  F32 largest = none;
+  for (int first = begin; first < end; first += kLanes * kChunk) {
+    F32 rows[kLanes];  // a chunk each, whose maxima over lanes are taken together
+    for (int c = 0; c < kLanes; ++c) {
+      const int t = first + c * kChunk;
+      rows[c] = none;
+      if (t >= end) continue;
+      load_chunk(logits, t, end, scale, s);
+      rows[c] = max(max(s[0], s[1]), max(s[2], s[3]));
+    }
+    const F32 maxima = max_lanes(rows);
+    const int chunks = (end - first + kChunk - 1) / kChunk;
+    store_n(chunk_max + first / kChunk, maxima, chunks < kLanes ? chunks : kLanes);
+    largest = max(maxima, largest);
   }
-  ScanResult result = {top, 0.0, any(nan) || top == __builtin_inff()};
-  if (result.bad || top == -__builtin_inff()) return result;
+  float top = max_lane(largest);
+  if (top == 0) {  // zeros of both signs are equal: the first one's sign counts
+    int c = begin / kChunk;
+    while (chunk_max[c] != 0) ++c;
+    top = chunk_max[c];
+  }
+  const F32 base = set1(top == -__builtin_inff() ? 0.0F : top);
   F32 sums[kVectors] = {set1(0.0F), set1(0.0F), set1(0.0F), set1(0.0F)};
   for (int t = begin; t < end; t += kChunk) {
     load_chunk(logits, t, end, scale, s);
-    PACELINE_UNROLL for (int j = 0; j < kVectors; ++j) sums[j] = sums[j] + exp(s[j] - set1(top));
+    PACELINE_UNROLL for (int j = 0; j < kVectors; ++j) {
+      prefetch(logits + t + kSpan + j * kLanes);
+      sums[j] = sums[j] + exp_below(s[j] - base);
+    }
   }
-  result.sum = static_cast<double>(sum((sums[0] + sums[1]) + (sums[2] + sums[3])));
-  return result;
+  const float total = sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
+  return {top, static_cast<double>(total), total != total};  // NaN and infinity make it NaN
 }
 
 int gather(const float* logits, const float* chunk_max, int begin, int end,
@@ -132,39 +182,25 @@ void exponentials(const float* in, float max, int count, float* out) {
 
 /// A chunk is left out when no noise could lift its largest logit to the last place of the list
 /// (the sum rounds monotonically, so none of its tokens could enter or tie), and again, before the
-/// costly logarithms, when its own random bits cannot.
+/// costly logarithms, when its own random bits cannot. The score of the last place is looked up
+/// once for sixteen chunks: it only rises, so that too few may be left out, but never too many.
 void rank(const RankArgs& args, int begin, int end, int count, float* values, std::int32_t* ids) {
-  const F32 scale = set1(args.inverse_temperature);
-  const F32 none = set1(-__builtin_inff());
-  F32 s[kVectors];
-  U32 bits[kVectors];
-  for (int t = begin; t < end; t += kChunk) {
-    const float largest = args.chunk_max[t / kChunk];
+  const PhiloxRounds rounds = rounds_of(args.noise);
+  for (int first = begin; first < end; first += kLanes * kChunk) {
+    const int there = (end - first + kChunk - 1) / kChunk;
+    const F32 largest = load_n(args.chunk_max + first / kChunk, there < kLanes ? there : kLanes);
     const float floor = values[count - 1];
-    if (largest < args.keep_value || largest + kGumbelBound < floor) continue;
-    chunk_bits(args.noise, static_cast<std::uint32_t>(t / kChunk), bits);
-    // Unsigned comparison as a signed one with the top bits flipped.
-    const U32 flip = set1(0x80000000U);
-    const U32 least = set1(least_bits(floor - largest, floor) ^ 0x80000000U);
-    Mask low = less_int(bits[0] ^ flip, least);
-    PACELINE_UNROLL for (int j = 1; j < kVectors; ++j) low = low & less_int(bits[j] ^ flip, least);
-    if (bits_of(low) == 0xFFFFU) continue;
-    load_chunk(args.logits, t, end, scale, s);
-    PACELINE_UNROLL for (int j = 0; j < kVectors; ++j) {
-      const U32 tokens = lane_ids() + set1(static_cast<std::uint32_t>(t + j * kLanes));
-      const Mask tie = equal(s[j], set1(args.keep_value)) &
-                       less_int(tokens, set1(static_cast<std::uint32_t>(args.keep_id) + 1U));
-      const Mask kept = less(set1(args.keep_value), s[j]) | tie;
-      s[j] = select(kept, s[j] + gumbel(bits[j]), none);
-    }
-    for (int j = 0; j < kVectors; ++j) {
-      std::uint32_t enters = bits_of(less_equal(set1(values[count - 1]), s[j]) & less(none, s[j]));
-      if (enters == 0) continue;
-      float lanes[kLanes];
-      store(lanes, s[j]);
-      for (; enters != 0; enters &= enters - 1) {
-        const int lane = __builtin_ctz(enters);
-        enter(lanes[lane], t + j * kLanes + lane, count, values, ids);
+    std::uint32_t chunks = bits_of(less_equal(set1(floor), largest + set1(kGumbelBound)) &
+                                   less_equal(set1(args.keep_value), largest));
+    if (there < kLanes) chunks &= (1U << there) - 1U;
+    std::uint32_t least[kLanes];
+    store(least, least_bits(set1(floor) - largest, floor));
+    for (; chunks != 0; chunks &= chunks - 1) {
+      const int c = __builtin_ctz(chunks);
+      U32 bits[kVectors];
+      chunk_bits(rounds, static_cast<std::uint32_t>(first / kChunk + c), bits);
+      if (reach(bits, least[c])) {
+        enter_chunk(args, first + c * kChunk, end, bits, count, values, ids);
       }
     }
   }
@@ -173,7 +209,7 @@ void rank(const RankArgs& args, int begin, int end, int count, float* values, st
 void noise_chunk(const NoiseArgs& noise, std::uint32_t chunk, std::uint32_t* bits,
                  float* noise_values) {
   U32 words[kVectors];
-  chunk_bits(noise, chunk, words);
+  chunk_bits(rounds_of(noise), chunk, words);
   PACELINE_UNROLL for (int j = 0; j < kVectors; ++j) {
     store(bits + j * kLanes, words[j]);
     store(noise_values + j * kLanes, gumbel(words[j]));

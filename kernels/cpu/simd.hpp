@@ -75,14 +75,8 @@ template <int bits>
 PACELINE_INLINE U32 shift_right_signed(U32 a) {
   return {_mm512_srai_epi32(a.v, bits)};
 }
-/// High and low halves of the 64-bit products.
-PACELINE_INLINE void multiply_wide(U32 a, U32 b, U32& high, U32& low) {
-  const __m512i even = _mm512_mul_epu32(a.v, b.v);
-  const __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(a.v, 32), _mm512_srli_epi64(b.v, 32));
-  high.v = _mm512_mask_blend_epi32(0xAAAA, _mm512_srli_epi64(even, 32), odd);
-  low.v = _mm512_mask_blend_epi32(0xAAAA, even, _mm512_slli_epi64(odd, 32));
-}
 
+PACELINE_INLINE U32 max_unsigned(U32 a, U32 b) { return {_mm512_max_epu32(a.v, b.v)}; }
 PACELINE_INLINE F32 as_float(U32 a) { return {_mm512_castsi512_ps(a.v)}; }
 PACELINE_INLINE U32 as_bits(F32 a) { return {_mm512_castps_si512(a.v)}; }
 /// Conversions as signed 32-bit integers; to_int rounds to nearest even.
@@ -92,6 +86,8 @@ PACELINE_INLINE U32 to_int(F32 a) { return {_mm512_cvtps_epi32(a.v)}; }
 PACELINE_INLINE Mask less(F32 a, F32 b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ)}; }
 PACELINE_INLINE Mask less_equal(F32 a, F32 b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LE_OQ)}; }
 PACELINE_INLINE Mask equal(F32 a, F32 b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_EQ_OQ)}; }
+/// a >= b, or NaN in either.
+PACELINE_INLINE Mask not_less(F32 a, F32 b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_NLT_UQ)}; }
 PACELINE_INLINE Mask is_nan(F32 a) { return {_mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q)}; }
 /// Signed comparison of lanes.
 PACELINE_INLINE Mask less_int(U32 a, U32 b) { return {_mm512_cmplt_epi32_mask(a.v, b.v)}; }
@@ -104,6 +100,10 @@ PACELINE_INLINE F32 select(Mask m, F32 yes, F32 no) {
 }
 PACELINE_INLINE U32 select(Mask m, U32 yes, U32 no) {
   return {_mm512_mask_blend_epi32(m.v, no.v, yes.v)};
+}
+/// a * 2^n, n from -126 to 127, where m is set; 0 in other lanes.
+PACELINE_INLINE F32 ldexp_where(Mask m, F32 a, U32 n) {
+  return {_mm512_maskz_scalef_ps(m.v, a.v, from_int(n).v)};
 }
 /// The first n lanes (0 < n <= 16); the rest are zero.
 PACELINE_INLINE F32 load_part(const float* p, int n) {
@@ -277,14 +277,8 @@ template <int bits>
 PACELINE_INLINE U32 shift_right_signed(U32 a) {
   return PACELINE_BOTH(_mm256_srai_epi32(a.v[0], bits), _mm256_srai_epi32(a.v[1], bits));
 }
-PACELINE_INLINE void multiply_wide(U32 a, U32 b, U32& high, U32& low) {
-  PACELINE_UNROLL for (int i = 0; i < 2; ++i) {
-    const __m256i even = _mm256_mul_epu32(a.v[i], b.v[i]);
-    const __m256i odd =
-        _mm256_mul_epu32(_mm256_srli_epi64(a.v[i], 32), _mm256_srli_epi64(b.v[i], 32));
-    high.v[i] = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
-    low.v[i] = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
-  }
+PACELINE_INLINE U32 max_unsigned(U32 a, U32 b) {
+  return PACELINE_BOTH(_mm256_max_epu32(a.v[0], b.v[0]), _mm256_max_epu32(a.v[1], b.v[1]));
 }
 PACELINE_INLINE F32 as_float(U32 a) {
   return PACELINE_BOTH(_mm256_castsi256_ps(a.v[0]), _mm256_castsi256_ps(a.v[1]));
@@ -309,6 +303,10 @@ PACELINE_INLINE Mask less_equal(F32 a, F32 b) {
 PACELINE_INLINE Mask equal(F32 a, F32 b) {
   return PACELINE_BOTH(_mm256_cmp_ps(a.v[0], b.v[0], _CMP_EQ_OQ),
                        _mm256_cmp_ps(a.v[1], b.v[1], _CMP_EQ_OQ));
+}
+PACELINE_INLINE Mask not_less(F32 a, F32 b) {
+  return PACELINE_BOTH(_mm256_cmp_ps(a.v[0], b.v[0], _CMP_NLT_UQ),
+                       _mm256_cmp_ps(a.v[1], b.v[1], _CMP_NLT_UQ));
 }
 PACELINE_INLINE Mask is_nan(F32 a) {
   return PACELINE_BOTH(_mm256_cmp_ps(a.v[0], a.v[0], _CMP_UNORD_Q),
@@ -427,6 +425,7 @@ PACELINE_INLINE F32 fma(F32 a, F32 b, F32 c) {
 PACELINE_INLINE Mask less(F32 a, F32 b) { PACELINE_EACH(Mask, a.v[i] < b.v[i]); }
 PACELINE_INLINE Mask less_equal(F32 a, F32 b) { PACELINE_EACH(Mask, a.v[i] <= b.v[i]); }
 PACELINE_INLINE Mask equal(F32 a, F32 b) { PACELINE_EACH(Mask, a.v[i] == b.v[i]); }
+PACELINE_INLINE Mask not_less(F32 a, F32 b) { PACELINE_EACH(Mask, ~(a.v[i] < b.v[i])); }
 PACELINE_INLINE Mask is_nan(F32 a) { PACELINE_EACH(Mask, a.v[i] != a.v[i]); }
 PACELINE_INLINE Mask less_int(U32 a, U32 b) { PACELINE_EACH(Mask, (Int4)a.v[i] < (Int4)b.v[i]); }
 PACELINE_INLINE Mask operator&(Mask a, Mask b) { PACELINE_EACH(Mask, a.v[i] & b.v[i]); }
@@ -470,12 +469,8 @@ template <int bits>
 PACELINE_INLINE U32 shift_right_signed(U32 a) {
   PACELINE_EACH(U32, (Uint4)((Int4)a.v[i] >> bits));
 }
-PACELINE_INLINE void multiply_wide(U32 a, U32 b, U32& high, U32& low) {
-  PACELINE_UNROLL for (int i = 0; i < 16; ++i) {
-    const std::uint64_t product = std::uint64_t{a.v[i / 4][i % 4]} * b.v[i / 4][i % 4];
-    high.v[i / 4][i % 4] = static_cast<std::uint32_t>(product >> 32);
-    low.v[i / 4][i % 4] = static_cast<std::uint32_t>(product);
-  }
+PACELINE_INLINE U32 max_unsigned(U32 a, U32 b) {
+  PACELINE_EACH(U32, a.v[i] > b.v[i] ? a.v[i] : b.v[i]);
 }
 PACELINE_INLINE F32 as_float(U32 a) { PACELINE_EACH(F32, (Float4)a.v[i]); }
 PACELINE_INLINE U32 as_bits(F32 a) { PACELINE_EACH(U32, (Uint4)a.v[i]); }
@@ -524,6 +519,9 @@ PACELINE_INLINE float max_lane(F32 a) {
 #endif
 
 #if !defined(PACELINE_SIMD_AVX512)
+PACELINE_INLINE F32 ldexp_where(Mask m, F32 a, U32 n) {
+  return select(m, a * as_float(shift_left<23>(n + set1(127U))), set1(0.0F));
+}
 template <int N>
 PACELINE_INLINE F32 sums(const F32 (&rows)[N]) {
   float lanes[kLanes] = {};
@@ -553,50 +551,21 @@ PACELINE_INLINE F32 load_n(const float* p, int n) {
   return n == kLanes ? load(p) : load_part(p, n);
 }
 
+/// The first n lanes, which may be all.
+PACELINE_INLINE void store_n(float* p, F32 x, int n) {
+  if (n == kLanes) {
+    store(p, x);
+  } else {
+    store_part(p, x, n);
+  }
+}
+
 PACELINE_INLINE bool any(Mask a) { return bits_of(a) != 0; }
 /// Lane i holds i.
 PACELINE_INLINE U32 lane_ids() {
   alignas(64) static constexpr std::uint32_t ids[kLanes] = {0, 1, 2,  3,  4,  5,  6,  7,
                                                             8, 9, 10, 11, 12, 13, 14, 15};
   return load(ids);
-}
-
-/// fp32 to bf16 bits in the low half of each lane: nearest even, NaN to a quiet NaN, subnormals
-/// kept.
-PACELINE_INLINE U32 to_bf16(F32 a) {
-  const U32 bits = as_bits(a);
-  const U32 odd = shift_right<16>(bits) & set1(1U);
-  const U32 rounded = shift_right<16>(bits + set1(0x7FFFU) + odd);
-  return select(is_nan(a), set1(0x7FC0U), rounded);
-}
-PACELINE_INLINE void store_bf16(std::uint16_t* p, F32 x) { store_low16(p, to_bf16(x)); }
-PACELINE_INLINE void store_bf16_part(std::uint16_t* p, F32 x, int n) {
-  std::uint16_t lanes[kLanes];
-  store_bf16(lanes, x);
-  for (int i = 0; i < n; ++i) p[i] = lanes[i];
-}
-PACELINE_INLINE F32 load_bf16_part(const std::uint16_t* p, int n) {
-  std::uint16_t lanes[kLanes] = {};
-  for (int i = 0; i < n; ++i) lanes[i] = p[i];
-  return load_bf16(lanes);
-}
-/// Stores lanes [0, n) at element `index` of an fp32 or bf16 array.
-PACELINE_INLINE void store_as(std::byte* out, std::ptrdiff_t index, F32 x, int n, bool bf16) {
-  if (bf16) {
-    auto* p = reinterpret_cast<std::uint16_t*>(out) + index;
-    if (n == kLanes) {
-      store_bf16(p, x);
-    } else {
-      store_bf16_part(p, x, n);
-    }
-  } else {
-    auto* p = reinterpret_cast<float*>(out) + index;
-    if (n == kLanes) {
-      store(p, x);
-    } else {
-      store_part(p, x, n);
-    }
-  }
 }
 
 PACELINE_INLINE void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }

@@ -7,15 +7,13 @@
 
 namespace paceline::kernels::cpu::PACELINE_ISA {
 
-/// e^x within 2 ulp for x in [-87.3, 88.3]; exactly 1 at 0; exactly 0 below -87.3 (no subnormal
-/// results); saturates above; NaN stays NaN.
-PACELINE_INLINE F32 exp(F32 x) {
-  const F32 bounded = max(set1(-87.3F), min(set1(88.3F), x));
+/// exp() of x <= 88.3, or NaN.
+PACELINE_INLINE F32 exp_below(F32 x) {
   // x = n ln 2 + r, |r| <= ln 2 / 2, with ln 2 in two parts so that r is nearly exact. A NaN keeps
   // its way through r; its n is whatever the conversion makes of it.
-  const U32 n = to_int(bounded * set1(1.44269504F));
+  const U32 n = to_int(x * set1(1.44269504F));
   const F32 nf = from_int(n);
-  F32 r = fma(nf, set1(-0.693145752F), bounded);
+  F32 r = fma(nf, set1(-0.693145752F), x);
   r = fma(nf, set1(-1.42860682e-6F), r);
   // Taylor to r^7 / 7!: the next term is below 6e-9.
   F32 p = set1(1.0F / 5040.0F);
@@ -26,9 +24,12 @@ PACELINE_INLINE F32 exp(F32 x) {
   p = fma(p, r, set1(0.5F));
   p = fma(p, r, set1(1.0F));
   p = fma(p, r, set1(1.0F));
-  const F32 scale = as_float(shift_left<23>(n + set1(127U)));
-  return select(less(x, set1(-87.3F)), set1(0.0F), p * scale);
+  return ldexp_where(not_less(x, set1(-87.3F)), p, n);
 }
+
+/// e^x within 2 ulp for x in [-87.3, 88.3]; exactly 1 at 0; exactly 0 below -87.3 (no subnormal
+/// results); saturates above; NaN stays NaN.
+PACELINE_INLINE F32 exp(F32 x) { return exp_below(min(set1(88.3F), x)); }
 
 /// n ln 2 + ln(1 + f) for f in [-0.5, 1/3]: 2 atanh(z) with z = f / (2 + f), |z| <= 1/3. The series
 /// in z^2 keeps relative precision as f goes to 0.
@@ -90,25 +91,5 @@ PACELINE_INLINE F32 gumbel(U32 bits) {
 
 /// No noise exceeds this.
 inline constexpr float kGumbelBound = 22.9F;
-
-/// Philox4x32-10 (runtime/core/philox.hpp) for sixteen counters that differ in word 0.
-PACELINE_INLINE void philox(U32 (&c)[4], std::uint32_t key0, std::uint32_t key1) {
-  const U32 m0 = set1(0xD2511F53U);
-  const U32 m1 = set1(0xCD9E8D57U);
-  for (int round = 0; round < 10; ++round) {
-    U32 high0;
-    U32 low0;
-    U32 high1;
-    U32 low1;
-    multiply_wide(c[0], m0, high0, low0);
-    multiply_wide(c[2], m1, high1, low1);
-    c[0] = high1 ^ c[1] ^ set1(key0);
-    c[1] = low1;
-    c[2] = high0 ^ c[3] ^ set1(key1);
-    c[3] = low0;
-    key0 += 0x9E3779B9U;
-    key1 += 0xBB67AE85U;
-  }
-}
 
 }  // namespace paceline::kernels::cpu::PACELINE_ISA

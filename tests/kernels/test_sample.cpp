@@ -317,6 +317,49 @@ TEST_P(CpuSampleTest, SkippingChunksChangesNothing) {
   }
 }
 
+TEST_P(CpuSampleTest, ATokenThatOnlyTheRarestNoiseLiftsIsNotSkipped) {
+  // Steps at which a token has all bits set, or all but one: about the most noise that there is.
+  // The last has 0xFFFFFAB5: a bound that is a multiple of 1,024 must be rounded for it.
+  const cpu::KernelTable& kernels = cpu::kernel_table(GetParam().c_str());
+  struct Rare {
+    std::uint32_t step;
+    int token;
+  };
+  for (const Rare& rare : {Rare{312'708, 8010}, Rare{888'469, 7078}, Rare{3323, 9443}}) {
+    const auto noise_of = [&](int token) {
+      std::uint32_t bits[64];
+      float gumbel[64];
+      kernels.noise_chunk({{3, 0}, rare.step, {4, 0}}, token / 64, bits, gumbel);
+      return gumbel[token % 64];
+    };
+    const int likely = 77;
+    ASSERT_GT(noise_of(rare.token), 14.9F);
+    SampleRow row;
+    row.noise = {3, 4};
+    row.step = static_cast<std::int32_t>(rare.step);
+    std::vector<float> logits(10'000, -1000.0F);
+    logits[rare.token] = 0;
+    for (const int threads : {1, 2}) {
+      logits[likely] = noise_of(rare.token) - noise_of(likely) - 0.001F;
+      EXPECT_EQ(sample(*backend(threads), logits, 10'000, row).token, rare.token) << rare.token;
+      logits[likely] += 0.002F;
+      EXPECT_EQ(sample(*backend(threads), logits, 10'000, row).token, likely) << rare.token;
+    }
+  }
+}
+
+TEST_P(CpuSampleTest, ASpanOfWhichNothingIsLeftIsNoFault) {
+  // The sums of 4,096 tokens each are joined by their maxima, and one of them has none.
+  std::vector<float> logits(10'000, 0.0F);
+  std::fill(logits.begin() + 4096, logits.begin() + 8192, -std::numeric_limits<float>::infinity());
+  const SampleRow row;
+  const Sampled got = sample(*backend(1), logits, 10'000, row);
+  EXPECT_TRUE(got.token < 4096 || got.token >= 8192);
+  EXPECT_NEAR(got.logprob, -std::log(10'000.0 - 4096.0), 1e-5);
+  logits[5000] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_THROW((void)sample(*backend(1), logits, 10'000, row), Error);
+}
+
 TEST_P(SampleTest, FaultsAreReported) {
   for (const int threads : {1, 2}) {
     const auto cpu = backend(threads);
