@@ -62,7 +62,7 @@ struct Sizes {
             .kv_blocks = kv_blocks(),
             .context = longest()};
   }
-  static constexpr int kBlock = 16;
+  static constexpr int kBlock = 32;
 };
 
 /// Siblings that decode, beside a batch of as many different ones.

@@ -164,14 +164,15 @@ void bench_attention(Backend& cpu, const Machine& machine, const QkvParams& para
   constexpr std::size_t kLeast = std::size_t{128} << 20;  // of a pool: none of it stays in a cache
   constexpr std::size_t kMost = std::size_t{3} << 30;
   const int d = params.head_dim;
-  const std::size_t piece = KvShape{1, params.kv_heads, d}.layer_bytes();
+  constexpr int kBlock = 32;
+  const std::size_t piece = KvShape{1, params.kv_heads, d, kBlock}.layer_bytes();
   const double pieces = bench::measure_pieces(cpu.info().threads, piece);
   std::printf(
       "\nattention, %d heads of %d, %d kv heads: a layer; pieces of %zu bytes %.1f GB/s\n"
       "rows             context  in common        us   GFLOP/s    GB/s   of the bound\n",
       params.heads, d, params.kv_heads, piece, pieces / 1e9);
   for (const Attention& c : kAttentions) {
-    KvShape kv = {.layers = 1, .kv_heads = params.kv_heads, .head_dim = d};
+    KvShape kv = {.layers = 1, .kv_heads = params.kv_heads, .head_dim = d, .block = kBlock};
     const int blocks = (c.context + kv.block - 1) / kv.block;
     const int shared = c.shared / kv.block;
     const int pool = c.sequences / c.siblings * (shared + c.siblings * (blocks - shared));

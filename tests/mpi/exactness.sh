@@ -17,7 +17,7 @@ run "batch 7" 2 --set engine.max_batch=7
 run "prefill chunk 1" 1 --set engine.prefill_chunk=1
 run "prefill chunk 17" 2 --set engine.prefill_chunk=17
 run "prefill chunk 2048" 1 --set engine.prefill_chunk=2048
-run "KV blocks of 32" 1 --set engine.kv_block=32
+run "KV blocks of 16" 1 --set engine.kv_block=16
 run "KV blocks of 128, TP 2, batch 7" 2 --set engine.kv_block=128 --set layout.verifier_tp=2 --set engine.max_batch=7
 run "little KV memory" 1 --set engine.kv_memory=4MiB
 run "prompts leased in another order" 2 --set prompts.shuffle=true
