@@ -5,8 +5,8 @@
 // bandwidth (weights + KV bytes over time; of copies on a device) and of the peak of bf16 products
 // (by cuBLAS on a device), both measured in the same run. "Of the bound": of the time that bytes
 // take, KV's in the pieces that it lies in, or operations, if those take longer. Each figure is the
-// median of several: decoding, of requests with prompts of their own and of siblings, prefill, and
-// scoring of given responses. On a device also steps that verify drafts, and the time that a step
+// median of several: decoding, of requests with prompts of their own and of siblings, steps that
+// verify drafts, prefill, and scoring of given responses. On a device also the time that a step
 // takes beside what the device is busy for. --given: prompts' KV is made up instead of computed,
 // which takes as long to attend to; reading 64 prompts of 16,384 tokens would take hours.
 #include <sys/resource.h>
@@ -41,8 +41,9 @@ using namespace paceline;
 struct Sizes {
   std::vector<int> batches;
   std::vector<int> prefills;  ///< tokens
-  int verify = 0;    ///< draft tokens a request, of the largest batch; 0: nothing is verified
-  int context = 64;  ///< tokens that decoding begins with
+  int verify = 4;             ///< draft tokens a request, where drafts are verified
+  int verify_batch = 0;       ///< requests that are
+  int context = 64;           ///< tokens that decoding begins with
   int prefill_chunk = 512;
   int max_tokens = 512;  ///< of a response
   bool given = false;    ///< KV of prompts is not computed
@@ -69,7 +70,10 @@ struct Sizes {
 constexpr int kOfOnePrompt = 16;
 
 Sizes cpu_sizes(int context) {
-  Sizes sizes{.batches = {1, 2, 4, 8, 16, 32, 64}, .prefills = {512}, .context = context};
+  Sizes sizes{.batches = {1, 2, 4, 8, 16, 32, 64},
+              .prefills = {512},
+              .verify_batch = 16,
+              .context = context};
   if (context > sizes.prefills.back()) sizes.prefills.push_back(context);
   return sizes;
 }
@@ -77,9 +81,9 @@ Sizes cpu_sizes(int context) {
 Sizes device_sizes(int context) {
   Sizes sizes{.batches = {1, 8, 32, 128, 256},
               .prefills = {512, 4096},
-              .verify = 4,
               .context = context,
               .prefill_chunk = 4096};
+  sizes.verify_batch = sizes.max_batch();
   sizes.max_tokens = 192 + sizes.max_batch() * context / sizes.prefill_chunk;
   return sizes;
 }
@@ -205,7 +209,7 @@ void prefill(const Bench& b, engine::Executor& executor, int tokens) {
   SamplingParams sampling;
   sampling.max_tokens = 1;
   std::vector<double> seconds;
-  for (int run = 0; run < (tokens > 2048 ? 3 : 5); ++run) {
+  for (int run = 0; run < (tokens > 8192 ? 1 : tokens > 2048 ? 3 : 5); ++run) {
     engine::Batcher batcher(b.sizes.batcher(1), sampling, {}, nullptr);
     engine::Admission request;
     request.prompt = random_prompt(tokens, b.config.vocab, run);
@@ -350,10 +354,8 @@ void bench_model(const Arguments& a) {
   if (std::ranges::find(sizes.batches, kOfOnePrompt) != sizes.batches.end())
     decode(b, executor, kOfOnePrompt, 0, kOfOnePrompt);
   if (a.batch > 0) return;
-  if (sizes.verify > 0) {
-    std::printf("with drafts of %d tokens:\n", sizes.verify);
-    decode(b, executor, sizes.max_batch(), sizes.verify);
-  }
+  std::printf("with drafts of %d tokens:\n", sizes.verify);
+  decode(b, executor, sizes.verify_batch, sizes.verify);
   for (const int tokens : sizes.prefills) prefill(b, executor, tokens);
   score(b, weights, group);
   const bench::Machine again = measure();
