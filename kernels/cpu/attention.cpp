@@ -38,7 +38,7 @@ namespace {
 constexpr std::ptrdiff_t kLine = 64;  // bytes of a cache line
 
 struct Scratch {
-  float* q;       // [row heads][kQueryStride]: times args.scale in fp32, or bf16 as they are
+  float* q;       // [row heads and 16][kQueryStride]: times args.scale in fp32, or bf16 as they are
   State segment;  // that is walked
   State before;   // all segments before it
   float* scores;  // [16 rows of a row tile][kTile]: scores, then weights (softmax_step())
