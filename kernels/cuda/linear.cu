@@ -18,6 +18,8 @@ void launch_product(const LinearPlan& plan, ProductArgs args, cudaStream_t strea
   args.feature_tiles = (args.n + Shape::kFeatures - 1) / Shape::kFeatures;
   args.row_tiles = (args.rows + Shape::kRows - 1) / Shape::kRows;
   args.places = args.feature_tiles * args.row_tiles * args.splits;
+  constexpr std::size_t kSum = std::size_t{Shape::kQuads} * Shape::kOwners;  // of a tile
+  args.parts = args.waiting + plan.grid * args.levels * kSum;
   launch(product<Shape>, dim3(plan.grid), dim3(Shape::kThreads), Shape::kSharedBytes, stream, args);
 }
 
@@ -132,7 +134,7 @@ void linear(const LinearPlan& plan, const DeviceLinear& weight, const std::byte*
   args.in = in;
   args.out = out;
   args.arrivals = reinterpret_cast<unsigned*>(workspace.data);
-  args.parts = reinterpret_cast<float*>(workspace.data + kCounterBytes);
+  args.waiting = reinterpret_cast<float4*>(workspace.data + kCounterBytes);
   args.rows = rows;
   args.n = layout.n;
   args.k = layout.k;
@@ -144,6 +146,7 @@ void linear(const LinearPlan& plan, const DeviceLinear& weight, const std::byte*
       ((std::uint64_t{1} << 32) + args.segment_chunks - 1) / args.segment_chunks);
   args.weight_tiles = layout.tiles();
   args.splits = plan.splits;
+  args.levels = tree_levels(layout.segments / plan.splits);
   kLaunchers.at(plan.shape)(plan, args, stream);
 }
 

@@ -2,6 +2,7 @@
 // No choice made here changes a bit of the result (see linear.hpp), only the time it takes.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <tuple>
@@ -20,6 +21,12 @@ inline constexpr int kChunkSteps = kChunk / kStep;
 inline constexpr int kStageSteps = 4;
 inline constexpr int kStagesPerChunk = kChunkSteps / kStageSteps;
 inline constexpr int kMaxLinearSegments = 64;
+
+/// Sums that wait at a time while a range of `segments` segments, a power of two, is added up in
+/// the order of the tree: one for each of its levels.
+[[nodiscard]] constexpr int tree_levels(int segments) {
+  return std::bit_width(static_cast<unsigned>(segments)) - 1;
+}
 
 /// How a weight lies in device memory.
 ///
@@ -148,9 +155,9 @@ struct LinearPlan {
   friend bool operator==(const LinearPlan&, const LinearPlan&) = default;
 };
 
-/// Partial sums of segments and the counters of tiles that blocks share. Large enough for a grid of
-/// 192 x 128 tiles over 132 multiprocessors with 8 segments (104 MB); more segments get fewer
-/// blocks.
+/// Sums that wait in a block's walk, sums of splits, and the counters of tiles that blocks share.
+/// Large enough for a grid of 192 x 128 tiles over 132 multiprocessors with 64 segments (78 MB);
+/// plans whose splits want more are left out.
 inline constexpr std::size_t kLinearWorkspaceBytes = std::size_t{128} << 20;
 inline constexpr int kLinearCounters = 4096;  ///< uint32, at the start of the workspace
 

@@ -217,6 +217,7 @@ TEST_P(CudaLinearTest, EveryPlanGivesTheDefinition) {
   every_plan_gives_the_definition(GetParam(), 37, 1000, 2, {2, 17}, kSmall);
   every_plan_gives_the_definition(GetParam(), 41, 1000, 4, {1, 40}, kLarge);
   every_plan_gives_the_definition(GetParam(), 200, 352, 8, {3, 129}, kSmall);
+  every_plan_gives_the_definition(GetParam(), 33, 4096, 64, {5}, kSmall);
   // Whole groups of the raster: 16 tiles of 8 rows, 16 of 16, ...
   every_plan_gives_the_definition(GetParam(), 34, 64, 1, {128, 256}, kSmall);
 }
@@ -356,9 +357,10 @@ TEST(CudaLinearPlanTest, PlansFitTheirWorkspaceAndShareWholeSegments) {
             (3584 + tile.features - 1) / tile.features * ((rows + tile.rows - 1) / tile.rows));
         ASSERT_EQ(segments % plan.splits, 0);
         ASSERT_GE(plan.grid, 1);
-        if (segments == 1) continue;
-        const std::size_t slots = plan.splits > 1 ? tiles : static_cast<std::size_t>(plan.grid);
-        ASSERT_LE(kLinearCounters * sizeof(unsigned) + slots * segments * tile.tile_bytes,
+        const std::size_t waiting =
+            static_cast<std::size_t>(plan.grid) * tree_levels(segments / plan.splits);
+        const std::size_t parts = plan.splits > 1 ? tiles * plan.splits : 0;
+        ASSERT_LE(kLinearCounters * sizeof(unsigned) + (waiting + parts) * tile.tile_bytes,
                   kLinearWorkspaceBytes)
             << describe(plan, rows);
         if (plan.splits > 1) {
