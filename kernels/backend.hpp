@@ -242,8 +242,9 @@ class Operations {
   /// out = silu(gate) * up, rounded to dtype. gate_up: [rows, 2 * width] fp32, gate | up.
   virtual void swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) = 0;
 
-  /// linear() and swiglu() of its outcome, with the bits that these give. gate_up: n = 2 * width.
-  /// work: [rows, n] fp32 that a backend may use. out: [rows, width] of dtype.
+  /// linear() and swiglu() of its outcome, with the bits that these give where the same rows were
+  /// packed by pack(). gate_up: n = 2 * width, by pack_gate_up() or pack(). work: [rows, n] fp32
+  /// that a backend may use. dtype: the weight's. out: [rows, width] of it.
   virtual void linear_swiglu(const Linear& gate_up, const std::byte* in, int rows, float* work,
                              DType dtype, std::byte* out) {
     linear(gate_up, in, rows, work);
@@ -326,6 +327,14 @@ class Backend {
                                                      std::span<const float> bias, int segments,
                                                      DType compute,
                                                      const PackPlace& place = {}) = 0;
+  /// The same of the gates of an MLP and then as many ups, column-parallel, for linear_swiglu()
+  /// alone.
+  [[nodiscard]] virtual std::unique_ptr<Linear> pack_gate_up(std::span<const MatrixSlice> slices,
+                                                             std::span<const float> bias,
+                                                             DType compute,
+                                                             const PackPlace& place = {}) {
+    return pack(slices, bias, 1, compute, place);
+  }
   /// Bytes of the place of a packed [n, k]. 0: weights are in the backend's own memory alone, and
   /// places are of no use to it.
   [[nodiscard]] virtual std::size_t packed_bytes(std::int64_t n, std::int64_t k,

@@ -210,14 +210,26 @@ void CudaBackend::read(const std::byte* from, std::span<std::byte> to) {
   wait();
 }
 
-// Rows go from the mapped file through pinned memory to the device and are packed there.
 std::unique_ptr<Linear> CudaBackend::pack(std::span<const MatrixSlice> slices,
                                           std::span<const float> bias, int segments, DType compute,
                                           const PackPlace& /*place*/) {
+  return pack(slices, bias, segments, compute, false);
+}
+
+std::unique_ptr<Linear> CudaBackend::pack_gate_up(std::span<const MatrixSlice> slices,
+                                                  std::span<const float> bias, DType compute,
+                                                  const PackPlace& /*place*/) {
+  return pack(slices, bias, 1, compute, true);
+}
+
+// Rows go from the mapped file through pinned memory to the device and are packed there.
+std::unique_ptr<Linear> CudaBackend::pack(std::span<const MatrixSlice> slices,
+                                          std::span<const float> bias, int segments, DType compute,
+                                          bool gated) {
   const std::vector<SourceRow> rows = source_rows(slices, bias);
   const int n = static_cast<int>(rows.size());
   const int k = static_cast<int>(slices[0].columns);
-  const LinearLayout layout = linear_layout(n, k, segments, compute);
+  const LinearLayout layout = linear_layout(n, k, segments, compute, gated);
   DeviceMemory weight(layout.bytes());
   PACELINE_CUDA_CHECK(cudaMemsetAsync(weight.data(), 0, weight.size(), stream_));
   const std::size_t longest = k * sizeof(float);
@@ -240,7 +252,11 @@ std::unique_ptr<Linear> CudaBackend::pack(std::span<const MatrixSlice> slices,
     first = last;
   }
   std::unique_ptr<Buffer> device_bias;
-  if (!bias.empty()) device_bias = upload(*this, std::vector<float>(bias.begin(), bias.end()));
+  if (!bias.empty()) {
+    std::vector<float> of_features(n);
+    for (int row = 0; row < n; ++row) of_features[feature_of(row, n, gated)] = bias[row];
+    device_bias = upload(*this, of_features);
+  }
   return std::make_unique<PackedLinear>(layout, std::move(weight), std::move(device_bias));
 }
 
@@ -385,6 +401,18 @@ void CudaBackend::attention(const QkvParams& params, int layer, const std::byte*
 
 void CudaBackend::swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) {
   cuda::swiglu(gate_up, rows, width, dtype, out, stream_);
+}
+
+void CudaBackend::linear_swiglu(const Linear& gate_up, const std::byte* in, int rows, float* work,
+                                DType dtype, std::byte* out) {
+  const DeviceLinear packed = dynamic_cast<const PackedLinear&>(gate_up).view();
+  if (!packed.layout.gated) {
+    Operations::linear_swiglu(gate_up, in, rows, work, dtype, out);
+    return;
+  }
+  expect(dtype == packed.layout.dtype, "gated products of another type than the weight's");
+  const LinearPlan plan = plan_linear(packed.layout, rows, facts_);
+  cuda::linear_swiglu(plan, packed, in, rows, out, {linear_workspace_.data()}, stream_);
 }
 
 void CudaBackend::store_columns(const float* in, int rows, int width, DType dtype, std::byte* out,

@@ -79,7 +79,7 @@ int grid_of(const TileTraits& shape, int splits, const LinearLayout& layout, int
 
 }  // namespace
 
-LinearLayout linear_layout(int n, int k, int segments, DType dtype) {
+LinearLayout linear_layout(int n, int k, int segments, DType dtype, bool gated) {
   const std::string what = "a weight of " + std::to_string(n) + " x " + std::to_string(k) + " in " +
                            std::to_string(segments) + " segments: ";
   if (n < 1 || k < 1) throw Error(ExitCode::internal, what + "it is empty");
@@ -89,7 +89,8 @@ LinearLayout linear_layout(int n, int k, int segments, DType dtype) {
                 what + "not a power of two up to " + std::to_string(kMaxLinearSegments));
   }
   if (k % (2 * segments) != 0) throw Error(ExitCode::internal, what + "k has no such even parts");
-  return {n, k, segments, dtype};
+  if (gated && n % 2 != 0) throw Error(ExitCode::internal, what + "not as many gates as ups");
+  return {n, k, segments, dtype, gated};
 }
 
 const std::vector<TileTraits>& tile_traits() {

@@ -42,6 +42,9 @@ struct LinearLayout {
   int k = 0;
   int segments = 1;
   DType dtype = DType::bf16;
+  /// The rows that are packed are gates, then as many ups, and features take turns: gate 0, up 0,
+  /// gate 1, ... So one thread has both of a pair at the end.
+  bool gated = false;
 
   [[nodiscard]] int segment_length() const { return k / segments; }  ///< elements
   [[nodiscard]] int segment_steps() const { return (segment_length() + kStep - 1) / kStep; }
@@ -56,8 +59,14 @@ struct LinearLayout {
 };
 
 /// Throws Error (internal) where `segments` is no power of two up to kMaxLinearSegments that cuts k
-/// into even parts.
-[[nodiscard]] LinearLayout linear_layout(int n, int k, int segments, DType dtype);
+/// into even parts, and where gates have no ups.
+[[nodiscard]] LinearLayout linear_layout(int n, int k, int segments, DType dtype,
+                                         bool gated = false);
+/// The feature that row `row` of those that are packed becomes.
+[[nodiscard]] constexpr int feature_of(int row, int n, bool gated) {
+  if (!gated) return row;
+  return row < n / 2 ? 2 * row : 2 * (row - n / 2) + 1;
+}
 
 /// The tile of a thread block in the bf16 kernel, at compile time. A warp computes kM tiles of 16
 /// features times kN tiles of 8 rows; kWarpsM x kWarpsN warps make a tile; kSlices such sets work

@@ -24,9 +24,12 @@
 // ahead, so a stage is free for copies only when the next one is through.
 #pragma once
 
+#include <cuda_bf16.h>
+
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/exact_math.cuh"
 #include "kernels/cuda/launch.hpp"
 #include "kernels/cuda/linear_plan.hpp"
 #include "kernels/cuda/ptx.cuh"
@@ -38,12 +41,13 @@ struct ProductArgs {
   const std::byte* weight;  ///< packed, see LinearLayout
   const float* bias;        ///< [n] or null
   const std::byte* in;      ///< [rows, k] bf16
-  float* out;               ///< [rows, n]
+  void* out;                ///< [rows, n] fp32; `gated`: [rows, n / 2] bf16
   unsigned* arrivals;       ///< [tiles]: blocks that have finished their share of a tile
   float4* waiting;          ///< [blocks][levels][quads][owners]: sums, until the neighbour is there
   float4* parts;            ///< [places][quads][owners]: sums of splits, where there are several
   int rows, n, k;
   int segments, segment_length, segment_steps, segment_chunks;
+  bool gated;                  ///< LinearLayout::gated
   unsigned chunks_reciprocal;  ///< ceil(2^32 / segment_chunks), for fewer than 2^16 chunks
   int weight_tiles;            ///< of 16 features
   int feature_tiles;           ///< of the block's shape
@@ -308,7 +312,8 @@ __device__ __forceinline__ void multiply_stage_async(const std::byte* stage,
   }
 }
 
-/// Writes quad (m, n) of a thread: two neighbouring features of two neighbouring rows.
+/// Writes quad (m, n) of a thread: two neighbouring features of two neighbouring rows, or what they
+/// come to as gate and up.
 template <class Shape>
 __device__ __forceinline__ void write_quad(const ProductArgs& args, const Place& place,
                                            const Position<Shape>& position, int m, int n,
@@ -327,9 +332,13 @@ __device__ __forceinline__ void write_quad(const ProductArgs& args, const Place&
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     if (first_row + i >= args.rows) return;
-    float* out = args.out + static_cast<std::size_t>(first_row + i) * args.n + feature;
+    const std::size_t at = static_cast<std::size_t>(first_row + i) * args.n + feature;
     const float2 pair = i == 0 ? make_float2(quad.x, quad.z) : make_float2(quad.y, quad.w);
-    if (args.n % 2 == 0) {
+    float* out = static_cast<float*>(args.out) + at;
+    if (args.gated) {
+      static_cast<__nv_bfloat16*>(args.out)[at / 2] =
+          __float2bfloat16_rn(swiglu_value(pair.x, pair.y));
+    } else if (args.n % 2 == 0) {
       *reinterpret_cast<float2*>(out) = pair;
     } else {
       out[0] = pair.x;

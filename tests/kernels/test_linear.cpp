@@ -109,19 +109,24 @@ TEST_P(LinearTest, GatedProductsAreTheProductsGated) {
     const Values in(random.normals(static_cast<std::size_t>(rows) * k), dtype());
     const std::size_t size = static_cast<std::size_t>(rows) * width;
     for (const bool with_bias : {false, true}) {
-      const auto packed = cpu->pack(
-          {&slice, 1}, with_bias ? std::span<const float>(bias) : std::span<const float>(), 1,
-          dtype());
+      const auto given = with_bias ? std::span<const float>(bias) : std::span<const float>();
+      const auto packed = cpu->pack({&slice, 1}, given, 1, dtype());
+      const auto pairs = cpu->pack_gate_up({&slice, 1}, given, dtype());
+      ASSERT_EQ(pairs->n(), 2 * width);
       Array<std::byte> input(*cpu, in.bytes);
       Array<float> work(*cpu, poisoned(2 * size));
       Array<std::byte> gated(*cpu, poisoned(size, dtype()));
+      Array<std::byte> of_pairs(*cpu, poisoned(size, dtype()));
       Array<float> products(*cpu, multiply(*cpu, *packed, in, rows));
       Array<std::byte> expected(*cpu, poisoned(size, dtype()));
       operate(*cpu, [&, rows = rows, width = width](Operations& operations) {
         operations.linear_swiglu(*packed, input.data(), rows, work.data(), dtype(), gated.data());
+        operations.linear_swiglu(*pairs, input.data(), rows, work.data(), dtype(), of_pairs.data());
         operations.swiglu(products.data(), rows, width, dtype(), expected.data());
       });
       ASSERT_EQ(gated.values(), expected.values())
+          << rows << " rows, " << width << " wide, " << threads << " threads";
+      ASSERT_EQ(of_pairs.values(), expected.values())
           << rows << " rows, " << width << " wide, " << threads << " threads";
     }
   }
