@@ -68,6 +68,10 @@ class Embedding {
   virtual ~Embedding() = default;
 };
 
+/// Segments of a matrix of which every rank has all of K, whatever the degree of tensor
+/// parallelism: as many as the backend likes, by k alone.
+inline constexpr int kAnySegments = 0;
+
 /// A weight matrix [n, k] packed for this backend, with an optional bias [n].
 class Linear {
  public:
@@ -319,10 +323,10 @@ class Backend {
 
   /// Packs the slices, stacked along rows, into one matrix (all must have `columns` equal). `bias`:
   /// empty or [n] fp32, in host memory. `segments`: K is cut into that many equal ranges, each
-  /// summed on its own and then added in the binary tree; 1 for column-parallel projections. Two
-  /// segments or more must be of even width. `compute`: dtype of the packed weight and of the
-  /// inputs it is multiplied with. Throws UnusableWeight of the first there is, unless another
-  /// process packs, which then does.
+  /// summed on its own and then added in the binary tree; 1 or kAnySegments for column-parallel
+  /// projections. Two segments or more must be of even width. `compute`: dtype of the packed weight
+  /// and of the inputs it is multiplied with. Throws UnusableWeight of the first there is, unless
+  /// another process packs, which then does.
   [[nodiscard]] virtual std::unique_ptr<Linear> pack(std::span<const MatrixSlice> slices,
                                                      std::span<const float> bias, int segments,
                                                      DType compute,

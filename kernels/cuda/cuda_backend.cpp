@@ -219,7 +219,7 @@ std::unique_ptr<Linear> CudaBackend::pack(std::span<const MatrixSlice> slices,
 std::unique_ptr<Linear> CudaBackend::pack_gate_up(std::span<const MatrixSlice> slices,
                                                   std::span<const float> bias, DType compute,
                                                   const PackPlace& /*place*/) {
-  return pack(slices, bias, 1, compute, true);
+  return pack(slices, bias, kGateUpSegments, compute, true);
 }
 
 // Rows go from the mapped file through pinned memory to the device and are packed there.
@@ -229,6 +229,7 @@ std::unique_ptr<Linear> CudaBackend::pack(std::span<const MatrixSlice> slices,
   const std::vector<SourceRow> rows = source_rows(slices, bias);
   const int n = static_cast<int>(rows.size());
   const int k = static_cast<int>(slices[0].columns);
+  if (segments == kAnySegments) segments = column_segments(k);
   const LinearLayout layout = linear_layout(n, k, segments, compute, gated);
   DeviceMemory weight(layout.bytes());
   PACELINE_CUDA_CHECK(cudaMemsetAsync(weight.data(), 0, weight.size(), stream_));

@@ -130,7 +130,8 @@ double estimated_clocks(const LinearPlan& plan, const LinearLayout& layout, int 
     return 2.0 * layout.n * layout.k * blocks / places / kMemoryBytes *
            std::hypot(1.0, kMemoryBytes * kMemoryLatency / (in_flight * shape.flight));
   };
-  const double memory = memory_of(places - last, plan.grid) + memory_of(last, last);
+  const double memory = memory_of(places - last, plan.grid) + memory_of(last, last) +
+                        rows * layout.row_bytes() / kMemoryBytes;
   const double operands = 2.0 * depth * (shape.features + static_cast<double>(rows) / row_tiles);
   const double cache = std::max(places * operands / kCacheBytes, busiest * operands / kPortBytes);
   // Of one stage of one block: all warps together, and the chain of one.

@@ -56,8 +56,25 @@ struct LinearLayout {
                                 : std::size_t{128} * k;
   }
   [[nodiscard]] std::size_t bytes() const { return tiles() * tile_bytes(); }
+  /// Of a row, in and out.
+  [[nodiscard]] double row_bytes() const {
+    const double size = dtype == DType::bf16 ? 2 : 4;
+    return size * k + (gated ? size / 2 : 4.0) * n;
+  }
 };
 
+/// Segments of q/k/v, whose K is the backend's to cut, by k alone: what all batches, plans and
+/// tensor-parallel degrees have in common. Two from 12 chunks on, so that two blocks can share a
+/// tile: at 256 rows 4,608 features are 72 tiles of 128 x 128, for 132 multiprocessors. More would
+/// gain less than the sums cost that wait in the walk of those who share nothing, and below that
+/// the walk is too short for even one of them.
+[[nodiscard]] constexpr int column_segments(int k) {
+  return k >= 12 * kChunk && k % (2 * kStep) == 0 ? 2 : 1;
+}
+/// Of gate and up, which have tiles enough where cutting K would be of use, but for high degrees of
+/// tensor parallelism; and in large batches a sum that waits costs 4 to 8 % of a layer's largest
+/// product.
+inline constexpr int kGateUpSegments = 1;
 /// Throws Error (internal) where `segments` is no power of two up to kMaxLinearSegments that cuts k
 /// into even parts, and where gates have no ups.
 [[nodiscard]] LinearLayout linear_layout(int n, int k, int segments, DType dtype,

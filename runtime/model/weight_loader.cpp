@@ -152,7 +152,7 @@ Weights::Layer WeightLoader::layer(const std::string& prefix, const ModelConfig&
   layer.qkv = pack({{prefix + "self_attn.q_proj.weight", q_first, q_rows, 0, attention_width},
                     {prefix + "self_attn.k_proj.weight", kv_first, kv_rows, 0, attention_width},
                     {prefix + "self_attn.v_proj.weight", kv_first, kv_rows, 0, attention_width}},
-                   bias, 1);
+                   bias, kernels::kAnySegments);
 
   layer.output =
       pack({{prefix + "self_attn.o_proj.weight", 0, hidden, q_first, q_rows}}, {}, shard.segments);

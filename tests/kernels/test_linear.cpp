@@ -242,6 +242,35 @@ TEST_P(LinearTest, SegmentsOfRanksJoinIntoTheSingleRankResult) {
   }
 }
 
+// Ranks have some of the features each, and all of K: it may be cut, but for all of them alike.
+TEST_P(LinearTest, FeaturesOfRanksAreThoseOfOne) {
+  Random random(14);
+  const int n = 48;
+  const int rows = 9;
+  for (const int k : {96, 3072}) {
+    const Matrix weight(random, n, k, dtype());
+    const Values in(random.normals(rows * k), dtype());
+    const auto on = backend();
+    const MatrixSlice all = weight.all();
+    const auto whole = on->pack({&all, 1}, {}, kAnySegments, dtype());
+    const std::vector<float> expected = multiply(*on, *whole, in, rows);
+    for (const int count : {1, 2, 8}) {
+      EXPECT_TRUE(same_bits(multiply(*on, *whole, head(in, count, k), count),
+                            {expected.begin(), expected.begin() + count * n}));
+    }
+    const int width = n / 4;
+    for (int rank = 0; rank < 4; ++rank) {
+      const MatrixSlice slice = {&weight.view, rank * width, width, 0, k};
+      const auto packed = on->pack({&slice, 1}, {}, kAnySegments, dtype());
+      const std::vector<float> part = multiply(*on, *packed, in, rows);
+      for (int r = 0; r < rows; ++r) {
+        for (int j = 0; j < width; ++j)
+          ASSERT_EQ(part[r * width + j], expected[r * n + rank * width + j]) << k << " " << rank;
+      }
+    }
+  }
+}
+
 TEST_P(LinearTest, StacksSlicesAndConverts) {
   Random random(4);
   const DType other = dtype() == DType::bf16 ? DType::f32 : DType::bf16;

@@ -440,14 +440,34 @@ TEST(CudaLinearPlanTest, TilesFitTheDevicesSharedMemory) {
   }));  // or there is nothing to leave out
 }
 
+TEST(CudaLinearPlanTest, ColumnsAreCutByKAlone) {
+  for (const auto& [k, segments] :
+       {std::pair{896, 1}, {2048, 1}, {3072, 2}, {3584, 2}, {5120, 2}, {3080, 1}})
+    EXPECT_EQ(column_segments(k), segments) << k;
+}
+
+TEST(CudaLinearPlanTest, BlocksShareTilesWhereThereAreFew) {
+  constexpr LinearDevice kDevice;
+  for (const auto& [n, k, rows] :
+       {std::tuple{4608, 3584, 256}, {7168, 5120, 64}, {7168, 5120, 128}}) {
+    const LinearLayout layout = linear_layout(n, k, column_segments(k), DType::bf16);
+    const LinearPlan plan = plan_linear(layout, rows, kDevice);
+    EXPECT_EQ(plan.splits, 2) << describe(plan, rows);
+    const LinearLayout uncut = linear_layout(n, k, 1, DType::bf16);
+    EXPECT_LT(estimated_clocks(plan, layout, rows, kDevice),
+              0.9 * estimated_clocks(plan_linear(uncut, rows, kDevice), uncut, rows, kDevice))
+        << describe(plan, rows);
+  }
+}
+
 TEST(CudaLinearPlanTest, OneRowKeepsEnoughOfTheWeightInFlight) {
   // Memory of 4.8 TB/s at a microsecond's latency wants about 40 KB for each of 132
   // multiprocessors.
-  for (const auto& [n, k, segments] : {std::tuple{4608, 3584, 1},
+  for (const auto& [n, k, segments] : {std::tuple{4608, 3584, 2},
                                        {3584, 3584, 4},
                                        {37888, 3584, 1},
                                        {3584, 18944, 4},
-                                       {7168, 5120, 1},
+                                       {7168, 5120, 2},
                                        {5120, 5120, 8},
                                        {55296, 5120, 1},
                                        {5120, 27648, 8}}) {
