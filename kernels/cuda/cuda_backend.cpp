@@ -309,13 +309,15 @@ void CudaBackend::send_batch(GraphRecording& recording) {
   const std::size_t logit_rows = layout.add<std::int32_t>(rows.logit_rows);
   const std::size_t attention = layout.add<std::int32_t>(plan_->words.size());
   std::size_t states = 0;
+  std::size_t arrivals = 0;
   if (plan_->slots > 0) {
+    arrivals = std::size_t{sizeof(unsigned)} * rows.rows * batch.kv.kv_heads;
     // Made as large as most passes need, and only then by the rows, which come in few sizes.
     const std::size_t state = attention_state_bytes(batch.heads, batch.kv.head_dim);
     const bool fits = plan_->slots * state <= kAttentionWorkspaceBytes;
     states = fits ? kAttentionWorkspaceBytes : rows.rows * state;
   }
-  recording.make_room(layout.bytes(), states, stream_);
+  recording.make_room(layout.bytes(), states, arrivals, stream_);
   std::byte* host = recording.stage().room(layout.bytes(), stream_);
   const auto fill = [host](std::size_t at, auto count, auto&& value) {
     using T = decltype(value(0));
@@ -343,7 +345,8 @@ void CudaBackend::send_batch(GraphRecording& recording) {
             reinterpret_cast<const std::int64_t*>(device + slots),
             reinterpret_cast<const std::int32_t*>(device + logit_rows),
             reinterpret_cast<const std::int32_t*>(device + attention),
-            reinterpret_cast<float*>(recording.workspace())};
+            {reinterpret_cast<float*>(recording.states()),
+             reinterpret_cast<unsigned*>(recording.arrivals())}};
 }
 
 void CudaBackend::run(Recording& recording, const std::function<void(Operations&)>& compute) {
@@ -397,7 +400,7 @@ void CudaBackend::rope_and_store(const QkvParams& params, const RopeTable& rope,
 void CudaBackend::attention(const QkvParams& params, int layer, const std::byte* q,
                             std::byte* out) {
   cuda::attention(params, given_.kv, layer, given_.cache, plan_->grid, batch_.attention, q, out,
-                  batch_.states, facts_.block_shared, stream_);
+                  batch_.workspace, facts_.block_shared, stream_);
 }
 
 void CudaBackend::swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) {

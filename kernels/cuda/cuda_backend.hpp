@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/backend.hpp"
+#include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/attention_plan.hpp"
 #include "kernels/cuda/graph_recording.hpp"
 #include "kernels/cuda/linear.hpp"
@@ -28,7 +29,7 @@ struct DeviceBatch {
   const std::int64_t* slots = nullptr;  ///< [rows] block * kv.block + slot of its k and v, or -1
   const std::int32_t* logit_rows = nullptr;  ///< [logit_rows] 0 in padding
   const std::int32_t* attention = nullptr;   ///< AttentionPlan::words
-  float* states = nullptr;                   ///< of attention: room for AttentionPlan::slots
+  AttentionWorkspace workspace;              ///< room for AttentionPlan::slots
 };
 
 /// Asked while the host waits for the device's work.
