@@ -248,7 +248,8 @@ class Operations {
 
   /// linear() and swiglu() of its outcome, with the bits that these give where the same rows were
   /// packed by pack(). gate_up: n = 2 * width, by pack_gate_up() or pack(). work: [rows, n] fp32
-  /// that a backend may use. dtype: the weight's. out: [rows, width] of it.
+  /// that a backend may use; null where it does not (Backend::gates_in_work()). dtype: the
+  /// weight's. out: [rows, width] of it.
   virtual void linear_swiglu(const Linear& gate_up, const std::byte* in, int rows, float* work,
                              DType dtype, std::byte* out) {
     linear(gate_up, in, rows, work);
@@ -339,6 +340,8 @@ class Backend {
                                                              const PackPlace& place = {}) {
     return pack(slices, bias, 1, compute, place);
   }
+  /// Whether linear_swiglu() uses its work where pack_gate_up() has packed the weight.
+  [[nodiscard]] virtual bool gates_in_work() const { return true; }
   /// Bytes of the place of a packed [n, k]. 0: weights are in the backend's own memory alone, and
   /// places are of no use to it.
   [[nodiscard]] virtual std::size_t packed_bytes(std::int64_t n, std::int64_t k,

@@ -76,6 +76,7 @@ class CudaBackend final : public Backend, private Operations {
   [[nodiscard]] std::unique_ptr<Linear> pack_gate_up(std::span<const MatrixSlice> slices,
                                                      std::span<const float> bias, DType compute,
                                                      const PackPlace& place) override;
+  [[nodiscard]] bool gates_in_work() const override { return false; }
   [[nodiscard]] std::size_t packed_bytes(std::int64_t /*n*/, std::int64_t /*k*/,
                                          DType /*compute*/) const override {
     return 0;

@@ -1,5 +1,5 @@
 // Which tile, how many splits and how many blocks serve a matrix product: pure functions of sizes.
-// No choice made here changes a bit of the result (see linear.hpp), only the time it takes.
+// No plan changes a bit of the result (see linear.hpp), only the time it takes; layouts define it.
 #pragma once
 
 #include <bit>
@@ -63,18 +63,19 @@ struct LinearLayout {
   }
 };
 
-/// Segments of q/k/v, whose K is the backend's to cut, by k alone: what all batches, plans and
-/// tensor-parallel degrees have in common. Two from 12 chunks on, so that two blocks can share a
-/// tile: at 256 rows 4,608 features are 72 tiles of 128 x 128, for 132 multiprocessors. More would
-/// gain less than the sums cost that wait in the walk of those who share nothing, and below that
-/// the walk is too short for even one of them.
+/// Segments of q/k/v, whose K is the backend's to cut. Part of the definition of the result, so by
+/// k alone: what all batches, plans and tensor-parallel degrees have in common. Two from 12 chunks
+/// on, so that two blocks can share a tile: at 256 rows 4,608 features are 72 tiles of 128 x 128,
+/// for 132 multiprocessors. More would gain less than the sums cost that wait in the walk of those
+/// who share nothing, and below that the walk is too short for even one of them.
 [[nodiscard]] constexpr int column_segments(int k) {
   return k >= 12 * kChunk && k % (2 * kStep) == 0 ? 2 : 1;
 }
-/// Of gate and up, which have tiles enough where cutting K would be of use, but for high degrees of
-/// tensor parallelism; and in large batches a sum that waits costs 4 to 8 % of a layer's largest
-/// product.
+/// Of gate and up, likewise. They have tiles enough where cutting K would be of use, but for high
+/// degrees of tensor parallelism; and in large batches a sum that waits costs 5 to 8 % of a layer's
+/// largest product.
 inline constexpr int kGateUpSegments = 1;
+
 /// Throws Error (internal) where `segments` is no power of two up to kMaxLinearSegments that cuts k
 /// into even parts, and where gates have no ups.
 [[nodiscard]] LinearLayout linear_layout(int n, int k, int segments, DType dtype,

@@ -93,7 +93,7 @@ Eagle3Head::Eagle3Head(kernels::Backend& backend, std::shared_ptr<const Eagle3We
   feature_normed_ = activation<float>(most.rows, hidden);
   delta_ = activation<float>(most.rows, hidden);
   qkv_ = activation<float>(most.rows, q_width + 2UL * layer.kv_heads * layer.head_dim);
-  gate_up_ = activation<float>(most.rows, 2UL * layer.intermediate);
+  if (backend_.gates_in_work()) gate_up_ = activation<float>(most.rows, 2UL * layer.intermediate);
   input_ = activation<std::byte>(most.rows, 2 * hidden * element);
   normed_ = activation<std::byte>(most.rows, hidden * element);
   query_ = activation<std::byte>(most.rows, q_width * element);

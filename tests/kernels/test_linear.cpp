@@ -121,7 +121,9 @@ TEST_P(LinearTest, GatedProductsAreTheProductsGated) {
       Array<std::byte> expected(*cpu, poisoned(size, dtype()));
       operate(*cpu, [&, rows = rows, width = width](Operations& operations) {
         operations.linear_swiglu(*packed, input.data(), rows, work.data(), dtype(), gated.data());
-        operations.linear_swiglu(*pairs, input.data(), rows, work.data(), dtype(), of_pairs.data());
+        operations.linear_swiglu(*pairs, input.data(), rows,
+                                 cpu->gates_in_work() ? work.data() : nullptr, dtype(),
+                                 of_pairs.data());
         operations.swiglu(products.data(), rows, width, dtype(), expected.data());
       });
       ASSERT_EQ(gated.values(), expected.values())
