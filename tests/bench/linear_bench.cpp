@@ -143,7 +143,7 @@ void estimate(const Shape& shape, const LinearDevice& device) {
   const LinearLayout layout = shape.layout();
   const double weights = 2.0 * shape.n * shape.k;
   std::printf("%-12s", shape.name);
-  for (const int rows : {1, 32, 256, 1280}) {
+  for (const int rows : {1, 32, 64, 128, 256, 1280}) {
     const LinearPlan plan = plan_linear(layout, rows, device);
     const TileTraits& tile = tile_traits()[plan.shape];
     const double limit = std::max((weights + rows * layout.row_bytes()) / kMemoryBytes,
