@@ -68,6 +68,10 @@ class Embedding {
   virtual ~Embedding() = default;
 };
 
+/// Segments of a matrix of which every rank has all of K, whatever the degree of tensor
+/// parallelism: as many as the backend likes, by k alone.
+inline constexpr int kAnySegments = 0;
+
 /// A weight matrix [n, k] packed for this backend, with an optional bias [n].
 class Linear {
  public:
@@ -242,8 +246,10 @@ class Operations {
   /// out = silu(gate) * up, rounded to dtype. gate_up: [rows, 2 * width] fp32, gate | up.
   virtual void swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) = 0;
 
-  /// linear() and swiglu() of its outcome, with the bits that these give. gate_up: n = 2 * width.
-  /// work: [rows, n] fp32 that a backend may use. out: [rows, width] of dtype.
+  /// linear() and swiglu() of its outcome, with the bits that these give where the same rows were
+  /// packed by pack(). gate_up: n = 2 * width, by pack_gate_up() or pack(). work: [rows, n] fp32
+  /// that a backend may use; null where it does not (Backend::gates_in_work()). dtype: the
+  /// weight's. out: [rows, width] of it.
   virtual void linear_swiglu(const Linear& gate_up, const std::byte* in, int rows, float* work,
                              DType dtype, std::byte* out) {
     linear(gate_up, in, rows, work);
@@ -318,14 +324,24 @@ class Backend {
 
   /// Packs the slices, stacked along rows, into one matrix (all must have `columns` equal). `bias`:
   /// empty or [n] fp32, in host memory. `segments`: K is cut into that many equal ranges, each
-  /// summed on its own and then added in the binary tree; 1 for column-parallel projections. Two
-  /// segments or more must be of even width. `compute`: dtype of the packed weight and of the
-  /// inputs it is multiplied with. Throws UnusableWeight of the first there is, unless another
-  /// process packs, which then does.
+  /// summed on its own and then added in the binary tree; 1 or kAnySegments for column-parallel
+  /// projections. Two segments or more must be of even width. `compute`: dtype of the packed weight
+  /// and of the inputs it is multiplied with. Throws UnusableWeight of the first there is, unless
+  /// another process packs, which then does.
   [[nodiscard]] virtual std::unique_ptr<Linear> pack(std::span<const MatrixSlice> slices,
                                                      std::span<const float> bias, int segments,
                                                      DType compute,
                                                      const PackPlace& place = {}) = 0;
+  /// The same of the gates of an MLP and then as many ups, column-parallel, for linear_swiglu()
+  /// alone.
+  [[nodiscard]] virtual std::unique_ptr<Linear> pack_gate_up(std::span<const MatrixSlice> slices,
+                                                             std::span<const float> bias,
+                                                             DType compute,
+                                                             const PackPlace& place = {}) {
+    return pack(slices, bias, 1, compute, place);
+  }
+  /// Whether linear_swiglu() uses its work where pack_gate_up() has packed the weight.
+  [[nodiscard]] virtual bool gates_in_work() const { return true; }
   /// Bytes of the place of a packed [n, k]. 0: weights are in the backend's own memory alone, and
   /// places are of no use to it.
   [[nodiscard]] virtual std::size_t packed_bytes(std::int64_t n, std::int64_t k,

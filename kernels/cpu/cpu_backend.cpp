@@ -93,6 +93,7 @@ class CpuBackend final : public Backend {
   [[nodiscard]] std::unique_ptr<Linear> pack(std::span<const MatrixSlice> slices,
                                              std::span<const float> bias, int segments,
                                              DType compute, const PackPlace& place) override {
+    if (segments == kAnySegments) segments = 1;
     return std::make_unique<PackedLinear>(slices, bias, segments, compute, place, pool_);
   }
   [[nodiscard]] std::size_t packed_bytes(std::int64_t n, std::int64_t k,

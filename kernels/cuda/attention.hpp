@@ -16,17 +16,26 @@
 
 namespace paceline::kernels::cuda {
 
+/// Device memory of one owner of passes.
+struct AttentionWorkspace {
+  /// A state (attention_state_bytes()) for each of the plan's slots, uninitialised.
+  float* states = nullptr;
+  /// [rows of the batch][kv heads], zeros: splits of a row that have ended. Left as zeros, so that
+  /// a captured graph may be replayed. Only looked at where the plan has slots.
+  unsigned* arrivals = nullptr;
+};
+
 /// Pointers are to device memory. cache: block 0 of the pool (kv_layout.cuh), of fewer than 2^32
 /// rows of head_dim elements: 512 GiB of bf16 where head_dim is 64,
 /// 64 GiB where it is 8. plan: AttentionPlan::words, of
 /// which only `grid` is known to the host when a graph is captured. q: [rows, heads * head_dim] of
-/// kv.dtype; out the same. workspace: a state (attention_state_bytes()) for each of the plan's
-/// slots, uninitialised. block_shared: bytes of shared memory that the device gives a block, of
+/// kv.dtype; out the same. block_shared: bytes of shared memory that the device gives a block, of
 /// kLeastBlockShared at least; more is for speed alone. Rows that the plan does not name are left
 /// as they are. Slots that no row of an item sees are not read; what later rows of its segment
 /// stored leaves no trace in a row if it is finite.
 void attention(const QkvParams& params, const KvShape& kv, int layer, const std::byte* cache,
                const AttentionGrid& grid, const std::int32_t* plan, const std::byte* q,
-               std::byte* out, float* workspace, int block_shared, cudaStream_t stream);
+               std::byte* out, const AttentionWorkspace& workspace, int block_shared,
+               cudaStream_t stream);
 
 }  // namespace paceline::kernels::cuda

@@ -431,6 +431,8 @@ __global__ void __launch_bounds__(Shape<width, pair_tiles, step, stages>::kThrea
     finish_split<S, pair_tiles>(args, item, split, pairs, state);
     first = next;
   }
+  // The place of the maxima, which are not looked at after the last tile's barriers.
+  merge_ended_rows<__nv_bfloat16>(args, item, pairs, reinterpret_cast<int*>(shared + S::kMaxima));
 }
 
 /// Blocks of threads that the device runs at once, about: with fewer, each is made fast.

@@ -189,6 +189,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     first = next;
     __syncthreads();
   }
+  merge_ended_rows<float>(args, item, s.pairs, reinterpret_cast<int*>(s.maximum));
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 
 #include <cuda_bf16.h>
 
+#include <type_traits>
+
 #include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/launch.hpp"
 
@@ -22,6 +24,7 @@ struct AttentionArgs {
   const std::byte* q;                      ///< [rows][heads][head_dim]
   std::byte* out;                          ///< the same shape
   float* states;                           ///< [slots][heads][head_dim + 2]
+  unsigned* arrivals;                      ///< AttentionWorkspace::arrivals
   int heads;
   int kv_heads;
   int group;  ///< query heads of a kv head
@@ -96,6 +99,84 @@ __device__ __forceinline__ float fold_value(const Fold& f, float before, float n
 /// Adding +0 makes a zero positive: its sign could tell how many unseen positions were added.
 __device__ __forceinline__ float attention_result(float value, float inverse_sum) {
   return value * inverse_sum + 0.0F;
+}
+
+/// Folds the states of a pair's splits in ascending order, and writes its result. By a warp.
+template <class T>
+__device__ __forceinline__ void merge_splits(const AttentionArgs& args, const AttentionPair& pair) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int head = pair.row_head % args.heads;
+  constexpr int kMost = kMaxHeadDim / 64;  // pairs of values of a lane
+  float values[kMost][2];
+  float maximum = 0;
+  float sum = 0;
+  // Four splits' loads at a time, for each is as long on its way as several are folded in.
+#pragma unroll 4
+  for (int split = 0; split <= pair.position / kAttentionSplit; ++split) {
+    const float* state = attention_state(args, pair.slot + split, head);
+    const float2 next = __ldcg(reinterpret_cast<const float2*>(state + args.head_dim));
+    Fold f{next.x, next.y, 0, 0};
+    if (split > 0) f = fold(args.scale, maximum, sum, next.x, next.y);
+#pragma unroll
+    for (int i = 0; i < kMost; ++i) {
+      const int column = (i * 32 + lane) * 2;
+      if (column >= args.head_dim) break;
+      const float2 value = __ldcg(reinterpret_cast<const float2*>(state + column));
+      values[i][0] = split == 0 ? value.x : fold_value(f, values[i][0], value.x);
+      values[i][1] = split == 0 ? value.y : fold_value(f, values[i][1], value.y);
+    }
+    maximum = f.maximum;
+    sum = f.sum;
+  }
+  const float inverse = 1.0F / sum;
+  const std::size_t at = static_cast<std::size_t>(pair.row_head) * args.head_dim;
+#pragma unroll
+  for (int i = 0; i < kMost; ++i) {
+    const int column = (i * 32 + lane) * 2;
+    if (column >= args.head_dim) break;
+    const float x = attention_result(values[i][0], inverse);
+    const float y = attention_result(values[i][1], inverse);
+    if constexpr (std::is_same_v<T, float>) {
+      reinterpret_cast<float2*>(args.out)[(at + column) / 2] = make_float2(x, y);
+    } else {
+      reinterpret_cast<__nv_bfloat162*>(args.out)[(at + column) / 2] = __floats2bfloat162_rn(x, y);
+    }
+  }
+}
+
+/// After all threads of a block have stored what its item came to: counts the item for those of its
+/// rows that have several splits, and merges the rows of which it was the last. Which item that is
+/// does not matter to the result. pairs: of the item, shared; last: shared, for as many rows.
+template <class T>
+__device__ __forceinline__ void merge_ended_rows(const AttentionArgs& args,
+                                                 const AttentionItem& item,
+                                                 const AttentionPair* pairs, int* last) {
+  if (item.end != AttentionEnd::split) return;
+  const int thread = static_cast<int>(threadIdx.x);
+  AttentionPair mine{-1, -1, -1};
+  if (thread < item.rows) mine = pairs[thread * args.group];
+  const bool counted = mine.position >= kAttentionSplit;
+  if (__syncthreads_or(counted ? 1 : 0) == 0) return;
+  __threadfence();
+  __syncthreads();
+  if (thread < item.rows) {
+    last[thread] = 0;
+    if (counted) {
+      unsigned* arrivals =
+          args.arrivals + mine.row_head / args.heads * args.kv_heads + kv_head_of_block(args);
+      const unsigned others = mine.position / kAttentionSplit;
+      if (atomicAdd(arrivals, 1U) == others) {
+        last[thread] = 1;
+        *arrivals = 0;  // for the next layer, and the next pass
+      }
+      __threadfence();
+    }
+  }
+  __syncthreads();
+  const int warps = static_cast<int>(blockDim.x) / 32;
+  for (int pair = thread / 32; pair < item.rows * args.group; pair += warps) {
+    if (last[pair / args.group] != 0) merge_splits<T>(args, pairs[pair]);
+  }
 }
 
 /// block_shared: bytes of shared memory that the device gives a block.

@@ -37,12 +37,6 @@ int item_bucket(int count) {
   return count == 0 ? 0 : bucket;
 }
 
-int merge_bucket(int count) {
-  int bucket = 4;
-  while (bucket < count) bucket *= 4;
-  return count == 0 ? 0 : bucket;
-}
-
 AttentionPlanner::AttentionPlanner(const AttentionPlannerOptions& options) : options_(options) {
   expect(options.kv_heads > 0 && options.heads % options.kv_heads == 0,
          "heads are not a multiple of kv heads");
@@ -57,15 +51,15 @@ AttentionPlanner::AttentionPlanner(const AttentionPlannerOptions& options) : opt
 }
 
 std::size_t AttentionPlanner::most_words(int rows, int segments, int positions) const {
-  // A row is in at most one item for each split, one more where it keeps a state there, and merged
-  // once. Chains have no more positions than their tree has rows, and there are fewer of them where
-  // they are long.
+  // A row is in at most one item for each split, and one more where it keeps a state there. Chains
+  // have no more positions than their tree has rows, and there are fewer of them where they are
+  // long.
   const int splits = (positions - 1) / kAttentionSplit + 1;
   const auto items = static_cast<std::size_t>(item_bucket(rows * (splits + 1)) + item_bucket(rows));
   const std::size_t tables = (positions + rows - 1) / options_.block + 1;
   const std::size_t paths = static_cast<std::size_t>(rows + 1) * (rows + 1) / 4;
-  return items * kItemWords + static_cast<std::size_t>(merge_bucket(rows) + rows) * kRowWords +
-         segments * tables + paths;
+  return items * kItemWords + static_cast<std::size_t>(rows) * kRowWords + segments * tables +
+         paths;
 }
 
 int AttentionPlanner::most_slots(int rows, int positions) const {
@@ -114,7 +108,6 @@ void AttentionPlanner::build(std::span<const Segment> segments, int rows_of_item
   items_[0].clear();
   items_[1].clear();
   rows_.clear();
-  merged_.clear();
   lists_.clear();
   plan_.slots = 0;
 
@@ -236,7 +229,6 @@ AttentionPlanner::Member AttentionPlanner::add_member(const Segment& segment,
       row.slot = plan_.slots;
       plan_.slots += folding ? 1 : splits;
     }
-    if (splits > 1 && !folding) merged_.push_back(row);
     rows_.push_back(row);
   }
   return member;
@@ -356,13 +348,11 @@ void AttentionPlanner::assemble(const AttentionGrid& at_least) {
     plan_.grid.items[phase] =
         std::max(item_bucket(static_cast<int>(items_[phase].size())), at_least.items[phase]);
   }
-  plan_.grid.merged_rows =
-      std::max(merge_bucket(static_cast<int>(merged_.size())), at_least.merged_rows);
   const bool pinned = at_least.items[0] > 0;
   plan_.grid.narrow = rows * group_ <= kAttentionPairs && (at_least.narrow || !pinned);
 
   const std::size_t first_row =
-      plan_.first_merged_row() + static_cast<std::size_t>(plan_.grid.merged_rows) * kRowWords;
+      static_cast<std::size_t>(plan_.grid.items[0] + plan_.grid.items[1]) * kItemWords;
   const std::size_t first_list = first_row + rows_.size() * kRowWords;
   plan_.words.resize(first_list + lists_.size());
   const auto put = [this](std::size_t word, const auto& values, int count) {
@@ -382,7 +372,6 @@ void AttentionPlanner::assemble(const AttentionGrid& at_least) {
     }
     put(plan_.first_item(phase), items_[phase], plan_.grid.items[phase]);
   }
-  put(plan_.first_merged_row(), merged_, plan_.grid.merged_rows);
   put(first_row, rows_, 0);
   put(first_list, lists_, 0);
 }

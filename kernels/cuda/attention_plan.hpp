@@ -7,6 +7,7 @@
 // folded in ascending order. The plan only says who walks which tiles for which rows:
 //
 //  * An item is a range of tiles walked for up to max_pairs() (row, query head of a kv head) pairs.
+//    Of the items that walk the splits of a row, the last one to end folds their states.
 //  * A chain of drafted tokens or a piece of a prompt has one item for each split and each group of
 //    rows. Long pieces of prompts walk all their splits in one item instead, and fold them as they
 //    go: they need room for one state a row. So do all rows, of trees too, where there is no room
@@ -39,7 +40,7 @@ inline constexpr int kAttentionPairs = 16;
 
 /// What becomes of the state (maximum, sum, weighted values) at the end of a split.
 enum class AttentionEnd : std::int32_t {
-  split,   ///< the row's result if it has no other split, else kept for the merge
+  split,   ///< the row's result if it has no other split, else kept for the last item to end
   resume,  ///< kept for an item of the second phase, which goes on with it
   fold,    ///< folded into the state of the splits before, by the same item
 };
@@ -71,14 +72,12 @@ struct alignas(16) AttentionRow {
 /// Sizes of the launches of a step, rounded up so that few differ: part of a captured graph.
 struct AttentionGrid {
   int items[2] = {0, 0};  ///< of either phase, with empty ones at the end
-  int merged_rows = 0;    ///< with empty ones at the end
   bool narrow = false;    ///< no item has more than kAttentionPairs pairs
   bool operator==(const AttentionGrid&) const = default;
 };
 
 struct AttentionPlan {
-  /// For the device: items of the first phase, of the second, merged AttentionRows, then what items
-  /// refer to.
+  /// For the device: items of the first phase, of the second, then what items refer to.
   std::vector<std::int32_t> words;
   AttentionGrid grid;
   int slots = 0;  ///< of the workspace
@@ -86,15 +85,10 @@ struct AttentionPlan {
   [[nodiscard]] std::size_t first_item(int phase) const {  ///< a word
     return phase == 0 ? 0 : grid.items[0] * (sizeof(AttentionItem) / 4);
   }
-  [[nodiscard]] std::size_t first_merged_row() const {  ///< a word
-    return (grid.items[0] + grid.items[1]) * (sizeof(AttentionItem) / 4);
-  }
 };
 
 /// Of items: the next of 1, 2, 3, 4, 6, 8, 12, 16, 24, ... (0 stays 0).
 [[nodiscard]] int item_bucket(int count);
-/// Of merged rows, where empty ones cost next to nothing: the next of 4, 16, 64, ... (0 stays 0).
-[[nodiscard]] int merge_bucket(int count);
 
 struct AttentionPlannerOptions {
   int heads = 0;     ///< query heads of this rank
@@ -190,7 +184,6 @@ class AttentionPlanner {
   bool resume_ = false;  ///< states are kept for a second phase
   std::vector<AttentionItem> items_[2];
   std::vector<AttentionRow> rows_;
-  std::vector<AttentionRow> merged_;
   std::vector<std::int32_t> lists_;  ///< block tables and paths
   std::vector<Group> groups_;
   std::vector<int> order_;                ///< segments, siblings together

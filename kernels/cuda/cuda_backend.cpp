@@ -210,14 +210,27 @@ void CudaBackend::read(const std::byte* from, std::span<std::byte> to) {
   wait();
 }
 
-// Rows go from the mapped file through pinned memory to the device and are packed there.
 std::unique_ptr<Linear> CudaBackend::pack(std::span<const MatrixSlice> slices,
                                           std::span<const float> bias, int segments, DType compute,
                                           const PackPlace& /*place*/) {
+  return pack(slices, bias, segments, compute, false);
+}
+
+std::unique_ptr<Linear> CudaBackend::pack_gate_up(std::span<const MatrixSlice> slices,
+                                                  std::span<const float> bias, DType compute,
+                                                  const PackPlace& /*place*/) {
+  return pack(slices, bias, kGateUpSegments, compute, true);
+}
+
+// Rows go from the mapped file through pinned memory to the device and are packed there.
+std::unique_ptr<Linear> CudaBackend::pack(std::span<const MatrixSlice> slices,
+                                          std::span<const float> bias, int segments, DType compute,
+                                          bool gated) {
   const std::vector<SourceRow> rows = source_rows(slices, bias);
   const int n = static_cast<int>(rows.size());
   const int k = static_cast<int>(slices[0].columns);
-  const LinearLayout layout = linear_layout(n, k, segments, compute);
+  if (segments == kAnySegments) segments = column_segments(k);
+  const LinearLayout layout = linear_layout(n, k, segments, compute, gated);
   DeviceMemory weight(layout.bytes());
   PACELINE_CUDA_CHECK(cudaMemsetAsync(weight.data(), 0, weight.size(), stream_));
   const std::size_t longest = k * sizeof(float);
@@ -240,7 +253,11 @@ std::unique_ptr<Linear> CudaBackend::pack(std::span<const MatrixSlice> slices,
     first = last;
   }
   std::unique_ptr<Buffer> device_bias;
-  if (!bias.empty()) device_bias = upload(*this, std::vector<float>(bias.begin(), bias.end()));
+  if (!bias.empty()) {
+    std::vector<float> of_features(n);
+    for (int row = 0; row < n; ++row) of_features[feature_of(row, n, gated)] = bias[row];
+    device_bias = upload(*this, of_features);
+  }
   return std::make_unique<PackedLinear>(layout, std::move(weight), std::move(device_bias));
 }
 
@@ -292,13 +309,15 @@ void CudaBackend::send_batch(GraphRecording& recording) {
   const std::size_t logit_rows = layout.add<std::int32_t>(rows.logit_rows);
   const std::size_t attention = layout.add<std::int32_t>(plan_->words.size());
   std::size_t states = 0;
+  std::size_t arrivals = 0;
   if (plan_->slots > 0) {
+    arrivals = std::size_t{sizeof(unsigned)} * rows.rows * batch.kv.kv_heads;
     // Made as large as most passes need, and only then by the rows, which come in few sizes.
     const std::size_t state = attention_state_bytes(batch.heads, batch.kv.head_dim);
     const bool fits = plan_->slots * state <= kAttentionWorkspaceBytes;
     states = fits ? kAttentionWorkspaceBytes : rows.rows * state;
   }
-  recording.make_room(layout.bytes(), states, stream_);
+  recording.make_room(layout.bytes(), states, arrivals, stream_);
   std::byte* host = recording.stage().room(layout.bytes(), stream_);
   const auto fill = [host](std::size_t at, auto count, auto&& value) {
     using T = decltype(value(0));
@@ -326,7 +345,8 @@ void CudaBackend::send_batch(GraphRecording& recording) {
             reinterpret_cast<const std::int64_t*>(device + slots),
             reinterpret_cast<const std::int32_t*>(device + logit_rows),
             reinterpret_cast<const std::int32_t*>(device + attention),
-            reinterpret_cast<float*>(recording.workspace())};
+            {reinterpret_cast<float*>(recording.states()),
+             reinterpret_cast<unsigned*>(recording.arrivals())}};
 }
 
 void CudaBackend::run(Recording& recording, const std::function<void(Operations&)>& compute) {
@@ -380,11 +400,23 @@ void CudaBackend::rope_and_store(const QkvParams& params, const RopeTable& rope,
 void CudaBackend::attention(const QkvParams& params, int layer, const std::byte* q,
                             std::byte* out) {
   cuda::attention(params, given_.kv, layer, given_.cache, plan_->grid, batch_.attention, q, out,
-                  batch_.states, facts_.block_shared, stream_);
+                  batch_.workspace, facts_.block_shared, stream_);
 }
 
 void CudaBackend::swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) {
   cuda::swiglu(gate_up, rows, width, dtype, out, stream_);
+}
+
+void CudaBackend::linear_swiglu(const Linear& gate_up, const std::byte* in, int rows, float* work,
+                                DType dtype, std::byte* out) {
+  const DeviceLinear packed = dynamic_cast<const PackedLinear&>(gate_up).view();
+  if (!packed.layout.gated) {
+    Operations::linear_swiglu(gate_up, in, rows, work, dtype, out);
+    return;
+  }
+  expect(dtype == packed.layout.dtype, "gated products of another type than the weight's");
+  const LinearPlan plan = plan_linear(packed.layout, rows, facts_);
+  cuda::linear_swiglu(plan, packed, in, rows, out, {linear_workspace_.data()}, stream_);
 }
 
 void CudaBackend::store_columns(const float* in, int rows, int width, DType dtype, std::byte* out,

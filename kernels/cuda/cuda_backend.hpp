@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/backend.hpp"
+#include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/attention_plan.hpp"
 #include "kernels/cuda/graph_recording.hpp"
 #include "kernels/cuda/linear.hpp"
@@ -28,7 +29,7 @@ struct DeviceBatch {
   const std::int64_t* slots = nullptr;  ///< [rows] block * kv.block + slot of its k and v, or -1
   const std::int32_t* logit_rows = nullptr;  ///< [logit_rows] 0 in padding
   const std::int32_t* attention = nullptr;   ///< AttentionPlan::words
-  float* states = nullptr;                   ///< of attention: room for AttentionPlan::slots
+  AttentionWorkspace workspace;              ///< room for AttentionPlan::slots
 };
 
 /// Asked while the host waits for the device's work.
@@ -72,6 +73,10 @@ class CudaBackend final : public Backend, private Operations {
   [[nodiscard]] std::unique_ptr<Linear> pack(std::span<const MatrixSlice> slices,
                                              std::span<const float> bias, int segments,
                                              DType compute, const PackPlace& place) override;
+  [[nodiscard]] std::unique_ptr<Linear> pack_gate_up(std::span<const MatrixSlice> slices,
+                                                     std::span<const float> bias, DType compute,
+                                                     const PackPlace& place) override;
+  [[nodiscard]] bool gates_in_work() const override { return false; }
   [[nodiscard]] std::size_t packed_bytes(std::int64_t /*n*/, std::int64_t /*k*/,
                                          DType /*compute*/) const override {
     return 0;
@@ -105,6 +110,8 @@ class CudaBackend final : public Backend, private Operations {
                       std::byte* q_out) override;
   void attention(const QkvParams& params, int layer, const std::byte* q, std::byte* out) override;
   void swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) override;
+  void linear_swiglu(const Linear& gate_up, const std::byte* in, int rows, float* work, DType dtype,
+                     std::byte* out) override;
   void store_columns(const float* in, int rows, int width, DType dtype, std::byte* out,
                      int out_width, int first_column) override;
   void scatter_columns(const float* in, int rows, int width, const std::int32_t* columns,
@@ -116,6 +123,9 @@ class CudaBackend final : public Backend, private Operations {
     AttentionPlannerOptions options;
     AttentionPlanner planner;
   };
+  [[nodiscard]] std::unique_ptr<Linear> pack(std::span<const MatrixSlice> slices,
+                                             std::span<const float> bias, int segments,
+                                             DType compute, bool gated);
   [[nodiscard]] AttentionPlanner& planner(const Batch& batch);
   void send_batch(GraphRecording& recording);
   /// Until `done` no longer says cudaErrorNotReady, while watches are asked.

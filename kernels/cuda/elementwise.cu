@@ -120,9 +120,7 @@ __global__ void swiglu_kernel(const float* gate_up, int width, T* out) {
   load4<aligned>(row, width - i, gate);
   load4<aligned>(row + width, width - i, up);
 #pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    up[j] = __fdiv_rn(gate[j], 1.0F + exponential(-gate[j])) * up[j];
-  }
+  for (int j = 0; j < 4; ++j) up[j] = swiglu_value(gate[j], up[j]);
   store4<aligned>(out + static_cast<std::size_t>(blockIdx.x) * width + i, width - i, up);
 }
 

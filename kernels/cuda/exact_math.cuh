@@ -33,6 +33,11 @@ __device__ __forceinline__ float exponential(float x) {
   return x < -87.3F ? 0.0F : __fmul_rn(p, scale);
 }
 
+/// silu(gate) * up.
+__device__ __forceinline__ float swiglu_value(float gate, float up) {
+  return __fdiv_rn(gate, 1.0F + exponential(-gate)) * up;
+}
+
 /// n ln 2 + ln(1 + f) for f in [-0.5, 1/3]: 2 atanh(z) with z = f / (2 + f), |z| <= 1/3. The series
 /// in z^2 keeps relative precision as f goes to 0.
 __device__ __forceinline__ float log_reduced(float n, float f) {

@@ -9,6 +9,9 @@ namespace {
 
 /// Kinds of passes an owner remembers. A graph of a large model takes a megabyte or two.
 constexpr std::size_t kMostEntries = 256;
+/// Of arrivals, for as many rows as most owners ever have: 2,048 of 8 kv heads. They do not grow
+/// with each larger pass then, which would drop the graphs.
+constexpr std::size_t kArrivalBytes = std::size_t{64} << 10;
 
 }  // namespace
 
@@ -16,13 +19,20 @@ void GraphRecording::Destroy::operator()(cudaGraphExec_t graph) const {
   static_cast<void>(cudaGraphExecDestroy(graph));
 }
 
-void GraphRecording::make_room(std::size_t batch, std::size_t states, cudaStream_t stream) {
+void GraphRecording::make_room(std::size_t batch, std::size_t states, std::size_t arrivals,
+                               cudaStream_t stream) {
   const std::byte* const before = stage_.device();
   static_cast<void>(stage_.room(batch, stream));
   bool moved = stage_.device() != before;
-  if (workspace_.size() < states) {
+  if (states_.size() < states) {
     PACELINE_CUDA_CHECK(cudaStreamSynchronize(stream));
-    workspace_ = DeviceMemory(states);
+    states_ = DeviceMemory(states);
+    moved = true;
+  }
+  if (arrivals_.size() < arrivals) {
+    PACELINE_CUDA_CHECK(cudaStreamSynchronize(stream));
+    arrivals_ = DeviceMemory(std::max(arrivals, kArrivalBytes));
+    PACELINE_CUDA_CHECK(cudaMemsetAsync(arrivals_.data(), 0, arrivals_.size(), stream));
     moved = true;
   }
   if (moved) entries_.clear();

@@ -34,11 +34,13 @@ class GraphRecording final : public Recording {
   /// `recordable`: false: every pass is launched operation by operation.
   explicit GraphRecording(bool recordable) : recordable_(recordable) {}
 
-  /// Room for a pass: `batch` bytes in the stage, and `states` in the workspace. Where one of them
-  /// has to move, the stream is waited for and the graphs are dropped, which knew the old place.
-  void make_room(std::size_t batch, std::size_t states, cudaStream_t stream);
+  /// Room for a pass: `batch` bytes in the stage, and those of AttentionWorkspace. Where one of
+  /// them has to move, the stream is waited for and the graphs are dropped, which knew the old
+  /// place.
+  void make_room(std::size_t batch, std::size_t states, std::size_t arrivals, cudaStream_t stream);
   [[nodiscard]] MirroredStage& stage() { return stage_; }
-  [[nodiscard]] std::byte* workspace() const { return workspace_.data(); }
+  [[nodiscard]] std::byte* states() const { return states_.data(); }
+  [[nodiscard]] std::byte* arrivals() const { return arrivals_.data(); }
 
   void run(const PassKey& key, cudaStream_t stream, const std::function<void()>& operations);
 
@@ -56,7 +58,8 @@ class GraphRecording final : public Recording {
 
   bool recordable_;
   MirroredStage stage_;
-  DeviceMemory workspace_;
+  DeviceMemory states_;
+  DeviceMemory arrivals_;
   std::vector<Entry> entries_;
   std::uint64_t clock_ = 0;
 };

@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include "kernels/cuda/device_math.cuh"
+#include "kernels/cuda/exact_math.cuh"
 #include "kernels/cuda/product.cuh"
 
 namespace paceline::kernels::cuda {
@@ -18,6 +20,8 @@ void launch_product(const LinearPlan& plan, ProductArgs args, cudaStream_t strea
   args.feature_tiles = (args.n + Shape::kFeatures - 1) / Shape::kFeatures;
   args.row_tiles = (args.rows + Shape::kRows - 1) / Shape::kRows;
   args.places = args.feature_tiles * args.row_tiles * args.splits;
+  constexpr std::size_t kSum = std::size_t{Shape::kQuads} * Shape::kOwners;  // of a tile
+  args.parts = args.waiting + plan.grid * args.levels * kSum;
   launch(product<Shape>, dim3(plan.grid), dim3(Shape::kThreads), Shape::kSharedBytes, stream, args);
 }
 
@@ -41,9 +45,10 @@ struct Product32Args {
   const float* weight;  ///< [tiles][k][32]
   const float* bias;    ///< [n] or null
   const float* in;      ///< [rows, k]
-  float* out;           ///< [rows, n]
+  void* out;            ///< see ProductArgs; of fp32
   int rows, n, k;
   int segments;
+  bool gated;
 };
 
 __global__ void __launch_bounds__(32 * kWarps) product_f32(const Product32Args args) {
@@ -94,19 +99,24 @@ __global__ void __launch_bounds__(32 * kWarps) product_f32(const Product32Args a
   }
 
   const int feature = static_cast<int>(blockIdx.x) * 32 + lane;
-  if (feature >= args.n) return;
+  const bool valid = feature < args.n;
+  // Where gates and ups take turns, even lanes write what they and their neighbours come to.
+  const int width = args.gated ? args.n / 2 : args.n;
+  const int column = args.gated ? feature / 2 : feature;
+  const bool writes = valid && (!args.gated || lane % 2 == 0);
 #pragma unroll
   for (int r = 0; r < kRowsPerWarp; ++r) {
     if (first_row + r >= args.rows) return;
-    args.out[static_cast<std::size_t>(first_row + r) * args.n + feature] =
-        args.bias != nullptr ? sum[r] + args.bias[feature] : sum[r];
+    float x = valid && args.bias != nullptr ? sum[r] + args.bias[feature] : sum[r];
+    if (args.gated) x = swiglu_value(x, __shfl_xor_sync(kAllLanes, x, 1));
+    if (writes) {
+      static_cast<float*>(args.out)[static_cast<std::size_t>(first_row + r) * width + column] = x;
+    }
   }
 }
 
-}  // namespace
-
-void linear(const LinearPlan& plan, const DeviceLinear& weight, const std::byte* in, int rows,
-            float* out, const LinearWorkspace& workspace, cudaStream_t stream) {
+void multiply(const LinearPlan& plan, const DeviceLinear& weight, const std::byte* in, int rows,
+              void* out, const LinearWorkspace& workspace, cudaStream_t stream) {
   if (rows == 0) return;
   const LinearLayout& layout = weight.layout;
   if (layout.dtype == DType::f32) {
@@ -119,6 +129,7 @@ void linear(const LinearPlan& plan, const DeviceLinear& weight, const std::byte*
     args.n = layout.n;
     args.k = layout.k;
     args.segments = layout.segments;
+    args.gated = layout.gated;
     constexpr int kRows = kRowsPerWarp * kWarps;
     launch(product_f32, dim3(layout.tiles(), (rows + kRows - 1) / kRows), dim3(32 * kWarps), 0,
            stream, args);
@@ -132,7 +143,7 @@ void linear(const LinearPlan& plan, const DeviceLinear& weight, const std::byte*
   args.in = in;
   args.out = out;
   args.arrivals = reinterpret_cast<unsigned*>(workspace.data);
-  args.parts = reinterpret_cast<float*>(workspace.data + kCounterBytes);
+  args.waiting = reinterpret_cast<float4*>(workspace.data + kCounterBytes);
   args.rows = rows;
   args.n = layout.n;
   args.k = layout.k;
@@ -143,8 +154,25 @@ void linear(const LinearPlan& plan, const DeviceLinear& weight, const std::byte*
   args.chunks_reciprocal = static_cast<unsigned>(
       ((std::uint64_t{1} << 32) + args.segment_chunks - 1) / args.segment_chunks);
   args.weight_tiles = layout.tiles();
+  args.gated = layout.gated;
   args.splits = plan.splits;
+  args.levels = tree_levels(layout.segments / plan.splits);
   kLaunchers.at(plan.shape)(plan, args, stream);
+}
+
+}  // namespace
+
+void linear(const LinearPlan& plan, const DeviceLinear& weight, const std::byte* in, int rows,
+            float* out, const LinearWorkspace& workspace, cudaStream_t stream) {
+  if (weight.layout.gated) throw Error(ExitCode::internal, "linear: gates and ups take turns");
+  multiply(plan, weight, in, rows, out, workspace, stream);
+}
+
+void linear_swiglu(const LinearPlan& plan, const DeviceLinear& weight, const std::byte* in,
+                   int rows, std::byte* out, const LinearWorkspace& workspace,
+                   cudaStream_t stream) {
+  if (!weight.layout.gated) throw Error(ExitCode::internal, "linear_swiglu: no gates and ups");
+  multiply(plan, weight, in, rows, out, workspace, stream);
 }
 
 }  // namespace paceline::kernels::cuda

@@ -24,7 +24,7 @@ namespace paceline::kernels::cuda {
 struct DeviceLinear {
   LinearLayout layout;
   const std::byte* weight = nullptr;  ///< [layout.bytes()], aligned to 16
-  const float* bias = nullptr;        ///< [n] or null
+  const float* bias = nullptr;        ///< [n], in the order of features, or null
 };
 
 /// Device memory for partial sums, for products of one stream: zeros when made, and every product
@@ -40,9 +40,13 @@ struct LinearWorkspace {
 void pack_rows(const LinearLayout& layout, std::byte* weight, int first_row, int rows,
                const std::byte* source, DType stored, cudaStream_t stream);
 
-/// in: [rows, k] of the layout's dtype, aligned to 16; out: [rows, n] fp32. All in device memory.
-/// `rows` and `plan` are baked into a captured graph; nothing is read from the host later.
+/// in: [rows, k] of the layout's dtype, aligned to 16; out: [rows, n] fp32, of a layout that is not
+/// gated. All in device memory. `rows` and `plan` are baked into a captured graph; nothing is read
+/// from the host later.
 void linear(const LinearPlan& plan, const DeviceLinear& weight, const std::byte* in, int rows,
             float* out, const LinearWorkspace& workspace, cudaStream_t stream);
+/// The same of a layout that is gated; out: [rows, n / 2] of its dtype, silu(gate) * up.
+void linear_swiglu(const LinearPlan& plan, const DeviceLinear& weight, const std::byte* in,
+                   int rows, std::byte* out, const LinearWorkspace& workspace, cudaStream_t stream);
 
 }  // namespace paceline::kernels::cuda

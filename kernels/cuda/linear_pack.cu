@@ -12,7 +12,8 @@ namespace {
 struct PackArgs {
   std::byte* weight;        ///< see LinearLayout
   const std::byte* source;  ///< [rows, k]
-  int first_row, rows, k;
+  int first_row, rows, n, k;
+  bool gated;
   int segments, segment_length, segment_steps;
 };
 
@@ -33,7 +34,7 @@ __global__ void __launch_bounds__(256) pack_bf16(const PackArgs args) {
   const int step = (element - segment * args.segment_length) / kStep;
   const int within = (element - segment * args.segment_length) % kStep;
   for (int r = static_cast<int>(blockIdx.y); r < args.rows; r += static_cast<int>(gridDim.y)) {
-    const int feature = args.first_row + r;
+    const int feature = feature_of(args.first_row + r, args.n, args.gated);
     const auto* from = reinterpret_cast<const Stored*>(args.source) +
                        static_cast<std::size_t>(r) * args.k + element;
     const int lane = feature % 16 / 2 * 4 + within % 8 / 2;
@@ -54,7 +55,7 @@ __global__ void __launch_bounds__(256) pack_f32(const PackArgs args) {
   const int element = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (element >= args.k) return;
   for (int r = static_cast<int>(blockIdx.y); r < args.rows; r += static_cast<int>(gridDim.y)) {
-    const int feature = args.first_row + r;
+    const int feature = feature_of(args.first_row + r, args.n, args.gated);
     const auto* from = reinterpret_cast<const Stored*>(args.source) +
                        static_cast<std::size_t>(r) * args.k + element;
     reinterpret_cast<float*>(
@@ -72,7 +73,9 @@ void pack_rows(const LinearLayout& layout, std::byte* weight, int first_row, int
                       source,
                       first_row,
                       rows,
+                      layout.n,
                       layout.k,
+                      layout.gated,
                       layout.segments,
                       layout.segment_length(),
                       layout.segment_steps()};

@@ -66,20 +66,20 @@ int grid_of(const TileTraits& shape, int splits, const LinearLayout& layout, int
   const std::int64_t resident =
       static_cast<std::int64_t>(device.multiprocessors) * resident_blocks(shape, device);
   const std::size_t room = kLinearWorkspaceBytes - kLinearCounters * sizeof(std::uint32_t);
-  const auto slots = static_cast<std::int64_t>(room / (shape.tile_bytes * layout.segments));
+  auto slots = static_cast<std::int64_t>(room / shape.tile_bytes);
   if (splits > 1) {
-    // The partial sums of a tile stay until its last block has come.
-    if (tiles > slots || tiles > kLinearCounters) return 0;
-    return static_cast<int>(std::min(tiles * splits, resident));
+    // The sums of a tile's splits stay until its last block has come.
+    slots -= tiles * splits;
+    if (slots < 0 || tiles > kLinearCounters) return 0;
   }
-  return static_cast<int>(
-      std::min(std::min(tiles, resident),
-               layout.segments == 1 ? std::numeric_limits<std::int64_t>::max() : slots));
+  const std::int64_t blocks = std::min(tiles * splits, resident);
+  const int levels = tree_levels(layout.segments / splits);
+  return static_cast<int>(levels == 0 ? blocks : std::min(blocks, slots / levels));
 }
 
 }  // namespace
 
-LinearLayout linear_layout(int n, int k, int segments, DType dtype) {
+LinearLayout linear_layout(int n, int k, int segments, DType dtype, bool gated) {
   const std::string what = "a weight of " + std::to_string(n) + " x " + std::to_string(k) + " in " +
                            std::to_string(segments) + " segments: ";
   if (n < 1 || k < 1) throw Error(ExitCode::internal, what + "it is empty");
@@ -89,7 +89,8 @@ LinearLayout linear_layout(int n, int k, int segments, DType dtype) {
                 what + "not a power of two up to " + std::to_string(kMaxLinearSegments));
   }
   if (k % (2 * segments) != 0) throw Error(ExitCode::internal, what + "k has no such even parts");
-  return {n, k, segments, dtype};
+  if (gated && n % 2 != 0) throw Error(ExitCode::internal, what + "not as many gates as ups");
+  return {n, k, segments, dtype, gated};
 }
 
 const std::vector<TileTraits>& tile_traits() {
@@ -129,7 +130,8 @@ double estimated_clocks(const LinearPlan& plan, const LinearLayout& layout, int 
     return 2.0 * layout.n * layout.k * blocks / places / kMemoryBytes *
            std::hypot(1.0, kMemoryBytes * kMemoryLatency / (in_flight * shape.flight));
   };
-  const double memory = memory_of(places - last, plan.grid) + memory_of(last, last);
+  const double memory = memory_of(places - last, plan.grid) + memory_of(last, last) +
+                        rows * layout.row_bytes() / kMemoryBytes;
   const double operands = 2.0 * depth * (shape.features + static_cast<double>(rows) / row_tiles);
   const double cache = std::max(places * operands / kCacheBytes, busiest * operands / kPortBytes);
   // Of one stage of one block: all warps together, and the chain of one.
@@ -142,10 +144,9 @@ double estimated_clocks(const LinearPlan& plan, const LinearLayout& layout, int 
   const double stages = static_cast<double>(ceil_div(chunks, shape.slices)) * kStagesPerChunk;
   const double compute = stages * std::max(busiest * throughput, turns * chain);
 
-  const double sums = layout.segments == 1
-                          ? 0.0
-                          : 2.0 * places / plan.splits * layout.segments *
-                                static_cast<double>(shape.tile_bytes) / kCacheBytes;
+  // Written and read, in the walk of each place and between the places of a tile.
+  const int waiting = layout.segments / plan.splits - 1 + (plan.splits > 1 ? 1 : 0);
+  const double sums = 2.0 * places * waiting * static_cast<double>(shape.tile_bytes) / kCacheBytes;
   // What is not the bottleneck is not quite hidden by it.
   const double longest = std::max({memory, cache, compute});
   return longest + kExposed * (memory + cache + compute - longest) + sums +

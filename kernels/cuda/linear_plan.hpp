@@ -1,7 +1,8 @@
 // Which tile, how many splits and how many blocks serve a matrix product: pure functions of sizes.
-// No choice made here changes a bit of the result (see linear.hpp), only the time it takes.
+// No plan changes a bit of the result (see linear.hpp), only the time it takes; layouts define it.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <tuple>
@@ -21,6 +22,12 @@ inline constexpr int kStageSteps = 4;
 inline constexpr int kStagesPerChunk = kChunkSteps / kStageSteps;
 inline constexpr int kMaxLinearSegments = 64;
 
+/// Sums that wait at a time while a range of `segments` segments, a power of two, is added up in
+/// the order of the tree: one for each of its levels.
+[[nodiscard]] constexpr int tree_levels(int segments) {
+  return std::bit_width(static_cast<unsigned>(segments)) - 1;
+}
+
 /// How a weight lies in device memory.
 ///
 /// bf16: [tiles of 16 features][segments][steps of 16 k][32 lanes][4 registers][2], the A fragments
@@ -35,6 +42,9 @@ struct LinearLayout {
   int k = 0;
   int segments = 1;
   DType dtype = DType::bf16;
+  /// The rows that are packed are gates, then as many ups, and features take turns: gate 0, up 0,
+  /// gate 1, ... So one thread has both of a pair at the end.
+  bool gated = false;
 
   [[nodiscard]] int segment_length() const { return k / segments; }  ///< elements
   [[nodiscard]] int segment_steps() const { return (segment_length() + kStep - 1) / kStep; }
@@ -46,11 +56,35 @@ struct LinearLayout {
                                 : std::size_t{128} * k;
   }
   [[nodiscard]] std::size_t bytes() const { return tiles() * tile_bytes(); }
+  /// Of a row, in and out.
+  [[nodiscard]] double row_bytes() const {
+    const double size = dtype == DType::bf16 ? 2 : 4;
+    return size * k + (gated ? size / 2 : 4.0) * n;
+  }
 };
 
+/// Segments of q/k/v, whose K is the backend's to cut. Part of the definition of the result, so by
+/// k alone: what all batches, plans and tensor-parallel degrees have in common. Two from 12 chunks
+/// on, so that two blocks can share a tile: at 256 rows 4,608 features are 72 tiles of 128 x 128,
+/// for 132 multiprocessors. More would gain less than the sums cost that wait in the walk of those
+/// who share nothing, and below that the walk is too short for even one of them.
+[[nodiscard]] constexpr int column_segments(int k) {
+  return k >= 12 * kChunk && k % (2 * kStep) == 0 ? 2 : 1;
+}
+/// Of gate and up, likewise. They have tiles enough where cutting K would be of use, but for high
+/// degrees of tensor parallelism; and in large batches a sum that waits costs 5 to 8 % of a layer's
+/// largest product.
+inline constexpr int kGateUpSegments = 1;
+
 /// Throws Error (internal) where `segments` is no power of two up to kMaxLinearSegments that cuts k
-/// into even parts.
-[[nodiscard]] LinearLayout linear_layout(int n, int k, int segments, DType dtype);
+/// into even parts, and where gates have no ups.
+[[nodiscard]] LinearLayout linear_layout(int n, int k, int segments, DType dtype,
+                                         bool gated = false);
+/// The feature that row `row` of those that are packed becomes.
+[[nodiscard]] constexpr int feature_of(int row, int n, bool gated) {
+  if (!gated) return row;
+  return row < n / 2 ? 2 * row : 2 * (row - n / 2) + 1;
+}
 
 /// The tile of a thread block in the bf16 kernel, at compile time. A warp computes kM tiles of 16
 /// features times kN tiles of 8 rows; kWarpsM x kWarpsN warps make a tile; kSlices such sets work
@@ -148,9 +182,9 @@ struct LinearPlan {
   friend bool operator==(const LinearPlan&, const LinearPlan&) = default;
 };
 
-/// Partial sums of segments and the counters of tiles that blocks share. Large enough for a grid of
-/// 192 x 128 tiles over 132 multiprocessors with 8 segments (104 MB); more segments get fewer
-/// blocks.
+/// Sums that wait in a block's walk, sums of splits, and the counters of tiles that blocks share.
+/// Large enough for a grid of 192 x 128 tiles over 132 multiprocessors with 64 segments (78 MB);
+/// plans whose splits want more are left out.
 inline constexpr std::size_t kLinearWorkspaceBytes = std::size_t{128} << 20;
 inline constexpr int kLinearCounters = 4096;  ///< uint32, at the start of the workspace
 

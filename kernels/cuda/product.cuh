@@ -8,9 +8,14 @@
 //
 // The chain of a chunk stays in `chain`, the sum of a segment in `sum`: a second set of registers
 // and one addition for every 16 mma, where partial sums in shared memory would cost 8 bytes of its
-// traffic for each. Segments cannot stay in registers as well: each writes its sum, 4 bytes for an
-// element of the tile, and the tree reads it back, through L2. For 192 x 128 tiles and 4 segments
-// that is 2 x 393 KB a tile beside 2.3 MB of operands at k = 3584 and 12 MB at k = 18944.
+// traffic for each. Sums of segments that wait for their neighbour in the tree cannot stay in
+// registers as well: they go through L2, one for each level, and the thread that wrote one reads it
+// back. For 192 x 128 tiles and 4 segments that is 2 x 295 KB a tile beside 2.3 MB of operands at
+// k = 3584 and 12 MB at k = 18944.
+//
+// Where blocks share the segments of a tile (splits), each adds up its own, which are a branch of
+// the tree, and leaves one sum; the last block to arrive adds these in the order of the tree and
+// writes the tile. Nobody waits, so it does not matter how many of them run at a time.
 //
 // Warpgroups (wgmma) take the same stages: a warp's fragments of the weight are its registers of A,
 // and the permuted rows are what the hardware calls swizzled by 128 bytes. Their instructions are
@@ -19,9 +24,12 @@
 // ahead, so a stage is free for copies only when the next one is through.
 #pragma once
 
+#include <cuda_bf16.h>
+
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/exact_math.cuh"
 #include "kernels/cuda/launch.hpp"
 #include "kernels/cuda/linear_plan.hpp"
 #include "kernels/cuda/ptx.cuh"
@@ -33,16 +41,19 @@ struct ProductArgs {
   const std::byte* weight;  ///< packed, see LinearLayout
   const float* bias;        ///< [n] or null
   const std::byte* in;      ///< [rows, k] bf16
-  float* out;               ///< [rows, n]
-  float* parts;             ///< [slots][segments][quads][owners][4]: sums of segments
+  void* out;                ///< [rows, n] fp32; `gated`: [rows, n / 2] bf16
   unsigned* arrivals;       ///< [tiles]: blocks that have finished their share of a tile
+  float4* waiting;          ///< [blocks][levels][quads][owners]: sums, until the neighbour is there
+  float4* parts;            ///< [places][quads][owners]: sums of splits, where there are several
   int rows, n, k;
   int segments, segment_length, segment_steps, segment_chunks;
+  bool gated;                  ///< LinearLayout::gated
   unsigned chunks_reciprocal;  ///< ceil(2^32 / segment_chunks), for fewer than 2^16 chunks
   int weight_tiles;            ///< of 16 features
   int feature_tiles;           ///< of the block's shape
   int row_tiles;
   int splits;
+  int levels;  ///< tree_levels() of the segments of a split
   int places;  ///< feature_tiles * row_tiles * splits
 };
 
@@ -301,7 +312,8 @@ __device__ __forceinline__ void multiply_stage_async(const std::byte* stage,
   }
 }
 
-/// Writes quad (m, n) of a thread: two neighbouring features of two neighbouring rows.
+/// Writes quad (m, n) of a thread: two neighbouring features of two neighbouring rows, or what they
+/// come to as gate and up.
 template <class Shape>
 __device__ __forceinline__ void write_quad(const ProductArgs& args, const Place& place,
                                            const Position<Shape>& position, int m, int n,
@@ -320,9 +332,13 @@ __device__ __forceinline__ void write_quad(const ProductArgs& args, const Place&
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     if (first_row + i >= args.rows) return;
-    float* out = args.out + static_cast<std::size_t>(first_row + i) * args.n + feature;
+    const std::size_t at = static_cast<std::size_t>(first_row + i) * args.n + feature;
     const float2 pair = i == 0 ? make_float2(quad.x, quad.z) : make_float2(quad.y, quad.w);
-    if (args.n % 2 == 0) {
+    float* out = static_cast<float*>(args.out) + at;
+    if (args.gated) {
+      static_cast<__nv_bfloat16*>(args.out)[at / 2] =
+          __float2bfloat16_rn(swiglu_value(pair.x, pair.y));
+    } else if (args.n % 2 == 0) {
       *reinterpret_cast<float2*>(out) = pair;
     } else {
       out[0] = pair.x;
@@ -331,42 +347,79 @@ __device__ __forceinline__ void write_quad(const ProductArgs& args, const Place&
   }
 }
 
-/// Where the sums of segments of a tile lie: quad q of segment s at [(s * quads + q) * owners].
+/// A thread's first quad of sum `index` of many in memory.
 template <class Shape>
-__device__ __forceinline__ float4* parts_of(const ProductArgs& args, const Place& place,
-                                            const Position<Shape>& position) {
-  const std::size_t slot = args.splits > 1 ? place.tile : static_cast<int>(blockIdx.x);
-  return reinterpret_cast<float4*>(args.parts) +
-         slot * args.segments * Shape::kQuads * Shape::kOwners + position.owner;
+__device__ __forceinline__ float4* stored_sum(float4* sums, int index,
+                                              const Position<Shape>& position) {
+  return sums + static_cast<std::size_t>(index) * Shape::kQuads * Shape::kOwners + position.owner;
 }
 
 template <class Shape>
-__device__ __forceinline__ void store_segment(const ProductArgs& args, const Place& place,
-                                              const Position<Shape>& position, int segment,
-                                              const Accumulators<Shape>& sum) {
-  float4* parts = parts_of<Shape>(args, place, position) +
-                  static_cast<std::size_t>(segment) * Shape::kQuads * Shape::kOwners;
+__device__ __forceinline__ void store_sum(float4* to, const Accumulators<Shape>& sum) {
 #pragma unroll
   for (int m = 0; m < Shape::kM; ++m) {
 #pragma unroll
     for (int n = 0; n < Shape::kN; ++n) {
-      __stcg(parts + (m * Shape::kN + n) * Shape::kOwners,
+      __stcg(to + (m * Shape::kN + n) * Shape::kOwners,
              make_float4(sum[m][n][0], sum[m][n][1], sum[m][n][2], sum[m][n][3]));
     }
   }
 }
 
-/// The owners add the segments of a tile and write it.
+/// Takes the sum of a segment, `segment` of the place, up the tree: it joins the neighbours that
+/// wait for it, and then waits itself. The last one has all the others in it, and stays.
 template <class Shape>
-__device__ __forceinline__ void write_tree(const ProductArgs& args, const Place& place,
-                                           const Position<Shape>& position) {
+__device__ __forceinline__ void climb(const ProductArgs& args, const Position<Shape>& position,
+                                      int segment, Accumulators<Shape>& sum) {
+  float4* const waiting =
+      stored_sum<Shape>(args.waiting, static_cast<int>(blockIdx.x) * args.levels, position);
+  constexpr int kLevel = Shape::kQuads * Shape::kOwners;
+  int level = 0;
+#pragma unroll 1
+  for (; (segment >> level & 1) != 0; ++level) {
+#pragma unroll
+    for (int m = 0; m < Shape::kM; ++m) {
+#pragma unroll
+      for (int n = 0; n < Shape::kN; ++n) {
+        const float4 left = __ldcg(waiting + level * kLevel + (m * Shape::kN + n) * Shape::kOwners);
+        sum[m][n][0] = left.x + sum[m][n][0];
+        sum[m][n][1] = left.y + sum[m][n][1];
+        sum[m][n][2] = left.z + sum[m][n][2];
+        sum[m][n][3] = left.w + sum[m][n][3];
+      }
+    }
+  }
+  if (level == args.levels) return;
+  store_sum<Shape>(waiting + level * kLevel, sum);
+  clear<Shape>(sum);
+}
+
+/// The owners write the tile.
+template <class Shape>
+__device__ __forceinline__ void write_sum(const ProductArgs& args, const Place& place,
+                                          const Position<Shape>& position,
+                                          const Accumulators<Shape>& sum) {
   if (position.slice != 0) return;
-  const float4* parts = parts_of<Shape>(args, place, position);
+#pragma unroll
+  for (int m = 0; m < Shape::kM; ++m) {
+#pragma unroll
+    for (int n = 0; n < Shape::kN; ++n) {
+      write_quad<Shape>(args, place, position, m, n,
+                        make_float4(sum[m][n][0], sum[m][n][1], sum[m][n][2], sum[m][n][3]));
+    }
+  }
+}
+
+/// The owners add the sums of a tile's splits and write it.
+template <class Shape>
+__device__ __forceinline__ void write_splits(const ProductArgs& args, const Place& place,
+                                             const Position<Shape>& position) {
+  if (position.slice != 0) return;
+  const float4* parts = stored_sum<Shape>(args.parts, place.tile * args.splits, position);
 #pragma unroll 1
   for (int q = 0; q < Shape::kQuads; ++q) {
-    const float4 quad = segment_tree(args.segments, [&](int segment) {
-      return __ldcg(parts +
-                    (static_cast<std::size_t>(segment) * Shape::kQuads + q) * Shape::kOwners);
+    const float4 quad = segment_tree(args.splits, [&](int split) {
+      return __ldcg(parts + (static_cast<std::size_t>(split) * Shape::kQuads + q) * Shape::kOwners);
     });
     write_quad<Shape>(args, place, position, q / Shape::kN, q % Shape::kN, quad);
   }
@@ -387,13 +440,12 @@ __device__ __forceinline__ bool last_to_arrive(const ProductArgs& args, const Pl
   return *ticket == static_cast<unsigned>(args.splits) - 1;
 }
 
-/// The chunks that the slices have finished, first_chunk first, go into `sum` in ascending order;
-/// a segment that is complete is stored if there are several.
+/// The chunks that the slices have finished, first_chunk first, go into `sum` in ascending order; a
+/// segment that is complete goes up the tree.
 template <class Shape>
-__device__ __forceinline__ void fold(const ProductArgs& args, const Place& place,
-                                     const Position<Shape>& position, int first_chunk,
-                                     float4* exchange, const Accumulators<Shape>& chain,
-                                     Accumulators<Shape>& sum) {
+__device__ __forceinline__ void fold(const ProductArgs& args, const Position<Shape>& position,
+                                     int first_chunk, float4* exchange,
+                                     const Accumulators<Shape>& chain, Accumulators<Shape>& sum) {
   if constexpr (Shape::kSlices > 1) {
     if (position.slice > 0) {
 #pragma unroll
@@ -432,10 +484,7 @@ __device__ __forceinline__ void fold(const ProductArgs& args, const Place& place
         sum[m][n][3] += quad.w;
       }
     }
-    if (args.segments > 1 && within == args.segment_chunks - 1) {
-      store_segment<Shape>(args, place, position, place.first_segment + segment, sum);
-      clear<Shape>(sum);
-    }
+    if (within == args.segment_chunks - 1) climb<Shape>(args, position, segment, sum);
   }
 }
 
@@ -507,22 +556,16 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) product(const
 #pragma unroll
         for (int m = 0; m < Shape::kM; ++m) wgmma_settle(chain[m]);
       }
-      fold<Shape>(args, place, position, first_chunk, exchange, chain, sum);
+      fold<Shape>(args, position, first_chunk, exchange, chain, sum);
     }
-    if (args.segments == 1) {
-      if (position.slice == 0) {
-#pragma unroll
-        for (int m = 0; m < Shape::kM; ++m) {
-#pragma unroll
-          for (int n = 0; n < Shape::kN; ++n) {
-            write_quad<Shape>(args, place, position, m, n,
-                              make_float4(sum[m][n][0], sum[m][n][1], sum[m][n][2], sum[m][n][3]));
-          }
-        }
-      }
-    } else if (args.splits == 1 || last_to_arrive(args, place, ticket)) {
-      write_tree<Shape>(args, place, position);
+    if (args.splits == 1) {
+      write_sum<Shape>(args, place, position, sum);
+      continue;
     }
+    if (position.slice == 0) {
+      store_sum<Shape>(stored_sum<Shape>(args.parts, index, position), sum);
+    }
+    if (last_to_arrive(args, place, ticket)) write_splits<Shape>(args, place, position);
   }
 }
 

@@ -35,7 +35,7 @@ Decoder::Decoder(kernels::Backend& backend, std::shared_ptr<const Weights> weigh
   residual_ = activation<float>(most.rows, hidden);
   delta_ = activation<float>(most.rows, hidden);
   qkv_ = activation<float>(most.rows, qkv_width);
-  gate_up_ = activation<float>(most.rows, 2UL * shard.intermediate);
+  if (backend_.gates_in_work()) gate_up_ = activation<float>(most.rows, 2UL * shard.intermediate);
   logits_ = activation<float>(most.logit_rows, shard.vocab());
   normed_ = activation<std::byte>(most.rows, hidden * element);
   query_ = activation<std::byte>(most.rows, q_width * element);

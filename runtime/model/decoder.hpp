@@ -43,9 +43,7 @@ class Decoder {
   /// as it enters the layers of feature_layers(), one after the other, of the compute dtype: [rows,
   /// feature_bytes()] in memory of the backend. Valid until the next call of forward(). Null unless
   /// the decoder was made for them.
-  [[nodiscard]] const std::byte* features() const {
-    return features_.buffer == nullptr ? nullptr : features_.row(0);
-  }
+  [[nodiscard]] const std::byte* features() const { return features_.row(0); }
   [[nodiscard]] std::size_t feature_bytes() const { return features_.width; }
 
  private:
@@ -54,8 +52,9 @@ class Decoder {
   struct Activation {
     std::unique_ptr<kernels::Buffer> buffer;
     std::size_t width = 0;  ///< elements of a row
+    /// Null where there are none.
     [[nodiscard]] T* row(int index) const {
-      return reinterpret_cast<T*>(buffer->data()) + index * width;
+      return buffer == nullptr ? nullptr : reinterpret_cast<T*>(buffer->data()) + index * width;
     }
   };
 
@@ -77,7 +76,7 @@ class Decoder {
   Activation<float> residual_;      ///< [max_rows, hidden]
   Activation<float> delta_;         ///< [max_rows, hidden]
   Activation<float> qkv_;           ///< [max_rows, (heads + 2 kv_heads) * head_dim]
-  Activation<float> gate_up_;       ///< [max_rows, 2 * intermediate]
+  Activation<float> gate_up_;       ///< [max_rows, 2 * intermediate], if the backend wants it
   Activation<float> logits_;        ///< [max_logit_rows, shard vocab]
   Activation<std::byte> normed_;    ///< [max_rows, hidden]
   Activation<std::byte> query_;     ///< [max_rows, heads * head_dim]

@@ -30,7 +30,7 @@ Eagle3Weights::Eagle3Weights(kernels::Backend& backend, const Eagle3Config& conf
   const std::int64_t hidden = config.layer.hidden;
   WeightLoader loader(backend, source, compute, shared);
   const std::int64_t features = kFeatureLayers * std::int64_t{config.target_hidden};
-  fc_ = loader.pack({{"fc.weight", 0, hidden, 0, features}}, {}, 1);
+  fc_ = loader.pack({{"fc.weight", 0, hidden, 0, features}}, {}, kernels::kAnySegments);
   feature_norm_ = loader.uploaded(config.prefix + "hidden_norm.weight", hidden);
   layer_ = loader.layer(config.prefix, config.layer, shard_of(config.layer, 0, 1), 2 * hidden);
   final_norm_ = loader.uploaded("norm.weight", hidden);
@@ -93,7 +93,7 @@ Eagle3Head::Eagle3Head(kernels::Backend& backend, std::shared_ptr<const Eagle3We
   feature_normed_ = activation<float>(most.rows, hidden);
   delta_ = activation<float>(most.rows, hidden);
   qkv_ = activation<float>(most.rows, q_width + 2UL * layer.kv_heads * layer.head_dim);
-  gate_up_ = activation<float>(most.rows, 2UL * layer.intermediate);
+  if (backend_.gates_in_work()) gate_up_ = activation<float>(most.rows, 2UL * layer.intermediate);
   input_ = activation<std::byte>(most.rows, 2 * hidden * element);
   normed_ = activation<std::byte>(most.rows, hidden * element);
   query_ = activation<std::byte>(most.rows, q_width * element);

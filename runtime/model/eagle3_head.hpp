@@ -99,8 +99,9 @@ class Eagle3Head {
   struct Activation {
     std::unique_ptr<kernels::Buffer> buffer;
     std::size_t width = 0;  ///< elements of a row
+    /// Null where there are none.
     [[nodiscard]] T* row(int index) const {
-      return reinterpret_cast<T*>(buffer->data()) + index * width;
+      return buffer == nullptr ? nullptr : reinterpret_cast<T*>(buffer->data()) + index * width;
     }
   };
 

@@ -49,7 +49,7 @@ std::uint64_t row_bytes(const ModelConfig& config, DType compute, int size) {
   const std::uint64_t kv = static_cast<std::uint64_t>(config.kv_heads) * config.head_dim / size;
   const std::uint64_t hidden = config.hidden;
   const std::uint64_t intermediate = config.intermediate / size;
-  return sizeof(float) * (2 * hidden + std::max(q + 2 * kv, 2 * intermediate)) +
+  return sizeof(float) * (2 * hidden + q + 2 * kv) +
          size_of(compute) * (hidden + 2 * q + intermediate);
 }
 

@@ -29,7 +29,8 @@ struct Shard {
 /// Bytes of the packed weights one rank of `size` holds.
 [[nodiscard]] std::uint64_t weight_bytes(const ModelConfig& config, DType compute, int size);
 
-/// Bytes of one row of a step's buffers on one rank of `size`, its logits left out.
+/// Bytes of one row of a step's buffers on one rank of `size`, its logits left out, where gates and
+/// ups have no buffer (Backend::gates_in_work()).
 [[nodiscard]] std::uint64_t row_bytes(const ModelConfig& config, DType compute, int size);
 
 }  // namespace paceline::model

@@ -49,6 +49,20 @@ bool WeightLoader::packs() const {
 
 std::unique_ptr<kernels::Linear> WeightLoader::pack(std::initializer_list<Part> parts,
                                                     std::span<const float> bias, int segments) {
+  return pack_by(parts, [&](std::span<const MatrixSlice> slices, const kernels::PackPlace& place) {
+    return backend_.pack(slices, bias, segments, compute_, place);
+  });
+}
+
+std::unique_ptr<kernels::Linear> WeightLoader::pack_gate_up(std::initializer_list<Part> parts,
+                                                            std::span<const float> bias) {
+  return pack_by(parts, [&](std::span<const MatrixSlice> slices, const kernels::PackPlace& place) {
+    return backend_.pack_gate_up(slices, bias, compute_, place);
+  });
+}
+
+std::unique_ptr<kernels::Linear> WeightLoader::pack_by(std::initializer_list<Part> parts,
+                                                       const Pack& pack) {
   std::vector<MatrixSlice> slices;
   std::int64_t rows = 0;
   for (const Part& part : parts) {
@@ -64,7 +78,7 @@ std::unique_ptr<kernels::Linear> WeightLoader::pack(std::initializer_list<Part> 
     taken_ += size;
   }
   try {
-    auto packed = backend_.pack(slices, bias, segments, compute_, place);
+    auto packed = pack(slices, place);
     bytes_ += packed->bytes();
     return packed;
   } catch (const kernels::UnusableWeight& bad) {
@@ -138,7 +152,7 @@ Weights::Layer WeightLoader::layer(const std::string& prefix, const ModelConfig&
   layer.qkv = pack({{prefix + "self_attn.q_proj.weight", q_first, q_rows, 0, attention_width},
                     {prefix + "self_attn.k_proj.weight", kv_first, kv_rows, 0, attention_width},
                     {prefix + "self_attn.v_proj.weight", kv_first, kv_rows, 0, attention_width}},
-                   bias, 1);
+                   bias, kernels::kAnySegments);
 
   layer.output =
       pack({{prefix + "self_attn.o_proj.weight", 0, hidden, q_first, q_rows}}, {}, shard.segments);
@@ -151,9 +165,9 @@ Weights::Layer WeightLoader::layer(const std::string& prefix, const ModelConfig&
     bias = stacked({prefix + "mlp.gate_proj.bias", prefix + "mlp.up_proj.bias"}, first, width);
     layer.down_bias = uploaded(prefix + "mlp.down_proj.bias", hidden);
   }
-  layer.gate_up = pack({{prefix + "mlp.gate_proj.weight", first, width, 0, hidden},
-                        {prefix + "mlp.up_proj.weight", first, width, 0, hidden}},
-                       bias, 1);
+  layer.gate_up = pack_gate_up({{prefix + "mlp.gate_proj.weight", first, width, 0, hidden},
+                                {prefix + "mlp.up_proj.weight", first, width, 0, hidden}},
+                               bias);
   layer.down =
       pack({{prefix + "mlp.down_proj.weight", 0, hidden, first, width}}, {}, shard.segments);
   return layer;

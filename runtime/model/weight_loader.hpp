@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <span>
@@ -39,6 +40,8 @@ class WeightLoader {
   /// The parts stacked.
   [[nodiscard]] std::unique_ptr<kernels::Linear> pack(std::initializer_list<Part> parts,
                                                       std::span<const float> bias, int segments);
+  [[nodiscard]] std::unique_ptr<kernels::Linear> pack_gate_up(std::initializer_list<Part> parts,
+                                                              std::span<const float> bias);
   /// Whether it is this process that packs what comes next.
   [[nodiscard]] bool packs() const;
   void require_usable(const Part& part) const;
@@ -60,6 +63,10 @@ class WeightLoader {
                          const std::string& what) const;
   [[noreturn]] void fail(const std::string& name, const kernels::UnusableWeight& bad) const;
   [[nodiscard]] kernels::MatrixSlice slice_of(const Part& part) const;
+  using Pack = std::function<std::unique_ptr<kernels::Linear>(std::span<const kernels::MatrixSlice>,
+                                                              const kernels::PackPlace&)>;
+  [[nodiscard]] std::unique_ptr<kernels::Linear> pack_by(std::initializer_list<Part> parts,
+                                                         const Pack& pack);
 
   kernels::Backend& backend_;
   const WeightSource& source_;

@@ -32,13 +32,24 @@ using bench::time_of;
 
 struct Shape {
   const char* name;
-  int n, k, segments;
+  int n, k;
+  int segments;
+  bool gated = false;
+  [[nodiscard]] LinearLayout layout() const {
+    return linear_layout(n, k, segments, DType::bf16, gated);
+  }
 };
+constexpr Shape qkv(const char* name, int n, int k) { return {name, n, k, column_segments(k)}; }
+constexpr Shape gate_up(const char* name, int n, int k) {
+  return {name, n, k, kGateUpSegments, true};
+}
 constexpr Shape kShapes[] = {
-    {"0.5B qkv", 1152, 896, 1},     {"0.5B o", 896, 896, 2},         {"0.5B gate_up", 9728, 896, 1},
-    {"0.5B down", 896, 4864, 2},    {"7B qkv", 4608, 3584, 1},       {"7B o", 3584, 3584, 4},
-    {"7B gate_up", 37888, 3584, 1}, {"7B down", 3584, 18944, 4},     {"32B qkv", 7168, 5120, 1},
-    {"32B o", 5120, 5120, 8},       {"32B gate_up", 55296, 5120, 1}, {"32B down", 5120, 27648, 8},
+    qkv("0.5B qkv", 1152, 896),          {"0.5B o", 896, 896, 2},
+    gate_up("0.5B gate_up", 9728, 896),  {"0.5B down", 896, 4864, 2},
+    qkv("7B qkv", 4608, 3584),           {"7B o", 3584, 3584, 4},
+    gate_up("7B gate_up", 37888, 3584),  {"7B down", 3584, 18944, 4},
+    qkv("32B qkv", 7168, 5120),          {"32B o", 5120, 5120, 8},
+    gate_up("32B gate_up", 55296, 5120), {"32B down", 5120, 27648, 8},
 };
 constexpr int kRows[] = {1, 8, 16, 32, 64, 128, 256, 1280, 4096};
 constexpr int kMostRows = 4096;
@@ -46,7 +57,7 @@ constexpr int kMostRows = 4096;
 /// Returns how many results differed from the first plan's.
 int measure(const Shape& shape, const LinearDevice& device, bool quick) {
   const Stream stream;
-  const LinearLayout layout = linear_layout(shape.n, shape.k, shape.segments, DType::bf16);
+  const LinearLayout layout = shape.layout();
   std::vector<DeviceMemory> weights;
   {
     const DeviceMemory stored =
@@ -65,7 +76,7 @@ int measure(const Shape& shape, const LinearDevice& device, bool quick) {
   PACELINE_CUDA_CHECK(cudaMemsetAsync(workspace.data(), 0, workspace.size(), stream));
 
   int differing = 0;
-  std::vector<float> expected;  // of the most rows so far
+  std::vector<std::byte> expected;  // of the most rows so far
   for (int i = static_cast<int>(std::size(kRows)) - 1; i >= 0; --i) {
     const int rows = kRows[i];
     const LinearPlan chosen = plan_linear(layout, rows, device);
@@ -78,18 +89,22 @@ int measure(const Shape& shape, const LinearDevice& device, bool quick) {
       if (tile_traits()[plan.shape].rows * 64 < rows && plan != chosen) continue;
       const auto run = [&](int launch) {
         const DeviceLinear weight{layout, weights[launch % weights.size()].data(), nullptr};
-        linear(plan, weight, in.data(), rows, reinterpret_cast<float*>(out.data()),
-               {workspace.data()}, stream);
+        if (shape.gated) {
+          linear_swiglu(plan, weight, in.data(), rows, out.data(), {workspace.data()}, stream);
+        } else {
+          linear(plan, weight, in.data(), rows, reinterpret_cast<float*>(out.data()),
+                 {workspace.data()}, stream);
+        }
       };
-      const std::size_t values = static_cast<std::size_t>(rows) * shape.n;
-      std::vector<float> result(values);
-      PACELINE_CUDA_CHECK(cudaMemsetAsync(out.data(), 0xFF, values * sizeof(float), stream));
+      const std::size_t size = rows * (shape.gated ? shape.n : std::size_t{4} * shape.n);
+      std::vector<std::byte> result(size);
+      PACELINE_CUDA_CHECK(cudaMemsetAsync(out.data(), 0xFF, size, stream));
       run(0);
-      PACELINE_CUDA_CHECK(cudaMemcpyAsync(result.data(), out.data(), values * sizeof(float),
-                                          cudaMemcpyDeviceToHost, stream));
+      PACELINE_CUDA_CHECK(
+          cudaMemcpyAsync(result.data(), out.data(), size, cudaMemcpyDeviceToHost, stream));
       PACELINE_CUDA_CHECK(cudaStreamSynchronize(stream));
       if (expected.empty()) expected = result;
-      if (std::memcmp(result.data(), expected.data(), values * sizeof(float)) != 0) {
+      if (std::memcmp(result.data(), expected.data(), size) != 0) {
         ++differing;
         const TileTraits& tile = tile_traits()[plan.shape];
         std::printf("DIFFERS: %s, %d rows, tiles of %d x %d, %d splits\n", shape.name, rows,
@@ -125,13 +140,13 @@ void estimate(const Shape& shape, const LinearDevice& device) {
   // Data-sheet figures of an H200, a clock of 1.7 GHz.
   constexpr double kMemoryBytes = 2800;          // whole device
   constexpr double kMultiprocessorFlops = 4096;  // bf16, dense
-  const LinearLayout layout = linear_layout(shape.n, shape.k, shape.segments, DType::bf16);
+  const LinearLayout layout = shape.layout();
   const double weights = 2.0 * shape.n * shape.k;
   std::printf("%-12s", shape.name);
-  for (const int rows : {1, 32, 256, 1280}) {
+  for (const int rows : {1, 32, 64, 128, 256, 1280}) {
     const LinearPlan plan = plan_linear(layout, rows, device);
     const TileTraits& tile = tile_traits()[plan.shape];
-    const double limit = std::max((weights + rows * (2.0 * shape.k + 4.0 * shape.n)) / kMemoryBytes,
+    const double limit = std::max((weights + rows * layout.row_bytes()) / kMemoryBytes,
                                   weights * rows / (kMultiprocessorFlops * device.multiprocessors));
     std::printf("  %4d rows: %3.0f %% (%3d x %-3d in %d)", rows,
                 100 * limit / estimated_clocks(plan, layout, rows, device), tile.features,

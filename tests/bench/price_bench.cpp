@@ -1,8 +1,9 @@
 // The price of exactness: the products of a decoder on the device, as the CUDA backend computes
 // them and as cuBLAS does where it is free to choose: bench_price MODEL_DIR... A MODEL_DIR needs a
-// config.json alone (shapes/). Both read bf16 and write fp32; launches go through a graph, over
-// copies of the weight that no cache holds. Sums are over the products of one step: every layer's,
-// and the head's for the rows whose logits are wanted.
+// config.json alone (shapes/). Both read bf16 and write fp32, gates and ups too, so that products
+// alone are compared; launches go through a graph, over copies of the weight that no cache holds.
+// Sums are over the products of one step: every layer's, and the head's for the rows whose logits
+// are wanted.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -34,9 +35,9 @@ struct Product {
 std::vector<Product> products_of(const ModelConfig& c) {
   const int q = c.heads * c.head_dim;
   const int kv = c.kv_heads * c.head_dim;
-  return {{"qkv", q + 2 * kv, c.hidden, 1, c.layers},
+  return {{"qkv", q + 2 * kv, c.hidden, column_segments(c.hidden), c.layers},
           {"o", c.hidden, q, c.segments(), c.layers},
-          {"gate_up", 2 * c.intermediate, c.hidden, 1, c.layers},
+          {"gate_up", 2 * c.intermediate, c.hidden, kGateUpSegments, c.layers},
           {"down", c.hidden, c.intermediate, c.segments(), c.layers},
           {"head", c.vocab, c.hidden, 1, 1}};
 }

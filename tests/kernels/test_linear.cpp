@@ -109,19 +109,26 @@ TEST_P(LinearTest, GatedProductsAreTheProductsGated) {
     const Values in(random.normals(static_cast<std::size_t>(rows) * k), dtype());
     const std::size_t size = static_cast<std::size_t>(rows) * width;
     for (const bool with_bias : {false, true}) {
-      const auto packed = cpu->pack(
-          {&slice, 1}, with_bias ? std::span<const float>(bias) : std::span<const float>(), 1,
-          dtype());
+      const auto given = with_bias ? std::span<const float>(bias) : std::span<const float>();
+      const auto packed = cpu->pack({&slice, 1}, given, 1, dtype());
+      const auto pairs = cpu->pack_gate_up({&slice, 1}, given, dtype());
+      ASSERT_EQ(pairs->n(), 2 * width);
       Array<std::byte> input(*cpu, in.bytes);
       Array<float> work(*cpu, poisoned(2 * size));
       Array<std::byte> gated(*cpu, poisoned(size, dtype()));
+      Array<std::byte> of_pairs(*cpu, poisoned(size, dtype()));
       Array<float> products(*cpu, multiply(*cpu, *packed, in, rows));
       Array<std::byte> expected(*cpu, poisoned(size, dtype()));
       operate(*cpu, [&, rows = rows, width = width](Operations& operations) {
         operations.linear_swiglu(*packed, input.data(), rows, work.data(), dtype(), gated.data());
+        operations.linear_swiglu(*pairs, input.data(), rows,
+                                 cpu->gates_in_work() ? work.data() : nullptr, dtype(),
+                                 of_pairs.data());
         operations.swiglu(products.data(), rows, width, dtype(), expected.data());
       });
       ASSERT_EQ(gated.values(), expected.values())
+          << rows << " rows, " << width << " wide, " << threads << " threads";
+      ASSERT_EQ(of_pairs.values(), expected.values())
           << rows << " rows, " << width << " wide, " << threads << " threads";
     }
   }
@@ -234,6 +241,35 @@ TEST_P(LinearTest, SegmentsOfRanksJoinIntoTheSingleRankResult) {
       }
     }
     EXPECT_TRUE(same_bits(partial[0], expected)) << ranks << " ranks";
+  }
+}
+
+// Ranks have some of the features each, and all of K: it may be cut, but for all of them alike.
+TEST_P(LinearTest, FeaturesOfRanksAreThoseOfOne) {
+  Random random(14);
+  const int n = 48;
+  const int rows = 9;
+  for (const int k : {96, 3072}) {
+    const Matrix weight(random, n, k, dtype());
+    const Values in(random.normals(rows * k), dtype());
+    const auto on = backend();
+    const MatrixSlice all = weight.all();
+    const auto whole = on->pack({&all, 1}, {}, kAnySegments, dtype());
+    const std::vector<float> expected = multiply(*on, *whole, in, rows);
+    for (const int count : {1, 2, 8}) {
+      EXPECT_TRUE(same_bits(multiply(*on, *whole, head(in, count, k), count),
+                            {expected.begin(), expected.begin() + count * n}));
+    }
+    const int width = n / 4;
+    for (int rank = 0; rank < 4; ++rank) {
+      const MatrixSlice slice = {&weight.view, rank * width, width, 0, k};
+      const auto packed = on->pack({&slice, 1}, {}, kAnySegments, dtype());
+      const std::vector<float> part = multiply(*on, *packed, in, rows);
+      for (int r = 0; r < rows; ++r) {
+        for (int j = 0; j < width; ++j)
+          ASSERT_EQ(part[r * width + j], expected[r * n + rank * width + j]) << k << " " << rank;
+      }
+    }
   }
 }
 

@@ -143,8 +143,9 @@ class Step {
     const DeviceArray<std::byte> cache(pool_);
     const DeviceArray<std::int32_t> words(plan.words);
     DeviceArray<std::byte> out(q.size());
-    DeviceArray<std::byte> workspace(
+    DeviceArray<std::byte> states(
         std::max<std::size_t>(16, plan.slots * attention_state_bytes(shape.heads, shape.head_dim)));
+    DeviceArray<unsigned> arrivals(std::vector<unsigned>(rows_.size() * shape.kv_heads));
     QkvParams params;
     params.heads = shape.heads;
     params.kv_heads = shape.kv_heads;
@@ -153,10 +154,17 @@ class Step {
     // Blocks before the first are not there.
     const auto* block0 = reinterpret_cast<const std::byte*>(
         reinterpret_cast<std::uintptr_t>(cache.data()) - first_block * kv_.block_bytes());
-    attention(params, kv_, 1, block0, plan.grid, words.data(), device_q.data(), out.data(),
-              reinterpret_cast<float*>(workspace.data()), block_shared, stream);
-    stream.synchronize();
-    const Bytes all = out.host();
+    const auto launch = [&](DeviceArray<std::byte>& to) {
+      attention(params, kv_, 1, block0, plan.grid, words.data(), device_q.data(), to.data(),
+                {reinterpret_cast<float*>(states.data()), arrivals.data()}, block_shared, stream);
+      stream.synchronize();
+      return to.host();
+    };
+    const Bytes all = launch(out);
+    // Twice, as a graph is replayed: states are the former launch's, arrivals none.
+    DeviceArray<std::byte> again(q.size());
+    EXPECT_TRUE(launch(again) == all);
+    EXPECT_EQ(arrivals.host(), std::vector<unsigned>(rows_.size() * shape.kv_heads));
     std::vector<Bytes> rows;
     for (std::size_t r = 0; r < rows_.size(); ++r) {
       rows.emplace_back(all.begin() + r * row_bytes, all.begin() + (r + 1) * row_bytes);
@@ -271,7 +279,7 @@ class CudaAttention : public testing::TestWithParam<DType> {
         "folding all");
     // A grid so large that blocks of four warps run, where rows are few.
     compare(step.run([](AttentionPlannerOptions&, AttentionGrid& at_least) {
-      at_least = {.items = {140, 0}, .merged_rows = 0, .narrow = true};
+      at_least = {.items = {140, 0}, .narrow = true};
     }),
             "in a large grid");
     compare(step.run([](AttentionPlannerOptions& options, AttentionGrid&) {
@@ -284,7 +292,7 @@ class CudaAttention : public testing::TestWithParam<DType> {
       options.second_phase_bytes = 0;
       options.shared_tiles = 1;
       options.fold_rows = 3;
-      at_least = {.items = {3, 2}, .merged_rows = 5, .narrow = false};
+      at_least = {.items = {3, 2}, .narrow = false};
     }),
             "sharing all");
   }
@@ -420,9 +428,8 @@ TEST_P(CudaAttention, TreesHaveTheBitsOfTheirPaths) {
   }
 }
 
-// Blocks at the end of a pool larger than any device, and as many merged rows as a grid's first
-// dimension alone can have.
-TEST_P(CudaAttention, LargePoolsAndGrids) {
+// Blocks at the end of a pool larger than any device.
+TEST_P(CudaAttention, LargePools) {
   Random random(8);
   Tokens tokens(random, {2, 1, 64}, GetParam());
   Step step(tokens, 16, 90);
@@ -431,11 +438,29 @@ TEST_P(CudaAttention, LargePoolsAndGrids) {
   const std::vector<Bytes> expected = step.run();
   step.first_block = static_cast<std::int32_t>((std::size_t{500} << 30) / step.kv().block_bytes());
   EXPECT_EQ(step.run(), expected);
-  step.first_block = 0;
-  EXPECT_EQ(step.run([](AttentionPlannerOptions&, AttentionGrid& at_least) {
-    at_least = {.items = {}, .merged_rows = 65536, .narrow = false};
-  }),
-            expected);
+}
+
+// The last item of a row folds its splits, whichever that is: blocks run forwards in some launches
+// and backwards in others. What it counted by is zero again for the next launch.
+TEST_P(CudaAttention, WhoeverEndsLastMergesInOrder) {
+  Random random(9);
+  Tokens tokens(random, {14, 2, 64}, GetParam());
+  Step step(tokens, 16, 300);
+  step.add(tokens.add(1500), tokens.add(1));
+  step.add(tokens.add(254), tokens.add(5));  // rows of one split and of two
+  step.add(tokens.add(700), tokens.add(4), {-1, 0, 0, 2});
+  const std::vector<Bytes> folded =
+      step.run([](AttentionPlannerOptions& options, AttentionGrid&) { options.most_slots = 0; });
+  for (int i = 0; i < 6; ++i) {
+    const int few = i % 2 == 0 ? 132 : 0;
+    EXPECT_EQ(step.run([few](AttentionPlannerOptions& options, AttentionGrid&) {
+      options.few_blocks = few;
+      options.second_phase_bytes = 0;
+      options.shared_tiles = 1;
+    }),
+              folded)
+        << i;
+  }
 }
 
 // What a row may not see leaves no trace, whatever it is: here values as large as they get.

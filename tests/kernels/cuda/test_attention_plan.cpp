@@ -94,6 +94,7 @@ Counts check(const AttentionPlan& plan, const Batch& batch,
   Counts counts;
   std::map<int, std::pair<int, int>> states;  // slot: row, tiles in the state kept there
   std::map<int, int> folded;                  // slot: row
+  std::map<int, int> ended;                   // row: splits
   std::set<int> done;                         // rows with a result
   for (int phase = 0; phase < 2; ++phase) {
     std::map<int, std::pair<int, int>> resumable = states;
@@ -149,6 +150,15 @@ Counts check(const AttentionPlan& plan, const Batch& batch,
           }
           states[row.slot + split] = {row.row,
                                       std::min(end_tile, row.position / kAttentionTile + 1)};
+          if (item.end == AttentionEnd::split && ++ended[row.row] > last_split) {
+            // The last of them folds the states of all.
+            EXPECT_TRUE(done.insert(row.row).second);
+            for (int s = 0; s <= last_split; ++s) {
+              const int tiles =
+                  std::min((s + 1) * kAttentionSplitTiles, row.position / kAttentionTile + 1);
+              EXPECT_EQ(states.at(row.slot + s), std::pair(row.row, tiles));
+            }
+          }
         } else {
           EXPECT_TRUE(done.insert(row.row).second);
         }
@@ -161,17 +171,6 @@ Counts check(const AttentionPlan& plan, const Batch& batch,
       EXPECT_GE(item.last_position, std::min(last_seen, end_tile * kAttentionTile - 1));
       EXPECT_LE(item.last_position, last_seen) << "would read what no row sees";
     }
-  }
-  for (int i = 0; i < plan.grid.merged_rows; ++i) {
-    const auto row =
-        read<AttentionRow>(plan, plan.first_merged_row() + i * sizeof(AttentionRow) / 4);
-    if (row.row < 0) continue;
-    for (int split = 0; split <= row.position / kAttentionSplit; ++split) {
-      const int tiles =
-          std::min((split + 1) * kAttentionSplitTiles, row.position / kAttentionTile + 1);
-      EXPECT_EQ(states.at(row.slot + split), std::pair(row.row, tiles));
-    }
-    EXPECT_TRUE(done.insert(row.row).second);
   }
   EXPECT_EQ(static_cast<int>(done.size()), batch.rows) << "rows without a result";
   for (const auto& [slot, row] : folded) EXPECT_FALSE(states.contains(slot));
@@ -251,7 +250,6 @@ TEST(AttentionPlan, EveryRowIsGivenItsKeysOnceAndInOrder) {
     AttentionGrid larger = plan.grid;
     larger.items[0] += 5;
     larger.items[1] += 3;
-    larger.merged_rows += 7;
     const AttentionPlan padded = planner.plan(batch.segments, rows, larger);
     EXPECT_EQ(padded.grid, larger);
     check(padded, batch, options);
@@ -330,26 +328,18 @@ TEST(AttentionPlan, PiecesOfPromptsNeedOneStateARow) {
   const AttentionPlan plan = planner.plan(batch.segments, rows);
   check(plan, batch, options);
   EXPECT_EQ(plan.slots, 256);
-  EXPECT_EQ(plan.grid.merged_rows, 0);
 }
 
 TEST(AttentionPlan, BucketsAreFewAndLargeEnough) {
   std::set<int> items;
-  std::set<int> merged;
   for (int n = 1; n <= 4096; ++n) {
     EXPECT_GE(item_bucket(n), n);
     EXPECT_LE(item_bucket(n), n + n / 2);
     EXPECT_EQ(item_bucket(item_bucket(n)), item_bucket(n));
     items.insert(item_bucket(n));
-    EXPECT_GE(merge_bucket(n), n);
-    EXPECT_LE(merge_bucket(n), 4 * n);
-    EXPECT_EQ(merge_bucket(merge_bucket(n)), merge_bucket(n));
-    merged.insert(merge_bucket(n));
   }
   EXPECT_EQ(items.size(), 24U);
-  EXPECT_EQ(merged.size(), 6U);
   EXPECT_EQ(item_bucket(0), 0);
-  EXPECT_EQ(merge_bucket(0), 0);
 }
 
 TEST(AttentionPlan, RefusesShapesItCannotRun) {

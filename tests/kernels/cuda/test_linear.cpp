@@ -4,6 +4,7 @@
 #include <memory>
 #include <set>
 
+#include "kernels/cuda/exact_math.cuh"
 #include "kernels/cuda/linear.hpp"
 #include "runtime/core/error.hpp"
 #include "tests/kernels/cuda_host/host_test_util.hpp"
@@ -43,9 +44,13 @@ struct Workspace {
 /// A weight [n, k] with its bias, packed on the device.
 struct Weight {
   Weight(const Values& from, int n, int k, int segments, DType compute,
-         const std::vector<float>& with_bias = {})
-      : layout(linear_layout(n, k, segments, compute)), packed(layout.bytes()) {
-    if (!with_bias.empty()) bias = std::make_unique<DeviceArray<float>>(with_bias);
+         const std::vector<float>& with_bias = {}, bool gated = false)
+      : layout(linear_layout(n, k, segments, compute, gated)), packed(layout.bytes()) {
+    if (!with_bias.empty()) {
+      std::vector<float> of_features(n);
+      for (int row = 0; row < n; ++row) of_features[feature_of(row, n, gated)] = with_bias[row];
+      bias = std::make_unique<DeviceArray<float>>(of_features);
+    }
     PACELINE_CUDA_CHECK(cudaMemset(packed.data(), 0, packed.size()));
     const DeviceArray<std::byte> stored(from.bytes);
     const TestStream stream;
@@ -72,6 +77,18 @@ std::vector<float> multiply(const LinearPlan& plan, const Weight& weight, const 
   DeviceArray<float> out(poisoned(size));
   const TestStream stream;
   linear(plan, weight.view(), input.data(), rows, out.data(), {workspace.memory.data()}, stream);
+  stream.synchronize();
+  return out.host();
+}
+
+std::vector<std::byte> multiply_gated(const LinearPlan& plan, const Weight& weight,
+                                      const Values& in, int rows, Workspace& workspace) {
+  const DeviceArray<std::byte> input(in.bytes);
+  const std::size_t size = static_cast<std::size_t>(rows) * weight.layout.n / 2;
+  DeviceArray<std::byte> out(poisoned(size, weight.layout.dtype));
+  const TestStream stream;
+  linear_swiglu(plan, weight.view(), input.data(), rows, out.data(), {workspace.memory.data()},
+                stream);
   stream.synchronize();
   return out.host();
 }
@@ -217,8 +234,40 @@ TEST_P(CudaLinearTest, EveryPlanGivesTheDefinition) {
   every_plan_gives_the_definition(GetParam(), 37, 1000, 2, {2, 17}, kSmall);
   every_plan_gives_the_definition(GetParam(), 41, 1000, 4, {1, 40}, kLarge);
   every_plan_gives_the_definition(GetParam(), 200, 352, 8, {3, 129}, kSmall);
+  every_plan_gives_the_definition(GetParam(), 33, 4096, 64, {5}, kSmall);
   // Whole groups of the raster: 16 tiles of 8 rows, 16 of 16, ...
   every_plan_gives_the_definition(GetParam(), 34, 64, 1, {128, 256}, kSmall);
+}
+
+TEST_P(CudaLinearTest, EveryPlanGivesTheProductsGated) {
+  const DType dtype = GetParam();
+  Random random(8);
+  Workspace workspace;
+  for (const auto& [width, k, segments, rows] : {std::tuple{25, 896, 1, 7},
+                                                 {105, 330, 1, 130},
+                                                 {37, 1000, 2, 17},
+                                                 {64, 1000, 4, 40},
+                                                 {100, 352, 8, 129}}) {
+    const int n = 2 * width;
+    const Values values(random.normals(static_cast<std::size_t>(n) * k, 0.1F), dtype);
+    const std::vector<float> bias = random.normals(n);
+    const Weight weight(values, n, k, segments, dtype, bias, true);
+    const Values in(random.normals(static_cast<std::size_t>(rows) * k), dtype);
+    const std::vector<float> products = defined(values, in, weight.layout, bias);
+    std::vector<float> gated;
+    for (int r = 0; r < rows; ++r) {
+      const float* row = &products[static_cast<std::size_t>(r) * n];
+      for (int j = 0; j < width; ++j) gated.push_back(swiglu_value(row[j], row[width + j]));
+    }
+    const Values expected(gated, dtype);
+    for (const LinearPlan& plan : linear_plans(weight.layout, rows, kSmall)) {
+      ASSERT_EQ(multiply_gated(plan, weight, in, rows, workspace), expected.bytes)
+          << n << " x " << k << ", " << segments << " segments, " << describe(plan, rows);
+    }
+    EXPECT_TRUE(workspace.counters_are_zero());
+    // What takes turns is in no order that anybody else wants.
+    EXPECT_THROW(static_cast<void>(multiply(LinearPlan{}, weight, in, rows, workspace)), Error);
+  }
 }
 
 TEST_P(CudaLinearTest, RowsDoNotDependOnTheirNumber) {
@@ -340,6 +389,7 @@ TEST(CudaLinearPlanTest, LayoutsRefuseWhatCannotBeCut) {
   EXPECT_THROW(static_cast<void>(linear_layout(4, 24, 8, DType::bf16)), Error);  // odd segments
   EXPECT_THROW(static_cast<void>(linear_layout(4, 256, 128, DType::bf16)), Error);
   EXPECT_THROW(static_cast<void>(linear_layout(0, 24, 1, DType::bf16)), Error);
+  EXPECT_THROW(static_cast<void>(linear_layout(3, 24, 1, DType::bf16, true)), Error);
   EXPECT_EQ(linear_layout(17, 24, 4, DType::bf16).bytes(), 2U * 4 * 512);
 }
 
@@ -356,9 +406,10 @@ TEST(CudaLinearPlanTest, PlansFitTheirWorkspaceAndShareWholeSegments) {
             (3584 + tile.features - 1) / tile.features * ((rows + tile.rows - 1) / tile.rows));
         ASSERT_EQ(segments % plan.splits, 0);
         ASSERT_GE(plan.grid, 1);
-        if (segments == 1) continue;
-        const std::size_t slots = plan.splits > 1 ? tiles : static_cast<std::size_t>(plan.grid);
-        ASSERT_LE(kLinearCounters * sizeof(unsigned) + slots * segments * tile.tile_bytes,
+        const std::size_t waiting =
+            static_cast<std::size_t>(plan.grid) * tree_levels(segments / plan.splits);
+        const std::size_t parts = plan.splits > 1 ? tiles * plan.splits : 0;
+        ASSERT_LE(kLinearCounters * sizeof(unsigned) + (waiting + parts) * tile.tile_bytes,
                   kLinearWorkspaceBytes)
             << describe(plan, rows);
         if (plan.splits > 1) {
@@ -389,14 +440,34 @@ TEST(CudaLinearPlanTest, TilesFitTheDevicesSharedMemory) {
   }));  // or there is nothing to leave out
 }
 
+TEST(CudaLinearPlanTest, ColumnsAreCutByKAlone) {
+  for (const auto& [k, segments] :
+       {std::pair{896, 1}, {2048, 1}, {3072, 2}, {3584, 2}, {5120, 2}, {3080, 1}})
+    EXPECT_EQ(column_segments(k), segments) << k;
+}
+
+TEST(CudaLinearPlanTest, BlocksShareTilesWhereThereAreFew) {
+  constexpr LinearDevice kDevice;
+  for (const auto& [n, k, rows] :
+       {std::tuple{4608, 3584, 256}, {7168, 5120, 64}, {7168, 5120, 128}}) {
+    const LinearLayout layout = linear_layout(n, k, column_segments(k), DType::bf16);
+    const LinearPlan plan = plan_linear(layout, rows, kDevice);
+    EXPECT_EQ(plan.splits, 2) << describe(plan, rows);
+    const LinearLayout uncut = linear_layout(n, k, 1, DType::bf16);
+    EXPECT_LT(estimated_clocks(plan, layout, rows, kDevice),
+              0.9 * estimated_clocks(plan_linear(uncut, rows, kDevice), uncut, rows, kDevice))
+        << describe(plan, rows);
+  }
+}
+
 TEST(CudaLinearPlanTest, OneRowKeepsEnoughOfTheWeightInFlight) {
   // Memory of 4.8 TB/s at a microsecond's latency wants about 40 KB for each of 132
   // multiprocessors.
-  for (const auto& [n, k, segments] : {std::tuple{4608, 3584, 1},
+  for (const auto& [n, k, segments] : {std::tuple{4608, 3584, 2},
                                        {3584, 3584, 4},
                                        {37888, 3584, 1},
                                        {3584, 18944, 4},
-                                       {7168, 5120, 1},
+                                       {7168, 5120, 2},
                                        {5120, 5120, 8},
                                        {55296, 5120, 1},
                                        {5120, 27648, 8}}) {
