@@ -74,8 +74,9 @@ std::uint64_t device_bytes(const Setup& setup) {
     // A level of a tree for each request.
     const std::uint64_t level =
         std::uint64_t{1} * engine.max_batch * setup.config.speculation.paths.value_or(1);
-    bytes += kernels::attention_workspace(level + engine.prefill_chunk, config.layer.heads,
-                                          config.layer.head_dim) +
+    // Two kinds of passes are recorded, each with a workspace.
+    bytes += 2 * kernels::attention_workspace(level + engine.prefill_chunk, config.layer.heads,
+                                              config.layer.head_dim) +
              (level + engine.prefill_chunk) * model::row_bytes(config, setup.compute) +
              sizeof(float) * level * (config.draft_vocab + setup.model.vocab) +
              kFeatureLayers * static_cast<std::uint64_t>(setup.model.hidden) *

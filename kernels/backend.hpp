@@ -247,7 +247,7 @@ class Operations {
   virtual void swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) = 0;
 
   /// linear() and swiglu() of its outcome, with the bits that these give where the same rows were
-  /// packed by pack(). gate_up: n = 2 * width, by pack_gate_up() or pack(). work: [rows, n] fp32
+  /// packed by pack() in one segment. gate_up: n = 2 * width, by pack_gate_up() or pack(). work: [rows, n] fp32
   /// that a backend may use; null where it does not (Backend::gates_in_work()). dtype: the
   /// weight's. out: [rows, width] of it.
   virtual void linear_swiglu(const Linear& gate_up, const std::byte* in, int rows, float* work,

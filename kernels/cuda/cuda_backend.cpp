@@ -219,6 +219,7 @@ std::unique_ptr<Linear> CudaBackend::pack(std::span<const MatrixSlice> slices,
 std::unique_ptr<Linear> CudaBackend::pack_gate_up(std::span<const MatrixSlice> slices,
                                                   std::span<const float> bias, DType compute,
                                                   const PackPlace& /*place*/) {
+  expect(slices.size() != 2 || slices[0].rows == slices[1].rows, "not as many gates as ups");
   return pack(slices, bias, kGateUpSegments, compute, true);
 }
 
@@ -411,6 +412,7 @@ void CudaBackend::linear_swiglu(const Linear& gate_up, const std::byte* in, int 
                                 DType dtype, std::byte* out) {
   const DeviceLinear packed = dynamic_cast<const PackedLinear&>(gate_up).view();
   if (!packed.layout.gated) {
+    expect(work != nullptr, "gates and ups that no pack_gate_up() has packed need room");
     Operations::linear_swiglu(gate_up, in, rows, work, dtype, out);
     return;
   }

@@ -23,19 +23,18 @@ void GraphRecording::make_room(std::size_t batch, std::size_t states, std::size_
                                cudaStream_t stream) {
   const std::byte* const before = stage_.device();
   static_cast<void>(stage_.room(batch, stream));
-  bool moved = stage_.device() != before;
+  if (stage_.device() != before) entries_.clear();
   if (states_.size() < states) {
     PACELINE_CUDA_CHECK(cudaStreamSynchronize(stream));
+    entries_.clear();  // before what may throw: they hold the old addresses
     states_ = DeviceMemory(states);
-    moved = true;
   }
   if (arrivals_.size() < arrivals) {
     PACELINE_CUDA_CHECK(cudaStreamSynchronize(stream));
-    arrivals_ = DeviceMemory(std::max(arrivals, kArrivalBytes));
+    entries_.clear();
+    arrivals_ = DeviceMemory(std::max(arrivals + arrivals / 2, kArrivalBytes));
     PACELINE_CUDA_CHECK(cudaMemsetAsync(arrivals_.data(), 0, arrivals_.size(), stream));
-    moved = true;
   }
-  if (moved) entries_.clear();
 }
 
 void GraphRecording::run(const PassKey& key, cudaStream_t stream,

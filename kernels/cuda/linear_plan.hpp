@@ -63,11 +63,12 @@ struct LinearLayout {
   }
 };
 
-/// Segments of q/k/v, whose K is the backend's to cut. Part of the definition of the result, so by
-/// k alone: what all batches, plans and tensor-parallel degrees have in common. Two from 12 chunks
-/// on, so that two blocks can share a tile: at 256 rows 4,608 features are 72 tiles of 128 x 128,
-/// for 132 multiprocessors. More would gain less than the sums cost that wait in the walk of those
-/// who share nothing, and below that the walk is too short for even one of them.
+/// Segments of q/k/v and of an EAGLE-3 head's fc, whose K is the backend's to cut. Part of the
+/// definition of the result, so by k alone: what all batches, plans and tensor-parallel degrees
+/// have in common. Two from 12 chunks on, so that two blocks can share a tile: at 256 rows 4,608
+/// features are 72 tiles of 128 x 128, for 132 multiprocessors. More would gain less than the sums
+/// cost that wait in the walk of those who share nothing, and below that the walk is too short for
+/// even one of them.
 [[nodiscard]] constexpr int column_segments(int k) {
   return k >= 12 * kChunk && k % (2 * kStep) == 0 ? 2 : 1;
 }
@@ -75,6 +76,7 @@ struct LinearLayout {
 /// degrees of tensor parallelism; and in large batches a sum that waits costs 5 to 8 % of a layer's
 /// largest product.
 inline constexpr int kGateUpSegments = 1;
+static_assert(kGateUpSegments == 1, "Operations::linear_swiglu() promises the bits of one");
 
 /// Throws Error (internal) where `segments` is no power of two up to kMaxLinearSegments that cuts k
 /// into even parts, and where gates have no ups.

@@ -76,11 +76,12 @@ void Stage::copy(std::byte* to, std::size_t bytes, cudaStream_t stream) {
 }
 
 std::byte* MirroredStage::room(std::size_t bytes, cudaStream_t stream) {
+  std::byte* const room = stage_.room(bytes);
   if (mirror_.size() < bytes) {
     PACELINE_CUDA_CHECK(cudaStreamSynchronize(stream));
-    mirror_ = DeviceMemory(grown(bytes));
+    mirror_ = DeviceMemory(grown(bytes));  // nothing throws once it has moved
   }
-  return stage_.room(bytes);
+  return room;
 }
 
 }  // namespace paceline::kernels::cuda

@@ -130,16 +130,16 @@ class Eagle3Head {
   Activation<float> feature_normed_;       ///< [max_rows, hidden]
   Activation<float> delta_;                ///< [max_rows, hidden]
   Activation<float> qkv_;                  ///< [max_rows, (heads + 2 kv_heads) * head_dim]
-  Activation<float> gate_up_;              ///< [max_rows, 2 * intermediate]
-  Activation<std::byte> input_;            ///< [max_rows, 2 * hidden]
-  Activation<std::byte> normed_;           ///< [max_rows, hidden]
-  Activation<std::byte> query_;            ///< [max_rows, heads * head_dim]
-  Activation<std::byte> attended_;         ///< [max_rows, heads * head_dim]
-  Activation<std::byte> gated_;            ///< [max_rows, intermediate]
-  Activation<std::byte> last_;             ///< [max_logit_rows, hidden]
-  Activation<float> last_features_;        ///< [max_logit_rows, hidden]
-  Activation<float> draft_logits_;         ///< [max_logit_rows, draft_vocab]
-  Activation<float> logits_;               ///< [max_logit_rows, vocab]; same ids: no memory
+  Activation<float> gate_up_;        ///< [max_rows, 2 * intermediate], if the backend wants it
+  Activation<std::byte> input_;      ///< [max_rows, 2 * hidden]
+  Activation<std::byte> normed_;     ///< [max_rows, hidden]
+  Activation<std::byte> query_;      ///< [max_rows, heads * head_dim]
+  Activation<std::byte> attended_;   ///< [max_rows, heads * head_dim]
+  Activation<std::byte> gated_;      ///< [max_rows, intermediate]
+  Activation<std::byte> last_;       ///< [max_logit_rows, hidden]
+  Activation<float> last_features_;  ///< [max_logit_rows, hidden]
+  Activation<float> draft_logits_;   ///< [max_logit_rows, draft_vocab]
+  Activation<float> logits_;         ///< [max_logit_rows, vocab]; same ids: no memory
 };
 
 }  // namespace paceline::model

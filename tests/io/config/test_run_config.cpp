@@ -38,7 +38,7 @@ TEST(RunConfig, DefaultsAreTheHeaders) {
   EXPECT_EQ(config.model.dtype, std::nullopt);
   EXPECT_EQ(config.sampling.temperature, 1.0F);
   EXPECT_EQ(config.sampling.max_tokens, 1024);
-  EXPECT_EQ(config.engine.kv_block, 16);
+  EXPECT_EQ(config.engine.kv_block, 32);
   EXPECT_EQ(config.engine.kv_memory, std::nullopt);
   EXPECT_EQ(config.limits.margin, 30.0);
   EXPECT_EQ(config.limits.stall, 600.0);
@@ -66,7 +66,7 @@ engine:
   threads: 4
   max_batch: 32
   prefill_chunk: 128
-  kv_block: 32
+  kv_block: 48
   kv_memory: 2GiB
 speculation: {drafters: [{method: ngram}], policy: fixed, max_length: 4, paths: 2, max_tokens: 6,
               window: 3, mode: coupled}
@@ -103,7 +103,7 @@ limits: {wall_clock: 02:00:00, margin: 1m, stall: none}
   EXPECT_EQ(c.engine.threads, 4);
   EXPECT_EQ(c.engine.max_batch, 32);
   EXPECT_EQ(c.engine.prefill_chunk, 128);
-  EXPECT_EQ(c.engine.kv_block, 32);
+  EXPECT_EQ(c.engine.kv_block, 48);
   EXPECT_EQ(c.engine.kv_memory, 2ULL << 30);
   EXPECT_EQ(c.speculation.drafters.size(), 1U);
   EXPECT_EQ(c.speculation.policy, SpeculationPolicy::fixed);

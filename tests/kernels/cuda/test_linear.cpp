@@ -441,8 +441,15 @@ TEST(CudaLinearPlanTest, TilesFitTheDevicesSharedMemory) {
 }
 
 TEST(CudaLinearPlanTest, ColumnsAreCutByKAlone) {
-  for (const auto& [k, segments] :
-       {std::pair{896, 1}, {2048, 1}, {3072, 2}, {3584, 2}, {5120, 2}, {3080, 1}})
+  for (const auto& [k, segments] : {std::pair{896, 1},
+                                    {2048, 1},
+                                    {3040, 1},
+                                    {3072, 2},
+                                    {3080, 1},
+                                    {3088, 1},
+                                    {3104, 2},
+                                    {3584, 2},
+                                    {5120, 2}})
     EXPECT_EQ(column_segments(k), segments) << k;
 }
 
