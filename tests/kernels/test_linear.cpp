@@ -273,6 +273,63 @@ TEST_P(LinearTest, FeaturesOfRanksAreThoseOfOne) {
   }
 }
 
+// The same of gates and ups, of which a rank has its own and packs them as if there were no others.
+TEST_P(LinearTest, GatesAndUpsOfRanksAreThoseOfOne) {
+  Random random(15);
+  const int width = 64;  // whole panels of a CPU, as are the halves, but not the quarters
+  const int k = 3072;
+  const int most = 40;
+  // The second half of k takes back what the first half adds: what is left are roundings and a bias
+  // as small, so that another order of additions shows after rounding to bf16 too.
+  const auto twice = [&random](int rows, float sign) {
+    std::vector<float> values;
+    for (int row = 0; row < rows; ++row) {
+      const std::vector<float> half = random.normals(k / 2);
+      values.insert(values.end(), half.begin(), half.end());
+      for (const float x : half) values.push_back(sign * x);
+    }
+    return values;
+  };
+  const Values data(twice(2 * width, 1), dtype());
+  const TensorView view{dtype(), {2 * width, k}, data.bytes};
+  const std::vector<float> bias = random.normals(2 * width, 1e-5F);
+  const Values in(twice(most, -1), dtype());
+  const auto on = backend();
+  // Gates [first, first + count) and their ups.
+  const auto gated = [&](int first, int count, int rows) {
+    const std::vector<MatrixSlice> slices = {{&view, first, count, 0, k},
+                                             {&view, width + first, count, 0, k}};
+    std::vector<float> own(bias.begin() + first, bias.begin() + first + count);
+    own.insert(own.end(), bias.begin() + width + first, bias.begin() + width + first + count);
+    const auto packed = on->pack_gate_up(slices, own, dtype());
+    const std::size_t size = static_cast<std::size_t>(rows) * count;
+    Array<std::byte> input(*on, head(in, rows, k).bytes);
+    Array<float> work(*on, poisoned(2 * size));
+    Array<std::byte> out(*on, poisoned(size, dtype()));
+    operate(*on, [&](Operations& operations) {
+      operations.linear_swiglu(*packed, input.data(), rows,
+                               on->gates_in_work() ? work.data() : nullptr, dtype(), out.data());
+    });
+    return decode(out.values(), dtype());
+  };
+  for (const int rows : {1, most}) {
+    const std::vector<float> whole = gated(0, width, rows);
+    for (const float x : whole) ASSERT_FALSE(std::isnan(x)) << rows << " rows";
+    for (const int ranks : {2, 4}) {
+      const int share = width / ranks;
+      std::vector<float> joined(whole.size());
+      for (int rank = 0; rank < ranks; ++rank) {
+        const std::vector<float> part = gated(rank * share, share, rows);
+        for (int r = 0; r < rows; ++r) {
+          std::copy(part.begin() + r * share, part.begin() + (r + 1) * share,
+                    joined.begin() + r * width + rank * share);
+        }
+      }
+      EXPECT_TRUE(same_bits(joined, whole)) << rows << " rows, " << ranks << " ranks";
+    }
+  }
+}
+
 TEST_P(LinearTest, StacksSlicesAndConverts) {
   Random random(4);
   const DType other = dtype() == DType::bf16 ? DType::f32 : DType::bf16;

@@ -384,6 +384,56 @@ TEST_P(CudaLinearTest, PacksWhatIsStoredInEitherType) {
 INSTANTIATE_TEST_SUITE_P(Cuda, CudaLinearTest, testing::Values(DType::bf16, DType::f32),
                          [](const auto& type) { return std::string(name_of(type.param)); });
 
+// The emulation runs one block after another, so blocks that kept their sums in the same place
+// would give the right results here, and wrong ones on a device. What tells is where they have
+// written.
+TEST(CudaLinearWorkspaceTest, BlocksAndSplitsKeepSumsInPlacesOfTheirOwn) {
+  const int n = 300;
+  const int k = 8 * 40;
+  const int rows = 20;
+  Random random(9);
+  Workspace workspace;
+  const Weight weight(Values(random.normals(n * k), DType::bf16), n, k, 8, DType::bf16);
+  const Values in(random.normals(rows * k), DType::bf16);
+  constexpr std::size_t kCounterBytes = kLinearCounters * sizeof(unsigned);
+  int of_blocks = 0;
+  int of_both = 0;
+  for (const LinearPlan& plan : linear_plans(weight.layout, rows, kSmall)) {
+    const TileTraits& tile = tile_traits()[plan.shape];
+    const std::size_t tiles = static_cast<std::size_t>((n + tile.features - 1) / tile.features) *
+                              ((rows + tile.rows - 1) / tile.rows);
+    const std::size_t levels = tree_levels(weight.layout.segments / plan.splits);
+    const std::size_t waiting = plan.grid * levels;
+    const std::size_t sums = waiting + (plan.splits > 1 ? tiles * plan.splits : 0);
+    // As much again must stay as it is. NaN, which no sum of these numbers is.
+    std::vector<float> after(2 * std::max<std::size_t>(sums, 1) * tile.tile_bytes / sizeof(float));
+    const std::size_t bytes = after.size() * sizeof(float);
+    ASSERT_LE(kCounterBytes + bytes, kLinearWorkspaceBytes);
+    PACELINE_CUDA_CHECK(cudaMemset(workspace.memory.data() + kCounterBytes, 0xFF, bytes));
+    static_cast<void>(multiply(plan, weight, in, rows, workspace));
+    PACELINE_CUDA_CHECK(cudaMemcpy(after.data(), workspace.memory.data() + kCounterBytes, bytes,
+                                   cudaMemcpyDeviceToHost));
+    // There are as many places as sums, so if all of them are written, none is written by two.
+    const std::size_t used = sums * tile.tile_bytes / sizeof(float);
+    for (std::size_t i = 0; i < after.size(); ++i) {
+      const std::size_t sum = i * sizeof(float) / tile.tile_bytes;
+      ASSERT_EQ(std::isnan(after[i]), i >= used)
+          << describe(plan, rows) << ", "
+          << (sum < waiting ? "block " + std::to_string(sum / levels) + ", level " +
+                                  std::to_string(sum % levels)
+              : sum < sums ? "part " + std::to_string(sum - waiting)
+                           : "past the last sum");
+    }
+    // Several blocks, some of which have several places and reuse theirs.
+    const bool shared = plan.grid >= 2 && tiles * plan.splits > static_cast<unsigned>(plan.grid);
+    if (shared && plan.splits == 1 && levels >= 2) ++of_blocks;
+    if (shared && plan.splits > 1 && levels >= 2) ++of_both;
+  }
+  EXPECT_GE(of_blocks, 3);
+  EXPECT_GE(of_both, 3);  // or there was nothing to confuse
+  EXPECT_TRUE(workspace.counters_are_zero());
+}
+
 TEST(CudaLinearPlanTest, LayoutsRefuseWhatCannotBeCut) {
   EXPECT_THROW(static_cast<void>(linear_layout(4, 24, 3, DType::bf16)), Error);
   EXPECT_THROW(static_cast<void>(linear_layout(4, 24, 8, DType::bf16)), Error);  // odd segments
