@@ -239,7 +239,8 @@ class Operations {
                               const float* qkv, std::byte* q_out) = 0;
 
   /// Causal attention of every row over its sequence's cache, scaled by 1/sqrt(head_dim).
-  /// q: [rows, heads * head_dim] of kv.dtype; out the same shape and dtype.
+  /// q: [rows, heads * head_dim] of kv.dtype; out the same shape and dtype. v of all positions of a
+  /// sequence is to be finite: where it is not, rows that do not see it may come out as NaN.
   virtual void attention(const QkvParams& params, int layer, const std::byte* q,
                          std::byte* out) = 0;
 
@@ -247,9 +248,9 @@ class Operations {
   virtual void swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) = 0;
 
   /// linear() and swiglu() of its outcome, with the bits that these give where the same rows were
-  /// packed by pack() in one segment. gate_up: n = 2 * width, by pack_gate_up() or pack(). work: [rows, n] fp32
-  /// that a backend may use; null where it does not (Backend::gates_in_work()). dtype: the
-  /// weight's. out: [rows, width] of it.
+  /// packed by pack() in one segment. gate_up: n = 2 * width, by pack_gate_up() or pack(). work:
+  /// [rows, n] fp32 that a backend may use; null where it does not (Backend::gates_in_work()).
+  /// dtype: the weight's. out: [rows, width] of it.
   virtual void linear_swiglu(const Linear& gate_up, const std::byte* in, int rows, float* work,
                              DType dtype, std::byte* out) {
     linear(gate_up, in, rows, work);

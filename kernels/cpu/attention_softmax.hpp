@@ -67,9 +67,9 @@ void softmax_step(float* scores, float scale, float* max_so_far, float* total, f
     F32 w[kGroups];
     if constexpr (kPaired<way>) {
 #if defined(PACELINE_SIMD_BF16)
-      const F32 base = set1(0.0F) - set1(tops[r]);
+      // Not fused: the largest score is to be exactly 0 past the maximum, however large it is.
       PACELINE_UNROLL for (int g = 0; g < kGroups; ++g) {
-        w[g] = exp_for_bf16(fma(load(s + g * kLanes), set1(scale), base));
+        w[g] = exp_for_bf16(load(s + g * kLanes) * set1(scale) - set1(tops[r]));
       }
       PACELINE_UNROLL for (int g = 0; g < kGroups; g += 2) {
         const U32 pairs = to_pairs(w[g], w[g + 1]);

@@ -50,7 +50,8 @@ void cut_pass(const Batch& batch, std::size_t weight_bytes, int threads,
   for (const Segment& segment : batch.segments) {
     const double work = work_of(segment);
     const double middle = before + work / 2;
-    const int part = static_cast<int>(middle / total * threads);
+    // A last segment without rows has its middle at the end.
+    const int part = std::min(static_cast<int>(middle / total * threads), threads - 1);
     if (part != last) {
       parts.push_back({.first_row = segment.first_row});
       own = 0;

@@ -199,7 +199,7 @@ std::vector<float> attend(const cpu::KernelTable& kernels, const Pool& pool, int
       if (p >= count) {
         weights[p] = 0;
       } else if (paired) {
-        weights[p] = nearest_bf16(exponential_for_bf16(std::fma(weights[p], scale, -top)));
+        weights[p] = nearest_bf16(exponential_for_bf16(weights[p] * scale - top));
       } else {
         weights[p] = exponential(kernels, weights[p] - top);
       }
@@ -350,6 +350,36 @@ TEST_P(AttentionOrderTest, IsThatOfAPlainLoop) {
             << "group " << s.group << " head " << h << " row " << row << " of "
             << batch.seen.size();
       }
+    }
+  }
+}
+
+// The best of huge scores has weight 1, whatever scaling them rounds.
+TEST_P(AttentionOrderTest, HugeScoresGiveValues) {
+  const auto& [isa, dtype] = GetParam();
+  Random random(9);
+  for (const int d : {40, 96, 128}) {
+    constexpr int kRows = 70;
+    const KvShape kv = {.layers = 1, .kv_heads = 1, .head_dim = d, .dtype = dtype};
+    constexpr int kBlocks = (kRows + 15) / 16;
+    Pool pool(kv, kBlocks);
+    for (int at = 0; at < kBlocks * kv.block; ++at) pool.fill(random, at / kv.block, at % kv.block);
+    std::vector<std::int32_t> table(kBlocks);
+    std::iota(table.begin(), table.end(), 0);
+    const Segment segment = {0, kRows, 0, table.data()};
+    std::vector<float> queries = random.normals(static_cast<std::size_t>(kRows) * d);
+    for (float& x : queries) x *= 1e9F;
+    const Values q(queries, dtype);
+    std::vector<std::byte> out = poisoned(queries.size(), dtype);
+    const auto cpu = make_cpu_backend(1, isa);
+    const TestBatch given({&segment, 1}, 1, kv, pool.data(), kRows);
+    operate(*cpu, given, [&](Operations& operations) {
+      operations.attention({.heads = 1, .kv_heads = 1, .head_dim = d}, 0, q.bytes.data(),
+                           out.data());
+    });
+    const std::vector<float> found = decode(out, dtype);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      ASSERT_LE(std::abs(found[i]), 6.0F) << "head of " << d << ", row " << i / d;  // NaN is not
     }
   }
 }
