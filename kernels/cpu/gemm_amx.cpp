@@ -7,6 +7,10 @@
 // count as zero. An output depends on its own row and column alone, whatever the other rows of its
 // tile, and so do chains of such steps.
 //
+// Up to 32 rows stay in a cache while panels are streamed past them. More rows go through a panel
+// chunk by chunk, as only a chunk of both stays in the first-level cache: outputs come and go
+// meanwhile, as they are, so that the chain of steps is the same.
+//
 // A step's 16 x 32 weights (transposed, in pairs) are 16 lines of a panel, as they are packed. Rows
 // are packed as [tile][segment][step][rows of the tile][32], zero behind the end of a segment: the
 // last step of a segment may read weights behind it, which count zero times.
@@ -206,11 +210,12 @@ void finish(const LinearArgs& args, const float* tile, int rows, int row, int co
   }
 }
 
-/// Of a row block and a panel (or two), what is under way: the sum of the segment so far, and by
-/// level of the tree over segments the sum that waits for its neighbour.
+/// How many Outputs a row block has under way with a panel (or two): the sum of the segment so far,
+/// and for each level of the tree over segments the sum that waits there for its neighbour.
 std::size_t sums_of(int segments) {
   return 1 + static_cast<std::size_t>(__builtin_ctz(static_cast<unsigned>(segments)));
 }
+/// Those of place `index` in the scratch memory.
 Outputs* sums_at(const LinearArgs& args, int index) {
   return reinterpret_cast<Outputs*>(args.scratch) + index * sums_of(args.segments);
 }
