@@ -83,10 +83,10 @@ void take_place(Compute& compute, const Setup& setup, const policy::Placement& p
   }
   if (role != Role::verifier && role != Role::drafter) return;
   if (!compute.draft_threads) compute.draft_threads = std::make_unique<ThreadPool>(setup.threads);
+  // A head reads those of all tokens.
   std::shared_ptr<const kernels::Embedding> embedding;
-  if (compute.executor) {
-    embedding = compute.executor->embedding();
-  } else if (has_head(setup, role)) {
+  if (compute.executor) embedding = compute.executor->embedding();
+  if (embedding == nullptr && has_head(setup, role)) {
     embedding = compute.weights->timed(
         [&] { return model::load_embedding(*compute.backend, setup.model, *setup.weights); });
   }

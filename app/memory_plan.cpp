@@ -51,17 +51,16 @@ std::uint64_t device_bytes(const Setup& setup) {
   const auto of = [&](const ModelConfig& config, const io::Checkpoint& weights, DType compute,
                       int tp, std::uint64_t rows) {
     return kernels::attention_workspace(rows, config.heads / tp, config.head_dim) +
-           static_cast<std::uint64_t>(config.vocab) * config.hidden *
-               size_of(io::stored_dtype(config, weights)) +
+           model::embedding_bytes(config, io::stored_dtype(config, weights), compute, tp) +
            rows * model::row_bytes(config, compute, tp);
   };
   const engine::ExecutorLimits most = executor_limits(setup);
   const std::uint64_t rows =
       std::uint64_t{1} * most.max_batch * (1 + most.max_draft) + most.prefill_chunk;
-  std::uint64_t bytes =
-      of(setup.model, *setup.weights, setup.compute, setup.layout.placement.least_tp(), rows);
-  for (const int tp : setup.layout.placement.degrees())
-    bytes += tp > 1 ? fabric::kGroupExchangeBytes : 0;
+  const int tp = setup.layout.placement.least_tp();
+  std::uint64_t bytes = of(setup.model, *setup.weights, setup.compute, tp, rows);
+  for (const int degree : setup.layout.placement.degrees())
+    bytes += degree > 1 ? fabric::kGroupExchangeBytes : 0;
   for (const ConfiguredDrafter& drafter : setup.drafters) {
     if (drafter.model == nullptr || !has_draft_models(setup, Role::verifier)) continue;
     const DraftModel& draft = *drafter.model;
@@ -81,6 +80,11 @@ std::uint64_t device_bytes(const Setup& setup) {
              sizeof(float) * level * (config.draft_vocab + setup.model.vocab) +
              kFeatureLayers * static_cast<std::uint64_t>(setup.model.hidden) *
                  size_of(setup.compute) * rows;
+    // The head reads embeddings of all tokens, of which its rank has a part for the group.
+    if (tp > 1) {
+      bytes += static_cast<std::uint64_t>(setup.model.vocab) * setup.model.hidden *
+               size_of(io::stored_dtype(setup.model, *setup.weights));
+    }
   }
   return bytes;
 }

@@ -62,7 +62,7 @@ class ElasticBuffer : public Buffer {
   virtual void resize(std::size_t bytes) = 0;
 };
 
-/// An embedding table [vocab, hidden] as this backend reads it.
+/// Rows of an embedding table, one a token, as this backend reads them.
 class Embedding {
  public:
   virtual ~Embedding() = default;
@@ -217,7 +217,8 @@ class Operations {
   virtual ~Operations() = default;
   [[nodiscard]] virtual const PassRows& rows() const = 0;
 
-  /// out[r, :] = table[token of row r, :] in fp32.
+  /// out[r, :] = table[token of row r, :] in fp32; -0 where the table has no such row. That adds
+  /// nothing to any number: with a part of the table on each rank the sum is the row, to the bit.
   virtual void embed(const Embedding& table, float* out) = 0;
 
   /// x[r, :] += delta[r, :] (skipped when delta is null), then out[r, :] = x / rms(x) * weight,
@@ -347,9 +348,14 @@ class Backend {
   /// places are of no use to it.
   [[nodiscard]] virtual std::size_t packed_bytes(std::int64_t n, std::int64_t k,
                                                  DType compute) const = 0;
-  /// `table`: [vocab, hidden], as stored. A backend that shares the host's memory reads from the
-  /// mapped file, which must outlive it, as must `table`; others copy.
-  [[nodiscard]] virtual std::unique_ptr<Embedding> embedding(const TensorView& table) = 0;
+  /// `rows`: of a stored table [vocab, hidden], whole; row i is token i's. A backend that shares
+  /// the host's memory reads from the mapped file, which must outlive it, as must the table; others
+  /// copy. `head`: the same rows by pack() in one segment, where embeddings are tied, else null. A
+  /// backend that would copy reads them there where they were not rounded; then it must outlive it.
+  [[nodiscard]] virtual std::unique_ptr<Embedding> embedding(const MatrixSlice& rows,
+                                                             const Linear* head = nullptr) = 0;
+  /// Whether embeddings take memory of the backend, so that a rank is better off with a part.
+  [[nodiscard]] virtual bool copies_embeddings() const { return false; }
 
   /// The rows of a pass, with padding, for a batch of `rows`; never fewer than for a smaller batch.
   /// Buffers need room for that.

@@ -42,6 +42,12 @@ Unusable unusable(DType stored, DType compute) {
 
 }  // namespace
 
+void require_whole_rows(const MatrixSlice& slice) {
+  check_slice(slice);
+  if (slice.columns != slice.matrix->shape[1])
+    fail_to_pack("rows of embeddings that are not whole");
+}
+
 void fail_to_pack(const std::string& what) {
   throw Error(ExitCode::internal, "packing a weight matrix: " + what);
 }

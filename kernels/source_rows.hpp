@@ -20,6 +20,9 @@ struct SourceRow {
 [[nodiscard]] std::vector<SourceRow> source_rows(std::span<const MatrixSlice> slices,
                                                  std::span<const float> bias);
 
+/// Throws Error (internal) when the slice is not whole rows of a matrix.
+void require_whole_rows(const MatrixSlice& slice);
+
 /// Whether all of the row's k elements are finite in `compute`. Reads it once, as fast as memory
 /// comes: the bytes are those that packing reads next.
 [[nodiscard]] bool usable(const SourceRow& row, std::int64_t k, DType compute);

@@ -100,8 +100,9 @@ class CpuBackend final : public Backend {
                                          DType compute) const override {
     return cpu::packed_bytes(n, k, compute);
   }
-  [[nodiscard]] std::unique_ptr<Embedding> embedding(const TensorView& table) override {
-    return std::make_unique<MappedEmbedding>(table);
+  [[nodiscard]] std::unique_ptr<Embedding> embedding(const MatrixSlice& rows,
+                                                     const Linear* /*head*/) override {
+    return std::make_unique<MappedEmbedding>(rows);
   }
 
   [[nodiscard]] PassRows padded(PassRows rows) const override { return rows; }

@@ -9,6 +9,7 @@
 #include "kernels/cpu/for_each.hpp"
 #include "kernels/cpu/packed_linear.hpp"
 #include "kernels/limits.hpp"
+#include "kernels/source_rows.hpp"
 #include "runtime/core/error.hpp"
 
 namespace paceline::kernels::cpu {
@@ -27,8 +28,8 @@ int panels_of(int columns) { return (columns + kPanelWidth - 1) / kPanelWidth; }
 
 }  // namespace
 
-MappedEmbedding::MappedEmbedding(const TensorView& table) : view(table) {
-  expect(table.shape.size() == 2, "embedding table is not a matrix");
+MappedEmbedding::MappedEmbedding(const MatrixSlice& slice) : rows(slice) {
+  require_whole_rows(slice);
 }
 
 void CpuOperations::set(const Batch& batch, const RowPlan& plan, const PassRows& rows) {
@@ -45,12 +46,16 @@ void CpuOperations::set(const Batch& batch, const RowPlan& plan, const PassRows&
 }
 
 void CpuOperations::embed(const Embedding& embedding, float* out) {
-  const TensorView& table = dynamic_cast<const MappedEmbedding&>(embedding).view;
-  expect(batch_->vocab <= table.shape[0], "token outside the embedding table");
-  const std::int64_t width = table.shape[1];
+  const MatrixSlice& slice = dynamic_cast<const MappedEmbedding&>(embedding).rows;
+  const TensorView& table = *slice.matrix;
+  const std::int64_t width = slice.columns;
   for (int r = 0; r < rows_.rows; ++r) {
     const std::byte* row = table.bytes.data() + tokens_[r] * width * size_of(table.dtype);
     float* to = out + r * width;
+    if (tokens_[r] < slice.first_row || tokens_[r] >= slice.first_row + slice.rows) {
+      std::fill_n(to, width, -0.0F);
+      continue;
+    }
     if (table.dtype == DType::f32) {
       std::memcpy(to, row, static_cast<std::size_t>(width) * 4);
       continue;

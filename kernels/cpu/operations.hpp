@@ -18,9 +18,9 @@ namespace paceline::kernels::cpu {
 /// The table as it is mapped.
 class MappedEmbedding final : public Embedding {
  public:
-  /// Throws Error (internal) when it is no matrix.
-  explicit MappedEmbedding(const TensorView& table);
-  const TensorView& view;  ///< [vocab, hidden]
+  /// Throws Error (internal) when the rows are not whole rows of a matrix.
+  explicit MappedEmbedding(const MatrixSlice& slice);
+  const MatrixSlice rows;
 };
 
 /// Memory that one thread works with.

@@ -53,13 +53,12 @@ class PackedLinear final : public Linear {
   std::unique_ptr<Buffer> bias_;  ///< [n] fp32 or null
 };
 
-class DeviceEmbedding final : public Embedding {
- public:
-  DeviceEmbedding(DeviceMemory memory, DType dtype, int width)
-      : table(std::move(memory)), type(dtype), hidden(width) {}
-  DeviceMemory table;  ///< [vocab, hidden]
-  DType type;
-  int hidden;
+/// A copy of the rows as stored, or a head that has every bit of them.
+struct DeviceEmbedding final : Embedding {
+  EmbeddingRows rows;
+  DType stored = DType::bf16;
+  DeviceMemory copy;
+  const PackedLinear* head = nullptr;  ///< not null: there is no copy
 };
 
 class ElasticDeviceBuffer final : public ElasticBuffer {
@@ -262,12 +261,26 @@ std::unique_ptr<Linear> CudaBackend::pack(std::span<const MatrixSlice> slices,
   return std::make_unique<PackedLinear>(layout, std::move(weight), std::move(device_bias));
 }
 
-std::unique_ptr<Embedding> CudaBackend::embedding(const TensorView& table) {
-  expect(table.shape.size() == 2, "embedding table is not a matrix");
-  DeviceMemory memory(table.bytes.size());
-  write(memory.data(), table.bytes);
-  return std::make_unique<DeviceEmbedding>(std::move(memory), table.dtype,
-                                           static_cast<int>(table.shape[1]));
+std::unique_ptr<Embedding> CudaBackend::embedding(const MatrixSlice& rows, const Linear* head) {
+  require_whole_rows(rows);
+  auto embedding = std::make_unique<DeviceEmbedding>();
+  embedding->rows = {static_cast<int>(rows.first_row), static_cast<int>(rows.rows),
+                     static_cast<int>(rows.columns)};
+  embedding->stored = rows.matrix->dtype;
+  if (head != nullptr) {
+    const auto& packed = dynamic_cast<const PackedLinear&>(*head);
+    const LinearLayout layout = packed.view().layout;
+    expect(layout.n == rows.rows && layout.k == rows.columns && layout.segments == 1,
+           "a head that is not packed of the embeddings' rows");
+    if (size_of(embedding->stored) <= size_of(layout.dtype)) embedding->head = &packed;
+  }
+  if (embedding->head == nullptr) {
+    const std::size_t row_bytes = rows.columns * size_of(embedding->stored);
+    embedding->copy = DeviceMemory(rows.rows * row_bytes);
+    write(embedding->copy.data(),
+          rows.matrix->bytes.subspan(rows.first_row * row_bytes, rows.rows * row_bytes));
+  }
+  return embedding;
 }
 
 PassRows CudaBackend::padded(PassRows rows) const {
@@ -373,8 +386,14 @@ double CudaBackend::busy_seconds() {
 
 void CudaBackend::embed(const Embedding& table, float* out) {
   const auto& from = dynamic_cast<const DeviceEmbedding&>(table);
-  cuda::embed(from.table.data(), from.type, from.hidden, batch_.tokens, batch_.rows.rows, out,
-              stream_);
+  if (from.head != nullptr) {
+    const DeviceLinear packed = from.head->view();
+    unpack_rows(packed.layout, packed.weight, from.rows.first, batch_.tokens, batch_.rows.rows, out,
+                stream_);
+  } else {
+    cuda::embed(from.copy.data(), from.stored, from.rows, batch_.tokens, batch_.rows.rows, out,
+                stream_);
+  }
 }
 
 void CudaBackend::add_rmsnorm(float* x, const float* delta, const float* weight, float epsilon,

@@ -81,7 +81,9 @@ class CudaBackend final : public Backend, private Operations {
                                          DType /*compute*/) const override {
     return 0;
   }
-  [[nodiscard]] std::unique_ptr<Embedding> embedding(const TensorView& table) override;
+  [[nodiscard]] std::unique_ptr<Embedding> embedding(const MatrixSlice& rows,
+                                                     const Linear* head) override;
+  [[nodiscard]] bool copies_embeddings() const override { return true; }
 
   [[nodiscard]] PassRows padded(PassRows rows) const override;
   void begin(const Batch& batch) override;

@@ -23,12 +23,15 @@ __device__ __forceinline__ int first_element() {
 }
 
 template <class T, bool aligned>
-__global__ void embed_kernel(const T* table, int width, const std::int32_t* tokens, float* out) {
+__global__ void embed_kernel(const T* table, const EmbeddingRows range, const std::int32_t* tokens,
+                             float* out) {
   const int i = first_element();
+  const int width = range.width;
   if (i >= width) return;
-  const auto from = static_cast<std::size_t>(tokens[blockIdx.x]) * width + i;
-  float x[4];
-  load4<aligned>(table + from, width - i, x);
+  const int row = tokens[blockIdx.x] - range.first;
+  float x[4] = {-0.0F, -0.0F, -0.0F, -0.0F};
+  if (row >= 0 && row < range.count)
+    load4<aligned>(table + static_cast<std::size_t>(row) * width + i, width - i, x);
   store4<aligned>(out + static_cast<std::size_t>(blockIdx.x) * width + i, width - i, x);
 }
 
@@ -180,14 +183,14 @@ void gather_rows_of(const std::byte* in, const std::int32_t* index, int count, s
 
 }  // namespace
 
-void embed(const std::byte* table, DType dtype, int width, const std::int32_t* tokens, int rows,
-           float* out, cudaStream_t stream) {
+void embed(const std::byte* table, DType dtype, const EmbeddingRows& range,
+           const std::int32_t* tokens, int rows, float* out, cudaStream_t stream) {
   if (rows == 0) return;
   const auto start = [&](const auto* typed) {
     using T = std::remove_cvref_t<decltype(*typed)>;
-    launch(fours_aligned(width, typed, out) ? embed_kernel<T, true> : embed_kernel<T, false>,
-           dim3(static_cast<unsigned>(rows), blocks_of(width)), kThreads, 0, stream, typed, width,
-           tokens, out);
+    launch(fours_aligned(range.width, typed, out) ? embed_kernel<T, true> : embed_kernel<T, false>,
+           dim3(static_cast<unsigned>(rows), blocks_of(range.width)), kThreads, 0, stream, typed,
+           range, tokens, out);
   };
   if (dtype == DType::bf16) {
     start(reinterpret_cast<const __nv_bfloat16*>(table));

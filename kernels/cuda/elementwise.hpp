@@ -12,9 +12,17 @@
 
 namespace paceline::kernels::cuda {
 
-/// out[r, :] = table[tokens[r], :]. table: [vocab, width] of `dtype`; out: [rows, width].
-void embed(const std::byte* table, DType dtype, int width, const std::int32_t* tokens, int rows,
-           float* out, cudaStream_t stream);
+/// Rows of an embedding table: of tokens [first, first + count), `width` elements each.
+struct EmbeddingRows {
+  int first = 0;
+  int count = 0;
+  int width = 0;
+};
+
+/// out[r, :] = the row of tokens[r], or -0 where there is none. table: [range.count, range.width]
+/// of `dtype`; out: [rows, range.width].
+void embed(const std::byte* table, DType dtype, const EmbeddingRows& range,
+           const std::int32_t* tokens, int rows, float* out, cudaStream_t stream);
 
 /// x[r, :] += delta[r, :] (delta may be null); out[r, :] = x / rms(x) * weight, of `dtype`. width:
 /// at most kMaxNormWidth.

@@ -40,6 +40,11 @@ struct LinearWorkspace {
 void pack_rows(const LinearLayout& layout, std::byte* weight, int first_row, int rows,
                const std::byte* source, DType stored, cudaStream_t stream);
 
+/// The way back, of a layout that is neither gated nor cut into segments: out[r, :] = row
+/// tokens[r] - first of the matrix as packed, or -0 where there is none. out: [rows, k] fp32.
+void unpack_rows(const LinearLayout& layout, const std::byte* weight, int first,
+                 const std::int32_t* tokens, int rows, float* out, cudaStream_t stream);
+
 /// in: [rows, k] of the layout's dtype, aligned to 16; out: [rows, n] fp32, of a layout that is not
 /// gated. All in device memory. `rows` and `plan` are baked into a captured graph; nothing is read
 /// from the host later.

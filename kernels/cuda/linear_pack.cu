@@ -1,4 +1,4 @@
-// Weights into the layout that the matrix products read.
+// Weights into the layout that the matrix products read, and rows of them back.
 #include <cuda_bf16.h>
 
 #include <algorithm>
@@ -25,25 +25,37 @@ __device__ unsigned bits_of(const __nv_bfloat16* x) {
   return *reinterpret_cast<const unsigned*>(x);
 }
 
-/// A thread moves a pair of elements to the register of the lane that multiplies it.
+/// Where the register is, in bytes of a bf16 layout, that has elements [element, element + 2) of a
+/// feature: that of the lane which multiplies them.
+__device__ std::size_t place_of_pair(int feature, int element, int segments, int segment_length,
+                                     int segment_steps) {
+  const int segment = element / segment_length;
+  const int step = (element - segment * segment_length) / kStep;
+  const int within = (element - segment * segment_length) % kStep;
+  const int lane = feature % 16 / 2 * 4 + within % 8 / 2;
+  const int reg = feature % 2 + within / 8 * 2;
+  const std::size_t fragment =
+      (static_cast<std::size_t>(feature / 16) * segments + segment) * segment_steps + step;
+  return fragment * 512 + lane * 16 + reg * 4;
+}
+
+/// And the element of an fp32 layout, in elements.
+__device__ std::size_t place_of_element(int feature, int element, int k) {
+  return (static_cast<std::size_t>(feature / 32) * k + element) * 32 + feature % 32;
+}
+
+/// A thread moves a pair of elements.
 template <class Stored>
 __global__ void __launch_bounds__(256) pack_bf16(const PackArgs args) {
   const int element = 2 * static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (element >= args.k) return;
-  const int segment = element / args.segment_length;
-  const int step = (element - segment * args.segment_length) / kStep;
-  const int within = (element - segment * args.segment_length) % kStep;
   for (int r = static_cast<int>(blockIdx.y); r < args.rows; r += static_cast<int>(gridDim.y)) {
     const int feature = feature_of(args.first_row + r, args.n, args.gated);
     const auto* from = reinterpret_cast<const Stored*>(args.source) +
                        static_cast<std::size_t>(r) * args.k + element;
-    const int lane = feature % 16 / 2 * 4 + within % 8 / 2;
-    const int reg = feature % 2 + within / 8 * 2;
-    const std::size_t fragment =
-        (static_cast<std::size_t>(feature / 16) * args.segments + segment) * args.segment_steps +
-        step;
-    *reinterpret_cast<unsigned*>(args.weight + fragment * 512 + lane * 16 + reg * 4) =
-        bits_of(from);
+    *reinterpret_cast<unsigned*>(args.weight + place_of_pair(feature, element, args.segments,
+                                                             args.segment_length,
+                                                             args.segment_steps)) = bits_of(from);
   }
 }
 
@@ -58,10 +70,35 @@ __global__ void __launch_bounds__(256) pack_f32(const PackArgs args) {
     const int feature = feature_of(args.first_row + r, args.n, args.gated);
     const auto* from = reinterpret_cast<const Stored*>(args.source) +
                        static_cast<std::size_t>(r) * args.k + element;
-    reinterpret_cast<float*>(
-        args.weight)[(static_cast<std::size_t>(feature / 32) * args.k + element) * 32 +
-                     feature % 32] = value_of(*from);
+    reinterpret_cast<float*>(args.weight)[place_of_element(feature, element, args.k)] =
+        value_of(*from);
   }
+}
+
+/// A block a row; a thread has a pair of elements, of which k is even.
+template <bool bf16>
+__global__ void __launch_bounds__(256)
+    unpack_kernel(const std::byte* weight, int n, int k, int first, const std::int32_t* tokens,
+                  float* out) {
+  const int element = 2 * static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
+  if (element >= k) return;
+  const int row = tokens[blockIdx.x] - first;
+  float x[2] = {-0.0F, -0.0F};
+  if (row >= 0 && row < n) {
+    if constexpr (bf16) {
+      const unsigned pair = *reinterpret_cast<const unsigned*>(
+          weight + place_of_pair(row, element, 1, k, (k + kStep - 1) / kStep));
+      x[0] = __uint_as_float(pair << 16);
+      x[1] = __uint_as_float(pair & 0xFFFF0000U);
+    } else {
+      const auto* values = reinterpret_cast<const float*>(weight);
+      x[0] = values[place_of_element(row, element, k)];
+      x[1] = values[place_of_element(row, element + 1, k)];
+    }
+  }
+  float* to = out + static_cast<std::size_t>(blockIdx.x) * k + element;
+  to[0] = x[0];
+  to[1] = x[1];
 }
 
 }  // namespace
@@ -88,6 +125,16 @@ void pack_rows(const LinearLayout& layout, std::byte* weight, int first_row, int
                                               : &pack_f32<float>;
   launch(kernel, dim3((across + kThreads - 1) / kThreads, std::min(rows, kMostGridRows)),
          dim3(kThreads), 0, stream, args);
+}
+
+void unpack_rows(const LinearLayout& layout, const std::byte* weight, int first,
+                 const std::int32_t* tokens, int rows, float* out, cudaStream_t stream) {
+  if (rows == 0) return;
+  constexpr int kThreads = 256;
+  const int across = (layout.k / 2 + kThreads - 1) / kThreads;
+  launch(layout.dtype == DType::bf16 ? &unpack_kernel<true> : &unpack_kernel<false>,
+         dim3(static_cast<unsigned>(rows), static_cast<unsigned>(across)), dim3(kThreads), 0,
+         stream, weight, layout.n, layout.k, first, tokens, out);
 }
 
 }  // namespace paceline::kernels::cuda

@@ -29,7 +29,7 @@ class Executor final : public StepRunner {
   [[nodiscard]] double forward_seconds() const override { return forward_seconds_; }
   [[nodiscard]] double sample_seconds() const override { return sample_seconds_; }
   [[nodiscard]] GroupTraffic traffic() const override { return traffic_; }
-  /// Keeps all weights.
+  /// As of Decoder.
   [[nodiscard]] std::shared_ptr<const kernels::Embedding> embedding() const {
     return decoder_.embedding();
   }

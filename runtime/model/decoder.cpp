@@ -87,6 +87,8 @@ void Decoder::compute(kernels::Operations& operations) {
                             nullptr,     nullptr,        config.norm_epsilon};
 
   operations.embed(weights_->embedding(), residual);
+  if (!weights_->embedding_is_whole())
+    group_.all_reduce_tree({residual, static_cast<std::size_t>(rows) * hidden});
   const float* added = nullptr;
   for (int index = 0; index < config.layers; ++index) {
     const Weights::Layer& layer = weights_->layers()[index];

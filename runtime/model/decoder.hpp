@@ -25,8 +25,9 @@ class Decoder {
   /// The KV cache shape this decoder reads and writes, for blocks of `block` positions.
   [[nodiscard]] kernels::KvShape kv_shape(int block) const;
   [[nodiscard]] const Weights& weights() const { return *weights_; }
-  /// Keeps all weights.
+  /// Keeps all weights. Null where this rank has a part of the rows.
   [[nodiscard]] std::shared_ptr<const kernels::Embedding> embedding() const {
+    if (!weights_->embedding_is_whole()) return nullptr;
     return {weights_, &weights_->embedding()};
   }
   [[nodiscard]] std::size_t activation_bytes() const { return activation_bytes_; }

@@ -44,6 +44,11 @@ std::uint64_t weight_bytes(const ModelConfig& config, DType compute, int size) {
          size;
 }
 
+std::uint64_t embedding_bytes(const ModelConfig& config, DType stored, DType compute, int size) {
+  if (config.tied_embeddings && size_of(stored) <= size_of(compute)) return 0;
+  return size_of(stored) * static_cast<std::uint64_t>(config.vocab) * config.hidden / size;
+}
+
 std::uint64_t row_bytes(const ModelConfig& config, DType compute, int size) {
   const std::uint64_t q = static_cast<std::uint64_t>(config.heads) * config.head_dim / size;
   const std::uint64_t kv = static_cast<std::uint64_t>(config.kv_heads) * config.head_dim / size;

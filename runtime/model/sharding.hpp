@@ -29,6 +29,11 @@ struct Shard {
 /// Bytes of the packed weights one rank of `size` holds.
 [[nodiscard]] std::uint64_t weight_bytes(const ModelConfig& config, DType compute, int size);
 
+/// Bytes of the embeddings one rank of `size` holds besides, on a backend that copies them from
+/// tensors of type `stored`: none where they are tied and the packed head has every bit of them.
+[[nodiscard]] std::uint64_t embedding_bytes(const ModelConfig& config, DType stored, DType compute,
+                                            int size);
+
 /// Bytes of one row of a step's buffers on one rank of `size`, its logits left out, where gates and
 /// ups have no buffer (Backend::gates_in_work()).
 [[nodiscard]] std::uint64_t row_bytes(const ModelConfig& config, DType compute, int size);

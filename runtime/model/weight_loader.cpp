@@ -34,11 +34,9 @@ const TensorView& WeightLoader::tensor(const std::string& name) const {
   return *found;
 }
 
-std::unique_ptr<kernels::Embedding> WeightLoader::embedding(const ModelConfig& config,
-                                                            const std::string& name) const {
+void WeightLoader::require_supported(const ModelConfig& config) const {
   if (const std::string why = kernels::unsupported(backend_.info().name, config); !why.empty())
     throw DataError(why);
-  return backend_.embedding(tensor(name));
 }
 
 // Parts are neighbouring matrices, so that each process reads its own piece of the files.

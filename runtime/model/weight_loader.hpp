@@ -35,8 +35,12 @@ class WeightLoader {
 
   [[nodiscard]] const TensorView& tensor(const std::string& name) const;
   /// Throws DataError on sizes that the backend does not compute.
-  [[nodiscard]] std::unique_ptr<kernels::Embedding> embedding(const ModelConfig& config,
-                                                              const std::string& name) const;
+  void require_supported(const ModelConfig& config) const;
+  /// Rows of a table; `head` as of Backend::embedding().
+  [[nodiscard]] std::unique_ptr<kernels::Embedding> embedding(
+      const Part& rows, const kernels::Linear* head = nullptr) const {
+    return backend_.embedding(slice_of(rows), head);
+  }
   /// The parts stacked.
   [[nodiscard]] std::unique_ptr<kernels::Linear> pack(std::initializer_list<Part> parts,
                                                       std::span<const float> bias, int segments);

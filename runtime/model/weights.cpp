@@ -11,6 +11,10 @@ namespace {
 
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
 
+WeightLoader::Part all_embeddings(const ModelConfig& config) {
+  return {kEmbedding, 0, config.vocab, 0, config.hidden};
+}
+
 }  // namespace
 
 std::size_t packed_bytes(const kernels::Backend& backend, const ModelConfig& config,
@@ -27,12 +31,16 @@ std::size_t packed_bytes(const kernels::Backend& backend, const ModelConfig& con
 }
 
 Weights::Weights(const ModelConfig& config, const WeightSource& source, const Shard& shard,
-                 DType compute)
-    : config_(config), source_(source), shard_(shard), compute_(compute) {}
+                 DType compute, bool copies_embeddings)
+    : config_(config),
+      source_(source),
+      shard_(shard),
+      compute_(compute),
+      embedding_is_whole_(shard.size == 1 || !copies_embeddings) {}
 
 Weights::Weights(kernels::Backend& backend, const ModelConfig& config, const WeightSource& source,
                  const Shard& shard, DType compute, const SharedPacking& shared)
-    : Weights(config, source, shard, compute) {
+    : Weights(config, source, shard, compute, backend.copies_embeddings()) {
   WeightLoader loader(backend, source, compute, shared);
   while (load_part(loader)) {
   }
@@ -41,7 +49,7 @@ Weights::Weights(kernels::Backend& backend, const ModelConfig& config, const Wei
 /// False: that was the last. Between parts the source's pages are let go, so that stored and packed
 /// weights are never both in memory.
 bool Weights::load_part(WeightLoader& loader) {
-  if (embedding_ == nullptr) embedding_ = loader.embedding(config_, kEmbedding);
+  if (layers_.empty()) loader.require_supported(config_);
   if (static_cast<int>(layers_.size()) < config_.layers) {
     layers_.push_back(loader.layer(fmt::format("model.layers.{}.", layers_.size()), config_, shard_,
                                    config_.hidden));
@@ -51,14 +59,22 @@ bool Weights::load_part(WeightLoader& loader) {
   final_norm_ = loader.uploaded("model.norm.weight", config_.hidden);
   // Who packs rows of the head answers for the same rows of the embeddings, which may be the same
   // matrix.
-  WeightLoader::Part rows{kEmbedding, shard_.first_vocab[shard_.rank], shard_.vocab(), 0,
-                          config_.hidden};
-  if (!config_.tied_embeddings) {
-    if (loader.packs()) loader.require_usable(rows);
+  const bool tied = config_.tied_embeddings;
+  const WeightLoader::Part share{kEmbedding, shard_.first_vocab[shard_.rank], shard_.vocab(), 0,
+                                 config_.hidden};
+  WeightLoader::Part head = share;
+  if (!tied) {
+    if (loader.packs()) loader.require_usable(share);
     source_.release_pages();
-    rows.name = "lm_head.weight";
+    head.name = "lm_head.weight";
   }
-  head_ = loader.pack({rows}, {}, 1);
+  head_ = loader.pack({head}, {}, 1);
+  source_.release_pages();
+  if (embedding_is_whole_ && shard_.size > 1) {
+    embedding_ = loader.embedding(all_embeddings(config_));
+  } else {
+    embedding_ = loader.embedding(share, tied ? head_.get() : nullptr);
+  }
   source_.release_pages();
   bytes_ = loader.bytes();
   return false;
@@ -67,7 +83,7 @@ bool Weights::load_part(WeightLoader& loader) {
 WeightLoading::WeightLoading(kernels::Backend& backend, const ModelConfig& config,
                              const WeightSource& source, const Shard& shard, DType compute)
     : loader_(std::make_unique<WeightLoader>(backend, source, compute, SharedPacking{})),
-      weights_(new Weights(config, source, shard, compute)) {}
+      weights_(new Weights(config, source, shard, compute, backend.copies_embeddings())) {}
 
 WeightLoading::~WeightLoading() = default;
 
@@ -81,7 +97,7 @@ Weights::~Weights() { source_.release_pages(); }
 std::shared_ptr<const kernels::Embedding> load_embedding(kernels::Backend& backend,
                                                          const ModelConfig& config,
                                                          const WeightSource& source) {
-  return WeightLoader(backend, source, DType::f32).embedding(config, kEmbedding);
+  return WeightLoader(backend, source, DType::f32).embedding(all_embeddings(config));
 }
 
 std::shared_ptr<const Weights> load_weights(kernels::Backend& backend, const ModelConfig& config,

@@ -65,13 +65,17 @@ class Weights {
   [[nodiscard]] std::size_t bytes() const { return bytes_; }  ///< of all packed matrices
 
   [[nodiscard]] const kernels::Embedding& embedding() const { return *embedding_; }
+  /// Whether it has all rows. Else it has those of the rank's share of the vocabulary, and rows of
+  /// a batch are the sum of what the ranks read.
+  [[nodiscard]] bool embedding_is_whole() const { return embedding_is_whole_; }
   [[nodiscard]] const std::vector<Layer>& layers() const { return layers_; }
   [[nodiscard]] const Vector& final_norm() const { return final_norm_; }  ///< [hidden]
   [[nodiscard]] const kernels::Linear& head() const { return *head_; }    ///< [shard vocab, hidden]
 
  private:
   friend class WeightLoading;
-  Weights(const ModelConfig& config, const WeightSource& source, const Shard& shard, DType compute);
+  Weights(const ModelConfig& config, const WeightSource& source, const Shard& shard, DType compute,
+          bool copies_embeddings);
   [[nodiscard]] bool load_part(WeightLoader& loader);
 
   ModelConfig config_;
@@ -80,10 +84,11 @@ class Weights {
   DType compute_;
   std::size_t bytes_ = 0;
 
-  std::unique_ptr<kernels::Embedding> embedding_;  ///< [vocab, hidden]
   std::vector<Layer> layers_;
   Vector final_norm_;
   std::unique_ptr<kernels::Linear> head_;
+  bool embedding_is_whole_;
+  std::unique_ptr<kernels::Embedding> embedding_;  ///< [vocab, hidden]; it may read the head
 };
 
 /// The embeddings alone, for whoever reads the target's and has none of it else. `backend` and

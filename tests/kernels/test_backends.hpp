@@ -24,6 +24,10 @@ inline std::shared_ptr<Backend> backend_named(const std::string& name, int threa
   return device;
 }
 
+inline MatrixSlice whole(const TensorView& matrix) {
+  return {&matrix, 0, matrix.shape[0], 0, matrix.shape[1]};
+}
+
 /// A pass: calls `compute` with the operations on all rows of the batch.
 inline void operate(Backend& backend, const Batch& batch,
                     const std::function<void(Operations&)>& compute) {

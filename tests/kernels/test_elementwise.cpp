@@ -145,6 +145,50 @@ TEST_P(ElementwiseTest, SwigluMatchesFloat64) {
   }
 }
 
+// Ranks that have a part of the rows each, copied or read from a head packed of them: their sum is
+// the row, sign of zero included.
+TEST_P(ElementwiseTest, PartsOfAnEmbeddingTableAddUpToItsRows) {
+  Random random(8);
+  constexpr int kVocab = 150;
+  for (const int width : {24, 1030}) {
+    std::vector<float> stored = random.normals(kVocab * width);
+    for (std::size_t i = 0; i < stored.size(); i += 7) stored[i] = i % 2 == 0 ? 0.0F : -0.0F;
+    const Values table(stored, dtype());
+    const TensorView view = {dtype(), {kVocab, width}, table.bytes};
+    const std::vector<TokenId> tokens = {63, 0, 149, 64, 127, 128, 64};
+    const int rows = static_cast<int>(tokens.size());
+    const std::int32_t block = 0;
+    const Segment segment = {0, rows, 0, &block};
+    const auto on = backend(2);
+    const int padded = on->padded({rows, 1}).rows;
+    for (const DType compute :
+         {DType::bf16, DType::f32}) {  // fp32 rows are copied beside bf16 heads
+      for (const bool tied : {false, true}) {
+        std::vector<float> sum(tokens.size() * width, -0.0F);
+        for (const auto& [first, last] : {std::pair{0, 64}, {64, 128}, {128, kVocab}}) {
+          const MatrixSlice slice = {&view, first, last - first, 0, width};
+          const auto head = tied ? on->pack({&slice, 1}, {}, 1, compute) : nullptr;
+          const auto embedding = on->embedding(slice, head.get());
+          Array<float> out(*on, poisoned(static_cast<std::size_t>(padded) * width));
+          operate(*on, {tokens, {&segment, 1}, {}, 0, {}, nullptr, kVocab, rows},
+                  [&](Operations& operations) { operations.embed(*embedding, out.data()); });
+          const std::vector<float> part = out.values();
+          for (std::size_t i = 0; i < sum.size(); ++i) {
+            const TokenId token = tokens[i / width];
+            const bool nothing = part[i] == 0 && std::signbit(part[i]);
+            ASSERT_TRUE((token >= first && token < last) || nothing);
+            sum[i] += part[i];
+          }
+        }
+        for (std::size_t i = 0; i < sum.size(); ++i) {
+          const float expected = table.values[tokens[i / width] * width + i % width];
+          ASSERT_EQ(std::bit_cast<std::uint32_t>(sum[i]), std::bit_cast<std::uint32_t>(expected));
+        }
+      }
+    }
+  }
+}
+
 TEST_P(ElementwiseTest, EmbedGatherAndCopyMoveBits) {
   Random random(3);
   const Values table(random.normals(20 * 24), dtype());
@@ -155,7 +199,7 @@ TEST_P(ElementwiseTest, EmbedGatherAndCopyMoveBits) {
   const std::vector<std::int32_t> index = {0, 2, 2};
   const std::vector<std::int32_t> blocks = {0};
   const Segment segment = {0, 4, 0, blocks.data()};
-  const auto embedding = cpu->embedding(view);
+  const auto embedding = cpu->embedding(whole(view));
   const PassRows pass = cpu->padded({4, 3});
   ASSERT_EQ(pass.rows, 4);
   ASSERT_GE(pass.logit_rows, 3);

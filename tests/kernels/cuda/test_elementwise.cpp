@@ -123,8 +123,8 @@ TEST_P(CudaElementwiseTest, EmbedMovesBits) {
     const std::vector<std::int32_t> tokens = {3, 0, 19, 3};
     const DeviceArray<std::int32_t> device_tokens(tokens);
     DeviceArray<float> out(tokens.size() * width);
-    cuda::embed(device_table.data(), GetParam(), width, device_tokens.data(), 4, out.data(),
-                stream);
+    cuda::embed(device_table.data(), GetParam(), {0, 20, width}, device_tokens.data(), 4,
+                out.data(), stream);
     const std::vector<float> got = out.host();
     for (std::size_t i = 0; i < got.size(); ++i) {
       ASSERT_EQ(got[i], table.values[tokens[i / width] * width + i % width]);

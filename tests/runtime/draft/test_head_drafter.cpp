@@ -13,6 +13,7 @@
 #include <random>
 
 #include "runtime/kv/block_pool.hpp"
+#include "tests/kernels/test_backends.hpp"
 #include "tests/runtime/draft/model_drafter_fixture.hpp"
 #include "tests/runtime/model/random_model.hpp"
 
@@ -63,7 +64,8 @@ class HeadDrafterTest : public ModelDrafterFixture {
     const Eagle3Config config = head_config(draft_vocab);
     const test::RandomModel random(io::expected_tensors(config));
     weights_ = std::make_shared<model::Eagle3Weights>(*backend_, config, random, DType::bf16);
-    embedding_ = backend_->embedding(*target().weights.find("model.embed_tokens.weight"));
+    embedding_ = backend_->embedding(
+        kernels::test::whole(*target().weights.find("model.embed_tokens.weight")));
   }
   std::unique_ptr<HeadDrafter> make_drafter(const SamplingParams& sampling,
                                             const ModelDrafterOptions& o) {

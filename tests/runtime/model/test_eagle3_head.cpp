@@ -72,7 +72,8 @@ class Eagle3Parity : public testing::TestWithParam<Case> {
       (void)load({memory, 1, 2});
     }
     head_ = std::make_unique<model::Eagle3Head>(
-        *backend_, std::move(weights), backend_->embedding(*answers_->find("embedding")),
+        *backend_, std::move(weights),
+        backend_->embedding(kernels::test::whole(*answers_->find("embedding"))),
         static_cast<int>(tokens_.size()), static_cast<int>(tokens_.size()), kBlock * kBlocks);
     kv_ = head_->kv_shape(kBlock);
     cache_ = backend_->allocate(kv_.block_bytes() * kBlocks);
