@@ -110,23 +110,39 @@ __device__ __forceinline__ void merge_splits(const AttentionArgs& args, const At
   float values[kMost][2];
   float maximum = 0;
   float sum = 0;
-  // Four splits' loads at a time, for each is as long on its way as several are folded in.
-#pragma unroll 4
-  for (int split = 0; split <= pair.position / kAttentionSplit; ++split) {
-    const float* state = attention_state(args, pair.slot + split, head);
-    const float2 next = __ldcg(reinterpret_cast<const float2*>(state + args.head_dim));
-    Fold f{next.x, next.y, 0, 0};
-    if (split > 0) f = fold(args.scale, maximum, sum, next.x, next.y);
+  // The loads of four splits are under way together, for each is as long on its way as several are
+  // folded in. So none of them waits for a branch: past the last split it is loaded again.
+  constexpr int kAtOnce = 4;
+  const int last = pair.position / kAttentionSplit;
+  for (int first = 0; first <= last; first += kAtOnce) {
+    float2 ends[kAtOnce];
+    float2 loaded[kAtOnce][kMost];
 #pragma unroll
-    for (int i = 0; i < kMost; ++i) {
-      const int column = (i * 32 + lane) * 2;
-      if (column >= args.head_dim) break;
-      const float2 value = __ldcg(reinterpret_cast<const float2*>(state + column));
-      values[i][0] = split == 0 ? value.x : fold_value(f, values[i][0], value.x);
-      values[i][1] = split == 0 ? value.y : fold_value(f, values[i][1], value.y);
+    for (int s = 0; s < kAtOnce; ++s) {
+      const float* state = attention_state(args, pair.slot + min(first + s, last), head);
+      ends[s] = __ldcg(reinterpret_cast<const float2*>(state + args.head_dim));
+#pragma unroll
+      for (int i = 0; i < kMost; ++i) {
+        const int column = (i * 32 + lane) * 2;
+        loaded[s][i] = column < args.head_dim
+                           ? __ldcg(reinterpret_cast<const float2*>(state + column))
+                           : make_float2(0, 0);
+      }
     }
-    maximum = f.maximum;
-    sum = f.sum;
+#pragma unroll
+    for (int s = 0; s < kAtOnce; ++s) {
+      const int split = first + s;
+      if (split > last) break;
+      Fold f{ends[s].x, ends[s].y, 0, 0};
+      if (split > 0) f = fold(args.scale, maximum, sum, ends[s].x, ends[s].y);
+#pragma unroll
+      for (int i = 0; i < kMost; ++i) {
+        values[i][0] = split == 0 ? loaded[s][i].x : fold_value(f, values[i][0], loaded[s][i].x);
+        values[i][1] = split == 0 ? loaded[s][i].y : fold_value(f, values[i][1], loaded[s][i].y);
+      }
+      maximum = f.maximum;
+      sum = f.sum;
+    }
   }
   const float inverse = 1.0F / sum;
   const std::size_t at = static_cast<std::size_t>(pair.row_head) * args.head_dim;
