@@ -105,18 +105,32 @@ void expect_sound(const Made& made, const AttentionUnits& cut, int most_rows, in
   EXPECT_EQ(static_cast<int>(rows.size()), made.row);
 }
 
+/// Of each unit.
+std::multiset<std::pair<int, int>> pieces_and_shared(const AttentionUnits& cut) {
+  std::multiset<std::pair<int, int>> found;
+  for (const AttentionUnit& unit : cut.units()) found.emplace(unit.pieces, unit.shared);
+  return found;
+}
+
 TEST(AttentionUnits, SiblingsComeTogetherWhereverTheyAre) {
   Made made;
   for (int i = 0; i < 4; ++i) {
     made.add(1, 20, 400 + 30 * i, 1);
-    made.add(2, 9, 300 + 30 * i, 3);
+    made.add(2, 9, 300 + 30 * i, 5);
   }
   const AttentionUnits cut = made.cut(14, 2, 1);
+  expect_sound(made, cut, 16, 2);
+  // 20 blocks are 5 tiles; 9 are 2 and a bit. 16 rows of 7 heads come together at most.
+  EXPECT_EQ(pieces_and_shared(cut),
+            (std::multiset<std::pair<int, int>>{{4, 320}, {3, 128}, {1, 0}}));
+}
+
+TEST(AttentionUnits, FewerComeTogetherThatShareNothing) {
+  Made made;
+  for (int i = 0; i < 4; ++i) made.add(i, 0, 400, 3);
+  const AttentionUnits cut = made.cut(14, 2, 1);
   expect_sound(made, cut, 9, 2);
-  std::multiset<std::pair<int, int>> found;  // pieces, shared
-  for (const AttentionUnit& unit : cut.units()) found.emplace(unit.pieces, unit.shared);
-  // 20 blocks are 5 tiles; 9 are 2 and a bit. Nine rows of 7 heads come together at most.
-  EXPECT_EQ(found, (std::multiset<std::pair<int, int>>{{4, 320}, {3, 128}, {1, 0}}));
+  EXPECT_EQ(pieces_and_shared(cut), (std::multiset<std::pair<int, int>>{{3, 0}, {1, 0}}));
 }
 
 TEST(AttentionUnits, NothingIsSharedThatARowDoesNotSee) {
@@ -160,7 +174,7 @@ TEST(AttentionUnits, LongChainsAreCut) {
   Made made;
   made.add(1, 0, 0, 512);
   made.add(2, 0, 700, 1);
-  for (const int threads : {1, 2}) expect_sound(made, made.cut(14, 2, threads), 9, 2);
+  for (const int threads : {1, 2}) expect_sound(made, made.cut(14, 2, threads), 16, 2);
   expect_sound(made, made.cut(256, 2, 1), 1, 2);
 }
 
