@@ -10,7 +10,8 @@
 namespace paceline::kernels::test {
 namespace {
 
-/// KV blocks of one layer, NaN wherever nothing was stored, in the layout of rope.cpp.
+/// KV blocks of one layer, NaN wherever nothing was stored, in the layout of rope.cpp, and what
+/// they hold once more as it is read most quickly.
 class Pool {
  public:
   Pool(const KvShape& shape, int blocks)
@@ -19,21 +20,29 @@ class Pool {
   [[nodiscard]] const KvShape& shape() const { return kv_; }
 
   void fill(Random& random, int block, int slot) {
+    keys_.resize(std::max(keys_.size(), row(block + 1, 0, 0)));
+    values_.resize(keys_.size());
     for (int head = 0; head < kv_.kv_heads; ++head) {
       for (int i = 0; i < kv_.head_dim; ++i) {
-        put(block, key(head, slot, i), random.normal());
-        put(block, value(head, slot, i), random.normal());
+        const std::size_t at = row(block, head, slot) + i;
+        keys_[at] = put(block, key(head, slot, i), random.normal());
+        values_[at] = put(block, value(head, slot, i), random.normal());
       }
     }
   }
-  [[nodiscard]] float k(int block, int head, int slot, int i) const {
-    return get(block, key(head, slot, i));
+  /// [head_dim]
+  [[nodiscard]] const float* k(int block, int head, int slot) const {
+    return &keys_[row(block, head, slot)];
   }
-  [[nodiscard]] float v(int block, int head, int slot, int i) const {
-    return get(block, value(head, slot, i));
+  [[nodiscard]] const float* v(int block, int head, int slot) const {
+    return &values_[row(block, head, slot)];
   }
 
  private:
+  [[nodiscard]] std::size_t row(int block, int head, int slot) const {
+    return ((static_cast<std::size_t>(block) * kv_.kv_heads + head) * kv_.block + slot) *
+           kv_.head_dim;
+  }
   [[nodiscard]] std::size_t key(int head, int slot, int i) const {
     const std::size_t first = static_cast<std::size_t>(head) * kv_.head_dim * kv_.block;
     if (kv_.dtype == DType::f32) return first + static_cast<std::size_t>(i) * kv_.block + slot;
@@ -45,27 +54,17 @@ class Pool {
     const std::size_t d = kv_.head_dim;
     return first + (kv_.dtype == DType::f32 ? slot * d + i : (slot / 2 * d + i) * 2 + slot % 2);
   }
-  [[nodiscard]] std::size_t at(int block, std::size_t element) const {
-    return block * kv_.block_bytes() + element * size_of(kv_.dtype);
-  }
-  void put(int block, std::size_t element, float x) {
+  /// Stores it, and returns what is stored.
+  float put(int block, std::size_t element, float x) {
     const Values one({x}, kv_.dtype);
-    std::copy(one.bytes.begin(), one.bytes.end(), bytes_.begin() + at(block, element));
-  }
-  [[nodiscard]] float get(int block, std::size_t element) const {
-    const std::byte* from = bytes_.data() + at(block, element);
-    if (kv_.dtype == DType::bf16) {
-      std::uint16_t x;
-      std::memcpy(&x, from, sizeof x);
-      return cpu::bf16_to_float(x);
-    }
-    float x;
-    std::memcpy(&x, from, sizeof x);
-    return x;
+    std::copy(one.bytes.begin(), one.bytes.end(),
+              bytes_.begin() + block * kv_.block_bytes() + element * size_of(kv_.dtype));
+    return one.values[0];
   }
 
   KvShape kv_;
   std::vector<std::byte> bytes_;
+  std::vector<float> keys_, values_;  ///< [block][head][slot][head_dim]
 };
 
 /// Where each position that a row sees lies.
@@ -124,8 +123,7 @@ class Arithmetic {
   /// Queries and weights are bf16, and scores are scaled when they are there.
   [[nodiscard]] bool paired() const { return dots_ || tiles_; }
 
-  [[nodiscard]] float score(const std::vector<float>& query, const std::vector<float>& key,
-                            float scale) const {
+  [[nodiscard]] float score(const std::vector<float>& query, const float* key, float scale) const {
     float sum = 0;
     for (std::size_t i = 0; i < query.size(); ++i) {
       if (tiles_) {
@@ -185,11 +183,9 @@ std::vector<float> attend(const cpu::KernelTable& kernels, const Pool& pool, int
     const int count = std::min<int>(kAttentionTile, static_cast<int>(seen.size() - start));
     float weights[kAttentionTile];
     float highest = top;
-    std::vector<float> key(d);
     for (int p = 0; p < count; ++p) {
       const Place& at = seen[start + p];
-      for (int i = 0; i < d; ++i) key[i] = pool.k(at.block, kv_head, at.slot, i);
-      weights[p] = arithmetic.score(query, key, scale);
+      weights[p] = arithmetic.score(query, pool.k(at.block, kv_head, at.slot), scale);
       highest = std::max(highest, paired ? weights[p] * scale : weights[p]);
     }
     const float alpha = exponential(kernels, top - highest);
@@ -212,10 +208,12 @@ std::vector<float> attend(const cpu::KernelTable& kernels, const Pool& pool, int
       for (int lane = 0; lane < half; ++lane) sums[lane] += sums[lane + half];
     }
     total = total * alpha + sums[0];
+    const float* rows[kAttentionTile];
+    for (int p = 0; p < count; ++p)
+      rows[p] = pool.v(seen[start + p].block, kv_head, seen[start + p].slot);
     for (int i = 0; i < d; ++i) {
       float values[kAttentionTile] = {};
-      for (int p = 0; p < count; ++p)
-        values[p] = pool.v(seen[start + p].block, kv_head, seen[start + p].slot, i);
+      for (int p = 0; p < count; ++p) values[p] = rows[p][i];
       out[i] = arithmetic.accumulate(out[i], alpha, weights, values, count);
     }
   }

@@ -8,7 +8,7 @@ refuses() {
   local what=$1 code=$2 pattern=$3 ranks=$4 found=0
   shift 4
   rm -rf "$work/bad"
-  rollout "$ranks" "$work/bad" "$@" || found=$?
+  at_once rollout "$ranks" "$work/bad" "$@" || found=$?
   same "$what: exit code" "$code" "$found"
   local times
   times=$(grep -cE "^paceline: .*($pattern)" "$work/bad.log" || true)
@@ -140,7 +140,7 @@ for path in "$work/loop" "$long_name"; do
   reason=$([ "$path" = "$work/loop" ] && echo "levels of symbolic links" || echo "name too long")
   refuses "prompts: $reason" 74 "$reason" 2 --set prompts.path="$path"
   refuses "model: $reason" 74 "$reason" 1 --set model.path="$path"
-  code=0; "$here/launch.sh" 2 "$paceline" rollout "$config" --output "$path/out" >"$work/bad.log" 2>&1 || code=$?
+  code=0; at_once "$here/launch.sh" 2 "$paceline" rollout "$config" --output "$path/out" >"$work/bad.log" 2>&1 || code=$?
   same "output: $reason: exit code" 74 "$code"
   if [ "$(grep -c "^paceline: .*$reason" "$work/bad.log")" = 1 ]; then ok "output: $reason"
   else fail "output: $reason"; cat "$work/bad.log"; fi

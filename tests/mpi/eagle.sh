@@ -174,7 +174,7 @@ cut_and_resume KILL "trees" 2 both 3 served
 refused() {
   local what=$1 expected=$2 pattern=$3 code=0
   shift 3
-  "$here/launch.sh" 2 "$paceline" "$@" "${small[@]}" >"$work/refused.log" 2>&1 || code=$?
+  at_once "$here/launch.sh" 2 "$paceline" "$@" "${small[@]}" >"$work/refused.log" 2>&1 || code=$?
   same "$what: exit code" "$expected" "$code"
   if grep -qE "^paceline: .*$pattern" "$work/refused.log"; then ok "$what: says why"; else fail "$what: $(tail -n 3 "$work/refused.log")"; fi
 }

@@ -29,6 +29,10 @@ rollout() {
   wait "$pid"
 }
 
+# at_once COMMAND [ARG...]: for runs that are to be refused. mpirun gives ranks a second between SIGTERM and SIGKILL when
+# one has ended badly; here all end by themselves, so that the second would be lost each time.
+at_once() { OMPI_MCA_odls_base_sigkill_timeout=0 "$@"; }
+
 digest() { "$paceline" digest "$1" 2>/dev/null; }
 
 ok() { checks=$((checks + 1)); echo "ok   $*"; }

@@ -142,7 +142,7 @@ refuses() {  # WHAT CODE PATTERN [ARG...]
   local what=$1 expected=$2 pattern=$3 code=0
   shift 3
   rm -rf "$work/bad"
-  rollout 1 "$work/bad" "$@" || code=$?
+  at_once rollout 1 "$work/bad" "$@" || code=$?
   same "$what: exit code" "$expected" "$code"
   if [ "$(grep -cE "^paceline: .*($pattern)" "$work/bad.log")" = 1 ]; then ok "$what: $(grep -E "^paceline: " "$work/bad.log" | cut -c1-150)"
   else fail "$what"; cat "$work/bad.log"; fi

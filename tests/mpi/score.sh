@@ -102,7 +102,7 @@ fi
 refuses() {
   local what=$1 code=$2 pattern=$3 run=$4 found=0
   shift 4
-  score 2 "$run" bad "$@" || found=$?
+  at_once score 2 "$run" bad "$@" || found=$?
   same "$what: exit code" "$code" "$found"
   says "$what" "^paceline: .*($pattern)"
   if [ -e "$run/scores-bad.h5" ] || [ -e "$run/.scores-bad.h5.tmp" ]; then fail "$what: a file is there"; fi

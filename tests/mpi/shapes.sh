@@ -49,7 +49,7 @@ refused() {
   rm -rf "$work/bad"
   for command in check rollout; do
     code=0
-    "$here/launch.sh" "$ranks" "$paceline" $command "$config" --output "$work/bad" "${backend[@]}" "${small[@]}" "$@" \
+    at_once "$here/launch.sh" "$ranks" "$paceline" $command "$config" --output "$work/bad" "${backend[@]}" "${small[@]}" "$@" \
       >"$work/bad.log" 2>&1 || code=$?
     same "$what: $command" "${codes% *}" "$code"
     if [ "$code" != 0 ]; then same "$what: $command says why" 1 "$(grep -cE "^paceline: .*$pattern" "$work/bad.log" || true)"; fi

@@ -6,9 +6,9 @@ source "$(dirname "$0")/lib.sh"
 draws=${2-12}
 seed=${3-1}
 
-# 200 requests each.
+# 200 requests each, but for those that are greedy, where siblings say the same.
 head -n 25 "$root/configs/prompts/unseen.jsonl" >"$work/prompts.jsonl"
-small=(--set prompts.path="$work/prompts.jsonl" --set prompts.samples=8 --set sampling.max_tokens=96 --set engine.threads=1)
+small=(--set prompts.path="$work/prompts.jsonl" --set prompts.samples=8 --set sampling.max_tokens=64 --set engine.threads=1)
 
 declare -A drafter=(
   [model]="{method: model, path: $root/configs/models/draft}"
@@ -17,9 +17,10 @@ declare -A drafter=(
 )
 declare -A sampling=(
   [plain]=""
-  [greedy]="--set sampling.temperature=0"
+  [greedy]="--set sampling.temperature=0 --set prompts.samples=2"
   [cool]="--set sampling.temperature=0.7 --set sampling.top_k=20"
   [filtered]="--set sampling.top_p=0.9 --set sampling.min_p=0.01 --set sampling.min_tokens=30"
+  [few]="--set prompts.samples=3"
   [hot]="--set sampling.temperature=1.3 --set sampling.top_k=50 --set sampling.top_p=0.95"
 )
 
@@ -60,7 +61,7 @@ fixed="policy=fixed"
 for name in model ngram suffix; do
   check plain 1 $name $(s $fixed max_length=1) --set engine.max_batch=64
   check cool 2 $name $(s $fixed max_length=2 paths=2) --set engine.max_batch=7
-  check greedy 1 $name $(s $fixed max_length=4) --set engine.max_batch=1 --set prompts.samples=8
+  check greedy 1 $name $(s $fixed max_length=4) --set engine.max_batch=1
   check filtered 2 $name $(s $fixed max_length=8 paths=4) --set layout.verifier_tp=2
   check hot 2 $name $(s $fixed max_length=16 paths=2 max_tokens=24) --set engine.kv_block=32 --set engine.prefill_chunk=17
 done
@@ -76,7 +77,7 @@ check plain 1 model+suffix $(s $fixed) --set engine.kv_memory=4MiB
 for policy in nightjar dsd banditspec tetris; do
   check plain 1 model+suffix $(s policy=$policy)
 done
-check plain 1 model $(s $fixed max_length=2 paths=40)  # more than a draft model ranks
+check few 1 model $(s $fixed max_length=2 paths=40)  # more than a draft model ranks
 
 # Drafted tokens are verified and accepted: these runs speculate.
 if command -v h5dump >/dev/null; then
@@ -121,6 +122,20 @@ resume "speculation off after a stop" "${both[@]}" --
 resume "speculation on after a stop" -- "${both[@]}"
 resume "other drafters after a stop" "${both[@]}" -- --set "$(drafters ngram)" --set speculation.max_length=3
 
+# Random combinations on the embedded model.
+RANDOM=$seed
+one() { local options=("$@"); echo "${options[RANDOM % $#]}"; }
+for _ in $(seq 1 "$draws"); do
+  ranks=$(one 1 2 4)
+  tp=$([ "$ranks" = 1 ] && echo 1 || one 1 2)
+  check "$(one plain greedy cool filtered hot)" "$ranks" \
+    "$(one model ngram suffix model+ngram model+suffix suffix+ngram model+ngram+suffix)" \
+    $(s policy="$(one fixed fixed goodput nightjar dsd banditspec tetris)" max_length="$(one 1 2 3 4 8 16)" paths="$(one 1 1 2 3 4)") \
+    --set layout.verifier_tp="$tp" --set engine.max_batch="$(one 1 3 7 20 64)" \
+    --set engine.kv_block="$(one 16 32 48 128)" --set engine.prefill_chunk="$(one 5 64 256 2048)" \
+    --set prompts.shuffle="$(one true false)" --set engine.threads="$(one 1 2)"
+done
+
 # A model of another architecture that drafts for itself, in fp32 and four ways tensor-parallel.
 fixture=$root/tests/models/parity/llama3
 for i in $(seq 0 19); do
@@ -135,21 +150,4 @@ check plain 1 model+suffix $(s $fixed max_length=16) --set engine.max_batch=7
 small=("${small[@]/fp32/bf16}")
 references=()
 check cool 2 model+ngram $(s $fixed max_length=3 paths=3) --set layout.verifier_tp=2
-
-# Random combinations on the embedded model.
-small=(--set prompts.path="$work/prompts.jsonl" --set prompts.samples=8 --set sampling.max_tokens=96 --set engine.threads=1)
-drafter[model]="{method: model, path: $root/configs/models/draft}"
-references=()
-RANDOM=$seed
-one() { local options=("$@"); echo "${options[RANDOM % $#]}"; }
-for _ in $(seq 1 "$draws"); do
-  ranks=$(one 1 2 4)
-  tp=$([ "$ranks" = 1 ] && echo 1 || one 1 2)
-  check "$(one plain greedy cool filtered hot)" "$ranks" \
-    "$(one model ngram suffix model+ngram model+suffix suffix+ngram model+ngram+suffix)" \
-    $(s policy="$(one fixed fixed goodput nightjar dsd banditspec tetris)" max_length="$(one 1 2 3 4 8 16)" paths="$(one 1 1 2 3 4)") \
-    --set layout.verifier_tp="$tp" --set engine.max_batch="$(one 1 3 7 20 64)" \
-    --set engine.kv_block="$(one 16 32 48 128)" --set engine.prefill_chunk="$(one 5 64 256 2048)" \
-    --set prompts.shuffle="$(one true false)" --set engine.threads="$(one 1 2)"
-done
 finish

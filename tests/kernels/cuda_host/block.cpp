@@ -22,7 +22,7 @@ constexpr std::byte kGuardByte{0xA5};
 
 bool same_place(const std::source_location& a, const std::source_location& b) {
   return a.line() == b.line() && a.column() == b.column() &&
-         std::strcmp(a.file_name(), b.file_name()) == 0;
+         (a.file_name() == b.file_name() || std::strcmp(a.file_name(), b.file_name()) == 0);
 }
 std::string text_of(const std::source_location& where) {
   return std::string(where.file_name()) + ":" + std::to_string(where.line());
@@ -197,19 +197,17 @@ void Block::meet(std::uint32_t mask, void* mine, Apply apply, void (*function)()
   meeting->arguments[lane] = mine;
   meeting->arrived |= 1U << lane;
   if (meeting->arrived == mask) {
-    const Meeting complete = *meeting;
+    apply(meeting->arguments.data(), mask, function);  // itself meets nobody
     warp.meetings.erase(warp.meetings.begin() + (meeting - warp.meetings.data()));
-    apply(complete.arguments.data(), mask, function);
-    for (std::uint32_t rest = mask & ~(1U << lane); rest != 0; rest &= rest - 1) {
-      const int id = self.id / kWarp * kWarp + std::countr_zero(rest);
-      threads_[id]->state = State::ready;
-      set_ready(id);
-    }
+    const std::uint32_t others = mask & ~(1U << lane);
+    warp.ready |= others;
+    if (others != 0) ready_warps_ |= 1U << (self.id / kWarp);
     return;
   }
   self.state = State::in_collective;
   self.where = where;
   leave();
+  self.state = State::ready;
 }
 
 std::string Block::describe(const Thread& thread) const {

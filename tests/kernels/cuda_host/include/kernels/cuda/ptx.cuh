@@ -19,33 +19,42 @@ struct MmaArguments {
   const std::uint32_t* a;
   const std::uint32_t* b;
 };
-inline float half_of(std::uint32_t pair, int upper) {
-  return std::bit_cast<float>(upper != 0 ? pair & 0xFFFF0000U : pair << 16);
-}
+inline float low_of(std::uint32_t pair) { return std::bit_cast<float>(pair << 16); }
+inline float high_of(std::uint32_t pair) { return std::bit_cast<float>(pair & 0xFFFF0000U); }
+
+/// Much of the time of the emulation's tests: pairs of columns side by side.
 inline void mma_lanes(const host::Lanes<MmaArguments>& lanes, std::uint32_t) {
+  using Pair = double __attribute__((vector_size(2 * sizeof(double))));
   double a[16][16];
-  double b[16][8];
+  Pair b[16][4];
+  Pair d[16][4];
   for (int lane = 0; lane < 32; ++lane) {
-    const int g = lane / 4;
-    const int t = lane % 4;
-    for (int i = 0; i < 8; ++i) {
-      const int row = g + (i / 2 % 2) * 8;
-      const int column = 2 * t + i % 2 + i / 4 * 8;
-      a[row][column] = half_of(lanes[lane]->a[i / 2], i % 2);
-    }
-    for (int i = 0; i < 4; ++i)
-      b[2 * t + i % 2 + i / 2 * 8][g] = half_of(lanes[lane]->b[i / 2], i % 2);
-  }
-  for (int lane = 0; lane < 32; ++lane) {
+    const MmaArguments& mine = *lanes[lane];
     const int g = lane / 4;
     const int t = lane % 4;
     for (int i = 0; i < 4; ++i) {
-      const int row = g + i / 2 * 8;
-      const int column = 2 * t + i % 2;
-      double sum = lanes[lane]->d[i];
-      for (int k = 0; k < 16; ++k) sum += a[row][k] * b[k][column];
-      lanes[lane]->d[i] = static_cast<float>(sum);
+      double* at = &a[g + i % 2 * 8][2 * t + i / 2 * 8];
+      at[0] = low_of(mine.a[i]);
+      at[1] = high_of(mine.a[i]);
     }
+    for (int i = 0; i < 2; ++i) {
+      b[2 * t + i * 8][g / 2][g % 2] = low_of(mine.b[i]);
+      b[2 * t + 1 + i * 8][g / 2][g % 2] = high_of(mine.b[i]);
+    }
+    for (int i = 0; i < 2; ++i) d[g + i * 8][t] = Pair{mine.d[2 * i], mine.d[2 * i + 1]};
+  }
+  for (int row = 0; row < 16; ++row) {
+    Pair sums[4] = {d[row][0], d[row][1], d[row][2], d[row][3]};
+    for (int k = 0; k < 16; ++k) {
+#pragma GCC unroll 4
+      for (int pair = 0; pair < 4; ++pair) sums[pair] += a[row][k] * b[k][pair];
+    }
+#pragma GCC unroll 4
+    for (int pair = 0; pair < 4; ++pair) d[row][pair] = sums[pair];
+  }
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int i = 0; i < 4; ++i)
+      lanes[lane]->d[i] = static_cast<float>(d[lane / 4 + i / 2 * 8][lane % 4][i % 2]);
   }
 }
 inline void mma_bf16_16816(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
