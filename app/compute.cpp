@@ -83,7 +83,7 @@ void take_place(Compute& compute, const Setup& setup, const policy::Placement& p
   }
   if (role != Role::verifier && role != Role::drafter) return;
   if (!compute.draft_threads) compute.draft_threads = std::make_unique<ThreadPool>(setup.threads);
-  // A head reads those of all tokens.
+  // A head embeds any token; a rank of a group may have a part of the table.
   std::shared_ptr<const kernels::Embedding> embedding;
   if (compute.executor) embedding = compute.executor->embedding();
   if (embedding == nullptr && has_head(setup, role)) {

@@ -80,8 +80,8 @@ std::uint64_t device_bytes(const Setup& setup) {
              sizeof(float) * level * (config.draft_vocab + setup.model.vocab) +
              kFeatureLayers * static_cast<std::uint64_t>(setup.model.hidden) *
                  size_of(setup.compute) * rows;
-    // The head reads embeddings of all tokens, of which its rank has a part for the group.
-    if (tp > 1) {
+    // The head embeds any token; of a group's table its rank has a part.
+    if (std::ranges::any_of(setup.layout.placement.degrees(), [](int d) { return d > 1; })) {
       bytes += static_cast<std::uint64_t>(setup.model.vocab) * setup.model.hidden *
                size_of(io::stored_dtype(setup.model, *setup.weights));
     }

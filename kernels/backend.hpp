@@ -350,12 +350,12 @@ class Backend {
                                                  DType compute) const = 0;
   /// `rows`: of a stored table [vocab, hidden], whole; row i is token i's. A backend that shares
   /// the host's memory reads from the mapped file, which must outlive it, as must the table; others
-  /// copy. `head`: the same rows by pack() in one segment, where embeddings are tied, else null. A
-  /// backend that would copy reads them there where they were not rounded; then it must outlive it.
+  /// copy. `head`: the same rows by pack() in one segment, where embeddings are tied, else null.
+  /// Where packing kept every bit, those others read the head instead, which must outlive it.
   [[nodiscard]] virtual std::unique_ptr<Embedding> embedding(const MatrixSlice& rows,
                                                              const Linear* head = nullptr) = 0;
-  /// Whether embeddings take memory of the backend, so that a rank is better off with a part.
-  [[nodiscard]] virtual bool copies_embeddings() const { return false; }
+  /// Whether ranks of a group are to have a part of the embeddings each: those that are copied.
+  [[nodiscard]] virtual bool splits_embeddings() const { return false; }
 
   /// The rows of a pass, with padding, for a batch of `rows`; never fewer than for a smaller batch.
   /// Buffers need room for that.

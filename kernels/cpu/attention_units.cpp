@@ -9,13 +9,12 @@ namespace paceline::kernels::cpu {
 namespace {
 
 /// Row heads (rows times query heads of a kv head) that attend together: K and V tiles are used
-/// that many times once they are read. Seven row tiles of the tile unit: with four, prefill takes up
-/// to a fifth longer; with sixteen it takes no less, and their sums no longer stay in a first-level
-/// cache (measured).
+/// that many times once they are read. With 64 prefill takes up to a fifth longer, with 256 no less
+/// (measured, heads of 64 and of 128 elements).
 constexpr int kRowHeads = 112;
 /// Of sequences that have no K and V in common: verification of drafts takes 6 % longer when three
-/// of them come together (measured).
-constexpr int kRowHeadsApart = 64;
+/// of them come together (measured). And where threads would have too few units else.
+constexpr int kFewerRowHeads = 64;
 /// Units that a thread should have, for the threads to end at about the same time.
 constexpr int kUnitsOfThread = 4;
 /// Row heads up to which a tile of K and V is used so little that fetching it counts.
@@ -48,7 +47,9 @@ void AttentionUnits::set(std::span<const Chain> chains, const KvShape& kv, int h
   units_.clear();
   work_ = 0;
   longest_path_ = 0;
+  std::int64_t all_rows = 0;
   for (const Chain& chain : chains) {
+    all_rows += chain.rows;
     work_ += work_of(chain, 0, chain.rows);
     if (chain.path != nullptr) {
       longest_path_ = std::max(longest_path_, chain.first_position + chain.rows - chain.base);
@@ -57,9 +58,10 @@ void AttentionUnits::set(std::span<const Chain> chains, const KvShape& kv, int h
   const auto rows_of = [&](int row_heads) {
     return std::max(1, row_heads * kv_heads / std::max(1, heads));
   };
-  const int most_rows = rows_of(kRowHeads);
-  const std::int64_t most_work =
-      threads == 1 ? work_ : work_ * kv_heads / (std::int64_t{threads} * kUnitsOfThread);
+  const auto units_of_all = std::int64_t{threads} * kUnitsOfThread;
+  const bool many = threads == 1 || all_rows * kv_heads >= units_of_all * rows_of(kRowHeads);
+  const int most_rows = rows_of(many ? kRowHeads : kFewerRowHeads);
+  const std::int64_t most_work = threads == 1 ? work_ : work_ * kv_heads / units_of_all;
   // Siblings need not be neighbours in the batch.
   order_.resize(chains.size());
   std::iota(order_.begin(), order_.end(), 0);
@@ -71,7 +73,7 @@ void AttentionUnits::set(std::span<const Chain> chains, const KvShape& kv, int h
       AttentionUnit& unit = units_.back();
       const int shared = in_common(chains[pieces_[unit.first_piece].chain], chain, kv.block);
       const std::int64_t work = unit.work + work_of(chain, 0, chain.rows);
-      const int most = shared > 0 ? most_rows : rows_of(kRowHeadsApart);
+      const int most = shared > 0 ? most_rows : rows_of(kFewerRowHeads);
       // A unit of one has yet to be shared; in others no row may come to lose what it shares.
       if (unit.rows + chain.rows <= most && work <= most_work &&
           (unit.pieces == 1 || shared >= unit.shared) && (shared > 0 || unit.shared == 0)) {

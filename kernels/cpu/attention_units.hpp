@@ -41,11 +41,11 @@ class AttentionUnits {
  public:
   /// Cuts the rows of a pass for `threads` threads, each of which takes units of any kv head.
   /// Chains that begin with the same blocks come together; units hold at most kRowHeads row heads,
-  /// or kRowHeadsApart of chains that share nothing, or one row, and where there is enough for all
-  /// threads, no more of the work than leaves each several. Those with the most work come first.
-  /// Tasks have the kv heads of a unit side by side where that is of use and leaves each thread
-  /// several tasks; a unit that would keep one thread busy while others have nothing to do is cut
-  /// into segments.
+  /// kFewerRowHeads of chains that share nothing or where threads would have too few units, or one
+  /// row; and where chains come together, no more of the work than leaves each thread several.
+  /// Those with the most work come first. Tasks have the kv heads of a unit side by side where that
+  /// is of use and leaves each thread several tasks; a unit that would keep one thread busy while
+  /// others have nothing to do is cut into segments.
   void set(std::span<const Chain> chains, const KvShape& kv, int heads, int threads);
   [[nodiscard]] std::span<const AttentionUnit> units() const { return units_; }
   [[nodiscard]] std::span<const AttentionTask> tasks() const { return tasks_; }

@@ -7,9 +7,10 @@
 // count as zero. An output depends on its own row and column alone, whatever the other rows of its
 // tile, and so do chains of such steps.
 //
-// Up to 32 rows stay in a cache while panels are streamed past them. More rows go through a panel
-// chunk by chunk, as only a chunk of both stays in the first-level cache: outputs come and go
-// meanwhile, as they are, so that the chain of steps is the same.
+// Up to 16 rows stay in a cache while pairs of panels are streamed past them. More go through one
+// panel after the other, and fetch the next one meanwhile: whole panels while they are few, else
+// chunk by chunk, as only a chunk of both stays in the first-level cache. Then outputs come and go,
+// as they are, so that the chain of steps is the same.
 //
 // A step's 16 x 32 weights (transposed, in pairs) are 16 lines of a panel, as they are packed. Rows
 // are packed as [tile][segment][step][rows of the tile][32], zero behind the end of a segment: the
@@ -45,6 +46,7 @@ constexpr std::size_t kFewRowBytes = std::size_t{512} << 10;
 /// less).
 constexpr int kPlaces = 4;
 constexpr int kPlaceLines = static_cast<int>(kPanelStep / 64 / kPlaces);  // for each step
+static_assert(kPanelStep / 64 % kPlaces == 0);
 /// Smaller weights stay in a cache, from where they come without being fetched ahead of time (3 to
 /// 10 % faster, measured).
 constexpr std::ptrdiff_t kStreamedBytes = std::ptrdiff_t{1} << 20;
@@ -236,8 +238,8 @@ struct Chunk {
   int begin, steps;        ///< of the segment's
   bool last;               ///< of the segment
   bool streamed;           ///< panels come from memory as they are multiplied
-  const std::byte* ahead;  ///< as many bytes that are multiplied next
-  int shares;              ///< each of as many blocks prefetches one of these; 0: none does
+  const std::byte* ahead;  ///< what is multiplied next, as large as the chunk
+  int fetching;            ///< so many blocks each prefetch a share of it; 0: none does
 };
 
 /// Takes a row block through a chunk: one row tile with one or two panels, or two row tiles with
@@ -263,11 +265,13 @@ void multiply(const LinearArgs& args, const Chunk& chunk, const Block& block, in
     work.weight[p] = args.weight + (chunk.panel + p) * panel_bytes +
                      chunk.segment * (panel_bytes / args.segments) + chunk.begin * kPanelStep;
   }
-  const int first_line = chunk.shares == 0 ? 0 : kPlaceLines * index / chunk.shares;
-  const int end_line = chunk.shares == 0 ? 0 : kPlaceLines * (index + 1) / chunk.shares;
-  work.ahead_place = chunk.steps * kPanelStep / kPlaces;
-  work.ahead_lines = end_line - first_line;
-  work.ahead = chunk.ahead + std::ptrdiff_t{64} * first_line * chunk.steps;
+  work.ahead_lines = 0;
+  if (chunk.fetching > 0) {
+    const int first_line = kPlaceLines * index / chunk.fetching;
+    work.ahead_lines = kPlaceLines * (index + 1) / chunk.fetching - first_line;
+    work.ahead_place = chunk.steps * kPanelStep / kPlaces;
+    work.ahead = chunk.ahead + std::ptrdiff_t{64} * first_line * chunk.steps;
+  }
 
   if (chunk.begin == 0) {
     clear_tiles();
@@ -402,7 +406,7 @@ void multiply_group(const LinearArgs& args, int group, int end, int first_block,
   const int most_steps = takes_whole_panels(args) ? steps : kChunkSteps;
   const std::ptrdiff_t panel_bytes = static_cast<std::ptrdiff_t>(args.k) * kPanelWidth * 2;
   const std::ptrdiff_t segment_bytes = panel_bytes / args.segments;
-  const int shares = comes_from_memory(args) ? count : 0;
+  const int fetching = comes_from_memory(args) ? count : 0;
   for (int s = 0; s < args.segments; ++s) {
     for (int begin = 0; begin < steps; begin += most_steps) {
       const int taken = begin + most_steps < steps ? most_steps : steps - begin;
@@ -414,7 +418,7 @@ void multiply_group(const LinearArgs& args, int group, int end, int first_block,
         const std::ptrdiff_t next = panel + 1 < end       ? (panel + 1) * panel_bytes + at
                                     : after < panel_bytes ? group * panel_bytes + after
                                                           : end * panel_bytes;
-        take_chunk(args, {panel, 1, s, begin, taken, last, false, args.weight + next, shares},
+        take_chunk(args, {panel, 1, s, begin, taken, last, false, args.weight + next, fetching},
                    first_block, last_block, sums_at(args, (panel - group) * count));
       }
     }

@@ -48,14 +48,15 @@ void CpuOperations::set(const Batch& batch, const RowPlan& plan, const PassRows&
 void CpuOperations::embed(const Embedding& embedding, float* out) {
   const MatrixSlice& slice = dynamic_cast<const MappedEmbedding&>(embedding).rows;
   const TensorView& table = *slice.matrix;
+  expect(batch_->vocab <= table.shape[0], "token outside the embedding table");
   const std::int64_t width = slice.columns;
   for (int r = 0; r < rows_.rows; ++r) {
-    const std::byte* row = table.bytes.data() + tokens_[r] * width * size_of(table.dtype);
     float* to = out + r * width;
     if (tokens_[r] < slice.first_row || tokens_[r] >= slice.first_row + slice.rows) {
       std::fill_n(to, width, -0.0F);
       continue;
     }
+    const std::byte* row = table.bytes.data() + tokens_[r] * width * size_of(table.dtype);
     if (table.dtype == DType::f32) {
       std::memcpy(to, row, static_cast<std::size_t>(width) * 4);
       continue;

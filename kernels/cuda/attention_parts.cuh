@@ -110,8 +110,9 @@ __device__ __forceinline__ void merge_splits(const AttentionArgs& args, const At
   float values[kMost][2];
   float maximum = 0;
   float sum = 0;
-  // The loads of four splits are under way together, for each is as long on its way as several are
-  // folded in. So none of them waits for a branch: past the last split it is loaded again.
+  // All loads of four splits are issued before any is used, for each is as long on its way as
+  // several are folded in. So they are unconditional: past the last split, the last is loaded again
+  // and dropped.
   constexpr int kAtOnce = 4;
   const int last = pair.position / kAttentionSplit;
   for (int first = 0; first <= last; first += kAtOnce) {

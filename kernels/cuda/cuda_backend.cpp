@@ -56,6 +56,7 @@ class PackedLinear final : public Linear {
 /// A copy of the rows as stored, or a head that has every bit of them.
 struct DeviceEmbedding final : Embedding {
   EmbeddingRows rows;
+  std::int64_t vocab = 0;  ///< rows of the whole table
   DType stored = DType::bf16;
   DeviceMemory copy;
   const PackedLinear* head = nullptr;  ///< not null: there is no copy
@@ -266,12 +267,14 @@ std::unique_ptr<Embedding> CudaBackend::embedding(const MatrixSlice& rows, const
   auto embedding = std::make_unique<DeviceEmbedding>();
   embedding->rows = {static_cast<int>(rows.first_row), static_cast<int>(rows.rows),
                      static_cast<int>(rows.columns)};
+  embedding->vocab = rows.matrix->shape[0];
   embedding->stored = rows.matrix->dtype;
   if (head != nullptr) {
     const auto& packed = dynamic_cast<const PackedLinear&>(*head);
     const LinearLayout layout = packed.view().layout;
-    expect(layout.n == rows.rows && layout.k == rows.columns && layout.segments == 1,
-           "a head that is not packed of the embeddings' rows");
+    expect(
+        layout.n == rows.rows && layout.k == rows.columns && layout.segments == 1 && !layout.gated,
+        "a head that is not packed of the embeddings' rows");
     if (size_of(embedding->stored) <= size_of(layout.dtype)) embedding->head = &packed;
   }
   if (embedding->head == nullptr) {
@@ -386,6 +389,7 @@ double CudaBackend::busy_seconds() {
 
 void CudaBackend::embed(const Embedding& table, float* out) {
   const auto& from = dynamic_cast<const DeviceEmbedding&>(table);
+  expect(given_.vocab <= from.vocab, "token outside the embedding table");
   if (from.head != nullptr) {
     const DeviceLinear packed = from.head->view();
     unpack_rows(packed.layout, packed.weight, from.rows.first, batch_.tokens, batch_.rows.rows, out,

@@ -83,7 +83,7 @@ class CudaBackend final : public Backend, private Operations {
   }
   [[nodiscard]] std::unique_ptr<Embedding> embedding(const MatrixSlice& rows,
                                                      const Linear* head) override;
-  [[nodiscard]] bool copies_embeddings() const override { return true; }
+  [[nodiscard]] bool splits_embeddings() const override { return true; }
 
   [[nodiscard]] PassRows padded(PassRows rows) const override;
   void begin(const Batch& batch) override;

@@ -41,7 +41,8 @@ void pack_rows(const LinearLayout& layout, std::byte* weight, int first_row, int
                const std::byte* source, DType stored, cudaStream_t stream);
 
 /// The way back, of a layout that is neither gated nor cut into segments: out[r, :] = row
-/// tokens[r] - first of the matrix as packed, or -0 where there is none. out: [rows, k] fp32.
+/// tokens[r] - first of the matrix as packed, or -0 where there is none. out: [rows, k] fp32,
+/// aligned to 8.
 void unpack_rows(const LinearLayout& layout, const std::byte* weight, int first,
                  const std::int32_t* tokens, int rows, float* out, cudaStream_t stream);
 

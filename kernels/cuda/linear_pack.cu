@@ -75,19 +75,19 @@ __global__ void __launch_bounds__(256) pack_f32(const PackArgs args) {
   }
 }
 
-/// A block a row; a thread has a pair of elements, of which k is even.
+/// Blocks of column x have row x; a thread has a pair of elements, of which k is even.
 template <bool bf16>
 __global__ void __launch_bounds__(256)
-    unpack_kernel(const std::byte* weight, int n, int k, int first, const std::int32_t* tokens,
-                  float* out) {
+    unpack_kernel(const std::byte* weight, int n, int k, int steps, int first,
+                  const std::int32_t* tokens, float* out) {
   const int element = 2 * static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
   if (element >= k) return;
   const int row = tokens[blockIdx.x] - first;
   float x[2] = {-0.0F, -0.0F};
   if (row >= 0 && row < n) {
     if constexpr (bf16) {
-      const unsigned pair = *reinterpret_cast<const unsigned*>(
-          weight + place_of_pair(row, element, 1, k, (k + kStep - 1) / kStep));
+      const unsigned pair =
+          *reinterpret_cast<const unsigned*>(weight + place_of_pair(row, element, 1, k, steps));
       x[0] = __uint_as_float(pair << 16);
       x[1] = __uint_as_float(pair & 0xFFFF0000U);
     } else {
@@ -96,9 +96,8 @@ __global__ void __launch_bounds__(256)
       x[1] = values[place_of_element(row, element + 1, k)];
     }
   }
-  float* to = out + static_cast<std::size_t>(blockIdx.x) * k + element;
-  to[0] = x[0];
-  to[1] = x[1];
+  *reinterpret_cast<float2*>(out + static_cast<std::size_t>(blockIdx.x) * k + element) =
+      make_float2(x[0], x[1]);
 }
 
 }  // namespace
@@ -134,7 +133,7 @@ void unpack_rows(const LinearLayout& layout, const std::byte* weight, int first,
   const int across = (layout.k / 2 + kThreads - 1) / kThreads;
   launch(layout.dtype == DType::bf16 ? &unpack_kernel<true> : &unpack_kernel<false>,
          dim3(static_cast<unsigned>(rows), static_cast<unsigned>(across)), dim3(kThreads), 0,
-         stream, weight, layout.n, layout.k, first, tokens, out);
+         stream, weight, layout.n, layout.k, layout.segment_steps(), first, tokens, out);
 }
 
 }  // namespace paceline::kernels::cuda

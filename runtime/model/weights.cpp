@@ -11,8 +11,8 @@ namespace {
 
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
 
-WeightLoader::Part all_embeddings(const ModelConfig& config) {
-  return {kEmbedding, 0, config.vocab, 0, config.hidden};
+WeightLoader::Part embeddings(const ModelConfig& config, std::int64_t first, std::int64_t count) {
+  return {kEmbedding, first, count, 0, config.hidden};
 }
 
 }  // namespace
@@ -31,16 +31,16 @@ std::size_t packed_bytes(const kernels::Backend& backend, const ModelConfig& con
 }
 
 Weights::Weights(const ModelConfig& config, const WeightSource& source, const Shard& shard,
-                 DType compute, bool copies_embeddings)
+                 DType compute, bool splits_embeddings)
     : config_(config),
       source_(source),
       shard_(shard),
       compute_(compute),
-      embedding_is_whole_(shard.size == 1 || !copies_embeddings) {}
+      embedding_is_whole_(shard.size == 1 || !splits_embeddings) {}
 
 Weights::Weights(kernels::Backend& backend, const ModelConfig& config, const WeightSource& source,
                  const Shard& shard, DType compute, const SharedPacking& shared)
-    : Weights(config, source, shard, compute, backend.copies_embeddings()) {
+    : Weights(config, source, shard, compute, backend.splits_embeddings()) {
   WeightLoader loader(backend, source, compute, shared);
   while (load_part(loader)) {
   }
@@ -49,7 +49,15 @@ Weights::Weights(kernels::Backend& backend, const ModelConfig& config, const Wei
 /// False: that was the last. Between parts the source's pages are let go, so that stored and packed
 /// weights are never both in memory.
 bool Weights::load_part(WeightLoader& loader) {
-  if (layers_.empty()) loader.require_supported(config_);
+  const WeightLoader::Part all = embeddings(config_, 0, config_.vocab);
+  const WeightLoader::Part share =
+      embeddings(config_, shard_.first_vocab[shard_.rank], shard_.vocab());
+  const bool tied = config_.tied_embeddings;
+  if (layers_.empty()) {
+    loader.require_supported(config_);
+    // Tied ones wait for the head.
+    if (!tied) embedding_ = loader.embedding(embedding_is_whole_ ? all : share);
+  }
   if (static_cast<int>(layers_.size()) < config_.layers) {
     layers_.push_back(loader.layer(fmt::format("model.layers.{}.", layers_.size()), config_, shard_,
                                    config_.hidden));
@@ -59,9 +67,6 @@ bool Weights::load_part(WeightLoader& loader) {
   final_norm_ = loader.uploaded("model.norm.weight", config_.hidden);
   // Who packs rows of the head answers for the same rows of the embeddings, which may be the same
   // matrix.
-  const bool tied = config_.tied_embeddings;
-  const WeightLoader::Part share{kEmbedding, shard_.first_vocab[shard_.rank], shard_.vocab(), 0,
-                                 config_.hidden};
   WeightLoader::Part head = share;
   if (!tied) {
     if (loader.packs()) loader.require_usable(share);
@@ -70,12 +75,11 @@ bool Weights::load_part(WeightLoader& loader) {
   }
   head_ = loader.pack({head}, {}, 1);
   source_.release_pages();
-  if (embedding_is_whole_ && shard_.size > 1) {
-    embedding_ = loader.embedding(all_embeddings(config_));
-  } else {
-    embedding_ = loader.embedding(share, tied ? head_.get() : nullptr);
+  if (tied) {
+    const bool same_rows = shard_.size == 1 || !embedding_is_whole_;
+    embedding_ = same_rows ? loader.embedding(share, head_.get()) : loader.embedding(all);
+    source_.release_pages();
   }
-  source_.release_pages();
   bytes_ = loader.bytes();
   return false;
 }
@@ -83,7 +87,7 @@ bool Weights::load_part(WeightLoader& loader) {
 WeightLoading::WeightLoading(kernels::Backend& backend, const ModelConfig& config,
                              const WeightSource& source, const Shard& shard, DType compute)
     : loader_(std::make_unique<WeightLoader>(backend, source, compute, SharedPacking{})),
-      weights_(new Weights(config, source, shard, compute, backend.copies_embeddings())) {}
+      weights_(new Weights(config, source, shard, compute, backend.splits_embeddings())) {}
 
 WeightLoading::~WeightLoading() = default;
 
@@ -97,7 +101,7 @@ Weights::~Weights() { source_.release_pages(); }
 std::shared_ptr<const kernels::Embedding> load_embedding(kernels::Backend& backend,
                                                          const ModelConfig& config,
                                                          const WeightSource& source) {
-  return WeightLoader(backend, source, DType::f32).embedding(all_embeddings(config));
+  return WeightLoader(backend, source, DType::f32).embedding(embeddings(config, 0, config.vocab));
 }
 
 std::shared_ptr<const Weights> load_weights(kernels::Backend& backend, const ModelConfig& config,

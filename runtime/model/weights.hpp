@@ -75,7 +75,7 @@ class Weights {
  private:
   friend class WeightLoading;
   Weights(const ModelConfig& config, const WeightSource& source, const Shard& shard, DType compute,
-          bool copies_embeddings);
+          bool splits_embeddings);
   [[nodiscard]] bool load_part(WeightLoader& loader);
 
   ModelConfig config_;
@@ -88,7 +88,8 @@ class Weights {
   Vector final_norm_;
   std::unique_ptr<kernels::Linear> head_;
   bool embedding_is_whole_;
-  std::unique_ptr<kernels::Embedding> embedding_;  ///< [vocab, hidden]; it may read the head
+  /// [vocab, hidden], or the rank's rows of it. It may read the head, and is gone before it.
+  std::unique_ptr<kernels::Embedding> embedding_;
 };
 
 /// The embeddings alone, for whoever reads the target's and has none of it else. `backend` and

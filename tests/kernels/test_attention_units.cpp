@@ -178,6 +178,13 @@ TEST(AttentionUnits, LongChainsAreCut) {
   expect_sound(made, made.cut(256, 2, 1), 1, 2);
 }
 
+TEST(AttentionUnits, AreSmallerWhereThereAreMoreThreads) {
+  Made made;
+  made.add(1, 0, 0, 256);
+  expect_sound(made, made.cut(14, 2, 4), 16, 2);
+  expect_sound(made, made.cut(14, 2, 16), 9, 2);
+}
+
 TEST(AttentionUnits, HeadsAreSideBySideWhereTilesAreUsedFewTimes) {
   Made made;
   for (int i = 0; i < 64; ++i) made.add(i, 0, 2000, 1);
