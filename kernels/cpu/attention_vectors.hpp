@@ -11,7 +11,7 @@ namespace paceline::kernels::cpu::PACELINE_ISA {
 
 /// scores[r][...] of NV groups = q . k, for MR row heads. `block`: positions of the block that
 /// holds the groups.
-template <Way way, int MR, int NV>
+template <Way way, int MR, int NV, Prefetch kPrefetch>
 void score(const AttentionArgs& args, const float* q, const std::byte* const* groups,
            const Ahead* fetch, int block, float* scores) {
   const std::uint32_t* b[NV];
@@ -24,15 +24,13 @@ void score(const AttentionArgs& args, const float* q, const std::byte* const* gr
   clear(tile);
   if constexpr (way == Way::dots) {
 #if defined(PACELINE_SIMD_DOT)
-    multiply_dots<MR, NV, kQueryStride, 1, Prefetch::each>(
+    multiply_dots<MR, NV, kQueryStride, 1, kPrefetch>(
         tile, reinterpret_cast<const std::uint32_t*>(q), b, block, args.head_dim / 2, ahead);
 #endif
   } else if constexpr (way == Way::widened) {
-    multiply_pairs<MR, NV, kQueryStride, 1, Prefetch::each>(tile, q, b, block, args.head_dim / 2,
-                                                            ahead);
+    multiply_pairs<MR, NV, kQueryStride, 1, kPrefetch>(tile, q, b, block, args.head_dim / 2, ahead);
   } else {
-    multiply_singles<MR, NV, kQueryStride, 1, Prefetch::each>(tile, q, b, block, args.head_dim,
-                                                              ahead);
+    multiply_singles<MR, NV, kQueryStride, 1, kPrefetch>(tile, q, b, block, args.head_dim, ahead);
   }
   PACELINE_UNROLL for (int r = 0; r < MR; ++r) {
     PACELINE_UNROLL for (int v = 0; v < NV; ++v) {
@@ -43,7 +41,7 @@ void score(const AttentionArgs& args, const float* q, const std::byte* const* gr
 
 /// out[r][NV * 16 lanes] = alpha[r] * out + weights . V over `count` groups. kHalf: V has the first
 /// 8 lanes alone.
-template <Way way, int MR, int NV, bool kHalf = false>
+template <Way way, int MR, int NV, Prefetch kPrefetch, bool kHalf>
 void accumulate(const AttentionArgs& args, const float* weights, const float* alpha,
                 const Groups& groups, const Ahead* fetch, int count, int lane, float* out) {
   // Lines of K or V of a group for each vector of it.
@@ -69,14 +67,14 @@ void accumulate(const AttentionArgs& args, const float* weights, const float* al
     if constexpr (way == Way::dots) {
 #if defined(PACELINE_SIMD_DOT)
       const auto* pairs = reinterpret_cast<const std::uint32_t*>(weights) + g * kLanes / 2;
-      multiply_dots<MR, NV, kTile, 1, Prefetch::each, kHalf>(tile, pairs, b, d, kSteps, ahead);
+      multiply_dots<MR, NV, kTile, 1, kPrefetch, kHalf>(tile, pairs, b, d, kSteps, ahead);
 #endif
     } else if constexpr (way == Way::widened) {
-      multiply_pairs<MR, NV, kTile, 1, Prefetch::each, kHalf>(tile, weights + g * kLanes, b, d,
-                                                              kSteps, ahead);
+      multiply_pairs<MR, NV, kTile, 1, kPrefetch, kHalf>(tile, weights + g * kLanes, b, d, kSteps,
+                                                         ahead);
     } else {
-      multiply_singles<MR, NV, kTile, 1, Prefetch::each, kHalf>(tile, weights + g * kLanes, b, d,
-                                                                kSteps, ahead);
+      multiply_singles<MR, NV, kTile, 1, kPrefetch, kHalf>(tile, weights + g * kLanes, b, d, kSteps,
+                                                           ahead);
     }
   }
   PACELINE_UNROLL for (int r = 0; r < MR; ++r) {
@@ -97,34 +95,64 @@ constexpr int wide_vectors(int rows) {
 #endif
 }
 
+/// Row heads that registers hold at once: all MR of them, or the larger half.
+constexpr int rows_at_once(int rows) { return rows <= kMaxTileRows ? rows : (rows + 1) / 2; }
+
+/// score() of MR row heads. Halves take the same groups one after the other, so that K comes from
+/// the first-level cache the second time; the first of them fetches for both.
+template <Way way, int MR, int NV>
+void score_rows(const AttentionArgs& args, const float* q, const std::byte* const* groups,
+                const Ahead* fetch, int block, float* scores) {
+  constexpr int kRows = rows_at_once(MR);
+  score<way, kRows, NV, Prefetch::each>(args, q, groups, fetch, block, scores);
+  if constexpr (kRows < MR) {
+    score<way, MR - kRows, NV, Prefetch::none>(args, q + kRows * kQueryStride, groups, fetch, block,
+                                               scores + kRows * kTile);
+  }
+}
+
+/// accumulate() likewise.
+template <Way way, int MR, int NV, bool kHalf = false>
+void accumulate_rows(const AttentionArgs& args, const float* weights, const float* alpha,
+                     const Groups& groups, const Ahead* fetch, int count, int lane, float* out) {
+  constexpr int kRows = rows_at_once(MR);
+  accumulate<way, kRows, NV, Prefetch::each, kHalf>(args, weights, alpha, groups, fetch, count,
+                                                    lane, out);
+  if constexpr (kRows < MR) {
+    accumulate<way, MR - kRows, NV, Prefetch::none, kHalf>(
+        args, weights + kRows * kTile, alpha + kRows, groups, fetch, count, lane,
+        out + static_cast<std::ptrdiff_t>(kRows) * whole_vectors(args.head_dim));
+  }
+}
+
 /// Scores of MR row heads over groups [first, last) of the tile, which lie in blocks of `block`
 /// positions.
 template <Way way, int MR>
 void score_tile(const AttentionArgs& args, const float* q, const Groups& tile, const Fetch& fetch,
                 int first, int last, int block, float* scores) {
-  constexpr int kWide = wide_vectors(MR);
+  constexpr int kWide = wide_vectors(rows_at_once(MR));
   int g = first;
   for (; g + kWide <= last; g += kWide) {
-    score<way, MR, kWide>(args, q, tile.k + g, fetch.values + g, block, scores + g * kLanes);
+    score_rows<way, MR, kWide>(args, q, tile.k + g, fetch.values + g, block, scores + g * kLanes);
   }
   for (; g < last; ++g) {
-    score<way, MR, 1>(args, q, tile.k + g, fetch.values + g, block, scores + g * kLanes);
+    score_rows<way, MR, 1>(args, q, tile.k + g, fetch.values + g, block, scores + g * kLanes);
   }
 }
 
 template <Way way, int MR>
 void accumulate_tile(const AttentionArgs& args, const float* weights, const float* alpha,
                      const Groups& tile, const Fetch& fetch, int groups, float* out) {
-  constexpr int kWide = wide_vectors(MR);
+  constexpr int kWide = wide_vectors(rows_at_once(MR));
   int lane = 0;
   for (; lane + kWide * kLanes <= args.head_dim; lane += kWide * kLanes) {
-    accumulate<way, MR, kWide>(args, weights, alpha, tile, fetch.keys, groups, lane, out);
+    accumulate_rows<way, MR, kWide>(args, weights, alpha, tile, fetch.keys, groups, lane, out);
   }
   for (; lane + kLanes <= args.head_dim; lane += kLanes) {
-    accumulate<way, MR, 1>(args, weights, alpha, tile, fetch.keys, groups, lane, out);
+    accumulate_rows<way, MR, 1>(args, weights, alpha, tile, fetch.keys, groups, lane, out);
   }
   if (lane < args.head_dim) {
-    accumulate<way, MR, 1, true>(args, weights, alpha, tile, fetch.keys, groups, lane, out);
+    accumulate_rows<way, MR, 1, true>(args, weights, alpha, tile, fetch.keys, groups, lane, out);
   }
 }
 
