@@ -57,7 +57,7 @@ struct TileFunctions {
 };
 
 /// Row heads of a row tile at most. Where registers hold few, a row tile has twice as many: groups
-/// of 7 query heads, which are common, take 8 % less than in two row tiles (measured, AVX2).
+/// of 7 query heads, which are common, take 15 % less than in two row tiles (measured, AVX2).
 template <Way way>
 constexpr int kMostRows = way == Way::tiles            ? kLanes
                           : 2 * kMaxTileRows <= kLanes ? 2 * kMaxTileRows

@@ -11,7 +11,7 @@ namespace paceline::kernels::cpu::PACELINE_ISA {
 
 /// scores[r][...] of NV groups = q . k, for MR row heads. `block`: positions of the block that
 /// holds the groups.
-template <Way way, int MR, int NV, Prefetch kPrefetch>
+template <Way way, int MR, int NV>
 void score(const AttentionArgs& args, const float* q, const std::byte* const* groups,
            const Ahead* fetch, int block, float* scores) {
   const std::uint32_t* b[NV];
@@ -24,13 +24,15 @@ void score(const AttentionArgs& args, const float* q, const std::byte* const* gr
   clear(tile);
   if constexpr (way == Way::dots) {
 #if defined(PACELINE_SIMD_DOT)
-    multiply_dots<MR, NV, kQueryStride, 1, kPrefetch>(
+    multiply_dots<MR, NV, kQueryStride, 1, Prefetch::each>(
         tile, reinterpret_cast<const std::uint32_t*>(q), b, block, args.head_dim / 2, ahead);
 #endif
   } else if constexpr (way == Way::widened) {
-    multiply_pairs<MR, NV, kQueryStride, 1, kPrefetch>(tile, q, b, block, args.head_dim / 2, ahead);
+    multiply_pairs<MR, NV, kQueryStride, 1, Prefetch::each>(tile, q, b, block, args.head_dim / 2,
+                                                            ahead);
   } else {
-    multiply_singles<MR, NV, kQueryStride, 1, kPrefetch>(tile, q, b, block, args.head_dim, ahead);
+    multiply_singles<MR, NV, kQueryStride, 1, Prefetch::each>(tile, q, b, block, args.head_dim,
+                                                              ahead);
   }
   PACELINE_UNROLL for (int r = 0; r < MR; ++r) {
     PACELINE_UNROLL for (int v = 0; v < NV; ++v) {
@@ -41,7 +43,7 @@ void score(const AttentionArgs& args, const float* q, const std::byte* const* gr
 
 /// out[r][NV * 16 lanes] = alpha[r] * out + weights . V over `count` groups. kHalf: V has the first
 /// 8 lanes alone.
-template <Way way, int MR, int NV, Prefetch kPrefetch, bool kHalf>
+template <Way way, int MR, int NV, bool kHalf>
 void accumulate(const AttentionArgs& args, const float* weights, const float* alpha,
                 const Groups& groups, const Ahead* fetch, int count, int lane, float* out) {
   // Lines of K or V of a group for each vector of it.
@@ -67,14 +69,14 @@ void accumulate(const AttentionArgs& args, const float* weights, const float* al
     if constexpr (way == Way::dots) {
 #if defined(PACELINE_SIMD_DOT)
       const auto* pairs = reinterpret_cast<const std::uint32_t*>(weights) + g * kLanes / 2;
-      multiply_dots<MR, NV, kTile, 1, kPrefetch, kHalf>(tile, pairs, b, d, kSteps, ahead);
+      multiply_dots<MR, NV, kTile, 1, Prefetch::each, kHalf>(tile, pairs, b, d, kSteps, ahead);
 #endif
     } else if constexpr (way == Way::widened) {
-      multiply_pairs<MR, NV, kTile, 1, kPrefetch, kHalf>(tile, weights + g * kLanes, b, d, kSteps,
-                                                         ahead);
+      multiply_pairs<MR, NV, kTile, 1, Prefetch::each, kHalf>(tile, weights + g * kLanes, b, d,
+                                                              kSteps, ahead);
     } else {
-      multiply_singles<MR, NV, kTile, 1, kPrefetch, kHalf>(tile, weights + g * kLanes, b, d, kSteps,
-                                                           ahead);
+      multiply_singles<MR, NV, kTile, 1, Prefetch::each, kHalf>(tile, weights + g * kLanes, b, d,
+                                                                kSteps, ahead);
     }
   }
   PACELINE_UNROLL for (int r = 0; r < MR; ++r) {
@@ -99,15 +101,16 @@ constexpr int wide_vectors(int rows) {
 constexpr int rows_at_once(int rows) { return rows <= kMaxTileRows ? rows : (rows + 1) / 2; }
 
 /// score() of MR row heads. Halves take the same groups one after the other, so that K comes from
-/// the first-level cache the second time; the first of them fetches for both.
+/// the first-level cache the second time. Both fetch the same lines: with the first alone 7 query
+/// heads take 7 % longer (measured; probably some prefetches of many are dropped).
 template <Way way, int MR, int NV>
 void score_rows(const AttentionArgs& args, const float* q, const std::byte* const* groups,
                 const Ahead* fetch, int block, float* scores) {
   constexpr int kRows = rows_at_once(MR);
-  score<way, kRows, NV, Prefetch::each>(args, q, groups, fetch, block, scores);
+  score<way, kRows, NV>(args, q, groups, fetch, block, scores);
   if constexpr (kRows < MR) {
-    score<way, MR - kRows, NV, Prefetch::none>(args, q + kRows * kQueryStride, groups, fetch, block,
-                                               scores + kRows * kTile);
+    score<way, MR - kRows, NV>(args, q + kRows * kQueryStride, groups, fetch, block,
+                               scores + kRows * kTile);
   }
 }
 
@@ -116,10 +119,9 @@ template <Way way, int MR, int NV, bool kHalf = false>
 void accumulate_rows(const AttentionArgs& args, const float* weights, const float* alpha,
                      const Groups& groups, const Ahead* fetch, int count, int lane, float* out) {
   constexpr int kRows = rows_at_once(MR);
-  accumulate<way, kRows, NV, Prefetch::each, kHalf>(args, weights, alpha, groups, fetch, count,
-                                                    lane, out);
+  accumulate<way, kRows, NV, kHalf>(args, weights, alpha, groups, fetch, count, lane, out);
   if constexpr (kRows < MR) {
-    accumulate<way, MR - kRows, NV, Prefetch::none, kHalf>(
+    accumulate<way, MR - kRows, NV, kHalf>(
         args, weights + kRows * kTile, alpha + kRows, groups, fetch, count, lane,
         out + static_cast<std::ptrdiff_t>(kRows) * whole_vectors(args.head_dim));
   }

@@ -1,9 +1,10 @@
 // Matrix products with packed weights. See tile.hpp for the arithmetic.
 //
 // A weight panel (32 outputs x K) is streamed from memory once and used for every row block before
-// the next one; the rows, widened to fp32 and interleaved by block, stay in the caches. With few
-// rows two panels go side by side, because one would leave too few chains of additions to keep the
-// multipliers busy.
+// the next one: whole, or where registers hold half its width some steps of K at a time, which stay
+// in the first-level cache. The rows, widened to fp32 and interleaved by block, stay in the caches.
+// With few rows two panels go side by side, because one would leave too few chains of additions to
+// keep the multipliers busy.
 #include "kernels/cpu/kernel_table.hpp"
 #include "kernels/cpu/parts.hpp"
 #include "kernels/cpu/simd_bf16.hpp"
@@ -119,8 +120,8 @@ PACELINE_INLINE void finish(const LinearArgs& args, Tile<MR, NV>& tile, int row,
 }
 
 /// NV vectors of outputs from vector `first_vector` of the matrix, for one row block of MR rows,
-/// over some of the steps of K. `sums`: of this tile, tiles_of_sums() that those steps of each call
-/// find as the call before left them.
+/// over some of the steps of K: calls take them in order, and the last writes the outputs. `sums`:
+/// tiles_of_sums() tiles that stay from call to call.
 template <Weight format, int MR, int NV, Prefetch kPrefetch>
 void product(const LinearArgs& args, int first_vector, int block, Steps part, Share share,
              float* sums) {
@@ -129,13 +130,14 @@ void product(const LinearArgs& args, int first_vector, int block, Steps part, Sh
   const int steps = steps_of<format>(args);
   const int of_segment = steps / args.segments;
   // Weights in words: one word is a pair of bf16 or one fp32.
-  const std::ptrdiff_t panel_words = std::ptrdiff_t{steps} * kPanelWidth;
-  const auto* weight = reinterpret_cast<const std::uint32_t*>(args.weight);
+  const auto panel_at = [&](int vector, std::ptrdiff_t step) {
+    return reinterpret_cast<const std::uint32_t*>(args.weight) +
+           (std::ptrdiff_t{steps} * (vector / kVectorsPerPanel) + step) * kPanelWidth;
+  };
   const std::uint32_t* b[NV];
   PACELINE_UNROLL for (int v = 0; v < NV; ++v) {
     const int vector = first_vector + v;
-    b[v] = weight + vector / kVectorsPerPanel * panel_words + vector % kVectorsPerPanel * kLanes +
-           std::ptrdiff_t{part.first} * kPanelWidth;
+    b[v] = panel_at(vector, part.first) + vector % kVectorsPerPanel * kLanes;
   }
   const std::ptrdiff_t row_words = packed_words<format>(args.k);
   const std::ptrdiff_t words_of_step = row_words / steps * MR;
@@ -144,11 +146,8 @@ void product(const LinearArgs& args, int first_vector, int block, Steps part, Sh
   // Rounded up, so that the shares leave no gap; at least two, so that a step is a line at most.
   Ahead ahead;
   ahead.step = (kPanelWidth * 4 + share.count - 1) / share.count;
-  ahead.next =
-      args.weight +
-      (first_vector / kVectorsPerPanel * panel_words + std::ptrdiff_t{part.last} * kPanelWidth) *
-          4 +
-      share.index * ahead.step * (part.last - part.first);
+  ahead.next = reinterpret_cast<const std::byte*>(panel_at(first_vector, part.last)) +
+               share.index * ahead.step * (part.last - part.first);
 
   const auto range = [&](Tile<MR, NV> & tile, int count) __attribute__((always_inline)) {
     if constexpr (!kPairs) {
