@@ -41,7 +41,7 @@ enum class Weight { f32, bf16 };
 
 /// Words of 32 bits that a row has in the packed input.
 template <Weight weight>
-int packed_words(int k) {
+constexpr int packed_words(int k) {
 #if defined(PACELINE_SIMD_DOT)
   return weight == Weight::bf16 ? k / 2 : k;
 #else
@@ -139,10 +139,10 @@ void product(const LinearArgs& args, int first_vector, int block, Steps part, Sh
     const int vector = first_vector + v;
     b[v] = panel_at(vector, part.first) + vector % kVectorsPerPanel * kLanes;
   }
-  const std::ptrdiff_t row_words = packed_words<format>(args.k);
-  const std::ptrdiff_t words_of_step = row_words / steps * MR;
-  const auto* a = reinterpret_cast<const std::uint32_t*>(args.packed) + row * row_words +
-                  part.first * words_of_step;
+  constexpr std::ptrdiff_t kStepWords = packed_words<format>(kPairs ? 2 : 1) * MR;
+  const auto* a = reinterpret_cast<const std::uint32_t*>(args.packed) +
+                  static_cast<std::ptrdiff_t>(row) * packed_words<format>(args.k) +
+                  part.first * kStepWords;
   // Rounded up, so that the shares leave no gap; at least two, so that a step is a line at most.
   Ahead ahead;
   ahead.step = (kPanelWidth * 4 + share.count - 1) / share.count;
@@ -162,7 +162,7 @@ void product(const LinearArgs& args, int first_vector, int block, Steps part, Sh
 #endif
     }
     PACELINE_UNROLL for (int v = 0; v < NV; ++v) b[v] += count * kPanelWidth;
-    a += count * words_of_step;
+    a += count * kStepWords;
   };
 
   Tile<MR, NV> tile;

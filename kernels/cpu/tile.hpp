@@ -82,20 +82,22 @@ PACELINE_INLINE U32 load_lanes(const std::uint32_t* p) {
   return load(p);
 }
 
-/// The upper 16 bits of each word.
+/// The upper 16 bits of each word, in a tile that has `sums` vectors of sums.
+template <int sums>
 PACELINE_INLINE U32 high_halves(U32 x) {
 #if defined(PACELINE_SIMD_AVX2)
-  // Six rows take 15 of 16 registers. With the mask in another the compiler keeps a sum in memory,
-  // and its chain of additions takes half as long again (measured).
-  static constexpr std::uint64_t kMask = 0xFFFF0000FFFF0000U;
-  alignas(32) static constexpr std::uint64_t kMasks[4] = {kMask, kMask, kMask, kMask};
-  PACELINE_UNROLL for (int i = 0; i < 2; ++i) {
-    asm("vpand %1, %0, %0" : "+x"(x.v[i]) : "m"(kMasks));
+  if constexpr (sums == kMaxTileRows) {
+    // Takes 15 of 16 registers. With the mask in the last one the compiler keeps a sum in memory,
+    // whose additions take half as long again; smaller tiles are slower with the mask in memory.
+    static constexpr std::uint64_t kMask = 0xFFFF0000FFFF0000U;
+    alignas(32) static constexpr std::uint64_t kMasks[4] = {kMask, kMask, kMask, kMask};
+    PACELINE_UNROLL for (int i = 0; i < 2; ++i) {
+      asm("vpand %1, %0, %0" : "+x"(x.v[i]) : "m"(kMasks));
+    }
+    return x;
   }
-  return x;
-#else
-  return x & set1(0xFFFF0000U);
 #endif
+  return x & set1(0xFFFF0000U);
 }
 
 /// tile += a * b over `pairs` pairs of K. Row r of step i is a[r * RS + i * KS], fp32. b[v]: vector
@@ -119,7 +121,7 @@ PACELINE_INLINE void multiply_pairs(Tile<MR, NV>& tile, const float* a,
       PACELINE_UNROLL for (int v = 0; v < NV; ++v) tile.at[r][v] = fma(x, w[v], tile.at[r][v]);
     }
     PACELINE_UNROLL for (int v = 0; v < NV; ++v) {
-      w[v] = as_float(high_halves(load_lanes<kHalf>(b[v])));
+      w[v] = as_float(high_halves<MR * NV>(load_lanes<kHalf>(b[v])));
       b[v] += stride;
     }
     PACELINE_UNROLL for (int r = 0; r < MR; ++r) {
