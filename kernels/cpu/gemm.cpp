@@ -49,6 +49,7 @@ constexpr int packed_words(int k) {
 #endif
 }
 
+/// A tile in memory is [MR][NV][kLanes].
 template <int MR, int NV>
 PACELINE_INLINE Tile<MR, NV> load_tile(const float* from) {
   Tile<MR, NV> tile;
@@ -169,7 +170,7 @@ void product(const LinearArgs& args, int first_vector, int block, Steps part, Sh
   for (int step = part.first; step < part.last;) {
     const int segment = step / of_segment;
     const int end_of_segment = (segment + 1) * of_segment;
-    if (step == end_of_segment - of_segment) {
+    if (step == segment * of_segment) {
       clear(tile);
     } else {
       tile = load_tile<MR, NV>(sums);
@@ -232,6 +233,7 @@ void panel_steps(const LinearArgs& args, int panel, int block, Steps steps, Shar
   }
 }
 
+/// Of row blocks of one size.
 struct Functions {
   /// Null where a tile of so many rows is narrower than a panel, which could not be read in order.
   void (*stream_panels)(const LinearArgs&, int, int, int, float*);
@@ -301,7 +303,7 @@ constexpr std::size_t kInputBytes = std::size_t{1} << 20;
 /// to 16 rows take 1.1 times as long.)
 constexpr int kStepsTogether = kTileVectors < kVectorsPerPanel ? 64 : 1 << 30;
 
-/// Of a row block.
+/// fp32 values of scratch that a row block's sums of a panel take.
 std::ptrdiff_t floats_of_sums(const LinearArgs& args) {
   return tiles_of_sums(args.segments) * kTileFloats * (kVectorsPerPanel / kTileVectors);
 }
