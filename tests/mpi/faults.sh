@@ -8,10 +8,8 @@ small=(--set prompts.samples=4 --set sampling.max_tokens=300 --set engine.thread
 
 # ends WHAT CODE PATTERN DIR PID: the job in the background ends with CODE, saying PATTERN and nothing else.
 ends() {
-  local what=$1 code=$2 pattern=$3 dir=$4 found=0 watch
-  (sleep 60; kill -9 "$5" 2>/dev/null) & watch=$!  # hangs
-  wait "$5" || found=$?
-  kill "$watch" 2>/dev/null || true
+  local what=$1 code=$2 pattern=$3 dir=$4 found=0
+  within_a_minute "$5" || found=$?
   same "$what: exit code" "$code" "$found"
   if [ "$(grep -cE "^paceline: " "$dir.log")" = 1 ] && grep -qE "^paceline: .*($pattern)" "$dir.log"; then
     ok "$what: $(grep "^paceline: " "$dir.log" | cut -c1-150)"

@@ -33,6 +33,16 @@ rollout() {
 # one has ended badly; here all end by themselves, so that the second would be lost each time.
 at_once() { OMPI_MCA_odls_base_sigkill_timeout=0 "$@"; }
 
+# within_a_minute PID: waits for it, and kills what hangs; returns its exit code.
+within_a_minute() {
+  local code=0 watch
+  # Without the test's output: killed, the shell leaves its sleep behind, and CTest waits for all that holds the output.
+  (sleep 60; kill -9 "$1") >/dev/null 2>&1 & watch=$!
+  wait "$1" || code=$?
+  kill "$watch" 2>/dev/null || true
+  return "$code"
+}
+
 digest() { "$paceline" digest "$1" 2>/dev/null; }
 
 ok() { checks=$((checks + 1)); echo "ok   $*"; }

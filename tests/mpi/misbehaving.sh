@@ -44,9 +44,7 @@ hangs() {  # WHAT VICTIM RANKS PATTERN [ARG...]
   if ! wait_for_finished "$work/run" 10 "$pid"; then fail "$what: ended too soon"; cat "$work/run.log"; return; fi
   before=$(finished "$work/run")
   kill -STOP "$(pgrep -P "$pid" -x paceline | sort -n | sed -n "$((victim + 1))p")"
-  (sleep 60; kill -9 "$pid" 2>/dev/null) & watch=$!
-  wait "$pid" || code=$?
-  kill "$watch" 2>/dev/null || true
+  within_a_minute "$pid" || code=$?
   same "$what: exit code" 70 "$code"
   # Not always named alone: a rank that is stopped while it writes into a queue in shared memory holds up what others
   # have put behind it.
@@ -66,10 +64,8 @@ moving=(--set schedule.shuffle=true --set schedule.move_kv=transfer --set output
 start 3 "$work/run" "${more[@]}" "${moving[@]}"
 wait_for_finished "$work/run" 10 "$pid" || fail "a killed rank: ended too soon"
 kill -KILL "$(pgrep -P "$pid" -x paceline | sort -n | sed -n 2p)"
-(sleep 60; kill -9 "$pid" 2>/dev/null) & watch=$!
 code=0
-wait "$pid" || code=$?
-kill "$watch" 2>/dev/null || true
+within_a_minute "$pid" || code=$?
 same "a killed rank ends the job" "70|137" "$code"
 rollout 2 "$work/run" "${more[@]}" --resume || fail "a killed rank: resume failed: $(tail -n 3 "$work/run.log")"
 same "a killed rank: digest" "$reference" "$(digest "$work/run")"
