@@ -6,9 +6,9 @@
 # named) instead, with `coupled` every kind of draft on the ranks that verify; each takes minutes.
 source "$(dirname "$0")/lib.sh"
 
-# 200 requests.
+# 100 requests.
 head -n 25 "$root/configs/prompts/unseen.jsonl" >"$work/prompts.jsonl"
-small=(--set prompts.path="$work/prompts.jsonl" --set prompts.samples=8 --set sampling.max_tokens=48 --set engine.threads=1)
+small=(--set prompts.path="$work/prompts.jsonl" --set prompts.samples=4 --set sampling.max_tokens=48 --set engine.threads=1)
 target=$root/configs/models/target
 python3 "$here/random_head.py" "$work/random" "$target"
 python3 "$here/random_head.py" "$work/reduced" "$target" PREFIX=layers.0. draft_vocab_size=200 norm_before_residual=true

@@ -9,6 +9,7 @@ if ! "$python" -c 'import h5py, numpy' 2>/dev/null; then
   python=
 fi
 export PYTHONDONTWRITEBYTECODE=1
+small=(--set prompts.samples=2 --set sampling.max_tokens=96 --set engine.threads=1)
 
 # score RANKS RUN NAME [ARG...]: returns its exit code; what it says is in score.log.
 score() {
@@ -116,7 +117,7 @@ refuses "missing model" 65 "nowhere" "$work/plain" --set model.path="$work/nowhe
 refuses "another vocabulary" 65 "plain/trajectories.h5: its tokens are of a vocabulary of 512, that of .*llama3 has 320" \
   "$work/plain" --set model.path="$root/tests/models/parity/llama3"
 refuses "KV memory without room for a response" 64 "engine.kv_memory: .*cannot hold one request" "$work/plain" \
-  --set engine.kv_memory=1MiB --set engine.kv_block=256
+  --set engine.kv_memory=1MiB --set engine.kv_block=512
 cp -r "$model" "$work/short"
 chmod -R u+w "$work/short"
 sed -i 's/"max_position_embeddings": [0-9]*/"max_position_embeddings": 64/' "$work/short/config.json"

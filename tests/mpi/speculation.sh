@@ -6,9 +6,9 @@ source "$(dirname "$0")/lib.sh"
 draws=${2-12}
 seed=${3-1}
 
-# 200 requests each, but for those that are greedy, where siblings say the same.
+# 100 requests each, but for those that are greedy, where siblings say the same.
 head -n 25 "$root/configs/prompts/unseen.jsonl" >"$work/prompts.jsonl"
-small=(--set prompts.path="$work/prompts.jsonl" --set prompts.samples=8 --set sampling.max_tokens=64 --set engine.threads=1)
+small=(--set prompts.path="$work/prompts.jsonl" --set prompts.samples=4 --set sampling.max_tokens=64 --set engine.threads=1)
 
 declare -A drafter=(
   [model]="{method: model, path: $root/configs/models/draft}"

@@ -9,13 +9,14 @@ cd "$(dirname "$0")/../.."
 source tests/slurm/cluster.sh
 cluster_start
 
-plain "$cluster_dir/plain" configs/quickstart.yaml
+run=(configs/quickstart.yaml --set prompts.samples=3)
+plain "$cluster_dir/plain" "${run[@]}"
 
 # on_two_nodes NAME ARG...
 on_two_nodes() {
   local out=$cluster_dir/$PACELINE_LAUNCHER-$1
   echo "== $PACELINE_LAUNCHER, $1"
-  submit configs/quickstart.yaml "$out" "${@:2}"
+  submit "${run[0]}" "$out" "${run[@]:1}" "${@:2}"
   follow "$job"
   cat "$cluster_dir/job-$job.log"
   [[ $(state_of "$job") == COMPLETED ]] || fail "job $job did not complete"
