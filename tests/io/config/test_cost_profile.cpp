@@ -1,5 +1,6 @@
 // Cost tables as files.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -46,7 +47,7 @@ void expect_equal(const CostCurve& a, const CostCurve& b) {
 }
 
 TEST(CostProfile, ReadsBackWhatWasWritten) {
-  const std::string path = testing::TempDir() + "/profile.yaml";
+  const std::string path = testing::TempDir() + "/" + std::to_string(getpid()) + ".profile.yaml";
   const CostTable table = example();
   write_cost_profile(path, table);
   const CostTable read = parse_cost_profile(read_yaml_file(path, "the cost profile"), path);

@@ -1,5 +1,6 @@
 // The history of drafts as a file.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -10,7 +11,7 @@ namespace paceline::io {
 namespace {
 
 TEST(DraftHistoryFile, ReadsBackWhatWasWritten) {
-  const std::string path = testing::TempDir() + "/costs.drafts.yaml";
+  const std::string path = testing::TempDir() + "/" + std::to_string(getpid()) + ".drafts.yaml";
   const DraftHistory history({{"suffix", 1000.4, 700}, {"model:/a \"b\"", 12, 0}});
   write_draft_history(path, history);
   const DraftHistory read = read_draft_history(path);

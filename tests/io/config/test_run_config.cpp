@@ -1,6 +1,7 @@
 #include "io/config/run_config.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -453,7 +454,7 @@ TEST(RunConfig, PathsAreAbsoluteAndKeepTheirParents) {
 
 TEST(RunConfig, ReadsFiles) {
   const std::filesystem::path directory =
-      std::filesystem::temp_directory_path() / "paceline-run-config-test";
+      std::filesystem::temp_directory_path() / ("paceline-run-config-" + std::to_string(getpid()));
   std::filesystem::create_directories(directory);
   const std::string path = directory / "run.yaml";
   std::ofstream(path) << required;
