@@ -37,11 +37,11 @@ struct Machine {
   double bandwidth = 0;  ///< bytes/s read from memory; of a device, read and written by copies
 };
 
-/// On `threads` threads at once, for an instruction set (BackendInfo::isa). Takes a few seconds.
+/// On `threads` threads at once, for an instruction set (BackendInfo::isa). Takes some 15 s.
 [[nodiscard]] Machine measure_machine(int threads, const std::string& isa);
 
 /// Bytes/s of reading pieces of `bytes`, a multiple of 256, that lie in memory in random order, as
-/// KV does: 1 GiB of them. Takes a second or two.
+/// KV does: 1 GiB of them. Takes 3 s.
 [[nodiscard]] double measure_pieces(int threads, std::size_t bytes);
 
 /// The device of the CUDA backend: bf16 matrix products as cuBLAS computes them (none where it is
