@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <string>
 
 #include "io/config/cost_profile.hpp"
 #include "io/config/yaml_tree.hpp"

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <string>
 
 #include "io/config/draft_history_file.hpp"
 #include "tests/io/expect_error.hpp"

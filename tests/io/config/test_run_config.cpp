@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <string>
 
 #include "io/config/key_table.hpp"
 #include "tests/io/expect_error.hpp"
