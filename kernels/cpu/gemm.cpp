@@ -19,6 +19,7 @@ struct Block {
   int first, rows;
 };
 
+/// The larger blocks come first.
 Block row_block(const LinearArgs& args, int index) {
   const int base = args.rows / args.row_blocks;
   const int larger = args.rows % args.row_blocks;
@@ -26,14 +27,17 @@ Block row_block(const LinearArgs& args, int index) {
   return {index * base + larger, base};
 }
 
-/// Steps [first, last) of K.
+/// Steps [first, last) of K, all of one segment.
 struct Steps {
   int first, last;
+  int segment;
+  bool begin, end;  ///< of the segment
 };
 
-/// Which share of what comes after some steps a product prefetches: part `index` of `count`.
+/// Which part of what comes after some steps a product prefetches, and its bytes for each step.
 struct Share {
-  int index, count;
+  int index;
+  std::ptrdiff_t bytes;
 };
 
 /// How the weights of a product are stored and multiplied.
@@ -120,16 +124,28 @@ PACELINE_INLINE void finish(const LinearArgs& args, Tile<MR, NV>& tile, int row,
   }
 }
 
-/// NV vectors of outputs from vector `first_vector` of the matrix, for one row block of MR rows,
-/// over some of the steps of K: calls take them in order, and the last writes the outputs. `sums`:
+/// Steps that all row blocks take before the next. Where a tile is as wide as a panel these are all
+/// there are. Where it is not, each block passes them more than once, so they and its rows are to
+/// stay in the first-level cache, and what is fetched ahead is to come in order: 8 KB of weights.
+/// (With all steps at once 4 to 6 rows take 1.4 times as long, 8 to 12 rows 1.2 times; of 16 KB 8
+/// to 16 rows take 1.1 times as long.)
+constexpr int kStepsTogether = kTileVectors < kVectorsPerPanel ? 64 : 1 << 30;
+/// How many steps further on than the next ones prefetching is. Where few come at once, memory is
+/// not always there by then: 4 and 6 rows take up to 7 % longer without, and 64 are no better than
+/// 128 for all shapes (measured).
+constexpr int kFurther = kTileVectors < kVectorsPerPanel ? 128 : 0;
+
+/// NV vectors of outputs from vector `first_vector` of the matrix, for MR rows from `row` on, over
+/// some of the steps of K: calls take them in order, and the last writes the outputs. `sums`:
 /// tiles_of_sums() tiles that stay from call to call.
+///
+/// With the few rows of a tile a call is soon over, so it divides nothing and decides little:
+/// divisions alone took 4 % of all products (measured, AVX2).
 template <Weight format, int MR, int NV, Prefetch kPrefetch>
-void product(const LinearArgs& args, int first_vector, int block, Steps part, Share share,
-             float* sums) {
+PACELINE_INLINE void product(const LinearArgs& args, int first_vector, int row, const Steps& part,
+                             Share share, float* sums) {
   constexpr bool kPairs = format == Weight::bf16;
-  const int row = row_block(args, block).first;
   const int steps = steps_of<format>(args);
-  const int of_segment = steps / args.segments;
   // Weights in words: one word is a pair of bf16 or one fp32.
   const auto panel_at = [&](int vector, std::ptrdiff_t step) {
     return reinterpret_cast<const std::uint32_t*>(args.weight) +
@@ -144,48 +160,39 @@ void product(const LinearArgs& args, int first_vector, int block, Steps part, Sh
   const auto* a = reinterpret_cast<const std::uint32_t*>(args.packed) +
                   static_cast<std::ptrdiff_t>(row) * packed_words<format>(args.k) +
                   part.first * kStepWords;
-  // Rounded up, so that the shares leave no gap; at least two, so that a step is a line at most.
+  const int count = part.last - part.first;
   Ahead ahead;
-  ahead.step = (kPanelWidth * 4 + share.count - 1) / share.count;
-  ahead.next = reinterpret_cast<const std::byte*>(panel_at(first_vector, part.last)) +
-               share.index * ahead.step * (part.last - part.first);
-
-  const auto range = [&](Tile<MR, NV> & tile, int count) __attribute__((always_inline)) {
-    if constexpr (!kPairs) {
-      multiply_singles<MR, NV, 1, MR, kPrefetch>(tile, reinterpret_cast<const float*>(a), b,
-                                                 kPanelWidth, count, &ahead);
-    } else {
-#if defined(PACELINE_SIMD_DOT)
-      multiply_dots<MR, NV, 1, MR, kPrefetch>(tile, a, b, kPanelWidth, count, &ahead);
-#else
-      multiply_pairs<MR, NV, 1, MR, kPrefetch>(tile, reinterpret_cast<const float*>(a), b,
-                                               kPanelWidth, count, &ahead);
-#endif
-    }
-    PACELINE_UNROLL for (int v = 0; v < NV; ++v) b[v] += count * kPanelWidth;
-    a += count * kStepWords;
-  };
+  ahead.step = share.bytes;
+  ahead.next = reinterpret_cast<const std::byte*>(panel_at(first_vector, part.last + kFurther)) +
+               share.index * share.bytes * count;
 
   Tile<MR, NV> tile;
-  for (int step = part.first; step < part.last;) {
-    const int segment = step / of_segment;
-    const int end_of_segment = (segment + 1) * of_segment;
-    if (step == segment * of_segment) {
-      clear(tile);
-    } else {
-      tile = load_tile<MR, NV>(sums);
-    }
-    const int end = end_of_segment < part.last ? end_of_segment : part.last;
-    range(tile, end - step);
-    step = end;
-    if (end < end_of_segment) {
-      store_tile(sums, tile);
-      return;
-    }
-    float* place = add_waiting(sums + kTileFloats, tile, segment);
-    if (end < steps) store_tile(place, tile);
+  if (part.begin) {
+    clear(tile);
+  } else {
+    tile = load_tile<MR, NV>(sums);
   }
-  if (part.last == steps) finish(args, tile, row, first_vector * kLanes);
+  if constexpr (!kPairs) {
+    multiply_singles<MR, NV, 1, MR, kPrefetch>(tile, reinterpret_cast<const float*>(a), b,
+                                               kPanelWidth, count, &ahead);
+  } else {
+#if defined(PACELINE_SIMD_DOT)
+    multiply_dots<MR, NV, 1, MR, kPrefetch>(tile, a, b, kPanelWidth, count, &ahead);
+#else
+    multiply_pairs<MR, NV, 1, MR, kPrefetch>(tile, reinterpret_cast<const float*>(a), b,
+                                             kPanelWidth, count, &ahead);
+#endif
+  }
+  if (!part.end) {
+    store_tile(sums, tile);
+    return;
+  }
+  float* waiting = add_waiting(sums + kTileFloats, tile, part.segment);
+  if (part.last < steps) {
+    store_tile(waiting, tile);
+  } else {
+    finish(args, tile, row, first_vector * kLanes);
+  }
 }
 
 /// Vectors side by side for a row block of that many rows: enough accumulators to hide the latency
@@ -200,36 +207,56 @@ constexpr int wide_vectors(int rows) {
 #endif
 }
 
-/// Panels [first, last) for the only row block, of MR rows. Each is read in order, once.
+/// NV vectors of outputs from vector `first_vector` on, for MR rows, read in order, once.
+template <Weight format, int MR, int NV>
+void stream_vectors(const LinearArgs& args, int first_vector, int row, float* sums) {
+  const int of_segment = steps_of<format>(args) / args.segments;
+  for (int segment = 0; segment < args.segments; ++segment) {
+    const int first = segment * of_segment;
+    product<format, MR, NV, Prefetch::same>(
+        args, first_vector, row, {first, first + of_segment, segment, true, true}, {}, sums);
+  }
+}
+
+/// Panels [first, last) for the only row block, of MR rows from `row` on.
 template <Weight format, int MR>
-void stream_panels(const LinearArgs& args, int first, int last, int block, float* sums) {
+void stream_panels(const LinearArgs& args, int first, int last, int row, float* sums) {
   constexpr int kWide = wide_vectors(MR);
-  const Steps all = {0, steps_of<format>(args)};
   int vector = first * kVectorsPerPanel;
   const int end = last * kVectorsPerPanel;
   for (; vector + kWide <= end; vector += kWide) {
-    product<format, MR, kWide, Prefetch::same>(args, vector, block, all, {0, 1}, sums);
+    stream_vectors<format, MR, kWide>(args, vector, row, sums);
   }
   if constexpr (kWide > kVectorsPerPanel) {
     for (; vector < end; vector += kVectorsPerPanel) {
-      product<format, MR, kVectorsPerPanel, Prefetch::same>(args, vector, block, all, {0, 1}, sums);
+      stream_vectors<format, MR, kVectorsPerPanel>(args, vector, row, sums);
     }
   }
 }
 
-/// Some steps of a panel for one of the row blocks, of MR rows. They are there already: products
-/// with the steps before fetched them.
+/// Neighbouring row blocks of one size, among `together` that take the same steps of a panel.
+struct Run {
+  int first_row;
+  int index, count;  ///< of the blocks among those
+  int together;
+};
+
+/// Some steps of a panel for row blocks of MR rows. They are there already: products with the steps
+/// before fetched them.
 template <Weight format, int MR>
-void panel_steps(const LinearArgs& args, int panel, int block, Steps steps, Share share,
-                 float* sums) {
+void panel_steps(const LinearArgs& args, int panel, Run run, const Steps& steps, float* sums) {
   constexpr int kWide = wide_vectors(MR);
   constexpr int kParts = kWide < kVectorsPerPanel ? kVectorsPerPanel / kWide : 1;
   constexpr int kVectors = kVectorsPerPanel / kParts;
   const std::ptrdiff_t of_tile = tiles_of_sums(args.segments) * kTileFloats;
-  for (int p = 0; p < kParts; ++p) {
-    product<format, MR, kVectors, Prefetch::next>(
-        args, panel * kVectorsPerPanel + p * kVectors, block, steps,
-        {share.index * kParts + p, share.count * kParts}, sums + p * of_tile);
+  // Rounded up, so that the shares leave no gap; at least two, so that a step is a line at most.
+  const int shares = run.together * kParts;
+  Share share = {run.index * kParts, (kPanelWidth * 4 + shares - 1) / shares};
+  for (int i = 0; i < run.count; ++i) {
+    for (int p = 0; p < kParts; ++p, ++share.index, sums += of_tile) {
+      product<format, MR, kVectors, Prefetch::next>(args, panel * kVectorsPerPanel + p * kVectors,
+                                                    run.first_row + i * MR, steps, share, sums);
+    }
   }
 }
 
@@ -237,7 +264,7 @@ void panel_steps(const LinearArgs& args, int panel, int block, Steps steps, Shar
 struct Functions {
   /// Null where a tile of so many rows is narrower than a panel, which could not be read in order.
   void (*stream_panels)(const LinearArgs&, int, int, int, float*);
-  void (*panel_steps)(const LinearArgs&, int, int, Steps, Share, float*);
+  void (*panel_steps)(const LinearArgs&, int, Run, const Steps&, float*);
 };
 
 template <Weight format, int MR>
@@ -296,13 +323,6 @@ std::size_t packed_row_bytes(int k, int) {
 /// Packed input that stays in the second-level cache while weight panels pass by.
 constexpr std::size_t kInputBytes = std::size_t{1} << 20;
 
-/// Steps that all row blocks take before the next. Where a tile is as wide as a panel these are all
-/// there are. Where it is not, each block passes them more than once, so they and its rows are to
-/// stay in the first-level cache, and what is fetched ahead is to come in order: 8 KB of weights.
-/// (With all steps at once 4 to 6 rows take 1.4 times as long, 8 to 12 rows 1.2 times; of 16 KB 8
-/// to 16 rows take 1.1 times as long.)
-constexpr int kStepsTogether = kTileVectors < kVectorsPerPanel ? 64 : 1 << 30;
-
 /// fp32 values of scratch that a row block's sums of a panel take.
 std::ptrdiff_t floats_of_sums(const LinearArgs& args) {
   return tiles_of_sums(args.segments) * kTileFloats * (kVectorsPerPanel / kTileVectors);
@@ -354,22 +374,29 @@ template <Weight format>
 void linear(const LinearArgs& args, int first, int last, int first_block, int last_block) {
   auto* sums = reinterpret_cast<float*>(args.scratch);
   const int blocks = last_block - first_block;
-  if (blocks == 1) {
-    const Functions run = functions_of<format>(row_block(args, first_block).rows);
-    if (run.stream_panels != nullptr) {
-      run.stream_panels(args, first, last, first_block, sums);
-      return;
-    }
+  const Block block = row_block(args, first_block);
+  const Functions run = functions_of<format>(block.rows);
+  if (blocks == 1 && run.stream_panels != nullptr) {
+    run.stream_panels(args, first, last, block.first, sums);
+    return;
   }
-  const int steps = steps_of<format>(args);
+  // Blocks as large as the first one, and others that have a row less.
+  int alike = 1;
+  while (alike < blocks && row_block(args, first_block + alike).rows == block.rows) ++alike;
+  const Run first_run = {block.first, 0, alike, blocks};
+  const Run rest = {block.first + alike * block.rows, alike, blocks - alike, blocks};
+  const Functions run_rest = rest.count > 0 ? functions_of<format>(block.rows - 1) : run;
+  float* sums_of_rest = sums + alike * floats_of_sums(args);
+  const int of_segment = steps_of<format>(args) / args.segments;
   for (int panel = first; panel < last; ++panel) {
-    for (int step = 0; step < steps; step += kStepsTogether) {
-      const int end = steps - step < kStepsTogether ? steps : step + kStepsTogether;
-      for (int i = 0; i < blocks; ++i) {
-        const int block = first_block + i;
-        functions_of<format>(row_block(args, block).rows)
-            .panel_steps(args, panel, block, {step, end}, {i, blocks},
-                         sums + i * floats_of_sums(args));
+    for (int segment = 0; segment < args.segments; ++segment) {
+      const int begin = segment * of_segment;
+      const int end = begin + of_segment;
+      for (int step = begin; step < end; step += kStepsTogether) {
+        const int next = end - step < kStepsTogether ? end : step + kStepsTogether;
+        const Steps steps = {step, next, segment, step == begin, next == end};
+        run.panel_steps(args, panel, first_run, steps, sums);
+        if (rest.count > 0) run_rest.panel_steps(args, panel, rest, steps, sums_of_rest);
       }
     }
   }
