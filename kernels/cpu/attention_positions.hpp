@@ -98,12 +98,17 @@ PACELINE_INLINE int groups_of(int positions) {
 PACELINE_INLINE void find_groups(const AttentionArgs& args, const Stretch& stretch, int start,
                                  Groups& tile) {
   const std::size_t v_bytes = static_cast<std::size_t>(args.head_dim) * (args.bf16 ? 2 : 4);
+  const std::int32_t* number = stretch.blocks + start / args.block;
+  int slot = start % args.block;
   for (int g = 0; g < groups_of(stretch.in_cache - start); ++g) {
-    const int at = start + g * kLanes;
-    const int slot = at % args.block;
-    const std::byte* block = args.cache + stretch.blocks[at / args.block] * args.block_bytes;
+    const std::byte* block = args.cache + *number * args.block_bytes;
     tile.k[g] = block + static_cast<std::size_t>(slot) * 4;  // a pair or one fp32
     tile.v[g] = block + args.values + slot * v_bytes;
+    slot += kLanes;
+    if (slot == args.block) {
+      slot = 0;
+      ++number;
+    }
   }
 }
 

@@ -97,64 +97,68 @@ constexpr int wide_vectors(int rows) {
 #endif
 }
 
-/// Row heads that registers hold at once: all MR of them, or the larger half.
-constexpr int rows_at_once(int rows) { return rows <= kMaxTileRows ? rows : (rows + 1) / 2; }
+/// Row heads that registers hold at once: all MR of them, or the larger half. But 7 are 5 and 2:
+/// 3 are too few chains of additions for the multipliers and take as long as 4.
+constexpr int rows_at_once(int rows) {
+  return rows <= kMaxTileRows ? rows : rows == 7 ? 5 : (rows + 1) / 2;
+}
 
-/// score() of MR row heads. Halves take the same groups one after the other, so that K comes from
-/// the first-level cache the second time. Both fetch the same lines: with the first alone 7 query
-/// heads take 7 % longer (measured; probably some prefetches of many are dropped).
-template <Way way, int MR, int NV>
-void score_rows(const AttentionArgs& args, const float* q, const std::byte* const* groups,
-                const Ahead* fetch, int block, float* scores) {
-  constexpr int kRows = rows_at_once(MR);
-  score<way, kRows, NV>(args, q, groups, fetch, block, scores);
-  if constexpr (kRows < MR) {
-    score<way, MR - kRows, NV>(args, q + kRows * kQueryStride, groups, fetch, block,
-                               scores + kRows * kTile);
+/// Scores of MR row heads, which registers hold, over groups [first, last) of the tile, which lie
+/// in blocks of `block` positions.
+template <Way way, int MR>
+PACELINE_INLINE void score_rows(const AttentionArgs& args, const float* q, const Groups& tile,
+                                const Fetch& fetch, int first, int last, int block, float* scores) {
+  constexpr int kWide = wide_vectors(MR);
+  int g = first;
+  for (; g + kWide <= last; g += kWide) {
+    score<way, MR, kWide>(args, q, tile.k + g, fetch.values + g, block, scores + g * kLanes);
+  }
+  for (; g < last; ++g) {
+    score<way, MR, 1>(args, q, tile.k + g, fetch.values + g, block, scores + g * kLanes);
   }
 }
 
-/// accumulate() likewise.
-template <Way way, int MR, int NV, bool kHalf = false>
-void accumulate_rows(const AttentionArgs& args, const float* weights, const float* alpha,
-                     const Groups& groups, const Ahead* fetch, int count, int lane, float* out) {
-  constexpr int kRows = rows_at_once(MR);
-  accumulate<way, kRows, NV, kHalf>(args, weights, alpha, groups, fetch, count, lane, out);
-  if constexpr (kRows < MR) {
-    accumulate<way, MR - kRows, NV, kHalf>(
-        args, weights + kRows * kTile, alpha + kRows, groups, fetch, count, lane,
-        out + static_cast<std::ptrdiff_t>(kRows) * whole_vectors(args.head_dim));
-  }
-}
-
-/// Scores of MR row heads over groups [first, last) of the tile, which lie in blocks of `block`
-/// positions.
+/// The same for MR row heads, in two parts where registers hold fewer: K comes from the first-level
+/// cache the second time. Both parts fetch the same lines: with the first alone 7 query heads take
+/// 7 % longer (measured; probably some prefetches of many are dropped).
 template <Way way, int MR>
 void score_tile(const AttentionArgs& args, const float* q, const Groups& tile, const Fetch& fetch,
                 int first, int last, int block, float* scores) {
-  constexpr int kWide = wide_vectors(rows_at_once(MR));
-  int g = first;
-  for (; g + kWide <= last; g += kWide) {
-    score_rows<way, MR, kWide>(args, q, tile.k + g, fetch.values + g, block, scores + g * kLanes);
-  }
-  for (; g < last; ++g) {
-    score_rows<way, MR, 1>(args, q, tile.k + g, fetch.values + g, block, scores + g * kLanes);
+  constexpr int kRows = rows_at_once(MR);
+  score_rows<way, kRows>(args, q, tile, fetch, first, last, block, scores);
+  if constexpr (kRows < MR) {
+    score_rows<way, MR - kRows>(args, q + kRows * kQueryStride, tile, fetch, first, last, block,
+                                scores + kRows * kTile);
   }
 }
 
 template <Way way, int MR>
-void accumulate_tile(const AttentionArgs& args, const float* weights, const float* alpha,
-                     const Groups& tile, const Fetch& fetch, int groups, float* out) {
-  constexpr int kWide = wide_vectors(rows_at_once(MR));
+PACELINE_INLINE void accumulate_rows(const AttentionArgs& args, const float* weights,
+                                     const float* alpha, const Groups& tile, const Fetch& fetch,
+                                     int groups, float* out) {
+  constexpr int kWide = wide_vectors(MR);
   int lane = 0;
   for (; lane + kWide * kLanes <= args.head_dim; lane += kWide * kLanes) {
-    accumulate_rows<way, MR, kWide>(args, weights, alpha, tile, fetch.keys, groups, lane, out);
+    accumulate<way, MR, kWide, false>(args, weights, alpha, tile, fetch.keys, groups, lane, out);
   }
   for (; lane + kLanes <= args.head_dim; lane += kLanes) {
-    accumulate_rows<way, MR, 1>(args, weights, alpha, tile, fetch.keys, groups, lane, out);
+    accumulate<way, MR, 1, false>(args, weights, alpha, tile, fetch.keys, groups, lane, out);
   }
   if (lane < args.head_dim) {
-    accumulate_rows<way, MR, 1, true>(args, weights, alpha, tile, fetch.keys, groups, lane, out);
+    accumulate<way, MR, 1, true>(args, weights, alpha, tile, fetch.keys, groups, lane, out);
+  }
+}
+
+/// Likewise in parts.
+template <Way way, int MR>
+void accumulate_tile(const AttentionArgs& args, const float* weights, const float* alpha,
+                     const Groups& tile, const Fetch& fetch, int groups, float* out) {
+  constexpr int kRows = rows_at_once(MR);
+  accumulate_rows<way, kRows>(args, weights, alpha, tile, fetch, groups, out);
+  if constexpr (kRows < MR) {
+    accumulate_rows<way, MR - kRows>(
+        args, weights + kRows * kTile, alpha + kRows, tile, fetch, groups,
+        out + static_cast<std::ptrdiff_t>(kRows) * whole_vectors(args.head_dim));
   }
 }
 
