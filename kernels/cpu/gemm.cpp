@@ -131,43 +131,43 @@ PACELINE_INLINE void finish(const LinearArgs& args, Tile<MR, NV>& tile, int row,
 /// to 16 rows take 1.1 times as long.)
 constexpr int kStepsTogether = kTileVectors < kVectorsPerPanel ? 64 : 1 << 30;
 /// How many steps further on than the next ones prefetching is. Where few come at once, memory is
-/// not always there by then: 4 and 6 rows take up to 7 % longer without, and 64 are no better than
-/// 128 for all shapes (measured).
-constexpr int kFurther = kTileVectors < kVectorsPerPanel ? 128 : 0;
+/// not always there by then: 8 to 32 rows take 2 to 5 % longer without (measured).
+constexpr int kFurther = kTileVectors < kVectorsPerPanel ? 32 : 0;
 
 /// NV vectors of outputs from vector `first_vector` of the matrix, for MR rows from `row` on, over
 /// some of the steps of K: calls take them in order, and the last writes the outputs. `sums`:
 /// tiles_of_sums() tiles that stay from call to call.
 ///
 /// With the few rows of a tile a call is soon over, so it divides nothing and decides little:
-/// divisions alone took 4 % of all products (measured, AVX2).
+/// divisions alone took 4 % of all products (measured, AVX2). Not inlined: 4 rows, which wait for
+/// memory, would take a fifth longer (measured; no cause was found).
 template <Weight format, int MR, int NV, Prefetch kPrefetch>
-PACELINE_INLINE void product(const LinearArgs& args, int first_vector, int row, const Steps& part,
-                             Share share, float* sums) {
+[[gnu::noinline]] void product(const LinearArgs& args, int first_vector, int row,
+                               const Steps& steps, Share share, float* sums) {
   constexpr bool kPairs = format == Weight::bf16;
-  const int steps = steps_of<format>(args);
+  const int all_steps = steps_of<format>(args);
   // Weights in words: one word is a pair of bf16 or one fp32.
   const auto panel_at = [&](int vector, std::ptrdiff_t step) {
     return reinterpret_cast<const std::uint32_t*>(args.weight) +
-           (std::ptrdiff_t{steps} * (vector / kVectorsPerPanel) + step) * kPanelWidth;
+           (std::ptrdiff_t{all_steps} * (vector / kVectorsPerPanel) + step) * kPanelWidth;
   };
   const std::uint32_t* b[NV];
   PACELINE_UNROLL for (int v = 0; v < NV; ++v) {
     const int vector = first_vector + v;
-    b[v] = panel_at(vector, part.first) + vector % kVectorsPerPanel * kLanes;
+    b[v] = panel_at(vector, steps.first) + vector % kVectorsPerPanel * kLanes;
   }
   constexpr std::ptrdiff_t kStepWords = packed_words<format>(kPairs ? 2 : 1) * MR;
   const auto* a = reinterpret_cast<const std::uint32_t*>(args.packed) +
                   static_cast<std::ptrdiff_t>(row) * packed_words<format>(args.k) +
-                  part.first * kStepWords;
-  const int count = part.last - part.first;
+                  steps.first * kStepWords;
+  const int count = steps.last - steps.first;
   Ahead ahead;
   ahead.step = share.bytes;
-  ahead.next = reinterpret_cast<const std::byte*>(panel_at(first_vector, part.last + kFurther)) +
+  ahead.next = reinterpret_cast<const std::byte*>(panel_at(first_vector, steps.last + kFurther)) +
                share.index * share.bytes * count;
 
   Tile<MR, NV> tile;
-  if (part.begin) {
+  if (steps.begin) {
     clear(tile);
   } else {
     tile = load_tile<MR, NV>(sums);
@@ -183,12 +183,12 @@ PACELINE_INLINE void product(const LinearArgs& args, int first_vector, int row, 
                                              kPanelWidth, count, &ahead);
 #endif
   }
-  if (!part.end) {
+  if (!steps.end) {
     store_tile(sums, tile);
     return;
   }
-  float* waiting = add_waiting(sums + kTileFloats, tile, part.segment);
-  if (part.last < steps) {
+  float* waiting = add_waiting(sums + kTileFloats, tile, steps.segment);
+  if (steps.last < all_steps) {
     store_tile(waiting, tile);
   } else {
     finish(args, tile, row, first_vector * kLanes);
@@ -375,17 +375,17 @@ void linear(const LinearArgs& args, int first, int last, int first_block, int la
   auto* sums = reinterpret_cast<float*>(args.scratch);
   const int blocks = last_block - first_block;
   const Block block = row_block(args, first_block);
-  const Functions run = functions_of<format>(block.rows);
-  if (blocks == 1 && run.stream_panels != nullptr) {
-    run.stream_panels(args, first, last, block.first, sums);
+  const Functions of_first = functions_of<format>(block.rows);
+  if (blocks == 1 && of_first.stream_panels != nullptr) {
+    of_first.stream_panels(args, first, last, block.first, sums);
     return;
   }
-  // Blocks as large as the first one, and others that have a row less.
+  // Blocks as large as the first one, and the rest, which have a row less.
   int alike = 1;
   while (alike < blocks && row_block(args, first_block + alike).rows == block.rows) ++alike;
-  const Run first_run = {block.first, 0, alike, blocks};
+  const Run largest = {block.first, 0, alike, blocks};
   const Run rest = {block.first + alike * block.rows, alike, blocks - alike, blocks};
-  const Functions run_rest = rest.count > 0 ? functions_of<format>(block.rows - 1) : run;
+  const Functions of_rest = rest.count > 0 ? functions_of<format>(block.rows - 1) : of_first;
   float* sums_of_rest = sums + alike * floats_of_sums(args);
   const int of_segment = steps_of<format>(args) / args.segments;
   for (int panel = first; panel < last; ++panel) {
@@ -395,8 +395,8 @@ void linear(const LinearArgs& args, int first, int last, int first_block, int la
       for (int step = begin; step < end; step += kStepsTogether) {
         const int next = end - step < kStepsTogether ? end : step + kStepsTogether;
         const Steps steps = {step, next, segment, step == begin, next == end};
-        run.panel_steps(args, panel, first_run, steps, sums);
-        if (rest.count > 0) run_rest.panel_steps(args, panel, rest, steps, sums_of_rest);
+        of_first.panel_steps(args, panel, largest, steps, sums);
+        if (rest.count > 0) of_rest.panel_steps(args, panel, rest, steps, sums_of_rest);
       }
     }
   }
