@@ -59,14 +59,17 @@ same "and it is that of runs with the profile" "$shown" "$("$paceline" check "$c
   "${small[@]}" "${drafters[@]}" --set layout.drafters=0 --set engine.profile="$costs" | ladder)"
 
 # Steps that cost the same whatever is in them, drafts and messages that cost little: made up, so that the answer is known.
+# Attention costs nothing: how far it was measured depends on the machine, and further positions would cost by that.
 python3 - "$costs" <<'PYTHON'
 import sys
 path = sys.argv[1]
-lines, flat = [], None
+lines, step, flat = [], None, None
 for line in open(path):
     key = line.strip()
-    if key.startswith(("decode:", "prefill:")): flat = 0.01
-    elif key.startswith(("first:", "round:", "catch_up:")): flat = 0.0004
+    if key.startswith(("decode:", "prefill:")): step = 0.01
+    elif key.startswith(("first:", "round:", "catch_up:")): step = 0.0004
+    elif key.startswith("points:"): flat = step
+    elif key.startswith("attention:"): flat = 0
     made_up = {"drafted_position": 0, "latency": 1e-5, "bandwidth": 1e9}.get(key.split(":")[0])
     if made_up is not None: line = line.split(":")[0] + f": {made_up}\n"
     if key.startswith("- [") : line = line.split(",")[0] + f", {flat}]\n"
@@ -159,7 +162,8 @@ priced() {  # NAME NGRAM MODEL
   awk -v ngram="$2" -v model="$3" '
     /- name:/ {price = /ngram/ ? ngram : model}
     /^transfer/ {price = 0}
-    price && /- \[/ {sub(/,.*/, ", " price "]")}
+    /points:|attention:/ {on = /points:/}
+    price && on && /- \[/ {sub(/,.*/, ", " price "]")}
     {print}' "$costs" >"$work/$1.yaml"
 }
 priced mixed 1e-6 0.005
