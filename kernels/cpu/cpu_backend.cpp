@@ -154,7 +154,8 @@ class CpuBackend final : public Backend {
 void CpuBackend::run(Recording& recording, const std::function<void(Operations&)>& compute) {
   const PassTraits& traits = dynamic_cast<const CpuRecording&>(recording).traits;
   parts_.clear();
-  if (traits.rows_apart) cut_pass(batch_, traits.weight_bytes, pool_.size(), parts_);
+  if (traits.rows_apart)
+    cut_pass(batch_, traits.weight_bytes, kernels_.many_rows, pool_.size(), parts_);
   if (parts_.empty()) {
     together_.set(
         batch_, plan_,

@@ -181,6 +181,9 @@ struct ProductKernels {
 struct KernelTable {
   const char* isa;
   ProductKernels f32, bf16;
+  /// Rows for which a thread had better read weights from the third-level cache for itself than
+  /// share every operation with others.
+  int many_rows;
 
   void (*add_rmsnorm)(const NormArgs& args, int first, int last);
   void (*swiglu)(const SwigluArgs& args);

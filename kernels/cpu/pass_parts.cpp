@@ -7,12 +7,9 @@ namespace {
 
 /// Weights that second-level caches hold: reading them once a thread costs little.
 constexpr std::size_t kOwnCacheBytes = std::size_t{2} << 20;
-/// Weights that any third-level cache holds, and the rows that each thread must have for reading
-/// them once more to cost less than handing rows from core to core. Of the embedded target (8.5 MB)
-/// two threads with the tile unit do 20 requests at 0.94 of the speed of shared operations, 24 at
-/// 1.07, 32 at 1.16 and 64 at 1.17; without it 16 at 1.2 to 1.3. Of 17 MB the speed is the same.
+/// Weights that any third-level cache holds: for many rows, reading them once more costs less than
+/// handing rows from core to core. Of 17 MB the speed is the same.
 constexpr std::size_t kSharedCacheBytes = std::size_t{12} << 20;
-constexpr int kManyRows = 12;
 /// What a row costs beside its attention, in positions attended to.
 constexpr double kRowWork = 64;
 /// Share of all work that one part may have: where they differ more, operations that all threads
@@ -30,14 +27,14 @@ double work_of(const Segment& segment) {
 
 }  // namespace
 
-void cut_pass(const Batch& batch, std::size_t weight_bytes, int threads,
+void cut_pass(const Batch& batch, std::size_t weight_bytes, int many_rows, int threads,
               std::vector<PassRows>& parts) {
   parts.clear();
   if (threads < 2) return;
   double most_share = kMostShare;
   if (weight_bytes > kOwnCacheBytes) {
-    const std::size_t rows = batch.tokens.size() / static_cast<std::size_t>(threads);
-    if (weight_bytes > kSharedCacheBytes || rows < kManyRows) return;
+    const int rows = static_cast<int>(batch.tokens.size()) / threads;
+    if (weight_bytes > kSharedCacheBytes || rows < many_rows) return;
     most_share = kMostOfEvenShare / threads;
   }
   double total = 0;

@@ -11,8 +11,9 @@ namespace paceline::kernels::cpu {
 /// Cuts a batch between segments into at most `threads` parts of about the same work. One part
 /// where there is so little work that waking a thread is not worth it; empty where threads had
 /// better share the pass operation by operation: where every one of them would have to read many
-/// weights for a few rows, or one part would have much more work than the others.
-void cut_pass(const Batch& batch, std::size_t weight_bytes, int threads,
+/// weights for fewer than `many_rows` (KernelTable) rows, or one part would have much more work
+/// than the others.
+void cut_pass(const Batch& batch, std::size_t weight_bytes, int many_rows, int threads,
               std::vector<PassRows>& parts);
 
 }  // namespace paceline::kernels::cpu

@@ -21,10 +21,10 @@ struct Made {
     batch.segments = segments;
   }
 
-  std::vector<PassRows> cut(int threads, std::size_t weight_bytes = 0) {
+  std::vector<PassRows> cut(int threads, std::size_t weight_bytes = 0, int many_rows = 12) {
     batch.logit_rows = logit_rows;
     std::vector<PassRows> parts;
-    cut_pass(batch, weight_bytes, threads, parts);
+    cut_pass(batch, weight_bytes, many_rows, threads, parts);
     return parts;
   }
 
@@ -65,6 +65,7 @@ TEST(PassParts, ManyWeightsAreReadAgainForManyRows) {
   Made many(std::vector<Segment>(24, at(300, 1)));
   EXPECT_EQ(few.cut(2, 2 << 20).size(), 2U);
   EXPECT_TRUE(few.cut(2, 8 << 20).empty());
+  EXPECT_EQ(few.cut(2, 8 << 20, 11).size(), 2U);
   const std::vector<PassRows> parts = many.cut(2, 8 << 20);
   ASSERT_EQ(parts.size(), 2U);
   for (const PassRows& part : parts) EXPECT_EQ(part.rows, 12);
