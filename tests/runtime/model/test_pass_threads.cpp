@@ -87,7 +87,7 @@ TEST(PassThreads, AnyNumberGivesTheSameBits) {
 // Of a model of which threads share the operations, and take rows apart where there are many.
 TEST(PassThreads, TheSameBitsOfALargerModel) {
   const std::filesystem::path folder = test::source_tree() / "configs/models/target";
-  for (const int requests : {5, 40}) {
+  for (const int requests : {5, 12, 40}) {
     const Outcome expected = run(folder, "auto", 1, DType::bf16, requests);
     ASSERT_GT(expected.logits.size(), 0U);
     for (const int threads : {2, 3}) {
