@@ -216,10 +216,10 @@ void visit_tile(const AttentionArgs& args, const Scratch& scratch, const State& 
 
 /// Where the state of the segment of `position` goes.
 PACELINE_INLINE State state_of(const AttentionArgs& args, int position) {
-  const int row_heads = args.heads * args.row_heads;
-  const int width = whole_vectors(args.head_dim);
-  const std::ptrdiff_t segment = (position - args.first) / kAttentionSegment;
-  return state_at(args.states + segment * row_heads * (width + 2), row_heads, width);
+  const int segment = (position - args.first) / kAttentionSegment;
+  return state_at(
+      args.states + segment * attention_state_floats(args.heads, args.row_heads, args.head_dim),
+      args.heads * args.row_heads, whole_vectors(args.head_dim));
 }
 
 /// The row heads of a stretch come to the end of a segment and to the next.
@@ -321,7 +321,7 @@ void attend(const AttentionArgs& args) {
   const int d = args.head_dim;
   const int width = whole_vectors(d);
   const int row_heads = args.heads * args.row_heads;
-  const auto state_floats = static_cast<std::ptrdiff_t>(row_heads) * (width + 2);
+  const std::size_t state_floats = attention_state_floats(args.heads, args.row_heads, d);
   Scratch scratch;
   scratch.q = args.scratch;
   float* states = scratch.q + static_cast<std::ptrdiff_t>(row_heads) * kQueryStride;
@@ -330,7 +330,6 @@ void attend(const AttentionArgs& args) {
   scratch.scores = states + 2 * state_floats;
   scratch.alpha = scratch.scores + kLanes * kTile;
   scratch.tail = scratch.alpha + kLanes;
-  scratch.tail += (16 - (reinterpret_cast<std::uintptr_t>(scratch.tail) / 4) % 16) % 16;
   scratch.values = scratch.tail + static_cast<std::ptrdiff_t>(kLanes) * d;
   scratch.branch = scratch.values + static_cast<std::ptrdiff_t>(kTile / 2) * d;
 

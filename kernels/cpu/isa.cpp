@@ -71,7 +71,7 @@ namespace cpu {
 
 std::size_t attention_state_floats(int heads, int row_heads, int head_dim) {
   const int width = (head_dim + 15) / 16 * 16;  // whole vectors
-  return static_cast<std::size_t>(heads) * row_heads * (width + 2);
+  return (static_cast<std::size_t>(heads) * row_heads * (width + 2) + 15) / 16 * 16;
 }
 
 std::size_t attention_scratch_floats(int heads, int row_heads, int head_dim, int path) {

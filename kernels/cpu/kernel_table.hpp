@@ -217,7 +217,7 @@ struct KernelTable {
 /// each, and with paths of that many positions at most.
 [[nodiscard]] std::size_t attention_scratch_floats(int heads, int row_heads, int head_dim,
                                                    int path);
-/// Of the state of a segment.
+/// Of the state of a segment, whole cache lines.
 [[nodiscard]] std::size_t attention_state_floats(int heads, int row_heads, int head_dim);
 
 /// The tables by instruction set, whatever this machine supports: calling into one it lacks faults.
