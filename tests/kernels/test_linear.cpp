@@ -102,7 +102,8 @@ TEST_P(LinearTest, GatedProductsAreTheProductsGated) {
                                                 {17, 96, 130, 2},
                                                 {33, 64, 66, 3},
                                                 {70, 640, 256, 2},
-                                                {600, 64, 1000, 2}}) {
+                                                {600, 64, 1000, 2},
+                                                {100, 64, 1100, 2}}) {
     const auto cpu = backend(threads);
     const Matrix weight(random, 2 * width, k, dtype());
     const std::vector<float> bias = random.normals(2 * width);
@@ -137,9 +138,14 @@ TEST_P(LinearTest, GatedProductsAreTheProductsGated) {
 
 TEST_P(LinearTest, RowsDoNotDependOnTheirNumberNorOnThreads) {
   Random random(2);
-  const int n = 420;
-  // 440: more steps than some instruction sets take at once, which end in the midst of segments.
-  for (const auto& [k, segments] : {std::tuple{72, 1}, {72, 2}, {71, 1}, {440, 1}, {440, 4}}) {
+  // 1,100 and 2 x 1,100: more steps than some instruction sets take at once, which end in the midst
+  // of segments.
+  for (const auto& [n, k, segments] : {std::tuple{420, 72, 1},
+                                       {420, 72, 2},
+                                       {420, 71, 1},
+                                       {420, 440, 4},
+                                       {150, 1100, 1},
+                                       {150, 2200, 2}}) {
     if (k % 2 != 0 && !takes_odd_rows()) continue;
     const Matrix weight(random, n, k, dtype());
     const MatrixSlice slice = weight.all();
