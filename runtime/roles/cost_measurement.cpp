@@ -149,6 +149,9 @@ class Measurement {
       blocks_ = static_cast<int>(kv::blocks_for(context_ + 1 + l.max_draft, l.kv_block));
     }
     sequences_ = std::clamp(l.kv_blocks / blocks_, 1, l.max_batch);
+    // The last block may reach past the longest sequence, and a tree may have more tokens than it.
+    positions_ = std::min(blocks_ * l.kv_block, l.max_position);
+    request_rows_ = std::min(1 + l.max_draft, positions_);
   }
 
   [[nodiscard]] double remaining() const { return deadline_ - (clock_.now() - start_); }
@@ -218,21 +221,19 @@ class Measurement {
   }
 
   [[nodiscard]] int verified() const { return std::min(sequences_, 8); }
-  [[nodiscard]] int verify_rows() const {
-    return verified() * (1 + std::min(engine_.limits.max_draft, 4));
-  }
+  [[nodiscard]] int verify_rows() const { return verified() * std::min(request_rows_, 5); }
 
   void list_steps() {
     const engine::ExecutorLimits& l = engine_.limits;
     const int full = std::min(sequences_, l.max_batch);
     for (const int n : grid(full)) add_step(decode_, n, n, 0);
     decode_.front().needed = decode_.back().needed = true;
-    for (int rows = full; l.max_draft > 0 && rows < full * (1 + l.max_draft);) {
-      rows = std::min(static_cast<int>(std::ceil(rows * kGrid)), full * (1 + l.max_draft));
+    for (int rows = full; rows < full * request_rows_;) {
+      rows = std::min(static_cast<int>(std::ceil(rows * kGrid)), full * request_rows_);
       add_step(decode_, rows, full, 0);
     }
-    if (l.max_draft > 0) add_step(verify_, verify_rows(), verified(), 0);
-    const int chunk = std::min(l.prefill_chunk, blocks_ * l.kv_block);
+    if (request_rows_ > 1) add_step(verify_, verify_rows(), verified(), 0);
+    const int chunk = std::min(l.prefill_chunk, positions_);
     for (const int rows : {16, 64, chunk}) {
       if (rows <= chunk) add_step(prefill_, rows, 1, 0, false);
     }
@@ -407,7 +408,7 @@ class Measurement {
     for (std::size_t i = 0; i < numbers.size(); i += 2) {
       if (numbers[i] <= with_context_) add_step(decode_, numbers[i], numbers[i], context_);
     }
-    if (engine_.limits.max_draft > 0 && verified() <= with_context_)
+    if (request_rows_ > 1 && verified() <= with_context_)
       add_step(verify_, verify_rows(), verified(), context_);
     const int chunk = static_cast<int>(prefill_.back().rows);
     if (context_ >= 2 * chunk) add_step(prefill_, chunk, 1, context_ - chunk, false);
@@ -456,9 +457,11 @@ class Measurement {
   const Clock& clock_;
   MeasurementBudget budget_;
   double start_;
-  double deadline_ = 0;  ///< seconds after the start
-  int context_ = 0;      ///< positions
-  int blocks_ = 0;       ///< of each sequence
+  double deadline_ = 0;   ///< seconds after the start
+  int context_ = 0;       ///< positions
+  int blocks_ = 0;        ///< of each sequence
+  int positions_ = 0;     ///< of each sequence
+  int request_rows_ = 1;  ///< of a step, at most
   int sequences_ = 1;
   int length_ = 1;        ///< rounds of a longer draft
   int with_context_ = 0;  ///< sequences whose KV is filled

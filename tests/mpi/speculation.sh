@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # speculation.sh PACELINE [DRAWS [SEED]]: one digest, that of plain decoding on one rank, over drafters alone and in
 # pairs, lengths, chains and trees, batches, tensor parallelism, temperatures and filters, policies, and resumes
-# that change speculation midway; then over DRAWS random combinations of all of these.
+# that change speculation midway; then over DRAWS random combinations of all of these, others every time without SEED.
 source "$(dirname "$0")/lib.sh"
 draws=${2-12}
-seed=${3-1}
+seed=${3-$RANDOM}
 
 # 100 requests each, but for those that are greedy, where siblings say the same.
 head -n 25 "$root/configs/prompts/unseen.jsonl" >"$work/prompts.jsonl"
@@ -51,7 +51,7 @@ check() {  # SAMPLING RANKS DRAFTERS [ARG...]
   if rollout "$ranks" "$dir" ${sampling[$key]} --set "$(drafters "$names")" "$@"; then
     same "$names, $key, $ranks ranks: ${settings//--set /}" "${references[$key]}" "$(digest "$dir")"
   else
-    fail "$names, $key: exit code $?: $(tail -n 3 "$dir.log")"
+    fail "$names, $key, $ranks ranks: ${settings//--set /}: exit code $?: $(grep -m 1 "^paceline: " "$dir.log" || tail -n 3 "$dir.log")"
   fi
 }
 s() { printf ' --set speculation.%s' "$@"; }  # short for settings of the section
@@ -122,18 +122,32 @@ resume "speculation off after a stop" "${both[@]}" --
 resume "speculation on after a stop" -- "${both[@]}"
 resume "other drafters after a stop" "${both[@]}" -- --set "$(drafters ngram)" --set speculation.max_length=3
 
-# Random combinations on the embedded model.
+# Random combinations on the embedded model. Drawn in this shell: a subshell would have a seed of its own.
+echo "seed $seed"
 RANDOM=$seed
-one() { local options=("$@"); echo "${options[RANDOM % $#]}"; }
+draw() {  # VARIABLE OPTION...
+  local -n drawn=$1
+  shift
+  local options=("$@")
+  drawn=${options[RANDOM % $#]}
+}
 for _ in $(seq 1 "$draws"); do
-  ranks=$(one 1 2 4)
-  tp=$([ "$ranks" = 1 ] && echo 1 || one 1 2)
-  check "$(one plain greedy cool filtered hot)" "$ranks" \
-    "$(one model ngram suffix model+ngram model+suffix suffix+ngram model+ngram+suffix)" \
-    $(s policy="$(one fixed fixed goodput nightjar dsd banditspec tetris)" max_length="$(one 1 2 3 4 8 16)" paths="$(one 1 1 2 3 4)") \
-    --set layout.verifier_tp="$tp" --set engine.max_batch="$(one 1 3 7 20 64)" \
-    --set engine.kv_block="$(one 16 32 48 128)" --set engine.prefill_chunk="$(one 5 64 256 2048)" \
-    --set prompts.shuffle="$(one true false)" --set engine.threads="$(one 1 2)"
+  draw ranks 1 2 4
+  draw tp 1 2
+  [ "$ranks" != 1 ] || tp=1
+  draw key plain greedy cool filtered hot
+  draw names model ngram suffix model+ngram model+suffix suffix+ngram model+ngram+suffix
+  draw policy fixed fixed goodput nightjar dsd banditspec tetris
+  draw length 1 2 3 4 8 16
+  draw paths 1 1 2 3 4
+  draw batch 1 3 7 20 64
+  draw block 16 32 48 128
+  draw chunk 5 64 256 2048
+  draw shuffle true false
+  draw threads 1 2
+  check "$key" "$ranks" "$names" $(s policy="$policy" max_length="$length" paths="$paths") \
+    --set layout.verifier_tp="$tp" --set engine.max_batch="$batch" --set engine.kv_block="$block" \
+    --set engine.prefill_chunk="$chunk" --set prompts.shuffle="$shuffle" --set engine.threads="$threads"
 done
 
 # A model of another architecture that drafts for itself, in fp32 and four ways tensor-parallel.

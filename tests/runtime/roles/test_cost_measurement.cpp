@@ -217,5 +217,17 @@ TEST(CostMeasurement, FitsIntoSmallPools) {
   }
 }
 
+// Blocks reach past them, and drafts of many paths have more tokens.
+TEST(CostMeasurement, FitsIntoShortSequences) {
+  for (const int positions : {1, 5, 40, 121}) {
+    Machine machine;
+    machine.limits.kv_block = 128;
+    machine.limits.prefill_chunk = 256;
+    machine.limits.max_draft = 64;
+    machine.limits.max_position = positions;
+    EXPECT_FALSE(machine.measure({.seconds = 1}).table.decode.empty());
+  }
+}
+
 }  // namespace
 }  // namespace paceline::roles
