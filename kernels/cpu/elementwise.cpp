@@ -48,8 +48,7 @@ void swiglu(const SwigluArgs& args) {
       const int n = args.width - i < kLanes ? args.width - i : kLanes;
       const F32 gate = load_n(gates + i, n);
       const F32 up = load_n(ups + i, n);
-      const F32 silu = gate / (set1(1.0F) + exp(set1(0.0F) - gate));
-      store_as(args.out, r * args.out_stride + i, silu * up, n, args.bf16);
+      store_as(args.out, r * args.out_stride + i, gated(gate, up), n, args.bf16);
     }
   }
 }

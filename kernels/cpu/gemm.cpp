@@ -336,7 +336,7 @@ Blocking blocking(const LinearArgs& args) {
   const int blocks = fit > 1 ? fit : 1;
   const int together = args.row_blocks == 1 ? wide_vectors(args.rows) * kLanes / kPanelWidth : 1;
   const int at_once = args.row_blocks < blocks ? args.row_blocks : blocks;
-  return {together > 1 ? together : 1, blocks,
+  return {true, together > 1 ? together : 1, blocks,
           static_cast<std::size_t>(at_once * floats_of_sums(args)) * sizeof(float)};
 }
 
@@ -405,7 +405,8 @@ void linear(const LinearArgs& args, int first, int last, int first_block, int la
 template <Weight format>
 ProductKernels products() {
   return {kMaxTileRows, &blocking<format>,  &packed_row_bytes<format>,
-          &first_row,   &pack_rows<format>, &linear<format>};
+          &first_row,   &pack_rows<format>, &linear<format>,
+          nullptr};
 }
 
 }  // namespace

@@ -12,12 +12,14 @@
 // second-level cache, else chunk by chunk. Then outputs come and go, as they are, so that the chain
 // of steps is the same.
 //
-// A step's 16 x 32 weights (transposed, in pairs) are 16 lines of a panel, as they are packed. Rows
-// are packed as [tile][segment][step][rows of the tile][32], zero behind the end of a segment: the
-// last step of a segment may read weights behind it, which count zero times.
-#include "kernels/cpu/amx.hpp"
+// What gates and ups come to never leaves the first-level cache where panels are taken whole: the
+// vector units make silu(gate) * up of one row block while the tile unit multiplies the next.
+//
+// Rows are packed as [tile][segment][step][rows of the tile][32], zero behind the end of a segment:
+// the last step of a segment may read weights behind it, which count zero times. Few rows are read
+// as they lie, if they need no such end.
 #include "kernels/cpu/parts.hpp"
-#include "kernels/cpu/simd.hpp"
+#include "kernels/cpu/tile_steps.hpp"
 
 namespace paceline::kernels::cpu::PACELINE_ISA {
 
@@ -25,14 +27,6 @@ constinit thread_local int configured_tiles = 0;
 
 namespace {
 
-constexpr int kStep = 32;                                          // elements of K
-constexpr std::ptrdiff_t kPanelRowBytes = kPanelWidth * 4;         // a pair of K
-constexpr std::ptrdiff_t kPanelStep = kStep / 2 * kPanelRowBytes;  // of a panel
-/// 768 bytes past what is touched; 512 are as good, with 2,048 a product of 1 to 16 rows takes a
-/// sixth longer (measured).
-constexpr std::ptrdiff_t kPrefetchDistance = kPanelStep + 768;
-// The rest of a last step is read, and the one after it touched.
-static_assert(2 * kPanelStep <= kPanelSlack);
 /// Steps that row blocks take through a panel in turn: 16 KB of it, which stay in the first-level
 /// cache while the rows' 16 KB of each block go by. With twice as many a step takes a third longer,
 /// with half as many outputs come and go too often (measured).
@@ -44,13 +38,6 @@ constexpr int kFewSteps = 32;
 /// Up to this size, packed, one or two row blocks go through a whole panel each, and the next panel
 /// has that long to come (a fifth faster, measured).
 constexpr std::size_t kFewRowBytes = std::size_t{512} << 10;
-/// What is multiplied next is prefetched at so many places in turn, equally far apart. The hardware
-/// runs up to 20 lines ahead in each page that is read, and 20 are too few to keep memory busy. At
-/// four places a product of 64 rows takes a fifth less time than at one, at eight no less than at
-/// four (measured).
-constexpr int kPlaces = 4;
-constexpr int kPlaceLines = static_cast<int>(kPanelStep / 64 / kPlaces);  // for each step
-static_assert(kPanelStep / 64 % kPlaces == 0);
 /// Smaller weights stay in a cache, from where they come without being fetched ahead of time (3 to
 /// 10 % faster, measured).
 constexpr std::ptrdiff_t kStreamedBytes = std::ptrdiff_t{1} << 20;
@@ -62,8 +49,14 @@ constexpr std::size_t kInputBytes = std::size_t{1} << 20;
 constexpr std::size_t kSumBytes = std::size_t{128} << 10;
 /// Beside rows that come from further away for each group of panels: as many as the cache holds.
 constexpr std::size_t kMostSumBytes = std::size_t{512} << 10;
+/// So many row blocks are read where they lie: packing them takes longer than it saves (products of
+/// up to 64 rows of 4,864 elements take 5 to 12 % less time so, of 896 3 to 10 %, but with 304
+/// panels the same; measured). With more, lines that are a power of two apart could crowd each
+/// other out of the caches.
+constexpr int kMostBlocksInPlace = 2;
 /// Row blocks of a call: a chunk of them, 16 KB each, stays there too.
 constexpr int kMostBlocks = 16;
+static_assert(kSumBytes / 4096 / kMostBlocks >= 2, "outputs of gates and of ups");
 
 int steps_of_segment(int k, int segments) { return (k / segments + kStep - 1) / kStep; }
 
@@ -98,6 +91,12 @@ Block row_block(const LinearArgs& args, int index) {
   return block;
 }
 
+/// Whether a block's row tile is read where the product's rows lie, and not packed.
+bool reads_in_place(const LinearArgs& args, const Block& block, int tile) {
+  return args.row_blocks <= kMostBlocksInPlace && args.in_width == args.k &&
+         args.k / args.segments % kStep == 0 && block.rows[tile] == block.lines[tile];
+}
+
 /// Outputs [tile][row][16], one kilobyte each.
 struct alignas(64) Outputs {
   float at[4][kTileRows * kLanes];
@@ -115,92 +114,6 @@ void load_tiles(const Outputs& in) {
   _tile_loadd(1, in.at[1], kRowBytes);
   _tile_loadd(2, in.at[2], kRowBytes);
   _tile_loadd(3, in.at[3], kRowBytes);
-}
-
-/// What a block of one or two row tiles does with one panel, or one row tile with two panels.
-struct Work {
-  const std::byte* rows[2];     ///< by row tile
-  std::ptrdiff_t row_bytes[2];  ///< of a step, by row tile
-  const std::byte* weight[2];   ///< by panel
-  const std::byte* ahead;       ///< next to prefetch, at the first place
-  std::ptrdiff_t ahead_place;   ///< bytes from place to place
-  int ahead_lines;              ///< at each place, for each step
-};
-
-/// Prefetches what a step does of what is next.
-PACELINE_INLINE void prefetch_next(Work& work) {
-  for (int i = 0; i < work.ahead_lines; ++i, work.ahead += 64) {
-    PACELINE_UNROLL for (int place = 0; place < kPlaces; ++place) {
-      _mm_prefetch(reinterpret_cast<const char*>(work.ahead + place * work.ahead_place),
-                   _MM_HINT_T1);
-    }
-  }
-}
-
-/// Half a step of a panel that is streamed from memory: touches that of the next step by plain
-/// loads and prefetches what comes after. Tile loads alone, even of prefetched lines, reach 15 of
-/// the 19 GB/s that a core reads with plain loads; so they reach 18. The loop is to stay one: the
-/// first-level cache foresees the steps of one load instruction, and unrolled there are sixteen of
-/// them, which reach 15 (measured).
-PACELINE_INLINE void touch_ahead(const std::byte* p) {
-#pragma GCC unroll 1
-  for (std::ptrdiff_t i = 0; i < kPanelStep / 2; i += 64) {
-    _mm_prefetch(reinterpret_cast<const char*>(p + kPrefetchDistance + i), _MM_HINT_T0);
-    asm volatile("movl %0, %%eax" : : "m"(p[kPanelStep + i]) : "eax");
-  }
-}
-
-/// One row tile, one or two panels. Tile n of the outputs: vector n of the panels.
-template <int panels>
-PACELINE_INLINE void steps_of_one(Work& work, int steps, bool streamed) {
-  for (int s = 0; s < steps; ++s) {
-    if (!streamed) prefetch_next(work);
-    _tile_loadd(4, work.rows[0], kRowBytes);
-    if (streamed) touch_ahead(work.weight[0]);
-    _tile_loadd(6, work.weight[0], kPanelRowBytes);
-    _tile_dpbf16ps(0, 4, 6);
-    if (streamed) touch_ahead(work.weight[0] + kPanelStep / 2);
-    _tile_loadd(7, work.weight[0] + kRowBytes, kPanelRowBytes);
-    _tile_dpbf16ps(1, 4, 7);
-    if constexpr (panels == 2) {
-      if (streamed) touch_ahead(work.weight[1]);
-      _tile_loadd(6, work.weight[1], kPanelRowBytes);
-      _tile_dpbf16ps(2, 4, 6);
-      if (streamed) touch_ahead(work.weight[1] + kPanelStep / 2);
-      _tile_loadd(7, work.weight[1] + kRowBytes, kPanelRowBytes);
-      _tile_dpbf16ps(3, 4, 7);
-      work.weight[1] += kPanelStep;
-    }
-    work.rows[0] += work.row_bytes[0];
-    work.weight[0] += kPanelStep;
-  }
-}
-
-/// Two row tiles, one panel. Outputs: [row tile][vector].
-PACELINE_INLINE void steps_of_two(Work& work, int steps, bool streamed) {
-  for (int s = 0; s < steps; ++s) {
-    if (!streamed) prefetch_next(work);
-    _tile_loadd(4, work.rows[0], kRowBytes);
-    if (streamed) touch_ahead(work.weight[0]);
-    _tile_loadd(6, work.weight[0], kPanelRowBytes);
-    _tile_dpbf16ps(0, 4, 6);
-    if (streamed) touch_ahead(work.weight[0] + kPanelStep / 2);
-    _tile_loadd(7, work.weight[0] + kRowBytes, kPanelRowBytes);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_loadd(5, work.rows[1], kRowBytes);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
-    work.rows[0] += work.row_bytes[0];
-    work.rows[1] += work.row_bytes[1];
-    work.weight[0] += kPanelStep;
-  }
-}
-
-PACELINE_INLINE void clear_tiles() {
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
 }
 
 /// Adds `from` to `to`, rows and all: lanes of rows that are not there are added too, and unused.
@@ -256,9 +169,9 @@ Outputs* sums_at(const LinearArgs& args, int index) {
   return reinterpret_cast<Outputs*>(args.scratch) + index * sums_of(args.segments);
 }
 
-/// Steps of a segment, of some panels side by side.
+/// Steps of a segment, of one or two panels side by side.
 struct Chunk {
-  int panel, panels;       ///< the first, and how many
+  int panel, second;       ///< the panels
   int segment;             ///< of K
   int begin, steps;        ///< of the segment's
   bool last;               ///< of the segment
@@ -268,26 +181,31 @@ struct Chunk {
 };
 
 /// Takes a row block through a chunk: one row tile with one or two panels, or two row tiles with
-/// one.
-template <int tiles, int panels>
-void multiply(const LinearArgs& args, const Chunk& chunk, const Block& block, int index,
-              Outputs* sums) {
+/// one. The tiles then hold the sums so far, which began as `sums`.
+template <int tiles, int panels, bool gated>
+PACELINE_INLINE void take_steps(const LinearArgs& args, const Chunk& chunk, const Block& block,
+                                int index, const Outputs& sums, Gating* gating) {
   static_assert(tiles == 1 || panels == 1);
   configure_product(block.lines[0], block.lines[1]);
   const int segment_steps = steps_of_segment(args.k, args.segments);
-  const std::ptrdiff_t all_steps = static_cast<std::ptrdiff_t>(segment_steps) * args.segments;
-  const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(chunk.segment) * segment_steps +
-                               chunk.begin;  // step of the packed rows
+  const std::ptrdiff_t packed_row = std::ptrdiff_t{kRowBytes} * segment_steps * args.segments;
+  const int first = chunk.segment * segment_steps + chunk.begin;  // step of a row
   const std::ptrdiff_t panel_bytes = static_cast<std::ptrdiff_t>(args.k) * kPanelWidth * 2;
   Work work;
-  work.rows[0] = args.packed + block.first * all_steps * kRowBytes;
-  work.rows[1] = work.rows[0] + block.lines[0] * all_steps * kRowBytes;
-  for (int t = 0; t < 2; ++t) {
-    work.row_bytes[t] = block.lines[t] * kRowBytes;
-    work.rows[t] += first * work.row_bytes[t];
+  for (int t = 0; t < tiles; ++t) {
+    const int row = block.first + t * kTileRows;
+    if (reads_in_place(args, block, t)) {
+      work.row_bytes[t] = packed_row;
+      work.step_bytes[t] = kRowBytes;
+      work.rows[t] = args.in + row * packed_row + first * work.step_bytes[t];
+    } else {
+      work.row_bytes[t] = kRowBytes;
+      work.step_bytes[t] = block.lines[t] * kRowBytes;
+      work.rows[t] = args.packed + row * packed_row + first * work.step_bytes[t];
+    }
   }
   for (int p = 0; p < panels; ++p) {
-    work.weight[p] = args.weight + (chunk.panel + p) * panel_bytes +
+    work.weight[p] = args.weight + (p == 0 ? chunk.panel : chunk.second) * panel_bytes +
                      chunk.segment * (panel_bytes / args.segments) + chunk.begin * kPanelStep;
   }
   work.ahead_lines = 0;
@@ -301,13 +219,20 @@ void multiply(const LinearArgs& args, const Chunk& chunk, const Block& block, in
   if (chunk.begin == 0) {
     clear_tiles();
   } else {
-    load_tiles(sums[0]);
+    load_tiles(sums);
   }
   if constexpr (tiles == 1) {
-    steps_of_one<panels>(work, chunk.steps, chunk.streamed);
+    steps_of_one<panels, gated>(work, chunk.steps, chunk.streamed, gating);
   } else {
-    steps_of_two(work, chunk.steps, chunk.streamed);
+    steps_of_two<gated>(work, chunk.steps, chunk.streamed, gating);
   }
+}
+
+/// The same of a product, with its outputs, if the chunk is the last of its panel.
+template <int tiles, int panels>
+void multiply(const LinearArgs& args, const Chunk& chunk, const Block& block, int index,
+              Outputs* sums) {
+  take_steps<tiles, panels, false>(args, chunk, block, index, sums[0], nullptr);
   if (chunk.last && tiles_are_outputs(args, block, chunk.panel + panels)) {
     store_outputs<tiles, panels>(args, block, chunk.panel);
     return;
@@ -338,31 +263,31 @@ std::size_t packed_row_bytes(int k, int segments) {
   return static_cast<std::size_t>(steps_of_segment(k, segments)) * segments * kRowBytes;
 }
 
-void pack_rows(const LinearArgs& args, int first_block, int last_block) {
+void pack_tile(const LinearArgs& args, const Block& block, int tile) {
   const int steps = steps_of_segment(args.k, args.segments);
   const int width = args.in_width / args.segments;
+  const std::ptrdiff_t row_bytes = std::ptrdiff_t{args.in_width} * 2;
+  const std::ptrdiff_t first = block.first + tile * kTileRows;
+  const std::byte* in = args.in + first * row_bytes;
+  std::byte* out = args.packed + first * packed_row_bytes(args.k, args.segments);
+  const std::ptrdiff_t unused = (block.lines[tile] - block.rows[tile]) * kRowBytes;
+  for (int s = 0; s < args.segments; ++s) {
+    for (int step = 0; step < steps; ++step) {
+      const int left = width - step * kStep;
+      const __mmask32 mask = left >= kStep ? 0xFFFFFFFFU : (1U << left) - 1;
+      const std::byte* from = in + (s * width + step * kStep) * 2;
+      for (int r = 0; r < block.rows[tile]; ++r, out += kRowBytes)
+        _mm512_storeu_si512(out, _mm512_maskz_loadu_epi16(mask, from + r * row_bytes));
+      out += unused;
+    }
+  }
+}
+
+void pack_rows(const LinearArgs& args, int first_block, int last_block) {
   for (int b = first_block; b < last_block; ++b) {
     const Block block = row_block(args, b);
-    std::byte* out = args.packed + block.first * static_cast<std::ptrdiff_t>(
-                                                     packed_row_bytes(args.k, args.segments));
-    for (int t = 0; t < block.tiles; ++t) {
-      const int rows = block.rows[t];
-      const std::ptrdiff_t unused = (block.lines[t] - rows) * kRowBytes;
-      const std::byte* in =
-          args.in + static_cast<std::ptrdiff_t>(block.first + t * kTileRows) * args.in_width * 2;
-      for (int s = 0; s < args.segments; ++s) {
-        for (int step = 0; step < steps; ++step) {
-          const int left = width - step * kStep;
-          const __mmask32 mask = left >= kStep ? 0xFFFFFFFFU : (1U << left) - 1;
-          const std::byte* from = in + (s * width + step * kStep) * 2;
-          for (int r = 0; r < rows; ++r, out += kRowBytes) {
-            _mm512_storeu_si512(
-                out, _mm512_maskz_loadu_epi16(
-                         mask, from + static_cast<std::ptrdiff_t>(r) * args.in_width * 2));
-          }
-          out += unused;
-        }
-      }
+    for (int tile = 0; tile < block.tiles; ++tile) {
+      if (!reads_in_place(args, block, tile)) pack_tile(args, block, tile);
     }
   }
 }
@@ -379,6 +304,9 @@ bool takes_whole_panels(const LinearArgs& args) {
 
 Blocking blocking(const LinearArgs& args) {
   Blocking out;
+  // If any tile is packed, the last one is.
+  const Block last = row_block(args, args.row_blocks - 1);
+  out.packs = !reads_in_place(args, last, last.tiles - 1);
   out.blocks = args.row_blocks < kMostBlocks ? args.row_blocks : kMostBlocks;
   if (args.row_blocks == 1 || takes_whole_panels(args)) {
     out.panels = kStreamedPanels;
@@ -403,7 +331,7 @@ void multiply_one(const LinearArgs& args, int first, int last, int block_index) 
   for (int panel = first; panel < last;) {
     const int panels = block.tiles == 1 && panel + 2 <= last ? 2 : 1;
     for (int s = 0; s < args.segments; ++s) {
-      const Chunk chunk = {panel, panels, s, 0, steps, true, streamed, nullptr, 0};
+      const Chunk chunk = {panel, panel + 1, s, 0, steps, true, streamed, nullptr, 0};
       if (block.tiles == 2) {
         multiply<2, 1>(args, chunk, block, 0, sums);
       } else if (panels == 2) {
@@ -448,7 +376,7 @@ void multiply_group(const LinearArgs& args, int group, int end, int first_block,
         const std::ptrdiff_t next = panel + 1 < end       ? (panel + 1) * panel_bytes + at
                                     : after < panel_bytes ? group * panel_bytes + after
                                                           : end * panel_bytes;
-        take_chunk(args, {panel, 1, s, begin, taken, last, false, args.weight + next, fetching},
+        take_chunk(args, {panel, panel, s, begin, taken, last, false, args.weight + next, fetching},
                    first_block, last_block, sums_at(args, (panel - group) * count));
       }
     }
@@ -466,10 +394,118 @@ void linear(const LinearArgs& args, int first, int last, int first_block, int la
   }
 }
 
+/// Takes a row block through a chunk of gates or of ups, and what is gated meanwhile on.
+void take_gated(const LinearArgs& args, const Chunk& chunk, const Block& block, int index,
+                Outputs& sums, Gating& gating) {
+  if (block.tiles == 2) {
+    take_steps<2, 1, true>(args, chunk, block, index, sums, &gating);
+  } else {
+    take_steps<1, 1, true>(args, chunk, block, index, sums, &gating);
+  }
+  store_tiles(sums);
+}
+
+int first_up(const LinearArgs& args) { return args.n / kPanelWidth / 2; }
+
+/// One row tile: gates and ups are streamed side by side.
+void gate_one(const LinearArgs& args, int first, int last, int block_index, Gating& gating) {
+  const Block block = row_block(args, block_index);
+  const int steps = steps_of_segment(args.k, 1);
+  const bool streamed = comes_from_memory(args);
+  for (int panel = first; panel < last; ++panel) {
+    Outputs& out = sums_at(args, 0)[panel & 1];
+    const Chunk chunk = {panel, first_up(args) + panel, 0, 0, steps, true, streamed, nullptr, 0};
+    take_steps<1, 2, true>(args, chunk, block, 0, out, &gating);
+    store_tiles(out);
+    gate_block(gating, out.at[0], out.at[2], block.first, block.rows[0], panel, steps);
+  }
+}
+
+/// Whole panels: each block goes through one of gates and one of ups.
+void gate_panels(const LinearArgs& args, int first, int last, int first_block, int last_block,
+                 Gating& gating) {
+  const int steps = steps_of_segment(args.k, 1);
+  const std::ptrdiff_t panel_bytes = static_cast<std::ptrdiff_t>(args.k) * kPanelWidth * 2;
+  const bool streamed = comes_from_memory(args) && !takes_whole_panels(args);
+  const int fetching = comes_from_memory(args) && !streamed ? last_block - first_block : 0;
+  Outputs* out = sums_at(args, 0);
+  for (int panel = first; panel < last; ++panel) {
+    for (int b = first_block; b < last_block; ++b) {
+      const Block block = row_block(args, b);
+      for (int half = 0; half < 2; ++half) {
+        const int of_half = panel + half * first_up(args);
+        const std::byte* next = args.weight + (of_half + 1) * panel_bytes;
+        const Chunk chunk = {of_half, of_half, 0, 0, steps, true, streamed, next, fetching};
+        take_gated(args, chunk, block, b - first_block, out[half], gating);
+      }
+      gate_block(gating, out[0].at[0], out[1].at[0], block.first, block.rows[0] + block.rows[1],
+                 panel, 2 * steps);
+      out = out == sums_at(args, 0) ? out + 2 : out - 2;
+    }
+  }
+}
+
+/// Chunk by chunk: panels [first, last) of gates and those of ups have their outputs in the cache.
+void gate_group(const LinearArgs& args, int first, int last, int first_block, int last_block,
+                Gating& gating) {
+  const int count = last_block - first_block;
+  const int steps = steps_of_segment(args.k, 1);
+  const std::ptrdiff_t panel_bytes = static_cast<std::ptrdiff_t>(args.k) * kPanelWidth * 2;
+  const int fetching = comes_from_memory(args) ? count : 0;
+  for (int begin = 0; begin < steps; begin += kChunkSteps) {
+    const int taken = begin + kChunkSteps < steps ? kChunkSteps : steps - begin;
+    const bool last_chunk = begin + taken == steps;
+    const std::ptrdiff_t at = begin * kPanelStep;
+    const std::ptrdiff_t after =
+        last_chunk ? last * panel_bytes : first * panel_bytes + at + taken * kPanelStep;
+    for (int panel = first; panel < last; ++panel) {
+      Outputs* gates = sums_at(args, (panel - first) * 2 * count);
+      for (int half = 0; half < 2; ++half) {
+        const int of_half = panel + half * first_up(args);
+        const std::ptrdiff_t next = half == 0          ? (panel + first_up(args)) * panel_bytes + at
+                                    : panel + 1 < last ? (panel + 1) * panel_bytes + at
+                                                       : after;
+        const Chunk chunk = {
+            of_half, of_half, 0, begin, taken, last_chunk, false, args.weight + next, fetching};
+        for (int b = 0; b < count; ++b) {
+          const Block block = row_block(args, first_block + b);
+          take_gated(args, chunk, block, b, gates[half * count + b], gating);
+          if (half == 0 || !last_chunk) continue;
+          gate_block(gating, gates[b].at[0], gates[count + b].at[0], block.first,
+                     block.rows[0] + block.rows[1], panel, taken);
+        }
+      }
+    }
+  }
+  gate_rows(gating, gating.rows);
+}
+
+void linear_swiglu(const LinearArgs& args, std::byte* out, int first, int last, int first_block,
+                   int last_block) {
+  const bool one = last_block - first_block == 1;
+  // Lines that no cache holds are written in half of the time if they are not read before.
+  const bool past_caches = std::size_t{1} * args.rows * args.n > kInputBytes &&
+                           reinterpret_cast<std::uintptr_t>(out) % 64 == 0;
+  Gating gating = {out, args.n, past_caches};
+  if (one && row_block(args, first_block).tiles == 1) {
+    gate_one(args, first, last, first_block, gating);
+  } else if (one || takes_whole_panels(args)) {
+    gate_panels(args, first, last, first_block, last_block, gating);
+  } else {
+    const int pairs = blocking(args).panels / 2;
+    for (int group = first; group < last; group += pairs) {
+      gate_group(args, group, group + pairs < last ? group + pairs : last, first_block, last_block,
+                 gating);
+    }
+  }
+  finish_gating(gating);
+}
+
 }  // namespace
 
 ProductKernels bf16_products() {
-  return {2 * kTileRows, &blocking, &packed_row_bytes, &first_row, &pack_rows, &linear};
+  return {2 * kTileRows, &blocking, &packed_row_bytes, &first_row,
+          &pack_rows,    &linear,   &linear_swiglu};
 }
 
 }  // namespace paceline::kernels::cpu::PACELINE_ISA

@@ -157,6 +157,7 @@ struct RankArgs {
 
 /// What a call of ProductKernels::linear() is best given.
 struct Blocking {
+  bool packs;  ///< pack_rows() has something to do
   int panels;  ///< when there are enough
   int blocks;  ///< of rows, at most
   std::size_t scratch_bytes;
@@ -176,6 +177,11 @@ struct ProductKernels {
   void (*pack_rows)(const LinearArgs& args, int first_block, int last_block);
   /// Row blocks [first_block, last_block) of panels [first, last).
   void (*linear)(const LinearArgs& args, int first, int last, int first_block, int last_block);
+  /// The same of gates and then as many ups, of which it makes silu(gate) * up: panels [first,
+  /// last) of the gates, and those of their ups. out: [rows][n / 2] of bf16. Of one segment,
+  /// without a bias, n a multiple of two panels. Null: linear() and swiglu() are as good.
+  void (*linear_swiglu)(const LinearArgs& args, std::byte* out, int first, int last,
+                        int first_block, int last_block);
 };
 
 struct KernelTable {

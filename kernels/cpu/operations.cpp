@@ -109,15 +109,16 @@ CpuOperations::Product CpuOperations::prepare(const Linear& weight, const std::b
   args.rows = rows;
   const int most_rows = product.kernels.max_rows;
   args.row_blocks = (args.rows + most_rows - 1) / most_rows;
-  const std::size_t block_bytes =
-      product.kernels.packed_row_bytes(args.k, args.segments) * most_rows;
-  Memory& packed_input = workspaces_[0].packed_input;
-  packed_input.reserve(block_bytes * args.row_blocks);
-  args.packed = packed_input.data();
-  for_each(pool_, args.row_blocks, static_cast<std::int64_t>(args.rows) * args.k,
-           [&](int block) { product.kernels.pack_rows(args, block, block + 1); });
-
   const Blocking blocking = product.kernels.blocking(args);
+  if (blocking.packs) {
+    const std::size_t block_bytes =
+        product.kernels.packed_row_bytes(args.k, args.segments) * most_rows;
+    Memory& packed_input = workspaces_[0].packed_input;
+    packed_input.reserve(block_bytes * args.row_blocks);
+    args.packed = packed_input.data();
+    for_each(pool_, args.row_blocks, static_cast<std::int64_t>(args.rows) * args.k,
+             [&](int block) { product.kernels.pack_rows(args, block, block + 1); });
+  }
   product.passes = (args.row_blocks + blocking.blocks - 1) / blocking.blocks;
   product.blocks_of_pass = (args.row_blocks + product.passes - 1) / product.passes;
   product.together = blocking.panels;
@@ -165,8 +166,17 @@ void CpuOperations::linear_swiglu(const Linear& gate_up, const std::byte* in, in
   }
   if (rows == 0) return;
   const Product product = prepare(gate_up, in, rows);
-  const int most_columns = product.together * kPanelWidth;
   const int half = panels_of(width);
+  if (product.kernels.linear_swiglu != nullptr && product.args.bias == nullptr) {
+    for_panels(product, half, [&](Workspace& space, Span panels, Span blocks) {
+      LinearArgs args = product.args;
+      args.scratch = space.sums.data();
+      product.kernels.linear_swiglu(args, out, panels.first, panels.last, blocks.first,
+                                    blocks.last);
+    });
+    return;
+  }
+  const int most_columns = product.together * kPanelWidth;
   const std::size_t bytes = sizeof(float) * rows * 2 * most_columns;
   for (Workspace& space : workspaces_) space.products.reserve(bytes);
   for_panels(product, half, [&](Workspace& space, Span panels, Span blocks) {

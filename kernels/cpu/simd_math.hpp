@@ -31,6 +31,11 @@ PACELINE_INLINE F32 exp_below(F32 x) {
 /// results); saturates above; NaN stays NaN.
 PACELINE_INLINE F32 exp(F32 x) { return exp_below(min(set1(88.3F), x)); }
 
+/// silu(gate) * up.
+PACELINE_INLINE F32 gated(F32 gate, F32 up) {
+  return gate / (set1(1.0F) + exp(set1(0.0F) - gate)) * up;
+}
+
 /// n ln 2 + ln(1 + f) for f in [-0.5, 1/3]: 2 atanh(z) with z = f / (2 + f), |z| <= 1/3. The series
 /// in z^2 keeps relative precision as f goes to 0.
 PACELINE_INLINE F32 log_reduced(F32 nf, F32 f) {

@@ -103,7 +103,12 @@ TEST_P(LinearTest, GatedProductsAreTheProductsGated) {
                                                 {33, 64, 66, 3},
                                                 {70, 640, 256, 2},
                                                 {600, 64, 1000, 2},
-                                                {100, 64, 1100, 2}}) {
+                                                {100, 320, 1100, 2},
+                                                {40, 96, 1120, 2},
+                                                // weights and outputs that caches do not keep
+                                                {16, 1056, 512, 2},
+                                                {40, 1056, 512, 2},
+                                                {530, 1024, 64, 2}}) {
     const auto cpu = backend(threads);
     const Matrix weight(random, 2 * width, k, dtype());
     const std::vector<float> bias = random.normals(2 * width);
@@ -145,7 +150,8 @@ TEST_P(LinearTest, RowsDoNotDependOnTheirNumberNorOnThreads) {
                                        {420, 71, 1},
                                        {420, 440, 4},
                                        {150, 1100, 1},
-                                       {150, 2200, 2}}) {
+                                       {150, 2200, 2},
+                                       {150, 2240, 2}}) {
     if (k % 2 != 0 && !takes_odd_rows()) continue;
     const Matrix weight(random, n, k, dtype());
     const MatrixSlice slice = weight.all();
