@@ -16,8 +16,8 @@
 // vector units make silu(gate) * up of one row block while the tile unit multiplies the next.
 //
 // Rows are packed as [tile][segment][step][rows of the tile][32], zero behind the end of a segment:
-// the last step of a segment may read weights behind it, which count zero times. Few rows are read
-// as they lie, if they need no such end.
+// the last step of a segment may read weights behind it, which count zero times. Rows that need no
+// such end are read as they lie where packing would take longer than it saves.
 #include "kernels/cpu/parts.hpp"
 #include "kernels/cpu/tile_steps.hpp"
 
@@ -50,10 +50,14 @@ constexpr std::size_t kSumBytes = std::size_t{128} << 10;
 /// Beside rows that come from further away for each group of panels: as many as the cache holds.
 constexpr std::size_t kMostSumBytes = std::size_t{512} << 10;
 /// So many row blocks are read where they lie: packing them takes longer than it saves (products of
-/// up to 64 rows of 4,864 elements take 5 to 12 % less time so, of 896 3 to 10 %, but with 304
-/// panels the same; measured). With more, lines that are a power of two apart could crowd each
-/// other out of the caches.
-constexpr int kMostBlocksInPlace = 2;
+/// up to 64 rows of 4,864 elements take 5 to 12 % less time so, of 896 3 to 10 %, with more panels
+/// the same; measured).
+constexpr int kFewBlocks = 2;
+/// More of them are too where a thread's panels go past them so few times (65 to 512 rows with 14
+/// or 18 panels a thread take 5 to 15 % less time, with 152 up to 10 % more; measured), but for
+/// rows whole small pages apart: their lines crowd each other out of the caches.
+constexpr int kFewPanels = 32;
+constexpr int kSmallPage = 4096;
 /// Row blocks of a call: a chunk of them, 16 KB each, stays there too.
 constexpr int kMostBlocks = 16;
 static_assert(kSumBytes / 4096 / kMostBlocks >= 2, "outputs of gates and of ups");
@@ -93,8 +97,10 @@ Block row_block(const LinearArgs& args, int index) {
 
 /// Whether a block's row tile is read where the product's rows lie, and not packed.
 bool reads_in_place(const LinearArgs& args, const Block& block, int tile) {
-  return args.row_blocks <= kMostBlocksInPlace && args.in_width == args.k &&
-         args.k / args.segments % kStep == 0 && block.rows[tile] == block.lines[tile];
+  const bool whole_steps = args.in_width == args.k && args.k / args.segments % kStep == 0;
+  const bool few_panels = args.n <= kFewPanels * kPanelWidth * args.threads;
+  return whole_steps && block.rows[tile] == block.lines[tile] &&
+         (args.row_blocks <= kFewBlocks || (few_panels && args.k * 2 % kSmallPage != 0));
 }
 
 /// Outputs [tile][row][16], one kilobyte each.

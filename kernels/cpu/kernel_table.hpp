@@ -38,6 +38,7 @@ struct LinearArgs {
   std::ptrdiff_t out_stride;
   int first_column;
   int rows, row_blocks;
+  int threads;  ///< that share the panels
 };
 
 /// RMSNorm of rows [first, last), after adding delta.

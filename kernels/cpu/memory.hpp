@@ -21,7 +21,7 @@ class Memory {
   /// At least that many bytes; contents are lost when it has to grow.
   void reserve(std::size_t bytes);
   /// Gives the pages from there on back to the system; they read as zero until they are written.
-  /// What is not mapped (less than a huge page) is cleared.
+  /// What is not mapped (small memory) is cleared.
   void give_back(std::size_t from);
 
  private:

@@ -107,6 +107,7 @@ CpuOperations::Product CpuOperations::prepare(const Linear& weight, const std::b
   args.bias = packed.bias();
   args.in = in;
   args.rows = rows;
+  args.threads = pool_.size();
   const int most_rows = product.kernels.max_rows;
   args.row_blocks = (args.rows + most_rows - 1) / most_rows;
   const Blocking blocking = product.kernels.blocking(args);
