@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 /// From this size on memory is in huge pages, the last of which may be mostly empty: the smaller
 /// matrices and activations of a layer. On small pages products of up to 64 rows take 3 to 10 %
-/// more time, for their rows lie on more pages than a core has addresses of (measured).
+/// more time (measured).
 constexpr std::size_t kLarge = std::size_t{512} << 10;
 constexpr std::align_val_t kAlignment{64};
 

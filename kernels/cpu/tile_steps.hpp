@@ -60,9 +60,11 @@ PACELINE_INLINE void touch_ahead(const std::byte* p) {
   }
 }
 
-/// One row tile, one or two panels. Tile n of the outputs: vector n of the panels.
-template <int panels, bool gated>
-PACELINE_INLINE void steps_of_one(Work& work, int steps, bool streamed, Gating* gating) {
+/// Takes a row tile through one or two panels, or two row tiles through one. Tile n of the outputs:
+/// [row tile][vector], or vector n of both panels.
+template <int tiles, int panels, bool gated>
+PACELINE_INLINE void run_steps(Work& work, int steps, bool streamed, Gating* gating) {
+  static_assert(tiles == 1 || panels == 1);
   for (int s = 0; s < steps; ++s) {
     if constexpr (gated) gate_rows(*gating, gating->at_once);
     if (!streamed) prefetch_next(work);
@@ -82,29 +84,13 @@ PACELINE_INLINE void steps_of_one(Work& work, int steps, bool streamed, Gating* 
       _tile_dpbf16ps(3, 4, 7);
       work.weight[1] += kPanelStep;
     }
+    if constexpr (tiles == 2) {
+      _tile_loadd(5, work.rows[1], work.row_bytes[1]);
+      _tile_dpbf16ps(2, 5, 6);
+      _tile_dpbf16ps(3, 5, 7);
+      work.rows[1] += work.step_bytes[1];
+    }
     work.rows[0] += work.step_bytes[0];
-    work.weight[0] += kPanelStep;
-  }
-}
-
-/// Two row tiles, one panel. Outputs: [row tile][vector].
-template <bool gated>
-PACELINE_INLINE void steps_of_two(Work& work, int steps, bool streamed, Gating* gating) {
-  for (int s = 0; s < steps; ++s) {
-    if constexpr (gated) gate_rows(*gating, gating->at_once);
-    if (!streamed) prefetch_next(work);
-    _tile_loadd(4, work.rows[0], work.row_bytes[0]);
-    if (streamed) touch_ahead(work.weight[0]);
-    _tile_loadd(6, work.weight[0], kPanelRowBytes);
-    _tile_dpbf16ps(0, 4, 6);
-    if (streamed) touch_ahead(work.weight[0] + kPanelStep / 2);
-    _tile_loadd(7, work.weight[0] + kRowBytes, kPanelRowBytes);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_loadd(5, work.rows[1], work.row_bytes[1]);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
-    work.rows[0] += work.step_bytes[0];
-    work.rows[1] += work.step_bytes[1];
     work.weight[0] += kPanelStep;
   }
 }
