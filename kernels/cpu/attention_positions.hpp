@@ -17,13 +17,20 @@ struct Groups {
   const std::byte* v[kGroups];
 };
 
-/// What a row tile's visit to a kv head of a tile prefetches, line by line: of a group of V each
-/// while it scores, and of a group of K each while it accumulates.
+/// What row tiles' visits to a kv head of a tile prefetch, line by line: of each group of V while
+/// they score, and of each group of K while they accumulate.
 struct Fetch {
   Ahead values[kGroups];
   Ahead keys[kGroups];
-  int lines = 0;  ///< of each, for a step of the tile unit
+  // Of the tile unit, with which visits go on where the visit before has come to:
+  int lines = 0;          ///< of each, for a step
+  int softmax_lines = 0;  ///< of each, of V and of K, while scores become weights
 };
+
+PACELINE_INLINE void fetch_line(Ahead& ahead) {
+  prefetch_l2(ahead.next);
+  ahead.next += ahead.step;
+}
 
 /// Positions that row heads walk: those that all sequences have in common, or what follows of one.
 struct Stretch {

@@ -46,7 +46,8 @@ PACELINE_INLINE void hide(float* scores, int rows, const int* visible) {
 /// Weights that are pairs sum to what the rounded ones sum to, so that an output is still a mean of
 /// values.
 template <Way way, int MR>
-void softmax_step(float* scores, float scale, float* max_so_far, float* total, float* alpha) {
+void softmax_step(float* scores, float scale, float* max_so_far, float* total, float* alpha,
+                  Fetch& fetch) {
   static_assert(MR <= kLanes);
   F32 rows[MR];
   PACELINE_UNROLL for (int r = 0; r < MR; ++r) {
@@ -62,8 +63,19 @@ void softmax_step(float* scores, float scale, float* max_so_far, float* total, f
   store(tops, top);
   store_part(max_so_far, top, MR);
   store(alpha, keep);
+  [[maybe_unused]] const int lines = fetch.softmax_lines;  // for MR rows
+  [[maybe_unused]] int due = 0;
   PACELINE_UNROLL for (int r = 0; r < MR; ++r) {
     float* s = scores + r * kTile;
+    if constexpr (way == Way::tiles) {
+      for (due += lines; due >= MR; due -= MR) {
+#pragma GCC unroll 1
+        for (int g = 0; g < kGroups; ++g) {
+          fetch_line(fetch.values[g]);
+          fetch_line(fetch.keys[g]);
+        }
+      }
+    }
     F32 w[kGroups];
     if constexpr (kPaired<way>) {
 #if defined(PACELINE_SIMD_BF16)

@@ -23,6 +23,8 @@ inline constexpr int kSpan = 64 * kChunk;
 /// From one row head's query to the next, in attention's scratch: the widest head, and a cache line
 /// so that row heads do not all begin in the same set of a cache.
 inline constexpr int kQueryStride = kMaxHeadDim + 16;
+/// Row tiles that attention takes a step with together, at most.
+inline constexpr int kRowTilesAbreast = 2;
 
 /// out = in * weight^T + bias. Rows are cut into `row_blocks` blocks.
 struct LinearArgs {
