@@ -48,6 +48,7 @@ struct Scratch {
   float* branch;  // K, then V of the positions of a path from its first group on, as one block
 };
 
+/// On the tile unit they move the cursors of Fetch on.
 struct TileFunctions {
   void (*score)(const AttentionArgs&, const float*, const Groups&, Fetch&, int, int, int, float*);
   void (*soften)(float*, float, float*, float*, float*, Fetch&);
@@ -137,11 +138,12 @@ PACELINE_INLINE void copy_tail(const std::byte* v, int valid, int d, float* to) 
 /// What the visits of `row_tiles` row tiles to a kv head of a tile fetch. `next`: the visit after
 /// them.
 ///
-/// The first of them fetches its own V while it scores, and then K of what comes next. That is soon
-/// enough; of what is fetched further ahead, part is gone or was never fetched when it is needed,
-/// for a core has so many lines under way and no more (measured: a tile of all heads ahead takes up
-/// to 12 % longer). But the tile unit is through with a row tile before its V is there, so that
-/// several of them share out all that comes next (verification takes up to 20 % less).
+/// One that visits alone, or the first in vectors, fetches its own V while it scores, and K of what
+/// comes next while it accumulates. That is soon enough; of what is fetched further ahead, part is
+/// gone or was never fetched when it is needed, for a core has so many lines under way and no more
+/// (measured: a tile of all heads ahead takes up to 12 % longer). But the tile unit is through with
+/// a row tile before its V is there, so that several of them share out all that comes next
+/// (verification takes up to 20 % less).
 template <Way way>
 PACELINE_INLINE Fetch fetch_of(const AttentionArgs& args, const Groups& tile, const Groups& next,
                                int row_tiles) {
@@ -165,10 +167,10 @@ struct Visit {
   int branch_size;  ///< positions of the block that holds the others
 };
 
-/// Row tiles that take a step together. Two use K, and then V, while it is in the first-level
-/// cache, which does not hold both of 128 elements: they take 5 % less. Both of 64 elements stay
-/// there from row tile to row tile, unless more scores than those of one want room too: two take up
-/// to 10 % longer (measured).
+/// Row tiles that take a step together. With heads of 128 elements the first-level cache does not
+/// hold K and V of a tile and what a row tile needs besides. Two row tiles use K while it is there,
+/// and then V: attention takes 5 % less. With heads of 64 it holds all, and scores of a second row
+/// tile only take room: it takes up to 10 % longer (measured; in between nothing was).
 template <Way way>
 PACELINE_INLINE int row_tiles_abreast(const AttentionArgs& args) {
   return way == Way::tiles && args.head_dim >= 128 ? kRowTilesAbreast : 1;
@@ -190,42 +192,46 @@ void visit_tile(const AttentionArgs& args, const Scratch& scratch, const State& 
   const int base_rows = stretch.row_heads / row_tiles;
   const int larger = stretch.row_heads % row_tiles;
   const bool all_seen = start + kTile <= stretch.first_position + 1;
-  const int most = row_tiles_abreast<way>(args);
+  const int most_abreast = row_tiles_abreast<way>(args);
   for (int t = 0, of_stretch = 0; t < row_tiles;) {
     RowTile abreast[kRowTilesAbreast];
     int count = 0;
-    for (; count < most && t < row_tiles; ++count, ++t) {
+    for (; count < most_abreast && t < row_tiles; ++count, ++t) {
       const int rows = base_rows + (t < larger ? 1 : 0);
-      RowTile& tile = abreast[count];
-      tile = {tile_functions<way>(rows), head * args.row_heads + stretch.first_head + of_stretch,
-              scratch.scores + count * kLanes * kTile, scratch.alpha + count * kLanes};
-      const float* q = scratch.q + static_cast<std::ptrdiff_t>(tile.first) * kQueryStride;
-      tile.run.score(args, q, visit.tile, fetch, 0, visit.in_cache, args.block, tile.scores);
-      tile.run.score(args, q, visit.tile, fetch, visit.in_cache, visit.groups, visit.branch_size,
-                     tile.scores);
+      RowTile& row_tile = abreast[count];
+      row_tile = {tile_functions<way>(rows),
+                  head * args.row_heads + stretch.first_head + of_stretch,
+                  scratch.scores + count * kLanes * kTile, scratch.alpha + count * kLanes};
+      const float* q = scratch.q + static_cast<std::ptrdiff_t>(row_tile.first) * kQueryStride;
+      row_tile.run.score(args, q, visit.tile, fetch, 0, visit.in_cache, args.block,
+                         row_tile.scores);
+      row_tile.run.score(args, q, visit.tile, fetch, visit.in_cache, visit.groups,
+                         visit.branch_size, row_tile.scores);
       if (!all_seen) {
         int visible[kLanes];
         for (int r = 0; r < rows; ++r)
           visible[r] = stretch.first_position + (of_stretch + r) / args.group + 1 - start;
-        hide(tile.scores, rows, visible);
+        hide(row_tile.scores, rows, visible);
       }
       of_stretch += rows;
     }
+    for (int i = 0; i < count; ++i) {
+      const RowTile& row_tile = abreast[i];
+      row_tile.run.soften(row_tile.scores, args.scale, state.max + row_tile.first,
+                          state.total + row_tile.first, row_tile.alpha, fetch);
+    }
 #if defined(PACELINE_SIMD_AMX)
-    if (way == Way::tiles && t == count) {  // once V has been fetched
+    // By the first row tiles, which have fetched V by now; the others find it joined.
+    if (way == Way::tiles && t == count) {
       join_values(visit.tile, visit.groups, args.head_dim,
                   reinterpret_cast<std::uint32_t*>(scratch.values));
     }
 #endif
     for (int i = 0; i < count; ++i) {
-      const RowTile& tile = abreast[i];
-      tile.run.soften(tile.scores, args.scale, state.max + tile.first, state.total + tile.first,
-                      tile.alpha, fetch);
-    }
-    for (int i = 0; i < count; ++i) {
-      const RowTile& tile = abreast[i];
-      tile.run.accumulate(args, tile.scores, tile.alpha, visit.tile, fetch, visit.groups,
-                          state.out + static_cast<std::ptrdiff_t>(tile.first) * width);
+      const RowTile& row_tile = abreast[i];
+      row_tile.run.accumulate(args, row_tile.scores, row_tile.alpha, visit.tile, fetch,
+                              visit.groups,
+                              state.out + static_cast<std::ptrdiff_t>(row_tile.first) * width);
     }
     if constexpr (way != Way::tiles) {  // the next ones have nothing left to fetch
       for (Ahead& ahead : fetch.values) ahead.step = 0;
@@ -259,6 +265,14 @@ template <Way way>
 void walk(const AttentionArgs& args, const Scratch& scratch, const Stretch& stretch,
           const Stretch* after) {
   const int d = args.head_dim;
+#if defined(PACELINE_SIMD_AMX)
+  if (way == Way::tiles && stretch.begin < stretch.end) {
+    // As many rows as the largest row tile has: the tile unit takes its time by the row.
+    const int row_tiles = row_tiles_of<way>(stretch);
+    const int rows = (stretch.row_heads + row_tiles - 1) / row_tiles;
+    configure_tiles(rows, rows);
+  }
+#endif
   Branch branch;
   if (stretch.path != nullptr && stretch.end > stretch.in_cache)
     branch = gather_branch(args, stretch, scratch.branch);
@@ -386,10 +400,7 @@ void attend(const AttentionArgs& args) {
 void attention(const AttentionArgs& args) {
   if (!args.bf16) return attend<Way::singles>(args);
 #if defined(PACELINE_SIMD_AMX)
-  if (args.head_dim % kStepElements == 0) {
-    configure_tiles(kTileRows, kTileRows);
-    return attend<Way::tiles>(args);
-  }
+  if (args.head_dim % kStepElements == 0) return attend<Way::tiles>(args);
 #endif
 #if defined(PACELINE_SIMD_DOT)
   return attend<Way::dots>(args);

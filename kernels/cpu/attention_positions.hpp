@@ -17,14 +17,15 @@ struct Groups {
   const std::byte* v[kGroups];
 };
 
-/// What row tiles' visits to a kv head of a tile prefetch, line by line: of each group of V while
-/// they score, and of each group of K while they accumulate.
+/// What the row tiles that visit a kv head of a tile prefetch, line by line: lines of V while they
+/// score and lines of K while they accumulate. On the tile unit they fetch some of both in the
+/// softmax too, and each row tile goes on where the one before stopped. In vectors the first row
+/// tile fetches all.
 struct Fetch {
   Ahead values[kGroups];
   Ahead keys[kGroups];
-  // Of the tile unit, with which visits go on where the visit before has come to:
-  int lines = 0;          ///< of each, for a step
-  int softmax_lines = 0;  ///< of each, of V and of K, while scores become weights
+  int step_lines = 0;     ///< of each group, for a step of the tile unit
+  int softmax_lines = 0;  ///< of each group of V and of K, for the softmax of a row tile
 };
 
 PACELINE_INLINE void fetch_line(Ahead& ahead) {

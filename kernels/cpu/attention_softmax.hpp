@@ -45,6 +45,8 @@ PACELINE_INLINE void hide(float* scores, int rows, const int* visible) {
 ///
 /// Weights that are pairs sum to what the rounded ones sum to, so that an output is still a mean of
 /// values.
+///
+/// On the tile unit it fetches besides, row by row.
 template <Way way, int MR>
 void softmax_step(float* scores, float scale, float* max_so_far, float* total, float* alpha,
                   Fetch& fetch) {
@@ -63,8 +65,9 @@ void softmax_step(float* scores, float scale, float* max_so_far, float* total, f
   store(tops, top);
   store_part(max_so_far, top, MR);
   store(alpha, keep);
+  // Counted by addition, for where nothing is due a multiplication a row would be felt.
   [[maybe_unused]] const int lines = fetch.softmax_lines;  // for MR rows
-  [[maybe_unused]] int due = 0;
+  [[maybe_unused]] int due = 0;                            // MR are one line
   PACELINE_UNROLL for (int r = 0; r < MR; ++r) {
     float* s = scores + r * kTile;
     if constexpr (way == Way::tiles) {

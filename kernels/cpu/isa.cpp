@@ -79,7 +79,7 @@ std::size_t attention_scratch_floats(int heads, int row_heads, int head_dim, int
   return static_cast<std::size_t>(heads) *
              (std::size_t{kQueryStride} * row_heads + 2 * branch * head_dim) +
          2 * attention_state_floats(heads, row_heads, head_dim) +
-         16 * (kQueryStride + kRowTilesAbreast * (kAttentionTile + 1) + 1 + head_dim) +
+         16 * (kQueryStride + kRowTilesAbreast * (kAttentionTile + 1) + head_dim) +
          kAttentionTile / 2 * head_dim;
 }
 

@@ -318,7 +318,8 @@ TEST_P(AttentionOrderTest, IsThatOfAPlainLoop) {
                          {2, 1, 80, 64, 1, 8, 448},
                          {16, 2, 32, 32, 6, 2},
                          {7, 2, 96, 48, 6, 2, 700},
-                         {17, 1, 128, 16, 4, 3, 600}}) {
+                         {17, 1, 128, 16, 4, 3, 600},
+                         {11, 1, 128, 48, 16, 1, 300}}) {
     const KvShape kv = {.layers = 1,
                         .kv_heads = s.kv_heads,
                         .head_dim = s.head_dim,
