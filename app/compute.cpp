@@ -20,7 +20,8 @@ engine::ExecutorLimits executor_limits(const Setup& setup) {
                                 .kv_blocks = setup.kv.blocks,
                                 .most_kv_blocks = setup.kv.blocks + setup.kv_gain,
                                 .max_position = setup.longest_sequence,
-                                .features = draft_head(setup) != nullptr};
+                                .features = draft_head(setup) != nullptr,
+                                .weights = setup.config.model.path};
   if (setup.config.speculation.record_stops > 0) {
     const std::int32_t questions =
         roles::StopRecorder::most_questions(stop_recording(setup.config.speculation));

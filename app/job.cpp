@@ -9,6 +9,7 @@
 #include <new>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "app/terminal.hpp"
@@ -27,8 +28,11 @@ void claim_the_end() {
   while (true) ::pause();
 }
 
-void say_fault(int rank, const std::string& message) {
-  say("paceline: rank {}: {}", rank, message);
+std::function<void(const Fault&)> g_last_words;  // of a job that one rank ends
+
+void say_fault(int rank, const Fault& fault) {
+  say("paceline: rank {}: {}", rank, fault.message);
+  if (g_last_words) g_last_words(fault);
 }
 
 [[noreturn]] void abort_ranks(ExitCode code) {
@@ -85,14 +89,14 @@ void together(const fabric::MpiEnvironment& mpi, const std::function<void()>& st
 
 void abort_job(const fabric::MpiEnvironment& mpi, const Fault& fault) {
   claim_the_end();
-  say_fault(mpi.rank(), fault.message);
+  say_fault(mpi.rank(), fault);
   abort_ranks(fault.code);
 }
 
 void FaultDesk::report(const Fault& fault, const std::function<void()>& save) {
   if (mpi_.rank() == 0) {
     claim_the_end();
-    say_fault(0, fault.message);
+    say_fault(0, fault);
     save();
     abort_ranks(fault.code);
   }
@@ -127,9 +131,11 @@ void FaultDesk::watch() {
   WireReader reader(bytes);
   reader.get(fault.code);
   reader.get(fault.message);
-  say_fault(status.MPI_SOURCE, fault.message);
+  say_fault(status.MPI_SOURCE, fault);
   abort_ranks(fault.code);
 }
+
+void set_last_words(std::function<void(const Fault&)> tell) { g_last_words = std::move(tell); }
 
 void end_job_on_terminate() { std::set_terminate(on_terminate); }
 

@@ -55,6 +55,10 @@ class FaultDesk {
   MPI_Comm comm_;
 };
 
+/// What the rank that speaks for a job's fault does last, besides printing it; must not throw. To
+/// be set while no other thread may report one.
+void set_last_words(std::function<void(const Fault&)> tell);
+
 /// From here on an exception that nothing catches, on any thread, ends the job like a fault.
 void end_job_on_terminate();
 

@@ -1,10 +1,14 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "app/commands.hpp"
 #include "app/job.hpp"
@@ -77,6 +81,49 @@ ExitCode in_mpi(const std::function<ExitCode(const fabric::MpiEnvironment&)>& co
   } catch (...) {  // this rank alone: the others must not wait for it
     app::abort_job(mpi, app::current_fault());
   }
+}
+
+/// Whether a launcher started this process as another rank than 0: all are told the same, and one
+/// answers.
+bool is_other_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK"}) {
+    if (const char* rank = std::getenv(name)) return std::string_view(rank) != "0";
+  }
+  return false;
+}
+
+/// What is wrong with the arguments, in a line.
+std::string misuse(const CLI::App& cli, const CLI::ParseError& error) {
+  const std::vector<const CLI::App*> commands =
+      cli.get_subcommands([](const CLI::App* command) { return command->parsed(); });
+  const CLI::App& command = commands.empty() ? cli : *commands.front();
+  const std::string name = command.get_name();
+  const std::string where = commands.empty() ? name : "paceline " + name;
+  const std::vector<std::string> extras = cli.remaining(true);
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr || extras.empty())
+    return fmt::format("{}: {}; see {} --help", where, error.what(), where);
+  const auto is_option = [](const std::string& text) { return text.starts_with('-'); };
+  const auto option = std::find_if(extras.begin(), extras.end(), is_option);
+  const std::string& unexpected = option == extras.end() ? extras.front() : *option;
+  std::vector<std::string> known;
+  if (is_option(unexpected)) {
+    for (const CLI::Option* each : command.get_options()) {
+      for (const std::string& long_name : each->get_lnames()) known.push_back("--" + long_name);
+    }
+  } else if (commands.empty()) {
+    for (const CLI::App* each : cli.get_subcommands([](const CLI::App*) { return true; }))
+      known.push_back(each->get_name());
+  }
+  const std::vector<std::string_view> names(known.begin(), known.end());
+  const std::string_view nearest = nearest_name(unexpected.substr(0, unexpected.find('=')), names);
+  return fmt::format("{}: unexpected argument '{}'{}; see {} --help", where, unexpected,
+                     nearest.empty() ? "" : fmt::format(" (the nearest is {})", nearest), where);
+}
+
+/// What was printed is where it was to go, or there is an error.
+void finish_output() {
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    throw IoError("cannot write to standard output");
 }
 
 int run(int argc, char** argv) {
@@ -158,12 +205,17 @@ int run(int argc, char** argv) {
   try {
     cli.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    const bool asked = error.get_exit_code() == 0;  // --help, --version
-    cli.exit(error);
-    return static_cast<int>(asked ? ExitCode::done : ExitCode::usage);
+    if (error.get_exit_code() == 0) {  // --help, --version
+      cli.exit(error);
+      finish_output();
+      return static_cast<int>(ExitCode::done);
+    }
+    if (!is_other_rank()) app::say("{}", misuse(cli, error));
+    return static_cast<int>(ExitCode::usage);
   }
   if (config_help) {
     fmt::print("{}", io::config_reference());
+    finish_output();
     return static_cast<int>(ExitCode::done);
   }
   ExitCode code = ExitCode::usage;
@@ -186,6 +238,7 @@ int run(int argc, char** argv) {
   } else {
     fmt::print("{}", cli.help());
   }
+  finish_output();
   return static_cast<int>(code);
 }
 

@@ -15,7 +15,7 @@ namespace paceline::app {
 namespace {
 
 /// What is the same of all draft models and heads.
-draft::ModelDrafterOptions model_options(const Setup& setup) {
+draft::ModelDrafterOptions model_options(const Setup& setup, const io::DrafterSetting& setting) {
   const io::SpeculationSection& settings = setup.config.speculation;
   draft::ModelDrafterOptions options;
   options.vocab = setup.model.vocab;
@@ -25,6 +25,7 @@ draft::ModelDrafterOptions model_options(const Setup& setup) {
   // Of a level the backend ranks no more; n-grams and trees may still use all paths.
   options.paths = std::min(settings.paths.value_or(1), kernels::kMaxRanked - 1);
   options.prefill_chunk = setup.config.engine.prefill_chunk;
+  options.weights = setting.path;
   return options;
 }
 
@@ -41,7 +42,7 @@ std::vector<std::unique_ptr<draft::Drafter>> make_drafters(
     switch (setting.method) {
       case io::DrafterMethod::eagle3: {
         const DraftHead& head = *drafter.head;
-        draft::ModelDrafterOptions options = model_options(setup);
+        draft::ModelDrafterOptions options = model_options(setup, setting);
         options.kv_blocks = head.kv_blocks;
         // Published heads say 2048 and draft for contexts of any length.
         options.max_position = setup.longest_sequence;
@@ -72,7 +73,7 @@ std::vector<std::unique_ptr<draft::Drafter>> make_drafters(
       }
       case io::DrafterMethod::model: {
         const DraftModel& draft = *drafter.model;
-        draft::ModelDrafterOptions options = model_options(setup);
+        draft::ModelDrafterOptions options = model_options(setup, setting);
         options.kv_blocks = draft.kv_blocks;
         options.max_position = std::min(draft.config.max_position, setup.longest_sequence);
         const policy::WeightsId id{index};

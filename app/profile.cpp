@@ -1,8 +1,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <optional>
+#include <system_error>
 
 #include "app/commands.hpp"
 #include "app/compute.hpp"
@@ -27,6 +29,13 @@ ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& argu
   RunArguments all = arguments.run;
   for (const char* setting : {"layout.drafters=0", "speculation.mode=auto", "engine.profile=auto"})
     all.overrides.emplace_back(setting);
+  together(mpi, [&] {
+    if (mpi.rank() != 0) return;
+    std::error_code ignored;
+    if (std::filesystem::equivalent(arguments.output, arguments.run.config, ignored))
+      throw UsageError("--output: " + arguments.output + " is the configuration");
+    io::require_cost_profile_writable(arguments.output);
+  });
   Standing standing;
   const Setup setup = prepare(mpi, all, standing);
   const policy::Placement& placement = setup.layout.placement;

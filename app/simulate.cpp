@@ -179,7 +179,6 @@ ExitCode simulate(const SimulateArguments& arguments) {
     }
   }
   print(rows);
-  if (std::fflush(stdout) != 0) throw IoError("cannot write to standard output");
   return ExitCode::done;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <exception>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <thread>
 
@@ -59,6 +60,18 @@ Sight wait(const fabric::MpiEnvironment& mpi, const std::optional<io::StepFolder
 
 bool of_the_request(ExitCode code) { return code == ExitCode::usage || code == ExitCode::bad_data; }
 
+/// Where one rank ends the job by a fault of the request, the request is refused too, so that the
+/// next job goes on behind it.
+std::function<void(const Fault&)> refusal(const std::string& path, const io::StepRequest& step) {
+  return [path, step](const Fault& fault) {
+    if (!of_the_request(fault.code)) return;
+    try {
+      io::StepFolder(path).refuse(step, fault.message, true);
+    } catch (const Error&) {  // the fault itself has been said, and is what matters
+    }
+  };
+}
+
 }  // namespace
 
 void watch(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
@@ -91,15 +104,18 @@ void watch(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
     of_step.resume = true;
     const bool begun = first && std::filesystem::exists(step.part);
     if (first) say("step {}", step.name);
+    set_last_words(refusal(path, step));
     try {
       run(of_step);
     } catch (const JobEnded& ended) {
+      set_last_words({});
       if (!of_the_request(ended.code)) throw;
       together(mpi, [&] {
         if (first) folder->refuse(step, ended.message, begun);
       });
       continue;
     }
+    set_last_words({});
     together(mpi, [&] {
       if (first) folder->meet(step);
     });

@@ -111,6 +111,16 @@ struct UnusableWeight : DataError {
   Place place;
 };
 
+/// Logits that nothing can be sampled of: one is NaN or infinite. Which weights they come of is for
+/// the catcher to name.
+struct UnusableLogits : DataError {
+  using DataError::DataError;
+  /// What the user is told of weights at `path`.
+  [[nodiscard]] DataError of_weights(const std::string& path) const {
+    return DataError(path + ": what these weights compute overflows: logits are NaN or infinite");
+  }
+};
+
 /// Shape of a rank's share of the KV cache. One block holds `block` positions of every layer: a
 /// contiguous chunk, so that it moves between ranks in one piece.
 struct KvShape {
@@ -395,6 +405,7 @@ class Backend {
   /// Samples each row by the shared noise: argmax over the kept tokens of logit / T + Gumbel noise.
   /// Rows with a given token say of that what they would say of the sampled one.
   /// logits: [rows.size(), stride] fp32, of which the first `vocab` columns count.
+  /// Throws UnusableLogits, as rank() does.
   virtual void sample(const float* logits, std::size_t stride, int vocab,
                       std::span<const SampleRow> rows, std::span<Sampled> out) = 0;
 

@@ -13,6 +13,8 @@
 namespace paceline::io {
 namespace {
 
+constexpr const char* kWhat = "the cost profile";
+
 constexpr std::string_view kHead =
     "# Costs that paceline profile measured: seconds, by rows (engine.profile in a "
     "configuration).\n"
@@ -126,8 +128,10 @@ std::string cost_profile_text(const CostTable& table) {
   return text;
 }
 
+void require_cost_profile_writable(const std::string& path) { require_replaceable(path, kWhat); }
+
 void write_cost_profile(const std::string& path, const CostTable& table) {
-  replace_file(path, cost_profile_text(table), "the cost profile");
+  replace_file(path, cost_profile_text(table), kWhat);
 }
 
 }  // namespace paceline::io

@@ -14,6 +14,8 @@ namespace paceline::io {
 
 /// Text that reads back to the same table, but for seconds rounded to four digits.
 [[nodiscard]] std::string cost_profile_text(const CostTable& table);
+/// Throws as write_cost_profile() would where that can be told before there are costs.
+void require_cost_profile_writable(const std::string& path);
 /// Replaces the file as a whole or not at all. Throws IoError.
 void write_cost_profile(const std::string& path, const CostTable& table);
 

@@ -1,13 +1,16 @@
 #include "io/config/yaml_record.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <random>
+#include <system_error>
 
 #include "runtime/core/error.hpp"
 
@@ -68,7 +71,21 @@ void fail(const std::string& name, const std::string& what, const BadValue& bad)
 
 std::string figure(double value) { return fmt::format("{:.4g}", value); }
 
+void require_replaceable(const std::string& path, const std::string& what) {
+  std::error_code ignored;
+  const auto there = std::filesystem::status(path, ignored);
+  std::string why;
+  if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there)) {
+    why = "it is there and is no regular file";
+  } else {
+    const std::string folder = std::filesystem::path(path).parent_path().string();
+    if (access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) != 0) why = std::strerror(errno);
+  }
+  if (!why.empty()) throw IoError(path + ": cannot write " + what + ": " + why);
+}
+
 void replace_file(const std::string& path, const std::string& text, const std::string& what) {
+  require_replaceable(path, what);
   // Several processes may replace one file at once.
   const std::string part = fmt::format("{}.{:08x}.part", path, std::random_device{}());
   std::ofstream file(part, std::ios::binary | std::ios::trunc);

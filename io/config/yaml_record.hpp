@@ -47,6 +47,8 @@ auto explain(const std::string& name, const std::string& what, const Read& read)
 /// A number in four digits: more than any measurement tells.
 [[nodiscard]] std::string figure(double value);
 
+/// For what takes long to make: throws as replace_file() would where that can be told beforehand.
+void require_replaceable(const std::string& path, const std::string& what);
 /// Replaces the file as a whole or not at all. Throws IoError("path: cannot write `what`: why").
 void replace_file(const std::string& path, const std::string& text, const std::string& what);
 

@@ -105,6 +105,10 @@ bool commit_temporary(const std::string& path, bool exclusive) {
 void discard_temporary(const std::string& path) noexcept { ::unlink(temporary_name(path).c_str()); }
 
 bool write_whole(const std::string& path, const std::string& text, bool exclusive) {
+  std::error_code ignored;
+  const auto there = std::filesystem::status(path, ignored);
+  if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there))
+    throw IoError(path + ": is there and is no regular file; it stays as it is");
   auto [fd, temporary] = create_unique(path);
   const auto discard = [name = temporary.c_str()] { ::unlink(name); };
   std::size_t done = 0;

@@ -15,6 +15,7 @@
 #include <system_error>
 
 #include "io/hdf5/atomic_file.hpp"
+#include "io/hdf5/digest.hpp"
 #include "io/hdf5/file.hpp"
 #include "io/hdf5/final_entries.hpp"
 #include "io/hdf5/final_file.hpp"
@@ -119,6 +120,17 @@ std::string resuming_note(const std::string& directory, std::uint32_t attempt) {
   return "resuming " + directory + ": start " + std::to_string(attempt + 1) + " of this run";
 }
 
+/// Reads all of the run's final file. Throws IoError where a disk has damaged it.
+void require_whole(const std::string& directory) {
+  const std::string file = in(directory, kFinalName);
+  try {
+    (void)digest_report(file);
+  } catch (const IoError& damage) {
+    throw IoError(std::string(damage.what()) + "; --resume generates the run again once " + file +
+                  " is gone");
+  }
+}
+
 std::string complete_note(const std::string& directory) {
   return directory + " holds a complete run: nothing to generate";
 }
@@ -190,7 +202,10 @@ std::string RunDirectory::examine(const std::string& path, const RunManifest* re
   }
   if (resumed == nullptr) throw UsageError(already_there(path));
   require_same(path, *resumed);
-  if (is_done(path) || fs::exists(in(path, kFinalName))) return complete_note(path);
+  if (is_done(path) || fs::exists(in(path, kFinalName))) {
+    require_whole(path);
+    return complete_note(path);
+  }
   const int locked = lock_run(path);
   if (locked >= 0) ::close(locked);
   refuse_link(shard_folder(path));
@@ -235,7 +250,7 @@ RunDirectory::RunDirectory(const std::string& path, const RunManifest& manifest,
 }
 
 void RunDirectory::open_complete() {
-  (void)read_manifest(in(path_, kFinalName));  // throws when it is damaged
+  require_whole(path_);
   complete_ = true;
   note_ = complete_note(path_);
 }

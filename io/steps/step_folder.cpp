@@ -69,8 +69,10 @@ StepFolder::StepFolder(std::string path) : path_(std::move(path)) {
 std::optional<StepRequest> StepFolder::next() const {
   std::set<std::string> there;
   std::error_code error;
+  std::error_code unknown;
   for (fs::directory_iterator it(path_, error), end; !error && it != end; it.increment(error))
-    there.insert(it->path().filename().string());
+    if (it->path().extension() != kRequest || !it->is_directory(unknown))
+      there.insert(it->path().filename().string());
   if (error) throw IoError(path_ + ": cannot be listed: " + error.message());
   std::optional<std::string> first;
   for (const std::string& file : there) {

@@ -370,9 +370,9 @@ void Sampler::for_rows(int count, const Work& work) {
   }
   if (bad_fault.load() == Fault::none) return;
   const std::string row = "sampling: row " + std::to_string(bad_row.load());
-  throw Error(ExitCode::internal, bad_fault.load() == Fault::not_finite
-                                      ? row + " has a NaN or infinite logit"
-                                      : row + " has no token left to sample");
+  if (bad_fault.load() == Fault::not_finite)
+    throw UnusableLogits(row + " has a NaN or infinite logit");
+  throw Error(ExitCode::internal, row + " has no token left to sample");
 }
 
 void Sampler::sample(const float* logits, std::size_t stride, int vocab,

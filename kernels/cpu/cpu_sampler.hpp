@@ -20,8 +20,7 @@ class Sampler {
  public:
   Sampler(const KernelTable& kernels, ThreadPool& pool);
 
-  /// See Backend::sample. Throws Error (internal) on NaN or infinite logits, or when every token of
-  /// a row is banned.
+  /// See Backend::sample. Throws Error (internal) when every token of a row is banned.
   void sample(const float* logits, std::size_t stride, int vocab, std::span<const SampleRow> rows,
               std::span<Sampled> out);
 

@@ -100,8 +100,8 @@ class FixedDeviceBuffer final : public ElasticBuffer {
 };
 
 [[noreturn]] void fail_to_sample(std::size_t row) {
-  throw Error(ExitCode::internal, "sampling: row " + std::to_string(row) +
-                                      " has a NaN or infinite logit, or no token left to sample");
+  throw UnusableLogits("sampling: row " + std::to_string(row) +
+                       " has a NaN or infinite logit, or no token left to sample");
 }
 
 /// Sizes that rows are padded to: few enough that passes repeat, near enough that little is wasted.

@@ -104,7 +104,11 @@ kernels::SampleRow SequenceDrafter::sample_row(const DraftText& text, std::int32
 void SequenceDrafter::rank(const float* logits, int count) {
   const int vocab = sequences_->vocab();
   ranked_.resize(sample_rows_.size() * count);
-  backend_.rank(logits, vocab, std::min(vocab, options_.vocab), sample_rows_, count, ranked_);
+  try {
+    backend_.rank(logits, vocab, std::min(vocab, options_.vocab), sample_rows_, count, ranked_);
+  } catch (const kernels::UnusableLogits& bad) {
+    throw bad.of_weights(options_.weights);
+  }
 }
 
 }  // namespace paceline::draft

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "kernels/backend.hpp"
@@ -26,6 +27,7 @@ struct SequenceDrafterOptions : DraftSequencesOptions {
   int vocab = 0;       ///< the target's; ids past it, which pad the draft's, are not drafted
   int max_length = 8;  ///< longest path, whatever the limits of a slot
   int paths = 1;       ///< most tokens of a level, 1 to kernels::kMaxRanked - 1
+  std::string weights = "the weights";  ///< where they are, for errors
 };
 
 /// A draft depends on the request's text, noise and limits, and on what of its features is known;

@@ -97,15 +97,19 @@ void Executor::sample(const Step& step, const float* logits) {
          s.given});
   }
 
-  if (ranks == 1) {
-    backend_.sample(logits, vocab, vocab, sample_rows_, sampled_);
-    return;
-  }
+  const auto sample_own = [&](const float* rows, std::span<kernels::Sampled> out) {
+    try {
+      backend_.sample(rows, vocab, vocab, sample_rows_, out);
+    } catch (const kernels::UnusableLogits& bad) {
+      throw bad.of_weights(limits_.weights);
+    }
+  };
+  if (ranks == 1) return sample_own(logits, sampled_);
   auto* rows = reinterpret_cast<float*>(rows_->data());
   group_.exchange_rows({logits, static_cast<std::size_t>(samples) * columns_[group_.rank()]},
                        columns_, first_sample_, {rows, static_cast<std::size_t>(mine) * vocab});
   std::vector<kernels::Sampled> own(mine);
-  if (mine > 0) backend_.sample(rows, vocab, vocab, sample_rows_, own);
+  if (mine > 0) sample_own(rows, own);
   std::vector<int> sizes(ranks);
   for (int r = 0; r < ranks; ++r) {
     sizes[r] =

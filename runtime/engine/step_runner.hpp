@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "kernels/backend.hpp"
 #include "runtime/core/interfaces.hpp"
@@ -44,14 +45,15 @@ struct KvMemory {
 
 /// Sizes of the largest step and of the KV pool.
 struct ExecutorLimits {
-  int max_batch = 64;       ///< requests in a step
-  int max_draft = 0;        ///< draft rows a request
-  int prefill_chunk = 256;  ///< prompt rows in a step
-  int kv_block = 16;        ///< positions
-  int kv_blocks = 0;        ///< blocks in the pool at the start
-  int most_kv_blocks = 0;   ///< that it may come to have; 0: no more
-  int max_position = 0;     ///< longest sequence
-  bool features = false;    ///< the rows' features are kept, on the leader of a group
+  int max_batch = 64;                   ///< requests in a step
+  int max_draft = 0;                    ///< draft rows a request
+  int prefill_chunk = 256;              ///< prompt rows in a step
+  int kv_block = 16;                    ///< positions
+  int kv_blocks = 0;                    ///< blocks in the pool at the start
+  int most_kv_blocks = 0;               ///< that it may come to have; 0: no more
+  int max_position = 0;                 ///< longest sequence
+  bool features = false;                ///< the rows' features are kept, on the leader of a group
+  std::string weights = "the weights";  ///< where they are, for errors
 };
 
 }  // namespace paceline::engine

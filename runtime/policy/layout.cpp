@@ -138,6 +138,11 @@ KvPlan plan_kv(const KvFacts& facts, std::optional<std::uint64_t> setting) {
       static_cast<std::uint64_t>(facts.blocks_per_request) * facts.max_batch;
   KvPlan plan;
   if (setting) {
+    if (facts.memory_per_rank != 0 && *setting > facts.memory_per_rank) {
+      throw UsageError(fmt::format(
+          "engine.kv_memory: {:.2f} GiB are asked for, and a rank has {:.2f} beside the weights",
+          static_cast<double>(*setting) / kGiB, static_cast<double>(facts.memory_per_rank) / kGiB));
+    }
     plan.blocks =
         static_cast<std::int32_t>(std::min<std::uint64_t>(*setting / facts.block_bytes, INT32_MAX));
     plan.explanation = fmt::format("{} KV blocks ({:.2f} GiB) from engine.kv_memory", plan.blocks,

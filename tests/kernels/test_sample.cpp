@@ -371,8 +371,8 @@ TEST_P(SampleTest, FaultsAreReported) {
     try {
       cpu->sample(Array<float>(*cpu, logits).data(), 200, 200, rows, out);
       FAIL();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::internal);
+    } catch (const UnusableLogits& error) {
+      EXPECT_EQ(error.code(), ExitCode::bad_data);
       EXPECT_NE(std::string(error.what()).find("row 3"), std::string::npos) << error.what();
     }
     logits[3 * 200 + 150] = std::numeric_limits<float>::infinity();

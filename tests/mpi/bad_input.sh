@@ -63,6 +63,8 @@ refuses "lengths of no run" 64 "$work/nowhere: not a finished run" 2 --set sched
 if [ -e "$work/bad" ]; then fail "lengths of no run: a directory was made"; else ok "lengths of no run: no directory was made"; fi
 refuses "KV memory without room for a request" 64 "engine.kv_memory: .*cannot hold one request" 2 \
   --set engine.kv_memory=1MiB --set sampling.max_tokens=1024
+refuses "KV memory that no machine has" 64 "engine.kv_memory: 102400.00 GiB are asked for, and a rank has" 2 \
+  --set engine.kv_memory=100T
 refuses "drafts past all memory" 64 "max_tokens.* rows a step.*GiB a rank" 1 --set engine.max_batch=4096 \
   --set speculation.max_length=1024 --set speculation.paths=1024 --set 'speculation.drafters=[{method: ngram}]'
 
@@ -104,6 +106,18 @@ corrupt "wrong shape" "model.norm.weight.*expected.*256" \
   "header['model.norm.weight']['shape'] = [128, 2]"
 corrupt "missing tensor" "model.layers.0.mlp.up_proj.weight" \
   "header['other'] = header.pop('model.layers.0.mlp.up_proj.weight')"
+
+# Weights that are numbers, and with which computing overflows.
+overflowing() {  # NAME MODEL
+  cp -r "$root/configs/models/$2" "$work/$1"
+  break_safetensors "$work/$1" "first, last = header['model.layers.0.input_layernorm.weight']['data_offsets']
+data = data[:first] + b'\\x00\\x7f' * ((last - first) // 2) + data[last:]"
+}
+overflowing overflow target
+refuses "weights that overflow" 65 "$work/overflow: what these weights compute overflows" 1 --set model.path="$work/overflow"
+overflowing overflow-draft draft
+refuses "draft weights that overflow" 65 "$work/overflow-draft: what these weights compute overflows" 2 \
+  --set "speculation.drafters=[{method: model, path: $work/overflow-draft}]"
 
 dir=$(broken_model arch); sed -i 's/Qwen2ForCausalLM/Qwen9ForCausalLM/; s/"qwen2"/"qwen9"/' "$dir/config.json"
 refuses "unsupported architecture" 65 "config.json.*[Qq]wen9" 1 --set model.path="$dir"
@@ -191,6 +205,43 @@ if grep -qE "^paceline: .*(holds a run).*--resume" "$work/taken.log"; then ok "d
 else fail "directory with another run"; cat "$work/taken.log"; fi
 same "directory with another run: untouched" "$before" "$(digest "$work/taken")"
 
+# What is written replaces no file of the run, no configuration and nothing but files.
+refuses_output() {  # WHAT CODE PATTERN ARG...
+  local code=0
+  "$paceline" "${@:4}" >"$work/bad.log" 2>&1 || code=$?
+  same "$1: exit code" "$2" "$code"
+  if grep -qE "^paceline: .*($3)" "$work/bad.log"; then ok "$1: $(tail -n 1 "$work/bad.log")"; else fail "$1"; cat "$work/bad.log"; fi
+}
+cp "$config" "$work/own.yaml"
+refuses_output "a report over the run" 64 "telemetry.h5 is of the run itself" report "$work/taken" --html "$work/taken/telemetry.h5"
+refuses_output "a report over its trace" 64 "both are" report "$work/taken" --html "$work/r" --trace "$work/r"
+refuses_output "a report into a device" 74 "no regular file" report "$work/taken" --html /dev/zero
+refuses_output "a profile over the configuration" 64 "is the configuration" profile "$work/own.yaml" --output "$work/own.yaml"
+refuses_output "a profile into no folder" 74 "nowhere/p.yaml: cannot write the cost profile" profile "$config" --output "$work/nowhere/p.yaml"
+for command in digest show report; do
+  code=0; "$paceline" "$command" "$work/taken" 2>"$work/bad.log" >/dev/full || code=$?
+  same "$command to a full disk: exit code" 74 "$code"
+done
+
+# A finished run that a disk has damaged is not called whole.
+cp -r "$work/taken" "$work/damaged"
+python3 - "$work/damaged/trajectories.h5" <<'PY'
+import os, sys
+with open(sys.argv[1], "r+b") as file:
+    file.seek(os.path.getsize(sys.argv[1]) // 3)
+    here = file.tell()
+    bits = bytes(byte ^ 1 for byte in file.read(64))
+    file.seek(here)
+    file.write(bits)
+PY
+code=0; rollout 1 "$work/damaged" --resume || code=$?
+same "a damaged run: exit code" 74 "$code"
+if grep -qE "^paceline: .*damaged; --resume generates the run again once .*trajectories.h5 is gone" "$work/damaged.log"; then ok "a damaged run: advice"
+else fail "a damaged run"; cat "$work/damaged.log"; fi
+rm "$work/damaged/trajectories.h5"
+rollout 1 "$work/damaged" --resume || fail "a damaged run: $(tail -n 3 "$work/damaged.log")"
+same "a damaged run: generated again" "$before" "$(digest "$work/damaged")"
+
 # Disk full in the middle of a run: what was finished stays readable, and the run goes on elsewhere.
 mkdir "$work/small"
 if mount -t tmpfs -o size=1m tmpfs "$work/small" 2>/dev/null; then
@@ -216,6 +267,11 @@ code=0; "$paceline" rollout 2>"$work/bad.log" || code=$?
 same "no configuration: exit code" 64 "$code"
 code=0; "$paceline" rolout "$config" 2>"$work/bad.log" >&2 || code=$?
 same "unknown command: exit code" 64 "$code"
+same "unknown command: advice" "paceline: unexpected argument 'rolout' (the nearest is rollout); see paceline --help" "$(cat "$work/bad.log")"
+code=0; "$here/launch.sh" 3 "$paceline" rollout "$config" --ouput x 2>"$work/bad.log" >&2 || code=$?
+same "unknown option: exit code" 64 "$code"
+same "unknown option: said once" "paceline rollout: unexpected argument '--ouput' (the nearest is --output); see paceline rollout --help" \
+  "$(grep ^paceline "$work/bad.log")"
 code=0; "$paceline" rollout "$work/nowhere.yaml" 2>"$work/bad.log" || code=$?
 same "missing configuration: exit code" 64 "$code"
 code=0; "$paceline" rollout "$work" 2>"$work/bad.log" || code=$?

@@ -87,6 +87,28 @@ comes step-7 && same "a kill: another job goes on with the step" "$(alone 7 400)
 # As early, or as late, as the kill came.
 same "its log lacks the end of the first" "start 1,start 2,ended|start 2,ended|start 1,ended" "$(starts step-7)"
 
+# Weights that overflow, as those of a training that has diverged, end the job, but not the one behind it.
+cp -r "$root/configs/models/target" "$work/diverged"
+python3 - "$work/diverged/model.safetensors" <<'PY'
+import json, struct, sys
+with open(sys.argv[1], "r+b") as file:
+    size = struct.unpack("<Q", file.read(8))[0]
+    first, last = json.loads(file.read(size))["model.layers.0.input_layernorm.weight"]["data_offsets"]
+    file.seek(8 + size + first)
+    file.write(b"\x00\x7f" * ((last - first) // 2))
+PY
+request step-8 8 60 "path: $work/diverged, "
+request step-9 9 60
+comes step-8
+if grep -q "overflows" "$steps/step-8.error"; then ok "weights that overflow are refused"; else fail "weights that overflow: $(cat "$steps/step-8.error")"; fi
+for _ in $(seq 100); do { [ -e "$steps/step-9" ] || ! kill -0 "$pid" 2>/dev/null; } && break; sleep 0.1; done
+if ! kill -0 "$pid" 2>/dev/null; then
+  code=0; wait "$pid" || code=$?
+  same "exit code" 65 "$code"
+  resident 2
+fi
+comes step-9 && same "the next step comes" "$(alone 9 60)" "$(digest "$steps/step-9")"
+
 : >"$steps/stop"
 code=0
 wait "$pid" || code=$?
