@@ -31,6 +31,11 @@ std::string footer() {
          "once.";
 }
 
+/// What an unset variable of a script leaves is not what it meant.
+std::string not_empty(const std::string& text) {
+  return text.empty() ? "expected a name, found nothing" : "";
+}
+
 void add_config(CLI::App& command, app::RunArguments& arguments) {
   command.add_option("config", arguments.config, "Configuration file (YAML)")->required();
   command
@@ -41,7 +46,8 @@ void add_config(CLI::App& command, app::RunArguments& arguments) {
 
 void add_run_arguments(CLI::App& command, app::RunArguments& arguments) {
   add_config(command, arguments);
-  command.add_option("--output", arguments.output, "Output directory (overrides output.directory)");
+  command.add_option("--output", arguments.output, "Output directory (overrides output.directory)")
+      ->check(not_empty);
 }
 
 /// Slurm's environment stands in for what is not said.
@@ -161,7 +167,12 @@ int run(int argc, char** argv) {
   add_config(*profile, measuring.run);
   profile->add_option("--output", measuring.output, "File to write (YAML)")->required();
   profile->add_option("--seconds", measuring.seconds, "Time to measure for at most")
-      ->check(CLI::PositiveNumber)
+      ->check([](const std::string& text) {
+        char* end = nullptr;
+        const double seconds = std::strtod(text.c_str(), &end);
+        const bool good = *end == '\0' && seconds > 0 && seconds <= 86'400;
+        return good ? std::string() : "expected seconds above 0, at most 86400, found " + text;
+      })
       ->capture_default_str();
   app::ScoreArguments scored;
   CLI::App* score = cli.add_subcommand("score",
@@ -169,8 +180,10 @@ int run(int argc, char** argv) {
                                        "under any weights (under mpirun or srun)");
   add_config(*score, scored.run);
   score->add_option("run", scored.directory, "Run directory")->required();
-  score->add_option("--name", scored.name,
-                    "Write scores-NAME.h5 into it (default: the name of the model's directory)");
+  score
+      ->add_option("--name", scored.name,
+                   "Write scores-NAME.h5 into it (default: the name of the model's directory)")
+      ->check(not_empty);
   app::SimulateArguments simulated;
   CLI::App* simulate = cli.add_subcommand(
       "simulate", "Run roles and policies in a modelled world of as many GPUs as you like");

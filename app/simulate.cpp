@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "app/commands.hpp"
+#include "app/setup.hpp"
 #include "app/simulated_job.hpp"
 #include "app/simulation_setup.hpp"
 #include "app/terminal.hpp"
@@ -170,11 +171,16 @@ ExitCode simulate(const SimulateArguments& arguments) {
     rows.push_back(run(simulation, ""));
     account(rows.back());
   } else {
-    for (const std::string& setting : settings_of(arguments.sweep)) {
-      RunArguments one = arguments.run;
-      one.overrides.push_back(setting);
-      one.overrides.emplace_back("simulation.telemetry=false");  // of many there is none
-      rows.push_back(run(prepare_simulation(one), setting));
+    const std::vector<std::string> settings = settings_of(arguments.sweep);
+    std::vector<RunArguments> swept(settings.size(), arguments.run);
+    // All are read before the first is simulated, which may take hours.
+    for (std::size_t i = 0; i < settings.size(); ++i) {
+      swept[i].overrides.push_back(settings[i]);
+      swept[i].overrides.emplace_back("simulation.telemetry=false");  // of many there is none
+      (void)read_config(swept[i], io::Purpose::simulation);
+    }
+    for (std::size_t i = 0; i < settings.size(); ++i) {
+      rows.push_back(run(prepare_simulation(swept[i]), settings[i]));
       account(rows.back());
     }
   }

@@ -272,6 +272,10 @@ code=0; "$here/launch.sh" 3 "$paceline" rollout "$config" --ouput x 2>"$work/bad
 same "unknown option: exit code" 64 "$code"
 same "unknown option: said once" "paceline rollout: unexpected argument '--ouput' (the nearest is --output); see paceline rollout --help" \
   "$(grep ^paceline "$work/bad.log")"
+code=0; "$paceline" check "$config" --output "" 2>"$work/bad.log" >&2 || code=$?
+same "an output of no name: $(cat "$work/bad.log"): exit code" 64 "$code"
+code=0; "$paceline" profile "$config" --output "$work/p.yaml" --seconds nan 2>"$work/bad.log" >&2 || code=$?
+same "no number of seconds: $(cat "$work/bad.log"): exit code" 64 "$code"
 code=0; "$paceline" rollout "$work/nowhere.yaml" 2>"$work/bad.log" || code=$?
 same "missing configuration: exit code" 64 "$code"
 code=0; "$paceline" rollout "$work" 2>"$work/bad.log" || code=$?

@@ -218,6 +218,7 @@ refuses "more groups than ranks" 64 "layout: 5 verifier groups of degree 2" --se
 refuses "no such lengths" 65 "nowhere.csv" --set simulation.workload.lengths="$work/nowhere.csv"
 refuses "no such run to replay" 64 "nowhere" --set simulation.workload.replay="$work/nowhere"
 refuses "no such model" 65 "nowhere" --set model.path="$work/nowhere"
+refuses "a sweep whose last value is none" 64 "speculation.window.*.x." --sweep speculation.window=2,x
 refuses "a sweep of nothing" 64 "sweep simulation.nodes=: expected" --sweep simulation.nodes=
 refuses "a sweep without values" 64 "sweep simulation.nodes: expected" --sweep simulation.nodes
 refuses "a sweep of an unknown key" 64 "simulation.node.*nodes" --sweep simulation.node=1,2
