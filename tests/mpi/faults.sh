@@ -46,14 +46,14 @@ for i in range(200):
 PY
 numbers="NaN or infinite"
 for ranks in 1 4; do
-  rm -rf "$work/run"; faults "overflow on $ranks ranks" 70 "$numbers" "$ranks" --set model.path="$work/model"
+  rm -rf "$work/run"; faults "overflow on $ranks ranks" 65 "$numbers" "$ranks" --set model.path="$work/model"
 done
-rm -rf "$work/run"; faults "overflow, greedy" 70 "$numbers" 1 --set model.path="$work/model" --set sampling.temperature=0
-rm -rf "$work/run"; faults "overflow, long leases" 70 "$numbers" 1 --set model.path="$work/model" \
+rm -rf "$work/run"; faults "overflow, greedy" 65 "$numbers" 1 --set model.path="$work/model" --set sampling.temperature=0
+rm -rf "$work/run"; faults "overflow, long leases" 65 "$numbers" 1 --set model.path="$work/model" \
   --set prompts.path="$work/long.jsonl" --set engine.max_batch=512
-rm -rf "$work/run"; faults "overflow of a draft model" 70 "$numbers" 2 \
+rm -rf "$work/run"; faults "overflow of a draft model" 65 "$numbers" 2 \
   --set "speculation.drafters=[{method: suffix}, {method: model, path: $work/draft}]"
-rm -rf "$work/run"; faults "overflow on 4 ranks, TP 2" 70 "$numbers" 4 --set model.path="$work/model" --set layout.verifier_tp=2
+rm -rf "$work/run"; faults "overflow on 4 ranks, TP 2" 65 "$numbers" 4 --set model.path="$work/model" --set layout.verifier_tp=2
 
 # Files that cannot be made, on one rank alone: something is in the way.
 blocked() {  # FILE RANKS [ARG...]
