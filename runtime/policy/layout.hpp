@@ -55,7 +55,8 @@ struct KvPlan {
   bool holds_batch = true;  ///< max_batch requests at their longest
   std::string explanation;
 };
-/// `setting`: engine.kv_memory in bytes. Throws UsageError when not even one request fits.
+/// `setting`: engine.kv_memory in bytes. Throws UsageError when not even one request fits, and when
+/// more is asked for than there is.
 [[nodiscard]] KvPlan plan_kv(const KvFacts& facts, std::optional<std::uint64_t> setting);
 
 }  // namespace paceline::policy

@@ -107,18 +107,6 @@ corrupt "wrong shape" "model.norm.weight.*expected.*256" \
 corrupt "missing tensor" "model.layers.0.mlp.up_proj.weight" \
   "header['other'] = header.pop('model.layers.0.mlp.up_proj.weight')"
 
-# Weights that are numbers, and with which computing overflows.
-overflowing() {  # NAME MODEL
-  cp -r "$root/configs/models/$2" "$work/$1"
-  break_safetensors "$work/$1" "first, last = header['model.layers.0.input_layernorm.weight']['data_offsets']
-data = data[:first] + b'\\x00\\x7f' * ((last - first) // 2) + data[last:]"
-}
-overflowing overflow target
-refuses "weights that overflow" 65 "$work/overflow: what these weights compute overflows" 1 --set model.path="$work/overflow"
-overflowing overflow-draft draft
-refuses "draft weights that overflow" 65 "$work/overflow-draft: what these weights compute overflows" 2 \
-  --set "speculation.drafters=[{method: model, path: $work/overflow-draft}]"
-
 dir=$(broken_model arch); sed -i 's/Qwen2ForCausalLM/Qwen9ForCausalLM/; s/"qwen2"/"qwen9"/' "$dir/config.json"
 refuses "unsupported architecture" 65 "config.json.*[Qq]wen9" 1 --set model.path="$dir"
 cp -r "$root/tests/models/parity/qwen2-sharded" "$work/tok"; cp "$model/tokenizer.json" "$work/tok"

@@ -44,7 +44,7 @@ python3 - >"$work/long.jsonl" <<'PY'
 for i in range(200):
     print('{"prompt_tokens": %s}' % [(i * 7 + j) % 500 for j in range(700)])
 PY
-numbers="NaN or infinite"
+numbers="(model|draft): what these weights compute overflows: logits are NaN or infinite"
 for ranks in 1 4; do
   rm -rf "$work/run"; faults "overflow on $ranks ranks" 65 "$numbers" "$ranks" --set model.path="$work/model"
 done

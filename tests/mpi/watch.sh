@@ -101,7 +101,7 @@ request step-8 8 60 "path: $work/diverged, "
 request step-9 9 60
 comes step-8
 if grep -q "overflows" "$steps/step-8.error"; then ok "weights that overflow are refused"; else fail "weights that overflow: $(cat "$steps/step-8.error")"; fi
-for _ in $(seq 100); do { [ -e "$steps/step-9" ] || ! kill -0 "$pid" 2>/dev/null; } && break; sleep 0.1; done
+for _ in $(seq 600); do { [ -e "$steps/step-9" ] || ! kill -0 "$pid" 2>/dev/null; } && break; sleep 0.1; done
 if ! kill -0 "$pid" 2>/dev/null; then
   code=0; wait "$pid" || code=$?
   same "exit code" 65 "$code"
