@@ -3,105 +3,18 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <span>
 #include <utility>
 #include <vector>
+
+#include "io/text/jinja_text.hpp"
 
 namespace paceline::io::text {
 namespace {
 
 constexpr int deepest_nesting = 32;
 
-/// Thrown and caught within this file: the text is not a template of the kind read here.
-struct Unreadable {};
-
-// --- 1. Text to tags ---------------------------------------------------------------------------
-
-enum class TagKind : std::uint8_t { text, output, block, comment };
-struct Tag {
-  TagKind kind;
-  std::string_view body;  ///< without delimiters and trim marks
-  bool trims_before = false, trims_after = false;
-};
-
-/// The end of a tag's body: the first `close` outside string literals.
-std::size_t find_close(std::string_view text, std::size_t at, std::string_view close) {
-  char quote = '\0';
-  for (; at < text.size(); ++at) {
-    const char c = text[at];
-    if (quote != '\0') {
-      if (c == '\\') {
-        ++at;
-      } else if (c == quote) {
-        quote = '\0';
-      }
-    } else if (text.substr(at, 2) == close) {
-      return at;
-    } else if (close != "#}" && (c == '\'' || c == '"')) {
-      quote = c;
-    }
-  }
-  throw Unreadable{};
-}
-
-std::vector<Tag> read_tags(std::string_view text) {
-  std::vector<Tag> tags;
-  std::size_t done = 0;
-  for (std::size_t at = 0; at + 1 < text.size();) {
-    const char mark = text[at + 1];
-    if (text[at] != '{' || (mark != '{' && mark != '%' && mark != '#')) {
-      ++at;
-      continue;
-    }
-    if (at > done) tags.push_back({TagKind::text, text.substr(done, at - done)});
-    const char* close = mark == '{' ? "}}" : mark == '%' ? "%}" : "#}";
-    const std::size_t end = find_close(text, at + 2, close);
-    Tag tag{mark == '{'   ? TagKind::output
-            : mark == '%' ? TagKind::block
-                          : TagKind::comment,
-            text.substr(at + 2, end - at - 2)};
-    if (!tag.body.empty() && tag.body.front() == '-') {
-      tag.trims_before = true;
-      tag.body.remove_prefix(1);
-    }
-    if (!tag.body.empty() && tag.body.back() == '-') {
-      tag.trims_after = true;
-      tag.body.remove_suffix(1);
-    }
-    tags.push_back(tag);
-    done = at = end + 2;
-  }
-  if (done < text.size()) tags.push_back({TagKind::text, text.substr(done)});
-  return tags;
-}
-
-/// What a stretch of text between two tags prints, under the settings of `transformers`:
-/// trim_blocks (a newline after a block goes), lstrip_blocks (spaces on a line before a block go)
-/// and one newline at the end of the template goes. `before` and `after` are null at the ends.
-std::string_view printed(std::string_view text, const Tag* before, const Tag* after) {
-  constexpr std::string_view white = " \t\r\n";
-  const auto is_statement = [](const Tag* tag) {
-    return tag != nullptr && tag->kind != TagKind::output;
-  };
-  const std::string_view whole = text;
-  if (after == nullptr && !text.empty() && text.back() == '\n') text.remove_suffix(1);
-  if (before != nullptr && before->trims_after) {
-    text.remove_prefix(std::min(text.find_first_not_of(white), text.size()));
-  } else if (is_statement(before) && !text.empty() && text.front() == '\n') {
-    text.remove_prefix(1);
-  }
-  if (after != nullptr && after->trims_before) {
-    text.remove_suffix(text.size() - (text.find_last_not_of(white) + 1));
-  } else if (is_statement(after)) {
-    std::string_view rest = text;
-    while (!rest.empty() && (rest.back() == ' ' || rest.back() == '\t')) rest.remove_suffix(1);
-    const bool line_start =
-        rest.empty() ? before == nullptr || text.data() != whole.data() : rest.back() == '\n';
-    if (line_start) text = rest;
-  }
-  return text;
-}
-
-// --- 2. Expressions, canonically ---------------------------------------------------------------
+// --- 1. Expressions, canonically ---------------------------------------------------------------
 
 std::string quoted(std::string_view value) {
   std::string out = "'";
@@ -116,60 +29,121 @@ std::string quoted(std::string_view value) {
   return out + "'";
 }
 
-bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+template <std::size_t n>
+bool is_one_of(const std::array<const char*, n>& list, std::string_view text) {
+  return std::find(list.begin(), list.end(), text) != list.end();
+}
 
-/// One token of an expression. `text` is a literal's value, or the token as written.
-struct Word {
-  bool literal = false;
-  std::string text;
-};
+constexpr std::array keywords = {"if", "else", "and", "or", "not", "in", "is"};
 
-std::vector<Word> read_words(std::string_view body) {
-  std::vector<Word> words;
-  for (std::size_t i = 0; i < body.size();) {
-    const char c = body[i];
-    if (std::isspace(static_cast<unsigned char>(c)) != 0) {
-      ++i;
-    } else if (c == '\'' || c == '"') {
-      Word word{true, ""};
-      for (++i; i < body.size() && body[i] != c; ++i) {
-        if (body[i] == '\\' && i + 1 < body.size()) {
-          ++i;
-          word.text += body[i] == 'n' ? '\n' : body[i] == 't' ? '\t' : body[i];
-        } else {
-          word.text += body[i];
-        }
-      }
-      ++i;
-      words.push_back(std::move(word));
-    } else if (is_name(c)) {
-      std::size_t end = i;
-      while (end < body.size() && is_name(body[end])) ++end;
-      words.push_back({false, std::string(body.substr(i, end - i))});
-      i = end;
+bool is_keyword(const Word& word) {
+  return word.kind == WordKind::name && is_one_of(keywords, word.text);
+}
+
+/// Whether a bracket behind the word is a subscript of it.
+bool takes_subscript(const Word& word) {
+  return (word.kind == WordKind::name && !is_keyword(word)) || word.is(")") || word.is("]");
+}
+
+/// Whether what a plus sign adds ends before the word: nothing binds tighter there.
+bool ends_sum(const Word& word) {
+  constexpr std::array ends = {"+", ")", "]", ",", "if", "else", "and", "or"};
+  return word.kind != WordKind::literal && is_one_of(ends, word.text);
+}
+bool starts_sum(const Word& word) {
+  constexpr std::array starts = {"+", "(", "[", ",", "=", "==", "if", "else", "and", "or"};
+  return word.kind != WordKind::literal && is_one_of(starts, word.text);
+}
+
+/// Throws where Jinja could not read the words as an expression, as far as neighbours tell: of a
+/// branch that is dropped nothing else would.
+void require_expression(std::span<const Word> words) {
+  constexpr std::array signs = {"+", "-", "[", "]", "(", ")", "{", "}", ":"};
+  constexpr std::array infix = {"*", "/", "//", "**", "%",  "~",  "|",  ".",
+                                "=", "<", ">",  "==", "!=", "<=", ">=", ","};
+  const auto is_value = [](const Word& w) { return w.kind != WordKind::sign && !is_keyword(w); };
+  const auto ends_value = [&](const Word& w) {
+    return is_value(w) || w.is(")") || w.is("]") || w.is("}");
+  };
+  const Word* before = nullptr;
+  int calls = 0;  // around, or other parentheses
+  for (const Word& w : words) {
+    calls += w.is("(") ? 1 : w.is(")") ? -1 : 0;
+    const bool value_before = before != nullptr && ends_value(*before);
+    bool wrong = false;
+    if (w.kind == WordKind::literal) {
+      wrong = value_before && before->kind != WordKind::literal;
+    } else if (is_value(w)) {
+      wrong = value_before;
+    } else if (is_keyword(w)) {
+      wrong = !value_before && w.text != "not" && !(w.text == "if" && before == nullptr);
+    } else if (is_one_of(infix, w.text)) {
+      wrong = !value_before || (w.is("=") && calls == 0);
     } else {
-      words.push_back({false, std::string(1, c)});
-      ++i;
+      wrong = !is_one_of(signs, w.text) || (w.is("{") && value_before);
+      if (w.is("]") || w.is(")") ||
+          w.is("}")) {  // after a value, a comma, a slice's colon or nothing
+        constexpr std::array may_end = {"(", "[", "{", ",", ":"};
+        wrong |= !value_before && !(before != nullptr && is_one_of(may_end, before->text));
+      }
     }
+    wrong |= before != nullptr && before->is(".") && w.kind != WordKind::name;
+    if (wrong) throw UnreadableTemplate{};
+    before = &w;
   }
-  return words;
+  if (before == nullptr || !(ends_value(*before) || before->is(","))) throw UnreadableTemplate{};
+}
+
+/// The same of what follows the name of a statement.
+void require_statement(const std::string& name, std::span<const Word> words) {
+  constexpr std::array bare = {"else",     "endif",   "endfor",     "break",        "continue",
+                               "endmacro", "endcall", "generation", "endgeneration"};
+  constexpr std::array others = {"if", "elif", "for", "set", "macro", "call"};
+  if (is_one_of(bare, name)) {
+    if (!words.empty()) throw UnreadableTemplate{};
+    return;
+  }
+  if (!is_one_of(others, name)) throw UnreadableTemplate{};
+  if (name == "for" ||
+      name == "set") {  // names, perhaps of a namespace's, and what becomes of them
+    const char* divider = name == "for" ? "in" : "=";
+    std::size_t targets = 0;
+    while (targets < words.size() && !words[targets].is(divider)) {
+      const Word& w = words[targets++];
+      const bool named = w.kind == WordKind::name && !is_keyword(w);
+      if (!named && !w.is(",") && !w.is(".")) throw UnreadableTemplate{};
+    }
+    if (targets == 0 || targets == words.size()) throw UnreadableTemplate{};
+    require_expression(words.first(targets));
+    words = words.subspan(targets + 1);
+  }
+  require_expression(words);
 }
 
 /// x['key'] becomes x.key, and 'a' + 'b' becomes 'ab'.
 std::vector<Word> simplify(std::vector<Word> words) {
   std::vector<Word> out;
-  const auto is = [](const Word& w, const char* text) { return !w.literal && w.text == text; };
+  const auto is_key = [](const std::string& text) {
+    return !text.empty() && std::isdigit(static_cast<unsigned char>(text[0])) == 0 &&
+           std::all_of(text.begin(), text.end(), [](char c) {
+             return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+           });
+  };
   for (std::size_t i = 0; i < words.size(); ++i) {
     Word& w = words[i];
-    const bool key = i + 2 < words.size() && is(w, "[") && words[i + 1].literal &&
-                     is(words[i + 2], "]") && !out.empty() && !out.back().literal &&
-                     !words[i + 1].text.empty() &&
-                     std::all_of(words[i + 1].text.begin(), words[i + 1].text.end(), is_name);
+    const bool literal = w.kind == WordKind::literal;
+    const bool key = w.is("[") && i + 2 < words.size() && words[i + 2].is("]") &&
+                     words[i + 1].kind == WordKind::literal && is_key(words[i + 1].text) &&
+                     !out.empty() && takes_subscript(out.back());
+    const bool joins = literal && out.size() >= 2 && out.back().is("+") &&
+                       out[out.size() - 2].kind == WordKind::literal &&
+                       (out.size() == 2 || starts_sum(out[out.size() - 3])) &&
+                       (i + 1 == words.size() || ends_sum(words[i + 1]));
     if (key) {
-      out.push_back({false, "."});
-      out.push_back({false, words[i + 1].text});
+      out.push_back({WordKind::sign, "."});
+      out.push_back({WordKind::name, words[i + 1].text});
       i += 2;
-    } else if (w.literal && out.size() >= 2 && is(out.back(), "+") && out[out.size() - 2].literal) {
+    } else if (joins) {
       out.pop_back();
       out.back().text += w.text;
     } else {
@@ -179,22 +153,31 @@ std::vector<Word> simplify(std::vector<Word> words) {
   return out;
 }
 
+/// Whether two signs would be read as one if they stood together.
+bool would_join(char first, char second) {
+  return second == '=' ? first == '=' || first == '!' || first == '<' || first == '>'
+                       : first == second && (first == '/' || first == '*');
+}
+
 std::string spell(const std::vector<Word>& words) {
   std::string out;
-  bool after_name = false;
+  WordKind last = WordKind::literal;
   for (const Word& w : words) {
-    const bool name = !w.literal && is_name(w.text[0]);
-    if (name && after_name) out += ' ';
-    out += w.literal ? quoted(w.text) : w.text;
-    after_name = name;
+    const bool apart =
+        last == w.kind && (w.kind == WordKind::name ||
+                           (w.kind == WordKind::sign && would_join(out.back(), w.text[0])));
+    if (apart) out += ' ';
+    out += w.kind == WordKind::literal ? quoted(w.text) : w.text;
+    last = w.kind;
   }
   return out;
 }
 
-// --- 3. Tags to the statements that remain -----------------------------------------------------
+// --- 2. Tags to the statements that remain -----------------------------------------------------
 
 constexpr std::array never_conditions = {
     "tools",
+    "not tools is defined",  // it is passed, and none
     "tools is not none",
     "custom_tools is defined",
     "builtin_tools is defined",
@@ -203,116 +186,191 @@ constexpr std::array never_conditions = {
     "tools_in_user_message and not tools is none",
     "message.tool_calls",
     "'tool_calls'in message",
-    "message.role=='tool'",
-    "message.role=='tool'or message.role=='ipython'",
+    "message.role=='assistant'and message.content is none",
     "message.reasoning_content is string",
     "message.reasoning_content is defined and message.reasoning_content is not none",
-    "strftime_now is defined",
     "not add_generation_prompt is defined",
 };
 constexpr std::array always_conditions = {
-    "not tools is defined",
-    "not tools_in_user_message is defined",
-    "not date_string is defined",
     "message.content is string",
+    "not message.tool_calls",
+};
+/// True once and then false, so that it must not matter which.
+constexpr std::string_view idle_condition = "not tools_in_user_message is defined";
+/// The same as never and always where the role is system, user or assistant.
+constexpr std::array never_of_known_roles = {
+    "message.role=='tool'",
+    "message.role=='tool'or message.role=='ipython'",
+};
+constexpr std::array always_of_known_roles = {
     "not(message.role=='ipython'or message.role=='tool'or'tool_calls'in message)",
 };
 constexpr std::array idle_statements = {"tools=none", "tools_in_user_message=true"};  // after set
-
-template <std::size_t n>
-bool is_one_of(const std::array<const char*, n>& list, std::string_view text) {
-  return std::find(list.begin(), list.end(), text) != list.end();
-}
 
 class Reducer {
  public:
   explicit Reducer(std::vector<Tag> tags) : tags_(std::move(tags)) {}
 
   std::string run() {
-    std::string form = statements(0);
-    if (at_ < tags_.size()) throw Unreadable{};  // a stray endif or endfor
-    return form;
+    Body body;
+    statements(body, 0);
+    if (at_ < tags_.size()) throw UnreadableTemplate{};  // a stray endif or endfor
+    return std::move(body).finish();
   }
+  [[nodiscard]] bool other_roles_differ() const { return other_roles_differ_; }
 
  private:
   struct Block {
     std::string name;  ///< if, elif, else, endif, for, endfor, set, ...
     std::string rest;
   };
+
+  /// Statements as they are put together; neighbouring outputs are one, joined by plus signs.
+  class Body {
+   public:
+    void print(std::vector<Word> words) {
+      require_expression(words);
+      const bool sum = std::none_of(words.begin(), words.end(), [](const Word& w) {
+        return is_keyword(w) || w.is(",") || w.is("==") || w.is("!=") || w.is("<") || w.is(">") ||
+               w.is("<=") || w.is(">=");
+      });
+      if (!output_.empty()) output_.push_back({WordKind::sign, "+"});
+      if (!sum) output_.push_back({WordKind::sign, "("});
+      output_.insert(output_.end(), std::make_move_iterator(words.begin()),
+                     std::make_move_iterator(words.end()));
+      if (!sum) output_.push_back({WordKind::sign, ")"});
+    }
+    void state(const std::string& statement) {
+      flush();
+      form_ += statement;
+    }
+    [[nodiscard]] std::string finish() && {
+      flush();
+      return std::move(form_);
+    }
+    /// What was stated since `start`, which is an earlier size().
+    [[nodiscard]] std::string_view since(std::size_t start) const {
+      return std::string_view(form_).substr(start);
+    }
+    [[nodiscard]] std::size_t size() const { return form_.size(); }
+
+   private:
+    void flush() {
+      if (!output_.empty()) form_ += "{{" + spell(simplify(std::move(output_))) + "}}";
+      output_.clear();
+    }
+    std::string form_;
+    std::vector<Word> output_;
+  };
+
   [[nodiscard]] static Block block_of(const Tag& tag) {
-    std::vector<Word> words = simplify(read_words(tag.body));
-    if (words.empty() || words[0].literal) throw Unreadable{};
+    std::vector<Word> words = read_words(tag.body);
+    if (words.empty() || words[0].kind != WordKind::name) throw UnreadableTemplate{};
     std::string name = std::move(words[0].text);
     words.erase(words.begin());
-    return {std::move(name), spell(words)};
+    require_statement(name, words);
+    return {std::move(name), spell(simplify(std::move(words)))};
+  }
+  /// The block of the tag that ended statements(); there is one.
+  [[nodiscard]] Block ending() const {
+    if (at_ >= tags_.size()) throw UnreadableTemplate{};
+    return block_of(tags_[at_]);
+  }
+  void expect_end(std::string_view name) const {
+    if (ending().name != name) throw UnreadableTemplate{};
   }
 
   /// Everything up to a tag that ends or continues the enclosing statement (left unread).
-  std::string statements(int depth) {
-    if (depth > deepest_nesting) throw Unreadable{};
-    std::string form;
-    std::vector<Word> output;  // neighbouring outputs, joined by +
-    const auto print = [&](const std::vector<Word>& words) {
-      if (!output.empty()) output.push_back({false, "+"});
-      output.insert(output.end(), words.begin(), words.end());
-    };
-    const auto flush = [&] {
-      if (!output.empty()) form += "{{" + spell(simplify(std::move(output))) + "}}";
-      output.clear();
-    };
+  void statements(Body& body, int depth) {
+    constexpr std::array ends = {"elif", "else", "endif", "endfor", "endgeneration"};
+    if (depth > deepest_nesting) throw UnreadableTemplate{};
     for (; at_ < tags_.size(); ++at_) {
       const Tag& tag = tags_[at_];
-      if (tag.kind == TagKind::comment) continue;
       if (tag.kind == TagKind::text) {
-        const std::string_view text = printed(tag.body, at_ > 0 ? &tags_[at_ - 1] : nullptr,
-                                              at_ + 1 < tags_.size() ? &tags_[at_ + 1] : nullptr);
-        if (!text.empty()) print({{true, std::string(text)}});
-        continue;
+        if (!tag.body.empty()) body.print({{WordKind::literal, std::string(tag.body)}});
+      } else if (tag.kind == TagKind::output) {
+        body.print(read_words(tag.body));
+      } else if (tag.kind == TagKind::block) {
+        const Block block = block_of(tag);
+        if (is_one_of(ends, block.name)) break;
+        if (block.name == "if") {
+          const std::string inner = condition(depth);
+          if (!inner.empty()) body.state(inner);  // else the outputs around it join
+        } else if (block.name == "for") {
+          body.state(loop(block, depth));
+        } else if (block.name == "generation") {
+          generation(body, depth);
+        } else if (block.name != "set" || !is_one_of(idle_statements, block.rest)) {
+          body.state("{%" + block.name + " " + block.rest + "%}");
+        }
       }
-      if (tag.kind == TagKind::output) {
-        print(read_words(tag.body));
-        continue;
-      }
-      const Block block = block_of(tag);
-      if (block.name == "elif" || block.name == "else" || block.name == "endif" ||
-          block.name == "endfor") {
-        break;
-      }
-      if (block.name == "set" && is_one_of(idle_statements, block.rest)) continue;
-      std::string inner = block.name == "if"    ? condition(depth)
-                          : block.name == "for" ? loop(block, depth)
-                                                : "{%" + block.name + " " + block.rest + "%}";
-      if (inner.empty()) continue;
-      flush();  // where a branch went without a trace, the outputs around it join
-      form += inner;
     }
-    flush();
-    return form;
   }
 
   std::string loop(const Block& block, int depth) {
     ++at_;
-    const std::string body = statements(depth + 1);
-    if (at_ >= tags_.size() || block_of(tags_[at_]).name != "endfor") throw Unreadable{};
-    return "{%for " + block.rest + "%}" + body + "{%endfor%}";
+    Body body;
+    const bool of_messages = block.rest.starts_with("message in");
+    message_loops_ += of_messages ? 1 : 0;
+    statements(body, depth + 1);
+    message_loops_ -= of_messages ? 1 : 0;
+    expect_end("endfor");
+    return "{%for " + block.rest + "%}" + std::move(body).finish() + "{%endfor%}";
+  }
+
+  /// What trainers' templates mark as the model's own words, which prints the same without marks.
+  /// It is a scope: what it sets but of a namespace is gone at its end.
+  void generation(Body& body, int depth) {
+    ++at_;
+    const std::size_t start = body.size();
+    statements(body, depth + 1);
+    expect_end("endgeneration");
+    constexpr std::string_view set = "{%set ";
+    const std::string_view inside = body.since(start);
+    for (std::size_t at = inside.find(set); at != std::string_view::npos;
+         at = inside.find(set, at)) {
+      at += set.size();
+      if (!inside.substr(at).starts_with("ns.")) throw UnreadableTemplate{};
+    }
+  }
+
+  /// Whether `condition` is in one of the lists; outside a loop there is no message to ask about.
+  template <std::size_t n, std::size_t m>
+  [[nodiscard]] bool is_listed(const std::string& condition, const std::array<const char*, n>& list,
+                               const std::array<const char*, m>& of_known_roles) {
+    if (condition.find("message") != std::string::npos && message_loops_ == 0 &&
+        condition.find("tools_in_user_message") == std::string::npos)
+      return false;
+    const bool of_roles = is_one_of(of_known_roles, condition);
+    other_roles_differ_ |= of_roles;
+    return of_roles || is_one_of(list, condition);
   }
 
   std::string condition(int depth) {
     std::string form;
     bool tested = false;                   // a test remained, so that `form` is an if
     bool decided = false;                  // an earlier branch is always taken
+    bool ended = false;                    // by else
     bool assistant_without_tools = false;  // an earlier branch takes every assistant message left
-    for (Block block = block_of(tags_[at_]); block.name != "endif"; block = block_of(tags_[at_])) {
+    for (Block block = block_of(tags_[at_]); block.name != "endif"; block = ending()) {
       const bool otherwise = block.name == "else";
-      if (!otherwise && block.name != "if" && block.name != "elif") throw Unreadable{};
+      if (ended || (!otherwise && block.name != "if" && block.name != "elif"))
+        throw UnreadableTemplate{};
+      ended = otherwise;
       ++at_;
-      const std::string body = statements(depth + 1);
-      if (at_ >= tags_.size()) throw Unreadable{};
-      const bool never =
-          !otherwise && (is_one_of(never_conditions, block.rest) ||
-                         (assistant_without_tools && block.rest == "message.role=='assistant'"));
+      Body inner;
+      statements(inner, depth + 1);
+      const std::string body = std::move(inner).finish();
+      const bool never = !decided && !otherwise &&
+                         (is_listed(block.rest, never_conditions, never_of_known_roles) ||
+                          (assistant_without_tools && block.rest == "message.role=='assistant'"));
+      if (!decided && block.rest == idle_condition) {
+        if (tested || !body.empty()) throw UnreadableTemplate{};
+        expect_end("endif");
+        return "";
+      }
       if (decided || never) continue;
-      if (otherwise || is_one_of(always_conditions, block.rest)) {
+      if (otherwise || is_listed(block.rest, always_conditions, always_of_known_roles)) {
         decided = true;
         form += tested && !body.empty() ? "{%else%}" + body : body;
         continue;
@@ -323,11 +381,14 @@ class Reducer {
           block.rest.find("(message.role=='assistant'and not message.tool_calls)") !=
           std::string::npos;
     }
+    expect_end("endif");
     return tested ? form + "{%endif%}" : form;
   }
 
   std::vector<Tag> tags_;
   std::size_t at_ = 0;
+  int message_loops_ = 0;  ///< around
+  bool other_roles_differ_ = false;
 };
 
 /// Replaces the one literal that is a whole ChatML system message.
@@ -337,9 +398,12 @@ void take_default_system(ChatShape& shape) {
   std::size_t at = 0;
   while ((at = shape.form.find(open, at)) != std::string::npos) {
     const std::size_t start = at + open.size();
-    const std::size_t end = shape.form.find('\'', start);
+    std::size_t end = start;
+    while (end < shape.form.size() && shape.form[end] != '\'') {
+      end += shape.form[end] == '\\' ? 2 : 1;
+    }
     at = start;
-    if (end == std::string::npos) return;
+    if (end >= shape.form.size()) return;
     const std::string_view literal = std::string_view(shape.form).substr(start, end + 1 - start);
     if (literal.size() < close.size() || !literal.ends_with(close)) continue;
     const std::string_view system = literal.substr(0, literal.size() - close.size());
@@ -360,11 +424,14 @@ std::uint64_t ChatShape::fingerprint() const {
 ChatShape shape_of(std::string_view jinja) {
   ChatShape shape;
   try {
-    shape.form = Reducer(read_tags(jinja)).run();
-  } catch (const Unreadable&) {
+    const std::string source = jinja_source(jinja);
+    Reducer reducer(read_tags(source));
+    shape.form = reducer.run();
+    shape.other_roles_differ = reducer.other_roles_differ();
+    take_default_system(shape);
+  } catch (const UnreadableTemplate&) {
     return {};
   }
-  take_default_system(shape);
   return shape;
 }
 

@@ -13,13 +13,17 @@ struct ChatShape {
   /// The statements that remain, canonically spelled. A literal ChatML system prompt stands as
   /// $SYSTEM. Empty when the text is no template that can be read.
   std::string form;
-  std::optional<std::string> default_system;        ///< what $SYSTEM stood for
+  std::optional<std::string> default_system;  ///< what $SYSTEM stood for
+  /// A branch for messages of another role than system, user and assistant is gone.
+  bool other_roles_differ = false;
   [[nodiscard]] std::uint64_t fingerprint() const;  ///< FNV-1a of form
 };
 
-/// Reduces a template. Conditions that ask for tools, for another role than system, user and
-/// assistant, for reasoning beside the content, or for today's date are taken as false: a message
-/// has a role and a text, and a prompt does not depend on the day.
+/// Reduces a template. Two templates of one form render the same of messages that have a role and a
+/// text, whose roles are system, user and assistant, and of which `transformers` passes no more
+/// than add_generation_prompt and the tokenizer's special tokens: conditions that ask for tools,
+/// for another role or for reasoning beside the content are taken as false. Where
+/// other_roles_differ does not hold, they render the same of other roles too.
 [[nodiscard]] ChatShape shape_of(std::string_view jinja);
 
 }  // namespace paceline::io::text

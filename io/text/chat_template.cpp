@@ -8,6 +8,7 @@
 
 #include "io/text/chat_shape.hpp"
 #include "io/text/files.hpp"
+#include "io/text/jinja_text.hpp"
 #include "io/text/json_node.hpp"
 #include "io/text/unicode.hpp"
 #include "io/text/utf8.hpp"
@@ -20,18 +21,26 @@ namespace {
 struct KnownShape {
   std::uint64_t fingerprint;  ///< of ChatShape::form
   ChatFamily family;
-  bool always_generates = false;
+  ChatTemplate::Traits traits = {};
 };
 constexpr KnownShape known_shapes[] = {
     {0xc5ebbde1248a6893, ChatFamily::chatml},  // nothing but the messages
     {0x9c291fb88343c649, ChatFamily::chatml},  // Qwen2: a default system prompt
     {0x9d1ceb741eb9207a, ChatFamily::qwen25},  // Qwen2.5: the same, and roles of its own
+    {0x3d457888dbc49890, ChatFamily::qwen25},  // as TRL trains it
     {0x26081aa2df77fccb, ChatFamily::qwen25},  // Qwen3-Instruct-2507: no default system prompt
     {0x80c82a3bd78fd9c4, ChatFamily::qwen3},   // Qwen3 as first published
     {0x51e28ecdbce07256, ChatFamily::qwen3},   // Qwen3 once contents may be lists
-    {0x02c6e055c599204e, ChatFamily::llama3},  // Llama 3, revised
-    {0xb838622579f16d86, ChatFamily::llama3, true},  // Llama 3 as first published
-    {0xc58076e0304a71d3, ChatFamily::llama3_1},      // Llama 3.1, 3.2 and 3.3
+    {0x2c35050298ef9813, ChatFamily::qwen3, {.opens_thinking = true}},     // Qwen3-Thinking-2507
+    {0x7eed794b06ef0156, ChatFamily::qwen3, {.keeps_reasoning = true}},    // Qwen3 as TRL trains it
+    {0x02c6e055c599204e, ChatFamily::llama3},                              // Llama 3, revised
+    {0x3451e475b2107254, ChatFamily::llama3},                              // as TRL trains it
+    {0xb838622579f16d86, ChatFamily::llama3, {.always_generates = true}},  // as first published
+    {0x3c0d137956c4179a, ChatFamily::llama3_1},                            // Llama 3.1 and 3.3
+    {0xd702ef23652dd647, ChatFamily::llama3_1},  // Llama 3.2, which would name today
+    {0x9b5f742806baaed9, ChatFamily::r1},        // DeepSeek-R1-Distill as first published
+    {0x56b66e8062cd34f1, ChatFamily::r1, {.opens_thinking = true}},
+    {0x65a73b06ce3b2559, ChatFamily::r1, {.opens_thinking = true, .keeps_reasoning = true}},  // TRL
 };
 
 constexpr std::string_view advice =
@@ -41,23 +50,6 @@ std::string hex(std::uint64_t value) {
   std::string out(16, '0');
   for (std::size_t i = 16; i-- > 0; value >>= 4U) out[i] = "0123456789abcdef"[value & 15U];
   return out;
-}
-
-/// White space at the ends as Python's str.strip() sees it: White_Space and four separators.
-std::string_view trim(std::string_view s) {
-  const auto white = [](char32_t c) { return text::is_white_space(c) || (c >= 0x1C && c <= 0x1F); };
-  while (!s.empty()) {
-    const text::CodePoint c = text::decode_utf8(s, 0);
-    if (!white(c.value) || c.size == 0) break;
-    s.remove_prefix(c.size);
-  }
-  while (!s.empty()) {
-    std::size_t at = s.size() - 1;
-    while (at > 0 && (s[at] & 0xC0) == 0x80) --at;
-    if (const text::CodePoint c = text::decode_utf8(s, at); !white(c.value) || c.size == 0) break;
-    s.remove_suffix(s.size() - at);
-  }
-  return s;
 }
 
 std::string_view trim_newlines(std::string_view s, bool front, bool back) {
@@ -89,8 +81,9 @@ std::size_t last_query(std::span<const ChatMessage> messages) {
   return messages.size() - 1;
 }
 
-/// An earlier answer, split into reasoning and what was said.
-std::string qwen3_answer(const ChatMessage& message, bool after_query, bool last) {
+/// An earlier answer, split into reasoning and what was said. `shows`: with its reasoning, even
+/// none where the answer is the last or templates keep reasoning.
+std::string qwen3_answer(const ChatMessage& message, bool shows, bool even_none) {
   constexpr std::string_view open = "<think>";
   constexpr std::string_view close = "</think>";
   std::string_view said = message.content;
@@ -103,9 +96,31 @@ std::string qwen3_answer(const ChatMessage& message, bool after_query, bool last
     reasoning = trim_newlines(reasoning, true, false);
     said = trim_newlines(said.substr(said.rfind(close) + close.size()), true, false);
   }
-  if (!after_query || (!last && reasoning.empty())) return chatml("assistant", said);
+  if (!shows || (!even_none && reasoning.empty())) return chatml("assistant", said);
   return chatml("assistant", "<think>\n" + std::string(trim_newlines(reasoning, true, true)) +
                                  "\n</think>\n\n" + std::string(trim_newlines(said, true, false)));
+}
+
+/// DeepSeek-R1-Distill says the last system prompt first.
+std::string r1(std::span<const ChatMessage> messages, const std::string& bos,
+               bool keeps_reasoning) {
+  constexpr std::string_view close = "</think>";
+  std::string_view system;
+  std::string turns;
+  for (const ChatMessage& m : messages) {
+    std::string_view said = m.content;
+    if (m.role == "system") {
+      system = said;
+    } else if (m.role == "user") {
+      turns += "<｜User｜>" + std::string(said);
+    } else {
+      if (const std::size_t at = said.rfind(close); !keeps_reasoning && at != std::string::npos) {
+        said.remove_prefix(at + close.size());
+      }
+      turns += "<｜Assistant｜>" + std::string(said) + "<｜end▁of▁sentence｜>";
+    }
+  }
+  return bos + std::string(system) + turns;
 }
 
 /// Text for a message: quoted, on one line and not long.
@@ -160,10 +175,20 @@ std::optional<std::string> find_template(const text::JsonNode& config) {
   node->refuse("expected one named \"default\"");
 }
 
-std::string find_bos(const text::JsonNode& config) {
+std::optional<std::string> find_bos(const text::JsonNode& config) {
   const std::optional<text::JsonNode> node = config.find("bos_token");
-  if (!node) return "";
+  if (!node) return std::nullopt;
   return node->value().is_object() ? node->at("content").string() : node->string();
+}
+
+/// That of special_tokens_map.json, which holds where the configuration lists no added tokens.
+std::optional<std::string> find_bos(const std::string& directory, const text::JsonNode* config) {
+  const std::string path = directory + "/special_tokens_map.json";
+  if (!(config != nullptr && config->find("added_tokens_decoder")) && text::file_exists(path)) {
+    const text::Json document = text::parse_json(text::read_file(path), path);
+    if (auto bos = find_bos(text::JsonNode(document, path, ""))) return bos;
+  }
+  return config != nullptr ? find_bos(*config) : std::nullopt;
 }
 
 }  // namespace
@@ -172,13 +197,15 @@ ChatTemplate ChatTemplate::load(const std::string& directory) {
   const std::string config_path = directory + "/tokenizer_config.json";
   const std::string jinja_path = directory + "/chat_template.jinja";
   std::optional<std::string> jinja;
-  std::string bos;
+  std::optional<std::string> bos;
   std::string name = config_path;
   if (text::file_exists(config_path)) {
     const text::Json document = text::parse_json(text::read_file(config_path), config_path);
     const text::JsonNode config(document, config_path, "");
     jinja = find_template(config);
-    bos = find_bos(config);
+    bos = find_bos(directory, &config);
+  } else {
+    bos = find_bos(directory, nullptr);
   }
   if (text::file_exists(jinja_path)) {
     jinja = text::read_file(jinja_path);
@@ -192,7 +219,8 @@ ChatTemplate ChatTemplate::load(const std::string& directory) {
   return none;
 }
 
-ChatTemplate ChatTemplate::recognise(std::string_view jinja, std::string_view bos_token,
+ChatTemplate ChatTemplate::recognise(std::string_view jinja,
+                                     const std::optional<std::string>& bos_token,
                                      const std::string& name) {
   const text::ChatShape shape = text::shape_of(jinja);
   const std::uint64_t fingerprint = shape.fingerprint();
@@ -201,18 +229,28 @@ ChatTemplate ChatTemplate::recognise(std::string_view jinja, std::string_view bo
                    [&](const KnownShape& k) { return k.fingerprint == fingerprint; });
   ChatTemplate result;
   if (known == std::end(known_shapes)) {
-    result.refusal_ =
-        name + ": the chat template (fingerprint " + hex(fingerprint) +
-        ") is none of the known ones: ChatML, Qwen2.5, Qwen3, Llama 3, Llama 3.1 to 3.3";
+    result.refusal_ = name + ": the chat template (fingerprint " + hex(fingerprint) +
+                      ") is none of the known ones: ChatML, Qwen2.5, Qwen3, Llama 3, Llama 3.1 to "
+                      "3.3, DeepSeek-R1-Distill";
+    result.refusal_ += advice;
+    return result;
+  }
+  const bool prints_bos = known->family == ChatFamily::llama3 ||
+                          known->family == ChatFamily::llama3_1 || known->family == ChatFamily::r1;
+  if (prints_bos && !bos_token) {
+    result.refusal_ = name +
+                      ": the chat template prints bos_token, and neither "
+                      "tokenizer_config.json nor special_tokens_map.json has one";
     result.refusal_ += advice;
     return result;
   }
   result.refusal_.clear();
   result.family_ = known->family;
-  result.always_generates_ = known->always_generates;
-  result.default_system_ = shape.default_system.value_or("");
-  result.has_default_system_ = shape.default_system.has_value();
-  result.bos_ = bos_token;
+  result.traits_ = known->traits;
+  result.fixed_roles_ = shape.other_roles_differ || (known->family != ChatFamily::chatml &&
+                                                     known->family != ChatFamily::llama3);
+  result.default_system_ = shape.default_system;
+  result.bos_ = bos_token.value_or("");
   return result;
 }
 
@@ -240,50 +278,87 @@ std::string ChatTemplate::render(std::span<const ChatMessage> messages,
   if (messages.empty()) throw DataError("a conversation has no messages");
   require_reads(options);
   require_words(messages);
+  if (fixed_roles_) require_roles(messages);
+  if (!options.continue_final_message) return render_plainly(messages, options);
+
+  // As `transformers` does it: a mark behind the message shows where it ends in the text, and
+  // whether the template trimmed it.
+  constexpr std::string_view mark = "CONTINUE_FINAL_MESSAGE_TAG ";
+  constexpr std::string_view bare = mark.substr(0, mark.size() - 1);
+  std::vector<ChatMessage> marked(messages.begin(), messages.end());
+  marked.back().content += mark;
+  ChatOptions open = options;
+  open.add_generation_prompt = false;
+  std::string out = render_plainly(marked, open);
+  const std::size_t at = out.rfind(bare);
+  if (at == std::string::npos ||
+      out.find(text::strip(messages.back().content)) == std::string::npos) {
+    throw DataError(
+        "the last message cannot be continued (continue_final_message): the template leaves out "
+        "parts of it, as the reasoning of an answer");
+  }
+  const bool kept = out.compare(at, mark.size(), mark) == 0;
+  out.resize(at);
+  if (!kept) out.resize(text::strip(out, false, true).size());
+  return out;
+}
+
+std::string ChatTemplate::render_plainly(std::span<const ChatMessage> messages,
+                                         const ChatOptions& options) const {
   const bool system_first = messages.front().role == "system";
   std::string out;
   switch (family_) {
     case ChatFamily::none:
       break;
     case ChatFamily::qwen25:
-      require_roles(messages);
-      [[fallthrough]];
     case ChatFamily::chatml:
-      if (has_default_system_ && !system_first) out += chatml("system", default_system_);
+      if (default_system_ && !system_first) out += chatml("system", *default_system_);
       for (const ChatMessage& m : messages) out += chatml(m.role, m.content);
       if (options.add_generation_prompt) out += chatml_answer;
       break;
-    case ChatFamily::qwen3: {
-      require_roles(messages);
-      const std::size_t query = last_query(messages);
-      for (std::size_t i = 0; i < messages.size(); ++i) {
-        const ChatMessage& m = messages[i];
-        out += m.role == "assistant" ? qwen3_answer(m, i > query, i + 1 == messages.size())
-                                     : chatml(m.role, m.content);
-      }
-      if (options.add_generation_prompt) out += chatml_answer;
-      if (options.add_generation_prompt && !options.enable_thinking.value_or(true)) {
-        out += "<think>\n\n</think>\n\n";
-      }
+    case ChatFamily::qwen3:
+      out = render_qwen3(messages, options);
       break;
-    }
     case ChatFamily::llama3_1:
-      require_roles(messages);
-      out = bos_ +
-            llama("system", "Cutting Knowledge Date: December 2023\nToday Date: " +
-                                options.date.value_or("26 Jul 2024") + "\n\n" +
-                                std::string(system_first ? trim(messages.front().content) : ""));
+      out =
+          bos_ + llama("system",
+                       "Cutting Knowledge Date: December 2023\nToday Date: " +
+                           options.date.value_or("26 Jul 2024") + "\n\n" +
+                           std::string(system_first ? text::strip(messages.front().content) : ""));
       for (const ChatMessage& m : messages.subspan(system_first ? 1 : 0)) {
-        out += llama(m.role, trim(m.content));
+        out += llama(m.role, text::strip(m.content));
       }
       if (options.add_generation_prompt) out += llama_answer;
       break;
     case ChatFamily::llama3:
       out = bos_;
-      for (const ChatMessage& m : messages) out += llama(m.role, trim(m.content));
-      if (options.add_generation_prompt || always_generates_) out += llama_answer;
+      for (const ChatMessage& m : messages) out += llama(m.role, text::strip(m.content));
+      if (options.add_generation_prompt || traits_.always_generates) out += llama_answer;
+      break;
+    case ChatFamily::r1:
+      out = r1(messages, bos_, traits_.keeps_reasoning);
+      if (options.add_generation_prompt) out += "<｜Assistant｜>";
+      if (options.add_generation_prompt && traits_.opens_thinking) out += "<think>\n";
       break;
   }
+  return out;
+}
+
+std::string ChatTemplate::render_qwen3(std::span<const ChatMessage> messages,
+                                       const ChatOptions& options) const {
+  const std::size_t query = last_query(messages);
+  std::string out;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const ChatMessage& m = messages[i];
+    const bool last = i + 1 == messages.size();
+    out += m.role == "assistant" ? qwen3_answer(m, traits_.keeps_reasoning || i > query,
+                                                traits_.keeps_reasoning || last)
+                                 : chatml(m.role, m.content);
+  }
+  if (!options.add_generation_prompt) return out;
+  out += chatml_answer;
+  if (traits_.opens_thinking) out += "<think>\n";
+  if (!options.enable_thinking.value_or(true)) out += "<think>\n\n</think>\n\n";
   return out;
 }
 

@@ -16,7 +16,9 @@ struct ChatMessage {
 
 /// What a template may be told beside the messages. An option that is set must be one it reads.
 struct ChatOptions {
-  bool add_generation_prompt = true;    ///< end with the header of the assistant's answer
+  bool add_generation_prompt = true;  ///< end with the header of the assistant's answer
+  /// End within the last message, whoever's it is, as if its author went on; adds no header.
+  bool continue_final_message = false;
   std::optional<bool> enable_thinking;  ///< Qwen3 alone: false closes an empty <think> block
   std::optional<std::string> date;      ///< Llama 3.1 and later: "Today Date"; a line of text
 };
@@ -25,13 +27,15 @@ enum class ChatFamily : std::uint8_t {
   none,      ///< no template, or one that is not known: render() says why
   chatml,    ///< <|im_start|>role ... <|im_end|>, perhaps with a default system prompt
   qwen25,    ///< ChatML, a default system prompt, fixed roles
-  qwen3,     ///< ChatML, no default system prompt, reasoning of past answers dropped
+  qwen3,     ///< ChatML, no default system prompt, reasoning of past answers dropped or kept
   llama3,    ///< <|start_header_id|>role<|end_header_id|> ... <|eot_id|>
   llama3_1,  ///< Llama 3.1, 3.2, 3.3: the same with a header of dates
+  r1,  ///< DeepSeek-R1-Distill: <｜User｜> ... <｜Assistant｜>, reasoning of answers dropped
 };
 
 /// A chat template recognised by the statements and literals of its Jinja text and rendered
-/// natively; there is no Jinja engine. Const methods are thread-safe.
+/// natively, as `transformers` 5 renders it; there is no Jinja engine. Const methods are
+/// thread-safe.
 ///
 /// A prompt must be the same tomorrow, so no template is told today's date: without
 /// ChatOptions::date, Llama 3.1 and later give "26 Jul 2024", the date their templates name
@@ -41,36 +45,52 @@ class ChatTemplate {
   ChatTemplate() = default;  ///< none
 
   /// Reads DIR/chat_template.jinja, or else `chat_template` of DIR/tokenizer_config.json (a string,
-  /// or a list of named ones of which "default" is taken), and `bos_token` of the latter. A
-  /// template that is absent or unknown is no error here, since a run of token ids needs none:
-  /// render() throws. Throws IoError when a file that exists cannot be read, DataError when it is
-  /// malformed.
+  /// or a list of named ones of which "default" is taken), and `bos_token` of the latter or of
+  /// special_tokens_map.json. A template that is absent or unknown is no error here, since a run of
+  /// token ids needs none: render() throws. Throws IoError when a file that exists cannot be read,
+  /// DataError when it is malformed.
   [[nodiscard]] static ChatTemplate load(const std::string& directory);
-  /// Recognises a template's text; `name` stands for the file in messages.
-  [[nodiscard]] static ChatTemplate recognise(std::string_view jinja, std::string_view bos_token,
+  /// Recognises a template's text; `name` stands for the file in messages. A template that prints
+  /// `bos_token` is refused where there is none.
+  [[nodiscard]] static ChatTemplate recognise(std::string_view jinja,
+                                              const std::optional<std::string>& bos_token,
                                               const std::string& name);
 
   [[nodiscard]] ChatFamily family() const { return family_; }
   /// Why render() would refuse; empty when the family is known.
   [[nodiscard]] const std::string& refusal() const { return refusal_; }
 
-  [[nodiscard]] bool reads_enable_thinking() const { return family_ == ChatFamily::qwen3; }
+  [[nodiscard]] bool reads_enable_thinking() const {
+    return family_ == ChatFamily::qwen3 && !traits_.opens_thinking;
+  }
   [[nodiscard]] bool reads_date() const { return family_ == ChatFamily::llama3_1; }
   /// Throws DataError when an option is set that this template does not read, or when the date is
   /// more than a line of text.
   void require_reads(const ChatOptions& options) const;
 
   /// The text of a conversation; encode it without special tokens. Throws DataError when the
-  /// template is absent or unknown, there is no message, an option is not one it reads, or a role
-  /// is one it does not render or no plain word.
+  /// template is absent or unknown, there is no message, an option is not one it reads, a role is
+  /// one it does not render or no plain word, or the message to continue is not in the text.
   [[nodiscard]] std::string render(std::span<const ChatMessage> messages,
                                    const ChatOptions& options = {}) const;
 
+  /// What templates of a family differ in.
+  struct Traits {
+    bool always_generates = false;  ///< the answer's header is there unasked
+    bool opens_thinking = false;    ///< the answer's header opens a <think> block
+    bool keeps_reasoning = false;   ///< of every past answer
+  };
+
  private:
+  [[nodiscard]] std::string render_plainly(std::span<const ChatMessage> messages,
+                                           const ChatOptions& options) const;
+  [[nodiscard]] std::string render_qwen3(std::span<const ChatMessage> messages,
+                                         const ChatOptions& options) const;
+
   ChatFamily family_ = ChatFamily::none;
-  bool has_default_system_ = false;
-  std::string default_system_;     ///< used when the first message is no system prompt
-  bool always_generates_ = false;  ///< the template adds the answer's header unasked
+  Traits traits_;
+  bool fixed_roles_ = false;  ///< another role than system, user and assistant is not rendered
+  std::optional<std::string> default_system_;  ///< used when the first message is no system prompt
   std::string bos_;
   std::string refusal_ = "there is no chat template";
 };

@@ -128,6 +128,42 @@ QWEN3_INSTRUCT = (
     + "        {{- '<|im_start|>' + message.role + '\\n' + content }}\n" + QWEN3_CALLS + TOOL_BRANCH + "{%- endif %}"
 )  # fmt: skip
 
+QWEN3_THINKING = QWEN3_LATER.replace(QWEN3_END, "{%- endif %}").replace(
+    "{{- '<|im_start|>assistant\\n' }}", "{{- '<|im_start|>assistant\\n<think>\\n' }}"
+)
+
+# Trainers mark what the model said: generation blocks, and what earlier turns looked like stays as it was.
+QWEN25_TRAINING = QWEN25[: QWEN25.index("{%- for message")] + r"""{%- for message in messages %}
+    {%- if (message.role == "user") or (message.role == "system" and not loop.first) %}
+        {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' + '\n' }}
+    {%- elif message.role == "assistant" %}
+        {{- '<|im_start|>assistant' }}
+        {%- generation %}
+        {%- if not message.tool_calls %}
+            {{- '\n' + message.content + '<|im_end|>\n' }}
+        {%- else %}
+            {%- for tool_call in message.tool_calls %}
+                {%- if tool_call.function is defined %}
+                    {%- set tool_call = tool_call.function %}
+                {%- endif %}
+                {{- tool_call.name }}
+            {%- endfor %}
+        {%- endif %}
+        {%- endgeneration %}
+""" + TOOL_BRANCH + "{%- endif %}\n"  # fmt: skip
+QWEN3_TRAINING = QWEN3_LATER.replace(
+    QWEN3_REASONING,
+    r"""        {{- '<|im_start|>' + message.role + '\n' }}
+        {%- generation %}
+        {{- '<think>\n' + reasoning_content.strip('\n') + '\n</think>\n\n' + content.lstrip('\n') }}
+""",
+).replace(QWEN3_CALLS, QWEN3_CALLS + "        {%- endgeneration %}\n")
+QWEN3_INSTRUCT_TRAINING = QWEN3_INSTRUCT.replace(
+    "        {{- '<|im_start|>' + message.role + '\\n' + content }}\n" + QWEN3_CALLS,
+    "        {{- '<|im_start|>' + message.role + '\\n' }}\n        {%- generation %}\n        {{- content }}\n"
+    + QWEN3_CALLS + "        {%- endgeneration %}\n",
+)  # fmt: skip
+
 LLAMA3 = (
     "{% set loop_messages = messages %}{% for message in loop_messages %}{% set content = '<|start_header_id|>' +"
     " message['role'] + '<|end_header_id|>\\n\\n'+ message['content'] | trim + '<|eot_id|>' %}"
@@ -190,6 +226,52 @@ DATE{%- endif %}
     {{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}
 {%- endif %}
 """
+LLAMA3_TRAINING = r"""{#- Its answers are marked. -#}
+{%- for message in messages %}
+    {%- if loop.index0 == 0 %}{{- bos_token }}{%- endif %}
+    {%- if message['role'] == 'assistant' %}
+        {{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}
+        {%- generation %}
+        {{- message['content'] | trim + '<|eot_id|>' }}
+        {%- endgeneration %}
+    {%- else %}
+        {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' + message['content'] | trim + '<|eot_id|>' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}
+{%- endif %}
+"""
+R1_START = (
+    "{% if not add_generation_prompt is defined %}{% set add_generation_prompt = false %}{% endif %}"
+    "{% set ns = namespace(is_first=false, is_tool=false, is_output_first=true, system_prompt='') %}"
+    "{%- for message in messages %}{%- if message['role'] == 'system' %}"
+    "{% set ns.system_prompt = message['content'] %}{%- endif %}{%- endfor %}{{bos_token}}{{ns.system_prompt}}"
+    "{%- for message in messages %}{%- if message['role'] == 'user' %}{%- set ns.is_tool = false -%}"
+    "{{'<｜User｜>' + message['content']}}{%- endif %}"
+    "{%- if message['role'] == 'assistant' and message['content'] is none %}{%- set ns.is_tool = false -%}"
+    "{%- for tool in message['tool_calls']%}{{tool['type']}}{%- endfor %}{%- endif %}"
+    "{%- if message['role'] == 'assistant' and message['content'] is not none %}{%- if ns.is_tool %}"
+)
+R1_TOOL = "{{'<｜tool▁outputs▁end｜>' + message['content'] + '<｜end▁of▁sentence｜>'}}{%- set ns.is_tool = false -%}"
+R1_SPLIT = (
+    "{% set content = message['content'] %}{% if '</think>' in content %}"
+    "{% set content = content.split('</think>')[-1] %}{% endif %}"
+)
+R1_END = (
+    "{%- endif %}{%- endif %}{%- if message['role'] == 'tool' %}{%- set ns.is_tool = true -%}"
+    "{{message['content']}}{%- endif %}{%- endfor -%}{% if ns.is_tool %}{{'<｜tool▁outputs▁end｜>'}}{% endif %}"
+    "{% if add_generation_prompt and not ns.is_tool %}{{'<｜Assistant｜>'}}{% endif %}"
+)
+R1_FIRST = (
+    R1_START + R1_TOOL + "{%- else %}" + R1_SPLIT + "{{'<｜Assistant｜>' + content + '<｜end▁of▁sentence｜>'}}" + R1_END
+)
+R1 = R1_FIRST.replace("{{'<｜Assistant｜>'}}", "{{'<｜Assistant｜><think>\\n'}}")
+R1_TRAINING = (
+    "{#- Its answers are marked. -#}\n" + R1_START + "{%- generation %}" + R1_TOOL + "{%- endgeneration %}{%- else %}"
+    "{%- generation %}{{'<｜Assistant｜>' + message['content'] + '<｜end▁of▁sentence｜>'}}{%- endgeneration %}"
+    + R1_END.replace("{{'<｜Assistant｜>'}}", "{{'<｜Assistant｜><think>\\n'}}")
+)
 FIXED_DATE = '    {%- set date_string = "26 Jul 2024" %}\n'
 TODAY = (
     '    {%- if strftime_now is defined %}\n        {%- set date_string = strftime_now("%d %b %Y") %}\n    {%- else %}\n'
@@ -212,6 +294,19 @@ TEMPLATES = {
         "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
         "{{ '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}{% endif %}" + MESSAGE + "{% endfor %}" + ANSWER
     ),
+    # What Python makes of escapes, and Jinja of line ends.
+    "qwen2_escapes": (
+        "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
+        r"""{{ '<|im_start|>system\nIt\u2019s \x41\U0001F600 \d\s\% \r\t\v \\n \'q\" \
+on<|im_end|>\n' }}{% endif %}""" + MESSAGE + "{% endfor %}" + ANSWER
+    ),
+    "chatml_crlf": (
+        "{%- for message in messages %}\r\n    {{- '<|im_start|>' + message.role + '\r\n' + message.content + '<|im_end|>\r'"
+        " }}\r\n{%- endfor %}\r\n{%- if add_generation_prompt %}\r\n<|im_start|>assistant\r\n{% endif %}\r\n"
+    ),
+    "chatml_spaces": (  # a line's white space before a block goes, whatever its kind
+        "{% for message in messages %}\n\u3000\x0c{# said #}" + MESSAGE + "\u00a0\n {%- endfor %}" + ANSWER
+    ),
     "qwen25": QWEN25.replace("DEFAULT", "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."),
     "qwen25_math": QWEN25.replace(
         "DEFAULT", "Please reason step by step, and put your final answer within \\\\boxed{}."
@@ -219,6 +314,14 @@ TEMPLATES = {
     "qwen3": QWEN3,
     "qwen3_later": QWEN3_LATER,
     "qwen3_instruct": QWEN3_INSTRUCT,
+    "qwen3_thinking": QWEN3_THINKING,
+    "qwen25_training": QWEN25_TRAINING.replace("DEFAULT", "You are Qwen."),
+    "qwen3_training": QWEN3_TRAINING,
+    "qwen3_instruct_training": QWEN3_INSTRUCT_TRAINING,
+    "llama3_training": LLAMA3_TRAINING,
+    "r1_first": R1_FIRST,
+    "r1": R1,
+    "r1_training": R1_TRAINING,
     "llama3_first": LLAMA3 + LLAMA3_ANSWER,
     "llama3": LLAMA3 + "{% if add_generation_prompt %}" + LLAMA3_ANSWER + "{% endif %}",
     "llama31": LLAMA31.replace("DATE{", FIXED_DATE + "{").replace(
@@ -244,6 +347,10 @@ CONVERSATIONS = [
     [message("assistant", "<think>t</think>hello"), message("system", "late")],
     [message("user", "q"), message("assistant", "x"), message("user", "<tool_response>r</tool_response>"),
      message("assistant", "<think>\nr2</think>s"), message("assistant", "t")],
+    [message("user", "a"), message("assistant", "The answer is ")],
+    [message("user", "a"), message("assistant", " \n")],
+    [message("user", "a"), message("assistant", "<think>\nHmm")],
+    [message("system", "s"), message("system", "s2"), message("user", "a")],
     [message("user", "'quotes' \"double\" {{ not jinja }} {% no %} <|im_end|> é漢🙂")],
 ]  # fmt: skip
 
@@ -253,8 +360,17 @@ def render_text(tokenizer: PreTrainedTokenizerFast, name: str, render: dict) -> 
     date = render.get("date", "26 Jul 2024" if name == "llama32" else None)
     return tokenizer.apply_chat_template(
         CONVERSATIONS[render["conversation"]], tokenize=False, add_generation_prompt=render["generate"],
-        enable_thinking=render["thinking"], **({"date_string": date} if date else {}),
+        enable_thinking=render["thinking"], continue_final_message=render.get("continue", False),
+        **({"date_string": date} if date else {}),
     )  # fmt: skip
+
+
+def render_open(tokenizer: PreTrainedTokenizerFast, name: str, render: dict) -> str | None:
+    """None where the template leaves out parts of the message to continue."""
+    try:
+        return render_text(tokenizer, name, render)
+    except ValueError:
+        return None
 
 
 def main() -> None:
@@ -268,6 +384,8 @@ def main() -> None:
             for generate, thinking in ((True, True), (True, False), (False, True)):
                 render = {"conversation": index, "generate": generate, "thinking": thinking}
                 renders.append({**render, "text": render_text(tokenizer, name, render)})
+            render = {"conversation": index, "generate": False, "thinking": True, "continue": True}
+            renders.append({**render, "text": render_open(tokenizer, name, render)})
             if name in ("llama31", "llama32"):
                 render = {"conversation": index, "generate": True, "thinking": True, "date": "1 Jan 2025"}
                 renders.append({**render, "text": render_text(tokenizer, name, render)})

@@ -42,12 +42,18 @@ TEST(ChatTemplate, RendersEveryKnownTemplateAsTransformersDoes) {
       options.add_generation_prompt = r["generate"];
       if (chat.reads_enable_thinking()) options.enable_thinking = r["thinking"].get<bool>();
       if (r.contains("date")) options.date = r["date"].get<std::string>();
+      options.continue_final_message = r.contains("continue");
+      ++compared;
+      if (r["text"].is_null()) {
+        EXPECT_ERROR(DataError, (void)chat.render(messages, options),
+                     "the last message cannot be continued (continue_final_message)");
+        continue;
+      }
       EXPECT_EQ(chat.render(messages, options), r["text"].get<std::string>())
           << c["name"] << " " << r.dump();
-      ++compared;
     }
   }
-  EXPECT_GT(compared, 300);
+  EXPECT_GT(compared, 1200);
 }
 
 constexpr const char* plain =
@@ -65,6 +71,26 @@ TEST(ChatTemplate, RefusesTemplatesThatDifferAtAll) {
   };
   for (const std::string& text :
        {changed("<|im_end|>", "<|end|>"), changed("'\\n' }}{% endfor", "'' }}{% endfor"),
+        // Escapes: Python keeps the backslash of one that it does not know.
+        changed("assistant", "assi\\stant"), changed("'\\n' }}{% endfor", "'\\r' }}{% endfor"),
+        changed("'\\n' }}{% endfor", "'\\12' }}{% endfor"),
+        changed("<|im_end|>", "<|im_end\\N{VERTICAL LINE}>"),
+        changed("assistant", "assistant\\ud800"), changed("assistant", "assistant\\u00"),
+        // What is not printed, or only sometimes.
+        "{# x #}\n \n{#- x #} " + known, "\xE3\x80\x80 {{ '' }}" + known,
+        known + "{%+ if tools %}{% endif %}", "{% raw %}" + known + "{% endraw %}",
+        known + "{% if message.role == 'tool' %}{% endif %}",
+        "{% if not tools_in_user_message is defined %}x{% endif %}" + known,
+        "{% set tools = messages %}{% if tools %}x{% endif %}" + known,
+        changed("{{ '<|im_start|>' +", "{{ 'x' if loop.first else '' }}{{ '<|im_start|>' +"),
+        changed("message['content'] +", "message['content'] + ' ' | trim +"),
+        changed("{% endfor %}",
+                "{% generation %}{% set messages = [] %}{% endgeneration %}{% endfor %}"),
+        // What Jinja itself could not read.
+        known + "{% if tools %}{{ 'a' message }}{% endif %}",
+        known + "{% if tools %}{{ }}{% endif %}", known + "{% if tools %}{% endif x %}",
+        known + "{% if tools %}{% else %}{% else %}{% endif %}",
+        known + "{% if tools %}{{ (1] }}{% endif %}", known + "{% if tools %}{% rw %}{% endif %}",
         changed("message['content']", "message['content'] | trim"), known + "x",
         changed("{% endfor %}", "{% endfor %} "), known.substr(0, 50), std::string("{{"),
         std::string("{% endif %}"), std::string("{% if %}"), std::string(), std::string("text")}) {
@@ -74,6 +100,42 @@ TEST(ChatTemplate, RefusesTemplatesThatDifferAtAll) {
                  "dir/tokenizer_config.json: the chat template (fingerprint ",
                  "none of the known ones: ChatML, Qwen2.5", "token ids");
   }
+}
+
+TEST(ChatTemplate, TakesTemplatesThatRenderAlike) {
+  const std::string known = plain;
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    std::string text = known;
+    text.replace(text.find(from), from.size(), to);
+    return text;
+  };
+  for (const std::string& text :
+       {known + "\r\n", "{#- {% if #}\n" + known,
+        changed("'<|im_start|>'", "\"\\x3c|im\\u005fstart|>\""),
+        changed("message['role'] + '\\n'", "message.role + '\n'"),
+        changed("assistant\\n", "assi\\\nstant\\n"), changed("{% endfor %}", "\f\n {%- endfor %}"),
+        known + "{%- if tools %}{{ {'a': {'b': '}}'}} | tojson }}{% endif %}",
+        changed("{{ '<|im_start|>' +", "{% generation %}{{ '<|im_start|>' +")
+            .replace(changed("{{ '<|im_start|>' +", "{% generation %}{{ '<|im_start|>' +")
+                         .find("{% endfor"),
+                     0, "{% endgeneration %}")}) {
+    EXPECT_EQ(ChatTemplate::recognise(text, "", "t").family(), ChatFamily::chatml) << text;
+  }
+}
+
+// A branch for other roles that is not rendered must not let their messages through as if it were
+// not there.
+TEST(ChatTemplate, RolesOfABranchThatIsNotRenderedAreRefused) {
+  std::string text = plain;
+  text.replace(text.find("{{ '<|im_start|>' +"), 0,
+               "{% if message.role == 'tool' %}{{ 'x' }}{% else %}");
+  text.replace(text.find("{% endfor %}"), 0, "{% endif %}");
+  const auto chat = ChatTemplate::recognise(text, "", "t");
+  ASSERT_EQ(chat.family(), ChatFamily::chatml);
+  EXPECT_EQ(chat.render(std::vector<ChatMessage>{{"user", "x"}}),
+            "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_ERROR(DataError, (void)chat.render(std::vector<ChatMessage>{{"user", "x"}, {"tool", "y"}}),
+               "message 2: role 'tool' is not rendered");
 }
 
 TEST(ChatTemplate, NestingWithoutEndIsRefusedNotFollowed) {
@@ -137,6 +199,29 @@ TEST_F(ChatDirectory, TakesTheBosTokenFromTheConfiguration) {
               "<b><|start_header_id|>user<|end_header_id|>\n\nx<|eot_id|>"
               "<|start_header_id|>assistant<|end_header_id|>\n\n");
   }
+}
+
+TEST_F(ChatDirectory, ATemplateThatPrintsBosNeedsOne) {
+  const std::string llama =
+      "{% for message in messages %}{% if loop.index0 == 0 %}{{ bos_token }}{% endif %}{% if "
+      "message['role'] == 'assistant' %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' "
+      "}}{{ message['content'] | trim + '<|eot_id|>' }}{% else %}{{ '<|start_header_id|>' + "
+      "message['role'] + '<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' }}{% "
+      "endif %}{% endfor %}{% if add_generation_prompt %}{{ "
+      "'<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}";
+  const std::vector<ChatMessage> hi = {{"user", "hi"}};
+  write("tokenizer_config.json", json{{"chat_template", llama}}.dump());
+  EXPECT_ERROR(DataError, (void)ChatTemplate::load(directory_).render(hi),
+               "the chat template prints bos_token, and neither tokenizer_config.json nor "
+               "special_tokens_map.json has one");
+  write("special_tokens_map.json", json{{"bos_token", {{"content", "<b>"}}}}.dump());
+  EXPECT_EQ(ChatTemplate::load(directory_).render(hi).substr(0, 4), "<b><");
+  // The map is of old tokenizers, which list no added tokens.
+  write(
+      "tokenizer_config.json",
+      json{{"chat_template", llama}, {"bos_token", "<c>"}, {"added_tokens_decoder", json::object()}}
+          .dump());
+  EXPECT_EQ(ChatTemplate::load(directory_).render(hi).substr(0, 4), "<c><");
 }
 
 TEST_F(ChatDirectory, AnAbsentTemplateIsRefusedWhenItIsNeeded) {
