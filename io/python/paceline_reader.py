@@ -14,6 +14,9 @@
 
     for response in iter_live("DIR"): ...  # finished so far, of a run in progress or killed
 
+    with Steps.launch("my.yaml", "steps", ["mpirun", "-n", "8"]) as steps:  # a resident job
+        run = steps.submit("17", {"model": {"path": "policies/17", "weight_version": 17}})
+
     table = acceptance("DIR", by=("drafter", "position"))  # how well drafts did, from telemetry.h5
     table["drafter"], table["position"], table["rate"]
     spans = timeline("DIR")              # what every rank did when: to be drawn as bars
@@ -50,6 +53,7 @@ from paceline_run.live import iter_live, live_manifest, live_prompts
 from paceline_run.records import FINISH_REASONS, Prompt, ReaderError, Response
 from paceline_run.scores import Scores
 from paceline_run.slime import SlimeSample
+from paceline_run.steps import JobEnded, StepRefused, Steps
 from paceline_run.summary import summary
 from paceline_run.telemetry import (
     acceptance,
@@ -70,12 +74,15 @@ from paceline_run.telemetry import (
 
 __all__ = [
     "FINISH_REASONS",
+    "JobEnded",
     "Prompt",
     "ReaderError",
     "Response",
     "Run",
     "Scores",
     "SlimeSample",
+    "StepRefused",
+    "Steps",
     "acceptance",
     "attempts",
     "draft_memory",

@@ -5,8 +5,8 @@
 
 Each step writes the policy as a Hugging Face checkpoint, has a job that stays (`paceline rollout --watch`) generate
 and score responses, reads them with paceline_reader, and trains on them. PyTorch computes the log-probabilities of
-all tokens again and the table says how far the rollout's are from them. Nothing else is needed of paceline than
-`ResidentJob` below.
+all tokens again and the table says how far the rollout's are from them. Nothing else is needed of paceline than the
+`Steps` of its Python package.
 
 The same command gives the same weights to the bit: a rollout is a pure function of weights, prompts and seed, and
 PyTorch is kept to one number of threads and deterministic algorithms. So with drafters, which change how fast tokens
@@ -28,7 +28,7 @@ import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Iterator, NoReturn
+from typing import Iterator
 
 import torch
 
@@ -37,7 +37,7 @@ ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT / "io" / "python"))
 
 from grpo_update import Policy, Sample, advantages, agreement, recomputed, train
-from paceline_reader import acceptance, open_run
+from paceline_reader import ReaderError, Steps, acceptance, open_run
 
 # Prompts whose answers the model can work out in a hundred tokens or so, though not always rightly.
 TASKS = ("sort", "expr")
@@ -45,61 +45,18 @@ LONGEST_QUESTION = 48  # characters
 
 # ---------------------------------------------------------------- the rollout
 
-# Between two looks for a step's output; the job itself looks for requests every 20 ms.
-PAUSE = 0.01  # seconds
 
+def roll_out(job: Steps, name: str, weights: Path, version: int, prompts: Path, seed: int) -> Path:
+    """Responses of `weights` to `prompts`: where they are, once all are there.
 
-class ResidentJob:
-    """A job that meets one request after another: its ranks stay while the trainer trains.
-
-    A context: the job ends with it, and must have ended well.
+    The weights' version is part of the noise, so that a prompt that comes again is answered anew.
     """
-
-    def __init__(self, launch: list[str], program: str, config: Path, settings: list[str], folder: Path) -> None:
-        """`launch`: mpirun with its ranks. `settings`: KEY=VALUE, for all rollouts. `folder`: a new one."""
-        folder.mkdir()
-        self.folder = folder
-        self.log = folder.with_suffix(".log")
-        command = [*launch, program, "rollout", str(config), "--watch", str(folder)]
-        command += [word for setting in settings for word in ("--set", setting)]
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
-
-    def rollout(self, name: str, weights: Path, version: int, prompts: Path, seed: int) -> Path:
-        """Responses of `weights` to `prompts`: where they are, once all are there.
-
-        The weights' version is part of the noise, so that a prompt that comes again is answered anew.
-        """
-        request = {
-            "model": {"path": str(weights), "weight_version": version}, "prompts": {"path": str(prompts)},
-            "sampling": {"seed": seed},
-        }
-        # By rename, so that the job sees it whole or not at all. What is JSON is YAML too.
-        growing = self.folder / f".{name}"
-        growing.write_text(json.dumps(request))
-        growing.rename(self.folder / f"{name}.yaml")
-        output, error = self.folder / name, self.folder / f"{name}.error"
-        while not output.exists():
-            if error.exists():
-                sys.exit(f"grpo: the rollout {name} was refused: {error.read_text().strip()}")
-            if self.process.poll() is not None and not output.exists():
-                self.fail()
-            time.sleep(PAUSE)
-        return output
-
-    def fail(self) -> NoReturn:
-        sys.exit(f"grpo: the job of rollouts ended with {self.process.returncode}; the end of {self.log}:\n"
-                 f"{self.log.read_text()[-2000:]}")
-
-    def __enter__(self) -> ResidentJob:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        (self.folder / "stop").touch()
-        if kind is not None:
-            self.process.terminate()  # in the midst of a step, maybe
-        if self.process.wait() != 0 and kind is None:
-            self.fail()
+    request = {
+        "model": {"path": str(weights), "weight_version": version}, "prompts": {"path": str(prompts)},
+        "sampling": {"seed": seed},
+    }
+    with job.submit(name, request) as run:
+        return Path(run.path).parent
 
 
 def digest_of(program: str, run: Path) -> str:
@@ -157,8 +114,8 @@ class Loop:
     """All steps, in a directory of their own: policy-N, the prompts of each rollout, and the jobs' folders."""
 
     program: str
-    job: ResidentJob
-    plain: ResidentJob | None  # to compare with
+    job: Steps
+    plain: Steps | None  # to compare with
     policy: Policy
     work: Path
     seed: int
@@ -187,7 +144,7 @@ class Loop:
         # In turns, so that neither is always the first to read a new checkpoint.
         for what, job in arms[:: -1 if version % 2 else 1]:
             with timed(seconds, what):
-                runs[what] = job.rollout(name, weights, version, prompts, self.seed)
+                runs[what] = roll_out(job, name, weights, version, prompts, self.seed)
         samples = read_samples(runs["rollout"])
         if self.plain:
             rewards = [[sample.reward for sample in read_samples(run)] for run in runs.values()]
@@ -208,7 +165,7 @@ class Loop:
         old = torch.cat([sample.logprobs for sample in samples])
         with timed(seconds, "log-probabilities"):
             new = recomputed(self.policy.model, samples)
-        run = self.job.folder / name
+        run = Path(self.job.folder) / name
         figures = {
             "step": number, "reward": mean_reward(samples), "digest": digest_of(self.program, run),
             "tokens": len(old), "accepted": int(acceptance(run)["accepted"].sum()),
@@ -300,25 +257,28 @@ def main() -> None:
         sys.exit(f"grpo: {arguments.work} is there already")
     arguments.work.mkdir(parents=True)
     work = arguments.work.resolve()
-    with ExitStack() as jobs:
-        def resident(name: str, *settings: str) -> ResidentJob:
-            return jobs.enter_context(ResidentJob(
-                shlex.split(arguments.launch), arguments.paceline, arguments.config, [*arguments.set, *settings],
-                work / name))
+    try:
+        with ExitStack() as jobs:
+            def resident(name: str, *settings: str) -> Steps:
+                return jobs.enter_context(Steps.launch(
+                    arguments.config, work / name, shlex.split(arguments.launch), arguments.paceline,
+                    [*arguments.set, *settings]))
 
-        loop = Loop(
-            program=arguments.paceline,
-            job=resident("rollouts"),
-            plain=resident("plain", "speculation.mode=plain") if arguments.compare else None,
-            policy=Policy(arguments.model, arguments.rate),
-            work=work,
-            seed=arguments.seed,
-            steps=arguments.steps,
-            prompts=prompts,
-            prompts_per_step=arguments.prompts_per_step,
-            unseen=prompt_lines(arguments.unseen)[: arguments.unseen_prompts],
-        )
-        figures = loop.run()
+            loop = Loop(
+                program=arguments.paceline,
+                job=resident("rollouts"),
+                plain=resident("plain", "speculation.mode=plain") if arguments.compare else None,
+                policy=Policy(arguments.model, arguments.rate),
+                work=work,
+                seed=arguments.seed,
+                steps=arguments.steps,
+                prompts=prompts,
+                prompts_per_step=arguments.prompts_per_step,
+                unseen=prompt_lines(arguments.unseen)[: arguments.unseen_prompts],
+            )
+            figures = loop.run()
+    except ReaderError as error:  # the request was refused, or the job ended
+        sys.exit(f"grpo: {error}")
     print_summary(figures)
     if arguments.figures:
         arguments.figures.write_text(json.dumps(figures, indent=1) + "\n")

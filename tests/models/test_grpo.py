@@ -31,9 +31,10 @@ except ImportError as error:
     raise unittest.SkipTest(reason) from error
 
 from evaluate import load_directory
-from grpo import ResidentJob, digest_of, read_samples
+from grpo import digest_of, read_samples, roll_out
 from grpo_update import CLIP, Policy, Sample, advantages, agreement, loss_of, recomputed, response_logprobs
 from model import Qwen2
+from paceline_reader import JobEnded, StepRefused, Steps
 
 CONFIGS = HERE.parents[1] / "configs"
 TARGET = CONFIGS / "models" / "target"
@@ -125,8 +126,8 @@ class Loop(unittest.TestCase):
         print(f"{name}:\n{done.stdout}", flush=True)
         return json.loads(figures.read_text())
 
-    def job(self, name: str, ranks: int) -> ResidentJob:
-        return ResidentJob([str(LAUNCH), str(ranks)], self.program, HERE / "grpo.yaml", SETTINGS, self.work / name)
+    def job(self, name: str, ranks: int) -> Steps:
+        return Steps.launch(HERE / "grpo.yaml", self.work / name, [str(LAUNCH), str(ranks)], self.program, SETTINGS)
 
     def policy(self, version: int) -> Qwen2:
         return load_directory(self.work / "plain" / f"policy-{version:03}")
@@ -171,7 +172,7 @@ class Loop(unittest.TestCase):
         digests = []
         for ranks in (1, 2):
             with self.job(f"last-on-{ranks}", ranks) as job:
-                digests.append(digest_of(self.program, job.rollout("last", weights, STEPS, prompts, 1)))
+                digests.append(digest_of(self.program, roll_out(job, "last", weights, STEPS, prompts, 1)))
         self.assertRegex(digests[0], "^[0-9a-f]{32}$")
         self.assertEqual(digests[0], digests[1])
         self.assertNotIn(digests[0], [row["digest"] for row in self.plain["steps"]])
@@ -180,21 +181,21 @@ class Loop(unittest.TestCase):
         prompts = self.work / "plain" / "step-000.jsonl"
         nowhere = self.work / "nowhere"
         with self.job("refusing", 1) as job:
-            with self.assertRaisesRegex(SystemExit, "the rollout first was refused: .*nowhere"):
-                job.rollout("first", nowhere, 0, prompts, 1)
+            with self.assertRaisesRegex(StepRefused, "nowhere"):
+                roll_out(job, "first", nowhere, 0, prompts, 1)
             # That step alone: the job is there for the next.
-            self.assertTrue((job.rollout("second", TARGET, 0, prompts, 1) / "trajectories.h5").exists())
-        self.assertEqual(job.process.returncode, 0)
-        with self.assertRaisesRegex(SystemExit, "the job of rollouts ended with [^0]"):
+            self.assertTrue((roll_out(job, "second", TARGET, 0, prompts, 1) / "trajectories.h5").exists())
+        self.assertEqual(job.job.returncode, 0)
+        with self.assertRaisesRegex(JobEnded, "the job ended with [^0]"):
             with self.job("ending", 1) as job:
-                job.rollout("first", TARGET, 0, prompts, 1)
-                job.process.terminate()
-                job.rollout("second", TARGET, 1, prompts, 1)
+                roll_out(job, "first", TARGET, 0, prompts, 1)
+                job.job.terminate()
+                roll_out(job, "second", TARGET, 1, prompts, 1)
         # A trainer that fails does not leave ranks behind, in the midst of a step or not.
         with self.assertRaises(ZeroDivisionError):
             with self.job("abandoned", 1) as job:
                 raise ZeroDivisionError
-        self.assertIsNotNone(job.process.returncode)
+        self.assertIsNotNone(job.job.returncode)
 
 
 if __name__ == "__main__":

@@ -30,9 +30,13 @@ def to_trl_rollout(
     passed, gathered, and take each process's part of the lists. Without `prompts` all responses
     come in (prompt, sample) order.
     """
+    return trl_lists(run, range(len(run)) if prompts is None else _rows_of(run, prompts), logprob)
+
+
+def trl_lists(run: Run, rows: Sequence[int], logprob: str) -> Dict[str, List[Any]]:
+    """The lists that TRL wants, of these responses."""
     column = logprob_column(logprob)
     responses = list(run.responses())
-    rows = range(len(run)) if prompts is None else _rows_of(run, prompts)
     batch: Dict[str, List[Any]] = {
         "prompt_ids": [],
         "completion_ids": [],
@@ -59,7 +63,7 @@ def _rows_of(run: Run, prompts: Sequence[TrlPrompt]) -> List[int]:
     for row, index in enumerate(run.prompt_index):
         source = run.prompts[index].source
         if source is not None:
-            left[_key(source)].append(row)
+            left[trl_key(source)].append(row)
     if len(run) and not left:
         raise ReaderError(
             f"{run.path}: its prompts were given as token ids, so that TRL's cannot be found among "
@@ -67,7 +71,7 @@ def _rows_of(run: Run, prompts: Sequence[TrlPrompt]) -> List[int]:
         )
     rows = []
     for number, prompt in enumerate(prompts):
-        key = _key(prompt)
+        key = trl_key(prompt)
         if key not in left:
             raise ReaderError(f"{run.path}: prompts[{number}] is none of the run's: {key:.200}")
         if not left[key]:
@@ -79,7 +83,7 @@ def _rows_of(run: Run, prompts: Sequence[TrlPrompt]) -> List[int]:
     return rows
 
 
-def _key(prompt: TrlPrompt) -> str:
+def trl_key(prompt: TrlPrompt) -> str:
     """The same for prompts that are the same to the model: datasets adds keys that are None."""
     if isinstance(prompt, str):
         return json.dumps(prompt, ensure_ascii=False)

@@ -1,9 +1,10 @@
-"""A rollout of the embedded model as the trainers' own packages take it.
+"""A rollout of the embedded model as the trainers' own packages take it, and rollouts that they ask for.
 
 Needs paceline, and of verl, TRL and slime those that are to be tested: pip install verl tensordict
 ray; trl; slime from its repository.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ ROOT = os.path.join(HERE, "..", "..", "..")
 sys.path.insert(0, os.path.join(ROOT, "io", "python"))
 import paceline_reader as reader  # noqa: E402
 from needs import needs  # noqa: E402
+from paceline_reader import Steps  # noqa: E402
 
 SAMPLES = 4
 MODEL = os.path.join(ROOT, "configs", "models", "target")
@@ -189,6 +191,164 @@ class Trl(Trainer):
         self.assertAlmostEqual(lengths, run.lengths.mean(), places=3)
         self.assertEqual(scored[0][0][0]["content"], run.text(run[order[0]], skip_special_tokens=True))
         self.assertTrue(any(not torch.equal(a, b) for a, b in zip(before, trainer.model.parameters())))
+
+
+class Asking(unittest.TestCase):
+    """Has a resident job of the embedded model, and its prompts as Parquet."""
+
+    settings = []  # of the job, beside those of all
+
+    def setUp(self):
+        program = os.environ.get("PACELINE_PROGRAM")
+        if program is None:
+            self.skipTest("paceline was not built")
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        with open(os.path.join(ROOT, "configs", "prompts", "train.jsonl"), encoding="utf-8") as file:
+            self.rows = [json.loads(next(file)) for _ in range(4)]
+        self.steps = self.enterContext(
+            Steps.launch(
+                os.path.join(ROOT, "configs", "quickstart.yaml"),
+                os.path.join(self.folder, "steps"),
+                launcher=[os.path.join(ROOT, "tests", "mpi", "launch.sh"), "1"],
+                program=program,
+                settings=["engine.threads=1", "engine.backend=cpu", *self.settings],
+            )
+        )
+
+    def parquet(self):
+        import pyarrow
+        import pyarrow.parquet
+
+        path = os.path.join(self.folder, "prompts.parquet")
+        rows = [{k: v for k, v in row.items() if k != "uid"} for row in self.rows]
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+        return path
+
+
+@needs("trl", "transformers", "torch", "datasets", "pyarrow")
+class TrlAsks(Asking):
+    def test_two_steps_from_parquet_prompts(self):
+        from datasets import load_dataset
+        from paceline_run.rollouts.trl import TrlRollout
+        from trl import GRPOConfig, GRPOTrainer
+
+        batches = []
+
+        class Watched(GRPOTrainer):
+            def _generate_and_score_completions(self, inputs):
+                batches.append(super()._generate_and_score_completions(inputs))
+                return batches[-1]
+
+        def correct(completions, reward_model, **_):
+            says = [completion[0]["content"] for completion in completions]
+            truths = [given["ground_truth"] for given in reward_model]
+            return [float(f"#### {truth}" in text) - len(text) / 1000 for text, truth in zip(says, truths)]
+
+        trainer = Watched(
+            model=MODEL,
+            reward_funcs=[correct],
+            rollout_func=TrlRollout(self.steps),
+            train_dataset=load_dataset(
+                "parquet", data_files=self.parquet(), split="train", cache_dir=os.path.join(self.folder, "cache")
+            ),
+            args=GRPOConfig(
+                output_dir=os.path.join(self.folder, "out"),
+                per_device_train_batch_size=8,
+                num_generations=4,
+                max_completion_length=64,
+                max_steps=2,
+                learning_rate=0.01,
+                logging_steps=1,
+                use_cpu=True,
+                bf16=False,
+                report_to="none",
+                save_strategy="no",
+            ),
+        )
+        before = [p.detach().clone() for p in trainer.model.parameters()]
+        trainer.train()
+        self.assertTrue(any(not (a == b).all() for a, b in zip(before, trainer.model.parameters())))
+        self.assertEqual(len(batches), 2)
+        for number, batch in enumerate(batches):
+            with reader.open_run(os.path.join(self.steps.folder, f"train-{number}-0")) as run:
+                self.assertEqual((len(run.prompts), len(run)), (2, 8))
+                self.assertEqual(run[0].weight_version, number)
+                # The tokens are those of the trainer's own template, and each response is one of the run's.
+                found = [
+                    (tuple(prompt[mask.bool()].tolist()), tuple(completion[kept.bool()].tolist()))
+                    for prompt, mask, completion, kept in zip(
+                        batch["prompt_ids"], batch["prompt_mask"], batch["completion_ids"], batch["completion_mask"]
+                    )
+                ]
+                wanted = [
+                    (tuple(run.prompts[r.prompt_index].tokens.tolist()), tuple(r.tokens.tolist())) for r in run
+                ]
+                self.assertEqual(sorted(found), sorted(wanted))
+                rendered = trainer.processing_class.apply_chat_template(
+                    [row["prompt"] for row in self.rows], add_generation_prompt=True, return_dict=True
+                )["input_ids"]
+                self.assertLessEqual({prompt for prompt, _ in found}, {tuple(ids) for ids in rendered})
+        # The second step was by weights that the first had changed.
+        self.assertEqual(sorted(os.listdir(self.steps.folder + "-policies")), ["step-0", "step-1"])
+
+
+@needs("slime.rollout.base_types", "slime.utils.types")
+class SlimeAsks(Asking):
+    settings = ["reward.method=match"]  # slime's own rewards want its servers
+
+    def test_a_rollout(self):
+        import copy
+        from types import SimpleNamespace
+
+        from paceline_run.rollouts.slime import generate_rollout
+        from slime.utils.types import Sample
+
+        class Source:
+            def get_samples(_, count):
+                groups = []
+                for number, row in enumerate(self.rows[:count]):
+                    sample = Sample(
+                        group_index=number,
+                        prompt=f"<|im_start|>user\n{row['prompt'][0]['content']}<|im_end|>\n<|im_start|>assistant\n",
+                        label=row["reward_model"]["ground_truth"],
+                    )
+                    groups.append([copy.deepcopy(sample) for _ in range(2)])
+                return groups
+
+        arguments = SimpleNamespace(
+            paceline_steps=self.steps.folder,
+            hf_checkpoint=MODEL,
+            save_hf=None,
+            rollout_batch_size=3,
+            n_samples_per_prompt=2,
+            rollout_temperature=1.0,
+            rollout_top_p=1.0,
+            rollout_top_k=-1,
+            rollout_max_response_len=64,
+            rollout_seed=7,
+            rollout_stop=None,
+            rollout_stop_token_ids=None,
+        )
+        output = generate_rollout(arguments, 0, Source())
+        self.assertEqual([len(group) for group in output.samples], [2, 2, 2])
+        with reader.open_run(os.path.join(self.steps.folder, "rollout-0")) as run:
+            samples = [sample for group in output.samples for sample in group]
+            for sample, response in zip(samples, run):
+                self.assertEqual(sample.tokens[-sample.response_length :], response.tokens.tolist())
+                self.assertEqual(sample.rollout_log_probs, response.sampling_logprob.tolist())
+                self.assertEqual(sample.response, run.text(response))
+                self.assertEqual(sample.reward, response.reward)
+                self.assertIn(sample.status, (Sample.Status.COMPLETED, Sample.Status.TRUNCATED))
+                self.assertEqual(sample.weight_versions, ["0"])
+        with self.assertRaisesRegex(reader.ReaderError, "--save-hf"):
+            generate_rollout(arguments, 1, Source())
+        with self.assertRaisesRegex(reader.ReaderError, "does not evaluate"):
+            generate_rollout(arguments, 0, Source(), evaluation=True)
+        arguments.partial_rollout = True
+        with self.assertRaisesRegex(reader.ReaderError, "partial_rollout=True"):
+            generate_rollout(arguments, 0, Source())
 
 
 if __name__ == "__main__":
