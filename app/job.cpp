@@ -93,6 +93,13 @@ void abort_job(const fabric::MpiEnvironment& mpi, const Fault& fault) {
   abort_ranks(fault.code);
 }
 
+void abort_hung_job(const fabric::MpiEnvironment& mpi, const Fault& fault) {
+  constexpr std::chrono::seconds kToSaySo(5);
+  std::thread([&mpi, fault] { abort_job(mpi, fault); }).detach();
+  std::this_thread::sleep_for(kToSaySo);
+  abort_ranks(fault.code);
+}
+
 void FaultDesk::report(const Fault& fault, const std::function<void()>& save) {
   if (mpi_.rank() == 0) {
     claim_the_end();

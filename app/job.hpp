@@ -37,6 +37,10 @@ void together(const fabric::MpiEnvironment& mpi, const std::function<void()>& st
 /// several threads the first does so, the others wait for the end.
 [[noreturn]] void abort_job(const fabric::MpiEnvironment& mpi, const Fault& fault);
 
+/// The same where even saying so may hang, as with a file system that does: after some seconds the
+/// job ends without.
+[[noreturn]] void abort_hung_job(const fabric::MpiEnvironment& mpi, const Fault& fault);
+
 /// Where a rank reports a fault while each works on its own. Rank 0 speaks for all, for the same
 /// fault may strike many ranks at once.
 class FaultDesk {

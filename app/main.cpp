@@ -12,6 +12,7 @@
 
 #include "app/commands.hpp"
 #include "app/job.hpp"
+#include "app/pulse.hpp"
 #include "app/signals.hpp"
 #include "app/terminal.hpp"
 #include "app/version.hpp"
@@ -77,9 +78,12 @@ void add_machine(CLI::App& command, app::PlannedMachine& machine) {
       ->check(size);
 }
 
-ExitCode in_mpi(const std::function<ExitCode(const fabric::MpiEnvironment&)>& command) {
+/// `advice`: for who finds that a rank has stopped for good.
+ExitCode in_mpi(const std::function<ExitCode(const fabric::MpiEnvironment&)>& command,
+                const std::string& advice = "") {
   const fabric::MpiEnvironment mpi(nullptr, nullptr);
   app::know_rank(mpi.rank());
+  const app::Pulse pulse(mpi, advice);
   try {
     return command(mpi);
   } catch (const app::JobEnded& ended) {  // all ranks agreed to end and are here
@@ -233,7 +237,9 @@ int run(int argc, char** argv) {
   }
   ExitCode code = ExitCode::usage;
   if (rollout->parsed()) {
-    code = in_mpi([&](const auto& mpi) { return app::rollout(mpi, arguments); });
+    code = in_mpi(
+        [&](const auto& mpi) { return app::rollout(mpi, arguments); },
+        arguments.watch.empty() ? "run again with --resume to continue" : "run again to go on");
   } else if (check->parsed()) {
     code = in_mpi([&](const auto& mpi) { return app::check(mpi, checked); });
   } else if (profile->parsed()) {

@@ -17,6 +17,7 @@
 #include "app/draft_servers.hpp"
 #include "app/job.hpp"
 #include "app/progress_printer.hpp"
+#include "app/pulse.hpp"
 #include "app/rank_role.hpp"
 #include "app/report.hpp"
 #include "app/run_log.hpp"
@@ -99,10 +100,12 @@ void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coord
                      const std::function<bool()>& is_late, std::optional<double> stall) {
   ProgressPrinter printer;
   roles::Watchdog watchdog(stall);
+  PulsingLoop pulse;
   std::string stalled;  // what the watchdog saw
   bool announced = false;
   bool warned = false;
   const auto look = [&] {
+    pulse.turn(coordinator.changes() > 0);  // from then on the watchdog looks
     faults.watch();
     if (coordinator.progress().nonsense > 0 && !std::exchange(warned, true))
       say("warning: a drafter rank sends the coordinator what makes no sense; that is dropped");

@@ -12,6 +12,7 @@
 #include "app/draft_servers.hpp"
 #include "app/job.hpp"
 #include "app/kv_storage.hpp"
+#include "app/pulse.hpp"
 #include "app/scoring.hpp"
 #include "app/standing.hpp"
 #include "app/version.hpp"
@@ -256,6 +257,7 @@ Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments, 
   if (planned != nullptr) together(mpi, [&] { setup.facts = facts_of(*planned, setup.facts[0]); });
   together(mpi, [&] {
     setup.config = read_config(arguments, io::Purpose::run);
+    set_patience(setup.config.limits.stall);
     read_model(setup, standing);
     if (mpi.rank() == 0) read_prompts(setup);
     prepare_scoring(setup);
@@ -291,6 +293,7 @@ Setup prepare_given(const fabric::MpiEnvironment& mpi, const RunArguments& argum
   setup.facts = mpi.gather_facts();
   together(mpi, [&] {
     setup.config = read_config(arguments, io::Purpose::given);
+    set_patience(setup.config.limits.stall);
     forget_generation(setup.config);
     Standing standing;
     read_model(setup, standing);

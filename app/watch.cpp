@@ -10,6 +10,7 @@
 
 #include "app/broadcast.hpp"
 #include "app/job.hpp"
+#include "app/pulse.hpp"
 #include "app/signals.hpp"
 #include "app/terminal.hpp"
 #include "app/wall_clock.hpp"
@@ -37,6 +38,7 @@ Sight wait(const fabric::MpiEnvironment& mpi, const std::optional<io::StepFolder
     std::exception_ptr fault;
     if (folder) {
       try {
+        const PulsingLoop pulse;  // others are to notice a folder that hangs
         request = folder->next();
         sight = request ? Sight::request : folder->closed() ? Sight::closed : Sight::nothing;
       } catch (...) {

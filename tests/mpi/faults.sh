@@ -115,4 +115,46 @@ for ranks in 1 4; do
   truncate -s 5000 "$work/cut/model.safetensors"
   ends "a model cut short, $ranks ranks" 74 "$work/cut/model.safetensors: cannot be read any more" "$work/run" "$pid"
 done
+
+# A rank that is stopped for good, as by a node that hangs: the others end the job, and it goes on from what they had.
+rank_of() { pgrep -P "$1" -x paceline | sort -n | sed -n "$(($2 + 1))p"; }  # MPIRUN RANK
+stopped() {  # WHAT VICTIM PATTERN RANKS [ARG...]
+  local what=$1 victim=$2 pattern=$3 ranks=$4
+  shift 4
+  rm -rf "$work/run"
+  start "$ranks" "$work/run" --set limits.stall=3 "$@"
+  wait_for_finished "$work/run" 5 "$pid" || fail "$what: ended too soon"
+  kill -STOP "$(rank_of "$pid" "$victim")"
+  ends "$what" 70 "$pattern" "$work/run" "$pid"
+  rollout "$ranks" "$work/run" --resume "$@" || fail "$what: resume failed: $(tail -n 3 "$work/run.log")"
+  same "$what: digest" "$reference" "$(digest "$work/run")"
+}
+leader="rank 0, which leads the job, has not been heard of for .s .limits.stall.: .*--resume"
+stopped "rank 0 is stopped" 0 "rank 1: $leader" 3
+stopped "rank 0 is stopped, TP 2" 0 "rank 1: $leader" 2 --set layout.verifier_tp=2
+stopped "another rank is stopped" 1 "nothing has gone on for .*: rank 1 .verifier." 2
+
+# Before there is anything to report: rank 0 waits for a pipe, the others for rank 0.
+mkfifo "$work/profile.yaml"
+exec 3<>"$work/profile.yaml"
+for victim in 0 1; do
+  rm -rf "$work/run"
+  start 2 "$work/run" --set limits.stall=2 --set engine.profile="$work/profile.yaml"
+  # shellcheck disable=SC2010  # links are what is wanted
+  while kill -0 "$pid" && ! ls -l "/proc/$(rank_of "$pid" 0)/fd" 2>/dev/null | grep -q "$work/profile.yaml"; do sleep 0.1; done
+  kill -STOP "$(rank_of "$pid" "$victim")"
+  ends "rank $victim is stopped at the start" 70 "rank $((1 - victim)): rank $victim.* has not been heard of for" "$work/run" "$pid"
+done
+exec 3>&-
+
+# Rank 0 lives, but its coordinator waits for a file system. So does whoever says so, and ends the job for all that.
+if [ -n "${PACELINE_HUNG_LOG-}" ]; then
+  rm -rf "$work/run"
+  PACELINE_TEST_HANG=$work/hang LD_PRELOAD=$PACELINE_HUNG_LOG \
+    start 3 "$work/run" --set limits.stall=2 --set prompts.samples=100
+  wait_for_finished "$work/run" 5 "$pid" || fail "a log that hangs: ended too soon"
+  : >"$work/hang"
+  ends "a log that hangs" 70 "rank 1: $leader" "$work/run" "$pid"
+  rm "$work/hang"
+fi
 finish
