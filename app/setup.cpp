@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "app/broadcast.hpp"
 #include "app/coordination.hpp"
@@ -19,6 +20,7 @@
 #include "app/weight_store.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
 #include "io/config/cost_profile.hpp"
+#include "io/config/path_text.hpp"
 #include "io/config/yaml_tree.hpp"
 #include "io/text/chat_template.hpp"
 #include "runtime/model/sharding.hpp"
@@ -26,15 +28,27 @@
 namespace paceline::app {
 io::RunConfig read_config(const RunArguments& arguments, io::Purpose purpose) {
   std::vector<std::string> overrides = arguments.overrides;
-  if (!arguments.output.empty()) {
-    std::string quoted;  // a YAML single-quoted scalar
-    for (const char c : arguments.output) quoted += c == '\'' ? "''" : std::string(1, c);
-    overrides.push_back(fmt::format("output.directory='{}'", quoted));
+  if (!arguments.output.empty()) {  // as it is: the shell has seen to it
+    const std::string path = std::filesystem::absolute(arguments.output).string();
+    overrides.push_back("output.directory=" + io::quote_yaml(io::path_text(path)));
   }
   return io::read_run_config(arguments.config, overrides, purpose);
 }
 
 namespace {
+
+/// Before sampling.min_tokens no token may be sampled that ends a response: some other must be
+/// left.
+void require_way_on(const Setup& setup) {
+  const std::set<TokenId> ends(setup.stops.begin(), setup.stops.end());
+  if (setup.config.sampling.min_tokens == 0 ||
+      ends.size() < static_cast<std::size_t>(setup.model.vocab))
+    return;
+  throw UsageError(fmt::format(
+      "sampling.min_tokens: expected 0 where every token of the model ends a response (its end "
+      "tokens and sampling.stop_ids), found {}",
+      setup.config.sampling.min_tokens));
+}
 
 void read_model(Setup& setup, Standing& standing) {
   const std::string& path = setup.config.model.path;
@@ -54,6 +68,7 @@ void read_model(Setup& setup, Standing& standing) {
                                    id, setup.model.vocab - 1));
     }
   }
+  require_way_on(setup);
   settle_mode(setup);
   setup.drafters = read_drafters(setup.config.speculation, setup.model, setup.tokenizer.get());
   if (!sampling.stop_strings.empty() && !setup.tokenizer) {

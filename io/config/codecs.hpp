@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "io/config/path_text.hpp"
 #include "io/config/quantity.hpp"
 #include "io/config/run_config.hpp"
 #include "io/config/yaml_tree.hpp"
@@ -176,7 +177,8 @@ struct SizeOrNone {
   }
 };
 
-/// A path, made absolute: the effective configuration then means the same from anywhere.
+/// A path, made absolute: the effective configuration then means the same from anywhere. It is
+/// written as expand_path() reads it.
 struct Path {
   std::string_view words;
   [[nodiscard]] std::string type() const { return std::string(words); }
@@ -185,9 +187,11 @@ struct Path {
     if (node.scalar.find('\0') != std::string::npos) {
       throw BadValue(node, type() + " without a NUL character");
     }
+    const ExpandedPath expanded = expand_path(node.scalar);
+    if (!expanded.fault.empty()) throw BadValue(node, type(), expanded.fault);
     std::error_code error;
     const std::filesystem::path whole =
-        std::filesystem::absolute(std::filesystem::path(directory) / node.scalar, error);
+        std::filesystem::absolute(std::filesystem::path(directory) / expanded.path, error);
     // "." goes; ".." stays, because it means something else behind a symbolic link.
     std::filesystem::path path;
     for (const std::filesystem::path& part : whole) {
@@ -198,7 +202,9 @@ struct Path {
     }
     return path.string();
   }
-  [[nodiscard]] static std::string write(const std::string& value) { return quote_yaml(value); }
+  [[nodiscard]] static std::string write(const std::string& value) {
+    return quote_yaml(path_text(value));
+  }
 };
 
 inline std::string list_names(std::span<const std::string_view> names) {
@@ -301,8 +307,8 @@ struct List {
   }
 };
 
-/// A program and its arguments. Those that begin with ./ or ../ are made absolute as paths are; the
-/// program else is looked for in PATH.
+/// A program and its arguments. Those that begin with ./, ../ or ~/ are paths; the program else is
+/// looked for in PATH. Whatever else begins with a variable of the environment has it put in.
 struct Command {
   [[nodiscard]] static std::string type() { return "a list of texts: a program and its arguments"; }
   [[nodiscard]] static std::vector<std::string> read(const YamlNode& node,
@@ -313,15 +319,31 @@ struct Command {
       if (!is_scalar(item) || (item.scalar.empty() && words.empty()) ||
           item.scalar.find('\0') != std::string::npos)
         throw BadValue(item, type());
-      const bool relative = item.scalar.starts_with("./") || item.scalar.starts_with("../");
-      words.push_back(relative ? Path{"the path of a file"}.read(item, directory) : item.scalar);
+      words.push_back(read_word(item, directory));
     }
     return words;
   }
   [[nodiscard]] static std::string write(const std::vector<std::string>& words) {
     std::string text = "[";
-    for (const std::string& word : words) text += (text.size() > 1 ? ", " : "") + quote_yaml(word);
+    for (const std::string& word : words)
+      text += (text.size() > 1 ? ", " : "") +
+              quote_yaml(word.starts_with('$') ? path_text(word) : word);
     return text + "]";
+  }
+
+ private:
+  static std::string read_word(YamlNode word, const std::string& directory) {
+    const auto is_path = [&word] {
+      return word.scalar.starts_with("./") || word.scalar.starts_with("../") ||
+             word.scalar.starts_with("~/");
+    };
+    if (word.scalar.starts_with('$')) {
+      ExpandedPath expanded = expand_path(word.scalar);
+      if (!expanded.fault.empty()) throw BadValue(word, type(), expanded.fault);
+      word.scalar = std::move(expanded.path);
+      if (is_path()) word.scalar = path_text(word.scalar);
+    }
+    return is_path() ? Path{"the path of a file"}.read(word, directory) : word.scalar;
   }
 };
 

@@ -164,7 +164,7 @@ class Reader {
     try {
       YamlEntry entry;
       entry.key = name;
-      entry.value = parse_yaml(text.substr(equals + 1), place, false);
+      entry.value = override_value(text.substr(equals + 1), place);
       // An override's paths are the caller's, relative to the working directory.
       read_entry(section, "", entry, "", [&](int, int) { return place; });
     } catch (const UsageError& error) {
@@ -239,6 +239,20 @@ class Reader {
                                                   bad.expected + ", found " + bad.found +
                                                   (bad.hint.empty() ? "" : "; " + bad.hint));
     }
+  }
+
+  // A value alone is what was given: no part of it is a comment, and its lines are not joined.
+  static YamlNode override_value(const std::string& text, const std::string& place) {
+    YamlNode value = parse_yaml(text, place, false);
+    const std::size_t begin = text.find_first_not_of(" \t");
+    if (begin == std::string::npos) return value;
+    const std::string given = text.substr(begin, text.find_last_not_of(" \t") + 1 - begin);
+    const bool plain = value.kind == YamlNode::Kind::scalar && !value.quoted;
+    if (plain || (value.kind == YamlNode::Kind::null && given.front() == '#')) {
+      value.kind = YamlNode::Kind::scalar;
+      value.scalar = given;
+    }
+    return value;
   }
 
   // The key that someone means who writes its name alone.
@@ -433,6 +447,15 @@ RunConfig read_run_config(const std::string& path, std::span<const std::string> 
                           Purpose purpose) {
   return parse_run_config(read_yaml_file(path, "the configuration"), path, directory_of(path),
                           overrides, purpose);
+}
+
+std::vector<std::string> keys_in_file(const std::string& path) {
+  std::vector<std::string> keys;
+  const YamlNode root = parse_yaml(read_yaml_file(path, "the configuration"), path);
+  for (const YamlEntry& section : root.entries) {
+    for (const YamlEntry& key : section.value.entries) keys.push_back(section.key + "." + key.key);
+  }
+  return keys;
 }
 
 std::string config_reference() {

@@ -282,8 +282,12 @@ enum class Purpose : std::uint8_t { run, simulation, given };
                                         std::span<const std::string> overrides,
                                         Purpose purpose = Purpose::run);
 
-/// The same from text; `name` stands for the file in messages, `directory` is what paths are
-/// relative to.
+/// The keys that a configuration file sets, as "section.key"; of a file that read_run_config()
+/// takes as "@file". Throws likewise.
+[[nodiscard]] std::vector<std::string> keys_in_file(const std::string& path);
+
+/// read_run_config() from text; `name` stands for the file in messages, `directory` is what paths
+/// are relative to.
 [[nodiscard]] RunConfig parse_run_config(const std::string& text, const std::string& name,
                                          const std::string& directory,
                                          std::span<const std::string> overrides,

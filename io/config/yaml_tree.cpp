@@ -30,7 +30,8 @@ std::string escape(unsigned char c) {
 // expanded, and it stops at the first thing a configuration may not hold.
 class TreeBuilder final : public YAML::EventHandler {
  public:
-  TreeBuilder(const std::string& name, bool located) : name_(name), located_(located) {}
+  TreeBuilder(const std::string& text, const std::string& name, bool located)
+      : text_(text), name_(name), located_(located) {}
 
   [[noreturn]] void fail(int line, int column, const std::string& what) const {
     if (!located_) throw UsageError(name_ + ": " + what);
@@ -53,6 +54,7 @@ class TreeBuilder final : public YAML::EventHandler {
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t,
                 const std::string& value) override {
     check_tag(mark, tag);
+    if (!located_) check_on_one_line(mark, value);
     YamlNode node = make(mark);
     node.kind = YamlNode::Kind::scalar;
     node.quoted = tag == "!";
@@ -90,6 +92,21 @@ class TreeBuilder final : public YAML::EventHandler {
     if (!tag.empty() && tag != "?" && tag != "!") {
       fail(mark, "tags (" + show(tag) + ") are not supported; write the value alone");
     }
+  }
+
+  // YAML makes a space of a line feed in a value. In text that was typed it was meant.
+  void check_on_one_line(const YAML::Mark& mark, const std::string& value) const {
+    const auto at = static_cast<std::size_t>(mark.pos);
+    const char first = at < text_.size() ? text_[at] : '\0';
+    const bool quoted = first == '"' || first == '\'';
+    std::size_t end = at + 1;
+    while (quoted && end < text_.size() && text_[end] != first)
+      end += first == '"' && text_[end] == '\\' ? 2 : 1;
+    const std::string_view written = std::string_view(text_).substr(std::min(at, text_.size()));
+    const bool folded = quoted ? written.substr(0, end - at).find('\n') != std::string_view::npos
+                               : !written.starts_with(value);
+    if (folded && (quoted || !open_.empty()) && first != '|' && first != '>')
+      fail(mark, "a line feed in a value; write it as \\n, in double quotes");
   }
 
   void open(const YAML::Mark& mark, const std::string& tag, YamlNode::Kind kind) {
@@ -152,6 +169,7 @@ class TreeBuilder final : public YAML::EventHandler {
 
   static constexpr std::size_t max_entries = 1000;  // keeps the search for duplicates short
 
+  const std::string& text_;
   const std::string& name_;
   bool located_;
   std::vector<Open> open_;
@@ -177,7 +195,7 @@ void check_characters(const std::string& text, const TreeBuilder& builder) {
 }  // namespace
 
 YamlNode parse_yaml(const std::string& text, const std::string& name, bool located) {
-  TreeBuilder builder(name, located);
+  TreeBuilder builder(text, name, located);
   if (text.size() > max_yaml_text) {
     throw UsageError(name + ": a configuration is at most " + std::to_string(max_yaml_text) +
                      " bytes long");

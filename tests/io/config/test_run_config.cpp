@@ -436,14 +436,74 @@ TEST(RunConfig, ErrorsShowALineOfAnOverride) {
   EXPECT_EQ(
       error_set("sampling.seed=1\n2\n3"),
       "--set sampling.seed=1\\x0a2\\x0a3: sampling.seed: expected a whole number, at least 0, "
-      "found '1 2 3'");
+      "found '1\\x0a2\\x0a3'");
   for (const std::string& text :
        {std::string(9000, 'x'), "sampling.seed=" + std::string(9000, '\n') + "x",
         "sampling." + std::string(9000, 'x') + "=1", "sampling.seed='" + std::string(9000, 'x')}) {
     const std::string message = error_set(text);
-    EXPECT_LT(message.size(), 600U) << message;
+    EXPECT_LT(message.size(), 700U) << message;
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
   }
+}
+
+TEST(RunConfig, AnOverridesValueIsKeptAsItIsOrRefused) {
+  const auto path_of = [](const std::string& value) {
+    return parse(required, {"output.directory=" + value}).output.directory;
+  };
+  const std::string here = std::filesystem::current_path().string();
+  EXPECT_EQ(path_of("x #y"), here + "/x #y");
+  EXPECT_EQ(path_of("#y"), here + "/#y");
+  EXPECT_EQ(path_of("a\nb"), here + "/a\nb");
+  EXPECT_EQ(path_of("a\n"), here + "/a\n");
+  EXPECT_EQ(path_of("é\n\tb"), here + "/é\n\tb");
+  EXPECT_EQ(path_of(" x "), here + "/x");  // blanks around a value are none of it, in a file too
+  EXPECT_EQ(path_of("\"a\\nb\""), here + "/a\nb");
+  EXPECT_EQ(path_of("|\n  a\n  b"), here + "/a\nb\n");
+  const std::string feed = "a line feed in a value; write it as \\n, in double quotes";
+  for (const std::string value : {"'a\nb'", "\"a\n b\"", "\"\\\"\nb\""})
+    EXPECT_EQ(error_set("output.directory=" + value).find(feed) == std::string::npos, false)
+        << value;
+  for (const std::string value :
+       {"[{method: model, path: a\nb}]", "[{method: model, path: é\n  b}]",
+        "[{method: model, path: 'a\nb'}]"})
+    EXPECT_NE(error_set("speculation.drafters=" + value).find(feed), std::string::npos) << value;
+  const RunConfig lines =
+      parse(required, {"speculation.drafters=[{method: suffix},\n  {method: model,\n path: é}]\n"});
+  EXPECT_EQ(lines.speculation.drafters.size(), 2U);
+  EXPECT_EQ(
+      error_set("sampling.seed=1 # one"),
+      "--set sampling.seed=1 # one: sampling.seed: expected a whole number, at least 0, found "
+      "'1 # one'");
+}
+
+TEST(RunConfig, PathsMayNameTheHomeDirectoryAndVariables) {
+  ::setenv("HOME", "/home/me", 1);
+  ::setenv("PACELINE_TEST_A", "/scratch/a", 1);
+  ::unsetenv("PACELINE_TEST_B");
+  const auto path_of = [](const std::string& value) {
+    const RunConfig config = parse(
+        "model: {path: m}\nprompts: {path: \"" + value + "\"}\noutput: {directory: out}\n", {});
+    EXPECT_EQ(parse_run_config(config.text, "again.yaml", "/elsewhere", {}).prompts.path,
+              config.prompts.path);
+    return config.prompts.path;
+  };
+  EXPECT_EQ(path_of("~/p.jsonl"), "/home/me/p.jsonl");
+  EXPECT_EQ(path_of("$PACELINE_TEST_A/p"), "/scratch/a/p");
+  EXPECT_EQ(path_of("/x/${PACELINE_TEST_A}b"), "/x/scratch/ab");
+  EXPECT_EQ(path_of("$$PACELINE_TEST_A"), "/base/$PACELINE_TEST_A");
+  EXPECT_EQ(path_of("a$/$1/${/~/b~"), "/base/a$/$1/${/~/b~");
+  EXPECT_EQ(path_of("~me/p"), "/base/~me/p");
+  EXPECT_EQ(
+      error_set("model.path=$PACELINE_TEST_B/m"),
+      "--set model.path=$PACELINE_TEST_B/m: model.path: expected the path of a directory, found "
+      "'$PACELINE_TEST_B/m'; the environment has no PACELINE_TEST_B ($$ is a dollar sign)");
+  const RunConfig config =
+      parse(required, {"speculation.drafters=[{method: model, path: ~/draft}]",
+                       "reward.command=[$PACELINE_TEST_A/run, ~/r.py, $$x, a$PACELINE_TEST_A]"});
+  EXPECT_EQ(config.speculation.drafters.at(0).path, "/home/me/draft");
+  EXPECT_EQ(config.reward.command, (std::vector<std::string>{"/scratch/a/run", "/home/me/r.py",
+                                                             "$x", "a$PACELINE_TEST_A"}));
+  EXPECT_EQ(parse_run_config(config.text, "again.yaml", "/elsewhere", {}).text, config.text);
 }
 
 TEST(RunConfig, PathsAreAbsoluteAndKeepTheirParents) {
