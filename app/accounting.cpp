@@ -102,12 +102,13 @@ struct Loss {
 };
 
 std::vector<Loss> losses_of(const Setup& setup, std::span<const RankSummary> summaries,
-                            double seconds) {
+                            double seconds, bool resident) {
   const policy::Layout& layout = setup.layout;
   const io::SpeculationSection& speculation = setup.config.speculation;
-  Loss starting{
-      0, "starting and loading weights",
-      "more responses in a run (prompts.samples) or a job that stays (--watch) make it small"};
+  Loss starting{0, "starting and loading weights",
+                resident ? "more responses in a step (prompts.samples) make it small"
+                         : "more responses in a run (prompts.samples) or a job that stays "
+                           "(--watch) make it small"};
   Loss waiting{0, "ranks of verifier groups without work", ""};
   Loss spare{
       0, "spare ranks",
@@ -139,10 +140,10 @@ std::vector<Loss> losses_of(const Setup& setup, std::span<const RankSummary> sum
   return {starting, waiting, spare, ahead, refused};
 }
 
-void print_largest_loss(const Setup& setup, std::span<const RankSummary> summaries,
-                        double seconds) {
+void print_largest_loss(const Setup& setup, std::span<const RankSummary> summaries, double seconds,
+                        bool resident) {
   constexpr double kWorthAWord = 0.05;
-  const std::vector<Loss> losses = losses_of(setup, summaries, seconds);
+  const std::vector<Loss> losses = losses_of(setup, summaries, seconds, resident);
   const auto largest =
       std::max_element(losses.begin(), losses.end(),
                        [](const Loss& a, const Loss& b) { return a.seconds < b.seconds; });
@@ -158,7 +159,7 @@ void print_largest_loss(const Setup& setup, std::span<const RankSummary> summari
 }  // namespace
 
 void print_accounting(const Setup& setup, std::span<const RankSummary> summaries,
-                      const roles::Progress& progress, double seconds) {
+                      const roles::Progress& progress, double seconds, bool resident) {
   print_table(summaries, seconds);
   std::uint64_t tokens = 0;
   for (const RankSummary& s : summaries) tokens += s.response_tokens;
@@ -167,7 +168,7 @@ void print_accounting(const Setup& setup, std::span<const RankSummary> summaries
       progress.finished - progress.finished_before,
       progress.finished_before > 0 ? fmt::format(" (and {} before)", progress.finished_before) : "",
       tokens, seconds, rate, rate / static_cast<double>(summaries.size()));
-  print_largest_loss(setup, summaries, seconds);
+  print_largest_loss(setup, summaries, seconds, resident);
 }
 
 }  // namespace paceline::app

@@ -10,8 +10,8 @@
 namespace paceline::app {
 
 /// A table of each role with min / average / max over its ranks, then totals and the largest loss.
-/// `seconds`: since the run began.
+/// `seconds`: since the run began. `resident`: the job stays for further steps.
 void print_accounting(const Setup& setup, std::span<const RankSummary> summaries,
-                      const roles::Progress& progress, double seconds);
+                      const roles::Progress& progress, double seconds, bool resident);
 
 }  // namespace paceline::app

@@ -160,6 +160,15 @@ void write_final_files(const Setup& setup, const Output& output, const Clock& cl
   output.directory->tidy();
 }
 
+/// On rank 0. The log has all of it; of a job's later steps the user is told what is new.
+void tell_plan(const Setup& setup, int ranks, const TimeLimit& limit, Standing& standing) {
+  const std::string plan = banner_text(setup, ranks) + "layout\n" + plan_text(setup);
+  const std::string moment = circumstances_text(setup, limit);
+  const std::string news = standing.news(plan);
+  draw(news == plan ? plan + moment : news);
+  keep_in_log(plan + moment);
+}
+
 /// One rollout.
 void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
               Standing& standing) {
@@ -172,8 +181,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
   if (first) {
     limit = time_limit(setup.config.limits.wall_clock);
     if (setup.config.limits.wall_clock) *limit.seconds -= earlier;
-    print_banner(setup, mpi.size());
-    print_plan(setup, limit);
+    tell_plan(setup, mpi.size(), limit, standing);
   }
   Output output = open_output(mpi, setup, arguments.resume, log);
   if (output.complete) {
@@ -241,7 +249,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
       thread.join();
       complete = coordinator->complete();
       const roles::Progress progress = coordinator->progress();
-      print_accounting(setup, coordinator->summaries(), progress, clock.now());
+      print_accounting(setup, coordinator->summaries(), progress, clock.now(), standing.resident());
       if (progress.moves > 0) say("{} times a request changed groups", progress.moves);
       if (progress.races > 0)
         say("{} times a group came to race for another's request", progress.races);
@@ -271,7 +279,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
 }  // namespace
 
 ExitCode rollout(const fabric::MpiEnvironment& mpi, const RolloutArguments& arguments) {
-  Standing standing;
+  Standing standing(!arguments.watch.empty());
   const auto run = [&](const RunArguments& step) { roll_out(mpi, step, standing); };
   if (arguments.watch.empty()) {
     run(arguments.run);

@@ -1,5 +1,7 @@
 #include "app/standing.hpp"
 
+#include <algorithm>
+#include <sstream>
 #include <utility>
 
 #include "app/drafters.hpp"
@@ -31,6 +33,22 @@ std::shared_ptr<const io::Tokenizer> Standing::tokenizer(const std::string& dire
     tokenizer_text_ = std::move(text);
   }
   return tokenizer_;
+}
+
+std::string Standing::news(const std::string& text) {
+  const auto lines_of = [](const std::string& all) {
+    std::vector<std::string> lines;
+    std::istringstream stream(all);
+    for (std::string line; std::getline(stream, line);) lines.push_back(line + "\n");
+    return lines;
+  };
+  const std::vector<std::string> before = lines_of(told_);
+  std::string news;
+  for (const std::string& line : lines_of(text)) {
+    if (std::find(before.begin(), before.end(), line) == before.end()) news += line;
+  }
+  told_ = text;
+  return news;
 }
 
 const CostsByDegree& Standing::costs(const MeasuringRank& rank, std::size_t responses) {

@@ -18,6 +18,10 @@ namespace paceline::app {
 /// A rank's; empty in a job's first step. Used by one thread.
 class Standing {
  public:
+  /// `resident`: the job stays for many steps.
+  explicit Standing(bool resident = false) : resident_(resident) {}
+  [[nodiscard]] bool resident() const { return resident_; }
+
   /// The tokenizer of a model's directory: that of the step before where the file's bytes are the
   /// same, as they are from step to step of a training. Null where the directory has none. Throws
   /// as Tokenizer::load() does.
@@ -26,6 +30,10 @@ class Standing {
   /// As costs_of_run(), which is asked where ranks, roles or shapes are others than before:
   /// weights and prompts have no part in costs. Collective.
   [[nodiscard]] const CostsByDegree& costs(const MeasuringRank& rank, std::size_t responses);
+
+  /// What of a step's banner and plan its user has not been told of the step before: all of the
+  /// first, then the lines that differ.
+  [[nodiscard]] std::string news(const std::string& text);
 
   /// Since the job began.
   [[nodiscard]] const Clock& clock() const { return clock_; }
@@ -40,6 +48,8 @@ class Standing {
     bool operator==(const Conditions&) const = default;
   };
 
+  bool resident_;
+  std::string told_;  ///< of the step before
   SteadyClock clock_;
   std::shared_ptr<const io::Tokenizer> tokenizer_;
   std::string tokenizer_text_;

@@ -1,16 +1,20 @@
 #include "app/watch.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include "app/broadcast.hpp"
 #include "app/job.hpp"
 #include "app/pulse.hpp"
+#include "app/setup.hpp"
 #include "app/signals.hpp"
 #include "app/terminal.hpp"
 #include "app/wall_clock.hpp"
@@ -62,6 +66,26 @@ Sight wait(const fabric::MpiEnvironment& mpi, const std::optional<io::StepFolder
 
 bool of_the_request(ExitCode code) { return code == ExitCode::usage || code == ExitCode::bad_data; }
 
+/// A request is for new weights or new prompts: without either it would be met by the job's own, as
+/// is one that was not written yet, or not as it was meant. A configuration that is wrong is told
+/// of first.
+void require_subject(const RunArguments& of_step, const io::StepRequest& step) {
+  (void)read_config(of_step, io::Purpose::run);
+  constexpr std::array<std::string_view, 3> kSubjects{"model.path", "model.weight_version",
+                                                      "prompts.path"};
+  const std::vector<std::string> keys = io::keys_in_file(step.request);
+  const bool has_one =
+      std::any_of(kSubjects.begin(), kSubjects.end(), [&](std::string_view subject) {
+        return std::find(keys.begin(), keys.end(), subject) != keys.end();
+      });
+  if (has_one) return;
+  throw UsageError(
+      step.request +
+      ": expected weights (model.path or model.weight_version) or prompts (prompts.path), found " +
+      (keys.empty() ? "an empty request; write it under another name, and rename it"
+                    : "neither: the same responses would be generated again"));
+}
+
 /// Where one rank ends the job by a fault of the request, the request is refused too, so that the
 /// next job goes on behind it.
 std::function<void(const Fault&)> refusal(const std::string& path, const io::StepRequest& step) {
@@ -108,6 +132,9 @@ void watch(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
     if (first) say("step {}", step.name);
     set_last_words(refusal(path, step));
     try {
+      together(mpi, [&] {
+        if (first) require_subject(of_step, step);
+      });
       run(of_step);
     } catch (const JobEnded& ended) {
       set_last_words({});

@@ -49,10 +49,22 @@ comes step-2 && same "the second, of another seed and length" "$(alone 2 90)" "$
 starts() { sed -n 's/^== \(start [0-9]*\|ended\).*/\1/p' "$steps/$1/paceline.log" | paste -sd, ; }
 same "each step has a log of its own" "start 1,ended start 1,ended" "$(starts step-1) $(starts step-2)"
 same "with the plan" 1 "$(grep -c '^layout$' "$steps/step-2/paceline.log")"
+same "which the user is told once" 1 "$(grep -c '^layout$' "$work/log")"
+same "nobody in it is advised to have what it is" "" "$(grep -e '--watch' "$work/log" || true)"
 
 request step-3 3 60 "" "reward: {methd: match}"
 comes step-3
 same "a request with a mistake is refused" "unknown key 'methd'" "$(grep -o "unknown key 'methd'" "$steps/step-3.error")"
+# What names neither weights nor prompts would be met by the job's own: most likely it was not written yet.
+refused() {  # NAME TEXT PATTERN
+  printf '%s' "$2" >"$steps/.$1" && mv "$steps/.$1" "$steps/$1.yaml"
+  comes "$1" || return 0
+  if [ ! -e "$steps/$1" ] && grep -qE "$3" "$steps/$1.error"; then ok "refused: $(cut -c1-150 "$steps/$1.error")"
+  else fail "$1: $(cat "$steps/$1.error" 2>/dev/null)"; fi
+}
+refused step-3-empty "" "step-3-empty.yaml: expected weights .*, found an empty request"
+refused step-3-comment $'# model: {path: x}\n' "found an empty request"
+refused step-3-seed "sampling: {seed: 3}" "expected weights .* or prompts .*, found neither"
 cp -r "$root/configs/models/target" "$work/damaged"
 python3 - "$work/damaged/model.safetensors" <<'PY'
 import sys
