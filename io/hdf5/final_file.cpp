@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <functional>
 
 #include "io/hdf5/atomic_file.hpp"
 #include "io/hdf5/file.hpp"
@@ -91,24 +92,54 @@ void write_rows(const h5::File& file, const std::vector<Entry>& entries) {
   dataset.flush();
 }
 
-void write_tokens(const h5::File& file, const Responses& from, std::uint64_t tokens,
-                  std::size_t window_bytes) {
-  h5::Dataset ids = column<TokenId>(file, "tokens", tokens);
-  h5::Dataset logprob = column<float>(file, "logprob", tokens);
-  h5::Dataset sampling = column<float>(file, "sampling_logprob", tokens);
+/// The columns of tokens. What they take of the file is taken at the first value of each.
+struct TokenDatasets {
+  TokenDatasets(const h5::File& file, std::uint64_t tokens)
+      : ids(column<TokenId>(file, "tokens", tokens)),
+        logprob(column<float>(file, "logprob", tokens)),
+        sampling(column<float>(file, "sampling_logprob", tokens)) {}
+  void flush() {
+    for (h5::Dataset* dataset : {&ids, &logprob, &sampling}) dataset->flush();
+  }
+  h5::Dataset ids, logprob, sampling;
+};
+
+void write_tokens(const Responses& from, std::size_t window_bytes, TokenDatasets& to) {
   read_in_order(from.paths, from.prefix, from.entries, window_bytes, [&](const Window& window) {
     for (std::size_t i = 0; i < window.entries.size(); ++i) {
       if (window.intact(i)) continue;
       const Entry& entry = window.entries[i];
       throw IoError("cannot read " + from.paths[entry.source] + ": the response to prompt " +
                     std::to_string(entry.prompt) + ", sample " + std::to_string(entry.sample) +
-                    " is damaged" + (from.prefix.empty() ? ": --resume generates it again" : ""));
+                    " is damaged: --resume generates it again");
     }
-    ids.append<TokenId>(window.tokens);
-    logprob.append<float>(window.logprob);
-    sampling.append<float>(window.sampling_logprob);
+    to.ids.append<TokenId>(window.tokens);
+    to.logprob.append<float>(window.logprob);
+    to.sampling.append<float>(window.sampling_logprob);
   });
-  for (h5::Dataset* dataset : {&ids, &logprob, &sampling}) dataset->flush();
+}
+
+/// `fill` writes values of tokens. Nothing is left when it throws.
+void write_temporary(const std::string& path, const RunManifest& manifest,
+                     std::span<const Prompt> prompts, const std::vector<Entry>& entries,
+                     std::uint64_t tokens, const std::function<void(TokenDatasets&)>& fill) {
+  h5::File file = h5::File::create(path, h5::File::Kind::final);
+  try {
+    write_manifest_attributes(file, manifest);
+    write_prompt_table(file, prompts);
+    {
+      const h5::Handle group = file.group("trajectories");
+      write_rows(file, entries);
+    }
+    TokenDatasets datasets(file, tokens);
+    fill(datasets);
+    datasets.flush();
+    file.close();
+  } catch (...) {
+    file.abandon();
+    discard_temporary(path);
+    throw;
+  }
 }
 
 FinalFileReport write_file(const std::string& path, const RunManifest& manifest,
@@ -121,19 +152,11 @@ FinalFileReport write_file(const std::string& path, const RunManifest& manifest,
     report.rewards += std::isnan(entry.reward) ? 0 : 1;
   }
   report.trajectories = from.entries.size();
-  h5::File file = h5::File::create(path, h5::File::Kind::final);
+  write_temporary(path, manifest, prompts, from.entries, report.tokens,
+                  [&](TokenDatasets& to) { write_tokens(from, window_bytes, to); });
   try {
-    write_manifest_attributes(file, manifest);
-    write_prompt_table(file, prompts);
-    {
-      const h5::Handle group = file.group("trajectories");
-      write_rows(file, from.entries);
-    }
-    write_tokens(file, from, report.tokens, window_bytes);
-    file.close();
     commit_temporary(path);
   } catch (...) {
-    file.abandon();
     discard_temporary(path);
     throw;
   }
@@ -156,6 +179,21 @@ FinalFileReport write_final_file(const std::string& directory, const RunManifest
                                       prompts, {index.paths, "", index.finished}, window_bytes);
   report.warnings = std::move(index.warnings);
   return report;
+}
+
+std::string write_hollow_file(const std::string& path, const RunManifest& manifest,
+                              std::span<const Prompt> prompts, std::uint64_t tokens) {
+  const auto lock = h5::lock_hdf5();
+  write_temporary(path, manifest, prompts, std::vector<Entry>(manifest.prompts * manifest.samples),
+                  tokens, [tokens](TokenDatasets& to) {
+                    if (tokens == 0) return;
+                    const TokenId id = 0;
+                    const float value = 0;
+                    to.ids.write(tokens - 1, 1, &id);
+                    to.logprob.write(tokens - 1, 1, &value);
+                    to.sampling.write(tokens - 1, 1, &value);
+                  });
+  return temporary_name(path);
 }
 
 FinalFileReport add_rewards(const std::string& directory, std::span<const Reward> rewards,

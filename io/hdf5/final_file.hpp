@@ -47,6 +47,12 @@ FinalFileReport write_final_file(const std::string& directory, const RunManifest
 FinalFileReport add_rewards(const std::string& directory, std::span<const Reward> rewards,
                             std::size_t window_bytes = std::size_t{32} << 20);
 
+/// Writes a file with the layout of a final file of the run that has so many tokens, without their
+/// values: it takes no space for them where the file system has holes. It stays under a temporary
+/// name, which is returned, and is the caller's to remove. Throws IoError.
+[[nodiscard]] std::string write_hollow_file(const std::string& path, const RunManifest& manifest,
+                                            std::span<const Prompt> prompts, std::uint64_t tokens);
+
 /// The prompts of a final file, or of a run in progress.
 [[nodiscard]] std::vector<Prompt> read_prompts(const std::string& path);
 

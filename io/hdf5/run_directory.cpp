@@ -21,8 +21,11 @@
 #include "io/hdf5/final_file.hpp"
 #include "io/hdf5/manifest_json.hpp"
 #include "io/hdf5/prompt_table.hpp"
+#include "io/hdf5/salvage.hpp"
 #include "io/hdf5/shard_format.hpp"
 #include "io/hdf5/shard_index.hpp"
+#include "io/hdf5/telemetry_format.hpp"
+#include "io/hdf5/telemetry_reader.hpp"
 #include "runtime/core/error.hpp"
 
 namespace paceline::io {
@@ -35,7 +38,20 @@ std::string in(const std::string& directory, const char* name) {
   return (fs::path(directory) / name).string();
 }
 
+/// A link to nothing is neither there nor can it be made: said of the path, or of what it is in.
+void refuse_dangling_link(const std::string& path) {
+  std::error_code ignored;
+  fs::path part;
+  for (const fs::path& name : fs::absolute(path)) {
+    part /= name;
+    if (!fs::is_symlink(part, ignored) || fs::exists(part, ignored)) continue;
+    throw IoError("cannot create " + path + ": " + part.string() + " is a symbolic link to " +
+                  fs::read_symlink(part, ignored).string() + ", which is not there");
+  }
+}
+
 void create_folder(const std::string& path) {
+  refuse_dangling_link(path);
   std::error_code error;
   fs::create_directories(path, error);
   if (!error && !fs::is_directory(path)) error = std::make_error_code(std::errc::not_a_directory);
@@ -120,15 +136,44 @@ std::string resuming_note(const std::string& directory, std::uint32_t attempt) {
   return "resuming " + directory + ": start " + std::to_string(attempt + 1) + " of this run";
 }
 
-/// Reads all of the run's final file. Throws IoError where a disk has damaged it.
-void require_whole(const std::string& directory) {
-  const std::string file = in(directory, kFinalName);
+/// Reads all of the run's final file: what a disk has damaged in it; empty: nothing.
+std::string damage_of(const std::string& directory) {
   try {
-    (void)digest_report(file);
+    (void)digest_report(in(directory, kFinalName));
+    return "";
   } catch (const IoError& damage) {
-    throw IoError(std::string(damage.what()) + "; --resume generates the run again once " + file +
-                  " is gone");
+    return damage.what();
   }
+}
+
+/// The same of its telemetry, where it has any. What another version of the program wrote is whole.
+std::string telemetry_damage_of(const std::string& directory) {
+  const std::string path = in(directory, kTelemetryName);
+  if (!fs::exists(path)) return "";
+  try {
+    {
+      const h5::File file = h5::File::open(path);
+      std::int32_t version = 0;
+      h5::read_attribute(file.id(), path, "schema_version", h5::native<std::int32_t>(), &version);
+      if (version != kTelemetrySchemaVersion) return "";
+    }
+    (void)read_telemetry(path);
+    return "";
+  } catch (const IoError& damage) {
+    return damage.what();
+  }
+}
+
+std::string telemetry_note(const std::string& directory, const std::string& damage) {
+  return "warning: " + damage + ": it is " + directory + "/" + kTelemetryName +
+         ".damaged now; where the time of this run went is lost, its trajectories are not\n";
+}
+
+std::string salvage_note(const std::string& damage, const Salvage& salvage) {
+  return "warning: " + damage + ": " + std::to_string(salvage.kept) + " of " +
+         std::to_string(salvage.all) +
+         " responses are whole and kept, the others are generated again" +
+         (salvage.rewards ? "" : "; rewards are damaged and left out") + "\n";
 }
 
 std::string complete_note(const std::string& directory) {
@@ -179,6 +224,7 @@ void require_same(const std::string& directory, const RunManifest& now) {
 
 /// Whether the folder can be made or, being there, written to: as far as looking tells.
 void require_creatable(const std::string& path) {
+  refuse_dangling_link(path);
   const auto fail = [&](int reason) {
     throw IoError("cannot create the directory " + path + ": " +
                   std::generic_category().message(reason));
@@ -202,9 +248,10 @@ std::string RunDirectory::examine(const std::string& path, const RunManifest* re
   }
   if (resumed == nullptr) throw UsageError(already_there(path));
   require_same(path, *resumed);
-  if (is_done(path) || fs::exists(in(path, kFinalName))) {
-    require_whole(path);
-    return complete_note(path);
+  if (fs::exists(in(path, kFinalName))) {
+    const std::string damage = damage_of(path);
+    if (damage.empty()) return complete_note(path);
+    return damage + ": --resume keeps the responses that are whole, and generates the others again";
   }
   const int locked = lock_run(path);
   if (locked >= 0) ::close(locked);
@@ -222,37 +269,51 @@ RunDirectory::RunDirectory(const std::string& path, const RunManifest& manifest,
     require_same(path, manifest);
   } else {
     create_folder(path);
+    refuse_dangling_link(in(path, kManifestName));
     if (!write_whole(in(path, kManifestName), to_json(manifest), true)) {
       throw UsageError(already_there(path));  // since a moment ago
     }
   }
-  if (is_done(path)) {  // needs no lock, and perhaps cannot have one
-    open_complete();
-    return;
-  }
+  const bool final = fs::exists(in(path, kFinalName));
+  const std::string damage = final ? damage_of(path) : "";
+  const std::string lost = final ? telemetry_damage_of(path) : "";
+  complete_ = final && damage.empty();
+  if (complete_) note_ = complete_note(path);
+  // Then it needs no lock, and perhaps cannot have one.
+  if (complete_ && lost.empty() && is_done(path)) return;
   lock_ = lock_run(path);
   try {
     refuse_link(shard_folder(path));
-    if (fs::exists(in(path, kFinalName))) {
-      open_complete();
-      return;
+    if (!lost.empty()) {
+      fs::rename(in(path, kTelemetryName), in(path, kTelemetryName) + ".damaged");
+      note_ = telemetry_note(path, lost) + note_;
     }
+    if (complete_) return;
     create_folder(shard_folder(path));
     check_writable(path);
     keep_prompts(path, manifest, prompts);
+    if (final) note_ += salvage_note(damage, salvage(prompts));
     attempt_ = claim_attempt(path, manifest);
   } catch (...) {
     if (!exists) ::unlink(in(path, kManifestName).c_str());  // it never began
     if (lock_ >= 0) ::close(lock_);
     throw;
   }
-  if (exists) note_ = resuming_note(path, attempt_);
+  if (exists) note_ += resuming_note(path, attempt_);
 }
 
-void RunDirectory::open_complete() {
-  require_whole(path_);
-  complete_ = true;
-  note_ = complete_note(path_);
+/// What is whole of the damaged final file becomes an attempt of its own; the file is put aside
+/// until there is another.
+Salvage RunDirectory::salvage(std::span<const Prompt> prompts) {
+  const RunManifest written = read_manifest(path_);
+  if (!fs::exists(in(path_, kManifestName)))
+    write_whole(in(path_, kManifestName), to_json(written), true);
+  const std::uint32_t attempt = claim_attempt(path_, written);
+  const Salvage found = salvage_final_file(path_, written, prompts, attempt);
+  const std::string aside =
+      (fs::path(path_) / ("." + std::string(kFinalName) + ".damaged.tmp")).string();
+  fs::rename(in(path_, kFinalName), aside);
+  return found;
 }
 
 RunDirectory::~RunDirectory() {

@@ -32,6 +32,8 @@ struct Unscored {
 /// Reads such responses with bounded memory, leaving out what is damaged. Throws IoError.
 void read_unscored(const Unscored& unscored, const std::function<void(const Trajectory&)>& use);
 
+struct Salvage;
+
 /// What earlier attempts left. Finished trajectories stay on disk; only their ids are held.
 struct ResumeState {
   std::vector<RequestId> finished;    ///< ascending, unique
@@ -48,7 +50,8 @@ struct ResumeState {
 class RunDirectory {
  public:
   /// Opens `path`, creating it when it is not there. With `resume`, a directory that holds no run
-  /// starts one. Throws
+  /// starts one, and of a complete run whose final file is damaged what is whole is kept as if the
+  /// run had been stopped. Throws
   ///  - UsageError when it already holds a run and `resume` is false; when `resume` is true and
   ///    something that decides trajectories differs from the earlier attempts (old and new value
   ///    are named); when another live process has it open;
@@ -66,10 +69,10 @@ class RunDirectory {
   [[nodiscard]] const std::string& path() const { return path_; }
   /// Number of attempts before this one; claimed on disk, so unique even among concurrent runs.
   [[nodiscard]] std::uint32_t attempt() const { return attempt_; }
-  /// trajectories.h5 is there: no attempt was claimed. What a killed run left undone after it,
-  /// write_telemetry() and tidy() do.
+  /// trajectories.h5 is there and whole: no attempt was claimed. What a killed run left undone
+  /// after it, write_telemetry() and tidy() do.
   [[nodiscard]] bool complete() const { return complete_; }
-  /// One line for the user when complete() or resumed, empty for a new run.
+  /// For the user when complete() or resumed, warnings in front of it; empty for a new run.
   [[nodiscard]] const std::string& note() const { return note_; }
 
   /// Reads what earlier attempts left, checking every trajectory against its checksum. Memory: 8
@@ -83,7 +86,7 @@ class RunDirectory {
   void tidy() const;
 
  private:
-  void open_complete();
+  Salvage salvage(std::span<const Prompt> prompts);
 
   std::string path_;
   RunManifest manifest_;

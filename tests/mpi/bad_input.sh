@@ -28,6 +28,10 @@ refuses "unknown section" 64 "smpling.*sampling" 1 --set smpling.temperature=1
 refuses "wrong type" 64 "max_tokens.*(integer|number)" 1 --set sampling.max_tokens=many
 refuses "out of range" 64 "top_p" 1 --set sampling.top_p=1.5
 
+all=[$(seq -s, 0 511)]
+refuses "no token that goes on" 64 "sampling.min_tokens: expected 0 where every token .* ends a response .*, found 2" 2 \
+  --set sampling.stop_ids="$all" --set sampling.min_tokens=2
+
 refuses "unknown drafter" 64 "drafters.*sufix.*suffix" 1 --set 'speculation.drafters=[{method: sufix}]'
 refuses "key of another drafter" 64 "drafters.*depth" 1 --set 'speculation.drafters=[{method: ngram, depth: 4}]'
 refuses "missing draft model" 65 "nowhere" 2 --set "speculation.drafters=[{method: model, path: $work/nowhere}]"
@@ -222,13 +226,26 @@ with open(sys.argv[1], "r+b") as file:
     file.seek(here)
     file.write(bits)
 PY
-code=0; rollout 1 "$work/damaged" --resume || code=$?
-same "a damaged run: exit code" 74 "$code"
-if grep -qE "^paceline: .*damaged; --resume generates the run again once .*trajectories.h5 is gone" "$work/damaged.log"; then ok "a damaged run: advice"
-else fail "a damaged run"; cat "$work/damaged.log"; fi
-rm "$work/damaged/trajectories.h5"
-rollout 1 "$work/damaged" --resume || fail "a damaged run: $(tail -n 3 "$work/damaged.log")"
+code=0; "$paceline" digest "$work/damaged" 2>"$work/bad.log" >/dev/null || code=$?
+same "a damaged run has no digest" 74 "$code"
+rollout 2 "$work/damaged" --resume || fail "a damaged run: $(tail -n 3 "$work/damaged.log")"
+if grep -qE "^warning: .* is damaged.*: [1-9][0-9]* of [0-9]* responses are whole and kept, the others are generated again" "$work/damaged.log"
+then ok "a damaged run: $(grep -o '[0-9]* of [0-9]* responses are whole' "$work/damaged.log")"; else fail "a damaged run"; cat "$work/damaged.log"; fi
 same "a damaged run: generated again" "$before" "$(digest "$work/damaged")"
+head -c "$(stat -c %s "$work/damaged/telemetry.h5")" /dev/zero >"$work/zeros"
+cp "$work/zeros" "$work/damaged/telemetry.h5"
+code=0; "$paceline" report "$work/damaged" 2>"$work/bad.log" >/dev/null || code=$?
+same "damaged telemetry has no report" 74 "$code"
+rollout 2 "$work/damaged" --resume || fail "damaged telemetry: $(tail -n 3 "$work/damaged.log")"
+if grep -q "^warning: .*telemetry.h5.damaged now" "$work/damaged.log"; then ok "damaged telemetry is told of"; else fail "damaged telemetry"; cat "$work/damaged.log"; fi
+code=0; "$paceline" report "$work/damaged" >"$work/bad.log" 2>&1 || code=$?
+same "and put aside" 0 "$code"
+
+ln -s "$work/nowhere" "$work/dangling"
+code=0; rollout 1 "$work/dangling" || code=$?
+same "a link to nothing as output: exit code" 74 "$code"
+if grep -q "^paceline: cannot create $work/dangling: .* is a symbolic link to $work/nowhere, which is not there" "$work/dangling.log"
+then ok "a link to nothing as output"; else fail "a link to nothing as output"; cat "$work/dangling.log"; fi
 
 # Disk full in the middle of a run: what was finished stays readable, and the run goes on elsewhere.
 mkdir "$work/small"

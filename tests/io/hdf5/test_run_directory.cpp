@@ -310,6 +310,22 @@ TEST_F(RunDirectoryTest, NothingIsWrittenThroughSymbolicLinks) {
   EXPECT_FALSE(std::filesystem::exists(path + "/shards"));
   EXPECT_EQ(digest_report(path).trajectories, 2U);
 
+  // A link to nothing.
+  for (const std::string name : {"dangling", "dangling/run"}) {
+    std::filesystem::create_symlink(at("nowhere"), at("dangling"));
+    const auto refuses = [&](const std::function<void()>& call) {
+      const std::string message = message_of<IoError>(call);
+      EXPECT_NE(message.find(at("dangling") + " is a symbolic link to " + at("nowhere") +
+                             ", which is not there"),
+                std::string::npos)
+          << message;
+    };
+    refuses([&] { RunDirectory(at(name), run.manifest, run.prompts, false); });
+    refuses([&] { (void)RunDirectory::examine(at(name), nullptr); });
+    std::filesystem::remove(at("dangling"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(at("nowhere")));
+
   // A folder of shards elsewhere.
   const std::string other = at("other");
   std::filesystem::create_directories(other);

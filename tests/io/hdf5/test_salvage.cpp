@@ -1,0 +1,127 @@
+// A complete run that a disk has damaged: whatever is whole is kept, and the rest makes the same
+// file again.
+#include "io/hdf5/salvage.hpp"
+
+#include <cmath>
+
+#include "io/hdf5/digest.hpp"
+#include "io/hdf5/file.hpp"
+#include "io/hdf5/final_file.hpp"
+#include "io/hdf5/telemetry.hpp"
+#include "io/hdf5/telemetry_reader.hpp"
+#include "tests/io/hdf5/fixture.hpp"
+
+namespace paceline::io {
+namespace {
+
+class SalvageTest : public Scratch {
+ protected:
+  void SetUp() override {
+    Scratch::SetUp();
+    path_ = at("run");
+    {
+      const RunDirectory directory(path_, run_.manifest, run_.prompts, false);
+      generate(run_.ids, 0);
+      write_final_file(path_, run_.manifest, run_.prompts);
+      write_telemetry(path_, {});
+      directory.tidy();
+    }
+    file_ = path_ + "/trajectories.h5";
+    whole_ = bytes_of(file_);
+    digest_ = digest_of(path_);
+  }
+
+  void generate(std::span<const RequestId> ids, std::uint32_t attempt) {
+    ShardWriter writer(path_, attempt, 0);
+    for (const RequestId id : ids) writer.append(sample::finished(id));
+  }
+
+  /// Goes on with a damaged file; how many responses were kept. The run is whole then.
+  std::size_t resume(const std::string& bytes) {
+    std::ofstream(file_, std::ios::binary | std::ios::trunc) << bytes;
+    const RunDirectory directory(path_, run_.manifest, run_.prompts, true);
+    note_ = directory.note();
+    if (directory.complete()) {
+      EXPECT_EQ(digest_of(path_), digest_);
+      return run_.ids.size();
+    }
+    const ResumeState state = directory.read_state();
+    std::vector<RequestId> left;
+    std::set_difference(run_.ids.begin(), run_.ids.end(), state.finished.begin(),
+                        state.finished.end(), std::back_inserter(left));
+    generate(left, directory.attempt());
+    write_final_file(path_, run_.manifest, run_.prompts);
+    directory.tidy();
+    EXPECT_FALSE(std::filesystem::exists(path_ + "/shards"));
+    return state.finished.size();
+  }
+
+  const SampleRun run_{5, 4};
+  std::string path_, file_, whole_, digest_, note_;
+};
+
+TEST_F(SalvageTest, AFlippedBitCostsTwoResponsesAtMostWhereverItIs) {
+  const std::size_t step = kSanitizer ? 977 : 307;
+  std::size_t damaged = 0;
+  for (std::size_t at = 0; at < whole_.size(); at += step) {
+    std::string bytes = whole_;
+    bytes[at] = static_cast<char>(bytes[at] ^ (1 << (at % 8)));
+    const std::size_t kept = resume(bytes);
+    EXPECT_GE(kept, run_.ids.size() - 2) << at;
+    damaged += kept < run_.ids.size() ? 1 : 0;
+    ASSERT_EQ(digest_of(path_), digest_) << at;
+  }
+  EXPECT_GT(damaged, 3U);
+}
+
+TEST_F(SalvageTest, WhatIsLeftOfAFileThatWasCutShortIsKept) {
+  // Behind the last column nothing is left out but the end of its responses.
+  EXPECT_GE(resume(whole_.substr(0, whole_.size() - 1)), run_.ids.size() - 1);
+  EXPECT_TRUE(bytes_of(file_) == whole_);
+  EXPECT_NE(note_.find("responses are whole and kept, the others are generated again"),
+            std::string::npos)
+      << note_;
+  EXPECT_LT(resume(whole_.substr(0, whole_.size() / 2)), run_.ids.size());
+  EXPECT_TRUE(bytes_of(file_) == whole_);
+  EXPECT_EQ(resume("") + resume("no HDF5"), 0U);
+  EXPECT_TRUE(bytes_of(file_) == whole_);
+  EXPECT_EQ(resume(std::string(whole_.size(), '\0')), 0U);
+  EXPECT_TRUE(bytes_of(file_) == whole_);
+}
+
+TEST_F(SalvageTest, LayoutsAreThoseOfRealFiles) {
+  std::uint64_t tokens = 0;
+  for (const RequestId id : run_.ids) tokens += sample::finished(id).tokens.size();
+  const std::string hollow = write_hollow_file(at("hollow"), run_.manifest, run_.prompts, tokens);
+  EXPECT_EQ(std::filesystem::file_size(hollow), whole_.size());
+}
+
+TEST_F(SalvageTest, ExaminingSaysWhatResumingWillDo) {
+  std::string bytes = whole_;
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  std::ofstream(file_, std::ios::binary | std::ios::trunc) << bytes;
+  const std::string said = RunDirectory::examine(path_, &run_.manifest);
+  EXPECT_NE(said.find("--resume keeps the responses that are whole"), std::string::npos) << said;
+  EXPECT_TRUE(bytes_of(file_) == bytes);
+}
+
+TEST_F(SalvageTest, DamagedTelemetryIsPutAsideAndWrittenAnew) {
+  const std::string telemetry = path_ + "/telemetry.h5";
+  const std::string was = bytes_of(telemetry);
+  const std::string zeros(was.size(), '\0');
+  std::ofstream(telemetry, std::ios::binary | std::ios::trunc) << zeros;
+  {
+    const RunDirectory directory(path_, run_.manifest, run_.prompts, true);
+    EXPECT_TRUE(directory.complete());
+    EXPECT_NE(directory.note().find("telemetry.h5.damaged now"), std::string::npos)
+        << directory.note();
+    write_telemetry(path_, {});
+    directory.tidy();
+  }
+  EXPECT_TRUE(bytes_of(telemetry + ".damaged") == zeros);
+  EXPECT_NO_THROW((void)read_telemetry(path_));
+  EXPECT_TRUE(bytes_of(file_) == whole_);
+}
+
+}  // namespace
+}  // namespace paceline::io
