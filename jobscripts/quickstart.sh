@@ -33,8 +33,8 @@ jobscripts/install-deps.sh
 echo "all present"
 
 say "Build"
-cmake --preset release -DBUILD_TESTING=OFF >/dev/null
-cmake --build --preset release --target paceline
+cmake --preset release >/dev/null
+cmake --build --preset release --target paceline paceline_described  # what `cmake --install` takes
 
 say "Rollout on $ranks ranks"
 if [[ $EUID -eq 0 ]]; then

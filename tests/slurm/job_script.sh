@@ -84,10 +84,22 @@ says "and that is said" 'mpirun hangs'
 # A job that stays: no output directory of its own.
 mkdir "$work/steps"
 : >"$work/steps/stop"
-printf 'sampling: {seed: 2}\n' >"$work/steps/step-1.yaml"
+printf 'model: {weight_version: 2}\n' >"$work/steps/step-1.yaml"
 job 0 "a resident job" "$config" --watch "$work/steps" "${short[@]}"
 [ -e "$work/steps/step-1/trajectories.h5" ] || fail "the step has no result"
 job 64 "a folder of requests that is not there" "$config" --watch "$work/nowhere" "${short[@]}"
+
+# Each Open MPI is told in its own words that Slurm counts hardware threads.
+mkdir "$work/versions"
+printf '#!/usr/bin/env bash\n[ "$1" = --version ] && echo "mpirun (Open MPI) $VERSION"\necho "mpirun $*"\n' >"$work/versions/mpirun"
+chmod +x "$work/versions/mpirun"
+launch_args=$PACELINE_LAUNCH_ARGS
+unset PACELINE_LAUNCH_ARGS
+VERSION=4.1.4 SLURM_CPUS_PER_TASK=3 PATH=$work/versions:$PATH job 0 "Open MPI 4" "$config" "$work/four"
+says "its options" '^mpirun --map-by slot:PE=3 --use-hwthread-cpus --bind-to hwthread -n 2 '
+VERSION=5.0.11 SLURM_CPUS_PER_TASK=3 PATH=$work/versions:$PATH job 0 "Open MPI 5" "$config" "$work/five"
+says "its options" '^mpirun --map-by slot:PE=3:HWTCPUS --bind-to hwthread -n 2 '
+PACELINE_LAUNCH_ARGS=$launch_args
 
 # Where there is no mpirun, srun.
 mkdir "$work/bin"
