@@ -16,21 +16,24 @@ namespace {
 // Sizes may differ, for checkpoints pad their vocabularies, but no token may mean something else.
 void require_same_tokens(const std::string& path, const ModelConfig& draft,
                          const ModelConfig& model, const io::Tokenizer* tokenizer) {
-  const bool tokenized = std::filesystem::exists(std::filesystem::path(path) / "tokenizer.json");
-  if (tokenizer == nullptr || !tokenized) {
+  std::optional<io::Tokenizer> other;
+  try {
+    if (tokenizer != nullptr) other = io::Tokenizer::load(path);
+  } catch (const DataError&) {  // what is drafted is token ids
+  }
+  if (!other) {
     if (draft.vocab == model.vocab) return;
     throw UsageError(fmt::format(
         "speculation.drafters: the vocabulary of {} has {} tokens, the model's {}; a draft model "
         "must have the model's vocabulary",
         path, draft.vocab, model.vocab));
   }
-  const io::Tokenizer other = io::Tokenizer::load(path);
   for (TokenId id = 0; id < std::min(draft.vocab, model.vocab); ++id) {
-    if (other.bytes_of(id) == tokenizer->bytes_of(id)) continue;
+    if (other->bytes_of(id) == tokenizer->bytes_of(id)) continue;
     throw UsageError(fmt::format(
         "speculation.drafters: token {} of {} stands for \"{}\", in the model for \"{}\"; a draft "
         "model must have the model's vocabulary",
-        id, path, other.bytes_of(id), tokenizer->bytes_of(id)));
+        id, path, other->bytes_of(id), tokenizer->bytes_of(id)));
   }
 }
 

@@ -55,12 +55,7 @@ double share(double part, double whole) { return whole > 0 ? part / whole : 1; }
 void prepare_scoring(Setup& setup) {
   const io::RewardSection& settings = setup.config.reward;
   if (settings.method == io::RewardMethod::none) return;
-  if (!setup.tokenizer) {
-    throw UsageError(
-        fmt::format("reward.method scores the text of responses, but {} has no "
-                    "tokenizer.json",
-                    setup.config.model.path));
-  }
+  require_tokenizer(setup, "reward.method");
   if (settings.method == io::RewardMethod::command)
     (void)io::find_program(settings.command.front());
   if (setup.prompts.prompts.empty()) return;  // not rank 0

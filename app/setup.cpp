@@ -16,6 +16,7 @@
 #include "app/pulse.hpp"
 #include "app/scoring.hpp"
 #include "app/standing.hpp"
+#include "app/terminal.hpp"
 #include "app/version.hpp"
 #include "app/weight_store.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
@@ -50,14 +51,32 @@ void require_way_on(const Setup& setup) {
       setup.config.sampling.min_tokens));
 }
 
+void read_tokenizer(Setup& setup, Standing& standing) {
+  io::TokenizerFiles files = io::TokenizerFiles::read(tokenizer_directory(setup.config));
+  setup.no_tokenizer = files.absence();
+  if (!setup.no_tokenizer.empty()) {
+    if (setup.config.model.tokenizer) throw DataError("model.tokenizer: " + setup.no_tokenizer);
+    setup.tokenizer_state =
+        files.other_kind.empty() ? TokenizerState::absent : TokenizerState::unreadable;
+    return;
+  }
+  try {
+    setup.tokenizer = standing.tokenizer(std::move(files));
+  } catch (const DataError& error) {
+    setup.tokenizer_state = TokenizerState::unreadable;
+    setup.no_tokenizer = error.what();
+    return;
+  }
+  setup.tokenizer->require_fits(setup.model.vocab);
+}
+
 void read_model(Setup& setup, Standing& standing) {
   const std::string& path = setup.config.model.path;
-  setup.model = io::load_model_config(path);
+  setup.model = io::load_model_config(path, tokenizer_directory(setup.config));
   setup.weights = std::make_unique<io::Checkpoint>(path);
   io::check_tensor_shapes(setup.model, *setup.weights);
   setup.compute = setup.config.model.dtype.value_or(io::stored_dtype(setup.model, *setup.weights));
-  setup.tokenizer = standing.tokenizer(path);
-  if (setup.tokenizer) setup.tokenizer->require_fits(setup.model.vocab);
+  read_tokenizer(setup, standing);
 
   const SamplingParams& sampling = setup.config.sampling;
   if (!sampling.ignore_eos) setup.stops = setup.model.eos;
@@ -71,10 +90,7 @@ void read_model(Setup& setup, Standing& standing) {
   require_way_on(setup);
   settle_mode(setup);
   setup.drafters = read_drafters(setup.config.speculation, setup.model, setup.tokenizer.get());
-  if (!sampling.stop_strings.empty() && !setup.tokenizer) {
-    throw UsageError(fmt::format(
-        "sampling.stop_strings need the text of tokens, but {} has no tokenizer.json", path));
-  }
+  if (!sampling.stop_strings.empty()) require_tokenizer(setup, "sampling.stop_strings");
 }
 
 // The longest prompt that leaves room for a response.
@@ -99,10 +115,19 @@ std::int32_t prompt_limit(const Setup& setup) {
   return beside;
 }
 
+/// One that cannot be read is a fault of the prompts that need it, as one that is not known is.
+io::ChatTemplate read_chat_template(const std::string& directory) {
+  try {
+    return io::ChatTemplate::load(directory);
+  } catch (const DataError& error) {
+    return io::ChatTemplate::refused(error.what());
+  }
+}
+
 void read_prompts(Setup& setup) {
-  const std::string& path = setup.config.model.path;
-  const io::ChatTemplate chat = io::ChatTemplate::load(path);
+  const io::ChatTemplate chat = read_chat_template(tokenizer_directory(setup.config));
   io::PromptOptions options;
+  options.no_tokenizer = setup.no_tokenizer;
   options.keys = setup.config.prompts.keys;
   options.overlong = setup.config.prompts.overlong;
   options.max_tokens = prompt_limit(setup);
@@ -114,6 +139,12 @@ void read_prompts(Setup& setup) {
   if (setup.prompts.prompts.empty()) {
     throw DataError(fmt::format("{}: every prompt is longer than {} tokens and was skipped",
                                 setup.config.prompts.path, options.max_tokens));
+  }
+  if (setup.prompts.encoded)
+    for (const std::string& warning : setup.tokenizer->warnings()) say("warning: {}", warning);
+  if (setup.tokenizer_state == TokenizerState::unreadable) {
+    say("warning: the tokenizer is not read, so that the run has token ids and no text: {}",
+        setup.no_tokenizer);
   }
   for (const Prompt& prompt : setup.prompts.prompts) {
     setup.longest_prompt =
@@ -263,6 +294,12 @@ void share_choice(const fabric::MpiEnvironment& mpi, Setup& setup) {
   put_drafters_in_order(setup);
 }
 
+/// The tokenizer's, where it is no part of the model's directory and responses end by text.
+std::string text_that_decides(const Setup& setup) {
+  if (!setup.config.model.tokenizer || setup.config.sampling.stop_strings.empty()) return "";
+  return io::TokenizerFiles::read(*setup.config.model.tokenizer).tokenizer.value_or("");
+}
+
 }  // namespace
 
 Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments, Standing& standing,
@@ -323,11 +360,29 @@ Setup prepare_given(const fabric::MpiEnvironment& mpi, const RunArguments& argum
   return setup;
 }
 
+const std::string& tokenizer_directory(const io::RunConfig& config) {
+  return config.model.tokenizer ? *config.model.tokenizer : config.model.path;
+}
+
+void require_tokenizer(const Setup& setup, const char* what) {
+  switch (setup.tokenizer_state) {
+    case TokenizerState::read:
+      return;
+    case TokenizerState::absent:
+      throw UsageError(fmt::format("{}: the text of tokens is needed, but {} has no tokenizer.json",
+                                   what, tokenizer_directory(setup.config)));
+    case TokenizerState::unreadable:
+      throw DataError(
+          fmt::format("{}: the text of tokens is needed, but {}", what, setup.no_tokenizer));
+  }
+}
+
 io::RunManifest manifest_of(const Setup& setup) {
   io::RunManifest manifest;
   manifest.program_version = version();
   manifest.config_text = setup.config.text;
-  manifest.model_fingerprint = setup.weights->fingerprint();
+  manifest.model_fingerprint =
+      setup.weights->fingerprint(tokenizer_directory(setup.config), text_that_decides(setup));
   manifest.vocabulary = static_cast<std::uint64_t>(setup.model.vocab);
   manifest.prompts_fingerprint = io::prompts_fingerprint(setup.prompts.prompts);
   manifest.prompts = setup.prompts.prompts.size();

@@ -29,12 +29,21 @@ namespace paceline::app {
 
 class Standing;
 
+/// Whether tokens have a text. Token ids can be rolled out without.
+enum class TokenizerState : std::uint8_t {
+  read,
+  absent,
+  unreadable,  ///< there is one, which is not supported or broken
+};
+
 /// The same on every rank, but for what says otherwise.
 struct Setup {
   io::RunConfig config;
   ModelConfig model;
   std::unique_ptr<io::Checkpoint> weights;
-  std::shared_ptr<const io::Tokenizer> tokenizer;  ///< null when the directory has none
+  std::shared_ptr<const io::Tokenizer> tokenizer;  ///< null when there is none
+  TokenizerState tokenizer_state = TokenizerState::read;
+  std::string no_tokenizer;  ///< why there is none
   DType compute = DType::bf16;
   std::vector<TokenId> stops;            ///< every id that ends a response
   std::int32_t longest_prompt = 0;       ///< tokens
@@ -79,6 +88,14 @@ struct Setup {
 /// where they are not the model's: of another vocabulary, or too long.
 [[nodiscard]] Setup prepare_given(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
                                   const io::StoredRun& run);
+
+/// The directory of what goes with the weights and need not lie beside them: tokenizer, chat
+/// template, and generation_config.json where the weights have none.
+[[nodiscard]] const std::string& tokenizer_directory(const io::RunConfig& config);
+
+/// Throws, where tokens have no text, that `what` (as "sampling.stop_strings") needs it: DataError
+/// when a tokenizer cannot be read, UsageError when there is none.
+void require_tokenizer(const Setup& setup, const char* what);
 
 /// What identifies the run, for the output directory. On rank 0.
 [[nodiscard]] io::RunManifest manifest_of(const Setup& setup);

@@ -27,21 +27,23 @@ constexpr std::size_t kPrompts = 30;      ///< lines of the overview: about a te
 constexpr std::size_t kPromptStart = 40;  ///< characters of a prompt in it
 constexpr std::size_t kIdsInLine = 16;
 
-/// model.path of a recorded configuration; empty where it has none.
-std::string model_path(const std::string& config) {
+/// The directory of a recorded configuration's tokenizer; empty where it names no model.
+std::string tokenizer_path(const std::string& config) {
+  std::string path;
   for (const io::YamlEntry& section : io::parse_yaml(config, "the run's configuration").entries) {
     if (section.key != "model") continue;
-    for (const io::YamlEntry& key : section.value.entries)
-      if (key.key == "path") return key.value.scalar;
+    for (const io::YamlEntry& key : section.value.entries) {
+      if (key.key == "tokenizer" && key.value.scalar != "auto") return key.value.scalar;
+      if (key.key == "path") path = key.value.scalar;
+    }
   }
-  return "";
+  return path;
 }
 
 /// The run's own; nothing, and a word why, where its model has none or is gone.
 std::optional<io::Tokenizer> tokenizer_of(const io::StoredRun& run) {
-  const std::string model = model_path(run.manifest.config_text);
   try {
-    return io::Tokenizer::load(model);
+    return io::Tokenizer::load(tokenizer_path(run.manifest.config_text));
   } catch (const Error& error) {
     say("paceline: token ids are shown, for there is no tokenizer: {}", error.what());
     return std::nullopt;

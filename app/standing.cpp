@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "app/drafters.hpp"
-#include "io/text/files.hpp"
 
 namespace paceline::app {
 namespace {
@@ -24,13 +23,10 @@ std::string cost_settings(const std::string& text) {
 
 }  // namespace
 
-std::shared_ptr<const io::Tokenizer> Standing::tokenizer(const std::string& directory) {
-  const std::string path = directory + "/tokenizer.json";
-  if (!io::text::file_exists(path)) return nullptr;
-  std::string text = io::text::read_file(path);
-  if (tokenizer_ == nullptr || text != tokenizer_text_) {
-    tokenizer_ = std::make_shared<const io::Tokenizer>(io::Tokenizer::parse(text, path));
-    tokenizer_text_ = std::move(text);
+std::shared_ptr<const io::Tokenizer> Standing::tokenizer(io::TokenizerFiles files) {
+  if (tokenizer_ == nullptr || !files.same_texts(tokenizer_files_)) {
+    tokenizer_ = std::make_shared<const io::Tokenizer>(io::Tokenizer::load(files));
+    tokenizer_files_ = std::move(files);
   }
   return tokenizer_;
 }

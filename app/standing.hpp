@@ -22,10 +22,9 @@ class Standing {
   explicit Standing(bool resident = false) : resident_(resident) {}
   [[nodiscard]] bool resident() const { return resident_; }
 
-  /// The tokenizer of a model's directory: that of the step before where the file's bytes are the
-  /// same, as they are from step to step of a training. Null where the directory has none. Throws
-  /// as Tokenizer::load() does.
-  [[nodiscard]] std::shared_ptr<const io::Tokenizer> tokenizer(const std::string& directory);
+  /// The tokenizer that these files make: that of the step before where their texts are the same,
+  /// as they are from step to step of a training. Throws as Tokenizer::load() does.
+  [[nodiscard]] std::shared_ptr<const io::Tokenizer> tokenizer(io::TokenizerFiles files);
 
   /// As costs_of_run(), which is asked where ranks, roles or shapes are others than before:
   /// weights and prompts have no part in costs. Collective.
@@ -52,7 +51,7 @@ class Standing {
   std::string told_;  ///< of the step before
   SteadyClock clock_;
   std::shared_ptr<const io::Tokenizer> tokenizer_;
-  std::string tokenizer_text_;
+  io::TokenizerFiles tokenizer_files_;
   std::optional<Conditions> measured_under_;
   CostsByDegree costs_;
 };

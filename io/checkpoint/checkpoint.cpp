@@ -16,6 +16,7 @@
 
 #include "io/checkpoint/json_text.hpp"
 #include "io/checkpoint/mapped_file.hpp"
+#include "io/checkpoint/model_config_reader.hpp"
 #include "io/checkpoint/safetensors.hpp"
 #include "runtime/core/error.hpp"
 
@@ -278,19 +279,20 @@ void Checkpoint::release_pages() const {
 
 std::uint64_t Checkpoint::total_bytes() const { return state_->total_bytes; }
 
-std::string Checkpoint::fingerprint() const {
+std::string Checkpoint::fingerprint(const std::string& otherwise, std::string_view text) const {
   Hash hash;
-  for (const char* name : {"config.json", "generation_config.json"}) {
-    const std::string path = fs::path(state_->directory) / name;
-    const bool there = fs::exists(path);
-    hash.length(there ? 1 : 0);
-    if (there) hash.piece(MappedFile(path).bytes());
+  const fs::path config = fs::path(state_->directory) / "config.json";
+  for (const std::string& path : {fs::exists(config) ? config.string() : std::string(),
+                                  generation_config_path(state_->directory, otherwise)}) {
+    hash.length(path.empty() ? 0 : 1);
+    if (!path.empty()) hash.piece(MappedFile(path).bytes());
   }
   hash.length(state_->shards.size());
   for (const State::Shard& shard : state_->shards) {  // in file name order
     hash.piece(shard.file.bytes().first(shard.data_begin));
   }
   state_->hash_tensors(hash);
+  if (!text.empty()) hash.piece(std::as_bytes(std::span(text)));
   return hash.hex();
 }
 

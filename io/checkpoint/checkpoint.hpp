@@ -51,7 +51,10 @@ class Checkpoint final : public WeightSource {
   /// of each tensor, in name order, 16 blocks of 4 KiB spread evenly from its first byte to its
   /// last. Reads what it hashes, at every call: one rank's work, not every rank's.
   /// A change of a few values inside a large tensor may go unseen; another training step does not.
-  [[nodiscard]] std::string fingerprint() const;
+  /// What decides beside them how the weights are used: `otherwise`, the directory of the
+  /// generation config where theirs has none, and `text` of any kind (empty: none).
+  [[nodiscard]] std::string fingerprint(const std::string& otherwise = "",
+                                        std::string_view text = {}) const;
 
  private:
   Checkpoint();

@@ -311,12 +311,20 @@ Eagle3Config load_eagle3_config(const std::string& directory) {
   return parse_eagle3_config(read_text_file(path), path);
 }
 
-ModelConfig load_model_config(const std::string& directory) {
+std::string generation_config_path(const std::string& directory, const std::string& otherwise) {
+  for (const std::string& place : {directory, otherwise}) {
+    const fs::path path = fs::path(place) / "generation_config.json";
+    if (!place.empty() && fs::exists(path)) return path;
+  }
+  return "";
+}
+
+ModelConfig load_model_config(const std::string& directory, const std::string& otherwise) {
   const std::string path = fs::path(directory) / "config.json";
-  const std::string generation_path = fs::path(directory) / "generation_config.json";
+  const std::string generation_path = generation_config_path(directory, otherwise);
   const std::string text = read_text_file(path);
   std::string generation;
-  if (fs::exists(generation_path)) {
+  if (!generation_path.empty()) {
     generation = read_text_file(generation_path);
     if (generation.empty())
       throw DataError(generation_path + ": not valid JSON: the file is empty");

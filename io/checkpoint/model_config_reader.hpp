@@ -12,11 +12,16 @@
 
 namespace paceline::io {
 
-/// Reads `directory`/config.json (and generation_config.json when present). Supported: Llama, Qwen2
+/// Reads `directory`/config.json, and generation_config.json when present there or else in
+/// `otherwise` (a directory; empty: none). Supported: Llama, Qwen2
 /// and Qwen3 causal models, rotary type default or llama3, full attention, silu, unquantized.
 /// Throws DataError naming file, key, value, what is supported and the nearest name; IoError when a
 /// file cannot be read. Thread-safe.
-[[nodiscard]] ModelConfig load_model_config(const std::string& directory);
+[[nodiscard]] ModelConfig load_model_config(const std::string& directory,
+                                            const std::string& otherwise = "");
+/// The generation_config.json that counts; empty when there is none.
+[[nodiscard]] std::string generation_config_path(const std::string& directory,
+                                                 const std::string& otherwise);
 
 /// The same from the files' text; `name` stands for config.json in messages. An empty
 /// `generation_text` means that there is no generation config.

@@ -205,6 +205,8 @@ std::vector<Key> make_table() {
   std::vector<Key> t;
   t.push_back(key(PACELINE_FIELD(model, path), directory,
                   "Hugging Face model: config.json, *.safetensors, tokenizer.json.", true));
+  t.push_back(key(PACELINE_FIELD(model, tokenizer), OrAuto{directory},
+                  "Tokenizer, chat template, and end tokens where path has none; auto is path."));
   t.push_back(key(PACELINE_FIELD(model, dtype), OrAuto{dtype},
                   "Type to compute in; auto is the type of the stored weights."));
   t.push_back(key(

@@ -26,6 +26,7 @@ using Auto = std::optional<T>;
 
 struct ModelSection {
   std::string path;                  ///< Hugging Face directory
+  Auto<std::string> tokenizer;       ///< directory of the tokenizer; auto: path
   Auto<DType> dtype;                 ///< compute dtype: bf16 | fp32 | auto (as stored)
   std::uint64_t weight_version = 0;  ///< recorded with every trajectory; part of the noise key
 };

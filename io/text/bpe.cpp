@@ -4,6 +4,8 @@
 #include <bit>
 #include <queue>
 
+#include "io/text/utf8.hpp"
+
 namespace paceline::io::text {
 namespace {
 
@@ -16,14 +18,14 @@ std::uint64_t key_of(TokenId left, TokenId right) {
 struct Symbol {
   TokenId token;
   std::int32_t previous, next;  ///< indices; -1: none
-  std::uint32_t size;           ///< bytes
+  std::uint32_t size;           ///< tokens it was merged of
 };
 
 /// A merge that was possible when it was queued. Lowest rank first, then leftmost.
 struct Candidate {
   std::uint32_t rank;
   std::int32_t left;   ///< index of the left symbol
-  std::uint32_t size;  ///< bytes the merge would cover: tells whether it is still the same pair
+  std::uint32_t size;  ///< of the two together: tells whether it is still the same pair
   TokenId token;
   bool operator>(const Candidate& other) const {
     return rank != other.rank ? rank > other.rank : left > other.left;
@@ -126,8 +128,24 @@ void Bpe::encode_word(std::string_view word, std::vector<TokenId>& out) const {
     }
   }
   const std::size_t first = out.size();
-  for (const char b : word) out.push_back(byte_token[static_cast<unsigned char>(b)]);
-  if (word.size() <= short_word) {
+  const auto push_bytes = [&](std::string_view bytes) {
+    for (const char b : bytes) out.push_back(byte_token[static_cast<unsigned char>(b)]);
+  };
+  if (characters.empty()) {
+    push_bytes(word);
+  } else {
+    for (std::size_t at = 0; at < word.size();) {
+      const CodePoint c = decode_utf8(word, at);
+      const auto known = characters.find(c.value);
+      if (known != characters.end()) {
+        out.push_back(known->second);
+      } else {
+        push_bytes(word.substr(at, c.size));
+      }
+      at += c.size;
+    }
+  }
+  if (out.size() - first <= short_word) {
     merge_short(merges, out, first);
   } else {
     merge_long(merges, out, first);

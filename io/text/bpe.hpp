@@ -37,12 +37,16 @@ class MergeTable {
 
 /// The model part of a tokenizer. Immutable and thread-safe once filled.
 struct Bpe {
-  std::unordered_map<std::string, TokenId> vocab;  ///< bytes of a token -> id
+  std::unordered_map<std::string, TokenId> vocab;  ///< a word that is one token -> its id
   std::array<TokenId, 256> byte_token{};
+  /// Characters that are tokens, for vocabularies spelled in characters (SentencePiece's): the
+  /// bytes of other characters are tokens of their own. Empty: words are bytes.
+  std::unordered_map<char32_t, TokenId> characters;
   MergeTable merges;
   bool ignore_merges = false;  ///< a word that is a token is that token, whatever the merges
 
-  /// Appends the tokens of a word (bytes, not empty): O(n log n).
+  /// Appends the tokens of a word (not empty; valid UTF-8 where there are `characters`):
+  /// O(n log n).
   void encode_word(std::string_view word, std::vector<TokenId>& out) const;
 };
 

@@ -193,6 +193,12 @@ std::optional<std::string> find_bos(const std::string& directory, const text::Js
 
 }  // namespace
 
+ChatTemplate ChatTemplate::refused(std::string why) {
+  ChatTemplate none;
+  none.refusal_ = std::move(why);
+  return none;
+}
+
 ChatTemplate ChatTemplate::load(const std::string& directory) {
   const std::string config_path = directory + "/tokenizer_config.json";
   const std::string jinja_path = directory + "/chat_template.jinja";

@@ -43,6 +43,8 @@ enum class ChatFamily : std::uint8_t {
 class ChatTemplate {
  public:
   ChatTemplate() = default;  ///< none
+  /// None, for a reason that render() is to give.
+  [[nodiscard]] static ChatTemplate refused(std::string why);
 
   /// Reads DIR/chat_template.jinja, or else `chat_template` of DIR/tokenizer_config.json (a string,
   /// or a list of named ones of which "default" is taken), and `bos_token` of the latter or of

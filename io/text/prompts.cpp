@@ -237,8 +237,9 @@ class PromptReader {
                                "give it as messages");
       const auto& plain = value.get_ref<const std::string&>();
       if (plain.empty()) return {};
-      return tokenizer_for(source).encode(plain,
-                                          {.add_special_tokens = options_.add_special_tokens});
+      return within_vocabulary(
+          source,
+          tokenizer_for(source).encode(plain, {.add_special_tokens = options_.add_special_tokens}));
     }
     const std::vector<ChatMessage> messages =
         says(of) ? std::vector<ChatMessage>{{"user", value.get<std::string>()}}
@@ -248,16 +249,31 @@ class PromptReader {
     const ChatOptions chat = text::read_chat_fields(members, *chat_, options_.chat);
     rendered_ = true;
     try {
-      return tokenizer.encode(chat_->render(messages, chat));
+      return within_vocabulary(source, tokenizer.encode(chat_->render(messages, chat)));
     } catch (const DataError& e) {
       refuse(source, e.what());
     }
   }
 
+  /// Added tokens may be the tokenizer's alone (Tokenizer::require_fits).
+  [[nodiscard]] std::vector<TokenId> within_vocabulary(const Member& source,
+                                                       std::vector<TokenId> tokens) const {
+    const auto outside =
+        std::find_if(tokens.begin(), tokens.end(), [&](TokenId id) { return id >= vocab_; });
+    if (outside == tokens.end()) return tokens;
+    refuse(source, "its text has token '" +
+                       tokenizer_->decode(std::span(outside, outside + 1), false) + "' (id " +
+                       std::to_string(*outside) +
+                       "), which is outside the model's vocabulary (0 to " +
+                       std::to_string(vocab_ - 1) + ")");
+  }
+
   const Tokenizer& tokenizer_for(const Member& source) {
     if (tokenizer_ == nullptr) {
-      refuse(source, "text needs a tokenizer and there is none; give token ids (prompt_tokens)");
+      refuse(source, "text needs a tokenizer, and " + options_.no_tokenizer +
+                         "; give token ids (prompt_tokens)");
     }
+    set_.encoded = true;
     return *tokenizer_;
   }
 

@@ -23,6 +23,8 @@ struct PromptOptions {
   bool add_special_tokens = true;
   /// For the messages of every line that does not say otherwise itself.
   ChatOptions chat = {};
+  /// Why there is no tokenizer, for a prompt that needs one.
+  std::string no_tokenizer = "there is none";
   /// Fields that go by other names in this file: every line has them.
   PromptKeys keys = {};
 };
@@ -32,6 +34,7 @@ struct PromptSet {
   std::vector<std::size_t> lines;      ///< [prompts] of the file, 1-based
   std::vector<std::string> skipped;    ///< uids left out as too long (Overlong::skip)
   std::vector<std::string> truncated;  ///< uids that lost tokens at the front (Overlong::truncate)
+  bool encoded = false;                ///< some prompt was text
 };
 
 /// Reads a file of one JSON object a line; blank lines are skipped. Fields:

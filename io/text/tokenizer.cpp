@@ -1,11 +1,10 @@
 #include "io/text/tokenizer.hpp"
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 
-#include "io/text/files.hpp"
 #include "io/text/parts.hpp"
-#include "io/text/unicode.hpp"
 #include "io/text/utf8.hpp"
 #include "runtime/core/error.hpp"
 
@@ -44,16 +43,27 @@ class Encoder {
     parts_.raw_finder.split(
         utf8,
         [&](std::string_view piece) {
+          const bool begins = piece.data() == utf8.data();
           std::string normalized;
-          if (parts_.nfc) piece = normalized = text::normalize_nfc(piece);
+          if (!parts_.normalizer.empty()) piece = normalized = parts_.normalizer.run(piece);
           parts_.normalized_finder.split(
-              piece, [this](std::string_view rest) { split(rest, 0); }, added);
+              piece,
+              [&](std::string_view rest) { cut(rest, begins && rest.data() == piece.data()); },
+              added);
         },
         added);
     return std::move(ids_);
   }
 
  private:
+  void cut(std::string_view piece, bool begins) {
+    if (parts_.metaspace) {
+      parts_.metaspace->split(piece, begins, [this](std::string_view text) { word(text); });
+    } else {
+      split(piece, 0);
+    }
+  }
+
   void split(std::string_view piece, std::size_t pattern) {
     if (pattern == parts_.patterns.size()) {
       word(piece);
@@ -93,8 +103,13 @@ Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
 Tokenizer Tokenizer::load(const std::string& directory) {
-  const std::string path = directory + "/tokenizer.json";
-  return parse(text::read_file(path), path);
+  return load(TokenizerFiles::read(directory));
+}
+
+Tokenizer Tokenizer::load(const TokenizerFiles& files) {
+  if (!files.tokenizer) throw DataError(files.absence());
+  return Tokenizer(
+      text::read_tokenizer(*files.tokenizer, files.directory + "/tokenizer.json", &files));
 }
 
 Tokenizer Tokenizer::parse(std::string_view json, const std::string& name) {
@@ -107,6 +122,7 @@ std::vector<TokenId> Tokenizer::encode(std::string_view utf8, const EncodeOption
   }
   std::vector<TokenId> ids = Encoder(*parts_).run(utf8);
   if (options.add_special_tokens) {
+    if (!parts_->special_doubt.empty()) throw DataError(parts_->special_doubt);
     ids.insert(ids.begin(), parts_->prefix.begin(), parts_->prefix.end());
     ids.insert(ids.end(), parts_->suffix.begin(), parts_->suffix.end());
   }
@@ -114,13 +130,31 @@ std::vector<TokenId> Tokenizer::encode(std::string_view utf8, const EncodeOption
 }
 
 std::string Tokenizer::decode(std::span<const TokenId> tokens, bool skip_special) const {
-  std::string bytes;
+  std::string text;
+  std::string fallback;  // bytes in a row that stand for characters without a token
+  const auto take_fallback = [&] {
+    // A row that is not UTF-8 is lost whole, as it is to the library.
+    const bool valid = text::find_invalid_utf8(fallback) == std::string::npos;
+    for (std::size_t i = 0; !valid && i < fallback.size(); ++i) text += text::replacement_character;
+    if (valid) text += fallback;
+    fallback.clear();
+  };
   for (const TokenId id : tokens) {
     if (id < 0 || id >= vocab_size()) continue;
     const Parts::Token& token = parts_->tokens[static_cast<std::size_t>(id)];
-    if (!(skip_special && token.special)) bytes += token.bytes;
+    if (token.spelling.empty() || (skip_special && token.special)) continue;
+    if (token.fallback) {
+      fallback += token.bytes;
+      continue;
+    }
+    take_fallback();
+    text += token.bytes;
   }
-  return text::replace_invalid_utf8(std::move(bytes));
+  take_fallback();
+  std::size_t spaces = 0;
+  while (spaces < std::min(parts_->stripped, text.size()) && text[spaces] == ' ') ++spaces;
+  text.erase(0, spaces);
+  return text::replace_invalid_utf8(std::move(text));
 }
 
 std::string_view Tokenizer::bytes_of(TokenId token) const {
@@ -145,12 +179,15 @@ bool Tokenizer::is_special(TokenId token) const {
 }
 
 void Tokenizer::require_fits(std::int32_t model_vocab) const {
-  if (vocab_size() <= model_vocab) return;
-  const Parts::Token& last = parts_->tokens.back();
+  const auto end = static_cast<std::int32_t>(parts_->model_end);
+  if (end <= model_vocab) return;
+  const Parts::Token& last = parts_->tokens[parts_->model_end - 1];
   throw DataError(parts_->name + ": the tokenizer does not fit the model: its highest id is " +
-                  std::to_string(vocab_size() - 1) + " ('" + last.spelling +
+                  std::to_string(end - 1) + " ('" + last.spelling +
                   "'), the model's vocabulary has " + std::to_string(model_vocab) +
                   " entries (config.json vocab_size)");
 }
+
+const std::vector<std::string>& Tokenizer::warnings() const { return parts_->warnings; }
 
 }  // namespace paceline::io

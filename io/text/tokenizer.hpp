@@ -1,5 +1,5 @@
-// Text to token ids and back: the byte-level BPE of a Hugging Face tokenizer.json, id for id what
-// the `tokenizers` library gives.
+// Text to token ids and back: the BPE of a Hugging Face tokenizer.json, on bytes or of
+// SentencePiece's with byte fallback, id for id what the `tokenizers` library gives.
 #pragma once
 
 #include <cstddef>
@@ -21,19 +21,44 @@ struct EncodeOptions {
   bool add_special_tokens = false;
 };
 
+/// The texts of the files that make a tokenizer; those that are not there are empty.
+struct TokenizerFiles {
+  std::string directory;
+  std::optional<std::string> tokenizer;           ///< tokenizer.json
+  std::optional<std::string> config;              ///< tokenizer_config.json
+  std::optional<std::string> special_tokens_map;  ///< special_tokens_map.json
+  std::optional<std::string> added_tokens;        ///< added_tokens.json
+  std::string other_kind;  ///< a tokenizer in a format that is not read, by the file's name
+
+  /// Throws IoError when one cannot be read, DataError when one is no file.
+  [[nodiscard]] static TokenizerFiles read(const std::string& directory);
+  /// Why there is no tokenizer.json to read, and how to make one; empty: it is there.
+  [[nodiscard]] std::string absence() const;
+  /// Whether the texts are the same, wherever they lie.
+  [[nodiscard]] bool same_texts(const TokenizerFiles& other) const;
+};
+
 /// A loaded tokenizer. Every const method is thread-safe; moving is not.
 ///
-/// Supported: model BPE on bytes (no dropout, prefixes, suffixes or byte fallback; all 256 bytes
-/// have a token, so every text encodes), normalizer NFC or none, pre-tokenizer ByteLevel or
-/// Sequence[Split(Regex, Isolated)..., ByteLevel], post-processor ByteLevel and
-/// TemplateProcessing, decoder ByteLevel. Anything else is refused, never approximated. The file's
-/// `truncation` and `padding` are ignored, as they are by `transformers`.
+/// Supported: model BPE (no dropout, prefixes or suffixes; all 256 bytes have a token, so every
+/// text encodes), and
+///   on bytes: normalizers NFC, Prepend, Replace; pre-tokenizer ByteLevel or Sequence[Split(Regex,
+///   Isolated)..., ByteLevel]; decoder ByteLevel;
+///   with byte_fallback, as of Llama 2 and Mistral: the same normalizers; pre-tokenizer Metaspace
+///   or none; decoder Sequence[Replace..., ByteFallback, Fuse, Strip];
+/// and post-processor ByteLevel and TemplateProcessing. Anything else is refused, never
+/// approximated. The file's `truncation` and `padding` are ignored, as they are by `transformers`.
+///
+/// Tokens that `transformers` takes from the files beside tokenizer.json are added as it adds them;
+/// what its versions 4 and 5 make different things of is refused (tokenizer_files.hpp).
 class Tokenizer : public TokenText {
  public:
-  /// Reads DIR/tokenizer.json. Throws IoError when it cannot be read; DataError when it is not
-  /// there, and naming the file, the JSON path, what was found and what is supported.
+  /// Reads a directory's tokenizer. Throws IoError when a file cannot be read; DataError when there
+  /// is no tokenizer.json, and naming the file, the JSON path, what was found and what is
+  /// supported.
   [[nodiscard]] static Tokenizer load(const std::string& directory);
-  /// The same from the file's text; `name` stands for the file in messages.
+  [[nodiscard]] static Tokenizer load(const TokenizerFiles& files);  ///< the same, of files read
+  /// A tokenizer.json alone, by its text; `name` stands for the file in messages.
   [[nodiscard]] static Tokenizer parse(std::string_view json, const std::string& name);
 
   Tokenizer(Tokenizer&&) noexcept;
@@ -41,16 +66,19 @@ class Tokenizer : public TokenText {
   ~Tokenizer() override;
 
   /// Token ids of a UTF-8 text; added tokens written in the text become their ids. Throws DataError
-  /// with the byte's place when the text is not valid UTF-8 (it is never replaced silently).
+  /// with the byte's place when the text is not valid UTF-8 (it is never replaced silently), or
+  /// naming the file when special tokens are asked for and the files contradict each other on them.
   [[nodiscard]] std::vector<TokenId> encode(std::string_view utf8,
                                             const EncodeOptions& options = {}) const;
 
   /// The text of some tokens. Bytes that are not UTF-8 (a sequence cut at either end) become
-  /// U+FFFD, one for each maximal prefix of a valid sequence. Ids without a token give nothing, as
-  /// a model whose vocabulary is padded may sample them.
+  /// U+FFFD: on bytes one for each maximal prefix of a valid sequence, with byte_fallback one for
+  /// each byte that stands in a row with them. The space in front that SentencePiece adds goes. Ids
+  /// without a token give nothing, as a model whose vocabulary is padded may sample them.
   [[nodiscard]] std::string decode(std::span<const TokenId> tokens, bool skip_special = true) const;
 
-  /// As TokenText: empty for special tokens and for ids without a token.
+  /// As TokenText: empty for special tokens and for ids without a token. A space in front of the
+  /// whole text, which decode() takes off, is in them.
   [[nodiscard]] std::string_view bytes_of(TokenId token) const override;
 
   /// One more than the highest id, added tokens included.
@@ -59,8 +87,12 @@ class Tokenizer : public TokenText {
   [[nodiscard]] std::optional<TokenId> token_to_id(std::string_view token) const;
   [[nodiscard]] bool is_special(TokenId token) const;
 
-  /// Throws DataError when the tokenizer has ids that a model of `model_vocab` entries lacks.
+  /// Throws DataError when the tokenizer's own vocabulary has ids that a model of `model_vocab`
+  /// entries lacks. Added tokens may have such: padding often has. No text with them can be used.
   void require_fits(std::int32_t model_vocab) const;
+
+  /// What of the files concerns text and may be taken otherwise elsewhere, a sentence each.
+  [[nodiscard]] const std::vector<std::string>& warnings() const;
 
   struct Parts;  ///< private to io/text
 

@@ -1,5 +1,6 @@
 // Reads tokenizer.json into the parts of a Tokenizer, refusing what would tokenize differently.
 #include <algorithm>
+#include <charconv>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -7,7 +8,9 @@
 #include "io/text/byte_level.hpp"
 #include "io/text/json_node.hpp"
 #include "io/text/parts.hpp"
-#include "io/text/unicode.hpp"
+#include "io/text/stages.hpp"
+#include "io/text/tokenizer_files.hpp"
+#include "io/text/utf8.hpp"
 #include "runtime/core/error.hpp"
 
 namespace paceline::io::text {
@@ -16,26 +19,77 @@ namespace {
 using Parts = Tokenizer::Parts;
 
 constexpr std::int64_t highest_id = (std::int64_t{1} << 31) - 2;
+/// Bounds on what text may grow to by being rewritten. Files in use have one step of each kind.
+constexpr std::size_t longest_replacement = 4;  // times what it replaces
+constexpr std::size_t most_rewrites = 4;
 
 /// `expected` names what is supported, for refusals.
 void require_type(const JsonNode& node, std::string_view type, const std::string& expected) {
   if (node.at("type").string() != type) node.at("type").refuse(expected);
 }
 
+std::string read_character(const JsonNode& node) {
+  const std::string& text = node.string();
+  if (text.empty() || decode_utf8(text, 0).size != text.size()) node.refuse("expected a character");
+  return text;
+}
+
+/// What a Replace looks for, which is some text, and what it puts there.
+std::pair<std::string, std::string> read_replace(const JsonNode& node) {
+  const JsonNode pattern = node.at("pattern");
+  const std::optional<JsonNode> text = pattern.find("String");
+  if (!text) pattern.refuse("supported: {\"String\": ...}");
+  if (text->string().empty()) text->refuse("expected some text");
+  const JsonNode content = node.at("content");
+  if (content.string().size() > longest_replacement * text->string().size()) {
+    content.refuse("supported: at most four times as long as what it replaces");
+  }
+  return {text->string(), content.string()};
+}
+
 void read_normalizer(const JsonNode& node, Parts& parts) {
-  const std::string supported = "supported: \"NFC\", a \"Sequence\" of it, null";
   const std::string& type = node.at("type").string();
   if (type == "NFC") {
-    parts.nfc = true;
+    parts.normalizer.add_nfc();
+  } else if (type == "Prepend") {
+    const std::string& text = node.at("prepend").string();
+    if (!text.empty()) parts.normalizer.add_prepend(text);
+  } else if (type == "Replace") {
+    auto [what, with] = read_replace(node);
+    parts.normalizer.add_replace(std::move(what), std::move(with));
   } else if (type == "Sequence") {
     const JsonNode list = node.at("normalizers");
+    if (list.array_size() > most_rewrites) list.refuse("supported: at most 4 steps");
     for (std::size_t i = 0; i < list.array_size(); ++i) {
-      require_type(list.item(i), "NFC", supported);
-      parts.nfc = true;
+      if (list.item(i).at("type").string() == "Sequence") {
+        list.item(i).at("type").refuse("expected no sequence within a sequence");
+      }
+      read_normalizer(list.item(i), parts);
     }
   } else {
-    node.at("type").refuse(supported);
+    node.at("type").refuse(
+        "supported: \"NFC\", \"Prepend\", \"Replace\", a \"Sequence\" of them, null");
   }
+}
+
+void read_metaspace(const JsonNode& node, Parts& parts) {
+  Metaspace metaspace;
+  metaspace.replacement = read_character(node.at("replacement"));
+  metaspace.cuts = node.flag("split", true);
+  if (const auto scheme = node.find("prepend_scheme")) {
+    const std::string& name = scheme->string();
+    if (name == "first") {
+      metaspace.prepend = Metaspace::Prepend::first;
+    } else if (name == "never") {
+      metaspace.prepend = Metaspace::Prepend::never;
+    } else if (name != "always") {
+      scheme->refuse("supported: \"always\", \"first\", \"never\"");
+    }
+  }
+  if (!node.flag("add_prefix_space", true) && metaspace.prepend != Metaspace::Prepend::never) {
+    node.at("add_prefix_space").refuse("expected prepend_scheme \"never\" beside it");
+  }
+  parts.metaspace = std::move(metaspace);
 }
 
 void read_byte_level(const JsonNode& node, Parts& parts) {
@@ -77,6 +131,11 @@ void read_pre_tokenizer(const JsonNode& node, Parts& parts) {
     }
   }
   list.refuse("expected a \"ByteLevel\" at the end");
+}
+
+void read_character_pre_tokenizer(const JsonNode& node, Parts& parts) {
+  require_type(node, "Metaspace", "supported with byte_fallback: \"Metaspace\", null");
+  read_metaspace(node, parts);
 }
 
 /// The vocabulary as written, by spelling. Checks ids; does not yet know added tokens.
@@ -139,10 +198,51 @@ void read_merges(const JsonNode& node, Parts& parts) {
   }
 }
 
+/// How the vocabulary spells the token of a byte, and what a refusal says of such vocabularies.
+std::string spelling_of_byte(unsigned byte, bool fallback) {
+  if (!fallback) return characters_of_bytes(std::string(1, static_cast<char>(byte)));
+  constexpr std::string_view digits = "0123456789ABCDEF";
+  return {'<', '0', 'x', digits[byte >> 4U], digits[byte & 15U], '>'};
+}
+
+/// Every byte has a token, so that every text encodes.
+void read_bytes(const JsonNode& vocab, Parts& parts) {
+  for (unsigned b = 0; b < 256; ++b) {
+    const std::string spelling = spelling_of_byte(b, parts.byte_fallback);
+    const auto found = parts.ids.find(spelling);
+    if (found == parts.ids.end()) {
+      throw DataError(vocab.where() + ": byte " + std::to_string(b) + " has no token ('" +
+                      spelling +
+                      "'): supported: byte-level BPE, or BPE with byte_fallback, which "
+                      "have one for each of 256");
+    }
+    parts.bpe.byte_token[b] = found->second;
+  }
+}
+
+void read_characters(Parts& parts) {
+  for (const auto& [spelling, id] : parts.ids) {
+    if (spelling.empty()) continue;
+    const CodePoint c = decode_utf8(spelling, 0);
+    if (c.size == spelling.size()) parts.bpe.characters.emplace(c.value, id);
+  }
+}
+
+void read_words(Parts& parts) {
+  for (const auto& [spelling, id] : parts.ids) {
+    if (parts.byte_fallback) {
+      parts.bpe.vocab.emplace(spelling, id);
+    } else if (auto bytes = bytes_of_characters(spelling)) {
+      parts.bpe.vocab.emplace(*std::move(bytes), id);
+    }
+  }
+}
+
 void read_model(const JsonNode& node, Parts& parts,
                 std::vector<std::pair<TokenId, std::string>>& by_id) {
   const std::optional<JsonNode> type = node.find("type");
-  if (type && type->string() != "BPE") type->refuse("supported: \"BPE\" on bytes");
+  if (type && type->string() != "BPE")
+    type->refuse("supported: \"BPE\" on bytes, or with byte_fallback");
   if (!type && !node.find("merges")) node.at("type").refuse("");  // "expected a member 'type'"
   if (const auto dropout = node.find("dropout")) {
     if (!dropout->value().is_number() || dropout->value().get<double>() != 0.0) {
@@ -153,29 +253,15 @@ void read_model(const JsonNode& node, Parts& parts,
     const auto found = node.find(affix);
     if (found && !found->string().empty()) found->refuse("supported: null");
   }
-  if (node.flag("byte_fallback", false)) {
-    node.at("byte_fallback").refuse("supported: false (byte-level BPE has a token for every byte)");
-  }
+  parts.byte_fallback = node.flag("byte_fallback", false);
   parts.bpe.ignore_merges = node.flag("ignore_merges", false);
 
   const JsonNode vocab = node.at("vocab");
   read_vocab(vocab, parts, by_id);
   read_merges(node.at("merges"), parts);
-  for (unsigned b = 0; b < 256; ++b) {
-    const std::string spelling = characters_of_bytes(std::string(1, static_cast<char>(b)));
-    const auto found = parts.ids.find(spelling);
-    if (found == parts.ids.end()) {
-      throw DataError(vocab.where() + ": byte " + std::to_string(b) + " has no token ('" +
-                      spelling + "'): supported: byte-level BPE, which has one for each of 256");
-    }
-    parts.bpe.byte_token[b] = found->second;
-  }
-  if (parts.bpe.ignore_merges) {
-    for (const auto& [spelling, id] : parts.ids) {
-      if (auto bytes = bytes_of_characters(spelling))
-        parts.bpe.vocab.emplace(*std::move(bytes), id);
-    }
-  }
+  read_bytes(vocab, parts);
+  if (parts.byte_fallback) read_characters(parts);
+  if (parts.bpe.ignore_merges) read_words(parts);
 }
 
 /// Added tokens, whose ids must be those that the `tokenizers` library gives them: a token of the
@@ -215,16 +301,74 @@ std::vector<AddedToken> read_added_tokens(const JsonNode& node, Parts& parts) {
   return added;
 }
 
-/// The decoder reads every token, added ones too, through the byte-level alphabet, and takes it as
-/// it is when that does not apply.
-std::string decoded_bytes(const std::string& spelling) {
-  return bytes_of_characters(spelling).value_or(spelling);
+/// The decoder's steps where the vocabulary is spelled in characters, in the order in which the
+/// library has them.
+struct CharacterDecoder {
+  std::vector<std::pair<std::string, std::string>> replacements;
+
+  /// The byte that a token spelled <0xE2> is, once replaced.
+  [[nodiscard]] static std::optional<char> byte_of(std::string_view text) {
+    if (text.size() != 6 || !text.starts_with("<0x") || text.back() != '>') return std::nullopt;
+    unsigned byte = 0;
+    const auto [end, error] = std::from_chars(&text[3], &text[5], byte, 16);
+    if (error != std::errc() || end != &text[5]) return std::nullopt;
+    return static_cast<char>(byte);
+  }
+
+  void fill(Parts::Token& token, std::string form) const {
+    for (const auto& [what, with] : replacements) form = replace_all(form, what, with);
+    if (const auto byte = byte_of(form)) {
+      form = *byte;
+      token.fallback = true;
+    }
+    token.bytes = std::move(form);
+  }
+};
+
+CharacterDecoder read_character_decoder(const JsonNode& node, Parts& parts) {
+  const std::string supported =
+      "supported with byte_fallback: a \"Sequence\" of \"Replace\"s, \"ByteFallback\", "
+      "\"Fuse\" and perhaps a \"Strip\" of spaces in front";
+  require_type(node, "Sequence", supported);
+  const JsonNode list = node.at("decoders");
+  const std::size_t n = list.array_size();
+  if (n > most_rewrites + 3) list.refuse("supported: at most 7 steps");
+  CharacterDecoder decoder;
+  std::size_t i = 0;
+  const auto type_at = [&] { return i < n ? list.item(i).at("type").string() : std::string(); };
+  for (; type_at() == "Replace"; ++i) decoder.replacements.push_back(read_replace(list.item(i)));
+  for (const char* type : {"ByteFallback", "Fuse"}) {
+    if (i == n) list.refuse(supported);
+    require_type(list.item(i++), type, supported);
+  }
+  if (type_at() == "Strip") {
+    const JsonNode strip = list.item(i++);
+    if (strip.at("content").string() != " ") strip.at("content").refuse("supported: \" \"");
+    if (strip.at("stop").integer(0, highest_id) != 0) strip.at("stop").refuse("supported: 0");
+    parts.stripped = static_cast<std::size_t>(strip.at("start").integer(0, highest_id));
+  }
+  if (i < n) list.item(i).at("type").refuse(supported);
+  return decoder;
 }
 
 void fill_tokens(const JsonNode& root, Parts& parts,
                  std::vector<std::pair<TokenId, std::string>>& by_id,
                  const std::vector<AddedToken>& added) {
+  const JsonNode decoder = root.at("decoder");
+  std::optional<CharacterDecoder> characters;
+  if (parts.byte_fallback) {
+    characters = read_character_decoder(decoder, parts);
+  } else {
+    require_type(decoder, "ByteLevel", "supported: \"ByteLevel\"");
+  }
+  // The decoders read added tokens as they read the others, in the form that text has when they are
+  // looked for.
+  const auto fill = [&](Parts::Token& token, const std::string& form) {
+    if (characters) return characters->fill(token, form);
+    token.bytes = bytes_of_characters(form).value_or(form);
+  };
   std::int64_t highest = by_id.empty() ? -1 : by_id.back().first;
+  parts.model_end = static_cast<std::size_t>(highest + 1);
   for (const AddedToken& token : added) highest = std::max<std::int64_t>(highest, token.id);
   const auto count = static_cast<std::int64_t>(by_id.size() + added.size());
   if (highest > 16 * count + 1024) {
@@ -234,14 +378,19 @@ void fill_tokens(const JsonNode& root, Parts& parts,
   parts.tokens.resize(static_cast<std::size_t>(highest + 1));
   for (auto& [id, spelling] : by_id) {
     Parts::Token& token = parts.tokens[static_cast<std::size_t>(id)];
-    token.bytes = decoded_bytes(spelling);
+    fill(token, spelling);
     token.spelling = std::move(spelling);
   }
   for (const AddedToken& added_token : added) {
     std::string form = added_token.content;
-    if (added_token.normalized && parts.nfc) form = normalize_nfc(form);
+    if (added_token.normalized) form = parts.normalizer.run(form);
+    if (form.empty()) {
+      throw DataError(root.where() + "added_tokens: nothing is left of '" + added_token.content +
+                      "' once it is normalized");
+    }
     Parts::Token& token = parts.tokens[static_cast<std::size_t>(added_token.id)];
-    token = {added_token.content, decoded_bytes(form), added_token.special};
+    token = {added_token.content, "", added_token.special};
+    fill(token, form);
     (added_token.normalized ? parts.normalized_finder : parts.raw_finder)
         .add(added_token, std::move(form));
   }
@@ -287,7 +436,8 @@ void read_post_processor(const JsonNode& node, Parts& parts) {
 
 }  // namespace
 
-std::unique_ptr<const Parts> read_tokenizer(std::string_view json, const std::string& name) {
+std::unique_ptr<const Parts> read_tokenizer(std::string_view json, const std::string& name,
+                                            const TokenizerFiles* beside) {
   const Json document = parse_json(json, name);
   auto parts = std::make_unique<Parts>();
   parts->name = name;
@@ -296,12 +446,22 @@ std::unique_ptr<const Parts> read_tokenizer(std::string_view json, const std::st
   std::vector<std::pair<TokenId, std::string>> by_id;
   read_model(root.at("model"), *parts, by_id);
   if (const auto node = root.find("normalizer")) read_normalizer(*node, *parts);
-  read_pre_tokenizer(root.at("pre_tokenizer"), *parts);
-  require_type(root.at("decoder"), "ByteLevel", "supported: \"ByteLevel\"");
+  if (parts->byte_fallback) {
+    if (const auto node = root.find("pre_tokenizer")) read_character_pre_tokenizer(*node, *parts);
+  } else {
+    read_pre_tokenizer(root.at("pre_tokenizer"), *parts);
+  }
   std::vector<AddedToken> added;
   if (const auto node = root.find("added_tokens")) added = read_added_tokens(*node, *parts);
+  std::optional<OtherFiles> others;
+  if (beside != nullptr) {
+    others.emplace(*beside);
+    others->add_tokens(*parts, by_id.size(), added);
+    for (const AddedToken& token : added) parts->ids.emplace(token.content, token.id);
+  }
   fill_tokens(root, *parts, by_id, added);
   if (const auto node = root.find("post_processor")) read_post_processor(*node, *parts);
+  if (others) others->check(root, *parts);
   return parts;
 }
 

@@ -88,7 +88,7 @@ std::string replace_invalid_utf8(std::string text) {
     if (whole) {
       out.append(text, i, size);
     } else {
-      out += "\xEF\xBF\xBD";
+      out += replacement_character;
     }
     i += size;
   }

@@ -8,6 +8,9 @@
 
 namespace paceline::io::text {
 
+/// U+FFFD, which stands for what is not UTF-8.
+inline constexpr std::string_view replacement_character = "\xEF\xBF\xBD";
+
 struct CodePoint {
   char32_t value = 0;
   std::size_t size = 0;  ///< bytes; 0: no valid sequence starts here

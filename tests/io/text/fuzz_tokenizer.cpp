@@ -1,8 +1,9 @@
 // Fuzzes the reader of tokenizer.json, then encodes and decodes with what loads.
 //
 // An input is JSON, perhaps followed by a NUL and a text to encode. JSON that starts with '~' is a
-// merge patch to a small tokenizer, so that mutations reach past the 256 bytes every vocabulary
-// must have.
+// merge patch to a small tokenizer on bytes, with '^' to one of characters and with '=' a
+// tokenizer_config.json beside the former, so that mutations reach past the 256 bytes every
+// vocabulary must have.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -15,7 +16,8 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using paceline::io::Tokenizer;
-  static const nlohmann::json base = tiny::document();
+  static const nlohmann::json on_bytes = tiny::document();
+  static const nlohmann::json of_characters = tiny::characters();
   std::string_view input(reinterpret_cast<const char*>(data), size);
   std::string text = "<bos> hello  world's 123\n<tag>";
   if (const std::size_t nul = input.find('\0'); nul != std::string_view::npos) {
@@ -23,17 +25,23 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     input = input.substr(0, nul);
   }
   std::string document(input);
-  if (input.starts_with('~')) {
+  paceline::io::TokenizerFiles files;
+  files.directory = "fuzz";
+  if (input.starts_with('=')) {
+    files.config = input.substr(1);
+    document = on_bytes.dump();
+  } else if (input.starts_with('~') || input.starts_with('^')) {
     const auto patch = nlohmann::json::parse(input.substr(1), nullptr, false);
     if (patch.is_discarded()) return 0;
-    nlohmann::json patched = base;
+    nlohmann::json patched = input.starts_with('~') ? on_bytes : of_characters;
     // Nesting that merge_patch would follow recursively is refused by the reader anyway.
     if (input.size() > 4096) return 0;
     patched.merge_patch(patch);
     document = patched.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
   try {
-    const Tokenizer tokenizer = Tokenizer::parse(document, "fuzz");
+    files.tokenizer = document;
+    const Tokenizer tokenizer = Tokenizer::load(files);
     const auto ids = tokenizer.encode(text, {.add_special_tokens = true});
     const std::string decoded = tokenizer.decode(ids, false);
     if (paceline::io::text::find_invalid_utf8(decoded) != std::string::npos) std::abort();

@@ -1,22 +1,26 @@
-"""Write fixtures/: three small tokenizers, a corpus of mixed scripts and what the `tokenizers` library makes of it.
+"""Write fixtures/: four small tokenizers, a corpus of mixed scripts and what the `tokenizers` library makes of it.
 
 The test (test_parity.cpp) needs no Python; this script is run when the fixtures should change:
 
     make_tokenizer_fixtures.py [FOLDER]
 
 Files, all gzip, integers little-endian:
-    NAME.json.gz     tokenizer.json of gpt2, qwen2, llama3: byte-level BPE with that pre-tokenizer
-    corpus.gz        lines as [u32 bytes][UTF-8]; a line may hold any character, newlines too
+    NAME.json.gz     tokenizer.json of gpt2, qwen2, llama3: byte-level BPE with that pre-tokenizer; and of llama2: a BPE of
+                     SentencePiece's with byte fallback, converted as Llama 2's is
+    corpus.gz        lines as [u32 bytes][UTF-8]; a line may hold any character, newlines too; that of llama2 is
+                     corpus_llama2.gz
     NAME.ids.gz      for each line [u16 count][u16 ids]
     NAME.decoded.gz  for every 8 lines u64: FNV-1a of the decoded ids, each text followed by 0xFF: first with special
                      tokens and then without
     NAME.cut.gz      sequences cut anywhere, so that UTF-8 breaks: [u16 count][u16 ids][u16 bytes][decoded text]
-gpt2_prefix.* is gpt2 with add_prefix_space, on every fourth line.
+gpt2_prefix.* is gpt2 with add_prefix_space, on every fourth line. llama2_NAME.* is llama2 with a Metaspace pre-tokenizer in
+place of its normalizer: first as Mistral 0.3 has it, and cut and never, on every fourth line; their decoders are llama2's.
 """
 
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import random
 import struct
@@ -24,10 +28,12 @@ import sys
 import unicodedata
 from pathlib import Path
 
+import sentencepiece
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 SEED = 20
 LINES = 12_000
+LLAMA2_LINES = 3000
 VOCABULARY = 2000
 QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -89,6 +95,12 @@ LLAMA_ONLY = [
     AddedToken(t, special=True, normalized=False)
     for t in ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
 ]
+LLAMA2_ONLY = [
+    AddedToken("[INST]", special=True, normalized=False),
+    AddedToken("\u2581\u2581", special=False, normalized=False),
+    AddedToken("<0x41>b", special=False, normalized=True),
+]
+LLAMA2_MARKERS = [t.content for t in LLAMA2_ONLY] + ["<s>", "</s>", "<0x41>", "\u2581", " \u2581a"]
 MARKERS = [t.content for t in COMMON + LLAMA_ONLY] + ["cafe\u0301", "cafés", "<|im_start", "|>", "wordword", "word\u0301", "<tool", " word "]
 
 
@@ -138,9 +150,43 @@ def line(rng: random.Random) -> str:
     return "".join(parts)
 
 
-def train(name: str) -> Tokenizer:
+def texts_for(name: str) -> list[str]:
     rng = random.Random(f"{SEED} {name}")
-    texts = [" ".join(rng.choice(WORDS) for _ in range(12)) for _ in range(2000)] + CODE * 40
+    return [" ".join(rng.choice(WORDS) for _ in range(12)) for _ in range(2000)] + CODE * 40
+
+
+def train_sentencepiece() -> Tokenizer:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts_for("llama2")), model_writer=model, model_type="bpe", vocab_size=VOCABULARY,
+        byte_fallback=True, character_coverage=0.98, normalization_rule_name="identity", remove_extra_whitespaces=False,
+        split_digits=True, allow_whitespace_only_pieces=True, num_threads=1, minloglevel=2,
+    )  # fmt: skip
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    vocab = {pieces.id_to_piece(i): i for i in range(pieces.get_piece_size())}
+    # Whatever two tokens make a third may merge to it, the likeliest of these first.
+    merges = [
+        (-pieces.get_score(merged), vocab[left], vocab[right], left, right)
+        for token, merged in vocab.items()
+        for left, right in ((token[:i], token[i:]) for i in range(1, len(token)))
+        if left in vocab and right in vocab
+    ]
+    merges = [(left, right) for *_, left, right in sorted(merges)]
+    tokenizer = Tokenizer(models.BPE(vocab, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A <s>:1 $B:1", special_tokens=[("<s>", vocab["<s>"])]
+    )
+    tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in ("<unk>", "<s>", "</s>")])
+    tokenizer.add_tokens(COMMON + LLAMA2_ONLY)
+    return tokenizer
+
+
+def train(name: str) -> Tokenizer:
+    texts = texts_for(name)
     tokenizer = Tokenizer(models.BPE(ignore_merges=name == "llama3"))
     if name == "gpt2":
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
@@ -192,9 +238,32 @@ def write(path: Path, data: bytes) -> None:
     path.write_bytes(gzip.compress(data, 9, mtime=0))
 
 
-def expect(folder: Path, name: str, tokenizer: Tokenizer, lines: list[str]) -> None:
+def bytes_of(name: str) -> list[str]:
+    if name == "llama2":
+        return [f"<0x{byte:02X}>" for byte in range(256)]
+    return sorted(pre_tokenizers.ByteLevel.alphabet())
+
+
+def metaspaced(text: str, scheme: str, split: bool) -> Tokenizer:
+    tokenizer = Tokenizer.from_str(text)
+    tokenizer.normalizer = None
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement="\u2581", prepend_scheme=scheme, split=split)
+    return Tokenizer.from_str(tokenizer.to_str())  # added tokens keep their old forms until they are read anew
+
+
+def write_corpus(folder: Path, name: str, lines: list[str]) -> None:
+    encoded = [text.encode() for text in lines]
+    write(folder / f"{name}.gz", b"".join(struct.pack("<I", len(e)) + e for e in encoded))
+
+
+def expect_ids(folder: Path, name: str, tokenizer: Tokenizer, lines: list[str]) -> list[list[int]]:
     ids = [e.ids for e in tokenizer.encode_batch(lines, add_special_tokens=False)]
     write(folder / f"{name}.ids.gz", b"".join(struct.pack(f"<H{len(i)}H", len(i), *i) for i in ids))
+    return ids
+
+
+def expect(folder: Path, name: str, tokenizer: Tokenizer, lines: list[str]) -> None:
+    ids = expect_ids(folder, name, tokenizer, lines)
     digests = []
     for start in range(0, len(ids), 8):
         state = 0xCBF29CE484222325
@@ -212,10 +281,25 @@ def expect(folder: Path, name: str, tokenizer: Tokenizer, lines: list[str]) -> N
         if rng.random() < 0.3:
             cut = [rng.randrange(tokenizer.get_vocab_size() + 3) for _ in range(rng.randint(1, 6))]
         if rng.random() < 0.2:
-            cut = [tokenizer.token_to_id(c) for c in rng.choices(sorted(pre_tokenizers.ByteLevel.alphabet()), k=5)]
+            cut = [tokenizer.token_to_id(c) for c in rng.choices(bytes_of(name), k=5)]
         text = tokenizer.decode(cut, skip_special_tokens=True).encode()
         cuts += struct.pack(f"<H{len(cut)}HH", len(cut), *cut, len(text)) + text
     write(folder / f"{name}.cut.gz", cuts)
+
+
+def write_llama2(folder: Path) -> None:
+    rng = random.Random(SEED + 1)
+    lines = [line(rng) for _ in range(LLAMA2_LINES)] + ["", " ", "  ", "\u2581"]
+    for i in range(0, LLAMA2_LINES, 8):
+        marker = rng.choice(LLAMA2_MARKERS)
+        lines[i] = rng.choice([marker + lines[i], lines[i] + marker, f"{lines[i]}{marker} {lines[i + 1]}"])
+    write_corpus(folder, "corpus_llama2", lines)
+    text = as_json(train_sentencepiece(), "llama2")
+    write(folder / "llama2.json.gz", text.encode())
+    expect(folder, "llama2", Tokenizer.from_str(text), lines)
+    expect_ids(folder, "llama2_first", metaspaced(text, "first", False), lines)
+    expect_ids(folder, "llama2_cut", metaspaced(text, "always", True), lines[::4])
+    expect_ids(folder, "llama2_never", metaspaced(text, "never", False), lines[::4])
 
 
 def main() -> None:
@@ -223,8 +307,7 @@ def main() -> None:
     folder.mkdir(exist_ok=True)
     rng = random.Random(SEED)
     lines = [line(rng) for _ in range(LINES - 2)] + ["", " "]
-    encoded = [text.encode() for text in lines]
-    write(folder / "corpus.gz", b"".join(struct.pack("<I", len(e)) + e for e in encoded))
+    write_corpus(folder, "corpus", lines)
     for name in ("gpt2", "qwen2", "llama3"):
         text = as_json(train(name), name)
         write(folder / f"{name}.json.gz", text.encode())
@@ -233,6 +316,7 @@ def main() -> None:
             spaced = text.replace('"type":"ByteLevel","add_prefix_space":false', '"type":"ByteLevel","add_prefix_space":true')
             assert spaced != text
             expect(folder, "gpt2_prefix", Tokenizer.from_str(spaced), lines[::4])
+    write_llama2(folder)
 
 
 if __name__ == "__main__":

@@ -347,8 +347,11 @@ TEST_F(Prompts, TokenIdsLieInTheVocabulary) {
   EXPECT_ERROR(DataError, (void)parse_ids(R"({"tokens":["1"]})"), "token 1: expected a token id");
   EXPECT_ERROR(DataError, (void)parse_ids(R"({"tokens":"1"})"),
                "expected a list of token ids, found \"1\"");
-  EXPECT_ERROR(DataError, (void)parse(R"({"tokens":[1]})", {.vocab_size = 262}),
+  EXPECT_ERROR(DataError, (void)parse(R"({"tokens":[1]})", {.vocab_size = 259}),
                "does not fit the model");
+  EXPECT_ERROR(DataError, (void)parse(R"({"prompt":"a<tag>"})", {.vocab_size = 262}),
+               ":1:11: 'prompt'", "its text has token '<tag>' (id 262)", "vocabulary (0 to 261)");
+  EXPECT_NO_THROW((void)parse(R"({"prompt":"a"})", {.vocab_size = 262}));
 }
 
 TEST_F(Prompts, EmptyPromptsAreErrors) {

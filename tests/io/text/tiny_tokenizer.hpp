@@ -53,4 +53,51 @@ inline nlohmann::json document() {
         {"merges", {"h e", "l l", "he ll", "hell o"}}}}};
 }
 
+/// A tokenizer of characters with byte fallback, as Llama 2 is published: ids 0..2 "<unk>", "<s>",
+/// "</s>" (special), 3..258 the bytes, 259 "▁", 260..263 "h", "e", "l", "o", 264 "▁hello" and what
+/// it is merged of.
+inline nlohmann::json characters() {
+  using nlohmann::json;
+  json vocab;
+  const auto add = [&vocab](const std::string& token) { vocab.emplace(token, vocab.size()); };
+  for (const char* token : {"<unk>", "<s>", "</s>"}) add(token);
+  for (int b = 0; b < 256; ++b) {
+    constexpr const char* digits = "0123456789ABCDEF";
+    add({'<', '0', 'x', digits[b / 16], digits[b % 16], '>'});
+  }
+  for (const char* token : {"▁", "h", "e", "l", "o", "▁hello", "he", "ll", "▁he", "▁hell"}) {
+    add(token);
+  }
+  json added;
+  for (int id = 0; id < 3; ++id) {
+    added.push_back({{"id", id}, {"special", true}, {"normalized", false}});
+    added.back()["content"] = id == 0 ? "<unk>" : id == 1 ? "<s>" : "</s>";
+  }
+  const json to_space = {{"type", "Replace"}, {"pattern", {{"String", "▁"}}}, {"content", " "}};
+  json document = tiny::document();
+  document["added_tokens"] = added;
+  document["normalizer"] = {
+      {"type", "Sequence"},
+      {"normalizers",
+       {{{"type", "Prepend"}, {"prepend", "▁"}},
+        {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "▁"}}}}};
+  document["pre_tokenizer"] = nullptr;
+  document["post_processor"]["single"][0]["SpecialToken"]["id"] = "<s>";
+  document["post_processor"]["special_tokens"] = {
+      {"<s>", {{"id", "<s>"}, {"ids", {1}}, {"tokens", {"<s>"}}}}};
+  document["decoder"] = {{"type", "Sequence"},
+                         {"decoders",
+                          {to_space,
+                           {{"type", "ByteFallback"}},
+                           {{"type", "Fuse"}},
+                           {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}};
+  json& model = document["model"];
+  model["unk_token"] = "<unk>";
+  model["fuse_unk"] = true;
+  model["byte_fallback"] = true;
+  model["vocab"] = vocab;
+  model["merges"] = {"h e", "l l", "▁ he", "▁he ll", "▁hell o"};
+  return document;
+}
+
 }  // namespace tiny
