@@ -79,8 +79,11 @@ std::string in_quotes(const std::string& text) { return "'" + text + "'"; }
 class OtherFiles::Additions {
  public:
   Additions(const Tokenizer::Parts& parts, std::size_t model_size, std::vector<AddedToken>& added)
-      : parts_(parts), model_size_(static_cast<TokenId>(model_size)), added_(added) {
-    for (std::size_t i = 0; i < added_.size(); ++i) places_.emplace(added_[i].content, i);
+      : parts_(parts), next_(static_cast<TokenId>(model_size)), added_(added) {
+    for (std::size_t i = 0; i < added_.size(); ++i) {
+      places_.emplace(added_[i].content, i);
+      next_ = std::max(next_, added_[i].id + 1);
+    }
   }
 
   [[nodiscard]] AddedToken* find(const std::string& content) {
@@ -128,18 +131,17 @@ class OtherFiles::Additions {
     if (const AddedToken* known = find(content)) return known->id;
     if (const auto found = parts_.ids.find(content); found != parts_.ids.end())
       return found->second;
-    TokenId next = model_size_;
-    for (const AddedToken& token : added_) next = std::max(next, token.id + 1);
-    return next;
+    return next_;
   }
 
   void append(AddedToken token) {
     places_.emplace(token.content, added_.size());
+    next_ = std::max(next_, token.id + 1);
     added_.push_back(std::move(token));
   }
 
   const Tokenizer::Parts& parts_;
-  TokenId model_size_;
+  TokenId next_;  ///< the id of a token that is not known yet
   std::vector<AddedToken>& added_;
   std::unordered_map<std::string, std::size_t> places_;
 };

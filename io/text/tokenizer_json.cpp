@@ -22,6 +22,7 @@ constexpr std::int64_t highest_id = (std::int64_t{1} << 31) - 2;
 /// Bounds on what text may grow to by being rewritten. Files in use have one step of each kind.
 constexpr std::size_t longest_replacement = 4;  // times what it replaces
 constexpr std::size_t most_rewrites = 4;
+constexpr std::size_t longest_prepended = 64;  // bytes
 
 /// `expected` names what is supported, for refusals.
 void require_type(const JsonNode& node, std::string_view type, const std::string& expected) {
@@ -53,6 +54,7 @@ void read_normalizer(const JsonNode& node, Parts& parts) {
     parts.normalizer.add_nfc();
   } else if (type == "Prepend") {
     const std::string& text = node.at("prepend").string();
+    if (text.size() > longest_prepended) node.at("prepend").refuse("supported: at most 64 bytes");
     if (!text.empty()) parts.normalizer.add_prepend(text);
   } else if (type == "Replace") {
     auto [what, with] = read_replace(node);

@@ -125,6 +125,36 @@ refuses "tokenizer larger than the model" 65 "tokenizer.*7000[01]" 2 --set model
 dir=$(broken_model tok3); echo '{' >"$dir/tokenizer.json"
 refuses "malformed tokenizer.json" 65 "tokenizer.json" 1 --set model.path="$dir"
 
+# Token ids need no text. A tokenizer that is not read is a warning then, said once, and changes nothing; whatever needs
+# text is refused with the reason.
+file=$(prompt_file of-ids '{"uid": "a", "prompt_tokens": [1, 2, 3]}' '{"uid": "b", "prompt_tokens": [4, 5]}')
+ids=(--set prompts.path="$file" --set prompts.samples=2 --set sampling.max_tokens=20)
+rollout 1 "$work/of-ids" "${ids[@]}" || fail "token ids: $(tail -n 1 "$work/of-ids.log")"
+reference=$(digest "$work/of-ids")
+unread="^warning: the tokenizer is not read, so that the run has token ids and no text: "
+# unreadable WHAT PATTERN DIR: a model whose tokenizer is not read for that reason.
+unreadable() {
+  run "$1" 2 "${ids[@]}" --set model.path="$3"
+  same "$1: a warning" 1 "$(grep -cE "$unread.*$2" "$work/run.log" || true)"
+  refuses "$1: prompts of text" 65 "prompts/quickstart.jsonl:1:.*text needs a tokenizer.*$2" 2 --set model.path="$3"
+}
+unreadable "a malformed tokenizer.json" "tok3/tokenizer.json: byte .*malformed JSON" "$dir"
+refuses "a malformed tokenizer.json: stop strings" 65 "sampling.stop_strings: the text of tokens.*tok3/tokenizer.json" 2 \
+  --set model.path="$dir" "${ids[@]}" --set 'sampling.stop_strings=["x"]'
+refuses "a malformed tokenizer.json: rewards" 65 "reward.method: the text of tokens.*tok3/tokenizer.json" 1 \
+  --set model.path="$dir" "${ids[@]}" --set reward.method=match
+"$paceline" show "$work/run" 0 >"$work/shown" 2>"$work/shown.log" || true
+same "a malformed tokenizer.json: shown as ids" 1 "$(grep -c "^1 2 3$" "$work/shown")"
+dir=$(broken_model tok4); sed -i 's/"type": *"BPE"/"type":"Unigram"/' "$dir/tokenizer.json"
+unreadable "an unsupported tokenizer.json" 'tok4/tokenizer.json: /model/type: found "Unigram"; supported' "$dir"
+dir=$(broken_model tok5); mv "$dir/tokenizer.json" "$dir/tokenizer.model"
+unreadable "a SentencePiece model" "tokenizer.model alone is not read. Make tokenizer.json of it: python3 -c" "$dir"
+dir=$(broken_model tok6); echo '{"split_special_tokens": true}' >"$dir/tokenizer_config.json"
+unreadable "an unsupported tokenizer_config.json" "tok6/tokenizer_config.json: /split_special_tokens: found true" "$dir"
+dir=$(broken_model tok7); echo '{"pad_token": ' >"$dir/tokenizer_config.json"
+unreadable "a malformed tokenizer_config.json" "tok7/tokenizer_config.json: byte .*malformed JSON" "$dir"
+refuses "no tokenizer elsewhere" 65 "model.tokenizer: $work/nowhere/tokenizer.json: No such file" 2 --set model.tokenizer="$work/nowhere"
+
 refuses "missing prompt file" 65 "nowhere.jsonl" 2 --set prompts.path="$work/nowhere.jsonl"
 file=$(prompt_file malformed '{"prompt": "ok"}' '{"prompt": "cut')
 refuses "malformed JSONL line" 65 "malformed.jsonl:2" 2 --set prompts.path="$file"

@@ -78,6 +78,13 @@ if grep -q "model.safetensors" "$steps/step-4.error"; then ok "so are weights th
 if [ ! -e "$steps/step-4.part" ]; then ok "nothing is left of it"; else fail "a refused step left its output"; fi
 request step-5 4 60 "path: $root/configs/models/draft, "
 comes step-5 && same "other weights, of another shape" "$(alone 4 60 --set model.path="$root/configs/models/draft")" "$(digest "$steps/step-5")"
+# Weights alone, as a trainer writes them: what goes with them lies elsewhere, end tokens and all.
+mkdir "$work/bare"
+cp "$root/configs/models/target/"{config.json,model.safetensors} "$work/bare"
+request step-5-bare 5 60 "path: $work/bare, tokenizer: $root/configs/models/target, "
+comes step-5-bare && same "a tokenizer elsewhere" "$(alone 5 60)" "$(digest "$steps/step-5-bare")"
+fingerprint() { grep -o '"model_fingerprint": "[0-9a-f]*"' "$1/run.json"; }
+same "it is the same model" "$(fingerprint "$work/alone")" "$(fingerprint "$steps/step-5-bare")"
 
 # Stopped and killed in the midst of a step.
 request step-6 6 400

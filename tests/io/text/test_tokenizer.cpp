@@ -372,6 +372,7 @@ TEST(Tokenizer, RefusesEverythingItWouldTokenizeDifferentlyOfCharacters) {
        "/normalizer",
        grows,
        {"/normalizer/content: found \"aaaaa\"; supported: at most"}},
+      {"long", "/normalizer/normalizers/0/prepend", std::string(65, 'x'), {"at most 64 bytes"}},
       {"steps", "/normalizer", normalizers(json(5, replace)), {"supported: at most 4 steps"}},
       {"nested",
        "/normalizer",
