@@ -11,6 +11,7 @@
 #include "app/terminal.hpp"
 #include "app/version.hpp"
 #include "app/weight_store.hpp"
+#include "io/text/printable.hpp"
 #include "runtime/core/duration.hpp"
 #include "runtime/model/sharding.hpp"
 
@@ -253,6 +254,13 @@ std::string banner_text(const Setup& setup, int ranks) {
   if (!setup.prompts.truncated.empty()) {
     text +=
         fmt::format("  warning: {} over-long prompts truncated\n", setup.prompts.truncated.size());
+  }
+  if (const std::vector<std::string>& closed = setup.prompts.closed; !closed.empty()) {
+    text += fmt::format(
+        "  warning: {} of the prompts (first {}) end with a message of the assistant's, which is "
+        "closed, and a new turn begun; prompts.chat.continue_final_message: true lets it go on, "
+        "false is as now, without this warning\n",
+        closed.size(), io::printable(closed.front()));
   }
   return text;
 }

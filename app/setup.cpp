@@ -132,8 +132,8 @@ void read_prompts(Setup& setup) {
   options.overlong = setup.config.prompts.overlong;
   options.max_tokens = prompt_limit(setup);
   options.vocab_size = setup.model.vocab;
-  options.chat.enable_thinking = setup.config.prompts.chat.enable_thinking;
-  options.chat.date = setup.config.prompts.chat.date;
+  options.chat = setup.config.prompts.chat;
+  options.add_special_tokens = setup.config.prompts.add_special_tokens;
   setup.prompts =
       io::read_prompts(setup.config.prompts.path, setup.tokenizer.get(), &chat, options);
   if (setup.prompts.prompts.empty()) {

@@ -235,6 +235,12 @@ std::vector<Key> make_table() {
                   "Whether Qwen3 is to think; auto is as its template does, which is to think."));
   t.push_back(key(PACELINE_FIELD(prompts, chat.date), OrAuto{Text{}},
                   "The day that Llama 3.1 to 3.3 are told it is; auto is '26 Jul 2024'."));
+  t.push_back(key(PACELINE_FIELD(prompts, chat.continue_final_message), OrAuto{Flag{}},
+                  "Whether a last message of the assistant's goes on, rather than be closed and a "
+                  "new turn begun; auto closes it and warns."));
+  t.push_back(key(PACELINE_FIELD(prompts, add_special_tokens), OrAuto{Flag{}},
+                  "Whether text gets the tokenizer's special tokens (a bos); auto is unless it "
+                  "begins with them. Messages have those of their template."));
 
   t.push_back(key(PACELINE_FIELD(sampling, temperature), temperature,
                   "Divides the logits; 0 takes the most probable token."));

@@ -34,6 +34,8 @@ struct ModelSection {
 struct ChatSettings {
   Auto<bool> enable_thinking;  ///< Qwen3
   Auto<std::string> date;      ///< Llama 3.1 to 3.3
+  /// Whether an assistant's last message goes on; auto: it does not, and that is warned of.
+  Auto<bool> continue_final_message;
 };
 /// Fields of a prompt file's lines that count as those of these names; auto: what has the name.
 struct PromptKeys {
@@ -59,6 +61,8 @@ struct PromptsSection {
   std::int32_t max_prompt_tokens = 0;
   bool shuffle = false;  ///< lease prompts in a seeded random order; results stay in file order
   ChatSettings chat;
+  /// Whether text gets the tokenizer's special tokens; auto: where it does not begin with them.
+  Auto<bool> add_special_tokens;
 };
 struct LayoutSection {
   /// Tensor-parallel degree of all verifier groups, or of each; auto: chosen.

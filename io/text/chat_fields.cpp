@@ -13,17 +13,16 @@ namespace {
 constexpr std::string_view kwargs = "chat_template_kwargs";
 constexpr std::string_view thinking = "enable_thinking";
 constexpr std::string_view date = "date_string";
-constexpr std::array<std::string_view, 2> honoured = {thinking, date};
+constexpr std::string_view header = "add_generation_prompt";
+constexpr std::string_view go_on = "continue_final_message";
+constexpr std::array<std::string_view, 4> honoured = {thinking, date, header, go_on};
 
 /// Arguments of a template that are never rendered, each with the value that asks for nothing.
 struct Idle {
   std::string_view key;
   std::string_view value;
 };
-constexpr std::array<Idle, 4> idle = {{{"tools", "null"},
-                                       {"chat_template", "null"},
-                                       {"add_generation_prompt", "true"},
-                                       {"continue_final_message", "false"}}};
+constexpr std::array<Idle, 2> idle = {{{"tools", "null"}, {"chat_template", "null"}}};
 
 const Idle* find_idle(std::string_view key) {
   const auto* const found =
@@ -44,7 +43,7 @@ bool asks(const Member& member) {
 
 class FieldReader {
  public:
-  FieldReader(const ChatTemplate& chat, const ChatOptions& base) : chat_(chat), options_(base) {}
+  explicit FieldReader(const ChatTemplate& chat) : chat_(chat) {}
 
   void read(const Member& member) {
     if (!asks(member)) return;
@@ -52,22 +51,43 @@ class FieldReader {
       read_kwargs(member);
       return;
     }
-    if (member.key == thinking) {
-      const Json value = parse(member);
-      if (!value.is_boolean()) refuse(member, "expected true or false, found " + describe(value));
-      take(member, thinking_, value.get<bool>(), options_.enable_thinking);
-    } else if (member.key == date) {
+    if (member.key == date) {
       const Json value = parse(member);
       if (!value.is_string()) refuse(member, "expected text, found " + describe(value));
-      take(member, date_, value.get<std::string>(), options_.date);
+      take(member, date_, value.get<std::string>());
+    } else if (is_honoured(member.key)) {
+      const Json value = parse(member);
+      if (!value.is_boolean()) refuse(member, "expected true or false, found " + describe(value));
+      take(member,
+           member.key == thinking ? thinking_
+           : member.key == header ? header_
+                                  : go_on_,
+           value.get<bool>());
+      if (header_.value_or(false) && go_on_.value_or(false)) {
+        refuse(member, "add_generation_prompt and continue_final_message exclude each other");
+      }
     } else {
       refuse(member, "cannot be honoured (expected " + std::string(find_idle(member.key)->value) +
-                         " or nothing); give the prompt as token ids (prompt_tokens), rendered by "
-                         "the model's own tools");
+                         " or nothing); python3 -m paceline_run.prompts --tokenizer DIR renders "
+                         "prompts with it");
     }
   }
 
-  [[nodiscard]] const ChatOptions& options() const { return options_; }
+  [[nodiscard]] ChatFields fields(const ChatSettings& configured,
+                                  std::span<const ChatMessage> messages) const {
+    ChatFields fields;
+    fields.options.enable_thinking = thinking_ ? thinking_ : configured.enable_thinking;
+    fields.options.date = date_ ? date_ : configured.date;
+    const bool answer = !messages.empty() && messages.back().role == "assistant";
+    const bool free =
+        !go_on_ && !header_.value_or(false) && answer;  // for the configuration to say
+    fields.options.continue_final_message =
+        go_on_.value_or(free && configured.continue_final_message.value_or(false));
+    fields.options.add_generation_prompt =
+        !fields.options.continue_final_message && header_.value_or(true);
+    fields.closes_answer = free && !header_ && !configured.continue_final_message;
+    return fields;
+  }
 
  private:
   void read_kwargs(const Member& member) {
@@ -82,9 +102,9 @@ class FieldReader {
 
   /// Remembers what the line says, and that the template reads it.
   template <typename T>
-  void take(const Member& member, std::optional<T>& said, T value, std::optional<T>& option) {
+  void take(const Member& member, std::optional<T>& said, T value) {
     if (said && *said != value) refuse(member, "is given twice on the line, and differently");
-    said = option = std::move(value);
+    said = std::move(value);
     if (chat_.family() == ChatFamily::none) return;  // rendering says why not
     ChatOptions alone;
     alone.enable_thinking = thinking_;
@@ -100,23 +120,24 @@ class FieldReader {
     const std::string_view near =
         nearest_name(std::string_view(member.key).substr(0, 64), honoured);
     refuse(member, "is not an option that is honoured; " +
-                       (near.empty() ? "there are enable_thinking, date_string"
+                       (near.empty() ? "there are enable_thinking, date_string, "
+                                       "add_generation_prompt, continue_final_message"
                                      : "did you mean '" + std::string(near) + "'?"));
   }
 
   const ChatTemplate& chat_;
-  ChatOptions options_;
-  std::optional<bool> thinking_;     ///< said by the line
-  std::optional<std::string> date_;  ///< said by the line
+  // Said by the line.
+  std::optional<bool> thinking_, header_, go_on_;
+  std::optional<std::string> date_;
 };
 
 }  // namespace
 
-ChatOptions read_chat_fields(const std::vector<Member>& members, const ChatTemplate& chat,
-                             const ChatOptions& base) {
-  FieldReader reader(chat, base);
+ChatFields read_chat_fields(const std::vector<Member>& members, const ChatTemplate& chat,
+                            const ChatSettings& configured, std::span<const ChatMessage> messages) {
+  FieldReader reader(chat);
   for (const Member& member : members) reader.read(member);
-  return reader.options();
+  return reader.fields(configured, messages);
 }
 
 void refuse_chat_fields(const std::vector<Member>& members, const std::string& reason) {

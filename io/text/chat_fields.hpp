@@ -1,23 +1,36 @@
 // The fields of a prompt's line that speak to the chat template.
 #pragma once
 
+#include <span>
 #include <vector>
 
+#include "io/config/run_config.hpp"
 #include "io/text/chat_template.hpp"
 #include "io/text/json_line.hpp"
 
 namespace paceline::io::text {
 
-/// How the messages of a line are to be rendered: `base`, and over it what the line asks for by
+struct ChatFields {
+  ChatOptions options;
+  /// The last message is the assistant's, and neither the line nor the configuration says whether
+  /// it goes on: it is closed, and a new turn begun.
+  bool closes_answer = false;
+};
+
+/// How the messages of a line are to be rendered: by the configuration, and over it by what the
+/// line asks for by
 ///   `enable_thinking`  true or false
 ///   `date_string`      the date that Llama 3.1 and later name
-///   `chat_template_kwargs`  an object of these
-/// where null is the same as absent. Throws LineError when an option has another type, is given
-/// twice and differently, is not read by `chat`, or is one that is never rendered: `tools`,
-/// `chat_template`, an `add_generation_prompt` that is false, a `continue_final_message` that is
-/// true, and any other name in chat_template_kwargs.
-[[nodiscard]] ChatOptions read_chat_fields(const std::vector<Member>& members,
-                                           const ChatTemplate& chat, const ChatOptions& base);
+///   `add_generation_prompt`   false: end without the header of the assistant's answer
+///   `continue_final_message`  true: end within the last message, whoever's it is
+///   `chat_template_kwargs`    an object of these
+/// where null is the same as absent. The configuration continues the assistant's messages alone.
+/// Throws LineError when an option has another type, is given twice and differently, is not read by
+/// `chat`, both of add_generation_prompt and continue_final_message are true, or an option is one
+/// that is never rendered: `tools`, `chat_template`, and any other name in chat_template_kwargs.
+[[nodiscard]] ChatFields read_chat_fields(const std::vector<Member>& members,
+                                          const ChatTemplate& chat, const ChatSettings& configured,
+                                          std::span<const ChatMessage> messages);
 
 /// Throws LineError when a line asks for any of these things, to which `reason` gives the reply:
 /// its prompt is not rendered by a template.

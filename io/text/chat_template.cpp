@@ -33,6 +33,8 @@ constexpr KnownShape known_shapes[] = {
     {0x51e28ecdbce07256, ChatFamily::qwen3},   // Qwen3 once contents may be lists
     {0x2c35050298ef9813, ChatFamily::qwen3, {.opens_thinking = true}},     // Qwen3-Thinking-2507
     {0x7eed794b06ef0156, ChatFamily::qwen3, {.keeps_reasoning = true}},    // Qwen3 as TRL trains it
+    {0x953352aa0c6cd479, ChatFamily::llama2},                              // as first published
+    {0x42deed8c3c9b58e7, ChatFamily::llama2},                              // with Jinja's trim
     {0x02c6e055c599204e, ChatFamily::llama3},                              // Llama 3, revised
     {0x3451e475b2107254, ChatFamily::llama3},                              // as TRL trains it
     {0xb838622579f16d86, ChatFamily::llama3, {.always_generates = true}},  // as first published
@@ -44,7 +46,8 @@ constexpr KnownShape known_shapes[] = {
 };
 
 constexpr std::string_view advice =
-    "; give the prompts as token ids instead (prompt_tokens), rendered by the model's own tools";
+    "; give the prompts as token ids (prompt_tokens), which python3 -m paceline_run.prompts "
+    "--tokenizer DIR IN OUT makes of them by any template";
 
 std::string hex(std::uint64_t value) {
   std::string out(16, '0');
@@ -123,6 +126,28 @@ std::string r1(std::span<const ChatMessage> messages, const std::string& bos,
   return bos + std::string(system) + turns;
 }
 
+/// Llama 2's template has no header for an answer, and says that a user begins and turns alternate.
+std::string llama2(std::span<const ChatMessage> messages, const std::string& bos,
+                   const std::string& eos) {
+  const bool system_first = messages.front().role == "system";
+  std::string out;
+  for (std::size_t i = system_first ? 1 : 0; i < messages.size(); ++i) {
+    const ChatMessage& m = messages[i];
+    const std::size_t turn = i - (system_first ? 1 : 0);
+    if (m.role != (turn % 2 == 0 ? "user" : "assistant")) {
+      throw DataError("message " + std::to_string(i + 1) + ": role '" + m.role +
+                      "' is out of turn; after a system prompt, if any, this model's chat template "
+                      "takes user and assistant in turns");
+    }
+    const std::string content = turn == 0 && system_first ? "<<SYS>>\n" + messages.front().content +
+                                                                "\n<</SYS>>\n\n" + m.content
+                                                          : m.content;
+    const std::string said(text::strip(content));
+    out += m.role == "user" ? bos + "[INST] " + said + " [/INST]" : " " + said + " " + eos;
+  }
+  return out;
+}
+
 /// Text for a message: quoted, on one line and not long.
 std::string shown(const std::string& text) {
   const std::string whole =
@@ -175,20 +200,22 @@ std::optional<std::string> find_template(const text::JsonNode& config) {
   node->refuse("expected one named \"default\"");
 }
 
-std::optional<std::string> find_bos(const text::JsonNode& config) {
-  const std::optional<text::JsonNode> node = config.find("bos_token");
+/// `which`: bos_token or eos_token.
+std::optional<std::string> find_special(const text::JsonNode& config, const char* which) {
+  const std::optional<text::JsonNode> node = config.find(which);
   if (!node) return std::nullopt;
   return node->value().is_object() ? node->at("content").string() : node->string();
 }
 
 /// That of special_tokens_map.json, which holds where the configuration lists no added tokens.
-std::optional<std::string> find_bos(const std::string& directory, const text::JsonNode* config) {
+std::optional<std::string> find_special(const std::string& directory, const text::JsonNode* config,
+                                        const char* which) {
   const std::string path = directory + "/special_tokens_map.json";
   if (!(config != nullptr && config->find("added_tokens_decoder")) && text::file_exists(path)) {
     const text::Json document = text::parse_json(text::read_file(path), path);
-    if (auto bos = find_bos(text::JsonNode(document, path, ""))) return bos;
+    if (auto token = find_special(text::JsonNode(document, path, ""), which)) return token;
   }
-  return config != nullptr ? find_bos(*config) : std::nullopt;
+  return config != nullptr ? find_special(*config, which) : std::nullopt;
 }
 
 }  // namespace
@@ -204,20 +231,23 @@ ChatTemplate ChatTemplate::load(const std::string& directory) {
   const std::string jinja_path = directory + "/chat_template.jinja";
   std::optional<std::string> jinja;
   std::optional<std::string> bos;
+  std::optional<std::string> eos;
   std::string name = config_path;
   if (text::file_exists(config_path)) {
     const text::Json document = text::parse_json(text::read_file(config_path), config_path);
     const text::JsonNode config(document, config_path, "");
     jinja = find_template(config);
-    bos = find_bos(directory, &config);
+    bos = find_special(directory, &config, "bos_token");
+    eos = find_special(directory, &config, "eos_token");
   } else {
-    bos = find_bos(directory, nullptr);
+    bos = find_special(directory, nullptr, "bos_token");
+    eos = find_special(directory, nullptr, "eos_token");
   }
   if (text::file_exists(jinja_path)) {
     jinja = text::read_file(jinja_path);
     name = jinja_path;
   }
-  if (jinja) return recognise(*jinja, bos, name);
+  if (jinja) return recognise(*jinja, bos, name, eos);
   ChatTemplate none;
   none.refusal_ =
       directory + ": no chat_template in tokenizer_config.json and no chat_template.jinja";
@@ -227,7 +257,8 @@ ChatTemplate ChatTemplate::load(const std::string& directory) {
 
 ChatTemplate ChatTemplate::recognise(std::string_view jinja,
                                      const std::optional<std::string>& bos_token,
-                                     const std::string& name) {
+                                     const std::string& name,
+                                     const std::optional<std::string>& eos_token) {
   const text::ChatShape shape = text::shape_of(jinja);
   const std::uint64_t fingerprint = shape.fingerprint();
   const auto* const known =
@@ -236,17 +267,20 @@ ChatTemplate ChatTemplate::recognise(std::string_view jinja,
   ChatTemplate result;
   if (known == std::end(known_shapes)) {
     result.refusal_ = name + ": the chat template (fingerprint " + hex(fingerprint) +
-                      ") is none of the known ones: ChatML, Qwen2.5, Qwen3, Llama 3, Llama 3.1 to "
-                      "3.3, DeepSeek-R1-Distill";
+                      ") is none of the known ones: ChatML, Qwen2.5, Qwen3, Llama 2, Llama 3, "
+                      "Llama 3.1 to 3.3, DeepSeek-R1-Distill";
     result.refusal_ += advice;
     return result;
   }
-  const bool prints_bos = known->family == ChatFamily::llama3 ||
+  const bool prints_eos = known->family == ChatFamily::llama2;
+  const bool prints_bos = prints_eos || known->family == ChatFamily::llama3 ||
                           known->family == ChatFamily::llama3_1 || known->family == ChatFamily::r1;
-  if (prints_bos && !bos_token) {
-    result.refusal_ = name +
-                      ": the chat template prints bos_token, and neither "
-                      "tokenizer_config.json nor special_tokens_map.json has one";
+  if ((prints_bos && !bos_token) || (prints_eos && !eos_token)) {
+    result.refusal_ = name + ": the chat template prints bos_token" +
+                      (prints_eos ? " and eos_token" : "") +
+                      ", and neither "
+                      "tokenizer_config.json nor special_tokens_map.json has " +
+                      (prints_eos ? "both" : "one");
     result.refusal_ += advice;
     return result;
   }
@@ -257,6 +291,7 @@ ChatTemplate ChatTemplate::recognise(std::string_view jinja,
                                                      known->family != ChatFamily::llama3);
   result.default_system_ = shape.default_system;
   result.bos_ = bos_token.value_or("");
+  result.eos_ = eos_token.value_or("");
   return result;
 }
 
@@ -324,6 +359,9 @@ std::string ChatTemplate::render_plainly(std::span<const ChatMessage> messages,
       break;
     case ChatFamily::qwen3:
       out = render_qwen3(messages, options);
+      break;
+    case ChatFamily::llama2:
+      out = llama2(messages, bos_, eos_);
       break;
     case ChatFamily::llama3_1:
       out =

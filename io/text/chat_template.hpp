@@ -28,6 +28,7 @@ enum class ChatFamily : std::uint8_t {
   chatml,    ///< <|im_start|>role ... <|im_end|>, perhaps with a default system prompt
   qwen25,    ///< ChatML, a default system prompt, fixed roles
   qwen3,     ///< ChatML, no default system prompt, reasoning of past answers dropped or kept
+  llama2,    ///< [INST] ... [/INST], the system prompt within, turns between bos and eos
   llama3,    ///< <|start_header_id|>role<|end_header_id|> ... <|eot_id|>
   llama3_1,  ///< Llama 3.1, 3.2, 3.3: the same with a header of dates
   r1,  ///< DeepSeek-R1-Distill: <｜User｜> ... <｜Assistant｜>, reasoning of answers dropped
@@ -47,16 +48,16 @@ class ChatTemplate {
   [[nodiscard]] static ChatTemplate refused(std::string why);
 
   /// Reads DIR/chat_template.jinja, or else `chat_template` of DIR/tokenizer_config.json (a string,
-  /// or a list of named ones of which "default" is taken), and `bos_token` of the latter or of
-  /// special_tokens_map.json. A template that is absent or unknown is no error here, since a run of
-  /// token ids needs none: render() throws. Throws IoError when a file that exists cannot be read,
-  /// DataError when it is malformed.
+  /// or a list of named ones of which "default" is taken), and `bos_token` and `eos_token` of the
+  /// latter or of special_tokens_map.json. A template that is absent or unknown is no error here,
+  /// since a run of token ids needs none: render() throws. Throws IoError when a file that exists
+  /// cannot be read, DataError when it is malformed.
   [[nodiscard]] static ChatTemplate load(const std::string& directory);
   /// Recognises a template's text; `name` stands for the file in messages. A template that prints
-  /// `bos_token` is refused where there is none.
-  [[nodiscard]] static ChatTemplate recognise(std::string_view jinja,
-                                              const std::optional<std::string>& bos_token,
-                                              const std::string& name);
+  /// `bos_token` or `eos_token` is refused where there is none.
+  [[nodiscard]] static ChatTemplate recognise(
+      std::string_view jinja, const std::optional<std::string>& bos_token, const std::string& name,
+      const std::optional<std::string>& eos_token = std::nullopt);
 
   [[nodiscard]] ChatFamily family() const { return family_; }
   /// Why render() would refuse; empty when the family is known.
@@ -93,7 +94,7 @@ class ChatTemplate {
   Traits traits_;
   bool fixed_roles_ = false;  ///< another role than system, user and assistant is not rendered
   std::optional<std::string> default_system_;  ///< used when the first message is no system prompt
-  std::string bos_;
+  std::string bos_, eos_;
   std::string refusal_ = "there is no chat template";
 };
 

@@ -88,7 +88,8 @@ class PromptReader {
     if (seen_.empty()) throw DataError(name_ + ": there are no prompts");
     if (configured() && !rendered_) {
       throw UsageError("prompts.chat: " + name_ +
-                       " holds no messages to render; leave enable_thinking and date to auto");
+                       " holds no messages to render; leave enable_thinking, date and "
+                       "continue_final_message to auto");
     }
     if (set_.prompts.empty())
       throw DataError(name_ + ": every prompt is over-long and was skipped");
@@ -97,14 +98,18 @@ class PromptReader {
 
  private:
   [[nodiscard]] bool configured() const {
-    return options_.chat.enable_thinking || options_.chat.date;
+    return options_.chat.enable_thinking || options_.chat.date ||
+           options_.chat.continue_final_message;
   }
 
   /// The configuration's own mistake must not look like one of the first line's.
   void require_template_reads() const {
     if (chat_ == nullptr || chat_->family() == ChatFamily::none) return;
     try {
-      chat_->require_reads(options_.chat);
+      ChatOptions asked;
+      asked.enable_thinking = options_.chat.enable_thinking;
+      asked.date = options_.chat.date;
+      chat_->require_reads(asked);
     } catch (const DataError& e) {
       throw UsageError(std::string("prompts.chat: ") + e.what());
     }
@@ -147,6 +152,7 @@ class PromptReader {
     const std::vector<Member> members = text::split_object(line);
     require_named(members);
     Source source;
+    bool second = false;  // token ids and what they were made of
     Prompt prompt;
     std::size_t uid_offset = 0;
     bool has_truth = false;
@@ -162,11 +168,17 @@ class PromptReader {
     for (const Member& member : members) {
       const std::string_view key = key_of(member);
       if (is_prompt_key(key)) {
-        if (source.member != nullptr) {
+        // Ids that were made of the text or the messages beside them are the prompt.
+        const Source found = {&member, key};
+        const bool made = source.key == "prompt_tokens" && !is_ids_key(key);
+        const bool makes =
+            key == "prompt_tokens" && source.member != nullptr && !is_ids_key(source.key);
+        if (second || (source.member != nullptr && !made && !makes)) {
           refuse(member, "a second prompt beside '" + source.member->key + "'; expected one");
         }
-        source = {&member, key};
-        if (says(source)) {
+        second = source.member != nullptr;
+        if (!made) source = found;
+        if (says(found)) {
           add_extra(extra, key, R"([{"role":"user","content":)" + std::string(member.raw) + "}]");
         } else if (!is_ids_key(key)) {
           add_extra(extra, key, text::compact(member.raw));
@@ -195,6 +207,7 @@ class PromptReader {
       throw LineError{uid_offset, "uid '" + prompt.uid + "' was on line " +
                                       std::to_string(first->second) + " already; uids are unique"};
     }
+    closed_ = false;
     prompt.tokens = read_prompt(source, members);
     if (prompt.tokens.empty()) refuse(*source.member, "the prompt is empty");
     keep(std::move(prompt), *source.member);
@@ -237,19 +250,22 @@ class PromptReader {
                                "give it as messages");
       const auto& plain = value.get_ref<const std::string&>();
       if (plain.empty()) return {};
+      const Auto<bool>& special = options_.add_special_tokens;
       return within_vocabulary(
-          source,
-          tokenizer_for(source).encode(plain, {.add_special_tokens = options_.add_special_tokens}));
+          source, tokenizer_for(source).encode(plain, {.add_special_tokens = special.value_or(true),
+                                                       .unless_there = !special}));
     }
     const std::vector<ChatMessage> messages =
         says(of) ? std::vector<ChatMessage>{{"user", value.get<std::string>()}}
                  : read_messages(of, value);
     const Tokenizer& tokenizer = tokenizer_for(source);
     if (chat_ == nullptr) refuse(source, "there is no chat template");
-    const ChatOptions chat = text::read_chat_fields(members, *chat_, options_.chat);
+    const text::ChatFields fields =
+        text::read_chat_fields(members, *chat_, options_.chat, messages);
     rendered_ = true;
+    closed_ = fields.closes_answer;
     try {
-      return within_vocabulary(source, tokenizer.encode(chat_->render(messages, chat)));
+      return within_vocabulary(source, tokenizer.encode(chat_->render(messages, fields.options)));
     } catch (const DataError& e) {
       refuse(source, e.what());
     }
@@ -358,6 +374,7 @@ class PromptReader {
           break;
       }
     }
+    if (closed_) set_.closed.push_back(prompt.uid);
     set_.prompts.push_back(std::move(prompt));
     set_.lines.push_back(line_number_);
   }
@@ -369,7 +386,8 @@ class PromptReader {
   const std::vector<PromptKeys::Named> named_;
   std::int32_t vocab_ = 0;  ///< 0: unknown
   std::size_t line_number_ = 0;
-  bool rendered_ = false;                              ///< some messages were
+  bool rendered_ = false;  ///< some messages were
+  bool closed_ = false;    ///< this line's last message, the assistant's, was, unasked
   std::unordered_map<std::string, std::size_t> seen_;  ///< uid -> line
   PromptSet set_;
 };

@@ -18,11 +18,11 @@ struct PromptOptions {
   Overlong overlong = Overlong::error;
   std::int32_t max_tokens = 0;  ///< longest prompt, tokens; 0: no limit
   std::int32_t vocab_size = 0;  ///< of the model: ids must be below; 0: the tokenizer's, if any
-  /// Text prompts get the tokenizer's own special tokens (a bos), as the model saw text in
-  /// training.
-  bool add_special_tokens = true;
+  /// Whether text prompts get the tokenizer's own special tokens (a bos), as the model saw text in
+  /// training; auto: those that do not begin with them.
+  Auto<bool> add_special_tokens = {};
   /// For the messages of every line that does not say otherwise itself.
-  ChatOptions chat = {};
+  ChatSettings chat = {};
   /// Why there is no tokenizer, for a prompt that needs one.
   std::string no_tokenizer = "there is none";
   /// Fields that go by other names in this file: every line has them.
@@ -35,16 +35,19 @@ struct PromptSet {
   std::vector<std::string> skipped;    ///< uids left out as too long (Overlong::skip)
   std::vector<std::string> truncated;  ///< uids that lost tokens at the front (Overlong::truncate)
   bool encoded = false;                ///< some prompt was text
+  /// Uids whose last message, the assistant's, is closed and a new turn begun, unasked.
+  std::vector<std::string> closed;
 };
 
 /// Reads a file of one JSON object a line; blank lines are skipped. Fields:
-///   the prompt, exactly one of
+///   the prompt, exactly one of, or `prompt_tokens` beside the text or messages they were made of
 ///     `prompt`    text, or a list of {role, content} messages
 ///     `messages`  a list of {role, content} messages
 ///     `prompt_tokens` | `input_ids` | `tokens`  a list of token ids
 ///   `uid`           text or integer, unique; "line-N" when absent
 ///   `ground_truth`  text, or any JSON, kept as compact text; or `reward_model.ground_truth` (verl)
-///   `enable_thinking`, `date_string`, `chat_template_kwargs`: see chat_fields.hpp
+///   `enable_thinking`, `date_string`, `add_generation_prompt`, `continue_final_message`,
+///   `chat_template_kwargs`: see chat_fields.hpp
 /// A field that options.keys names counts as the one of that key, and is kept under it; as
 /// `messages` it may be text, which is what the user says. Every field but `uid`, `ground_truth`
 /// and token ids goes to Prompt::extra_json as it is written, in the order of the line, without the

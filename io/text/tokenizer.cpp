@@ -121,7 +121,10 @@ std::vector<TokenId> Tokenizer::encode(std::string_view utf8, const EncodeOption
     throw DataError("text to encode: byte " + std::to_string(bad) + " is not valid UTF-8");
   }
   std::vector<TokenId> ids = Encoder(*parts_).run(utf8);
-  if (options.add_special_tokens) {
+  const std::vector<TokenId>& before = parts_->prefix;
+  const bool there = !before.empty() && ids.size() >= before.size() &&
+                     std::equal(before.begin(), before.end(), ids.begin());
+  if (options.add_special_tokens && !(options.unless_there && there)) {
     if (!parts_->special_doubt.empty()) throw DataError(parts_->special_doubt);
     ids.insert(ids.begin(), parts_->prefix.begin(), parts_->prefix.end());
     ids.insert(ids.end(), parts_->suffix.begin(), parts_->suffix.end());

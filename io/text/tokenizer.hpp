@@ -19,6 +19,8 @@ struct EncodeOptions {
   /// Apply the file's post-processor, e.g. Llama 3's <|begin_of_text|> in front. Off for text that
   /// a chat template rendered, which carries its own.
   bool add_special_tokens = false;
+  /// Leave them out where the text begins with them, as text does that a template rendered before.
+  bool unless_there = false;
 };
 
 /// The texts of the files that make a tokenizer; those that are not there are empty.

@@ -2,13 +2,23 @@
 
     python3 -m paceline_run.prompts train.parquet train.jsonl
     python3 -m paceline_run.prompts gsm8k.parquet gsm8k.jsonl --key messages=question
+    python3 -m paceline_run.prompts tools.jsonl.gz tools.jsonl --tokenizer /models/Qwen3-8B
 
-The input is Parquet, which needs pyarrow, or JSON Lines. Every column becomes a field of its name,
+The input is Parquet, which needs pyarrow, or JSON Lines, also packed by gzip. Every column becomes a field of its name,
 or of the name that --key gives it: verl's files need none. (A configuration's prompts.keys does so
 for JSON Lines as they are.) paceline takes one of prompt (text, which is encoded as it is, or
 messages), messages, prompt_tokens, input_ids and tokens. Text that becomes messages is what the
 user says. Of the other fields paceline looks at uid, ground_truth, reward_model, answer and what
 speaks to the chat template, and keeps all for the trainer. Nulls are left out.
+
+With --tokenizer every prompt is rendered to token ids here, by the chat template of the model's
+directory, for templates that paceline does not know, and for tools. That needs transformers, or
+jinja2 and tokenizers. Rows get prompt_tokens, and keep what they were made of for rewards and
+trainers. Honoured are a row's tools, enable_thinking, date_string, add_generation_prompt,
+continue_final_message, chat_template, and any other option in chat_template_kwargs (objects, or
+JSON as text); what the template does not read is refused. Templates that name today are told
+26 Jul 2024, or --date: a prompt must be the same tomorrow. Text is encoded as it is, with the
+tokenizer's special tokens unless it begins with them.
 
 Exits 64 on a command line that makes no sense, 65 on an input that is not there or does not fit,
 74 where writing fails. The output is there when all of it is.
@@ -19,11 +29,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
+import gzip
 import json
 import os
 import sys
+import zlib
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
+from .chat import ChatError, Renderer
 from .optional import imported
 from .records import PathLike
 
@@ -43,11 +56,12 @@ def convert(
     target: PathLike,
     keys: Optional[Mapping[str, str]] = None,
     drop: Sequence[str] = (),
+    renderer: Optional[Renderer] = None,
 ) -> Tuple[int, Dict[str, str]]:
     """Writes the prompts of `source` to `target`: a line for each row, in their order.
 
     `keys`: the column for a field of paceline's; the other columns keep their names. `drop`:
-    columns that are left out. Returns how many prompts there are, and the column of each field.
+    columns that are left out. `renderer`: makes token ids of messages and text. Returns how many prompts there are, and the column of each field.
     Raises PromptsError, OSError where `target` cannot be written, and ModuleNotFoundError where
     Parquet needs pyarrow.
     """
@@ -56,13 +70,16 @@ def convert(
     count = 0
     fields: Dict[str, str] = {}
     seen: Dict[str, None] = {}  # a set in the order of the file: not every line has every column
+    padded = _is_parquet(source)
     with _replacing(target) as file:
         for where, row in _rows(source):
             columns = _fields(list(row), keys, drop, where)
+            seen.update(dict.fromkeys(row))
+            if renderer is not None:
+                row, columns = _rendered(row, columns, renderer, where, padded)
             file.write(_line(row, columns, where))
             count += 1
             fields.update(columns)
-            seen.update(dict.fromkeys(row))
         if count == 0:
             raise PromptsError(f"{source}: there are no prompts")
         for column in (*keys.values(), *drop):
@@ -71,19 +88,30 @@ def convert(
     return count, fields
 
 
+def _is_parquet(path: str) -> bool:
+    """Whether every row has every field, nested ones too, null where it has none."""
+    with contextlib.suppress(OSError):
+        with open(path, "rb") as file:
+            return file.read(4) == b"PAR1"
+    return False
+
+
 def _rows(path: str) -> Iterator[Tuple[str, Dict[str, Any]]]:
     """The rows of a file, each with where it is."""
     try:
         with open(path, "rb") as file:
-            parquet = file.read(4) == b"PAR1"
-        if parquet:
+            magic = file.read(2)
+        if _is_parquet(path):
             yield from _parquet_rows(path)
+        elif magic == b"\x1f\x8b":
+            yield from _json_rows(path, gzip.open)
         elif path.endswith(".parquet"):
             raise PromptsError(f"{path}: not a Parquet file")
         else:
             yield from _json_rows(path)
-    except OSError as error:
-        raise PromptsError(f"{path}: {error.strerror or error}") from error
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise PromptsError(f"{path}: {reason}") from error
 
 
 def _parquet_rows(path: str) -> Iterator[Tuple[str, Dict[str, Any]]]:
@@ -101,8 +129,8 @@ def _parquet_rows(path: str) -> Iterator[Tuple[str, Dict[str, Any]]]:
         raise PromptsError(f"{path}: after row {number}: {error}") from error
 
 
-def _json_rows(path: str) -> Iterator[Tuple[str, Dict[str, Any]]]:
-    with open(path, encoding="utf-8-sig") as file:
+def _json_rows(path: str, opened: Any = open) -> Iterator[Tuple[str, Dict[str, Any]]]:
+    with opened(path, "rt", encoding="utf-8-sig") as file:
         number = 0
         try:
             for number, line in enumerate(file, 1):
@@ -145,12 +173,44 @@ def _fields(
             f"{where} has none of {_listed(PROMPT_FIELDS)}; it has {_listed(columns)}. Name the "
             f"prompt with --key prompt=COLUMN, or messages=COLUMN for what a user says"
         )
-    if len(found) > 1:
+    # Ids that were made of the text or the messages beside them are the prompt.
+    made = len(found) == 2 and "prompt_tokens" in found and bool({"prompt", "messages"} & set(found))
+    if len(found) > 1 and not made:
         raise PromptsError(
             f"{where} has more than one prompt: {_listed([fields[field] for field in found])}. "
             f"Leave all but one out with --drop COLUMN"
         )
     return fields
+
+
+def _rendered(
+    row: Mapping[str, Any], fields: Mapping[str, str], renderer: Renderer, where: str, padded: bool
+) -> Tuple[Dict[str, Any], Dict[str, str]]:
+    """The row with prompt_tokens, and the fields that it has then. `padded`: see Renderer.render."""
+    if not {"prompt_tokens", "input_ids", "tokens"}.isdisjoint(fields):
+        if "prompt" in fields or "messages" in fields:
+            raise PromptsError(
+                f"{where} has token ids already; leave them out with --drop "
+                f"{fields['prompt_tokens']} to render them anew"
+            )
+        return dict(row), dict(fields)
+    field = "messages" if "messages" in fields else "prompt"
+    value = row[fields[field]]
+    if field == "messages" and isinstance(value, str):
+        value = [{"role": "user", "content": value}]
+    named = {name: row[column] for name, column in fields.items()}
+    try:
+        if isinstance(value, list):
+            ids = renderer.render(value, named, padded)
+        elif isinstance(value, str):
+            ids = renderer.encode(value)
+        else:
+            raise ChatError("expected text or messages")
+    except ChatError as error:
+        raise PromptsError(f"{where}: {fields[field]!r}: {error}") from error
+    if not ids:
+        raise PromptsError(f"{where}: {fields[field]!r}: the prompt is empty")
+    return {**row, "prompt_tokens": ids}, {**fields, "prompt_tokens": "prompt_tokens"}
 
 
 def _no_column(where: str, column: str, columns: Iterable[str]) -> PromptsError:
@@ -218,6 +278,32 @@ def _keys(parser: _Parser, given: Sequence[str]) -> Dict[str, str]:
     return keys
 
 
+def _renderer(parser: _Parser, given: argparse.Namespace) -> Optional[Renderer]:
+    if given.tokenizer is None:
+        for option in ("chat_template", "chat_template_kwargs", "date"):
+            if getattr(given, option) is not None:
+                parser.error(f"--{option.replace('_', '-')}: needs --tokenizer DIR")
+        return None
+    options, template = None, None
+    if given.chat_template_kwargs is not None:
+        try:
+            options = json.loads(given.chat_template_kwargs)
+        except ValueError as error:
+            parser.error(f"--chat-template-kwargs: expected JSON: {error}")
+        if not isinstance(options, dict):
+            parser.error("--chat-template-kwargs: expected an object")
+    if given.chat_template is not None:
+        try:
+            with open(given.chat_template, encoding="utf-8") as file:
+                template = file.read()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ChatError(f"{given.chat_template}: {error}") from error
+    try:
+        return Renderer(given.tokenizer, template, given.date, options)
+    except ValueError as error:
+        parser.error(f"--date: {error}")
+
+
 def main(arguments: Optional[List[str]] = None) -> int:
     about, _, more = __doc__.partition("\n\n")
     parser = _Parser(
@@ -238,6 +324,23 @@ def main(arguments: Optional[List[str]] = None) -> int:
     parser.add_argument(
         "--drop", metavar="COLUMN", action="append", default=[], help="leave a column out"
     )
+    parser.add_argument(
+        "--tokenizer",
+        metavar="DIR",
+        help="render prompts to token ids by the tokenizer and the chat template of a model",
+    )
+    parser.add_argument(
+        "--chat-template", metavar="FILE", help="Jinja, instead of the tokenizer's own template"
+    )
+    parser.add_argument(
+        "--chat-template-kwargs",
+        metavar="JSON",
+        help='for rows that do not say otherwise, for instance \'{"enable_thinking": false}\'; '
+        "continue_final_message is of rows that end with a message of the assistant's",
+    )
+    parser.add_argument(
+        "--date", help="the day that templates are told, as 2025-01-31 (default: 26 Jul 2024)"
+    )
     given = parser.parse_args(arguments)
     keys = _keys(parser, given.key)
     both = [column for column in given.drop if column in keys.values()]
@@ -246,8 +349,13 @@ def main(arguments: Optional[List[str]] = None) -> int:
     if os.path.exists(given.output) and os.path.exists(given.input):
         if os.path.samefile(given.input, given.output):
             parser.error(f"{given.output}: the output would replace the input")
+    renderer = None
     try:
-        count, fields = convert(given.input, given.output, keys, given.drop)
+        renderer = _renderer(parser, given)
+        count, fields = convert(given.input, given.output, keys, given.drop, renderer)
+    except ChatError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return 65
     except ModuleNotFoundError as error:
         parser.error(f"{given.input}: {error}")
     except PromptsError as error:
@@ -259,7 +367,15 @@ def main(arguments: Optional[List[str]] = None) -> int:
     made_of = ", ".join(
         field if field == column else f"{field} (from {column})" for field, column in fields.items()
     )
-    print(f"{given.output}: {count} prompt{'s' if count > 1 else ''} with {made_of}")
+    by = "" if renderer is None else f"; rendered by {renderer.by}"
+    print(f"{given.output}: {count} prompt{'s' if count > 1 else ''} with {made_of}{by}")
+    if renderer is not None and renderer.closed:
+        print(
+            f"{parser.prog}: warning: {renderer.closed} of them end with a message of the "
+            "assistant's, which is closed, and a new turn begun; continue_final_message (of a row, "
+            "or in --chat-template-kwargs) lets it go on, or says false",
+            file=sys.stderr,
+        )
     return 0
 
 

@@ -373,6 +373,10 @@ TEST(RunConfig, GroupsOfKeys) {
       "output: {directory: o}\n";
   EXPECT_EQ(chat(required).enable_thinking, std::nullopt);
   EXPECT_EQ(chat(required).date, std::nullopt);
+  EXPECT_EQ(chat(required).continue_final_message, std::nullopt);
+  EXPECT_EQ(chat(file, {"prompts.chat.continue_final_message=true"}).continue_final_message, true);
+  EXPECT_EQ(parse(required, {"prompts.add_special_tokens=false"}).prompts.add_special_tokens,
+            false);
   EXPECT_EQ(chat(file).enable_thinking, false);
   EXPECT_EQ(chat(file).date, "1 Jan 2025");
   EXPECT_EQ(chat(file, {"prompts.chat.enable_thinking=true"}).enable_thinking, true);
@@ -393,7 +397,8 @@ TEST(RunConfig, GroupsOfKeys) {
   EXPECT_EQ(in_chat("{thinking: false}"),
             "run.yaml:3:27: unknown key 'chat.thinking' in section 'prompts'; there are path, "
             "keys.prompt, keys.messages, keys.prompt_tokens, keys.uid, keys.ground_truth, "
-            "samples, overlong, max_prompt_tokens, shuffle, chat.enable_thinking, chat.date");
+            "samples, overlong, max_prompt_tokens, shuffle, chat.enable_thinking, chat.date, "
+            "chat.continue_final_message, add_special_tokens");
   EXPECT_EQ(in_chat("{enable_thinking: 0}"),
             "run.yaml:3:44: prompts.chat.enable_thinking: expected auto, or true or false, found "
             "'0'");

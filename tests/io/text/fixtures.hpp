@@ -39,7 +39,8 @@ inline paceline::io::ChatTemplate chat(const std::string& name) {
   for (const auto& c : document["cases"]) {
     if (c["name"] != name) continue;
     return paceline::io::ChatTemplate::recognise(c["template"].get<std::string>(),
-                                                 c["bos"].get<std::string>(), name);
+                                                 c["bos"].get<std::string>(), name,
+                                                 c["eos"].get<std::string>());
   }
   throw std::runtime_error("chat.json has no template " + name);
 }

@@ -10,10 +10,12 @@ import json
 import sys
 from pathlib import Path
 
+from jinja2 import TemplateError
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
 BOS = "<|begin_of_text|>"
+EOS = "</s>"
 ANSWER = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 MESSAGE = "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}"
 
@@ -164,6 +166,18 @@ QWEN3_INSTRUCT_TRAINING = QWEN3_INSTRUCT.replace(
     + QWEN3_CALLS + "        {%- endgeneration %}\n",
 )  # fmt: skip
 
+LLAMA2 = (
+    "{% if messages[0]['role'] == 'system' %}{% set loop_messages = messages[1:] %}"
+    "{% set system_message = messages[0]['content'] %}{% else %}{% set loop_messages = messages %}"
+    "{% set system_message = false %}{% endif %}{% for message in loop_messages %}"
+    "{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception("
+    "'Conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}"
+    "{% if loop.index0 == 0 and system_message != false %}"
+    "{% set content = '<<SYS>>\\n' + system_message + '\\n<</SYS>>\\n\\n' + message['content'] %}"
+    "{% else %}{% set content = message['content'] %}{% endif %}{% if message['role'] == 'user' %}"
+    "{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}{% elif message['role'] == 'assistant' %}"
+    "{{ ' '  + content.strip() + ' ' + eos_token }}{% endif %}{% endfor %}"
+)
 LLAMA3 = (
     "{% set loop_messages = messages %}{% for message in loop_messages %}{% set content = '<|start_header_id|>' +"
     " message['role'] + '<|end_header_id|>\\n\\n'+ message['content'] | trim + '<|eot_id|>' %}"
@@ -322,6 +336,8 @@ on<|im_end|>\n' }}{% endif %}""" + MESSAGE + "{% endfor %}" + ANSWER
     "r1_first": R1_FIRST,
     "r1": R1,
     "r1_training": R1_TRAINING,
+    "llama2": LLAMA2,
+    "llama2_later": LLAMA2.replace("content.strip()", "content | trim"),
     "llama3_first": LLAMA3 + LLAMA3_ANSWER,
     "llama3": LLAMA3 + "{% if add_generation_prompt %}" + LLAMA3_ANSWER + "{% endif %}",
     "llama31": LLAMA31.replace("DATE{", FIXED_DATE + "{").replace(
@@ -365,17 +381,17 @@ def render_text(tokenizer: PreTrainedTokenizerFast, name: str, render: dict) -> 
     )  # fmt: skip
 
 
-def render_open(tokenizer: PreTrainedTokenizerFast, name: str, render: dict) -> str | None:
-    """None where the template leaves out parts of the message to continue."""
+def render_or_none(tokenizer: PreTrainedTokenizerFast, name: str, render: dict) -> str | None:
+    """None where the template refuses, or leaves out parts of the message to continue."""
     try:
         return render_text(tokenizer, name, render)
-    except ValueError:
+    except (ValueError, TemplateError):
         return None
 
 
 def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "fixtures"
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), bos_token=BOS)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), bos_token=BOS, eos_token=EOS)
     cases = []
     for name, template in TEMPLATES.items():
         tokenizer.chat_template = template
@@ -383,13 +399,13 @@ def main() -> None:
         for index, conversation in enumerate(CONVERSATIONS):
             for generate, thinking in ((True, True), (True, False), (False, True)):
                 render = {"conversation": index, "generate": generate, "thinking": thinking}
-                renders.append({**render, "text": render_text(tokenizer, name, render)})
+                renders.append({**render, "text": render_or_none(tokenizer, name, render)})
             render = {"conversation": index, "generate": False, "thinking": True, "continue": True}
-            renders.append({**render, "text": render_open(tokenizer, name, render)})
+            renders.append({**render, "text": render_or_none(tokenizer, name, render)})
             if name in ("llama31", "llama32"):
                 render = {"conversation": index, "generate": True, "thinking": True, "date": "1 Jan 2025"}
                 renders.append({**render, "text": render_text(tokenizer, name, render)})
-        cases.append({"name": name, "template": template, "bos": BOS, "renders": renders})
+        cases.append({"name": name, "template": template, "bos": BOS, "eos": EOS, "renders": renders})
     document = {"conversations": CONVERSATIONS, "cases": cases}
     (folder / "chat.json").write_text(json.dumps(document, ensure_ascii=True, indent=1) + "\n")
 

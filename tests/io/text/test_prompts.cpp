@@ -91,7 +91,7 @@ TEST_F(Prompts, TokenIdsNeedNoTokenizer) {
 TEST_F(Prompts, ChatOptionsOfALineAreHonoured) {
   const std::string messages = R"("messages": [{"role": "user", "content": "he"}])";
   const auto render = [&](const ChatTemplate& chat, const std::string& fields,
-                          const paceline::io::ChatOptions& configured = {}) {
+                          const paceline::io::ChatSettings& configured = {}) {
     PromptOptions options;
     options.chat = configured;
     const PromptSet set = paceline::io::parse_prompts("{" + messages + fields + "}", "p.jsonl",
@@ -109,16 +109,20 @@ TEST_F(Prompts, ChatOptionsOfALineAreHonoured) {
   EXPECT_EQ(render(qwen3, R"(,"chat_template_kwargs":{"x":null,"add_generation_prompt":true})"),
             thinking);
   EXPECT_EQ(render(qwen3, R"(,"tools":null,"enable_thinking":null,"date_string":null)"), thinking);
-  EXPECT_EQ(render(qwen3, "", {.enable_thinking = false, .date = {}}), plain);
-  EXPECT_EQ(render(qwen3, R"(,"enable_thinking":true)", {.enable_thinking = false, .date = {}}),
+  EXPECT_EQ(render(qwen3, "", {.enable_thinking = false, .date = {}, .continue_final_message = {}}),
+            plain);
+  EXPECT_EQ(render(qwen3, R"(,"enable_thinking":true)",
+                   {.enable_thinking = false, .date = {}, .continue_final_message = {}}),
             thinking);
 
   const ChatTemplate llama = fixtures::chat("llama32");
   EXPECT_NE(render(llama, "").find("\nToday Date: 26 Jul 2024\n"), std::string::npos);
   EXPECT_NE(render(llama, R"(,"date_string":"1 Jan 2025")").find("\nToday Date: 1 Jan 2025\n"),
             std::string::npos);
-  EXPECT_NE(render(llama, "", {.enable_thinking = {}, .date = "2 Feb 2025"}).find(": 2 Feb 2025\n"),
-            std::string::npos);
+  EXPECT_NE(
+      render(llama, "", {.enable_thinking = {}, .date = "2 Feb 2025", .continue_final_message = {}})
+          .find(": 2 Feb 2025\n"),
+      std::string::npos);
 }
 
 TEST_F(Prompts, ChatOptionsThatCannotBeHonouredAreRefused) {
@@ -135,13 +139,16 @@ TEST_F(Prompts, ChatOptionsThatCannotBeHonouredAreRefused) {
        "p.jsonl:1:54: 'tools': cannot be honoured (expected null or nothing)"},
       {R"("tools":[])", "'tools': cannot be honoured"},
       {R"("chat_template":"x")", "'chat_template': cannot be honoured (expected null"},
-      {R"("add_generation_prompt":false)",
-       "'add_generation_prompt': cannot be honoured (expected true"},
+      {R"("add_generation_prompt":0)", "'add_generation_prompt': expected true or false, found 0"},
+      {R"("continue_final_message":true,"chat_template_kwargs":{"add_generation_prompt":true})",
+       "'add_generation_prompt': add_generation_prompt and continue_final_message exclude each "
+       "other"},
       {R"("chat_template_kwargs":{"tools":[1]})", "p.jsonl:1:78: 'tools': cannot be honoured"},
       {R"("chat_template_kwargs":{"enable_thinkin":false})",
        "p.jsonl:1:87: 'enable_thinkin': is not an option that is honoured; did you mean "
        "'enable_thinking'?"},
-      {R"("chat_template_kwargs":{"xml_tools":1})", "there are enable_thinking, date_string"},
+      {R"("chat_template_kwargs":{"xml_tools":1})",
+       "there are enable_thinking, date_string, add_generation_prompt, continue_final_message"},
       {R"("chat_template_kwargs":[])", "p.jsonl:1:69: 'chat_template_kwargs': expected an object"},
       {R"("chat_template_kwargs":{"a":1,"a":2})", "p.jsonl:1:76: the key 'a' is there twice"},
       {R"("enable_thinking":"false")", "expected true or false, found \"false\""},
@@ -179,6 +186,84 @@ TEST_F(Prompts, ChatOptionsThatCannotBeHonouredAreRefused) {
   EXPECT_EQ(
       parse_ids(R"({"tokens":[1],"tools":[1],"enable_thinking":false})").prompts[0].extra_json,
       R"({"tools":[1],"enable_thinking":false})");
+}
+
+// What `transformers` makes of it: test_chat.cpp.
+TEST_F(Prompts, ALastMessageMayGoOn) {
+  const auto read = [&](const std::string& last, const std::string& fields,
+                        std::optional<bool> configured = {}) {
+    PromptOptions options;
+    options.chat.continue_final_message = configured;
+    return parse(R"({"uid":"u","messages":[{"role":"user","content":"he"},{"role":")" + last +
+                     R"(","content":"ll"}])" + fields + "}",
+                 options);
+  };
+  const auto text = [&](const PromptSet& set) {
+    return tokenizer_.decode(set.prompts.at(0).tokens, false);
+  };
+  const std::string user = "<|im_start|>user\nhe<|im_end|>\n";
+  const std::string open = user + "<|im_start|>assistant\nll";
+  const std::string closed = open + "<|im_end|>\n";
+  const std::string turn = closed + "<|im_start|>assistant\n";
+  const char* yes = R"(,"continue_final_message":true)";
+  const char* no = R"(,"chat_template_kwargs":{"continue_final_message":false})";
+  EXPECT_EQ(text(read("assistant", "")), turn);
+  EXPECT_EQ(read("assistant", "").closed, (std::vector<std::string>{"u"})) << "to be warned of";
+  EXPECT_EQ(text(read("assistant", no)), turn);
+  EXPECT_TRUE(read("assistant", no).closed.empty()) << "as the line wants it";
+  EXPECT_EQ(text(read("assistant", "", false)), turn);
+  EXPECT_TRUE(read("assistant", "", false).closed.empty());
+  EXPECT_EQ(text(read("assistant", yes)), open);
+  EXPECT_TRUE(read("assistant", yes).closed.empty());
+  EXPECT_EQ(text(read("assistant", "", true)), open);
+  EXPECT_EQ(text(read("assistant", no, true)), turn) << "the line decides";
+  EXPECT_EQ(text(read("assistant", R"(,"add_generation_prompt":true)", true)), turn);
+  EXPECT_EQ(text(read("assistant", R"(,"add_generation_prompt":false)")), closed);
+  EXPECT_TRUE(read("assistant", R"(,"add_generation_prompt":false)").closed.empty());
+
+  // The configuration is for answers; a line may let a user go on too.
+  const std::string asked = user + "<|im_start|>user\nll";
+  EXPECT_EQ(text(read("user", "", true)), asked + "<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_TRUE(read("user", "").closed.empty());
+  EXPECT_EQ(text(read("user", yes)), asked);
+}
+
+TEST_F(Prompts, TextThatBeginsWithSpecialTokensGetsNoMore) {
+  const TokenId bos = 260;
+  const std::string written = tokenizer_.decode(Ids{bos}, false);
+  const auto tokens = [&](const std::string& text, const PromptOptions& options = {}) {
+    return parse(R"({"prompt":")" + text + "\"}", options).prompts[0].tokens;
+  };
+  PromptOptions always;
+  always.add_special_tokens = true;
+  PromptOptions never;
+  never.add_special_tokens = false;
+  EXPECT_EQ(tokens("hello"), (Ids{bos, 259}));
+  EXPECT_EQ(tokens(written + "hello"), (Ids{bos, 259})) << "as a template rendered it";
+  EXPECT_EQ(tokens(written + "hello", always), (Ids{bos, bos, 259}));
+  EXPECT_EQ(tokens("hello", never), (Ids{259}));
+  EXPECT_EQ(tokens(written + "hello", never), (Ids{bos, 259}));
+  EXPECT_EQ(tokens("hello" + written), (Ids{bos, 259, bos}))
+      << "elsewhere it is text like any other";
+}
+
+TEST_F(Prompts, TokenIdsMayStandBesideWhatTheyWereMadeOf) {
+  for (const char* line :
+       {R"({"prompt_tokens":[5,6],"messages":[{"role":"critic 2","content":"x"}],"tools":[1]})",
+        R"({"messages":[{"role":"critic 2","content":"x"}],"prompt_tokens":[5,6],"tools":[1]})"}) {
+    const PromptSet set = parse(line);
+    EXPECT_EQ(set.prompts[0].tokens, (Ids{5, 6}));
+    EXPECT_EQ(set.prompts[0].extra_json,
+              R"({"messages":[{"role":"critic 2","content":"x"}],"tools":[1]})")
+        << "for trainers";
+  }
+  EXPECT_EQ(parse(R"({"prompt":"he","prompt_tokens":[5]})").prompts[0].tokens, Ids{5});
+  for (const char* line : {R"({"prompt":"he","input_ids":[5]})",
+                           R"({"prompt":"he","messages":[],"prompt_tokens":[5]})",
+                           R"({"prompt_tokens":[5],"prompt":"he","messages":[]})",
+                           R"({"prompt_tokens":[5],"tokens":[5]})"}) {
+    EXPECT_ERROR(DataError, (void)parse(line), "a second prompt beside '");
+  }
 }
 
 TEST_F(Prompts, RolesAreWords) {
