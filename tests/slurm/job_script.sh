@@ -66,6 +66,21 @@ job 0 "a task of an array" "$config" "$work/array-%a" "${short[@]}" --set sampli
 [ -e "$work/array-3/trajectories.h5" ] || fail "the task has a directory of its own"
 unset SLURM_ARRAY_TASK_ID
 
+# What comes before a rollout, and after it.
+job 0 "a profile" profile "$config" "$work/costs/costs.yaml" --seconds 1 --set engine.backend=cpu
+grep -q '^decode:' "$work/costs/costs.yaml" || fail "the profile is not there"
+job 0 "a rollout by it" "$config" "$work/priced" "${short[@]}" --set engine.profile="$work/costs/costs.yaml"
+says "whose costs hold for ranks of the same job" "costs by $work/costs/costs.yaml"
+job 0 "scores" score "$config" "$work/run" --name again --set engine.backend=cpu
+[ -e "$work/run/scores-again.h5" ] || fail "the scores are not there"
+job 64 "scores of no run" score "$config" "$work/no-run"
+[ ! -e "$work/no-run" ] || fail "a run's directory was made"
+job 64 "a profile without a file" profile "$config"
+says "and says what is wanted" 'rollout.sbatch profile CONFIG COSTS.yaml'
+SLURM_ARRAY_TASK_ID=7 job 64 "tasks of an array under one name" score "$config" "$work/run" --name same
+SLURM_ARRAY_TASK_ID=7 job 0 "a task of an array that scores" score "$config" "$work/run" --name task-%a --set engine.backend=cpu
+[ -e "$work/run/scores-task-7.h5" ] || fail "the task has scores of its own"
+
 # A launcher that stays when its ranks are gone, as Open MPI's does at times after the kill of a rank.
 mkdir "$work/hanging"
 mkfifo "$work/never"
