@@ -164,8 +164,8 @@ std::vector<Key> reward_keys() {
   t.push_back(key(PACELINE_FIELD(reward, command), Command{},
                   "command: a program that reads responses and writes scores, a JSON line each."));
   t.back().details = {
-      "As [python3, ./score_worker.py, ./my_reward.py]; io/reward/worker_line.hpp has the",
-      "lines. What begins with ./ or ../ is relative to this file."};
+      "As [python3, ./score_worker.py, ./my_reward.py]; python/README.md beside configs/ has the",
+      "lines. What begins with ./, ../, ~/ or $VARIABLE is a path, relative to this file."};
   t.push_back(key(PACELINE_FIELD(reward, workers), Count{1, 1024},
                   "command: how many of the program every rank that verifies runs."));
   t.push_back(key(PACELINE_FIELD(reward, timeout), Duration{0.01, 86400},
@@ -272,10 +272,10 @@ std::vector<Key> make_table() {
   t.push_back(key(PACELINE_FIELD(layout, drafters), OrAuto{Count{0, 1 << 20}},
                   "Ranks that draft for the groups, ahead of them; auto is as many as pay."));
 
-  t.push_back(
-      key(PACELINE_FIELD(engine, backend), words("auto", "cpu", "cuda"),
-          "What computes; auto is cuda where every rank has a GPU of a kind that was measured "
-          "(tests/gpu/RESULTS.md; none yet), else cpu."));
+  t.push_back(key(
+      PACELINE_FIELD(engine, backend), words("auto", "cpu", "cuda"),
+      "What computes; auto is cuda where every rank has a GPU of a kind that was measured (none "
+      "yet), else cpu."));
   t.push_back(key(PACELINE_FIELD(engine, isa),
                   words("auto", "amx_bf16", "avx512_bf16", "avx512", "avx2", "portable"),
                   "Instruction set of the cpu backend; auto is the best this machine has."));
@@ -401,7 +401,10 @@ std::vector<Key> make_table() {
                   "How long before the limit the run stops cleanly, in seconds."));
   t.push_back(key(PACELINE_FIELD(limits, stall), OrNone{Duration{1, 366.0 * 86400}},
                   "A run in which nothing at all has gone on for so long is ended."));
-  t.back().details = {"No step, response or move of any rank: it must be longer than any step."};
+  t.back().details = {
+      "No step, response or move of any rank: it must be longer than any step. So is a job of "
+      "which",
+      "rank 0, or before that any rank, is stopped or waits for a file system for so long."};
   for (Key& simulated : simulation_keys()) t.push_back(std::move(simulated));
   return t;
 }
