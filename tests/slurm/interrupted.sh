@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # interrupted.sh PACELINE: a job that gets USR1 exits 75, goes back to the queue and resumes; then
-# loses a rank to kill -9, is submitted again and resumes. Its digest is that of a run left alone.
+# loses a rank to kill -9, and rank 0 to a node that stands still, is submitted again and resumes. Its
+# digest is that of a run left alone.
 set -euo pipefail
 export PACELINE_EXE=${1:?"the executable"}
 cd "$(dirname "$0")/../.."
@@ -10,7 +11,7 @@ cluster_start
 
 out=$cluster_dir/out
 # Every response of full length and few at a time, so that some are done and some are not.
-run=(configs/quickstart.yaml --set prompts.samples=2 --set sampling.ignore_eos=true --set engine.max_batch=4)
+run=(configs/quickstart.yaml --set prompts.samples=3 --set sampling.ignore_eos=true --set engine.max_batch=4)
 
 # Responses on disk, as a reader of the run in progress sees them.
 finished() {
@@ -47,6 +48,19 @@ echo "== kill -9 of a rank"
 kill -9 "$(ranks | head -n 1)"
 follow "$job"
 [[ $(state_of "$job") == FAILED ]] || fail "job $job should have failed"
+
+echo "== SIGSTOP of rank 0"
+before=$(finished)
+submit "${run[0]}" "$out" "${run[@]:1}" --set limits.stall=3
+await_more_than "$before"
+for rank in $(ranks); do
+  if tr '\0' '\n' <"/proc/$rank/environ" | grep -qx "PMIX_RANK=0"; then kill -STOP "$rank"; fi
+done
+follow "$job"
+[[ $(state_of "$job") == FAILED ]] || fail "job $job should have failed"
+grep "rank 0, which leads the job, has not been heard of" "$cluster_dir/job-$job.log" || fail "nobody missed rank 0"
+grep "paceline ended with 70" "$cluster_dir/job-$job.log" || fail "it did not end with 70"
+[[ -z $(ranks) ]] || fail "rank 0 is still there"
 
 echo "== the same line again"
 submit "${run[0]}" "$out" "${run[@]:1}"
