@@ -1,11 +1,12 @@
 """A rollout of the embedded model as the trainers' own packages take it, and rollouts that they ask for.
 
-Needs paceline, and of verl, TRL and slime those that are to be tested: pip install verl tensordict
+Needs paceline, and of verl, TRL and slime those that are to be tested: pip install 'verl[verl-core]'
 ray; trl; slime from its repository.
 """
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -291,6 +292,84 @@ class TrlAsks(Asking):
                 )["input_ids"]
                 self.assertLessEqual({prompt for prompt, _ in found}, {tuple(ids) for ids in rendered})
         # The second step was by weights that the first had changed.
+        self.assertEqual(sorted(os.listdir(self.steps.folder + "-policies")), ["step-0", "step-1"])
+
+
+@needs("verl", "transfer_queue", "ray", "torch", "pyarrow")
+class VerlAsks(Asking):
+    def test_one_step_from_parquet_prompts(self):
+        reward = os.path.join(self.folder, "reward.py")
+        with open(reward, "w", encoding="utf-8") as file:
+            file.write(
+                "def compute_score(data_source, solution_str, ground_truth, extra_info=None, **_):\n"
+                "    return float('#### ' + ground_truth in solution_str) - len(solution_str) / 1000\n"
+            )
+        dump = os.path.join(self.folder, "dump")
+        prompts = self.parquet()
+        actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+        settings = {
+            "trainer.device": "cpu",
+            "algorithm.adv_estimator": "grpo",
+            "data.train_files": prompts,
+            "data.val_files": prompts,
+            "data.train_batch_size": 4,
+            "data.max_prompt_length": 128,
+            "data.max_response_length": 64,
+            "data.dataloader_num_workers": 0,
+            "actor_rollout_ref.model.path": MODEL,
+            "actor_rollout_ref.model.use_remove_padding": False,
+            "actor_rollout_ref.model.enable_gradient_checkpointing": False,
+            "+actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
+            f"{actor}.strategy": "fsdp2",
+            f"{actor}.ppo_mini_batch_size": 4,
+            f"{actor}.ppo_micro_batch_size_per_gpu": 8,
+            f"{actor}.use_torch_compile": False,
+            f"{actor}.optim.lr": 1e-3,
+            f"{rollout}.name": "paceline",
+            f"{rollout}.n": 4,
+            f"{rollout}.tensor_model_parallel_size": 1,
+            f"{rollout}.log_prob_micro_batch_size_per_gpu": 8,
+            f"{rollout}.calculate_log_probs": True,
+            f"+{rollout}.agent.agent_loop_manager_class": "paceline_run.rollouts.verl.AgentLoopManager",
+            f"+{rollout}.engine_kwargs.paceline.steps": self.steps.folder,
+            "reward.custom_reward_function.path": reward,
+            "trainer.n_gpus_per_node": 1,
+            "trainer.nnodes": 1,
+            "trainer.total_training_steps": 1,
+            "trainer.val_before_train": False,
+            "trainer.test_freq": -1,
+            "trainer.save_freq": -1,
+            "trainer.logger": "console",
+            "trainer.rollout_data_dir": dump,
+            "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
+            "+ray_kwargs.ray_init.num_cpus": 8,
+            "+ray_kwargs.ray_init.resources.NPU": 1,
+        }
+        modules = [HERE, os.path.join(ROOT, "io", "python")]
+        environment = {
+            **os.environ,
+            "VERL_PLATFORM": "cpu",
+            "VERL_ENGINE_DEVICE": "cuda",  # verl's engine for FSDP, which runs anywhere
+            "VERL_USE_EXTERNAL_MODULES": "verl_cpu,paceline_run.rollouts.verl",
+            "PYTHONPATH": os.pathsep.join(modules),
+        }
+        done = subprocess.run(
+            [sys.executable, "-m", "verl.trainer.main_ppo", *(f"{k}={v}" for k, v in settings.items())],
+            cwd=self.folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.assertEqual(done.returncode, 0, done.stdout[-4000:])
+        # What verl trained on are the run's responses, scored by its own reward loop.
+        with open(os.path.join(dump, "1.jsonl"), encoding="utf-8") as file:
+            trained = [json.loads(line) for line in file]
+        with reader.open_run(os.path.join(self.steps.folder, "train-1-0")) as run:
+            said = [run.text(response, skip_special_tokens=True) for response in run]
+            self.assertEqual(sorted(row["output"] for row in trained), sorted(said))
+        # Its log-probabilities are the rollout's within bf16's noise, and the next policy is there.
+        self.assertLess(float(re.search(r"rollout_probs_diff_mean:([0-9.e-]+)", done.stdout)[1]), 0.01)
         self.assertEqual(sorted(os.listdir(self.steps.folder + "-policies")), ["step-0", "step-1"])
 
 
