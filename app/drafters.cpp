@@ -28,8 +28,12 @@ void require_same_tokens(const std::string& path, const ModelConfig& draft,
         "must have the model's vocabulary",
         path, draft.vocab, model.vocab));
   }
+  // Special tokens may have other names: a base model's are reserved ones that mean nothing.
+  const auto text_of = [](const io::Tokenizer& t, TokenId id) {
+    return t.is_special(id) ? std::string_view() : t.bytes_of(id);
+  };
   for (TokenId id = 0; id < std::min(draft.vocab, model.vocab); ++id) {
-    if (other->bytes_of(id) == tokenizer->bytes_of(id)) continue;
+    if (text_of(*other, id) == text_of(*tokenizer, id)) continue;
     throw UsageError(fmt::format(
         "speculation.drafters: token {} of {} stands for \"{}\", in the model for \"{}\"; a draft "
         "model must have the model's vocabulary",

@@ -17,6 +17,7 @@
 #include "app/scoring.hpp"
 #include "app/standing.hpp"
 #include "app/terminal.hpp"
+#include "app/token_sets.hpp"
 #include "app/version.hpp"
 #include "app/weight_store.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
@@ -79,18 +80,12 @@ void read_model(Setup& setup, Standing& standing) {
   read_tokenizer(setup, standing);
 
   const SamplingParams& sampling = setup.config.sampling;
-  if (!sampling.ignore_eos) setup.stops = setup.model.eos;
-  setup.stops.insert(setup.stops.end(), sampling.stop_ids.begin(), sampling.stop_ids.end());
-  for (const TokenId id : setup.stops) {
-    if (id < 0 || id >= setup.model.vocab) {
-      throw UsageError(fmt::format("sampling.stop_ids: {} is not a token of this model (0 to {})",
-                                   id, setup.model.vocab - 1));
-    }
-  }
+  setup.stops = stop_set(setup.model, sampling, setup.tokenizer.get());
   require_way_on(setup);
   settle_mode(setup);
   setup.drafters = read_drafters(setup.config.speculation, setup.model, setup.tokenizer.get());
-  if (!sampling.stop_strings.empty()) require_tokenizer(setup, "sampling.stop_strings");
+  if (!setup.given && !sampling.stop_strings.empty())
+    require_tokenizer(setup, "sampling.stop_strings");
 }
 
 // The longest prompt that leaves room for a response.
@@ -253,7 +248,6 @@ void forget_generation(io::RunConfig& config) {
   config.schedule = {};
   config.kv_pool = {};
   config.reward = {};
-  config.sampling.stop_strings.clear();
 }
 
 /// Sizes of the run's responses, and whether the model can have them.

@@ -262,7 +262,8 @@ std::vector<Key> make_table() {
                   List<Count>{{0, int_max}, "token ids (whole numbers, at least 0)"},
                   "Further tokens that end a response, and stay in it."));
   t.push_back(key(PACELINE_FIELD(sampling, stop_strings), List<Text>{{}, "non-empty texts"},
-                  "Texts that end a response; the token that completes one stays in it."));
+                  "Texts that end a response; the token that completes one stays in it. Special tokens "
+                  "count by their spelling; one that is a special token acts as its id."));
 
   t.push_back(key(PACELINE_FIELD(layout, verifier_tp), OrAuto{OneOrMore{PowerOfTwo{64}}},
                   "Ranks of a verifier group, which share one copy of the weights (tensor "

@@ -162,8 +162,7 @@ std::string Tokenizer::decode(std::span<const TokenId> tokens, bool skip_special
 
 std::string_view Tokenizer::bytes_of(TokenId token) const {
   if (token < 0 || token >= vocab_size()) return {};
-  const Parts::Token& t = parts_->tokens[static_cast<std::size_t>(token)];
-  return t.special ? std::string_view() : t.bytes;
+  return parts_->tokens[static_cast<std::size_t>(token)].bytes;
 }
 
 std::int32_t Tokenizer::vocab_size() const {

@@ -79,8 +79,8 @@ class Tokenizer : public TokenText {
   /// without a token give nothing, as a model whose vocabulary is padded may sample them.
   [[nodiscard]] std::string decode(std::span<const TokenId> tokens, bool skip_special = true) const;
 
-  /// As TokenText: empty for special tokens and for ids without a token. A space in front of the
-  /// whole text, which decode() takes off, is in them.
+  /// As TokenText: what decode() without skip_special makes of it, with the space in front of the
+  /// whole text that decode() takes off.
   [[nodiscard]] std::string_view bytes_of(TokenId token) const override;
 
   /// One more than the highest id, added tokens included.

@@ -20,7 +20,7 @@ namespace paceline {
 class TokenText {
  public:
   virtual ~TokenText() = default;
-  /// Empty for special tokens and for ids outside the vocabulary.
+  /// Of a special token its spelling; empty for ids that no token has.
   [[nodiscard]] virtual std::string_view bytes_of(TokenId token) const = 0;
 };
 

@@ -47,7 +47,7 @@ TEST(Tokenizer, DecodesAndNamesTokens) {
   EXPECT_EQ(t.decode(Ids{-1, 'a', 263, 2'000'000'000}), "a") << "ids without a token give nothing";
   EXPECT_EQ(t.bytes_of(259), "hello");
   EXPECT_EQ(t.bytes_of(0xC3), "\xC3");
-  EXPECT_EQ(t.bytes_of(260), "") << "special";
+  EXPECT_EQ(t.bytes_of(260), "<bos>") << "special";
   EXPECT_EQ(t.bytes_of(262), "<tag>");
   EXPECT_EQ(t.bytes_of(-1), "");
   EXPECT_EQ(t.bytes_of(263), "");
