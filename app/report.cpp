@@ -9,6 +9,7 @@
 #include "app/make_speculator.hpp"
 #include "app/scoring.hpp"
 #include "app/terminal.hpp"
+#include "app/token_sets.hpp"
 #include "app/version.hpp"
 #include "app/weight_store.hpp"
 #include "io/text/printable.hpp"
@@ -262,7 +263,7 @@ std::string banner_text(const Setup& setup, int ranks) {
         "false is as now, without this warning\n",
         closed.size(), io::printable(closed.front()));
   }
-  return text;
+  return text + token_text(setup);
 }
 
 std::string plan_text(const Setup& setup) {

@@ -42,14 +42,14 @@ namespace {
 /// Before sampling.min_tokens no token may be sampled that ends a response: some other must be
 /// left.
 void require_way_on(const Setup& setup) {
-  const std::set<TokenId> ends(setup.stops.begin(), setup.stops.end());
-  if (setup.config.sampling.min_tokens == 0 ||
-      ends.size() < static_cast<std::size_t>(setup.model.vocab))
+  const SamplingParams& sampling = setup.config.sampling;
+  if (sampling.min_tokens == 0 ||
+      std::ssize(banned_early(sampling, setup.stops)) < setup.model.vocab)
     return;
   throw UsageError(fmt::format(
       "sampling.min_tokens: expected 0 where every token of the model ends a response (its end "
-      "tokens and sampling.stop_ids), found {}",
-      setup.config.sampling.min_tokens));
+      "tokens and sampling.stop_ids) or cannot be sampled, found {}",
+      sampling.min_tokens));
 }
 
 void read_tokenizer(Setup& setup, Standing& standing) {
@@ -79,8 +79,9 @@ void read_model(Setup& setup, Standing& standing) {
   setup.compute = setup.config.model.dtype.value_or(io::stored_dtype(setup.model, *setup.weights));
   read_tokenizer(setup, standing);
 
-  const SamplingParams& sampling = setup.config.sampling;
+  SamplingParams& sampling = setup.config.sampling;
   setup.stops = stop_set(setup.model, sampling, setup.tokenizer.get());
+  sampling.masked = masked_tokens(setup.model, sampling, setup.tokenizer.get(), setup.stops);
   require_way_on(setup);
   settle_mode(setup);
   setup.drafters = read_drafters(setup.config.speculation, setup.model, setup.tokenizer.get());

@@ -4,19 +4,51 @@
 
 #include <algorithm>
 #include <optional>
-#include <string>
 
+#include "app/setup.hpp"
+#include "io/text/printable.hpp"
 #include "runtime/core/error.hpp"
 
 namespace paceline::app {
+namespace {
+
+void sort_once(std::vector<TokenId>& ids) {
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+}
+
+void require_tokens(const char* key, const std::vector<TokenId>& ids, const ModelConfig& model) {
+  for (const TokenId id : ids) {
+    if (id >= 0 && id < model.vocab) continue;
+    throw UsageError(
+        fmt::format("{}: {} is not a token of this model (0 to {})", key, id, model.vocab - 1));
+  }
+}
+
+bool has(const std::vector<TokenId>& ids, TokenId id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
+/// "<|im_end|> (511)".
+std::string token_name(TokenId id, const io::Tokenizer* tokenizer) {
+  constexpr std::size_t kLongest = 40;
+  if (tokenizer == nullptr || !tokenizer->has_token(id)) return fmt::format("token {}", id);
+  return fmt::format("{} ({})", io::printable_start(tokenizer->bytes_of(id), kLongest), id);
+}
+
+/// "a, b or c".
+std::string alternatives(const std::vector<std::string>& words) {
+  std::string text;
+  for (std::size_t i = 0; i < words.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == words.size() ? " or " : ", ") + words[i];
+  return text;
+}
+
+}  // namespace
 
 std::vector<TokenId> stop_set(const ModelConfig& model, const SamplingParams& sampling,
                               const io::Tokenizer* tokenizer) {
-  for (const TokenId id : sampling.stop_ids) {
-    if (id >= 0 && id < model.vocab) continue;
-    throw UsageError(fmt::format("sampling.stop_ids: {} is not a token of this model (0 to {})", id,
-                                 model.vocab - 1));
-  }
+  require_tokens("sampling.stop_ids", sampling.stop_ids, model);
   std::vector<TokenId> stops = sampling.stop_ids;
   if (!sampling.ignore_eos) stops.insert(stops.end(), model.eos.begin(), model.eos.end());
   // Such a string is asked for as the token, which then cannot be sampled before min_tokens either.
@@ -26,9 +58,68 @@ std::vector<TokenId> stop_set(const ModelConfig& model, const SamplingParams& sa
     const std::optional<TokenId> id = tokenizer->token_to_id(text);
     if (id && tokenizer->is_special(*id)) stops.push_back(*id);
   }
-  std::sort(stops.begin(), stops.end());
-  stops.erase(std::unique(stops.begin(), stops.end()), stops.end());
+  sort_once(stops);
   return stops;
+}
+
+std::vector<TokenId> masked_tokens(const ModelConfig& model, const SamplingParams& sampling,
+                                   const io::Tokenizer* tokenizer,
+                                   const std::vector<TokenId>& stops) {
+  require_tokens("sampling.banned_ids", sampling.banned_ids, model);
+  std::vector<TokenId> masked = sampling.banned_ids;
+  if (sampling.mask_unused) {
+    const auto mask = [&](TokenId id) {
+      if (!has(stops, id) && !has(model.eos, id)) masked.push_back(id);
+    };
+    for (TokenId id = 0; tokenizer != nullptr && id < model.vocab; ++id) {
+      if (!tokenizer->has_token(id)) mask(id);
+    }
+    for (const TokenId id : model.placeholders) mask(id);
+  }
+  sort_once(masked);
+  if (std::ssize(masked) == model.vocab) {
+    throw UsageError(fmt::format(
+        "sampling.banned_ids: none of the model's {} tokens is left to sample", model.vocab));
+  }
+  return masked;
+}
+
+std::string ranges_text(const std::vector<TokenId>& ids) {
+  std::string text;
+  for (std::size_t first = 0; first < ids.size();) {
+    std::size_t last = first;
+    while (last + 1 < ids.size() && ids[last + 1] == ids[last] + 1) ++last;
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", ids[first]);
+    if (last > first) text += fmt::format("-{}", ids[last]);
+    first = last + 1;
+  }
+  return text;
+}
+
+std::string token_text(const Setup& setup) {
+  constexpr std::size_t kLongest = 60;
+  const SamplingParams& sampling = setup.config.sampling;
+  std::vector<std::string> ends;
+  for (const TokenId id : setup.stops) ends.push_back(token_name(id, setup.tokenizer.get()));
+  for (const std::string& text : sampling.stop_strings)
+    ends.push_back("\"" + io::printable_start(text, kLongest) + "\"");
+  ends.push_back(fmt::format("{} tokens", sampling.max_tokens));
+  std::string text = fmt::format("  responses end with {}\n", alternatives(ends));
+  if (!sampling.masked.empty()) {
+    text += fmt::format(
+        "  {} of the vocabulary cannot be sampled: {} (sampling.unused_ids, sampling.banned_ids)\n",
+        sampling.masked.size() == 1 ? "1 token" : fmt::format("{} tokens", sampling.masked.size()),
+        io::printable_start(ranges_text(sampling.masked), kLongest));
+  }
+  const bool all_banned = std::all_of(setup.stops.begin(), setup.stops.end(), [&](TokenId id) {
+    return std::binary_search(sampling.masked.begin(), sampling.masked.end(), id);
+  });
+  if (!setup.stops.empty() && all_banned) {
+    text +=
+        "  warning: sampling.banned_ids has every token that ends a response, so that none can end "
+        "with one\n";
+  }
+  return text;
 }
 
 }  // namespace paceline::app

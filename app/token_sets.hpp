@@ -1,6 +1,7 @@
-// Which tokens end a response of the run, and what is said of them.
+// Which tokens end a response of the run, which cannot be sampled, and what is said of both.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "io/text/tokenizer.hpp"
@@ -10,10 +11,28 @@
 
 namespace paceline::app {
 
+struct Setup;
+
 /// Every id that ends a response: the model's own end tokens unless they are ignored,
 /// sampling.stop_ids, and those of sampling.stop_strings that are special tokens. Ascending, each
 /// once. `tokenizer` may be null. Throws UsageError on an id that is no token of the model.
-[[nodiscard]] std::vector<TokenId> stop_set(const ModelConfig& model, const SamplingParams& sampling,
+[[nodiscard]] std::vector<TokenId> stop_set(const ModelConfig& model,
+                                            const SamplingParams& sampling,
                                             const io::Tokenizer* tokenizer);
+
+/// SamplingParams::masked: sampling.banned_ids and, unless they are kept, rows of the vocabulary
+/// that no token has and placeholders of images and the like; of these two kinds not what ends a
+/// response. Without a tokenizer no row is known to be unused. Throws UsageError on an id that is
+/// no token of the model, and where nothing is left to sample.
+[[nodiscard]] std::vector<TokenId> masked_tokens(const ModelConfig& model,
+                                                 const SamplingParams& sampling,
+                                                 const io::Tokenizer* tokenizer,
+                                                 const std::vector<TokenId>& stops);
+
+/// "3, 7-9" of ascending ids.
+[[nodiscard]] std::string ranges_text(const std::vector<TokenId>& ids);
+
+/// Lines of the banner: what ends a response and what cannot be sampled.
+[[nodiscard]] std::string token_text(const Setup& setup);
 
 }  // namespace paceline::app

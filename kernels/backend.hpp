@@ -290,7 +290,8 @@ struct SampleRow {
   std::int32_t top_k = 0;
   float top_p = 1.0F;
   float min_p = 0.0F;
-  std::span<const TokenId> banned;  ///< cannot be sampled (stop ids before min_tokens)
+  /// Tokens that cannot be sampled, ascending, each once; those past the vocabulary have no part.
+  std::span<const TokenId> banned;
   /// A token below the vocabulary: nothing is sampled, its log-probabilities are wanted. -1: none.
   TokenId given = -1;
 };

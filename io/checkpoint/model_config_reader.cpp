@@ -246,6 +246,23 @@ std::optional<std::vector<TokenId>> read_eos(const JsonSection& config, std::int
   return ids;
 }
 
+// "image_token_id", "vision_start_token_id", "audio_token_index" and the like. Older files have
+// negative ones, which are no rows of the vocabulary.
+std::vector<TokenId> read_placeholders(const json& root, std::int32_t vocab) {
+  constexpr std::array<std::string_view, 9> kinds{"image", "video", "vision", "audio", "speech",
+                                                  "boi",   "eoi",   "boa",    "eoa"};
+  std::vector<TokenId> ids;
+  for (const auto& [key, value] : root.items()) {
+    const bool token = key.ends_with("_token_id") || key.ends_with("_token_index");
+    const bool of_kind = std::any_of(kinds.begin(), kinds.end(), [&key](std::string_view kind) {
+      return key.starts_with(kind);
+    });
+    if (token && of_kind && value.is_number_integer() && value >= 0 && value < vocab)
+      ids.push_back(value.get<TokenId>());
+  }
+  return ids;
+}
+
 }  // namespace
 
 ModelConfig parse_model_config(std::string_view text, const std::string& name,
@@ -277,6 +294,7 @@ ModelConfig parse_model_config(std::string_view text, const std::string& name,
   }
   if (!eos) eos = read_eos(config, model.vocab);
   if (eos) model.eos = *eos;
+  model.placeholders = read_placeholders(root, model.vocab);
   return model;
 }
 

@@ -261,9 +261,18 @@ std::vector<Key> make_table() {
   t.push_back(key(PACELINE_FIELD(sampling, stop_ids),
                   List<Count>{{0, int_max}, "token ids (whole numbers, at least 0)"},
                   "Further tokens that end a response, and stay in it."));
-  t.push_back(key(PACELINE_FIELD(sampling, stop_strings), List<Text>{{}, "non-empty texts"},
-                  "Texts that end a response; the token that completes one stays in it. Special tokens "
-                  "count by their spelling; one that is a special token acts as its id."));
+  t.push_back(
+      key(PACELINE_FIELD(sampling, stop_strings), List<Text>{{}, "non-empty texts"},
+          "Texts that end a response; the token that completes one stays in it. Special tokens "
+          "count by their spelling; one that is a special token acts as its id."));
+  t.push_back(key(PACELINE_FIELD(sampling, banned_ids),
+                  List<Count>{{0, int_max}, "token ids (whole numbers, at least 0)"},
+                  "Tokens that are not sampled: the others share their probability."));
+  t.push_back(key(
+      "sampling", "unused_ids", [](auto& config) -> auto& { return config.sampling.mask_unused; },
+      Choice<bool, 2>{{"mask", "keep"}, {true, false}},
+      "Rows of the vocabulary that no token of the tokenizer has, and placeholders of "
+      "images and the like that config.json names: as sampling.banned_ids, or not."));
 
   t.push_back(key(PACELINE_FIELD(layout, verifier_tp), OrAuto{OneOrMore{PowerOfTwo{64}}},
                   "Ranks of a verifier group, which share one copy of the weights (tensor "

@@ -24,6 +24,27 @@ double shortest(float value) {
   return result;
 }
 
+/// [[first, last], ...] of ascending ids: there may be many, side by side.
+Json ranges_of(std::span<const TokenId> ids) {
+  Json ranges = Json::array();
+  for (const TokenId id : ids) {
+    if (!ranges.empty() && ranges.back()[1] == id - 1) {
+      ranges.back()[1] = id;
+    } else {
+      ranges.push_back({id, id});
+    }
+  }
+  return ranges;
+}
+std::vector<TokenId> ids_of(const Json& ranges) {
+  std::vector<TokenId> ids;
+  for (const Json& range : ranges) {
+    const auto last = range.at(1).get<TokenId>();
+    for (auto id = range.at(0).get<TokenId>(); id <= last; ++id) ids.push_back(id);
+  }
+  return ids;
+}
+
 Json sampling_json(const SamplingParams& s) {
   Json json;
   json["temperature"] = shortest(s.temperature);
@@ -35,6 +56,7 @@ Json sampling_json(const SamplingParams& s) {
   json["ignore_eos"] = s.ignore_eos;
   json["stop_ids"] = s.stop_ids;
   json["stop_strings"] = s.stop_strings;
+  json["masked"] = ranges_of(s.masked);
   return json;
 }
 
@@ -49,6 +71,7 @@ SamplingParams sampling_from(const Json& json) {
   json.at("ignore_eos").get_to(s.ignore_eos);
   json.at("stop_ids").get_to(s.stop_ids);
   json.at("stop_strings").get_to(s.stop_strings);
+  if (json.contains("masked")) s.masked = ids_of(json.at("masked"));  // before there were any: none
   return s;
 }
 
@@ -139,7 +162,10 @@ std::optional<std::string> first_difference(const RunManifest& earlier, const Ru
     if (auto found = difference(key, was[key], is[key])) return found;
   }
   for (const auto& [key, value] : is["sampling"].items()) {
-    if (auto found = difference("sampling." + key, was["sampling"][key], value)) return found;
+    const std::string name = key == "masked"
+                                 ? "tokens masked by sampling.unused_ids and sampling.banned_ids"
+                                 : "sampling." + key;
+    if (auto found = difference(name, was["sampling"][key], value)) return found;
   }
   return std::nullopt;
 }

@@ -180,6 +180,11 @@ bool Tokenizer::is_special(TokenId token) const {
          parts_->tokens[static_cast<std::size_t>(token)].special;
 }
 
+bool Tokenizer::has_token(TokenId token) const {
+  return token >= 0 && token < vocab_size() &&
+         !parts_->tokens[static_cast<std::size_t>(token)].spelling.empty();
+}
+
 void Tokenizer::require_fits(std::int32_t model_vocab) const {
   const auto end = static_cast<std::int32_t>(parts_->model_end);
   if (end <= model_vocab) return;

@@ -88,6 +88,8 @@ class Tokenizer : public TokenText {
   /// The id of a token as the file spells it (byte-level characters), or of an added token.
   [[nodiscard]] std::optional<TokenId> token_to_id(std::string_view token) const;
   [[nodiscard]] bool is_special(TokenId token) const;
+  /// False for ids past the last and for gaps between ids.
+  [[nodiscard]] bool has_token(TokenId token) const;
 
   /// Throws DataError when the tokenizer's own vocabulary has ids that a model of `model_vocab`
   /// entries lacks. Added tokens may have such: padding often has. No text with them can be used.

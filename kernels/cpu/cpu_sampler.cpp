@@ -61,22 +61,61 @@ Sampler::Fault Sampler::scan_row(const float* logits, int vocab, float scale, Sc
   } else {
     pool_.for_units(spans, [&](int, int i) { scan_span(i); });
   }
-  found = {-kInfinity, 0.0};
   for (const ScanResult& span : scratch.spans) {
     if (span.bad) return Fault::not_finite;
-    found.max = std::max(found.max, span.max);
   }
-  if (found.max == -kInfinity) return Fault::nothing_left;
-  for (const ScanResult& span : scratch.spans) {
+  found = join(spans, scratch);
+  return found.max == -kInfinity ? Fault::nothing_left : Fault::none;
+}
+
+Sampler::Distribution Sampler::join(int spans, const Scratch& scratch) {
+  Distribution found{-kInfinity, 0.0};
+  const std::span<const ScanResult> scanned(scratch.spans.data(), static_cast<std::size_t>(spans));
+  for (const ScanResult& span : scanned) found.max = std::max(found.max, span.max);
+  if (found.max == -kInfinity) return found;
+  for (const ScanResult& span : scanned) {
     if (span.sum > 0) {
       found.sum += span.sum * std::exp(static_cast<double>(span.max) - found.max);
     }
   }
-  return Fault::none;
+  return found;
 }
 
-void Sampler::filter(const float* logits, int vocab, float scale, const SampleRow& row,
-                     const Distribution& all, Scratch& scratch, Kept& kept) {
+/// Most vocabularies are padded at their end: there the row is but shorter. Of the rest only spans
+/// that have a banned token are scanned again.
+Sampler::Fault Sampler::ban(const float* logits, std::span<const TokenId> banned, Scratch& scratch,
+                            Choice& choice) {
+  const int whole = choice.vocab;
+  for (; !banned.empty() && banned.back() >= choice.vocab - 1;
+       banned = banned.first(banned.size() - 1))
+    choice.vocab = std::min<int>(choice.vocab, banned.back());
+  if (choice.vocab < 1) return Fault::nothing_left;
+  if (!banned.empty()) {
+    scratch.logits.assign(logits, logits + choice.vocab);
+    for (const TokenId id : banned) scratch.logits[id] = -kInfinity;
+    choice.allowed = scratch.logits.data();
+  }
+  const auto scan_span = [&](int i) {
+    scratch.spans[i] =
+        kernels_.scan(choice.allowed, i * kSpan, std::min(choice.vocab, (i + 1) * kSpan),
+                      choice.scale, scratch.chunk_max.data());
+  };
+  const int last = spans_of(choice.vocab) - 1;
+  int scanned = -1;
+  for (const TokenId id : banned) {
+    if (id / kSpan == scanned) continue;
+    scanned = id / kSpan;
+    scan_span(scanned);
+  }
+  if (scanned != last && choice.vocab < whole) scan_span(last);
+  scratch.chunk_max.resize(static_cast<std::size_t>(chunks_of(choice.vocab)));
+  choice.all = join(last + 1, scratch);
+  return choice.all.max == -kInfinity ? Fault::nothing_left : Fault::none;
+}
+
+void Sampler::filter(const SampleRow& row, const Choice& choice, Scratch& scratch, Kept& kept) {
+  const int vocab = choice.vocab;
+  const Distribution& all = choice.all;
   const bool by_count = row.top_k > 0 && row.top_k < vocab;
   const bool by_mass = row.top_p < 1.0F;
   const float min_p_cut =
@@ -88,8 +127,8 @@ void Sampler::filter(const float* logits, int vocab, float scale, const SampleRo
   scratch.values.resize(static_cast<std::size_t>(vocab));
   scratch.weights.resize(static_cast<std::size_t>(vocab));
   const auto gather = [&](float cut) {
-    return kernels_.gather(logits, chunk_max.data(), 0, vocab, scale, cut, scratch.ids.data(),
-                           scratch.values.data());
+    return kernels_.gather(choice.allowed, chunk_max.data(), 0, vocab, choice.scale, cut,
+                           scratch.ids.data(), scratch.values.data());
   };
 
   if (!by_count && !by_mass) {
@@ -200,25 +239,25 @@ float Sampler::largest_chunk(int k, Scratch& scratch) {
   return scratch.maxima[k - 1];
 }
 
-float Sampler::first_cut(int wanted, int vocab, const Choice& choice, Scratch& scratch) {
+float Sampler::first_cut(int wanted, const Choice& choice, Scratch& scratch) {
   if (wanted == 1) return choice.all.max;
-  return wanted <= chunks_of(vocab) ? largest_chunk(wanted, scratch) : -kInfinity;
+  return wanted <= chunks_of(choice.vocab) ? largest_chunk(wanted, scratch) : -kInfinity;
 }
 
-void Sampler::best(int vocab, const SampleRow& row, const Choice& choice, Scratch& scratch,
-                   bool split, std::span<Ranked> out) {
+void Sampler::best(const SampleRow& row, const Choice& choice, Scratch& scratch, bool split,
+                   std::span<Ranked> out) {
   if (row.temperature == 0.0F) {
-    best_logits(vocab, choice, scratch, out);
+    best_logits(choice, scratch, out);
   } else {
-    best_scores(vocab, row, choice, scratch, split, out);
+    best_scores(row, choice, scratch, split, out);
   }
 }
 
-void Sampler::best_logits(int vocab, const Choice& choice, Scratch& scratch,
-                          std::span<Ranked> out) {
+void Sampler::best_logits(const Choice& choice, Scratch& scratch, std::span<Ranked> out) {
+  const int vocab = choice.vocab;
   const int wanted = static_cast<int>(out.size());
   const float lowest = std::numeric_limits<float>::lowest();  // leaves the banned ones out
-  const float cut = std::max(lowest, first_cut(wanted, vocab, choice, scratch));
+  const float cut = std::max(lowest, first_cut(wanted, choice, scratch));
   scratch.ids.resize(static_cast<std::size_t>(vocab));
   scratch.values.resize(static_cast<std::size_t>(vocab));
   const int count = kernels_.gather(choice.allowed, scratch.chunk_max.data(), 0, vocab,
@@ -232,8 +271,9 @@ void Sampler::best_logits(int vocab, const Choice& choice, Scratch& scratch,
   for (int i = 0; i < found; ++i) out[i] = {id_of(keys[i]), value_of(keys[i])};
 }
 
-void Sampler::best_scores(int vocab, const SampleRow& row, const Choice& choice, Scratch& scratch,
-                          bool split, std::span<Ranked> out) {
+void Sampler::best_scores(const SampleRow& row, const Choice& choice, Scratch& scratch, bool split,
+                          std::span<Ranked> out) {
+  const int vocab = choice.vocab;
   struct List {
     std::array<float, kMaxRanked> values;
     std::array<TokenId, kMaxRanked> ids;
@@ -260,7 +300,7 @@ void Sampler::best_scores(int vocab, const SampleRow& row, const Choice& choice,
   // The chunks of the largest logits first, as many as tokens are wanted: the scores found in them
   // let most others be left out.
   const int chunks = chunks_of(vocab);
-  const float cut = first_cut(wanted, vocab, choice, scratch);
+  const float cut = first_cut(wanted, choice, scratch);
   int firsts = 0;
   for (int chunk = 0; chunk < chunks && firsts < wanted; ++chunk) {
     if (args.chunk_max[chunk] < cut) continue;
@@ -298,31 +338,29 @@ Sampler::Fault Sampler::prepare(const float* logits, int vocab, const SampleRow&
                                 Scratch& scratch, bool split, Choice& choice) {
   const bool greedy = row.temperature == 0.0F;
   choice.scale = greedy ? 1.0F : 1.0F / row.temperature;
+  choice.vocab = vocab;
   Fault fault = scan_row(logits, vocab, choice.scale, scratch, split, choice.full);
   if (fault != Fault::none) return fault;
 
   choice.all = choice.full;
   choice.allowed = logits;
   if (!row.banned.empty()) {
-    scratch.logits.assign(logits, logits + vocab);
-    for (const TokenId id : row.banned) {
-      if (id >= 0 && id < vocab) scratch.logits[id] = -kInfinity;
-    }
-    choice.allowed = scratch.logits.data();
-    fault = scan_row(choice.allowed, vocab, choice.scale, scratch, split, choice.all);
+    fault = ban(logits, row.banned, scratch, choice);
     if (fault != Fault::none) return fault;
   }
 
   choice.kept = {-kInfinity, -1, choice.all.sum};
   if (!greedy && (row.top_k > 0 || row.top_p < 1.0F || row.min_p > 0.0F)) {
-    filter(choice.allowed, vocab, choice.scale, row, choice.all, scratch, choice.kept);
+    filter(row, choice, scratch, choice.kept);
   }
   return Fault::none;
 }
 
 bool Sampler::is_kept(const Choice& choice, TokenId token) {
+  if (token >= choice.vocab) return false;
   const float s = choice.allowed[token] * choice.scale;
-  return s > choice.kept.value || (s == choice.kept.value && token <= choice.kept.id);
+  return s > choice.kept.value ||
+         (s == choice.kept.value && token <= choice.kept.id && s > -kInfinity);
 }
 
 Sampler::Fault Sampler::sample_row(const float* logits, int vocab, const SampleRow& row,
@@ -332,7 +370,7 @@ Sampler::Fault Sampler::sample_row(const float* logits, int vocab, const SampleR
   if (fault != Fault::none) return fault;
   const bool greedy = row.temperature == 0.0F;
   Ranked first{row.given};
-  if (row.given < 0 || greedy) best(vocab, row, choice, scratch, split, {&first, 1});
+  if (row.given < 0 || greedy) best(row, choice, scratch, split, {&first, 1});
   out.token = row.given < 0 ? first.token : row.given;
   const float s = logits[out.token] * choice.scale;
   out.logprob = log_probability(s, choice.full.max, choice.full.sum);
@@ -348,7 +386,7 @@ Sampler::Fault Sampler::rank_row(const float* logits, int vocab, const SampleRow
                                  Scratch& scratch, bool split, std::span<Ranked> out) {
   Choice choice;
   const Fault fault = prepare(logits, vocab, row, scratch, split, choice);
-  if (fault == Fault::none) best(vocab, row, choice, scratch, split, out);
+  if (fault == Fault::none) best(row, choice, scratch, split, out);
   return fault;
 }
 

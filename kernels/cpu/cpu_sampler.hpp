@@ -45,6 +45,7 @@ class Sampler {
   /// What a row's noise is to choose from.
   struct Choice {
     float scale = 1;                 ///< 1 / T; 1 at temperature 0
+    int vocab = 0;                   ///< all from here on are banned
     const float* allowed = nullptr;  ///< [vocab] logits, banned tokens at -infinity
     Distribution full;               ///< of all tokens
     Distribution all;                ///< of the allowed ones
@@ -53,7 +54,7 @@ class Sampler {
   /// Working memory of one thread.
   struct Scratch {
     std::vector<float> chunk_max;     ///< [chunks]
-    std::vector<float> logits;        ///< [vocab] copy with banned tokens at -infinity
+    std::vector<float> logits;        ///< [vocab] copy with banned tokens at -infinity, if need be
     std::vector<TokenId> ids;         ///< [candidates]
     std::vector<float> values;        ///< [candidates]
     std::vector<float> weights;       ///< [candidates] exp(s - max)
@@ -64,7 +65,7 @@ class Sampler {
     std::vector<float> maxima;        ///< [chunks] copy to select from
   };
 
-  /// Whether the filters keep the token, which may be banned: then its s is -infinity.
+  /// Whether the token can be sampled.
   static bool is_kept(const Choice& choice, TokenId token);
   /// `split`: the threads share the row, which is the only one being sampled.
   Fault sample_row(const float* logits, int vocab, const SampleRow& row, Scratch& scratch,
@@ -79,20 +80,23 @@ class Sampler {
                 Choice& choice);
   Fault scan_row(const float* logits, int vocab, float scale, Scratch& scratch, bool split,
                  Distribution& found);
-  void filter(const float* logits, int vocab, float scale, const SampleRow& row,
-              const Distribution& all, Scratch& scratch, Kept& kept);
+  /// Takes the banned tokens out of what the scan of the whole row left in scratch.
+  Fault ban(const float* logits, std::span<const TokenId> banned, Scratch& scratch, Choice& choice);
+  /// The distribution of the first `spans` spans of scratch, joined in their order.
+  static Distribution join(int spans, const Scratch& scratch);
+  void filter(const SampleRow& row, const Choice& choice, Scratch& scratch, Kept& kept);
   /// The shortest prefix of the candidates whose weights reach `target`, at least one token.
   void mass_prefix(double target, float max, int count, Scratch& scratch, Kept& kept);
   /// The k-th largest of scratch.chunk_max, 1 <= k <= chunks.
   static float largest_chunk(int k, Scratch& scratch);
   /// The best `wanted` allowed logits are all at least this.
-  static float first_cut(int wanted, int vocab, const Choice& choice, Scratch& scratch);
+  static float first_cut(int wanted, const Choice& choice, Scratch& scratch);
   /// The best tokens of the row, in order.
-  void best(int vocab, const SampleRow& row, const Choice& choice, Scratch& scratch, bool split,
+  void best(const SampleRow& row, const Choice& choice, Scratch& scratch, bool split,
             std::span<Ranked> out);
-  void best_logits(int vocab, const Choice& choice, Scratch& scratch, std::span<Ranked> out);
-  void best_scores(int vocab, const SampleRow& row, const Choice& choice, Scratch& scratch,
-                   bool split, std::span<Ranked> out);
+  void best_logits(const Choice& choice, Scratch& scratch, std::span<Ranked> out);
+  void best_scores(const SampleRow& row, const Choice& choice, Scratch& scratch, bool split,
+                   std::span<Ranked> out);
 
   const KernelTable& kernels_;
   ThreadPool& pool_;

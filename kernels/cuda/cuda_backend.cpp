@@ -478,23 +478,39 @@ void CudaBackend::move_slots(const KvShape& kv, std::byte* cache, std::span<cons
   cuda::move_slots(kv, cache, send(std::span(groups)), static_cast<int>(groups.size()), stream_);
 }
 
-// Rows and, behind them, the tokens each of them bans, as one copy.
+// Rows and, behind them, the lists of tokens that they ban, as one copy. Rows have few lists in
+// common, which may be long: those of before and after min_tokens.
 SampleRows CudaBackend::send_rows(std::span<const SampleRow> rows) {
-  std::size_t banned = 0;
-  for (const SampleRow& row : rows) banned += row.banned.size();
+  struct List {
+    std::span<const TokenId> tokens;
+    std::int32_t first;
+  };
+  std::vector<List> lists;
+  std::vector<std::int32_t> first_of_row;
+  std::int32_t banned = 0;
+  for (const SampleRow& row : rows) {
+    auto same = std::find_if(lists.begin(), lists.end(), [&row](const List& list) {
+      return list.tokens.data() == row.banned.data() && list.tokens.size() == row.banned.size();
+    });
+    if (same == lists.end()) {
+      same = lists.insert(lists.end(), {row.banned, banned});
+      banned += static_cast<std::int32_t>(row.banned.size());
+    }
+    first_of_row.push_back(same->first);
+  }
   const std::size_t head = rows.size() * sizeof(DeviceSampleRow);
-  const std::size_t bytes = head + banned * sizeof(TokenId);
+  const std::size_t bytes = head + static_cast<std::size_t>(banned) * sizeof(TokenId);
   std::byte* host = list_stage_.room(bytes, stream_);
   auto* to = reinterpret_cast<DeviceSampleRow*>(host);
-  auto* tokens = reinterpret_cast<TokenId*>(host + head);
-  std::int32_t next = 0;
-  for (const SampleRow& row : rows) {
-    const auto count = static_cast<std::int32_t>(row.banned.size());
-    *to++ = {row.noise, row.step, row.temperature, row.top_k, row.top_p,
-             row.min_p, next,     count,           row.given};
-    std::copy(row.banned.begin(), row.banned.end(), tokens + next);
-    next += count;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    const SampleRow& row = rows[r];
+    *to++ = {row.noise, row.step,  row.temperature, row.top_k,
+             row.top_p, row.min_p, first_of_row[r], static_cast<std::int32_t>(row.banned.size()),
+             row.given};
   }
+  auto* tokens = reinterpret_cast<TokenId*>(host + head);
+  for (const List& list : lists)
+    std::copy(list.tokens.begin(), list.tokens.end(), tokens + list.first);
   list_stage_.copy(bytes, stream_);
   return {reinterpret_cast<const DeviceSampleRow*>(list_stage_.device()),
           reinterpret_cast<const TokenId*>(list_stage_.device() + head)};

@@ -85,16 +85,12 @@ __global__ void __launch_bounds__(kSpanThreads)
   }
   bad = __syncthreads_or(bad);
   const float2 full = sum_span(shared);
-  int hits = 0;
-  for (int i = thread; i < row.banned; i += kSpanThreads) {
-    const int token = in.banned[row.first_banned + i] - begin;
-    if (token >= 0 && token < kSpan) {
-      shared.s[token] = -INFINITY;
-      hits = 1;
-    }
-  }
-  // The barrier of this vote orders the stores above before what follows.
-  const float2 allowed = __syncthreads_or(hits) != 0 ? sum_span(shared) : full;
+  const int last = banned_below(in, row, begin + kSpan);
+  const int first = banned_below(in, row, begin);
+  for (int i = first + thread; i < last; i += kSpanThreads)
+    shared.s[in.banned[row.first_banned + i] - begin] = -INFINITY;
+  __syncthreads();
+  const float2 allowed = first < last ? sum_span(shared) : full;
   const std::size_t span = static_cast<std::size_t>(blockIdx.y) * spans + blockIdx.x;
   if (thread == 0) workspace.sums[span] = {full.x, full.y, allowed.x, allowed.y, bad};
   if (thread < kSpanChunks) {

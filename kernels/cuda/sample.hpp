@@ -19,7 +19,7 @@
 
 namespace paceline::kernels::cuda {
 
-/// SampleRow with its banned tokens as a range of a common array.
+/// SampleRow with its banned tokens as a range of a common array, in which rows may share ranges.
 struct DeviceSampleRow {
   NoiseKey noise;
   std::int32_t step = 0;

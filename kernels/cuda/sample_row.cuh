@@ -92,13 +92,22 @@ __device__ __forceinline__ float scale_of(const DeviceSampleRow& row) {
   return row.temperature == 0.0F ? 1.0F : __fdiv_rn(1.0F, row.temperature);
 }
 
-/// Banned lists are short: stop tokens.
+/// How many of the row's banned tokens, which are ascending, are below `token`.
+__device__ __forceinline__ int banned_below(const SampleInput& in, const DeviceSampleRow& row,
+                                            int token) {
+  int first = 0;
+  for (int count = row.banned; count > 0;) {
+    const int half = count / 2;
+    const bool below = in.banned[row.first_banned + first + half] < token;
+    first = below ? first + half + 1 : first;
+    count = below ? count - half - 1 : half;
+  }
+  return first;
+}
 __device__ __forceinline__ bool is_banned(const SampleInput& in, const DeviceSampleRow& row,
                                           int token) {
-  for (int i = 0; i < row.banned; ++i) {
-    if (in.banned[row.first_banned + i] == token) return true;
-  }
-  return false;
+  const int place = banned_below(in, row, token);
+  return place < row.banned && in.banned[row.first_banned + place] == token;
 }
 
 /// Whether the filters keep the token, be it banned or not.

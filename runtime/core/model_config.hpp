@@ -44,6 +44,7 @@ struct ModelConfig {
   bool qk_norm = false;         ///< RMSNorm of each q and k head (Qwen3)
   DType dtype = DType::bf16;    ///< of the stored weights
   std::vector<TokenId> eos;     ///< end tokens, from generation_config.json or else config.json
+  std::vector<TokenId> placeholders;  ///< of images, videos, sounds: what no response says
 
   /// The number of canonical K-segments S of the row-parallel projections (TensorParallelGroup):
   /// the largest power of two that divides the kv heads and the intermediate size. A

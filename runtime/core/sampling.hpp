@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,7 +25,17 @@ struct SamplingParams {
   bool ignore_eos = false;                ///< the model's own end tokens do not stop a response
   std::vector<TokenId> stop_ids;          ///< further stop tokens (kept in the response)
   std::vector<std::string> stop_strings;  ///< UTF-8; the token that completes one is kept
+  std::vector<TokenId> banned_ids;        ///< as set: no response has them
+  bool mask_unused = true;                ///< nor has any a token that means nothing
+  /// What follows from the two for the model: ascending, each once. They have no part in the
+  /// distribution that is sampled from, nor in sampling_logprob.
+  std::vector<TokenId> masked;
 };
+
+/// Tokens that cannot be sampled before min_tokens: those that are masked and `stops`, which end a
+/// response. Ascending, each once.
+[[nodiscard]] std::vector<TokenId> banned_early(const SamplingParams& sampling,
+                                                std::span<const TokenId> stops);
 
 /// 128 bits that name the noise stream of one request: Philox key (first 64) and the upper half of
 /// its counter (last 64). Token t of the response and token id v select the rest of the counter.

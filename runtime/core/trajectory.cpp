@@ -1,5 +1,6 @@
 #include <xxhash.h>
 
+#include <algorithm>
 #include <new>
 
 #include "runtime/core/request.hpp"
@@ -21,6 +22,14 @@ const char* name_of(FinishReason reason) {
       return "partial";
   }
   return "unknown";
+}
+
+std::vector<TokenId> banned_early(const SamplingParams& sampling, std::span<const TokenId> stops) {
+  std::vector<TokenId> banned = sampling.masked;
+  banned.insert(banned.end(), stops.begin(), stops.end());
+  std::sort(banned.begin(), banned.end());
+  banned.erase(std::unique(banned.begin(), banned.end()), banned.end());
+  return banned;
 }
 
 NoiseKey noise_key(std::uint64_t seed, std::uint64_t weight_version, std::string_view prompt_uid,

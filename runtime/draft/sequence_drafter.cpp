@@ -22,6 +22,7 @@ SequenceDrafter::SequenceDrafter(kernels::Backend& backend,
     : options_(checked_drafter(options)),
       sampling_(sampling),
       stops_(std::move(stops)),
+      banned_early_(banned_early(sampling, stops_)),
       backend_(backend),
       sequences_(std::move(sequences)) {
   if (options_.noise == DraftNoise::greedy) sampling_.temperature = 0;
@@ -88,7 +89,6 @@ int SequenceDrafter::longest(const DraftSlot& slot, const DraftText& text) const
 }
 
 kernels::SampleRow SequenceDrafter::sample_row(const DraftText& text, std::int32_t index) const {
-  const bool ban_stops = index < sampling_.min_tokens;
   NoiseKey noise = text.noise;
   // Any other key gives other noise; the stream stays the request's own.
   if (options_.noise == DraftNoise::independent) noise.key ^= 0x9E3779B97F4A7C15U;
@@ -98,7 +98,7 @@ kernels::SampleRow SequenceDrafter::sample_row(const DraftText& text, std::int32
           sampling_.top_k,
           sampling_.top_p,
           sampling_.min_p,
-          ban_stops ? std::span<const TokenId>(stops_) : std::span<const TokenId>()};
+          index < sampling_.min_tokens ? banned_early_ : sampling_.masked};
 }
 
 void SequenceDrafter::rank(const float* logits, int count) {

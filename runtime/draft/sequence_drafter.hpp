@@ -92,6 +92,7 @@ class SequenceDrafter : public Drafter {
   SequenceDrafterOptions options_;
   SamplingParams sampling_;
   std::vector<TokenId> stops_;
+  std::vector<TokenId> banned_early_;
   kernels::Backend& backend_;
   std::unique_ptr<DraftSequences> sequences_;
   std::vector<kernels::SampleRow> sample_rows_;

@@ -8,11 +8,11 @@ namespace paceline::engine {
 
 Executor::Executor(kernels::Backend& backend, std::shared_ptr<const model::Weights> weights,
                    TensorParallelGroup& group, const SamplingParams& sampling,
-                   std::vector<TokenId> stops, const ExecutorLimits& limits)
+                   const std::vector<TokenId>& stops, const ExecutorLimits& limits)
     : backend_(backend),
       group_(group),
       sampling_(sampling),
-      stops_(std::move(stops)),
+      banned_early_(banned_early(sampling, stops)),
       limits_(limits),
       decoder_(backend, std::move(weights), group,
                limits.max_batch * (1 + limits.max_draft) + limits.prefill_chunk,
@@ -91,10 +91,9 @@ void Executor::sample(const Step& step, const float* logits) {
   sample_rows_.clear();
   for (int i = first; i < first + mine; ++i) {
     const StepSample& s = step.samples[i];
-    sample_rows_.push_back(
-        {s.noise, s.index, sampling_.temperature, sampling_.top_k, sampling_.top_p, sampling_.min_p,
-         s.ban_stops != 0 ? std::span<const TokenId>(stops_) : std::span<const TokenId>(),
-         s.given});
+    sample_rows_.push_back({s.noise, s.index, sampling_.temperature, sampling_.top_k,
+                            sampling_.top_p, sampling_.min_p,
+                            s.ban_stops != 0 ? banned_early_ : sampling_.masked, s.given});
   }
 
   const auto sample_own = [&](const float* rows, std::span<kernels::Sampled> out) {

@@ -20,8 +20,8 @@ class Executor final : public StepRunner {
  public:
   /// `weights`, `backend`, `group`: as of model::Decoder. `stops`: the ids that min_tokens bans.
   Executor(kernels::Backend& backend, std::shared_ptr<const model::Weights> weights,
-           TensorParallelGroup& group, const SamplingParams& sampling, std::vector<TokenId> stops,
-           const ExecutorLimits& limits);
+           TensorParallelGroup& group, const SamplingParams& sampling,
+           const std::vector<TokenId>& stops, const ExecutorLimits& limits);
 
   std::span<const kernels::Sampled> run(const Step& step) override;
   [[nodiscard]] std::size_t feature_bytes() const override { return decoder_.feature_bytes(); }
@@ -48,7 +48,7 @@ class Executor final : public StepRunner {
   kernels::Backend& backend_;
   TensorParallelGroup& group_;
   SamplingParams sampling_;
-  std::vector<TokenId> stops_;
+  std::vector<TokenId> banned_early_;  ///< those that sampling_ masks among them
   ExecutorLimits limits_;
   model::Decoder decoder_;
   kernels::KvShape kv_shape_;

@@ -59,6 +59,23 @@ inline Reference reference(const float* logits, int vocab, const SampleRow& row)
   return out;
 }
 
+/// The best token, the first, some in the midst and the end of the vocabulary: ascending, each
+/// once, and never all. `below(n)`: random, below n.
+template <class Below>
+std::vector<TokenId> random_bans(const float* logits, int vocab, const Below& below) {
+  std::vector<TokenId> banned;
+  if (vocab <= 3) return banned;
+  banned = {0, static_cast<TokenId>(std::max_element(logits, logits + vocab) - logits)};
+  for (int holes = below(3) * below(40); holes > 0; --holes) banned.push_back(below(vocab));
+  if (below(2) == 0) {
+    for (int id = vocab - 1 - below(vocab / 2); id < vocab; ++id) banned.push_back(id);
+  }
+  std::sort(banned.begin(), banned.end());
+  banned.erase(std::unique(banned.begin(), banned.end()), banned.end());
+  if (std::ssize(banned) == vocab) banned.erase(banned.begin() + below(vocab));
+  return banned;
+}
+
 inline double gumbel_of(const SampleRow& row, TokenId id) {
   const std::uint32_t bits = noise_bits(row.noise, row.step, id);
   const double c = (4294967295.0 - bits + 0.5) / 4294967296.0;

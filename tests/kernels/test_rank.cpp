@@ -40,11 +40,8 @@ TEST_P(RankTest, TokensAndScoresMatchFloat64) {
     if (random.below(2) == 0) row.top_p = static_cast<float>(random.uniform());
     if (random.below(2) == 0) row.min_p = static_cast<float>(random.uniform() * 0.3);
     std::vector<TokenId> banned;
-    if (vocab > 3 && random.below(2) == 0) {
-      banned = {static_cast<TokenId>(std::max_element(logits.begin(), logits.begin() + vocab) -
-                                     logits.begin()),
-                0};
-    }
+    if (random.below(2) == 0)
+      banned = random_bans(logits.data(), vocab, [&](int n) { return random.below(n); });
     row.banned = banned;
     const int count = 1 + random.below(round % 2 == 0 ? 4 : kMaxRanked);
 

@@ -133,11 +133,8 @@ TEST_P(SampleTest, TokensAndLogProbabilitiesMatchFloat64) {
     if (random.below(2) == 0) row.top_p = static_cast<float>(random.uniform());
     if (random.below(2) == 0) row.min_p = static_cast<float>(random.uniform() * 0.3);
     std::vector<TokenId> banned;
-    if (vocab > 3 && random.below(2) == 0) {
-      banned = {static_cast<TokenId>(std::max_element(logits.begin(), logits.begin() + vocab) -
-                                     logits.begin()),
-                0};
-    }
+    if (random.below(2) == 0)
+      banned = random_bans(logits.data(), vocab, [&](int n) { return random.below(n); });
     row.banned = banned;
     const Sampled got = sample(*one, logits, vocab, row);
     const Sampled threaded = sample(*three, logits, vocab, row);
@@ -248,7 +245,9 @@ TEST_P(SampleTest, AGivenTokenHasTheProbabilitiesThatItIsSampledWith) {
     if (random.below(2) == 0) row.min_p = static_cast<float>(random.uniform() * 0.3);
     const auto best =
         static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
-    const std::vector<TokenId> banned = {best};
+    std::vector<TokenId> banned = {best};
+    if (round % 3 == 0)
+      banned = random_bans(logits.data(), vocab, [&](int n) { return random.below(n); });
     if (random.below(2) == 0) row.banned = banned;
     const Sampled drawn = sample(*one, logits, vocab, row);
     row.given = drawn.token;

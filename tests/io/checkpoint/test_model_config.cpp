@@ -145,6 +145,7 @@ TEST(ModelConfig, Qwen3) {
 TEST(ModelConfig, EosOfTheGenerationConfig) {
   EXPECT_EQ(parse(qwen2(), R"({"eos_token_id": [5, 6]})").eos, (std::vector<TokenId>{5, 6}));
   EXPECT_EQ(parse(qwen2(), R"({"eos_token_id": 7})").eos, std::vector<TokenId>{7});
+  EXPECT_EQ(parse(qwen2(), R"({"eos_token_id": []})").eos, std::vector<TokenId>{});
   EXPECT_EQ(parse(qwen2(), R"({"eos_token_id": null})").eos, std::vector<TokenId>{151645});
   EXPECT_EQ(parse(qwen2(), "{}").eos, std::vector<TokenId>{151645});
   EXPECT_EQ(

@@ -43,6 +43,10 @@ TEST(Manifest, NamesTheFirstThingThatDiffers) {
       {[](auto& m) { m.sampling.ignore_eos = true; }, "sampling.ignore_eos: false, now true"},
       {[](auto& m) { m.sampling.stop_ids = {7}; }, "sampling.stop_ids: [7,8], now [7]"},
       {[](auto& m) { m.sampling.stop_strings = {}; }, "sampling.stop_strings: "},
+      {[](auto& m) {
+         m.sampling.masked = {3, 4, 5, 9};
+       },
+       "tokens masked by sampling.unused_ids and sampling.banned_ids: [], now [[3,5],[9,9]]"},
   };
   for (const auto& [change, expected] : cases) {
     RunManifest changed = example();

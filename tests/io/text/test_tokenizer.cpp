@@ -58,6 +58,10 @@ TEST(Tokenizer, DecodesAndNamesTokens) {
   EXPECT_TRUE(t.is_special(260));
   EXPECT_FALSE(t.is_special(262));
   EXPECT_FALSE(t.is_special(1000));
+  EXPECT_TRUE(t.has_token(0));
+  EXPECT_TRUE(t.has_token(260));
+  EXPECT_FALSE(t.has_token(263));
+  EXPECT_FALSE(t.has_token(-1));
 }
 
 TEST(Tokenizer, MergesComeInOrderOfRankThenPlace) {

@@ -139,10 +139,8 @@ RandomRow random_row(Random& random, int vocab, std::size_t stride, int round) {
   if (random.below(2) == 0) row.top_k = 1 + random.below(random.below(2) == 0 ? 8 : vocab);
   if (random.below(2) == 0) row.top_p = static_cast<float>(random.uniform());
   if (random.below(2) == 0) row.min_p = static_cast<float>(random.uniform() * 0.3);
-  if (vocab > 3 && random.below(2) == 0) {
-    const auto top = std::max_element(out.logits.begin(), out.logits.begin() + vocab);
-    out.banned = {static_cast<TokenId>(top - out.logits.begin()), 0};
-  }
+  if (random.below(2) == 0)
+    out.banned = random_bans(out.logits.data(), vocab, [&](int n) { return random.below(n); });
   return out;
 }
 
