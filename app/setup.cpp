@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <set>
 
 #include "app/broadcast.hpp"
 #include "app/coordination.hpp"
@@ -83,6 +82,7 @@ void read_model(Setup& setup, Standing& standing) {
   setup.stops = stop_set(setup.model, sampling, setup.tokenizer.get());
   sampling.masked = masked_tokens(setup.model, sampling, setup.tokenizer.get(), setup.stops);
   require_way_on(setup);
+  setup.earlier_eos = standing.eos(setup.model.eos);
   settle_mode(setup);
   setup.drafters = read_drafters(setup.config.speculation, setup.model, setup.tokenizer.get());
   if (!setup.given && !sampling.stop_strings.empty())
@@ -142,6 +142,7 @@ void read_prompts(Setup& setup) {
     say("warning: the tokenizer is not read, so that the run has token ids and no text: {}",
         setup.no_tokenizer);
   }
+  setup.turn_end = turn_end(chat, setup.tokenizer.get(), setup.prompts.prompts);
   for (const Prompt& prompt : setup.prompts.prompts) {
     setup.longest_prompt =
         std::max(setup.longest_prompt, static_cast<std::int32_t>(prompt.tokens.size()));
@@ -383,6 +384,7 @@ io::RunManifest manifest_of(const Setup& setup) {
   manifest.prompts = setup.prompts.prompts.size();
   manifest.samples = setup.config.prompts.samples;
   manifest.sampling = setup.config.sampling;
+  manifest.stops = setup.stops;
   manifest.weight_version = setup.config.model.weight_version;
   manifest.backend = setup.backend.name;
   manifest.isa = setup.backend.isa;

@@ -12,6 +12,7 @@
 #include "app/drafters.hpp"
 #include "app/memory_plan.hpp"
 #include "app/speculation_choice.hpp"
+#include "app/token_sets.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/config/run_config.hpp"
 #include "io/hdf5/manifest.hpp"
@@ -45,7 +46,9 @@ struct Setup {
   TokenizerState tokenizer_state = TokenizerState::read;
   std::string no_tokenizer;  ///< why there is none
   DType compute = DType::bf16;
-  std::vector<TokenId> stops;            ///< every id that ends a response
+  std::vector<TokenId> stops;  ///< every id that ends a response
+  /// The model's end tokens in the step before, of a job that has done one.
+  std::optional<std::vector<TokenId>> earlier_eos;
   std::int32_t longest_prompt = 0;       ///< tokens
   std::int32_t longest_sequence = 0;     ///< tokens, prompt and response
   std::vector<fabric::RankFacts> facts;  ///< [ranks]
@@ -66,6 +69,7 @@ struct Setup {
   bool given = false;  ///< responses are given: none is generated, and nothing drafts
 
   io::PromptSet prompts;              ///< on rank 0 alone
+  TurnEnd turn_end;                   ///< likewise
   std::vector<std::string> subjects;  ///< [prompts] what scoring needs of each (ground_truth.hpp)
 
   [[nodiscard]] std::size_t requests() const {

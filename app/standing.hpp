@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "app/costs.hpp"
@@ -25,6 +26,11 @@ class Standing {
   /// The tokenizer that these files make: that of the step before where their texts are the same,
   /// as they are from step to step of a training. Throws as Tokenizer::load() does.
   [[nodiscard]] std::shared_ptr<const io::Tokenizer> tokenizer(io::TokenizerFiles files);
+
+  /// The model's end tokens in the step before; none in the first. `now`: of this one.
+  [[nodiscard]] std::optional<std::vector<TokenId>> eos(const std::vector<TokenId>& now) {
+    return std::exchange(eos_, now);
+  }
 
   /// As costs_of_run(), which is asked where ranks, roles or shapes are others than before:
   /// weights and prompts have no part in costs. Collective.
@@ -52,6 +58,7 @@ class Standing {
   SteadyClock clock_;
   std::shared_ptr<const io::Tokenizer> tokenizer_;
   io::TokenizerFiles tokenizer_files_;
+  std::optional<std::vector<TokenId>> eos_;
   std::optional<Conditions> measured_under_;
   CostsByDegree costs_;
 };

@@ -1,8 +1,10 @@
 #include "app/token_sets.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 
 #include "app/setup.hpp"
@@ -96,30 +98,115 @@ std::string ranges_text(const std::vector<TokenId>& ids) {
   return text;
 }
 
+TurnEnd turn_end(const io::ChatTemplate& chat, const io::Tokenizer* tokenizer,
+                 std::span<const Prompt> prompts) {
+  if (chat.family() == io::ChatFamily::none || tokenizer == nullptr) return {};
+  const std::string answer = "answer";
+  std::string text;
+  try {
+    const std::vector<io::ChatMessage> messages{{"user", "question"}, {"assistant", answer}};
+    io::ChatOptions options;
+    options.add_generation_prompt = false;
+    text = chat.render(messages, options);
+  } catch (const DataError&) {  // one that takes no such conversation
+    return {};
+  }
+  text.erase(0, text.rfind(answer) + answer.size());
+  TurnEnd end;
+  end.tokens = tokenizer->encode(text);
+  if (end.tokens.empty()) return {};
+  if (tokenizer->is_special(end.tokens.front())) {
+    end.tokens.resize(1);
+    end.text = tokenizer->bytes_of(end.tokens.front());
+  } else {
+    end.text = text.substr(0, text.find('\n'));
+    end.tokens = tokenizer->encode(end.text);
+  }
+  if (end.text.empty()) return {};
+  end.in_prompts = std::any_of(prompts.begin(), prompts.end(), [&](const Prompt& prompt) {
+    return std::search(prompt.tokens.begin(), prompt.tokens.end(), end.tokens.begin(),
+                       end.tokens.end()) != prompt.tokens.end();
+  });
+  return end;
+}
+
+namespace {
+
+/// The setting by which responses end where the template's turns do.
+std::string setting_for(const TurnEnd& end) {
+  return end.tokens.size() == 1
+             ? fmt::format("sampling.stop_ids: [{}]", end.tokens.front())
+             : fmt::format("sampling.stop_strings: ['{}']", io::printable(end.text));
+}
+
+bool ends_with(const Setup& setup, const TurnEnd& end) {
+  if (end.tokens.size() == 1 && has(setup.stops, end.tokens.front())) return true;
+  const std::vector<std::string>& strings = setup.config.sampling.stop_strings;
+  return std::any_of(strings.begin(), strings.end(), [&](const std::string& text) {
+    return end.text.find(text) != std::string::npos;
+  });
+}
+
+std::string end_warnings(const Setup& setup) {
+  const SamplingParams& sampling = setup.config.sampling;
+  if (sampling.ignore_eos) return "";  // as it is wanted
+  const TurnEnd& turn = setup.turn_end;
+  const std::string& path = setup.config.model.path;
+  if (setup.stops.empty() && sampling.stop_strings.empty()) {
+    return fmt::format(
+        "  warning: nothing ends a response but its length: {} names no end token (eos_token_id); "
+        "set {}\n",
+        path, turn.text.empty() ? "sampling.stop_ids or sampling.stop_strings" : setting_for(turn));
+  }
+  std::string text;
+  const bool all_banned = std::all_of(setup.stops.begin(), setup.stops.end(), [&](TokenId id) {
+    return std::binary_search(sampling.masked.begin(), sampling.masked.end(), id);
+  });
+  if (all_banned && !setup.stops.empty()) {
+    text +=
+        "  warning: no response can end with a token: sampling.banned_ids has every one that ends "
+        "responses\n";
+  }
+  if (turn.in_prompts && !ends_with(setup, turn)) {
+    text += fmt::format(
+        "  warning: turns of the prompts end with {}, but responses do not, so that they go on "
+        "behind it; set {}\n",
+        io::printable(turn.text), setting_for(turn));
+  }
+  if (setup.earlier_eos && *setup.earlier_eos != setup.model.eos) {
+    const bool generation =
+        std::filesystem::exists(std::filesystem::path(path) / "generation_config.json");
+    text += fmt::format(
+        "  warning: the model's end tokens are [{}], those of the step before were [{}]{}; to have "
+        "these too, set sampling.stop_ids: [{}]\n",
+        fmt::join(setup.model.eos, ", "), fmt::join(*setup.earlier_eos, ", "),
+        generation ? "" : fmt::format(": {} has no generation_config.json", path),
+        fmt::join(*setup.earlier_eos, ", "));
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string token_text(const Setup& setup) {
   constexpr std::size_t kLongest = 60;
   const SamplingParams& sampling = setup.config.sampling;
-  std::vector<std::string> ends;
-  for (const TokenId id : setup.stops) ends.push_back(token_name(id, setup.tokenizer.get()));
-  for (const std::string& text : sampling.stop_strings)
-    ends.push_back("\"" + io::printable_start(text, kLongest) + "\"");
-  ends.push_back(fmt::format("{} tokens", sampling.max_tokens));
-  std::string text = fmt::format("  responses end with {}\n", alternatives(ends));
+  std::string text;
+  if (!setup.given) {
+    std::vector<std::string> ends;
+    for (const TokenId id : setup.stops) ends.push_back(token_name(id, setup.tokenizer.get()));
+    for (const std::string& string : sampling.stop_strings)
+      ends.push_back("\"" + io::printable_start(string, kLongest) + "\"");
+    ends.push_back(fmt::format("{} tokens", sampling.max_tokens));
+    text = fmt::format("  responses end with {}\n", alternatives(ends));
+  }
   if (!sampling.masked.empty()) {
     text += fmt::format(
         "  {} of the vocabulary cannot be sampled: {} (sampling.unused_ids, sampling.banned_ids)\n",
         sampling.masked.size() == 1 ? "1 token" : fmt::format("{} tokens", sampling.masked.size()),
         io::printable_start(ranges_text(sampling.masked), kLongest));
   }
-  const bool all_banned = std::all_of(setup.stops.begin(), setup.stops.end(), [&](TokenId id) {
-    return std::binary_search(sampling.masked.begin(), sampling.masked.end(), id);
-  });
-  if (!setup.stops.empty() && all_banned) {
-    text +=
-        "  warning: sampling.banned_ids has every token that ends a response, so that none can end "
-        "with one\n";
-  }
-  return text;
+  return setup.given ? text : text + end_warnings(setup);
 }
 
 }  // namespace paceline::app

@@ -1,11 +1,14 @@
 // Which tokens end a response of the run, which cannot be sampled, and what is said of both.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
+#include "io/text/chat_template.hpp"
 #include "io/text/tokenizer.hpp"
 #include "runtime/core/model_config.hpp"
+#include "runtime/core/request.hpp"
 #include "runtime/core/sampling.hpp"
 #include "runtime/core/types.hpp"
 
@@ -29,10 +32,20 @@ struct Setup;
                                                  const io::Tokenizer* tokenizer,
                                                  const std::vector<TokenId>& stops);
 
+/// What a chat template writes behind an answer, "<|im_end|>": the answer ends where it is sampled.
+struct TurnEnd {
+  std::string text;             ///< empty: not known
+  std::vector<TokenId> tokens;  ///< one, where the tokenizer has it
+  bool in_prompts = false;  ///< some prompt has it, so that its model was told that turns end so
+};
+[[nodiscard]] TurnEnd turn_end(const io::ChatTemplate& chat, const io::Tokenizer* tokenizer,
+                               std::span<const Prompt> prompts);
+
 /// "3, 7-9" of ascending ids.
 [[nodiscard]] std::string ranges_text(const std::vector<TokenId>& ids);
 
-/// Lines of the banner: what ends a response and what cannot be sampled.
+/// Lines of the banner: what ends a response and what cannot be sampled, with warnings where that
+/// is not what anyone can want, and the settings that mend it.
 [[nodiscard]] std::string token_text(const Setup& setup);
 
 }  // namespace paceline::app

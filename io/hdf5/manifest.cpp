@@ -24,6 +24,8 @@ double shortest(float value) {
   return result;
 }
 
+constexpr TokenId kMostTokens = 1 << 24;  // in a vocabulary
+
 /// [[first, last], ...] of ascending ids: there may be many, side by side.
 Json ranges_of(std::span<const TokenId> ids) {
   Json ranges = Json::array();
@@ -39,8 +41,11 @@ Json ranges_of(std::span<const TokenId> ids) {
 std::vector<TokenId> ids_of(const Json& ranges) {
   std::vector<TokenId> ids;
   for (const Json& range : ranges) {
+    const auto first = range.at(0).get<TokenId>();
     const auto last = range.at(1).get<TokenId>();
-    for (auto id = range.at(0).get<TokenId>(); id <= last; ++id) ids.push_back(id);
+    if (first < 0 || last < first || last >= kMostTokens)
+      throw IoError("masked tokens that are none: " + range.dump());
+    for (TokenId id = first; id <= last; ++id) ids.push_back(id);
   }
   return ids;
 }
@@ -105,6 +110,7 @@ Json manifest_to_json(const RunManifest& m) {
   json["isa"] = m.isa;
   json["dtype"] = name_of(m.dtype);
   json["sampling"] = sampling_json(m.sampling);
+  if (m.stops) json["sampling"]["stops"] = *m.stops;
   json["config"] = m.config_text;
   return json;
 }
@@ -124,6 +130,8 @@ RunManifest manifest_of_json(const Json& json, const std::string& name) {
     json.at("prompts").get_to(m.prompts);
     json.at("samples").get_to(m.samples);
     m.sampling = sampling_from(json.at("sampling"));
+    if (json.at("sampling").contains("stops"))
+      m.stops = json.at("sampling").at("stops").get<std::vector<TokenId>>();
     json.at("seed").get_to(m.sampling.seed);
     json.at("weight_version").get_to(m.weight_version);
     json.at("backend").get_to(m.backend);
@@ -162,9 +170,11 @@ std::optional<std::string> first_difference(const RunManifest& earlier, const Ru
     if (auto found = difference(key, was[key], is[key])) return found;
   }
   for (const auto& [key, value] : is["sampling"].items()) {
-    const std::string name = key == "masked"
-                                 ? "tokens masked by sampling.unused_ids and sampling.banned_ids"
-                                 : "sampling." + key;
+    if (key == "stops" && !was["sampling"].contains(key)) continue;
+    const std::string name =
+        key == "masked"  ? "tokens masked by sampling.unused_ids and sampling.banned_ids"
+        : key == "stops" ? "tokens that end a response (eos_token_id, sampling.stop_ids)"
+                         : "sampling." + key;
     if (auto found = difference(name, was["sampling"][key], value)) return found;
   }
   return std::nullopt;

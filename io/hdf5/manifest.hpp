@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "runtime/core/request.hpp"
 #include "runtime/core/sampling.hpp"
@@ -26,6 +27,9 @@ struct RunManifest {
   std::uint64_t prompts = 0;        ///< number of prompts
   std::uint32_t samples = 1;        ///< responses a prompt
   SamplingParams sampling;          ///< with the seed
+  /// Every id that ends a response, the model's own among them; none in files from before it was
+  /// kept.
+  std::optional<std::vector<TokenId>> stops;
   std::uint64_t weight_version = 0;
   std::string backend;
   std::string isa;

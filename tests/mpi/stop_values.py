@@ -1,16 +1,27 @@
-"""Responses that a stop string ended, held against the same responses without an end.
+"""Responses held against what other runs, or a plain decoder, say of the same requests.
 
-    stop_values.py MODEL ENDLESS STOPPED STRING    each of STOPPED is that of ENDLESS up to the token with which STRING,
-                                                   special tokens' spelling included, is complete
+    stop_values.py cut MODEL ENDLESS STOPPED STRING    each response of STOPPED is that of ENDLESS up to the token with
+                                                       which STRING, special tokens' spelling included, is complete
+    stop_values.py pad MODEL DIR TIMES                 the model with each row of its vocabulary TIMES times, of which
+                                                       its tokenizer has the first
+    stop_values.py same PLAIN PADDED                   tokens and sampling_logprob are the same to the bit, the masked
+                                                       rows' share of the full vocabulary's probability is not
+    stop_values.py has RUN FIRST LAST                  how many sampled tokens have ids from FIRST to LAST
+    stop_values.py kept RUN MODEL                      what each token could have been, by a Qwen2 of few lines in
+                                                       float64, but for what lies on the edge; of a run in fp32
+    stop_values.py equal RUN RUN                       the same of two runs, to the bit
 
 Prints one line that tells what was compared; exits with 1 where it differs.
 """
 
 import json
 import os
+import shutil
+import struct
 import sys
 
 import h5py
+import numpy as np
 
 
 def spellings(model):
@@ -24,28 +35,125 @@ def spellings(model):
     return texts | {added["id"]: added["content"].encode() for added in tokenizer["added_tokens"]}
 
 
-def responses(run):
+def columns(run, *names):
     with h5py.File(os.path.join(run, "trajectories.h5")) as file:
-        group = file["trajectories"]
-        offsets, tokens, reasons = group["offsets"][:], group["tokens"][:], group["finish_reason"][:]
+        return [file["trajectories"][name][:] for name in names]
+
+
+def responses(run):
+    offsets, tokens, reasons = columns(run, "offsets", "tokens", "finish_reason")
     return [(list(tokens[a:b]), int(r)) for a, b, r in zip(offsets, offsets[1:], reasons)]
 
 
-def main(model, endless, stopped, string):
+def cut(model, endless, stopped, string):
     texts, wanted = spellings(model), string.encode()
     ended = 0
-    for i, ((whole, _), (cut, reason)) in enumerate(zip(responses(endless), responses(stopped), strict=True)):
+    for i, ((whole, _), (part, reason)) in enumerate(zip(responses(endless), responses(stopped), strict=True)):
         text, length = b"", 0
         while length < len(whole) and wanted not in text:
             text += texts[whole[length]]
             length += 1
         found = wanted in text
         ended += found
-        assert cut == whole[:length], f"response {i} has {len(cut)} tokens, expected {length}"
+        assert part == whole[:length], f"response {i} has {len(part)} tokens, expected {length}"
         assert (reason == 2) == found, f"response {i} ended for reason {reason}, stop string found: {found}"
     assert ended > 0, "no response has the string"
-    print(f"{ended} responses end with it, {len(responses(stopped)) - ended} have none")
+    return f"{ended} responses end with it, {len(responses(stopped)) - ended} have none"
+
+
+def pad(model, folder, times):
+    shutil.copytree(model, folder, copy_function=shutil.copyfile)
+    path = os.path.join(folder, "config.json")
+    with open(path) as file:
+        config = json.load(file)
+    config["vocab_size"] *= int(times)
+    with open(path, "w") as file:
+        json.dump(config, file)
+    path = os.path.join(folder, "model.safetensors")
+    with open(path, "rb") as file:
+        (size,) = struct.unpack("<Q", file.read(8))
+        header, data = json.loads(file.read(size)), file.read()
+    tensors = {name: about for name, about in header.items() if name != "__metadata__"}
+    out = b""
+    for name, about in tensors.items():
+        begin, end = about["data_offsets"]
+        rows = name in ("model.embed_tokens.weight", "lm_head.weight")
+        part = data[begin:end] * (int(times) if rows else 1)
+        if rows:
+            about["shape"][0] *= int(times)
+        about["data_offsets"] = [len(out), len(out) + len(part)]
+        out += part
+    text = json.dumps(tensors).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + out)
+    return f"{config['vocab_size']} rows"
+
+
+def bits(values):
+    return np.ascontiguousarray(values).view(np.uint32)
+
+
+def same(plain, padded):
+    (tokens, sampling, full), (other, other_sampling, other_full) = (
+        columns(run, "tokens", "sampling_logprob", "logprob") for run in (plain, padded)
+    )
+    assert np.array_equal(tokens, other), "tokens differ"
+    assert np.array_equal(bits(sampling), bits(other_sampling)), "sampling_logprob differs"
+    assert np.allclose(full - np.log(2), other_full, atol=1e-5), "logprob is not of the full vocabulary"
+    return f"{len(tokens)} tokens"
+
+
+def has(run, first, last):
+    (tokens,) = columns(run, "tokens")
+    return str(int(np.count_nonzero((tokens >= int(first)) & (tokens <= int(last)))))
+
+
+def kept(run, model):
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:0] = [here, os.path.join(here, "..", "..", "io", "python")]
+    from paceline_reader import open_run
+    from score_values import Decoder, log_softmax
+
+    decoder, tokens, edges = Decoder(model), 0, 0
+    with open_run(run) as opened:
+        sampling = opened.attributes["sampling"]
+        for index in range(0, len(opened), 3):
+            response = opened[index]
+            prompt = opened.prompts[response.prompt_index].tokens
+            text = np.concatenate((prompt, response.tokens))
+            logits = decoder.logits(text)[len(prompt) - 1 : -1] / sampling["temperature"]
+            for first, last in sampling["masked"]:
+                logits[:, first : last + 1] = -np.inf
+            for t, row in enumerate(log_softmax(logits)):
+                ids = response.kept_ids[response.kept_offsets[t] : response.kept_offsets[t + 1]]
+                assert 1 <= len(ids) <= sampling["top_k"] and response.tokens[t] in ids
+                assert np.all(np.diff(ids) > 0)
+                order = np.argsort(-row, kind="stable")[: sampling["top_k"]]
+                p = np.exp(log_softmax(row[order]))
+                most = 1 + int(np.searchsorted(np.cumsum(p), sampling["top_p"]))
+                expected = order[: min(most, len(order))]
+                tokens += 1
+                if set(expected.tolist()) == set(ids.tolist()):
+                    continue
+                # The arithmetic is another: only what is about as probable as the last may differ.
+                edges += 1
+                least = row[expected[-1]]
+                for id in set(expected.tolist()) ^ set(ids.tolist()):
+                    assert abs(row[id] - least) < 0.05, f"response {index}, token {t}: id {id}"
+    assert tokens > 200 and edges < tokens / 50, f"{edges} of {tokens} differ"
+    return f"{tokens} tokens, {edges} of them with an id on the edge"
+
+
+def equal(run, other):
+    names = "tokens", "kept_ids", "kept_offsets"
+    for name, a, b in zip(names, columns(run, *names), columns(other, *names)):
+        assert np.array_equal(a, b), f"{name} differ"
+    return f"{len(columns(run, 'kept_ids')[0])} ids"
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        print({"cut": cut, "pad": pad, "same": same, "has": has, "kept": kept, "equal": equal}[sys.argv[1]](*sys.argv[2:]))
+    except AssertionError as error:
+        sys.exit(str(error))

@@ -1,11 +1,36 @@
 #!/usr/bin/env bash
-# stops.sh PACELINE: what ends a response, over ranks, tensor parallelism, speculation and resuming.
+# stops.sh PACELINE: what ends a response, what cannot be sampled and what could have been, over ranks, tensor
+# parallelism, speculation, chunks and resuming.
 source "$(dirname "$0")/lib.sh"
 python=$(command -v /usr/bin/python3 || command -v python3)
+if ! "$python" -c 'import h5py, numpy' 2>/dev/null; then echo "SKIP: h5py or numpy is not there"; exit 0; fi
+export PYTHONDONTWRITEBYTECODE=1
+model=$root/configs/models/target
 head -n 8 "$root/configs/prompts/quickstart.jsonl" >"$work/prompts.jsonl"
 small=(--set prompts.path="$work/prompts.jsonl" --set prompts.samples=3 --set sampling.max_tokens=120
        --set engine.threads=1)
 drafts=(--set "speculation.drafters=[{method: suffix}, {method: model, path: $root/configs/models/draft}]")
+
+# values WHAT MODE [ARG...]: what stop_values.py says.
+values() {
+  local what=$1 found
+  shift
+  if found=$("$python" "$here/stop_values.py" "$@" 2>&1); then ok "$what: $found"; else fail "$what: $found"; fi
+}
+# says WHAT LOG PATTERN, silent WHAT LOG PATTERN
+says() { if grep -qE -- "$3" "$2"; then ok "$1"; else fail "$1: no line is '$3':"; cat "$2"; fi; }
+silent() { if grep -qE -- "$3" "$2"; then fail "$1: a line is '$3':"; cat "$2"; else ok "$1"; fi; }
+# refused WHAT CODE PATTERN [ARG...]: on any number of ranks, at once.
+refused() {
+  local what=$1 expected=$2 pattern=$3 ranks code
+  shift 3
+  for ranks in 1 3; do
+    code=0
+    at_once rollout "$ranks" "$work/refused" "$@" || code=$?
+    same "$what, $ranks ranks: exit code" "$expected" "$code"
+    says "$what, $ranks ranks" "$work/refused.log" "$pattern"
+  done
+}
 
 # over_layouts WHAT [ARG...]: each has the digest $reference.
 over_layouts() {
@@ -33,9 +58,79 @@ run "it cannot be sampled before min_tokens" 1 "${early[@]}" --set sampling.igno
 rollout 1 "$work/endless" --set sampling.ignore_eos=true || { cat "$work/endless.log"; exit 1; }
 spelled=(--set sampling.ignore_eos=true --set 'sampling.stop_strings=["0<|im_end|>"]')
 rollout 1 "$work/spelled" "${spelled[@]}" || { cat "$work/spelled.log"; exit 1; }
-if found=$("$python" "$here/stop_values.py" "$root/configs/models/target" "$work/endless" "$work/spelled" "0<|im_end|>" 2>&1)
-then ok "a stop string with a special token: $found"; else fail "a stop string with a special token: $found"; fi
+values "a stop string with a special token" cut "$model" "$work/endless" "$work/spelled" "0<|im_end|>"
 reference=$(digest "$work/spelled")
 over_layouts "a stop string with a special token" "${spelled[@]}"
+says "the banner says what ends responses" "$work/spelled.log" '^  responses end with "0<\|im_end\|>" or 120 tokens$'
+says "and with which tokens" "$work/own.log" '^  responses end with <\|endoftext\|> \(509\), <\|im_end\|> \(511\) or 120 tokens$'
+same "run.json has the stop set" "[509, 511]" "$("$python" -c 'import json, sys; print(json.load(open(sys.argv[1]))["sampling"]["stops"])' "$work/own/run.json")"
+
+# Rows of the vocabulary that no token has are not sampled: here each token's row is there twice.
+padded=$work/padded
+"$python" "$here/stop_values.py" pad "$model" "$padded" 2 >/dev/null
+"$python" "$here/stop_values.py" pad "$root/configs/models/draft" "$work/padded-draft" 2 >/dev/null
+drafts=(--set "speculation.drafters=[{method: suffix}, {method: model, path: $work/padded-draft}]")
+for settings in sampling.temperature=1 "sampling.top_k=600 sampling.top_p=0.9" sampling.temperature=0 sampling.min_tokens=40; do
+  read -ra words <<<"$settings"
+  set=()
+  for word in "${words[@]}"; do set+=(--set "$word"); done
+  rm -rf "$work/plain" "$work/masked"
+  rollout 1 "$work/plain" "${set[@]}" && rollout 1 "$work/masked" --set model.path="$padded" "${set[@]}" || fail "padded, $settings"
+  if [ "$settings" = sampling.temperature=0 ]; then continue; fi
+  values "padded, $settings" same "$work/plain" "$work/masked"
+done
+same "padded, sampling.temperature=0 has no other tokens" 0 "$("$python" "$here/stop_values.py" has "$work/masked" 512 1023)"
+rollout 1 "$work/padded-run" --set model.path="$padded" || { cat "$work/padded-run.log"; exit 1; }
+says "the banner says what is masked" "$work/padded-run.log" '512 tokens of the vocabulary cannot be sampled: 512-1023'
+reference=$(digest "$work/padded-run")
+over_layouts "padded" --set model.path="$padded"
+"$here/launch.sh" 2 "$paceline" score "$config" "$work/padded-run" "${backend[@]}" "${small[@]}" --set model.path="$padded" \
+  --set layout.verifier_tp=2 >"$work/score.log" 2>&1 || cat "$work/score.log"
+says "score masks them too" "$work/score.log" "^all log-probabilities are the run's own to the bit"
+rollout 1 "$work/kept-run" --set model.path="$padded" --set sampling.unused_ids=keep || fail "unused ids are kept"
+if [ "$("$python" "$here/stop_values.py" has "$work/kept-run" 512 1023)" -gt 100 ]; then ok "with unused_ids: keep they are sampled"
+else fail "with unused_ids: keep none is sampled"; fi
+code=0; rollout 1 "$work/padded-run" --resume --set model.path="$padded" --set sampling.unused_ids=keep || code=$?
+same "a run goes on with what it masked: exit code" 64 "$code"
+says "a run goes on with what it masked" "$work/padded-run.log" 'tokens masked by sampling.unused_ids and sampling.banned_ids: \[\[512,1023\]\], now \[\]'
+sed 's/"vocab_size"/"image_token_id": 510, "vision_start_token_id": 508, "vocab_size"/' "$model/config.json" >"$work/config.json"
+cp -r "$model" "$work/vision" && chmod -R u+w "$work/vision" && cp "$work/config.json" "$work/vision/config.json"
+rollout 1 "$work/vision-run" --set model.path="$work/vision" --set sampling.banned_ids=[48,49] || cat "$work/vision-run.log"
+says "placeholders and what is banned are masked" "$work/vision-run.log" '4 tokens of the vocabulary cannot be sampled: 48-49, 508, 510'
+same "none of them is sampled" "0 0 0" "$(for ids in "48 49" "508 508" "510 510"; do "$python" "$here/stop_values.py" has "$work/vision-run" $ids; done | xargs)"
+refused "a banned id that is none" 64 'sampling.banned_ids: 512 is not a token of this model \(0 to 511\)' --set sampling.banned_ids=[3,512]
+refused "everything is banned" 64 "sampling.banned_ids: none of the model's 512 tokens is left" --set "sampling.banned_ids=[$(seq -s, 0 511)]"
+refused "min_tokens where all else ends a response" 64 'sampling.min_tokens: 2 cannot be met' --set sampling.min_tokens=2 --set "sampling.stop_ids=[$(seq -s, 0 511)]"
+rollout 1 "$work/no-end" --set sampling.banned_ids=[509,511] --set sampling.max_tokens=4 || fail "every end is banned"
+says "every end is banned" "$work/no-end.log" 'warning: no response can end with a token: sampling.banned_ids has every one'
+
+# What ends no turn is told of, with the setting that mends it.
+silent "nothing to warn of" "$work/own.log" 'warning: (turns|nothing ends|the model.s end tokens)'
+base=$work/base
+cp -r "$model" "$base" && chmod -R u+w "$base"
+echo '{"eos_token_id": 509}' >"$base/generation_config.json"
+rollout 1 "$work/base-run" --set model.path="$base" || fail "a base model"
+turns='warning: turns of the prompts end with <\|im_end\|>, but responses do not, so that they go on behind it; set sampling.stop_ids: \[511\]'
+says "end tokens without the template's" "$work/base-run.log" "$turns"
+"$paceline" check "$config" "${backend[@]}" "${small[@]}" --output "$work/none" --set model.path="$base" >"$work/check.log" 2>&1 || fail "check"
+says "check says so too" "$work/check.log" "$turns"
+rollout 1 "$work/mended" --set model.path="$base" --set sampling.stop_ids=[511] || fail "mended"
+silent "the setting mends it" "$work/mended.log" 'warning: turns'
+same "and gives what the model's own end gives" "$(digest "$work/own")" "$(digest "$work/mended")"
+echo '{"prompt": "two and two"}' >"$work/text.jsonl"
+rollout 1 "$work/text-run" --set model.path="$base" --set prompts.path="$work/text.jsonl" --set sampling.max_tokens=4 || fail "text"
+silent "text without turns is not warned of" "$work/text-run.log" 'warning: turns'
+echo '{"eos_token_id": []}' >"$base/generation_config.json"
+rollout 1 "$work/empty" --set model.path="$base" --set sampling.max_tokens=4 || fail "an empty list"
+says "an empty list of ends" "$work/empty.log" 'warning: nothing ends a response but its length: .* names no end token \(eos_token_id\); set sampling.stop_ids: \[511\]'
+
+# A step whose end tokens are others than those of the step before.
+cp -r "$model" "$work/step" && chmod -R u+w "$work/step" && rm "$work/step/generation_config.json"
+mkdir "$work/steps"
+echo "{sampling: {max_tokens: 4}}" >"$work/steps/1.yaml"
+echo "{model: {path: $work/step}, sampling: {max_tokens: 4}}" >"$work/steps/2.yaml"
+touch "$work/steps/stop"
+"$here/launch.sh" 2 "$paceline" rollout "$config" --watch "$work/steps" "${backend[@]}" "${small[@]}" >"$work/watch.log" 2>&1 || cat "$work/watch.log"
+says "a step's end tokens are others" "$work/watch.log" "warning: the model's end tokens are \[511\], those of the step before were \[511, 509\]: .*/step has no generation_config.json; to have these too, set sampling.stop_ids: \[511, 509\]"
 
 finish

@@ -59,6 +59,15 @@ TEST(Manifest, NamesTheFirstThingThatDiffers) {
   harmless.config_text = "layout:\n  verifier_tp: 2\nspeculation:\n  drafters: [{method: ngram}]\n";
   harmless.program_version = "0.2.0";
   EXPECT_EQ(first_difference(example(), harmless), std::nullopt);
+
+  RunManifest ends = example();
+  ends.stops = {7, 9};
+  EXPECT_EQ(first_difference(example(), ends), std::nullopt) << "they were not kept before";
+  const RunManifest kept = manifest_from_json(to_json(ends), "run.json");
+  EXPECT_EQ(kept.stops, ends.stops);
+  ends.stops = {7};
+  EXPECT_EQ(first_difference(kept, ends),
+            "tokens that end a response (eos_token_id, sampling.stop_ids): [7,9], now [7]");
 }
 
 TEST(Manifest, BadTextIsAnErrorThatNamesTheFile) {
