@@ -153,9 +153,11 @@ class Rank final : public RankMachine {
 void Rank::open_shard(const policy::Placement& placement) {
   if (shard_ || placement.role(rank_) != Role::verifier) return;
   shard_ = std::make_unique<io::ShardWriter>(
-      setup_.config.output.directory, attempt_.number, rank_, [this](double seconds) {
+      setup_.config.output.directory, attempt_.number, rank_,
+      [this](double seconds) {
         telemetry_->write({clock_.now() - seconds, seconds, WriteRecord::Kind::trajectories});
-      });
+      },
+      setup_.config.sampling.keep_masks);
   if (setup_.config.reward.method == io::RewardMethod::none) return;
   scoring_ = std::make_unique<Scoring>(setup_, clock_, telemetry_.get());
   sink_ = std::make_unique<ScoringSink>(*shard_, *scoring_);

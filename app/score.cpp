@@ -99,6 +99,7 @@ std::optional<std::string> other_difference(io::RunManifest now, const io::RunMa
   now.sampling.seed = then.sampling.seed;
   now.sampling.max_tokens = then.sampling.max_tokens;
   now.sampling.stop_strings = then.sampling.stop_strings;
+  now.sampling.keep_masks = then.sampling.keep_masks;
   if (now.sampling.min_tokens == 0) now.stops = then.stops;
   return io::first_difference(then, now);
 }

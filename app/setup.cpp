@@ -250,6 +250,7 @@ void forget_generation(io::RunConfig& config) {
   config.schedule = {};
   config.kv_pool = {};
   config.reward = {};
+  config.sampling.keep_masks = false;
 }
 
 /// Sizes of the run's responses, and whether the model can have them.

@@ -304,6 +304,7 @@ struct Sampled {
   TokenId token = 0;
   float logprob = 0;
   float sampling_logprob = 0;
+  std::int32_t kept = 0;  ///< tokens that could be sampled, where they are asked for
 };
 
 /// A token and its logit / T + noise (its logit where T = 0): what sample() takes the largest of.
@@ -407,8 +408,12 @@ class Backend {
   /// Rows with a given token say of that what they would say of the sampled one.
   /// logits: [rows.size(), stride] fp32, of which the first `vocab` columns count.
   /// Throws UnusableLogits, as rank() does.
+  /// `kept`: empty, or [rows.size(), n], into which the ids of the tokens that each row can sample
+  /// are written, ascending, and Sampled::kept says how many; at temperature 0 it is the one that
+  /// is sampled. All rows have top_k from 1 to n then, and none has a given token.
   virtual void sample(const float* logits, std::size_t stride, int vocab,
-                      std::span<const SampleRow> rows, std::span<Sampled> out) = 0;
+                      std::span<const SampleRow> rows, std::span<Sampled> out,
+                      std::span<TokenId> kept = {}) = 0;
 
   /// The `count` (1 to kMaxRanked) best kept tokens of each row, best first, lowest id on ties; the
   /// first is what sample() gives. Rows with fewer kept tokens are filled with token -1, score

@@ -273,6 +273,10 @@ std::vector<Key> make_table() {
       Choice<bool, 2>{{"mask", "keep"}, {true, false}},
       "Rows of the vocabulary that no token of the tokenizer has, and placeholders of "
       "images and the like that config.json names: as sampling.banned_ids, or not."));
+  t.push_back(
+      key(PACELINE_FIELD(sampling, keep_masks), Flag{},
+          "Of each token the ids are recorded that it could have been, after top-k, top-p "
+          "and min-p, for trainers that normalise over them; takes a top_k from 1 to 1024."));
 
   t.push_back(key(PACELINE_FIELD(layout, verifier_tp), OrAuto{OneOrMore{PowerOfTwo{64}}},
                   "Ranks of a verifier group, which share one copy of the weights (tensor "

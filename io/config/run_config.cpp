@@ -298,6 +298,7 @@ class Reader {
     }
     check_prompt_keys();
     check_speculation();
+    check_masks();
     check_reward();
   }
 
@@ -312,6 +313,16 @@ class Reader {
                                        show(named[i].field));
       }
     }
+  }
+
+  void check_masks() {
+    const SamplingParams& s = config_.sampling;
+    if (!s.keep_masks || (s.top_k >= 1 && s.top_k <= SamplingParams::kMostKept)) return;
+    problem(place_of_key("sampling.top_k"),
+            "sampling.top_k: expected 1 to " + std::to_string(SamplingParams::kMostKept) +
+                " where sampling.keep_masks is true, so that a token has no more ids than that, "
+                "found " +
+                std::to_string(s.top_k));
   }
 
   void check_reward() {

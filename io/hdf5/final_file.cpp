@@ -3,6 +3,7 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <optional>
 
 #include "io/hdf5/atomic_file.hpp"
 #include "io/hdf5/file.hpp"
@@ -92,16 +93,46 @@ void write_rows(const h5::File& file, const std::vector<Entry>& entries) {
   dataset.flush();
 }
 
+/// What tokens could have been. How many ids there are is known at the end alone.
+class KeptColumns {
+ public:
+  KeptColumns(const h5::File& file, std::uint64_t tokens)
+      : ids_(h5::Dataset::create<TokenId>(file, "trajectories/kept_ids", {0, true, kChunk})),
+        offsets_(column<std::int64_t>(file, "kept_offsets", tokens + 1)) {
+    offsets_.append<std::int64_t>(std::vector<std::int64_t>{0});
+  }
+  void append(const Kept& kept) {
+    std::vector<std::int64_t> ends;
+    ends.reserve(kept.counts.size());
+    for (const std::int32_t count : kept.counts) ends.push_back(end_ += count);
+    ids_.append<TokenId>(kept.ids);
+    offsets_.append<std::int64_t>(ends);
+  }
+  void flush() {
+    ids_.flush();
+    offsets_.flush();
+  }
+
+ private:
+  static constexpr std::uint64_t kChunk = 262144;  // elements: 1 MiB
+  h5::Dataset ids_, offsets_;
+  std::int64_t end_ = 0;
+};
+
 /// The columns of tokens. What they take of the file is taken at the first value of each.
 struct TokenDatasets {
-  TokenDatasets(const h5::File& file, std::uint64_t tokens)
+  TokenDatasets(const h5::File& file, std::uint64_t tokens, bool masks)
       : ids(column<TokenId>(file, "tokens", tokens)),
         logprob(column<float>(file, "logprob", tokens)),
-        sampling(column<float>(file, "sampling_logprob", tokens)) {}
+        sampling(column<float>(file, "sampling_logprob", tokens)) {
+    if (masks) kept.emplace(file, tokens);
+  }
   void flush() {
     for (h5::Dataset* dataset : {&ids, &logprob, &sampling}) dataset->flush();
+    if (kept) kept->flush();
   }
   h5::Dataset ids, logprob, sampling;
+  std::optional<KeptColumns> kept;
 };
 
 void write_tokens(const Responses& from, std::size_t window_bytes, TokenDatasets& to) {
@@ -116,6 +147,7 @@ void write_tokens(const Responses& from, std::size_t window_bytes, TokenDatasets
     to.ids.append<TokenId>(window.tokens);
     to.logprob.append<float>(window.logprob);
     to.sampling.append<float>(window.sampling_logprob);
+    if (to.kept) to.kept->append(window.kept);
   });
 }
 
@@ -131,7 +163,7 @@ void write_temporary(const std::string& path, const RunManifest& manifest,
       const h5::Handle group = file.group("trajectories");
       write_rows(file, entries);
     }
-    TokenDatasets datasets(file, tokens);
+    TokenDatasets datasets(file, tokens, manifest.sampling.keep_masks);
     fill(datasets);
     datasets.flush();
     file.close();

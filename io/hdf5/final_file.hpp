@@ -6,6 +6,9 @@
 //   /prompts/{uid,ground_truth,extra}_offsets i64 [P+1]; extra is a JSON object
 //   /trajectories/{prompt_index,sample_index} i32 [N]   /trajectories/offsets i64 [N+1]
 //   /trajectories/tokens i32, {logprob,sampling_logprob} f32 [tokens]
+//   /trajectories/kept_ids i32, kept_offsets i64 [tokens + 1]: of runs with sampling.keep_masks;
+//   the
+//     ids that token t could have been are [kept_offsets[t], kept_offsets[t + 1]) of the first
 //   /trajectories/finish_reason u8 [N], its attributes name the values
 //   /trajectories/reward f32 [N] (NaN: none), its attribute checksum: checksum_of_rewards() in
 //   shard_format.hpp   /trajectories/weight_version u64 [N]

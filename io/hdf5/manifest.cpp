@@ -62,6 +62,7 @@ Json sampling_json(const SamplingParams& s) {
   json["stop_ids"] = s.stop_ids;
   json["stop_strings"] = s.stop_strings;
   json["masked"] = ranges_of(s.masked);
+  json["keep_masks"] = s.keep_masks;
   return json;
 }
 
@@ -77,6 +78,7 @@ SamplingParams sampling_from(const Json& json) {
   json.at("stop_ids").get_to(s.stop_ids);
   json.at("stop_strings").get_to(s.stop_strings);
   if (json.contains("masked")) s.masked = ids_of(json.at("masked"));  // before there were any: none
+  if (json.contains("keep_masks")) json.at("keep_masks").get_to(s.keep_masks);
   return s;
 }
 

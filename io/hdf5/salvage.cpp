@@ -160,6 +160,10 @@ Salvage salvage_final_file(const std::string& directory, const RunManifest& mani
                            std::span<const Prompt> prompts, std::uint32_t attempt) {
   constexpr std::uint64_t kBetweenFlushes = 4096;  // responses
   const auto lock = h5::lock_hdf5();
+  if (manifest.sampling.keep_masks) {  // of which a file's layout does not say where they are
+    ShardWriter(directory, attempt, 0, {}, true).close();
+    return {0, manifest.prompts * manifest.samples};
+  }
   const std::string path = (fs::path(directory) / kFinalName).string();
   const Bytes file(path);
   const Places places = places_of(path, file, directory, manifest, prompts);
@@ -188,7 +192,7 @@ Salvage salvage_final_file(const std::string& directory, const RunManifest& mani
     response.logprob = file.read<float>(places[logprob], first, row.length);
     response.sampling_logprob = file.read<float>(places[sampling], first, row.length);
     const bool whole = checksum_of(row, response.tokens, response.logprob,
-                                   response.sampling_logprob) == row.checksum &&
+                                   response.sampling_logprob, {}) == row.checksum &&
                        possible(response.tokens, manifest);
     if (!whole) continue;
     response.id = row.id();

@@ -56,14 +56,18 @@ RewardRow::RewardRow(RequestId id, float reward)
 bool RewardRow::sound() const { return checksum == checksum_of(*this) && !std::isnan(value); }
 
 std::uint64_t checksum_of(const IndexRow& row, std::span<const TokenId> tokens,
-                          std::span<const float> logprob, std::span<const float> sampling_logprob) {
+                          std::span<const float> logprob, std::span<const float> sampling_logprob,
+                          const KeptSpans& kept) {
   const std::uint64_t header[3] = {(std::uint64_t{row.prompt} << 32) | row.sample,
                                    (std::uint64_t{row.length} << 8) | row.finish_reason,
                                    row.weight_version};
   std::uint64_t hash = XXH3_64bits(header, sizeof header);
   hash = XXH3_64bits_withSeed(tokens.data(), tokens.size_bytes(), hash);
   hash = XXH3_64bits_withSeed(logprob.data(), logprob.size_bytes(), hash);
-  return XXH3_64bits_withSeed(sampling_logprob.data(), sampling_logprob.size_bytes(), hash);
+  hash = XXH3_64bits_withSeed(sampling_logprob.data(), sampling_logprob.size_bytes(), hash);
+  if (kept.counts.empty()) return hash;
+  hash = XXH3_64bits_withSeed(kept.counts.data(), kept.counts.size_bytes(), hash);
+  return XXH3_64bits_withSeed(kept.ids.data(), kept.ids.size_bytes(), hash);
 }
 
 std::uint64_t checksum_of_rewards(std::span<const Entry> entries) {

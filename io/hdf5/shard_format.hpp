@@ -1,6 +1,8 @@
 // The layout of trajectory shards, shared by their writer and readers. Private to this folder.
 //
 //   /tokens i32, /logprob f32, /sampling_logprob f32: [tokens], appended and flushed first
+//   /kept_ids i32, /kept_offsets i64 [tokens + 1]: likewise, of runs that keep masks; the ids that
+//     token t could have been are [kept_offsets[t], kept_offsets[t + 1]) of the first
 //   /index compound: one row a response, flushed last; a row names only tokens that are on disk
 //   /rewards compound: one row a reward, of any response of the run; it may come much later
 #pragma once
@@ -45,11 +47,19 @@ struct RewardRow {
   [[nodiscard]] bool sound() const;
 };
 
+/// A response's part of what its tokens could have been, as Trajectory has it; empty where no masks
+/// are kept.
+struct KeptSpans {
+  std::span<const std::int32_t> counts;
+  std::span<const TokenId> ids;
+};
+
 /// XXH3-64 of everything a trajectory is by itself: not of its reward, nor of where it lies. Equal
 /// for equal trajectories.
 [[nodiscard]] std::uint64_t checksum_of(const IndexRow& row, std::span<const TokenId> tokens,
                                         std::span<const float> logprob,
-                                        std::span<const float> sampling_logprob);
+                                        std::span<const float> sampling_logprob,
+                                        const KeptSpans& kept);
 
 /// XXH3-64 of the rewards of responses in order; all that are missing count the same.
 [[nodiscard]] std::uint64_t checksum_of_rewards(std::span<const Entry> entries);

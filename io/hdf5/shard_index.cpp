@@ -88,9 +88,9 @@ class ShardReader {
       const auto part = [&]<typename T>(const std::vector<T>& values) {
         return std::span<const T>(values).subspan(at, row.length);
       };
-      const bool whole =
-          checksum_of(row, part(tokens_), part(logprob_), part(sampling_)) == row.checksum &&
-          possible(part(tokens_), manifest_);
+      const bool whole = checksum_of(row, part(tokens_), part(logprob_), part(sampling_),
+                                     kept_.of(at, row.length)) == row.checksum &&
+                         possible(part(tokens_), manifest_);
       if (whole) {
         use(row);
       } else {
@@ -107,6 +107,9 @@ class ShardReader {
     sampling_.resize(count);
     try {
       columns_.read(first, count, tokens_.data(), logprob_.data(), sampling_.data());
+      kept_.clear();
+      columns_.read_kept(first, count, kept_);
+      kept_.set_start();
     } catch (const IoError&) {
       return false;
     }
@@ -117,6 +120,7 @@ class ShardReader {
   TokenColumns columns_;
   std::vector<TokenId> tokens_;
   std::vector<float> logprob_, sampling_;
+  Kept kept_;
 };
 
 /// Adds the sound rows of a shard's rewards. One that cannot be read is missing, and no more.

@@ -13,15 +13,21 @@
 namespace paceline::io {
 namespace {
 
-constexpr std::uint64_t kTokenChunk = 16384;    // elements: 64 KiB
-constexpr std::uint64_t kIndexChunk = 1024;     // rows: 41 KiB
-constexpr std::size_t kBufferedTokens = 87382;  // of 12 bytes: 1 MiB
+constexpr std::uint64_t kTokenChunk = 16384;  // elements: 64 KiB
+constexpr std::uint64_t kIndexChunk = 1024;   // rows: 41 KiB
+constexpr std::size_t kTokenBytes = 12;
+constexpr std::size_t kBufferedBytes = std::size_t{1} << 20;
 
 }  // namespace
 
 struct ShardWriter::State {
-  State(const std::string& directory, std::uint32_t attempt, std::uint32_t rank)
+  State(const std::string& directory, std::uint32_t attempt, std::uint32_t rank, bool masks)
       : shard(directory, "trajectories", attempt, rank) {
+    if (masks) {
+      kept_ids = &shard.add("kept_ids", h5::native<TokenId>(), kTokenChunk);
+      kept_offsets = &shard.add("kept_offsets", h5::native<std::int64_t>(), kTokenChunk);
+      offset_buffer.push_back(0);
+    }
     shard.publish();
   }
 
@@ -31,11 +37,16 @@ struct ShardWriter::State {
   h5::Dataset& sampling_logprob = shard.add("sampling_logprob", h5::native<float>(), kTokenChunk);
   h5::Dataset& index = shard.add("index", index_row_fields(), sizeof(IndexRow), kIndexChunk);
   h5::Dataset& rewards = shard.add("rewards", reward_row_fields(), sizeof(RewardRow), kIndexChunk);
+  h5::Dataset* kept_ids = nullptr;  // null: no masks are kept
+  h5::Dataset* kept_offsets = nullptr;
   std::uint64_t next_offset = 0;  // tokens appended so far
+  std::int64_t next_kept = 0;     // ids appended so far
 
   // Appended, not yet written.
   std::vector<TokenId> token_buffer;
   std::vector<float> logprob_buffer, sampling_buffer;
+  std::vector<TokenId> kept_buffer;
+  std::vector<std::int64_t> offset_buffer;
   // Appended, not yet committed; their tokens may be written already.
   std::vector<IndexRow> rows;
   std::vector<RewardRow> reward_rows;
@@ -47,6 +58,15 @@ struct ShardWriter::State {
     token_buffer.clear();
     logprob_buffer.clear();
     sampling_buffer.clear();
+    if (kept_ids == nullptr) return;
+    kept_ids->append<TokenId>(kept_buffer);
+    kept_offsets->append<std::int64_t>(offset_buffer);
+    kept_buffer.clear();
+    offset_buffer.clear();
+  }
+
+  [[nodiscard]] std::size_t buffered() const {
+    return token_buffer.size() * kTokenBytes + kept_buffer.size() * sizeof(TokenId);
   }
 
   void commit() {
@@ -61,6 +81,10 @@ struct ShardWriter::State {
     tokens.flush();
     logprob.flush();
     sampling_logprob.flush();
+    if (kept_ids != nullptr) {
+      kept_ids->flush();
+      kept_offsets->flush();
+    }
     // Only now may the index speak of them: a reader, or a crash here, sees whole responses.
     index.append<IndexRow>(rows);
     index.flush();
@@ -69,9 +93,9 @@ struct ShardWriter::State {
 };
 
 ShardWriter::ShardWriter(const std::string& directory, std::uint32_t attempt, std::uint32_t rank,
-                         std::function<void(double seconds)> watch) {
+                         std::function<void(double seconds)> watch, bool masks) {
   const auto lock = h5::lock_hdf5();
-  state_ = std::make_unique<State>(directory, attempt, rank);
+  state_ = std::make_unique<State>(directory, attempt, rank, masks);
   state_->shard.set_watch(std::move(watch));
 }
 
@@ -88,6 +112,7 @@ void ShardWriter::append(const Trajectory& trajectory) {
   assert(trajectory.tokens.size() == trajectory.logprob.size());
   assert(trajectory.tokens.size() == trajectory.sampling_logprob.size());
   State& s = *state_;
+  assert(trajectory.kept.size() == (s.kept_ids == nullptr ? 0 : trajectory.tokens.size()));
   s.shard.check();
   assert(s.shard.is_open());
   IndexRow row;
@@ -97,19 +122,24 @@ void ShardWriter::append(const Trajectory& trajectory) {
   row.sample = trajectory.id.sample;
   row.length = static_cast<std::uint32_t>(trajectory.tokens.size());
   row.finish_reason = static_cast<std::uint8_t>(trajectory.finish_reason);
-  row.checksum =
-      checksum_of(row, trajectory.tokens, trajectory.logprob, trajectory.sampling_logprob);
+  row.checksum = checksum_of(row, trajectory.tokens, trajectory.logprob,
+                             trajectory.sampling_logprob, {trajectory.kept, trajectory.kept_ids});
   const auto add = [](auto& buffer, const auto& values) {
     buffer.insert(buffer.end(), values.begin(), values.end());
   };
   add(s.token_buffer, trajectory.tokens);
   add(s.logprob_buffer, trajectory.logprob);
   add(s.sampling_buffer, trajectory.sampling_logprob);
+  add(s.kept_buffer, trajectory.kept_ids);
+  for (const std::int32_t count : trajectory.kept) {
+    s.next_kept += count;
+    s.offset_buffer.push_back(s.next_kept);
+  }
   s.rows.push_back(row);
   s.next_offset += row.length;
   if (trajectory.finish_reason != FinishReason::partial && !std::isnan(trajectory.reward))
     reward(trajectory.id, trajectory.reward);
-  if (s.token_buffer.size() >= kBufferedTokens) s.shard.guarded([&] { s.write_tokens(); });
+  if (s.buffered() >= kBufferedBytes) s.shard.guarded([&] { s.write_tokens(); });
 }
 
 void ShardWriter::reward(RequestId id, float value) {

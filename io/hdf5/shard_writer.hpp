@@ -20,9 +20,10 @@ namespace paceline::io {
 class ShardWriter : public TrajectorySink {
  public:
   /// `directory` was opened by a RunDirectory (of rank 0). The file must not exist yet. `watch` is
-  /// told whenever something was written, with the seconds that it took.
+  /// told whenever something was written, with the seconds that it took. `masks`: trajectories have
+  /// kept ids (SamplingParams::keep_masks).
   ShardWriter(const std::string& directory, std::uint32_t attempt, std::uint32_t rank,
-              std::function<void(double seconds)> watch = {});
+              std::function<void(double seconds)> watch = {}, bool masks = false);
   /// Closes, dropping errors: call close() to see them.
   ~ShardWriter() override;
   ShardWriter(const ShardWriter&) = delete;

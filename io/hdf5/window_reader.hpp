@@ -17,22 +17,43 @@
 
 namespace paceline::io {
 
-/// A file's three token columns, open for reading.
+/// What tokens could have been, one after the other (Trajectory::kept). Empty where it is not
+/// recorded.
+struct Kept {
+  std::vector<std::int32_t> counts;  ///< [tokens]
+  std::vector<TokenId> ids;          ///< [sum of counts]
+  std::vector<std::size_t> start;    ///< [tokens + 1] of a token's in ids
+
+  /// Those of tokens [first, first + count).
+  [[nodiscard]] KeptSpans of(std::size_t first, std::size_t count) const;
+  void clear() { *this = {}; }
+  /// After counts and ids are there.
+  void set_start();
+};
+
+/// A file's token columns, open for reading.
 class TokenColumns {
  public:
   /// `prefix`: "" in a shard, "trajectories/" in a final file. Throws IoError.
   TokenColumns(const std::string& path, const std::string& prefix);
   [[nodiscard]] const h5::File& file() const { return file_; }
-  /// Tokens that all three have.
-  [[nodiscard]] std::uint64_t size() const {
-    return std::min({tokens_.size(), logprob_.size(), sampling_logprob_.size()});
-  }
+  /// Tokens that all of them have.
+  [[nodiscard]] std::uint64_t size() const;
+  /// Whether masks are kept.
+  [[nodiscard]] bool has_kept() const { return has_kept_; }
+  /// Bytes that a token takes, on average where masks are kept.
+  [[nodiscard]] std::size_t token_bytes() const;
   void read(std::uint64_t first, std::uint64_t count, TokenId* tokens, float* logprob,
             float* sampling_logprob) const;
+  /// Appends what these tokens could have been, where it is recorded, but for Kept::start. Throws
+  /// IoError, also where the file's offsets are none.
+  void read_kept(std::uint64_t first, std::uint64_t count, Kept& kept) const;
 
  private:
   h5::File file_;
   h5::Dataset tokens_, logprob_, sampling_logprob_;
+  bool has_kept_ = false;
+  h5::Dataset kept_ids_, kept_offsets_;
 };
 
 /// Neighbours in some order: response i has tokens [start[i], start[i + 1]) of the arrays.
@@ -42,7 +63,11 @@ struct Window {
   std::vector<TokenId> tokens;
   std::vector<float> logprob;
   std::vector<float> sampling_logprob;
+  Kept kept;
 
+  [[nodiscard]] KeptSpans kept_of(std::size_t i) const {
+    return kept.of(start[i], start[i + 1] - start[i]);
+  }
   [[nodiscard]] Trajectory trajectory(std::size_t i) const;
   /// Whether what was read is what was written.
   [[nodiscard]] bool intact(std::size_t i) const;

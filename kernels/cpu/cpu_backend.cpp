@@ -125,8 +125,8 @@ class CpuBackend final : public Backend {
   void copy_blocks(const KvShape& kv, std::byte* cache, std::span<const BlockCopy> copies) override;
   void move_slots(const KvShape& kv, std::byte* cache, std::span<const SlotMove> moves) override;
   void sample(const float* logits, std::size_t stride, int vocab, std::span<const SampleRow> rows,
-              std::span<Sampled> out) override {
-    sampler_.sample(logits, stride, vocab, rows, out);
+              std::span<Sampled> out, std::span<TokenId> kept) override {
+    sampler_.sample(logits, stride, vocab, rows, out, kept);
     sampled_ = std::chrono::steady_clock::now();
   }
   void rank(const float* logits, std::size_t stride, int vocab, std::span<const SampleRow> rows,

@@ -363,8 +363,22 @@ bool Sampler::is_kept(const Choice& choice, TokenId token) {
          (s == choice.kept.value && token <= choice.kept.id && s > -kInfinity);
 }
 
+int Sampler::write_kept(const Choice& choice, Scratch& scratch, std::span<TokenId> kept) {
+  scratch.ids.resize(static_cast<std::size_t>(choice.vocab));
+  scratch.values.resize(static_cast<std::size_t>(choice.vocab));
+  const int count =
+      kernels_.gather(choice.allowed, scratch.chunk_max.data(), 0, choice.vocab, choice.scale,
+                      choice.kept.value, scratch.ids.data(), scratch.values.data());
+  int written = 0;
+  for (int i = 0; i < count; ++i) {
+    if (is_kept(choice, scratch.ids[i])) kept[written++] = scratch.ids[i];
+  }
+  return written;
+}
+
 Sampler::Fault Sampler::sample_row(const float* logits, int vocab, const SampleRow& row,
-                                   Scratch& scratch, bool split, Sampled& out) {
+                                   Scratch& scratch, bool split, Sampled& out,
+                                   std::span<TokenId> kept) {
   Choice choice;
   const Fault fault = prepare(logits, vocab, row, scratch, split, choice);
   if (fault != Fault::none) return fault;
@@ -379,6 +393,13 @@ Sampler::Fault Sampler::sample_row(const float* logits, int vocab, const SampleR
   out.sampling_logprob = !possible ? -kInfinity
                          : greedy  ? 0.0F
                                    : log_probability(s, choice.all.max, choice.kept.sum);
+  if (kept.empty()) return Fault::none;
+  if (greedy) {
+    kept[0] = out.token;
+    out.kept = 1;
+  } else {
+    out.kept = write_kept(choice, scratch, kept);
+  }
   return Fault::none;
 }
 
@@ -414,9 +435,12 @@ void Sampler::for_rows(int count, const Work& work) {
 }
 
 void Sampler::sample(const float* logits, std::size_t stride, int vocab,
-                     std::span<const SampleRow> rows, std::span<Sampled> out) {
+                     std::span<const SampleRow> rows, std::span<Sampled> out,
+                     std::span<TokenId> kept) {
+  const std::size_t most = rows.empty() ? 0 : kept.size() / rows.size();
   for_rows(static_cast<int>(rows.size()), [&](int r, Scratch& scratch, bool split) {
-    return sample_row(logits + r * stride, vocab, rows[r], scratch, split, out[r]);
+    return sample_row(logits + r * stride, vocab, rows[r], scratch, split, out[r],
+                      kept.subspan(r * most, most));
   });
 }
 

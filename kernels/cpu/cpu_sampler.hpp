@@ -22,7 +22,7 @@ class Sampler {
 
   /// See Backend::sample. Throws Error (internal) when every token of a row is banned.
   void sample(const float* logits, std::size_t stride, int vocab, std::span<const SampleRow> rows,
-              std::span<Sampled> out);
+              std::span<Sampled> out, std::span<TokenId> kept);
 
   /// See Backend::rank. Throws as sample() does.
   void rank(const float* logits, std::size_t stride, int vocab, std::span<const SampleRow> rows,
@@ -69,7 +69,9 @@ class Sampler {
   static bool is_kept(const Choice& choice, TokenId token);
   /// `split`: the threads share the row, which is the only one being sampled.
   Fault sample_row(const float* logits, int vocab, const SampleRow& row, Scratch& scratch,
-                   bool split, Sampled& out);
+                   bool split, Sampled& out, std::span<TokenId> kept);
+  /// The tokens that can be sampled, ascending; returns how many.
+  int write_kept(const Choice& choice, Scratch& scratch, std::span<TokenId> kept);
   Fault rank_row(const float* logits, int vocab, const SampleRow& row, Scratch& scratch, bool split,
                  std::span<Ranked> out);
   /// work(row, scratch, split) for every row; throws when one has a fault.

@@ -547,16 +547,25 @@ std::span<const T> CudaBackend::read_results(std::size_t count) {
 }
 
 void CudaBackend::sample(const float* logits, std::size_t stride, int vocab,
-                         std::span<const SampleRow> rows, std::span<Sampled> out) {
+                         std::span<const SampleRow> rows, std::span<Sampled> out,
+                         std::span<TokenId> kept) {
   if (rows.empty()) return;
   const int count = static_cast<int>(rows.size());
   const SampleRows device = send_rows(rows);
+  // What is kept comes behind the samples, so that all is read back at once.
+  const std::size_t head = rows.size() * sizeof(Sampled);
+  const std::size_t bytes = head + kept.size_bytes();
+  std::byte* const memory = results<std::byte>(bytes);
+  const KeptOutput kept_output = {reinterpret_cast<TokenId*>(memory + head),
+                                  static_cast<int>(kept.size() / rows.size())};
   cuda::sample(logits, stride, vocab, device.rows, device.banned, count,
-               sample_workspace(count, vocab), results<Sampled>(rows.size()), stream_);
-  const std::span<const Sampled> sampled = read_results<Sampled>(rows.size());
+               sample_workspace(count, vocab), reinterpret_cast<Sampled*>(memory), kept_output,
+               stream_);
+  const std::span<const std::byte> all = read_results<std::byte>(bytes);
+  std::memcpy(out.data(), all.data(), head);
+  if (!kept.empty()) std::memcpy(kept.data(), all.data() + head, kept.size_bytes());
   for (std::size_t r = 0; r < rows.size(); ++r) {
-    if (sampled[r].token < 0) fail_to_sample(r);
-    out[r] = sampled[r];
+    if (out[r].token < 0) fail_to_sample(r);
   }
 }
 

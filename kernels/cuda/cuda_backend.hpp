@@ -97,7 +97,7 @@ class CudaBackend final : public Backend, private Operations {
   void copy_blocks(const KvShape& kv, std::byte* cache, std::span<const BlockCopy> copies) override;
   void move_slots(const KvShape& kv, std::byte* cache, std::span<const SlotMove> moves) override;
   void sample(const float* logits, std::size_t stride, int vocab, std::span<const SampleRow> rows,
-              std::span<Sampled> out) override;
+              std::span<Sampled> out, std::span<TokenId> kept) override;
   void rank(const float* logits, std::size_t stride, int vocab, std::span<const SampleRow> rows,
             int count, std::span<Ranked> out) override;
 

@@ -277,7 +277,7 @@ __device__ __forceinline__ float log_probability(float s, float max, double sum)
 __global__ void write_samples(SampleInput in, SampleWorkspace workspace, int spans, Sampled* out) {
   const RowState state = workspace.states[blockIdx.x];
   if (state.fault != 0) {
-    if (threadIdx.x == 0) out[blockIdx.x] = {kSampleFault, 0, 0};
+    if (threadIdx.x == 0) out[blockIdx.x] = {kSampleFault, 0, 0, 0};
     return;
   }
   const Key key =
@@ -296,7 +296,51 @@ __global__ void write_samples(SampleInput in, SampleWorkspace workspace, int spa
   sampled.sampling_logprob = !possible ? -INFINITY
                              : greedy  ? 0.0F
                                        : log_probability(s, state.allowed_max, state.kept_sum);
+  sampled.kept = 0;
   out[blockIdx.x] = sampled;
+}
+
+/// A block a row, after write_samples: the tokens that can be sampled, ascending. Threads take
+/// neighbours, in turns; a turn's tokens come after those of the turns before.
+__global__ void __launch_bounds__(kRowThreads)
+    write_kept(SampleInput in, SampleWorkspace workspace, int spans, KeptOutput kept,
+               Sampled* out) {
+  auto& before = *reinterpret_cast<int(*)[kWarp]>(dynamic_shared());  // of each warp, in this turn
+  const RowState state = workspace.states[blockIdx.x];
+  if (state.fault != 0) return;
+  const DeviceSampleRow row = in.rows[blockIdx.x];
+  const float* logits = in.logits + blockIdx.x * in.stride;
+  const float* chunk_max =
+      workspace.chunk_max + static_cast<std::size_t>(blockIdx.x) * spans * kSpanChunks;
+  TokenId* ids = kept.ids + static_cast<std::size_t>(blockIdx.x) * kept.most;
+  const int thread = static_cast<int>(threadIdx.x);
+  if (row.temperature == 0.0F) {
+    if (thread == 0) {
+      ids[0] = out[blockIdx.x].token;
+      out[blockIdx.x].kept = 1;
+    }
+    return;
+  }
+  int written = 0;
+  for (int first = 0; first < in.vocab; first += static_cast<int>(blockDim.x)) {
+    const int token = first + thread;
+    bool is = token < in.vocab && chunk_max[token / kChunk] >= state.keep_value;
+    if (is) {
+      const float s = __fmul_rn(logits[token], state.scale);
+      is = s > -INFINITY && is_kept(state, s, token) && !is_banned(in, row, token);
+    }
+    const int here = __syncthreads_count(is ? 1 : 0);
+    if (here == 0) continue;
+    const unsigned mask = __ballot_sync(kAllLanes, is ? 1 : 0);
+    if (thread % kWarp == 0) before[thread / kWarp] = __popc(mask);
+    __syncthreads();
+    int place = written + __popc(mask & ((1U << (thread % kWarp)) - 1U));
+    for (int i = 0; i < thread / kWarp; ++i) place += before[i];
+    if (is && place < kept.most) ids[place] = token;
+    written += here;
+    __syncthreads();  // before the next turn writes what this one reads
+  }
+  if (thread == 0) out[blockIdx.x].kept = written;
 }
 
 /// A warp a row.
@@ -360,12 +404,15 @@ std::size_t sample_workspace_bytes(int rows, int vocab) {
 
 void sample(const float* logits, std::size_t stride, int vocab, const DeviceSampleRow* rows,
             const TokenId* banned, int count, std::byte* workspace, Sampled* out,
-            cudaStream_t stream) {
+            const KeptOutput& kept, cudaStream_t stream) {
   if (count == 0) return;
   const SampleInput in = {logits, stride, vocab, rows, banned};
   const SampleWorkspace found = find_best(in, count, 1, workspace, stream);
   launch(write_samples, static_cast<unsigned>(count), kWarp, 0, stream, in, found, spans_of(vocab),
          out);
+  if (kept.most == 0) return;
+  launch(write_kept, static_cast<unsigned>(count), static_cast<unsigned>(kRowThreads),
+         sizeof(int) * kWarp, stream, in, found, spans_of(vocab), kept, out);
 }
 
 void rank(const float* logits, std::size_t stride, int vocab, const DeviceSampleRow* rows,

@@ -8,6 +8,7 @@
 //                 winners reach (of the chunk of the largest logit)
 //   score_spans   noise where it could lift a token to that score; the best tokens of each span
 //   the last      the best of them, and their log-probabilities
+// and where it is asked for write_kept, the tokens that each row could have sampled.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -40,11 +41,17 @@ inline constexpr TokenId kRankFault = -2;
 /// Bytes that sample() and rank() need between their kernels, aligned to 16.
 [[nodiscard]] std::size_t sample_workspace_bytes(int rows, int vocab);
 
+/// Where the tokens that rows can sample go: [count, most], where most is not 0.
+struct KeptOutput {
+  TokenId* ids = nullptr;
+  int most = 0;
+};
+
 /// logits: [count, stride], of which the first `vocab` columns count; rows, out: [count]; banned:
 /// indexed by rows.
 void sample(const float* logits, std::size_t stride, int vocab, const DeviceSampleRow* rows,
             const TokenId* banned, int count, std::byte* workspace, Sampled* out,
-            cudaStream_t stream);
+            const KeptOutput& kept, cudaStream_t stream);
 
 /// out: [count, best], 1 <= best <= kMaxRanked.
 void rank(const float* logits, std::size_t stride, int vocab, const DeviceSampleRow* rows,

@@ -42,6 +42,10 @@ struct Trajectory {
   std::vector<TokenId> tokens;          ///< [response] includes the stop token
   std::vector<float> logprob;           ///< [response] at the sampling temperature, full vocabulary
   std::vector<float> sampling_logprob;  ///< [response] after top-k / top-p / min-p
+  /// What each token could have been (SamplingParams::keep_masks): how many, and which, ascending,
+  /// one token after the other. Empty where that is not recorded.
+  std::vector<std::int32_t> kept;  ///< [response]
+  std::vector<TokenId> kept_ids;   ///< [sum of kept]
   FinishReason finish_reason = FinishReason::partial;
   float reward = 0.0F;  ///< NaN when no reward was computed
   std::uint64_t weight_version = 0;

@@ -30,6 +30,10 @@ struct SamplingParams {
   /// What follows from the two for the model: ascending, each once. They have no part in the
   /// distribution that is sampled from, nor in sampling_logprob.
   std::vector<TokenId> masked;
+  /// Of every sampled token those are recorded that it could have been: no more than top_k, which
+  /// is from 1 to kMostKept then.
+  bool keep_masks = false;
+  static constexpr std::int32_t kMostKept = 1024;
 };
 
 /// Tokens that cannot be sampled before min_tokens: those that are masked and `stops`, which end a

@@ -337,12 +337,19 @@ const Step& Batcher::plan(std::span<const DraftTree> drafts) {
   return step_;
 }
 
-std::optional<FinishReason> Batcher::append(Request& r, const kernels::Sampled& sampled) {
+/// `sample`: which of the step's.
+std::optional<FinishReason> Batcher::append(Request& r, std::size_t sample) {
+  const kernels::Sampled& sampled = sampled_[sample];
   Trajectory& t = r.trajectory;
   r.tokens.push_back(sampled.token);
   t.tokens.push_back(sampled.token);
   t.logprob.push_back(sampled.logprob);
   t.sampling_logprob.push_back(sampled.sampling_logprob);
+  if (sampling_.keep_masks) {
+    const std::span<const TokenId> kept = kept_ids_.subspan(first_kept_[sample], sampled.kept);
+    t.kept.push_back(sampled.kept);
+    t.kept_ids.insert(t.kept_ids.end(), kept.begin(), kept.end());
+  }
   const auto length = static_cast<std::int32_t>(t.tokens.size());
   const bool matched = text_ != nullptr && r.matcher.append(text_->bytes_of(sampled.token));
   if (std::find(stops_.begin(), stops_.end(), sampled.token) != stops_.end())
@@ -365,15 +372,15 @@ std::int32_t Batcher::child_row(const StepPart& part, std::int32_t row, TokenId 
 }
 
 /// Walks from the last committed token along the draft for as long as it says what the target says.
-/// `sampled`: of the part's rows.
+/// The part's rows have the samples from `first_sample` on.
 std::optional<FinishReason> Batcher::verify(Request& r, const StepPart& part,
-                                            std::span<const kernels::Sampled> sampled) {
+                                            std::size_t first_sample) {
   std::optional<FinishReason> reason;
   for (std::int32_t row = 0; row >= 0 && !reason;) {
     kv_.keep(r.kv, part.first_position + row);
     computed_rows_.push_back(part.first_row + row);
-    const TokenId token = sampled[row].token;
-    reason = append(r, sampled[row]);
+    const TokenId token = sampled_[first_sample + row].token;
+    reason = append(r, first_sample + row);
     committed_tokens_.push_back(token);
     row = child_row(part, row, token);
     if (row >= 0) committed_path_.push_back(draft_index_[part.first_row + row]);
@@ -381,8 +388,20 @@ std::optional<FinishReason> Batcher::verify(Request& r, const StepPart& part,
   return reason;
 }
 
-std::vector<Trajectory> Batcher::commit(std::span<const kernels::Sampled> sampled) {
+std::vector<Trajectory> Batcher::commit(std::span<const kernels::Sampled> sampled,
+                                        std::span<const TokenId> kept) {
   std::vector<Trajectory> finished;
+  sampled_ = sampled;
+  kept_ids_ = kept;
+  first_kept_.clear();
+  if (sampling_.keep_masks) {
+    std::size_t next = 0;
+    for (const kernels::Sampled& sample : sampled) {
+      first_kept_.push_back(next);
+      next += static_cast<std::size_t>(sample.kept);
+    }
+    if (next > kept.size()) throw std::logic_error("masks of other tokens than were sampled");
+  }
   settled_ = false;
   committed_.clear();
   committed_tokens_.clear();
@@ -411,14 +430,14 @@ std::vector<Trajectory> Batcher::commit(std::span<const kernels::Sampled> sample
     std::optional<FinishReason> reason;
     if (decodes(r)) {
       done.decoding = decoding++;
-      reason = verify(r, part, sampled.subspan(next_sample, rows));
+      reason = verify(r, part, next_sample);
       next_sample += rows;
     } else {
       kv_.advance(r.kv, rows);
       for (std::int32_t row = 0; row < rows; ++row) computed_rows_.push_back(part.first_row + row);
       if (kv_.length(r.kv) == static_cast<std::int32_t>(r.tokens.size())) {
         committed_tokens_.push_back(sampled[next_sample].token);
-        reason = append(r, sampled[next_sample++]);
+        reason = append(r, next_sample++);
       }
     }
     if (committed_tokens_.size() > first_token) {

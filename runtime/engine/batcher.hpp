@@ -171,8 +171,10 @@ class Batcher {
   [[nodiscard]] const Step& plan(std::span<const DraftTree> drafts = {});
   [[nodiscard]] const StepCounts& counts() const { return counts_; }
   /// Takes the tokens sampled for the plan; returns the responses that ended, in batch order. Along
-  /// each draft the tokens that equal the target's own are committed, and one more.
-  [[nodiscard]] std::vector<Trajectory> commit(std::span<const kernels::Sampled> sampled);
+  /// each draft the tokens that equal the target's own are committed, and one more. `kept`: as
+  /// StepRunner::kept_ids(), where masks are kept.
+  [[nodiscard]] std::vector<Trajectory> commit(std::span<const kernels::Sampled> sampled,
+                                               std::span<const TokenId> kept = {});
   /// What the last commit() committed, in batch order. Valid until the next.
   [[nodiscard]] std::span<const Committed> committed() const { return committed_; }
   /// What the step so committed computed, in batch order. Valid until the next commit().
@@ -221,9 +223,8 @@ class Batcher {
   void add_rows(Request& r, std::int32_t rows);
   void add_draft(Request& r, const DraftTree& draft);
   void add_sample(const Request& r, std::int32_t row, std::int32_t depth);
-  std::optional<FinishReason> append(Request& r, const kernels::Sampled& sampled);
-  std::optional<FinishReason> verify(Request& r, const StepPart& part,
-                                     std::span<const kernels::Sampled> sampled);
+  std::optional<FinishReason> append(Request& r, std::size_t sample);
+  std::optional<FinishReason> verify(Request& r, const StepPart& part, std::size_t first_sample);
   [[nodiscard]] std::int32_t child_row(const StepPart& part, std::int32_t row, TokenId token) const;
 
   BatcherLimits limits_;
@@ -239,7 +240,10 @@ class Batcher {
   std::vector<Decoding> decoding_;
   std::int32_t prefill_rows_ = 0;
   TreeRows rows_;
-  std::vector<std::int32_t> draft_index_;  ///< [rows] of the step: token of its draft, or -1
+  std::vector<std::int32_t> draft_index_;      ///< [rows] of the step: token of its draft, or -1
+  std::span<const kernels::Sampled> sampled_;  ///< what is being committed
+  std::span<const TokenId> kept_ids_;          ///< likewise
+  std::vector<std::size_t> first_kept_;        ///< [samples] of kept_ids_, where masks are kept
   std::vector<Committed> committed_;
   std::vector<TokenId> committed_tokens_;     ///< what committed_ points into
   std::vector<std::int32_t> committed_path_;  ///< likewise

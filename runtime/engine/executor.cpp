@@ -96,11 +96,18 @@ void Executor::sample(const Step& step, const float* logits) {
                             s.ban_stops != 0 ? banned_early_ : sampling_.masked, s.given});
   }
 
+  kept_ids_.clear();
   const auto sample_own = [&](const float* rows, std::span<kernels::Sampled> out) {
+    const auto most = static_cast<std::size_t>(sampling_.keep_masks ? sampling_.top_k : 0);
+    kept_rows_.resize(out.size() * most);
     try {
-      backend_.sample(rows, vocab, vocab, sample_rows_, out);
+      backend_.sample(rows, vocab, vocab, sample_rows_, out, kept_rows_);
     } catch (const kernels::UnusableLogits& bad) {
       throw bad.of_weights(limits_.weights);
+    }
+    for (std::size_t i = 0; i < out.size() && most > 0; ++i) {
+      const auto row = kept_rows_.begin() + static_cast<std::ptrdiff_t>(i * most);
+      kept_ids_.insert(kept_ids_.end(), row, row + out[i].kept);
     }
   };
   if (ranks == 1) return sample_own(logits, sampled_);
@@ -116,6 +123,17 @@ void Executor::sample(const Step& step, const float* logits) {
   }
   group_.all_gather(std::as_bytes(std::span(own)), sizes,
                     std::as_writable_bytes(std::span(sampled_)));
+  if (!sampling_.keep_masks) return;
+  std::size_t all = 0;
+  for (int r = 0; r < ranks; ++r) {
+    std::size_t ids = 0;
+    for (int i = first_sample_[r]; i < first_sample_[r + 1]; ++i) ids += sampled_[i].kept;
+    sizes[r] = static_cast<int>(ids * sizeof(TokenId));
+    all += ids;
+  }
+  const std::vector<TokenId> mine_kept = std::exchange(kept_ids_, std::vector<TokenId>(all));
+  group_.all_gather(std::as_bytes(std::span(mine_kept)), sizes,
+                    std::as_writable_bytes(std::span(kept_ids_)));
 }
 
 }  // namespace paceline::engine

@@ -24,6 +24,7 @@ class Executor final : public StepRunner {
            const std::vector<TokenId>& stops, const ExecutorLimits& limits);
 
   std::span<const kernels::Sampled> run(const Step& step) override;
+  [[nodiscard]] std::span<const TokenId> kept_ids() const override { return kept_ids_; }
   [[nodiscard]] std::size_t feature_bytes() const override { return decoder_.feature_bytes(); }
   void read_features(std::span<const std::int32_t> rows, std::span<std::byte> out) override;
   [[nodiscard]] double forward_seconds() const override { return forward_seconds_; }
@@ -63,6 +64,8 @@ class Executor final : public StepRunner {
   std::vector<std::int32_t> logit_rows_;
   std::vector<kernels::SampleRow> sample_rows_;
   std::vector<kernels::Sampled> sampled_;  ///< of all samples of the step
+  std::vector<TokenId> kept_rows_;         ///< [my samples, top_k] what they could have been
+  std::vector<TokenId> kept_ids_;          ///< of all samples, one after the other
   std::vector<int> columns_;               ///< [group] vocabulary columns of each rank
   std::vector<int> first_sample_;          ///< [group + 1] samples of rank r: [r, r + 1)
   /// [my samples at most, vocab] fp32 gathered logits (tp > 1).

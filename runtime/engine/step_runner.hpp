@@ -20,6 +20,9 @@ class StepRunner {
   /// Executes the step and returns one token for each of its samples, in their order. The result is
   /// valid until the next call.
   virtual std::span<const kernels::Sampled> run(const Step& step) = 0;
+  /// What each sample of the last step could have been (SamplingParams::keep_masks): as many ids as
+  /// its Sampled::kept says, one sample after the other. Valid until the next run().
+  [[nodiscard]] virtual std::span<const TokenId> kept_ids() const { return {}; }
   /// Bytes of what a drafter may read of a row of the target (model::Decoder::features()); 0: none
   /// are kept.
   [[nodiscard]] virtual std::size_t feature_bytes() const { return 0; }

@@ -54,6 +54,7 @@ class Group final : public engine::StepRunner, public KvLink {
         const std::vector<int>& members, std::uint32_t epoch);
 
   std::span<const kernels::Sampled> run(const engine::Step& step) override;
+  [[nodiscard]] std::span<const TokenId> kept_ids() const override { return runner_.kept_ids(); }
   /// A leader has the whole residual stream, as every rank of its group.
   [[nodiscard]] std::size_t feature_bytes() const override { return runner_.feature_bytes(); }
   void read_features(std::span<const std::int32_t> rows, std::span<std::byte> out) override {

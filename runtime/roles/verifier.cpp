@@ -428,7 +428,7 @@ void Verifier::step() {
       ports_.runner.run(ports_.recorder != nullptr ? ports_.recorder->with_questions(step) : step);
   if (ports_.recorder != nullptr) ports_.recorder->answered(sampled);
   const std::vector<Trajectory> finished =
-      ports_.batcher.commit(sampled.first(step.samples.size()));
+      ports_.batcher.commit(sampled.first(step.samples.size()), ports_.runner.kept_ids());
   const double verified = ports_.clock.now();
   for (const engine::Committed& c : ports_.batcher.committed()) {
     (races_.races_for(c.id) ? summary_.raced : status_.tokens) += c.tokens.size();

@@ -31,6 +31,23 @@ Sampled sample(Backend& backend, const std::vector<float>& logits, int vocab,
   return got;
 }
 
+/// Whether the kept ids that come with the row's sample are those of the reference, and the sample
+/// is the same with them.
+void expect_kept(Backend& backend, const std::vector<float>& logits, int vocab,
+                 const SampleRow& row, const Sampled& alone, const Reference& expected) {
+  std::vector<TokenId> kept(static_cast<std::size_t>(row.top_k) + 3, -1);
+  Sampled got;
+  backend.sample(Array<float>(backend, logits).data(), logits.size(), vocab, {&row, 1}, {&got, 1},
+                 kept);
+  std::vector<TokenId> ids = expected.kept;
+  std::sort(ids.begin(), ids.end());
+  kept.resize(got.kept);
+  ASSERT_EQ(kept, ids);
+  ASSERT_TRUE(std::find(ids.begin(), ids.end(), got.token) != ids.end());
+  got.kept = 0;
+  ASSERT_EQ(std::memcmp(&got, &alone, sizeof got), 0);
+}
+
 TEST_P(CpuSampleTest, VectorNoiseIsTheScalarDefinition) {
   const cpu::KernelTable& kernels = cpu::kernel_table(GetParam().c_str());
   Random random(1);
@@ -142,6 +159,8 @@ TEST_P(SampleTest, TokensAndLogProbabilitiesMatchFloat64) {
 
     const Reference expected = reference(logits.data(), vocab, row);
     if (expected.near_boundary) continue;
+    if (row.top_k > 0)
+      expect_kept(round % 2 == 0 ? *one : *three, logits, vocab, row, got, expected);
     double best = -1e300;
     double second = -1e300;
     std::size_t winner = 0;
@@ -225,6 +244,7 @@ TEST_P(SampleTest, GreedyTakesTheLowestIdOnTies) {
     other.banned = banned;
     got = sample(*backend(threads), logits, 10'000, other);
     EXPECT_EQ(got.token, 5'000);
+    expect_kept(*backend(threads), logits, 10'000, other, got, {{5'000}, {1}});
   }
 }
 
@@ -295,7 +315,11 @@ TEST_P(CpuSampleTest, SkippingChunksChangesNothing) {
   const auto cpu = backend(1);
   SampleRow row;
   row.noise = {3, 4};
+  std::vector<TokenId> banned;  // in the midst, whole chunks of it, and the end
+  for (TokenId id = 100; id < 9'990; id += id < 500 || id > 4'000 ? 1 : 97) banned.push_back(id);
+  for (TokenId id = 9'995; id < 10'000; ++id) banned.push_back(id);
   for (row.step = 0; row.step < 200; ++row.step) {
+    row.banned = std::span(banned).first(row.step % 2 == 0 ? 0 : banned.size());
     const Sampled got = sample(*cpu, logits, 10'000, row);
     float best = -std::numeric_limits<float>::infinity();
     TokenId token = -1;
@@ -306,6 +330,7 @@ TEST_P(CpuSampleTest, SkippingChunksChangesNothing) {
                           gumbel);
       for (int i = 0; i < 64 && chunk * 64 + i < 10'000; ++i) {
         const float score = logits[chunk * 64 + i] + gumbel[i];
+        if (std::binary_search(row.banned.begin(), row.banned.end(), chunk * 64 + i)) continue;
         if (score > best) {
           best = score;
           token = chunk * 64 + i;

@@ -47,12 +47,12 @@ over_layouts() {
 # A stop string that is a special token is the token: the model's own end, by another name.
 rollout 1 "$work/own" || { cat "$work/own.log"; exit 1; }
 reference=$(digest "$work/own")
-over_layouts "a special token as a stop string" --set sampling.ignore_eos=true --set 'sampling.stop_strings=["<|im_end|>"]'
+strings=(--set sampling.ignore_eos=true --set 'sampling.stop_strings=["<|im_end|>", "<|endoftext|>"]')
+over_layouts "special tokens as stop strings" "${strings[@]}"
 early=(--set sampling.min_tokens=30)
 rollout 1 "$work/early" "${early[@]}" || { cat "$work/early.log"; exit 1; }
 reference=$(digest "$work/early")
-run "it cannot be sampled before min_tokens" 1 "${early[@]}" --set sampling.ignore_eos=true \
-  --set 'sampling.stop_strings=["<|im_end|>"]'
+run "they cannot be sampled before min_tokens" 1 "${early[@]}" "${strings[@]}"
 
 # One that contains a special token matches with it: responses are those without an end, cut there.
 rollout 1 "$work/endless" --set sampling.ignore_eos=true || { cat "$work/endless.log"; exit 1; }
@@ -76,10 +76,8 @@ for settings in sampling.temperature=1 "sampling.top_k=600 sampling.top_p=0.9" s
   for word in "${words[@]}"; do set+=(--set "$word"); done
   rm -rf "$work/plain" "$work/masked"
   rollout 1 "$work/plain" "${set[@]}" && rollout 1 "$work/masked" --set model.path="$padded" "${set[@]}" || fail "padded, $settings"
-  if [ "$settings" = sampling.temperature=0 ]; then continue; fi
   values "padded, $settings" same "$work/plain" "$work/masked"
 done
-same "padded, sampling.temperature=0 has no other tokens" 0 "$("$python" "$here/stop_values.py" has "$work/masked" 512 1023)"
 rollout 1 "$work/padded-run" --set model.path="$padded" || { cat "$work/padded-run.log"; exit 1; }
 says "the banner says what is masked" "$work/padded-run.log" '512 tokens of the vocabulary cannot be sampled: 512-1023'
 reference=$(digest "$work/padded-run")
@@ -100,7 +98,7 @@ says "placeholders and what is banned are masked" "$work/vision-run.log" '4 toke
 same "none of them is sampled" "0 0 0" "$(for ids in "48 49" "508 508" "510 510"; do "$python" "$here/stop_values.py" has "$work/vision-run" $ids; done | xargs)"
 refused "a banned id that is none" 64 'sampling.banned_ids: 512 is not a token of this model \(0 to 511\)' --set sampling.banned_ids=[3,512]
 refused "everything is banned" 64 "sampling.banned_ids: none of the model's 512 tokens is left" --set "sampling.banned_ids=[$(seq -s, 0 511)]"
-refused "min_tokens where all else ends a response" 64 'sampling.min_tokens: 2 cannot be met' --set sampling.min_tokens=2 --set "sampling.stop_ids=[$(seq -s, 0 511)]"
+refused "min_tokens where all else ends a response" 64 'sampling.min_tokens: expected 0 where every token of the model ends a response' --set sampling.min_tokens=2 --set "sampling.stop_ids=[$(seq -s, 0 511)]"
 rollout 1 "$work/no-end" --set sampling.banned_ids=[509,511] --set sampling.max_tokens=4 || fail "every end is banned"
 says "every end is banned" "$work/no-end.log" 'warning: no response can end with a token: sampling.banned_ids has every one'
 
@@ -132,5 +130,32 @@ echo "{model: {path: $work/step}, sampling: {max_tokens: 4}}" >"$work/steps/2.ya
 touch "$work/steps/stop"
 "$here/launch.sh" 2 "$paceline" rollout "$config" --watch "$work/steps" "${backend[@]}" "${small[@]}" >"$work/watch.log" 2>&1 || cat "$work/watch.log"
 says "a step's end tokens are others" "$work/watch.log" "warning: the model's end tokens are \[511\], those of the step before were \[511, 509\]: .*/step has no generation_config.json; to have these too, set sampling.stop_ids: \[511, 509\]"
+
+# What each token could have been is recorded.
+masks=(--set sampling.keep_masks=true --set sampling.top_k=20 --set sampling.top_p=0.9 --set sampling.temperature=0.9)
+rollout 1 "$work/masks" "${masks[@]}" || { cat "$work/masks.log"; exit 1; }
+rollout 1 "$work/maskless" "${masks[@]}" --set sampling.keep_masks=false || fail "without masks"
+same "masks have no part in the digest" "$(digest "$work/maskless")" "$(digest "$work/masks")"
+reference=$(digest "$work/masks")
+drafts=(--set "speculation.drafters=[{method: suffix}, {method: model, path: $root/configs/models/draft}]")
+# with_masks WHAT RANKS [ARG...]: the same masks, too.
+with_masks() {
+  run "$@" "${masks[@]}"
+  values "$1: masks" equal "$work/masks" "$work/run"
+}
+with_masks "4 ranks" 4
+with_masks "TP 2, batch 5" 2 --set layout.verifier_tp=2 --set engine.max_batch=5
+with_masks "speculation" 2 "${drafts[@]}" --set speculation.policy=fixed --set speculation.paths=2
+with_masks "drafter ranks" 3 "${drafts[@]}" --set layout.drafters=1
+with_masks "chunks that move at random" 3 --set schedule.shuffle=true --set schedule.chunk=8 --set engine.max_batch=4
+cut_and_resume KILL "masks" 2 masks 1 masks
+values "resumed: masks" equal "$work/masks" "$work/cut"
+cut_and_resume USR1 "masks" 1 masks 2 masks
+values "stopped and resumed: masks" equal "$work/masks" "$work/cut"
+rollout 2 "$work/exact" "${masks[@]}" --set model.dtype=fp32 || fail "masks in fp32"
+values "masks, by a plain decoder" kept "$work/exact" "$model"
+rollout 1 "$work/padded-masks" "${masks[@]}" --set model.path="$padded" --set model.dtype=fp32 || fail "masks of a padded vocabulary"
+values "masks of a padded vocabulary, by a plain decoder" kept "$work/padded-masks" "$padded"
+refused "masks without a bound" 64 'sampling.top_k: expected 1 to 1024 where sampling.keep_masks is true.* found 0' --set sampling.keep_masks=true
 
 finish

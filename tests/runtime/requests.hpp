@@ -59,6 +59,8 @@ inline void expect_same(const Responses& a, const Responses& b) {
     ASSERT_EQ(t.tokens, other.tokens) << id.prompt << "/" << id.sample;
     ASSERT_EQ(t.logprob, other.logprob);
     ASSERT_EQ(t.sampling_logprob, other.sampling_logprob);
+    ASSERT_EQ(t.kept, other.kept);
+    ASSERT_EQ(t.kept_ids, other.kept_ids);
     ASSERT_EQ(t.finish_reason, other.finish_reason);
   }
 }

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Dict, Iterator, List
+from typing import Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 
 from .batches import to_dataproto, to_trl, to_verl
 from .columns import are_offsets, column_of, guarded, opened
-from .manifest import TOKEN_COLUMNS, are_tokens, attributes_of, read_prompts
+from .manifest import TOKEN_COLUMNS, KeptColumns, are_tokens, attributes_of, read_prompts
 from .records import FINISH_REASONS, PathLike, Prompt, ReaderError, Response
 from .scores import scores_under
 from .slime import iter_slime, to_slime
@@ -67,6 +67,7 @@ class Run:
                 #: uint64: equal for responses that are equal to the bit.
                 self.checksums: np.ndarray = column_of(group, "checksum")[:]
                 self._columns = [column_of(group, name) for name in TOKEN_COLUMNS]
+                self._kept = KeptColumns.of(group, self.attributes)
                 self.prompts: List[Prompt] = read_prompts(self._file["prompts"])
                 self._check()
         except BaseException:
@@ -92,6 +93,7 @@ class Run:
             and np.array_equal(self.sample_index, rows % max(samples, 1))
             and are_offsets(self._offsets, count)
             and all(len(column) == self._offsets[-1] for column in self._columns)
+            and (self._kept is None or len(self._kept.offsets) == self._offsets[-1] + 1)
             and bool(np.all(self.lengths <= self.attributes["sampling"]["max_tokens"]))
             and set(np.unique(self.finish_reason).tolist()) <= set(FINISH_REASONS)
             and bool(np.all(self.weight_version == self.attributes["weight_version"]))
@@ -121,8 +123,8 @@ class Run:
             index += len(self)
         if not 0 <= index < len(self):
             raise IndexError(f"response {index} of {len(self)}")
-        columns = self._read(int(self._offsets[index]), int(self._offsets[index + 1]))
-        return self._response(index, columns)
+        begin, end = int(self._offsets[index]), int(self._offsets[index + 1])
+        return self._response(index, self._read(begin, end), self._read_kept(begin, end))
 
     def __iter__(self) -> Iterator[Response]:
         return self.responses()
@@ -138,7 +140,9 @@ class Run:
             columns = self._read(base, end)
             for index in range(first, last):
                 part = slice(int(self._offsets[index]) - base, int(self._offsets[index + 1]) - base)
-                yield self._response(index, [column[part] for column in columns])
+                # Of a response alone: each token has many.
+                kept = self._read_kept(base + part.start, base + part.stop)
+                yield self._response(index, [column[part] for column in columns], kept)
             first = last
 
     def _read(self, begin: int, end: int) -> List[np.ndarray]:
@@ -148,7 +152,21 @@ class Run:
             raise ReaderError(f"{self.path}: tokens {begin} to {end} are damaged")
         return columns
 
-    def _response(self, index: int, columns: List[np.ndarray]) -> Response:
+    def _read_kept(self, begin: int, end: int) -> Optional[Tuple[np.ndarray, np.ndarray]]:
+        if self._kept is None:
+            return None
+        with guarded(self.path, "its kept ids cannot be read"):
+            kept = self._kept.read(begin, end)
+        if not are_tokens(kept[0], self.attributes):
+            raise ReaderError(f"{self.path}: kept ids of tokens {begin} to {end} are damaged")
+        return kept
+
+    def _response(
+        self,
+        index: int,
+        columns: List[np.ndarray],
+        kept: Optional[Tuple[np.ndarray, np.ndarray]],
+    ) -> Response:
         row = {
             "prompt_index": self.prompt_index[index],
             "sample_index": self.sample_index[index],
@@ -156,4 +174,4 @@ class Run:
             "weight_version": self.weight_version[index],
         }
         reward = float(self.reward[index])
-        return Response.stored(row, columns, None if np.isnan(reward) else reward)
+        return Response.stored(row, columns, None if np.isnan(reward) else reward, kept)

@@ -12,7 +12,14 @@ import numpy as np
 
 from .columns import H5_ERRORS, column_of, guarded, opened, patient_access
 from .complete import open_run
-from .manifest import SCHEMA_VERSION, TOKEN_COLUMNS, are_tokens, checked_manifest, read_prompts
+from .manifest import (
+    SCHEMA_VERSION,
+    TOKEN_COLUMNS,
+    KeptColumns,
+    are_tokens,
+    checked_manifest,
+    read_prompts,
+)
 from .records import FINISH_REASONS, PathLike, Prompt, ReaderError, Response
 
 ROWS_AT_ONCE = 1024  #: of a shard's index
@@ -120,6 +127,7 @@ def _shard_responses(
             index = column_of(file, "index")
             count = len(index) if last is None else min(last, len(index))
             columns = [column_of(file, name) for name in TOKEN_COLUMNS]
+            kept_columns = KeptColumns.of(file, manifest)
             for row in column_of(file, "rewards")[:]:
                 if int(row["checksum"]) != 0:  # else a hole in the file
                     key = (int(row["prompt_index"]), int(row["sample_index"]))
@@ -135,11 +143,12 @@ def _shard_responses(
                 if any(end > len(column) for column in columns):
                     continue
                 parts = [column[begin:end] for column in columns]
-            except H5_ERRORS:
+                kept = None if kept_columns is None else kept_columns.read(begin, end)
+            except (ReaderError, *H5_ERRORS):
                 continue
             if are_tokens(parts[0], manifest):
                 key = (int(row["prompt_index"]), int(row["sample_index"]))
-                yield number, Response.stored(row, parts, rewards.get(key))
+                yield number, Response.stored(row, parts, rewards.get(key), kept)
 
 
 def _rows(index: h5py.Dataset, first: int, count: int) -> Iterator[Tuple[int, np.void]]:

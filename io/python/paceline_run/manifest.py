@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import h5py
 import numpy as np
@@ -14,6 +14,38 @@ from .records import Prompt, ReaderError
 SCHEMA_VERSION = 3  #: of trajectories.h5 and of run.json
 #: The columns of /trajectories, and the datasets of a shard, that have an element a token.
 TOKEN_COLUMNS = ("tokens", "logprob", "sampling_logprob")
+
+
+class KeptColumns:
+    """What tokens could have been, of a run with sampling.keep_masks: see Response.kept_ids."""
+
+    def __init__(self, group: Mapping[str, h5py.Dataset]) -> None:
+        self.ids, self.offsets = (column_of(group, name) for name in ("kept_ids", "kept_offsets"))
+
+    @classmethod
+    def of(
+        cls, group: Mapping[str, h5py.Dataset], manifest: Mapping[str, Any]
+    ) -> Optional["KeptColumns"]:
+        """None where the run keeps no masks."""
+        return cls(group) if manifest["sampling"].get("keep_masks") else None
+
+    def read(self, begin: int, end: int) -> Tuple[np.ndarray, np.ndarray]:
+        """Of tokens [begin, end): ids, and where each token's begin in them, from 0 on."""
+        offsets = self.offsets[begin : end + 1]
+        if len(offsets) != end - begin + 1 or np.any(np.diff(offsets) < 0) or offsets[0] < 0:
+            raise ReaderError("kept_offsets are damaged")
+        ids = self.ids[offsets[0] : offsets[-1]]
+        if len(ids) != offsets[-1] - offsets[0]:
+            raise ReaderError("kept_ids are damaged")
+        return ids, offsets - offsets[0]
+
+
+def kept_of(
+    kept: Tuple[np.ndarray, np.ndarray], begin: int, end: int
+) -> Tuple[np.ndarray, np.ndarray]:
+    """The part of tokens [begin, end) of what KeptColumns.read() gave."""
+    ids, offsets = kept
+    return ids[offsets[begin] : offsets[end]], (offsets[begin : end + 1] - offsets[begin])
 
 
 def checked_manifest(about: Dict[str, Any]) -> Dict[str, Any]:

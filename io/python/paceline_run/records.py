@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -55,6 +55,11 @@ class Response:
     finish_reason: str
     reward: Optional[float]  #: None when no reward was computed
     weight_version: int
+    #: int32 [sum of kept]: what each token could have been, after top-k / top-p / min-p, ascending,
+    #: one token after the other; None unless the run has sampling.keep_masks.
+    kept_ids: Optional[np.ndarray] = None
+    #: int32 [response + 1]: token t could have been kept_ids[kept_offsets[t] : kept_offsets[t + 1]].
+    kept_offsets: Optional[np.ndarray] = None
 
     @classmethod
     def stored(
@@ -62,8 +67,12 @@ class Response:
         row: Mapping[str, Any],
         columns: Sequence[np.ndarray],
         reward: Optional[float] = None,
+        kept: Optional[Tuple[np.ndarray, np.ndarray]] = None,
     ) -> "Response":
-        """Of what a file holds: its row of numbers, its parts of TOKEN_COLUMNS, and its reward."""
+        """Of what a file holds: its row of numbers, its parts of TOKEN_COLUMNS, and its reward.
+
+        `kept`: as KeptColumns.read() gives it.
+        """
         tokens, logprob, sampling_logprob = columns
         return cls(
             prompt_index=int(row["prompt_index"]),
@@ -74,6 +83,8 @@ class Response:
             finish_reason=FINISH_REASONS[int(row["finish_reason"])],
             reward=reward,
             weight_version=int(row["weight_version"]),
+            kept_ids=None if kept is None else kept[0],
+            kept_offsets=None if kept is None else kept[1].astype(np.int32),
         )
 
     @property

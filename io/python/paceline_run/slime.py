@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import warnings
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Union
+
+import numpy as np
 
 from .optional import imported
 from .records import PathLike, ReaderError, logprob_column
@@ -24,6 +27,10 @@ SLIME_STATUS = {
 }
 
 
+#: Fields of the ids that top-k, top-p and min-p left (sampling.keep_masks).
+MASK_FIELDS = ("rollout_top_p_token_ids", "rollout_top_p_token_offsets")
+
+
 @dataclasses.dataclass
 class SlimeSample:
     """The fields of slime's `Sample` that a rollout fills, by the same names."""
@@ -41,6 +48,9 @@ class SlimeSample:
     status: str
     weight_versions: List[str]
     metadata: Dict[str, Any]
+    #: What each token of the response could have been: Response.kept_ids and kept_offsets.
+    rollout_top_p_token_ids: Optional[List[int]] = None
+    rollout_top_p_token_offsets: Optional[List[int]] = None
 
     def to_dict(self) -> Dict[str, Any]:
         """As slime's Sample.to_dict gives it."""
@@ -78,7 +88,13 @@ def iter_slime(
                 "finish_reason": response.finish_reason,
                 **copy.deepcopy(fields),
             },
+            rollout_top_p_token_ids=_list_of(response.kept_ids),
+            rollout_top_p_token_offsets=_list_of(response.kept_offsets),
         )
+
+
+def _list_of(values: Optional[np.ndarray]) -> Optional[List[int]]:
+    return None if values is None else values.tolist()
 
 
 def to_slime(
@@ -88,19 +104,32 @@ def to_slime(
 
     This is what a function of --rollout-function-path gives as the samples to train on. Raises
     ImportError without slime, and ReaderError where its Sample lacks one of SlimeSample's fields.
+    Warns of a run with top_p below 1 that kept no masks: slime refuses to train on it.
     """
     where = "not from PyPI, but from https://github.com/THUDM/slime"
     types = imported("slime.utils.types", "to_slime", where)
     sample_class = types.Sample
     known = {field.name for field in dataclasses.fields(sample_class)}
-    lacking = [field.name for field in dataclasses.fields(SlimeSample) if field.name not in known]
+    masks = bool(run.attributes["sampling"].get("keep_masks"))
+    wanted = [field.name for field in dataclasses.fields(SlimeSample)]
+    if not masks:  # versions of slime before there were any have no fields for them
+        wanted = [name for name in wanted if name not in MASK_FIELDS]
+    lacking = [name for name in wanted if name not in known]
     if lacking:
         raise ReaderError(
             f"the Sample of the slime that is installed has no {', '.join(lacking)}; "
             f"iter_slime() gives samples without its class"
         )
+    top_p = run.attributes["sampling"].get("top_p", 1)
+    if top_p < 1 and not masks:
+        warnings.warn(
+            f"{run.path}: sampled with top_p {top_p}, but without sampling.keep_masks: slime refuses "
+            f"samples without rollout_top_p_token_ids where its --rollout-top-p is not 1",
+            stacklevel=2,
+        )
     groups: List[List[Sample]] = [[] for _ in run.prompts]
     for sample in run.iter_slime(logprob, tokenizer):
-        fields = {**vars(sample), "status": sample_class.Status(sample.status)}
+        fields = {name: getattr(sample, name) for name in wanted}
+        fields["status"] = sample_class.Status(sample.status)
         groups[sample.group_index].append(sample_class(**fields))
     return groups

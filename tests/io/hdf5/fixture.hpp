@@ -62,7 +62,8 @@ inline bool same(const Trajectory& a, const Trajectory& b) {
            (x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0);
   };
   return a.id == b.id && a.tokens == b.tokens && equal(a.logprob, b.logprob) &&
-         equal(a.sampling_logprob, b.sampling_logprob) && a.finish_reason == b.finish_reason &&
+         equal(a.sampling_logprob, b.sampling_logprob) && a.kept == b.kept &&
+         a.kept_ids == b.kept_ids && a.finish_reason == b.finish_reason &&
          equal({a.reward}, {b.reward}) && a.weight_version == b.weight_version;
 }
 

@@ -32,6 +32,15 @@ inline FinishReason reason_of(RequestId id) {
   return static_cast<FinishReason>((id.prompt + id.sample) % 4);
 }
 
+/// With what its tokens could have been, as a run with sampling.keep_masks records it.
+inline Trajectory masked(Trajectory t) {
+  for (const TokenId token : t.tokens) {
+    t.kept.push_back(1 + token % 3);
+    for (std::int32_t i = 0; i < t.kept.back(); ++i) t.kept_ids.push_back(token + i);
+  }
+  return t;
+}
+
 /// The first `length` tokens of a response.
 inline Trajectory prefix(RequestId id, std::uint32_t length) {
   Trajectory result;

@@ -178,6 +178,16 @@ void stopped(const RunDirectory& run) {
   second.append(sample::finished({0, 0}));
 }
 
+/// Complete, with its shards still there.
+void masks(const RunDirectory& run, const RunManifest& manifest,
+           const std::vector<Prompt>& prompts) {
+  ShardWriter writer(run.path(), run.attempt(), 0, {}, true);
+  for (const RequestId id : all_ids(static_cast<std::uint32_t>(manifest.prompts), manifest.samples))
+    writer.append(sample::masked(sample::finished(id)));
+  writer.close();
+  write_final_file(run.path(), manifest, prompts);
+}
+
 /// An eighth less than the run's own; every third token could not have been sampled.
 void scores(const std::string& directory, const std::string& name) {
   const StoredRun run = open_finished_run(directory);
@@ -207,11 +217,12 @@ int main(int count, char** arguments) {
   }
   if (count != 5) return 64;
   const auto prompts = sample::prompts(static_cast<std::uint32_t>(std::atoi(arguments[3])));
-  const auto manifest =
-      sample::manifest(prompts, static_cast<std::uint32_t>(std::atoi(arguments[4])));
+  auto manifest = sample::manifest(prompts, static_cast<std::uint32_t>(std::atoi(arguments[4])));
+  manifest.sampling.keep_masks = mode == "masks";
   const RunDirectory run(arguments[2], manifest, prompts, false);
   if (mode == "complete") complete(run, manifest, prompts);
   if (mode == "live") live(run, manifest);
   if (mode == "stopped") stopped(run);
+  if (mode == "masks") masks(run, manifest, prompts);
   return 0;
 }

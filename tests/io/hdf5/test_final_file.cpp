@@ -8,6 +8,7 @@
 #include "io/hdf5/digest.hpp"
 #include "io/hdf5/file.hpp"
 #include "io/hdf5/shard_index.hpp"
+#include "io/hdf5/stored_run.hpp"
 #include "io/hdf5/telemetry.hpp"
 #include "tests/io/hdf5/fixture.hpp"
 
@@ -151,6 +152,63 @@ TEST_F(FinalFileTest, ASmallWindowGivesTheSameContent) {
     digests.push_back(digest_of(path));
   }
   EXPECT_EQ(digests, std::vector<std::string>(3, oracle_digest(run)));
+}
+
+TEST_F(FinalFileTest, MasksComeBackWhateverTheWayThere) {
+  SampleRun run(23, 4);
+  run.manifest.sampling.keep_masks = true;
+  const auto check = [&](const StoredRun& stored) {
+    std::size_t next = 0;
+    read_responses(stored, stored.finished, [&](Trajectory&& t) {
+      EXPECT_TRUE(same(t, sample::masked(sample::finished(run.ids[next++]))));
+    });
+    EXPECT_EQ(next, run.ids.size());
+  };
+  std::string first;
+  for (const std::size_t window : {std::size_t{1}, std::size_t{3000}, std::size_t{1} << 25}) {
+    const std::string path = at("run" + std::to_string(window));
+    std::vector<RequestId> ids = run.ids;
+    std::mt19937 random(static_cast<unsigned>(window));
+    std::shuffle(ids.begin(), ids.end(), random);
+    {
+      const RunDirectory directory(path, run.manifest, run.prompts, false);
+      ShardWriter a(path, 0, 0, {}, true);
+      ShardWriter b(path, 0, 1, {}, true);
+      for (const RequestId id : ids) {
+        ShardWriter& writer = random() % 2 == 0 ? a : b;
+        if (random() % 4 == 0) writer.append(sample::masked(sample::prefix(id, 2)));
+        writer.append(sample::masked(sample::finished(id)));
+        if (random() % 5 == 0) writer.flush();
+      }
+    }
+    check(open_stored_run(path));
+    EXPECT_EQ(digest_of(path), oracle_digest(run)) << "they have no part in it";
+    const FinalFileReport report = write_final_file(path, run.manifest, run.prompts, window);
+    EXPECT_EQ(report.warnings, std::vector<std::string>{});
+    check(open_stored_run(path));
+    EXPECT_EQ(digest_of(path), oracle_digest(run));
+    const std::string bytes = bytes_of(report.path);
+    if (first.empty()) first = bytes;
+    EXPECT_TRUE(bytes == first) << window;
+  }
+  // What is not as it was written is noticed.
+  const std::string file = at("run1/trajectories.h5");
+  hsize_t place = 0;
+  {
+    const auto lock = h5::lock_hdf5();
+    const h5::File whole = h5::File::open(file);
+    const h5::Dataset ids =
+        h5::Dataset::open(whole, "trajectories/kept_ids", h5::native<TokenId>(), 0);
+    hsize_t at_zero = 0;
+    haddr_t address = 0;
+    ASSERT_GE(H5Dget_chunk_info(ids.id(), H5S_ALL, 0, &at_zero, nullptr, &address, nullptr), 0);
+    place = address;
+  }
+  std::string bytes = bytes_of(file);
+  bytes[place + 8] ^= 1;
+  std::ofstream(file, std::ios::binary) << bytes;
+  EXPECT_NE(message_of<IoError>([&] { (void)digest_report(file); }).find("is damaged"),
+            std::string::npos);
 }
 
 TEST_F(FinalFileTest, TheOrderOfThePromptFileDoesNotChangeTheDigest) {

@@ -47,6 +47,7 @@ TEST(Manifest, NamesTheFirstThingThatDiffers) {
          m.sampling.masked = {3, 4, 5, 9};
        },
        "tokens masked by sampling.unused_ids and sampling.banned_ids: [], now [[3,5],[9,9]]"},
+      {[](auto& m) { m.sampling.keep_masks = true; }, "sampling.keep_masks: false, now true"},
   };
   for (const auto& [change, expected] : cases) {
     RunManifest changed = example();

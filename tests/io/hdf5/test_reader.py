@@ -48,6 +48,11 @@ def text_of(tokens):
     return joined.decode("utf-8", errors="replace")
 
 
+def kept_of(tokens):
+    """What each token could have been, as sample.hpp has it."""
+    return [list(range(t, t + 1 + t % 3)) for t in tokens]
+
+
 class Base(unittest.TestCase):
     def check(self, response, p, s):
         length = length_of(p, s)
@@ -758,6 +763,47 @@ class LiveRun(Base):
         with tempfile.TemporaryDirectory() as scratch:
             with self.assertRaises(FileNotFoundError):
                 list(reader.iter_live(scratch))
+
+
+class Masks(Base):
+    """A run with sampling.keep_masks, complete and from its shards."""
+
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.path = os.path.join(scratch.name, "run")
+        subprocess.run([PROGRAM, "masks", self.path, str(PROMPTS), str(SAMPLES)], check=True)
+
+    def check_masks(self, responses):
+        count = 0
+        for response in responses:
+            self.check(response, response.prompt_index, response.sample_index)
+            offsets = response.kept_offsets
+            self.assertEqual((response.kept_ids.dtype, offsets.dtype), (np.int32, np.int32))
+            self.assertEqual(len(offsets), len(response.tokens) + 1)
+            self.assertEqual((offsets[0], offsets[-1]), (0, len(response.kept_ids)))
+            kept = [response.kept_ids[a:b].tolist() for a, b in zip(offsets, offsets[1:])]
+            self.assertEqual(kept, kept_of(response.tokens.tolist()))
+            count += 1
+        self.assertEqual(count, PROMPTS * SAMPLES)
+
+    def test_complete(self):
+        with reader.open_run(self.path) as run:
+            self.check_masks(run)
+            self.check_masks(run.responses(block_tokens=7))
+            self.check_masks(run[i] for i in range(len(run)))
+
+    def test_from_its_shards(self):
+        os.remove(os.path.join(self.path, "trajectories.h5"))
+        self.check_masks(reader.iter_live(self.path))
+
+    def test_offsets_that_are_none(self):
+        import h5py
+
+        with h5py.File(os.path.join(self.path, "trajectories.h5"), "r+") as file:
+            file["trajectories/kept_offsets"][5] = 10**9
+        with reader.open_run(self.path) as run, self.assertRaisesRegex(reader.ReaderError, "kept"):
+            list(run)
 
 
 if __name__ == "__main__":

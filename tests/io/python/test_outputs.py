@@ -11,6 +11,7 @@ import sys
 import tempfile
 import types
 import unittest
+import warnings
 from typing import Any
 from unittest import mock
 
@@ -78,6 +79,35 @@ class Outputs(unittest.TestCase):
         names.remove("weight_versions")
         with mock.patch.dict(sys.modules, {"slime.utils.types": slime_of(names)}):
             with self.assertRaisesRegex(reader.ReaderError, "has no weight_versions"):
+                self.run_.to_slime(tokenizer=TOKENIZER)
+
+    def test_masks_for_slime(self):
+        names = [field.name for field in dataclasses.fields(reader.SlimeSample)]
+        older = [name for name in names if not name.startswith("rollout_top_p")]
+        path = os.path.join(self.scratch.name, "masks")
+        if not os.path.exists(path):
+            subprocess.run([os.environ["PACELINE_SAMPLE_RUN"], "masks", path, str(PROMPTS), str(SAMPLES)], check=True)
+        with reader.open_run(path) as run:
+            run.attributes["sampling"]["top_p"] = 0.9
+            with mock.patch.dict(sys.modules, {"slime.utils.types": slime_of(names)}):
+                samples = [sample for group in run.to_slime(tokenizer=TOKENIZER) for sample in group]
+            for sample, response in zip(samples, run):
+                self.assertEqual(sample.rollout_top_p_token_ids, response.kept_ids.tolist())
+                self.assertEqual(sample.rollout_top_p_token_offsets, response.kept_offsets.tolist())
+                self.assertEqual(len(sample.rollout_top_p_token_offsets), sample.response_length + 1)
+            with mock.patch.dict(sys.modules, {"slime.utils.types": slime_of(older)}):
+                with self.assertRaisesRegex(reader.ReaderError, "has no rollout_top_p_token_ids"):
+                    run.to_slime(tokenizer=TOKENIZER)
+
+    def test_a_run_without_masks_for_slime(self):
+        names = [field.name for field in dataclasses.fields(reader.SlimeSample)]
+        older = [name for name in names if not name.startswith("rollout_top_p")]
+        with mock.patch.dict(sys.modules, {"slime.utils.types": slime_of(older)}):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                self.run_.to_slime(tokenizer=TOKENIZER)
+            self.run_.attributes["sampling"]["top_p"] = 0.9
+            with self.assertWarnsRegex(UserWarning, "top_p 0.9, but without sampling.keep_masks: slime refuses"):
                 self.run_.to_slime(tokenizer=TOKENIZER)
 
     def test_packages_that_are_not_there_are_named(self):

@@ -35,8 +35,23 @@ class Call {
   std::vector<Sampled> sample() {
     DeviceArray<Sampled> out(count_);
     cuda::sample(logits_.data() + offset_, stride_, vocab_, rows_.data(), banned_.data(), count_,
-                 workspace_.data(), out.data(), stream_);
+                 workspace_.data(), out.data(), {}, stream_);
     return out.host();
+  }
+  /// The ids that each row can sample; Sampled::kept of sample() is 0.
+  std::vector<std::vector<TokenId>> kept(int most) {
+    DeviceArray<Sampled> out(count_);
+    DeviceArray<TokenId> ids(static_cast<std::size_t>(count_) * most);
+    cuda::sample(logits_.data() + offset_, stride_, vocab_, rows_.data(), banned_.data(), count_,
+                 workspace_.data(), out.data(), {ids.data(), most}, stream_);
+    const std::vector<TokenId> all = ids.host();
+    const std::vector<Sampled> sampled = out.host();
+    std::vector<std::vector<TokenId>> kept;
+    for (int r = 0; r < count_; ++r) {
+      const auto row = all.begin() + static_cast<std::ptrdiff_t>(r) * most;
+      kept.emplace_back(row, row + sampled[r].kept);
+    }
+    return kept;
   }
   std::vector<Ranked> rank(int best) {
     DeviceArray<Ranked> out(static_cast<std::size_t>(count_) * best);
@@ -161,7 +176,9 @@ TEST(CudaSampleTest, TokensAndLogProbabilitiesMatchFloat64) {
       rows.push_back(input.row);
       logits.insert(logits.end(), input.logits.begin(), input.logits.end());
     }
-    const std::vector<Sampled> all = Call(logits, stride, vocab, rows, group % 4).sample();
+    Call call(logits, stride, vocab, rows, group % 4);
+    const std::vector<Sampled> all = call.sample();
+    const std::vector<std::vector<TokenId>> kept = call.kept(vocab);
     for (int i = 0; i < count; ++i) {
       const SampleRow& row = rows[i];
       const float* mine = inputs[i].logits.data();
@@ -172,6 +189,9 @@ TEST(CudaSampleTest, TokensAndLogProbabilitiesMatchFloat64) {
       }
       const Reference expected = reference(mine, vocab, row);
       if (expected.near_boundary) continue;
+      std::vector<TokenId> ids = expected.kept;
+      std::sort(ids.begin(), ids.end());
+      ASSERT_EQ(kept[i], ids) << group << ", " << i;
       double best = -1e300;
       double second = -1e300;
       std::size_t winner = 0;

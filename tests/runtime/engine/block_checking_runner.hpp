@@ -10,9 +10,19 @@
 #include <vector>
 
 #include "runtime/core/philox.hpp"
+#include "runtime/engine/batcher.hpp"
 #include "runtime/engine/step_runner.hpp"
 
 namespace paceline::engine {
+
+/// Runs a step of the batcher and commits what it gives.
+inline std::vector<Trajectory> commit(Batcher& batcher, StepRunner& runner, const Step& step) {
+  const std::span<const kernels::Sampled> sampled = runner.run(step);
+  return batcher.commit(sampled, runner.kept_ids());
+}
+inline std::vector<Trajectory> commit(Batcher& batcher, StepRunner& runner) {
+  return commit(batcher, runner, batcher.plan());
+}
 
 class BlockCheckingRunner final : public StepRunner {
  public:
@@ -38,6 +48,7 @@ class BlockCheckingRunner final : public StepRunner {
         slot(part, part.first_position + i) = step.tokens[part.first_row + i];
     }
     sampled_.clear();
+    kept_ids_.clear();
     std::size_t next_part = 0;
     for (const StepSample& sample : step.samples) {
       while (step.parts[next_part].first_row + step.parts[next_part].rows <= sample.row)
@@ -60,12 +71,15 @@ class BlockCheckingRunner final : public StepRunner {
       const std::uint32_t bits = noise_bits(sample.noise, sample.index, hash % 1024);
       const auto token =
           sample.given < 0 ? static_cast<TokenId>((hash ^ bits) % vocab_) : sample.given;
-      sampled_.push_back({token, static_cast<float>(hash), static_cast<float>(bits)});
+      const std::int32_t kept = 1 + static_cast<std::int32_t>(bits % 3);
+      sampled_.push_back({token, static_cast<float>(hash), static_cast<float>(bits), kept});
+      for (std::int32_t i = 0; i < kept; ++i) kept_ids_.push_back(token + i);
     }
     ++steps;
     rows += step.tokens.size();
     return sampled_;
   }
+  [[nodiscard]] std::span<const TokenId> kept_ids() const override { return kept_ids_; }
   /// What a block holds, to be sent elsewhere or to be overwritten by what arrives.
   [[nodiscard]] std::span<TokenId> block(int index) {
     const std::size_t first = static_cast<std::size_t>(index) * block_;
@@ -96,6 +110,7 @@ class BlockCheckingRunner final : public StepRunner {
   std::vector<TokenId> cache_;  ///< [blocks * block]
   std::vector<int> slots_;
   std::vector<TokenId> tokens_;  ///< of the last step
+  std::vector<TokenId> kept_ids_;
   std::vector<kernels::Sampled> sampled_;
 };
 

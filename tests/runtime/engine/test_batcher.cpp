@@ -12,6 +12,7 @@ namespace {
 SamplingParams sampling_params() {
   SamplingParams params;
   params.max_tokens = 60;
+  params.keep_masks = true;
   return params;
 }
 
@@ -34,7 +35,7 @@ Responses generate(const World& world, std::size_t* rows = nullptr) {
       while (!queue.empty() && batcher.admit(queue.front())) queue.pop_front();
       EXPECT_GT(batcher.active(), 0) << "nothing runs and nothing fits";
       if (batcher.active() == 0) return results;
-      for (Trajectory& t : batcher.commit(runner.run(batcher.plan()))) {
+      for (Trajectory& t : commit(batcher, runner)) {
         const RequestId id = t.id;
         EXPECT_TRUE(results.emplace(id, std::move(t)).second) << "finished twice";
       }
@@ -150,7 +151,7 @@ TEST(Batcher, EvictedPrefixesGiveBackTheirReservation) {
     Admission r = request(p, 0);
     ASSERT_TRUE(batcher.admit(r)) << "prompt " << p;
     while (batcher.active() > 0) {
-      static_cast<void>(batcher.commit(runner.run(batcher.plan())));
+      static_cast<void>(commit(batcher, runner));
     }
   }
 }
@@ -172,7 +173,7 @@ TEST(Batcher, AStepTakesNoMorePromptThanTheChunk) {
     EXPECT_LE(batcher.counts().prefill_tokens, 40U);
     EXPECT_LE(step.tokens.size(), 40U + batcher.counts().decode_tokens);
     prefilled += batcher.counts().prefill_tokens;
-    static_cast<void>(batcher.commit(runner.run(step)));
+    static_cast<void>(commit(batcher, runner, step));
   }
   EXPECT_GT(prefilled, 100U);
 }
@@ -204,7 +205,7 @@ TEST(Batcher, StopStringsEndAResponseWhereTheyAreComplete) {
   Admission r = request(longest->id.prompt, longest->id.sample);
   ASSERT_TRUE(batcher.admit(r));
   std::vector<Trajectory> done;
-  while (done.empty()) done = batcher.commit(runner.run(batcher.plan()));
+  while (done.empty()) done = commit(batcher, runner);
   EXPECT_EQ(done[0].finish_reason, FinishReason::stop_string);
   EXPECT_EQ(done[0].tokens.size(), 14U);
 
@@ -212,7 +213,7 @@ TEST(Batcher, StopStringsEndAResponseWhereTheyAreComplete) {
   Batcher before(world.limits, sampling, {kStop}, &letters);
   r = request(longest->id.prompt, longest->id.sample);
   ASSERT_TRUE(before.admit(r));
-  for (int i = 0; i < 12; ++i) ASSERT_TRUE(before.commit(runner.run(before.plan())).empty());
+  for (int i = 0; i < 12; ++i) ASSERT_TRUE(commit(before, runner).empty());
   std::vector<Trajectory> partial = before.stop();
   ASSERT_EQ(partial.at(0).tokens.size(), 12U);
   Batcher after(world.limits, sampling, {kStop}, &letters);
@@ -220,7 +221,7 @@ TEST(Batcher, StopStringsEndAResponseWhereTheyAreComplete) {
   r.trajectory = partial[0];
   ASSERT_TRUE(after.admit(r));
   done.clear();
-  while (done.empty()) done = after.commit(runner.run(after.plan()));
+  while (done.empty()) done = commit(after, runner);
   EXPECT_EQ(done[0].finish_reason, FinishReason::stop_string);
   EXPECT_EQ(done[0].tokens.size(), 14U);
 }

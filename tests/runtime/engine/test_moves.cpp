@@ -17,6 +17,7 @@ constexpr int kBlock = 16;
 SamplingParams sampling_params() {
   SamplingParams params;
   params.max_tokens = 90;
+  params.keep_masks = true;
   return params;
 }
 
@@ -27,7 +28,7 @@ struct Group {
         runner(limits.kv_blocks, limits.kv_block, kVocab) {}
 
   void step(Responses& results) {
-    for (Trajectory& t : batcher.commit(runner.run(batcher.plan()))) {
+    for (Trajectory& t : commit(batcher, runner)) {
       const RequestId id = t.id;
       ASSERT_TRUE(results.emplace(id, std::move(t)).second) << "finished twice";
     }

@@ -114,6 +114,7 @@ void expect_computed(const Batcher& batcher, const Step& step,
 // Runs 6 prompts x 5 samples to the end. `drafts` null: plainly.
 Responses generate(World& world, Drafts* drafts) {
   world.sampling.max_tokens = 60;
+  world.sampling.keep_masks = true;
   std::deque<Admission> queue = requests(6, 5);
   Responses results;
   std::map<RequestId, std::vector<TokenId>> told;  // by committed()
@@ -153,7 +154,7 @@ Responses generate(World& world, Drafts* drafts) {
       EXPECT_EQ(batcher.counts().drafted, drafted);
       EXPECT_LE(batcher.counts().prefill_tokens,
                 static_cast<std::uint32_t>(world.limits.prefill_chunk));
-      std::vector<Trajectory> done = batcher.commit(runner.run(step));
+      std::vector<Trajectory> done = commit(batcher, runner, step);
       for (const Committed& c : batcher.committed()) {
         std::vector<TokenId>& text = told[c.id];
         text.insert(text.end(), c.tokens.begin(), c.tokens.end());
