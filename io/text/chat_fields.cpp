@@ -142,7 +142,9 @@ ChatFields read_chat_fields(const std::vector<Member>& members, const ChatTempla
 
 void refuse_chat_fields(const std::vector<Member>& members, const std::string& reason) {
   for (const Member& member : members) {
-    if (asks(member)) refuse(member, reason);
+    const bool as_ever = (member.key == header && member.raw == "true") ||
+                         (member.key == go_on && member.raw == "false");
+    if (asks(member) && !as_ever) refuse(member, reason);
   }
 }
 

@@ -287,6 +287,7 @@ ChatTemplate ChatTemplate::recognise(std::string_view jinja,
   result.refusal_.clear();
   result.family_ = known->family;
   result.traits_ = known->traits;
+  result.has_content_ = jinja.find("content") != std::string_view::npos;
   result.fixed_roles_ = shape.other_roles_differ || (known->family != ChatFamily::chatml &&
                                                      known->family != ChatFamily::llama3);
   result.default_system_ = shape.default_system;
@@ -332,7 +333,7 @@ std::string ChatTemplate::render(std::span<const ChatMessage> messages,
   open.add_generation_prompt = false;
   std::string out = render_plainly(marked, open);
   const std::size_t at = out.rfind(bare);
-  if (at == std::string::npos ||
+  if (!has_content_ || at == std::string::npos ||
       out.find(text::strip(messages.back().content)) == std::string::npos) {
     throw DataError(
         "the last message cannot be continued (continue_final_message): the template leaves out "

@@ -92,6 +92,7 @@ class ChatTemplate {
 
   ChatFamily family_ = ChatFamily::none;
   Traits traits_;
+  bool has_content_ = true;   ///< in so many letters, or `transformers` continues no message
   bool fixed_roles_ = false;  ///< another role than system, user and assistant is not rendered
   std::optional<std::string> default_system_;  ///< used when the first message is no system prompt
   std::string bos_, eos_;

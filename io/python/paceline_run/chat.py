@@ -12,7 +12,7 @@ import datetime
 import json
 import os
 import re
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
 from .optional import imported
 from .records import PathLike
@@ -104,8 +104,8 @@ class Renderer:
         generate, go_on = self._ending(options, chat)
         template = options.pop("chat_template", None) or self._template
         tools = options.pop("tools", None) or None
-        names = list(options) + (["tools"] if tools else [])
-        unread = [name for name in names if name not in self._read_by(template, tools)]
+        read = self._read_by(template, tools)
+        unread = [name for name in (*options, *(["tools"] if tools else [])) if name not in read]
         if unread:
             raise ChatError(
                 f"the chat template does not read {unread[0]!r}: leave it out, or set it to null"
@@ -281,7 +281,15 @@ class _Transformers(_Engine):
     def encode(self, text: str, special: bool) -> List[int]:
         return list(self._tokenizer(text, add_special_tokens=special)["input_ids"])
 
-    def render(self, chat, template, tools, generate, go_on, options):  # type: ignore[no-untyped-def]
+    def render(
+        self,
+        chat: List[Any],
+        template: Optional[str],
+        tools: Optional[List[Any]],
+        generate: bool,
+        go_on: Any,
+        options: Dict[str, Any],
+    ) -> List[int]:
         return list(
             self._tokenizer.apply_chat_template(
                 chat,
@@ -367,13 +375,21 @@ class _Jinja(_Engine):
             if name in self._templates:
                 return self._templates[name]
         raise ChatError(
-            f"{self.directory}: no chat_template in tokenizer_config.json and no chat_template.jinja"
+            f"{self.directory}: no chat_template in tokenizer_config.json, no chat_template.jinja"
         )
 
     def encode(self, text: str, special: bool) -> List[int]:
         return self._tokenizer.encode(text, add_special_tokens=special).ids
 
-    def render(self, chat, template, tools, generate, go_on, options):  # type: ignore[no-untyped-def]
+    def render(
+        self,
+        chat: List[Any],
+        template: Optional[str],
+        tools: Optional[List[Any]],
+        generate: bool,
+        go_on: Any,
+        options: Dict[str, Any],
+    ) -> List[int]:
         text = template or self.template(tools)
         names = _Names(text)
         for name in _SPECIAL:
@@ -440,10 +456,16 @@ def _environment(jinja2: Any, strftime_now: Any) -> Any:
             body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
             return nodes.Scope(body).set_lineno(line)
 
-    def raise_exception(message: str) -> None:
+    def raise_exception(message: str) -> NoReturn:
         raise jinja2.TemplateError(message)
 
-    def tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):  # type: ignore[no-untyped-def]
+    def tojson(
+        value: Any,
+        ensure_ascii: bool = False,
+        indent: Any = None,
+        separators: Any = None,
+        sort_keys: bool = False,
+    ) -> str:
         return json.dumps(
             value,
             ensure_ascii=ensure_ascii,

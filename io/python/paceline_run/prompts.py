@@ -4,12 +4,13 @@
     python3 -m paceline_run.prompts gsm8k.parquet gsm8k.jsonl --key messages=question
     python3 -m paceline_run.prompts tools.jsonl.gz tools.jsonl --tokenizer /models/Qwen3-8B
 
-The input is Parquet, which needs pyarrow, or JSON Lines, also packed by gzip. Every column becomes a field of its name,
-or of the name that --key gives it: verl's files need none. (A configuration's prompts.keys does so
-for JSON Lines as they are.) paceline takes one of prompt (text, which is encoded as it is, or
-messages), messages, prompt_tokens, input_ids and tokens. Text that becomes messages is what the
-user says. Of the other fields paceline looks at uid, ground_truth, reward_model, answer and what
-speaks to the chat template, and keeps all for the trainer. Nulls are left out.
+The input is Parquet, which needs pyarrow, or JSON Lines, also packed by gzip. Every column becomes
+a field of its name, or of the name that --key gives it: verl's files need none. (A configuration's
+prompts.keys does so for JSON Lines as they are.) paceline takes one of prompt (text, which is
+encoded as it is, or messages), messages, prompt_tokens, input_ids and tokens. Text that becomes
+messages is what the user says. Of the other fields paceline looks at uid, ground_truth,
+reward_model, answer and what speaks to the chat template, and keeps all for the trainer. Nulls are
+left out.
 
 With --tokenizer every prompt is rendered to token ids here, by the chat template of the model's
 directory, for templates that paceline does not know, and for tools. That needs transformers, or
@@ -61,9 +62,9 @@ def convert(
     """Writes the prompts of `source` to `target`: a line for each row, in their order.
 
     `keys`: the column for a field of paceline's; the other columns keep their names. `drop`:
-    columns that are left out. `renderer`: makes token ids of messages and text. Returns how many prompts there are, and the column of each field.
-    Raises PromptsError, OSError where `target` cannot be written, and ModuleNotFoundError where
-    Parquet needs pyarrow.
+    columns that are left out. `renderer`: makes token ids of messages and text. Returns how many
+    prompts there are, and the column of each field. Raises PromptsError, OSError where `target`
+    cannot be written, and ModuleNotFoundError where Parquet needs pyarrow.
     """
     source, target = os.fspath(source), os.fspath(target)
     keys = keys or {}
@@ -174,7 +175,8 @@ def _fields(
             f"prompt with --key prompt=COLUMN, or messages=COLUMN for what a user says"
         )
     # Ids that were made of the text or the messages beside them are the prompt.
-    made = len(found) == 2 and "prompt_tokens" in found and bool({"prompt", "messages"} & set(found))
+    sources = {"prompt", "messages"}
+    made = len(found) == 2 and "prompt_tokens" in found and not sources.isdisjoint(found)
     if len(found) > 1 and not made:
         raise PromptsError(
             f"{where} has more than one prompt: {_listed([fields[field] for field in found])}. "
@@ -186,7 +188,7 @@ def _fields(
 def _rendered(
     row: Mapping[str, Any], fields: Mapping[str, str], renderer: Renderer, where: str, padded: bool
 ) -> Tuple[Dict[str, Any], Dict[str, str]]:
-    """The row with prompt_tokens, and the fields that it has then. `padded`: see Renderer.render."""
+    """The row with prompt_tokens, and its fields then. `padded`: as render() takes it."""
     if not {"prompt_tokens", "input_ids", "tokens"}.isdisjoint(fields):
         if "prompt" in fields or "messages" in fields:
             raise PromptsError(

@@ -400,9 +400,11 @@ class Rendering(Converted):
     def test_what_cannot_be_rendered(self):
         row = {"messages": [{"role": "user", "content": "a"}]}
         bare = "{{ messages[0].content }}"
-        self.turned_down("in.jsonl:1: 'messages': the chat template does not read 'tools'", {**row, "tools": TOOLS}, template=bare)
+        unread = "in.jsonl:1: 'messages': the chat template does not read 'tools'"
+        self.turned_down(unread, {**row, "tools": TOOLS}, template=bare)
         self.turned_down("does not read 'enable_thinkng'", {**row, "chat_template_kwargs": {"enable_thinkng": True}})
-        self.turned_down("'enable_thinking' is given twice", {**row, "enable_thinking": True, "chat_template_kwargs": {"enable_thinking": False}})
+        twice = {"enable_thinking": True, "chat_template_kwargs": {"enable_thinking": False}}
+        self.turned_down("'enable_thinking' is given twice", {**row, **twice})
         self.turned_down("exclude each other", {**row, "continue_final_message": True, "add_generation_prompt": True})
         self.turned_down("the chat template says: no aliens", {"messages": [{"role": "alien", "content": "a"}]})
         self.turned_down("the chat template says: ", row, template="{% if %}")
@@ -410,10 +412,12 @@ class Rendering(Converted):
         self.turned_down("expected JSON: ", {**row, "chat_template_kwargs": "{"})
         self.turned_down("'chat_template_kwargs': expected an object", {**row, "chat_template_kwargs": [1]})
         self.turned_down("message 1: expected a 'role'", {"messages": [{"content": "a"}]})
-        self.turned_down("message 1: 'image' is not rendered", {"messages": [{"role": "user", "content": [{"type": "image"}]}]})
+        image = {"role": "user", "content": [{"type": "image"}]}
+        self.turned_down("message 1: 'image' is not rendered", {"messages": [image]})
         self.turned_down("there are no messages", {"messages": []})
         self.turned_down("the prompt is empty", {"messages": [{"role": "user", "content": ""}]}, template=bare)
-        self.turned_down("cannot be rendered: ", {**row, "continue_final_message": True}, template="{{ messages[0].content[:1] }}")
+        cut = "{{ messages[0].content[:1] }}"
+        self.turned_down("cannot be rendered: ", {**row, "continue_final_message": True}, template=cut)
         self.turned_down("has token ids already; .*--drop prompt_tokens", {**row, "prompt_tokens": [1]})
         self.turned_down("reads no date", row, "--date", "2025-01-31", template=bare)
         self.turned_down("--date: expected a date as 2025-01-31", row, "--date", "tomorrow", code=64)
@@ -422,7 +426,8 @@ class Rendering(Converted):
         self.refused("--date: needs --tokenizer DIR", path, self.output, "--date", "2025-01-31", code=64)
         self.refused("nowhere: not a directory", path, self.output, "--tokenizer", os.path.join(self.folder, "nowhere"))
         with mock.patch.dict(sys.modules, {"transformers": None, "jinja2": None}):
-            self.refused("rendering chat templates needs jinja2.*pip install transformers", path, self.output, "--tokenizer", self.model(bare), code=64)
+            missing = "rendering chat templates needs jinja2.*pip install transformers"
+            self.refused(missing, path, self.output, "--tokenizer", self.model(bare), code=64)
         with mock.patch.dict(sys.modules, {"transformers": None, "tokenizers": None}):
             self.refused("needs tokenizers", path, self.output, "--tokenizer", self.model(bare), code=64)
 

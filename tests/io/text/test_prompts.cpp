@@ -182,7 +182,12 @@ TEST_F(Prompts, ChatOptionsThatCannotBeHonouredAreRefused) {
   EXPECT_ERROR(DataError, (void)parse(R"({"prompt":"he","enable_thinking":false})"),
                "p.jsonl:1:34: 'enable_thinking': cannot be honoured: the prompt is text");
   EXPECT_ERROR(DataError, (void)parse(R"({"prompt":"he","tools":[1]})"), "cannot be honoured");
+  EXPECT_ERROR(DataError, (void)parse(R"({"prompt":"he","continue_final_message":true})"),
+               "'continue_final_message': cannot be honoured: the prompt is text");
   EXPECT_EQ(parse(R"({"prompt":"he","tools":null})").prompts.size(), 1U);
+  EXPECT_EQ(parse(R"({"prompt":"he","add_generation_prompt":true,"continue_final_message":false})")
+                .prompts.size(),
+            1U);
   EXPECT_EQ(
       parse_ids(R"({"tokens":[1],"tools":[1],"enable_thinking":false})").prompts[0].extra_json,
       R"({"tools":[1],"enable_thinking":false})");
