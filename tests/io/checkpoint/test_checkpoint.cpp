@@ -158,8 +158,14 @@ TEST(Checkpoint, FingerprintFollowsContent) {
   const std::string with_config = fingerprint();
   EXPECT_NE(with_config, bare);
   d.write("generation_config.json", "{}");
-  EXPECT_NE(fingerprint(), with_config);
+  const std::string whole = fingerprint();
+  EXPECT_NE(whole, with_config);
   std::filesystem::remove(d.file("generation_config.json"));
+  const TemporaryDirectory elsewhere;
+  EXPECT_EQ(Checkpoint(d.path()).fingerprint(elsewhere.path()), with_config);
+  elsewhere.write("generation_config.json", "{}");
+  EXPECT_EQ(Checkpoint(d.path()).fingerprint(elsewhere.path()), whole) << "wherever it lies";
+  EXPECT_NE(Checkpoint(d.path()).fingerprint(elsewhere.path(), "tokens"), whole);
   d.write("model.safetensors", one_tensor("a", "01234568"));
   EXPECT_NE(fingerprint(), with_config);
   d.write("model.safetensors", one_tensor("b"));

@@ -263,8 +263,12 @@ TEST(ModelConfig, FilesOfADirectory) {
             d.file("config.json") + ": No such file or directory");
   d.write("config.json", qwen2().dump());
   EXPECT_EQ(load_model_config(d.path()).eos, std::vector<TokenId>{151645});
+  const test::TemporaryDirectory elsewhere;
+  elsewhere.write("generation_config.json", "{\"eos_token_id\": 5}");
+  EXPECT_EQ(load_model_config(d.path(), elsewhere.path()).eos, std::vector<TokenId>{5});
   d.write("generation_config.json", "{\"eos_token_id\": 3}");
   EXPECT_EQ(load_model_config(d.path()).eos, std::vector<TokenId>{3});
+  EXPECT_EQ(load_model_config(d.path(), elsewhere.path()).eos, std::vector<TokenId>{3});
   d.write("generation_config.json", "");
   EXPECT_EQ(test::message_of<DataError>([&] { (void)load_model_config(d.path()); }),
             d.file("generation_config.json") + ": not valid JSON: the file is empty");

@@ -433,6 +433,10 @@ class CompleteRun(Base):
             next(self.run_.iter_slime())  # the sample's configuration is not one the program writes
         self.run_.attributes["config_text"] = 'model:\n  path: "%s"\nprompts:\n' % self.tokenizer()
         self.assertEqual(next(self.run_.iter_slime()).prompt, text_of(prompt_tokens(0)))
+        self.run_.attributes["config_text"] = (
+            'model:\n  path: "/nowhere"\n  tokenizer: "%s"\nprompts:\n' % self.tokenizer()
+        )
+        self.assertEqual(next(self.run_.iter_slime()).prompt, text_of(prompt_tokens(0)))
         self.run_.attributes["config_text"] = 'model:\n  path: "/a \\"b\\\\c\\x07"\n'
         with self.assertRaisesRegex(reader.ReaderError, r'^/a "b\\c\x07/tokenizer.json'):
             next(self.run_.iter_slime())
