@@ -139,7 +139,8 @@ void read_prompts(Setup& setup) {
   if (setup.prompts.encoded)
     for (const std::string& warning : setup.tokenizer->warnings()) say("warning: {}", warning);
   if (setup.tokenizer_state == TokenizerState::unreadable) {
-    say("warning: the tokenizer is not read, so that the run has token ids and no text: {}",
+    say("warning: the tokenizer is not read, so that the run has token ids and no text, and may "
+        "sample ids that no token has: {}",
         setup.no_tokenizer);
   }
   setup.turn_end = turn_end(chat, setup.tokenizer.get(), setup.prompts.prompts);

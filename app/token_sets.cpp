@@ -58,7 +58,8 @@ std::vector<TokenId> stop_set(const ModelConfig& model, const SamplingParams& sa
   for (const std::string& text : sampling.stop_strings) {
     if (tokenizer == nullptr) break;
     const std::optional<TokenId> id = tokenizer->token_to_id(text);
-    if (id && tokenizer->is_special(*id)) stops.push_back(*id);
+    // One that is the tokenizer's alone is never sampled.
+    if (id && *id < model.vocab && tokenizer->is_special(*id)) stops.push_back(*id);
   }
   sort_once(stops);
   return stops;
