@@ -20,7 +20,7 @@ engine::ExecutorLimits executor_limits(const Setup& setup) {
                                 .kv_blocks = setup.kv.blocks,
                                 .most_kv_blocks = setup.kv.blocks + setup.kv_gain,
                                 .max_position = setup.longest_sequence,
-                                .features = draft_head(setup) != nullptr,
+                                .features = read_layers(setup),
                                 .weights = setup.config.model.path};
   if (setup.config.speculation.record_stops > 0) {
     const std::int32_t questions =
@@ -87,7 +87,7 @@ void take_place(Compute& compute, const Setup& setup, const policy::Placement& p
   // A head embeds any token; a rank of a group may have a part of the table.
   std::shared_ptr<const kernels::Embedding> embedding;
   if (compute.executor) embedding = compute.executor->embedding();
-  if (embedding == nullptr && has_head(setup, role)) {
+  if (embedding == nullptr && has_head(setup, role) && !has_own_embeddings(setup)) {
     embedding = compute.weights->timed(
         [&] { return model::load_embedding(*compute.backend, setup.model, *setup.weights); });
   }

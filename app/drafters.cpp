@@ -109,7 +109,7 @@ std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& setti
     draft->config = io::load_model_config(path);
     draft->weights = std::make_unique<io::Checkpoint>(path);
     io::check_tensor_shapes(draft->config, *draft->weights);
-    draft->compute = io::stored_dtype(draft->config, *draft->weights);
+    draft->compute = compute_of(io::stored_dtype(draft->config, *draft->weights));
     require_same_tokens(path, draft->config, model, tokenizer);
     return draft;
   };
@@ -120,7 +120,7 @@ std::vector<ConfiguredDrafter> read_drafter_shapes(const io::SpeculationSection&
   const auto read_model = [](const std::string& path) {
     auto draft = std::make_unique<DraftModel>();
     draft->config = io::load_model_config(path);
-    draft->compute = draft->config.dtype;
+    draft->compute = compute_of(draft->config.dtype);
     return draft;
   };
   const auto read_head = [&](const io::DrafterSetting& setting) {
@@ -189,6 +189,21 @@ DraftHead* draft_head(const Setup& setup) {
     if (drafter.head != nullptr) return drafter.head.get();
   }
   return nullptr;
+}
+
+std::vector<std::int32_t> read_layers(const Setup& setup) {
+  const DraftHead* head = draft_head(setup);
+  if (head == nullptr) return {};
+  return feature_layers(head->checkpoint.config, setup.model);
+}
+
+bool has_own_embeddings(const Setup& setup) {
+  const DraftHead* head = draft_head(setup);
+  return head != nullptr && head->checkpoint.config.own_embeddings;
+}
+
+std::uint64_t feature_row_bytes(const Setup& setup) {
+  return std::uint64_t{1} * read_layers(setup).size() * setup.model.hidden * size_of(setup.compute);
 }
 
 bool has_head(const Setup& setup, Role role) {

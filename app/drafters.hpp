@@ -87,6 +87,12 @@ struct ConfiguredDrafter {
 [[nodiscard]] bool has_draft_models(const Setup& setup, Role role);
 /// The head of the drafters; null: there is none.
 [[nodiscard]] DraftHead* draft_head(const Setup& setup);
+/// Layers of the target that it reads (feature_layers()); empty: there is none.
+[[nodiscard]] std::vector<std::int32_t> read_layers(const Setup& setup);
+/// Whether it embeds tokens by a table of its own, not the target's.
+[[nodiscard]] bool has_own_embeddings(const Setup& setup);
+/// Bytes of what it reads of a token.
+[[nodiscard]] std::uint64_t feature_row_bytes(const Setup& setup);
 /// Whether ranks of this role have the head: drafter ranks where the layout has such and there is
 /// no draft model, by which they draft otherwise; else verifiers.
 [[nodiscard]] bool has_head(const Setup& setup, Role role);

@@ -10,6 +10,7 @@
 #include "app/weight_store.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
 #include "kernels/gpus.hpp"
+#include "kernels/source_rows.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/draft/head_sequences.hpp"
 #include "runtime/fabric/make_group.hpp"
@@ -78,12 +79,15 @@ std::uint64_t device_bytes(const Setup& setup) {
                                               config.layer.head_dim) +
              (level + engine.prefill_chunk) * model::row_bytes(config, setup.compute) +
              sizeof(float) * level * (config.draft_vocab + setup.model.vocab) +
-             kFeatureLayers * static_cast<std::uint64_t>(setup.model.hidden) *
-                 size_of(setup.compute) * rows;
+             feature_row_bytes(setup) * rows;
     // The head embeds any token; of a group's table its rank has a part.
-    if (std::ranges::any_of(setup.layout.placement.degrees(), [](int d) { return d > 1; })) {
+    if (config.own_embeddings) {
+      const DType stored = io::embedding_dtype(draft_head(setup)->checkpoint);
+      bytes += static_cast<std::uint64_t>(config.layer.vocab) * config.layer.hidden *
+               size_of(kernels::copied_as(stored));
+    } else if (std::ranges::any_of(setup.layout.placement.degrees(), [](int d) { return d > 1; })) {
       bytes += static_cast<std::uint64_t>(setup.model.vocab) * setup.model.hidden *
-               size_of(io::stored_dtype(setup.model, *setup.weights));
+               size_of(kernels::copied_as(io::stored_dtype(setup.model, *setup.weights)));
     }
   }
   return bytes;
@@ -152,8 +156,7 @@ std::uint64_t feature_memory(const Setup& setup, Role role) {
   const bool reads = has_head(setup, role);
   const bool sends = role == Role::verifier && has_head(setup, Role::drafter);
   if (!reads && !sends) return 0;
-  const std::uint64_t row =
-      static_cast<std::uint64_t>(kFeatureLayers) * setup.model.hidden * size_of(setup.compute);
+  const std::uint64_t row = feature_row_bytes(setup);
   const std::int64_t groups = role == Role::drafter ? groups_of_drafter(setup) : 1;
   return row * groups * setup.config.engine.max_batch *
          ((reads ? setup.longest_prompt : 0) + 2 * draft::kMostKeptFeatures);

@@ -190,14 +190,21 @@ std::string drafts_text(const Setup& setup) {
     text += fmt::format(
         "  EAGLE-3 head on each {}: weights {:.1f} MiB{}, KV up to {:.1f} MiB, the model's "
         "features up to {:.1f} MiB\n",
-        role == Role::drafter ? "drafter rank, with the model's embeddings" : "verifier",
+        role == Role::verifier      ? "verifier"
+        : has_own_embeddings(setup) ? "drafter rank"
+                                    : "drafter rank, with the model's embeddings",
         static_cast<double>(head.weights) / kMiB,
         copy_text(setup, {static_cast<std::int32_t>(at - setup.drafters.begin())}),
         static_cast<double>(head.kv) / kMiB,
         static_cast<double>(feature_memory(setup, role)) / kMiB);
+    text += fmt::format("  it reads what enters layers {} of the model's {}{}{}\n",
+                        fmt::join(read_layers(setup), ", "), setup.model.layers,
+                        at->head->checkpoint.config.read_layers.empty()
+                            ? " (the default, for its config.json names none)"
+                            : "",
+                        has_own_embeddings(setup) ? ", and embeddings of its own" : "");
     if (role == Role::verifier) continue;
-    const std::uint64_t row =
-        static_cast<std::uint64_t>(kFeatureLayers) * setup.model.hidden * size_of(setup.compute);
+    const std::uint64_t row = feature_row_bytes(setup);
     text += fmt::format(
         "  groups send it {:.1f} KiB of features a token, of which they keep up to {:.1f} MiB\n",
         static_cast<double>(row) / 1024, static_cast<double>(setup.memory.features) / kMiB);
@@ -249,6 +256,7 @@ std::string banner_text(const Setup& setup, int ranks) {
   text += fmt::format("  {} prompts x {} samples from {}, longest prompt {} tokens\n",
                       setup.prompts.prompts.size(), setup.config.prompts.samples,
                       setup.config.prompts.path, setup.longest_prompt);
+  for (const std::string& warning : setup.warnings) text += fmt::format("  warning: {}\n", warning);
   if (!setup.prompts.skipped.empty()) {
     text += fmt::format("  warning: {} over-long prompts skipped\n", setup.prompts.skipped.size());
   }

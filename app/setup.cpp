@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "app/broadcast.hpp"
+#include "app/checkpoint_findings.hpp"
 #include "app/coordination.hpp"
 #include "app/draft_history.hpp"
 #include "app/draft_servers.hpp"
@@ -24,6 +25,7 @@
 #include "io/config/path_text.hpp"
 #include "io/config/yaml_tree.hpp"
 #include "io/text/chat_template.hpp"
+#include "kernels/limits.hpp"
 #include "runtime/model/sharding.hpp"
 
 namespace paceline::app {
@@ -75,7 +77,8 @@ void read_model(Setup& setup, Standing& standing) {
   setup.model = io::load_model_config(path, tokenizer_directory(setup.config));
   setup.weights = std::make_unique<io::Checkpoint>(path);
   io::check_tensor_shapes(setup.model, *setup.weights);
-  setup.compute = setup.config.model.dtype.value_or(io::stored_dtype(setup.model, *setup.weights));
+  const DType stored = io::stored_dtype(setup.model, *setup.weights);
+  setup.compute = setup.config.model.dtype.value_or(compute_of(stored));
   read_tokenizer(setup, standing);
 
   SamplingParams& sampling = setup.config.sampling;
@@ -157,6 +160,18 @@ void require_supported(const std::string& backend, const std::string& path,
     throw DataError((std::filesystem::path(path) / "config.json").string() + ": " + why);
 }
 
+/// A norm over the features of several layers is wider than any of a model.
+void require_supported_norm(const std::string& backend, const std::string& path,
+                            const Eagle3Config& head) {
+  const std::int64_t width = std::int64_t{head.features()} * head.target_hidden;
+  constexpr int most = kernels::cuda::kMaxNormWidth;
+  if (backend != "cuda" || head.feature_norm != FeatureNorm::joined || width <= most) return;
+  throw DataError(
+      fmt::format("{}: norm_before_fc: expected at most {} elements of features on a GPU, found {} "
+                  "(engine.backend: cpu takes any)",
+                  (std::filesystem::path(path) / "config.json").string(), most, width));
+}
+
 void choose_compute(const fabric::MpiEnvironment& mpi, Setup& setup,
                     const PlannedMachine* planned) {
   const fabric::RankFacts& me = setup.facts[mpi.rank()];
@@ -169,6 +184,9 @@ void choose_compute(const fabric::MpiEnvironment& mpi, Setup& setup,
                                   : drafter.head != nullptr ? &drafter.head->checkpoint.config.layer
                                                             : nullptr;
       if (config != nullptr) require_supported(setup.backend.name, drafter.setting.path, *config);
+      if (drafter.head != nullptr)
+        require_supported_norm(setup.backend.name, drafter.setting.path,
+                               drafter.head->checkpoint.config);
     }
   });
 }
@@ -312,6 +330,7 @@ Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments, 
     if (mpi.rank() == 0) read_prompts(setup);
     prepare_scoring(setup);
   });
+  settle_checkpoints(mpi, setup);
   share_subjects(mpi, setup);
 
   setup.responses = setup.requests();
@@ -350,6 +369,7 @@ Setup prepare_given(const fabric::MpiEnvironment& mpi, const RunArguments& argum
     take_responses(setup, run);
     if (mpi.rank() == 0) setup.prompts.prompts = run.prompts;
   });
+  settle_checkpoints(mpi, setup);
   choose_compute(mpi, setup, nullptr);
   together(mpi, [&] {
     lay_out(setup, 0, "");

@@ -66,6 +66,8 @@ struct Setup {
   std::optional<CostTable> profile;         ///< engine.profile
   std::string profile_fault;                ///< why the profile does not hold here; empty: it does
   SpeculationChoice speculation;            ///< beyond what it decides, on rank 0 alone
+  /// What was found in checkpoints that the user should know of. The same text on every rank.
+  std::vector<std::string> warnings;
   bool given = false;  ///< responses are given: none is generated, and nothing drafts
 
   io::PromptSet prompts;              ///< on rank 0 alone

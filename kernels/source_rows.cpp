@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "runtime/core/error.hpp"
+#include "runtime/core/float16.hpp"
 
 namespace paceline::kernels {
 namespace {
@@ -36,6 +37,7 @@ struct Unusable {
 
 Unusable unusable(DType stored, DType compute) {
   if (stored == DType::bf16) return {0x7FFF, 0x7F80, 2};
+  if (stored == DType::f16) return {0x7FFF, 0x7C00, 2};  // bf16 holds the size of all others
   // From there on fp32 rounds to what would be infinite in bf16.
   return {0x7FFFFFFF, compute == DType::bf16 ? 0x7F7F8000U : 0x7F800000U, 4};
 }
@@ -63,6 +65,19 @@ std::vector<SourceRow> source_rows(std::span<const MatrixSlice> slices,
   if (rows.empty()) fail_to_pack("no rows");
   if (!bias.empty() && bias.size() != rows.size()) fail_to_pack("bias of another length");
   return rows;
+}
+
+void copy_values(const SourceRow& row, std::int64_t k, std::byte* out) {
+  if (row.dtype != DType::f16) {
+    std::memcpy(out, row.data, k * size_of(row.dtype));
+    return;
+  }
+  for (std::int64_t i = 0; i < k; ++i) {
+    std::uint16_t bits;
+    std::memcpy(&bits, row.data + i * sizeof bits, sizeof bits);
+    const float value = f16_to_float(bits);
+    std::memcpy(out + i * sizeof value, &value, sizeof value);
+  }
 }
 
 // Words of several elements at a time: what is added to a magnitude carries into the sign's place
@@ -100,7 +115,9 @@ void fail_unusable(std::span<const MatrixSlice> slices, std::int64_t index, DTyp
     std::memcpy(&bits, row.data + column * bad.bytes, bad.bytes);
     if ((bits & bad.magnitude) >= bad.least) break;
   }
-  const float value = std::bit_cast<float>(bad.bytes == 2 ? bits << 16 : bits);
+  const float value = row.dtype == DType::f16
+                          ? f16_to_float(static_cast<std::uint16_t>(bits))
+                          : std::bit_cast<float>(bad.bytes == 2 ? bits << 16 : bits);
   char text[32];
   std::snprintf(text, sizeof text, "%g", static_cast<double>(value));
   const char* expected = std::isfinite(value) ? "a number that bf16 holds" : "a finite number";

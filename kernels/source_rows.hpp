@@ -20,6 +20,14 @@ struct SourceRow {
 [[nodiscard]] std::vector<SourceRow> source_rows(std::span<const MatrixSlice> slices,
                                                  std::span<const float> bias);
 
+/// The type of values that are copied to a device, of tensors of a stored type: fp16 is converted
+/// on the way, to fp32, which holds all of it.
+[[nodiscard]] constexpr DType copied_as(DType stored) {
+  return stored == DType::f16 ? DType::f32 : stored;
+}
+/// Writes a row's k values as copied_as() says.
+void copy_values(const SourceRow& row, std::int64_t k, std::byte* out);
+
 /// Throws Error (internal) when the slice is not whole rows of a matrix.
 void require_whole_rows(const MatrixSlice& slice);
 

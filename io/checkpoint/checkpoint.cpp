@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <initializer_list>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -52,14 +53,32 @@ ShardMap read_index(const std::string& path) {
 }
 
 // Names what a directory without safetensors holds instead, when that is a known other format.
+// PyTorch's own files are pickles, which run code when they are read.
 std::string other_weights(const std::string& directory) {
-  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5",
-                           "consolidated.00.pth"}) {
-    std::error_code error;
-    if (fs::exists(fs::path(directory) / name, error)) {
-      return "; there is " + std::string(name) + ", which must be converted to safetensors first";
+  const auto first_of = [&](std::initializer_list<const char*> names) {
+    for (const char* name : names) {
+      std::error_code error;
+      if (fs::exists(fs::path(directory) / name, error)) return "; there is " + std::string(name);
     }
+    return std::string();
+  };
+  const std::string save = "A.from_pretrained(\"" + directory + "\", dtype=\"auto\")";
+  if (std::string found = first_of({"pytorch_model.bin", "pytorch_model.bin.index.json"});
+      !found.empty()) {
+    return found +
+           ", which is converted once with python3 -c 'from transformers import "
+           "AutoModelForCausalLM as A; " +
+           save + ".save_pretrained(\"CONVERTED\")'; copy the tokenizer's files beside it";
   }
+  if (std::string found = first_of({"adapter_model.safetensors", "adapter_model.bin"});
+      !found.empty()) {
+    return found +
+           ", a PEFT adapter alone: merge it once with python3 -c 'from peft import "
+           "AutoPeftModelForCausalLM as A; " +
+           save + ".merge_and_unload().save_pretrained(\"MERGED\")'";
+  }
+  if (std::string found = first_of({"consolidated.00.pth", "tf_model.h5"}); !found.empty())
+    return found + ", which must be converted to a Hugging Face model in safetensors first";
   return "";
 }
 
@@ -226,7 +245,7 @@ const TensorView* Checkpoint::find(std::string_view name) const {
   const State::Entry& entry = found->second;
   if (!entry.type->dtype) {
     throw DataError(location(name) + ": tensor " + show_text(name) +
-                    ": dtype: expected BF16 or F32, found " + std::string(entry.type->name));
+                    ": dtype: expected BF16, F16 or F32, found " + std::string(entry.type->name));
   }
   return &entry.view;
 }

@@ -19,8 +19,8 @@ namespace paceline::io {
 /// aligned to its element: a file that breaks this (an unpadded header of an old writer) has the
 /// tensors concerned copied to memory at opening.
 ///
-/// BF16 and F32 are what weights may be. A tensor of another known dtype (a stored integer buffer,
-/// say) is accepted at opening and is a DataError when looked up.
+/// BF16, F16 and F32 are what weights may be. A tensor of another known dtype (a stored integer
+/// buffer, say) is accepted at opening and is a DataError when looked up.
 class Checkpoint final : public WeightSource {
  public:
   /// Throws DataError naming file, tensor, what was expected and what was found; IoError when a

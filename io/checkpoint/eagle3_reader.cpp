@@ -16,6 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::array<const char*, 2> prefixes{"midlayer.", "layers.0."};
+constexpr const char* embeddings = "embed_tokens.weight";
 
 [[noreturn]] void fail(const Checkpoint& weights, std::string_view tensor,
                        const std::string& what) {
@@ -92,9 +93,10 @@ std::vector<ExpectedTensor> expected_tensors(const Eagle3Config& config) {
   const std::int64_t intermediate = layer.intermediate;
   const std::int64_t queries = std::int64_t{layer.heads} * layer.head_dim;
   const std::int64_t keys = std::int64_t{layer.kv_heads} * layer.head_dim;
+  const std::int64_t features = config.features() * std::int64_t{config.target_hidden};
   const std::string& in = config.prefix;
-  return {
-      {"fc.weight", {hidden, kFeatureLayers * std::int64_t{config.target_hidden}}},
+  std::vector<ExpectedTensor> all{
+      {"fc.weight", {hidden, features}},
       {in + "hidden_norm.weight", {hidden}},
       {in + "input_layernorm.weight", {hidden}},
       {in + "self_attn.q_proj.weight", {queries, 2 * hidden}},
@@ -108,6 +110,17 @@ std::vector<ExpectedTensor> expected_tensors(const Eagle3Config& config) {
       {"norm.weight", {hidden}},
       {"lm_head.weight", {config.draft_vocab, hidden}},
   };
+  if (config.feature_norm == FeatureNorm::joined) all.push_back({"input_norm.weight", {features}});
+  if (config.feature_norm == FeatureNorm::each) {
+    for (int i = 0; i < config.features(); ++i)
+      all.push_back({fmt::format("fc_norm.{}.weight", i), {config.target_hidden}});
+  }
+  if (layer.qk_norm) {
+    all.push_back({in + "self_attn.q_norm.weight", {layer.head_dim}});
+    all.push_back({in + "self_attn.k_norm.weight", {layer.head_dim}});
+  }
+  if (config.own_embeddings) all.push_back({embeddings, {layer.vocab, hidden}});
+  return all;
 }
 
 Eagle3Checkpoint load_eagle3(const std::string& directory) {
@@ -116,17 +129,33 @@ Eagle3Checkpoint load_eagle3(const std::string& directory) {
   head.config = load_eagle3_config(directory);
   head.weights = std::make_unique<Checkpoint>(directory);
   head.config.prefix = find_prefix(*head.weights);
-  std::set<std::string, std::less<>> names{"d2t", "t2d", "embed_tokens.weight"};
+  head.config.own_embeddings = head.weights->shape(embeddings) != nullptr;
+  if (head.weights->shape(head.config.prefix + "self_attn.q_norm.weight") != nullptr)
+    head.config.layer.qk_norm = true;
+  std::set<std::string, std::less<>> names{"d2t", "t2d"};
   for (ExpectedTensor& expected : expected_tensors(head.config)) {
     check_shape(*head.weights, expected);
     names.insert(std::move(expected.name));
   }
   for (const std::string_view name : head.weights->names()) {
     if (!names.contains(name) && !name.ends_with(".rotary_emb.inv_freq"))
-      fail(*head.weights, name, "unexpected; an EAGLE-3 head has no such tensor");
+      fail(*head.weights, name, "unexpected; by config.json this EAGLE-3 head has no such tensor");
   }
   head.config.target_ids = read_target_ids(head.config, *head.weights);
   return head;
+}
+
+bool has_target_embeddings(const Eagle3Checkpoint& head, const WeightSource& target) {
+  const TensorView* own = head.weights->find(embeddings);
+  const TensorView* given = target.find("model.embed_tokens.weight");
+  const bool same = own != nullptr && given != nullptr && same_values(*own, *given);
+  head.weights->release_pages();
+  target.release_pages();
+  return same;
+}
+
+DType embedding_dtype(const Eagle3Checkpoint& head) {
+  return head.weights->find(embeddings)->dtype;
 }
 
 void require_fits(const std::string& directory, const Eagle3Config& head,
@@ -138,10 +167,19 @@ void require_fits(const std::string& directory, const Eagle3Config& head,
     throw DataError(fmt::format("{}: {}: expected {}, the model's {}, found {}", file, key,
                                 expected, what, found));
   };
-  require("hidden_size", head.layer.hidden, "hidden_size, for its embeddings are the head's",
-          target.hidden);
+  if (!head.own_embeddings) {
+    require("hidden_size", head.layer.hidden, "hidden_size, for its embeddings are the head's",
+            target.hidden);
+  }
   require("target_hidden_size", head.target_hidden, "hidden_size", target.hidden);
   require("vocab_size", head.layer.vocab, "vocab_size", target.vocab);
+  if (!head.read_layers.empty()) {
+    if (head.read_layers.back() <= target.layers) return;
+    throw DataError(fmt::format(
+        "{}: eagle_aux_hidden_state_layer_ids: expected layers of the model, which has {}, found "
+        "what enters layer {}",
+        file, target.layers, head.read_layers.back()));
+  }
   if (target.layers < kLeastTargetLayers) {
     throw DataError(fmt::format(
         "{}: an EAGLE-3 head reads features of three layers; expected a model of at least {} "

@@ -13,10 +13,11 @@
 namespace paceline::io {
 
 /// Reads `directory`/config.json, and generation_config.json when present there or else in
-/// `otherwise` (a directory; empty: none). Supported: Llama, Qwen2
-/// and Qwen3 causal models, rotary type default or llama3, full attention, silu, unquantized.
-/// Throws DataError naming file, key, value, what is supported and the nearest name; IoError when a
-/// file cannot be read. Thread-safe.
+/// `otherwise` (a directory; empty: none). Supported: Llama, Mistral, Qwen2 and Qwen3 causal
+/// models, rotary type default, linear, dynamic, yarn or llama3, full attention, silu, unquantized.
+/// Throws DataError naming file, key, value, what is supported and the nearest name, both places
+/// where two of the file contradict each other, and a PEFT adapter that is there alone; IoError
+/// when a file cannot be read. Thread-safe.
 [[nodiscard]] ModelConfig load_model_config(const std::string& directory,
                                             const std::string& otherwise = "");
 /// The generation_config.json that counts; empty when there is none.
@@ -31,7 +32,8 @@ namespace paceline::io {
 
 /// The same of an EAGLE-3 head's directory: the configuration of its one layer, and what is its
 /// own. Its tensors say the rest (load_eagle3). Keys that transformers has not: draft_vocab_size,
-/// by default vocab_size, target_hidden_size, by default hidden_size, and norm_before_residual.
+/// by default vocab_size, target_hidden_size, by default hidden_size, norm_before_residual,
+/// norm_output, fc_norm, norm_before_fc and eagle_aux_hidden_state_layer_ids.
 [[nodiscard]] Eagle3Config load_eagle3_config(const std::string& directory);
 [[nodiscard]] Eagle3Config parse_eagle3_config(std::string_view text, const std::string& name);
 
@@ -47,8 +49,19 @@ struct ExpectedTensor {
 /// Throws DataError unless every expected tensor is there with its shape and a dtype that weights
 /// may have, and nothing is there that the configuration has no place for (a bias, a further layer:
 /// the results would silently be another model's); the message names tensor, file, expected and
-/// found. Stored rotary frequencies, and a head beside tied embeddings, are left unused.
+/// found. Stored rotary frequencies are left unused.
 void check_tensor_shapes(const ModelConfig& config, const WeightSource& weights);
+
+/// Whether config.json ties the embeddings but a head of other values is stored beside them. The
+/// head is the one that was trained, and what transformers 5 computes with: tied_embeddings is to
+/// be false then. Reads both, until they differ: one rank's work, not every rank's.
+[[nodiscard]] bool has_own_head(const ModelConfig& config, const WeightSource& weights);
+
+/// Whether two tensors hold the same numbers, whatever types they are stored in.
+[[nodiscard]] bool same_values(const TensorView& a, const TensorView& b);
+
+/// Whether any of the expected tensors is stored in fp16, which bf16 does not hold.
+[[nodiscard]] bool stores_f16(const ModelConfig& config, const WeightSource& weights);
 
 /// The dtype in which most bytes of the expected tensors are stored, whatever config.json says.
 /// Throws DataError when one is missing.

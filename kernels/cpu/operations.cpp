@@ -11,6 +11,7 @@
 #include "kernels/limits.hpp"
 #include "kernels/source_rows.hpp"
 #include "runtime/core/error.hpp"
+#include "runtime/core/float16.hpp"
 
 namespace paceline::kernels::cpu {
 namespace {
@@ -64,7 +65,7 @@ void CpuOperations::embed(const Embedding& embedding, float* out) {
     for (std::int64_t i = 0; i < width; ++i) {
       std::uint16_t x;
       std::memcpy(&x, row + i * 2, 2);
-      to[i] = bf16_to_float(x);
+      to[i] = table.dtype == DType::f16 ? f16_to_float(x) : bf16_to_float(x);
     }
   }
 }

@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/bf16.hpp"
 #include "kernels/source_rows.hpp"
+#include "runtime/core/float16.hpp"
 
 namespace paceline::kernels::cpu {
 namespace {
@@ -19,7 +20,7 @@ float element(const SourceRow& row, int i) {
   }
   std::uint16_t x;
   std::memcpy(&x, row.data + static_cast<std::size_t>(i) * 2, 2);
-  return bf16_to_float(x);
+  return row.dtype == DType::f16 ? f16_to_float(x) : bf16_to_float(x);
 }
 
 void pack_panel_bf16(std::span<const SourceRow> rows, int k, std::uint16_t* out) {

@@ -240,14 +240,15 @@ std::unique_ptr<Linear> CudaBackend::pack(std::span<const MatrixSlice> slices,
     pack_scratch_ = DeviceMemory(bytes);
   }
   for (int first = 0; first < n;) {
-    const DType stored = rows[first].dtype;
+    const DType source = rows[first].dtype;
+    const DType stored = copied_as(source);
     const std::size_t row_bytes = k * size_of(stored);
     const int most = static_cast<int>(std::max<std::size_t>(1, kUploadBytes / row_bytes));
     int last = first;
     std::byte* room = upload_stages_[next_upload_ ^= 1].room(std::min(most, n - first) * row_bytes);
-    for (; last < n && last - first < most && rows[last].dtype == stored; ++last) {
+    for (; last < n && last - first < most && rows[last].dtype == source; ++last) {
       if (!usable(rows[last], k, compute)) fail_unusable(slices, last, compute);
-      std::memcpy(room + (last - first) * row_bytes, rows[last].data, row_bytes);
+      copy_values(rows[last], k, room + (last - first) * row_bytes);
     }
     upload_stages_[next_upload_].copy(pack_scratch_.data(), (last - first) * row_bytes, stream_);
     pack_rows(layout, weight.data(), first, last - first, pack_scratch_.data(), stored, stream_);
@@ -268,7 +269,7 @@ std::unique_ptr<Embedding> CudaBackend::embedding(const MatrixSlice& rows, const
   embedding->rows = {static_cast<int>(rows.first_row), static_cast<int>(rows.rows),
                      static_cast<int>(rows.columns)};
   embedding->vocab = rows.matrix->shape[0];
-  embedding->stored = rows.matrix->dtype;
+  embedding->stored = copied_as(rows.matrix->dtype);
   if (head != nullptr) {
     const auto& packed = dynamic_cast<const PackedLinear&>(*head);
     const LinearLayout layout = packed.view().layout;
@@ -280,8 +281,21 @@ std::unique_ptr<Embedding> CudaBackend::embedding(const MatrixSlice& rows, const
   if (embedding->head == nullptr) {
     const std::size_t row_bytes = rows.columns * size_of(embedding->stored);
     embedding->copy = DeviceMemory(rows.rows * row_bytes);
-    write(embedding->copy.data(),
-          rows.matrix->bytes.subspan(rows.first_row * row_bytes, rows.rows * row_bytes));
+    if (rows.matrix->dtype == embedding->stored) {
+      write(embedding->copy.data(),
+            rows.matrix->bytes.subspan(rows.first_row * row_bytes, rows.rows * row_bytes));
+    } else {
+      const std::vector<SourceRow> source = source_rows({&rows, 1}, {});
+      const std::size_t most = std::max<std::size_t>(1, kUploadBytes / row_bytes);
+      std::vector<std::byte> values;
+      for (std::size_t first = 0; first < source.size(); first += most) {
+        const std::size_t count = std::min(most, source.size() - first);
+        values.resize(count * row_bytes);
+        for (std::size_t i = 0; i < count; ++i)
+          copy_values(source[first + i], rows.columns, values.data() + i * row_bytes);
+        write(embedding->copy.data() + first * row_bytes, values);
+      }
+    }
   }
   return embedding;
 }

@@ -2,26 +2,57 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "runtime/core/types.hpp"
 
 namespace paceline {
 
-enum class Architecture : std::uint8_t { llama, qwen2, qwen3 };
+/// mistral: without a sliding window, which makes it a Llama.
+enum class Architecture : std::uint8_t { llama, mistral, qwen2, qwen3 };
 [[nodiscard]] constexpr const char* name_of(Architecture a) {
-  return a == Architecture::llama ? "llama" : a == Architecture::qwen2 ? "qwen2" : "qwen3";
+  constexpr const char* names[] = {"llama", "mistral", "qwen2", "qwen3"};
+  return names[static_cast<int>(a)];
 }
 
-/// Llama 3.x frequency scaling of the rotary embedding (config.json "rope_scaling": "llama3").
+// How the rotary embedding's frequencies are scaled (config.json "rope_scaling" or
+// "rope_parameters"), as transformers computes them.
+
+/// All frequencies are divided by `factor`.
+struct LinearRopeScaling {
+  double factor = 1;
+};
+
+/// NTK scaling by the length of the sequence. Within ModelConfig::max_position nothing is scaled;
+/// past it every token would change the keys of all tokens before it, so that no cache of them
+/// holds. max_position is therefore the most that a sequence may have.
+struct DynamicRopeScaling {
+  double factor = 1;
+};
+
+/// YaRN (arXiv 2309.00071): frequencies that turn often within the original context are kept, those
+/// that turn seldom are divided by `factor`, and those between are blended.
+struct YarnRopeScaling {
+  double factor = 1;
+  double attention_factor = 1;  ///< that cos and sin are multiplied by
+  double beta_fast = 32;        ///< turns from which on a frequency is kept
+  double beta_slow = 1;         ///< turns up to which it is divided
+  std::int32_t original_max_position = 0;
+  bool truncate = true;  ///< the bounds of what is blended are whole dimensions
+};
+
+/// Llama 3.x: by wavelength.
 struct Llama3RopeScaling {
   float factor = 8.0F;
   float low_freq_factor = 1.0F;
   float high_freq_factor = 4.0F;
   std::int32_t original_max_position = 8192;
 };
+
+using RopeScaling = std::variant<std::monostate, LinearRopeScaling, DynamicRopeScaling,
+                                 YarnRopeScaling, Llama3RopeScaling>;
 
 /// A dense decoder with grouped-query attention. Sizes in elements.
 struct ModelConfig {
@@ -36,14 +67,14 @@ struct ModelConfig {
   std::int32_t max_position = 0;  ///< context length, tokens
   float norm_epsilon = 1e-6F;
   double rope_theta = 10000.0;
-  std::optional<Llama3RopeScaling> rope_scaling;
-  bool tied_embeddings = false;
-  bool attention_bias = false;  ///< biases on q, k, v (Qwen2; Llama when it says so)
-  bool output_bias = false;     ///< bias on o (Llama with attention_bias)
-  bool mlp_bias = false;        ///< biases on gate, up, down (Llama when it says so)
-  bool qk_norm = false;         ///< RMSNorm of each q and k head (Qwen3)
-  DType dtype = DType::bf16;    ///< of the stored weights
-  std::vector<TokenId> eos;     ///< end tokens, from generation_config.json or else config.json
+  RopeScaling rope_scaling;
+  bool tied_embeddings = false;  ///< the head is the embeddings' matrix
+  bool attention_bias = false;   ///< biases on q, k, v (Qwen2; Llama when it says so)
+  bool output_bias = false;      ///< bias on o (Llama with attention_bias)
+  bool mlp_bias = false;         ///< biases on gate, up, down (Llama when it says so)
+  bool qk_norm = false;          ///< RMSNorm of each q and k head (Qwen3)
+  DType dtype = DType::bf16;     ///< of the stored weights
+  std::vector<TokenId> eos;      ///< end tokens, from generation_config.json or else config.json
   std::vector<TokenId> placeholders;  ///< of images, videos, sounds: what no response says
 
   /// The number of canonical K-segments S of the row-parallel projections (TensorParallelGroup):

@@ -17,7 +17,7 @@ Executor::Executor(kernels::Backend& backend, std::shared_ptr<const model::Weigh
       decoder_(backend, std::move(weights), group,
                limits.max_batch * (1 + limits.max_draft) + limits.prefill_chunk,
                limits.max_batch * (1 + limits.max_draft), limits.max_position,
-               limits.features && group.rank() == 0),
+               group.rank() == 0 ? limits.features : std::vector<std::int32_t>()),
       kv_shape_(decoder_.kv_shape(limits.kv_block)),
       cache_(backend.reserve(
           kv_shape_.block_bytes() * limits.kv_blocks,

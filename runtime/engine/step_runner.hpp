@@ -48,14 +48,15 @@ struct KvMemory {
 
 /// Sizes of the largest step and of the KV pool.
 struct ExecutorLimits {
-  int max_batch = 64;                   ///< requests in a step
-  int max_draft = 0;                    ///< draft rows a request
-  int prefill_chunk = 256;              ///< prompt rows in a step
-  int kv_block = 16;                    ///< positions
-  int kv_blocks = 0;                    ///< blocks in the pool at the start
-  int most_kv_blocks = 0;               ///< that it may come to have; 0: no more
-  int max_position = 0;                 ///< longest sequence
-  bool features = false;                ///< the rows' features are kept, on the leader of a group
+  int max_batch = 64;       ///< requests in a step
+  int max_draft = 0;        ///< draft rows a request
+  int prefill_chunk = 256;  ///< prompt rows in a step
+  int kv_block = 16;        ///< positions
+  int kv_blocks = 0;        ///< blocks in the pool at the start
+  int most_kv_blocks = 0;   ///< that it may come to have; 0: no more
+  int max_position = 0;     ///< longest sequence
+  /// Layers whose features of the rows are kept, on the leader of a group (model::Decoder).
+  std::vector<std::int32_t> features = {};
   std::string weights = "the weights";  ///< where they are, for errors
 };
 

@@ -17,8 +17,11 @@ const float* floats(const Weights::Vector& vector) {
 
 Decoder::Decoder(kernels::Backend& backend, std::shared_ptr<const Weights> weights,
                  TensorParallelGroup& group, int max_rows, int max_logit_rows, int max_position,
-                 bool features)
-    : backend_(backend), weights_(std::move(weights)), group_(group) {
+                 std::vector<std::int32_t> features)
+    : backend_(backend),
+      weights_(std::move(weights)),
+      group_(group),
+      feature_layers_(std::move(features)) {
   const ModelConfig& config = weights_->config();
   const Shard& shard = weights_->shard();
   if (shard.rank != group.rank() || shard.size != group.size())
@@ -42,7 +45,8 @@ Decoder::Decoder(kernels::Backend& backend, std::shared_ptr<const Weights> weigh
   attended_ = activation<std::byte>(most.rows, q_width * element);
   gated_ = activation<std::byte>(most.rows, shard.intermediate * element);
   last_ = activation<std::byte>(most.logit_rows, hidden * element);
-  if (features) features_ = activation<std::byte>(most.rows, kFeatureLayers * hidden * element);
+  if (!feature_layers_.empty())
+    features_ = activation<std::byte>(most.rows, feature_layers_.size() * hidden * element);
 }
 
 kernels::KvShape Decoder::kv_shape(int block) const {
@@ -111,24 +115,27 @@ void Decoder::compute(kernels::Operations& operations) {
     reduce(operations, layer.down_bias, delta);
     added = delta;
   }
-  if (part.logit_rows == 0) return;
+  const bool reads_last = !feature_layers_.empty() && feature_layers_.back() == config.layers;
+  if (part.logit_rows == 0 && !reads_last) return;
   operations.add_rmsnorm(residual, added, floats(weights_->final_norm()), config.norm_epsilon, rows,
                          hidden, dtype, normed);
+  store_features(operations, config.layers);
+  if (part.logit_rows == 0) return;
   std::byte* const last = last_.row(part.first_logit_row);
   operations.gather_rows(normed, hidden * size_of(dtype), last);
   operations.linear(weights_->head(), last, part.logit_rows, logits_.row(part.first_logit_row));
 }
 
-// The norm before a layer's attention has added what the layer before came to.
+// The norm before a layer's attention, or the last, has added what the layer before came to.
 void Decoder::store_features(kernels::Operations& operations, int layer) {
   if (features_.buffer == nullptr) return;
   const kernels::PassRows& part = operations.rows();
   const int hidden = weights_->config().hidden;
-  const auto layers = feature_layers(weights_->config());
-  for (int i = 0; i < kFeatureLayers; ++i) {
-    if (layers[i] != layer) continue;
+  const auto count = static_cast<int>(feature_layers_.size());
+  for (int i = 0; i < count; ++i) {
+    if (feature_layers_[i] != layer) continue;
     operations.store_columns(residual_.row(part.first_row), part.rows, hidden, weights_->compute(),
-                             features_.row(part.first_row), kFeatureLayers * hidden, i * hidden);
+                             features_.row(part.first_row), count * hidden, i * hidden);
   }
 }
 

@@ -3,9 +3,9 @@
 
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "kernels/backend.hpp"
-#include "runtime/core/eagle3_config.hpp"
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/model_config.hpp"
 #include "runtime/model/weights.hpp"
@@ -17,10 +17,11 @@ namespace paceline::model {
 class Decoder {
  public:
   /// `weights`: this rank's of the group, from the same backend. `backend` and `group` must outlive
-  /// the decoder. `features`: each pass leaves features().
+  /// the decoder. `features`: the layers whose features each pass leaves, in this order;
+  /// config.layers, which comes last, stands for what comes out of the last of them.
   Decoder(kernels::Backend& backend, std::shared_ptr<const Weights> weights,
           TensorParallelGroup& group, int max_rows, int max_logit_rows, int max_position,
-          bool features = false);
+          std::vector<std::int32_t> features = {});
 
   /// The KV cache shape this decoder reads and writes, for blocks of `block` positions.
   [[nodiscard]] kernels::KvShape kv_shape(int block) const;
@@ -41,9 +42,9 @@ class Decoder {
                        std::byte* cache);
 
   /// What an EAGLE-3 head reads of each row of the last pass: the residual stream, not normalised,
-  /// as it enters the layers of feature_layers(), one after the other, of the compute dtype: [rows,
-  /// feature_bytes()] in memory of the backend. Valid until the next call of forward(). Null unless
-  /// the decoder was made for them.
+  /// as it enters the layers that the decoder was made for, one after the other, of the compute
+  /// dtype: [rows, feature_bytes()] in memory of the backend. Valid until the next call of
+  /// forward(). Null where there are none.
   [[nodiscard]] const std::byte* features() const { return features_.row(0); }
   [[nodiscard]] std::size_t feature_bytes() const { return features_.width; }
 
@@ -71,6 +72,7 @@ class Decoder {
   Weights::Vector rope_;  ///< see rope_table
   kernels::RopeTable rope_view_;
   std::unique_ptr<kernels::Recording> recording_;
+  std::vector<std::int32_t> feature_layers_;
 
   std::size_t activation_bytes_ = 0;
   // Rows as the backend pads them; bytes are values of the compute dtype.
@@ -84,7 +86,7 @@ class Decoder {
   Activation<std::byte> attended_;  ///< [max_rows, heads * head_dim]
   Activation<std::byte> gated_;     ///< [max_rows, intermediate]
   Activation<std::byte> last_;      ///< [max_logit_rows, hidden]
-  Activation<std::byte> features_;  ///< [max_rows, kFeatureLayers * hidden]; without: no memory
+  Activation<std::byte> features_;  ///< [max_rows, feature layers * hidden]; without: no memory
 };
 
 }  // namespace paceline::model

@@ -1,5 +1,10 @@
 #include "runtime/model/eagle3_head.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -29,13 +34,25 @@ Eagle3Weights::Eagle3Weights(kernels::Backend& backend, const Eagle3Config& conf
     : config_(config), compute_(compute) {
   const std::int64_t hidden = config.layer.hidden;
   WeightLoader loader(backend, source, compute, shared);
-  const std::int64_t features = kFeatureLayers * std::int64_t{config.target_hidden};
+  const std::int64_t features = config.features() * std::int64_t{config.target_hidden};
   fc_ = loader.pack({{"fc.weight", 0, hidden, 0, features}}, {}, kernels::kAnySegments);
+  if (config.feature_norm == FeatureNorm::joined)
+    fc_norms_.push_back(loader.uploaded("input_norm.weight", features));
+  for (int i = 0; config.feature_norm == FeatureNorm::each && i < config.features(); ++i) {
+    fc_norms_.push_back(loader.uploaded(fmt::format("fc_norm.{}.weight", i), config.target_hidden));
+  }
   feature_norm_ = loader.uploaded(config.prefix + "hidden_norm.weight", hidden);
   layer_ = loader.layer(config.prefix, config.layer, shard_of(config.layer, 0, 1), 2 * hidden);
   final_norm_ = loader.uploaded("norm.weight", hidden);
+  // Who packs the output, which is as tall, answers for the embeddings.
+  const bool answers = loader.packs();
   output_ = loader.pack({{"lm_head.weight", 0, config.draft_vocab, 0, hidden}}, {}, 1);
   if (!config.target_ids.empty()) target_ids_ = kernels::upload(backend, config.target_ids);
+  if (config.own_embeddings) {
+    const WeightLoader::Part all{"embed_tokens.weight", 0, config.layer.vocab, 0, hidden};
+    if (answers) loader.require_usable(all);
+    embedding_ = loader.embedding(all);
+  }
   bytes_ = loader.bytes();
   source.release_pages();
 }
@@ -47,7 +64,7 @@ std::size_t packed_bytes(const kernels::Backend& backend, const Eagle3Config& co
     return backend.packed_bytes(n, k, compute);
   };
   const std::int64_t d = layer.head_dim;
-  return of(layer.hidden, kFeatureLayers * std::int64_t{config.target_hidden}) +
+  return of(layer.hidden, config.features() * std::int64_t{config.target_hidden}) +
          of((layer.heads + 2 * layer.kv_heads) * d, 2 * std::int64_t{layer.hidden}) +
          of(layer.hidden, layer.heads * d) +
          of(2 * std::int64_t{layer.intermediate}, layer.hidden) +
@@ -57,16 +74,20 @@ std::size_t packed_bytes(const kernels::Backend& backend, const Eagle3Config& co
 std::uint64_t weight_bytes(const Eagle3Config& config, DType compute) {
   const std::uint64_t h = config.layer.hidden;
   return size_of(compute) *
-         (kFeatureLayers * h * static_cast<std::uint64_t>(config.target_hidden) +
+         (config.features() * h * static_cast<std::uint64_t>(config.target_hidden) +
           layer_weights(config.layer) + static_cast<std::uint64_t>(config.draft_vocab) * h);
 }
 
 std::uint64_t row_bytes(const Eagle3Config& config, DType compute) {
   const std::uint64_t h = config.layer.hidden;
   const std::uint64_t features =
-      kFeatureLayers * static_cast<std::uint64_t>(config.target_hidden) * size_of(compute);
-  return row_bytes(config.layer, compute, 1) + features +
-         2 * h * (sizeof(float) + size_of(compute));
+      static_cast<std::uint64_t>(config.features()) * config.target_hidden;
+  const std::uint64_t normed = config.feature_norm == FeatureNorm::none ? 0
+                               : config.feature_norm == FeatureNorm::joined
+                                   ? features
+                                   : features + config.target_hidden;
+  return row_bytes(config.layer, compute, 1) + features * size_of(compute) +
+         normed * sizeof(float) + 2 * h * (sizeof(float) + size_of(compute));
 }
 
 Eagle3Head::Eagle3Head(kernels::Backend& backend, std::shared_ptr<const Eagle3Weights> weights,
@@ -74,7 +95,9 @@ Eagle3Head::Eagle3Head(kernels::Backend& backend, std::shared_ptr<const Eagle3We
                        int max_logit_rows, int max_position)
     : backend_(backend),
       weights_(std::move(weights)),
-      embedding_(std::move(embedding)),
+      embedding_(weights_->embedding() == nullptr
+                     ? std::move(embedding)
+                     : std::shared_ptr<const kernels::Embedding>(weights_, weights_->embedding())),
       shard_(shard_of(weights_->config().layer, 0, 1)) {
   const Eagle3Config& config = weights_->config();
   const ModelConfig& layer = config.layer;
@@ -88,6 +111,13 @@ Eagle3Head::Eagle3Head(kernels::Backend& backend, std::shared_ptr<const Eagle3We
   const std::size_t q_width = static_cast<std::size_t>(layer.heads) * layer.head_dim;
   const std::size_t element = size_of(weights_->compute());
   target_features_ = activation<std::byte>(most.rows, feature_bytes());
+  for (int i = 0; i < static_cast<int>(weights_->fc_norms().size()); ++i) {
+    const bool joined = config.feature_norm == FeatureNorm::joined;
+    stored_features_.push_back(
+        activation<float>(most.rows, (joined ? config.features() : 1) * config.target_hidden));
+  }
+  if (config.feature_norm == FeatureNorm::each)
+    part_normed_ = activation<float>(most.rows, config.target_hidden);
   features_ = activation<float>(most.rows, hidden);
   embedded_ = activation<float>(most.rows, hidden);
   feature_normed_ = activation<float>(most.rows, hidden);
@@ -124,7 +154,8 @@ kernels::KvShape Eagle3Head::kv_shape(int block) const {
 }
 
 std::size_t Eagle3Head::feature_bytes() const {
-  return kFeatureLayers * static_cast<std::size_t>(weights_->config().target_hidden) *
+  const Eagle3Config& config = weights_->config();
+  return static_cast<std::size_t>(config.features()) * config.target_hidden *
          size_of(weights_->compute());
 }
 
@@ -133,8 +164,38 @@ Eagle3Head::Output Eagle3Head::forward(std::span<const std::byte> features,
                                        std::span<const kernels::Segment> segments,
                                        std::span<const std::int32_t> logit_rows,
                                        const kernels::KvShape& kv, std::byte* cache) {
-  backend_.write(target_features_.row(0), features);
+  if (stored_features_.empty()) {
+    backend_.write(target_features_.row(0), features);
+  } else {
+    write_as_floats(features);
+  }
   return run(*first_, true, tokens, segments, logit_rows, kv, cache);
+}
+
+// What is normalised is read in fp32.
+void Eagle3Head::write_as_floats(std::span<const std::byte> features) {
+  const DType dtype = weights_->compute();
+  const std::size_t rows = features.size() / feature_bytes();
+  const std::size_t all = feature_bytes() / size_of(dtype);
+  std::vector<float> values(rows * all);
+  if (dtype == DType::f32) {
+    std::memcpy(values.data(), features.data(), features.size());
+  } else {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      std::uint16_t bits;
+      std::memcpy(&bits, features.data() + i * sizeof bits, sizeof bits);
+      values[i] = std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+    }
+  }
+  std::vector<float> part;
+  for (std::size_t i = 0; i < stored_features_.size(); ++i) {
+    const std::size_t width = stored_features_[i].width;
+    part.resize(rows * width);
+    for (std::size_t row = 0; row < rows; ++row)
+      std::copy_n(values.data() + row * all + i * width, width, part.data() + row * width);
+    backend_.write(reinterpret_cast<std::byte*>(stored_features_[i].row(0)),
+                   std::as_bytes(std::span(part)));
+  }
 }
 
 Eagle3Head::Output Eagle3Head::forward(std::span<const float> features,
@@ -159,6 +220,30 @@ Eagle3Head::Output Eagle3Head::run(kernels::Recording& recording, bool of_target
   return {(logits_.buffer == nullptr ? draft_logits_ : logits_).row(0), last_features_.row(0)};
 }
 
+// By the weights of each layer's features, or of all of them.
+void Eagle3Head::norm_features(kernels::Operations& operations) {
+  const Eagle3Config& config = weights_->config();
+  const DType dtype = weights_->compute();
+  const float epsilon = config.layer.norm_epsilon;
+  const kernels::PassRows& part = operations.rows();
+  const int width = config.target_hidden;
+  const int all = config.features() * width;
+  std::byte* const out = target_features_.row(part.first_row);
+  if (config.feature_norm == FeatureNorm::joined) {
+    operations.add_rmsnorm(stored_features_[0].row(part.first_row), nullptr,
+                           floats(weights_->fc_norms()[0]), epsilon, part.rows, all, dtype, out);
+    return;
+  }
+  float* const normed = part_normed_.row(part.first_row);
+  for (std::size_t i = 0; i < stored_features_.size(); ++i) {
+    operations.add_rmsnorm(stored_features_[i].row(part.first_row), nullptr,
+                           floats(weights_->fc_norms()[i]), epsilon, part.rows, width, DType::f32,
+                           reinterpret_cast<std::byte*>(normed));
+    operations.store_columns(normed, part.rows, width, dtype, out, all,
+                             static_cast<int>(i) * width);
+  }
+}
+
 // What attention reads of a row: the embedding of its token beside the feature, each normalised.
 void Eagle3Head::read_input(kernels::Operations& operations, bool of_target) {
   const ModelConfig& layer = weights_->config().layer;
@@ -170,8 +255,10 @@ void Eagle3Head::read_input(kernels::Operations& operations, bool of_target) {
   float* const embedded = embedded_.row(part.first_row);
   float* const normed = feature_normed_.row(part.first_row);
   std::byte* const input = input_.row(part.first_row);
-  if (of_target)
+  if (of_target) {
+    if (!stored_features_.empty()) norm_features(operations);
     operations.linear(weights_->fc(), target_features_.row(part.first_row), rows, features);
+  }
   operations.embed(*embedding_, embedded);
   operations.add_rmsnorm(embedded, nullptr, floats(weights_->layer().attention_norm),
                          layer.norm_epsilon, rows, hidden, DType::f32,
@@ -199,8 +286,12 @@ void Eagle3Head::compute(kernels::Operations& operations, bool of_target) {
   std::byte* const query = query_.row(part.first_row);
   std::byte* const attended = attended_.row(part.first_row);
   std::byte* const gated = gated_.row(part.first_row);
-  const kernels::QkvParams params{layer.heads, layer.kv_heads, layer.head_dim,
-                                  nullptr,     nullptr,        layer.norm_epsilon};
+  const kernels::QkvParams params{layer.heads,
+                                  layer.kv_heads,
+                                  layer.head_dim,
+                                  floats(weights.q_norm),
+                                  floats(weights.k_norm),
+                                  layer.norm_epsilon};
 
   read_input(operations, of_target);
   operations.linear(*weights.qkv, input_.row(part.first_row), rows, qkv);
@@ -213,13 +304,22 @@ void Eagle3Head::compute(kernels::Operations& operations, bool of_target) {
                            gated);
   operations.linear(*weights.down, gated, rows, delta);
   if (part.logit_rows == 0) return;
-  operations.add_rmsnorm(residual, delta, floats(weights_->final_norm()), layer.norm_epsilon, rows,
-                         hidden, dtype, normed);
+  // The feature of the next row is the layer's outcome before that norm, or after it.
+  const float* outcome = residual;
+  if (config.norm_output) {
+    float* const after = embedded_.row(part.first_row);  // which has been read
+    operations.add_rmsnorm(residual, delta, floats(weights_->final_norm()), layer.norm_epsilon,
+                           rows, hidden, DType::f32, reinterpret_cast<std::byte*>(after));
+    operations.store_columns(after, rows, hidden, dtype, normed, hidden, 0);
+    outcome = after;
+  } else {
+    operations.add_rmsnorm(residual, delta, floats(weights_->final_norm()), layer.norm_epsilon,
+                           rows, hidden, dtype, normed);
+  }
   std::byte* const last = last_.row(part.first_logit_row);
   float* const logits = draft_logits_.row(part.first_logit_row);
   operations.gather_rows(normed, hidden * size_of(dtype), last);
-  // The feature of the next row is the layer's outcome before that norm.
-  operations.gather_rows(reinterpret_cast<const std::byte*>(residual), hidden * sizeof(float),
+  operations.gather_rows(reinterpret_cast<const std::byte*>(outcome), hidden * sizeof(float),
                          reinterpret_cast<std::byte*>(last_features_.row(part.first_logit_row)));
   operations.linear(weights_->output(), last, part.logit_rows, logits);
   if (logits_.buffer == nullptr) return;

@@ -3,8 +3,8 @@
 //
 // Row i of a text is the embedding of token i + 1 beside the feature of token i, and says what
 // token i + 2 may be. Where the target has computed token i its feature is the target's, brought to
-// the head's width by `fc`; beyond that it is what the head itself came to in row i - 1, which
-// takes the place of what the target has yet to compute.
+// the head's width by `fc` (in EAGLE-3.1 after norms of its own); beyond that it is what the head
+// itself came to in row i - 1, which takes the place of what the target has yet to compute.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,9 @@ namespace paceline::model {
 class Eagle3Weights {
  public:
   /// `compute`: as of the target. `source`: the head's, checked against `config`; needed while this
-  /// is made. With `shared` it packs a part, as Weights do, of packed_bytes(). Throws DataError on
-  /// weights that are NaN or infinite (of shared ones, in the part that it packs).
+  /// is made, and as long as it is there where the head has embeddings of its own. With `shared` it
+  /// packs a part, as Weights do, of packed_bytes(). Throws DataError on weights that are NaN or
+  /// infinite (of shared ones, in the part that it packs).
   Eagle3Weights(kernels::Backend& backend, const Eagle3Config& config, const WeightSource& source,
                 DType compute, const SharedPacking& shared = {});
 
@@ -35,6 +36,10 @@ class Eagle3Weights {
   /// attention_norm: of the embedding.
   [[nodiscard]] const Weights::Layer& layer() const { return layer_; }
   [[nodiscard]] const Weights::Vector& feature_norm() const { return feature_norm_; }
+  /// Of what `fc` reads: none, one of all of it, or one for each layer's features.
+  [[nodiscard]] const std::vector<Weights::Vector>& fc_norms() const { return fc_norms_; }
+  /// Null: they are the target's.
+  [[nodiscard]] const kernels::Embedding* embedding() const { return embedding_.get(); }
   [[nodiscard]] const Weights::Vector& final_norm() const { return final_norm_; }
   [[nodiscard]] const kernels::Linear& output() const { return *output_; }
   /// [draft_vocab] int32; null: the same ids.
@@ -44,12 +49,14 @@ class Eagle3Weights {
   Eagle3Config config_;
   DType compute_;
   std::size_t bytes_ = 0;
-  std::unique_ptr<kernels::Linear> fc_;  ///< [hidden, kFeatureLayers * target_hidden]
+  std::unique_ptr<kernels::Linear> fc_;  ///< [hidden, features * target_hidden]
+  std::vector<Weights::Vector> fc_norms_;
   Weights::Layer layer_;
   Weights::Vector feature_norm_;             ///< [hidden]
   Weights::Vector final_norm_;               ///< [hidden]
   std::unique_ptr<kernels::Linear> output_;  ///< [draft_vocab, hidden]
   Weights::Vector target_ids_;
+  std::unique_ptr<kernels::Embedding> embedding_;  ///< [vocab, hidden]
 };
 
 /// Bytes that SharedPacking::memory needs for a head; 0: this backend computes from memory of its
@@ -71,7 +78,8 @@ class Eagle3Head {
     const float* features = nullptr;  ///< [logit rows, hidden] for rows that follow on them
   };
 
-  /// `embedding`: the target's. `backend` must outlive the head. max_position: longest sequence.
+  /// `embedding`: the target's, of no account where the head has its own. `backend` must outlive
+  /// the head. max_position: longest sequence.
   Eagle3Head(kernels::Backend& backend, std::shared_ptr<const Eagle3Weights> weights,
              std::shared_ptr<const kernels::Embedding> embedding, int max_rows, int max_logit_rows,
              int max_position);
@@ -110,7 +118,9 @@ class Eagle3Head {
   Output run(kernels::Recording& recording, bool of_target, std::span<const TokenId> tokens,
              std::span<const kernels::Segment> segments, std::span<const std::int32_t> logit_rows,
              const kernels::KvShape& kv, std::byte* cache);
+  void write_as_floats(std::span<const std::byte> features);
   void compute(kernels::Operations& operations, bool of_target);
+  void norm_features(kernels::Operations& operations);
   void read_input(kernels::Operations& operations, bool of_target);
 
   kernels::Backend& backend_;
@@ -124,12 +134,14 @@ class Eagle3Head {
 
   std::size_t activation_bytes_ = 0;
   // Rows as the backend pads them; bytes are values of the compute dtype.
-  Activation<std::byte> target_features_;  ///< [max_rows, kFeatureLayers * target_hidden]
-  Activation<float> features_;             ///< [max_rows, hidden]
-  Activation<float> embedded_;             ///< [max_rows, hidden]
-  Activation<float> feature_normed_;       ///< [max_rows, hidden]
-  Activation<float> delta_;                ///< [max_rows, hidden]
-  Activation<float> qkv_;                  ///< [max_rows, (heads + 2 kv_heads) * head_dim]
+  Activation<std::byte> target_features_;           ///< [max_rows, features * target_hidden]
+  std::vector<Activation<float>> stored_features_;  ///< as fc_norms(): what they normalise
+  Activation<float> part_normed_;                   ///< [max_rows, target_hidden]
+  Activation<float> features_;                      ///< [max_rows, hidden]
+  Activation<float> embedded_;                      ///< [max_rows, hidden]
+  Activation<float> feature_normed_;                ///< [max_rows, hidden]
+  Activation<float> delta_;                         ///< [max_rows, hidden]
+  Activation<float> qkv_;                           ///< [max_rows, (heads + 2 kv_heads) * head_dim]
   Activation<float> gate_up_;        ///< [max_rows, 2 * intermediate], if the backend wants it
   Activation<std::byte> input_;      ///< [max_rows, 2 * hidden]
   Activation<std::byte> normed_;     ///< [max_rows, hidden]

@@ -1,10 +1,13 @@
 #include "runtime/model/rope.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
 namespace paceline::model {
 namespace {
+
+// What is double here, and what is float, is so in transformers, whose frequencies these are to be.
 
 // Llama 3.1: wavelengths past the original context are stretched by `factor`, short ones are kept,
 // and those between are blended.
@@ -20,23 +23,64 @@ float scale_llama3(float frequency, const Llama3RopeScaling& s) {
   return (1.0F - smooth) * frequency / s.factor + smooth * frequency;
 }
 
+/// Positions in which pair i of the plain embedding turns by one radian.
+float period(const ModelConfig& config, std::size_t i) {
+  const float exponent = static_cast<float>(2 * i) / static_cast<float>(config.head_dim);
+  return std::pow(static_cast<float>(config.rope_theta), exponent);
+}
+
+/// Which pair turns `turns` times within the original context: no whole number.
+double yarn_bound(const ModelConfig& config, const YarnRopeScaling& s, double turns) {
+  return config.head_dim * std::log(s.original_max_position / (turns * 2 * std::numbers::pi)) /
+         (2 * std::log(config.rope_theta));
+}
+
+void scale_yarn(const ModelConfig& config, const YarnRopeScaling& s, std::vector<float>& all) {
+  double low = yarn_bound(config, s, s.beta_fast);
+  double high = yarn_bound(config, s, s.beta_slow);
+  if (s.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, static_cast<double>(config.head_dim - 1));
+  if (low == high) high += 0.001;  // no division by zero
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const float ramp =
+        (static_cast<float>(i) - static_cast<float>(low)) / static_cast<float>(high - low);
+    const float kept = 1.0F - std::clamp(ramp, 0.0F, 1.0F);
+    const float divided = 1.0F / (static_cast<float>(s.factor) * period(config, i));
+    all[i] = divided * (1.0F - kept) + all[i] * kept;
+  }
+}
+
+std::vector<float> frequencies(const ModelConfig& config) {
+  std::vector<float> all(config.head_dim / 2);
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = 1.0F / period(config, i);
+  if (const auto* linear = std::get_if<LinearRopeScaling>(&config.rope_scaling)) {
+    for (float& frequency : all) frequency /= static_cast<float>(linear->factor);
+  } else if (const auto* llama3 = std::get_if<Llama3RopeScaling>(&config.rope_scaling)) {
+    for (float& frequency : all) frequency = scale_llama3(frequency, *llama3);
+  } else if (const auto* yarn = std::get_if<YarnRopeScaling>(&config.rope_scaling)) {
+    scale_yarn(config, *yarn, all);
+  }
+  return all;
+}
+
 }  // namespace
 
 std::vector<float> rope_table(const ModelConfig& config, int max_position) {
   const int half = config.head_dim / 2;
-  std::vector<float> frequency(half);
-  for (int i = 0; i < half; ++i) {
-    const float exponent = static_cast<float>(2 * i) / static_cast<float>(config.head_dim);
-    frequency[i] = 1.0F / std::pow(static_cast<float>(config.rope_theta), exponent);
-    if (config.rope_scaling) frequency[i] = scale_llama3(frequency[i], *config.rope_scaling);
-  }
+  const std::vector<float> frequency = frequencies(config);
+  const auto* yarn = std::get_if<YarnRopeScaling>(&config.rope_scaling);
+  const float attention = yarn == nullptr ? 1.0F : static_cast<float>(yarn->attention_factor);
   std::vector<float> table(static_cast<std::size_t>(max_position) * config.head_dim);
   for (int position = 0; position < max_position; ++position) {
     float* row = table.data() + static_cast<std::size_t>(position) * config.head_dim;
     for (int i = 0; i < half; ++i) {
       const float angle = static_cast<float>(position) * frequency[i];
-      row[i] = static_cast<float>(std::cos(static_cast<double>(angle)));
-      row[half + i] = static_cast<float>(std::sin(static_cast<double>(angle)));
+      row[i] = static_cast<float>(std::cos(static_cast<double>(angle))) * attention;
+      row[half + i] = static_cast<float>(std::sin(static_cast<double>(angle))) * attention;
     }
   }
   return table;

@@ -8,8 +8,8 @@
 namespace paceline::model {
 
 /// cos and sin for positions [0, max_position): [max_position][head_dim], cos then sin, each
-/// head_dim / 2 wide. Angles are formed in fp32 as transformers does (with llama3 scaling where the
-/// model asks for it), so that long contexts agree with the trainer.
+/// head_dim / 2 wide. Angles are formed in fp32 as transformers does, scaled as the model asks for
+/// (cos and sin too, of YaRN), so that long contexts agree with the trainer.
 [[nodiscard]] std::vector<float> rope_table(const ModelConfig& config, int max_position);
 
 }  // namespace paceline::model

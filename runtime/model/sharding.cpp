@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/source_rows.hpp"
 #include "runtime/core/error.hpp"
 
 namespace paceline::model {
@@ -45,8 +46,9 @@ std::uint64_t weight_bytes(const ModelConfig& config, DType compute, int size) {
 }
 
 std::uint64_t embedding_bytes(const ModelConfig& config, DType stored, DType compute, int size) {
-  if (config.tied_embeddings && size_of(stored) <= size_of(compute)) return 0;
-  return size_of(stored) * static_cast<std::uint64_t>(config.vocab) * config.hidden / size;
+  const DType copied = kernels::copied_as(stored);
+  if (config.tied_embeddings && size_of(copied) <= size_of(compute)) return 0;
+  return size_of(copied) * static_cast<std::uint64_t>(config.vocab) * config.hidden / size;
 }
 
 std::uint64_t row_bytes(const ModelConfig& config, DType compute, int size) {

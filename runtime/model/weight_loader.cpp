@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "runtime/core/error.hpp"
+#include "runtime/core/float16.hpp"
 
 namespace paceline::model {
 
@@ -102,7 +103,9 @@ std::vector<float> WeightLoader::vector_of(const std::string& name, std::int64_t
     for (std::int64_t i = 0; i < count; ++i) {
       std::uint16_t bits = 0;
       std::memcpy(&bits, view.bytes.data() + (first + i) * sizeof bits, sizeof bits);
-      values[i] = std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+      values[i] = view.dtype == DType::f16
+                      ? f16_to_float(bits)
+                      : std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
     }
   }
   for (std::int64_t i = 0; i < count; ++i) {

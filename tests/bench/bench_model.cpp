@@ -20,7 +20,7 @@ BenchModel load_model(const std::string& folder, const LaterLayers& later) {
       throw UsageError(folder + " holds a checkpoint: its layers are as they are");
     model.weights = std::make_unique<io::Checkpoint>(folder);
     io::check_tensor_shapes(model.config, *model.weights);
-    model.compute = io::stored_dtype(model.config, *model.weights);
+    model.compute = compute_of(io::stored_dtype(model.config, *model.weights));
   } else {
     model.weights = std::make_unique<RandomWeights>(model.config, later);
   }

@@ -90,13 +90,14 @@ SpeculationSetup::SpeculationSetup(const SpeculationOptions& o)
   longest = std::min(target.config.max_position, longest + options.max_tokens);
   largest_batch = *std::max_element(options.batches.begin(), options.batches.end());
   kv_blocks = largest_batch * (kv::blocks_for(longest, kBlock) + prompt_blocks + 1);
-  limits = {.max_batch = largest_batch,
-            .max_draft = options.max_length * options.paths,
-            .prefill_chunk = kPrefillChunk,
-            .kv_block = kBlock,
-            .kv_blocks = kv_blocks,
-            .max_position = longest,
-            .features = head.has_value()};
+  limits = {
+      .max_batch = largest_batch,
+      .max_draft = options.max_length * options.paths,
+      .prefill_chunk = kPrefillChunk,
+      .kv_block = kBlock,
+      .kv_blocks = kv_blocks,
+      .max_position = longest,
+      .features = head ? feature_layers(head->config, target.config) : std::vector<std::int32_t>()};
   executor = std::make_unique<engine::Executor>(*backend, load(target), group,
                                                 sampling(options.max_tokens), stops, limits);
 }

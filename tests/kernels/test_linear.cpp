@@ -3,6 +3,7 @@
 
 #include "kernels_test_util.hpp"
 #include "runtime/core/error.hpp"
+#include "runtime/core/float16.hpp"
 
 namespace paceline::kernels::test {
 namespace {
@@ -378,6 +379,36 @@ TEST_P(LinearTest, RefusesWhatItCannotPack) {
   EXPECT_THROW(static_cast<void>(cpu->pack({&all, 1}, {}, 8, dtype())), Error);  // odd segments
   const MatrixSlice outside = {&weight.view, 2, 3, 0, 24};
   EXPECT_THROW(static_cast<void>(cpu->pack({&outside, 1}, {}, 1, dtype())), Error);
+}
+
+// Rounded once, to the type that is computed in; no finite one is past what bf16 holds.
+TEST_P(LinearTest, WeightsStoredInFp16) {
+  constexpr int k = 8;
+  std::vector<std::uint16_t> bits = {0x3C00, 0xBC00, 0x7BFF, 0xFBFF, 0x0001, 0x83FF,
+                                     0x3555, 0x8000, 0x3C01, 0x3BFF, 0x0400, 0x7801,
+                                     0x5640, 0xD640, 0x2E66, 0x0000};
+  const TensorView view{DType::f16, {2, k}, std::as_bytes(std::span(bits))};
+  const MatrixSlice all{&view, 0, 2, 0, k};
+  const auto on = backend();
+  const auto packed = on->pack({&all, 1}, {}, 1, dtype());
+  std::vector<float> identity(k * k);
+  for (int i = 0; i < k; ++i) identity[i * k + i] = 1.0F;
+  const std::vector<float> out = multiply(*on, *packed, Values(identity, dtype()), k);
+  for (int row = 0; row < 2; ++row) {
+    for (int i = 0; i < k; ++i)
+      EXPECT_EQ(out[i * 2 + row], Values({f16_to_float(bits[row * k + i])}, dtype()).values[0]);
+  }
+  for (const auto& [bad, what] : {std::pair{0x7C00, "inf"}, {0xFC00, "-inf"}, {0x7C01, "nan"}}) {
+    bits[k + 3] = static_cast<std::uint16_t>(bad);
+    try {
+      static_cast<void>(on->pack({&all, 1}, {}, 1, dtype()));
+      ADD_FAILURE() << what;
+    } catch (const UnusableWeight& found) {
+      EXPECT_EQ(found.place.row, 1);
+      EXPECT_EQ(found.place.column, 3);
+      EXPECT_EQ(found.what(), std::string("expected a finite number, found ") + what);
+    }
+  }
 }
 
 TEST_P(LinearTest, WeightsThatAreNotFiniteAreFound) {

@@ -1,8 +1,9 @@
 """The EAGLE-3 draft head in plain PyTorch (fp32), its dynamic draft tree, and its training-time test.
 
 Written from the published description: Li et al., "EAGLE-3", arXiv 2503.01840, for the head and
-how it is trained; "EAGLE-2", arXiv 2406.16858, for the tree. Names of tensors and of config.json's
-keys are those of published checkpoints (SafeAILab); vLLM's `layers.0.` for `midlayer.` is read too.
+how it is trained; "EAGLE-2", arXiv 2406.16858, for the tree; arXiv 2605.09992 for the norms of EAGLE-3.1.
+Names of tensors and of config.json's keys are those of published checkpoints (SafeAILab); vLLM's
+`layers.0.` for `midlayer.` is read too, and the nested configuration of its speculators.
 
 Row i of the head takes the embedding of token i + 1 and a feature of token i, and predicts token
 i + 2. A feature comes from the target (three residual streams) where the target has computed the
@@ -40,9 +41,19 @@ class Eagle3Config:
     rms_norm_eps: float = 1e-6
     rope_theta: float = 10000.0
     norm_before_residual: bool = False
+    fc_norm: bool = False  # a norm of each layer's features before fc joins them
+    norm_before_fc: bool = False  # or one of all of them
+    norm_output: bool = False  # recurrent features are what the last norm gives
+    qk_norm: bool = False  # of queries and keys, as in Qwen3; by "model_type" in config.json
+    features: int = 3  # layers of the target that features come from; by their list in config.json
 
     @classmethod
     def from_dict(cls, text: dict) -> Eagle3Config:
+        nested = text.get("transformer_layer_config", {})
+        ids = text.get("eagle_aux_hidden_state_layer_ids") or text.get("eagle_config", {}).get(
+            "eagle_aux_hidden_state_layer_ids"
+        )
+        text = {**nested, **text, "features": len(ids) if ids else 3, "qk_norm": nested.get("model_type") == "qwen3"}
         defaults = {
             "target_hidden_size": text["hidden_size"],
             "num_key_value_heads": text["num_attention_heads"],
@@ -53,13 +64,15 @@ class Eagle3Config:
         return cls(**{**defaults, **known})
 
     def as_dict(self) -> dict:
+        usual = {"fc_norm", "norm_before_fc", "norm_output", "qk_norm", "features"}
+        own = {name: value for name, value in asdict(self).items() if name not in usual or value is True}
         return {
             "architectures": ["LlamaForCausalLMEagle3"],
             "model_type": "llama",
             "num_hidden_layers": 1,
             "hidden_act": "silu",
             "tie_word_embeddings": False,
-            **asdict(self),
+            **{name: value for name, value in own.items() if name != "qk_norm"},
         }
 
 
@@ -94,6 +107,8 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(width, config.num_key_value_heads * size, bias=False)
         self.v_proj = nn.Linear(width, config.num_key_value_heads * size, bias=False)
         self.o_proj = nn.Linear(config.num_attention_heads * size, config.hidden_size, bias=False)
+        self.q_norm = RMSNorm(size, config.rms_norm_eps) if config.qk_norm else nn.Identity()
+        self.k_norm = RMSNorm(size, config.rms_norm_eps) if config.qk_norm else nn.Identity()
 
     def qkv(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Of rows x [rows, 2 hidden]: queries, keys, values [heads, rows, head_dim]."""
@@ -101,7 +116,8 @@ class Attention(nn.Module):
             projection(x).unflatten(-1, (-1, self.config.head_dim)).transpose(-3, -2)
             for projection in (self.q_proj, self.k_proj, self.v_proj)
         )
-        return rope(q, positions, self.config.rope_theta), rope(k, positions, self.config.rope_theta), v
+        theta = self.config.rope_theta
+        return rope(self.q_norm(q), positions, theta), rope(self.k_norm(k), positions, theta), v
 
     def for_each_query_head(self, x: Tensor) -> Tensor:
         """Keys or values [kv heads, ...] as [heads, ...]."""
@@ -156,12 +172,18 @@ class Rows:
 
 
 class Eagle3Head(nn.Module):
-    """The head. `embedding` [vocabulary, hidden] is the target's and no parameter of the head."""
+    """The head. `embedding` [vocabulary, hidden], the target's or its own, is no parameter of the head."""
 
     def __init__(self, config: Eagle3Config, embedding: Tensor) -> None:
         super().__init__()
         self.config = config
-        self.fc = nn.Linear(3 * config.target_hidden_size, config.hidden_size, bias=False)
+        joined = config.features * config.target_hidden_size
+        self.fc = nn.Linear(joined, config.hidden_size, bias=False)
+        if config.fc_norm:
+            norms = (RMSNorm(config.target_hidden_size, config.rms_norm_eps) for _ in range(config.features))
+            self.fc_norm = nn.ModuleList(norms)
+        if config.norm_before_fc:
+            self.input_norm = RMSNorm(joined, config.rms_norm_eps)
         self.midlayer = Midlayer(config)
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.lm_head = nn.Linear(config.hidden_size, config.draft_vocab_size, bias=False)
@@ -176,7 +198,14 @@ class Eagle3Head(nn.Module):
 
     def stream_of(self, features: Tensor) -> Tensor:
         """The target's features [rows, 3 target hidden] reduced, recurrent ones [rows, hidden] as they are."""
-        return features if features.shape[-1] == self.config.hidden_size else self.fc(features)
+        if features.shape[-1] == self.config.hidden_size:
+            return features
+        if self.config.norm_before_fc:
+            features = self.input_norm(features)
+        if self.config.fc_norm:
+            parts = features.chunk(self.config.features, dim=-1)
+            features = torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts)], dim=-1)
+        return self.fc(features)
 
     def forward(
         self,
@@ -202,14 +231,16 @@ class Eagle3Head(nn.Module):
         each = self.midlayer.self_attn.for_each_query_head
         attended = F.scaled_dot_product_attention(q, each(k), each(v), attn_mask=mask.unsqueeze(-3))
         out = self.midlayer.after(residual, attended)
-        return Rows(self.lm_head(self.norm(out)), out, k, v)
+        normed = self.norm(out)
+        return Rows(self.lm_head(normed), normed if self.config.norm_output else out, k, v)
 
 
 def load_head(directory: Path, embedding: Tensor) -> Eagle3Head:
     """A published head, computed with in fp32."""
     config = Eagle3Config.from_dict(json.loads((directory / "config.json").read_text()))
     tensors = load_file(directory / "model.safetensors")
-    head = Eagle3Head(config, embedding)
+    own = tensors.pop("embed_tokens.weight", None)
+    head = Eagle3Head(config, embedding if own is None else own.float())
     head.d2t, head.t2d = tensors.pop("d2t", None), tensors.pop("t2d", None)
     maps = {name for name in ("d2t", "t2d") if getattr(head, name) is not None}
     weights = {name.replace("layers.0.", "midlayer."): tensor.float() for name, tensor in tensors.items()}

@@ -12,6 +12,10 @@ small=(--set prompts.path="$work/prompts.jsonl" --set prompts.samples=4 --set sa
 target=$root/configs/models/target
 python3 "$here/random_head.py" "$work/random" "$target"
 python3 "$here/random_head.py" "$work/reduced" "$target" PREFIX=layers.0. draft_vocab_size=200 norm_before_residual=true
+python3 "$here/random_head.py" "$work/newer" "$target" fc_norm=true norm_output=true EMBEDDINGS= \
+  hidden_size=48 target_hidden_size="$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["hidden_size"])' \
+  "$target/config.json")" eagle_aux_hidden_state_layer_ids=[0,2]
+python3 "$here/random_head.py" "$work/beyond" "$target" eagle_aux_hidden_state_layer_ids=[1,2,40]
 python3 "$here/random_stop.py" "$work/stop"
 python3 "$here/random_head.py" "$work/other" "$target" vocab_size=500 draft_vocab_size=500
 good=$root/configs/models/eagle3
@@ -135,6 +139,10 @@ done
 run "trees that a network ends, TP 2" 2 --set "$(stopped "$work/stop")" $whole_tree --set layout.verifier_tp=2
 counted "accepted of trees that a network ends" accepted
 run "trees, TP 2, reduced vocabulary" 2 --set "$(eagle "$work/reduced")" $tree --set layout.verifier_tp=2
+run "EAGLE-3.1, two layers, embeddings of its own" 2 --set "$(eagle "$work/newer")" $tree --set engine.max_batch=7
+same "the plan says what it reads" 1 \
+  "$(grep -c "reads what enters layers 0, 2 of the model's [0-9]*, and embeddings of its own" "$work/run.log" || true)"
+run "EAGLE-3.1 on a drafter rank, TP 2" 3 --set "$(eagle "$work/newer")" $(ahead) --set layout.verifier_tp=2
 run "random weights, reduced vocabulary, small chunks" 1 --set "$(eagle "$work/reduced")" $chain \
   --set engine.prefill_chunk=17 --set engine.kv_block=32 --set engine.max_batch=7
 run "by costs" 1 --set "$(eagle "$good")"
@@ -183,6 +191,8 @@ refused "a stop network on drafter ranks" 64 "speculation.drafters: a stop netwo
 refused "stops recorded of drafter ranks" 64 "layout.drafters: speculation.record_stops" check "$config" \
   --output "$work/none" --set "$(eagle "$good")" $(s policy=fixed max_length=8 paths=10 record_stops=4) --set layout.drafters=1
 refused "a head of another model" 65 "config.json: vocab_size: expected 512" check "$config" --output "$work/none" --set "$(eagle "$work/other")"
+refused "a head of a deeper model" 65 "config.json: eagle_aux_hidden_state_layer_ids: .*found what enters layer 40" \
+  check "$config" --output "$work/none" --set "$(eagle "$work/beyond")"
 refused "a stop network without the paths it reads" 64 "speculation.paths: .* reads the 10 likeliest paths.* found 3" \
   check "$config" --output "$work/none" --set "$(stopped "$work/stop")" $tree
 refused "a stop network that is none" 65 "no tensor lstm.weight_ih_l0" check "$config" --output "$work/none" \

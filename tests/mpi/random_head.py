@@ -1,7 +1,8 @@
 """Writes a small EAGLE-3 head of random bf16 weights for the target of a directory:
 random_head.py DIR TARGET [KEY=VALUE]...
 
-KEY is of config.json, or PREFIX: of the layer's tensors, midlayer. by default. Needs nothing but Python.
+KEY is of config.json, or PREFIX: of the layer's tensors, midlayer. by default, or EMBEDDINGS: the head has its own. Needs
+nothing but Python.
 """
 
 import json
@@ -20,18 +21,22 @@ def main() -> None:
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "rms_norm_eps": 1e-5,
         "rope_theta": 10000.0, "hidden_act": "silu",
     }
-    prefix = "midlayer."
+    prefix, embeddings = "midlayer.", False
     for argument in sys.argv[3:]:
         key, value = argument.split("=")
         if key == "PREFIX":
             prefix = value
+        elif key == "EMBEDDINGS":
+            embeddings = True
         else:
             config[key] = json.loads(value)
     inner, drafted = config["intermediate_size"], config["draft_vocab_size"]
     queries = config["num_attention_heads"] * config["head_dim"]
     keys = config["num_key_value_heads"] * config["head_dim"]
+    features, width = len(config.get("eagle_aux_hidden_state_layer_ids", [0, 0, 0])), hidden
+    hidden = config["hidden_size"]
     shapes = {
-        "fc.weight": [hidden, 3 * hidden], "norm.weight": [hidden], "lm_head.weight": [drafted, hidden],
+        "fc.weight": [hidden, features * width], "norm.weight": [hidden], "lm_head.weight": [drafted, hidden],
         prefix + "hidden_norm.weight": [hidden], prefix + "input_layernorm.weight": [hidden],
         prefix + "post_attention_layernorm.weight": [hidden],
         prefix + "self_attn.q_proj.weight": [queries, 2 * hidden],
@@ -41,6 +46,12 @@ def main() -> None:
         prefix + "mlp.gate_proj.weight": [inner, hidden], prefix + "mlp.up_proj.weight": [inner, hidden],
         prefix + "mlp.down_proj.weight": [hidden, inner],
     }
+    if config.get("fc_norm"):
+        shapes |= {f"fc_norm.{i}.weight": [width] for i in range(features)}
+    if config.get("norm_before_fc"):
+        shapes["input_norm.weight"] = [features * width]
+    if embeddings:
+        shapes["embed_tokens.weight"] = [vocab, hidden]
     # Every draft token is a token of the target's, spread over them.
     step = vocab // drafted
     integers = {"d2t": [i * step - i for i in range(drafted)]} if drafted < vocab else {}

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # shapes.sh PACELINE: models of head sizes and widths that few have give one digest over batch, ranks, tensor
-# parallelism and speculation; what cannot be computed is refused by check as by rollout.
+# parallelism and speculation, and so do checkpoints of every kind: a head of its own beside tied embeddings, fp16,
+# scaled rotary embeddings. What cannot be computed is refused by check as by rollout.
 source "$(dirname "$0")/lib.sh"
 for i in $(seq 0 7); do
   tokens=$(seq -s, $((i + 1)) 3 $((i * 11 + 7)))
@@ -40,6 +41,33 @@ done
 one_digest "odd widths" "bf16 fp32" "$(model odd hidden_size=65 intermediate_size=97)" "${layouts[@]:0:2}"
 code=0; rollout 2 "$work/odd-tp" --set model.path="$work/odd" --set layout.verifier_tp=2 || code=$?
 same "odd widths, TP 2: exit code" 64 "$code"
+
+# says WHAT COUNT TEXT LOG
+says() { same "$1" "$2" "$(grep -c -F "$3" "$4" || true)"; }
+# Checkpoints of transformers. What only their weights say of them check, the job and score tell.
+parity=$root/tests/models/parity
+own=(--set model.path="$parity/llama-own-head")
+differs="warning: $parity/llama-own-head: lm_head.weight is not the embeddings"
+one_digest "a head beside tied embeddings" bf16 "$parity/llama-own-head" "${layouts[@]:1}"
+says "the job says which head" 1 "$differs" "$work/run.log"
+"$paceline" check "$config" "${own[@]}" "${backend[@]}" "${small[@]}" --output "$work/planned" >"$work/planned.log"
+says "check says which head" 1 "$differs" "$work/planned.log"
+"$here/launch.sh" 1 "$paceline" score "$config" "$work/run" "${own[@]}" "${backend[@]}" >"$work/score.log" 2>&1 || true
+says "score says which head" 1 "$differs" "$work/score.log"
+says "by which it computes too" 1 "all log-probabilities are the run's own to the bit" "$work/score.log"
+run "a draft model with a head of its own" 2 "${own[@]}" --set speculation.policy=fixed \
+  --set "speculation.drafters=[{method: model, path: $parity/llama-own-head}]"
+same "it drafts what it says itself" "$(summed drafted)" "$(summed accepted)"
+
+one_digest "fp16" "fp32 bf16" "$parity/llama-f16" "${layouts[@]:1}"
+says "rounded weights are told of" 1 "weights are stored in fp16 and rounded to bf16" "$work/run.log"
+run "fp16 without a dtype is bf16" 1 --set model.path="$parity/llama-f16"
+"$paceline" check "$config" --set model.path="$parity/llama-f16" --set model.dtype=fp32 "${backend[@]}" "${small[@]}" \
+  --output "$work/planned" >"$work/planned.log"
+says "exact ones are not" 0 "stored in fp16" "$work/planned.log"
+one_digest "YaRN" bf16 "$parity/qwen2-yarn" "${layouts[2]}"
+one_digest "dynamic scaling" bf16 "$parity/llama-dynamic" "${layouts[2]}"
+says "its context is told of" 1 "the context is limited to the 214 tokens" "$work/run.log"
 
 # refused WHAT CODES PATTERN RANKS [ARG...]: CODES of check and of rollout, and PATTERN, once, of every one that is
 # not 0.

@@ -74,10 +74,11 @@ TEST(Checkpoint, MisalignedTensorsAreCopied) {
 TEST(Checkpoint, OtherDtypesFailWhenLookedUp) {
   const TemporaryDirectory d;
   d.write("model.safetensors",
-          safetensors(R"({"a":{"dtype":"F16","shape":[2],"data_offsets":[0,4]}})", "0123"));
+          safetensors(R"({"a":{"dtype":"I16","shape":[2],"data_offsets":[0,4]}})", "0123"));
   const Checkpoint checkpoint(d.path());
-  EXPECT_EQ(test::message_of<DataError>([&] { (void)checkpoint.find("a"); }),
-            d.file("model.safetensors") + ": tensor 'a': dtype: expected BF16 or F32, found F16");
+  EXPECT_EQ(
+      test::message_of<DataError>([&] { (void)checkpoint.find("a"); }),
+      d.file("model.safetensors") + ": tensor 'a': dtype: expected BF16, F16 or F32, found I16");
 }
 
 TEST(Checkpoint, MissingFiles) {
@@ -87,11 +88,23 @@ TEST(Checkpoint, MissingFiles) {
   EXPECT_EQ(
       error_of(d),
       d.path() + ": expected model.safetensors or model.safetensors.index.json, found neither");
+  const std::string neither =
+      d.path() + ": expected model.safetensors or model.safetensors.index.json, found neither; ";
+  d.write("consolidated.00.pth", "x");
+  EXPECT_EQ(error_of(d), neither +
+                             "there is consolidated.00.pth, which must be converted to a "
+                             "Hugging Face model in safetensors first");
+  d.write("adapter_model.safetensors", "x");
+  EXPECT_EQ(error_of(d).find(neither + "there is adapter_model.safetensors, a PEFT adapter alone: "
+                                       "merge it once with python3 -c"),
+            0U);
   d.write("pytorch_model.bin", "x");
-  EXPECT_EQ(error_of(d), d.path() +
-                             ": expected model.safetensors or model.safetensors.index.json, found "
-                             "neither; there is pytorch_model.bin, which must be converted to "
-                             "safetensors first");
+  EXPECT_EQ(error_of(d).find(neither +
+                             "there is pytorch_model.bin, which is converted once with "
+                             "python3 -c 'from transformers import "
+                             "AutoModelForCausalLM as A; A.from_pretrained(\"" +
+                             d.path() + "\""),
+            0U);
   d.write(index_name, R"({"weight_map":{"a":"s1.safetensors"}})");
   EXPECT_EQ(error_of(d),
             d.file("s1.safetensors") + ": no such file; " + d.file(index_name) + " lists it");

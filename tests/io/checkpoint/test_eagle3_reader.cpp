@@ -103,12 +103,15 @@ TEST_F(Eagle3Reader, MapsMayBeAbsentOrNarrowAndEmbeddingsThere) {
   tensors_["d2t"] = integers<std::int32_t>("I32", {12, 1, 1, 4, 4, 4, 5, 6});
   tensors_["embed_tokens.weight"] = {"BF16", {20, 8}, std::string(320, '\0')};
   EXPECT_EQ(load().config.target_ids.front(), 12);
+  EXPECT_TRUE(load().config.own_embeddings);
   config_["draft_vocab_size"] = 20;
   config_["norm_before_residual"] = true;
   tensors_.erase("d2t");
   tensors_.erase("t2d");
   tensors_["lm_head.weight"] = {"BF16", {20, 8}, std::string(320, '\0')};
+  tensors_.erase("embed_tokens.weight");
   const Eagle3Checkpoint head = load();
+  EXPECT_FALSE(head.config.own_embeddings);
   EXPECT_TRUE(head.config.target_ids.empty());
   EXPECT_TRUE(head.config.norm_before_residual);
   config_.erase("draft_vocab_size");
@@ -131,11 +134,13 @@ TEST_F(Eagle3Reader, TensorsMustFit) {
   tensors_ = good;
   tensors_["midlayer.self_attn.q_proj.bias"] = {"BF16", {8}, std::string(16, '\0')};
   EXPECT_EQ(error(),
-            at + "'midlayer.self_attn.q_proj.bias': unexpected; an EAGLE-3 head has no such "
-                 "tensor");
+            at + "'midlayer.self_attn.q_proj.bias': unexpected; by config.json this EAGLE-3 head "
+                 "has no such tensor");
   tensors_ = good;
   tensors_["norm.weight"].dtype = "F16";
-  EXPECT_EQ(error(), at + "'norm.weight': dtype: expected BF16 or F32, found F16");
+  EXPECT_NO_THROW((void)load());
+  tensors_["norm.weight"].dtype = "I16";
+  EXPECT_EQ(error(), at + "'norm.weight': dtype: expected BF16, F16 or F32, found I16");
 }
 
 TEST_F(Eagle3Reader, TheMapMustNameEachTokenOnce) {
@@ -172,6 +177,123 @@ TEST_F(Eagle3Reader, TheConfigurationMustBeAHeads) {
   EXPECT_EQ(error().find(at + "draft_vocab_size: expected"), 0U);
 }
 
+// Ids at the top name layers by what enters them (vLLM), those of eagle_config by what leaves them
+// (SGLang, SpecForge).
+TEST_F(Eagle3Reader, LayersThatAreRead) {
+  const std::string at = file("config.json") + ": eagle_aux_hidden_state_layer_ids: ";
+  const char* ids = "eagle_aux_hidden_state_layer_ids";
+  EXPECT_TRUE(load().config.read_layers.empty());
+  config_["eagle_config"] = {{ids, nlohmann::json::array()}, {"use_aux_hidden_state", true}};
+  EXPECT_TRUE(load().config.read_layers.empty());
+  config_[ids] = {2, 12, 21};
+  EXPECT_EQ(load().config.read_layers, (std::vector<std::int32_t>{2, 12, 21}));
+  config_["eagle_config"][ids] = {1, 11, 20};
+  EXPECT_EQ(load().config.read_layers, (std::vector<std::int32_t>{2, 12, 21}));
+  config_["eagle_config"][ids] = {2, 12, 21};
+  EXPECT_EQ(error(), at + "expected none beside those of eagle_config, or one more each, for here "
+                          "they name layers by what enters them and there by what leaves them, "
+                          "found [2,12,21] and [2,12,21]");
+  config_.erase(ids);
+  EXPECT_EQ(load().config.read_layers, (std::vector<std::int32_t>{3, 13, 22}));
+  config_.erase("eagle_config");
+  for (const auto& bad : {nlohmann::json{3, 2, 1}, {1, 1, 2}, {-1, 2, 3}, {"a"}}) {
+    config_[ids] = bad;
+    EXPECT_EQ(error(),
+              at + "expected a list of layers of the model, ascending, found " + bad.dump());
+  }
+  config_[ids] = {2, 12};
+  EXPECT_EQ(error(), file("model.safetensors") +
+                         ": tensor 'fc.weight': expected shape [8, 16] (by config.json), found [8, "
+                         "24]");
+  config_["num_aux_hidden_states"] = 3;
+  EXPECT_EQ(error(), file("config.json") +
+                         ": num_aux_hidden_states: expected 2, as many as "
+                         "eagle_aux_hidden_state_layer_ids names, found 3");
+}
+
+TEST_F(Eagle3Reader, NormsOfEagle31) {
+  config_["norm_output"] = true;
+  config_["fc_norm"] = true;
+  EXPECT_EQ(error(),
+            file("model.safetensors") + ": tensor 'fc_norm.0.weight': missing; expected shape [8]");
+  for (const char* name : {"fc_norm.0.weight", "fc_norm.1.weight", "fc_norm.2.weight"})
+    tensors_[name] = {"F16", {8}, std::string(16, '\0')};
+  EXPECT_EQ(load().config.feature_norm, FeatureNorm::each);
+  EXPECT_TRUE(load().config.norm_output);
+  config_["norm_output"] = false;
+  EXPECT_FALSE(load().config.norm_output);
+  config_["eagle_config"] = {{"norm_before_fc", true}};
+  EXPECT_EQ(error(), file("config.json") +
+                         ": fc_norm: expected one of fc_norm and norm_before_fc, found both");
+  config_["fc_norm"] = false;
+  EXPECT_EQ(error(), file("model.safetensors") +
+                         ": tensor 'input_norm.weight': missing; expected shape [24]");
+  for (const char* name : {"fc_norm.0.weight", "fc_norm.1.weight", "fc_norm.2.weight"})
+    tensors_.erase(name);
+  tensors_["input_norm.weight"] = {"F32", {24}, std::string(96, '\0')};
+  EXPECT_EQ(load().config.feature_norm, FeatureNorm::joined);
+  config_.erase("eagle_config");
+  EXPECT_EQ(error(), file("model.safetensors") +
+                         ": tensor 'input_norm.weight': unexpected; by config.json this EAGLE-3 "
+                         "head has no such tensor");
+  tensors_.erase("input_norm.weight");
+  config_["eagle_config"] = {{"return_hidden_post_norm", true}};
+  EXPECT_EQ(error(), file("config.json") +
+                         ": eagle_config.return_hidden_post_norm: expected the "
+                         "same as norm_output, found true");
+  config_["eagle_config"] = {{"use_aux_hidden_state", false}};
+  EXPECT_EQ(error(), file("config.json") +
+                         ": eagle_config.use_aux_hidden_state: expected true "
+                         "(another head is not supported), found false");
+}
+
+TEST_F(Eagle3Reader, SpeculatorsNestTheLayer) {
+  const std::string at = file("config.json") + ": ";
+  name_as("layers.0.");
+  nlohmann::json layer = config_;
+  layer.erase("draft_vocab_size");
+  layer["architectures"] = {"LlamaForCausalLM"};  // the model's that it was made from
+  layer["model_type"] = "llama";
+  config_ = {{"architectures", {"Eagle3DraftModel"}},
+             {"speculators_model_type", "eagle3"},
+             {"draft_vocab_size", 8},
+             {"target_hidden_size", nullptr},
+             {"norm_before_residual", true},
+             {"norm_output", false},
+             {"eagle_aux_hidden_state_layer_ids", {2, 9, 15}},
+             {"transformer_layer_config", layer}};
+  const Eagle3Config head = load().config;
+  EXPECT_EQ(head.layer.vocab, 20);
+  EXPECT_EQ(head.layer.rope_theta, 500000.0);
+  EXPECT_EQ(head.draft_vocab, 8);
+  EXPECT_EQ(head.target_hidden, 8);
+  EXPECT_TRUE(head.norm_before_residual);
+  EXPECT_EQ(head.read_layers, (std::vector<std::int32_t>{2, 9, 15}));
+  const auto good = config_;
+  config_.erase("norm_before_residual");
+  EXPECT_EQ(error(), at + "norm_before_residual: missing: expected true or false, for vLLM takes "
+                          "it for true and speculators for false");
+  config_ = good;
+  config_["speculators_model_type"] = "peagle";
+  EXPECT_EQ(error(), at + "speculators_model_type: expected eagle3, found 'peagle'; the nearest is "
+                          "eagle3");
+  config_ = good;
+  config_["transformer_layer_config"]["draft_vocab_size"] = 9;
+  EXPECT_EQ(error(), at + "transformer_layer_config.draft_vocab_size: expected the same as "
+                          "draft_vocab_size outside, 8, found 9");
+  config_ = good;
+  config_["transformer_layer_config"]["model_type"] = "qwen3";
+  EXPECT_EQ(error(), file("model.safetensors") +
+                         ": tensor 'layers.0.self_attn.q_norm.weight': missing; expected shape "
+                         "[4]");
+  config_ = good;
+  config_["transformer_layer_config"].erase("hidden_size");
+  EXPECT_EQ(error(), at + "missing keys: transformer_layer_config.hidden_size");
+  config_ = good;
+  config_.erase("transformer_layer_config");
+  EXPECT_EQ(error(), at + "transformer_layer_config: missing");
+}
+
 TEST_F(Eagle3Reader, APickleIsToBeConverted) {
   directory_.write("config.json", config_.dump());
   directory_.write("pytorch_model.bin", "PK");
@@ -196,6 +318,15 @@ TEST_F(Eagle3Reader, TheHeadMustFitTheTarget) {
   EXPECT_EQ(error(),
             "dir/config.json: an EAGLE-3 head reads features of three layers; expected a model of "
             "at least 3 layers, found 2");
+  target.layers = 20;
+  Eagle3Config other = head;
+  other.read_layers = {1, 20};  // what leaves the last
+  EXPECT_NO_THROW(require_fits("dir", other, target));
+  other.read_layers = {1, 21};
+  EXPECT_EQ(
+      test::message_of<DataError>([&] { require_fits("dir", other, target); }),
+      "dir/config.json: eagle_aux_hidden_state_layer_ids: expected layers of the model, which "
+      "has 20, found what enters layer 21");
   target.vocab = 21;
   EXPECT_EQ(error(), "dir/config.json: vocab_size: expected 21, the model's vocab_size, found 20");
   target.hidden = 16;
@@ -203,6 +334,11 @@ TEST_F(Eagle3Reader, TheHeadMustFitTheTarget) {
       error(),
       "dir/config.json: hidden_size: expected 16, the model's hidden_size, for its embeddings "
       "are the head's, found 8");
+  other = head;
+  other.own_embeddings = true;
+  other.target_hidden = 16;
+  target.vocab = 20;
+  EXPECT_NO_THROW(require_fits("dir", other, target));
 }
 
 }  // namespace

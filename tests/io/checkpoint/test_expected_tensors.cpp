@@ -34,6 +34,7 @@ class FakeWeights final : public WeightSource {
   void release_pages() const override {}
 
   std::map<std::string, TensorView> tensors;
+  std::map<std::string, std::vector<std::byte>> bytes;  ///< of tensors that hold some
 };
 
 ModelConfig small() {
@@ -100,8 +101,47 @@ TEST(ExpectedTensors, HarmlessExtras) {
   FakeWeights weights(config);
   weights.tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = {};
   EXPECT_NO_THROW(check_tensor_shapes(config, weights));
-  config.tied_embeddings = true;  // with a head stored
+}
+
+// A head beside embeddings that are tied is of their shape, and counts where it differs.
+TEST(ExpectedTensors, AHeadBesideTiedEmbeddings) {
+  ModelConfig config = small();
+  config.vocab = 2;
+  config.hidden = 2;
+  FakeWeights weights(config);  // with a head
+  config.tied_embeddings = true;
+  const auto give = [&](const char* name, DType type, std::initializer_list<int> bits) {
+    std::vector<std::byte>& bytes = weights.bytes[name];
+    bytes.clear();
+    for (const int element : bits) {
+      for (std::size_t i = 0; i < size_of(type); ++i)
+        bytes.push_back(static_cast<std::byte>(static_cast<unsigned>(element) >> 8 * i));
+    }
+    weights.tensors[name] = {type, {2, 2}, bytes};
+  };
+  const char* embeddings = "model.embed_tokens.weight";
+  const char* head = "lm_head.weight";
+  give(embeddings, DType::bf16, {0x3F80, 0x4000, 0xBF80, 0x3E00});  // 1, 2, -1, 1/8
+  give(head, DType::bf16, {0x3F80, 0x4000, 0xBF80, 0x3E00});
   EXPECT_NO_THROW(check_tensor_shapes(config, weights));
+  EXPECT_FALSE(has_own_head(config, weights));
+  give(head, DType::f16, {0x3C00, 0x4000, 0xBC00, 0x3000});
+  EXPECT_FALSE(has_own_head(config, weights));
+  give(head, DType::f32, {0x3F800000, 0x40000000, -0x40800000, 0x3E000000});
+  EXPECT_FALSE(has_own_head(config, weights));
+  give(head, DType::f32, {0x3F800000, 0x40000000, -0x40800000, 0x3E000001});
+  EXPECT_TRUE(has_own_head(config, weights));
+  give(head, DType::bf16, {0x3F80, 0x4000, 0xBF80, 0x3E01});
+  EXPECT_TRUE(has_own_head(config, weights));
+  config.tied_embeddings = false;  // it is the head
+  EXPECT_FALSE(has_own_head(config, weights));
+  config.tied_embeddings = true;
+  weights.tensors[head].shape = {4, 1};
+  EXPECT_EQ(error_of(config, weights),
+            "w.safetensors: tensor 'lm_head.weight': expected shape [2, 2] (by config.json), found "
+            "[4, 1]");
+  weights.tensors.erase(head);
+  EXPECT_FALSE(has_own_head(config, weights));
 }
 
 // The parity fixtures are what transformers writes.
@@ -113,6 +153,8 @@ TEST_P(Fixture, IsWhatItsConfigSays) {
   const ModelConfig config = load_model_config(folder);
   const Checkpoint weights(folder);
   EXPECT_NO_THROW(check_tensor_shapes(config, weights));
+  EXPECT_EQ(has_own_head(config, weights), std::string(GetParam()) == "llama-own-head");
+  EXPECT_EQ(stores_f16(config, weights), std::string(GetParam()) == "llama-f16");
   EXPECT_EQ(stored_dtype(config, weights), config.dtype);
 
   const nlohmann::json reference =
@@ -128,10 +170,11 @@ TEST_P(Fixture, IsWhatItsConfigSays) {
     EXPECT_EQ(logits->shape,
               (std::vector<std::int64_t>{
                   static_cast<std::int64_t>(prompts[i].at("positions").size()), config.vocab}));
-    // The first greedy token follows from the last row.
+    // The first greedy token follows from the last row, of what is no padding.
     const std::int64_t rows = logits->shape[0];
     std::vector<float> last(static_cast<std::size_t>(config.vocab));
     std::memcpy(last.data(), logits->bytes.data() + (rows - 1) * config.vocab * 4, last.size() * 4);
+    last.resize(static_cast<std::size_t>(reference.value("tokens", config.vocab)));
     EXPECT_EQ(std::max_element(last.begin(), last.end()) - last.begin(),
               prompts[i].at("greedy").at(0).get<int>());
   }
@@ -139,7 +182,10 @@ TEST_P(Fixture, IsWhatItsConfigSays) {
 
 INSTANTIATE_TEST_SUITE_P(Parity, Fixture,
                          testing::Values("qwen2-tied", "qwen2-tied-fp32", "qwen2-sharded", "llama2",
-                                         "llama3", "llama-biases", "qwen3-tied", "qwen3-fp32"));
+                                         "llama3", "llama-biases", "qwen3-tied", "qwen3-fp32",
+                                         "llama-own-head", "llama-f16", "mistral", "qwen2-padded",
+                                         "llama-linear", "llama-dynamic", "qwen2-yarn",
+                                         "qwen3-yarn"));
 
 }  // namespace
 }  // namespace paceline::io

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "io/checkpoint/model_config_reader.hpp"
@@ -36,7 +37,7 @@ json qwen3() {
     "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
     "max_position_embeddings": 40960, "rms_norm_eps": 1e-06, "hidden_act": "silu",
     "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
-    "layer_types": ["full_attention", "full_attention"], "sliding_window": null,
+    "sliding_window": null,
     "use_sliding_window": false, "attention_bias": false, "tie_word_embeddings": true,
     "dtype": "bfloat16", "eos_token_id": 151645})");
 }
@@ -46,6 +47,10 @@ ModelConfig parse(const json& config, const std::string& generation = "") {
 }
 std::string error_of(const json& config, const std::string& generation = "") {
   return test::message_of<DataError>([&] { (void)parse(config, generation); });
+}
+template <class Scaling>
+Scaling scaling(const ModelConfig& config) {
+  return std::get<Scaling>(config.rope_scaling);
 }
 // The error after setting one key of a good configuration.
 std::string error_with(json config, const char* key, const json& value) {
@@ -70,7 +75,7 @@ TEST(ModelConfig, Qwen2) {
   EXPECT_EQ(m.max_position, 32768);
   EXPECT_EQ(m.norm_epsilon, 1e-6F);
   EXPECT_EQ(m.rope_theta, 1e6);
-  EXPECT_FALSE(m.rope_scaling);
+  EXPECT_TRUE(std::holds_alternative<std::monostate>(m.rope_scaling));
   EXPECT_TRUE(m.tied_embeddings);
   EXPECT_TRUE(m.attention_bias);
   EXPECT_FALSE(m.output_bias);
@@ -85,11 +90,10 @@ TEST(ModelConfig, Llama3) {
   EXPECT_EQ(m.architecture, Architecture::llama);
   EXPECT_EQ(m.head_dim, 64);
   EXPECT_FALSE(m.attention_bias);
-  ASSERT_TRUE(m.rope_scaling);
-  EXPECT_EQ(m.rope_scaling->factor, 32.0F);
-  EXPECT_EQ(m.rope_scaling->low_freq_factor, 1.0F);
-  EXPECT_EQ(m.rope_scaling->high_freq_factor, 4.0F);
-  EXPECT_EQ(m.rope_scaling->original_max_position, 8192);
+  EXPECT_EQ(scaling<Llama3RopeScaling>(m).factor, 32.0F);
+  EXPECT_EQ(scaling<Llama3RopeScaling>(m).low_freq_factor, 1.0F);
+  EXPECT_EQ(scaling<Llama3RopeScaling>(m).high_freq_factor, 4.0F);
+  EXPECT_EQ(scaling<Llama3RopeScaling>(m).original_max_position, 8192);
   EXPECT_EQ(m.rope_theta, 500000.0);
   EXPECT_EQ(m.eos, (std::vector<TokenId>{128001, 128008, 128009}));
 
@@ -97,11 +101,11 @@ TEST(ModelConfig, Llama3) {
   json both = llama3();
   both["rope_parameters"] = both["rope_scaling"];
   both["rope_parameters"]["rope_theta"] = 500000.0;
-  EXPECT_EQ(parse(both).rope_scaling->factor, 32.0F);
+  EXPECT_EQ(scaling<Llama3RopeScaling>(parse(both)).factor, 32.0F);
   json newer = both;
   newer.erase("rope_scaling");
   newer.erase("rope_theta");
-  EXPECT_EQ(parse(newer).rope_scaling->factor, 32.0F);
+  EXPECT_EQ(scaling<Llama3RopeScaling>(parse(newer)).factor, 32.0F);
   EXPECT_EQ(parse(newer).rope_theta, 500000.0);
 
   json biased = llama3();
@@ -157,44 +161,213 @@ TEST(ModelConfig, EosOfTheGenerationConfig) {
 
 TEST(ModelConfig, UnsupportedModels) {
   EXPECT_EQ(error_with(qwen2(), "architectures", {"Qwen2ForCausalLm"}),
-            "config.json: architectures: expected LlamaForCausalLM, Qwen2ForCausalLM or "
-            "Qwen3ForCausalLM, found 'Qwen2ForCausalLm'; the nearest is Qwen2ForCausalLM");
+            "config.json: architectures: expected LlamaForCausalLM, MistralForCausalLM, "
+            "Qwen2ForCausalLM or Qwen3ForCausalLM, found 'Qwen2ForCausalLm'; the nearest is "
+            "Qwen2ForCausalLM");
   EXPECT_EQ(error_with(qwen2(), "architectures", {"A", "B"}),
             "config.json: architectures: expected a list with one name, found [\"A\",\"B\"]");
   json by_type = qwen2();
   by_type["architectures"] = nullptr;
   EXPECT_EQ(parse(by_type).architecture, Architecture::qwen2);
-  EXPECT_EQ(error_with(by_type, "model_type", "mistral"),
-            "config.json: model_type: expected llama, qwen2 or qwen3, found 'mistral'");
+  EXPECT_EQ(error_with(by_type, "model_type", "gemma"),
+            "config.json: model_type: expected llama, mistral, qwen2 or qwen3, found 'gemma'");
   EXPECT_EQ(error_without(by_type, "model_type"),
             "config.json: architectures: missing, and model_type too");
   EXPECT_EQ(error_with(qwen2(), "hidden_act", "gelu"),
             "config.json: hidden_act: expected silu, found 'gelu'; the nearest is silu");
-  EXPECT_EQ(error_with(qwen2(), "use_sliding_window", true),
-            "config.json: use_sliding_window: expected false (sliding windows are not supported), "
-            "found true");
-  EXPECT_EQ(error_with(qwen2(), "layer_types", {"full_attention", "sliding_attention"}),
-            "config.json: layer_types: expected \"full_attention\" alone, found "
-            "\"sliding_attention\"");
   EXPECT_EQ(error_with(qwen2(), "quantization_config", {{"bits", 4}}),
             "config.json: quantization_config: quantized weights are not supported; expected "
-            "bfloat16 or float32");
-  EXPECT_EQ(error_with(qwen2(), "torch_dtype", "float16"),
-            "config.json: torch_dtype: expected bfloat16 or float32, found 'float16'; the nearest "
-            "is bfloat16");
+            "bfloat16, float16 or float32");
   EXPECT_EQ(error_with(qwen3(), "dtype", "float8"),
-            "config.json: dtype: expected bfloat16 or float32, found 'float8'; the nearest is "
-            "float32");
+            "config.json: dtype: expected bfloat16, float16 or float32, found 'float8'; the "
+            "nearest is float16");
+}
+
+// Each says one thing in two places.
+TEST(ModelConfig, ContradictionsAreRefused) {
+  EXPECT_EQ(error_with(llama3(), "model_type", "mistral"),
+            "config.json: model_type: expected llama, for architectures says LlamaForCausalLM, "
+            "found 'mistral'");
+  json config = qwen3();
+  config["torch_dtype"] = "bfloat16";
+  EXPECT_EQ(parse(config).dtype, DType::bf16);
+  EXPECT_EQ(error_with(config, "torch_dtype", "float16"),
+            "config.json: torch_dtype: expected the same as dtype, found \"float16\"");
+  config = llama3();
+  config["original_max_position_embeddings"] = 8192;
+  EXPECT_EQ(scaling<Llama3RopeScaling>(parse(config)).original_max_position, 8192);
+  EXPECT_EQ(error_with(config, "original_max_position_embeddings", 4096),
+            "config.json: rope_scaling.original_max_position_embeddings: expected the same as "
+            "original_max_position_embeddings outside, 4096, found 8192");
+  config["rope_scaling"].erase("original_max_position_embeddings");
+  EXPECT_EQ(scaling<Llama3RopeScaling>(parse(config)).original_max_position, 8192);
+  config = llama3();
+  config["rope_parameters"] = config["rope_scaling"];
+  config["rope_parameters"]["factor"] = 8;
+  EXPECT_EQ(error_of(config).find("config.json: rope_scaling: expected nothing beside "
+                                  "rope_parameters, or the same, found"),
+            0U);
+  EXPECT_EQ(error_with(qwen3(), "layer_types", {"full_attention"}),
+            "config.json: layer_types: expected a kind for each of the 28 layers "
+            "(num_hidden_layers), found 1");
+}
+
+TEST(ModelConfig, Fp16) {
+  json config = llama3();
+  config["torch_dtype"] = "float16";
+  EXPECT_EQ(parse(config).dtype, DType::f16);
+}
+
+json mistral() {
+  json config = llama3();
+  config["architectures"] = {"MistralForCausalLM"};
+  config["model_type"] = "mistral";
+  config["rope_scaling"] = config["sliding_window"] = nullptr;
+  return config;
+}
+
+TEST(ModelConfig, MistralWithoutAWindow) {
+  const ModelConfig m = parse(mistral());
+  EXPECT_EQ(m.architecture, Architecture::mistral);
+  EXPECT_FALSE(m.attention_bias);
+  json biased = mistral();
+  biased["attention_bias"] = true;  // which transformers does not read
+  EXPECT_FALSE(parse(biased).attention_bias);
+  EXPECT_EQ(error_with(mistral(), "sliding_window", 4096),
+            "config.json: sliding_window: expected null, or at least the context of 131072 tokens "
+            "(windows are not supported), found 4096");
+  EXPECT_EQ(error_without(mistral(), "sliding_window"),
+            "config.json: sliding_window: expected null, or at least the context of 131072 tokens "
+            "(windows are not supported), found 4096 (the default)");
+  EXPECT_EQ(error_without(mistral(), "num_key_value_heads"),
+            "config.json: num_key_value_heads: missing");
+  json wide = mistral();
+  wide["sliding_window"] = 131072;
+  EXPECT_EQ(parse(wide).max_position, 131072);
+}
+
+TEST(ModelConfig, WindowsThatAreNone) {
+  json config = qwen2();
+  config["use_sliding_window"] = true;  // 32768, as wide as the context
+  EXPECT_EQ(parse(config).max_position, 32768);
+  config["sliding_window"] = 4096;
+  EXPECT_EQ(error_of(config),
+            "config.json: sliding_window: expected null, or at least the context of 32768 tokens "
+            "(windows are not supported), found 4096 in layers from 21 on (max_window_layers)");
+  config["max_window_layers"] = 24;
+  EXPECT_EQ(parse(config).layers, 24);
+  config["max_window_layers"] = 21;
+  config["sliding_window"] = nullptr;
+  EXPECT_EQ(parse(config).layers, 24);
+  config.erase("sliding_window");
+  EXPECT_EQ(error_of(config),
+            "config.json: sliding_window: expected null, or at least the context of 32768 tokens "
+            "(windows are not supported), found 4096 (the default) in layers from 21 on "
+            "(max_window_layers)");
+  config["layer_types"] = std::vector<std::string>(24, "full_attention");
+  EXPECT_EQ(parse(config).layers, 24);
+  config["layer_types"][3] = "sliding_attention";
+  EXPECT_EQ(error_of(config),
+            "config.json: sliding_window: expected null, or at least the context of 32768 tokens "
+            "(windows are not supported), found 4096 (the default) in layer 3 (layer_types)");
+  config["use_sliding_window"] = false;
+  EXPECT_EQ(error_of(config),
+            "config.json: layer_types: sliding_attention, where use_sliding_window and "
+            "sliding_window say that there is no window");
+  config["layer_types"][3] = "linear_attention";
+  EXPECT_EQ(error_of(config),
+            "config.json: layer_types: expected full_attention or sliding_attention, found "
+            "\"linear_attention\"");
+  EXPECT_EQ(error_with(llama3(), "sliding_window", 4096),
+            "config.json: sliding_window: expected null, or at least the context of 131072 tokens "
+            "(windows are not supported), found 4096 in a llama, which has none");
+  EXPECT_EQ(error_with(llama3(), "use_sliding_window", true),
+            "config.json: use_sliding_window: expected false in a llama, which has no windows, "
+            "found true");
+}
+
+TEST(ModelConfig, LinearRope) {
+  json config = qwen2();
+  config["rope_scaling"] = {{"type", "linear"}, {"factor", 4.0}};
+  EXPECT_EQ(scaling<LinearRopeScaling>(parse(config)).factor, 4.0);
+  EXPECT_EQ(parse(config).max_position, 4 * 32768);
+  config["rope_scaling"]["rope_type"] = "linear";
+  EXPECT_EQ(scaling<LinearRopeScaling>(parse(config)).factor, 4.0);
+  // The newer object has no "type".
+  config["rope_parameters"] = {{"rope_type", "linear"}, {"factor", 4}, {"rope_theta", 1000000.0}};
+  EXPECT_EQ(scaling<LinearRopeScaling>(parse(config)).factor, 4.0);
+  config.erase("rope_parameters");
+  config["rope_scaling"]["rope_type"] = "default";
+  EXPECT_EQ(error_of(config),
+            "config.json: rope_scaling.type: expected the same as rope_type, "
+            "'default', found \"linear\"");
+  config["rope_scaling"] = {{"type", "linear"}};
+  EXPECT_EQ(error_of(config), "config.json: missing keys: rope_scaling.factor");
+  config["rope_scaling"]["factor"] = 0.5;
+  EXPECT_EQ(error_of(config), "config.json: rope_scaling.factor: expected at least 1, found 0.5");
+  config["rope_scaling"]["factor"] = 1e6;
+  EXPECT_EQ(error_of(config),
+            "config.json: rope_scaling.factor: expected a context of at most 1073741824 tokens, "
+            "found 1000000.0");
+}
+
+TEST(ModelConfig, DynamicRopeKeepsTheContext) {
+  json config = qwen2();
+  config["rope_scaling"] = {{"type", "dynamic"}, {"factor", 4.0}};
+  EXPECT_EQ(scaling<DynamicRopeScaling>(parse(config)).factor, 4.0);
+  EXPECT_EQ(parse(config).max_position, 32768);
+  config["rope_scaling"]["original_max_position_embeddings"] = 4096;
+  EXPECT_EQ(error_of(config),
+            "config.json: rope_scaling.original_max_position_embeddings: expected none beside "
+            "rope_type dynamic, or max_position_embeddings, 32768, found 4096");
+}
+
+TEST(ModelConfig, YarnRope) {
+  json config = qwen2();
+  config["rope_scaling"] = {
+      {"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32768}};
+  const ModelConfig model = parse(config);
+  EXPECT_EQ(model.max_position, 131072);  // as published: max_position_embeddings is unchanged
+  const auto yarn = scaling<YarnRopeScaling>(model);
+  EXPECT_EQ(yarn.factor, 4.0);
+  EXPECT_EQ(yarn.original_max_position, 32768);
+  EXPECT_EQ(yarn.beta_fast, 32.0);
+  EXPECT_EQ(yarn.beta_slow, 1.0);
+  EXPECT_TRUE(yarn.truncate);
+  EXPECT_NEAR(yarn.attention_factor, 0.1 * std::log(4.0) + 1, 1e-12);
+  config["rope_scaling"].erase("original_max_position_embeddings");
+  EXPECT_EQ(scaling<YarnRopeScaling>(parse(config)).original_max_position, 32768);
+  config["max_position_embeddings"] = 131072;
+  config["original_max_position_embeddings"] = 32768;
+  EXPECT_EQ(scaling<YarnRopeScaling>(parse(config)).original_max_position, 32768);
+  EXPECT_EQ(parse(config).max_position, 131072);
+
+  config["rope_scaling"].update({{"mscale", 0.707},
+                                 {"mscale_all_dim", 0.5},
+                                 {"truncate", false},
+                                 {"beta_fast", 16},
+                                 {"beta_slow", 0}});
+  const auto scaled = scaling<YarnRopeScaling>(parse(config));
+  EXPECT_NEAR(scaled.attention_factor, (0.0707 * std::log(4.0) + 1) / (0.05 * std::log(4.0) + 1),
+              1e-12);
+  EXPECT_FALSE(scaled.truncate);
+  EXPECT_EQ(scaled.beta_fast, 16.0);
+  EXPECT_EQ(scaled.beta_slow, 1.0);
+  config["rope_scaling"]["attention_factor"] = 1.5;
+  EXPECT_EQ(scaling<YarnRopeScaling>(parse(config)).attention_factor, 1.5);
+  config["rope_scaling"]["beta_slow"] = 20;
+  EXPECT_EQ(error_of(config),
+            "config.json: rope_scaling.beta_fast: expected a beta_fast (by default 32) of at least "
+            "beta_slow (by default 1), found 16");
 }
 
 TEST(ModelConfig, UnsupportedRotaryTypes) {
-  EXPECT_EQ(error_with(qwen2(), "rope_scaling", {{"type", "yarn"}, {"factor", 4.0}}),
-            "config.json: rope_scaling.type: expected default or llama3, found 'yarn'");
-  EXPECT_EQ(error_with(qwen3(), "rope_parameters", {{"rope_type", "dynamic"}}),
-            "config.json: rope_parameters.rope_type: expected default or llama3, found 'dynamic'");
+  EXPECT_EQ(error_with(qwen2(), "rope_scaling", {{"type", "longrope"}, {"factor", 4.0}}),
+            "config.json: rope_scaling.type: expected default, linear, dynamic, yarn or llama3, "
+            "found 'longrope'");
   EXPECT_EQ(error_with(llama3(), "rope_scaling", {{"rope_type", "lama3"}}),
-            "config.json: rope_scaling.rope_type: expected default or llama3, found 'lama3'; the "
-            "nearest is llama3");
+            "config.json: rope_scaling.rope_type: expected default, linear, dynamic, yarn or "
+            "llama3, found 'lama3'; the nearest is llama3");
   EXPECT_EQ(error_with(llama3(), "rope_scaling", {{"rope_type", "llama3"}, {"factor", 8}}),
             "config.json: missing keys: rope_scaling.low_freq_factor, "
             "rope_scaling.high_freq_factor, rope_scaling.original_max_position_embeddings");
@@ -261,6 +434,11 @@ TEST(ModelConfig, FilesOfADirectory) {
   const test::TemporaryDirectory d;
   EXPECT_EQ(test::message_of<DataError>([&] { (void)load_model_config(d.path()); }),
             d.file("config.json") + ": No such file or directory");
+  d.write("adapter_config.json", R"({"peft_type": "LORA", "base_model_name_or_path": "Q/B"})");
+  EXPECT_EQ(test::message_of<DataError>([&] { (void)load_model_config(d.path()); })
+                .find(d.path() + ": a PEFT adapter alone (adapter_config.json), of the base model "
+                                 "'Q/B', without a model's weights; merge it once with python3"),
+            0U);
   d.write("config.json", qwen2().dump());
   EXPECT_EQ(load_model_config(d.path()).eos, std::vector<TokenId>{151645});
   const test::TemporaryDirectory elsewhere;

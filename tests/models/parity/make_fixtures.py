@@ -75,6 +75,52 @@ CHECKPOINTS = {
         common=dict(vocab_size=288, hidden_size=96, intermediate_size=192, num_hidden_layers=2,
                     num_attention_heads=4, num_key_value_heads=4, head_dim=32,
                     tie_word_embeddings=False, rope_theta=1000000.0)),
+    "llama-own-head": dict(
+        kind="Llama", dtype="bf16", own_head=True,
+        common=dict(vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+                    num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True,
+                    rope_theta=10000.0)),
+    "llama-f16": dict(
+        kind="Llama", dtype="fp16", v4=True,
+        common=dict(vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+                    num_attention_heads=4, num_key_value_heads=4, tie_word_embeddings=False,
+                    rms_norm_eps=1e-5, rope_theta=10000.0)),
+    "mistral": dict(
+        kind="Mistral", dtype="bf16", v4=True, omit=("head_dim",),
+        common=dict(vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+                    num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False,
+                    rms_norm_eps=1e-5, rope_theta=1000000.0, sliding_window=None)),
+    "qwen2-padded": dict(
+        kind="Qwen2", dtype="bf16", tokens=300,
+        common=dict(vocab_size=384, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+                    num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True,
+                    rope_theta=1000000.0)),
+    # The types of rotary scaling, past the context of 64 that they stretch.
+    "llama-linear": dict(
+        kind="Llama", dtype="bf16", v4=True,
+        common=dict(vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+                    num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False,
+                    rope_theta=10000.0, max_position_embeddings=64),
+        rope=dict(type="linear", factor=8.0)),
+    "llama-dynamic": dict(
+        kind="Llama", dtype="bf16",
+        common=dict(vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+                    num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False,
+                    rope_theta=10000.0, max_position_embeddings=214),
+        rope=dict(rope_type="dynamic", factor=4.0)),
+    "qwen2-yarn": dict(
+        kind="Qwen2", dtype="bf16", v4=True,
+        common=dict(vocab_size=256, hidden_size=128, intermediate_size=128, num_hidden_layers=2,
+                    num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True,
+                    rope_theta=10000.0, max_position_embeddings=64),
+        rope=dict(type="yarn", rope_type="yarn", factor=4.0, original_max_position_embeddings=64)),
+    "qwen3-yarn": dict(
+        kind="Qwen3", dtype="fp32",
+        common=dict(vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+                    num_attention_heads=4, num_key_value_heads=2, head_dim=40,
+                    tie_word_embeddings=True, rope_theta=500000.0, max_position_embeddings=256),
+        rope=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=64, beta_fast=16.0,
+                  beta_slow=2.0, mscale=1.0, mscale_all_dim=0.5, truncate=False)),
 }
 
 
@@ -83,19 +129,19 @@ def config_of(spec):
     common = dict(max_position_embeddings=512, rms_norm_eps=1e-6, hidden_act="silu",
                   attention_dropout=0.0, bos_token_id=None, eos_token_id=None, pad_token_id=None)
     common.update(spec["common"])
-    rope = {"rope_type": "default"}
+    rope = spec.get("rope", {"rope_type": "default"})
     if "llama3" in spec:
         rope = {"rope_type": "llama3", **spec["llama3"]}
     theta = common.pop("rope_theta")
     config = getattr(transformers, spec["kind"] + "Config")(
         **common, rope_parameters={**rope, "rope_theta": theta})
 
-    dtype = {"bf16": "bfloat16", "fp32": "float32"}[spec["dtype"]]
+    dtype = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}[spec["dtype"]]
     text = {"architectures": [spec["kind"] + "ForCausalLM"], "model_type": spec["kind"].lower(),
             **common}
     text["eos_token_id"] = 2  # overruled by generation_config.json where there is one
     if spec.get("v4"):
-        text |= {"rope_theta": theta, "rope_scaling": rope if "llama3" in spec else None,
+        text |= {"rope_theta": theta, "rope_scaling": rope if rope != {"rope_type": "default"} else None,
                  "torch_dtype": dtype}
     else:
         text |= {"rope_parameters": {**rope, "rope_theta": theta}, "dtype": dtype}
@@ -104,7 +150,7 @@ def config_of(spec):
     return config, text
 
 
-def make_weights(model, seed):
+def make_weights(model, spec, seed):
     """Random weights: unit gain through projections, so that layers and not embeddings decide."""
     generator = torch.Generator().manual_seed(seed)
     state = {}
@@ -119,15 +165,17 @@ def make_weights(model, seed):
         else:
             gain = 2.0 if "o_proj" in name or "down_proj" in name else 1.5
             state[name] = gain / math.sqrt(value.shape[1]) * noise
-    if model.config.tie_word_embeddings:
+    if model.config.tie_word_embeddings and not spec.get("own_head"):
         state.pop("lm_head.weight", None)
+    if "tokens" in spec:  # rows that no text stands for, as likely as can be
+        state["model.embed_tokens.weight"][spec["tokens"]:] *= 4
     return state
 
 
 def save_checkpoint(folder, spec, config_text, state):
     folder.mkdir()
-    if spec["dtype"] == "bf16":
-        state = {name: value.to(torch.bfloat16) for name, value in state.items()}
+    stored = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[spec["dtype"]]
+    state = {name: value.to(stored) for name, value in state.items()}
     (folder / "config.json").write_text(json.dumps(config_text, indent=2) + "\n")
     if "eos" in spec:
         (folder / "generation_config.json").write_text(
@@ -152,7 +200,14 @@ def load(folder, dtype):
     model, info = transformers.AutoModelForCausalLM.from_pretrained(
         folder, dtype=dtype, attn_implementation="eager", output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"], info
+    tied = model.lm_head.weight.data_ptr() == model.model.embed_tokens.weight.data_ptr()
+    text = json.loads((folder / "config.json").read_text())
+    assert tied == (text["tie_word_embeddings"] and not has_head(folder)), "head"
     return model.eval()
+
+
+def has_head(folder):
+    return any("lm_head.weight" in load_file(file) for file in folder.glob("model*.safetensors"))
 
 
 def check_rope(model, spec):
@@ -160,8 +215,12 @@ def check_rope(model, spec):
     theta, head_dim = spec["common"]["rope_theta"], model.model.rotary_emb.inv_freq.numel() * 2
     plain = theta ** (-torch.arange(0, head_dim, 2).float() / head_dim)
     ratio = (plain / model.model.rotary_emb.inv_freq).tolist()
-    if "llama3" in spec:
-        factor = spec["llama3"]["factor"]
+    rope = spec.get("rope", {})
+    kind = rope.get("rope_type", rope.get("type"))
+    if kind == "linear":
+        assert max(abs(r / rope["factor"] - 1) for r in ratio) < 1e-5, ratio
+    elif "llama3" in spec or kind == "yarn":
+        factor = spec.get("llama3", rope)["factor"]
         kinds = {"kept": sum(r < 1.001 for r in ratio), "divided": sum(r > factor * 0.999 for r in ratio)}
         kinds["blended"] = len(ratio) - sum(kinds.values())
         assert all(kinds.values()), kinds
@@ -179,7 +238,7 @@ def reference_of(folder, spec, seed):
     model = load(folder, torch.float32)
     check_rope(model, spec)
     generator = torch.Generator().manual_seed(seed + 1000)
-    vocab = spec["common"]["vocab_size"]
+    vocab = spec.get("tokens", spec["common"]["vocab_size"])  # of padding none is ever chosen
     prompts, tensors = [], {}
     for i, length in enumerate(PROMPT_LENGTHS):
         tokens = torch.randint(vocab, (length,), generator=generator).tolist()
@@ -190,7 +249,7 @@ def reference_of(folder, spec, seed):
         greedy, logprobs, margins = [], [], []
         for _ in range(GREEDY_TOKENS):
             last = logits_of(model, tokens + greedy)[-1]
-            best = last.topk(2)
+            best = last[:vocab].topk(2)
             if best.values[0] - best.values[1] < MIN_MARGIN:
                 return None
             greedy.append(best.indices[0].item())
@@ -209,6 +268,7 @@ def reference_of(folder, spec, seed):
     everything = torch.cat([tensors[f"logits.{i}"].flatten() for i in range(len(prompts))])
     text = {
         "stored_dtype": spec["dtype"],
+        **({"tokens": vocab} if "tokens" in spec else {}),
         "temperature": TEMPERATURE,
         "logit_std": everything.std().item(),
         "bf16_max_error": errors.abs().max().item(),
@@ -217,6 +277,9 @@ def reference_of(folder, spec, seed):
         "made_with": {"torch": torch.__version__, "transformers": transformers.__version__,
                       "seed": seed},
     }
+    if "tokens" in spec:
+        padding = torch.cat([tensors[f"logits.{i}"] for i in range(len(prompts))])
+        assert (padding.argmax(-1) >= vocab).float().mean() > 0.2, "padding hardly matters"
     return text, tensors
 
 
@@ -236,7 +299,7 @@ def make(name, spec):
         shutil.rmtree(folder, ignore_errors=True)
         config, config_text = config_of(spec)
         model = getattr(transformers, spec["kind"] + "ForCausalLM")(config)
-        save_checkpoint(folder, spec, config_text, make_weights(model, seed))
+        save_checkpoint(folder, spec, config_text, make_weights(model, spec, seed))
         made = reference_of(folder, spec, seed)
         if made is None:
             continue

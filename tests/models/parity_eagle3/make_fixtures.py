@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the parity fixtures of EAGLE-3 heads: small random heads, and what eagle3.py computes with them.
 
-    python make_fixtures.py
+    python make_fixtures.py [NAME]...
 
 Needs torch. Writes one folder a head beside this file; the README says what is in it.
 """
@@ -29,25 +29,54 @@ HEADS = {
     "midlayer-d2t": dict(prefix="midlayer.", draft_vocab_size=40, rope_theta=500000.0),
     "layers0": dict(prefix="layers.0.", norm_before_residual=True, target_hidden_size=48),
     "layers0-d2t": dict(prefix="layers.0.", draft_vocab_size=40, norm_before_residual=True),
+    # EAGLE-3.1, as SpecForge writes it, of more layers than usual.
+    "fc-norm": dict(prefix="midlayer.", fc_norm=True, norm_output=True, target_hidden_size=48,
+                    eagle_config={"eagle_aux_hidden_state_layer_ids": [0, 3, 5, 6, 9]}),
+    "input-norm": dict(prefix="midlayer.", norm_before_fc=True, target_hidden_size=24, dtype=torch.float16),
+    # vLLM's speculators, with a layer of Qwen3's kind and embeddings of its own, narrower than the target's.
+    "speculators": dict(prefix="layers.0.", draft_vocab_size=40, norm_before_residual=True, norm_output=True,
+                        target_hidden_size=48, own_embeddings=True, nested="qwen3",
+                        eagle_aux_hidden_state_layer_ids=[1, 4]),
 }
+# Keys that speculators keep beside the layer's configuration.
+OUTER = ("draft_vocab_size", "norm_before_residual", "norm_before_fc", "fc_norm", "norm_output", "target_hidden_size",
+         "eagle_aux_hidden_state_layer_ids")
 
 
-def random_head(prefix: str, folder: pathlib.Path, embedding: torch.Tensor, **keys) -> None:
-    """A head of bf16 weights, published under names with this prefix."""
+def nested_text(text: dict, kind: str) -> dict:
+    """A head's config.json as speculators write it."""
+    layer = {key: value for key, value in text.items() if key not in (*OUTER, "architectures", "eagle_config")}
+    return {
+        "architectures": ["Eagle3Speculator"],
+        "speculators_model_type": "eagle3",
+        **{key: text[key] for key in OUTER if key in text},
+        "speculators_config": {"algorithm": "eagle3", "verifier": {"name_or_path": "target"}},
+        "transformer_layer_config": layer | {"model_type": kind},
+    }
+
+
+def random_head(prefix: str, folder: pathlib.Path, embedding: torch.Tensor, dtype: torch.dtype = torch.bfloat16,
+                own_embeddings: bool = False, nested: str = "", **keys) -> None:
+    """A head of weights of this type, published under names with this prefix."""
     text = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2,
             "head_dim": 8, "vocab_size": 96, "rms_norm_eps": 1e-5, "rope_theta": 10000.0} | keys
-    config = Eagle3Config.from_dict(text)
+    layers = {key: text.pop(key) for key in ("eagle_config", "eagle_aux_hidden_state_layer_ids") if key in text}
+    kind = {"transformer_layer_config": {"model_type": nested}} if nested else {}
+    config = Eagle3Config.from_dict(text | layers | kind)
     head = Eagle3Head(config, embedding)
     tensors = {}
     for name, tensor in head.state_dict().items():
         norm = tensor.dim() == 1
         value = 1 + 0.1 * torch.randn(tensor.shape) if norm else torch.randn(tensor.shape) * tensor.shape[-1] ** -0.5
-        tensors[name.replace("midlayer.", prefix)] = value.bfloat16()
+        tensors[name.replace("midlayer.", prefix)] = value.to(dtype)
+    if own_embeddings:
+        tensors["embed_tokens.weight"] = torch.randn(config.vocab_size, config.hidden_size).to(dtype)
     if config.draft_vocab_size < config.vocab_size:
         ids = torch.randperm(config.vocab_size)[: config.draft_vocab_size].sort().values
         tensors["d2t"] = ids - torch.arange(config.draft_vocab_size)
         tensors["t2d"] = torch.zeros(config.vocab_size, dtype=torch.bool).index_fill(0, ids, True)
-    (folder / "config.json").write_text(json.dumps(config.as_dict(), indent=2) + "\n")
+    text = config.as_dict() | layers
+    (folder / "config.json").write_text(json.dumps(nested_text(text, nested) if nested else text, indent=2) + "\n")
     save_file(tensors, folder / "model.safetensors")
 
 
@@ -87,7 +116,10 @@ def answers(head: Eagle3Head, tokens: torch.Tensor, features: torch.Tensor, draf
 
 @torch.no_grad()
 def main() -> None:
+    only = sys.argv[1:] or list(HEADS)
     for index, (name, keys) in enumerate(HEADS.items()):
+        if name not in only:
+            continue
         torch.manual_seed(index)
         folder = HERE / name
         shutil.rmtree(folder, ignore_errors=True)
@@ -97,7 +129,7 @@ def main() -> None:
         head = load_head(folder, embedding)
         tokens = torch.randint(0, 96, (ROWS + 1,))
         drafted = torch.randint(0, 96, (sum(map(len, LEVELS)),))
-        features = torch.randn(ROWS, 3 * head.config.target_hidden_size)
+        features = torch.randn(ROWS, head.config.features * head.config.target_hidden_size)
         made = answers(head, tokens, features, drafted)
         reference = {"tokens": tokens.tolist(), "drafted": drafted.tolist(), "chain": CHAIN, "levels": LEVELS,
                      "target_ids": head.target_ids(torch.arange(head.config.draft_vocab_size)).tolist()}

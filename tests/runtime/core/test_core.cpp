@@ -1,9 +1,11 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 
 #include "runtime/core/duration.hpp"
 #include "runtime/core/error.hpp"
+#include "runtime/core/float16.hpp"
 #include "runtime/core/model_config.hpp"
 #include "runtime/core/philox.hpp"
 #include "runtime/core/quantile.hpp"
@@ -56,7 +58,7 @@ TEST(Duration, AsPeopleReadIt) {
 }
 
 Trajectory sample_trajectory() {
-  return {{3, 1}, {5, 6}, {-0.5F, -1.0F}, {-0.25F, -1.0F}, FinishReason::stop_id, 0, 7};
+  return {{3, 1}, {5, 6}, {-0.5F, -1.0F}, {-0.25F, -1.0F}, {}, {}, FinishReason::stop_id, 0, 7};
 }
 
 std::string digest_of(const std::string& uid, const std::vector<TokenId>& prompt,
@@ -102,6 +104,25 @@ TEST(ModelConfig, SegmentsArePowersOfTwoTheHeadsAllow) {
   config.kv_heads = 8;
   config.intermediate = 12;  // not even two bf16 pairs a segment at 8
   EXPECT_EQ(config.segments(), 2);
+}
+
+// Normal, subnormal, infinite and NaN, of both signs.
+TEST(Float16, EveryValueIsExact) {
+  for (int bits = 0; bits < 1 << 16; ++bits) {
+    const int exponent = bits >> 10 & 31;
+    const int fraction = bits & 1023;
+    const double sign = (bits & 0x8000) != 0 ? -1 : 1;
+    const float found = f16_to_float(static_cast<std::uint16_t>(bits));
+    if (exponent == 31 && fraction != 0) {
+      EXPECT_TRUE(std::isnan(found)) << bits;
+      continue;
+    }
+    const double expected = exponent == 31  ? INFINITY
+                            : exponent == 0 ? std::ldexp(fraction, -24)
+                                            : std::ldexp(1024 + fraction, exponent - 25);
+    EXPECT_EQ(found, sign * expected) << bits;
+    EXPECT_EQ(std::signbit(found), sign < 0) << bits;
+  }
 }
 
 TEST(Wire, RefusesAShortMessage) {

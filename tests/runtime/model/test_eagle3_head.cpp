@@ -56,10 +56,10 @@ class Eagle3Parity : public testing::TestWithParam<Case> {
     answers_ = std::make_unique<io::Checkpoint>(
         io::Checkpoint::from_file(folder / "reference.safetensors"));
     backend_ = kernels::test::backend_named(GetParam().backend);
-    const io::Eagle3Checkpoint checkpoint = io::load_eagle3(folder);
-    config_ = checkpoint.config;
+    checkpoint_ = io::load_eagle3(folder);
+    config_ = checkpoint_.config;
     const auto load = [&](const model::SharedPacking& shared) {
-      return std::make_shared<model::Eagle3Weights>(*backend_, config_, *checkpoint.weights,
+      return std::make_shared<model::Eagle3Weights>(*backend_, config_, *checkpoint_.weights,
                                                     DType::f32, shared);
     };
     const std::size_t bytes = model::packed_bytes(*backend_, config_, DType::f32);
@@ -156,6 +156,7 @@ class Eagle3Parity : public testing::TestWithParam<Case> {
   std::vector<std::vector<std::int32_t>> levels_;
   std::unique_ptr<io::Checkpoint> answers_;
   std::shared_ptr<kernels::Backend> backend_;
+  io::Eagle3Checkpoint checkpoint_;
   Eagle3Config config_;
   std::unique_ptr<kernels::Buffer> memory_;  ///< of shared weights
   std::unique_ptr<model::Eagle3Head> head_;

@@ -1,7 +1,6 @@
 // The features that a decoder gives of its rows: the residual stream as it enters some layers.
 #include <gtest/gtest.h>
 
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -37,16 +36,18 @@ class Features : public testing::TestWithParam<std::string> {
 
   struct Pass {
     std::vector<float> logits;    ///< [rows, vocab]
-    std::vector<float> features;  ///< [rows, 3 hidden]
+    std::vector<float> features;  ///< [rows, features, hidden]
   };
-  /// The tokens in two passes, in fp32, by the first layers of the model.
-  Pass run(const Source& source, int layers, bool features) {
+  /// The tokens in two passes, in fp32, by the first layers of the model. Where `first_is_silent`
+  /// no logits of the first pass are wanted.
+  Pass run(const Source& source, int layers, const std::vector<std::int32_t>& features = {},
+           bool first_is_silent = false) {
     ModelConfig config = source.config;
     config.layers = layers;
     model::Decoder decoder(
         *backend_, model::load_weights(*backend_, config, source.weights, group_, DType::f32),
         group_, kRows, kRows, kBlock * kBlocks, features);
-    EXPECT_EQ(decoder.features() != nullptr, features);
+    EXPECT_EQ(decoder.features() != nullptr, !features.empty());
     const kernels::KvShape kv = decoder.kv_shape(kBlock);
     const auto cache = backend_->allocate(kv.block_bytes() * kBlocks);
     Pass pass;
@@ -54,13 +55,14 @@ class Features : public testing::TestWithParam<std::string> {
       const kernels::Segment segment{0, rows, first, blocks_.data()};
       std::vector<std::int32_t> all(rows);
       std::iota(all.begin(), all.end(), 0);
+      if (first_is_silent && first == 0) all.clear();
       const float* logits = decoder.forward(std::span(tokens_).subspan(first, rows), {&segment, 1},
                                             all, kv, cache->data());
-      append(pass.logits, logits, rows * config.vocab);
-      if (!features) continue;
-      EXPECT_EQ(decoder.feature_bytes(), 3UL * config.hidden * sizeof(float));
+      append(pass.logits, logits, all.size() * config.vocab);
+      if (features.empty()) continue;
+      EXPECT_EQ(decoder.feature_bytes(), features.size() * config.hidden * sizeof(float));
       append(pass.features, reinterpret_cast<const float*>(decoder.features()),
-             3UL * rows * config.hidden);
+             features.size() * rows * config.hidden);
     }
     return pass;
   }
@@ -80,20 +82,23 @@ class Features : public testing::TestWithParam<std::string> {
 // What enters a layer is what leaves the model that ends before it: its logits are the output's of
 // the normalised feature.
 TEST_P(Features, AreWhatTheLayersBeforeComeTo) {
-  for (const int layers : {3, 6, 9}) {
+  // As published, and as a head may ask for: other layers, more of them, what leaves the last.
+  for (const auto& [layers, entered] : std::vector<std::pair<int, std::vector<std::int32_t>>>{
+           {3, {2, 1, 0}}, {6, {2, 3, 3}}, {9, {2, 4, 6}}, {4, {1, 4}}, {5, {0, 1, 2, 4, 5}}}) {
     const Source source(config_of(layers));
-    const Pass whole = run(source, layers, true);
-    EXPECT_EQ(whole.logits, run(source, layers, false).logits);
+    const Pass whole = run(source, layers, entered);
+    EXPECT_EQ(whole.logits, run(source, layers).logits);
+    EXPECT_EQ(whole.features, run(source, layers, entered, true).features);
+    const int count = static_cast<int>(entered.size());
     const int hidden = source.config.hidden;
     const int vocab = source.config.vocab;
     const std::vector<float>& norm = source.weights.values("model.norm.weight");
     const std::vector<float>& head = source.weights.values("lm_head.weight");
-    const std::array<int, 3> entered{2, layers / 2, layers - 3};
-    for (int i = 0; i < 3; ++i) {
+    for (int i = 0; i < count; ++i) {
       if (entered[i] == 0) continue;  // a model without layers has no name
-      const Pass before = run(source, entered[i], false);
+      const Pass before = run(source, entered[i]);
       for (int row = 0; row < kRows; ++row) {
-        const float* x = whole.features.data() + (3 * row + i) * hidden;
+        const float* x = whole.features.data() + (count * row + i) * hidden;
         double squares = 0;
         for (int k = 0; k < hidden; ++k) squares += static_cast<double>(x[k]) * x[k];
         const double scale = 1 / std::sqrt(squares / hidden + source.config.norm_epsilon);
@@ -111,7 +116,7 @@ TEST_P(Features, AreWhatTheLayersBeforeComeTo) {
 
 TEST_P(Features, AreReadOfAnyRows) {
   const Source source(config_of(6));
-  const Pass whole = run(source, 6, true);
+  const Pass whole = run(source, 6, {2, 3, 4});
   engine::Executor executor(
       *backend_, model::load_weights(*backend_, source.config, source.weights, group_, DType::f32),
       group_, {}, {},
@@ -120,7 +125,7 @@ TEST_P(Features, AreReadOfAnyRows) {
        .kv_block = kBlock,
        .kv_blocks = kBlocks,
        .max_position = kBlock * kBlocks,
-       .features = true});
+       .features = {2, 3, 4}});
   engine::Step step;
   for (int b = 0; b < kBlocks; ++b) step.kv.edits.push_back({0, b, b});
   step.tokens = tokens_;

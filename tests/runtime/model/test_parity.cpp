@@ -66,6 +66,7 @@ class Parity : public testing::TestWithParam<Case> {
     config_ = io::load_model_config(folder);
     weights_ = std::make_unique<io::Checkpoint>(folder);
     io::check_tensor_shapes(config_, *weights_);
+    if (io::has_own_head(config_, *weights_)) config_.tied_embeddings = false;
     answers_ = std::make_unique<Answers>(folder / "reference.safetensors");
     backend_ = kernels::test::backend_named(GetParam().backend);
   }
@@ -132,12 +133,17 @@ TEST_P(Parity, Greedy64TokensAndLogProbabilities) {
   sampling.temperature = reference_["temperature"].get<float>();
   sampling.top_k = 1;  // greedy, with log-probabilities at the temperature
   sampling.max_tokens = 64;
+  // Rows of padding are no tokens: none of them may be sampled, however likely they are.
+  std::vector<TokenId> padding;
+  for (TokenId id = reference_.value("tokens", config_.vocab); id < config_.vocab; ++id)
+    padding.push_back(id);
+  sampling.min_tokens = padding.empty() ? 0 : 64;
   const engine::ExecutorLimits limits{
       .max_batch = 3, .prefill_chunk = 64, .kv_block = 16, .kv_blocks = 64, .max_position = 512};
-  engine::Executor executor(*backend_, load(DType::f32), group_, sampling, {}, limits);
+  engine::Executor executor(*backend_, load(DType::f32), group_, sampling, padding, limits);
   engine::Batcher batcher(
       {.max_batch = 3, .prefill_chunk = 64, .kv_block = 16, .kv_blocks = 64, .context = 512},
-      sampling, {}, nullptr);
+      sampling, padding, nullptr);
   for (std::uint32_t i = 0; i < reference_["prompts"].size(); ++i) {
     engine::Admission request;
     request.trajectory.id = {i, 0};

@@ -1,0 +1,16 @@
+// What models and EAGLE-3 heads read of config.json alike. For this folder's sources only.
+#pragma once
+
+#include "io/checkpoint/json_section.hpp"
+#include "runtime/core/model_config.hpp"
+
+namespace paceline::io {
+
+/// Sizes in elements, of model.architecture. Required: vocab_size, hidden_size, intermediate_size,
+/// num_hidden_layers and num_attention_heads.
+void read_sizes(const JsonSection& config, ModelConfig& model);
+
+/// Throws DataError on an activation that the decoder has not, and on quantized weights.
+void check_supported(const JsonSection& config);
+
+}  // namespace paceline::io

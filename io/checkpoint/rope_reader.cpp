@@ -1,0 +1,205 @@
+#include "io/checkpoint/rope_reader.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+
+#include "io/checkpoint/json_text.hpp"
+
+namespace paceline::io {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::array<std::string_view, 5> rope_types{"default", "linear", "dynamic", "yarn",
+                                                     "llama3"};
+constexpr std::int32_t most_positions = 1 << 30;
+// Frequencies go up to 1 / rope_theta, angles to 2^30 times that, and fp32 has to hold them.
+constexpr double min_theta = 1e-20;
+constexpr double max_theta = 1e15;
+
+// "rope_type", or "type" as it was called first; absent is default.
+std::string read_type(const JsonSection& rope) {
+  const auto type = rope.text("rope_type");
+  const auto old_type = rope.text("type");
+  if (type && old_type && *type != *old_type) {
+    rope.fail_expected("type", "the same as rope_type, " + show_text(*type));
+  }
+  std::string name = type ? *type : old_type.value_or("default");
+  if (std::find(rope_types.begin(), rope_types.end(), name) == rope_types.end())
+    rope.fail_choice(type ? "rope_type" : "type", name, rope_types);
+  return name;
+}
+
+double read_factor(const JsonSection& rope) {
+  constexpr std::array<const char*, 1> required{"factor"};
+  rope.require(required);
+  const double factor = *rope.number("factor", 0, 1e6);
+  if (!(factor >= 1)) rope.fail_expected("factor", "at least 1");
+  return factor;
+}
+
+// The context of the first training stands within the object or beside it.
+std::optional<std::int32_t> read_original(const JsonSection& config, const JsonSection& rope) {
+  constexpr const char* key = "original_max_position_embeddings";
+  const auto outer = config.integer(key, 1, most_positions);
+  const auto inner = rope.integer(key, 1, most_positions);
+  if (outer && inner && *outer != *inner) {
+    rope.fail_expected(key,
+                       "the same as " + std::string(key) + " outside, " + std::to_string(*outer));
+  }
+  return inner ? inner : outer;
+}
+
+Llama3RopeScaling read_llama3(const JsonSection& config, const JsonSection& rope) {
+  constexpr std::array<const char*, 4> required{"factor", "low_freq_factor", "high_freq_factor",
+                                                "original_max_position_embeddings"};
+  const auto original = read_original(config, rope);
+  rope.require(std::span(required).first(original ? 3 : 4));
+  Llama3RopeScaling scaling;
+  scaling.factor = static_cast<float>(read_factor(rope));
+  scaling.low_freq_factor = static_cast<float>(*rope.number("low_freq_factor", 0, 1e6));
+  scaling.high_freq_factor = static_cast<float>(*rope.number("high_freq_factor", 0, 1e6));
+  scaling.original_max_position = *original;
+  if (!(scaling.high_freq_factor > scaling.low_freq_factor) || !(scaling.low_freq_factor > 0)) {
+    rope.fail_expected("high_freq_factor", "more than low_freq_factor");
+  }
+  return scaling;
+}
+
+double yarn_scale(double factor, double mscale) {
+  return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
+}
+
+YarnRopeScaling read_yarn(const JsonSection& config, const JsonSection& rope,
+                          const ModelConfig& model) {
+  YarnRopeScaling scaling;
+  scaling.factor = read_factor(rope);
+  const auto original = read_original(config, rope);
+  if (!original && model.max_position == 0)
+    rope.fail("original_max_position_embeddings", "missing");
+  scaling.original_max_position = original.value_or(model.max_position);
+  // 0 stands for the default, as in transformers.
+  const auto positive = [&](const char* key, double otherwise) {
+    const json* value = rope.find(key);
+    return value == nullptr || *value == 0 ? otherwise : *rope.number(key, 0, 1e6);
+  };
+  scaling.beta_fast = positive("beta_fast", 32);
+  scaling.beta_slow = positive("beta_slow", 1);
+  if (!(scaling.beta_fast >= scaling.beta_slow)) {
+    const char* key = rope.find("beta_fast") != nullptr ? "beta_fast" : "beta_slow";
+    rope.fail_expected(key, "a beta_fast (by default 32) of at least beta_slow (by default 1)");
+  }
+  if (!(model.rope_theta > 1))
+    rope.fail("rope_type",
+              "yarn needs a rope_theta above 1, found " + json(model.rope_theta).dump());
+  const double mscale = positive("mscale", 0);
+  const double mscale_all = positive("mscale_all_dim", 0);
+  const auto given = rope.number("attention_factor", 0, 1e6);
+  scaling.attention_factor =
+      given ? *given
+      : mscale > 0 && mscale_all > 0
+          ? yarn_scale(scaling.factor, mscale) / yarn_scale(scaling.factor, mscale_all)
+          : yarn_scale(scaling.factor, 1);
+  scaling.truncate = rope.find("truncate") == nullptr || rope.flag("truncate");
+  return scaling;
+}
+
+void require_trained_context(const JsonSection& config, const JsonSection& rope,
+                             const ModelConfig& model) {
+  const auto original = read_original(config, rope);
+  if (!original || model.max_position == 0 || *original == model.max_position) return;
+  const bool inside = rope.find("original_max_position_embeddings") != nullptr;
+  (inside ? rope : config)
+      .fail_expected("original_max_position_embeddings",
+                     "none beside rope_type dynamic, or max_position_embeddings, " +
+                         std::to_string(model.max_position));
+}
+
+// vLLM's rule: max_position_embeddings is the context before it was stretched, or of YaRN either.
+void stretch_context(const JsonSection& rope, ModelConfig& model) {
+  double positions = model.max_position;
+  if (const auto* linear = std::get_if<LinearRopeScaling>(&model.rope_scaling))
+    positions *= linear->factor;
+  if (const auto* yarn = std::get_if<YarnRopeScaling>(&model.rope_scaling)) {
+    if (model.max_position > 0)
+      positions = std::max(positions, yarn->original_max_position * yarn->factor);
+  }
+  if (positions > most_positions)
+    rope.fail_expected("factor",
+                       "a context of at most " + std::to_string(most_positions) + " tokens");
+  model.max_position = static_cast<std::int32_t>(positions);
+}
+
+void read_scaling(const JsonSection& config, const JsonSection& rope, ModelConfig& model) {
+  const std::string type = read_type(rope);
+  if (type == "linear") model.rope_scaling = LinearRopeScaling{read_factor(rope)};
+  if (type == "dynamic") {
+    model.rope_scaling = DynamicRopeScaling{read_factor(rope)};
+    require_trained_context(config, rope, model);
+  }
+  if (type == "yarn") model.rope_scaling = read_yarn(config, rope, model);
+  if (type == "llama3") model.rope_scaling = read_llama3(config, rope);
+}
+
+// An object as both schemas have it: one name for the type, and nothing that is null.
+json plain(json rope) {
+  if (!rope.is_object()) return rope;
+  rope.erase("rope_theta");
+  for (auto item = rope.begin(); item != rope.end();)
+    item = item->is_null() ? rope.erase(item) : std::next(item);
+  if (const auto type = rope.find("type"); type != rope.end()) {
+    if (!rope.contains("rope_type")) rope["rope_type"] = *type;
+    if (rope["rope_type"] == rope["type"]) rope.erase("type");
+  }
+  return rope;
+}
+
+// A file for both versions has both objects; only the newer one holds rope_theta.
+void check_same(const JsonSection& config) {
+  const json* newer = config.find("rope_parameters");
+  const json* older = config.find("rope_scaling");
+  if (newer != nullptr && older != nullptr && plain(*newer) != plain(*older))
+    config.fail_expected("rope_scaling", "nothing beside rope_parameters, or the same");
+}
+
+void check_whole(const JsonSection& section) {
+  const json* partial = section.find("partial_rotary_factor");
+  if (partial != nullptr && *partial != 1.0) section.fail_expected("partial_rotary_factor", "1");
+}
+
+}  // namespace
+
+void read_rope(const JsonSection& config, ModelConfig& model) {
+  const auto outer_theta = config.number("rope_theta", min_theta, max_theta);
+  if (outer_theta) model.rope_theta = *outer_theta;
+  check_same(config);
+  check_whole(config);
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    const json* object = config.find(key);
+    if (object == nullptr) continue;
+    if (!object->is_object()) config.fail_expected(key, "an object or null");
+    const JsonSection rope(*object, config.file(), std::string(key) + ".");
+    const auto inner_theta = rope.number("rope_theta", min_theta, max_theta);
+    if (inner_theta && outer_theta && *inner_theta != *outer_theta) {
+      rope.fail_expected("rope_theta",
+                         "the same as rope_theta outside, " + json(*outer_theta).dump());
+    }
+    if (inner_theta) model.rope_theta = *inner_theta;
+    for (const auto& item : object->items()) {
+      // One object for each kind of layer: models that mix kinds of attention.
+      if (item.value().is_object()) rope.fail_expected(item.key(), "a value, not an object");
+    }
+    check_whole(rope);
+  }
+  // Of two that say the same the newer one is read.
+  const char* key = config.find("rope_parameters") != nullptr ? "rope_parameters" : "rope_scaling";
+  if (const json* object = config.find(key)) {
+    const JsonSection rope(*object, config.file(), std::string(key) + ".");
+    read_scaling(config, rope, model);
+    stretch_context(rope, model);
+  }
+}
+
+}  // namespace paceline::io
