@@ -55,11 +55,14 @@ struct SimulateArguments {
 /// telemetry. In one process, without MPI.
 ExitCode simulate(const SimulateArguments& arguments);
 struct ReportArguments {
-  std::vector<std::string> runs;  ///< directories, or their telemetry.h5
+  std::vector<std::string> runs;  ///< directories, or their telemetry.h5; folders of --watch
   std::string html;               ///< file to write; empty: none
   std::string trace;              ///< likewise, of one run
+  bool json = false;              ///< what is printed is JSON
+  double pass = 0.5;              ///< the least reward that counts as passed
 };
-/// Prints what became of runs' time, tokens and drafts, by their telemetry alone. Without MPI.
+/// Prints the rewards of runs, finished or not, and what became of their time, tokens and drafts.
+/// Without MPI.
 ExitCode report(const ReportArguments& arguments);
 struct ShowArguments {
   std::string run;                 ///< directory, or its trajectories.h5

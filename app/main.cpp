@@ -196,8 +196,17 @@ int run(int argc, char** argv) {
                        "Simulate once for each value of a key: section.key=value,value,...");
   app::ReportArguments reported;
   CLI::App* report = cli.add_subcommand(
-      "report", "Print where the time of finished runs and simulations went, from their telemetry");
-  report->add_option("runs", reported.runs, "Run directories or telemetry.h5")->required();
+      "report",
+      "Print rewards of runs, finished or not, and where their time went, or a simulation's");
+  report
+      ->add_option("runs", reported.runs,
+                   "Run directories or telemetry.h5, in the order of a training, or the folder of "
+                   "its steps (--watch)")
+      ->required();
+  report->add_flag("--json", reported.json, "Print all figures as one JSON document");
+  report
+      ->add_option("--pass", reported.pass, "The least reward of a response that passes, of pass@k")
+      ->capture_default_str();
   report->add_option("--html", reported.html, "Write it with pictures, as one HTML file")
       ->type_name("FILE");
   report

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "app/run_report/reward_views.hpp"
 #include "app/run_report/svg.hpp"
 
 namespace paceline::app {
@@ -163,7 +164,15 @@ std::string picture(const char* title, const std::string& svg) {
 std::string html_of(const NamedRun& run) {
   const RunFigures& figures = run.figures;
   std::string text = "<h2>" + escaped(run.name) + "</h2>\n";
+  if (const std::string line = progress_of(run.rewards); !line.empty())
+    text += "<p>" + escaped(line) + "</p>\n";
   for (const std::string& line : headline_of(figures)) text += "<p>" + escaped(line) + "</p>\n";
+  if (run.rewards) {
+    text += picture("Mean reward by length, a tenth of the responses each",
+                    reward_by_length(*run.rewards));
+    for (const Table& table : reward_tables(*run.rewards))
+      text += "<section>" + html_of(table) + "</section>\n";
+  }
   text += picture("Ranks over time, each in what took most of its time", rank_timeline(figures));
   text += picture("Requests in batches; the last tenth shaded",
                   over_time(figures, "requests", [](const auto& bin) { return bin.requests; }));
@@ -187,6 +196,8 @@ std::string html_of(const std::vector<NamedRun>& runs) {
       "<title>paceline: " +
       escaped(runs.empty() ? "" : runs.front().name) + "</title>\n" + kStyle +
       "</head><body>\n<h1>paceline report</h1>\n";
+  if (const Table rewards = reward_table(runs); !rewards.rows.empty()) text += html_of(rewards);
+  text += picture("Mean reward, run by run", reward_curve(runs));
   if (runs.size() > 1) text += html_of(comparison_of(runs));
   for (const NamedRun& run : runs) text += html_of(run);
   return text + "</body></html>\n";

@@ -1,17 +1,24 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <system_error>
+#include <utility>
 
 #include "app/commands.hpp"
 #include "app/run_report/html.hpp"
+#include "app/run_report/json.hpp"
 #include "app/run_report/text.hpp"
 #include "app/run_report/trace.hpp"
 #include "app/terminal.hpp"
 #include "io/hdf5/atomic_file.hpp"
+#include "io/hdf5/stored_run.hpp"
 #include "io/hdf5/telemetry_reader.hpp"
+#include "io/steps/step_folder.hpp"
 
 namespace paceline::app {
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -27,23 +34,73 @@ void require_others(const ReportArguments& arguments, const std::string& run) {
   }
 }
 
+/// Steps of a training that a resident job made (`paceline rollout --watch`), in their order, or
+/// the path as it is.
+std::vector<std::string> runs_of(const std::string& path) {
+  std::error_code ignored;
+  const auto holds_run = [&](const fs::path& folder) {
+    return fs::exists(folder / "run.json", ignored) ||
+           fs::exists(folder / "telemetry.h5", ignored) ||
+           fs::exists(folder / "trajectories.h5", ignored);
+  };
+  if (!fs::is_directory(path, ignored) || holds_run(path)) return {path};
+  std::vector<std::string> steps;
+  for (fs::directory_iterator it(path, ignored), end; it != end; it.increment(ignored)) {
+    if (it->is_directory(ignored) && holds_run(it->path()))
+      steps.push_back(it->path().filename().string());
+  }
+  std::sort(steps.begin(), steps.end(), io::step_before);
+  for (std::string& step : steps) step = (fs::path(path) / step).string();
+  return steps.empty() ? std::vector<std::string>{path} : steps;
+}
+
+/// Of a simulation, which has no responses, nothing.
+std::optional<RewardFigures> rewards_of(const std::string& path, double threshold) {
+  fs::path directory = path;
+  if (!fs::is_directory(directory)) directory = directory.parent_path();
+  if (!fs::exists(directory / "run.json") && !fs::exists(directory / "trajectories.h5"))
+    return std::nullopt;
+  try {
+    const io::StoredRun run = io::open_stored_run(directory.string());
+    for (const std::string& warning : run.warnings) say("warning: {}", warning);
+    std::vector<RewardedResponse> responses;
+    responses.reserve(run.finished.size());
+    for (const io::Entry& entry : run.finished)
+      responses.push_back({entry.id(), entry.length, entry.reward});
+    RewardFigures figures = reward_figures(responses, threshold);
+    figures.complete = run.complete;
+    figures.expected = run.manifest.prompts * run.manifest.samples;
+    figures.weight_version = run.manifest.weight_version;
+    return figures;
+  } catch (const IoError& error) {
+    say("warning: {}: its rewards are left out", error.what());
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 ExitCode report(const ReportArguments& arguments) {
   constexpr int kBins = 240;  // of time lines: three units of a picture 800 wide
-  if (!arguments.trace.empty() && arguments.runs.size() > 1)
-    throw UsageError("--trace: expected one run, found " + std::to_string(arguments.runs.size()));
-  for (const std::string& path : arguments.runs) require_others(arguments, path);
+  std::vector<std::string> paths;
+  for (const std::string& path : arguments.runs) {
+    for (std::string& run : runs_of(path)) paths.push_back(std::move(run));
+  }
+  if (!arguments.trace.empty() && paths.size() > 1)
+    throw UsageError("--trace: expected one run, found " + std::to_string(paths.size()));
+  for (const std::string& path : paths) require_others(arguments, path);
   if (!arguments.html.empty() && arguments.html == arguments.trace)
     throw UsageError("--html and --trace: both are " + arguments.html);
   std::vector<NamedRun> runs;
-  for (const std::string& path : arguments.runs) {
-    const RecordedTelemetry run = io::read_telemetry(path);
+  for (const std::string& path : paths) {
+    std::vector<std::string> warnings;
+    const RecordedTelemetry run = io::read_telemetry(path, &warnings);
+    for (const std::string& warning : warnings) say("warning: {}", warning);
     if (!arguments.trace.empty()) io::write_whole(arguments.trace, trace_of(run));
-    runs.push_back({path, figures_of(run, kBins)});
+    runs.push_back({path, figures_of(run, kBins), rewards_of(path, arguments.pass)});
   }
   if (!arguments.html.empty()) io::write_whole(arguments.html, html_of(runs));
-  fmt::print("{}", text_of(runs));
+  fmt::print("{}", arguments.json ? json_of(runs) : text_of(runs));
   return ExitCode::done;
 }
 

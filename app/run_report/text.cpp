@@ -8,6 +8,8 @@
 #include <ctime>
 #include <map>
 
+#include "app/run_report/reward_views.hpp"
+
 namespace paceline::app {
 namespace {
 
@@ -247,6 +249,12 @@ std::vector<std::string> headline_of(const RunFigures& figures) {
   return lines;
 }
 
+std::string progress_of(const std::optional<RewardFigures>& rewards) {
+  if (!rewards || rewards->complete) return "";
+  return fmt::format("{} of {} responses are finished: it goes on still, or was stopped",
+                     rewards->responses, rewards->expected);
+}
+
 std::vector<Table> tables_of(const RunFigures& figures) {
   std::vector<Table> tables;
   for (Table& table : std::vector<Table>{phases(figures), progress(figures), lengths(figures),
@@ -261,7 +269,7 @@ Table comparison_of(const std::vector<NamedRun>& runs) {
   Table table{"Runs",
               {{"run", "seconds", "tokens", "tokens/s", "finished", "last tenth, s", "idle, %",
                 "accepted, %"}}};
-  for (const auto& [name, figures] : runs) {
+  for (const auto& [name, figures, rewards] : runs) {
     const PhaseSeconds all = figures.all_ranks();
     table.rows.push_back(
         {name, fmt::format("{:.3f}", figures.seconds), fmt::format("{}", figures.tokens),
@@ -275,10 +283,15 @@ Table comparison_of(const std::vector<NamedRun>& runs) {
 
 std::string text_of(const std::vector<NamedRun>& runs) {
   std::string text;
-  if (runs.size() > 1) text += columns_of(comparison_of(runs));
-  for (const auto& [name, figures] : runs) {
+  if (const Table rewards = reward_table(runs); !rewards.rows.empty()) text += columns_of(rewards);
+  if (runs.size() > 1) text += (text.empty() ? "" : "\n") + columns_of(comparison_of(runs));
+  for (const auto& [name, figures, rewards] : runs) {
     text += (text.empty() ? "" : "\n") + name + "\n";
+    if (const std::string line = progress_of(rewards); !line.empty()) text += "  " + line + "\n";
     for (const std::string& line : headline_of(figures)) text += "  " + line + "\n";
+    if (rewards) {
+      for (const Table& table : reward_tables(*rewards)) text += "\n" + columns_of(table);
+    }
     for (const Table& table : tables_of(figures)) text += "\n" + columns_of(table);
   }
   return text;

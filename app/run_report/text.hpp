@@ -1,9 +1,12 @@
 // A report as tables for a terminal.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "app/run_report/figures.hpp"
+#include "app/run_report/rewards.hpp"
 
 namespace paceline::app {
 
@@ -18,11 +21,14 @@ struct Table {
 [[nodiscard]] std::vector<Table> tables_of(const RunFigures& figures);
 /// The run in a few lines: tokens, seconds, speed, reasons of ends, the largest loss.
 [[nodiscard]] std::vector<std::string> headline_of(const RunFigures& figures);
+/// Where a run has not ended: how much of it there is; else nothing.
+[[nodiscard]] std::string progress_of(const std::optional<RewardFigures>& rewards);
 
 /// Several runs side by side: one row each.
 struct NamedRun {
   std::string name;
   RunFigures figures;
+  std::optional<RewardFigures> rewards = {};  ///< absent: its responses are not known
 };
 [[nodiscard]] Table comparison_of(const std::vector<NamedRun>& runs);
 

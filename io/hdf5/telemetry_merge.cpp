@@ -11,168 +11,13 @@
 #include "io/hdf5/shard_format.hpp"
 #include "io/hdf5/telemetry.hpp"
 #include "io/hdf5/telemetry_format.hpp"
+#include "io/hdf5/telemetry_shards.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/core/recorded_telemetry.hpp"
 
 namespace paceline::io {
 namespace fs = std::filesystem;
 namespace {
-
-constexpr std::uint64_t kRowsAtOnce = 16384;  // of steps, in memory
-
-/// What is known of a shard before its steps are copied.
-struct Shard {
-  ShardName name;
-  std::uint64_t steps = 0;
-};
-
-struct Event {
-  RequestEvent event;
-  std::uint32_t attempt = 0;
-  std::uint32_t rank = 0;
-};
-
-struct Summary {
-  RankSummary summary;
-  std::uint32_t attempt = 0;
-};
-
-struct Attempt {
-  std::uint32_t ranks = 0;
-  double started = 0;  // Unix time, seconds; the earliest of its ranks
-  double length = 0;   // seconds, up to the last moment that any of them recorded
-  std::string plan;
-
-  void reaches(double moment) {  // damaged ones may be NaN
-    if (std::isfinite(moment)) length = std::max(length, moment);
-  }
-};
-
-struct Collected {
-  std::map<std::uint32_t, std::vector<Shard>> ranks;  // shards in attempt order
-  std::vector<Event> events;
-  std::vector<OfRank<TransferRecord>> transfers;
-  std::vector<OfRank<KvPoolRecord>> pool;
-  std::vector<OfRank<ScoreRecord>> scores;
-  std::vector<OfRank<DraftMemoryRecord>> draft_memory;  // by (attempt, rank), as the shards are
-  std::vector<OfRank<StopPoint>> stop_points;           // likewise
-  std::vector<OfRank<RoleRecord>> roles;                // likewise
-  std::vector<OfRank<WriteRecord>> writes;              // likewise
-  std::vector<RecordedProcess> processes;               // likewise
-  std::vector<OfRank<AcceptanceCell>> acceptance;       // likewise
-  std::vector<std::string> drafter_names;
-  std::vector<Summary> summaries;
-  std::map<std::uint32_t, Attempt> attempts;
-};
-
-template <typename Row>
-std::vector<Row> read_rows(const h5::File& file, const char* name,
-                           const std::vector<h5::Field>& fields) {
-  const h5::Handle type = h5::compound(fields, sizeof(Row));
-  const h5::Dataset dataset = h5::Dataset::open(file, name, type.get(), 0);
-  std::vector<Row> rows(dataset.size());
-  dataset.read(0, rows.size(), rows.data());
-  return rows;
-}
-
-/// The number of `name` among `names`, where it is added when it is new.
-std::uint32_t number_of(const std::string& name, std::vector<std::string>& names) {
-  const auto found = std::find(names.begin(), names.end(), name);
-  const auto number = static_cast<std::uint32_t>(found - names.begin());
-  if (found == names.end()) names.push_back(name);
-  return number;
-}
-
-/// A shard's cells, with its own numbers for drafters.
-std::vector<AcceptanceCell> read_acceptance(const h5::File& file,
-                                            std::span<const std::string> drafter_names) {
-  auto cells = read_rows<AcceptanceCell>(file, "acceptance", acceptance_fields());
-  for (const AcceptanceCell& cell : cells) {
-    if (cell.drafter >= drafter_names.size()) {
-      throw IoError(file.path() + ":/acceptance: drafter " + std::to_string(cell.drafter) + " of " +
-                    std::to_string(drafter_names.size()));
-    }
-  }
-  return cells;
-}
-
-/// Calls `use` with the steps of a shard, some at a time; how many there were.
-std::uint64_t read_steps(const h5::File& file,
-                         const std::function<void(std::span<const StepRecord>)>& use) {
-  const h5::Handle type = h5::compound(step_fields(), sizeof(StepRecord));
-  const h5::Dataset steps = h5::Dataset::open(file, "steps", type.get(), 0);
-  std::vector<StepRecord> rows;
-  for (std::uint64_t done = 0; done < steps.size(); done += rows.size()) {
-    rows.resize(std::min(kRowsAtOnce, steps.size() - done));
-    steps.read(done, rows.size(), rows.data());
-    use(rows);
-  }
-  return steps.size();
-}
-
-/// Adds a shard to `all`; nothing of it when something in it cannot be read.
-void collect(const ShardName& name, Collected& all) {
-  const h5::File file = h5::File::open(name.path);
-  Attempt own;
-  const std::uint64_t steps = read_steps(file, [&own](std::span<const StepRecord> rows) {
-    for (const StepRecord& step : rows) own.reaches(step.start + step.duration);
-  });
-  const auto events = read_rows<RequestEvent>(file, "events", event_fields());
-  const auto transfers = read_rows<TransferRecord>(file, "transfers", transfer_fields());
-  const auto pool = read_rows<KvPoolRecord>(file, "kv_pool", pool_fields());
-  const auto draft_memory =
-      read_rows<DraftMemoryRecord>(file, "draft_memory", draft_memory_fields());
-  const auto stop_points = read_rows<StopPoint>(file, "stop_points", stop_point_fields());
-  const auto scores = read_rows<ScoreRecord>(file, "scores", score_fields());
-  const auto roles = read_rows<RoleRecord>(file, "roles", role_fields());
-  const auto writes = read_rows<WriteRecord>(file, "writes", write_fields());
-  const auto summaries = read_rows<RankSummary>(file, "summary", summary_fields());
-  const auto drafter_names = h5::read_strings(file, "drafter_names");
-  const auto acceptance = read_acceptance(file, drafter_names);
-  h5::read_attribute(file.id(), file.path(), "started", h5::native<double>(), &own.started);
-  RecordedProcess process;
-  process.attempt = name.attempt;
-  process.rank = name.rank;
-  process.host = h5::read_string_attribute(file.id(), file.path(), "host");
-  h5::read_attribute(file.id(), file.path(), "cores", h5::native<std::uint32_t>(), &process.cores);
-  h5::read_attribute(file.id(), file.path(), "gpus", h5::native<std::uint32_t>(), &process.gpus);
-  own.plan = h5::read_string_attribute(file.id(), file.path(), "plan");
-  for (const auto& event : events) own.reaches(event.time);
-  for (const auto& role : roles) own.reaches(role.start + role.preparing);
-  const auto reaches_end_of = [&own](const auto& records) {
-    for (const auto& record : records) own.reaches(record.start + record.duration);
-  };
-  reaches_end_of(transfers);
-  reaches_end_of(pool);
-  reaches_end_of(draft_memory);
-  reaches_end_of(scores);
-  reaches_end_of(writes);
-
-  all.ranks[name.rank].push_back({name, steps});
-  for (const auto& event : events) all.events.push_back({event, name.attempt, name.rank});
-  for (const auto& transfer : transfers)
-    all.transfers.push_back({transfer, name.attempt, name.rank});
-  for (const auto& use : pool) all.pool.push_back({use, name.attempt, name.rank});
-  for (const auto& change : draft_memory)
-    all.draft_memory.push_back({change, name.attempt, name.rank});
-  for (const auto& point : stop_points) all.stop_points.push_back({point, name.attempt, name.rank});
-  for (const auto& score : scores) all.scores.push_back({score, name.attempt, name.rank});
-  for (const auto& role : roles) all.roles.push_back({role, name.attempt, name.rank});
-  for (const auto& write : writes) all.writes.push_back({write, name.attempt, name.rank});
-  all.processes.push_back(std::move(process));
-  std::vector<std::uint32_t> drafter;
-  for (const auto& known : drafter_names) drafter.push_back(number_of(known, all.drafter_names));
-  for (AcceptanceCell cell : acceptance) {
-    cell.drafter = drafter[cell.drafter];
-    all.acceptance.push_back({cell, name.attempt, name.rank});
-  }
-  for (const auto& summary : summaries) all.summaries.push_back({summary, name.attempt});
-  Attempt& attempt = all.attempts[name.attempt];
-  attempt.started = attempt.ranks == 0 ? own.started : std::min(attempt.started, own.started);
-  attempt.length = std::max(attempt.length, own.length);
-  ++attempt.ranks;
-  if (attempt.plan.empty()) attempt.plan = own.plan;
-}
 
 void write_unit(hid_t dataset, const h5::File& file, const char* unit) {
   h5::write_attribute(dataset, file.path(), "unit", std::string(unit));
@@ -235,36 +80,39 @@ std::vector<h5::Field> widened(std::vector<h5::Field> more, const std::vector<h5
   return more;
 }
 
-void write_steps(const h5::File& file, std::uint32_t rank, const std::vector<Shard>& shards) {
+void write_steps(const h5::File& file, std::uint32_t rank,
+                 const std::vector<TelemetryShard>& shards) {
   const std::string group = "ranks/" + std::to_string(rank);
   const h5::Handle rank_group = file.group(group.c_str());
   const h5::Handle steps_group = file.group((group + "/steps").c_str());
   std::uint64_t total = 0;
-  for (const Shard& shard : shards) total += shard.steps;
+  for (const TelemetryShard& shard : shards) total += shard.steps;
   Columns columns(file, group + "/steps", step_fields(), total);
   h5::Dataset attempts =
       h5::Dataset::create<std::uint32_t>(file, group + "/steps/attempt", {total});
   write_unit(attempts.id(), file, "1");
-  for (const Shard& shard : shards) {
-    read_steps(h5::File::open(shard.name.path), [&](std::span<const StepRecord> rows) {
+  for (const TelemetryShard& shard : shards) {
+    read_shard_steps(shard.name.path, [&](std::span<const StepRecord> rows) {
       columns.append(rows.data(), rows.size(), sizeof(StepRecord));
       attempts.append<std::uint32_t>(std::vector(rows.size(), shard.name.attempt));
     });
   }
 }
 
-void write_events(const h5::File& file, std::vector<Event>& events) {
-  std::stable_sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
-    if (a.attempt != b.attempt) return a.attempt < b.attempt;
-    return std::strong_order(a.event.time, b.event.time) < 0;  // damaged ones may be NaN
-  });
-  const h5::Handle group = file.group("requests");
+template <typename Row>
+void write_of_ranks(const h5::File& file, const char* name, const std::vector<OfRank<Row>>& rows,
+                    const std::vector<h5::Field>& fields_of_row) {
+  const h5::Handle group = file.group(name);
   const hid_t u32 = h5::native<std::uint32_t>();
-  const auto fields = widened(
-      {{"attempt", offsetof(Event, attempt), u32, "1"}, {"rank", offsetof(Event, rank), u32, "1"}},
-      event_fields());
-  Columns(file, "requests", fields, events.size())
-      .append(events.data(), events.size(), sizeof(Event));
+  const auto fields = widened({{"attempt", offsetof(OfRank<Row>, attempt), u32, "1"},
+                               {"rank", offsetof(OfRank<Row>, rank), u32, "1"}},
+                              fields_of_row);
+  Columns(file, name, fields, rows.size()).append(rows.data(), rows.size(), sizeof(OfRank<Row>));
+}
+
+void write_events(const h5::File& file, std::vector<OfRank<RequestEvent>>& events) {
+  sort_events(events);
+  write_of_ranks(file, "requests", events, event_fields());
   const h5::Handle kind(H5Dopen2(file.id(), "requests/kind", H5P_DEFAULT), H5Dclose);
   const std::pair<const char*, RequestEventKind> names[] = {
       {"leased", RequestEventKind::leased},       {"finished", RequestEventKind::finished},
@@ -286,17 +134,6 @@ void write_events(const h5::File& file, std::vector<Event>& events) {
     h5::write_attribute(reason.get(), file.path(), name_of(value),
                         static_cast<std::uint8_t>(value));
   }
-}
-
-template <typename Row>
-void write_of_ranks(const h5::File& file, const char* name, const std::vector<OfRank<Row>>& rows,
-                    const std::vector<h5::Field>& fields_of_row) {
-  const h5::Handle group = file.group(name);
-  const hid_t u32 = h5::native<std::uint32_t>();
-  const auto fields = widened({{"attempt", offsetof(OfRank<Row>, attempt), u32, "1"},
-                               {"rank", offsetof(OfRank<Row>, rank), u32, "1"}},
-                              fields_of_row);
-  Columns(file, name, fields, rows.size()).append(rows.data(), rows.size(), sizeof(OfRank<Row>));
 }
 
 /// By (attempt, start).
@@ -343,19 +180,20 @@ void write_scores(const h5::File& file, std::vector<OfRank<ScoreRecord>>& scores
     h5::write_attribute(outcome.get(), file.path(), outcome_names[i], static_cast<std::uint8_t>(i));
 }
 
-void write_summaries(const h5::File& file, std::vector<Summary>& summaries) {
-  std::stable_sort(summaries.begin(), summaries.end(), [](const Summary& a, const Summary& b) {
-    return std::tie(a.attempt, a.summary.rank) < std::tie(b.attempt, b.summary.rank);
+void write_summaries(const h5::File& file, std::vector<OfRank<RankSummary>>& summaries) {
+  std::stable_sort(summaries.begin(), summaries.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.attempt, a.rank) < std::tie(b.attempt, b.rank);
   });
   const h5::Handle group = file.group("summary");
-  const auto fields =
-      widened({{"attempt", offsetof(Summary, attempt), h5::native<std::uint32_t>(), "1"}},
-              summary_fields());
+  const auto fields = widened(
+      {{"attempt", offsetof(OfRank<RankSummary>, attempt), h5::native<std::uint32_t>(), "1"}},
+      summary_fields());
   Columns(file, "summary", fields, summaries.size())
-      .append(summaries.data(), summaries.size(), sizeof(Summary));
+      .append(summaries.data(), summaries.size(), sizeof(OfRank<RankSummary>));
 }
 
-void write_attempts(const h5::File& file, const std::map<std::uint32_t, Attempt>& attempts) {
+void write_attempts(const h5::File& file,
+                    const std::map<std::uint32_t, CollectedAttempt>& attempts) {
   const h5::Handle group = file.group("attempts");
   std::vector<std::uint32_t> number;
   std::vector<std::uint32_t> ranks;
@@ -415,7 +253,7 @@ void write_writes(const h5::File& file, std::vector<OfRank<WriteRecord>>& writes
 }
 
 /// What the rank that merges has written since its shard was closed, this file so far included.
-void add_ending(const TelemetryEnding& ending, double began, Collected& all) {
+void add_ending(const TelemetryEnding& ending, double began, CollectedTelemetry& all) {
   const auto attempt = all.attempts.find(ending.attempt);
   if (attempt == all.attempts.end()) return;  // its shards are lost
   std::vector<WriteRecord> written = ending.written;
@@ -437,14 +275,7 @@ TelemetryReport write_telemetry(const std::string& directory,
   TelemetryReport report;
   report.path = (fs::path(directory) / kTelemetryName).string();
   if (fs::exists(report.path)) return report;
-  Collected all;
-  for (const ShardName& shard : list_shards(directory, "telemetry")) {
-    try {
-      collect(shard, all);
-    } catch (const IoError& error) {
-      report.warnings.push_back(std::string(error.what()) + "; what it held is left out");
-    }
-  }
+  CollectedTelemetry all = collect_telemetry(directory, report.warnings);
   h5::File file = h5::File::create(report.path, h5::File::Kind::final);
   try {
     h5::write_attribute(file.id(), file.path(), "schema_version", kTelemetrySchemaVersion);

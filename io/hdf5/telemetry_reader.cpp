@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <map>
+#include <utility>
 
 #include "io/hdf5/file.hpp"
 #include "io/hdf5/shard_format.hpp"
 #include "io/hdf5/telemetry.hpp"
 #include "io/hdf5/telemetry_format.hpp"
+#include "io/hdf5/telemetry_shards.hpp"
 #include "runtime/core/error.hpp"
+#include "runtime/core/role.hpp"
 
 namespace paceline::io {
 namespace fs = std::filesystem;
@@ -114,10 +118,73 @@ h5::File open_telemetry(const std::string& path) {
   return file;
 }
 
+/// Adds summaries of ranks that have not ended, or were killed, as far as their records go.
+void summarize(RecordedTelemetry& run) {
+  std::map<std::pair<std::uint32_t, std::uint32_t>, RankSummary> open;  // (attempt, rank)
+  for (const RecordedProcess& process : run.processes)
+    open[{process.attempt, process.rank}].rank = process.rank;
+  for (const OfRank<RankSummary>& summary : run.summaries)
+    open.erase({summary.attempt, summary.rank});
+  for (const OfRank<RoleRecord>& role : run.roles) {
+    const auto found = open.find({role.attempt, role.rank});
+    if (found != open.end()) found->second.role = role.row.role;
+  }
+  for (const OfRank<StepRecord>& step : run.steps) {
+    const auto found = open.find({step.attempt, step.rank});
+    if (found == open.end() || step.row.role != static_cast<std::uint32_t>(Role::verifier))
+      continue;
+    found->second.response_tokens += step.row.decode_tokens - step.row.drafted + step.row.accepted;
+  }
+  for (const auto& [whose, summary] : open)
+    run.summaries.push_back({summary, whose.first, whose.second});
+}
+
+RecordedTelemetry read_shards(const std::string& directory, std::vector<std::string>& warnings) {
+  CollectedTelemetry all = collect_telemetry(directory, warnings);
+  RecordedTelemetry run;
+  for (const auto& [number, attempt] : all.attempts)
+    run.attempts.push_back(
+        {number, attempt.ranks, attempt.started, attempt.started + attempt.length, attempt.plan});
+  run.processes = std::move(all.processes);
+  for (const auto& [rank, shards] : all.ranks) {
+    for (const TelemetryShard& shard : shards) {
+      read_shard_steps(shard.name.path, [&](std::span<const StepRecord> steps) {
+        for (const StepRecord& step : steps)
+          run.steps.push_back({step, shard.name.attempt, shard.name.rank});
+      });
+    }
+  }
+  run.events = std::move(all.events);
+  sort_events(run.events);
+  run.transfers = std::move(all.transfers);
+  run.roles = std::move(all.roles);
+  run.writes = std::move(all.writes);
+  run.drafters = std::move(all.drafter_names);
+  run.acceptance = std::move(all.acceptance);
+  run.summaries = std::move(all.summaries);
+  summarize(run);
+  return run;
+}
+
 }  // namespace
 
-RecordedTelemetry read_telemetry(const std::string& path) {
+RecordedTelemetry read_telemetry(const std::string& path, std::vector<std::string>* warnings) {
   const auto lock = h5::lock_hdf5();
+  if (fs::is_directory(path) && !fs::exists(fs::path(path) / kTelemetryName) &&
+      !list_shards(path, "telemetry").empty()) {
+    // It may come to its end meanwhile, and its shards go.
+    const auto ended = [&] { return fs::exists(fs::path(path) / kTelemetryName); };
+    try {
+      std::vector<std::string> faults;
+      RecordedTelemetry run = read_shards(path, faults);
+      if (!ended()) {
+        if (warnings != nullptr) warnings->insert(warnings->end(), faults.begin(), faults.end());
+        return run;
+      }
+    } catch (const IoError&) {
+      if (!ended()) throw;
+    }
+  }
   const h5::File file = open_telemetry(path);
   RecordedTelemetry run;
   run.attempts = read_attempts(file);

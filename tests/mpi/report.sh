@@ -7,6 +7,7 @@ if ! "$python" -c 'import h5py' 2>/dev/null; then echo "SKIP: no h5py to compare
 
 # A group of two ranks, which communicate, and one that does not; resumed on the group alone.
 small=(--set prompts.samples=4 --set sampling.max_tokens=256 --set engine.threads=1 --set engine.max_batch=8
+  --set reward.method=match --set reward.rule=regex --set "reward.pattern='####\\s*(.*?)\\s*\$'"
   --set "speculation.drafters=[{method: model, path: $root/configs/models/draft}, {method: suffix}]")
 start 3 "$work/run" --set "layout.verifier_tp=[2,1]"
 if wait_for_finished "$work/run" 20 "$pid"; then kill -USR1 "$pid" || true; fi
@@ -14,6 +15,9 @@ code=0
 wait "$pid" || code=$?
 same "stopped" 75 "$code"
 cp "$work/run.log" "$work/stopped.log"
+"$paceline" report "$work/run" --html "$work/stopped.html" >"$work/out" 2>"$work/err" || fail "a stopped run: $(cat "$work/err")"
+if grep -qE '^  [0-9]+ of 128 responses are finished: it goes on still, or was stopped$' "$work/out" && grep -q '^Rewards; ' "$work/out" &&
+  grep -qE '^  [1-9][0-9]* tokens in ' "$work/out"; then ok "a stopped run is reported"; else fail "a stopped run: $(head -n 9 "$work/out")"; fi
 rollout 2 "$work/run" --resume --set layout.verifier_tp=2 || fail "resumed: $(tail -n 3 "$work/run.log")"
 
 "$paceline" report "$work/run" --html "$work/report.html" --trace "$work/trace.json" >"$work/out" || fail "report: exit code $?"
@@ -29,6 +33,34 @@ text = open(sys.argv[1]).read()
 pictures = re.findall(r'<svg.*?</svg>', text, re.S)
 for picture in pictures: xml.dom.minidom.parseString(picture)
 sys.exit(len(pictures) < 6)" "$work/report.html"; then ok "its pictures are whole"; else fail "its pictures are broken"; fi
+
+# Rewards by the trajectories' own columns, and what is said of them as JSON.
+"$paceline" report "$work/run" --json >"$work/json" || fail "as JSON: exit code $?"
+if "$python" - "$work/json" "$work/run" "$work/out" >"$work/compared" 2>&1 <<'PY'
+import itertools, json, math, re, sys
+import h5py, numpy as np
+run = json.load(open(sys.argv[1]))["runs"][0]
+with h5py.File(sys.argv[2] + "/trajectories.h5") as file:
+    rewards = file["trajectories/reward"][:].astype(float).reshape(-1, 4)
+    lengths = np.diff(file["trajectories/offsets"][:])
+said = run["rewards"]
+pass2 = np.mean([any(pair) for row in rewards > 0.5 for pair in itertools.combinations(row, 2)])
+equal = int((rewards.min(axis=1) == rewards.max(axis=1)).sum())
+assert 0 < rewards.mean() < 1, "the test needs both"
+for name, is_, should in [
+    ("scored", said["scored"], 128), ("mean", said["mean"], rewards.mean()), ("std", said["std"], rewards.std()),
+    ("pass@1", said["pass_at"]["1"]["rate"], rewards.mean()), ("pass@2", said["pass_at"]["2"]["rate"], pass2),
+    ("pass@4", said["pass_at"]["4"]["rate"], rewards.max(axis=1).mean()), ("equal", said["prompts"]["all_equal"], equal),
+    ("correlation", said["length_correlation"], np.corrcoef(lengths, rewards.ravel())[0, 1]),
+    ("tokens", run["tokens"], lengths.sum()), ("lengths", sum(b["responses"] for b in said["by_length"]), 128),
+]:
+    assert math.isclose(is_, should, abs_tol=1e-9), (name, is_, should)
+assert run["complete"] and run["responses"]["finished"] == run["responses"]["expected"] == 128
+row = next(l for l in open(sys.argv[3]) if l.startswith("  " + sys.argv[2]))
+assert re.split(r"\s{2,}", row.strip())[4] == f"{rewards.mean():.4f}", row
+PY
+then ok "rewards are those of the trajectories"; else fail "rewards: $(cat "$work/compared")"; fi
+if grep -q 'Mean reward by length' "$work/report.html"; then ok "reward against length is drawn"; else fail "no picture of rewards"; fi
 
 # The log keeps what the user was told of both attempts, line by line and in order, as under a launcher without a bar.
 log=$work/run/paceline.log

@@ -7,6 +7,7 @@
 #include "io/hdf5/shard_file.hpp"
 #include "io/hdf5/telemetry_format.hpp"
 #include "io/hdf5/telemetry_reader.hpp"
+#include "runtime/core/role.hpp"
 #include "tests/io/hdf5/fixture.hpp"
 
 namespace paceline::io {
@@ -384,6 +385,57 @@ TEST_F(TelemetryTest, AFileOfAnotherSchemaIsRefusedByName) {
   EXPECT_NE(message.find("telemetry.h5: it is of schema version 10, expected 11"),
             std::string::npos)
       << message;
+}
+
+TEST_F(TelemetryRun, IsReadFromItsShardsAsFromTheMergedFile) {
+  std::vector<std::string> warnings;
+  const RecordedTelemetry live = read_telemetry(path_, &warnings);
+  write_telemetry(path_, {});
+  const RecordedTelemetry merged = read_telemetry(path_, &warnings);
+  EXPECT_TRUE(warnings.empty());
+  const auto same = [](const auto& a, const auto& b, const auto& key) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](const auto& x, const auto& y) {
+      return x.attempt == y.attempt && x.rank == y.rank && key(x.row) == key(y.row);
+    });
+  };
+  const auto start = [](const auto& row) { return row.start; };
+  ASSERT_EQ(merged.steps.size(), 120U);
+  EXPECT_TRUE(same(live.steps, merged.steps, start));
+  EXPECT_TRUE(same(live.roles, merged.roles, start));
+  EXPECT_TRUE(same(live.writes, merged.writes, start));
+  EXPECT_TRUE(same(live.events, merged.events, [](const auto& e) { return e.time; }));
+  ASSERT_EQ(live.attempts.size(), 2U);
+  EXPECT_EQ(live.attempts[1].started, merged.attempts[1].started);
+  EXPECT_EQ(live.attempts[1].ended, merged.attempts[1].ended);
+  EXPECT_EQ(live.attempts[1].plan, "plan 1");
+  EXPECT_EQ(live.processes.at(5).host, merged.processes.at(5).host);
+  // The first attempt's ranks have not ended: they have their last role, and what their steps made.
+  ASSERT_EQ(live.summaries.size(), 6U);
+  EXPECT_EQ(merged.summaries.size(), 3U);
+  for (const OfRank<RankSummary>& summary : live.summaries) {
+    EXPECT_EQ(summary.row.rank, summary.rank);
+    if (summary.attempt == 1) continue;
+    EXPECT_EQ(summary.row.role, 2U);
+    EXPECT_EQ(summary.row.response_tokens, 0U);  // its steps are those of a member
+  }
+}
+
+TEST_F(TelemetryTest, WhatARankThatGoesOnHasDoneIsRead) {
+  const SampleRun run(1, 1);
+  const std::string path = at("run");
+  { const RunDirectory directory(path, run.manifest, run.prompts, false); }
+  TelemetryWriter writer(path, 0, 0, {.host = "here"});
+  StepRecord step = step_at(2, 5);
+  step.role = static_cast<std::uint32_t>(Role::verifier);
+  step.drafted = 3;
+  step.accepted = 2;
+  writer.step(step);
+  writer.flush();
+  const RecordedTelemetry live = read_telemetry(path);
+  ASSERT_EQ(live.steps.size(), 1U);
+  ASSERT_EQ(live.summaries.size(), 1U);
+  EXPECT_EQ(live.summaries[0].row.response_tokens, 7U - 3 + 2);
+  EXPECT_EQ(live.attempts.at(0).ended - live.attempts.at(0).started, 2.125);
 }
 
 TEST_F(TelemetryRun, MergingAgainChangesNothing) {
