@@ -170,7 +170,7 @@ void Rank::keep_rewards() {
   const double now = clock_.now();
   if (!scoring_ || now - rewards_kept_ < setup_.config.output.flush_seconds) return;
   rewards_kept_ = now;
-  if (scoring_->settle([this](const Reward& r) { shard_->reward(r.id, r.value); }) > 0)
+  if (scoring_->settle([this](const auto& r, const auto& extra) { shard_->reward(r, extra); }) > 0)
     shard_->flush();
 }
 
@@ -178,7 +178,7 @@ ScoringReport Rank::finish_rewards(const fabric::MpiEnvironment& mpi) {
   ScoringReport report;
   if (setup_.config.reward.method != io::RewardMethod::none) {
     finish_scoring(
-        mpi, scoring_.get(), [this](const Reward& r) { shard_->reward(r.id, r.value); },
+        mpi, scoring_.get(), [this](const auto& r, const auto& extra) { shard_->reward(r, extra); },
         attempt_.stop, [this](double seconds) { rest(mailbox_, seconds); });
   }
   if (scoring_) report = scoring_->report();

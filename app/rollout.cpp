@@ -67,21 +67,29 @@ void keep_log(const Setup& setup, const Output& output, int ranks, RunLog& log) 
 }
 
 Output open_output(const fabric::MpiEnvironment& mpi, const Setup& setup, bool resume,
-                   RunLog& log) {
+                   Standing& standing, RunLog& log) {
   Output output;
   together(mpi, [&] {
     if (mpi.rank() != 0) return;
+    const io::RewardSection& reward = setup.config.reward;
+    const bool scores = reward.method != io::RewardMethod::none;
+    // Before hours of work, and before anything is written of it. Of a run that goes on it is to be
+    // seen first whether anything is left to score.
+    const auto try_rewards = [&] {
+      if (scores && standing.new_scorer(reward.command)) try_scorer(setup);
+    };
+    if (!resume) try_rewards();
     output.manifest = manifest_of(setup);
     output.directory = std::make_unique<io::RunDirectory>(
         setup.config.output.directory, output.manifest, setup.prompts.prompts, resume);
     output.complete = output.directory->complete();
     keep_log(setup, output, mpi.size(), log);
     if (!output.directory->note().empty()) say("{}", output.directory->note());
-    const bool scores = setup.config.reward.method != io::RewardMethod::none;
     if (output.complete && !scores) return;
     output.attempt = output.directory->attempt();
     output.earlier = output.directory->read_state();
     warn(output.earlier.warnings);
+    if (resume && (!output.complete || !output.earlier.unscored.entries.empty())) try_rewards();
   });
   output.left = setup.responses - output.earlier.finished.size();
   broadcast(mpi, output.attempt, output.complete, output.left);
@@ -134,9 +142,11 @@ void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coord
   printer.end(clock.now(), coordinator.progress());
 }
 
-/// Those that are not there: a killed run may have left one, and shards.
-void write_final_files(const Setup& setup, const Output& output, const Clock& clock) {
+/// Those that are not there: a killed run may have left one, and shards. How many responses have a
+/// reward.
+std::uint64_t write_final_files(const Setup& setup, const Output& output, const Clock& clock) {
   const std::string& directory = setup.config.output.directory;
+  std::uint64_t rewards = 0;
   std::optional<io::TelemetryEnding> ending;  // of this attempt, where it is one
   if (!output.complete) {
     const double begin = clock.now();
@@ -147,6 +157,7 @@ void write_final_files(const Setup& setup, const Output& output, const Clock& cl
                             0,
                             &clock,
                             {{begin, clock.now() - begin, WriteRecord::Kind::final_trajectories}}};
+    rewards = report.rewards;
     warn(report.warnings, output.earlier.warnings);
     say("{}: {} trajectories, {} tokens, {:.1f} MiB", report.path, report.trajectories,
         report.tokens, static_cast<double>(report.bytes) / (1024.0 * 1024.0));
@@ -158,6 +169,7 @@ void write_final_files(const Setup& setup, const Output& output, const Clock& cl
     outcomes.emplace_back(name_of(static_cast<io::ScoreOutcome>(i)));
   warn(io::write_telemetry(directory, roles, outcomes, ending).warnings);
   output.directory->tidy();
+  return rewards;
 }
 
 /// On rank 0. The log has all of it; of a job's later steps the user is told what is new.
@@ -183,10 +195,10 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
     if (setup.config.limits.wall_clock) *limit.seconds -= earlier;
     tell_plan(setup, mpi.size(), limit, standing);
   }
-  Output output = open_output(mpi, setup, arguments.resume, log);
+  Output output = open_output(mpi, setup, arguments.resume, standing, log);
   if (output.complete) {
     together(mpi, [&] {
-      if (first) write_final_files(setup, output, clock);
+      if (first) (void)write_final_files(setup, output, clock);
     });
     score_complete_run(mpi, setup, output.earlier.unscored, clock,
                        [&] { return stop_signalled() || late(limit, setup, clock); });
@@ -268,11 +280,12 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
       throw Error(ExitCode::try_again,
                   "stopped before the end: run again with --resume to continue");
     }
-    write_final_files(setup, output, clock);
+    const std::uint64_t rewards = write_final_files(setup, output, clock);
     if (scoring.tally.left > 0) {
       throw Error(ExitCode::try_again,
                   "stopped before all were scored: run again with --resume to continue");
     }
+    require_rewards(setup, rewards, scoring);
   });
 }
 

@@ -48,8 +48,6 @@ std::string response_name(RequestId id) {
   return fmt::format("prompt {} sample {}", id.prompt, id.sample);
 }
 
-double share(double part, double whole) { return whole > 0 ? part / whole : 1; }
-
 }  // namespace
 
 void prepare_scoring(Setup& setup) {
@@ -89,8 +87,11 @@ void try_scorer(const Setup& setup) {
   while (pool.pending() > 0) std::this_thread::sleep_for(std::chrono::duration<double>(kMoment));
   const io::Score score = pool.take().at(0);
   if (score.outcome == io::ScoreOutcome::scored) return;
-  throw UsageError(fmt::format(
-      "reward.command: tried with the first prompt's ground truth as a response, {}", score.error));
+  const std::string what = fmt::format(
+      "reward.command: tried with the first prompt's ground truth as a response, {}", score.error);
+  if (settings.required != io::RewardsRequired::none)
+    throw UsageError(what + " (reward.required: none goes on without rewards)");
+  say("warning: {}", what);
 }
 
 std::string scoring_text(const Setup& setup) {
@@ -140,7 +141,7 @@ std::size_t Scoring::settle(const Keep& keep) {
                          static_cast<std::uint8_t>(score.outcome)});
     }
     if (score.outcome != io::ScoreOutcome::scored) continue;
-    keep({score.id, score.value});
+    keep({score.id, score.value}, score.extra);
     ++rewards;
   }
   return rewards;
@@ -263,12 +264,15 @@ ScoringReport sum_scoring(const fabric::MpiEnvironment& mpi, const ScoringReport
 void print_scoring(const Setup& setup, const ScoringReport& report) {
   if (setup.config.reward.method == io::RewardMethod::none) return;
   const ScoringTally& tally = report.tally;
-  const auto scored = static_cast<double>(tally.scored());
-  std::string text = fmt::format("rewards: {} responses scored, mean {:.4g}; scoring took {:.3g} s",
-                                 tally.scored(), share(tally.rewards, scored), tally.seconds);
+  const std::uint64_t scored = tally.scored();
+  std::string text =
+      fmt::format("rewards: {} {} scored", scored, scored == 1 ? "response" : "responses");
+  if (scored > 0) text += fmt::format(", mean {:.4g}", tally.rewards / static_cast<double>(scored));
+  text += fmt::format("; scoring took {:.3g} s", tally.seconds);
   if (setup.config.reward.method == io::RewardMethod::command) {
-    text += fmt::format(", {:.0f} % of it while responses were generated",
-                        100 * share(tally.hidden, tally.seconds));
+    if (tally.seconds > 0)
+      text += fmt::format(", {:.0f} % of it while responses were generated",
+                          100 * tally.hidden / tally.seconds);
     if (tally.queued > 0)
       text += fmt::format("; {} were scored afterwards, in {:.3g} s", tally.queued - tally.left,
                           tally.after);
@@ -285,8 +289,23 @@ void print_scoring(const Setup& setup, const ScoringReport& report) {
     reasons += fmt::format("{}{} {}", reasons.empty() ? "" : ", ", tally.counts[i], name);
   }
   if (tally.left > 0) reasons += fmt::format("{}{} left", reasons.empty() ? "" : ", ", tally.left);
-  say("warning: {} responses have no reward ({}){}; --resume scores them", tally.missing(), reasons,
+  say("warning: {} {} no reward ({}){}; --resume scores what is missing", tally.missing(),
+      tally.missing() == 1 ? "response has" : "responses have", reasons,
       report.error.empty() ? "" : ", as " + report.error);
+}
+
+void require_rewards(const Setup& setup, std::uint64_t rewards, const ScoringReport& report) {
+  const io::RewardSection& settings = setup.config.reward;
+  if (settings.method == io::RewardMethod::none) return;
+  const bool enough = settings.required == io::RewardsRequired::none ||
+                      (settings.required == io::RewardsRequired::some && rewards > 0) ||
+                      rewards == setup.responses;
+  if (enough) return;
+  throw DataError(fmt::format(
+      "{} of {} responses {} no reward (reward.required){}; {} has the trajectories, and --resume "
+      "scores what is missing",
+      setup.responses - rewards, setup.responses, setup.responses - rewards == 1 ? "has" : "have",
+      report.error.empty() ? "" : ", as " + report.error, setup.config.output.directory));
 }
 
 void score_complete_run(const fabric::MpiEnvironment& mpi, const Setup& setup,
@@ -297,10 +316,15 @@ void score_complete_run(const fabric::MpiEnvironment& mpi, const Setup& setup,
   broadcast(mpi, left);
   if (left == 0 || setup.config.reward.method == io::RewardMethod::none) return;
   std::unique_ptr<Scoring> scoring;
-  std::vector<Reward> rewards;
-  const auto keep = [&](const Reward& reward) { rewards.push_back(reward); };
+  WireWriter own;
+  const auto keep = [&](const Reward& reward, const std::string& extra) {
+    own.put(reward);
+    own.put(extra);
+  };
   together(mpi, [&] {
-    if (mpi.rank() == 0) say("{} responses have no reward: they are scored", left);
+    if (mpi.rank() == 0)
+      say("{}", left == 1 ? "1 response has no reward: it is scored"
+                          : fmt::format("{} responses have no reward: they are scored", left));
     if (mine.entries.empty()) return;
     scoring = std::make_unique<Scoring>(setup, clock, nullptr);
     read_unscored(mine, [&](const Trajectory& response) { scoring->submit(response); });
@@ -312,16 +336,22 @@ void score_complete_run(const fabric::MpiEnvironment& mpi, const Setup& setup,
       sum_scoring(mpi, scoring != nullptr ? scoring->report() : ScoringReport());
   scoring.reset();
   std::vector<Reward> all;
-  for (const std::vector<std::byte>& bytes :
-       mpi.all_gather(std::as_bytes(std::span<const Reward>(rewards)))) {
-    const std::size_t count = bytes.size() / sizeof(Reward);
-    all.resize(all.size() + count);
-    std::memcpy(all.data() + (all.size() - count), bytes.data(), bytes.size());
+  io::RewardExtras extras;
+  for (const std::vector<std::byte>& bytes : mpi.all_gather(own.take())) {
+    WireReader of_rank(bytes);
+    while (!of_rank.empty()) {
+      std::string extra;
+      of_rank.get(all.emplace_back());
+      of_rank.get(extra);
+      if (!extra.empty()) extras.emplace(all.back().id, std::move(extra));
+    }
   }
   together(mpi, [&] {
     if (mpi.rank() != 0) return;
+    std::uint64_t rewards = setup.responses - left;
     if (!all.empty()) {
-      const io::FinalFileReport file = io::add_rewards(setup.config.output.directory, all);
+      const io::FinalFileReport file = io::add_rewards(setup.config.output.directory, all, extras);
+      rewards = file.rewards;
       say("{}: {} of {} trajectories have a reward", file.path, file.rewards, file.trajectories);
     }
     print_scoring(setup, report);
@@ -329,6 +359,7 @@ void score_complete_run(const fabric::MpiEnvironment& mpi, const Setup& setup,
       throw Error(ExitCode::try_again,
                   "stopped before all were scored: run again with --resume to continue");
     }
+    require_rewards(setup, rewards, report);
   });
 }
 

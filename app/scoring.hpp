@@ -26,7 +26,8 @@ void prepare_scoring(Setup& setup);
 /// Gives Setup::subjects to all ranks. Collective; throws JobEnded.
 void share_subjects(const fabric::MpiEnvironment& mpi, Setup& setup);
 /// Lets a worker score the first prompt's ground truth, as a response to it. Throws UsageError when
-/// it gives no answer. Does nothing where there are no workers.
+/// it gives no score, or only warns where no rewards are required. Does nothing where there are no
+/// workers.
 void try_scorer(const Setup& setup);
 /// "  responses are scored by ...", or nothing.
 [[nodiscard]] std::string scoring_text(const Setup& setup);
@@ -55,7 +56,7 @@ struct ScoringReport {
 class Scoring {
  public:
   /// Where rewards go.
-  using Keep = std::function<void(const Reward&)>;
+  using Keep = std::function<void(const Reward&, const std::string& extra)>;
   /// Starts workers, where they score. References outlive this; `telemetry` may be null.
   Scoring(const Setup& setup, const Clock& clock, io::TelemetryWriter* telemetry);
 
@@ -110,8 +111,13 @@ void finish_scoring(const fabric::MpiEnvironment& mpi, Scoring* scoring, const S
 /// On stderr.
 void print_scoring(const Setup& setup, const ScoringReport& report);
 
-/// Scores what is left of a complete run, on all ranks, and adds the rewards to its file. Throws
-/// Error(try_again) on rank 0 when it is stopped before the end. Collective; throws JobEnded.
+/// Throws DataError where a run that has ended, with so many rewards, has fewer than
+/// reward.required asks for.
+void require_rewards(const Setup& setup, std::uint64_t rewards, const ScoringReport& report);
+
+/// Scores what is left of a complete run, on all ranks, and adds the rewards to its file. Throws on
+/// rank 0 Error(try_again) when it is stopped before the end, and as require_rewards(). Collective;
+/// throws JobEnded.
 void score_complete_run(const fabric::MpiEnvironment& mpi, const Setup& setup,
                         const io::Unscored& unscored, const Clock& clock,
                         const std::function<bool()>& stop);

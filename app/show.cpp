@@ -18,6 +18,7 @@
 #include "io/config/yaml_tree.hpp"
 #include "io/hdf5/stored_run.hpp"
 #include "io/text/printable.hpp"
+#include "io/text/question.hpp"
 #include "io/text/tokenizer.hpp"
 
 namespace paceline::app {
@@ -152,11 +153,15 @@ class Show {
       mean = fmt::format("{:.1f}", sum / static_cast<double>(all.size()));
       if (scored > 0) reward = fmt::format("{:.3f}", rewards / static_cast<double>(scored));
     }
-    // No more of a long prompt is decoded than is shown.
-    const std::span<const TokenId> start(tokens.data(), std::min(tokens.size(), kPromptStart));
-    const std::string text = tokenizer_ ? tokenizer_->decode(start) : text_of(start);
+    // What the user asks tells prompts apart, a system prompt before it does not. No more of a long
+    // prompt is decoded than is shown.
+    std::optional<std::string> text = io::question_of(run_.prompts[prompt]);
+    if (!text || io::printable_start(*text, 1).empty()) {
+      const std::span<const TokenId> start(tokens.data(), std::min(tokens.size(), kPromptStart));
+      text = tokenizer_ ? tokenizer_->decode(start) : text_of(start);
+    }
     fmt::print("{:<10}  {:>6}  {:>6}  {:>9}  {:>11}  {}\n", at, longest, mean, all.size(), reward,
-               io::printable_start(text, kPromptStart));
+               io::printable_start(*text, kPromptStart));
   }
 
   void print_prompt(std::uint64_t index) const {
@@ -176,6 +181,8 @@ class Show {
                std::isnan(response.reward) ? "none" : io::format_number(response.reward),
                response.weight_version);
     print_log_probabilities(response);
+    if (const auto extra = run_.extras.find(entry.id()); extra != run_.extras.end())
+      fmt::print("beside the reward: {}\n", io::printable(extra->second));
     fmt::print("{}\n", text_of(response.tokens));
   }
 

@@ -40,6 +40,11 @@ class Standing {
   /// first, then the lines that differ.
   [[nodiscard]] std::string news(const std::string& text);
 
+  /// Whether the command that scores is another than that of the step before.
+  [[nodiscard]] bool new_scorer(const std::vector<std::string>& command) {
+    return std::exchange(scorer_, command) != command;
+  }
+
   /// Since the job began.
   [[nodiscard]] const Clock& clock() const { return clock_; }
 
@@ -61,6 +66,7 @@ class Standing {
   std::optional<std::vector<TokenId>> eos_;
   std::optional<Conditions> measured_under_;
   CostsByDegree costs_;
+  std::vector<std::string> scorer_;
 };
 
 }  // namespace paceline::app

@@ -140,7 +140,9 @@ void watch(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
       set_last_words({});
       if (!of_the_request(ended.code)) throw;
       together(mpi, [&] {
-        if (first) folder->refuse(step, ended.message, begun);
+        // Responses that are all there stay, where it is rewards that are missing.
+        const bool kept = begun || std::filesystem::exists(step.part + "/trajectories.h5");
+        if (first) folder->refuse(step, ended.message, kept);
       });
       continue;
     }

@@ -137,26 +137,64 @@ std::vector<Key> simulation_keys() {
   return t;
 }
 
+/// A rule, or a map of rules by data_source, in which `default` is that of all others.
+struct Rules {
+  Choice<AnswerRule, 5> rule{{"exact", "numeric", "last_number", "boxed", "regex"},
+                             {AnswerRule::exact, AnswerRule::numeric, AnswerRule::last_number,
+                              AnswerRule::boxed, AnswerRule::regex}};
+  [[nodiscard]] std::string type() const {
+    return rule.type() + "; or a map of such by data_source, and `default` for others";
+  }
+  [[nodiscard]] AnswerRules read(const YamlNode& node, const std::string& directory) const {
+    if (node.kind == YamlNode::Kind::scalar) return {rule.read(node, directory), {}};
+    if (node.kind != YamlNode::Kind::map || node.entries.empty()) throw BadValue(node, type());
+    AnswerRules rules{std::nullopt, {}};
+    for (const YamlEntry& entry : node.entries) {
+      try {
+        const AnswerRule of_source = rule.read(entry.value, directory);
+        if (entry.key == "default") {
+          rules.otherwise = of_source;
+        } else {
+          rules.by_source.emplace(entry.key, of_source);
+        }
+      } catch (BadValue& bad) {
+        bad.part = "." + entry.key;
+        throw;
+      }
+    }
+    return rules;
+  }
+  [[nodiscard]] std::string write(const AnswerRules& rules) const {
+    if (rules.by_source.empty()) return rule.write(*rules.otherwise);
+    std::string text;
+    for (const auto& [source, of_source] : rules.by_source)
+      text += (text.empty() ? "{" : ", ") + quote_yaml(source) + ": " + rule.write(of_source);
+    if (rules.otherwise) text += ", default: " + rule.write(*rules.otherwise);
+    return text + "}";
+  }
+};
+
 /// How responses are scored.
 std::vector<Key> reward_keys() {
   const Choice<RewardMethod, 3> method{
       {"none", "match", "command"},
       {RewardMethod::none, RewardMethod::match, RewardMethod::command}};
-  const Choice<AnswerRule, 5> rule{{"exact", "numeric", "last_number", "boxed", "regex"},
-                                   {AnswerRule::exact, AnswerRule::numeric, AnswerRule::last_number,
-                                    AnswerRule::boxed, AnswerRule::regex}};
   const Real<double> tolerance{"a number, at least 0", [](double v) { return v >= 0; }};
+  const Choice<RewardsRequired, 3> required{
+      {"none", "some", "all"},
+      {RewardsRequired::none, RewardsRequired::some, RewardsRequired::all}};
   std::vector<Key> t;
   t.push_back(key(PACELINE_FIELD(reward, method), method,
                   "How responses are scored: not, by their answers, or by programs of yours."));
   t.push_back(key(PACELINE_FIELD(reward, ground_truth), OrAuto{Text{}},
                   "Field of a prompt's line that holds the true answer, as extra_info.answer."));
   t.back().details = {"auto: ground_truth, or reward_model.ground_truth (verl), or answer."};
-  t.push_back(key(PACELINE_FIELD(reward, rule), rule,
+  t.push_back(key(PACELINE_FIELD(reward, rule), Rules{},
                   "match: what of a response is its answer, which scores 1 when true, else 0."));
   t.back().details = {
       "exact: all of it. numeric: all of it, a number. last_number: the number after",
-      "the last \"####\", or the last one. boxed: the last \\boxed{...}. regex: by pattern."};
+      "the last \"####\", or the last one. boxed: the last \\boxed{...}. regex: by pattern.",
+      "By data_source: {openai/gsm8k: last_number, lighteval/MATH: boxed, default: exact}."};
   t.push_back(key(PACELINE_FIELD(reward, pattern), OrNone{Text{}},
                   "match by regex (PCRE2): the answer is the first group of the last match."));
   t.push_back(key(PACELINE_FIELD(reward, tolerance), tolerance,
@@ -164,8 +202,9 @@ std::vector<Key> reward_keys() {
   t.push_back(key(PACELINE_FIELD(reward, command), Command{},
                   "command: a program that reads responses and writes scores, a JSON line each."));
   t.back().details = {
-      "As [python3, ./score_worker.py, ./my_reward.py]; python/README.md beside configs/ has the",
-      "lines. What begins with ./, ../, ~/ or $VARIABLE is a path, relative to this file."};
+      "[python3, -m, score_worker, ./my_reward.py] calls verl's compute_score in that file;",
+      "python/README.md beside configs/ has the lines of others. What begins with ./, ../, ~/",
+      "or $VARIABLE is a path, relative to this file."};
   t.push_back(key(PACELINE_FIELD(reward, workers), Count{1, 1024},
                   "command: how many of the program every rank that verifies runs."));
   t.push_back(key(PACELINE_FIELD(reward, timeout), Duration{0.01, 86400},
@@ -174,6 +213,11 @@ std::vector<Key> reward_keys() {
                   "command: how often a response is tried of which workers fail."));
   t.push_back(key(PACELINE_FIELD(reward, send_tokens), Flag{},
                   "command: token ids of prompt and response are part of what workers read."));
+  t.push_back(key(PACELINE_FIELD(reward, required), required,
+                  "How many responses must have a reward, or the run ends with exit code 65."));
+  t.back().details = {
+      "some: one at least. none: a command that fails when it is tried is a warning, too. The",
+      "trajectories are there in any case, and --resume scores what is missing."};
   return t;
 }
 

@@ -327,7 +327,7 @@ class Reader {
 
   void check_reward() {
     const RewardSection& r = config_.reward;
-    if (r.method == RewardMethod::match && (r.rule == AnswerRule::regex) != r.pattern.has_value()) {
+    if (r.method == RewardMethod::match && r.rule.has(AnswerRule::regex) != r.pattern.has_value()) {
       problem(place_of_key("reward.pattern"),
               std::string("reward.pattern: expected ") +
                   (r.pattern ? "none where reward.rule is not regex, found " + show(*r.pattern)

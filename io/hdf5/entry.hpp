@@ -3,10 +3,16 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
+#include <string>
 
 #include "runtime/core/request.hpp"
 
 namespace paceline::io {
+
+/// What was said of responses beside their rewards, as one JSON object each: of those alone of
+/// which something was.
+using RewardExtras = std::map<RequestId, std::string>;
 
 struct IndexRow;
 

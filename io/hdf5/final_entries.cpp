@@ -1,6 +1,7 @@
 #include "io/hdf5/final_entries.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "io/hdf5/file.hpp"
 #include "io/hdf5/shard_index.hpp"
@@ -50,6 +51,23 @@ std::vector<Entry> final_entries(const std::string& path, const RunManifest& man
   if (written != checksum_of_rewards(entries))
     throw IoError("cannot read " + path + ":/trajectories/reward: it is damaged");
   return entries;
+}
+
+RewardExtras final_extras(const std::string& path, const std::vector<Entry>& entries) {
+  const std::string name = "trajectories/reward_extra";
+  const h5::File file = h5::File::open(path);
+  RewardExtras extras;
+  if (h5::must(H5Lexists(file.id(), name.c_str(), H5P_DEFAULT), "read", path + ":/" + name) == 0)
+    return extras;
+  std::vector<std::string> texts = h5::read_strings(file, name);
+  std::uint64_t written = 0;
+  const h5::Handle column(H5Dopen2(file.id(), name.c_str(), H5P_DEFAULT), H5Dclose);
+  h5::read_attribute(column.get(), path, "checksum", h5::native<std::uint64_t>(), &written);
+  if (texts.size() != entries.size() || written != checksum_of_extras(texts))
+    throw IoError("cannot read " + path + ":/" + name + ": it is damaged");
+  for (std::size_t i = 0; i < entries.size(); ++i)
+    if (!texts[i].empty()) extras.emplace(entries[i].id(), std::move(texts[i]));
+  return extras;
 }
 
 }  // namespace paceline::io

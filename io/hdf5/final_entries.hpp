@@ -14,4 +14,8 @@ namespace paceline::io {
 [[nodiscard]] std::vector<Entry> final_entries(const std::string& path,
                                                const RunManifest& manifest);
 
+/// What else was said of the rewards of these rows; files of runs of which nothing was have none.
+/// Throws IoError where it is damaged.
+[[nodiscard]] RewardExtras final_extras(const std::string& path, const std::vector<Entry>& entries);
+
 }  // namespace paceline::io

@@ -40,6 +40,7 @@ struct Responses {
   std::span<const std::string> paths;
   std::string prefix;  ///< as of TokenColumns
   const std::vector<Entry>& entries;
+  const RewardExtras& extras;
 };
 
 /// Contiguous and unfiltered: deflate would save a fifth of the file (token ids halve, float32
@@ -66,6 +67,20 @@ void write_column(const h5::File& file, const std::string& name, const std::vect
 void write_reward_checksum(const h5::File& file, const std::vector<Entry>& entries) {
   const h5::Handle rewards(H5Dopen2(file.id(), "trajectories/reward", H5P_DEFAULT), H5Dclose);
   h5::write_attribute(rewards.get(), file.path(), "checksum", checksum_of_rewards(entries));
+}
+
+void write_extras(const h5::File& file, const std::vector<Entry>& entries,
+                  const RewardExtras& extras) {
+  if (extras.empty()) return;
+  std::vector<std::string> texts;
+  texts.reserve(entries.size());
+  for (const Entry& entry : entries) {
+    const auto extra = extras.find(entry.id());
+    texts.push_back(extra == extras.end() ? "" : extra->second);
+  }
+  h5::write_strings(file, "trajectories/reward_extra", texts);
+  const h5::Handle column(H5Dopen2(file.id(), "trajectories/reward_extra", H5P_DEFAULT), H5Dclose);
+  h5::write_attribute(column.get(), file.path(), "checksum", checksum_of_extras(texts));
 }
 
 void write_rows(const h5::File& file, const std::vector<Entry>& entries) {
@@ -154,7 +169,8 @@ void write_tokens(const Responses& from, std::size_t window_bytes, TokenDatasets
 /// `fill` writes values of tokens. Nothing is left when it throws.
 void write_temporary(const std::string& path, const RunManifest& manifest,
                      std::span<const Prompt> prompts, const std::vector<Entry>& entries,
-                     std::uint64_t tokens, const std::function<void(TokenDatasets&)>& fill) {
+                     const RewardExtras& extras, std::uint64_t tokens,
+                     const std::function<void(TokenDatasets&)>& fill) {
   h5::File file = h5::File::create(path, h5::File::Kind::final);
   try {
     write_manifest_attributes(file, manifest);
@@ -166,6 +182,7 @@ void write_temporary(const std::string& path, const RunManifest& manifest,
     TokenDatasets datasets(file, tokens, manifest.sampling.keep_masks);
     fill(datasets);
     datasets.flush();
+    write_extras(file, entries, extras);  // last, so that all else lies where it does without
     file.close();
   } catch (...) {
     file.abandon();
@@ -184,7 +201,7 @@ FinalFileReport write_file(const std::string& path, const RunManifest& manifest,
     report.rewards += std::isnan(entry.reward) ? 0 : 1;
   }
   report.trajectories = from.entries.size();
-  write_temporary(path, manifest, prompts, from.entries, report.tokens,
+  write_temporary(path, manifest, prompts, from.entries, from.extras, report.tokens,
                   [&](TokenDatasets& to) { write_tokens(from, window_bytes, to); });
   try {
     commit_temporary(path);
@@ -207,8 +224,9 @@ FinalFileReport write_final_file(const std::string& directory, const RunManifest
   }
   ShardIndex index = read_shard_index(directory, manifest);
   check_complete(index, manifest);
-  FinalFileReport report = write_file((fs::path(directory) / kFinalName).string(), manifest,
-                                      prompts, {index.paths, "", index.finished}, window_bytes);
+  FinalFileReport report =
+      write_file((fs::path(directory) / kFinalName).string(), manifest, prompts,
+                 {index.paths, "", index.finished, index.extras}, window_bytes);
   report.warnings = std::move(index.warnings);
   return report;
 }
@@ -217,7 +235,7 @@ std::string write_hollow_file(const std::string& path, const RunManifest& manife
                               std::span<const Prompt> prompts, std::uint64_t tokens) {
   const auto lock = h5::lock_hdf5();
   write_temporary(path, manifest, prompts, std::vector<Entry>(manifest.prompts * manifest.samples),
-                  tokens, [tokens](TokenDatasets& to) {
+                  {}, tokens, [tokens](TokenDatasets& to) {
                     if (tokens == 0) return;
                     const TokenId id = 0;
                     const float value = 0;
@@ -229,17 +247,21 @@ std::string write_hollow_file(const std::string& path, const RunManifest& manife
 }
 
 FinalFileReport add_rewards(const std::string& directory, std::span<const Reward> rewards,
-                            std::size_t window_bytes) {
+                            const RewardExtras& extras, std::size_t window_bytes) {
   const auto lock = h5::lock_hdf5();
   const std::string path = (fs::path(directory) / kFinalName).string();
   const RunManifest manifest = read_manifest(path);
   const std::vector<Prompt> prompts = read_prompts(path);
   std::vector<Entry> entries = final_entries(path, manifest);
-  for (const Reward& reward : rewards)
+  RewardExtras all = final_extras(path, entries);
+  for (const Reward& reward : rewards) {
     entries.at(std::size_t{reward.id.prompt} * manifest.samples + reward.id.sample).reward =
         reward.value;
+    all.erase(reward.id);
+  }
+  all.insert(extras.begin(), extras.end());
   const std::vector<std::string> paths{path};
-  return write_file(path, manifest, prompts, {paths, "trajectories/", entries}, window_bytes);
+  return write_file(path, manifest, prompts, {paths, "trajectories/", entries, all}, window_bytes);
 }
 
 }  // namespace paceline::io

@@ -12,6 +12,9 @@
 //   /trajectories/finish_reason u8 [N], its attributes name the values
 //   /trajectories/reward f32 [N] (NaN: none), its attribute checksum: checksum_of_rewards() in
 //   shard_format.hpp   /trajectories/weight_version u64 [N]
+//   /trajectories/reward_extra u8, reward_extra_offsets i64 [N+1]: strings as those of prompts, of
+//   each response what else was said of its reward, a JSON object, or nothing; not there where
+//   nothing was of any. Its attribute checksum: checksum_of_extras()
 //   /trajectories/checksum u64 [N]: checksum_of() in shard_format.hpp
 //   attributes of /: the manifest
 #pragma once
@@ -22,6 +25,7 @@
 #include <string>
 #include <vector>
 
+#include "io/hdf5/entry.hpp"
 #include "io/hdf5/manifest.hpp"
 #include "runtime/core/request.hpp"
 
@@ -45,9 +49,11 @@ FinalFileReport write_final_file(const std::string& directory, const RunManifest
                                  std::span<const Prompt> prompts,
                                  std::size_t window_bytes = std::size_t{32} << 20);
 
-/// Writes the final file of a complete run again, with these rewards beside those that it has: the
-/// bytes that it would have had from the start. Otherwise as write_final_file().
+/// Writes the final file of a complete run again, with these rewards, and what else was said of
+/// them, beside those that it has: the bytes that it would have had from the start. Otherwise as
+/// write_final_file().
 FinalFileReport add_rewards(const std::string& directory, std::span<const Reward> rewards,
+                            const RewardExtras& extras = {},
                             std::size_t window_bytes = std::size_t{32} << 20);
 
 /// Writes a file with the layout of a final file of the run that has so many tokens, without their

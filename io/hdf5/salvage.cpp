@@ -10,11 +10,14 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "io/hdf5/atomic_file.hpp"
 #include "io/hdf5/file.hpp"
+#include "io/hdf5/final_entries.hpp"
 #include "io/hdf5/final_file.hpp"
 #include "io/hdf5/shard_format.hpp"
 #include "io/hdf5/shard_index.hpp"
@@ -139,19 +142,42 @@ Places places_of(const std::string& path, const Bytes& file, const std::string& 
   }
 }
 
+/// Whether a file has these bytes, wherever.
+bool has(const Bytes& file, const void* bytes, std::size_t size) {
+  constexpr std::uint64_t kAtOnce = 1 << 20;
+  for (std::uint64_t at = 0; at < file.size(); at += kAtOnce) {
+    const auto part = file.read<char>(0, at, kAtOnce + size);
+    if (::memmem(part.data(), part.size(), bytes, size) != nullptr) return true;
+  }
+  return false;
+}
+
 /// The rewards of all responses; none where one of them is damaged. Then their checksum is nowhere
 /// in the file, which has it in some attribute that may be damaged itself.
 std::vector<float> rewards_in(const Bytes& file, const Places& places, std::uint64_t responses) {
-  constexpr std::uint64_t kAtOnce = 1 << 20;
   std::vector<float> rewards = file.read<float>(places[reward], 0, responses);
   std::vector<Entry> entries(responses);
   for (std::uint64_t i = 0; i < responses; ++i) entries[i].reward = rewards[i];
   const std::uint64_t sum = checksum_of_rewards(entries);
-  for (std::uint64_t at = 0; at < file.size(); at += kAtOnce) {
-    const auto part = file.read<char>(0, at, kAtOnce + sizeof sum);
-    if (::memmem(part.data(), part.size(), &sum, sizeof sum) != nullptr) return rewards;
+  return has(file, &sum, sizeof sum) ? rewards : std::vector<float>();
+}
+
+/// What was said beside the rewards; nothing where that is damaged, which a file that names the
+/// column, or that cannot be opened, may be.
+std::optional<RewardExtras> extras_in(const std::string& path, const Bytes& file,
+                                      const RunManifest& manifest) {
+  std::vector<Entry> entries(manifest.prompts * manifest.samples);
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    entries[i].prompt = static_cast<std::uint32_t>(i / manifest.samples);
+    entries[i].sample = static_cast<std::uint32_t>(i % manifest.samples);
   }
-  return {};
+  try {
+    return final_extras(path, entries);
+  } catch (const IoError&) {
+    const std::string_view name = "reward_extra";
+    if (has(file, name.data(), name.size())) return std::nullopt;
+    return RewardExtras();
+  }
 }
 
 }  // namespace
@@ -172,7 +198,9 @@ Salvage salvage_final_file(const std::string& directory, const RunManifest& mani
   const auto starts = file.read<std::int64_t>(places[offsets], 0, salvage.all + 1);
   const auto reasons = file.read<std::uint8_t>(places[reason], 0, salvage.all);
   const auto checksums = file.read<std::uint64_t>(places[checksum], 0, salvage.all);
-  const std::vector<float> rewards = rewards_in(file, places, salvage.all);
+  std::vector<float> rewards = rewards_in(file, places, salvage.all);
+  const std::optional<RewardExtras> extras = extras_in(path, file, manifest);
+  if (!extras) rewards.clear();
   salvage.rewards = !rewards.empty() || salvage.all == 0;
   ShardWriter shard(directory, attempt, 0);
   for (std::uint64_t i = 0; i < salvage.all; ++i) {
@@ -198,8 +226,12 @@ Salvage salvage_final_file(const std::string& directory, const RunManifest& mani
     response.id = row.id();
     response.finish_reason = static_cast<FinishReason>(row.finish_reason);
     response.weight_version = row.weight_version;
-    response.reward = rewards.empty() ? NAN : rewards[i];
+    response.reward = NAN;
     shard.append(response);
+    if (!rewards.empty() && !std::isnan(rewards[i])) {
+      const auto extra = extras->find(response.id);
+      shard.reward({response.id, rewards[i]}, extra == extras->end() ? "" : extra->second);
+    }
     if (++salvage.kept % kBetweenFlushes == 0) shard.flush();
   }
   shard.close();

@@ -41,19 +41,26 @@ std::optional<ShardName> parse_name(const fs::path& path, const std::string& kin
   return ShardName{path.string(), *attempt, *rank};
 }
 
-std::uint64_t checksum_of(const RewardRow& row) {
+std::uint64_t checksum_of(const RewardRow& row, std::string_view extra) {
   const std::uint32_t words[3] = {row.prompt, row.sample, std::bit_cast<std::uint32_t>(row.value)};
-  return XXH3_64bits(words, sizeof words);
+  const std::uint64_t of_reward = XXH3_64bits(words, sizeof words);
+  return extra.empty() ? of_reward : XXH3_64bits_withSeed(extra.data(), extra.size(), of_reward);
 }
 
 }  // namespace
 
-RewardRow::RewardRow(RequestId id, float reward)
-    : prompt(id.prompt), sample(id.sample), value(reward) {
-  checksum = checksum_of(*this);
+RewardRow::RewardRow(const Reward& reward, std::string_view extra, std::uint64_t offset)
+    : prompt(reward.id.prompt),
+      sample(reward.id.sample),
+      value(reward.value),
+      extra_length(static_cast<std::uint32_t>(extra.size())),
+      extra_offset(offset) {
+  checksum = checksum_of(*this, extra);
 }
 
-bool RewardRow::sound() const { return checksum == checksum_of(*this) && !std::isnan(value); }
+bool RewardRow::sound(std::string_view extra) const {
+  return checksum == checksum_of(*this, extra) && !std::isnan(value);
+}
 
 std::uint64_t checksum_of(const IndexRow& row, std::span<const TokenId> tokens,
                           std::span<const float> logprob, std::span<const float> sampling_logprob,
@@ -78,6 +85,13 @@ std::uint64_t checksum_of_rewards(std::span<const Entry> entries) {
   return XXH3_64bits(bits.data(), bits.size() * sizeof bits[0]);
 }
 
+std::uint64_t checksum_of_extras(std::span<const std::string> extras) {
+  std::uint64_t hash = 0;
+  for (const std::string& extra : extras)
+    hash = XXH3_64bits_withSeed(extra.data(), extra.size(), hash);
+  return hash;
+}
+
 std::vector<h5::Field> index_row_fields() {
   return {
       {"offset", offsetof(IndexRow, offset), h5::native<std::uint64_t>()},
@@ -96,6 +110,8 @@ std::vector<h5::Field> reward_row_fields() {
       {"prompt_index", offsetof(RewardRow, prompt), h5::native<std::uint32_t>()},
       {"sample_index", offsetof(RewardRow, sample), h5::native<std::uint32_t>()},
       {"reward", offsetof(RewardRow, value), h5::native<float>()},
+      {"extra_length", offsetof(RewardRow, extra_length), h5::native<std::uint32_t>()},
+      {"extra_offset", offsetof(RewardRow, extra_offset), h5::native<std::uint64_t>()},
   };
 }
 

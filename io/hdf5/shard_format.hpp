@@ -5,11 +5,13 @@
 //     token t could have been are [kept_offsets[t], kept_offsets[t + 1]) of the first
 //   /index compound: one row a response, flushed last; a row names only tokens that are on disk
 //   /rewards compound: one row a reward, of any response of the run; it may come much later
+//   /reward_extra u8: UTF-8 text that rows of /rewards name, flushed before them
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "io/hdf5/entry.hpp"
@@ -35,16 +37,18 @@ struct IndexRow {
 
 /// One reward. Of several of one response the last attempt's stands.
 struct RewardRow {
-  std::uint64_t checksum = 0;  ///< of the other members: a hole in the file is no reward
+  std::uint64_t checksum = 0;  ///< of the rest and its text: a hole in the file is no reward
   std::uint32_t prompt = 0;
   std::uint32_t sample = 0;
   float value = 0;
+  std::uint32_t extra_length = 0;  ///< bytes of what else was said (RewardExtras), mostly 0
+  std::uint64_t extra_offset = 0;
 
   RewardRow() = default;
-  RewardRow(RequestId id, float reward);
+  RewardRow(const Reward& reward, std::string_view extra, std::uint64_t offset);
   [[nodiscard]] RequestId id() const { return {prompt, sample}; }
-  /// Whether it was read as it was written, and is a number.
-  [[nodiscard]] bool sound() const;
+  /// Whether it and its text were read as they were written, and it is a number.
+  [[nodiscard]] bool sound(std::string_view extra) const;
 };
 
 /// A response's part of what its tokens could have been, as Trajectory has it; empty where no masks
@@ -63,6 +67,8 @@ struct KeptSpans {
 
 /// XXH3-64 of the rewards of responses in order; all that are missing count the same.
 [[nodiscard]] std::uint64_t checksum_of_rewards(std::span<const Entry> entries);
+/// XXH3-64 of their extras in the same order.
+[[nodiscard]] std::uint64_t checksum_of_extras(std::span<const std::string> extras);
 
 [[nodiscard]] std::vector<h5::Field> index_row_fields();
 /// The type of /index in memory; packed() of it is stored.

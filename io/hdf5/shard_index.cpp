@@ -1,8 +1,9 @@
 #include "io/hdf5/shard_index.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <functional>
-#include <iterator>
+#include <utility>
 
 #include "runtime/core/error.hpp"
 
@@ -123,29 +124,48 @@ class ShardReader {
   Kept kept_;
 };
 
-/// Adds the sound rows of a shard's rewards. One that cannot be read is missing, and no more.
-void read_rewards(const std::string& path, std::vector<RewardRow>& rewards,
+struct ReadReward {
+  Reward reward;
+  std::string extra;
+};
+
+/// Adds the sound ones of a shard's rewards. One that cannot be read is missing, and no more.
+void read_rewards(const std::string& path, std::vector<ReadReward>& rewards,
                   std::vector<std::string>& warnings) try {
   const h5::File file = h5::File::open(path);
   const h5::Handle type = h5::compound(reward_row_fields(), sizeof(RewardRow));
   const h5::Dataset dataset = h5::Dataset::open(file, "rewards", type.get(), 0);
   std::vector<RewardRow> rows(dataset.size());
   dataset.read(0, rows.size(), rows.data());
-  std::copy_if(rows.begin(), rows.end(), std::back_inserter(rewards),
-               [](const RewardRow& row) { return row.sound(); });
+  const bool any = std::any_of(rows.begin(), rows.end(),
+                               [](const RewardRow& row) { return row.extra_length > 0; });
+  const auto text =
+      any ? h5::read_all<std::uint8_t>(file, "reward_extra") : std::vector<std::uint8_t>();
+  for (const RewardRow& row : rows) {
+    if (row.extra_offset > text.size() || row.extra_length > text.size() - row.extra_offset)
+      continue;
+    const auto begin = text.begin() + static_cast<std::ptrdiff_t>(row.extra_offset);
+    std::string extra(begin, begin + row.extra_length);
+    if (row.sound(extra)) rewards.push_back({{row.id(), row.value}, std::move(extra)});
+  }
 } catch (const IoError& error) {
   warnings.push_back(std::string(error.what()) + "; its rewards are left out");
 }
 
-/// Gives entries, ascending by id, the rewards that came for them; of several the last.
-void join_rewards(std::vector<RewardRow>& rewards, std::vector<Entry>& entries) {
-  std::stable_sort(rewards.begin(), rewards.end(),
-                   [](const RewardRow& a, const RewardRow& b) { return a.id() < b.id(); });
-  auto entry = entries.begin();
-  for (const RewardRow& row : rewards) {
-    while (entry != entries.end() && entry->id() < row.id()) ++entry;
-    if (entry == entries.end()) return;
-    if (entry->id() == row.id()) entry->reward = row.value;
+/// Gives the finished entries, ascending by id, the rewards that came for them; of several the
+/// last.
+void join_rewards(std::vector<ReadReward>& rewards, ShardIndex& index) {
+  std::stable_sort(rewards.begin(), rewards.end(), [](const ReadReward& a, const ReadReward& b) {
+    return a.reward.id < b.reward.id;
+  });
+  auto entry = index.finished.begin();
+  for (auto& [reward, extra] : rewards) {
+    while (entry != index.finished.end() && entry->id() < reward.id) ++entry;
+    if (entry == index.finished.end()) return;
+    if (entry->id() != reward.id) continue;
+    entry->reward = reward.value;
+    index.extras.erase(reward.id);
+    if (!extra.empty()) index.extras.emplace(reward.id, std::move(extra));
   }
 }
 
@@ -193,7 +213,7 @@ bool possible(std::span<const TokenId> tokens, const RunManifest& manifest) {
 
 ShardIndex read_shard_index(const std::string& directory, const RunManifest& manifest) {
   ShardIndex result;
-  std::vector<RewardRow> rewards;
+  std::vector<ReadReward> rewards;
   for (const ShardName& shard : list_shards(directory, "trajectories")) {
     const auto source = static_cast<std::uint32_t>(result.paths.size());
     result.paths.push_back(shard.path);
@@ -215,7 +235,7 @@ ShardIndex read_shard_index(const std::string& directory, const RunManifest& man
                    [](const Entry& a, const Entry& b) { return a.id() < b.id(); });
   warn_of_disagreement(result.finished, result);
   keep_one_each(result.finished, false);
-  join_rewards(rewards, result.finished);
+  join_rewards(rewards, result);
   std::erase_if(result.partial, [&](const Entry& entry) {
     return std::binary_search(result.finished.begin(), result.finished.end(), entry,
                               [](const Entry& a, const Entry& b) { return a.id() < b.id(); });

@@ -16,6 +16,7 @@ struct ShardIndex {
   /// generates again only what was not readable. With the rewards that came for them.
   std::vector<Entry> finished;
   std::vector<Entry> partial;  ///< the same, the longest of each id, none finished
+  RewardExtras extras;         ///< of these rewards
   std::vector<std::string> warnings;
 };
 

@@ -37,10 +37,12 @@ struct ShardWriter::State {
   h5::Dataset& sampling_logprob = shard.add("sampling_logprob", h5::native<float>(), kTokenChunk);
   h5::Dataset& index = shard.add("index", index_row_fields(), sizeof(IndexRow), kIndexChunk);
   h5::Dataset& rewards = shard.add("rewards", reward_row_fields(), sizeof(RewardRow), kIndexChunk);
+  h5::Dataset& extra = shard.add("reward_extra", h5::native<std::uint8_t>(), kTokenChunk);
   h5::Dataset* kept_ids = nullptr;  // null: no masks are kept
   h5::Dataset* kept_offsets = nullptr;
   std::uint64_t next_offset = 0;  // tokens appended so far
   std::int64_t next_kept = 0;     // ids appended so far
+  std::uint64_t next_extra = 0;   // bytes of rewards' extras appended so far
 
   // Appended, not yet written.
   std::vector<TokenId> token_buffer;
@@ -50,6 +52,7 @@ struct ShardWriter::State {
   // Appended, not yet committed; their tokens may be written already.
   std::vector<IndexRow> rows;
   std::vector<RewardRow> reward_rows;
+  std::string extra_buffer;
 
   void write_tokens() {
     tokens.append<TokenId>(token_buffer);
@@ -72,6 +75,11 @@ struct ShardWriter::State {
   void commit() {
     // Before the index too: whoever sees a response sees the reward that it came with.
     if (!reward_rows.empty()) {
+      if (!extra_buffer.empty()) {
+        extra.append(extra_buffer.size(), extra_buffer.data());
+        extra.flush();
+        extra_buffer.clear();
+      }
       rewards.append<RewardRow>(reward_rows);
       rewards.flush();
       reward_rows.clear();
@@ -138,14 +146,17 @@ void ShardWriter::append(const Trajectory& trajectory) {
   s.rows.push_back(row);
   s.next_offset += row.length;
   if (trajectory.finish_reason != FinishReason::partial && !std::isnan(trajectory.reward))
-    reward(trajectory.id, trajectory.reward);
+    reward({trajectory.id, trajectory.reward});
   if (s.buffered() >= kBufferedBytes) s.shard.guarded([&] { s.write_tokens(); });
 }
 
-void ShardWriter::reward(RequestId id, float value) {
-  assert(!std::isnan(value));
-  state_->shard.check();
-  state_->reward_rows.emplace_back(id, value);
+void ShardWriter::reward(const Reward& reward, std::string_view extra) {
+  assert(!std::isnan(reward.value));
+  State& s = *state_;
+  s.shard.check();
+  s.reward_rows.emplace_back(reward, extra, s.next_extra);
+  s.extra_buffer += extra;
+  s.next_extra += extra.size();
 }
 
 void ShardWriter::flush() {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "runtime/core/interfaces.hpp"
 
@@ -32,8 +33,9 @@ class ShardWriter : public TrajectorySink {
   /// Buffers about 1 MiB, then writes (without making it visible). The three arrays must have one
   /// length (assert). A reward that it has already goes in as reward() would put it.
   void append(const Trajectory& trajectory) override;
-  /// Of a finished response, in this shard or any other of the run; a number.
-  void reward(RequestId id, float value);
+  /// Of a finished response, in this shard or any other of the run; its value is a number. `extra`:
+  /// what else is to be kept of it, as a JSON object; empty: nothing.
+  void reward(const Reward& reward, std::string_view extra = {});
   /// Commits what was appended: first tokens and log-probabilities, then the index that names them.
   /// Cheap when nothing was appended. Throws IoError, also when the file has been deleted.
   void flush() override;

@@ -32,12 +32,14 @@ StoredRun open_stored_run(const std::string& path) {
   }
   if (run.complete) {
     run.finished = final_entries(file, run.manifest);
+    run.extras = final_extras(file, run.finished);
     run.paths.push_back(std::move(file));
   } else {
     ShardIndex index = read_shard_index(path, run.manifest);
     run.paths = std::move(index.paths);
     run.finished = std::move(index.finished);
     run.partial = std::move(index.partial);
+    run.extras = std::move(index.extras);
     run.warnings = std::move(index.warnings);
   }
   return run;

@@ -20,6 +20,7 @@ struct StoredRun {
   std::vector<std::string> paths;  ///< of Entry::source
   std::vector<Entry> finished;     ///< ascending by id; in a complete run every response
   std::vector<Entry> partial;      ///< likewise, what a stopped run will go on with
+  RewardExtras extras;             ///< of the finished
   std::vector<std::string> warnings;
 };
 

@@ -115,8 +115,8 @@ class AnswerMatch::Pattern {
   pcre2_code* code_ = nullptr;
 };
 
-AnswerMatch::AnswerMatch(const RewardSection& settings)
-    : rule_(settings.rule), tolerance_(settings.tolerance) {
+AnswerMatch::AnswerMatch(const RewardSection& settings, AnswerRule rule)
+    : rule_(rule), tolerance_(settings.tolerance) {
   if (rule_ == AnswerRule::regex) pattern_ = std::make_unique<Pattern>(settings.pattern.value());
 }
 

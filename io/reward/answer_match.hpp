@@ -30,7 +30,7 @@ namespace paceline::io {
 class AnswerMatch {
  public:
   /// Throws UsageError when reward.pattern does not compile.
-  explicit AnswerMatch(const RewardSection& settings);
+  AnswerMatch(const RewardSection& settings, AnswerRule rule);
   ~AnswerMatch();
 
   /// Why no answer can equal this ground truth by the rule; empty: one can.

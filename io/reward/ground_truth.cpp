@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <tuple>
+#include <utility>
 
 #include "io/reward/answer_match.hpp"
 #include "io/reward/worker_line.hpp"
@@ -70,6 +72,47 @@ std::optional<std::string> ground_truth_text(const Prompt& prompt, const Auto<st
   return found->is_string() ? found->get<std::string>() : found->dump();
 }
 
+AnswerMatches::AnswerMatches(const RewardSection& settings) : rules_(settings.rule) {
+  for (const AnswerRule rule : {AnswerRule::exact, AnswerRule::numeric, AnswerRule::last_number,
+                                AnswerRule::boxed, AnswerRule::regex}) {
+    if (rules_.has(rule))
+      matches_.emplace(std::piecewise_construct, std::forward_as_tuple(rule),
+                       std::forward_as_tuple(settings, rule));
+  }
+}
+
+/// The rule's number as a character, then the truth.
+std::string AnswerMatches::subject(const Prompt& prompt, const std::string& truth) const {
+  std::optional<AnswerRule> rule = rules_.otherwise;
+  if (!rules_.by_source.empty()) {
+    const Json extra = Json::parse(prompt.extra_json);
+    const auto field = extra.find("data_source");
+    const std::string source =
+        field != extra.end() && field->is_string() ? field->get<std::string>() : "";
+    if (const auto own = rules_.by_source.find(source); own != rules_.by_source.end())
+      rule = own->second;
+    if (!rule) {
+      std::string known;
+      for (const auto& [name, unused] : rules_.by_source) known += "'" + name + "', ";
+      throw DataError(
+          fmt::format(": its data_source '{}' has no rule: expected {}or a `default` "
+                      "(reward.rule)",
+                      source.substr(0, 64), known));
+    }
+  }
+  if (const std::string why = matches_.at(*rule).unusable(truth); !why.empty()) {
+    throw DataError(
+        fmt::format(": its ground truth '{}' cannot be compared with by reward.rule: {}",
+                    truth.substr(0, 64), why));
+  }
+  return std::string(1, static_cast<char>('0' + static_cast<int>(*rule))) + truth;
+}
+
+bool AnswerMatches::matches(std::string_view response, std::string_view subject) const {
+  const auto rule = static_cast<AnswerRule>(subject.front() - '0');
+  return matches_.at(rule).matches(response, subject.substr(1));
+}
+
 std::vector<std::string> scoring_subjects(const RewardSection& settings, const PromptSet& set,
                                           const std::string& name, const Tokenizer& tokenizer) {
   std::vector<std::string> subjects;
@@ -82,17 +125,15 @@ std::vector<std::string> scoring_subjects(const RewardSection& settings, const P
     }
     return subjects;
   }
-  const AnswerMatch match(settings);
+  const AnswerMatches matches(settings);
   for (std::size_t i = 0; i < set.prompts.size(); ++i) {
-    auto truth = ground_truth_text(set.prompts[i], settings.ground_truth);
+    const auto truth = ground_truth_text(set.prompts[i], settings.ground_truth);
     if (!truth) throw_missing(set, i, name, settings);
-    if (const std::string why = match.unusable(*truth); !why.empty()) {
-      throw DataError(
-          fmt::format("{}: its ground truth '{}' cannot be compared with by "
-                      "reward.rule: {}",
-                      place_of(set, i, name), truth->substr(0, 64), why));
+    try {
+      subjects.push_back(matches.subject(set.prompts[i], *truth));
+    } catch (const DataError& error) {
+      throw DataError(place_of(set, i, name) + error.what());
     }
-    subjects.push_back(std::move(*truth));
   }
   return subjects;
 }

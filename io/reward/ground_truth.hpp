@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "io/config/run_config.hpp"
+#include "io/reward/answer_match.hpp"
 #include "io/text/prompts.hpp"
 #include "io/text/tokenizer.hpp"
 
@@ -23,8 +26,24 @@ namespace paceline::io {
 [[nodiscard]] std::optional<std::string> ground_truth_text(const Prompt& prompt,
                                                            const Auto<std::string>& field);
 
-/// [prompts] What a scorer needs of each: for reward.method match the ground truth, for command
-/// what its line has of the prompt (worker_line.hpp). `name` is the prompts' file. Throws
+/// The rules that reward.rule names, each ready to be used.
+class AnswerMatches {
+ public:
+  /// Throws as AnswerMatch does.
+  explicit AnswerMatches(const RewardSection& settings);
+  /// What is to be known of a prompt. Throws DataError, saying why there is no rule for its
+  /// data_source, or why the truth cannot be compared with by it.
+  [[nodiscard]] std::string subject(const Prompt& prompt, const std::string& truth) const;
+  /// As AnswerMatch does, for a prompt by its subject.
+  [[nodiscard]] bool matches(std::string_view response, std::string_view subject) const;
+
+ private:
+  AnswerRules rules_;
+  std::map<AnswerRule, AnswerMatch> matches_;
+};
+
+/// [prompts] What a scorer needs of each: for reward.method match its AnswerMatches::subject(), for
+/// command what its line has of the prompt (worker_line.hpp). `name` is the prompts' file. Throws
 /// DataError naming the first line whose ground truth is missing or cannot be compared with by
 /// reward.rule; for command it may be missing, unless reward.ground_truth names it.
 [[nodiscard]] std::vector<std::string> scoring_subjects(const RewardSection& settings,

@@ -28,7 +28,7 @@ void MatchScorer::submit(const Trajectory& response) {
   score.start = clock_.now();
   try {
     const std::string text = tokenizer_.decode(response.tokens);
-    score.value = match_.matches(text, truths_[response.id.prompt]) ? 1.0F : 0.0F;
+    score.value = matches_.matches(text, subjects_[response.id.prompt]) ? 1.0F : 0.0F;
   } catch (const DataError& error) {
     score.outcome = ScoreOutcome::refused;
     score.error = error.what();

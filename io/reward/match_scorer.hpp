@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "io/reward/answer_match.hpp"
+#include "io/reward/ground_truth.hpp"
 #include "io/reward/scorer.hpp"
 #include "io/text/tokenizer.hpp"
 #include "runtime/core/clock.hpp"
@@ -17,18 +17,18 @@ namespace paceline::io {
 /// does it.
 class MatchScorer final : public Scorer {
  public:
-  /// `truths`: [prompts] (ground_truth.hpp). All but the settings outlive this.
-  MatchScorer(const RewardSection& settings, std::span<const std::string> truths,
+  /// `subjects`: [prompts] (ground_truth.hpp). All but the settings outlive this.
+  MatchScorer(const RewardSection& settings, std::span<const std::string> subjects,
               const Tokenizer& tokenizer, const Clock& clock)
-      : match_(settings), truths_(truths), tokenizer_(tokenizer), clock_(clock) {}
+      : matches_(settings), subjects_(subjects), tokenizer_(tokenizer), clock_(clock) {}
 
   void submit(const Trajectory& response) override;
   [[nodiscard]] std::vector<Score> take() override { return std::exchange(done_, {}); }
   [[nodiscard]] std::size_t pending() const override { return 0; }
 
  private:
-  AnswerMatch match_;
-  std::span<const std::string> truths_;
+  AnswerMatches matches_;
+  std::span<const std::string> subjects_;
   const Tokenizer& tokenizer_;
   const Clock& clock_;
   std::vector<Score> done_;

@@ -30,6 +30,7 @@ struct Score {
   double start = 0;
   double duration = 0;
   std::string error;  ///< empty when scored
+  std::string extra;  ///< what else was said of one that is scored, a JSON object, or empty
 };
 
 /// Failures of those who score, whether another attempt made up for them or not.

@@ -85,6 +85,10 @@ WorkerAnswer read_answer(std::string_view line, RequestId id) {
   if (score == json.end() || !score->is_number()) return garbage("no number as score");
   answer.score = static_cast<float>(score->get<double>());
   if (!std::isfinite(answer.score)) return garbage("no finite score");
+  if (const auto extra = json.find("extra"); extra != json.end() && !extra->is_null()) {
+    if (!extra->is_object()) return garbage("no object as extra");
+    if (!extra->empty()) answer.extra = dump(*extra);
+  }
   answer.kind = WorkerAnswer::Kind::score;
   return answer;
 }

@@ -15,6 +15,8 @@
 //   id             as it read
 //   score          a finite number; or in its place
 //   error          text: this response cannot be scored
+// and, where it likes, beside a score
+//   extra          an object: what else is to be kept of this response (reward_extra of the files)
 // Whatever else is in the answer is ignored. Lines end in a line feed; all text is UTF-8.
 #pragma once
 
@@ -44,7 +46,8 @@ struct WorkerAnswer {
   enum class Kind : std::uint8_t { score, error, garbage };
   Kind kind = Kind::garbage;
   float score = 0;
-  std::string text;  ///< of an error the worker's, of garbage what is wrong with it
+  std::string text;   ///< of an error the worker's, of garbage what is wrong with it
+  std::string extra;  ///< of a score: the object as compact JSON; empty where there is none
 };
 
 /// Of a line without its line feed, in answer to the request of this id.

@@ -238,6 +238,7 @@ void WorkerPool::hear(Worker& worker, const std::string& line, double now) {
   score.duration = now - worker.asked;
   if (answer.kind == WorkerAnswer::Kind::score) {
     score.value = answer.score;
+    score.extra = std::move(answer.extra);
   } else {
     score.outcome = ScoreOutcome::refused;
     score.error = "a reward worker refused it: " + answer.text;

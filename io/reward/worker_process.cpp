@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -71,6 +72,7 @@ void announce(int guard) {
 struct Start {
   const char* program;
   char* const* arguments;
+  char* const* environment;
   int input;
   int output;
   int guard;  ///< -1: none
@@ -97,7 +99,7 @@ struct Start {
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  ::execve(how.program, how.arguments, environ);
+  ::execve(how.program, how.arguments, how.environment);
   error = errno;
   ::_exit(127);
 }
@@ -136,17 +138,42 @@ std::string find_program(const std::string& name) {
                    "' in PATH (one beside the configuration begins with ./)");
 }
 
+std::vector<std::string> worker_environment() {
+  std::vector<std::string> all;
+  for (char** variable = environ; *variable != nullptr; ++variable) all.emplace_back(*variable);
+  std::error_code none;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", none);
+  const std::filesystem::path python =
+      (program.parent_path() / PACELINE_PYTHON_FOLDER).lexically_normal();
+  if (none || !std::filesystem::is_directory(python, none)) return all;
+  const std::string name = "PYTHONPATH=";
+  const auto set = std::find_if(all.begin(), all.end(),
+                                [&](const std::string& text) { return text.starts_with(name); });
+  if (set == all.end()) {
+    all.push_back(name + python.string());
+  } else {
+    *set += (set->size() == name.size() ? "" : ":") + python.string();
+  }
+  return all;
+}
+
 WorkerProcess::WorkerProcess(const std::string& program, std::span<const std::string> command,
                              const WorkerGuard* guard) {
   std::vector<std::string> words(command.begin(), command.end());
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
+  std::vector<std::string> variables = worker_environment();
+  const auto pointers = [](std::vector<std::string>& texts) {
+    std::vector<char*> all;
+    for (std::string& text : texts) all.push_back(text.data());
+    all.push_back(nullptr);
+    return all;
+  };
+  const std::vector<char*> arguments = pointers(words);
+  const std::vector<char*> environment = pointers(variables);
   Pipe to;
   Pipe from;
   volatile int error = 0;
-  const pid_t child = start({program.c_str(), arguments.data(), to.read, from.write,
-                             guard != nullptr ? guard->shell_.input() : -1},
+  const pid_t child = start({program.c_str(), arguments.data(), environment.data(), to.read,
+                             from.write, guard != nullptr ? guard->shell_.input() : -1},
                             error);
   if (error != 0) {
     if (child > 0) ::waitpid(child, nullptr, 0);

@@ -5,12 +5,18 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 namespace paceline::io {
 
 /// Where the program of a command is: the name itself where it has a slash, else in PATH. Throws
 /// UsageError when it is not there or cannot be executed.
 [[nodiscard]] std::string find_program(const std::string& name);
+
+/// This process's environment ("NAME=value") for workers: behind what PYTHONPATH names comes the
+/// folder of Python that is installed beside this program, if any, so that `python3 -m
+/// score_worker` is found wherever it is.
+[[nodiscard]] std::vector<std::string> worker_environment();
 
 class WorkerGuard;
 

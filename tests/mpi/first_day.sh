@@ -11,7 +11,7 @@ example=$root/configs/cluster-example.yaml
 model=$root/configs/models/target
 check=("$paceline" check "$example" --set model.path="$model" --output "$work/example" "${backend[@]}"
   --set "speculation.drafters=[{method: suffix}, {method: model, path: $root/configs/models/draft}]"
-  --set "reward.command=[python3, $root/io/python/score_worker.py, $root/configs/gsm8k_reward.py]"
+  --set "reward.command=[python3, -m, score_worker, $root/configs/gsm8k_reward.py]"
   --set sampling.max_tokens=100 --set engine.max_batch=8)
 declare -A prompt_of=([prompt]='"two and two"' [messages]='[{"role": "user", "content": "two and two"}]'
   [prompt_tokens]='[5, 6, 7]')

@@ -27,6 +27,32 @@ else
   echo "SKIP: the installed reader: no h5py"
 fi
 
+# Rewards as the pages and the example print them, with nothing set, beside a configuration of the user's own.
+mkdir "$work/user"
+cp "$share/configs/gsm8k_reward.py" "$work/user/my_reward.py"
+echo '{"prompt": "two and two", "answer": "4", "data_source": "openai/gsm8k"}' >"$work/user/few.jsonl"
+printf 'model: {path: %s}\nprompts: {path: few.jsonl}\noutput: {directory: none}\nsampling: {max_tokens: 100}\n' \
+  "$share/configs/models/target" >"$work/user/base.yaml"
+# in_order WHAT CONFIG [ARG...]: `check` finds all in order, the reward command tried.
+in_order() {
+  local what=$1 code=0
+  shift
+  (cd / && env -u PYTHONPATH "$paceline" check "$@" --output "$work/none" --set prompts.path="$work/user/few.jsonl" \
+    "${backend[@]}") >"$work/check.log" 2>&1 || code=$?
+  same "$what: $(tail -n 1 "$work/check.log" | cut -c1-200)" 0 "$code"
+}
+printed=0
+while read -r line; do
+  printed=$((printed + 1))
+  { cat "$work/user/base.yaml"; echo "$line"; } >"$work/user/my.yaml"
+  if [[ $line == *verl.* ]] && ! python3 -c 'import verl' 2>/dev/null; then echo "SKIP: $line: verl is not there"; continue; fi
+  in_order "$line" "$work/user/my.yaml"
+done < <(grep -rhE '^reward: \{method: (match|command)' "$prefix/share" --include='*.md' --include='*.yaml')
+if [ "$printed" -ge 4 ]; then ok "$printed lines of rewards are printed"; else fail "$printed lines of rewards are printed"; fi
+cp "$share/configs/cluster-example.yaml" "$work/user/example.yaml"
+in_order "the example for a cluster" "$work/user/example.yaml" --set model.path="$share/configs/models/target" \
+  --set "speculation.drafters=[{method: suffix}]" --set sampling.max_tokens=100
+
 same "--version names first the instruction set that a run takes" \
   "$("$paceline" check "$config" --set engine.backend=cpu | sed -n 's/.*backend cpu (\(.*\))$/\1/p')" \
   "$("$paceline" --version | sed -n 's/^backend cpu  *\([a-z0-9_]*\).*/\1/p')"

@@ -35,7 +35,8 @@ says() { if grep -qE "$2" "$1.log"; then ok "it says: $(grep -E "$2" "$1.log" | 
 match=(--set reward.method=match --set reward.rule=regex --set "reward.pattern='####\\s*(.*?)\\s*\$'")
 # worker WORDS: settings for a program and its arguments, by comma.
 worker() { printf "%s\n" --set reward.method=command --set "reward.command=[$1]"; }
-mapfile -t command < <(worker "$python, $root/io/python/score_worker.py, $root/configs/gsm8k_reward.py")
+# The module is found beside the program, wherever that is.
+mapfile -t command < <(worker "$python, -m, score_worker, $root/configs/gsm8k_reward.py")
 
 rollout 1 "$work/plain" || { cat "$work/plain.log"; exit 1; }
 reference=$(digest "$work/plain")
@@ -69,7 +70,7 @@ for line in sys.stdin:
                                                   and "####" in request["response"])}
     time.sleep(pause)
     fault = request["id"] if faults else ""
-    if fault == "0:0": time.sleep(1000)
+    if fault == "1:0": time.sleep(1000)
     if fault == "3:1": os.kill(os.getpid(), 11)
     if fault == "5:2": sys.exit(3)
     if fault == "7:0": print("Loading...", flush=True)
@@ -103,13 +104,53 @@ code=0; rollout 2 "$work/run" "${command[@]}" --resume || code=$?
 expect "scored again" "$work/run" "$code"
 says "$work/run" "^7 responses have no reward"
 
-# One that never runs costs rewards and no more; the run does not wait for it.
+faulty 0 faulty
+code=0; rollout 2 "$work/all" "${scorer[@]}" --set reward.timeout=5 --set reward.required=all || code=$?
+same "a faulty scorer where all are required: exit code" 65 "$code"
+same "a faulty scorer where all are required: digest" "$reference" "$(digest "$work/all")"
+says "$work/all" "^paceline: 7 of 96 responses have no reward \(reward.required\), as prompt .*--resume"
+
+# One that never runs is found before anything is generated; where no rewards are required the run goes on.
 mapfile -t broken < <(worker "$python, $work/nowhere.py")
 rm -rf "$work/run"
 code=0; rollout 2 "$work/run" "${broken[@]}" || code=$?
-same "a scorer that cannot start: exit code" 0 "$code"
-same "a scorer that cannot start: digest" "$reference" "$(digest "$work/run")"
+same "a scorer that cannot start: exit code" 64 "$code"
+says "$work/run" "^paceline: reward.command: tried with .*exited with code 2"
+same "a scorer that cannot start: what is written" no "$(if [ -e "$work/run" ]; then echo yes; else echo no; fi)"
+code=0; rollout 2 "$work/run" "${broken[@]}" --set reward.required=none || code=$?
+same "and where no rewards are required: exit code" 0 "$code"
+same "and where no rewards are required: digest" "$reference" "$(digest "$work/run")"
+says "$work/run" "^warning: reward.command: tried with .*exited with code 2"
+says "$work/run" "^rewards: 0 responses scored; scoring took"
 says "$work/run" "^warning: 96 responses have no reward .*exited with code 2"
+
+# A function that fails for all responses but the one it is tried with; the next one says more than a number.
+cat >"$work/functions.py" <<'PY'
+class Explained:
+    async def __call__(self, solution_str, ground_truth):
+        right = "####" in solution_str and solution_str.rpartition("####")[2].strip() == ground_truth
+        return {"score": float(right), "acc": right, "length": len(solution_str)}
+
+
+def brittle(data_source, solution_str, ground_truth, extra_info=None):
+    return {ground_truth: 1}[solution_str]
+PY
+mapfile -t brittle < <(worker "$python, -m, score_worker, $work/functions.py, brittle")
+mapfile -t explained < <(worker "$python, -m, score_worker, $work/functions.py, Explained")
+rm -rf "$work/run"
+code=0; rollout 2 "$work/run" "${brittle[@]}" || code=$?
+same "no response can be scored: exit code" 65 "$code"
+same "no response can be scored: digest" "$reference" "$(digest "$work/run")"
+says "$work/run" "^rewards: 0 responses scored; scoring took"
+says "$work/run" "^paceline: 96 of 96 responses have no reward .* as prompt .*KeyError.*--resume"
+code=0; rollout 2 "$work/run" "${explained[@]}" --resume || code=$?
+expect "and then they can, by what explains itself" "$work/run" "$code"
+# extras DIR: what was said beside the rewards of all responses, in order.
+extras() { "$paceline" show "$1" $(seq 0 31) 2>/dev/null | grep '^beside the reward: '; }
+cp -r "$work/run" "$work/explained"
+same "what was said beside the rewards: responses" 96 "$(extras "$work/run" | grep -cE '\{"acc":(true|false),"length":[0-9]+\}$')"
+scores "by what explains itself, on other ranks" 3 "${explained[@]}" --set 'layout.verifier_tp=[2,1]'
+same "what was said is the same" "$(extras "$work/explained" | md5sum)" "$(extras "$work/run" | md5sum)"
 
 # A kill in the midst: what was scored and flushed is kept, the rest is scored by others on other ranks.
 faulty 0.02 sound

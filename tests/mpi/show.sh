@@ -30,6 +30,19 @@ says "an overview: which is longest, lengths, responses, reward, prompt" \
   '^0:[0-2] +[0-9]+ +[0-9.]+ +3 +[01]\.[0-9]{3}  .*Sort these' "$work/out"
 same "an overview: nothing on stderr" "" "$(cat "$work/err")"
 
+# A system prompt that all begin with tells nothing: the last thing that the user says is shown.
+cat >"$work/turns.jsonl" <<'LINES'
+{"messages": [{"role": "system", "content": "You are a helpful assistant of many words, as all are."}, {"role": "user", "content": "first"}, {"role": "assistant", "content": "x"}, {"role": "user", "content": "Sort: 9, 4"}], "answer": "4, 9"}
+{"prompt": "plain text", "answer": "1"}
+{"prompt_tokens": [83, 111, 114], "answer": "1"}
+LINES
+rollout 1 "$work/turns" --set prompts.path="$work/turns.jsonl" --set prompts.samples=1 --set sampling.max_tokens=8 ||
+  fail "a run of turns: $(tail -n 3 "$work/turns.log")"
+show "$work/turns" || fail "an overview of turns: $(cat "$work/err")"
+says "an overview: the last user message" '^0:0 +[0-9]+ +[0-9.]+ +1 +-  Sort: 9, 4$' "$work/out"
+says "an overview: text" '  plain text$' "$work/out"
+says "an overview: token ids, decoded" '^2:0 .*  [^ ]+$' "$work/out"
+
 show "$work/run" 0:1 || fail "a response: $(cat "$work/err")"
 says "a response: its prompt" '^prompt 0 \(first\), [0-9]+ tokens, ground truth 7, 23, 41$' "$work/out"
 says "a response: the prompt's text, as the model has it" '^Sort these numbers: 41, 7, 23<\|im_end\|>$' "$work/out"

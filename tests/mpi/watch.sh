@@ -128,6 +128,14 @@ if ! kill -0 "$pid" 2>/dev/null; then
 fi
 comes step-9 && same "the next step comes" "$(alone 9 60)" "$(digest "$steps/step-9")"
 
+# Where no response can be scored the step is refused, and its responses stay.
+echo 'def compute_score(solution_str, ground_truth): return {ground_truth: 1}[solution_str]' >"$work/brittle.py"
+request step-10 10 60 "" "reward: {method: command, command: [python3, -m, score_worker, $work/brittle.py]}"
+comes step-10
+if grep -q "96 of 96 responses have no reward" "$steps/step-10.error"; then ok "rewards that fail are told of"
+else fail "rewards that fail: $(cat "$steps/step-10.error")"; fi
+same "the responses stay" "$(alone 10 60)" "$(digest "$steps/step-10.part")"
+
 : >"$steps/stop"
 code=0
 wait "$pid" || code=$?

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Set
 
 import numpy as np
 
@@ -35,7 +35,10 @@ def to_verl(
 
     non_tensors, object arrays [B]: uid, equal for the responses to one prompt; and of data_source,
     reward_model, extra_info, ability and raw_prompt (the messages or text) those that some prompt
-    has. A prompt without one gets an empty dict (reward_model, extra_info) or None. meta_info:
+    has. A prompt without one gets an empty dict (reward_model, extra_info) or None. Where there are
+    rm_scores, also what verl's reward loop has beside them: reward_extra_info, a dict each, its
+    entries as columns, and their names in meta_info's reward_extra_keys. Of a reward function that
+    returned a dict these are its entries, of one that returned a number acc is that. meta_info:
     temperature and global_token_num.
 
     P and R are the longest prompt and response unless given. What does not fit is a ReaderError
@@ -70,12 +73,15 @@ def to_verl(
     for name, (values, missing) in columns.items():
         if any(value is not None for value in values):
             non_tensors[name] = _rows(run, values, missing)
+    extras = _reward_extras(run, {*tensors, *non_tensors}) if "rm_scores" in tensors else {}
+    non_tensors.update(extras)
     return {
         "tensors": _as_torch(tensors) if as_torch else tensors,
         "non_tensors": non_tensors,
         "meta_info": {
             "temperature": run.attributes["sampling"]["temperature"],
             "global_token_num": tensors["attention_mask"].sum(axis=1).tolist(),
+            **({"reward_extra_keys": list(extras)[1:]} if extras else {}),
         },
     }
 
@@ -193,6 +199,27 @@ def _rows(run: Run, of_prompts: Sequence[Any], missing: Any) -> np.ndarray:
         value = of_prompts[prompt]
         column[row] = copy.deepcopy(missing if value is None else value)
     return column
+
+
+def _reward_extras(run: Run, taken: Set[str]) -> Dict[str, np.ndarray]:
+    """reward_extra_info, then its entries by their names, but for names that are taken.
+
+    An entry that a response lacks is None.
+    """
+    infos = [
+        {"score": float(score), **extra} if extra else {"acc": float(score)}
+        for score, extra in zip(run.reward, run.reward_extra)
+    ]
+    names = [name for name in dict.fromkeys(n for info in infos for n in info) if name not in taken]
+    columns = {"reward_extra_info": infos}
+    columns.update({name: [info.get(name) for info in infos] for name in names})
+    arrays: Dict[str, np.ndarray] = {}
+    for name, values in columns.items():
+        numbers = all(isinstance(value, (bool, int, float)) for value in values)
+        arrays[name] = np.array(values) if numbers else np.empty(len(values), dtype=object)
+        for row, value in enumerate(values if not numbers else []):  # one by one: some are lists
+            arrays[name][row] = value
+    return arrays
 
 
 def _as_torch(arrays: Mapping[str, np.ndarray]) -> Dict[str, Any]:

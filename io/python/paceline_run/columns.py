@@ -12,6 +12,10 @@ import numpy as np
 
 from .records import ReaderError
 
+#: Some file systems of clusters have no locks. None is needed: a final file does not change, and one
+#: that grows is made for it (SWMR). Old versions of h5py know no such setting.
+HAS_LOCKING = hasattr(h5py.h5p.PropFAID, "set_file_locking")
+
 #: What h5py, numpy and json raise on a damaged file.
 H5_ERRORS = (OSError, KeyError, ValueError, TypeError, RuntimeError, IndexError, AttributeError)
 
@@ -33,7 +37,12 @@ def opened(path: str, what: str) -> h5py.File:
     Raises ReaderError on what is there but is not HDF5, and OSError on what is not there.
     """
     try:
-        return h5py.File(path, "r")
+        try:
+            return h5py.File(path, "r")
+        except OSError as error:  # with a lock as a rule: HDF5 wants all who open a file to agree
+            if not (HAS_LOCKING and "lock" in str(error)):
+                raise
+            return h5py.File(path, "r", locking=False)
     except OSError as error:
         if error.errno is not None:  # the system's
             raise
@@ -49,6 +58,8 @@ def patient_access() -> h5py.h5p.PropFAID:
     """
     access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
     access.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
+    if HAS_LOCKING:
+        access.set_file_locking(False, True)
     set_attempts = ctypes.CDLL(h5py.h5p.__file__).H5Pset_metadata_read_attempts
     set_attempts.argtypes = (ctypes.c_int64, ctypes.c_uint)
     if set_attempts(access.id, 20) < 0:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
-from typing import Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 
 from .batches import to_dataproto, to_trl, to_verl
-from .columns import are_offsets, column_of, guarded, opened
+from .columns import are_offsets, column_of, guarded, opened, strings_of
 from .manifest import TOKEN_COLUMNS, KeptColumns, are_tokens, attributes_of, read_prompts
 from .records import FINISH_REASONS, PathLike, Prompt, ReaderError, Response
 from .scores import scores_under
@@ -66,6 +67,8 @@ class Run:
                 self.weight_version: np.ndarray = column_of(group, "weight_version")[:]
                 #: uint64: equal for responses that are equal to the bit.
                 self.checksums: np.ndarray = column_of(group, "checksum")[:]
+                #: JSON of each, empty where nothing was said beside its reward; none where nowhere.
+                self._extras = strings_of(group, "reward_extra") if "reward_extra" in group else []
                 self._columns = [column_of(group, name) for name in TOKEN_COLUMNS]
                 self._kept = KeptColumns.of(group, self.attributes)
                 self.prompts: List[Prompt] = read_prompts(self._file["prompts"])
@@ -92,6 +95,7 @@ class Run:
             and np.array_equal(self.prompt_index, rows // max(samples, 1))
             and np.array_equal(self.sample_index, rows % max(samples, 1))
             and are_offsets(self._offsets, count)
+            and len(self._extras) in (0, count)
             and all(len(column) == self._offsets[-1] for column in self._columns)
             and (self._kept is None or len(self._kept.offsets) == self._offsets[-1] + 1)
             and bool(np.all(self.lengths <= self.attributes["sampling"]["max_tokens"]))
@@ -117,6 +121,12 @@ class Run:
     def lengths(self) -> np.ndarray:
         """int64 [responses]: tokens of each response."""
         return np.diff(self._offsets)
+
+    @property
+    def reward_extra(self) -> List[Dict[str, Any]]:
+        """What reward functions returned beside each response's reward."""
+        extras = self._extras or [""] * len(self)
+        return [json.loads(extra) if extra else {} for extra in extras]
 
     def __getitem__(self, index: int) -> Response:
         if index < 0:
@@ -174,4 +184,5 @@ class Run:
             "weight_version": self.weight_version[index],
         }
         reward = float(self.reward[index])
-        return Response.stored(row, columns, None if np.isnan(reward) else reward, kept)
+        extra = self._extras[index] if self._extras else ""
+        return Response.stored(row, columns, None if np.isnan(reward) else reward, kept, extra)

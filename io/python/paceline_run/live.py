@@ -48,7 +48,7 @@ def iter_live(directory: PathLike, partial: bool = False) -> Iterator[Response]:
         yield from iter_live(name)  # it has ended meanwhile
         return
     seen = set()
-    rewards: Dict[Tuple[int, int], float] = {}
+    rewards: Dict[Tuple[int, int], Tuple[float, str]] = {}
     # Per id: the longest partial response and the shard and row that hold it.
     longest: Dict[Tuple[int, int], Tuple[int, str, int]] = {}
     for path in shards:
@@ -107,7 +107,7 @@ def _shards(directory: str) -> List[str]:
 def _shard_responses(
     path: str,
     manifest: Mapping[str, Any],
-    rewards: Dict[Tuple[int, int], float],
+    rewards: Dict[Tuple[int, int], Tuple[float, str]],
     first: int = 0,
     last: Optional[int] = None,
 ) -> Iterator[Tuple[int, Response]]:
@@ -128,10 +128,12 @@ def _shard_responses(
             count = len(index) if last is None else min(last, len(index))
             columns = [column_of(file, name) for name in TOKEN_COLUMNS]
             kept_columns = KeptColumns.of(file, manifest)
-            for row in column_of(file, "rewards")[:]:
+            scored = column_of(file, "rewards")[:]
+            said = column_of(file, "reward_extra")[:].tobytes() if "reward_extra" in file else b""
+            for row in scored:
                 if int(row["checksum"]) != 0:  # else a hole in the file
                     key = (int(row["prompt_index"]), int(row["sample_index"]))
-                    rewards.setdefault(key, float(row["reward"]))
+                    rewards.setdefault(key, (float(row["reward"]), _extra_of(row, said)))
         except (ReaderError, *H5_ERRORS):
             return
         for number, row in _rows(index, first, count):
@@ -148,7 +150,20 @@ def _shard_responses(
                 continue
             if are_tokens(parts[0], manifest):
                 key = (int(row["prompt_index"]), int(row["sample_index"]))
-                yield number, Response.stored(row, parts, rewards.get(key), kept)
+                reward, extra = rewards.get(key, (None, ""))
+                yield number, Response.stored(row, parts, reward, kept, extra)
+
+
+def _extra_of(row: np.void, said: bytes) -> str:
+    """What was said beside a reward, as JSON; empty where it was nothing, or is damaged."""
+    if not said:
+        return ""
+    begin = int(row["extra_offset"])
+    text = said[begin : begin + int(row["extra_length"])]
+    try:
+        return text.decode() if text and isinstance(json.loads(text), dict) else ""
+    except ValueError:
+        return ""
 
 
 def _rows(index: h5py.Dataset, first: int, count: int) -> Iterator[Tuple[int, np.void]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
@@ -60,6 +61,8 @@ class Response:
     kept_ids: Optional[np.ndarray] = None
     #: int32 [response + 1]: token t could have been kept_ids[kept_offsets[t] : kept_offsets[t + 1]].
     kept_offsets: Optional[np.ndarray] = None
+    #: What the reward function returned beside it: the other entries of its dict.
+    reward_extra: Dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def stored(
@@ -68,10 +71,11 @@ class Response:
         columns: Sequence[np.ndarray],
         reward: Optional[float] = None,
         kept: Optional[Tuple[np.ndarray, np.ndarray]] = None,
+        reward_extra: str = "",
     ) -> "Response":
         """Of what a file holds: its row of numbers, its parts of TOKEN_COLUMNS, and its reward.
 
-        `kept`: as KeptColumns.read() gives it.
+        `kept`: as KeptColumns.read() gives it. `reward_extra` is JSON, or empty.
         """
         tokens, logprob, sampling_logprob = columns
         return cls(
@@ -85,6 +89,7 @@ class Response:
             weight_version=int(row["weight_version"]),
             kept_ids=None if kept is None else kept[0],
             kept_offsets=None if kept is None else kept[1].astype(np.int32),
+            reward_extra=json.loads(reward_extra) if reward_extra else {},
         )
 
     @property

@@ -86,6 +86,7 @@ def iter_slime(
             metadata={
                 "uid": prompt.uid,
                 "finish_reason": response.finish_reason,
+                **({"reward_extra": response.reward_extra} if response.reward_extra else {}),
                 **copy.deepcopy(fields),
             },
             rollout_top_p_token_ids=_list_of(response.kept_ids),

@@ -22,7 +22,7 @@ def to_trl_rollout(
 
     prompt_ids and completion_ids, lists of token ids; logprobs, a list of floats a completion. TRL
     hands the others to reward functions, by their names: uid, finish_reason, and reward where every
-    response of the run has one.
+    response of the run has one, with reward_extra, a dict each, where something was said beside one.
 
     `prompts` are those that TRL passed (1.16: as the data set has them, each as often as it wants
     responses to it). The first time a prompt gets sample 0, and so on. Raises ReaderError where the
@@ -54,6 +54,8 @@ def trl_lists(run: Run, rows: Sequence[int], logprob: str) -> Dict[str, List[Any
         batch["finish_reason"].append(response.finish_reason)
     if all(response.reward is not None for response in responses):
         batch["reward"] = [responses[row].reward for row in rows]
+        if any(response.reward_extra for response in responses):
+            batch["reward_extra"] = [responses[row].reward_extra for row in rows]
     return batch
 
 

@@ -75,7 +75,7 @@ speculation: {drafters: [{method: ngram}], policy: fixed, max_length: 4, paths: 
 schedule: {chunk: 512, rebalance: false, shuffle: true, move_kv: both}
 reward: {method: command, ground_truth: extra_info.answer, rule: regex, pattern: "a|(b)?",
          tolerance: 0.5, command: [python3, ../score.py, ./r.py, "", -x], workers: 3,
-         timeout: 5m, attempts: 4, send_tokens: true}
+         timeout: 5m, attempts: 4, send_tokens: true, required: all}
 output: {directory: o, flush_seconds: 0.5}
 limits: {wall_clock: 02:00:00, margin: 1m, stall: none}
 )");
@@ -120,7 +120,7 @@ limits: {wall_clock: 02:00:00, margin: 1m, stall: none}
   EXPECT_EQ(c.schedule.move_kv, MoveKvBy::both);
   EXPECT_EQ(c.reward.method, RewardMethod::command);
   EXPECT_EQ(c.reward.ground_truth, "extra_info.answer");
-  EXPECT_EQ(c.reward.rule, AnswerRule::regex);
+  EXPECT_EQ(c.reward.rule, (AnswerRules{AnswerRule::regex, {}}));
   EXPECT_EQ(c.reward.pattern, "a|(b)?");
   EXPECT_EQ(c.reward.tolerance, 0.5);
   EXPECT_EQ(c.reward.command,
@@ -129,6 +129,7 @@ limits: {wall_clock: 02:00:00, margin: 1m, stall: none}
   EXPECT_EQ(c.reward.timeout, 300);
   EXPECT_EQ(c.reward.attempts, 4);
   EXPECT_TRUE(c.reward.send_tokens);
+  EXPECT_EQ(c.reward.required, RewardsRequired::all);
   EXPECT_EQ(c.output.flush_seconds, 0.5);
   EXPECT_EQ(c.limits.wall_clock, 7200.0);
   EXPECT_EQ(c.limits.margin, 60.0);
@@ -165,7 +166,7 @@ TEST(RunConfig, UnknownNames) {
   EXPECT_EQ(error_with("reward: {zzzzzzzzzz: 3}\n"),
             "run.yaml:4:10: unknown key 'zzzzzzzzzz' in section 'reward'; there are method, "
             "ground_truth, rule, pattern, tolerance, command, workers, timeout, attempts, "
-            "send_tokens");
+            "send_tokens, required");
   EXPECT_EQ(error_with("<<: {}\n").find("run.yaml:4:1: unknown section '<<'"), 0U);
 }
 
@@ -315,6 +316,28 @@ TEST(RunConfig, TheModeOfSpeculationAndRanksThatDraftMustAgree) {
             "speculation.drafters is empty, found 'decoupled'");
   EXPECT_EQ(parse(required, {"speculation.mode=plain"}).speculation.mode, SpeculationMode::plain);
   EXPECT_EQ(parse(required, {}).speculation.mode, std::nullopt);
+}
+
+TEST(RunConfig, RulesOfAnswersMayGoByDataSource) {
+  const RunConfig c = parse(required, {"reward.rule={openai/gsm8k: last_number, a b: boxed}"});
+  const AnswerRules rules{std::nullopt,
+                          {{"openai/gsm8k", AnswerRule::last_number}, {"a b", AnswerRule::boxed}}};
+  EXPECT_EQ(c.reward.rule, rules);
+  EXPECT_EQ(parse(c.text, {}).reward.rule, rules);
+  const RunConfig others = parse(required, {"reward.rule={MATH: boxed, default: exact}"});
+  EXPECT_EQ(others.reward.rule, (AnswerRules{AnswerRule::exact, {{"MATH", AnswerRule::boxed}}}));
+  EXPECT_EQ(parse(others.text, {}).reward.rule, others.reward.rule);
+  EXPECT_EQ(error_with("reward: {rule: {MATH: boxes}}\n"),
+            "run.yaml:4:23: reward.rule.MATH: expected one of exact, numeric, last_number, boxed, "
+            "regex, found 'boxes'; did you mean 'boxed'?");
+  EXPECT_EQ(
+      error_with("reward: {rule: {}}\n"),
+      "run.yaml:4:16: reward.rule: expected one of exact, numeric, last_number, boxed, regex; "
+      "or a map of such by data_source, and `default` for others, found a map");
+  // A pattern is of those of its own.
+  EXPECT_EQ(error_with("reward: {method: match, rule: {a: regex}}\n"),
+            "run.yaml: reward.pattern: expected a regular expression where reward.rule is regex, "
+            "found none");
 }
 
 TEST(RunConfig, WhatAMethodOfRewardNeedsIsThere) {

@@ -33,6 +33,18 @@ std::vector<RequestId> all_ids(std::uint32_t prompts, std::uint32_t samples) {
   return ids;
 }
 
+/// A finished response; of sample 1 the reward comes by itself, with what else was said.
+void append(ShardWriter& writer, RequestId id) {
+  Trajectory response = sample::finished(id);
+  const float reward = response.reward;
+  const bool apart = id.sample == 1 && !std::isnan(reward);
+  if (apart) response.reward = NAN;
+  writer.append(response);
+  if (apart)
+    writer.reward({id, reward},
+                  R"({"acc": )" + std::to_string(id.prompt) + R"(, "why": "\u00e9"})");
+}
+
 void complete(const RunDirectory& run, const RunManifest& manifest,
               const std::vector<Prompt>& prompts) {
   ShardWriter first(run.path(), run.attempt(), 0);
@@ -44,7 +56,7 @@ void complete(const RunDirectory& run, const RunManifest& manifest,
   double time = 0;
   const auto ids = all_ids(static_cast<std::uint32_t>(manifest.prompts), manifest.samples);
   for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
-    ((id->prompt + id->sample) % 2 == 0 ? first : second).append(sample::finished(*id));
+    append((id->prompt + id->sample) % 2 == 0 ? first : second, *id);
     telemetry.step({.start = time, .duration = 0.25, .requests = 1, .decode_tokens = 2});
     time += 0.25;
     telemetry.event({time, *id, RequestEventKind::finished, sample::length_of(*id)});
@@ -161,7 +173,7 @@ void live(const RunDirectory& run, const RunManifest& manifest) {
   for (const RequestId id :
        all_ids(static_cast<std::uint32_t>(manifest.prompts), manifest.samples)) {
     if (flushed % 5 == 0) writer.append(sample::prefix(id, 2));
-    writer.append(sample::finished(id));
+    append(writer, id);
     writer.flush();
     std::printf("flushed %zu\n", ++flushed);
     std::fflush(stdout);

@@ -290,6 +290,8 @@ TEST_F(FinalFileTest, AnEmptyRunAndStringsWithNul) {
 TEST_F(FinalFileTest, RewardsThatComeAfterwardsLeaveTheBytesOfThoseThatCameInTime) {
   const SampleRun run(5, 3);
   std::vector<Reward> late;
+  const Reward explained{{1, 2}, 2};
+  const std::string extra = R"({"acc": 1, "why": "\u00e9"})";
   for (const bool in_time : {true, false}) {
     const std::string path = at(in_time ? "in time" : "late");
     const RunDirectory directory(path, run.manifest, run.prompts, false);
@@ -301,6 +303,7 @@ TEST_F(FinalFileTest, RewardsThatComeAfterwardsLeaveTheBytesOfThoseThatCameInTim
       const float reward = sample::finished(id).reward;
       if (!in_time && !std::isnan(reward)) late.push_back({id, reward});
     }
+    if (in_time) writer.reward(explained, extra);
     writer.close();
     const FinalFileReport report = write_final_file(path, run.manifest, run.prompts);
     EXPECT_EQ(report.rewards, in_time ? 9U : 0U);
@@ -319,7 +322,10 @@ TEST_F(FinalFileTest, RewardsThatComeAfterwardsLeaveTheBytesOfThoseThatCameInTim
   EXPECT_EQ(unscored, run.ids.size());
   EXPECT_EQ(add_rewards(at("late"), std::span(late).first(4)).rewards, 4U);
   EXPECT_EQ(complete.read_state().unscored.entries.size(), run.ids.size() - 4);
-  EXPECT_EQ(add_rewards(at("late"), std::span(late).subspan(4)).rewards, 9U);
+  const RewardExtras extras{{explained.id, extra}};
+  EXPECT_EQ(add_rewards(at("late"), std::span(late).first(4), extras).rewards, 4U);
+  EXPECT_EQ(add_rewards(at("late"), std::span(late).subspan(4), extras).rewards, 9U);
+  EXPECT_EQ(open_stored_run(at("late")).extras, extras);
   EXPECT_EQ(bytes_of(at("late/trajectories.h5")), bytes_of(at("in time/trajectories.h5")));
 
   // A flipped bit in a reward shows.
@@ -332,6 +338,15 @@ TEST_F(FinalFileTest, RewardsThatComeAfterwardsLeaveTheBytesOfThoseThatCameInTim
   std::ofstream(at("late/trajectories.h5"), std::ios::binary) << bytes;
   const std::string message = message_of<IoError>([&] { (void)digest_of(at("late")); });
   EXPECT_NE(message.find("reward: it is damaged"), std::string::npos) << message;
+
+  // And one in what was said beside it.
+  bytes = bytes_of(at("in time/trajectories.h5"));
+  const std::size_t said = bytes.find(extra);
+  ASSERT_NE(said, std::string::npos);
+  bytes[said + 8] ^= 1;
+  std::ofstream(at("in time/trajectories.h5"), std::ios::binary) << bytes;
+  const std::string other = message_of<IoError>([&] { (void)digest_of(at("in time")); });
+  EXPECT_NE(other.find("reward_extra: it is damaged"), std::string::npos) << other;
 }
 
 // One flipped bit in each part of an index row: the response is made again, and nothing else.

@@ -1,5 +1,6 @@
 """The Python reader against runs that the C++ library wrote by formula (sample.hpp)."""
 
+import fcntl
 import json
 import os
 import re
@@ -41,6 +42,10 @@ def reward_of(p, s):
     return None if p % 3 == 0 else p + 0.5 * s
 
 
+def extra_of(p, s):
+    return {"acc": p, "why": "\u00e9"} if s == 1 and reward_of(p, s) is not None else {}
+
+
 def text_of(tokens):
     # The library reads the characters of added tokens as bytes too, where all of them stand for one.
     pieces = {310: b"<|im_end|>", 311: b"a b", 312: b"caf\xe9"}
@@ -63,6 +68,7 @@ class Base(unittest.TestCase):
         self.assertEqual(response.sampling_logprob.tolist(), [-0.25 * t for t in range(length)])
         self.assertEqual(response.finish_reason, reason_of(p, s))
         self.assertEqual(response.reward, reward_of(p, s))
+        self.assertEqual(response.reward_extra, extra_of(p, s))
         self.assertEqual(response.weight_version, 12)
 
 
@@ -403,6 +409,7 @@ class CompleteRun(Base):
                 self.assertEqual(sample.label, f"answer \u00e9 {p}" if p % 2 == 0 else None)
                 self.assertEqual(sample.prompt, text_of(prompt_tokens(p)))
                 self.assertEqual(sample.metadata["level"], p)
+                self.assertEqual(sample.metadata.get("reward_extra", {}), extra_of(p, s))
                 json.dumps(sample.to_dict())
         with self.assertRaises(ValueError):
             next(self.run_.iter_slime(logprob="other", tokenizer=self.tokenizer()))
@@ -517,6 +524,35 @@ class CompleteRun(Base):
                 if count > 0:
                     expected[count - 1] = row + 0.5
                 self.assertEqual(scores[row].tolist(), expected)
+
+    def test_verl_has_what_was_said_beside_rewards_where_it_has_the_rewards(self):
+        self.assertEqual(self.run_.reward_extra, [extra_of(p, s) for p, s in self.ids])
+        self.assertNotIn("reward_extra_keys", self.run_.to_verl()["meta_info"])
+        self.run_.reward[:] = np.arange(len(self.ids)) + 0.5
+        data = self.run_.to_verl()
+        self.assertEqual(data["meta_info"]["reward_extra_keys"], ["acc", "score", "why"])
+        fields = data["non_tensors"]
+        self.assertEqual(list(fields)[-4:], ["reward_extra_info", "acc", "score", "why"])
+        for row, (p, s) in enumerate(self.ids):
+            said = extra_of(p, s)
+            expected = {"score": row + 0.5, **said} if said else {"acc": row + 0.5}
+            self.assertEqual(fields["reward_extra_info"][row], expected)
+            for name in ("acc", "score", "why"):
+                self.assertEqual(fields[name][row], expected.get(name))
+        self.assertEqual(fields["acc"].dtype, np.float64, "numbers stay numbers, for metrics")
+        # No name of a column of the batch is taken.
+        self.run_._extras = [json.dumps({"uid": "x", "prompts": 1, "list": [row, 2]}) for row in range(len(self.ids))]
+        data = self.run_.to_verl()
+        self.assertEqual(data["meta_info"]["reward_extra_keys"], ["score", "list"])
+        self.assertEqual(data["non_tensors"]["uid"][0], self.run_.prompts[0].uid)
+        self.assertEqual(data["non_tensors"]["list"][3], [3, 2])
+        self.assertEqual(data["non_tensors"]["reward_extra_info"][3]["uid"], "x")
+
+    def test_files_are_read_where_locks_are_refused(self):
+        with open(os.path.join(self.path, "trajectories.h5"), "rb") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)  # what is locked by another refuses as having no locks does
+            with reader.open_run(self.path) as run:
+                self.assertEqual(len(run), len(self.ids))
 
     def test_verl_has_the_prompts_fields_one_a_response(self):
         fields = self.run_.to_verl()["non_tensors"]

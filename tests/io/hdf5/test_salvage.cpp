@@ -7,6 +7,7 @@
 #include "io/hdf5/digest.hpp"
 #include "io/hdf5/file.hpp"
 #include "io/hdf5/final_file.hpp"
+#include "io/hdf5/stored_run.hpp"
 #include "io/hdf5/telemetry.hpp"
 #include "io/hdf5/telemetry_reader.hpp"
 #include "tests/io/hdf5/fixture.hpp"
@@ -87,6 +88,43 @@ TEST_F(SalvageTest, WhatIsLeftOfAFileThatWasCutShortIsKept) {
   EXPECT_TRUE(bytes_of(file_) == whole_);
   EXPECT_EQ(resume(std::string(whole_.size(), '\0')), 0U);
   EXPECT_TRUE(bytes_of(file_) == whole_);
+}
+
+// Never is a reward kept, and with it the response known as scored, without what was said beside
+// it.
+TEST_F(SalvageTest, WhatWasSaidBesideRewardsIsKeptOrTheyAreLeftOutToo) {
+  std::vector<Reward> rewards;
+  RewardExtras extras;
+  for (const RequestId id : run_.ids) {
+    if (!std::isnan(sample::finished(id).reward)) continue;
+    rewards.push_back({id, 0.5F});
+    extras[id] = R"({"why": )" + std::to_string(id.prompt * 10 + id.sample) + "}";
+  }
+  ASSERT_FALSE(extras.empty());
+  add_rewards(path_, rewards, extras);
+  whole_ = bytes_of(file_);
+  std::size_t kept = 0;
+  std::size_t tried = 0;
+  const std::size_t step = kSanitizer ? 2309 : 769;
+  for (std::size_t at = 11; at < whole_.size(); at += step, ++tried) {
+    std::string bytes = whole_;
+    bytes[at] = static_cast<char>(bytes[at] ^ (1 << (at % 8)));
+    EXPECT_GE(resume(bytes), run_.ids.size() - 2) << at;
+    const StoredRun run = open_stored_run(path_);
+    EXPECT_TRUE(run.extras.empty() || run.extras == extras ||
+                run.extras.size() + 2 >= extras.size())
+        << at;
+    for (const Entry& entry : run.finished) {
+      if (!extras.contains(entry.id())) continue;
+      ASSERT_EQ(std::isnan(entry.reward), !run.extras.contains(entry.id())) << at;
+      const auto kept_extra = run.extras.find(entry.id());
+      const bool its_own =
+          kept_extra == run.extras.end() || kept_extra->second == extras.at(entry.id());
+      EXPECT_TRUE(its_own) << at;
+    }
+    kept += run.extras == extras ? 1 : 0;
+  }
+  EXPECT_GT(kept, tried / 2);
 }
 
 TEST_F(SalvageTest, LayoutsAreThoseOfRealFiles) {

@@ -254,26 +254,41 @@ TEST_F(ShardTest, RewardsComeLaterAndElsewhere) {
     for (const RequestId id : run.ids) writer.append(sample::finished(id));
     writer.flush();
     EXPECT_EQ(unscored(), (std::vector<RequestId>{{0, 0}, {0, 1}, {3, 0}, {3, 1}}));
-    writer.reward({0, 1}, 0.25F);
+    writer.reward({{0, 1}, 0.25F}, R"({"acc":false})");
+    writer.reward({{1, 1}, 7}, R"({"acc":1})");
     writer.flush();  // with nothing else to write
   }
   ShardWriter writer(directory.path(), 1, 2);
-  writer.reward({3, 0}, -2);
-  writer.reward({0, 1}, 0.5F);  // of two the later attempt's stands
+  writer.reward({{3, 0}, -2}, R"({"acc":true})");
+  writer.flush();
+  writer.reward({{0, 1}, 0.5F});  // of two the later attempt's stands
   writer.close();
   EXPECT_EQ(unscored(), (std::vector<RequestId>{{0, 0}, {3, 1}}));
   const ShardIndex index = read_shard_index(directory.path(), run.manifest);
   EXPECT_EQ(index.finished[1].reward, 0.5F);
   EXPECT_EQ(index.finished[2].reward, 1);
   EXPECT_EQ(index.finished[6].reward, -2);
+  EXPECT_EQ(index.finished[3].reward, 7);
+  const RewardExtras extras{{{1, 1}, R"({"acc":1})"}, {{3, 0}, R"({"acc":true})"}};
+  EXPECT_EQ(index.extras, extras);
 
   // A flipped bit: that reward is missing, and nothing else.
-  const std::uint64_t checksum = RewardRow({3, 0}, -2).checksum;
-  std::string bytes = bytes_of(writer.path());
+  const std::string text = R"({"acc":true})";
+  const std::uint64_t checksum = RewardRow({{3, 0}, -2}, text, 0).checksum;
+  const std::string whole = bytes_of(writer.path());
+  std::string bytes = whole;
   const std::size_t found =
       bytes.find(std::string(reinterpret_cast<const char*>(&checksum), sizeof checksum));
   ASSERT_NE(found, std::string::npos);
   bytes[found + 16] ^= 1;
+  std::ofstream(writer.path(), std::ios::binary) << bytes;
+  EXPECT_EQ(unscored(), (std::vector<RequestId>{{0, 0}, {3, 0}, {3, 1}}));
+
+  // One in what was said beside it likewise.
+  bytes = whole;
+  const std::size_t said = bytes.find(text);
+  ASSERT_NE(said, std::string::npos);
+  bytes[said + 2] ^= 1;
   std::ofstream(writer.path(), std::ios::binary) << bytes;
   EXPECT_EQ(unscored(), (std::vector<RequestId>{{0, 0}, {3, 0}, {3, 1}}));
 }

@@ -135,7 +135,10 @@ class Outputs(unittest.TestCase):
         self.check_rollout(self.run_.to_trl_rollout(), everything)
         self.check_rollout(self.run_.to_trl_rollout(logprob="full"), everything, "logprob")
         self.run_.reward[:] = np.arange(PROMPTS * SAMPLES)
-        self.assertEqual(self.run_.to_trl_rollout()["reward"], list(everything))
+        batch = self.run_.to_trl_rollout()
+        self.assertEqual(batch["reward"], list(everything))
+        self.assertEqual(batch["reward_extra"], self.run_.reward_extra)
+        self.assertEqual(batch["reward_extra"][4], {"acc": 1, "why": "\u00e9"})
 
     def test_trl_rollout_of_the_prompts_that_trl_passes(self):
         said = [[{"role": "user", "content": f"question {p}"}] for p in range(PROMPTS)]

@@ -92,6 +92,11 @@ class Verl(Trainer):
         self.assertTrue((again.batch["responses"] == data.batch["responses"]).all())
         self.assertEqual(again.non_tensor_batch["raw_prompt"][5], self.run_.prompts[1].source)
 
+        # What verl's trainer takes from beside the rewards (extract_reward), and goes on with.
+        extras = {key: again.non_tensor_batch[key] for key in again.meta_info["reward_extra_keys"]}
+        self.assertEqual(list(extras), ["acc"])
+        np.testing.assert_array_equal(extras["acc"], self.run_.reward)
+
         # GRPO's advantages, which take the groups from uid and the rewards from the last token.
         advantages, _ = core_algos.compute_grpo_outcome_advantage(
             token_level_rewards=data.batch["rm_scores"],

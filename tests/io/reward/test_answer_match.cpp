@@ -9,10 +9,9 @@ namespace {
 
 AnswerMatch by(AnswerRule rule, double tolerance = 0, std::optional<std::string> pattern = {}) {
   RewardSection settings;
-  settings.rule = rule;
   settings.tolerance = tolerance;
   settings.pattern = std::move(pattern);
-  return AnswerMatch(settings);
+  return AnswerMatch(settings, rule);
 }
 
 TEST(AnswerMatch, Exact) {

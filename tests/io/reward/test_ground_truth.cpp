@@ -49,6 +49,32 @@ TEST_F(GroundTruth, AnyFieldCanHoldIt) {
   EXPECT_EQ(of(line, "y"), std::nullopt);
 }
 
+TEST_F(GroundTruth, RulesMayGoByDataSource) {
+  RewardSection settings;
+  settings.method = RewardMethod::match;
+  settings.rule = {std::nullopt, {{"gsm8k", AnswerRule::last_number}, {"MATH", AnswerRule::boxed}}};
+  const std::string known = R"({"prompt": "a", "answer": "1", "data_source": "MATH"})"
+                            "\n"
+                            R"({"prompt": "b", "answer": "1", "data_source": "gsm8k"})"
+                            "\n";
+  const auto subjects = scoring_subjects(settings, prompts(known, tokenizer), "p.jsonl", tokenizer);
+  const AnswerMatches matches(settings);
+  EXPECT_TRUE(matches.matches("2, no \\boxed{1} 3", subjects.at(0)));
+  EXPECT_FALSE(matches.matches("1", subjects.at(0)));
+  EXPECT_TRUE(matches.matches("\\boxed{2} 1", subjects.at(1)));
+  EXPECT_EQ(error(settings, known + R"({"prompt": "c", "answer": "1", "data_source": "aime"})"),
+            "p.jsonl:3: prompt 'line-3': its data_source 'aime' has no rule: expected 'MATH', "
+            "'gsm8k', or a `default` (reward.rule)");
+  EXPECT_EQ(error(settings, R"({"prompt": "c", "answer": "1"})"),
+            "p.jsonl:1: prompt 'line-1': its data_source '' has no rule: expected 'MATH', "
+            "'gsm8k', or a `default` (reward.rule)");
+  settings.rule.otherwise = AnswerRule::exact;
+  EXPECT_EQ(error(settings, R"({"prompt": "c", "answer": "x"})"), "");
+  EXPECT_EQ(error(settings, R"({"prompt": "c", "answer": "x", "data_source": "gsm8k"})"),
+            "p.jsonl:1: prompt 'line-1': its ground truth 'x' cannot be compared with by "
+            "reward.rule: it is no number");
+}
+
 TEST_F(GroundTruth, AMissingOneNamesItsLine) {
   RewardSection settings;
   settings.method = RewardMethod::match;

@@ -62,6 +62,14 @@ TEST(WorkerLine, AnswersAreScoresErrorsOrGarbage) {
   EXPECT_EQ(score.kind, WorkerAnswer::Kind::score);
   EXPECT_EQ(score.score, -1.5F);
   EXPECT_EQ(read_answer(R"( {"id": "3:1", "score": 1} )", id).score, 1);
+  EXPECT_EQ(score.extra, "");  // what else is in an answer is ignored
+  const std::string explained =
+      R"({"id": "3:1", "score": 1, "extra": {"b": "\u00e9", "a": [1, null]}})";
+  EXPECT_EQ(read_answer(explained, id).extra, "{\"b\":\"\u00e9\",\"a\":[1,null]}");
+  EXPECT_EQ(read_answer(R"({"id": "3:1", "score": 1, "extra": {}})", id).extra, "");
+  EXPECT_EQ(read_answer(R"({"id": "3:1", "score": 1, "extra": null})", id).extra, "");
+  EXPECT_EQ(garbage(R"({"id": "3:1", "score": 1, "extra": [1]})"),
+            R"(no object as extra in '{"id": "3:1", "score": 1, "extra": [1]}')");
   const WorkerAnswer error = read_answer(R"({"id": "3:1", "error": "KeyError: 'x'"})", id);
   EXPECT_EQ(error.kind, WorkerAnswer::Kind::error);
   EXPECT_EQ(error.text, "KeyError: 'x'");

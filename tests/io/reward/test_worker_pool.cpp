@@ -120,6 +120,12 @@ TEST_F(WorkerPoolTest, ScoresComeBackToTheirResponses) {
   EXPECT_EQ(started(), 2U);
 }
 
+TEST_F(WorkerPoolTest, WhatIsSaidBesideAScoreComesWithIt) {
+  const auto p =
+      pool(settings("while :; do " + kRead + answer(R"(1,\"extra\":{\"n\":2})") + "done"));
+  EXPECT_EQ(scores(*p, 1)[0].extra, R"({"n":2})");
+}
+
 TEST_F(WorkerPoolTest, ALongResponseGoesThroughAPipe) {
   const auto p = pool(settings("while :; do " + kRead + answer("${#line}") + "done"));
   Trajectory t = response(0);
