@@ -33,16 +33,15 @@ std::vector<RequestId> all_ids(std::uint32_t prompts, std::uint32_t samples) {
   return ids;
 }
 
-/// A finished response; of sample 1 the reward comes by itself, with what else was said.
-void append(ShardWriter& writer, RequestId id) {
-  Trajectory response = sample::finished(id);
-  const float reward = response.reward;
-  const bool apart = id.sample == 1 && !std::isnan(reward);
+/// Of sample 1 the reward comes by itself, with what else was said.
+void append(ShardWriter& writer, Trajectory response) {
+  const Reward reward{response.id, response.reward};
+  const bool apart = response.id.sample == 1 && !std::isnan(reward.value);
   if (apart) response.reward = NAN;
   writer.append(response);
   if (apart)
-    writer.reward({id, reward},
-                  R"({"acc": )" + std::to_string(id.prompt) + R"(, "why": "\u00e9"})");
+    writer.reward(reward,
+                  R"({"acc": )" + std::to_string(reward.id.prompt) + R"(, "why": "\u00e9"})");
 }
 
 void complete(const RunDirectory& run, const RunManifest& manifest,
@@ -56,7 +55,7 @@ void complete(const RunDirectory& run, const RunManifest& manifest,
   double time = 0;
   const auto ids = all_ids(static_cast<std::uint32_t>(manifest.prompts), manifest.samples);
   for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
-    append((id->prompt + id->sample) % 2 == 0 ? first : second, *id);
+    append((id->prompt + id->sample) % 2 == 0 ? first : second, sample::finished(*id));
     telemetry.step({.start = time, .duration = 0.25, .requests = 1, .decode_tokens = 2});
     time += 0.25;
     telemetry.event({time, *id, RequestEventKind::finished, sample::length_of(*id)});
@@ -173,7 +172,7 @@ void live(const RunDirectory& run, const RunManifest& manifest) {
   for (const RequestId id :
        all_ids(static_cast<std::uint32_t>(manifest.prompts), manifest.samples)) {
     if (flushed % 5 == 0) writer.append(sample::prefix(id, 2));
-    append(writer, id);
+    append(writer, sample::finished(id));
     writer.flush();
     std::printf("flushed %zu\n", ++flushed);
     std::fflush(stdout);
@@ -195,7 +194,7 @@ void masks(const RunDirectory& run, const RunManifest& manifest,
            const std::vector<Prompt>& prompts) {
   ShardWriter writer(run.path(), run.attempt(), 0, {}, true);
   for (const RequestId id : all_ids(static_cast<std::uint32_t>(manifest.prompts), manifest.samples))
-    writer.append(sample::masked(sample::finished(id)));
+    append(writer, sample::masked(sample::finished(id)));
   writer.close();
   write_final_file(run.path(), manifest, prompts);
 }

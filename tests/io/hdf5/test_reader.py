@@ -145,6 +145,8 @@ class CompleteRun(Base):
                     "sampling_logprob": "<f4",
                     "finish_reason": "|u1",
                     "reward": "<f4",
+                    "reward_extra": "|u1",  # of this run something was said
+                    "reward_extra_offsets": "<i8",
                     "weight_version": "<u8",
                     "checksum": "<u8",
                 },
@@ -549,9 +551,13 @@ class CompleteRun(Base):
         self.assertEqual(data["non_tensors"]["reward_extra_info"][3]["uid"], "x")
 
     def test_files_are_read_where_locks_are_refused(self):
-        with open(os.path.join(self.path, "trajectories.h5"), "rb") as held:
-            fcntl.flock(held, fcntl.LOCK_EX)  # what is locked by another refuses as having no locks does
-            with reader.open_run(self.path) as run:
+        # What is locked by another refuses a lock as a file system without locks does. A copy, for
+        # this test's own run holds one of the file.
+        copy = os.path.join(self.scratch.name, "locked.h5")
+        shutil.copy(os.path.join(self.path, "trajectories.h5"), copy)
+        with open(copy, "rb") as held:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with reader.open_run(copy) as run:
                 self.assertEqual(len(run), len(self.ids))
 
     def test_verl_has_the_prompts_fields_one_a_response(self):
