@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "app/terminal.hpp"
+#include "runtime/core/counted.hpp"
 
 namespace paceline::app {
 namespace {
@@ -164,10 +165,10 @@ void print_accounting(const Setup& setup, std::span<const RankSummary> summaries
   std::uint64_t tokens = 0;
   for (const RankSummary& s : summaries) tokens += s.response_tokens;
   const double rate = static_cast<double>(tokens) / seconds;
-  say("total: {} responses finished{}, {} tokens in {:.1f} s: {:.1f} tokens/s, {:.1f} a rank",
-      progress.finished - progress.finished_before,
+  say("total: {} finished{}, {} in {:.1f} s: {:.1f} tokens/s, {:.1f} a rank",
+      counted(progress.finished - progress.finished_before, "response"),
       progress.finished_before > 0 ? fmt::format(" (and {} before)", progress.finished_before) : "",
-      tokens, seconds, rate, rate / static_cast<double>(summaries.size()));
+      counted(tokens, "token"), seconds, rate, rate / static_cast<double>(summaries.size()));
   print_largest_loss(setup, summaries, seconds, resident);
 }
 

@@ -31,12 +31,6 @@ std::string counts_text(const roles::Progress& progress) {
   return text + fmt::format(", {} waiting", progress.waiting);
 }
 
-/// Of this start's pace: what earlier ones finished took none of its time. 0: there is none yet.
-double seconds_left(double now, const roles::Progress& progress) {
-  const auto own = static_cast<double>(progress.finished - progress.finished_before);
-  return own > 0 ? now * static_cast<double>(progress.total - progress.finished) / own : 0;
-}
-
 /// A bar in front of as many parts as a line of the terminal has room for, the first ones foremost.
 std::string bar_line(double done, std::vector<std::string> parts) {
   const auto columns = static_cast<std::size_t>(std::max(1, terminal_columns() - 1));
@@ -60,6 +54,10 @@ std::string bar_line(double done, std::vector<std::string> parts) {
 ProgressPrinter::ProgressPrinter() : terminal_(isatty(STDERR_FILENO) != 0) {}
 
 void ProgressPrinter::update(double now, const roles::Progress& progress) {
+  left_ = time_left_.look(now, {.finished = progress.finished - progress.finished_before,
+                                .active = progress.active,
+                                .left = progress.total - progress.finished,
+                                .tokens = progress.tokens});
   const bool draws = terminal_ && now >= next_draw_;
   const bool adds = now >= next_line_;
   if (!draws && !adds) return;
@@ -85,8 +83,7 @@ std::vector<std::string> ProgressPrinter::parts(double now, const roles::Progres
   if (stopping_) first = "stopping: " + first;
   std::vector<std::string> parts{first};
   if (progress.tokens > 0) parts.push_back(fmt::format("{:.0f} tokens/s", rate_));
-  if (const double left = seconds_left(now, progress); left > 0 && !stopping_)
-    parts.push_back("ETA " + duration_text(left));
+  if (left_ && !stopping_) parts.push_back("ETA " + duration_text(*left_));
   parts.push_back(duration_text(now) + " elapsed");
   return parts;
 }
@@ -112,6 +109,7 @@ void ProgressPrinter::stopping(const std::string& why) {
 }
 
 void ProgressPrinter::end(double now, const roles::Progress& progress) {
+  left_.reset();
   const std::vector<std::string> text = parts(now, progress);
   if (terminal_) {
     draw_bar(progress, text);

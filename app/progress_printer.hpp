@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "app/time_left.hpp"
 #include "runtime/roles/coordinator.hpp"
 
 namespace paceline::app {
@@ -34,6 +36,8 @@ class ProgressPrinter {
   double last_rate_time_ = 0;
   std::uint64_t last_tokens_ = 0;
   double rate_ = 0;  ///< tokens/s of late
+  TimeLeft time_left_;
+  std::optional<double> left_;  ///< seconds, as of the last update
 };
 
 }  // namespace paceline::app

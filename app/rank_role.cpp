@@ -72,14 +72,16 @@ class Rank final : public RankMachine {
     together(mpi, [&] {
       telemetry_ = std::make_unique<io::TelemetryWriter>(
           setup.config.output.directory, attempt.number, rank_,
-          io::TelemetryOrigin{
-              .plan = rank_ == 0 ? plan_text(setup) : "",
-              .drafter_names = drafter_names(setup),
-              .host = setup.facts[rank_].host,
-              .cores = setup.backend.on_device() ? 0U : static_cast<std::uint32_t>(setup.threads),
-              .gpus = setup.backend.on_device() ? 1U : 0U,
-              .started = unix_seconds() - clock.now(),
-              .clock = &clock});
+          io::TelemetryOrigin{.plan = rank_ == 0 ? plan_text(setup) : "",
+                              .drafter_names = drafter_names(setup),
+                              .host = setup.facts[rank_].host,
+                              .cores = setup.backend.on_device()
+                                           ? 0U
+                                           : static_cast<std::uint32_t>(std::min(
+                                                 setup.threads, setup.facts[rank_].own_cores())),
+                              .gpus = setup.backend.on_device() ? 1U : 0U,
+                              .started = unix_seconds() - clock.now(),
+                              .clock = &clock});
       open_shard(placement);
     });
     compute_ = make_compute(mpi, setup);

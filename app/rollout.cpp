@@ -31,6 +31,7 @@
 #include "io/hdf5/final_file.hpp"
 #include "io/hdf5/run_directory.hpp"
 #include "io/hdf5/telemetry.hpp"
+#include "runtime/core/counted.hpp"
 #include "runtime/fabric/ucx_fabric.hpp"
 #include "runtime/roles/coordinator.hpp"
 #include "runtime/roles/participant.hpp"
@@ -60,9 +61,9 @@ void keep_log(const Setup& setup, const Output& output, int ranks, RunLog& log) 
   const std::string which =
       output.complete ? std::string("a complete run again")
                       : fmt::format("start {} of this run", output.directory->attempt() + 1);
-  const std::string why = log.open(
-      setup.config.output.directory,
-      fmt::format("== {}, {}, {} {}", which, now_text(), ranks, ranks == 1 ? "rank" : "ranks"));
+  const std::string why =
+      log.open(setup.config.output.directory,
+               fmt::format("== {}, {}, {}", which, now_text(), counted(ranks, "rank")));
   if (!why.empty() && !output.complete) say("warning: no log is kept: {}", why);
 }
 
@@ -142,25 +143,33 @@ void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coord
   printer.end(clock.now(), coordinator.progress());
 }
 
-/// Those that are not there: a killed run may have left one, and shards. How many responses have a
-/// reward.
-std::uint64_t write_final_files(const Setup& setup, const Output& output, const Clock& clock) {
+/// What the final files came to.
+struct Written {
+  std::uint64_t rewards = 0;  ///< responses that have one
+  double ended = 0;  ///< when the trajectories were there, as the telemetry has it: the run's end
+};
+
+/// Those that are not there: a killed run may have left one, and shards.
+Written write_final_files(const Setup& setup, const Output& output, const Clock& clock) {
   const std::string& directory = setup.config.output.directory;
-  std::uint64_t rewards = 0;
   std::optional<io::TelemetryEnding> ending;  // of this attempt, where it is one
+  Written written;
+  written.ended = clock.now();
   if (!output.complete) {
     const double begin = clock.now();
     const io::FinalFileReport report =
         io::write_final_file(directory, output.manifest, setup.prompts.prompts);
-    ending =
-        io::TelemetryEnding{output.attempt,
-                            0,
-                            &clock,
-                            {{begin, clock.now() - begin, WriteRecord::Kind::final_trajectories}}};
-    rewards = report.rewards;
+    written.ended = clock.now();
+    ending = io::TelemetryEnding{
+        output.attempt,
+        0,
+        &clock,
+        {{begin, written.ended - begin, WriteRecord::Kind::final_trajectories}}};
+    written.rewards = report.rewards;
     warn(report.warnings, output.earlier.warnings);
-    say("{}: {} trajectories, {} tokens, {:.1f} MiB", report.path, report.trajectories,
-        report.tokens, static_cast<double>(report.bytes) / (1024.0 * 1024.0));
+    say("{}: {}, {}, {:.1f} MiB", report.path,
+        counted(report.trajectories, "trajectory", "trajectories"), counted(report.tokens, "token"),
+        static_cast<double>(report.bytes) / (1024.0 * 1024.0));
   }
   const std::string roles[] = {name_of(Role::verifier), name_of(Role::verifier_member),
                                name_of(Role::drafter), name_of(Role::spare)};
@@ -169,7 +178,22 @@ std::uint64_t write_final_files(const Setup& setup, const Output& output, const 
     outcomes.emplace_back(name_of(static_cast<io::ScoreOutcome>(i)));
   warn(io::write_telemetry(directory, roles, outcomes, ending).warnings);
   output.directory->tidy();
-  return rewards;
+  return written;
+}
+
+/// What a start of the run came to.
+struct Outcome {
+  roles::Progress progress;
+  std::vector<RankSummary> summaries;
+};
+
+void account(const Setup& setup, const Outcome& outcome, double seconds, bool resident) {
+  const roles::Progress& progress = outcome.progress;
+  print_accounting(setup, outcome.summaries, progress, seconds, resident);
+  if (progress.moves > 0) say("{} a request changed groups", counted(progress.moves, "time"));
+  if (progress.races > 0)
+    say("{} a group came to race for another's request", counted(progress.races, "time"));
+  if (progress.placements > 0) say("{} ranks changed roles", counted(progress.placements, "time"));
 }
 
 /// On rank 0. The log has all of it; of a job's later steps the user is told what is new.
@@ -206,6 +230,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
   }
 
   bool complete = false;
+  Outcome outcome;
   RankReport report;
   {
     const Communicator control = Communicator::duplicate();
@@ -260,12 +285,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
       }
       thread.join();
       complete = coordinator->complete();
-      const roles::Progress progress = coordinator->progress();
-      print_accounting(setup, coordinator->summaries(), progress, clock.now(), standing.resident());
-      if (progress.moves > 0) say("{} times a request changed groups", progress.moves);
-      if (progress.races > 0)
-        say("{} times a group came to race for another's request", progress.races);
-      if (progress.placements > 0) say("{} times ranks changed roles", progress.placements);
+      outcome = {coordinator->progress(), coordinator->summaries()};
     }
     network->close();
   }
@@ -277,15 +297,17 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
     keep_drafts(setup, all_drafts, output.attempt == 0);
     print_scoring(setup, scoring);
     if (!complete) {
+      account(setup, outcome, clock.now(), standing.resident());
       throw Error(ExitCode::try_again,
                   "stopped before the end: run again with --resume to continue");
     }
-    const std::uint64_t rewards = write_final_files(setup, output, clock);
+    const Written written = write_final_files(setup, output, clock);
+    account(setup, outcome, written.ended, standing.resident());
     if (scoring.tally.left > 0) {
       throw Error(ExitCode::try_again,
                   "stopped before all were scored: run again with --resume to continue");
     }
-    require_rewards(setup, rewards, scoring);
+    require_rewards(setup, written.rewards, scoring);
   });
 }
 

@@ -14,6 +14,7 @@
 #include "app/simulated_rank.hpp"
 #include "app/terminal.hpp"
 #include "io/hdf5/telemetry.hpp"
+#include "runtime/core/counted.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/roles/draft_server.hpp"
 #include "runtime/sim/draws.hpp"
@@ -264,13 +265,14 @@ std::unique_ptr<io::TelemetryWriter> Job::writer(int rank) const {
   if (!settings_.telemetry) return nullptr;
   const Setup& setup = simulation_.setup;
   const io::SimulationSection& simulation = setup.config.simulation;
-  const bool gpus = simulation.gpu_tables.has_value();  // else costs are those of threads
+  const bool gpus = setup.backend.on_device();  // else costs are those of threads
+  const std::int32_t cores = setup.threads * setup.facts[rank].own_cores();
   return std::make_unique<io::TelemetryWriter>(
       setup.config.output.directory, attempt_, rank,
       io::TelemetryOrigin{.plan = rank == 0 ? simulation_text(setup) : "",
                           .drafter_names = drafter_names(setup),
                           .host = fmt::format("node-{}", setup.facts[rank].node),
-                          .cores = gpus ? 0U : static_cast<std::uint32_t>(setup.threads),
+                          .cores = gpus ? 0U : static_cast<std::uint32_t>(cores),
                           .gpus = gpus ? static_cast<std::uint32_t>(simulation.gpus_per_rank) : 0U,
                           .started = 0.0});
 }
@@ -296,9 +298,9 @@ std::string Job::halted() const {
   const roles::Progress p = coordinator.progress();
   return fmt::format(
       "the simulated job has come to a halt after {:.3f} s: {} of {} responses finished, {} not "
-      "flushed, {} active, {} waiting; {} ranks have not reported",
+      "flushed, {} active, {} waiting; {} not reported",
       world_.now(), p.finished, p.total, p.unflushed, p.active, p.waiting,
-      coordinator.awaited().size());
+      counted(coordinator.awaited().size(), "rank has", "ranks have"));
 }
 
 SimulatedAttempt Job::run() {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 
 #include "app/run_report/reward_views.hpp"
 #include "app/run_report/svg.hpp"
@@ -71,6 +72,12 @@ double most_of(const RunFigures& figures, const Value& value) {
   return most > 0 ? 1.05 * most : 1;
 }
 
+/// What took most of a bin; nothing where the rank was not there, as in an attempt of fewer ranks.
+std::optional<Phase> most_of(const PhaseSeconds& seconds) {
+  if (!(seconds.sum() > 0)) return std::nullopt;
+  return seconds.largest();
+}
+
 /// A row a rank, in the color of what took most of each bin.
 std::string rank_timeline(const RunFigures& figures) {
   const auto ranks = static_cast<double>(figures.ranks.size());
@@ -86,10 +93,12 @@ std::string rank_timeline(const RunFigures& figures) {
     const double top = ranks - static_cast<double>(i);
     int from = 0;
     for (int bin = 1; bin <= figures.bins(); ++bin) {
-      const Phase phase = rank.timeline[from].largest();
-      if (bin < figures.bins() && rank.timeline[bin].largest() == phase) continue;
-      plot.box(from * bin_seconds(figures), top - 0.9, bin * bin_seconds(figures), top,
-               kColors[static_cast<std::size_t>(phase)]);
+      const std::optional<Phase> phase = most_of(rank.timeline[from]);
+      if (bin < figures.bins() && most_of(rank.timeline[bin]) == phase) continue;
+      if (phase) {
+        plot.box(from * bin_seconds(figures), top - 0.9, bin * bin_seconds(figures), top,
+                 kColors[static_cast<std::size_t>(*phase)]);
+      }
       from = bin;
     }
     const auto every = static_cast<std::size_t>(std::ceil(14 * ranks / height));

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "app/run_report/reward_views.hpp"
+#include "runtime/core/counted.hpp"
 
 namespace paceline::app {
 namespace {
@@ -185,8 +186,8 @@ std::string date_of(double unix_seconds) {
 /// ", 812.5 a core (8 cores)"; empty where it is not known what computed.
 std::string rate_of_each(double rate, std::uint64_t count, const char* what) {
   if (count == 0) return "";
-  return fmt::format(", {:.1f} a {} ({} {}{})", rate / static_cast<double>(count), what, count,
-                     what, count == 1 ? "" : "s");
+  return fmt::format(", {:.1f} a {} ({})", rate / static_cast<double>(count), what,
+                     counted(count, what));
 }
 
 /// " (250 by stop_id, 6 by length)".
@@ -225,24 +226,24 @@ std::string columns_of(const Table& table) {
 std::vector<std::string> headline_of(const RunFigures& figures) {
   const double ranks = std::max<double>(1, static_cast<double>(figures.ranks.size()));
   std::vector<std::string> lines;
-  lines.push_back(
-      fmt::format("{} tokens in {:.3f} s: {:.1f} tokens/s, {:.1f} a rank ({} ranks){}{}",
-                  figures.tokens, figures.seconds, rate(figures), rate(figures) / ranks,
-                  figures.ranks.size(), rate_of_each(rate(figures), figures.cores, "core"),
-                  rate_of_each(rate(figures), figures.gpus, "GPU")));
+  lines.push_back(fmt::format("{} in {:.3f} s: {:.1f} tokens/s, {:.1f} a rank ({}){}{}",
+                              counted(figures.tokens, "token"), figures.seconds, rate(figures),
+                              rate(figures) / ranks, counted(figures.ranks.size(), "rank"),
+                              rate_of_each(rate(figures), figures.cores, "core"),
+                              rate_of_each(rate(figures), figures.gpus, "GPU")));
   if (figures.started > 0) {
-    lines.push_back(fmt::format("from {} to {} UTC on {} {}", date_of(figures.started),
-                                date_of(figures.ended), figures.nodes.size(),
-                                figures.nodes.size() == 1 ? "node" : "nodes"));
+    lines.push_back(fmt::format("from {} to {} UTC on {}", date_of(figures.started),
+                                date_of(figures.ended), counted(figures.nodes.size(), "node")));
   }
   lines.push_back(fmt::format(
-      "{} responses finished{}{}, in {} {}{}", figures.responses.size(), reasons_of(figures),
-      figures.partial > 0 ? fmt::format(", {} partial", figures.partial) : "",
-      figures.attempt_ends.size(), figures.attempt_ends.size() == 1 ? "attempt" : "attempts",
-      figures.moves > 0 ? fmt::format("; {} moves", figures.moves) : ""));
+      "{} finished{}{}, in {}{}", counted(figures.responses.size(), "response"),
+      reasons_of(figures), figures.partial > 0 ? fmt::format(", {} partial", figures.partial) : "",
+      counted(figures.attempt_ends.size(), "attempt"),
+      figures.moves > 0 ? "; " + counted(figures.moves, "move") : ""));
   if (figures.drafted > 0) {
     lines.push_back(fmt::format(
-        "{} draft tokens verified, {} accepted ({} %)", figures.drafted, figures.accepted,
+        "{} verified, {} accepted ({} %)", counted(figures.drafted, "draft token"),
+        figures.accepted,
         percent(static_cast<double>(figures.accepted), static_cast<double>(figures.drafted))));
   }
   lines.push_back("largest loss: " + largest_loss(figures));

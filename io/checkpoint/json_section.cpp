@@ -1,5 +1,7 @@
 #include "io/checkpoint/json_section.hpp"
 
+#include <algorithm>
+#include <cctype>
 #include <vector>
 
 #include "io/checkpoint/json_text.hpp"
@@ -8,6 +10,39 @@
 namespace paceline::io {
 
 using nlohmann::json;
+
+namespace {
+
+/// Letters and digits of a name, small.
+std::string plain(std::string_view name) {
+  std::string text;
+  for (const char c : name) {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0)
+      text += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return text;
+}
+
+/// The one that is spelled alike but for case and punctuation; empty: none is. A name that differs
+/// in a letter or a digit stands for something else: gelu is not near silu, nor float16 bfloat16.
+std::string_view spelled_like(std::string_view name, std::span<const std::string_view> supported) {
+  const auto at = std::find_if(supported.begin(), supported.end(), [&](std::string_view candidate) {
+    return plain(candidate) == plain(name);
+  });
+  return at == supported.end() ? std::string_view() : *at;
+}
+
+/// The one that `key` may have been meant for: all but two letters are the same from either end.
+std::string_view slip_of(std::string_view key, std::span<const std::string_view> present) {
+  const std::string_view near = nearest_name(key, present);
+  const auto begin = std::mismatch(key.begin(), key.end(), near.begin(), near.end()).first;
+  const auto end = std::mismatch(key.rbegin(), key.rend(), near.rbegin(), near.rend()).first;
+  const auto alike = (begin - key.begin()) + (end - key.rbegin());
+  const auto longer = static_cast<std::ptrdiff_t>(std::max(key.size(), near.size()));
+  return alike + 2 >= longer ? near : std::string_view();
+}
+
+}  // namespace
 
 void JsonSection::fail(std::string_view key, const std::string& what) const {
   throw DataError(file_ + ": " + prefix_ + std::string(key) + ": " + what);
@@ -23,7 +58,7 @@ void JsonSection::fail_choice(std::string_view key, const std::string& found,
   for (std::size_t i = 0; i < supported.size(); ++i) {
     list += (i == 0 ? "" : i + 1 == supported.size() ? " or " : ", ") + std::string(supported[i]);
   }
-  const std::string_view near = nearest_name(std::string_view(found).substr(0, 64), supported);
+  const std::string_view near = spelled_like(found, supported);
   fail(key, "expected " + list + ", found " + show_text(found) +
                 (near.empty() ? "" : "; the nearest is " + std::string(near)));
 }
@@ -77,7 +112,7 @@ void JsonSection::require(std::span<const char* const> keys) const {
     for (const auto& item : object_.items()) {
       if (item.key().size() <= 64) present.emplace_back(item.key());
     }
-    const std::string_view near = nearest_name(key, present);
+    const std::string_view near = slip_of(key, present);
     if (!near.empty()) missing += " (the nearest key is " + std::string(near) + ")";
   }
   if (!missing.empty()) throw DataError(file_ + ": missing keys: " + missing);

@@ -20,7 +20,7 @@ class JsonSection {
 
   [[noreturn]] void fail(std::string_view key, const std::string& what) const;
   [[noreturn]] void fail_expected(std::string_view key, const std::string& expected) const;
-  /// "expected A, B or C, found X; the nearest is A".
+  /// "expected A, B or C, found X; the nearest is A", which X is but for its spelling.
   [[noreturn]] void fail_choice(std::string_view key, const std::string& found,
                                 std::span<const std::string_view> supported) const;
 

@@ -33,7 +33,7 @@ struct TelemetryOrigin {
   /// drafters apart by name alone.
   std::span<const std::string> drafter_names = {};
   std::string host = {};    ///< that the rank runs on
-  std::uint32_t cores = 0;  ///< threads that compute; 0: GPUs do
+  std::uint32_t cores = 0;  ///< that it computes on, of shared ones its part; 0 with GPUs
   std::uint32_t gpus = 0;
   std::optional<double> started = {};  ///< the attempt, as Unix time in seconds; absent: now
   /// Of the attempt: where there is one, what the writer itself writes is recorded too. Outlives

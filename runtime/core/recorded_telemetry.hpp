@@ -30,7 +30,7 @@ struct RecordedAttempt {
 struct RecordedProcess {
   std::uint32_t attempt = 0;
   std::uint32_t rank = 0;
-  std::uint32_t cores = 0;  ///< threads that compute; 0: GPUs do
+  std::uint32_t cores = 0;  ///< that it computes on, of shared ones its part; 0 with GPUs
   std::uint32_t gpus = 0;
   std::string host;
 };

@@ -27,6 +27,13 @@ struct RankFacts {
   std::uint64_t numa_nodes = 1;    ///< that its cores belong to, a bit each
   std::uint64_t memory_bytes = 0;  ///< the job may take on its node when the run began; 0: unknown
   MemoryBound memory_bound = MemoryBound::unknown;
+
+  /// Its part of the cores that it shares: those of a node's ranks add up to what the node has, so
+  /// that some have none where ranks are more.
+  [[nodiscard]] std::int32_t own_cores() const {
+    const std::int64_t which = local_rank % sharers;
+    return static_cast<std::int32_t>(cores * (which + 1) / sharers - cores * which / sharers);
+  }
 };
 
 /// MPI from construction to destruction. One per process.

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
+#include <regex>
+#include <string>
 
 #include "app/run_report/html.hpp"
 #include "app/run_report/text.hpp"
@@ -198,6 +201,39 @@ TEST(RunFigures, AResponseCountsOnce) {
             std::string::npos)
       << text;
   EXPECT_DOUBLE_EQ(figures.groups[0].mean, 50);
+}
+
+/// How wide what is drawn in each rank's row is, by the row's place.
+std::map<double, double> drawn_widths(const std::string& html) {
+  const std::size_t begin = html.find("<svg");
+  const std::string picture = html.substr(begin, html.find("</svg>") - begin);
+  const std::regex box(R"(<rect x="([0-9.]+)" y = "([0-9.]+)" width = "([0-9.]+)" height =
+                           "([0-9.]+)" fill) ");
+      std::map<double, double>
+          widths;
+  for (std::sregex_iterator at(picture.begin(), picture.end(), box), end; at != end; ++at) {
+    if (std::stod((*at)[4]) > 10) widths[std::stod((*at)[2])] += std::stod((*at)[3]);  // no legend
+  }
+  return widths;
+}
+
+TEST(RunFigures, RanksThatWereNotThereAreNotDrawn) {
+  RecordedTelemetry run = small_run();
+  std::map<double, double> widths = drawn_widths(html_of({{"run", figures_of(run, 16)}}));
+  ASSERT_EQ(widths.size(), 2U);
+  EXPECT_NEAR(widths.begin()->second, 710, 0.5);
+  EXPECT_NEAR(widths.rbegin()->second, 710, 0.5);
+  // Resumed on one rank, for 6 of 16 seconds.
+  const auto second = [](const auto& row) { return row.attempt == 2 && row.rank == 1; };
+  std::erase_if(run.processes, second);
+  std::erase_if(run.roles, second);
+  std::erase_if(run.summaries, second);
+  std::erase_if(run.writes, second);
+  run.attempts[1].ranks = 1;
+  widths = drawn_widths(html_of({{"run", figures_of(run, 16)}}));
+  ASSERT_EQ(widths.size(), 2U);
+  EXPECT_NEAR(widths.begin()->second, 710, 0.5);
+  EXPECT_NEAR(widths.rbegin()->second, 710.0 * 10 / 16, 0.5);
 }
 
 TEST(RunFigures, OfARunThatDidNothing) {

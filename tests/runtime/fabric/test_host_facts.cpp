@@ -8,6 +8,8 @@
 #include <fstream>
 #include <string>
 
+#include "runtime/fabric/mpi_environment.hpp"
+
 namespace paceline::fabric {
 namespace {
 
@@ -153,6 +155,22 @@ TEST(HostFacts, HugePages) {
   EXPECT_TRUE(huge_pages(machine.root));
   machine.put(file, "always madvise [never]\n");
   EXPECT_FALSE(huge_pages(machine.root));
+}
+
+TEST(RankFacts, OwnCoresAddUpToWhatTheNodeHas) {
+  const auto of_all = [](std::int32_t cores, std::int32_t sharers) {
+    std::int32_t sum = 0;
+    RankFacts facts;
+    facts.cores = cores;
+    facts.sharers = sharers;
+    for (facts.local_rank = 0; facts.local_rank < sharers; ++facts.local_rank)
+      sum += facts.own_cores();
+    return sum;
+  };
+  EXPECT_EQ(of_all(2, 4), 2) << "more ranks than cores";
+  EXPECT_EQ(of_all(7, 3), 7);
+  EXPECT_EQ(of_all(64, 8), 64);
+  EXPECT_EQ(of_all(4, 1), 4) << "cores of its own";
 }
 
 }  // namespace

@@ -1,0 +1,18 @@
+// Counts as people say them: "1 rank", "8 ranks".
+#pragma once
+
+#include <concepts>
+#include <string>
+#include <string_view>
+
+namespace paceline {
+
+/// `many`: the plural, where it is not `one` with an s.
+template <std::integral Count>
+[[nodiscard]] std::string counted(Count count, std::string_view one, std::string_view many = "") {
+  std::string text = std::to_string(count) + " ";
+  if (count == 1) return text.append(one);
+  return many.empty() ? text.append(one) + "s" : text.append(many);
+}
+
+}  // namespace paceline
