@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/gpus.hpp"
+#include "runtime/core/counted.hpp"
 #include "runtime/core/error.hpp"
 
 namespace paceline::app {
@@ -60,12 +61,6 @@ GpuFacts look(int device, const kernels::GpuList& list) {
   return facts;
 }
 
-// Contexts, graphs and workspaces need some of a device beside what is planned.
-std::uint64_t plannable(std::uint64_t free) {
-  constexpr std::uint64_t kReserve = std::uint64_t{768} << 20;
-  return free - free / 16 - std::min(kReserve, free / 4);
-}
-
 // Bits depend on the instruction set, so all ranks use the best that every one of them has.
 std::string common_isa(const fabric::MpiEnvironment& mpi, const std::string& setting) {
   if (setting != "auto") return setting;
@@ -99,56 +94,83 @@ BackendChoice choose_cpu_beside(const std::string& devices, const fabric::MpiEnv
   return choice;
 }
 
-// Of GPUs that a planned machine is said to have. This one tells their kind if it has any.
-BackendChoice choose_planned(const PlannedMachine& machine, int ranks_per_node) {
-  const kernels::GpuList list = kernels::visible_gpus();
-  std::uint64_t memory = machine.memory.value_or(0);
+// Of GPUs that a planned machine has. This one tells their kind and memory if it has any.
+BackendChoice choose_planned(const PlannedMachine& machine, const kernels::GpuList& here,
+                             int ranks_per_node) {
+  std::uint64_t memory = machine.gpu_memory.value_or(0);
   if (memory == 0) {
-    if (list.gpus.empty()) {
+    if (here.gpus.empty()) {
       throw UsageError(fmt::format(
-          "--gpus: expected --memory with the memory of each GPU, for there is none here to look "
-          "at: {}",
-          list.why_none));
+          "--gpus: expected --gpu-memory with the memory of each GPU, for there is none "
+          "here to look at: {}",
+          here.why_none));
     }
     memory = kernels::free_gpu_memory(0);
   }
-  const int gpus = *machine.gpus;
+  const int gpus = machine.gpus.value_or(ranks_per_node);
   const int sharers = (ranks_per_node + gpus - 1) / gpus;
   BackendChoice choice;
   choice.name = "cuda";
-  choice.isa = list.gpus.empty() ? "of GPUs that are not here" : list.gpus[0].isa;
+  choice.isa = here.gpus.empty() ? "of GPUs that are not here" : here.gpus[0].isa;
   choice.device = 0;
-  if (!list.gpus.empty()) choice.device_name = list.gpus[0].name;
-  choice.memory = plannable(memory / sharers);
+  if (!here.gpus.empty()) choice.device_name = here.gpus[0].name;
+  choice.memory = plannable_gpu_memory(memory / sharers);
   if (sharers > 1) {
-    choice.explanation =
-        fmt::format("warning: {} ranks a node share {} GPUs", ranks_per_node, gpus);
+    choice.explanation = fmt::format("warning: {} a node share {}", counted(ranks_per_node, "rank"),
+                                     counted(gpus, "GPU"));
   } else if (ranks_per_node < gpus) {
-    choice.explanation = fmt::format("warning: {} ranks a node leave {} GPUs idle", ranks_per_node,
-                                     gpus - ranks_per_node);
+    choice.explanation =
+        fmt::format("warning: {} a node leave {} idle", counted(ranks_per_node, "rank"),
+                    counted(gpus - ranks_per_node, "GPU"));
+  }
+  return choice;
+}
+
+// Of a machine that is planned for: GPUs that Slurm's environment has are chosen as those of a job
+// would be, but whoever names some wants to know how a run does on them.
+BackendChoice choose_elsewhere(const fabric::MpiEnvironment& mpi, const io::EngineSection& engine,
+                               std::span<const fabric::RankFacts> facts,
+                               const PlannedMachine& machine) {
+  const char* option = machine.gpus ? "--gpus" : "--gpu-memory";
+  if (machine.gpus == 0 && machine.gpu_memory)
+    throw UsageError("--gpu-memory: expected --gpus of 1 or more beside it, found 0");
+  if (engine.backend == "cpu" && machine.gpus_stated) {
+    throw UsageError(fmt::format(
+        "{}: engine.backend is cpu, which leaves GPUs idle; leave the option out, or set "
+        "engine.backend: cuda",
+        option));
+  }
+  if (engine.backend == "cuda" && machine.gpus == 0)
+    throw UsageError("engine.backend: cuda, but the nodes planned for have no GPUs (--gpus 0)");
+  if (engine.backend == "cpu" || machine.gpus == 0) return choose_cpu(mpi, engine, facts);
+  const kernels::GpuList here = kernels::visible_gpus();
+  const bool measured = !here.gpus.empty() && is_measured(here.gpus[0].isa);
+  if (engine.backend == "auto" && !measured && !machine.gpus_stated)
+    return choose_cpu_beside("the GPUs planned for", mpi, engine, facts);
+  BackendChoice choice = choose_planned(machine, here, facts[0].local_ranks);
+  if (engine.backend == "auto" && !measured) {
+    choice.explanation += fmt::format(
+        "{}warning: planned for the GPUs of {}, but engine.backend: auto computes on "
+        "the CPU where GPUs are of a kind that was not measured yet; set "
+        "engine.backend: cuda for the run",
+        choice.explanation.empty() ? "" : "\n  ", option);
   }
   return choice;
 }
 
 }  // namespace
 
+std::uint64_t plannable_gpu_memory(std::uint64_t free) {
+  constexpr std::uint64_t kReserve = std::uint64_t{768} << 20;
+  return free - free / 16 - std::min(kReserve, free / 4);
+}
+
 BackendChoice choose_backend(const fabric::MpiEnvironment& mpi, const io::EngineSection& engine,
                              std::span<const fabric::RankFacts> facts,
                              const PlannedMachine* planned) {
+  if (planned != nullptr && (planned->gpus || planned->gpu_memory))
+    return choose_elsewhere(mpi, engine, facts, *planned);
   if (engine.backend == "cpu") return choose_cpu(mpi, engine, facts);
-  if (planned != nullptr && planned->gpus) {
-    if (*planned->gpus > 0) {
-      const kernels::GpuList here = kernels::visible_gpus();
-      const std::string isa = here.gpus.empty() ? "" : here.gpus[0].isa;
-      if (engine.backend == "auto" && !is_measured(isa))
-        return choose_cpu_beside("the GPUs planned for", mpi, engine, facts);
-      return choose_planned(*planned, facts[0].local_ranks);
-    }
-    if (engine.backend == "cuda") {
-      throw UsageError("engine.backend: cuda, but the nodes planned for have no GPUs (--gpus 0)");
-    }
-    return choose_cpu(mpi, engine, facts);
-  }
   const kernels::GpuList list = kernels::visible_gpus();
   const int gpus = static_cast<int>(list.gpus.size());
   const int device = gpus == 0 ? -1 : facts[mpi.rank()].local_rank % gpus;
@@ -204,7 +226,7 @@ BackendChoice choose_backend(const fabric::MpiEnvironment& mpi, const io::Engine
       sharers += same ? 1 : 0;
     }
     if (planned != nullptr) sharers = (facts[0].local_ranks + gpus - 1) / gpus;
-    choice.memory = std::min(choice.memory, plannable(all[rank].free / sharers));
+    choice.memory = std::min(choice.memory, plannable_gpu_memory(all[rank].free / sharers));
   }
   return choice;
 }

@@ -33,6 +33,9 @@ struct BackendChoice {
                                            std::span<const fabric::RankFacts> facts,
                                            const PlannedMachine* planned);
 
+/// Of a device's free memory, what may be planned with: contexts, graphs and workspaces need some.
+[[nodiscard]] std::uint64_t plannable_gpu_memory(std::uint64_t free);
+
 /// `threads`: of this rank, for the cpu.
 [[nodiscard]] std::unique_ptr<kernels::Backend> make_backend(const BackendChoice& choice,
                                                              int threads);

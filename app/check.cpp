@@ -11,6 +11,7 @@
 #include "app/setup.hpp"
 #include "app/standing.hpp"
 #include "io/hdf5/run_directory.hpp"
+#include "runtime/core/counted.hpp"
 #include "runtime/core/duration.hpp"
 #include "runtime/policy/run_seconds.hpp"
 
@@ -45,14 +46,26 @@ std::string time_text(const Setup& setup, const TimeLimit& limit) {
   return text;
 }
 
+/// What the plan does without, and the subject of the last sentence.
+std::string absence_text(const Setup& setup) {
+  if (setup.absent.empty()) return "everything";
+  std::string text;
+  for (const std::string& what : setup.absent) text += fmt::format("  not there yet: {}\n", what);
+  return text + fmt::format("  planned by config.json{}\nall else",
+                            setup.prompts.estimated
+                                ? ", and with a token for every four bytes of a prompt's text"
+                                : "");
+}
+
 }  // namespace
 
 ExitCode check(const fabric::MpiEnvironment& mpi, const CheckArguments& arguments) {
   if (mpi.size() > 1 && arguments.machine.elsewhere()) {
     together(mpi, [] {
       throw UsageError(
-          "check: --ranks, --nodes, --ranks-per-node, --memory and --gpus are for one rank, "
-          "which plans for many; under a launcher the job's own nodes are planned for");
+          "check: --ranks, --nodes, --ranks-per-node, --cores, --host-memory, --gpus and "
+          "--gpu-memory are for one rank, which plans for many; under a launcher the job's own "
+          "nodes are planned for");
     });
   }
   const PlannedMachine machine = with_slurm(arguments.machine);
@@ -65,12 +78,12 @@ ExitCode check(const fabric::MpiEnvironment& mpi, const CheckArguments& argument
     if (arguments.run.resume) resumed = manifest_of(setup);
     const std::string output =
         io::RunDirectory::examine(setup.config.output.directory, resumed ? &*resumed : nullptr);
-    try_scorer(setup);
+    if (setup.tokenizer) try_scorer(setup);
     const TimeLimit limit = time_limit(setup.config.limits.wall_clock);
-    fmt::print("{}layout\n{}{}{}  output {}\n{}everything is in order: {} responses to generate\n",
+    fmt::print("{}layout\n{}{}{}  output {}\n{}{} is in order: {} to generate\n",
                banner_text(setup, static_cast<int>(setup.facts.size())), plan_text(setup),
                speculation_text(setup), circumstances_text(setup, limit), output,
-               time_text(setup, limit), setup.requests());
+               time_text(setup, limit), absence_text(setup), counted(setup.requests(), "response"));
     if (std::fflush(stdout) != 0) throw IoError("cannot write to standard output");
   });
   return ExitCode::done;

@@ -22,10 +22,13 @@ struct Found {
   const io::Checkpoint& weights;
 };
 
+/// Those whose weights are there, which of a plan they need not be.
 std::vector<Found> models_of(Setup& setup) {
-  std::vector<Found> models{{setup.config.model.path, setup.model, *setup.weights}};
+  std::vector<Found> models;
+  if (setup.weights != nullptr)
+    models.push_back({setup.config.model.path, setup.model, *setup.weights});
   for (const ConfiguredDrafter& drafter : setup.drafters) {
-    if (drafter.model != nullptr)
+    if (drafter.model != nullptr && drafter.model->weights != nullptr)
       models.push_back({drafter.setting.path, drafter.model->config, *drafter.model->weights});
   }
   return models;
@@ -40,8 +43,9 @@ void settle_checkpoints(const fabric::MpiEnvironment& mpi, Setup& setup) {
     if (mpi.rank() != 0) return;
     for (const Found& model : models_of(setup))
       own_head.push_back(io::has_own_head(model.config, model.weights) ? 1 : 0);
-    own_embeddings = has_own_embeddings(setup) &&
-                     !io::has_target_embeddings(draft_head(setup)->checkpoint, *setup.weights);
+    own_embeddings = has_own_embeddings(setup);
+    if (own_embeddings && setup.weights != nullptr)
+      own_embeddings = !io::has_target_embeddings(draft_head(setup)->checkpoint, *setup.weights);
   });
   broadcast(mpi, own_head, own_embeddings);
   if (DraftHead* head = draft_head(setup)) head->checkpoint.config.own_embeddings = own_embeddings;
@@ -55,7 +59,8 @@ void settle_checkpoints(const fabric::MpiEnvironment& mpi, Setup& setup) {
         model.path));
   }
   const std::string& path = setup.config.model.path;
-  if (setup.compute == DType::bf16 && io::stores_f16(setup.model, *setup.weights)) {
+  if (setup.weights != nullptr && setup.compute == DType::bf16 &&
+      io::stores_f16(setup.model, *setup.weights)) {
     setup.warnings.push_back(
         fmt::format("{}: weights are stored in fp16 and rounded to bf16; model.dtype: fp32 "
                     "computes with them exactly",

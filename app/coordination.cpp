@@ -10,6 +10,7 @@
 
 #include "app/drafters.hpp"
 #include "io/hdf5/run_replay.hpp"
+#include "runtime/core/counted.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/policy/balancing_scheduler.hpp"
 #include "runtime/policy/random_scheduler.hpp"
@@ -151,13 +152,15 @@ std::string chunk_text(const Setup& setup) {
   const bool set = setup.config.schedule.chunk.has_value();
   if (terms.chunk_share > 0) {
     return fmt::format(
-        "requests run in chunks of an eighth of what they have, {} tokens at least: KV memory does "
-        "not hold a full batch at its longest (override: schedule.chunk)",
-        terms.chunk);
+        "requests run in chunks of an eighth of what they have, {} at least: KV memory does not "
+        "hold a "
+        "full batch at its longest (override: schedule.chunk)",
+        counted(terms.chunk, "token"));
   }
   const std::string why = set ? " (schedule.chunk)" : " (override: schedule.chunk)";
-  return terms.chunk > 0 ? fmt::format("requests run in chunks of {} tokens{}", terms.chunk, why)
-                         : "requests run without chunks" + why;
+  return terms.chunk > 0
+             ? fmt::format("requests run in chunks of {}{}", counted(terms.chunk, "token"), why)
+             : "requests run without chunks" + why;
 }
 
 roles::CoordinatorOptions coordinator_options(const Setup& setup) {

@@ -96,10 +96,20 @@ std::vector<ConfiguredDrafter> read(const io::SpeculationSection& settings,
 
 std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& settings,
                                              const ModelConfig& model,
-                                             const io::Tokenizer* tokenizer) {
+                                             const io::Tokenizer* tokenizer,
+                                             std::vector<std::string>* absent) {
+  const auto is_there = [&](const std::string& path) {
+    if (absent == nullptr || io::Checkpoint::is_there(path)) return true;
+    absent->push_back("weights of " + path);
+    return false;
+  };
   const auto read_head = [&](const io::DrafterSetting& setting) {
     auto head = std::make_unique<DraftHead>();
-    head->checkpoint = io::load_eagle3(setting.path);
+    if (is_there(setting.path)) {
+      head->checkpoint = io::load_eagle3(setting.path);
+    } else {
+      head->checkpoint.config = io::load_eagle3_config(setting.path);
+    }
     io::require_fits(setting.path, head->checkpoint.config, model);
     if (setting.stop) head->stop = read_stop(settings, *setting.stop);
     return head;
@@ -107,9 +117,11 @@ std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& setti
   const auto read_model = [&](const std::string& path) {
     auto draft = std::make_unique<DraftModel>();
     draft->config = io::load_model_config(path);
-    draft->weights = std::make_unique<io::Checkpoint>(path);
-    io::check_tensor_shapes(draft->config, *draft->weights);
-    draft->compute = compute_of(io::stored_dtype(draft->config, *draft->weights));
+    if (is_there(path)) {
+      draft->weights = std::make_unique<io::Checkpoint>(path);
+      io::check_tensor_shapes(draft->config, *draft->weights);
+    }
+    draft->compute = compute_of(stored_dtype(draft->config, draft->weights.get()));
     require_same_tokens(path, draft->config, model, tokenizer);
     return draft;
   };
@@ -125,6 +137,7 @@ std::vector<ConfiguredDrafter> read_drafter_shapes(const io::SpeculationSection&
   };
   const auto read_head = [&](const io::DrafterSetting& setting) {
     auto head = std::make_unique<DraftHead>();
+    head->checkpoint.config = io::load_eagle3_config(setting.path);
     if (setting.stop) head->stop = read_stop(settings, *setting.stop);
     return head;
   };

@@ -47,15 +47,17 @@ struct ConfiguredDrafter {
 
 /// Reads and checks draft models and heads; until costs say more cheap drafters come first, and a
 /// head last, which beside draft models drafter ranks have not. `model` and `tokenizer` (may be
-/// null) are the target's. Throws UsageError on a draft model of another vocabulary and on a stop
-/// network without the paths it reads, DataError on a head that does not fit the target, and as
-/// reading a checkpoint does.
+/// null) are the target's. `absent`: null, or where it is noted that weights are not there, of
+/// which config.json then says what there is to say. Throws UsageError on a draft model of another
+/// vocabulary and on a stop network without the paths it reads, DataError on a head that does not
+/// fit the target, and as reading a checkpoint does.
 [[nodiscard]] std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& settings,
                                                            const ModelConfig& model,
-                                                           const io::Tokenizer* tokenizer);
+                                                           const io::Tokenizer* tokenizer,
+                                                           std::vector<std::string>* absent);
 
-/// The same of the draft models' config.json alone: they have no weights. Of heads the stop network
-/// is read, if they have one.
+/// The same of config.json alone, of models and heads that are modelled; and of heads the stop
+/// network, if they have one.
 [[nodiscard]] std::vector<ConfiguredDrafter> read_drafter_shapes(
     const io::SpeculationSection& settings);
 

@@ -63,19 +63,36 @@ void add_machine(CLI::App& command, app::PlannedMachine& machine) {
   count("--nodes", machine.nodes, 1,
         "Plan for so many nodes (default: as Slurm's environment says)");
   count("--ranks-per-node", machine.ranks_per_node, 1, "Ranks of each (likewise)");
-  count("--gpus", machine.gpus, 0, "GPUs of each (likewise)");
+  count("--cores", machine.cores, 1,
+        "Cores of each, for all its ranks (likewise; else as here, and one a rank at least)");
+  count("--gpus", machine.gpus, 0,
+        "GPUs of each, which then compute (with --gpu-memory: one a rank)");
   const CLI::Validator size(
       [](std::string& text) {
         const auto bytes = io::parse_size(text);
         return bytes && *bytes > 0 ? std::string() : "'" + text + "' is no size (64GiB, 512G)";
       },
       "");
+  const auto memory = [&](const char* name, std::optional<std::uint64_t>& to, const char* help) {
+    command
+        .add_option_function<std::string>(
+            name, [&to](const std::string& text) { to = io::parse_size(text); }, help)
+        ->type_name("SIZE")
+        ->check(size);
+  };
+  memory("--host-memory", machine.host_memory,
+         "Memory of each node (default: as Slurm's environment says, else as here)");
+  memory("--gpu-memory", machine.gpu_memory, "Memory of each GPU (default: as of one here)");
+  // It meant one or the other.
   command
-      .add_option_function<std::string>(
-          "--memory", [&](const std::string& text) { machine.memory = io::parse_size(text); },
-          "Memory of each, or of each GPU where there are GPUs (likewise)")
-      ->type_name("SIZE")
-      ->check(size);
+      .add_option_function<std::string>("--memory",
+                                        [](const std::string&) {
+                                          throw CLI::ValidationError(
+                                              "--memory",
+                                              "is --host-memory now, of a node, or --gpu-memory, "
+                                              "of each GPU");
+                                        })
+      ->group("");
 }
 
 /// `advice`: for who finds that a rank has stopped for good.
@@ -193,7 +210,8 @@ int run(int argc, char** argv) {
       "simulate", "Run roles and policies in a modelled world of as many GPUs as you like");
   add_run_arguments(*simulate, simulated.run);
   simulate->add_option("--sweep", simulated.sweep,
-                       "Simulate once for each value of a key: section.key=value,value,...");
+                       "Simulate once for each value of a key: section.key=value,value,...; with "
+                       "--output DIR each writes its telemetry into a folder of DIR");
   app::ReportArguments reported;
   CLI::App* report = cli.add_subcommand(
       "report",

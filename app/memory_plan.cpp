@@ -11,6 +11,7 @@
 #include "io/checkpoint/model_config_reader.hpp"
 #include "kernels/gpus.hpp"
 #include "kernels/source_rows.hpp"
+#include "runtime/core/counted.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/draft/head_sequences.hpp"
 #include "runtime/fabric/make_group.hpp"
@@ -40,33 +41,36 @@ std::uint64_t logit_bytes(const Setup& setup, std::uint64_t memory_per_rank) {
         gib));
   }
   throw UsageError(fmt::format(
-      "speculation.max_tokens: drafts of up to {} tokens for {} requests are {} rows a step, "
-      "whose logits take {:.1f} GiB a rank; lower it, speculation.paths or engine.max_batch",
-      most.max_draft, most.max_batch, rows, gib));
+      "speculation.max_tokens: drafts of up to {} for {} are {} rows a step, whose logits take "
+      "{:.1f} GiB a rank; lower it, speculation.paths or engine.max_batch",
+      counted(most.max_draft, "token"), counted(most.max_batch, "request"), rows, gib));
 }
 
 // What a device holds beside packed weights, logits and KV. The host reads embeddings from mapped
 // files, and its other buffers are small beside the half of memory that is left to others.
 std::uint64_t device_bytes(const Setup& setup) {
   const io::EngineSection& engine = setup.config.engine;
-  const auto of = [&](const ModelConfig& config, const io::Checkpoint& weights, DType compute,
-                      int tp, std::uint64_t rows) {
+  const auto buffers = [](const ModelConfig& config, DType compute, int tp, std::uint64_t rows) {
     return kernels::attention_workspace(rows, config.heads / tp, config.head_dim) +
-           model::embedding_bytes(config, io::stored_dtype(config, weights), compute, tp) +
            rows * model::row_bytes(config, compute, tp);
+  };
+  const auto embeddings = [](const ModelConfig& config, const io::Checkpoint* weights,
+                             DType compute, int tp) {
+    return model::embedding_bytes(config, stored_dtype(config, weights), compute, tp);
   };
   const engine::ExecutorLimits most = executor_limits(setup);
   const std::uint64_t rows =
       std::uint64_t{1} * most.max_batch * (1 + most.max_draft) + most.prefill_chunk;
   const int tp = setup.layout.placement.least_tp();
-  std::uint64_t bytes = of(setup.model, *setup.weights, setup.compute, tp, rows);
+  std::uint64_t bytes = buffers(setup.model, setup.compute, tp, rows);
+  if (!setup.shape) bytes += embeddings(setup.model, setup.weights.get(), setup.compute, tp);
   for (const int degree : setup.layout.placement.degrees())
     bytes += degree > 1 ? fabric::kGroupExchangeBytes : 0;
   for (const ConfiguredDrafter& drafter : setup.drafters) {
     if (drafter.model == nullptr || !has_draft_models(setup, Role::verifier)) continue;
     const DraftModel& draft = *drafter.model;
-    bytes += of(draft.config, *draft.weights, draft.compute, 1,
-                engine.max_batch + engine.prefill_chunk) +
+    bytes += buffers(draft.config, draft.compute, 1, engine.max_batch + engine.prefill_chunk) +
+             embeddings(draft.config, draft.weights.get(), draft.compute, 1) +
              sizeof(float) * engine.max_batch * draft.config.vocab;
   }
   if (has_head(setup, Role::verifier)) {
@@ -87,7 +91,7 @@ std::uint64_t device_bytes(const Setup& setup) {
                size_of(kernels::copied_as(stored));
     } else if (std::ranges::any_of(setup.layout.placement.degrees(), [](int d) { return d > 1; })) {
       bytes += static_cast<std::uint64_t>(setup.model.vocab) * setup.model.hidden *
-               size_of(kernels::copied_as(io::stored_dtype(setup.model, *setup.weights)));
+               size_of(kernels::copied_as(stored_dtype(setup.model, setup.weights.get())));
     }
   }
   return bytes;
@@ -162,6 +166,34 @@ std::uint64_t feature_memory(const Setup& setup, Role role) {
          ((reads ? setup.longest_prompt : 0) + 2 * draft::kMostKeptFeatures);
 }
 
+namespace {
+
+/// What gives a rank more memory, or asks for less.
+std::string remedy(const Setup& setup) {
+  if (setup.shape)
+    return "take a higher layout.verifier_tp or simulation.gpus_per_rank, or GPUs of more memory "
+           "(simulation.gpu_memory)";
+  return setup.backend.on_device()
+             ? "take a higher layout.verifier_tp, or GPUs of more memory"
+             : "take fewer ranks a node, nodes with more memory or a higher layout.verifier_tp";
+}
+
+/// Where not even weights and buffers fit a rank's memory, KV need not be asked about.
+void require_room(const Setup& setup, std::uint64_t taken) {
+  const std::uint64_t memory = setup.backend.memory;
+  if (memory == 0 || taken < memory) return;
+  const auto gib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
+  throw UsageError(fmt::format(
+      "layout.verifier_tp: at degree {} a rank's weights take {:.2f} GiB and a step's buffers "
+      "{:.2f} GiB, which is {:.2f} GiB more than the {:.2f} GiB that it can plan with; {}, or "
+      "lower "
+      "engine.max_batch",
+      setup.layout.placement.least_tp(), gib(setup.memory.weights),
+      gib(taken - setup.memory.weights), gib(taken - memory), gib(memory), remedy(setup)));
+}
+
+}  // namespace
+
 void plan_memory(Setup& setup) {
   const std::uint64_t memory_per_rank = setup.backend.memory;
   const io::EngineSection& engine = setup.config.engine;
@@ -178,10 +210,8 @@ void plan_memory(Setup& setup) {
   // They are in the host's memory, of which a device's is no part.
   const std::uint64_t taken =
       memory_plan.beside_kv() - (setup.backend.on_device() ? memory_plan.features : 0);
-  const std::uint64_t memory =
-      memory_per_rank == 0
-          ? 0
-          : std::max<std::uint64_t>(1, memory_per_rank - std::min(taken, memory_per_rank));
+  require_room(setup, taken);
+  const std::uint64_t memory = memory_per_rank == 0 ? 0 : memory_per_rank - taken;
   // Draft models hold the same positions, at most: each block comes with a block of theirs.
   std::size_t block_bytes = shape.block_bytes();
   for (ConfiguredDrafter& drafter : setup.drafters) {
@@ -193,7 +223,8 @@ void plan_memory(Setup& setup) {
                               .memory_per_rank = memory,
                               .shared = !setup.backend.on_device(),
                               .max_batch = engine.max_batch,
-                              .blocks_per_request = blocks_per_request},
+                              .blocks_per_request = blocks_per_request,
+                              .remedy = remedy(setup)},
                              engine.kv_memory);
   // Room to draft for whole batches at their longest, but for no more text than the target holds. A
   // drafter rank has those of several groups, and as much memory for them as a verifier for its KV.

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "io/config/quantity.hpp"
+#include "runtime/core/counted.hpp"
 #include "runtime/core/error.hpp"
 
 namespace paceline::app {
@@ -34,50 +35,57 @@ std::optional<int> count_of(const char* first, Names... others) {
   return count ? count : count_of(others...);
 }
 
+int ranks_of_node(const PlannedMachine& machine) {
+  return machine.ranks_per_node.value_or(machine.ranks.value_or(1) / machine.nodes.value_or(1));
+}
+
 }  // namespace
 
 PlannedMachine with_slurm(PlannedMachine machine) {
+  machine.stated = machine.elsewhere();
+  machine.gpus_stated = machine.gpus.value_or(machine.gpu_memory ? 1 : 0) > 0;
   if (std::getenv("SLURM_JOB_ID") == nullptr) return machine;
   if (!machine.nodes && !machine.ranks)
     machine.nodes = count_of("SLURM_JOB_NUM_NODES", "SLURM_NNODES");
   if (!machine.ranks_per_node && !machine.ranks)
     machine.ranks_per_node = count_of("SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE");
-  if (!machine.cores_per_rank) machine.cores_per_rank = count_of("SLURM_CPUS_PER_TASK");
   if (!machine.gpus) machine.gpus = count_of("SLURM_GPUS_ON_NODE");
-  // A node's memory in MiB, 0 being all of it. It says nothing of a GPU's.
-  if (const auto mib = number_of("SLURM_MEM_PER_NODE");
-      mib && *mib > 0 && !machine.memory && machine.gpus.value_or(0) == 0)
-    machine.memory = *mib << 20;
+  if (const auto of_rank = count_of("SLURM_CPUS_PER_TASK"); of_rank && !machine.cores) {
+    const std::int64_t cores = std::int64_t{*of_rank} * ranks_of_node(machine);
+    machine.cores = static_cast<int>(std::min<std::int64_t>(cores, PlannedMachine::kMost));
+  }
+  // In MiB, 0 being all that a node has.
+  if (const auto mib = number_of("SLURM_MEM_PER_NODE"); mib && *mib > 0 && !machine.host_memory)
+    machine.host_memory = *mib << 20;
   return machine;
 }
 
 std::vector<fabric::RankFacts> facts_of(const PlannedMachine& machine,
                                         const fabric::RankFacts& here) {
   const int nodes = machine.nodes.value_or(1);
-  const int ranks = machine.ranks_per_node.value_or(machine.ranks.value_or(1) / nodes);
+  const int ranks = ranks_of_node(machine);
   if (machine.ranks && std::int64_t{nodes} * ranks != *machine.ranks) {
-    throw UsageError(fmt::format("--ranks: {} ranks do not spread evenly over {} nodes{}",
-                                 *machine.ranks, nodes,
+    throw UsageError(fmt::format("--ranks: {} do not spread evenly over {}{}",
+                                 counted(*machine.ranks, "rank"), counted(nodes, "node"),
                                  machine.ranks_per_node ? fmt::format(" of {}", ranks) : ""));
   }
   if (std::int64_t{nodes} * ranks > PlannedMachine::kMost) {
-    throw UsageError(
-        fmt::format("--nodes: {} nodes of {} ranks are more than the {} that can be planned for",
-                    nodes, ranks, PlannedMachine::kMost));
+    throw UsageError(fmt::format("--nodes: {} of {} are more than the {} that can be planned for",
+                                 counted(nodes, "node"), counted(ranks, "rank"),
+                                 PlannedMachine::kMost));
   }
   fabric::RankFacts fact = here;
   fact.local_ranks = ranks;
   fact.sharers = ranks;
   // A node is taken to have a core for each of its ranks at least.
-  fact.cores =
-      machine.cores_per_rank ? *machine.cores_per_rank * ranks : std::max(here.cores, ranks);
+  fact.cores = machine.cores.value_or(std::max(here.cores, ranks));
   // Of the nodes that a run will have this machine tells nothing.
   std::fill(std::begin(fact.host), std::end(fact.host), '\0');
   std::string_view("planned").copy(fact.host, sizeof fact.host - 1);
   fact.numa_nodes = 1;
   fact.huge_pages = 1;
-  if (machine.memory) {
-    fact.memory_bytes = *machine.memory;
+  if (machine.host_memory) {
+    fact.memory_bytes = *machine.host_memory;
     fact.memory_bound = fabric::MemoryBound::stated;
   }
   std::vector<fabric::RankFacts> facts;

@@ -15,6 +15,7 @@
 #include "app/standing.hpp"
 #include "app/terminal.hpp"
 #include "io/config/cost_profile.hpp"
+#include "runtime/core/counted.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/fabric/ucx_fabric.hpp"
 #include "runtime/roles/group.hpp"
@@ -70,8 +71,8 @@ ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& argu
   together(mpi, [&] {
     if (mpi.rank() != 0) return;
     io::write_cost_profile(arguments.output, measured.table);
-    say("{}: {} measurements in {:.1f} s; set engine.profile to it", arguments.output,
-        measured.measurements, measured.seconds);
+    say("{}: {} in {:.1f} s; set engine.profile to it", arguments.output,
+        counted(measured.measurements, "measurement"), measured.seconds);
     // Of costs as they are read again, rounded: what a run goes by.
     const CostTable written = io::parse_cost_profile(io::cost_profile_text(measured.table), "");
     write_to_user(draft_ladder_text(written, ladder_load(setup, setup.layout.groups())));

@@ -13,6 +13,7 @@
 #include "app/version.hpp"
 #include "app/weight_store.hpp"
 #include "io/text/printable.hpp"
+#include "runtime/core/counted.hpp"
 #include "runtime/core/duration.hpp"
 #include "runtime/model/sharding.hpp"
 
@@ -136,28 +137,28 @@ std::string drafts_text(const Setup& setup) {
   const int longest = std::min(tokens, settings.max_length);
   std::string text = fmt::format(
       "  drafts by {}: {}, {} (speculation.policy: {})\n", names,
-      settings.paths.value_or(1) == 1 ? fmt::format("up to {} tokens", longest)
+      settings.paths.value_or(1) == 1 ? fmt::format("up to {}", counted(longest, "token"))
                                       : fmt::format("up to {} tokens in {} paths of up to {}",
                                                     tokens, *settings.paths, longest),
       drafts_always(settings.policy) ? "always" : "where it pays", name_of(settings.policy));
   const bool ahead = setup.layout.drafters() > 0;
   if (ahead) {
-    text += fmt::format("  drafter ranks send {} tokens at a time (speculation.window)\n",
-                        draft_window(settings));
+    text += fmt::format("  drafter ranks send {} at a time (speculation.window)\n",
+                        counted(draft_window(settings), "token"));
   }
   if (const std::string why = not_reconfigured(setup); !why.empty())
     text += fmt::format("  no request gets a mode of its own (speculation.reconfigure): {}\n", why);
   if (const std::uint32_t every = reconfigure_every(setup); every > 0) {
     text += fmt::format(
-        "  every {} tokens a request that accepts little gets a mode and window of its own "
+        "  every {} a request that accepts little gets a mode and window of its own "
         "(speculation.reconfigure)\n",
-        every);
+        counted(every, "token"));
   }
   if (races(setup)) {
     text += fmt::format(
-        "  groups that run dry race for up to {} requests of others, by another drafter "
+        "  groups that run dry race for up to {} of others, by another drafter "
         "(speculation.best_of_n, speculation.race_batch)\n",
-        settings.race_batch);
+        counted(settings.race_batch, "request"));
   } else if (settings.best_of_n) {
     text +=
         "  no group races for others' requests (speculation.best_of_n): that takes two groups "
@@ -245,24 +246,27 @@ std::string kv_pool_text(const Setup& setup) {
 std::string banner_text(const Setup& setup, int ranks) {
   std::string text = fmt::format("paceline {}\n  {}; compiler {}\n", version(),
                                  fabric::MpiEnvironment::library(), __VERSION__);
-  text += fmt::format("  {} ranks, {} threads each, backend {} ({}{}{})\n", ranks, setup.threads,
-                      setup.backend.name, setup.backend.device_name,
-                      setup.backend.device_name.empty() ? "" : ", ", setup.backend.isa);
-  text += fmt::format(
-      "  model {} ({}, {} layers, hidden {}, {} heads, {} kv heads, vocabulary {}, {})\n",
-      setup.config.model.path, name_of(setup.model.architecture), setup.model.layers,
-      setup.model.hidden, setup.model.heads, setup.model.kv_heads, setup.model.vocab,
-      name_of(setup.compute));
-  text += fmt::format("  {} prompts x {} samples from {}, longest prompt {} tokens\n",
-                      setup.prompts.prompts.size(), setup.config.prompts.samples,
-                      setup.config.prompts.path, setup.longest_prompt);
+  text +=
+      fmt::format("  {}, {} each, backend {} ({}{}{})\n", counted(ranks, "rank"),
+                  counted(setup.threads, "thread"), setup.backend.name, setup.backend.device_name,
+                  setup.backend.device_name.empty() ? "" : ", ", setup.backend.isa);
+  text += fmt::format("  model {} ({}, {}, hidden {}, {}, {}, vocabulary {}, {})\n",
+                      setup.config.model.path, name_of(setup.model.architecture),
+                      counted(setup.model.layers, "layer"), setup.model.hidden,
+                      counted(setup.model.heads, "head"), counted(setup.model.kv_heads, "kv head"),
+                      setup.model.vocab, name_of(setup.compute));
+  text += fmt::format("  {} x {} from {}, longest prompt {}\n",
+                      counted(setup.prompts.prompts.size(), "prompt"),
+                      counted(setup.config.prompts.samples, "sample"), setup.config.prompts.path,
+                      counted(setup.longest_prompt, "token"));
   for (const std::string& warning : setup.warnings) text += fmt::format("  warning: {}\n", warning);
   if (!setup.prompts.skipped.empty()) {
-    text += fmt::format("  warning: {} over-long prompts skipped\n", setup.prompts.skipped.size());
+    text += fmt::format("  warning: {} skipped\n",
+                        counted(setup.prompts.skipped.size(), "over-long prompt"));
   }
   if (!setup.prompts.truncated.empty()) {
-    text +=
-        fmt::format("  warning: {} over-long prompts truncated\n", setup.prompts.truncated.size());
+    text += fmt::format("  warning: {} truncated\n",
+                        counted(setup.prompts.truncated.size(), "over-long prompt"));
   }
   if (const std::vector<std::string>& closed = setup.prompts.closed; !closed.empty()) {
     text += fmt::format(
@@ -293,14 +297,7 @@ std::string plan_text(const Setup& setup) {
   const auto weights = static_cast<double>(model::weight_bytes(setup.model, setup.compute, tp));
   text += fmt::format("  weights {:.1f} MiB a rank{}; longest sequence {} tokens\n", weights / kMiB,
                       copy_text(setup, {-1, tp, 0}), setup.longest_sequence);
-  if (setup.backend.on_device()) {
-    const auto mib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / kMiB; };
-    const MemoryPlan& m = setup.memory;
-    text += fmt::format(
-        "  device memory of a rank, MiB: {:.0f} to plan with; weights {:.0f}, embeddings and "
-        "buffers {:.0f}, logits {:.0f}, KV {:.0f}\n",
-        mib(setup.backend.memory), mib(m.weights), mib(m.copies), mib(m.logits), mib(m.kv));
-  }
+  if (setup.backend.on_device()) text += memory_use_text(setup);
   if (setup.profile) {
     const std::string& path = *setup.config.engine.profile;
     text += setup.profile_holds()
@@ -312,6 +309,22 @@ std::string plan_text(const Setup& setup) {
   return text + scoring_text(setup);
 }
 
+std::string memory_use_text(const Setup& setup) {
+  const auto mib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / kMiB; };
+  const MemoryPlan& m = setup.memory;
+  if (!setup.backend.on_device()) {
+    return fmt::format(
+        "  host memory of a rank, MiB: weights {:.0f}, logits {:.0f}, KV {:.0f}; nodes are "
+        "modelled "
+        "that have as much\n",
+        mib(m.weights), mib(m.logits), mib(m.kv));
+  }
+  return fmt::format(
+      "  device memory of a rank, MiB: {:.0f} to plan with; weights {:.0f}, embeddings and "
+      "buffers {:.0f}, logits {:.0f}, KV {:.0f}\n",
+      mib(setup.backend.memory), mib(m.weights), mib(m.copies), mib(m.logits), mib(m.kv));
+}
+
 std::string circumstances_text(const Setup& setup, const TimeLimit& limit) {
   std::string text;
   int threads = 0;
@@ -319,8 +332,8 @@ std::string circumstances_text(const Setup& setup, const TimeLimit& limit) {
     if (fact.node == setup.facts[0].node) threads += setup.threads;
   }
   if (setup.facts[0].sharers == setup.facts[0].local_ranks && threads > setup.facts[0].cores) {
-    text += fmt::format("  warning: {} threads on {} cores of a node: ranks will take turns\n",
-                        threads, setup.facts[0].cores);
+    text += fmt::format("  warning: {} on {} of a node: ranks will take turns\n",
+                        counted(threads, "thread"), counted(setup.facts[0].cores, "core"));
   }
   text += limit.seconds ? fmt::format("  stops {} before {}: {} from now\n",
                                       duration_text(setup.config.limits.margin), limit.origin,

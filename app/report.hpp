@@ -12,6 +12,8 @@ namespace paceline::app {
 [[nodiscard]] std::string banner_text(const Setup& setup, int ranks);
 /// Nodes, roles, memory, and how each choice was made.
 [[nodiscard]] std::string plan_text(const Setup& setup);
+/// What a rank's memory goes to, in a line: a device's, or that of a host which is modelled.
+[[nodiscard]] std::string memory_use_text(const Setup& setup);
 /// What only the moment tells: threads against cores, and the time limit.
 [[nodiscard]] std::string circumstances_text(const Setup& setup, const TimeLimit& limit);
 

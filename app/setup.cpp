@@ -1,7 +1,6 @@
 #include "app/setup.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -9,6 +8,7 @@
 #include "app/broadcast.hpp"
 #include "app/checkpoint_findings.hpp"
 #include "app/coordination.hpp"
+#include "app/cost_conditions.hpp"
 #include "app/draft_history.hpp"
 #include "app/draft_servers.hpp"
 #include "app/job.hpp"
@@ -53,6 +53,8 @@ void require_way_on(const Setup& setup) {
       sampling.min_tokens));
 }
 
+}  // namespace
+
 void read_tokenizer(Setup& setup, Standing& standing) {
   io::TokenizerFiles files = io::TokenizerFiles::read(tokenizer_directory(setup.config));
   setup.no_tokenizer = files.absence();
@@ -72,13 +74,20 @@ void read_tokenizer(Setup& setup, Standing& standing) {
   setup.tokenizer->require_fits(setup.model.vocab);
 }
 
-void read_model(Setup& setup, Standing& standing) {
+namespace {
+
+/// `plans`: a run is planned whose files need not be there yet.
+void read_model(Setup& setup, Standing& standing, bool plans) {
   const std::string& path = setup.config.model.path;
   setup.model = io::load_model_config(path, tokenizer_directory(setup.config));
-  setup.weights = std::make_unique<io::Checkpoint>(path);
-  io::check_tensor_shapes(setup.model, *setup.weights);
-  const DType stored = io::stored_dtype(setup.model, *setup.weights);
-  setup.compute = setup.config.model.dtype.value_or(compute_of(stored));
+  if (plans && !io::Checkpoint::is_there(path)) {
+    setup.absent.push_back("weights of " + path);
+  } else {
+    setup.weights = std::make_unique<io::Checkpoint>(path);
+    io::check_tensor_shapes(setup.model, *setup.weights);
+  }
+  setup.compute =
+      setup.config.model.dtype.value_or(compute_of(stored_dtype(setup.model, setup.weights.get())));
   read_tokenizer(setup, standing);
 
   SamplingParams& sampling = setup.config.sampling;
@@ -87,8 +96,10 @@ void read_model(Setup& setup, Standing& standing) {
   require_way_on(setup);
   setup.earlier_eos = standing.eos(setup.model.eos);
   settle_mode(setup);
-  setup.drafters = read_drafters(setup.config.speculation, setup.model, setup.tokenizer.get());
-  if (!setup.given && !sampling.stop_strings.empty())
+  setup.drafters = read_drafters(setup.config.speculation, setup.model, setup.tokenizer.get(),
+                                 plans ? &setup.absent : nullptr);
+  const bool without = plans && setup.tokenizer_state == TokenizerState::absent;
+  if (!setup.given && !sampling.stop_strings.empty() && !without)
     require_tokenizer(setup, "sampling.stop_strings");
 }
 
@@ -123,7 +134,9 @@ io::ChatTemplate read_chat_template(const std::string& directory) {
   }
 }
 
-void read_prompts(Setup& setup) {
+}  // namespace
+
+void read_prompts(Setup& setup, bool plans) {
   const io::ChatTemplate chat = read_chat_template(tokenizer_directory(setup.config));
   io::PromptOptions options;
   options.no_tokenizer = setup.no_tokenizer;
@@ -133,6 +146,7 @@ void read_prompts(Setup& setup) {
   options.vocab_size = setup.model.vocab;
   options.chat = setup.config.prompts.chat;
   options.add_special_tokens = setup.config.prompts.add_special_tokens;
+  options.estimate = plans && setup.tokenizer_state == TokenizerState::absent;
   setup.prompts =
       io::read_prompts(setup.config.prompts.path, setup.tokenizer.get(), &chat, options);
   if (setup.prompts.prompts.empty()) {
@@ -147,11 +161,15 @@ void read_prompts(Setup& setup) {
         setup.no_tokenizer);
   }
   setup.turn_end = turn_end(chat, setup.tokenizer.get(), setup.prompts.prompts);
+  if (setup.prompts.estimated)
+    setup.absent.push_back("tokenizer of " + tokenizer_directory(setup.config));
   for (const Prompt& prompt : setup.prompts.prompts) {
     setup.longest_prompt =
         std::max(setup.longest_prompt, static_cast<std::int32_t>(prompt.tokens.size()));
   }
 }
+
+namespace {
 
 void require_supported(const std::string& backend, const std::string& path,
                        const ModelConfig& config) {
@@ -196,7 +214,7 @@ void lay_out(Setup& setup, std::optional<int> drafters, const std::string& draft
   policy::LayoutFacts facts;
   facts.ranks = static_cast<int>(setup.facts.size());
   facts.segments = setup.model.segments();
-  facts.weight_bytes = model::weight_bytes(setup.model, setup.compute, 1);
+  facts.weight_bytes = target_bytes(setup, 1);
   facts.sharers = weight_sharers(setup);
   facts.memory_per_rank = setup.backend.memory;
   for (const fabric::RankFacts& rank : setup.facts) facts.node_of_rank.push_back(rank.node);
@@ -206,42 +224,11 @@ void lay_out(Setup& setup, std::optional<int> drafters, const std::string& draft
                                   layout.verifier_groups, drafters, drafters_reason});
 }
 
-/// What a profile was measured with and this run has not; empty: nothing.
-std::string difference(const Setup& setup) {
-  const CostConditions& then = setup.profile->conditions;
-  const CostConditions& now = setup.conditions;
-  const auto differs = [](const char* what, const auto& was, const auto& is) {
-    return fmt::format("it was measured with {} {}, this run has {}", what, was, is);
-  };
-  if (then.backend != now.backend) return differs("backend", then.backend, now.backend);
-  if (then.isa != now.isa) return differs("instruction set", then.isa, now.isa);
-  const std::vector<int> degrees = setup.layout.placement.degrees();
-  if (degrees != std::vector{then.tp})
-    return differs("tensor-parallel degree", then.tp, fmt::format("{}", fmt::join(degrees, ", ")));
-  if (then.threads != now.threads) return differs("threads", then.threads, now.threads);
-  if (then.model != now.model) return differs("a model of", then.model, now.model);
-  for (const ConfiguredDrafter& drafter : setup.drafters) {
-    const bool there =
-        std::any_of(setup.profile->drafters.begin(), setup.profile->drafters.end(),
-                    [&](const DrafterCosts& costs) { return costs.name == drafter.name; });
-    if (!there) return fmt::format("it knows no drafter {}", drafter.name);
-  }
-  return "";
-}
-
-/// What of a model its costs depend on.
-std::string shape_of(const ModelConfig& model, DType compute) {
-  return fmt::format("{} {} layers, {} wide, {} + {} heads of {}, {} inner, {} tokens, {}",
-                     name_of(model.architecture), model.layers, model.hidden, model.heads,
-                     model.kv_heads, model.head_dim, model.intermediate, model.vocab,
-                     name_of(compute));
-}
-
 /// Reads engine.profile, on rank 0 for all. One that does not hold here is told of and not used,
 /// for it could only slow the run down. Rank 0's threads are those of the profile.
 void check_profile(const fabric::MpiEnvironment& mpi, Setup& setup) {
   setup.conditions = {setup.backend.name, setup.backend.isa, setup.layout.placement.least_tp(),
-                      setup.threads, shape_of(setup.model, setup.compute)};
+                      setup.threads, shape_text(setup.model, setup.compute)};
   if (!setup.config.engine.profile) return;
   const std::string& path = *setup.config.engine.profile;
   std::string text;
@@ -249,7 +236,8 @@ void check_profile(const fabric::MpiEnvironment& mpi, Setup& setup) {
     if (mpi.rank() != 0) return;
     text = io::read_yaml_file(path, "the cost profile");
     setup.profile = io::parse_cost_profile(text, path);
-    setup.profile_fault = difference(setup);
+    setup.profile_fault = difference(*setup.profile, setup.conditions,
+                                     setup.layout.placement.degrees(), setup.drafters, "this run");
   });
   broadcast(mpi, text, setup.profile_fault);
   if (mpi.rank() != 0) setup.profile = io::parse_cost_profile(text, path);
@@ -323,12 +311,13 @@ Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments, 
   Setup setup;
   setup.facts = mpi.gather_facts();
   if (planned != nullptr) together(mpi, [&] { setup.facts = facts_of(*planned, setup.facts[0]); });
+  const bool plans = planned != nullptr && planned->stated;
   together(mpi, [&] {
     setup.config = read_config(arguments, io::Purpose::run);
     set_patience(setup.config.limits.stall);
-    read_model(setup, standing);
-    if (mpi.rank() == 0) read_prompts(setup);
-    prepare_scoring(setup);
+    read_model(setup, standing, plans);
+    if (mpi.rank() == 0) read_prompts(setup, plans);
+    if (!plans || setup.tokenizer_state != TokenizerState::absent) prepare_scoring(setup);
   });
   settle_checkpoints(mpi, setup);
   share_subjects(mpi, setup);
@@ -365,7 +354,7 @@ Setup prepare_given(const fabric::MpiEnvironment& mpi, const RunArguments& argum
     set_patience(setup.config.limits.stall);
     forget_generation(setup.config);
     Standing standing;
-    read_model(setup, standing);
+    read_model(setup, standing, false);
     take_responses(setup, run);
     if (mpi.rank() == 0) setup.prompts.prompts = run.prompts;
   });

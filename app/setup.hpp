@@ -22,6 +22,7 @@
 #include "kernels/backend.hpp"
 #include "runtime/core/cost_table.hpp"
 #include "runtime/core/model_config.hpp"
+#include "runtime/core/model_shape.hpp"
 #include "runtime/fabric/mpi_environment.hpp"
 #include "runtime/policy/kv_pool_plan.hpp"
 #include "runtime/policy/layout.hpp"
@@ -41,7 +42,8 @@ enum class TokenizerState : std::uint8_t {
 struct Setup {
   io::RunConfig config;
   ModelConfig model;
-  std::unique_ptr<io::Checkpoint> weights;
+  std::optional<ModelShape> shape;          ///< of a simulation: the target's, which says more
+  std::unique_ptr<io::Checkpoint> weights;  ///< null: they are not there, and nothing is computed
   std::shared_ptr<const io::Tokenizer> tokenizer;  ///< null when there is none
   TokenizerState tokenizer_state = TokenizerState::read;
   std::string no_tokenizer;  ///< why there is none
@@ -68,6 +70,8 @@ struct Setup {
   SpeculationChoice speculation;            ///< beyond what it decides, on rank 0 alone
   /// What was found in checkpoints that the user should know of. The same text on every rank.
   std::vector<std::string> warnings;
+  /// What a plan does without, for it is not there yet: "weights of DIR", "tokenizer of DIR".
+  std::vector<std::string> absent;
   bool given = false;  ///< responses are given: none is generated, and nothing drafts
 
   io::PromptSet prompts;              ///< on rank 0 alone
@@ -102,6 +106,16 @@ struct Setup {
 /// Throws, where tokens have no text, that `what` (as "sampling.stop_strings") needs it: DataError
 /// when a tokenizer cannot be read, UsageError when there is none.
 void require_tokenizer(const Setup& setup, const char* what);
+
+/// Reads the tokenizer that the configuration has, for the vocabulary of setup.model: sets
+/// setup.tokenizer, tokenizer_state and no_tokenizer. Throws DataError where model.tokenizer has
+/// none, or it does not fit.
+void read_tokenizer(Setup& setup, Standing& standing);
+
+/// Reads the prompt file, with setup.tokenizer and for the context of setup.model: setup.prompts
+/// and longest_prompt. `plans`: where there is no tokenizer lengths of text are estimated. Throws
+/// as io::read_prompts() does, and UsageError where no prompt would have room.
+void read_prompts(Setup& setup, bool plans);
 
 /// What identifies the run, for the output directory. On rank 0.
 [[nodiscard]] io::RunManifest manifest_of(const Setup& setup);

@@ -20,6 +20,7 @@
 #include "io/text/printable.hpp"
 #include "io/text/question.hpp"
 #include "io/text/tokenizer.hpp"
+#include "runtime/core/counted.hpp"
 
 namespace paceline::app {
 namespace {
@@ -107,7 +108,8 @@ class Show {
     fmt::print("longest     tokens    mean  responses  mean reward  prompt\n");
     for (std::size_t i = 0; i < std::min(kPrompts, order.size()); ++i) print_line(order[i]);
     if (order.size() > kPrompts)
-      fmt::print("... and {} prompts more, with shorter responses\n", order.size() - kPrompts);
+      fmt::print("... and {} more, with shorter responses\n",
+                 counted(order.size() - kPrompts, "prompt"));
   }
 
  private:
@@ -166,8 +168,8 @@ class Show {
 
   void print_prompt(std::uint64_t index) const {
     const Prompt& prompt = run_.prompts[index];
-    fmt::print("prompt {} ({}), {} tokens", index, io::printable_start(prompt.uid, 64),
-               prompt.tokens.size());
+    fmt::print("prompt {} ({}), {}", index, io::printable_start(prompt.uid, 64),
+               counted(prompt.tokens.size(), "token"));
     if (!prompt.ground_truth.empty())
       fmt::print(", ground truth {}", io::printable_start(prompt.ground_truth, 64));
     fmt::print("\n{}\n", text_of(prompt.tokens));
@@ -176,8 +178,9 @@ class Show {
   void print_response(const io::Entry& entry) const {
     Trajectory response;
     io::read_responses(run_, {&entry, 1}, [&](Trajectory&& read) { response = std::move(read); });
-    fmt::print("\nresponse {}:{}, {} tokens, ended by {}, reward {}, weight version {}\n",
-               entry.prompt, entry.sample, response.tokens.size(), name_of(response.finish_reason),
+    fmt::print("\nresponse {}:{}, {}, ended by {}, reward {}, weight version {}\n", entry.prompt,
+               entry.sample, counted(response.tokens.size(), "token"),
+               name_of(response.finish_reason),
                std::isnan(response.reward) ? "none" : io::format_number(response.reward),
                response.weight_version);
     print_log_probabilities(response);

@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "app/commands.hpp"
@@ -13,6 +15,7 @@
 #include "app/simulation_setup.hpp"
 #include "app/terminal.hpp"
 #include "io/hdf5/telemetry.hpp"
+#include "runtime/core/counted.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/core/role.hpp"
 
@@ -134,10 +137,11 @@ void print(const std::vector<Row>& rows) {
 /// What simulating took, on the error stream: it is another each time.
 void account(const Row& row) {
   const SimulatedAttempt& a = row.last;
-  say("{}{} attempts, {} changes of roles; {:.2f} s of real time, {} turns ({:.0f} a second); "
-      "coordinator: {} messages, {:.1f} us each, {:.0f} us the longest turn",
-      row.name.empty() ? "" : row.name + ": ", row.attempts, row.role_changes, a.wall_seconds,
-      a.turns, static_cast<double>(a.turns) / a.wall_seconds, a.coordinator_messages,
+  say("{}{}, {}; {:.2f} s of real time, {} turns ({:.0f} a second); coordinator: {} messages, "
+      "{:.1f} us each, {:.0f} us the longest turn",
+      row.name.empty() ? "" : row.name + ": ", counted(row.attempts, "attempt"),
+      counted(row.role_changes, "change of roles", "changes of roles"), a.wall_seconds, a.turns,
+      static_cast<double>(a.turns) / a.wall_seconds, a.coordinator_messages,
       1e6 * a.coordinator_seconds / std::max(1.0, static_cast<double>(a.coordinator_messages)),
       1e6 * a.coordinator_longest);
 }
@@ -161,6 +165,29 @@ std::vector<std::string> settings_of(const std::string& sweep) {
   return settings;
 }
 
+/// Where the telemetry of a sweep's value goes, in a directory that is named: in the order of the
+/// values, for a shell to list them in it.
+std::string directory_of(const std::string& output, std::size_t number,
+                         const std::string& setting) {
+  constexpr std::size_t kMost = 100;  // letters
+  std::string name = fmt::format("{:02}-{}", number + 1, setting.substr(0, kMost));
+  for (char& c : name) {
+    const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+                       std::string_view("-_.=,").find(c) != std::string_view::npos;
+    if (!plain) c = '_';
+  }
+  return (std::filesystem::path(output) / name).string();
+}
+
+/// What somebody who named a directory finds in it.
+void say_written(const Setup& setup, const std::string& output) {
+  if (setup.config.simulation.telemetry) {
+    say("{}: telemetry, which paceline report reads", setup.config.output.directory);
+  } else if (!output.empty()) {
+    say("{}: nothing is written (simulation.telemetry: false)", output);
+  }
+}
+
 }  // namespace
 
 ExitCode simulate(const SimulateArguments& arguments) {
@@ -170,18 +197,25 @@ ExitCode simulate(const SimulateArguments& arguments) {
     say("{}", simulation_text(simulation.setup));
     rows.push_back(run(simulation, ""));
     account(rows.back());
+    say_written(simulation.setup, arguments.run.output);
   } else {
     const std::vector<std::string> settings = settings_of(arguments.sweep);
     std::vector<RunArguments> swept(settings.size(), arguments.run);
     // All are read before the first is simulated, which may take hours.
     for (std::size_t i = 0; i < settings.size(); ++i) {
       swept[i].overrides.push_back(settings[i]);
-      swept[i].overrides.emplace_back("simulation.telemetry=false");  // of many there is none
+      if (arguments.run.output.empty()) {  // of many there is none that nobody asked for
+        swept[i].overrides.emplace_back("simulation.telemetry=false");
+      } else {
+        swept[i].output = directory_of(arguments.run.output, i, settings[i]);
+      }
       (void)read_config(swept[i], io::Purpose::simulation);
     }
     for (std::size_t i = 0; i < settings.size(); ++i) {
-      rows.push_back(run(prepare_simulation(swept[i]), settings[i]));
+      const SimulationSetup simulation = prepare_simulation(swept[i]);
+      rows.push_back(run(simulation, settings[i]));
       account(rows.back());
+      say_written(simulation.setup, swept[i].output);
     }
   }
   print(rows);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "app/cost_conditions.hpp"
 #include "io/checkpoint/model_shape_reader.hpp"
 #include "io/config/cost_profile.hpp"
 #include "io/config/yaml_tree.hpp"
@@ -66,7 +67,8 @@ CostTable by_gpu_tables(const Setup& setup, const std::string& directory) {
     drafts.push_back({drafter.name, io::load_model_shape(drafter.setting.path),
                       drafter.head ? config.speculation.paths.value_or(1) : 0});
   }
-  const int tp = config.layout.verifier_tp ? config.layout.verifier_tp->front() : 1;
+  const std::vector<int> degrees = setup.layout.placement.degrees();
+  const int tp = degrees.size() == 1 ? degrees.front() : config.layout.verifier_tp->front();
   const int gpus = tp * config.simulation.gpus_per_rank;
   sim::GpuSystem system;
   if (config.simulation.gpu_sharing == io::GpuSharing::experts)
@@ -91,26 +93,8 @@ CostTable by_gpu_tables(const Setup& setup, const std::string& directory) {
   return table;
 }
 
-CostTable by_profile(const std::string& path) {
-  return io::parse_cost_profile(io::read_yaml_file(path, "the cost profile"), path);
-}
-
-}  // namespace
-
-CostTable simulated_costs(const Setup& setup) {
-  const io::RunConfig& config = setup.config;
-  const std::optional<std::string>& tables = config.simulation.gpu_tables;
-  if (!config.engine.profile && !tables)
-    throw UsageError(
-        "simulation: no costs to go by; set engine.profile (paceline profile) or "
-        "simulation.gpu_tables");
-  if (!tables && config.simulation.gpus_per_rank > 1) {
-    throw UsageError(fmt::format(
-        "simulation.gpus_per_rank: expected 1 where costs are those of ranks (engine.profile), "
-        "found {}",
-        config.simulation.gpus_per_rank));
-  }
-  CostTable table = tables ? by_gpu_tables(setup, *tables) : by_profile(*config.engine.profile);
+/// Of the drafters that there are, as the setup names them.
+CostTable of_drafters(const Setup& setup, CostTable table) {
   std::vector<DrafterCosts> drafters;
   for (const ConfiguredDrafter& drafter : setup.drafters) {
     const auto at =
@@ -119,13 +103,55 @@ CostTable simulated_costs(const Setup& setup) {
     if (at == table.drafters.end()) {
       throw UsageError(
           fmt::format("engine.profile: {} knows no drafter {}; run `paceline profile` with it",
-                      *config.engine.profile, drafter.name));
+                      *setup.config.engine.profile, drafter.name));
     }
     drafters.push_back(*at);
   }
   table.drafters = std::move(drafters);
-  if (!table.transfer) table.transfer = transfers(config.simulation);
+  if (!table.transfer) table.transfer = transfers(setup.config.simulation);
   return table;
+}
+
+/// Costs of another model, or of what the configuration says is not there, say nothing.
+void require_holds(const Setup& setup, const CostTable& profile) {
+  const io::EngineSection& engine = setup.config.engine;
+  CostConditions now = profile.conditions;
+  now.model = shape_text(*setup.shape, setup.compute);
+  if (engine.backend != "auto") now.backend = engine.backend;
+  if (engine.isa != "auto" && now.backend == "cpu") now.isa = engine.isa;
+  now.threads = engine.threads.value_or(now.threads);
+  const std::string fault = difference(profile, now, {&now.tp, 1}, {}, "this simulation");
+  if (fault.empty()) return;
+  throw UsageError(
+      fmt::format("engine.profile: {} does not hold here: {}; measure what is simulated (paceline "
+                  "profile), or set simulation.gpu_tables",
+                  *engine.profile, fault));
+}
+
+}  // namespace
+
+std::optional<CostTable> costs_by_profile(const Setup& setup) {
+  const io::RunConfig& config = setup.config;
+  if (config.simulation.gpu_tables) return std::nullopt;
+  if (!config.engine.profile) {
+    throw UsageError(
+        "simulation: no costs to go by; set engine.profile (paceline profile) or "
+        "simulation.gpu_tables");
+  }
+  if (config.simulation.gpus_per_rank > 1) {
+    throw UsageError(fmt::format(
+        "simulation.gpus_per_rank: expected 1 where costs are those of ranks (engine.profile), "
+        "found {}",
+        config.simulation.gpus_per_rank));
+  }
+  const std::string& path = *config.engine.profile;
+  CostTable table = io::parse_cost_profile(io::read_yaml_file(path, "the cost profile"), path);
+  require_holds(setup, table);
+  return of_drafters(setup, std::move(table));
+}
+
+CostTable costs_by_gpu_tables(const Setup& setup) {
+  return of_drafters(setup, by_gpu_tables(setup, *setup.config.simulation.gpu_tables));
 }
 
 }  // namespace paceline::app

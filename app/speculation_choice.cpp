@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "app/setup.hpp"
+#include "runtime/core/counted.hpp"
 #include "runtime/core/error.hpp"
 
 namespace paceline::app {
@@ -42,8 +43,8 @@ std::string how(const policy::SpeculationPlan& plan) {
     case SpeculationMode::coupled:
       return fmt::format("coupled, drafts of {} by {}", plan.window, plan.method);
     case SpeculationMode::decoupled:
-      return fmt::format("decoupled, {} drafter ranks, window {}, {}", plan.drafters, plan.window,
-                         plan.method);
+      return fmt::format("decoupled, {}, window {}, {}", counted(plan.drafters, "drafter rank"),
+                         plan.window, plan.method);
   }
   return "";
 }
@@ -158,9 +159,9 @@ void plan(Setup& setup, const DraftHistory& history) {
     if (drafter_ranks || speculation.mode != SpeculationMode::decoupled) return;
     throw UsageError(fmt::format(
         "speculation.mode: decoupled needs a rank that drafts beside the verifier groups, but the "
-        "job has {} ranks{}",
-        facts.ranks,
-        groups ? fmt::format(" for {} groups ({})", *groups,
+        "job has {}{}",
+        counted(facts.ranks, "rank"),
+        groups ? fmt::format(" for {} ({})", counted(*groups, "group"),
                              setup.config.layout.verifier_groups ? "layout.verifier_groups"
                                                                  : "layout.verifier_tp")
                : ""));
@@ -242,9 +243,8 @@ std::string speculation_text(const Setup& setup) {
   const SpeculationChoice& choice = setup.speculation;
   if (choice.plans.empty()) return "";
   std::string text = fmt::format(
-      "plans of speculation for {:.0f} requests, by engine.profile, tokens/s foreseen at the "
-      "start\n",
-      choice.batch);
+      "plans of speculation for {}, by engine.profile, tokens/s foreseen at the start\n",
+      counted(static_cast<std::int64_t>(choice.batch), "request"));
   for (std::size_t m = 0; m < choice.methods.size(); ++m) {
     const auto ranked =
         std::find_if(choice.ranked.begin(), choice.ranked.end(),

@@ -10,6 +10,7 @@
 #include "app/job.hpp"
 #include "app/setup.hpp"
 #include "app/terminal.hpp"
+#include "io/checkpoint/model_config_reader.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/model/sharding.hpp"
 
@@ -22,18 +23,18 @@ namespace {
 
 struct Model {
   const ModelConfig& config;
-  const io::Checkpoint& weights;
+  const io::Checkpoint* weights;  ///< null: they are not there, and the model is only planned with
   DType compute;
   model::Shard shard;
 };
 
 Model model_of(const Setup& setup, const WeightsId& id) {
   if (id.drafter < 0) {
-    return {setup.model, *setup.weights, setup.compute,
+    return {setup.model, setup.weights.get(), setup.compute,
             model::shard_of(setup.model, id.share, id.tp)};
   }
   const DraftModel& draft = *setup.drafters[id.drafter].model;
-  return {draft.config, *draft.weights, draft.compute, model::shard_of(draft.config, 0, 1)};
+  return {draft.config, draft.weights.get(), draft.compute, model::shard_of(draft.config, 0, 1)};
 }
 
 /// The head that is meant; null: it is a model.
@@ -44,8 +45,9 @@ const DraftHead* head_of(const Setup& setup, const WeightsId& id) {
 std::uint64_t bytes_of(const Setup& setup, const WeightsId& id) {
   if (const DraftHead* head = head_of(setup, id))
     return model::weight_bytes(head->checkpoint.config, setup.compute);
-  const Model model = model_of(setup, id);
-  return model::weight_bytes(model.config, model.compute, id.tp);
+  if (id.drafter < 0) return target_bytes(setup, id.tp);
+  const DraftModel& draft = *setup.drafters[id.drafter].model;
+  return model::weight_bytes(draft.config, draft.compute, id.tp);
 }
 
 /// Of a draft model that may give its memory to KV, where nothing else keeps the rank from it: its
@@ -66,6 +68,20 @@ std::vector<policy::WeightHolder> holders(const Setup& setup) {
 }
 
 }  // namespace
+
+DType stored_dtype(const ModelConfig& config, const io::Checkpoint* weights) {
+  return weights == nullptr ? config.dtype : io::stored_dtype(config, *weights);
+}
+
+std::uint64_t target_bytes(const Setup& setup, int tp) {
+  if (!setup.shape) return model::weight_bytes(setup.model, setup.compute, tp);
+  const io::SimulationSection& simulation = setup.config.simulation;
+  const double all = setup.shape->weight_bytes();
+  double bytes = all / tp;
+  if (simulation.gpu_sharing == io::GpuSharing::experts)
+    bytes += (simulation.gpus_per_rank - 1) * (all - setup.shape->expert_bytes()) / tp;
+  return static_cast<std::uint64_t>(bytes);
+}
 
 std::vector<WeightCopy> weight_copies(const Setup& setup) {
   const policy::Placement& placement = setup.layout.placement;
@@ -230,7 +246,8 @@ std::shared_ptr<const model::Weights> WeightStore::get_part(const WeightsId& id)
   if (under_way == loading_.end()) {
     const Model model = model_of(setup_, id);
     under_way =
-        loading_.try_emplace(id, *backend_, model.config, model.weights, model.shard, model.compute)
+        loading_
+            .try_emplace(id, *backend_, model.config, *model.weights, model.shard, model.compute)
             .first;
   }
   std::shared_ptr<const model::Weights> loaded = under_way->second.next();
@@ -250,7 +267,7 @@ WeightStore::Kept WeightStore::load(const WeightsId& id, const model::SharedPack
                                                             setup_.compute, shared)};
   }
   const Model model = model_of(setup_, id);
-  return {std::make_shared<const model::Weights>(*backend_, model.config, model.weights,
+  return {std::make_shared<const model::Weights>(*backend_, model.config, *model.weights,
                                                  model.shard, model.compute, shared),
           nullptr};
 }

@@ -16,7 +16,9 @@
 #include <set>
 #include <vector>
 
+#include "io/checkpoint/checkpoint.hpp"
 #include "kernels/backend.hpp"
+#include "runtime/core/model_config.hpp"
 #include "runtime/core/stopwatch.hpp"
 #include "runtime/fabric/mpi_environment.hpp"
 #include "runtime/fabric/shared_memory.hpp"
@@ -27,6 +29,13 @@
 namespace paceline::app {
 
 struct Setup;
+
+/// In which most of a model's weights are stored; what config.json says where `weights` is null.
+[[nodiscard]] DType stored_dtype(const ModelConfig& config, const io::Checkpoint* weights);
+
+/// Bytes of the target's weights that a rank of a group of that degree has, packed; in a simulation
+/// all GPUs that the rank stands for, embeddings included.
+[[nodiscard]] std::uint64_t target_bytes(const Setup& setup, int tp);
 
 /// Of the whole job, from its layout and the facts of its ranks; the same on every rank.
 [[nodiscard]] std::vector<policy::WeightCopy> weight_copies(const Setup& setup);

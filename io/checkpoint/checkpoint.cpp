@@ -210,6 +210,16 @@ Checkpoint Checkpoint::from_file(const std::string& path) {
   return checkpoint;
 }
 
+bool Checkpoint::is_there(const std::string& directory) {
+  if (fs::exists(fs::path(directory) / single_name)) return true;
+  const std::string index = fs::path(directory) / index_name;
+  if (!fs::exists(index)) return false;
+  const ShardMap shards = read_index(index);
+  return std::all_of(shards.begin(), shards.end(), [&](const auto& shard) {
+    return fs::exists(fs::path(directory) / shard.first);
+  });
+}
+
 Checkpoint::Checkpoint(const std::string& directory) : Checkpoint() {
   State& state = *state_;
   state.directory = directory;

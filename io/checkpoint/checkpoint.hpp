@@ -28,6 +28,8 @@ class Checkpoint final : public WeightSource {
   explicit Checkpoint(const std::string& directory);
   /// One safetensors file of any name, without a model directory's conventions.
   [[nodiscard]] static Checkpoint from_file(const std::string& path);
+  /// Whether a directory has all the files that opening it would look for, whatever is in them.
+  [[nodiscard]] static bool is_there(const std::string& directory);
   ~Checkpoint() override;
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;

@@ -19,18 +19,19 @@ enum class Family : std::uint8_t { dense, qwen3_moe, deepseek };
 struct FamilyName {
   std::string_view class_name;  // in "architectures"
   Family family;
+  const char* model_type;
 };
 constexpr std::array<FamilyName, 7> family_names{{
-    {"LlamaForCausalLM", Family::dense},
-    {"LlamaForCausalLMEagle3", Family::dense},
-    {"Qwen2ForCausalLM", Family::dense},
-    {"Qwen2VLForConditionalGeneration", Family::dense},
-    {"Qwen3ForCausalLM", Family::dense},
-    {"Qwen3MoeForCausalLM", Family::qwen3_moe},
-    {"DeepseekV3ForCausalLM", Family::deepseek},
+    {"LlamaForCausalLM", Family::dense, "llama"},
+    {"LlamaForCausalLMEagle3", Family::dense, "llama"},
+    {"Qwen2ForCausalLM", Family::dense, "qwen2"},
+    {"Qwen2VLForConditionalGeneration", Family::dense, "qwen2_vl"},
+    {"Qwen3ForCausalLM", Family::dense, "qwen3"},
+    {"Qwen3MoeForCausalLM", Family::qwen3_moe, "qwen3_moe"},
+    {"DeepseekV3ForCausalLM", Family::deepseek, "deepseek_v3"},
 }};
 
-Family read_family(const JsonSection& config) {
+const FamilyName& read_family(const JsonSection& config) {
   constexpr std::array<const char*, 1> required{"architectures"};
   config.require(required);
   const json& list = *config.find("architectures");
@@ -41,7 +42,7 @@ Family read_family(const JsonSection& config) {
   std::array<std::string_view, family_names.size()> known;
   for (std::size_t i = 0; i < known.size(); ++i) {
     known[i] = family_names[i].class_name;
-    if (name == known[i]) return family_names[i].family;
+    if (name == known[i]) return family_names[i];
   }
   config.fail_choice("architectures", name, known);
 }
@@ -154,9 +155,10 @@ double read_bytes(const JsonSection& config) {
 ModelShape parse_model_shape(std::string_view text, const std::string& file, std::string name) {
   const json root = parse_json_object(text, file);
   const JsonSection config(root, file, "");
-  const Family family = read_family(config);
+  const auto& [class_name, family, model_type] = read_family(config);
   ModelShape shape;
   shape.name = std::move(name);
+  shape.family = model_type;
   read_sizes(config, shape);
   if (family == Family::deepseek) {
     read_latent(config, shape);

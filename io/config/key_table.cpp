@@ -61,6 +61,9 @@ std::vector<Key> simulation_keys() {
   t.push_back(key(PACELINE_FIELD(simulation, gpu_sharing), sharing,
                   "What these share of the model: all of it, or its routed experts alone."));
   t.back().details = {"tensor: TP; experts: DP and EP, with requests dealt out evenly to them."};
+  t.push_back(
+      key(PACELINE_FIELD(simulation, gpu_memory), OrAuto{Size{}},
+          "Memory of each GPU, into which weights, buffers and KV must fit; auto is 80GiB."));
   t.push_back(key(PACELINE_FIELD(simulation, context), OrAuto{Count{2, 1 << 30}},
                   "Positions that a sequence may have; auto is what config.json says."));
   t.push_back(key(PACELINE_FIELD(simulation, cores), OrAuto{Count{1, 1 << 16}},
@@ -87,16 +90,19 @@ std::vector<Key> simulation_keys() {
                   "The same, as it is written."));
   t.push_back(key(PACELINE_FIELD(simulation, workload.replay), OrNone{directory},
                   "A finished run whose lengths and acceptance are those of the workload."));
-  t.push_back(key(PACELINE_FIELD(simulation, workload.prompts), Count{1, 1 << 24},
-                  "Prompts, each with prompts.samples responses."));
+  t.push_back(key(PACELINE_FIELD(simulation, workload.prompts), OrAuto{Count{1, 1 << 24}},
+                  "Prompts, each with prompts.samples responses; auto is as many as prompts.path "
+                  "has, or 512."));
   t.push_back(key(PACELINE_FIELD(simulation, workload.lengths), OrNone{file},
                   "Lengths as they were counted, CSV: field,tokens,weight; none: lognormal."));
   t.push_back(key(PACELINE_FIELD(simulation, workload.median_tokens), OrAuto{tokens},
                   "Of lognormal responses, before max_tokens cuts them; auto is 595."));
   t.push_back(key(PACELINE_FIELD(simulation, workload.p99_tokens), OrAuto{tokens},
                   "One in a hundred of them is longer; auto is 16,483."));
-  t.push_back(key(PACELINE_FIELD(simulation, workload.prompt_tokens), OrAuto{Count{1, 1 << 24}},
-                  "Length of every prompt; auto is as workload.lengths has it, or 512."));
+  t.push_back(
+      key(PACELINE_FIELD(simulation, workload.prompt_tokens), OrAuto{Count{1, 1 << 24}},
+          "Length of every prompt; auto is as in workload.lengths, else as in prompts.path, "
+          "or 512."));
   t.push_back(key(PACELINE_FIELD(simulation, workload.length_correlation), share,
                   "Rank correlation of the lengths of two responses to a prompt."));
   t.push_back(key(PACELINE_FIELD(simulation, workload.acceptance),

@@ -215,12 +215,12 @@ struct SimulatedTiers {
 /// What requests are like. What is auto or not set is as runtime/sim/workload.hpp and
 /// acceptance.hpp have it, with sources.
 struct SimulatedWorkload {
-  std::optional<std::string> replay;  ///< directory of a finished run: its lengths and rates
-  std::int32_t prompts = 512;
+  std::optional<std::string> replay;   ///< directory of a finished run: its lengths and rates
+  Auto<std::int32_t> prompts;          ///< auto: those of prompts.path, or 512
   std::optional<std::string> lengths;  ///< CSV file of counted lengths; absent: lognormal
   Auto<double> median_tokens;          ///< of responses, where they are lognormal
   Auto<double> p99_tokens;             ///< of these one in a hundred is longer
-  Auto<std::int32_t> prompt_tokens;    ///< of every prompt; auto: by `lengths`, or 512
+  Auto<std::int32_t> prompt_tokens;  ///< of every prompt; auto: by `lengths`, prompts.path, or 512
   double length_correlation = 0.7;
   Auto<std::vector<double>> acceptance;  ///< [speculation.drafters] mean rates
   Auto<double> acceptance_spread;
@@ -253,6 +253,8 @@ struct SimulationSection {
   std::int32_t ranks_per_node = 8;
   std::int32_t gpus_per_rank = 1;
   GpuSharing gpu_sharing = GpuSharing::tensor;
+  Auto<std::uint64_t> gpu_memory;  ///< bytes of each GPU; auto: kGpuMemory
+  static constexpr std::uint64_t kGpuMemory = std::uint64_t{80} << 30;  ///< an H100's
   Auto<std::int32_t> context;             ///< positions of a sequence; auto: as config.json has it
   Auto<std::int32_t> cores;               ///< of a node, for all its ranks; auto: one for each
   std::optional<std::string> gpu_tables;  ///< directory of measured times; absent: engine.profile

@@ -5,6 +5,7 @@
 #include <functional>
 #include <utility>
 
+#include "runtime/core/counted.hpp"
 #include "runtime/core/error.hpp"
 
 namespace paceline::io {
@@ -44,8 +45,7 @@ class ShardReader {
       try {
         index.read(done, rows.size(), rows.data());
       } catch (const IoError& error) {
-        warnings.push_back(std::string(error.what()) + "; " + std::to_string(index.size() - done) +
-                           " responses are lost");
+        warnings.push_back(std::string(error.what()) + "; " + counted(index.size() - done, "response is", "responses are") + " lost");
         break;
       }
       for (std::size_t i = 0; i < rows.size();) {
@@ -223,8 +223,8 @@ ShardIndex read_shard_index(const std::string& directory, const RunManifest& man
             (row.finished() ? result.finished : result.partial).emplace_back(row, source);
           });
       if (damaged > 0) {
-        result.warnings.push_back(shard.path + ": " + std::to_string(damaged) +
-                                  " damaged responses are left out");
+        result.warnings.push_back(shard.path + ": " + counted(damaged, "damaged response is", "damaged responses are") +
+                                  " left out");
       }
       read_rewards(shard.path, rewards, result.warnings);
     } catch (const IoError& error) {

@@ -86,7 +86,7 @@ class PromptReader {
       }
     }
     if (seen_.empty()) throw DataError(name_ + ": there are no prompts");
-    if (configured() && !rendered_) {
+    if (configured() && !rendered_ && !set_.estimated) {
       throw UsageError("prompts.chat: " + name_ +
                        " holds no messages to render; leave enable_thinking, date and "
                        "continue_final_message to auto");
@@ -250,6 +250,7 @@ class PromptReader {
                                "give it as messages");
       const auto& plain = value.get_ref<const std::string&>();
       if (plain.empty()) return {};
+      if (estimates()) return estimated_tokens(plain.size());
       const Auto<bool>& special = options_.add_special_tokens;
       return within_vocabulary(
           source, tokenizer_for(source).encode(plain, {.add_special_tokens = special.value_or(true),
@@ -258,6 +259,12 @@ class PromptReader {
     const std::vector<ChatMessage> messages =
         says(of) ? std::vector<ChatMessage>{{"user", value.get<std::string>()}}
                  : read_messages(of, value);
+    if (estimates()) {
+      constexpr std::size_t kMarkup = 16;  // of a message: its header and its end, bytes
+      std::size_t bytes = 0;
+      for (const ChatMessage& message : messages) bytes += message.content.size() + kMarkup;
+      return estimated_tokens(bytes);
+    }
     const Tokenizer& tokenizer = tokenizer_for(source);
     if (chat_ == nullptr) refuse(source, "there is no chat template");
     const text::ChatFields fields =
@@ -282,6 +289,13 @@ class PromptReader {
                        std::to_string(*outside) +
                        "), which is outside the model's vocabulary (0 to " +
                        std::to_string(vocab_ - 1) + ")");
+  }
+
+  [[nodiscard]] bool estimates() const { return options_.estimate && tokenizer_ == nullptr; }
+
+  std::vector<TokenId> estimated_tokens(std::size_t bytes) {
+    set_.estimated = true;
+    return std::vector<TokenId>((bytes + 3) / 4, 0);
   }
 
   const Tokenizer& tokenizer_for(const Member& source) {

@@ -25,6 +25,9 @@ struct PromptOptions {
   ChatSettings chat = {};
   /// Why there is no tokenizer, for a prompt that needs one.
   std::string no_tokenizer = "there is none";
+  /// Where there is no tokenizer text counts as a token for every four bytes, of an id that means
+  /// nothing: for plans alone.
+  bool estimate = false;
   /// Fields that go by other names in this file: every line has them.
   PromptKeys keys = {};
 };
@@ -35,6 +38,7 @@ struct PromptSet {
   std::vector<std::string> skipped;    ///< uids left out as too long (Overlong::skip)
   std::vector<std::string> truncated;  ///< uids that lost tokens at the front (Overlong::truncate)
   bool encoded = false;                ///< some prompt was text
+  bool estimated = false;              ///< lengths of text are (PromptOptions::estimate)
   /// Uids whose last message, the assistant's, is closed and a new turn begun, unasked.
   std::vector<std::string> closed;
 };

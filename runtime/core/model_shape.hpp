@@ -30,6 +30,7 @@ struct LatentShape {
 /// weights, are left out of parameters. A value.
 struct ModelShape {
   std::string name;
+  std::string family;  ///< as transformers' model_type: "qwen2"
   std::int32_t layers = 0;
   std::int32_t hidden = 0;
   std::int32_t heads = 0;  ///< query heads
@@ -89,6 +90,12 @@ struct ModelShape {
     return layers_parameters(experts ? experts->chosen : 0) + static_cast<double>(hidden) * vocab;
   }
   [[nodiscard]] double weight_bytes() const { return parameters() * bytes_per_parameter; }
+  /// Of them, those of the routed experts, which GPUs may share while each has all else.
+  [[nodiscard]] double expert_bytes() const {
+    if (!experts) return 0;
+    return (layers - dense_layers()) * mlp_parameters(experts->width) * experts->routed *
+           bytes_per_parameter;
+  }
 
  private:
   [[nodiscard]] double layers_parameters(double used) const {

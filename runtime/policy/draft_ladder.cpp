@@ -70,7 +70,7 @@ std::string ladder_text(const CostTable& table, const LadderLoad& most) {
   for (const double batch : {most.batch, std::floor(most.batch / kTail), 1.0}) {
     if (batch < 1 || batch == last) continue;
     last = batch;
-    text += fmt::format("  {:>3.0f} requests", batch);
+    text += fmt::format("  {:>3.0f} {}", batch, batch == 1 ? "request " : "requests");
     const std::vector<Ladder> ladders =
         build_ladders(table, {batch, most.context, most.longest_draft});
     for (const Ladder& ladder : ladders) text += fmt::format("  {:>12}", ladder.method);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <numeric>
 
+#include "runtime/core/counted.hpp"
 #include "runtime/core/error.hpp"
 
 namespace paceline::policy {
@@ -56,38 +57,37 @@ std::vector<int> choose_degrees(const LayoutFacts& facts, const LayoutSettings& 
                       tp, facts.segments));
     }
     if (tp > verifiers) {
-      throw UsageError(
-          fmt::format("layout.verifier_tp: one verifier group of degree {} needs {} ranks, but the "
-                      "job has {}{}",
-                      tp, tp, facts.ranks, but));
+      throw UsageError(fmt::format(
+          "layout.verifier_tp: one verifier group of degree {} needs {}, but the job has "
+          "{}{}",
+          tp, counted(tp, "rank"), facts.ranks, but));
     }
   }
   const int tp = degrees.front();
   if (degrees.size() > 1) {
     if (settings.verifier_groups && *settings.verifier_groups != static_cast<int>(degrees.size())) {
-      throw UsageError(fmt::format(
-          "layout.verifier_groups: {}, but layout.verifier_tp names the degrees of {} groups",
-          *settings.verifier_groups, degrees.size()));
+      throw UsageError(
+          fmt::format("layout.verifier_groups: {}, but layout.verifier_tp names the degrees of {}",
+                      *settings.verifier_groups, counted(degrees.size(), "group")));
     }
-    explanation.push_back(
-        fmt::format("{} verifier groups from layout.verifier_tp", degrees.size()));
+    explanation.push_back(counted(degrees.size(), "verifier group") + " from layout.verifier_tp");
   } else if (settings.verifier_groups) {
     degrees.assign(*settings.verifier_groups, tp);
-    explanation.push_back(
-        fmt::format("{} verifier groups from layout.verifier_groups", degrees.size()));
+    explanation.push_back(counted(degrees.size(), "verifier group") +
+                          " from layout.verifier_groups");
   } else {
     degrees.assign(verifiers / tp, tp);
-    explanation.push_back(
-        fmt::format("{} verifier groups: {} ranks / degree {} (override: layout.verifier_groups)",
-                    degrees.size(), verifiers, tp));
+    explanation.push_back(fmt::format("{}: {} / degree {} (override: layout.verifier_groups)",
+                                      counted(degrees.size(), "verifier group"),
+                                      counted(verifiers, "rank"), tp));
   }
   const int used = std::accumulate(degrees.begin(), degrees.end(), 0);
   if (degrees.empty() || used > verifiers) {
     throw UsageError(
-        fmt::format("layout: {} verifier groups of degree {} need {} ranks, but the job has {}{}",
-                    degrees.size(),
+        fmt::format("layout: {} of degree {} need {}, but the job has {}{}",
+                    counted(degrees.size(), "verifier group"),
                     fmt::join(settings.verifier_tp.size() > 1 ? degrees : std::vector{tp}, ", "),
-                    used, facts.ranks, but));
+                    counted(used, "rank"), facts.ranks, but));
   }
   // Then every leader is a multiple of its group's degree.
   std::sort(degrees.begin(), degrees.end(), std::greater<>());
@@ -101,9 +101,9 @@ Layout plan_layout(const LayoutFacts& facts, const LayoutSettings& settings) {
   const int drafters = settings.drafters.value_or(0);
   const int verifiers = facts.ranks - drafters;  // ranks left for verifier groups
   if (verifiers < 1) {
-    throw UsageError(
-        fmt::format("layout.drafters: {} drafter ranks leave none of the job's {} ranks to verify",
-                    drafters, facts.ranks));
+    throw UsageError(fmt::format("layout.drafters: {} none of the job's {} to verify",
+                                 counted(drafters, "drafter rank leaves", "drafter ranks leave"),
+                                 counted(facts.ranks, "rank")));
   }
   Placement& placement = layout.placement;
   placement.ranks = facts.ranks;
@@ -114,14 +114,16 @@ Layout plan_layout(const LayoutFacts& facts, const LayoutSettings& settings) {
   }
   for (int rank = verifiers; rank < facts.ranks; ++rank) placement.drafters.push_back({rank, 0});
   if (!settings.drafters_reason.empty()) {
-    layout.explanation.push_back(fmt::format("{} drafter ranks: {} (override: layout.drafters)",
-                                             drafters, settings.drafters_reason));
+    layout.explanation.push_back(fmt::format("{}: {} (override: layout.drafters)",
+                                             counted(drafters, "drafter rank"),
+                                             settings.drafters_reason));
   } else if (drafters > 0) {
-    layout.explanation.push_back(fmt::format("{} drafter ranks from layout.drafters", drafters));
+    layout.explanation.push_back(counted(drafters, "drafter rank") + " from layout.drafters");
   }
   if (used < verifiers) {
-    layout.explanation.push_back(fmt::format("warning: {} of {} ranks have no role and stay idle",
-                                             verifiers - used, facts.ranks));
+    layout.explanation.push_back(fmt::format(
+        "warning: {} of {} {} no role and {} idle", verifiers - used, counted(facts.ranks, "rank"),
+        verifiers - used == 1 ? "has" : "have", verifiers - used == 1 ? "stays" : "stay"));
   }
   for (int group = 0; group < layout.groups(); ++group) {
     const auto [first, tp] = placement.groups[group];
@@ -139,9 +141,12 @@ KvPlan plan_kv(const KvFacts& facts, std::optional<std::uint64_t> setting) {
   KvPlan plan;
   if (setting) {
     if (facts.memory_per_rank != 0 && *setting > facts.memory_per_rank) {
+      const double wanting = static_cast<double>(*setting - facts.memory_per_rank) / kGiB;
       throw UsageError(fmt::format(
-          "engine.kv_memory: {:.2f} GiB are asked for, and a rank has {:.2f} beside the weights",
-          static_cast<double>(*setting) / kGiB, static_cast<double>(facts.memory_per_rank) / kGiB));
+          "engine.kv_memory: {:.2f} GiB are asked for, and a rank has {:.2f} beside the weights, "
+          "{:.2f} too few; lower it, or {}",
+          static_cast<double>(*setting) / kGiB, static_cast<double>(facts.memory_per_rank) / kGiB,
+          wanting, facts.remedy));
     }
     plan.blocks =
         static_cast<std::int32_t>(std::min<std::uint64_t>(*setting / facts.block_bytes, INT32_MAX));
@@ -163,13 +168,17 @@ KvPlan plan_kv(const KvFacts& facts, std::optional<std::uint64_t> setting) {
   }
   plan.holds_batch = static_cast<std::uint64_t>(plan.blocks) >= wanted;
   if (plan.blocks < facts.blocks_per_request) {
-    const char* advice =
+    const std::string advice =
         setting ? "raise engine.kv_memory or lower sampling.max_tokens"
         : facts.shared
-            ? "half of what a rank has beside the weights is too little: take fewer ranks a node, "
-              "nodes with more memory or a higher layout.verifier_tp, or lower sampling.max_tokens"
-            : "a device has too little beside the weights: take a higher layout.verifier_tp, or "
-              "lower sampling.max_tokens or engine.max_batch";
+            ? fmt::format(
+                  "half of what a rank has beside the weights is too little: {}, or lower "
+                  "sampling.max_tokens",
+                  facts.remedy)
+            : fmt::format(
+                  "a device has too little beside the weights: {}, or lower "
+                  "sampling.max_tokens or engine.max_batch",
+                  facts.remedy);
     throw UsageError(
         fmt::format("engine.kv_memory: {} KV blocks of {} bytes cannot hold one request at its "
                     "longest, which needs {} blocks ({} bytes); {}",

@@ -49,6 +49,7 @@ struct KvFacts {
   bool shared = true;                 ///< with other processes and the page cache: host memory
   std::int32_t max_batch = 0;
   std::int32_t blocks_per_request = 0;  ///< at the longest prompt and response
+  std::string remedy = {};              ///< "take ...": what gives a rank more memory
 };
 struct KvPlan {
   std::int32_t blocks = 0;

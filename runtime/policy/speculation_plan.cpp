@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/core/counted.hpp"
 #include "runtime/policy/speculation_speed.hpp"
 
 namespace paceline::policy {
@@ -101,11 +102,11 @@ class Search {
       plan.mode = SpeculationMode::coupled;
       plan.tp = verifier.tp;
       plan.method = method.name;
-      plan.explanation = fmt::format(
-          "{} tokens by {} ({:.2f} accepted) in {}, a step of {:.0f} requests in {}: {:.2f} tokens "
-          "a step",
-          plan.window, method.name, method.acceptance, milliseconds(best.draft), s.batch,
-          milliseconds(best.step - best.draft), best.committed);
+      plan.explanation =
+          fmt::format("{} by {} ({:.2f} accepted) in {}, a step of {} in {}: {:.2f} tokens a step",
+                      counted(plan.window, "token"), method.name, method.acceptance,
+                      milliseconds(best.draft), counted(std::lround(s.batch), "request"),
+                      milliseconds(best.step - best.draft), best.committed);
       plan.settings = "speculation.mode=coupled";
       add(std::move(plan), s, best);
     }
@@ -153,10 +154,11 @@ class Search {
     plan.drafters = drafters;
     plan.method = method.name;
     plan.explanation = fmt::format(
-        "a window of {} by {} ({:.2f} accepted) for {:.0f} requests in {}, a step of {:.0f} in {}: "
-        "{:.2f} tokens a step",
-        plan.window, method.name, method.acceptance, drafted_for, milliseconds(best.draft), s.batch,
-        milliseconds(best.step), best.committed);
+        "a window of {} by {} ({:.2f} accepted) for {} in {}, a step of {:.0f} in {}: {:.2f} "
+        "tokens "
+        "a step",
+        plan.window, method.name, method.acceptance, counted(std::lround(drafted_for), "request"),
+        milliseconds(best.draft), s.batch, milliseconds(best.step), best.committed);
     plan.settings =
         fmt::format("speculation.mode=decoupled layout.drafters={} speculation.window={}", drafters,
                     plan.window);

@@ -39,7 +39,8 @@ void check(const WorkloadSettings& settings) {
   check_count("prompts", settings.prompts, 1);
   check_count("samples", settings.samples, 1);
   check_count("max_tokens", settings.max_tokens, 1);
-  check_count("max_prompt_tokens", settings.max_prompt_tokens, 1);
+  if (settings.prompt_tokens.empty())
+    check_count("max_prompt_tokens", settings.max_prompt_tokens, 1);
   check_count("vocabulary", settings.vocabulary, 3);
   if (!(settings.length_correlation >= 0 && settings.length_correlation <= 1)) {
     throw UsageError(fmt::format("workload: length_correlation is {}, expected 0 to 1",
@@ -103,7 +104,11 @@ Workload make_workload(const WorkloadSettings& settings, const LengthDistributio
     prompt.uid = fmt::format("prompt-{}", p);
     const NoiseKey group = noise_key(settings.seed, 0, prompt.uid, kGroup);
     const double tokens = prompts.quantile(uniform(group, Draw::prompt_length, 0));
-    const std::int32_t count = whole(tokens, settings.max_prompt_tokens);
+    const std::vector<std::int32_t>& given = settings.prompt_tokens;
+    const std::int32_t count = given.empty() ? whole(tokens, settings.max_prompt_tokens)
+                                             : given[static_cast<std::size_t>(p) % given.size()];
+    const std::int32_t room = settings.context > 0 ? settings.context - count : INT32_MAX;
+    const std::int32_t most = std::min(settings.max_tokens, room);
     for (std::int32_t t = 0; t < count; ++t) {
       const std::uint32_t word =
           draw_block(group, Draw::prompt_token, static_cast<std::uint32_t>(t))[0];
@@ -118,8 +123,8 @@ Workload make_workload(const WorkloadSettings& settings, const LengthDistributio
       const double rank = common + std::sqrt(1 - correlation) * normal(own, Draw::length);
       // Beyond eight standard deviations the share rounds to 0 or 1.
       const double share = std::clamp(normal_cdf(rank), 1e-15, 1 - 1e-15);
-      siblings.push_back({whole(scale * responses.quantile(share), settings.max_tokens),
-                          acceptance.draw(own, rank)});
+      siblings.push_back(
+          {whole(scale * responses.quantile(share), most), acceptance.draw(own, rank)});
     }
     workload.prompts.push_back(std::move(prompt));
   }

@@ -49,6 +49,9 @@ struct WorkloadSettings {
   /// SpecActor, section 5.1.
   std::int32_t max_tokens = 20480;
   std::int32_t max_prompt_tokens = 2048;  ///< longer ones are cut. Assumed.
+  std::vector<std::int32_t>
+      prompt_tokens;         ///< of the prompts, over and over; empty: they are drawn
+  std::int32_t context = 0;  ///< positions, beyond which no response goes; 0: no limit
   /// Spearman's rank correlation of the lengths of two responses to a prompt, 0 to 1. Seer, section
   /// 3.2 and figure 4: "strong", without a number; assumed, and to be swept.
   double length_correlation = 0.7;

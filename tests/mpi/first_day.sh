@@ -104,7 +104,7 @@ plan_refused() {
   same "check: $what: exit code" "$expected" "$code"
   says "check: $what" "$pattern" "$work/plan.err"
 }
-plan --nodes 3 --ranks-per-node 4 --memory 64G --set layout.verifier_tp=2 --set layout.drafters=2 \
+plan --nodes 3 --ranks-per-node 4 --host-memory 64G --set layout.verifier_tp=2 --set layout.drafters=2 \
   --set 'speculation.drafters=[{method: suffix}]' || fail "check of three nodes"
 same "check: nothing on stderr" "" "$(cat "$work/plan.err")"
 same "check: a line a node" \
@@ -122,13 +122,50 @@ SLURM_JOB_ID=1 SLURM_JOB_NUM_NODES=2 SLURM_TASKS_PER_NODE='8(x2)' SLURM_CPUS_PER
 says "check in a job: the job's nodes" '16 ranks, 4 threads each' "$work/plan"
 says "check in a job: the job's memory" 'memory 8.00 GiB a rank' "$work/plan"
 
-plan --set engine.backend=auto --nodes 2 --ranks-per-node 8 --gpus 4 --memory 80G || fail "check of GPUs nobody asked for"
-says "check: GPUs of a kind that was never measured" 'computes on the CPU beside .*to try it: engine.backend: cuda' "$work/plan"
-plan --set engine.backend=cuda --nodes 2 --ranks-per-node 8 --gpus 4 --memory 80G || fail "check of GPUs"
+SLURM_JOB_ID=1 SLURM_GPUS_ON_NODE=4 SLURM_TASKS_PER_NODE=4 plan --set engine.backend=auto || fail "check in a job with GPUs"
+says "check in a job: GPUs of a kind that was never measured stay idle, as in the run" \
+  'computes on the CPU beside .*to try it: engine.backend: cuda' "$work/plan"
+
+# What is said of GPUs plans GPUs, whatever the run's backend would be by itself.
+plan --set engine.backend=auto --nodes 2 --ranks-per-node 8 --gpus 4 --gpu-memory 80G || fail "check of GPUs"
 says "check: GPUs" '16 ranks, .* backend cuda' "$work/plan"
 says "check: ranks that share GPUs" 'warning: 8 ranks a node share 4 GPUs' "$work/plan"
-plan_refused "memory is too little" 64 'fewer ranks a node, nodes with more memory' --ranks-per-node 2 --memory 28M --set sampling.max_tokens=2000
-plan_refused "no size" 64 "'8X' is no size" --memory 8X
+says "check: half a GPU a rank" 'device memory of a rank, MiB: 37632 to plan with' "$work/plan"
+says "check: what the run takes for them" 'planned for the GPUs of --gpus, but engine.backend: auto .*set engine.backend: cuda' "$work/plan"
+plan --set engine.backend=cuda --ranks 8 --gpu-memory 80G --host-memory 1T || fail "check of a GPU a rank"
+says "check: a GPU a rank" 'device memory of a rank, MiB: 76032 to plan with' "$work/plan"
+says "check: and their host" 'KV pool: up to ' "$work/plan"
+plan_refused "GPUs beside engine.backend: cpu" 64 'gpus: engine.backend is cpu, which leaves GPUs idle' \
+  --set engine.backend=cpu --gpus 4 --gpu-memory 80G
+plan_refused "memory of no GPUs" 64 'gpu-memory: expected --gpus of 1 or more' --gpus 0 --gpu-memory 80G
+plan_refused "GPUs of too little memory" 64 'GiB more than the 0.02 GiB that it can plan with; take a higher layout.verifier_tp, or GPUs of more' \
+  --set engine.backend=cuda --gpu-memory 30M
+plan_refused "what was the memory of either" 64 'memory.*is --host-memory now, of a node, or --gpu-memory, of each GPU' --memory 80G
+plan --ranks-per-node 4 --cores 32 || fail "check of a node's cores"
+says "check: cores are a node's" '4 ranks, 8 threads each' "$work/plan"
+plan --ranks-per-node 4 --cores 6 --set engine.threads=2 || fail "check of too few cores"
+says "check: threads without cores" 'warning: 8 threads on 6 cores of a node' "$work/plan"
+plan_refused "memory is too little" 64 'fewer ranks a node, nodes with more memory' --ranks-per-node 2 --host-memory 28M --set sampling.max_tokens=2000
+plan_refused "no size" 64 "'8X' is no size" --host-memory 8X
+
+# A plan by config.json, before weights and tokenizer are there.
+mkdir "$work/config-alone"
+cp "$root/configs/models/target/config.json" "$work/config-alone"
+alone=(--set model.path="$work/config-alone")
+plan "${alone[@]}" --gpus 8 --gpu-memory 80G --ranks-per-node 8 --set engine.backend=cuda || fail "check by config.json: $(cat "$work/plan.err")"
+says "check by config.json: what is absent" "not there yet: weights of $work/config-alone" "$work/plan"
+says "check by config.json: the tokenizer too" "not there yet: tokenizer of $work/config-alone" "$work/plan"
+says "check by config.json: prompts all the same" 'token for every four bytes' "$work/plan"
+says "check by config.json: the rest" '^all else is in order: 256 responses' "$work/plan"
+cp "$root"/configs/models/target/tokenizer* "$work/config-alone"
+plan "${alone[@]}" --gpus 8 --gpu-memory 80G --ranks-per-node 8 --set engine.backend=cuda || fail "check without weights"
+with_tokenizer=$(grep -E 'KV blocks|tensor-parallel degree|weights ' "$work/plan")
+cp "$root/configs/models/target/model.safetensors" "$work/config-alone"
+plan "${alone[@]}" --gpus 8 --gpu-memory 80G --ranks-per-node 8 --set engine.backend=cuda || fail "check with weights"
+same "check by config.json plans as with weights" "$(grep -E 'KV blocks|tensor-parallel degree|weights ' "$work/plan")" \
+  "$(grep -v 'not there yet' <<<"$with_tokenizer")"
+rm "$work/config-alone/model.safetensors"
+plan_refused "a run without weights" 65 "config-alone: expected model.safetensors" "${alone[@]}"
 into=$work/tty plan_refused "an output directory that holds a run" 64 "already holds a run"
 into=$config/run plan_refused "an output directory that cannot be" 74 "Not a directory"
 into=$work/tty plan_refused "a resume with another seed" 64 "cannot resume .*seed: 1, now 2" --resume "${small[@]}" --set sampling.seed=2

@@ -58,6 +58,21 @@ if [ "$(wc -l <<<"$shown")" -gt 20 ]; then ok "profile prints the draft ladder";
 same "and it is that of runs with the profile" "$shown" "$("$paceline" check "$config" --ranks 2 --output "$work/none" "${backend[@]}" \
   "${small[@]}" "${drafters[@]}" --set layout.drafters=0 --set engine.profile="$costs" | ladder)"
 
+# A simulation takes them for those of the same model, and of no other. Its prompts are the configuration's.
+simulated=$("$paceline" simulate "$config" --output "$work/simulated" "${backend[@]}" "${small[@]}" "${drafters[@]}" --set engine.profile="$costs" \
+  2>&1) || true
+if [[ $simulated == *"96 responses to 32 prompts"*"digest"* ]]; then
+  ok "a simulation with the profile of the same model"
+else
+  fail "a simulation with the profile: $simulated"
+fi
+code=0
+"$paceline" simulate "$config" --output "$work/simulated" "${small[@]}" --set model.path="$root/configs/models/draft" \
+  --set engine.profile="$costs" >"$work/other.log" 2>&1 || code=$?
+same "and of another model it is refused" 64 $code
+grep -q "does not hold here: it was measured with a model of qwen2 6 layers.*, this simulation has qwen2 3 layers" "$work/other.log" &&
+  ok "which says what differs" || fail "it says: $(cat "$work/other.log")"
+
 # Steps that cost the same whatever is in them, drafts and messages that cost little: made up, so that the answer is known.
 # Attention costs nothing: how far it was measured depends on the machine, and further positions would cost by that.
 python3 - "$costs" <<'PYTHON'
@@ -80,7 +95,7 @@ profile=(--set engine.profile="$costs")
 says "the plans are printed, with what asks for them" "--set speculation.mode=decoupled --set layout.drafters=1 --set speculation.window=" "${profile[@]}" --ranks 4
 says "what is not known is assumed" "0.60 of its tokens accepted, as assumed of what is not known" "${profile[@]}" --ranks 4
 says "on one rank there is none to spare" "0 drafter ranks: " "${profile[@]}" --ranks 1
-refuses "nor can there be" "needs a rank that drafts beside the verifier groups, but the job has 1 ranks" "${profile[@]}" --set speculation.mode=decoupled --ranks 1
+refuses "nor can there be" "needs a rank that drafts beside the verifier groups, but the job has 1 rank" "${profile[@]}" --set speculation.mode=decoupled --ranks 1
 
 # What became of a run's drafts is where the next one begins.
 history=${costs%.yaml}.drafts.yaml

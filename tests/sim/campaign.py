@@ -49,6 +49,7 @@ PROMPT_LENGTHS = ((1, 2), (15, 1), (16, 1), (17, 1), (40, 4), (90, 2), (150, 1))
 RESPONSE_LENGTHS = ((1, 1), (2, 1), (8, 2), (30, 4), (80, 4), (160, 2), (320, 1))
 LONGEST_PROMPT = PROMPT_LENGTHS[-1][0]
 LAYERS, HEAD_DIM = 32, 128  # a block of one head has 256 KiB
+DRAFT_BYTES = 2 * 3 * 2 * 64 * 2  # of a position of a draft model
 # Degrees of groups, at most, by the model's KV heads.
 MODELS = (2, 4, 8)
 COUNTED = ("moves", "races", "changes of roles", "changes of roles by policy", "kills")
@@ -68,6 +69,12 @@ class Failure(Exception):
 
 def prepare(work: pathlib.Path) -> None:
     """Writes what all seeds read."""
+    costs, name, model = (HERE / "costs.yaml").read_text().partition('  - name: "model:DIR"')  # the last
+    for number in (1, 2):  # of the same shape and costs
+        draft = work / f"draft-{number}"
+        draft.mkdir()
+        shutil.copy(ROOT / "configs/models/draft/config.json", draft)
+        costs += name.replace("DIR", str(draft)) + model
     shape = json.loads((ROOT / "configs/models/target/config.json").read_text())
     for kv_heads in MODELS:
         folder = work / f"model-{kv_heads}"
@@ -75,17 +82,13 @@ def prepare(work: pathlib.Path) -> None:
         shape.update(num_key_value_heads=kv_heads, num_attention_heads=8, num_hidden_layers=LAYERS,
                      hidden_size=8 * HEAD_DIM, max_position_embeddings=1024)
         (folder / "config.json").write_text(json.dumps(shape))
-    costs, name, model = (HERE / "costs.yaml").read_text().partition('  - name: "model:DIR"')  # the last
-    for number in (1, 2):  # of the same shape and costs
-        draft = work / f"draft-{number}"
-        draft.mkdir()
-        shutil.copy(ROOT / "configs/models/draft/config.json", draft)
-        costs += name.replace("DIR", str(draft)) + model
-    (work / "costs.yaml").write_text(costs)
+        # As if they had been measured with it.
+        measured = (f"qwen2 {LAYERS} layers, {8 * HEAD_DIM} wide, 8 + {kv_heads} heads of {HEAD_DIM}, "
+                    f"{shape['intermediate_size']} inner, {shape['vocab_size']} tokens, bf16")
+        (folder / "costs.yaml").write_text(re.sub(r'^  model: .*$', f'  model: "{measured}"', costs, flags=re.M))
     rows = [("input_tokens", *row) for row in PROMPT_LENGTHS] + [("output_tokens", *row) for row in RESPONSE_LENGTHS]
     (work / "lengths.csv").write_text("field,tokens,weight\n" + "".join(f"{f},{t},{w}\n" for f, t, w in rows))
     (work / "base.yaml").write_text(f"""
-engine: {{profile: {work}/costs.yaml}}
 sampling: {{temperature: 1.0}}
 speculation: {{keep_history: false}}
 simulation:
@@ -104,7 +107,8 @@ class Draw:
         self.folder = work
         self.kv_heads = self.pick(MODELS)
         self.max_tokens = self.pick([40, 100, 250])
-        self.work = [f"model.path={work}/model-{self.kv_heads}", f"simulation.seed={seed}",
+        model = f"{work}/model-{self.kv_heads}"
+        self.work = [f"model.path={model}", f"engine.profile={model}/costs.yaml", f"simulation.seed={seed}",
                      f"prompts.samples={self.pick([1, 2, 4, 6])}", f"simulation.workload.prompts={self.pick([1, 4, 9, 14])}",
                      f"sampling.max_tokens={self.max_tokens}", f"sampling.seed={self.random.randrange(1 << 20)}"]
         self.degrees, self.drafter_ranks = self.layout()
@@ -146,6 +150,7 @@ class Draw:
             # The longest request, with a block in which it parts from its siblings, and then not much more.
             blocks = -(-(LONGEST_PROMPT + self.max_tokens) // block) + 1 + self.pick([0, 1, 5, 20])
             per_block = 2 * LAYERS * (self.kv_heads // min(self.degrees)) * HEAD_DIM * block * 2
+            per_block += 2 * DRAFT_BYTES * block  # two models' on verifiers, where there are so many
             settings.append(f"engine.kv_memory={blocks * per_block}")
         return settings
 
@@ -221,7 +226,7 @@ class Campaign:
         if done.returncode != 0:
             raise Failure(f"ends with {done.returncode}: {said[-1]}")
         row = done.stdout.splitlines()[-1].split()
-        more = re.search(r"(\d+) attempts, (\d+) changes of roles", done.stderr)
+        more = re.search(r"(\d+) attempts?, (\d+) changes? of roles", done.stderr)
         if more is None:
             raise Failure(f"does not account for itself: {said[-1]}")
         moves, races, digest = row[-3:]

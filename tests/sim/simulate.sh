@@ -9,7 +9,12 @@ mkdir "$work/model"
 sed 's/"num_key_value_heads": 2/"num_key_value_heads": 4/' "$root/configs/models/target/config.json" >"$work/model/config.json"
 draft=$root/configs/models/draft
 head=$root/configs/models/eagle3
-sed "s#model:DIR#model:$draft#; s#eagle3:DIR#eagle3:$head#" "$sim/costs.yaml" >"$work/costs.yaml"
+# costs_of MODEL [BACKEND]: those of the embedded pair, as if they had been measured with a model of that shape.
+costs_of() {
+  sed "s#model:DIR#model:$draft#; s#eagle3:DIR#eagle3:$head#; s#^  model: .*#  model: \"$1\"#; s#^  backend: .*#  backend: \"${2-cpu}\"#" \
+    "$sim/costs.yaml"
+}
+costs_of "qwen2 6 layers, 256 wide, 4 + 4 heads of 64, 640 inner, 512 tokens, bf16" >"$work/costs.yaml"
 printf '%s\n' field,tokens,weight input_tokens,{15,16,17,90},1 output_tokens,{1,8,40},2 output_tokens,{150,200},1 \
   >"$work/lengths.csv"
 settings=(--set model.path="$work/model" --set engine.profile="$work/costs.yaml" --set prompts.samples=4
@@ -83,17 +88,20 @@ for kv in cost transfer recompute both; do
   some "moves" "$(simulated_moves)"
 done
 experts=$root/configs/simulated/models/Moonlight-16B-A3B
-agrees "experts and latent attention" --set model.path="$experts" --set schedule.shuffle=true --set schedule.chunk=30
+costs_of "deepseek_v3 27 layers, 2048 wide, 16 + 16 heads of 128, 11264 inner, 163840 tokens, latent attention of 512 + 64, 6 of 64 \
+experts of 1408, bf16" >"$work/experts.yaml"
+experts=(--set model.path="$experts" --set engine.profile="$work/experts.yaml")
+agrees "experts and latent attention" "${experts[@]}" --set schedule.shuffle=true --set schedule.chunk=30
 some "moves" "$(simulated_moves)"
 # 420 positions, of which one request takes 290 at most.
-tight=(--set model.path="$experts" --set simulation.ranks_per_node=2 --set engine.kv_memory=13MB --set simulation.check_kv=false)
+tight=("${experts[@]}" --set simulation.ranks_per_node=2 --set engine.kv_memory=13MB --set simulation.check_kv=false)
 for policy in context no_context oracle fcfs group; do
   agrees "little KV, by $policy" "${tight[@]}" --set schedule.policy=$policy --set schedule.chunk=30
   agrees "little KV bit by bit, by $policy" "${tight[@]}" --set schedule.policy=$policy --set engine.kv_growth=16
 done
 agrees "roles at random" --set "$all" --set layout.drafters=2 --set layout.verifier_tp=[2,2,1,1] \
   --set schedule.shuffle_roles=true
-some "changes of roles" "$(sed -n 's/.* attempts, \([0-9]*\) changes of roles.*/\1/p' "$work/err")"
+some "changes of roles" "$(sed -n 's/.* attempts*, \([0-9]*\) changes* of roles.*/\1/p' "$work/err")"
 
 faults=()
 for fault in delayed=0.3 delay=0.01 duplicated=0.3 lost_blocks=0.3 slow_ranks=0.3 stalled_drafters=1 stall=0.1; do
@@ -133,7 +141,7 @@ repeats "on a processor without wide vectors, for the C library" env GLIBC_TUNAB
 repeats "in another zone and language" env TZ=Asia/Tokyo LC_ALL=C
 
 # What it says on every machine. A change of what is simulated changes it: then the new one goes here.
-every=9287c1db128ee6b2
+every=e0b789132cb08ce1
 said=$("$(command -v /usr/bin/python3 || command -v python3)" "$sim/telemetry_hash.py" "$work/telemetry.h5" 2>/dev/null || echo skip)
 if [ "$said" = skip ]; then echo "skip no h5py: telemetry is not compared with other machines'"; else same "the same telemetry as on other machines" $every "$said"; fi
 simulate "${messy[@]}" --set simulation.faults.kill=0.02 --set simulation.seed=2
@@ -182,10 +190,10 @@ PY
   then ok "$1"; else fail "$1"; fi
 }
 agrees "draft models' memory, by the policy" "${elastic[@]}" --set speculation.elastic_memory=true \
-  --set simulation.ranks_per_node=1 --set engine.kv_memory=2.6MB --set schedule.chunk=25
+  --set simulation.ranks_per_node=1 --set engine.kv_memory=3.2MB --set schedule.chunk=25
 lent "it went to KV and came back" 1
 agrees "draft models' memory, at random" "${elastic[@]}" --set schedule.shuffle_memory=true --set schedule.shuffle=true \
-  --set layout.verifier_tp=[2,1,1] --set simulation.ranks_per_node=4 --set engine.kv_memory=4MB
+  --set layout.verifier_tp=[2,1,1] --set simulation.ranks_per_node=4 --set engine.kv_memory=5MB
 lent "it went to KV and came back" 10
 
 # refuses WHAT CODE PATTERN [ARG...]: a simulation that must end with CODE and say PATTERN, once.
@@ -222,13 +230,79 @@ refuses "a sweep whose last value is none" 64 "speculation.window.*.x." --sweep 
 refuses "a sweep of nothing" 64 "sweep simulation.nodes=: expected" --sweep simulation.nodes=
 refuses "a sweep without values" 64 "sweep simulation.nodes: expected" --sweep simulation.nodes
 refuses "a sweep of an unknown key" 64 "simulation.node.*nodes" --sweep simulation.node=1,2
-refuses "latent attention of several ranks" 64 "layout.verifier_tp" --set model.path="$experts" --set layout.verifier_tp=2
+refuses "latent attention of several ranks" 64 "layout.verifier_tp" "${experts[@]}" --set layout.verifier_tp=2
 refuses "ranks of several GPUs without their costs" 64 "simulation.gpus_per_rank: expected 1 .* found 2" \
   --set simulation.gpus_per_rank=2
 refuses "another way to share GPUs" 64 "simulation.gpu_sharing.*tensor" --set simulation.gpu_sharing=tensors
 refuses "lengths said twice" 64 "median_tokens, p99_tokens: expected none" --set simulation.workload.p99_tokens=5000
 refuses "p99 below the median" 64 "p99_tokens: expected at least the median of 500" --set simulation.workload.lengths=none \
   --set simulation.workload.median_tokens=500 --set simulation.workload.p99_tokens=400
+
+# What cannot be, and what was measured with something else.
+refuses "a model that was not measured" 64 "costs.yaml does not hold here: it was measured with a model of qwen2 6 layers, .*, this \
+simulation has qwen2 64 layers, 5120 wide, 40 \+ 8 heads of 128, 27648 inner, 152064 tokens, bf16; measure what is simulated" \
+  --set model.path="$root/configs/simulated/models/Qwen2.5-32B"
+refuses "another instruction set than was measured" 64 "instruction set avx512_bf16, this simulation has avx2" --set engine.isa=avx2
+refuses "other threads than were measured" 64 "threads 1, this simulation has 4" --set engine.threads=4
+refuses "another backend than was measured" 64 "backend cpu, this simulation has cuda" --set engine.backend=cuda
+refuses "memory of GPUs that there are not" 64 "simulation.gpu_memory: expected auto where costs are those of a CPU" \
+  --set simulation.gpu_memory=80G
+costs_of "qwen2 64 layers, 5120 wide, 40 + 8 heads of 128, 27648 inner, 152064 tokens, bf16" cuda >"$work/gpu.yaml"
+large=(--set model.path="$root/configs/simulated/models/Qwen2.5-32B" --set engine.profile="$work/gpu.yaml" --set simulation.ranks_per_node=2
+  --set simulation.check_kv=false)
+agrees "a model of 61 GiB on GPUs of 80" "${large[@]}"
+if grep -q "device memory of a rank, MiB: 76032 to plan with; weights 624[0-9]*, embeddings" "$work/err"; then
+  ok "and its plan says what it takes"
+else
+  fail "the plan is: $(cat "$work/err")"
+fi
+refuses "weights that do not fit a GPU" 64 "at degree 1 a rank's weights take 61.03 GiB .* GiB more than the 36.75 GiB that it can plan with; \
+take a higher layout.verifier_tp or simulation.gpus_per_rank, or GPUs of more memory \(simulation.gpu_memory\)" "${large[@]}" \
+  --set simulation.gpu_memory=40G
+refuses "KV that does not fit beside them" 64 "engine.kv_memory: 341.00 GiB are asked for, and a rank has 1.\... beside the weights, 32.\... \
+too few; lower it, or take a higher layout.verifier_tp" "${large[@]}" --set engine.kv_memory=341G
+agrees "the same on GPUs of more memory" "${large[@]}" --set engine.kv_memory=341G --set simulation.gpu_memory=500G
+simulate --set layout.verifier_tp=2 || fail "a degree that was not measured: $(tail -n 1 "$work/err")"
+if grep -q "warning: costs of tensor-parallel degree 1 stand for those of 2" "$work/err"; then
+  ok "costs of another degree are said to be"
+else
+  fail "costs of another degree: $(cat "$work/err")"
+fi
+
+# Prompts as the configuration has them, unless a key says otherwise.
+printf '{"prompt": "%s"}\n' "The quick brown fox" "jumps" "over the lazy dog" >"$work/three.jsonl"
+three=(--set prompts.path="$work/three.jsonl" --set simulation.workload.lengths=none)
+# work WHAT TEXT [ARG...]: of the simulation its plan says TEXT.
+work() {
+  local what=$1 text=$2
+  shift 2
+  simulate "$@" || { fail "$what: $(tail -n 1 "$work/err")"; return; }
+  if grep -qF -- "$text" "$work/err"; then ok "$what"; else fail "$what: '$text' is not in: $(cat "$work/err")"; fi
+}
+work "as many prompts as the file has" "12 responses to 3 prompts" "${three[@]}" --set simulation.workload.prompts=auto
+file_digest=$(simulated_digest)
+work "a number that is said" "20 responses to 5 prompts" "${three[@]}" --set simulation.workload.prompts=5
+work "as many, of lengths that were counted" "12 responses to 3 prompts" --set prompts.path="$work/three.jsonl" \
+  --set simulation.workload.prompts=auto
+work "as many, of one length" "12 responses to 3 prompts" "${three[@]}" --set simulation.workload.prompts=auto \
+  --set simulation.workload.prompt_tokens=7
+if [ "$file_digest" != "$(simulated_digest)" ]; then ok "lengths are those of the file"; else fail "lengths are not those of the file"; fi
+work "without a tokenizer lengths are estimated" "a token for every four bytes of text: there is no tokenizer of $work/model" \
+  "${three[@]}" --set simulation.workload.prompts=auto
+refuses "prompts that are not there" 65 "nowhere.jsonl" --set prompts.path="$work/nowhere.jsonl" --set simulation.workload.prompts=auto
+refuses "prompts that are too long" 65 "limit is 3" "${three[@]}" --set simulation.workload.prompts=auto --set prompts.max_prompt_tokens=3
+
+# A sweep writes where it is told to.
+output=$work/swept simulate --sweep layout.verifier_tp=1,2 || fail "a sweep with --output: $(tail -n 1 "$work/err")"
+same "a sweep writes each value's telemetry" "01-layout.verifier_tp=1 02-layout.verifier_tp=2" "$(ls "$work/swept" | xargs)"
+same "which a report compares" 2 "$("$paceline" report "$work"/swept/* 2>&1 | grep -c '^  */.*verifier_tp=[12] .*[0-9]')"
+output=$work/unswept simulate --set simulation.telemetry=false || fail "a simulation without telemetry"
+if grep -q "unswept: nothing is written (simulation.telemetry: false)" "$work/err" && [ ! -e "$work/unswept" ]; then
+  ok "a directory into which nothing is written"
+else
+  fail "a directory into which nothing is written: $(cat "$work/err")"
+fi
+
 refuses "a context without room for a prompt" 64 "sampling.max_tokens: 200 leaves no room .* 200 tokens" \
   --set simulation.context=200
 refuses "no room for a prompt" 64 "sampling.max_tokens: 100000 leaves no room" --set sampling.max_tokens=100000

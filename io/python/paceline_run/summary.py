@@ -52,7 +52,8 @@ def summary(path: PathLike) -> str:
         "  finished by " + (", ".join(f"{k} {reasons[k]}" for k in sorted(reasons)) or "none"),
     ]
     if rewards:
-        lines.append(f"  reward      mean {np.mean(rewards):.4g} over {len(rewards)} responses")
+        noun = "response" if len(rewards) == 1 else "responses"
+        lines.append(f"  reward      mean {np.mean(rewards):.4g} over {len(rewards)} {noun}")
     return "\n".join(lines)
 
 

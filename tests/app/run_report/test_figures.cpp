@@ -207,10 +207,10 @@ TEST(RunFigures, AResponseCountsOnce) {
 std::map<double, double> drawn_widths(const std::string& html) {
   const std::size_t begin = html.find("<svg");
   const std::string picture = html.substr(begin, html.find("</svg>") - begin);
-  const std::regex box(R"(<rect x="([0-9.]+)" y = "([0-9.]+)" width = "([0-9.]+)" height =
-                           "([0-9.]+)" fill) ");
-      std::map<double, double>
-          widths;
+  const std::string number = "\"([0-9.]+)\"";
+  const std::regex box("<rect x=" + number + " y=" + number + " width=" + number +
+                       " height=" + number + " fill");
+  std::map<double, double> widths;
   for (std::sregex_iterator at(picture.begin(), picture.end(), box), end; at != end; ++at) {
     if (std::stod((*at)[4]) > 10) widths[std::stod((*at)[2])] += std::stod((*at)[3]);  // no legend
   }

@@ -60,6 +60,19 @@ TEST(Checkpoint, Shards) {
   EXPECT_EQ(moved.find("a"), before);
 }
 
+TEST(Checkpoint, IsThereWhenAllItsFilesAre) {
+  const TemporaryDirectory d;
+  EXPECT_FALSE(Checkpoint::is_there(d.path()));
+  d.write("s1.safetensors", one_tensor("b"));
+  d.write(index_name, R"({"weight_map":{"b":"s1.safetensors","a":"s2.safetensors"}})");
+  EXPECT_FALSE(Checkpoint::is_there(d.path())) << "a shard is on its way still";
+  d.write("s2.safetensors", "whatever is in it");
+  EXPECT_TRUE(Checkpoint::is_there(d.path()));
+  const TemporaryDirectory single;
+  single.write("model.safetensors", one_tensor("a"));
+  EXPECT_TRUE(Checkpoint::is_there(single.path()));
+}
+
 TEST(Checkpoint, MisalignedTensorsAreCopied) {
   const TemporaryDirectory d;
   std::string header = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";

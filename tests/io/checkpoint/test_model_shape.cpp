@@ -54,6 +54,18 @@ std::string qwen3_moe(const std::string& more) {
          more + "}";
 }
 
+TEST(ModelShape, NameWhatTransformersCallsThem) {
+  EXPECT_EQ(simulated("Qwen2.5-7B").family, "qwen2");
+  EXPECT_EQ(simulated("Kimi-K2").family, "deepseek_v3");
+}
+
+TEST(ModelShape, MostBytesOfManyExpertsAreTheirs) {
+  EXPECT_EQ(simulated("Qwen2.5-7B").expert_bytes(), 0);
+  const ModelShape kimi = simulated("Kimi-K2");  // 384 of 2,048 x 7,168 in 60 layers, fp8
+  EXPECT_DOUBLE_EQ(kimi.expert_bytes(), 60.0 * 384 * 3 * 2048 * 7168);
+  EXPECT_LT(kimi.expert_bytes(), kimi.weight_bytes());
+}
+
 TEST(ModelShape, Qwen3Moe) {
   const ModelShape shape = io::parse_model_shape(qwen3_moe(""), "c.json", "Qwen3-30B-A3B");
   EXPECT_EQ(shape.dense_layers(), 0);

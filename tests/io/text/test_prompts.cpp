@@ -88,6 +88,23 @@ TEST_F(Prompts, TokenIdsNeedNoTokenizer) {
                "p.jsonl:1:14: 'messages': text needs a tokenizer");
 }
 
+TEST_F(Prompts, PlansEstimateLengthsWithoutATokenizer) {
+  PromptOptions options;
+  options.estimate = true;
+  const auto read = [&](const std::string& text) {
+    return paceline::io::parse_prompts(text, "p.jsonl", nullptr, nullptr, options);
+  };
+  const PromptSet set = read(
+      "{\"prompt\": \"eighteen characters\"}\n{\"prompt_tokens\": [5, 6]}\n"
+      "{\"messages\": [{\"role\": \"user\", \"content\": \"12345678\"}]}");
+  EXPECT_TRUE(set.estimated);
+  EXPECT_EQ(set.prompts[0].tokens.size(), 5U);
+  EXPECT_EQ(set.prompts[1].tokens, (Ids{5, 6}));
+  EXPECT_EQ(set.prompts[2].tokens.size(), (8 + 16) / 4U);
+  EXPECT_FALSE(read(R"({"prompt_tokens": [5, 6]})").estimated);
+  EXPECT_FALSE(parse(R"({"prompt": "hello"})", {.estimate = true}).estimated) << "it has one";
+}
+
 TEST_F(Prompts, ChatOptionsOfALineAreHonoured) {
   const std::string messages = R"("messages": [{"role": "user", "content": "he"}])";
   const auto render = [&](const ChatTemplate& chat, const std::string& fields,

@@ -30,7 +30,7 @@ TEST(DraftLadder, RisesWithAcceptanceAndFallsWithTheCostOfDrafting) {
   ASSERT_EQ(ladders.size(), 3U);
   const std::string text = ladder_text(figure_10(), {16, 0, 8});
   fmt::print("speedup (window)\n{}", text);
-  for (const char* batch : {"16 requests", "2 requests", "1 requests"})
+  for (const char* batch : {"16 requests", "2 requests", "1 request "})
     EXPECT_NE(text.find(batch), std::string::npos) << batch;
   EXPECT_NE(text.find(fmt::format("{:.2f} ({})", ladders[1].points[12].speedup,
                                   ladders[1].points[12].window)),

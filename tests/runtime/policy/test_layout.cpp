@@ -136,10 +136,10 @@ TEST(Layout, DraftersAreTheLastRanks) {
 TEST(Layout, SaysWhySoManyRanksDraft) {
   LayoutSettings settings;
   settings.drafters = 1;
-  EXPECT_TRUE(mentions(plan_layout(facts(3), settings), "1 drafter ranks from layout.drafters"));
+  EXPECT_TRUE(mentions(plan_layout(facts(3), settings), "1 drafter rank from layout.drafters"));
   settings.drafters_reason = "they pay";
   EXPECT_TRUE(mentions(plan_layout(facts(3), settings),
-                       "1 drafter ranks: they pay (override: layout.drafters)"));
+                       "1 drafter rank: they pay (override: layout.drafters)"));
   EXPECT_FALSE(mentions(
       plan_layout(facts(3), {.verifier_tp = {}, .verifier_groups = {}, .drafters = 0}), "drafter"));
 }

@@ -174,6 +174,21 @@ TEST(Workload, PromptsAreDrawnAndCut) {
   for (const auto& siblings : workload.requests) EXPECT_EQ(siblings.at(0).length, 5);
 }
 
+TEST(Workload, PromptsOfGivenLengthsLeaveRoomForNoMoreThanTheContext) {
+  WorkloadSettings settings = settings_of(5, 2);
+  settings.prompt_tokens = {3, 900, 40};
+  settings.context = 1000;
+  settings.max_tokens = 500;
+  const Workload workload =
+      make_workload(settings, LengthDistribution::fixed(400), LengthDistribution::fixed(7));
+  const std::vector<std::size_t> expected{3, 900, 40, 3, 900};
+  for (std::size_t p = 0; p < expected.size(); ++p) {
+    EXPECT_EQ(workload.prompts[p].tokens.size(), expected[p]);
+    for (const ModelledRequest& request : workload.requests[p])
+      EXPECT_EQ(request.length, expected[p] == 900 ? 100 : 400);
+  }
+}
+
 TEST(Workload, LongResponsesAreTheHardOnesForLookup) {
   const Workload workload = make_workload(settings_of(2000, 8), LengthDistribution::of(histogram()),
                                           LengthDistribution::fixed(16));
