@@ -184,6 +184,7 @@ class PromptReader {
           add_extra(extra, key, text::compact(member.raw));
         }
       } else if (key == "uid") {
+        if (member.raw == "null") continue;
         uid_offset = member.offset;
         prompt.uid = read_uid(member);
       } else if (key == "ground_truth") {
@@ -201,16 +202,10 @@ class PromptReader {
                       "no prompt: expected one of 'prompt', 'messages', 'prompt_tokens', "
                       "'input_ids', 'tokens', or what prompts.keys names"};
     }
-    if (prompt.uid.empty()) prompt.uid = "line-" + std::to_string(line_number_);
-    const auto [first, fresh] = seen_.try_emplace(prompt.uid, line_number_);
-    if (!fresh) {
-      throw LineError{uid_offset, "uid '" + prompt.uid + "' was on line " +
-                                      std::to_string(first->second) + " already; uids are unique"};
-    }
     closed_ = false;
     prompt.tokens = read_prompt(source, members);
     if (prompt.tokens.empty()) refuse(*source.member, "the prompt is empty");
-    keep(std::move(prompt), *source.member);
+    keep(std::move(prompt), uid_offset, *source.member);
   }
 
   static void add_extra(std::string& extra, std::string_view key, const std::string& value) {
@@ -368,25 +363,46 @@ class PromptReader {
     return ids;
   }
 
+  /// A prompt without a uid is known by what is sampled from, so that it gets the same responses
+  /// wherever its line stands.
+  void name(Prompt& prompt, std::size_t offset) {
+    const bool given = !prompt.uid.empty();
+    if (!given) {
+      prompt.uid = content_uid(prompt.tokens);
+      const std::uint32_t times = ++equal_[prompt.uid];
+      if (times > 1) prompt.uid += "-" + std::to_string(times);
+    }
+    const auto [first, fresh] = seen_.try_emplace(prompt.uid, Named{line_number_, given});
+    if (fresh) return;
+    const std::string line = std::to_string(first->second.line);
+    const std::string uid = "uid '" + prompt.uid + "' ";
+    if (given && first->second.given)
+      throw LineError{offset, uid + "was on line " + line + " already; uids are unique"};
+    throw LineError{offset, uid + (given ? "is made of the prompt of line " + line +
+                                               ", which has none; give that line a uid"
+                                         : "would be made of this prompt, and line " + line +
+                                               " gives it; give this line a uid")};
+  }
+
   /// Applies the limit on length.
-  void keep(Prompt prompt, const Member& source) {
+  void keep(Prompt prompt, std::size_t uid_offset, const Member& source) {
     const auto limit = static_cast<std::size_t>(std::max(options_.max_tokens, 0));
     const std::size_t n = prompt.tokens.size();
-    if (limit > 0 && n > limit) {
-      switch (options_.overlong) {
-        case Overlong::error:
-          refuse(source, "prompt '" + prompt.uid + "' has " + std::to_string(n) +
-                             " tokens, the limit is " + std::to_string(limit) +
-                             " (prompts.overlong: skip | truncate would allow it)");
-        case Overlong::skip:
-          set_.skipped.push_back(std::move(prompt.uid));
-          return;
-        case Overlong::truncate:
-          prompt.tokens.erase(prompt.tokens.begin(),
-                              prompt.tokens.end() - static_cast<std::ptrdiff_t>(limit));
-          set_.truncated.push_back(prompt.uid);
-          break;
-      }
+    const bool over = limit > 0 && n > limit;
+    if (over && options_.overlong == Overlong::error) {
+      refuse(source, (prompt.uid.empty() ? "the prompt" : "prompt '" + prompt.uid + "'") + " has " +
+                         std::to_string(n) + " tokens, the limit is " + std::to_string(limit) +
+                         " (prompts.overlong: skip | truncate would allow it)");
+    }
+    if (over && options_.overlong == Overlong::truncate) {
+      prompt.tokens.erase(prompt.tokens.begin(),
+                          prompt.tokens.end() - static_cast<std::ptrdiff_t>(limit));
+    }
+    name(prompt, prompt.uid.empty() ? source.offset : uid_offset);
+    if (over) {
+      const bool skip = options_.overlong == Overlong::skip;
+      (skip ? set_.skipped : set_.truncated).push_back(prompt.uid);
+      if (skip) return;
     }
     if (closed_) set_.closed.push_back(prompt.uid);
     set_.prompts.push_back(std::move(prompt));
@@ -402,7 +418,12 @@ class PromptReader {
   std::size_t line_number_ = 0;
   bool rendered_ = false;  ///< some messages were
   bool closed_ = false;    ///< this line's last message, the assistant's, was, unasked
-  std::unordered_map<std::string, std::size_t> seen_;  ///< uid -> line
+  struct Named {
+    std::size_t line = 0;
+    bool given = false;  ///< by the line
+  };
+  std::unordered_map<std::string, Named> seen_;           ///< by uid
+  std::unordered_map<std::string, std::uint32_t> equal_;  ///< lines of each content_uid
   PromptSet set_;
 };
 

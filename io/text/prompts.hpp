@@ -48,7 +48,8 @@ struct PromptSet {
 ///     `prompt`    text, or a list of {role, content} messages
 ///     `messages`  a list of {role, content} messages
 ///     `prompt_tokens` | `input_ids` | `tokens`  a list of token ids
-///   `uid`           text or integer, unique; "line-N" when absent
+///   `uid`           text or integer, unique. Without one a line is known by its prompt's tokens, as
+///                   they are sampled from: content_uid(), with "-2", "-3", ... for equal ones
 ///   `ground_truth`  text, or any JSON, kept as compact text; or `reward_model.ground_truth` (verl)
 ///   `enable_thinking`, `date_string`, `add_generation_prompt`, `continue_final_message`,
 ///   `chat_template_kwargs`: see chat_fields.hpp
@@ -64,7 +65,8 @@ struct PromptSet {
 ///
 /// Throws IoError when the file cannot be read; DataError when there is none, and naming
 /// file:line:column (column in bytes, 1-based) and what was expected: malformed JSON, a wrong type,
-/// an empty prompt, a token id outside the vocabulary, a repeated uid, an over-long prompt, a file
+/// an empty prompt, a token id outside the vocabulary, a repeated uid, a uid that is another line's
+/// by its prompt, an over-long prompt, a file
 /// without prompts or whose prompts were all skipped, a tokenizer that does not fit `vocab_size`.
 /// Throws UsageError when options.chat asks for what the template does not read, or there are no
 /// messages to render.

@@ -13,11 +13,15 @@ namespace paceline {
 
 /// One line of the prompt file, tokenized.
 struct Prompt {
-  std::string uid;              ///< unique in the file; "line-N" (1-based) when the file has none
+  std::string uid;              ///< unique in the file; content_uid(tokens) when the line has none
   std::vector<TokenId> tokens;  ///< chat template applied; never empty
   std::string ground_truth;     ///< empty when absent
   std::string extra_json;       ///< fields of the line, messages too, as one JSON object
 };
+
+/// What a prompt without a uid is known by: 20 hexadecimal digits, a hash of its tokens. (80 bits:
+/// of a thousand million prompts two unlike ones have the same with a chance of one in a million.)
+[[nodiscard]] std::string content_uid(std::span<const TokenId> tokens);
 
 /// Which response: the `sample`-th to the `prompt`-th prompt of the file.
 struct RequestId {

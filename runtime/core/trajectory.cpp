@@ -7,6 +7,23 @@
 #include "runtime/core/sampling.hpp"
 
 namespace paceline {
+namespace {
+
+/// The first `digits` of the hash in hexadecimal.
+std::string hex_of(XXH128_hash_t hash, std::size_t digits) {
+  static const char* hex = "0123456789abcdef";
+  XXH128_canonical_t canonical;
+  XXH128_canonicalFromHash(&canonical, hash);
+  std::string text;
+  for (const unsigned char byte : canonical.digest) {
+    text += hex[byte >> 4];
+    text += hex[byte & 15];
+  }
+  text.resize(digits);
+  return text;
+}
+
+}  // namespace
 
 const char* name_of(FinishReason reason) {
   switch (reason) {
@@ -30,6 +47,10 @@ std::vector<TokenId> banned_early(const SamplingParams& sampling, std::span<cons
   std::sort(banned.begin(), banned.end());
   banned.erase(std::unique(banned.begin(), banned.end()), banned.end());
   return banned;
+}
+
+std::string content_uid(std::span<const TokenId> tokens) {
+  return hex_of(XXH3_128bits(tokens.data(), tokens.size_bytes()), 20);
 }
 
 NoiseKey noise_key(std::uint64_t seed, std::uint64_t weight_version, std::string_view prompt_uid,
@@ -75,15 +96,7 @@ void TrajectoryDigest::add(std::string_view uid, std::span<const TokenId> prompt
 }
 
 std::string TrajectoryDigest::hex() const {
-  static const char* digits = "0123456789abcdef";
-  XXH128_canonical_t canonical;
-  XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state_->hash));
-  std::string text;
-  for (const unsigned char byte : canonical.digest) {
-    text += digits[byte >> 4];
-    text += digits[byte & 15];
-  }
-  return text;
+  return hex_of(XXH3_128bits_digest(state_->hash), 32);
 }
 
 }  // namespace paceline

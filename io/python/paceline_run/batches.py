@@ -33,13 +33,15 @@ def to_verl(
     padding, float32. rm_scores [B, R]: the reward on the last token, float32; only when every
     response has a reward, because verl takes this key as the reward and scores nothing itself.
 
-    non_tensors, object arrays [B]: uid, equal for the responses to one prompt; and of data_source,
-    reward_model, extra_info, ability and raw_prompt (the messages or text) those that some prompt
-    has. A prompt without one gets an empty dict (reward_model, extra_info) or None. Where there are
-    rm_scores, also what verl's reward loop has beside them: reward_extra_info, a dict each, its
-    entries as columns, and their names in meta_info's reward_extra_keys. Of a reward function that
-    returned a dict these are its entries, of one that returned a number acc is that. meta_info:
-    temperature and global_token_num.
+    non_tensors, object arrays [B]: uid, equal for the responses to one prompt of this run alone
+    (Run.group_uids), so that GRPO's groups stay apart where runs are concatenated; and of
+    data_source, reward_model, extra_info, ability and raw_prompt (the messages or text) those that
+    some prompt has. A prompt without one gets an empty dict (reward_model, extra_info) or None.
+    Where there are rm_scores, also what verl's reward loop has beside them: reward_extra_info, a
+    dict each, its entries as columns, and their names in meta_info's reward_extra_keys. Of a reward
+    function that returned a dict these are its entries, of one that returned a number acc is that.
+    meta_info: temperature. (global_token_num is of a whole batch: verl's trainer counts it, and
+    concatenates none that have it.)
 
     P and R are the longest prompt and response unless given. What does not fit is a ReaderError
     that names it, or, with `truncate`, loses its beginning (prompts) or end (responses).
@@ -69,7 +71,7 @@ def to_verl(
         "ability": ([p.extra.get("ability") for p in run.prompts], None),
         "raw_prompt": ([p.source for p in run.prompts], None),
     }
-    non_tensors = {"uid": _rows(run, [p.uid for p in run.prompts], None)}
+    non_tensors = {"uid": _rows(run, run.group_uids, None)}
     for name, (values, missing) in columns.items():
         if any(value is not None for value in values):
             non_tensors[name] = _rows(run, values, missing)
@@ -80,7 +82,6 @@ def to_verl(
         "non_tensors": non_tensors,
         "meta_info": {
             "temperature": run.attributes["sampling"]["temperature"],
-            "global_token_num": tensors["attention_mask"].sum(axis=1).tolist(),
             **({"reward_extra_keys": list(extras)[1:]} if extras else {}),
         },
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from typing import Any, Dict, Iterator, List, Optional, Tuple
@@ -116,6 +117,24 @@ class Run:
 
     def __len__(self) -> int:
         return len(self.prompt_index)
+
+    @property
+    def key(self) -> str:
+        """12 hexadecimal digits of what identifies the run and of where it lies.
+
+        No other run and no other step of a training has the same.
+        """
+        about = json.dumps([os.path.realpath(self.path), self.attributes], sort_keys=True)
+        return hashlib.blake2b(about.encode(), digest_size=6).hexdigest()
+
+    @property
+    def group_uids(self) -> List[str]:
+        """One for each prompt, the same for none of another run: by it trainers group responses.
+
+        Prompt.uid is that of the prompt wherever it is asked, so that runs have it in common.
+        """
+        key = self.key
+        return [f"{prompt.uid}@{key}" for prompt in self.prompts]
 
     @property
     def lengths(self) -> np.ndarray:

@@ -60,18 +60,22 @@ class SlimeSample:
 def iter_slime(
     run: Run, logprob: str = "sampling", tokenizer: Optional[PathLike] = None
 ) -> Iterator[SlimeSample]:
-    """Ragged samples with slime's fields; `index` counts responses, `group_index` prompts.
+    """Ragged samples with slime's fields; `index` counts responses.
+
+    `group_index` is the prompt's index above the run's number, 31 bits of Run.key, shifted by 32:
+    no two runs have one in common, for slime's own metrics group samples by it.
 
     Text is decoded by the tokenizer.json of the run's model, or of the directory `tokenizer`.
     """
     column = logprob_column(logprob)
     decode = run.decoder(tokenizer)
+    first_group = (int(run.key, 16) & 0x7FFFFFFF) << 32
     for index, response in enumerate(run.responses()):
         prompt = run.prompts[response.prompt_index]
         source = prompt.source
         fields = {k: v for k, v in prompt.extra.items() if k not in ("prompt", "messages")}
         yield SlimeSample(
-            group_index=response.prompt_index,
+            group_index=first_group + response.prompt_index,
             index=index,
             prompt=decode(prompt.tokens) if source is None else copy.deepcopy(source),
             tokens=prompt.tokens.tolist() + response.tokens.tolist(),
@@ -129,8 +133,8 @@ def to_slime(
             stacklevel=2,
         )
     groups: List[List[Sample]] = [[] for _ in run.prompts]
-    for sample in run.iter_slime(logprob, tokenizer):
+    for prompt, sample in zip(run.prompt_index, run.iter_slime(logprob, tokenizer)):
         fields = {name: getattr(sample, name) for name in wanted}
         fields["status"] = sample_class.Status(sample.status)
-        groups[sample.group_index].append(sample_class(**fields))
+        groups[prompt].append(sample_class(**fields))
     return groups

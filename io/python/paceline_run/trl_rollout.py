@@ -21,8 +21,9 @@ def to_trl_rollout(
     """What a rollout_func of TRL's GRPOTrainer returns: lists of one element a response.
 
     prompt_ids and completion_ids, lists of token ids; logprobs, a list of floats a completion. TRL
-    hands the others to reward functions, by their names: uid, finish_reason, and reward where every
-    response of the run has one, with reward_extra, a dict each, where something was said beside one.
+    hands the others to reward functions, by their names: uid (Run.group_uids), finish_reason, and
+    reward where every response of the run has one, with reward_extra, a dict each, where something
+    was said beside one.
 
     `prompts` are those that TRL passed (1.16: as the data set has them, each as often as it wants
     responses to it). The first time a prompt gets sample 0, and so on. Raises ReaderError where the
@@ -37,6 +38,7 @@ def trl_lists(run: Run, rows: Sequence[int], logprob: str) -> Dict[str, List[Any
     """The lists that TRL wants, of these responses."""
     column = logprob_column(logprob)
     responses = list(run.responses())
+    uids = run.group_uids
     batch: Dict[str, List[Any]] = {
         "prompt_ids": [],
         "completion_ids": [],
@@ -50,7 +52,7 @@ def trl_lists(run: Run, rows: Sequence[int], logprob: str) -> Dict[str, List[Any
         batch["prompt_ids"].append(prompt.tokens.tolist())
         batch["completion_ids"].append(response.tokens.tolist())
         batch["logprobs"].append(getattr(response, column).tolist())
-        batch["uid"].append(prompt.uid)
+        batch["uid"].append(uids[response.prompt_index])
         batch["finish_reason"].append(response.finish_reason)
     if all(response.reward is not None for response in responses):
         batch["reward"] = [responses[row].reward for row in rows]

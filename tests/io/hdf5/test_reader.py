@@ -397,7 +397,7 @@ class CompleteRun(Base):
             self.assertEqual(len(samples), len(self.ids))
             for index, (sample, (p, s)) in enumerate(zip(samples, self.ids)):
                 length = length_of(p, s)
-                self.assertEqual((sample.group_index, sample.index), (p, index))
+                self.assertEqual((sample.group_index & 0xFFFFFFFF, sample.index), (p, index))
                 self.assertEqual(sample.tokens, prompt_tokens(p) + tokens_of(p, s, length))
                 self.assertEqual(sample.response, text_of(tokens_of(p, s, length)))
                 self.assertEqual(sample.response_length, length)
@@ -464,6 +464,25 @@ class CompleteRun(Base):
         self.assertEqual(self.run_.text(prompt, tokenizer=tokenizer), text_of(prompt_tokens(2)))
         self.assertEqual(self.run_.decoder(tokenizer)([72, 105, 310]), "Hi<|im_end|>")
 
+    def test_groups_are_of_one_run(self):
+        def groups(run):
+            slime = {sample.group_index for sample in run.iter_slime(tokenizer=self.tokenizer())}
+            self.assertEqual(len(slime), PROMPTS)
+            self.assertTrue(all(0 <= group < 1 << 63 for group in slime))
+            return slime | set(run.to_verl()["non_tensors"]["uid"]) | set(run.to_trl_rollout()["uid"])
+
+        mine = groups(self.run_)
+        self.assertEqual(len(mine), 2 * PROMPTS, "verl and TRL have the same")
+        with reader.open_run(os.path.relpath(self.path)) as again:
+            self.assertEqual(groups(again), mine, "by whatever name it is read")
+        self.run_.attributes["weight_version"] += 1
+        self.assertFalse(groups(self.run_) & mine, "the next step's")
+        with tempfile.TemporaryDirectory() as scratch:
+            copy = shutil.copytree(self.path, os.path.join(scratch, "run"))
+            with reader.open_run(copy) as other:
+                self.assertEqual([p.uid for p in other.prompts], [p.uid for p in self.run_.prompts])
+                self.assertFalse(groups(other) & mine, "a run elsewhere")
+
     def test_slime_has_the_lines_messages(self):
         messages = [{"role": "user", "content": "hi"}]
         self.run_.prompts[0].extra["messages"] = messages
@@ -498,9 +517,9 @@ class CompleteRun(Base):
             self.assertEqual(batch["position_ids"][row].tolist(), positions)
             logprob = [-0.25 * t if which == "sampling" else -0.5 * t - s for t in range(len(response))]
             self.assertEqual(batch["rollout_log_probs"][row].tolist(), logprob + [0] * right)
-            self.assertEqual(data["non_tensors"]["uid"][row], f"uid-{p * 7919 % 1000}-{p}")
-            self.assertEqual(data["meta_info"]["global_token_num"][row], total)
-        self.assertEqual(data["meta_info"]["temperature"], 0.7)
+            uid = f"uid-{p * 7919 % 1000}-{p}@{self.run_.key}"
+            self.assertEqual(data["non_tensors"]["uid"][row], uid)
+        self.assertEqual(data["meta_info"], {"temperature": 0.7})
 
     def test_verl(self):
         longest = max(length_of(p, s) for p, s in self.ids)

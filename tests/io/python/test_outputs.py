@@ -127,7 +127,7 @@ class Outputs(unittest.TestCase):
             self.assertEqual(batch["prompt_ids"][at], prompt.tokens.tolist())
             self.assertEqual(batch["completion_ids"][at], response.tokens.tolist())
             self.assertEqual(batch["logprobs"][at], getattr(response, column).tolist())
-            self.assertEqual(batch["uid"][at], prompt.uid)
+            self.assertEqual(batch["uid"][at], self.run_.group_uids[response.prompt_index])
             self.assertEqual(batch["finish_reason"][at], response.finish_reason)
 
     def test_trl_rollout(self):

@@ -26,6 +26,11 @@ MODEL = os.path.join(ROOT, "configs", "models", "target")
 END = 509  # <|endoftext|>, which pads
 
 
+def prompts():
+    with open(os.path.join(ROOT, "configs", "prompts", "quickstart.jsonl"), encoding="utf-8") as file:
+        return file.readlines()
+
+
 class Trainer(unittest.TestCase):
     """Has the run, which is generated when the first test asks for it."""
 
@@ -37,18 +42,17 @@ class Trainer(unittest.TestCase):
             if program is None:
                 self.skipTest("paceline was not built")
             Trainer.folder = tempfile.TemporaryDirectory()
-            self.generate(program, Trainer.folder.name)
+            self.generate(program, Trainer.folder.name, "run", prompts()[:6], {})
         self.run_ = reader.open_run(os.path.join(Trainer.folder.name, "run"))
         self.addCleanup(self.run_.close)
 
     @staticmethod
-    def generate(program, folder):
-        few = os.path.join(folder, "few.jsonl")
-        with open(os.path.join(ROOT, "configs", "prompts", "quickstart.jsonl"), encoding="utf-8") as file:
-            lines = file.readlines()[:6]
+    def generate(program, folder, name, lines, settings):
+        few = os.path.join(folder, f"{name}.jsonl")
         with open(few, "w", encoding="utf-8") as file:
             file.writelines(lines)
         settings = {
+            **settings,
             "prompts.path": few,
             "prompts.samples": SAMPLES,
             "sampling.max_tokens": 96,
@@ -62,7 +66,7 @@ class Trainer(unittest.TestCase):
         launch = os.path.join(ROOT, "tests", "mpi", "launch.sh")
         quickstart = os.path.join(ROOT, "configs", "quickstart.yaml")
         done = subprocess.run(
-            [launch, "1", program, "rollout", quickstart, "--output", os.path.join(folder, "run"), *arguments],
+            [launch, "1", program, "rollout", quickstart, "--output", os.path.join(folder, name), *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -108,6 +112,38 @@ class Verl(Trainer):
         expected = (centred / (groups.std(axis=1, ddof=1, keepdims=True) + 1e-6)).reshape(-1, 1)
         mask = data.batch["response_mask"].numpy()
         np.testing.assert_allclose(advantages.numpy(), expected * mask, rtol=1e-4, atol=1e-5)
+
+
+    def test_runs_concatenated_keep_their_groups(self):
+        from verl import DataProto
+        from verl.trainer.ppo import core_algos
+
+        def advantages(data):
+            return core_algos.compute_grpo_outcome_advantage(
+                token_level_rewards=data.batch["rm_scores"],
+                response_mask=data.batch["response_mask"],
+                index=data.non_tensor_batch["uid"],
+            )[0].numpy()
+
+        # Two steps of a training: prompts without uids, some of which come again at other places.
+        lines = [json.dumps({**json.loads(line), "uid": None}) + "\n" for line in prompts()[:8]]
+        steps = []
+        for version, some in enumerate((lines[:5], [lines[7], lines[2], lines[6], lines[0]])):
+            folder, name = Trainer.folder.name, f"step-{version}"
+            settings = {"model.weight_version": version}
+            self.generate(os.environ["PACELINE_PROGRAM"], folder, name, some, settings)
+            steps.append(reader.open_run(os.path.join(folder, name)))
+            self.addCleanup(steps[-1].close)
+        uids = [[prompt.uid for prompt in step.prompts] for step in steps]
+        self.assertEqual((uids[0][2], uids[0][0]), (uids[1][1], uids[1][3]), "known wherever they stand")
+        self.assertEqual(len({*uids[0], *uids[1]}), 7)
+        for step in steps:
+            step.reward[:] = np.random.default_rng(len(step)).random(len(step))
+        parts = [step.to_dataproto(80, 128, pad_token_id=END) for step in steps]
+        together = DataProto.concat(parts)
+        alone = np.concatenate([advantages(part) for part in parts])
+        self.assertGreater(np.abs(alone).max(), 0.5)
+        np.testing.assert_array_equal(advantages(together), alone)
 
 
 @needs("slime.utils.types")
@@ -181,7 +217,7 @@ class Trl(Trainer):
         taken = {}
         order = []
         for uid in returned[0]["uid"]:
-            first = next(p.index for p in run.prompts if p.uid == uid) * SAMPLES
+            first = run.group_uids.index(uid) * SAMPLES
             order.append(first + taken.setdefault(uid, 0))
             taken[uid] += 1
         self.assertEqual(sorted(order), list(range(len(run))))

@@ -84,8 +84,8 @@ TEST_F(GroundTruth, AMissingOneNamesItsLine) {
             "p.jsonl:3: prompt 'u' has no ground truth to score responses by: expected "
             "ground_truth, reward_model.ground_truth or answer (reward.ground_truth names another "
             "field)");
-  EXPECT_EQ(error(settings, R"({"prompt": "a", "answer": "one"})"),
-            "p.jsonl:1: prompt 'line-1': its ground truth 'one' cannot be compared with by "
+  EXPECT_EQ(error(settings, R"({"prompt": "a", "uid": "w", "answer": "one"})"),
+            "p.jsonl:1: prompt 'w': its ground truth 'one' cannot be compared with by "
             "reward.rule: it is no number");
   settings.method = RewardMethod::command;  // a judge needs none
   EXPECT_EQ(error(settings, text), "");

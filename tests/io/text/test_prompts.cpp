@@ -54,14 +54,13 @@ TEST_F(Prompts, TextIsEncodedAsItIs) {
   const PromptSet set =
       parse("{\"prompt\": \"hello\"}\n\n  \r\n{\"uid\": \"a\", \"prompt\": \"he\"}");
   ASSERT_EQ(set.prompts.size(), 2U);
-  EXPECT_EQ(set.prompts[0].uid, "line-1");
+  EXPECT_EQ(set.prompts[0].uid, paceline::content_uid(Ids{260, 259}));
   EXPECT_EQ(set.prompts[0].tokens, (Ids{260, 259})) << "with the tokenizer's bos";
   EXPECT_EQ(set.prompts[0].extra_json, "{\"prompt\":\"hello\"}") << "for trainers";
   EXPECT_EQ(set.prompts[0].ground_truth, "");
   EXPECT_EQ(set.prompts[1].uid, "a");
   EXPECT_EQ(parse(R"({"prompt": "hello"})", {.add_special_tokens = false}).prompts[0].tokens,
             Ids{259});
-  EXPECT_EQ(parse("{\"prompt\":\"he\"}\n{\"prompt\":\"he\"}").prompts[1].uid, "line-2");
   EXPECT_EQ(parse("\xEF\xBB\xBF{\"prompt\":\"he\"}\r\n").prompts.size(), 1U) << "byte order mark";
 }
 
@@ -411,14 +410,49 @@ TEST_F(Prompts, UidsMayBeIntegersAndAreUnique) {
       DataError,
       (void)parse("{\"prompt\":\"he\",\"uid\":\"x\"}\n\n{\"uid\":\"x\",\"prompt\":\"he\"}"),
       "p.jsonl:3:8: uid 'x' was on line 1 already");
-  EXPECT_ERROR(DataError,
-               (void)parse("{\"prompt\":\"he\",\"uid\":\"line-2\"}\n{\"prompt\":\"he\"}"),
-               "p.jsonl:2:1: uid 'line-2' was on line 1");
   EXPECT_ERROR(DataError, (void)parse(R"({"prompt":"he","uid":""})"),
                "p.jsonl:1:22: 'uid': expected text");
   EXPECT_ERROR(DataError, (void)parse(R"({"prompt":"he","uid":1.5})"),
                "'uid': expected text or an integer");
   EXPECT_ERROR(DataError, (void)parse(R"({"prompt":"he","uid":"a\u0000b"})"), "'uid': holds a NUL");
+}
+
+/// The uids of the prompts, in order.
+std::vector<std::string> uids(const PromptSet& set) {
+  std::vector<std::string> uids;
+  for (const auto& prompt : set.prompts) uids.push_back(prompt.uid);
+  return uids;
+}
+
+TEST_F(Prompts, WithoutUidALineIsKnownByItsPrompt) {
+  const std::string a = R"({"prompt_tokens":[5,6],"ability":"x"})";
+  const std::string b = R"({"uid":null,"tokens":[7]})";
+  const std::string named = R"({"uid":"mine","tokens":[5,6]})";
+  const std::string of_a = "cb21ca4e1be08e8c8b13";  // what it is by definition, for ever
+  const std::string of_b = paceline::content_uid(Ids{7});
+  EXPECT_EQ(uids(parse_ids(a + "\n" + b)), (std::vector{of_a, of_b}));
+  EXPECT_EQ(uids(parse_ids(b + "\n\n" + named + "\n" + a)),
+            (std::vector<std::string>{of_b, "mine", of_a}))
+      << "wherever it stands, and whatever else does";
+  EXPECT_EQ(uids(parse_ids(R"({"input_ids":[5,6],"uid":null})")), std::vector{of_a})
+      << "the field and its other members are no part of it";
+  EXPECT_EQ(uids(parse_ids(a + "\n" + b + "\n" + a + "\n" + a)),
+            (std::vector{of_a, of_b, of_a + "-2", of_a + "-3"}))
+      << "equal ones are counted";
+  EXPECT_EQ(uids(parse_ids(R"({"tokens":[1,5,6]})",
+                           {.overlong = Overlong::truncate, .max_tokens = 2})),
+            std::vector{of_a})
+      << "of the tokens that are sampled from";
+}
+
+TEST_F(Prompts, AUidByContentIsNoOtherLines) {
+  const std::string plain = R"({"tokens":[5,6]})";
+  const std::string given =
+      R"({"uid":")" + paceline::content_uid(Ids{5, 6}) + R"(","tokens":[7]})";
+  EXPECT_ERROR(DataError, (void)parse_ids(given + "\n" + plain), "p.jsonl:2:11: uid '",
+               "would be made of this prompt, and line 1 gives it; give this line a uid");
+  EXPECT_ERROR(DataError, (void)parse_ids(plain + "\n" + given), "p.jsonl:2:8: uid '",
+               "is made of the prompt of line 1, which has none; give that line a uid");
 }
 
 TEST_F(Prompts, OverlongPromptsFollowTheOption) {
@@ -428,8 +462,10 @@ TEST_F(Prompts, OverlongPromptsFollowTheOption) {
                "skip | truncate");
   const PromptSet skipped = parse(text, {.overlong = Overlong::skip, .max_tokens = 3});
   ASSERT_EQ(skipped.prompts.size(), 1U);
-  EXPECT_EQ(skipped.prompts[0].uid, "line-2");
+  EXPECT_EQ(skipped.prompts[0].uid, paceline::content_uid(Ids{1, 2}));
   EXPECT_EQ(skipped.skipped, std::vector<std::string>{"long"});
+  EXPECT_ERROR(DataError, (void)parse(R"({"tokens":[1,2,3,4]})", {.max_tokens = 3}),
+               "p.jsonl:1:11: 'tokens': the prompt has 4 tokens, the limit is 3");
   const PromptSet cut = parse(text, {.overlong = Overlong::truncate, .max_tokens = 3});
   EXPECT_EQ(cut.prompts[0].tokens, (Ids{2, 3, 4})) << "the last tokens stay";
   EXPECT_EQ(cut.truncated, std::vector<std::string>{"long"});
