@@ -35,7 +35,7 @@ std::string time_text(const Setup& setup, const TimeLimit& limit) {
     shape.response_tokens = tokens;
     return policy::run_seconds(*setup.profile, shape);
   };
-  const double longest = setup.config.sampling.max_tokens;
+  const double longest = setup.mean_max_tokens;
   const double most = seconds_at(longest);
   std::string text = fmt::format(
       "  time: about {} if responses come to {:.0f} tokens, {} at {:.0f} (decoding plainly, by "

@@ -120,13 +120,15 @@ ResponseTokens known_lengths(const Setup& setup) {
 
 std::unique_ptr<policy::RequestOrder> make_order(const Setup& setup, ResponseTokens lengths) {
   const auto max_tokens = static_cast<std::uint32_t>(setup.config.sampling.max_tokens);
+  const std::span<const Prompt> prompts = setup.prompts.prompts;
   switch (setup.config.schedule.policy) {
     case io::SchedulePolicy::context:
-      return std::make_unique<policy::ContextAware>(max_tokens, setup.config.sampling.seed);
+      return std::make_unique<policy::ContextAware>(max_tokens, setup.config.sampling.seed,
+                                                    prompts);
     case io::SchedulePolicy::no_context:
       return std::make_unique<policy::QueueAgain>();
     case io::SchedulePolicy::oracle:
-      return std::make_unique<policy::LongestFirst>(std::move(lengths), max_tokens);
+      return std::make_unique<policy::LongestFirst>(std::move(lengths), max_tokens, prompts);
     case io::SchedulePolicy::group:
       return std::make_unique<policy::GroupStatic>();
     case io::SchedulePolicy::fcfs:

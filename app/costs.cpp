@@ -113,7 +113,7 @@ CostTable own_costs(const MeasuringRank& rank, std::size_t responses) {
   const Setup& setup = rank.setup;
   // Steps of a full batch, if responses come to half of their longest.
   roles::MeasurementBudget budget;
-  budget.steps_foreseen = static_cast<double>(responses) * setup.config.sampling.max_tokens / 2 /
+  budget.steps_foreseen = static_cast<double>(responses) * setup.mean_max_tokens / 2 /
                           setup.layout.groups() / setup.config.engine.max_batch;
   if (setup.profile_holds()) {
     CostTable table = *setup.profile;

@@ -275,6 +275,14 @@ std::string banner_text(const Setup& setup, int ranks) {
         "false is as now, without this warning\n",
         closed.size(), io::printable(closed.front()));
   }
+  if (const auto& own = setup.prompts.fields.honoured; !own.empty())
+    text += fmt::format("  lines of the prompts have their own {}\n", fmt::join(own, ", "));
+  for (const auto& [field, ignored] : setup.prompts.fields.ignored) {
+    text += fmt::format(
+        "  warning: {} lines have {} (the first is line {}), which is kept for trainers and not "
+        "acted on\n",
+        ignored.lines, field, ignored.first);
+  }
   return text + token_text(setup);
 }
 

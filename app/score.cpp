@@ -9,6 +9,8 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,10 +26,12 @@
 #include "app/setup.hpp"
 #include "app/signals.hpp"
 #include "app/terminal.hpp"
+#include "app/token_sets.hpp"
 #include "app/wall_clock.hpp"
 #include "io/hdf5/atomic_file.hpp"
 #include "io/hdf5/scores_file.hpp"
 #include "io/hdf5/stored_run.hpp"
+#include "io/text/request_fields.hpp"
 #include "runtime/core/wire.hpp"
 #include "runtime/engine/packed_prefill.hpp"
 #include "runtime/policy/deal.hpp"
@@ -101,6 +105,8 @@ std::optional<std::string> other_difference(io::RunManifest now, const io::RunMa
   now.sampling.stop_strings = then.sampling.stop_strings;
   now.sampling.keep_masks = then.sampling.keep_masks;
   if (now.sampling.min_tokens == 0) now.stops = then.stops;
+  now.by_line = then.by_line;
+  now.longest_response = then.longest_response;
   return io::first_difference(then, now);
 }
 
@@ -111,6 +117,21 @@ void print_start(const Setup& setup, int ranks, const io::RunManifest& now,
   say("  {}", setup.kv.explanation);
   if (const auto difference = other_difference(now, then))
     say("  not as in the run: {}", *difference);
+}
+
+/// The ids that lines of the run's prompts had of their own to end responses: before min_tokens no
+/// token could be one.
+void take_own_stops(const Setup& setup, io::StoredRun& run) {
+  std::vector<std::string> fields;
+  std::copy_if(run.manifest.by_line.begin(), run.manifest.by_line.end(), std::back_inserter(fields),
+               [](const std::string& field) { return field.starts_with("stop_"); });
+  io::RequestOptions options;
+  options.sampling = setup.config.sampling;
+  options.stops = [&setup](const SamplingParams& sampling) {
+    return stop_set(setup.model, sampling, setup.tokenizer.get());
+  };
+  for (Prompt& prompt : run.prompts)
+    prompt.sampling = io::stored_sampling(prompt, fields, options, setup.model.vocab);
 }
 
 /// The responses of this rank's group. Siblings stay together, for they share their prompt.
@@ -148,10 +169,18 @@ bool stops(TensorParallelGroup& group) {
 Outcome score_share(const Setup& setup, engine::Executor& executor, TensorParallelGroup& group,
                     const io::StoredRun& run, const std::vector<Trajectory>& share,
                     const std::function<void()>& watch) {
+  std::map<std::uint32_t, std::vector<TokenId>> banned;  // early, by prompts with their own stops
+  for (const Trajectory& t : share) {
+    const auto& stops = run.prompts[t.id.prompt].sampling.stops;
+    if (stops) banned.try_emplace(t.id.prompt, banned_early(setup.config.sampling, stops->ids));
+  }
   std::vector<engine::GivenResponse> given;
   given.reserve(share.size());
-  for (const Trajectory& t : share)
-    given.push_back({t.id, run.prompts[t.id.prompt].tokens, t.tokens});
+  for (const Trajectory& t : share) {
+    const Prompt& prompt = run.prompts[t.id.prompt];
+    const auto own = banned.find(t.id.prompt);
+    given.push_back({t.id, prompt.tokens, t.tokens, own == banned.end() ? nullptr : &own->second});
+  }
   const io::EngineSection& settings = setup.config.engine;
   engine::PackedPrefill prefill({.max_batch = settings.max_batch,
                                  .rows = settings.prefill_chunk,
@@ -235,6 +264,7 @@ ExitCode score(const fabric::MpiEnvironment& mpi, const ScoreArguments& argument
   io::StoredRun run;
   together(mpi, [&] { run = io::open_finished_run(arguments.directory); });
   const Setup setup = prepare_given(mpi, arguments.run, run);
+  together(mpi, [&] { take_own_stops(setup, run); });
   std::string path;
   io::RunManifest manifest;
   together(mpi, [&] {

@@ -134,6 +134,21 @@ io::ChatTemplate read_chat_template(const std::string& directory) {
   }
 }
 
+/// How long prompts are, and sequences may become.
+void measure_prompts(Setup& setup) {
+  double most = 0;
+  for (const Prompt& prompt : setup.prompts.prompts) {
+    const auto tokens = static_cast<std::int32_t>(prompt.tokens.size());
+    const std::int32_t response =
+        prompt.sampling.max_tokens.value_or(setup.config.sampling.max_tokens);
+    setup.longest_prompt = std::max(setup.longest_prompt, tokens);
+    setup.longest_sequence =
+        std::max(setup.longest_sequence, std::min(setup.model.max_position, tokens + response));
+    most += response;
+  }
+  setup.mean_max_tokens = most / static_cast<double>(setup.prompts.prompts.size());
+}
+
 }  // namespace
 
 void read_prompts(Setup& setup, bool plans) {
@@ -147,6 +162,13 @@ void read_prompts(Setup& setup, bool plans) {
   options.chat = setup.config.prompts.chat;
   options.add_special_tokens = setup.config.prompts.add_special_tokens;
   options.estimate = plans && setup.tokenizer_state == TokenizerState::absent;
+  options.request.sampling = setup.config.sampling;
+  options.request.samples = setup.config.prompts.samples;
+  if (setup.config.prompts.max_prompt_tokens == 0)
+    options.request.context = setup.model.max_position;
+  options.request.stops = [&setup](const SamplingParams& sampling) {
+    return stop_set(setup.model, sampling, setup.tokenizer.get());
+  };
   setup.prompts =
       io::read_prompts(setup.config.prompts.path, setup.tokenizer.get(), &chat, options);
   if (setup.prompts.prompts.empty()) {
@@ -163,10 +185,7 @@ void read_prompts(Setup& setup, bool plans) {
   setup.turn_end = turn_end(chat, setup.tokenizer.get(), setup.prompts.prompts);
   if (setup.prompts.estimated)
     setup.absent.push_back("tokenizer of " + tokenizer_directory(setup.config));
-  for (const Prompt& prompt : setup.prompts.prompts) {
-    setup.longest_prompt =
-        std::max(setup.longest_prompt, static_cast<std::int32_t>(prompt.tokens.size()));
-  }
+  measure_prompts(setup);
 }
 
 namespace {
@@ -323,9 +342,8 @@ Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments, 
   share_subjects(mpi, setup);
 
   setup.responses = setup.requests();
-  broadcast(mpi, setup.longest_prompt, setup.responses);
-  setup.longest_sequence =
-      std::min(setup.model.max_position, setup.longest_prompt + setup.config.sampling.max_tokens);
+  broadcast(mpi, setup.longest_prompt, setup.longest_sequence, setup.mean_max_tokens,
+            setup.responses);
 
   choose_compute(mpi, setup, planned);
   // The costs that speculation is planned by are those of the degree that the layout has.
@@ -396,6 +414,13 @@ io::RunManifest manifest_of(const Setup& setup) {
   manifest.samples = setup.config.prompts.samples;
   manifest.sampling = setup.config.sampling;
   manifest.stops = setup.stops;
+  const std::set<std::string>& own = setup.prompts.fields.honoured;
+  manifest.by_line.assign(own.begin(), own.end());
+  manifest.longest_response = manifest.sampling.max_tokens;
+  for (const Prompt& prompt : setup.prompts.prompts) {
+    manifest.longest_response =
+        std::max(manifest.longest_response, prompt.sampling.max_tokens.value_or(0));
+  }
   manifest.weight_version = setup.config.model.weight_version;
   manifest.backend = setup.backend.name;
   manifest.isa = setup.backend.isa;

@@ -52,6 +52,7 @@ struct Setup {
   /// The model's end tokens in the step before, of a job that has done one.
   std::optional<std::vector<TokenId>> earlier_eos;
   std::int32_t longest_prompt = 0;       ///< tokens
+  double mean_max_tokens = 0;            ///< of the longest response to each prompt
   std::int32_t longest_sequence = 0;     ///< tokens, prompt and response
   std::vector<fabric::RankFacts> facts;  ///< [ranks]
   policy::Layout layout;

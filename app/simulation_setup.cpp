@@ -116,6 +116,7 @@ SimulationSetup prepare_simulation(const RunArguments& arguments) {
     setup.longest_prompt =
         std::max(setup.longest_prompt, static_cast<std::int32_t>(prompt.tokens.size()));
   }
+  setup.mean_max_tokens = setup.config.sampling.max_tokens;
   setup.responses = setup.requests();
   setup.longest_sequence =
       std::min(setup.model.max_position, setup.longest_prompt + setup.config.sampling.max_tokens);

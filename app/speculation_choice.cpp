@@ -18,9 +18,7 @@ namespace {
 constexpr std::size_t kShown = 5;  ///< plans, besides the best of each mode
 
 /// Positions that a request attends to, as if responses came to half of their longest.
-double mean_context(const Setup& setup) {
-  return setup.longest_prompt + setup.config.sampling.max_tokens / 4.0;
-}
+double mean_context(const Setup& setup) { return setup.longest_prompt + setup.mean_max_tokens / 4; }
 
 policy::PlanFacts facts_of(const Setup& setup, const SpeculationChoice& choice) {
   const io::RunConfig& config = setup.config;

@@ -35,6 +35,14 @@ Key key(std::string_view section, std::string_view name, Field field, Codec code
   return row;
 }
 
+/// A count of which others write -1 where there is no limit.
+struct CountOrOff : Count {
+  [[nodiscard]] std::int32_t read(const YamlNode& node, const std::string& directory) const {
+    if (is_plain(node) && node.scalar == "-1") throw BadValue(node, type(), "0 is off here");
+    return Count::read(node, directory);
+  }
+};
+
 /// What `paceline simulate` models.
 std::vector<Key> simulation_keys() {
   const Real<double> share{"a number from 0 to 1", [](double v) { return v >= 0 && v <= 1; }};
@@ -295,7 +303,7 @@ std::vector<Key> make_table() {
 
   t.push_back(key(PACELINE_FIELD(sampling, temperature), temperature,
                   "Divides the logits; 0 takes the most probable token."));
-  t.push_back(key(PACELINE_FIELD(sampling, top_k), Count{0, int_max},
+  t.push_back(key(PACELINE_FIELD(sampling, top_k), CountOrOff{{0, int_max}},
                   "Sample from the k most probable tokens; 0 is off."));
   t.push_back(key(PACELINE_FIELD(sampling, top_p), top_p,
                   "Sample from the fewest tokens with this probability together; 1 is off."));
@@ -303,8 +311,9 @@ std::vector<Key> make_table() {
                   "Sample from tokens this probable relative to the best one; 0 is off."));
   t.push_back(key(PACELINE_FIELD(sampling, min_tokens), Count{0, 1 << 24},
                   "Tokens before which a response cannot stop."));
-  t.push_back(
-      key(PACELINE_FIELD(sampling, max_tokens), Count{1, 1 << 24}, "Longest response, in tokens."));
+  t.push_back(key(
+      PACELINE_FIELD(sampling, max_tokens), Count{1, 1 << 24},
+      "Longest response, in tokens; a line of the prompts may have its own, and its own stops."));
   t.push_back(key(PACELINE_FIELD(sampling, seed), Whole<std::uint64_t>{0, unsigned_max},
                   "Seed of the noise that decides every sampled token."));
   t.push_back(key(PACELINE_FIELD(sampling, ignore_eos), Flag{},

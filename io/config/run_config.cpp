@@ -9,6 +9,7 @@
 #include "io/config/codecs.hpp"
 #include "io/config/drafter_list.hpp"
 #include "io/config/key_table.hpp"
+#include "io/config/other_names.hpp"
 #include "io/config/quantity.hpp"
 #include "io/config/yaml_tree.hpp"
 #include "runtime/core/error.hpp"
@@ -69,7 +70,10 @@ std::string suggest(std::string_view name, std::span<const std::string_view> can
 }
 
 std::string unknown_section(std::string_view name) {
-  return "unknown section " + show(name) + suggest(name, section_names());
+  const std::string text = "unknown section " + show(name);
+  if (const OtherName* other = find_other_name(name))
+    return text + "; it " + std::string(other->says);
+  return text + suggest(name, section_names());
 }
 
 std::string unknown_key(std::string_view section, std::string_view name) {
@@ -82,6 +86,8 @@ std::string unknown_key(std::string_view section, std::string_view name) {
     if (key.name == name)
       return text + "; it belongs to section '" + std::string(key.section) + "'";
   }
+  if (const OtherName* other = find_other_name(name))
+    return text + "; it " + std::string(other->says);
   return text + suggest(name, here);
 }
 
@@ -260,6 +266,8 @@ class Reader {
     for (const Key& key : key_table()) {
       if (last_name(key) == name) return "; did you mean '" + full_name(key) + "=...'?";
     }
+    if (const OtherName* other = find_other_name(name))
+      return "; " + show(name) + " " + std::string(other->says);
     return "";
   }
 

@@ -113,6 +113,10 @@ Json manifest_to_json(const RunManifest& m) {
   json["dtype"] = name_of(m.dtype);
   json["sampling"] = sampling_json(m.sampling);
   if (m.stops) json["sampling"]["stops"] = *m.stops;
+  if (!m.by_line.empty()) {  // else it is all as it was before lines had any
+    json["sampling"]["by_line"] = m.by_line;
+    json["sampling"]["longest_response"] = m.longest_response;
+  }
   json["config"] = m.config_text;
   return json;
 }
@@ -134,6 +138,8 @@ RunManifest manifest_of_json(const Json& json, const std::string& name) {
     m.sampling = sampling_from(json.at("sampling"));
     if (json.at("sampling").contains("stops"))
       m.stops = json.at("sampling").at("stops").get<std::vector<TokenId>>();
+    m.by_line = json.at("sampling").value("by_line", std::vector<std::string>());
+    m.longest_response = json.at("sampling").value("longest_response", m.sampling.max_tokens);
     json.at("seed").get_to(m.sampling.seed);
     json.at("weight_version").get_to(m.weight_version);
     json.at("backend").get_to(m.backend);
@@ -177,7 +183,7 @@ std::optional<std::string> first_difference(const RunManifest& earlier, const Ru
         key == "masked"  ? "tokens masked by sampling.unused_ids and sampling.banned_ids"
         : key == "stops" ? "tokens that end a response (eos_token_id, sampling.stop_ids)"
                          : "sampling." + key;
-    if (auto found = difference(name, was["sampling"][key], value)) return found;
+    if (auto found = difference(name, was["sampling"].value(key, Json()), value)) return found;
   }
   return std::nullopt;
 }

@@ -30,6 +30,9 @@ struct RunManifest {
   /// Every id that ends a response, the model's own among them; none in files from before it was
   /// kept.
   std::optional<std::vector<TokenId>> stops;
+  /// Parameters that lines of the prompts have of their own, ascending.
+  std::vector<std::string> by_line;
+  std::int32_t longest_response = 0;  ///< tokens: the largest max_tokens that some line has
   std::uint64_t weight_version = 0;
   std::string backend;
   std::string isa;

@@ -7,8 +7,10 @@
 #include <utility>
 
 #include "io/text/chat_fields.hpp"
+#include "io/text/file_formats.hpp"
 #include "io/text/files.hpp"
 #include "io/text/json_line.hpp"
+#include "io/text/request_fields.hpp"
 #include "runtime/core/error.hpp"
 
 namespace paceline::io {
@@ -68,9 +70,8 @@ class PromptReader {
       tokenizer_->require_fits(options_.vocab_size);
     }
     require_template_reads();
-    if (text.starts_with("PAR1")) {
-      throw DataError(name_ + ": this is a Parquet file; expected JSON Lines");
-    }
+    if (const std::string other = text::other_format(text, name_); !other.empty())
+      throw DataError(name_ + ": " + other);
     if (text.starts_with(text::byte_order_mark)) text.remove_prefix(text::byte_order_mark.size());
     while (!text.empty()) {
       const std::size_t end = std::min(text.find('\n'), text.size());
@@ -154,6 +155,7 @@ class PromptReader {
     Source source;
     bool second = false;  // token ids and what they were made of
     Prompt prompt;
+    text::RequestReader request(options_.request, vocab_, tokenizer_ != nullptr);
     std::size_t uid_offset = 0;
     bool has_truth = false;
     std::string extra;
@@ -193,9 +195,12 @@ class PromptReader {
         if (key == "reward_model") {
           if (auto truth = nested_truth(member)) take_truth(member, *std::move(truth));
         }
+        request.read(member, key);
         add_extra(extra, key, text::compact(member.raw));
       }
     }
+    prompt.sampling = request.sampling();
+    note(request);
     prompt.extra_json = extra.empty() ? "{}" : extra + "}";
     if (source.member == nullptr) {
       throw LineError{0,
@@ -206,6 +211,14 @@ class PromptReader {
     prompt.tokens = read_prompt(source, members);
     if (prompt.tokens.empty()) refuse(*source.member, "the prompt is empty");
     keep(std::move(prompt), uid_offset, *source.member);
+  }
+
+  void note(const text::RequestReader& request) {
+    set_.fields.honoured.insert(request.honoured().begin(), request.honoured().end());
+    for (const std::string& field : request.ignored()) {
+      RequestFields::Ignored& ignored = set_.fields.ignored[field];
+      if (++ignored.lines == 1) ignored.first = line_number_;
+    }
   }
 
   static void add_extra(std::string& extra, std::string_view key, const std::string& value) {
@@ -386,12 +399,17 @@ class PromptReader {
 
   /// Applies the limit on length.
   void keep(Prompt prompt, std::size_t uid_offset, const Member& source) {
-    const auto limit = static_cast<std::size_t>(std::max(options_.max_tokens, 0));
+    const std::int32_t context = options_.request.context;
+    // The longest response that the line says; 0: it says nothing that counts here.
+    const std::int32_t own = context > 0 ? prompt.sampling.max_tokens.value_or(0) : 0;
+    const auto limit =
+        static_cast<std::size_t>(std::max(own > 0 ? context - own : options_.max_tokens, 0));
     const std::size_t n = prompt.tokens.size();
     const bool over = limit > 0 && n > limit;
     if (over && options_.overlong == Overlong::error) {
       refuse(source, (prompt.uid.empty() ? "the prompt" : "prompt '" + prompt.uid + "'") + " has " +
                          std::to_string(n) + " tokens, the limit is " + std::to_string(limit) +
+                         (own > 0 ? " beside its max_tokens of " + std::to_string(own) : "") +
                          " (prompts.overlong: skip | truncate would allow it)");
     }
     if (over && options_.overlong == Overlong::truncate) {

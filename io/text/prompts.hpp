@@ -9,6 +9,7 @@
 
 #include "io/config/run_config.hpp"
 #include "io/text/chat_template.hpp"
+#include "io/text/request_fields.hpp"
 #include "io/text/tokenizer.hpp"
 #include "runtime/core/request.hpp"
 
@@ -30,6 +31,9 @@ struct PromptOptions {
   bool estimate = false;
   /// Fields that go by other names in this file: every line has them.
   PromptKeys keys = {};
+  /// A line with a max_tokens of its own has a longest prompt of its own: what that leaves of
+  /// request.context, where there is such a limit.
+  RequestOptions request = {};
 };
 
 struct PromptSet {
@@ -41,6 +45,7 @@ struct PromptSet {
   bool estimated = false;              ///< lengths of text are (PromptOptions::estimate)
   /// Uids whose last message, the assistant's, is closed and a new turn begun, unasked.
   std::vector<std::string> closed;
+  RequestFields fields;  ///< of all lines
 };
 
 /// Reads a file of one JSON object a line; blank lines are skipped. Fields:
@@ -48,11 +53,13 @@ struct PromptSet {
 ///     `prompt`    text, or a list of {role, content} messages
 ///     `messages`  a list of {role, content} messages
 ///     `prompt_tokens` | `input_ids` | `tokens`  a list of token ids
-///   `uid`           text or integer, unique. Without one a line is known by its prompt's tokens, as
+///   `uid`           text or integer, unique. Without one a line is known by its prompt's tokens,
+///   as
 ///                   they are sampled from: content_uid(), with "-2", "-3", ... for equal ones
 ///   `ground_truth`  text, or any JSON, kept as compact text; or `reward_model.ground_truth` (verl)
 ///   `enable_thinking`, `date_string`, `add_generation_prompt`, `continue_final_message`,
 ///   `chat_template_kwargs`: see chat_fields.hpp
+///   `max_tokens`, `stop_ids`, `stop_strings`: see request_fields.hpp
 /// A field that options.keys names counts as the one of that key, and is kept under it; as
 /// `messages` it may be text, which is what the user says. Every field but `uid`, `ground_truth`
 /// and token ids goes to Prompt::extra_json as it is written, in the order of the line, without the

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/core/request_sampling.hpp"
 #include "runtime/core/types.hpp"
 
 namespace paceline {
@@ -17,6 +18,7 @@ struct Prompt {
   std::vector<TokenId> tokens;  ///< chat template applied; never empty
   std::string ground_truth;     ///< empty when absent
   std::string extra_json;       ///< fields of the line, messages too, as one JSON object
+  RequestSampling sampling = {};  ///< of its responses
 };
 
 /// What a prompt without a uid is known by: 20 hexadecimal digits, a hash of its tokens. (80 bits:

@@ -95,8 +95,6 @@ void TrajectoryDigest::add(std::string_view uid, std::span<const TokenId> prompt
   feed(trajectory.sampling_logprob.data(), trajectory.sampling_logprob.size() * sizeof(float));
 }
 
-std::string TrajectoryDigest::hex() const {
-  return hex_of(XXH3_128bits_digest(state_->hash), 32);
-}
+std::string TrajectoryDigest::hex() const { return hex_of(XXH3_128bits_digest(state_->hash), 32); }
 
 }  // namespace paceline

@@ -32,6 +32,7 @@ struct DraftText {
   std::size_t committed = 0;    ///< tokens of prompt and response
   NoiseKey noise;               ///< of the request
   bool foreign = false;         ///< has a token outside the draft model's vocabulary
+  RequestSampling sampling;     ///< of the request
 };
 
 /// A round is begin(), catch_up(), and extend() as often as wanted. Not thread-safe. Throws

@@ -28,6 +28,7 @@ struct DraftStart {
   NoiseKey noise;                     ///< that the target samples its tokens with
   std::uint64_t version = 0;          ///< of its holder (engine::Admission); later ones are larger
   bool wanted = true;                 ///< false: drafts are asked for of other drafters alone
+  RequestSampling sampling = {};
 };
 
 /// One request of a batch that wants a draft. Limits and output are of what comes after the assumed

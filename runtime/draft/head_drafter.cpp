@@ -105,7 +105,7 @@ void HeadDrafter::find_next() {
     Job& job = jobs_[i];
     if (job.depth >= job.length) continue;
     const std::size_t before = job.expanded.size();
-    for (const std::int32_t node : job.tree.expand(job.width, stops_)) {
+    for (const std::int32_t node : job.tree.expand(job.width, stops(*job.text))) {
       const std::int32_t parent = job.tree.parent(node);
       const auto at = std::find(job.expanded.begin(), job.expanded.begin() + before, parent);
       const auto row = static_cast<std::int32_t>(at - job.expanded.begin());

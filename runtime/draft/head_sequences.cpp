@@ -53,6 +53,7 @@ void HeadSequences::start(const DraftStart& start) {
   s.text.prompt = start.prompt.size();
   s.text.committed = s.text.tokens.size();
   s.text.noise = start.noise;
+  s.text.sampling = start.sampling;
   s.text.foreign = !knows(s.text.tokens);
   s.prompt = &prompts_[start.id.prompt];
   ++s.prompt->requests;

@@ -87,7 +87,7 @@ void ModelDrafter::find_next() {
     const Job& job = jobs_[i];
     if (job.levels() == job.length) continue;
     const TokenId best = job.level(job.levels() - 1)[0].token;
-    if (!is_stop(best)) next_.push_back({static_cast<int>(i), best});
+    if (!is_stop(*job.text, best)) next_.push_back({static_cast<int>(i), best});
   }
 }
 

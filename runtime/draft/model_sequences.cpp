@@ -104,6 +104,7 @@ void ModelSequences::start(const DraftStart& start) {
   text.prompt = start.prompt.size();
   text.committed = text.tokens.size();
   text.noise = start.noise;
+  text.sampling = start.sampling;
   if (!added) cut(s, common_prefix(s.text.tokens, text.tokens));  // it left, and comes back
   s.text = std::move(text);
   s.left = false;

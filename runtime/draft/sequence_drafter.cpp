@@ -61,8 +61,9 @@ bool SequenceDrafter::resume() {
   return true;
 }
 
-bool SequenceDrafter::is_stop(TokenId token) const {
-  return std::find(stops_.begin(), stops_.end(), token) != stops_.end();
+bool SequenceDrafter::is_stop(const DraftText& text, TokenId token) const {
+  const std::vector<TokenId>& ids = stops(text);
+  return std::find(ids.begin(), ids.end(), token) != ids.end();
 }
 
 void SequenceDrafter::propose(std::span<DraftSlot> batch, double /*now*/, Levels* levels) {
@@ -76,13 +77,14 @@ void SequenceDrafter::propose(std::span<DraftSlot> batch, double /*now*/, Levels
 int SequenceDrafter::longest(const DraftSlot& slot, const DraftText& text) const {
   if (slot.limits.paths < 1 || text.foreign || !sequences_->knows(slot.assumed)) return 0;
   if (std::any_of(slot.assumed.begin(), slot.assumed.end(),
-                  [&](TokenId token) { return is_stop(token); })) {
+                  [&](TokenId token) { return is_stop(text, token); })) {
     return 0;
   }
   const auto size = static_cast<std::int64_t>(text.committed + slot.assumed.size());
   const std::int64_t response = size - static_cast<std::int64_t>(text.prompt);
   const std::int64_t by_text =
-      std::min(sampling_.max_tokens - response, options_.max_position - size + 1);
+      std::min(text.sampling.max_tokens.value_or(sampling_.max_tokens) - response,
+               options_.max_position - size + 1);
   return static_cast<int>(
       std::min<std::int64_t>(by_text, std::min({slot.limits.max_tokens, slot.limits.max_length,
                                                 slot.output.capacity(), options_.max_length})));

@@ -70,7 +70,8 @@ class SequenceDrafter : public Drafter {
   [[nodiscard]] std::size_t weight_bytes() const { return sequences_->weight_bytes(); }
 
  protected:
-  /// `sampling`, `stops`: the target's; `stops` end a path and are banned before min_tokens.
+  /// `sampling`, `stops`: the target's, of requests that have none of their own; `stops` end a
+  /// path and are banned before min_tokens.
   /// `backend` outlives the drafter. Throws std::invalid_argument on bad options.
   SequenceDrafter(kernels::Backend& backend, std::unique_ptr<DraftSequences> sequences,
                   const SamplingParams& sampling, std::vector<TokenId> stops,
@@ -83,7 +84,11 @@ class SequenceDrafter : public Drafter {
 
   /// Tokens of the longest path that the slot may have.
   [[nodiscard]] int longest(const DraftSlot& slot, const DraftText& text) const;
-  [[nodiscard]] bool is_stop(TokenId token) const;
+  /// What ends a response to the request.
+  [[nodiscard]] const std::vector<TokenId>& stops(const DraftText& text) const {
+    return text.sampling.stops ? text.sampling.stops->ids : stops_;
+  }
+  [[nodiscard]] bool is_stop(const DraftText& text, TokenId token) const;
   /// How the token of that index in the response is drawn.
   [[nodiscard]] kernels::SampleRow sample_row(const DraftText& text, std::int32_t index) const;
   /// The `count` best tokens of each of sample_rows_: [rows, count] in ranked_.

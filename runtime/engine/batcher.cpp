@@ -19,22 +19,25 @@ Batcher::Batcher(const BatcherLimits& limits, const SamplingParams& sampling,
 }
 
 /// Positions that a request of this prompt length may come to have with such a lease.
-std::int32_t Batcher::longest(std::int32_t prompt_length, std::uint32_t until) const {
-  const auto response = std::min<std::int64_t>(sampling_.max_tokens, until);
+std::int32_t Batcher::longest(std::int32_t prompt_length, std::uint32_t until,
+                              const RequestSampling& own) const {
+  const auto response = std::min<std::int64_t>(max_tokens(own), until);
   return static_cast<std::int32_t>(
       std::min<std::int64_t>(limits_.context, prompt_length + response));
 }
 
-std::int32_t Batcher::blocks_needed(std::size_t prompt_tokens) const {
+std::int32_t Batcher::blocks_needed(const Admission& request) const {
   return kv::Sequences::blocks_needed(
-      longest(static_cast<std::int32_t>(prompt_tokens), sampling_.max_tokens), limits_.kv_block);
+      longest(static_cast<std::int32_t>(request.prompt.size()),
+              std::numeric_limits<std::uint32_t>::max(), request.sampling),
+      limits_.kv_block);
 }
 
 bool Batcher::admit(Admission& request) {
   if (active() >= limits_.max_batch) return false;
   const auto prompt = static_cast<std::int32_t>(request.prompt.size());
   const auto text = prompt + static_cast<std::int32_t>(request.trajectory.tokens.size());
-  const std::int32_t most = std::max(text, longest(prompt, request.until));
+  const std::int32_t most = std::max(text, longest(prompt, request.until, request.sampling));
   const std::int32_t positions = limits_.growth == 0 ? most : std::min(most, text + limits_.growth);
   const std::optional<kv::Handle> handle =
       kv_.open(request.trajectory.id.prompt, prompt, std::max(prompt, positions));
@@ -47,8 +50,16 @@ bool Batcher::admit(Admission& request) {
                                               .noise = request.noise,
                                               .version = request.version,
                                               .until = request.until,
+                                              .sampling = std::move(request.sampling),
+                                              .banned = {},
                                               .matcher = StopMatcher(sampling_.stop_strings),
                                               .arrival = {}});
+  if (r.sampling.stops) {
+    if (!r.sampling.stops->strings.empty() && text_ == nullptr)
+      throw std::logic_error("stop strings need the text of tokens");
+    r.matcher = StopMatcher(r.sampling.stops->strings);
+    if (sampling_.min_tokens > 0) r.banned = banned_early(sampling_, r.sampling.stops->ids);
+  }
   for (const TokenId token : r.trajectory.tokens) {  // it goes on: its response so far
     r.tokens.push_back(token);
     if (text_ != nullptr) r.matcher.append(text_->bytes_of(token));
@@ -120,8 +131,8 @@ const Step& Batcher::kv_work() {
 /// As it would be admitted anew.
 Admission Batcher::take(Request& r) {
   r.tokens.resize(r.prompt_length);
-  return {std::move(r.trajectory), std::move(r.tokens), r.noise, r.version,
-          std::max(r.until, r.renewed)};
+  return {std::move(r.trajectory),      std::move(r.tokens),  r.noise, r.version,
+          std::max(r.until, r.renewed), std::move(r.sampling)};
 }
 
 Departure Batcher::leave(RequestId id) {
@@ -164,7 +175,8 @@ bool Batcher::grow(const Request& r) {
 /// Its lease is renewed, if there is room for that.
 void Batcher::go_on(Request& r) {
   if (r.renewed == 0) return;
-  if (limits_.growth == 0 && !kv_.reserve(r.kv, longest(r.prompt_length, r.renewed))) return;
+  if (limits_.growth == 0 && !kv_.reserve(r.kv, longest(r.prompt_length, r.renewed, r.sampling)))
+    return;
   r.until = std::exchange(r.renewed, 0);
   r.named = false;
 }
@@ -252,7 +264,16 @@ StepPart& Batcher::add_part(Request& r, std::int32_t rows) {
 
 void Batcher::add_sample(const Request& r, std::int32_t row, std::int32_t depth) {
   const std::int32_t index = static_cast<std::int32_t>(r.trajectory.tokens.size()) + depth;
-  step_.samples.push_back({r.noise, row, index, index < sampling_.min_tokens ? 1 : 0});
+  StepSample& sample = step_.samples.emplace_back();
+  sample.noise = r.noise;
+  sample.row = row;
+  sample.index = index;
+  if (index < sampling_.min_tokens) step_.ban_stops(sample, r.sampling.stops ? &r.banned : nullptr);
+}
+
+bool Batcher::ends(const Request& r, TokenId token) const {
+  const std::vector<TokenId>& stops = r.sampling.stops ? r.sampling.stops->ids : stops_;
+  return std::find(stops.begin(), stops.end(), token) != stops.end();
 }
 
 void Batcher::add_rows(Request& r, std::int32_t rows) {
@@ -352,10 +373,9 @@ std::optional<FinishReason> Batcher::append(Request& r, std::size_t sample) {
   }
   const auto length = static_cast<std::int32_t>(t.tokens.size());
   const bool matched = text_ != nullptr && r.matcher.append(text_->bytes_of(sampled.token));
-  if (std::find(stops_.begin(), stops_.end(), sampled.token) != stops_.end())
-    return FinishReason::stop_id;
+  if (ends(r, sampled.token)) return FinishReason::stop_id;
   if (matched && length >= sampling_.min_tokens) return FinishReason::stop_string;
-  if (length >= sampling_.max_tokens) return FinishReason::length;
+  if (length >= max_tokens(r.sampling)) return FinishReason::length;
   if (r.prompt_length + length >= limits_.context) return FinishReason::context;
   return std::nullopt;
 }

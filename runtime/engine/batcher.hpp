@@ -47,6 +47,7 @@ struct Admission {
   std::uint64_t version = 0;
   /// Response tokens at which its lease ends.
   std::uint32_t until = std::numeric_limits<std::uint32_t>::max();
+  RequestSampling sampling = {};
 };
 
 /// A request that leaves or is copied, and the blocks with its KV. Those are released when they
@@ -109,12 +110,13 @@ struct StepCounts {
 /// Not thread-safe.
 class Batcher {
  public:
-  /// `stops`: all ids that end a response. `text` may be null when there are no stop strings.
+  /// `sampling`, `stops` (all ids that end a response): of requests that have none of their own.
+  /// `text` may be null when there are no stop strings.
   Batcher(const BatcherLimits& limits, const SamplingParams& sampling, std::vector<TokenId> stops,
           const TokenText* text);
 
-  /// KV blocks that a request of this prompt length needs at most, alone in the pool.
-  [[nodiscard]] std::int32_t blocks_needed(std::size_t prompt_tokens) const;
+  /// KV blocks that a request needs at most, alone in the pool.
+  [[nodiscard]] std::int32_t blocks_needed(const Admission& request) const;
   /// Takes the request in when a slot and its blocks are there; otherwise returns false and leaves
   /// it.
   bool admit(Admission& request);
@@ -192,6 +194,8 @@ class Batcher {
     NoiseKey noise;
     std::uint64_t version = 0;  ///< Admission::version
     std::uint32_t until = 0;    ///< Admission::until
+    RequestSampling sampling;
+    std::vector<TokenId> banned;  ///< before min_tokens, where its stops are its own
     StopMatcher matcher;
     Arrival arrival;
     bool arrived = false;
@@ -200,9 +204,13 @@ class Batcher {
   };
   using Requests = std::list<Request>;
 
-  [[nodiscard]] std::int32_t longest(std::int32_t prompt_length, std::uint32_t until) const;
+  [[nodiscard]] std::int32_t max_tokens(const RequestSampling& own) const {
+    return own.max_tokens.value_or(sampling_.max_tokens);
+  }
+  [[nodiscard]] std::int32_t longest(std::int32_t prompt_length, std::uint32_t until,
+                                     const RequestSampling& own) const;
   [[nodiscard]] std::int32_t longest(const Request& r) const {
-    return longest(r.prompt_length, r.until);
+    return longest(r.prompt_length, r.until, r.sampling);
   }
   [[nodiscard]] std::int32_t most_drafted(const Request& r) const;
   [[nodiscard]] const Request& at(RequestId id) const;
@@ -223,6 +231,7 @@ class Batcher {
   void add_rows(Request& r, std::int32_t rows);
   void add_draft(Request& r, const DraftTree& draft);
   void add_sample(const Request& r, std::int32_t row, std::int32_t depth);
+  [[nodiscard]] bool ends(const Request& r, TokenId token) const;
   std::optional<FinishReason> append(Request& r, std::size_t sample);
   std::optional<FinishReason> verify(Request& r, const StepPart& part, std::size_t first_sample);
   [[nodiscard]] std::int32_t child_row(const StepPart& part, std::int32_t row, TokenId token) const;

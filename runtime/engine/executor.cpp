@@ -88,12 +88,16 @@ void Executor::sample(const Step& step, const float* logits) {
   for (int r = 0; r <= ranks; ++r) first_sample_[r] = samples * r / ranks;
   const int first = first_sample_[group_.rank()];
   const int mine = first_sample_[group_.rank() + 1] - first;
+  const auto banned = [&](const StepSample& s) -> std::span<const TokenId> {
+    if (s.ban == StepSample::none) return sampling_.masked;
+    if (s.ban == StepSample::run_stops) return banned_early_;
+    return std::span(step.banned).subspan(s.first_banned, s.banned);
+  };
   sample_rows_.clear();
   for (int i = first; i < first + mine; ++i) {
     const StepSample& s = step.samples[i];
     sample_rows_.push_back({s.noise, s.index, sampling_.temperature, sampling_.top_k,
-                            sampling_.top_p, sampling_.min_p,
-                            s.ban_stops != 0 ? banned_early_ : sampling_.masked, s.given});
+                            sampling_.top_p, sampling_.min_p, banned(s), s.given});
   }
 
   kept_ids_.clear();

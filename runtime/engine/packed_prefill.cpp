@@ -50,7 +50,7 @@ void PackedPrefill::add_rows(Active& r, std::int32_t rows) {
     StepSample& sample = step_.samples.emplace_back();
     sample.row = first_row + row;
     sample.index = index;
-    sample.ban_stops = index < min_tokens_ ? 1 : 0;
+    if (index < min_tokens_) step_.ban_stops(sample, r.given.banned);
     sample.given = r.given.response[index];
   }
   r.planned = rows;

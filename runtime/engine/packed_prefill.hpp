@@ -25,11 +25,13 @@ struct PackedPrefillLimits {
   std::int32_t kv_blocks = 0;   ///< in the pool
 };
 
-/// What is asked about. Both live as long as they are asked about.
+/// What is asked about. All live as long as they are asked about.
 struct GivenResponse {
   RequestId id;
   std::span<const TokenId> prompt;    ///< [>= 1]
   std::span<const TokenId> response;  ///< [>= 1]
+  const std::vector<TokenId>* banned =
+      nullptr;  ///< banned_early() of its own stop ids; null: the run's
 };
 
 /// The answer: as Trajectory has them, of the distributions that these weights sample from.

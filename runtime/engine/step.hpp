@@ -27,9 +27,13 @@ struct StepPart {
 struct StepSample {
   NoiseKey noise;
   std::int32_t row = 0;
-  std::int32_t index = 0;      ///< of the token within its response
-  std::int32_t ban_stops = 0;  ///< 1: stop ids cannot be sampled yet (min_tokens)
-  TokenId given = -1;          ///< kernels::SampleRow::given
+  std::int32_t index = 0;  ///< of the token within its response
+  /// Whose stop ids cannot be sampled yet (min_tokens), beside what never can.
+  enum Ban : std::int32_t { none = 0, run_stops = 1, own_stops = 2 };
+  std::int32_t ban = none;
+  std::int32_t first_banned = 0;  ///< own_stops: what, in Step::banned
+  std::int32_t banned = 0;
+  TokenId given = -1;  ///< kernels::SampleRow::given
 };
 
 /// A step may have no rows: then it is work on KV alone.
@@ -39,6 +43,7 @@ struct Step {
   std::vector<StepPart> parts;        ///< in row order, covering all rows
   std::vector<std::int32_t> parents;  ///< of the trees' rows: row of the part, -1 for its first
   std::vector<StepSample> samples;    ///< in row order
+  std::vector<TokenId> banned;        ///< for requests with stop ids of their own: banned_early()
 
   [[nodiscard]] bool empty() const { return tokens.empty(); }
   void clear() {
@@ -47,6 +52,16 @@ struct Step {
     parts.clear();
     parents.clear();
     samples.clear();
+    banned.clear();
+  }
+  /// Of a sample of this step. `own`: banned_early() of its request's own stop ids; null where it
+  /// has the run's.
+  void ban_stops(StepSample& sample, const std::vector<TokenId>* own) {
+    sample.ban = own == nullptr ? StepSample::run_stops : StepSample::own_stops;
+    if (own == nullptr) return;
+    sample.first_banned = static_cast<std::int32_t>(banned.size());
+    sample.banned = static_cast<std::int32_t>(own->size());
+    banned.insert(banned.end(), own->begin(), own->end());
   }
 };
 

@@ -40,7 +40,7 @@ std::optional<LeaseOrder> BalancingScheduler::lease(const RunState& run, const G
   if (!next) return std::nullopt;
   const auto tokens =
       static_cast<std::uint32_t>(table.waiting().at(*next).trajectory.tokens.size());
-  const std::size_t prompt = run.prompts[next->prompt].tokens.size();
+  const Prompt& prompt = run.prompts[next->prompt];
   const std::uint32_t until = options_.terms.until(prompt, tokens);
   const int blocks = options_.terms.blocks(prompt, tokens, until);
   // Alone in a group every request has room, or soon has.
@@ -55,7 +55,7 @@ LeaseEnd BalancingScheduler::at_end(const RunState& run, const GroupState& group
   const auto leaving = static_cast<std::size_t>(std::count_if(
       moves.begin(), moves.end(), [](const auto& move) { return move.second.to == kToTable; }));
   if (run.requests.order().displaces(id, request.tokens, slot_of(run, group), leaving)) return {};
-  const std::size_t prompt = run.prompts[id.prompt].tokens.size();
+  const Prompt& prompt = run.prompts[id.prompt];
   const std::uint32_t until = terms.until(prompt, request.until);
   const int further = terms.blocks(prompt, request.until, until) -
                       terms.blocks(prompt, request.tokens, request.until);
@@ -99,7 +99,12 @@ struct Balance {
       tokens.push_back(request.tokens);
     }
     const std::vector<double> remaining = table.lengths().remaining(tokens);
-    for (std::size_t i = 0; i < requests.size(); ++i) requests[i].remaining = remaining[i];
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      requests[i].remaining = remaining[i];
+      if (const auto most = run.prompts[ids[i].prompt].sampling.max_tokens)
+        requests[i].remaining =
+            std::min(remaining[i], std::max(0.0, *most - static_cast<double>(tokens[i])));
+    }
   }
   std::vector<GroupLoad> loads;
   std::vector<Movable> requests;

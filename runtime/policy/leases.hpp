@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "runtime/core/request.hpp"
+
 namespace paceline::policy {
 
 struct LeaseFacts {
@@ -43,26 +45,30 @@ struct LeaseTerms {
   std::int32_t chunk = 0;       ///< response tokens of a lease, at least; 0: all
   double chunk_share = 0;       ///< of a request's positions, where that is more
   std::int32_t growth = 0;      ///< positions of KV given at a time within a lease; 0: all of it
-  std::int32_t max_tokens = 0;  ///< of a response
+  std::int32_t max_tokens = 0;  ///< of a response to a prompt that has none of its own
   std::int32_t context = std::numeric_limits<std::int32_t>::max();  ///< positions of a sequence
   std::int32_t kv_block = 16;
 
   /// Where a lease ends that begins with so many tokens of the response.
-  [[nodiscard]] std::uint32_t until(std::size_t prompt, std::uint32_t tokens) const {
-    const double part = chunk_share * (static_cast<double>(prompt) + tokens);
+  [[nodiscard]] std::uint32_t until(const Prompt& prompt, std::uint32_t tokens) const {
+    const double part = chunk_share * (static_cast<double>(prompt.tokens.size()) + tokens);
     const std::uint32_t end =
         tokens + std::max(static_cast<std::uint32_t>(chunk), static_cast<std::uint32_t>(part));
-    return chunk == 0 || end >= static_cast<std::uint32_t>(max_tokens) ? kToTheEnd : end;
+    return chunk == 0 || end >= static_cast<std::uint32_t>(most(prompt)) ? kToTheEnd : end;
   }
   /// KV blocks that a request is given with a lease until then, alone in the pool: one more than
   /// hold its positions, as kv::Sequences has it.
-  [[nodiscard]] int blocks(std::size_t prompt, std::uint32_t tokens, std::uint32_t until) const {
-    const auto response = std::min<std::int64_t>(until, max_tokens);
-    auto positions = static_cast<std::int64_t>(prompt) + response;
-    if (growth > 0)
-      positions = std::min(positions, static_cast<std::int64_t>(prompt) + tokens + growth);
+  [[nodiscard]] int blocks(const Prompt& prompt, std::uint32_t tokens, std::uint32_t until) const {
+    const auto response = std::min<std::int64_t>(until, most(prompt));
+    const auto size = static_cast<std::int64_t>(prompt.tokens.size());
+    auto positions = size + response;
+    if (growth > 0) positions = std::min(positions, size + tokens + growth);
     positions = std::min<std::int64_t>(positions, context);
     return static_cast<int>((positions + kv_block - 1) / kv_block) + 1;
+  }
+  /// Tokens of the longest response to it.
+  [[nodiscard]] std::int32_t most(const Prompt& prompt) const {
+    return prompt.sampling.max_tokens.value_or(max_tokens);
   }
 };
 

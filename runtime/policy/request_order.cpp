@@ -6,6 +6,16 @@
 #include <utility>
 
 namespace paceline::policy {
+namespace {
+
+/// Tokens that a response to the prompt may have.
+std::uint32_t most_tokens(std::span<const Prompt> prompts, std::uint32_t prompt,
+                          std::uint32_t max_tokens) {
+  if (prompt >= prompts.size() || !prompts[prompt].sampling.max_tokens) return max_tokens;
+  return static_cast<std::uint32_t>(*prompts[prompt].sampling.max_tokens);
+}
+
+}  // namespace
 
 void RequestOrder::add(RequestId id, std::uint32_t tokens) {
   const std::uint64_t prompt = prompts_.try_emplace(id.prompt, prompts_.size()).first->second;
@@ -88,21 +98,24 @@ std::optional<RequestId> GroupStatic::nth(const Slot& slot, std::size_t n) const
   return at->id;
 }
 
-LongestFirst::LongestFirst(std::map<RequestId, std::uint32_t> lengths, std::uint32_t max_tokens)
-    : lengths_(std::move(lengths)), max_tokens_(max_tokens) {}
+LongestFirst::LongestFirst(std::map<RequestId, std::uint32_t> lengths, std::uint32_t max_tokens,
+                           std::span<const Prompt> prompts)
+    : lengths_(std::move(lengths)), max_tokens_(max_tokens), prompts_(prompts) {}
 
 Precedence LongestFirst::precedence(RequestId id, std::uint32_t /*tokens*/) {
   const auto at = lengths_.find(id);
-  const std::uint32_t length = at == lengths_.end() ? max_tokens_ : at->second;
+  const std::uint32_t length =
+      at == lengths_.end() ? most_tokens(prompts_, id.prompt, max_tokens_) : at->second;
   return {.key = -static_cast<double>(length), .place = place(id).request};
 }
 
-ContextAware::ContextAware(std::uint32_t max_tokens, std::uint64_t seed)
-    : max_tokens_(max_tokens), random_(seed) {}
+ContextAware::ContextAware(std::uint32_t max_tokens, std::uint64_t seed,
+                           std::span<const Prompt> prompts)
+    : max_tokens_(max_tokens), prompts_(prompts), random_(seed) {}
 
 std::uint32_t ContextAware::estimate(std::uint32_t prompt) const {
   const auto at = longest_.find(prompt);
-  return at == longest_.end() ? max_tokens_ : at->second;
+  return at == longest_.end() ? most_tokens(prompts_, prompt, max_tokens_) : at->second;
 }
 
 Precedence ContextAware::precedence(RequestId id, std::uint32_t tokens) {

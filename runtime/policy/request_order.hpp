@@ -117,8 +117,10 @@ class GroupStatic final : public RequestOrder {
 /// Longest first, by lengths that an earlier run found (Seer, section 6.4.1: Oracle).
 class LongestFirst final : public RequestOrder {
  public:
-  /// A request without a length is taken to be as long as any may become.
-  LongestFirst(std::map<RequestId, std::uint32_t> lengths, std::uint32_t max_tokens);
+  /// A request without a length is taken to be as long as it may become: max_tokens, where its
+  /// prompt has none of its own. `prompts`: by index; they outlive this. None: none has.
+  LongestFirst(std::map<RequestId, std::uint32_t> lengths, std::uint32_t max_tokens,
+               std::span<const Prompt> prompts = {});
 
  protected:
   Precedence precedence(RequestId id, std::uint32_t tokens) override;
@@ -126,6 +128,7 @@ class LongestFirst final : public RequestOrder {
  private:
   std::map<RequestId, std::uint32_t> lengths_;
   std::uint32_t max_tokens_;
+  std::span<const Prompt> prompts_;
 };
 
 /// Seer's Algorithm 1. The first request of each prompt is a probe; probes go before all others,
@@ -138,12 +141,14 @@ class LongestFirst final : public RequestOrder {
 /// is a chunk, and so stands for its execution time.
 class ContextAware final : public RequestOrder {
  public:
-  ContextAware(std::uint32_t max_tokens, std::uint64_t seed);
+  /// max_tokens and prompts as for LongestFirst.
+  ContextAware(std::uint32_t max_tokens, std::uint64_t seed, std::span<const Prompt> prompts = {});
   void remove(RequestId id) override;
   void ended(RequestId id, std::uint32_t tokens) override;
   std::optional<RequestId> next(const Slot& slot) override;
 
-  /// Tokens of the longest response of the prompt that has ended; max_tokens where none has.
+  /// Tokens of the longest response of the prompt that has ended; what it may become where none
+  /// has.
   [[nodiscard]] std::uint32_t estimate(std::uint32_t prompt) const;
 
  protected:
@@ -173,6 +178,7 @@ class ContextAware final : public RequestOrder {
   [[nodiscard]] std::optional<RequestId> least_leased() const;
 
   std::uint32_t max_tokens_;
+  std::span<const Prompt> prompts_;
   std::mt19937_64 random_;
   std::map<std::uint32_t, std::uint32_t> longest_;  ///< ended, by prompt
   std::map<std::uint32_t, std::uint32_t> probes_;   ///< sample, by prompt

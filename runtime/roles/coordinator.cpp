@@ -18,6 +18,13 @@ bool went_on(const Status& before, const Status& now) {
          !now.kept.empty() || !now.races_begun.empty() || !now.races_ended.empty();
 }
 
+/// Tokens that some response may have.
+std::uint32_t longest_response(std::span<const Prompt> prompts, const policy::LeaseTerms& terms) {
+  std::int32_t most = prompts.empty() ? terms.max_tokens : 1;
+  for (const Prompt& prompt : prompts) most = std::max(most, terms.most(prompt));
+  return static_cast<std::uint32_t>(most);
+}
+
 }  // namespace
 
 Coordinator::Coordinator(Mailbox& mailbox, policy::Scheduler& scheduler,
@@ -31,7 +38,7 @@ Coordinator::Coordinator(Mailbox& mailbox, policy::Scheduler& scheduler,
       prompts_(prompts),
       options_(options),
       requests_(std::move(work), std::move(order), already_finished,
-                static_cast<std::uint32_t>(options.terms.max_tokens)),
+                longest_response(prompts, options.terms)),
       heard_(placement_.ranks) {
   for (const GroupRanks& ranks : placement_.groups) groups_[ranks.leader].ranks = ranks;
   finish_when_idle();
@@ -197,7 +204,7 @@ void Coordinator::end_leases(KnownGroup& group, policy::RunState& run) {
       move({id, end.to});
       continue;
     }
-    const std::size_t prompt = prompts_[id.prompt].tokens.size();
+    const Prompt& prompt = prompts_[id.prompt];
     const std::uint32_t until = at->second.until;
     group.sent({.blocks = options_.terms.blocks(prompt, until, *end.renewed) -
                           options_.terms.blocks(prompt, at->second.tokens, until)});
@@ -223,12 +230,11 @@ void Coordinator::lease_to(KnownGroup& group, const policy::LeaseOrder& order) {
   const NoiseKey noise = noise_key(options_.seed, trajectory.weight_version, prompt.uid, id.sample);
   const bool known = !group.prompts.insert(id.prompt).second;
   group.sent({.requests = 1,
-              .blocks = options_.terms.blocks(prompt.tokens.size(),
-                                              static_cast<std::uint32_t>(trajectory.tokens.size()),
-                                              order.until)});
+              .blocks = options_.terms.blocks(
+                  prompt, static_cast<std::uint32_t>(trajectory.tokens.size()), order.until)});
   send(group.ranks.leader,
        Lease{{std::move(trajectory), known ? std::vector<TokenId>() : prompt.tokens, noise,
-              lease.version, order.until},
+              lease.version, order.until, prompt.sampling},
              lease.request.kv});
 }
 

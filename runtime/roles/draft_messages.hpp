@@ -37,6 +37,7 @@ struct DraftOpen {
   /// either order: the one with the larger version has it.
   std::uint64_t version = 0;
   std::int32_t window = 0;  ///< tokens to send at a time, at most the drafter's own number
+  RequestSampling sampling = {};
 };
 
 /// What became of a request.

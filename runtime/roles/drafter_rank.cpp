@@ -122,7 +122,8 @@ void DrafterRank::open(int from, const DraftOpen& open) {
   r.window = std::clamp(open.window, 1, options_.window);
   r.response = static_cast<std::int32_t>(open.response.size());
   for (const auto& drafter : drafters_)
-    drafter->start({open.id, prompt, open.response, open.noise, open.version}, clock_.now());
+    drafter->start({open.id, prompt, open.response, open.noise, open.version, true, open.sampling},
+                   clock_.now());
 }
 
 /// Forgets a request, and what was drafted for it.

@@ -28,10 +28,32 @@ void fields(Wire& w, Trajectory& t) {
   put(w, t.id, t.tokens, t.logprob, t.sampling_logprob, t.kept, t.kept_ids, t.finish_reason,
       t.reward, t.weight_version);
 }
+void put_strings(WireWriter& w, const std::vector<std::string>& strings) {
+  w.put(static_cast<std::uint32_t>(strings.size()));
+  for (const std::string& text : strings) w.put(text);
+}
+void put_strings(WireReader& r, std::vector<std::string>& strings) {
+  std::uint32_t count = 0;
+  r.get(count);
+  for (strings.clear(); count > 0; --count) r.get(strings.emplace_back());
+}
+
+template <typename Wire>
+void fields(Wire& w, RequestSampling& s) {
+  std::int32_t max_tokens = s.max_tokens.value_or(0);
+  std::int32_t has_stops = s.stops ? 1 : 0;
+  put(w, max_tokens, has_stops);
+  if (max_tokens > 0) s.max_tokens = max_tokens;
+  if (has_stops == 0) return;
+  if (!s.stops) s.stops.emplace();
+  put(w, s.stops->ids);
+  put_strings(w, s.stops->strings);
+}
 template <typename Wire>
 void fields(Wire& w, engine::Admission& a) {
   fields(w, a.trajectory);
   put(w, a.prompt, a.noise, a.version, a.until);
+  fields(w, a.sampling);
 }
 template <typename Wire>
 void fields(Wire& w, Lease& m) {
@@ -90,7 +112,8 @@ void fields(Wire& w, Foresee& m) {
 }
 template <typename Wire>
 void fields(Wire& w, engine::Step& s) {
-  put(w, s.kv.edits, s.kv.moves, s.kv.copies, s.kv.blocks, s.tokens, s.parts, s.parents, s.samples);
+  put(w, s.kv.edits, s.kv.moves, s.kv.copies, s.kv.blocks, s.tokens, s.parts, s.parents, s.samples,
+      s.banned);
 }
 template <typename Wire>
 void fields(Wire& w, Lead& m) {
@@ -127,6 +150,7 @@ void fields(Wire& w, KvMoved& m) {
 template <typename Wire>
 void fields(Wire& w, DraftOpen& m) {
   put(w, m.since, m.id, m.prompt, m.response, m.noise, m.version, m.window);
+  fields(w, m.sampling);
 }
 template <typename Wire>
 void fields(Wire& w, DraftCommits& m) {

@@ -74,6 +74,7 @@ void RemoteDrafter::start(const draft::DraftStart& start, double /*now*/) {
   r.noise = start.noise;
   r.version = start.version;
   r.window = start.wanted ? options_.window : 0;
+  r.sampling = start.sampling;
   r.response.assign(start.response.begin(), start.response.end());
   prompts_.try_emplace(start.id.prompt, start.prompt.begin(), start.prompt.end());
   give(start.id, r);
@@ -229,7 +230,7 @@ void RemoteDrafter::open(Link& link, RequestId id) {
   r.refuted = static_cast<std::int32_t>(r.response.size());
   r.opened = true;
   r.follows = true;
-  DraftOpen open{link.since, id, {}, r.response, r.noise, r.version, r.window};
+  DraftOpen open{link.since, id, {}, r.response, r.noise, r.version, r.window, r.sampling};
   if (link.prompts.insert(id.prompt).second) open.prompt = prompts_.at(id.prompt);
   mailbox_.send({r.rank, Address::Port::role}, encode(open));
 }

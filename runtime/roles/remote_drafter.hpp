@@ -82,8 +82,9 @@ class RemoteDrafter final : public draft::Drafter {
   struct Request {
     int rank = -1;  ///< of its drafter; -1: it has none
     NoiseKey noise;
-    std::uint64_t version = 0;      ///< of its holder
-    int window = 0;                 ///< 0: nobody is to draft for it
+    std::uint64_t version = 0;  ///< of its holder
+    int window = 0;             ///< 0: nobody is to draft for it
+    RequestSampling sampling;
     std::vector<TokenId> response;  ///< committed tokens
     std::int32_t refuted = 0;       ///< response tokens after the last that was drafted otherwise
     std::deque<Ahead> ahead;        ///< after the committed text

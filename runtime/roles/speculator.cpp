@@ -61,7 +61,7 @@ void Speculator::start(const engine::Admission& request, int method) {
   for (std::size_t k = 0; k < drafters_.size(); ++k) {
     drafters_[k]->start(
         {request.trajectory.id, request.prompt, request.trajectory.tokens, request.noise,
-         request.version, method < 0 || static_cast<int>(k) == method},
+         request.version, method < 0 || static_cast<int>(k) == method, request.sampling},
         now);
   }
   requests_.emplace(request.trajectory.id, Request{Acceptance(drafters_.size()), method});

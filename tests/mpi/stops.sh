@@ -158,4 +158,40 @@ rollout 1 "$work/padded-masks" "${masks[@]}" --set model.path="$padded" --set mo
 values "masks of a padded vocabulary, by a plain decoder" kept "$work/padded-masks" "$padded"
 refused "masks without a bound" 64 'sampling.top_k: expected 1 to 1024 where sampling.keep_masks is true.* found 0' --set sampling.keep_masks=true
 
+# Lines without uids, some of which have a longest response and stops of their own.
+"$python" - "$work/prompts.jsonl" "$work/plain.jsonl" "$work/own.jsonl" <<'PY'
+import json, sys
+own = [{}, {"max_tokens": 20}, {"max_tokens": 200}, {"stop_strings": ["zz", " "]}, {"stop_ids": [509, 16]},
+       {"max_tokens": 90, "stop_ids": [], "stop_strings": ["<|im_end|>", "1"]}, {"max_tokens": None}, {"stop_strings": []}]
+with open(sys.argv[1]) as given, open(sys.argv[2], "w") as plain, open(sys.argv[3], "w") as file:
+    for line, fields in zip(given, own, strict=True):
+        row = {name: value for name, value in json.loads(line).items() if name != "uid"}
+        plain.write(json.dumps(row) + "\n")
+        file.write(json.dumps(row | fields) + "\n")
+PY
+tac "$work/own.jsonl" >"$work/turned.jsonl"
+own=(--set prompts.path="$work/own.jsonl" --set 'sampling.stop_strings=["q"]' --set sampling.min_tokens=8)
+rollout 1 "$work/lines" "${own[@]}" || { cat "$work/lines.log"; exit 1; }
+reference=$(digest "$work/lines")
+over_layouts "lines of their own" "${own[@]}"
+run "lines of their own: another order" 2 "${own[@]}" --set prompts.path="$work/turned.jsonl"
+run "lines of their own: moves" 3 "${own[@]}" --set schedule.shuffle=true --set schedule.chunk=16
+run "lines of their own: a drafter rank" 2 "${own[@]}" "${drafts[@]}" --set layout.drafters=1
+run "lines of their own: little KV" 2 "${own[@]}" --set engine.kv_memory=1MiB --set schedule.chunk=16
+cut_and_resume KILL "lines of their own" 2 own 1 own
+
+# Each is the response to the same prompt without any end, up to where its own line ends it.
+rollout 1 "$work/long" --set prompts.path="$work/plain.jsonl" --set sampling.ignore_eos=true \
+  --set sampling.max_tokens=200 || { cat "$work/long.log"; exit 1; }
+free=("${own[@]}" --set sampling.min_tokens=0)
+rollout 1 "$work/free" "${free[@]}" || { cat "$work/free.log"; exit 1; }
+if found=$("$python" "$here/own_values.py" "$root/configs/models/target" "$work/long" "$work/free" "$work/own.jsonl" 120 q 2>&1)
+then ok "lines of their own: $found"; else fail "lines of their own: $found"; fi
+
+# Its stop ids were banned before min_tokens, which score knows.
+if "$here/launch.sh" 2 "$paceline" score "$config" "$work/lines" "${backend[@]}" --set engine.threads=1 \
+     --set sampling.min_tokens=8 --set 'sampling.stop_strings=["q"]' --name own >"$work/score.log" 2>&1 &&
+  grep -q "all log-probabilities are the run's own to the bit" "$work/score.log"
+then ok "score knows lines' own stops"; else fail "score knows lines' own stops: $(tail -n 2 "$work/score.log")"; fi
+
 finish

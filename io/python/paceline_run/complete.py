@@ -11,7 +11,14 @@ import numpy as np
 
 from .batches import to_dataproto, to_trl, to_verl
 from .columns import are_offsets, column_of, guarded, opened, strings_of
-from .manifest import TOKEN_COLUMNS, KeptColumns, are_tokens, attributes_of, read_prompts
+from .manifest import (
+    TOKEN_COLUMNS,
+    KeptColumns,
+    are_tokens,
+    attributes_of,
+    longest_response,
+    read_prompts,
+)
 from .records import FINISH_REASONS, PathLike, Prompt, ReaderError, Response
 from .scores import scores_under
 from .slime import iter_slime, to_slime
@@ -72,7 +79,7 @@ class Run:
                 self._extras = strings_of(group, "reward_extra") if "reward_extra" in group else []
                 self._columns = [column_of(group, name) for name in TOKEN_COLUMNS]
                 self._kept = KeptColumns.of(group, self.attributes)
-                self.prompts: List[Prompt] = read_prompts(self._file["prompts"])
+                self.prompts: List[Prompt] = read_prompts(self._file["prompts"], self.attributes)
                 self._check()
         except BaseException:
             self._file.close()
@@ -99,7 +106,7 @@ class Run:
             and len(self._extras) in (0, count)
             and all(len(column) == self._offsets[-1] for column in self._columns)
             and (self._kept is None or len(self._kept.offsets) == self._offsets[-1] + 1)
-            and bool(np.all(self.lengths <= self.attributes["sampling"]["max_tokens"]))
+            and bool(np.all(self.lengths <= longest_response(self.attributes)))
             and set(np.unique(self.finish_reason).tolist()) <= set(FINISH_REASONS)
             and bool(np.all(self.weight_version == self.attributes["weight_version"]))
         )

@@ -18,6 +18,7 @@ from .manifest import (
     KeptColumns,
     are_tokens,
     checked_manifest,
+    longest_response,
     read_prompts,
 )
 from .records import FINISH_REASONS, PathLike, Prompt, ReaderError, Response
@@ -76,9 +77,10 @@ def iter_live(directory: PathLike, partial: bool = False) -> Iterator[Response]:
 
 def live_prompts(directory: PathLike) -> List[Prompt]:
     """The prompts of a run in progress."""
+    manifest = live_manifest(directory)
     path = os.path.join(os.fspath(directory), "shards", "prompts.h5")
     with opened(path, "not a file of prompts") as file, guarded(path, "not a file of prompts"):
-        return read_prompts(file["prompts"])
+        return read_prompts(file["prompts"], manifest)
 
 
 def live_manifest(directory: PathLike) -> Dict[str, Any]:
@@ -185,5 +187,5 @@ def _is_possible(row: np.void, manifest: Mapping[str, Any]) -> bool:
         and int(row["prompt_index"]) < manifest["prompts"]
         and int(row["sample_index"]) < manifest["samples"]
         and int(row["weight_version"]) == manifest["weight_version"]
-        and length + (reason == "partial") <= manifest["sampling"]["max_tokens"]
+        and length + (reason == "partial") <= longest_response(manifest)
     )

@@ -64,6 +64,12 @@ def checked_manifest(about: Dict[str, Any]) -> Dict[str, Any]:
     return about
 
 
+def longest_response(manifest: Mapping[str, Any]) -> int:
+    """Tokens: some lines of the prompts may have a max_tokens of their own."""
+    sampling = manifest["sampling"]
+    return max(sampling["max_tokens"], sampling.get("longest_response", 0))
+
+
 def attributes_of(file: h5py.File, path: str) -> Dict[str, Any]:
     attributes: Dict[str, Any] = {}
     for name, value in file.attrs.items():
@@ -78,22 +84,27 @@ def attributes_of(file: h5py.File, path: str) -> Dict[str, Any]:
     return checked_manifest(attributes)
 
 
-def read_prompts(group: Mapping[str, h5py.Dataset]) -> List[Prompt]:
+def read_prompts(
+    group: Mapping[str, h5py.Dataset], manifest: Mapping[str, Any]
+) -> List[Prompt]:
+    by_line = manifest["sampling"].get("by_line", ())
     tokens = column_of(group, "tokens")[:]
     offsets = column_of(group, "offsets")[:]
     strings = [strings_of(group, name) for name in ("uid", "ground_truth", "extra")]
     count = len(strings[0])
     if not are_offsets(offsets, count) or any(len(values) != count for values in strings):
         raise ReaderError("the columns of /prompts are damaged")
+    fields = [json.loads(extra) if extra else {} for extra in strings[2]]
     return [
         Prompt(
             index=index,
             uid=uid,
             tokens=tokens[offsets[index] : offsets[index + 1]],
             ground_truth=truth,
-            extra=json.loads(extra) if extra else {},
+            extra=extra,
+            own_sampling={k: extra[k] for k in by_line if extra.get(k) is not None},
         )
-        for index, (uid, truth, extra) in enumerate(zip(*strings))
+        for index, (uid, truth, extra) in enumerate(zip(strings[0], strings[1], fields))
     ]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from .complete import open_run
 from .live import iter_live, live_manifest, live_prompts
+from .manifest import longest_response
 from .records import PathLike, Response
 
 
@@ -45,7 +46,7 @@ def summary(path: PathLike) -> str:
         f"{about['backend']} {about['isa']} {about['dtype']}",
         f"  model       {about['model_fingerprint']}, weight version {about['weight_version']}",
         f"  sampling    seed {about['seed']}, temperature {about['sampling']['temperature']}, "
-        f"at most {about['sampling']['max_tokens']} tokens",
+        f"at most {longest_response(about)} tokens",
         f"  prompts     {len(prompts)}: {_describe([len(p.tokens) for p in prompts])} tokens",
         f"  responses   {finished} finished of {expected}",
         f"  tokens      {_describe(lengths)}",

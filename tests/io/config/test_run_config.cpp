@@ -170,6 +170,30 @@ TEST(RunConfig, UnknownNames) {
   EXPECT_EQ(error_with("<<: {}\n").find("run.yaml:4:1: unknown section '<<'"), 0U);
 }
 
+TEST(RunConfig, NamesOfOtherEnginesAreToldByTheirNamesHere) {
+  EXPECT_EQ(error_with("sampling: {stop: ['x']}\n"),
+            "run.yaml:4:12: unknown key 'stop' in section 'sampling'; it is sampling.stop_strings "
+            "(texts) or sampling.stop_ids (token ids) here");
+  EXPECT_EQ(error_with("sampling: {n: 4}\n"),
+            "run.yaml:4:12: unknown key 'n' in section 'sampling'; it is prompts.samples here");
+  EXPECT_EQ(error_with("sampling: {repetition_penalty: 1.1}\n"),
+            "run.yaml:4:12: unknown key 'repetition_penalty' in section 'sampling'; it is not "
+            "supported: tokens are sampled from the model's own distribution");
+  EXPECT_EQ(error_with("engine: {max_new_tokens: 9}\n"),
+            "run.yaml:4:10: unknown key 'max_new_tokens' in section 'engine'; it is "
+            "sampling.max_tokens here");
+  EXPECT_EQ(error_with("n: 4\n"), "run.yaml:4:1: unknown section 'n'; it is prompts.samples here");
+  EXPECT_EQ(error_set("n=4"), "--set n=4: expected SECTION.KEY=VALUE; 'n' is prompts.samples here");
+  EXPECT_EQ(error_with("sampling: {top_k: -1}\n"),
+            "run.yaml:4:19: sampling.top_k: expected a whole number, at least 0, found '-1'; 0 is "
+            "off here");
+  EXPECT_EQ(error_with("sampling: {top_k: -2}\n"),
+            "run.yaml:4:19: sampling.top_k: expected a whole number, at least 0, found '-2'");
+  EXPECT_EQ(error_with("sampling: {stop_string: ['x']}\n"),
+            "run.yaml:4:12: unknown key 'stop_string' in section 'sampling'; did you mean "
+            "'stop_strings'?");
+}
+
 TEST(RunConfig, WrongTypesAndRanges) {
   const std::string s = "run.yaml:4:";
   EXPECT_EQ(
@@ -181,8 +205,9 @@ TEST(RunConfig, WrongTypesAndRanges) {
             s + "19: sampling.top_p: expected a number above 0 and at most 1, found '1.5'");
   EXPECT_EQ(error_with("sampling: {min_p: 1}\n"),
             s + "19: sampling.min_p: expected a number from 0 to below 1, found '1'");
-  EXPECT_EQ(error_with("sampling: {top_k: -1}\n"),
-            s + "19: sampling.top_k: expected a whole number, at least 0, found '-1'");
+  EXPECT_EQ(
+      error_with("sampling: {top_k: -1}\n"),
+      s + "19: sampling.top_k: expected a whole number, at least 0, found '-1'; 0 is off here");
   EXPECT_EQ(error_with("sampling: {top_k: 2.0}\n"),
             s + "19: sampling.top_k: expected a whole number, at least 0, found '2.0'");
   EXPECT_EQ(error_with("sampling: {top_k: \"2\"}\n"),

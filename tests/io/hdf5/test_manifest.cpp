@@ -71,6 +71,21 @@ TEST(Manifest, NamesTheFirstThingThatDiffers) {
             "tokens that end a response (eos_token_id, sampling.stop_ids): [7,9], now [7]");
 }
 
+TEST(Manifest, SaysWhatLinesHaveOfTheirOwn) {
+  const RunManifest none = example();
+  EXPECT_EQ(to_json(none).find("by_line"), std::string::npos) << "as it was before lines had any";
+  RunManifest own = example();
+  own.by_line = {"max_tokens", "stop_ids"};
+  own.longest_response = 2000000;
+  const RunManifest read = manifest_from_json(to_json(own), "run.json");
+  EXPECT_EQ(read.by_line, own.by_line);
+  EXPECT_EQ(read.longest_response, 2000000);
+  EXPECT_EQ(first_difference(own, read), std::nullopt);
+  // A run whose lines were not honoured when it began, for the program knew no such fields then.
+  EXPECT_EQ(first_difference(none, own),
+            "sampling.by_line: null, now [\"max_tokens\",\"stop_ids\"]");
+}
+
 TEST(Manifest, BadTextIsAnErrorThatNamesTheFile) {
   for (const std::string text : {"", "{", "[]", "{\"schema_version\": 1}",
                                  "{\"schema_version\": 9}", "{\"schema_version\": \"x\"}"}) {

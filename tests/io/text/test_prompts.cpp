@@ -428,7 +428,7 @@ TEST_F(Prompts, WithoutUidALineIsKnownByItsPrompt) {
   const std::string a = R"({"prompt_tokens":[5,6],"ability":"x"})";
   const std::string b = R"({"uid":null,"tokens":[7]})";
   const std::string named = R"({"uid":"mine","tokens":[5,6]})";
-  const std::string of_a = "cb21ca4e1be08e8c8b13";  // what it is by definition, for ever
+  const std::string of_a = "e8a11593007ebbc72a2f";  // what it is by definition, for ever
   const std::string of_b = paceline::content_uid(Ids{7});
   EXPECT_EQ(uids(parse_ids(a + "\n" + b)), (std::vector{of_a, of_b}));
   EXPECT_EQ(uids(parse_ids(b + "\n\n" + named + "\n" + a)),
@@ -439,16 +439,15 @@ TEST_F(Prompts, WithoutUidALineIsKnownByItsPrompt) {
   EXPECT_EQ(uids(parse_ids(a + "\n" + b + "\n" + a + "\n" + a)),
             (std::vector{of_a, of_b, of_a + "-2", of_a + "-3"}))
       << "equal ones are counted";
-  EXPECT_EQ(uids(parse_ids(R"({"tokens":[1,5,6]})",
-                           {.overlong = Overlong::truncate, .max_tokens = 2})),
-            std::vector{of_a})
+  EXPECT_EQ(
+      uids(parse_ids(R"({"tokens":[1,5,6]})", {.overlong = Overlong::truncate, .max_tokens = 2})),
+      std::vector{of_a})
       << "of the tokens that are sampled from";
 }
 
 TEST_F(Prompts, AUidByContentIsNoOtherLines) {
   const std::string plain = R"({"tokens":[5,6]})";
-  const std::string given =
-      R"({"uid":")" + paceline::content_uid(Ids{5, 6}) + R"(","tokens":[7]})";
+  const std::string given = R"({"uid":")" + paceline::content_uid(Ids{5, 6}) + R"(","tokens":[7]})";
   EXPECT_ERROR(DataError, (void)parse_ids(given + "\n" + plain), "p.jsonl:2:11: uid '",
                "would be made of this prompt, and line 1 gives it; give this line a uid");
   EXPECT_ERROR(DataError, (void)parse_ids(plain + "\n" + given), "p.jsonl:2:8: uid '",
@@ -572,7 +571,11 @@ TEST_F(Prompts, MalformedLinesNameLineAndColumn) {
   EXPECT_ERROR(DataError, (void)parse("{\"prompt\":\"he\",\"x\":1e999}"),
                "p.jsonl:1:", "out of range");
   EXPECT_ERROR(DataError, (void)parse("PAR1\x15\x04"),
-               "p.jsonl: this is a Parquet file; expected JSON Lines");
+               "p.jsonl: this is a Parquet file; expected JSON Lines: python3 -m "
+               "paceline_run.prompts p.jsonl OUT.jsonl makes them of it");
+  EXPECT_ERROR(DataError, (void)parse("\x1f\x8b\x08\x00"), "p.jsonl: this is compressed by gzip; ",
+               "python3 -m paceline_run.prompts p.jsonl OUT.jsonl");
+  EXPECT_ERROR(DataError, (void)parse("\x28\xb5\x2f\xfd."), "compressed by zstd", "zstd -d");
   EXPECT_ERROR(DataError,
                (void)paceline::io::read_prompts("/nonexistent.jsonl", nullptr, nullptr, {}),
                "/nonexistent.jsonl: cannot be read: No such file");

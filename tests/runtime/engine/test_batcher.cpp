@@ -126,14 +126,104 @@ TEST(Batcher, MinTokensBansAndContextEnds) {
   Batcher batcher(world.limits, world.sampling, {kStop}, nullptr);
   Admission r = request(0, 0);
   ASSERT_TRUE(batcher.admit(r));
-  EXPECT_EQ(batcher.plan().samples.at(0).ban_stops, 1);
+  EXPECT_EQ(batcher.plan().samples.at(0).ban, StepSample::run_stops);
+}
+
+/// Requests of which some have a longest response and stops of their own.
+Admission own_request(std::uint32_t prompt, std::uint32_t sample) {
+  Admission r = request(prompt, sample);
+  if (prompt == 1) r.sampling.max_tokens = 9;
+  if (prompt == 2) r.sampling = {.max_tokens = 150, .stops = StopSet{{11, 12}, {}}};
+  if (prompt == 3) r.sampling.stops = StopSet{};
+  return r;
+}
+
+/// To the end, in batches of so many; a request leaves and comes back every few steps.
+Responses generate_own(std::int32_t max_batch, std::int32_t growth, int leave_every) {
+  BatcherLimits limits = plain();
+  limits.max_batch = max_batch;
+  limits.growth = growth;
+  Batcher batcher(limits, sampling_params(), {kStop}, nullptr);
+  BlockCheckingRunner runner(limits.kv_blocks, limits.kv_block, kVocab);
+  std::deque<Admission> queue;
+  for (std::uint32_t p = 0; p < 6; ++p) {
+    for (std::uint32_t s = 0; s < 4; ++s) queue.push_back(own_request(p, s));
+  }
+  Responses results;
+  for (int steps = 1; !queue.empty() || batcher.active() > 0; ++steps) {
+    while (!queue.empty() && batcher.admit(queue.front())) queue.pop_front();
+    if (batcher.active() == 0) {
+      ADD_FAILURE() << "nothing runs and nothing fits";
+      break;
+    }
+    for (Trajectory& t : batcher.commit(runner.run(batcher.plan()))) {
+      const RequestId id = t.id;
+      results.emplace(id, std::move(t));
+    }
+    for (Admission& parked : batcher.take_parked()) queue.push_back(std::move(parked));
+    if (leave_every == 0 || steps % leave_every != 0 || batcher.active() == 0) continue;
+    runner.run(batcher.kv_work());
+    Departure departure = batcher.leave(batcher.running().front().id);
+    batcher.release(departure.parcel);
+    queue.push_back(std::move(departure.request));
+  }
+  return results;
+}
+
+TEST(Batcher, RequestsHaveTheirOwnLengthsAndStops) {
+  const Responses alone = generate_own(1, 0, 0);
+  ASSERT_EQ(alone.size(), 24U);
+  std::size_t by_own_stop = 0;
+  std::size_t past_run = 0;
+  for (const auto& [id, t] : alone) {
+    const std::optional<std::int32_t> own = own_request(id.prompt, 0).sampling.max_tokens;
+    EXPECT_LE(std::ssize(t.tokens), own.value_or(60));
+    if (t.finish_reason == FinishReason::length) {
+      EXPECT_EQ(std::ssize(t.tokens), own.value_or(60));
+    }
+    past_run += t.tokens.size() > 60 ? 1 : 0;
+    const auto has = [&t = t](TokenId token) {
+      return std::find(t.tokens.begin(), t.tokens.end(), token) != t.tokens.end();
+    };
+    if (id.prompt == 2) {
+      by_own_stop += t.tokens.back() == 11 || t.tokens.back() == 12 ? 1 : 0;
+      EXPECT_EQ(t.finish_reason == FinishReason::stop_id, has(11) || has(12));
+    } else if (id.prompt == 3) {
+      EXPECT_EQ(t.finish_reason, FinishReason::length) << "nothing else ends it";
+    } else {
+      EXPECT_EQ(t.finish_reason == FinishReason::stop_id, has(kStop));
+    }
+  }
+  EXPECT_GT(by_own_stop, 0U);
+  expect_same(alone, generate_own(7, 0, 0));
+  expect_same(alone, generate_own(5, 16, 3));
+}
+
+TEST(Batcher, OwnStopsAreBannedBeforeMinTokens) {
+  SamplingParams sampling = sampling_params();
+  sampling.min_tokens = 9;
+  BatcherLimits limits = plain();
+  limits.max_batch = 3;
+  Batcher batcher(limits, sampling, {kStop}, nullptr);
+  for (const std::uint32_t p : {0U, 2U, 3U}) {
+    Admission r = own_request(p, 0);
+    ASSERT_TRUE(batcher.admit(r));
+  }
+  const Step& step = batcher.plan();
+  ASSERT_EQ(step.samples.size(), 3U);
+  EXPECT_EQ(step.samples[0].ban, StepSample::run_stops);
+  for (int i = 1; i < 3; ++i) EXPECT_EQ(step.samples[i].ban, StepSample::own_stops);
+  EXPECT_EQ(step.samples[1].first_banned, 0);
+  EXPECT_EQ(step.samples[1].banned, 2);
+  EXPECT_EQ(step.samples[2].banned, 0) << "none";
+  EXPECT_EQ(step.banned, (std::vector<TokenId>{11, 12}));
 }
 
 TEST(Batcher, RefusesWhatDoesNotFitAndLosesNothing) {
   BatcherLimits limits = plain();
   limits.max_batch = 4;
   Batcher batcher(limits, sampling_params(), {kStop}, nullptr);
-  limits.kv_blocks = batcher.blocks_needed(100);
+  limits.kv_blocks = batcher.blocks_needed(request(5, 0));
   Batcher small(limits, sampling_params(), {kStop}, nullptr);
   Admission a = request(5, 0);
   Admission b = request(5, 1);

@@ -119,8 +119,14 @@ TEST(PackedPrefill, StopIdsAreBannedAsWhenTheyWereSampled) {
     EXPECT_EQ(step.samples[i].row, 2 + i);
     EXPECT_EQ(step.samples[i].index, i);
     EXPECT_EQ(step.samples[i].given, response[i]);
-    EXPECT_EQ(step.samples[i].ban_stops, i < 2 ? 1 : 0);
+    EXPECT_EQ(step.samples[i].ban, i < 2 ? StepSample::run_stops : StepSample::none);
   }
+  const std::vector<TokenId> own = {8, 9};
+  PackedPrefill other({.max_batch = 1, .rows = 100, .kv_blocks = 10}, 1,
+                      {{{3, 1}, prompt, response, &own}});
+  const StepSample& first = other.plan().samples.at(0);
+  EXPECT_EQ(first.ban, StepSample::own_stops);
+  EXPECT_EQ(first.banned, 2);
 }
 
 TEST(PackedPrefill, WhatCannotBeScoredIsRefused) {

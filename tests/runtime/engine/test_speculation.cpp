@@ -148,7 +148,8 @@ Responses generate(World& world, Drafts* drafts) {
       }
       const Step& step = batcher.plan(proposed);
       for (const StepSample& sample : step.samples)
-        EXPECT_EQ(sample.ban_stops, sample.index < world.sampling.min_tokens ? 1 : 0);
+        EXPECT_EQ(sample.ban, sample.index < world.sampling.min_tokens ? StepSample::run_stops
+                                                                       : StepSample::none);
       std::size_t drafted = 0;
       for (const DraftTree& tree : proposed) drafted += tree.tokens.size();
       EXPECT_EQ(batcher.counts().drafted, drafted);

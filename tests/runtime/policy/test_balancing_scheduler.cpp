@@ -8,26 +8,43 @@
 namespace paceline::policy {
 namespace {
 
+/// A prompt of so many tokens, of which a response has at most `most`; 0: what all have.
+Prompt of(std::size_t tokens, std::int32_t most = 0) {
+  Prompt prompt;
+  prompt.tokens.resize(tokens);
+  if (most > 0) prompt.sampling.max_tokens = most;
+  return prompt;
+}
+
 TEST(LeaseTerms, AChunkTakesTheBlocksThatItMayFill) {
   const LeaseTerms terms{.chunk = 32, .max_tokens = 100, .context = 1000};
-  EXPECT_EQ(terms.until(16, 0), 32U);
-  EXPECT_EQ(terms.until(16, 32), 64U);
-  EXPECT_EQ(terms.until(16, 64), 96U);
-  EXPECT_EQ(terms.until(16, 68), kToTheEnd) << "100 is the end";
-  EXPECT_EQ(terms.blocks(16, 0, 32), 3 + 1);
-  EXPECT_EQ(terms.blocks(17, 0, 32), 4 + 1);
-  EXPECT_EQ(terms.blocks(16, 64, kToTheEnd), 8 + 1) << "116 positions";
-  EXPECT_EQ((LeaseTerms{.max_tokens = 100}.until(16, 7)), kToTheEnd);
-  EXPECT_EQ((LeaseTerms{.max_tokens = 100, .context = 64}.blocks(32, 0, kToTheEnd)), 4 + 1);
-  EXPECT_EQ((LeaseTerms{.growth = 16, .max_tokens = 100}.blocks(16, 0, kToTheEnd)), 2 + 1);
+  EXPECT_EQ(terms.until(of(16), 0), 32U);
+  EXPECT_EQ(terms.until(of(16), 32), 64U);
+  EXPECT_EQ(terms.until(of(16), 64), 96U);
+  EXPECT_EQ(terms.until(of(16), 68), kToTheEnd) << "100 is the end";
+  EXPECT_EQ(terms.blocks(of(16), 0, 32), 3 + 1);
+  EXPECT_EQ(terms.blocks(of(17), 0, 32), 4 + 1);
+  EXPECT_EQ(terms.blocks(of(16), 64, kToTheEnd), 8 + 1) << "116 positions";
+  EXPECT_EQ((LeaseTerms{.max_tokens = 100}.until(of(16), 7)), kToTheEnd);
+  EXPECT_EQ((LeaseTerms{.max_tokens = 100, .context = 64}.blocks(of(32), 0, kToTheEnd)), 4 + 1);
+  EXPECT_EQ((LeaseTerms{.growth = 16, .max_tokens = 100}.blocks(of(16), 0, kToTheEnd)), 2 + 1);
+}
+
+TEST(LeaseTerms, ALineMayHaveItsOwnLongestResponse) {
+  const LeaseTerms terms{.chunk = 32, .max_tokens = 100, .context = 1000};
+  EXPECT_EQ(terms.until(of(16, 40), 0), 32U);
+  EXPECT_EQ(terms.until(of(16, 40), 32), kToTheEnd);
+  EXPECT_EQ(terms.until(of(16, 300), 68), 100U);
+  EXPECT_EQ(terms.blocks(of(16, 40), 32, kToTheEnd), 4 + 1) << "56 positions";
+  EXPECT_EQ(terms.blocks(of(16, 300), 32, kToTheEnd), 20 + 1) << "316 positions";
 }
 
 TEST(LeaseTerms, AChunkGrowsWithItsRequest) {
   const LeaseTerms terms{.chunk = 64, .chunk_share = 0.125, .max_tokens = 4096};
-  EXPECT_EQ(terms.until(16, 0), 64U);
-  EXPECT_EQ(terms.until(512, 64), 64U + 72U);
-  EXPECT_EQ(terms.until(512, 3000), 3000U + 439U);
-  EXPECT_EQ(terms.until(512, 3700), kToTheEnd);
+  EXPECT_EQ(terms.until(of(16), 0), 64U);
+  EXPECT_EQ(terms.until(of(512), 64), 64U + 72U);
+  EXPECT_EQ(terms.until(of(512), 3000), 3000U + 439U);
+  EXPECT_EQ(terms.until(of(512), 3700), kToTheEnd);
 }
 
 /// One group of two, with prompts of 16 tokens: a chunk of 16 takes 3 blocks, and 1 more each time.

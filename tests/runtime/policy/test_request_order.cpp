@@ -96,6 +96,19 @@ TEST(RequestOrder, TheOracleTakesTheLongest) {
       << "what nobody knows is longest";
 }
 
+TEST(RequestOrder, APromptMayHaveItsOwnLongestResponse) {
+  std::vector<Prompt> prompts(3);
+  prompts[0].sampling.max_tokens = 7;
+  prompts[2].sampling.max_tokens = 3 * kMaxTokens;
+  ContextAware context(kMaxTokens, 1, prompts);
+  EXPECT_EQ(context.estimate(0), 7U);
+  EXPECT_EQ(context.estimate(1), kMaxTokens);
+  EXPECT_EQ(context.estimate(2), 3U * kMaxTokens);
+  LongestFirst oracle({{{0, 0}, 10}}, kMaxTokens, prompts);
+  add_all(oracle, 3, 2);
+  EXPECT_EQ(take(oracle, 6), (Ids{{2, 0}, {2, 1}, {1, 0}, {1, 1}, {0, 0}, {0, 1}}));
+}
+
 // Seer, Algorithm 1.
 TEST(RequestOrder, ProbesGoFirstAndThenTheSiblingsOfTheLongest) {
   ContextAware order(kMaxTokens, 1);

@@ -486,6 +486,8 @@ TEST(Messages, RoundTripAndRefusal) {
                               0,      9};
   lease.request.prompt = {10, 11, 12};
   lease.request.noise = {123, 456};
+  lease.request.until = 77;
+  lease.request.sampling = {.max_tokens = 40, .stops = StopSet{{7, 8}, {"a", "\n\n"}}};
   const Message decoded = decode(encode(lease));
   const engine::Admission& got = std::get<Lease>(decoded).request;
   EXPECT_EQ(got.trajectory.id, lease.request.trajectory.id);
@@ -493,6 +495,15 @@ TEST(Messages, RoundTripAndRefusal) {
   EXPECT_EQ(got.trajectory.weight_version, 9U);
   EXPECT_EQ(got.prompt, lease.request.prompt);
   EXPECT_EQ(got.noise, lease.request.noise);
+  EXPECT_EQ(got.until, 77U);
+  EXPECT_EQ(got.sampling, lease.request.sampling);
+  for (const RequestSampling& own :
+       {RequestSampling{}, RequestSampling{.max_tokens = 5, .stops = {}},
+        RequestSampling{.max_tokens = {}, .stops = StopSet{}}}) {
+    DraftOpen open;
+    open.sampling = own;
+    EXPECT_EQ(std::get<DraftOpen>(decode(encode(open))).sampling, own);
+  }
   for (const bool measured : {true, false}) {
     Costs costs{3, policy::costs_by_position(2, 3)};
     costs.costs.table.decode = CostCurve({{1, 4}, {8, 9}}, 0.5);

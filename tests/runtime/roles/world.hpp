@@ -455,6 +455,9 @@ inline std::vector<Prompt> make_prompts() {
   for (int p = 0; p < 7; ++p) {
     prompts[p].uid = "u" + std::to_string(p);
     for (int i = 0; i < 3 + 11 * p; ++i) prompts[p].tokens.push_back((p * 5 + i) % 40);
+    // Some have of their own what others have of the run.
+    if (p == 2) prompts[p].sampling.max_tokens = 13;
+    if (p == 4) prompts[p].sampling = {.max_tokens = 80, .stops = StopSet{{11}, {}}};
   }
   return prompts;
 }

@@ -1,0 +1,88 @@
+#include "io/config/other_names.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace paceline::io {
+namespace {
+
+constexpr std::string_view stops =
+    "is sampling.stop_strings (texts) or sampling.stop_ids (token ids) here";
+constexpr std::string_view stop_ids = "is sampling.stop_ids here";
+constexpr std::string_view max_tokens = "is sampling.max_tokens here";
+constexpr std::string_view samples = "is prompts.samples here";
+constexpr std::string_view penalty =
+    "is not supported: tokens are sampled from the model's own distribution";
+constexpr std::string_view constraint = "is not supported: responses are free text";
+
+/// vLLM's, SGLang's and transformers' names, and those of verl, slime and TRL.
+constexpr std::array table = {
+    OtherName{"stop", stops, true},
+    OtherName{"stop_words", stops, true},
+    OtherName{"stop_sequences", stops, true},
+    OtherName{"stop_token_ids", stop_ids, true},
+    OtherName{"eos_token_id", stop_ids, true},
+    OtherName{"max_new_tokens", max_tokens, true},
+    OtherName{"max_completion_tokens", max_tokens, true},
+    OtherName{"max_completion_length", max_tokens, true},
+    OtherName{"max_response_length", max_tokens, true},
+    OtherName{"max_response_len", max_tokens, true},
+    OtherName{"max_gen_len", max_tokens, true},
+    OtherName{"response_length", max_tokens},
+    OtherName{"min_new_tokens", "is sampling.min_tokens here", true, 0},
+    OtherName{"n", samples, true},
+    OtherName{"best_of", "is not supported; prompts.samples is how many responses there are", true},
+    OtherName{"num_return_sequences", samples, true},
+    OtherName{"num_generations", samples},
+    OtherName{"n_samples_per_prompt", samples},
+    OtherName{"do_sample", "is not needed: sampling.temperature 0 takes the most probable token",
+              true, 1},
+    OtherName{"num_beams", "is not supported: responses are sampled", true, 1},
+    OtherName{"use_beam_search", "is not supported: responses are sampled", true, 0},
+    OtherName{"repetition_penalty", penalty, true, 1},
+    OtherName{"presence_penalty", penalty, true, 0},
+    OtherName{"frequency_penalty", penalty, true, 0},
+    OtherName{"length_penalty", penalty, true, 1},
+    OtherName{"no_repeat_ngram_size", penalty, true, 0},
+    OtherName{"typical_p", penalty, true, 1},
+    OtherName{"logit_bias", penalty, true},
+    OtherName{"bad_words", penalty, true},
+    OtherName{"bad_words_ids", penalty, true},
+    OtherName{"allowed_token_ids", penalty, true},
+    OtherName{"response_format", constraint, true},
+    OtherName{"guided_decoding", constraint, true},
+    OtherName{"guided_json", constraint, true},
+    OtherName{"guided_regex", constraint, true},
+    OtherName{"guided_choice", constraint, true},
+    OtherName{"json_schema", constraint, true},
+    OtherName{"structured_outputs", constraint, true},
+    OtherName{"max_prompt_length", "is prompts.max_prompt_tokens here"},
+    OtherName{"prompt_length", "is prompts.max_prompt_tokens here"},
+    OtherName{"tensor_parallel_size", "is layout.verifier_tp here"},
+    OtherName{"tensor_model_parallel_size", "is layout.verifier_tp here"},
+    OtherName{"tp_size", "is layout.verifier_tp here"},
+    OtherName{"data_parallel_size", "is layout.verifier_groups here"},
+    OtherName{"dp_size", "is layout.verifier_groups here"},
+    OtherName{"max_num_seqs", "is engine.max_batch here"},
+    OtherName{"max_running_requests", "is engine.max_batch here"},
+    OtherName{"max_num_batched_tokens", "is engine.prefill_chunk here (of prompts alone)"},
+    OtherName{"chunked_prefill_size", "is engine.prefill_chunk here"},
+    OtherName{"block_size", "is engine.kv_block here"},
+    OtherName{"page_size", "is engine.kv_block here"},
+    OtherName{"gpu_memory_utilization", "is engine.kv_memory here (bytes a rank)"},
+    OtherName{"mem_fraction_static", "is engine.kv_memory here (bytes a rank)"},
+    OtherName{"num_speculative_tokens", "is speculation.max_length here"},
+    OtherName{"speculative_num_steps", "is speculation.max_length here"},
+    OtherName{"speculative_num_draft_tokens", "is speculation.max_tokens here"},
+    OtherName{"speculative_eagle_topk", "is speculation.paths here"},
+};
+
+}  // namespace
+
+const OtherName* find_other_name(std::string_view name) {
+  const auto* const at = std::find_if(table.begin(), table.end(),
+                                      [&](const OtherName& other) { return other.name == name; });
+  return at == table.end() ? nullptr : &*at;
+}
+
+}  // namespace paceline::io

@@ -1,0 +1,204 @@
+#include "io/text/request_fields.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+
+#include "io/config/other_names.hpp"
+#include "runtime/core/error.hpp"
+
+namespace paceline::io {
+namespace text {
+namespace {
+
+constexpr std::int32_t kMostTokens = 1 << 24;  // as of sampling.max_tokens
+
+bool contains(const auto& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+/// What the model cannot be given.
+constexpr std::array<std::string_view, 8> media = {
+    "images", "videos", "audios", "image", "video", "audio", "multi_modal_data", "mm_data"};
+
+/// verl's, which its agents' tools read.
+constexpr std::array<std::string_view, 2> of_tools = {"tools_kwargs", "interaction_kwargs"};
+
+constexpr std::string_view agent = "agent_name";
+constexpr std::string_view plain_agent =
+    "single_turn_agent";  // verl's, which does what is done here
+
+/// null and whatever else says nothing.
+bool is_empty(const Json& value) {
+  return value.is_null() || value == false ||
+         ((value.is_array() || value.is_object()) && value.empty()) || value == "";
+}
+
+/// The run's own value of a parameter that lines have none of; nothing: it is no such parameter.
+std::optional<double> of_run(const RequestOptions& run, std::string_view key) {
+  const SamplingParams& s = run.sampling;
+  if (key == "temperature") return s.temperature;
+  if (key == "top_p") return s.top_p;
+  if (key == "top_k") return s.top_k;
+  if (key == "min_p") return s.min_p;
+  if (key == "min_tokens") return s.min_tokens;
+  if (key == "seed") return static_cast<double>(s.seed);
+  if (key == "ignore_eos") return s.ignore_eos ? 1 : 0;
+  if (key == "samples" || key == "n") return run.samples;
+  return std::nullopt;
+}
+
+/// Whether a line repeats what the run has: as it is spelled, and in single precision where it is.
+bool repeats(const Json& value, double run) {
+  if (value.is_boolean()) return value.get<bool>() == (run != 0);
+  if (!value.is_number()) return false;
+  const auto said = value.get<double>();
+  return said == run || static_cast<float>(said) == static_cast<float>(run);
+}
+
+std::string shown(const Json& value) { return value.is_number() ? value.dump() : describe(value); }
+
+/// What a value is instead of a list of which each is one of those; empty: it is such a list.
+std::string not_a_list_of(const Json& value, const auto& is_one) {
+  if (!value.is_array()) return shown(value);
+  for (std::size_t i = 0; i < value.size(); ++i) {
+    if (!is_one(value[i])) return shown(value[i]) + " (the " + std::to_string(i + 1) + ". of them)";
+  }
+  return "";
+}
+
+}  // namespace
+
+RequestReader::RequestReader(const RequestOptions& options, std::int32_t vocab, bool has_text)
+    : options_(options), vocab_(vocab), has_text_(has_text), own_(options.sampling) {}
+
+void RequestReader::read(const Member& member, std::string_view key) {
+  if (member.raw == "null") return;
+  const auto honour = [&](void (RequestReader::*take)(const Member&, const Json&)) {
+    (this->*take)(member, parse(member));
+    honoured_.emplace_back(key);
+    if (key != "max_tokens") stops_ = member;
+  };
+  if (key == "max_tokens") return honour(&RequestReader::read_max_tokens);
+  if (key == "stop_ids") return honour(&RequestReader::read_stop_ids);
+  if (key == "stop_strings") return honour(&RequestReader::read_stop_strings);
+
+  if (key == "extra_info") {
+    if (member.raw.front() != '{') return;
+    for (const Member& inner : split_object(member)) {
+      if (contains(of_tools, inner.key) && !is_empty(parse(inner)))
+        ignored_.push_back("extra_info." + inner.key);
+    }
+    return;
+  }
+  const std::string keep = "; as data it can be a part of extra_info";
+  if (const auto run = of_run(options_, key)) {
+    const bool samples = key == "n" || key == "samples";
+    if (!repeats(parse(member), *run)) {
+      refuse(member, std::string("cannot be a line's own: expected that of all lines (") +
+                         (samples ? "prompts.samples" : "sampling." + std::string(key)) +
+                         ") or nothing" + keep);
+    }
+  } else if (contains(media, key)) {
+    if (!is_empty(parse(member)))
+      refuse(member, "cannot be honoured: the model is given text alone; expected nothing");
+  } else if (key == agent) {
+    const Json value = parse(member);
+    if (!is_empty(value) && value != plain_agent)
+      refuse(member, "cannot be honoured: no agent runs, and no tool; expected '" +
+                         std::string(plain_agent) + "' or nothing");
+  } else if (contains(of_tools, key)) {
+    if (!is_empty(parse(member))) ignored_.emplace_back(key);
+  } else if (key == "sampling_params") {
+    if (!is_empty(parse(member)))
+      refuse(member,
+             "cannot be honoured; a line may have max_tokens, stop_ids and stop_strings "
+             "beside its prompt" +
+                 keep);
+  } else if (const OtherName* other = find_other_name(key); other != nullptr && other->samples) {
+    const Json value = parse(member);
+    if (is_empty(value) || (other->neutral && repeats(value, *other->neutral))) return;
+    std::string says(other->says);
+    constexpr std::string_view section = "sampling.";  // of a configuration: a line has none
+    for (auto at = says.find(section); at != std::string::npos; at = says.find(section))
+      says.erase(at, section.size());
+    refuse(member, says + keep);
+  }
+}
+
+void RequestReader::read_max_tokens(const Member& member, const Json& value) {
+  const bool whole = value.is_number_integer() &&
+                     !(value.is_number_unsigned() && value.get<std::uint64_t>() > kMostTokens);
+  if (!whole || value.get<std::int64_t>() < 1 || value.get<std::int64_t>() > kMostTokens) {
+    refuse(member, "expected a whole number from 1 to " + std::to_string(kMostTokens) + ", found " +
+                       shown(value));
+  }
+  const auto tokens = value.get<std::int32_t>();
+  if (tokens < own_.min_tokens) {
+    refuse(member, "expected at least sampling.min_tokens (" + std::to_string(own_.min_tokens) +
+                       "), found " + value.dump());
+  }
+  if (options_.context > 0 && tokens >= options_.context) {
+    refuse(member, value.dump() + " leaves no room for a prompt in the model's context of " +
+                       std::to_string(options_.context) +
+                       " tokens; lower it, or set prompts.max_prompt_tokens (responses then end "
+                       "where the context does)");
+  }
+  own_.max_tokens = tokens;
+}
+
+void RequestReader::read_stop_ids(const Member& member, const Json& value) {
+  const std::int64_t end = vocab_ > 0 ? vocab_ : std::int64_t{1} << 31;
+  const auto is_id = [end](const Json& id) {
+    return id.is_number_unsigned() && id.get<std::uint64_t>() < static_cast<std::uint64_t>(end);
+  };
+  if (const std::string found = not_a_list_of(value, is_id); !found.empty())
+    refuse(member,
+           "expected a list of token ids (0 to " + std::to_string(end - 1) + "), found " + found);
+  value.get_to(own_.stop_ids);
+}
+
+void RequestReader::read_stop_strings(const Member& member, const Json& value) {
+  const auto is_text = [](const Json& text) {
+    return text.is_string() && !text.get_ref<const std::string&>().empty();
+  };
+  if (const std::string found = not_a_list_of(value, is_text); !found.empty())
+    refuse(member, "expected a list of non-empty texts, found " + found);
+  if (!has_text_ && !value.empty())
+    refuse(member, "needs the text of tokens, and there is no tokenizer");
+  value.get_to(own_.stop_strings);
+}
+
+RequestSampling RequestReader::sampling() const {
+  RequestSampling sampling;
+  if (contains(honoured_, "max_tokens")) sampling.max_tokens = own_.max_tokens;
+  if (contains(honoured_, "stop_ids") || contains(honoured_, "stop_strings")) {
+    sampling.stops =
+        StopSet{options_.stops ? options_.stops(own_) : own_.stop_ids, own_.stop_strings};
+    if (vocab_ > 0 && own_.min_tokens > 0 && std::ssize(sampling.stops->ids) >= vocab_)
+      refuse(stops_,
+             "with the model's end tokens these are all there are, so that no token could be "
+             "sampled before sampling.min_tokens (" +
+                 std::to_string(own_.min_tokens) + ")");
+  }
+  return sampling;
+}
+
+}  // namespace text
+
+RequestSampling stored_sampling(const Prompt& prompt, std::span<const std::string> fields,
+                                const RequestOptions& options, std::int32_t vocab) {
+  if (fields.empty()) return {};
+  try {
+    text::RequestReader reader(options, vocab, true);
+    for (const text::Member& member : text::split_object(prompt.extra_json)) {
+      if (text::contains(fields, member.key)) reader.read(member, member.key);
+    }
+    return reader.sampling();
+  } catch (const text::LineError& error) {
+    throw DataError("prompt '" + prompt.uid + "': " + error.message);
+  }
+}
+
+}  // namespace paceline::io

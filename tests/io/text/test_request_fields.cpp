@@ -1,0 +1,189 @@
+// What a line may say of how its responses are sampled, and what it may not.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "io/text/prompts.hpp"
+#include "runtime/core/error.hpp"
+#include "tests/io/text/expect_error.hpp"
+#include "tests/io/text/fixtures.hpp"
+#include "tests/io/text/tiny_tokenizer.hpp"
+
+namespace {
+
+using paceline::DataError;
+using paceline::RequestSampling;
+using paceline::SamplingParams;
+using paceline::StopSet;
+using paceline::TokenId;
+using paceline::io::Overlong;
+using paceline::io::PromptOptions;
+using paceline::io::PromptSet;
+using paceline::io::stored_sampling;
+using paceline::io::Tokenizer;
+using Ids = std::vector<TokenId>;
+
+constexpr TokenId kEnd = 200;  // the model's own
+
+class OwnSampling : public testing::Test {
+ protected:
+  OwnSampling() {
+    options.vocab_size = 300;
+    options.max_tokens = 60;
+    options.request.sampling.max_tokens = 40;
+    options.request.sampling.stop_ids = {9};
+    options.request.sampling.stop_strings = {"end"};
+    options.request.context = 100;
+    options.request.samples = 4;
+    options.request.stops = [](const SamplingParams& sampling) {
+      Ids ids = sampling.stop_ids;
+      ids.push_back(kEnd);
+      return ids;
+    };
+  }
+  /// Of a line of one token with these fields.
+  [[nodiscard]] PromptSet parse(const std::string& fields) const {
+    return paceline::io::parse_prompts(
+        R"({"tokens":[5])" + (fields.empty() ? "" : "," + fields) + "}", "p.jsonl", &tokenizer,
+        nullptr, options);
+  }
+  [[nodiscard]] RequestSampling own(const std::string& fields) const {
+    return parse(fields).prompts.at(0).sampling;
+  }
+
+  PromptOptions options;
+  Tokenizer tokenizer = Tokenizer::parse(tiny::document().dump(), "tiny");
+};
+
+TEST_F(OwnSampling, TakesThePlaceOfTheRuns) {
+  EXPECT_EQ(own(""), RequestSampling{});
+  EXPECT_EQ(own(R"("max_tokens":null,"stop_ids":null,"stop_strings":null)"), RequestSampling{});
+  EXPECT_EQ(own(R"("max_tokens":7)").max_tokens, 7);
+  EXPECT_EQ(own(R"("max_tokens":99)").max_tokens, 99) << "more than the run's";
+  EXPECT_FALSE(own(R"("max_tokens":7)").stops);
+  EXPECT_EQ(own(R"("stop_ids":[3,4])").stops, (StopSet{{3, 4, kEnd}, {"end"}}))
+      << "the model's own and the run's texts stay";
+  EXPECT_EQ(own(R"("stop_strings":["a","b c"])").stops, (StopSet{{9, kEnd}, {"a", "b c"}}));
+  EXPECT_EQ(own(R"("stop_strings":[],"stop_ids":[])").stops, (StopSet{{kEnd}, {}}));
+  const PromptSet set = parse(R"("max_tokens":7, "stop_ids":[3])");
+  EXPECT_EQ(set.prompts[0].extra_json, R"({"max_tokens":7,"stop_ids":[3]})") << "for trainers";
+  EXPECT_EQ(set.fields.honoured, (std::set<std::string>{"max_tokens", "stop_ids"}));
+  EXPECT_TRUE(parse(R"("max_tokens":null)").fields.honoured.empty());
+}
+
+TEST_F(OwnSampling, IsCheckedAsTheRunsIs) {
+  for (const char* bad :
+       {"0", "-1", "1.5", "\"7\"", "true", "[7]", "16777217", "1e3", "99999999999999999999"}) {
+    EXPECT_ERROR(DataError, (void)parse(std::string(R"("max_tokens":)") + bad),
+                 "p.jsonl:1:28: 'max_tokens': expected a whole number from 1 to 16777216, found");
+  }
+  options.request.sampling.min_tokens = 8;
+  EXPECT_ERROR(DataError, (void)parse(R"("max_tokens":7)"),
+               "'max_tokens': expected at least sampling.min_tokens (8), found 7");
+  EXPECT_EQ(own(R"("max_tokens":8)").max_tokens, 8);
+  EXPECT_ERROR(
+      DataError, (void)parse(R"("max_tokens":100)"),
+      "'max_tokens': 100 leaves no room for a prompt in the model's context of 100 tokens");
+  EXPECT_ERROR(DataError, (void)parse(R"("stop_ids":[3,300])"),
+               "p.jsonl:1:26: 'stop_ids': expected a list of token ids (0 to 299), found 300 (the "
+               "2. of them)");
+  EXPECT_ERROR(DataError, (void)parse(R"("stop_ids":3)"), "a list of token ids", "found 3");
+  EXPECT_ERROR(DataError, (void)parse(R"("stop_ids":["a"])"), "found \"a\" (the 1. of them)");
+  EXPECT_ERROR(DataError, (void)parse(R"("stop_ids":[-1])"), "found -1");
+  EXPECT_ERROR(DataError, (void)parse(R"("stop_strings":"a")"),
+               "'stop_strings': expected a list of non-empty texts, found \"a\"");
+  EXPECT_ERROR(DataError, (void)parse(R"("stop_strings":["a",""])"), "(the 2. of them)");
+  std::string all = "0";
+  for (int id = 1; id < 300; ++id) all += "," + std::to_string(id);
+  options.request.stops = nullptr;
+  EXPECT_ERROR(DataError, (void)parse("\"stop_ids\":[" + all + "]"), "p.jsonl:1:26: 'stop_ids': ",
+               "no token could be sampled before sampling.min_tokens (8)");
+  EXPECT_ERROR(DataError,
+               (void)paceline::io::parse_prompts(R"({"tokens":[5],"stop_strings":["a"]})",
+                                                 "p.jsonl", nullptr, nullptr, {}),
+               "'stop_strings': needs the text of tokens, and there is no tokenizer");
+}
+
+TEST_F(OwnSampling, ItsMaxTokensLeavesRoomForItsPrompt) {
+  const auto of = [&](const char* fields) {
+    return paceline::io::parse_prompts(
+        std::string(R"({"uid":"a","tokens":[1,2,3,4,5])") + fields + "}", "p.jsonl", &tokenizer,
+        nullptr, options);
+  };
+  EXPECT_EQ(of(R"(,"max_tokens":95)").prompts.size(), 1U);
+  EXPECT_ERROR(
+      DataError, (void)of(R"(,"max_tokens":96)"),
+      "prompt 'a' has 5 tokens, the limit is 4 beside its max_tokens of 96 (prompts.overlong");
+  options.overlong = Overlong::truncate;
+  EXPECT_EQ(of(R"(,"max_tokens":97)").prompts[0].tokens, (Ids{3, 4, 5}));
+  options.overlong = Overlong::error;
+  options.max_tokens = 4;  // what the run's max_tokens leaves
+  EXPECT_ERROR(DataError, (void)of(""), "the limit is 4 (prompts.overlong");
+  EXPECT_EQ(of(R"(,"max_tokens":20)").prompts.size(), 1U) << "a shorter response leaves more";
+  options.request.context = 0;  // prompts.max_prompt_tokens is set: 4
+  EXPECT_ERROR(DataError, (void)of(R"(,"max_tokens":20)"), "the limit is 4 (prompts.overlong");
+}
+
+TEST_F(OwnSampling, WhatIsNotSupportedIsRefusedByName) {
+  EXPECT_ERROR(DataError, (void)parse(R"("temperature":0.5)"),
+               "p.jsonl:1:29: 'temperature': cannot be a line's own: expected that of all lines "
+               "(sampling.temperature) or nothing; as data it can be a part of extra_info");
+  EXPECT_ERROR(DataError, (void)parse(R"("n":8)"), "'n': cannot be a line's own",
+               "prompts.samples");
+  EXPECT_ERROR(DataError, (void)parse(R"("seed":7)"), "(sampling.seed)");
+  EXPECT_ERROR(DataError, (void)parse(R"("top_p":0.9)"), "(sampling.top_p)");
+  EXPECT_ERROR(DataError, (void)parse(R"("temperature":"1")"), "(sampling.temperature)");
+  EXPECT_ERROR(DataError, (void)parse(R"("stop":["x"])"),
+               "'stop': is stop_strings (texts) or stop_ids (token ids) here");
+  EXPECT_ERROR(DataError, (void)parse(R"("max_new_tokens":5)"), "'max_new_tokens': is max_tokens");
+  EXPECT_ERROR(DataError, (void)parse(R"("sampling_params":{"n":2})"), "'sampling_params': cannot");
+  EXPECT_ERROR(DataError, (void)parse(R"("repetition_penalty":1.1)"), "is not supported");
+  EXPECT_ERROR(DataError, (void)parse(R"("images":[{"bytes":"x"}])"),
+               "'images': cannot be honoured: the model is given text alone");
+  EXPECT_ERROR(DataError, (void)parse(R"("videos":["x.mp4"])"), "'videos': cannot be honoured");
+  EXPECT_ERROR(DataError, (void)parse(R"("agent_name":"tool_agent")"),
+               "'agent_name': cannot be honoured", "expected 'single_turn_agent' or nothing");
+}
+
+TEST_F(OwnSampling, WhatAsksForNothingIsData) {
+  for (const char* fields :
+       {R"("images":null,"videos":[],"agent_name":null,"sampling_params":{},"stop":null)",
+        R"("temperature":1.0,"top_p":1,"top_k":0,"seed":1,"n":4,"ignore_eos":false)",
+        R"("agent_name":"single_turn_agent","repetition_penalty":1.0,"stop":[],"n":null)",
+        R"("extra_info":{"temperature":0.3,"seed":9},"data_source":"n","tp_size":3)"}) {
+    const PromptSet set = parse(fields);
+    EXPECT_EQ(set.prompts[0].sampling, RequestSampling{});
+    EXPECT_EQ(set.prompts[0].extra_json, "{" + std::string(fields) + "}");
+    EXPECT_TRUE(set.fields.ignored.empty());
+  }
+  options.request.sampling.temperature = 0.7F;
+  EXPECT_NO_THROW((void)parse(R"("temperature":0.7)")) << "as the configuration has it";
+  // As verl's data of tools has it.
+  const PromptSet set = paceline::io::parse_prompts(
+      "{\"tokens\":[1]}\n"
+      R"({"tokens":[2],"extra_info":{"index":3,"tools_kwargs":{"calc":{"create_kwargs":{}}}}})"
+      "\n"
+      R"({"tokens":[3],"extra_info":{"tools_kwargs":{"calc":{"a":1}}},"tools_kwargs":{}})",
+      "p.jsonl", nullptr, nullptr, {});
+  ASSERT_EQ(set.fields.ignored.size(), 1U);
+  EXPECT_EQ(set.fields.ignored.at("extra_info.tools_kwargs").lines, 2U);
+  EXPECT_EQ(set.fields.ignored.at("extra_info.tools_kwargs").first, 2U);
+}
+
+TEST_F(OwnSampling, IsReadAgainFromWhatARunStores) {
+  const PromptSet set = parse(R"("max_tokens":7,"stop_ids":[3],"stop_strings":["x"])");
+  const std::vector<std::string> all = {"max_tokens", "stop_ids", "stop_strings"};
+  EXPECT_EQ(stored_sampling(set.prompts[0], all, options.request, 300), set.prompts[0].sampling);
+  const std::vector<std::string> one = {"stop_ids"};
+  EXPECT_EQ(stored_sampling(set.prompts[0], one, options.request, 300),
+            (RequestSampling{{}, StopSet{{3, kEnd}, {"end"}}}));
+  paceline::Prompt old = set.prompts[0];
+  old.extra_json = R"({"max_tokens":"many","temperature":0.3})";
+  EXPECT_EQ(stored_sampling(old, {}, options.request, 300), RequestSampling{})
+      << "a run that honoured none";
+  EXPECT_ERROR(DataError, (void)stored_sampling(old, all, options.request, 300), "prompt '",
+               "'max_tokens': expected a whole number");
+}
+
+}  // namespace
