@@ -125,7 +125,7 @@ says "an empty list of ends" "$work/empty.log" 'warning: nothing ends a response
 # A step whose end tokens are others than those of the step before.
 cp -r "$model" "$work/step" && chmod -R u+w "$work/step" && rm "$work/step/generation_config.json"
 mkdir "$work/steps"
-echo "{sampling: {max_tokens: 4}}" >"$work/steps/1.yaml"
+echo "{model: {weight_version: 1}, sampling: {max_tokens: 4}}" >"$work/steps/1.yaml"
 echo "{model: {path: $work/step}, sampling: {max_tokens: 4}}" >"$work/steps/2.yaml"
 touch "$work/steps/stop"
 "$here/launch.sh" 2 "$paceline" rollout "$config" --watch "$work/steps" "${backend[@]}" "${small[@]}" >"$work/watch.log" 2>&1 || cat "$work/watch.log"
