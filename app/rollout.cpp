@@ -146,7 +146,7 @@ void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coord
 /// What the final files came to.
 struct Written {
   std::uint64_t rewards = 0;  ///< responses that have one
-  double ended = 0;  ///< when the trajectories were there, as the telemetry has it: the run's end
+  double ended = 0;           ///< seconds of this attempt, as a report has them
 };
 
 /// Those that are not there: a killed run may have left one, and shards.
@@ -154,17 +154,15 @@ Written write_final_files(const Setup& setup, const Output& output, const Clock&
   const std::string& directory = setup.config.output.directory;
   std::optional<io::TelemetryEnding> ending;  // of this attempt, where it is one
   Written written;
-  written.ended = clock.now();
   if (!output.complete) {
     const double begin = clock.now();
     const io::FinalFileReport report =
         io::write_final_file(directory, output.manifest, setup.prompts.prompts);
-    written.ended = clock.now();
-    ending = io::TelemetryEnding{
-        output.attempt,
-        0,
-        &clock,
-        {{begin, written.ended - begin, WriteRecord::Kind::final_trajectories}}};
+    ending =
+        io::TelemetryEnding{output.attempt,
+                            0,
+                            &clock,
+                            {{begin, clock.now() - begin, WriteRecord::Kind::final_trajectories}}};
     written.rewards = report.rewards;
     warn(report.warnings, output.earlier.warnings);
     say("{}: {}, {}, {:.1f} MiB", report.path,
@@ -176,7 +174,9 @@ Written write_final_files(const Setup& setup, const Output& output, const Clock&
   std::vector<std::string> outcomes;
   for (int i = 0; i <= static_cast<int>(io::ScoreOutcome::not_tried); ++i)
     outcomes.emplace_back(name_of(static_cast<io::ScoreOutcome>(i)));
-  warn(io::write_telemetry(directory, roles, outcomes, ending).warnings);
+  const io::TelemetryReport telemetry = io::write_telemetry(directory, roles, outcomes, ending);
+  warn(telemetry.warnings);
+  written.ended = telemetry.ended > 0 ? telemetry.ended : clock.now();
   output.directory->tidy();
   return written;
 }

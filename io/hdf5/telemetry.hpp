@@ -90,6 +90,7 @@ struct TelemetryEnding {
 struct TelemetryReport {
   std::string path;
   std::vector<std::string> warnings;  ///< shards that could not be read
+  double ended = 0;  ///< seconds of the attempt of `ending`, as the file has them; 0: it says none
 };
 
 /// Merges the telemetry of all attempts into DIR/telemetry.h5 (temporary file, fsync, rename). A

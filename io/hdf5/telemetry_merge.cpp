@@ -252,16 +252,18 @@ void write_writes(const h5::File& file, std::vector<OfRank<WriteRecord>>& writes
     h5::write_attribute(kind.get(), file.path(), name, static_cast<std::uint8_t>(value));
 }
 
-/// What the rank that merges has written since its shard was closed, this file so far included.
-void add_ending(const TelemetryEnding& ending, double began, CollectedTelemetry& all) {
+/// What the rank that merges has written since its shard was closed, this file so far included. How
+/// long the attempt was.
+double add_ending(const TelemetryEnding& ending, double began, CollectedTelemetry& all) {
   const auto attempt = all.attempts.find(ending.attempt);
-  if (attempt == all.attempts.end()) return;  // its shards are lost
+  if (attempt == all.attempts.end()) return 0;  // its shards are lost
   std::vector<WriteRecord> written = ending.written;
   written.push_back({began, ending.clock->now() - began, WriteRecord::Kind::final_telemetry});
   for (const WriteRecord& record : written) {
     attempt->second.reaches(record.start + record.duration);
     all.writes.push_back({record, ending.attempt, ending.rank});
   }
+  return attempt->second.length;
 }
 
 }  // namespace
@@ -293,7 +295,7 @@ TelemetryReport write_telemetry(const std::string& directory,
     write_texts(file, "role_names", role_names);
     write_summaries(file, all.summaries);
     write_processes(file, all.processes);
-    if (ending) add_ending(*ending, began, all);
+    if (ending) report.ended = add_ending(*ending, began, all);
     write_writes(file, all.writes);
     write_attempts(file, all.attempts);
     file.close();

@@ -88,6 +88,11 @@ rollout 1 "$work/logged" --set sampling.max_tokens=8 || fail "a directory with a
 same "a log that was there stays" "an old line" "$(head -n 1 "$work/logged/paceline.log")"
 same "and goes on" 1 "$(grep -c '^== start 1 of this run' "$work/logged/paceline.log")"
 
+# A run's own last words are what a report says of it.
+rollout 2 "$work/whole" --set sampling.max_tokens=60 || fail "a run in one attempt: $(tail -n 2 "$work/whole.log")"
+same "tokens/s of the run and of its report" "$(sed -n 's/^total: .*: \([0-9.]* tokens.s\), .*/\1/p' "$work/whole.log")" \
+  "$("$paceline" report "$work/whole" | sed -n 's/^ .* s: \([0-9.]* tokens.s\), .*/\1/p')"
+
 # Several runs are compared.
 "$paceline" report "$work/run" "$work/run/telemetry.h5" >"$work/two" || fail "two runs: exit code $?"
 same "two runs: rows" 2 "$(awk '/^Runs/ { on = 1; next } on && !NF { exit } on && !/tokens\/s/ { ++rows } END { print rows + 0 }' <(sed '/^\//s/^/\n/' "$work/two"))"

@@ -83,7 +83,7 @@ TEST(Layout, GroupsOfNeighboursAndSpares) {
   EXPECT_EQ(roles(layout), (std::vector<Role>{Role::verifier, Role::verifier_member, Role::verifier,
                                               Role::verifier_member, Role::spare}));
   EXPECT_EQ(groups(layout), (std::vector<int>{0, 0, 1, 1, -1}));
-  EXPECT_TRUE(mentions(layout, "1 of 5 ranks have no role"));
+  EXPECT_TRUE(mentions(layout, "1 of 5 ranks has no role and stays idle"));
   EXPECT_TRUE(mentions(layout, "group 1 spans nodes"));
 }
 
