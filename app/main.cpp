@@ -2,12 +2,14 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "app/commands.hpp"
@@ -254,7 +256,12 @@ int run(int argc, char** argv) {
       finish_output();
       return static_cast<int>(ExitCode::done);
     }
-    if (!is_other_rank()) app::say("{}", misuse(cli, error));
+    if (!is_other_rank()) {
+      app::say("{}", misuse(cli, error));
+    } else {
+      // A launcher ends all ranks at the first bad exit. The one that answers must not come last.
+      std::this_thread::sleep_for(std::chrono::seconds(1));
+    }
     return static_cast<int>(ExitCode::usage);
   }
   if (config_help) {
