@@ -156,7 +156,7 @@ Responses generate_own(std::int32_t max_batch, std::int32_t growth, int leave_ev
       ADD_FAILURE() << "nothing runs and nothing fits";
       break;
     }
-    for (Trajectory& t : batcher.commit(runner.run(batcher.plan()))) {
+    for (Trajectory& t : commit(batcher, runner)) {
       const RequestId id = t.id;
       results.emplace(id, std::move(t));
     }
