@@ -482,8 +482,13 @@ TEST(Roles, NothingToDoEndsAtOnce) {
 
 TEST(Messages, RoundTripAndRefusal) {
   Lease lease;
-  lease.request.trajectory = {{3, 4}, {1, 2}, {-1.0F, -2.0F}, {-0.5F, -1.5F}, FinishReason::partial,
-                              0,      9};
+  lease.request.trajectory = {.id = {3, 4},
+                              .tokens = {1, 2},
+                              .logprob = {-1.0F, -2.0F},
+                              .sampling_logprob = {-0.5F, -1.5F},
+                              .kept = {1, 2},
+                              .kept_ids = {1, 2, 5},
+                              .weight_version = 9};
   lease.request.prompt = {10, 11, 12};
   lease.request.noise = {123, 456};
   lease.request.until = 77;
@@ -492,6 +497,8 @@ TEST(Messages, RoundTripAndRefusal) {
   const engine::Admission& got = std::get<Lease>(decoded).request;
   EXPECT_EQ(got.trajectory.id, lease.request.trajectory.id);
   EXPECT_EQ(got.trajectory.logprob, lease.request.trajectory.logprob);
+  EXPECT_EQ(got.trajectory.kept, lease.request.trajectory.kept);
+  EXPECT_EQ(got.trajectory.kept_ids, lease.request.trajectory.kept_ids);
   EXPECT_EQ(got.trajectory.weight_version, 9U);
   EXPECT_EQ(got.prompt, lease.request.prompt);
   EXPECT_EQ(got.noise, lease.request.noise);
