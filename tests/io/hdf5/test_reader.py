@@ -565,7 +565,7 @@ class CompleteRun(Base):
         self.run_._extras = [json.dumps({"uid": "x", "prompts": 1, "list": [row, 2]}) for row in range(len(self.ids))]
         data = self.run_.to_verl()
         self.assertEqual(data["meta_info"]["reward_extra_keys"], ["score", "list"])
-        self.assertEqual(data["non_tensors"]["uid"][0], self.run_.prompts[0].uid)
+        self.assertEqual(data["non_tensors"]["uid"][0], self.run_.group_uids[0])
         self.assertEqual(data["non_tensors"]["list"][3], [3, 2])
         self.assertEqual(data["non_tensors"]["reward_extra_info"][3]["uid"], "x")
 
