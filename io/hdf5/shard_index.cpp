@@ -45,7 +45,8 @@ class ShardReader {
       try {
         index.read(done, rows.size(), rows.data());
       } catch (const IoError& error) {
-        warnings.push_back(std::string(error.what()) + "; " + counted(index.size() - done, "response is", "responses are") + " lost");
+        warnings.push_back(std::string(error.what()) + "; " +
+                           counted(index.size() - done, "response is", "responses are") + " lost");
         break;
       }
       for (std::size_t i = 0; i < rows.size();) {
@@ -224,7 +225,8 @@ ShardIndex read_shard_index(const std::string& directory, const RunManifest& man
             (row.finished() ? result.finished : result.partial).emplace_back(row, source);
           });
       if (damaged > 0) {
-        result.warnings.push_back(shard.path + ": " + counted(damaged, "damaged response is", "damaged responses are") +
+        result.warnings.push_back(shard.path + ": " +
+                                  counted(damaged, "damaged response is", "damaged responses are") +
                                   " left out");
       }
       read_rewards(shard.path, rewards, result.warnings);
