@@ -65,14 +65,15 @@ TEST_F(GroundTruth, RulesMayGoByDataSource) {
   EXPECT_EQ(error(settings, known + R"({"prompt": "c", "answer": "1", "data_source": "aime"})"),
             "p.jsonl:3: prompt 'line-3': its data_source 'aime' has no rule: expected 'MATH', "
             "'gsm8k', or a `default` (reward.rule)");
-  EXPECT_EQ(error(settings, R"({"prompt": "c", "answer": "1"})"),
-            "p.jsonl:1: prompt 'line-1': its data_source '' has no rule: expected 'MATH', "
+  EXPECT_EQ(error(settings, R"({"uid": "a", "prompt": "c", "answer": "1"})"),
+            "p.jsonl:1: prompt 'a': its data_source '' has no rule: expected 'MATH', "
             "'gsm8k', or a `default` (reward.rule)");
   settings.rule.otherwise = AnswerRule::exact;
   EXPECT_EQ(error(settings, R"({"prompt": "c", "answer": "x"})"), "");
-  EXPECT_EQ(error(settings, R"({"prompt": "c", "answer": "x", "data_source": "gsm8k"})"),
-            "p.jsonl:1: prompt 'line-1': its ground truth 'x' cannot be compared with by "
-            "reward.rule: it is no number");
+  EXPECT_EQ(
+      error(settings, R"({"uid": "a", "prompt": "c", "answer": "x", "data_source": "gsm8k"})"),
+      "p.jsonl:1: prompt 'a': its ground truth 'x' cannot be compared with by "
+      "reward.rule: it is no number");
 }
 
 TEST_F(GroundTruth, AMissingOneNamesItsLine) {
