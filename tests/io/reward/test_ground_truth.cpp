@@ -62,8 +62,9 @@ TEST_F(GroundTruth, RulesMayGoByDataSource) {
   EXPECT_TRUE(matches.matches("2, no \\boxed{1} 3", subjects.at(0)));
   EXPECT_FALSE(matches.matches("1", subjects.at(0)));
   EXPECT_TRUE(matches.matches("\\boxed{2} 1", subjects.at(1)));
-  EXPECT_EQ(error(settings, known + R"({"prompt": "c", "answer": "1", "data_source": "aime"})"),
-            "p.jsonl:3: prompt 'line-3': its data_source 'aime' has no rule: expected 'MATH', "
+  EXPECT_EQ(error(settings,
+                  known + R"({"uid": "a", "prompt": "c", "answer": "1", "data_source": "aime"})"),
+            "p.jsonl:3: prompt 'a': its data_source 'aime' has no rule: expected 'MATH', "
             "'gsm8k', or a `default` (reward.rule)");
   EXPECT_EQ(error(settings, R"({"uid": "a", "prompt": "c", "answer": "1"})"),
             "p.jsonl:1: prompt 'a': its data_source '' has no rule: expected 'MATH', "
