@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdio>
 #include <map>
-#include <regex>
 #include <string>
 
 #include "app/run_report/html.hpp"
@@ -207,12 +207,16 @@ TEST(RunFigures, AResponseCountsOnce) {
 std::map<double, double> drawn_widths(const std::string& html) {
   const std::size_t begin = html.find("<svg");
   const std::string picture = html.substr(begin, html.find("</svg>") - begin);
-  const std::string number = "\"([0-9.]+)\"";
-  const std::regex box("<rect x=" + number + " y=" + number + " width=" + number +
-                       " height=" + number + " fill");
+  constexpr const char* box = "<rect x=\"%lf\" y=\"%lf\" width=\"%lf\" height=\"%lf\" fill";
   std::map<double, double> widths;
-  for (std::sregex_iterator at(picture.begin(), picture.end(), box), end; at != end; ++at) {
-    if (std::stod((*at)[4]) > 10) widths[std::stod((*at)[2])] += std::stod((*at)[3]);  // no legend
+  for (std::size_t at = picture.find("<rect"); at != std::string::npos;
+       at = picture.find("<rect", at + 1)) {
+    double x = 0;
+    double y = 0;
+    double width = 0;
+    double height = 0;
+    const int read = std::sscanf(picture.c_str() + at, box, &x, &y, &width, &height);
+    if (read == 4 && height > 10) widths[y] += width;  // no legend
   }
   return widths;
 }
