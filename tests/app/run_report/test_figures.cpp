@@ -207,7 +207,7 @@ TEST(RunFigures, AResponseCountsOnce) {
 std::map<double, double> drawn_widths(const std::string& html) {
   const std::size_t begin = html.find("<svg");
   const std::string picture = html.substr(begin, html.find("</svg>") - begin);
-  constexpr const char* box = "<rect x=\"%lf\" y=\"%lf\" width=\"%lf\" height=\"%lf\" fill";
+  constexpr const char* box = "<rect x=\"%lf\" y=\"%lf\" width=\"%lf\" height=\"%lf\" fill%n";
   std::map<double, double> widths;
   for (std::size_t at = picture.find("<rect"); at != std::string::npos;
        at = picture.find("<rect", at + 1)) {
@@ -215,8 +215,9 @@ std::map<double, double> drawn_widths(const std::string& html) {
     double y = 0;
     double width = 0;
     double height = 0;
-    const int read = std::sscanf(picture.c_str() + at, box, &x, &y, &width, &height);
-    if (read == 4 && height > 10) widths[y] += width;  // no legend
+    int end = 0;  // 0: it is no such box
+    const int read = std::sscanf(picture.c_str() + at, box, &x, &y, &width, &height, &end);
+    if (read == 4 && end > 0 && height > 10) widths[y] += width;  // no legend
   }
   return widths;
 }

@@ -62,7 +62,7 @@ class SalvageTest : public Scratch {
 };
 
 TEST_F(SalvageTest, AFlippedBitCostsTwoResponsesAtMostWhereverItIs) {
-  const std::size_t step = kSanitizer ? 977 : 307;
+  const std::size_t step = kSanitizer ? 613 : 307;
   std::size_t damaged = 0;
   for (std::size_t at = 0; at < whole_.size(); at += step) {
     std::string bytes = whole_;
