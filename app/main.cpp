@@ -12,12 +12,12 @@
 #include <thread>
 #include <vector>
 
-#include "app/commands.hpp"
-#include "app/job.hpp"
-#include "app/pulse.hpp"
-#include "app/signals.hpp"
-#include "app/terminal.hpp"
-#include "app/version.hpp"
+#include "app/assembly/job.hpp"
+#include "app/commands/commands.hpp"
+#include "app/commands/version.hpp"
+#include "app/terminal/pulse.hpp"
+#include "app/terminal/signals.hpp"
+#include "app/terminal/terminal.hpp"
 #include "io/config/quantity.hpp"
 #include "io/config/run_config.hpp"
 

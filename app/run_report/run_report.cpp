@@ -6,16 +6,16 @@
 #include <system_error>
 #include <utility>
 
-#include "app/commands.hpp"
+#include "app/commands/commands.hpp"
 #include "app/run_report/html.hpp"
 #include "app/run_report/json.hpp"
 #include "app/run_report/text.hpp"
 #include "app/run_report/trace.hpp"
-#include "app/terminal.hpp"
+#include "app/terminal/terminal.hpp"
 #include "io/hdf5/atomic_file.hpp"
-#include "io/hdf5/stored_run.hpp"
-#include "io/hdf5/telemetry_reader.hpp"
+#include "io/run/stored_run.hpp"
 #include "io/steps/step_folder.hpp"
+#include "io/telemetry/telemetry_reader.hpp"
 
 namespace paceline::app {
 namespace fs = std::filesystem;

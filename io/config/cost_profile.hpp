@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "runtime/core/cost_table.hpp"
+#include "runtime/costs/cost_table.hpp"
 
 namespace paceline::io {
 

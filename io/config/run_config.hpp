@@ -131,7 +131,7 @@ struct SpeculationSection {
 /// once, or what costs least.
 enum class MoveKvBy : std::uint8_t { cost, transfer, recompute, both };
 
-/// In which order requests get room (runtime/policy/request_order.hpp).
+/// In which order requests get room (runtime/policy/schedule/request_order.hpp).
 enum class SchedulePolicy : std::uint8_t { context, no_context, oracle, group, fcfs };
 
 /// Which group has which request when. It changes when tokens are found, never which.

@@ -1,7 +1,7 @@
 #include "io/hdf5/shard_file.hpp"
 
 #include "io/hdf5/atomic_file.hpp"
-#include "io/hdf5/shard_format.hpp"
+#include "io/hdf5/shards.hpp"
 
 namespace paceline::io {
 

@@ -1,5 +1,5 @@
 // What the shards of both kinds have in common: how they come into being, what a failed write does,
-// how they are closed. Private to this folder.
+// how they are closed.
 #pragma once
 
 #include <chrono>
@@ -10,6 +10,7 @@
 #include <string>
 
 #include "io/hdf5/file.hpp"
+#include "io/hdf5/shards.hpp"
 #include "runtime/core/error.hpp"
 
 namespace paceline::io {

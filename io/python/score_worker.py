@@ -13,7 +13,7 @@ is given those of the four that it takes. It returns a number, or a dict with th
 own, as verl gives it. A function that raises leaves its response without a reward, with a traceback
 on standard error. What the function prints goes there too.
 
-The lines are those of io/reward/worker_line.hpp. Any program can take this one's place.
+The lines are those of io/workers/worker_line.hpp. Any program can take this one's place.
 """
 
 from __future__ import annotations

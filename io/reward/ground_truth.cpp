@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "io/reward/answer_match.hpp"
-#include "io/reward/worker_line.hpp"
+#include "io/workers/worker_line.hpp"
 #include "runtime/core/error.hpp"
 
 namespace paceline::io {

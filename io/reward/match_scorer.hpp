@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "io/reward/ground_truth.hpp"
-#include "io/reward/scorer.hpp"
 #include "io/text/tokenizer.hpp"
+#include "io/workers/scorer.hpp"
 #include "runtime/core/clock.hpp"
 
 namespace paceline::io {

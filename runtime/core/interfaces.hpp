@@ -141,7 +141,7 @@ struct StopPoint {
   using Accepted = std::array<std::uint8_t, kCalls>;
   RequestId id;
   std::uint32_t first = 0;  ///< index in the response of the first drafted token
-  /// What is known after each call but the last (policy/draft_stop.hpp): log-probabilities.
+  /// What is known after each call but the last (policy/length/draft_stop.hpp): log-probabilities.
   std::array<std::array<float, kStates>, kCalls - 1> states{};
   /// Row c: how likely 0 ... kCalls drafted tokens are accepted after c + 1 calls, by what the
   /// drafter can know of the target's noise.

@@ -6,7 +6,7 @@
 
 namespace paceline {
 
-/// Made by runtime/policy/make_draft_length.hpp.
+/// Made by runtime/policy/length/make_draft_length.hpp.
 enum class SpeculationPolicy : std::uint8_t {
   goodput,     ///< as far as is expected to pay, by costs and each request's acceptance
   nightjar,    ///< by a bandit that learns the best length of each batch size

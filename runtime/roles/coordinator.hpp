@@ -12,12 +12,12 @@
 
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/mailbox.hpp"
-#include "runtime/policy/placement.hpp"
-#include "runtime/policy/request_table.hpp"
-#include "runtime/policy/scheduler.hpp"
+#include "runtime/policy/place/placement.hpp"
+#include "runtime/policy/schedule/request_table.hpp"
+#include "runtime/policy/schedule/scheduler.hpp"
+#include "runtime/protocol/messages.hpp"
+#include "runtime/protocol/participant.hpp"
 #include "runtime/roles/known_group.hpp"
-#include "runtime/roles/messages.hpp"
-#include "runtime/roles/participant.hpp"
 #include "runtime/roles/role_change.hpp"
 
 namespace paceline::roles {

@@ -5,7 +5,7 @@
 #include <span>
 #include <utility>
 
-#include "runtime/roles/messages.hpp"
+#include "runtime/protocol/messages.hpp"
 
 namespace paceline::roles {
 namespace {

@@ -9,8 +9,8 @@
 #include "runtime/core/clock.hpp"
 #include "runtime/core/mailbox.hpp"
 #include "runtime/draft/group_log.hpp"
-#include "runtime/roles/draft_messages.hpp"
-#include "runtime/roles/participant.hpp"
+#include "runtime/protocol/draft_messages.hpp"
+#include "runtime/protocol/participant.hpp"
 
 namespace paceline::roles {
 

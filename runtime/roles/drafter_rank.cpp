@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "runtime/core/role.hpp"
-#include "runtime/roles/messages.hpp"
+#include "runtime/protocol/messages.hpp"
 
 namespace paceline::roles {
 namespace {

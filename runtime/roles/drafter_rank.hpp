@@ -15,8 +15,8 @@
 #include "runtime/core/mailbox.hpp"
 #include "runtime/core/types.hpp"
 #include "runtime/draft/drafter.hpp"
-#include "runtime/roles/messages.hpp"
-#include "runtime/roles/participant.hpp"
+#include "runtime/protocol/messages.hpp"
+#include "runtime/protocol/participant.hpp"
 
 namespace paceline::roles {
 

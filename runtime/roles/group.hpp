@@ -10,9 +10,9 @@
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/mailbox.hpp"
 #include "runtime/engine/step_runner.hpp"
+#include "runtime/protocol/messages.hpp"
+#include "runtime/protocol/participant.hpp"
 #include "runtime/roles/kv_share.hpp"
-#include "runtime/roles/messages.hpp"
-#include "runtime/roles/participant.hpp"
 
 namespace paceline::roles {
 

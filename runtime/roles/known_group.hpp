@@ -7,9 +7,9 @@
 #include <optional>
 #include <set>
 
-#include "runtime/policy/move_split.hpp"
-#include "runtime/policy/scheduler.hpp"
-#include "runtime/roles/messages.hpp"
+#include "runtime/policy/schedule/move_split.hpp"
+#include "runtime/policy/schedule/scheduler.hpp"
+#include "runtime/protocol/messages.hpp"
 
 namespace paceline::roles {
 

@@ -10,10 +10,10 @@
 
 #include "runtime/core/mailbox.hpp"
 #include "runtime/engine/batcher.hpp"
-#include "runtime/policy/move_split.hpp"
-#include "runtime/policy/placement.hpp"
+#include "runtime/policy/place/placement.hpp"
+#include "runtime/policy/schedule/move_split.hpp"
+#include "runtime/protocol/messages.hpp"
 #include "runtime/roles/group.hpp"
-#include "runtime/roles/messages.hpp"
 
 namespace paceline::roles {
 

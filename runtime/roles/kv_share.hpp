@@ -14,7 +14,7 @@
 #include "runtime/core/interfaces.hpp"
 #include "runtime/engine/step_runner.hpp"
 #include "runtime/kv/store.hpp"
-#include "runtime/roles/messages.hpp"
+#include "runtime/protocol/messages.hpp"
 
 namespace paceline::roles {
 

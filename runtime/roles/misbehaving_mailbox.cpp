@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "runtime/core/error.hpp"
-#include "runtime/roles/messages.hpp"
+#include "runtime/protocol/messages.hpp"
 
 namespace paceline::roles {
 

@@ -11,7 +11,7 @@
 #include "runtime/core/mailbox.hpp"
 #include "runtime/core/request.hpp"
 #include "runtime/core/types.hpp"
-#include "runtime/roles/messages.hpp"
+#include "runtime/protocol/messages.hpp"
 
 namespace paceline::roles {
 

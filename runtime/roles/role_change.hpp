@@ -4,8 +4,8 @@
 #include <set>
 #include <vector>
 
-#include "runtime/policy/placement.hpp"
-#include "runtime/policy/request_table.hpp"
+#include "runtime/policy/place/placement.hpp"
+#include "runtime/policy/schedule/request_table.hpp"
 #include "runtime/roles/known_group.hpp"
 
 namespace paceline::roles {

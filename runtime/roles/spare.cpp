@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "runtime/core/role.hpp"
-#include "runtime/roles/messages.hpp"
+#include "runtime/protocol/messages.hpp"
 
 namespace paceline::roles {
 

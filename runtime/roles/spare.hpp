@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "runtime/core/mailbox.hpp"
-#include "runtime/policy/placement.hpp"
-#include "runtime/roles/participant.hpp"
+#include "runtime/policy/place/placement.hpp"
+#include "runtime/protocol/participant.hpp"
 
 namespace paceline::roles {
 

@@ -7,7 +7,7 @@
 #include <set>
 #include <span>
 
-#include "runtime/core/cost_table.hpp"
+#include "runtime/costs/cost_table.hpp"
 #include "runtime/draft/drafter.hpp"
 #include "runtime/sim/responses.hpp"
 #include "runtime/sim/world.hpp"

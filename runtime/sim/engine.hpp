@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/backend.hpp"
-#include "runtime/core/cost_table.hpp"
+#include "runtime/costs/cost_table.hpp"
 #include "runtime/engine/step_runner.hpp"
 #include "runtime/sim/responses.hpp"
 #include "runtime/sim/world.hpp"

@@ -32,9 +32,9 @@
 #include <span>
 #include <string>
 
-#include "runtime/core/cost_table.hpp"
 #include "runtime/core/gpu_measurements.hpp"
 #include "runtime/core/model_shape.hpp"
+#include "runtime/costs/cost_table.hpp"
 
 namespace paceline::sim {
 

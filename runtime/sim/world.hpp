@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "runtime/core/clock.hpp"
-#include "runtime/roles/participant.hpp"
+#include "runtime/protocol/participant.hpp"
 
 namespace paceline::sim {
 

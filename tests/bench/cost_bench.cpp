@@ -7,8 +7,8 @@
 #include <tuple>
 
 #include "runtime/core/quantile.hpp"
-#include "runtime/policy/draft_length.hpp"
-#include "runtime/roles/speculator.hpp"
+#include "runtime/policy/length/draft_length.hpp"
+#include "runtime/speculation/speculator.hpp"
 #include "tests/bench/speculation_setup.hpp"
 
 namespace paceline::bench {

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "runtime/core/quantile.hpp"
-#include "runtime/policy/make_draft_length.hpp"
+#include "runtime/policy/length/make_draft_length.hpp"
 #include "tests/bench/machine.hpp"
 #include "tests/bench/speculation_setup.hpp"
 #include "tests/runtime/policy/stop_network_tensors.hpp"

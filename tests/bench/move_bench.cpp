@@ -24,14 +24,14 @@
 
 #include "kernels/backend.hpp"
 #include "runtime/core/quantile.hpp"
+#include "runtime/costs/cost_measurement.hpp"
+#include "runtime/costs/transfer_measurement.hpp"
 #include "runtime/engine/executor.hpp"
 #include "runtime/fabric/mpi_group.hpp"
 #include "runtime/fabric/ucx_fabric.hpp"
 #include "runtime/kv/block_pool.hpp"
-#include "runtime/policy/move_split.hpp"
-#include "runtime/roles/cost_measurement.hpp"
+#include "runtime/policy/schedule/move_split.hpp"
 #include "runtime/roles/group.hpp"
-#include "runtime/roles/transfer_measurement.hpp"
 #include "tests/bench/bench_model.hpp"
 #include "tests/bench/machine.hpp"
 

@@ -3,7 +3,7 @@
 
 Two ranks of one thread: coupled drafts of fixed lengths on both, and one verifier with the other rank as its drafter,
 with windows. --batches counts the requests of all groups together, all of --tokens tokens. Of each run's telemetry the
-model (runtime/policy/speculation_speed.hpp) is given how often drafted tokens were accepted where those before them were
+model (runtime/policy/plan/speculation_speed.hpp) is given how often drafted tokens were accepted where those before them were
 (p) and how long the drafter's call for a window took, in steps of the verifier ("drafting"); it foresees what was counted:
 tokens that a request commits in a step, drafted tokens that are verified in it, and drafted tokens that come to nothing
 for each committed one. These are counts, so the machine need not be quiet. Needs h5py.

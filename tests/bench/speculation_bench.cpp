@@ -30,8 +30,8 @@
 #include <vector>
 
 #include "runtime/core/quantile.hpp"
-#include "runtime/policy/make_draft_length.hpp"
-#include "runtime/roles/speculator.hpp"
+#include "runtime/policy/length/make_draft_length.hpp"
+#include "runtime/speculation/speculator.hpp"
 #include "tests/bench/arrivals.hpp"
 #include "tests/bench/machine.hpp"
 #include "tests/bench/speculation_setup.hpp"

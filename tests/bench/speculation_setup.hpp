@@ -1,5 +1,5 @@
 // What the speculation benchmarks share: a target, a draft model, prompts, and drafters made of
-// them as app/drafters.cpp makes them.
+// them as app/assembly/drafters.cpp makes them.
 #pragma once
 
 #include <memory>
@@ -13,13 +13,13 @@
 #include "kernels/backend.hpp"
 #include "runtime/core/clock.hpp"
 #include "runtime/core/thread_pool.hpp"
+#include "runtime/costs/cost_measurement.hpp"
 #include "runtime/draft/drafter.hpp"
 #include "runtime/draft/head_drafter.hpp"
 #include "runtime/draft/model_drafter.hpp"
 #include "runtime/engine/batcher.hpp"
 #include "runtime/engine/executor.hpp"
 #include "runtime/fabric/mpi_group.hpp"
-#include "runtime/roles/cost_measurement.hpp"
 #include "tests/bench/bench_model.hpp"
 
 namespace paceline::bench {

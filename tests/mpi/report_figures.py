@@ -1,6 +1,6 @@
 """report_figures.py TELEMETRY REPORT TRACE [HOST]: compares what `paceline report` printed with figures computed from telemetry.h5.
 
-Written from the layout of the file alone (io/hdf5/telemetry.hpp), so that neither repeats the other's faults. HOST: of
+Written from the layout of the file alone (io/telemetry/telemetry.hpp), so that neither repeats the other's faults. HOST: of
 all ranks, in a run; a simulation has several.
 """
 

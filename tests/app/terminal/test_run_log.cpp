@@ -1,6 +1,6 @@
 // The log of a run: what was said before it was opened, by several ranks and attempts, and by one
 // that was killed.
-#include "app/run_log.hpp"
+#include "app/terminal/run_log.hpp"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "app/terminal.hpp"
+#include "app/terminal/terminal.hpp"
 
 namespace paceline::app {
 namespace {

@@ -1,5 +1,5 @@
 // The first time that is foreseen, of runs whose end is known.
-#include "app/time_left.hpp"
+#include "app/terminal/time_left.hpp"
 
 #include <gtest/gtest.h>
 

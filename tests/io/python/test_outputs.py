@@ -1,6 +1,6 @@
 """What trainers get of a run that the C++ library wrote, as far as it needs no trainer's package.
 
-The arrays and samples themselves are tested in tests/io/hdf5/test_reader.py.
+The arrays and samples themselves are tested in tests/io/run/test_reader.py.
 """
 
 import dataclasses

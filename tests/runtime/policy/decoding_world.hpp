@@ -9,10 +9,10 @@
 #include <random>
 #include <vector>
 
-#include "runtime/core/cost_table.hpp"
 #include "runtime/core/quantile.hpp"
-#include "runtime/policy/acceptance.hpp"
-#include "runtime/policy/draft_length.hpp"
+#include "runtime/costs/cost_table.hpp"
+#include "runtime/policy/length/acceptance.hpp"
+#include "runtime/policy/length/draft_length.hpp"
 
 namespace paceline::policy {
 

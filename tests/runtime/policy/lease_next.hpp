@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/policy/request_table.hpp"
+#include "runtime/policy/schedule/request_table.hpp"
 
 namespace paceline::policy::test {
 

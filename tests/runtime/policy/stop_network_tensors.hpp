@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "runtime/core/weight_source.hpp"
-#include "runtime/policy/draft_stop.hpp"
+#include "runtime/policy/length/draft_stop.hpp"
 
 namespace paceline::policy {
 

@@ -1,7 +1,7 @@
 // Calibration of drafters' scores.
 #include <gtest/gtest.h>
 
-#include "runtime/policy/acceptance.hpp"
+#include "runtime/policy/length/acceptance.hpp"
 
 namespace paceline::policy {
 namespace {

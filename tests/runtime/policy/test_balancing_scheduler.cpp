@@ -1,5 +1,5 @@
 // Leases by chunk: who gets one, where it ends, and what becomes of the request then.
-#include "runtime/policy/balancing_scheduler.hpp"
+#include "runtime/policy/schedule/balancing_scheduler.hpp"
 
 #include <gtest/gtest.h>
 

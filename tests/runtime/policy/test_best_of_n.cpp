@@ -9,7 +9,7 @@
 #include <set>
 #include <tuple>
 
-#include "runtime/policy/best_of_n.hpp"
+#include "runtime/policy/schedule/best_of_n.hpp"
 
 namespace paceline::policy {
 namespace {

@@ -1,4 +1,4 @@
-#include "runtime/policy/deal.hpp"
+#include "runtime/policy/place/deal.hpp"
 
 #include <gtest/gtest.h>
 

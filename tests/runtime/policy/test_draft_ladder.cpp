@@ -4,8 +4,8 @@
 
 #include <random>
 
-#include "runtime/policy/draft_ladder.hpp"
-#include "runtime/policy/speculation_speed.hpp"
+#include "runtime/policy/plan/draft_ladder.hpp"
+#include "runtime/policy/plan/speculation_speed.hpp"
 
 namespace paceline::policy {
 namespace {

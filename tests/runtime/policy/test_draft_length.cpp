@@ -1,5 +1,5 @@
 // Draft lengths: the selection, and the policies in simulated time.
-#include "runtime/policy/draft_length.hpp"
+#include "runtime/policy/length/draft_length.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "runtime/core/quantile.hpp"
-#include "runtime/policy/goodput.hpp"
+#include "runtime/policy/length/goodput.hpp"
 #include "tests/runtime/policy/decoding_world.hpp"
 
 namespace paceline::policy {

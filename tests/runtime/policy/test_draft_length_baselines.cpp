@@ -7,10 +7,10 @@
 #include <numeric>
 #include <string>
 
-#include "runtime/policy/banditspec.hpp"
-#include "runtime/policy/dsd.hpp"
-#include "runtime/policy/make_draft_length.hpp"
-#include "runtime/policy/tetris.hpp"
+#include "runtime/policy/length/banditspec.hpp"
+#include "runtime/policy/length/dsd.hpp"
+#include "runtime/policy/length/make_draft_length.hpp"
+#include "runtime/policy/length/tetris.hpp"
 #include "tests/runtime/policy/decoding_world.hpp"
 
 namespace paceline::policy {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/policy/make_draft_length.hpp"
+#include "runtime/policy/length/make_draft_length.hpp"
 #include "tests/runtime/policy/decoding_world.hpp"
 
 namespace paceline::policy {

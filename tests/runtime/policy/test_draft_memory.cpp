@@ -1,4 +1,4 @@
-#include "runtime/policy/draft_memory.hpp"
+#include "runtime/policy/plan/draft_memory.hpp"
 
 #include <gtest/gtest.h>
 

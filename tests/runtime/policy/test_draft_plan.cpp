@@ -1,4 +1,4 @@
-#include "runtime/policy/draft_plan.hpp"
+#include "runtime/policy/plan/draft_plan.hpp"
 
 #include <gtest/gtest.h>
 

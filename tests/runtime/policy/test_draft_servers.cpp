@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/core/error.hpp"
-#include "runtime/policy/draft_servers.hpp"
+#include "runtime/policy/place/draft_servers.hpp"
 
 namespace paceline::policy {
 namespace {

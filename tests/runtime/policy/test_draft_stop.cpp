@@ -1,4 +1,4 @@
-#include "runtime/policy/draft_stop.hpp"
+#include "runtime/policy/length/draft_stop.hpp"
 
 #include <gtest/gtest.h>
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "runtime/policy/acceptance.hpp"
-#include "runtime/policy/goodput.hpp"
+#include "runtime/policy/length/acceptance.hpp"
+#include "runtime/policy/length/goodput.hpp"
 
 namespace paceline::policy {
 namespace {

@@ -1,4 +1,4 @@
-#include "runtime/policy/kv_pool_plan.hpp"
+#include "runtime/policy/place/kv_pool_plan.hpp"
 
 #include <gtest/gtest.h>
 

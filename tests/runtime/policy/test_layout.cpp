@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/core/error.hpp"
-#include "runtime/policy/layout.hpp"
+#include "runtime/policy/place/layout.hpp"
 
 namespace paceline::policy {
 namespace {

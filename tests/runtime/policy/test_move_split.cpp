@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "runtime/policy/move_split.hpp"
+#include "runtime/policy/schedule/move_split.hpp"
 
 namespace paceline::policy {
 namespace {

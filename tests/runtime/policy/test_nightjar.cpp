@@ -1,5 +1,5 @@
 // Nightjar's bandit: Algorithm 1's schedule, equation 3 and the switching cost by hand; its regret.
-#include "runtime/policy/nightjar.hpp"
+#include "runtime/policy/length/nightjar.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
-#include "runtime/policy/leases.hpp"
-#include "runtime/policy/placement.hpp"
+#include "runtime/policy/place/placement.hpp"
+#include "runtime/policy/schedule/leases.hpp"
 
 namespace paceline::policy {
 namespace {

@@ -1,12 +1,12 @@
 // When freed groups race for the last requests, and for which.
-#include "runtime/policy/racing.hpp"
+#include "runtime/policy/schedule/racing.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <set>
 
-#include "runtime/policy/balancing_scheduler.hpp"
+#include "runtime/policy/schedule/balancing_scheduler.hpp"
 #include "tests/runtime/policy/lease_next.hpp"
 
 namespace paceline::policy {

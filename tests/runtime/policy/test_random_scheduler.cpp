@@ -1,11 +1,11 @@
 // Chance must meet all that can be, and nothing that cannot.
-#include "runtime/policy/random_scheduler.hpp"
+#include "runtime/policy/schedule/random_scheduler.hpp"
 
 #include <gtest/gtest.h>
 
 #include <set>
 
-#include "runtime/policy/balancing_scheduler.hpp"
+#include "runtime/policy/schedule/balancing_scheduler.hpp"
 #include "tests/runtime/policy/lease_next.hpp"
 
 namespace paceline::policy {

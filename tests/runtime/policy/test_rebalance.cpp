@@ -5,8 +5,8 @@
 #include <optional>
 #include <random>
 
-#include "runtime/policy/rebalance.hpp"
-#include "runtime/policy/response_lengths.hpp"
+#include "runtime/policy/schedule/rebalance.hpp"
+#include "runtime/policy/schedule/response_lengths.hpp"
 
 namespace paceline::policy {
 namespace {

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <random>
 
-#include "runtime/policy/reconfiguration.hpp"
+#include "runtime/policy/plan/reconfiguration.hpp"
 
 namespace paceline::policy {
 namespace {

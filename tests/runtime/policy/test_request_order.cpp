@@ -1,5 +1,5 @@
 // In which order requests are leased, by hand-made cases and by a small world in which groups run.
-#include "runtime/policy/request_order.hpp"
+#include "runtime/policy/schedule/request_order.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "runtime/policy/request_table.hpp"
+#include "runtime/policy/schedule/request_table.hpp"
 
 #include <gtest/gtest.h>
 

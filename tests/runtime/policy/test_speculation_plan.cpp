@@ -6,8 +6,8 @@
 #include <cmath>
 #include <random>
 
-#include "runtime/policy/speculation_plan.hpp"
-#include "runtime/policy/speculation_speed.hpp"
+#include "runtime/policy/plan/speculation_plan.hpp"
+#include "runtime/policy/plan/speculation_speed.hpp"
 
 namespace paceline::policy {
 namespace {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <random>
 
-#include "runtime/policy/speculation_speed.hpp"
+#include "runtime/policy/plan/speculation_speed.hpp"
 #include "tests/runtime/policy/decoupled_world.hpp"
 
 namespace paceline::policy {

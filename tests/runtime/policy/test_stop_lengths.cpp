@@ -1,4 +1,4 @@
-#include "runtime/policy/stop_lengths.hpp"
+#include "runtime/policy/length/stop_lengths.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // When freed ranks draft for the last requests, for which, and by what.
-#include "runtime/policy/tail_drafters.hpp"
+#include "runtime/policy/schedule/tail_drafters.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <cmath>
 #include <string>
 
-#include "runtime/policy/balancing_scheduler.hpp"
-#include "runtime/policy/speculation_speed.hpp"
+#include "runtime/policy/plan/speculation_speed.hpp"
+#include "runtime/policy/schedule/balancing_scheduler.hpp"
 #include "tests/runtime/policy/lease_next.hpp"
 
 namespace paceline::policy {

@@ -1,4 +1,4 @@
-#include "runtime/policy/weight_copies.hpp"
+#include "runtime/policy/place/weight_copies.hpp"
 
 #include <gtest/gtest.h>
 

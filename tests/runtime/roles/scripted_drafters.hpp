@@ -10,7 +10,7 @@
 #include <set>
 #include <vector>
 
-#include "runtime/roles/speculator.hpp"
+#include "runtime/speculation/speculator.hpp"
 #include "tests/runtime/engine/block_checking_runner.hpp"
 #include "tests/runtime/requests.hpp"
 

@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "runtime/policy/balancing_scheduler.hpp"
+#include "runtime/policy/schedule/balancing_scheduler.hpp"
 #include "tests/runtime/requests.hpp"
 #include "tests/runtime/roles/simulated_mailbox.hpp"
 

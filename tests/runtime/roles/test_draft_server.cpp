@@ -6,9 +6,9 @@
 #include <random>
 
 #include "runtime/draft/suffix_drafter.hpp"
-#include "runtime/roles/draft_client.hpp"
+#include "runtime/protocol/messages.hpp"
 #include "runtime/roles/draft_server.hpp"
-#include "runtime/roles/messages.hpp"
+#include "runtime/speculation/draft_client.hpp"
 #include "tests/runtime/roles/simulated_mailbox.hpp"
 #include "tests/runtime/roles/world.hpp"
 

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "runtime/policy/balancing_scheduler.hpp"
+#include "runtime/policy/schedule/balancing_scheduler.hpp"
 #include "tests/runtime/requests.hpp"
 #include "tests/runtime/roles/simulated_mailbox.hpp"
 

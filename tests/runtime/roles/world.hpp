@@ -14,8 +14,8 @@
 
 #include "runtime/draft/features.hpp"
 #include "runtime/draft/ngram_drafter.hpp"
-#include "runtime/policy/balancing_scheduler.hpp"
-#include "runtime/policy/random_scheduler.hpp"
+#include "runtime/policy/schedule/balancing_scheduler.hpp"
+#include "runtime/policy/schedule/random_scheduler.hpp"
 #include "runtime/roles/coordinator.hpp"
 #include "runtime/roles/drafter_rank.hpp"
 #include "runtime/roles/group.hpp"

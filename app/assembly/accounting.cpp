@@ -1,0 +1,175 @@
+#include "app/assembly/accounting.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "app/terminal/terminal.hpp"
+#include "runtime/core/counted.hpp"
+
+namespace paceline::app {
+namespace {
+
+constexpr double kMiB = 1024.0 * 1024.0;
+
+bool is(const RankSummary& summary, Role role) {
+  return summary.role == static_cast<std::uint32_t>(role);
+}
+
+/// Before the rank's role began: weights, mostly.
+double starting_seconds(const RankSummary& summary, double seconds) {
+  return std::max(0.0, seconds - summary.busy_seconds - summary.idle_seconds);
+}
+
+double share(std::uint64_t part, std::uint64_t whole) {
+  return static_cast<double>(part) / static_cast<double>(std::max<std::uint64_t>(1, whole));
+}
+
+struct Row {
+  const char* name;
+  int digits;  ///< behind the point; counts have none
+  std::function<double(const RankSummary&)> value;
+};
+
+std::vector<Row> rows_of(double seconds) {
+  const auto count = [](std::uint64_t RankSummary::*member) {
+    return [member](const RankSummary& s) { return static_cast<double>(s.*member); };
+  };
+  const auto mib = [](std::uint64_t RankSummary::*member) {
+    return [member](const RankSummary& s) { return static_cast<double>(s.*member) / kMiB; };
+  };
+  return {
+      {"busy, % of time", 1, [=](const RankSummary& s) { return 100 * s.busy_seconds / seconds; }},
+      {"idle, % of time", 1, [=](const RankSummary& s) { return 100 * s.idle_seconds / seconds; }},
+      {"starting, % of time", 1,
+       [=](const RankSummary& s) { return 100 * starting_seconds(s, seconds) / seconds; }},
+      {"collectives, % of time", 1,
+       [=](const RankSummary& s) { return 100 * s.communication_seconds / seconds; }},
+      {"writing, % of time", 1,
+       [=](const RankSummary& s) { return 100 * s.flush_seconds / seconds; }},
+      {"steps", 0, count(&RankSummary::steps)},
+      {"prefill tokens", 0, count(&RankSummary::prefill_tokens)},
+      {"response tokens", 0, count(&RankSummary::response_tokens)},
+      {"response tokens/s", 1,
+       [=](const RankSummary& s) { return static_cast<double>(s.response_tokens) / seconds; }},
+      {"raced for others", 0, count(&RankSummary::raced)},
+      {"said first by racers", 0, count(&RankSummary::foretold)},
+      {"drafted tokens", 0, count(&RankSummary::drafted)},
+      {"of them accepted, %", 1,
+       [](const RankSummary& s) { return 100 * share(s.accepted, s.drafted); }},
+      {"messages sent", 0, count(&RankSummary::messages_sent)},
+      {"weights, MiB", 1, mib(&RankSummary::weight_bytes)},
+      {"KV pool, MiB", 1, mib(&RankSummary::kv_bytes)},
+      {"peak RSS, MiB", 1, mib(&RankSummary::peak_rss_bytes)},
+  };
+}
+
+/// Rows that are zero on every rank say nothing and are left out.
+void print_table(std::span<const RankSummary> summaries, double seconds) {
+  for (const Role role : {Role::verifier, Role::verifier_member, Role::drafter, Role::spare}) {
+    std::vector<const RankSummary*> ranks;
+    for (const RankSummary& s : summaries) {
+      if (is(s, role)) ranks.push_back(&s);
+    }
+    if (ranks.empty()) continue;
+    say("{:<24}{:>12}{:>12}{:>12}", fmt::format("{} x {}, a rank", ranks.size(), name_of(role)),
+        "min", "avg", "max");
+    for (const Row& row : rows_of(seconds)) {
+      double least = INFINITY;
+      double most = -INFINITY;
+      double sum = 0;
+      for (const RankSummary* s : ranks) {
+        const double value = row.value(*s);
+        least = std::min(least, value);
+        most = std::max(most, value);
+        sum += value;
+      }
+      if (most == 0) continue;
+      say("  {:<22}{:>12.{}f}{:>12.{}f}{:>12.{}f}", row.name, least, row.digits,
+          sum / static_cast<double>(ranks.size()), row.digits, most, row.digits);
+    }
+  }
+}
+
+/// Time that ranks spent on nothing of use, and the setting that may change it.
+struct Loss {
+  double seconds = 0;  ///< of all ranks together
+  std::string to;      ///< "... of the ranks' time went to ..."
+  std::string advice;
+};
+
+std::vector<Loss> losses_of(const Setup& setup, std::span<const RankSummary> summaries,
+                            double seconds, bool resident) {
+  const policy::Layout& layout = setup.layout;
+  const io::SpeculationSection& speculation = setup.config.speculation;
+  Loss starting{0, "starting and loading weights",
+                resident ? "more responses in a step (prompts.samples) make it small"
+                         : "more responses in a run (prompts.samples) or a job that stays "
+                           "(--watch) make it small"};
+  Loss waiting{0, "ranks of verifier groups without work", ""};
+  Loss spare{
+      0, "spare ranks",
+      "let layout.verifier_tp and layout.verifier_groups divide the ranks, or ask for fewer"};
+  Loss ahead{0, "drafter ranks without work", "fewer would do (layout.drafters)"};
+  Loss refused{0, "verifying drafts that were refused",
+               "speculation.policy: goodput drafts where it pays alone"};
+  for (const RankSummary& s : summaries) {
+    starting.seconds += starting_seconds(s, seconds);
+    if (is(s, Role::spare)) spare.seconds += s.idle_seconds;
+    if (is(s, Role::drafter)) ahead.seconds += s.idle_seconds;
+    if (s.leader >= 0) waiting.seconds += s.idle_seconds;
+    // Where it is asked whether drafts pay, those that are refused were expected. A group's members
+    // verify what their leader counts. (Of a rank whose role changed the last group is known.)
+    if (drafts_always(speculation.policy) && s.leader >= 0 && s.drafted > s.accepted)
+      refused.seconds += s.tp * s.busy_seconds * share(s.drafted - s.accepted, s.decode_tokens);
+  }
+  if (layout.groups() > 1 && !setup.config.schedule.rebalance) {
+    waiting.advice = "schedule.rebalance: true gives groups that run dry some of others' requests";
+  } else if (layout.groups() > 1) {
+    waiting.advice =
+        "the last and longest responses left them little: more responses (prompts.samples), a "
+        "lower sampling.max_tokens, or fewer ranks";
+  } else {
+    waiting.advice = "more responses in a run (prompts.samples) keep them busy";
+  }
+  if (!setup.drafters.empty() && reads_costs(speculation.policy) && !setup.profile_holds())
+    waiting.advice += "; engine.profile saves measuring costs at the start";
+  return {starting, waiting, spare, ahead, refused};
+}
+
+void print_largest_loss(const Setup& setup, std::span<const RankSummary> summaries, double seconds,
+                        bool resident) {
+  constexpr double kWorthAWord = 0.05;
+  const std::vector<Loss> losses = losses_of(setup, summaries, seconds, resident);
+  const auto largest =
+      std::max_element(losses.begin(), losses.end(),
+                       [](const Loss& a, const Loss& b) { return a.seconds < b.seconds; });
+  const double part = largest->seconds / (seconds * static_cast<double>(summaries.size()));
+  if (part < kWorthAWord) {
+    say("largest loss: none above {:.0f} % of the ranks' time", 100 * kWorthAWord);
+  } else {
+    say("largest loss: {:.0f} % of the ranks' time went to {}; {}", 100 * part, largest->to,
+        largest->advice);
+  }
+}
+
+}  // namespace
+
+void print_accounting(const Setup& setup, std::span<const RankSummary> summaries,
+                      const roles::Progress& progress, double seconds, bool resident) {
+  print_table(summaries, seconds);
+  std::uint64_t tokens = 0;
+  for (const RankSummary& s : summaries) tokens += s.response_tokens;
+  const double rate = static_cast<double>(tokens) / seconds;
+  say("total: {} finished{}, {} in {:.1f} s: {:.1f} tokens/s, {:.1f} a rank",
+      counted(progress.finished - progress.finished_before, "response"),
+      progress.finished_before > 0 ? fmt::format(" (and {} before)", progress.finished_before) : "",
+      counted(tokens, "token"), seconds, rate, rate / static_cast<double>(summaries.size()));
+  print_largest_loss(setup, summaries, seconds, resident);
+}
+
+}  // namespace paceline::app

@@ -1,0 +1,17 @@
+// What a run did and where its time went, at its end, on stderr.
+#pragma once
+
+#include <span>
+
+#include "app/assembly/setup.hpp"
+#include "runtime/core/interfaces.hpp"
+#include "runtime/roles/coordinator.hpp"
+
+namespace paceline::app {
+
+/// A table of each role with min / average / max over its ranks, then totals and the largest loss.
+/// `seconds`: since the run began. `resident`: the job stays for further steps.
+void print_accounting(const Setup& setup, std::span<const RankSummary> summaries,
+                      const roles::Progress& progress, double seconds, bool resident);
+
+}  // namespace paceline::app

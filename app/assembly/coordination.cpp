@@ -1,0 +1,172 @@
+#include "app/assembly/coordination.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <random>
+#include <utility>
+
+#include "app/assembly/drafters.hpp"
+#include "io/run/run_replay.hpp"
+#include "runtime/core/counted.hpp"
+#include "runtime/core/error.hpp"
+#include "runtime/policy/schedule/balancing_scheduler.hpp"
+#include "runtime/policy/schedule/random_scheduler.hpp"
+
+namespace paceline::app {
+
+std::vector<Trajectory> work_list(const Setup& setup, std::span<const RequestId> finished,
+                                  std::span<Trajectory> partial) {
+  std::vector<std::uint32_t> order(setup.prompts.prompts.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::uint32_t>(i);
+  if (setup.config.prompts.shuffle) {
+    std::mt19937_64 random(setup.config.sampling.seed);
+    for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
+  }
+  std::map<RequestId, Trajectory*> begun;
+  for (Trajectory& t : partial) begun.emplace(t.id, &t);
+  std::vector<Trajectory> work;
+  for (const std::uint32_t prompt : order) {
+    for (std::int32_t sample = 0; sample < setup.config.prompts.samples; ++sample) {
+      const RequestId id{prompt, static_cast<std::uint32_t>(sample)};
+      if (std::binary_search(finished.begin(), finished.end(), id)) continue;
+      Trajectory t;
+      if (const auto it = begun.find(id); it != begun.end()) t = std::move(*it->second);
+      t.id = id;
+      t.finish_reason = FinishReason::partial;
+      t.reward = NAN;
+      t.weight_version = setup.config.model.weight_version;
+      work.push_back(std::move(t));
+    }
+  }
+  return work;
+}
+
+namespace {
+
+policy::TailOptions tail_options(const Setup& setup) {
+  policy::TailOptions options;
+  const std::vector<std::int32_t> methods = tail_methods(setup);
+  if (methods.empty() || !setup.profile_holds()) return options;
+  const auto method = [&](std::int32_t d) {
+    const std::vector<DrafterCosts>& costs = setup.profile->drafters;
+    return policy::TailMethod{
+        d,
+        *std::find_if(costs.begin(), costs.end(),
+                      [&](const DrafterCosts& c) { return c.name == setup.drafters[d].name; }),
+        setup.speculation.acceptance[d]};
+  };
+  options.home = setup.layout.placement;
+  for (const std::int32_t d : methods) options.methods.push_back(method(d));
+  const bool ahead = setup.layout.drafters() > 0;
+  options.mode = ahead ? SpeculationMode::decoupled : SpeculationMode::coupled;
+  for (std::int32_t d = 0; d < static_cast<std::int32_t>(setup.drafters.size()); ++d) {
+    const bool tail = std::find(methods.begin(), methods.end(), d) != methods.end();
+    if (options.first || tail || (!ahead && setup.drafters[d].model == nullptr)) continue;
+    options.first = method(d);
+  }
+  if (ahead && options.first) options.raced.push_back(*options.first);
+  for (const std::int32_t d : own_drafters(setup, Role::verifier))
+    options.raced.push_back(method(d));
+  options.window = draft_window(setup.config.speculation);
+  options.longest_draft = setup.config.speculation.max_length;
+  options.max_batch = setup.config.engine.max_batch;
+  return options;
+}
+
+}  // namespace
+
+std::unique_ptr<policy::Scheduler> make_scheduler(const Setup& setup) {
+  const io::ScheduleSection& schedule = setup.config.schedule;
+  const bool is_static = schedule.policy == io::SchedulePolicy::group;
+  const auto methods = static_cast<int>(drafter_names(setup).size());
+  auto balancing = std::make_unique<policy::BalancingScheduler>(policy::BalancingOptions{
+      .terms = lease_terms(setup),
+      .rebalance = schedule.rebalance && !is_static,
+      .shares = !is_static,
+      .racing = {races(setup) ? race_methods(setup) : 0, setup.config.speculation.race_batch},
+      .tail = tail_options(setup)});
+  if (!schedule.shuffle && !schedule.shuffle_roles && !schedule.shuffle_races) return balancing;
+  return std::make_unique<policy::RandomScheduler>(
+      std::move(balancing), setup.layout.placement,
+      policy::Chance{.moves = schedule.shuffle,
+                     .roles = schedule.shuffle_roles,
+                     .tail_methods = tail_methods(setup),
+                     .race_methods = schedule.shuffle_races ? std::max(1, methods) : 0,
+                     .seed = schedule.shuffle_seed});
+}
+
+ResponseTokens known_lengths(const Setup& setup) {
+  const std::optional<std::string>& directory = setup.config.schedule.lengths;
+  if (!directory) return {};
+  const RecordedRun run = io::read_recorded_run(*directory);
+  std::map<std::string, std::size_t> recorded;  // by uid
+  for (std::size_t p = 0; p < run.prompts.size(); ++p) recorded[run.prompts[p].uid] = p;
+  ResponseTokens lengths;
+  for (std::uint32_t p = 0; p < setup.prompts.prompts.size(); ++p) {
+    const auto at = recorded.find(setup.prompts.prompts[p].uid);
+    if (at == recorded.end()) continue;
+    const std::vector<std::int32_t>& samples = run.lengths[at->second];
+    for (std::uint32_t s = 0; s < samples.size(); ++s)
+      lengths[{p, s}] = static_cast<std::uint32_t>(samples[s]);
+  }
+  if (lengths.empty())
+    throw UsageError("schedule.lengths: the run in " + *directory +
+                     " has none of these prompts (they are known by uid)");
+  return lengths;
+}
+
+std::unique_ptr<policy::RequestOrder> make_order(const Setup& setup, ResponseTokens lengths) {
+  const auto max_tokens = static_cast<std::uint32_t>(setup.config.sampling.max_tokens);
+  const std::span<const Prompt> prompts = setup.prompts.prompts;
+  switch (setup.config.schedule.policy) {
+    case io::SchedulePolicy::context:
+      return std::make_unique<policy::ContextAware>(max_tokens, setup.config.sampling.seed,
+                                                    prompts);
+    case io::SchedulePolicy::no_context:
+      return std::make_unique<policy::QueueAgain>();
+    case io::SchedulePolicy::oracle:
+      return std::make_unique<policy::LongestFirst>(std::move(lengths), max_tokens, prompts);
+    case io::SchedulePolicy::group:
+      return std::make_unique<policy::GroupStatic>();
+    case io::SchedulePolicy::fcfs:
+      break;
+  }
+  return std::make_unique<policy::FirstCome>();
+}
+
+policy::LeaseTerms lease_terms(const Setup& setup) {
+  const io::EngineSection& engine = setup.config.engine;
+  const io::Auto<std::int32_t> chunk = setup.config.schedule.chunk;
+  const bool grows = !chunk && !setup.kv.holds_batch && !engine.kv_growth;
+  return {.chunk = chunk.value_or(grows ? policy::kLeastChunk : 0),
+          .chunk_share = grows ? policy::kChunkShare : 0,
+          .growth = engine.kv_growth.value_or(0),
+          .max_tokens = setup.config.sampling.max_tokens,
+          .context = setup.model.max_position,
+          .kv_block = engine.kv_block};
+}
+
+std::string chunk_text(const Setup& setup) {
+  const policy::LeaseTerms terms = lease_terms(setup);
+  const bool set = setup.config.schedule.chunk.has_value();
+  if (terms.chunk_share > 0) {
+    return fmt::format(
+        "requests run in chunks of an eighth of what they have, {} at least: KV memory does not "
+        "hold a "
+        "full batch at its longest (override: schedule.chunk)",
+        counted(terms.chunk, "token"));
+  }
+  const std::string why = set ? " (schedule.chunk)" : " (override: schedule.chunk)";
+  return terms.chunk > 0
+             ? fmt::format("requests run in chunks of {}{}", counted(terms.chunk, "token"), why)
+             : "requests run without chunks" + why;
+}
+
+roles::CoordinatorOptions coordinator_options(const Setup& setup) {
+  return {.seed = setup.config.sampling.seed, .terms = lease_terms(setup)};
+}
+
+}  // namespace paceline::app

@@ -1,0 +1,57 @@
+#include "app/assembly/cost_conditions.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace paceline::app {
+
+std::string shape_text(const ModelConfig& model, DType compute) {
+  ModelShape shape;
+  shape.family = name_of(model.architecture);
+  shape.layers = model.layers;
+  shape.hidden = model.hidden;
+  shape.heads = model.heads;
+  shape.kv_heads = model.kv_heads;
+  shape.head_dim = model.head_dim;
+  shape.intermediate = model.intermediate;
+  shape.vocab = model.vocab;
+  return shape_text(shape, compute);
+}
+
+std::string shape_text(const ModelShape& model, DType compute) {
+  std::string text = fmt::format("{} {} layers, {} wide, {} + {} heads of {}, {} inner, {} tokens",
+                                 model.family, model.layers, model.hidden, model.heads,
+                                 model.kv_heads, model.head_dim, model.intermediate, model.vocab);
+  if (model.latent)
+    text += fmt::format(", latent attention of {} + {}", model.latent->kv_rank, model.latent->rope);
+  if (model.experts)
+    text += fmt::format(", {} of {} experts of {}", model.experts->chosen, model.experts->routed,
+                        model.experts->width);
+  return text + fmt::format(", {}", name_of(compute));
+}
+
+std::string difference(const CostTable& profile, const CostConditions& now,
+                       std::span<const int> degrees, std::span<const ConfiguredDrafter> drafters,
+                       const char* whose) {
+  const CostConditions& then = profile.conditions;
+  const auto differs = [&](const char* what, const auto& was, const auto& is) {
+    return fmt::format("it was measured with {} {}, {} has {}", what, was, whose, is);
+  };
+  if (then.backend != now.backend) return differs("backend", then.backend, now.backend);
+  if (then.isa != now.isa) return differs("instruction set", then.isa, now.isa);
+  if (degrees.size() != 1 || degrees.front() != then.tp)
+    return differs("tensor-parallel degree", then.tp, fmt::format("{}", fmt::join(degrees, ", ")));
+  if (then.threads != now.threads) return differs("threads", then.threads, now.threads);
+  if (then.model != now.model) return differs("a model of", then.model, now.model);
+  for (const ConfiguredDrafter& drafter : drafters) {
+    const bool there =
+        std::any_of(profile.drafters.begin(), profile.drafters.end(),
+                    [&](const DrafterCosts& costs) { return costs.name == drafter.name; });
+    if (!there) return fmt::format("it knows no drafter {}", drafter.name);
+  }
+  return "";
+}
+
+}  // namespace paceline::app

@@ -1,0 +1,160 @@
+#include "app/assembly/costs.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "app/assembly/make_speculator.hpp"
+#include "app/terminal/terminal.hpp"
+#include "io/config/cost_profile.hpp"
+#include "runtime/costs/transfer_measurement.hpp"
+#include "runtime/protocol/participant.hpp"
+
+namespace paceline::app {
+namespace {
+
+/// Of the time for measuring, that transfers get.
+constexpr double kTransferShare = 0.1;
+
+/// With the group's members, whose roles begin when this is over.
+roles::CostMeasurement measure_steps(const MeasuringRank& rank,
+                                     const roles::MeasurementBudget& budget) {
+  const Setup& setup = rank.setup;
+  const int me = rank.mpi.rank();
+  const policy::Placement& placement = setup.layout.placement;
+  const Role role = placement.role(me);
+  if (role != Role::verifier && role != Role::verifier_member) return {};
+  const auto [leader, tp] = placement.groups[placement.group(me)];
+  if (role == Role::verifier_member) {
+    roles::Member member(rank.mailbox, *rank.compute.executor, *rank.share, leader,
+                         placement.epoch);
+    roles::drive(member, rank.mailbox, rank.clock, [] { return true; });
+    return {};
+  }
+  std::vector<int> members;
+  for (int m = 1; m < tp; ++m) members.push_back(leader + m);
+  roles::Group group(rank.mailbox, *rank.compute.executor, *rank.share, members, placement.epoch);
+  const io::SpeculationSection& speculation = setup.config.speculation;
+  roles::MeasuredEngine engine{group, executor_limits(setup), setup.model.vocab,
+                               {},    speculation.max_length, speculation.paths.value_or(1)};
+  const std::vector<std::string> names = own_drafter_names(setup, Role::verifier);
+  for (std::size_t d = 0; d < rank.compute.drafters.size(); ++d)
+    engine.drafters.push_back({names[d], *rank.compute.drafters[d]});
+  roles::CostMeasurement measured = roles::measure_costs(engine, rank.clock, budget);
+  group.finish({});
+  return measured;
+}
+
+/// The same on every rank.
+std::optional<TransferCosts> measure_transfers_of(const MeasuringRank& rank, double seconds) {
+  const policy::Placement& placement = rank.setup.layout.placement;
+  const auto groups = static_cast<int>(placement.groups.size());
+  if (groups < 2) return std::nullopt;
+  const int own = placement.group(rank.mpi.rank());
+  const int peer = own ^ 1;
+  roles::TransferEnd end;
+  end.blocks = rank.setup.kv.blocks;
+  if (rank.share != nullptr && peer < groups) {
+    end.share = rank.share;
+    end.block_bytes = static_cast<double>(rank.compute.executor->kv_memory().shape.block_bytes());
+    end.peer = placement.groups[peer];
+    end.receives = own < peer;
+  }
+  const auto sum = [&](std::span<double> values) {
+    const auto all = rank.mpi.all_gather(std::as_bytes(values));
+    std::vector<double> theirs(values.size());
+    std::fill(values.begin(), values.end(), 0.0);
+    for (const std::vector<std::byte>& bytes : all) {
+      std::memcpy(theirs.data(), bytes.data(), bytes.size());
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] += theirs[i];
+    }
+  };
+  rank.mpi.barrier();  // without spinning: others may measure steps still
+  // A group's leader knows how long its steps were measured; its members do not.
+  const bool knows = end.receives && placement.role(rank.mpi.rank()) == Role::verifier;
+  std::vector<double> budget{knows ? seconds : 0, knows ? 1.0 : 0};
+  sum(budget);
+  return roles::measure_transfers(end, rank.mailbox, rank.clock,
+                                  budget[0] / std::max(1.0, budget[1]), sum);
+}
+
+}  // namespace
+
+roles::CostMeasurement measure(const MeasuringRank& rank, const roles::MeasurementBudget& budget) {
+  roles::MeasurementBudget of_steps = budget;
+  if (rank.setup.layout.groups() > 1) {
+    of_steps.seconds *= 1 - kTransferShare;
+    of_steps.share *= 1 - kTransferShare;
+  }
+  const double begin = rank.clock.now();
+  roles::CostMeasurement measured = measure_steps(rank, of_steps);
+  measured.table.transfer =
+      measure_transfers_of(rank, measured.seconds * kTransferShare / (1 - kTransferShare));
+  measured.table.conditions = rank.setup.conditions;
+  const policy::Placement& placement = rank.setup.layout.placement;
+  if (const int group = placement.group(rank.mpi.rank()); group >= 0)
+    measured.table.conditions.tp = placement.groups[group].tp;
+  measured.seconds = rank.clock.now() - begin;
+  return measured;
+}
+
+bool wants_costs(const Setup& setup) {
+  const bool drafts = !setup.drafters.empty() && (reads_costs(setup.config.speculation.policy) ||
+                                                  reconfigure_every(setup) > 0);
+  const io::ScheduleSection& schedule = setup.config.schedule;
+  return drafts || (setup.layout.groups() > 1 && (schedule.rebalance || schedule.shuffle));
+}
+
+namespace {
+
+/// This rank's part of it.
+CostTable own_costs(const MeasuringRank& rank, std::size_t responses) {
+  const Setup& setup = rank.setup;
+  // Steps of a full batch, if responses come to half of their longest.
+  roles::MeasurementBudget budget;
+  budget.steps_foreseen = static_cast<double>(responses) * setup.mean_max_tokens / 2 /
+                          setup.layout.groups() / setup.config.engine.max_batch;
+  if (setup.profile_holds()) {
+    CostTable table = *setup.profile;
+    if (!table.transfer)  // it was measured with a single group
+      table.transfer = measure_transfers_of(rank, kTransferShare * budget.seconds);
+    return table;
+  }
+  const roles::CostMeasurement measured = measure(rank, budget);
+  if (rank.mpi.rank() == 0) {
+    say("  costs by {} measurements in {:.2f} s", measured.measurements, measured.seconds);
+    if (const auto& transfer = measured.table.transfer)
+      say("  KV moves at {:.2f} GB/s after {:.2f} ms", 1e-9 * transfer->bandwidth,
+          1e3 * transfer->latency);
+  }
+  return measured.table;
+}
+
+}  // namespace
+
+CostsByDegree costs_of_run(const MeasuringRank& rank, std::size_t responses) {
+  if (!wants_costs(rank.setup)) return {};
+  const policy::Placement& placement = rank.setup.layout.placement;
+  const int me = rank.mpi.rank();
+  const CostTable own = own_costs(rank, responses);
+  CostsByDegree costs;
+  if (const int group = placement.group(me); group >= 0) costs[placement.groups[group].tp] = own;
+  if (!rank.setup.config.schedule.shuffle_roles) return costs;
+  // All tables to all ranks, of which any may come to verify.
+  const std::string text = placement.role(me) == Role::verifier ? io::cost_profile_text(own) : "";
+  const auto all = rank.mpi.all_gather(std::as_bytes(std::span(text)));
+  for (const policy::GroupRanks& group : placement.groups) {
+    const std::vector<std::byte>& theirs = all[group.leader];
+    costs[group.tp] = io::parse_cost_profile(
+        {reinterpret_cast<const char*>(theirs.data()), theirs.size()}, "costs");
+  }
+  return costs;
+}
+
+const CostTable& of_degree(const CostsByDegree& costs, int tp) {
+  static const CostTable none;
+  return costs.contains(tp) ? costs.at(tp) : none;
+}
+
+}  // namespace paceline::app

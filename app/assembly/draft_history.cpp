@@ -1,0 +1,58 @@
+#include "app/assembly/draft_history.hpp"
+
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <vector>
+
+#include "app/terminal/terminal.hpp"
+#include "io/config/draft_history_file.hpp"
+
+namespace paceline::app {
+namespace {
+
+/// What earlier rollouts count for after another. They then are worth ten of it: rates hardly
+/// change from one RL step to the hundredth after it (SpecActor, sections 4.1 and 6), so that ten
+/// lose nothing, and after ten what changed for good, as other prompts do, has been learned.
+constexpr double kKeep = 0.9;
+
+}  // namespace
+
+DraftHistory earlier_drafts(const io::RunConfig& config) {
+  if (!config.engine.profile) return {};
+  const std::string path = io::draft_history_path(*config.engine.profile);
+  return std::filesystem::exists(path) ? io::read_draft_history(path) : DraftHistory();
+}
+
+DraftHistory sum_drafts(const fabric::MpiEnvironment& mpi, const Setup& setup,
+                        std::span<const DraftTally> own) {
+  if (own.empty()) return {};
+  const std::vector<std::vector<std::byte>> all = mpi.all_gather(std::as_bytes(own));
+  DraftHistory sum;
+  if (mpi.rank() != 0) return sum;
+  std::vector<DraftTally> tallies(own.size());
+  for (const std::vector<std::byte>& of_rank : all) {
+    std::memcpy(tallies.data(), of_rank.data(), of_rank.size());
+    for (std::size_t d = 0; d < tallies.size(); ++d) {
+      if (tallies[d].tried > 0)
+        sum.update(setup.drafters[d].name, static_cast<double>(tallies[d].tried),
+                   static_cast<double>(tallies[d].accepted));
+    }
+  }
+  return sum;
+}
+
+void keep_drafts(const Setup& setup, const DraftHistory& drafts, bool first_attempt) {
+  if (!setup.profile_holds() || !setup.config.speculation.keep_history || drafts.records().empty())
+    return;
+  try {
+    DraftHistory history = earlier_drafts(setup.config);
+    if (first_attempt) history.decay(kKeep);
+    history.merge(drafts);
+    io::write_draft_history(io::draft_history_path(*setup.config.engine.profile), history);
+  } catch (const std::exception& error) {
+    say("warning: how often drafts were accepted is not kept for later runs: {}", error.what());
+  }
+}
+
+}  // namespace paceline::app

@@ -1,0 +1,46 @@
+// The draft servers of a job: where they are, and the thread of one.
+#pragma once
+
+#include <cstdint>
+#include <thread>
+
+#include "app/assembly/setup.hpp"
+#include "runtime/core/clock.hpp"
+#include "runtime/draft/group_log.hpp"
+#include "runtime/fabric/mpi_environment.hpp"
+#include "runtime/fabric/ucx_fabric.hpp"
+#include "runtime/speculation/draft_client.hpp"
+
+namespace paceline::app {
+
+/// Chooses the ranks that host one, and says so among the explanations of the layout, which there
+/// must be. Throws UsageError where more are asked for than there are ranks.
+void place_draft_servers(Setup& setup);
+
+[[nodiscard]] bool hosts_draft_server(const Setup& setup, int rank);
+
+/// What a server holds at most is what a client's trees may.
+[[nodiscard]] draft::LogLimits draft_log_limits(const Setup& setup);
+
+/// Of the verifier that the rank is in the placement of this epoch.
+[[nodiscard]] roles::DraftClientOptions draft_client_options(const Setup& setup,
+                                                             std::uint32_t epoch, int rank);
+
+/// The rank's draft server, if it hosts one: a thread beside the rank's own, so that neither waits
+/// for the other. It sleeps unless it is told or asked something, and serves until it is destroyed:
+/// by then no request is left whose drafts could gain by it.
+class DraftServerThread {
+ public:
+  /// References outlive this. A fault in the thread ends the job.
+  DraftServerThread(const fabric::MpiEnvironment& mpi, const Setup& setup,
+                    fabric::UcxFabric& network, const Clock& clock);
+  ~DraftServerThread();
+  DraftServerThread(const DraftServerThread&) = delete;
+  DraftServerThread& operator=(const DraftServerThread&) = delete;
+
+ private:
+  Mailbox* mailbox_ = nullptr;
+  std::jthread thread_;
+};
+
+}  // namespace paceline::app

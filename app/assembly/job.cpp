@@ -1,0 +1,149 @@
+#include "app/assembly/job.hpp"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <new>
+#include <span>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "app/terminal/terminal.hpp"
+#include "runtime/core/wire.hpp"
+
+namespace paceline::app {
+namespace {
+
+constexpr int kFaultTag = 1;
+
+std::atomic<bool> g_ending{false};  // a thread of this process is ending the job
+
+// Returns on one thread alone; the process ends under the others.
+void claim_the_end() {
+  if (!g_ending.exchange(true)) return;
+  while (true) ::pause();
+}
+
+std::function<void(const Fault&)> g_last_words;  // of a job that one rank ends
+
+void say_fault(int rank, const Fault& fault) {
+  say("paceline: rank {}: {}", rank, fault.message);
+  if (g_last_words) g_last_words(fault);
+}
+
+[[noreturn]] void abort_ranks(ExitCode code) {
+  MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code));
+  std::_Exit(static_cast<int>(code));
+}
+
+[[noreturn]] void on_terminate() {
+  claim_the_end();
+  const Fault fault =
+      std::current_exception() ? current_fault() : Fault{ExitCode::internal, "internal fault"};
+  say("paceline: {}", fault.message);
+  int in_mpi = 0;
+  int past_mpi = 0;
+  MPI_Initialized(&in_mpi);
+  MPI_Finalized(&past_mpi);
+  if (in_mpi != 0 && past_mpi == 0) abort_ranks(fault.code);
+  std::_Exit(static_cast<int>(fault.code));
+}
+
+}  // namespace
+
+Fault current_fault() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return {error.code(), error.what()};
+  } catch (const std::filesystem::filesystem_error& error) {
+    return {ExitCode::io, error.path1().string() + ": " + error.code().message()};
+  } catch (const std::bad_alloc&) {
+    return {ExitCode::internal, "internal fault: out of memory"};
+  } catch (const std::exception& error) {
+    return {ExitCode::internal, std::string("internal fault: ") + error.what()};
+  } catch (...) {
+    return {ExitCode::internal, "internal fault"};
+  }
+}
+
+void together(const fabric::MpiEnvironment& mpi, const std::function<void()>& step) {
+  Fault fault{ExitCode::done, ""};
+  try {
+    step();
+  } catch (...) {
+    fault = current_fault();
+  }
+  const auto worst = mpi.max_of(static_cast<int>(fault.code));
+  if (worst.value == 0) return;
+  if (worst.rank == mpi.rank()) say("paceline: {}", fault.message);
+  const auto messages = mpi.all_gather(std::as_bytes(std::span(fault.message)));
+  const std::vector<std::byte>& message = messages[worst.rank];
+  throw JobEnded{static_cast<ExitCode>(worst.value),
+                 {reinterpret_cast<const char*>(message.data()), message.size()}};
+}
+
+void abort_job(const fabric::MpiEnvironment& mpi, const Fault& fault) {
+  claim_the_end();
+  say_fault(mpi.rank(), fault);
+  abort_ranks(fault.code);
+}
+
+void abort_hung_job(const fabric::MpiEnvironment& mpi, const Fault& fault) {
+  constexpr std::chrono::seconds kToSaySo(5);
+  std::thread([&mpi, fault] { abort_job(mpi, fault); }).detach();
+  std::this_thread::sleep_for(kToSaySo);
+  abort_ranks(fault.code);
+}
+
+void FaultDesk::report(const Fault& fault, const std::function<void()>& save) {
+  if (mpi_.rank() == 0) {
+    claim_the_end();
+    say_fault(0, fault);
+    save();
+    abort_ranks(fault.code);
+  }
+  WireWriter writer;
+  writer.put(fault.code);
+  writer.put(fault.message);
+  const std::vector<std::byte> bytes = writer.take();
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, 0, kFaultTag, comm_, &request);
+  save();
+  // Rank 0 ends the job at once, unless something keeps it from that.
+  constexpr std::chrono::milliseconds kPause(10);
+  for (int pauses = 0; pauses < 500; ++pauses) {
+    int sent = 0;
+    MPI_Test(&request, &sent, MPI_STATUS_IGNORE);  // lets the message go
+    std::this_thread::sleep_for(kPause);
+  }
+  abort_job(mpi_, fault);
+}
+
+void FaultDesk::watch() {
+  int there = 0;
+  MPI_Status status;
+  MPI_Iprobe(MPI_ANY_SOURCE, kFaultTag, comm_, &there, &status);
+  if (there == 0) return;
+  claim_the_end();
+  int size = 0;
+  MPI_Get_count(&status, MPI_BYTE, &size);
+  std::vector<std::byte> bytes(size);
+  MPI_Recv(bytes.data(), size, MPI_BYTE, status.MPI_SOURCE, kFaultTag, comm_, MPI_STATUS_IGNORE);
+  Fault fault;
+  WireReader reader(bytes);
+  reader.get(fault.code);
+  reader.get(fault.message);
+  say_fault(status.MPI_SOURCE, fault);
+  abort_ranks(fault.code);
+}
+
+void set_last_words(std::function<void(const Fault&)> tell) { g_last_words = std::move(tell); }
+
+void end_job_on_terminate() { std::set_terminate(on_terminate); }
+
+}  // namespace paceline::app

@@ -1,0 +1,118 @@
+#include "app/assembly/kv_storage.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "runtime/core/error.hpp"
+#include "runtime/fabric/device_staging.hpp"
+#include "runtime/kv/slot_file.hpp"
+
+namespace paceline::app {
+namespace {
+
+/// KV of a device, through pinned memory.
+class DeviceMemory final : public kv::OutsideMemory {
+ public:
+  void read(std::byte* to, const std::byte* outside, std::size_t bytes) override {
+    prepare(outside);
+    for (std::size_t done = 0; done < bytes; done += fabric::DeviceStaging::kBytes) {
+      const std::size_t part = std::min(bytes - done, fabric::DeviceStaging::kBytes);
+      staging_->to_host(pinned_, outside + done, part);
+      std::memcpy(to + done, pinned_, part);
+    }
+  }
+  void write(std::byte* outside, const std::byte* from, std::size_t bytes) override {
+    prepare(outside);
+    for (std::size_t done = 0; done < bytes; done += fabric::DeviceStaging::kBytes) {
+      const std::size_t part = std::min(bytes - done, fabric::DeviceStaging::kBytes);
+      std::memcpy(pinned_, from + done, part);
+      staging_->to_device(outside + done, pinned_, part);
+    }
+  }
+
+ private:
+  void prepare(const std::byte* outside) {
+    if (staging_ != nullptr) return;
+    staging_ = fabric::make_device_staging();
+    if (staging_ == nullptr || !staging_->is_device(outside))
+      throw Error(ExitCode::internal, "KV of a device is not in a device's memory");
+    pinned_ = staging_->allocate();
+  }
+  std::unique_ptr<fabric::DeviceStaging> staging_;
+  std::byte* pinned_ = nullptr;
+};
+
+/// Blocks a job moves at once: a disk is read and written in pieces of 4 MiB, at which it is about
+/// as fast as it gets (tests/bench/README.md).
+std::int32_t blocks_at_once(std::size_t stride) {
+  constexpr std::size_t kJobBytes = std::size_t{4} << 20;
+  return static_cast<std::int32_t>(std::max<std::size_t>(1, kJobBytes / stride));
+}
+
+/// Of kv_pool.disk, what this rank may take. Of a directory that is gone nobody knows: its files
+/// will say what is wrong.
+std::uint64_t disk_bytes(const Setup& setup, int rank) {
+  const io::KvPoolSection& pool = setup.config.kv_pool;
+  const int sharers = setup.facts[rank].local_ranks;
+  if (pool.disk_size) return *pool.disk_size / sharers;
+  std::error_code error;
+  const std::filesystem::space_info space = std::filesystem::space(*pool.disk, error);
+  return error ? UINT64_MAX : space.available / 2 / sharers;
+}
+
+std::int32_t blocks_in(std::uint64_t bytes, std::size_t stride) {
+  return static_cast<std::int32_t>(std::min<std::uint64_t>(bytes / stride, INT32_MAX));
+}
+
+}  // namespace
+
+void check_kv_disk(const Setup& setup, const std::string& host) {
+  const std::optional<std::string>& directory = setup.config.kv_pool.disk;
+  if (!directory) return;
+  try {
+    const kv::SlotFile file(*directory, kv::SlotFile::kAlignment);
+  } catch (const IoError& error) {
+    throw UsageError(fmt::format(
+        "kv_pool.disk: expected a directory on a disk of each node that can be written to; on {}: "
+        "{}",
+        host, error.what()));
+  }
+}
+
+KvStorage make_kv_storage(const Setup& setup, int rank, const kernels::KvShape& shape,
+                          const KvStorageEvents& events) {
+  KvStorage storage;
+  const std::size_t stride = kv::HostTiers::stride(shape.block_bytes());
+  kv::StoreSize size;
+  size.memory = blocks_in(setup.kv_pool.memory, stride);
+  size.at_once = blocks_at_once(stride);
+  if (size.memory == 0) return storage;
+  kv::HostTiersOptions options;
+  options.block_bytes = shape.block_bytes();
+  options.units = size.memory;
+  options.wake = events.wake;
+  if (setup.backend.on_device()) options.outside = [] { return std::make_unique<DeviceMemory>(); };
+  options.directory = setup.config.kv_pool.disk;
+  if (options.directory) size.disk = blocks_in(disk_bytes(setup, rank), stride);
+  if (size.disk == 0) options.directory.reset();
+  while (storage.tiers == nullptr) {
+    try {
+      storage.tiers = std::make_unique<kv::HostTiers>(options);
+    } catch (const IoError& error) {
+      events.warn(fmt::format("{}; the KV pool goes on {}", error.what(),
+                              options.directory ? "with memory alone" : "without this rank"));
+      if (!options.directory) return storage;
+      options.directory.reset();
+      size.disk = 0;
+    }
+  }
+  storage.store = std::make_unique<kv::Store>(*storage.tiers, size, events.warn);
+  return storage;
+}
+
+}  // namespace paceline::app

@@ -1,0 +1,90 @@
+#include "app/assembly/make_drafters.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "app/assembly/drafters.hpp"
+#include "app/assembly/setup.hpp"
+#include "app/assembly/weight_store.hpp"
+#include "runtime/draft/head_drafter.hpp"
+#include "runtime/draft/model_drafter.hpp"
+#include "runtime/draft/ngram_drafter.hpp"
+#include "runtime/draft/suffix_drafter.hpp"
+
+namespace paceline::app {
+namespace {
+
+/// What is the same of all draft models and heads.
+draft::ModelDrafterOptions model_options(const Setup& setup, const io::DrafterSetting& setting) {
+  const io::SpeculationSection& settings = setup.config.speculation;
+  draft::ModelDrafterOptions options;
+  options.vocab = setup.model.vocab;
+  options.max_requests = setup.config.engine.max_batch;
+  options.kv_block = setup.config.engine.kv_block;
+  options.max_length = std::max(settings.max_length, draft_window(settings));
+  // Of a level the backend ranks no more; n-grams and trees may still use all paths.
+  options.paths = std::min(settings.paths.value_or(1), kernels::kMaxRanked - 1);
+  options.prefill_chunk = setup.config.engine.prefill_chunk;
+  options.weights = setting.path;
+  return options;
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<draft::Drafter>> make_drafters(
+    const Setup& setup, kernels::Backend& backend, WeightStore& weights, TensorParallelGroup& alone,
+    ThreadPool& pool, std::shared_ptr<const kernels::Embedding> embedding,
+    std::span<const std::int32_t> which) {
+  std::vector<std::unique_ptr<draft::Drafter>> drafters;
+  for (const std::int32_t index : which) {
+    const ConfiguredDrafter& drafter = setup.drafters[index];
+    const io::DrafterSetting& setting = drafter.setting;
+    switch (setting.method) {
+      case io::DrafterMethod::eagle3: {
+        const DraftHead& head = *drafter.head;
+        draft::ModelDrafterOptions options = model_options(setup, setting);
+        options.kv_blocks = head.kv_blocks;
+        // Published heads say 2048 and draft for contexts of any length.
+        options.max_position = setup.longest_sequence;
+        // Drafter ranks draft chains.
+        if (has_head(setup, Role::drafter)) options.paths = 1;
+        if (!setting.noise) options.noise = draft::DraftNoise::greedy;
+        drafters.push_back(std::make_unique<draft::HeadDrafter>(backend, weights.get_head({index}),
+                                                                embedding, setup.config.sampling,
+                                                                setup.stops, options));
+        break;
+      }
+      case io::DrafterMethod::ngram: {
+        draft::NgramOptions options;
+        options.min_n = setting.min_match;
+        options.max_n = setting.max_match;
+        drafters.push_back(std::make_unique<draft::NgramDrafter>(options));
+        break;
+      }
+      case io::DrafterMethod::suffix: {
+        draft::SuffixDrafterOptions options;
+        options.speculation.min_match = setting.min_match;
+        options.speculation.max_match = setting.max_match;
+        options.speculation.min_probability = static_cast<float>(setting.min_probability);
+        options.store.depth = setting.depth;
+        options.store.max_bytes = setting.max_memory;
+        drafters.push_back(std::make_unique<draft::SuffixDrafter>(options, pool));
+        break;
+      }
+      case io::DrafterMethod::model: {
+        const DraftModel& draft = *drafter.model;
+        draft::ModelDrafterOptions options = model_options(setup, setting);
+        options.kv_blocks = draft.kv_blocks;
+        options.max_position = std::min(draft.config.max_position, setup.longest_sequence);
+        const policy::WeightsId id{index};
+        drafters.push_back(std::make_unique<draft::ModelDrafter>(
+            backend, [&weights, id] { return weights.get_part(id); }, alone, setup.config.sampling,
+            setup.stops, options));
+        break;
+      }
+    }
+  }
+  return drafters;
+}
+
+}  // namespace paceline::app

@@ -1,0 +1,405 @@
+#include "app/assembly/rank_life.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "app/assembly/coordination.hpp"
+#include "app/assembly/draft_servers.hpp"
+#include "app/assembly/drafters.hpp"
+#include "app/assembly/make_speculator.hpp"
+#include "runtime/engine/batcher.hpp"
+#include "runtime/roles/drafter_rank.hpp"
+#include "runtime/roles/group.hpp"
+#include "runtime/roles/spare.hpp"
+#include "runtime/roles/verifier.hpp"
+#include "runtime/speculation/elastic_memory.hpp"
+#include "runtime/speculation/remote_drafters.hpp"
+
+namespace paceline::app {
+namespace {
+
+using policy::GroupRanks;
+
+/// What decides how much of a request's KV is sent.
+policy::MoveCosts move_costs(io::MoveKvBy by, const policy::MoveCosts& measured) {
+  switch (by) {
+    case io::MoveKvBy::transfer:
+      return {};
+    case io::MoveKvBy::recompute:
+      return policy::costs_by_position(1, 1e9);
+    case io::MoveKvBy::both:
+      return policy::costs_by_position(1, 1);
+    case io::MoveKvBy::cost:
+      break;
+  }
+  return measured;
+}
+
+policy::MoveCosts measured_moves(const CostTable& costs, const kernels::KvShape& shape) {
+  return {costs, static_cast<double>(shape.block_bytes()) / shape.block};
+}
+
+engine::BatcherLimits batcher_limits(const Setup& setup) {
+  const io::EngineSection& engine = setup.config.engine;
+  return {.max_batch = engine.max_batch,
+          .prefill_chunk = engine.prefill_chunk,
+          .kv_block = engine.kv_block,
+          .kv_blocks = setup.kv.blocks,
+          .context = setup.model.max_position,
+          .growth = setup.config.engine.kv_growth.value_or(0)};
+}
+
+/// The coordinator answers within a step or two, in which a request may gain so many tokens: it
+/// goes on without a pause, and what is decided is as late as can be.
+std::uint32_t lease_notice(const Setup& setup) {
+  constexpr int kSteps = 4;
+  const io::SpeculationSection& speculation = setup.config.speculation;
+  const int most = speculation.drafters.empty() ? 1 : 1 + speculation.max_length;
+  return static_cast<std::uint32_t>(std::min(kSteps * most, lease_terms(setup).chunk / 2));
+}
+
+/// Led by -1 where the rank is in none.
+GroupRanks group_of(int rank, const policy::Placement& placement) {
+  const int group = placement.group(rank);
+  return group >= 0 ? placement.groups[group] : GroupRanks{-1, 0};
+}
+
+/// Of a rank that drafts by this drafter, -1: by all. One that drafts for a single group sends
+/// token by token, so that the window is but how far it may run ahead.
+int window(const Setup& setup, std::int32_t method) {
+  const io::SpeculationSection& settings = setup.config.speculation;
+  return method < 0 ? draft_window(settings) : settings.max_length;
+}
+
+std::vector<int> members_of(const GroupRanks& group) {
+  std::vector<int> members;
+  for (int member = 1; member < group.tp; ++member) members.push_back(group.leader + member);
+  return members;
+}
+
+/// Adds what a role did to what those before it on the rank did. `drafted` and `accepted` are what
+/// a verifier had verified or what a drafter rank had drafted for it, so that those of a rank that
+/// was both count both; steps tell them apart.
+void add(RankSummary& sum, const RankSummary& role) {
+  sum.busy_seconds += role.busy_seconds;
+  sum.communication_seconds += role.communication_seconds;
+  sum.group_bytes += role.group_bytes;
+  sum.steps += role.steps;
+  sum.prefill_tokens += role.prefill_tokens;
+  sum.decode_tokens += role.decode_tokens;
+  sum.drafted += role.drafted;
+  sum.accepted += role.accepted;
+  sum.response_tokens += role.response_tokens;
+  sum.raced += role.raced;
+  sum.foretold += role.foretold;
+  sum.wasted += role.wasted;
+  sum.most_wasted = std::max(sum.most_wasted, role.most_wasted);
+  sum.moved += role.moved;
+  sum.positions_transferred += role.positions_transferred;
+  sum.preempted += role.preempted;
+  sum.recomputed += role.recomputed;
+  sum.late += role.late;
+  sum.pool_stored_bytes += role.pool_stored_bytes;
+  sum.pool_memory_bytes += role.pool_memory_bytes;
+  sum.pool_foreseen_bytes += role.pool_foreseen_bytes;
+  sum.pool_disk_bytes += role.pool_disk_bytes;
+  sum.pool_down_bytes += role.pool_down_bytes;
+  sum.pool_up_bytes += role.pool_up_bytes;
+  sum.pool_most_memory = std::max(sum.pool_most_memory, role.pool_most_memory);
+  sum.pool_most_disk = std::max(sum.pool_most_disk, role.pool_most_disk);
+  sum.pool_lost += role.pool_lost;
+  sum.pool_damaged += role.pool_damaged;
+  sum.pool_storing_seconds += role.pool_storing_seconds;
+  sum.pool_restoring_seconds += role.pool_restoring_seconds;
+  sum.stale += role.stale;
+  sum.invalid += role.invalid;
+  sum.draft_update_bytes += role.draft_update_bytes;
+  sum.draft_fetch_bytes += role.draft_fetch_bytes;
+  sum.draft_fetches += role.draft_fetches;
+  sum.draft_heard += role.draft_heard;
+  sum.draft_most_behind = std::max(sum.draft_most_behind, role.draft_most_behind);
+  sum.draft_fetch_seconds += role.draft_fetch_seconds;
+  sum.waited_seconds += role.waited_seconds;
+}
+
+}  // namespace
+
+/// A role with all that it is handed.
+class RankLife::Place {
+ public:
+  virtual ~Place() = default;
+  [[nodiscard]] virtual roles::Participant& role() = 0;
+  /// The role is over. What it did.
+  virtual RankSummary end() = 0;
+  /// What became of the tokens of the drafters that it made for itself.
+  [[nodiscard]] virtual std::span<const DraftTally> tallies() const { return {}; }
+};
+
+class RankLife::VerifierPlace final : public Place {
+ public:
+  VerifierPlace(const Setup& setup, const policy::Placement& placement, const GroupRanks& ranks,
+                RankMachine& machine)
+      : machine_(machine),
+        batcher_(batcher_limits(setup), setup.config.sampling, setup.stops, setup.tokenizer.get()),
+        group_(machine.mailbox(), machine.runner(), machine.kv_share(), members_of(ranks),
+               placement.epoch),
+        remote_(ranks.leader),
+        speculator_(make_speculator(setup, drafters(setup, placement), machine.costs(ranks.tp),
+                                    machine.clock())),
+        memory_(elastic_memory(setup, ranks)),
+        verifier_({machine.mailbox(), machine.clock(), batcher_, group_, group_, speculator_.get(),
+                   remote_.size() > 0 ? &remote_ : nullptr, siblings_, memory_.get(), recorder_,
+                   machine.trajectories(), machine.telemetry()},
+                  {.ranks = ranks,
+                   .epoch = placement.epoch,
+                   .max_batch = setup.config.engine.max_batch,
+                   .kv_block = setup.config.engine.kv_block,
+                   .lease_notice = lease_notice(setup),
+                   .flush_seconds = setup.config.output.flush_seconds,
+                   .costs = move_costs(setup.config.schedule.move_kv,
+                                       measured_moves(machine.costs(ranks.tp), machine.kv().shape)),
+                   .vocab = setup.model.vocab,
+                   .races = races(setup)}) {
+    machine.mailbox().send(
+        Address::coordinator(),
+        roles::encode(roles::Costs{placement.epoch,
+                                   measured_moves(machine.costs(ranks.tp), machine.kv().shape)}));
+  }
+  roles::Participant& role() override { return verifier_; }
+  RankSummary end() override {
+    group_.finish(verifier_.next());
+    remote_.close();
+    if (speculator_ != nullptr) machine_.telemetry().acceptance(speculator_->acceptance());
+    RankSummary summary = verifier_.summary();
+    machine_.kv_share().account(summary);
+    return summary;
+  }
+  // What drafter ranks sent is theirs to count.
+  std::span<const DraftTally> tallies() const override {
+    if (speculator_ == nullptr) return {};
+    return speculator_->tallies().subspan(first_own_, own_);
+  }
+
+ private:
+  std::vector<std::unique_ptr<draft::Drafter>> drafters(const Setup& setup,
+                                                        const policy::Placement& placement) {
+    std::vector<std::unique_ptr<draft::Drafter>> drafters = machine_.drafters();
+    own_ = drafters.size();
+    for (std::unique_ptr<draft::Drafter>& drafter : drafters) {
+      if (setup.draft_servers.empty() || !drafter->learns_from_siblings()) continue;
+      auto client = std::make_unique<roles::DraftClient>(
+          std::move(drafter), machine_.mailbox(), machine_.clock(),
+          draft_client_options(setup, placement.epoch, remote_.group()));
+      siblings_ = client.get();
+      drafter = std::move(client);
+    }
+    if (setup.config.speculation.record_stops > 0) {
+      auto recorder = std::make_unique<roles::StopRecorder>(
+          std::move(drafters.front()), stop_recording(setup.config.speculation),
+          machine_.telemetry());
+      recorder_ = recorder.get();
+      drafters.front() = std::move(recorder);
+    }
+    if (setup.layout.drafters() > 0) {
+      drafters.insert(drafters.begin(), remote(setup, placement, -1));
+      first_own_ = 1;
+    }
+    for (const std::int32_t method : tail_methods(setup))
+      drafters.push_back(remote(setup, placement, method));
+    return drafters;
+  }
+  std::unique_ptr<roles::ElasticMemory> elastic_memory(const Setup& setup,
+                                                       const GroupRanks& ranks) {
+    if (setup.kv_gain == 0) return nullptr;
+    std::unique_ptr<policy::DraftMemoryPolicy> policy;
+    const io::ScheduleSection& schedule = setup.config.schedule;
+    if (schedule.shuffle_memory) {
+      policy = std::make_unique<policy::RandomDraftMemory>(
+          schedule.shuffle_seed + static_cast<std::uint64_t>(ranks.leader));
+    } else {
+      policy = std::make_unique<policy::ElasticDraftMemory>();
+    }
+    return std::make_unique<roles::ElasticMemory>(
+        roles::ElasticMemoryPorts{machine_.clock(), batcher_, group_, *speculator_,
+                                  machine_.telemetry()},
+        std::move(policy), setup.kv.blocks, setup.kv_gain);
+  }
+  std::unique_ptr<draft::Drafter> remote(const Setup& setup, const policy::Placement& placement,
+                                         std::int32_t method) {
+    auto made = std::make_unique<roles::RemoteDrafter>(
+        machine_.mailbox(), machine_.clock(),
+        policy::drafters_of(remote_.group(), method, placement.drafters),
+        roles::RemoteOptions{.vocab = setup.model.vocab,
+                             .window = window(setup, method),
+                             .feature_bytes = method < 0 && has_head(setup, Role::drafter)
+                                                  ? machine_.runner().feature_bytes()
+                                                  : 0},
+        [&machine = machine_](const std::string& text) { machine.warn(text); });
+    remote_.add(*made, method);
+    return made;
+  }
+
+  RankMachine& machine_;
+  engine::Batcher batcher_;
+  roles::Group group_;
+  roles::RemoteDrafters remote_;
+  roles::DraftClient* siblings_ = nullptr;
+  roles::StopRecorder* recorder_ = nullptr;
+  std::size_t first_own_ = 0;  ///< of the speculator's drafters
+  std::size_t own_ = 0;        ///< how many are
+  std::unique_ptr<roles::Speculator> speculator_;
+  std::unique_ptr<roles::ElasticMemory> memory_;  ///< null: it stays as it is
+  roles::Verifier verifier_;
+};
+
+/// A group's other ranks: their leader speaks for them, but for a signal that reaches one alone.
+class RankLife::MemberPlace final : public Place {
+ public:
+  MemberPlace(const policy::Placement& placement, const GroupRanks& ranks, RankMachine& machine)
+      : machine_(machine),
+        member_(machine.mailbox(), machine.runner(), machine.kv_share(), ranks.leader,
+                placement.epoch, {&machine.clock(), &machine.telemetry()}) {}
+  roles::Participant& role() override { return member_; }
+  RankSummary end() override {
+    RankSummary summary;
+    summary.steps = member_.steps();
+    summary.busy_seconds = member_.busy_seconds();
+    summary.communication_seconds = member_.communication_seconds();
+    summary.group_bytes = member_.group_bytes();
+    machine_.kv_share().account(summary);
+    return summary;
+  }
+
+ private:
+  RankMachine& machine_;
+  roles::Member member_;
+};
+
+class RankLife::DrafterPlace final : public Place {
+ public:
+  DrafterPlace(const Setup& setup, const policy::Placement& placement, int rank,
+               RankMachine& machine, const roles::TestDrafter& test)
+      : misbehaving_(machine.mailbox(), test, [&machine](double s) { machine.sleep(s); }),
+        drafter_(test.how == roles::Misbehaviour::none ? machine.mailbox() : misbehaving_,
+                 machine.clock(), machine.drafters(), machine.telemetry(),
+                 {.place = *placement.drafter(rank),
+                  .window = window(setup, placement.drafter(rank)->method),
+                  .piece = placement.drafter(rank)->method < 0 ? 0 : 1,
+                  .max_batch = setup.config.engine.max_batch,
+                  .features = setup.compute}) {}
+  roles::Participant& role() override { return drafter_; }
+  RankSummary end() override { return drafter_.summary(); }
+  std::span<const DraftTally> tallies() const override { return drafter_.tallies(); }
+
+ private:
+  roles::MisbehavingMailbox misbehaving_;
+  roles::DrafterRank drafter_;
+};
+
+class RankLife::SparePlace final : public Place {
+ public:
+  SparePlace(int rank, RankMachine& machine) : spare_(machine.mailbox(), rank) {}
+  roles::Participant& role() override { return spare_; }
+  RankSummary end() override { return {}; }
+
+ private:
+  roles::Spare spare_;
+};
+
+RankLife::RankLife(const Setup& setup, int rank, RankMachine& machine,
+                   const roles::TestDrafter& test)
+    : setup_(setup),
+      rank_(rank),
+      machine_(machine),
+      test_(test),
+      placement_(setup.layout.placement),
+      drafts_(setup.drafters.size()) {}
+
+RankLife::~RankLife() = default;
+
+std::unique_ptr<RankLife::Place> RankLife::make_place() {
+  const GroupRanks group = group_of(rank_, placement_);
+  switch (placement_.role(rank_)) {
+    case Role::verifier:
+      return std::make_unique<VerifierPlace>(setup_, placement_, group, machine_);
+    case Role::verifier_member:
+      return std::make_unique<MemberPlace>(placement_, group, machine_);
+    case Role::drafter:
+      return std::make_unique<DrafterPlace>(setup_, placement_, rank_, machine_, test_);
+    case Role::spare:
+      break;
+  }
+  return std::make_unique<SparePlace>(rank_, machine_);
+}
+
+roles::Turn RankLife::turn() {
+  if (place_ == nullptr) begin();
+  roles::Participant& role = place_->role();
+  if (!role.over()) return role.turn();
+  add(summary_, place_->end());
+  count(placement_.role(rank_), place_->tallies());
+  std::optional<policy::Placement> next = role.next();
+  place_.reset();
+  if (next) {
+    take(std::move(*next));
+  } else {
+    end();
+  }
+  return {true};
+}
+
+void RankLife::begin() {
+  began_ = machine_.clock().now();
+  record_role(0, machine_.loading_seconds());
+  place_ = make_place();
+}
+
+/// Becomes what a placement says. Nothing here waits for another rank.
+void RankLife::take(policy::Placement placement) {
+  const double start = machine_.clock().now();
+  const double loading = machine_.loading_seconds();  // for earlier roles
+  placement_ = std::move(placement);
+  machine_.take(placement_);
+  machine_.mailbox().send(Address::coordinator(), roles::encode(roles::Ready{placement_.epoch}));
+  record_role(start, machine_.loading_seconds() - loading);
+  place_ = make_place();
+}
+
+void RankLife::record_role(double start, double loading) {
+  const GroupRanks group = group_of(rank_, placement_);
+  machine_.telemetry().role({.start = start,
+                             .preparing = machine_.clock().now() - start,
+                             .loading = loading,
+                             .role = static_cast<std::uint32_t>(placement_.role(rank_)),
+                             .epoch = placement_.epoch,
+                             .leader = group.leader,
+                             .tp = static_cast<std::uint32_t>(group.tp)});
+}
+
+void RankLife::end() {
+  machine_.close();
+  const GroupRanks group = group_of(rank_, placement_);
+  summary_.rank = static_cast<std::uint32_t>(rank_);
+  summary_.role = static_cast<std::uint32_t>(placement_.role(rank_));
+  summary_.leader = group.leader;
+  summary_.tp = static_cast<std::uint32_t>(group.tp);
+  summary_.idle_seconds = machine_.clock().now() - began_ - summary_.busy_seconds;
+  machine_.account(summary_);
+  machine_.telemetry().summary(summary_);
+  machine_.mailbox().send(Address::coordinator(), roles::encode(roles::Summary{summary_}));
+  over_ = true;
+}
+
+/// Of the drafters that the rank makes in this role, in their order.
+void RankLife::count(Role role, std::span<const DraftTally> tallies) {
+  auto tally = tallies.begin();
+  for (const std::int32_t d : own_drafters(setup_, role, placement_.drafter(rank_))) {
+    if (tally == tallies.end()) break;
+    drafts_[d].tried += tally->tried;
+    drafts_[d].accepted += tally->accepted;
+    ++tally;
+  }
+}
+
+}  // namespace paceline::app

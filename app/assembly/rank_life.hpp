@@ -1,0 +1,57 @@
+// A rank's roles one after another, in a real job or a simulated one.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "app/assembly/rank_machine.hpp"
+#include "app/assembly/setup.hpp"
+#include "runtime/core/draft_history.hpp"
+#include "runtime/protocol/participant.hpp"
+#include "runtime/roles/misbehaving_mailbox.hpp"
+
+namespace paceline::app {
+
+/// Takes its place in the layout, then every other place that it is given, and says what it did
+/// when the run is over.
+class RankLife final : public roles::Participant {
+ public:
+  /// `test`: what its drafter roles do that they should not. References outlive this.
+  RankLife(const Setup& setup, int rank, RankMachine& machine, const roles::TestDrafter& test = {});
+  ~RankLife() override;
+
+  roles::Turn turn() override;
+  /// Its summary is sent.
+  [[nodiscard]] bool over() const override { return over_; }
+  [[nodiscard]] const policy::Placement& placement() const { return placement_; }
+  /// [setup.drafters] What became of the tokens of drafters that it made for itself.
+  [[nodiscard]] std::span<const DraftTally> drafts() const { return drafts_; }
+
+ private:
+  class Place;
+  class VerifierPlace;
+  class MemberPlace;
+  class DrafterPlace;
+  class SparePlace;
+  [[nodiscard]] std::unique_ptr<Place> make_place();
+  void begin();
+  void take(policy::Placement placement);
+  void record_role(double start, double loading);
+  void end();
+  void count(Role role, std::span<const DraftTally> tallies);
+
+  const Setup& setup_;
+  int rank_;
+  RankMachine& machine_;
+  roles::TestDrafter test_;
+  policy::Placement placement_;
+  std::unique_ptr<Place> place_;
+  double began_ = 0;
+  RankSummary summary_;
+  std::vector<DraftTally> drafts_;
+  bool over_ = false;
+};
+
+}  // namespace paceline::app

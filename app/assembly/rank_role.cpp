@@ -1,0 +1,266 @@
+#include "app/assembly/rank_role.hpp"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "app/assembly/compute.hpp"
+#include "app/assembly/costs.hpp"
+#include "app/assembly/drafters.hpp"
+#include "app/assembly/kv_storage.hpp"
+#include "app/assembly/rank_life.hpp"
+#include "app/assembly/wall_clock.hpp"
+#include "app/commands/report.hpp"
+#include "app/terminal/signals.hpp"
+#include "app/terminal/terminal.hpp"
+#include "io/run/shard_writer.hpp"
+#include "io/telemetry/telemetry.hpp"
+#include "runtime/protocol/participant.hpp"
+
+namespace paceline::app {
+namespace {
+
+std::uint64_t peak_rss_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+}
+
+/// Passes a signal on to the coordinator, once: it may have reached this rank alone.
+class SignalRelay {
+ public:
+  SignalRelay(Mailbox& mailbox, int rank) : mailbox_(mailbox), rank_(rank) {}
+  bool operator()() {
+    if (told_ || !stop_signalled()) return true;
+    told_ = true;
+    mailbox_.send(Address::coordinator(), roles::encode(roles::StopRequest{rank_}));
+    return true;
+  }
+
+ private:
+  Mailbox& mailbox_;
+  int rank_;
+  bool told_ = false;
+};
+
+/// Passes a moment in which messages still come and go.
+void rest(Mailbox& mailbox, double seconds) {
+  (void)mailbox.wait(seconds);
+  while (mailbox.poll()) {
+  }
+}
+
+/// A rank of an MPI job.
+class Rank final : public RankMachine {
+ public:
+  /// Collective; throws JobEnded. References outlive this.
+  Rank(const fabric::MpiEnvironment& mpi, const Setup& setup, const Attempt& attempt,
+       const Clock& clock, fabric::UcxFabric& network)
+      : setup_(setup),
+        attempt_(attempt),
+        rank_(mpi.rank()),
+        clock_(clock),
+        network_(network),
+        mailbox_(network.mailbox(Address::Port::role)) {
+    const policy::Placement& placement = setup.layout.placement;
+    together(mpi, [&] {
+      telemetry_ = std::make_unique<io::TelemetryWriter>(
+          setup.config.output.directory, attempt.number, rank_,
+          io::TelemetryOrigin{.plan = rank_ == 0 ? plan_text(setup) : "",
+                              .drafter_names = drafter_names(setup),
+                              .host = setup.facts[rank_].host,
+                              .cores = setup.backend.on_device()
+                                           ? 0U
+                                           : static_cast<std::uint32_t>(std::min(
+                                                 setup.threads, setup.facts[rank_].own_cores())),
+                              .gpus = setup.backend.on_device() ? 1U : 0U,
+                              .started = unix_seconds() - clock.now(),
+                              .clock = &clock});
+      open_shard(placement);
+    });
+    compute_ = make_compute(mpi, setup);
+    together(mpi, [&] { share_kv(placement); });
+  }
+
+  /// What steps, drafts and moves cost. Collective.
+  void measure(const fabric::MpiEnvironment& mpi, Standing& standing) {
+    costs_ = standing.costs({mpi, setup_, *compute_, kv_share_.get(), mailbox_, clock_},
+                            attempt_.responses);
+  }
+  /// Keeps the rewards that have come, now and then.
+  void keep_rewards();
+  /// Waits for those that have not, when no rank generates any more. Collective.
+  ScoringReport finish_rewards(const fabric::MpiEnvironment& mpi);
+  /// Saves what can be saved after a fault.
+  void save() { shard_.reset(); }
+  void close_telemetry() { telemetry_->close(); }
+
+  const Clock& clock() const override { return clock_; }
+  Mailbox& mailbox() override { return mailbox_; }
+  TelemetrySink& telemetry() override { return *telemetry_; }
+  void take(const policy::Placement& placement) override;
+  double loading_seconds() const override { return compute_->weights->loading_seconds(); }
+  engine::StepRunner& runner() override { return *compute_->executor; }
+  const engine::KvMemory& kv() const override { return kv_; }
+  roles::KvShare& kv_share() override { return *kv_share_; }
+  const CostTable& costs(int tp) const override { return of_degree(costs_, tp); }
+  std::vector<std::unique_ptr<draft::Drafter>> drafters() override {
+    return std::move(compute_->drafters);
+  }
+  TrajectorySink& trajectories() override {
+    return sink_ ? static_cast<TrajectorySink&>(*sink_) : *shard_;
+  }
+  /// Once, however often roles change.
+  void warn(const std::string& text) override {
+    if (warned_.insert(text).second) say("warning: rank {}: {}", rank_, text);
+  }
+  void sleep(double seconds) override {
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  }
+  /// Rewards may still come.
+  void close() override {
+    if (shard_) shard_->flush();
+  }
+  void account(RankSummary& summary) const override;
+
+ private:
+  void open_shard(const policy::Placement& placement);
+  void share_kv(const policy::Placement& placement);
+
+  const Setup& setup_;
+  Attempt attempt_;
+  int rank_;
+  const Clock& clock_;
+  fabric::UcxFabric& network_;
+  Mailbox& mailbox_;
+  std::unique_ptr<io::TelemetryWriter> telemetry_;
+  std::unique_ptr<io::ShardWriter> shard_;  ///< from its first turn as a verifier on
+  std::unique_ptr<Scoring> scoring_;        ///< likewise, where responses are scored
+  std::unique_ptr<ScoringSink> sink_;       ///< likewise
+  double rewards_kept_ = 0;                 ///< when
+  std::unique_ptr<Compute> compute_;
+  engine::KvMemory kv_;                       ///< of verifiers and members
+  KvStorage kv_storage_;                      ///< likewise
+  std::unique_ptr<roles::KvShare> kv_share_;  ///< likewise
+  CostsByDegree costs_;
+  std::set<std::string> warned_;
+};
+
+void Rank::open_shard(const policy::Placement& placement) {
+  if (shard_ || placement.role(rank_) != Role::verifier) return;
+  shard_ = std::make_unique<io::ShardWriter>(
+      setup_.config.output.directory, attempt_.number, rank_,
+      [this](double seconds) {
+        telemetry_->write({clock_.now() - seconds, seconds, WriteRecord::Kind::trajectories});
+      },
+      setup_.config.sampling.keep_masks);
+  if (setup_.config.reward.method == io::RewardMethod::none) return;
+  scoring_ = std::make_unique<Scoring>(setup_, clock_, telemetry_.get());
+  sink_ = std::make_unique<ScoringSink>(*shard_, *scoring_);
+  read_unscored(attempt_.unscored,
+                [this](const Trajectory& response) { scoring_->submit(response); });
+  attempt_.unscored = {};
+}
+
+void Rank::keep_rewards() {
+  const double now = clock_.now();
+  if (!scoring_ || now - rewards_kept_ < setup_.config.output.flush_seconds) return;
+  rewards_kept_ = now;
+  if (scoring_->settle([this](const auto& r, const auto& extra) { shard_->reward(r, extra); }) > 0)
+    shard_->flush();
+}
+
+ScoringReport Rank::finish_rewards(const fabric::MpiEnvironment& mpi) {
+  ScoringReport report;
+  if (setup_.config.reward.method != io::RewardMethod::none) {
+    finish_scoring(
+        mpi, scoring_.get(), [this](const auto& r, const auto& extra) { shard_->reward(r, extra); },
+        attempt_.stop, [this](double seconds) { rest(mailbox_, seconds); });
+  }
+  if (scoring_) report = scoring_->report();
+  scoring_.reset();
+  if (shard_) shard_->close();
+  return report;
+}
+
+void Rank::share_kv(const policy::Placement& placement) {
+  if (!compute_->executor) return;
+  const policy::GroupRanks ranks = placement.groups[placement.group(rank_)];
+  kv_ = compute_->executor->kv_memory();
+  kv_storage_ = make_kv_storage(
+      setup_, rank_, kv_.shape,
+      {[this] { mailbox_.wake(); }, [this](const std::string& text) { warn(text); }});
+  kv_share_ = std::make_unique<roles::KvShare>(network_.blocks(), kv_, rank_ - ranks.leader,
+                                               ranks.tp, roles::Recorder{&clock_, telemetry_.get()},
+                                               kv_storage_.store.get());
+}
+
+void Rank::take(const policy::Placement& placement) {
+  kv_share_.reset();  // before the memory that it has registered
+  kv_storage_ = {};   // what was stored in another role is computed again
+  kv_ = {};
+  take_place(*compute_, setup_, placement, rank_);
+  share_kv(placement);
+  open_shard(placement);
+}
+
+void Rank::account(RankSummary& summary) const {
+  summary.loading_seconds = loading_seconds();
+  summary.flush_seconds = telemetry_->write_seconds();
+  const Mailbox::Traffic messages = mailbox_.traffic();
+  summary.messages_sent = messages.messages;
+  summary.bytes_sent = messages.bytes;
+  summary.message_stalls = messages.stalls;
+  summary.most_queued = messages.most_queued;
+  const BlockTransport::Traffic blocks = network_.blocks().traffic();
+  summary.transfers_sent = blocks.sent;
+  summary.transfers_received = blocks.received;
+  summary.transfers_failed = blocks.failed;
+  summary.transfer_bytes_sent = blocks.bytes_sent;
+  summary.transfer_bytes_received = blocks.bytes_received;
+  const std::uint64_t peak = peak_rss_bytes();
+  summary.peak_rss_bytes = peak - std::min(peak, compute_->weights->bytes_of_others());
+  const DrafterMemory drafts = drafter_memory(setup_, static_cast<Role>(summary.role));
+  const DrafterMemory head = head_memory(setup_, static_cast<Role>(summary.role));
+  summary.weight_bytes = compute_->weights->bytes();
+  summary.kv_bytes = drafts.kv + head.kv;
+  if (compute_->executor) summary.kv_bytes += compute_->executor->kv_bytes();
+  if (setup_.backend.on_device()) {
+    summary.weight_bytes = drafts.weights + head.weights;
+    if (compute_->executor) summary.weight_bytes += compute_->executor->weight_bytes();
+  }
+}
+
+}  // namespace
+
+RankReport run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Attempt& attempt,
+                    Standing& standing, const Clock& clock, fabric::UcxFabric& network,
+                    FaultDesk& faults) {
+  constexpr const char* kTestDrafter = "PACELINE_TEST_DRAFTER";
+  Rank rank(mpi, setup, attempt, clock, network);
+  RankLife life(setup, mpi.rank(), rank,
+                roles::test_drafter(kTestDrafter, std::getenv(kTestDrafter)));
+  RankReport report;
+  try {
+    rank.measure(mpi, standing);
+    SignalRelay relay(rank.mailbox(), mpi.rank());
+    roles::drive(life, rank.mailbox(), clock, [&] {
+      rank.keep_rewards();
+      return relay();
+    });
+    report.scoring = rank.finish_rewards(mpi);
+    rank.close_telemetry();
+  } catch (...) {
+    faults.report(current_fault(), [&] { rank.save(); });
+  }
+  report.drafts = {life.drafts().begin(), life.drafts().end()};
+  return report;
+}
+
+}  // namespace paceline::app

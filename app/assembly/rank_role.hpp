@@ -1,0 +1,42 @@
+// This rank's part in a rollout: its role, from weights to summary.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "app/assembly/job.hpp"
+#include "app/assembly/scoring.hpp"
+#include "app/assembly/setup.hpp"
+#include "app/terminal/standing.hpp"
+#include "io/run/run_directory.hpp"
+#include "runtime/core/clock.hpp"
+#include "runtime/core/draft_history.hpp"
+#include "runtime/fabric/mpi_environment.hpp"
+#include "runtime/fabric/ucx_fabric.hpp"
+
+namespace paceline::app {
+
+/// What is to be done this time.
+struct Attempt {
+  std::uint32_t number = 0;    ///< of the output directory
+  std::size_t responses = 0;   ///< not finished yet
+  io::Unscored unscored;       ///< finished before; for this rank to have scored
+  std::function<bool()> stop;  ///< on any rank: do not wait for rewards any longer
+};
+
+/// What a rank did.
+struct RankReport {
+  std::vector<DraftTally> drafts;  ///< [setup.drafters] tokens that its own drafters proposed
+  ScoringReport scoring;
+};
+
+/// Builds what the rank's role needs and runs it until the coordinator says that nothing more will
+/// come. In start-up ranks fail together; from then on each works on its own and reports a fault to
+/// the desk. At the end they wait for rewards. Collective; throws JobEnded.
+[[nodiscard]] RankReport run_role(const fabric::MpiEnvironment& mpi, const Setup& setup,
+                                  const Attempt& attempt, Standing& standing, const Clock& clock,
+                                  fabric::UcxFabric& network, FaultDesk& faults);
+
+}  // namespace paceline::app

@@ -1,0 +1,366 @@
+#include "app/assembly/scoring.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "app/assembly/broadcast.hpp"
+#include "app/assembly/job.hpp"
+#include "app/assembly/wall_clock.hpp"
+#include "app/terminal/terminal.hpp"
+#include "io/reward/ground_truth.hpp"
+#include "io/reward/match_scorer.hpp"
+#include "io/run/final_file.hpp"
+#include "io/workers/worker_pool.hpp"
+#include "io/workers/worker_process.hpp"
+#include "runtime/core/wire.hpp"
+
+namespace paceline::app {
+namespace {
+
+constexpr double kMoment = 0.02;  // seconds between looks at whether all is scored
+
+std::unique_ptr<io::Scorer> make_scorer(const Setup& setup, const Clock& clock) {
+  const io::RewardSection& settings = setup.config.reward;
+  if (settings.method == io::RewardMethod::match)
+    return std::make_unique<io::MatchScorer>(settings, setup.subjects, *setup.tokenizer, clock);
+  return std::make_unique<io::WorkerPool>(settings, setup.subjects, *setup.tokenizer, clock);
+}
+
+void put(WireWriter& writer, const std::vector<std::string>& texts) {
+  writer.put(static_cast<std::uint64_t>(texts.size()));
+  for (const std::string& text : texts) writer.put(text);
+}
+
+void get(WireReader& reader, std::vector<std::string>& texts) {
+  std::uint64_t count = 0;
+  reader.get(count);
+  texts.resize(count);
+  for (std::string& text : texts) reader.get(text);
+}
+
+std::string response_name(RequestId id) {
+  return fmt::format("prompt {} sample {}", id.prompt, id.sample);
+}
+
+}  // namespace
+
+void prepare_scoring(Setup& setup) {
+  const io::RewardSection& settings = setup.config.reward;
+  if (settings.method == io::RewardMethod::none) return;
+  require_tokenizer(setup, "reward.method");
+  if (settings.method == io::RewardMethod::command)
+    (void)io::find_program(settings.command.front());
+  if (setup.prompts.prompts.empty()) return;  // not rank 0
+  setup.subjects =
+      scoring_subjects(settings, setup.prompts, setup.config.prompts.path, *setup.tokenizer);
+}
+
+void share_subjects(const fabric::MpiEnvironment& mpi, Setup& setup) {
+  if (setup.config.reward.method == io::RewardMethod::none) return;
+  WireWriter writer;
+  if (mpi.rank() == 0) put(writer, setup.subjects);
+  std::vector<std::byte> bytes = writer.take();
+  mpi.broadcast(bytes);
+  WireReader reader(bytes);
+  get(reader, setup.subjects);
+}
+
+void try_scorer(const Setup& setup) {
+  io::RewardSection settings = setup.config.reward;
+  if (settings.method != io::RewardMethod::command) return;
+  settings.workers = 1;
+  settings.attempts = 1;
+  const Prompt& prompt = setup.prompts.prompts.front();
+  Trajectory response;
+  response.finish_reason = FinishReason::stop_id;
+  response.tokens = setup.tokenizer->encode(
+      io::ground_truth_text(prompt, settings.ground_truth).value_or("no answer"));
+  const SteadyClock clock;
+  io::WorkerPool pool(settings, setup.subjects, *setup.tokenizer, clock);
+  pool.submit(response);
+  while (pool.pending() > 0) std::this_thread::sleep_for(std::chrono::duration<double>(kMoment));
+  const io::Score score = pool.take().at(0);
+  if (score.outcome == io::ScoreOutcome::scored) return;
+  const std::string what = fmt::format(
+      "reward.command: tried with the first prompt's ground truth as a response, {}", score.error);
+  if (settings.required != io::RewardsRequired::none)
+    throw UsageError(what + " (reward.required: none goes on without rewards)");
+  say("warning: {}", what);
+}
+
+std::string scoring_text(const Setup& setup) {
+  const io::RewardSection& settings = setup.config.reward;
+  switch (settings.method) {
+    case io::RewardMethod::none:
+      break;
+    case io::RewardMethod::match:
+      return "  responses are scored by their answers: 1 when it is the ground truth, else 0 "
+             "(reward.rule)\n";
+    case io::RewardMethod::command: {
+      std::string words;
+      for (const std::string& word : settings.command) words += (words.empty() ? "" : " ") + word;
+      return fmt::format(
+          "  responses are scored by {} of '{}' beside each verifier "
+          "(reward.workers)\n",
+          settings.workers, words);
+    }
+  }
+  return "";
+}
+
+std::uint64_t ScoringTally::scored() const {
+  return counts[static_cast<std::size_t>(io::ScoreOutcome::scored)];
+}
+
+std::uint64_t ScoringTally::missing() const {
+  std::uint64_t all = left;
+  for (const std::uint64_t count : counts) all += count;
+  return all - scored();
+}
+
+Scoring::Scoring(const Setup& setup, const Clock& clock, io::TelemetryWriter* telemetry)
+    : clock_(clock), telemetry_(telemetry), scorer_(make_scorer(setup, clock)) {}
+
+void Scoring::submit(const Trajectory& response) {
+  ++submitted_;
+  scorer_->submit(response);
+}
+
+std::size_t Scoring::settle(const Keep& keep) {
+  std::size_t rewards = 0;
+  for (const io::Score& score : scorer_->take()) {
+    count(score);
+    if (telemetry_ != nullptr) {
+      telemetry_->score({score.start, score.duration, score.id, score.value,
+                         static_cast<std::uint8_t>(score.outcome)});
+    }
+    if (score.outcome != io::ScoreOutcome::scored) continue;
+    keep({score.id, score.value}, score.extra);
+    ++rewards;
+  }
+  return rewards;
+}
+
+void Scoring::count(const io::Score& score) {
+  ScoringTally& tally = report_.tally;
+  ++tally.counts[static_cast<std::size_t>(score.outcome)];
+  tally.seconds += score.duration;
+  const double until = over_ < 0 ? score.duration : over_ - score.start;
+  tally.hidden += std::clamp(until, 0.0, score.duration);
+  if (score.outcome == io::ScoreOutcome::scored) {
+    tally.rewards += score.value;
+    return;
+  }
+  const std::string error = response_name(score.id) + ": " + score.error;
+  if (report_.error.empty()) report_.error = error;
+  if (!std::exchange(warned_, true)) say("warning: no reward: {}", error);
+}
+
+void Scoring::generation_over() {
+  over_ = clock_.now();
+  report_.tally.queued = pending();
+}
+
+ScoringReport Scoring::report() const {
+  ScoringReport report = report_;
+  report.tally.left = submitted_;
+  const io::Trouble trouble = scorer_->trouble();
+  report.tally.failures = trouble.failures;
+  report.trouble = trouble.first;
+  for (const std::uint64_t count : report.tally.counts) report.tally.left -= count;
+  report.tally.after = over_ < 0 ? 0 : clock_.now() - over_;
+  return report;
+}
+
+io::Unscored share_of_unscored(const fabric::MpiEnvironment& mpi, const Setup& setup,
+                               const io::Unscored& found) {
+  io::Unscored mine;
+  if (setup.config.reward.method == io::RewardMethod::none) return mine;
+  WireWriter writer;
+  if (mpi.rank() == 0) {
+    put(writer, found.paths);
+    writer.put(found.final);
+    writer.put(found.entries);
+  }
+  std::vector<std::byte> bytes = writer.take();
+  mpi.broadcast(bytes);
+  WireReader reader(bytes);
+  std::vector<io::Entry> entries;
+  get(reader, mine.paths);
+  reader.get(mine.final);
+  reader.get(entries);
+  const std::vector<policy::GroupRanks>& groups = setup.layout.placement.groups;
+  const auto own = std::find_if(groups.begin(), groups.end(),
+                                [&](const auto& group) { return group.leader == mpi.rank(); });
+  if (own == groups.end()) return mine;
+  for (auto i = static_cast<std::size_t>(own - groups.begin()); i < entries.size();
+       i += groups.size())
+    mine.entries.push_back(entries[i]);
+  return mine;
+}
+
+void finish_scoring(const fabric::MpiEnvironment& mpi, Scoring* scoring, const Scoring::Keep& keep,
+                    const std::function<bool()>& stop, const std::function<void(double)>& rest) {
+  if (scoring != nullptr) scoring->generation_over();
+  struct State {
+    std::uint64_t pending = 0;
+    std::uint64_t stop = 0;
+  };
+  for (std::uint64_t round = 0;; ++round) {
+    State own;
+    if (scoring != nullptr) {
+      own.pending = scoring->pending();
+      (void)scoring->settle(keep);  // of those, none is left out
+    }
+    own.stop = stop() ? 1 : 0;
+    State all;
+    for (const std::vector<std::byte>& bytes : mpi.all_gather(std::as_bytes(std::span(&own, 1)))) {
+      State of_rank;
+      std::memcpy(&of_rank, bytes.data(), sizeof of_rank);
+      all.pending += of_rank.pending;
+      all.stop += of_rank.stop;
+    }
+    if (all.pending == 0 || all.stop > 0) return;
+    constexpr auto kRoundsBetweenLines = static_cast<std::uint64_t>(10 / kMoment);
+    if (mpi.rank() == 0 && round % kRoundsBetweenLines == 0)
+      say("all responses are there, {} of them to be scored still", all.pending);
+    rest(kMoment);
+  }
+}
+
+ScoringReport sum_scoring(const fabric::MpiEnvironment& mpi, const ScoringReport& own) {
+  WireWriter writer;
+  writer.put(own.tally);
+  writer.put(own.error);
+  writer.put(own.trouble);
+  ScoringReport sum;
+  for (const std::vector<std::byte>& bytes : mpi.all_gather(writer.take())) {
+    ScoringReport of_rank;
+    WireReader reader(bytes);
+    reader.get(of_rank.tally);
+    reader.get(of_rank.error);
+    reader.get(of_rank.trouble);
+    const ScoringTally& tally = of_rank.tally;
+    for (std::size_t i = 0; i < tally.counts.size(); ++i) sum.tally.counts[i] += tally.counts[i];
+    sum.tally.failures += tally.failures;
+    sum.tally.rewards += tally.rewards;
+    sum.tally.seconds += tally.seconds;
+    sum.tally.hidden += tally.hidden;
+    sum.tally.queued += tally.queued;
+    sum.tally.after = std::max(sum.tally.after, tally.after);
+    sum.tally.left += tally.left;
+    if (sum.error.empty()) sum.error = of_rank.error;
+    if (sum.trouble.empty()) sum.trouble = of_rank.trouble;
+  }
+  return sum;
+}
+
+void print_scoring(const Setup& setup, const ScoringReport& report) {
+  if (setup.config.reward.method == io::RewardMethod::none) return;
+  const ScoringTally& tally = report.tally;
+  const std::uint64_t scored = tally.scored();
+  std::string text =
+      fmt::format("rewards: {} {} scored", scored, scored == 1 ? "response" : "responses");
+  if (scored > 0) text += fmt::format(", mean {:.4g}", tally.rewards / static_cast<double>(scored));
+  text += fmt::format("; scoring took {:.3g} s", tally.seconds);
+  if (setup.config.reward.method == io::RewardMethod::command) {
+    if (tally.seconds > 0)
+      text += fmt::format(", {:.0f} % of it while responses were generated",
+                          100 * tally.hidden / tally.seconds);
+    if (tally.queued > 0)
+      text += fmt::format("; {} were scored afterwards, in {:.3g} s", tally.queued - tally.left,
+                          tally.after);
+  }
+  say("{}", text);
+  if (tally.failures > 0)
+    say("reward workers failed {} times; the first one {}", tally.failures, report.trouble);
+  if (tally.missing() == 0) return;
+  std::string reasons;
+  for (std::size_t i = 1; i < tally.counts.size(); ++i) {
+    if (tally.counts[i] == 0) continue;
+    std::string name = name_of(static_cast<io::ScoreOutcome>(i));
+    std::replace(name.begin(), name.end(), '_', ' ');
+    reasons += fmt::format("{}{} {}", reasons.empty() ? "" : ", ", tally.counts[i], name);
+  }
+  if (tally.left > 0) reasons += fmt::format("{}{} left", reasons.empty() ? "" : ", ", tally.left);
+  say("warning: {} {} no reward ({}){}; --resume scores what is missing", tally.missing(),
+      tally.missing() == 1 ? "response has" : "responses have", reasons,
+      report.error.empty() ? "" : ", as " + report.error);
+}
+
+void require_rewards(const Setup& setup, std::uint64_t rewards, const ScoringReport& report) {
+  const io::RewardSection& settings = setup.config.reward;
+  if (settings.method == io::RewardMethod::none) return;
+  const bool enough = settings.required == io::RewardsRequired::none ||
+                      (settings.required == io::RewardsRequired::some && rewards > 0) ||
+                      rewards == setup.responses;
+  if (enough) return;
+  throw DataError(fmt::format(
+      "{} of {} responses {} no reward (reward.required){}; {} has the trajectories, and --resume "
+      "scores what is missing",
+      setup.responses - rewards, setup.responses, setup.responses - rewards == 1 ? "has" : "have",
+      report.error.empty() ? "" : ", as " + report.error, setup.config.output.directory));
+}
+
+void score_complete_run(const fabric::MpiEnvironment& mpi, const Setup& setup,
+                        const io::Unscored& unscored, const Clock& clock,
+                        const std::function<bool()>& stop) {
+  const io::Unscored mine = share_of_unscored(mpi, setup, unscored);
+  std::uint64_t left = unscored.entries.size();
+  broadcast(mpi, left);
+  if (left == 0 || setup.config.reward.method == io::RewardMethod::none) return;
+  std::unique_ptr<Scoring> scoring;
+  WireWriter own;
+  const auto keep = [&](const Reward& reward, const std::string& extra) {
+    own.put(reward);
+    own.put(extra);
+  };
+  together(mpi, [&] {
+    if (mpi.rank() == 0)
+      say("{}", left == 1 ? "1 response has no reward: it is scored"
+                          : fmt::format("{} responses have no reward: they are scored", left));
+    if (mine.entries.empty()) return;
+    scoring = std::make_unique<Scoring>(setup, clock, nullptr);
+    read_unscored(mine, [&](const Trajectory& response) { scoring->submit(response); });
+  });
+  finish_scoring(mpi, scoring.get(), keep, stop, [](double seconds) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  });
+  const ScoringReport report =
+      sum_scoring(mpi, scoring != nullptr ? scoring->report() : ScoringReport());
+  scoring.reset();
+  std::vector<Reward> all;
+  io::RewardExtras extras;
+  for (const std::vector<std::byte>& bytes : mpi.all_gather(own.take())) {
+    WireReader of_rank(bytes);
+    while (!of_rank.empty()) {
+      std::string extra;
+      of_rank.get(all.emplace_back());
+      of_rank.get(extra);
+      if (!extra.empty()) extras.emplace(all.back().id, std::move(extra));
+    }
+  }
+  together(mpi, [&] {
+    if (mpi.rank() != 0) return;
+    std::uint64_t rewards = setup.responses - left;
+    if (!all.empty()) {
+      const io::FinalFileReport file = io::add_rewards(setup.config.output.directory, all, extras);
+      rewards = file.rewards;
+      say("{}: {} of {} trajectories have a reward", file.path, file.rewards, file.trajectories);
+    }
+    print_scoring(setup, report);
+    if (report.tally.left > 0) {
+      throw Error(ExitCode::try_again,
+                  "stopped before all were scored: run again with --resume to continue");
+    }
+    require_rewards(setup, rewards, report);
+  });
+}
+
+}  // namespace paceline::app

@@ -1,0 +1,125 @@
+// Rewards: what scores the responses of a rank while others are still generated, and what came of
+// it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "app/assembly/setup.hpp"
+#include "io/run/run_directory.hpp"
+#include "io/telemetry/telemetry.hpp"
+#include "io/workers/scorer.hpp"
+#include "runtime/core/clock.hpp"
+#include "runtime/core/interfaces.hpp"
+#include "runtime/fabric/mpi_environment.hpp"
+
+namespace paceline::app {
+
+/// Checks that responses can be scored and finds what scoring needs to know of the prompts:
+/// Setup::subjects, on rank 0. Throws Error.
+void prepare_scoring(Setup& setup);
+/// Gives Setup::subjects to all ranks. Collective; throws JobEnded.
+void share_subjects(const fabric::MpiEnvironment& mpi, Setup& setup);
+/// Lets a worker score the first prompt's ground truth, as a response to it. Throws UsageError when
+/// it gives no score, or only warns where no rewards are required. Does nothing where there are no
+/// workers.
+void try_scorer(const Setup& setup);
+/// "  responses are scored by ...", or nothing.
+[[nodiscard]] std::string scoring_text(const Setup& setup);
+
+/// What scoring came to, on a rank or on all.
+struct ScoringTally {
+  std::array<std::uint64_t, 6> counts{};  ///< [ScoreOutcome] responses
+  std::uint64_t failures = 0;             ///< of workers
+  double rewards = 0;                     ///< sum
+  double seconds = 0;                     ///< that the last attempts at responses took
+  double hidden = 0;                      ///< of them, while responses were generated somewhere
+  std::uint64_t queued = 0;               ///< responses not scored when generation had ended
+  double after = 0;                       ///< seconds that went by until they were
+  std::uint64_t left = 0;                 ///< responses that were not scored before a stop
+
+  [[nodiscard]] std::uint64_t scored() const;
+  [[nodiscard]] std::uint64_t missing() const;
+};
+struct ScoringReport {
+  ScoringTally tally;
+  std::string error;    ///< of a response that has no reward
+  std::string trouble;  ///< of a worker that failed
+};
+
+/// Of one rank. Used by one thread.
+class Scoring {
+ public:
+  /// Where rewards go.
+  using Keep = std::function<void(const Reward&, const std::string& extra)>;
+  /// Starts workers, where they score. References outlive this; `telemetry` may be null.
+  Scoring(const Setup& setup, const Clock& clock, io::TelemetryWriter* telemetry);
+
+  void submit(const Trajectory& response);
+  /// Hands over the rewards that have come. How many they are.
+  std::size_t settle(const Keep& keep);
+  /// No rank generates any more.
+  void generation_over();
+  [[nodiscard]] std::size_t pending() const { return scorer_->pending(); }
+  [[nodiscard]] ScoringReport report() const;
+
+ private:
+  void count(const io::Score& score);
+
+  const Clock& clock_;
+  io::TelemetryWriter* telemetry_;
+  std::unique_ptr<io::Scorer> scorer_;
+  std::uint64_t submitted_ = 0;
+  ScoringReport report_;
+  double over_ = -1;  ///< when generation was over; -1: it is not
+  bool warned_ = false;
+};
+
+/// Hands responses on and has the finished ones scored.
+class ScoringSink final : public TrajectorySink {
+ public:
+  ScoringSink(TrajectorySink& sink, Scoring& scoring) : sink_(sink), scoring_(scoring) {}
+  void append(const Trajectory& trajectory) override {
+    sink_.append(trajectory);
+    if (trajectory.finish_reason != FinishReason::partial) scoring_.submit(trajectory);
+  }
+  void flush() override { sink_.flush(); }
+
+ private:
+  TrajectorySink& sink_;
+  Scoring& scoring_;
+};
+
+/// This rank's part of the responses that earlier attempts left without a reward: of those that
+/// rank 0 found, the verifiers' shares are equal. Collective.
+[[nodiscard]] io::Unscored share_of_unscored(const fabric::MpiEnvironment& mpi, const Setup& setup,
+                                             const io::Unscored& found);
+
+/// Waits, when no rank generates any more, until all ranks' responses are scored, or some rank is
+/// told to stop. `scoring`: null on a rank that scores nothing. `rest` passes a moment. Collective.
+void finish_scoring(const fabric::MpiEnvironment& mpi, Scoring* scoring, const Scoring::Keep& keep,
+                    const std::function<bool()>& stop, const std::function<void(double)>& rest);
+
+/// Sums all ranks' reports, on rank 0. Collective.
+[[nodiscard]] ScoringReport sum_scoring(const fabric::MpiEnvironment& mpi,
+                                        const ScoringReport& own);
+/// On stderr.
+void print_scoring(const Setup& setup, const ScoringReport& report);
+
+/// Throws DataError where a run that has ended, with so many rewards, has fewer than
+/// reward.required asks for.
+void require_rewards(const Setup& setup, std::uint64_t rewards, const ScoringReport& report);
+
+/// Scores what is left of a complete run, on all ranks, and adds the rewards to its file. Throws on
+/// rank 0 Error(try_again) when it is stopped before the end, and as require_rewards(). Collective;
+/// throws JobEnded.
+void score_complete_run(const fabric::MpiEnvironment& mpi, const Setup& setup,
+                        const io::Unscored& unscored, const Clock& clock,
+                        const std::function<bool()>& stop);
+
+}  // namespace paceline::app

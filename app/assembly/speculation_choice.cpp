@@ -1,0 +1,269 @@
+#include "app/assembly/speculation_choice.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+#include "app/assembly/setup.hpp"
+#include "runtime/core/counted.hpp"
+#include "runtime/core/error.hpp"
+
+namespace paceline::app {
+namespace {
+
+constexpr std::size_t kShown = 5;  ///< plans, besides the best of each mode
+
+/// Positions that a request attends to, as if responses came to half of their longest.
+double mean_context(const Setup& setup) { return setup.longest_prompt + setup.mean_max_tokens / 4; }
+
+policy::PlanFacts facts_of(const Setup& setup, const SpeculationChoice& choice) {
+  const io::RunConfig& config = setup.config;
+  policy::PlanFacts facts;
+  facts.ranks = static_cast<int>(setup.facts.size());
+  facts.requests = choice.batch;
+  facts.max_batch = config.engine.max_batch;
+  facts.context = mean_context(setup);
+  facts.longest_draft = config.speculation.max_length;
+  if (drafts_always(config.speculation.policy)) facts.shortest_draft = facts.longest_draft;
+  facts.verifiers = {{setup.conditions.tp, *setup.profile}};
+  facts.methods = choice.methods;
+  return facts;
+}
+
+std::string how(const policy::SpeculationPlan& plan) {
+  switch (plan.mode) {
+    case SpeculationMode::plain:
+      return "plain decoding";
+    case SpeculationMode::coupled:
+      return fmt::format("coupled, drafts of {} by {}", plan.window, plan.method);
+    case SpeculationMode::decoupled:
+      return fmt::format("decoupled, {}, window {}, {}", counted(plan.drafters, "drafter rank"),
+                         plan.window, plan.method);
+  }
+  return "";
+}
+
+/// As arguments of the command line: "a=1 b=2".
+std::string as_arguments(const std::string& settings) {
+  std::string text = "--set ";
+  for (const char c : settings) text += c == ' ' ? " --set " : std::string(1, c);
+  return text;
+}
+
+bool same(const policy::SpeculationPlan& a, const policy::SpeculationPlan& b) {
+  return a.settings == b.settings && a.method == b.method;
+}
+
+/// How many groups the layout will have, where that is settled.
+std::optional<int> settled_groups(const Setup& setup) {
+  const io::LayoutSection& layout = setup.config.layout;
+  if (layout.verifier_tp && layout.verifier_tp->size() > 1)
+    return static_cast<int>(layout.verifier_tp->size());
+  return layout.verifier_groups;
+}
+
+/// Why nothing can be planned; empty: it can.
+std::string no_plan(const Setup& setup) {
+  const std::vector<int> degrees = setup.layout.placement.degrees();
+  if (degrees.size() > 1)
+    return fmt::format(
+        "layout.verifier_tp names groups of degrees {}, and plans are made for groups of one",
+        fmt::join(degrees, " and "));
+  if (!setup.profile)
+    return "no costs are known to plan by; `paceline profile` measures them for engine.profile";
+  if (setup.profile_fault.empty()) return "";
+  return fmt::format("engine.profile does not hold here: {}; run `paceline profile` again",
+                     setup.profile_fault);
+}
+
+/// The best plan of another kind than the chosen one.
+const policy::SpeculationPlan* rival(const SpeculationChoice& choice, bool decoupled) {
+  const auto found = std::find_if(choice.plans.begin(), choice.plans.end(), [&](const auto& plan) {
+    return (plan.mode == SpeculationMode::decoupled) == decoupled;
+  });
+  return found == choice.plans.end() ? nullptr : &*found;
+}
+
+std::string reason_of(const SpeculationChoice& choice, SpeculationPolicy lengths) {
+  const bool decoupled = choice.chosen.mode == SpeculationMode::decoupled;
+  std::string text = fmt::format("{:.0f} tokens/s foreseen ({})", choice.chosen.tokens_per_second,
+                                 how(choice.chosen));
+  if (const policy::SpeculationPlan* other = rival(choice, !decoupled))
+    text += fmt::format(", {:.0f} of {}", other->tokens_per_second, how(*other));
+  // The plan is for the start. A batch shrinks, and then drafts may pay after all.
+  if (choice.chosen.mode == SpeculationMode::plain) {
+    text +=
+        drafts_always(lengths)
+            ? fmt::format("; verifiers draft for themselves all the same (speculation.policy: {})",
+                          name_of(lengths))
+            : "; verifiers draft for themselves once batches are small enough";
+  }
+  return text;
+}
+
+}  // namespace
+
+void settle_mode(Setup& setup) {
+  io::SpeculationSection& speculation = setup.config.speculation;
+  if (speculation.mode == SpeculationMode::plain) speculation.drafters.clear();
+}
+
+namespace {
+
+void plan(Setup& setup, const DraftHistory& history) {
+  io::SpeculationSection& speculation = setup.config.speculation;
+  const std::optional<int> drafter_ranks = setup.config.layout.drafters;
+  SpeculationChoice& choice = setup.speculation;
+  choice.drafter_ranks = drafter_ranks.value_or(0);
+  if (setup.drafters.empty()) {
+    if (!drafter_ranks) choice.reason = "nothing drafts (speculation.drafters, speculation.mode)";
+    return;
+  }
+  if (const std::string why_not = no_plan(setup); !why_not.empty()) {
+    if (drafter_ranks) return;
+    choice.reason = "verifiers draft for themselves: " + why_not;
+    if (speculation.mode != SpeculationMode::decoupled) return;
+    throw UsageError(
+        "speculation.mode: decoupled asks for a number of drafter ranks; set layout.drafters, "
+        "for " +
+        why_not);
+  }
+  choice.batch = static_cast<double>(setup.responses);
+  // Unless somebody wants it, no rank is there for n-grams and trees alone.
+  const bool asked =
+      drafter_ranks.value_or(0) > 0 || speculation.mode == SpeculationMode::decoupled;
+  // What sending a head its features costs a group is not known, so that for a head none is either;
+  // beside a draft model it stays with those that verify.
+  const bool models = std::any_of(setup.drafters.begin(), setup.drafters.end(),
+                                  [](const auto& drafter) { return drafter.model != nullptr; });
+  for (const ConfiguredDrafter& drafter : setup.drafters) {
+    const bool ahead = drafter.head != nullptr ? asked && !models : asked || drafter.model;
+    choice.methods.push_back(
+        {drafter.name, history.rate(drafter.name, policy::kUnknownAcceptance), ahead});
+    choice.known.push_back(history.knows(drafter.name));
+  }
+  const policy::PlanFacts facts = facts_of(setup, choice);
+  const std::optional<int> groups = settled_groups(setup);
+  choice.plans =
+      policy::plan_speculation(facts, {.mode = {}, .groups = groups, .drafters = {}, .window = {}});
+  const std::vector<policy::SpeculationPlan> settled = policy::plan_speculation(
+      facts, {speculation.mode, groups, drafter_ranks, speculation.window});
+  if (settled.empty()) {
+    // What was asked for in numbers is refused, with those numbers, by the layout.
+    if (drafter_ranks || speculation.mode != SpeculationMode::decoupled) return;
+    throw UsageError(fmt::format(
+        "speculation.mode: decoupled needs a rank that drafts beside the verifier groups, but the "
+        "job has {}{}",
+        counted(facts.ranks, "rank"),
+        groups ? fmt::format(" for {} ({})", counted(*groups, "group"),
+                             setup.config.layout.verifier_groups ? "layout.verifier_groups"
+                                                                 : "layout.verifier_tp")
+               : ""));
+  }
+  choice.chosen = settled.front();
+  // With a window that somebody asks for it is none of those, whose windows are the best ones.
+  if (std::none_of(choice.plans.begin(), choice.plans.end(),
+                   [&](const auto& plan) { return same(plan, choice.chosen); })) {
+    const auto at = std::find_if(choice.plans.begin(), choice.plans.end(), [&](const auto& plan) {
+      return plan.tokens_per_second < choice.chosen.tokens_per_second;
+    });
+    choice.plans.insert(at, choice.chosen);
+  }
+  choice.drafter_ranks = choice.chosen.drafters;
+  if (!drafter_ranks) {
+    choice.reason = speculation.mode && *speculation.mode != SpeculationMode::decoupled
+                        ? fmt::format("speculation.mode is {}", name_of(*speculation.mode))
+                        : reason_of(choice, speculation.policy);
+  }
+  if (choice.drafter_ranks > 0) speculation.window = choice.chosen.window;
+}
+
+/// By the ladder, where costs are known; else as they are.
+void order_drafters(const Setup& setup, const DraftHistory& history, SpeculationChoice& choice) {
+  choice.order.resize(setup.drafters.size());
+  std::iota(choice.order.begin(), choice.order.end(), 0);
+  if (!setup.profile_holds()) return;
+  const auto ranks = static_cast<int>(setup.facts.size());
+  const int groups =
+      settled_groups(setup).value_or((ranks - choice.drafter_ranks) / setup.conditions.tp);
+  choice.load = ladder_load(setup, std::max(1, groups));
+  choice.ranked = policy::rank_methods(policy::build_ladders(*setup.profile, choice.load), history);
+  const auto place = [&](std::int32_t index) {
+    const ConfiguredDrafter& drafter = setup.drafters[index];
+    const bool first = choice.drafter_ranks > 0 && drafter.name == choice.chosen.method;
+    const bool computes = drafter.model != nullptr || drafter.head != nullptr;
+    const auto at = std::find_if(choice.ranked.begin(), choice.ranked.end(),
+                                 [&](const auto& ranked) { return ranked.method == drafter.name; });
+    return std::tuple(!first, computes, at - choice.ranked.begin());
+  };
+  std::stable_sort(choice.order.begin(), choice.order.end(),
+                   [&](std::int32_t a, std::int32_t b) { return place(a) < place(b); });
+}
+
+}  // namespace
+
+void choose_speculation(Setup& setup, const DraftHistory& history) {
+  plan(setup, history);
+  SpeculationChoice& choice = setup.speculation;
+  order_drafters(setup, history, choice);
+  for (const std::int32_t drafter : choice.order)
+    choice.acceptance.push_back(
+        history.rate(setup.drafters[drafter].name, policy::kUnknownAcceptance));
+}
+
+void put_drafters_in_order(Setup& setup) {
+  std::vector<ConfiguredDrafter> ordered;
+  for (const std::int32_t drafter : setup.speculation.order)
+    ordered.push_back(std::move(setup.drafters[drafter]));
+  setup.drafters = std::move(ordered);
+}
+
+policy::LadderLoad ladder_load(const Setup& setup, int groups) {
+  const double batch = std::min<double>(setup.config.engine.max_batch,
+                                        static_cast<double>(setup.responses) / groups);
+  return {std::max(1.0, batch), mean_context(setup), setup.config.speculation.max_length};
+}
+
+std::string draft_ladder_text(const CostTable& costs, const policy::LadderLoad& load) {
+  const std::string ladder = policy::ladder_text(costs, load);
+  if (ladder.empty()) return "";
+  return "draft ladder: speedup over plain decoding by the share of drafted tokens that is "
+         "accepted "
+         "(and how many are best drafted)\n" +
+         ladder;
+}
+
+std::string speculation_text(const Setup& setup) {
+  const SpeculationChoice& choice = setup.speculation;
+  if (choice.plans.empty()) return "";
+  std::string text = fmt::format(
+      "plans of speculation for {}, by engine.profile, tokens/s foreseen at the start\n",
+      counted(static_cast<std::int64_t>(choice.batch), "request"));
+  for (std::size_t m = 0; m < choice.methods.size(); ++m) {
+    const auto ranked =
+        std::find_if(choice.ranked.begin(), choice.ranked.end(),
+                     [&](const auto& method) { return method.method == choice.methods[m].name; });
+    text += fmt::format("  {}: {:.2f} of its tokens accepted, {}; {:.2f} times as fast as plain\n",
+                        choice.methods[m].name, choice.methods[m].acceptance,
+                        choice.known[m] ? "as in earlier runs" : "as assumed of what is not known",
+                        ranked->speedup);
+  }
+  std::vector<bool> mode_shown(3);
+  for (std::size_t i = 0; i < choice.plans.size(); ++i) {
+    const policy::SpeculationPlan& plan = choice.plans[i];
+    const auto mode = static_cast<std::size_t>(plan.mode);
+    const bool is_chosen = same(plan, choice.chosen);
+    if (i >= kShown && mode_shown[mode] && !is_chosen) continue;
+    mode_shown[mode] = true;
+    text += fmt::format("  {} {:>10.0f}  {}\n      {}\n      {}\n", is_chosen ? '*' : ' ',
+                        plan.tokens_per_second, how(plan), plan.explanation,
+                        as_arguments(plan.settings));
+  }
+  return text + draft_ladder_text(*setup.profile, choice.load);
+}
+
+}  // namespace paceline::app

@@ -1,0 +1,213 @@
+#include "app/assembly/token_sets.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+
+#include "app/assembly/setup.hpp"
+#include "io/text/printable.hpp"
+#include "runtime/core/error.hpp"
+
+namespace paceline::app {
+namespace {
+
+void sort_once(std::vector<TokenId>& ids) {
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+}
+
+void require_tokens(const char* key, const std::vector<TokenId>& ids, const ModelConfig& model) {
+  for (const TokenId id : ids) {
+    if (id >= 0 && id < model.vocab) continue;
+    throw UsageError(
+        fmt::format("{}: {} is not a token of this model (0 to {})", key, id, model.vocab - 1));
+  }
+}
+
+bool has(const std::vector<TokenId>& ids, TokenId id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
+/// "<|im_end|> (511)".
+std::string token_name(TokenId id, const io::Tokenizer* tokenizer) {
+  constexpr std::size_t kLongest = 40;
+  if (tokenizer == nullptr || !tokenizer->has_token(id)) return fmt::format("token {}", id);
+  return fmt::format("{} ({})", io::printable_start(tokenizer->bytes_of(id), kLongest), id);
+}
+
+/// "a, b or c".
+std::string alternatives(const std::vector<std::string>& words) {
+  std::string text;
+  for (std::size_t i = 0; i < words.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == words.size() ? " or " : ", ") + words[i];
+  return text;
+}
+
+}  // namespace
+
+std::vector<TokenId> stop_set(const ModelConfig& model, const SamplingParams& sampling,
+                              const io::Tokenizer* tokenizer) {
+  require_tokens("sampling.stop_ids", sampling.stop_ids, model);
+  std::vector<TokenId> stops = sampling.stop_ids;
+  if (!sampling.ignore_eos) stops.insert(stops.end(), model.eos.begin(), model.eos.end());
+  // Such a string is asked for as the token, which then cannot be sampled before min_tokens either.
+  // The matcher goes on to look for its spelling in what several tokens say.
+  for (const std::string& text : sampling.stop_strings) {
+    if (tokenizer == nullptr) break;
+    const std::optional<TokenId> id = tokenizer->token_to_id(text);
+    // One that is the tokenizer's alone is never sampled.
+    if (id && *id < model.vocab && tokenizer->is_special(*id)) stops.push_back(*id);
+  }
+  sort_once(stops);
+  return stops;
+}
+
+std::vector<TokenId> masked_tokens(const ModelConfig& model, const SamplingParams& sampling,
+                                   const io::Tokenizer* tokenizer,
+                                   const std::vector<TokenId>& stops) {
+  require_tokens("sampling.banned_ids", sampling.banned_ids, model);
+  std::vector<TokenId> masked = sampling.banned_ids;
+  if (sampling.mask_unused) {
+    const auto mask = [&](TokenId id) {
+      if (!has(stops, id) && !has(model.eos, id)) masked.push_back(id);
+    };
+    for (TokenId id = 0; tokenizer != nullptr && id < model.vocab; ++id) {
+      if (!tokenizer->has_token(id)) mask(id);
+    }
+    for (const TokenId id : model.placeholders) mask(id);
+  }
+  sort_once(masked);
+  if (std::ssize(masked) == model.vocab) {
+    throw UsageError(fmt::format(
+        "sampling.banned_ids: none of the model's {} tokens is left to sample", model.vocab));
+  }
+  return masked;
+}
+
+std::string ranges_text(const std::vector<TokenId>& ids) {
+  std::string text;
+  for (std::size_t first = 0; first < ids.size();) {
+    std::size_t last = first;
+    while (last + 1 < ids.size() && ids[last + 1] == ids[last] + 1) ++last;
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", ids[first]);
+    if (last > first) text += fmt::format("-{}", ids[last]);
+    first = last + 1;
+  }
+  return text;
+}
+
+TurnEnd turn_end(const io::ChatTemplate& chat, const io::Tokenizer* tokenizer,
+                 std::span<const Prompt> prompts) {
+  if (chat.family() == io::ChatFamily::none || tokenizer == nullptr) return {};
+  const std::string answer = "answer";
+  std::string text;
+  try {
+    const std::vector<io::ChatMessage> messages{{"user", "question"}, {"assistant", answer}};
+    io::ChatOptions options;
+    options.add_generation_prompt = false;
+    text = chat.render(messages, options);
+  } catch (const DataError&) {  // one that takes no such conversation
+    return {};
+  }
+  text.erase(0, text.rfind(answer) + answer.size());
+  TurnEnd end;
+  end.tokens = tokenizer->encode(text);
+  if (end.tokens.empty()) return {};
+  if (tokenizer->is_special(end.tokens.front())) {
+    end.tokens.resize(1);
+    end.text = tokenizer->bytes_of(end.tokens.front());
+  } else {
+    end.text = text.substr(0, text.find('\n'));
+    end.tokens = tokenizer->encode(end.text);
+  }
+  if (end.text.empty()) return {};
+  end.in_prompts = std::any_of(prompts.begin(), prompts.end(), [&](const Prompt& prompt) {
+    return std::search(prompt.tokens.begin(), prompt.tokens.end(), end.tokens.begin(),
+                       end.tokens.end()) != prompt.tokens.end();
+  });
+  return end;
+}
+
+namespace {
+
+/// The setting by which responses end where the template's turns do.
+std::string setting_for(const TurnEnd& end) {
+  return end.tokens.size() == 1
+             ? fmt::format("sampling.stop_ids: [{}]", end.tokens.front())
+             : fmt::format("sampling.stop_strings: ['{}']", io::printable(end.text));
+}
+
+bool ends_with(const Setup& setup, const TurnEnd& end) {
+  if (end.tokens.size() == 1 && has(setup.stops, end.tokens.front())) return true;
+  const std::vector<std::string>& strings = setup.config.sampling.stop_strings;
+  return std::any_of(strings.begin(), strings.end(), [&](const std::string& text) {
+    return end.text.find(text) != std::string::npos;
+  });
+}
+
+std::string end_warnings(const Setup& setup) {
+  const SamplingParams& sampling = setup.config.sampling;
+  if (sampling.ignore_eos) return "";  // as it is wanted
+  const TurnEnd& turn = setup.turn_end;
+  const std::string& path = setup.config.model.path;
+  if (setup.stops.empty() && sampling.stop_strings.empty()) {
+    return fmt::format(
+        "  warning: nothing ends a response but its length: {} names no end token (eos_token_id); "
+        "set {}\n",
+        path, turn.text.empty() ? "sampling.stop_ids or sampling.stop_strings" : setting_for(turn));
+  }
+  std::string text;
+  const bool all_banned = std::all_of(setup.stops.begin(), setup.stops.end(), [&](TokenId id) {
+    return std::binary_search(sampling.masked.begin(), sampling.masked.end(), id);
+  });
+  if (all_banned && !setup.stops.empty()) {
+    text +=
+        "  warning: no response can end with a token: sampling.banned_ids has every one that ends "
+        "responses\n";
+  }
+  if (turn.in_prompts && !ends_with(setup, turn)) {
+    text += fmt::format(
+        "  warning: turns of the prompts end with {}, but responses do not, so that they go on "
+        "behind it; set {}\n",
+        io::printable(turn.text), setting_for(turn));
+  }
+  if (setup.earlier_eos && *setup.earlier_eos != setup.model.eos) {
+    const bool generation =
+        std::filesystem::exists(std::filesystem::path(path) / "generation_config.json");
+    text += fmt::format(
+        "  warning: the model's end tokens are [{}], those of the step before were [{}]{}; to have "
+        "these too, set sampling.stop_ids: [{}]\n",
+        fmt::join(setup.model.eos, ", "), fmt::join(*setup.earlier_eos, ", "),
+        generation ? "" : fmt::format(": {} has no generation_config.json", path),
+        fmt::join(*setup.earlier_eos, ", "));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string token_text(const Setup& setup) {
+  constexpr std::size_t kLongest = 60;
+  const SamplingParams& sampling = setup.config.sampling;
+  std::string text;
+  if (!setup.given) {
+    std::vector<std::string> ends;
+    for (const TokenId id : setup.stops) ends.push_back(token_name(id, setup.tokenizer.get()));
+    for (const std::string& string : sampling.stop_strings)
+      ends.push_back("\"" + io::printable_start(string, kLongest) + "\"");
+    ends.push_back(fmt::format("{} tokens", sampling.max_tokens));
+    text = fmt::format("  responses end with {}\n", alternatives(ends));
+  }
+  if (!sampling.masked.empty()) {
+    text += fmt::format(
+        "  {} of the vocabulary cannot be sampled: {} (sampling.unused_ids, sampling.banned_ids)\n",
+        sampling.masked.size() == 1 ? "1 token" : fmt::format("{} tokens", sampling.masked.size()),
+        io::printable_start(ranges_text(sampling.masked), kLongest));
+  }
+  return setup.given ? text : text + end_warnings(setup);
+}
+
+}  // namespace paceline::app

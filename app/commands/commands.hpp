@@ -1,0 +1,76 @@
+// The commands of the command line: one function each, one file each. They return the exit code and
+// throw Error (handled once, in main).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "app/simulation/planned_machine.hpp"
+#include "runtime/core/error.hpp"
+#include "runtime/fabric/mpi_environment.hpp"
+
+namespace paceline::app {
+
+/// What names a run on the command line.
+struct RunArguments {
+  std::string config;                  ///< YAML file
+  std::vector<std::string> overrides;  ///< "section.key=value"
+  std::string output;                  ///< --output; empty: from the configuration
+  bool resume = false;
+};
+
+struct RolloutArguments {
+  RunArguments run;
+  std::string watch;  ///< a folder of requests; empty: one rollout
+};
+/// Runs the rollout on all ranks of the job, or one for each request of a folder. Collective.
+ExitCode rollout(const fabric::MpiEnvironment& mpi, const RolloutArguments& arguments);
+struct CheckArguments {
+  RunArguments run;
+  PlannedMachine machine;  ///< as the command line says; the job's own where it says nothing
+};
+/// Validates everything, prints layout, memory and plan on stdout and runs nothing. Collective.
+ExitCode check(const fabric::MpiEnvironment& mpi, const CheckArguments& arguments);
+struct ProfileArguments {
+  RunArguments run;
+  std::string output;   ///< file
+  double seconds = 30;  ///< that measuring takes at most
+};
+/// Measures what steps and drafts cost on the run's layout and writes a file that engine.profile
+/// names. Collective.
+ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& arguments);
+struct ScoreArguments {
+  RunArguments run;       ///< of the weights; its output counts for nothing
+  std::string directory;  ///< of a finished run
+  std::string name;       ///< of the scores; empty: that of the model's directory
+};
+/// Computes the log-probabilities of a finished run's responses under the weights of the
+/// configuration, and writes them beside the run. Collective.
+ExitCode score(const fabric::MpiEnvironment& mpi, const ScoreArguments& arguments);
+struct SimulateArguments {
+  RunArguments run;
+  std::string sweep;  ///< "section.key=value,value": a row for each; empty: one simulation
+};
+/// Runs the roles and policies of a run in a modelled world, prints what it came to and writes its
+/// telemetry. In one process, without MPI.
+ExitCode simulate(const SimulateArguments& arguments);
+struct ReportArguments {
+  std::vector<std::string> runs;  ///< directories, or their telemetry.h5; folders of --watch
+  std::string html;               ///< file to write; empty: none
+  std::string trace;              ///< likewise, of one run
+  bool json = false;              ///< what is printed is JSON
+  double pass = 0.5;              ///< the least reward that counts as passed
+};
+/// Prints the rewards of runs, finished or not, and what became of their time, tokens and drafts.
+/// Without MPI.
+ExitCode report(const ReportArguments& arguments);
+struct ShowArguments {
+  std::string run;                 ///< directory, or its trajectories.h5
+  std::vector<std::string> which;  ///< PROMPT:SAMPLE or PROMPT, from 0; none: an overview
+};
+/// Prints responses of a run, finished or still going, as text. Without MPI.
+ExitCode show(const ShowArguments& arguments);
+/// Prints the digest of a run directory or trajectory file.
+ExitCode digest(const std::string& path);
+
+}  // namespace paceline::app

@@ -1,0 +1,83 @@
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <system_error>
+
+#include "app/assembly/compute.hpp"
+#include "app/assembly/costs.hpp"
+#include "app/assembly/job.hpp"
+#include "app/assembly/setup.hpp"
+#include "app/commands/commands.hpp"
+#include "app/commands/report.hpp"
+#include "app/terminal/standing.hpp"
+#include "app/terminal/terminal.hpp"
+#include "io/config/cost_profile.hpp"
+#include "runtime/core/counted.hpp"
+#include "runtime/core/error.hpp"
+#include "runtime/fabric/ucx_fabric.hpp"
+#include "runtime/roles/group.hpp"
+
+namespace paceline::app {
+
+// All groups have one degree, and the first group's table is written.
+ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& arguments) {
+  const SteadyClock clock;
+  // Every rank verifies and drafts, so that all there is gets measured, whatever the configuration
+  // goes on to do with it; its profile is the one to be made.
+  RunArguments all = arguments.run;
+  for (const char* setting : {"layout.drafters=0", "speculation.mode=auto", "engine.profile=auto"})
+    all.overrides.emplace_back(setting);
+  together(mpi, [&] {
+    if (mpi.rank() != 0) return;
+    std::error_code ignored;
+    if (std::filesystem::equivalent(arguments.output, arguments.run.config, ignored))
+      throw UsageError("--output: " + arguments.output + " is the configuration");
+    io::require_cost_profile_writable(arguments.output);
+  });
+  Standing standing;
+  const Setup setup = prepare(mpi, all, standing);
+  const policy::Placement& placement = setup.layout.placement;
+  together(mpi, [&] {
+    if (placement.degrees().size() > 1)
+      throw UsageError(fmt::format(
+          "layout.verifier_tp: {} are several degrees, but a profile is that of one; measure one "
+          "of them (--set layout.verifier_tp={})",
+          fmt::join(*setup.config.layout.verifier_tp, ", "), placement.degrees().back()));
+  });
+  if (mpi.rank() == 0) {
+    print_banner(setup, mpi.size());
+    print_plan(setup, time_limit(setup.config.limits.wall_clock));
+  }
+  const std::unique_ptr<Compute> compute = make_compute(mpi, setup);
+  const Address::Port port = Address::Port::role;
+  fabric::UcxFabric network(mpi, {&port, 1});
+  network.connect();
+  roles::CostMeasurement measured;
+  {
+    std::optional<roles::KvShare> share;
+    if (compute->executor) {
+      const auto [leader, tp] = placement.groups[placement.group(mpi.rank())];
+      share.emplace(network.blocks(), compute->executor->kv_memory(), mpi.rank() - leader, tp);
+    }
+    roles::MeasurementBudget budget;
+    budget.seconds = arguments.seconds;
+    measured = measure(
+        {mpi, setup, *compute, share ? &*share : nullptr, network.mailbox(port), clock}, budget);
+  }
+  network.close();
+  together(mpi, [&] {
+    if (mpi.rank() != 0) return;
+    io::write_cost_profile(arguments.output, measured.table);
+    say("{}: {} in {:.1f} s; set engine.profile to it", arguments.output,
+        counted(measured.measurements, "measurement"), measured.seconds);
+    // Of costs as they are read again, rounded: what a run goes by.
+    const CostTable written = io::parse_cost_profile(io::cost_profile_text(measured.table), "");
+    write_to_user(draft_ladder_text(written, ladder_load(setup, setup.layout.groups())));
+  });
+  return ExitCode::done;
+}
+
+}  // namespace paceline::app

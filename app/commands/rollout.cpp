@@ -1,0 +1,327 @@
+// The main job, top to bottom: prepare, open the output directory, take a role, generate, write the
+// final files. A resident job does so once for each request.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "app/assembly/accounting.hpp"
+#include "app/assembly/broadcast.hpp"
+#include "app/assembly/communicator.hpp"
+#include "app/assembly/coordination.hpp"
+#include "app/assembly/draft_history.hpp"
+#include "app/assembly/draft_servers.hpp"
+#include "app/assembly/job.hpp"
+#include "app/assembly/rank_role.hpp"
+#include "app/assembly/scoring.hpp"
+#include "app/assembly/setup.hpp"
+#include "app/assembly/wall_clock.hpp"
+#include "app/commands/commands.hpp"
+#include "app/commands/report.hpp"
+#include "app/commands/watch.hpp"
+#include "app/terminal/progress_printer.hpp"
+#include "app/terminal/pulse.hpp"
+#include "app/terminal/run_log.hpp"
+#include "app/terminal/signals.hpp"
+#include "app/terminal/standing.hpp"
+#include "app/terminal/terminal.hpp"
+#include "io/run/final_file.hpp"
+#include "io/run/run_directory.hpp"
+#include "io/telemetry/telemetry.hpp"
+#include "runtime/core/counted.hpp"
+#include "runtime/fabric/ucx_fabric.hpp"
+#include "runtime/protocol/participant.hpp"
+#include "runtime/roles/coordinator.hpp"
+#include "runtime/roles/watchdog.hpp"
+
+namespace paceline::app {
+namespace {
+
+/// The output directory as every rank sees it; opened by rank 0.
+struct Output {
+  std::unique_ptr<io::RunDirectory> directory;  ///< rank 0
+  io::RunManifest manifest;                     ///< rank 0
+  io::ResumeState earlier;                      ///< rank 0
+  std::uint32_t attempt = 0;
+  bool complete = false;
+  std::size_t left = 0;  ///< responses to generate still
+};
+
+void warn(const std::vector<std::string>& warnings, const std::vector<std::string>& known = {}) {
+  for (const std::string& warning : warnings) {
+    if (std::find(known.begin(), known.end(), warning) == known.end()) say("warning: {}", warning);
+  }
+}
+
+/// On rank 0. Nothing is worth a word where nothing is left to do: the directory may be read-only.
+void keep_log(const Setup& setup, const Output& output, int ranks, RunLog& log) {
+  const std::string which =
+      output.complete ? std::string("a complete run again")
+                      : fmt::format("start {} of this run", output.directory->attempt() + 1);
+  const std::string why =
+      log.open(setup.config.output.directory,
+               fmt::format("== {}, {}, {}", which, now_text(), counted(ranks, "rank")));
+  if (!why.empty() && !output.complete) say("warning: no log is kept: {}", why);
+}
+
+Output open_output(const fabric::MpiEnvironment& mpi, const Setup& setup, bool resume,
+                   Standing& standing, RunLog& log) {
+  Output output;
+  together(mpi, [&] {
+    if (mpi.rank() != 0) return;
+    const io::RewardSection& reward = setup.config.reward;
+    const bool scores = reward.method != io::RewardMethod::none;
+    // Before hours of work, and before anything is written of it. Of a run that goes on it is to be
+    // seen first whether anything is left to score.
+    const auto try_rewards = [&] {
+      if (scores && standing.new_scorer(reward.command)) try_scorer(setup);
+    };
+    if (!resume) try_rewards();
+    output.manifest = manifest_of(setup);
+    output.directory = std::make_unique<io::RunDirectory>(
+        setup.config.output.directory, output.manifest, setup.prompts.prompts, resume);
+    output.complete = output.directory->complete();
+    keep_log(setup, output, mpi.size(), log);
+    if (!output.directory->note().empty()) say("{}", output.directory->note());
+    if (output.complete && !scores) return;
+    output.attempt = output.directory->attempt();
+    output.earlier = output.directory->read_state();
+    warn(output.earlier.warnings);
+    if (resume && (!output.complete || !output.earlier.unscored.entries.empty())) try_rewards();
+  });
+  output.left = setup.responses - output.earlier.finished.size();
+  broadcast(mpi, output.attempt, output.complete, output.left);
+  if (mpi.rank() != 0) log.join(setup.config.output.directory);
+  return output;
+}
+
+/// On rank 0, which knows the limit.
+bool late(const TimeLimit& limit, const Setup& setup, const Clock& clock) {
+  return limit.seconds && clock.now() >= *limit.seconds - setup.config.limits.margin;
+}
+
+/// Rank 0's second thread.
+void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coordinator,
+                     Mailbox& mailbox, FaultDesk& faults, const Clock& clock,
+                     const std::function<bool()>& is_late, std::optional<double> stall) {
+  ProgressPrinter printer;
+  roles::Watchdog watchdog(stall);
+  PulsingLoop pulse;
+  std::string stalled;  // what the watchdog saw
+  bool announced = false;
+  bool warned = false;
+  const auto look = [&] {
+    pulse.turn(coordinator.changes() > 0);  // from then on the watchdog looks
+    faults.watch();
+    if (coordinator.progress().nonsense > 0 && !std::exchange(warned, true))
+      say("warning: a drafter rank sends the coordinator what makes no sense; that is dropped");
+    const bool out_of_time = is_late();
+    if (stop_signalled() || out_of_time) {
+      if (!announced)
+        printer.stopping(out_of_time ? "the wall-clock limit is near" : "asked to stop");
+      announced = true;
+      coordinator.stop();
+    }
+    switch (watchdog.look(clock.now(), coordinator)) {
+      case roles::Watchdog::Verdict::goes_on:
+        break;
+      case roles::Watchdog::Verdict::stop:
+        stalled = watchdog.report(coordinator) + " (limits.stall)";
+        say("\n{}: stopping", stalled);
+        coordinator.stop();
+        break;
+      case roles::Watchdog::Verdict::give_up:
+        throw Error(ExitCode::internal, stalled + "; run again with --resume to continue");
+    }
+    printer.update(clock.now(), coordinator.progress());
+    return !abandoned.stop_requested();
+  };
+  roles::drive(coordinator, mailbox, clock, look);
+  printer.end(clock.now(), coordinator.progress());
+}
+
+/// What the final files came to.
+struct Written {
+  std::uint64_t rewards = 0;  ///< responses that have one
+  double ended = 0;           ///< seconds of this attempt, as a report has them
+};
+
+/// Those that are not there: a killed run may have left one, and shards.
+Written write_final_files(const Setup& setup, const Output& output, const Clock& clock) {
+  const std::string& directory = setup.config.output.directory;
+  std::optional<io::TelemetryEnding> ending;  // of this attempt, where it is one
+  Written written;
+  if (!output.complete) {
+    const double begin = clock.now();
+    const io::FinalFileReport report =
+        io::write_final_file(directory, output.manifest, setup.prompts.prompts);
+    ending =
+        io::TelemetryEnding{output.attempt,
+                            0,
+                            &clock,
+                            {{begin, clock.now() - begin, WriteRecord::Kind::final_trajectories}}};
+    written.rewards = report.rewards;
+    warn(report.warnings, output.earlier.warnings);
+    say("{}: {}, {}, {:.1f} MiB", report.path,
+        counted(report.trajectories, "trajectory", "trajectories"), counted(report.tokens, "token"),
+        static_cast<double>(report.bytes) / (1024.0 * 1024.0));
+  }
+  const std::string roles[] = {name_of(Role::verifier), name_of(Role::verifier_member),
+                               name_of(Role::drafter), name_of(Role::spare)};
+  std::vector<std::string> outcomes;
+  for (int i = 0; i <= static_cast<int>(io::ScoreOutcome::not_tried); ++i)
+    outcomes.emplace_back(name_of(static_cast<io::ScoreOutcome>(i)));
+  const io::TelemetryReport telemetry = io::write_telemetry(directory, roles, outcomes, ending);
+  warn(telemetry.warnings);
+  written.ended = telemetry.ended > 0 ? telemetry.ended : clock.now();
+  output.directory->tidy();
+  return written;
+}
+
+/// What a start of the run came to.
+struct Outcome {
+  roles::Progress progress;
+  std::vector<RankSummary> summaries;
+};
+
+void account(const Setup& setup, const Outcome& outcome, double seconds, bool resident) {
+  const roles::Progress& progress = outcome.progress;
+  print_accounting(setup, outcome.summaries, progress, seconds, resident);
+  if (progress.moves > 0) say("{} a request changed groups", counted(progress.moves, "time"));
+  if (progress.races > 0)
+    say("{} a group came to race for another's request", counted(progress.races, "time"));
+  if (progress.placements > 0) say("{} ranks changed roles", counted(progress.placements, "time"));
+}
+
+/// On rank 0. The log has all of it; of a job's later steps the user is told what is new.
+void tell_plan(const Setup& setup, int ranks, const TimeLimit& limit, Standing& standing) {
+  const std::string plan = banner_text(setup, ranks) + "layout\n" + plan_text(setup);
+  const std::string moment = circumstances_text(setup, limit);
+  const std::string news = standing.news(plan);
+  draw(news == plan ? plan + moment : news);
+  keep_in_log(plan + moment);
+}
+
+/// One rollout.
+void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
+              Standing& standing) {
+  const SteadyClock clock;
+  const double earlier = standing.clock().now();  // that the job has run
+  const bool first = mpi.rank() == 0;
+  RunLog log;
+  Setup setup = prepare(mpi, arguments, standing);
+  TimeLimit limit;
+  if (first) {
+    limit = time_limit(setup.config.limits.wall_clock);
+    if (setup.config.limits.wall_clock) *limit.seconds -= earlier;
+    tell_plan(setup, mpi.size(), limit, standing);
+  }
+  Output output = open_output(mpi, setup, arguments.resume, standing, log);
+  if (output.complete) {
+    together(mpi, [&] {
+      if (first) (void)write_final_files(setup, output, clock);
+    });
+    score_complete_run(mpi, setup, output.earlier.unscored, clock,
+                       [&] { return stop_signalled() || late(limit, setup, clock); });
+    return;
+  }
+
+  bool complete = false;
+  Outcome outcome;
+  RankReport report;
+  {
+    const Communicator control = Communicator::duplicate();
+    FaultDesk faults(mpi, control.get());
+    std::vector<Address::Port> ports{Address::Port::role};
+    if (first) ports.push_back(Address::Port::coordinator);
+    if (hosts_draft_server(setup, mpi.rank())) ports.push_back(Address::Port::draft_server);
+    std::unique_ptr<fabric::UcxFabric> network;
+    together(mpi, [&] { network = std::make_unique<fabric::UcxFabric>(mpi, ports); });
+    network->connect();
+    Mailbox& mailbox = network->mailbox(Address::Port::role);
+    std::unique_ptr<policy::Scheduler> scheduler;
+    std::unique_ptr<roles::Coordinator> coordinator;
+    std::atomic<bool> coordinated{!first};
+    std::jthread thread;
+    if (first) {
+      scheduler = make_scheduler(setup);
+      coordinator = std::make_unique<roles::Coordinator>(
+          network->mailbox(Address::Port::coordinator), *scheduler, setup.layout.placement,
+          work_list(setup, output.earlier.finished, output.earlier.partial),
+          make_order(setup, known_lengths(setup)), setup.prompts.prompts,
+          coordinator_options(setup), output.earlier.finished.size());
+      thread = std::jthread([&](const std::stop_token& abandoned) {
+        try {
+          run_coordinator(
+              abandoned, *coordinator, network->mailbox(Address::Port::coordinator), faults, clock,
+              [&] { return late(limit, setup, clock); }, setup.config.limits.stall);
+          coordinated = true;
+          mailbox.wake();
+        } catch (...) {
+          abort_job(mpi, current_fault());
+        }
+      });
+    }
+    // A run that was stopped does not wait for rewards either.
+    const auto stop = [&] {
+      return stop_signalled() ||
+             (first && (late(limit, setup, clock) || (coordinated && !coordinator->complete())));
+    };
+    {
+      const DraftServerThread server(mpi, setup, *network, clock);
+      report = run_role(mpi, setup,
+                        {output.attempt, output.left,
+                         share_of_unscored(mpi, setup, output.earlier.unscored), stop},
+                        standing, clock, *network, faults);
+    }
+    if (first) {
+      while (!coordinated) {  // what this role has sent may still be on its way
+        mailbox.wait(1);
+        while (mailbox.poll()) {
+        }
+      }
+      thread.join();
+      complete = coordinator->complete();
+      outcome = {coordinator->progress(), coordinator->summaries()};
+    }
+    network->close();
+  }
+
+  const DraftHistory all_drafts = sum_drafts(mpi, setup, report.drafts);
+  const ScoringReport scoring = sum_scoring(mpi, report.scoring);
+  together(mpi, [&] {
+    if (!first) return;
+    keep_drafts(setup, all_drafts, output.attempt == 0);
+    print_scoring(setup, scoring);
+    if (!complete) {
+      account(setup, outcome, clock.now(), standing.resident());
+      throw Error(ExitCode::try_again,
+                  "stopped before the end: run again with --resume to continue");
+    }
+    const Written written = write_final_files(setup, output, clock);
+    account(setup, outcome, written.ended, standing.resident());
+    if (scoring.tally.left > 0) {
+      throw Error(ExitCode::try_again,
+                  "stopped before all were scored: run again with --resume to continue");
+    }
+    require_rewards(setup, written.rewards, scoring);
+  });
+}
+
+}  // namespace
+
+ExitCode rollout(const fabric::MpiEnvironment& mpi, const RolloutArguments& arguments) {
+  Standing standing(!arguments.watch.empty());
+  const auto run = [&](const RunArguments& step) { roll_out(mpi, step, standing); };
+  if (arguments.watch.empty()) {
+    run(arguments.run);
+  } else {
+    watch(mpi, arguments.run, arguments.watch, run);
+  }
+  return ExitCode::done;
+}
+
+}  // namespace paceline::app

@@ -1,0 +1,310 @@
+// `paceline score`, top to bottom: read the run, deal its prompts to the groups, compute, write one
+// file beside the run. The work is foreseeable, so groups need nothing of each other until then,
+// and the ranks of a group plan the same steps without a word.
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "app/assembly/communicator.hpp"
+#include "app/assembly/compute.hpp"
+#include "app/assembly/job.hpp"
+#include "app/assembly/setup.hpp"
+#include "app/assembly/token_sets.hpp"
+#include "app/assembly/wall_clock.hpp"
+#include "app/commands/commands.hpp"
+#include "app/commands/report.hpp"
+#include "app/terminal/signals.hpp"
+#include "app/terminal/terminal.hpp"
+#include "io/hdf5/atomic_file.hpp"
+#include "io/run/scores_file.hpp"
+#include "io/run/stored_run.hpp"
+#include "io/text/request_fields.hpp"
+#include "runtime/core/wire.hpp"
+#include "runtime/engine/packed_prefill.hpp"
+#include "runtime/policy/place/deal.hpp"
+
+namespace paceline::app {
+namespace {
+
+/// What a group came to, beside what the run itself says of the same tokens.
+struct Counts {
+  std::uint64_t rows = 0;             ///< that were computed
+  std::uint64_t tokens = 0;           ///< that were scored
+  std::uint64_t differ = 0;           ///< of them, those whose logprob has other bits
+  std::uint64_t sampling_differ = 0;  ///< the same of sampling_logprob
+  double difference = 0;              ///< sum of the run's logprob less these
+  double largest = 0;                 ///< absolute difference
+
+  void compare(const Trajectory& own, const engine::ResponseScores& scores);
+  void add(const Counts& other);
+};
+
+void Counts::compare(const Trajectory& own, const engine::ResponseScores& scores) {
+  const auto same = [](float a, float b) {
+    return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
+  };
+  tokens += own.tokens.size();
+  for (std::size_t i = 0; i < own.tokens.size(); ++i) {
+    sampling_differ += same(own.sampling_logprob[i], scores.sampling_logprob[i]) ? 0 : 1;
+    if (same(own.logprob[i], scores.logprob[i])) continue;
+    const double less = static_cast<double>(own.logprob[i]) - scores.logprob[i];
+    ++differ;
+    difference += less;
+    largest = std::max(largest, std::abs(less));
+  }
+}
+
+void Counts::add(const Counts& other) {
+  rows += other.rows;
+  tokens += other.tokens;
+  differ += other.differ;
+  sampling_differ += other.sampling_differ;
+  difference += other.difference;
+  largest = std::max(largest, other.largest);
+}
+
+struct Outcome {
+  Counts counts;
+  std::vector<engine::ResponseScores> scores;
+  bool stopped = false;  ///< before the end: it was asked to
+};
+
+/// Where the scores go. Throws UsageError on a name that is none, and IoError where nothing can be
+/// written: later would be a pity.
+std::string output_path(const Setup& setup, const ScoreArguments& arguments) {
+  namespace fs = std::filesystem;
+  // A path that ends with a slash has its name before it.
+  const fs::path model = fs::path(setup.config.model.path).lexically_normal();
+  const fs::path last = model.has_filename() ? model.filename() : model.parent_path().filename();
+  const std::string path =
+      io::scores_path(arguments.directory, arguments.name.empty() ? last.string() : arguments.name);
+  if (::access(arguments.directory.c_str(), W_OK) != 0)
+    throw IoError("cannot write " + io::describe_errno(path, errno));
+  return path;
+}
+
+/// What other than the weights is not as it was when the run was generated, which can change bits.
+std::optional<std::string> other_difference(io::RunManifest now, const io::RunManifest& then) {
+  now.model_fingerprint = then.model_fingerprint;
+  now.weight_version = then.weight_version;
+  now.sampling.seed = then.sampling.seed;
+  now.sampling.max_tokens = then.sampling.max_tokens;
+  now.sampling.stop_strings = then.sampling.stop_strings;
+  now.sampling.keep_masks = then.sampling.keep_masks;
+  if (now.sampling.min_tokens == 0) now.stops = then.stops;
+  now.by_line = then.by_line;
+  now.longest_response = then.longest_response;
+  return io::first_difference(then, now);
+}
+
+void print_start(const Setup& setup, int ranks, const io::RunManifest& now,
+                 const io::RunManifest& then) {
+  write_to_user(banner_text(setup, ranks));
+  for (const std::string& line : setup.layout.explanation) say("  {}", line);
+  say("  {}", setup.kv.explanation);
+  if (const auto difference = other_difference(now, then))
+    say("  not as in the run: {}", *difference);
+}
+
+/// The ids that lines of the run's prompts had of their own to end responses: before min_tokens no
+/// token could be one.
+void take_own_stops(const Setup& setup, io::StoredRun& run) {
+  std::vector<std::string> fields;
+  std::copy_if(run.manifest.by_line.begin(), run.manifest.by_line.end(), std::back_inserter(fields),
+               [](const std::string& field) { return field.starts_with("stop_"); });
+  io::RequestOptions options;
+  options.sampling = setup.config.sampling;
+  options.stops = [&setup](const SamplingParams& sampling) {
+    return stop_set(setup.model, sampling, setup.tokenizer.get());
+  };
+  for (Prompt& prompt : run.prompts)
+    prompt.sampling = io::stored_sampling(prompt, fields, options, setup.model.vocab);
+}
+
+/// The responses of this rank's group. Siblings stay together, for they share their prompt.
+std::vector<Trajectory> share_of(const Setup& setup, int rank, const io::StoredRun& run) {
+  const policy::Placement& placement = setup.layout.placement;
+  std::vector<Trajectory> share;
+  const int group = placement.group(rank);
+  if (group < 0) return share;
+  std::vector<int> degrees;
+  for (const policy::GroupRanks& ranks : placement.groups) degrees.push_back(ranks.tp);
+  std::vector<std::int64_t> rows;
+  for (const Prompt& prompt : run.prompts) rows.push_back(std::ssize(prompt.tokens));
+  for (const io::Entry& response : run.finished) rows[response.prompt] += response.length;
+  const std::vector<int> dealt = policy::deal(rows, degrees);
+
+  std::vector<io::Entry> entries;
+  for (const io::Entry& response : run.finished) {
+    if (dealt[response.prompt] == group && response.length > 0) entries.push_back(response);
+  }
+  share.reserve(entries.size());
+  io::read_responses(run, entries, [&](Trajectory&& t) { share.push_back(std::move(t)); });
+  return share;
+}
+
+/// Whether a rank of the group was asked to stop: all of them stop before the same step.
+bool stops(TensorParallelGroup& group) {
+  const std::byte mine{stop_signalled()};
+  const std::vector<int> sizes(group.size(), 1);
+  std::vector<std::byte> all(group.size());
+  group.all_gather({&mine, 1}, sizes, all);
+  return std::find(all.begin(), all.end(), std::byte{true}) != all.end();
+}
+
+/// `share`: in (prompt, sample) order. `watch`: called between steps.
+Outcome score_share(const Setup& setup, engine::Executor& executor, TensorParallelGroup& group,
+                    const io::StoredRun& run, const std::vector<Trajectory>& share,
+                    const std::function<void()>& watch) {
+  std::map<std::uint32_t, std::vector<TokenId>> banned;  // early, by prompts with their own stops
+  for (const Trajectory& t : share) {
+    const auto& stops = run.prompts[t.id.prompt].sampling.stops;
+    if (stops) banned.try_emplace(t.id.prompt, banned_early(setup.config.sampling, stops->ids));
+  }
+  std::vector<engine::GivenResponse> given;
+  given.reserve(share.size());
+  for (const Trajectory& t : share) {
+    const Prompt& prompt = run.prompts[t.id.prompt];
+    const auto own = banned.find(t.id.prompt);
+    given.push_back({t.id, prompt.tokens, t.tokens, own == banned.end() ? nullptr : &own->second});
+  }
+  const io::EngineSection& settings = setup.config.engine;
+  engine::PackedPrefill prefill({.max_batch = settings.max_batch,
+                                 .rows = settings.prefill_chunk,
+                                 .kv_block = settings.kv_block,
+                                 .kv_blocks = setup.kv.blocks},
+                                setup.config.sampling.min_tokens, std::move(given));
+  Outcome outcome;
+  while (true) {
+    watch();
+    const engine::Step& step = prefill.plan();
+    if (step.empty()) break;
+    outcome.stopped = stops(group);
+    if (outcome.stopped) break;
+    outcome.counts.rows += step.tokens.size();
+    for (engine::ResponseScores& scores : prefill.commit(executor.run(step))) {
+      const auto of = std::lower_bound(share.begin(), share.end(), scores.id,
+                                       [](const Trajectory& t, RequestId id) { return t.id < id; });
+      outcome.counts.compare(*of, scores);
+      outcome.scores.push_back(std::move(scores));
+    }
+  }
+  return outcome;
+}
+
+/// Rank 0 writes what the leaders of all groups have, and sums up. Collective.
+Counts write_scores(const fabric::MpiEnvironment& mpi, const io::StoredRun& run,
+                    const std::string& path, const io::RunManifest& manifest,
+                    const Outcome& outcome, bool leads) {
+  WireWriter writer;
+  if (leads) {
+    writer.put(outcome.counts);
+    for (const engine::ResponseScores& scores : outcome.scores) {
+      writer.put(scores.id);
+      writer.put(scores.logprob);
+      writer.put(scores.sampling_logprob);
+    }
+  }
+  std::optional<io::ScoresWriter> file;
+  if (mpi.rank() == 0) file.emplace(path, run, manifest);
+  Counts counts;
+  mpi.collect(writer.take(), [&](std::span<const std::byte> bytes) {
+    if (bytes.empty()) return;  // of a rank that leads none
+    WireReader reader(bytes);
+    Counts of_group;
+    reader.get(of_group);
+    counts.add(of_group);
+    engine::ResponseScores scores;
+    while (!reader.empty()) {
+      reader.get(scores.id);
+      reader.get(scores.logprob);
+      reader.get(scores.sampling_logprob);
+      file->write(std::size_t{scores.id.prompt} * run.manifest.samples + scores.id.sample,
+                  scores.logprob, scores.sampling_logprob);
+    }
+  });
+  if (file) file->commit();
+  return counts;
+}
+
+void print_end(const std::string& path, std::size_t responses, const Counts& counts,
+               double seconds) {
+  const auto tokens = static_cast<double>(counts.tokens);
+  say("{}: {} responses, {} tokens in {:.1f} s: {:.1f} tokens/s, {:.1f} rows/s with prompts", path,
+      responses, counts.tokens, seconds, tokens / seconds,
+      static_cast<double>(counts.rows) / seconds);
+  if (counts.differ == 0 && counts.sampling_differ == 0) {
+    say("all log-probabilities are the run's own to the bit");
+  } else {
+    say("of {} tokens {} have another logprob than in the run and {} another sampling_logprob; the "
+        "run's logprob less this is {:.6f} on average, {:.6f} at most",
+        counts.tokens, counts.differ, counts.sampling_differ, counts.difference / tokens,
+        counts.largest);
+  }
+}
+
+}  // namespace
+
+ExitCode score(const fabric::MpiEnvironment& mpi, const ScoreArguments& arguments) {
+  const SteadyClock clock;
+  const int rank = mpi.rank();
+  io::StoredRun run;
+  together(mpi, [&] { run = io::open_finished_run(arguments.directory); });
+  const Setup setup = prepare_given(mpi, arguments.run, run);
+  together(mpi, [&] { take_own_stops(setup, run); });
+  std::string path;
+  io::RunManifest manifest;
+  together(mpi, [&] {
+    path = output_path(setup, arguments);
+    if (rank != 0) return;
+    manifest = manifest_of(setup);
+    print_start(setup, mpi.size(), manifest, run.manifest);
+  });
+  const std::unique_ptr<Compute> compute = make_compute(mpi, setup);
+  std::vector<Trajectory> share;
+  together(mpi, [&] { share = share_of(setup, rank, run); });
+
+  const double began = clock.now();
+  Outcome outcome;
+  {
+    const Communicator control = Communicator::duplicate();
+    FaultDesk faults(mpi, control.get());
+    const auto watch = [&] {
+      if (rank == 0) faults.watch();
+    };
+    try {
+      if (compute->executor) {
+        const policy::Placement& placement = setup.layout.placement;
+        const int tp = placement.groups[placement.group(rank)].tp;
+        outcome = score_share(setup, *compute->executor, group_of(*compute, tp), run, share, watch);
+      }
+    } catch (...) {
+      faults.report(current_fault(), [] {});
+    }
+    mpi.barrier(watch);
+  }
+  const double seconds = clock.now() - began;
+  together(mpi, [&] {
+    if (outcome.stopped)
+      throw Error(ExitCode::try_again, "stopped before the end, nothing is written: run again");
+  });
+  const bool leads = setup.layout.placement.role(rank) == Role::verifier;
+  const Counts counts = write_scores(mpi, run, path, manifest, outcome, leads);
+  if (rank == 0) print_end(path, run.finished.size(), counts, seconds);
+  return ExitCode::done;
+}
+
+}  // namespace paceline::app

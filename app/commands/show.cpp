@@ -1,0 +1,225 @@
+// `paceline show`: trajectories for human eyes.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "app/commands/commands.hpp"
+#include "app/terminal/terminal.hpp"
+#include "io/config/quantity.hpp"
+#include "io/config/yaml_tree.hpp"
+#include "io/run/stored_run.hpp"
+#include "io/text/printable.hpp"
+#include "io/text/question.hpp"
+#include "io/text/tokenizer.hpp"
+#include "runtime/core/counted.hpp"
+
+namespace paceline::app {
+namespace {
+
+constexpr std::size_t kPrompts = 30;      ///< lines of the overview: about a terminal's
+constexpr std::size_t kPromptStart = 40;  ///< characters of a prompt in it
+constexpr std::size_t kIdsInLine = 16;
+
+/// The directory of a recorded configuration's tokenizer; empty where it names no model.
+std::string tokenizer_path(const std::string& config) {
+  std::string path;
+  for (const io::YamlEntry& section : io::parse_yaml(config, "the run's configuration").entries) {
+    if (section.key != "model") continue;
+    for (const io::YamlEntry& key : section.value.entries) {
+      if (key.key == "tokenizer" && key.value.scalar != "auto") return key.value.scalar;
+      if (key.key == "path") path = key.value.scalar;
+    }
+  }
+  return path;
+}
+
+/// The run's own; nothing, and a word why, where its model has none or is gone.
+std::optional<io::Tokenizer> tokenizer_of(const io::StoredRun& run) {
+  try {
+    return io::Tokenizer::load(tokenizer_path(run.manifest.config_text));
+  } catch (const Error& error) {
+    say("paceline: token ids are shown, for there is no tokenizer: {}", error.what());
+    return std::nullopt;
+  }
+}
+
+class Show {
+ public:
+  explicit Show(const std::string& path)
+      : run_(io::open_stored_run(path)), tokenizer_(tokenizer_of(run_)) {
+    for (const std::string& warning : run_.warnings) say("warning: {}", warning);
+    responses_ = run_.finished;
+    responses_.insert(responses_.end(), run_.partial.begin(), run_.partial.end());
+    std::sort(responses_.begin(), responses_.end(), by_id);
+    if (!run_.complete)
+      say("paceline: {} of {} responses are finished", run_.finished.size(),
+          run_.manifest.prompts * run_.manifest.samples);
+  }
+
+  /// "4:1", or "4" for all responses to the prompt.
+  void print(const std::string& which) const {
+    const std::size_t colon = which.find(':');
+    const auto prompt = io::parse_unsigned(std::string_view(which).substr(0, colon));
+    std::optional<std::uint64_t> sample;
+    if (colon != std::string::npos) sample = io::parse_unsigned(which.substr(colon + 1));
+    if (!prompt || (colon != std::string::npos && !sample)) {
+      throw UsageError("'" + io::printable_start(which, 64) +
+                       "': expected PROMPT:SAMPLE, as 4:1, or PROMPT alone");
+    }
+    if (*prompt >= run_.prompts.size()) {
+      throw UsageError(fmt::format("{}: there is no prompt {}: the run has {}, from 0 to {}", which,
+                                   *prompt, run_.prompts.size(), run_.prompts.size() - 1));
+    }
+    if (sample && *sample >= run_.manifest.samples) {
+      throw UsageError(fmt::format("{}: there is no sample {}: a prompt has {}, from 0 to {}",
+                                   which, *sample, run_.manifest.samples,
+                                   run_.manifest.samples - 1));
+    }
+    std::span<const io::Entry> shown = responses_to(*prompt);
+    if (sample) {
+      const auto found = std::find_if(shown.begin(), shown.end(),
+                                      [&](const io::Entry& e) { return e.sample == *sample; });
+      shown = found == shown.end() ? shown.subspan(shown.size())
+                                   : shown.subspan(found - shown.begin(), 1);
+    }
+    print_prompt(*prompt);
+    for (const io::Entry& response : shown) print_response(response);
+    if (shown.empty()) fmt::print("\n{}: nothing is there yet\n", which);
+  }
+
+  /// A line for each prompt, that with the longest response first.
+  void print_overview() const {
+    std::vector<std::size_t> order(run_.prompts.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::vector<std::uint32_t> longest(order.size());
+    for (const io::Entry& response : responses_)
+      longest[response.prompt] = std::max(longest[response.prompt], response.length);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return longest[a] > longest[b]; });
+    fmt::print("longest     tokens    mean  responses  mean reward  prompt\n");
+    for (std::size_t i = 0; i < std::min(kPrompts, order.size()); ++i) print_line(order[i]);
+    if (order.size() > kPrompts)
+      fmt::print("... and {} more, with shorter responses\n",
+                 counted(order.size() - kPrompts, "prompt"));
+  }
+
+ private:
+  static bool by_id(const io::Entry& a, const io::Entry& b) { return a.id() < b.id(); }
+
+  [[nodiscard]] std::span<const io::Entry> responses_to(std::uint64_t prompt) const {
+    const auto before = [](const io::Entry& e, std::uint64_t p) { return e.prompt < p; };
+    const auto begin = std::lower_bound(responses_.begin(), responses_.end(), prompt, before);
+    const auto end = std::lower_bound(begin, responses_.end(), prompt + 1, before);
+    return {begin, end};
+  }
+
+  [[nodiscard]] std::string text_of(std::span<const TokenId> tokens) const {
+    if (tokenizer_) return io::printable(tokenizer_->decode(tokens, false), true);
+    std::string text;
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+      text += fmt::format("{}{}", i == 0 ? "" : i % kIdsInLine == 0 ? "\n" : " ", tokens[i]);
+    return text;
+  }
+
+  void print_line(std::size_t prompt) const {
+    const std::span<const io::Entry> all = responses_to(prompt);
+    const std::vector<TokenId>& tokens = run_.prompts[prompt].tokens;
+    std::string at = fmt::format("{}:-", prompt);
+    std::string longest = "-";
+    std::string mean = "-";
+    std::string reward = "-";
+    if (!all.empty()) {
+      const io::Entry& top = *std::max_element(
+          all.begin(), all.end(),
+          [](const io::Entry& a, const io::Entry& b) { return a.length < b.length; });
+      double sum = 0;
+      double rewards = 0;
+      std::size_t scored = 0;
+      for (const io::Entry& response : all) {
+        sum += response.length;
+        if (std::isnan(response.reward)) continue;
+        rewards += response.reward;
+        ++scored;
+      }
+      at = fmt::format("{}:{}", prompt, top.sample);
+      longest = fmt::format("{}", top.length);
+      mean = fmt::format("{:.1f}", sum / static_cast<double>(all.size()));
+      if (scored > 0) reward = fmt::format("{:.3f}", rewards / static_cast<double>(scored));
+    }
+    // What the user asks tells prompts apart, a system prompt before it does not. No more of a long
+    // prompt is decoded than is shown.
+    std::optional<std::string> text = io::question_of(run_.prompts[prompt]);
+    if (!text || io::printable_start(*text, 1).empty()) {
+      const std::span<const TokenId> start(tokens.data(), std::min(tokens.size(), kPromptStart));
+      text = tokenizer_ ? tokenizer_->decode(start) : text_of(start);
+    }
+    fmt::print("{:<10}  {:>6}  {:>6}  {:>9}  {:>11}  {}\n", at, longest, mean, all.size(), reward,
+               io::printable_start(*text, kPromptStart));
+  }
+
+  void print_prompt(std::uint64_t index) const {
+    const Prompt& prompt = run_.prompts[index];
+    fmt::print("prompt {} ({}), {}", index, io::printable_start(prompt.uid, 64),
+               counted(prompt.tokens.size(), "token"));
+    if (!prompt.ground_truth.empty())
+      fmt::print(", ground truth {}", io::printable_start(prompt.ground_truth, 64));
+    fmt::print("\n{}\n", text_of(prompt.tokens));
+  }
+
+  void print_response(const io::Entry& entry) const {
+    Trajectory response;
+    io::read_responses(run_, {&entry, 1}, [&](Trajectory&& read) { response = std::move(read); });
+    fmt::print("\nresponse {}:{}, {}, ended by {}, reward {}, weight version {}\n", entry.prompt,
+               entry.sample, counted(response.tokens.size(), "token"),
+               name_of(response.finish_reason),
+               std::isnan(response.reward) ? "none" : io::format_number(response.reward),
+               response.weight_version);
+    print_log_probabilities(response);
+    if (const auto extra = run_.extras.find(entry.id()); extra != run_.extras.end())
+      fmt::print("beside the reward: {}\n", io::printable(extra->second));
+    fmt::print("{}\n", text_of(response.tokens));
+  }
+
+  void print_log_probabilities(const Trajectory& response) const {
+    if (response.logprob.empty()) return;
+    const auto least = std::min_element(response.logprob.begin(), response.logprob.end());
+    const auto at = static_cast<std::size_t>(least - response.logprob.begin());
+    const auto mean = [](const std::vector<float>& values) {
+      return std::accumulate(values.begin(), values.end(), 0.0) /
+             static_cast<double>(values.size());
+    };
+    const std::span<const TokenId> token(&response.tokens[at], 1);
+    fmt::print(
+        "log-probability: mean {:.4f} a token, {:.4f} after filters; least {:.4f}, of token {} "
+        "({})\n",
+        mean(response.logprob), mean(response.sampling_logprob), *least, at,
+        tokenizer_ ? "'" + io::printable(tokenizer_->decode(token, false)) + "'" : text_of(token));
+  }
+
+  io::StoredRun run_;
+  std::optional<io::Tokenizer> tokenizer_;
+  std::vector<io::Entry> responses_;  ///< finished and partial, ascending by id
+};
+
+}  // namespace
+
+ExitCode show(const ShowArguments& arguments) {
+  const Show run(arguments.run);
+  if (arguments.which.empty()) run.print_overview();
+  for (std::size_t i = 0; i < arguments.which.size(); ++i) {
+    if (i > 0) fmt::print("\n");
+    run.print(arguments.which[i]);
+  }
+  return ExitCode::done;
+}
+
+}  // namespace paceline::app

@@ -1,0 +1,225 @@
+// paceline simulate: the roles and policies of a run in a modelled world.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "app/assembly/setup.hpp"
+#include "app/commands/commands.hpp"
+#include "app/simulation/simulated_job.hpp"
+#include "app/simulation/simulation_setup.hpp"
+#include "app/terminal/terminal.hpp"
+#include "io/telemetry/telemetry.hpp"
+#include "runtime/core/counted.hpp"
+#include "runtime/core/error.hpp"
+#include "runtime/core/role.hpp"
+
+namespace paceline::app {
+namespace {
+
+/// What a simulation came to, as a row of a table.
+struct Row {
+  std::string name;
+  double seconds = 0;  ///< of rollout, all attempts together
+  double tail = 0;     ///< of the last attempt, from when nine tenths of its responses had ended
+  std::uint64_t tokens = 0;
+  std::vector<double> busy;  ///< [roles] share of the time, mean over ranks; -1: there are none
+  std::size_t moves = 0, races = 0;
+  std::size_t attempts = 0, role_changes = 0;
+  std::string digest;
+  SimulatedAttempt last;
+};
+
+double busy_share(const SimulatedAttempt& attempt, Role role) {
+  double sum = 0;
+  int ranks = 0;
+  for (const RankSummary& s : attempt.summaries) {
+    if (s.role != static_cast<std::uint32_t>(role)) continue;
+    sum += s.busy_seconds;
+    ++ranks;
+  }
+  return ranks == 0 || attempt.seconds == 0 ? -1 : sum / (ranks * attempt.seconds);
+}
+
+/// What a simulation that was killed left of its telemetry goes; nothing else in the folder, which
+/// may be somebody's.
+void remove_shards(const std::string& path) {
+  namespace fs = std::filesystem;
+  const fs::path shards = fs::path(path) / "shards";
+  std::error_code ignored;
+  std::vector<fs::path> old;
+  for (const fs::directory_entry& entry : fs::directory_iterator(shards, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("telemetry-") && name.ends_with(".h5")) old.push_back(entry.path());
+  }
+  for (const fs::path& file : old) fs::remove(file, ignored);
+  fs::remove(shards, ignored);  // where nothing else is in it
+}
+
+/// Makes room for telemetry in place of what an earlier simulation left, but not of a run.
+void open_directory(const std::string& path) {
+  namespace fs = std::filesystem;
+  for (const char* of_run : {"run.json", "trajectories.h5"}) {
+    if (fs::exists(fs::path(path) / of_run))
+      throw UsageError(path + ": holds a run; name another directory for a simulation (--output)");
+  }
+  remove_shards(path);
+  std::error_code error;
+  fs::remove(fs::path(path) / "telemetry.h5", error);
+  fs::create_directories(fs::path(path) / "shards", error);
+  if (error) throw IoError(path + ": cannot be made: " + error.message());
+}
+
+void close_directory(const std::string& path) {
+  const std::string roles[] = {name_of(Role::verifier), name_of(Role::verifier_member),
+                               name_of(Role::drafter), name_of(Role::spare)};
+  for (const std::string& warning : io::write_telemetry(path, roles).warnings)
+    say("warning: {}", warning);
+  remove_shards(path);
+}
+
+Row run(const SimulationSetup& simulation, std::string name) {
+  const Setup& setup = simulation.setup;
+  Row row;
+  row.name = std::move(name);
+  Finished finished;
+  const bool telemetry = setup.config.simulation.telemetry;
+  if (telemetry) open_directory(setup.config.output.directory);
+  for (std::uint32_t attempt = 0; !row.last.complete; ++attempt) {
+    row.last = run_attempt(simulation, attempt, finished);
+    row.seconds += row.last.seconds;
+    row.moves += row.last.progress.moves;
+    row.races += row.last.progress.races;
+    row.role_changes += row.last.progress.placements;
+    ++row.attempts;
+    if (!row.last.complete && attempt > 0)
+      throw Error(ExitCode::internal, "a simulated job that was resumed did not end");
+  }
+  if (finished.size() != setup.requests())
+    throw Error(ExitCode::internal,
+                fmt::format("{} of {} responses were written", finished.size(), setup.requests()));
+  TrajectoryDigest digest;
+  for (const auto& [id, trajectory] : finished) {
+    const Prompt& prompt = setup.prompts.prompts[id.prompt];
+    digest.add(prompt.uid, prompt.tokens, trajectory);
+    row.tokens += trajectory.tokens.size();
+  }
+  row.digest = digest.hex();
+  const std::vector<double>& ends = row.last.ends;
+  if (ends.size() >= 10) row.tail = ends.back() - ends[ends.size() * 9 / 10 - 1];
+  for (const Role role : {Role::verifier, Role::drafter})
+    row.busy.push_back(busy_share(row.last, role));
+  if (telemetry) close_directory(setup.config.output.directory);
+  return row;
+}
+
+std::string percent(double share) { return share < 0 ? "-" : fmt::format("{:.1f}", 100 * share); }
+
+void print(const std::vector<Row>& rows) {
+  std::size_t width = 0;
+  for (const Row& row : rows) width = std::max(width, row.name.size());
+  fmt::print(
+      "{:{}}  rollout s  tokens/s    tail s  busy, %: verifiers  drafters   moves   races  "
+      "digest\n",
+      "", width);
+  for (const Row& row : rows) {
+    fmt::print("{:{}}  {:9.3f} {:9.0f} {:9.3f} {:>19} {:>9} {:7} {:7}  {}\n", row.name, width,
+               row.seconds, static_cast<double>(row.tokens) / row.seconds, row.tail,
+               percent(row.busy[0]), percent(row.busy[1]), row.moves, row.races, row.digest);
+  }
+}
+
+/// What simulating took, on the error stream: it is another each time.
+void account(const Row& row) {
+  const SimulatedAttempt& a = row.last;
+  say("{}{}, {}; {:.2f} s of real time, {} turns ({:.0f} a second); coordinator: {} messages, "
+      "{:.1f} us each, {:.0f} us the longest turn",
+      row.name.empty() ? "" : row.name + ": ", counted(row.attempts, "attempt"),
+      counted(row.role_changes, "change of roles", "changes of roles"), a.wall_seconds, a.turns,
+      static_cast<double>(a.turns) / a.wall_seconds, a.coordinator_messages,
+      1e6 * a.coordinator_seconds / std::max(1.0, static_cast<double>(a.coordinator_messages)),
+      1e6 * a.coordinator_longest);
+}
+
+/// "key=a,b,c" as "key=a", "key=b", "key=c"; commas in brackets are part of a value.
+std::vector<std::string> settings_of(const std::string& sweep) {
+  const std::size_t equals = sweep.find('=');
+  if (equals == std::string::npos || equals + 1 == sweep.size())
+    throw UsageError(fmt::format("--sweep {}: expected SECTION.KEY=VALUE,VALUE,...", sweep));
+  const std::string key = sweep.substr(0, equals + 1);
+  std::vector<std::string> settings{key};
+  int depth = 0;
+  for (const char c : sweep.substr(equals + 1)) {
+    depth += (c == '[' || c == '{') ? 1 : (c == ']' || c == '}') ? -1 : 0;
+    if (c == ',' && depth == 0) {
+      settings.push_back(key);
+    } else {
+      settings.back() += c;
+    }
+  }
+  return settings;
+}
+
+/// Where the telemetry of a sweep's value goes, in a directory that is named: in the order of the
+/// values, for a shell to list them in it.
+std::string directory_of(const std::string& output, std::size_t number,
+                         const std::string& setting) {
+  constexpr std::size_t kMost = 100;  // letters
+  std::string name = fmt::format("{:02}-{}", number + 1, setting.substr(0, kMost));
+  for (char& c : name) {
+    const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+                       std::string_view("-_.=,").find(c) != std::string_view::npos;
+    if (!plain) c = '_';
+  }
+  return (std::filesystem::path(output) / name).string();
+}
+
+/// What somebody who named a directory finds in it.
+void say_written(const Setup& setup, const std::string& output) {
+  if (setup.config.simulation.telemetry) {
+    say("{}: telemetry, which paceline report reads", setup.config.output.directory);
+  } else if (!output.empty()) {
+    say("{}: nothing is written (simulation.telemetry: false)", output);
+  }
+}
+
+}  // namespace
+
+ExitCode simulate(const SimulateArguments& arguments) {
+  std::vector<Row> rows;
+  if (arguments.sweep.empty()) {
+    const SimulationSetup simulation = prepare_simulation(arguments.run);
+    say("{}", simulation_text(simulation.setup));
+    rows.push_back(run(simulation, ""));
+    account(rows.back());
+    say_written(simulation.setup, arguments.run.output);
+  } else {
+    const std::vector<std::string> settings = settings_of(arguments.sweep);
+    std::vector<RunArguments> swept(settings.size(), arguments.run);
+    // All are read before the first is simulated, which may take hours.
+    for (std::size_t i = 0; i < settings.size(); ++i) {
+      swept[i].overrides.push_back(settings[i]);
+      if (arguments.run.output.empty()) {  // of many there is none that nobody asked for
+        swept[i].overrides.emplace_back("simulation.telemetry=false");
+      } else {
+        swept[i].output = directory_of(arguments.run.output, i, settings[i]);
+      }
+      (void)read_config(swept[i], io::Purpose::simulation);
+    }
+    for (std::size_t i = 0; i < settings.size(); ++i) {
+      const SimulationSetup simulation = prepare_simulation(swept[i]);
+      rows.push_back(run(simulation, settings[i]));
+      account(rows.back());
+      say_written(simulation.setup, swept[i].output);
+    }
+  }
+  print(rows);
+  return ExitCode::done;
+}
+
+}  // namespace paceline::app

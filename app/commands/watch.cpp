@@ -1,0 +1,156 @@
+#include "app/commands/watch.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "app/assembly/broadcast.hpp"
+#include "app/assembly/job.hpp"
+#include "app/assembly/setup.hpp"
+#include "app/assembly/wall_clock.hpp"
+#include "app/terminal/pulse.hpp"
+#include "app/terminal/signals.hpp"
+#include "app/terminal/terminal.hpp"
+#include "io/steps/step_folder.hpp"
+
+namespace paceline::app {
+namespace {
+
+/// Between two looks at the folder: little beside what a step takes, and nothing for a file system.
+constexpr std::chrono::milliseconds kPause(20);
+/// Between two looks for what the other ranks say: they say it in a message's time after the pause.
+constexpr std::chrono::milliseconds kPoll(2);
+
+/// What rank 0 sees in the folder, and any rank that it is to stop. The greater counts.
+enum class Sight : std::uint8_t { nothing, request, closed, stop, fault };
+
+/// Waits, asleep, until there is something to do. Collective; throws as together().
+Sight wait(const fabric::MpiEnvironment& mpi, const std::optional<io::StepFolder>& folder,
+           std::optional<io::StepRequest>& request) {
+  const SteadyClock clock;
+  // Slurm's: a configuration's own limit holds while a step runs.
+  const TimeLimit limit = time_limit({});
+  while (true) {
+    auto sight = Sight::nothing;
+    std::exception_ptr fault;
+    if (folder) {
+      try {
+        const PulsingLoop pulse;  // others are to notice a folder that hangs
+        request = folder->next();
+        sight = request ? Sight::request : folder->closed() ? Sight::closed : Sight::nothing;
+      } catch (...) {
+        fault = std::current_exception();
+        sight = Sight::fault;
+      }
+      const bool late = limit.seconds && clock.now() > *limit.seconds - 30;
+      if (late) sight = std::max(sight, Sight::stop);
+    }
+    if (stop_signalled()) sight = std::max(sight, Sight::stop);
+    sight = static_cast<Sight>(mpi.idle_max_of(static_cast<int>(sight), kPoll).value);
+    if (sight == Sight::fault) {
+      together(mpi, [&] {
+        if (fault) std::rethrow_exception(fault);
+      });
+    }
+    if (sight != Sight::nothing) return sight;
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+bool of_the_request(ExitCode code) { return code == ExitCode::usage || code == ExitCode::bad_data; }
+
+/// A request is for new weights or new prompts: without either it would be met by the job's own, as
+/// is one that was not written yet, or not as it was meant. A configuration that is wrong is told
+/// of first.
+void require_subject(const RunArguments& of_step, const io::StepRequest& step) {
+  (void)read_config(of_step, io::Purpose::run);
+  constexpr std::array<std::string_view, 3> kSubjects{"model.path", "model.weight_version",
+                                                      "prompts.path"};
+  const std::vector<std::string> keys = io::keys_in_file(step.request);
+  const bool has_one =
+      std::any_of(kSubjects.begin(), kSubjects.end(), [&](std::string_view subject) {
+        return std::find(keys.begin(), keys.end(), subject) != keys.end();
+      });
+  if (has_one) return;
+  throw UsageError(
+      step.request +
+      ": expected weights (model.path or model.weight_version) or prompts (prompts.path), found " +
+      (keys.empty() ? "an empty request; write it under another name, and rename it"
+                    : "neither: the same responses would be generated again"));
+}
+
+/// Where one rank ends the job by a fault of the request, the request is refused too, so that the
+/// next job goes on behind it.
+std::function<void(const Fault&)> refusal(const std::string& path, const io::StepRequest& step) {
+  return [path, step](const Fault& fault) {
+    if (!of_the_request(fault.code)) return;
+    try {
+      io::StepFolder(path).refuse(step, fault.message, true);
+    } catch (const Error&) {  // the fault itself has been said, and is what matters
+    }
+  };
+}
+
+}  // namespace
+
+void watch(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
+           const std::string& path, const RunStep& run) {
+  const bool first = mpi.rank() == 0;
+  std::optional<io::StepFolder> folder;
+  together(mpi, [&] {
+    if (first) folder.emplace(path);
+  });
+  if (first) say("waiting for requests in {}", path);
+  while (true) {
+    std::optional<io::StepRequest> request;
+    switch (wait(mpi, folder, request)) {
+      case Sight::closed:
+        return;
+      case Sight::stop:
+        together(mpi, [&] {
+          if (first)
+            throw Error(ExitCode::try_again, "stopped between two steps: run again to go on");
+        });
+        break;
+      default:
+        break;
+    }
+    io::StepRequest step = request.value_or(io::StepRequest{});
+    broadcast(mpi, step.name, step.request, step.part);
+    RunArguments of_step = arguments;
+    of_step.overrides.push_back("@" + step.request);
+    of_step.output = step.part;
+    of_step.resume = true;
+    const bool begun = first && std::filesystem::exists(step.part);
+    if (first) say("step {}", step.name);
+    set_last_words(refusal(path, step));
+    try {
+      together(mpi, [&] {
+        if (first) require_subject(of_step, step);
+      });
+      run(of_step);
+    } catch (const JobEnded& ended) {
+      set_last_words({});
+      if (!of_the_request(ended.code)) throw;
+      together(mpi, [&] {
+        // Responses that are all there stay, where it is rewards that are missing.
+        const bool kept = begun || std::filesystem::exists(step.part + "/trajectories.h5");
+        if (first) folder->refuse(step, ended.message, kept);
+      });
+      continue;
+    }
+    set_last_words({});
+    together(mpi, [&] {
+      if (first) folder->meet(step);
+    });
+  }
+}
+
+}  // namespace paceline::app

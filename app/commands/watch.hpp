@@ -1,0 +1,21 @@
+// The resident job: ranks that stay for one step of a training after another.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "app/commands/commands.hpp"
+
+namespace paceline::app {
+
+/// One rollout, as rollout() does it. Collective; throws JobEnded.
+using RunStep = std::function<void(const RunArguments&)>;
+
+/// Meets the requests of a folder (io/steps/step_folder.hpp) by `run`, one after another, and waits
+/// for more until the folder is closed. A request that is wrong (configuration, prompts, weights)
+/// is refused alone; whatever else ends a run ends the job, and the job started again goes on with
+/// it. Collective; throws JobEnded.
+void watch(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
+           const std::string& folder, const RunStep& run);
+
+}  // namespace paceline::app

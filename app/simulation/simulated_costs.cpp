@@ -1,0 +1,157 @@
+#include "app/simulation/simulated_costs.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "app/assembly/cost_conditions.hpp"
+#include "io/checkpoint/model_shape_reader.hpp"
+#include "io/config/cost_profile.hpp"
+#include "io/config/yaml_tree.hpp"
+#include "io/measured/gpu_tables.hpp"
+#include "runtime/core/error.hpp"
+#include "runtime/sim/gpu_costs.hpp"
+
+namespace paceline::app {
+namespace {
+
+/// Between groups, which mostly are on different nodes where there are several.
+TransferCosts transfers(const io::SimulationSection& simulation) {
+  const io::SimulatedLinks& link = simulation.link;
+  const double gpus = simulation.gpus_per_rank;
+  return simulation.nodes > 1 ? TransferCosts{link.network_latency, gpus * link.network_bandwidth}
+                              : TransferCosts{link.node_latency, gpus * link.node_bandwidth};
+}
+
+CostCurve scaled(const CostCurve& curve, double factor) {
+  std::vector<CostCurve::Point> points = curve.points();
+  for (CostCurve::Point& point : points) point.seconds *= factor;
+  std::vector<CostCurve::Attention> attention = curve.attention();
+  for (CostCurve::Attention& a : attention) a.seconds *= factor;
+  return CostCurve(std::move(points), std::move(attention));
+}
+
+}  // namespace
+
+CostTable of_another_degree(CostTable costs, int tp) {
+  const double factor = static_cast<double>(costs.conditions.tp) / tp;
+  if (factor == 1) return costs;
+  costs.conditions.tp = tp;
+  costs.decode = scaled(costs.decode, factor);
+  costs.prefill = scaled(costs.prefill, factor);
+  costs.drafted_position *= factor;
+  return costs;
+}
+
+namespace {
+
+/// Lookup costs a verifier's host so much for each request: n-grams and suffix trees of the
+/// embedded pair (`paceline profile` on a Zen 4 core), whose texts are short; a token more is read
+/// from what was found.
+DrafterCosts lookup_costs(const std::string& name) {
+  const double first = name == "ngram" ? 0.5e-6 : 2e-6;
+  const double round = 0.1e-6;
+  return {name,
+          CostCurve({{1, first}, {1024, 1024 * first}}),
+          CostCurve({{1, round}, {1024, 1024 * round}}),
+          {}};
+}
+
+CostTable by_gpu_tables(const Setup& setup, const std::string& directory) {
+  const io::RunConfig& config = setup.config;
+  const GpuMeasurements measured = io::load_gpu_tables(directory);
+  std::vector<sim::NamedDraft> drafts;
+  for (const ConfiguredDrafter& drafter : setup.drafters) {
+    if (drafter.model == nullptr && drafter.head == nullptr) continue;
+    drafts.push_back({drafter.name, io::load_model_shape(drafter.setting.path),
+                      drafter.head ? config.speculation.paths.value_or(1) : 0});
+  }
+  const std::vector<int> degrees = setup.layout.placement.degrees();
+  const int tp = degrees.size() == 1 ? degrees.front() : config.layout.verifier_tp->front();
+  const int gpus = tp * config.simulation.gpus_per_rank;
+  sim::GpuSystem system;
+  if (config.simulation.gpu_sharing == io::GpuSharing::experts)
+    system.sharing = sim::Sharing::experts;
+  system.nvlink = 2 * config.simulation.link.node_bandwidth;  // both directions
+  system.network.bandwidth = config.simulation.link.network_bandwidth;
+  CostTable table;
+  try {
+    table = sim::gpu_costs(measured, io::load_model_shape(config.model.path), gpus, drafts, system);
+  } catch (const std::invalid_argument& error) {  // a degree, or what was not measured
+    throw UsageError(fmt::format(
+        "layout.verifier_tp, simulation.gpus_per_rank: no costs of {} GPUs that share a model by "
+        "{}: {}",
+        gpus, directory, error.what()));
+  }
+  table.conditions.tp = tp;  // of ranks
+  table.transfer->bandwidth *= config.simulation.gpus_per_rank;
+  for (const ConfiguredDrafter& drafter : setup.drafters) {
+    if (drafter.model == nullptr && drafter.head == nullptr)
+      table.drafters.push_back(lookup_costs(drafter.name));
+  }
+  return table;
+}
+
+/// Of the drafters that there are, as the setup names them.
+CostTable of_drafters(const Setup& setup, CostTable table) {
+  std::vector<DrafterCosts> drafters;
+  for (const ConfiguredDrafter& drafter : setup.drafters) {
+    const auto at =
+        std::find_if(table.drafters.begin(), table.drafters.end(),
+                     [&](const DrafterCosts& costs) { return costs.name == drafter.name; });
+    if (at == table.drafters.end()) {
+      throw UsageError(
+          fmt::format("engine.profile: {} knows no drafter {}; run `paceline profile` with it",
+                      *setup.config.engine.profile, drafter.name));
+    }
+    drafters.push_back(*at);
+  }
+  table.drafters = std::move(drafters);
+  if (!table.transfer) table.transfer = transfers(setup.config.simulation);
+  return table;
+}
+
+/// Costs of another model, or of what the configuration says is not there, say nothing.
+void require_holds(const Setup& setup, const CostTable& profile) {
+  const io::EngineSection& engine = setup.config.engine;
+  CostConditions now = profile.conditions;
+  now.model = shape_text(*setup.shape, setup.compute);
+  if (engine.backend != "auto") now.backend = engine.backend;
+  if (engine.isa != "auto" && now.backend == "cpu") now.isa = engine.isa;
+  now.threads = engine.threads.value_or(now.threads);
+  const std::string fault = difference(profile, now, {&now.tp, 1}, {}, "this simulation");
+  if (fault.empty()) return;
+  throw UsageError(
+      fmt::format("engine.profile: {} does not hold here: {}; measure what is simulated (paceline "
+                  "profile), or set simulation.gpu_tables",
+                  *engine.profile, fault));
+}
+
+}  // namespace
+
+std::optional<CostTable> costs_by_profile(const Setup& setup) {
+  const io::RunConfig& config = setup.config;
+  if (config.simulation.gpu_tables) return std::nullopt;
+  if (!config.engine.profile) {
+    throw UsageError(
+        "simulation: no costs to go by; set engine.profile (paceline profile) or "
+        "simulation.gpu_tables");
+  }
+  if (config.simulation.gpus_per_rank > 1) {
+    throw UsageError(fmt::format(
+        "simulation.gpus_per_rank: expected 1 where costs are those of ranks (engine.profile), "
+        "found {}",
+        config.simulation.gpus_per_rank));
+  }
+  const std::string& path = *config.engine.profile;
+  CostTable table = io::parse_cost_profile(io::read_yaml_file(path, "the cost profile"), path);
+  require_holds(setup, table);
+  return of_drafters(setup, std::move(table));
+}
+
+CostTable costs_by_gpu_tables(const Setup& setup) {
+  return of_drafters(setup, by_gpu_tables(setup, *setup.config.simulation.gpu_tables));
+}
+
+}  // namespace paceline::app

@@ -1,0 +1,138 @@
+#include "app/simulation/simulated_rank.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "runtime/sim/drafter.hpp"
+#include "runtime/sim/modelled_head.hpp"
+
+namespace paceline::app {
+
+kernels::KvShape kv_shape(const Setup& setup, int tp, bool looked_at) {
+  if (looked_at) return {1, setup.model.kv_heads / tp, 1, setup.config.engine.kv_block, DType::f32};
+  return {setup.model.layers, setup.model.kv_heads / tp, setup.model.head_dim,
+          setup.config.engine.kv_block, setup.compute};
+}
+
+SimulatedRank::SimulatedRank(const SimulatedSurroundings& around, int rank,
+                             TrajectorySink& trajectories, TelemetrySink& telemetry)
+    : around_(around), rank_(rank), trajectories_(trajectories), telemetry_(telemetry) {
+  const Setup& setup = around_.simulation.setup;
+  actor_ = around_.world.add(*this, setup.facts[rank].node);
+  const Address address{rank, Address::Port::role};
+  mailbox_ = &around_.post.open(address);
+  around_.post.belongs(address, actor_);
+  around_.post.set_reading_seconds(address, setup.config.simulation.message_seconds);
+  blocks_ = &around_.blocks.open(rank, actor_);
+  take(setup.layout.placement);
+  life_ = std::make_unique<RankLife>(setup, rank, *this);
+}
+
+void SimulatedRank::take(const policy::Placement& placement) {
+  const Setup& setup = around_.simulation.setup;
+  const io::SimulationSection& simulation = setup.config.simulation;
+  kv_share_.reset();
+  store_.reset();
+  tiers_.reset();
+  runner_.reset();
+  kv_ = {};
+  role_ = placement.role(rank_);
+  drafters_ = own_drafters(setup, role_, placement.drafter(rank_));
+  if (role_ != Role::verifier && role_ != Role::verifier_member) return;
+  const auto [leader, tp] = placement.groups[placement.group(rank_)];
+  kv_.shape = kv_shape(setup, tp, simulation.check_kv);
+  const std::size_t bytes = kv_.shape.block_bytes() * setup.kv.blocks;
+  if (simulation.check_kv) {
+    const std::size_t most = bytes + kv_.shape.block_bytes() * setup.kv_gain;
+    const auto memory = std::make_shared<std::vector<std::byte>>(most);
+    kv_.bytes = std::span(*memory).first(bytes);
+    kv_.owner = memory;
+  } else {
+    kv_.bytes = around_.kv_addresses.first(bytes);
+  }
+  runner_ = std::make_unique<sim::ModelledRunner>(
+      around_.world, actor_, costs(tp), simulation.step_overhead, *around_.simulation.responses,
+      simulation.check_kv ? std::optional(kv_) : std::nullopt);
+  make_store(tp);
+  kv_share_ = std::make_unique<roles::KvShare>(
+      *blocks_, kv_, rank_ - leader, tp, roles::Recorder{&clock(), &telemetry_}, store_.get());
+}
+
+/// As many blocks as on a real machine, whatever they look like here.
+void SimulatedRank::make_store(int tp) {
+  const Setup& setup = around_.simulation.setup;
+  const io::SimulationSection& simulation = setup.config.simulation;
+  const std::size_t real = kv_shape(setup, tp, false).block_bytes();
+  const auto blocks = [&](std::uint64_t bytes) {
+    return static_cast<std::int32_t>(std::min<std::uint64_t>(bytes / real, INT32_MAX));
+  };
+  kv::StoreSize size;
+  size.memory = blocks(setup.kv_pool.memory);
+  if (size.memory == 0) return;
+  const io::KvPoolSection& pool = setup.config.kv_pool;
+  if (pool.disk)
+    size.disk = pool.disk_size ? blocks(*pool.disk_size / simulation.ranks_per_node) : INT32_MAX;
+  size.at_once = std::max(1, blocks(std::uint64_t{4} << 20));
+  const io::SimulatedTiers& links = simulation.tiers;
+  const std::size_t modelled = kv_.shape.block_bytes();
+  sim::TierOptions options;
+  const double gpus = simulation.gpus_per_rank;
+  options.memory = {0, gpus * links.memory_bandwidth};
+  options.disk_read = {links.disk_latency, gpus * links.disk_read_bandwidth};
+  options.disk_write = {links.disk_latency, gpus * links.disk_write_bandwidth};
+  options.block_bytes = modelled;
+  options.bytes_per_byte = static_cast<double>(real) / static_cast<double>(modelled);
+  if (!simulation.check_kv) options.addresses = kv_.bytes.first(modelled);
+  options.damaged = simulation.faults.damaged_blocks;
+  options.seed = simulation.seed;
+  tiers_ = std::make_unique<sim::ModelledTiers>(around_.world, actor_, rank_, options);
+  store_ = std::make_unique<kv::Store>(*tiers_, size, [this](const std::string& text) {
+    warn(fmt::format("rank {}: {}", rank_, text));
+  });
+}
+
+const CostTable& SimulatedRank::costs(int tp) const { return around_.simulation.costs.at(tp); }
+
+std::vector<std::unique_ptr<draft::Drafter>> SimulatedRank::drafters() {
+  const Setup& setup = around_.simulation.setup;
+  const std::vector<sim::MethodAcceptance>& methods =
+      around_.simulation.workload->acceptance.methods;
+  std::vector<std::unique_ptr<draft::Drafter>> made;
+  for (const std::int32_t d : drafters_) {
+    const ConfiguredDrafter& drafter = setup.drafters[d];
+    const auto method = std::find_if(methods.begin(), methods.end(),
+                                     [&](const auto& m) { return m.name == drafter.name; });
+    const std::vector<DrafterCosts>& all = setup.profile->drafters;
+    const auto costs =
+        std::find_if(all.begin(), all.end(), [&](const auto& c) { return c.name == drafter.name; });
+    const auto number = static_cast<int>(method - methods.begin());
+    const sim::AcceptanceSettings& acceptance = around_.simulation.workload->acceptance;
+    const sim::Responses& responses = *around_.simulation.responses;
+    if (drafter.head != nullptr) {
+      made.push_back(std::make_unique<sim::ModelledHead>(around_.world, actor_, *costs, number,
+                                                         acceptance, responses,
+                                                         *around_.simulation.stop_points));
+    } else {
+      made.push_back(std::make_unique<sim::ModelledDrafter>(around_.world, actor_, *costs, number,
+                                                            acceptance, responses));
+    }
+  }
+  return made;
+}
+
+void SimulatedRank::account(RankSummary& summary) const {
+  const Mailbox::Traffic messages = mailbox_->traffic();
+  summary.messages_sent = messages.messages;
+  summary.bytes_sent = messages.bytes;
+  const BlockTransport::Traffic blocks = blocks_->traffic();
+  summary.transfers_sent = blocks.sent;
+  summary.transfers_received = blocks.received;
+  summary.transfers_failed = blocks.failed;
+  summary.transfer_bytes_sent = blocks.bytes_sent;
+  summary.transfer_bytes_received = blocks.bytes_received;
+  summary.kv_bytes = kv_.bytes.size();
+}
+
+}  // namespace paceline::app

@@ -1,0 +1,81 @@
+// A rank of a simulated job: a real rank's life, on a machine that is a clock and a table of costs.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "app/assembly/rank_life.hpp"
+#include "app/assembly/rank_machine.hpp"
+#include "app/simulation/simulation_setup.hpp"
+#include "runtime/sim/address_range.hpp"
+#include "runtime/sim/blocks.hpp"
+#include "runtime/sim/engine.hpp"
+#include "runtime/sim/post.hpp"
+#include "runtime/sim/tiers.hpp"
+#include "runtime/sim/world.hpp"
+
+namespace paceline::app {
+
+/// What all ranks of a simulated job share. References outlive them.
+struct SimulatedSurroundings {
+  const SimulationSetup& simulation;
+  sim::World& world;
+  sim::Post& post;
+  sim::BlockWire& blocks;
+  const sim::AddressRange& kv_addresses;  ///< for KV that nobody looks at
+  std::function<void(const std::string&)> warn;
+};
+
+/// KV of a rank in a group of `tp`, as it would be, or as it is where it is looked at: 4 bytes a
+/// head and slot.
+[[nodiscard]] kernels::KvShape kv_shape(const Setup& setup, int tp, bool looked_at);
+
+class SimulatedRank final : public RankMachine, public sim::Actor {
+ public:
+  /// Is added to the world. Sinks outlive this.
+  SimulatedRank(const SimulatedSurroundings& around, int rank, TrajectorySink& trajectories,
+                TelemetrySink& telemetry);
+
+  roles::Turn turn() override { return life_->turn(); }
+  [[nodiscard]] bool over() const override { return life_->over(); }
+  [[nodiscard]] sim::ActorId actor() const { return actor_; }
+
+  const Clock& clock() const override { return around_.world.clock(actor_); }
+  Mailbox& mailbox() override { return *mailbox_; }
+  TelemetrySink& telemetry() override { return telemetry_; }
+  void take(const policy::Placement& placement) override;
+  double loading_seconds() const override { return 0; }
+  engine::StepRunner& runner() override { return *runner_; }
+  const engine::KvMemory& kv() const override { return kv_; }
+  roles::KvShare& kv_share() override { return *kv_share_; }
+  const CostTable& costs(int tp) const override;
+  std::vector<std::unique_ptr<draft::Drafter>> drafters() override;
+  TrajectorySink& trajectories() override { return trajectories_; }
+  void warn(const std::string& text) override { around_.warn(text); }
+  void sleep(double seconds) override { around_.world.work(actor_, seconds); }
+  void close() override { trajectories_.flush(); }
+  void account(RankSummary& summary) const override;
+
+ private:
+  void make_store(int tp);
+
+  SimulatedSurroundings around_;
+  int rank_;
+  TrajectorySink& trajectories_;
+  TelemetrySink& telemetry_;
+  sim::ActorId actor_;
+  Mailbox* mailbox_ = nullptr;
+  BlockTransport* blocks_ = nullptr;
+  Role role_ = Role::spare;
+  std::vector<std::int32_t> drafters_;  ///< of the setup, that it makes in its place
+  std::unique_ptr<sim::ModelledRunner> runner_;
+  engine::KvMemory kv_;
+  std::unique_ptr<sim::ModelledTiers> tiers_;
+  std::unique_ptr<kv::Store> store_;  ///< null: there is no pool
+  std::unique_ptr<roles::KvShare> kv_share_;
+  std::unique_ptr<RankLife> life_;
+};
+
+}  // namespace paceline::app

@@ -1,0 +1,178 @@
+#include "app/simulation/simulated_work.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "app/terminal/standing.hpp"
+#include "io/measured/length_histogram_file.hpp"
+#include "io/run/run_replay.hpp"
+#include "io/telemetry/telemetry_reader.hpp"
+#include "runtime/core/error.hpp"
+#include "runtime/sim/replay.hpp"
+
+namespace paceline::app {
+namespace {
+
+/// How a drafter's tokens are accepted where the configuration does not say. `trees`: a head's.
+sim::MethodAcceptance known_acceptance(const ConfiguredDrafter& drafter,
+                                       const sim::StopPoints* trees) {
+  switch (drafter.setting.method) {
+    case io::DrafterMethod::ngram:
+      return sim::ngram_acceptance();
+    case io::DrafterMethod::suffix:
+      return sim::suffix_acceptance();
+    case io::DrafterMethod::eagle3: {
+      sim::MethodAcceptance acceptance = sim::draft_model_acceptance(drafter.name);
+      acceptance.mean = trees->acceptance();
+      acceptance.spread = 0;  // it is the trees' own
+      return acceptance;
+    }
+    case io::DrafterMethod::model:
+      break;
+  }
+  return sim::draft_model_acceptance(drafter.name);
+}
+
+sim::AcceptanceSettings acceptance_of(const Setup& setup, const sim::StopPoints* trees) {
+  const io::SimulatedWorkload& settings = setup.config.simulation.workload;
+  sim::AcceptanceSettings acceptance;
+  for (const ConfiguredDrafter& drafter : setup.drafters)
+    acceptance.methods.push_back(known_acceptance(drafter, trees));
+  if (settings.acceptance && !setup.drafters.empty()) {
+    const std::vector<io::DrafterSetting>& drafters = setup.config.speculation.drafters;
+    if (settings.acceptance->size() != drafters.size()) {
+      throw UsageError(
+          fmt::format("simulation.workload.acceptance: expected a number for each of the {} of "
+                      "speculation.drafters, found {}",
+                      drafters.size(), settings.acceptance->size()));
+    }
+    for (std::size_t d = 0; d < setup.drafters.size(); ++d) {
+      const auto at = std::find(drafters.begin(), drafters.end(), setup.drafters[d].setting);
+      acceptance.methods[d].mean = (*settings.acceptance)[at - drafters.begin()];
+    }
+  }
+  for (sim::MethodAcceptance& method : acceptance.methods) {
+    if (method.spread > 0) method.spread = settings.acceptance_spread.value_or(method.spread);
+  }
+  acceptance.drift = settings.drift.value_or(acceptance.drift);
+  acceptance.token_agreement = settings.token_agreement.value_or(acceptance.token_agreement);
+  acceptance.request_agreement = settings.request_agreement.value_or(acceptance.request_agreement);
+  return acceptance;
+}
+
+sim::Workload replayed(const Setup& setup, const std::string& directory,
+                       const sim::StopPoints* trees) {
+  const RecordedRun run = io::read_recorded_run(directory);
+  for (const ConfiguredDrafter& drafter : setup.drafters) {
+    if (std::find(run.drafters.begin(), run.drafters.end(), drafter.name) != run.drafters.end())
+      continue;
+    throw UsageError(fmt::format(
+        "simulation.workload.replay: {} says nothing of drafter {}; name a run in which verifiers "
+        "drafted by it (speculation.mode: coupled)",
+        directory, drafter.name));
+  }
+  return sim::replayed_workload(run, acceptance_of(setup, trees), setup.config.simulation.seed);
+}
+
+/// [prompts] tokens of each that prompts.path has, to be found in the setup of a simulation.
+std::vector<std::int32_t> lengths_of_file(Setup& setup) {
+  Standing standing;
+  read_tokenizer(setup, standing);
+  read_prompts(setup, true);
+  std::vector<std::int32_t> lengths;
+  for (const Prompt& prompt : setup.prompts.prompts)
+    lengths.push_back(static_cast<std::int32_t>(prompt.tokens.size()));
+  setup.prompts = {};  // those of the workload take their place
+  setup.longest_prompt = 0;
+  return lengths;
+}
+
+sim::Workload drawn(Setup& setup, const sim::StopPoints* trees) {
+  const io::SimulatedWorkload& settings = setup.config.simulation.workload;
+  sim::WorkloadSettings work;
+  work.seed = setup.config.simulation.seed;
+  const bool lengths_said = settings.prompt_tokens || settings.lengths;
+  if (!setup.config.prompts.path.empty() && (!settings.prompts || !lengths_said)) {
+    std::vector<std::int32_t> of_file = lengths_of_file(setup);
+    work.prompts = static_cast<std::int32_t>(of_file.size());
+    if (!lengths_said) work.prompt_tokens = std::move(of_file);
+  }
+  work.prompts = settings.prompts.value_or(work.prompts);
+  work.samples = setup.config.prompts.samples;
+  work.max_tokens = setup.config.sampling.max_tokens;
+  work.context = setup.model.max_position;
+  work.max_prompt_tokens = work.context - work.max_tokens;
+  if (work.prompt_tokens.empty() && work.max_prompt_tokens < 1) {
+    throw UsageError(fmt::format(
+        "sampling.max_tokens: {} leaves no room for a prompt in the model's context of {} tokens",
+        setup.config.sampling.max_tokens, setup.model.max_position));
+  }
+  work.length_correlation = settings.length_correlation;
+  work.acceptance = acceptance_of(setup, trees);
+  auto responses = sim::LengthDistribution::deepseek_r1();
+  if (settings.median_tokens || settings.p99_tokens) {
+    const double median = settings.median_tokens.value_or(responses.quantile(0.5));
+    const double p99 = settings.p99_tokens.value_or(responses.quantile(0.99));
+    if (settings.lengths) {
+      throw UsageError(
+          "simulation.workload.median_tokens, p99_tokens: expected none beside lengths that were "
+          "counted (simulation.workload.lengths)");
+    }
+    if (p99 < median) {
+      throw UsageError(fmt::format(
+          "simulation.workload.p99_tokens: expected at least the median of {}, found {}", median,
+          p99));
+    }
+    responses = sim::LengthDistribution::lognormal(median, p99);
+  }
+  auto prompts = sim::LengthDistribution::fixed(settings.prompt_tokens.value_or(512));
+  if (settings.lengths) {
+    const LengthHistogram counted = io::read_length_histogram(*settings.lengths);
+    responses = sim::LengthDistribution::of(counted.responses);
+    if (!settings.prompt_tokens) prompts = sim::LengthDistribution::of(counted.prompts);
+  }
+  return sim::make_workload(work, responses, prompts);
+}
+
+}  // namespace
+
+std::unique_ptr<sim::StopPoints> recorded_trees(const io::RunConfig& config) {
+  const std::vector<io::DrafterSetting>& drafters = config.speculation.drafters;
+  const auto head = std::find_if(drafters.begin(), drafters.end(), [](const auto& drafter) {
+    return drafter.method == io::DrafterMethod::eagle3;
+  });
+  if (head == drafters.end()) return nullptr;
+  const std::optional<std::string>& directory = config.simulation.workload.stop_points;
+  if (!directory) {
+    throw UsageError(
+        fmt::format("simulation.workload.stop_points: expected a run that recorded draft trees "
+                    "(speculation.record_stops), by which {} is to draft",
+                    head->path));
+  }
+  std::vector<StopPoint> points = io::read_stop_points(*directory);
+  if (points.empty()) {
+    throw UsageError(
+        fmt::format("simulation.workload.stop_points: {} recorded no draft trees; expected a run "
+                    "with speculation.record_stops",
+                    *directory));
+  }
+  return std::make_unique<sim::StopPoints>(std::move(points));
+}
+
+sim::Workload simulated_work(Setup& setup, const sim::StopPoints* trees) {
+  const std::optional<std::string>& replay = setup.config.simulation.workload.replay;
+  return replay ? replayed(setup, *replay, trees) : drawn(setup, trees);
+}
+
+DraftHistory history_of(const sim::AcceptanceSettings& acceptance) {
+  constexpr double kTokens = 1e5;  // of each: beside them what is assumed beforehand is nothing
+  DraftHistory history;
+  for (const sim::MethodAcceptance& method : acceptance.methods)
+    history.update(method.name, kTokens, kTokens * method.mean);
+  return history;
+}
+
+}  // namespace paceline::app

@@ -1,0 +1,43 @@
+// How far a run is, on stderr.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/terminal/time_left.hpp"
+#include "runtime/roles/coordinator.hpp"
+
+namespace paceline::app {
+
+/// A bar that is redrawn on a terminal; elsewhere, as under a launcher and in the log of the run,
+/// lines after 0, 1, 2, 5 and 10 seconds and then every ten. The counts of a line add up to the
+/// total. Used by one thread.
+class ProgressPrinter {
+ public:
+  ProgressPrinter();
+  /// `now` in seconds. Prints when it is time to.
+  void update(double now, const roles::Progress& progress);
+  /// A line of its own, before the next of progress: the run is stopping.
+  void stopping(const std::string& why);
+  /// Prints where it ended.
+  void end(double now, const roles::Progress& progress);
+
+ private:
+  [[nodiscard]] std::vector<std::string> parts(double now, const roles::Progress& progress);
+  void draw_bar(const roles::Progress& progress, std::vector<std::string> parts) const;
+  void add_line(const std::vector<std::string>& parts) const;
+
+  bool terminal_;
+  bool stopping_ = false;
+  double next_draw_ = 0;  ///< where there is a terminal
+  double next_line_ = 0;
+  double last_rate_time_ = 0;
+  std::uint64_t last_tokens_ = 0;
+  double rate_ = 0;  ///< tokens/s of late
+  TimeLeft time_left_;
+  std::optional<double> left_;  ///< seconds, as of the last update
+};
+
+}  // namespace paceline::app

@@ -1,0 +1,42 @@
+#include "io/run/digest.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+#include "io/hdf5/file.hpp"
+#include "io/run/stored_run.hpp"
+
+namespace paceline::io {
+namespace {
+
+/// The place of each prompt when prompts are ordered by uid.
+std::vector<std::size_t> rank_by_uid(const std::vector<Prompt>& prompts) {
+  std::vector<std::size_t> order(prompts.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return std::tie(prompts[a].uid, a) < std::tie(prompts[b].uid, b);
+  });
+  std::vector<std::size_t> rank(prompts.size());
+  for (std::size_t i = 0; i < order.size(); ++i) rank[order[i]] = i;
+  return rank;
+}
+
+}  // namespace
+
+DigestReport digest_report(const std::string& path) {
+  const auto lock = h5::lock_hdf5();
+  StoredRun run = open_stored_run(path);
+  const std::vector<std::size_t> rank = rank_by_uid(run.prompts);
+  std::sort(run.finished.begin(), run.finished.end(), [&](const Entry& a, const Entry& b) {
+    return std::tie(rank[a.prompt], a.sample) < std::tie(rank[b.prompt], b.sample);
+  });
+  TrajectoryDigest digest;
+  read_responses(run, run.finished, [&](Trajectory&& response) {
+    const Prompt& prompt = run.prompts[response.id.prompt];
+    digest.add(prompt.uid, prompt.tokens, response);
+  });
+  return {digest.hex(), run.finished.size(), run.manifest.prompts * run.manifest.samples};
+}
+
+}  // namespace paceline::io

@@ -1,0 +1,21 @@
+// What DIR/trajectories.h5 holds, as the shards' index says it of them. Private to this folder.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "io/run/manifest.hpp"
+#include "io/run/window_reader.hpp"
+
+namespace paceline::io {
+
+/// The rows of a final file as entries of source 0. Throws IoError unless they are every response
+/// of the run, in order.
+[[nodiscard]] std::vector<Entry> final_entries(const std::string& path,
+                                               const RunManifest& manifest);
+
+/// What else was said of the rewards of these rows; files of runs of which nothing was have none.
+/// Throws IoError where it is damaged.
+[[nodiscard]] RewardExtras final_extras(const std::string& path, const std::vector<Entry>& entries);
+
+}  // namespace paceline::io

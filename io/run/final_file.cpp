@@ -1,0 +1,268 @@
+#include "io/run/final_file.hpp"
+
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <optional>
+
+#include "io/hdf5/atomic_file.hpp"
+#include "io/hdf5/file.hpp"
+#include "io/hdf5/shards.hpp"
+#include "io/run/final_entries.hpp"
+#include "io/run/manifest_json.hpp"
+#include "io/run/prompt_table.hpp"
+#include "io/run/shard_format.hpp"
+#include "io/run/shard_index.hpp"
+#include "runtime/core/error.hpp"
+
+namespace paceline::io {
+namespace fs = std::filesystem;
+namespace {
+
+/// `index` holds every response and nothing else: it has no others than those of this run.
+void check_complete(const ShardIndex& index, const RunManifest& manifest) {
+  const std::uint64_t expected = manifest.prompts * manifest.samples;
+  if (index.finished.size() == expected) return;
+  std::uint64_t next = 0;  // the first that is missing
+  for (const Entry& entry : index.finished) {
+    if (entry.prompt * std::uint64_t{manifest.samples} + entry.sample != next) break;
+    ++next;
+  }
+  const std::string what = "cannot write the final file: the response to prompt " +
+                           std::to_string(next / manifest.samples) + ", sample " +
+                           std::to_string(next % manifest.samples);
+  if (index.warnings.empty()) throw Error(ExitCode::internal, what + " is in no shard");
+  throw IoError(what + " cannot be read: --resume generates it again (" + index.warnings.front() +
+                ")");
+}
+
+/// Where the responses of a final file are read, in its order.
+struct Responses {
+  std::span<const std::string> paths;
+  std::string prefix;  ///< as of TokenColumns
+  const std::vector<Entry>& entries;
+  const RewardExtras& extras;
+};
+
+/// Contiguous and unfiltered: deflate would save a fifth of the file (token ids halve, float32
+/// log-probabilities hardly shrink) but be written at 50 MB/s by one core while the job waits, and
+/// be read ten times slower; contiguous rows are read without touching their neighbours.
+template <typename T>
+h5::Dataset column(const h5::File& file, const std::string& name, std::uint64_t size) {
+  return h5::Dataset::create<T>(file, "trajectories/" + name, {size});
+}
+
+/// A column with one value a response.
+template <typename T, typename Value>
+void write_column(const h5::File& file, const std::string& name, const std::vector<Entry>& entries,
+                  const Value& value) {
+  std::vector<T> values;
+  values.reserve(entries.size());
+  for (const Entry& entry : entries) values.push_back(static_cast<T>(value(entry)));
+  h5::Dataset dataset = column<T>(file, name, values.size());
+  dataset.template append<T>(values);
+  dataset.flush();
+}
+
+/// Responses have checksums of their own; rewards, which are not part of them, this one.
+void write_reward_checksum(const h5::File& file, const std::vector<Entry>& entries) {
+  const h5::Handle rewards(H5Dopen2(file.id(), "trajectories/reward", H5P_DEFAULT), H5Dclose);
+  h5::write_attribute(rewards.get(), file.path(), "checksum", checksum_of_rewards(entries));
+}
+
+void write_extras(const h5::File& file, const std::vector<Entry>& entries,
+                  const RewardExtras& extras) {
+  if (extras.empty()) return;
+  std::vector<std::string> texts;
+  texts.reserve(entries.size());
+  for (const Entry& entry : entries) {
+    const auto extra = extras.find(entry.id());
+    texts.push_back(extra == extras.end() ? "" : extra->second);
+  }
+  h5::write_strings(file, "trajectories/reward_extra", texts);
+  const h5::Handle column(H5Dopen2(file.id(), "trajectories/reward_extra", H5P_DEFAULT), H5Dclose);
+  h5::write_attribute(column.get(), file.path(), "checksum", checksum_of_extras(texts));
+}
+
+void write_rows(const h5::File& file, const std::vector<Entry>& entries) {
+  write_column<std::int32_t>(file, "prompt_index", entries, [](auto& e) { return e.prompt; });
+  write_column<std::int32_t>(file, "sample_index", entries, [](auto& e) { return e.sample; });
+  write_column<float>(file, "reward", entries, [](auto& e) { return e.reward; });
+  write_reward_checksum(file, entries);
+  write_column<std::uint64_t>(file, "weight_version", entries,
+                              [](auto& e) { return e.weight_version; });
+  write_column<std::uint64_t>(file, "checksum", entries, [](auto& e) { return e.checksum; });
+  write_column<std::uint8_t>(file, "finish_reason", entries,
+                             [](auto& e) { return e.finish_reason; });
+  const h5::Handle reasons(H5Dopen2(file.id(), "trajectories/finish_reason", H5P_DEFAULT),
+                           H5Dclose);
+  for (const auto reason : {FinishReason::stop_id, FinishReason::length, FinishReason::stop_string,
+                            FinishReason::context, FinishReason::partial}) {
+    h5::write_attribute(reasons.get(), file.path(), name_of(reason),
+                        static_cast<std::uint8_t>(reason));
+  }
+  std::vector<std::int64_t> offsets{0};
+  offsets.reserve(entries.size() + 1);
+  for (const Entry& entry : entries) offsets.push_back(offsets.back() + entry.length);
+  h5::Dataset dataset = column<std::int64_t>(file, "offsets", offsets.size());
+  dataset.append<std::int64_t>(offsets);
+  dataset.flush();
+}
+
+/// What tokens could have been. How many ids there are is known at the end alone.
+class KeptColumns {
+ public:
+  KeptColumns(const h5::File& file, std::uint64_t tokens)
+      : ids_(h5::Dataset::create<TokenId>(file, "trajectories/kept_ids", {0, true, kChunk})),
+        offsets_(column<std::int64_t>(file, "kept_offsets", tokens + 1)) {
+    offsets_.append<std::int64_t>(std::vector<std::int64_t>{0});
+  }
+  void append(const Kept& kept) {
+    std::vector<std::int64_t> ends;
+    ends.reserve(kept.counts.size());
+    for (const std::int32_t count : kept.counts) ends.push_back(end_ += count);
+    ids_.append<TokenId>(kept.ids);
+    offsets_.append<std::int64_t>(ends);
+  }
+  void flush() {
+    ids_.flush();
+    offsets_.flush();
+  }
+
+ private:
+  static constexpr std::uint64_t kChunk = 262144;  // elements: 1 MiB
+  h5::Dataset ids_, offsets_;
+  std::int64_t end_ = 0;
+};
+
+/// The columns of tokens. What they take of the file is taken at the first value of each.
+struct TokenDatasets {
+  TokenDatasets(const h5::File& file, std::uint64_t tokens, bool masks)
+      : ids(column<TokenId>(file, "tokens", tokens)),
+        logprob(column<float>(file, "logprob", tokens)),
+        sampling(column<float>(file, "sampling_logprob", tokens)) {
+    if (masks) kept.emplace(file, tokens);
+  }
+  void flush() {
+    for (h5::Dataset* dataset : {&ids, &logprob, &sampling}) dataset->flush();
+    if (kept) kept->flush();
+  }
+  h5::Dataset ids, logprob, sampling;
+  std::optional<KeptColumns> kept;
+};
+
+void write_tokens(const Responses& from, std::size_t window_bytes, TokenDatasets& to) {
+  read_in_order(from.paths, from.prefix, from.entries, window_bytes, [&](const Window& window) {
+    for (std::size_t i = 0; i < window.entries.size(); ++i) {
+      if (window.intact(i)) continue;
+      const Entry& entry = window.entries[i];
+      throw IoError("cannot read " + from.paths[entry.source] + ": the response to prompt " +
+                    std::to_string(entry.prompt) + ", sample " + std::to_string(entry.sample) +
+                    " is damaged: --resume generates it again");
+    }
+    to.ids.append<TokenId>(window.tokens);
+    to.logprob.append<float>(window.logprob);
+    to.sampling.append<float>(window.sampling_logprob);
+    if (to.kept) to.kept->append(window.kept);
+  });
+}
+
+/// `fill` writes values of tokens. Nothing is left when it throws.
+void write_temporary(const std::string& path, const RunManifest& manifest,
+                     std::span<const Prompt> prompts, const std::vector<Entry>& entries,
+                     const RewardExtras& extras, std::uint64_t tokens,
+                     const std::function<void(TokenDatasets&)>& fill) {
+  h5::File file = h5::File::create(path, h5::File::Kind::final);
+  try {
+    write_manifest_attributes(file, manifest);
+    write_prompt_table(file, prompts);
+    {
+      const h5::Handle group = file.group("trajectories");
+      write_rows(file, entries);
+    }
+    TokenDatasets datasets(file, tokens, manifest.sampling.keep_masks);
+    fill(datasets);
+    datasets.flush();
+    write_extras(file, entries, extras);  // last, so that all else lies where it does without
+    file.close();
+  } catch (...) {
+    file.abandon();
+    discard_temporary(path);
+    throw;
+  }
+}
+
+FinalFileReport write_file(const std::string& path, const RunManifest& manifest,
+                           std::span<const Prompt> prompts, const Responses& from,
+                           std::size_t window_bytes) {
+  FinalFileReport report;
+  report.path = path;
+  for (const Entry& entry : from.entries) {
+    report.tokens += entry.length;
+    report.rewards += std::isnan(entry.reward) ? 0 : 1;
+  }
+  report.trajectories = from.entries.size();
+  write_temporary(path, manifest, prompts, from.entries, from.extras, report.tokens,
+                  [&](TokenDatasets& to) { write_tokens(from, window_bytes, to); });
+  try {
+    commit_temporary(path);
+  } catch (...) {
+    discard_temporary(path);
+    throw;
+  }
+  std::error_code ignored;
+  report.bytes = fs::file_size(path, ignored);
+  return report;
+}
+
+}  // namespace
+
+FinalFileReport write_final_file(const std::string& directory, const RunManifest& manifest,
+                                 std::span<const Prompt> prompts, std::size_t window_bytes) {
+  const auto lock = h5::lock_hdf5();
+  if (!fs::is_directory(shard_folder(directory))) {
+    throw IoError("cannot read " + shard_folder(directory) + ": it is gone");
+  }
+  ShardIndex index = read_shard_index(directory, manifest);
+  check_complete(index, manifest);
+  FinalFileReport report =
+      write_file((fs::path(directory) / kFinalName).string(), manifest, prompts,
+                 {index.paths, "", index.finished, index.extras}, window_bytes);
+  report.warnings = std::move(index.warnings);
+  return report;
+}
+
+std::string write_hollow_file(const std::string& path, const RunManifest& manifest,
+                              std::span<const Prompt> prompts, std::uint64_t tokens) {
+  const auto lock = h5::lock_hdf5();
+  write_temporary(path, manifest, prompts, std::vector<Entry>(manifest.prompts * manifest.samples),
+                  {}, tokens, [tokens](TokenDatasets& to) {
+                    if (tokens == 0) return;
+                    const TokenId id = 0;
+                    const float value = 0;
+                    to.ids.write(tokens - 1, 1, &id);
+                    to.logprob.write(tokens - 1, 1, &value);
+                    to.sampling.write(tokens - 1, 1, &value);
+                  });
+  return temporary_name(path);
+}
+
+FinalFileReport add_rewards(const std::string& directory, std::span<const Reward> rewards,
+                            const RewardExtras& extras, std::size_t window_bytes) {
+  const auto lock = h5::lock_hdf5();
+  const std::string path = (fs::path(directory) / kFinalName).string();
+  const RunManifest manifest = read_manifest(path);
+  const std::vector<Prompt> prompts = read_prompts(path);
+  std::vector<Entry> entries = final_entries(path, manifest);
+  RewardExtras all = final_extras(path, entries);
+  for (const Reward& reward : rewards) {
+    entries.at(std::size_t{reward.id.prompt} * manifest.samples + reward.id.sample).reward =
+        reward.value;
+    all.erase(reward.id);
+  }
+  all.insert(extras.begin(), extras.end());
+  const std::vector<std::string> paths{path};
+  return write_file(path, manifest, prompts, {paths, "trajectories/", entries, all}, window_bytes);
+}
+
+}  // namespace paceline::io

@@ -1,0 +1,68 @@
+// DIR/trajectories.h5: every trajectory of a complete run in (prompt, sample) order. Its bytes are
+// a function of manifest, prompts and trajectories alone.
+//
+//   /prompts/tokens i32 [tokens]   /prompts/offsets i64 [P+1]
+//   /prompts/{uid,ground_truth,extra} u8, UTF-8 bytes of P strings one after the other;
+//   /prompts/{uid,ground_truth,extra}_offsets i64 [P+1]; extra is a JSON object
+//   /trajectories/{prompt_index,sample_index} i32 [N]   /trajectories/offsets i64 [N+1]
+//   /trajectories/tokens i32, {logprob,sampling_logprob} f32 [tokens]
+//   /trajectories/kept_ids i32, kept_offsets i64 [tokens + 1]: of runs with sampling.keep_masks;
+//   the
+//     ids that token t could have been are [kept_offsets[t], kept_offsets[t + 1]) of the first
+//   /trajectories/finish_reason u8 [N], its attributes name the values
+//   /trajectories/reward f32 [N] (NaN: none), its attribute checksum: checksum_of_rewards() in
+//   shard_format.hpp   /trajectories/weight_version u64 [N]
+//   /trajectories/reward_extra u8, reward_extra_offsets i64 [N+1]: strings as those of prompts, of
+//   each response what else was said of its reward, a JSON object, or nothing; not there where
+//   nothing was of any. Its attribute checksum: checksum_of_extras()
+//   /trajectories/checksum u64 [N]: checksum_of() in shard_format.hpp
+//   attributes of /: the manifest
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "io/run/entry.hpp"
+#include "io/run/manifest.hpp"
+#include "runtime/core/request.hpp"
+
+namespace paceline::io {
+
+struct FinalFileReport {
+  std::string path;
+  std::uint64_t trajectories = 0;
+  std::uint64_t tokens = 0;   ///< of responses
+  std::uint64_t rewards = 0;  ///< responses that have one
+  std::uint64_t bytes = 0;    ///< size of the file
+  std::vector<std::string> warnings;
+};
+
+/// Merges the shards of `directory` into trajectories.h5 by way of a temporary file, fsync and
+/// rename. Every ShardWriter of this process must be closed; those of other ranks at least flushed.
+/// Memory: 48 bytes a trajectory, `window_bytes` of responses and the prompts. One rank calls it;
+/// any one thread. No final file appears when it throws: IoError when reading or writing fails or a
+/// trajectory is damaged in all shards, Error(internal) when one is missing (it names the first).
+FinalFileReport write_final_file(const std::string& directory, const RunManifest& manifest,
+                                 std::span<const Prompt> prompts,
+                                 std::size_t window_bytes = std::size_t{32} << 20);
+
+/// Writes the final file of a complete run again, with these rewards, and what else was said of
+/// them, beside those that it has: the bytes that it would have had from the start. Otherwise as
+/// write_final_file().
+FinalFileReport add_rewards(const std::string& directory, std::span<const Reward> rewards,
+                            const RewardExtras& extras = {},
+                            std::size_t window_bytes = std::size_t{32} << 20);
+
+/// Writes a file with the layout of a final file of the run that has so many tokens, without their
+/// values: it takes no space for them where the file system has holes. It stays under a temporary
+/// name, which is returned, and is the caller's to remove. Throws IoError.
+[[nodiscard]] std::string write_hollow_file(const std::string& path, const RunManifest& manifest,
+                                            std::span<const Prompt> prompts, std::uint64_t tokens);
+
+/// The prompts of a final file, or of a run in progress.
+[[nodiscard]] std::vector<Prompt> read_prompts(const std::string& path);
+
+}  // namespace paceline::io

@@ -1,0 +1,256 @@
+#include "io/run/manifest.hpp"
+
+#include <xxhash.h>
+
+#include <charconv>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "io/hdf5/atomic_file.hpp"
+#include "io/hdf5/file.hpp"
+#include "io/hdf5/shards.hpp"
+#include "io/run/manifest_json.hpp"
+#include "io/run/shard_format.hpp"
+#include "runtime/core/error.hpp"
+
+namespace paceline::io {
+namespace {
+
+/// The double that prints as the float does: 0.7, not 0.699999988. It converts back exactly.
+double shortest(float value) {
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof text, value).ptr;
+  double result = 0;
+  std::from_chars(text, end, result);
+  return result;
+}
+
+constexpr TokenId kMostTokens = 1 << 24;  // in a vocabulary
+
+/// [[first, last], ...] of ascending ids: there may be many, side by side.
+Json ranges_of(std::span<const TokenId> ids) {
+  Json ranges = Json::array();
+  for (const TokenId id : ids) {
+    if (!ranges.empty() && ranges.back()[1] == id - 1) {
+      ranges.back()[1] = id;
+    } else {
+      ranges.push_back({id, id});
+    }
+  }
+  return ranges;
+}
+std::vector<TokenId> ids_of(const Json& ranges) {
+  std::vector<TokenId> ids;
+  for (const Json& range : ranges) {
+    const auto first = range.at(0).get<TokenId>();
+    const auto last = range.at(1).get<TokenId>();
+    if (first < 0 || last < first || last >= kMostTokens)
+      throw IoError("masked tokens that are none: " + range.dump());
+    for (TokenId id = first; id <= last; ++id) ids.push_back(id);
+  }
+  return ids;
+}
+
+Json sampling_json(const SamplingParams& s) {
+  Json json;
+  json["temperature"] = shortest(s.temperature);
+  json["top_k"] = s.top_k;
+  json["top_p"] = shortest(s.top_p);
+  json["min_p"] = shortest(s.min_p);
+  json["min_tokens"] = s.min_tokens;
+  json["max_tokens"] = s.max_tokens;
+  json["ignore_eos"] = s.ignore_eos;
+  json["stop_ids"] = s.stop_ids;
+  json["stop_strings"] = s.stop_strings;
+  json["masked"] = ranges_of(s.masked);
+  json["keep_masks"] = s.keep_masks;
+  return json;
+}
+
+SamplingParams sampling_from(const Json& json) {
+  SamplingParams s;
+  s.temperature = static_cast<float>(json.at("temperature").get<double>());
+  json.at("top_k").get_to(s.top_k);
+  s.top_p = static_cast<float>(json.at("top_p").get<double>());
+  s.min_p = static_cast<float>(json.at("min_p").get<double>());
+  json.at("min_tokens").get_to(s.min_tokens);
+  json.at("max_tokens").get_to(s.max_tokens);
+  json.at("ignore_eos").get_to(s.ignore_eos);
+  json.at("stop_ids").get_to(s.stop_ids);
+  json.at("stop_strings").get_to(s.stop_strings);
+  if (json.contains("masked")) s.masked = ids_of(json.at("masked"));  // before there were any: none
+  if (json.contains("keep_masks")) json.at("keep_masks").get_to(s.keep_masks);
+  return s;
+}
+
+/// What is not valid UTF-8 (a path, perhaps) is stored with replacement characters.
+std::string dump(const Json& json, int indent = -1) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+std::optional<std::string> difference(const std::string& name, const Json& earlier,
+                                      const Json& now) {
+  const std::string was = dump(earlier);
+  const std::string is = dump(now);
+  if (was == is) return std::nullopt;
+  return name + ": " + was + ", now " + is;
+}
+
+}  // namespace
+
+Json manifest_to_json(const RunManifest& m) {
+  Json json;
+  json["schema_version"] = m.schema_version;
+  json["program_version"] = m.program_version;
+  json["model_fingerprint"] = m.model_fingerprint;
+  json["vocabulary"] = m.vocabulary;
+  json["prompts_fingerprint"] = m.prompts_fingerprint;
+  json["prompts"] = m.prompts;
+  json["samples"] = m.samples;
+  json["seed"] = m.sampling.seed;
+  json["weight_version"] = m.weight_version;
+  json["backend"] = m.backend;
+  json["isa"] = m.isa;
+  json["dtype"] = name_of(m.dtype);
+  json["sampling"] = sampling_json(m.sampling);
+  if (m.stops) json["sampling"]["stops"] = *m.stops;
+  if (!m.by_line.empty()) {  // else it is all as it was before lines had any
+    json["sampling"]["by_line"] = m.by_line;
+    json["sampling"]["longest_response"] = m.longest_response;
+  }
+  json["config"] = m.config_text;
+  return json;
+}
+
+RunManifest manifest_of_json(const Json& json, const std::string& name) {
+  try {
+    RunManifest m;
+    json.at("schema_version").get_to(m.schema_version);
+    if (m.schema_version != kSchemaVersion) {
+      throw IoError(name + ": schema version " + std::to_string(m.schema_version) +
+                    ", but this program reads version " + std::to_string(kSchemaVersion));
+    }
+    json.at("program_version").get_to(m.program_version);
+    json.at("model_fingerprint").get_to(m.model_fingerprint);
+    json.at("vocabulary").get_to(m.vocabulary);
+    json.at("prompts_fingerprint").get_to(m.prompts_fingerprint);
+    json.at("prompts").get_to(m.prompts);
+    json.at("samples").get_to(m.samples);
+    m.sampling = sampling_from(json.at("sampling"));
+    if (json.at("sampling").contains("stops"))
+      m.stops = json.at("sampling").at("stops").get<std::vector<TokenId>>();
+    m.by_line = json.at("sampling").value("by_line", std::vector<std::string>());
+    m.longest_response = json.at("sampling").value("longest_response", m.sampling.max_tokens);
+    json.at("seed").get_to(m.sampling.seed);
+    json.at("weight_version").get_to(m.weight_version);
+    json.at("backend").get_to(m.backend);
+    json.at("isa").get_to(m.isa);
+    const auto dtype = json.at("dtype").get<std::string>();
+    if (dtype != name_of(DType::f32) && dtype != name_of(DType::bf16)) {
+      throw IoError(name + ": dtype is \"" + dtype + "\", expected fp32 or bf16");
+    }
+    m.dtype = dtype == name_of(DType::f32) ? DType::f32 : DType::bf16;
+    json.at("config").get_to(m.config_text);
+    return m;
+  } catch (const Json::exception& error) {
+    throw IoError(name + ": not the manifest of a run: " + error.what());
+  }
+}
+
+std::string to_json(const RunManifest& manifest) {
+  return dump(manifest_to_json(manifest), 2) + "\n";
+}
+
+RunManifest manifest_from_json(const std::string& text, const std::string& name) {
+  Json json;
+  try {
+    json = Json::parse(text);
+  } catch (const Json::exception& error) {
+    throw IoError(name + ": not the manifest of a run: " + error.what());
+  }
+  return manifest_of_json(json, name);
+}
+
+std::optional<std::string> first_difference(const RunManifest& earlier, const RunManifest& now) {
+  const Json was = manifest_to_json(earlier);
+  const Json is = manifest_to_json(now);
+  for (const char* key : {"model_fingerprint", "prompts_fingerprint", "prompts", "samples", "seed",
+                          "weight_version", "dtype", "backend", "isa"}) {
+    if (auto found = difference(key, was[key], is[key])) return found;
+  }
+  for (const auto& [key, value] : is["sampling"].items()) {
+    if (key == "stops" && !was["sampling"].contains(key)) continue;
+    const std::string name =
+        key == "masked"  ? "tokens masked by sampling.unused_ids and sampling.banned_ids"
+        : key == "stops" ? "tokens that end a response (eos_token_id, sampling.stop_ids)"
+                         : "sampling." + key;
+    if (auto found = difference(name, was["sampling"].value(key, Json()), value)) return found;
+  }
+  return std::nullopt;
+}
+
+std::string prompts_fingerprint(std::span<const Prompt> prompts) {
+  XXH128_hash_t hash{0, 0};
+  // A chain: each field is hashed with its length and the hash so far.
+  const auto feed = [&hash](const void* data, std::size_t bytes) {
+    const XXH128_hash_t field = XXH3_128bits(data, bytes);
+    const std::uint64_t words[5] = {hash.low64, hash.high64, field.low64, field.high64, bytes};
+    hash = XXH3_128bits(words, sizeof words);
+  };
+  for (const Prompt& prompt : prompts) {
+    feed(prompt.uid.data(), prompt.uid.size());
+    feed(prompt.tokens.data(), prompt.tokens.size() * sizeof(TokenId));
+    feed(prompt.ground_truth.data(), prompt.ground_truth.size());
+    feed(prompt.extra_json.data(), prompt.extra_json.size());
+  }
+  char text[33];
+  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(hash.high64),
+                static_cast<unsigned long long>(hash.low64));
+  return text;
+}
+
+void write_manifest_attributes(const h5::File& file, const RunManifest& manifest) {
+  const Json json = manifest_to_json(manifest);
+  for (const auto& [key, value] : json.items()) {
+    if (key == "schema_version") {
+      h5::write_attribute(file.id(), file.path(), key, value.get<std::int32_t>());
+    } else if (value.is_number()) {
+      h5::write_attribute(file.id(), file.path(), key, value.get<std::uint64_t>());
+    } else {
+      h5::write_attribute(file.id(), file.path(), key == "config" ? "config_text" : key,
+                          value.is_string() ? value.get<std::string>() : dump(value));
+    }
+  }
+}
+
+RunManifest read_manifest_attributes(const h5::File& file) {
+  Json json;
+  for (const char* key :
+       {"schema_version", "vocabulary", "prompts", "samples", "seed", "weight_version"}) {
+    std::uint64_t value = 0;
+    h5::read_attribute(file.id(), file.path(), key, h5::native<std::uint64_t>(), &value);
+    json[key] = value;
+  }
+  for (const char* key : {"program_version", "model_fingerprint", "prompts_fingerprint", "backend",
+                          "isa", "dtype", "config_text"}) {
+    const bool config = std::string(key) == "config_text";
+    json[config ? "config" : key] = h5::read_string_attribute(file.id(), file.path(), key);
+  }
+  json["sampling"] =
+      Json::parse(h5::read_string_attribute(file.id(), file.path(), "sampling"), nullptr, false);
+  return manifest_of_json(json, file.path());
+}
+
+RunManifest read_manifest(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::string file = path;
+  if (fs::is_directory(path)) {
+    file = (fs::path(path) / kManifestName).string();
+    if (fs::exists(file)) return manifest_from_json(read_whole(file), file);
+    file = (fs::path(path) / kFinalName).string();
+  }
+  const auto lock = h5::lock_hdf5();
+  return read_manifest_attributes(h5::File::open(file));
+}
+
+}  // namespace paceline::io

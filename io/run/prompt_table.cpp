@@ -1,0 +1,96 @@
+#include "io/run/prompt_table.hpp"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "io/hdf5/atomic_file.hpp"
+#include "io/hdf5/shards.hpp"
+#include "io/run/final_file.hpp"
+#include "io/run/shard_format.hpp"
+#include "runtime/core/error.hpp"
+
+namespace paceline::io {
+namespace fs = std::filesystem;
+namespace {
+
+std::vector<std::string> strings_of(std::span<const Prompt> prompts, std::string Prompt::*member) {
+  std::vector<std::string> values;
+  values.reserve(prompts.size());
+  for (const Prompt& prompt : prompts) values.push_back(prompt.*member);
+  return values;
+}
+
+}  // namespace
+
+void write_prompt_table(const h5::File& file, std::span<const Prompt> prompts) {
+  const h5::Handle group = file.group("prompts");
+  std::vector<std::int64_t> offsets{0};
+  std::vector<TokenId> tokens;
+  for (const Prompt& prompt : prompts) {
+    tokens.insert(tokens.end(), prompt.tokens.begin(), prompt.tokens.end());
+    offsets.push_back(static_cast<std::int64_t>(tokens.size()));
+  }
+  const auto write = [&file](const char* name, const auto& values) {
+    using T = typename std::decay_t<decltype(values)>::value_type;
+    h5::Dataset dataset = h5::Dataset::create<T>(file, name, {values.size()});
+    dataset.append(values.size(), values.data());
+    dataset.flush();
+  };
+  write("prompts/tokens", tokens);
+  write("prompts/offsets", offsets);
+  h5::write_strings(file, "prompts/uid", strings_of(prompts, &Prompt::uid));
+  h5::write_strings(file, "prompts/ground_truth", strings_of(prompts, &Prompt::ground_truth));
+  h5::write_strings(file, "prompts/extra", strings_of(prompts, &Prompt::extra_json));
+}
+
+std::vector<Prompt> read_prompt_table(const h5::File& file) {
+  const auto tokens = h5::read_all<TokenId>(file, "prompts/tokens");
+  const auto offsets = h5::read_all<std::int64_t>(file, "prompts/offsets");
+  auto uid = h5::read_strings(file, "prompts/uid");
+  auto truth = h5::read_strings(file, "prompts/ground_truth");
+  auto extra = h5::read_strings(file, "prompts/extra");
+  const std::size_t count = uid.size();
+  const bool sound = offsets.size() == count + 1 && truth.size() == count &&
+                     extra.size() == count && offsets.front() == 0 &&
+                     std::is_sorted(offsets.begin(), offsets.end()) &&
+                     offsets.back() == static_cast<std::int64_t>(tokens.size());
+  if (!sound) throw IoError("cannot read " + file.path() + ":/prompts: its columns do not agree");
+  std::vector<Prompt> prompts(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    prompts[i].uid = std::move(uid[i]);
+    prompts[i].tokens.assign(tokens.begin() + offsets[i], tokens.begin() + offsets[i + 1]);
+    prompts[i].ground_truth = std::move(truth[i]);
+    prompts[i].extra_json = std::move(extra[i]);
+  }
+  return prompts;
+}
+
+std::string prompt_file(const std::string& directory) {
+  return (fs::path(shard_folder(directory)) / "prompts.h5").string();
+}
+
+void write_prompt_file(const std::string& directory, std::span<const Prompt> prompts) {
+  const std::string path = prompt_file(directory);
+  h5::File file = h5::File::create(path, h5::File::Kind::final);
+  try {
+    write_prompt_table(file, prompts);
+    file.close();
+    commit_temporary(path);
+  } catch (...) {
+    file.abandon();
+    discard_temporary(path);
+    throw;
+  }
+}
+
+std::vector<Prompt> read_prompts(const std::string& path) {
+  std::string file = path;
+  if (fs::is_directory(path)) {
+    file = (fs::path(path) / kFinalName).string();
+    if (!fs::exists(file)) file = prompt_file(path);
+  }
+  const auto lock = h5::lock_hdf5();
+  return read_prompt_table(h5::File::open(file));
+}
+
+}  // namespace paceline::io

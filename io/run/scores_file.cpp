@@ -1,0 +1,103 @@
+#include "io/run/scores_file.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <stdexcept>
+#include <type_traits>
+#include <vector>
+
+#include "io/hdf5/atomic_file.hpp"
+#include "io/hdf5/file.hpp"
+#include "io/run/manifest_json.hpp"
+#include "runtime/core/error.hpp"
+
+namespace paceline::io {
+
+std::string scores_path(const std::string& directory, const std::string& name) {
+  const bool sound = !name.empty() && name.front() != '.' &&
+                     std::all_of(name.begin(), name.end(), [](unsigned char c) {
+                       return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
+                     });
+  if (!sound) {
+    throw UsageError(
+        "--name: expected letters, digits, '-', '_' and, but for the first, '.', found '" + name +
+        "'");
+  }
+  return (std::filesystem::path(directory) / ("scores-" + name + ".h5")).string();
+}
+
+struct ScoresWriter::State {
+  std::string path;
+  std::span<const Entry> responses;
+  h5::File file;
+  h5::Dataset logprob, sampling_logprob;
+};
+
+ScoresWriter::ScoresWriter(const std::string& path, const StoredRun& run,
+                           const RunManifest& manifest)
+    : state_(std::make_unique<State>()) {
+  const auto lock = h5::lock_hdf5();
+  state_->path = path;
+  state_->responses = run.finished;
+  h5::File& file = state_->file;
+  try {
+    file = h5::File::create(path, h5::File::Kind::final);
+    write_manifest_attributes(file, manifest);
+    const h5::Handle group = file.group("scores");
+    std::vector<std::int64_t> offsets{0};
+    std::vector<std::uint64_t> checksums;
+    for (const Entry& entry : run.finished) {
+      offsets.push_back(offsets.back() + entry.length);
+      checksums.push_back(entry.checksum);
+    }
+    const auto write = [&file](const char* name, const auto& values) {
+      using T = typename std::decay_t<decltype(values)>::value_type;
+      h5::Dataset dataset = h5::Dataset::create<T>(file, name, {values.size()});
+      dataset.append(values.size(), values.data());
+      dataset.flush();
+    };
+    write("scores/offsets", offsets);
+    write("scores/checksum", checksums);
+    const h5::Shape shape{static_cast<std::uint64_t>(offsets.back())};
+    state_->logprob = h5::Dataset::create<float>(file, "scores/logprob", shape);
+    state_->sampling_logprob = h5::Dataset::create<float>(file, "scores/sampling_logprob", shape);
+  } catch (...) {
+    discard();
+    throw;
+  }
+}
+
+ScoresWriter::~ScoresWriter() {
+  const auto lock = h5::lock_hdf5();
+  if (state_) discard();
+}
+
+void ScoresWriter::discard() {
+  state_->file.abandon();
+  discard_temporary(state_->path);
+  state_.reset();
+}
+
+void ScoresWriter::write(std::size_t response, std::span<const float> logprob,
+                         std::span<const float> sampling_logprob) {
+  const Entry& entry = state_->responses[response];
+  if (logprob.size() != entry.length || sampling_logprob.size() != entry.length)
+    throw std::logic_error("scores of another response");
+  const auto lock = h5::lock_hdf5();
+  state_->logprob.write(entry.offset, entry.length, logprob.data());
+  state_->sampling_logprob.write(entry.offset, entry.length, sampling_logprob.data());
+}
+
+void ScoresWriter::commit() {
+  const auto lock = h5::lock_hdf5();
+  for (h5::Dataset* dataset : {&state_->logprob, &state_->sampling_logprob}) {
+    dataset->flush();
+    dataset->close();
+  }
+  state_->file.close();
+  commit_temporary(state_->path);
+  state_.reset();
+}
+
+}  // namespace paceline::io

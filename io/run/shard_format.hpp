@@ -1,0 +1,78 @@
+// The layout of trajectory shards, shared by their writer and readers. Private to this folder.
+//
+//   /tokens i32, /logprob f32, /sampling_logprob f32: [tokens], appended and flushed first
+//   /kept_ids i32, /kept_offsets i64 [tokens + 1]: likewise, of runs that keep masks; the ids that
+//     token t could have been are [kept_offsets[t], kept_offsets[t + 1]) of the first
+//   /index compound: one row a response, flushed last; a row names only tokens that are on disk
+//   /rewards compound: one row a reward, of any response of the run; it may come much later
+//   /reward_extra u8: UTF-8 text that rows of /rewards name, flushed before them
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/hdf5/file.hpp"
+#include "io/run/entry.hpp"
+#include "runtime/core/request.hpp"
+
+namespace paceline::io {
+
+struct IndexRow {
+  std::uint64_t offset = 0;  ///< of the first token
+  std::uint64_t weight_version = 0;
+  std::uint64_t checksum = 0;  ///< checksum_of()
+  std::uint32_t prompt = 0;
+  std::uint32_t sample = 0;
+  std::uint32_t length = 0;  ///< tokens
+  std::uint8_t finish_reason = 0;
+
+  [[nodiscard]] RequestId id() const { return {prompt, sample}; }
+  [[nodiscard]] bool finished() const {
+    return finish_reason != static_cast<std::uint8_t>(FinishReason::partial);
+  }
+};
+
+/// One reward. Of several of one response the last attempt's stands.
+struct RewardRow {
+  std::uint64_t checksum = 0;  ///< of the rest and its text: a hole in the file is no reward
+  std::uint32_t prompt = 0;
+  std::uint32_t sample = 0;
+  float value = 0;
+  std::uint32_t extra_length = 0;  ///< bytes of what else was said (RewardExtras), mostly 0
+  std::uint64_t extra_offset = 0;
+
+  RewardRow() = default;
+  RewardRow(const Reward& reward, std::string_view extra, std::uint64_t offset);
+  [[nodiscard]] RequestId id() const { return {prompt, sample}; }
+  /// Whether it and its text were read as they were written, and it is a number.
+  [[nodiscard]] bool sound(std::string_view extra) const;
+};
+
+/// A response's part of what its tokens could have been, as Trajectory has it; empty where no masks
+/// are kept.
+struct KeptSpans {
+  std::span<const std::int32_t> counts;
+  std::span<const TokenId> ids;
+};
+
+/// XXH3-64 of everything a trajectory is by itself: not of its reward, nor of where it lies. Equal
+/// for equal trajectories.
+[[nodiscard]] std::uint64_t checksum_of(const IndexRow& row, std::span<const TokenId> tokens,
+                                        std::span<const float> logprob,
+                                        std::span<const float> sampling_logprob,
+                                        const KeptSpans& kept);
+
+/// XXH3-64 of the rewards of responses in order; all that are missing count the same.
+[[nodiscard]] std::uint64_t checksum_of_rewards(std::span<const Entry> entries);
+/// XXH3-64 of their extras in the same order.
+[[nodiscard]] std::uint64_t checksum_of_extras(std::span<const std::string> extras);
+
+[[nodiscard]] std::vector<h5::Field> index_row_fields();
+/// The type of /index in memory; packed() of it is stored.
+[[nodiscard]] h5::Handle index_row_type();
+[[nodiscard]] std::vector<h5::Field> reward_row_fields();
+
+}  // namespace paceline::io

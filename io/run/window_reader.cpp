@@ -1,0 +1,203 @@
+#include "io/run/window_reader.hpp"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <tuple>
+
+#include "runtime/core/error.hpp"
+
+namespace paceline::io {
+namespace {
+
+// Two chunks: reads go front to back. Unfiltered chunks larger than the cache bypass it.
+constexpr std::size_t kChunkCache = std::size_t{512} << 10;
+
+/// resize() alone would double the memory when a window is a little larger than the one before.
+template <typename T>
+void for_size(std::vector<T>& values, std::size_t size, std::size_t usual) {
+  if (values.capacity() < size) {
+    values = {};
+    values.reserve(std::max(size, usual));
+  }
+  values.resize(size);
+}
+
+/// Whether a file has a dataset of that name.
+bool has(const h5::File& file, const std::string& name) {
+  return H5Lexists(file.id(), name.c_str(), H5P_DEFAULT) > 0;
+}
+
+}  // namespace
+
+KeptSpans Kept::of(std::size_t first, std::size_t count) const {
+  if (counts.empty()) return {};
+  return {std::span(counts).subspan(first, count),
+          std::span(ids).subspan(start[first], start[first + count] - start[first])};
+}
+
+void Kept::set_start() {
+  start.assign(1, 0);
+  for (const std::int32_t count : counts)
+    start.push_back(start.back() + static_cast<std::size_t>(count));
+}
+
+Entry::Entry(const IndexRow& row, std::uint32_t file)
+    : offset(row.offset),
+      weight_version(row.weight_version),
+      checksum(row.checksum),
+      prompt(row.prompt),
+      sample(row.sample),
+      length(row.length),
+      source(file),
+      finish_reason(row.finish_reason) {}
+
+IndexRow Entry::row() const {
+  return {offset, weight_version, checksum, prompt, sample, length, finish_reason};
+}
+
+TokenColumns::TokenColumns(const std::string& path, const std::string& prefix)
+    : file_(h5::File::open(path)),
+      tokens_(h5::Dataset::open(file_, prefix + "tokens", h5::native<TokenId>(), kChunkCache)),
+      logprob_(h5::Dataset::open(file_, prefix + "logprob", h5::native<float>(), kChunkCache)),
+      sampling_logprob_(
+          h5::Dataset::open(file_, prefix + "sampling_logprob", h5::native<float>(), kChunkCache)),
+      has_kept_(has(file_, prefix + "kept_offsets")) {
+  if (!has_kept_) return;
+  kept_ids_ = h5::Dataset::open(file_, prefix + "kept_ids", h5::native<TokenId>(), kChunkCache);
+  kept_offsets_ =
+      h5::Dataset::open(file_, prefix + "kept_offsets", h5::native<std::int64_t>(), kChunkCache);
+}
+
+std::uint64_t TokenColumns::size() const {
+  const std::uint64_t size = std::min({tokens_.size(), logprob_.size(), sampling_logprob_.size()});
+  if (!has_kept_) return size;
+  return std::min(size, kept_offsets_.size() - std::min<std::uint64_t>(kept_offsets_.size(), 1));
+}
+
+std::size_t TokenColumns::token_bytes() const {
+  constexpr std::size_t kTokenBytes = sizeof(TokenId) + 2 * sizeof(float);
+  if (!has_kept_) return kTokenBytes;
+  const std::uint64_t tokens = std::max<std::uint64_t>(size(), 1);
+  return kTokenBytes + sizeof(std::size_t) + sizeof(std::int32_t) +
+         2 * sizeof(TokenId) * (kept_ids_.size() / tokens + 1);  // they are put together once
+}
+
+void TokenColumns::read_kept(std::uint64_t first, std::uint64_t count, Kept& kept) const {
+  if (!has_kept_ || count == 0) return;
+  std::vector<std::int64_t> offsets(count + 1);
+  kept_offsets_.read(first, count + 1, offsets.data());
+  const bool sound = offsets.front() >= 0 && std::is_sorted(offsets.begin(), offsets.end()) &&
+                     static_cast<std::uint64_t>(offsets.back()) <= kept_ids_.size();
+  if (!sound) throw IoError("cannot read " + file_.path() + ": its kept_offsets are damaged");
+  for (std::size_t i = 0; i < count; ++i)
+    kept.counts.push_back(static_cast<std::int32_t>(offsets[i + 1] - offsets[i]));
+  const auto ids = static_cast<std::size_t>(offsets.back() - offsets.front());
+  const std::size_t before = kept.ids.size();
+  kept.ids.resize(before + ids);
+  kept_ids_.read(static_cast<std::uint64_t>(offsets.front()), ids, kept.ids.data() + before);
+}
+
+void TokenColumns::read(std::uint64_t first, std::uint64_t count, TokenId* tokens, float* logprob,
+                        float* sampling_logprob) const {
+  tokens_.read(first, count, tokens);
+  logprob_.read(first, count, logprob);
+  sampling_logprob_.read(first, count, sampling_logprob);
+}
+
+Trajectory Window::trajectory(std::size_t i) const {
+  const Entry& entry = entries[i];
+  const auto part = [&](const auto& values) {
+    return std::vector(values.begin() + static_cast<std::ptrdiff_t>(start[i]),
+                       values.begin() + static_cast<std::ptrdiff_t>(start[i + 1]));
+  };
+  Trajectory result;
+  result.id = entry.id();
+  result.tokens = part(tokens);
+  result.logprob = part(logprob);
+  result.sampling_logprob = part(sampling_logprob);
+  const KeptSpans spans = kept_of(i);
+  result.kept.assign(spans.counts.begin(), spans.counts.end());
+  result.kept_ids.assign(spans.ids.begin(), spans.ids.end());
+  result.finish_reason = static_cast<FinishReason>(entry.finish_reason);
+  result.reward = entry.reward;
+  result.weight_version = entry.weight_version;
+  return result;
+}
+
+bool Window::intact(std::size_t i) const {
+  const auto part = [&]<typename T>(const std::vector<T>& values) {
+    return std::span<const T>(values).subspan(start[i], start[i + 1] - start[i]);
+  };
+  return checksum_of(entries[i].row(), part(tokens), part(logprob), part(sampling_logprob),
+                     kept_of(i)) == entries[i].checksum;
+}
+
+void read_in_order(std::span<const std::string> paths, const std::string& prefix,
+                   std::span<const Entry> entries, std::size_t window_bytes,
+                   const std::function<void(const Window&)>& use) {
+  if (entries.empty()) return;
+  Window window;
+  std::vector<std::size_t> by_place;
+  std::size_t total = 0;
+  for (const Entry& entry : entries) total += entry.length;
+  const std::size_t token_bytes = TokenColumns(paths[entries[0].source], prefix).token_bytes();
+  const std::size_t most = std::min(total, window_bytes / token_bytes);
+  std::size_t first = 0;
+  while (first < entries.size()) {
+    window.start.assign(1, 0);
+    std::size_t last = first;
+    do {
+      window.start.push_back(window.start.back() + entries[last].length);
+      ++last;
+    } while (last < entries.size() &&
+             (window.start.back() + entries[last].length) * token_bytes <= window_bytes);
+    window.entries = entries.subspan(first, last - first);
+    for_size(window.tokens, window.start.back(), most);
+    for_size(window.logprob, window.start.back(), most);
+    for_size(window.sampling_logprob, window.start.back(), most);
+
+    by_place.resize(window.entries.size());
+    std::iota(by_place.begin(), by_place.end(), std::size_t{0});
+    std::sort(by_place.begin(), by_place.end(), [&](std::size_t a, std::size_t b) {
+      const Entry& x = window.entries[a];
+      const Entry& y = window.entries[b];
+      return std::tie(x.source, x.offset, a) < std::tie(y.source, y.offset, b);
+    });
+    std::optional<TokenColumns> columns;
+    std::uint32_t source = 0;
+    std::map<std::size_t, Kept> kept;  // of what was read at once, by its first response
+    for (std::size_t k = 0; k < by_place.size();) {
+      const Entry& entry = window.entries[by_place[k]];
+      // Responses that are neighbours both in the file and in the window are read at once.
+      std::size_t run = 1;
+      std::uint64_t count = entry.length;
+      while (k + run < by_place.size() && by_place[k + run] == by_place[k] + run &&
+             window.entries[by_place[k + run]].source == entry.source &&
+             window.entries[by_place[k + run]].offset == entry.offset + count) {
+        count += window.entries[by_place[k + run]].length;
+        ++run;
+      }
+      if (!columns || source != entry.source) {
+        columns.reset();  // closed before the next is opened
+        source = entry.source;
+        columns.emplace(paths[source], prefix);
+      }
+      const std::size_t to = window.start[by_place[k]];
+      columns->read(entry.offset, count, window.tokens.data() + to, window.logprob.data() + to,
+                    window.sampling_logprob.data() + to);
+      if (columns->has_kept()) columns->read_kept(entry.offset, count, kept[by_place[k]]);
+      k += run;
+    }
+    window.kept.clear();
+    for (const auto& [response, part] : kept) {
+      window.kept.counts.insert(window.kept.counts.end(), part.counts.begin(), part.counts.end());
+      window.kept.ids.insert(window.kept.ids.end(), part.ids.begin(), part.ids.end());
+    }
+    window.kept.set_start();
+    use(window);
+    first = last;
+  }
+}
+
+}  // namespace paceline::io

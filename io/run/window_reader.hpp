@@ -1,0 +1,84 @@
+// Responses read in any order with bounded memory. Private to this folder.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "io/hdf5/file.hpp"
+#include "io/run/entry.hpp"
+#include "io/run/shard_format.hpp"
+
+namespace paceline::io {
+
+/// What tokens could have been, one after the other (Trajectory::kept). Empty where it is not
+/// recorded.
+struct Kept {
+  std::vector<std::int32_t> counts;  ///< [tokens]
+  std::vector<TokenId> ids;          ///< [sum of counts]
+  std::vector<std::size_t> start;    ///< [tokens + 1] of a token's in ids
+
+  /// Those of tokens [first, first + count).
+  [[nodiscard]] KeptSpans of(std::size_t first, std::size_t count) const;
+  void clear() { *this = {}; }
+  /// After counts and ids are there.
+  void set_start();
+};
+
+/// A file's token columns, open for reading.
+class TokenColumns {
+ public:
+  /// `prefix`: "" in a shard, "trajectories/" in a final file. Throws IoError.
+  TokenColumns(const std::string& path, const std::string& prefix);
+  [[nodiscard]] const h5::File& file() const { return file_; }
+  /// Tokens that all of them have.
+  [[nodiscard]] std::uint64_t size() const;
+  /// Whether masks are kept.
+  [[nodiscard]] bool has_kept() const { return has_kept_; }
+  /// Bytes that a token takes, on average where masks are kept.
+  [[nodiscard]] std::size_t token_bytes() const;
+  void read(std::uint64_t first, std::uint64_t count, TokenId* tokens, float* logprob,
+            float* sampling_logprob) const;
+  /// Appends what these tokens could have been, where it is recorded, but for Kept::start. Throws
+  /// IoError, also where the file's offsets are none.
+  void read_kept(std::uint64_t first, std::uint64_t count, Kept& kept) const;
+
+ private:
+  h5::File file_;
+  h5::Dataset tokens_, logprob_, sampling_logprob_;
+  bool has_kept_ = false;
+  h5::Dataset kept_ids_, kept_offsets_;
+};
+
+/// Neighbours in some order: response i has tokens [start[i], start[i + 1]) of the arrays.
+struct Window {
+  std::span<const Entry> entries;
+  std::vector<std::size_t> start;
+  std::vector<TokenId> tokens;
+  std::vector<float> logprob;
+  std::vector<float> sampling_logprob;
+  Kept kept;
+
+  [[nodiscard]] KeptSpans kept_of(std::size_t i) const {
+    return kept.of(start[i], start[i + 1] - start[i]);
+  }
+  [[nodiscard]] Trajectory trajectory(std::size_t i) const;
+  /// Whether what was read is what was written.
+  [[nodiscard]] bool intact(std::size_t i) const;
+};
+
+/// Reads the responses in the order of `entries`, calling `use` with windows of at most
+/// `window_bytes` of tokens and log-probabilities (and at least one response). Within a window each
+/// file is opened once and read front to back, so the number of open files stays one. Throws
+/// IoError naming the file.
+void read_in_order(std::span<const std::string> paths, const std::string& prefix,
+                   std::span<const Entry> entries, std::size_t window_bytes,
+                   const std::function<void(const Window&)>& use);
+
+}  // namespace paceline::io

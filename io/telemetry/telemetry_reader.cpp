@@ -1,0 +1,222 @@
+#include "io/telemetry/telemetry_reader.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <utility>
+
+#include "io/hdf5/file.hpp"
+#include "io/hdf5/shards.hpp"
+#include "io/telemetry/telemetry.hpp"
+#include "io/telemetry/telemetry_format.hpp"
+#include "io/telemetry/telemetry_shards.hpp"
+#include "runtime/core/error.hpp"
+#include "runtime/core/role.hpp"
+
+namespace paceline::io {
+namespace fs = std::filesystem;
+namespace {
+
+[[noreturn]] void damaged(const h5::File& file, const std::string& group) {
+  throw IoError("cannot read " + file.path() + ":/" + group + ": its columns are damaged");
+}
+
+/// Reads GROUP/FIELD into that member of each of `rows`, which it makes as many as there are.
+template <typename Row>
+void read_column(const h5::File& file, const std::string& group, const h5::Field& field, bool first,
+                 std::vector<Row>& rows) {
+  const h5::Handle type = h5::type_of(field);
+  const h5::Dataset column =
+      h5::Dataset::open(file, group + "/" + field.name, type.get(), std::size_t{1} << 20);
+  if (first) rows.resize(column.size());
+  if (column.size() != rows.size()) damaged(file, group);
+  const std::size_t width = H5Tget_size(type.get());
+  std::vector<std::byte> values(rows.size() * width);
+  column.read(0, rows.size(), values.data());
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    std::memcpy(reinterpret_cast<std::byte*>(&rows[i]) + field.offset, values.data() + i * width,
+                width);
+}
+
+/// The columns of a group: those of `fields`, and whose each row is. Where `rank` is known it is no
+/// column.
+template <typename Row>
+std::vector<OfRank<Row>> read_rows(const h5::File& file, const std::string& group,
+                                   std::vector<h5::Field> fields, bool has_rank = true) {
+  static_assert(offsetof(OfRank<Row>, row) == 0);
+  const hid_t u32 = h5::native<std::uint32_t>();
+  fields.push_back({"attempt", offsetof(OfRank<Row>, attempt), u32});
+  if (has_rank) fields.push_back({"rank", offsetof(OfRank<Row>, rank), u32});
+  std::vector<OfRank<Row>> rows;
+  for (const h5::Field& field : fields)
+    read_column(file, group, field, &field == fields.data(), rows);
+  return rows;
+}
+
+std::vector<RecordedAttempt> read_attempts(const h5::File& file) {
+  const auto number = h5::read_all<std::uint32_t>(file, "attempts/attempt");
+  const auto ranks = h5::read_all<std::uint32_t>(file, "attempts/ranks");
+  const auto started = h5::read_all<double>(file, "attempts/started");
+  const auto ended = h5::read_all<double>(file, "attempts/ended");
+  const auto plans = h5::read_strings(file, "attempts/plan");
+  if (ranks.size() != number.size() || started.size() != number.size() ||
+      ended.size() != number.size() || plans.size() != number.size())
+    damaged(file, "attempts");
+  std::vector<RecordedAttempt> attempts;
+  for (std::size_t i = 0; i < number.size(); ++i)
+    attempts.push_back({number[i], ranks[i], started[i], ended[i], plans[i]});
+  return attempts;
+}
+
+std::vector<RecordedProcess> read_processes(const h5::File& file) {
+  const auto attempts = h5::read_all<std::uint32_t>(file, "processes/attempt");
+  const auto ranks = h5::read_all<std::uint32_t>(file, "processes/rank");
+  const auto cores = h5::read_all<std::uint32_t>(file, "processes/cores");
+  const auto gpus = h5::read_all<std::uint32_t>(file, "processes/gpus");
+  const auto hosts = h5::read_strings(file, "processes/host");
+  if (ranks.size() != attempts.size() || cores.size() != attempts.size() ||
+      gpus.size() != attempts.size() || hosts.size() != attempts.size())
+    damaged(file, "processes");
+  std::vector<RecordedProcess> processes;
+  for (std::size_t i = 0; i < attempts.size(); ++i)
+    processes.push_back({attempts[i], ranks[i], cores[i], gpus[i], hosts[i]});
+  return processes;
+}
+
+/// The numbers of the groups in /ranks, rising.
+std::vector<std::uint32_t> ranks_of(const h5::File& file) {
+  const h5::Handle group(H5Gopen2(file.id(), "ranks", H5P_DEFAULT), H5Gclose);
+  h5::must(group.get(), "read", file.path() + ":/ranks");
+  std::vector<std::uint32_t> ranks;
+  const auto add = [](hid_t, const char* name, const H5L_info_t*, void* to) -> herr_t {
+    char* end = nullptr;
+    const unsigned long rank = std::strtoul(name, &end, 10);
+    if (end == name || *end != 0) return -1;
+    static_cast<std::vector<std::uint32_t>*>(to)->push_back(static_cast<std::uint32_t>(rank));
+    return 0;
+  };
+  h5::must(H5Literate(group.get(), H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, add, &ranks), "read",
+           file.path() + ":/ranks");
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+h5::File open_telemetry(const std::string& path) {
+  const std::string name =
+      fs::is_directory(path) ? (fs::path(path) / kTelemetryName).string() : path;
+  if (!fs::exists(name))
+    throw UsageError(path + ": expected a run's directory or its telemetry.h5; there is no " +
+                     name);
+  h5::File file = h5::File::open(name);
+  std::int32_t version = 0;
+  h5::read_attribute(file.id(), name, "schema_version", h5::native<std::int32_t>(), &version);
+  if (version != kTelemetrySchemaVersion) {
+    throw IoError("cannot read " + name + ": it is of schema version " + std::to_string(version) +
+                  ", expected " + std::to_string(kTelemetrySchemaVersion));
+  }
+  return file;
+}
+
+/// Adds summaries of ranks that have not ended, or were killed, as far as their records go.
+void summarize(RecordedTelemetry& run) {
+  std::map<std::pair<std::uint32_t, std::uint32_t>, RankSummary> open;  // (attempt, rank)
+  for (const RecordedProcess& process : run.processes)
+    open[{process.attempt, process.rank}].rank = process.rank;
+  for (const OfRank<RankSummary>& summary : run.summaries)
+    open.erase({summary.attempt, summary.rank});
+  for (const OfRank<RoleRecord>& role : run.roles) {
+    const auto found = open.find({role.attempt, role.rank});
+    if (found != open.end()) found->second.role = role.row.role;
+  }
+  for (const OfRank<StepRecord>& step : run.steps) {
+    const auto found = open.find({step.attempt, step.rank});
+    if (found == open.end() || step.row.role != static_cast<std::uint32_t>(Role::verifier))
+      continue;
+    found->second.response_tokens += step.row.decode_tokens - step.row.drafted + step.row.accepted;
+  }
+  for (const auto& [whose, summary] : open)
+    run.summaries.push_back({summary, whose.first, whose.second});
+}
+
+RecordedTelemetry read_shards(const std::string& directory, std::vector<std::string>& warnings) {
+  CollectedTelemetry all = collect_telemetry(directory, warnings);
+  RecordedTelemetry run;
+  for (const auto& [number, attempt] : all.attempts)
+    run.attempts.push_back(
+        {number, attempt.ranks, attempt.started, attempt.started + attempt.length, attempt.plan});
+  run.processes = std::move(all.processes);
+  for (const auto& [rank, shards] : all.ranks) {
+    for (const TelemetryShard& shard : shards) {
+      read_shard_steps(shard.name.path, [&](std::span<const StepRecord> steps) {
+        for (const StepRecord& step : steps)
+          run.steps.push_back({step, shard.name.attempt, shard.name.rank});
+      });
+    }
+  }
+  run.events = std::move(all.events);
+  sort_events(run.events);
+  run.transfers = std::move(all.transfers);
+  run.roles = std::move(all.roles);
+  run.writes = std::move(all.writes);
+  run.drafters = std::move(all.drafter_names);
+  run.acceptance = std::move(all.acceptance);
+  run.summaries = std::move(all.summaries);
+  summarize(run);
+  return run;
+}
+
+}  // namespace
+
+RecordedTelemetry read_telemetry(const std::string& path, std::vector<std::string>* warnings) {
+  const auto lock = h5::lock_hdf5();
+  if (fs::is_directory(path) && !fs::exists(fs::path(path) / kTelemetryName) &&
+      !list_shards(path, "telemetry").empty()) {
+    // It may come to its end meanwhile, and its shards go.
+    const auto ended = [&] { return fs::exists(fs::path(path) / kTelemetryName); };
+    try {
+      std::vector<std::string> faults;
+      RecordedTelemetry run = read_shards(path, faults);
+      if (!ended()) {
+        if (warnings != nullptr) warnings->insert(warnings->end(), faults.begin(), faults.end());
+        return run;
+      }
+    } catch (const IoError&) {
+      if (!ended()) throw;
+    }
+  }
+  const h5::File file = open_telemetry(path);
+  RecordedTelemetry run;
+  run.attempts = read_attempts(file);
+  run.processes = read_processes(file);
+  for (const std::uint32_t rank : ranks_of(file)) {
+    auto steps = read_rows<StepRecord>(file, "ranks/" + std::to_string(rank) + "/steps",
+                                       step_fields(), false);
+    for (OfRank<StepRecord>& step : steps) step.rank = rank;
+    run.steps.insert(run.steps.end(), steps.begin(), steps.end());
+  }
+  run.events = read_rows<RequestEvent>(file, "requests", event_fields());
+  run.transfers = read_rows<TransferRecord>(file, "transfers", transfer_fields());
+  run.roles = read_rows<RoleRecord>(file, "roles", role_fields());
+  run.writes = read_rows<WriteRecord>(file, "writes", write_fields());
+  run.drafters = h5::read_strings(file, "drafter_names");
+  run.acceptance = read_rows<AcceptanceCell>(file, "acceptance", acceptance_fields());
+  for (const OfRank<AcceptanceCell>& cell : run.acceptance) {
+    if (cell.row.drafter >= run.drafters.size()) damaged(file, "acceptance");
+  }
+  run.summaries = read_rows<RankSummary>(file, "summary", summary_fields(), false);
+  for (OfRank<RankSummary>& summary : run.summaries) summary.rank = summary.row.rank;
+  return run;
+}
+
+std::vector<StopPoint> read_stop_points(const std::string& path) {
+  const auto lock = h5::lock_hdf5();
+  const h5::File file = open_telemetry(path);
+  std::vector<StopPoint> points;
+  for (const OfRank<StopPoint>& point :
+       read_rows<StopPoint>(file, "stop_points", stop_point_fields()))
+    points.push_back(point.row);
+  return points;
+}
+
+}  // namespace paceline::io

@@ -1,0 +1,330 @@
+#include "io/workers/worker_pool.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "io/workers/worker_line.hpp"
+
+namespace paceline::io {
+namespace {
+
+constexpr int kMostFailures = 5;     // of a worker in a row
+constexpr double kFirstPause = 0.1;  // seconds before a second start; then twice as long, ...
+constexpr double kLongestPause = 5;  // ... up to this
+constexpr double kGrace = 1;         // seconds that workers have to end by themselves
+constexpr int kLastMoments = 100;    // milliseconds from closing all files to having ended
+constexpr std::size_t kLongestLine = std::size_t{1} << 20;  // of an answer; bytes
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+int milliseconds_until(double moment, double now) {
+  if (moment == kNever) return -1;
+  return static_cast<int>(std::ceil(std::clamp(moment - now, 0.0, 3600.0) * 1000));
+}
+
+}  // namespace
+
+/// A worker's place in the pool: the process that is in it, if any, and what that does.
+class WorkerPool::Worker {
+ public:
+  std::unique_ptr<WorkerProcess> process;
+  std::optional<Job> job;
+  std::string out;       ///< the request
+  std::size_t sent = 0;  ///< bytes of it
+  std::string in;        ///< of the answer so far
+  double asked = 0;      ///< when the request began to be sent
+  int failures = 0;      ///< in a row
+  double start = 0;      ///< when the next process may be started
+
+  [[nodiscard]] bool given_up() const { return failures >= kMostFailures; }
+  [[nodiscard]] bool speaks() const { return job && sent < out.size(); }
+};
+
+WorkerPool::WorkerPool(const RewardSection& settings, std::span<const std::string> subjects,
+                       const Tokenizer& tokenizer, const Clock& clock)
+    : settings_(settings),
+      program_(find_program(settings.command.front())),
+      subjects_(subjects),
+      tokenizer_(tokenizer),
+      clock_(clock),
+      bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (bell_ < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
+  for (int i = 0; i < settings_.workers; ++i) workers_.push_back(std::make_unique<Worker>());
+  thread_ = std::thread([this] { run(); });
+}
+
+WorkerPool::~WorkerPool() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  ::eventfd_write(bell_, 1);
+  thread_.join();
+  ::close(bell_);
+}
+
+void WorkerPool::submit(const Trajectory& response) {
+  Job job;
+  job.response.id = response.id;
+  job.response.tokens = response.tokens;
+  job.response.finish_reason = response.finish_reason;
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(job));
+  }
+  ::eventfd_write(bell_, 1);
+}
+
+std::vector<Score> WorkerPool::take() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(done_, {});
+}
+
+std::size_t WorkerPool::pending() const {
+  const std::lock_guard lock(mutex_);
+  return queue_.size() + in_flight_;
+}
+
+Trouble WorkerPool::trouble() const {
+  const std::lock_guard lock(mutex_);
+  return trouble_;
+}
+
+/// The thread.
+void WorkerPool::run() {
+  sigset_t all;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, nullptr);  // signals are for the rank; SIGPIPE for nobody
+  guard_ = std::make_unique<WorkerGuard>();
+  while (true) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (stop_) break;
+    }
+    tend(clock_.now());
+    if (wait(clock_.now()) < 0 && errno != EINTR)
+      throw std::system_error(errno, std::generic_category(), "poll");
+  }
+  dismiss();
+}
+
+/// Starts processes, hands out responses, and ends what takes too long.
+void WorkerPool::tend(double now) {
+  for (const auto& worker : workers_) {
+    if (worker->job && now >= worker->asked + settings_.timeout) {
+      fail(*worker, ScoreOutcome::timed_out,
+           fmt::format("said nothing for {:g} s (reward.timeout)", settings_.timeout), now);
+    }
+    if (!worker->process && !worker->given_up() && now >= worker->start) {
+      try {
+        worker->process =
+            std::make_unique<WorkerProcess>(program_, settings_.command, guard_.get());
+      } catch (const std::system_error& error) {
+        fail(*worker, ScoreOutcome::died, error.what(), now);
+      }
+    }
+    if (!worker->process || worker->job) continue;
+    {
+      const std::lock_guard lock(mutex_);
+      if (queue_.empty()) continue;
+      worker->job = std::move(queue_.front());
+      queue_.pop_front();
+      ++in_flight_;
+    }
+    const Trajectory& response = worker->job->response;
+    worker->out =
+        request_line(response, subjects_[response.id.prompt], tokenizer_, settings_.send_tokens);
+    worker->sent = 0;
+    worker->asked = now;
+    speak(*worker, now);
+  }
+  if (std::all_of(workers_.begin(), workers_.end(), [](const auto& w) { return w->given_up(); }))
+    give_up_all();
+}
+
+/// Sleeps until somebody says something or it is time for something else.
+int WorkerPool::wait(double now) {
+  std::vector<pollfd> descriptors{{bell_, POLLIN, 0}};
+  std::vector<Worker*> whose{nullptr};
+  double next = kNever;
+  for (const auto& worker : workers_) {
+    if (!worker->process) {
+      if (!worker->given_up()) next = std::min(next, worker->start);
+      continue;
+    }
+    if (worker->job) next = std::min(next, worker->asked + settings_.timeout);
+    descriptors.push_back({worker->process->output(), POLLIN, 0});
+    whose.push_back(worker.get());
+    if (!worker->speaks()) continue;
+    descriptors.push_back({worker->process->input(), POLLOUT, 0});
+    whose.push_back(worker.get());
+  }
+  const int ready = ::poll(descriptors.data(), descriptors.size(), milliseconds_until(next, now));
+  if (ready <= 0) return ready;
+  eventfd_t rung = 0;
+  ::eventfd_read(bell_, &rung);
+  const double then = clock_.now();
+  for (std::size_t i = 1; i < descriptors.size(); ++i) {
+    Worker& worker = *whose[i];
+    if (descriptors[i].revents == 0 || !worker.process) continue;
+    if (descriptors[i].events == POLLOUT) {
+      speak(worker, then);
+    } else {
+      listen(worker, then);
+    }
+  }
+  return ready;
+}
+
+void WorkerPool::speak(Worker& worker, double now) {
+  while (worker.speaks()) {
+    const ssize_t wrote = ::write(worker.process->input(), worker.out.data() + worker.sent,
+                                  worker.out.size() - worker.sent);
+    if (wrote >= 0) {
+      worker.sent += static_cast<std::size_t>(wrote);
+    } else if (errno == EAGAIN) {
+      return;
+    } else if (errno != EINTR) {  // EPIPE: it has ended, or closed its input
+      fail(worker, ScoreOutcome::died, "", now);
+      return;
+    }
+  }
+}
+
+void WorkerPool::listen(Worker& worker, double now) {
+  std::array<char, 4096> buffer;
+  const ssize_t count = ::read(worker.process->output(), buffer.data(), buffer.size());
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (count <= 0) {
+    fail(worker, ScoreOutcome::died, "", now);
+    return;
+  }
+  worker.in.append(buffer.data(), static_cast<std::size_t>(count));
+  while (worker.process) {
+    const std::size_t end = worker.in.find('\n');
+    if (end == std::string::npos) break;
+    const std::string line = worker.in.substr(0, end);
+    worker.in.erase(0, end + 1);
+    hear(worker, line, now);
+  }
+  if (worker.in.size() > kLongestLine)
+    fail(worker, ScoreOutcome::garbage, "wrote a line longer than 1 MiB", now);
+}
+
+void WorkerPool::hear(Worker& worker, const std::string& line, double now) {
+  if (!worker.job) {
+    fail(worker, ScoreOutcome::garbage, "wrote '" + line.substr(0, 80) + "' unasked", now);
+    return;
+  }
+  WorkerAnswer answer = read_answer(line, worker.job->response.id);
+  if (answer.kind == WorkerAnswer::Kind::garbage) {
+    fail(worker, ScoreOutcome::garbage, "wrote " + answer.text, now);
+    return;
+  }
+  worker.failures = 0;
+  Score score;
+  score.start = worker.asked;
+  score.duration = now - worker.asked;
+  if (answer.kind == WorkerAnswer::Kind::score) {
+    score.value = answer.score;
+    score.extra = std::move(answer.extra);
+  } else {
+    score.outcome = ScoreOutcome::refused;
+    score.error = "a reward worker refused it: " + answer.text;
+  }
+  Job job = std::move(*worker.job);
+  worker.job.reset();
+  finish(std::move(job), std::move(score));
+}
+
+/// Ends a worker's process. `what`: what it did; empty: it ended.
+void WorkerPool::fail(Worker& worker, ScoreOutcome outcome, const std::string& what, double now) {
+  std::string ended = "did not start";
+  if (worker.process) ended = worker.process->end(what.empty() ? kLastMoments : 0);
+  worker.process.reset();
+  tell_guard();
+  worker.in.clear();
+  ++worker.failures;
+  // The first may have been the response's fault, or the node's.
+  worker.start =
+      now + (worker.failures == 1
+                 ? 0
+                 : std::min(kLongestPause, kFirstPause * std::exp2(worker.failures - 2)));
+  const std::string text = what.empty() ? ended : what;
+  std::optional<Job> job = std::exchange(worker.job, std::nullopt);
+  {
+    const std::lock_guard lock(mutex_);
+    if (trouble_.failures++ == 0) trouble_.first = text;
+    if (!job) return;
+    if (++job->attempts < settings_.attempts) {
+      queue_.push_back(std::move(*job));
+      --in_flight_;
+      return;
+    }
+  }
+  Score score;
+  score.outcome = outcome;
+  score.start = worker.asked;
+  score.duration = now - worker.asked;
+  score.error = "a reward worker " + text;
+  finish(std::move(*job), std::move(score));
+}
+
+void WorkerPool::finish(Job job, Score score) {
+  score.id = job.response.id;
+  const std::lock_guard lock(mutex_);
+  done_.push_back(std::move(score));
+  --in_flight_;
+}
+
+void WorkerPool::give_up_all() {
+  const std::lock_guard lock(mutex_);
+  for (const Job& job : std::exchange(queue_, {})) {
+    Score score;
+    score.id = job.response.id;
+    score.outcome = ScoreOutcome::not_tried;
+    score.start = clock_.now();
+    score.error = "no reward worker is left; the first one " + trouble_.first;
+    done_.push_back(std::move(score));
+  }
+}
+
+void WorkerPool::dismiss() {
+  for (const auto& worker : workers_) {
+    if (worker->process) worker->process->close_input();
+  }
+  const double until = clock_.now() + kGrace;
+  for (const auto& worker : workers_) {
+    // A worker that has ended has closed its output.
+    while (worker->process) {
+      pollfd output{worker->process->output(), POLLIN, 0};
+      const int left = milliseconds_until(until, clock_.now());
+      if (left <= 0 || ::poll(&output, 1, left) <= 0) break;
+      std::array<char, 4096> buffer;
+      if (::read(output.fd, buffer.data(), buffer.size()) <= 0) break;
+    }
+    worker->process.reset();
+  }
+  guard_.reset();
+}
+
+void WorkerPool::tell_guard() {
+  std::vector<pid_t> groups;
+  for (const auto& worker : workers_) {
+    if (worker->process) groups.push_back(worker->process->group());
+  }
+  guard_->watch(groups);
+}
+
+}  // namespace paceline::io

@@ -1,0 +1,483 @@
+#include "runtime/costs/cost_measurement.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <random>
+
+#include "runtime/core/quantile.hpp"
+#include "runtime/kv/block_pool.hpp"
+
+namespace paceline::roles {
+namespace {
+
+constexpr int kDraftLength = 4;  ///< rounds of a draft that is timed
+constexpr int kPasses = 25;      ///< times that a point is measured at most
+/// Of the time, that a point takes at most if it is measured more than once.
+constexpr double kPointShare = 0.05;
+constexpr double kGrid = 1.4;           ///< ratio of neighbouring numbers of rows
+constexpr int kLongestContext = 1024;   ///< positions; costs are linear in it
+constexpr int kLeastContext = 64;       ///< below it a slope would be noise
+constexpr double kContextShare = 0.25;  ///< of the time, for filling the KV of a long context
+/// Made-up requests are of prompts from here on.
+constexpr std::uint32_t kFirstPrompt = 0xF0000000U;
+
+constexpr int kPeriod = 29;  ///< of made-up text: lookups find something in it
+
+TokenId made_up_token(int position, int vocab) { return (7 + 13 * (position % kPeriod)) % vocab; }
+
+std::vector<TokenId> made_up_text(int tokens, int vocab) {
+  std::vector<TokenId> text;
+  text.reserve(tokens);
+  for (int i = 0; i < tokens; ++i) text.push_back(made_up_token(i, vocab));
+  return text;
+}
+
+/// Something to time: `run` does it once.
+struct Point {
+  double rows = 0;
+  int context = 0;
+  bool needed = false;          ///< whatever the time
+  std::function<double()> run;  ///< seconds; 0: it could not be done
+  std::vector<double> times;
+  double spent = 0;  ///< seconds, with what is not counted
+
+  [[nodiscard]] double seconds() const { return quantile(times, 0.25); }
+};
+using Points = std::vector<Point>;
+
+/// Numbers from 1 to `last`, both included.
+std::vector<int> grid(int last) {
+  std::vector<int> numbers;
+  for (int n = 1; n < last; n = static_cast<int>(std::ceil(n * kGrid))) numbers.push_back(n);
+  numbers.push_back(last);
+  return numbers;
+}
+
+CostCurve curve_of(const Points& points) {
+  std::vector<CostCurve::Point> measured;
+  std::vector<CostCurve::Attention> attention;
+  for (const Point& p : points) {
+    if (p.times.empty()) continue;
+    if (p.context == 0) {
+      measured.push_back({p.rows, p.seconds()});
+      continue;
+    }
+    const auto base = std::find_if(points.begin(), points.end(), [&](const Point& b) {
+      return b.rows == p.rows && b.context == 0 && !b.times.empty();
+    });
+    if (base == points.end()) continue;
+    attention.push_back({p.rows * p.context, std::max(0.0, p.seconds() - base->seconds())});
+  }
+  return CostCurve(std::move(measured), std::move(attention));
+}
+
+/// The same of what points took beyond something else, `parts` times over.
+template <class Base>
+CostCurve beyond(Points points, const Base& base, int parts) {
+  for (Point& p : points) {
+    if (!p.times.empty()) p.times = {std::max(1e-9, (p.seconds() - base(p)) / parts)};
+  }
+  return curve_of(points);
+}
+
+/// After a draft that was accepted whole its last token is yet to be computed, with the one that
+/// the target said next: a second row for each request, which the drafts that were timed had not.
+CostCurve with_second_row(const DrafterCosts& costs) {
+  std::vector<CostCurve::Point> points = costs.first.points();
+  for (CostCurve::Point& p : points)
+    p.seconds += costs.round.seconds(2 * p.rows) - costs.round.seconds(p.rows);
+  return CostCurve(std::move(points), costs.first.attention());
+}
+
+class Measurement {
+ public:
+  Measurement(const MeasuredEngine& engine, const Clock& clock, const MeasurementBudget& budget)
+      : engine_(engine), clock_(clock), budget_(budget), start_(clock.now()) {
+    const engine::ExecutorLimits& l = engine.limits;
+    context_ = std::min({l.max_position / 2, l.max_position - 1 - l.max_draft, kLongestContext});
+    context_ = std::max(0, context_);
+    fit_sequences();
+    length_ = std::min(engine.max_length, kDraftLength);
+  }
+
+  CostMeasurement run() {
+    for (int i = 0; i < sequences_; ++i) {
+      for (int b = 0; b < blocks_; ++b) step_.kv.edits.push_back({i, b, i * blocks_ + b});
+    }
+    engine_.runner.run(step_);
+    list_steps();
+    for (std::size_t d = 0; d < engine_.drafters.size(); ++d) list_drafts(d);
+    measure_once();
+    fill_context();
+    list_long();
+    std::vector<Point*> all;
+    for (Points* points : lists()) {
+      for (Point& p : *points) all.push_back(&p);
+    }
+    std::mt19937 random(1);
+    for (int pass = 0; pass < kPasses; ++pass) {
+      for (std::size_t i = all.size(); i > 1; --i) std::swap(all[i - 1], all[random() % i]);
+      for (Point* p : all) measure(*p, expected(*p));
+    }
+    for (std::size_t d = 0; d < engine_.drafters.size(); ++d) finish_drafts(d);
+    return result();
+  }
+
+ private:
+  struct DrafterPoints {
+    Points first, whole, catch_up;  ///< drafts of one round, of length_ rounds
+    int started[2] = {0, 0};        ///< requests started without and with context
+  };
+
+  [[nodiscard]] std::vector<Points*> lists() {
+    std::vector<Points*> all{&decode_, &verify_, &prefill_};
+    for (DrafterPoints& d : drafters_) {
+      all.push_back(&d.first);
+      all.push_back(&d.whole);
+      all.push_back(&d.catch_up);
+    }
+    return all;
+  }
+
+  /// Sequences side by side in the KV pool, each long enough for the context and a draft.
+  void fit_sequences() {
+    const engine::ExecutorLimits& l = engine_.limits;
+    blocks_ = static_cast<int>(kv::blocks_for(context_ + 1 + l.max_draft, l.kv_block));
+    while (blocks_ > l.kv_blocks && context_ > 0) {
+      context_ /= 2;
+      blocks_ = static_cast<int>(kv::blocks_for(context_ + 1 + l.max_draft, l.kv_block));
+    }
+    sequences_ = std::clamp(l.kv_blocks / blocks_, 1, l.max_batch);
+    // The last block may reach past the longest sequence, and a tree may have more tokens than it.
+    positions_ = std::min(blocks_ * l.kv_block, l.max_position);
+    request_rows_ = std::min(1 + l.max_draft, positions_);
+  }
+
+  [[nodiscard]] double remaining() const { return deadline_ - (clock_.now() - start_); }
+
+  void measure(Point& p, double expected) {
+    if (!(p.needed && p.times.empty()) && 2 * expected > remaining()) return;
+    if (!p.times.empty() && p.spent + 2 * expected > kPointShare * deadline_) return;
+    const double begin = clock_.now();
+    const double seconds = p.run();
+    p.spent += clock_.now() - begin;
+    if (seconds <= 0) return;
+    p.times.push_back(seconds);
+    ++count_;
+  }
+
+  /// Seconds of a point that was not measured yet, by the nearest one below.
+  [[nodiscard]] static double expected(const Points& points, const Point& p) {
+    if (!p.times.empty()) return p.seconds();
+    const Point* below = nullptr;
+    for (const Point& other : points) {
+      if (other.times.empty() || other.rows > p.rows) continue;
+      if (below == nullptr || other.rows > below->rows) below = &other;
+    }
+    return below == nullptr ? 0 : below->seconds() * p.rows / below->rows;
+  }
+  [[nodiscard]] double expected(const Point& p) {
+    for (const Points* points : lists()) {
+      if (points->data() <= &p && &p < points->data() + points->size()) return expected(*points, p);
+    }
+    return 0;
+  }
+
+  /// A step of `rows` rows that are sampled, of as many requests as there is room for.
+  [[nodiscard]] double step(int rows, int requests, int context, bool sampled) {
+    engine::Step& s = step_;
+    s.clear();
+    for (int i = 0; i < requests; ++i) {
+      const int mine = rows / requests + (i < rows % requests ? 1 : 0);
+      engine::StepPart part;
+      part.first_row = static_cast<std::int32_t>(s.tokens.size());
+      part.rows = mine;
+      part.first_position = context;
+      part.sequence = i;
+      for (int r = 0; r < mine; ++r) {
+        const auto row = static_cast<std::int32_t>(s.tokens.size());
+        s.tokens.push_back(made_up_token(context + r, engine_.vocab));
+        if (sampled || r + 1 == mine)
+          s.samples.push_back({{1, static_cast<std::uint32_t>(i)}, row, context + r, 0});
+      }
+      s.parts.push_back(part);
+    }
+    const double begin = clock_.now();
+    engine_.runner.run(s);
+    return clock_.now() - begin;
+  }
+
+  void add_step(Points& points, int rows, int requests, int context, bool sampled = true) {
+    Point p;
+    p.rows = rows;
+    p.context = context;
+    // Twice, for steps follow upon steps of their like; what was measured before was another.
+    p.run = [=, this] {
+      static_cast<void>(step(rows, requests, context, sampled));
+      return step(rows, requests, context, sampled);
+    };
+    points.push_back(std::move(p));
+  }
+
+  [[nodiscard]] int verified() const { return std::min(sequences_, 8); }
+  [[nodiscard]] int verify_rows() const { return verified() * std::min(request_rows_, 5); }
+
+  void list_steps() {
+    const engine::ExecutorLimits& l = engine_.limits;
+    const int full = std::min(sequences_, l.max_batch);
+    for (const int n : grid(full)) add_step(decode_, n, n, 0);
+    decode_.front().needed = decode_.back().needed = true;
+    for (int rows = full; rows < full * request_rows_;) {
+      rows = std::min(static_cast<int>(std::ceil(rows * kGrid)), full * request_rows_);
+      add_step(decode_, rows, full, 0);
+    }
+    if (request_rows_ > 1) add_step(verify_, verify_rows(), verified(), 0);
+    const int chunk = std::min(l.prefill_chunk, positions_);
+    for (const int rows : {16, 64, chunk}) {
+      if (rows <= chunk) add_step(prefill_, rows, 1, 0, false);
+    }
+  }
+
+  void list_drafts(std::size_t d) {
+    drafters_.resize(std::max(drafters_.size(), d + 1));
+    for (const int n : grid(engine_.limits.max_batch)) add_draft(d, n, 0);
+    for (Points* points : {&drafters_[d].first, &drafters_[d].whole})
+      points->front().needed = points->back().needed = true;
+    if (!engine_.drafters[d].drafter.lags()) return;
+    for (const int tokens : {16, 64, 256}) {
+      if (tokens >= engine_.limits.max_position) continue;
+      add_catch_up(d, tokens, 0);
+    }
+  }
+
+  void add_catch_up(std::size_t d, int tokens, int context) {
+    Point p;
+    p.rows = tokens;
+    p.context = context;
+    p.run = [=, this] { return catch_up(d, tokens, context); };
+    drafters_[d].catch_up.push_back(std::move(p));
+  }
+
+  void add_draft(std::size_t d, int requests, int context) {
+    for (Points* points : {&drafters_[d].first, &drafters_[d].whole}) {
+      const int length = points == &drafters_[d].first ? 1 : length_;
+      Point p;
+      p.rows = requests;
+      p.context = context;
+      p.run = [=, this] { return draft(d, requests, context, length); };
+      points->push_back(std::move(p));
+    }
+  }
+
+  /// Requests of a drafter: without context siblings, whose short prompt is theirs together; with
+  /// context each of its own prompt, or they would share its KV.
+  [[nodiscard]] static RequestId made_up(std::size_t d, int context, int i) {
+    const auto first = kFirstPrompt + static_cast<std::uint32_t>(d << 17U);
+    const auto index = static_cast<std::uint32_t>(i);
+    return context > 0 ? RequestId{first + 1 + index, 0} : RequestId{first, index};
+  }
+
+  [[nodiscard]] std::vector<TokenId> prompt(int context) const {
+    return made_up_text(std::max(context, kPeriod), engine_.vocab);
+  }
+
+  /// What a drafter that reads features is told of the first `positions` of a made-up request.
+  void observe(std::size_t d, RequestId id, std::size_t positions) {
+    draft::Drafter& drafter = engine_.drafters[d].drafter;
+    if (drafter.feature_bytes() == 0) return;
+    drafter.observe(id, 0, std::vector<std::byte>(positions * drafter.feature_bytes()));
+  }
+
+  /// False where so many are there already.
+  bool start_drafts(std::size_t d, int requests, int context) {
+    int& started = drafters_[d].started[context > 0 ? 1 : 0];
+    if (started >= requests) return false;
+    for (; started < requests; ++started) {
+      engine_.drafters[d].drafter.start({made_up(d, context, started),
+                                         prompt(context),
+                                         {},
+                                         {2, static_cast<std::uint32_t>(started)}},
+                                        clock_.now());
+      observe(d, made_up(d, context, started), prompt(context).size() - 1);
+    }
+    return true;
+  }
+
+  void finish_drafts(std::size_t d) {
+    for (const int context : {0, 1}) {
+      int& started = drafters_[d].started[context];
+      for (; started > 0; --started)
+        engine_.drafters[d].drafter.finish(made_up(d, context, started - 1), clock_.now());
+    }
+  }
+
+  /// Seconds of a draft after a step, which leaves the caches to its own data.
+  [[nodiscard]] double draft(std::size_t d, int requests, int context, int length) {
+    if (start_drafts(d, requests, context))
+      static_cast<void>(propose(d, requests, context, length));
+    const int rows = std::min(requests, sequences_);
+    static_cast<void>(step(rows, rows, 0, true));
+    return propose(d, requests, context, length);
+  }
+
+  [[nodiscard]] double propose(std::size_t d, int requests, int context, int length) {
+    slots_.clear();
+    outputs_.resize(std::max(outputs_.size(), static_cast<std::size_t>(requests)));
+    for (int i = 0; i < requests; ++i)
+      slots_.push_back(slot(made_up(d, context, i), outputs_[i], length, engine_.paths));
+    const double begin = clock_.now();
+    engine_.drafters[d].drafter.propose(slots_, begin);
+    const double seconds = clock_.now() - begin;
+    // A draft model that has no room for all of them, or comes to a stop, measures something else.
+    const bool whole = std::all_of(slots_.begin(), slots_.end(),
+                                   [&](const draft::DraftSlot& s) { return s.count >= length; });
+    return engine_.drafters[d].drafter.lags() && !whole ? 0 : std::max(seconds, 1e-9);
+  }
+
+  /// Seconds of a draft of one token for a request that lacks so many: of its response, for what is
+  /// known of a prompt stays. With context it has the prompt of the first request with context.
+  [[nodiscard]] double catch_up(std::size_t d, int tokens, int context) {
+    draft::Drafter& drafter = engine_.drafters[d].drafter;
+    if (context > 0) start_drafts(d, 1, context);
+    RequestId id = made_up(d, context, 0);
+    id.sample = static_cast<std::uint32_t>(engine_.limits.max_batch);
+    drafter.start({id, prompt(context), made_up_text(tokens, engine_.vocab), {}}, clock_.now());
+    observe(d, id, prompt(context).size() + tokens - 1);
+    outputs_.resize(std::max<std::size_t>(outputs_.size(), 1));
+    draft::DraftSlot one = slot(id, outputs_[0], 1, 1);
+    const double begin = clock_.now();
+    drafter.propose({&one, 1}, begin);
+    const double seconds = clock_.now() - begin;
+    drafter.finish(id, clock_.now());
+    return std::max(seconds, 1e-9);
+  }
+
+  struct Output {
+    std::vector<TokenId> tokens;
+    std::vector<std::int32_t> parents;
+    std::vector<float> scores;
+  };
+  [[nodiscard]] static draft::DraftSlot slot(RequestId id, Output& output, int length, int paths) {
+    const int tokens = length * paths;
+    output.tokens.resize(tokens);
+    output.parents.resize(tokens);
+    output.scores.resize(tokens);
+    return {id, {tokens, length, paths}, {output.tokens, output.parents, output.scores}, {}, 0};
+  }
+
+  /// What there must be first, then everything without context once, few rows before many.
+  void measure_once() {
+    Point& full =
+        *std::find_if(decode_.rbegin(), decode_.rend(), [](const Point& p) { return p.needed; });
+    measure(full, 0);
+    deadline_ = std::min(budget_.seconds, budget_.share * budget_.steps_foreseen * full.seconds());
+    for (const bool needed : {true, false}) {
+      for (Points* points : lists()) {
+        for (Point& p : *points) {
+          if (p.needed == needed && p.times.empty()) measure(p, expected(*points, p));
+        }
+      }
+    }
+  }
+
+  /// Computes one sequence's KV and copies it to the others. Sets the context to what there was
+  /// time for; 0: none.
+  void fill_context() {
+    const int chunk = static_cast<int>(prefill_.back().rows);
+    const double until = remaining() * (1 - kContextShare);
+    int filled = 0;
+    while (filled < context_) {
+      const int rows = std::min(chunk, context_ - filled);
+      if (remaining() - expected(prefill_.back()) < until || prefill_.back().times.empty()) break;
+      static_cast<void>(step(rows, 1, filled, false));
+      filled += rows;
+    }
+    context_ = filled < kLeastContext ? 0 : filled;
+    if (context_ == 0) return;
+    for (with_context_ = 1; with_context_ < sequences_ && remaining() > until; ++with_context_) {
+      step_.clear();
+      for (int b = 0; b < blocks_; ++b) step_.kv.copies.push_back({b, with_context_ * blocks_ + b});
+      engine_.runner.run(step_);
+    }
+  }
+
+  void list_long() {
+    if (context_ == 0) return;
+    const auto numbers = grid(std::min(sequences_, engine_.limits.max_batch));
+    for (std::size_t i = 0; i < numbers.size(); i += 2) {
+      if (numbers[i] <= with_context_) add_step(decode_, numbers[i], numbers[i], context_);
+    }
+    if (request_rows_ > 1 && verified() <= with_context_)
+      add_step(verify_, verify_rows(), verified(), context_);
+    const int chunk = static_cast<int>(prefill_.back().rows);
+    if (context_ >= 2 * chunk) add_step(prefill_, chunk, 1, context_ - chunk, false);
+    for (std::size_t d = 0; d < engine_.drafters.size(); ++d) {
+      Point as_long;
+      as_long.rows = context_;
+      const double prompt = expected(drafters_[d].catch_up, as_long);
+      const auto requests = grid(engine_.limits.max_batch);
+      for (std::size_t i = 0; i < requests.size(); i += 3) {
+        if (requests[i] * prompt < remaining() * kContextShare / 2)
+          add_draft(d, requests[i], context_);
+      }
+      if (engine_.drafters[d].drafter.lags() && prompt < remaining() * kContextShare)
+        add_catch_up(d, 64, context_);
+    }
+  }
+
+  [[nodiscard]] CostMeasurement result() {
+    CostMeasurement m;
+    CostTable& table = m.table;
+    table.decode = curve_of(decode_);
+    table.prefill = curve_of(prefill_);
+    if (table.prefill.empty()) table.prefill = table.decode;
+    if (const std::vector<CostCurve::Attention> all = curve_of(verify_).attention(); !all.empty()) {
+      const double own = table.decode.attending(double{1} * verified() * context_);
+      const double drafted = double{1} * (verify_rows() - verified()) * context_;
+      table.drafted_position = std::max(0.0, all.back().seconds - own) / drafted;
+    }
+    for (std::size_t d = 0; d < drafters_.size(); ++d) {
+      DrafterCosts costs;
+      costs.name = engine_.drafters[d].name;
+      costs.first = curve_of(drafters_[d].first);
+      const auto first = [&](const Point& p) { return costs.first.seconds(p.rows, p.context); };
+      if (length_ > 1) costs.round = beyond(drafters_[d].whole, first, length_ - 1);
+      if (engine_.drafters[d].drafter.lags()) costs.first = with_second_row(costs);
+      const auto one = [&](const Point& p) { return costs.first.seconds(1, p.context); };
+      costs.catch_up = beyond(drafters_[d].catch_up, one, 1);
+      table.drafters.push_back(std::move(costs));
+    }
+    m.seconds = clock_.now() - start_;
+    m.measurements = count_;
+    return m;
+  }
+
+  const MeasuredEngine& engine_;
+  const Clock& clock_;
+  MeasurementBudget budget_;
+  double start_;
+  double deadline_ = 0;   ///< seconds after the start
+  int context_ = 0;       ///< positions
+  int blocks_ = 0;        ///< of each sequence
+  int positions_ = 0;     ///< of each sequence
+  int request_rows_ = 1;  ///< of a step, at most
+  int sequences_ = 1;
+  int length_ = 1;        ///< rounds of a longer draft
+  int with_context_ = 0;  ///< sequences whose KV is filled
+  int count_ = 0;
+  Points decode_, verify_, prefill_;
+  std::vector<DrafterPoints> drafters_;
+  engine::Step step_;
+  std::vector<draft::DraftSlot> slots_;
+  std::vector<Output> outputs_;
+};
+
+}  // namespace
+
+CostMeasurement measure_costs(const MeasuredEngine& engine, const Clock& clock,
+                              const MeasurementBudget& budget) {
+  return Measurement(engine, clock, budget).run();
+}
+
+}  // namespace paceline::roles

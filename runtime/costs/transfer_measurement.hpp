@@ -1,0 +1,37 @@
+// Measures what it costs to move KV between groups, by moving some.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+
+#include "runtime/core/clock.hpp"
+#include "runtime/core/mailbox.hpp"
+#include "runtime/costs/cost_table.hpp"
+#include "runtime/protocol/messages.hpp"
+#include "runtime/roles/group.hpp"
+
+namespace paceline::roles {
+
+/// A rank's part in the measurement. Of two groups the one sends and the other receives.
+struct TransferEnd {
+  KvShare* share = nullptr;  ///< null: the rank looks on
+  double block_bytes = 0;    ///< of the share
+  GroupRanks peer;
+  bool receives = false;  ///< from the peer; else it sends
+  int blocks = 0;         ///< in every group's pool; the same on all ranks
+};
+
+/// Sums each value over all ranks, the same bits on all. Collective.
+using SumOverRanks = std::function<void(std::span<double>)>;
+
+/// All pairs of groups at once, for about so many seconds at most: one block for the latency, many
+/// for the bandwidth, each several times. The mean of all ranks that receive counts, and of several
+/// times the lower quartile. All ranks call this together, and no other move may be under way; the
+/// KV pool holds rubbish afterwards. Nothing where no rank receives or a transfer failed.
+[[nodiscard]] std::optional<TransferCosts> measure_transfers(const TransferEnd& end,
+                                                             Mailbox& mailbox, const Clock& clock,
+                                                             double seconds,
+                                                             const SumOverRanks& sum);
+
+}  // namespace paceline::roles

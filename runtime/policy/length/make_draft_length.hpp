@@ -1,0 +1,19 @@
+// The policies of draft lengths, by name.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "runtime/core/speculation_policy.hpp"
+#include "runtime/costs/cost_table.hpp"
+#include "runtime/policy/length/draft_length.hpp"
+
+namespace paceline::policy {
+
+/// `costs`: read where reads_costs(policy), and must then have points for steps. `max_length`: the
+/// longest draft, which is fixed's only one. `seed`: of what nightjar leaves to chance.
+[[nodiscard]] std::unique_ptr<DraftLengthPolicy> make_draft_length(SpeculationPolicy policy,
+                                                                   CostTable costs, int max_length,
+                                                                   std::uint64_t seed);
+
+}  // namespace paceline::policy

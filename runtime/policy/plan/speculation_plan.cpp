@@ -1,0 +1,180 @@
+#include "runtime/policy/plan/speculation_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/core/counted.hpp"
+#include "runtime/policy/plan/speculation_speed.hpp"
+
+namespace paceline::policy {
+namespace {
+
+const DrafterCosts* costs_of(const CostTable& table, const std::string& method) {
+  const auto found = std::find_if(table.drafters.begin(), table.drafters.end(),
+                                  [&](const DrafterCosts& d) { return d.name == method; });
+  return found == table.drafters.end() ? nullptr : &*found;
+}
+
+std::string milliseconds(double seconds) { return fmt::format("{:.3g} ms", seconds * 1e3); }
+
+class Search {
+ public:
+  Search(const PlanFacts& facts, const PlanSettings& settings)
+      : facts_(facts), settings_(settings) {}
+
+  std::vector<SpeculationPlan> run() {
+    for (const VerifierConfiguration& verifier : facts_.verifiers) {
+      if (wanted(SpeculationMode::plain)) plain(verifier);
+    }
+    for (const VerifierConfiguration& verifier : facts_.verifiers) {
+      if (wanted(SpeculationMode::coupled)) coupled(verifier);
+    }
+    for (const VerifierConfiguration& verifier : facts_.verifiers) {
+      if (wanted(SpeculationMode::decoupled)) decoupled(verifier);
+    }
+    std::stable_sort(plans_.begin(), plans_.end(),
+                     [](const SpeculationPlan& a, const SpeculationPlan& b) {
+                       return a.tokens_per_second > b.tokens_per_second;
+                     });
+    return std::move(plans_);
+  }
+
+ private:
+  /// Groups of a degree beside so many drafters, and what a group gets to do.
+  struct Shape {
+    int groups = 0;     ///< 0: they do not fit
+    double active = 0;  ///< requests that are decoded at a time, of all groups
+    double batch = 0;   ///< of the fullest group
+  };
+
+  [[nodiscard]] bool wanted(SpeculationMode mode) const {
+    if (settings_.mode && *settings_.mode != mode) return false;
+    const int drafters = settings_.drafters.value_or(mode == SpeculationMode::decoupled ? 1 : 0);
+    return (drafters > 0) == (mode == SpeculationMode::decoupled);
+  }
+
+  [[nodiscard]] Shape shape(int tp, int drafters) const {
+    const int most = (facts_.ranks - drafters) / tp;
+    Shape s;
+    s.groups = settings_.groups ? (*settings_.groups <= most ? *settings_.groups : 0) : most;
+    if (s.groups == 0) return s;
+    s.active = std::min(facts_.requests, static_cast<double>(s.groups) * facts_.max_batch);
+    s.batch = std::max(1.0, std::ceil(s.active / s.groups));
+    return s;
+  }
+
+  void add(SpeculationPlan plan, const Shape& shape, const Speed& speed) {
+    plan.groups = shape.groups;
+    plan.tokens_per_second = shape.active * speed.tokens_per_second;
+    plans_.push_back(std::move(plan));
+  }
+
+  void plain(const VerifierConfiguration& verifier) {
+    const Shape s = shape(verifier.tp, 0);
+    if (s.groups == 0) return;
+    const Speed speed = plain_speed(verifier.table, facts_.context, s.batch);
+    SpeculationPlan plan;
+    plan.mode = SpeculationMode::plain;
+    plan.tp = verifier.tp;
+    plan.explanation =
+        fmt::format("a step of {:.0f} requests takes {}", s.batch, milliseconds(speed.step));
+    plan.settings = "speculation.mode=plain";
+    add(std::move(plan), s, speed);
+  }
+
+  void coupled(const VerifierConfiguration& verifier) {
+    const Shape s = shape(verifier.tp, 0);
+    if (s.groups == 0) return;
+    for (const DraftMethod& method : facts_.methods) {
+      const DrafterCosts* drafter = costs_of(verifier.table, method.name);
+      if (drafter == nullptr) continue;
+      const SpeculationCosts costs{verifier.table, *drafter, facts_.context, facts_.max_batch};
+      Speed best;
+      SpeculationPlan plan;
+      for (int w = facts_.shortest_draft; w <= facts_.longest_draft; ++w) {
+        const Speed speed = coupled_speed(costs, method.acceptance, w, s.batch);
+        if (speed.tokens_per_second <= best.tokens_per_second) continue;
+        best = speed;
+        plan.window = w;
+      }
+      plan.mode = SpeculationMode::coupled;
+      plan.tp = verifier.tp;
+      plan.method = method.name;
+      plan.explanation =
+          fmt::format("{} by {} ({:.2f} accepted) in {}, a step of {} in {}: {:.2f} tokens a step",
+                      counted(plan.window, "token"), method.name, method.acceptance,
+                      milliseconds(best.draft), counted(std::lround(s.batch), "request"),
+                      milliseconds(best.step - best.draft), best.committed);
+      plan.settings = "speculation.mode=coupled";
+      add(std::move(plan), s, best);
+    }
+  }
+
+  void decoupled(const VerifierConfiguration& verifier) {
+    const int from = settings_.drafters.value_or(1);
+    const int to = settings_.drafters.value_or(facts_.ranks - verifier.tp);
+    for (int drafters = from; drafters <= to; ++drafters) {
+      const Shape s = shape(verifier.tp, drafters);
+      if (s.groups == 0) break;
+      // Line 3, of all groups together.
+      if (!settings_.drafters && drafters > s.groups * verifier.tp) break;
+      for (const DraftMethod& method : facts_.methods) {
+        const DrafterCosts* drafter = costs_of(verifier.table, method.name);
+        if (drafter != nullptr && method.apart) decoupled(verifier, s, drafters, method, *drafter);
+      }
+    }
+  }
+
+  void decoupled(const VerifierConfiguration& verifier, const Shape& s, int drafters,
+                 const DraftMethod& method, const DrafterCosts& drafter) {
+    const SpeculationCosts costs{verifier.table, drafter, facts_.context, facts_.max_batch};
+    const double drafted_for = std::max(1.0, std::ceil(s.active / drafters));
+    Speed best;
+    SpeculationPlan plan;
+    const auto consider = [&](int w) {
+      const Speed speed = decoupled_speed(costs, method.acceptance, w, s.batch, drafted_for);
+      if (speed.tokens_per_second <= best.tokens_per_second) return;
+      best = speed;
+      plan.window = w;
+    };
+    if (settings_.window) consider(*settings_.window);
+    // From 2 on: a token that is drafted alone is said by the target before it could be used.
+    for (int w = 2; !settings_.window && w <= facts_.longest_draft; ++w) {
+      if (!useful_window(costs, w, s.batch, drafted_for)) break;  // line 5
+      consider(w);
+    }
+    // Who asks for it gets it, though it may be slower than anything else.
+    if (plan.window == 0 && settings_.mode == SpeculationMode::decoupled)
+      consider(std::min(2, facts_.longest_draft));
+    if (plan.window == 0) return;
+    plan.mode = SpeculationMode::decoupled;
+    plan.tp = verifier.tp;
+    plan.drafters = drafters;
+    plan.method = method.name;
+    plan.explanation = fmt::format(
+        "a window of {} by {} ({:.2f} accepted) for {} in {}, a step of {:.0f} in {}: {:.2f} "
+        "tokens "
+        "a step",
+        plan.window, method.name, method.acceptance, counted(std::lround(drafted_for), "request"),
+        milliseconds(best.draft), s.batch, milliseconds(best.step), best.committed);
+    plan.settings =
+        fmt::format("speculation.mode=decoupled layout.drafters={} speculation.window={}", drafters,
+                    plan.window);
+    add(std::move(plan), s, best);
+  }
+
+  const PlanFacts& facts_;
+  const PlanSettings& settings_;
+  std::vector<SpeculationPlan> plans_;
+};
+
+}  // namespace
+
+std::vector<SpeculationPlan> plan_speculation(const PlanFacts& facts,
+                                              const PlanSettings& settings) {
+  return Search(facts, settings).run();
+}
+
+}  // namespace paceline::policy

@@ -1,0 +1,177 @@
+#include "runtime/policy/schedule/balancing_scheduler.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "runtime/policy/schedule/leases.hpp"
+#include "runtime/policy/schedule/rebalance.hpp"
+
+namespace paceline::policy {
+
+namespace {
+
+Slot slot_of(const RunState& run, const GroupState& group) {
+  const auto at = std::find_if(run.groups.begin(), run.groups.end(), [&](const GroupState& g) {
+    return g.ranks.leader == group.ranks.leader;
+  });
+  return {static_cast<int>(at - run.groups.begin()), static_cast<int>(run.groups.size())};
+}
+
+double share_of(const RunState& run, const GroupState& group) {
+  int ranks = 0;
+  for (const GroupState& g : run.groups) ranks += g.ranks.tp;
+  return static_cast<double>(group.ranks.tp) / ranks;
+}
+
+}  // namespace
+
+/// The first in order, if there is room for it. Were smaller ones to go before it, there might
+/// never be.
+std::optional<LeaseOrder> BalancingScheduler::lease(const RunState& run, const GroupState& group) {
+  const RequestTable& table = run.requests;
+  if (group.room <= 0 || table.waiting().empty()) return std::nullopt;
+  const int held = table.held_by(group.ranks.leader);
+  if (options_.shares && leases_due({.room = group.room,
+                                     .held = held,
+                                     .unfinished = table.total() - table.finished(),
+                                     .share = share_of(run, group)}) == 0)
+    return std::nullopt;
+  const std::optional<RequestId> next = table.order().next(slot_of(run, group));
+  if (!next) return std::nullopt;
+  const auto tokens =
+      static_cast<std::uint32_t>(table.waiting().at(*next).trajectory.tokens.size());
+  const Prompt& prompt = run.prompts[next->prompt];
+  const std::uint32_t until = options_.terms.until(prompt, tokens);
+  const int blocks = options_.terms.blocks(prompt, tokens, until);
+  // Alone in a group every request has room, or soon has.
+  if (blocks > group.kv_room && held > 0) return std::nullopt;
+  return LeaseOrder{*next, until};
+}
+
+LeaseEnd BalancingScheduler::at_end(const RunState& run, const GroupState& group, RequestId id) {
+  const LeaseTerms& terms = options_.terms;
+  const LeasedRequest& request = run.requests.leased().at(id);
+  const auto& moves = run.requests.moves();
+  const auto leaving = static_cast<std::size_t>(std::count_if(
+      moves.begin(), moves.end(), [](const auto& move) { return move.second.to == kToTable; }));
+  if (run.requests.order().displaces(id, request.tokens, slot_of(run, group), leaving)) return {};
+  const Prompt& prompt = run.prompts[id.prompt];
+  const std::uint32_t until = terms.until(prompt, request.until);
+  const int further = terms.blocks(prompt, request.until, until) -
+                      terms.blocks(prompt, request.tokens, request.until);
+  if (further > group.kv_room && run.requests.held_by(group.ranks.leader) > 1) return {};
+  return {until};
+}
+
+/// Where nothing was worth moving, one more report will seldom change that; and of many groups
+/// there are many reports, each with all requests to look at.
+bool BalancingScheduler::worth_a_look(const RunState& run) {
+  const auto dry = static_cast<std::size_t>(
+      std::count_if(run.groups.begin(), run.groups.end(),
+                    [](const GroupState& group) { return group.active == 0; }));
+  const bool more = dry > dry_;
+  dry_ = dry;
+  if (dry == 0 || (!more && ++passed_over_ < run.groups.size())) return false;
+  passed_over_ = 0;
+  return true;
+}
+
+namespace {
+
+/// What rebalance() is asked with, and what its answer refers to.
+struct Balance {
+  explicit Balance(const RunState& run) {
+    std::map<int, int> index;  // by leader
+    for (const GroupState& group : run.groups) {
+      index[group.ranks.leader] = static_cast<int>(loads.size());
+      loads.push_back({group.room, group.costs});
+    }
+    const RequestTable& table = run.requests;
+    std::vector<std::uint32_t> tokens;
+    for (const auto& [id, request] : table.leased()) {
+      const bool moves = request.move != 0;
+      const auto group = index.find(moves ? table.moves().at(request.move).to : request.group);
+      if (request.ended || group == index.end()) continue;  // or it leaves a group that is to end
+      if (moves) --loads[group->second].room;
+      const auto prompt = static_cast<double>(run.prompts[id.prompt].tokens.size());
+      requests.push_back({group->second, prompt + request.tokens, 0, moves});
+      ids.push_back(id);
+      tokens.push_back(request.tokens);
+    }
+    const std::vector<double> remaining = table.lengths().remaining(tokens);
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      requests[i].remaining = remaining[i];
+      if (const auto most = run.prompts[ids[i].prompt].sampling.max_tokens)
+        requests[i].remaining =
+            std::min(remaining[i], std::max(0.0, *most - static_cast<double>(tokens[i])));
+    }
+  }
+  std::vector<GroupLoad> loads;
+  std::vector<Movable> requests;
+  std::vector<RequestId> ids;
+};
+
+}  // namespace
+
+std::vector<RequestMove> BalancingScheduler::moves(const RunState& run) {
+  const RequestTable& table = run.requests;
+  next_.reset();
+  looks_ = table.waiting().empty() && !table.leased().empty() && worth_a_look(run);
+  if (!options_.rebalance || !looks_) return {};
+  const Balance balance(run);
+  std::vector<RequestMove> made;
+  for (const Transferral& t : rebalance(balance.loads, balance.requests))
+    made.push_back({balance.ids[t.request], run.groups[t.to].ranks.leader});
+  return made;
+}
+
+/// Whether a group that ranks could be again would get requests of others.
+bool BalancingScheduler::would_balance(const RunState& run) const {
+  if (!options_.rebalance) return false;
+  Balance balance(run);
+  const auto as_any =
+      std::max_element(balance.loads.begin(), balance.loads.end(),
+                       [](const GroupLoad& a, const GroupLoad& b) { return a.room < b.room; });
+  if (as_any == balance.loads.end()) return false;
+  const GroupLoad dry = *as_any;
+  balance.loads.push_back(dry);
+  const auto to = static_cast<int>(balance.loads.size()) - 1;
+  const std::vector<Transferral> made = rebalance(balance.loads, balance.requests);
+  return std::any_of(made.begin(), made.end(), [to](const Transferral& t) { return t.to == to; });
+}
+
+/// A group that is to be taken apart begins no race, and none begins one that does not pay.
+std::vector<RaceOrder> BalancingScheduler::races(const RunState& run) {
+  if (!looks_) return {};
+  next_ = tail(run);
+  std::vector<RaceOrder> orders = races_due(run, options_.racing);
+  if (options_.tail.methods.empty() || orders.empty()) return orders;
+  std::map<int, TailGroup> holders;
+  for (TailGroup& group : tail_groups(run, options_.tail)) {
+    const int leader = group.leader;
+    holders.emplace(leader, std::move(group));
+  }
+  std::erase_if(orders, [&](const RaceOrder& order) {
+    const auto holder = holders.find(run.requests.leased().at(order.id).group);
+    const bool apart = next_ && next_->group(order.group) < 0;
+    return apart ||
+           (holder != holders.end() &&
+            !race_pays(holder->second, static_cast<std::size_t>(order.method), options_.tail));
+  });
+  return orders;
+}
+
+/// Found while races were looked for; or something waits for groups that are taken apart, or there
+/// is but one that could have been asked for races.
+std::optional<Placement> BalancingScheduler::placement(const RunState& run) {
+  const bool apart = run.groups.size() < options_.tail.home.groups.size();
+  if (!next_ && apart && (!run.requests.waiting().empty() || run.groups.size() < 2))
+    return tail(run);
+  return std::exchange(next_, std::nullopt);
+}
+
+std::optional<Placement> BalancingScheduler::tail(const RunState& run) const {
+  return tail_placement(run, options_.tail, [&](const GroupRanks&) { return would_balance(run); });
+}
+
+}  // namespace paceline::policy

@@ -1,0 +1,51 @@
+// The scheduler of runs: fills groups chunk by chunk (Seer, section 4.2), shares out the end, moves
+// requests to groups that run dry, has ranks of those that get none draft for others, and lets the
+// rest race.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <utility>
+
+#include "runtime/policy/schedule/leases.hpp"
+#include "runtime/policy/schedule/racing.hpp"
+#include "runtime/policy/schedule/scheduler.hpp"
+#include "runtime/policy/schedule/tail_drafters.hpp"
+
+namespace paceline::policy {
+
+struct BalancingOptions {
+  LeaseTerms terms = {};
+  bool rebalance = true;      ///< requests move, by policy::rebalance()
+  bool shares = true;         ///< near the end no group takes more than its share
+  RacingOptions racing = {};  ///< without methods no group races
+  TailOptions tail = {};      ///< without methods ranks stay what they are
+};
+
+class BalancingScheduler final : public Scheduler {
+ public:
+  explicit BalancingScheduler(BalancingOptions options) : options_(std::move(options)) {}
+
+  [[nodiscard]] std::optional<LeaseOrder> lease(const RunState& run,
+                                                const GroupState& group) override;
+  /// A request gives way to one that goes before it in the table's order. It does so, too, where
+  /// the pool has no room for its next chunk: then it waits for room in whichever group.
+  [[nodiscard]] LeaseEnd at_end(const RunState& run, const GroupState& group,
+                                RequestId id) override;
+  [[nodiscard]] std::vector<RequestMove> moves(const RunState& run) override;
+  [[nodiscard]] std::vector<RaceOrder> races(const RunState& run) override;
+  [[nodiscard]] std::optional<Placement> placement(const RunState& run) override;
+
+ private:
+  [[nodiscard]] bool worth_a_look(const RunState& run);
+  [[nodiscard]] bool would_balance(const RunState& run) const;
+  [[nodiscard]] std::optional<Placement> tail(const RunState& run) const;
+
+  BalancingOptions options_;
+  std::size_t dry_ = 0;            ///< groups that had run dry when last looked
+  std::size_t passed_over_ = 0;    ///< times asked since requests were last looked at
+  bool looks_ = false;             ///< they are, since moves() was last asked
+  std::optional<Placement> next_;  ///< found by the races() after that
+};
+
+}  // namespace paceline::policy

@@ -1,0 +1,40 @@
+// What a rank runs, whatever its role: turns, and the loop that gives them.
+#pragma once
+
+#include <functional>
+#include <limits>
+#include <optional>
+
+#include "runtime/core/clock.hpp"
+#include "runtime/core/mailbox.hpp"
+#include "runtime/policy/place/placement.hpp"
+
+namespace paceline::roles {
+
+/// What a turn came to.
+struct Turn {
+  bool worked = false;  ///< there may be more to do at once
+  /// Second of the clock at which the participant wants a turn although no message has come.
+  double wake = std::numeric_limits<double>::infinity();
+};
+
+/// A role as a state machine. A turn applies the messages that are there, decides, works, and says
+/// what others should know. Time and peers are reached through what the role was handed, so that
+/// the same role runs in simulation. Used by one thread.
+class Participant {
+ public:
+  virtual ~Participant() = default;
+  virtual Turn turn() = 0;
+  /// No further turn is wanted.
+  [[nodiscard]] virtual bool over() const = 0;
+  /// Once over: the placement in which the rank has another place. None: the run ends.
+  [[nodiscard]] virtual std::optional<policy::Placement> next() const { return std::nullopt; }
+};
+
+/// Gives turns until the participant is over, and sleeps in its mailbox while there is nothing to
+/// do. `each_turn` is called before each, and at least ten times a second: it looks at what comes
+/// from outside, such as signals, and ends the loop by false.
+void drive(Participant& participant, Mailbox& mailbox, const Clock& clock,
+           const std::function<bool()>& each_turn);
+
+}  // namespace paceline::roles

@@ -1,0 +1,52 @@
+#include "runtime/speculation/commit_log.hpp"
+
+#include <algorithm>
+
+namespace paceline::roles {
+namespace {
+
+/// Committed tokens that drafters need not be told at once.
+constexpr std::size_t kMostTokens = 4096;
+
+}  // namespace
+
+// Batches hardly change from step to step: it is mostly the request after the last.
+void CommitLog::add(const engine::Committed& committed) {
+  std::size_t seen = 0;
+  for (; seen < requests_; ++seen, ++next_) {
+    if (next_ >= requests_) next_ = 0;
+    if (entries_[next_].id == committed.id) break;
+  }
+  if (seen == requests_) {
+    next_ = requests_++;
+    if (entries_.size() < requests_) entries_.emplace_back();
+    entries_[next_].id = committed.id;
+  }
+  Entry& entry = entries_[next_++];
+  entry.tokens.insert(entry.tokens.end(), committed.tokens.begin(), committed.tokens.end());
+  entry.finished = committed.finished;
+  tokens_ += committed.tokens.size();
+}
+
+bool CommitLog::has(RequestId id) const {
+  const auto end = entries_.begin() + static_cast<std::ptrdiff_t>(requests_);
+  return std::any_of(entries_.begin(), end, [&](const Entry& entry) { return entry.id == id; });
+}
+
+bool CommitLog::full() const { return tokens_ >= kMostTokens; }
+
+void CommitLog::tell(std::span<const std::unique_ptr<draft::Drafter>> drafters, double now) {
+  for (std::size_t i = 0; i < requests_; ++i) {
+    Entry& entry = entries_[i];
+    for (const auto& drafter : drafters) {
+      drafter->commit(entry.id, entry.tokens, now);
+      if (entry.finished) drafter->finish(entry.id, now);
+    }
+    entry.tokens.clear();
+  }
+  requests_ = 0;
+  tokens_ = 0;
+  for (const auto& drafter : drafters) drafter->told();
+}
+
+}  // namespace paceline::roles

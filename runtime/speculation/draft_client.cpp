@@ -1,0 +1,191 @@
+#include "runtime/speculation/draft_client.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include "runtime/protocol/messages.hpp"
+
+namespace paceline::roles {
+namespace {
+
+/// Tokens of requests that have left, kept for a server that does not read.
+constexpr std::size_t kMostRests = std::size_t{64} << 10;
+
+}  // namespace
+
+DraftClient::DraftClient(std::unique_ptr<draft::Drafter> drafter, Mailbox& mailbox,
+                         const Clock& clock, DraftClientOptions options)
+    : drafter_(std::move(drafter)), mailbox_(mailbox), clock_(clock), options_(std::move(options)) {
+  if (options_.servers.empty()) throw std::invalid_argument("a draft client without servers");
+  for (const int rank : options_.servers)
+    servers_.emplace_back().at = {rank, Address::Port::draft_server};
+}
+
+DraftClient::Request& DraftClient::request(RequestId id) {
+  const auto at = requests_.find(id);
+  if (at == requests_.end()) throw std::logic_error("draft for a request that was not started");
+  return at->second;
+}
+
+// Of what it brings along its server is thought to know: whoever had it before has told. Where it
+// does not, as after a resume, it asks.
+void DraftClient::start(const draft::DraftStart& start, double now) {
+  drafter_->start(start, now);
+  Request& r = requests_[start.id];
+  r.response.assign(start.response.begin(), start.response.end());
+  r.told = r.response.size();
+  Group& group = groups_[start.id.prompt];
+  group.place.group = start.id.prompt;
+  if (group.requests++ == 0) due_ = true;  // much may have been said
+}
+
+void DraftClient::commit(RequestId id, std::span<const TokenId> tokens, double now) {
+  drafter_->commit(id, tokens, now);
+  Request& r = request(id);
+  r.response.insert(r.response.end(), tokens.begin(), tokens.end());
+  committed_ += tokens.size();
+}
+
+void DraftClient::finish(RequestId id, double now) {
+  drafter_->finish(id, now);
+  end(id, true, now);
+}
+
+void DraftClient::leave(RequestId id, double now) {
+  drafter_->leave(id, now);
+  end(id, false, now);
+}
+
+void DraftClient::end(RequestId id, bool ended, double now) {
+  const auto at = requests_.find(id);
+  const Request& r = at->second;
+  const std::span<const TokenId> rest = std::span(r.response).subspan(r.told);
+  Server& server = server_of(id);
+  if (ended || !rest.empty()) {
+    const bool room = server.rest_tokens + rest.size() <= kMostRests;
+    if (room) server.rest_tokens += rest.size();
+    server.rests.push_back(
+        {id, r.told, room ? std::vector(rest.begin(), rest.end()) : std::vector<TokenId>(), ended});
+    due_ = due_ || !ended;  // another verifier goes on from there
+  }
+  Group& group = groups_.at(id.prompt);
+  --group.requests;
+  group.used = now;
+  requests_.erase(at);
+  due_ = due_ || requests_.empty();  // there may be no further step
+}
+
+void DraftClient::told() {
+  drafter_->told();
+  const std::size_t requests = requests_.size();
+  const bool enough = committed_ >= static_cast<std::size_t>(options_.exchange_tokens) * requests;
+  if (due_ || (enough && committed_ > 0)) exchange();
+}
+
+void DraftClient::add(DraftUpdate& update, RequestId id, std::uint64_t offset,
+                      std::span<const TokenId> tokens, bool ended) {
+  update.stretches.push_back({id, offset, static_cast<std::uint32_t>(update.tokens.size()),
+                              static_cast<std::uint32_t>(tokens.size()), ended});
+  update.tokens.insert(update.tokens.end(), tokens.begin(), tokens.end());
+}
+
+// A server that does not read is told nothing, and asked for nothing: requests keep what they have
+// to tell.
+void DraftClient::exchange() {
+  const double now = clock_.now();
+  committed_ = 0;
+  due_ = false;
+  for (Server& server : servers_) {
+    server.update = {options_.name, {}, {}};
+    server.fetch = {options_.name, 0, {}};
+    server.reads = !mailbox_.full(server.at);
+    if (!server.reads) continue;
+    for (const Rest& rest : server.rests)
+      add(server.update, rest.id, rest.offset, rest.tokens, rest.ended);
+    server.rests.clear();
+    server.rest_tokens = 0;
+  }
+  for (auto& [id, r] : requests_) {
+    Server& server = server_of(id);
+    if (r.told == r.response.size() || !server.reads) continue;
+    add(server.update, id, r.told, std::span(r.response).subspan(r.told), false);
+    r.told = r.response.size();
+  }
+  for (auto at = groups_.begin(); at != groups_.end();) {
+    const auto& [id, group] = *at;
+    const bool over = group.requests == 0 && now - group.used > options_.ttl;
+    if (group.requests > 0) server_of({id, 0}).fetch.places.push_back(group.place);
+    at = over ? groups_.erase(at) : std::next(at);
+  }
+  for (Server& server : servers_) {
+    if (!server.reads) continue;
+    if (!server.update.stretches.empty()) {
+      const std::vector<std::byte> bytes = encode(server.update);
+      counts_.update_bytes += bytes.size();
+      mailbox_.send(server.at, bytes);
+    }
+    if (server.fetch.places.empty() || server.ticket != 0) continue;
+    server.fetch.ticket = server.ticket = ++last_ticket_;
+    server.asked = now;
+    mailbox_.send(server.at, encode(server.fetch));
+  }
+  mailbox_.flush();  // servers work while the verifier's next step runs
+}
+
+void DraftClient::receive(int from, std::span<const std::byte> message) {
+  const auto server = std::find_if(servers_.begin(), servers_.end(),
+                                   [from](const Server& s) { return s.at.rank == from; });
+  const std::optional<Message> decoded = decode_if_message(message);
+  if (server == servers_.end() || !decoded) {
+    ++counts_.invalid;
+  } else if (const auto* texts = std::get_if<DraftTexts>(&*decoded)) {
+    // What the rank's last client asked for is not for this one.
+    if (texts->client != options_.name || server->ticket == 0 || texts->ticket != server->ticket)
+      return;
+    server->ticket = 0;
+    counts_.fetch_bytes += message.size();
+    counts_.fetch_seconds += clock_.now() - server->asked;
+    take(*server, *texts);
+  } else if (const auto* wanted = std::get_if<DraftWanted>(&*decoded)) {
+    if (wanted->client != options_.name) return;
+    for (const DraftWanted::Missing& missing : wanted->missing) {
+      const auto at = requests_.find(missing.id);
+      if (at == requests_.end()) continue;  // whoever has it now is asked then
+      at->second.told = std::min<std::size_t>(at->second.told, missing.held);
+      due_ = true;
+    }
+  } else {
+    ++counts_.invalid;
+  }
+}
+
+void DraftClient::take(Server& server, const DraftTexts& texts) {
+  const double now = clock_.now();
+  const std::span<const TokenId> all = texts.tokens;
+  for (const DraftStretch& stretch : texts.stretches) {
+    const bool inside = stretch.first <= all.size() && stretch.count <= all.size() - stretch.first;
+    const auto tokens = inside ? all.subspan(stretch.first, stretch.count) : all.first(0);
+    const bool valid = inside && std::all_of(tokens.begin(), tokens.end(), [this](TokenId token) {
+                         return token >= 0 && token < options_.vocab;
+                       });
+    if (!valid) {
+      ++counts_.invalid;
+      continue;
+    }
+    counts_.heard += tokens.size();
+    if (requests_.contains(stretch.id)) continue;  // its own, which it knows better
+    drafter_->hear(stretch.id, stretch.offset, tokens, stretch.ended != 0, now);
+  }
+  for (const draft::LogPlace& place : texts.places) {
+    const auto group = groups_.find(place.group);
+    if (group != groups_.end() && &server_of({place.group, 0}) == &server)
+      group->second.place = place;
+  }
+  ++counts_.fetches;
+  counts_.most_behind = std::max(counts_.most_behind, texts.tokens.size() + texts.left);
+  due_ = due_ || texts.left > 0;
+}
+
+}  // namespace paceline::roles

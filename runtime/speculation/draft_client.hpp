@@ -1,0 +1,125 @@
+// A verifier's side of the grouped draft servers (Seer, section 4.4 and table 4).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "runtime/core/clock.hpp"
+#include "runtime/core/mailbox.hpp"
+#include "runtime/draft/drafter.hpp"
+#include "runtime/draft/group_log.hpp"
+#include "runtime/protocol/draft_messages.hpp"
+
+namespace paceline::roles {
+
+struct DraftClientOptions {
+  std::vector<int> servers;   ///< ranks that host one, not empty; prompts go round them
+  draft::LogClient name = 0;  ///< no other client of the run, earlier ones included, has it
+  std::int32_t vocab = 0;     ///< ids past it are no tokens
+  /// Tokens that requests get on average from one exchange with the servers to the next. A longer
+  /// one saves messages, and what siblings say is known later: 32 tokens lose up to 3 % of what
+  /// drafts gain, 64 lose 4 to 6 %, 128 lose 6 to 11 % (tests/bench/README.md).
+  int exchange_tokens = 32;
+  /// A group is forgotten after so many seconds without a request here.
+  double ttl = 3600;
+};
+
+/// A drafter that learns from siblings, with the siblings that are generated elsewhere: it tells
+/// the servers what is committed here, and asks them for what others commit to the groups of
+/// requests that are here (registers them: register_group). Speculation is the drafter's own, over
+/// what it holds itself (batch_speculate), and never waits for an answer: a server that lags, does
+/// not read or says nothing costs acceptance alone. What a server says that makes no sense is
+/// dropped.
+///
+/// Tells and asks as a part of told(), that is, between two steps of a verifier that drafts.
+class DraftClient final : public draft::Drafter {
+ public:
+  /// Mailbox and clock outlive this.
+  DraftClient(std::unique_ptr<draft::Drafter> drafter, Mailbox& mailbox, const Clock& clock,
+              DraftClientOptions options);
+
+  void start(const draft::DraftStart& start, double now) override;
+  void commit(RequestId id, std::span<const TokenId> tokens, double now) override;
+  void finish(RequestId id, double now) override;
+  void leave(RequestId id, double now) override;
+  void told() override;
+  void propose(std::span<draft::DraftSlot> batch, double now, draft::Levels* levels) override {
+    drafter_->propose(batch, now, levels);
+  }
+  [[nodiscard]] bool lags() const override { return drafter_->lags(); }
+  [[nodiscard]] int lag(RequestId id) const override { return drafter_->lag(id); }
+  [[nodiscard]] bool listens() const override { return drafter_->listens(); }
+  bool present() const override { return drafter_->present(); }
+  bool gives_memory() const override { return drafter_->gives_memory(); }
+  void suspend() override { drafter_->suspend(); }
+  bool resume() override { return drafter_->resume(); }
+  [[nodiscard]] std::size_t bytes() const override { return drafter_->bytes(); }
+
+  /// What has come from a rank's draft server.
+  void receive(int from, std::span<const std::byte> message);
+
+  struct Counts {
+    std::uint64_t update_bytes = 0;  ///< of messages to servers that tell
+    std::uint64_t fetch_bytes = 0;   ///< of their answers
+    std::uint64_t fetches = 0;       ///< answered
+    double fetch_seconds = 0;        ///< from asking until the answer was read, of all of them
+    std::uint64_t heard = 0;         ///< tokens that came with them
+    std::uint64_t most_behind = 0;   ///< tokens that an answer brought or left, at most
+    std::uint64_t invalid = 0;       ///< messages and stretches without sense
+  };
+  [[nodiscard]] const Counts& counts() const { return counts_; }
+
+ private:
+  struct Request {
+    std::vector<TokenId> response;
+    std::size_t told = 0;  ///< of its tokens, those that its server is thought to have
+  };
+  /// What is left to tell of a request that is here no more.
+  struct Rest {
+    RequestId id;
+    std::uint64_t offset = 0;
+    std::vector<TokenId> tokens;
+    bool ended = false;
+  };
+  struct Group {
+    draft::LogPlace place;
+    int requests = 0;
+    double used = 0;  ///< when the last of them was here
+  };
+  struct Server {
+    Address at;
+    std::vector<Rest> rests;
+    std::size_t rest_tokens = 0;
+    std::uint64_t ticket = 0;  ///< of the fetch under way; 0: none
+    double asked = 0;
+    // Of the exchange under way.
+    bool reads = true;  ///< its mailbox has room
+    DraftUpdate update;
+    DraftFetch fetch;
+  };
+  [[nodiscard]] Server& server_of(RequestId id) { return servers_[id.prompt % servers_.size()]; }
+  Request& request(RequestId id);
+  void end(RequestId id, bool ended, double now);
+  void exchange();
+  static void add(DraftUpdate& update, RequestId id, std::uint64_t offset,
+                  std::span<const TokenId> tokens, bool ended);
+  void take(Server& server, const DraftTexts& texts);
+
+  std::unique_ptr<draft::Drafter> drafter_;
+  Mailbox& mailbox_;
+  const Clock& clock_;
+  DraftClientOptions options_;
+  std::vector<Server> servers_;
+  std::map<RequestId, Request> requests_;
+  std::map<draft::GroupId, Group> groups_;
+  std::size_t committed_ = 0;  ///< tokens since the last exchange
+  bool due_ = false;           ///< an exchange is, whatever was committed
+  std::uint64_t last_ticket_ = 0;
+  Counts counts_;
+};
+
+}  // namespace paceline::roles

@@ -1,0 +1,55 @@
+// Memory that is the draft models' or the KV pool's, whichever can use it better (Nightjar, section
+// 5), as a verifier group's leader manages it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "runtime/core/clock.hpp"
+#include "runtime/core/interfaces.hpp"
+#include "runtime/engine/batcher.hpp"
+#include "runtime/engine/step_runner.hpp"
+#include "runtime/policy/plan/draft_memory.hpp"
+#include "runtime/speculation/speculator.hpp"
+
+namespace paceline::roles {
+
+/// All references outlive it.
+struct ElasticMemoryPorts {
+  const Clock& clock;
+  engine::Batcher& batcher;
+  engine::StepRunner& runner;  ///< of the whole group
+  Speculator& speculator;
+  TelemetrySink& telemetry;
+};
+
+/// An expansion suspends the draft models, which gives their memory back, and grows the pool by as
+/// much, in place. A contraction moves the blocks that are in use past the pool's old end below it,
+/// shrinks the pool, and then has the models load, a part before each step, so that decoding goes
+/// on meanwhile. Until they are there nothing is drafted by them. Every rank of the group resizes
+/// its share at the same step (kv::Work). Not thread-safe.
+class ElasticMemory {
+ public:
+  /// The pool has `blocks` blocks, and `gain` more while the models are suspended.
+  ElasticMemory(const ElasticMemoryPorts& ports, std::unique_ptr<policy::DraftMemoryPolicy> policy,
+                std::int32_t blocks, std::int32_t gain);
+
+  /// Before a step. `waiting`: requests without a place in the batch. Whether there is more room
+  /// now, or less.
+  bool turn(std::size_t waiting);
+
+ private:
+  void expand();
+  [[nodiscard]] bool contract();
+  void go_on_resuming();
+
+  ElasticMemoryPorts ports_;
+  std::unique_ptr<policy::DraftMemoryPolicy> policy_;
+  std::int32_t blocks_;
+  std::int32_t gain_;
+  bool expanded_ = false;
+  bool resuming_ = false;
+  DraftMemoryRecord resumed_;  ///< of the resumption under way
+};
+
+}  // namespace paceline::roles

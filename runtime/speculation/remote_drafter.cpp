@@ -1,0 +1,365 @@
+#include "runtime/speculation/remote_drafter.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "runtime/protocol/messages.hpp"
+
+namespace paceline::roles {
+namespace {
+
+/// Committed tokens that are kept for a rank that drafts by a head and does not read now: to be
+/// told anew of a request costs it all that it has of its features. Of 64 requests as many tokens
+/// as features of them are kept.
+constexpr std::size_t kMostHeldTokens = 64 * draft::kMostKeptFeatures;
+
+}  // namespace
+
+RemoteDrafter::RemoteDrafter(Mailbox& mailbox, const Clock& clock,
+                             std::vector<policy::DrafterPlace> drafters,
+                             const RemoteOptions& options, DrafterWatch::Warn warn)
+    : mailbox_(mailbox),
+      clock_(clock),
+      drafters_(std::move(drafters)),
+      options_(options),
+      warn_(std::move(warn)) {
+  link_all();
+}
+
+void RemoteDrafter::link_all() {
+  for (const policy::DrafterPlace& drafter : drafters_) {
+    links_.try_emplace(drafter.rank,
+                       Link{.watch = DrafterWatch(drafter.rank, options_.patience, clock_, warn_),
+                            .since = drafter.since,
+                            .commits = {},
+                            .unopened = {},
+                            .prompts = {},
+                            .next_features = {}});
+  }
+}
+
+void RemoteDrafter::use(std::vector<policy::DrafterPlace> drafters) {
+  drafters_ = std::move(drafters);
+  for (auto& [id, r] : requests_) {
+    const policy::DrafterPlace* now = policy::drafter_for(id.prompt, drafters_);
+    if (r.rank >= 0 && now != nullptr &&
+        *now == policy::DrafterPlace{r.rank, links_.at(r.rank).since})
+      continue;
+    take_back(id, r, DraftEnd::left);
+  }
+  std::erase_if(links_, [&](const auto& link) {
+    const policy::DrafterPlace was{link.first, link.second.since};
+    if (std::find(drafters_.begin(), drafters_.end(), was) != drafters_.end()) return false;
+    link.second.watch.sum_up();
+    return true;
+  });
+  link_all();
+  for (auto& [id, r] : requests_) {
+    if (r.rank < 0) give(id, r);
+  }
+  told();
+}
+
+RemoteDrafter::Request& RemoteDrafter::request(RequestId id) {
+  const auto at = requests_.find(id);
+  if (at == requests_.end()) throw std::logic_error("draft for a request that was not started");
+  return at->second;
+}
+
+void RemoteDrafter::start(const draft::DraftStart& start, double /*now*/) {
+  const auto [at, added] = requests_.try_emplace(start.id);
+  if (!added) throw std::logic_error("a request was started twice");
+  Request& r = at->second;
+  r.noise = start.noise;
+  r.version = start.version;
+  r.window = start.wanted ? options_.window : 0;
+  r.sampling = start.sampling;
+  r.response.assign(start.response.begin(), start.response.end());
+  prompts_.try_emplace(start.id.prompt, start.prompt.begin(), start.prompt.end());
+  give(start.id, r);
+  told();
+}
+
+/// To whoever drafts for it.
+void RemoteDrafter::give(RequestId id, Request& r) {
+  if (r.window == 0) return;
+  const policy::DrafterPlace* drafter = policy::drafter_for(id.prompt, drafters_);
+  if (drafter == nullptr) return;
+  r.rank = drafter->rank;
+  links_.at(r.rank).unopened.push_back(id);
+}
+
+void RemoteDrafter::take_back(RequestId id, Request& r, DraftEnd how) {
+  counts_.stale += r.ahead.size();
+  r.ahead.clear();
+  r.unsent = {};
+  if (r.rank < 0) return;
+  Link& link = links_.at(r.rank);
+  if (r.opened) link.commits.commits.push_back({id, 0, 0, how});
+  std::erase(link.unopened, id);
+  r.rank = -1;
+  r.opened = false;
+  r.follows = false;
+}
+
+/// Its rank drops the request, and is given it anew if it is to go on.
+void RemoteDrafter::set_window(RequestId id, int window) {
+  Request& r = request(id);
+  if (window == r.window) return;
+  take_back(id, r, DraftEnd::left);
+  r.window = std::min(window, options_.window);
+  give(id, r);
+}
+
+void RemoteDrafter::commit(RequestId id, std::span<const TokenId> tokens, double /*now*/) {
+  Request& r = request(id);
+  if (r.follows) {
+    DraftCommits& commits = links_.at(r.rank).commits;
+    commits.commits.push_back({id, static_cast<std::int32_t>(commits.tokens.size()),
+                               static_cast<std::int32_t>(tokens.size()), DraftEnd::goes_on});
+    commits.tokens.insert(commits.tokens.end(), tokens.begin(), tokens.end());
+  }
+  for (const TokenId token : tokens) {
+    r.response.push_back(token);
+    if (r.ahead.empty()) continue;
+    if (r.ahead.front().token == token) {
+      r.ahead.pop_front();
+      continue;
+    }
+    r.refuted = static_cast<std::int32_t>(r.response.size());
+    counts_.stale += r.ahead.size();
+    r.ahead.clear();
+  }
+}
+
+void RemoteDrafter::observe(RequestId id, std::int32_t first, std::span<const std::byte> features) {
+  Request& r = request(id);
+  if (options_.feature_bytes == 0 || r.rank < 0) return;
+  r.unsent.add(first, features, options_.feature_bytes);
+  (void)r.unsent.drop_old(options_.feature_bytes);
+}
+
+void RemoteDrafter::end(RequestId id, DraftEnd how) {
+  take_back(id, request(id), how);
+  requests_.erase(id);
+}
+
+void RemoteDrafter::finish(RequestId id, double /*now*/) { end(id, DraftEnd::finished); }
+void RemoteDrafter::leave(RequestId id, double /*now*/) { end(id, DraftEnd::left); }
+
+void RemoteDrafter::told() {
+  for (auto& [rank, link] : links_) tell(rank, link);
+  mailbox_.flush();  // the drafters go on while the verifier's next step runs
+}
+
+void RemoteDrafter::tell(int rank, Link& link) {
+  const Address to{rank, Address::Port::role};
+  link.watch.step_ended();
+  const bool full = mailbox_.full(to);
+  const bool waits =
+      full && options_.feature_bytes > 0 && link.commits.tokens.size() <= kMostHeldTokens;
+  link.watch.reads(!full || waits);
+  if (waits) return;
+  if (full) {
+    hold_back(link, requests_);
+    return;
+  }
+  bool said = !link.commits.commits.empty();
+  if (said) {
+    link.commits.since = link.since;
+    mailbox_.send(to, encode(link.commits));
+    link.commits = {};
+  }
+  std::size_t opened = 0;
+  for (; opened < link.unopened.size() && !mailbox_.full(to); ++opened) {
+    open(link, link.unopened[opened]);
+    said = true;
+  }
+  link.unopened.erase(link.unopened.begin(),
+                      link.unopened.begin() + static_cast<std::ptrdiff_t>(opened));
+  said = send_features(rank, link) || said;
+  if (said) link.watch.told();
+}
+
+/// Of the requests that the rank follows, behind the text that they are of. What finds no room now
+/// is sent first the next time.
+bool RemoteDrafter::send_features(int rank, Link& link) {
+  const Address to{rank, Address::Port::role};
+  const std::size_t row = options_.feature_bytes;
+  if (row == 0 || mailbox_.full(to)) return false;
+  const auto most = std::max<std::int64_t>(1, static_cast<std::int64_t>(kMostFeatureBytes / row));
+  DraftFeatures message{link.since, {}, {}};
+  std::int64_t room = most;
+  bool said = false;
+  const auto send = [&] {
+    if (message.rows.empty()) return;
+    mailbox_.send(to, encode(std::exchange(message, {link.since, {}, {}})));
+    room = most;
+    said = true;
+  };
+  auto at = requests_.lower_bound(link.next_features);
+  for (std::size_t i = 0; i < requests_.size(); ++i, ++at) {
+    if (at == requests_.end()) at = requests_.begin();
+    auto& [id, r] = *at;
+    while (r.rank == rank && r.follows && r.unsent.first < r.unsent.end) {
+      if (room == 0) {
+        send();
+        link.next_features = id;
+        if (mailbox_.full(to)) return said;
+      }
+      const std::int64_t count = std::min(room, r.unsent.end - r.unsent.first);
+      const auto bytes = r.unsent.bytes.begin();
+      message.rows.push_back(
+          {id, static_cast<std::int32_t>(r.unsent.first), static_cast<std::int32_t>(count)});
+      message.features.insert(message.features.end(), bytes,
+                              bytes + count * static_cast<std::ptrdiff_t>(row));
+      r.unsent.drop_before(r.unsent.first + count, row);
+      room -= count;
+    }
+  }
+  send();
+  return said;
+}
+
+/// What was drafted for it from before is of another beginning.
+void RemoteDrafter::open(Link& link, RequestId id) {
+  Request& r = requests_.at(id);
+  counts_.stale += r.ahead.size();
+  r.ahead.clear();
+  r.refuted = static_cast<std::int32_t>(r.response.size());
+  r.opened = true;
+  r.follows = true;
+  DraftOpen open{link.since, id, {}, r.response, r.noise, r.version, r.window, r.sampling};
+  if (link.prompts.insert(id.prompt).second) open.prompt = prompts_.at(id.prompt);
+  mailbox_.send({r.rank, Address::Port::role}, encode(open));
+}
+
+/// Of what a rank cannot be told now, only which requests have ended is kept. The others' texts are
+/// told anew later.
+void RemoteDrafter::hold_back(Link& link, std::map<RequestId, Request>& requests) {
+  std::erase_if(link.commits.commits, [&](DraftCommit& commit) {
+    if (commit.end != DraftEnd::goes_on) {
+      commit.first = 0;
+      return false;
+    }
+    const auto at = requests.find(commit.id);
+    if (at != requests.end() && std::exchange(at->second.follows, false))
+      link.unopened.push_back(commit.id);
+    return true;
+  });
+  link.commits.tokens.clear();
+}
+
+void RemoteDrafter::receive(int from, std::span<const std::byte> message) {
+  Link& link = links_.at(from);
+  if (link.watch.floods()) {
+    ++counts_.flooded;
+  } else {
+    link.watch.heard(read(from, link, message));
+  }
+}
+
+DrafterWatch::Worth RemoteDrafter::read(int from, Link& link, std::span<const std::byte> message) {
+  using Worth = DrafterWatch::Worth;
+  const auto nonsense = [&](const char* what) {
+    ++counts_.invalid;
+    link.watch.nonsense(what);
+    return Worth::none;
+  };
+  const std::optional<Message> decoded = decode_if_message(message);
+  if (!decoded) return nonsense("bytes that are no message");
+  const auto* drafts = std::get_if<Drafts>(&*decoded);
+  if (std::holds_alternative<RaceCommit>(*decoded) || std::holds_alternative<Pull>(*decoded))
+    return Worth::none;  // late, by the verifier that it was
+  if (drafts == nullptr) return nonsense("messages that are not a drafter's to send");
+  if (drafts->scores.size() != drafts->tokens.size()) return nonsense("tokens without scores");
+  Worth worth = drafts->pieces.empty() ? Worth::sign_of_life : Worth::none;
+  for (const DraftPiece& piece : drafts->pieces) {
+    if (!makes_sense(piece, *drafts)) {
+      (void)nonsense("drafts that make no sense");
+      continue;
+    }
+    worth = std::max(worth, Worth::sign_of_life);
+    counts_.drafted += piece.count;
+    const auto at = requests_.find(piece.id);
+    if (at == requests_.end() || at->second.rank != from) {
+      counts_.stale += piece.count;  // its request has ended since
+    } else if (extend(at->second, piece, *drafts)) {
+      worth = Worth::drafts;
+    }
+  }
+  return worth;
+}
+
+bool RemoteDrafter::makes_sense(const DraftPiece& piece, const Drafts& drafts) const {
+  const std::int32_t most = most_ahead(options_.window);
+  if (piece.first < 0 || piece.count < 1 || piece.count > most || piece.known < 0 ||
+      piece.base < piece.known || piece.base - piece.known > most - piece.count ||
+      std::int64_t{piece.first} + piece.count > static_cast<std::int64_t>(drafts.tokens.size()))
+    return false;
+  float before = 1;
+  for (std::int32_t i = piece.first; i < piece.first + piece.count; ++i) {
+    const float score = drafts.scores[i];
+    if (drafts.tokens[i] < 0 || drafts.tokens[i] >= options_.vocab ||
+        !(score >= 0 && score <= before))
+      return false;
+    before = score;
+  }
+  return true;
+}
+
+// Tokens that the target has said meanwhile must be the piece's own; the others must go on from
+// what is there, and have been drafted after the last refutation was known. A piece that makes
+// sense reaches less than two windows past what was committed when it was drafted, so no more than
+// that is ever ahead. One that knows more of the text than was said does not.
+bool RemoteDrafter::extend(Request& r, const DraftPiece& piece, const Drafts& drafts) {
+  const auto tokens = std::span(drafts.tokens).subspan(piece.first, piece.count);
+  const auto scores = std::span(drafts.scores).subspan(piece.first, piece.count);
+  const auto committed = static_cast<std::int32_t>(r.response.size());
+  const std::int32_t said = std::clamp(committed - piece.base, 0, piece.count);
+  const std::int32_t there = committed + static_cast<std::int32_t>(r.ahead.size());
+  const bool agrees = said == 0 || std::equal(tokens.begin(), tokens.begin() + said,
+                                              r.response.begin() + piece.base);
+  if (!agrees) r.refuted = std::max(r.refuted, piece.base + said);
+  if (!agrees || piece.known < r.refuted || piece.known > committed || piece.base + said != there) {
+    counts_.stale += piece.count;
+    return false;
+  }
+  counts_.stale += said;
+  float before = said > 0 ? scores[said - 1] : 1;
+  for (std::int32_t i = said; i < piece.count; ++i) {
+    r.ahead.push_back({tokens[i], before > 0 ? scores[i] / before : 0});
+    before = scores[i];
+  }
+  return true;
+}
+
+void RemoteDrafter::propose(std::span<draft::DraftSlot> batch, double /*now*/,
+                            draft::Levels* /*levels*/) {
+  for (draft::DraftSlot& slot : batch) {
+    const Request& r = request(slot.id);
+    const std::size_t assumed = slot.assumed.size();
+    const bool agrees =
+        r.ahead.size() >= assumed &&
+        std::equal(slot.assumed.begin(), slot.assumed.end(), r.ahead.begin(),
+                   [](TokenId token, const Ahead& ahead) { return token == ahead.token; });
+    const int most =
+        !agrees ? 0
+                : std::min({static_cast<int>(r.ahead.size() - assumed), slot.limits.max_tokens,
+                            slot.limits.max_length, slot.output.capacity()});
+    float path = 1;
+    for (int i = 0; i < most; ++i) {
+      path *= r.ahead[assumed + i].conditional;
+      slot.output.set(i, r.ahead[assumed + i].token, i - 1, path);
+    }
+    slot.count = most;
+    counts_.late += most == 0 ? 1 : 0;
+  }
+}
+
+void RemoteDrafter::close() {
+  for (const auto& [rank, link] : links_) link.watch.sum_up();
+}
+
+}  // namespace paceline::roles
