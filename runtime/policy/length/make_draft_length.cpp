@@ -3,11 +3,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "runtime/policy/length/banditspec.hpp"
-#include "runtime/policy/length/dsd.hpp"
+#include "runtime/policy/length/baselines.hpp"
 #include "runtime/policy/length/goodput.hpp"
-#include "runtime/policy/length/nightjar.hpp"
-#include "runtime/policy/length/tetris.hpp"
 
 namespace paceline::policy {
 

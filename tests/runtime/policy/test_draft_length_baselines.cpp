@@ -7,10 +7,8 @@
 #include <numeric>
 #include <string>
 
-#include "runtime/policy/length/banditspec.hpp"
-#include "runtime/policy/length/dsd.hpp"
+#include "runtime/policy/length/baselines.hpp"
 #include "runtime/policy/length/make_draft_length.hpp"
-#include "runtime/policy/length/tetris.hpp"
 #include "tests/runtime/policy/decoding_world.hpp"
 
 namespace paceline::policy {

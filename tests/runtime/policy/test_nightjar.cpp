@@ -1,5 +1,4 @@
 // Nightjar's bandit: Algorithm 1's schedule, equation 3 and the switching cost by hand; its regret.
-#include "runtime/policy/length/nightjar.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,6 +9,8 @@
 #include <set>
 #include <tuple>
 #include <vector>
+
+#include "runtime/policy/length/baselines.hpp"
 
 namespace paceline::policy {
 namespace {
