@@ -26,7 +26,7 @@ struct DraftStart {
   std::span<const TokenId> prompt;    ///< [prompt] never empty
   std::span<const TokenId> response;  ///< [response] what is committed so far
   NoiseKey noise;                     ///< that the target samples its tokens with
-  std::uint64_t version = 0;          ///< of its holder (engine::Admission); later ones are larger
+  std::uint64_t version = 0;          ///< of its holder (Admission); later ones are larger
   bool wanted = true;                 ///< false: drafts are asked for of other drafters alone
   RequestSampling sampling = {};
 };

@@ -80,8 +80,8 @@ bool Batcher::runs(RequestId id) const {
                      [&](const Request& r) { return r.trajectory.id == id; });
 }
 
-std::vector<Running> Batcher::running() const {
-  std::vector<Running> running;
+std::vector<RunningRequest> Batcher::running() const {
+  std::vector<RunningRequest> running;
   for (const Request& r : requests_)
     running.push_back({r.trajectory.id, static_cast<std::uint32_t>(r.trajectory.tokens.size())});
   return running;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/backend.hpp"
+#include "runtime/core/admission.hpp"
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/request.hpp"
 #include "runtime/core/sampling.hpp"
@@ -37,19 +38,6 @@ struct Arrival {
   std::int32_t end = 0;
 };
 
-/// A request as a verifier receives it.
-struct Admission {
-  Trajectory trajectory;  ///< id, and what it already has when it goes on
-  std::vector<TokenId> prompt;
-  NoiseKey noise;
-  /// Of its holder: n, where the n-th lease, move or race of the run gave it the request. Of two
-  /// that may be the holder the one with the larger version is.
-  std::uint64_t version = 0;
-  /// Response tokens at which its lease ends.
-  std::uint32_t until = std::numeric_limits<std::uint32_t>::max();
-  RequestSampling sampling = {};
-};
-
 /// A request that leaves or is copied, and the blocks with its KV. Those are released when they
 /// were sent.
 struct Departure {
@@ -63,12 +51,6 @@ struct Decoding {
   std::int32_t response = 0;      ///< tokens so far
   std::int32_t context = 0;       ///< with the prompt's
   std::int32_t most_drafted = 0;  ///< tokens of a draft: no more can be committed
-};
-
-/// A request in the batch.
-struct Running {
-  RequestId id;
-  std::uint32_t tokens = 0;  ///< response tokens so far
 };
 
 /// What a step committed to a request.
@@ -141,7 +123,7 @@ class Batcher {
   void renew(RequestId id, std::uint32_t until);
 
   [[nodiscard]] bool runs(RequestId id) const;
-  [[nodiscard]] std::vector<Running> running() const;
+  [[nodiscard]] std::vector<RunningRequest> running() const;
 
   /// The block table of a request that runs: where KV that arrives goes.
   [[nodiscard]] std::span<const std::int32_t> table(RequestId id) const;

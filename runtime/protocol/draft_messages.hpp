@@ -33,7 +33,7 @@ struct DraftOpen {
   std::vector<TokenId> prompt;  ///< empty: the drafter was sent it before
   std::vector<TokenId> response;
   NoiseKey noise;
-  /// Of its holder (engine::Admission). Messages of two verifiers that open a request may arrive in
+  /// Of its holder (Admission). Messages of two verifiers that open a request may arrive in
   /// either order: the one with the larger version has it.
   std::uint64_t version = 0;
   std::int32_t window = 0;  ///< tokens to send at a time, at most the drafter's own number

@@ -50,7 +50,7 @@ void fields(Wire& w, RequestSampling& s) {
   put_strings(w, s.stops->strings);
 }
 template <typename Wire>
-void fields(Wire& w, engine::Admission& a) {
+void fields(Wire& w, Admission& a) {
   fields(w, a.trajectory);
   put(w, a.prompt, a.noise, a.version, a.until);
   fields(w, a.sampling);

@@ -30,10 +30,10 @@
 #include <variant>
 #include <vector>
 
+#include "runtime/core/admission.hpp"
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/request.hpp"
 #include "runtime/core/sampling.hpp"
-#include "runtime/engine/batcher.hpp"
 #include "runtime/engine/step.hpp"
 #include "runtime/policy/place/placement.hpp"
 #include "runtime/policy/schedule/move_split.hpp"
@@ -44,8 +44,8 @@ namespace paceline::roles {
 
 /// Coordinator to verifier: generate this response, or its next chunk.
 struct Lease {
-  engine::Admission request;  ///< without its prompt where the group was sent that before
-  policy::StoredKv kv;        ///< that there is of it
+  Admission request;    ///< without its prompt where the group was sent that before
+  policy::StoredKv kv;  ///< that there is of it
 };
 
 /// Coordinator to verifier: the lease of this request goes on until its response has so many
@@ -102,7 +102,7 @@ struct Returned {
 /// Verifier to verifier: the request is yours, or yours to race for. Its KV stays where it was
 /// until pulled.
 struct Offer {
-  engine::Admission request;  ///< with its prompt; its version is the key of the move or race
+  Admission request;  ///< with its prompt; its version is the key of the move or race
   GroupRanks from;
   std::int32_t positions = 0;  ///< whose KV there is
   std::int32_t method = -1;    ///< Race's; -1: it is a move
@@ -221,9 +221,9 @@ struct Status {
   std::uint64_t steps = 0;                 ///< run, in all
   std::uint64_t tokens = 0;                ///< response tokens generated, in all
   std::int32_t stopped = 0;                ///< 1: has handed in its unfinished requests
-  std::vector<engine::Running> ended;      ///< since the last status; not all on disk yet
+  std::vector<RunningRequest> ended;       ///< since the last status; not all on disk yet
   std::vector<RequestId> finished;         ///< since the last status; on disk
-  std::vector<engine::Running> running;    ///< all it holds
+  std::vector<RunningRequest> running;     ///< all it holds
   std::vector<RequestId> ending;           ///< whose leases are about to end; once for a lease
   std::vector<std::uint64_t> moved;        ///< keys of moves that brought it a request
   std::vector<std::uint64_t> kept;         ///< keys of moves that came too late to be made

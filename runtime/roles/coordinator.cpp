@@ -7,6 +7,8 @@
 #include <tuple>
 #include <utility>
 
+#include "runtime/protocol/message_table.hpp"
+
 namespace paceline::roles {
 namespace {
 
@@ -53,29 +55,7 @@ Turn Coordinator::turn() {
     turn.worked = true;
     const int from = envelope->from.rank;
     ++heard_[from];
-    std::optional<Message> read = understand(*envelope);
-    if (!read) {
-      ++nonsense_;
-      continue;
-    }
-    Message& message = *read;
-    if (const auto* status = std::get_if<Status>(&message)) {
-      on(from, *status);
-    } else if (const auto* costs = std::get_if<Costs>(&message)) {
-      group_of(from, costs->epoch).costs = costs->costs;
-    } else if (auto* returned = std::get_if<Returned>(&message)) {
-      on(from, std::move(*returned));
-    } else if (const auto* ready = std::get_if<Ready>(&message)) {
-      on(from, *ready);
-    } else if (std::holds_alternative<StopRequest>(message)) {
-      stop();
-    } else if (auto* summary = std::get_if<Summary>(&message)) {
-      summary->rank.rank = static_cast<std::uint32_t>(from);
-      if (reported_.insert(from).second) summaries_.push_back(summary->rank);
-      ++changes_;
-    } else {
-      throw std::logic_error("the coordinator got a message meant for another role");
-    }
+    if (!take(*envelope)) ++nonsense_;
   }
   return turn;
 }
@@ -86,18 +66,39 @@ Role Coordinator::role_of(int rank) const {
   return (taken ? change_->next() : placement_).role(rank);
 }
 
-/// A drafter rank has little to say to a coordinator, and is not trusted: all else is dropped.
-std::optional<Message> Coordinator::understand(const Envelope& envelope) const {
-  if (role_of(envelope.from.rank) != Role::drafter) return decode(envelope.bytes);
-  std::optional<Message> message = decode_if_message(envelope.bytes);
-  if (!message) return std::nullopt;
-  const auto* stop = std::get_if<StopRequest>(&*message);
-  const auto* ready = std::get_if<Ready>(&*message);
-  if ((stop != nullptr && stop->rank == envelope.from.rank) ||
-      (finish_sent_ && std::holds_alternative<Summary>(*message)) ||
-      (ready != nullptr && takes_place(envelope.from.rank, *ready)))
-    return message;
-  return std::nullopt;
+/// A drafter rank has little to say to a coordinator, and is not trusted: all else is dropped, and
+/// false returned.
+bool Coordinator::take(const Envelope& envelope) {
+  const int rank = envelope.from.rank;
+  const bool drafts = role_of(rank) == Role::drafter;
+  std::optional<Message> message =
+      drafts ? decode_if_message(envelope.bytes) : decode(envelope.bytes);
+  if (!message) return false;
+  const auto others = [&](Address, const auto&) { return !drafts; };
+  const auto of_itself = [&](Address, const StopRequest& stop) {
+    return !drafts || stop.rank == rank;
+  };
+  const auto on_its_way = [&](Address, const Ready& ready) {
+    return !drafts || takes_place(rank, ready);
+  };
+  const auto at_the_end = [&](Address, const Summary&) { return !drafts || finish_sent_; };
+  const Receipt receipt = receive(
+      envelope.from, *message,
+      roles::on<Status>(others, [&](Address, Status& status) { on(rank, status); }),
+      roles::on<Costs>(
+          others, [&](Address, Costs& told) { group_of(rank, told.epoch).costs = told.costs; }),
+      roles::on<Returned>(others,
+                          [&](Address, Returned& returned) { on(rank, std::move(returned)); }),
+      roles::on<Ready>(on_its_way, [&](Address, Ready& ready) { on(rank, ready); }),
+      roles::on<StopRequest>(of_itself, [&](Address, StopRequest&) { stop(); }),
+      roles::on<Summary>(at_the_end, [&](Address, Summary& summary) {
+        summary.rank.rank = static_cast<std::uint32_t>(rank);
+        if (reported_.insert(rank).second) summaries_.push_back(summary.rank);
+        ++changes_;
+      }));
+  if (receipt == Receipt::unknown && !drafts)
+    throw std::logic_error("the coordinator got a message meant for another role");
+  return receipt == Receipt::handled;
 }
 
 KnownGroup& Coordinator::group_of(int leader, std::uint32_t epoch) {
@@ -138,8 +139,8 @@ void Coordinator::settle(KnownGroup& group, const Status& status) {
   group.reported(status);
   for (const std::uint64_t key : status.kept) requests_.kept(key);
   for (const std::uint64_t key : status.moved) group.prompts.insert(requests_.moved(key).prompt);
-  for (const engine::Running& running : status.running) requests_.grew(running.id, running.tokens);
-  for (const engine::Running& ended : status.ended) requests_.ended(ended.id, ended.tokens);
+  for (const RunningRequest& running : status.running) requests_.grew(running.id, running.tokens);
+  for (const RunningRequest& ended : status.ended) requests_.ended(ended.id, ended.tokens);
   for (const RequestId id : status.finished) requests_.finished(id, group.ranks.leader);
   for (const DraftedFor& d : status.drafted) requests_.drafted(d.id, d.method, d.acceptance);
   for (const std::uint64_t key : status.races_begun) requests_.race_began(key);

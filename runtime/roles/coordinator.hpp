@@ -79,7 +79,7 @@ class Coordinator final : public Participant {
   [[nodiscard]] std::vector<int> awaited() const;
 
  private:
-  [[nodiscard]] std::optional<Message> understand(const Envelope& envelope) const;
+  [[nodiscard]] bool take(const Envelope& envelope);
   [[nodiscard]] Role role_of(int rank) const;
   void on(int from, const Status& status);
   void on(int from, Returned returned);

@@ -5,7 +5,7 @@
 #include <span>
 #include <utility>
 
-#include "runtime/protocol/messages.hpp"
+#include "runtime/protocol/message_table.hpp"
 
 namespace paceline::roles {
 namespace {
@@ -27,13 +27,16 @@ Turn DraftServer::turn() {
     if (!envelope) break;
     turn.worked = true;
     std::optional<Message> message = decode_if_message(envelope->bytes);
-    if (message && std::holds_alternative<DraftUpdate>(*message)) {
-      apply(envelope->from, std::get<DraftUpdate>(*message));
-    } else if (message && std::holds_alternative<DraftFetch>(*message)) {
-      askers_.push_back({envelope->from, std::move(std::get<DraftFetch>(*message))});
-    } else {
-      ++nonsense_;
-    }
+    const Receipt receipt =
+        !message ? Receipt::unknown
+                 : receive(envelope->from, *message,
+                           on<DraftUpdate>(
+                               anybody,
+                               [this](Address from, DraftUpdate& update) { apply(from, update); }),
+                           on<DraftFetch>(anybody, [this](Address from, DraftFetch& fetch) {
+                             askers_.push_back({from, std::move(fetch)});
+                           }));
+    if (receipt != Receipt::handled) ++nonsense_;
   }
   for (Asker& asker : askers_) answer(asker);
   askers_.clear();

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "runtime/core/role.hpp"
-#include "runtime/protocol/messages.hpp"
+#include "runtime/protocol/message_table.hpp"
 
 namespace paceline::roles {
 namespace {
@@ -67,44 +67,50 @@ void DrafterRank::say(int verifier, const Drafts& drafts) {
   verifiers_[verifier] = {clock_.now(), false};
 }
 
-/// Where it was a verifier before, drafters may have sent it anything.
-std::optional<Message> DrafterRank::understand(const Envelope& envelope) {
-  if (envelope.from == Address::coordinator()) return decode(envelope.bytes);
-  std::optional<Message> message = decode_if_message(envelope.bytes);
-  if (message && !may_come_late(*message)) message.reset();
-  return message;
-}
-
 void DrafterRank::receive() {
   while (!over_) {
     const std::optional<Envelope> envelope = mailbox_.poll();
     if (!envelope) break;
-    std::optional<Message> read = understand(*envelope);
-    if (!read) continue;
-    const int from = envelope->from.rank;
-    Message& message = *read;
-    if (const auto* opened = std::get_if<DraftOpen>(&message)) {
-      if (opened->since != options_.place.since) continue;
-      open(from, *opened);
-      verifiers_[from].waits = true;
-    } else if (const auto* commits = std::get_if<DraftCommits>(&message)) {
-      if (commits->since != options_.place.since) continue;
-      apply(from, *commits);
-      verifiers_[from].waits = true;
-    } else if (const auto* features = std::get_if<DraftFeatures>(&message)) {
-      if (features->since != options_.place.since) continue;
-      observe(from, *features);
-      verifiers_[from].waits = true;
-    } else if (auto* place = std::get_if<Place>(&message)) {
-      const policy::DrafterPlace* own = place->placement.drafter(options_.place.rank);
-      over_ = own == nullptr || *own != options_.place;
-      if (over_) next_place_ = std::move(place->placement);
-    } else if (std::holds_alternative<Finish>(message)) {
-      over_ = true;
-    } else if (!may_come_late(message)) {
-      throw std::logic_error("a drafter got a message meant for another role");
-    }
+    take(*envelope);
   }
+}
+
+/// Where it was a verifier before, drafters may have sent it anything.
+void DrafterRank::take(const Envelope& envelope) {
+  const bool trusted = envelope.from == Address::coordinator();
+  std::optional<Message> message =
+      trusted ? decode(envelope.bytes) : decode_if_message(envelope.bytes);
+  if (!message) return;
+  const int from = envelope.from.rank;
+  const auto for_this_place = [this](Address, const auto& told) {
+    return told.since == options_.place.since;
+  };
+  const Receipt receipt = roles::receive(
+      envelope.from, *message,
+      on<DraftCommits>(for_this_place,
+                       [&](Address, DraftCommits& commits) {
+                         apply(from, commits);
+                         verifiers_[from].waits = true;
+                       }),
+      on<DraftOpen>(for_this_place,
+                    [&](Address, DraftOpen& opened) {
+                      open(from, opened);
+                      verifiers_[from].waits = true;
+                    }),
+      on<DraftFeatures>(for_this_place,
+                        [&](Address, DraftFeatures& features) {
+                          observe(from, features);
+                          verifiers_[from].waits = true;
+                        }),
+      on<Place>(the_coordinator,
+                [&](Address, Place& place) {
+                  const policy::DrafterPlace* own = place.placement.drafter(options_.place.rank);
+                  over_ = own == nullptr || *own != options_.place;
+                  if (over_) next_place_ = std::move(place.placement);
+                }),
+      on<Finish>(the_coordinator, [&](Address, Finish&) { over_ = true; }));
+  if (receipt == Receipt::unknown && trusted && !may_come_late(*message))
+    throw std::logic_error("a drafter got a message meant for another role");
 }
 
 void DrafterRank::open(int from, const DraftOpen& open) {

@@ -76,7 +76,7 @@ class DrafterRank final : public Participant {
     bool waits = false;  ///< it has told something since
   };
   void receive();
-  [[nodiscard]] static std::optional<Message> understand(const Envelope& envelope);
+  void take(const Envelope& envelope);
   void open(int from, const DraftOpen& open);
   void apply(int from, const DraftCommits& commits);
   void observe(int from, const DraftFeatures& message);

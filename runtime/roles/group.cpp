@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/core/role.hpp"
+#include "runtime/protocol/message_table.hpp"
 
 namespace paceline::roles {
 
@@ -108,28 +109,27 @@ Turn Member::turn() {
       continue;
     }
     Message message = decode(envelope->bytes);
-    if (const auto* step = std::get_if<RunStep>(&message)) {
-      this->step(step->step);
-    } else if (const auto* command = std::get_if<MoveKv>(&message)) {
-      share_.move(*command);
-    } else if (const auto* put = std::get_if<StoreKv>(&message)) {
-      share_.store(*put);
-    } else if (const auto* get = std::get_if<RestoreKv>(&message)) {
-      share_.restore(*get);
-    } else if (const auto* drop = std::get_if<DropKv>(&message)) {
-      for (const std::uint64_t key : drop->keys) share_.drop(key);
-    } else if (const auto* foresee = std::get_if<ForeseeKv>(&message)) {
-      share_.foresee(foresee->keys);
-    } else if (auto* place = std::get_if<Place>(&message)) {
-      next_ = std::move(place->placement);
-      over_ = true;
-      return turn;
-    } else if (std::holds_alternative<Finish>(message)) {
-      over_ = true;
-      return turn;
-    } else {
+    const Receipt receipt = receive(
+        envelope->from, message,
+        on<RunStep>(anybody, [this](Address, RunStep& command) { step(command.step); }),
+        on<MoveKv>(anybody, [this](Address, MoveKv& command) { share_.move(command); }),
+        on<StoreKv>(anybody, [this](Address, StoreKv& command) { share_.store(command); }),
+        on<RestoreKv>(anybody, [this](Address, RestoreKv& command) { share_.restore(command); }),
+        on<DropKv>(anybody,
+                   [this](Address, DropKv& command) {
+                     for (const std::uint64_t key : command.keys) share_.drop(key);
+                   }),
+        on<ForeseeKv>(anybody,
+                      [this](Address, ForeseeKv& command) { share_.foresee(command.keys); }),
+        on<Place>(anybody,
+                  [this](Address, Place& place) {
+                    next_ = std::move(place.placement);
+                    over_ = true;
+                  }),
+        on<Finish>(anybody, [this](Address, Finish&) { over_ = true; }));
+    if (receipt != Receipt::handled)
       throw std::logic_error("a group's member got a message meant for another role");
-    }
+    if (over_) return turn;
     report();  // steps may follow one another without a pause
   }
   report();

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "runtime/core/role.hpp"
-#include "runtime/protocol/messages.hpp"
+#include "runtime/protocol/message_table.hpp"
 
 namespace paceline::roles {
 
@@ -16,14 +16,16 @@ Turn Spare::turn() {
     turn.worked = true;
     if (envelope->from != Address::coordinator()) continue;  // for a role that it had before
     Message message = decode(envelope->bytes);
-    if (auto* place = std::get_if<Place>(&message)) {
-      over_ = place->placement.role(rank_) != Role::spare;
-      if (over_) next_ = std::move(place->placement);
-    } else if (std::holds_alternative<Finish>(message)) {
-      over_ = true;
-    } else if (!may_come_late(message)) {
+    const Receipt receipt =
+        receive(envelope->from, message,
+                on<Place>(the_coordinator,
+                          [this](Address, Place& place) {
+                            over_ = place.placement.role(rank_) != Role::spare;
+                            if (over_) next_ = std::move(place.placement);
+                          }),
+                on<Finish>(the_coordinator, [this](Address, Finish&) { over_ = true; }));
+    if (receipt == Receipt::unknown && !may_come_late(message))
       throw std::logic_error("a spare rank got a message meant for another role");
-    }
   }
   return turn;
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/core/role.hpp"
+#include "runtime/protocol/message_table.hpp"
 
 namespace paceline::roles {
 
@@ -66,73 +67,73 @@ void Verifier::receive() {
       ports_.remote->receive(from, envelope->bytes);
       continue;
     }
-    std::optional<Message> read = understand(*envelope);
-    if (!read) continue;
-    Message& message = *read;
-    if (auto* lease = std::get_if<Lease>(&message)) {
-      ++status_.orders_received;
-      const Trajectory& trajectory = lease->request.trajectory;
-      event(trajectory.id,
-            trajectory.tokens.empty() ? RequestEventKind::leased : RequestEventKind::resumed,
-            trajectory.tokens.size());
-      enqueue(std::move(lease->request), {lease->kv.key, lease->kv.group, lease->kv.positions});
-    } else if (const auto* renew = std::get_if<Renew>(&message)) {
-      ++status_.orders_received;
-      this->renew(*renew);
-    } else if (auto* offer = std::get_if<Offer>(&message); offer != nullptr && offer->method >= 0) {
-      join(std::move(*offer));
-    } else if (offer != nullptr) {
-      const Trajectory& trajectory = offer->request.trajectory;
-      const std::uint64_t key = offer->request.version;
-      event(trajectory.id, RequestEventKind::arrived, trajectory.tokens.size());
-      status_.moved.push_back(key);
-      enqueue(std::move(offer->request), {key, offer->from, offer->positions});
-    } else if (const auto* move = std::get_if<Move>(&message)) {
-      moves_.push_back(*move);
-    } else if (const auto* race = std::get_if<Race>(&message)) {
-      races_asked_.push_back(*race);
-    } else if (const auto* news = std::get_if<RaceCommit>(&message)) {
-      if (races_.hear(from, *news)) give_up(news->id);
-    } else if (const auto* pull = std::get_if<Pull>(&message)) {
-      kv_.on(*pull);
-    } else if (const auto* forget = std::get_if<Forget>(&message)) {
-      for (const std::uint64_t key : forget->keys) kv_.forget(key);
-    } else if (const auto* foreseen = std::get_if<Foresee>(&message)) {
-      kv_.foresee(foreseen->keys);
-    } else if (const auto* moved = std::get_if<KvMoved>(&message)) {
-      ports_.kv.heard(*moved);
-    } else if (std::holds_alternative<Stop>(message)) {
-      stop_asked_ = true;
-    } else if (auto* place = std::get_if<Place>(&message)) {
-      on(std::move(place->placement));
-    } else if (std::holds_alternative<Finish>(message)) {
-      over_ = true;
-    } else if (!may_come_late(message)) {
-      throw std::logic_error("a verifier got a message meant for another role");
-    }
+    take(*envelope);
   }
 }
 
-/// Where ranks draft, any other may have drafted, and then have sent anything.
-std::optional<Message> Verifier::understand(const Envelope& envelope) const {
-  if (ports_.remote == nullptr || envelope.from == Address::coordinator())
-    return decode(envelope.bytes);
-  std::optional<Message> message = decode_if_message(envelope.bytes);
-  if (!message) return std::nullopt;
-  if (const auto* offer = std::get_if<Offer>(&*message)) {
-    if (!offer->request.prompt.empty()) return message;
-  } else if (std::holds_alternative<RaceCommit>(*message)) {
-    return message;
-  } else if (const auto* pull = std::get_if<Pull>(&*message)) {
-    if (kv_.kept_for(pull->key, envelope.from.rank)) return message;
-  } else if (std::holds_alternative<KvMoved>(*message)) {
-    const int index = envelope.from.rank - options_.ranks.leader;
-    if (index > 0 && index < options_.ranks.tp) return message;
+/// Where ranks draft, any other than the coordinator may have drafted, and then have sent anything.
+void Verifier::take(const Envelope& envelope) {
+  const bool trusted = ports_.remote == nullptr || envelope.from == Address::coordinator();
+  std::optional<Message> message =
+      trusted ? decode(envelope.bytes) : decode_if_message(envelope.bytes);
+  if (!message) return;
+  const auto a_member = [this](Address from, const KvMoved&) {
+    const int index = from.rank - options_.ranks.leader;
+    return index > 0 && index < options_.ranks.tp;
+  };
+  const auto a_taker = [&](Address from, const Pull& pull) {
+    return trusted || kv_.kept_for(pull.key, from.rank);
+  };
+  const auto whole = [](Address, const Offer& offer) { return !offer.request.prompt.empty(); };
+  const Receipt receipt = roles::receive(
+      envelope.from, *message,
+      on<KvMoved>(a_member, [this](Address, KvMoved& moved) { ports_.kv.heard(moved); }),
+      on<Lease>(the_coordinator, [this](Address, Lease& lease) { accept(std::move(lease)); }),
+      on<Renew>(the_coordinator, [this](Address, Renew& order) { renew(order); }),
+      on<Offer>(whole, [this](Address, Offer& offer) { accept(std::move(offer)); }),
+      on<RaceCommit>(anybody,
+                     [this](Address from, RaceCommit& news) {
+                       if (races_.hear(from.rank, news)) give_up(news.id);
+                     }),
+      on<Pull>(a_taker, [this](Address, Pull& pull) { kv_.on(pull); }),
+      on<Move>(the_coordinator, [this](Address, Move& move) { moves_.push_back(move); }),
+      on<Race>(the_coordinator, [this](Address, Race& race) { races_asked_.push_back(race); }),
+      on<Forget>(the_coordinator,
+                 [this](Address, Forget& forget) {
+                   for (const std::uint64_t key : forget.keys) kv_.forget(key);
+                 }),
+      on<Foresee>(the_coordinator, [this](Address, Foresee& order) { kv_.foresee(order.keys); }),
+      on<Stop>(the_coordinator, [this](Address, Stop&) { stop_asked_ = true; }),
+      on<Place>(the_coordinator,
+                [this](Address, Place& place) { become(std::move(place.placement)); }),
+      on<Finish>(the_coordinator, [this](Address, Finish&) { over_ = true; }));
+  if (receipt != Receipt::handled && trusted && !may_come_late(*message))
+    throw std::logic_error("a verifier got a message meant for another role");
+}
+
+void Verifier::accept(Lease lease) {
+  ++status_.orders_received;
+  const Trajectory& trajectory = lease.request.trajectory;
+  event(trajectory.id,
+        trajectory.tokens.empty() ? RequestEventKind::leased : RequestEventKind::resumed,
+        trajectory.tokens.size());
+  enqueue(std::move(lease.request), {lease.kv.key, lease.kv.group, lease.kv.positions});
+}
+
+void Verifier::accept(Offer offer) {
+  if (offer.method >= 0) {
+    join(std::move(offer));
+    return;
   }
-  return std::nullopt;
+  const Trajectory& trajectory = offer.request.trajectory;
+  const std::uint64_t key = offer.request.version;
+  event(trajectory.id, RequestEventKind::arrived, trajectory.tokens.size());
+  status_.moved.push_back(key);
+  enqueue(std::move(offer.request), {key, offer.from, offer.positions});
 }
 
 void Verifier::renew(const Renew& renew) {
+  ++status_.orders_received;
   changed_ = true;
   if (const auto waits = waiting(renew.id); waits != waiting_.end()) {
     waits->request.until = renew.until;
@@ -141,7 +142,7 @@ void Verifier::renew(const Renew& renew) {
   }
 }
 
-void Verifier::on(policy::Placement placement) {
+void Verifier::become(policy::Placement placement) {
   kv_.part_from(placement, placement.epoch == heard_of_);  // told twice: all have their places
   for (Waiting& waiting : waiting_) {
     if (std::find(placement.groups.begin(), placement.groups.end(), waiting.origin.from) ==
@@ -162,7 +163,7 @@ void Verifier::on(policy::Placement placement) {
   next_ = std::move(placement);
 }
 
-void Verifier::enqueue(engine::Admission request, const KvOrigin& origin, int method) {
+void Verifier::enqueue(Admission request, const KvOrigin& origin, int method) {
   // Its holder then has said so, but what others say may come first.
   if (method < 0 && races_.races_for(request.trajectory.id)) give_up(request.trajectory.id);
   std::vector<TokenId>& prompt = prompts_[request.trajectory.id.prompt];
@@ -325,7 +326,7 @@ bool Verifier::make_way(RequestId id) {
     give_up(id);
     return true;
   }
-  const std::vector<engine::Running> running = ports_.batcher.running();
+  const std::vector<RunningRequest> running = ports_.batcher.running();
   const auto last = std::find_if(running.rbegin(), running.rend(),
                                  [this](const auto& r) { return races_.races_for(r.id); });
   if (last == running.rend()) return false;
@@ -341,9 +342,9 @@ bool Verifier::holds(RequestId id) const {
 }
 
 /// All requests of its own.
-std::vector<engine::Running> Verifier::held() const {
-  std::vector<engine::Running> held = ports_.batcher.running();
-  std::erase_if(held, [this](const engine::Running& r) { return !holds(r.id); });
+std::vector<RunningRequest> Verifier::held() const {
+  std::vector<RunningRequest> held = ports_.batcher.running();
+  std::erase_if(held, [this](const RunningRequest& r) { return !holds(r.id); });
   for (const Waiting& w : waiting_) {
     const Trajectory& trajectory = w.request.trajectory;
     if (!races_.races_for(trajectory.id))
@@ -358,7 +359,7 @@ std::deque<Verifier::Waiting>::iterator Verifier::waiting(RequestId id) {
 }
 
 /// To another group, which may pull the KV, or back to the coordinator; then the KV is stored.
-void Verifier::hand_over(const Move& move, engine::Admission request, kv::Parcel parcel) {
+void Verifier::hand_over(const Move& move, Admission request, kv::Parcel parcel) {
   event(move.id, RequestEventKind::left, request.trajectory.tokens.size());
   races_.end(move.id);
   if (ports_.speculator != nullptr) ports_.speculator->leave(move.id);
@@ -410,7 +411,7 @@ void Verifier::step() {
   }
   const double drafted = ports_.clock.now();
   const engine::Step& step = ports_.batcher.plan(drafts);
-  for (engine::Admission& parked : ports_.batcher.take_parked()) {
+  for (Admission& parked : ports_.batcher.take_parked()) {
     const RequestId id = parked.trajectory.id;
     waiting_.push_front({std::move(parked), {}});
     ++summary_.preempted;

@@ -82,14 +82,16 @@ class Verifier final : public Participant {
  private:
   /// A request without a place in the batch yet.
   struct Waiting {
-    engine::Admission request;
+    Admission request;
     KvOrigin origin;
   };
   void receive();
-  [[nodiscard]] std::optional<Message> understand(const Envelope& envelope) const;
-  void enqueue(engine::Admission request, const KvOrigin& origin, int method = -1);
+  void take(const Envelope& envelope);
+  void accept(Lease lease);
+  void accept(Offer offer);
+  void enqueue(Admission request, const KvOrigin& origin, int method = -1);
   [[nodiscard]] std::deque<Waiting>::iterator waiting(RequestId id);
-  void on(policy::Placement placement);
+  void become(policy::Placement placement);
   void renew(const Renew& renew);
   void stop();
   void let_go();
@@ -100,8 +102,8 @@ class Verifier final : public Participant {
   void remove_given_up();
   [[nodiscard]] bool make_way(RequestId id);
   [[nodiscard]] bool holds(RequestId id) const;
-  [[nodiscard]] std::vector<engine::Running> held() const;
-  void hand_over(const Move& move, engine::Admission request, kv::Parcel parcel);
+  [[nodiscard]] std::vector<RunningRequest> held() const;
+  void hand_over(const Move& move, Admission request, kv::Parcel parcel);
   void admit();
   void step();
   void announce();

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "runtime/protocol/messages.hpp"
+#include "runtime/protocol/message_table.hpp"
 
 namespace paceline::roles {
 namespace {
@@ -137,28 +137,36 @@ void DraftClient::exchange() {
 void DraftClient::receive(int from, std::span<const std::byte> message) {
   const auto server = std::find_if(servers_.begin(), servers_.end(),
                                    [from](const Server& s) { return s.at.rank == from; });
-  const std::optional<Message> decoded = decode_if_message(message);
+  std::optional<Message> decoded = decode_if_message(message);
   if (server == servers_.end() || !decoded) {
     ++counts_.invalid;
-  } else if (const auto* texts = std::get_if<DraftTexts>(&*decoded)) {
-    // What the rank's last client asked for is not for this one.
-    if (texts->client != options_.name || server->ticket == 0 || texts->ticket != server->ticket)
-      return;
-    server->ticket = 0;
-    counts_.fetch_bytes += message.size();
-    counts_.fetch_seconds += clock_.now() - server->asked;
-    take(*server, *texts);
-  } else if (const auto* wanted = std::get_if<DraftWanted>(&*decoded)) {
-    if (wanted->client != options_.name) return;
-    for (const DraftWanted::Missing& missing : wanted->missing) {
-      const auto at = requests_.find(missing.id);
-      if (at == requests_.end()) continue;  // whoever has it now is asked then
-      at->second.told = std::min<std::size_t>(at->second.told, missing.held);
-      due_ = true;
-    }
-  } else {
-    ++counts_.invalid;
+    return;
   }
+  // An answer to the rank's last client is not for this one.
+  const auto awaited = [&](Address, const DraftTexts& texts) {
+    return texts.client == options_.name && server->ticket != 0 && texts.ticket == server->ticket;
+  };
+  const auto for_this_client = [&](Address, const DraftWanted& wanted) {
+    return wanted.client == options_.name;
+  };
+  const Receipt receipt =
+      roles::receive(server->at, *decoded,
+                     on<DraftTexts>(awaited,
+                                    [&](Address, DraftTexts& texts) {
+                                      server->ticket = 0;
+                                      counts_.fetch_bytes += message.size();
+                                      counts_.fetch_seconds += clock_.now() - server->asked;
+                                      take(*server, texts);
+                                    }),
+                     on<DraftWanted>(for_this_client, [&](Address, DraftWanted& wanted) {
+                       for (const DraftWanted::Missing& missing : wanted.missing) {
+                         const auto at = requests_.find(missing.id);
+                         if (at == requests_.end()) continue;  // whoever has it now is asked then
+                         at->second.told = std::min<std::size_t>(at->second.told, missing.held);
+                         due_ = true;
+                       }
+                     }));
+  if (receipt == Receipt::unknown) ++counts_.invalid;
 }
 
 void DraftClient::take(Server& server, const DraftTexts& texts) {

@@ -55,7 +55,7 @@ void Speculator::Draft::resize(int count) {
   values.resize(count);
 }
 
-void Speculator::start(const engine::Admission& request, int method) {
+void Speculator::start(const Admission& request, int method) {
   const double now = clock_.now();
   if (log_.has(request.trajectory.id)) log_.tell(drafters_, now);  // it comes back
   for (std::size_t k = 0; k < drafters_.size(); ++k) {

@@ -63,7 +63,7 @@ class Speculator {
              const Clock& clock, SpeculatorOptions options = {});
 
   /// A request will be decoded. `method`: index of the only drafter that drafts for it; -1: any.
-  void start(const engine::Admission& request, int method = -1);
+  void start(const Admission& request, int method = -1);
   /// It goes elsewhere; it may come back by start().
   void leave(RequestId id);
   /// Drafters that hold memory of note give it back, and draft nothing until they are resumed.

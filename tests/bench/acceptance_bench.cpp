@@ -12,7 +12,7 @@ namespace paceline::bench {
 namespace {
 
 struct Response {
-  engine::Admission request;
+  Admission request;
   std::vector<TokenId> tokens;
   std::int32_t first = 0;           ///< position from which on the target's features are known
   std::vector<std::byte> features;  ///< of the positions from there on, where a head drafts
@@ -30,7 +30,7 @@ std::vector<Response> generate(SpeculationSetup& setup, double& bits) {
   };
   while (next < count || batcher.active() > 0) {
     for (; next < count; ++next) {
-      engine::Admission request = setup.request(next);
+      Admission request = setup.request(next);
       if (!batcher.admit(request)) break;
     }
     const std::vector<Trajectory> finished = batcher.commit(setup.executor->run(batcher.plan()));

@@ -36,7 +36,7 @@ void run(SpeculationSetup& setup, int batch, int length, const CostTable& costs,
                                {std::max(1, length), std::max(1, length), 1}, clock);
   engine::Batcher batcher = setup.batcher(batch, setup.options.max_tokens);
   for (int i = 0; i < batch; ++i) {
-    engine::Admission request = setup.request(i);
+    Admission request = setup.request(i);
     speculator.start(request);
     if (!batcher.admit(request)) throw std::logic_error("the KV pool is too small");
   }

@@ -154,7 +154,7 @@ void decode(const Bench& b, engine::Executor& executor, int batch, int drafted, 
   sampling.max_tokens = b.sizes.max_tokens;
   engine::Batcher batcher(b.sizes.batcher(batch), sampling, {}, nullptr);
   for (int i = 0; i < batch; ++i) {
-    engine::Admission request;
+    Admission request;
     request.trajectory.id = {static_cast<std::uint32_t>(i / siblings),
                              static_cast<std::uint32_t>(i % siblings)};
     request.prompt = random_prompt(b.sizes.context, b.config.vocab, i / siblings + 1);
@@ -211,7 +211,7 @@ void prefill(const Bench& b, engine::Executor& executor, int tokens) {
   std::vector<double> seconds;
   for (int run = 0; run < (tokens > 8192 ? 1 : tokens > 2048 ? 3 : 5); ++run) {
     engine::Batcher batcher(b.sizes.batcher(1), sampling, {}, nullptr);
-    engine::Admission request;
+    Admission request;
     request.prompt = random_prompt(tokens, b.config.vocab, run);
     (void)batcher.admit(request);
     const double before = bench::now();

@@ -192,7 +192,7 @@ class Bench {
                              .context = kLongest},
                             sampling, {}, nullptr);
     for (int i = 0; i < requests; ++i) {
-      engine::Admission request;
+      Admission request;
       request.trajectory.id = {static_cast<std::uint32_t>(i), 0};
       request.prompt = prompt(i);
       request.noise = {1, static_cast<std::uint64_t>(i)};

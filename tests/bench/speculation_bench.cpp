@@ -72,7 +72,7 @@ Run decode(SpeculationSetup& setup, const Workload& work, roles::Speculator* spe
            std::uint32_t first_prompt) {
   Run run;
   run.trajectories.resize(work.requests);
-  std::vector<engine::Admission> requests;
+  std::vector<Admission> requests;
   for (int i = 0; i < work.requests; ++i) requests.push_back(setup.request(i, first_prompt));
   engine::Batcher batcher = setup.batcher(work.batch, work.max_tokens);
   const bench::SpeculationClock clock(setup.options.cpu_time);

@@ -102,10 +102,10 @@ SpeculationSetup::SpeculationSetup(const SpeculationOptions& o)
                                                 sampling(options.max_tokens), stops, limits);
 }
 
-engine::Admission SpeculationSetup::request(int index, std::uint32_t first_prompt) const {
+Admission SpeculationSetup::request(int index, std::uint32_t first_prompt) const {
   const int prompt = index / options.samples;
   const auto sample = static_cast<std::uint32_t>(index % options.samples);
-  engine::Admission request;
+  Admission request;
   request.trajectory.id = {first_prompt + static_cast<std::uint32_t>(prompt), sample};
   request.prompt = prompts[prompt % prompts.size()];
   request.noise = noise_key(1, 0, std::to_string(prompt), sample);

@@ -71,7 +71,7 @@ struct SpeculationSetup {
   /// The `index`-th request, siblings one after another; from the first prompt again after the
   /// last, under other ids and noise. `first_prompt` is added to the ids alone: the same request,
   /// but strange to a drafter that has seen it.
-  [[nodiscard]] engine::Admission request(int index, std::uint32_t first_prompt = 0) const;
+  [[nodiscard]] Admission request(int index, std::uint32_t first_prompt = 0) const;
   [[nodiscard]] SamplingParams sampling(int max_tokens) const;
   /// For one run of at most `max_batch` requests at once.
   [[nodiscard]] engine::Batcher batcher(int max_batch, int max_tokens) const;

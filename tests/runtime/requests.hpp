@@ -19,8 +19,8 @@ inline constexpr int kVocab = 40;
 inline constexpr TokenId kStop = 7;
 
 /// Prompts are of 1 to 100 tokens: fewer than a KV block of 16, as many, one more, and several.
-inline engine::Admission request(std::uint32_t prompt, std::uint32_t sample) {
-  engine::Admission made;
+inline Admission request(std::uint32_t prompt, std::uint32_t sample) {
+  Admission made;
   made.trajectory.id = {prompt, sample};
   const int lengths[] = {1, 15, 16, 17, 33, 100};
   for (int i = 0; i < lengths[prompt % 6]; ++i)
@@ -30,8 +30,8 @@ inline engine::Admission request(std::uint32_t prompt, std::uint32_t sample) {
 }
 
 /// Every request to so many prompts, siblings together.
-inline std::deque<engine::Admission> requests(std::uint32_t prompts, std::uint32_t samples) {
-  std::deque<engine::Admission> queue;
+inline std::deque<Admission> requests(std::uint32_t prompts, std::uint32_t samples) {
+  std::deque<Admission> queue;
   for (std::uint32_t p = 0; p < prompts; ++p) {
     for (std::uint32_t s = 0; s < samples; ++s) queue.push_back(request(p, s));
   }

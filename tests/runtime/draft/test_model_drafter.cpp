@@ -44,7 +44,7 @@ class PlainDecoding {
                              .kv_blocks = kContext / 8,
                              .context = kContext},
                             sampling, kStops, nullptr);
-    engine::Admission request;
+    Admission request;
     request.prompt = prompt;
     request.noise = noise;
     request.trajectory.tokens = response;

@@ -145,7 +145,7 @@ TEST_P(Parity, Greedy64TokensAndLogProbabilities) {
       {.max_batch = 3, .prefill_chunk = 64, .kv_block = 16, .kv_blocks = 64, .context = 512},
       sampling, padding, nullptr);
   for (std::uint32_t i = 0; i < reference_["prompts"].size(); ++i) {
-    engine::Admission request;
+    Admission request;
     request.trajectory.id = {i, 0};
     request.prompt = reference_["prompts"][i]["tokens"].get<std::vector<TokenId>>();
     ASSERT_TRUE(batcher.admit(request));

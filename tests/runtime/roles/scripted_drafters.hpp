@@ -146,10 +146,10 @@ inline Outcome run(Speculator* speculator, const Clock& clock,
   engine::BlockCheckingRunner runner(90, 16, kVocab);
   // Without the first prompt, of one token: it would decode in every step, and some are to prefill
   // alone.
-  std::deque<engine::Admission> queue = requests(1 + kPrompts, kSamples);
+  std::deque<Admission> queue = requests(1 + kPrompts, kSamples);
   queue.erase(queue.begin(), queue.begin() + kSamples);
   if (speculator != nullptr) {
-    for (const engine::Admission& r : queue) speculator->start(r);
+    for (const Admission& r : queue) speculator->start(r);
   }
   Outcome outcome;
   while (!queue.empty() || batcher.active() > 0) {

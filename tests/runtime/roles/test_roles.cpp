@@ -494,7 +494,7 @@ TEST(Messages, RoundTripAndRefusal) {
   lease.request.until = 77;
   lease.request.sampling = {.max_tokens = 40, .stops = StopSet{{7, 8}, {"a", "\n\n"}}};
   const Message decoded = decode(encode(lease));
-  const engine::Admission& got = std::get<Lease>(decoded).request;
+  const Admission& got = std::get<Lease>(decoded).request;
   EXPECT_EQ(got.trajectory.id, lease.request.trajectory.id);
   EXPECT_EQ(got.trajectory.logprob, lease.request.trajectory.logprob);
   EXPECT_EQ(got.trajectory.kept, lease.request.trajectory.kept);

@@ -74,7 +74,7 @@ class Decoding {
         runner_(world, actor_.id, table_, 0.001, responses, kv()) {
     for (std::uint32_t p = 0; p < work.prompts.size(); ++p) {
       for (std::uint32_t s = 0; s < work.requests[p].size(); ++s) {
-        engine::Admission& made = queue.emplace_back();
+        Admission& made = queue.emplace_back();
         made.trajectory.id = {p, s};
         made.prompt = work.prompts[p].tokens;
         made.noise = noise_of(work, {p, s});
@@ -85,7 +85,7 @@ class Decoding {
   /// One step, in which each request that decodes has a draft: `right` tokens of its response, and
   /// then as many others.
   void step(int right = 0, int wrong = 0) {
-    for (engine::Admission& parked : batcher.take_parked()) queue.push_front(std::move(parked));
+    for (Admission& parked : batcher.take_parked()) queue.push_front(std::move(parked));
     while (!queue.empty() && batcher.admit(queue.front())) queue.pop_front();
     std::vector<std::vector<TokenId>> tokens;
     std::vector<std::vector<std::int32_t>> parents;
@@ -131,7 +131,7 @@ class Decoding {
   Workload work;
   Responses responses;
   engine::Batcher batcher;
-  std::deque<engine::Admission> queue;
+  std::deque<Admission> queue;
   std::map<RequestId, Trajectory> finished;
 
  private:

@@ -317,7 +317,7 @@ TEST(Speculator, ARequestThatComesBackIsToldOfFirst) {
   std::vector<std::unique_ptr<draft::Drafter>> drafters;
   drafters.push_back(std::make_unique<ScriptedDrafter>(truth, 8, 0.9F, log));
   Speculator speculator(std::move(drafters), std::make_unique<policy::FixedLength>(0), {}, clock);
-  engine::Admission request;
+  Admission request;
   request.prompt = {1};
   request.trajectory.id = {0, 0};
   speculator.start(request);

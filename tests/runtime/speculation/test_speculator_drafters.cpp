@@ -84,7 +84,7 @@ TEST(SpeculatorOfDrafters, AReservedDrafterDraftsInRacesAndOnTrialAlone) {
   // Raced for by it, a request is drafted for by it alone.
   Log first, second;
   Speculator speculator = make(true, first, second);
-  const engine::Admission raced = request(1, 0);
+  const Admission raced = request(1, 0);
   speculator.start(raced, 1);
   const std::vector<engine::Decoding> decoding{{raced.trajectory.id, 0, 15, 6}};
   const auto drafts = speculator.draft(decoding, 0);

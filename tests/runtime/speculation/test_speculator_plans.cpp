@@ -84,7 +84,7 @@ class Batch {
         draft::DraftLimits{.max_tokens = kLength, .max_length = kLength, .paths = 1}, clock_,
         std::move(options));
     for (std::uint32_t sample = 0; sample < static_cast<std::uint32_t>(requests); ++sample) {
-      engine::Admission request;
+      Admission request;
       request.trajectory.id = {0, sample};
       request.prompt = {1};
       speculator_->start(request);
