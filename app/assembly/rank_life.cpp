@@ -262,11 +262,7 @@ class RankLife::MemberPlace final : public Place {
                 placement.epoch, {&machine.clock(), &machine.telemetry()}) {}
   roles::Participant& role() override { return member_; }
   RankSummary end() override {
-    RankSummary summary;
-    summary.steps = member_.steps();
-    summary.busy_seconds = member_.busy_seconds();
-    summary.communication_seconds = member_.communication_seconds();
-    summary.group_bytes = member_.group_bytes();
+    RankSummary summary = member_.sums();
     machine_.kv_share().account(summary);
     return summary;
   }

@@ -91,7 +91,7 @@ Member::Member(Mailbox& mailbox, engine::StepRunner& runner, KvShare& share, int
       share_(share),
       leader_{leader},
       epoch_(epoch),
-      recorder_(recorder) {}
+      meter_(Role::verifier_member, recorder, mailbox) {}
 
 bool leads(const Envelope& envelope, std::uint32_t epoch) {
   const std::optional<Message> message = decode_if_message(envelope.bytes);
@@ -138,24 +138,9 @@ Turn Member::turn() {
 
 /// What it computes is the leader's to tell.
 void Member::step(const engine::Step& step) {
-  StepRecord record;
-  record.start = recorder_.now();
+  meter_.begin();
   (void)share_.run(runner_, step);
-  if (step.empty()) return;  // work in the cache alone
-  record.duration = recorder_.now() - record.start;
-  busy_seconds_ += record.duration;
-  record.forward_duration = runner_.forward_seconds();
-  record.sample_duration = runner_.sample_seconds();
-  const GroupTraffic traffic = runner_.traffic();
-  record.sum_duration = traffic.sum_seconds;
-  record.exchange_duration = traffic.exchange_seconds;
-  record.group_bytes = traffic.bytes;
-  communication_seconds_ += traffic.sum_seconds + traffic.exchange_seconds;
-  group_bytes_ += traffic.bytes;
-  record.role = static_cast<std::uint32_t>(Role::verifier_member);
-  record.queued = static_cast<std::uint32_t>(mailbox_.traffic().queued);
-  if (recorder_.telemetry != nullptr) recorder_.telemetry->step(record);
-  ++steps_;
+  if (!step.empty()) meter_.end(runner_);  // else it was work in the cache alone
 }
 
 void Member::report() {

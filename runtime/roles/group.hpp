@@ -13,6 +13,7 @@
 #include "runtime/protocol/messages.hpp"
 #include "runtime/protocol/participant.hpp"
 #include "runtime/roles/kv_share.hpp"
+#include "runtime/roles/step_meter.hpp"
 
 namespace paceline::roles {
 
@@ -103,12 +104,8 @@ class Member final : public Participant {
   Turn turn() override;
   [[nodiscard]] bool over() const override { return over_; }
   [[nodiscard]] std::optional<policy::Placement> next() const override { return next_; }
-  [[nodiscard]] std::uint64_t steps() const { return steps_; }
-  /// Seconds in them, by the recorder's clock.
-  [[nodiscard]] double busy_seconds() const { return busy_seconds_; }
-  /// Of them, in collectives, and what those sent.
-  [[nodiscard]] double communication_seconds() const { return communication_seconds_; }
-  [[nodiscard]] std::uint64_t group_bytes() const { return group_bytes_; }
+  /// Over all steps, by the recorder's clock (StepMeter::sums).
+  [[nodiscard]] const RankSummary& sums() const { return meter_.sums(); }
 
  private:
   void step(const engine::Step& step);
@@ -120,11 +117,7 @@ class Member final : public Participant {
   Address leader_;
   std::uint32_t epoch_;
   bool led_ = false;
-  Recorder recorder_;
-  std::uint64_t steps_ = 0;
-  double busy_seconds_ = 0;
-  double communication_seconds_ = 0;
-  std::uint64_t group_bytes_ = 0;
+  StepMeter meter_;
   bool over_ = false;
   std::optional<policy::Placement> next_;
 };

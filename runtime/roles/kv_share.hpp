@@ -15,15 +15,9 @@
 #include "runtime/engine/step_runner.hpp"
 #include "runtime/kv/store.hpp"
 #include "runtime/protocol/messages.hpp"
+#include "runtime/roles/recorder.hpp"
 
 namespace paceline::roles {
-
-/// Where steps and transfers are recorded. Both outlive who has it; null where nothing is.
-struct Recorder {
-  const Clock* clock = nullptr;
-  TelemetrySink* telemetry = nullptr;
-  [[nodiscard]] double now() const { return clock != nullptr ? clock->now() : 0; }
-};
 
 /// A rank's share is the heads it holds of each block. Groups of different degrees hold different
 /// shares, so a rank exchanges heads with as many ranks of the other group as hold any of its own.

@@ -13,7 +13,8 @@ Verifier::Verifier(const VerifierPorts& ports, const VerifierOptions& options)
     : ports_(ports),
       options_(options),
       kv_(ports.mailbox, ports.batcher, ports.kv, options.ranks, options.costs, options.kv_block),
-      races_(ports.mailbox, options.vocab) {
+      races_(ports.mailbox, options.vocab),
+      meter_(Role::verifier, {&ports.clock, &ports.telemetry}, ports.mailbox) {
   status_.epoch = options_.epoch;
 }
 
@@ -31,16 +32,16 @@ Turn Verifier::turn() {
     admit();
   } while (kv_.settle());  // some ends at once, and makes room or is what others wait for
   const bool works = ports_.batcher.active() > 0;
-  const std::uint64_t rows = summary_.prefill_tokens + summary_.decode_tokens;
+  const std::uint64_t rows = meter_.sums().prefill_tokens + meter_.sums().decode_tokens;
   if (works) {
     if (ports_.memory != nullptr && ports_.memory->turn(waiting_.size())) changed_ = true;
     step();
   } else {
-    held_up_since_ = -1;
+    meter_.stop_waiting();
   }
   announce();
   // A batch whose KV is all on its way has no rows.
-  const bool worked = summary_.prefill_tokens + summary_.decode_tokens > rows;
+  const bool worked = meter_.sums().prefill_tokens + meter_.sums().decode_tokens > rows;
   publish(!worked);
   over_ = next_ && kv_.idle() && unflushed_.empty() && given_up_.empty();
   return {worked || over_};
@@ -363,7 +364,7 @@ void Verifier::hand_over(const Move& move, Admission request, kv::Parcel parcel)
   event(move.id, RequestEventKind::left, request.trajectory.tokens.size());
   races_.end(move.id);
   if (ports_.speculator != nullptr) ports_.speculator->leave(move.id);
-  ++summary_.moved;
+  ++moved_;
   if (move.to.tp == 0) {
     const std::int32_t positions = kv_.store(move.key, std::move(parcel));
     ports_.mailbox.send(Address::coordinator(),
@@ -398,8 +399,7 @@ void Verifier::admit() {
 }
 
 void Verifier::step() {
-  StepRecord record;
-  record.start = ports_.clock.now();
+  StepRecord& record = meter_.begin();
   const std::uint64_t late = ports_.remote != nullptr ? ports_.remote->counts().late : 0;
   std::span<const engine::DraftTree> drafts;
   if (ports_.speculator != nullptr) {
@@ -414,16 +414,16 @@ void Verifier::step() {
   for (Admission& parked : ports_.batcher.take_parked()) {
     const RequestId id = parked.trajectory.id;
     waiting_.push_front({std::move(parked), {}});
-    ++summary_.preempted;
+    ++preempted_;
     if (races_.races_for(id)) give_up(id);
     changed_ = true;
   }
   if (step.empty()) {  // all wait for KV; what there is to do in the cache is done
     (void)ports_.batcher.commit(ports_.runner.run(step));
-    if (held_up_since_ < 0) held_up_since_ = record.start;
+    meter_.wait();
     return;
   }
-  if (held_up_since_ >= 0) record.waited = record.start - std::exchange(held_up_since_, -1);
+  meter_.go_on();
   const engine::StepCounts counts = ports_.batcher.counts();
   const std::span<const kernels::Sampled> sampled =
       ports_.runner.run(ports_.recorder != nullptr ? ports_.recorder->with_questions(step) : step);
@@ -432,7 +432,7 @@ void Verifier::step() {
       ports_.batcher.commit(sampled.first(step.samples.size()), ports_.runner.kept_ids());
   const double verified = ports_.clock.now();
   for (const engine::Committed& c : ports_.batcher.committed()) {
-    (races_.races_for(c.id) ? summary_.raced : status_.tokens) += c.tokens.size();
+    (races_.races_for(c.id) ? raced_ : status_.tokens) += c.tokens.size();
     races_.committed(c.id, c.tokens);
   }
   if (ports_.speculator != nullptr) {
@@ -463,39 +463,20 @@ void Verifier::step() {
                             .tokens = static_cast<std::uint32_t>(done.tokens.size()),
                             .reason = done.finish_reason});
   }
-  record.duration = ports_.clock.now() - record.start;
-  record.forward_duration = ports_.runner.forward_seconds();
-  record.sample_duration = ports_.runner.sample_seconds();
-  const GroupTraffic traffic = ports_.runner.traffic();
-  record.sum_duration = traffic.sum_seconds;
-  record.exchange_duration = traffic.exchange_seconds;
-  record.group_bytes = traffic.bytes;
-  record.requests = counts.requests;
-  record.prefill_tokens = counts.prefill_tokens;
-  record.decode_tokens = counts.decode_tokens;
-  record.drafted = counts.drafted;
   record.kv_blocks_used = static_cast<std::uint32_t>(ports_.batcher.blocks_used());
   record.kv_blocks = static_cast<std::uint32_t>(ports_.batcher.blocks());
-  record.role = static_cast<std::uint32_t>(Role::verifier);
   if (ports_.remote != nullptr)
     record.late = static_cast<std::uint32_t>(ports_.remote->counts().late - late);
-  record.queued = static_cast<std::uint32_t>(ports_.mailbox.traffic().queued);
-  ports_.telemetry.step(record);
-  status_.steps = ++summary_.steps;
-  summary_.busy_seconds += record.duration;
-  summary_.communication_seconds += record.sum_duration + record.exchange_duration;
-  summary_.group_bytes += record.group_bytes;
-  summary_.prefill_tokens += counts.prefill_tokens;
-  summary_.recomputed += counts.recomputed;
-  summary_.decode_tokens += counts.decode_tokens;
-  summary_.waited_seconds += record.waited;
-  summary_.drafted += record.drafted;
-  summary_.accepted += record.accepted;
-  summary_.response_tokens = status_.tokens;
+  meter_.end(ports_.runner, counts);
+  status_.steps = meter_.sums().steps;
 }
 
 RankSummary Verifier::summary() const {
-  RankSummary summary = summary_;
+  RankSummary summary = meter_.sums();
+  summary.response_tokens = status_.tokens;
+  summary.moved = moved_;
+  summary.preempted = preempted_;
+  summary.raced = raced_;
   summary.foretold = races_.gained();
   summary.positions_transferred = kv_.fetched();
   if (ports_.remote != nullptr) {

@@ -16,6 +16,7 @@
 #include "runtime/roles/group.hpp"
 #include "runtime/roles/kv_exchange.hpp"
 #include "runtime/roles/races.hpp"
+#include "runtime/roles/step_meter.hpp"
 #include "runtime/speculation/draft_client.hpp"
 #include "runtime/speculation/elastic_memory.hpp"
 #include "runtime/speculation/remote_drafters.hpp"
@@ -123,13 +124,15 @@ class Verifier final : public Participant {
   std::vector<RequestId> unflushed_;  ///< ended, not yet known to be on disk
   double last_flush_ = 0;
   double last_status_ = 0;
-  bool changed_ = true;        ///< room or activity changed since the last status
-  double held_up_since_ = -1;  ///< all requests wait for their KV; -1: they do not
+  bool changed_ = true;  ///< room or activity changed since the last status
   bool stop_asked_ = false;
   bool over_ = false;
   std::uint32_t heard_of_ = 0;             ///< epoch of the last placement it was told of
   std::optional<policy::Placement> next_;  ///< in which this rank has another place
-  RankSummary summary_;
+  StepMeter meter_;
+  std::uint64_t moved_ = 0;                         ///< RankSummary::moved
+  std::uint64_t preempted_ = 0;                     ///< and preempted
+  std::uint64_t raced_ = 0;                         ///< and raced
   std::vector<std::span<const TokenId>> foretold_;  ///< [decoding] of a step
 };
 

@@ -1,0 +1,16 @@
+// Where a rank's steps and transfers are recorded.
+#pragma once
+
+#include "runtime/core/clock.hpp"
+#include "runtime/core/interfaces.hpp"
+
+namespace paceline::roles {
+
+/// Both outlive who has it; null where nothing is recorded.
+struct Recorder {
+  const Clock* clock = nullptr;
+  TelemetrySink* telemetry = nullptr;
+  [[nodiscard]] double now() const { return clock != nullptr ? clock->now() : 0; }
+};
+
+}  // namespace paceline::roles

@@ -1,0 +1,48 @@
+#include "runtime/roles/step_meter.hpp"
+
+#include <utility>
+
+namespace paceline::roles {
+
+StepRecord& StepMeter::begin() {
+  record_ = {};
+  record_.start = recorder_.now();
+  record_.role = static_cast<std::uint32_t>(role_);
+  return record_;
+}
+
+void StepMeter::wait() {
+  if (waits_since_ < 0) waits_since_ = record_.start;
+}
+
+void StepMeter::go_on() {
+  if (waits_since_ >= 0) record_.waited = record_.start - std::exchange(waits_since_, -1);
+}
+
+void StepMeter::end(const engine::StepRunner& runner, const engine::StepCounts& counts) {
+  record_.duration = recorder_.now() - record_.start;
+  record_.forward_duration = runner.forward_seconds();
+  record_.sample_duration = runner.sample_seconds();
+  const GroupTraffic traffic = runner.traffic();
+  record_.sum_duration = traffic.sum_seconds;
+  record_.exchange_duration = traffic.exchange_seconds;
+  record_.group_bytes = traffic.bytes;
+  record_.requests = counts.requests;
+  record_.prefill_tokens = counts.prefill_tokens;
+  record_.decode_tokens = counts.decode_tokens;
+  record_.drafted = counts.drafted;
+  record_.queued = static_cast<std::uint32_t>(mailbox_.traffic().queued);
+  if (recorder_.telemetry != nullptr) recorder_.telemetry->step(record_);
+  ++sums_.steps;
+  sums_.busy_seconds += record_.duration;
+  sums_.communication_seconds += traffic.sum_seconds + traffic.exchange_seconds;
+  sums_.group_bytes += traffic.bytes;
+  sums_.waited_seconds += record_.waited;
+  sums_.prefill_tokens += counts.prefill_tokens;
+  sums_.decode_tokens += counts.decode_tokens;
+  sums_.recomputed += counts.recomputed;
+  sums_.drafted += counts.drafted;
+  sums_.accepted += record_.accepted;
+}
+
+}  // namespace paceline::roles
