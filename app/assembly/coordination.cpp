@@ -139,7 +139,7 @@ std::unique_ptr<policy::RequestOrder> make_order(const Setup& setup, ResponseTok
 
 policy::LeaseTerms lease_terms(const Setup& setup) {
   const io::EngineSection& engine = setup.config.engine;
-  const io::Auto<std::int32_t> chunk = setup.config.schedule.chunk;
+  const Auto<std::int32_t> chunk = setup.config.schedule.chunk;
   const bool grows = !chunk && !setup.kv.holds_batch && !engine.kv_growth;
   return {.chunk = chunk.value_or(grows ? policy::kLeastChunk : 0),
           .chunk_share = grows ? policy::kChunkShare : 0,

@@ -28,7 +28,7 @@ const io::DrafterSetting* suffix_drafter(const Setup& setup) {
 
 void place_draft_servers(Setup& setup) {
   setup.draft_servers.clear();
-  const io::Auto<std::int32_t>& asked = setup.config.speculation.servers;
+  const Auto<std::int32_t>& asked = setup.config.speculation.servers;
   if (suffix_drafter(setup) == nullptr || (!asked && setup.layout.groups() < 2)) return;
   std::vector<int> nodes;
   for (const fabric::RankFacts& rank : setup.facts) nodes.push_back(rank.node);

@@ -23,7 +23,7 @@ namespace {
 
 /// What roles, layouts and KV go by of a model that no decoder runs. Latent attention keeps one
 /// vector of a position, which counts as one head here: halves of it stand for key and value.
-ModelConfig modelled(const ModelShape& shape, const io::Auto<std::int32_t>& context) {
+ModelConfig modelled(const ModelShape& shape, const Auto<std::int32_t>& context) {
   if (!context && shape.context == 0)
     throw UsageError("simulation.context: config.json has no max_position_embeddings; set it");
   ModelConfig model;

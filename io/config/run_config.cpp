@@ -440,19 +440,6 @@ class Reader {
 
 }  // namespace
 
-std::vector<PromptKeys::Named> PromptKeys::named() const {
-  std::vector<Named> all;
-  const auto add = [&](std::string_view key, const Auto<std::string>& field) {
-    if (field) all.push_back({key, *field});
-  };
-  add("prompt", prompt);
-  add("messages", messages);
-  add("prompt_tokens", prompt_tokens);
-  add("uid", uid);
-  add("ground_truth", ground_truth);
-  return all;
-}
-
 RunConfig parse_run_config(const std::string& text, const std::string& name,
                            const std::string& directory, std::span<const std::string> overrides,
                            Purpose purpose) {

@@ -12,6 +12,9 @@
 #include <string_view>
 #include <vector>
 
+#include "io/text/prompt_settings.hpp"
+#include "io/workers/reward_settings.hpp"
+#include "runtime/core/auto.hpp"
 #include "runtime/core/sampling.hpp"
 #include "runtime/core/speculation_mode.hpp"
 #include "runtime/core/speculation_policy.hpp"
@@ -19,40 +22,11 @@
 
 namespace paceline::io {
 
-/// What to do with a prompt that leaves no room for a response in the model's context.
-enum class Overlong : std::uint8_t { error, skip, truncate };  ///< truncate keeps the last tokens
-
-/// A value that may be left to the program; absent is `auto`.
-template <typename T>
-using Auto = std::optional<T>;
-
 struct ModelSection {
   std::string path;                  ///< Hugging Face directory
   Auto<std::string> tokenizer;       ///< directory of the tokenizer; auto: path
   Auto<DType> dtype;                 ///< compute dtype: bf16 | fp32 | auto (as stored)
   std::uint64_t weight_version = 0;  ///< recorded with every trajectory; part of the noise key
-};
-/// How messages are rendered; auto: as the template does by itself. A prompt's line may differ.
-struct ChatSettings {
-  Auto<bool> enable_thinking;  ///< Qwen3
-  Auto<std::string> date;      ///< Llama 3.1 to 3.3
-  /// Whether an assistant's last message goes on; auto: it does not, and that is warned of.
-  Auto<bool> continue_final_message;
-};
-/// Fields of a prompt file's lines that count as those of these names; auto: what has the name.
-struct PromptKeys {
-  Auto<std::string> prompt;
-  Auto<std::string> messages;
-  Auto<std::string> prompt_tokens;
-  Auto<std::string> uid;
-  Auto<std::string> ground_truth;
-
-  struct Named {
-    std::string_view key;
-    std::string_view field;  ///< of the file
-  };
-  /// Those that are not auto. Lives no longer than this.
-  [[nodiscard]] std::vector<Named> named() const;
 };
 struct PromptsSection {
   std::string path;  ///< JSONL file
@@ -152,37 +126,6 @@ struct KvPoolSection {
   Auto<std::uint64_t> memory;       ///< bytes of host memory a rank; 0: no pool
   std::optional<std::string> disk;  ///< directory on each node's own disk
   Auto<std::uint64_t> disk_size;    ///< bytes of it on each node
-};
-/// Whether responses are scored, and how: by the rules of answer_match.hpp, or by programs.
-enum class RewardMethod : std::uint8_t { none, match, command };
-/// How many of a run's responses must have a reward when it ends: any number, one or all.
-enum class RewardsRequired : std::uint8_t { none, some, all };
-/// What of a response is its answer (answer_match.hpp).
-enum class AnswerRule : std::uint8_t { exact, numeric, last_number, boxed, regex };
-/// Which of them prompts go by.
-struct AnswerRules {
-  std::optional<AnswerRule> otherwise = AnswerRule::last_number;  ///< absent: there is none
-  std::map<std::string, AnswerRule> by_source;  ///< of prompts with this data_source
-
-  bool operator==(const AnswerRules&) const = default;
-  [[nodiscard]] bool has(AnswerRule rule) const {
-    return otherwise == rule || std::any_of(by_source.begin(), by_source.end(),
-                                            [rule](const auto& r) { return r.second == rule; });
-  }
-};
-
-struct RewardSection {
-  RewardMethod method = RewardMethod::none;
-  Auto<std::string> ground_truth;  ///< field of a prompt's line that holds it (ground_truth.hpp)
-  AnswerRules rule;
-  std::optional<std::string> pattern;  ///< of rule regex: PCRE2
-  double tolerance = 0;                ///< of numbers, relative to the truth or 1; 0: equal
-  std::vector<std::string> command;    ///< program and arguments of a worker (worker_pool.hpp)
-  std::int32_t workers = 2;            ///< of each rank that verifies
-  double timeout = 60;                 ///< seconds for one response
-  std::int32_t attempts = 2;           ///< at a response of which a worker fails
-  bool send_tokens = false;            ///< workers get token ids too
-  RewardsRequired required = RewardsRequired::some;
 };
 struct OutputSection {
   std::string directory;

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "io/config/run_config.hpp"
+#include "io/workers/reward_settings.hpp"
 
 namespace paceline::io {
 

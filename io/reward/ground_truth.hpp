@@ -9,10 +9,10 @@
 #include <string_view>
 #include <vector>
 
-#include "io/config/run_config.hpp"
 #include "io/reward/answer_match.hpp"
 #include "io/text/prompts.hpp"
 #include "io/text/tokenizer.hpp"
+#include "io/workers/reward_settings.hpp"
 
 namespace paceline::io {
 

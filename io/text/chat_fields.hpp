@@ -4,9 +4,9 @@
 #include <span>
 #include <vector>
 
-#include "io/config/run_config.hpp"
 #include "io/text/chat_template.hpp"
 #include "io/text/json_line.hpp"
+#include "io/text/prompt_settings.hpp"
 
 namespace paceline::io::text {
 

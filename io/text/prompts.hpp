@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "io/config/run_config.hpp"
 #include "io/text/chat_template.hpp"
+#include "io/text/prompt_settings.hpp"
 #include "io/text/request_fields.hpp"
 #include "io/text/tokenizer.hpp"
 #include "runtime/core/request.hpp"

@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "io/config/run_config.hpp"
 #include "io/text/tokenizer.hpp"
+#include "io/workers/reward_settings.hpp"
 #include "io/workers/scorer.hpp"
 #include "io/workers/worker_process.hpp"
 #include "runtime/core/clock.hpp"

@@ -1,0 +1,50 @@
+// Settings of the prompt reader, as a configuration has them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/core/auto.hpp"
+
+namespace paceline::io {
+
+/// What to do with a prompt that leaves no room for a response in the model's context.
+enum class Overlong : std::uint8_t { error, skip, truncate };  ///< truncate keeps the last tokens
+
+/// How messages are rendered; auto: as the template does by itself. A prompt's line may differ.
+struct ChatSettings {
+  Auto<bool> enable_thinking;  ///< Qwen3
+  Auto<std::string> date;      ///< Llama 3.1 to 3.3
+  /// Whether an assistant's last message goes on; auto: it does not, and that is warned of.
+  Auto<bool> continue_final_message;
+};
+/// Fields of a prompt file's lines that count as those of these names; auto: what has the name.
+struct PromptKeys {
+  Auto<std::string> prompt;
+  Auto<std::string> messages;
+  Auto<std::string> prompt_tokens;
+  Auto<std::string> uid;
+  Auto<std::string> ground_truth;
+
+  struct Named {
+    std::string_view key;
+    std::string_view field;  ///< of the file
+  };
+  /// Those that are not auto. Lives no longer than this.
+  [[nodiscard]] std::vector<Named> named() const {
+    std::vector<Named> all;
+    const auto add = [&](std::string_view key, const Auto<std::string>& field) {
+      if (field) all.push_back({key, *field});
+    };
+    add("prompt", prompt);
+    add("messages", messages);
+    add("prompt_tokens", prompt_tokens);
+    add("uid", uid);
+    add("ground_truth", ground_truth);
+    return all;
+  }
+};
+
+}  // namespace paceline::io

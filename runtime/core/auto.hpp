@@ -1,0 +1,12 @@
+// Settings that may be left to the program.
+#pragma once
+
+#include <optional>
+
+namespace paceline {
+
+/// A value that may be left to the program; absent is `auto`.
+template <typename T>
+using Auto = std::optional<T>;
+
+}  // namespace paceline
