@@ -1,5 +1,4 @@
-// The table that every receiver has: which messages it takes, who may send each, and what is done
-// with it.
+// The table that every receiver has: the messages it takes, who may send each, and its handler.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +30,7 @@ inline constexpr auto the_coordinator = [](const Address& from, const auto&) {
 enum class Receipt : std::uint8_t {
   handled,
   refused,  ///< there is a row, but not for this sender
-  unknown,  ///< there is none
+  unknown,  ///< there is no row
 };
 
 /// Gives the message to the row of its kind. Put the most frequent kinds first: rows are tried in

@@ -202,7 +202,7 @@ void fields(Wire& w, Summary& m) {
   put(w, m.rank);
 }
 
-/// A message's place in the variant.
+/// The index of a message type in the variant.
 template <typename Kind, std::size_t I = 0>
 constexpr std::uint8_t kind_of() {
   if constexpr (std::is_same_v<Kind, std::variant_alternative_t<I, Message>>) {

@@ -6,7 +6,7 @@ namespace paceline::roles {
 
 void drive(Participant& participant, Mailbox& mailbox, const Clock& clock,
            const std::function<bool()>& each_turn) {
-  constexpr double kLongestSleep = 0.1;  // a signal is noticed when it ends
+  constexpr double kLongestSleep = 0.1;  // a signal is noticed when the sleep ends
   while (!participant.over()) {
     if (!each_turn()) break;
     const Turn turn = participant.turn();

@@ -1,4 +1,4 @@
-// What a rank runs, whatever its role: turns, and the loop that gives them.
+// The interface of every role that a rank runs: turns, and the loop that gives them.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace paceline::roles {
 
-/// What a turn came to.
+/// The outcome of a turn.
 struct Turn {
   bool worked = false;  ///< there may be more to do at once
   /// Second of the clock at which the participant wants a turn although no message has come.
@@ -19,21 +19,21 @@ struct Turn {
 };
 
 /// A role as a state machine. A turn applies the messages that are there, decides, works, and says
-/// what others should know. Time and peers are reached through what the role was handed, so that
-/// the same role runs in simulation. Used by one thread.
+/// what others should know. Time and peers are reached through the objects that the role was
+/// handed, so that the same role runs in simulation. Used by one thread.
 class Participant {
  public:
   virtual ~Participant() = default;
   virtual Turn turn() = 0;
-  /// No further turn is wanted.
+  /// Whether no further turn is wanted.
   [[nodiscard]] virtual bool over() const = 0;
   /// Once over: the placement in which the rank has another place. None: the run ends.
   [[nodiscard]] virtual std::optional<policy::Placement> next() const { return std::nullopt; }
 };
 
 /// Gives turns until the participant is over, and sleeps in its mailbox while there is nothing to
-/// do. `each_turn` is called before each, and at least ten times a second: it looks at what comes
-/// from outside, such as signals, and ends the loop by false.
+/// do. `each_turn` is called before each, and at least ten times a second: it checks for outside
+/// events such as signals, and ends the loop by returning false.
 void drive(Participant& participant, Mailbox& mailbox, const Clock& clock,
            const std::function<bool()>& each_turn);
 

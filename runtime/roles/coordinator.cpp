@@ -20,7 +20,7 @@ bool went_on(const Status& before, const Status& now) {
          !now.kept.empty() || !now.races_begun.empty() || !now.races_ended.empty();
 }
 
-/// Tokens that some response may have.
+/// The most tokens that any response may have.
 std::uint32_t longest_response(std::span<const Prompt> prompts, const policy::LeaseTerms& terms) {
   std::int32_t most = prompts.empty() ? terms.max_tokens : 1;
   for (const Prompt& prompt : prompts) most = std::max(most, terms.most(prompt));
@@ -60,14 +60,14 @@ Turn Coordinator::turn() {
   return turn;
 }
 
-/// What the rank is, or already is in a placement that is to come.
+/// The rank's role: the next placement's, once the rank has taken its place there.
 Role Coordinator::role_of(int rank) const {
   const bool taken = change_ && change_->told() && !change_->awaits(rank);
   return (taken ? change_->next() : placement_).role(rank);
 }
 
-/// A drafter rank has little to say to a coordinator, and is not trusted: all else is dropped, and
-/// false returned.
+/// A drafter rank is not trusted: all but a few kinds of its messages are dropped. Returns false
+/// for a dropped message.
 bool Coordinator::take(const Envelope& envelope) {
   const int rank = envelope.from.rank;
   const bool drafts = role_of(rank) == Role::drafter;
@@ -121,7 +121,7 @@ void Coordinator::on(int from, const Status& status) {
   }
   settle(group, status);
   if (!stopping_) {
-    policy::RunState run = run_state();  // once: there may be a thousand groups
+    policy::RunState run = run_state();  // made once: there may be a thousand groups
     end_leases(group, run);
     lease_due(group, run);
     lease_to_idle(run);
@@ -133,7 +133,7 @@ void Coordinator::on(int from, const Status& status) {
   finish_when_idle();
 }
 
-/// Makes the table say what the group says.
+/// Brings the request table up to date with a group's status.
 void Coordinator::settle(KnownGroup& group, const Status& status) {
   if (went_on(group.status, status)) ++changes_;
   group.reported(status);
@@ -161,8 +161,8 @@ void Coordinator::on(int from, Returned returned) {
   finish_when_idle();
 }
 
-/// Groups that have room say so once: what waits from now on is offered to them again, those with
-/// most KV free first (Seer's SelectInstance).
+/// A group reports its room only once. So a request that comes back is offered to all groups with
+/// room, those with most KV free first (Seer's SelectInstance).
 void Coordinator::lease_to_any() {
   policy::RunState run = run_state();
   std::vector<policy::GroupState> with_room;
@@ -173,8 +173,8 @@ void Coordinator::lease_to_any() {
   for (const policy::GroupState& group : with_room) lease_due(groups_.at(group.ranks.leader), run);
 }
 
-/// A group that has nothing has nothing to report either: it gets what found no room when it last
-/// did.
+/// An idle group sends no report that could bring it a lease: it is offered the requests that did
+/// not fit when it last reported.
 void Coordinator::lease_to_idle(policy::RunState& run) {
   if (requests_.waiting().empty()) return;
   for (std::size_t g = 0; g < run.groups.size(); ++g) {
@@ -191,7 +191,7 @@ void Coordinator::keep_true(policy::RunState& run, const KnownGroup& group) {
   *state = group.state();
 }
 
-/// Renews those that the group said are about to end, or moves their requests.
+/// Renews the leases that the group reported as about to end, or moves their requests.
 void Coordinator::end_leases(KnownGroup& group, policy::RunState& run) {
   const int leader = group.ranks.leader;
   if (ends(leader)) return;
@@ -199,7 +199,7 @@ void Coordinator::end_leases(KnownGroup& group, policy::RunState& run) {
     const auto at = requests_.leased().find(id);
     if (at == requests_.leased().end() || at->second.group != leader || at->second.move != 0 ||
         at->second.ended)
-      continue;  // it has ended; or is elsewhere soon, where its lease is about to end too
+      continue;  // ended; or soon elsewhere, and its lease is about to end there too
     const policy::LeaseEnd end = scheduler_.at_end(run, group.state(), id);
     if (!end.renewed) {
       move({id, end.to});
@@ -270,10 +270,10 @@ void Coordinator::change_some(const policy::RunState& run) {
   }
 }
 
-/// Tells groups which of what they have stored will be wanted next (Seer, section 5: prefetching by
-/// what the request buffer knows). Now and then: of many groups there are many reports.
+/// Tells groups which stored KV will be wanted next (Seer, section 5: prefetching by what the
+/// request buffer knows). Done once in as many reports as there are groups, to save messages.
 void Coordinator::foresee(const policy::RunState& run) {
-  constexpr std::size_t kOfAGroup = 16;  // a few chunks' leases
+  constexpr std::size_t kOfAGroup = 16;  // requests: a few chunks' leases
   if (requests_.given_back().empty() || ++unforeseen_ < run.groups.size()) return;
   unforeseen_ = 0;
   std::map<int, Foresee> keys;  // by leader
@@ -284,7 +284,7 @@ void Coordinator::foresee(const policy::RunState& run) {
   for (const auto& [leader, foreseen] : keys) send(leader, foreseen);
 }
 
-/// KV that a group has stored ends with its role: what waits will be computed again.
+/// A group's stored KV ends with its role: KV of waiting requests will be computed again.
 void Coordinator::forget_stored(int leader) {
   std::vector<std::uint64_t> keys = requests_.forget_stored(leader);
   if (!keys.empty()) send(leader, Forget{std::move(keys)});
@@ -343,7 +343,7 @@ void Coordinator::adopt() {
   finish_when_idle();
 }
 
-/// Requests that groups gave back go to some group, which writes down what they have.
+/// Requests that groups gave back are leased to some group, which writes their tokens to disk.
 void Coordinator::save_returned() {
   const auto some = std::find_if(groups_.begin(), groups_.end(),
                                  [this](const auto& group) { return !ends(group.first); });
@@ -399,7 +399,7 @@ Progress Coordinator::progress() const {
              .placements = placements_,
              .tokens = tokens_before_,
              .nonsense = nonsense_};
-  // What groups say is not of one moment: a request that moves may be in two statuses, or in none.
+  // Statuses are not of one moment: a request that moves may be in two of them, or in none.
   std::size_t left = p.total - p.finished;
   const auto take = [&left](std::int32_t said) {
     const std::size_t taken = std::min(left, static_cast<std::size_t>(said));

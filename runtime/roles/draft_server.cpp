@@ -10,16 +10,15 @@
 namespace paceline::roles {
 namespace {
 
-constexpr int kMostMessages = 256;  ///< of a turn: clients are answered at its end
-/// Tokens of an answer, about, which keeps it within the window of a mailbox: 256 KiB.
+constexpr int kMostMessages = 256;  ///< taken in a turn: clients are answered at its end
+/// About the most tokens of an answer, to keep it within a mailbox's window of 256 KiB.
 constexpr std::size_t kMostTokens = std::size_t{48} << 10;
 constexpr double kLookSeconds = 1;  ///< between two looks for groups to forget
 
 }  // namespace
 
-// Updates of all clients come before the answers to any, and before gaps are asked for: of a
-// request that has moved, the end that its last verifier told may still be behind the beginning of
-// the next one's.
+// All updates are applied before any fetch is answered or any gap is asked for: where a request has
+// moved, its new verifier's tokens may arrive before the last ones of the old verifier.
 Turn DraftServer::turn() {
   Turn turn;
   for (int n = 0; n < kMostMessages; ++n) {
@@ -59,7 +58,7 @@ void DraftServer::apply(Address from, const DraftUpdate& update) {
     }
     const auto tokens = all.subspan(stretch.first, stretch.count);
     const std::uint64_t held = logs_.update(stretch.id, stretch.offset, tokens, update.client, now);
-    if (stretch.ended != 0) {  // whoever told of it forgets it
+    if (stretch.ended != 0) {  // its client forgets it and could fill no gap
       logs_.end(stretch.id, update.client, now);
       gaps_.erase(stretch.id);
     } else if (held < stretch.offset) {

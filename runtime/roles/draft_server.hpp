@@ -1,5 +1,5 @@
-// The grouped draft server: what verifiers of any rank have said, for the siblings of their
-// requests (Seer, section 4.4 and table 3).
+// The grouped draft server: keeps the tokens that verifiers of all ranks have generated, to draft
+// for the siblings of their requests (Seer, section 4.4 and table 3).
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@
 
 namespace paceline::roles {
 
-/// Applies updates and answers fetches. It decides nothing: whatever it does or fails to do, only
-/// the acceptance of drafts depends on it. So it trusts nobody either, and drops what makes no
-/// sense. Serves until whoever drives it stops.
+/// The server applies updates and answers fetches. Only the acceptance of drafts depends on it,
+/// never a response. The server trusts no sender, drops messages that make no sense, and serves
+/// until its driver stops.
 class DraftServer final : public Participant {
  public:
   /// Mailbox and clock outlive this.
@@ -41,17 +41,17 @@ class DraftServer final : public Participant {
   Mailbox& mailbox_;
   const Clock& clock_;
   draft::GroupLogs logs_;
-  double looked_ = 0;  ///< when it last looked for groups to forget
+  double looked_ = 0;  ///< time of the last look for groups to forget
   std::uint64_t nonsense_ = 0;
 
-  // Of the turn under way.
+  // State of the turn under way.
   std::vector<Asker> askers_;
   struct Teller {
     Address at;
     draft::LogClient client = 0;
-    std::uint64_t offset = 0;  ///< of what it told, past a gap
+    std::uint64_t offset = 0;  ///< of the stretch that it told, past a gap
   };
-  std::map<RequestId, Teller> gaps_;  ///< the last to tell of each request
+  std::map<RequestId, Teller> gaps_;  ///< the last client to tell of each request
   std::vector<draft::LoggedText> texts_;
 };
 

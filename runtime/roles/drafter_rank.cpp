@@ -11,14 +11,14 @@
 namespace paceline::roles {
 namespace {
 
-/// A verifier that has told something and is sent no drafts hears so after this long.
+/// A verifier that has sent a message and got no drafts is sent an empty Drafts after this long.
 constexpr double kSignSeconds = 0.5;
 
-/// Values of features are of smaller exponent than this. Larger ones are none that a model comes
-/// to, and a head's first product could overflow fp32 with them.
+/// Exponents of feature values are below this. No model computes larger values, and they could
+/// overflow fp32 in a head's first product.
 constexpr int kMostExponent = 96;
 
-/// Values of either dtype begin with sign and exponent, in their upper half.
+/// The upper 16 bits of a value hold its sign and exponent, in either dtype.
 bool in_range(std::span<const std::byte> values, DType type) {
   constexpr int kBias = 127;
   const std::size_t size = size_of(type);
@@ -75,7 +75,7 @@ void DrafterRank::receive() {
   }
 }
 
-/// Where it was a verifier before, drafters may have sent it anything.
+/// A rank that was a verifier before may still get anything from drafters.
 void DrafterRank::take(const Envelope& envelope) {
   const bool trusted = envelope.from == Address::coordinator();
   std::optional<Message> message =
@@ -116,9 +116,9 @@ void DrafterRank::take(const Envelope& envelope) {
 void DrafterRank::open(int from, const DraftOpen& open) {
   std::vector<TokenId>& prompt = prompts_[open.id.prompt];
   if (!open.prompt.empty()) prompt = open.prompt;
-  if (prompt.empty()) return;  // nobody's request
+  if (prompt.empty()) return;  // the request's prompt was never sent
   if (const auto at = requests_.find(open.id); at != requests_.end()) {
-    if (at->second.version > open.version) return;  // it has moved on since
+    if (at->second.version > open.version) return;  // the request has moved
     for (const auto& drafter : drafters_) drafter->leave(open.id, clock_.now());
     drop(open.id);
   }
@@ -132,7 +132,7 @@ void DrafterRank::open(int from, const DraftOpen& open) {
                    clock_.now());
 }
 
-/// Forgets a request, and what was drafted for it.
+/// Forgets a request. Its drafts count as wasted.
 void DrafterRank::drop(RequestId id) {
   const auto at = requests_.find(id);
   const auto wasted = static_cast<std::uint32_t>(at->second.ahead.size());
@@ -141,8 +141,8 @@ void DrafterRank::drop(RequestId id) {
   requests_.erase(at);
 }
 
-/// Of what was drafted, the tokens that were committed are no longer ahead. The first that was not
-/// refutes all after it.
+/// Drafted tokens that were committed are no longer ahead. The first one that differs from the
+/// committed text is refuted, with all after it.
 void DrafterRank::judge(Request& r, std::span<const TokenId> tokens) {
   const auto agreed = static_cast<std::size_t>(
       std::mismatch(r.ahead.begin(), r.ahead.end(), tokens.begin(), tokens.end()).first -
@@ -171,7 +171,7 @@ void DrafterRank::apply(int from, const DraftCommits& commits) {
   const double now = clock_.now();
   for (const DraftCommit& commit : commits.commits) {
     const auto at = requests_.find(commit.id);
-    if (at == requests_.end() || at->second.verifier != from) continue;  // it has moved on since
+    if (at == requests_.end() || at->second.verifier != from) continue;  // the request has moved
     Request& r = at->second;
     if (commit.first < 0 || commit.count < 0 ||
         std::int64_t{commit.first} + commit.count > std::ssize(commits.tokens)) {
@@ -213,8 +213,8 @@ void DrafterRank::observe(int from, const DraftFeatures& message) {
     const std::span<const std::byte> features = rest.first(bytes);
     rest = rest.subspan(bytes);
     const auto at = requests_.find(stretch.id);
-    if (at == requests_.end() || at->second.verifier != from) continue;  // it has moved on since
-    // The target computes no more than what is said.
+    if (at == requests_.end() || at->second.verifier != from) continue;  // the request has moved
+    // The target computes no position past the committed text.
     const auto text =
         static_cast<std::int64_t>(prompts_.at(stretch.id.prompt).size()) + at->second.response;
     if (std::int64_t{stretch.first} + stretch.count > text) {
@@ -228,8 +228,8 @@ void DrafterRank::observe(int from, const DraftFeatures& message) {
   }
 }
 
-/// Drafts up to the end of a window for as many requests as a call takes, beginning where the last
-/// call ended. Whether any wanted a draft: others may, although none was found for these.
+/// Drafts for as many requests as a call takes, beginning where the last call ended. Returns
+/// whether any request wanted a draft: others may want one even where none was found for these.
 bool DrafterRank::draft() {
   asked_.clear();
   bool held_up = false;
@@ -268,7 +268,7 @@ bool DrafterRank::draft() {
   return true;
 }
 
-/// Asks for what is still without a draft; false when nothing is.
+/// Asks a drafter for the requests still without a draft; false where there are none.
 bool DrafterRank::ask(std::int32_t drafter) {
   if (asked_.empty()) return false;
   const auto width = static_cast<std::size_t>(options_.window);
@@ -278,7 +278,7 @@ bool DrafterRank::ask(std::int32_t drafter) {
   slots_.clear();
   for (std::size_t i = 0; i < asked_.size(); ++i) {
     const Request& r = requests_.at(asked_[i]);
-    // To the end of what is sent together, or of what may be drafted at all.
+    // As far as the end of the next piece, or the limit of tokens ahead.
     const int unsent = static_cast<int>(r.ahead.size() - r.sent);
     const int most =
         std::min(piece(r) - unsent, most_ahead(r.window) - static_cast<int>(r.ahead.size()));
@@ -309,8 +309,8 @@ bool DrafterRank::ask(std::int32_t drafter) {
   return true;
 }
 
-/// Sends windows that are complete, and whatever there is for a verifier that has nothing left to
-/// verify: it would decode plainly otherwise.
+/// Sends complete pieces, and shorter ones that no drafter can extend. A request whose verifier has
+/// no drafted token left is sent any piece: the verifier would decode plainly otherwise.
 void DrafterRank::send_due() {
   std::map<int, Drafts> drafts;  // by verifier
   for (auto& [id, r] : requests_) {

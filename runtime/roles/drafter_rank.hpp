@@ -21,28 +21,28 @@
 namespace paceline::roles {
 
 struct DrafterOptions {
-  policy::DrafterPlace place;  ///< its own
-  /// How many tokens are drafted until the verifier has answered is most_ahead() of it.
+  policy::DrafterPlace place;  ///< of this rank
+  /// Draft window, in tokens. A draft is at most most_ahead(window) tokens ahead of the verifier.
   int window = 4;
-  /// Tokens after which a draft is sent, at most `window`; 0: that many. A rank that has few
-  /// requests drafts and sends one at a time: it hears sooner that a draft was refuted, and what it
-  /// drafts from there is sooner of use.
+  /// Tokens after which a draft is sent, at most `window`; 0: `window`. A rank with few requests
+  /// sends one token at a time, to hear of refutations and draft anew sooner.
   int piece = 0;
   int max_batch = 64;            ///< requests drafted for in one call
-  DType features = DType::bf16;  ///< of the target's, where a drafter reads them
+  DType features = DType::bf16;  ///< of the target's features, where a drafter reads them
 };
 
-/// Drafts for every request it was given, a few tokens each in turn, while what it has drafted and
-/// the verifier has not answered is less than the window allows. The drafters are asked in their
-/// order; a later one for the requests that those before found nothing for. Drafts of a request are
-/// chains: a verifier that is behind could not use a tree's other branches.
+/// The rank drafts a few tokens for each of its requests in turn, as far ahead of the verifier's
+/// answers as the window allows. Drafters are asked in order, each for the requests for which the
+/// earlier ones found nothing. Drafts are chains: a verifier that is behind could not use a tree's
+/// other branches.
 ///
-/// A head drafts from the features that verifiers send. Past those it goes on from its own, as
-/// EAGLE's chain does, and computes these rows anew once the target's have come. Where some never
-/// came (a request that moved, a mailbox that was full) it begins anew with the first that did.
+/// A head drafts from the target's features, which verifiers send. Past the last of them it goes on
+/// from its own features, as EAGLE's chain does, and computes those rows anew once the target's
+/// have come. Where features never came (a request moved, a mailbox was full), it begins anew with
+/// the next that come.
 ///
-/// Nothing that a message says is taken for granted: a rank may have been a drafter that sends
-/// anything. What makes no sense is counted (RankSummary::invalid) and dropped.
+/// No message is trusted: its sender may have been a drafter, which may send anything. Contents
+/// that make no sense are counted (RankSummary::invalid) and dropped.
 class DrafterRank final : public Participant {
  public:
   /// `drafters`: not empty. References outlive this.
@@ -55,25 +55,25 @@ class DrafterRank final : public Participant {
   [[nodiscard]] std::optional<policy::Placement> next() const override { return next_place_; }
   /// Totals so far; the caller fills in rank, role and memory.
   [[nodiscard]] RankSummary summary() const { return summary_; }
-  /// [drafters] Whether a token came in time to be verified is nothing to these.
+  /// [drafters] Drafted tokens that were tried and accepted, also those too late to be verified.
   [[nodiscard]] std::span<const DraftTally> tallies() const { return tallies_; }
 
  private:
   struct Request {
     int verifier = 0;
-    std::uint64_t version = 0;     ///< of its holder, the verifier
-    int window = 1;                ///< its own, at most DrafterOptions::window
+    std::uint64_t version = 0;     ///< of the request's holder, the verifier
+    int window = 1;                ///< of this request, at most DrafterOptions::window
     std::int32_t response = 0;     ///< committed tokens
     std::vector<TokenId> ahead;    ///< drafted after the committed text
-    std::vector<float> scores;     ///< [ahead] of each, given those before
-    std::vector<std::int32_t> by;  ///< [ahead] the drafter that each is from
-    std::size_t sent = 0;          ///< of them
-    bool exhausted = false;        ///< nothing more is found until the verifier says something
+    std::vector<float> scores;     ///< [ahead] of each token, given those before it
+    std::vector<std::int32_t> by;  ///< [ahead] the drafter that found each token
+    std::size_t sent = 0;          ///< tokens of `ahead` that the verifier was sent
+    bool exhausted = false;        ///< no drafter finds more until the verifier's next message
   };
-  /// A verifier that tells something hears something within a while, drafts or not.
+  /// A verifier that sends a message gets one back within kSignSeconds, be it without drafts.
   struct Correspondence {
-    double said = 0;     ///< when it was last sent anything
-    bool waits = false;  ///< it has told something since
+    double said = 0;     ///< time of the last message to the verifier
+    bool waits = false;  ///< the verifier has sent a message since
   };
   void receive();
   void take(const Envelope& envelope);
@@ -99,19 +99,19 @@ class DrafterRank final : public Participant {
   std::vector<std::unique_ptr<draft::Drafter>> drafters_;
   TelemetrySink& telemetry_;
   DrafterOptions options_;
-  std::size_t feature_bytes_ = 0;  ///< that a drafter reads of a position; 0: none does
+  std::size_t feature_bytes_ = 0;  ///< features of a position; 0: no drafter reads features
   std::map<std::uint32_t, std::vector<TokenId>> prompts_;
   std::map<RequestId, Request> requests_;
   std::map<int, Correspondence> verifiers_;
-  RequestId next_;             ///< whose turn it is where there are more than fit into a call
-  double held_up_since_ = -1;  ///< by verification: all is drafted that may be; -1: it is not
+  RequestId next_;             ///< the next call begins here: not all may fit into one
+  double held_up_since_ = -1;  ///< since when the rank waits for verifiers; -1: not waiting
   bool over_ = false;
   std::optional<policy::Placement> next_place_;
   RankSummary summary_;
   std::vector<DraftTally> tallies_;
 
-  // The call under way.
-  std::vector<RequestId> asked_;  ///< without a draft yet
+  // State of the call under way.
+  std::vector<RequestId> asked_;  ///< requests without a draft yet
   std::vector<draft::DraftSlot> slots_;
   std::vector<TokenId> tokens_;        ///< [slots, window]
   std::vector<std::int32_t> parents_;  ///< likewise

@@ -14,8 +14,7 @@ Group::Group(Mailbox& mailbox, engine::StepRunner& runner, KvShare& share,
   for (const int member : members) members_.push_back({member, Address::Port::role});
 }
 
-/// There is nothing to do before all members have their places, so that none misses the first
-/// command.
+/// The first command comes only once all members have their places, so no member misses it.
 void Group::tell(std::span<const std::byte> bytes) {
   if (!std::exchange(leads_, true)) {
     for (const Address member : members_) mailbox_.send(member, encode(Lead{epoch_}));
@@ -66,8 +65,7 @@ void Group::foresee(std::span<const std::uint64_t> keys) {
 
 void Group::heard(const KvMoved& moved) {
   const auto at = under_way_.find(moved.key);
-  if (at == under_way_.end())
-    return;  // of a member that drafted before, and may have sent anything
+  if (at == under_way_.end()) return;  // nonsense of a member that drafted before
   Waiting& waiting = at->second;
   --waiting.members;
   waiting.complete = waiting.complete && moved.complete != 0;
@@ -103,7 +101,7 @@ Turn Member::turn() {
   Turn turn;
   while (const std::optional<Envelope> envelope = mailbox_.poll()) {
     turn.worked = true;
-    if (envelope->from != leader_) continue;  // late, for what this rank was before
+    if (envelope->from != leader_) continue;  // late, for an earlier role of this rank
     if (!led_) {
       led_ = leads(*envelope, epoch_);
       continue;
@@ -130,17 +128,17 @@ Turn Member::turn() {
     if (receipt != Receipt::handled)
       throw std::logic_error("a group's member got a message meant for another role");
     if (over_) return turn;
-    report();  // steps may follow one another without a pause
+    report();  // at once: steps may follow without a pause
   }
   report();
   return turn;
 }
 
-/// What it computes is the leader's to tell.
+/// A member discards the step's tokens: the leader has the same and reports them.
 void Member::step(const engine::Step& step) {
   meter_.begin();
   (void)share_.run(runner_, step);
-  if (!step.empty()) meter_.end(runner_);  // else it was work in the cache alone
+  if (!step.empty()) meter_.end(runner_);  // an empty step is work in the KV cache alone
 }
 
 void Member::report() {

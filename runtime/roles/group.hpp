@@ -1,4 +1,4 @@
-// A tensor-parallel verifier group: what its leader commands, and the members that follow.
+// A tensor-parallel verifier group: its leader's commands, and the members that follow them.
 #pragma once
 
 #include <cstdint>
@@ -17,36 +17,35 @@
 
 namespace paceline::roles {
 
-/// KV of requests on its way between groups, or into the group's store and out of it, as a verifier
-/// sees it. A key names one thing under way at a time.
+/// A verifier's way to move KV: between groups, and into the group's store and out of it. A key
+/// names one operation in flight at a time.
 class KvLink {
  public:
   virtual ~KvLink() = default;
-  /// Sends blocks to the other group, or fills them with what that group sends under the same key.
+  /// Sends blocks to the other group, or fills them with the KV it sends under the same key.
   virtual void move(const MoveKv& command) = 0;
-  /// Puts blocks into the store. Incomplete: there was no room, and nothing is stored under that
-  /// key.
+  /// Puts blocks into the store. Ends incomplete where there is no room: nothing is stored under
+  /// the key then.
   virtual void store(const StoreKv& command) = 0;
-  /// Fills blocks with what is stored. Incomplete: some of it is not there, or has been damaged;
-  /// what the blocks hold is undefined then.
+  /// Fills blocks with stored KV. Ends incomplete where some of it is missing or damaged: the
+  /// blocks' contents are undefined then.
   virtual void restore(const RestoreKv& command) = 0;
-  /// What is stored under the key is not needed any more. What is under way with it ends
-  /// incomplete, or has ended.
+  /// Drops the KV stored under the key. An operation in flight on it ends incomplete, or has ended.
   virtual void drop(std::uint64_t key) = 0;
-  /// What is stored will be needed in this order, as ForeseeKv.
+  /// Stored KV will be needed in this order of keys, as ForeseeKv says.
   virtual void foresee(std::span<const std::uint64_t> keys) = 0;
-  /// Learns what of that has ended, and starts what follows: to be called whenever there was reason
-  /// to wake.
+  /// Learns which operations have ended, and starts those that follow. To be called after every
+  /// wake-up.
   virtual void settle() = 0;
-  /// Whether what was commanded under that key ended, and whether it is complete; nothing while it
-  /// is under way. Once it has ended it is forgotten.
+  /// Whether the key's operation ended complete; nothing while it is in flight. An operation whose
+  /// end was returned is forgotten.
   [[nodiscard]] virtual std::optional<bool> ended(std::uint64_t key) = 0;
-  /// A member has told of its share.
+  /// A member reports the end of its share.
   virtual void heard(const KvMoved& moved) = 0;
 };
 
-/// What the leader of a group does together with its members. Commands travel as messages, in
-/// order, and only a step has collectives in it, so a member can always be reached.
+/// The leader's side of a group: runs steps and moves KV together with the members. Commands travel
+/// as messages, in order. Only a step has collectives in it, so a member can always be reached.
 class Group final : public engine::StepRunner, public KvLink {
  public:
   /// `members`: the group's other ranks, in order. `epoch`: of the placement that made the group.
@@ -56,7 +55,7 @@ class Group final : public engine::StepRunner, public KvLink {
 
   std::span<const kernels::Sampled> run(const engine::Step& step) override;
   [[nodiscard]] std::span<const TokenId> kept_ids() const override { return runner_.kept_ids(); }
-  /// A leader has the whole residual stream, as every rank of its group.
+  /// The leader, like every rank of its group, has the whole residual stream.
   [[nodiscard]] std::size_t feature_bytes() const override { return runner_.feature_bytes(); }
   void read_features(std::span<const std::int32_t> rows, std::span<std::byte> out) override {
     runner_.read_features(rows, out);
@@ -84,9 +83,9 @@ class Group final : public engine::StepRunner, public KvLink {
   KvShare& share_;
   std::vector<Address> members_;
   std::uint32_t epoch_;
-  bool leads_ = false;  ///< and has told the members
+  bool leads_ = false;  ///< the members were sent Lead
   struct Waiting {
-    int members = 0;  ///< that have not ended
+    int members = 0;  ///< whose share is in flight
     bool complete = true;
   };
   std::map<std::uint64_t, Waiting> under_way_;
@@ -95,7 +94,7 @@ class Group final : public engine::StepRunner, public KvLink {
 /// Whether a message says that its sender leads the group of that epoch now.
 [[nodiscard]] bool leads(const Envelope& envelope, std::uint32_t epoch);
 
-/// Any other rank of a group: follows its leader, once that leads.
+/// Any other rank of a group: follows its leader's commands, once it was sent Lead.
 class Member final : public Participant {
  public:
   /// `epoch`: of the placement that made the group. References outlive this.
@@ -104,7 +103,7 @@ class Member final : public Participant {
   Turn turn() override;
   [[nodiscard]] bool over() const override { return over_; }
   [[nodiscard]] std::optional<policy::Placement> next() const override { return next_; }
-  /// Over all steps, by the recorder's clock (StepMeter::sums).
+  /// Sums over all steps, by the recorder's clock (StepMeter::sums).
   [[nodiscard]] const RankSummary& sums() const { return meter_.sums(); }
 
  private:

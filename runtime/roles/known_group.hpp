@@ -1,4 +1,4 @@
-// A verifier group as the coordinator knows it: what it reported, and what it was sent.
+// A verifier group as the coordinator knows it: its reports, and the orders that it was sent.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@ namespace paceline::roles {
 
 struct KnownGroup {
   GroupRanks ranks;
-  Status status;                           ///< the last it sent
-  bool there = false;                      ///< it has sent one
-  std::optional<policy::MoveCosts> costs;  ///< what it told of them
-  /// A lease or a renewal that its last status does not count yet.
+  Status status;                           ///< the last one that it sent
+  bool there = false;                      ///< a status has come
+  std::optional<policy::MoveCosts> costs;  ///< as the group reported them
+  /// A lease or a renewal that the group's last status does not count yet.
   struct Order {
     int requests = 0;
     int blocks = 0;  ///< of KV
   };
   std::deque<Order> on_their_way;
   std::uint64_t orders_sent = 0;
-  std::set<std::uint32_t> prompts;  ///< that it was sent, by index
+  std::set<std::uint32_t> prompts;  ///< indices of the prompts that it was sent
 
   void sent(const Order& order) {
     on_their_way.push_back(order);
@@ -36,7 +36,7 @@ struct KnownGroup {
     there = true;
     while (on_their_way.size() > orders_sent - now.orders_received) on_their_way.pop_front();
   }
-  /// It has handed in its unfinished requests, those that were on their way too.
+  /// The group has handed in its unfinished requests, those that were on their way to it too.
   [[nodiscard]] bool stopped() const {
     return status.stopped != 0 && status.orders_received == orders_sent;
   }

@@ -14,7 +14,7 @@ void KvExchange::keep(std::uint64_t key, kv::Parcel parcel, const GroupRanks& to
   }
 }
 
-/// All of it, the prompt's too: where the request goes on, its siblings may long have gone.
+/// The prompt's KV is stored too: where the request goes on, no sibling may hold it any more.
 std::int32_t KvExchange::store(std::uint64_t key, kv::Parcel parcel) {
   const std::int32_t positions = parcel.positions;
   if (positions == 0) {
@@ -49,7 +49,7 @@ void KvExchange::on(const Pull& pull) {
   const auto at = parcels_.find(pull.key);
   const bool none = pull.first_block == Pull::kNone;
   if (at == parcels_.end()) {
-    if (none) return;  // its group has ended meanwhile, and the KV was given up
+    if (none) return;  // the group has ended, and the KV was given up
     throw std::logic_error("KV is wanted of a request that did not leave");
   }
   if (none) {
@@ -85,7 +85,7 @@ void KvExchange::fetch(RequestId id, KvOrigin origin) {
   if (origin.positions == 0) return;
   const bool own = origin.from == ranks_;
   const std::int32_t own_from = batcher_.own_from(id);
-  // From memory it comes sooner than it is computed.
+  // This group's own store is always faster than computing the KV again.
   const std::int32_t first =
       own ? own_from : policy::split_move(costs_, origin.positions, own_from, kv_block_).first;
   if (first >= origin.positions) {
@@ -106,7 +106,7 @@ void KvExchange::fetch(RequestId id, KvOrigin origin) {
   }
 }
 
-/// The request has it now; or computes it, unless it has left.
+/// The request has its KV now, or computes it if incomplete. A request that has left does neither.
 void KvExchange::arrived(const Arriving& arriving, bool complete) {
   if (complete) fetched_ += arriving.positions;
   if (batcher_.runs(arriving.id)) batcher_.arrived(arriving.id, complete);
@@ -131,7 +131,7 @@ bool KvExchange::settle() {
   }
   any = settle_stored() || any;
   for (auto it = arriving_.begin(); it != arriving_.end();) {
-    // What is restored here ends with its entry.
+    // Restores from this group's own store end in settle_stored().
     const std::optional<bool> complete =
         stored_.contains(it->first) ? std::nullopt : link_.ended(it->first);
     if (complete) arrived(it->second, *complete);
@@ -141,7 +141,7 @@ bool KvExchange::settle() {
   return any;
 }
 
-/// To the group that wants it, or into the blocks of the request that runs here again.
+/// Sends stored KV to the group that wants it, or restores it for a request that runs here again.
 void KvExchange::begin_to_leave(std::uint64_t key, Stored& stored) {
   const Pull& pull = *stored.wanted;
   if (pull.to != ranks_) {
@@ -164,8 +164,8 @@ void KvExchange::begin_to_leave(std::uint64_t key, Stored& stored) {
   link_.restore({key, pull.first_block, blocks_of(id, pull.first_block, stored.positions)});
 }
 
-/// What was stored gives its blocks back; what is wanted leaves, and what has left or will not be
-/// wanted is dropped.
+/// KV that has reached the store gives its blocks back. Stored KV that is wanted leaves; KV that
+/// has left, or that nobody will want, is dropped.
 bool KvExchange::settle_stored() {
   bool any = false;
   for (auto it = stored_.begin(); it != stored_.end();) {
@@ -187,7 +187,7 @@ bool KvExchange::settle_stored() {
     }
     if (stored.wanted && !stored.forgotten) {
       begin_to_leave(key, stored);
-      if (!stored.forgotten) continue;  // it may have ended at once
+      if (!stored.forgotten) continue;  // the transfer may have ended at once
     }
     if (stored.forgotten) {
       link_.drop(key);
@@ -199,7 +199,7 @@ bool KvExchange::settle_stored() {
   return any;
 }
 
-/// Where it went to a request of this group, that has it, or computes it.
+/// Stored KV has left. A request of this group that it was restored for has it, or computes it.
 void KvExchange::left(std::uint64_t key, bool complete) {
   const auto at = arriving_.find(key);
   if (at == arriving_.end()) return;

@@ -1,5 +1,5 @@
-// KV of requests that go from one verifier group to another, or wait for their next lease, as a
-// group's verifier sees it (messages.hpp says how a move goes).
+// A verifier's part in KV moves: KV of requests that leave for another group, arrive from one, or
+// wait for their next lease (messages.hpp says how a move goes).
 #pragma once
 
 #include <cstdint>
@@ -17,20 +17,20 @@
 
 namespace paceline::roles {
 
-/// Where the KV of a request is that was offered or leased.
+/// Where the KV of an offered or leased request is.
 struct KvOrigin {
-  std::uint64_t key = 0;  ///< of its move or race, or under which it is stored
+  std::uint64_t key = 0;  ///< of the move or race, or of the stored KV
   GroupRanks from;
-  std::int32_t positions = 0;  ///< 0: it has none elsewhere
+  std::int32_t positions = 0;  ///< of KV there; 0: none
 };
 
-/// What leaves is kept in a parcel until the other group has pulled what it wants of it. What
-/// arrives is pulled, or declined, once the request has a place. What waits for its next lease is
-/// stored until then. Not thread-safe.
+/// KV that leaves is kept in a parcel until the other group has pulled its part. KV from elsewhere
+/// is pulled, or declined, once the request has a place in the batch. KV of a request that waits
+/// for its next lease is stored until then. Not thread-safe.
 class KvExchange {
  public:
-  /// References outlive this. `ranks`: of the group. `costs` decide how much is sent, and how much
-  /// computed again.
+  /// References outlive this. `ranks`: of the group. `costs` decide how much KV is transferred, and
+  /// how much computed again.
   KvExchange(Mailbox& mailbox, engine::Batcher& batcher, KvLink& link, const GroupRanks& ranks,
              const policy::MoveCosts& costs, std::int32_t kv_block)
       : mailbox_(mailbox),
@@ -40,41 +40,40 @@ class KvExchange {
         costs_(costs),
         kv_block_(kv_block) {}
 
-  /// Of a request that goes back to the coordinator. Returns how many positions may be had again
-  /// under that key.
+  /// Stores the KV of a request that goes back to the coordinator. Returns how many positions can
+  /// be restored under the key.
   std::int32_t store(std::uint64_t key, kv::Parcel parcel);
-  /// Nobody will want it.
+  /// Nobody will want the KV stored under the key.
   void forget(std::uint64_t key);
-  /// What is stored will be wanted in this order.
+  /// Stored KV will be wanted in this order of keys.
   void foresee(std::span<const std::uint64_t> keys) { link_.foresee(keys); }
 
-  /// Of a request that left, or of which a copy did.
+  /// Whether the KV is of a request that left, or of a copy for a race.
   enum class Kind : std::uint8_t { moved, copied };
   /// Keeps KV for another group; an empty parcel is released at once.
   void keep(std::uint64_t key, kv::Parcel parcel, const GroupRanks& to, Kind kind);
-  /// Whether KV is kept under that key for the group that the rank leads, or stored for any.
+  /// Whether KV is kept under the key for the group of this leader, or stored for any group.
   [[nodiscard]] bool kept_for(std::uint64_t key, int leader) const;
-  /// The other group says what it wants of it. Throws std::logic_error where it wants something of
-  /// what is not kept.
+  /// The other group says which KV it wants. Throws std::logic_error where that KV is not kept.
   void on(const Pull& pull);
 
-  /// Says that the KV is not wanted, unless there is none.
+  /// Tells the group that keeps the KV that it is not wanted; does nothing where there is none.
   void decline(KvOrigin& origin);
-  /// Takes what comes sooner from where it was than by computing it, into the blocks of a request
-  /// that has a place in the batch.
+  /// Fetches the positions that a transfer brings sooner than computing would, into the blocks of a
+  /// request that has a place in the batch.
   void fetch(RequestId id, KvOrigin origin);
-  /// Positions that have arrived.
+  /// Positions of KV that have arrived so far.
   [[nodiscard]] std::uint64_t fetched() const { return fetched_; }
   /// Whether the request's blocks are being written.
   [[nodiscard]] bool arriving(RequestId id) const;
 
-  /// Learns what has arrived, and gives back the blocks of what was sent or stored. Whether there
-  /// was any.
+  /// Learns which KV has arrived, and frees the blocks of KV that was sent or stored. Returns
+  /// whether anything ended.
   [[nodiscard]] bool settle();
-  /// Groups that have no place there pull nothing more of requests that moved: they have ended, or
-  /// are about to and hold none. For copies they do answer until they have ended.
+  /// Frees parcels of groups without a place in `placement`: such a group holds no request any
+  /// more, and pulls no KV of one that moved. For copies it answers until it has `ended`.
   void part_from(const policy::Placement& placement, bool ended);
-  /// Nothing is kept, and nothing on its way.
+  /// No KV is kept, stored or arriving.
   [[nodiscard]] bool idle() const {
     return parcels_.empty() && arriving_.empty() && stored_.empty();
   }
@@ -86,13 +85,13 @@ class KvExchange {
     Kind kind = Kind::moved;
     bool pulled = false;
   };
-  /// In the store, or on its way into it or out of it.
+  /// KV in the store, or on its way into it or out of it.
   struct Stored {
-    kv::Parcel parcel;  ///< until it is there
+    kv::Parcel parcel;  ///< the blocks, until they are stored
     enum class State : std::uint8_t { storing, stored, leaving } state = State::storing;
     std::int32_t positions = 0;
     bool forgotten = false;
-    std::optional<Pull> wanted = {};  ///< by another group, or by a request that runs here again
+    std::optional<Pull> wanted = {};  ///< by another group, or here by a request that runs again
   };
 
   struct Arriving {

@@ -38,7 +38,7 @@ std::span<const kernels::Sampled> KvShare::run(engine::StepRunner& runner,
   return sampled;
 }
 
-/// Memory shrinks to a size from which it grew.
+/// Unregisters the memory from `bytes` on. The memory shrinks only to a size from which it grew.
 void KvShare::forget_from(std::size_t bytes) {
   memory_.bytes = memory_.bytes.first(bytes);
   const std::byte* end = memory_.bytes.data() + bytes;
@@ -50,8 +50,8 @@ void KvShare::forget_from(std::size_t bytes) {
     throw std::logic_error("KV memory shrinks to a size that it never had");
 }
 
-// A fault may be what destroys it, and then much else is to be saved: nothing is thrown here, and
-// nothing waits for a peer that may have gone.
+// The destructor may run because of a fault, while much else is still to be saved: it throws
+// nothing, and does not wait long for a peer that may have gone.
 KvShare::~KvShare() {
   std::string why = "a transfer does not end";
   try {
@@ -69,7 +69,7 @@ KvShare::~KvShare() {
   if (store_ != nullptr) held->push_back(store_->device().memory());
 }
 
-// The peers hear of it.
+// The peers learn of it: transfers are cancelled, and sends that have yet to begin are refused.
 bool KvShare::give_up() {
   constexpr auto kLongest = std::chrono::seconds(3);
   for (const auto& [key, under_way] : under_way_) {
@@ -104,8 +104,8 @@ void KvShare::move(const MoveKv& command) {
   go_on(under_way);
 }
 
-/// Calls `each` with the rank of every one of the other group that holds heads of this one's, and
-/// with the first of those heads and the one past the last.
+/// Calls `each` with every rank of the other group that holds heads of this rank's, with the first
+/// of the heads in common, and with the one past the last.
 template <typename Each>
 void KvShare::for_each_peer(const policy::GroupRanks& peer, Each each) const {
   const int theirs = memory_.shape.kv_heads * tp_ / peer.tp;
@@ -115,8 +115,8 @@ void KvShare::for_each_peer(const policy::GroupRanks& peer, Each each) const {
     each(peer.leader + p, std::max(first, p * theirs), std::min(end, (p + 1) * theirs));
 }
 
-// Of a block, the heads that both ranks hold are one run of bytes for each layer's K and V. Where a
-// rank holds just those heads, the runs follow one another, and the block is one piece.
+// In a block, the heads in common are one run of bytes for each layer's K and V. Where both ranks
+// hold the same heads, the runs follow one another, and the block is one piece.
 void KvShare::exchange(const MoveKv& command, std::span<const std::span<std::byte>> blocks,
                        UnderWay& under_way) {
   const kernels::KvShape& shape = memory_.shape;
@@ -188,7 +188,7 @@ void KvShare::foresee(std::span<const std::uint64_t> keys) {
   if (store_ != nullptr) store_->need(keys);
 }
 
-// ---- How it goes on.
+// ---- Progress of transfers and store operations.
 
 void KvShare::settle() {
   if (store_ == nullptr) return;

@@ -1,5 +1,4 @@
-// A rank's share of the KV of its group: what it sends, receives, stores and takes out of its
-// store.
+// A rank's share of its group's KV: the rank sends it, receives it, stores it and restores it.
 #pragma once
 
 #include <cstddef>
@@ -21,24 +20,24 @@ namespace paceline::roles {
 
 /// A rank's share is the heads it holds of each block. Groups of different degrees hold different
 /// shares, so a rank exchanges heads with as many ranks of the other group as hold any of its own.
-/// What it stores are its shares as they are. Not thread-safe.
+/// The store holds the rank's shares as they are. Not thread-safe.
 class KvShare {
  public:
-  /// `index`: of this rank in its group of `tp`. `store`: of blocks as `memory` has them; null:
-  /// nothing is ever stored. References outlive this.
+  /// `index`: of this rank in its group of `tp`. `store`: for blocks of the sizes in `memory`;
+  /// null: nothing is ever stored. References outlive this.
   KvShare(BlockTransport& transport, const engine::KvMemory& memory, int index, int tp,
           const Recorder& recorder = {}, kv::Store* store = nullptr);
-  /// Gives up what is under way, and waits a few seconds at most. Memory that the transport may
-  /// still touch then stays as it is until the process ends.
+  /// Cancels transfers in flight, and waits a few seconds at most for their ends. Memory that the
+  /// transport may still touch then stays as it is until the process ends.
   ~KvShare();
   KvShare(const KvShare&) = delete;
   KvShare& operator=(const KvShare&) = delete;
 
-  /// Runs a step on that memory, of which it may make more or less (kv::Work): what goes is no
-  /// longer registered by then. Nothing under way uses what goes. The memory stays where it is.
+  /// Runs a step, which may grow or shrink the KV memory (kv::Work). Memory that goes is
+  /// unregistered before the step, and no transfer in flight uses it. The memory does not move.
   std::span<const kernels::Sampled> run(engine::StepRunner& runner, const engine::Step& step);
 
-  /// As KvLink's.
+  /// These do for the rank's share what KvLink's do for the group.
   void move(const MoveKv& command);
   void store(const StoreKv& command);
   void restore(const RestoreKv& command);
@@ -46,9 +45,9 @@ class KvShare {
   void foresee(std::span<const std::uint64_t> keys);
   void settle();
   [[nodiscard]] std::optional<bool> ended(std::uint64_t key);
-  /// Adds what it did with its store.
+  /// Adds the store's counts and seconds to the summary.
   void account(RankSummary& summary) const;
-  /// All that ended since the last call. Settles.
+  /// Operations that ended since the last call. Calls settle() first.
   [[nodiscard]] std::vector<KvMoved> take_ended();
 
  private:
@@ -60,9 +59,9 @@ class KvShare {
   struct UnderWay {
     std::vector<Part> parts;
     bool failed = false;
-    std::optional<kv::Store::Ticket> stored;  ///< being put or taken, or held to be sent
-    KvPoolRecord record;                      ///< of that
-    std::optional<MoveKv> waits;              ///< to be sent once it is held
+    std::optional<kv::Store::Ticket> stored;  ///< the store's put, get or hold
+    KvPoolRecord record;                      ///< of the store's operation
+    std::optional<MoveKv> waits;              ///< a send that waits for the hold
     bool held = false;
   };
 
@@ -76,7 +75,7 @@ class KvShare {
   template <typename Each>
   void for_each_peer(const policy::GroupRanks& peer, Each each) const;
   void record(UnderWay& under_way, bool complete);
-  /// Whether nothing touches the memory any more. Throws as the transport does.
+  /// Cancels transfers. Whether none touches the memory any more. Throws as the transport does.
   bool give_up();
 
   BlockTransport& transport_;

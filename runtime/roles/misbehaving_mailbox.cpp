@@ -41,7 +41,7 @@ void MisbehavingMailbox::send(Address to, std::span<const std::byte> bytes) {
   inner_.send(to, spoilt);
 }
 
-/// A drafter reads all that is there, so that nothing more comes once a turn.
+/// A drafter reads its mailbox until it is empty, which is once a turn.
 std::optional<Envelope> MisbehavingMailbox::poll() {
   std::optional<Envelope> envelope = inner_.poll();
   if (envelope) {
@@ -60,7 +60,7 @@ bool MisbehavingMailbox::wait(double seconds) {
 void MisbehavingMailbox::misbehave() {
   ++turns_;
   if (test_.how == Misbehaviour::stall) {
-    constexpr int kFirst = 20;  // turns until then
+    constexpr int kFirst = 20;  // turns before the first stall
     if (turns_ == kFirst || (turns_ > kFirst && chance(5000) == 0))
       sleep_(3 + static_cast<double>(chance(1000)) * 1e-3);
     return;
@@ -76,7 +76,7 @@ void MisbehavingMailbox::misbehave() {
   inner_.flush();
 }
 
-/// A draft that could be one, but of a text that nobody says, or of no request.
+/// A well-formed draft, but of a text that nobody says, or of no request.
 std::vector<std::byte> MisbehavingMailbox::stale() {
   Drafts drafts;
   drafts.pieces.push_back({{chance(30), chance(5)}, 0, 0, 0, 1});
@@ -93,7 +93,7 @@ std::vector<std::byte> MisbehavingMailbox::garbage() {
       for (std::byte& b : bytes) b = static_cast<std::byte>(chance(256));
       return bytes;
     }
-    case 1: {  // a message that is cut off, or goes on
+    case 1: {  // a message cut off, or with bytes appended
       std::vector<std::byte> bytes = stale();
       bytes.resize(chance(static_cast<std::uint32_t>(2 * bytes.size())));
       return bytes;
@@ -124,7 +124,7 @@ std::vector<std::byte> MisbehavingMailbox::garbage() {
       if (chance(8) == 0) drafts.scores.pop_back();
       return encode(drafts);
     }
-    default: {  // what others say
+    default: {  // messages of other roles
       const Message messages[] = {Stop{},          Finish{}, Lease{},     Move{},    Offer{},
                                   Pull{},          MoveKv{}, KvMoved{},   RunStep{}, DraftCommits{},
                                   DraftFeatures{}, Status{}, DraftOpen{}, Lead{}};

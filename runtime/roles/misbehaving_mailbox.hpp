@@ -1,4 +1,4 @@
-// For tests: a drafter rank that does what none should.
+// For tests: the mailbox of a drafter rank that stalls, floods or sends garbage.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +14,24 @@ namespace paceline::roles {
 enum class Misbehaviour : std::uint8_t {
   none,
   stall,    ///< sleeps for seconds within a turn
-  flood,    ///< sends thousands of drafts a turn, of no use
-  garbage,  ///< sends anything, and spoils some of what it should send
+  flood,    ///< sends thousands of useless drafts a turn
+  garbage,  ///< sends random messages, and spoils some of the proper ones
 };
 
-/// PACELINE_TEST_DRAFTER=stall|flood|garbage:SEED in the environment, and for draft servers, which
-/// stall alone, PACELINE_TEST_DRAFT_SERVER=stall:SEED.
+/// Read from the environment: PACELINE_TEST_DRAFTER=stall|flood|garbage:SEED, and for draft
+/// servers, which only stall, PACELINE_TEST_DRAFT_SERVER=stall:SEED.
 struct TestDrafter {
   Misbehaviour how = Misbehaviour::none;
   std::uint64_t seed = 0;
 };
-/// `text`: of the variable; null where it is not set. Throws UsageError.
+/// `text`: the variable's value; null where it is not set. Throws UsageError.
 [[nodiscard]] TestDrafter test_drafter(const char* variable, const char* text);
 
 /// The mailbox of a drafter rank: misbehaves towards all that have written to it, and the
-/// coordinator. It keeps to what its peers have room for, so as not to fill its own memory.
+/// coordinator. Peers without room are sent nothing, so as not to fill this rank's memory.
 class MisbehavingMailbox final : public Mailbox {
  public:
-  /// `sleep`: of a stall. `inner` must outlive this, and be used through it alone.
+  /// `sleep`: called to stall. `inner` must outlive this, and be used through this alone.
   MisbehavingMailbox(Mailbox& inner, const TestDrafter& test, std::function<void(double)> sleep)
       : inner_(inner), test_(test), sleep_(std::move(sleep)), random_(test.seed) {}
 
@@ -48,7 +48,7 @@ class MisbehavingMailbox final : public Mailbox {
   void misbehave();
   [[nodiscard]] std::vector<std::byte> stale();
   [[nodiscard]] std::vector<std::byte> garbage();
-  /// In [0, end).
+  /// A random number in [0, end).
   std::uint32_t chance(std::uint32_t end) { return static_cast<std::uint32_t>(random_() % end); }
 
   Mailbox& inner_;
@@ -56,7 +56,7 @@ class MisbehavingMailbox final : public Mailbox {
   std::function<void(double)> sleep_;
   std::mt19937_64 random_;
   std::set<int> heard_;  ///< ranks that have written
-  int turns_ = 0;        ///< since the first of them
+  int turns_ = 0;        ///< since the first rank has written
 };
 
 }  // namespace paceline::roles

@@ -15,7 +15,7 @@ void Races::offer(RequestId id, std::span<const TokenId> response, int racer, st
   }
   if (!request.held) throw std::logic_error("a racer lets another group race");
   request.others.push_back({racer, key, response.size()});
-  tell(id, request);  // what other racers have said beyond that
+  tell(id, request);  // tokens of other racers beyond `response`
 }
 
 void Races::join(RequestId id, std::span<const TokenId> response, int holder, std::uint64_t key) {
@@ -52,7 +52,7 @@ void Races::committed(RequestId id, std::span<const TokenId> tokens) {
         ++request.own;
         continue;
       }
-      request.response.resize(request.own);  // someone foretold what is not so
+      request.response.resize(request.own);  // a racer foretold a wrong token
       for (Other& other : request.others) other.knows = std::min(other.knows, request.own);
     }
     request.response.push_back(token);
@@ -61,7 +61,7 @@ void Races::committed(RequestId id, std::span<const TokenId> tokens) {
   tell(id, request);
 }
 
-/// Each of the others what it does not know yet.
+/// Sends every other group the tokens that it does not know yet.
 void Races::tell(RequestId id, Request& request) {
   for (Other& other : request.others) {
     if (other.knows >= request.response.size()) continue;
@@ -88,7 +88,7 @@ std::uint64_t Races::end(RequestId id) {
 
 bool Races::hear(int from, const RaceCommit& news) {
   const auto at = requests_.find(news.id);
-  if (at == requests_.end()) return false;  // it has ended here
+  if (at == requests_.end()) return false;  // the race has ended here
   Request& request = at->second;
   const auto other =
       std::find_if(request.others.begin(), request.others.end(),

@@ -6,7 +6,7 @@
 
 namespace paceline::roles {
 
-/// Both outlive who has it; null where nothing is recorded.
+/// Clock and sink outlive the recorder's users; both are null where nothing is recorded.
 struct Recorder {
   const Clock* clock = nullptr;
   TelemetrySink* telemetry = nullptr;

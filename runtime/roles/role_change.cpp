@@ -27,7 +27,7 @@ RoleChange::Drain RoleChange::drain(const policy::RequestTable& requests) const 
     if (to != load.end()) ++to->second;
     drain.done = drain.done && (to != load.end() || move.to == policy::kToTable);
   }
-  // Whoever gets a copy of a request must still be there; the races of a group end with it.
+  // A racer that has yet to get its copy must still be there; running races end with their group.
   for (const auto& [key, race] : requests.races())
     drain.done = drain.done && (race.running || !ends(race.group));
   for (const auto& [id, request] : requests.leased()) {
@@ -49,8 +49,8 @@ std::vector<RoleChange::Telling> RoleChange::tell() {
   for (const int rank : changing_) {
     if (now_.role(rank) != Role::verifier_member) tellings.push_back({rank, next_});
   }
-  // Before a drafter becomes something else, verifiers that stay are to know: what it says then is
-  // no longer a drafter's, which they would not believe. New drafters they hear of in the end.
+  // Verifiers that stay must part from a drafter before it takes another role: until they have,
+  // they take its messages for drafts. They hear of new drafters in the end.
   policy::Placement meanwhile = next_;
   std::erase_if(meanwhile.drafters, [&](const policy::DrafterPlace& drafter) {
     return !policy::stays(drafter.rank, now_, next_);

@@ -15,20 +15,20 @@ namespace paceline::roles {
 /// that changes is told its new place, takes it, and says so, and verifiers that stay part from
 /// drafters that end (tell, took). Once all have (done), the next placement holds.
 ///
-/// Says what is to be sent; the coordinator sends it.
+/// This class says which messages are due; the coordinator sends them.
 class RoleChange {
  public:
   RoleChange(const policy::Placement& now, policy::Placement next);
 
-  /// Some rank has another place.
+  /// Whether some rank has another place in the next placement.
   [[nodiscard]] bool needed() const { return !changing_.empty(); }
   [[nodiscard]] const policy::Placement& next() const { return next_; }
   /// Whether this group of now has no place in the next placement.
   [[nodiscard]] bool ends(int leader) const { return changing_.contains(leader); }
 
   struct Drain {
-    std::vector<policy::RequestMove> moves;  ///< to be made
-    bool done = false;  ///< nothing is held by groups that end, or on its way to them
+    std::vector<policy::RequestMove> moves;  ///< to be ordered
+    bool done = false;                       ///< groups that end hold no request, and get none
   };
   [[nodiscard]] Drain drain(const policy::RequestTable& requests) const;
 
@@ -36,16 +36,16 @@ class RoleChange {
     int rank = 0;
     policy::Placement placement;
   };
-  /// What ranks are to be told, members by their leaders. From then on they are awaited.
+  /// The places to tell ranks, members through their leaders. All are awaited from then on.
   [[nodiscard]] std::vector<Telling> tell();
   [[nodiscard]] bool told() const { return told_; }
   /// The rank has yet to say that it has taken its place, or parted from drafters that end.
   [[nodiscard]] bool awaits(int rank) const { return told_ && awaited_.contains(rank); }
-  /// Of a rank that is awaited: it has.
+  /// An awaited rank has taken its place, or parted from drafters that end.
   void took(int rank) { awaited_.erase(rank); }
   [[nodiscard]] bool done() const { return told_ && awaited_.empty(); }
 
-  /// Whether a group of that epoch is to come: it may report before all ranks have their places.
+  /// Whether `epoch` is the next placement's: its groups may report before all have their places.
   [[nodiscard]] bool begins(std::uint32_t epoch) const { return told_ && epoch == next_.epoch; }
   /// Groups that the next placement makes.
   [[nodiscard]] KnownGroups& new_groups() { return new_groups_; }
@@ -53,7 +53,7 @@ class RoleChange {
  private:
   policy::Placement now_;
   policy::Placement next_;
-  std::set<int> changing_;  ///< ranks whose place is another one
+  std::set<int> changing_;  ///< ranks whose place is another in `next_`
   std::set<int> awaited_;
   bool told_ = false;
   KnownGroups new_groups_;

@@ -14,7 +14,7 @@ Turn Spare::turn() {
     const std::optional<Envelope> envelope = mailbox_.poll();
     if (!envelope) break;
     turn.worked = true;
-    if (envelope->from != Address::coordinator()) continue;  // for a role that it had before
+    if (envelope->from != Address::coordinator()) continue;  // for an earlier role of this rank
     Message message = decode(envelope->bytes);
     const Receipt receipt =
         receive(envelope->from, message,

@@ -9,7 +9,7 @@
 
 namespace paceline::roles {
 
-/// Waits until it is given another place, or the run ends.
+/// A spare rank waits until it is given another place, or the run ends.
 class Spare final : public Participant {
  public:
   Spare(Mailbox& mailbox, int rank) : mailbox_(mailbox), rank_(rank) {}

@@ -1,4 +1,4 @@
-// What the steps of a verifier group's rank took: a record of each, and their sums.
+// Measures the steps of a verifier group's rank: a record of each, and their sums.
 #pragma once
 
 #include <cstdint>
@@ -12,27 +12,27 @@
 
 namespace paceline::roles {
 
-/// begin(), then end() where rows were computed, or wait() where none could be. Not thread-safe.
+/// A step calls begin(), then end() if it computed rows, wait() if it could not. Not thread-safe.
 class StepMeter {
  public:
   /// The mailbox outlives this.
   StepMeter(Role role, const Recorder& recorder, const Mailbox& mailbox)
       : role_(role), recorder_(recorder), mailbox_(mailbox) {}
 
-  /// A step begins now. Its record is the caller's to fill in with what nobody else knows.
+  /// A step begins now. The caller fills in those fields of its record that the meter cannot know.
   StepRecord& begin();
-  /// The step computes nothing, for all requests wait for their KV: from its beginning until the
-  /// next step that does the rank has waited.
+  /// The step computes nothing, for all requests wait for their KV. The rank waits from the step's
+  /// beginning until the next step that computes rows.
   void wait();
-  /// There is nothing to wait for.
+  /// The batch is empty, so the rank waits for no KV.
   void stop_waiting() { waits_since_ = -1; }
   /// The step computes rows.
   void go_on();
-  /// The step has ended: the runner says what it took, `counts` what it was made of.
+  /// The step has ended: the runner tells its seconds and bytes, `counts` its rows.
   void end(const engine::StepRunner& runner, const engine::StepCounts& counts = {});
 
-  /// Over all steps: seconds, bytes and counters that StepRecord and StepCounts have; the rest of
-  /// it is 0.
+  /// Sums over all steps of the seconds, bytes and counters of StepRecord and StepCounts; other
+  /// fields are 0.
   [[nodiscard]] const RankSummary& sums() const { return sums_; }
 
  private:
@@ -40,7 +40,7 @@ class StepMeter {
   Recorder recorder_;
   const Mailbox& mailbox_;
   StepRecord record_;
-  double waits_since_ = -1;  ///< -1: it does not wait
+  double waits_since_ = -1;  ///< -1: the rank does not wait
   RankSummary sums_;
 };
 

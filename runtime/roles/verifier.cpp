@@ -30,7 +30,7 @@ Turn Verifier::turn() {
   let_go();
   do {
     admit();
-  } while (kv_.settle());  // some ends at once, and makes room or is what others wait for
+  } while (kv_.settle());  // transfers may end at once, and make room
   const bool works = ports_.batcher.active() > 0;
   const std::uint64_t rows = meter_.sums().prefill_tokens + meter_.sums().decode_tokens;
   if (works) {
@@ -40,7 +40,7 @@ Turn Verifier::turn() {
     meter_.stop_waiting();
   }
   announce();
-  // A batch whose KV is all on its way has no rows.
+  // A batch whose requests all wait for KV computes no rows.
   const bool worked = meter_.sums().prefill_tokens + meter_.sums().decode_tokens > rows;
   publish(!worked);
   over_ = next_ && kv_.idle() && unflushed_.empty() && given_up_.empty();
@@ -55,7 +55,7 @@ void Verifier::event(RequestId id, RequestEventKind kind, std::size_t tokens) {
 }
 
 void Verifier::receive() {
-  constexpr int kMostMessages = 4096;  // of a turn: a flood must not keep it from its requests
+  constexpr int kMostMessages = 4096;  // in a turn: a flood must not hold up the requests
   for (int n = 0; n < kMostMessages && !over_; ++n) {
     const std::optional<Envelope> envelope = ports_.mailbox.poll();
     if (!envelope) return;
@@ -72,7 +72,7 @@ void Verifier::receive() {
   }
 }
 
-/// Where ranks draft, any other than the coordinator may have drafted, and then have sent anything.
+/// Where ranks draft, any sender but the coordinator may have been a drafter, which sends anything.
 void Verifier::take(const Envelope& envelope) {
   const bool trusted = ports_.remote == nullptr || envelope.from == Address::coordinator();
   std::optional<Message> message =
@@ -144,7 +144,7 @@ void Verifier::renew(const Renew& renew) {
 }
 
 void Verifier::become(policy::Placement placement) {
-  kv_.part_from(placement, placement.epoch == heard_of_);  // told twice: all have their places
+  kv_.part_from(placement, placement.epoch == heard_of_);  // told again: all have their places
   for (Waiting& waiting : waiting_) {
     if (std::find(placement.groups.begin(), placement.groups.end(), waiting.origin.from) ==
         placement.groups.end())
@@ -165,7 +165,7 @@ void Verifier::become(policy::Placement placement) {
 }
 
 void Verifier::enqueue(Admission request, const KvOrigin& origin, int method) {
-  // Its holder then has said so, but what others say may come first.
+  // A request held from now on is no longer raced for; its old holder's message may still be late.
   if (method < 0 && races_.races_for(request.trajectory.id)) give_up(request.trajectory.id);
   std::vector<TokenId>& prompt = prompts_[request.trajectory.id.prompt];
   if (request.prompt.empty()) {
@@ -176,10 +176,10 @@ void Verifier::enqueue(Admission request, const KvOrigin& origin, int method) {
   changed_ = true;
   waiting_.push_back({std::move(request), origin});
   if (ports_.speculator != nullptr) ports_.speculator->start(waiting_.back().request, method);
-  if (status_.stopped != 0) stop();  // it came after everything else was handed in
+  if (status_.stopped != 0) stop();  // the others have been handed in
 }
 
-// Finished or not, everything the verifier holds is on disk when it says that it has stopped.
+// All requests that the verifier holds, finished or not, are on disk when it reports its stop.
 void Verifier::stop() {
   for (Trajectory& partial : ports_.batcher.stop()) {
     if (!holds(partial.id)) continue;
@@ -205,8 +205,8 @@ void Verifier::stop() {
   publish(true);
 }
 
-/// Makes the moves that were asked for: the request's KV stays in a parcel until it is pulled. A
-/// request whose own KV is still on its way moves once that is there.
+/// Makes the ordered moves; a request's KV stays in a parcel until it is pulled. A request whose KV
+/// is still arriving moves once the KV is there.
 void Verifier::let_go() {
   for (const Move& move : std::exchange(moves_, {})) {
     const auto waits = waiting(move.id);
@@ -229,7 +229,7 @@ void Verifier::let_go() {
   }
 }
 
-/// Offers copies of requests to those that are to race for them.
+/// Offers copies of requests to the groups that are to race for them.
 void Verifier::let_race() {
   for (const Race& race : std::exchange(races_asked_, {})) {
     const auto waits = waiting(race.id);
@@ -256,14 +256,14 @@ void Verifier::let_race() {
       offer.request = waits->request;
     }
     offer.request.version = race.key;
-    offer.request.until = policy::kToTheEnd;  // it is the holder's lease that ends
+    offer.request.until = policy::kToTheEnd;  // the lease is the holder's alone
     const std::vector<TokenId> response = offer.request.trajectory.tokens;
     ports_.mailbox.send({race.to.leader, Address::Port::role}, encode(std::move(offer)));
     races_.offer(race.id, response, race.to.leader, race.key);
   }
 }
 
-/// Races for a request, unless it cannot any more or has it already.
+/// Joins a race, unless this verifier is stopping, changes its role or has the request already.
 void Verifier::join(Offer offer) {
   const RequestId id = offer.request.trajectory.id;
   KvOrigin origin{offer.request.version, offer.from, offer.positions};
@@ -286,7 +286,7 @@ void Verifier::join(Offer offer) {
   enqueue(std::move(offer.request), origin, offer.method);
 }
 
-/// Races no longer for a request that has not ended here.
+/// Stops racing for a request before its response has ended here.
 void Verifier::give_up(RequestId id) {
   end_race(id);
   if (const auto waits = waiting(id); waits != waiting_.end()) {
@@ -305,8 +305,8 @@ void Verifier::end_race(RequestId id) {
   if (ports_.speculator != nullptr) ports_.speculator->leave(id);
 }
 
-/// Takes out of the batch what was given up, but for requests whose KV is on its way: their blocks
-/// are being written, and until that has ended nothing is committed to them.
+/// Takes the requests given up out of the batch. One whose KV is arriving stays until the KV is
+/// there: its blocks are being written, and nothing is committed to it meanwhile.
 void Verifier::remove_given_up() {
   for (const RequestId id : std::exchange(given_up_, {})) {
     if (kv_.arriving(id)) {
@@ -320,8 +320,8 @@ void Verifier::remove_given_up() {
   }
 }
 
-/// There is no room for a request. Gives up something that is only raced for; false where there is
-/// nothing of the kind.
+/// Makes room for a request: gives up a race, the request's own or the last one in the batch. False
+/// where there is no race to give up.
 bool Verifier::make_way(RequestId id) {
   if (races_.races_for(id)) {
     give_up(id);
@@ -336,13 +336,13 @@ bool Verifier::make_way(RequestId id) {
   return true;
 }
 
-/// Whether a request in the batch is its own to end.
+/// Whether this verifier holds a request of its batch, and does not only race for it.
 bool Verifier::holds(RequestId id) const {
   return !races_.races_for(id) &&
          std::find(given_up_.begin(), given_up_.end(), id) == given_up_.end();
 }
 
-/// All requests of its own.
+/// All requests that this verifier holds, in the batch or waiting.
 std::vector<RunningRequest> Verifier::held() const {
   std::vector<RunningRequest> held = ports_.batcher.running();
   std::erase_if(held, [this](const RunningRequest& r) { return !holds(r.id); });
@@ -359,7 +359,7 @@ std::deque<Verifier::Waiting>::iterator Verifier::waiting(RequestId id) {
                       [id](const Waiting& w) { return w.request.trajectory.id == id; });
 }
 
-/// To another group, which may pull the KV, or back to the coordinator; then the KV is stored.
+/// Hands a request to another group, or back to the coordinator, in which case its KV is stored.
 void Verifier::hand_over(const Move& move, Admission request, kv::Parcel parcel) {
   event(move.id, RequestEventKind::left, request.trajectory.tokens.size());
   races_.end(move.id);
@@ -383,7 +383,7 @@ void Verifier::admit() {
   while (!waiting_.empty()) {
     Waiting& next = waiting_.front();
     const RequestId id = next.request.trajectory.id;
-    if (ports_.batcher.runs(id)) break;  // it was raced for, and is about to be removed
+    if (ports_.batcher.runs(id)) break;  // raced for until now, about to be removed
     if (!ports_.batcher.admit(next.request)) {
       if (make_way(id)) continue;
       break;
@@ -392,8 +392,8 @@ void Verifier::admit() {
     waiting_.pop_front();
     changed_ = true;
   }
-  // KV that waits elsewhere takes room there. Where nothing runs here, two groups might each wait
-  // for the room that the other's KV takes: what waits is computed again instead.
+  // KV kept elsewhere for a waiting request takes room there. Where nothing runs here, two groups
+  // might each wait for room that KV for the other takes: so the KV is declined and computed again.
   if (ports_.batcher.active() > 0) return;
   for (Waiting& waiting : waiting_) kv_.decline(waiting.origin);
 }
@@ -418,7 +418,7 @@ void Verifier::step() {
     if (races_.races_for(id)) give_up(id);
     changed_ = true;
   }
-  if (step.empty()) {  // all wait for KV; what there is to do in the cache is done
+  if (step.empty()) {  // all requests wait for KV: only work in the cache is done
     (void)ports_.batcher.commit(ports_.runner.run(step));
     meter_.wait();
     return;
@@ -498,7 +498,7 @@ RankSummary Verifier::summary() const {
   return summary;
 }
 
-/// Says which leases are about to end, of requests that have come with such too.
+/// Reports the leases that are about to end, also of requests that have just come.
 void Verifier::announce() {
   for (const RequestId id : ports_.batcher.ending(options_.lease_notice)) {
     if (!holds(id)) continue;
@@ -527,7 +527,7 @@ void Verifier::publish(bool force) {
       waiting_.begin(), waiting_.end(),
       [this](const Waiting& w) { return !races_.races_for(w.request.trajectory.id); }));
   status_.active = static_cast<std::int32_t>(status_.running.size()) - waits;
-  // With a lease waiting for KV there is room for none. What is raced for makes way.
+  // While a leased request waits for KV blocks, there is no room for another. Races make way.
   status_.room = waits == 0 ? options_.max_batch - status_.active : 0;
   status_.kv_room = ports_.batcher.blocks_free();
   if (options_.races && ports_.speculator != nullptr)

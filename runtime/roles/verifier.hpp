@@ -25,7 +25,7 @@
 
 namespace paceline::roles {
 
-/// What a verifier is handed. All references outlive it.
+/// The objects that a verifier works with. All references outlive it.
 struct VerifierPorts {
   Mailbox& mailbox;
   const Clock& clock;
@@ -34,7 +34,7 @@ struct VerifierPorts {
   KvLink& kv;
   Speculator* speculator;  ///< null: plain decoding
   RemoteDrafters* remote;  ///< among the speculator's drafters; null: no rank ever drafts
-  DraftClient* siblings;   ///< another; null: no draft servers
+  DraftClient* siblings;   ///< among them too; null: no draft servers
   ElasticMemory* memory;   ///< null: the KV pool stays as large as it is
   StopRecorder* recorder;  ///< among the speculator's drafters; null: nothing is recorded
   TrajectorySink& trajectories;
@@ -42,34 +42,33 @@ struct VerifierPorts {
 };
 
 struct VerifierOptions {
-  GroupRanks ranks;         ///< of its group
-  std::uint32_t epoch = 0;  ///< of the placement that made it
+  GroupRanks ranks;         ///< of the verifier's group
+  std::uint32_t epoch = 0;  ///< of the placement that made the group
   std::int32_t max_batch = 64;
   std::int32_t kv_block = 16;
   /// Response tokens before the end of a lease at which the coordinator is told that it is near.
   std::uint32_t lease_notice = 0;
   /// Finished responses are flushed at least this often (and before any idling).
   double flush_seconds = 5;
-  policy::MoveCosts costs;  ///< what decides how much KV of an arriving request is transferred
+  policy::MoveCosts costs;  ///< decide how much of an arriving request's KV is transferred
   std::int32_t vocab = 0;
-  bool races = false;  ///< best-of-N: the coordinator is told what drafts for requests
+  bool races = false;  ///< best-of-N: statuses tell which drafters draft for requests
 };
 
-/// A turn is: apply messages, let requests go, take requests in, make the KV pool as large as it is
-/// to be, run one step, publish what ended.
-/// A step begins with drafts where there are any: of drafters on the same rank (coupled
-/// speculation) or of what has arrived from drafter ranks (decoupled). Finished responses are
+/// A turn is: apply messages, let requests go, take requests in, resize the KV pool, run one step,
+/// report the responses that ended. A step begins with drafts where there are any: made on the same
+/// rank (coupled speculation), or arrived from drafter ranks (decoupled). Finished responses are
 /// reported to the coordinator only once they are on disk.
 ///
-/// A rank that is to become something else goes on until the KV of requests that left is where it
-/// is wanted. The coordinator has seen to it that it holds no request by then.
+/// A rank that is to take another role goes on until the KV of requests that left has been pulled
+/// or declined. The coordinator sees to it that the rank holds no request by then.
 ///
-/// A request that is to move is offered to its new verifier, whose it is from then on. That one
-/// says which part of the KV it wants, computes the rest, and decodes when it has both.
+/// A request that is to move is offered to its new verifier, which holds it from then on. The new
+/// verifier pulls part of the KV, computes the rest, and decodes once it has both.
 ///
-/// A request that is to be raced for is offered likewise, and stays (races.hpp). What a verifier
-/// races for is in its batch as all else is, but is neither written nor reported, and makes way for
-/// requests of its own.
+/// A request that is to be raced for is offered likewise, and stays (races.hpp). A racer has it in
+/// its batch like any other, but neither writes nor reports it, and gives it up where requests that
+/// it holds need the room.
 class Verifier final : public Participant {
  public:
   Verifier(const VerifierPorts& ports, const VerifierOptions& options);
@@ -113,27 +112,27 @@ class Verifier final : public Participant {
 
   VerifierPorts ports_;
   VerifierOptions options_;
-  std::map<std::uint32_t, std::vector<TokenId>> prompts_;  ///< all it was sent, by index
+  std::map<std::uint32_t, std::vector<TokenId>> prompts_;  ///< all that were received, by index
   std::deque<Waiting> waiting_;
   KvExchange kv_;
   Races races_;
-  std::vector<Move> moves_;           ///< asked for, not yet made
-  std::vector<Race> races_asked_;     ///< asked for, not yet offered
-  std::vector<RequestId> given_up_;   ///< raced for, and still in the batch
-  Status status_;                     ///< the next to send
-  std::vector<RequestId> unflushed_;  ///< ended, not yet known to be on disk
+  std::vector<Move> moves_;           ///< ordered, not yet made
+  std::vector<Race> races_asked_;     ///< ordered, not yet offered
+  std::vector<RequestId> given_up_;   ///< raced for no longer, still in the batch
+  Status status_;                     ///< the next one to send
+  std::vector<RequestId> unflushed_;  ///< of ended responses, not yet on disk
   double last_flush_ = 0;
   double last_status_ = 0;
   bool changed_ = true;  ///< room or activity changed since the last status
   bool stop_asked_ = false;
   bool over_ = false;
-  std::uint32_t heard_of_ = 0;             ///< epoch of the last placement it was told of
-  std::optional<policy::Placement> next_;  ///< in which this rank has another place
+  std::uint32_t heard_of_ = 0;             ///< epoch of the last placement received
+  std::optional<policy::Placement> next_;  ///< where this rank has another place
   StepMeter meter_;
   std::uint64_t moved_ = 0;                         ///< RankSummary::moved
-  std::uint64_t preempted_ = 0;                     ///< and preempted
-  std::uint64_t raced_ = 0;                         ///< and raced
-  std::vector<std::span<const TokenId>> foretold_;  ///< [decoding] of a step
+  std::uint64_t preempted_ = 0;                     ///< RankSummary::preempted
+  std::uint64_t raced_ = 0;                         ///< RankSummary::raced
+  std::vector<std::span<const TokenId>> foretold_;  ///< [decoding] of the step under way
 };
 
 }  // namespace paceline::roles

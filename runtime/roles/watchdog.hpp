@@ -1,4 +1,4 @@
-// Notices that a run no longer goes on.
+// The watchdog: notices that a run makes no more progress.
 #pragma once
 
 #include <cstdint>
@@ -10,30 +10,30 @@
 
 namespace paceline::roles {
 
-/// Looks at what the coordinator hears. When that shows nothing new for too long, a rank hangs: in
-/// a step, in a collective with a member that has gone, or stopped by somebody. First the groups
-/// are to hand in what they have, which those that still can do; then the run is to be given up.
+/// The watchdog looks at the messages that the coordinator gets. When they show no progress for too
+/// long, a rank hangs: in a step, in a collective with a member that has gone, or stopped by
+/// somebody. First the groups are to hand in what they can; then the run is to be given up.
 ///
-/// It begins with the first report, for reading weights may take any time. Time during which nobody
-/// looked does not count: the job may have been suspended as a whole.
+/// The watch begins with the first report, for reading weights may take any time. Time during which
+/// nobody looked does not count: the job may have been suspended as a whole.
 class Watchdog {
  public:
   /// `limit`: seconds; nothing: it never gives up.
   explicit Watchdog(std::optional<double> limit) : limit_(limit) {}
 
   enum class Verdict : std::uint8_t { goes_on, stop, give_up };
-  /// To be called often, at least once a second. Says `stop` once.
+  /// Judges the run. To be called at least once a second. Returns `stop` only once.
   [[nodiscard]] Verdict look(double now, const Coordinator& coordinator);
-  /// For how long nothing has gone on, and whom the coordinator waits for: who has been silent for
-  /// longest comes first.
+  /// Text for the user: for how long there was no progress, and which ranks the coordinator waits
+  /// for, the longest silent first.
   [[nodiscard]] std::string report(const Coordinator& coordinator) const;
 
  private:
   std::optional<double> limit_;
-  double looked_ = 0;  ///< when it last did
+  double looked_ = 0;  ///< time of the last look
   std::uint64_t changes_ = 0;
   double quiet_ = 0;  ///< seconds since the last change
-  double grace_ = 0;  ///< likewise, or since it said `stop`
+  double grace_ = 0;  ///< seconds since the last change, or since `stop`
   bool stopping_ = false;
   std::vector<std::uint64_t> heard_;  ///< [ranks]
   std::vector<double> silent_;        ///< [ranks] seconds
