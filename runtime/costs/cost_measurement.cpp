@@ -12,14 +12,14 @@ namespace paceline::roles {
 namespace {
 
 constexpr int kDraftLength = 4;  ///< rounds of a draft that is timed
-constexpr int kPasses = 25;      ///< times that a point is measured at most
-/// Of the time, that a point takes at most if it is measured more than once.
+constexpr int kPasses = 25;      ///< most times that a point is measured
+/// Largest share of the time that a point takes if it is measured more than once.
 constexpr double kPointShare = 0.05;
 constexpr double kGrid = 1.4;           ///< ratio of neighbouring numbers of rows
 constexpr int kLongestContext = 1024;   ///< positions; costs are linear in it
-constexpr int kLeastContext = 64;       ///< below it a slope would be noise
-constexpr double kContextShare = 0.25;  ///< of the time, for filling the KV of a long context
-/// Made-up requests are of prompts from here on.
+constexpr int kLeastContext = 64;       ///< positions; below them a slope would be noise
+constexpr double kContextShare = 0.25;  ///< share of the time for filling the KV of a long context
+/// The first prompt of made-up requests.
 constexpr std::uint32_t kFirstPrompt = 0xF0000000U;
 
 constexpr int kPeriod = 29;  ///< of made-up text: lookups find something in it
@@ -37,10 +37,10 @@ std::vector<TokenId> made_up_text(int tokens, int vocab) {
 struct Point {
   double rows = 0;
   int context = 0;
-  bool needed = false;          ///< whatever the time
+  bool needed = false;          ///< measured whatever the time
   std::function<double()> run;  ///< seconds; 0: it could not be done
   std::vector<double> times;
-  double spent = 0;  ///< seconds, with what is not counted
+  double spent = 0;  ///< seconds, uncounted runs included
 
   [[nodiscard]] double seconds() const { return quantile(times, 0.25); }
 };
@@ -72,7 +72,7 @@ CostCurve curve_of(const Points& points) {
   return CostCurve(std::move(measured), std::move(attention));
 }
 
-/// The same of what points took beyond something else, `parts` times over.
+/// The curve of the points' seconds beyond their base's, divided by `parts`.
 template <class Base>
 CostCurve beyond(Points points, const Base& base, int parts) {
   for (Point& p : points) {
@@ -81,8 +81,8 @@ CostCurve beyond(Points points, const Base& base, int parts) {
   return curve_of(points);
 }
 
-/// After a draft that was accepted whole its last token is yet to be computed, with the one that
-/// the target said next: a second row for each request, which the drafts that were timed had not.
+/// First-round costs with a second row for each request, which the timed drafts lacked: after a
+/// draft accepted whole, its last token is computed with the one that the target said next.
 CostCurve with_second_row(const DrafterCosts& costs) {
   std::vector<CostCurve::Point> points = costs.first.points();
   for (CostCurve::Point& p : points)
@@ -212,7 +212,7 @@ class Measurement {
     Point p;
     p.rows = rows;
     p.context = context;
-    // Twice, for steps follow upon steps of their like; what was measured before was another.
+    // Runs twice, for steps follow steps of their like; the point measured before was another.
     p.run = [=, this] {
       static_cast<void>(step(rows, requests, context, sampled));
       return step(rows, requests, context, sampled);
@@ -282,14 +282,14 @@ class Measurement {
     return made_up_text(std::max(context, kPeriod), engine_.vocab);
   }
 
-  /// What a drafter that reads features is told of the first `positions` of a made-up request.
+  /// Tells a drafter that reads features of the first `positions` of a made-up request.
   void observe(std::size_t d, RequestId id, std::size_t positions) {
     draft::Drafter& drafter = engine_.drafters[d].drafter;
     if (drafter.feature_bytes() == 0) return;
     drafter.observe(id, 0, std::vector<std::byte>(positions * drafter.feature_bytes()));
   }
 
-  /// False where so many are there already.
+  /// False where so many requests are started already.
   bool start_drafts(std::size_t d, int requests, int context) {
     int& started = drafters_[d].started[context > 0 ? 1 : 0];
     if (started >= requests) return false;
@@ -335,8 +335,8 @@ class Measurement {
     return engine_.drafters[d].drafter.lags() && !whole ? 0 : std::max(seconds, 1e-9);
   }
 
-  /// Seconds of a draft of one token for a request that lacks so many: of its response, for what is
-  /// known of a prompt stays. With context it has the prompt of the first request with context.
+  /// Seconds of a draft of one token for a request that lacks `tokens` of its response, for a
+  /// prompt's KV stays. With context it has the prompt of the first request with context.
   [[nodiscard]] double catch_up(std::size_t d, int tokens, int context) {
     draft::Drafter& drafter = engine_.drafters[d].drafter;
     if (context > 0) start_drafts(d, 1, context);
@@ -366,7 +366,7 @@ class Measurement {
     return {id, {tokens, length, paths}, {output.tokens, output.parents, output.scores}, {}, 0};
   }
 
-  /// What there must be first, then everything without context once, few rows before many.
+  /// Measures the needed points first, then all without context once, few rows before many.
   void measure_once() {
     Point& full =
         *std::find_if(decode_.rbegin(), decode_.rend(), [](const Point& p) { return p.needed; });
@@ -381,8 +381,8 @@ class Measurement {
     }
   }
 
-  /// Computes one sequence's KV and copies it to the others. Sets the context to what there was
-  /// time for; 0: none.
+  /// Computes one sequence's KV and copies it to the others. Sets context_ to the positions that
+  /// there was time for; 0: none.
   void fill_context() {
     const int chunk = static_cast<int>(prefill_.back().rows);
     const double until = remaining() * (1 - kContextShare);
@@ -461,7 +461,7 @@ class Measurement {
   int context_ = 0;       ///< positions
   int blocks_ = 0;        ///< of each sequence
   int positions_ = 0;     ///< of each sequence
-  int request_rows_ = 1;  ///< of a step, at most
+  int request_rows_ = 1;  ///< most rows of a request in a step
   int sequences_ = 1;
   int length_ = 1;        ///< rounds of a longer draft
   int with_context_ = 0;  ///< sequences whose KV is filled

@@ -13,7 +13,7 @@
 
 namespace paceline::roles {
 
-/// What is measured: a verifier's engine and drafters as a run uses them.
+/// The measured engine and drafters, a verifier's, as a run uses them.
 struct MeasuredEngine {
   engine::StepRunner& runner;
   engine::ExecutorLimits limits;  ///< of the runner
@@ -23,21 +23,21 @@ struct MeasuredEngine {
     draft::Drafter& drafter;
   };
   std::vector<NamedDrafter> drafters;
-  int max_length = 8;  ///< rounds of a draft
-  int paths = 1;       ///< of a draft's tree
+  int max_length = 8;  ///< most rounds of a draft
+  int paths = 1;       ///< paths of a draft tree
 };
 
 struct MeasurementBudget {
   double seconds = 2;
-  /// Nor more than a share of the work foreseen: so many steps of a full batch, each as long as the
-  /// first that is measured.
+  /// Most time as a share of the work foreseen: `steps_foreseen` steps of a full batch, each as
+  /// long as the first that is measured.
   double share = 0.01;
   double steps_foreseen = std::numeric_limits<double>::infinity();
 };
 
 struct CostMeasurement {
   CostTable table;       ///< conditions and transfers are left to the caller
-  double seconds = 0;    ///< that it took
+  double seconds = 0;    ///< seconds that measuring took
   int measurements = 0;  ///< steps and drafts that were timed
 };
 
@@ -45,10 +45,10 @@ struct CostMeasurement {
 /// nothing that a run would ask them for. Members of a tensor-parallel group follow as in a run.
 ///
 /// All points are measured in turn, over and over in a changing order: a burst of other work hits
-/// one measurement of many points instead of all of one. Of a point's times the lower quartile
-/// counts: whatever else the machine does only adds to them, but the least of many short ones would
-/// be luckier than that of few long ones.
-/// The time is kept to but for one step of the full batch, of one row, and a draft for each:
+/// one measurement of many points instead of all of one. The lower quartile of a point's times
+/// counts: whatever else the machine does only adds to them, but the least of many short times
+/// would be luckier than the least of few long ones.
+/// The budget is kept to but for one step of the full batch, one of one row, and a draft for each:
 /// without these there is no table.
 [[nodiscard]] CostMeasurement measure_costs(const MeasuredEngine& engine, const Clock& clock,
                                             const MeasurementBudget& budget);

@@ -7,7 +7,7 @@
 namespace paceline {
 namespace {
 
-/// Pools neighbours that fall until none do.
+/// Pools neighbours whose seconds fall, until none do.
 template <typename Point>
 void level(std::vector<Point>& points) {
   struct Block {
@@ -91,7 +91,7 @@ double CostCurve::seconds(double rows, double context) const {
   const Point& below = *(above - 1);
   if (above == points_.end() && points_.size() == 1)
     return attention + below.seconds * rows / below.rows;
-  // Past the end by the slope over the last octave: that of two neighbours would be mostly noise.
+  // Past the end the slope of the last octave holds: two neighbours' would be mostly noise.
   const Point& from =
       above != points_.end()
           ? below
@@ -144,7 +144,7 @@ double CostTable::recompute_seconds(double tokens, double context) const {
   const double chunk = prefill.points().back().rows;
   const double whole = std::floor(tokens / chunk);
   const double rest = tokens - whole * chunk;
-  // Context grows by a chunk from one to the next: the mean is that of the middle one.
+  // Context grows by a chunk from one chunk to the next: its mean is the middle chunk's.
   double seconds = whole * prefill.seconds(chunk, context + chunk * std::max(0.0, whole - 1) / 2);
   if (rest > 0) seconds += prefill.seconds(rest, context + whole * chunk);
   return seconds;

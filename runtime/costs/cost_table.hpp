@@ -1,4 +1,4 @@
-// What things cost on the machine at hand: the one table that every decision about speed reads.
+// Costs on the machine at hand: the one table that every decision about speed reads.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ class CostCurve {
     double rows = 0;     ///< > 0
     double seconds = 0;  ///< > 0, where nothing is attended to
   };
-  /// What attending takes beside that: rows x context positions.
+  /// Seconds of attention, beside a Point's, by rows x context positions.
   struct Attention {
     double positions = 0;  ///< > 0
     double seconds = 0;    ///< >= 0
@@ -24,12 +24,12 @@ class CostCurve {
 
   CostCurve() = default;
   /// Points in any order; of several with as many rows the mean counts. More rows never cost less:
-  /// what noise made fall is levelled to the mean of its neighbours (isotonic regression).
+  /// costs that noise made fall are levelled to the mean of their neighbours (isotonic regression).
   /// `per_position`: seconds, >= 0, for each row and each position that it attends to. Throws
   /// std::invalid_argument on values out of range.
   explicit CostCurve(std::vector<Point> points, double per_position = 0);
-  /// The same with what attending takes by how much there is of it: KV that a cache holds is read
-  /// faster. Levelled likewise; in proportion below the first and past the last of them.
+  /// The same with seconds of attention by positions: KV that a cache holds is read faster.
+  /// Attention is levelled likewise, and in proportion below its first point and past its last.
   CostCurve(std::vector<Point> points, std::vector<Attention> attention);
 
   /// Linear between points. Fewer rows than were measured cost as much as the fewest; past the last
@@ -39,9 +39,9 @@ class CostCurve {
 
   [[nodiscard]] bool empty() const { return points_.empty(); }
   [[nodiscard]] const std::vector<Point>& points() const { return points_; }  ///< by rows
-  /// Seconds beside that for attending to so many positions in all.
+  /// Seconds of attending to so many positions in all, beside the rows' own.
   [[nodiscard]] double attending(double positions) const;
-  /// Where there are many.
+  /// Seconds for each position, where there are many.
   [[nodiscard]] double per_position() const;
   [[nodiscard]] const std::vector<Attention>& attention() const { return attention_; }
 
@@ -50,28 +50,27 @@ class CostCurve {
   std::vector<Attention> attention_;  ///< by positions
 };
 
-/// Of one drafter. A draft is a first round and further ones.
+/// Costs of one drafter. A draft is a first round and further ones.
 struct DrafterCosts {
-  std::string name;  ///< as telemetry calls it: "ngram", "suffix", "model:DIR"
-  CostCurve first;   ///< one token for each of so many requests, after a step of the target
-  CostCurve round;   ///< one more for each
-  CostCurve
-      catch_up;  ///< so many committed tokens that it has yet to compute; empty: it never lags
+  std::string name;    ///< as telemetry calls it: "ngram", "suffix", "model:DIR"
+  CostCurve first;     ///< one token for each of so many requests, after a step of the target
+  CostCurve round;     ///< one more for each
+  CostCurve catch_up;  ///< so many committed tokens yet to compute; empty: the drafter never lags
 };
 
-/// Of moving bytes to another rank.
+/// Costs of moving bytes to another rank.
 struct TransferCosts {
   double latency = 0;    ///< seconds
   double bandwidth = 0;  ///< bytes a second, > 0
 };
 
-/// What a table holds for. Costs that were measured elsewhere say nothing here.
+/// Conditions that a table holds for. Costs measured under others say nothing here.
 struct CostConditions {
   std::string backend;  ///< "cpu" | "cuda"
   std::string isa;      ///< instruction set, or the device's architecture
   int tp = 1;           ///< ranks that share the weights
   int threads = 1;      ///< of each rank
-  /// The model's shape and dtype. Its weights have no part in it: costs hold for every step of a
+  /// The model's shape and dtype. The weights have no part in it: costs hold for every step of a
   /// training.
   std::string model;
   bool operator==(const CostConditions&) const = default;
@@ -79,11 +78,11 @@ struct CostConditions {
 
 /// A step that is foreseen.
 struct StepShape {
-  double requests = 0;         ///< that decode, one row each
-  double drafted = 0;          ///< rows of drafts beside those
-  double prefill_rows = 0;     ///< of prompts
+  double requests = 0;         ///< requests that decode, one row each
+  double drafted = 0;          ///< rows of drafts beside the requests' own
+  double prefill_rows = 0;     ///< rows of prompts
   double context = 0;          ///< positions that a decoding request attends to, on average
-  double prefill_context = 0;  ///< positions before those of prompts, on average over their rows
+  double prefill_context = 0;  ///< positions before prompt rows, on average over the rows
 };
 
 struct CostTable {
@@ -91,7 +90,7 @@ struct CostTable {
 
   CostConditions conditions;
   CostCurve decode;  ///< rows that are sampled, each of its own request
-  /// Seconds for each position that a drafted row attends to: less than decode's, for what is read
+  /// Seconds for each position that a drafted row attends to: less than decode's, for the KV read
   /// for the request's first row serves the others.
   double drafted_position = 0;
   CostCurve prefill;  ///< rows of a prompt, none sampled; context: before the first
@@ -99,7 +98,7 @@ struct CostTable {
   std::optional<TransferCosts> transfer;
 
   [[nodiscard]] double step_seconds(const StepShape& step) const;
-  /// Of the first so many drafters together.
+  /// Seconds of the first `leading` drafters together.
   [[nodiscard]] double first_seconds(double requests, double context,
                                      std::size_t leading = kAllDrafters) const;
   [[nodiscard]] double round_seconds(double requests, double context,
@@ -107,8 +106,8 @@ struct CostTable {
   /// Fewer tokens than were measured cost their share, for a few are computed in the rounds.
   [[nodiscard]] double catch_up_seconds(double tokens, double context,
                                         std::size_t leading = kAllDrafters) const;
-  /// Computing the KV of `tokens` positions anew, after the first `context` of the sequence, in
-  /// chunks as large as prefill was measured with.
+  /// Seconds of computing the KV of `tokens` positions anew, after the first `context` of the
+  /// sequence, in chunks as large as prefill was measured with.
   [[nodiscard]] double recompute_seconds(double tokens, double context) const;
   /// nullopt: transfers were not measured.
   [[nodiscard]] std::optional<double> transfer_seconds(double bytes) const;

@@ -1,4 +1,4 @@
-// How long a run will take, by what things cost.
+// How long a run will take, by the cost table.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct RunShape {
   double response_tokens = 0;
   int groups = 1;
   int max_batch = 1;
-  std::int64_t kv_positions = 0;  ///< that a group has room for
+  std::int64_t kv_positions = 0;  ///< positions that a group has room for
 };
 
 /// Seconds of plain decoding when all groups begin at once, responses are equally long and batches

@@ -11,15 +11,15 @@
 namespace paceline::roles {
 namespace {
 
-constexpr int kManyBlocks = 64;  ///< of a move that shows the bandwidth: a long request's
-constexpr int kRounds = 25;      ///< of moves of either size, at most
-/// Keys of a run's own moves count from 1.
+constexpr int kManyBlocks = 64;  ///< blocks of a move that shows the bandwidth: a long request's
+constexpr int kRounds = 25;      ///< most rounds of moves of either size
+/// First key of the measurement's moves; keys of a run's own moves count from 1.
 constexpr std::uint64_t kFirstKey = std::uint64_t{1} << 63U;
 
 /// Moves of one size.
 struct Size {
   int blocks = 1;
-  double bytes = 0;  ///< that a rank receives
+  double bytes = 0;  ///< bytes that a rank receives
   std::vector<double> times;
 
   [[nodiscard]] double seconds() const { return quantile(times, 0.25); }
@@ -51,7 +51,7 @@ class Measurement {
   }
 
  private:
-  /// Mean seconds of the ranks that receive; nothing where it failed.
+  /// Mean seconds of the ranks that receive; nullopt where the move failed.
   [[nodiscard]] std::optional<double> move(Size& size) {
     std::array<double, 4> all{};  // seconds, bytes, ranks that receive, failures
     const double begin = clock_.now();

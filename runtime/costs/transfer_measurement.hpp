@@ -13,7 +13,7 @@
 
 namespace paceline::roles {
 
-/// A rank's part in the measurement. Of two groups the one sends and the other receives.
+/// A rank's part in the measurement. One of two groups sends, the other receives.
 struct TransferEnd {
   KvShare* share = nullptr;  ///< null: the rank looks on
   double block_bytes = 0;    ///< of the share
@@ -25,10 +25,10 @@ struct TransferEnd {
 /// Sums each value over all ranks, the same bits on all. Collective.
 using SumOverRanks = std::function<void(std::span<double>)>;
 
-/// All pairs of groups at once, for about so many seconds at most: one block for the latency, many
-/// for the bandwidth, each several times. The mean of all ranks that receive counts, and of several
-/// times the lower quartile. All ranks call this together, and no other move may be under way; the
-/// KV pool holds rubbish afterwards. Nothing where no rank receives or a transfer failed.
+/// Measures all pairs of groups at once, for about so many seconds at most: one block for the
+/// latency, many for the bandwidth, each several times. The mean of all receiving ranks counts, and
+/// of several times the lower quartile. Collective; no other move may be under way. The KV pool
+/// holds rubbish afterwards. nullopt where no rank receives or a transfer failed.
 [[nodiscard]] std::optional<TransferCosts> measure_transfers(const TransferEnd& end,
                                                              Mailbox& mailbox, const Clock& clock,
                                                              double seconds,

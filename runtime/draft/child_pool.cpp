@@ -59,7 +59,7 @@ std::uint32_t ChildPool::allocate(int shape) {
   }
   const std::size_t size = capacity(shape);
   if (used_ + size > kChunk) {
-    // What is left of the old chunk serves smaller blocks.
+    // The rest of the old chunk serves smaller blocks.
     for (int s = shape - 1; s >= 1; --s) {
       while (used_ + capacity(s) <= kChunk) {
         free_[s].push_back(static_cast<std::uint32_t>((chunks_.size() - 1) * kChunk + used_));

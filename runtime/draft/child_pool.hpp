@@ -27,8 +27,8 @@ struct Children {
   std::uint8_t size = 0;   ///< not used by wide maps
 };
 
-/// Most nodes have few children and are searched linearly; more than 16 get a map with open
-/// addressing. Reading from several threads is safe while nobody writes.
+/// Most nodes have few children and are searched linearly; nodes with more than 16 get a map with
+/// open addressing. Reading from several threads is safe while nobody writes.
 class ChildPool {
  public:
   [[nodiscard]] std::span<const Child> view(const Children& children) const;
@@ -43,7 +43,8 @@ class ChildPool {
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
  private:
-  /// Position of each token in `children`, by linear probing; 0 is empty, else position + 1.
+  /// A map from tokens to positions in `children`, by linear probing. Slot: 0 is empty, else
+  /// position + 1.
   struct Wide {
     std::vector<Child> children;
     std::vector<std::uint32_t> slots;  ///< a power of two, at most half full
@@ -64,7 +65,7 @@ class ChildPool {
   void push_wide(Wide& wide, Child child);
 
   std::vector<std::unique_ptr<Child[]>> chunks_;  ///< [kChunk] each
-  std::size_t used_ = kChunk;                     ///< of the last chunk
+  std::size_t used_ = kChunk;                     ///< children of the last chunk in use
   std::array<std::vector<std::uint32_t>, kShapes> free_;
   std::vector<std::unique_ptr<Wide>> wides_;
   std::size_t bytes_ = 0;

@@ -20,8 +20,8 @@ struct DraftLimits {
 /// The spans are of equal length, which bounds the draft as DraftLimits::max_tokens does.
 struct DraftOutput {
   std::span<TokenId> tokens;
-  /// Index of the token that comes before, smaller than the token's own; -1: the last of the text
-  /// that the draft goes on after.
+  /// Index of the token before, smaller than the token's own; -1: the last token of the text that
+  /// the draft goes on after.
   std::span<std::int32_t> parents;
   /// Estimated probability, in [0, 1], that the path from that text through this token is what the
   /// target model says. 1 where the drafter has no estimate.
@@ -37,7 +37,7 @@ struct DraftOutput {
   }
 };
 
-/// What was written to a DraftOutput.
+/// The draft that was written to a DraftOutput.
 struct DraftResult {
   int count = 0;     ///< tokens written
   int match = 0;     ///< length of the suffix of the text that was found, tokens

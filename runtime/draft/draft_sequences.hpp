@@ -1,6 +1,6 @@
 // The sequences that a drafter computes with: the texts of the requests it drafts for, the tokens
-// drafted behind them, their KV, and the forward passes that compute it. How the next token is
-// chosen is the caller's.
+// drafted behind them, their KV, and the forward passes that compute it. The caller chooses the
+// next token.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@
 namespace paceline::draft {
 
 struct DraftSequencesOptions {
-  int max_requests = 64;    ///< in a round
+  int max_requests = 64;    ///< most requests of a round
   int kv_block = 16;        ///< positions a block, a multiple of 16
   int kv_blocks = 0;        ///< blocks in the pool
   int max_position = 0;     ///< longest sequence, tokens; at most the model's context
   int prefill_chunk = 256;  ///< rows of a pass beside one for each request
-  int width = 1;            ///< rows of a request in a call of extend()
+  int width = 1;            ///< most rows of a request in a call of extend()
 };
 
-/// The same options. Throws std::invalid_argument on bad ones.
+/// Returns the options. Throws std::invalid_argument on bad ones.
 [[nodiscard]] DraftSequencesOptions checked(const DraftSequencesOptions& options);
 
 /// A request's text and, behind it, tokens drafted for it.
@@ -44,8 +44,8 @@ class DraftSequences {
     RequestId id;
     /// Tokens of the vocabulary, taken as said after what is committed. Read by begin().
     std::span<const TokenId> assumed;
-    /// Positions past these, for drafted tokens. In: wanted. Out: there is room for; -1: it does
-    /// not fit or cannot be drafted for yet, and is not in the round.
+    /// Positions past the assumed tokens, for drafted ones. In: wanted. Out: those with room; -1:
+    /// the request does not fit or cannot be drafted for yet, and is not in the round.
     int ahead = 0;
   };
   static constexpr std::int32_t kRoot = -1;
@@ -53,17 +53,17 @@ class DraftSequences {
   struct Next {
     int member = 0;
     TokenId token = 0;
-    /// Which of the member's tokens so appended it follows, by their order; kRoot: its text and
-    /// what it assumes; kLast: the last of them, or the text where there is none.
+    /// Index of the member's appended token that this one follows; kRoot: the text and the assumed
+    /// tokens; kLast: the last appended token, or kRoot where there is none.
     std::int32_t after = kLast;
   };
-  /// Reads logits, [members.size(), vocab] fp32 in memory of the backend: row i is what follows
-  /// what was computed for member members[i]. Valid during the call.
+  /// Reads logits, [members.size(), vocab] fp32 in memory of the backend: row i tells what follows
+  /// a token computed for member members[i]. Valid during the call.
   using Reader = std::function<void(std::span<const int> members, const float* logits)>;
 
   virtual ~DraftSequences() = default;
 
-  /// These run no forward pass. A request that left takes up what is held of it and still fits.
+  /// start() to finish() run no pass. A request that comes back takes up held KV that still fits.
   virtual void start(const DraftStart& start) = 0;
   virtual void commit(RequestId id, std::span<const TokenId> tokens) = 0;
   virtual void leave(RequestId id) = 0;
@@ -75,16 +75,16 @@ class DraftSequences {
   virtual void observe(RequestId /*id*/, std::int32_t /*first*/,
                        std::span<const std::byte> /*features*/) {}
 
-  /// Begins a round of at most max_requests. Finds room for each member's text and what comes
-  /// behind it, for those that were in a round most recently first, so that requests that compete
-  /// for a small pool do not take turns in evicting one another. Throws std::logic_error when a
-  /// request is in it twice or this is suspended.
+  /// Begins a round of at most max_requests. Finds room for each member's text and the tokens
+  /// behind it, for members most recently in a round first, so that requests that compete for a
+  /// small pool do not take turns in evicting one another. Throws std::logic_error when a request
+  /// is in the round twice or the sequences are suspended.
   virtual void begin(std::span<Member> members) = 0;
-  /// Computes what the KV lacks of the members' texts and of what they assume, in as many passes as
-  /// it takes, and reads what follows each, once.
+  /// Computes the KV that the members' texts and assumed tokens lack, in as many passes as it
+  /// takes, and reads what follows each member's last token, once.
   virtual void catch_up(const Reader& read) = 0;
-  /// One pass: appends tokens, of one member next to one another and at most `width`, and reads
-  /// what follows each. A draft model appends one, to the last.
+  /// Runs one pass: appends tokens, one member's next to one another and at most `width`, and reads
+  /// what follows each. A draft model appends one token, to the last.
   virtual void extend(std::span<const Next> next, const Reader& read) = 0;
 
   /// Gives up all KV, though not its memory.

@@ -124,7 +124,7 @@ void DraftStore::speculate(SpeculationSlot& slot, SpeculationScratch& scratch) c
   if (at == groups_.end()) return;
   const Group& group = at->second;
   const auto sample = group.samples.find(slot.sample);
-  // Where the tree holds all of the request's text, it knows where that ends.
+  // A tree that holds all of the request's text knows where the text ends.
   const bool current = sample != group.samples.end() && held(group, sample->second) == slot.size;
   slot.result = current
                     ? draft::speculate(*group.tree, sample->second.sequence, slot.options,

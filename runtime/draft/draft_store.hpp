@@ -24,7 +24,7 @@ struct StoreLimits {
   double default_ttl = 3600;  ///< of groups that were never registered, seconds
 };
 
-/// Up to so many requests are drafted for sooner than another thread wakes up.
+/// Most requests that one thread drafts for sooner than another thread wakes up.
 inline constexpr int kAloneSlots = 16;
 
 /// SpeculationSlot::size of a text that no tree ends with, for instance one that is assumed in
@@ -36,7 +36,7 @@ struct SpeculationSlot {
   GroupId group = 0;
   std::uint32_t sample = 0;
   std::uint64_t size = 0;         ///< response tokens the request has, or kInNoTree
-  std::span<const TokenId> text;  ///< the last tokens of it; `depth` of them say all
+  std::span<const TokenId> text;  ///< the request's last tokens; `depth` of them say all
   SpeculationOptions options;
   DraftOutput output;
   DraftResult result;  ///< set by the call; count 0 when the group is not here or has no match
@@ -57,16 +57,16 @@ class DraftStore {
   /// forgotten ones included: less than offset + tokens means send again from there.
   std::uint64_t update(GroupId group, std::uint32_t sample, std::uint64_t offset,
                        std::span<const TokenId> tokens, double now);
-  /// The response is not expected to grow further (it may): gives memory back.
+  /// Gives memory back: the response is not expected to grow further (it may).
   void shrink(GroupId group, std::uint32_t sample);
 
-  /// The same of a response that is generated elsewhere, of which there may be no more than an end.
-  /// Ignored where the group is not here: its registration has expired; and after a gap.
+  /// Appends tokens of a response that is generated elsewhere, whose beginning may be missing.
+  /// Ignored after a gap, and where the group is not here: its registration has expired.
   void take_in(GroupId group, std::uint32_t sample, std::uint64_t offset,
                std::span<const TokenId> tokens, double now);
 
   void batch_speculate(std::span<SpeculationSlot> batch, ThreadPool& pool);
-  /// One of the batch; several threads may call it at once while nobody writes.
+  /// Drafts for one slot; several threads may call this at once while nobody writes.
   void speculate(SpeculationSlot& slot, SpeculationScratch& scratch) const;
 
   /// Removes the groups whose time is over; returns how many.
@@ -79,7 +79,7 @@ class DraftStore {
  private:
   struct Sample {
     SuffixTree::Sequence sequence = 0;
-    std::uint64_t forgotten = 0;  ///< tokens before those in the tree
+    std::uint64_t forgotten = 0;  ///< response tokens before the tree's
   };
   struct Group {
     explicit Group(int depth) : tree(std::make_unique<SuffixTree>(depth)) {}

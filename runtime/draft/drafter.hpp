@@ -1,12 +1,12 @@
-// What an engine sees of whatever drafts for it: n-gram lookup, suffix trees, draft models, heads
-// on the target, and drafters on other ranks.
+// An engine's view of its drafters: n-gram lookup, suffix trees, draft models, heads on the target,
+// and drafters on other ranks.
 //
-// Whoever drafts ahead of the target asks for drafts beyond tokens that were drafted before and are
-// not verified yet: those are assumed. A draft goes on after the committed text and then the
+// A caller that drafts ahead of the target asks for drafts beyond tokens that were drafted before
+// and are not verified yet: the assumed tokens. A draft goes on after the committed text and the
 // assumed tokens, as if they had been committed, but nothing is learned from them. Drafting k
 // tokens and then k more with the first k assumed gives the chain that drafting 2k at once gives;
-// where that one ends early, lookup may go on. Suffix trees apply their bounds, and are chosen,
-// anew for the longer text, so there the second part may also be another.
+// where the chain of 2k ends early, lookup may go on. Suffix trees apply their bounds, and are
+// chosen, anew for the longer text, so the second part of their drafts may differ.
 #pragma once
 
 #include <cstddef>
@@ -19,25 +19,25 @@
 
 namespace paceline::draft {
 
-/// A request that drafts will be asked for. With a response it goes on that began elsewhere or was
+/// A request that drafts will be asked for. A request with a response began elsewhere or was
 /// interrupted. Siblings share id.prompt and have the same prompt tokens.
 struct DraftStart {
   RequestId id;
   std::span<const TokenId> prompt;    ///< [prompt] never empty
-  std::span<const TokenId> response;  ///< [response] what is committed so far
-  NoiseKey noise;                     ///< that the target samples its tokens with
-  std::uint64_t version = 0;          ///< of its holder (Admission); later ones are larger
-  bool wanted = true;                 ///< false: drafts are asked for of other drafters alone
+  std::span<const TokenId> response;  ///< [response] committed so far
+  NoiseKey noise;                     ///< the noise that the target samples with
+  std::uint64_t version = 0;          ///< of the request's holder (Admission); rises
+  bool wanted = true;                 ///< false: only other drafters are asked for drafts
   RequestSampling sampling = {};
 };
 
-/// One request of a batch that wants a draft. Limits and output are of what comes after the assumed
-/// tokens; the longest response, the longest sequence and stop tokens count them.
+/// One request of a batch that wants a draft. Limits and output are of the tokens after the assumed
+/// ones; the longest response, the longest sequence and stop tokens count assumed tokens too.
 struct DraftSlot {
   RequestId id;
   DraftLimits limits;
   DraftOutput output;
-  /// Drafted before, and taken as said: the draft goes on after them. Read during the call.
+  /// Tokens drafted before and taken as said: the draft goes on after them. Read during the call.
   std::span<const TokenId> assumed = {};
   std::int32_t count = 0;  ///< set by propose(): tokens written to output; 0: no draft
   std::int32_t calls =
@@ -49,20 +49,19 @@ struct GrowingDraft {
   RequestId id;
   NoiseKey noise;          ///< of the request
   std::int32_t first = 0;  ///< index in the response of the draft's first token
-  /// Log-probabilities, as the drafter has them, of the paths to those tokens of its last level
-  /// that are to be taken further, the likeliest first. Valid during the call.
+  /// Log-probabilities, by the drafter, of the paths to the tokens of the draft's last level that
+  /// are to be taken further, the likeliest first. Valid during the call.
   std::span<const float> frontier;
   bool grows = true;  ///< set by a judge
 };
 
 /// Judges, while drafts are made, whether longer ones are worth their cost (RADAR, section 2.2). A
-/// level are the tokens at one distance from the text that a draft goes on after; the first is
-/// level 1.
+/// level is all tokens at one distance from the text that a draft goes on after, from level 1 on.
 class Levels {
  public:
   virtual ~Levels() = default;
-  /// Of requests drafted for together: which are to have level `level` + 1. Asked level by level,
-  /// from 1 on, of those that have had all before and could have another.
+  /// Decides which requests drafted for together are to have level `level` + 1. Called level by
+  /// level, from 1 on, with the drafts that have had all levels before and could have another.
   virtual void judge(int level, std::span<GrowingDraft> drafts) = 0;
 };
 
@@ -78,13 +77,13 @@ class Drafter {
   virtual void start(const DraftStart& request, double now) = 0;
   /// The target has committed these tokens after everything told before.
   virtual void commit(RequestId id, std::span<const TokenId> tokens, double now) = 0;
-  /// Bytes of what it reads of each position that the target has computed (StepRunner::
-  /// feature_bytes()), besides the text; 0: nothing.
+  /// Bytes of the target's features that the drafter reads at each computed position
+  /// (StepRunner::feature_bytes()), besides the text; 0: none.
   [[nodiscard]] virtual std::size_t feature_bytes() const { return 0; }
-  /// What the target came to at positions of the request's text from `first` on, the prompt's
-  /// included: [positions, feature_bytes()]. Told of all that the target computes for the request,
-  /// in order, before the tokens that it sampled there are committed; what the target has not
-  /// computed here nobody tells of. Told again of the same positions, it is the same again.
+  /// The target's features at positions of the request's text from `first` on, the prompt's
+  /// included: [positions, feature_bytes()]. Told of all positions that the target computes here
+  /// for the request, in order, before the tokens sampled there are committed; never of positions
+  /// computed elsewhere. Features that are told again are the same again.
   virtual void observe(RequestId /*id*/, std::int32_t /*first*/,
                        std::span<const std::byte> /*features*/) {}
   /// Whether drafting keeps state that falls behind while no drafts are asked for.
@@ -92,43 +91,43 @@ class Drafter {
   /// Committed tokens of the request that the next draft for it must compute first, past those that
   /// every draft begins with.
   [[nodiscard]] virtual int lag(RequestId) const { return 0; }
-  /// Fills every slot's output with what may follow its committed text and the tokens it assumes,
-  /// and sets its count. `levels`: null: to the slots' limits. A drafter to which a level is no
-  /// work of its own does not ask.
+  /// Fills every slot's output with what may follow its committed text and assumed tokens, and sets
+  /// its count. `levels`: null: drafts go to the slots' limits. A drafter whose levels are no work
+  /// of their own does not ask it.
   virtual void propose(std::span<DraftSlot> batch, double now, Levels* levels = nullptr) = 0;
   /// The request ended; what its siblings can learn from it may stay.
   virtual void finish(RequestId id, double now) = 0;
   /// The request goes elsewhere. start() with its response so far brings it back, if it comes back
-  /// at all. What its siblings can learn from it may stay, and what would help itself then.
+  /// at all. State that helps its siblings, or the request then, may stay.
   virtual void leave(RequestId id, double now) { finish(id, now); }
 
-  /// Whether it learns from siblings, and so would from those that are generated elsewhere.
+  /// Whether the drafter learns from siblings, and so would from siblings generated elsewhere.
   [[nodiscard]] virtual bool learns_from_siblings() const { return false; }
-  /// Of one that does: this was said elsewhere, after the first `offset` tokens of the response of
-  /// a request that was not started here. `ended`: it ends with that.
+  /// Tells a drafter that does of tokens said elsewhere, after the first `offset` tokens of the
+  /// response of a request that was not started here. `ended`: the response ends with the tokens.
   virtual void hear(RequestId /*id*/, std::uint64_t /*offset*/, std::span<const TokenId> /*tokens*/,
                     bool /*ended*/, double /*now*/) {}
 
-  /// Whether it drafts unasked, ahead of the verifier: on other ranks.
+  /// Whether the drafter drafts unasked, ahead of the verifier: on other ranks.
   [[nodiscard]] virtual bool runs_ahead() const { return false; }
-  /// Whether it can have drafts at all now: of one that runs ahead, whether there are such ranks,
-  /// and of others, whether they are not suspended.
+  /// Whether there can be drafts at all now: a drafter that runs ahead needs drafter ranks, others
+  /// must not be suspended.
   [[nodiscard]] virtual bool present() const { return true; }
-  /// Of one that runs ahead: it is to do so by so many tokens at a time for the request, at most as
-  /// many as it was made for; 0: not at all. start() begins with the most.
+  /// Sets the draft window of a drafter that runs ahead: tokens at a time for the request, at most
+  /// as many as the drafter was made for; 0: none. start() begins with the most.
   virtual void set_window(RequestId, int /*window*/) {}
-  /// Whether it wants to hear of each step's commits at once, not when it is next asked.
+  /// Whether the drafter wants to hear of each step's commits at once, not when it is next asked.
   [[nodiscard]] virtual bool listens() const { return false; }
   /// All that a step committed has been told.
   virtual void told() {}
 
   /// Whether suspend() gives memory of note back.
   [[nodiscard]] virtual bool gives_memory() const { return false; }
-  /// Gives it back. There are no drafts until it is resumed; all else goes on.
+  /// Gives that memory back. There are no drafts until the drafter is resumed; all else goes on.
   virtual void suspend() {}
-  /// Takes the memory again, in parts that decoding can wait for: to be called until it is true.
-  /// Then requests catch up. Where it throws for want of memory, drafting is suspended still. True
-  /// at once where it is not suspended.
+  /// Takes the memory again, in parts that decoding can wait for: to be called until it returns
+  /// true. Then requests catch up. A call that throws for want of memory leaves the drafter
+  /// suspended. True at once for a drafter that is not suspended.
   [[nodiscard]] virtual bool resume() { return true; }
   /// Memory of note that is held, bytes.
   [[nodiscard]] virtual std::size_t bytes() const { return 0; }

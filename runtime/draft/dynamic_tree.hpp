@@ -1,6 +1,6 @@
 // A draft tree whose shape follows what the drafter is sure of (EAGLE-2, arXiv 2406.16858, section
-// 4; EAGLE-3 keeps it): level by level the likeliest tokens are expanded, and of all that was
-// drafted the likeliest are verified. Pure: whoever computes what follows a token tells it.
+// 4; EAGLE-3 keeps it): level by level the likeliest tokens are expanded, and the likeliest of all
+// drafted tokens are verified. Pure: the caller computes what follows a token.
 #pragma once
 
 #include <cstdint>
@@ -12,27 +12,27 @@
 
 namespace paceline::draft {
 
-/// How likely a path is, as the logarithm of a probability. A token is never likelier than the one
-/// that it follows. Not thread-safe.
+/// A tree with the log-probability of each path. A token is never likelier than its parent. Not
+/// thread-safe.
 class DynamicTree {
  public:
   struct Child {
     TokenId token = 0;
-    double log_probability = 0;  ///< given what it follows, <= 0
+    double log_probability = 0;  ///< given its parent, <= 0
   };
 
   void clear();
-  /// What may follow a token that was expanded, or the text (-1), the likeliest first.
+  /// Adds the tokens that may follow an expanded token, or the text (-1), the likeliest first.
   void add(std::int32_t parent, std::span<const Child> children);
-  /// The tokens to be expanded next: the `width` likeliest of those added since the last call, but
-  /// for stops, the likeliest first; of equals the one added first. They are indices for token()
-  /// and add(). Valid until the next call.
+  /// The tokens to expand next, as indices for token() and add(): the `width` likeliest of the
+  /// tokens added since the last call, stops excluded, the likeliest first; of equals the one added
+  /// first. Valid until the next call.
   [[nodiscard]] std::span<const std::int32_t> expand(int width, std::span<const TokenId> stops);
   [[nodiscard]] TokenId token(std::int32_t index) const { return nodes_[index].token; }
   [[nodiscard]] std::int32_t parent(std::int32_t index) const { return nodes_[index].parent; }
-  /// Of the path to it.
+  /// Log-probability of the path to the token.
   [[nodiscard]] double log_probability(std::int32_t index) const { return nodes_[index].score; }
-  /// 1 for what follows the text.
+  /// Depth of the token; 1 for tokens that follow the text.
   [[nodiscard]] int depth(std::int32_t index) const { return nodes_[index].depth; }
 
   /// Writes the likeliest tokens of all, `most` at most: parents before children, and of one parent

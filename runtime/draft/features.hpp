@@ -1,5 +1,5 @@
-// What the target has of positions of a text (engine::StepRunner::read_features()), on its way to a
-// head that reads it.
+// The target's features of positions of a text (engine::StepRunner::read_features()), on their way
+// to a head that reads them.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 namespace paceline::draft {
 
 /// Positions of a response whose features are kept while nothing is drafted for it. Past twice as
-/// many the earlier ones are forgotten and its rows begin anew: heads are trained on texts of a few
-/// thousand tokens and read the last hundreds most, and these are computed in one pass.
+/// many the earlier features are forgotten and the rows begin anew: heads are trained on texts of a
+/// few thousand tokens and read the last hundreds most, and one pass computes these.
 inline constexpr std::int64_t kMostKeptFeatures = 256;
 
 /// Features of positions [first, end) of a text, one behind the other. `row_bytes`: of a position,
@@ -21,8 +21,8 @@ struct Features {
   std::int64_t end = 0;
   std::vector<std::byte> bytes;  ///< [end - first, row_bytes]
 
-  /// Takes features in that go on where those that are held end; what is held stays as it is. After
-  /// a gap they are all there is.
+  /// Appends features that go on where the held ones end; held features stay as they are. After a
+  /// gap the new features are all that is held.
   void add(std::int64_t from, std::span<const std::byte> features, std::size_t row_bytes) {
     if (from > end) {
       bytes.clear();
@@ -40,7 +40,7 @@ struct Features {
     bytes.erase(bytes.begin(), bytes.begin() + gone);
     first = position;
   }
-  /// Whether there are more than should be: the earlier ones are dropped then.
+  /// Drops the earlier features where too many are held. True: there were too many.
   bool drop_old(std::size_t row_bytes) {
     if (end - first <= 2 * kMostKeptFeatures) return false;
     drop_before(end - kMostKeptFeatures, row_bytes);

@@ -17,7 +17,8 @@ void GroupLogs::erase(std::map<GroupId, Group>::iterator at) {
   groups_.erase(at);
 }
 
-/// Its name stays, so that it is not sent all over again. There is one: something has bytes.
+/// Empties the oldest group. Its name stays, so that it is not sent all over again. A group to
+/// empty exists, since something has bytes.
 void GroupLogs::give_up_oldest() {
   Group* oldest = nullptr;
   for (auto& [id, group] : groups_) {

@@ -1,10 +1,10 @@
-// What a draft server holds: for each prompt group the texts of its responses, in the order in
-// which they came (Seer, section 4.4, table 3).
+// A draft server's logs: for each prompt group the texts of its responses, in the order in which
+// they came (Seer, section 4.4, table 3).
 //
-// Texts travel, not trees. A client appends what it lacks to a tree of its own, by the code that
-// appends its own requests' tokens, so that speculation reads memory of the client alone. A token
-// is 4 bytes on its way; in a tree it takes 61 to 66 (tests/bench/README.md), and a tree that has
-// changed has changed all over. It also leaves the server next to nothing to do.
+// Texts travel, not trees. A client appends the tokens it lacks to a tree of its own, by the code
+// that appends its own requests' tokens, so that speculation reads memory of the client alone. A
+// token is 4 bytes on its way; in a tree it takes 61 to 66 (tests/bench/README.md), and a tree that
+// has changed has changed all over. Texts also leave the server next to nothing to do.
 #pragma once
 
 #include <cstddef>
@@ -23,16 +23,16 @@ namespace paceline::draft {
 /// its clients.
 struct LogPlace {
   std::uint64_t epoch = 0;  ///< of the log; 0: nothing was read
-  std::uint32_t entry = 0;  ///< the next to read
+  std::uint32_t entry = 0;  ///< the next entry to read
   GroupId group = 0;
 };
 
-/// A stretch of one response. The tokens are the log's, until it next changes.
+/// A stretch of one response. The tokens lie in the log, valid until it next changes.
 struct LoggedText {
   RequestId id;
-  std::uint64_t offset = 0;  ///< response tokens before it
+  std::uint64_t offset = 0;  ///< response tokens before the stretch
   std::span<const TokenId> tokens;
-  bool ended = false;  ///< the response ends with it
+  bool ended = false;  ///< the response ends with the stretch
 };
 
 struct LogLimits {
@@ -41,12 +41,12 @@ struct LogLimits {
   double ttl = 3600;          ///< of a group that nobody asks for or adds to, seconds
 };
 
-/// Who adds to a log: a client reads nothing of what it said itself.
+/// A client that adds to a log. It reads nothing of what it said itself.
 using LogClient = std::uint64_t;
 
 /// Requests are told apart: each has a text of its own, and a log entry is a stretch of one text.
-/// An update says how many tokens come before it, so that what was said twice, or comes from a
-/// client that holds the request no more, adds nothing, and a gap is noticed.
+/// An update says how many tokens come before it: tokens said twice, or by a client that holds the
+/// request no more, add nothing, and a gap is noticed.
 ///
 /// A group is forgotten when all its responses have ended, or when nobody has asked for it or added
 /// to it for its time to live. Where all groups together are past max_bytes, the one touched
@@ -57,17 +57,17 @@ class GroupLogs {
   explicit GroupLogs(const LogLimits& limits) : limits_(limits) {}
 
   /// Appends the tokens of a request's response that follow its first `offset`. Returns the tokens
-  /// now held; less than `offset`: nothing was added, for those between are missing.
+  /// now held; less than `offset`: nothing was added, for the tokens between are missing.
   std::uint64_t update(RequestId id, std::uint64_t offset, std::span<const TokenId> tokens,
                        LogClient from, double now);
-  /// The response has ended, be it that some of its last tokens never came.
+  /// The response has ended, even where some of its last tokens never came.
   void end(RequestId id, LogClient from, double now);
   /// Tokens held of a request's response.
   [[nodiscard]] std::uint64_t held(RequestId id) const;
 
-  /// Appends to `texts` what a client lacks that has read as far as `place`, and moves the place
-  /// on. `most`: tokens after which it stops; what is left comes with the next fetch. Returns how
-  /// many tokens those are.
+  /// Appends to `texts` what a client that has read as far as `place` lacks, and moves the place
+  /// on. `most`: tokens after which the fetch stops. Returns how many tokens are left for the next
+  /// fetch.
   std::uint64_t fetch(LogPlace& place, LogClient client, std::size_t most, double now,
                       std::vector<LoggedText>& texts);
 
@@ -77,7 +77,7 @@ class GroupLogs {
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
  private:
-  /// A stretch of a text, in the order of what came.
+  /// A stretch of a text. Entries are in the order in which they came.
   struct Entry {
     LogClient from = 0;
     std::uint64_t offset = 0;
@@ -94,7 +94,7 @@ class GroupLogs {
     double touched = 0;  ///< when it was last asked for or added to
     std::size_t bytes = 0;
     bool given_up = false;
-    std::uint32_t ended = 0;              ///< texts
+    std::uint32_t ended = 0;              ///< ended texts
     std::map<std::uint32_t, Text> texts;  ///< by sample
     std::vector<Entry> entries;
   };

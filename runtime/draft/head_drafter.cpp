@@ -63,7 +63,7 @@ void HeadDrafter::propose_together(std::span<DraftSlot> batch, Levels* levels) {
   write();
 }
 
-/// Takes those out of next_ that are to have no further level.
+/// Takes the tokens of drafts that are to have no further level out of next_.
 void HeadDrafter::judge(Levels& levels, int level) {
   frontier_.clear();
   growing_.clear();
@@ -97,7 +97,7 @@ void HeadDrafter::judge(Levels& levels, int level) {
   nodes_.resize(kept);
 }
 
-/// The likeliest tokens of the last level of each tree that goes on.
+/// Finds the likeliest tokens of the last level of each tree that goes on.
 void HeadDrafter::find_next() {
   next_.clear();
   nodes_.clear();
@@ -117,7 +117,7 @@ void HeadDrafter::find_next() {
   }
 }
 
-/// What follows each text or each of next_, whichever these rows are of. logits: [jobs].
+/// Adds what follows each text, or each token of next_, to the trees. logits: [jobs].
 void HeadDrafter::rank(std::span<const int> jobs, const float* logits) {
   int count = 0;
   sample_rows_.clear();
@@ -151,7 +151,7 @@ void HeadDrafter::rank(std::span<const int> jobs, const float* logits) {
   }
 }
 
-/// Of the row's likeliest token, among all.
+/// Log-probability of the row's likeliest token, among all tokens.
 double HeadDrafter::best_log_probability(const float* logits, std::size_t row) {
   const int vocab = sequences_->vocab();
   kernels::Sampled best;

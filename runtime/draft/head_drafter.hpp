@@ -2,10 +2,10 @@
 //
 // A head's row costs little beside its pass, so second tokens are followed too: the draft is a
 // dynamic tree (dynamic_tree.hpp), grown a level a pass over the rows of the levels before. With
-// one path it is a chain. Tokens are ranked under the target's own noise, as of a draft model
-// (model_drafter.hpp): what the target chooses is what leads in its logits and noise together, so a
-// token that is likely and has little noise is not worth a row. The head's tokens are the target's
-// by then, for it is to those that the noise belongs.
+// one path it is a chain. Tokens are ranked under the target's own noise, as with a draft model
+// (model_drafter.hpp): the target chooses the token that leads in logits and noise together, so a
+// likely token with little noise is not worth a row. The head's tokens are mapped to the target's
+// before ranking, since the noise belongs to the target's.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +25,12 @@ namespace paceline::draft {
 /// committed token counts.
 ///
 /// Scores: under noise the conditional probability of a token is taken as the softmax over the
-/// paths + 1 best perturbed scores that follow the same one; without it is the head's own at
-/// temperature 1, as published.
+/// paths + 1 best perturbed scores that follow the same token; without noise the head's own
+/// probability at temperature 1 is taken, as published.
 class HeadDrafter final : public SequenceDrafter {
  public:
-  /// As of SequenceDrafter; `weights` and `embedding` as of HeadSequences. options.width is set to
-  /// options.paths. Drafts once to warm up.
+  /// Arguments as of SequenceDrafter; `weights` and `embedding` as of HeadSequences. options.width
+  /// is set to options.paths. Drafts once to warm up.
   HeadDrafter(kernels::Backend& backend, std::shared_ptr<const model::Eagle3Weights> weights,
               std::shared_ptr<const kernels::Embedding> embedding, const SamplingParams& sampling,
               std::vector<TokenId> stops, SequenceDrafterOptions options);
@@ -59,7 +59,7 @@ class HeadDrafter final : public SequenceDrafter {
   std::vector<Job> jobs_;
   std::vector<DraftSequences::Member> members_;  ///< [jobs_]
   std::vector<DraftSequences::Next> next_;
-  std::vector<std::int32_t> nodes_;  ///< [next_] of their trees; empty: what follows the texts
+  std::vector<std::int32_t> nodes_;  ///< [next_] nodes of their trees; empty: the texts are ranked
   std::vector<DynamicTree::Child> children_;
   std::vector<float> frontier_;  ///< [next_]
   std::vector<GrowingDraft> growing_;

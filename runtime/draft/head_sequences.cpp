@@ -8,8 +8,8 @@
 namespace paceline::draft {
 namespace {
 
-/// Names of prompts for sequences that share none: past those of runs, which are indices of a file,
-/// and of measurements (roles/cost_measurement.cpp).
+/// Prompt names of sequences that share no prompt: beyond the names of runs, which are indices of a
+/// file, and below those of measurements (costs/cost_measurement.cpp).
 constexpr std::uint32_t kFirstAlone = 0x80000000U;
 constexpr std::uint32_t kMostAlone = 0x40000000U;
 
@@ -88,7 +88,7 @@ void HeadSequences::observe(RequestId id, std::int32_t first, std::span<const st
     const auto rows = std::min<std::int64_t>(
         s.common() - position, static_cast<std::int64_t>(features.size() / feature_bytes()));
     Features& prompt = s.prompt->features;
-    // It is computed anew: what is held is of no use without the KV of what came before.
+    // The prompt is computed anew: held features are of no use without the KV before them.
     if (position == 0 && prompt.first > 0 && !kv_.holds_prompt(id.prompt)) prompt = {};
     if (position <= prompt.end) {
       const std::size_t bytes = static_cast<std::size_t>(rows) * feature_bytes();
@@ -113,8 +113,8 @@ bool HeadSequences::knows_prompt(RequestId id, const Sequence& s) const {
   return prompt.end == s.common() && (prompt.first == 0 || kv_.holds_prompt(id.prompt));
 }
 
-/// The first position whose row can be computed where nothing is held of the request; known(): none
-/// can.
+/// The first position whose row can be computed where no KV of the request is held; known(): no row
+/// can be.
 std::int64_t HeadSequences::known_from(RequestId id, const Sequence& s) const {
   const bool any = s.features.end > 0;
   if ((!any || s.features.first <= s.common()) && knows_prompt(id, s)) return 0;
@@ -129,7 +129,7 @@ bool HeadSequences::can_draft(RequestId id, const Sequence& s) const {
   return known_from(id, s) < s.known() && s.known() <= end;
 }
 
-// Beyond what every round leaves, as of a model: the last row, and the one before it.
+// Rows beyond those that every round leaves, as with a model: the last, and the one before it.
 int HeadSequences::lag(RequestId id) const {
   const Sequence& s = started(id);
   if (!can_draft(id, s)) return 0;
@@ -187,11 +187,11 @@ void HeadSequences::begin(std::span<Member> members) {
   }
 }
 
-/// Room for the text's rows and so many behind them.
+/// Reserves room for the text's rows and `ahead` rows behind them.
 bool HeadSequences::reserve(RequestId id, Sequence& s, std::int64_t ahead) {
   for (;;) {
     if (!s.kv) {
-      // What made room may have been the prompt.
+      // The prompt's own KV may have made room.
       if (!can_draft(id, s)) return false;
       s.origin = known_from(id, s);
       s.shares = s.origin == 0 && knows_prompt(id, s);
@@ -211,8 +211,8 @@ bool HeadSequences::reserve(RequestId id, Sequence& s, std::int64_t ahead) {
   }
 }
 
-/// What was in no round for longest makes room; what is asked for in this one only where nothing
-/// else does. False: all that is held is served already.
+/// Evicts the KV of the sequence in no round for longest; one asked for in this round only where no
+/// other is left. False: all held KV is served in this round.
 bool HeadSequences::evict_for(const Sequence& spared) {
   Sequence* oldest = nullptr;
   for (auto& [id, s] : requests_) {
@@ -270,7 +270,7 @@ void HeadSequences::compute(std::span<const int> members, const Reader& read) {
   }
 }
 
-/// One pass a token: the features of these are the head's own.
+/// Runs one pass a token, since assumed tokens follow on the head's own features.
 void HeadSequences::compute_assumed(const Reader& read) {
   for (std::int32_t done = 0;; ++done) {
     for (int i = 0; i < count_; ++i) {
@@ -320,7 +320,7 @@ const std::byte* HeadSequences::feature(const Sequence& s, std::int64_t position
   return features.bytes.data() + (position - features.first) * feature_bytes();
 }
 
-/// The member's next rows, without what they read.
+/// Adds the member's next rows, without their tokens and features.
 kernels::Segment& HeadSequences::add_segment(int member, std::int32_t rows) {
   const Sequence& s = *parts_[member].sequence;
   const std::int32_t first = kv_.length(*s.kv);
@@ -334,7 +334,7 @@ kernels::Segment& HeadSequences::add_segment(int member, std::int32_t rows) {
   return pass_.segments.emplace_back(segment);
 }
 
-/// Rows that follow on the target's features. `last`: they are the last of those.
+/// Adds rows that follow on the target's features. `last`: they are the member's last ones.
 void HeadSequences::add_computed(int member, std::int32_t rows, bool last) {
   const Sequence& s = *parts_[member].sequence;
   const std::int64_t first = s.origin + add_segment(member, rows).first_position;
@@ -349,8 +349,8 @@ void HeadSequences::add_computed(int member, std::int32_t rows, bool last) {
   pass_.read.push_back(parts_[member].assumed == 0);
 }
 
-/// Rows of the next tokens behind the text, which follow on the head's own features: a tree that
-/// grows.
+/// Adds rows of the next tokens behind the text, which follow on the head's own features: a tree
+/// that grows.
 void HeadSequences::add_appended(int member, std::int32_t rows, bool read) {
   const Part& part = parts_[member];
   const Sequence& s = *part.sequence;
@@ -368,7 +368,7 @@ void HeadSequences::add_appended(int member, std::int32_t rows, bool read) {
   }
 }
 
-/// Tables stay as they are until the pass has run, as of a model.
+/// Block tables stay as they are until the pass has run, as with a model.
 void HeadSequences::run_pass(bool of_target, const Reader& read) {
   if (kv_.has_work()) {
     kv_.take_work(work_);

@@ -1,18 +1,17 @@
 // The sequences of an EAGLE-3 head (model/eagle3_head.hpp).
 //
 // Row i of a text is token i + 1 beside the target's feature of position i. Features come with the
-// target's own steps and are kept in host memory until the next round computes their rows, which is
-// when they are let go but for the last, whose row every round computes again to learn what follows
-// it. Rows of drafted tokens follow on the head's own features: they are rolled back at the next
-// round, and computed again by the target's where their tokens were committed.
-//
-// The features of a prompt come with the response that computes it for its siblings, and are theirs
-// all together, as is the KV of the prompt's rows. A request whose first features nobody here knows
-// has come with its KV from elsewhere: its rows begin at the first position that is known, at local
-// position 0, for rotary positions count by their differences alone. So they do anew where its KV
-// had to make room, for the features that it came from are gone. Keeping them all would take three
-// times as much host memory as the KV of a layer of the target's, for something that happens only
-// where the pool holds fewer requests than the batch.
+// target's own steps, and are kept in host memory until the next round computes their rows. The
+// last feature stays: every round computes its row again to learn what follows it. Rows of drafted
+// tokens follow on the head's own features: the next round rolls them back, and computes them again
+// from the target's features where their tokens were committed.
+// The features of a prompt come with the response that computes the prompt for its siblings, which
+// share them as they share the KV of the prompt's rows. A request whose first features are unknown
+// here has come with its KV from elsewhere: its rows begin at the first known position, at local
+// position 0, for rotary positions count by their differences alone. Rows begin anew likewise where
+// a request's KV had to make room, for the features that it came from are gone. Keeping all
+// features would take three times as much host memory as the KV of a layer of the target's, for
+// something that happens only where the pool holds fewer requests than the batch.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +29,8 @@
 
 namespace paceline::draft {
 
-/// What a head computes follows from a request's text and from which of its features are known. KV
-/// of a request that leaves is given up.
+/// A head's results depend on a request's text and on which of its features are known. KV of a
+/// request that leaves is given up.
 class HeadSequences final : public DraftSequences {
  public:
   /// `backend` must outlive this. Throws std::invalid_argument on bad options.
@@ -63,9 +62,9 @@ class HeadSequences final : public DraftSequences {
   }
 
  private:
-  /// What the requests of a prompt have in common.
+  /// The state that a prompt's requests share.
   struct Prompt {
-    int requests = 0;   ///< that are here
+    int requests = 0;   ///< requests that are here
     Features features;  ///< of positions before the prompt's last
   };
   struct Sequence {
@@ -78,7 +77,7 @@ class HeadSequences final : public DraftSequences {
     std::int32_t computed = 0;     ///< rows that follow on the target's features
     std::uint64_t asked = 0;       ///< the last round it was asked for in
     std::uint64_t served = 0;      ///< the last round it was in
-    /// Of the committed tokens every row there can be: one fewer.
+    /// Rows that the committed tokens can have: one fewer than tokens.
     [[nodiscard]] std::int64_t known() const {
       return static_cast<std::int64_t>(text.committed) - 1;
     }
@@ -90,9 +89,9 @@ class HeadSequences final : public DraftSequences {
   struct Part {
     RequestId id;
     Sequence* sequence = nullptr;  ///< null: not in the round
-    std::int32_t assumed = 0;      ///< of the tokens below, the first
+    std::int32_t assumed = 0;      ///< assumed tokens, the first of the tokens below
     std::vector<TokenId> tokens;
-    std::vector<std::int32_t> parents;  ///< [tokens] the one that each follows; -1: the text
+    std::vector<std::int32_t> parents;  ///< [tokens] the token that each follows; -1: the text
     std::vector<float> features;        ///< [1 + tokens, hidden] the head's own, first the text's
   };
 
@@ -101,8 +100,8 @@ class HeadSequences final : public DraftSequences {
     std::vector<TokenId> tokens;
     std::vector<kernels::Segment> segments;
     std::vector<int> members;          ///< [segments]
-    std::vector<std::byte> of_target;  ///< [rows] features, or
-    std::vector<float> own;            ///< [rows]
+    std::vector<std::byte> of_target;  ///< [rows] the target's features, or
+    std::vector<float> own;            ///< [rows] the head's own
     std::vector<std::int32_t> logit_rows;
     std::vector<int> logit_members;  ///< [logit_rows]
     std::vector<bool> read;          ///< [logit_rows] whether what follows is wanted
@@ -141,7 +140,7 @@ class HeadSequences final : public DraftSequences {
   std::uint64_t rows_ = 0;
 
   // The round.
-  std::vector<Part> parts_;  ///< the first count_ of them, so that their memory is used again
+  std::vector<Part> parts_;  ///< the first count_ are in use; the others keep their memory
   int count_ = 0;
   std::vector<int> order_;   ///< members, as they are served
   std::vector<int> first_;   ///< members that compute at once

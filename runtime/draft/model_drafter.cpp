@@ -9,7 +9,7 @@
 namespace paceline::draft {
 namespace {
 
-/// Of the level's perturbed likelihoods, where the best token's is 1.
+/// Sum of the level's perturbed likelihoods, where the best token's is 1.
 double sum_of(std::span<const kernels::Ranked> level) {
   double sum = 0;
   for (const kernels::Ranked& r : level)
@@ -59,7 +59,7 @@ void ModelDrafter::propose_together(std::span<DraftSlot> batch, Levels* levels) 
   for (const Job& job : jobs_) write(job);
 }
 
-/// Takes those out of next_ that are to have no further level.
+/// Takes the tokens of drafts that are to have no further level out of next_.
 void ModelDrafter::judge(Levels& levels, int level) {
   growing_.clear();
   for (const DraftSequences::Next& next : next_) {
@@ -80,7 +80,7 @@ void ModelDrafter::judge(Levels& levels, int level) {
   next_.resize(kept);
 }
 
-/// The best tokens of the last level, of the paths that go on.
+/// Finds the best token of the last level of each path that goes on.
 void ModelDrafter::find_next() {
   next_.clear();
   for (std::size_t i = 0; i < jobs_.size(); ++i) {

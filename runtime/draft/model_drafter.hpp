@@ -12,7 +12,7 @@
 // following a second token would cost as much as the first again and is reached only where the
 // first was wrong. A leaf that the target chooses saves the step its rejection would have ended.
 //
-// What is held of requests, and how it catches up, is DraftSequences'.
+// DraftSequences holds the requests' texts and KV, and catches up.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ namespace paceline::draft {
 
 using ModelDrafterOptions = SequenceDrafterOptions;
 
-/// The KV of tokens that it drafted itself is there when they are assumed, so a chain grows by w
-/// tokens in w passes, however far it is ahead. Entries of an output: the main path, then leaves by
+/// The KV of the drafter's own tokens is there when they are assumed, so a chain grows by w tokens
+/// in w passes, however far it is ahead. Entries of an output: the main path, then leaves by
 /// falling score, so that max_tokens cuts the least likely leaves first.
 ///
 /// Scores: the conditional probability of a token is taken as the softmax over the paths + 1 best
@@ -52,7 +52,7 @@ class ModelDrafter final : public SequenceDrafter {
     DraftSlot* slot = nullptr;
     const DraftText* text = nullptr;
     std::int32_t first = 0;  ///< index in the response of the first drafted token
-    int length = 0;          ///< of the main path at most
+    int length = 0;          ///< most tokens of the main path
     int paths = 1;
     /// [levels, paths + 1] best tokens by falling score.
     std::vector<kernels::Ranked> ranked;

@@ -80,8 +80,8 @@ void ModelSequences::cut(Sequence& s, std::size_t size) {
   if (s.kv && kv_.length(*s.kv) > length) kv_.roll_back(*s.kv, length);
 }
 
-/// Behind the committed text come these tokens and no others. Of those drafted before that they
-/// agree with, the KV stays.
+/// Puts these tokens, and no others, behind the committed text. Tokens drafted before keep their KV
+/// as far as they agree with these.
 void ModelSequences::assume(Sequence& s, std::span<const TokenId> tokens) {
   const std::size_t kept =
       common_prefix(std::span(s.text.tokens).subspan(s.text.committed), tokens);
@@ -114,7 +114,7 @@ void ModelSequences::commit(RequestId id, std::span<const TokenId> tokens) {
   Sequence& s = started(id);
   const std::size_t kept =
       common_prefix(std::span(s.text.tokens).subspan(s.text.committed), tokens);
-  if (kept < tokens.size()) {  // what was drafted behind follows on what was not said
+  if (kept < tokens.size()) {  // the drafted tokens behind follow on an unsaid text
     cut(s, s.text.committed + kept);
     append(s.text, tokens.subspan(kept));
   }
@@ -132,8 +132,8 @@ void ModelSequences::finish(RequestId id) {
   requests_.erase(id);
 }
 
-// Beyond what every round leaves: the last token, and the one before it when the draft was accepted
-// to its end.
+// Tokens beyond those that every round leaves: the last token, and the one before it when the draft
+// was accepted to its end.
 int ModelSequences::lag(RequestId id) const {
   const Sequence& s = started(id);
   std::int64_t held = 0;
@@ -267,7 +267,7 @@ void ModelSequences::Pass::clear() {
   logit_members.clear();
 }
 
-/// The next rows of a member's tokens; `read`: the logits of the last of them.
+/// Adds the next rows of a member's tokens; `read`: with the logits of the last row.
 void ModelSequences::add_rows(int member, std::size_t rows, bool read) {
   const Sequence& s = *members_[member];
   const std::int32_t first = kv_.length(*s.kv);
@@ -283,8 +283,8 @@ void ModelSequences::add_rows(int member, std::size_t rows, bool read) {
   pass_.logit_members.push_back(member);
 }
 
-/// Tables stay as they are until the pass has run: only then does a prompt that it completed become
-/// its siblings' too.
+/// Block tables stay as they are until the pass has run: only then does a prompt that the pass
+/// completed become its siblings' too.
 void ModelSequences::run_pass(const Reader& read) {
   if (kv_.has_work()) {
     kv_.take_work(work_);

@@ -1,10 +1,10 @@
 // The sequences of a draft model.
 //
-// What is held of a sequence is the KV of a prefix of its tokens. Drafted tokens that the target
-// commits stay, as do those that the next round assumes; others are rolled back. When the pool is
-// full, the sequences that were in no round for longest give up their KV, and catch up when they
-// are in one again, as after rounds that they sat out. The KV of a prompt is computed once for all
-// its responses, which share its blocks; when they have ended it stays behind while there is room
+// A sequence holds the KV of a prefix of its tokens. Drafted tokens that the target commits stay,
+// as do tokens that the next round assumes; others are rolled back. When the pool is full, the
+// sequences that were in no round for longest give up their KV, and catch up when they are in one
+// again, as after rounds that they sat out. The KV of a prompt is computed once for all its
+// responses, which share its blocks; when they have ended it stays behind while there is room
 // (kv::Sequences).
 #pragma once
 
@@ -65,7 +65,7 @@ class ModelSequences final : public DraftSequences {
     DraftText text;
     std::optional<kv::Handle> kv;  ///< none: no KV is held
     bool left = false;             ///< kept for its KV alone
-    std::size_t base = 0;          ///< in a round: tokens committed and assumed
+    std::size_t base = 0;          ///< tokens committed and assumed, in a round
     std::uint64_t asked = 0;       ///< the last round it was asked for in
     std::uint64_t served = 0;      ///< the last round it was in
   };
@@ -110,7 +110,7 @@ class ModelSequences final : public DraftSequences {
   // The round.
   std::vector<Sequence*> members_;      ///< null: not in the round
   std::vector<int> order_;              ///< members, as they are served
-  std::vector<std::uint32_t> prompts_;  ///< of those served
+  std::vector<std::uint32_t> prompts_;  ///< prompts of the members served
   std::vector<int> first_;              ///< members that compute at once
   std::vector<int> rest_;               ///< members that wait for a sibling to compute their prompt
   Pass pass_;

@@ -74,7 +74,7 @@ std::span<const TokenId> NgramIndex::lookup(int length, std::span<const TokenId>
   return follow(most);
 }
 
-/// What followed the longest n-gram at the end of tokens_.
+/// The tokens that followed the longest n-gram at the end of tokens_.
 std::span<const TokenId> NgramIndex::follow(std::size_t length) const {
   const auto size = static_cast<std::uint32_t>(tokens_.size());
   for (int n = std::min<int>(options_.max_n, static_cast<int>(size)); n >= options_.min_n; --n) {
@@ -93,7 +93,7 @@ std::uint32_t NgramIndex::place(int n) const {
   if (indexed != 0 && options_.earliest) return indexed;
   std::uint32_t found = indexed;
   const auto first = std::max(static_cast<std::uint32_t>(appended_), static_cast<std::uint32_t>(n));
-  for (std::uint32_t next = first; next < size; ++next) {  // those that an assumed token follows
+  for (std::uint32_t next = first; next < size; ++next) {  // n-grams that an assumed token follows
     const auto at = tokens_.begin() + next;
     if (!std::equal(at - n, at, tokens_.end() - n)) continue;
     found = next;

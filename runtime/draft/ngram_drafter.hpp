@@ -12,7 +12,7 @@ namespace paceline::draft {
 struct NgramOptions {
   int min_n = 2;  ///< tokens, 1 <= min_n <= max_n
   int max_n = 5;
-  bool earliest = false;  ///< of several places with the n-gram, the first rather than the last
+  bool earliest = false;  ///< the first place with the n-gram counts, not the last
 };
 
 /// The tokens of one request, with an index from n-grams to where they occurred. Appending and
@@ -23,11 +23,11 @@ class NgramIndex {
   explicit NgramIndex(const NgramOptions& options);
 
   void append(std::span<const TokenId> tokens);
-  /// What followed the longest n-gram that ends the text and occurred before, at most `length`
-  /// tokens; empty when there is none. With tokens `assumed` behind the text: what a longer answer
-  /// without them would have held after them, or, where it would not have said them or would have
-  /// ended with them, what is found for the text with them at its end. They do not enter the index.
-  /// Valid until the next call.
+  /// The tokens that followed the longest n-gram that ends the text and occurred before, at most
+  /// `length`; empty when there is none. With tokens `assumed` behind the text: what comes after
+  /// them in a longer answer without them; where that answer differs from them or ends with them,
+  /// what is found for the text and the assumed tokens together. Assumed tokens do not enter the
+  /// index. Valid until the next call.
   [[nodiscard]] std::span<const TokenId> lookup(int length, std::span<const TokenId> assumed = {});
   [[nodiscard]] std::size_t bytes() const;
 
@@ -46,7 +46,7 @@ class NgramIndex {
   [[nodiscard]] std::size_t find(int n, std::uint32_t end) const;
 
   NgramOptions options_;
-  std::vector<TokenId> tokens_;  ///< those appended, and then those assumed last
+  std::vector<TokenId> tokens_;  ///< appended tokens, then the tokens assumed last
   std::size_t appended_ = 0;
   std::vector<Table> tables_;  ///< [max_n - min_n + 1]
 };

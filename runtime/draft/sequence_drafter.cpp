@@ -33,8 +33,8 @@ SequenceDrafter::SequenceDrafter(kernels::Backend& backend,
 /// looks like a drafter that never pays.
 void SequenceDrafter::warm_up() {
   constexpr RequestId kNobody{~0U, ~0U};
-  // A pass of the largest size would be what a rank that comes to draft in mid-run does for
-  // longest: 0.4 s of 217 MB of weights on a core, 28 ms with these (bench_scale).
+  // A pass of the largest size would hold up a rank that comes to draft in mid-run: 0.4 s with 217
+  // MB of weights on a core, against 28 ms with these rows (bench_scale).
   constexpr std::int64_t kRows = 16;
   const std::int64_t positions = std::min<std::int64_t>(
       options_.max_position, std::int64_t{options_.kv_blocks - 1} * options_.kv_block);

@@ -1,4 +1,4 @@
-// What drafters that compute over sequences have in common: draft models, and heads on the target.
+// The common part of drafters that compute over sequences: draft models, and heads on the target.
 #pragma once
 
 #include <cstdint>
@@ -21,23 +21,23 @@ enum class DraftNoise : std::uint8_t {
   independent,  ///< argmax(q / T + h), h noise of the drafter's own
 };
 
-/// max_requests: drafted for together; larger batches go in parts of so many.
+/// max_requests: requests drafted for together; larger batches go in parts of so many.
 struct SequenceDrafterOptions : DraftSequencesOptions {
   DraftNoise noise = DraftNoise::shared;
   int vocab = 0;       ///< the target's; ids past it, which pad the draft's, are not drafted
   int max_length = 8;  ///< longest path, whatever the limits of a slot
   int paths = 1;       ///< most tokens of a level, 1 to kernels::kMaxRanked - 1
-  std::string weights = "the weights";  ///< where they are, for errors
+  std::string weights = "the weights";  ///< where the weights are, for errors
 };
 
-/// A draft depends on the request's text, noise and limits, and on what of its features is known;
-/// not on the batch or on what is held of it. But where the pool is short it is shorter, or there
-/// is none. It ends at stop tokens, at the response's longest and at the longest sequence. Tokens
-/// it assumes count as said in all of this: a draft is what it would be if they were committed.
+/// A draft depends on the request's text, noise and limits, and on which of its features are known,
+/// not on the batch or on held KV; but a short pool makes it shorter, or empty. It ends at stop
+/// tokens, at the response's longest and at the longest sequence. Assumed tokens count as said in
+/// all of this: the draft is what it would be if they were committed.
 class SequenceDrafter : public Drafter {
  public:
-  /// These four run no forward pass. A request whose text has a token outside the drafter's
-  /// vocabulary gets no drafts, nor does a slot that assumes one. What is held of one that leaves
+  /// start() to leave() run no forward pass. A request whose text has a token outside the drafter's
+  /// vocabulary gets no drafts, nor does a slot that assumes one. Held KV of a request that leaves
   /// may stay while there is room.
   void start(const DraftStart& start, double /*now*/) override { sequences_->start(start); }
   void commit(RequestId id, std::span<const TokenId> tokens, double /*now*/) override {
@@ -60,7 +60,7 @@ class SequenceDrafter : public Drafter {
   [[nodiscard]] bool gives_memory() const override { return sequences_->gives_memory(); }
   /// Gives back KV and activations, and the weights unless somebody keeps them.
   void suspend() override { sequences_->suspend(); }
-  /// A part of loading the weights again; at the end drafts once to warm up.
+  /// Loads a part of the weights again; at the end drafts once to warm up.
   bool resume() override;
   [[nodiscard]] std::size_t bytes() const override { return sequences_->bytes(); }
 
@@ -84,14 +84,14 @@ class SequenceDrafter : public Drafter {
 
   /// Tokens of the longest path that the slot may have.
   [[nodiscard]] int longest(const DraftSlot& slot, const DraftText& text) const;
-  /// What ends a response to the request.
+  /// Stop tokens of the request.
   [[nodiscard]] const std::vector<TokenId>& stops(const DraftText& text) const {
     return text.sampling.stops ? text.sampling.stops->ids : stops_;
   }
   [[nodiscard]] bool is_stop(const DraftText& text, TokenId token) const;
   /// How the token of that index in the response is drawn.
   [[nodiscard]] kernels::SampleRow sample_row(const DraftText& text, std::int32_t index) const;
-  /// The `count` best tokens of each of sample_rows_: [rows, count] in ranked_.
+  /// Ranks the `count` best tokens of each of sample_rows_: [rows, count] in ranked_.
   void rank(const float* logits, int count);
 
   SequenceDrafterOptions options_;

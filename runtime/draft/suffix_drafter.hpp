@@ -12,15 +12,15 @@
 namespace paceline::draft {
 
 struct SuffixDrafterOptions {
-  /// limits come from each DraftSlot.
+  /// Options of all drafts, but limits come from each DraftSlot.
   SpeculationOptions speculation;
   StoreLimits store;  ///< default_ttl is not used: `ttl` is
   double ttl = 3600;  ///< of a group after its last commit, seconds
 };
 
-/// For each request the draft of the higher score is proposed, its own tree's on ties. What is
-/// proposed depends on the texts alone, not on threads or on how commits of siblings interleave.
-/// Assumed tokens are a part of the text that is sought in the trees, but not of the trees.
+/// Proposes for each request the draft of the higher score, its own tree's on ties. Proposals
+/// depend on the texts alone, not on threads or on how commits of siblings interleave. Assumed
+/// tokens are a part of the text that is sought in the trees, but not of the trees.
 class SuffixDrafter final : public Drafter {
  public:
   /// propose() works on the pool's threads; the pool outlives this and may serve others in between.
@@ -30,14 +30,14 @@ class SuffixDrafter final : public Drafter {
   void commit(RequestId id, std::span<const TokenId> tokens, double now) override;
   void propose(std::span<DraftSlot> batch, double now, Levels* levels) override;
   void finish(RequestId id, double now) override;
-  /// Its group keeps what it said so far.
+  /// The request's group keeps its response so far.
   void leave(RequestId id, double now) override;
 
   [[nodiscard]] bool learns_from_siblings() const override { return true; }
   void hear(RequestId id, std::uint64_t offset, std::span<const TokenId> tokens, bool ended,
             double now) override;
 
-  /// Groups and own trees.
+  /// Memory of the groups' trees and the requests' own.
   [[nodiscard]] std::size_t bytes() const override;
 
  private:
@@ -56,7 +56,7 @@ class SuffixDrafter final : public Drafter {
   std::map<RequestId, Request> requests_;
   ThreadPool& pool_;
   std::vector<SpeculationScratch> scratch_;  ///< [threads]
-  std::vector<SpeculationScratch> second_;   ///< [threads] hold the groups' drafts
+  std::vector<SpeculationScratch> second_;   ///< [threads] for the groups' drafts
   std::vector<std::vector<TokenId>> texts_;  ///< [threads] ends of texts, with assumed tokens
   std::vector<const Request*> batch_requests_;
 };

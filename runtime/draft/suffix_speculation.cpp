@@ -48,7 +48,7 @@ void expand(const SuffixTree& tree, const SpeculationOptions& options, const Sta
   }
 }
 
-/// The draft of at most `length` tokens' depth and `capacity` tokens below `start`.
+/// Grows the draft below `start`: at most `length` levels and `capacity` tokens.
 DraftResult grow(const SuffixTree& tree, SuffixTree::Cursor start, int length, int capacity,
                  const SpeculationOptions& options, const DraftOutput& output,
                  SpeculationScratch& scratch) {
@@ -95,8 +95,8 @@ DraftResult grow(const SuffixTree& tree, SuffixTree::Cursor start, int length, i
   return result;
 }
 
-/// `place(m)`: the cursor of the text's last m tokens, nothing when they are not in the tree. What
-/// holds of a match holds of every shorter one, so the longest usable is found by bisection.
+/// `place(m)`: the cursor of the text's last m tokens, nothing when they are not in the tree. A
+/// match is usable only if every shorter one is, so bisection finds the longest usable.
 template <class Place>
 DraftResult draft(const SuffixTree& tree, int available, const SpeculationOptions& options,
                   const DraftOutput& output, SpeculationScratch& scratch, const Place& place) {

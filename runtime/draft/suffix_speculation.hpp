@@ -16,8 +16,8 @@ namespace paceline::draft {
 /// tokens whose path occurs fewer than min_count times, are not drafted.
 struct SpeculationOptions {
   DraftLimits limits;
-  /// Of the text, tokens, >= 1. Beyond depth - max_length it is capped, so that a whole draft finds
-  /// room below the match.
+  /// Lengths of a match, tokens, >= 1. A max_match beyond depth - max_length is capped, so that a
+  /// whole draft finds room below the match.
   int min_match = 1;
   int max_match = 64;
   int matches = 1;  ///< lengths of match tried, longest first; the highest score wins

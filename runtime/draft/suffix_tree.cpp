@@ -80,7 +80,7 @@ void SuffixTree::append(Sequence sequence, TokenId token) {
   }
 }
 
-/// The suffix that ends at `at`, of `length` tokens, grows by a token: where it ends then.
+/// Grows the suffix of `length` tokens that ends at `at` by a token. Returns its new end.
 NodeIndex SuffixTree::advance(NodeIndex at, int length, Sequence sequence, TokenId token) {
   Node& from = node(at);
   const int position = children_.find(from.children, token);
@@ -165,7 +165,7 @@ NodeIndex SuffixTree::absorb(NodeIndex at, NodeIndex child_index) {
 void SuffixTree::count_up(Node& parent, int position) {
   const std::span<const Child> all = children_.view(parent.children);
   const std::uint32_t old = node(all[position].node).count++;
-  int first = position;  // of those with the old count
+  int first = position;  // of the children with the old count
   if (position <= 16) {
     while (first > 0 && node(all[first - 1].node).count == old) --first;
   } else {

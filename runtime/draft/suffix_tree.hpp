@@ -66,7 +66,7 @@ class SuffixTree {
 
   /// Occurrences of the string at the cursor; for the root, tokens in all sequences.
   [[nodiscard]] std::uint32_t count(Cursor at) const { return node(at.node).count; }
-  /// Of them, those with a token after them (within depth).
+  /// Occurrences with a token after them (within depth).
   [[nodiscard]] std::uint32_t continued(Cursor at) const;
   /// The count of the string with its most frequent next token; 0 when nothing follows.
   [[nodiscard]] std::uint32_t best_next(Cursor at) const;
@@ -104,7 +104,7 @@ class SuffixTree {
     std::vector<NodeIndex> active;
     std::uint32_t active_first = 0;
     std::uint32_t active_count = 0;
-    std::uint32_t unique = 0;  ///< of them, the longest ones, which occur once and end at leaves
+    std::uint32_t unique = 0;  ///< the longest active suffixes, which occur once and end at leaves
   };
 
   [[nodiscard]] Node& node(NodeIndex i) { return chunks_[i / kChunk][i % kChunk]; }

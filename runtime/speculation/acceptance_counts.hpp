@@ -1,4 +1,4 @@
-// How many draft tokens were verified and accepted, by all that may explain it.
+// How many draft tokens were verified and accepted, by all that may explain their acceptance.
 #pragma once
 
 #include <bit>
@@ -19,7 +19,7 @@ class AcceptanceCounts {
     ++count.drafted;
     count.accepted += accepted ? 1 : 0;
   }
-  /// Ordered by drafter, position, batch and progress.
+  /// The counts, ordered by drafter, position, batch and progress.
   [[nodiscard]] std::vector<AcceptanceCell> cells() const {
     std::vector<AcceptanceCell> cells;
     for (const auto& [key, count] : counts_) {

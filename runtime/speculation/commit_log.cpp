@@ -5,12 +5,12 @@
 namespace paceline::roles {
 namespace {
 
-/// Committed tokens that drafters need not be told at once.
+/// Committed tokens that the log may hold before drafters are told.
 constexpr std::size_t kMostTokens = 4096;
 
 }  // namespace
 
-// Batches hardly change from step to step: it is mostly the request after the last.
+// Batches hardly change from step to step: the next entry is mostly the one after the last.
 void CommitLog::add(const engine::Committed& committed) {
   std::size_t seen = 0;
   for (; seen < requests_; ++seen, ++next_) {

@@ -10,7 +10,7 @@
 namespace paceline::roles {
 namespace {
 
-/// Tokens of requests that have left, kept for a server that does not read.
+/// Most tokens of requests that have left, kept for a server that does not read.
 constexpr std::size_t kMostRests = std::size_t{64} << 10;
 
 }  // namespace
@@ -29,8 +29,8 @@ DraftClient::Request& DraftClient::request(RequestId id) {
   return at->second;
 }
 
-// Of what it brings along its server is thought to know: whoever had it before has told. Where it
-// does not, as after a resume, it asks.
+// The response that a request brings along counts as told: whoever had the request before has told
+// it. A server that lacks it, as after a resume, asks for it.
 void DraftClient::start(const draft::DraftStart& start, double now) {
   drafter_->start(start, now);
   Request& r = requests_[start.id];
@@ -38,7 +38,7 @@ void DraftClient::start(const draft::DraftStart& start, double now) {
   r.told = r.response.size();
   Group& group = groups_[start.id.prompt];
   group.place.group = start.id.prompt;
-  if (group.requests++ == 0) due_ = true;  // much may have been said
+  if (group.requests++ == 0) due_ = true;  // siblings may have said much
 }
 
 void DraftClient::commit(RequestId id, std::span<const TokenId> tokens, double now) {
@@ -91,8 +91,8 @@ void DraftClient::add(DraftUpdate& update, RequestId id, std::uint64_t offset,
   update.tokens.insert(update.tokens.end(), tokens.begin(), tokens.end());
 }
 
-// A server that does not read is told nothing, and asked for nothing: requests keep what they have
-// to tell.
+// A server that does not read is told nothing and asked for nothing: requests keep their untold
+// tokens.
 void DraftClient::exchange() {
   const double now = clock_.now();
   committed_ = 0;
@@ -183,7 +183,7 @@ void DraftClient::take(Server& server, const DraftTexts& texts) {
       continue;
     }
     counts_.heard += tokens.size();
-    if (requests_.contains(stretch.id)) continue;  // its own, which it knows better
+    if (requests_.contains(stretch.id)) continue;  // this client's own, known better here
     drafter_->hear(stretch.id, stretch.offset, tokens, stretch.ended != 0, now);
   }
   for (const draft::LogPlace& place : texts.places) {

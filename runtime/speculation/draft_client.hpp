@@ -17,25 +17,24 @@
 namespace paceline::roles {
 
 struct DraftClientOptions {
-  std::vector<int> servers;   ///< ranks that host one, not empty; prompts go round them
-  draft::LogClient name = 0;  ///< no other client of the run, earlier ones included, has it
-  std::int32_t vocab = 0;     ///< ids past it are no tokens
-  /// Tokens that requests get on average from one exchange with the servers to the next. A longer
-  /// one saves messages, and what siblings say is known later: 32 tokens lose up to 3 % of what
-  /// drafts gain, 64 lose 4 to 6 %, 128 lose 6 to 11 % (tests/bench/README.md).
+  std::vector<int> servers;   ///< ranks that host a draft server, not empty; prompts go round them
+  draft::LogClient name = 0;  ///< unique among all clients of the run, earlier ones included
+  std::int32_t vocab = 0;     ///< token ids are below this
+  /// Tokens that requests get on average between two exchanges with the servers. A longer interval
+  /// saves messages, but siblings' tokens are known later: 32 tokens lose up to 3 % of what drafts
+  /// gain, 64 lose 4 to 6 %, 128 lose 6 to 11 % (tests/bench/README.md).
   int exchange_tokens = 32;
   /// A group is forgotten after so many seconds without a request here.
   double ttl = 3600;
 };
 
-/// A drafter that learns from siblings, with the siblings that are generated elsewhere: it tells
-/// the servers what is committed here, and asks them for what others commit to the groups of
-/// requests that are here (registers them: register_group). Speculation is the drafter's own, over
-/// what it holds itself (batch_speculate), and never waits for an answer: a server that lags, does
-/// not read or says nothing costs acceptance alone. What a server says that makes no sense is
-/// dropped.
+/// A drafter that learns from siblings, extended to siblings generated elsewhere. The client tells
+/// the servers what is committed here, and asks them for what others commit to the groups that have
+/// requests here (the paper's register_group). Speculation is the drafter's own, over what it holds
+/// itself (batch_speculate), and never waits for an answer: a server that lags, does not read or
+/// says nothing costs acceptance alone. Nonsense from a server is dropped.
 ///
-/// Tells and asks as a part of told(), that is, between two steps of a verifier that drafts.
+/// The client tells and asks in told(), that is, between two steps of a verifier that drafts.
 class DraftClient final : public draft::Drafter {
  public:
   /// Mailbox and clock outlive this.
@@ -59,26 +58,26 @@ class DraftClient final : public draft::Drafter {
   bool resume() override { return drafter_->resume(); }
   [[nodiscard]] std::size_t bytes() const override { return drafter_->bytes(); }
 
-  /// What has come from a rank's draft server.
+  /// Takes a message of a rank's draft server.
   void receive(int from, std::span<const std::byte> message);
 
   struct Counts {
-    std::uint64_t update_bytes = 0;  ///< of messages to servers that tell
-    std::uint64_t fetch_bytes = 0;   ///< of their answers
-    std::uint64_t fetches = 0;       ///< answered
-    double fetch_seconds = 0;        ///< from asking until the answer was read, of all of them
-    std::uint64_t heard = 0;         ///< tokens that came with them
-    std::uint64_t most_behind = 0;   ///< tokens that an answer brought or left, at most
-    std::uint64_t invalid = 0;       ///< messages and stretches without sense
+    std::uint64_t update_bytes = 0;  ///< of updates sent to servers
+    std::uint64_t fetch_bytes = 0;   ///< of the servers' answers
+    std::uint64_t fetches = 0;       ///< answered fetches
+    double fetch_seconds = 0;        ///< from asking until the answer was read, over all fetches
+    std::uint64_t heard = 0;         ///< tokens that came with answers
+    std::uint64_t most_behind = 0;   ///< most tokens that one answer brought and left together
+    std::uint64_t invalid = 0;       ///< messages and stretches that made no sense
   };
   [[nodiscard]] const Counts& counts() const { return counts_; }
 
  private:
   struct Request {
     std::vector<TokenId> response;
-    std::size_t told = 0;  ///< of its tokens, those that its server is thought to have
+    std::size_t told = 0;  ///< response tokens that its server is thought to have
   };
-  /// What is left to tell of a request that is here no more.
+  /// The rest that a server is to be told of a request that is here no more.
   struct Rest {
     RequestId id;
     std::uint64_t offset = 0;
@@ -88,15 +87,15 @@ class DraftClient final : public draft::Drafter {
   struct Group {
     draft::LogPlace place;
     int requests = 0;
-    double used = 0;  ///< when the last of them was here
+    double used = 0;  ///< when a request of the group was last here
   };
   struct Server {
     Address at;
     std::vector<Rest> rests;
     std::size_t rest_tokens = 0;
-    std::uint64_t ticket = 0;  ///< of the fetch under way; 0: none
+    std::uint64_t ticket = 0;  ///< of the fetch in flight; 0: none
     double asked = 0;
-    // Of the exchange under way.
+    // The exchange under way.
     bool reads = true;  ///< its mailbox has room
     DraftUpdate update;
     DraftFetch fetch;
@@ -117,7 +116,7 @@ class DraftClient final : public draft::Drafter {
   std::map<RequestId, Request> requests_;
   std::map<draft::GroupId, Group> groups_;
   std::size_t committed_ = 0;  ///< tokens since the last exchange
-  bool due_ = false;           ///< an exchange is, whatever was committed
+  bool due_ = false;           ///< an exchange is due, whatever was committed
   std::uint64_t last_ticket_ = 0;
   Counts counts_;
 };

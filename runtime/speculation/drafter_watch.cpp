@@ -8,7 +8,7 @@ namespace paceline::roles {
 namespace {
 
 constexpr double kWarnSeconds = 60;  // between two warnings of one kind about one rank
-/// Messages of no use within a step, after which a rank's others are dropped unread. One that
+/// Messages of no use within a step, after which a rank's others are dropped unread. A rank that
 /// drafts well sends fewer by far.
 constexpr int kMostUseless = 1000;
 

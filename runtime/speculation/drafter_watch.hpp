@@ -10,34 +10,34 @@
 
 namespace paceline::roles {
 
-/// The user hears of each kind of trouble when it begins, then once a minute at most, and by
-/// sum_up() of what it came to. Not thread-safe.
+/// The user hears of each kind of trouble when it begins, then once a minute at most, and of its
+/// total from sum_up(). Not thread-safe.
 class DrafterWatch {
  public:
   using Warn = std::function<void(const std::string&)>;
-  /// What a message was good for, rising.
+  /// The worth of a message, rising.
   enum class Worth : std::uint8_t { none, sign_of_life, drafts };
 
   /// `patience`: a rank that was told something and says nothing for so many seconds is called
   /// silent. The clock outlives this.
   DrafterWatch(int rank, double patience, const Clock& clock, Warn warn);
 
-  /// A step of the verifier has ended. What counts as a flood is counted step by step.
+  /// A step of the verifier has ended. Floods are counted step by step.
   void step_ended();
-  /// Whether the rank reads what it is sent, or its mailbox is full.
+  /// Notes whether the rank reads its messages, or its mailbox is full.
   void reads(bool reads);
   /// The rank was told something, and is to answer.
   void told();
 
-  /// A message has come: whether it is one too many of a flood, to be dropped unread. It is counted
-  /// then.
+  /// A message has come. True: it is one too many of a flood, was counted, and is to be dropped
+  /// unread.
   [[nodiscard]] bool floods();
-  /// A message, or a part of one, made no sense. `what`: after "sends".
+  /// A message, or a part of one, made no sense. `what`: the words after "sends".
   void nonsense(const char* what);
   /// A message was read.
   void heard(Worth worth);
 
-  /// Tells what was wrong in all, where anything was.
+  /// Tells the user the total of each kind of trouble, if there was any.
   void sum_up() const;
 
  private:
@@ -52,7 +52,7 @@ class DrafterWatch {
   double patience_;
   const Clock& clock_;
   Warn warn_;
-  double unanswered_since_ = -1;  ///< it was told something; -1: it has answered
+  double unanswered_since_ = -1;  ///< when the rank was told something; -1: it has answered
   bool silent_ = false;
   bool reads_ = true;
   int useless_ = 0;  ///< messages of no use since the last step

@@ -24,18 +24,18 @@ struct ElasticMemoryPorts {
 };
 
 /// An expansion suspends the draft models, which gives their memory back, and grows the pool by as
-/// much, in place. A contraction moves the blocks that are in use past the pool's old end below it,
-/// shrinks the pool, and then has the models load, a part before each step, so that decoding goes
-/// on meanwhile. Until they are there nothing is drafted by them. Every rank of the group resizes
-/// its share at the same step (kv::Work). Not thread-safe.
+/// much, in place. A contraction moves the blocks in use past the pool's old end below it, shrinks
+/// the pool, and then has the models load, a part before each step, so that decoding goes on
+/// meanwhile. Models draft nothing until they are loaded. Every rank of the group resizes its share
+/// at the same step (kv::Work). Not thread-safe.
 class ElasticMemory {
  public:
   /// The pool has `blocks` blocks, and `gain` more while the models are suspended.
   ElasticMemory(const ElasticMemoryPorts& ports, std::unique_ptr<policy::DraftMemoryPolicy> policy,
                 std::int32_t blocks, std::int32_t gain);
 
-  /// Before a step. `waiting`: requests without a place in the batch. Whether there is more room
-  /// now, or less.
+  /// Decides before a step. `waiting`: requests without a place in the batch. True: the pool has
+  /// grown or shrunk.
   bool turn(std::size_t waiting);
 
  private:

@@ -1,5 +1,5 @@
-// Drafts of several drafters for one request as one tree: where they begin alike they share tokens,
-// and one step verifies them all.
+// Drafts of several drafters for one request, joined in one draft tree: drafts that begin alike
+// share tokens, and one step verifies them all.
 #pragma once
 
 #include <cstddef>
@@ -18,17 +18,17 @@ struct DraftPart {
   std::span<const double> values;         ///< [tokens] P(its path is accepted); falls along a path
 };
 
-/// Its memory is used again and again. Not thread-safe.
+/// A draft tree whose memory is used again and again. Not thread-safe.
 class JoinedDraft {
  public:
-  /// Takes the `most` tokens of the highest values, of equal ones the first, with their parents.
+  /// Takes the `most` tokens of the highest values, with their parents; among equals the first.
   void join(std::span<const DraftPart> parts, std::size_t most);
-  /// Leaves those that a policy keeps. keep: [tokens] not 0 for a token and its parents.
+  /// Drops tokens that a policy does not keep. keep: [tokens] not 0 for a token and its parents.
   void keep(std::span<const std::uint8_t> keep);
 
   [[nodiscard]] std::span<const TokenId> tokens() const { return tokens_; }
   [[nodiscard]] std::span<const std::int32_t> parents() const { return parents_; }  ///< [tokens]
-  /// [tokens] Of a token that several drafts have, the highest.
+  /// [tokens] The highest value, where several drafts have the token.
   [[nodiscard]] std::span<const double> values() const { return values_; }
   /// Whether a token of a part is in the tree.
   [[nodiscard]] bool has(std::size_t part, std::size_t token) const {
@@ -48,7 +48,7 @@ class JoinedDraft {
     std::size_t token = 0;
   };
   std::vector<Candidate> order_;
-  std::vector<std::int32_t> place_;  ///< [tokens] among those that are kept
+  std::vector<std::int32_t> place_;  ///< [tokens] index among the kept tokens
 };
 
 }  // namespace paceline::roles

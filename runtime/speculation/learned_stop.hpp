@@ -10,13 +10,13 @@
 
 namespace paceline::roles {
 
-/// What a stop network sees of a level with that frontier (draft::GrowingDraft::frontier).
+/// A stop network's view of a level with this frontier (draft::GrowingDraft::frontier).
 [[nodiscard]] policy::StopNetwork::Confidences confidences(std::span<const float> frontier);
 
-/// Each draft is judged by itself, and by its request's own noise, so that it does not depend on
-/// the batch; the paper has batches of one. A draft that ends at its first level is what stands
-/// there: the published program makes a flat tree of 59 tokens then, but a backend ranks no more of
-/// a level than are asked for. Not thread-safe.
+/// A stop network judges each draft by itself and by its request's own noise, so that drafts do not
+/// depend on the batch; the paper has batches of one. A draft that ends at its first level consists
+/// of that level: the published program makes a flat tree of 59 tokens then, but a backend ranks no
+/// more of a level than are asked for. Not thread-safe.
 class LearnedStop final : public draft::Levels {
  public:
   explicit LearnedStop(std::shared_ptr<const policy::StopNetwork> network);

@@ -9,9 +9,9 @@
 namespace paceline::roles {
 namespace {
 
-/// Committed tokens that are kept for a rank that drafts by a head and does not read now: to be
-/// told anew of a request costs it all that it has of its features. Of 64 requests as many tokens
-/// as features of them are kept.
+/// Most committed tokens kept for a rank that drafts by a head and does not read now: a rank that
+/// is told anew of a request loses all that it has of the request's features. The bound is as many
+/// tokens as 64 requests keep features of.
 constexpr std::size_t kMostHeldTokens = 64 * draft::kMostKeptFeatures;
 
 }  // namespace
@@ -81,7 +81,7 @@ void RemoteDrafter::start(const draft::DraftStart& start, double /*now*/) {
   told();
 }
 
-/// To whoever drafts for it.
+/// Gives the request to whoever drafts for it.
 void RemoteDrafter::give(RequestId id, Request& r) {
   if (r.window == 0) return;
   const policy::DrafterPlace* drafter = policy::drafter_for(id.prompt, drafters_);
@@ -103,7 +103,7 @@ void RemoteDrafter::take_back(RequestId id, Request& r, DraftEnd how) {
   r.follows = false;
 }
 
-/// Its rank drops the request, and is given it anew if it is to go on.
+/// The request's rank drops it, and is given it anew if it is to go on.
 void RemoteDrafter::set_window(RequestId id, int window) {
   Request& r = request(id);
   if (window == r.window) return;
@@ -182,8 +182,8 @@ void RemoteDrafter::tell(int rank, Link& link) {
   if (said) link.watch.told();
 }
 
-/// Of the requests that the rank follows, behind the text that they are of. What finds no room now
-/// is sent first the next time.
+/// Sends the features of the requests that the rank follows, after their text. Features that find
+/// no room now are sent first the next time.
 bool RemoteDrafter::send_features(int rank, Link& link) {
   const Address to{rank, Address::Port::role};
   const std::size_t row = options_.feature_bytes;
@@ -222,7 +222,7 @@ bool RemoteDrafter::send_features(int rank, Link& link) {
   return said;
 }
 
-/// What was drafted for it from before is of another beginning.
+/// Tokens drafted so far are dropped: the rank begins anew from the text as it is now.
 void RemoteDrafter::open(Link& link, RequestId id) {
   Request& r = requests_.at(id);
   counts_.stale += r.ahead.size();
@@ -235,8 +235,8 @@ void RemoteDrafter::open(Link& link, RequestId id) {
   mailbox_.send({r.rank, Address::Port::role}, encode(open));
 }
 
-/// Of what a rank cannot be told now, only which requests have ended is kept. The others' texts are
-/// told anew later.
+/// Keeps of a rank's untold commits only which requests have ended. The others' texts are told anew
+/// later.
 void RemoteDrafter::hold_back(Link& link, std::map<RequestId, Request>& requests) {
   std::erase_if(link.commits.commits, [&](DraftCommit& commit) {
     if (commit.end != DraftEnd::goes_on) {
@@ -271,7 +271,7 @@ DrafterWatch::Worth RemoteDrafter::read(int from, Link& link, std::span<const st
   if (!decoded) return nonsense("bytes that are no message");
   const auto* drafts = std::get_if<Drafts>(&*decoded);
   if (std::holds_alternative<RaceCommit>(*decoded) || std::holds_alternative<Pull>(*decoded))
-    return Worth::none;  // late, by the verifier that it was
+    return Worth::none;  // late, from when the rank was a verifier
   if (drafts == nullptr) return nonsense("messages that are not a drafter's to send");
   if (drafts->scores.size() != drafts->tokens.size()) return nonsense("tokens without scores");
   Worth worth = drafts->pieces.empty() ? Worth::sign_of_life : Worth::none;
@@ -284,7 +284,7 @@ DrafterWatch::Worth RemoteDrafter::read(int from, Link& link, std::span<const st
     counts_.drafted += piece.count;
     const auto at = requests_.find(piece.id);
     if (at == requests_.end() || at->second.rank != from) {
-      counts_.stale += piece.count;  // its request has ended since
+      counts_.stale += piece.count;  // its request has ended or moved since
     } else if (extend(at->second, piece, *drafts)) {
       worth = Worth::drafts;
     }
@@ -309,10 +309,10 @@ bool RemoteDrafter::makes_sense(const DraftPiece& piece, const Drafts& drafts) c
   return true;
 }
 
-// Tokens that the target has said meanwhile must be the piece's own; the others must go on from
-// what is there, and have been drafted after the last refutation was known. A piece that makes
-// sense reaches less than two windows past what was committed when it was drafted, so no more than
-// that is ever ahead. One that knows more of the text than was said does not.
+// A piece is taken if it agrees with what the target has said meanwhile, if its other tokens go on
+// from what is there, and if it was drafted after the last refutation was known. A piece that makes
+// sense reaches less than two windows past the text it was drafted from, so no more is ever ahead.
+// A piece that knows more of the text than was said is dropped as well.
 bool RemoteDrafter::extend(Request& r, const DraftPiece& piece, const Drafts& drafts) {
   const auto tokens = std::span(drafts.tokens).subspan(piece.first, piece.count);
   const auto scores = std::span(drafts.scores).subspan(piece.first, piece.count);

@@ -1,6 +1,5 @@
-// A verifier's drafter ranks: those that draft for all groups, and those that draft for its own by
-// one drafter each (policy/schedule/tail_drafters.hpp). What a verifier hears and says of them
-// together.
+// A verifier's drafter ranks together: the ranks that draft for all groups, and the ranks that
+// draft for its own group by one drafter each (policy/schedule/tail_drafters.hpp).
 #pragma once
 
 #include <cstddef>
@@ -20,16 +19,16 @@ class RemoteDrafters {
   /// `group`: the verifier, as leader of its group.
   explicit RemoteDrafters(std::int32_t group) : group_(group) {}
 
-  /// Those that draft by this one of the run's drafters; -1: by all of them, for all groups. The
-  /// drafter outlives this.
+  /// Adds the ranks that draft by `method`, one of the run's drafters; -1: by all of the run's
+  /// drafters, for all groups. `drafter` outlives this.
   void add(RemoteDrafter& drafter, std::int32_t method) { drafters_.push_back({&drafter, method}); }
 
   /// From now on ranks have these places.
   void use(std::span<const policy::DrafterPlace> places);
   [[nodiscard]] bool is_drafter(int rank) const;
-  /// What a drafter rank has sent, whatever it is.
+  /// Takes a message of a drafter rank, whatever it holds.
   void receive(int from, std::span<const std::byte> message);
-  /// Says what was wrong with each rank in all.
+  /// Tells the user what was wrong with each rank in all.
   void close();
   [[nodiscard]] RemoteDrafter::Counts counts() const;
   [[nodiscard]] std::int32_t group() const { return group_; }

@@ -39,14 +39,14 @@ void RequestPlans::commit(std::span<const engine::Committed> committed, int batc
       continue;
     }
     const auto at = requests_.find(c.id);
-    if (at == requests_.end()) {  // it has but one drafter
+    if (at == requests_.end()) {  // a request with but one drafter
       ++index;
       continue;
     }
     Request& request = at->second;
     const std::uint32_t before = request.response;
     request.response += static_cast<std::uint32_t>(c.tokens.size());
-    // What was best in a large batch seldom is in one of half the size.
+    // A plan that was best in a large batch seldom is in one of half the size.
     const bool outlived = request.plan && 2 * batch <= request.plan_batch;
     if (outlived || policy::reconfiguration_due(before, request.response, how_->every)) {
       due_.push_back(c.id);
@@ -65,7 +65,7 @@ void RequestPlans::reconfigure(std::span<const std::unique_ptr<draft::Drafter>> 
     const bool ahead = drafters[k]->runs_ahead();
     facts.ways.push_back({ahead ? SpeculationMode::decoupled : SpeculationMode::coupled,
                           {how_->costs, how_->drafters[k], context, how_->max_batch},
-                          !drafters[k]->present() ? 0  // no way that there is
+                          !drafters[k]->present() ? 0  // the drafter is not there
                           : ahead                 ? std::min(how_->window, longest_draft_)
                                                   : longest_draft_});
   }

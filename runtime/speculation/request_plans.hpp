@@ -23,8 +23,8 @@ namespace paceline::roles {
 struct Reconfiguration {
   std::uint32_t every = policy::kReconfigureEvery;  ///< tokens of a request; at least 1
   CostTable costs;                                  ///< of the verifier's steps
-  std::vector<DrafterCosts> drafters;               ///< [drafters] of each, where it drafts
-  int window = 8;  ///< tokens that drafter ranks run ahead by, where nothing else is said
+  std::vector<DrafterCosts> drafters;               ///< [drafters] each drafter's, where it drafts
+  int window = 8;                 ///< tokens that drafter ranks run ahead by, without a plan
   double groups_per_drafter = 1;  ///< verifier groups that a drafter rank drafts for
   int max_batch = 64;             ///< requests of one call of a drafter
 };
@@ -32,7 +32,7 @@ struct Reconfiguration {
 /// A request that is drafted for in another way from now on.
 struct PlannedRequest {
   RequestId id;
-  std::uint32_t tokens = 0;  ///< of its response by now
+  std::uint32_t tokens = 0;  ///< the response's tokens by now
   SpeculationMode mode = SpeculationMode::plain;
   std::uint32_t longest_draft = 0;  ///< tokens; 0: none
 };
@@ -43,38 +43,38 @@ struct PlannedRequest {
 /// where its request goes elsewhere. Not thread-safe.
 class RequestPlans {
  public:
-  /// Of no drafters and no reconfigurations: nobody gets a plan.
+  /// No drafters and no reconfigurations: no request gets a plan.
   RequestPlans() = default;
   /// `longest_draft`: of any request. Throws std::invalid_argument unless there are costs for each
   /// of so many drafters.
   RequestPlans(Reconfiguration how, std::size_t drafters, int longest_draft);
 
-  /// A request begins, `response` tokens of which are there already.
+  /// A request begins, with `response` tokens of its response there already.
   void start(RequestId id, std::uint32_t response);
   void leave(RequestId id) { requests_.erase(id); }
 
   /// The request's plan; null: it has none. Valid until the next call that is not const.
   [[nodiscard]] const policy::RequestPlan* find(RequestId id) const;
-  /// Whether a request of that plan, or of none, is one for the drafter to draft for.
+  /// Whether the drafter is to draft for a request with this plan; null: without one.
   [[nodiscard]] static bool wants(const policy::RequestPlan* plan, const draft::Drafter& drafter);
 
-  /// What a step committed, of which `batch` requests decoded. Finished requests are forgotten.
+  /// Takes in a step's commits. `batch`: requests that decoded. Finished requests are forgotten.
   void commit(std::span<const engine::Committed> committed, int batch);
   /// Requests of the last commit() that have come to a reconfiguration, in its order.
   [[nodiscard]] std::span<const RequestId> due() const { return due_; }
-  /// Reconfigures them, and tells drafters that run ahead. `context`: positions that the step's
-  /// requests attend to, on average. `acceptance`: [requests of the last commit() that go on,
-  /// drafters] P(next drafted token is accepted).
+  /// Reconfigures the requests that are due, and tells drafters that run ahead. `context`:
+  /// positions that the step's requests attend to, on average. `acceptance`: [requests of the last
+  /// commit() that go on, drafters] P(next drafted token is accepted).
   void reconfigure(std::span<const std::unique_ptr<draft::Drafter>> drafters, double context,
                    std::span<const double> acceptance);
-  /// What that has changed since the last commit().
+  /// Requests that reconfigure() has changed since the last commit().
   [[nodiscard]] std::span<const PlannedRequest> changed() const { return changed_; }
 
  private:
   struct Request {
     std::uint32_t response = 0;               ///< tokens
-    std::optional<policy::RequestPlan> plan;  ///< absent: it is treated like all others
-    int plan_batch = 0;                       ///< decoding requests when it was made
+    std::optional<policy::RequestPlan> plan;  ///< absent: the request is treated like all others
+    int plan_batch = 0;                       ///< decoding requests when the plan was made
   };
   void adopt(std::span<const std::unique_ptr<draft::Drafter>> drafters, RequestId id,
              std::optional<policy::RequestPlan> plan);
@@ -83,8 +83,8 @@ class RequestPlans {
   int longest_draft_ = 0;
   std::map<RequestId, Request> requests_;
   int batch_ = 0;                       ///< of the last commit()
-  std::vector<RequestId> due_;          ///< likewise
-  std::vector<std::size_t> due_index_;  ///< [due] among its requests that go on
+  std::vector<RequestId> due_;          ///< requests of the last commit()
+  std::vector<std::size_t> due_index_;  ///< [due] index among that commit's requests that go on
   std::vector<PlannedRequest> changed_;
 };
 

@@ -6,7 +6,7 @@
 namespace paceline::roles {
 namespace {
 
-/// Steps with drafts between two in which a later drafter is tried on one request.
+/// Steps with drafts from one trial of a later drafter, on one request, to the next.
 constexpr std::uint64_t kTrialInterval = 32;
 
 std::vector<double> priors(std::vector<double> acceptance, std::size_t drafters) {
@@ -84,7 +84,7 @@ bool Speculator::serves(std::size_t drafter, const Decoded& d) const {
   return RequestPlans::wants(d.plan, *drafters_[drafter]);
 }
 
-// What the policy is asked with. Of several drafters each request counts with its best.
+// Fills in the query of the policy. Of several drafters each request counts with its best.
 void Speculator::describe(std::span<const engine::Decoding> decoding,
                           std::span<const std::span<const TokenId>> foretold) {
   foretold_.clear();
@@ -162,7 +162,7 @@ bool Speculator::resume_models() {
                      [](const auto& drafter) { return drafter->resume(); });
 }
 
-/// What was given up may be in the batch still.
+/// A request that was given up may be in the batch still.
 void Speculator::observe(std::span<const engine::Computed> computed, engine::StepRunner& runner) {
   for (const engine::Computed& c : computed) {
     if (!requests_.contains(c.id)) continue;
@@ -213,7 +213,7 @@ std::span<const engine::DraftTree> Speculator::draft(
   return trees_;
 }
 
-/// A draft that begins with what is foretold, and has room for so many tokens of a drafter's.
+/// Begins a draft with the foretold tokens, and makes room for so many of a drafter's.
 void Speculator::begin(Draft& draft, int drafter, std::span<const TokenId> foretold,
                        int tokens) const {
   const auto known = static_cast<int>(foretold.size());
@@ -245,7 +245,7 @@ void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
   other_.resize(std::max(other_.size(), decoding.size()));
   const bool wanted = policy_->asks(static_cast<std::size_t>(drafter));
   for (std::size_t i = 0; i < decoding.size(); ++i) {
-    // What ran ahead is there, however long it would have been worth drafting.
+    // A draft that ran ahead is there, whatever length would have been worth drafting.
     const int length =
         lengths_[i] > 0 && drafters_[drafter]->runs_ahead() ? longest_draft_[i] : lengths_[i];
     if (length == 0 || !serves(drafter, decoded_[i])) continue;
@@ -277,7 +277,7 @@ void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
     Draft& other = other_[s];
     step_calls_ += static_cast<std::uint32_t>(slots_[s].calls);
     for (std::int32_t& parent : std::span(other.parents).subspan(other.foretold, slots_[s].count))
-      parent += other.foretold;  // the text that it goes on after ends with what is foretold
+      parent += other.foretold;  // the drafter went on after the foretold tokens
     other.resize(other.foretold + slots_[s].count);
     calibrate(other);
     note_proposed(static_cast<std::size_t>(slot_request_[s]), other);
@@ -296,8 +296,8 @@ void Speculator::note_proposed(std::size_t request, const Draft& draft) {
   noted.parents = draft.parents;
 }
 
-/// How far each would have been accepted, as far as the text is known: what is not verified is
-/// judged too. Or a drafter that others once did better than would never be seen to do better now.
+/// Records how far each draft would have been accepted, as far as the text is known. Unverified
+/// drafts are judged too, or a drafter that others once outdid would never be seen to do better.
 void Speculator::judge_proposed(const engine::Committed& committed) {
   const auto request = static_cast<std::size_t>(committed.decoding);
   const auto at = requests_.find(committed.id);
@@ -315,7 +315,7 @@ void Speculator::judge_proposed(const engine::Committed& committed) {
   }
 }
 
-/// In place of the best, where it is better; beside it, where it ran ahead.
+/// Takes a draft in place of the best where it is better; beside the best where it ran ahead.
 void Speculator::take(int drafter, std::size_t request, Draft& draft) {
   const bool any = draft.expected_tokens > draft.foretold;
   if (drafters_[drafter]->runs_ahead()) {
@@ -333,7 +333,7 @@ void Speculator::take(int drafter, std::size_t request, Draft& draft) {
   expected_[request] = std::max(expected_[request], best.expected_tokens);
 }
 
-/// Of a draft the tokens that the target said, one a level, whichever draft was verified.
+/// Finds the draft's tokens that the target said, one a level, whichever draft was verified.
 void Speculator::find_on_text(Draft& draft, std::span<const TokenId> committed) {
   draft.on_text.clear();
   for (std::size_t t = 0; t < draft.tokens.size(); ++t) {
@@ -357,7 +357,7 @@ void Speculator::calibrate(Draft& draft) const {
   }
 }
 
-// Leaves of each request's drafts what the policy keeps. What is foretold is not its to judge.
+// Cuts each request's drafts to what the policy keeps. Foretold tokens are not its to judge.
 void Speculator::select() {
   const std::size_t requests = lengths_.size();
   values_.clear();
@@ -387,7 +387,7 @@ void Speculator::select() {
   }
 }
 
-/// Of each draft what is verified, for that alone tells something.
+/// Cuts each draft to its verified tokens, for only they tell something.
 void Speculator::leave_verified(std::size_t request) {
   const std::span<Draft> drafts = drafts_of(request);
   std::vector<std::int32_t> place;  // [tokens] of a draft: where a token that stays went
@@ -408,7 +408,7 @@ void Speculator::leave_verified(std::size_t request) {
   }
 }
 
-/// What became of the drafts for a request, each by itself.
+/// Records what became of a request's drafts, each by itself.
 void Speculator::record(const engine::Committed& committed) {
   const auto at = requests_.find(committed.id);
   std::size_t furthest = 0;
@@ -452,8 +452,8 @@ void Speculator::record(const Draft& draft, const engine::Committed& committed) 
   at->second.acceptance[draft.drafter].record(accepted, refuted);
 }
 
-// Level by level down the tokens that were said, and one further: there the target has gone on as
-// well.
+// Tallies level by level down the tokens that were said, and one level further, where the target
+// has gone on as well.
 void Speculator::tally(const Draft& draft, const engine::Committed& committed) {
   DraftTally& tally = tallies_[draft.drafter];
   const std::vector<std::int32_t>& said = draft.on_text;

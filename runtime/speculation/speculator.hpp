@@ -25,17 +25,17 @@
 namespace paceline::roles {
 
 struct SpeculatorOptions {
-  /// [drafters] How likely each one's tokens are accepted, as known before the run; empty: nothing
-  /// is known.
+  /// [drafters] How likely each drafter's tokens are accepted, as known before the run; empty:
+  /// nothing is known.
   std::vector<double> acceptance = {};
   std::optional<Reconfiguration> reconfigure = {};  ///< absent: never
-  /// [drafters] Those that draft in races alone, and on trial; empty: none. What they cost is then
-  /// none of the policy's to reckon with.
+  /// [drafters] Whether a drafter drafts in races alone, and on trial; empty: none does. The policy
+  /// does not reckon with the cost of such a drafter.
   std::vector<bool> reserved = {};
-  /// Draft tokens of all requests of a step; 0: as many as each may have.
+  /// Most draft tokens of a step, of all its requests; 0: as many as each request may have.
   int step_tokens = 0;
-  /// [drafters] What judges between the levels of each one's drafts; null: they are as long as is
-  /// asked for. Empty: all are.
+  /// [drafters] The judge between the levels of each drafter's drafts; null: drafts are as long as
+  /// is asked for. Empty: all are null.
   std::vector<std::shared_ptr<draft::Levels>> levels = {};
 };
 
@@ -46,15 +46,15 @@ struct SpeculatorOptions {
 /// so cheap ones come first. Now and then a later one drafts for some request regardless, or what
 /// it can do would never be known.
 ///
-/// What runs ahead is there or is not, and costs nothing: it is verified beside the draft that is
-/// made here, and beside others of its kind, as branches of one tree. The longest branch that
-/// agrees counts (SpecActor, section 4.2: the best of N drafters; here in one step of one
+/// A draft that ran ahead is there or is not, and costs nothing: it is verified beside the draft
+/// that is made here, and beside others of its kind, as branches of one tree. The longest branch
+/// that agrees counts (SpecActor, section 4.2: the best of N drafters; here in one step of one
 /// verifier).
 ///
 /// Expectations are drafters' scores calibrated by what the target accepted.
 ///
 /// A request with a plan is drafted for by the drafters of its mode alone, and no further than the
-/// plan says; drafter ranks drop it where they are not wanted. Not thread-safe.
+/// plan says; drafter ranks that are not wanted drop the request. Not thread-safe.
 class Speculator {
  public:
   /// `drafters` must not be empty; the clock outlives this.
@@ -64,51 +64,51 @@ class Speculator {
 
   /// A request will be decoded. `method`: index of the only drafter that drafts for it; -1: any.
   void start(const Admission& request, int method = -1);
-  /// It goes elsewhere; it may come back by start().
+  /// A request goes elsewhere; start() brings it back.
   void leave(RequestId id);
   /// Drafters that hold memory of note give it back, and draft nothing until they are resumed.
   void suspend_models();
-  /// A part of taking it again (draft::Drafter::resume()). True: all have it.
+  /// Takes a part of that memory again (draft::Drafter::resume()). True: all drafters have theirs.
   [[nodiscard]] bool resume_models();
-  /// Whether the last step asked any of them for drafts.
+  /// Whether the last step asked a drafter that holds memory of note for drafts.
   [[nodiscard]] bool asked_models() const { return asked_models_; }
   /// Whether some drafter reads features of the target, and observe() is to be called.
   [[nodiscard]] bool observes() const { return observes_; }
-  /// What the step computed, before what it committed is told by commit(). Reads the features.
+  /// Reads the features of what the step computed. Called before commit() tells what it committed.
   void observe(std::span<const engine::Computed> computed, engine::StepRunner& runner);
   /// Drafts for the step, one for each of `decoding` or none at all; they may be empty. Valid until
-  /// the next call. `prefill_rows`: prompt rows that share the step. `foretold`: none, or for each
-  /// of `decoding` the tokens that come next, as somebody knows who is ahead (races.hpp): drafts
-  /// begin with those, as many as a draft may have, whatever the policy says. Each would be a step
-  /// of its own otherwise.
+  /// the next call. `prefill_rows`: prompt rows that share the step. `foretold`: empty, or for each
+  /// of `decoding` the next tokens, as known from whoever is ahead in a race (races.hpp). Drafts
+  /// begin with the foretold tokens, as many as a draft may have, whatever the policy says: each
+  /// would be a step of its own otherwise.
   [[nodiscard]] std::span<const engine::DraftTree> draft(
       std::span<const engine::Decoding> decoding, int prefill_rows,
       std::span<const std::span<const TokenId>> foretold = {});
-  /// What the step committed, those drafts or none verified in it; a finished request is forgotten.
-  /// Drafters hear of it at the latest before they are next asked, or when all requests are done.
-  /// `seconds`: the step without draft().
+  /// Takes in the commits of the step, which verified those drafts or none; finished requests are
+  /// forgotten. Drafters hear of the commits at the latest before they are next asked, or when all
+  /// requests are done. `seconds`: the step without draft().
   void commit(std::span<const engine::Committed> committed, double seconds);
 
   [[nodiscard]] double draft_seconds() const { return draft_seconds_; }    ///< of the last draft()
   [[nodiscard]] std::uint32_t accepted() const { return step_accepted_; }  ///< of the last commit()
-  /// Of draft models and heads, in the last draft().
+  /// Calls of draft models and heads in the last draft().
   [[nodiscard]] std::uint32_t draft_calls() const { return step_calls_; }
-  /// What drafted last for each request, and how well, if anything did.
+  /// The drafter that last drafted for each request, if any, and how well.
   [[nodiscard]] std::vector<DraftedFor> drafted_for() const;
-  /// Whom the last commit() reconfigured.
+  /// The requests that the last commit() reconfigured.
   [[nodiscard]] std::span<const PlannedRequest> planned() const { return plans_.changed(); }
   [[nodiscard]] std::vector<AcceptanceCell> acceptance() const { return counts_.cells(); }
-  /// [drafters] Of siblings in a tree the likeliest counts alone, as it would have been the
-  /// chain's: of several at most one can be accepted.
+  /// [drafters] Of siblings in a tree the likeliest alone counts, as the chain's token would: of
+  /// several at most one can be accepted.
   [[nodiscard]] std::span<const DraftTally> tallies() const { return tallies_; }
 
  private:
   /// A draft of one drafter, with what is expected of each token.
   struct Draft {
     int drafter = 0;
-    int foretold = 0;            ///< tokens that it begins with; the drafter's come after them
-    int asked = 0;               ///< levels, of the drafter
-    double expected_tokens = 0;  ///< accepted of it, those that are foretold among them
+    int foretold = 0;  ///< foretold tokens at its beginning; the drafter's come after them
+    int asked = 0;     ///< levels that the drafter was asked for
+    double expected_tokens = 0;  ///< expected to be accepted, foretold ones included
     std::vector<TokenId> tokens;
     std::vector<std::int32_t> parents;
     std::vector<float> scores;          ///< of the path, by the drafter
@@ -129,7 +129,7 @@ class Speculator {
     const policy::RequestPlan* plan = nullptr;  ///< null: it has none
   };
 
-  /// P(the next token that the drafter drafts for it is accepted).
+  /// P(the next token that the drafter drafts for the request is accepted).
   [[nodiscard]] double next_accepted(const Request& request, std::size_t drafter) const;
   [[nodiscard]] policy::DraftHope hope(const Request& request, std::size_t drafter) const;
   [[nodiscard]] bool serves(std::size_t drafter, const Decoded& d) const;
@@ -171,10 +171,10 @@ class Speculator {
   bool observes_ = false;  ///< some drafter reads features
   std::vector<std::byte> features_;
 
-  // Of the step under way; vectors are indexed by decoding request unless said otherwise.
+  // The step under way; vectors are indexed by decoding request unless said otherwise.
   bool drafted_ = false;           ///< some draft was asked for
-  bool asked_models_ = false;      ///< of a drafter that gives memory back
-  std::uint64_t draft_steps_ = 0;  ///< in which one was
+  bool asked_models_ = false;      ///< a drafter that gives memory back was asked
+  std::uint64_t draft_steps_ = 0;  ///< steps in which a draft was asked for
   double draft_seconds_ = 0;
   std::uint32_t step_drafted_ = 0;
   std::uint32_t step_calls_ = 0;
@@ -184,23 +184,23 @@ class Speculator {
   std::vector<policy::DraftHope> hopes_;  ///< [drafters, decoding requests]
   std::vector<int> longest_draft_;
   std::vector<int> lag_;
-  int most_tokens_ = 0;  ///< of a request's draft
+  int most_tokens_ = 0;  ///< most tokens of a request's draft
   std::vector<int> lengths_;
   std::vector<std::int32_t> response_;
   std::vector<Decoded> decoded_;
-  std::vector<std::span<const TokenId>> foretold_;  ///< as much of it as is drafted
-  /// The best of what was drafted here, then what drafters that run ahead have beside it.
+  std::vector<std::span<const TokenId>> foretold_;  ///< foretold tokens that the draft has room for
+  /// The best draft made here, then the drafts of drafters that run ahead.
   std::vector<std::vector<Draft>> drafts_;
-  std::vector<std::size_t> beside_;  ///< of those, how many
-  /// Whatever was drafted, also what is not verified: tokens and parents alone.
+  std::vector<std::size_t> beside_;  ///< drafts of drafters that run ahead
+  /// All drafts, verified or not: tokens and parents alone.
   std::vector<std::vector<Draft>> proposed_;
-  std::vector<std::size_t> proposals_;  ///< of those, how many
+  std::vector<std::size_t> proposals_;  ///< drafts in proposed_
   std::vector<double> expected_;        ///< accepted tokens, of the best draft so far
-  std::vector<int> most_drafted_;       ///< rows that there are for drafts
+  std::vector<int> most_drafted_;       ///< rows free for drafts
   std::vector<DraftPart> parts_;        ///< [drafts of one request]
   std::vector<JoinedDraft> joined_;
-  std::vector<Draft> other_;                ///< what a drafter proposes beside them
-  std::vector<draft::DraftSlot> slots_;     ///< [asked]
+  std::vector<Draft> other_;             ///< [asked] one drafter's proposals, before they are taken
+  std::vector<draft::DraftSlot> slots_;  ///< [asked]
   std::vector<std::int32_t> slot_request_;  ///< [asked]
   std::vector<double> values_;              ///< [tokens] of drafters, of all requests
   std::vector<int> offsets_;                ///< [requests + 1]

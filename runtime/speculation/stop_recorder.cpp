@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kCalls = StopPoint::kCalls;
 constexpr int kStates = StopPoint::kStates;
-/// Of a level kStates tokens are taken further, and as many may follow each.
+/// Most tokens of a tree: kStates of a level are taken further, and kStates may follow each.
 constexpr int kMostGrown = kStates + kMostRecordedRows * kStates;
 
 /// Notes what a stop network would see, and lets drafts grow.
@@ -34,7 +34,7 @@ StopRecorder::StopRecorder(std::unique_ptr<draft::Drafter> head, const StopRecor
                            TelemetrySink& telemetry)
     : head_(std::move(head)), options_(options), telemetry_(telemetry) {}
 
-/// The first point is anywhere in the first `every` tokens, or all would be in the same places.
+/// The first point is anywhere in the first `every` tokens, or points would share their places.
 void StopRecorder::start(const draft::DraftStart& request, double now) {
   head_->start(request, now);
   Progress progress;
@@ -76,7 +76,7 @@ void StopRecorder::propose(std::span<draft::DraftSlot> batch, double now,
   if (recorded != batch.end()) record(*recorded, now);
 }
 
-/// Grows the tree, and writes to the slot what others follow.
+/// Grows the tree, and writes the tokens that others follow to the slot.
 void StopRecorder::record(draft::DraftSlot& slot, double now) {
   Pending pending;
   pending.noise = requests_.at(slot.id).noise;
@@ -89,7 +89,7 @@ void StopRecorder::record(draft::DraftSlot& slot, double now) {
   Watch watch(pending.point);
   head_->propose({&whole, 1}, now, &watch);
   slot.calls = whole.calls;
-  // What is shorter than it might be ends with the response, or for want of KV.
+  // A tree shorter than it might be ends with the response, or for want of KV.
   pending.tokens.resize(whole.count);
   pending.parents.resize(whole.count);
   scores.resize(whole.count);
@@ -110,8 +110,8 @@ void StopRecorder::record(draft::DraftSlot& slot, double now) {
   pending_ = std::move(pending);
 }
 
-/// Where the step says what follows the text and each token of the tree. False where it does not
-/// verify the draft: others may have been expected to do better.
+/// Finds the step's samples of what follows the text and each token of the tree. False: the step
+/// does not verify the draft, for others may have been expected to do better.
 bool StopRecorder::find_samples(const engine::Step& step) {
   Pending& p = *pending_;
   const auto first =
@@ -166,7 +166,7 @@ const engine::Step& StopRecorder::with_questions(const engine::Step& step) {
 void StopRecorder::answered(std::span<const kernels::Sampled> sampled) {
   if (!pending_) return;
   Pending& p = *pending_;
-  std::vector<std::int32_t> path;  // that the target says
+  std::vector<std::int32_t> path;  // tokens that the target says
   std::vector<double> conditional(p.tokens.size(), 0.0);
   std::int32_t last = -1;
   for (std::int32_t token = 0; token < p.trees->size(); ++token) {

@@ -1,4 +1,4 @@
-// What RADAR's policy is trained on, out of a rollout (RADAR, section 2.2, "Dataset").
+// Records what RADAR's policy is trained on, in a rollout (RADAR, section 2.2, "Dataset").
 #pragma once
 
 #include <array>
@@ -19,21 +19,21 @@ namespace paceline::roles {
 
 struct StopRecorderOptions {
   std::int32_t every = 0;  ///< response tokens of a request from one point to the next, at least
-  std::int32_t most = 0;   ///< tokens of the trees that points tell of
+  std::int32_t most = 0;   ///< most tokens of the trees that points tell of
   bool foreknows = false;  ///< trees are made under the noise that the target samples with
 };
 
-/// Most tokens of a recorded draft that are verified: those that others follow.
+/// Most verified tokens of a recorded draft: the tokens that others follow.
 inline constexpr std::int32_t kMostRecordedRows = (StopPoint::kCalls - 1) * StopPoint::kStates;
 
-/// Stands before a head. Now and then it has it grow the whole tree of a request, at most one a
-/// step, and drafts of it what is taken further; nothing else is drafted. The step that verifies
-/// this is asked for the probabilities of what may follow, too: that tells what is accepted of any
-/// of the trees that drafting might have stopped at. The tokens that drafts are verified by stay as
-/// they are, so a run that records is a run like any other.
+/// Stands before a head. Now and then the recorder has the head grow the whole tree of a request,
+/// at most one a step, and drafts the tokens of the tree that others follow; nothing else is
+/// drafted. The step that verifies this draft is also asked for the probabilities of what may
+/// follow: they tell what is accepted of any tree that drafting might have stopped at. The samples
+/// that verify drafts stay as they are, so a run that records is a run like any other.
 ///
-/// Where a tree is made under the target's own noise, that leaves nothing to chance but what the
-/// target thinks: then what is accepted is certain, and a point says so.
+/// Where a tree is made under the target's own noise, nothing is left to chance but the target's
+/// own logits: then what is accepted is certain, and a point says so.
 ///
 /// A point is recorded where the response may go on for as many tokens as there are calls, and
 /// nothing is foretold. The windows of points that are more than kCalls apart have no noise in
@@ -44,14 +44,14 @@ class StopRecorder final : public draft::Drafter {
   StopRecorder(std::unique_ptr<draft::Drafter> head, const StopRecorderOptions& options,
                TelemetrySink& telemetry);
 
-  /// The samples that a step may be asked for besides.
+  /// Most samples that a step is asked for besides its own.
   [[nodiscard]] static std::int32_t most_questions(const StopRecorderOptions& options) {
     return options.foreknows ? 0 : StopPoint::kCalls * options.most;
   }
-  /// The step that is to verify what was drafted last, with the questions behind its own samples.
-  /// Valid until the next call; `step` stays as it is.
+  /// The step that is to verify the last draft, with the questions behind its own samples. Valid
+  /// until the next call; `step` stays as it is.
   [[nodiscard]] const engine::Step& with_questions(const engine::Step& step);
-  /// Records the point, where there is one: what the step gave for the samples that it was asked.
+  /// Records the pending point, if any. `sampled`: the step's samples, then the questions' answers.
   void answered(std::span<const kernels::Sampled> sampled);
 
   void start(const draft::DraftStart& request, double now) override;
@@ -85,8 +85,8 @@ class StopRecorder final : public draft::Drafter {
     std::vector<TokenId> tokens;
     std::vector<std::int32_t> parents;
     std::optional<policy::StoppedTrees> trees;
-    std::vector<std::int32_t> samples;    ///< [1 + tokens] of the step: what follows; -1: no row
-    std::vector<std::int32_t> questions;  ///< [tokens] of the step; -1: not asked
+    std::vector<std::int32_t> samples;    ///< [1 + tokens] step sample of what follows; -1: no row
+    std::vector<std::int32_t> questions;  ///< [tokens] step sample of the answer; -1: not asked
   };
 
   [[nodiscard]] bool due(const draft::DraftSlot& slot) const;
@@ -98,7 +98,7 @@ class StopRecorder final : public draft::Drafter {
   TelemetrySink& telemetry_;
   std::map<RequestId, Progress> requests_;
   std::optional<Pending> pending_;
-  engine::Step step_;  ///< the one asked, where there is something to ask
+  engine::Step step_;  ///< the step with questions, where there are any
 };
 
 }  // namespace paceline::roles
