@@ -20,7 +20,7 @@ bool is(const RankSummary& summary, Role role) {
   return summary.role == static_cast<std::uint32_t>(role);
 }
 
-/// Before the rank's role began: weights, mostly.
+/// Seconds before the rank's role began, mostly spent on weights.
 double starting_seconds(const RankSummary& summary, double seconds) {
   return std::max(0.0, seconds - summary.busy_seconds - summary.idle_seconds);
 }
@@ -122,8 +122,8 @@ std::vector<Loss> losses_of(const Setup& setup, std::span<const RankSummary> sum
     if (is(s, Role::spare)) spare.seconds += s.idle_seconds;
     if (is(s, Role::drafter)) ahead.seconds += s.idle_seconds;
     if (s.leader >= 0) waiting.seconds += s.idle_seconds;
-    // Where it is asked whether drafts pay, those that are refused were expected. A group's members
-    // verify what their leader counts. (Of a rank whose role changed the last group is known.)
+    // A policy that asks whether drafts pay expects some to be refused. A group's members verify
+    // the drafts that their leader counts. (Of a rank whose role changed, the last group is known.)
     if (drafts_always(speculation.policy) && s.leader >= 0 && s.drafted > s.accepted)
       refused.seconds += s.tp * s.busy_seconds * share(s.drafted - s.accepted, s.decode_tokens);
   }

@@ -1,4 +1,4 @@
-// What a run did and where its time went, at its end, on stderr.
+// The account of a run's work and time, at its end, on stderr.
 #pragma once
 
 #include <span>
@@ -9,8 +9,8 @@
 
 namespace paceline::app {
 
-/// A table of each role with min / average / max over its ranks, then totals and the largest loss.
-/// `seconds`: since the run began. `resident`: the job stays for further steps.
+/// Prints a table for each role with min / average / max over its ranks, then totals and the
+/// largest loss. `seconds`: since the run began. `resident`: the job stays for further steps.
 void print_accounting(const Setup& setup, std::span<const RankSummary> summaries,
                       const roles::Progress& progress, double seconds, bool resident);
 

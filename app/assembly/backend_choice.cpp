@@ -15,17 +15,17 @@
 namespace paceline::app {
 namespace {
 
-/// Instruction sets of devices whose results stand in tests/gpu/RESULTS.md: what `auto` may choose.
-/// Whoever adds results there adds their device's here ("sm_90"). None was measured yet.
+/// Instruction sets of GPUs with results in tests/gpu/RESULTS.md, which `auto` may choose. Whoever
+/// adds results there adds the GPU's instruction set here ("sm_90"). None was measured yet.
 constexpr std::array<std::string_view, 0> kMeasuredDevices{};
 
 bool is_measured(std::string_view isa) {
   return std::find(kMeasuredDevices.begin(), kMeasuredDevices.end(), isa) != kMeasuredDevices.end();
 }
 
-/// What a rank says of its device. Text is cut to fit.
+/// Facts that a rank tells of its GPU. Text is cut to fit.
 struct GpuFacts {
-  std::int32_t gpus = 0;  ///< that the rank sees
+  std::int32_t gpus = 0;  ///< usable GPUs that the rank sees
   char isa[16] = {};
   char name[64] = {};
   char why_none[192] = {};
@@ -54,7 +54,7 @@ GpuFacts look(int device, const kernels::GpuList& list) {
   }
   try {
     facts.free = kernels::free_gpu_memory(device);
-  } catch (const Error& error) {  // a device that does not work is none
+  } catch (const Error& error) {  // a GPU that does not work counts as none
     facts.gpus = 0;
     put(facts.why_none, error.what());
   }
@@ -81,8 +81,8 @@ BackendChoice choose_cpu(const fabric::MpiEnvironment& mpi, const io::EngineSect
   return choice;
 }
 
-// `auto`, where every rank has a GPU: of a kind that was never measured, nobody can say that it
-// would compute the right bits, or be any faster.
+// `auto` leaves GPUs of a kind that was never measured alone: nobody can say that they would
+// compute the right bits, or be any faster.
 BackendChoice choose_cpu_beside(const std::string& devices, const fabric::MpiEnvironment& mpi,
                                 const io::EngineSection& engine,
                                 std::span<const fabric::RankFacts> facts) {
@@ -94,7 +94,7 @@ BackendChoice choose_cpu_beside(const std::string& devices, const fabric::MpiEnv
   return choice;
 }
 
-// Of GPUs that a planned machine has. This one tells their kind and memory if it has any.
+// Chooses GPUs of a planned machine. GPUs of this machine, if any, tell their kind and memory.
 BackendChoice choose_planned(const PlannedMachine& machine, const kernels::GpuList& here,
                              int ranks_per_node) {
   std::uint64_t memory = machine.gpu_memory.value_or(0);
@@ -126,8 +126,8 @@ BackendChoice choose_planned(const PlannedMachine& machine, const kernels::GpuLi
   return choice;
 }
 
-// Of a machine that is planned for: GPUs that Slurm's environment has are chosen as those of a job
-// would be, but whoever names some wants to know how a run does on them.
+// Chooses for a planned machine. GPUs of Slurm's environment are chosen as a job's would be; GPUs
+// named on the command line are taken, for their user wants to know how a run does on them.
 BackendChoice choose_elsewhere(const fabric::MpiEnvironment& mpi, const io::EngineSection& engine,
                                std::span<const fabric::RankFacts> facts,
                                const PlannedMachine& machine) {

@@ -1,4 +1,4 @@
-// Which backend computes, on which device, with how much memory.
+// The choice of the backend, its device and its memory.
 #pragma once
 
 #include <cstdint>
@@ -13,30 +13,30 @@
 
 namespace paceline::app {
 
-/// The same on every rank, but for `device`.
+/// The backend of the job: all fields but `device` are the same on every rank.
 struct BackendChoice {
   std::string name;          ///< "cpu" | "cuda"
-  std::string isa;           ///< one that all ranks have
-  std::uint64_t memory = 0;  ///< bytes a rank may take, least of all ranks; 0: unknown
-  int device = -1;           ///< of this rank; -1: the host
-  std::string device_name;   ///< of rank 0's device
-  std::string explanation;   ///< why it was chosen, where it was not set
+  std::string isa;           ///< instruction set that all ranks have
+  std::uint64_t memory = 0;  ///< bytes that each rank may take; 0: unknown
+  int device = -1;           ///< GPU of this rank; -1: the host
+  std::string device_name;   ///< name of rank 0's GPU
+  std::string explanation;   ///< why this backend, where no setting names it
 
   [[nodiscard]] bool on_device() const { return device >= 0; }
 };
 
-/// engine.backend, engine.isa and what all ranks have. `facts`: [ranks]. `planned`: null, or the
-/// machine whose ranks these are; GPUs it does not speak of are those of this one. Collective;
-/// throws UsageError on every rank.
+/// Chooses by engine.backend, engine.isa and the hardware that all ranks have. `facts`: [ranks].
+/// `planned`: null, or the machine to plan for; the GPUs here stand for GPUs that it does not
+/// state. Collective; throws UsageError on every rank.
 [[nodiscard]] BackendChoice choose_backend(const fabric::MpiEnvironment& mpi,
                                            const io::EngineSection& engine,
                                            std::span<const fabric::RankFacts> facts,
                                            const PlannedMachine* planned);
 
-/// Of a device's free memory, what may be planned with: contexts, graphs and workspaces need some.
+/// The part of a GPU's free memory to plan with: contexts, graphs and workspaces need the rest.
 [[nodiscard]] std::uint64_t plannable_gpu_memory(std::uint64_t free);
 
-/// `threads`: of this rank, for the cpu.
+/// Makes the chosen backend. `threads`: those of this rank, for the cpu.
 [[nodiscard]] std::unique_ptr<kernels::Backend> make_backend(const BackendChoice& choice,
                                                              int threads);
 

@@ -1,4 +1,4 @@
-// Values of rank 0 for all ranks, which must decide by the same.
+// Values of rank 0 for all ranks, so that all decide alike.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace paceline::app {
 
-/// Every rank gets rank 0's values; of what WireWriter takes. Collective.
+/// Every rank gets rank 0's values, of any type that WireWriter takes. Collective.
 template <typename... Values>
 void broadcast(const fabric::MpiEnvironment& mpi, Values&... values) {
   WireWriter writer;

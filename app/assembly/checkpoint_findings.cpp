@@ -22,7 +22,7 @@ struct Found {
   const io::Checkpoint& weights;
 };
 
-/// Those whose weights are there, which of a plan they need not be.
+/// Models whose weights are there; a plan may lack some.
 std::vector<Found> models_of(Setup& setup) {
   std::vector<Found> models;
   if (setup.weights != nullptr)

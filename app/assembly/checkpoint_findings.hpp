@@ -1,4 +1,4 @@
-// What only reading weights says of checkpoints: rank 0 reads, and all ranks go by what it finds.
+// Findings that take reading a checkpoint's weights: rank 0 reads, all ranks go by its findings.
 #pragma once
 
 #include "runtime/fabric/mpi_environment.hpp"
@@ -7,10 +7,10 @@ namespace paceline::app {
 
 struct Setup;
 
-/// Finds heads that are stored beside embeddings which config.json ties, of the model and of draft
-/// models: those of other values are used, as transformers 5 does. Finds whether an EAGLE-3 head's
-/// embeddings are the model's, which it then embeds by. Fills setup.warnings in with what the user
-/// should know of the checkpoints. Collective; throws JobEnded.
+/// Looks for output heads that are stored although config.json ties them to the embeddings, in the
+/// model and in draft models: a stored head of other values is used, as in transformers 5. Finds
+/// whether an EAGLE-3 head's embeddings equal the model's, which then serve both. Adds to
+/// setup.warnings what the user should know of the checkpoints. Collective; throws JobEnded.
 void settle_checkpoints(const fabric::MpiEnvironment& mpi, Setup& setup);
 
 }  // namespace paceline::app

@@ -10,13 +10,13 @@ namespace paceline::app {
 /// A communicator of this program, freed at the end of its scope.
 class Communicator {
  public:
-  /// All ranks.
+  /// A communicator of all ranks.
   static Communicator duplicate() {
     Communicator made;
     MPI_Comm_dup(MPI_COMM_WORLD, &made.comm_);
     return made;
   }
-  /// Ranks of one color; color < 0: none.
+  /// A communicator of the ranks of one color; color < 0: of no ranks.
   static Communicator split(int color, int rank) {
     Communicator made;
     MPI_Comm_split(MPI_COMM_WORLD, color < 0 ? MPI_UNDEFINED : color, rank, &made.comm_);

@@ -27,7 +27,7 @@ engine::ExecutorLimits executor_limits(const Setup& setup) {
         roles::StopRecorder::most_questions(stop_recording(setup.config.speculation));
     limits.max_draft += (questions + settings.max_batch - 1) / settings.max_batch;
   }
-  // Every row of a chunk may be one of a response, whose logits are wanted.
+  // Every row of a chunk may belong to a response and need its logits.
   if (setup.given) limits.max_batch = std::exchange(limits.prefill_chunk, 0);
   return limits;
 }
@@ -47,11 +47,11 @@ std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi, const S
     const bool whole = (rank / tp + 1) * tp <= mpi.size();
     const bool joins = whole && (shuffles || (own >= 0 && placement.groups[own].tp == tp));
     const Communicator members = Communicator::split(joins ? rank / tp : -1, rank);
-    // By itself, for it waits for the group's other ranks.
+    // A step of its own, for making a group waits for the group's other ranks.
     together(mpi, [&] {
       if (!joins) return;
       fabric::MadeGroup& made = compute->groups[tp];
-      // A device that waits too long is like a rank that hangs: rank 0 may be the one that waits.
+      // A device that waits too long ends the job as a hanging rank does; rank 0 itself may wait.
       made = fabric::make_group(
           members.get(), *compute->backend,
           {setup.config.limits.stall, [&mpi](const std::string& why) {
@@ -72,7 +72,7 @@ TensorParallelGroup& group_of(Compute& compute, int tp) {
 
 void take_place(Compute& compute, const Setup& setup, const policy::Placement& placement,
                 int rank) {
-  compute.executor.reset();  // what it held may be needed for the next
+  compute.executor.reset();  // its memory may be needed for the next
   compute.drafters.clear();
   compute.weights->drop_parts();
   const Role role = placement.role(rank);
@@ -84,7 +84,7 @@ void take_place(Compute& compute, const Setup& setup, const policy::Placement& p
   }
   if (role != Role::verifier && role != Role::drafter) return;
   if (!compute.draft_threads) compute.draft_threads = std::make_unique<ThreadPool>(setup.threads);
-  // A head embeds any token; a rank of a group may have a part of the table.
+  // A head embeds any token, but a group's rank may have only a part of the table.
   std::shared_ptr<const kernels::Embedding> embedding;
   if (compute.executor) embedding = compute.executor->embedding();
   if (embedding == nullptr && has_head(setup, role) && !has_own_embeddings(setup)) {

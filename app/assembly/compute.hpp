@@ -1,4 +1,4 @@
-// What a rank computes with: backend, engine and drafters, made from the setup.
+// The means by which a rank computes: backend, engine and drafters, made from the setup.
 #pragma once
 
 #include <map>
@@ -16,31 +16,31 @@
 namespace paceline::app {
 
 struct Compute {
-  // For as long as the rank lives; a rank that is never anything but spare has none of it.
+  // Kept for as long as the rank lives. A rank that is always spare has no backend.
   std::unique_ptr<kernels::Backend> backend;
   fabric::SingleRankGroup alone;              ///< draft models are not sharded
-  std::map<int, fabric::MadeGroup> groups;    ///< that the rank may be in, by their degree
-  std::unique_ptr<ThreadPool> draft_threads;  ///< the backend's sleep meanwhile
+  std::map<int, fabric::MadeGroup> groups;    ///< groups that the rank may be in, by degree
+  std::unique_ptr<ThreadPool> draft_threads;  ///< the backend's threads sleep meanwhile
   std::unique_ptr<WeightStore> weights;
 
-  // For its place: a member of a group has no drafters, a drafter rank no engine.
+  // Made for the rank's place: a group's member has no drafters, a drafter rank no engine.
   std::unique_ptr<engine::Executor> executor;
   std::vector<std::unique_ptr<draft::Drafter>> drafters;  ///< this rank's own
 };
 
 [[nodiscard]] engine::ExecutorLimits executor_limits(const Setup& setup);
 
-/// With what the rank's place in the layout needs. Where roles change at random, every rank can be
-/// in a group of each degree with its neighbours; otherwise in that of the layout alone.
+/// Makes what the rank's place in the layout needs. Where roles change at random, every rank can be
+/// in a group of each degree with its neighbours; otherwise only in its group of the layout.
 /// Collective; throws JobEnded.
 [[nodiscard]] std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi,
                                                     const Setup& setup);
 
-/// The group of that degree that the rank may be in.
+/// The group of degree `tp` that the rank may be in.
 [[nodiscard]] TensorParallelGroup& group_of(Compute& compute, int tp);
 
-/// Makes what a place needs, in place of what the last one did. Of this rank alone; throws as the
-/// things that it makes do.
+/// Replaces the executor and drafters of the last place by those of a new one. Local to this rank;
+/// throws as making an executor or a drafter does.
 void take_place(Compute& compute, const Setup& setup, const policy::Placement& placement, int rank);
 
 }  // namespace paceline::app

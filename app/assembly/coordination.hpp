@@ -1,4 +1,4 @@
-// What the coordinator of a run is handed, in a real job or a simulated one.
+// The inputs of a run's coordinator, in a real job or a simulated one.
 #pragma once
 
 #include <cstdint>
@@ -17,28 +17,28 @@
 namespace paceline::app {
 
 /// Every request that is not finished, in leasing order: siblings side by side. `finished`:
-/// ascending. `partial`: what others have so far, which is taken.
+/// ascending. `partial`: requests that have begun; their trajectories are moved out.
 [[nodiscard]] std::vector<Trajectory> work_list(const Setup& setup,
                                                 std::span<const RequestId> finished,
                                                 std::span<Trajectory> partial);
 
-/// Who gets what in the run.
+/// The scheduler, which decides who gets which requests in the run.
 [[nodiscard]] std::unique_ptr<policy::Scheduler> make_scheduler(const Setup& setup);
 
-/// Tokens of responses.
+/// Tokens of each response.
 using ResponseTokens = std::map<RequestId, std::uint32_t>;
-/// Those that the run found which schedule.lengths names; none where it names none. Throws as
-/// io::read_recorded_run() does, and UsageError where that run had none of these prompts.
+/// Response lengths that the run named by schedule.lengths found; none where no run is named.
+/// Throws as io::read_recorded_run() does, and UsageError where that run had none of these prompts.
 [[nodiscard]] ResponseTokens known_lengths(const Setup& setup);
 
-/// In which order requests are leased: schedule.policy. `lengths`: for oracle.
+/// The order in which requests are leased, by schedule.policy. `lengths`: for oracle.
 [[nodiscard]] std::unique_ptr<policy::RequestOrder> make_order(const Setup& setup,
                                                                ResponseTokens lengths);
 
 /// Chunks of responses, and the KV that they take.
 [[nodiscard]] policy::LeaseTerms lease_terms(const Setup& setup);
 
-/// Those, for the user.
+/// The chunks of the lease terms, as a line for the user.
 [[nodiscard]] std::string chunk_text(const Setup& setup);
 
 [[nodiscard]] roles::CoordinatorOptions coordinator_options(const Setup& setup);

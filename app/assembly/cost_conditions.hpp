@@ -1,4 +1,4 @@
-// What measured costs hold for, and whether that is what they are to be used for.
+// The conditions under which costs were measured, and whether a run has the same.
 #pragma once
 
 #include <span>
@@ -11,13 +11,13 @@
 
 namespace paceline::app {
 
-/// What of a model its costs depend on: CostConditions::model. Both descriptions of a model give
-/// the same text.
+/// The shape of a model, on which its costs depend: CostConditions::model. Both descriptions of a
+/// model give the same text.
 [[nodiscard]] std::string shape_text(const ModelConfig& model, DType compute);
 [[nodiscard]] std::string shape_text(const ModelShape& model, DType compute);
 
-/// What `profile` was measured with and `now` has not, or a drafter that it does not know; empty:
-/// it holds. `degrees`: of the groups, rising. `whose`: "this run".
+/// How the conditions of `profile` differ from `now`, or a drafter that the profile does not know;
+/// empty: the profile holds. `degrees`: of the groups, rising. `whose`: "this run".
 [[nodiscard]] std::string difference(const CostTable& profile, const CostConditions& now,
                                      std::span<const int> degrees,
                                      std::span<const ConfiguredDrafter> drafters,

@@ -14,10 +14,10 @@
 namespace paceline::app {
 namespace {
 
-/// Of the time for measuring, that transfers get.
+/// Share of the measuring time that goes to KV transfers.
 constexpr double kTransferShare = 0.1;
 
-/// With the group's members, whose roles begin when this is over.
+/// Measures steps together with the group's members, before their roles begin.
 roles::CostMeasurement measure_steps(const MeasuringRank& rank,
                                      const roles::MeasurementBudget& budget) {
   const Setup& setup = rank.setup;
@@ -46,7 +46,7 @@ roles::CostMeasurement measure_steps(const MeasuringRank& rank,
   return measured;
 }
 
-/// The same on every rank.
+/// Transfer costs, the same on every rank; none with a single group.
 std::optional<TransferCosts> measure_transfers_of(const MeasuringRank& rank, double seconds) {
   const policy::Placement& placement = rank.setup.layout.placement;
   const auto groups = static_cast<int>(placement.groups.size());
@@ -70,7 +70,7 @@ std::optional<TransferCosts> measure_transfers_of(const MeasuringRank& rank, dou
       for (std::size_t i = 0; i < values.size(); ++i) values[i] += theirs[i];
     }
   };
-  rank.mpi.barrier();  // without spinning: others may measure steps still
+  rank.mpi.barrier();  // without spinning: other ranks may still measure steps
   // A group's leader knows how long its steps were measured; its members do not.
   const bool knows = end.receives && placement.role(rank.mpi.rank()) == Role::verifier;
   std::vector<double> budget{knows ? seconds : 0, knows ? 1.0 : 0};
@@ -108,16 +108,16 @@ bool wants_costs(const Setup& setup) {
 
 namespace {
 
-/// This rank's part of it.
+/// The costs of this rank's own group.
 CostTable own_costs(const MeasuringRank& rank, std::size_t responses) {
   const Setup& setup = rank.setup;
-  // Steps of a full batch, if responses come to half of their longest.
+  // The number of full-batch steps if responses come to half of their longest.
   roles::MeasurementBudget budget;
   budget.steps_foreseen = static_cast<double>(responses) * setup.mean_max_tokens / 2 /
                           setup.layout.groups() / setup.config.engine.max_batch;
   if (setup.profile_holds()) {
     CostTable table = *setup.profile;
-    if (!table.transfer)  // it was measured with a single group
+    if (!table.transfer)  // the profile was measured with a single group
       table.transfer = measure_transfers_of(rank, kTransferShare * budget.seconds);
     return table;
   }
@@ -141,7 +141,7 @@ CostsByDegree costs_of_run(const MeasuringRank& rank, std::size_t responses) {
   CostsByDegree costs;
   if (const int group = placement.group(me); group >= 0) costs[placement.groups[group].tp] = own;
   if (!rank.setup.config.schedule.shuffle_roles) return costs;
-  // All tables to all ranks, of which any may come to verify.
+  // All ranks get all tables, for any rank may come to verify.
   const std::string text = placement.role(me) == Role::verifier ? io::cost_profile_text(own) : "";
   const auto all = rank.mpi.all_gather(std::as_bytes(std::span(text)));
   for (const policy::GroupRanks& group : placement.groups) {

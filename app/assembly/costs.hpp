@@ -1,4 +1,4 @@
-// What steps, drafts and moves cost on this run's ranks: by the profile, or measured.
+// The costs of steps, drafts and KV moves on this run's ranks: from the profile, or measured.
 #pragma once
 
 #include <map>
@@ -14,19 +14,19 @@
 
 namespace paceline::app {
 
-/// What a rank measures with, before it takes its role. All references outlive the measurement.
+/// The parts of a rank that measure, before it takes its role. References outlive the measurement.
 struct MeasuringRank {
   const fabric::MpiEnvironment& mpi;
   const Setup& setup;
   Compute& compute;
-  roles::KvShare* share;  ///< of verifiers and members
+  roles::KvShare* share;  ///< null on ranks in no verifier group
   Mailbox& mailbox;
   const Clock& clock;
 };
 
-/// All groups measure at once, for in a run they compute at once; each gets its own table, with the
-/// conditions of the run. Transfers are measured last, between pairs of groups. Collective over all
-/// ranks; other ranks than verifiers get an empty table.
+/// Measures on all groups at once, for in a run they compute at once. Each group gets its own
+/// table, with the conditions of the run. KV transfers are measured last, between pairs of groups.
+/// Collective over all ranks; only verifiers get steps and drafts in their table.
 [[nodiscard]] roles::CostMeasurement measure(const MeasuringRank& rank,
                                              const roles::MeasurementBudget& budget);
 
@@ -37,9 +37,9 @@ struct MeasuringRank {
 using CostsByDegree = std::map<int, CostTable>;
 
 /// The costs that a verifier's policies go by: the profile's if there is one that holds here, else
-/// what a short measurement finds. Where roles may change, every rank has the tables of all
-/// degrees. Empty where no policy asks. `responses`: those to generate still, the same number on
-/// every rank; measuring takes a share of what they will. Collective over all ranks.
+/// those of a short measurement. Where roles may change, every rank has the tables of all degrees.
+/// Empty where no policy asks. `responses`: the number left to generate, the same on every rank;
+/// measuring takes a share of the time that they will. Collective over all ranks.
 [[nodiscard]] CostsByDegree costs_of_run(const MeasuringRank& rank, std::size_t responses);
 
 /// The table of a degree; an empty one where there is none.

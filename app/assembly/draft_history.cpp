@@ -11,9 +11,9 @@
 namespace paceline::app {
 namespace {
 
-/// What earlier rollouts count for after another. They then are worth ten of it: rates hardly
-/// change from one RL step to the hundredth after it (SpecActor, sections 4.1 and 6), so that ten
-/// lose nothing, and after ten what changed for good, as other prompts do, has been learned.
+/// The weight of earlier rollouts after one more. In sum they are worth ten rollouts: rates hardly
+/// change from one RL step to the hundredth after it (SpecActor, sections 4.1 and 6), so averaging
+/// over ten loses nothing, and a lasting change, as of prompts, is learned within ten.
 constexpr double kKeep = 0.9;
 
 }  // namespace

@@ -13,18 +13,17 @@ namespace paceline::app {
 /// The history beside engine.profile; empty where there is none. Throws as reading one does.
 [[nodiscard]] DraftHistory earlier_drafts(const io::RunConfig& config);
 
-/// What became of every rank's drafts in this run. `own`: [setup.drafters] of this rank's.
-/// Collective; the sum is rank 0's alone.
+/// Sums what became of all ranks' drafts in this run. `own`: [setup.drafters], this rank's tallies.
+/// Collective; only rank 0 gets the sum.
 [[nodiscard]] DraftHistory sum_drafts(const fabric::MpiEnvironment& mpi, const Setup& setup,
                                       std::span<const DraftTally> own);
 
-/// Adds `drafts` to the history beside engine.profile, where that holds here and
-/// speculation.keep_history says so. Earlier rollouts count less from then on, by a rollout's first
-/// attempt alone: its others are part of it, and where that one was killed none of them does. A run
+/// Adds `drafts` to the history beside engine.profile, where the profile holds here and
+/// speculation.keep_history says so. The first attempt at a rollout makes earlier rollouts count
+/// less; later attempts belong to the same rollout and do not, even if the first was killed. A run
 /// in which nothing was drafted leaves the file as it is. The file is read, changed and replaced as
-/// a whole; of two runs that end at the same moment the later one's replaces the other's, whose
-/// drafts are then not counted. What goes wrong is a warning, for nothing that the run has made is
-/// lost by it. On rank 0.
+/// a whole: of two runs that end at the same moment, only the later one's drafts are counted. A
+/// failure is only warned of, for it loses nothing that the run has made. On rank 0.
 void keep_drafts(const Setup& setup, const DraftHistory& drafts, bool first_attempt);
 
 }  // namespace paceline::app

@@ -16,7 +16,7 @@
 namespace paceline::app {
 namespace {
 
-/// Null: there is none.
+/// The suffix drafter's setting; null: none is configured.
 const io::DrafterSetting* suffix_drafter(const Setup& setup) {
   const auto at = std::find_if(setup.drafters.begin(), setup.drafters.end(), [](const auto& d) {
     return d.setting.method == io::DrafterMethod::suffix;

@@ -13,22 +13,22 @@
 
 namespace paceline::app {
 
-/// Chooses the ranks that host one, and says so among the explanations of the layout, which there
-/// must be. Throws UsageError where more are asked for than there are ranks.
+/// Chooses the ranks that host a draft server, and adds a line to the layout's explanations. Needs
+/// setup.layout. Throws UsageError where more servers are asked for than there are ranks.
 void place_draft_servers(Setup& setup);
 
 [[nodiscard]] bool hosts_draft_server(const Setup& setup, int rank);
 
-/// What a server holds at most is what a client's trees may.
+/// Limits of a server's log: a server holds no more than a client's trees may.
 [[nodiscard]] draft::LogLimits draft_log_limits(const Setup& setup);
 
-/// Of the verifier that the rank is in the placement of this epoch.
+/// Options of the draft client of this rank, as a verifier in the placement of this epoch.
 [[nodiscard]] roles::DraftClientOptions draft_client_options(const Setup& setup,
                                                              std::uint32_t epoch, int rank);
 
 /// The rank's draft server, if it hosts one: a thread beside the rank's own, so that neither waits
-/// for the other. It sleeps unless it is told or asked something, and serves until it is destroyed:
-/// by then no request is left whose drafts could gain by it.
+/// for the other. The server sleeps between messages, and serves until this object is destroyed: by
+/// then no request is left whose drafts could gain by it.
 class DraftServerThread {
  public:
   /// References outlive this. A fault in the thread ends the job.

@@ -13,13 +13,13 @@
 namespace paceline::app {
 namespace {
 
-// Sizes may differ, for checkpoints pad their vocabularies, but no token may mean something else.
+// Vocabulary sizes may differ, for checkpoints pad them, but no token may mean something else.
 void require_same_tokens(const std::string& path, const ModelConfig& draft,
                          const ModelConfig& model, const io::Tokenizer* tokenizer) {
   std::optional<io::Tokenizer> other;
   try {
     if (tokenizer != nullptr) other = io::Tokenizer::load(path);
-  } catch (const DataError&) {  // what is drafted is token ids
+  } catch (const DataError&) {  // no text needed: drafts are token ids
   }
   if (!other) {
     if (draft.vocab == model.vocab) return;
@@ -53,7 +53,8 @@ std::shared_ptr<const policy::StopNetwork> read_stop(const io::SpeculationSectio
   return std::make_shared<policy::StopNetwork>(io::Checkpoint(path));
 }
 
-/// `read_model`: of method model, by its path; `read_head`: of method eagle3, by its setting.
+/// Reads all drafters. `read_model`: reads a draft model by its path; `read_head`: an EAGLE-3 head
+/// by its setting.
 template <typename ReadModel, typename ReadHead>
 std::vector<ConfiguredDrafter> read(const io::SpeculationSection& settings,
                                     const ReadModel& read_model, const ReadHead& read_head) {
@@ -181,7 +182,7 @@ std::vector<std::int32_t> tail_methods(const Setup& setup) {
       config.speculation.mode == SpeculationMode::coupled)
     return {};
   const auto is_model = [](const ConfiguredDrafter& d) { return d.model != nullptr; };
-  // Drafter ranks seldom get past the first of theirs; of a verifier's models the first drafts.
+  // Drafter ranks seldom get past their first drafter; of a verifier's models, the first drafts.
   const auto first = setup.layout.drafters() > 0
                          ? setup.drafters.begin()
                          : std::find_if(setup.drafters.begin(), setup.drafters.end(), is_model);

@@ -26,38 +26,38 @@ struct DraftModel {
   ModelConfig config;
   std::unique_ptr<io::Checkpoint> weights;
   DType compute = DType::bf16;
-  std::int32_t kv_blocks = 0;  ///< a rank; of engine.kv_block positions
+  std::int32_t kv_blocks = 0;  ///< of each rank; engine.kv_block positions a block
 };
 
 /// An EAGLE-3 head's checkpoint. It computes in the target's dtype.
 struct DraftHead {
   io::Eagle3Checkpoint checkpoint;
   std::shared_ptr<const policy::StopNetwork> stop;  ///< null: none
-  std::int32_t kv_blocks = 0;                       ///< a rank; of engine.kv_block positions
+  std::int32_t kv_blocks = 0;  ///< of each rank; engine.kv_block positions a block
 };
 
-/// One entry of speculation.drafters with what it needs.
+/// One entry of speculation.drafters with its checkpoint, if it has one.
 struct ConfiguredDrafter {
   io::DrafterSetting setting;
-  /// As telemetry calls it: "ngram", "suffix", "model:DIR", "eagle3:DIR".
+  /// Name in telemetry: "ngram", "suffix", "model:DIR", "eagle3:DIR".
   std::string name;
   std::unique_ptr<DraftModel> model;  ///< of method model
   std::unique_ptr<DraftHead> head;    ///< of method eagle3
 };
 
-/// Reads and checks draft models and heads; until costs say more cheap drafters come first, and a
-/// head last, which beside draft models drafter ranks have not. `model` and `tokenizer` (may be
-/// null) are the target's. `absent`: null, or where it is noted that weights are not there, of
-/// which config.json then says what there is to say. Throws UsageError on a draft model of another
-/// vocabulary and on a stop network without the paths it reads, DataError on a head that does not
-/// fit the target, and as reading a checkpoint does.
+/// Reads and checks draft models and heads. Until costs order them, cheap drafters come first and
+/// a head last, for drafter ranks have no head where there are draft models. `model` and
+/// `tokenizer` (may be null) are the target's. `absent`: null, or the list to add missing weights
+/// to; config.json alone then describes the checkpoint. Throws UsageError on a draft model of
+/// another vocabulary and on a stop network without the paths it reads, DataError on a head that
+/// does not fit the target, and as reading a checkpoint does.
 [[nodiscard]] std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& settings,
                                                            const ModelConfig& model,
                                                            const io::Tokenizer* tokenizer,
                                                            std::vector<std::string>* absent);
 
-/// The same of config.json alone, of models and heads that are modelled; and of heads the stop
-/// network, if they have one.
+/// Reads the drafters of a simulation: config.json alone of draft models and heads, and a head's
+/// stop network, if it has one.
 [[nodiscard]] std::vector<ConfiguredDrafter> read_drafter_shapes(
     const io::SpeculationSection& settings);
 
@@ -70,16 +70,16 @@ struct ConfiguredDrafter {
 /// Tokens that a drafter rank sends at a time.
 [[nodiscard]] int draft_window(const io::SpeculationSection& settings);
 
-/// Whether groups that run dry race for requests of others (best-of-N): it is asked for, there are
-/// groups, and drafters that could be others' than those the request has.
+/// Whether groups that run dry race for requests of others (best-of-N): racing is asked for, and
+/// there are several groups and a drafter besides the one that a request has.
 [[nodiscard]] bool races(const Setup& setup);
-/// By how many drafters of verifiers that may be, the first of drafter_names().
+/// The number of drafters that may race: the first of drafter_names().
 [[nodiscard]] int race_methods(const Setup& setup);
 
-/// Draft models by which ranks that are freed may come to draft for the last requests of a group
-/// (policy/schedule/tail_drafters.hpp): those that its requests are not drafted for by anyhow.
-/// Indices; empty: no rank does, for best-of-N is not asked for, drafts are to be coupled, or there
-/// are no costs to decide by.
+/// Indices of the draft models by which freed ranks may draft for the last requests of a group
+/// (policy/schedule/tail_drafters.hpp): all but the model that drafts for them already. Empty: no
+/// freed rank drafts, for best-of-N is not asked for, drafts are to be coupled, or there are no
+/// costs to decide by.
 [[nodiscard]] std::vector<std::int32_t> tail_methods(const Setup& setup);
 /// Whether ranks may have other roles than those of the layout.
 [[nodiscard]] bool roles_change(const Setup& setup);
@@ -89,25 +89,25 @@ struct ConfiguredDrafter {
 [[nodiscard]] bool has_draft_models(const Setup& setup, Role role);
 /// The head of the drafters; null: there is none.
 [[nodiscard]] DraftHead* draft_head(const Setup& setup);
-/// Layers of the target that it reads (feature_layers()); empty: there is none.
+/// Layers of the target that the head reads (feature_layers()); empty: there is no head.
 [[nodiscard]] std::vector<std::int32_t> read_layers(const Setup& setup);
-/// Whether it embeds tokens by a table of its own, not the target's.
+/// Whether the head embeds tokens by a table of its own, not the target's.
 [[nodiscard]] bool has_own_embeddings(const Setup& setup);
-/// Bytes of what it reads of a token.
+/// Bytes of one token's features, which the head reads.
 [[nodiscard]] std::uint64_t feature_row_bytes(const Setup& setup);
-/// Whether ranks of this role have the head: drafter ranks where the layout has such and there is
-/// no draft model, by which they draft otherwise; else verifiers.
+/// Whether ranks of this role have the head: drafter ranks where the layout has some and there is
+/// no draft model for them; else verifiers.
 [[nodiscard]] bool has_head(const Setup& setup, Role role);
-/// Throws UsageError where drafter ranks would have to draft trees by the head, for its stop
-/// network or to record them: they draft chains.
+/// Throws UsageError where drafter ranks, which draft chains, would have to draft trees by the
+/// head: for its stop network, or to record them.
 void require_chains(const Setup& setup);
-/// What a rank drafts by in a place, of its own: indices.
+/// Indices of the drafters that a rank makes for itself in a place.
 [[nodiscard]] std::vector<std::int32_t> own_drafters(const Setup& setup, Role role,
                                                      const policy::DrafterPlace* place = nullptr);
-/// What the drafters are called that a verifier or a drafter rank of the layout makes for itself.
+/// Names of the drafters that a verifier or a drafter rank of the layout makes for itself.
 [[nodiscard]] std::vector<std::string> own_drafter_names(const Setup& setup, Role role);
-/// What telemetry calls the drafters that verifiers ask, in their order: drafter ranks of the
-/// layout, then their own, then ranks that draft for one group by one of tail_methods().
+/// Names in telemetry of the drafters that verifiers ask, in their order: drafter ranks of the
+/// layout, then the verifier's own, then ranks that draft for one group by one of tail_methods().
 [[nodiscard]] std::vector<std::string> drafter_names(const Setup& setup);
 
 }  // namespace paceline::app

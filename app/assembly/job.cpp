@@ -22,13 +22,13 @@ constexpr int kFaultTag = 1;
 
 std::atomic<bool> g_ending{false};  // a thread of this process is ending the job
 
-// Returns on one thread alone; the process ends under the others.
+// Claims the ending of the job: returns on one thread alone; other callers wait for the end.
 void claim_the_end() {
   if (!g_ending.exchange(true)) return;
   while (true) ::pause();
 }
 
-std::function<void(const Fault&)> g_last_words;  // of a job that one rank ends
+std::function<void(const Fault&)> g_last_words;  // called when one rank ends the job
 
 void say_fault(int rank, const Fault& fault) {
   say("paceline: rank {}: {}", rank, fault.message);
@@ -114,7 +114,7 @@ void FaultDesk::report(const Fault& fault, const std::function<void()>& save) {
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, 0, kFaultTag, comm_, &request);
   save();
-  // Rank 0 ends the job at once, unless something keeps it from that.
+  // Rank 0 ends the job at once, unless something keeps it; then this rank does.
   constexpr std::chrono::milliseconds kPause(10);
   for (int pauses = 0; pauses < 500; ++pauses) {
     int sent = 0;

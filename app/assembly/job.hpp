@@ -12,7 +12,7 @@
 
 namespace paceline::app {
 
-/// What went wrong on a rank, as its user is told.
+/// A fault on a rank, as its user is told.
 struct Fault {
   ExitCode code = ExitCode::internal;
   std::string message;
@@ -29,29 +29,29 @@ struct JobEnded {
 
 /// Runs `step` on every rank and compares notes: when it threw anywhere, one rank prints the
 /// message of the gravest fault and every rank throws JobEnded with its code. Collective; for
-/// start-up and the end of a run. Where the step itself is collective, nothing on the way to that
+/// start-up and the end of a run. Where the step makes a collective call, nothing before that call
 /// may throw on some ranks alone.
 void together(const fabric::MpiEnvironment& mpi, const std::function<void()>& step);
 
-/// Ends the job from one rank while others may be anywhere: prints the message and aborts. Of
-/// several threads the first does so, the others wait for the end.
+/// Ends the job from one rank while others may be anywhere: prints the message and aborts. The
+/// first thread to call does so; others wait for the end.
 [[noreturn]] void abort_job(const fabric::MpiEnvironment& mpi, const Fault& fault);
 
-/// The same where even saying so may hang, as with a file system that does: after some seconds the
-/// job ends without.
+/// Ends the job where even printing may hang, as on a file system that hangs: after some seconds
+/// the job ends without the message.
 [[noreturn]] void abort_hung_job(const fabric::MpiEnvironment& mpi, const Fault& fault);
 
-/// Where a rank reports a fault while each works on its own. Rank 0 speaks for all, for the same
-/// fault may strike many ranks at once.
+/// The place where a rank reports a fault while each works on its own. Rank 0 speaks for all, for
+/// the same fault may strike many ranks at once.
 class FaultDesk {
  public:
-  /// Faults go by MPI, on a communicator of their own that must outlive the desk: they may be the
-  /// fabric's.
+  /// Faults travel by MPI, for the fault may be the fabric's. `comm`: for faults alone; must
+  /// outlive the desk.
   FaultDesk(const fabric::MpiEnvironment& mpi, MPI_Comm comm) : mpi_(mpi), comm_(comm) {}
-  /// Prints the fault or has rank 0 print it, then calls `save`, for what is finished and not on
-  /// disk yet, and ends the job. Called where nothing that waits for others is to be unwound yet.
+  /// Prints the fault or has rank 0 print it, calls `save` to write finished work that is not on
+  /// disk yet, and ends the job. Call before unwinding anything that waits for other ranks.
   [[noreturn]] void report(const Fault& fault, const std::function<void()>& save);
-  /// Rank 0's second thread, often: ends the job when another rank has reported a fault.
+  /// Ends the job when another rank has reported a fault. Rank 0's second thread calls this often.
   void watch();
 
  private:
@@ -59,8 +59,8 @@ class FaultDesk {
   MPI_Comm comm_;
 };
 
-/// What the rank that speaks for a job's fault does last, besides printing it; must not throw. To
-/// be set while no other thread may report one.
+/// Sets the last act of the rank that speaks for a job's fault, besides printing; `tell` must not
+/// throw. Call while no other thread may report a fault.
 void set_last_words(std::function<void(const Fault&)> tell);
 
 /// From here on an exception that nothing catches, on any thread, ends the job like a fault.

@@ -15,7 +15,7 @@
 namespace paceline::app {
 namespace {
 
-/// KV of a device, through pinned memory.
+/// Copies KV from and to a device through pinned memory.
 class DeviceMemory final : public kv::OutsideMemory {
  public:
   void read(std::byte* to, const std::byte* outside, std::size_t bytes) override {
@@ -54,8 +54,8 @@ std::int32_t blocks_at_once(std::size_t stride) {
   return static_cast<std::int32_t>(std::max<std::size_t>(1, kJobBytes / stride));
 }
 
-/// Of kv_pool.disk, what this rank may take. Of a directory that is gone nobody knows: its files
-/// will say what is wrong.
+/// Bytes of kv_pool.disk that this rank may take. A directory that cannot be looked at sets no
+/// limit: opening the file will say what is wrong.
 std::uint64_t disk_bytes(const Setup& setup, int rank) {
   const io::KvPoolSection& pool = setup.config.kv_pool;
   const int sharers = setup.facts[rank].local_ranks;

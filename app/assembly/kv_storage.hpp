@@ -16,20 +16,20 @@ namespace paceline::app {
 /// made there.
 void check_kv_disk(const Setup& setup, const std::string& host);
 
-/// What the store's owner is told of, on any thread (wake) and on its own (warn).
+/// Calls to the store's owner, from any thread (wake) and from the owner's own (warn).
 struct KvStorageEvents {
   std::function<void()> wake;
   std::function<void(const std::string&)> warn;
 };
 
-/// Goes after whoever uses it, and before the KV whose blocks it copies.
+/// The store of a rank. Destroy it after its users, and before the KV whose blocks it copies.
 struct KvStorage {
   std::unique_ptr<kv::HostTiers> tiers;
   std::unique_ptr<kv::Store> store;  ///< null: there is no pool
 };
 
-/// For blocks of that shape. Memory that is not to be had, or a disk that is not there any more, is
-/// told of and done without.
+/// Makes the store for KV blocks of `shape`. Where memory or the disk cannot be had, the owner is
+/// warned and the store does without.
 [[nodiscard]] KvStorage make_kv_storage(const Setup& setup, int rank, const kernels::KvShape& shape,
                                         const KvStorageEvents& events);
 

@@ -14,7 +14,7 @@
 namespace paceline::app {
 namespace {
 
-/// What is the same of all draft models and heads.
+/// Options that all draft models and heads have in common.
 draft::ModelDrafterOptions model_options(const Setup& setup, const io::DrafterSetting& setting) {
   const io::SpeculationSection& settings = setup.config.speculation;
   draft::ModelDrafterOptions options;
@@ -22,7 +22,7 @@ draft::ModelDrafterOptions model_options(const Setup& setup, const io::DrafterSe
   options.max_requests = setup.config.engine.max_batch;
   options.kv_block = setup.config.engine.kv_block;
   options.max_length = std::max(settings.max_length, draft_window(settings));
-  // Of a level the backend ranks no more; n-grams and trees may still use all paths.
+  // The backend ranks no more tokens of a level; n-grams and trees may still use all paths.
   options.paths = std::min(settings.paths.value_or(1), kernels::kMaxRanked - 1);
   options.prefill_chunk = setup.config.engine.prefill_chunk;
   options.weights = setting.path;
@@ -44,7 +44,7 @@ std::vector<std::unique_ptr<draft::Drafter>> make_drafters(
         const DraftHead& head = *drafter.head;
         draft::ModelDrafterOptions options = model_options(setup, setting);
         options.kv_blocks = head.kv_blocks;
-        // Published heads say 2048 and draft for contexts of any length.
+        // Published heads' configs say 2048, yet they draft for contexts of any length.
         options.max_position = setup.longest_sequence;
         // Drafter ranks draft chains.
         if (has_head(setup, Role::drafter)) options.paths = 1;

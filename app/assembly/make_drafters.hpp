@@ -16,9 +16,10 @@ namespace paceline::app {
 struct Setup;
 class WeightStore;
 
-/// Those of setup.drafters, by index (own_drafters()). `alone`: of this rank, for
-/// draft models are not sharded. `embedding`: the target's, which a head reads; null on ranks
-/// without a head. All arguments but those outlive the drafters.
+/// Makes the drafters `which`, indices into setup.drafters (own_drafters()). `alone`: the group of
+/// this rank alone, for draft models are not sharded. `embedding`: the target's, which a head
+/// reads; null on ranks without a head. All arguments but `embedding` and `which` outlive the
+/// drafters.
 [[nodiscard]] std::vector<std::unique_ptr<draft::Drafter>> make_drafters(
     const Setup& setup, kernels::Backend& backend, WeightStore& weights, TensorParallelGroup& alone,
     ThreadPool& pool, std::shared_ptr<const kernels::Embedding> embedding,

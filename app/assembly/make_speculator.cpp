@@ -29,7 +29,7 @@ std::string not_reconfigured(const Setup& setup) {
 
 namespace {
 
-/// Of the drafters that a verifier asks. Drafter ranks ask theirs in their order.
+/// Known acceptance of the drafters that a verifier asks. Drafter ranks count as their first one.
 std::vector<double> known_acceptance(const Setup& setup) {
   const std::vector<double>& all = setup.speculation.acceptance;
   const bool ahead = setup.layout.drafters() > 0;
@@ -40,11 +40,12 @@ std::vector<double> known_acceptance(const Setup& setup) {
   return known;
 }
 
-/// `costs`: of the verifier's steps and of all drafters that are known.
+/// How requests are reconfigured, if at all. `costs`: of the verifier's steps and of all known
+/// drafters.
 std::optional<roles::Reconfiguration> reconfiguration(const Setup& setup, const CostTable& costs) {
   if (reconfigure_every(setup) == 0) return std::nullopt;
   std::vector<std::string> names = own_drafter_names(setup, Role::verifier);
-  // Drafter ranks seldom get past the first of theirs.
+  // Drafter ranks seldom get past their first drafter.
   if (setup.layout.drafters() > 0) names.insert(names.begin(), setup.drafters.front().name);
   for (const std::int32_t d : tail_methods(setup)) names.push_back(setup.drafters[d].name);
   roles::Reconfiguration how;
@@ -63,9 +64,9 @@ std::optional<roles::Reconfiguration> reconfiguration(const Setup& setup, const 
   return how;
 }
 
-/// Of several draft models the first is the best by the ladder, where costs are known: asking two
-/// for one token costs both. The others are for races, and tried now and then (SpecActor, section
-/// 4.2: the initial selection is one method).
+/// Names of a verifier's draft models but the first, which the ladder ranks best: asking two for
+/// one token costs both. Reserved models are for races, and tried now and then (SpecActor,
+/// section 4.2: the initial selection is one method). None where costs are not known.
 std::vector<std::string> reserved_models(const Setup& setup) {
   std::vector<std::string> reserved;
   if (!setup.profile_holds() || !has_draft_models(setup, Role::verifier)) return reserved;
@@ -90,8 +91,7 @@ std::unique_ptr<roles::Speculator> make_speculator(
   const std::size_t first_own = setup.layout.drafters() > 0 ? 1 : 0;  // after the drafter ranks'
   const std::vector<std::string> reserved = reserved_models(setup);
   if (!reserved.empty()) options.reserved.resize(drafters.size());
-  // A profile knows all drafters. What drafter ranks do, and what is reserved, costs a verifier
-  // nothing.
+  // A profile knows all drafters, but drafter ranks and reserved models cost a verifier nothing.
   std::vector<DrafterCosts> asked(drafters.size());
   for (std::size_t d = 0; d < own.size(); ++d) {
     if (std::find(reserved.begin(), reserved.end(), own[d]) != reserved.end()) {

@@ -16,17 +16,17 @@ namespace paceline::app {
 
 struct Setup;
 
-/// Tokens of a request from one reconfiguration to the next; 0: never. Where it is auto it is the
-/// paper's number under goodput where ranks draft for others, at costs that are known: only there
-/// is a mode to choose. Goodput gives each request its length at every step by itself, and a fixed
-/// length is to stay fixed.
+/// Tokens of a request from one reconfiguration to the next; 0: never. `auto` stands for the
+/// paper's number under goodput where drafter ranks are laid out and costs are known, for only
+/// there is a mode to choose. Elsewhere `auto` is 0: goodput by itself sets each request's length
+/// at every step, and a fixed length is to stay fixed.
 [[nodiscard]] std::uint32_t reconfigure_every(const Setup& setup);
-/// Why no request is reconfigured although the configuration asks for it; empty: it does not ask,
-/// nothing drafts, or requests are.
+/// Why no request is reconfigured although the configuration asks for it; empty where requests are
+/// reconfigured, or nobody asks, or no rank drafts for others.
 [[nodiscard]] std::string not_reconfigured(const Setup& setup);
 
-/// The speculator of one verifier, null without drafters. `costs` are asked for by the policies
-/// that read them and by reconfiguration.
+/// The speculator of one verifier, null without drafters. `costs`: for policies that read costs and
+/// for reconfiguration.
 [[nodiscard]] std::unique_ptr<roles::Speculator> make_speculator(
     const Setup& setup, std::vector<std::unique_ptr<draft::Drafter>> drafters, CostTable costs,
     const Clock& clock);

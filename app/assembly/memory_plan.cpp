@@ -46,8 +46,8 @@ std::uint64_t logit_bytes(const Setup& setup, std::uint64_t memory_per_rank) {
       counted(most.max_draft, "token"), counted(most.max_batch, "request"), rows, gib));
 }
 
-// What a device holds beside packed weights, logits and KV. The host reads embeddings from mapped
-// files, and its other buffers are small beside the half of memory that is left to others.
+// Bytes that a device holds beside packed weights, logits and KV. A host needs no such plan: it
+// reads embeddings from mapped files, and its other buffers are small beside the memory left free.
 std::uint64_t device_bytes(const Setup& setup) {
   const io::EngineSection& engine = setup.config.engine;
   const auto buffers = [](const ModelConfig& config, DType compute, int tp, std::uint64_t rows) {
@@ -75,7 +75,7 @@ std::uint64_t device_bytes(const Setup& setup) {
   }
   if (has_head(setup, Role::verifier)) {
     const Eagle3Config& config = draft_head(setup)->checkpoint.config;
-    // A level of a tree for each request.
+    // Rows of one tree level for each request.
     const std::uint64_t level =
         std::uint64_t{1} * engine.max_batch * setup.config.speculation.paths.value_or(1);
     // Two kinds of passes are recorded, each with a workspace.
@@ -84,7 +84,7 @@ std::uint64_t device_bytes(const Setup& setup) {
              (level + engine.prefill_chunk) * model::row_bytes(config, setup.compute) +
              sizeof(float) * level * (config.draft_vocab + setup.model.vocab) +
              feature_row_bytes(setup) * rows;
-    // The head embeds any token; of a group's table its rank has a part.
+    // The head embeds any token, but in a group the rank has only a part of the target's table.
     if (config.own_embeddings) {
       const DType stored = io::embedding_dtype(draft_head(setup)->checkpoint);
       bytes += static_cast<std::uint64_t>(config.layer.vocab) * config.layer.hidden *
@@ -97,7 +97,7 @@ std::uint64_t device_bytes(const Setup& setup) {
   return bytes;
 }
 
-/// Groups that a rank which drafts for them has at most; 1 where they draft for themselves.
+/// The most groups that one drafter rank drafts for; 1 where groups draft for themselves.
 std::int64_t groups_of_drafter(const Setup& setup) {
   const int drafters = setup.layout.drafters();
   return drafters == 0 ? 1 : (setup.layout.groups() + drafters - 1) / drafters;
@@ -108,8 +108,8 @@ kernels::KvShape head_shape(const Setup& setup, const DraftHead& head) {
   return {1, layer.kv_heads, layer.head_dim, setup.config.engine.kv_block, setup.compute};
 }
 
-/// What draft models give a group's pool while they are suspended: their KV, and their weights
-/// where those are a rank's own. A member of a group has no draft models, and as much memory.
+/// Blocks that suspended draft models give to a group's pool: their KV, and their weights where the
+/// rank has a copy of its own. A group's member has no draft models, and as much memory.
 std::int32_t kv_gain(const Setup& setup, const kernels::KvShape& shape) {
   if (!setup.config.elastic()) return 0;
   const std::uint64_t bytes = weights_to_lend(setup) + drafter_memory(setup, Role::verifier).kv;
@@ -117,8 +117,8 @@ std::int32_t kv_gain(const Setup& setup, const kernels::KvShape& shape) {
       std::min<std::uint64_t>(bytes / shape.block_bytes(), INT32_MAX - setup.kv.blocks));
 }
 
-/// Host memory that a rank gives to KV of requests that wait: on a machine with devices the host
-/// has little else to hold.
+/// Plans the host memory that a rank gives to KV of requests that wait. On a machine with devices,
+/// host memory has little else to hold.
 void plan_kv_pool(Setup& setup, const kernels::KvShape& shape, std::int32_t blocks_per_request) {
   policy::KvPoolFacts facts;
   facts.host_memory = UINT64_MAX;
@@ -154,8 +154,8 @@ DrafterMemory head_memory(const Setup& setup, Role role) {
           head_shape(setup, *head).block_bytes() * head->kv_blocks};
 }
 
-// Of a batch as much of its responses as is kept until a head reads it, or until it is sent to one;
-// with the head its prompts, too.
+// Features of a batch: those of its responses that wait to be read by a head or sent to one and, on
+// the head's rank, those of its prompts.
 std::uint64_t feature_memory(const Setup& setup, Role role) {
   const bool reads = has_head(setup, role);
   const bool sends = role == Role::verifier && has_head(setup, Role::drafter);
@@ -168,7 +168,7 @@ std::uint64_t feature_memory(const Setup& setup, Role role) {
 
 namespace {
 
-/// What gives a rank more memory, or asks for less.
+/// Advice on how to get a rank more memory, or to need less.
 std::string remedy(const Setup& setup) {
   if (setup.shape)
     return "take a higher layout.verifier_tp or simulation.gpus_per_rank, or GPUs of more memory "
@@ -178,7 +178,7 @@ std::string remedy(const Setup& setup) {
              : "take fewer ranks a node, nodes with more memory or a higher layout.verifier_tp";
 }
 
-/// Where not even weights and buffers fit a rank's memory, KV need not be asked about.
+/// Throws UsageError where weights and buffers alone do not fit a rank's memory.
 void require_room(const Setup& setup, std::uint64_t taken) {
   const std::uint64_t memory = setup.backend.memory;
   if (memory == 0 || taken < memory) return;
@@ -207,12 +207,12 @@ void plan_memory(Setup& setup) {
   memory_plan.logits = logit_bytes(setup, memory_per_rank);
   if (setup.backend.on_device()) memory_plan.copies = device_bytes(setup);
   memory_plan.features = feature_memory(setup, Role::verifier);
-  // They are in the host's memory, of which a device's is no part.
+  // Features are in host memory, which a device does not count.
   const std::uint64_t taken =
       memory_plan.beside_kv() - (setup.backend.on_device() ? memory_plan.features : 0);
   require_room(setup, taken);
   const std::uint64_t memory = memory_per_rank == 0 ? 0 : memory_per_rank - taken;
-  // Draft models hold the same positions, at most: each block comes with a block of theirs.
+  // Draft models hold the same positions at most, so each KV block comes with one of theirs.
   std::size_t block_bytes = shape.block_bytes();
   for (ConfiguredDrafter& drafter : setup.drafters) {
     if (drafter.model != nullptr) drafter.model->kv_blocks = 1;
@@ -227,7 +227,8 @@ void plan_memory(Setup& setup) {
                               .remedy = remedy(setup)},
                              engine.kv_memory);
   // Room to draft for whole batches at their longest, but for no more text than the target holds. A
-  // drafter rank has those of several groups, and as much memory for them as a verifier for its KV.
+  // drafter rank has batches of several groups, and at most as much memory as a verifier has for
+  // KV.
   const std::int64_t longest = blocks_per_request;
   const auto blocks_for_texts = [&](const kernels::KvShape& of_draft, bool ahead) {
     const std::int64_t groups = ahead ? groups_of_drafter(setup) : 1;
@@ -249,8 +250,8 @@ void plan_memory(Setup& setup) {
   if (DraftHead* head = draft_head(setup)) {
     const io::SpeculationSection& settings = setup.config.speculation;
     const bool ahead = has_head(setup, Role::drafter);
-    // What is drafted behind a text, of each request of a round. The rows of a tree lie one behind
-    // the other, whatever they follow.
+    // Tokens drafted behind the text of each request. A tree's rows take one position each,
+    // whatever they follow.
     const std::int64_t drafted =
         ahead ? std::int64_t{roles::most_ahead(draft_window(settings))}
               : std::int64_t{settings.max_length} * settings.paths.value_or(1);

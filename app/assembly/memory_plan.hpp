@@ -1,4 +1,4 @@
-// What a rank's memory goes to.
+// The plan of a rank's memory.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +12,11 @@ struct Setup;
 
 /// Bytes of a rank's memory, by what takes them.
 struct MemoryPlan {
-  std::uint64_t weights = 0;   ///< packed, those of draft models and heads included
+  std::uint64_t weights = 0;   ///< packed; includes those of draft models and heads
   std::uint64_t logits = 0;    ///< the largest of a step's buffers
   std::uint64_t copies = 0;    ///< a device alone: embeddings and a step's other buffers
-  std::uint64_t features = 0;  ///< of the target, that are kept in host memory for a head
-  std::uint64_t kv = 0;        ///< that of draft models included
+  std::uint64_t features = 0;  ///< the target's, kept in host memory for a head
+  std::uint64_t kv = 0;        ///< includes that of draft models
 
   [[nodiscard]] std::uint64_t beside_kv() const { return weights + logits + copies + features; }
 };
@@ -27,13 +27,13 @@ struct DrafterMemory {
   std::size_t kv = 0;
 };
 [[nodiscard]] DrafterMemory drafter_memory(const Setup& setup, Role role);
-/// The same of a head, which is never suspended.
+/// Bytes that a head takes on a rank of this role; a head is never suspended.
 [[nodiscard]] DrafterMemory head_memory(const Setup& setup, Role role);
 /// Bytes of host memory that the target's features take on a rank of this role.
 [[nodiscard]] std::uint64_t feature_memory(const Setup& setup, Role role);
 
-/// Sets what there is room for: setup.memory, kv, kv_gain and kv_pool, and the draft models' KV
-/// blocks. Asks for the layout and the longest sequence. Throws UsageError where something does not
+/// Sets setup.memory, kv, kv_gain and kv_pool, and the draft models' KV blocks, to what there is
+/// room for. Needs the layout and the longest sequence. Throws UsageError where something does not
 /// fit.
 void plan_memory(Setup& setup);
 

@@ -21,7 +21,7 @@ namespace {
 
 using policy::GroupRanks;
 
-/// What decides how much of a request's KV is sent.
+/// Costs that decide how much of a request's KV is sent.
 policy::MoveCosts move_costs(io::MoveKvBy by, const policy::MoveCosts& measured) {
   switch (by) {
     case io::MoveKvBy::transfer:
@@ -50,8 +50,8 @@ engine::BatcherLimits batcher_limits(const Setup& setup) {
           .growth = setup.config.engine.kv_growth.value_or(0)};
 }
 
-/// The coordinator answers within a step or two, in which a request may gain so many tokens: it
-/// goes on without a pause, and what is decided is as late as can be.
+/// Tokens before its end at which a lease is reported. The coordinator answers within a step or
+/// two, so the request goes on without a pause, and the decision is made as late as possible.
 std::uint32_t lease_notice(const Setup& setup) {
   constexpr int kSteps = 4;
   const io::SpeculationSection& speculation = setup.config.speculation;
@@ -59,14 +59,14 @@ std::uint32_t lease_notice(const Setup& setup) {
   return static_cast<std::uint32_t>(std::min(kSteps * most, lease_terms(setup).chunk / 2));
 }
 
-/// Led by -1 where the rank is in none.
+/// The group of a rank; its leader is -1 where the rank is in none.
 GroupRanks group_of(int rank, const policy::Placement& placement) {
   const int group = placement.group(rank);
   return group >= 0 ? placement.groups[group] : GroupRanks{-1, 0};
 }
 
-/// Of a rank that drafts by this drafter, -1: by all. One that drafts for a single group sends
-/// token by token, so that the window is but how far it may run ahead.
+/// Window of a rank that drafts by the drafter `method`, -1: by all. A rank that drafts for a
+/// single group sends token by token, so its window is only how far it may run ahead.
 int window(const Setup& setup, std::int32_t method) {
   const io::SpeculationSection& settings = setup.config.speculation;
   return method < 0 ? draft_window(settings) : settings.max_length;
@@ -78,9 +78,9 @@ std::vector<int> members_of(const GroupRanks& group) {
   return members;
 }
 
-/// Adds what a role did to what those before it on the rank did. `drafted` and `accepted` are what
-/// a verifier had verified or what a drafter rank had drafted for it, so that those of a rank that
-/// was both count both; steps tell them apart.
+/// Adds a role's summary to the sum of the rank's earlier roles. `drafted` and `accepted` count
+/// tokens that a verifier verified or that a drafter rank drafted for one; a rank that was both
+/// counts both, and its steps tell them apart.
 void add(RankSummary& sum, const RankSummary& role) {
   sum.busy_seconds += role.busy_seconds;
   sum.communication_seconds += role.communication_seconds;
@@ -125,14 +125,14 @@ void add(RankSummary& sum, const RankSummary& role) {
 
 }  // namespace
 
-/// A role with all that it is handed.
+/// A role with everything it uses.
 class RankLife::Place {
  public:
   virtual ~Place() = default;
   [[nodiscard]] virtual roles::Participant& role() = 0;
-  /// The role is over. What it did.
+  /// Ends the role and returns its summary.
   virtual RankSummary end() = 0;
-  /// What became of the tokens of the drafters that it made for itself.
+  /// Fate of the tokens of the drafters that the role made for itself.
   [[nodiscard]] virtual std::span<const DraftTally> tallies() const { return {}; }
 };
 
@@ -175,7 +175,7 @@ class RankLife::VerifierPlace final : public Place {
     machine_.kv_share().account(summary);
     return summary;
   }
-  // What drafter ranks sent is theirs to count.
+  // Drafter ranks count the tokens that they sent.
   std::span<const DraftTally> tallies() const override {
     if (speculator_ == nullptr) return {};
     return speculator_->tallies().subspan(first_own_, own_);
@@ -246,14 +246,14 @@ class RankLife::VerifierPlace final : public Place {
   roles::RemoteDrafters remote_;
   roles::DraftClient* siblings_ = nullptr;
   roles::StopRecorder* recorder_ = nullptr;
-  std::size_t first_own_ = 0;  ///< of the speculator's drafters
-  std::size_t own_ = 0;        ///< how many are
+  std::size_t first_own_ = 0;  ///< index of the first own drafter in the speculator
+  std::size_t own_ = 0;        ///< number of own drafters
   std::unique_ptr<roles::Speculator> speculator_;
-  std::unique_ptr<roles::ElasticMemory> memory_;  ///< null: it stays as it is
+  std::unique_ptr<roles::ElasticMemory> memory_;  ///< null: the pool keeps its size
   roles::Verifier verifier_;
 };
 
-/// A group's other ranks: their leader speaks for them, but for a signal that reaches one alone.
+/// The place of a group's other ranks, for which their leader speaks.
 class RankLife::MemberPlace final : public Place {
  public:
   MemberPlace(const policy::Placement& placement, const GroupRanks& ranks, RankMachine& machine)
@@ -351,7 +351,7 @@ void RankLife::begin() {
   place_ = make_place();
 }
 
-/// Becomes what a placement says. Nothing here waits for another rank.
+/// Takes the rank's place in a new placement. Never waits for another rank.
 void RankLife::take(policy::Placement placement) {
   const double start = machine_.clock().now();
   const double loading = machine_.loading_seconds();  // for earlier roles
@@ -387,7 +387,7 @@ void RankLife::end() {
   over_ = true;
 }
 
-/// Of the drafters that the rank makes in this role, in their order.
+/// Adds the tallies of the drafters that the rank made in this role, in their order.
 void RankLife::count(Role role, std::span<const DraftTally> tallies) {
   auto tally = tallies.begin();
   for (const std::int32_t d : own_drafters(setup_, role, placement_.drafter(rank_))) {

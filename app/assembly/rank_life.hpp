@@ -14,19 +14,19 @@
 
 namespace paceline::app {
 
-/// Takes its place in the layout, then every other place that it is given, and says what it did
-/// when the run is over.
+/// The life of one rank: takes its place in the layout, then each place that it is given, and sends
+/// its summary when the run is over.
 class RankLife final : public roles::Participant {
  public:
-  /// `test`: what its drafter roles do that they should not. References outlive this.
+  /// `test`: misbehaviour of its drafter roles. References outlive this.
   RankLife(const Setup& setup, int rank, RankMachine& machine, const roles::TestDrafter& test = {});
   ~RankLife() override;
 
   roles::Turn turn() override;
-  /// Its summary is sent.
+  /// True once the rank's summary is sent.
   [[nodiscard]] bool over() const override { return over_; }
   [[nodiscard]] const policy::Placement& placement() const { return placement_; }
-  /// [setup.drafters] What became of the tokens of drafters that it made for itself.
+  /// Fate of the tokens of drafters that the rank made for itself: [setup.drafters].
   [[nodiscard]] std::span<const DraftTally> drafts() const { return drafts_; }
 
  private:

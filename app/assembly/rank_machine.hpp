@@ -1,5 +1,5 @@
-// What a rank has beside its roles: memory and compute, files, the way to others. A real job's
-// ranks and those of a simulated one have different machines, and the same life (rank_life.hpp).
+// The machine beneath a rank's roles: memory and compute, files, messages to others. Ranks of a
+// real job and of a simulated one have different machines and the same life (rank_life.hpp).
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@
 
 namespace paceline::app {
 
-/// References that it hands out are valid until it takes another place, or longer. Used by one
+/// One rank's machine. Its references are valid at least until it takes another place. Used by one
 /// thread.
 class RankMachine {
  public:
@@ -25,31 +25,31 @@ class RankMachine {
   [[nodiscard]] virtual Mailbox& mailbox() = 0;
   [[nodiscard]] virtual TelemetrySink& telemetry() = 0;
 
-  /// Gets what the rank needs for its place, in place of what it needed for the last one. It has
-  /// what it needs at the start. Nothing here waits for another rank.
+  /// Gets weights, engine and KV for a new place, and drops those of the last; a new machine has
+  /// those of its first place. Never waits for another rank.
   virtual void take(const policy::Placement& placement) = 0;
-  /// Of that and of getting what it has at the start, so far, loading weights. Seconds.
+  /// Seconds spent loading weights so far, at the start and in take().
   [[nodiscard]] virtual double loading_seconds() const = 0;
 
-  // Of a rank in a group.
+  // Only for a rank in a verifier group.
   [[nodiscard]] virtual engine::StepRunner& runner() = 0;
   [[nodiscard]] virtual const engine::KvMemory& kv() const = 0;
   [[nodiscard]] virtual roles::KvShare& kv_share() = 0;
-  /// What steps of groups of that degree cost, and drafts; empty where no policy asks.
+  /// Costs of steps and drafts in groups of degree `tp`; empty where no policy asks.
   [[nodiscard]] virtual const CostTable& costs(int tp) const = 0;
 
-  /// The drafters that the rank makes for itself in its role, in their order: once for each place.
+  /// The rank's own drafters for its role, in their order. Call once for each place.
   [[nodiscard]] virtual std::vector<std::unique_ptr<draft::Drafter>> drafters() = 0;
-  /// Where a verifier puts responses.
+  /// The sink for a verifier's responses.
   [[nodiscard]] virtual TrajectorySink& trajectories() = 0;
 
-  /// For the user.
+  /// Warns the user.
   virtual void warn(const std::string& text) = 0;
-  /// A drafter of tests, which stalls, does nothing meanwhile.
+  /// Lets the time pass in which a drafter under test stalls.
   virtual void sleep(double seconds) = 0;
-  /// The rank has done its work: what it holds goes to disk.
+  /// Writes unsaved results to disk, after the rank's last role.
   virtual void close() = 0;
-  /// Fills in what it has sent, loaded and written, and what memory it has.
+  /// Fills in the machine's traffic, loading, writing and memory.
   virtual void account(RankSummary& summary) const = 0;
 };
 

@@ -88,16 +88,16 @@ class Rank final : public RankMachine {
     together(mpi, [&] { share_kv(placement); });
   }
 
-  /// What steps, drafts and moves cost. Collective.
+  /// Measures the costs of steps, drafts and moves. Collective.
   void measure(const fabric::MpiEnvironment& mpi, Standing& standing) {
     costs_ = standing.costs({mpi, setup_, *compute_, kv_share_.get(), mailbox_, clock_},
                             attempt_.responses);
   }
   /// Keeps the rewards that have come, now and then.
   void keep_rewards();
-  /// Waits for those that have not, when no rank generates any more. Collective.
+  /// Waits for the rewards still missing, when no rank generates any more. Collective.
   ScoringReport finish_rewards(const fabric::MpiEnvironment& mpi);
-  /// Saves what can be saved after a fault.
+  /// Saves finished responses after a fault.
   void save() { shard_.reset(); }
   void close_telemetry() { telemetry_->close(); }
 
@@ -116,14 +116,14 @@ class Rank final : public RankMachine {
   TrajectorySink& trajectories() override {
     return sink_ ? static_cast<TrajectorySink&>(*sink_) : *shard_;
   }
-  /// Once, however often roles change.
+  /// Warns once, however often roles change.
   void warn(const std::string& text) override {
     if (warned_.insert(text).second) say("warning: rank {}: {}", rank_, text);
   }
   void sleep(double seconds) override {
     std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
   }
-  /// Rewards may still come.
+  /// Keeps the shard open, for rewards may still come.
   void close() override {
     if (shard_) shard_->flush();
   }
@@ -141,13 +141,13 @@ class Rank final : public RankMachine {
   Mailbox& mailbox_;
   std::unique_ptr<io::TelemetryWriter> telemetry_;
   std::unique_ptr<io::ShardWriter> shard_;  ///< from its first turn as a verifier on
-  std::unique_ptr<Scoring> scoring_;        ///< likewise, where responses are scored
-  std::unique_ptr<ScoringSink> sink_;       ///< likewise
-  double rewards_kept_ = 0;                 ///< when
+  std::unique_ptr<Scoring> scoring_;        ///< from then on, where responses are scored
+  std::unique_ptr<ScoringSink> sink_;       ///< from then on, where responses are scored
+  double rewards_kept_ = 0;                 ///< when rewards were last kept
   std::unique_ptr<Compute> compute_;
   engine::KvMemory kv_;                       ///< of verifiers and members
-  KvStorage kv_storage_;                      ///< likewise
-  std::unique_ptr<roles::KvShare> kv_share_;  ///< likewise
+  KvStorage kv_storage_;                      ///< of verifiers and members
+  std::unique_ptr<roles::KvShare> kv_share_;  ///< of verifiers and members
   CostsByDegree costs_;
   std::set<std::string> warned_;
 };
@@ -202,8 +202,8 @@ void Rank::share_kv(const policy::Placement& placement) {
 }
 
 void Rank::take(const policy::Placement& placement) {
-  kv_share_.reset();  // before the memory that it has registered
-  kv_storage_ = {};   // what was stored in another role is computed again
+  kv_share_.reset();  // before the KV memory, which it has registered
+  kv_storage_ = {};   // KV stored in another role is computed again
   kv_ = {};
   take_place(*compute_, setup_, placement, rank_);
   share_kv(placement);

@@ -18,15 +18,15 @@
 
 namespace paceline::app {
 
-/// What is to be done this time.
+/// The work of this attempt.
 struct Attempt {
-  std::uint32_t number = 0;    ///< of the output directory
-  std::size_t responses = 0;   ///< not finished yet
-  io::Unscored unscored;       ///< finished before; for this rank to have scored
-  std::function<bool()> stop;  ///< on any rank: do not wait for rewards any longer
+  std::uint32_t number = 0;    ///< this attempt's, in the output directory
+  std::size_t responses = 0;   ///< still to be finished
+  io::Unscored unscored;       ///< left by earlier attempts, for this rank to score
+  std::function<bool()> stop;  ///< true on any rank: wait no longer for rewards
 };
 
-/// What a rank did.
+/// The outcome on one rank.
 struct RankReport {
   std::vector<DraftTally> drafts;  ///< [setup.drafters] tokens that its own drafters proposed
   ScoringReport scoring;

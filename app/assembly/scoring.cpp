@@ -216,7 +216,7 @@ void finish_scoring(const fabric::MpiEnvironment& mpi, Scoring* scoring, const S
     State own;
     if (scoring != nullptr) {
       own.pending = scoring->pending();
-      (void)scoring->settle(keep);  // of those, none is left out
+      (void)scoring->settle(keep);  // after pending(): 0 means that all are settled here
     }
     own.stop = stop() ? 1 : 0;
     State all;

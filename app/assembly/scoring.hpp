@@ -1,5 +1,4 @@
-// Rewards: what scores the responses of a rank while others are still generated, and what came of
-// it.
+// Rewards: a rank's responses are scored while others are still generated, and the results counted.
 #pragma once
 
 #include <array>
@@ -29,41 +28,42 @@ void share_subjects(const fabric::MpiEnvironment& mpi, Setup& setup);
 /// it gives no score, or only warns where no rewards are required. Does nothing where there are no
 /// workers.
 void try_scorer(const Setup& setup);
-/// "  responses are scored by ...", or nothing.
+/// The banner's line "  responses are scored by ...", or nothing.
 [[nodiscard]] std::string scoring_text(const Setup& setup);
 
-/// What scoring came to, on a rank or on all.
+/// Results of scoring, on one rank or summed over all.
 struct ScoringTally {
   std::array<std::uint64_t, 6> counts{};  ///< [ScoreOutcome] responses
-  std::uint64_t failures = 0;             ///< of workers
-  double rewards = 0;                     ///< sum
-  double seconds = 0;                     ///< that the last attempts at responses took
-  double hidden = 0;                      ///< of them, while responses were generated somewhere
+  std::uint64_t failures = 0;             ///< failures of workers
+  double rewards = 0;                     ///< sum of all rewards
+  double seconds = 0;                     ///< taken by the last attempt at each response
+  double hidden = 0;                      ///< the part of `seconds` in which some rank generated
   std::uint64_t queued = 0;               ///< responses not scored when generation had ended
-  double after = 0;                       ///< seconds that went by until they were
-  std::uint64_t left = 0;                 ///< responses that were not scored before a stop
+  double after = 0;                       ///< seconds from the end of generation to the last score
+  std::uint64_t left = 0;                 ///< responses not scored when the run was stopped
 
   [[nodiscard]] std::uint64_t scored() const;
   [[nodiscard]] std::uint64_t missing() const;
 };
 struct ScoringReport {
   ScoringTally tally;
-  std::string error;    ///< of a response that has no reward
-  std::string trouble;  ///< of a worker that failed
+  std::string error;    ///< first response without a reward, and why
+  std::string trouble;  ///< first failure of a worker
 };
 
-/// Of one rank. Used by one thread.
+/// Scores the responses of one rank. Used by one thread.
 class Scoring {
  public:
-  /// Where rewards go.
+  /// Takes a reward and the scorer's extra text.
   using Keep = std::function<void(const Reward&, const std::string& extra)>;
-  /// Starts workers, where they score. References outlive this; `telemetry` may be null.
+  /// Starts the workers if reward.method is command. References outlive this; `telemetry` may be
+  /// null.
   Scoring(const Setup& setup, const Clock& clock, io::TelemetryWriter* telemetry);
 
   void submit(const Trajectory& response);
-  /// Hands over the rewards that have come. How many they are.
+  /// Hands over the rewards that have come, and returns their number.
   std::size_t settle(const Keep& keep);
-  /// No rank generates any more.
+  /// To be called when no rank generates any more.
   void generation_over();
   [[nodiscard]] std::size_t pending() const { return scorer_->pending(); }
   [[nodiscard]] ScoringReport report() const;
@@ -76,7 +76,7 @@ class Scoring {
   std::unique_ptr<io::Scorer> scorer_;
   std::uint64_t submitted_ = 0;
   ScoringReport report_;
-  double over_ = -1;  ///< when generation was over; -1: it is not
+  double over_ = -1;  ///< when generation ended; -1: not yet
   bool warned_ = false;
 };
 
@@ -95,29 +95,29 @@ class ScoringSink final : public TrajectorySink {
   Scoring& scoring_;
 };
 
-/// This rank's part of the responses that earlier attempts left without a reward: of those that
-/// rank 0 found, the verifiers' shares are equal. Collective.
+/// This rank's share of the responses that earlier attempts left without a reward. `found`: rank
+/// 0's list, which is dealt out evenly to the verifiers. Collective.
 [[nodiscard]] io::Unscored share_of_unscored(const fabric::MpiEnvironment& mpi, const Setup& setup,
                                              const io::Unscored& found);
 
-/// Waits, when no rank generates any more, until all ranks' responses are scored, or some rank is
-/// told to stop. `scoring`: null on a rank that scores nothing. `rest` passes a moment. Collective.
+/// Waits after generation until all ranks' responses are scored, or some rank is told to stop.
+/// `scoring`: null on a rank that scores nothing. `rest`: sleeps for so many seconds. Collective.
 void finish_scoring(const fabric::MpiEnvironment& mpi, Scoring* scoring, const Scoring::Keep& keep,
                     const std::function<bool()>& stop, const std::function<void(double)>& rest);
 
 /// Sums all ranks' reports, on rank 0. Collective.
 [[nodiscard]] ScoringReport sum_scoring(const fabric::MpiEnvironment& mpi,
                                         const ScoringReport& own);
-/// On stderr.
+/// Prints the results of scoring on stderr.
 void print_scoring(const Setup& setup, const ScoringReport& report);
 
-/// Throws DataError where a run that has ended, with so many rewards, has fewer than
-/// reward.required asks for.
+/// Throws DataError where a finished run with `rewards` rewards has fewer than reward.required asks
+/// for.
 void require_rewards(const Setup& setup, std::uint64_t rewards, const ScoringReport& report);
 
-/// Scores what is left of a complete run, on all ranks, and adds the rewards to its file. Throws on
-/// rank 0 Error(try_again) when it is stopped before the end, and as require_rewards(). Collective;
-/// throws JobEnded.
+/// Scores the responses of a complete run that have no reward, on all ranks, and adds the rewards
+/// to its file. Rank 0 throws Error(try_again) when stopped before the end, and as
+/// require_rewards() does. Collective; throws JobEnded.
 void score_complete_run(const fabric::MpiEnvironment& mpi, const Setup& setup,
                         const io::Unscored& unscored, const Clock& clock,
                         const std::function<bool()>& stop);

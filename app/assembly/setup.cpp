@@ -31,7 +31,7 @@
 namespace paceline::app {
 io::RunConfig read_config(const RunArguments& arguments, io::Purpose purpose) {
   std::vector<std::string> overrides = arguments.overrides;
-  if (!arguments.output.empty()) {  // as it is: the shell has seen to it
+  if (!arguments.output.empty()) {  // taken as it is: the shell has expanded it
     const std::string path = std::filesystem::absolute(arguments.output).string();
     overrides.push_back("output.directory=" + io::quote_yaml(io::path_text(path)));
   }
@@ -40,8 +40,8 @@ io::RunConfig read_config(const RunArguments& arguments, io::Purpose purpose) {
 
 namespace {
 
-/// Before sampling.min_tokens no token may be sampled that ends a response: some other must be
-/// left.
+/// Checks that some token is left to sample before sampling.min_tokens, where no token that ends a
+/// response may be sampled.
 void require_way_on(const Setup& setup) {
   const SamplingParams& sampling = setup.config.sampling;
   if (sampling.min_tokens == 0 ||
@@ -76,7 +76,7 @@ void read_tokenizer(Setup& setup, Standing& standing) {
 
 namespace {
 
-/// `plans`: a run is planned whose files need not be there yet.
+/// Reads the model and drafters. `plans`: a run is only planned, and files may be absent.
 void read_model(Setup& setup, Standing& standing, bool plans) {
   const std::string& path = setup.config.model.path;
   setup.model = io::load_model_config(path, tokenizer_directory(setup.config));
@@ -125,7 +125,8 @@ std::int32_t prompt_limit(const Setup& setup) {
   return beside;
 }
 
-/// One that cannot be read is a fault of the prompts that need it, as one that is not known is.
+/// Reads the chat template. An unreadable template, as an unknown one, fails only the prompts that
+/// need it.
 io::ChatTemplate read_chat_template(const std::string& directory) {
   try {
     return io::ChatTemplate::load(directory);
@@ -134,7 +135,7 @@ io::ChatTemplate read_chat_template(const std::string& directory) {
   }
 }
 
-/// How long prompts are, and sequences may become.
+/// Sets the lengths of prompts, and those that sequences may reach.
 void measure_prompts(Setup& setup) {
   double most = 0;
   for (const Prompt& prompt : setup.prompts.prompts) {
@@ -228,7 +229,8 @@ void choose_compute(const fabric::MpiEnvironment& mpi, Setup& setup,
   });
 }
 
-/// Ranks become roles. `drafters_reason`: why so many of them draft; empty: by layout.drafters.
+/// Plans which ranks get which roles. `drafters_reason`: why so many ranks draft; empty:
+/// layout.drafters says so.
 void lay_out(Setup& setup, std::optional<int> drafters, const std::string& drafters_reason) {
   policy::LayoutFacts facts;
   facts.ranks = static_cast<int>(setup.facts.size());
@@ -243,8 +245,8 @@ void lay_out(Setup& setup, std::optional<int> drafters, const std::string& draft
                                   layout.verifier_groups, drafters, drafters_reason});
 }
 
-/// Reads engine.profile, on rank 0 for all. One that does not hold here is told of and not used,
-/// for it could only slow the run down. Rank 0's threads are those of the profile.
+/// Reads engine.profile, on rank 0 for all. A profile that does not hold here is reported and not
+/// used, for it could only slow the run down. Its threads are compared with rank 0's.
 void check_profile(const fabric::MpiEnvironment& mpi, Setup& setup) {
   setup.conditions = {setup.backend.name, setup.backend.isa, setup.layout.placement.least_tp(),
                       setup.threads, shape_text(setup.model, setup.compute)};
@@ -260,7 +262,7 @@ void check_profile(const fabric::MpiEnvironment& mpi, Setup& setup) {
   });
   broadcast(mpi, text, setup.profile_fault);
   if (mpi.rank() != 0) setup.profile = io::parse_cost_profile(text, path);
-  // Costs of drafters that this run has not are not its own.
+  // Drop the costs of drafters that this run does not have.
   std::erase_if(setup.profile->drafters, [&](const DrafterCosts& costs) {
     return std::none_of(
         setup.drafters.begin(), setup.drafters.end(),
@@ -268,7 +270,7 @@ void check_profile(const fabric::MpiEnvironment& mpi, Setup& setup) {
   });
 }
 
-/// As if nothing were said of it.
+/// Resets the settings for generating responses and for rewards.
 void forget_generation(io::RunConfig& config) {
   config.layout.drafters = 0;
   config.engine.profile.reset();
@@ -279,7 +281,7 @@ void forget_generation(io::RunConfig& config) {
   config.sampling.keep_masks = false;
 }
 
-/// Sizes of the run's responses, and whether the model can have them.
+/// Takes the sizes of the run's responses, and checks that the model can have generated them.
 void take_responses(Setup& setup, const io::StoredRun& run) {
   const std::string& path = setup.config.model.path;
   const auto vocabulary = static_cast<std::uint64_t>(setup.model.vocab);
@@ -317,7 +319,8 @@ void share_choice(const fabric::MpiEnvironment& mpi, Setup& setup) {
   put_drafters_in_order(setup);
 }
 
-/// The tokenizer's, where it is no part of the model's directory and responses end by text.
+/// The tokenizer's text, where it lies outside the model's directory and stop strings end
+/// responses.
 std::string text_that_decides(const Setup& setup) {
   if (!setup.config.model.tokenizer || setup.config.sampling.stop_strings.empty()) return "";
   return io::TokenizerFiles::read(*setup.config.model.tokenizer).tokenizer.value_or("");
@@ -346,7 +349,7 @@ Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments, 
             setup.responses);
 
   choose_compute(mpi, setup, planned);
-  // The costs that speculation is planned by are those of the degree that the layout has.
+  // A first layout settles the degree, by whose costs speculation is planned.
   together(mpi, [&] { lay_out(setup, setup.config.layout.drafters, ""); });
   check_profile(mpi, setup);
   share_choice(mpi, setup);

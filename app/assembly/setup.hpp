@@ -35,24 +35,25 @@ class Standing;
 enum class TokenizerState : std::uint8_t {
   read,
   absent,
-  unreadable,  ///< there is one, which is not supported or broken
+  unreadable,  ///< a tokenizer is there, but broken or not supported
 };
 
-/// The same on every rank, but for what says otherwise.
+/// The checked configuration and all that follows from it. Fields are the same on every rank unless
+/// they say otherwise.
 struct Setup {
   io::RunConfig config;
   ModelConfig model;
-  std::optional<ModelShape> shape;          ///< of a simulation: the target's, which says more
-  std::unique_ptr<io::Checkpoint> weights;  ///< null: they are not there, and nothing is computed
+  std::optional<ModelShape> shape;          ///< of a simulation: the target's shape, in more detail
+  std::unique_ptr<io::Checkpoint> weights;  ///< null: weights are absent, and nothing is computed
   std::shared_ptr<const io::Tokenizer> tokenizer;  ///< null when there is none
   TokenizerState tokenizer_state = TokenizerState::read;
-  std::string no_tokenizer;  ///< why there is none
+  std::string no_tokenizer;  ///< why there is no tokenizer
   DType compute = DType::bf16;
   std::vector<TokenId> stops;  ///< every id that ends a response
-  /// The model's end tokens in the step before, of a job that has done one.
+  /// The model's end tokens in the job's previous step; none in the first step.
   std::optional<std::vector<TokenId>> earlier_eos;
   std::int32_t longest_prompt = 0;       ///< tokens
-  double mean_max_tokens = 0;            ///< of the longest response to each prompt
+  double mean_max_tokens = 0;            ///< mean over prompts of the longest response's tokens
   std::int32_t longest_sequence = 0;     ///< tokens, prompt and response
   std::vector<fabric::RankFacts> facts;  ///< [ranks]
   policy::Layout layout;
@@ -62,21 +63,21 @@ struct Setup {
   MemoryPlan memory;
   std::vector<int> draft_servers;           ///< ranks that host one
   std::vector<ConfiguredDrafter> drafters;  ///< in the order in which a rank asks them
-  int threads = 1;                          ///< of this rank, which others may differ from
-  BackendChoice backend;                    ///< its device is this rank's
-  std::size_t responses = 0;                ///< to generate in all
+  int threads = 1;                          ///< of this rank; other ranks may have more or fewer
+  BackendChoice backend;                    ///< with this rank's device
+  std::size_t responses = 0;                ///< number to generate in all
   CostConditions conditions;                ///< of costs, with this rank's threads
   std::optional<CostTable> profile;         ///< engine.profile
-  std::string profile_fault;                ///< why the profile does not hold here; empty: it does
-  SpeculationChoice speculation;            ///< beyond what it decides, on rank 0 alone
-  /// What was found in checkpoints that the user should know of. The same text on every rank.
+  std::string profile_fault;                ///< why the profile does not hold here; empty: it holds
+  SpeculationChoice speculation;            ///< the plans behind the choice: rank 0 alone
+  /// Findings in checkpoints that the user should know of.
   std::vector<std::string> warnings;
-  /// What a plan does without, for it is not there yet: "weights of DIR", "tokenizer of DIR".
+  /// Files that are absent, which a plan does without: "weights of DIR", "tokenizer of DIR".
   std::vector<std::string> absent;
   bool given = false;  ///< responses are given: none is generated, and nothing drafts
 
   io::PromptSet prompts;              ///< on rank 0 alone
-  TurnEnd turn_end;                   ///< likewise
+  TurnEnd turn_end;                   ///< on rank 0 alone
   std::vector<std::string> subjects;  ///< [prompts] what scoring needs of each (ground_truth.hpp)
 
   [[nodiscard]] std::size_t requests() const {
@@ -88,37 +89,37 @@ struct Setup {
 /// The configuration that the command line names, output directory included.
 [[nodiscard]] io::RunConfig read_config(const RunArguments& arguments, io::Purpose purpose);
 
-/// Reads and checks everything and plans the layout. Collective; throws JobEnded. `standing`: what
-/// the step before has left. `planned`: null, or the machine to plan for instead of that which the
-/// job has (on one rank).
+/// Reads and checks everything and plans the layout. Collective; throws JobEnded. `standing`: kept
+/// by the job from its previous step. `planned`: null, or the machine to plan for instead of the
+/// job's own (on one rank).
 [[nodiscard]] Setup prepare(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
                             Standing& standing, const PlannedMachine* planned = nullptr);
 
-/// The same for the responses of a finished run, whose log-probabilities are wanted; what the
-/// configuration says of generating responses and of rewards counts for nothing. Throws DataError
-/// where they are not the model's: of another vocabulary, or too long.
+/// Prepares computing the log-probabilities of a finished run's responses; settings for generating
+/// responses and for rewards are ignored. Collective; throws JobEnded, with DataError's code where
+/// the responses cannot be the model's: of another vocabulary, or too long.
 [[nodiscard]] Setup prepare_given(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
                                   const io::StoredRun& run);
 
-/// The directory of what goes with the weights and need not lie beside them: tokenizer, chat
-/// template, and generation_config.json where the weights have none.
+/// The directory of the tokenizer and chat template, which need not lie beside the weights, and of
+/// generation_config.json where the weights have none.
 [[nodiscard]] const std::string& tokenizer_directory(const io::RunConfig& config);
 
-/// Throws, where tokens have no text, that `what` (as "sampling.stop_strings") needs it: DataError
-/// when a tokenizer cannot be read, UsageError when there is none.
+/// Throws where tokens have no text, naming `what` (as "sampling.stop_strings") that needs it:
+/// DataError when the tokenizer cannot be read, UsageError when there is none.
 void require_tokenizer(const Setup& setup, const char* what);
 
-/// Reads the tokenizer that the configuration has, for the vocabulary of setup.model: sets
-/// setup.tokenizer, tokenizer_state and no_tokenizer. Throws DataError where model.tokenizer has
-/// none, or it does not fit.
+/// Reads the configured tokenizer for the vocabulary of setup.model: sets setup.tokenizer,
+/// tokenizer_state and no_tokenizer. Throws DataError where model.tokenizer names a directory
+/// without one, or the tokenizer does not fit.
 void read_tokenizer(Setup& setup, Standing& standing);
 
 /// Reads the prompt file, with setup.tokenizer and for the context of setup.model: setup.prompts
-/// and longest_prompt. `plans`: where there is no tokenizer lengths of text are estimated. Throws
-/// as io::read_prompts() does, and UsageError where no prompt would have room.
+/// and longest_prompt. `plans`: without a tokenizer, lengths of text are estimated. Throws as
+/// io::read_prompts() does, and UsageError where no prompt would have room.
 void read_prompts(Setup& setup, bool plans);
 
-/// What identifies the run, for the output directory. On rank 0.
+/// The manifest, which identifies the run in its output directory. On rank 0.
 [[nodiscard]] io::RunManifest manifest_of(const Setup& setup);
 
 }  // namespace paceline::app

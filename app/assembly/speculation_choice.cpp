@@ -15,9 +15,9 @@
 namespace paceline::app {
 namespace {
 
-constexpr std::size_t kShown = 5;  ///< plans, besides the best of each mode
+constexpr std::size_t kShown = 5;  ///< number of plans shown, besides the best of each mode
 
-/// Positions that a request attends to, as if responses came to half of their longest.
+/// Mean positions that a request attends to, if responses come to half of their longest.
 double mean_context(const Setup& setup) { return setup.longest_prompt + setup.mean_max_tokens / 4; }
 
 policy::PlanFacts facts_of(const Setup& setup, const SpeculationChoice& choice) {
@@ -47,7 +47,7 @@ std::string how(const policy::SpeculationPlan& plan) {
   return "";
 }
 
-/// As arguments of the command line: "a=1 b=2".
+/// Settings "a=1 b=2" as arguments of the command line.
 std::string as_arguments(const std::string& settings) {
   std::string text = "--set ";
   for (const char c : settings) text += c == ' ' ? " --set " : std::string(1, c);
@@ -94,7 +94,7 @@ std::string reason_of(const SpeculationChoice& choice, SpeculationPolicy lengths
                                  how(choice.chosen));
   if (const policy::SpeculationPlan* other = rival(choice, !decoupled))
     text += fmt::format(", {:.0f} of {}", other->tokens_per_second, how(*other));
-  // The plan is for the start. A batch shrinks, and then drafts may pay after all.
+  // The plan is for the start. As a batch shrinks, drafts may pay after all.
   if (choice.chosen.mode == SpeculationMode::plain) {
     text +=
         drafts_always(lengths)
@@ -136,8 +136,8 @@ void plan(Setup& setup, const DraftHistory& history) {
   // Unless somebody wants it, no rank is there for n-grams and trees alone.
   const bool asked =
       drafter_ranks.value_or(0) > 0 || speculation.mode == SpeculationMode::decoupled;
-  // What sending a head its features costs a group is not known, so that for a head none is either;
-  // beside a draft model it stays with those that verify.
+  // Nor is a rank there for a head alone, for the cost of sending it features is not known. Beside
+  // a draft model the head stays with the verifiers.
   const bool models = std::any_of(setup.drafters.begin(), setup.drafters.end(),
                                   [](const auto& drafter) { return drafter.model != nullptr; });
   for (const ConfiguredDrafter& drafter : setup.drafters) {
@@ -153,7 +153,7 @@ void plan(Setup& setup, const DraftHistory& history) {
   const std::vector<policy::SpeculationPlan> settled = policy::plan_speculation(
       facts, {speculation.mode, groups, drafter_ranks, speculation.window});
   if (settled.empty()) {
-    // What was asked for in numbers is refused, with those numbers, by the layout.
+    // Numbers that were asked for are refused by the layout, which names them.
     if (drafter_ranks || speculation.mode != SpeculationMode::decoupled) return;
     throw UsageError(fmt::format(
         "speculation.mode: decoupled needs a rank that drafts beside the verifier groups, but the "
@@ -165,7 +165,7 @@ void plan(Setup& setup, const DraftHistory& history) {
                : ""));
   }
   choice.chosen = settled.front();
-  // With a window that somebody asks for it is none of those, whose windows are the best ones.
+  // With a window of the user's, the chosen plan is none of these, whose windows are the best.
   if (std::none_of(choice.plans.begin(), choice.plans.end(),
                    [&](const auto& plan) { return same(plan, choice.chosen); })) {
     const auto at = std::find_if(choice.plans.begin(), choice.plans.end(), [&](const auto& plan) {
@@ -182,7 +182,7 @@ void plan(Setup& setup, const DraftHistory& history) {
   if (choice.drafter_ranks > 0) speculation.window = choice.chosen.window;
 }
 
-/// By the ladder, where costs are known; else as they are.
+/// Orders drafters by the ladder, where costs are known; else leaves their order.
 void order_drafters(const Setup& setup, const DraftHistory& history, SpeculationChoice& choice) {
   choice.order.resize(setup.drafters.size());
   std::iota(choice.order.begin(), choice.order.end(), 0);

@@ -31,14 +31,14 @@ bool has(const std::vector<TokenId>& ids, TokenId id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
-/// "<|im_end|> (511)".
+/// A token for the user, as "<|im_end|> (511)".
 std::string token_name(TokenId id, const io::Tokenizer* tokenizer) {
   constexpr std::size_t kLongest = 40;
   if (tokenizer == nullptr || !tokenizer->has_token(id)) return fmt::format("token {}", id);
   return fmt::format("{} ({})", io::printable_start(tokenizer->bytes_of(id), kLongest), id);
 }
 
-/// "a, b or c".
+/// The words joined as "a, b or c".
 std::string alternatives(const std::vector<std::string>& words) {
   std::string text;
   for (std::size_t i = 0; i < words.size(); ++i)
@@ -53,12 +53,12 @@ std::vector<TokenId> stop_set(const ModelConfig& model, const SamplingParams& sa
   require_tokens("sampling.stop_ids", sampling.stop_ids, model);
   std::vector<TokenId> stops = sampling.stop_ids;
   if (!sampling.ignore_eos) stops.insert(stops.end(), model.eos.begin(), model.eos.end());
-  // Such a string is asked for as the token, which then cannot be sampled before min_tokens either.
-  // The matcher goes on to look for its spelling in what several tokens say.
+  // A stop string that spells a special token stops by its id, so min_tokens bans the id at first.
+  // The matcher still looks for the same text spelled by several tokens.
   for (const std::string& text : sampling.stop_strings) {
     if (tokenizer == nullptr) break;
     const std::optional<TokenId> id = tokenizer->token_to_id(text);
-    // One that is the tokenizer's alone is never sampled.
+    // An id past the model's vocabulary is never sampled.
     if (id && *id < model.vocab && tokenizer->is_special(*id)) stops.push_back(*id);
   }
   sort_once(stops);
@@ -109,7 +109,7 @@ TurnEnd turn_end(const io::ChatTemplate& chat, const io::Tokenizer* tokenizer,
     io::ChatOptions options;
     options.add_generation_prompt = false;
     text = chat.render(messages, options);
-  } catch (const DataError&) {  // one that takes no such conversation
+  } catch (const DataError&) {  // the template takes no such conversation
     return {};
   }
   text.erase(0, text.rfind(answer) + answer.size());
@@ -150,7 +150,7 @@ bool ends_with(const Setup& setup, const TurnEnd& end) {
 
 std::string end_warnings(const Setup& setup) {
   const SamplingParams& sampling = setup.config.sampling;
-  if (sampling.ignore_eos) return "";  // as it is wanted
+  if (sampling.ignore_eos) return "";  // the user wants it so
   const TurnEnd& turn = setup.turn_end;
   const std::string& path = setup.config.model.path;
   if (setup.stops.empty() && sampling.stop_strings.empty()) {

@@ -1,4 +1,4 @@
-// Which tokens end a response of the run, which cannot be sampled, and what is said of both.
+// Tokens that end a response of the run, tokens that cannot be sampled, and the text for the user.
 #pragma once
 
 #include <span>
@@ -17,35 +17,36 @@ namespace paceline::app {
 struct Setup;
 
 /// Every id that ends a response: the model's own end tokens unless they are ignored,
-/// sampling.stop_ids, and those of sampling.stop_strings that are special tokens. Ascending, each
-/// once. `tokenizer` may be null. Throws UsageError on an id that is no token of the model.
+/// sampling.stop_ids, and special tokens among sampling.stop_strings. Ascending, each once.
+/// `tokenizer` may be null. Throws UsageError on an id that is no token of the model.
 [[nodiscard]] std::vector<TokenId> stop_set(const ModelConfig& model,
                                             const SamplingParams& sampling,
                                             const io::Tokenizer* tokenizer);
 
-/// SamplingParams::masked: sampling.banned_ids and, unless they are kept, rows of the vocabulary
-/// that no token has and placeholders of images and the like; of these two kinds not what ends a
-/// response. Without a tokenizer no row is known to be unused. Throws UsageError on an id that is
-/// no token of the model, and where nothing is left to sample.
+/// Ids for SamplingParams::masked: sampling.banned_ids and, unless unused ids are kept, rows of the
+/// vocabulary that no token has and placeholders of images and the like. Unused rows and
+/// placeholders that end a response are not masked. Without a tokenizer no row is known to be
+/// unused. Throws UsageError on an id that is no token of the model, and where nothing is left to
+/// sample.
 [[nodiscard]] std::vector<TokenId> masked_tokens(const ModelConfig& model,
                                                  const SamplingParams& sampling,
                                                  const io::Tokenizer* tokenizer,
                                                  const std::vector<TokenId>& stops);
 
-/// What a chat template writes behind an answer, "<|im_end|>": the answer ends where it is sampled.
+/// The text that a chat template writes behind an answer, as "<|im_end|>", which ends a turn.
 struct TurnEnd {
   std::string text;             ///< empty: not known
-  std::vector<TokenId> tokens;  ///< one, where the tokenizer has it
-  bool in_prompts = false;  ///< some prompt has it, so that its model was told that turns end so
+  std::vector<TokenId> tokens;  ///< a single one where it is a special token
+  bool in_prompts = false;      ///< some prompt contains it, so the model has seen turns end so
 };
 [[nodiscard]] TurnEnd turn_end(const io::ChatTemplate& chat, const io::Tokenizer* tokenizer,
                                std::span<const Prompt> prompts);
 
-/// "3, 7-9" of ascending ids.
+/// Ascending ids as text, as "3, 7-9".
 [[nodiscard]] std::string ranges_text(const std::vector<TokenId>& ids);
 
-/// Lines of the banner: what ends a response and what cannot be sampled, with warnings where that
-/// is not what anyone can want, and the settings that mend it.
+/// Lines of the banner: tokens that end a response and tokens that cannot be sampled, with warnings
+/// where nobody can want them so, and the settings that mend it.
 [[nodiscard]] std::string token_text(const Setup& setup);
 
 }  // namespace paceline::app

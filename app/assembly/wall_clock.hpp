@@ -8,7 +8,7 @@
 
 namespace paceline::app {
 
-/// Seconds since it was made.
+/// A clock of seconds since it was made.
 class SteadyClock final : public Clock {
  public:
   SteadyClock();
@@ -26,7 +26,8 @@ struct TimeLimit {
   std::string origin;             ///< "limits.wall_clock", "Slurm", or why there is none
 };
 
-/// The setting when there is one; else what Slurm leaves the job (SLURM_JOB_END_TIME, or squeue).
+/// The setting if there is one; else the time that Slurm leaves the job (SLURM_JOB_END_TIME, or
+/// squeue).
 [[nodiscard]] TimeLimit time_limit(std::optional<double> setting);
 
 }  // namespace paceline::app

@@ -23,7 +23,7 @@ namespace {
 
 struct Model {
   const ModelConfig& config;
-  const io::Checkpoint* weights;  ///< null: they are not there, and the model is only planned with
+  const io::Checkpoint* weights;  ///< null: weights are absent, and the model is only planned with
   DType compute;
   model::Shard shard;
 };
@@ -37,7 +37,7 @@ Model model_of(const Setup& setup, const WeightsId& id) {
   return {draft.config, draft.weights.get(), draft.compute, model::shard_of(draft.config, 0, 1)};
 }
 
-/// The head that is meant; null: it is a model.
+/// The head that `id` names; null: it names a model.
 const DraftHead* head_of(const Setup& setup, const WeightsId& id) {
   return id.drafter < 0 ? nullptr : setup.drafters[id.drafter].head.get();
 }
@@ -50,14 +50,14 @@ std::uint64_t bytes_of(const Setup& setup, const WeightsId& id) {
   return model::weight_bytes(draft.config, draft.compute, id.tp);
 }
 
-/// Of a draft model that may give its memory to KV, where nothing else keeps the rank from it: its
-/// own copy, which it will not need in another role. On a device every copy is its rank's own.
+/// Whether a rank can lend a copy's memory to KV: the copy is of a draft model, its own, and not
+/// needed in another role. On a device every copy is its rank's own.
 bool lends(const Setup& setup, const WeightsId& id, std::size_t ranks_of_copy) {
   return id.drafter >= 0 && head_of(setup, id) == nullptr && setup.config.elastic() &&
          (setup.backend.on_device() || (ranks_of_copy == 1 && !roles_change(setup)));
 }
 
-/// All ranks, without weights.
+/// All ranks as holders of no weights yet.
 std::vector<policy::WeightHolder> holders(const Setup& setup) {
   std::vector<policy::WeightHolder> all;
   for (const fabric::RankFacts& fact : setup.facts) {
@@ -116,7 +116,7 @@ std::vector<WeightCopy> weight_copies(const Setup& setup) {
   for (const policy::DrafterPlace& drafter : placement.drafters)
     add_drafts(drafter.rank, Role::drafter);
   if (!tail_methods(setup).empty() && !setup.backend.on_device()) {
-    // All but the group of rank 0, which stays what it is.
+    // All ranks but those of rank 0's group, which keeps its role.
     for (int rank = placement.groups.front().tp; rank < placement.ranks; ++rank) {
       for (const std::int32_t d : tail_methods(setup)) add_draft(rank, d);
     }
@@ -178,8 +178,8 @@ WeightStore::WeightStore(const fabric::MpiEnvironment& mpi, const Setup& setup,
   for (auto& [id, memory] : memory_) memory.freeze();
 }
 
-/// The lowest rank of each copy makes its memory, and the others map it. Where any rank cannot, all
-/// do without.
+/// Maps shared copies: the lowest rank of each makes its memory, and the others map it. Where any
+/// rank cannot, all do without.
 void WeightStore::share(const fabric::MpiEnvironment& mpi, const std::vector<WeightCopy>& copies) {
   const int me = mpi.rank();
   std::string trouble;

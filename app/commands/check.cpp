@@ -46,7 +46,7 @@ std::string time_text(const Setup& setup, const TimeLimit& limit) {
   return text;
 }
 
-/// What the plan does without, and the subject of the last sentence.
+/// Lines on files that the plan does without, and the subject of the last sentence.
 std::string absence_text(const Setup& setup) {
   if (setup.absent.empty()) return "everything";
   std::string text;
@@ -74,7 +74,7 @@ ExitCode check(const fabric::MpiEnvironment& mpi, const CheckArguments& argument
   const Setup setup = prepare(mpi, arguments.run, standing, planned ? &machine : nullptr);
   together(mpi, [&] {
     if (mpi.rank() != 0) return;
-    std::optional<io::RunManifest> resumed;  // it takes reading all weights
+    std::optional<io::RunManifest> resumed;  // making one takes reading all weights
     if (arguments.run.resume) resumed = manifest_of(setup);
     const std::string output =
         io::RunDirectory::examine(setup.config.output.directory, resumed ? &*resumed : nullptr);

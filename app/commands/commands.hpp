@@ -11,7 +11,7 @@
 
 namespace paceline::app {
 
-/// What names a run on the command line.
+/// Arguments that name a run on the command line.
 struct RunArguments {
   std::string config;                  ///< YAML file
   std::vector<std::string> overrides;  ///< "section.key=value"
@@ -27,22 +27,22 @@ struct RolloutArguments {
 ExitCode rollout(const fabric::MpiEnvironment& mpi, const RolloutArguments& arguments);
 struct CheckArguments {
   RunArguments run;
-  PlannedMachine machine;  ///< as the command line says; the job's own where it says nothing
+  PlannedMachine machine;  ///< stated on the command line; else the job's own
 };
 /// Validates everything, prints layout, memory and plan on stdout and runs nothing. Collective.
 ExitCode check(const fabric::MpiEnvironment& mpi, const CheckArguments& arguments);
 struct ProfileArguments {
   RunArguments run;
-  std::string output;   ///< file
-  double seconds = 30;  ///< that measuring takes at most
+  std::string output;   ///< file to write
+  double seconds = 30;  ///< most that measuring may take
 };
-/// Measures what steps and drafts cost on the run's layout and writes a file that engine.profile
-/// names. Collective.
+/// Measures the costs of steps and drafts on the run's layout, and writes them to a file for
+/// engine.profile. Collective.
 ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& arguments);
 struct ScoreArguments {
-  RunArguments run;       ///< of the weights; its output counts for nothing
-  std::string directory;  ///< of a finished run
-  std::string name;       ///< of the scores; empty: that of the model's directory
+  RunArguments run;       ///< names the weights; its output is ignored
+  std::string directory;  ///< a finished run's
+  std::string name;       ///< names the scores; empty: name of the model's directory
 };
 /// Computes the log-probabilities of a finished run's responses under the weights of the
 /// configuration, and writes them beside the run. Collective.
@@ -51,17 +51,17 @@ struct SimulateArguments {
   RunArguments run;
   std::string sweep;  ///< "section.key=value,value": a row for each; empty: one simulation
 };
-/// Runs the roles and policies of a run in a modelled world, prints what it came to and writes its
+/// Runs the roles and policies of a run in a modelled world, prints the results and writes the
 /// telemetry. In one process, without MPI.
 ExitCode simulate(const SimulateArguments& arguments);
 struct ReportArguments {
   std::vector<std::string> runs;  ///< directories, or their telemetry.h5; folders of --watch
   std::string html;               ///< file to write; empty: none
-  std::string trace;              ///< likewise, of one run
-  bool json = false;              ///< what is printed is JSON
+  std::string trace;              ///< trace file to write, of one run; empty: none
+  bool json = false;              ///< print JSON
   double pass = 0.5;              ///< the least reward that counts as passed
 };
-/// Prints the rewards of runs, finished or not, and what became of their time, tokens and drafts.
+/// Prints the rewards of runs, finished or not, and how their time, tokens and drafts were spent.
 /// Without MPI.
 ExitCode report(const ReportArguments& arguments);
 struct ShowArguments {

@@ -25,8 +25,8 @@ namespace paceline::app {
 // All groups have one degree, and the first group's table is written.
 ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& arguments) {
   const SteadyClock clock;
-  // Every rank verifies and drafts, so that all there is gets measured, whatever the configuration
-  // goes on to do with it; its profile is the one to be made.
+  // Every rank verifies and drafts, so that all costs are measured, whatever the configuration does
+  // with them. The configured profile is ignored, for it is the one to be made.
   RunArguments all = arguments.run;
   for (const char* setting : {"layout.drafters=0", "speculation.mode=auto", "engine.profile=auto"})
     all.overrides.emplace_back(setting);
@@ -73,7 +73,7 @@ ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& argu
     io::write_cost_profile(arguments.output, measured.table);
     say("{}: {} in {:.1f} s; set engine.profile to it", arguments.output,
         counted(measured.measurements, "measurement"), measured.seconds);
-    // Of costs as they are read again, rounded: what a run goes by.
+    // The ladder is printed from the rounded costs of the file, which a run will go by.
     const CostTable written = io::parse_cost_profile(io::cost_profile_text(measured.table), "");
     write_to_user(draft_ladder_text(written, ladder_load(setup, setup.layout.groups())));
   });

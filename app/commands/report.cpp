@@ -27,10 +27,10 @@ std::string range_text(int first, int last) {
   return first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
 }
 
-/// "ranks 0-3 verifier groups 0-1, ranks 4-5 drafters, rank 6 spare".
+/// Roles of a node's ranks, as "ranks 0-3 verifier groups 0-1, ranks 4-5 drafters, rank 6 spare".
 std::string roles_text(const Setup& setup, int node) {
   const policy::Placement& placement = setup.layout.placement;
-  const auto kind = [&](int rank) {  // of a group: all its ranks are of one
+  const auto kind = [&](int rank) {  // all ranks of a group count as one kind
     const Role role = placement.role(rank);
     return role == Role::verifier_member ? Role::verifier : role;
   };
@@ -65,7 +65,7 @@ std::string roles_text(const Setup& setup, int node) {
   return text;
 }
 
-/// What the words in it mean, of those that are there.
+/// Explains the names of the roles that the placement has.
 std::string roles_explained(const policy::Placement& placement) {
   const std::vector<int> degrees = placement.degrees();
   std::string text =
@@ -119,7 +119,7 @@ std::string memory_text(const Setup& setup) {
   return text;
 }
 
-/// ", one copy for 4 ranks", of weights that ranks have in common.
+/// Text on weights that ranks share, as " in one copy for 4 ranks".
 std::string copy_text(const Setup& setup, const policy::WeightsId& id) {
   const std::vector<policy::WeightCopy> copies = weight_copies(setup);
   const auto copy = std::find_if(copies.begin(), copies.end(),
@@ -213,7 +213,7 @@ std::string drafts_text(const Setup& setup) {
   return text;
 }
 
-/// Memory that is the draft models' or KV's.
+/// Text on the memory that draft models lend to KV.
 std::string elastic_text(const Setup& setup) {
   if (!setup.config.elastic()) return "";
   if (setup.kv_gain == 0)
@@ -228,7 +228,7 @@ std::string elastic_text(const Setup& setup) {
           : "  their weights stay, for other ranks or other roles have them too\n");
 }
 
-/// Where KV goes that waits for its request's next chunk.
+/// Text on the KV pool, which holds KV of requests that wait for their next chunk.
 std::string kv_pool_text(const Setup& setup) {
   std::string text = fmt::format("  {}\n", setup.kv_pool.explanation);
   const io::KvPoolSection& pool = setup.config.kv_pool;

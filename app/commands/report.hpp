@@ -1,4 +1,4 @@
-// What a run is about to do, as its user sees it: banner and plan.
+// The banner and the plan of a run, for its user.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace paceline::app {
 
-/// Program, machine, model and prompts.
+/// The banner: program, machine, model and prompts.
 [[nodiscard]] std::string banner_text(const Setup& setup, int ranks);
-/// Nodes, roles, memory, and how each choice was made.
+/// The plan: nodes, roles, memory, and how each choice was made.
 [[nodiscard]] std::string plan_text(const Setup& setup);
-/// What a rank's memory goes to, in a line: a device's, or that of a host which is modelled.
+/// The use of a rank's memory, in a line: of a device, or of a modelled host.
 [[nodiscard]] std::string memory_use_text(const Setup& setup);
-/// What only the moment tells: threads against cores, and the time limit.
+/// Circumstances of this start alone: threads against cores, and the time limit.
 [[nodiscard]] std::string circumstances_text(const Setup& setup, const TimeLimit& limit);
 
 void print_banner(const Setup& setup, int ranks);

@@ -40,14 +40,14 @@
 namespace paceline::app {
 namespace {
 
-/// The output directory as every rank sees it; opened by rank 0.
+/// The state of the output directory, which rank 0 opens for all ranks.
 struct Output {
-  std::unique_ptr<io::RunDirectory> directory;  ///< rank 0
-  io::RunManifest manifest;                     ///< rank 0
-  io::ResumeState earlier;                      ///< rank 0
+  std::unique_ptr<io::RunDirectory> directory;  ///< on rank 0
+  io::RunManifest manifest;                     ///< on rank 0
+  io::ResumeState earlier;                      ///< on rank 0
   std::uint32_t attempt = 0;
   bool complete = false;
-  std::size_t left = 0;  ///< responses to generate still
+  std::size_t left = 0;  ///< responses still to generate
 };
 
 void warn(const std::vector<std::string>& warnings, const std::vector<std::string>& known = {}) {
@@ -56,7 +56,8 @@ void warn(const std::vector<std::string>& warnings, const std::vector<std::strin
   }
 }
 
-/// On rank 0. Nothing is worth a word where nothing is left to do: the directory may be read-only.
+/// Opens the log, on rank 0. Does not warn of a failure where the run is complete: its directory
+/// may be read-only.
 void keep_log(const Setup& setup, const Output& output, int ranks, RunLog& log) {
   const std::string which =
       output.complete ? std::string("a complete run again")
@@ -74,8 +75,8 @@ Output open_output(const fabric::MpiEnvironment& mpi, const Setup& setup, bool r
     if (mpi.rank() != 0) return;
     const io::RewardSection& reward = setup.config.reward;
     const bool scores = reward.method != io::RewardMethod::none;
-    // Before hours of work, and before anything is written of it. Of a run that goes on it is to be
-    // seen first whether anything is left to score.
+    // The scorer is tried before hours of work, and before anything is written. In a resumed run it
+    // is tried only once it is known that something is left to generate or score.
     const auto try_rewards = [&] {
       if (scores && standing.new_scorer(reward.command)) try_scorer(setup);
     };
@@ -98,23 +99,23 @@ Output open_output(const fabric::MpiEnvironment& mpi, const Setup& setup, bool r
   return output;
 }
 
-/// On rank 0, which knows the limit.
+/// Whether the time limit is near; only rank 0 knows the limit.
 bool late(const TimeLimit& limit, const Setup& setup, const Clock& clock) {
   return limit.seconds && clock.now() >= *limit.seconds - setup.config.limits.margin;
 }
 
-/// Rank 0's second thread.
+/// Runs the coordinator, on rank 0's second thread.
 void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coordinator,
                      Mailbox& mailbox, FaultDesk& faults, const Clock& clock,
                      const std::function<bool()>& is_late, std::optional<double> stall) {
   ProgressPrinter printer;
   roles::Watchdog watchdog(stall);
   PulsingLoop pulse;
-  std::string stalled;  // what the watchdog saw
+  std::string stalled;  // the watchdog's report
   bool announced = false;
   bool warned = false;
   const auto look = [&] {
-    pulse.turn(coordinator.changes() > 0);  // from then on the watchdog looks
+    pulse.turn(coordinator.changes() > 0);  // after a change the watchdog looks after other ranks
     faults.watch();
     if (coordinator.progress().nonsense > 0 && !std::exchange(warned, true))
       say("warning: a drafter rank sends the coordinator what makes no sense; that is dropped");
@@ -143,16 +144,16 @@ void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coord
   printer.end(clock.now(), coordinator.progress());
 }
 
-/// What the final files came to.
+/// Facts of the final files.
 struct Written {
-  std::uint64_t rewards = 0;  ///< responses that have one
-  double ended = 0;           ///< seconds of this attempt, as a report has them
+  std::uint64_t rewards = 0;  ///< responses with a reward
+  double ended = 0;           ///< seconds of this attempt, as in its report
 };
 
-/// Those that are not there: a killed run may have left one, and shards.
+/// Writes the final files that are missing: a killed run may have left one of them, and shards.
 Written write_final_files(const Setup& setup, const Output& output, const Clock& clock) {
   const std::string& directory = setup.config.output.directory;
-  std::optional<io::TelemetryEnding> ending;  // of this attempt, where it is one
+  std::optional<io::TelemetryEnding> ending;  // of this attempt, if it generated
   Written written;
   if (!output.complete) {
     const double begin = clock.now();
@@ -181,7 +182,7 @@ Written write_final_files(const Setup& setup, const Output& output, const Clock&
   return written;
 }
 
-/// What a start of the run came to.
+/// The outcome of this start of the run.
 struct Outcome {
   roles::Progress progress;
   std::vector<RankSummary> summaries;
@@ -196,7 +197,7 @@ void account(const Setup& setup, const Outcome& outcome, double seconds, bool re
   if (progress.placements > 0) say("{} ranks changed roles", counted(progress.placements, "time"));
 }
 
-/// On rank 0. The log has all of it; of a job's later steps the user is told what is new.
+/// Tells the plan, on rank 0: all of it to the log, and to the user only the news of later steps.
 void tell_plan(const Setup& setup, int ranks, const TimeLimit& limit, Standing& standing) {
   const std::string plan = banner_text(setup, ranks) + "layout\n" + plan_text(setup);
   const std::string moment = circumstances_text(setup, limit);
@@ -205,11 +206,11 @@ void tell_plan(const Setup& setup, int ranks, const TimeLimit& limit, Standing& 
   keep_in_log(plan + moment);
 }
 
-/// One rollout.
+/// Does one rollout.
 void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
               Standing& standing) {
   const SteadyClock clock;
-  const double earlier = standing.clock().now();  // that the job has run
+  const double earlier = standing.clock().now();  // seconds that the job has run
   const bool first = mpi.rank() == 0;
   RunLog log;
   Setup setup = prepare(mpi, arguments, standing);
@@ -265,7 +266,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
         }
       });
     }
-    // A run that was stopped does not wait for rewards either.
+    // A stopped run does not wait for rewards.
     const auto stop = [&] {
       return stop_signalled() ||
              (first && (late(limit, setup, clock) || (coordinated && !coordinator->complete())));
@@ -278,7 +279,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
                         standing, clock, *network, faults);
     }
     if (first) {
-      while (!coordinated) {  // what this role has sent may still be on its way
+      while (!coordinated) {  // this role's last messages may still be on their way
         mailbox.wait(1);
         while (mailbox.poll()) {
         }

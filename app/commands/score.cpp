@@ -1,6 +1,6 @@
 // `paceline score`, top to bottom: read the run, deal its prompts to the groups, compute, write one
-// file beside the run. The work is foreseeable, so groups need nothing of each other until then,
-// and the ranks of a group plan the same steps without a word.
+// file beside the run. All work is known beforehand, so groups need nothing of each other until the
+// file is written, and the ranks of a group plan the same steps without messages.
 #include <unistd.h>
 
 #include <algorithm>
@@ -39,14 +39,14 @@
 namespace paceline::app {
 namespace {
 
-/// What a group came to, beside what the run itself says of the same tokens.
+/// A group's counts, and its scores compared with the run's own of the same tokens.
 struct Counts {
-  std::uint64_t rows = 0;             ///< that were computed
-  std::uint64_t tokens = 0;           ///< that were scored
-  std::uint64_t differ = 0;           ///< of them, those whose logprob has other bits
-  std::uint64_t sampling_differ = 0;  ///< the same of sampling_logprob
-  double difference = 0;              ///< sum of the run's logprob less these
-  double largest = 0;                 ///< absolute difference
+  std::uint64_t rows = 0;             ///< rows computed
+  std::uint64_t tokens = 0;           ///< tokens scored
+  std::uint64_t differ = 0;           ///< tokens whose logprob has other bits than the run's
+  std::uint64_t sampling_differ = 0;  ///< tokens whose sampling_logprob has
+  double difference = 0;              ///< sum of the run's logprob less the new one
+  double largest = 0;                 ///< largest absolute difference of a logprob
 
   void compare(const Trajectory& own, const engine::ResponseScores& scores);
   void add(const Counts& other);
@@ -79,14 +79,14 @@ void Counts::add(const Counts& other) {
 struct Outcome {
   Counts counts;
   std::vector<engine::ResponseScores> scores;
-  bool stopped = false;  ///< before the end: it was asked to
+  bool stopped = false;  ///< before the end, as asked
 };
 
-/// Where the scores go. Throws UsageError on a name that is none, and IoError where nothing can be
-/// written: later would be a pity.
+/// The path of the scores. Throws UsageError on an invalid name, and IoError where the directory is
+/// not writable: better now than after all the work.
 std::string output_path(const Setup& setup, const ScoreArguments& arguments) {
   namespace fs = std::filesystem;
-  // A path that ends with a slash has its name before it.
+  // A path that ends with a slash has its last name before the slash.
   const fs::path model = fs::path(setup.config.model.path).lexically_normal();
   const fs::path last = model.has_filename() ? model.filename() : model.parent_path().filename();
   const std::string path =
@@ -96,7 +96,7 @@ std::string output_path(const Setup& setup, const ScoreArguments& arguments) {
   return path;
 }
 
-/// What other than the weights is not as it was when the run was generated, which can change bits.
+/// A difference from the run's settings, other than the weights, that can change bits.
 std::optional<std::string> other_difference(io::RunManifest now, const io::RunManifest& then) {
   now.model_fingerprint = then.model_fingerprint;
   now.weight_version = then.weight_version;
@@ -119,8 +119,8 @@ void print_start(const Setup& setup, int ranks, const io::RunManifest& now,
     say("  not as in the run: {}", *difference);
 }
 
-/// The ids that lines of the run's prompts had of their own to end responses: before min_tokens no
-/// token could be one.
+/// Reads stop ids that lines of the run's prompts had of their own: they are banned before
+/// min_tokens.
 void take_own_stops(const Setup& setup, io::StoredRun& run) {
   std::vector<std::string> fields;
   std::copy_if(run.manifest.by_line.begin(), run.manifest.by_line.end(), std::back_inserter(fields),
@@ -156,7 +156,7 @@ std::vector<Trajectory> share_of(const Setup& setup, int rank, const io::StoredR
   return share;
 }
 
-/// Whether a rank of the group was asked to stop: all of them stop before the same step.
+/// Whether a rank of the group was asked to stop, so that all stop before the same step.
 bool stops(TensorParallelGroup& group) {
   const std::byte mine{stop_signalled()};
   const std::vector<int> sizes(group.size(), 1);
@@ -165,11 +165,11 @@ bool stops(TensorParallelGroup& group) {
   return std::find(all.begin(), all.end(), std::byte{true}) != all.end();
 }
 
-/// `share`: in (prompt, sample) order. `watch`: called between steps.
+/// Scores a group's responses. `share`: in (prompt, sample) order. `watch`: called between steps.
 Outcome score_share(const Setup& setup, engine::Executor& executor, TensorParallelGroup& group,
                     const io::StoredRun& run, const std::vector<Trajectory>& share,
                     const std::function<void()>& watch) {
-  std::map<std::uint32_t, std::vector<TokenId>> banned;  // early, by prompts with their own stops
+  std::map<std::uint32_t, std::vector<TokenId>> banned;  // early, for prompts with own stops
   for (const Trajectory& t : share) {
     const auto& stops = run.prompts[t.id.prompt].sampling.stops;
     if (stops) banned.try_emplace(t.id.prompt, banned_early(setup.config.sampling, stops->ids));
@@ -205,7 +205,7 @@ Outcome score_share(const Setup& setup, engine::Executor& executor, TensorParall
   return outcome;
 }
 
-/// Rank 0 writes what the leaders of all groups have, and sums up. Collective.
+/// Writes the scores of all groups' leaders, on rank 0, and sums up their counts. Collective.
 Counts write_scores(const fabric::MpiEnvironment& mpi, const io::StoredRun& run,
                     const std::string& path, const io::RunManifest& manifest,
                     const Outcome& outcome, bool leads) {
@@ -222,7 +222,7 @@ Counts write_scores(const fabric::MpiEnvironment& mpi, const io::StoredRun& run,
   if (mpi.rank() == 0) file.emplace(path, run, manifest);
   Counts counts;
   mpi.collect(writer.take(), [&](std::span<const std::byte> bytes) {
-    if (bytes.empty()) return;  // of a rank that leads none
+    if (bytes.empty()) return;  // the rank leads no group
     WireReader reader(bytes);
     Counts of_group;
     reader.get(of_group);

@@ -42,7 +42,7 @@ std::string tokenizer_path(const std::string& config) {
   return path;
 }
 
-/// The run's own; nothing, and a word why, where its model has none or is gone.
+/// The tokenizer of the run; none, with a warning, where its model has none or is gone.
 std::optional<io::Tokenizer> tokenizer_of(const io::StoredRun& run) {
   try {
     return io::Tokenizer::load(tokenizer_path(run.manifest.config_text));
@@ -96,7 +96,7 @@ class Show {
     if (shown.empty()) fmt::print("\n{}: nothing is there yet\n", which);
   }
 
-  /// A line for each prompt, that with the longest response first.
+  /// Prints a line for each prompt, the prompt with the longest response first.
   void print_overview() const {
     std::vector<std::size_t> order(run_.prompts.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
@@ -155,8 +155,8 @@ class Show {
       mean = fmt::format("{:.1f}", sum / static_cast<double>(all.size()));
       if (scored > 0) reward = fmt::format("{:.3f}", rewards / static_cast<double>(scored));
     }
-    // What the user asks tells prompts apart, a system prompt before it does not. No more of a long
-    // prompt is decoded than is shown.
+    // The user's question tells prompts apart; a system prompt before it does not. No more of a
+    // long prompt is decoded than is shown.
     std::optional<std::string> text = io::question_of(run_.prompts[prompt]);
     if (!text || io::printable_start(*text, 1).empty()) {
       const std::span<const TokenId> start(tokens.data(), std::min(tokens.size(), kPromptStart));

@@ -22,13 +22,13 @@
 namespace paceline::app {
 namespace {
 
-/// What a simulation came to, as a row of a table.
+/// The results of a simulation, as a row of a table.
 struct Row {
   std::string name;
   double seconds = 0;  ///< of rollout, all attempts together
-  double tail = 0;     ///< of the last attempt, from when nine tenths of its responses had ended
+  double tail = 0;     ///< of the last attempt, after nine tenths of its responses ended
   std::uint64_t tokens = 0;
-  std::vector<double> busy;  ///< [roles] share of the time, mean over ranks; -1: there are none
+  std::vector<double> busy;  ///< [roles] share of time, mean over ranks; -1: no such rank
   std::size_t moves = 0, races = 0;
   std::size_t attempts = 0, role_changes = 0;
   std::string digest;
@@ -46,8 +46,8 @@ double busy_share(const SimulatedAttempt& attempt, Role role) {
   return ranks == 0 || attempt.seconds == 0 ? -1 : sum / (ranks * attempt.seconds);
 }
 
-/// What a simulation that was killed left of its telemetry goes; nothing else in the folder, which
-/// may be somebody's.
+/// Removes telemetry that a killed simulation left, and nothing else in the folder, which may be
+/// somebody's.
 void remove_shards(const std::string& path) {
   namespace fs = std::filesystem;
   const fs::path shards = fs::path(path) / "shards";
@@ -58,10 +58,10 @@ void remove_shards(const std::string& path) {
     if (name.starts_with("telemetry-") && name.ends_with(".h5")) old.push_back(entry.path());
   }
   for (const fs::path& file : old) fs::remove(file, ignored);
-  fs::remove(shards, ignored);  // where nothing else is in it
+  fs::remove(shards, ignored);  // fails where other files are in it
 }
 
-/// Makes room for telemetry in place of what an earlier simulation left, but not of a run.
+/// Makes room for telemetry in place of an earlier simulation's, but not of a run's.
 void open_directory(const std::string& path) {
   namespace fs = std::filesystem;
   for (const char* of_run : {"run.json", "trajectories.h5"}) {
@@ -134,7 +134,7 @@ void print(const std::vector<Row>& rows) {
   }
 }
 
-/// What simulating took, on the error stream: it is another each time.
+/// Prints the real cost of simulating on stderr, for it differs each time.
 void account(const Row& row) {
   const SimulatedAttempt& a = row.last;
   say("{}{}, {}; {:.2f} s of real time, {} turns ({:.0f} a second); coordinator: {} messages, "
@@ -146,7 +146,7 @@ void account(const Row& row) {
       1e6 * a.coordinator_longest);
 }
 
-/// "key=a,b,c" as "key=a", "key=b", "key=c"; commas in brackets are part of a value.
+/// Splits "key=a,b,c" into "key=a", "key=b", "key=c"; commas in brackets are part of a value.
 std::vector<std::string> settings_of(const std::string& sweep) {
   const std::size_t equals = sweep.find('=');
   if (equals == std::string::npos || equals + 1 == sweep.size())
@@ -165,8 +165,8 @@ std::vector<std::string> settings_of(const std::string& sweep) {
   return settings;
 }
 
-/// Where the telemetry of a sweep's value goes, in a directory that is named: in the order of the
-/// values, for a shell to list them in it.
+/// The directory for the telemetry of one value of a sweep. Its name begins with the value's
+/// number, so that a shell lists values in their order.
 std::string directory_of(const std::string& output, std::size_t number,
                          const std::string& setting) {
   constexpr std::size_t kMost = 100;  // letters
@@ -179,7 +179,7 @@ std::string directory_of(const std::string& output, std::size_t number,
   return (std::filesystem::path(output) / name).string();
 }
 
-/// What somebody who named a directory finds in it.
+/// Tells whether there is telemetry in the output directory.
 void say_written(const Setup& setup, const std::string& output) {
   if (setup.config.simulation.telemetry) {
     say("{}: telemetry, which paceline report reads", setup.config.output.directory);
@@ -201,10 +201,10 @@ ExitCode simulate(const SimulateArguments& arguments) {
   } else {
     const std::vector<std::string> settings = settings_of(arguments.sweep);
     std::vector<RunArguments> swept(settings.size(), arguments.run);
-    // All are read before the first is simulated, which may take hours.
+    // All configurations are read before the first is simulated, which may take hours.
     for (std::size_t i = 0; i < settings.size(); ++i) {
       swept[i].overrides.push_back(settings[i]);
-      if (arguments.run.output.empty()) {  // of many there is none that nobody asked for
+      if (arguments.run.output.empty()) {  // a sweep writes only where asked to
         swept[i].overrides.emplace_back("simulation.telemetry=false");
       } else {
         swept[i].output = directory_of(arguments.run.output, i, settings[i]);

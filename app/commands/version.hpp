@@ -1,4 +1,4 @@
-// What this program is.
+// The version of this program.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 namespace paceline::app {
 
 [[nodiscard]] std::string version();  ///< "0.1.0 (commit)"
-/// The lines of --version: backends, compiler, libraries as they are here. Before or after
-/// MPI_Init.
+/// The lines of --version: backends, compiler, libraries as they are here. May be called before
+/// or after MPI_Init.
 [[nodiscard]] std::string build_report();
 
 }  // namespace paceline::app

@@ -23,26 +23,27 @@
 namespace paceline::app {
 namespace {
 
-/// Between two looks at the folder: little beside what a step takes, and nothing for a file system.
+/// Pause between two looks at the folder: short beside a step, and no load for a file system.
 constexpr std::chrono::milliseconds kPause(20);
-/// Between two looks for what the other ranks say: they say it in a message's time after the pause.
+/// Pause between two looks for the other ranks' messages, which come right after kPause.
 constexpr std::chrono::milliseconds kPoll(2);
 
-/// What rank 0 sees in the folder, and any rank that it is to stop. The greater counts.
+/// The state that a rank sees: rank 0 of the folder, any rank that it is to stop. The greatest
+/// counts.
 enum class Sight : std::uint8_t { nothing, request, closed, stop, fault };
 
 /// Waits, asleep, until there is something to do. Collective; throws as together().
 Sight wait(const fabric::MpiEnvironment& mpi, const std::optional<io::StepFolder>& folder,
            std::optional<io::StepRequest>& request) {
   const SteadyClock clock;
-  // Slurm's: a configuration's own limit holds while a step runs.
+  // Slurm's time limit; a configuration's own limit holds only while a step runs.
   const TimeLimit limit = time_limit({});
   while (true) {
     auto sight = Sight::nothing;
     std::exception_ptr fault;
     if (folder) {
       try {
-        const PulsingLoop pulse;  // others are to notice a folder that hangs
+        const PulsingLoop pulse;  // so that other ranks notice a folder that hangs
         request = folder->next();
         sight = request ? Sight::request : folder->closed() ? Sight::closed : Sight::nothing;
       } catch (...) {
@@ -66,9 +67,8 @@ Sight wait(const fabric::MpiEnvironment& mpi, const std::optional<io::StepFolder
 
 bool of_the_request(ExitCode code) { return code == ExitCode::usage || code == ExitCode::bad_data; }
 
-/// A request is for new weights or new prompts: without either it would be met by the job's own, as
-/// is one that was not written yet, or not as it was meant. A configuration that is wrong is told
-/// of first.
+/// Throws UsageError where a request names neither weights nor prompts. Such a request, perhaps
+/// half written, would only repeat the job's own. A wrong configuration is reported first.
 void require_subject(const RunArguments& of_step, const io::StepRequest& step) {
   (void)read_config(of_step, io::Purpose::run);
   constexpr std::array<std::string_view, 3> kSubjects{"model.path", "model.weight_version",
@@ -86,14 +86,14 @@ void require_subject(const RunArguments& of_step, const io::StepRequest& step) {
                     : "neither: the same responses would be generated again"));
 }
 
-/// Where one rank ends the job by a fault of the request, the request is refused too, so that the
-/// next job goes on behind it.
+/// Last words for a job that one rank ends by a fault of the request: the request is refused too,
+/// so that the next job goes on behind it.
 std::function<void(const Fault&)> refusal(const std::string& path, const io::StepRequest& step) {
   return [path, step](const Fault& fault) {
     if (!of_the_request(fault.code)) return;
     try {
       io::StepFolder(path).refuse(step, fault.message, true);
-    } catch (const Error&) {  // the fault itself has been said, and is what matters
+    } catch (const Error&) {  // the fault matters, and has been reported
     }
   };
 }

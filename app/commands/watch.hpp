@@ -1,4 +1,4 @@
-// The resident job: ranks that stay for one step of a training after another.
+// The resident job: its ranks stay for one training step after another.
 #pragma once
 
 #include <functional>
@@ -13,8 +13,8 @@ using RunStep = std::function<void(const RunArguments&)>;
 
 /// Meets the requests of a folder (io/steps/step_folder.hpp) by `run`, one after another, and waits
 /// for more until the folder is closed. A request that is wrong (configuration, prompts, weights)
-/// is refused alone; whatever else ends a run ends the job, and the job started again goes on with
-/// it. Collective; throws JobEnded.
+/// is refused and the job goes on. Any other fault of a run ends the job; the job started again
+/// goes on with the same request. Collective; throws JobEnded.
 void watch(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
            const std::string& folder, const RunStep& run);
 

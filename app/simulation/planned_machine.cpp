@@ -14,7 +14,7 @@
 namespace paceline::app {
 namespace {
 
-/// The number that a variable begins with, as 8 of "8(x2),4"; none where it begins with none.
+/// The number that a variable begins with, as 8 of "8(x2),4"; nothing where it begins otherwise.
 std::optional<std::uint64_t> number_of(const char* variable) {
   const char* text = std::getenv(variable);
   if (text == nullptr) return std::nullopt;
@@ -28,7 +28,7 @@ std::optional<int> count_of(const char* variable) {
   return sensible ? std::optional(static_cast<int>(*number)) : std::nullopt;
 }
 
-/// The first of several variables that says.
+/// The count in the first of several variables that has one.
 template <typename... Names>
 std::optional<int> count_of(const char* first, Names... others) {
   const std::optional<int> count = count_of(first);
@@ -54,7 +54,7 @@ PlannedMachine with_slurm(PlannedMachine machine) {
     const std::int64_t cores = std::int64_t{*of_rank} * ranks_of_node(machine);
     machine.cores = static_cast<int>(std::min<std::int64_t>(cores, PlannedMachine::kMost));
   }
-  // In MiB, 0 being all that a node has.
+  // Slurm's memory is in MiB; 0 stands for all that a node has.
   if (const auto mib = number_of("SLURM_MEM_PER_NODE"); mib && *mib > 0 && !machine.host_memory)
     machine.host_memory = *mib << 20;
   return machine;
@@ -77,9 +77,9 @@ std::vector<fabric::RankFacts> facts_of(const PlannedMachine& machine,
   fabric::RankFacts fact = here;
   fact.local_ranks = ranks;
   fact.sharers = ranks;
-  // A node is taken to have a core for each of its ranks at least.
+  // A node is assumed to have at least a core for each of its ranks.
   fact.cores = machine.cores.value_or(std::max(here.cores, ranks));
-  // Of the nodes that a run will have this machine tells nothing.
+  // This machine tells nothing of the names, NUMA nodes and pages of the run's nodes.
   std::fill(std::begin(fact.host), std::end(fact.host), '\0');
   std::string_view("planned").copy(fact.host, sizeof fact.host - 1);
   fact.numa_nodes = 1;

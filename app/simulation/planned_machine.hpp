@@ -9,34 +9,33 @@
 
 namespace paceline::app {
 
-/// What is absent is as on this machine.
+/// The planned machine. Absent fields are as on this machine.
 struct PlannedMachine {
   static constexpr int kMost = 1 << 20;  ///< nodes, ranks or GPUs
 
-  std::optional<int> ranks;  ///< in all, spread evenly over the nodes
+  std::optional<int> ranks;  ///< total, spread evenly over the nodes
   std::optional<int> nodes;
   std::optional<int> ranks_per_node;
   std::optional<int> cores;                  ///< of a node
   std::optional<std::uint64_t> host_memory;  ///< bytes of a node
   std::optional<int> gpus;                   ///< of a node
-  std::optional<std::uint64_t> gpu_memory;   ///< bytes of each
-  /// By the command line, and not by Slurm's environment alone: it is a plan, for which the run's
-  /// weights and tokenizer need not be there.
+  std::optional<std::uint64_t> gpu_memory;   ///< bytes of each GPU
+  /// Whether the command line, not Slurm's environment alone, describes the machine. The run is
+  /// then only planned, and its weights and tokenizer need not be there.
   bool stated = false;
-  bool gpus_stated = false;  ///< likewise: they are to compute
+  bool gpus_stated = false;  ///< whether the command line asks for GPUs to compute on
 
-  /// Whether it differs from one rank on this machine.
+  /// Whether the planned machine differs from one rank on this machine.
   [[nodiscard]] bool elsewhere() const {
     return ranks || nodes || ranks_per_node || cores || host_memory || gpus || gpu_memory;
   }
 };
 
-/// What the command line says of a machine, completed by Slurm's environment, which says nothing
-/// outside a job.
+/// Completes the machine of the command line by Slurm's environment, inside a Slurm job.
 [[nodiscard]] PlannedMachine with_slurm(PlannedMachine machine);
 
-/// [ranks]: what each rank would say of itself. `here`: of this process. Throws UsageError on more
-/// than kMost ranks, and on ranks in all that are not those of the nodes.
+/// [ranks] facts that each rank of the machine would tell of itself. `here`: facts of this process.
+/// Throws UsageError on more than kMost ranks, and where ranks do not spread evenly over nodes.
 [[nodiscard]] std::vector<fabric::RankFacts> facts_of(const PlannedMachine& machine,
                                                       const fabric::RankFacts& here);
 

@@ -16,7 +16,7 @@
 namespace paceline::app {
 namespace {
 
-/// Between groups, which mostly are on different nodes where there are several.
+/// Transfer costs between groups, which mostly are on different nodes where there are several.
 TransferCosts transfers(const io::SimulationSection& simulation) {
   const io::SimulatedLinks& link = simulation.link;
   const double gpus = simulation.gpus_per_rank;
@@ -46,9 +46,9 @@ CostTable of_another_degree(CostTable costs, int tp) {
 
 namespace {
 
-/// Lookup costs a verifier's host so much for each request: n-grams and suffix trees of the
-/// embedded pair (`paceline profile` on a Zen 4 core), whose texts are short; a token more is read
-/// from what was found.
+/// Costs of lookup on a verifier's host, for each request: n-grams and suffix trees as measured
+/// with the embedded pair (`paceline profile` on a Zen 4 core), whose texts are short. Each further
+/// token is read from the match that was found.
 DrafterCosts lookup_costs(const std::string& name) {
   const double first = name == "ngram" ? 0.5e-6 : 2e-6;
   const double round = 0.1e-6;
@@ -78,13 +78,13 @@ CostTable by_gpu_tables(const Setup& setup, const std::string& directory) {
   CostTable table;
   try {
     table = sim::gpu_costs(measured, io::load_model_shape(config.model.path), gpus, drafts, system);
-  } catch (const std::invalid_argument& error) {  // a degree, or what was not measured
+  } catch (const std::invalid_argument& error) {  // a bad degree, or sizes not measured
     throw UsageError(fmt::format(
         "layout.verifier_tp, simulation.gpus_per_rank: no costs of {} GPUs that share a model by "
         "{}: {}",
         gpus, directory, error.what()));
   }
-  table.conditions.tp = tp;  // of ranks
+  table.conditions.tp = tp;  // counted in ranks, not GPUs
   table.transfer->bandwidth *= config.simulation.gpus_per_rank;
   for (const ConfiguredDrafter& drafter : setup.drafters) {
     if (drafter.model == nullptr && drafter.head == nullptr)
@@ -93,7 +93,7 @@ CostTable by_gpu_tables(const Setup& setup, const std::string& directory) {
   return table;
 }
 
-/// Of the drafters that there are, as the setup names them.
+/// The costs with the setup's drafters alone, in its order.
 CostTable of_drafters(const Setup& setup, CostTable table) {
   std::vector<DrafterCosts> drafters;
   for (const ConfiguredDrafter& drafter : setup.drafters) {
@@ -112,7 +112,8 @@ CostTable of_drafters(const Setup& setup, CostTable table) {
   return table;
 }
 
-/// Costs of another model, or of what the configuration says is not there, say nothing.
+/// Throws UsageError on costs of another model, or of another backend, instruction set or number of
+/// threads than the configuration sets.
 void require_holds(const Setup& setup, const CostTable& profile) {
   const io::EngineSection& engine = setup.config.engine;
   CostConditions now = profile.conditions;

@@ -1,4 +1,4 @@
-// What steps and drafts of a simulated job cost.
+// The costs of steps and drafts in a simulated job.
 #pragma once
 
 #include <optional>
@@ -7,18 +7,18 @@
 
 namespace paceline::app {
 
-/// By engine.profile, for the degree that it has; nullopt: by simulation.gpu_tables, where both are
-/// set too. With the drafters of the setup alone. Throws UsageError where there is neither, and
-/// where the profile was measured with another model than the setup's, or with what the
-/// configuration says otherwise, or does not know a drafter.
+/// Costs by engine.profile, for its degree and with the setup's drafters alone; nullopt where
+/// simulation.gpu_tables is set, which comes first. Throws UsageError where neither is set, and
+/// where the profile was measured with another model or under settings that the configuration
+/// contradicts, or does not know a drafter.
 [[nodiscard]] std::optional<CostTable> costs_by_profile(const Setup& setup);
 
-/// By simulation.gpu_tables, for the degree of the setup's layout. Throws UsageError where the
-/// tables do not know it.
+/// Costs by simulation.gpu_tables, for the degree of the setup's layout. Throws UsageError where
+/// the tables do not know the degree.
 [[nodiscard]] CostTable costs_by_gpu_tables(const Setup& setup);
 
-/// The same as if all work were shared out evenly among so many ranks: for groups of several
-/// degrees, of which one was measured.
+/// Costs at degree `tp`, as if all work of the measured degree were shared out evenly among `tp`
+/// ranks: for groups of several degrees, of which one was measured.
 [[nodiscard]] CostTable of_another_degree(CostTable costs, int tp);
 
 }  // namespace paceline::app

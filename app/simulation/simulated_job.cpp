@@ -30,7 +30,7 @@ double seconds_since(RealTime::time_point begin) {
   return std::chrono::duration<double>(RealTime::now() - begin).count();
 }
 
-/// A rank's responses. What was not flushed when the rank dies is lost.
+/// Stores a rank's responses. Responses that are not flushed when the job is killed are lost.
 class Disk final : public TrajectorySink {
  public:
   explicit Disk(Finished& finished) : finished_(finished) {}
@@ -50,7 +50,7 @@ class Disk final : public TrajectorySink {
   std::vector<Trajectory> waiting_;
 };
 
-/// Notes when responses end, and passes all on to where it is kept, if it is.
+/// Notes when responses end, and passes all records on to the writer that keeps them, if any.
 class Telemetry final : public TelemetrySink {
  public:
   Telemetry(std::vector<double>& ends, std::unique_ptr<io::TelemetryWriter> kept)
@@ -92,8 +92,8 @@ class Telemetry final : public TelemetrySink {
   std::unique_ptr<io::TelemetryWriter> kept_;
 };
 
-/// The coordinator, and how long its turns really take. It speaks as soon as it is made, so that it
-/// comes after its place in the world.
+/// Runs the coordinator, and measures the real time of its turns. A coordinator sends messages as
+/// soon as it is made, so its actor must be in the world before.
 class CoordinatorActor final : public sim::Actor {
  public:
   explicit CoordinatorActor(SimulatedAttempt& attempt) : attempt_(attempt) {}
@@ -117,7 +117,7 @@ class CoordinatorActor final : public sim::Actor {
   SimulatedAttempt& attempt_;
 };
 
-/// A draft server: of no matter to when the job is over.
+/// A draft server, for which the end of the job never waits.
 class DraftServerActor final : public sim::Actor {
  public:
   void serve(std::unique_ptr<roles::DraftServer> server) { server_ = std::move(server); }
@@ -143,12 +143,13 @@ std::vector<int> nodes_of(const Setup& setup) {
   return nodes;
 }
 
-/// Bytes that the KV of a rank has at most.
+/// Most bytes of a rank's KV.
 std::size_t most_kv(const Setup& setup) {
   return kv_shape(setup, 1, false).block_bytes() * (setup.kv.blocks + setup.kv_gain);
 }
 
-/// Transfers take as long whether their KV is looked at or not.
+/// Real bytes that each simulated byte of KV stands for: transfers take as long whether their KV is
+/// checked or not.
 double real_bytes_of_one(const Setup& setup) {
   const auto bytes = [&](bool looked_at) {
     return static_cast<double>(kv_shape(setup, 1, looked_at).block_bytes());
@@ -156,7 +157,7 @@ double real_bytes_of_one(const Setup& setup) {
   return bytes(false) / bytes(setup.config.simulation.check_kv);
 }
 
-/// The oracle may be told the lengths of what it simulates.
+/// Lengths for the oracle, which may be told those of the simulated responses.
 ResponseTokens lengths_of(const SimulationSetup& simulation) {
   ResponseTokens lengths = known_lengths(simulation.setup);
   if (!lengths.empty()) return lengths;
@@ -234,7 +235,7 @@ Job::Job(const SimulationSetup& simulation, std::uint32_t attempt, Finished& fin
   }
   std::vector<RequestId> done;
   for (const auto& [id, trajectory] : finished_) done.push_back(id);
-  // It is a thread of rank 0 that sleeps most of the time: a host of its own.
+  // The coordinator is a thread of rank 0 that sleeps most of the time: a host of its own here.
   post_.belongs(Address::coordinator(), world_.add(coordinator_actor_, settings_.nodes));
   post_.set_reading_seconds(Address::coordinator(), settings_.message_seconds);
   coordinator_actor_.lead(std::make_unique<roles::Coordinator>(
@@ -245,7 +246,7 @@ Job::Job(const SimulationSetup& simulation, std::uint32_t attempt, Finished& fin
   spread_faults();
 }
 
-/// Each is a thread of its rank that sleeps most of the time, like the coordinator.
+/// Adds the draft servers: threads of ranks that sleep most of the time, like the coordinator.
 void Job::add_draft_servers() {
   const Setup& setup = simulation_.setup;
   for (const int rank : setup.draft_servers) {
@@ -265,7 +266,7 @@ std::unique_ptr<io::TelemetryWriter> Job::writer(int rank) const {
   if (!settings_.telemetry) return nullptr;
   const Setup& setup = simulation_.setup;
   const io::SimulationSection& simulation = setup.config.simulation;
-  const bool gpus = setup.backend.on_device();  // else costs are those of threads
+  const bool gpus = setup.backend.on_device();  // else costs are of CPU threads
   const std::int32_t cores = setup.threads * setup.facts[rank].own_cores();
   return std::make_unique<io::TelemetryWriter>(
       setup.config.output.directory, attempt_, rank,
@@ -292,7 +293,7 @@ void Job::spread_faults() {
   }
 }
 
-/// Nobody wants a turn, and the run is not over.
+/// The message for a job in which nobody wants a turn though the run is not over.
 std::string Job::halted() const {
   const roles::Coordinator& coordinator = coordinator_actor_.coordinator();
   const roles::Progress p = coordinator.progress();
@@ -306,7 +307,7 @@ std::string Job::halted() const {
 SimulatedAttempt Job::run() {
   const auto begin = RealTime::now();
   const roles::Coordinator& coordinator = coordinator_actor_.coordinator();
-  // A job that is resumed lives.
+  // Only the first attempt is killed.
   const double kill = attempt_ == 0 ? settings_.faults.kill.value_or(kNever) : kNever;
   bool killed = false;
   while (!coordinator.over() && !killed) {

@@ -14,26 +14,26 @@
 
 namespace paceline::app {
 
-/// What an attempt came to.
+/// The outcome of an attempt.
 struct SimulatedAttempt {
   bool complete = false;               ///< every request ended
-  double seconds = 0;                  ///< until the last response ended, or a rank died
-  std::vector<double> ends;            ///< of responses, ascending, seconds
-  std::vector<RankSummary> summaries;  ///< of ranks that came to their end
+  double seconds = 0;                  ///< until the last response ended, or the job was killed
+  std::vector<double> ends;            ///< seconds at which responses ended, ascending
+  std::vector<RankSummary> summaries;  ///< of ranks that reported
   roles::Progress progress;
   std::uint64_t turns = 0;
-  double wall_seconds = 0;  ///< of real time
+  double wall_seconds = 0;  ///< real time of the attempt
   std::uint64_t coordinator_messages = 0;
-  double coordinator_seconds = 0;  ///< of real time, in them
-  double coordinator_longest = 0;  ///< of one turn
+  double coordinator_seconds = 0;  ///< real time of the coordinator's turns
+  double coordinator_longest = 0;  ///< real seconds of its longest turn
 };
 
 /// Responses that are safe on disk.
 using Finished = std::map<RequestId, Trajectory>;
 
-/// Runs until every rank has reported, or one dies. Adds what was flushed to `finished`, whose
-/// responses are not generated again. `attempt`: its number, of which telemetry and chance go by.
-/// Throws Error (internal) where the job comes to a halt, and as the roles do.
+/// Runs until every rank has reported, or the job is killed. Adds flushed responses to `finished`,
+/// whose responses are not generated again. `attempt`: its number, which telemetry and chance go
+/// by. Throws Error (internal) where the job comes to a halt, and as the roles do.
 SimulatedAttempt run_attempt(const SimulationSetup& simulation, std::uint32_t attempt,
                              Finished& finished);
 

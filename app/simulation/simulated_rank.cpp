@@ -60,7 +60,7 @@ void SimulatedRank::take(const policy::Placement& placement) {
       *blocks_, kv_, rank_ - leader, tp, roles::Recorder{&clock(), &telemetry_}, store_.get());
 }
 
-/// As many blocks as on a real machine, whatever they look like here.
+/// Makes a store of as many blocks as on a real machine, whatever their shape here.
 void SimulatedRank::make_store(int tp) {
   const Setup& setup = around_.simulation.setup;
   const io::SimulationSection& simulation = setup.config.simulation;

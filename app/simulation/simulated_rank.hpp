@@ -18,23 +18,23 @@
 
 namespace paceline::app {
 
-/// What all ranks of a simulated job share. References outlive them.
+/// The surroundings that all ranks of a simulated job share. References outlive the ranks.
 struct SimulatedSurroundings {
   const SimulationSetup& simulation;
   sim::World& world;
   sim::Post& post;
   sim::BlockWire& blocks;
-  const sim::AddressRange& kv_addresses;  ///< for KV that nobody looks at
+  const sim::AddressRange& kv_addresses;  ///< for KV that is not checked
   std::function<void(const std::string&)> warn;
 };
 
-/// KV of a rank in a group of `tp`, as it would be, or as it is where it is looked at: 4 bytes a
-/// head and slot.
+/// Shape of KV on a rank in a group of `tp`: that of a real rank or, where KV is looked at, of the
+/// simulation's own, 4 bytes a head and slot.
 [[nodiscard]] kernels::KvShape kv_shape(const Setup& setup, int tp, bool looked_at);
 
 class SimulatedRank final : public RankMachine, public sim::Actor {
  public:
-  /// Is added to the world. Sinks outlive this.
+  /// Adds the rank to the world. Sinks outlive this.
   SimulatedRank(const SimulatedSurroundings& around, int rank, TrajectorySink& trajectories,
                 TelemetrySink& telemetry);
 
@@ -69,7 +69,7 @@ class SimulatedRank final : public RankMachine, public sim::Actor {
   Mailbox* mailbox_ = nullptr;
   BlockTransport* blocks_ = nullptr;
   Role role_ = Role::spare;
-  std::vector<std::int32_t> drafters_;  ///< of the setup, that it makes in its place
+  std::vector<std::int32_t> drafters_;  ///< indices in the setup of its own drafters, for its place
   std::unique_ptr<sim::ModelledRunner> runner_;
   engine::KvMemory kv_;
   std::unique_ptr<sim::ModelledTiers> tiers_;

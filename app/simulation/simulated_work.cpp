@@ -16,7 +16,7 @@
 namespace paceline::app {
 namespace {
 
-/// How a drafter's tokens are accepted where the configuration does not say. `trees`: a head's.
+/// Acceptance of a drafter's tokens where the configuration does not say. `trees`: a head's.
 sim::MethodAcceptance known_acceptance(const ConfiguredDrafter& drafter,
                                        const sim::StopPoints* trees) {
   switch (drafter.setting.method) {
@@ -27,7 +27,7 @@ sim::MethodAcceptance known_acceptance(const ConfiguredDrafter& drafter,
     case io::DrafterMethod::eagle3: {
       sim::MethodAcceptance acceptance = sim::draft_model_acceptance(drafter.name);
       acceptance.mean = trees->acceptance();
-      acceptance.spread = 0;  // it is the trees' own
+      acceptance.spread = 0;  // the trees have a spread of their own
       return acceptance;
     }
     case io::DrafterMethod::model:
@@ -77,7 +77,7 @@ sim::Workload replayed(const Setup& setup, const std::string& directory,
   return sim::replayed_workload(run, acceptance_of(setup, trees), setup.config.simulation.seed);
 }
 
-/// [prompts] tokens of each that prompts.path has, to be found in the setup of a simulation.
+/// [prompts] lengths, in tokens, of the prompts in prompts.path.
 std::vector<std::int32_t> lengths_of_file(Setup& setup) {
   Standing standing;
   read_tokenizer(setup, standing);
@@ -85,7 +85,7 @@ std::vector<std::int32_t> lengths_of_file(Setup& setup) {
   std::vector<std::int32_t> lengths;
   for (const Prompt& prompt : setup.prompts.prompts)
     lengths.push_back(static_cast<std::int32_t>(prompt.tokens.size()));
-  setup.prompts = {};  // those of the workload take their place
+  setup.prompts = {};  // the workload's prompts take their place
   setup.longest_prompt = 0;
   return lengths;
 }
@@ -168,7 +168,7 @@ sim::Workload simulated_work(Setup& setup, const sim::StopPoints* trees) {
 }
 
 DraftHistory history_of(const sim::AcceptanceSettings& acceptance) {
-  constexpr double kTokens = 1e5;  // of each: beside them what is assumed beforehand is nothing
+  constexpr double kTokens = 1e5;  // of each drafter: they outweigh any prior
   DraftHistory history;
   for (const sim::MethodAcceptance& method : acceptance.methods)
     history.update(method.name, kTokens, kTokens * method.mean);

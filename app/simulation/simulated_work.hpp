@@ -1,4 +1,4 @@
-// What a simulated job is to do: its requests, and how they are drafted.
+// The work of a simulated job: its requests, and how they are drafted.
 #pragma once
 
 #include <memory>
@@ -11,17 +11,17 @@
 
 namespace paceline::app {
 
-/// The trees that a run recorded of a head, by which it drafts; null: there is no head. Throws
-/// UsageError where there is one and no run, or one without trees.
+/// The trees that a run recorded of a head, by which the simulated head drafts; null: there is no
+/// head. Throws UsageError where there is a head and no run, or a run without trees.
 [[nodiscard]] std::unique_ptr<sim::StopPoints> recorded_trees(const io::RunConfig& config);
 
-/// The requests of simulation.workload: those of a run that is replayed, or drawn, with as many and
-/// as long prompts as prompts.path has where no key says otherwise. Asks for the model and the
-/// drafters; sets setup.tokenizer, and what is absent, where it reads prompts. `trees`: null
+/// The requests of simulation.workload, replayed from a run or drawn at random. Where no key says
+/// otherwise, drawn prompts have the number and lengths of those in prompts.path. Needs the model
+/// and the drafters; sets setup.tokenizer and setup.absent where it reads prompts. `trees`: null
 /// without a head. Throws UsageError, and as reading a run, counted lengths or prompts does.
 [[nodiscard]] sim::Workload simulated_work(Setup& setup, const sim::StopPoints* trees);
 
-/// What earlier steps of the training would have seen of each drafter.
+/// The history that earlier steps of the training would have left of each drafter.
 [[nodiscard]] DraftHistory history_of(const sim::AcceptanceSettings& acceptance);
 
 }  // namespace paceline::app

@@ -21,8 +21,8 @@
 namespace paceline::app {
 namespace {
 
-/// What roles, layouts and KV go by of a model that no decoder runs. Latent attention keeps one
-/// vector of a position, which counts as one head here: halves of it stand for key and value.
+/// The configuration of a model that no decoder runs, for roles, layouts and KV. Latent attention
+/// keeps one vector for a position; here it counts as one head, its halves as key and value.
 ModelConfig modelled(const ModelShape& shape, const Auto<std::int32_t>& context) {
   if (!context && shape.context == 0)
     throw UsageError("simulation.context: config.json has no max_position_embeddings; set it");
@@ -39,7 +39,7 @@ ModelConfig modelled(const ModelShape& shape, const Auto<std::int32_t>& context)
   return model;
 }
 
-/// Ranks of as many nodes as are modelled.
+/// Facts of all ranks of the modelled nodes.
 std::vector<fabric::RankFacts> facts_of(const io::SimulationSection& simulation) {
   std::vector<fabric::RankFacts> facts;
   fabric::RankFacts fact;
@@ -53,7 +53,7 @@ std::vector<fabric::RankFacts> facts_of(const io::SimulationSection& simulation)
   return facts;
 }
 
-/// Of GPUs the memory is known; nodes are modelled whose hosts have enough.
+/// The modelled backend. The memory of GPUs is known; hosts are modelled to have enough.
 BackendChoice backend_of(const Setup& setup) {
   const io::SimulationSection& simulation = setup.config.simulation;
   BackendChoice choice;
@@ -71,7 +71,7 @@ BackendChoice backend_of(const Setup& setup) {
   return choice;
 }
 
-/// Where nothing says the degree it is that of the profile, or by the memory of GPUs.
+/// Plans the layout. Where no setting gives the degree, the profile or the GPUs' memory does.
 void lay_out(Setup& setup, std::optional<int> drafters, const std::string& reason) {
   policy::LayoutFacts facts;
   facts.ranks = static_cast<int>(setup.facts.size());
@@ -123,8 +123,8 @@ SimulationSetup prepare_simulation(const RunArguments& arguments) {
   simulation.responses = std::make_unique<sim::Responses>(workload, setup.config.sampling.seed,
                                                           setup.config.model.weight_version);
 
-  // What is measured says whether there are GPUs; their memory and the model, the degree by which
-  // costs of GPUs are made.
+  // A profile says whether there are GPUs. Their memory and the model then give the degree, for
+  // which costs are made by the GPU tables.
   std::optional<CostTable> measured = costs_by_profile(setup);
   setup.conditions.backend = "cuda";
   if (measured) setup.conditions = measured->conditions;
@@ -134,7 +134,7 @@ SimulationSetup prepare_simulation(const RunArguments& arguments) {
   const int measured_tp = setup.profile->conditions.tp;
   setup.conditions = setup.profile->conditions;
   setup.threads = setup.conditions.threads;
-  // Plans are for the degree that groups have.
+  // Plans need costs at the groups' degree.
   if (const std::vector<int> degrees = setup.layout.placement.degrees(); degrees.size() == 1) {
     setup.profile = of_another_degree(std::move(*setup.profile), degrees.front());
     setup.conditions = setup.profile->conditions;
@@ -146,7 +146,7 @@ SimulationSetup prepare_simulation(const RunArguments& arguments) {
   require_chains(setup);
   place_draft_servers(setup);
   plan_memory(setup);
-  setup.model.vocab = workload.vocabulary;  // from here on of tokens that stand for others
+  setup.model.vocab = workload.vocabulary;  // from here on tokens are stand-ins
   const std::vector<int> degrees = setup.layout.placement.degrees();
   for (const int tp : degrees) simulation.costs[tp] = of_another_degree(*setup.profile, tp);
   if (degrees != std::vector{measured_tp}) {

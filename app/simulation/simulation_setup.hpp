@@ -1,4 +1,4 @@
-// From a configuration to a simulated job: what prepare() is for a real one.
+// From a configuration to a simulated job, as prepare() does for a real one.
 #pragma once
 
 #include <map>
@@ -18,15 +18,15 @@ struct SimulationSetup {
   Setup setup;
   std::unique_ptr<sim::Workload> workload;
   std::unique_ptr<sim::Responses> responses;
-  std::unique_ptr<sim::StopPoints> stop_points;  ///< what heads draft; null: there is none
-  std::map<int, CostTable> costs;  ///< by degree of groups, of all that the layout has
+  std::unique_ptr<sim::StopPoints> stop_points;  ///< trees that heads draft; null: there is no head
+  std::map<int, CostTable> costs;                ///< by each degree of groups in the layout
 };
 
 /// Reads the configuration, the models' config.json and the costs; makes the workload and plans the
-/// layout. Throws as these do.
+/// layout. Throws as its parts do.
 [[nodiscard]] SimulationSetup prepare_simulation(const RunArguments& arguments);
 
-/// What is modelled, and the plan, for people.
+/// Text on the modelled world and the plan, for people.
 [[nodiscard]] std::string simulation_text(const Setup& setup);
 
 }  // namespace paceline::app

@@ -14,7 +14,7 @@
 namespace paceline::app {
 namespace {
 
-/// When lines are due after one at `now`.
+/// When the next line is due after a line at `now`.
 double next_line(double now) {
   for (const double at : {1.0, 2.0, 5.0}) {
     if (now < at) return at;
@@ -22,7 +22,7 @@ double next_line(double now) {
   return (std::floor(now / 10) + 1) * 10;
 }
 
-/// Every request of the run in one of these.
+/// The counts of a line; every request of the run is in one of them.
 std::string counts_text(const roles::Progress& progress) {
   std::string text = fmt::format("{}/{} finished", progress.finished, progress.total);
   if (progress.unflushed > 0) text += fmt::format(", {} not on disk yet", progress.unflushed);
@@ -31,7 +31,7 @@ std::string counts_text(const roles::Progress& progress) {
   return text + fmt::format(", {} waiting", progress.waiting);
 }
 
-/// A bar in front of as many parts as a line of the terminal has room for, the first ones foremost.
+/// A bar and as many of the parts, from the first on, as a line of the terminal has room for.
 std::string bar_line(double done, std::vector<std::string> parts) {
   const auto columns = static_cast<std::size_t>(std::max(1, terminal_columns() - 1));
   const auto joined = [&] {
@@ -95,7 +95,7 @@ void ProgressPrinter::draw_bar(const roles::Progress& progress,
   draw("\r" + bar_line(done, std::move(parts)) + "\x1b[K");
 }
 
-/// To the user where there is no bar; into the log in any case.
+/// Writes a line to the user where there is no bar, and to the log in any case.
 void ProgressPrinter::add_line(const std::vector<std::string>& parts) const {
   const std::string line = fmt::format("{}\n", fmt::join(parts, ", "));
   if (!terminal_) draw(line);

@@ -1,4 +1,4 @@
-// How far a run is, on stderr.
+// Progress of a run, on stderr.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@
 
 namespace paceline::app {
 
-/// A bar that is redrawn on a terminal; elsewhere, as under a launcher and in the log of the run,
-/// lines after 0, 1, 2, 5 and 10 seconds and then every ten. The counts of a line add up to the
-/// total. Used by one thread.
+/// Shows progress as a bar that is redrawn on a terminal; elsewhere, as under a launcher and in the
+/// log of the run, as lines after 0, 1, 2, 5 and 10 seconds and then every ten. The counts of a
+/// line add up to the total. Used by one thread.
 class ProgressPrinter {
  public:
   ProgressPrinter();
-  /// `now` in seconds. Prints when it is time to.
+  /// Prints progress when a line or a redraw is due. `now`: seconds.
   void update(double now, const roles::Progress& progress);
-  /// A line of its own, before the next of progress: the run is stopping.
+  /// Prints at once, on a line of its own, that the run is stopping.
   void stopping(const std::string& why);
-  /// Prints where it ended.
+  /// Prints the final progress.
   void end(double now, const roles::Progress& progress);
 
  private:
@@ -31,13 +31,13 @@ class ProgressPrinter {
 
   bool terminal_;
   bool stopping_ = false;
-  double next_draw_ = 0;  ///< where there is a terminal
+  double next_draw_ = 0;  ///< when the bar is due, on a terminal
   double next_line_ = 0;
   double last_rate_time_ = 0;
   std::uint64_t last_tokens_ = 0;
-  double rate_ = 0;  ///< tokens/s of late
+  double rate_ = 0;  ///< recent tokens/s
   TimeLeft time_left_;
-  std::optional<double> left_;  ///< seconds, as of the last update
+  std::optional<double> left_;  ///< seconds left, as of the last update
 };
 
 }  // namespace paceline::app

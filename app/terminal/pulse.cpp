@@ -17,15 +17,15 @@ constexpr int kTag = 1;
 constexpr std::uint8_t kAlive = 0;
 constexpr std::uint8_t kLast = 1;
 constexpr double kLongestPause = 1;  // seconds between two pulses
-/// Pulses that may be missed: two pauses are what a pulse and its answer take.
+/// Pauses in limits.stall, where it is short: a pulse and its answer take two.
 constexpr double kPulses = 8;
-/// Rank 1 speaks for all that miss rank 0, and takes a while where that hangs too; where it has
-/// stopped as well, the others speak.
+/// Seconds that other ranks leave rank 1 to end the job for all that miss rank 0; where rank 1 has
+/// stopped as well, the others do.
 constexpr double kOthersLater = 10;
 constexpr double kForEver = std::numeric_limits<double>::infinity();
 
 std::atomic<double> g_patience{kForEver};
-// Of rank 0's loop.
+// State of rank 0's PulsingLoop.
 std::atomic<int> g_loops{0};
 std::atomic<std::uint64_t> g_turns{0};
 std::atomic<bool> g_watches_others{false};
@@ -68,7 +68,7 @@ Pulse::~Pulse() {
 }
 
 void Pulse::sleep() {
-  // At the end all ranks are here, and each waits for rank 0's last word.
+  // At the end all ranks are here, and each waits for rank 0's last pulse.
   constexpr std::chrono::milliseconds kAtEnd(1);
   std::unique_lock lock(mutex_);
   if (ending_) {
@@ -108,25 +108,26 @@ bool Pulse::ending() {
   return ending_;
 }
 
-/// Whether rank 0's loop, where it is in one, has made no turn since the last look.
+/// Whether rank 0 is in a PulsingLoop that has made no turn since the last look.
 bool Pulse::loop_stands() {
   const std::uint64_t turns = g_turns;
   return std::exchange(turns_, turns) == turns && g_loops > 0;
 }
 
-/// To those who have taken the pulse before: one at a time, however long a rank stands still.
+/// Sends a pulse to the ranks that have received the last one: one pulse at a time is in flight,
+/// however long a rank stands still.
 void Pulse::beat(std::uint8_t pulse) {
   pulse_ = pulse;
   for (int rank = 1; rank < static_cast<int>(peers_.size()); ++rank) {
     Peer& peer = peers_[rank];
     if (peer.request != MPI_REQUEST_NULL) continue;
     peer.silent = 0;
-    // Synchronous: it ends when the rank has taken it.
+    // A synchronous send, which completes only when the rank has received it.
     MPI_Issend(&pulse_, 1, MPI_BYTE, rank, kTag, comm_.get(), &peer.request);
   }
 }
 
-/// Whether each rank has taken rank 0's last pulse.
+/// Whether each rank has received rank 0's latest pulse.
 bool Pulse::all_taken() {
   bool all = true;
   for (int rank = 1; rank < static_cast<int>(peers_.size()); ++rank) {
@@ -142,7 +143,7 @@ bool Pulse::all_taken() {
   return all;
 }
 
-/// Whether it was the last pulse.
+/// Receives pulses of rank 0; true when the last pulse has come.
 bool Pulse::listen() {
   silent_ += passed_;
   int heard = 0;

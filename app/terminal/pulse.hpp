@@ -18,16 +18,16 @@
 namespace paceline::app {
 
 /// From construction to destruction a thread of rank 0 sends a pulse to every other rank, about
-/// once a second, and a thread of each other rank answers by taking it. A rank that has heard
-/// nothing of rank 0 for limits.stall ends the job (70), naming it, and so does rank 0 with one
-/// that has not answered. A phase may be as long as it likes: it is the process that must be alive,
-/// or the loop of a PulsingLoop. Time in which nobody looked does not count: the job may have been
-/// suspended as a whole.
+/// once a second, and a thread of each other rank answers by receiving it. A rank that has heard
+/// nothing of rank 0 for limits.stall ends the job (70), naming rank 0; rank 0 does so with a rank
+/// that has not answered. A phase may take any time: only the process must be alive, or the loop of
+/// a PulsingLoop. Time in which nobody looked does not count, for the job may have been suspended
+/// as a whole.
 ///
-/// One per process. Where there is one rank it does nothing.
+/// One per process. With a single rank it does nothing.
 class Pulse {
  public:
-  /// Collective. `advice`: what the user is to do when a rank has stopped; may be empty.
+  /// Collective. `advice`: told to the user when a rank has stopped; may be empty.
   Pulse(const fabric::MpiEnvironment& mpi, std::string advice);
   /// Waits until rank 0's last pulse has come. Collective.
   ~Pulse();
@@ -36,8 +36,8 @@ class Pulse {
 
  private:
   struct Peer {
-    MPI_Request request = MPI_REQUEST_NULL;  ///< its last pulse, until it is taken
-    double silent = 0;                       ///< seconds that it has not been
+    MPI_Request request = MPI_REQUEST_NULL;  ///< last pulse to it, until received
+    double silent = 0;                       ///< seconds that the pulse has waited
   };
   void run();
   void beat(std::uint8_t pulse);
@@ -46,18 +46,18 @@ class Pulse {
   [[nodiscard]] bool ending();
   [[nodiscard]] bool loop_stands();
   void judge(int rank, double silent, double grace);
-  /// Until the next look is due, or `ending_`.
+  /// Sleeps until the next look is due, or `ending_`.
   void sleep();
 
   const fabric::MpiEnvironment& mpi_;
   std::string advice_;
   Communicator comm_;
-  std::vector<Peer> peers_;  ///< rank 0: [ranks], its own unused
+  std::vector<Peer> peers_;  ///< on rank 0: [ranks], entry 0 unused
   MPI_Request heard_ = MPI_REQUEST_NULL;
-  std::uint8_t pulse_ = 0;  ///< the one that is sent or taken
-  double silent_ = 0;       ///< seconds that rank 0 has not been heard
+  std::uint8_t pulse_ = 0;  ///< pulse being sent or received
+  double silent_ = 0;       ///< seconds since rank 0 was heard
   double looked_ = 0;
-  double passed_ = 0;  ///< since the last look, as far as it counts
+  double passed_ = 0;  ///< seconds since the last look that count as silence
   std::uint64_t turns_ = 0;
   std::mutex mutex_;
   std::condition_variable wake_;
@@ -65,19 +65,20 @@ class Pulse {
   std::thread thread_;
 };
 
-/// For how long a rank may be silent; nothing: for ever. limits.stall, from when it is known.
+/// Sets how many seconds a rank may be silent (limits.stall); nothing: for ever, as before the
+/// call.
 void set_patience(std::optional<double> seconds);
 
-/// While one lives, rank 0's pulse is that of a loop: it pauses while the loop makes no turn, as
-/// when a file system hangs. Not for loops that wait for other ranks.
+/// Ties rank 0's pulse to a loop while this object lives: the pulse pauses while the loop makes no
+/// turn, as when a file system hangs. Not for loops that wait for other ranks.
 class PulsingLoop {
  public:
   PulsingLoop();
   ~PulsingLoop();
   PulsingLoop(const PulsingLoop&) = delete;
   PulsingLoop& operator=(const PulsingLoop&) = delete;
-  /// `watches_others`: the loop itself notices when another rank has stopped, and knows better
-  /// whether that matters.
+  /// Counts a turn of the loop. `watches_others`: the loop itself notices when another rank has
+  /// stopped, and knows better whether a stopped rank matters.
   void turn(bool watches_others);
 };
 

@@ -18,12 +18,12 @@ namespace {
 std::atomic<int> g_file{-1};
 static_assert(std::atomic<int>::is_always_lock_free);
 
-/// Before the file is open.
+/// Text and path of a log whose file is not open yet.
 struct Waiting {
   std::mutex mutex;
   bool keeps = false;
   std::string text;
-  std::string path;  ///< to be opened when there is text; empty: not known yet
+  std::string path;  ///< of the file, opened when there is text; empty: not known yet
 };
 Waiting& waiting() {
   static Waiting all;
@@ -38,7 +38,8 @@ void append(int file, std::string_view text) noexcept {
   }
 }
 
-/// -1: it cannot be, by errno. A link is refused: a run writes nothing outside its own directory.
+/// Opens the log; -1 and errno where that fails. A link is refused: a run writes nothing outside
+/// its own directory.
 int open_log(const std::string& path) noexcept {
   return ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
 }
@@ -92,7 +93,7 @@ void RunLog::join(const std::string& directory) {
     const std::lock_guard guard(w.mutex);
     w.path = (std::filesystem::path(directory) / kRunLogName).string();
   }
-  keep_in_log("");  // what waits already
+  keep_in_log("");  // text that waits already
 }
 
 void keep_in_log(std::string_view text) noexcept {

@@ -1,8 +1,8 @@
-// The log of a run, DIR/paceline.log: what its user is told, kept for whoever looks at its output
-// later. Readers of a run take no notice of it.
+// The log of a run, DIR/paceline.log: keeps the text told to the user, for whoever looks at the
+// output later. Programs that read a run ignore it.
 //
-// Whatever is said with one call (terminal.hpp) is appended with one write, so that ranks do not
-// mix their lines, and a run that is killed leaves whole ones. Each attempt appends its own:
+// The text of one call (terminal.hpp) is appended with one write, so that ranks do not mix their
+// lines, and a killed run leaves whole lines. Each attempt appends a part of its own:
 //
 //   == start 2 of this run, 2026-01-31 18:04:12 UTC, 4 ranks
 //   ...
@@ -16,34 +16,34 @@ namespace paceline::app {
 
 inline constexpr const char* kRunLogName = "paceline.log";
 
-/// Keeps what this process says from its beginning to its end, one at a time. A log that cannot be
-/// written ends nothing: its text is lost. Made, opened and ended by one thread; any may say
-/// something.
+/// Logs the text that this process tells the user, from construction to destruction; one log at a
+/// time. A log that cannot be written only loses its text. Made, opened and ended by one thread;
+/// any thread may tell the user something.
 class RunLog {
  public:
-  /// What is said before the log is opened waits in memory.
+  /// Keeps text in memory until the log is opened.
   RunLog();
-  /// Says when it ended, if open().
+  /// Writes the time of the end, if this rank called open().
   ~RunLog();
   RunLog(const RunLog&) = delete;
   RunLog& operator=(const RunLog&) = delete;
 
-  /// Of the rank that speaks for all: appends `heading`, as the first line above, and what was
-  /// said. Why it cannot be; empty: it can.
+  /// Opens the log on the rank that speaks for all: appends `heading`, as the first line above, and
+  /// the text so far. Returns why it cannot be opened, or nothing.
   [[nodiscard]] std::string open(const std::string& directory, const std::string& heading);
-  /// Of the others: it is opened when they say something.
+  /// Joins the log on other ranks, which open it when they have something to tell.
   void join(const std::string& directory);
 
  private:
   bool leads_ = false;
 };
 
-/// Where a log is kept, the text goes there. Never fails.
+/// Adds the text to the log, where one is kept. Never fails.
 void keep_in_log(std::string_view text) noexcept;
-/// The same as a signal handler may: where the log is open.
+/// Adds the text to an open log; safe in a signal handler.
 void keep_in_open_log(std::string_view text) noexcept;
 
-/// "2026-01-31 18:04:12 UTC".
+/// The time now, as "2026-01-31 18:04:12 UTC".
 [[nodiscard]] std::string now_text();
 
 }  // namespace paceline::app

@@ -82,14 +82,14 @@ std::string_view file_mapped_at(const void* address) {
   return {};
 }
 
-// Memory is there but has no bytes behind it: of a mapped file, what lay there cannot be read.
+// Handles SIGBUS: the memory is mapped, but the bytes of its file cannot be read.
 void on_bus_error(int signal, siginfo_t* info, void*) {
   static std::atomic_flag taken = ATOMIC_FLAG_INIT;
   if (taken.test_and_set()) {
-    while (true) ::pause();  // another thread says it
+    while (true) ::pause();  // another thread reports it
   }
   const std::string_view path = file_mapped_at(info->si_addr);
-  if (path.empty()) {  // not a file's: a fault of the program, which happens again on return
+  if (path.empty()) {  // not a file's memory: a program fault, which recurs on return
     std::signal(signal, SIG_DFL);
     return;
   }

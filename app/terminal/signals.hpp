@@ -1,15 +1,15 @@
-// Signals that ask the program to stop, and those that say a file has failed.
+// Signals that ask the program to stop, and signals of a failed file.
 #pragma once
 
 namespace paceline::app {
 
-/// From here on SIGUSR1 and SIGTERM set a flag; a second one ends the process at once with 75.
+/// From this call on SIGUSR1 and SIGTERM set a flag; a second signal ends the process with 75.
 /// Reading past the end of a mapped file that has shrunk, or off a failing disk (SIGBUS), prints
 /// the file's name and ends the process with 74.
 void watch_signals();
-/// Which rank this is: of many whose file failed, rank 0 speaks.
+/// Sets the number of this rank: when a file fails many ranks, rank 0 speaks for all.
 void know_rank(int rank);
-/// A signal has come. Thread-safe.
+/// Whether a signal to stop has come. Thread-safe.
 [[nodiscard]] bool stop_signalled();
 
 }  // namespace paceline::app

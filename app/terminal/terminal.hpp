@@ -1,5 +1,5 @@
-// What the program says to its user, on stderr, so that stdout stays free for results, and in the
-// log of the run (run_log.hpp) where one is kept.
+// Text for the user, on stderr, so that stdout stays free for results, and in the log of the run
+// (run_log.hpp) where one is kept.
 #pragma once
 
 #include <fmt/format.h>
@@ -8,18 +8,17 @@
 
 namespace paceline::app {
 
-/// Writes the text as it is. A stderr that is closed or full is not worth ending a run for: never
-/// fails.
+/// Writes the text as it is. Never fails, for a closed or full stderr is not worth ending a run.
 void write_to_user(std::string_view text) noexcept;
-/// The same as a signal handler may.
+/// Writes the text; safe in a signal handler.
 void write_from_handler(std::string_view text) noexcept;
-/// On stderr alone: what is drawn over again, as a bar is.
+/// Writes text that is not to be logged, as a bar that is redrawn, on stderr alone.
 void draw(std::string_view text) noexcept;
 
-/// Columns of the terminal that stderr is; 80 where it does not say.
+/// Columns of stderr's terminal; 80 where they are not known.
 [[nodiscard]] int terminal_columns();
 
-/// One formatted line.
+/// Writes one formatted line.
 template <typename... Args>
 void say(fmt::format_string<Args...> format, Args&&... args) {
   write_to_user(fmt::format(format, std::forward<Args>(args)...) + "\n");

@@ -1,4 +1,4 @@
-// How long a run will go on, by how fast its responses came to their ends so far.
+// The time that a run has left, estimated by how fast its responses have ended so far.
 #pragma once
 
 #include <cstddef>
@@ -7,24 +7,25 @@
 
 namespace paceline::app {
 
-/// Of this start of a run alone: what earlier ones finished took none of its time.
+/// Counts of this start of a run alone: responses that earlier starts finished took none of its
+/// time.
 struct RunSoFar {
   std::size_t finished = 0;  ///< responses
-  std::size_t active = 0;    ///< that are generated now
-  std::size_t left = 0;      ///< not finished: active, waiting or in between
-  std::uint64_t tokens = 0;  ///< generated
+  std::size_t active = 0;    ///< responses being generated now
+  std::size_t left = 0;      ///< unfinished responses: active, waiting or in between
+  std::uint64_t tokens = 0;  ///< tokens generated
 };
 
-/// Used by one thread.
+/// Estimates the time left. Used by one thread.
 class TimeLeft {
  public:
-  /// Seconds from `now` on. Nothing while fewer have finished than half as many as are active:
-  /// those that end first are the shortest, and say next to nothing of the others. Seconds before
-  /// the first token, in which weights were loaded, do not count as generating.
+  /// Seconds left from `now` on. Nothing while fewer responses have finished than half of those
+  /// that are active: the first to end are the shortest, and say next to nothing of the others.
+  /// Seconds before the first token, in which weights were loaded, do not count as generating.
   [[nodiscard]] std::optional<double> look(double now, const RunSoFar& run);
 
  private:
-  std::optional<double> began_;  ///< when the last look before the first token was
+  std::optional<double> began_;  ///< time of the last look before the first token
   double before_ = 0;
 };
 

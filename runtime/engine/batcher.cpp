@@ -18,7 +18,7 @@ Batcher::Batcher(const BatcherLimits& limits, const SamplingParams& sampling,
   }
 }
 
-/// Positions that a request of this prompt length may come to have with such a lease.
+/// The most positions that a request can reach with this prompt length and lease.
 std::int32_t Batcher::longest(std::int32_t prompt_length, std::uint32_t until,
                               const RequestSampling& own) const {
   const auto response = std::min<std::int64_t>(max_tokens(own), until);
@@ -60,7 +60,7 @@ bool Batcher::admit(Admission& request) {
     r.matcher = StopMatcher(r.sampling.stops->strings);
     if (sampling_.min_tokens > 0) r.banned = banned_early(sampling_, r.sampling.stops->ids);
   }
-  for (const TokenId token : r.trajectory.tokens) {  // it goes on: its response so far
+  for (const TokenId token : r.trajectory.tokens) {  // the response so far, if it goes on
     r.tokens.push_back(token);
     if (text_ != nullptr) r.matcher.append(text_->bytes_of(token));
   }
@@ -128,7 +128,7 @@ const Step& Batcher::kv_work() {
   return step_;
 }
 
-/// As it would be admitted anew.
+/// Moves the request out, in the form in which it can be admitted again.
 Admission Batcher::take(Request& r) {
   r.tokens.resize(r.prompt_length);
   return {std::move(r.trajectory),      std::move(r.tokens),  r.noise, r.version,
@@ -163,16 +163,16 @@ void Batcher::renew(RequestId id, std::uint32_t until) {
   settled_ = false;
 }
 
-/// Room for the request's next rows, bit by bit. False where the pool is too full.
+/// Makes room for the request's next rows, bit by bit. False where the pool is too full.
 bool Batcher::grow(const Request& r) {
   const auto text = static_cast<std::int32_t>(r.tokens.size());
   const std::int32_t most = longest(r);
   if (kv_.reserved(r.kv) >= std::min(most, text + limits_.kv_block)) return true;
-  // A draft would want more than the row that must have a place.
+  // Only a draft needs more room than the one row that must have a place.
   return kv_.reserve(r.kv, std::min(most, text + limits_.growth)) || kv_.reserved(r.kv) >= text;
 }
 
-/// Its lease is renewed, if there is room for that.
+/// Puts a renewed lease in force, if there is room for it.
 void Batcher::go_on(Request& r) {
   if (r.renewed == 0) return;
   if (limits_.growth == 0 && !kv_.reserve(r.kv, longest(r.prompt_length, r.renewed, r.sampling)))
@@ -181,7 +181,7 @@ void Batcher::go_on(Request& r) {
   r.named = false;
 }
 
-/// At the end of its lease.
+/// Whether the request is at the end of its lease.
 bool Batcher::rests(const Request& r) const { return r.trajectory.tokens.size() >= r.until; }
 
 void Batcher::park(Requests::iterator request) {
@@ -190,18 +190,18 @@ void Batcher::park(Requests::iterator request) {
   requests_.erase(request);
 }
 
-/// Gives every request room for its part of the next step, and parks others, the last first, where
-/// that is not to be had. Not those whose KV is on its way: their blocks are being written.
+/// Gives every request room for its part of the next step. Where room lacks, parks others, the last
+/// first, but none whose KV is on its way, for their blocks are being written.
 void Batcher::settle() {
   if (settled_) return;
   for (Request& r : requests_) go_on(r);
-  // All wait for room that the others have.
+  // All requests rest and wait for room that the others hold: park until one can go on.
   const auto stuck = [this](const Request& r) { return rests(r) && r.renewed != 0; };
   while (requests_.size() > 1 && std::all_of(requests_.begin(), requests_.end(), stuck)) {
     park(std::prev(requests_.end()));
     for (Request& r : requests_) go_on(r);
   }
-  // What is left to be renewed is, once parcels have gone.
+  // Leases still to be renewed wait for parcels to be released.
   settled_ = std::none_of(requests_.begin(), requests_.end(),
                           [](const Request& r) { return r.renewed != 0; });
   if (limits_.growth == 0) return;
@@ -218,8 +218,8 @@ void Batcher::settle() {
   }
 }
 
-/// Positions up to where computing must stop: KV that arrives takes it from there, and at the end
-/// of the lease no further token is sampled.
+/// Positions left to compute, up to KV that arrives or the end of the text. At the end of the lease
+/// the last position is left out, so that no further token is sampled.
 std::int32_t Batcher::remaining(const Request& r) const {
   const std::int32_t length = kv_.length(r.kv);
   if (length < r.arrival.end) return std::max(length, r.arrival.first) - length;
@@ -230,7 +230,7 @@ bool Batcher::decodes(const Request& r) const {
   return kv_.length(r.kv) + 1 == static_cast<std::int32_t>(r.tokens.size());
 }
 
-/// KV that has arrived is the request's once what comes before is computed.
+/// Counts KV that has arrived as the request's, once all positions before it are computed.
 void Batcher::take_arrived(Request& r) {
   if (!r.arrived || !kv_.ready(r.kv)) return;
   const std::int32_t length = kv_.length(r.kv);
@@ -304,8 +304,8 @@ void Batcher::add_draft(Request& r, const DraftTree& draft) {
   counts_.drafted += rows_.size() - 1;
 }
 
-// Past the longest response it ends whatever is drafted. The rows of a tree take as many slots of
-// the cache as it has tokens, so that its size, not its depth alone, keeps to the room there is.
+// A response ends at its longest whatever is drafted. A tree's rows take as many slots of the cache
+// as it has tokens, so its size, not its depth alone, must keep to the room there is.
 std::int32_t Batcher::most_drafted(const Request& r) const {
   const auto text = static_cast<std::int32_t>(r.tokens.size());
   return std::min(longest(r) - 1, kv_.reserved(r.kv)) - text;
@@ -358,7 +358,7 @@ const Step& Batcher::plan(std::span<const DraftTree> drafts) {
   return step_;
 }
 
-/// `sample`: which of the step's.
+/// Appends a sampled token; returns why the response ends, if it does. `sample`: index in the step.
 std::optional<FinishReason> Batcher::append(Request& r, std::size_t sample) {
   const kernels::Sampled& sampled = sampled_[sample];
   Trajectory& t = r.trajectory;
@@ -391,8 +391,8 @@ std::int32_t Batcher::child_row(const StepPart& part, std::int32_t row, TokenId 
   return -1;
 }
 
-/// Walks from the last committed token along the draft for as long as it says what the target says.
-/// The part's rows have the samples from `first_sample` on.
+/// Walks from the last committed token along the draft for as long as the target samples the same
+/// tokens. The part's rows have the samples from `first_sample` on.
 std::optional<FinishReason> Batcher::verify(Request& r, const StepPart& part,
                                             std::size_t first_sample) {
   std::optional<FinishReason> reason;

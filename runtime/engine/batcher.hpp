@@ -1,5 +1,5 @@
-// Continuous batching on a verifier group: which requests run, where their KV lives, and what the
-// next step computes. Bookkeeping only; a StepRunner does the arithmetic.
+// Continuous batching on a verifier group: chooses the requests that run, the blocks of their KV
+// and the rows of the next step. Bookkeeping only; a StepRunner does the arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct BatcherLimits {
   std::int32_t kv_block = 16;        ///< positions a block
   std::int32_t kv_blocks = 0;        ///< blocks in the pool
   std::int32_t context = 0;          ///< longest sequence the model takes, prompt and response
-  /// Positions that a request is given room for at a time; 0: all that its lease may come to have.
+  /// Positions by which a request's room grows at a time; 0: room for its whole lease at once.
   std::int32_t growth = 0;
 };
 
@@ -38,8 +38,7 @@ struct Arrival {
   std::int32_t end = 0;
 };
 
-/// A request that leaves or is copied, and the blocks with its KV. Those are released when they
-/// were sent.
+/// A request that leaves or is copied, and the blocks with its KV, to be released once sent.
 struct Departure {
   Admission request;
   kv::Parcel parcel;
@@ -49,23 +48,23 @@ struct Departure {
 struct Decoding {
   RequestId id;
   std::int32_t response = 0;      ///< tokens so far
-  std::int32_t context = 0;       ///< with the prompt's
-  std::int32_t most_drafted = 0;  ///< tokens of a draft: no more can be committed
+  std::int32_t context = 0;       ///< tokens of prompt and response so far
+  std::int32_t most_drafted = 0;  ///< most tokens that a draft may have
 };
 
-/// What a step committed to a request.
+/// Tokens that a step committed to a request.
 struct Committed {
   RequestId id;
-  std::int32_t decoding = -1;       ///< index into decoding(); -1: it ended its prefill
+  std::int32_t decoding = -1;       ///< index into decoding(); -1: the request ended its prefill
   std::span<const TokenId> tokens;  ///< [>= 1]
-  /// Indices into the draft of the tokens it foretold: all but the last, or all where the response
-  /// ended with a drafted one.
+  /// Indices into the draft of its accepted tokens: of all `tokens` but the last, or of all where
+  /// the response ended with a drafted token.
   std::span<const std::int32_t> path;
   bool finished = false;
 };
 
-/// Positions of the text of a request that goes on, which a step computed: of what was there before
-/// it, and of drafts what was accepted.
+/// Positions that a step computed of a request that goes on: those of its text before the step, and
+/// those of accepted draft tokens.
 struct Computed {
   RequestId id;
   std::int32_t first_position = 0;
@@ -78,21 +77,21 @@ struct StepCounts {
   std::uint32_t prefill_tokens = 0;
   std::uint32_t decode_tokens = 0;  ///< rows of requests past their prompt, draft rows included
   std::uint32_t drafted = 0;        ///< draft rows
-  std::uint32_t recomputed = 0;     ///< of the prefill tokens, those of responses
+  std::uint32_t recomputed = 0;     ///< prefill tokens that belong to responses
 };
 
-/// Requests of one verifier group. A request is admitted when the pool has room for all that its
-/// lease may come to have, and no step takes it past the end of that: then it rests, in its place,
-/// until the lease is renewed.
+/// Requests of one verifier group. A request is admitted when the pool has room for its whole
+/// lease, and no step takes it past the end of the lease: there it rests, keeping its KV, until the
+/// lease is renewed.
 ///
-/// With `growth` a request is given room bit by bit instead. Where the pool is then too full, the
-/// request that came last is parked: it leaves the batch with what it has, and its KV is computed
-/// again when it comes back. So the first always gets on. Without growth requests are parked only
-/// where all rest and there is no room to renew any.
+/// With `growth` a request's room grows bit by bit instead. Where the pool is then too full, the
+/// request that came last is parked: it leaves the batch with its tokens, and its KV is computed
+/// again when it comes back. So the first request always gets on. Without growth, requests are
+/// parked only where all rest and there is no room to renew any.
 /// Not thread-safe.
 class Batcher {
  public:
-  /// `sampling`, `stops` (all ids that end a response): of requests that have none of their own.
+  /// `sampling`, `stops` (all ids that end a response): for requests that have none of their own.
   /// `text` may be null when there are no stop strings.
   Batcher(const BatcherLimits& limits, const SamplingParams& sampling, std::vector<TokenId> stops,
           const TokenText* text);
@@ -104,50 +103,49 @@ class Batcher {
   bool admit(Admission& request);
   [[nodiscard]] std::int32_t active() const { return static_cast<std::int32_t>(requests_.size()); }
   [[nodiscard]] std::int32_t blocks_used() const { return kv_.blocks_used(); }
-  /// Blocks that are free, or will be as soon as others want them.
+  /// Blocks that are free, or are freed as soon as they are wanted.
   [[nodiscard]] std::int32_t blocks_free() const {
     return kv_.blocks() - kv_.blocks_used() + kv_.blocks_idle();
   }
   [[nodiscard]] std::int32_t blocks() const { return kv_.blocks(); }
-  /// Makes the KV pool so many blocks large: with the next kv_work() or step it is. Not between
+  /// Resizes the KV pool to `blocks` blocks, as part of the next kv_work() or step. Not between
   /// plan() and commit(), and with kv_work() done. False, and nothing changed, where more blocks
-  /// are in use than would be left, or one past the new end is being sent or written.
+  /// are in use than would be left, or a block past the new end is being sent or written.
   [[nodiscard]] bool resize(std::int32_t blocks);
   /// Requests that were parked since the last call, the one that came first in front.
   [[nodiscard]] std::vector<Admission> take_parked() { return std::exchange(parked_, {}); }
 
-  /// Requests whose leases end within so many tokens, or have ended; each is named once for a
-  /// lease.
+  /// Requests whose leases end within `tokens` tokens, or have ended; each is named once a lease.
   [[nodiscard]] std::vector<RequestId> ending(std::uint32_t tokens);
-  /// The lease of a request in the batch goes on until then, as soon as there is room.
+  /// Renews the lease of a request in the batch up to response length `until`, once there is room.
   void renew(RequestId id, std::uint32_t until);
 
   [[nodiscard]] bool runs(RequestId id) const;
   [[nodiscard]] std::vector<RunningRequest> running() const;
 
-  /// The block table of a request that runs: where KV that arrives goes.
+  /// The block table of a running request, for KV that arrives.
   [[nodiscard]] std::span<const std::int32_t> table(RequestId id) const;
-  /// First position from which on KV of the request may come from elsewhere, a multiple of a block.
+  /// First position from which on the request's KV may come from elsewhere; a multiple of kv_block.
   [[nodiscard]] std::int32_t own_from(RequestId id) const;
-  /// Of the request's KV, this part is on its way to its blocks: own_from(id) <= first, a multiple
-  /// of a block. What comes before is computed meanwhile; the rest waits for arrived().
+  /// Expects a part of the request's KV, which is on its way to its blocks: own_from(id) <= first,
+  /// a multiple of kv_block. Earlier positions are computed meanwhile; later ones wait for
+  /// arrived().
   void expect(RequestId id, const Arrival& arrival);
-  /// Whether some is.
+  /// Whether some of the request's KV is still expected.
   [[nodiscard]] bool expects(RequestId id);
-  /// It is there; or will not come, and is computed.
+  /// Ends expect(): the KV has arrived if `complete`; otherwise it is computed here.
   void arrived(RequestId id, bool complete);
-  /// A step without rows: the work on KV that is left to be done, now rather than with the next
-  /// step.
+  /// A step without rows, to do the pending work on KV now rather than with the next step.
   [[nodiscard]] const Step& kv_work();
   /// Takes a request out of the batch. Not between plan() and commit(), and with kv_work() done.
   [[nodiscard]] Departure leave(RequestId id);
-  /// A copy of a request that goes on here, with the whole blocks of its KV. Otherwise as leave().
+  /// A copy of a request that goes on here, with the full blocks of its KV. Otherwise as leave().
   [[nodiscard]] Departure copy(RequestId id);
   void release(const kv::Parcel& parcel) { kv_.release(parcel); }
 
   /// The requests that decode in the next step, in its order. Valid until the next call.
   [[nodiscard]] std::span<const Decoding> decoding();
-  /// The rows of prompts in that step, as decoding() found.
+  /// The number of prompt rows in the next step, as counted by decoding().
   [[nodiscard]] std::int32_t prefill_rows() const { return prefill_rows_; }
   /// The next step: one row for every decoding request, and up to prefill_chunk rows of prompts in
   /// order of arrival. Empty when nothing runs. Every plan must be committed. `drafts`: none, or
@@ -159,9 +157,10 @@ class Batcher {
   /// StepRunner::kept_ids(), where masks are kept.
   [[nodiscard]] std::vector<Trajectory> commit(std::span<const kernels::Sampled> sampled,
                                                std::span<const TokenId> kept = {});
-  /// What the last commit() committed, in batch order. Valid until the next.
+  /// Tokens that the last commit() committed, in batch order. Valid until the next commit().
   [[nodiscard]] std::span<const Committed> committed() const { return committed_; }
-  /// What the step so committed computed, in batch order. Valid until the next commit().
+  /// Positions that the last committed step computed, in batch order. Valid until the next
+  /// commit().
   [[nodiscard]] std::span<const Computed> computed() const { return computed_; }
   /// Removes everything that runs and returns it as partial trajectories.
   [[nodiscard]] std::vector<Trajectory> stop();
@@ -177,12 +176,12 @@ class Batcher {
     std::uint64_t version = 0;  ///< Admission::version
     std::uint32_t until = 0;    ///< Admission::until
     RequestSampling sampling;
-    std::vector<TokenId> banned;  ///< before min_tokens, where its stops are its own
+    std::vector<TokenId> banned;  ///< ids banned before min_tokens, where it has stops of its own
     StopMatcher matcher;
     Arrival arrival;
     bool arrived = false;
-    std::uint32_t renewed = 0;  ///< its lease is to go on until then; 0: it is not
-    bool named = false;         ///< by ending(), for this lease
+    std::uint32_t renewed = 0;  ///< new end of its lease, not yet in force; 0: none
+    bool named = false;         ///< ending() has named it for this lease
   };
   using Requests = std::list<Request>;
 
@@ -224,22 +223,22 @@ class Batcher {
   const TokenText* text_;
   kv::Sequences kv_;
   Requests requests_;     ///< in order of arrival
-  bool settled_ = false;  ///< each has room for its part of the next step
+  bool settled_ = false;  ///< each request has room for its part of the next step
   std::vector<Admission> parked_;
   Step step_;
   StepCounts counts_;
   std::vector<Decoding> decoding_;
   std::int32_t prefill_rows_ = 0;
   TreeRows rows_;
-  std::vector<std::int32_t> draft_index_;      ///< [rows] of the step: token of its draft, or -1
-  std::span<const kernels::Sampled> sampled_;  ///< what is being committed
-  std::span<const TokenId> kept_ids_;          ///< likewise
-  std::vector<std::size_t> first_kept_;        ///< [samples] of kept_ids_, where masks are kept
+  std::vector<std::int32_t> draft_index_;      ///< [rows of the step] index in its draft, or -1
+  std::span<const kernels::Sampled> sampled_;  ///< samples being committed
+  std::span<const TokenId> kept_ids_;          ///< masks being committed
+  std::vector<std::size_t> first_kept_;  ///< [samples] first of kept_ids_, where masks are kept
   std::vector<Committed> committed_;
-  std::vector<TokenId> committed_tokens_;     ///< what committed_ points into
-  std::vector<std::int32_t> committed_path_;  ///< likewise
+  std::vector<TokenId> committed_tokens_;     ///< storage of committed_'s tokens
+  std::vector<std::int32_t> committed_path_;  ///< storage of committed_'s paths
   std::vector<Computed> computed_;
-  std::vector<std::int32_t> computed_rows_;  ///< what computed_ points into
+  std::vector<std::int32_t> computed_rows_;  ///< storage of computed_'s rows
 };
 
 }  // namespace paceline::engine

@@ -15,7 +15,7 @@ void TreeRows::lay_out(const DraftTree& draft) {
   draft_.clear();
   parent_.clear();
   depth_.clear();
-  // Children as linked lists; entry i + 1 is token i. Backwards, so that lists are in order.
+  // Children as linked lists; entry i + 1 is token i. Built backwards, so that lists are in order.
   first_child_.assign(tokens + 1, -1);
   sibling_.assign(tokens + 1, -1);
   for (std::int32_t i = tokens; i-- > 0;) {

@@ -9,21 +9,21 @@
 
 namespace paceline::engine {
 
-/// Tokens that may follow a request's last one. parents[i] < i is the token that token i follows;
-/// -1: the last committed. No two tokens with one parent are equal.
+/// Draft tokens that may follow a request's last token. parents[i] < i: the token that token i
+/// follows; -1: the last committed token. No two tokens with one parent are equal.
 struct DraftTree {
   std::span<const TokenId> tokens;        ///< [tokens]
   std::span<const std::int32_t> parents;  ///< [tokens]
 };
 
-/// A draft and the token it hangs under, row 0, in depth-first order: a branch is a run of rows,
-/// and the first child's branch comes first. Its memory serves one draft after the other.
+/// Rows of a draft in depth-first order, under the last committed token as row 0: a branch is a run
+/// of rows, and the first child's branch comes first. Its memory serves one draft after the other.
 class TreeRows {
  public:
   void lay_out(const DraftTree& draft);
 
   [[nodiscard]] std::int32_t size() const { return static_cast<std::int32_t>(draft_.size()); }
-  /// Every row follows the one before.
+  /// Whether every row follows the one before.
   [[nodiscard]] bool chain() const { return chain_; }
   [[nodiscard]] std::span<const std::int32_t> draft() const { return draft_; }    ///< token, or -1
   [[nodiscard]] std::span<const std::int32_t> parent() const { return parent_; }  ///< row, or -1

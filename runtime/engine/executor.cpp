@@ -57,7 +57,7 @@ std::span<const kernels::Sampled> Executor::run(const Step& step) {
   return sampled_;
 }
 
-// Neighbouring rows in one piece.
+// Neighbouring rows are read in one piece.
 void Executor::read_features(std::span<const std::int32_t> rows, std::span<std::byte> out) {
   const std::size_t bytes = decoder_.feature_bytes();
   for (std::size_t first = 0; first < rows.size();) {

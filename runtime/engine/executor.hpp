@@ -13,12 +13,12 @@
 
 namespace paceline::engine {
 
-/// Every rank of the group runs the same steps in the same order, and each gets all that was
-/// sampled. Sampling is shared out by rows, so each rank holds whole rows of logits only for its
-/// share. Used by one thread.
+/// One rank's executor. Every rank of the group runs the same steps in the same order, and each
+/// gets all sampled tokens. Sampling is shared out by rows, so each rank holds whole rows of logits
+/// only for its share. Used by one thread.
 class Executor final : public StepRunner {
  public:
-  /// `weights`, `backend`, `group`: as of model::Decoder. `stops`: the ids that min_tokens bans.
+  /// `weights`, `backend`, `group`: as for model::Decoder. `stops`: the ids that min_tokens bans.
   Executor(kernels::Backend& backend, std::shared_ptr<const model::Weights> weights,
            TensorParallelGroup& group, const SamplingParams& sampling,
            const std::vector<TokenId>& stops, const ExecutorLimits& limits);
@@ -30,7 +30,7 @@ class Executor final : public StepRunner {
   [[nodiscard]] double forward_seconds() const override { return forward_seconds_; }
   [[nodiscard]] double sample_seconds() const override { return sample_seconds_; }
   [[nodiscard]] GroupTraffic traffic() const override { return traffic_; }
-  /// As of Decoder.
+  /// The target's embedding, as of model::Decoder.
   [[nodiscard]] std::shared_ptr<const kernels::Embedding> embedding() const {
     return decoder_.embedding();
   }
@@ -49,7 +49,7 @@ class Executor final : public StepRunner {
   kernels::Backend& backend_;
   TensorParallelGroup& group_;
   SamplingParams sampling_;
-  std::vector<TokenId> banned_early_;  ///< those that sampling_ masks among them
+  std::vector<TokenId> banned_early_;  ///< ids banned before min_tokens, sampling_.masked included
   ExecutorLimits limits_;
   model::Decoder decoder_;
   kernels::KvShape kv_shape_;
@@ -59,15 +59,15 @@ class Executor final : public StepRunner {
 
   double forward_seconds_ = 0;
   double sample_seconds_ = 0;
-  GroupTraffic traffic_;  ///< of the last step
+  GroupTraffic traffic_;  ///< traffic of the last step
   std::vector<kernels::Segment> segments_;
   std::vector<std::int32_t> logit_rows_;
   std::vector<kernels::SampleRow> sample_rows_;
-  std::vector<kernels::Sampled> sampled_;  ///< of all samples of the step
-  std::vector<TokenId> kept_rows_;         ///< [my samples, top_k] what they could have been
-  std::vector<TokenId> kept_ids_;          ///< of all samples, one after the other
+  std::vector<kernels::Sampled> sampled_;  ///< [samples of the step]
+  std::vector<TokenId> kept_rows_;         ///< [my samples, top_k] ids that could be sampled
+  std::vector<TokenId> kept_ids_;          ///< ids of all samples, one after the other
   std::vector<int> columns_;               ///< [group] vocabulary columns of each rank
-  std::vector<int> first_sample_;          ///< [group + 1] samples of rank r: [r, r + 1)
+  std::vector<int> first_sample_;          ///< [group + 1] rank r has samples [r], up to [r + 1]
   /// [my samples at most, vocab] fp32 gathered logits (tp > 1).
   std::unique_ptr<kernels::Buffer> rows_;
 };

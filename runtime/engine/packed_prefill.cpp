@@ -21,7 +21,7 @@ PackedPrefill::PackedPrefill(const PackedPrefillLimits& limits, std::int32_t min
   }
 }
 
-/// As many as there is room for.
+/// Admits as many responses as there is room for.
 void PackedPrefill::admit() {
   while (next_ < responses_.size() && std::ssize(active_) < limits_.max_batch) {
     const GivenResponse& given = responses_[next_];

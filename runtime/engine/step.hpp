@@ -1,5 +1,5 @@
-// One engine step over a ragged batch, as plain data: what the leader of a verifier group plans and
-// every rank of the group executes.
+// One engine step over a ragged batch, as plain data: the leader of a verifier group plans it and
+// every rank of the group executes it.
 #pragma once
 
 #include <cstdint>
@@ -19,29 +19,29 @@ struct StepPart {
   std::int32_t first_row = 0;
   std::int32_t rows = 0;
   std::int32_t first_position = 0;  ///< absolute position of the first row
-  kv::Handle sequence = 0;          ///< whose block table it reads and writes through
-  std::int32_t first_parent = -1;   ///< where a tree's parents begin in Step::parents; -1: a chain
+  kv::Handle sequence = 0;          ///< its block table says where KV is read and written
+  std::int32_t first_parent = -1;   ///< first of a tree's parents in Step::parents; -1: a chain
 };
 
-/// A row whose next token is wanted, or the log-probabilities of a given one.
+/// A row whose next token is to be sampled, or a given next token to be scored.
 struct StepSample {
   NoiseKey noise;
   std::int32_t row = 0;
-  std::int32_t index = 0;  ///< of the token within its response
-  /// Whose stop ids cannot be sampled yet (min_tokens), beside what never can.
+  std::int32_t index = 0;  ///< of the sampled token within its response
+  /// Stop ids that are banned before min_tokens, besides SamplingParams::masked.
   enum Ban : std::int32_t { none = 0, run_stops = 1, own_stops = 2 };
   std::int32_t ban = none;
-  std::int32_t first_banned = 0;  ///< own_stops: what, in Step::banned
+  std::int32_t first_banned = 0;  ///< own_stops: first of its ids in Step::banned
   std::int32_t banned = 0;
   TokenId given = -1;  ///< kernels::SampleRow::given
 };
 
-/// A step may have no rows: then it is work on KV alone.
+/// A step of the engine. A step without rows is work on KV alone.
 struct Step {
   kv::Work kv;                        ///< done before the forward pass
   std::vector<TokenId> tokens;        ///< [rows]
   std::vector<StepPart> parts;        ///< in row order, covering all rows
-  std::vector<std::int32_t> parents;  ///< of the trees' rows: row of the part, -1 for its first
+  std::vector<std::int32_t> parents;  ///< [tree rows] row within the part; -1 for its first
   std::vector<StepSample> samples;    ///< in row order
   std::vector<TokenId> banned;        ///< for requests with stop ids of their own: banned_early()
 
@@ -54,8 +54,8 @@ struct Step {
     samples.clear();
     banned.clear();
   }
-  /// Of a sample of this step. `own`: banned_early() of its request's own stop ids; null where it
-  /// has the run's.
+  /// Bans stop ids for a sample of this step. `own`: banned_early() of its request's own stop ids;
+  /// null where the request has the run's.
   void ban_stops(StepSample& sample, const std::vector<TokenId>* own) {
     sample.ban = own == nullptr ? StepSample::run_stops : StepSample::own_stops;
     if (own == nullptr) return;
@@ -65,8 +65,7 @@ struct Step {
   }
 };
 
-/// Block tables as whoever executes steps keeps them: by handle, made true by the edits of each
-/// step.
+/// A step executor's copy of the block tables, by handle, kept true by the edits of each step.
 class BlockTables {
  public:
   void apply(std::span<const kv::TableEdit> edits) {
@@ -78,7 +77,7 @@ class BlockTables {
       table[edit.index] = edit.block;
     }
   }
-  /// Valid until the next apply(). Entries past what the sequence has room for are old.
+  /// The table of a sequence. Valid until the next apply(). Entries past its room are stale.
   [[nodiscard]] std::span<const std::int32_t> of(kv::Handle sequence) const {
     return tables_.at(sequence);
   }

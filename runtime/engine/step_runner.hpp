@@ -1,4 +1,4 @@
-// What runs the steps of a verifier group, as roles see it, and the KV pool that it runs them on.
+// The runner of a verifier group's steps, as roles see it, and the KV pool that it runs them on.
 #pragma once
 
 #include <cstddef>
@@ -13,26 +13,27 @@
 
 namespace paceline::engine {
 
-/// What a verifier needs of whatever runs its steps: the real executor below, or a cost model.
+/// The runner of a verifier's steps: the real executor (executor.hpp), or a cost model.
 class StepRunner {
  public:
   virtual ~StepRunner() = default;
   /// Executes the step and returns one token for each of its samples, in their order. The result is
   /// valid until the next call.
   virtual std::span<const kernels::Sampled> run(const Step& step) = 0;
-  /// What each sample of the last step could have been (SamplingParams::keep_masks): as many ids as
-  /// its Sampled::kept says, one sample after the other. Valid until the next run().
+  /// Ids that each sample of the last step could have been (SamplingParams::keep_masks):
+  /// Sampled::kept ids of one sample after the other. Valid until the next run().
   [[nodiscard]] virtual std::span<const TokenId> kept_ids() const { return {}; }
-  /// Bytes of what a drafter may read of a row of the target (model::Decoder::features()); 0: none
-  /// are kept.
+  /// Bytes of one row's features of the target, which a drafter may read
+  /// (model::Decoder::features()); 0: none are kept.
   [[nodiscard]] virtual std::size_t feature_bytes() const { return 0; }
-  /// Copies those of these rows of the last step, in their order: [rows, feature_bytes()].
+  /// Copies the features of `rows` of the last step, in their order. `out`: [rows,
+  /// feature_bytes()].
   virtual void read_features(std::span<const std::int32_t> /*rows*/, std::span<std::byte> /*out*/) {
   }
-  /// Seconds of the last step that went into the forward pass, and into sampling.
+  /// Seconds of the last step spent on the forward pass, and on sampling.
   [[nodiscard]] virtual double forward_seconds() const = 0;
   [[nodiscard]] virtual double sample_seconds() const = 0;
-  /// What the last step's collectives took of them, and sent.
+  /// Time and bytes of the last step's collectives; the time is part of the step's seconds.
   [[nodiscard]] virtual GroupTraffic traffic() const { return {}; }
 };
 
@@ -40,7 +41,7 @@ class StepRunner {
 struct KvMemory {
   kernels::KvShape shape;
   std::span<std::byte> bytes;   ///< [blocks] chunks of shape.block_bytes()
-  std::shared_ptr<void> owner;  ///< whoever has it keeps them; null: they are kept otherwise
+  std::shared_ptr<void> owner;  ///< keeps `bytes` alive; null: kept alive otherwise
   [[nodiscard]] std::span<std::byte> block(std::int32_t index) const {
     return bytes.subspan(index * shape.block_bytes(), shape.block_bytes());
   }
@@ -49,15 +50,15 @@ struct KvMemory {
 /// Sizes of the largest step and of the KV pool.
 struct ExecutorLimits {
   int max_batch = 64;       ///< requests in a step
-  int max_draft = 0;        ///< draft rows a request
+  int max_draft = 0;        ///< draft rows of a request
   int prefill_chunk = 256;  ///< prompt rows in a step
-  int kv_block = 16;        ///< positions
+  int kv_block = 16;        ///< positions of a block
   int kv_blocks = 0;        ///< blocks in the pool at the start
-  int most_kv_blocks = 0;   ///< that it may come to have; 0: no more
+  int most_kv_blocks = 0;   ///< most blocks that the pool may grow to; 0: it never grows
   int max_position = 0;     ///< longest sequence
-  /// Layers whose features of the rows are kept, on the leader of a group (model::Decoder).
+  /// Layers whose features are kept for each row, on the leader of a group (model::Decoder).
   std::vector<std::int32_t> features = {};
-  std::string weights = "the weights";  ///< where they are, for errors
+  std::string weights = "the weights";  ///< their path, for error messages
 };
 
 }  // namespace paceline::engine

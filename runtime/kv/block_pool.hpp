@@ -1,4 +1,4 @@
-// Which KV blocks are in use, and by how many holders. Bookkeeping only: the bytes are the
+// The pool of KV blocks, with the number of holders of each. Bookkeeping only: the bytes are the
 // backend's.
 #pragma once
 
@@ -8,11 +8,11 @@
 
 namespace paceline::kv {
 
-/// The plan of a contraction (Nightjar, section 5.3, steps 1 and 2): where the blocks in use from
-/// `blocks` on go when the pool shrinks to so many. Entry i is the free place below of block
-/// `blocks` + i, -1 where that is free. `holders`: [pool] of each block; at most `blocks` are in
-/// use. What moves goes from above the line to below it, so that no block is both left and gone to:
-/// there are no cycles, and the moves may be made in any order.
+/// The plan of a contraction (Nightjar, section 5.3, steps 1 and 2): new places for the blocks past
+/// the new end when the pool shrinks to `blocks` blocks. Entry i is the place, below `blocks`, that
+/// block `blocks` + i moves to; -1: the block is free. `holders`: [pool] holders of each block; at
+/// most `blocks` blocks are in use. Every move goes from above the new end to below it, so that no
+/// block is both source and target, and the moves may be made in any order.
 [[nodiscard]] std::vector<std::int32_t> plan_contraction(std::span<const std::int32_t> holders,
                                                          std::int32_t blocks);
 
@@ -28,15 +28,15 @@ class BlockPool {
 
   /// A block with one holder. The pool must not be empty: admission guarantees it.
   [[nodiscard]] std::int32_t acquire();
-  /// One more holder of a block in use.
+  /// Adds a holder to a block in use.
   void share(std::int32_t block);
-  /// One holder fewer; the block is free when none is left.
+  /// Removes a holder; the block is free when none is left.
   void release(std::int32_t block);
   [[nodiscard]] bool held(std::int32_t block) const { return holders_[block] > 0; }
 
-  /// Changes the number of blocks; no more than that may be in use. Blocks in use past the new end
-  /// move as planned, which is the result. New blocks are the last to be acquired, and the first
-  /// ones the first, so that there is little to move when the pool shrinks again.
+  /// Changes the number of blocks; at most `blocks` may be in use. Blocks in use past the new end
+  /// move, and the plan of their moves is returned. Low blocks are acquired first and new ones
+  /// last, so that there is little to move when the pool shrinks again.
   [[nodiscard]] std::vector<std::int32_t> resize(std::int32_t blocks);
 
  private:

@@ -1,4 +1,4 @@
-// Which places of a row of equal ones are free.
+// The free places in a row of equal places.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,8 @@
 
 namespace paceline::kv {
 
-/// Lowest places first, next to one another where that can be: what is taken at once is read and
-/// written at once, and the row's end stays free to be given back. Not thread-safe.
+/// Hands out the lowest places first, adjacent ones where possible: places taken together are read
+/// and written together, and the row's end stays free to be given back. Not thread-safe.
 class FreeRanges {
  public:
   explicit FreeRanges(std::int32_t places);
@@ -16,23 +16,22 @@ class FreeRanges {
     std::int32_t first = 0;
     std::int32_t count = 0;
   };
-  /// Places next to one another, from the lowest free one on: as many as are, `most` at most. None
-  /// where nothing is free.
+  /// Takes the lowest free range, up to `most` adjacent places. Empty where nothing is free.
   [[nodiscard]] Range take(std::int32_t most);
   void give(std::int32_t place);
-  /// Places that are free now are not there any more.
+  /// Removes all places that are free now from the row.
   void drop_free();
 
   [[nodiscard]] std::int32_t free() const { return free_; }
   [[nodiscard]] std::int32_t used() const { return places_ - free_; }
-  /// No place from there on is in use.
+  /// The end of the places in use: no place from there on is in use.
   [[nodiscard]] std::int32_t end() const;
 
  private:
-  std::int32_t places_;  ///< that are there
+  std::int32_t places_;  ///< places in the row now
   std::int32_t free_;
-  std::int32_t last_;                            ///< one past the last that was ever there
-  std::map<std::int32_t, std::int32_t> ranges_;  ///< free ones: first place, count; apart
+  std::int32_t last_;                            ///< one past the last place of the original row
+  std::map<std::int32_t, std::int32_t> ranges_;  ///< free, not touching: first place, count
 };
 
 }  // namespace paceline::kv

@@ -16,19 +16,19 @@
 namespace paceline::kv {
 namespace {
 
-/// Memory past the last unit in use is given back once it is so much: giving back and taking again
+/// Bytes past the last unit in use that are worth giving back; giving back and taking again less
 /// costs more than it is worth.
 constexpr std::size_t kWorthTrimming = std::size_t{64} << 20;
 
 std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 
-/// Nothing of it takes memory before it is touched. Null where there are no addresses left.
+/// Maps address space that takes no memory before it is touched. Null where none is left.
 std::shared_ptr<void> map(std::size_t bytes) {
   if (bytes == 0) return nullptr;
   void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) return nullptr;
-  madvise(at, bytes, MADV_HUGEPAGE);  // a pity where it fails, and no more
+  madvise(at, bytes, MADV_HUGEPAGE);  // only slower where it fails
   return {at, [bytes](void* memory) { munmap(memory, bytes); }};
 }
 

@@ -29,36 +29,36 @@ class OutsideMemory {
 struct HostTiersOptions {
   std::size_t block_bytes = 0;
   std::int32_t units = 0;
-  std::optional<std::string> directory;  ///< of the file; absent: no disk
-  /// One for each thread that copies; empty: all memory is the host's.
+  std::optional<std::string> directory;  ///< where the file is made; absent: no disk
+  /// Makes the copier of each thread; empty: the KV pool is in host memory.
   std::function<std::unique_ptr<OutsideMemory>()> outside;
   /// Called on other threads whenever a job has ended.
   std::function<void()> wake;
 };
 
-/// One thread copies, one reads and writes the file, so that no copy waits for the disk. Memory is
-/// taken from the system when it is first used.
+/// The tiers of one rank. One thread copies and another uses the file, so that no copy waits for
+/// the disk. Memory is taken from the system when it is first used.
 class HostTiers final : public TierDevice {
  public:
-  /// Throws IoError where no file can be made, or no addresses are left for that many units.
+  /// Throws IoError where no file can be made, or there is no address space for all units.
   explicit HostTiers(HostTiersOptions options);
-  /// Jobs that have not begun are not done.
+  /// Drops jobs that have not begun.
   ~HostTiers() override;
 
-  /// Bytes that a block of so many takes in either tier.
+  /// Bytes that a block of `block_bytes` takes in either tier.
   [[nodiscard]] static std::size_t stride(std::size_t block_bytes);
 
   void start(TierJob job) override;
-  /// Throws what a thread has thrown.
+  /// Rethrows an exception of either thread.
   [[nodiscard]] std::optional<TierJob> ended() override;
   [[nodiscard]] std::span<std::byte> unit(std::int32_t unit) override;
   void trim(std::int32_t units) override;
   [[nodiscard]] std::shared_ptr<void> memory() override { return memory_; }
-  /// Null: there is no disk.
+  /// The file on disk; null: there is no disk.
   [[nodiscard]] const SlotFile* file() const { return file_ ? &*file_ : nullptr; }
 
  private:
-  /// What one thread does, one after the other.
+  /// The jobs of one thread, which does them in order.
   struct Lane {
     std::deque<TierJob> jobs;
     std::condition_variable changed;

@@ -32,8 +32,8 @@ void Sequences::drop(std::list<Prefix>::iterator prefix) {
   prefixes_.erase(prefix);
 }
 
-/// Drops prompts that nobody uses until so many blocks are free; drops none where that is not to be
-/// had.
+/// Drops prompts that nobody uses until `blocks` blocks are free; drops none where that cannot
+/// suffice.
 bool Sequences::make_room(std::int32_t blocks) {
   if (pool_.available() >= blocks) return true;
   if (pool_.available() + blocks_idle() < blocks) return false;
@@ -135,8 +135,8 @@ void Sequences::fork(Handle sequence) {
 }
 
 // The prompt's KV is complete: siblings may fork from it, and the owner goes on in a copy of the
-// last block. It is the owner that takes the copy, so that siblings which fork before the next pass
-// do not copy from a copy that has yet to be made.
+// last block. The owner takes the copy, not a sibling, so that siblings which fork before the next
+// pass do not copy from a copy that has yet to be made.
 void Sequences::share_prompt(Handle sequence) {
   Sequence& s = sequences_[sequence];
   Prefix& prefix = *s.prefix;
@@ -156,8 +156,8 @@ void Sequences::advance(Handle sequence, std::int32_t rows) {
   if (s.owner && !s.prefix->ready && s.length >= s.prompt_length) share_prompt(sequence);
 }
 
-/// Where the rows of the last pass lie: while the owner's copy of the prompt's last block has yet
-/// to be made, in that block, for moves are done before copies.
+/// The block that holds a row of the last pass. While the owner's copy of the prompt's last block
+/// is pending, the row lies in the original, for moves are done before copies.
 std::int32_t Sequences::written_block(const Sequence& s, std::int32_t position) const {
   const std::int32_t block = s.table.at(position / block_);
   const auto copy =
@@ -179,14 +179,14 @@ void Sequences::keep(Handle sequence, std::int32_t position) {
 void Sequences::roll_back(Handle sequence, std::int32_t length) {
   Sequence& s = at(sequence);
   if (length > s.length || s.waits) throw std::logic_error("KV rolled back to what is not there");
-  // The block it writes next must be its own.
+  // The block that the sequence writes next must be its own.
   if (s.prefix->ready && length < last_block(s) * block_)
     throw std::logic_error("KV rolled back into a prompt that is shared");
   s.length = length;
 }
 
-// A sibling that waits for the prompt takes over its blocks and computes what is missing of it. The
-// sibling's own blocks begin with that of the prompt's last position.
+// A sibling that waits for the prompt takes over its blocks and computes the rest of it. The
+// sibling's own blocks begin with the block of the prompt's last position.
 void Sequences::hand_over_prompt(Handle sequence) {
   Sequence& s = sequences_[sequence];
   for (Handle other = 0; other < static_cast<Handle>(sequences_.size()); ++other) {
@@ -203,7 +203,7 @@ void Sequences::hand_over_prompt(Handle sequence) {
   }
 }
 
-/// Ends the sequence's part in its prompt, and its moves. Its blocks are the caller's to give back.
+/// Ends the sequence's part in its prompt, and drops its moves. The caller gives its blocks back.
 void Sequences::forget(Handle sequence) {
   Sequence& s = sequences_[sequence];
   std::erase_if(moves_, [&](const PendingMove& m) { return m.sequence == sequence; });
@@ -233,7 +233,7 @@ void Sequences::close(Handle sequence) {
 Parcel Sequences::detach(Handle sequence) {
   Sequence& s = at(sequence);
   if (has_work()) throw std::logic_error("a KV sequence leaves before work on it is done");
-  const bool half_done = s.owner && !s.prefix->ready;  // what it computed is its heir's
+  const bool half_done = s.owner && !s.prefix->ready;  // its heir has the computed part
   Parcel parcel{{}, s.waits || half_done ? 0 : s.length};
   forget(sequence);
   const std::int32_t kept = blocks_for(parcel.positions, block_);

@@ -16,10 +16,10 @@
 namespace paceline::kv {
 namespace {
 
-/// An open file without a name. -1 and errno where there is none.
+/// Opens a file without a name. -1 and errno where that fails.
 int open_nameless(const std::string& directory) {
   const int made = open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-  // Older kernels and some file systems know no such files.
+  // Older kernels and some file systems have no nameless files.
   if (made >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)) return made;
   std::string path = directory + "/.paceline-kv-XXXXXX";
   const int named = mkostemp(path.data(), O_CLOEXEC);
@@ -57,7 +57,7 @@ std::string SlotFile::transfer(bool writes, std::int32_t first, std::span<const 
     const ssize_t done =
         writes ? pwritev(fd_, &left[at], count, offset) : preadv(fd_, &left[at], count, offset);
     if (done < 0 && errno == EINTR) continue;
-    if (done < 0 && errno == EINVAL && direct_ && offset == begin) {  // it takes the flag alone
+    if (done < 0 && errno == EINVAL && direct_ && offset == begin) {  // O_DIRECT does not work
       direct_ = false;
       fcntl(fd_, F_SETFL, 0);
       continue;
@@ -79,7 +79,7 @@ std::string SlotFile::transfer(bool writes, std::int32_t first, std::span<const 
   return {};
 }
 
-/// Without it the cache would take memory beside the KV pool's.
+/// Drops a transfer's pages from the cache, which would take memory beside the KV pool's.
 void SlotFile::leave_cache(std::int64_t offset, std::int64_t bytes, bool written) const {
   if (written) {
     sync_file_range(

@@ -11,26 +11,26 @@
 namespace paceline::kv {
 
 /// The file has no name in its directory, or loses it at once, so that nothing stays whatever
-/// becomes of the process. It is read and written past the page cache where its file system can do
-/// that: what the cache would keep is what has just left memory for want of room.
+/// becomes of the process. Reads and writes bypass the page cache where the file system can do so:
+/// the cache would only keep blocks that have just left memory for want of room.
 /// Used by one thread.
 class SlotFile {
  public:
-  /// What memory and sizes of slots must be multiples of.
+  /// Alignment of memory addresses and of slot sizes, in bytes.
   static constexpr std::size_t kAlignment = 4096;
 
-  /// `slot`: bytes of one. Throws Error (io) naming the directory where no file can be made there.
+  /// `slot`: bytes of a slot. Throws IoError naming the directory where no file can be made.
   SlotFile(const std::string& directory, std::size_t slot);
   ~SlotFile();
   SlotFile(const SlotFile&) = delete;
   SlotFile& operator=(const SlotFile&) = delete;
 
-  /// Slots from `first` on, into or from pieces of whole slots one after the other. Nothing, or why
-  /// not all of it was done.
+  /// Writes or reads slots from `first` on; `pieces`: memory of whole slots, in order. Returns why
+  /// not all was done, or nothing.
   [[nodiscard]] std::string write(std::int32_t first, std::span<const iovec> pieces);
   [[nodiscard]] std::string read(std::int32_t first, std::span<const iovec> pieces);
 
-  /// Whether it goes past the page cache, as far as is known.
+  /// Whether transfers bypass the page cache, as far as is known.
   [[nodiscard]] bool direct() const { return direct_; }
   [[nodiscard]] const std::string& directory() const { return directory_; }
 

@@ -8,13 +8,14 @@
 namespace paceline::kv {
 namespace {
 
-/// Of memory, with a disk below: what is put finds room at once while the disk is being written.
+/// The reserve is one such part of memory, where there is a disk: a put finds room at once while
+/// the disk is being written.
 constexpr std::int32_t kReserveShare = 8;
-/// Jobs that bring blocks down, or up before they are asked for. Few, so that a request that waits
-/// for the disk is served soon; and enough to keep a disk busy while this rank is in a step: with 2
-/// a loaded machine wrote at 0.6 of its disk's own bandwidth, with 4 at all of it.
+/// The most jobs at once that go down, and that come up ahead of need. Few, so that a request that
+/// waits for the disk is served soon; and enough to keep a disk busy while this rank is in a step:
+/// with 2 a loaded machine wrote at 0.6 of its disk's own bandwidth, with 4 at all of it.
 constexpr int kMostAhead = 4;
-/// Keys that nobody foresees are needed after all that somebody does.
+/// Order of the first unforeseen key: keys that need() does not list come after all that it lists.
 constexpr std::uint64_t kUnforeseen = std::uint64_t{1} << 63;
 
 }  // namespace
@@ -28,7 +29,7 @@ Store::Store(TierDevice& device, const StoreSize& size,
       units_(size.memory),
       slots_(size.disk) {}
 
-// ---- What is asked for.
+// ---- Requests of the caller.
 
 Store::Ticket Store::put(Key key, std::int32_t first, std::vector<std::byte*> blocks) {
   EntryRef entry = listed(key);
@@ -133,7 +134,7 @@ void Store::need(std::span<const Key> keys) {
   advance();
 }
 
-// ---- How it goes on.
+// ---- Progress of operations.
 
 void Store::settle() {
   bool any = false;
@@ -146,10 +147,10 @@ void Store::settle() {
 
 void Store::advance() {
   for (;;) {
-    // Holds that each had a part of the room would wait for one another.
+    // One hold at a time: holds that each had a part of the room would wait for one another.
     bool holding = false;
     std::int32_t lacking = 0;
-    std::uint64_t soonest = UINT64_MAX;  // when what waits for room is needed
+    std::uint64_t soonest = UINT64_MAX;  // order of the first that waits for room
     for (auto& [ticket, operation] : operations_) {
       const bool hold = operation.kind == Kind::hold;
       if (operation.over || (hold && holding)) continue;
@@ -161,14 +162,14 @@ void Store::advance() {
     if (lacking == 0) break;
     if (make_room(lacking - going_down_, soonest) > 0) continue;
     if (going_down_ > 0) break;                // the room is about to be there
-    if (goes_down() && !jobs_.empty()) break;  // what is being put may go down afterwards
+    if (goes_down() && !jobs_.empty()) break;  // blocks being put may go down afterwards
     if (make_room(lacking, 0) > 0) continue;
     if (going_down_ > 0) break;
     if (!goes_down()) {
       if (free_copies()) continue;
       const EntryRef lost = lose_last();
       if (lost != nullptr && lost->blocks.empty()) continue;
-      if (lost != nullptr) break;  // soon
+      if (lost != nullptr) break;  // its units come free soon
     }
     if (!fail_stuck()) break;
   }
@@ -181,7 +182,7 @@ void Store::advance() {
   counts_.most_on_disk = std::max(counts_.most_on_disk, counts_.on_disk);
 }
 
-/// Units that it lacks.
+/// Starts the jobs of an operation that have room; returns the units that it lacks.
 std::int32_t Store::start(Ticket ticket, Operation& operation) {
   std::int32_t lacking = 0;
   if (operation.entry != nullptr && !operation.entry->listed) operation.failed = true;
@@ -207,7 +208,7 @@ std::int32_t Store::start_put(Ticket ticket, Operation& operation) {
     return 0;
   }
   if (static_cast<std::int32_t>(entry.blocks.size()) > entry.valid)
-    return 0;  // what is replaced is in use
+    return 0;  // the blocks to be replaced are in use
   while (operation.next < operation.count) {
     const FreeRanges::Range range =
         units_.take(std::min(size_.at_once, operation.count - operation.next));
@@ -230,7 +231,7 @@ void Store::start_get(Ticket ticket, Operation& operation) {
   while (operation.next < operation.count) {
     const std::int32_t first = operation.first + operation.next;
     const Block& begin = blocks[first];
-    if (begin.filling) return;  // it comes up
+    if (begin.filling) return;  // the block comes up
     const bool from_memory = begin.unit >= 0;
     std::vector<std::int32_t> index;
     for (std::int32_t i = first; i < operation.first + operation.count; ++i) {
@@ -253,7 +254,7 @@ std::int32_t Store::start_hold(Ticket ticket, Operation& operation) {
   while (operation.next < operation.count) {
     const std::int32_t first = operation.first + operation.next;
     const std::int32_t end = operation.first + operation.count;
-    if (blocks[first].filling) return 0;  // it comes up
+    if (blocks[first].filling) return 0;  // the block comes up
     std::vector<std::int32_t> index;
     if (blocks[first].unit >= 0) {
       for (std::int32_t i = first; i < std::min(end, first + size_.at_once); ++i) {
@@ -343,14 +344,14 @@ void Store::job_ended(TierJob job) {
     Block& block = entry.blocks[known.index[i]];
     block_ended(job, job.blocks[i], entry, block);
     if (job.kind == TierJob::Kind::come_up && known.ticket != 0 && job.blocks[i].good) {
-      block.came_up = false;  // it was not foreseen
+      block.came_up = false;  // the hold asked for it: not foreseen
       --counts_.came_up;
       ++counts_.from_disk;
     }
     if (!job.blocks[i].good) good = std::min(good, known.index[i]);
   }
   if (!job.failure.empty()) {
-    if (down) slots_.drop_free();  // what is written elsewhere stays, and may be written over
+    if (down) slots_.drop_free();  // blocks in other slots stay; those slots may be used again
     warn_once(down ? told_write_ : told_read_,
               job.failure + (down ? "; KV that has no room in memory is computed again"
                                   : "; the KV is computed again"));
@@ -406,10 +407,10 @@ void Store::block_ended(const TierJob& job, const TierJob::Block& done, Entry& e
   warn_once(told_damage_, "stored KV does not hold what was put there; it is computed again");
 }
 
-// ---- What goes, what comes.
+// ---- Eviction and bringing up.
 
-/// Frees units of what is needed later than `after`, the latest first: at once where the disk has
-/// them too, or soon. Returns how many are free at once.
+/// Frees units of entries needed at `after` or later, the latest first: at once where the disk has
+/// the blocks too, else soon, by writing them. Returns how many came free at once.
 std::int32_t Store::make_room(std::int32_t units, std::uint64_t after) {
   const std::int32_t before = units_.free();
   for (auto at = by_order_.rbegin(); at != by_order_.rend() && units > 0; ++at) {
@@ -420,7 +421,8 @@ std::int32_t Store::make_room(std::int32_t units, std::uint64_t after) {
   return units_.free() - before;
 }
 
-/// The same of one entry, its last blocks first. How many units are free, will be, or can be soon.
+/// Frees units of one entry, its last blocks first. Returns how many are free, will be, or can be
+/// soon.
 std::int32_t Store::make_room_of(const EntryRef& entry, std::int32_t units) {
   std::vector<Block>& blocks = entry->blocks;
   std::int32_t made = 0;
@@ -428,7 +430,7 @@ std::int32_t Store::make_room_of(const EntryRef& entry, std::int32_t units) {
   while (end > 0 && made < units) {
     Block& last = blocks[end - 1];
     if (last.unit < 0 || !last.idle()) {
-      if (last.filling && entry->putting) ++made;  // it can go when it has come
+      if (last.filling && entry->putting) ++made;  // it can go down once it is put
       --end;
     } else if (last.slot >= 0) {
       free_unit(last);
@@ -454,7 +456,7 @@ std::int32_t Store::make_room_of(const EntryRef& entry, std::int32_t units) {
   return made;
 }
 
-/// Slots of what is in memory too.
+/// Frees the slots of blocks that are in memory too.
 bool Store::free_copies() {
   bool any = false;
   for (const auto& [order, entry] : by_order_) {
@@ -467,13 +469,13 @@ bool Store::free_copies() {
   return any;
 }
 
-/// The one that is needed last, of those that nobody uses. Null: all are used.
+/// Loses the entry that is needed last among those that nobody uses. Null: all are in use.
 Store::EntryRef Store::lose_last() {
   for (auto at = by_order_.rbegin(); at != by_order_.rend(); ++at) {
     const EntryRef entry = at->second;
     if (entry->users > 0) continue;
     ++counts_.lost;
-    // Of a disk that failed it has been said.
+    // A disk that failed has been warned of already.
     if (!told_write_)
       warn_once(told_lost_,
                 "the KV pool has no room for the KV of all requests that wait; what it lacks is "
@@ -484,8 +486,8 @@ Store::EntryRef Store::lose_last() {
   return nullptr;
 }
 
-/// Where nothing is under way, and nothing will be let go, room will not come: whoever came last
-/// and lacks it gets none. False: somebody else may make room.
+/// Fails the latest operation that lacks room, where no job is under way and no hold is left to let
+/// go, for then no room will come. False: room may still come.
 bool Store::fail_stuck() {
   if (!jobs_.empty()) return false;
   for (const auto& [ticket, operation] : operations_) {
@@ -504,7 +506,7 @@ void Store::keep_reserve() {
   if (goes_down()) make_room(reserve_ - units_.free() - going_down_, 0);
 }
 
-/// What is needed first and has room in memory beside the reserve shall be there.
+/// Brings up the entries that are needed first, as far as memory beside the reserve holds them.
 void Store::bring_up() {
   std::int32_t room = size_.memory - reserve_;
   std::uint64_t last = 0;
@@ -562,7 +564,8 @@ void Store::list(const EntryRef& entry) {
   by_order_.emplace(entry->order, entry);
 }
 
-/// Its blocks go as soon as nothing uses them, and what is under way with it fails.
+/// Drops an entry: its blocks go as soon as nothing uses them, and operations under way with it
+/// fail.
 void Store::unlist(const EntryRef& entry) {
   if (!std::exchange(entry->listed, false)) return;
   by_key_.erase(entry->key);

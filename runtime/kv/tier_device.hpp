@@ -1,4 +1,4 @@
-// What moves the bytes of a rank's stored KV: a real host's memory and disk, or modelled ones.
+// The mover of the bytes of a rank's stored KV: a real host's memory and disk, or modelled ones.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,13 @@
 
 namespace paceline::kv {
 
-/// Blocks that go one way. A `unit` is the place of a block in host memory, a `slot` one on disk,
-/// `outside` one in the KV pool of the rank.
+/// A job: blocks that all go one way. A `unit` is a block's place in host memory, a `slot` its
+/// place on disk, `outside` its place in the KV pool of the rank.
 struct TierJob {
   enum class Kind : std::uint8_t {
-    take_in,        ///< from outside to units; their sums are new
+    take_in,        ///< from outside to units; sets their sums
     give_out,       ///< from units to outside
-    check,          ///< look at units
+    check,          ///< compare the sums of units
     go_down,        ///< from units to slots, which follow one another
     come_up,        ///< from slots, which follow one another, to units
     give_out_disk,  ///< from slots, which follow one another, to outside
@@ -26,30 +26,30 @@ struct TierJob {
     std::int32_t unit = -1;
     std::int32_t slot = -1;
     std::byte* outside = nullptr;
-    std::uint64_t sum = 0;  ///< of what the block must hold
-    bool good = true;       ///< afterwards, but of take_in and go_down: it holds that
+    std::uint64_t sum = 0;  ///< checksum of the block's bytes
+    bool good = true;       ///< set by the job: the sum was right (not of take_in, go_down)
   };
   std::uint64_t id = 0;  ///< the caller's
   Kind kind = Kind::take_in;
   std::vector<Block> blocks;
-  /// Afterwards: why the disk did not do it; empty: it did. Of go_down, nothing is in the slots
-  /// then; of the others, no block is good.
+  /// Set by the job: why the disk failed; empty: it did not. After a failed go_down the slots hold
+  /// nothing; after others that failed, no block is good.
   std::string failure;
 };
 
-/// Does jobs in the background, those of memory and those of the disk in their order each, and
-/// wakes whoever started them when one has ended. Used by one thread.
+/// Does jobs in the background, jobs of memory and jobs of the disk each in their order, and wakes
+/// whoever started them when one has ended. Used by one thread.
 class TierDevice {
  public:
   virtual ~TierDevice() = default;
   virtual void start(TierJob job) = 0;
-  /// The next that has ended, if one has.
+  /// The next job that has ended, if one has.
   [[nodiscard]] virtual std::optional<TierJob> ended() = 0;
   /// The memory of a unit, as long as the unit is in use.
   [[nodiscard]] virtual std::span<std::byte> unit(std::int32_t unit) = 0;
-  /// No unit from this one on is in use: its memory may go.
+  /// Lets the memory of units from `units` on go, for none of them is in use.
   virtual void trim(std::int32_t units) = 0;
-  /// Whoever has it keeps the memory of all units.
+  /// A handle that keeps the memory of all units alive.
   [[nodiscard]] virtual std::shared_ptr<void> memory() = 0;
 };
 
