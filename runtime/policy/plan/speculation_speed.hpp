@@ -37,7 +37,7 @@ struct Pace {
   double ahead = 0;      ///< share of the steps in which there is a draft, all alike long
 };
 
-/// Of drafter ranks that work as ours do (roles/drafter_rank.hpp, roles/remote_drafter.hpp): the
+/// Of drafter ranks that work as ours do (roles/drafter_rank.hpp, speculation/remote_drafter.hpp): the
 /// verifier verifies what has arrived and decodes plainly where nothing has, and its own token
 /// after a draft that was accepted as a whole is held against the next window's first. `drafting`:
 /// how long a window takes to draft, in steps of the verifier.
