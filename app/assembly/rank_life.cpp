@@ -8,6 +8,7 @@
 #include "app/assembly/draft_servers.hpp"
 #include "app/assembly/drafters.hpp"
 #include "app/assembly/make_speculator.hpp"
+#include "runtime/core/telemetry_columns.hpp"
 #include "runtime/engine/batcher.hpp"
 #include "runtime/roles/drafter_rank.hpp"
 #include "runtime/roles/group.hpp"
@@ -76,51 +77,6 @@ std::vector<int> members_of(const GroupRanks& group) {
   std::vector<int> members;
   for (int member = 1; member < group.tp; ++member) members.push_back(group.leader + member);
   return members;
-}
-
-/// Adds a role's summary to the sum of the rank's earlier roles. `drafted` and `accepted` count
-/// tokens that a verifier verified or that a drafter rank drafted for one; a rank that was both
-/// counts both, and its steps tell them apart.
-void add(RankSummary& sum, const RankSummary& role) {
-  sum.busy_seconds += role.busy_seconds;
-  sum.communication_seconds += role.communication_seconds;
-  sum.group_bytes += role.group_bytes;
-  sum.steps += role.steps;
-  sum.prefill_tokens += role.prefill_tokens;
-  sum.decode_tokens += role.decode_tokens;
-  sum.drafted += role.drafted;
-  sum.accepted += role.accepted;
-  sum.response_tokens += role.response_tokens;
-  sum.raced += role.raced;
-  sum.foretold += role.foretold;
-  sum.wasted += role.wasted;
-  sum.most_wasted = std::max(sum.most_wasted, role.most_wasted);
-  sum.moved += role.moved;
-  sum.positions_transferred += role.positions_transferred;
-  sum.preempted += role.preempted;
-  sum.recomputed += role.recomputed;
-  sum.late += role.late;
-  sum.pool_stored_bytes += role.pool_stored_bytes;
-  sum.pool_memory_bytes += role.pool_memory_bytes;
-  sum.pool_foreseen_bytes += role.pool_foreseen_bytes;
-  sum.pool_disk_bytes += role.pool_disk_bytes;
-  sum.pool_down_bytes += role.pool_down_bytes;
-  sum.pool_up_bytes += role.pool_up_bytes;
-  sum.pool_most_memory = std::max(sum.pool_most_memory, role.pool_most_memory);
-  sum.pool_most_disk = std::max(sum.pool_most_disk, role.pool_most_disk);
-  sum.pool_lost += role.pool_lost;
-  sum.pool_damaged += role.pool_damaged;
-  sum.pool_storing_seconds += role.pool_storing_seconds;
-  sum.pool_restoring_seconds += role.pool_restoring_seconds;
-  sum.stale += role.stale;
-  sum.invalid += role.invalid;
-  sum.draft_update_bytes += role.draft_update_bytes;
-  sum.draft_fetch_bytes += role.draft_fetch_bytes;
-  sum.draft_fetches += role.draft_fetches;
-  sum.draft_heard += role.draft_heard;
-  sum.draft_most_behind = std::max(sum.draft_most_behind, role.draft_most_behind);
-  sum.draft_fetch_seconds += role.draft_fetch_seconds;
-  sum.waited_seconds += role.waited_seconds;
 }
 
 }  // namespace

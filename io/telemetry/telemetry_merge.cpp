@@ -10,7 +10,6 @@
 #include "io/hdf5/atomic_file.hpp"
 #include "io/hdf5/shards.hpp"
 #include "io/telemetry/telemetry.hpp"
-#include "io/telemetry/telemetry_format.hpp"
 #include "io/telemetry/telemetry_shards.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/core/recorded_telemetry.hpp"
@@ -74,12 +73,6 @@ class Columns {
   std::vector<std::byte> column_;
 };
 
-/// `fields` of a struct that stands first in a larger one, whose own members follow in `more`.
-std::vector<h5::Field> widened(std::vector<h5::Field> more, const std::vector<h5::Field>& fields) {
-  more.insert(more.end(), fields.begin(), fields.end());
-  return more;
-}
-
 void write_steps(const h5::File& file, std::uint32_t rank,
                  const std::vector<TelemetryShard>& shards) {
   const std::string group = "ranks/" + std::to_string(rank);
@@ -87,7 +80,7 @@ void write_steps(const h5::File& file, std::uint32_t rank,
   const h5::Handle steps_group = file.group((group + "/steps").c_str());
   std::uint64_t total = 0;
   for (const TelemetryShard& shard : shards) total += shard.steps;
-  Columns columns(file, group + "/steps", step_fields(), total);
+  Columns columns(file, group + "/steps", fields_of<StepRecord>(), total);
   h5::Dataset attempts =
       h5::Dataset::create<std::uint32_t>(file, group + "/steps/attempt", {total});
   write_unit(attempts.id(), file, "1");
@@ -99,97 +92,91 @@ void write_steps(const h5::File& file, std::uint32_t rank,
   }
 }
 
+/// A group of a record's columns, and whose each row is.
 template <typename Row>
-void write_of_ranks(const h5::File& file, const char* name, const std::vector<OfRank<Row>>& rows,
-                    const std::vector<h5::Field>& fields_of_row) {
+void write_rows(const h5::File& file, const Rows<Row>& rows, const char* name = kTable<Row>) {
   const h5::Handle group = file.group(name);
   const hid_t u32 = h5::native<std::uint32_t>();
-  const auto fields = widened({{"attempt", offsetof(OfRank<Row>, attempt), u32, "1"},
-                               {"rank", offsetof(OfRank<Row>, rank), u32, "1"}},
-                              fields_of_row);
+  std::vector<h5::Field> fields{{"attempt", offsetof(OfRank<Row>, attempt), u32, "1"}};
+  if constexpr (!requires(Row row) { row.rank; })
+    fields.push_back({"rank", offsetof(OfRank<Row>, rank), u32, "1"});
+  for (const h5::Field& field : fields_of<Row>()) fields.push_back(field);
   Columns(file, name, fields, rows.size()).append(rows.data(), rows.size(), sizeof(OfRank<Row>));
 }
 
-void write_events(const h5::File& file, std::vector<OfRank<RequestEvent>>& events) {
+/// Attributes of a column: the names of its values.
+template <typename Value>
+void name_values(const h5::File& file, const char* column,
+                 std::initializer_list<std::pair<const char*, Value>> names) {
+  const h5::Handle dataset(H5Dopen2(file.id(), column, H5P_DEFAULT), H5Dclose);
+  for (const auto& [name, value] : names)
+    h5::write_attribute(dataset.get(), file.path(), name, static_cast<std::uint8_t>(value));
+}
+
+void write_events(const h5::File& file, Rows<RequestEvent>& events) {
   sort_events(events);
-  write_of_ranks(file, "requests", events, event_fields());
-  const h5::Handle kind(H5Dopen2(file.id(), "requests/kind", H5P_DEFAULT), H5Dclose);
-  const std::pair<const char*, RequestEventKind> names[] = {
-      {"leased", RequestEventKind::leased},       {"finished", RequestEventKind::finished},
-      {"stopped", RequestEventKind::stopped},     {"resumed", RequestEventKind::resumed},
-      {"left", RequestEventKind::left},           {"arrived", RequestEventKind::arrived},
-      {"planned", RequestEventKind::planned},     {"race_begun", RequestEventKind::race_begun},
-      {"race_left", RequestEventKind::race_left}, {"race_won", RequestEventKind::race_won}};
-  for (const auto& [name, value] : names) {
-    h5::write_attribute(kind.get(), file.path(), name, static_cast<std::uint8_t>(value));
-  }
-  const h5::Handle mode(H5Dopen2(file.id(), "requests/mode", H5P_DEFAULT), H5Dclose);
-  for (const SpeculationMode value :
+  write_rows(file, events, "requests");
+  using Kind = RequestEventKind;
+  name_values<Kind>(file, "requests/kind",
+                    {{"leased", Kind::leased},
+                     {"finished", Kind::finished},
+                     {"stopped", Kind::stopped},
+                     {"resumed", Kind::resumed},
+                     {"left", Kind::left},
+                     {"arrived", Kind::arrived},
+                     {"planned", Kind::planned},
+                     {"race_begun", Kind::race_begun},
+                     {"race_left", Kind::race_left},
+                     {"race_won", Kind::race_won}});
+  for (const SpeculationMode mode :
        {SpeculationMode::plain, SpeculationMode::coupled, SpeculationMode::decoupled})
-    h5::write_attribute(mode.get(), file.path(), name_of(value), static_cast<std::uint8_t>(value));
-  const h5::Handle reason(H5Dopen2(file.id(), "requests/reason", H5P_DEFAULT), H5Dclose);
-  for (const FinishReason value :
+    name_values<SpeculationMode>(file, "requests/mode", {{name_of(mode), mode}});
+  for (const FinishReason reason :
        {FinishReason::stop_id, FinishReason::length, FinishReason::stop_string,
-        FinishReason::context, FinishReason::partial}) {
-    h5::write_attribute(reason.get(), file.path(), name_of(value),
-                        static_cast<std::uint8_t>(value));
-  }
+        FinishReason::context, FinishReason::partial})
+    name_values<FinishReason>(file, "requests/reason", {{name_of(reason), reason}});
 }
 
 /// By (attempt, start).
 template <typename Row>
-void sort_by_start(std::vector<OfRank<Row>>& rows) {
+void sort_by_start(Rows<Row>& rows) {
   std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
     if (a.attempt != b.attempt) return a.attempt < b.attempt;
     return std::strong_order(a.row.start, b.row.start) < 0;
   });
 }
 
-void write_transfers(const h5::File& file, std::vector<OfRank<TransferRecord>>& transfers) {
-  sort_by_start(transfers);
-  write_of_ranks(file, "transfers", transfers, transfer_fields());
-}
-
-void write_pool(const h5::File& file, std::vector<OfRank<KvPoolRecord>>& pool) {
+void write_pool(const h5::File& file, Rows<KvPoolRecord>& pool) {
   sort_by_start(pool);
-  write_of_ranks(file, "kv_pool", pool, pool_fields());
-  const h5::Handle use(H5Dopen2(file.id(), "kv_pool/use", H5P_DEFAULT), H5Dclose);
-  const std::pair<const char*, KvPoolUse> names[] = {
-      {"stored", KvPoolUse::stored}, {"restored", KvPoolUse::restored}, {"sent", KvPoolUse::sent}};
-  for (const auto& [name, value] : names)
-    h5::write_attribute(use.get(), file.path(), name, static_cast<std::uint8_t>(value));
+  write_rows(file, pool);
+  name_values<KvPoolUse>(file, "kv_pool/use",
+                         {{"stored", KvPoolUse::stored},
+                          {"restored", KvPoolUse::restored},
+                          {"sent", KvPoolUse::sent}});
 }
 
-void write_draft_memory(const h5::File& file,
-                        const std::vector<OfRank<DraftMemoryRecord>>& changes) {
+void write_draft_memory(const h5::File& file, const Rows<DraftMemoryRecord>& changes) {
   using Kind = DraftMemoryRecord::Kind;
-  write_of_ranks(file, "draft_memory", changes, draft_memory_fields());
-  const h5::Handle kind(H5Dopen2(file.id(), "draft_memory/kind", H5P_DEFAULT), H5Dclose);
-  const std::pair<const char*, Kind> names[] = {
-      {"expanded", Kind::expanded}, {"contracted", Kind::contracted}, {"resumed", Kind::resumed}};
-  for (const auto& [name, value] : names)
-    h5::write_attribute(kind.get(), file.path(), name, static_cast<std::uint8_t>(value));
+  write_rows(file, changes);
+  name_values<Kind>(
+      file, "draft_memory/kind",
+      {{"expanded", Kind::expanded}, {"contracted", Kind::contracted}, {"resumed", Kind::resumed}});
 }
 
-void write_scores(const h5::File& file, std::vector<OfRank<ScoreRecord>>& scores,
+void write_scores(const h5::File& file, Rows<ScoreRecord>& scores,
                   std::span<const std::string> outcome_names) {
   sort_by_start(scores);
-  write_of_ranks(file, "scores", scores, score_fields());
-  const h5::Handle outcome(H5Dopen2(file.id(), "scores/outcome", H5P_DEFAULT), H5Dclose);
+  write_rows(file, scores);
   for (std::size_t i = 0; i < outcome_names.size(); ++i)
-    h5::write_attribute(outcome.get(), file.path(), outcome_names[i], static_cast<std::uint8_t>(i));
+    name_values<std::size_t>(file, "scores/outcome", {{outcome_names[i].c_str(), i}});
 }
 
-void write_summaries(const h5::File& file, std::vector<OfRank<RankSummary>>& summaries) {
-  std::stable_sort(summaries.begin(), summaries.end(), [](const auto& a, const auto& b) {
+/// By (attempt, rank), and in each as they were written.
+template <typename Row>
+void sort_by_rank(Rows<Row>& rows) {
+  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
     return std::tie(a.attempt, a.rank) < std::tie(b.attempt, b.rank);
   });
-  const h5::Handle group = file.group("summary");
-  const auto fields = widened(
-      {{"attempt", offsetof(OfRank<RankSummary>, attempt), h5::native<std::uint32_t>(), "1"}},
-      summary_fields());
-  Columns(file, "summary", fields, summaries.size())
-      .append(summaries.data(), summaries.size(), sizeof(OfRank<RankSummary>));
 }
 
 void write_attempts(const h5::File& file,
@@ -235,21 +222,16 @@ void write_processes(const h5::File& file, const std::vector<RecordedProcess>& p
   write_texts(file, "processes/host", hosts);
 }
 
-void write_writes(const h5::File& file, std::vector<OfRank<WriteRecord>>& writes) {
-  std::stable_sort(writes.begin(), writes.end(), [](const auto& a, const auto& b) {
-    if (a.attempt != b.attempt || a.rank != b.rank)
-      return std::tie(a.attempt, a.rank) < std::tie(b.attempt, b.rank);
-    return std::strong_order(a.row.start, b.row.start) < 0;
-  });
-  write_of_ranks(file, "writes", writes, write_fields());
-  const h5::Handle kind(H5Dopen2(file.id(), "writes/kind", H5P_DEFAULT), H5Dclose);
+void write_writes(const h5::File& file, Rows<WriteRecord>& writes) {
+  sort_by_start(writes);
+  sort_by_rank(writes);
+  write_rows(file, writes);
   using Kind = WriteRecord::Kind;
-  const std::pair<const char*, Kind> names[] = {{"trajectories", Kind::trajectories},
-                                                {"telemetry", Kind::telemetry},
-                                                {"final_trajectories", Kind::final_trajectories},
-                                                {"final_telemetry", Kind::final_telemetry}};
-  for (const auto& [name, value] : names)
-    h5::write_attribute(kind.get(), file.path(), name, static_cast<std::uint8_t>(value));
+  name_values<Kind>(file, "writes/kind",
+                    {{"trajectories", Kind::trajectories},
+                     {"telemetry", Kind::telemetry},
+                     {"final_trajectories", Kind::final_trajectories},
+                     {"final_telemetry", Kind::final_telemetry}});
 }
 
 /// What the rank that merges has written since its shard was closed, this file so far included. How
@@ -261,7 +243,7 @@ double add_ending(const TelemetryEnding& ending, double began, CollectedTelemetr
   written.push_back({began, ending.clock->now() - began, WriteRecord::Kind::final_telemetry});
   for (const WriteRecord& record : written) {
     attempt->second.reaches(record.start + record.duration);
-    all.writes.push_back({record, ending.attempt, ending.rank});
+    all.of<WriteRecord>().push_back({record, ending.attempt, ending.rank});
   }
   return attempt->second.length;
 }
@@ -283,20 +265,22 @@ TelemetryReport write_telemetry(const std::string& directory,
     h5::write_attribute(file.id(), file.path(), "schema_version", kTelemetrySchemaVersion);
     const h5::Handle ranks_group = file.group("ranks");
     for (const auto& [rank, own] : all.ranks) write_steps(file, rank, own);
-    write_events(file, all.events);
-    write_transfers(file, all.transfers);
-    write_pool(file, all.pool);
-    write_draft_memory(file, all.draft_memory);
-    write_of_ranks(file, "stop_points", all.stop_points, stop_point_fields());
-    write_scores(file, all.scores, outcome_names);
-    write_of_ranks(file, "roles", all.roles, role_fields());
-    write_of_ranks(file, "acceptance", all.acceptance, acceptance_fields());
+    write_events(file, all.of<RequestEvent>());
+    sort_by_start(all.of<TransferRecord>());
+    write_rows(file, all.of<TransferRecord>());
+    write_pool(file, all.of<KvPoolRecord>());
+    write_draft_memory(file, all.of<DraftMemoryRecord>());
+    write_rows(file, all.of<StopPoint>());
+    write_scores(file, all.of<ScoreRecord>(), outcome_names);
+    write_rows(file, all.of<RoleRecord>());
+    write_rows(file, all.of<AcceptanceCell>());
     write_texts(file, "drafter_names", all.drafter_names);
     write_texts(file, "role_names", role_names);
-    write_summaries(file, all.summaries);
+    sort_by_rank(all.of<RankSummary>());
+    write_rows(file, all.of<RankSummary>());
     write_processes(file, all.processes);
     if (ending) report.ended = add_ending(*ending, began, all);
-    write_writes(file, all.writes);
+    write_writes(file, all.of<WriteRecord>());
     write_attempts(file, all.attempts);
     file.close();
     commit_temporary(report.path);

@@ -9,7 +9,6 @@
 #include "io/hdf5/file.hpp"
 #include "io/hdf5/shards.hpp"
 #include "io/telemetry/telemetry.hpp"
-#include "io/telemetry/telemetry_format.hpp"
 #include "io/telemetry/telemetry_shards.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/core/role.hpp"
@@ -39,16 +38,16 @@ void read_column(const h5::File& file, const std::string& group, const h5::Field
                 width);
 }
 
-/// The columns of a group: those of `fields`, and whose each row is. Where `rank` is known it is no
-/// column.
+/// The columns of a group: those of a record, and whose each row is.
 template <typename Row>
-std::vector<OfRank<Row>> read_rows(const h5::File& file, const std::string& group,
-                                   std::vector<h5::Field> fields, bool has_rank = true) {
+Rows<Row> read_rows(const h5::File& file, const std::string& group = kTable<Row>) {
   static_assert(offsetof(OfRank<Row>, row) == 0);
   const hid_t u32 = h5::native<std::uint32_t>();
+  std::vector<h5::Field> fields = fields_of<Row>();
   fields.push_back({"attempt", offsetof(OfRank<Row>, attempt), u32});
-  if (has_rank) fields.push_back({"rank", offsetof(OfRank<Row>, rank), u32});
-  std::vector<OfRank<Row>> rows;
+  if constexpr (!std::is_same_v<Row, StepRecord> && !std::is_same_v<Row, RankSummary>)
+    fields.push_back({"rank", offsetof(OfRank<Row>, rank), u32});
+  Rows<Row> rows;
   for (const h5::Field& field : fields)
     read_column(file, group, field, &field == fields.data(), rows);
   return rows;
@@ -154,14 +153,14 @@ RecordedTelemetry read_shards(const std::string& directory, std::vector<std::str
       });
     }
   }
-  run.events = std::move(all.events);
+  run.events = std::move(all.of<RequestEvent>());
   sort_events(run.events);
-  run.transfers = std::move(all.transfers);
-  run.roles = std::move(all.roles);
-  run.writes = std::move(all.writes);
+  run.transfers = std::move(all.of<TransferRecord>());
+  run.roles = std::move(all.of<RoleRecord>());
+  run.writes = std::move(all.of<WriteRecord>());
   run.drafters = std::move(all.drafter_names);
-  run.acceptance = std::move(all.acceptance);
-  run.summaries = std::move(all.summaries);
+  run.acceptance = std::move(all.of<AcceptanceCell>());
+  run.summaries = std::move(all.of<RankSummary>());
   summarize(run);
   return run;
 }
@@ -190,21 +189,20 @@ RecordedTelemetry read_telemetry(const std::string& path, std::vector<std::strin
   run.attempts = read_attempts(file);
   run.processes = read_processes(file);
   for (const std::uint32_t rank : ranks_of(file)) {
-    auto steps = read_rows<StepRecord>(file, "ranks/" + std::to_string(rank) + "/steps",
-                                       step_fields(), false);
+    auto steps = read_rows<StepRecord>(file, "ranks/" + std::to_string(rank) + "/steps");
     for (OfRank<StepRecord>& step : steps) step.rank = rank;
     run.steps.insert(run.steps.end(), steps.begin(), steps.end());
   }
-  run.events = read_rows<RequestEvent>(file, "requests", event_fields());
-  run.transfers = read_rows<TransferRecord>(file, "transfers", transfer_fields());
-  run.roles = read_rows<RoleRecord>(file, "roles", role_fields());
-  run.writes = read_rows<WriteRecord>(file, "writes", write_fields());
+  run.events = read_rows<RequestEvent>(file, "requests");
+  run.transfers = read_rows<TransferRecord>(file);
+  run.roles = read_rows<RoleRecord>(file);
+  run.writes = read_rows<WriteRecord>(file);
   run.drafters = h5::read_strings(file, "drafter_names");
-  run.acceptance = read_rows<AcceptanceCell>(file, "acceptance", acceptance_fields());
+  run.acceptance = read_rows<AcceptanceCell>(file);
   for (const OfRank<AcceptanceCell>& cell : run.acceptance) {
     if (cell.row.drafter >= run.drafters.size()) damaged(file, "acceptance");
   }
-  run.summaries = read_rows<RankSummary>(file, "summary", summary_fields(), false);
+  run.summaries = read_rows<RankSummary>(file);
   for (OfRank<RankSummary>& summary : run.summaries) summary.rank = summary.row.rank;
   return run;
 }
@@ -213,9 +211,7 @@ std::vector<StopPoint> read_stop_points(const std::string& path) {
   const auto lock = h5::lock_hdf5();
   const h5::File file = open_telemetry(path);
   std::vector<StopPoint> points;
-  for (const OfRank<StopPoint>& point :
-       read_rows<StopPoint>(file, "stop_points", stop_point_fields()))
-    points.push_back(point.row);
+  for (const OfRank<StopPoint>& point : read_rows<StopPoint>(file)) points.push_back(point.row);
   return points;
 }
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "io/hdf5/shards.hpp"
-#include "io/telemetry/telemetry.hpp"
+#include "io/telemetry/telemetry_format.hpp"
 #include "runtime/core/recorded_telemetry.hpp"
 
 namespace paceline::io {
@@ -33,22 +33,21 @@ struct CollectedAttempt {
   }
 };
 
+template <typename Record>
+using Rows = std::vector<OfRank<Record>>;
+
 /// All but the steps, of which there are many.
 struct CollectedTelemetry {
   std::map<std::uint32_t, std::vector<TelemetryShard>> ranks;  ///< shards in attempt order
-  std::vector<OfRank<RequestEvent>> events;
-  std::vector<OfRank<TransferRecord>> transfers;
-  std::vector<OfRank<KvPoolRecord>> pool;
-  std::vector<OfRank<ScoreRecord>> scores;
-  std::vector<OfRank<DraftMemoryRecord>> draft_memory;  ///< by (attempt, rank), as the shards are
-  std::vector<OfRank<StopPoint>> stop_points;           ///< likewise
-  std::vector<OfRank<RoleRecord>> roles;                ///< likewise
-  std::vector<OfRank<WriteRecord>> writes;              ///< likewise
-  std::vector<RecordedProcess> processes;               ///< likewise
-  std::vector<OfRank<AcceptanceCell>> acceptance;       ///< likewise
+  OfEachRecord<Rows> rows;                 ///< by (attempt, rank), as the shards are
+  std::vector<RecordedProcess> processes;  ///< likewise
   std::vector<std::string> drafter_names;
-  std::vector<OfRank<RankSummary>> summaries;
   std::map<std::uint32_t, CollectedAttempt> attempts;
+
+  template <typename Record>
+  Rows<Record>& of() {
+    return std::get<Rows<Record>>(rows);
+  }
 };
 
 /// Calls `use` with the steps of a shard, some at a time; how many there were. Throws IoError.
@@ -61,6 +60,6 @@ std::uint64_t read_shard_steps(const std::string& path,
                                                    std::vector<std::string>& warnings);
 
 /// By (attempt, time): as events are kept.
-void sort_events(std::vector<OfRank<RequestEvent>>& events);
+void sort_events(Rows<RequestEvent>& events);
 
 }  // namespace paceline::io

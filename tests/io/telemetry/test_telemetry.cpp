@@ -197,7 +197,7 @@ TEST_F(TelemetryRun, IsMergedOverRanksAndAttempts) {
   EXPECT_EQ(h5::read_all<std::uint32_t>(file, "stop_points/prompt_index"), (U32{0, 1, 2, 0, 1, 2}));
   EXPECT_EQ(h5::read_all<std::uint32_t>(file, "stop_points/first"), (U32{30, 30, 30, 31, 31, 31}));
   const auto read_points = [&file](int field, auto* values) {
-    const h5::Field read = stop_point_fields()[field];
+    const h5::Field read = fields_of<StopPoint>()[field];
     h5::Dataset::open(file, std::string("stop_points/") + read.name, h5::type_of(read).get(), 0)
         .read(0, 6, values);
   };
@@ -537,20 +537,14 @@ TEST_F(TelemetryTest, AShardWhoseDrafterHasNoNameIsLeftOutWhole) {
   {
     const auto lock = h5::lock_hdf5();
     ShardFile shard(path, "telemetry", 0, 0);
-    shard.add("steps", step_fields(), sizeof(StepRecord), 16);
-    shard.add("events", event_fields(), sizeof(RequestEvent), 16);
-    shard.add("transfers", transfer_fields(), sizeof(TransferRecord), 16);
-    shard.add("kv_pool", pool_fields(), sizeof(KvPoolRecord), 16);
-    shard.add("draft_memory", draft_memory_fields(), sizeof(DraftMemoryRecord), 16);
-    shard.add("stop_points", stop_point_fields(), sizeof(StopPoint), 16);
-    shard.add("scores", score_fields(), sizeof(ScoreRecord), 16);
-    shard.add("roles", role_fields(), sizeof(RoleRecord), 16);
-    shard.add("writes", write_fields(), sizeof(WriteRecord), 16);
-    shard.add("summary", summary_fields(), sizeof(RankSummary), 16);
-    h5::Dataset& cells = shard.add("acceptance", acceptance_fields(), sizeof(AcceptanceCell), 16);
+    const auto add = [&]<typename Record>(Table<Record> table) {
+      return &shard.add(table.name, fields_of<Record>(), sizeof(Record), 16);
+    };
+    const auto datasets =
+        std::apply([&](auto... table) { return std::array{add(table)...}; }, kTables);
     h5::write_strings(shard.file(), "drafter_names", std::vector<std::string>{"suffix"});
     const AcceptanceCell bad{1, 1, 1, 0, 7, 7};
-    cells.append(1, &bad);
+    datasets[9]->append(1, &bad);
     shard.publish();
     shard.close([] {});
   }
