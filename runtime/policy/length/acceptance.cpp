@@ -5,7 +5,7 @@
 namespace paceline::policy {
 namespace {
 
-constexpr double kWeight = 8;  ///< in tokens, of what an estimate leans on
+constexpr double kWeight = 8;  ///< tokens that a prior counts as
 
 }  // namespace
 

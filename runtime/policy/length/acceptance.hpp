@@ -1,4 +1,5 @@
-// How likely a drafted token is accepted: drafters' scores calibrated by what the target said.
+// Probability that a drafted token is accepted: drafters' scores calibrated by the target's
+// verdicts.
 #pragma once
 
 #include <array>
@@ -9,37 +10,37 @@
 
 namespace paceline::policy {
 
-/// Acceptance of a drafter that nothing is known of: the middle of what SpecActor, section 5,
-/// reports of draft models (0.49 to 0.72).
+/// Acceptance assumed of an unknown drafter: the middle of SpecActor's range for draft models
+/// (section 5: 0.49 to 0.72).
 inline constexpr double kUnknownAcceptance = 0.6;
 
-/// How often something came true, of late.
+/// A share of tries that came true, old ones fading exponentially.
 struct FadingShare {
   double hits = 0;
   double tries = 0;
 
-  /// `of` more tries, after which what was counted `memory` tries ago counts 1/e.
+  /// Adds `of` tries; a try made `memory` tries ago then counts 1/e.
   void record(double hit, double of, double memory);
-  /// Leans on `prior` as on so many tries.
+  /// The share, with `prior` counted as `weight` tries.
   [[nodiscard]] double estimate(double prior, double weight) const {
     return (hits + weight * prior) / (tries + weight);
   }
 };
 
-/// What became of drafts, whatever ended them: nothing was found, the target said something else,
-/// or the drafter had no more to say. A tree counts by its levels.
+/// How often drafts are found and how far they reach, whatever ends them: the target said something
+/// else, or the drafter had no more to say. A tree counts by its levels.
 class DraftOutcomes {
  public:
-  /// `memory`: drafts and levels after which what was seen counts 1/e.
+  /// `memory`: drafts and levels after which one counts 1/e.
   explicit DraftOutcomes(double memory) : memory_(memory) {}
 
   void record_found(bool found) { found_.record(found ? 1 : 0, 1, memory_); }
-  /// So many levels were accepted; `ended`: no further one, although one was asked for and would
-  /// have been verified.
+  /// Records that `levels` levels were accepted. `ended`: no further one was, although it was asked
+  /// for and would have been verified.
   void record_reach(int levels, bool ended) {
     reach_.record(levels, levels + (ended ? 1 : 0), memory_);
   }
-  /// Leans on `prior` where little was seen.
+  /// Hope of the next draft; leans on `prior` where little was seen.
   [[nodiscard]] DraftHope hope(const DraftHope& prior) const;
 
  private:
@@ -48,34 +49,32 @@ class DraftOutcomes {
   FadingShare reach_;
 };
 
-/// Turns the scores that drafters give their tokens into probabilities. A drafter's score of a
-/// token is what it thinks of the token given the text before it on its path: the score of the path
-/// through the token over that of the path before it, in [0, 1]; a drafter without an estimate says
-/// 1. Per drafter the score is cut into equal buckets, each of which counts how often the target
-/// agreed; a bucket that saw little leans on the drafter's mean, which in turn leans on what was
-/// known of the drafter before.
-/// Not thread-safe.
+/// Turns drafters' scores of their tokens into probabilities. A token's conditional score, in [0,
+/// 1], is its path's score over the score of the path before it: the drafter's estimate given the
+/// text before. A drafter without an estimate says 1. Each drafter's scores are cut into equal
+/// buckets, and a bucket counts how often the target agreed. A bucket that saw little leans on the
+/// drafter's mean, and the mean on the drafter's prior acceptance. Not thread-safe.
 class AcceptanceModel {
  public:
-  /// priors: [drafters] acceptance of each, as known before.
+  /// priors: [drafters] acceptance known beforehand.
   explicit AcceptanceModel(std::vector<double> priors)
       : priors_(std::move(priors)), drafters_(priors_.size()) {}
 
   /// P(the token is the target's | the tokens before it on its path are).
   [[nodiscard]] double estimate(int drafter, double conditional_score) const;
-  /// The same of a token of which no score is known yet.
+  /// The same for a token whose score is not known yet.
   [[nodiscard]] double mean(int drafter) const;
-  /// What its drafts come to for a request of which nothing is known.
+  /// Hope of a draft for a request of which nothing is known.
   [[nodiscard]] DraftHope hope(int drafter) const;
-  /// What became of drafts, of any request.
+  /// Outcomes of the drafter's drafts, over all requests.
   DraftOutcomes& outcomes(int drafter) { return drafters_.at(drafter).outcomes; }
-  /// What became of a verified token; only of one whose path before it was accepted, for nothing
-  /// else is evidence.
+  /// Records the verdict on a verified token. Only tokens whose path before them was accepted are
+  /// evidence.
   void record(int drafter, double conditional_score, bool accepted);
 
  private:
   static constexpr int kBuckets = 16;
-  static constexpr double kMemory = 2000;  ///< tokens, of a drafter
+  static constexpr double kMemory = 2000;  ///< tokens of a drafter after which one counts 1/e
   struct Drafter {
     std::array<FadingShare, kBuckets> buckets;
     FadingShare all;
@@ -87,19 +86,19 @@ class AcceptanceModel {
   std::vector<Drafter> drafters_;
 };
 
-/// The same of one request, so that easy and hard requests of a batch get drafts of different
-/// length. Held by whoever holds the request.
+/// Acceptance of one request, so that easy and hard requests of a batch get drafts of different
+/// length. It belongs to the request's holder.
 struct RequestAcceptance {
-  static constexpr double kMemory = 64;  ///< tokens, drafts
+  static constexpr double kMemory = 64;  ///< tokens or drafts after which one counts 1/e
 
   FadingShare tokens;
   DraftOutcomes outcomes{kMemory};
 
-  /// One step: `count` tokens of its draft were accepted; `refuted`: the target then said something
-  /// else than the draft, which otherwise simply ended there.
+  /// Records one step: `count` tokens of its draft were accepted. `refuted`: the target then said
+  /// something else than the draft; otherwise the draft simply ended.
   void record(int count, bool refuted);
-  /// Nothing was tried for a while: what was seen before counts half, so that a drafter that is not
-  /// asked is thought of as its mean in the end, and gets another chance.
+  /// Halves past counts where nothing was tried for a while: a drafter that is not asked drifts
+  /// back to its mean, and gets another chance.
   void fade();
   /// P(the next drafted token is accepted); leans on the drafter's mean where little was tried.
   [[nodiscard]] double estimate(double mean) const;

@@ -10,7 +10,7 @@
 namespace paceline::policy {
 namespace {
 
-/// The line of least squares, as a curve from the first point to the last.
+/// The least-squares line, as a curve from the first point to the last.
 CostCurve straight(const CostCurve& curve) {
   const std::vector<CostCurve::Point>& points = curve.points();
   if (points.size() < 3) return curve;
@@ -27,7 +27,7 @@ CostCurve straight(const CostCurve& curve) {
     covariance += (p.rows - rows) * (p.seconds - seconds);
     variance += (p.rows - rows) * (p.rows - rows);
   }
-  // Where the line falls below 0 the fewest rows cost what was measured of them.
+  // Where the line falls to 0 or below, the point keeps its measured cost.
   const auto at = [&](const CostCurve::Point& p) -> CostCurve::Point {
     const double line = seconds + covariance / variance * (p.rows - rows);
     return {p.rows, line > 0 ? line : p.seconds};
@@ -55,8 +55,8 @@ int Nightjar::best(const Batch& batch, double switching) const {
   return best;
 }
 
-/// Where plain decoding is best without the cost of switching it is best with it, so that the lags
-/// of requests need not be asked for.
+/// Skips asking for lags where plain decoding is best without the cost of switching: it is best
+/// with it too.
 bool Nightjar::considers(const DraftQuery& query) {
   step_ = {};
   if (query.requests == 0) return false;

@@ -1,5 +1,5 @@
-// Draft-length policies that others published: Nightjar's bandit (section 4) and the baselines that
-// its evaluation (section 6.1) has: BanditSpec, TETRIS and DSD.
+// Published draft-length policies: Nightjar's bandit (section 4), and the baselines of its
+// evaluation (section 6.1): BanditSpec, TETRIS and DSD.
 #pragma once
 
 #include <cstdint>
@@ -16,39 +16,38 @@ namespace paceline::policy {
 /// A bandit that learns the best length of each batch size.
 ///
 /// Algorithm 1, ADA-BINGREEDY. The arms are the lengths gamma = 0 to Gamma_max, one for all
-/// requests of a step; what an arm is worth is learned for each batch size B apart, from nothing,
-/// as the mean of the goodput that was measured: committed tokens by the seconds of drafting and of
-/// the step. A step is a round of its batch size's BinSchedule; it explores, or plays the arm of
-/// least
+/// requests of a step. An arm's worth is learned for each batch size B apart, from nothing: the
+/// mean measured goodput, committed tokens by the seconds of drafting and of the step. A step is a
+/// round of its batch size's BinSchedule: it explores, or plays the arm of least
 ///
 ///   1 / goodput(B, gamma) + [last step's gamma = 0 and gamma > 0] c_prefill(L_max, B) / gamma,
 ///
 /// equation 3. c_prefill is the cost table's catching up of B requests by the largest lag L_max of
-/// the batch (the paper: a batch's latency is that of its largest lag).
+/// the batch (the paper: a batch's latency is its largest lag's).
 ///
 /// Where the paper leaves something open:
 /// - A block of H explores 2 H^(3/4) of its steps (bin_greedy.hpp), so that regret grows with the
-///   power 3/4 of the steps, and not with their root as lemma 2 and theorem 1 have it. Regret by
-///   step: tests/bench/README.md.
+///   power 3/4 of the steps, not with their root as lemma 2 and theorem 1 have it. Regret by step:
+///   tests/bench/README.md.
 /// - Exploration samples a length at each round of the bin: lines 9 to 11 stand in the loop over
 ///   steps.
-/// - 1 / goodput of an arm that was not visited is infinite, since its mean begins at 0: it is
-///   exploration alone that visits arms.
-/// - Both terms of equation 3 are seconds a token, but the first is of the tokens that the batch
-///   commits, the second of those that one request drafts in one step: the whole cost is held
-///   against a single step. It stays as printed. Turning on again is then nearly always
-///   exploration's doing, after which it costs nothing to go on.
-/// - "Observed goodput" has the drafter's catching up in it, where there was some, so that it
-///   counts twice where equation 3 charges it too. It stays as measured.
-/// - gamma_{t-1} is that of the last step, whatever its batch size.
-/// - vLLM does not mix prompts with decoding steps, which the paper does not speak of. Here steps
-///   do; their time says little, so that such a step is no round: it plays equation 3 and is not
-///   learned from.
-/// - Where no request has room for gamma tokens, the longest that some request has room for is what
+/// - An unvisited arm has an infinite 1 / goodput, for its mean begins at 0: exploration alone
+///   visits arms.
+/// - Both terms of equation 3 are seconds a token, but the first counts tokens that the batch
+///   commits, the second tokens that one request drafts in one step: the whole cost is held against
+///   a single step. It stays as printed. Drafting then resumes nearly always by exploration, after
+///   which going on costs nothing.
+/// - "Observed goodput" includes the drafter's catching up, which equation 3 charges too. It stays
+///   as measured.
+/// - gamma_{t-1} is the last step's, whatever its batch size.
+/// - A step with prompt rows is no round, for its time says little: it plays equation 3 and is not
+///   learned from. (vLLM does not mix prompts with decoding; the paper does not speak of it.)
+/// - Where no request has room for gamma tokens, the longest draft that some request has room for
 ///   is played.
 class Nightjar final : public DraftLengthPolicy {
  public:
-  /// `costs`: of catching up alone; drafters without points cost nothing. `seed`: of exploration.
+  /// `costs`: only catching up is read; drafters without points cost nothing. `seed`: of
+  /// exploration.
   Nightjar(CostTable costs, int max_length, std::uint64_t seed);
 
   bool considers(const DraftQuery& query) override;
@@ -61,7 +60,7 @@ class Nightjar final : public DraftLengthPolicy {
     bool explores = false;          ///< the bin under way
     std::vector<MeanGoodput> arms;  ///< [max_length + 1]
   };
-  /// What was decided for the step under way.
+  /// Decision for the step under way.
   struct Step {
     int requests = 0;
     int length = 0;
@@ -75,7 +74,7 @@ class Nightjar final : public DraftLengthPolicy {
   CostTable costs_;
   int max_length_;
   SeededDraws draws_;
-  std::vector<Batch> batches_;  ///< [batch size - 1], of those that were seen
+  std::vector<Batch> batches_;  ///< [batch size - 1] of the batch sizes seen
   int last_ = 0;                ///< length of the last step
   Step step_;
 };
@@ -83,14 +82,14 @@ class Nightjar final : public DraftLengthPolicy {
 /// A bandit that does not know the batch.
 ///
 /// The upper confidence bound over the lengths 0 to `max_length`, one for all requests of a step:
-/// each arm once, then always the one of the highest
+/// each arm once, then always the arm of the highest
 ///
 ///   goodput / highest goodput seen + sqrt(2 ln(steps) / visits),
 ///
 /// UCB1 with rewards scaled into [0, 1]. Goodput is as Nightjar measures it, but of all batch sizes
-/// together. Steps that compute prompt rows too play the same arm, and are not learned from.
-/// Nightjar describes it in two sentences and names a "variant" of the bound; the plain one is
-/// taken. Length 0 is an arm as everywhere here, so that policies differ by how they choose alone.
+/// together. Steps with prompt rows play the same arm, and are not learned from. Nightjar describes
+/// the policy in two sentences and names a "variant" of the bound; the plain bound is taken. Length
+/// 0 is an arm as everywhere here, so that policies differ only in how they choose.
 class BanditSpec final : public DraftLengthPolicy {
  public:
   explicit BanditSpec(int max_length) : arms_(max_length + 1) {}
@@ -103,21 +102,20 @@ class BanditSpec final : public DraftLengthPolicy {
   [[nodiscard]] int best() const;
 
   std::vector<MeanGoodput> arms_;  ///< [max_length + 1]
-  double highest_ = 0;             ///< mean goodput seen of an arm, tokens a second
-  int length_ = 0;                 ///< of the step under way
+  double highest_ = 0;             ///< highest mean goodput seen of an arm, tokens a second
+  int length_ = 0;                 ///< length of the step under way
   bool is_round_ = false;
 };
 
-/// A fixed draft length of which the likeliest tokens are verified.
+/// Drafts a fixed length and verifies the likeliest tokens.
 ///
 /// Every step drafts `max_length` tokens for each request, and verifies as many of them as the
-/// budget has rows: those of the highest probability that their path is accepted, over the whole
-/// batch (order_by_value). Nightjar speaks of "a predefined computational budget" without its size,
-/// and of the highest predictive entropy, where TETRIS itself has the probability of acceptance.
+/// budget has rows: the tokens whose paths are likeliest accepted, over the whole batch
+/// (order_by_value()). Nightjar speaks of "a predefined computational budget" without its size, and
+/// of the highest predictive entropy; TETRIS itself has the probability of acceptance.
 class Tetris final : public DraftLengthPolicy {
  public:
-  /// Of the tokens asked for, as many are verified at most: half, so that there is as much to
-  /// choose from as is chosen.
+  /// Largest share of the tokens asked for that is verified: half, so that there is a real choice.
   static constexpr double kBudget = 0.5;
 
   explicit Tetris(int max_length) : max_length_(max_length) {}
@@ -137,16 +135,16 @@ class Tetris final : public DraftLengthPolicy {
 /// One draft length for the batch, by historical acceptance and linear costs.
 ///
 /// The length of the highest goodput (draft_plan.hpp), the same for all requests; 0 where plain
-/// decoding is foretold to be faster. Goodput is this with lengths by request, judging what was
-/// drafted, costs corrected by what steps take, and trials of what is not done.
+/// decoding is foretold to be faster. Goodput adds lengths by request, a selection among drafted
+/// tokens, costs corrected by measured steps, and trials of what is not done.
 ///
-/// Acceptance is the batch's mean as it was when drafts were last verified. Where it is too low for
-/// drafts to pay, nothing is drafted, and so it stays what it is: the paper's deadlock. Latency is
-/// a straight line through the points of each cost curve (the paper: linear regression, fitted
-/// offline). The drafter's catching up is not reckoned with.
+/// Acceptance is the batch's mean at the last verification. Where it is too low for drafts to pay,
+/// nothing is drafted and the mean stays: the paper's deadlock. Latency is a straight line through
+/// the points of each cost curve (the paper: linear regression, fitted offline). The drafter's
+/// catching up is not charged.
 class Dsd final : public DraftLengthPolicy {
  public:
-  /// `costs` must have points for steps; drafters without points cost nothing.
+  /// `costs`: must have points for steps; drafters without points cost nothing.
   Dsd(const CostTable& costs, int max_length);
 
   bool considers(const DraftQuery& query) override { return query.requests > 0; }

@@ -1,4 +1,4 @@
-// When a bandit explores: ADA-BINGREEDY's blocks, bins and rounds (Nightjar, section 4.2).
+// Blocks, bins and rounds by which a bandit explores: ADA-BINGREEDY (Nightjar, section 4.2).
 #pragma once
 
 #include <cmath>
@@ -10,9 +10,9 @@ namespace paceline::policy {
 /// floor(sqrt(H)) bins of as many rounds, each a step; H doubles from block to block. So blocks
 /// last 1, 1, 4, 4, 16, 25, 64 ... steps where H is 1, 2, 4, 8, 16, 32, 64 ...
 ///
-/// The first bin of each block explores for certain, and so does the very first step: there is an
-/// arm that was visited whenever one is to be exploited. Bin b explores with probability
-/// 1 / sqrt(b), which over the sqrt(H) bins of a block is about 2 H^(1/4) bins, of sqrt(H) steps.
+/// The first bin of each block explores for certain, and so does the very first step: whenever an
+/// arm is to be exploited, one was visited. Bin b explores with probability 1 / sqrt(b), which over
+/// the sqrt(H) bins of a block is about 2 H^(1/4) bins, of sqrt(H) steps.
 class BinSchedule {
  public:
   [[nodiscard]] int block() const { return block_; }  ///< j, from 1
@@ -20,9 +20,9 @@ class BinSchedule {
   [[nodiscard]] int round() const { return round_; }  ///< tau, from 1
   [[nodiscard]] std::int64_t duration() const { return std::int64_t{1} << (block_ - 1); }  ///< H
   [[nodiscard]] bool begins_bin() const { return round_ == 1; }
-  /// Probability that the bin which begins explores.
+  /// Probability that the bin that begins explores.
   [[nodiscard]] double exploration() const { return 1 / std::sqrt(bin_); }
-  /// A round was played.
+  /// Goes on to the next round.
   void advance();
 
  private:
@@ -34,7 +34,7 @@ class BinSchedule {
   int round_ = 1;
 };
 
-/// Random numbers of a seed in turn, from a counter: equal seeds, equal numbers.
+/// Random numbers from a seed and a counter: equal seeds, equal numbers.
 class SeededDraws {
  public:
   explicit SeededDraws(std::uint64_t seed) : seed_(seed) {}

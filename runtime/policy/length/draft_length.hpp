@@ -1,4 +1,4 @@
-// How far to draft, and how much of a draft to verify.
+// Draft lengths, and how much of a draft is verified: the interface of its policies.
 #pragma once
 
 #include <cstddef>
@@ -8,33 +8,33 @@
 
 namespace paceline::policy {
 
-/// What is hoped of one drafter for one request: that of a draft of n tokens so many are accepted:
-/// found * (next + next^2 + ... + next^n).
+/// Expected acceptance of one drafter's drafts for one request: of a draft of n tokens, found *
+/// (next + next^2 + ... + next^n) are accepted.
 struct DraftHope {
-  double found = 0;  ///< P(it has a draft at all)
+  double found = 0;  ///< P(the drafter has a draft at all)
   double next = 0;   ///< P(the next token is drafted and accepted), if it has one
-  /// Tokens that are accepted of a draft of that length.
+  /// Expected accepted tokens of a draft of `length` tokens.
   [[nodiscard]] double tokens(int length) const;
 };
 
 /// A step about to be made. Spans are indexed by request of the batch and used during the call
 /// only.
 struct DraftQuery {
-  int requests = 0;      ///< that decode: one row each without drafts
+  int requests = 0;      ///< decoding requests: one row each without drafts
   int prefill_rows = 0;  ///< prompt rows that share the step
   /// Positions that a decoding request attends to, on average; 0: unknown.
   double context = 0;
   std::span<const double> acceptance;  ///< [requests] P(next drafted token is accepted)
-  /// [drafters, requests] in the order in which drafters are asked, none hoped of those that do not
-  /// draft for a request; empty: one drafter that has a draft always, accepted as above.
+  /// [drafters, requests] in the order in which drafters are asked; 0 for a drafter that does not
+  /// draft for a request. Empty: one drafter that always has a draft, accepted as above.
   std::span<const DraftHope> hopes;
-  std::span<const int> longest_draft;  ///< [requests] that makes sense, tokens
-  /// [requests] committed tokens the drafter has yet to compute, past the one or two that every
-  /// draft begins with; empty: none.
+  std::span<const int> longest_draft;  ///< [requests] most tokens of a useful draft
+  /// [requests] committed tokens that the drafter has yet to compute, past the one or two that
+  /// every draft begins with; empty: none.
   std::span<const int> lag;
 };
 
-/// What was drafted: for each request its tokens in tree order, parents before children.
+/// Drafted tokens of a batch, by request, in tree order: parents before children.
 struct DraftedTokens {
   /// Calibrated probability that the path through the token is accepted; falls along a path.
   std::span<const double> values;  ///< [tokens]

@@ -19,7 +19,7 @@ std::string shape_text(std::span<const std::int64_t> shape) {
   return "[" + text + "]";
 }
 
-/// A tensor of that shape in fp32.
+/// Reads a tensor of the given shape in fp32.
 std::vector<float> read(const WeightSource& weights, const std::string& name,
                         const std::vector<std::int64_t>& shape) {
   const TensorView* view = weights.find(name);
@@ -47,8 +47,8 @@ std::vector<float> read_transposed(const WeightSource& weights, const std::strin
   return values;
 }
 
-/// out += in * matrix, matrix [kIn, kOut]: term by term in the order of `in`. Some terms at a
-/// time, so that sums stay in registers meanwhile: it halves what a decision takes.
+/// out += in * matrix, matrix [kIn, kOut], term by term in the order of `in`. Taking kAtOnce terms
+/// at a time keeps sums in registers, which halves a decision's time.
 template <std::size_t kIn, std::size_t kOut>
 void add_product(const std::array<float, kIn>& in, const float* matrix,
                  std::array<float, kOut>& out) {
@@ -113,7 +113,7 @@ float StopNetwork::stop_probability(Memory& memory, const Confidences& level) co
 }
 
 bool stops(float probability, const NoiseKey& noise, std::uint32_t step, int expansion) {
-  // Drawn where no token's noise is: token ids are far below these.
+  // Noise of a token id that no token has: ids are far below it.
   const std::uint32_t bits = noise_bits(noise, step, ~std::uint32_t{0} - expansion);
   return bits * 0x1p-32 < probability;
 }

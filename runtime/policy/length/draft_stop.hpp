@@ -12,17 +12,17 @@
 namespace paceline::policy {
 
 /// An LSTM of one layer over the confidences of a draft's levels, and an MLP over its output and
-/// the newest confidences: Linear, ReLU, Linear. Does not change once made; thread-safe.
+/// the newest confidences: Linear, ReLU, Linear. Immutable; thread-safe.
 class StopNetwork {
  public:
   static constexpr int kStates = 10;  ///< k, the branching factor of the tree it was trained on
   static constexpr int kHidden = 128;
 
-  /// s_t (equation 1): cumulative log-probabilities of the level's tokens that are taken further,
-  /// by falling size. Of a level that has fewer, the rest are those of tokens that cannot be.
+  /// s_t (equation 1): cumulative log-probabilities of the level's tokens that are expanded,
+  /// falling. A level with fewer is filled up with those of impossible tokens.
   using Confidences = std::array<float, kStates>;
 
-  /// What it remembers of the levels so far. Zero before the first.
+  /// State of the LSTM after the levels so far; zero before the first.
   struct Memory {
     std::array<float, kHidden> hidden{};
     std::array<float, kHidden> cell{};
@@ -33,13 +33,13 @@ class StopNetwork {
   /// another shape or dtype.
   explicit StopNetwork(const WeightSource& weights);
 
-  /// The probability of stopping (action 0) at a level, which goes into the memory. About 90,000
+  /// Probability of stopping (action 0) at a level, which enters the memory. About 90,000
   /// multiply-adds.
   [[nodiscard]] float stop_probability(Memory& memory, const Confidences& level) const;
 
  private:
-  // Matrices are transposed, so that a product is a sum of rows and its order does not depend on
-  // the width of vectors.
+  // Matrices are transposed: a product is a sum of rows, whose order does not depend on the width
+  // of vectors.
   std::vector<float> gates_of_level_;   ///< [kStates, 4 * kHidden] gates i, f, g, o
   std::vector<float> gates_of_hidden_;  ///< [kHidden, 4 * kHidden]
   std::vector<float> gates_bias_;       ///< [4 * kHidden]
@@ -49,14 +49,13 @@ class StopNetwork {
   std::vector<float> outer_bias_;       ///< [2]
 };
 
-/// Calls of the draft model that may be left out: t_max is one more (section 3.1, "Implementation":
-/// 8 calls at most).
+/// Most calls of the draft model that may be left out: t_max less one (section 3.1,
+/// "Implementation": 8 calls at most).
 inline constexpr int kMostExpansions = 7;
 
-/// Whether chance says stop where the network gives it that probability. Stochastic as the policy
-/// was trained, but under the request's own noise: `step` is the index in its response of the
-/// draft's first token, `expansion` the number of those made so far. A draft is then a function of
-/// its request alone.
+/// Draws whether to stop, with the network's probability. Stochastic as in training, but by the
+/// request's own noise, so that a draft is a function of its request alone. `step`: index in the
+/// response of the draft's first token. `expansion`: number of expansions made so far.
 [[nodiscard]] bool stops(float probability, const NoiseKey& noise, std::uint32_t step,
                          int expansion);
 

@@ -9,17 +9,17 @@ namespace {
 constexpr double kBegin = 1.05;    ///< speedup at which speculation begins; it goes on above 1
 constexpr double kSpared = 0.005;  ///< share of the time that trials may cost
 constexpr double kAllowance = 8;   ///< plain steps that trials may cost besides, at the start
-/// Trials in a row that changed nothing, for each of which the next must wait twice as long.
+/// Confirming trials in a row that double the next one's price, at most.
 constexpr int kMostConfirmed = 3;
-constexpr int kProbeSteps = 3;            ///< of a trial with one request
-constexpr double kLeastLoss = 0.03;       ///< of a step, that a trial counts as
-constexpr int kLookInterval = 16;         ///< plain steps between two thoughts of drafting
-constexpr int kHorizon = 128;             ///< tokens that catching up must pay off within
-constexpr double kRowsMemory = 1000;      ///< tokens
-constexpr double kNextToNothing = 0.003;  ///< of a plain step
-/// Share of the tokens refused to a path that one more path may catch, and of those that it leaves
-/// for the next. Seer's table 2 and bench_draft have 4 to 10 %; some requests have more, and
-/// select() judges what is found.
+constexpr int kProbeSteps = 3;            ///< steps of a trial with one request
+constexpr double kLeastLoss = 0.03;       ///< least foreseen loss of a trial's step, in plain steps
+constexpr int kLookInterval = 16;         ///< plain steps between two considerations of drafting
+constexpr int kHorizon = 128;             ///< tokens within which catching up must pay off
+constexpr double kRowsMemory = 1000;      ///< tokens asked for after which one counts 1/e
+constexpr double kNextToNothing = 0.003;  ///< share of a plain step
+/// Share of a path's refused tokens that one more path may catch, and of the rest that the next
+/// may. Seer's table 2 and bench_draft have 4 to 10 %; some requests have more, and select() judges
+/// drafted tokens.
 constexpr double kCaught = 0.15;
 
 }  // namespace
@@ -38,8 +38,8 @@ double PaceRatio::value() const {
   return *middle;
 }
 
-// What the first ones cost is paid for whatever comes after them: so there is an offer for each
-// drafter that costs anything, and one for those that do not.
+// Offers grow drafter by drafter, for the first drafters' seconds are spent whichever are asked
+// after them: one offer for each drafter that costs anything, and one for the free ones.
 Goodput::Goodput(CostTable costs, int max_length)
     : costs_(std::move(costs)), max_length_(max_length) {
   const std::size_t drafters = costs_.drafters.size();
@@ -69,13 +69,13 @@ double Goodput::speculative_ratio() const {
   return speculative_.known() ? speculative_.value() : plain_.value();
 }
 
-/// Of a rate by the table, against plain decoding.
+/// Speedup over plain decoding of a rate that the table foretells.
 double Goodput::speedup(double rate) const {
   return rate / speculative_ratio() * plain_.value() * step_seconds(0) / step_.shape.requests;
 }
 
-/// Steps after a change between drafting and not that tell little: they find in the caches what
-/// the others left there, and the more requests, the more of their KV has to come back.
+/// Steps after a switch to or from drafting that tell little: they find in the caches what the
+/// others left there, and the more requests, the more of their KV has to come back.
 int Goodput::settling() const { return 1 + static_cast<int>(step_.shape.requests) / 8; }
 
 bool Goodput::considers(const DraftQuery& query) {
@@ -87,7 +87,7 @@ bool Goodput::considers(const DraftQuery& query) {
   return on_ || trial_ > 0 || cheap(offers_.front().leading) || ++unlooked_ >= kLookInterval;
 }
 
-/// Whether any of the first so many drafters has to catch up.
+/// Whether any of the first `leading` drafters ever has to catch up.
 bool Goodput::lags(std::size_t leading) const {
   for (std::size_t d = 0; d < std::min(leading, costs_.drafters.size()); ++d) {
     if (!costs_.drafters[d].catch_up.empty()) return true;
@@ -95,8 +95,8 @@ bool Goodput::lags(std::size_t leading) const {
   return false;
 }
 
-/// Drafting for all costs next to nothing, so that it is asked for whatever choose() expects:
-/// select() sees what the drafter thinks of each token.
+/// Whether drafting for all costs next to nothing. It is then asked for whatever choose() expects,
+/// since select() sees the drafter's score of each token.
 bool Goodput::cheap(std::size_t leading) const {
   const double n = step_.shape.requests;
   const double seconds = costs_.first_seconds(n, step_.shape.context, leading) +
@@ -104,7 +104,7 @@ bool Goodput::cheap(std::size_t leading) const {
   return !lags(leading) && seconds <= kNextToNothing * step_seconds(0);
 }
 
-/// Of each request what is hoped of the best of these drafters.
+/// Sets each request's worth_ and next_ by the best hope among these drafters.
 void Goodput::count_hopes(const DraftQuery& query, std::size_t leading) {
   worth_.assign(query.requests, 1);
   next_.assign(query.acceptance.begin(), query.acceptance.end());
@@ -124,7 +124,7 @@ void Goodput::count_hopes(const DraftQuery& query, std::size_t leading) {
   }
 }
 
-/// The best prefix of the candidates that worth_ and next_ say.
+/// Plans the best prefix of the candidates by worth_ and next_.
 void Goodput::plan_prefix(const DraftQuery& query, Offer& offer) {
   DraftQuery counted = query;
   counted.acceptance = next_;
@@ -134,8 +134,8 @@ void Goodput::plan_prefix(const DraftQuery& query, Offer& offer) {
   offer.plan = offer.planner.best(query, offer.prices);
 }
 
-/// Leaves out requests whose drafter is further behind than pays; false when none is left, but for
-/// the one that is least behind.
+/// Leaves out requests whose drafter is further behind than pays. Where none is left, keeps the one
+/// that is least behind and returns false.
 bool Goodput::leave_out_laggards(const DraftQuery& query, const Offer& offer, double speedup) {
   const double saved = std::max(0.0, 1 - 1 / speedup) * step_seconds(0) / query.requests;
   const double behind = std::accumulate(query.lag.begin(), query.lag.end(), 0.0);
@@ -169,7 +169,7 @@ void Goodput::plan(const DraftQuery& query, Offer& offer) {
   if (!pays) offer.plan.rate = 0;
 }
 
-/// Begins one when its loss, as foretold, is there to spend.
+/// Begins a trial when its foretold loss is there to spend.
 void Goodput::consider_trial(const DraftQuery& query) {
   const Offer& offer = offers_[taken_];
   const DraftPlan& plan = offer.plan;
@@ -178,7 +178,7 @@ void Goodput::consider_trial(const DraftQuery& query) {
   const double as_plain = plain * (query.requests + plan.gain) / query.requests;
   const double speculative = plan.seconds * speculative_ratio() / plain_.value();
   const double loss = on_ ? plain * (1 - speculative / as_plain) : speculative - as_plain;
-  // Long enough to settle and to turn the ratio; but what one request tells is its acceptance.
+  // A trial must settle and turn the ratio; a trial with one request only tells acceptance.
   const int steps = plan.rate > 0 ? settling() + PaceRatio::kSteps / 2 + 1 : kProbeSteps;
   double total = steps * std::max(loss, kLeastLoss * plain);
   if (!on_) {
@@ -199,7 +199,7 @@ void Goodput::choose(const DraftQuery& query, std::span<int> lengths) {
   std::fill(lengths.begin(), lengths.end(), 0);
   unlooked_ = 0;
   for (Offer& offer : offers_) plan(query, offer);
-  // Of equal ones the first, which costs least.
+  // max_element takes the first of equal offers, which costs least.
   const auto most =
       std::max_element(offers_.begin(), offers_.end(),
                        [](const Offer& a, const Offer& b) { return a.plan.rate < b.plan.rate; });
@@ -231,8 +231,8 @@ void Goodput::choose(const DraftQuery& query, std::span<int> lengths) {
   ask(query, lengths);
 }
 
-/// What a further row must be worth for goodput not to fall: at that rate its seconds make as much.
-/// Several rows are looked at together, for the table may rise in steps.
+/// Committed tokens that a further row must be worth for goodput not to fall: its seconds times the
+/// plan's rate. Several rows are priced together, for the table may rise in steps.
 double Goodput::row_price(const DraftQuery& query) const {
   const Offer& offer = offers_[taken_];
   const double rows = offer.rows.estimate(1, max_length_) * offer.plan.tokens;

@@ -14,49 +14,47 @@
 
 namespace paceline::policy {
 
-/// What steps of one kind took of late, by what the cost table foretold: the median of the last
-/// few, which neither an outlier nor a short burst of them moves.
+/// Measured over foretold seconds of one kind of step: the median of the last few ratios, which
+/// neither an outlier nor a short burst of them moves.
 class PaceRatio {
  public:
   static constexpr int kSteps = 15;
 
   void observe(double ratio);
-  /// Whether the kind was seen often enough to say.
+  /// Whether enough steps of the kind were seen.
   [[nodiscard]] bool known() const { return count_ > kSteps / 2; }
   [[nodiscard]] double value() const;  ///< 1 while nothing was seen
   void forget() { count_ = 0; }
 
  private:
   std::array<double, kSteps> recent_{};  ///< a ring
-  int count_ = 0;                        ///< seen, of which the last kSteps are held
+  int count_ = 0;                        ///< ratios seen, kept below 2 * kSteps
 };
 
 /// Maximises goodput (draft_plan.hpp), expected committed tokens a second, with costs from a table
-/// that was measured beforehand and acceptance as it runs (DSD, in Nightjar's words; its cost of
-/// switching on is here the drafter's catching up, which must pay off while the request lasts).
-/// Lengths differ by request: the tokens of highest value are drafted first, across the batch, and
-/// the best prefix of that order is taken; select() does the same with what the drafter says of
-/// each token.
+/// that was measured beforehand and acceptance as it runs. (Nightjar's DSD; its cost of switching
+/// on is here the drafter's catching up, which must pay off while the request lasts.) Lengths
+/// differ by request: the tokens of highest value are drafted first, across the batch, up to the
+/// best prefix of that order. select() does the same with the drafters' score of each token.
 ///
-/// Drafters are asked together from the first on, and the last ones only where that gives the
-/// higher goodput: a dear one must be worth its seconds to the batch, however much better than the
-/// others it does for a request. Those that cost nothing are always asked. Of those that are asked
-/// each request counts with the one of which most is hoped.
+/// Drafters are asked together from the first on, and the last ones only where they raise goodput:
+/// a dear drafter must be worth its seconds to the batch, however good it is for one request. Free
+/// drafters are always asked. Each request counts with the most hopeful of the drafters asked.
 ///
-/// The range adapts (Seer, section 4.4) by two thresholds of the cost table: of the batch, what a
-/// further row must be worth, the goodput of the plan times the row's seconds, which rises with the
-/// load; and of each request, what its further paths are: its share of refused tokens, of which a
-/// second path catches some. So paths side by side are asked for in the tail, where rows cost next
-/// to nothing, and of requests that are hard to draft for.
+/// Paths side by side adapt (Seer, section 4.4) by two thresholds. A further row must be worth the
+/// goodput of the plan times the row's seconds, a price that rises with the load. A request's
+/// further path is worth its share of refused tokens, of which a second path catches some. So
+/// several paths are asked for in the tail, where rows cost next to nothing, and for requests that
+/// are hard to draft for.
 ///
-/// The table may be off by a factor, which may differ between plain steps and those that verify
-/// drafts: so each kind has one ratio of measured to foretold seconds. What is not done is not
-/// measured, nor is acceptance: now and then, as often as a small share of the time pays for, some
-/// steps are made the other way. Nothing else is learned.
+/// The table may be off by a factor, which may differ between plain steps and steps that verify
+/// drafts: each kind has one ratio of measured to foretold seconds. The kind not in use is not
+/// measured, nor is its acceptance: now and then, as often as a small share of the time pays for,
+/// some steps are made the other way. Nothing else is learned.
 class Goodput final : public DraftLengthPolicy {
  public:
-  /// `costs` must have points for steps, and drafters in the order in which they are asked; those
-  /// without points cost nothing.
+  /// `costs`: must have points for steps, and drafters in the order in which they are asked;
+  /// drafters without points cost nothing.
   Goodput(CostTable costs, int max_length);
 
   bool considers(const DraftQuery& query) override;
@@ -68,7 +66,7 @@ class Goodput final : public DraftLengthPolicy {
   void observe(const StepOutcome& measured) override;
 
  private:
-  /// What was decided for the step under way.
+  /// Decision for the step under way.
   struct Step {
     StepShape shape;           ///< without drafts
     int asked = 0;             ///< tokens
@@ -78,11 +76,11 @@ class Goodput final : public DraftLengthPolicy {
     double row = 0;            ///< committed tokens that a further row must be worth
   };
 
-  /// The first so many drafters, and those that cost nothing.
+  /// The first `leading` drafters, together with the free ones.
   struct Offer {
     std::size_t leading = 0;
-    FadingShare rows;  ///< tokens verified for each that was asked for
-    // Of the step under way.
+    FadingShare rows;  ///< tokens verified of those asked for
+    // Plan of the step under way.
     DraftPlan plan;
     DraftPlanner planner;
     DraftPrices prices;
@@ -112,12 +110,12 @@ class Goodput final : public DraftLengthPolicy {
   double spare_ = 0;       ///< seconds that a trial may cost
   int confirmed_ = 0;      ///< trials in a row that changed nothing
   int unlooked_ = 0;       ///< plain steps since drafting was last thought of
-  int alike_ = 0;          ///< steps in a row that drafted, or did not, as the last
-  bool drafted_ = false;   ///< the last step did
+  int alike_ = 0;          ///< steps in a row of the last one's kind
+  bool drafted_ = false;   ///< the last step drafted
   Step step_;
   std::vector<Offer> offers_;  ///< by rising cost, at least one
-  std::size_t taken_ = 0;      ///< the one whose drafters are asked
-  std::vector<double> worth_;  ///< [requests] what a token counts, 0: not drafted
+  std::size_t taken_ = 0;      ///< index of the offer whose drafters are asked
+  std::vector<double> worth_;  ///< [requests] what an accepted token counts; 0: not drafted
   std::vector<double> next_;   ///< [requests] P(next token is drafted and accepted)
   std::vector<int> order_;
 };

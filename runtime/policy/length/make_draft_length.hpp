@@ -1,4 +1,4 @@
-// The policies of draft lengths, by name.
+// Draft-length policies by name.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,9 @@
 
 namespace paceline::policy {
 
-/// `costs`: read where reads_costs(policy), and must then have points for steps. `max_length`: the
-/// longest draft, which is fixed's only one. `seed`: of what nightjar leaves to chance.
+/// Makes a policy. `costs`: read where reads_costs(policy), and must then have points for steps.
+/// `max_length`: the longest draft, and the only one of the fixed policy. `seed`: of nightjar's
+/// draws.
 [[nodiscard]] std::unique_ptr<DraftLengthPolicy> make_draft_length(SpeculationPolicy policy,
                                                                    CostTable costs, int max_length,
                                                                    std::uint64_t seed);

@@ -1,13 +1,13 @@
-// How much is accepted of a draft tree where drafting stops after each number of calls: what RADAR
-// learns from (section 2.2, "Dataset", equations 8 to 10).
+// Accepted length of a draft tree by the number of calls after which drafting stops: the data that
+// RADAR learns from (section 2.2, "Dataset", equations 8 to 10).
 //
 // The acceptance rule is ours: the target samples with its own noise, and a path is accepted as far
-// as it names those tokens. Siblings are different tokens of which at most one is sampled, so that
+// as it names the sampled tokens. Siblings are different tokens of which at most one is sampled, so
 // P_acc(child | parent) is the target's probability of the child, and all children are rejected
-// with what is left to others. Equation 10 has 1 - sum (1 - P_acc), which is negative for two
-// unlikely children; for the published rule, where siblings are tried one after another, it must be
-// the product of (1 - P_acc). Summed over the nodes of a depth, P_stop is then what the paths to
-// that depth have together less what those one deeper have.
+// with the remaining probability. Equation 10 has 1 - sum (1 - P_acc), which is negative for two
+// unlikely children; for the published rule, which tries siblings one after another, it must be the
+// product of (1 - P_acc). Summed over the nodes of a depth, P_stop is then the probability of the
+// paths to that depth less the probability of the paths one deeper.
 #pragma once
 
 #include <array>
@@ -19,27 +19,26 @@
 
 namespace paceline::policy {
 
-/// A tree of all that was drafted in StopPoint::kCalls calls of the draft model, and which part of
-/// it stands where there are fewer: the likeliest tokens down to that depth. Not thread-safe.
+/// A tree of all tokens drafted in StopPoint::kCalls calls of the draft model, and the part of it
+/// that stands after fewer calls: the likeliest tokens down to that depth. Not thread-safe.
 class StoppedTrees {
  public:
   /// `parents`: [tokens] smaller than the token's own index; -1: the text. `scores`: [tokens] of
-  /// the path, none larger than the parent's. `most`: tokens of a tree that is verified. Throws
-  /// std::invalid_argument where the spans differ in size, or a path is longer than there are
-  /// calls.
+  /// paths, none larger than the parent's. `most`: tokens of a tree that is verified. Throws
+  /// std::invalid_argument where the spans differ in size, or a path has more tokens than kCalls.
   StoppedTrees(std::span<const std::int32_t> parents, std::span<const float> scores, int most);
 
   [[nodiscard]] std::int32_t size() const { return static_cast<std::int32_t>(parents_.size()); }
   [[nodiscard]] int depth(std::int32_t token) const { return depths_[token]; }
-  /// Whether the token stands in one of the trees at least.
+  /// Whether the token stands in at least one of the trees.
   [[nodiscard]] bool verified(std::int32_t token) const { return first_[token] > 0; }
-  /// Whether some token that follows it does. Those before it do by then.
+  /// Whether a child of the token stands in one of the trees. The token then stands there too.
   [[nodiscard]] bool inner(std::int32_t token) const { return inner_[token] != 0; }
 
-  /// How likely 0 ... kCalls tokens are accepted of each tree. `conditional`: [tokens] that the
-  /// target says the token after the one before it; of tokens that are not verified it is not read.
+  /// Probability that 0 ... kCalls tokens of each tree are accepted. `conditional`: [tokens] the
+  /// target's probability of the token after its parent; not read for tokens that are not verified.
   [[nodiscard]] StopPoint::Lengths lengths(std::span<const double> conditional) const;
-  /// How many are, where the target says this path: tokens from the text on.
+  /// Accepted tokens of each tree where the target says this path of tokens, from the text on.
   [[nodiscard]] StopPoint::Accepted accepted(std::span<const std::int32_t> path) const;
 
  private:
@@ -47,10 +46,9 @@ class StoppedTrees {
 
   std::vector<std::int32_t> parents_;
   std::vector<int> depths_;
-  // A token stands in the trees of a range of calls: more of them crowd it out, and never let it in
-  // again.
-  std::vector<int> first_;  ///< [tokens] calls of the first tree that has it; 0: none
-  std::vector<int> last_;   ///< [tokens] calls of the last one
+  // The trees that a token stands in are a range of calls: more calls crowd it out for good.
+  std::vector<int> first_;  ///< [tokens] calls of the first tree with it; 0: none
+  std::vector<int> last_;   ///< [tokens] calls of the last tree with it
   std::vector<std::uint8_t> inner_;
 };
 

@@ -1,4 +1,4 @@
-// Who does what of work that is known beforehand, so that all are done as early as may be.
+// Distribution of known work over workers, so that all of it is done as early as may be.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace paceline::policy {
 
-/// Longest first, each piece to the worker that would be done with it first (Graham's LPT rule: the
-/// last is done after 4/3 of the shortest time there is at most, where workers are alike). `work`:
-/// [pieces] in any unit; `speeds`: [workers] (>= 1) units in a while, each > 0. Returns [pieces]:
-/// the worker's index. Equal input, equal outcome.
+/// Longest processing time first: pieces by falling work, each to the worker that would finish it
+/// first (Graham's LPT rule: the last one ends within 4/3 of the shortest time where workers are
+/// alike). `work`: [pieces] in any unit; `speeds`: [workers] (>= 1) units a second or in
+/// proportion, each > 0. Returns [pieces]: the worker's index. Equal input, equal outcome.
 [[nodiscard]] std::vector<int> deal(std::span<const std::int64_t> work,
                                     std::span<const int> speeds);
 

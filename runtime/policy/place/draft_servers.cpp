@@ -13,7 +13,7 @@ std::vector<int> place_draft_servers(std::span<const int> node_of_rank, std::opt
     throw UsageError("speculation.servers: expected at most one a rank (" + std::to_string(ranks) +
                      "), found " + std::to_string(*asked));
   }
-  std::map<int, std::vector<int>> nodes;  // those of their ranks that host none yet
+  std::map<int, std::vector<int>> nodes;  // ranks of each node that host none yet
   for (int rank = 0; rank < ranks; ++rank) nodes[node_of_rank[rank]].push_back(rank);
   const int servers = asked.value_or(static_cast<int>(nodes.size()));
   std::vector<int> hosts;

@@ -1,4 +1,4 @@
-// Where draft servers are.
+// Placement of draft servers.
 #pragma once
 
 #include <optional>
@@ -7,10 +7,10 @@
 
 namespace paceline::policy {
 
-/// Ranks that host a draft server beside their role, one each. `asked`: how many there are to be;
-/// none: one a node. They are spread evenly over the nodes, and are the last ranks of each: the
-/// coordinator is on the first of all. Throws UsageError where there are fewer ranks than are asked
-/// for.
+/// Ranks that host a draft server beside their role, one each. `asked`: number of servers; nullopt:
+/// one a node. Servers are spread evenly over the nodes, on the last ranks of each, for the
+/// coordinator is on the first rank of all. Throws UsageError where there are fewer ranks than
+/// servers.
 [[nodiscard]] std::vector<int> place_draft_servers(std::span<const int> node_of_rank,
                                                    std::optional<int> asked);
 

@@ -28,7 +28,7 @@ KvPoolPlan plan_kv_pool(const KvPoolFacts& facts, const KvPoolSettings& settings
       why += fmt::format("; warning: weights and KV leave {:.2f} GiB",
                          static_cast<double>(left) / kGiB);
   } else {
-    // The other half is the page cache's and other processes', as of KV itself.
+    // The other half is left to the page cache and other processes, as in plan_kv().
     const std::uint64_t affordable = facts.host_memory == 0 ? facts.most : left / 2;
     plan.memory = std::min(affordable, facts.most);
     if (plan.memory < facts.block_bytes) plan.memory = 0;

@@ -1,4 +1,4 @@
-// How much memory and disk a rank gives to the KV pool.
+// Memory and disk that a rank gives to the KV pool.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@
 
 namespace paceline::policy {
 
-/// Of the rank that has the least.
+/// Facts of the rank with the least memory.
 struct KvPoolFacts {
-  std::uint64_t host_memory = 0;  ///< bytes it may plan with; 0: unknown
-  std::uint64_t taken = 0;        ///< of them, by weights, KV and the like
-  std::uint64_t block_bytes = 0;  ///< of its share of a KV block
+  std::uint64_t host_memory = 0;  ///< bytes that may be planned with; 0: unknown
+  std::uint64_t taken = 0;        ///< bytes of it that weights, KV and the like take
+  std::uint64_t block_bytes = 0;  ///< bytes of the rank's share of a KV block
   std::uint64_t most = 0;         ///< bytes of KV that all responses could want
 };
 struct KvPoolSettings {
@@ -23,7 +23,8 @@ struct KvPoolPlan {
   std::string explanation;
 };
 
-/// Throws UsageError where the settings hold no block, or a disk has no memory above it.
+/// Plans the pool. Throws UsageError where the settings hold no block, or a disk has no memory
+/// above it.
 [[nodiscard]] KvPoolPlan plan_kv_pool(const KvPoolFacts& facts, const KvPoolSettings& settings);
 
 }  // namespace paceline::policy

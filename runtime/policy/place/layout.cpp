@@ -21,7 +21,7 @@ constexpr double kWeightShare = 0.7;
 int choose_tp(const LayoutFacts& facts, int ranks, std::vector<std::string>& explanation) {
   int tp = 1;
   const double room = kWeightShare * static_cast<double>(facts.memory_per_rank);
-  // Of the ranks that have copies in common, so many have the same share.
+  // Ranks to a copy: of `sharers` ranks one in tp has the same share.
   const auto sharers = [&] { return std::max(1, facts.sharers / tp); };
   const auto part = [&] { return static_cast<double>(facts.weight_bytes) / tp / sharers(); };
   while (facts.memory_per_rank != 0 && part() > room && tp * 2 <= std::min(facts.segments, ranks)) {
@@ -89,7 +89,7 @@ std::vector<int> choose_degrees(const LayoutFacts& facts, const LayoutSettings& 
                     fmt::join(settings.verifier_tp.size() > 1 ? degrees : std::vector{tp}, ", "),
                     counted(used, "rank"), facts.ranks, but));
   }
-  // Then every leader is a multiple of its group's degree.
+  // Falling degrees make every leader a multiple of its group's degree.
   std::sort(degrees.begin(), degrees.end(), std::greater<>());
   return degrees;
 }
@@ -153,8 +153,7 @@ KvPlan plan_kv(const KvFacts& facts, std::optional<std::uint64_t> setting) {
     plan.explanation = fmt::format("{} KV blocks ({:.2f} GiB) from engine.kv_memory", plan.blocks,
                                    static_cast<double>(plan.blocks * facts.block_bytes) / kGiB);
   } else {
-    // Half of the host's memory beside the weights, of which others need some too; a device is
-    // ours.
+    // Half of the host's memory beside the weights is left to others; a device is ours alone.
     const std::uint64_t ours = facts.memory_per_rank / (facts.shared ? 2 : 1);
     const std::uint64_t affordable = facts.memory_per_rank == 0 ? wanted : ours / facts.block_bytes;
     plan.blocks =

@@ -1,4 +1,4 @@
-// Which rank is what, from an epoch of the run on.
+// The role of every rank, from an epoch of the run on.
 #pragma once
 
 #include <cstdint>
@@ -16,49 +16,50 @@ struct GroupRanks {
   bool operator==(const GroupRanks&) const = default;
 };
 
-/// A rank that drafts, since the placement of this epoch. One that was something else in between is
-/// another drafter: it knows nothing of what the first one was told.
+/// A drafter rank, since the placement of this epoch. A rank that was something else in between is
+/// another drafter: it knows nothing of what the first was told.
 struct DrafterPlace {
   std::int32_t rank = 0;
   std::uint32_t since = 0;
-  /// Index of the drafter that it drafts by, of all that the run has; -1: by all, in their order.
+  /// Index, among the run's drafters, of the one that it drafts by; -1: by all, in their order.
   std::int32_t method = -1;
-  std::int32_t group = -1;  ///< leader of the only one that it drafts for; -1: it does so for all
+  std::int32_t group = -1;  ///< leader of the only group that it drafts for; -1: all groups
   bool operator==(const DrafterPlace&) const = default;
 };
 
-/// Who drafts for the requests of a prompt: one for all of them, so that it computes the prompt
-/// once and learns from all. nullptr: nobody.
+/// The drafter rank of a prompt's requests: one for all of them, so that it computes the prompt
+/// once and learns from all. nullptr: none.
 [[nodiscard]] inline const DrafterPlace* drafter_for(std::uint32_t prompt,
                                                      std::span<const DrafterPlace> drafters) {
   return drafters.empty() ? nullptr : &drafters[prompt % drafters.size()];
 }
 
-/// Those that draft for the group by this drafter, -1: by all of them, for all groups.
+/// Ranks that draft for the group alone by `method`; with `method` -1, ranks that draft for all
+/// groups by all drafters.
 [[nodiscard]] std::vector<DrafterPlace> drafters_of(std::int32_t group, std::int32_t method,
                                                     std::span<const DrafterPlace> drafters);
 
-/// The place of every rank. A rank with none is a spare one. Rank 0 never drafts: the coordinator
-/// speaks from there, and what comes from a drafter's rank is not believed.
+/// The role of every rank. A rank without one is spare. Rank 0 never drafts: the coordinator speaks
+/// from there, and reports from a drafter's rank are not believed.
 struct Placement {
-  std::uint32_t epoch = 0;  ///< 0: that of the layout
+  std::uint32_t epoch = 0;  ///< 0: the layout's
   std::int32_t ranks = 0;
   std::vector<GroupRanks> groups;      ///< by leader; a leader is a multiple of the group's degree
   std::vector<DrafterPlace> drafters;  ///< by rank
   bool operator==(const Placement&) const = default;
 
   [[nodiscard]] Role role(int rank) const;
-  /// Index of the rank's group; -1: it is in none.
+  /// Index of the rank's group; -1: none.
   [[nodiscard]] int group(int rank) const;
-  /// Its place as a drafter; null: it has none.
+  /// The rank's place as a drafter; null: none.
   [[nodiscard]] const DrafterPlace* drafter(int rank) const;
   /// Degree of the smallest groups, whose ranks hold most of the weights.
   [[nodiscard]] int least_tp() const;
-  /// Every degree there is, ascending.
+  /// All degrees in use, ascending.
   [[nodiscard]] std::vector<int> degrees() const;
 };
 
-/// Whether the rank goes on as what it was when one placement follows the other.
+/// Whether the rank keeps its role and place when one placement follows the other.
 [[nodiscard]] bool stays(int rank, const Placement& before, const Placement& after);
 
 }  // namespace paceline::policy

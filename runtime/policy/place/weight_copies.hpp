@@ -1,5 +1,5 @@
-// Which ranks have weights in common: one copy in memory for those that have the same memory near
-// them. A copy that is nearer to other cores would be read through the link between at every step.
+// Copies of weights, one in memory for all ranks that have the same memory near them. A copy nearer
+// to other cores would be read through the link between them at every step.
 #pragma once
 
 #include <compare>
@@ -9,32 +9,32 @@
 
 namespace paceline::policy {
 
-/// A share of the target, or a draft model or a head, which are not cut.
+/// A share of the target; or a draft model or head, which are not cut.
 struct WeightsId {
-  std::int32_t drafter = -1;  ///< which of the run's; -1: the target
+  std::int32_t drafter = -1;  ///< index of the run's drafter; -1: the target
   std::int32_t tp = 1;        ///< shares of the whole
   std::int32_t share = 0;
   friend auto operator<=>(const WeightsId&, const WeightsId&) = default;
 };
 
-/// A rank, as far as it matters here.
+/// A rank's memory, and the weights that it needs.
 struct WeightHolder {
   int node = 0;
-  std::uint64_t numa_nodes = 1;    ///< that its cores belong to, a bit each
+  std::uint64_t numa_nodes = 1;    ///< NUMA nodes of its cores, a bit each
   bool shares = false;             ///< it can map memory of other ranks of its node
-  std::vector<WeightsId> weights;  ///< that it needs, or may come to
+  std::vector<WeightsId> weights;  ///< needed now, or perhaps later
 };
 
-/// Weights that are in memory once, and the ranks that have them, ascending.
+/// Weights that are in memory once, and the ranks that use them, ascending.
 struct WeightCopy {
   WeightsId id;
   std::vector<int> ranks;
 };
 
-/// holders: [ranks]. In an order that all ranks find.
+/// Copies for holders: [ranks]. All ranks find the same order.
 [[nodiscard]] std::vector<WeightCopy> weight_copies(std::span<const WeightHolder> holders);
 
-/// Ranks that have one memory near them, with or without weights: the fewest of any.
+/// The fewest ranks that have one memory near them, with or without weights.
 [[nodiscard]] int least_sharers(std::span<const WeightHolder> holders);
 
 }  // namespace paceline::policy

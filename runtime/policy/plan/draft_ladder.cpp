@@ -10,9 +10,9 @@
 namespace paceline::policy {
 namespace {
 
-constexpr int kRungs = 20;      ///< from 0 to 1: steps of 0.05, between which it is interpolated
-constexpr int kShownRungs = 4;  ///< from one that people see to the next
-constexpr double kTail = 8;     ///< a batch that has shrunk so far is worth a look of its own
+constexpr int kRungs = 20;      ///< acceptances 0, 0.05 ... 1; linear between them
+constexpr int kShownRungs = 4;  ///< rungs from one that is shown to the next
+constexpr double kTail = 8;     ///< a batch that has shrunk by this factor is shown too
 
 }  // namespace
 

@@ -16,7 +16,7 @@ DraftMemoryChange ElasticDraftMemory::decide(const DraftMemoryState& state) {
 }
 
 DraftMemoryChange RandomDraftMemory::decide(const DraftMemoryState& state) {
-  constexpr std::uint64_t kSteps = 6;  // often, also where a test's requests are short
+  constexpr std::uint64_t kSteps = 6;  // often, for a test's requests are short
   if (random_() % kSteps != 0) return DraftMemoryChange::none;
   return state.expanded ? DraftMemoryChange::contract : DraftMemoryChange::expand;
 }

@@ -1,4 +1,4 @@
-// Which tokens of a batch to draft, given what they are worth and what they cost.
+// The tokens of a batch to draft, by their worth and their costs.
 #pragma once
 
 #include <cstddef>
@@ -17,30 +17,30 @@ struct DraftCandidate {
   int request;
 };
 
-/// The first `tokens` of the candidates no deeper than `depth`.
+/// A plan: the first `tokens` of the candidates no deeper than `depth`.
 struct DraftPlan {
   int tokens = 0;
   int depth = 0;
   double gain = 0;  ///< tokens
   double seconds = 0;
-  double rate = 0;  ///< tokens a second, those included that plain decoding would give
+  double rate = 0;  ///< tokens a second, plain decoding's included
 };
 
-/// Seconds by number, looked up often.
+/// Seconds by count, for quick lookup.
 struct DraftPrices {
-  std::vector<double> step;   ///< [candidates + 1] of a step for which so many were drafted
-  std::vector<double> first;  ///< [requests + 1] of drafting one token for so many
-  std::vector<double> round;  ///< [requests + 1] of drafting a further one
+  std::vector<double> step;   ///< [candidates + 1] a step for which so many were drafted
+  std::vector<double> first;  ///< [requests + 1] drafting one token for so many
+  std::vector<double> round;  ///< [requests + 1] drafting a further one
 
-  /// Fills first and round, for the first so many drafters together.
+  /// Fills first and round, for the first `leading` drafters together.
   void of_drafting(const CostTable& costs, const DraftQuery& query,
                    std::size_t leading = CostTable::kAllDrafters);
-  /// Fills step for up to so many candidates, for each of which `rows` tokens are verified.
+  /// Fills step for up to `candidates` candidates, `rows` verified tokens for each.
   void of_steps(const CostTable& costs, const DraftQuery& query, std::size_t candidates,
                 double rows);
 };
 
-/// The step that a query asks for, without drafts.
+/// The step of a query, without drafts.
 [[nodiscard]] StepShape plain_step(const DraftQuery& query);
 
 /// Candidates across the batch by falling value (TETRIS), and the prefixes of that order that give
@@ -51,18 +51,19 @@ struct DraftPrices {
 /// Not thread-safe.
 class DraftPlanner {
  public:
-  /// Lists the candidates of a batch: up to `max_length` for each request, as far as its longest
-  /// draft goes. worth: [requests] what a token that would be accepted counts; 0: nothing is
-  /// drafted. Tokens of next to no value are left out, but for the first of a request.
+  /// Lists the candidates of a batch: up to `max_length` for each request, within its longest
+  /// draft. worth: [requests] what an accepted token counts; 0: nothing is drafted. Tokens of next
+  /// to no value are left out, but for the first of a request.
   void list(const DraftQuery& query, std::span<const double> worth, int max_length);
   [[nodiscard]] std::span<const DraftCandidate> candidates() const { return candidates_; }
 
-  /// Which prefixes are looked at: all, or all candidates of as many rounds.
+  /// Prefixes to look at: all, or all candidates of as many rounds.
   enum class Prefixes : unsigned char { all, whole_rounds };
-  /// Of the prefixes of all depths, none of which is empty; no tokens without candidates.
+  /// The prefix of highest rate over all depths, none of which is empty. No tokens without
+  /// candidates.
   [[nodiscard]] DraftPlan best(const DraftQuery& query, const DraftPrices& prices,
                                Prefixes prefixes = Prefixes::all) const;
-  /// Calls f(candidate) for those of a plan, by falling value.
+  /// Calls f(candidate) for the candidates of a plan, by falling value.
   template <class F>
   void for_each(const DraftPlan& plan, F&& f) const {
     int seen = 0;

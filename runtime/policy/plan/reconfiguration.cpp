@@ -6,12 +6,13 @@
 namespace paceline::policy {
 namespace {
 
-/// For which a longer window, or any, is worth its waste: less is within the noise of an estimate.
+/// Gain that makes a longer window, or any, worth its waste: less is within the noise of an
+/// estimate.
 constexpr double kLeastGain = 1.005;
-/// Below the mean by more than the rounding of a sum: equal requests are none of them below it.
+/// Margin of "below the mean" beyond the rounding of a sum: no one of equal requests is below it.
 constexpr double kBelow = 1 - 1e-9;
 
-/// Lines 3 to 5: the best window of the best way for a request that accepts p [ways].
+/// Lines 3 to 5: the best window of the best way for a request whose acceptance is p [ways].
 RequestPlan best_plan(const ReconfigurationFacts& facts, std::span<const double> p) {
   const SpeculationCosts& any = facts.ways.front().costs;
   RequestPlan best;

@@ -42,11 +42,11 @@ class Search {
   }
 
  private:
-  /// Groups of a degree beside so many drafters, and what a group gets to do.
+  /// Groups of one degree beside a number of drafters, and a group's load.
   struct Shape {
-    int groups = 0;     ///< 0: they do not fit
-    double active = 0;  ///< requests that are decoded at a time, of all groups
-    double batch = 0;   ///< of the fullest group
+    int groups = 0;     ///< 0: the groups do not fit
+    double active = 0;  ///< requests of all groups decoded at a time
+    double batch = 0;   ///< requests of the fullest group
   };
 
   [[nodiscard]] bool wanted(SpeculationMode mode) const {
@@ -118,7 +118,7 @@ class Search {
     for (int drafters = from; drafters <= to; ++drafters) {
       const Shape s = shape(verifier.tp, drafters);
       if (s.groups == 0) break;
-      // Line 3, of all groups together.
+      // Line 3, over all groups together.
       if (!settings_.drafters && drafters > s.groups * verifier.tp) break;
       for (const DraftMethod& method : facts_.methods) {
         const DrafterCosts* drafter = costs_of(verifier.table, method.name);
@@ -140,12 +140,12 @@ class Search {
       plan.window = w;
     };
     if (settings_.window) consider(*settings_.window);
-    // From 2 on: a token that is drafted alone is said by the target before it could be used.
+    // Windows begin at 2: the target says a token that is drafted alone before it could be used.
     for (int w = 2; !settings_.window && w <= facts_.longest_draft; ++w) {
       if (!useful_window(costs, w, s.batch, drafted_for)) break;  // line 5
       consider(w);
     }
-    // Who asks for it gets it, though it may be slower than anything else.
+    // A mode that was asked for gets a plan, though it may be slower than any other.
     if (plan.window == 0 && settings_.mode == SpeculationMode::decoupled)
       consider(std::min(2, facts_.longest_draft));
     if (plan.window == 0) return;

@@ -9,12 +9,12 @@ namespace {
 /// 1 + p + ... + p^(n - 1); n need not be whole.
 double geometric_sum(double p, double n) { return p < 1 ? (1 - std::pow(p, n)) / (1 - p) : n; }
 
-/// Rounds of the search for a step's length that explains itself; it ends before, once one changes
+/// Most rounds of the search for a step's length that explains itself; it ends once a round changes
 /// nothing.
 constexpr int kRounds = 32;
-/// Windows are looked at up to so many times the paper's bound. That bound lost up to 7 % in the
-/// cases tried, for a verifier that does not wait still gains; four times it lost nothing in 3,000
-/// random cases against all windows.
+/// Windows are looked at up to so many times the paper's bound. The bound alone lost up to 7 % in
+/// the cases tried, for a verifier that does not wait still gains; four times it lost nothing in
+/// 3,000 random cases against all windows.
 constexpr double kFurther = 4;
 
 }  // namespace
@@ -33,14 +33,14 @@ double waiting_tau(double p, int w) { return geometric_sum(p, w) / (2 - std::pow
 
 Pace decoupled_pace(double p, int w, double drafting) {
   const double n = std::max(1.0, drafting + 0.5);
-  if (p == 0 || n >= w) return {};  // nothing that is drafted arrives in time
+  if (p == 0 || n >= w) return {};  // nothing drafted arrives in time
   const double catches_up = std::pow(p, n);
   const double ahead = catches_up / (catches_up + 1 - std::pow(p, w));
   return {1 + ahead * p * geometric_sum(p, w - n) / n, ahead * (w - n) / n, ahead / n};
 }
 
 double decoupled_waste(double p, int w) {
-  // Of all refutations p are of requests that were ahead, and (1 - p) of those that were behind.
+  // A share p of all refutations meets requests that were ahead, 1 - p those that were behind.
   double accepted_before = 0;
   double refuted = 0;
   for (int a = 0; a < w; ++a) {
@@ -89,8 +89,8 @@ Speed coupled_speed(const SpeculationCosts& costs, double p, int w, double b) {
   return speed;
 }
 
-// How long a step takes depends on how many requests are ahead, and that on how many steps it takes
-// to draft a window. Both follow from one another, from a drafter that keeps up on.
+// The length of a step depends on the share of requests that are ahead, and this share on the steps
+// that drafting a window takes. Iteration finds both, beginning with a drafter that keeps up.
 Speed decoupled_speed(const SpeculationCosts& costs, double p, int w, double b,
                       double drafted_for) {
   Speed speed;
@@ -113,7 +113,7 @@ bool useful_window(const SpeculationCosts& costs, int w, double b, double drafte
   const Affine draft =
       fit_affine([&](double batch) { return costs.window_seconds(w, batch * share) / w; }, b);
   const Affine verify = fit_affine([&](double batch) { return costs.verify_seconds(w, batch); }, b);
-  // What does not grow, or has no constant part, is never the longer one for being larger.
+  // Where verifying lacks the term the bound is 1; where only drafting lacks it there is none.
   const auto bound = [](double of, double by) {
     if (of <= 0) return 1.0;
     return by > 0 ? std::ceil(of / by) : HUGE_VAL;

@@ -25,8 +25,8 @@ double share_of(const RunState& run, const GroupState& group) {
 
 }  // namespace
 
-/// The first in order, if there is room for it. Were smaller ones to go before it, there might
-/// never be.
+/// Leases the first request in order, if there is room for it. Were smaller ones to go before it,
+/// there might never be room.
 std::optional<LeaseOrder> BalancingScheduler::lease(const RunState& run, const GroupState& group) {
   const RequestTable& table = run.requests;
   if (group.room <= 0 || table.waiting().empty()) return std::nullopt;
@@ -43,7 +43,7 @@ std::optional<LeaseOrder> BalancingScheduler::lease(const RunState& run, const G
   const Prompt& prompt = run.prompts[next->prompt];
   const std::uint32_t until = options_.terms.until(prompt, tokens);
   const int blocks = options_.terms.blocks(prompt, tokens, until);
-  // Alone in a group every request has room, or soon has.
+  // A group that holds nothing has room for any request, or soon has.
   if (blocks > group.kv_room && held > 0) return std::nullopt;
   return LeaseOrder{*next, until};
 }
@@ -63,8 +63,8 @@ LeaseEnd BalancingScheduler::at_end(const RunState& run, const GroupState& group
   return {until};
 }
 
-/// Where nothing was worth moving, one more report will seldom change that; and of many groups
-/// there are many reports, each with all requests to look at.
+/// After a look that moved nothing one more report seldom changes the answer, and many groups send
+/// many reports, each with all requests to look at.
 bool BalancingScheduler::worth_a_look(const RunState& run) {
   const auto dry = static_cast<std::size_t>(
       std::count_if(run.groups.begin(), run.groups.end(),
@@ -78,7 +78,7 @@ bool BalancingScheduler::worth_a_look(const RunState& run) {
 
 namespace {
 
-/// What rebalance() is asked with, and what its answer refers to.
+/// Input of rebalance(), and the requests that its answer refers to.
 struct Balance {
   explicit Balance(const RunState& run) {
     std::map<int, int> index;  // by leader
@@ -91,7 +91,7 @@ struct Balance {
     for (const auto& [id, request] : table.leased()) {
       const bool moves = request.move != 0;
       const auto group = index.find(moves ? table.moves().at(request.move).to : request.group);
-      if (request.ended || group == index.end()) continue;  // or it leaves a group that is to end
+      if (request.ended || group == index.end()) continue;  // or its group is to end
       if (moves) --loads[group->second].room;
       const auto prompt = static_cast<double>(run.prompts[id.prompt].tokens.size());
       requests.push_back({group->second, prompt + request.tokens, 0, moves});
@@ -125,7 +125,7 @@ std::vector<RequestMove> BalancingScheduler::moves(const RunState& run) {
   return made;
 }
 
-/// Whether a group that ranks could be again would get requests of others.
+/// Whether a group that could be formed again would get requests of others.
 bool BalancingScheduler::would_balance(const RunState& run) const {
   if (!options_.rebalance) return false;
   Balance balance(run);
@@ -140,7 +140,7 @@ bool BalancingScheduler::would_balance(const RunState& run) const {
   return std::any_of(made.begin(), made.end(), [to](const Transferral& t) { return t.to == to; });
 }
 
-/// A group that is to be taken apart begins no race, and none begins one that does not pay.
+/// Leaves out races of groups that are to be taken apart, and races that do not pay.
 std::vector<RaceOrder> BalancingScheduler::races(const RunState& run) {
   if (!looks_) return {};
   next_ = tail(run);
@@ -161,8 +161,8 @@ std::vector<RaceOrder> BalancingScheduler::races(const RunState& run) {
   return orders;
 }
 
-/// Found while races were looked for; or something waits for groups that are taken apart, or there
-/// is but one that could have been asked for races.
+/// The placement found while races were looked for. A new one is looked for where requests wait for
+/// groups that are taken apart, or where there is one group and so nobody asked for races.
 std::optional<Placement> BalancingScheduler::placement(const RunState& run) {
   const bool apart = run.groups.size() < options_.tail.home.groups.size();
   if (!next_ && apart && (!run.requests.waiting().empty() || run.groups.size() < 2))

@@ -1,6 +1,6 @@
-// The scheduler of runs: fills groups chunk by chunk (Seer, section 4.2), shares out the end, moves
-// requests to groups that run dry, has ranks of those that get none draft for others, and lets the
-// rest race.
+// The scheduler of runs: fills groups chunk by chunk (Seer, section 4.2), shares out the last
+// requests, moves requests to groups that run dry, has ranks of groups without requests draft for
+// others, and lets the rest race.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,8 @@ class BalancingScheduler final : public Scheduler {
 
   [[nodiscard]] std::optional<LeaseOrder> lease(const RunState& run,
                                                 const GroupState& group) override;
-  /// A request gives way to one that goes before it in the table's order. It does so, too, where
-  /// the pool has no room for its next chunk: then it waits for room in whichever group.
+  /// A request gives way to one that goes before it in the table's order. It also leaves where the
+  /// pool has no room for its next chunk: it then waits for room in any group.
   [[nodiscard]] LeaseEnd at_end(const RunState& run, const GroupState& group,
                                 RequestId id) override;
   [[nodiscard]] std::vector<RequestMove> moves(const RunState& run) override;
@@ -42,10 +42,10 @@ class BalancingScheduler final : public Scheduler {
   [[nodiscard]] std::optional<Placement> tail(const RunState& run) const;
 
   BalancingOptions options_;
-  std::size_t dry_ = 0;            ///< groups that had run dry when last looked
-  std::size_t passed_over_ = 0;    ///< times asked since requests were last looked at
-  bool looks_ = false;             ///< they are, since moves() was last asked
-  std::optional<Placement> next_;  ///< found by the races() after that
+  std::size_t dry_ = 0;            ///< groups that had run dry at the last report
+  std::size_t passed_over_ = 0;    ///< reports since requests were last looked at
+  bool looks_ = false;             ///< moves() last found requests worth a look
+  std::optional<Placement> next_;  ///< placement found by races() since then
 };
 
 }  // namespace paceline::policy

@@ -14,14 +14,14 @@ class Assignment {
   BestOfN run() {
     place();
     assign();
-    // A worker that found nothing to do is not told of.
+    // Workers that found nothing to do are left out.
     std::copy_if(racers_.begin() + static_cast<std::ptrdiff_t>(facts_.racers.size()), racers_.end(),
                  std::back_inserter(result_.racers), [](const Racer& r) { return r.load > 0; });
     return std::move(result_);
   }
 
  private:
-  /// Lines 1 to 3: argmin |W_d|, of equal ones the best of the ladder.
+  /// Lines 1 to 3: argmin |W_d|; the best of the ladder among equals.
   [[nodiscard]] int scarcest_method() const {
     std::vector<int> counts(static_cast<std::size_t>(facts_.methods));
     for (const Racer& racer : racers_) ++counts[racer.method];

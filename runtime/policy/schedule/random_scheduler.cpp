@@ -21,7 +21,7 @@ LeaseEnd RandomScheduler::at_end(const RunState& run, const GroupState& group, R
 }
 
 std::vector<RequestMove> RandomScheduler::moves(const RunState& run) {
-  std::vector<RequestMove> moves = rest_->moves(run);  // asked anyhow: races go by it
+  std::vector<RequestMove> moves = rest_->moves(run);  // asked anyhow: its races() depend on it
   if (!chance_.moves) return moves;
   const auto& leased = run.requests.leased();
   if (leased.empty()) return {};
@@ -51,7 +51,7 @@ std::vector<RaceOrder> RandomScheduler::races(const RunState& run) {
 }
 
 std::optional<Placement> RandomScheduler::placement(const RunState& run) {
-  constexpr int kReports = 6;  // so that some work is done in between
+  constexpr int kReports = 6;  // between two changes, so that some work is done
   if (!chance_.roles) return rest_->placement(run);
   if (std::exchange(epoch_, run.placement.epoch) != run.placement.epoch) reports_ = 0;
   if (++reports_ < kReports) return std::nullopt;
@@ -110,7 +110,8 @@ Placement shuffled(const Placement& now, std::span<const int> degrees, bool draf
     d.method = tail_methods[chance(static_cast<int>(tail_methods.size()))];
     d.group = next.groups[chance(static_cast<int>(next.groups.size()))].leader;
   }
-  for (DrafterPlace& d : next.drafters) {  // one that was chosen anew has been there all along
+  // A drafter that is chosen again has been there all along.
+  for (DrafterPlace& d : next.drafters) {
     const auto was =
         std::find_if(now.drafters.begin(), now.drafters.end(), [&](const DrafterPlace& n) {
           return n.rank == d.rank && n.method == d.method && n.group == d.group;

@@ -1,5 +1,5 @@
-// For tests of exactness: a scheduler that moves requests, lets groups race and changes roles by
-// chance.
+// A scheduler that moves requests, lets groups race and changes roles by chance. For tests of
+// exactness.
 #pragma once
 
 #include <memory>
@@ -11,22 +11,21 @@
 
 namespace paceline::policy {
 
-/// What of a run is left to chance.
+/// Decisions that are left to chance.
 struct Chance {
-  /// Some request to some group, whenever a group reports; some back to the table when their leases
-  /// end.
+  /// Requests move: some to some group, whenever a group reports; some back to the table when their
+  /// leases end.
   bool moves = false;
-  bool roles = false;                  ///< other places for ranks, again and again
-  std::vector<int> tail_methods = {};  ///< by which ranks may then draft for one group
-  int race_methods = 0;  ///< races of any group for any request, as often, by so many drafters
+  bool roles = false;                  ///< ranks change places, again and again
+  std::vector<int> tail_methods = {};  ///< drafters by which ranks may then draft for one group
+  int race_methods = 0;  ///< drafters of random races, of any group for any request; 0: none
   std::uint64_t seed = 1;
 };
 
-/// The rest is another scheduler's.
+/// Leaves all other decisions to another scheduler.
 class RandomScheduler final : public Scheduler {
  public:
-  /// Where roles change, groups have the degrees that they have in `first`, and ranks draft if some
-  /// do so there.
+  /// `first`: where roles change, groups keep to its degrees, and ranks draft if some do in it.
   RandomScheduler(std::unique_ptr<Scheduler> rest, const Placement& first, const Chance& chance);
 
   [[nodiscard]] std::optional<LeaseOrder> lease(const RunState& run,
@@ -46,12 +45,12 @@ class RandomScheduler final : public Scheduler {
   Chance chance_;
   std::mt19937_64 random_;
   std::uint32_t epoch_ = 0;  ///< of the last placement seen
-  int reports_ = 0;          ///< of groups, since then
+  int reports_ = 0;          ///< reports of groups, since then
 };
 
-/// Another placement, by a number that is like chance. About half of the groups and drafters stay.
-/// Groups have one of `degrees`; there is at least one; drafter ranks for all groups come only
-/// where `drafts`, and those for one group by one of `tail_methods`.
+/// Another placement, pseudo-random by `number`. About half of the groups and drafters stay. Groups
+/// have one of `degrees`, and there is at least one. Drafter ranks for all groups come only where
+/// `drafts`, drafter ranks for one group by one of `tail_methods`.
 [[nodiscard]] Placement shuffled(const Placement& now, std::span<const int> degrees, bool drafts,
                                  std::uint64_t number, std::span<const int> tail_methods = {});
 

@@ -5,7 +5,7 @@
 namespace paceline::policy {
 namespace {
 
-/// Positions: the grain in which moves are foreseen, that of the default KV block.
+/// Positions by which moves are foreseen: the default KV block's.
 constexpr int kBlock = 16;
 
 double step_seconds(const MoveCosts* costs, double requests, double context) {
@@ -13,7 +13,7 @@ double step_seconds(const MoveCosts* costs, double requests, double context) {
   return costs->table.step_seconds({.requests = requests, .context = context});
 }
 
-/// Of requests in order of what is to come, most first.
+/// Seconds until requests, given by falling remaining tokens, have ended.
 double drain(const MoveCosts* costs, std::span<const Movable> requests) {
   double seconds = 0;
   double context = 0;  // of those that still run, together
@@ -21,7 +21,7 @@ double drain(const MoveCosts* costs, std::span<const Movable> requests) {
     context += requests[i].positions;
     const double after = i + 1 < requests.size() ? requests[i + 1].remaining : 0;
     const auto rows = static_cast<double>(i + 1);
-    // On average they have half of these tokens more.
+    // Over these tokens requests have half of them more, on average.
     const double tokens = requests[i].remaining - after;
     seconds +=
         tokens * step_seconds(costs, rows, context / rows + (requests[i].remaining + after) / 2);
@@ -34,7 +34,7 @@ double move_seconds(const MoveCosts* costs, const Movable& request) {
   return split_move(*costs, static_cast<int>(request.positions), 0, kBlock).seconds;
 }
 
-/// Requests in order of what is to come, most first.
+/// Requests by falling remaining tokens.
 using Held = std::vector<std::size_t>;
 
 class Rebalancing {
@@ -97,7 +97,7 @@ class Rebalancing {
     return split;
   }
 
-  /// The more move, the sooner the one ends and the later the other.
+  /// The more requests move, the sooner the one group ends and the later the other.
   [[nodiscard]] Split best_split(std::size_t from, std::size_t to) const {
     std::size_t few = 0;
     std::size_t many = static_cast<std::size_t>(groups_[to].room);

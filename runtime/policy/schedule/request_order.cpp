@@ -8,7 +8,7 @@
 namespace paceline::policy {
 namespace {
 
-/// Tokens that a response to the prompt may have.
+/// Most tokens of a response to the prompt.
 std::uint32_t most_tokens(std::span<const Prompt> prompts, std::uint32_t prompt,
                           std::uint32_t max_tokens) {
   if (prompt >= prompts.size() || !prompts[prompt].sampling.max_tokens) return max_tokens;
@@ -86,7 +86,7 @@ Precedence GroupStatic::precedence(RequestId id, std::uint32_t /*tokens*/) {
   return {.key = static_cast<double>(place(id).prompt), .place = place(id).request};
 }
 
-/// Prompts with places from index/of to (index + 1)/of of all are the slot's.
+/// The slot has the prompts with places from index/of to (index + 1)/of of all.
 std::optional<RequestId> GroupStatic::nth(const Slot& slot, std::size_t n) const {
   const auto begin = [&](int index) {
     const auto groups = static_cast<std::uint64_t>(slot.of);
@@ -145,7 +145,7 @@ std::optional<RequestId> ContextAware::next(const Slot& slot) {
   return starved_;
 }
 
-/// Of the rest; of the probes the first, as ever.
+/// The first waiting request of the least leased prompt; the first probe if any waits, as ever.
 std::optional<RequestId> ContextAware::least_leased() const {
   if (waiting().empty()) return std::nullopt;
   const Entry& first = *waiting().begin();

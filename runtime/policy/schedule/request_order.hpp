@@ -1,5 +1,5 @@
-// In which order requests that wait are leased (Seer, section 4.3), and before which running ones
-// they go when a lease ends.
+// The order in which waiting requests are leased (Seer, section 4.3), and go before running ones
+// when leases end.
 #pragma once
 
 #include <compare>
@@ -16,12 +16,12 @@
 
 namespace paceline::policy {
 
-/// Of two requests the one with the lesser precedence goes first. Where only their places differ,
-/// neither gives way to the other.
+/// Rank of a request: of two the one with the lesser precedence goes first. Where only their places
+/// differ, neither gives way to the other.
 struct Precedence {
   int level = 0;
   double key = 0;
-  std::uint64_t place = 0;  ///< the order in which they came
+  std::uint64_t place = 0;  ///< the order of arrival
   auto operator<=>(const Precedence&) const = default;
 };
 
@@ -31,26 +31,26 @@ struct Slot {
   int of = 1;
 };
 
-/// Keeps those that wait in order. A request comes first when add() first names it, and keeps that
-/// place. Not thread-safe.
+/// Keeps waiting requests in order. A request takes its place when add() first names it, and keeps
+/// it. Not thread-safe.
 class RequestOrder {
  public:
   virtual ~RequestOrder() = default;
-  /// The request waits, and its response has so many tokens.
+  /// The request waits from now on, with so many tokens of its response.
   void add(RequestId id, std::uint32_t tokens);
-  /// It waits no longer.
+  /// The request waits no longer.
   virtual void remove(RequestId id);
-  /// Its response has ended, with so many tokens.
+  /// The response ended, with so many tokens.
   virtual void ended(RequestId /*id*/, std::uint32_t /*tokens*/) {}
-  /// Who of those that wait is leased next by the group of this slot. Nothing where none may go
-  /// there. The same until one is leased, or ends, or waits.
+  /// The waiting request that the slot's group is leased next; nothing where none may go there. The
+  /// same until a request is leased, ends, or waits.
   [[nodiscard]] virtual std::optional<RequestId> next(const Slot& slot) { return nth(slot, 0); }
-  /// Whether one of those that wait for the group goes before a request of its, whose response has
-  /// so many tokens: it gives way when its lease ends. `leaving`: how many others do so already, in
-  /// whose places the first that wait will come.
+  /// Whether a request that waits for the group goes before one that runs there, with `tokens`
+  /// tokens of its response: the running one gives way when its lease ends. `leaving`: others that
+  /// do so already, in whose places the first that wait will come.
   [[nodiscard]] bool displaces(RequestId running, std::uint32_t tokens, const Slot& slot,
                                std::size_t leaving = 0);
-  /// Those that wait, in order, `most` of them.
+  /// The first `most` waiting requests, in order.
   [[nodiscard]] std::vector<RequestId> upcoming(std::size_t most) const;
 
  protected:
@@ -58,13 +58,13 @@ class RequestOrder {
     std::uint64_t request = 0;
     std::uint64_t prompt = 0;
   };
-  /// Of those that the slot may have, by precedence.
+  /// The n-th request, by precedence, of those that the slot may have.
   [[nodiscard]] virtual std::optional<RequestId> nth(const Slot& slot, std::size_t n) const;
-  /// Of one that waits, or would wait from now on.
+  /// Precedence of a request that waits, or would wait from now on.
   [[nodiscard]] virtual Precedence precedence(RequestId id, std::uint32_t tokens) = 0;
   [[nodiscard]] const Place& place(RequestId id) const { return places_.at(id); }
   [[nodiscard]] std::uint64_t prompts() const { return prompts_.size(); }
-  /// The siblings of a prompt that wait have other precedences from now on.
+  /// Renews the precedences of a prompt's waiting siblings.
   void renew(std::uint32_t prompt);
 
   struct Entry {
@@ -73,7 +73,7 @@ class RequestOrder {
     auto operator<=>(const Entry&) const = default;
   };
   [[nodiscard]] const std::set<Entry>& waiting() const { return waiting_; }
-  /// One is among those that wait, or is so no longer. With another precedence it is another.
+  /// Called when an entry joins or leaves the waiting ones. With another precedence it is another.
   virtual void entered(const Entry& /*entry*/) {}
   virtual void left(const Entry& /*entry*/) {}
 
@@ -86,18 +86,18 @@ class RequestOrder {
   void leave(const Entry& entry);
 
   std::map<RequestId, Place> places_;
-  std::map<std::uint32_t, std::uint64_t> prompts_;  ///< place of each
+  std::map<std::uint32_t, std::uint64_t> prompts_;  ///< place, by prompt
   std::map<RequestId, Waiting> by_id_;
   std::set<Entry> waiting_;
 };
 
-/// As they came: one that was begun goes before those that came later.
+/// First come, first served: a request that was begun goes before those that came later.
 class FirstCome final : public RequestOrder {
  protected:
   Precedence precedence(RequestId id, std::uint32_t tokens) override;
 };
 
-/// Seer's No-Context (section 6.4.1): a request that is at the end of its chunk queues up again.
+/// Seer's No-Context (section 6.4.1): a request at the end of its chunk queues up again.
 class QueueAgain final : public RequestOrder {
  protected:
   Precedence precedence(RequestId id, std::uint32_t tokens) override;
@@ -106,19 +106,19 @@ class QueueAgain final : public RequestOrder {
   double next_ = 0;
 };
 
-/// As veRL does (Seer, section 4.2): prompts are dealt out to the groups beforehand, as many to
-/// each, with all their requests. A request has no other group than that one.
+/// veRL's order (Seer, section 4.2): prompts are dealt out to the groups beforehand, as many to
+/// each, with all their requests. A request never goes to another group.
 class GroupStatic final : public RequestOrder {
  protected:
   std::optional<RequestId> nth(const Slot& slot, std::size_t n) const override;
   Precedence precedence(RequestId id, std::uint32_t tokens) override;
 };
 
-/// Longest first, by lengths that an earlier run found (Seer, section 6.4.1: Oracle).
+/// Longest processing time first, by lengths of an earlier run (Seer, section 6.4.1: Oracle).
 class LongestFirst final : public RequestOrder {
  public:
-  /// A request without a length is taken to be as long as it may become: max_tokens, where its
-  /// prompt has none of its own. `prompts`: by index; they outlive this. None: none has.
+  /// `lengths`: a request without one is taken to be as long as it may become: max_tokens, where
+  /// its prompt sets none. `prompts`: by index; they outlive this. Empty: none sets any.
   LongestFirst(std::map<RequestId, std::uint32_t> lengths, std::uint32_t max_tokens,
                std::span<const Prompt> prompts = {});
 
@@ -131,14 +131,14 @@ class LongestFirst final : public RequestOrder {
   std::span<const Prompt> prompts_;
 };
 
-/// Seer's Algorithm 1. The first request of each prompt is a probe; probes go before all others,
-/// those with the fewest tokens first, so that short ones end soon. Of the rest those go first
-/// whose prompts have the longest responses: the longest that ended, and `max_tokens` where none
-/// has. One that has outgrown its siblings counts as long as it is.
+/// Seer's Algorithm 1. The first request of each prompt is a probe. Probes go before all others,
+/// the one with the fewest tokens first, so that short ones end soon. The rest go by falling length
+/// of their prompts' longest finished response, or `max_tokens` where none has finished. A request
+/// that has outgrown its siblings counts as long as it is.
 ///
-/// Lengths may mislead, so that now and then the next is one of the prompt that was leased least
+/// Lengths may mislead, so now and then the next request is of the prompt that was leased least
 /// often ("scheduled at random from groups that have received the least execution time"): a lease
-/// is a chunk, and so stands for its execution time.
+/// is a chunk, and so stands for execution time.
 class ContextAware final : public RequestOrder {
  public:
   /// max_tokens and prompts as for LongestFirst.
@@ -147,8 +147,7 @@ class ContextAware final : public RequestOrder {
   void ended(RequestId id, std::uint32_t tokens) override;
   std::optional<RequestId> next(const Slot& slot) override;
 
-  /// Tokens of the longest response of the prompt that has ended; what it may become where none
-  /// has.
+  /// Tokens of the prompt's longest finished response; the most it may have where none finished.
   [[nodiscard]] std::uint32_t estimate(std::uint32_t prompt) const;
 
  protected:
@@ -157,8 +156,8 @@ class ContextAware final : public RequestOrder {
   void left(const Entry& entry) override;
 
  private:
-  /// Of so many leases one goes to the prompt that had least. The paper gives no share: one in 16
-  /// of the leases costs little where lengths are foreseen well.
+  /// One in so many leases goes to the least leased prompt. The paper gives no share: one in 16
+  /// costs little where lengths are foreseen well.
   static constexpr int kStarved = 16;
 
   /// A prompt's requests: how many leases they had, and which of them wait.
@@ -166,7 +165,7 @@ class ContextAware final : public RequestOrder {
     std::uint64_t leases = 0;
     std::set<Entry> waiting;
   };
-  /// Of a prompt with requests that wait, the first of them. Fewest leases come first.
+  /// The first request of a prompt that has some waiting. Fewest leases come first.
   struct Starved {
     std::uint64_t leases = 0;
     Entry first;
@@ -180,10 +179,10 @@ class ContextAware final : public RequestOrder {
   std::uint32_t max_tokens_;
   std::span<const Prompt> prompts_;
   std::mt19937_64 random_;
-  std::map<std::uint32_t, std::uint32_t> longest_;  ///< ended, by prompt
-  std::map<std::uint32_t, std::uint32_t> probes_;   ///< sample, by prompt
+  std::map<std::uint32_t, std::uint32_t> longest_;  ///< finished, by prompt
+  std::map<std::uint32_t, std::uint32_t> probes_;   ///< sample of the probe, by prompt
   std::map<std::uint32_t, Siblings> siblings_;      ///< by prompt
-  std::set<Starved> starvation_;                    ///< one of each prompt that has any who wait
+  std::set<Starved> starvation_;                    ///< one of each prompt with waiting requests
   bool starved_due_ = false;                        ///< the next lease is for a starved prompt
   std::optional<RequestId> starved_;                ///< chosen, and not leased yet
 };

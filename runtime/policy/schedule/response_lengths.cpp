@@ -29,7 +29,7 @@ std::vector<double> ResponseLengths::remaining(std::span<const std::uint32_t> ru
     ++range.count;
     range.tokens += tokens;
   }
-  // Of responses from the start of each range on.
+  // Expected further tokens at the start of each range.
   std::vector<double> expected(kRanges, 0);  // 0: none ended
   Range from_here;
   double ends = 0;

@@ -1,4 +1,4 @@
-// How much of a response is still to come, by how long others have become.
+// Expected further tokens of responses, by how long others have become.
 #pragma once
 
 #include <cstdint>
@@ -9,23 +9,24 @@ namespace paceline::policy {
 
 /// Learns the lengths of responses that ended.
 ///
-/// How often a response of t tokens ends with the next is taken to be how many ended past t, for
-/// each token that any has past t. Responses that still run count in the latter: the mean of those
-/// that have ended alone would be too small, for the short ones end first. Knowing which are
-/// siblings did not help: in simulated runs with lengths that were much alike within a prompt,
-/// rebalancing by it ended no sooner.
+/// The hazard of a response of t tokens, censored: the number of responses that ended past t over
+/// the tokens that any has past t. Running responses are censored and count in the tokens alone:
+/// the mean of ended ones would be too small, for short ones end first. Knowing siblings did not
+/// help: in simulated runs with lengths much alike within a prompt, rebalancing by it ended no
+/// sooner.
 class ResponseLengths {
  public:
   /// `longest`: tokens that a response may have.
   explicit ResponseLengths(std::uint32_t longest);
 
   void ended(std::uint32_t tokens);
-  /// Tokens that are expected yet of each response that runs, by how many it has: of all, since
-  /// these count too. Where none became longer, half of what it may still have.
+  /// Expected further tokens of each running response, by its tokens so far. Needs all running
+  /// ones, for they count in the hazard. Where none became longer, half of the tokens still
+  /// allowed.
   [[nodiscard]] std::vector<double> remaining(std::span<const std::uint32_t> running) const;
 
  private:
-  /// Of responses whose lengths lie in one of many equal ranges.
+  /// Responses whose lengths lie in one of many equal ranges.
   struct Range {
     double count = 0;
     double tokens = 0;  ///< together

@@ -1,5 +1,5 @@
-// Who gets what: which group is leased how many requests, which requests change groups or are raced
-// for, and which ranks change roles. The coordinator asks, and carries it out.
+// Decisions about requests and ranks: leases, moves, races, changes of roles. The coordinator asks
+// for them, and carries them out.
 #pragma once
 
 #include <optional>
@@ -13,38 +13,38 @@
 
 namespace paceline::policy {
 
-/// A verifier group, as far as decisions go by it.
+/// A verifier group, as decisions see it.
 struct GroupState {
   GroupRanks ranks;
   int room = 0;     ///< further requests it could take, beside leases on their way
-  int kv_room = 0;  ///< KV blocks that no request has, nor will have by leases on their way
-  int active = 0;   ///< requests in its batch, but for those it only races for
+  int kv_room = 0;  ///< KV blocks that no request has or will have by leases on their way
+  int active = 0;   ///< requests of its batch, without those that it only races for
   const MoveCosts* costs = nullptr;  ///< of its steps, and of moves to it; null: unknown
 };
 
-/// What is known of a run when something is to be decided.
+/// The run at the time of a decision.
 struct RunState {
-  std::vector<GroupState> groups;   ///< by leader; without those that are to end
+  std::vector<GroupState> groups;   ///< by leader; without groups that are to end
   const RequestTable& requests;     ///< groups that are to end may hold some of them
   std::span<const Prompt> prompts;  ///< by the requests' index
-  const Placement& placement;       ///< of now
+  const Placement& placement;       ///< the current one
 };
 
-/// A request that waits is to be leased, until its response has so many tokens.
+/// Order to lease a waiting request, until its response has `until` tokens.
 struct LeaseOrder {
   RequestId id;
   std::uint32_t until = kToTheEnd;
   bool operator==(const LeaseOrder&) const = default;
 };
 
-/// What becomes of a request at the end of its lease.
+/// The fate of a request at the end of its lease.
 struct LeaseEnd {
-  std::optional<std::uint32_t> renewed;  ///< it goes on where it is, until then
-  int to = kToTable;                     ///< else: where it goes
+  std::optional<std::uint32_t> renewed;  ///< it stays, with a lease until then
+  int to = kToTable;                     ///< else its destination
   bool operator==(const LeaseEnd&) const = default;
 };
 
-/// A group is to race for a request that another one holds, with a drafter by its index.
+/// Order to race for a request that another group holds, with a drafter by its index.
 struct RaceOrder {
   RequestId id;
   int group = 0;  ///< leader
@@ -52,25 +52,25 @@ struct RaceOrder {
   bool operator==(const RaceOrder&) const = default;
 };
 
-/// Any answer generates the same responses. A state machine without a clock; used by one thread.
+/// Decides who gets what. Any answer generates the same responses. A state machine without a clock;
+/// used by one thread.
 class Scheduler {
  public:
   virtual ~Scheduler() = default;
-  /// The next request that the group is to be leased; nothing: none for now. Asked whenever the
-  /// group has reported, and again until there is none.
+  /// The next request to lease to the group; nothing: none for now. Asked whenever the group has
+  /// reported, and again until there is none.
   [[nodiscard]] virtual std::optional<LeaseOrder> lease(const RunState& run,
                                                         const GroupState& group) = 0;
-  /// A lease of the group is about to end, of a request that is on no move.
+  /// Decides about a lease of the group that is about to end, for a request on no move.
   [[nodiscard]] virtual LeaseEnd at_end(const RunState& run, const GroupState& group,
                                         RequestId id) = 0;
-  /// Requests that are leased, on no move, and are to go to another of the groups. Asked whenever a
-  /// group has reported and there are several.
+  /// Moves of leased requests, on no move yet, to other groups. Asked whenever a group has reported
+  /// and there are several.
   [[nodiscard]] virtual std::vector<RequestMove> moves(const RunState& run) = 0;
-  /// Best-of-N: who is to race for which requests, that are leased and on no move. Asked as for
-  /// moves, and after them.
+  /// Best-of-N: races for leased requests on no move. Asked when moves are, after them.
   [[nodiscard]] virtual std::vector<RaceOrder> races(const RunState& /*run*/) { return {}; }
-  /// Another placement, of the next epoch; nothing where ranks are to stay what they are. Asked
-  /// whenever a group has reported and no change of roles is under way.
+  /// The placement of the next epoch; nothing where ranks stay what they are. Asked whenever a
+  /// group has reported and no change of roles is under way.
   [[nodiscard]] virtual std::optional<Placement> placement(const RunState& run) = 0;
 };
 

@@ -12,8 +12,9 @@
 namespace paceline::policy {
 namespace {
 
-/// Less is within the noise of an estimate, and a change of roles is not free. By judgement: where
-/// drafters share the easy tokens more is foreseen than comes (9 % for 4 % in one simulation).
+/// Least gain that is worth a change of roles: less is within the noise of an estimate. By
+/// judgement: where drafters share the easy tokens more is foreseen than comes (9 % for 4 % in one
+/// simulation).
 constexpr double kLeastGain = 1.02;
 
 /// A drafter as a step sees it: with this chance there is a chain of so many tokens, each of which
@@ -31,7 +32,7 @@ double committed(std::span<const Chain> chains) {
   for (int k = 1; k < longest + 1; ++k) {
     double none = 1;
     for (const Chain& chain : chains) {
-      const double there = std::clamp(chain.length - (k - 1), 0.0, 1.0);  // of a part of a token
+      const double there = std::clamp(chain.length - (k - 1), 0.0, 1.0);  // of a partial token
       none *= 1 - chain.chance * there * std::pow(chain.agrees, k);
     }
     sum += 1 - none;
@@ -50,7 +51,7 @@ class Foresight {
   Foresight(const TailGroup& group, const TailOptions& options)
       : group_(group), options_(options) {}
 
-  /// With the best length of coupled drafts.
+  /// Speed with the best length of coupled drafts.
   [[nodiscard]] double speed(std::span<const TailMethod* const> beside) const {
     double best = speed(beside, Chain{}, 0);
     if (!options_.first || options_.mode != SpeculationMode::coupled) return best;
@@ -82,14 +83,14 @@ class Foresight {
     return group_.steps->step_seconds(
         {.requests = b, .drafted = b * drafted, .prefill_rows = 0, .context = group_.context});
   }
-  /// Of the drafter ranks of the layout.
+  /// Chain of the layout's drafter ranks.
   [[nodiscard]] Chain of_layout(double step) const {
     const double seconds = costs(*options_.first).window_seconds(options_.window, group_.requests);
     const Pace pace = decoupled_pace(group_.acceptance, options_.window, seconds / step);
     if (pace.ahead == 0) return {};
     return {pace.ahead, pace.drafted / pace.ahead, group_.acceptance};
   }
-  /// Of a freed rank, where others commit so many tokens in a step.
+  /// Chain of a freed rank, where others commit so many tokens in a step.
   [[nodiscard]] Chain of_freed(const TailMethod& method, double others, double step) const {
     const double p = method.acceptance;
     const double drafted = step / costs(method).window_seconds(1, group_.requests);
@@ -114,7 +115,7 @@ class Foresight {
   const TailOptions& options_;
 };
 
-/// Ranks of a placement that may be given something else to do, and groups that could be.
+/// Ranks of a placement that may change roles, and groups that could be formed again.
 class FreedRanks {
  public:
   FreedRanks(const RunState& run, const std::set<int>& busy) : now_(run.placement) {
@@ -146,7 +147,7 @@ class FreedRanks {
   std::vector<int> ranks_;
 };
 
-/// Groups of the layout that are taken apart, and those of them that are to be again.
+/// Groups of the layout that are taken apart and are to be formed again.
 std::vector<GroupRanks> wanted_back(const RunState& run, const TailOptions& options,
                                     const FreedRanks& freed,
                                     const std::function<bool(const GroupRanks&)>& wanted) {
