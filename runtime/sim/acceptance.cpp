@@ -11,8 +11,8 @@
 namespace paceline::sim {
 namespace {
 
-/// Quantiles by which a Beta distribution is tabled. Mean and spread are kept to 1 %, of those too
-/// that have a pole.
+/// Quantiles by which a Beta distribution is tabled. They keep mean and spread to 1 %, also for
+/// distributions with a pole.
 constexpr int kQuantiles = 1024;
 
 double factor_at(std::span<const CurvePoint> curve, double at) {
@@ -45,7 +45,7 @@ std::vector<double> beta_quantiles(double mean, double spread) {
   return quantiles;
 }
 
-/// Between two quantiles on a line, beyond the outermost level.
+/// The rate at a rank: linear between quantiles, level beyond the outermost.
 double rate_at(std::span<const double> quantiles, double rank) {
   const auto last = static_cast<double>(quantiles.size() - 1);
   const double at = std::clamp(rank * static_cast<double>(quantiles.size()) - 0.5, 0.0, last);
@@ -82,7 +82,8 @@ MethodAcceptance ngram_acceptance() {
 }
 
 MethodAcceptance suffix_acceptance() {
-  // Mean accepted lengths of 1.70, 2.04, 2.32 and 2.53, the target's own token among them.
+  // The rates below give mean accepted lengths of 1.70, 2.04, 2.32 and 2.53, the target's token
+  // included.
   constexpr double kAlone = 0.4120;
   return {
       .name = "suffix",
@@ -119,8 +120,8 @@ AcceptanceDistribution::AcceptanceDistribution(const AcceptanceSettings& setting
     quantiles_.push_back(beta_quantiles(method.mean, method.spread));
 }
 
-// A Gaussian copula: the length, the request and the method each have a normal variable, and a
-// method's rate is the quantile at the rank of a weighted sum of them, which is normal, too.
+// A Gaussian copula: length, request and method each have a normal variable, and a method's rate is
+// the quantile at the rank of their weighted sum, which is normal, too.
 std::vector<float> AcceptanceDistribution::draw(const NoiseKey& request, double length) const {
   std::vector<float> rates;
   const double common = normal(request, Draw::request);
@@ -136,7 +137,8 @@ std::vector<float> AcceptanceDistribution::draw(const NoiseKey& request, double 
   return rates;
 }
 
-/// From -1 to 1 and 0 on average: even draws at turning points, a line between them.
+/// Drift at a position, from -1 to 1 and 0 on average: uniform draws at turning points, linear
+/// between.
 double RequestDrafts::drift(std::int32_t index) const {
   const std::int32_t turn = index / settings_->drift_tokens;
   const double share = static_cast<double>(index % settings_->drift_tokens) /

@@ -1,4 +1,4 @@
-// Addresses without memory: for what is named by spans and never looked at.
+// Addresses without memory, for spans that are named and never looked at.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace paceline::sim {
 
-/// Reading or writing them ends the program. Thread-safe.
+/// A range of addresses; reading or writing them ends the program. Thread-safe.
 class AddressRange {
  public:
   /// Throws std::bad_alloc where the process has no such range.
@@ -14,7 +14,7 @@ class AddressRange {
   ~AddressRange();
   AddressRange(const AddressRange&) = delete;
   AddressRange& operator=(const AddressRange&) = delete;
-  /// The first so many, at most all.
+  /// The first `bytes` addresses, at most all.
   [[nodiscard]] std::span<std::byte> first(std::size_t bytes) const { return bytes_.first(bytes); }
 
  private:

@@ -15,8 +15,9 @@ constexpr int kNotThere = 0xA5;  // no token is four such bytes
 
 }  // namespace
 
-/// What moves once both ends have come. It does when one of them first hears that it has ended:
-/// until then the sender may not change its memory, nor the receiver look at its own.
+/// Payload of a transfer whose ends have both come. It moves when one end first hears that the
+/// transfer has ended: until then the sender may not change its memory, nor the receiver look at
+/// its own.
 struct BlockWire::Load {
   std::vector<std::span<std::byte>> from, to;
 
@@ -33,7 +34,7 @@ struct BlockWire::Load {
   }
 };
 
-/// What is under way ends at a time that is known from when both ends have come.
+/// Transport of one rank. A transfer's end is known once both ends have come.
 class BlockWire::Transport final : public BlockTransport {
  public:
   Transport(BlockWire& wire, int rank, ActorId actor) : wire_(wire), rank_(rank), actor_(actor) {}
@@ -45,7 +46,7 @@ class BlockWire::Transport final : public BlockTransport {
               std::span<const std::span<const std::byte>> pieces) override {
     std::vector<std::span<std::byte>> taken;
     taken.reserve(pieces.size());
-    for (const std::span<const std::byte> p : pieces)  // nothing is written to a sender's
+    for (const std::span<const std::byte> p : pieces)  // a sender's memory is not written
       taken.push_back({const_cast<std::byte*>(p.data()), p.size()});
     return start({rank_, to, key}, true, std::move(taken));
   }
@@ -82,7 +83,7 @@ class BlockWire::Transport final : public BlockTransport {
       Transfer& waiting = wire_.waiting_.at(under.name);
       (under.sends ? waiting.sender : waiting.receiver).at = -1;
     } else if (under.peer->state(under.peer_ticket) == TransferState::done) {
-      under.ends = now();  // its clock is ahead, and it has what was sent
+      under.ends = now();  // the peer's clock is ahead, and it has the payload
       return;
     } else {
       under.peer->fail(under.peer_ticket, now());
@@ -124,11 +125,11 @@ class BlockWire::Transport final : public BlockTransport {
     bool sends = false;
     std::uint64_t bytes = 0;
     double began = 0;
-    double ends = -1;  ///< seconds; -1: nobody knows yet
+    double ends = -1;  ///< seconds; -1: not known yet
     bool failed = false;
-    Transport* peer = nullptr;  ///< null: it has yet to come
+    Transport* peer = nullptr;  ///< null: the other end has yet to come
     Ticket peer_ticket = 0;
-    std::shared_ptr<Load> load = nullptr;  ///< of both ends; null: nothing moves
+    std::shared_ptr<Load> load = nullptr;  ///< shared by both ends; null: nothing moves
   };
   double now() const { return wire_.world_.clock(actor_).now(); }
   Ticket start(const Name& name, bool sends, std::vector<std::span<std::byte>> pieces) {
@@ -169,8 +170,8 @@ void BlockWire::join(const Name& name, bool sends, End end) {
   begin(name, both);
 }
 
-/// Both ends are there. Who looks at what is to be written before the end of the transfer shall see
-/// that it is not there.
+/// Sets the end of a transfer whose ends are both there. The receiver's memory is overwritten
+/// first: reading it before the end of the transfer shows that nothing is there.
 void BlockWire::begin(const Name& name, const Transfer& transfer) {
   const auto& [from, to, key] = name;
   const auto size = [](const End& end) {

@@ -14,15 +14,15 @@
 
 namespace paceline::sim {
 
-/// How transfers go in a job.
+/// Behaviour of transfers in a job.
 struct BlockOptions {
-  bool copies = false;        ///< the pieces are real memory, and what they hold is moved
-  double bytes_per_byte = 1;  ///< that are sent for each byte of a piece
+  bool copies = false;        ///< the pieces are real memory, and their bytes are moved
+  double bytes_per_byte = 1;  ///< bytes sent for each byte of a piece
   double failing = 0;         ///< share of transfers that fail at their end
-  std::uint64_t seed = 0;     ///< of that chance
+  std::uint64_t seed = 0;     ///< of the failures
 };
 
-/// Joins both ends of transfers. Not thread-safe.
+/// Joins the ends of transfers. Not thread-safe.
 class BlockWire {
  public:
   BlockWire(World& world, Network& network, const BlockOptions& options);
@@ -37,11 +37,11 @@ class BlockWire {
   class Transport;
   struct Load;
   struct End {
-    Transport* transport = nullptr;  ///< null: it has yet to come
+    Transport* transport = nullptr;  ///< null: this end has yet to come
     Ticket ticket = 0;
     double at = 0;
     std::vector<std::span<std::byte>> pieces;
-    bool refuses = false;  ///< it has no ticket, and the other end's fails
+    bool refuses = false;  ///< the end has no ticket, and fails the other one
   };
   struct Transfer {
     End sender, receiver;
@@ -55,7 +55,7 @@ class BlockWire {
   Network& network_;
   BlockOptions options_;
   std::map<int, std::unique_ptr<Transport>> transports_;
-  std::map<Name, Transfer> waiting_;  ///< for one of their ends
+  std::map<Name, Transfer> waiting_;  ///< for their other end
 };
 
 }  // namespace paceline::sim

@@ -7,7 +7,7 @@
 namespace paceline::sim {
 namespace {
 
-/// Tokens that every draft begins with, lag or not: the last that was committed, and the one before
+/// Tokens that every draft begins with, lag or not: the last committed one, and the one before
 /// where the last draft was accepted whole.
 constexpr int kBegins = 1;
 
@@ -103,7 +103,7 @@ void ModelledDrafter::spend(std::span<const draft::DraftSlot> batch, std::span<c
     Request& r = requests_.at(batch[i].id);
     context += text(r);
     behind += lag(r);
-    // Of a draft the KV of all tokens is there but that of the last, which nothing followed.
+    // A draft leaves the KV of all its tokens but the last, which nothing followed.
     const auto ahead = static_cast<std::int32_t>(batch[i].assumed.size()) + batch[i].count - 1;
     r.computed = std::max(r.computed, text(r) + std::clamp(ahead, 0, right[i]));
     prompts_.insert(batch[i].id.prompt);

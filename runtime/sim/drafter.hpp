@@ -1,5 +1,5 @@
-// Drafts by the clock alone: what they cost is looked up, and what they say is what the response
-// says, or not, as often as the workload has it.
+// Modelled drafts: their costs are looked up, and their tokens are the response's as often as the
+// workload has it.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@
 
 namespace paceline::sim {
 
-/// Any method but a head (modelled_head.hpp). Drafts are chains. Siblings that are finished count
-/// (MethodAcceptance::by_references) once this drafter knows their whole text: those that finished
-/// here, and those that draft servers told of to the end. Siblings that go on count for nothing,
+/// A drafter of any method but a head (modelled_head.hpp). Drafts are chains. Finished siblings
+/// count (MethodAcceptance::by_references) once this drafter knows their whole text: siblings that
+/// finished here, and those whose end draft servers told. Running siblings count for nothing,
 /// though a real tree gains by them too. Not thread-safe.
 class ModelledDrafter : public draft::Drafter {
  public:
-  /// `method`: its index in `all`, which are the workload's. References outlive this.
+  /// `method`: its index in `all`, the workload's methods. References outlive this.
   ModelledDrafter(World& world, ActorId actor, const DrafterCosts& costs, int method,
                   const AcceptanceSettings& all, const Responses& responses)
       : world_(world),
@@ -49,16 +49,16 @@ class ModelledDrafter : public draft::Drafter {
  protected:
   struct Request {
     const Response* response = nullptr;
-    std::int32_t tokens = 0;    ///< committed, of the response
-    std::int32_t computed = 0;  ///< of prompt and response, whose KV a draft model has
+    std::int32_t tokens = 0;    ///< committed tokens of the response
+    std::int32_t computed = 0;  ///< positions of prompt and response whose KV a draft model has
   };
   [[nodiscard]] const Request& request(RequestId id) const { return requests_.at(id); }
   [[nodiscard]] const Responses& responses() const { return responses_; }
-  /// Of what the slot assumes, the tokens that the response says.
+  /// The leading tokens of the slot's assumed text that are the response's.
   [[nodiscard]] std::int32_t right(const Request& r, const draft::DraftSlot& slot) const;
-  /// A draft of the batch took place. `deep`: [level] slots with a token there. `right`: [batch]
+  /// Charges a draft of the batch. `deep`: [level] slots with a token there. `right`: [batch]
   /// tokens after the committed text, assumed ones included, that are the response's. `beside`:
-  /// seconds of whatever else it took.
+  /// seconds of anything else that the draft took.
   void spend(std::span<const draft::DraftSlot> batch, std::span<const int> deep,
              std::span<const std::int32_t> right, double beside = 0);
 
@@ -77,7 +77,7 @@ class ModelledDrafter : public draft::Drafter {
   std::map<RequestId, Request> requests_;
   std::map<std::uint32_t, std::set<std::uint32_t>> finished_;  ///< samples by prompt
   bool suspended_ = false;
-  std::set<std::uint32_t> prompts_;  ///< whose KV is there, for all siblings
+  std::set<std::uint32_t> prompts_;  ///< prompts whose KV is there, for all siblings
 };
 
 }  // namespace paceline::sim

@@ -1,5 +1,5 @@
-// Random numbers of the simulated world. Each is a function of whose it is, what it is for and a
-// number, never of what was drawn before.
+// Random numbers of the simulated world. Each is a function of its owner, its purpose and a number,
+// never of earlier draws.
 #pragma once
 
 #include <cstdint>
@@ -9,29 +9,29 @@
 
 namespace paceline::sim {
 
-/// What a draw is for. A simulation's numbers depend on these values.
+/// The purpose of a draw. A simulation's numbers depend on these values.
 enum class Draw : std::uint32_t {
   prompt_length = 0,
   prompt_token = 1,
   group_length = 2,   ///< the siblings' common part
   length = 3,         ///< a response's own part
   request = 4,        ///< how easy a request is for all methods
-  method = 5,         ///< and for one
-  token = 6,          ///< of the response
-  drift = 7,          ///< of its difficulty
+  method = 5,         ///< how easy it is for one method
+  token = 6,          ///< a token of the response
+  drift = 7,          ///< drift of a response's difficulty
   common_token = 8,   ///< whether a token is drafted by all methods alike
-  method_token = 9,   ///< or by one
-  message = 10,       ///< what happens to it on its way
-  transfer = 11,      ///< whether it fails
-  fault = 12,         ///< whom it strikes, and when
+  method_token = 9,   ///< whether a token is drafted by one method
+  message = 10,       ///< faults of a message on its way
+  transfer = 11,      ///< whether a transfer fails
+  fault = 12,         ///< victim and time of a fault
   damage = 13,        ///< whether a stored block is damaged
-  stop_request = 14,  ///< whose recorded trees a request has (stop_points.hpp)
-  stop_point = 15,    ///< which of them a draft is
-  tree_path = 16,     ///< which tokens of it are the target's
+  stop_request = 14,  ///< request whose recorded trees another one has (stop_points.hpp)
+  stop_point = 15,    ///< recorded tree of a draft
+  tree_path = 16,     ///< tokens of a recorded tree that are the target's
 };
 
-/// Four random words. The first word of the counter is above all that token noise uses, which ends
-/// at a quarter of the largest token id (core/philox.hpp). `method` < 65536.
+/// Four random words. The counter's first word is above all that token noise uses, which ends at a
+/// quarter of the largest token id (core/philox.hpp). `method` < 65536.
 [[nodiscard]] constexpr PhiloxBlock draw_block(const NoiseKey& whose, Draw what,
                                                std::uint32_t number, std::uint32_t method = 0) {
   return philox4x32(
@@ -40,13 +40,13 @@ enum class Draw : std::uint32_t {
       {static_cast<std::uint32_t>(whose.key), static_cast<std::uint32_t>(whose.key >> 32)});
 }
 
-/// In (0, 1), never either.
+/// A number in (0, 1), never either.
 [[nodiscard]] constexpr double uniform(std::uint32_t word) { return (word + 0.5) * 0x1p-32; }
 [[nodiscard]] constexpr double uniform(const NoiseKey& whose, Draw what, std::uint32_t number,
                                        std::uint32_t method = 0) {
   return uniform(draw_block(whose, what, number, method)[0]);
 }
-/// In [0, below).
+/// A number in [0, below).
 [[nodiscard]] constexpr std::uint32_t below(std::uint32_t below, std::uint32_t word) {
   return static_cast<std::uint32_t>(std::uint64_t{word} * below >> 32);
 }

@@ -15,7 +15,7 @@ StepShape shape_of(const engine::Step& step) {
     const std::size_t first = next;
     while (next < step.samples.size() && step.samples[next].row < part.first_row + part.rows)
       ++next;
-    // All rows of a request past its prompt are sampled, and of a prompt the last one at most.
+    // A request past its prompt has all its rows sampled; a prompt at most its last one.
     if (next - first == static_cast<std::size_t>(part.rows)) {
       ++shape.requests;
       shape.drafted += part.rows - 1;
@@ -49,7 +49,7 @@ std::span<const kernels::Sampled> ModelledRunner::run(const engine::Step& step) 
   if (step.empty()) return sampled_;
   std::size_t next = 0;
   for (const engine::StepPart& part : step.parts) {
-    const Response* response = nullptr;  // of all samples of the part
+    const Response* response = nullptr;  // the same for all samples of the part
     for (; next < step.samples.size() && step.samples[next].row < part.first_row + part.rows;
          ++next) {
       const engine::StepSample& sample = step.samples[next];
@@ -66,8 +66,8 @@ std::span<const kernels::Sampled> ModelledRunner::run(const engine::Step& step) 
   return sampled_;
 }
 
-// Heads follow one another within each run of K or V, as in a real cache: shares of groups of other
-// degrees are cut out of them.
+// Heads follow one another within each run of K or V, as in a real cache: a share for a group of
+// another degree is cut out of them.
 std::int32_t* ModelledRunner::slot(std::int32_t block, int head, std::int32_t slot) {
   const kernels::KvShape& shape = memory_->shape;
   std::byte* bytes = memory_->block(block).data();
@@ -90,7 +90,7 @@ void ModelledRunner::store(const engine::Step& step) {
     const auto from = memory_->block(copy.from);
     std::copy(from.begin(), from.end(), memory_->block(copy.to).begin());
   }
-  if (bytes < now) {  // what is given back is no longer what it was
+  if (bytes < now) {  // blocks that are given back lose their contents
     const std::span<std::byte> gone = memory_->bytes.subspan(bytes);
     std::fill(gone.begin(), gone.end(), std::byte{0xFF});
     memory_->bytes = memory_->bytes.first(bytes);
@@ -105,7 +105,7 @@ void ModelledRunner::store(const engine::Step& step) {
   }
 }
 
-/// The text before the part, and the token that its drafts follow.
+/// Looks at the KV of the text before the part, and of the token that its drafts follow.
 void ModelledRunner::look(const engine::StepPart& part, const Response& response) {
   const kernels::KvShape& shape = memory_->shape;
   const int heads = 2 * shape.layers * shape.kv_heads;

@@ -1,4 +1,4 @@
-// Runs steps by the clock alone: what they cost is looked up, and what they say is known.
+// Modelled steps of a group: their costs are looked up, and their tokens are known.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +14,21 @@
 
 namespace paceline::sim {
 
-/// The work of a step, as costs are looked up.
+/// The shape of a step by which its cost is looked up.
 [[nodiscard]] StepShape shape_of(const engine::Step& step);
 
-/// Each rank of a group has one. With memory it stores in every slot which token's KV that is, for
-/// every head, and looks at all of it before it says what comes next: KV that is wrong, late or
+/// The engine of a rank of a group. With memory it stores in every slot, for every head, which
+/// token's KV it is, and checks all of it before it says what comes next: KV that is wrong, late or
 /// another's is found as a real model would show it. Not thread-safe.
 class ModelledRunner final : public engine::StepRunner {
  public:
-  /// `costs` of steps of the group's degree, with `step_seconds` more for each: what a real one
-  /// costs beside its engine. `memory`: of KV, in 4-byte elements of a head; none: nothing is
-  /// looked at. There is more of it behind if steps make the pool grow. References outlive this.
+  /// `costs`: of steps of the group's degree; each takes `step_seconds` more, the costs of a real
+  /// step beside its engine. `memory`: of KV, in 4-byte elements of a head; none: nothing is
+  /// checked. It has more behind it if steps make the pool grow. References outlive this.
   ModelledRunner(World& world, ActorId actor, const CostTable& costs, double step_seconds,
                  const Responses& responses, std::optional<engine::KvMemory> memory);
 
-  /// Throws std::logic_error where a row would see KV that is not what it should be.
+  /// Throws std::logic_error where a row would see wrong KV.
   std::span<const kernels::Sampled> run(const engine::Step& step) override;
   [[nodiscard]] double forward_seconds() const override { return forward_seconds_; }
   [[nodiscard]] double sample_seconds() const override { return 0; }

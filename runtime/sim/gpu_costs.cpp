@@ -11,14 +11,14 @@
 namespace paceline::sim {
 namespace {
 
-/// Points of the curves. Products were measured for 1 to 4,096 rows; between these rows times are
-/// near enough to lines.
+/// Points of the curves. Products were measured for 1 to 4,096 rows; times are close to linear
+/// between these rows.
 constexpr double kDecodeRows[] = {1,   2,   4,    8,    16,   24,   32,  48,  64,
                                   96,  128, 160,  192,  256,  320,  384, 448, 512,
                                   640, 768, 1024, 1536, 2048, 3072, 4096};
 constexpr double kPrefillRows[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
 
-/// bf16, whatever the weights are.
+/// Bytes of an activation or KV element: bf16, whatever the weights are.
 constexpr double kValueBytes = 2;
 
 void check_parts(int gpus, int parts, const char* what, const ModelShape& shape) {
@@ -62,7 +62,7 @@ class ModelCosts {
     return CostCurve(std::move(points), position);
   }
 
-  /// A level of `paths` rows of a request attends to one request's positions.
+  /// Costs of a head. A level of `paths` rows of a request attends to one request's positions.
   [[nodiscard]] DrafterCosts head(const std::string& name, int paths) const {
     const CostCurve rows = decode();
     const CostCurve rows_of_prompts = prefill();
@@ -83,16 +83,16 @@ class ModelCosts {
             CostCurve(std::move(prompts), rows_of_prompts.attention())};
   }
 
-  /// Seconds for a position that a further row of a request attends to.
+  /// Seconds for each position that a further row of a request attends to.
   [[nodiscard]] double further_row_position() const {
     return std::min(first_row_position(), arithmetic_position());
   }
 
  private:
   [[nodiscard]] double part(double whole) const { return whole / tp_; }
-  /// Of so many rows those of one GPU: of few rows some GPU has one.
+  /// Rows of one GPU: of few rows some GPU has one.
   [[nodiscard]] double dealt(double rows) const { return std::max(1.0, rows / ep_); }
-  /// Rows for which one GPU has its `points`, and those at which each of several has them.
+  /// Rows for which one GPU has its `points`, and those for which each of several has them.
   [[nodiscard]] std::vector<double> rows_of_all(std::span<const double> points) const {
     std::vector<double> rows(points.begin(), points.end());
     for (const double point : points) {
@@ -104,8 +104,8 @@ class ModelCosts {
   /// Each head of keys and values is on at least one GPU, and on several where there are more.
   [[nodiscard]] double kv_heads() const { return std::max(1.0, part(shape_.kv_heads)); }
 
-  /// Of one layer and one GPU, for a row and a position that it attends to. Latent attention
-  /// multiplies by the vectors as they are kept when decoding, by keys and values in prompts.
+  /// Arithmetic of one layer on one GPU, for a row and a position that it attends to. Latent
+  /// attention multiplies by the stored vectors when decoding, by keys and values in prompts.
   [[nodiscard]] double decode_flops() const {
     if (!shape_.latent) return prompt_flops();
     return part(shape_.heads) * 2.0 * (2.0 * shape_.latent->kv_rank + shape_.latent->rope);
@@ -129,7 +129,7 @@ class ModelCosts {
                     shape_.layers * position_bytes() / times_.attention().stream / ep_);
   }
 
-  /// All layers, embedding and last norm, without attention.
+  /// Seconds of all layers, embedding and last norm, without attention.
   [[nodiscard]] double pass(double all_rows) const {
     const double rows = dealt(all_rows);
     const double hidden = shape_.hidden;
@@ -148,7 +148,7 @@ class ModelCosts {
     return times_.product(inputs, outputs, rows, weight_bytes());
   }
 
-  /// Those of attention, with rotary embedding.
+  /// Seconds of attention's projections, with rotary embedding.
   [[nodiscard]] double projections(double rows) const {
     const double hidden = shape_.hidden;
     const double heads = part(shape_.heads);
@@ -161,7 +161,7 @@ class ModelCosts {
     const LatentShape& latent = *shape_.latent;
     const double query = heads * (shape_.head_dim + latent.rope);
     const double kept = latent.kv_rank + latent.rope;
-    // Queries into the latent space and values out of it, or keys and values out of it.
+    // Expansion: queries into the latent space and values out of it, or keys and values out of it.
     const double expand =
         product(latent.kv_rank, heads * (shape_.head_dim + latent.value_dim), rows);
     const double in = latent.q_rank > 0 ? product(hidden, latent.q_rank + kept, rows) +
@@ -177,7 +177,7 @@ class ModelCosts {
            product(part(width), shape_.hidden, rows);
   }
 
-  /// Those that some row chose, side by side, each with as many rows as they have on average.
+  /// Seconds of the experts that some row chose, side by side, each with the mean number of rows.
   [[nodiscard]] double experts(double rows) const {
     const ExpertShape& e = *shape_.experts;
     const double share = static_cast<double>(e.chosen) / e.routed;
@@ -192,8 +192,9 @@ class ModelCosts {
     return seconds;
   }
 
-  /// A GPU's rows go to each of their experts, in the precision of weights, and what these make of
-  /// them comes back. In the node they take its links, and at the same time the network elsewhere.
+  /// Seconds of sending a GPU's rows to their experts, in the precision of weights, and results
+  /// back. Traffic within the node takes its links, and at the same time the rest takes the
+  /// network.
   [[nodiscard]] double to_experts_and_back(double rows) const {
     if (ep_ == 1) return 0;
     const double bytes = dealt(rows) * shape_.experts->chosen * shape_.hidden;
@@ -228,8 +229,8 @@ class ModelCosts {
   const GpuSystem& system_;
 };
 
-/// As decoding, with a second row for each request: the last token of a draft that was accepted
-/// whole is yet to be computed, with the one that the target said next.
+/// First-round costs: decoding with a second row for each request. The last token of a draft that
+/// was accepted whole is yet to be computed, with the one that the target said next.
 CostCurve first_round(const CostCurve& round) {
   std::vector<CostCurve::Point> points = round.points();
   for (CostCurve::Point& p : points) p.seconds = round.seconds(2 * p.rows);

@@ -12,15 +12,15 @@
 namespace paceline::sim {
 namespace {
 
-/// Neighbours that a factor is the mean of, by the inverse of their distance. One to six of them
-/// foresee a model that is left out about as well; with three the worst cases are least bad.
+/// Neighbours whose mean a factor is, weighted by inverse distance. One to six of them foresee a
+/// left-out model about as well; three have the least bad worst cases.
 constexpr std::size_t kNeighbours = 3;
 
 double distance(const MeasuredTimes::Shape& a, const MeasuredTimes::Shape& b) {
   return std::hypot(std::log2(a.inputs / b.inputs), std::log2(a.outputs / b.outputs));
 }
 
-/// Of activations; bf16.
+/// Bytes of an activation: bf16.
 constexpr double kActivationBytes = 2;
 
 double product_bound(double inputs, double outputs, double rows, double weight_bytes) {
@@ -29,8 +29,8 @@ double product_bound(double inputs, double outputs, double rows, double weight_b
   return std::max(bytes / kGpuBandwidth, 2 * inputs * outputs * rows / kGpuFlops);
 }
 
-/// Each row is read and written once. What is read beside that is the same in proportion for all
-/// widths of an operation, and thereby in its factor.
+/// Seconds on paper of an elementwise operation: each row is read and written once. Further reads
+/// are in proportion to the width, and so part of the operation's factor.
 double elementwise_bound(double width, double rows) {
   return 2 * kActivationBytes * width * rows / kGpuBandwidth;
 }
@@ -94,7 +94,8 @@ void MeasuredTimes::add(Shape shape, double rows, double seconds, double bound) 
   ++sums.count;
 }
 
-/// Between measured rows linear in their logarithm, beyond them that of the last.
+/// The factor at so many rows: linear in their logarithm between measured rows, the last one's
+/// beyond.
 double MeasuredTimes::factor(const Curve& curve, double rows) const {
   const auto at = [&](const Sums& s) { return (s.seconds - floor_ * s.count) / s.bound; };
   const auto above = curve.rows.lower_bound(rows);
@@ -212,7 +213,7 @@ double GpuTimes::all_reduce(double bytes, int workers, double nvlink) const {
     seconds = below->second + (above->second - below->second) * (bytes - below->first) /
                                   (above->first - below->first);
   }
-  // A GPU sends and receives this much, half of NVLink's rate each way.
+  // A GPU sends and receives this much, each way at half of NVLink's rate.
   const double sent = 2 * bytes * (workers - 1) / workers;
   return seconds + std::max(0.0, sent * (2 / nvlink - 2 / kMeasuredNvlink));
 }

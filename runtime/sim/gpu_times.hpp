@@ -1,12 +1,12 @@
-// How long a GPU takes for one operation of any size, foreseen from those that were measured.
+// Seconds of a GPU operation of any size, foreseen from measured ones.
 //
-// An operation takes as long as the slower of moving its bytes and of its arithmetic would on paper
-// (its bound), times a factor, plus a floor that even the smallest one takes. The floor is the
-// least time measured of that kind. The factor is that of the measured operations of the nearest
-// shapes at as many rows, so that at a measured shape the measurement itself comes out. Each
-// of the five measured models foreseen from the other four, a layer's products take 0.97 of what
-// was measured in the median, 90 % from 0.81 to 1.21 (bench_gpu_costs). These tables allow no
-// better: where both sources measured the same product, they are as far apart.
+// An operation takes its bound, the slower of moving its bytes and of its arithmetic on paper (a
+// roofline), times a factor, plus a floor that even the smallest one takes. The floor is the least
+// measured time of the kind. The factor is that of measured operations of the nearest shapes at as
+// many rows, so a measured shape yields its measurement. With each of the five measured models
+// foreseen from the other four, a layer's products take 0.97 of the measured time in the median, 90
+// % from 0.81 to 1.21 (bench_gpu_costs). These tables allow no better: where both sources measured
+// the same product, they are as far apart.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +17,19 @@
 
 namespace paceline::sim {
 
-/// Of an H100 SXM, from its data sheet. Factors are relative to these: only where a shape differs
-/// from its neighbours in what bounds it do the figures themselves matter.
+/// Rates of an H100 SXM, from its data sheet. Factors are relative to them: the figures themselves
+/// matter only where a shape and its neighbours are bound by different ones.
 inline constexpr double kGpuBandwidth = 3.35e12;  ///< bytes a second
 inline constexpr double kGpuFlops = 990e12;       ///< dense bf16
 /// NVLink of the measured all-reduces, bytes a second of a GPU, both directions together.
 inline constexpr double kMeasuredNvlink = 900e9;
 
-/// Of one kind of operation: seconds by shape and rows. Immutable: reading is thread-safe.
+/// Seconds of one kind of operation, by shape and rows. Immutable: reading is thread-safe.
 class MeasuredTimes {
  public:
   struct Shape {
-    double inputs = 1;   ///< of a product: the inner dimension
-    double outputs = 1;  ///< of one GPU
+    double inputs = 1;   ///< inner dimension of a product
+    double outputs = 1;  ///< on one GPU
   };
 
   void add(Shape shape, double rows, double seconds, double bound);
@@ -39,7 +39,7 @@ class MeasuredTimes {
   [[nodiscard]] double seconds(Shape shape, double rows, double bound) const;
 
  private:
-  /// Seconds on paper, and measured ones, at so many rows.
+  /// Sums of seconds on paper and of measured ones, at so many rows.
   struct Sums {
     double bound = 0;
     double seconds = 0;
@@ -55,39 +55,40 @@ class MeasuredTimes {
   double floor_ = 0;
 };
 
-/// What attention reaches.
+/// Measured rates of attention.
 struct AttentionRates {
   double floor = 0;   ///< seconds; the least of a decoding step
   double stream = 0;  ///< bytes a second of keys and values
   double flops = 0;   ///< a second
 };
 
-/// Immutable: reading is thread-safe.
+/// Foreseen seconds of GPU operations. Immutable: reading is thread-safe.
 class GpuTimes {
  public:
   /// Norms and rotary embedding count where they are fused; all-reduces are those of a DGX H100
   /// ("h100_dgx"), whose NVLinks join every pair of GPUs.
   explicit GpuTimes(const GpuMeasurements& measured);
 
-  // Seconds on one GPU, > 0. All throw std::invalid_argument when nothing of the kind was measured.
+  // Functions below give seconds on one GPU, > 0. All throw std::invalid_argument when nothing of
+  // the kind was measured.
 
   /// [rows, inputs] x [inputs, outputs], bf16 arithmetic; `weight_bytes` an element.
   [[nodiscard]] double product(double inputs, double outputs, double rows,
                                double weight_bytes = 2) const;
-  /// Of embedding, norm, rope, activation, add: `width` elements of each row.
+  /// Embedding, norm, rope, activation or add: `width` elements of each row.
   [[nodiscard]] double elementwise(GpuOp op, double width, double rows) const;
   /// Sum over `workers` GPUs of one node, by NCCL. NVLink in bytes a second, both directions
-  /// together: less than kMeasuredNvlink adds what sending takes longer at that rate. Small ones
-  /// take from 7 to 40 us by turns in the table: one takes no longer than any larger.
+  /// together; below kMeasuredNvlink the slower sending is added. Small sums take from 7 to 40 us
+  /// by turns in the table: one takes no longer than any larger one.
   [[nodiscard]] double all_reduce(double bytes, int workers, double nvlink) const;
-  /// The most workers of an all-reduce that were measured; 1: none were.
+  /// The most workers of a measured all-reduce; 1: none was measured.
   [[nodiscard]] int most_workers() const;
   /// The highest rates of the tables. The measured kernel streams keys and values once for each
   /// query head: its rate is what multiprocessors take in.
   [[nodiscard]] const AttentionRates& attention() const { return attention_; }
 
-  /// An operation as it was measured: for comparison. 0 for prompt_attention, and for a head that
-  /// the model has not.
+  /// Seconds of an operation as it was measured, for comparison. 0 for prompt_attention, and for a
+  /// head that the model lacks.
   [[nodiscard]] double seconds(const MeasuredModel& model, GpuOp op, int tp, double rows) const;
 
  private:

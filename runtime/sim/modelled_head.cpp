@@ -12,11 +12,11 @@ namespace {
 
 constexpr int kCalls = StopPoint::kCalls;
 constexpr int kStates = StopPoint::kStates;
-constexpr float kNone = -20;  ///< what was recorded where a level has fewer tokens, or less
+constexpr float kNone = -20;  ///< recorded where a level has no further token, or one less likely
 using Scores = std::array<std::array<float, kStates>, kCalls>;  ///< by level; log-probabilities
 
-/// Of the last level nothing was recorded, for nobody decides after it: as of the one before, with
-/// as much less in all as it is less likely to be reached.
+/// Scores of all levels. The last level was not recorded, for nobody decides after it: it has the
+/// scores of the one before, lowered by its chance to be reached.
 Scores scores_of(const StopPoint& point) {
   Scores scores;
   std::copy(point.states.begin(), point.states.end(), scores.begin());
@@ -28,8 +28,9 @@ Scores scores_of(const StopPoint& point) {
   return scores;
 }
 
-/// The ranks of the target's tokens at the first `levels` levels. From the last one back, each as
-/// often as its score says among those that are as likely as what follows them.
+/// The ranks of the target's tokens at the first `levels` levels. They are drawn from the last
+/// level back, each by the scores of its level's tokens that are at least as likely as the one
+/// after.
 std::array<int, kCalls> path_of(const Scores& scores, int levels, const NoiseKey& noise,
                                 std::int32_t first) {
   std::array<int, kCalls> ranks{};
@@ -49,7 +50,7 @@ std::array<int, kCalls> path_of(const Scores& scores, int levels, const NoiseKey
   return ranks;
 }
 
-/// One of the tokens that are neither `token` nor kModelledStop, others for other numbers.
+/// A token that is neither `token` nor kModelledStop, another one for another number.
 TokenId other_token(TokenId token, int number, std::int32_t vocabulary) {
   return 1 + (token + number % (vocabulary - 2)) % (vocabulary - 1);
 }
@@ -123,7 +124,7 @@ void ModelledHead::write(const Job& job, bool follows_text) const {
     for (int rank = 0; rank < width && scores[level][rank] > kNone; ++rank)
       nodes.push_back({scores[level][rank], level, rank});
   }
-  // No token is likelier than the one before it, and where they are alike that one comes first.
+  // A stable sort keeps parents first: no token is likelier than its parent.
   std::stable_sort(nodes.begin(), nodes.end(),
                    [](const Node& a, const Node& b) { return a.score > b.score; });
   const auto most =
@@ -135,7 +136,7 @@ void ModelledHead::write(const Job& job, bool follows_text) const {
   std::array<std::array<std::int32_t, kStates>, kCalls> places{};
   for (const Node& node : nodes) {
     const bool says = node.level < accepted && path[node.level] == node.rank;
-    // What is not the target's may follow anything that is likelier: the first.
+    // A token that is not the target's may follow any likelier one: the first.
     const int before = says && node.level > 0 ? path[node.level - 1] : 0;
     const TokenId token = responses().token(*job.response, job.first + node.level);
     places[node.level][node.rank] = job.slot->count;

@@ -10,15 +10,15 @@
 
 namespace paceline::sim {
 
-/// What a decision of a stop network costs the host: 10 us of a Zen 4 core (bench_speculation
+/// Seconds of the host for a decision of a stop network: 10 us of a Zen 4 core (bench_speculation
 /// --decisions).
 inline constexpr double kStopSeconds = 10e-6;
 
-/// Drafts recorded trees: of each level the StopPoint::kStates likeliest tokens, which a judge
-/// sees as it would see a real head's; of all levels that were drafted the likeliest
-/// limits.max_tokens stand. As many levels hold the target's token as were accepted of the recorded
-/// tree after as many calls; which of a level's tokens it is is drawn by their scores. Drafts end
-/// where the response does. Not thread-safe.
+/// Drafts recorded trees. Each level has its StopPoint::kStates likeliest tokens, which a judge
+/// sees as it would see a real head's; the likeliest limits.max_tokens of all drafted levels stand.
+/// As many levels hold the target's token as were accepted of the recorded tree after as many
+/// calls, and scores decide the draw of which token it is. Drafts end where the response does. Not
+/// thread-safe.
 class ModelledHead final : public ModelledDrafter {
  public:
   /// As ModelledDrafter. `costs`: a round is a level of limits.paths tokens.
@@ -27,7 +27,7 @@ class ModelledHead final : public ModelledDrafter {
       : ModelledDrafter(world, actor, costs, method, all, responses), points_(points) {}
 
   void propose(std::span<draft::DraftSlot> batch, double now, draft::Levels* levels) override;
-  /// Its one layer is not worth it.
+  /// A head keeps its one layer: giving it up would gain little.
   [[nodiscard]] bool gives_memory() const override { return false; }
 
  private:
@@ -36,8 +36,8 @@ class ModelledHead final : public ModelledDrafter {
     const Response* response = nullptr;
     const StopPoint* point = nullptr;
     std::int32_t first = 0;  ///< index in the response of the draft's first token
-    int most = 0;            ///< levels
-    int levels = 0;          ///< so far
+    int most = 0;            ///< most levels
+    int levels = 0;          ///< levels so far
   };
   void write(const Job& job, bool follows_text) const;
 

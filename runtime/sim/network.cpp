@@ -9,14 +9,14 @@ namespace {
 
 constexpr std::size_t kPorts = 6;  // of a rank: three classes of links, two kinds of traffic
 
-/// Times that a port remembers. What a rank is sent within one step of another is about as much;
-/// what is forgotten holds up nobody any more.
+/// Transmissions that a port remembers: about as many as a rank is sent within one step of another.
+/// Older ones hold up nobody any more.
 constexpr std::size_t kRemembered = 64;
 
 }  // namespace
 
 double Network::Port::free_from(double at, double seconds) const {
-  // Almost always after all that is known.
+  // The search begins at the end: sends are almost always after all known ones.
   auto next = busy_.end();
   while (next != busy_.begin() && std::prev(next)->end > at) --next;
   for (; next != busy_.end() && next->begin < at + seconds; ++next) at = std::max(at, next->end);

@@ -1,4 +1,4 @@
-// How long what is sent takes: links within a rank, within a node and between nodes.
+// Travel times of messages and blocks over links within a rank, within a node and between nodes.
 #pragma once
 
 #include <deque>
@@ -17,24 +17,24 @@ struct Links {
   Link network{5e-6, 50e9};  ///< between nodes
 };
 
-/// What one rank sends, and what one receives, goes one after the other. Messages are not held up
-/// by blocks: a network cuts both into packets. Clocks of ranks are apart by the work that each is
-/// at, so that what is sent later may be told here first: what is sent before then still goes
-/// before it where there is time. Not thread-safe.
+/// Queues what a rank sends, and what it receives, one after the other. Messages are not held up by
+/// blocks: a network cuts both into packets. Ranks' clocks are apart by the work that each is at,
+/// so a later send may be told here first: an earlier one still goes before it where there is time.
+/// Not thread-safe.
 class Network {
  public:
-  /// [ranks] the node of each.
+  /// node_of_rank: [ranks] the node of each.
   Network(const Links& links, std::vector<int> node_of_rank);
 
   enum class Kind { message, blocks };
-  /// When so many bytes are there that are sent at `now`.
+  /// Arrival time of `bytes` that are sent at `now`.
   [[nodiscard]] double arrival(int from, int to, double bytes, double now, Kind kind);
 
  private:
   /// One end of a link, in one direction.
   class Port {
    public:
-    /// The first time from `at` on when it is free for so long.
+    /// The first time from `at` on when the port is free for so long.
     [[nodiscard]] double free_from(double at, double seconds) const;
     void take(double begin, double seconds);
 
@@ -43,7 +43,7 @@ class Network {
       double begin = 0;
       double end = 0;
     };
-    std::deque<Busy> busy_;  ///< the latest, apart from one another, by time
+    std::deque<Busy> busy_;  ///< the latest, disjoint, by time
   };
   struct Ports {
     Port out, in;

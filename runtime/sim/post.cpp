@@ -9,8 +9,8 @@
 namespace paceline::sim {
 namespace {
 
-/// Bytes of one sender that have yet to be read when their receiver counts as far behind: the
-/// window of the real mailbox (runtime/fabric/ucx_mailbox.hpp).
+/// Unread bytes of one sender from which on their receiver counts as far behind: the window of the
+/// real mailbox (runtime/fabric/ucx_mailbox.hpp).
 constexpr std::uint64_t kWindow = 256 << 10;
 
 }  // namespace
@@ -30,7 +30,7 @@ class Post::Box final : public Mailbox {
   std::optional<Envelope> poll() override {
     while (!messages_.empty()) {
       const double now = post_.world_.clock(owner_).now();
-      Message& next = const_cast<Message&>(messages_.top());  // only its bytes, before it goes
+      Message& next = const_cast<Message&>(messages_.top());  // only its bytes, before it is popped
       if (next.arrival > now) {
         post_.world_.wake(owner_, next.arrival);
         return std::nullopt;
@@ -60,7 +60,7 @@ class Post::Box final : public Mailbox {
     std::uint64_t number = 0;  ///< of all messages
     Address from;
     std::vector<std::byte> bytes;
-    bool again = false;  ///< it came before
+    bool again = false;  ///< a duplicate
     bool operator>(const Message& other) const {
       return arrival != other.arrival ? arrival > other.arrival : number > other.number;
     }

@@ -16,16 +16,16 @@
 
 namespace paceline::sim {
 
-/// What may happen to messages on their way. A transport puts all of it right: those of one sender
-/// arrive in order, and each once.
+/// Faults of messages on their way. A transport hides all of them: a sender's messages arrive in
+/// order, and each once.
 struct MessageFaults {
   std::uint64_t seed = 0;
   double delayed = 0;     ///< share of messages that take longer
-  double delay = 0;       ///< by so many seconds at most
-  double duplicated = 0;  ///< share that is sent twice; the second is dropped
+  double delay = 0;       ///< most seconds of a delay
+  double duplicated = 0;  ///< share of messages sent twice; the second is dropped
 };
 
-/// Carries messages between mailboxes, and wakes who gets some. Not thread-safe.
+/// Carries messages between mailboxes, and wakes their receivers. Not thread-safe.
 class Post {
  public:
   Post(World& world, Network& network, const MessageFaults& faults = {});
@@ -35,9 +35,9 @@ class Post {
 
   /// The mailbox at an address. Valid as long as this is.
   Mailbox& open(Address at);
-  /// Whose it is: before the first turn.
+  /// Sets the owner of an address, before the first turn.
   void belongs(Address at, ActorId actor);
-  /// Seconds of its owner that each message takes which it reads.
+  /// Sets the seconds of its owner that reading a message takes.
   void set_reading_seconds(Address at, double seconds);
 
  private:
@@ -50,7 +50,7 @@ class Post {
   };
   void send(Address from, Address to, std::span<const std::byte> bytes);
   [[nodiscard]] Path& path(Address from, Address to) { return paths_[{from, to}]; }
-  /// In [0, 1), of one message.
+  /// A number in [0, 1), drawn for one message.
   [[nodiscard]] double chance(Address from, Address to, std::uint64_t message, std::uint32_t what);
 
   World& world_;

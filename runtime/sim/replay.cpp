@@ -10,7 +10,7 @@
 namespace paceline::sim {
 namespace {
 
-/// What became of the first tokens of a drafter's drafts, by progress.
+/// Tally of the first tokens of a drafter's drafts, by progress.
 using Progress = std::map<std::uint32_t, DraftTally>;
 
 Progress first_tokens(const RecordedRun& run, std::uint32_t drafter) {
@@ -32,10 +32,10 @@ MethodAcceptance assumed_method(const AcceptanceSettings& assumed, const std::st
   return method;
 }
 
-/// Progress is rounded down to a power of two: the middle of what it stands for.
+/// The middle of the range that a progress stands for: it is rounded down to a power of two.
 double middle(std::uint32_t progress) { return progress == 0 ? 0 : 1.5 * progress - 0.5; }
 
-/// Where little was tried, what was thought before counts.
+/// The measured rate, leaning on the prior where little was tried.
 double rate_of(const DraftTally& tally, double prior) {
   return (static_cast<double>(tally.accepted) + DraftHistory::kPriorTokens * prior) /
          (static_cast<double>(tally.tried) + DraftHistory::kPriorTokens);
@@ -74,7 +74,7 @@ Workload replayed_workload(const RecordedRun& run, const AcceptanceSettings& ass
     workload.acceptance.methods.push_back(replayed_method(run, assumed, drafter));
   check(assumed);
   const AcceptanceDistribution acceptance(workload.acceptance);
-  // For the lengths' ranks; equal ones have the middle of theirs.
+  // Sorted lengths give their ranks; equal ones have the middle of theirs.
   std::vector<std::int32_t> sorted;
   for (const auto& siblings : run.lengths)
     sorted.insert(sorted.end(), siblings.begin(), siblings.end());

@@ -1,5 +1,5 @@
-// What every response of a simulated job says: found by its noise, as a verifier and a drafter know
-// a request.
+// Every response of a simulated job, found by its noise, as a verifier and a drafter know a
+// request.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,15 @@ struct Response {
   RequestDrafts drafts;
 };
 
-/// Thread-safe.
+/// The responses of a workload. Thread-safe.
 class Responses {
  public:
-  /// Noise as that of a run with this seed and weight version. `workload` outlives this.
+  /// The noise is a run's with this seed and weight version. `workload` outlives this.
   Responses(const Workload& workload, std::uint64_t seed, std::uint64_t weight_version);
 
-  /// Throws std::logic_error where nobody has that noise.
+  /// The response with that noise. Throws std::logic_error where there is none.
   [[nodiscard]] const Response& of(const NoiseKey& noise) const;
-  /// The token at that index of the response.
+  /// The token at an index of the response.
   [[nodiscard]] TokenId token(const Response& response, std::int32_t index) const;
   [[nodiscard]] std::int32_t vocab() const { return vocab_; }
 

@@ -4,7 +4,8 @@
 #include <initializer_list>
 #include <numbers>
 
-// Of <cmath> only what IEEE 754 defines to the bit, or is exact: sqrt, frexp, ldexp, floor, abs.
+// From <cmath> come only functions that IEEE 754 defines to the bit, or that are exact: sqrt,
+// frexp, ldexp, floor, abs.
 
 namespace paceline::sim {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 constexpr double kInverseRoot2Pi = 0.3989422804014326779;
 constexpr double kTiny = 1e-16;
 
-/// Logarithm of the gamma function, x > 0: Stirling's series (DLMF 5.11.1) beyond 12, where five
+/// Logarithm of the gamma function, x > 0: Stirling's series (DLMF 5.11.1) from 12 on, where five
 /// terms leave 1e-15, and the recurrence below.
 double log_gamma(double x) {
   double product = 1;
@@ -28,7 +29,7 @@ double log_gamma(double x) {
   return (x - 0.5) * log_of(x) - x + 0.5 * log_of(2 * std::numbers::pi) + series - log_of(product);
 }
 
-/// The continued fraction of the incomplete beta function (DLMF 8.17.22) by Lentz's method. It
+/// The continued fraction of the incomplete beta function (DLMF 8.17.22), by Lentz's method. It
 /// converges fast for x < (a + 1) / (a + b + 2), within some sqrt(max(a, b)) terms.
 double beta_fraction(double x, double a, double b) {
   const auto apart = [](double value) { return std::abs(value) < 1e-300 ? 1e-300 : value; };
@@ -57,7 +58,7 @@ double log_of(double x) {
     mantissa *= 2;
     --exponent;
   }
-  // log m = 2 artanh s, of which |s| < 0.172: eleven terms leave less than 1e-17.
+  // log m = 2 artanh s, where |s| < 0.172: eleven terms leave less than 1e-17.
   const double s = (mantissa - 1) / (mantissa + 1);
   const double square = s * s;
   double sum = 0;
@@ -89,7 +90,7 @@ double normal_cdf(double z) {
   return 0.5 + kInverseRoot2Pi * exp_of(-z * z / 2) * sum;
 }
 
-// Newton's method from the middle outwards: there the function is concave, so that no step goes too
+// Newton's method from the middle outwards: the function is concave there, so that no step goes too
 // far, and the steps end where rounding does.
 double normal_quantile(double p) {
   const double upper = p < 0.5 ? 1 - p : p;

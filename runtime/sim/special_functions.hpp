@@ -1,7 +1,7 @@
-// Functions that distributions need. They use nothing but IEEE arithmetic, of which every machine
-// has the same: the C library's logarithm, for one, differs in its last bit between processors with
-// and without fused multiply-add. Errors are below 1e-12, relative for logarithm and exponential
-// and absolute for the rest, unless said otherwise. Thread-safe.
+// Functions of distributions, in IEEE arithmetic alone, which is the same on every machine: the C
+// library's logarithm, for one, differs in its last bit between processors with and without fused
+// multiply-add. Errors are below 1e-12, relative for logarithm and exponential and absolute for the
+// rest, unless said otherwise. Thread-safe.
 #pragma once
 
 namespace paceline::sim {

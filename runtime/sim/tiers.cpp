@@ -25,7 +25,7 @@ std::uint64_t sum_of(std::span<const std::byte> bytes) {
 ModelledTiers::ModelledTiers(World& world, ActorId actor, int rank, const TierOptions& options)
     : world_(world), actor_(actor), rank_(rank), options_(options) {}
 
-/// Null: it is a copy within memory.
+/// The link of a job; null: a copy within memory.
 const Link* ModelledTiers::disk_link(TierJob::Kind kind) const {
   switch (kind) {
     case TierJob::Kind::go_down:

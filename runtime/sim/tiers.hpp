@@ -1,4 +1,4 @@
-// The tiers of a simulated rank's part of the KV pool: how long memory and disk take.
+// Tiers of a simulated rank's part of the KV pool: the time that memory and disk take.
 #pragma once
 
 #include <cstddef>
@@ -14,23 +14,23 @@
 
 namespace paceline::sim {
 
-/// Of one rank.
+/// The tiers of one rank.
 struct TierOptions {
-  Link memory;  ///< between its KV and its host's memory
+  Link memory;  ///< between the rank's KV and its host's memory
   Link disk_write, disk_read;
   std::size_t block_bytes = 0;
-  double bytes_per_byte = 1;  ///< that are moved for each byte of a block
-  /// Memory that stands for every unit: nobody looks at it. Empty: blocks are real and are moved.
+  double bytes_per_byte = 1;  ///< bytes moved for each byte of a block
+  /// Addresses that stand for every unit, never looked at. Empty: blocks are real and are moved.
   std::span<std::byte> addresses;
-  double damaged = 0;      ///< share of blocks that are damaged when they are taken
-  std::uint64_t seed = 0;  ///< of that chance
+  double damaged = 0;      ///< share of taken blocks that come back damaged
+  std::uint64_t seed = 0;  ///< of the damage
 };
 
-/// Copies go one after the other, and so do the disk's jobs. What a job writes is there when it is
-/// first heard that it has ended, and something else before. Not thread-safe.
+/// Serves copies one after the other, and the disk's jobs likewise. A job's bytes are there when
+/// its end is first heard of, and others before. Not thread-safe.
 class ModelledTiers final : public kv::TierDevice {
  public:
-  /// Wakes the actor. `rank`: of its chances.
+  /// Wakes the actor. `rank`: of its draws.
   ModelledTiers(World& world, ActorId actor, int rank, const TierOptions& options);
 
   void start(kv::TierJob job) override;
@@ -55,8 +55,8 @@ class ModelledTiers final : public kv::TierDevice {
   int rank_;
   TierOptions options_;
   Lane copies_, disk_;
-  std::unordered_map<std::int32_t, Bytes> units_, slots_;  ///< where blocks are real
-  std::uint32_t taken_ = 0;                                ///< blocks
+  std::unordered_map<std::int32_t, Bytes> units_, slots_;  ///< contents of real blocks
+  std::uint32_t taken_ = 0;                                ///< blocks taken so far
 };
 
 }  // namespace paceline::sim

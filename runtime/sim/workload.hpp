@@ -1,6 +1,6 @@
-// The work of a modelled rollout: how long prompts and responses are, and how well each response is
-// drafted. A seed decides all of it, and a prompt's part does not depend on how many others there
-// are.
+// The work of a modelled rollout: lengths of prompts and responses, and acceptance of each
+// response's drafts. A seed decides all of it, and a prompt's part does not depend on the number of
+// others.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,21 @@ namespace paceline::sim {
 /// Lengths in tokens, as a distribution. Immutable, so thread-safe.
 class LengthDistribution {
  public:
-  /// As often as they were counted; throws std::invalid_argument unless the bins are as
-  /// LengthHistogram says, and not empty. Their largest length is the limit.
+  /// As counted. Throws std::invalid_argument unless the bins are as LengthHistogram says, and not
+  /// empty. Their largest length is the limit.
   static LengthDistribution of(std::span<const LengthBin> bins);
   /// Lognormal; 1 <= median <= p99. No limit.
   static LengthDistribution lognormal(double median, double p99);
-  /// Always the same; at least 1. No limit.
+  /// One length, at least 1. No limit.
   static LengthDistribution fixed(std::int32_t tokens);
   /// Lognormal by the median and 99 % quantile of the responses of DeepSeek-R1 in production,
-  /// pooled over its users (ServeGen): for runs without its histogram, whose tail is the heavier
+  /// pooled over its users (ServeGen). For runs without its histogram, whose tail is the heavier
   /// one.
   static LengthDistribution deepseek_r1() { return lognormal(595, 16483); }
 
-  /// The length that a share of them (in (0, 1)) is at most.
+  /// The length that a share (in (0, 1)) of all does not exceed.
   [[nodiscard]] double quantile(double share) const;
-  /// The longest that could be, where they were counted; 0: there is none.
+  /// The longest possible length, where lengths were counted; 0: no limit.
   [[nodiscard]] std::int32_t limit() const { return limit_; }
 
  private:
@@ -45,13 +45,13 @@ struct WorkloadSettings {
   std::int32_t prompts = 512;
   std::int32_t samples = 16;  ///< responses to each: SpecActor, section 5.1: 8,192 in all
   /// Longest response. Lengths of a distribution with a limit are scaled by max_tokens / limit, so
-  /// that ranks and ratios stay as they were counted; those beyond it are cut off there. 20 K:
-  /// SpecActor, section 5.1.
+  /// that ranks and ratios stay as counted; others are cut off at max_tokens. 20 K: SpecActor,
+  /// section 5.1.
   std::int32_t max_tokens = 20480;
-  std::int32_t max_prompt_tokens = 2048;  ///< longer ones are cut. Assumed.
+  std::int32_t max_prompt_tokens = 2048;  ///< longer prompts are cut; assumed
   std::vector<std::int32_t>
       prompt_tokens;         ///< of the prompts, over and over; empty: they are drawn
-  std::int32_t context = 0;  ///< positions, beyond which no response goes; 0: no limit
+  std::int32_t context = 0;  ///< positions that no response exceeds; 0: no limit
   /// Spearman's rank correlation of the lengths of two responses to a prompt, 0 to 1. Seer, section
   /// 3.2 and figure 4: "strong", without a number; assumed, and to be swept.
   double length_correlation = 0.7;
@@ -69,10 +69,10 @@ struct Workload {
   std::vector<Prompt> prompts;                         ///< uids "prompt-N", N from 0
   std::vector<std::vector<ModelledRequest>> requests;  ///< [prompt][sample]
   std::int32_t vocabulary = 0;
-  AcceptanceSettings acceptance;  ///< what RequestDrafts of the requests goes by
+  AcceptanceSettings acceptance;  ///< for RequestDrafts of the requests
 };
 
-/// Throws UsageError, which names the setting, on what is out of range.
+/// Draws the workload. Throws UsageError, which names the setting, on a value out of range.
 [[nodiscard]] Workload make_workload(const WorkloadSettings& settings,
                                      const LengthDistribution& responses,
                                      const LengthDistribution& prompts);

@@ -1,6 +1,6 @@
-// Virtual time. Whoever acts has a clock of his own, which his modelled work moves on; an event
-// queue gives turns in the order of time. What one says at his own time reaches others later than
-// that, so that nobody hears of what has yet to happen.
+// Virtual time. Each actor has a clock, which its modelled work advances, and an event queue gives
+// turns in the order of time. An actor's message reaches others later than its own time, so that
+// nobody hears of the future.
 #pragma once
 
 #include <cstdint>
@@ -15,40 +15,40 @@
 
 namespace paceline::sim {
 
-/// Who gets turns: a rank in its role, or the coordinator.
+/// An actor, which gets turns: a rank in its role, or the coordinator.
 class Actor {
  public:
   virtual ~Actor() = default;
   virtual roles::Turn turn() = 0;
-  /// No further turn is wanted.
+  /// Whether it wants no further turn.
   [[nodiscard]] virtual bool over() const = 0;
 };
 
 using ActorId = int;
 
-/// Turns are given by time, and at one time by number: nothing but the actors themselves decides
-/// what happens. Not thread-safe.
+/// Event loop of the simulation. Turns are given by time, and at one time by actor number: nothing
+/// but the actors themselves decides what happens. Not thread-safe.
 class World {
  public:
-  /// `host`: the machine that the actor is on. References outlive this.
+  /// Adds an actor on a machine, `host`. References outlive this.
   ActorId add(Actor& actor, int host);
-  /// Actors that work on the host at a time get a share of its cores. 0: there are enough.
+  /// Sets the cores of a host, which actors that work at a time share. 0: there are enough.
   void set_cores(int host, int cores);
-  /// From `at` on the actor's work takes `factor` times as long.
+  /// Makes the actor's work take `factor` times as long from `at` on.
   void slow(ActorId actor, double factor, double at);
-  /// The actor takes no turn from `at` on until `seconds` later.
+  /// Lets the actor take no turn from `at` until `seconds` later.
   void stall(ActorId actor, double at, double seconds);
 
-  /// As the actor sees time. Valid as long as this is.
+  /// The actor's clock. Valid as long as this is.
   [[nodiscard]] const Clock& clock(ActorId actor) const { return clocks_[actor]; }
-  /// The actor works for so many seconds of a core of its own. Where more work on its host than it
-  /// has cores, as of now, it takes longer: steps are short beside the time for which ranks are
-  /// busy, so that what changes while one is under way is of no account.
+  /// The actor works for so many seconds of a core of its own. It takes longer where more actors
+  /// work on its host, as of now, than the host has cores: steps are short beside the time for
+  /// which ranks are busy, so changes within one are of no account.
   void work(ActorId actor, double seconds);
-  /// The actor gets a turn then, or when its work is done.
+  /// Gives the actor a turn at this time, or when its work is done.
   void wake(ActorId actor, double at);
 
-  /// Gives the next turn. False: nobody wants one.
+  /// Gives the next turn. False: no actor wants one.
   bool step();
   [[nodiscard]] double now() const { return now_; }  ///< when the last turn began
   [[nodiscard]] std::uint64_t turns() const { return turns_; }
@@ -81,7 +81,7 @@ class World {
   };
 
   std::vector<State> actors_;
-  std::deque<LocalClock> clocks_;  ///< [actors]; stays where it is
+  std::deque<LocalClock> clocks_;  ///< [actors]; addresses are stable
   std::vector<Host> hosts_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   double now_ = 0;
