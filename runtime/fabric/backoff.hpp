@@ -1,9 +1,9 @@
-// Waiting for something that cannot wake us.
+// Polling for events that cannot wake us.
 #pragma once
 
 namespace paceline::fabric {
 
-/// Called between polls: the first calls return at once, then the processor is yielded, then the
+/// Backoff between polls: the first calls return at once, the next yield the processor, then the
 /// thread sleeps, longer each time up to `max_sleep` microseconds. With more ranks than cores a
 /// busy poll costs milliseconds a message, a yield microseconds; with nothing to do a sleep costs
 /// nothing.

@@ -10,11 +10,11 @@ namespace {
 
 constexpr unsigned kMessageId = 2;
 constexpr std::uint32_t kMagic = 0x6b6f6c62;
-/// Parts of data under way to one rank: enough to keep a connection busy, few enough that a
-/// transfer that begins later is not far behind.
+/// Data parts under way to one rank: enough to keep a connection busy, few enough that a transfer
+/// that begins later is not far behind.
 constexpr int kMostParts = 16;
 
-/// The piece that `offset` is in; ends.size(): none.
+/// Index of the piece that contains `offset`; ends.size(): none.
 std::size_t piece_at(const std::vector<std::size_t>& ends, std::size_t offset) {
   return std::upper_bound(ends.begin(), ends.end(), offset) - ends.begin();
 }
@@ -174,7 +174,7 @@ void BlockParts::ended(Part& part, ucs_status_t status) {
     free_stages_.push_back(part.stage);
   }
   parts_.erase(part.self);
-  if (transfer == nullptr) return;  // a word; where it failed the connection has, which is told
+  if (transfer == nullptr) return;  // a word: its failure is the connection's, which is told
   --transfer->under_way;
   if (transfer->sends) --parts_to_[transfer->name.first];
   if (status != UCS_OK && transfer->failure.empty()) {

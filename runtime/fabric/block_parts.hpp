@@ -1,4 +1,4 @@
-// What UCX works on for block transfers: words between ranks, and parts of data.
+// Payloads of block transfers under UCX: words between ranks, and parts of data.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace paceline::fabric {
 
-/// The block transport of a rank, as others reach it.
+/// The address of a rank's block transport.
 struct TransportPlace {
   std::string host;
   std::vector<std::byte> worker;  ///< UcxWorker::address()
@@ -27,60 +27,62 @@ struct Transfer {
   Name name;
   bool sends = false;
   std::vector<Piece> pieces;
-  std::vector<std::size_t> ends;  ///< of the pieces, from the transfer's beginning
+  std::vector<std::size_t> ends;  ///< ends of the pieces, from the transfer's beginning
   std::size_t moved = 0;          ///< bytes given to UCX or, by the receiver, taken from it
   int under_way = 0;              ///< parts that UCX works on
-  std::string failure;            ///< it is to end so, once nothing is under way
-  // The sender's.
+  std::string failure;  ///< reason of failure; ends the transfer once nothing is under way
+  // Fields of the sender.
   bool begun = false;                   ///< the receiver has asked
-  std::vector<std::size_t> their_ends;  ///< of the receiver's pieces
+  std::vector<std::size_t> their_ends;  ///< ends of the receiver's pieces
   [[nodiscard]] std::size_t total() const { return ends.back(); }
   /// The memory of `size` bytes from `offset` on, all of one piece.
   [[nodiscard]] Piece stretch(std::size_t offset, std::size_t size) const;
 };
 
-/// How many bytes from `offset` on are of one piece, where pieces end at `ends`; 0: `offset` is in
+/// Bytes from `offset` on that lie in one piece, where pieces end at `ends`; 0: `offset` is in
 /// none.
 [[nodiscard]] std::size_t contiguous(const std::vector<std::size_t>& ends, std::size_t offset);
 
-/// What one end says to the other.
+/// Messages from one end of a transfer to the other.
 enum class Word : std::uint32_t {
-  ask,       ///< receiver: ready; its cuts
+  ask,       ///< receiver: ready; body: how its memory is cut
   withdraw,  ///< receiver: gives up; answered by `refuse` unless data is on its way
-  refuse,    ///< sender: no data will come; why
+  refuse,    ///< sender: no data will come; body: why
   data,
 };
 
-/// At the head of whatever travels.
+/// Header of words and data.
 struct TransferHeader {
   std::uint32_t magic = 0;
   Word word{};
   std::uint64_t run = 0;
   std::uint64_t key = 0;
   std::uint64_t at = 0;    ///< data: offset in the transfer; ask: total bytes
-  std::uint64_t size = 0;  ///< of the data or the words' body
+  std::uint64_t size = 0;  ///< of the data or of a word's body
   std::int32_t from = 0;
   std::uint32_t reserved = 0;
 };
 
-/// Told of what comes in and of what is over, within UcxWorker::progress() or a call of BlockParts.
+/// Receives words, data and ends of parts, within UcxWorker::progress() or a call of BlockParts.
 class PartEvents {
  public:
   virtual ~PartEvents() = default;
-  /// Of this run. body: valid during the call.
+  /// A word of this run. body: valid during the call.
   virtual void heard(const TransferHeader& header, std::span<const std::byte> body) = 0;
-  /// Data has come: the transfer that it is of, or null where it is to be dropped.
+  /// Asks for the transfer of data that has come; null: the data is dropped.
   virtual Transfer* expected(const TransferHeader& header) = 0;
-  /// UCX is done with a part of it, which is counted out by now; failed with transfer.failure.
+  /// UCX is done with a part of the transfer, and under_way is counted down; failed with
+  /// transfer.failure.
   virtual void part_ended(Transfer& transfer) = 0;
-  /// What came makes no sense.
+  /// An invalid message came.
   virtual void fault(std::string what) = 0;
 };
 
-/// Used by one thread, but for the constructor and open(), which come before.
+/// Words and data parts of a rank's transfers. Used by one thread, but for the constructor and
+/// open(), which come before.
 class BlockParts {
  public:
-  /// staging: null where there is no device that UCX does not reach. All must outlive it.
+  /// staging: null where UCX reaches every device. All must outlive it.
   BlockParts(const UcxContext& context, int rank, DeviceStaging* staging, PartEvents& events);
   BlockParts(const BlockParts&) = delete;
   BlockParts& operator=(const BlockParts&) = delete;
@@ -90,23 +92,23 @@ class BlockParts {
   [[nodiscard]] const std::vector<TransportPlace>& places() const { return places_; }  ///< [ranks]
 
   void say(int rank, Word word, std::uint64_t key, std::uint64_t at, std::vector<std::byte> body);
-  /// Whether so much is under way to it that more should wait.
+  /// Whether enough is under way to the rank that more should wait.
   [[nodiscard]] bool busy(int rank) const;
-  /// Gives UCX the next part of it, as long as is contiguous at both ends.
+  /// Gives UCX the transfer's next part, as long as is contiguous at both ends.
   void send(Transfer& transfer);
-  /// Nobody hears of parts to or from it any more, and nothing is sent to it. What UCX was given
-  /// stays with it: nobody is left who would touch the memory.
+  /// Ignores parts to and from the rank from now on, and sends it nothing. UCX keeps the parts that
+  /// it has: nobody is left who would touch the memory.
   void abandon(int rank);
 
  private:
   struct Part {
     BlockParts* parts;
     std::list<Part>::iterator self;
-    Transfer* transfer = nullptr;  ///< null: a word, or data that nobody waits for any more
-    Piece stretch{};               ///< what is sent or received
-    std::byte* stage = nullptr;    ///< in its place
+    Transfer* transfer = nullptr;  ///< null: a word, or data that nobody waits for
+    Piece stretch{};               ///< memory that is sent or received
+    std::byte* stage = nullptr;    ///< pinned memory in its place
     TransferHeader header;
-    std::vector<std::byte> body;  ///< a word's
+    std::vector<std::byte> body;  ///< body of a word
   };
   static ucs_status_t on_message(void* parts, const void* sent_header, std::size_t header_size,
                                  void* data, std::size_t size, const ucp_am_recv_param_t* params);
@@ -128,7 +130,7 @@ class BlockParts {
   std::uint64_t run_ = 0;
   std::vector<TransportPlace> places_;   ///< [ranks]
   std::vector<UcxEndpoint*> endpoints_;  ///< [ranks]; made when first needed
-  std::vector<int> parts_to_;            ///< [ranks]; of data, under way
+  std::vector<int> parts_to_;            ///< [ranks] data parts under way
   std::vector<bool> abandoned_;          ///< [ranks]
   std::list<Part> parts_;
   std::vector<std::byte*> free_stages_;

@@ -9,7 +9,7 @@
 namespace paceline::fabric {
 namespace {
 
-/// Sizes of pieces, equal neighbours together: most transfers have pieces of one size.
+/// Sizes of pieces, run-length coded: most transfers have pieces of one size.
 struct Cut {
   std::uint64_t size, count;
 };
@@ -120,7 +120,7 @@ void BlockTransfers::heard(const TransferHeader& header, std::span<const std::by
 
 void BlockTransfers::asked(Name name, std::span<const std::byte> body) {
   if (overtaken_.erase(name) != 0) return;
-  if (outgoing_over_.erase(name) != 0) return;  // our refusal crossed the question
+  if (outgoing_over_.erase(name) != 0) return;  // our refusal crossed the ask
   if (const auto t = outgoing_.find(name); t != outgoing_.end()) {
     begin_sending(t->second, body);
     conclude_if_over(t->second);
@@ -147,17 +147,17 @@ void BlockTransfers::begin_sending(Transfer& transfer, std::span<const std::byte
   say_no(transfer.name, transfer.failure);
 }
 
-// UCX promises no order, and a long question may go over several ways: this word may overtake it.
+// UCX promises no order, and a long ask may go over several ways: a withdrawal may overtake it.
 void BlockTransfers::withdrawn(Name name) {
   const std::string why = "the receiver gave it up";
   if (const auto t = outgoing_.find(name); t != outgoing_.end()) {
-    if (t->second.begun) return;  // all of it is on its way, which ends the receiver's ticket too
+    if (t->second.begun) return;  // all data is on its way, which ends the receiver's ticket too
     overtaken_.insert(name);
     t->second.failure = why;
     conclude_if_over(t->second);
   } else if (early_asks_.erase(name) != 0) {
     outgoing_over_[name] = why;
-  } else if (outgoing_over_.emplace(name, why).second) {  // or the transfer is over: no harm then
+  } else if (outgoing_over_.emplace(name, why).second) {  // else the transfer is over: no harm
     overtaken_.insert(name);
   }
   say_no(name, "");
@@ -171,7 +171,7 @@ void BlockTransfers::say_no(Name name, std::string_view why) {
 void BlockTransfers::refused(Name name, const std::string& why) {
   const auto t = incoming_.find(name);
   if (t == incoming_.end()) {
-    // An empty answer is to a withdrawal of a transfer that has ended since.
+    // An empty answer refers to a withdrawal of a transfer that has ended since.
     if (!why.empty()) incoming_over_[name] = why;
     return;
   }
@@ -200,7 +200,7 @@ Transfer* BlockTransfers::expected(const TransferHeader& header) {
 }
 
 void BlockTransfers::part_ended(Transfer& transfer) {
-  if (!transfer.sends) conclude_if_over(transfer);  // a sender's by settle(), which may be pushing
+  if (!transfer.sends) conclude_if_over(transfer);  // settle() concludes a sender's
 }
 
 void BlockTransfers::conclude_if_over(Transfer& transfer) {

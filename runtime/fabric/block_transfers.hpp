@@ -1,4 +1,4 @@
-// Which end of a block transfer says what, and when it is over.
+// The protocol of block transfers: who says what, and when a transfer is over.
 #pragma once
 
 #include <cstdint>
@@ -12,35 +12,36 @@
 
 namespace paceline::fabric {
 
-/// The receiver asks when it is ready and tells how its memory is cut; only then does the sender
-/// hand data to UCX, in parts that are contiguous at both ends. So nothing is ever sent that nobody
-/// waits for, and a transfer that has not begun can be given up by a word.
+/// Pairs the ends of block transfers. The receiver asks when it is ready and tells how its memory
+/// is cut; only then does the sender hand data to UCX, in parts that are contiguous at both ends.
+/// So data is never sent to a receiver that does not wait for it, and a word can withdraw a
+/// transfer that has not begun.
 ///
 /// Used by one thread, but for the constructor and open(), which come before.
 class BlockTransfers final : private PartEvents {
  public:
-  /// Told of transfers that are over, with `failure` where they failed, and of the first thing that
-  /// makes no sense.
+  /// Told of transfers that are over, with `failure` where they failed, and of the first invalid
+  /// message.
   struct Outcome {
     std::function<void(const Transfer&)> over;
     std::function<void(std::string)> fault;
   };
-  /// staging: null where there is no device that UCX does not reach. It must outlive this.
+  /// staging: null where UCX reaches every device. It must outlive this.
   BlockTransfers(const UcxContext& context, int rank, DeviceStaging* staging, Outcome outcome);
   void open(std::uint64_t run, std::vector<TransportPlace> places);
 
   [[nodiscard]] UcxWorker& worker() { return parts_.worker(); }
   [[nodiscard]] const std::vector<TransportPlace>& places() const { return parts_.places(); }
 
-  /// Throws std::logic_error where the other rank and the key are those of another under way.
+  /// Throws std::logic_error where another transfer with this rank and key is under way.
   void start(Transfer transfer);
-  /// Nothing will be sent under this name: the receiver's end fails.
+  /// Refuses to send under this name: the receiver's end fails.
   void refuse(Transfer::Name name);
-  /// Ends it unless data is on its way.
+  /// Cancels a transfer unless its data is on its way.
   void give_up(Ticket ticket);
-  /// A rank has gone: what is under way with it has failed.
+  /// Fails all transfers with a rank that has gone.
   void abandon(int rank, const std::string& why);
-  /// What callbacks may not do themselves, for they run within progress(): gives UCX more data.
+  /// Gives UCX more data. Callbacks cannot, for they run within progress().
   void settle();
 
  private:
@@ -64,12 +65,12 @@ class BlockTransfers final : private PartEvents {
   int rank_;
   Outcome outcome_;
   Transfers outgoing_, incoming_;
-  std::map<Name, std::vector<std::byte>> early_asks_;  ///< came before the sender's call
-  /// Transfers that one end gave up before the other end had begun, and why. Few: one word each.
+  std::map<Name, std::vector<std::byte>> early_asks_;  ///< asks that came before the sender's call
+  /// Transfers that one end gave up before the other had begun, and why. Few: one word each.
   std::map<Name, std::string> outgoing_over_, incoming_over_;
-  std::set<Name> overtaken_;       ///< withdrawn before the question came, which is to be dropped
-  std::set<Name> broken_;          ///< that came in and failed on the way: more may come
-  std::vector<std::string> lost_;  ///< [ranks] why; empty: it is there
+  std::set<Name> overtaken_;       ///< withdrawn before the ask came, which is to be dropped
+  std::set<Name> broken_;          ///< incoming transfers that failed on the way: more may come
+  std::vector<std::string> lost_;  ///< [ranks] why the rank is lost; empty: it is there
   BlockParts parts_;               ///< declared last, so destroyed first: its events use the rest
 };
 

@@ -14,15 +14,15 @@
 
 namespace paceline::fabric {
 
-/// Holds every message back for a random time after it has come. Those of one sender stay in order;
-/// those of different senders overtake one another, the two of rank 0 too.
+/// Holds every message back for a random time after it has come. Messages of one sender stay in
+/// order; different senders' overtake one another, also those of the two participants of rank 0.
 class DelayingMailbox final : public Mailbox {
  public:
   struct Delays {
     std::uint64_t seed = 0;
     double longest = 0;  ///< seconds
   };
-  /// `inner` must outlive it, and be used through it alone.
+  /// `inner` must outlive this, and be used through this alone.
   DelayingMailbox(Mailbox& inner, Delays delays)
       : inner_(inner), random_(delays.seed), delay_(0, delays.longest) {}
 
@@ -57,7 +57,7 @@ class DelayingMailbox final : public Mailbox {
   [[nodiscard]] Traffic traffic() const override { return inner_.traffic(); }
 
  private:
-  using Queue = std::deque<std::pair<double, Envelope>>;  ///< with the time when it is due
+  using Queue = std::deque<std::pair<double, Envelope>>;  ///< with due times
 
   static double now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
@@ -71,7 +71,7 @@ class DelayingMailbox final : public Mailbox {
       queue.emplace_back(due, std::move(*envelope));
     }
   }
-  /// The queue whose first is due first.
+  /// The queue whose first message is due first.
   [[nodiscard]] std::map<Address, Queue>::iterator next() {
     auto best = held_.end();
     for (auto queue = held_.begin(); queue != held_.end(); ++queue) {

@@ -13,7 +13,7 @@ namespace paceline::fabric {
 namespace fs = std::filesystem;
 namespace {
 
-/// The number that a file begins with. None where there is no file or a word ("max").
+/// The number that a file begins with; nullopt where there is no file, or a word ("max").
 std::optional<std::uint64_t> number_in(const fs::path& path) {
   std::ifstream file(path);
   std::uint64_t number = 0;
@@ -33,14 +33,14 @@ std::uint64_t value_in(const fs::path& path, std::string_view key) {
   return 0;
 }
 
-/// A version of control groups: what its files are called.
+/// File names of a version of control groups.
 struct CgroupFiles {
   MemoryBound bound;
   std::string_view file_system;  ///< type of its mounts
-  std::string_view controller;   ///< of a mount that has the memory controller; empty: every one
+  std::string_view controller;   ///< of a mount with the memory controller; empty: any mount
   std::vector<std::string_view> limits;
   std::string_view usage;
-  std::vector<std::string_view> cached;  ///< in memory.stat: pages of files, which make way
+  std::vector<std::string_view> cached;  ///< in memory.stat: reclaimable pages of files
 };
 
 const CgroupFiles kVersion1{MemoryBound::cgroup_v1,
@@ -61,7 +61,7 @@ bool in_list(std::string_view list, std::string_view item) {
   return false;
 }
 
-/// The group's path by /proc/self/cgroup: lines "number:controllers:path".
+/// The group's path from /proc/self/cgroup: lines "number:controllers:path".
 std::optional<std::string> group_path(const std::string& root, const CgroupFiles& files) {
   std::ifstream file(root + "/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
@@ -76,11 +76,12 @@ std::optional<std::string> group_path(const std::string& root, const CgroupFiles
 }
 
 struct Mount {
-  std::string group;  ///< that is to be seen at its top
+  std::string group;  ///< the group at the top of the mount
   std::string place;
 };
 
-/// By /proc/self/mountinfo: "id parent device root place options [more]... - type source options".
+/// The mount from /proc/self/mountinfo: "id parent device root place options [more]... - type
+/// source options".
 std::optional<Mount> mount_of(const std::string& root, const CgroupFiles& files) {
   std::ifstream file(root + "/proc/self/mountinfo");
   for (std::string line; std::getline(file, line);) {
@@ -101,7 +102,7 @@ std::optional<Mount> mount_of(const std::string& root, const CgroupFiles& files)
   return std::nullopt;
 }
 
-/// What a group leaves of its limit.
+/// Bytes that a group leaves of its limit.
 std::optional<std::uint64_t> left_of(const fs::path& group, const CgroupFiles& files) {
   std::optional<std::uint64_t> limit;
   for (const std::string_view name : files.limits) {
@@ -114,7 +115,7 @@ std::optional<std::uint64_t> left_of(const fs::path& group, const CgroupFiles& f
   return *limit - std::min(*limit, used - std::min(used, cached));
 }
 
-/// The least that the groups from this process's up to the top leave.
+/// Bounds the memory by the least that the groups from this process's up to the top leave.
 void bound_by(const std::string& root, const CgroupFiles& files, HostMemory& memory) {
   const std::optional<std::string> path = group_path(root, files);
   const std::optional<Mount> mount = mount_of(root, files);
@@ -190,7 +191,7 @@ std::uint64_t numa_nodes(std::span<const std::uint64_t> cores, const std::string
 
 bool huge_pages(const std::string& root) {
   std::ifstream file(root + "/sys/kernel/mm/transparent_hugepage/enabled");
-  std::string line;  // "always madvise [never]": the one in brackets holds
+  std::string line;  // "always madvise [never]": brackets mark the setting
   std::getline(file, line);
   return file && line.find("[never]") == std::string::npos;
 }

@@ -1,5 +1,5 @@
-// What a process can learn of its machine: the memory it may take, its NUMA nodes, huge pages.
-// `root` is where proc and sys lie, for tests. Thread-safe.
+// Facts about the machine: memory that a process may take, its NUMA nodes, huge pages. `root`:
+// where proc and sys lie, for tests. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace paceline::fabric {
 
-/// What bounds the memory of a node.
+/// The bound of a node's memory.
 enum class MemoryBound : std::int32_t {
   unknown = 0,
-  free = 1,       ///< what nobody uses
-  cgroup_v1 = 2,  ///< what a control group leaves of its limit, which batch systems set
+  free = 1,       ///< free memory
+  cgroup_v1 = 2,  ///< rest of a control group's limit, as batch systems set it
   cgroup_v2 = 3,
-  stated = 4,  ///< said by the user, of a node that is only planned
+  stated = 4,  ///< by the user, for a node that is only planned
 };
 [[nodiscard]] const char* name_of(MemoryBound bound);
 
@@ -23,16 +23,16 @@ struct HostMemory {
   MemoryBound bound = MemoryBound::unknown;
 };
 
-/// The least of what is free on the machine and of what this process's control groups, and those
-/// above them, leave of their limits. Memory that only caches files counts as free in both.
+/// The least of the machine's free memory and the rests of the limits of this process's control
+/// groups and their parents. Memory that only caches files counts as free in both.
 [[nodiscard]] HostMemory available_memory(const std::string& root = "");
 
-/// NUMA nodes that have any of these cores, a bit each; node 64 has the bit of node 0 again, and so
-/// on. The first alone where the system does not say. `cores`: a bit each.
+/// NUMA nodes of these cores, a bit each; node 64 has the bit of node 0 again, and so on. The first
+/// alone where the system does not say. `cores`: a bit each.
 [[nodiscard]] std::uint64_t numa_nodes(std::span<const std::uint64_t> cores,
                                        const std::string& root = "");
 
-/// Whether memory that asks for huge pages may get them.
+/// Whether memory that asks for huge pages may get any.
 [[nodiscard]] bool huge_pages(const std::string& root = "");
 
 }  // namespace paceline::fabric

@@ -14,27 +14,27 @@
 
 namespace paceline::fabric {
 
-/// Device memory that a group may take beside its backend, for what its ranks send each other. It
-/// serves sums and rows of any size, in pieces; 1,280 rows of 5,120 values from two ranks are one.
+/// Device memory that a group may take beside its backend, for data of other ranks. It serves sums
+/// and rows of any size, in pieces; 1,280 rows of 5,120 values from two ranks are one piece.
 inline constexpr std::size_t kGroupExchangeBytes = std::size_t{64} << 20;
 
-/// What becomes of a group of devices whose ranks do not reach each other any more.
+/// Failure handling of a group of devices whose ranks lose each other.
 struct GroupWatch {
-  /// Seconds that the host waits for the device within a step; none: for ever.
+  /// Most seconds that the host waits for the device within a step; none: for ever.
   std::optional<double> limit;
-  /// Ends the job, with the reason given. Does not return, and nothing is to be unwound before:
-  /// that would wait for the lost ranks.
+  /// Ends the job, with the reason given. Does not return, and nothing is to be unwound before,
+  /// which would wait for the lost ranks.
   std::function<void(const std::string& why)> lost;
 };
 
 struct MadeGroup {
   std::unique_ptr<TensorParallelGroup> group;
-  std::string explanation;  ///< how its ranks reach each other, for devices
+  std::string explanation;  ///< how devices reach each other
 };
 
-/// The ranks of `comm`, a power of two of them, all with a backend of one kind, which must outlive
-/// the group. Collective over `comm`, which is duplicated. On the host over MPI; between devices
-/// over NCCL where it is there and can be, else through the host and MPI.
+/// Makes the group of `comm`'s ranks, a power of two, all with a backend of one kind, which must
+/// outlive the group. Collective over `comm`, which is duplicated. Hosts use MPI; devices use NCCL
+/// where it is there and can be, else the host and MPI.
 [[nodiscard]] MadeGroup make_group(MPI_Comm comm, kernels::Backend& backend,
                                    const GroupWatch& watch);
 

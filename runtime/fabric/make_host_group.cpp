@@ -1,4 +1,4 @@
-// Builds without CUDA.
+// Group of a backend, in builds without CUDA.
 #include "runtime/fabric/make_group.hpp"
 #include "runtime/fabric/mpi_group.hpp"
 

@@ -11,14 +11,14 @@
 namespace paceline::fabric {
 namespace {
 
-/// The header as it travels. All ranks run one executable on machines of one kind.
+/// The header on the wire. All ranks run one executable on machines of one kind.
 struct PackedHeader {
   std::uint32_t magic;
   std::uint32_t messages;
   std::uint64_t run, sequence, consumed;
   std::int32_t from_rank, from_port, to_rank, to_port;
   std::uint32_t bytes;
-  std::uint32_t check;  ///< of what stands above
+  std::uint32_t check;  ///< FNV-1a of the fields above
 };
 static_assert(std::is_trivially_copyable_v<PackedHeader> && sizeof(PackedHeader) == 56);
 

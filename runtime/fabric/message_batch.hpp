@@ -1,5 +1,5 @@
-// How messages travel from one mailbox to another: several in a batch, under a header that the
-// receiver checks.
+// Messages between mailboxes on the wire: several in a batch, under a header that the receiver
+// checks.
 #pragma once
 
 #include <cstddef>
@@ -17,23 +17,23 @@ namespace paceline::fabric {
 struct BatchHeader {
   std::uint64_t run = 0;       ///< the same in all batches of a run
   std::uint64_t sequence = 0;  ///< counts the sender's batches to this receiver, from 0
-  std::uint64_t consumed = 0;  ///< cost of the messages that the sender has read from the receiver
+  std::uint64_t consumed = 0;  ///< acknowledged: cost of messages read from the receiver
   Address from;
   Address to;
   std::uint32_t messages = 0;
-  std::uint32_t bytes = 0;  ///< of the messages, with their sizes
+  std::uint32_t bytes = 0;  ///< bytes of the messages, with their sizes
 };
 
-/// A batch that is being filled; the header is known last.
+/// A batch that is being filled; its header is known last.
 class BatchWriter {
  public:
   BatchWriter();
   /// `bytes` must be less than 4 GiB.
   void add(std::span<const std::byte> message);
   [[nodiscard]] std::uint32_t messages() const { return messages_; }
-  /// Bytes of the messages with their sizes: also what they cost of a window.
+  /// Bytes of the messages with their sizes, which is their cost in a window.
   [[nodiscard]] std::size_t cost() const;
-  /// The whole; `header`'s counts are filled in. The writer is empty then.
+  /// The whole batch; `header`'s counts are filled in. Leaves the writer empty.
   [[nodiscard]] std::vector<std::byte> take(BatchHeader header);
 
  private:
@@ -41,20 +41,20 @@ class BatchWriter {
   std::uint32_t messages_ = 0;
 };
 
-/// What one message adds to BatchWriter::cost().
+/// The cost of one message, as in BatchWriter::cost().
 [[nodiscard]] std::size_t cost_of(std::size_t message_bytes);
 
-/// A batch as it came, checked.
+/// A received batch, checked.
 struct ReadBatch {
   BatchHeader header;
   std::vector<std::span<const std::byte>> messages;  ///< views of the batch
 };
-/// `fault` says what is wrong where nothing is returned.
+/// Checks a batch. `fault` says what is wrong where nothing is returned.
 [[nodiscard]] std::optional<ReadBatch> read_batch(std::span<const std::byte> batch,
                                                   std::uint64_t run, Address me,
                                                   std::string& fault);
 
-/// Puts the batches of one sender in order. What came too early is kept.
+/// Puts the batches of one sender in order, keeping early ones.
 class BatchOrder {
  public:
   /// Whether the batch is the next one.
@@ -62,7 +62,7 @@ class BatchOrder {
   [[nodiscard]] Place place(std::uint64_t sequence) const;
   void keep(std::uint64_t sequence, std::vector<std::byte> batch);
   void accept_next() { ++next_; }
-  /// The next batch, if it is among those kept.
+  /// The next batch, if it is kept.
   [[nodiscard]] std::optional<std::vector<std::byte>> take_kept();
   [[nodiscard]] std::uint64_t next() const { return next_; }
   [[nodiscard]] bool incomplete() const { return !kept_.empty(); }

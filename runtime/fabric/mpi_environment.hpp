@@ -1,4 +1,4 @@
-// The process's place in the job: MPI's lifetime, its rank, its node, and the cores it may use.
+// A process's place in the job: MPI's lifetime, its rank, its node, and the cores it may use.
 #pragma once
 
 #include <mpi.h>
@@ -14,22 +14,22 @@
 
 namespace paceline::fabric {
 
-/// What a rank can say of itself; gathered so that every rank plans from the same facts.
+/// Facts of a rank, gathered so that every rank plans from the same.
 struct RankFacts {
   char host[64] = {};
-  std::int32_t node = 0;         ///< index of its node, by first rank
-  std::int32_t local_rank = 0;   ///< within its node
-  std::int32_t local_ranks = 1;  ///< ranks on its node
-  std::int32_t cores = 1;        ///< cores its affinity mask allows
-  std::int32_t sharers = 1;      ///< ranks of its node whose masks overlap its own, itself included
+  std::int32_t node = 0;           ///< index of its node, by first rank
+  std::int32_t local_rank = 0;     ///< within its node
+  std::int32_t local_ranks = 1;    ///< ranks on its node
+  std::int32_t cores = 1;          ///< cores its affinity mask allows
+  std::int32_t sharers = 1;        ///< ranks of its node with overlapping masks, itself included
   std::int32_t shares_memory = 0;  ///< 1: ranks of its node can map memory of one another
-  std::int32_t huge_pages = 1;     ///< 0: its node gives none
-  std::uint64_t numa_nodes = 1;    ///< that its cores belong to, a bit each
-  std::uint64_t memory_bytes = 0;  ///< the job may take on its node when the run began; 0: unknown
+  std::int32_t huge_pages = 1;     ///< 0: its node gives no huge pages
+  std::uint64_t numa_nodes = 1;    ///< NUMA nodes of its cores, a bit each
+  std::uint64_t memory_bytes = 0;  ///< free to the job on its node at the start; 0: unknown
   MemoryBound memory_bound = MemoryBound::unknown;
 
-  /// Its part of the cores that it shares: those of a node's ranks add up to what the node has, so
-  /// that some have none where ranks are more.
+  /// Its part of the cores that it shares. The parts of a node's ranks add up to the node's cores,
+  /// so some ranks have none where ranks are more.
   [[nodiscard]] std::int32_t own_cores() const {
     const std::int64_t which = local_rank % sharers;
     return static_cast<std::int32_t>(cores * (which + 1) / sharers - cores * which / sharers);
@@ -51,14 +51,13 @@ class MpiEnvironment {
   /// Waits for all ranks without spinning, calling `meanwhile` now and then. Collective; only at
   /// start and end.
   void barrier(const std::function<void()>& meanwhile = [] {}) const;
-  /// The largest value of all ranks, and the lowest rank that has it. Collective.
+  /// The largest value of all ranks, and the lowest rank with it. Collective.
   struct MaxAt {
     int value;
     int rank;
   };
   [[nodiscard]] MaxAt max_of(int value) const;
-  /// The same for ranks that have nothing to do: those that wait for others sleep `pause` at a
-  /// time.
+  /// The same for idle ranks: one that waits for others sleeps `pause` at a time.
   [[nodiscard]] MaxAt idle_max_of(int value, std::chrono::microseconds pause) const;
   /// Every rank's bytes, however many, in rank order. Collective.
   [[nodiscard]] std::vector<std::vector<std::byte>> all_gather(

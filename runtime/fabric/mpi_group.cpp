@@ -40,9 +40,8 @@ void MpiGroup::wait(std::span<MPI_Request> requests) {
   }
 }
 
-// Recursive doubling: after step d every rank holds the sum of the 2d neighbours' sub-trees it
-// belongs to. Both partners add the same two numbers, and addition commutes, so all ranks hold the
-// same bits.
+// Recursive doubling: after step d every rank holds the sum of its sub-tree of 2d neighbours. Both
+// partners add the same two numbers, and addition commutes, so all ranks hold the same bits.
 void MpiGroup::all_reduce_tree(std::span<float> values) {
   const Stopwatch watch(traffic_.sum_seconds);
   partner_.resize(values.size());
@@ -64,7 +63,7 @@ void MpiGroup::exchange_rows(std::span<const float> send, std::span<const int> c
   const std::size_t mine = first_row[rank_ + 1] - first_row[rank_];
   std::vector<MPI_Request> requests;
   columns_.resize(receive.size());
-  std::size_t at = 0;  // of rank r's block [mine, columns[r]] in columns_
+  std::size_t at = 0;  // start of rank r's block [mine, columns[r]] in columns_
   for (int r = 0; r < size_; ++r) {
     const std::size_t count = mine * columns[r];
     if (r != rank_ && count > 0) {

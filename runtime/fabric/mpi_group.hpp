@@ -21,7 +21,7 @@ class SingleRankGroup final : public TensorParallelGroup {
                   std::span<std::byte> all) override;
 };
 
-/// The ranks of a communicator, a power of two of them. Waits yield and sleep rather than spin, so
+/// A group of a communicator's ranks, a power of two. Waits yield and sleep rather than spin, so
 /// that a group whose leader has nothing to do costs nothing. All memory is the host's.
 class MpiGroup final : public TensorParallelGroup {
  public:
@@ -47,8 +47,8 @@ class MpiGroup final : public TensorParallelGroup {
   int rank_ = 0;
   int size_ = 1;
   GroupTraffic traffic_;
-  std::vector<float> partner_;  ///< what the partner of an all-reduce step sent
-  std::vector<float> columns_;  ///< received column blocks before they are put side by side
+  std::vector<float> partner_;  ///< received from the partner of an all-reduce step
+  std::vector<float> columns_;  ///< received column blocks, before they are interleaved
 };
 
 }  // namespace paceline::fabric

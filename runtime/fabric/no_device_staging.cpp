@@ -1,4 +1,4 @@
-// Builds without CUDA.
+// Device staging of builds without CUDA: none.
 #include "runtime/fabric/device_staging.hpp"
 
 namespace paceline::fabric {

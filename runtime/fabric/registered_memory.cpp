@@ -38,7 +38,7 @@ void RegisteredMemory::remove(std::span<std::byte> region) {
 }
 
 Piece RegisteredMemory::piece_of(const std::byte* memory, std::size_t size) const {
-  Piece piece{const_cast<std::byte*>(memory), size, nullptr, false};  // as UCX's calls have it
+  Piece piece{const_cast<std::byte*>(memory), size, nullptr, false};  // UCX's calls take no const
   auto region = regions_.upper_bound(memory);
   if (region == regions_.begin()) return piece;
   --region;

@@ -1,4 +1,4 @@
-// Memory that blocks are sent from and received into, as UCX knows it.
+// Memory of block transfers, as UCX knows it.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -12,29 +12,30 @@
 
 namespace paceline::fabric {
 
-/// One end of a stretch of a transfer.
+/// One end of a contiguous part of a transfer.
 struct Piece {
   std::byte* memory = nullptr;
   std::size_t size = 0;
-  ucp_mem_h registration = nullptr;  ///< null: of no registered region
-  bool staged = false;               ///< of a device that UCX does not reach
+  ucp_mem_h registration = nullptr;  ///< null: in no registered region
+  bool staged = false;               ///< on a device that UCX does not reach
 };
 
-/// Used by one thread.
+/// Registered regions of this process. Used by one thread.
 class RegisteredMemory {
  public:
-  /// staging: null where there is no device that UCX does not reach. Both must outlive it.
+  /// staging: null where UCX reaches every device. Both must outlive it.
   RegisteredMemory(const UcxContext& context, DeviceStaging* staging)
       : context_(context), staging_(staging) {}
   ~RegisteredMemory();
   RegisteredMemory(const RegisteredMemory&) = delete;
   RegisteredMemory& operator=(const RegisteredMemory&) = delete;
 
-  /// Throw Error (internal) with UCX's words, std::logic_error on what is there already, or is not.
+  /// Throw Error (internal) with UCX's words; std::logic_error on adding a known region or removing
+  /// an unknown one.
   void add(std::span<std::byte> region);
   void remove(std::span<std::byte> region);
 
-  /// With the registration of the region that it lies in, if any.
+  /// The piece, with the registration of the region that contains it, if any.
   [[nodiscard]] Piece piece_of(const std::byte* memory, std::size_t size) const;
 
  private:

@@ -15,7 +15,7 @@
 
 #include "runtime/core/error.hpp"
 
-// Newer than the C library of Debian 12 knows; kernels that do not know them say so.
+// Advice newer than the C library of Debian 12 knows; kernels without it return an error.
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
 #endif
@@ -36,7 +36,7 @@ std::size_t round_up(std::size_t bytes) { return (bytes + kHugePage - 1) / kHuge
 
 std::string name_of(std::uint64_t token) { return fmt::format("paceline-{:016x}", token); }
 
-/// An address for `bytes` that begins on a huge page, with nothing there.
+/// Reserves `bytes` of address space that begin on a huge page.
 std::byte* free_place(std::size_t bytes) {
   void* all = mmap(nullptr, bytes + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (all == MAP_FAILED) fail("address space");
@@ -50,7 +50,7 @@ std::byte* free_place(std::size_t bytes) {
 
 }  // namespace
 
-// The default constructor goes first, so that the destructor cleans up after what throws here.
+// Delegates to the default constructor, so that the destructor cleans up after a throw here.
 SharedMemory::SharedMemory(const Handle& handle, int descriptor) : SharedMemory() {
   descriptor_ = descriptor;
   const std::size_t bytes = round_up(handle.bytes);
@@ -64,7 +64,7 @@ SharedMemory::SharedMemory(const Handle& handle, int descriptor) : SharedMemory(
 
 SharedMemory SharedMemory::make(std::size_t bytes) {
   rlimit limit{};
-  // Past it the system would send a signal that ends the process.
+  // Past the limit the system would send a signal that ends the process.
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < round_up(bytes)) {
     errno = EFBIG;
     fail("sizing it (ulimit -f)");
@@ -73,7 +73,7 @@ SharedMemory SharedMemory::make(std::size_t bytes) {
   Handle handle{getpid(), -1, std::uint64_t{random()} << 32 | random(), bytes};
   const int fd = memfd_create(name_of(handle.token).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) fail("making it");
-  // Of one size for good: reading past an end that another process has moved is a bus error.
+  // The size is sealed: reading past an end that another process has moved is a bus error.
   if (ftruncate(fd, static_cast<off_t>(round_up(bytes))) != 0 ||
       fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     const int error = errno;
@@ -90,7 +90,7 @@ SharedMemory SharedMemory::open(const Handle& handle) {
   char target[64] = {};
   const ssize_t length = readlink(path.c_str(), target, sizeof target - 1);
   if (length < 0) fail("finding another process's");
-  // Where ranks of a node number their processes differently, this may be anything.
+  // The descriptor may be anything where ranks of a node number their processes differently.
   if (!std::string(target).starts_with("/memfd:" + name_of(handle.token))) {
     errno = ENOENT;
     fail("finding another process's");
@@ -132,7 +132,7 @@ bool SharedMemory::allocate(int part, int parts) {
 void SharedMemory::freeze() {
   mprotect(data_, mapped_, PROT_READ);
   if (madvise(data_, mapped_, MADV_POPULATE_READ) == 0) return;
-  // Before Linux 5.14 there is only touching.
+  // Before Linux 5.14 pages can only be touched.
   for (std::size_t at = 0; at < mapped_; at += 4096)
     static_cast<void>(static_cast<volatile std::byte*>(data_)[at]);
 }

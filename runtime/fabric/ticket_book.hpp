@@ -1,4 +1,4 @@
-// How transfers stand: what the thread that moves them writes, and the participant reads.
+// States of transfers: the transport's thread writes them, and the participant reads them.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@
 
 namespace paceline::fabric {
 
-/// Thread-safe.
+/// The tickets of a transport. Thread-safe.
 class TicketBook {
  public:
   /// The next ticket: 1, 2, ...
   [[nodiscard]] Ticket open();
-  /// failure: empty where all has been moved.
+  /// failure: empty where all bytes were moved.
   void close(Ticket ticket, bool sends, std::size_t bytes, const std::string& failure);
-  /// Nothing can be relied on any more. The first is kept.
+  /// Records a fault, after which nothing can be relied on. The first is kept.
   void fail(std::string fault);
 
   /// Throws Error (internal) after a fault.
@@ -31,7 +31,7 @@ class TicketBook {
 
  private:
   mutable std::mutex mutex_;
-  std::unordered_map<Ticket, double> pending_;  ///< and when it was given
+  std::unordered_map<Ticket, double> pending_;  ///< with the time when it was given
   std::vector<float> seconds_;                  ///< [tickets], from the first
   std::unordered_map<Ticket, std::string> failures_;
   std::string fault_;

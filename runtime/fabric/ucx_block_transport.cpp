@@ -36,7 +36,7 @@ void UcxBlockTransport::stop() {
   thread_.join();
 }
 
-// ---- The participant's thread.
+// ---- Functions of the participant's thread.
 
 Ticket UcxBlockTransport::send(int to, std::uint64_t key,
                                std::span<const std::span<const std::byte>> pieces) {
@@ -106,7 +106,7 @@ void UcxBlockTransport::command(Command command) {
   worker().wake();
 }
 
-// ---- The transport's thread.
+// ---- Functions of the transport's thread.
 
 void UcxBlockTransport::run() {
   constexpr double kLong = 1000;  // seconds; commands and the network end the sleep

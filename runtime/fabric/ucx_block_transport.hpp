@@ -18,21 +18,21 @@
 
 namespace paceline::fabric {
 
-/// Large parts of a transfer go by UCX's rendezvous: one copy between processes of a node, RDMA
-/// where there is any.
+/// Moves blocks by UCX. Large parts of a transfer go by its rendezvous: one copy between processes
+/// of a node, RDMA where there is any.
 ///
-/// Its connections do not notice that a peer has gone: such connections would not use the system's
-/// copy between processes, which is several times as fast as any other way between ranks of a node.
-/// The mailboxes notice, and lose() is told.
+/// Connections do not detect that a peer has gone: ones that do would not use the system's copy
+/// between processes, which is several times as fast as any other way between ranks of a node. The
+/// mailboxes detect it, and call lose().
 ///
 /// One thread owns the worker and all transfers. The participant's calls leave commands for it and
-/// read what it has published.
+/// read the states that it publishes.
 class UcxBlockTransport final : public BlockTransport {
  public:
   /// `participant` is woken when a ticket ends; it must outlive the transport.
   UcxBlockTransport(const UcxContext& context, int rank, Mailbox& participant);
   ~UcxBlockTransport() override;
-  /// Once, before any transfer: every rank's transport.
+  /// Opens the transport with every rank's address, once, before any transfer.
   void open(std::uint64_t run, std::vector<TransportPlace> places);
 
   void register_memory(std::span<std::byte> region) override { memory_.add(region); }
@@ -50,39 +50,39 @@ class UcxBlockTransport final : public BlockTransport {
   void cancel(Ticket ticket) override;
   [[nodiscard]] Traffic traffic() const override { return tickets_.traffic(); }
 
-  /// A rank has gone: what is under way with it has failed. For any thread.
+  /// Fails all transfers with a rank that has gone. For any thread.
   void lose(int rank, const std::string& why);
-  /// Ends the thread; the worker is the caller's then. Pending tickets stay so.
+  /// Ends the thread; the worker is then the caller's. Pending tickets stay pending.
   void stop();
   [[nodiscard]] UcxWorker& worker() { return transfers_.worker(); }
 
  private:
   struct Command {
     enum class What : std::uint8_t { begin, refuse, cancel, lose } what;
-    /// For `refuse`, the name alone; for `cancel`, the ticket; for `lose`, rank and failure.
+    /// Of its fields `refuse` uses the name alone, `cancel` the ticket, `lose` rank and failure.
     Transfer transfer;
   };
 
-  // On the participant's thread.
+  // Functions of the participant's thread.
   void check_rank(int rank) const;
   Ticket begin(bool sends, int rank, std::uint64_t key, std::vector<Piece> pieces);
   void command(Command command);
 
-  // On the transport's thread.
+  // Functions of the transport's thread.
   void run();
   bool obey();
   void fail(std::string fault);
 
   Mailbox& participant_;
-  std::unique_ptr<DeviceStaging> staging_;  ///< where there are devices that UCX does not reach
+  std::unique_ptr<DeviceStaging> staging_;  ///< null where UCX reaches every device
   TicketBook tickets_;
 
-  // Shared.
+  // Fields that both threads share.
   std::mutex mutex_;
   std::deque<Command> commands_;
   bool stop_ = false;
 
-  BlockTransfers transfers_;  ///< the thread's
+  BlockTransfers transfers_;  ///< the transport thread's
   RegisteredMemory memory_;   ///< the participant's
   std::thread thread_;
 };

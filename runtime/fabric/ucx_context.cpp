@@ -11,8 +11,8 @@
 namespace paceline::fabric {
 namespace {
 
-/// Whether the user's choice of transports (UCX_TLS: a list, or ^ and a list of exceptions) leaves
-/// this one of shared memory.
+/// Whether the user's choice of transports (UCX_TLS: a list, or ^ and a list of exceptions) allows
+/// this transport of shared memory.
 bool allowed(std::string_view transport) {
   const char* choice = std::getenv("UCX_TLS");
   if (choice == nullptr) return true;
@@ -39,9 +39,9 @@ void check_ucx(ucs_status_t status, const std::string& what) {
 }
 
 UcxContext::UcxContext(int ranks, bool detect_failures) : detect_failures_(detect_failures) {
-  // Without these, connections that notice failures do not go through shared memory at all.
+  // Failure detection rules out shared memory unless its transports are told to handle errors.
   if (detect_failures) {
-    // UCX 1.13 takes them from the environment alone, and warns of those that it does not need.
+    // UCX 1.13 reads these settings from the environment alone, and warns of unneeded ones.
     if (allowed("posix")) setenv("UCX_POSIX_ERROR_HANDLING", "y", 0);
     if (allowed("sysv")) setenv("UCX_SYSV_ERROR_HANDLING", "y", 0);
   }

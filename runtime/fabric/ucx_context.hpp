@@ -1,4 +1,4 @@
-// UCX in this process.
+// UCX's context in this process.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -7,12 +7,13 @@
 
 namespace paceline::fabric {
 
-/// One a process; workers are made of it. Its workers may be used by different threads.
+/// The context from which workers are made, one a process. Its workers may be used by different
+/// threads.
 class UcxContext {
  public:
-  /// `ranks`: how many peers to prepare for. `detect_failures`: connections notice that their peer
-  /// has gone. Settings of the user's, in UCX_* variables, come before all of ours. Throws
-  /// UsageError where they leave no way to communicate.
+  /// `ranks`: number of peers to prepare for. `detect_failures`: connections detect that their peer
+  /// has gone. The user's settings, in UCX_* variables, come before all of ours. Throws UsageError
+  /// where they leave no way to communicate.
   UcxContext(int ranks, bool detect_failures);
   ~UcxContext();
   UcxContext(const UcxContext&) = delete;
@@ -20,7 +21,7 @@ class UcxContext {
 
   [[nodiscard]] ucp_context_h get() const { return context_; }
   [[nodiscard]] bool detects_failures() const { return detect_failures_; }
-  /// UCX itself reads and writes CUDA memory.
+  /// Whether UCX itself reads and writes CUDA memory.
   [[nodiscard]] bool reaches_cuda_memory() const { return cuda_; }
 
  private:
@@ -29,7 +30,7 @@ class UcxContext {
   bool cuda_ = false;
 };
 
-/// Throws Error (internal) with `what` and UCX's own words where it failed.
+/// Throws Error (internal) with `what` and UCX's own words on a failed status.
 void check_ucx(ucs_status_t status, const std::string& what);
 
 }  // namespace paceline::fabric

@@ -38,7 +38,7 @@ std::optional<DelayingMailbox::Delays> test_delays(int rank) {
   throw UsageError(std::string(kDelays) + ": expected SEED:SECONDS, found '" + text + "'");
 }
 
-/// What a rank tells the others of itself.
+/// A rank's addresses, as it tells them to the others.
 std::vector<std::byte> introduce(std::uint64_t run, std::span<const MailboxPlace> boxes,
                                  std::span<const std::byte> blocks) {
   WireWriter writer;
@@ -60,7 +60,7 @@ struct Box {
       : mailbox(context, me, settings), at(me) {}
   UcxMailbox mailbox;
   Address at;
-  std::unique_ptr<DelayingMailbox> delayed;  ///< in its place, in tests
+  std::unique_ptr<DelayingMailbox> delayed;  ///< stands in for the mailbox in tests
 };
 
 }  // namespace
@@ -110,7 +110,7 @@ void UcxFabric::connect() {
     WireReader reader(rank);
     std::uint64_t its_random = 0;
     reader.get(its_random);
-    if (transports.empty()) run = its_random;  // rank 0's
+    if (transports.empty()) run = its_random;  // rank 0's number
     TransportPlace& transport = transports.emplace_back();
     reader.get(transport.host);
     reader.get(transport.worker);
@@ -137,7 +137,7 @@ Mailbox& UcxFabric::mailbox(Address::Port port) {
 
 BlockTransport& UcxFabric::blocks() { return *ucx_->blocks; }
 
-// Every wait makes progress, for others may need it to come this far.
+// Waits make progress, for others may need it to come this far.
 void UcxFabric::close() {
   ucx_->blocks->stop();
   std::vector<UcxWorker*> workers{&ucx_->blocks->worker()};
@@ -154,7 +154,7 @@ void UcxFabric::close() {
   for (UcxWorker* worker : workers) worker->expect_partings();
   mpi_.barrier([&] { drain(); });
 
-  // From here on nobody has anything to say but goodbye.
+  // All ranks have sent everything; only closing is left.
   for (UcxWorker* worker : workers) worker->begin_close();
   const auto part = [&] {
     bool all = true;

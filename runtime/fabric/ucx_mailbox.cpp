@@ -13,7 +13,7 @@ namespace paceline::fabric {
 namespace {
 
 constexpr unsigned kBatchId = 1;
-/// A batch of so many bytes is sent without waiting for more: it fits one fragment of the shared
+/// Bytes from which on a batch is sent without waiting for more: it fits one fragment of the shared
 /// memory and TCP transports, which costs neither end an assembly. Less where windows are small.
 constexpr std::size_t kBatchBytes = 7 << 10;
 
@@ -94,8 +94,8 @@ bool UcxMailbox::full(Address to) const {
   return p.sent - p.acknowledged + p.held >= settings_.window;
 }
 
-// As long as less than the window is on its way, a batch may go; so a message larger than the
-// window goes too, and a receiver that has read everything has always told enough for the next.
+// A batch may go while less than the window is unacknowledged. So a message larger than the window
+// goes too, and a receiver that has read everything has always acknowledged enough for the next.
 void UcxMailbox::transmit(Peer& peer) {
   while (peer.held_messages > 0) {
     if (peer.sent - peer.acknowledged >= settings_.window) {
@@ -133,12 +133,12 @@ void UcxMailbox::dispatch(Peer& peer, BatchWriter& batch) {
                              .consumed = peer.consumed,
                              .from = me_,
                              .to = peer.place.at});
-  if (!peer.endpoint->failure.empty()) return;  // a fault is on its way to the caller
+  if (!peer.endpoint->failure.empty()) return;  // the fault is on its way to the caller
 
   ucp_request_param_t params{};
   params.op_attr_mask =
       UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-  // Never by rendezvous, for which a sender at work on a step would have to come back.
+  // Eager sends only: a rendezvous would need a sender at work on a step to come back.
   params.flags = UCP_AM_SEND_FLAG_EAGER;
   params.cb.send = &UcxMailbox::on_sent;
   params.user_data = &flight;
@@ -152,7 +152,7 @@ void UcxMailbox::dispatch(Peer& peer, BatchWriter& batch) {
   }
 }
 
-// A failed send has a failed connection, which is told by itself.
+// A failed send is told by its failed connection.
 void UcxMailbox::on_sent(void* request, ucs_status_t, void* flight) {
   auto& sent = *static_cast<Flight*>(flight);
   sent.mailbox->land(sent);
@@ -166,11 +166,12 @@ void UcxMailbox::land(Flight& flight) {
 
 void UcxMailbox::flush() {
   transmit_marked();
-  worker_.progress();  // a connection that is being made needs it too
+  worker_.progress();  // a connection under construction needs it too
   check();
 }
 
-// A first message waits for its connection, which both ends make. Later ones leave at once.
+// Waits also for connections: a first message needs its own, which both ends make. Later ones leave
+// at once.
 void UcxMailbox::deliver(std::span<const Address> to) {
   constexpr double kLook = 0.1;  // seconds: faults are looked for when it ends
   const auto delivered = [&] {
@@ -189,13 +190,13 @@ void UcxMailbox::deliver(std::span<const Address> to) {
     woken = woken || (called && !delivered());
     check();
   }
-  if (woken) wake();  // which was not for this wait
+  if (woken) wake();  // the wake was not for this wait
 }
 
 void UcxMailbox::transmit_marked() {
   for (Peer* peer : std::exchange(dirty_, {})) {
     peer->dirty = false;
-    transmit(*peer);  // what is left waits for the peer's word
+    transmit(*peer);  // the rest waits for the peer's acknowledgement
   }
 }
 
@@ -297,7 +298,8 @@ std::optional<Envelope> UcxMailbox::poll() {
   if (first.from == nullptr) return Envelope{me_, std::move(first.bytes)};
   Peer& from = *first.from;
   from.consumed += cost_of(first.bytes.size());
-  // Told with whatever is sent to it next, or by itself before the peer has to wait.
+  // An acknowledgement goes with the next batch to the peer, or by itself before the peer has to
+  // wait.
   const auto due = [&] { return from.consumed - from.reported >= settings_.window / 2; };
   if (due()) transmit(from);
   if (due()) {

@@ -14,7 +14,7 @@
 
 namespace paceline::fabric {
 
-/// A mailbox of the run, as others reach it.
+/// The address of a mailbox of the run.
 struct MailboxPlace {
   Address at;
   std::string host;
@@ -22,21 +22,21 @@ struct MailboxPlace {
 };
 
 struct MailboxSettings {
-  /// Bytes that a peer may be sent before it has read them; a message more may exceed it. What a
-  /// verifier publishes of a large batch in a step is a tenth of it, and a receiver that a thousand
-  /// ranks write to at once needs 256 MiB at the worst.
+  /// Most unacknowledged bytes to a peer; one message more may exceed them. A verifier publishes a
+  /// tenth of it in a step of a large batch, and a receiver that a thousand ranks write to at once
+  /// needs 256 MiB at worst.
   std::size_t window = std::size_t{256} << 10;
-  /// A batch that has not come although later ones did is given up after so long.
+  /// Seconds after which a missing batch, with later ones there, is given up.
   double lost_after_seconds = 60;
 };
 
-/// Every pair of mailboxes has a window of its own. What a peer has no room for waits here, so that
-/// send() never fails and never waits. Faults of peers and of the network are thrown as Error
-/// (internal) by the next call that notices.
+/// A mailbox with a window to each peer. Messages beyond it wait here, so that send() never fails
+/// and never waits: backpressure shows in Traffic::stalls. Faults of peers and of the network are
+/// thrown as Error (internal) by the next call that notices.
 class UcxMailbox final : public Mailbox {
  public:
   UcxMailbox(const UcxContext& context, Address me, MailboxSettings settings);
-  /// Once, before anything is sent: everybody's mailboxes.
+  /// Opens the mailbox with everybody's addresses, once, before anything is sent.
   void open(std::uint64_t run, std::vector<MailboxPlace> places);
 
   void send(Address to, std::span<const std::byte> bytes) override;
@@ -51,20 +51,21 @@ class UcxMailbox final : public Mailbox {
   /// Called on this mailbox's thread with a rank that it finds lost, and why; must not throw.
   void on_lost(std::function<void(int, const std::string&)> handler) { lost_ = std::move(handler); }
   [[nodiscard]] UcxWorker& worker() { return worker_; }
-  /// At the end of a run: sends what is left, drops what comes, and says whether all has been sent.
+  /// Sends everything that is left at the end of a run, drops incoming messages, and returns
+  /// whether all has been sent.
   bool drained();
 
  private:
   struct Peer {
     MailboxPlace place;
-    UcxEndpoint* endpoint = nullptr;  ///< made when it is first needed
-    // Sending. Costs are those of BatchWriter.
+    UcxEndpoint* endpoint = nullptr;  ///< made when first needed
+    // Sending. Costs are BatchWriter's.
     BatchWriter open;
-    std::deque<BatchWriter> waiting;  ///< filled up, but the window is used up
+    std::deque<BatchWriter> waiting;  ///< full batches beyond the window
     std::uint64_t next_sequence = 0;
     std::uint64_t sent = 0;          ///< cost of all batches sent
-    std::uint64_t acknowledged = 0;  ///< of it, read by the peer
-    std::uint64_t held = 0;          ///< cost of what is in `open` and `waiting`
+    std::uint64_t acknowledged = 0;  ///< acknowledged part of it: read by the peer
+    std::uint64_t held = 0;          ///< cost of the messages in `open` and `waiting`
     std::uint64_t held_messages = 0;
     int flights = 0;  ///< batches that UCX still reads
     bool stalled = false;
@@ -72,8 +73,8 @@ class UcxMailbox final : public Mailbox {
     // Receiving.
     BatchOrder order;
     double incomplete_since = 0;  ///< while order.incomplete()
-    std::uint64_t consumed = 0;   ///< cost of its messages that were polled
-    std::uint64_t reported = 0;   ///< of it, told to the peer
+    std::uint64_t consumed = 0;   ///< cost of the peer's messages that were polled
+    std::uint64_t reported = 0;   ///< part of it acknowledged to the peer
   };
   struct Received {
     Peer* from;
@@ -92,7 +93,7 @@ class UcxMailbox final : public Mailbox {
   static void on_sent(void* request, ucs_status_t status, void* flight);
 
   [[nodiscard]] std::optional<std::size_t> find(Address at) const;
-  /// Throws std::logic_error where there is none.
+  /// Throws std::logic_error where there is no such mailbox.
   [[nodiscard]] std::size_t at(Address to) const;
   void mark(Peer& peer);
   void transmit(Peer& peer);
@@ -109,15 +110,15 @@ class UcxMailbox final : public Mailbox {
   MailboxSettings settings_;
   std::uint64_t run_ = 0;
   std::vector<Peer> peers_;
-  std::vector<std::int32_t> peer_of_;  ///< [ports x ranks], by rank and port; -1: there is none
-  std::vector<Peer*> dirty_;           ///< have something to send
+  std::vector<std::int32_t> peer_of_;  ///< [ports x ranks], by rank and port; -1: none
+  std::vector<Peer*> dirty_;           ///< peers with something to send
   std::deque<Received> inbox_;
   std::list<Flight> flights_;
-  int incomplete_ = 0;  ///< peers of whom a batch is missing
-  std::string fault_;   ///< the first
+  int incomplete_ = 0;  ///< peers with a missing batch
+  std::string fault_;   ///< the first fault
   Traffic traffic_;
   std::function<void(int, const std::string&)> lost_;
-  UcxWorker worker_;  ///< last: goes before what its callbacks use
+  UcxWorker worker_;  ///< declared last, so destroyed first: its callbacks use the rest
 };
 
 }  // namespace paceline::fabric

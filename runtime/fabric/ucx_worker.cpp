@@ -20,7 +20,7 @@ UcxWorker::UcxWorker(const UcxContext& context, bool detect_failures)
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_FLAGS;
   params.thread_mode = UCS_THREAD_MODE_SINGLE;
-  params.flags = UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK;  // destruction drops what is under way
+  params.flags = UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK;  // destruction drops pending requests
   check_ucx(ucp_worker_create(context.get(), &params, &worker_), "making a worker");
   check_ucx(ucp_worker_get_efd(worker_, &network_events_), "asking for the event descriptor");
   wake_events_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -79,7 +79,7 @@ void UcxWorker::endpoint_failed(void* connection, ucp_ep_h, ucs_status_t status)
 }
 
 bool UcxWorker::wait(double seconds, const std::function<bool()>& ready) {
-  // With more ranks than cores a longer spin costs the others more than it wins.
+  // Longer spins cost other ranks more than they win where ranks are more than cores.
   constexpr int kSpins = 50;
   constexpr int kYields = 20;
   using Clock = std::chrono::steady_clock;
@@ -104,10 +104,9 @@ bool UcxWorker::wait(double seconds, const std::function<bool()>& ready) {
     const ucs_status_t status = ucp_worker_arm(worker_);
     if (status == UCS_OK) {
       sleep(left, true);
-      idle = kSpins;  // for what has woken us, a few tries are enough
+      idle = kSpins;  // after a wake a few tries are enough
     } else if (status == UCS_ERR_BUSY) {
-      // Events that progress() has yet to see, or a send that waits for a peer's room: this may
-      // last.
+      // Events that progress() has yet to see, or a send that waits for a peer's room, may last.
       constexpr int kBusyTries = 100;
       if (idle > kSpins + kYields + kBusyTries) sleep(std::min(left, 1e-4), false);
     } else {

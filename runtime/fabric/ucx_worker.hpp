@@ -18,33 +18,35 @@ struct UcxEndpoint {
   ucp_ep_h handle = nullptr;
   int rank = 0;
   std::string host;
-  std::string failure;  ///< why it can no longer be used; empty: it can
+  std::string failure;  ///< why it can no longer be used; empty: it works
 };
 
-/// Used by one thread, but for wake(). Destruction never waits for anybody: what is under way is
-/// dropped, so a run that ends well closes first.
+/// A UCX worker with its connections. Used by one thread, but for wake(). Destruction never waits
+/// for anybody: pending requests are dropped, so a run that ends well closes first.
 class UcxWorker {
  public:
-  /// `detect_failures`: connections notice that their peer has gone.
+  /// `detect_failures`: connections detect that their peer has gone.
   UcxWorker(const UcxContext& context, bool detect_failures);
   ~UcxWorker();
   UcxWorker(const UcxWorker&) = delete;
   UcxWorker& operator=(const UcxWorker&) = delete;
 
   [[nodiscard]] ucp_worker_h get() const { return worker_; }
-  /// What another worker connects to.
+  /// The address that other workers connect to.
   [[nodiscard]] std::vector<std::byte> address() const;
   void set_handler(unsigned id, ucp_am_recv_callback_t handler, void* argument);
-  /// Called within progress() or connect() when a connection has failed; must not throw.
+  /// Sets a handler, called within progress() or connect() when a connection has failed; it must
+  /// not throw.
   void on_failure(std::function<void(UcxEndpoint&)> handler) { failed_ = std::move(handler); }
-  /// Returns at once; that it cannot be made may turn out later. Lives as long as the worker.
+  /// Connects. Returns at once, so failures may show later. The endpoint lives as long as the
+  /// worker.
   UcxEndpoint& connect(std::span<const std::byte> address, int rank, const std::string& host);
 
-  /// Closes a connection: once all has been sent, or at once where it has failed. What was under
-  /// way then ends, within this call or by later progress().
+  /// Closes a connection: once all has been sent, or at once where it has failed. Pending requests
+  /// then end, within this call or by later progress().
   void close(UcxEndpoint& endpoint);
 
-  /// Whether anything happened.
+  /// Progresses once. Returns whether anything happened.
   bool progress() { return ucp_worker_progress(worker_) != 0; }
   /// Progresses until `ready` says so, wake() was called or the time has passed; false: the last.
   /// Spins very briefly, yields, and then sleeps.
@@ -52,9 +54,9 @@ class UcxWorker {
   /// Ends the wait() under way, or the next one. For any thread.
   void wake();
 
-  /// The end that all ranks have agreed on: from now on a peer that goes is no failure.
+  /// Takes a parting peer for no failure from now on: all ranks have agreed to end.
   void expect_partings() { parting_ = true; }
-  /// Then, once nobody sends any more: progress until closed().
+  /// Begins to close all connections, once nobody sends any more. Progress until closed().
   void begin_close();
   [[nodiscard]] bool closed();
 
@@ -62,7 +64,7 @@ class UcxWorker {
   static void endpoint_failed(void* endpoint, ucp_ep_h handle, ucs_status_t status);
   void sleep(double seconds, bool armed);
 
-  /// What an endpoint's error handler is given.
+  /// Argument of an endpoint's error handler.
   struct Connection {
     UcxEndpoint endpoint;
     UcxWorker* worker = nullptr;

@@ -33,7 +33,7 @@ class CudaStaging final : public DeviceStaging {
 
  private:
   void copy(std::byte* to, const std::byte* from, std::size_t bytes, cudaMemcpyKind kind) {
-    if (stream_ == nullptr) {  // on the thread that copies: the device is a thread's own setting
+    if (stream_ == nullptr) {  // on the copying thread: a thread's current device is its own
       PACELINE_CUDA_CHECK(cudaSetDevice(device_));
       PACELINE_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     }
@@ -41,7 +41,7 @@ class CudaStaging final : public DeviceStaging {
     PACELINE_CUDA_CHECK(cudaStreamSynchronize(stream_));
   }
 
-  int device_ = 0;  ///< of the memory asked about
+  int device_ = 0;  ///< device of the memory asked about
   cudaStream_t stream_ = nullptr;
   std::vector<kernels::cuda::PinnedMemory> memory_;
 };

@@ -1,4 +1,4 @@
-// Builds with CUDA.
+// Group of a backend, in builds with CUDA.
 #include "runtime/fabric/cuda/staged_group.hpp"
 #include "runtime/fabric/cuda/try_nccl.hpp"
 #include "runtime/fabric/make_group.hpp"

@@ -14,7 +14,7 @@ struct Loaded {
 
 Loaded load() {
   Loaded loaded;
-  void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);  // stays for good
+  void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);  // never unloaded
   if (library == nullptr) {
     loaded.why = dlerror();
     return loaded;

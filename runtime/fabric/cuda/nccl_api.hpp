@@ -1,5 +1,5 @@
-// NCCL, loaded when it is wanted: programs and hosts without GPUs do without, and a newer library
-// on the path than the one built with is taken.
+// NCCL, loaded on demand: programs and hosts without GPUs do without it, and a newer library on the
+// path than the one built with is taken.
 #pragma once
 
 #include <nccl.h>
@@ -24,7 +24,8 @@ struct NcclApi {
   decltype(&::ncclGroupEnd) group_end;
 };
 
-/// Null where libnccl.so.2 is not found or lacks something, with the reason in `why`.
+/// The functions of NCCL. Null where libnccl.so.2 is not found or lacks some, with the reason in
+/// `why`.
 [[nodiscard]] const NcclApi* nccl_api(std::string& why);
 
 }  // namespace paceline::fabric

@@ -14,8 +14,8 @@
 namespace paceline::fabric {
 namespace {
 
-/// From here on every rank adds a slice only: (2 - 2 / ranks) times the values are moved instead of
-/// ranks - 1 times, but in two rounds.
+/// Least floats of a sum by slices, one for each rank: it moves (2 - 2 / ranks) times the values
+/// instead of ranks - 1 times, but in two rounds.
 constexpr std::size_t kSliceFloats = (std::size_t{512} << 10) / sizeof(float);
 
 std::string words(const NcclApi& api, ncclComm_t comm, ncclResult_t result, const char* what) {
@@ -37,12 +37,12 @@ NcclGroup::NcclGroup(MPI_Comm comm, kernels::cuda::CudaBackend& backend, const N
   backend_.add_watch(*this);
 }
 
-// Graphs that hold on to the communicator are gone with the decoders; work may still be under way.
+// Graphs that hold on to the communicator are gone with the decoders; device work may still run.
 NcclGroup::~NcclGroup() {
   bool whole = true;
   try {
     backend_.wait();
-  } catch (const Error&) {  // the device failed, which somebody was told of before
+  } catch (const Error&) {  // the device failed, which was reported before
     whole = false;
   }
   backend_.remove_watch(*this);
@@ -69,7 +69,7 @@ void NcclGroup::waiting(double seconds) {
   }
 }
 
-// Each sum is of its own, so that values can come in pieces that there is room for.
+// Values are summed one by one, so they can come in pieces of the room that there is.
 void NcclGroup::all_reduce_tree(std::span<float> values) {
   const auto ranks = static_cast<std::size_t>(size());
   while (!values.empty()) {
@@ -85,7 +85,7 @@ void NcclGroup::all_reduce_tree(std::span<float> values) {
   }
 }
 
-// Whichever way the parts come, they are added in the same tree.
+// Parts are added in the same tree whichever way they come.
 void NcclGroup::gather_and_add(std::span<float> values) {
   const cudaStream_t stream = backend_.stream();
   check(api_.all_gather(values.data(), room(), values.size(), ncclFloat, comm_, stream),
@@ -96,7 +96,7 @@ void NcclGroup::gather_and_add(std::span<float> values) {
 void NcclGroup::add_slices(std::span<float> values) {
   const cudaStream_t stream = backend_.stream();
   const std::size_t slice = values.size() / size();
-  // Parts of my slice: [ranks][slice].
+  // Receives the parts of my slice: [ranks][slice].
   check(api_.group_start(), "ncclGroupStart");
   for (int r = 0; r < size(); ++r) {
     check(api_.send(values.data() + r * slice, slice, ncclFloat, r, comm_, stream), "ncclSend");
@@ -108,7 +108,7 @@ void NcclGroup::add_slices(std::span<float> values) {
   check(api_.all_gather(mine, values.data(), slice, ncclFloat, comm_, stream), "ncclAllGather");
 }
 
-// In rounds of as many rows of each rank as there is room for.
+// Rows move in rounds: as many of each rank as there is room for.
 void NcclGroup::exchange_rows(std::span<const float> send, std::span<const int> columns,
                               std::span<const int> first_row, std::span<float> receive) {
   const cudaStream_t stream = backend_.stream();
@@ -121,14 +121,14 @@ void NcclGroup::exchange_rows(std::span<const float> send, std::span<const int> 
   for (int r = 0; r < size(); ++r)
     rounds = std::max(rounds, (first_row[r + 1] - first_row[r] + at_once - 1) / at_once);
   for (int round = 0; round < rounds; ++round) {
-    // Rows of a rank that this round moves: [begin(r), end(r)).
+    // Rows of rank r in this round: [begin(r), end(r)).
     const auto begin = [&](int r) {
       return std::min(first_row[r] + round * at_once, first_row[r + 1]);
     };
     const auto end = [&](int r) { return std::min(begin(r) + at_once, first_row[r + 1]); };
     const std::size_t mine = end(rank()) - begin(rank());
     check(api_.group_start(), "ncclGroupStart");
-    std::size_t at = 0;  // of rank r's block: [mine, columns[r]]
+    std::size_t at = 0;  // start of rank r's block: [mine, columns[r]]
     for (int r = 0; r < size(); ++r) {
       check(api_.send(send.data() + begin(r) * width, (end(r) - begin(r)) * width, ncclFloat, r,
                       comm_, stream),
@@ -151,8 +151,8 @@ void NcclGroup::exchange_rows(std::span<const float> send, std::span<const int> 
   }
 }
 
-// The device first, which is watched: a rank that has lost the others would not come to MPI, nor
-// leave it.
+// Waits for the device first, with the watch on: a rank that has lost the others would not come to
+// MPI, nor leave it.
 void NcclGroup::all_gather(std::span<const std::byte> mine, std::span<const int> sizes,
                            std::span<std::byte> all) {
   backend_.wait();

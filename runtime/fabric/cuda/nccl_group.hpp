@@ -11,18 +11,19 @@
 
 namespace paceline::fabric {
 
-/// NCCL moves the parts; the sums are ours, for its own come in orders of its choice. All on the
-/// backend's stream; can be part of a captured pass. What lies in host memory goes over MPI.
+/// A group whose parts NCCL moves; the sums are ours, for NCCL's come in orders of its choice. All
+/// runs on the backend's stream and can be part of a captured pass. Data in host memory goes over
+/// MPI.
 ///
-/// While the host waits for the stream the group looks for what NCCL found out in the background,
-/// and at the clock: a link that fails leaves kernels waiting for ever, and the host with them.
-/// Then it aborts the communicator, so that they end, and has the job ended from there; nothing is
+/// A watch runs while the host waits for the stream: it polls NCCL's asynchronous errors and the
+/// clock, for a failed link leaves kernels waiting for ever, and the host with them. On a failure
+/// it aborts the communicator, so that kernels end, and ends the job. Nothing is unwound, for that
+/// would wait for the other ranks too.
 /// unwound, for that would wait for the other ranks too.
 class NcclGroup final : public TensorParallelGroup, private kernels::cuda::StreamWatch {
  public:
-  /// Duplicates `comm`; collective. `api` and `backend` must outlive the group. Throws Error
-  /// (internal) with NCCL's own words.
-  /// `room`: bytes of device memory for what other ranks send.
+  /// Duplicates `comm`; collective. `api` and `backend` must outlive the group. `room`: bytes of
+  /// device memory for other ranks' data. Throws Error (internal) with NCCL's own words.
   NcclGroup(MPI_Comm comm, kernels::cuda::CudaBackend& backend, const NcclApi& api,
             GroupWatch watch, std::size_t room = kGroupExchangeBytes);
   ~NcclGroup() override;
@@ -36,15 +37,16 @@ class NcclGroup final : public TensorParallelGroup, private kernels::cuda::Strea
                      std::span<const int> first_row, std::span<float> receive) override;
   void all_gather(std::span<const std::byte> mine, std::span<const int> sizes,
                   std::span<std::byte> all) override;
-  /// Of what goes over MPI.
+  /// Traffic over MPI alone.
   [[nodiscard]] GroupTraffic traffic() const override { return mpi_.traffic(); }
 
  private:
   void waiting(double seconds) override;
-  /// Ends the job where NCCL says that something failed.
+  /// Ends the job where an NCCL call failed.
   void check(ncclResult_t result, const char* what);
   void lose(const std::string& what);
-  /// Sums of few values: every rank gets all parts of each. Of many: of a slice.
+  /// Two ways to sum: of few values every rank gets all parts of each; of many, the parts of a
+  /// slice.
   void gather_and_add(std::span<float> values);
   void add_slices(std::span<float> values);
   [[nodiscard]] float* room() const { return reinterpret_cast<float*>(memory_.data()); }
@@ -55,7 +57,7 @@ class NcclGroup final : public TensorParallelGroup, private kernels::cuda::Strea
   MpiGroup mpi_;
   GroupWatch watch_;
   ncclComm_t comm_ = nullptr;
-  kernels::cuda::DeviceMemory memory_;  ///< what other ranks have sent
+  kernels::cuda::DeviceMemory memory_;  ///< received from other ranks
 };
 
 }  // namespace paceline::fabric

@@ -1,4 +1,4 @@
-// Builds with CUDA, but without NCCL's header.
+// The NCCL group of builds with CUDA but without NCCL's header: none.
 #include "runtime/fabric/cuda/try_nccl.hpp"
 
 namespace paceline::fabric {

@@ -8,9 +8,9 @@
 
 namespace paceline::fabric {
 
-/// Every sum is a copy to pinned memory, MpiGroup's, and a copy back. The thread that calls waits
-/// for the device and calls MPI by itself: one that knows of CUDA may call that in turn, which no
-/// function that a stream calls on the host may do. So passes with such sums are not recorded.
+/// Sums by a copy to pinned memory, MpiGroup's sum, and a copy back. The calling thread waits for
+/// the device and calls MPI by itself: an MPI that knows of CUDA may call CUDA in turn, which a
+/// host function of a stream must not. So passes with such sums are not recorded.
 class StagedGroup final : public TensorParallelGroup {
  public:
   /// Duplicates `comm`. `backend` must outlive the group.
@@ -26,11 +26,11 @@ class StagedGroup final : public TensorParallelGroup {
                   std::span<std::byte> all) override {
     mpi_.all_gather(mine, sizes, all);
   }
-  /// The copies from and to the device are not in it.
+  /// Traffic over MPI, without copies from and to the device.
   [[nodiscard]] GroupTraffic traffic() const override { return mpi_.traffic(); }
 
  private:
-  /// `count` floats in pinned memory, once the copies from them are done.
+  /// Returns `count` floats of pinned memory, once copies from them are done.
   std::span<float> room(std::size_t count);
 
   kernels::cuda::CudaBackend& backend_;

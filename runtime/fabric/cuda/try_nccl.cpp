@@ -14,17 +14,17 @@
 namespace paceline::fabric {
 namespace {
 
-/// The first that lets ranks share a device.
+/// The first version that lets ranks share a device.
 constexpr int kSharing = NCCL_VERSION(2, 30, 0);
 
 struct Facts {
   char host[64] = {};
-  std::uint64_t place = 0;  ///< of the device on the host
+  std::uint64_t place = 0;  ///< place of the device on the host
   std::uint32_t multiprocessors = 0;
   std::uint32_t block_shared = 0;
-  std::int32_t version = 0;    ///< of NCCL; 0: there is none
+  std::int32_t version = 0;    ///< version of NCCL; 0: there is none
   std::int32_t may_share = 0;  ///< NCCL was told to let ranks share a device
-  char why[128] = {};          ///< there is no NCCL
+  char why[128] = {};          ///< why there is no NCCL
 };
 
 }  // namespace
@@ -52,7 +52,7 @@ std::unique_ptr<TensorParallelGroup> try_nccl(MPI_Comm comm, kernels::cuda::Cuda
       why = std::string("no NCCL on ") + all[a].host + ": " + all[a].why;
       return nullptr;
     }
-    // A pass is recorded when one of its sizes comes again, which is to be on all ranks at once.
+    // A pass is recorded when one of its sizes comes again, which must happen on all ranks at once.
     if (all[a].multiprocessors != all[0].multiprocessors ||
         all[a].block_shared != all[0].block_shared) {
       why = "the ranks' GPUs are of different sizes";
