@@ -1,18 +1,19 @@
-// The operations a decoder is made of, behind one interface. A backend (cpu/, cuda/) implements
-// each with arithmetic that is invariant to the batch:
+// The operations of a decoder, behind one interface. A backend (cpu/, cuda/) implements each with
+// batch-invariant arithmetic:
 //
 //  * every output row is a function of its own input row alone: reduced over K in one fixed order
 //    whatever the number of rows, threads or neighbours;
 //  * attention walks the keys in fixed tiles of kAttentionTile positions aligned to position 0,
-//    with online softmax in tile order, in stretches of a backend's own that are added up in order,
-//    whatever the KV block size, the rows computed together or the threads that share them;
+//  with
+//    online softmax in tile order; splits of a backend's own choice are added up in order, whatever
+//    the KV block size, the rows computed together or the threads that share them;
 //  * row-parallel projections are sums of `segments` partial sums over equal K-ranges, added in one
 //    binary tree (neighbours first), so that ranks holding sub-trees complete the same tree.
 //
 // A pass takes a batch through a decoder: begin() reads the batch, once, and run() hands out the
-// operations on its rows, or on parts of them, which a backend may record and replay. Backends that
-// compute later than they are called keep the order of the calls; sample(), rank(), read() and the
-// seconds wait for what they give.
+// operations on its rows, or on parts of them, which a backend may record and replay. Asynchronous
+// backends keep the order of the calls; sample(), rank(), read() and the seconds wait for their
+// results.
 //
 // Pointers are to memory of the backend (host memory for cpu), spans to host memory. Activations
 // between operations are fp32; inputs of matrix products and KV are in the model's dtype (bf16
@@ -37,11 +38,11 @@
 
 namespace paceline::kernels {
 
-/// Positions per online-softmax step. Part of the definition of the result.
+/// Positions of an online-softmax step. Part of the definition of the result.
 inline constexpr int kAttentionTile = 64;
 
 /// Why the backend of that name (BackendInfo::name) cannot compute a model of this configuration:
-/// its key in config.json, what was found and what was expected. Empty: it can.
+/// its key in config.json, the value found and the value expected. Empty: it can.
 [[nodiscard]] std::string unsupported(std::string_view backend, const ModelConfig& config);
 
 /// Memory of a backend, zero-filled when made, aligned to at least 64 bytes.
@@ -52,13 +53,13 @@ class Buffer {
   [[nodiscard]] virtual std::size_t size() const = 0;  ///< bytes
 };
 
-/// A range of addresses of which the first part is memory: that can grow and shrink in place.
+/// A range of addresses whose first part is memory, which can grow and shrink in place.
 class ElasticBuffer : public Buffer {
  public:
-  /// How much of it is memory. What is in the part that stays, and where that is, does not change;
-  /// what is new is zero-filled. At most `most` of Backend::reserve(). The rest is given back to
-  /// the system or the device, in whole pages. Waits for what the backend was given before. Throws
-  /// as allocate() does.
+  /// Sets the bytes that are memory, at most `most` of Backend::reserve(). The part that stays
+  /// keeps its contents and addresses; new memory is zero-filled. The rest is given back to the
+  /// system or the device, in whole pages. Waits for pending work of the backend. Throws as
+  /// allocate() does.
   virtual void resize(std::size_t bytes) = 0;
 };
 
@@ -68,8 +69,8 @@ class Embedding {
   virtual ~Embedding() = default;
 };
 
-/// Segments of a matrix of which every rank has all of K, whatever the degree of tensor
-/// parallelism: as many as the backend likes, by k alone.
+/// Segments of a matrix that is not cut along K at any degree of tensor parallelism: the backend's
+/// choice, by k alone.
 inline constexpr int kAnySegments = 0;
 
 /// A weight matrix [n, k] packed for this backend, with an optional bias [n].
@@ -78,7 +79,7 @@ class Linear {
   virtual ~Linear() = default;
   [[nodiscard]] virtual int n() const = 0;
   [[nodiscard]] virtual int k() const = 0;
-  [[nodiscard]] virtual std::size_t bytes() const = 0;  ///< of the packed weight
+  [[nodiscard]] virtual std::size_t bytes() const = 0;  ///< bytes of the packed weight
 };
 
 /// Rows [first, first + count) of a stored matrix, or the column range `columns` of it.
@@ -90,32 +91,31 @@ struct MatrixSlice {
   std::int64_t columns = 0;
 };
 
-/// Where a backend that computes from host memory is to put a packed matrix that several processes
-/// map.
+/// Memory for a packed matrix that several processes map, of a backend that computes from host
+/// memory.
 struct PackPlace {
-  /// Zero-filled, of Backend::packed_bytes(), aligned to 64 bytes; outlives the matrix. Empty: the
-  /// matrix gets memory of its own.
+  /// Zero-filled, Backend::packed_bytes() long, aligned to 64 bytes; outlives the matrix. Empty:
+  /// the matrix gets memory of its own.
   std::span<std::byte> memory;
-  bool packs = true;  ///< false: another process does, before the matrix is computed with
+  bool packs = true;  ///< false: another process packs, before the matrix is computed with
 };
 
-/// A weight that cannot be computed with: NaN, infinite, or stored in fp32 and past what bf16
-/// holds. Which one is for the catcher to name.
+/// A weight that cannot be computed with: NaN, infinite, or stored in fp32 and past the range of
+/// bf16. The catcher names the tensor.
 struct UnusableWeight : DataError {
   struct Place {
-    std::size_t slice = 0;             ///< of those given
-    std::int64_t row = 0, column = 0;  ///< of the stored matrix
+    std::size_t slice = 0;             ///< index of the slice
+    std::int64_t row = 0, column = 0;  ///< in the stored matrix
   };
   UnusableWeight(const Place& where, const std::string& message)
       : DataError(message), place(where) {}
   Place place;
 };
 
-/// Logits that nothing can be sampled of: one is NaN or infinite. Which weights they come of is for
-/// the catcher to name.
+/// Logits that nothing can be sampled of: one is NaN or infinite. The catcher names the weights.
 struct UnusableLogits : DataError {
   using DataError::DataError;
-  /// What the user is told of weights at `path`.
+  /// The error shown to the user, for weights at `path`.
   [[nodiscard]] DataError of_weights(const std::string& path) const {
     return DataError(path + ": what these weights compute overflows: logits are NaN or infinite");
   }
@@ -139,28 +139,28 @@ struct KvShape {
 /// Consecutive rows of a ragged batch that belong to one sequence: a chain at consecutive
 /// positions, or a tree of drafted tokens.
 ///
-/// Of a tree, row i stands at position first_position + depth(i) and sees the positions before
-/// first_position and its ancestors, with the bits it would have if they were all there was.
-/// Several rows may stand at one position, so row i's k and v lie in the cache where position
-/// first_position + i would; move_slots() puts the accepted ones in their places. A row comes after
-/// the one that it follows; in depth-first order those of a path are computed together.
+/// Row i of a tree stands at position first_position + depth(i) and sees the positions before
+/// first_position and its ancestors, with the bits that it would have alone with them. Several rows
+/// may stand at one position, so row i's k and v lie in the cache where position first_position + i
+/// would; move_slots() puts the accepted ones in their places. A row comes after the one that it
+/// follows; in depth-first order the rows of a path are computed together.
 ///
-/// A tree may grow over several passes: `before` of its rows were computed in earlier ones, whose k
-/// and v are where they were put, and the segment's are those that come after them.
+/// A tree may grow over several passes: `before` of its rows were computed in earlier ones, and
+/// their k and v are in the cache; the segment's rows come after them.
 ///
-/// Segments of one batch do not see one another: none reads what another writes in the same pass.
+/// Segments of one batch are independent: none reads k or v that another writes in the same pass.
 struct Segment {
   int first_row = 0;  ///< in the batch
   int rows = 0;
   int first_position = 0;  ///< absolute position of the first row; row i sees positions <= its own
   const std::int32_t* blocks = nullptr;  ///< block table: block b holds positions [b*block, ...)
-  /// [before + rows] the row of the tree that each follows, smaller than itself; -1: it is at
-  /// first_position. Null: a chain.
+  /// [before + rows] the row of the tree that each row follows, smaller than itself; -1: the row is
+  /// at first_position. Null: a chain.
   const std::int32_t* parents = nullptr;
-  int before = 0;  ///< rows of the tree that are not the segment's
+  int before = 0;  ///< rows of the tree that earlier passes computed
 };
 
-/// What one pass computes. All that it points to stays as it is until the pass has run.
+/// Input of one pass. Memory that it points to stays as it is until the pass has run.
 struct Batch {
   std::span<const TokenId> tokens;           ///< [rows]
   std::span<const Segment> segments;         ///< in row order, covering all rows
@@ -172,9 +172,9 @@ struct Batch {
   std::int32_t positions = 0;  ///< positions are below it
 };
 
-/// Rows that the operations of a pass compute, next to one another: of the batch, and of the logits
-/// that are wanted. Behind the last of the batch some backends add padding, so that passes come in
-/// few sizes. What becomes of padding is of no account.
+/// Neighbouring rows that the operations of a pass compute: of the batch, and of the wanted logits.
+/// Some backends add padding behind the last row of the batch, so that passes come in few sizes.
+/// Values of padding do not matter.
 struct PassRows {
   int rows = 0;
   int logit_rows = 0;
@@ -183,24 +183,24 @@ struct PassRows {
   bool operator==(const PassRows&) const = default;
 };
 
-/// What is the same in all passes of one owner.
+/// Properties that all passes of one owner share.
 struct PassTraits {
-  std::size_t weight_bytes = 0;  ///< that a pass reads
-  /// Its operations are all the backend's (sums over ranks are not), and what they write for some
-  /// rows is apart from what they write for others: parts may be at different operations at a time.
+  std::size_t weight_bytes = 0;  ///< bytes of weights that a pass reads
+  /// All operations are the backend's (sums over ranks are not), and each row's results lie apart
+  /// from other rows': parts of a pass may be at different operations at a time.
   bool rows_apart = false;
-  /// Nothing in it waits for the backend and goes on from the host: it may be replayed.
+  /// The host never waits for the backend within a pass: it may be replayed.
   bool recordable = true;
 };
 
-/// What a backend has recorded of the passes of one owner: one sequence of operations over one set
-/// of buffers.
+/// A backend's recording of one owner's passes: one sequence of operations over one set of buffers.
 class Recording {
  public:
   virtual ~Recording() = default;
 };
 
-/// Rotary embedding: cos and sin of position * inv_frequency[i], pairs (i, i + head_dim / 2).
+/// Table of rotary embedding: cos and sin of position * inv_frequency[i], pairs (i, i + head_dim /
+/// 2).
 struct RopeTable {
   /// [max_position][head_dim]: cos[head_dim/2], then sin[head_dim/2].
   const float* cos_sin = nullptr;
@@ -208,7 +208,7 @@ struct RopeTable {
   int max_position = 0;
 };
 
-/// Inputs of the q/k/v stage that follow the projection.
+/// Inputs of the q/k/v stage after the projection.
 struct QkvParams {
   int heads = 0;     ///< query heads of this rank
   int kv_heads = 0;  ///< kv heads of this rank
@@ -218,17 +218,17 @@ struct QkvParams {
   float norm_epsilon = 0;
 };
 
-/// The operations of a pass on rows() of it: all of them, or a part that has whole segments. To its
-/// operations a part is a pass of its own: row 0 is its first, and pointers are to that row's
-/// place. embed(), rope_and_store(), attention() and gather_rows() compute the rows of the batch
-/// that it has, the others as many as they are told. Used by one thread.
+/// The operations of a pass on rows(): all rows, or a part of whole segments. A part is a pass of
+/// its own to its operations: row 0 is its first, and pointers are to that row's place. embed(),
+/// rope_and_store(), attention() and gather_rows() compute the part's rows of the batch, the others
+/// as many as they are told. Used by one thread.
 class Operations {
  public:
   virtual ~Operations() = default;
   [[nodiscard]] virtual const PassRows& rows() const = 0;
 
-  /// out[r, :] = table[token of row r, :] in fp32; -0 where the table has no such row. That adds
-  /// nothing to any number: with a part of the table on each rank the sum is the row, to the bit.
+  /// out[r, :] = table[token of row r, :] in fp32; -0 where the table has no such row. Adding -0
+  /// changes no number: with a part of the table on each rank the sum is the row, to the bit.
   virtual void embed(const Embedding& table, float* out) = 0;
 
   /// x[r, :] += delta[r, :] (skipped when delta is null), then out[r, :] = x / rms(x) * weight,
@@ -250,18 +250,18 @@ class Operations {
                               const float* qkv, std::byte* q_out) = 0;
 
   /// Causal attention of every row over its sequence's cache, scaled by 1/sqrt(head_dim).
-  /// q: [rows, heads * head_dim] of kv.dtype; out the same shape and dtype. v of all positions of a
-  /// sequence is to be finite: where it is not, rows that do not see it may come out as NaN.
+  /// q: [rows, heads * head_dim] of kv.dtype; out the same shape and dtype. v must be finite at all
+  /// positions of a sequence: where it is not, rows that do not see it may come out as NaN.
   virtual void attention(const QkvParams& params, int layer, const std::byte* q,
                          std::byte* out) = 0;
 
   /// out = silu(gate) * up, rounded to dtype. gate_up: [rows, 2 * width] fp32, gate | up.
   virtual void swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) = 0;
 
-  /// linear() and swiglu() of its outcome, with the bits that these give where the same rows were
-  /// packed by pack() in one segment. gate_up: n = 2 * width, by pack_gate_up() or pack(). work:
-  /// [rows, n] fp32 that a backend may use; null where it does not (Backend::gates_in_work()).
-  /// dtype: the weight's. out: [rows, width] of it.
+  /// linear() and then swiglu(), with the bits that these give where the same rows were packed by
+  /// pack() in one segment. gate_up: n = 2 * width, by pack_gate_up() or pack(). work: [rows, n]
+  /// fp32 that a backend may use; null where it does not (Backend::gates_in_work()). dtype: the
+  /// weight's. out: [rows, width] of it.
   virtual void linear_swiglu(const Linear& gate_up, const std::byte* in, int rows, float* work,
                              DType dtype, std::byte* out) {
     linear(gate_up, in, rows, work);
@@ -269,12 +269,12 @@ class Operations {
   }
 
   /// out[r, first_column + i] = in[r, i], rounded to `dtype`. in: [rows, width] fp32; out: [rows,
-  /// out_width] of dtype. What stands in other columns stays.
+  /// out_width] of dtype. Other columns stay.
   virtual void store_columns(const float* in, int rows, int width, DType dtype, std::byte* out,
                              int out_width, int first_column) = 0;
 
   /// out[r, columns[i]] = in[r, i]. in: [rows, width] fp32; columns: [width], below out_width and
-  /// each once; out: [rows, out_width] fp32. What stands in other columns stays.
+  /// each once; out: [rows, out_width] fp32. Other columns stay.
   virtual void scatter_columns(const float* in, int rows, int width, const std::int32_t* columns,
                                float* out, int out_width) = 0;
 
@@ -290,24 +290,24 @@ struct SampleRow {
   std::int32_t top_k = 0;
   float top_p = 1.0F;
   float min_p = 0.0F;
-  /// Tokens that cannot be sampled, ascending, each once; those past the vocabulary have no part.
+  /// Tokens that cannot be sampled, ascending, each once; tokens past the vocabulary are ignored.
   std::span<const TokenId> banned;
-  /// A token below the vocabulary: nothing is sampled, its log-probabilities are wanted. -1: none.
+  /// Token below the vocabulary whose log-probabilities are wanted without sampling; -1: none.
   TokenId given = -1;
 };
 
 /// The token of a row and its log-probabilities. `logprob`: full vocabulary at the sampling
 /// temperature (at temperature 1 when it is 0). `sampling_logprob`: of the distribution actually
-/// sampled, after bans and filters (0 at temperature 0); -infinity where a given token is none of
-/// those that can be sampled. A token that is given has the bits that it has when it is sampled.
+/// sampled, after bans and filters (0 at temperature 0); -infinity where a given token cannot be
+/// sampled. A given token has the bits that it would have if sampled.
 struct Sampled {
   TokenId token = 0;
   float logprob = 0;
   float sampling_logprob = 0;
-  std::int32_t kept = 0;  ///< tokens that could be sampled, where they are asked for
+  std::int32_t kept = 0;  ///< number of tokens that could be sampled, where asked for
 };
 
-/// A token and its logit / T + noise (its logit where T = 0): what sample() takes the largest of.
+/// A token and its logit / T + noise (its logit where T = 0), whose largest sample() takes.
 struct Ranked {
   TokenId token = -1;
   float score = 0;
@@ -317,7 +317,7 @@ inline constexpr int kMaxRanked = 32;
 
 struct BackendInfo {
   std::string name;  ///< "cpu", "cuda"
-  /// cpu: chosen at run time: "amx_bf16", "avx512_bf16", "avx512", "avx2", "portable"; cuda: the
+  /// cpu: chosen at run time, "amx_bf16", "avx512_bf16", "avx512", "avx2" or "portable"; cuda: the
   /// device's, "sm_90".
   std::string isa;
   int threads = 1;
@@ -329,64 +329,64 @@ class Backend {
   [[nodiscard]] virtual BackendInfo info() const = 0;
 
   [[nodiscard]] virtual std::unique_ptr<Buffer> allocate(std::size_t bytes) = 0;
-  /// `bytes` of memory that can grow to `most` (>= bytes).
+  /// Memory of `bytes` that can grow to `most` (>= bytes).
   [[nodiscard]] virtual std::unique_ptr<ElasticBuffer> reserve(std::size_t bytes,
                                                                std::size_t most) = 0;
-  /// Copies into memory of the backend, and out of it.
+  /// Copy into memory of the backend, and out of it.
   virtual void write(std::byte* to, std::span<const std::byte> from) = 0;
   virtual void read(const std::byte* from, std::span<std::byte> to) = 0;
 
   /// Packs the slices, stacked along rows, into one matrix (all must have `columns` equal). `bias`:
-  /// empty or [n] fp32, in host memory. `segments`: K is cut into that many equal ranges, each
-  /// summed on its own and then added in the binary tree; 1 or kAnySegments for column-parallel
-  /// projections. Two segments or more must be of even width. `compute`: dtype of the packed weight
-  /// and of the inputs it is multiplied with. Throws UnusableWeight of the first there is, unless
-  /// another process packs, which then does.
+  /// empty or [n] fp32, in host memory. `segments`: K is cut into so many equal ranges, whose sums
+  /// are added in the binary tree; 1 or kAnySegments for column-parallel projections. Two segments
+  /// or more must be of even width. `compute`: dtype of the packed weight and of its inputs. Throws
+  /// UnusableWeight for the first unusable weight, except where another process packs, which then
+  /// throws.
   [[nodiscard]] virtual std::unique_ptr<Linear> pack(std::span<const MatrixSlice> slices,
                                                      std::span<const float> bias, int segments,
                                                      DType compute,
                                                      const PackPlace& place = {}) = 0;
-  /// The same of the gates of an MLP and then as many ups, column-parallel, for linear_swiglu()
-  /// alone.
+  /// Packs the gates of an MLP and then as many ups, column-parallel, for linear_swiglu() alone.
   [[nodiscard]] virtual std::unique_ptr<Linear> pack_gate_up(std::span<const MatrixSlice> slices,
                                                              std::span<const float> bias,
                                                              DType compute,
                                                              const PackPlace& place = {}) {
     return pack(slices, bias, 1, compute, place);
   }
-  /// Whether linear_swiglu() uses its work where pack_gate_up() has packed the weight.
+  /// Whether linear_swiglu() uses `work` where pack_gate_up() has packed the weight.
   [[nodiscard]] virtual bool gates_in_work() const { return true; }
-  /// Bytes of the place of a packed [n, k]. 0: weights are in the backend's own memory alone, and
-  /// places are of no use to it.
+  /// Bytes of the place of a packed [n, k]. 0: the backend has weights in its own memory alone, and
+  /// makes no use of places.
   [[nodiscard]] virtual std::size_t packed_bytes(std::int64_t n, std::int64_t k,
                                                  DType compute) const = 0;
-  /// `rows`: of a stored table [vocab, hidden], whole; row i is token i's. A backend that shares
-  /// the host's memory reads from the mapped file, which must outlive it, as must the table; others
-  /// copy. `head`: the same rows by pack() in one segment, where embeddings are tied, else null.
-  /// Where packing kept every bit, those others read the head instead, which must outlive it.
+  /// Makes an embedding. `rows`: a stored table [vocab, hidden], whole; row i is token i's. A
+  /// backend that shares the host's memory reads from the mapped file, which must outlive the
+  /// embedding, as must the table; others copy. `head`: the same rows by pack() in one segment,
+  /// where embeddings are tied, else null. Where packing kept every bit, backends that copy read
+  /// the head instead, which must outlive the embedding.
   [[nodiscard]] virtual std::unique_ptr<Embedding> embedding(const MatrixSlice& rows,
                                                              const Linear* head = nullptr) = 0;
-  /// Whether ranks of a group are to have a part of the embeddings each: those that are copied.
+  /// Whether ranks of a group should have a part of the embeddings each, because they are copied.
   [[nodiscard]] virtual bool splits_embeddings() const { return false; }
 
   /// The rows of a pass, with padding, for a batch of `rows`; never fewer than for a smaller batch.
-  /// Buffers need room for that.
+  /// Buffers need room for them.
   [[nodiscard]] virtual PassRows padded(PassRows rows) const = 0;
-  /// Takes over the batch of the next pass, each of which has one. One pass at a time, whoever's it
-  /// is. What `batch` points to must outlive run(). Throws Error (internal) on tokens or positions
-  /// out of range and on trees whose rows follow later ones.
+  /// Takes over the batch of the next pass; each pass has one. Only one pass may be under way, of
+  /// any owner. Memory that `batch` points to must outlive run(). Throws Error (internal) on tokens
+  /// or positions out of range and on trees whose rows follow later ones.
   virtual void begin(const Batch& batch) = 0;
   [[nodiscard]] virtual std::unique_ptr<Recording> make_recording(const PassTraits& traits) = 0;
-  /// The pass: calls `compute` with the operations on all its rows, or, where
-  /// PassTraits::recordable, replays what it did in an earlier pass of this recording and of as
-  /// many rows. So what it calls may depend on Operations::rows(), and nothing else may change but
-  /// the batch and the contents of memory of the backend. Where PassTraits::rows_apart, it may be
-  /// called for parts that make up the pass, by several threads at once.
+  /// Runs the pass: calls `compute` with the operations on all its rows, or, where
+  /// PassTraits::recordable, replays an earlier pass of this recording with as many rows. So the
+  /// calls of `compute` may depend on Operations::rows(), and nothing else may change but the batch
+  /// and the contents of memory of the backend. Where PassTraits::rows_apart, several threads may
+  /// call `compute` at once, for parts that make up the pass.
   virtual void run(Recording& recording, const std::function<void(Operations&)>& compute) = 0;
-  /// Seconds from begin() to the end of run(), of the last pass. Waits for its end.
+  /// Seconds from begin() to the end of run(), for the last pass. Waits for its end.
   [[nodiscard]] virtual double pass_seconds() = 0;
-  /// Seconds from begin() to the end of the last sample() or rank(), which came after it: on a
-  /// device what that was busy for, without the host's part of a step.
+  /// Seconds from begin() to the end of the last sample() or rank() after it: on a device its busy
+  /// time, without the host's part of a step.
   [[nodiscard]] virtual double busy_seconds() = 0;
 
   /// Copies whole KV blocks within the pool (copy on write).
@@ -396,8 +396,8 @@ class Backend {
   virtual void copy_blocks(const KvShape& kv, std::byte* cache,
                            std::span<const BlockCopy> copies) = 0;
 
-  /// Copies k and v of single positions, all layers, one after the other: what a later one reads,
-  /// an earlier one may have written.
+  /// Copies k and v of single positions, all layers, in order: a later move may read what an
+  /// earlier one has written.
   struct SlotMove {
     std::int32_t from_block, from_slot;  ///< slot: position within the block
     std::int32_t to_block, to_slot;
@@ -405,25 +405,23 @@ class Backend {
   virtual void move_slots(const KvShape& kv, std::byte* cache, std::span<const SlotMove> moves) = 0;
 
   /// Samples each row by the shared noise: argmax over the kept tokens of logit / T + Gumbel noise.
-  /// Rows with a given token say of that what they would say of the sampled one.
-  /// logits: [rows.size(), stride] fp32, of which the first `vocab` columns count.
-  /// Throws UnusableLogits, as rank() does.
-  /// `kept`: empty, or [rows.size(), n], into which the ids of the tokens that each row can sample
-  /// are written, ascending, and Sampled::kept says how many; at temperature 0 it is the one that
-  /// is sampled. All rows have top_k from 1 to n then, and none has a given token.
+  /// A row with a given token gets its log-probabilities instead. logits: [rows.size(), stride]
+  /// fp32, of which the first `vocab` columns count. Throws UnusableLogits, as rank() does. `kept`:
+  /// empty, or [rows.size(), n] for the ids of the tokens that each row can sample, ascending, as
+  /// many as Sampled::kept says; at temperature 0 the sampled one alone. With it all rows have
+  /// top_k from 1 to n, and none has a given token.
   virtual void sample(const float* logits, std::size_t stride, int vocab,
                       std::span<const SampleRow> rows, std::span<Sampled> out,
                       std::span<TokenId> kept = {}) = 0;
 
   /// The `count` (1 to kMaxRanked) best kept tokens of each row, best first, lowest id on ties; the
-  /// first is what sample() gives. Rows with fewer kept tokens are filled with token -1, score
-  /// -infinity. out: [rows.size(), count].
+  /// first is sample()'s. Rows with fewer kept tokens are filled with token -1, score -infinity.
+  /// out: [rows.size(), count].
   virtual void rank(const float* logits, std::size_t stride, int vocab,
                     std::span<const SampleRow> rows, int count, std::span<Ranked> out) = 0;
 };
 
-/// Throws UnusableWeight where the slice has one, for weights that are read in place and not
-/// packed.
+/// Throws UnusableWeight where the slice has one. For weights that are read in place, not packed.
 void require_usable(const MatrixSlice& slice, DType compute);
 
 /// A copy of host values in memory of the backend.
@@ -434,11 +432,11 @@ template <class T>
   return buffer;
 }
 
-/// The CPU backend. threads: of this rank, the caller included (>= 1). isa: "auto" or one of
+/// Makes the CPU backend. threads: of this rank, the caller included (>= 1). isa: "auto" or one of
 /// supported_cpu_isas(). Throws UsageError naming the choices when the machine lacks it.
 [[nodiscard]] std::unique_ptr<Backend> make_cpu_backend(int threads,
                                                         const std::string& isa = "auto");
-/// Best first.
+/// Instruction sets of this machine, best first.
 [[nodiscard]] std::vector<std::string> supported_cpu_isas();
 
 }  // namespace paceline::kernels

@@ -10,7 +10,7 @@ namespace {
 
 std::string unsupported_by_cuda(const ModelConfig& config) {
   const std::string cpu = " (engine.backend: cpu takes any)";
-  // Weights are multiplied in pairs along a row.
+  // Products take pairs of weights along a row.
   if (config.hidden % 2 != 0 || config.hidden > cuda::kMaxNormWidth) {
     return "hidden_size: expected an even number up to " + std::to_string(cuda::kMaxNormWidth) +
            " on a GPU, found " + std::to_string(config.hidden) + cpu;

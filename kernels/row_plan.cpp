@@ -52,8 +52,8 @@ void RowPlan::set(const Batch& batch) {
   }
 }
 
-// The rows of a tree that each follow the one before are computed like any chain. Rows on the first
-// branch lie at their own positions; the others are told where their ancestors lie.
+// Tree rows that each follow the one before are computed like a chain. Rows on the first branch lie
+// at their own positions; others get a path that locates their ancestors.
 void RowPlan::cut(const Segment& segment) {
   const int end = segment.before + segment.rows;
   for (int row = segment.before; row < end;) {  // of the tree

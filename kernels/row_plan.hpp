@@ -1,4 +1,4 @@
-// Where the rows of a batch stand and lie: worked out once a pass, for whatever backend.
+// Positions of a batch's rows and their places in the cache, planned once a pass for any backend.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace paceline::kernels {
 
-/// Of one row: its position, and where the cache has its k and v.
+/// One row's position, and the place of its k and v in the cache.
 struct RowPlace {
   std::int32_t position = 0;
-  std::int32_t block = 0;  ///< of the pool
+  std::int32_t block = 0;  ///< index into the pool
   std::int32_t slot = 0;   ///< position within the block
 };
 
@@ -24,15 +24,15 @@ struct Chain {
   int first_position = 0;
   int base = 0;                          ///< first position of its segment
   const std::int32_t* blocks = nullptr;  ///< block table of its segment
-  /// Null: what it sees lies at its own position. Otherwise position base + i, of the rows'
-  /// ancestors and the rows themselves, lies in the cache where path[i] would.
+  /// Places of ancestors: position base + i, of the rows' ancestors and the rows themselves, lies
+  /// in the cache where path[i] would. Null: every position lies at its own place.
   const std::int32_t* path = nullptr;
 };
 
 class RowPlan {
  public:
-  /// Throws Error (internal) as Backend::begin() does. What `batch` points to must outlive the
-  /// plan's use.
+  /// Plans a batch. Throws Error (internal) as Backend::begin() does. Memory that `batch` points to
+  /// must outlive the plan's use.
   void set(const Batch& batch);
   [[nodiscard]] std::span<const RowPlace> rows() const { return rows_; }   ///< [rows]
   [[nodiscard]] std::span<const Chain> chains() const { return chains_; }  ///< in row order
@@ -42,9 +42,9 @@ class RowPlan {
 
   std::vector<RowPlace> rows_;
   std::vector<Chain> chains_;
-  std::vector<std::int32_t> paths_;         ///< of all chains that have one
+  std::vector<std::int32_t> paths_;         ///< of all chains with one
   std::vector<std::ptrdiff_t> first_path_;  ///< [chains] in paths_; -1: none
-  std::vector<std::int32_t> ancestors_;     ///< of the row looked at, from the root
+  std::vector<std::int32_t> ancestors_;     ///< of the current row, from the root
 };
 
 }  // namespace paceline::kernels

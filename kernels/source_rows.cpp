@@ -28,7 +28,7 @@ void check_slice(const MatrixSlice& slice) {
   }
 }
 
-/// Elements as bits: the magnitude of an unusable one is at least `least`.
+/// Bits of unusable elements: their magnitude is at least `least`.
 struct Unusable {
   std::uint64_t magnitude;  ///< mask
   std::uint64_t least;
@@ -37,8 +37,8 @@ struct Unusable {
 
 Unusable unusable(DType stored, DType compute) {
   if (stored == DType::bf16) return {0x7FFF, 0x7F80, 2};
-  if (stored == DType::f16) return {0x7FFF, 0x7C00, 2};  // bf16 holds the size of all others
-  // From there on fp32 rounds to what would be infinite in bf16.
+  if (stored == DType::f16) return {0x7FFF, 0x7C00, 2};  // bf16 has the range of all finite ones
+  // fp32 magnitudes from there on round to infinity in bf16.
   return {0x7FFFFFFF, compute == DType::bf16 ? 0x7F7F8000U : 0x7F800000U, 4};
 }
 
@@ -80,8 +80,8 @@ void copy_values(const SourceRow& row, std::int64_t k, std::byte* out) {
   }
 }
 
-// Words of several elements at a time: what is added to a magnitude carries into the sign's place
-// if it is too large, and no further.
+// Checks words of several elements at a time: a magnitude that is too large carries into the sign's
+// place, and no further.
 bool usable(const SourceRow& row, std::int64_t k, DType compute) {
   const Unusable bad = unusable(row.dtype, compute);
   const std::uint64_t sign = bad.magnitude + 1;

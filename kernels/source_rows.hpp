@@ -1,4 +1,4 @@
-// The rows that a packed matrix is stacked from, for whatever backend packs them.
+// Source rows of a packed matrix, for any backend that packs them.
 #pragma once
 
 #include <span>
@@ -9,32 +9,32 @@
 
 namespace paceline::kernels {
 
-/// Where a row of the stacked matrix is stored.
+/// A row of the stacked matrix, as stored.
 struct SourceRow {
   const std::byte* data = nullptr;  ///< [k], not necessarily aligned
   DType dtype = DType::f32;
 };
 
-/// [n], in the order of the slices. Throws Error (internal) when there are none, when one lies
-/// outside its matrix or is of another width, and when `bias` is neither empty nor [n].
+/// Source rows [n], in the order of the slices. Throws Error (internal) when there are none, when
+/// one lies outside its matrix or is of another width, and when `bias` is neither empty nor [n].
 [[nodiscard]] std::vector<SourceRow> source_rows(std::span<const MatrixSlice> slices,
                                                  std::span<const float> bias);
 
-/// The type of values that are copied to a device, of tensors of a stored type: fp16 is converted
-/// on the way, to fp32, which holds all of it.
+/// The type in which tensors of a stored type are copied to a device: fp16 is converted on the way
+/// to fp32, which holds all of it.
 [[nodiscard]] constexpr DType copied_as(DType stored) {
   return stored == DType::f16 ? DType::f32 : stored;
 }
-/// Writes a row's k values as copied_as() says.
+/// Writes a row's k values in the type of copied_as().
 void copy_values(const SourceRow& row, std::int64_t k, std::byte* out);
 
 /// Throws Error (internal) when the slice is not whole rows of a matrix.
 void require_whole_rows(const MatrixSlice& slice);
 
-/// Whether all of the row's k elements are finite in `compute`. Reads it once, as fast as memory
-/// comes: the bytes are those that packing reads next.
+/// Whether all of the row's k elements are finite in `compute`. Reads them once, at memory speed;
+/// packing reads the same bytes next.
 [[nodiscard]] bool usable(const SourceRow& row, std::int64_t k, DType compute);
-/// Throws UnusableWeight for row `index` of source_rows(slices), which is not usable.
+/// Throws UnusableWeight for the unusable row `index` of source_rows(slices).
 [[noreturn]] void fail_unusable(std::span<const MatrixSlice> slices, std::int64_t index,
                                 DType compute);
 [[noreturn]] void fail_to_pack(const std::string& what);

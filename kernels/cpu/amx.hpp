@@ -1,7 +1,7 @@
-// The tile unit (AMX): eight tiles of up to 16 rows of 64 bytes, and how many rows each has.
+// The tile unit (AMX): eight tiles of up to 16 rows of 64 bytes, and the number of rows of each.
 //
-// GCC's intrinsics do not say that tile loads read memory; what they read here was written before
-// the call, or by instructions that say so.
+// GCC's intrinsics do not tell that tile loads read memory; their operands here were written before
+// the call, or by instructions that tell.
 #pragma once
 
 #include "kernels/cpu/simd.hpp"
@@ -11,7 +11,7 @@ namespace paceline::kernels::cpu::PACELINE_ISA {
 inline constexpr int kTileRows = 16;
 inline constexpr std::ptrdiff_t kRowBytes = 64;
 
-/// What LDTILECFG reads.
+/// Operand of LDTILECFG.
 struct alignas(64) TileConfig {
   std::uint8_t palette = 1;
   std::uint8_t start_row = 0;
@@ -20,11 +20,11 @@ struct alignas(64) TileConfig {
   std::uint8_t rows[16] = {};
 };
 
-/// Rows of this thread's tiles, as configure_tiles() was last told. Reloading them costs some 60 ns
-/// (measured), so a thread keeps what it has. Defined in gemm_amx.cpp.
+/// Rows of this thread's tiles, as last configured. Reloading the configuration costs some 60 ns
+/// (measured), so a thread keeps it. Defined in gemm_amx.cpp.
 extern constinit thread_local int configured_tiles;
 
-/// Tiles 0, 1 and 4 get `first` rows, 2, 3 and 5 `second`, and 6 and 7 have all 16.
+/// Gives tiles 0, 1 and 4 `first` rows, 2, 3 and 5 `second`, and 6 and 7 all 16.
 PACELINE_INLINE void configure_tiles(int first, int second) {
   const int wanted = first * 64 + second;
   if (configured_tiles == wanted) return;

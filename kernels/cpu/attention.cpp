@@ -1,26 +1,25 @@
 // Causal attention over a paged cache (layout: rope.cpp), all query heads of one kv head together,
-// of rows of one sequence or several. What sequences have in common is walked once, with the row
-// heads of all of them; then each walks its own positions. While a tile is computed with, the next
-// one is fetched, be it another sequence's.
+// of rows of one sequence or several. A common prefix is walked once, with the row heads of all
+// sequences; then each walks its own positions. While a tile is computed with, the next one is
+// prefetched, be it another sequence's.
 //
-// Keys are walked in tiles of 64 absolute positions; within a tile every score is one chain of
+// Keys are walked in tiles of 64 absolute positions. Within a tile every score is one chain of
 // fused multiply-adds over the head, the softmax runs online from tile to tile, and every output
-// lane is one chain over positions in ascending order. Every kAttentionSegment positions it begins
-// anew, and what it came to is added to what there was. A position a row may not see has weight
-// exactly 0, a tile it may not see scales its state by exactly 1 and a segment it may not see adds
-// exactly 0, so a row's bits do not depend on the rows computed with it nor on the size of the
-// blocks. On a branch of a tree, the groups of positions in which ancestors stand are first put
-// together in order, as if there were no other branch; from there on nothing tells a tree from a
-// chain.
+// lane is one chain over positions in ascending order. The state begins anew every
+// kAttentionSegment positions, and the segments' states are added in order. A position that a row
+// may not see has weight exactly 0, a tile scales its state by exactly 1 and a segment adds exactly
+// 0, so a row's bits do not depend on the rows computed with it nor on the size of the blocks. On a
+// branch of a tree, the groups of positions with ancestors are first put together in order, as if
+// there were no other branch; from there on nothing tells a tree from a chain.
 //
 // Where bf16 has a dot product that is faster than fused multiply-adds (PACELINE_SIMD_DOT), a chain
-// goes from pair to pair, and where there is a tile unit (attention_tiles.hpp) from step to step of
-// it, for heads of whole steps. Queries are bf16 as they are, so scores lose nothing; weights are
-// rounded to bf16. Elsewhere weights stay in fp32: rounding them would cost accuracy and save
+// goes from pair to pair; where there is a tile unit (attention_tiles.hpp), it goes from step to
+// step of it, for heads of whole steps. Queries are bf16 already, so scores lose nothing; weights
+// are rounded to bf16. Elsewhere weights stay in fp32: rounding them would cost accuracy and save
 // nothing.
 //
-// A head is a multiple of 8 elements. Where it is none of 16, its last vector is half of one, whose
-// other lanes are zero in registers and in scratch memory; in the cache they are not there.
+// A head is a multiple of 8 elements. Where it is no multiple of 16, its last vector is half of
+// one: the other lanes are zero in registers and in scratch memory, and absent in the cache.
 #include "kernels/cpu/attention_positions.hpp"
 #include "kernels/cpu/attention_softmax.hpp"
 #include "kernels/cpu/attention_state.hpp"
@@ -38,17 +37,17 @@ namespace {
 constexpr std::ptrdiff_t kLine = 64;  // bytes of a cache line
 
 struct Scratch {
-  float* q;       // [row heads and 16][kQueryStride]: times args.scale in fp32, or bf16 as they are
-  State segment;  // that is walked
+  float* q;       // [row heads and 16][kQueryStride]: fp32 times args.scale, or bf16 unscaled
+  State segment;  // the segment being walked
   State before;   // all segments before it
   float* scores;  // [kRowTilesAbreast][16 rows][kTile]: scores, then weights (softmax_step())
-  float* alpha;   // [kRowTilesAbreast][16 rows] what the tile scales the accumulators by
+  float* alpha;   // [kRowTilesAbreast][16 rows] factor of the accumulators for the tile
   float* tail;    // [16][head_dim] the last group of V, zero past the last position
-  float* values;  // [kTile / 2][head_dim] V of a tile, where its groups lie apart and are joined
-  float* branch;  // K, then V of the positions of a path from its first group on, as one block
+  float* values;  // [kTile / 2][head_dim] V of a tile whose groups are joined
+  float* branch;  // K, then V of a path's positions from its first group on, as one block
 };
 
-/// On the tile unit they move the cursors of Fetch on.
+/// Functions of a row tile's size. On the tile unit they advance the cursors of Fetch.
 struct TileFunctions {
   void (*score)(const AttentionArgs&, const float*, const Groups&, Fetch&, int, int, int, float*);
   void (*soften)(float*, float, float*, float*, float*, Fetch&);
@@ -56,8 +55,8 @@ struct TileFunctions {
                      float*);
 };
 
-/// Row heads of a row tile at most. Where registers hold few, a row tile has twice as many: groups
-/// of 7 query heads, which are common, take 15 % less than in two row tiles (measured, AVX2).
+/// Most row heads of a row tile. Where registers hold few, a row tile has twice as many: groups of
+/// 7 query heads, which are common, take 15 % less than in two row tiles (measured, AVX2).
 template <Way way>
 constexpr int kMostRows = way == Way::tiles            ? kLanes
                           : 2 * kMaxTileRows <= kLanes ? 2 * kMaxTileRows
@@ -118,11 +117,12 @@ PACELINE_INLINE F32 load_as(const std::byte* p, std::size_t index, int lanes) {
   }
 }
 
-/// The first `valid` positions of a group of V, and zeros: what lies past the last position may be
-/// anything, and 0 times a NaN is a NaN. to: [16][d].
+/// Copies the first `valid` positions of a group of V, then zeros: memory past the last position
+/// may hold anything, and 0 times a NaN is a NaN. to: [16][d].
 template <bool bf16>
 PACELINE_INLINE void copy_tail(const std::byte* v, int valid, int d, float* to) {
-  // Words of [16][d] fp32, or of [8][d] pairs of bf16, the earlier position in the lower half.
+  // Counts words of [16][d] fp32, or of [8][d] pairs of bf16, the earlier position in the lower
+  // half.
   constexpr int kPerWord = bf16 ? 2 : 1;
   const auto* from = reinterpret_cast<const std::uint32_t*>(v);
   auto* words = reinterpret_cast<std::uint32_t*>(to);
@@ -135,15 +135,15 @@ PACELINE_INLINE void copy_tail(const std::byte* v, int valid, int d, float* to) 
   }
 }
 
-/// What the visits of `row_tiles` row tiles to a kv head of a tile fetch. `next`: the visit after
-/// them.
+/// Prefetches of the visits of `row_tiles` row tiles to a kv head of a tile. `next`: the visit
+/// after them.
 ///
-/// One that visits alone, or the first in vectors, fetches its own V while it scores, and K of what
-/// comes next while it accumulates. That is soon enough; of what is fetched further ahead, part is
-/// gone or was never fetched when it is needed, for a core has so many lines under way and no more
-/// (measured: a tile of all heads ahead takes up to 12 % longer). But the tile unit is through with
-/// a row tile before its V is there, so that several of them share out all that comes next
-/// (verification takes up to 20 % less).
+/// A visit of one row tile, or the first in vectors, fetches its own V while it scores, and K of
+/// the next visit while it accumulates. That is soon enough: of lines fetched further ahead, part
+/// is evicted or was dropped, for a core can have only so many lines under way (measured: a tile of
+/// all heads ahead takes up to 12 % longer). But the tile unit finishes a row tile before its V is
+/// there, so several row tiles share out everything of the next visit (verification takes up to 20
+/// % less).
 template <Way way>
 PACELINE_INLINE Fetch fetch_of(const AttentionArgs& args, const Groups& tile, const Groups& next,
                                int row_tiles) {
@@ -159,18 +159,17 @@ PACELINE_INLINE Fetch fetch_of(const AttentionArgs& args, const Groups& tile, co
   return fetch;
 }
 
-/// One kv head of a tile: where its groups are, how many there are and how many of these in the
-/// cache.
+/// One kv head of a tile: its groups, their number and how many of them lie in the cache.
 struct Visit {
   Groups tile;
   int groups, in_cache;
-  int branch_size;  ///< positions of the block that holds the others
+  int branch_size;  ///< positions of the block that holds the other groups
 };
 
 /// Row tiles that take a step together. With heads of 128 elements the first-level cache does not
-/// hold K and V of a tile and what a row tile needs besides. Two row tiles use K while it is there,
-/// and then V: attention takes 5 % less. With heads of 64 it holds all, and scores of a second row
-/// tile only take room: it takes up to 10 % longer (measured; in between nothing was).
+/// hold K and V of a tile and a row tile's other data. Two row tiles use K while it is there, and
+/// then V: attention takes 5 % less. With heads of 64 it holds all, and scores of a second row tile
+/// only take room: attention takes up to 10 % longer (measured; sizes between were not).
 template <Way way>
 PACELINE_INLINE int row_tiles_abreast(const AttentionArgs& args) {
   return way == Way::tiles && args.head_dim >= 128 ? kRowTilesAbreast : 1;
@@ -221,7 +220,7 @@ void visit_tile(const AttentionArgs& args, const Scratch& scratch, const State& 
                           state.total + row_tile.first, row_tile.alpha, fetch);
     }
 #if defined(PACELINE_SIMD_AMX)
-    // By the first row tiles, which have fetched V by now; the others find it joined.
+    // Joined by the first row tiles, which have fetched V by now; the others find it joined.
     if (way == Way::tiles && t == count) {
       join_values(visit.tile, visit.groups, args.head_dim,
                   reinterpret_cast<std::uint32_t*>(scratch.values));
@@ -233,14 +232,14 @@ void visit_tile(const AttentionArgs& args, const Scratch& scratch, const State& 
                               visit.groups,
                               state.out + static_cast<std::ptrdiff_t>(row_tile.first) * width);
     }
-    if constexpr (way != Way::tiles) {  // the next ones have nothing left to fetch
+    if constexpr (way != Way::tiles) {  // the other row tiles have nothing left to fetch
       for (Ahead& ahead : fetch.values) ahead.step = 0;
       for (Ahead& ahead : fetch.keys) ahead.step = 0;
     }
   }
 }
 
-/// Where the state of the segment of `position` goes.
+/// The state for the segment of `position`, in args.states.
 PACELINE_INLINE State state_of(const AttentionArgs& args, int position) {
   const int segment = (position - args.first) / kAttentionSegment;
   return state_at(
@@ -248,9 +247,9 @@ PACELINE_INLINE State state_of(const AttentionArgs& args, int position) {
       args.heads * args.row_heads, whole_vectors(args.head_dim));
 }
 
-/// The row heads of a stretch come to the end of a segment and to the next.
+/// Takes the row heads of a stretch to the next segment: adds the state of the one that ends.
 void begin_segment(const AttentionArgs& args, const Scratch& scratch, const Stretch& stretch) {
-  if (args.states != nullptr) return;  // each has its own
+  if (args.states != nullptr) return;  // each segment has its own state
   const int width = whole_vectors(args.head_dim);
   for (int head = 0; head < args.heads; ++head) {
     const int first = head * args.row_heads + stretch.first_head;
@@ -267,7 +266,7 @@ void walk(const AttentionArgs& args, const Scratch& scratch, const Stretch& stre
   const int d = args.head_dim;
 #if defined(PACELINE_SIMD_AMX)
   if (way == Way::tiles && stretch.begin < stretch.end) {
-    // As many rows as the largest row tile has: the tile unit takes its time by the row.
+    // Tiles have as many rows as the largest row tile: the tile unit takes its time by the row.
     const int row_tiles = row_tiles_of<way>(stretch);
     const int rows = (stretch.row_heads + row_tiles - 1) / row_tiles;
     configure_tiles(rows, rows);
@@ -276,7 +275,7 @@ void walk(const AttentionArgs& args, const Scratch& scratch, const Stretch& stre
   Branch branch;
   if (stretch.path != nullptr && stretch.end > stretch.in_cache)
     branch = gather_branch(args, stretch, scratch.branch);
-  Groups next;  // where there is no group, some place that may be fetched
+  Groups next;  // missing groups point to some place that may be fetched
   for (int g = 0; g < kGroups; ++g) next.k[g] = next.v[g] = args.cache;
   find_groups(args, stretch, stretch.begin, next);
   for (int start = stretch.begin; start < stretch.end; start += kTile) {
@@ -284,7 +283,7 @@ void walk(const AttentionArgs& args, const Scratch& scratch, const Stretch& stre
     const State state = args.states == nullptr ? scratch.segment : state_of(args, start);
     const int left = stretch.end - start;
     const Groups tile = next;
-    // Where nothing comes next, prefetching finds what is there already.
+    // Where no tile comes next, prefetching finds lines that are there already.
     if (left > kTile) {
       find_groups(args, stretch, start + kTile, next);
     } else if (after != nullptr) {
@@ -316,8 +315,8 @@ void walk(const AttentionArgs& args, const Scratch& scratch, const Stretch& stre
   }
 }
 
-/// Calls f(rows, row head, its first element in the q and out of those rows) in the order in which
-/// row heads lie in scratch memory.
+/// Calls f(rows, row head, its first element in the q and out of those rows) in the order of row
+/// heads in scratch memory.
 template <class F>
 PACELINE_INLINE void for_row_heads(const AttentionArgs& args, F&& f) {
   int row_head = 0;
@@ -333,7 +332,7 @@ PACELINE_INLINE void for_row_heads(const AttentionArgs& args, F&& f) {
   }
 }
 
-/// What the softmax comes to.
+/// Writes the softmax's result.
 template <bool bf16>
 void write_out(const AttentionArgs& args, const State& state) {
   const int d = args.head_dim;

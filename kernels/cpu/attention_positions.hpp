@@ -1,5 +1,5 @@
-// The positions that attention walks, and where their K and V lie: in the blocks of the cache, or,
-// on a branch of a tree, put together from them.
+// The positions that attention walks, and their K and V: in the blocks of the cache, or, on a
+// branch of a tree, gathered from them.
 #pragma once
 
 #include "kernels/cpu/parts.hpp"
@@ -11,21 +11,20 @@ namespace paceline::kernels::cpu::PACELINE_ISA {
 inline constexpr int kTile = 64;                // positions; kernels::kAttentionTile
 inline constexpr int kGroups = kTile / kLanes;  // groups of 16 positions never straddle a block
 
-/// The groups of a tile: where K and V of 16 positions start.
+/// The groups of a tile: the starts of K and V of 16 positions each.
 struct Groups {
   const std::byte* k[kGroups];
   const std::byte* v[kGroups];
 };
 
-/// What the row tiles that visit a kv head of a tile prefetch, line by line: lines of V while they
-/// score and lines of K while they accumulate. On the tile unit they fetch some of both in the
-/// softmax too, and each row tile goes on where the one before stopped. In vectors the first row
-/// tile fetches all.
+/// Prefetches of the row tiles that visit a kv head of a tile, line by line: V while they score,
+/// and K while they accumulate. On the tile unit they fetch some of both in the softmax too, and
+/// each row tile goes on where the one before stopped. In vectors the first row tile fetches all.
 struct Fetch {
   Ahead values[kGroups];
   Ahead keys[kGroups];
-  int step_lines = 0;     ///< of each group, for a step of the tile unit
-  int softmax_lines = 0;  ///< of each group of V and of K, for the softmax of a row tile
+  int step_lines = 0;     ///< of each group, in a step of the tile unit
+  int softmax_lines = 0;  ///< of each group of V and of K, in a row tile's softmax
 };
 
 PACELINE_INLINE void fetch_line(Ahead& ahead) {
@@ -33,17 +32,17 @@ PACELINE_INLINE void fetch_line(Ahead& ahead) {
   ahead.next += ahead.step;
 }
 
-/// Positions that row heads walk: those that all sequences have in common, or what follows of one.
+/// Positions that row heads walk: the common prefix of all sequences, or one sequence's rest.
 struct Stretch {
   const std::int32_t* blocks;
   int begin, end;  ///< positions; begin is a multiple of kTile
-  int in_cache;    ///< positions before this one lie in the cache, the others in a branch
+  int in_cache;    ///< positions below it lie in the cache, others in a branch
   int first_head, row_heads;
-  int first_position;         ///< of the first row
+  int first_position;         ///< position of the first row
   const AttentionRows* path;  ///< the sequence, where its rows have one
 };
 
-/// The part of a stretch that lies in the segments that are asked for, or all of it.
+/// The part of a stretch in the requested segments, or all of it.
 PACELINE_INLINE Stretch in_segments(const AttentionArgs& args, Stretch stretch) {
   if (args.states == nullptr) return stretch;
   const int end = args.first + args.segments * kAttentionSegment;
@@ -53,26 +52,26 @@ PACELINE_INLINE Stretch in_segments(const AttentionArgs& args, Stretch stretch) 
 }
 
 PACELINE_INLINE Stretch shared_stretch(const AttentionArgs& args) {
-  // The rows see all of it.
+  // All rows see the whole stretch.
   return in_segments(args, {args.sequences[0].blocks, 0, args.shared, args.shared, 0,
                             args.row_heads, args.shared, nullptr});
 }
 
 PACELINE_INLINE Stretch own_stretch(const AttentionArgs& args, const AttentionRows& rows,
                                     int first_head) {
-  const int end = rows.first_position + rows.rows;  // that some row sees
+  const int end = rows.first_position + rows.rows;  // past the last position that some row sees
   const bool displaced = rows.path != nullptr;
   return in_segments(
       args, {rows.blocks, args.shared, end, displaced ? rows.path_base / kLanes * kLanes : end,
              first_head, rows.rows * args.group, rows.first_position, displaced ? &rows : nullptr});
 }
 
-/// Where a path is put together: for each kv head one block that begins with the group of
-/// path_base, all K and then all V of it.
+/// A path gathered into one block for each kv head, from the group of path_base on: all K and then
+/// all V of it.
 struct Branch {
-  int first = 0;            ///< position at which it begins
+  int first = 0;            ///< position where it begins
   int size = 0;             ///< positions, a multiple of 16
-  std::size_t k_bytes = 0;  ///< K of one head, as much as V
+  std::size_t k_bytes = 0;  ///< bytes of K of one head, and of V
   const std::byte* data = nullptr;
 };
 
@@ -96,13 +95,13 @@ PACELINE_INLINE Branch gather_branch(const AttentionArgs& args, const Stretch& s
   return branch;
 }
 
-/// Groups of a tile that hold the first `positions` of it, as many as it has.
+/// Number of groups that hold the first `positions` of a tile, at most all.
 PACELINE_INLINE int groups_of(int positions) {
   return positions >= kTile ? kGroups : positions <= 0 ? 0 : (positions + kLanes - 1) / kLanes;
 }
 
-/// Finds the groups of the stretch's tile at `start` that lie in the cache, of the first kv head;
-/// the others stay.
+/// Finds the groups in the cache of the stretch's tile at `start`, for the first kv head; other
+/// groups stay.
 PACELINE_INLINE void find_groups(const AttentionArgs& args, const Stretch& stretch, int start,
                                  Groups& tile) {
   const std::size_t v_bytes = static_cast<std::size_t>(args.head_dim) * (args.bf16 ? 2 : 4);

@@ -1,5 +1,5 @@
-// A tile of scores becomes weights: what a row may not see is hidden, and the softmax goes on from
-// where the tiles before left it.
+// The softmax of a tile, from scores to weights: hides positions that a row may not see, and
+// continues the online softmax of earlier tiles.
 #pragma once
 
 #include "kernels/cpu/attention_positions.hpp"
@@ -8,23 +8,23 @@
 
 namespace paceline::kernels::cpu::PACELINE_ISA {
 
-/// How attention multiplies.
+/// Arithmetic of attention's products.
 enum class Way {
   singles,  ///< fp32 by fused multiply-adds
-  widened,  ///< bf16 likewise, K and V widened in registers
+  widened,  ///< bf16 by fused multiply-adds, K and V widened in registers
   dots,     ///< bf16 by its dot product
   tiles,    ///< bf16 by the tile unit
 };
 
-/// Whether queries and weights are pairs of bf16, as K and V are. Queries are bf16 as they come, so
-/// scores lose nothing, and are scaled when they are there.
+/// Whether queries and weights are pairs of bf16, as K and V are. Queries come as bf16, so scores
+/// lose nothing; scores are scaled afterwards.
 template <Way way>
 inline constexpr bool kPaired = way == Way::dots || way == Way::tiles;
 template <Way way>
 inline constexpr bool kBf16 = way != Way::singles;
 
-/// Row head r sees the tile's positions below visible[r]; the others have no score, whatever was in
-/// their place. Groups that were not computed hold old values; they are not even compared.
+/// Leaves row head r the tile's positions below visible[r]; the others get score -infinity,
+/// whatever stands there. Groups that were not computed hold old values, which are never read.
 PACELINE_INLINE void hide(float* scores, int rows, const int* visible) {
   const F32 none = set1(-__builtin_inff());
   for (int r = 0; r < rows; ++r) {
@@ -40,13 +40,12 @@ PACELINE_INLINE void hide(float* scores, int rows, const int* visible) {
 
 /// The softmax step of a row tile of MR rows. scores: [MR][kTile], which become weights: fp32, or
 /// kTile bf16 where the row begins. scale: of scores that are not scaled yet. max_so_far, total:
-/// [MR], the state of all row heads side by side, one a lane: a store of single lanes that is soon
-/// loaded whole would wait. alpha: [kLanes] what becomes of what there was.
+/// [MR] the state of all row heads side by side, one a lane (a store of single lanes that is soon
+/// loaded whole would stall). alpha: [kLanes] factor of the earlier accumulators.
 ///
-/// Weights that are pairs sum to what the rounded ones sum to, so that an output is still a mean of
-/// values.
+/// Paired weights are summed as rounded, so that an output is still a mean of values.
 ///
-/// On the tile unit it fetches besides, row by row.
+/// On the tile unit it also prefetches, row by row.
 template <Way way, int MR>
 void softmax_step(float* scores, float scale, float* max_so_far, float* total, float* alpha,
                   Fetch& fetch) {
@@ -65,9 +64,9 @@ void softmax_step(float* scores, float scale, float* max_so_far, float* total, f
   store(tops, top);
   store_part(max_so_far, top, MR);
   store(alpha, keep);
-  // Counted by addition, for where nothing is due a multiplication a row would be felt.
+  // Due lines are counted by addition: where none is due, a multiplication a row would be felt.
   [[maybe_unused]] const int lines = fetch.softmax_lines;  // for MR rows
-  [[maybe_unused]] int due = 0;                            // MR are one line
+  [[maybe_unused]] int due = 0;                            // a line for each MR
   PACELINE_UNROLL for (int r = 0; r < MR; ++r) {
     float* s = scores + r * kTile;
     if constexpr (way == Way::tiles) {
@@ -82,7 +81,8 @@ void softmax_step(float* scores, float scale, float* max_so_far, float* total, f
     F32 w[kGroups];
     if constexpr (kPaired<way>) {
 #if defined(PACELINE_SIMD_BF16)
-      // Not fused: the largest score is to be exactly 0 past the maximum, however large it is.
+      // Not fused: the largest score must come out as exactly 0 past the maximum, however large it
+      // is.
       PACELINE_UNROLL for (int g = 0; g < kGroups; ++g) {
         w[g] = exp_for_bf16(load(s + g * kLanes) * set1(scale) - set1(tops[r]));
       }

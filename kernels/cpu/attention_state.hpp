@@ -1,4 +1,4 @@
-// The state of attention's softmax, segment by segment: what a row head has come to.
+// The state of attention's softmax, of a row head and a segment.
 #pragma once
 
 #include "kernels/cpu/simd_math.hpp"
@@ -17,14 +17,14 @@ struct State {
   float* total;  // [row heads]
 };
 
-/// Memory of attention_state_floats() as a state.
+/// A state in memory of attention_state_floats().
 PACELINE_INLINE State state_at(float* at, int row_heads, int width) {
   float* max = at + static_cast<std::ptrdiff_t>(row_heads) * width;
   return {at, max, max + row_heads};
 }
 
-/// Nothing has been seen. The maximum is finite, so that a tile of which a row sees nothing leaves
-/// all as it is.
+/// Begins a state that has seen no position. The maximum is finite, so that a tile of which a row
+/// sees nothing leaves the state as it is.
 PACELINE_INLINE void begin(const State& state, int first, int count, int width) {
   for (int r = first; r < first + count; ++r) {
     state.max[r] = -__FLT_MAX__;
@@ -34,8 +34,7 @@ PACELINE_INLINE void begin(const State& state, int first, int count, int width) 
                    static_cast<std::size_t>(count) * width * sizeof(float));
 }
 
-/// before += segment, for row heads [first, first + count). What is added to nothing keeps its
-/// bits.
+/// before += segment, for row heads [first, first + count). Adding to an empty state keeps bits.
 PACELINE_INLINE void add(const State& segment, const State& before, int first, int count,
                          int width) {
   for (int r = first; r < first + count; r += kLanes) {

@@ -1,11 +1,11 @@
-// Attention's products on the tile unit (AMX), 16 row heads at a time: K and V lie in the cache as
-// it wants them, in pairs, and queries and weights are bf16.
+// Attention's products on the tile unit (AMX), 16 row heads at a time: K and V lie in the cache in
+// the unit's order, in pairs, and queries and weights are bf16.
 //
-// Scores are chains of its steps over the head, 32 elements each (gemm_amx.cpp says what a step
-// adds in which order). What weights and V of a tile come to is a chain over its two halves that
-// begins at zero, and is added to what there was, scaled, by a fused multiply-add. Tiles have as
-// many rows as the largest row tile of a stretch. Of a smaller one nobody looks at what stands in
-// the others, for a row of a product depends on that row alone.
+// Scores are chains of its steps over the head, 32 elements each (gemm_amx.cpp has the order of
+// additions in a step). The product of weights and V of a tile is a chain over its two halves that
+// begins at zero, and is added to the scaled accumulator by a fused multiply-add. Tiles have as
+// many rows as the largest row tile of a stretch. A smaller row tile ignores the other rows, for a
+// row of a product depends on that row alone.
 #pragma once
 
 #include "kernels/cpu/amx.hpp"
@@ -15,19 +15,19 @@
 
 namespace paceline::kernels::cpu::PACELINE_ISA {
 
-inline constexpr int kStepElements = 32;  // of a head, or positions, that one step adds up
-inline constexpr int kStepLines = 16;     // cache lines of K or V that it reads
+inline constexpr int kStepElements = 32;  // elements of a head, or positions, that one step adds up
+inline constexpr int kStepLines = 16;     // cache lines of K or V of a step
 
 PACELINE_INLINE void fetch_lines(Ahead& ahead, int lines) {
   for (int line = 0; line < lines; ++line) fetch_line(ahead);
 }
 
-/// With more row tiles than these a softmax fetches nothing: shares are small, and asking for them
-/// takes longer than memory that rests (measured).
+/// Most row tiles that prefetch in the softmax. With more, shares are small and prefetching takes
+/// longer than idle memory costs (measured).
 inline constexpr int kMostThatFetch = 4;
 
-/// Each of `row_tiles` visits fetches its share: three quarters beside the steps and the rest
-/// beside the softmax, during which memory would rest otherwise. Against fetching beside the steps
+/// Shares the prefetches out among `row_tiles` visits: three quarters beside the steps and the rest
+/// beside the softmax, during which memory would idle otherwise. Against fetching beside the steps
 /// alone decoding takes up to 5 % less and verification 4 to 12 % less (measured).
 PACELINE_INLINE void share_out(Fetch& fetch, int head_dim, int row_tiles) {
   if (row_tiles > kMostThatFetch) {
@@ -40,15 +40,15 @@ PACELINE_INLINE void share_out(Fetch& fetch, int head_dim, int row_tiles) {
   fetch.softmax_lines = lines - fetch.step_lines * steps;
 }
 
-/// Touches what a step reads of K. Tile loads alone, even of lines that were prefetched, reach less
-/// of the bandwidth than plain loads do (0.88 of it, measured).
+/// Touches a step's lines of K. Tile loads alone, even of prefetched lines, reach less of the
+/// bandwidth than plain loads do (0.88 of it, measured).
 PACELINE_INLINE void touch_step(const std::byte* k, std::ptrdiff_t pair_bytes) {
   for (int line = 0; line < kStepLines; ++line)
     asm volatile("movl %0, %%eax" : : "m"(k[line * pair_bytes]) : "eax");
 }
 
-/// scores[r][g][...] = q . k of `count` groups, which begin at k[g]. q: [16][kQueryStride] words
-/// that begin with a head.
+/// scores[r][g][...] = q . k for `count` groups, which begin at k[g]. q: [16][kQueryStride] words,
+/// each row beginning with a head.
 template <int count>
 PACELINE_INLINE void score_groups(const AttentionArgs& args, const float* q,
                                   const std::byte* const* k, Ahead* fetch, int lines, int block,
@@ -94,7 +94,7 @@ PACELINE_INLINE void score_groups(const AttentionArgs& args, const float* q,
   if constexpr (count > 3) _tile_stored(3, scores + 3 * kLanes, kScoreBytes);
 }
 
-/// Scores of 16 row heads over groups [first, last) of the tile, as score_tile() of vectors.
+/// Scores of 16 row heads over groups [first, last) of the tile, as score_tile() does in vectors.
 static void score_in_tiles(const AttentionArgs& args, const float* q, const Groups& tile,
                            Fetch& fetch, int first, int last, int block, float* scores) {
   const std::byte* const* k = tile.k + first;
@@ -114,8 +114,8 @@ static void score_in_tiles(const AttentionArgs& args, const float* q, const Grou
   }
 }
 
-/// The groups of V behind one another, so that a step finds its 32 positions in one piece: where
-/// they are, if they are, or in `to`, [kTile / 2][head_dim] words. What is no group is zero there.
+/// Makes the groups of V contiguous, so that a step finds its 32 positions in one piece: in place
+/// if they are, or in `to`, [kTile / 2][head_dim] words. Missing groups are zero there.
 static void join_values(Groups& tile, int groups, int head_dim, std::uint32_t* to) {
   const std::ptrdiff_t words = std::ptrdiff_t{kLanes / 2} * head_dim;
   for (int g = 0; g < groups; g += 2) {
@@ -167,7 +167,7 @@ PACELINE_INLINE void multiply_values(const float* weights, const Groups& tile, A
   }
 }
 
-/// out[r][...] = alpha[r] * out + weights . V for MR row heads, of a tile whose values are joined.
+/// out[r][...] = alpha[r] * out + weights . V for MR row heads, over a tile with joined values.
 template <int MR>
 void accumulate_in_tiles(const AttentionArgs& args, const float* weights, const float* alpha,
                          const Groups& tile, Fetch& fetch, int groups, float* out) {

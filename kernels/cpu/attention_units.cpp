@@ -8,26 +8,26 @@
 namespace paceline::kernels::cpu {
 namespace {
 
-/// Row heads (rows times query heads of a kv head) that attend together: K and V tiles are used
-/// that many times once they are read. With 64 prefill takes up to a fifth longer, with 256 no less
+/// Row heads (rows times query heads of a kv head) that attend together: each K and V tile is used
+/// so many times once it is read. With 64 prefill takes up to a fifth longer, with 256 no less
 /// (measured, heads of 64 and of 128 elements).
 constexpr int kRowHeads = 112;
-/// Of sequences that have no K and V in common: verification of drafts takes 6 % longer when three
-/// of them come together (measured). And where threads would have too few units else.
+/// The same for sequences without common K and V, of which three together make verification of
+/// drafts 6 % longer (measured), and where threads would have too few units else.
 constexpr int kFewerRowHeads = 64;
-/// Units that a thread should have, for the threads to end at about the same time.
+/// Units of a thread, at least, so that threads end at about the same time.
 constexpr int kUnitsOfThread = 4;
 /// Row heads up to which a tile of K and V is used so little that fetching it counts.
 constexpr int kFewRowHeads = 24;
-/// K and V of a tile, of the kv heads that are side by side: with the tile that comes next they
-/// stay in a second-level cache.
+/// Bytes of K and V of a tile, over kv heads side by side: with the next tile they stay in a
+/// second-level cache.
 constexpr std::size_t kTileBytes = std::size_t{128} << 10;
 
 std::int64_t work_of(const Chain& chain, int first, int rows) {
   return rows * (std::int64_t{chain.first_position} + first) + rows * (rows + 1LL) / 2;
 }
 
-/// Positions from 0 on, in whole tiles, that all rows of both see in the same blocks.
+/// Positions from 0 on, in whole tiles, that all rows of both chains see in the same blocks.
 int in_common(const Chain& a, const Chain& b, int block) {
   const auto own = [](const Chain& c) { return c.path == nullptr ? c.first_position : c.base; };
   int positions = std::min(own(a), own(b));
@@ -74,7 +74,7 @@ void AttentionUnits::set(std::span<const Chain> chains, const KvShape& kv, int h
       const int shared = in_common(chains[pieces_[unit.first_piece].chain], chain, kv.block);
       const std::int64_t work = unit.work + work_of(chain, 0, chain.rows);
       const int most = shared > 0 ? most_rows : rows_of(kFewerRowHeads);
-      // A unit of one has yet to be shared; in others no row may come to lose what it shares.
+      // A unit of one chain may begin to share; in others no row may lose a shared position.
       if (unit.rows + chain.rows <= most && work <= most_work &&
           (unit.pieces == 1 || shared >= unit.shared) && (shared > 0 || unit.shared == 0)) {
         pieces_.push_back({c, 0, chain.rows});
@@ -112,8 +112,8 @@ void AttentionUnits::set_tasks(std::span<const Chain> chains, const KvShape& kv,
   const std::int64_t share = work_ * kv.kv_heads / threads;  // of a thread
   for (int u = 0; u < static_cast<int>(units_.size()); ++u) {
     const AttentionUnit& unit = units_[u];
-    int rows = unit.shared > 0 ? unit.rows : 0;  // that walk a tile together
-    int positions = 0;                           // that some row sees
+    int rows = unit.shared > 0 ? unit.rows : 0;  // rows that walk a tile together
+    int positions = 0;                           // positions that some row sees
     for (const AttentionPiece& piece : pieces(unit)) {
       rows = std::max(rows, piece.rows);
       positions =

@@ -1,4 +1,4 @@
-// Which rows attend together, and on which thread: worked out once a pass.
+// Distribution of attention over threads, planned once a pass: which rows attend together.
 #pragma once
 
 #include <cstddef>
@@ -21,35 +21,35 @@ struct AttentionPiece {
 struct AttentionUnit {
   int first_piece = 0;
   int pieces = 0;
-  int rows = 0;           ///< of all pieces
+  int rows = 0;           ///< rows of all pieces
   int shared = 0;         ///< AttentionArgs::shared
   std::int64_t work = 0;  ///< positions that the rows see
 };
 
-/// Neighbouring kv heads of a unit, which a thread takes through positions side by side: through
-/// all of them, or through some segments (kAttentionSegment).
+/// Neighbouring kv heads of a unit, which a thread takes side by side through all positions, or
+/// through some segments (kAttentionSegment).
 struct AttentionTask {
-  int unit = 0;  ///< of units()
+  int unit = 0;  ///< index into units()
   int first_head = 0;
   int heads = 0;
   int first_segment = 0;
   int segments = 0;        ///< 0: all positions
-  std::size_t states = 0;  ///< where those of its segments begin, in floats
+  std::size_t states = 0;  ///< where its segments' states begin, in floats
 };
 
 class AttentionUnits {
  public:
   /// Cuts the rows of a pass for `threads` threads, each of which takes units of any kv head.
-  /// Chains that begin with the same blocks come together; units hold at most kRowHeads row heads,
-  /// kFewerRowHeads of chains that share nothing or where threads would have too few units, or one
-  /// row; and where chains come together, no more of the work than leaves each thread several.
-  /// Those with the most work come first. Tasks have the kv heads of a unit side by side where that
-  /// is of use and leaves each thread several tasks; a unit that would keep one thread busy while
-  /// others have nothing to do is cut into segments.
+  /// Chains that begin with the same blocks come together. Units hold at most kRowHeads row heads
+  /// (kFewerRowHeads of chains that share nothing, or where threads would have too few units), or
+  /// one row; and where chains come together, no more of the work than leaves each thread several
+  /// units. Units with the most work come first. Tasks have the kv heads of a unit side by side
+  /// where this helps and leaves each thread several tasks; a unit that would keep one thread busy
+  /// while others have nothing to do is cut into segments.
   void set(std::span<const Chain> chains, const KvShape& kv, int heads, int threads);
   [[nodiscard]] std::span<const AttentionUnit> units() const { return units_; }
   [[nodiscard]] std::span<const AttentionTask> tasks() const { return tasks_; }
-  /// Those cut into segments: what is to be summed up when all tasks are done, as tasks that have
+  /// Units cut into segments, whose states are to be summed when all tasks are done: as tasks of
   /// all segments from the first on.
   [[nodiscard]] std::span<const AttentionTask> sums() const { return sums_; }
   [[nodiscard]] std::span<const AttentionPiece> pieces(const AttentionUnit& unit) const {

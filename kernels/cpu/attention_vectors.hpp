@@ -9,8 +9,7 @@
 
 namespace paceline::kernels::cpu::PACELINE_ISA {
 
-/// scores[r][...] of NV groups = q . k, for MR row heads. `block`: positions of the block that
-/// holds the groups.
+/// scores[r][...] of NV groups = q . k, for MR row heads. `block`: positions of the groups' block.
 template <Way way, int MR, int NV>
 void score(const AttentionArgs& args, const float* q, const std::byte* const* groups,
            const Ahead* fetch, int block, float* scores) {
@@ -41,12 +40,12 @@ void score(const AttentionArgs& args, const float* q, const std::byte* const* gr
   }
 }
 
-/// out[r][NV * 16 lanes] = alpha[r] * out + weights . V over `count` groups. kHalf: V has the first
-/// 8 lanes alone.
+/// out[r][NV * 16 lanes] = alpha[r] * out + weights . V over `count` groups. kHalf: V has only the
+/// first 8 lanes.
 template <Way way, int MR, int NV, bool kHalf>
 void accumulate(const AttentionArgs& args, const float* weights, const float* alpha,
                 const Groups& groups, const Ahead* fetch, int count, int lane, float* out) {
-  // Lines of K or V of a group for each vector of it.
+  // Lines of K or V of a group for each of its vectors.
   constexpr int kSteps = kBf16<way> ? kLanes / 2 : kLanes;
   const int d = args.head_dim;
   const int width = whole_vectors(d);
@@ -86,7 +85,7 @@ void accumulate(const AttentionArgs& args, const float* weights, const float* al
   }
 }
 
-/// Vectors side by side with few rows, as in gemm.cpp.
+/// Vectors side by side for few rows, as in gemm.cpp.
 constexpr int wide_vectors(int rows) {
 #if defined(PACELINE_SIMD_AVX512)
   return rows <= 4 ? 4 : 2;
@@ -97,14 +96,14 @@ constexpr int wide_vectors(int rows) {
 #endif
 }
 
-/// Row heads that registers hold at once: all MR of them, or the larger half. But 7 are 5 and 2:
-/// 3 are too few chains of additions for the multipliers and take as long as 4.
+/// Row heads that registers hold at once: all MR of them, or the larger half. But 7 are 5 and 2: 3
+/// are too few chains of additions for the multipliers and take as long as 4.
 constexpr int rows_at_once(int rows) {
   return rows <= kMaxTileRows ? rows : rows == 7 ? 5 : (rows + 1) / 2;
 }
 
-/// Scores of MR row heads, which registers hold, over groups [first, last) of the tile, which lie
-/// in blocks of `block` positions.
+/// Scores of MR row heads, which registers hold, over groups [first, last) of the tile, in blocks
+/// of `block` positions.
 template <Way way, int MR>
 PACELINE_INLINE void score_rows(const AttentionArgs& args, const float* q, const Groups& tile,
                                 const Fetch& fetch, int first, int last, int block, float* scores) {
@@ -120,7 +119,7 @@ PACELINE_INLINE void score_rows(const AttentionArgs& args, const float* q, const
 
 /// The same for MR row heads, in two parts where registers hold fewer: K comes from the first-level
 /// cache the second time. Both parts fetch the same lines: with the first alone 7 query heads take
-/// 7 % longer (measured; probably some prefetches of many are dropped).
+/// 7 % longer (measured; probably some of many prefetches are dropped).
 template <Way way, int MR>
 void score_tile(const AttentionArgs& args, const float* q, const Groups& tile, Fetch& fetch,
                 int first, int last, int block, float* scores) {
@@ -149,7 +148,7 @@ PACELINE_INLINE void accumulate_rows(const AttentionArgs& args, const float* wei
   }
 }
 
-/// Likewise in parts.
+/// Accumulates MR row heads, in the same two parts.
 template <Way way, int MR>
 void accumulate_tile(const AttentionArgs& args, const float* weights, const float* alpha,
                      const Groups& tile, Fetch& fetch, int groups, float* out) {

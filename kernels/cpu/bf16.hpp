@@ -10,7 +10,7 @@ namespace paceline::kernels::cpu {
   return std::bit_cast<float>(static_cast<std::uint32_t>(x) << 16);
 }
 
-/// Nearest even; NaN becomes a quiet NaN.
+/// Rounds to nearest even; NaN becomes a quiet NaN.
 [[nodiscard]] inline std::uint16_t float_to_bf16(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   if ((bits & 0x7FFFFFFFU) > 0x7F800000U) return 0x7FC0;

@@ -6,7 +6,7 @@
 #if defined(PACELINE_SIMD_BF16)
 namespace paceline::kernels::cpu::PACELINE_ISA {
 
-/// The bf16 nearest to 32 values, in order; subnormals are zero.
+/// The nearest bf16 of 32 values, in order; subnormals become zero.
 PACELINE_INLINE U32 to_pairs(F32 low, F32 high) {
   return {(__m512i)_mm512_cvtne2ps_pbh(high.v, low.v)};
 }
@@ -14,8 +14,8 @@ PACELINE_INLINE U32 to_pairs(F32 low, F32 high) {
 PACELINE_INLINE F32 first_of(U32 pairs) { return as_float(shift_left<16>(pairs)); }
 PACELINE_INLINE F32 second_of(U32 pairs) { return as_float(pairs & set1(0xFFFF0000U)); }
 
-/// e^x for x <= 0, to be rounded to bf16: off by a tenth of what that rounding is off by, at half
-/// of what exp() takes. Subnormal, which bf16 takes for 0, below -87.4; NaN stays NaN.
+/// e^x for x <= 0, to be rounded to bf16: its error is a tenth of the rounding's, at half the cost
+/// of exp(). Subnormal, which bf16 takes for 0, below -87.4; NaN stays NaN.
 PACELINE_INLINE F32 exp_for_bf16(F32 x) {
   // e^x = 2^n 2^f with |f| <= 1/2. The bound keeps n finite where x is -infinity.
   const F32 y = max(set1(-128.0F), x * set1(1.44269504F));

@@ -1,10 +1,10 @@
-// The CPU backend: who works on which rows of a pass, and all that is not of a pass.
+// The CPU backend: distribution of a pass's rows over threads, and everything outside passes.
 //
-// Threads share each operation, or each takes some of the rows through all of them. The first reads
-// weights once, and hands operations and what they give from core to core, which takes some
-// microseconds each time. The second does not, but reads the weights as often as there are threads:
-// for models that a core's own cache holds, and for many rows of those that all cores' does
-// (pass_parts.cpp).
+// Threads share each operation, or each takes some of the rows through all of them. Sharing reads
+// weights once, but hands operations and their results from core to core, which takes some
+// microseconds each time. Parts avoid this, but read the weights as often as there are threads:
+// they serve models that a core's own cache holds, and many rows of models that the shared cache
+// holds (pass_parts.cpp).
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -38,7 +38,8 @@ class HostBuffer final : public Buffer {
   Memory memory_;
 };
 
-/// All of it is mapped from the start: what was never touched, or was given back, takes no memory.
+/// Memory that is mapped in whole from the start: pages never touched, or given back, take no
+/// memory.
 class ElasticHostBuffer final : public ElasticBuffer {
  public:
   ElasticHostBuffer(std::size_t bytes, std::size_t most) : memory_(most), size_(bytes) {}
@@ -143,12 +144,12 @@ class CpuBackend final : public Backend {
   const KernelTable& kernels_;
   Sampler sampler_;
   std::vector<Workspace> workspaces_;  ///< [threads]
-  CpuOperations together_;             ///< of all threads
-  std::vector<CpuOperations> apart_;   ///< [threads] of one each
+  CpuOperations together_;             ///< operations shared by all threads
+  std::vector<CpuOperations> apart_;   ///< [threads] operations of one thread each
   Batch batch_;
   RowPlan plan_;                                                 ///< of batch_
-  std::vector<PassRows> parts_;                                  ///< of batch_, for a thread each
-  std::chrono::steady_clock::time_point begin_, end_, sampled_;  ///< of the pass
+  std::vector<PassRows> parts_;                                  ///< parts of batch_, one a thread
+  std::chrono::steady_clock::time_point begin_, end_, sampled_;  ///< times of the pass
 };
 
 void CpuBackend::run(Recording& recording, const std::function<void(Operations&)>& compute) {

@@ -81,8 +81,8 @@ Sampler::Distribution Sampler::join(int spans, const Scratch& scratch) {
   return found;
 }
 
-/// Most vocabularies are padded at their end: there the row is but shorter. Of the rest only spans
-/// that have a banned token are scanned again.
+/// Most vocabularies are padded at their end: banning the padding shortens the row. Elsewhere only
+/// spans with a banned token are scanned again.
 Sampler::Fault Sampler::ban(const float* logits, std::span<const TokenId> banned, Scratch& scratch,
                             Choice& choice) {
   const int whole = choice.vocab;
@@ -139,9 +139,9 @@ void Sampler::filter(const SampleRow& row, const Choice& choice, Scratch& scratc
     return;
   }
 
-  // Candidates: enough of the most probable tokens to hold the kept set. The k-th largest chunk
-  // maximum bounds the k-th largest value from below; for top-p the cut falls until it holds the
-  // mass.
+  // Candidates are enough of the most probable tokens to hold the kept set. The k-th largest chunk
+  // maximum bounds the k-th largest value from below; for top-p the cut falls until the candidates
+  // hold the mass.
   int count = 0;
   if (by_count && row.top_k <= static_cast<int>(chunk_max.size())) {
     count = gather(largest_chunk(row.top_k, scratch));
@@ -154,14 +154,14 @@ void Sampler::filter(const SampleRow& row, const Choice& choice, Scratch& scratc
         kernels_.exponentials(scratch.values.data(), all.max, count, scratch.weights.data());
         double mass = 0;
         for (int i = 0; i < count; ++i) mass += scratch.weights[i];
-        // A little more than needed: the sorted sum below rounds differently.
+        // The margin covers the sorted sum below, which rounds differently.
         if (mass > static_cast<double>(row.top_p) * all.sum * (1 + 1e-6)) break;
       }
     }
   }
 
   // Candidates stay in id order, so that sums over them have one order.
-  std::uint64_t last = std::numeric_limits<std::uint64_t>::max();  // key of the last token kept
+  std::uint64_t last = std::numeric_limits<std::uint64_t>::max();  // of the last kept token
   double total = all.sum;
   if (by_count) {
     std::vector<std::uint64_t>& keys = scratch.keys;
@@ -193,8 +193,8 @@ void Sampler::filter(const SampleRow& row, const Choice& choice, Scratch& scratc
 }
 
 void Sampler::mass_prefix(double target, float max, int count, Scratch& scratch, Kept& kept) {
-  // Tokens are put into bins by value and only the bin in which the mass reaches its target is
-  // sorted (the next ones too where rounding asks for it).
+  // Tokens go into bins by value, and only the bin in which the mass reaches its target is sorted
+  // (and the next ones where rounding asks for it).
   constexpr int kBins = 2048;
   constexpr float kBinsPerUnit = 64;
   const int bins = count <= 512 ? 1 : kBins;
@@ -256,7 +256,7 @@ void Sampler::best(const SampleRow& row, const Choice& choice, Scratch& scratch,
 void Sampler::best_logits(const Choice& choice, Scratch& scratch, std::span<Ranked> out) {
   const int vocab = choice.vocab;
   const int wanted = static_cast<int>(out.size());
-  const float lowest = std::numeric_limits<float>::lowest();  // leaves the banned ones out
+  const float lowest = std::numeric_limits<float>::lowest();  // leaves banned tokens out
   const float cut = std::max(lowest, first_cut(wanted, choice, scratch));
   scratch.ids.resize(static_cast<std::size_t>(vocab));
   scratch.values.resize(static_cast<std::size_t>(vocab));
@@ -297,8 +297,8 @@ void Sampler::best_scores(const SampleRow& row, const Choice& choice, Scratch& s
   List list;
   list.values.fill(-kInfinity);
   list.ids.fill(std::numeric_limits<TokenId>::max());
-  // The chunks of the largest logits first, as many as tokens are wanted: the scores found in them
-  // let most others be left out.
+  // The chunks of the largest logits come first, as many as tokens are wanted: their scores let
+  // most other chunks be left out.
   const int chunks = chunks_of(vocab);
   const float cut = first_cut(wanted, choice, scratch);
   int firsts = 0;
@@ -313,7 +313,7 @@ void Sampler::best_scores(const SampleRow& row, const Choice& choice, Scratch& s
     std::vector<List> lists(static_cast<std::size_t>(pool_.size()), list);
     pool_.for_units(spans_of(vocab),
                     [&](int thread, int i) { improve(lists[thread], i * kSpan, (i + 1) * kSpan); });
-    // Lists have their first tokens in common.
+    // Lists of different threads have their first tokens in common.
     std::vector<std::uint64_t>& keys = scratch.keys;
     keys.clear();
     for (const List& part : lists) {

@@ -1,5 +1,5 @@
 // Sampling by shared noise on the CPU: argmax over the kept tokens of s + g, s = logit * (1 / T),
-// and the tokens that come after it in that order.
+// and the next tokens in that order.
 //
 // Log-probabilities come from sums of exp(s - max) over spans of 4096 tokens, joined in span order
 // in double precision. top-k, top-p and min-p each keep a prefix of the tokens ordered by s
@@ -31,7 +31,7 @@ class Sampler {
  private:
   enum class Fault : std::uint8_t { none, not_finite, nothing_left };
 
-  /// What is known of a distribution over the vocabulary.
+  /// Maximum and mass of a distribution over the vocabulary.
   struct Distribution {
     float max = 0;   ///< of s
     double sum = 0;  ///< of exp(s - max)
@@ -42,14 +42,14 @@ class Sampler {
     TokenId id = 0;
     double sum = 0;  ///< of exp(s - max)
   };
-  /// What a row's noise is to choose from.
+  /// The tokens that a row's noise chooses from.
   struct Choice {
     float scale = 1;                 ///< 1 / T; 1 at temperature 0
-    int vocab = 0;                   ///< all from here on are banned
+    int vocab = 0;                   ///< tokens from here on are banned
     const float* allowed = nullptr;  ///< [vocab] logits, banned tokens at -infinity
     Distribution full;               ///< of all tokens
-    Distribution all;                ///< of the allowed ones
-    Kept kept;                       ///< of them, all at temperature 0
+    Distribution all;                ///< of the allowed tokens
+    Kept kept;                       ///< of the allowed tokens; all at temperature 0
   };
   /// Working memory of one thread.
   struct Scratch {
@@ -77,12 +77,12 @@ class Sampler {
   /// work(row, scratch, split) for every row; throws when one has a fault.
   template <class Work>
   void for_rows(int count, const Work& work);
-  /// Leaves the chunk maxima of the allowed tokens' s in scratch.
+  /// Prepares a choice. Leaves the chunk maxima of the allowed tokens' s in scratch.
   Fault prepare(const float* logits, int vocab, const SampleRow& row, Scratch& scratch, bool split,
                 Choice& choice);
   Fault scan_row(const float* logits, int vocab, float scale, Scratch& scratch, bool split,
                  Distribution& found);
-  /// Takes the banned tokens out of what the scan of the whole row left in scratch.
+  /// Removes the banned tokens from the scan of the whole row in scratch.
   Fault ban(const float* logits, std::span<const TokenId> banned, Scratch& scratch, Choice& choice);
   /// The distribution of the first `spans` spans of scratch, joined in their order.
   static Distribution join(int spans, const Scratch& scratch);
@@ -91,7 +91,7 @@ class Sampler {
   void mass_prefix(double target, float max, int count, Scratch& scratch, Kept& kept);
   /// The k-th largest of scratch.chunk_max, 1 <= k <= chunks.
   static float largest_chunk(int k, Scratch& scratch);
-  /// The best `wanted` allowed logits are all at least this.
+  /// A cut that the best `wanted` allowed logits all reach.
   static float first_cut(int wanted, const Choice& choice, Scratch& scratch);
   /// The best tokens of the row, in order.
   void best(const SampleRow& row, const Choice& choice, Scratch& scratch, bool split,

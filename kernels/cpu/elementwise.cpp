@@ -4,8 +4,8 @@
 #include "kernels/cpu/simd_math.hpp"
 
 namespace paceline::kernels::cpu::PACELINE_ISA {
-/// The sum of squares runs in four accumulators over vectors 0, 1, 2, 3 mod 4 of the row, joined as
-/// (0 + 1) + (2 + 3) and then over lanes.
+/// RMSNorm. The sum of squares runs in four accumulators over vectors 0, 1, 2, 3 mod 4 of the row,
+/// joined as (0 + 1) + (2 + 3) and then over lanes.
 void add_rmsnorm(const NormArgs& args, int first, int last) {
   const int width = args.width;
   for (int r = first; r < last; ++r) {

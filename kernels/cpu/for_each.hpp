@@ -1,4 +1,4 @@
-// When work is shared among threads, and when it is too little for that.
+// Sharing of work among threads, where it is enough to wake them.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace paceline::kernels::cpu {
 
-/// Elements below which an elementwise operation is not worth waking the threads for.
+/// Elements below which an elementwise operation is not worth waking the threads.
 constexpr std::int64_t kParallelElements = 16384;
 
-/// f(unit) for units 0 .. count - 1, on the threads when `elements` of work warrant it.
+/// Calls f(unit) for units 0 .. count - 1, on the threads when `elements` of work warrant it.
 template <class F>
 void for_each(ThreadPool& pool, int count, std::int64_t elements, F&& f) {
   if (elements < kParallelElements) {

@@ -1,5 +1,5 @@
-// silu(gate) * up beside the tile unit: what a row block's gates and ups come to is computed row by
-// row between the steps of the block that follows, as the vector units have little to do meanwhile.
+// silu(gate) * up beside the tile unit: the gates and ups of a row block are combined row by row
+// between the steps of the next block, while the vector units have little to do.
 #pragma once
 
 #include "kernels/cpu/amx.hpp"
@@ -9,19 +9,19 @@
 
 namespace paceline::kernels::cpu::PACELINE_ISA {
 
-/// Where the outputs of a call go, and those that are under way: of a row block and a panel.
+/// Destination of the outputs of a call, and the outputs under way: of a row block and a panel.
 struct Gating {
   std::byte* out;  ///< [rows][row_bytes] of bf16
   std::ptrdiff_t row_bytes;
   bool past_caches;              ///< out is written to memory; it then begins on a cache line
   const float* gates = nullptr;  ///< [tile][vector][row][16]
   const float* ups = nullptr;    ///< the same
-  std::byte* to = nullptr;       ///< of the first row
-  int next = 0, rows = 0;        ///< the row that is next, of so many
+  std::byte* to = nullptr;       ///< place of the first row
+  int next = 0, rows = 0;        ///< the next row, of so many
   int at_once = 0;               ///< rows a step
 };
 
-/// The next `count` rows, or as many as are left.
+/// Gates the next `count` rows, or as many as are left.
 PACELINE_INLINE void gate_rows(Gating& gating, int count) {
   constexpr int kVector = kTileRows * kLanes;
   const int left = gating.rows - gating.next;
@@ -43,8 +43,8 @@ PACELINE_INLINE void gate_rows(Gating& gating, int count) {
   }
 }
 
-/// Begins with the outputs of a row block and a panel, to be done within `steps` steps. Those that
-/// were under way are done first.
+/// Begins with the outputs of a row block and a panel, to be done within `steps` steps. Outputs
+/// under way are finished first.
 PACELINE_INLINE void gate_block(Gating& gating, const float* gates, const float* ups, int first_row,
                                 int rows, int panel, int steps) {
   gate_rows(gating, gating.rows);
@@ -56,7 +56,7 @@ PACELINE_INLINE void gate_block(Gating& gating, const float* gates, const float*
   gating.at_once = (rows + steps - 1) / steps;
 }
 
-/// Does what is left, for all threads to see.
+/// Gates the remaining rows, for all threads to see.
 PACELINE_INLINE void finish_gating(Gating& gating) {
   gate_rows(gating, gating.rows);
   if (gating.past_caches) _mm_sfence();

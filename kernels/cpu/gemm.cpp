@@ -1,10 +1,10 @@
 // Matrix products with packed weights. See tile.hpp for the arithmetic.
 //
 // A weight panel (32 outputs x K) is streamed from memory once and used for every row block before
-// the next one: whole, or where registers hold half its width some steps of K at a time, which stay
-// in the first-level cache. The rows, widened to fp32 and interleaved by block, stay in the caches.
-// With few rows two panels go side by side, because one would leave too few chains of additions to
-// keep the multipliers busy.
+// the next panel: whole, or, where registers hold half its width, some steps of K at a time, which
+// stay in the first-level cache. The rows, widened to fp32 and interleaved by block, stay in the
+// caches. With few rows two panels go side by side, because one would leave too few chains of
+// additions to keep the multipliers busy.
 #include "kernels/cpu/kernel_table.hpp"
 #include "kernels/cpu/parts.hpp"
 #include "kernels/cpu/simd_bf16.hpp"
@@ -19,7 +19,7 @@ struct Block {
   int first, rows;
 };
 
-/// The larger blocks come first.
+/// A row block; larger blocks come first.
 Block row_block(const LinearArgs& args, int index) {
   const int base = args.rows / args.row_blocks;
   const int larger = args.rows % args.row_blocks;
@@ -27,23 +27,23 @@ Block row_block(const LinearArgs& args, int index) {
   return {index * base + larger, base};
 }
 
-/// Steps [first, last) of K, all of one segment.
+/// Steps [first, last) of K, all in one segment.
 struct Steps {
   int first, last;
   int segment;
-  bool begin, end;  ///< of the segment
+  bool begin, end;  ///< at the begin and the end of the segment
 };
 
-/// Which part of what comes after some steps a product prefetches, and its bytes for each step.
+/// The share of the data after some steps that a product prefetches, and its bytes for each step.
 struct Share {
   int index;
   std::ptrdiff_t bytes;
 };
 
-/// How the weights of a product are stored and multiplied.
+/// Format of a product's weights.
 enum class Weight { f32, bf16 };
 
-/// Words of 32 bits that a row has in the packed input.
+/// Words of 32 bits of a row in the packed input.
 template <Weight weight>
 constexpr int packed_words(int k) {
 #if defined(PACELINE_SIMD_DOT)
@@ -53,7 +53,7 @@ constexpr int packed_words(int k) {
 #endif
 }
 
-/// A tile in memory is [MR][NV][kLanes].
+/// Loads a tile from memory, [MR][NV][kLanes].
 template <int MR, int NV>
 PACELINE_INLINE Tile<MR, NV> load_tile(const float* from) {
   Tile<MR, NV> tile;
@@ -70,24 +70,24 @@ PACELINE_INLINE void store_tile(float* to, const Tile<MR, NV>& tile) {
   }
 }
 
-/// Steps of K: pairs of bf16, or single fp32.
+/// Steps of K: pairs of bf16, or single fp32 elements.
 template <Weight weight>
 int steps_of(const LinearArgs& args) {
   return weight == Weight::bf16 ? args.k / 2 : args.k;
 }
 
-/// Of a tile in memory, the largest.
+/// Floats of the largest tile in memory.
 constexpr std::ptrdiff_t kTileFloats = kMaxTileRows * kTileVectors * kLanes;
 
-/// Tiles of sums that a tile of outputs has in memory: its own, between two calls for some of its
-/// steps, and those of K-segments that wait for their neighbour, by level of the tree over them.
+/// Tiles in memory for the sums of a tile of outputs: its own, between calls for some of its steps,
+/// and those of K-segments that wait for their neighbour, by level of the tree.
 constexpr int tiles_of_sums(int segments) {
   int tiles = 1;
   while (1 << (tiles - 1) < segments) ++tiles;
   return tiles;
 }
 
-/// Adds the sums that wait for those of a segment, and returns where these would wait in turn.
+/// Adds the sums that wait for a segment's, and returns where the result would wait in turn.
 template <int MR, int NV>
 PACELINE_INLINE float* add_waiting(float* waiting, Tile<MR, NV>& tile, int segment) {
   for (; (segment & 1) != 0; segment >>= 1, waiting += kTileFloats) {
@@ -124,21 +124,21 @@ PACELINE_INLINE void finish(const LinearArgs& args, Tile<MR, NV>& tile, int row,
   }
 }
 
-/// Steps that all row blocks take before the next. Where a tile is as wide as a panel these are all
-/// there are. Where it is not, each block passes them more than once, so they and its rows are to
-/// stay in the first-level cache, and what is fetched ahead is to come in order: 8 KB of weights.
-/// (With all steps at once 4 to 6 rows take 1.4 times as long, 8 to 12 rows 1.2 times; of 16 KB 8
-/// to 16 rows take 1.1 times as long.)
+/// Steps that all row blocks take before the next steps. Where a tile is as wide as a panel all
+/// steps are taken at once. Where it is narrower, each block passes them more than once, so they
+/// and its rows should stay in the first-level cache, and prefetches should come in order: 8 KB of
+/// weights. (With all steps at once 4 to 6 rows take 1.4 times as long, 8 to 12 rows 1.2 times;
+/// with 16 KB 8 to 16 rows take 1.1 times as long.)
 constexpr int kStepsTogether = kTileVectors < kVectorsPerPanel ? 64 : 1 << 30;
-/// How many steps further on than the next ones prefetching is. Where few come at once, memory is
-/// not always there by then: 8 to 32 rows take 2 to 5 % longer without (measured).
+/// Steps that prefetching is ahead of the next ones. Where few steps come at once, memory is not
+/// always there by then: 8 to 32 rows take 2 to 5 % longer without (measured).
 constexpr int kFurther = kTileVectors < kVectorsPerPanel ? 32 : 0;
 
 /// NV vectors of outputs from vector `first_vector` of the matrix, for MR rows from `row` on, over
 /// some of the steps of K: calls take them in order, and the last writes the outputs. `sums`:
 /// tiles_of_sums() tiles that stay from call to call.
 ///
-/// With the few rows of a tile a call is soon over, so it divides nothing and decides little:
+/// A call is soon over with the few rows of a tile, so it divides nothing and decides little:
 /// divisions alone took 4 % of all products (measured, AVX2). Not inlined: 4 rows, which wait for
 /// memory, would take a fifth longer (measured; no cause was found).
 template <Weight format, int MR, int NV, Prefetch kPrefetch>
@@ -195,8 +195,7 @@ template <Weight format, int MR, int NV, Prefetch kPrefetch>
   }
 }
 
-/// Vectors side by side for a row block of that many rows: enough accumulators to hide the latency
-/// of addition.
+/// Vectors side by side for a row block: enough accumulators to hide the latency of addition.
 constexpr int wide_vectors(int rows) {
 #if defined(PACELINE_SIMD_AVX512)
   return rows <= 3 ? 4 : 2;
@@ -207,7 +206,8 @@ constexpr int wide_vectors(int rows) {
 #endif
 }
 
-/// NV vectors of outputs from vector `first_vector` on, for MR rows, read in order, once.
+/// NV vectors of outputs from vector `first_vector` on, for MR rows; weights are read in order,
+/// once.
 template <Weight format, int MR, int NV>
 void stream_vectors(const LinearArgs& args, int first_vector, int row, float* sums) {
   const int of_segment = steps_of<format>(args) / args.segments;
@@ -237,19 +237,20 @@ void stream_panels(const LinearArgs& args, int first, int last, int row, float* 
 /// Neighbouring row blocks of one size, among `together` that take the same steps of a panel.
 struct Run {
   int first_row;
-  int index, count;  ///< of the blocks among those
+  int index, count;  ///< of the blocks among `together`
   int together;
 };
 
-/// Some steps of a panel for row blocks of MR rows. They are there already: products with the steps
-/// before fetched them.
+/// Takes row blocks of MR rows through some steps of a panel. Earlier products have prefetched
+/// them.
 template <Weight format, int MR>
 void panel_steps(const LinearArgs& args, int panel, Run run, const Steps& steps, float* sums) {
   constexpr int kWide = wide_vectors(MR);
   constexpr int kParts = kWide < kVectorsPerPanel ? kVectorsPerPanel / kWide : 1;
   constexpr int kVectors = kVectorsPerPanel / kParts;
   const std::ptrdiff_t of_tile = tiles_of_sums(args.segments) * kTileFloats;
-  // Rounded up, so that the shares leave no gap; at least two, so that a step is a line at most.
+  // Bytes are rounded up, so that the shares leave no gap; shares are at least two, so that a step
+  // is a line at most.
   const int shares = run.together * kParts;
   Share share = {run.index * kParts, (kPanelWidth * 4 + shares - 1) / shares};
   for (int i = 0; i < run.count; ++i) {
@@ -260,9 +261,10 @@ void panel_steps(const LinearArgs& args, int panel, Run run, const Steps& steps,
   }
 }
 
-/// Of row blocks of one size.
+/// Functions for row blocks of one size.
 struct Functions {
-  /// Null where a tile of so many rows is narrower than a panel, which could not be read in order.
+  /// Null where a tile of so many rows is narrower than a panel, which then cannot be read in
+  /// order.
   void (*stream_panels)(const LinearArgs&, int, int, int, float*);
   void (*panel_steps)(const LinearArgs&, int, Run, const Steps&, float*);
 };
@@ -320,15 +322,15 @@ std::size_t packed_row_bytes(int k, int) {
   return static_cast<std::size_t>(packed_words<format>(k)) * 4;
 }
 
-/// Packed input that stays in the second-level cache while weight panels pass by.
+/// Bytes of packed input that stay in the second-level cache while weight panels pass by.
 constexpr std::size_t kInputBytes = std::size_t{1} << 20;
 
-/// fp32 values of scratch that a row block's sums of a panel take.
+/// fp32 values of scratch for a row block's sums of a panel.
 std::ptrdiff_t floats_of_sums(const LinearArgs& args) {
   return tiles_of_sums(args.segments) * kTileFloats * (kVectorsPerPanel / kTileVectors);
 }
 
-/// As many row blocks as the cache holds. One block has wide products of its own.
+/// Blocking by the cache: as many row blocks as it holds. One block has wide products of its own.
 template <Weight format>
 Blocking blocking(const LinearArgs& args) {
   const std::size_t block_bytes = packed_row_bytes<format>(args.k, args.segments) * kMaxTileRows;
@@ -340,7 +342,7 @@ Blocking blocking(const LinearArgs& args) {
           static_cast<std::size_t>(at_once * floats_of_sums(args)) * sizeof(float)};
 }
 
-/// [k][rows of the block], or pairs of k.
+/// Packs rows as [k][rows of the block], or pairs of k.
 template <Weight format>
 void pack_rows(const LinearArgs& args, int first_block, int last_block) {
   for (int b = first_block; b < last_block; ++b) {
@@ -355,7 +357,7 @@ void pack_rows(const LinearArgs& args, int first_block, int last_block) {
       interleave(out, block.rows, words, [&](int r, int i, int lanes, std::uint32_t* row) {
         const std::size_t at = static_cast<std::size_t>(i) * 4;
         const std::size_t bytes = static_cast<std::size_t>(lanes) * 4;
-        const std::size_t left = row_bytes - at;  // of an odd row, half a word less
+        const std::size_t left = row_bytes - at;  // half a word less at the end of an odd row
         row[lanes - 1] = 0;
         __builtin_memcpy(row, in + r * row_bytes + at, bytes < left ? bytes : left);
       });
@@ -380,7 +382,7 @@ void linear(const LinearArgs& args, int first, int last, int first_block, int la
     of_first.stream_panels(args, first, last, block.first, sums);
     return;
   }
-  // Blocks as large as the first one, and the rest, which have a row less.
+  // Blocks as large as the first form one run, and the rest, with a row less, another.
   int alike = 1;
   while (alike < blocks && row_block(args, first_block + alike).rows == block.rows) ++alike;
   const Run largest = {block.first, 0, alike, blocks};

@@ -9,15 +9,15 @@
 //
 // Up to 16 rows stay in a cache while pairs of panels are streamed past them. More go through one
 // panel after the other, and fetch the next one meanwhile: whole panels while they stay in the
-// second-level cache, else chunk by chunk. Then outputs come and go, as they are, so that the chain
-// of steps is the same.
+// second-level cache, else chunk by chunk. Then outputs are stored and reloaded as they are, so
+// that the chain of steps is the same.
 //
-// What gates and ups come to never leaves the first-level cache where panels are taken whole: the
-// vector units make silu(gate) * up of one row block while the tile unit multiplies the next.
+// Gates and ups never leave the first-level cache where panels are taken whole: the vector units
+// make silu(gate) * up of one row block while the tile unit multiplies the next.
 //
 // Rows are packed as [tile][segment][step][rows of the tile][32], zero behind the end of a segment:
-// the last step of a segment may read weights behind it, which count zero times. Rows that need no
-// such end are read as they lie where packing would take longer than it saves.
+// the last step of a segment may read weights behind it, which are multiplied by zero. Rows that
+// need no such end are read in place where packing would take longer than it saves.
 #include "kernels/cpu/parts.hpp"
 #include "kernels/cpu/tile_steps.hpp"
 
@@ -28,54 +28,56 @@ constinit thread_local int configured_tiles = 0;
 namespace {
 
 /// Steps that row blocks take through a panel in turn: 16 KB of it, which stay in the first-level
-/// cache while the rows' 16 KB of each block go by. With twice as many a step takes a third longer,
-/// with half as many outputs come and go too often (measured).
+/// cache while the rows' 16 KB of each block go by. With twice as many a step takes a third longer;
+/// with half as many outputs are stored and reloaded too often (measured).
 constexpr int kChunkSteps = 8;
-/// A segment of so few steps is taken whole: 16 row blocks of it stay in the second-level cache,
-/// and outputs that do not come and go are worth more than the first level (128 and 256 rows of 896
+/// Steps up to which a segment is taken whole: 16 row blocks of it stay in the second-level cache,
+/// and keeping outputs in tiles is worth more than the first level (128 and 256 rows of 896
 /// elements take 5 to 7 % less time, 512 as much; measured).
 constexpr int kFewSteps = 32;
-/// Up to this size, packed, one or two row blocks go through a whole panel each, and the next panel
-/// has that long to come (a fifth faster, measured).
+/// Packed size up to which one or two row blocks go through a whole panel each, so that the next
+/// panel has as long to come (a fifth faster, measured).
 constexpr std::size_t kFewRowBytes = std::size_t{512} << 10;
-/// Smaller weights stay in a cache, from where they come without being fetched ahead of time (3 to
-/// 10 % faster, measured).
+/// Weights below this size stay in a cache, and need no fetching ahead (3 to 10 % faster,
+/// measured).
 constexpr std::ptrdiff_t kStreamedBytes = std::ptrdiff_t{1} << 20;
-/// Panels that are streamed in one go: where it begins, nothing has been fetched yet.
+/// Panels that are streamed in one go; at its start nothing has been fetched yet.
 constexpr int kStreamedPanels = 4;
 /// Packed rows that stay in a second-level cache.
 constexpr std::size_t kInputBytes = std::size_t{1} << 20;
-/// Outputs under way beside rows that stay there: enough panels for a chunk of them to pay.
+/// Outputs under way beside rows that stay in the cache: enough panels for a chunk of them to pay.
 constexpr std::size_t kSumBytes = std::size_t{128} << 10;
-/// Beside rows that come from further away for each group of panels: as many as the cache holds.
+/// Outputs beside rows that come from further away for each group of panels: as many as the cache
+/// holds.
 constexpr std::size_t kMostSumBytes = std::size_t{512} << 10;
-/// So many row blocks are read where they lie: packing them takes longer than it saves (products of
-/// up to 64 rows of 4,864 elements take 5 to 12 % less time so, of 896 3 to 10 %, with more panels
+/// Row blocks up to which rows are read in place: packing takes longer than it saves (so products
+/// of up to 64 rows of 4,864 elements take 5 to 12 % less time, of 896 3 to 10 %, with more panels
 /// the same; measured).
 constexpr int kFewBlocks = 2;
-/// More of them are too where a thread's panels go past them so few times (65 to 512 rows with 14
-/// or 18 panels a thread take 5 to 15 % less time, with 152 up to 10 % more; measured), but for
-/// rows whole small pages apart: their lines crowd each other out of the caches.
+/// Panels of a thread up to which more row blocks are read in place too, for they go past so few
+/// times (65 to 512 rows with 14 or 18 panels a thread take 5 to 15 % less time, with 152 up to 10
+/// % more; measured). Rows whole small pages apart are packed: their lines crowd each other out of
+/// the caches.
 constexpr int kFewPanels = 32;
 constexpr int kSmallPage = 4096;
-/// Row blocks of a call: a chunk of them, 16 KB each, stays there too.
+/// Most row blocks of a call: a chunk of them, 16 KB each, stays in the second-level cache too.
 constexpr int kMostBlocks = 16;
 
 int steps_of_segment(int k, int segments) { return (k / segments + kStep - 1) / kStep; }
 
-/// Tiles 0 and 1 (and, of a second row tile, 2 and 3; or of a second panel) are outputs, 4 and 5
-/// rows, 6 and 7 weights.
+/// Configures tiles: 0 and 1 (and 2 and 3 of a second row tile or panel) are outputs, 4 and 5 rows,
+/// 6 and 7 weights.
 void configure_product(int first_rows, int second_rows) {
   const int other = second_rows > 0 ? second_rows : first_rows;
   configure_tiles(first_rows, other);
 }
 
 /// One or two row tiles. Fewer than 16 rows in the last tile of a product take less time, but only
-/// products of one block make use of it: others would reconfigure the tiles at every turn.
+/// products of one block make use of this: others would reconfigure the tiles at every turn.
 struct Block {
   int first;     ///< row
   int tiles;     ///< 1 or 2
-  int rows[2];   ///< of the product, by tile
+  int rows[2];   ///< rows of the product, by tile
   int lines[2];  ///< rows as they are packed and multiplied
 };
 
@@ -94,7 +96,7 @@ Block row_block(const LinearArgs& args, int index) {
   return block;
 }
 
-/// Whether a block's row tile is read where the product's rows lie, and not packed.
+/// Whether a block's row tile is read from the product's rows, and not packed.
 bool reads_in_place(const LinearArgs& args, const Block& block, int tile) {
   const bool whole_steps = args.in_width == args.k && args.k / args.segments % kStep == 0;
   const bool few_panels = args.n <= kFewPanels * kPanelWidth * args.threads;
@@ -122,7 +124,7 @@ void load_tiles(const Outputs& in) {
   _tile_loadd(3, in.at[3], kRowBytes);
 }
 
-/// Adds `from` to `to`, rows and all: lanes of rows that are not there are added too, and unused.
+/// Adds `from` to `to`, all rows of a tile: absent rows are added too, and unused.
 PACELINE_INLINE void add(const Outputs& from, Outputs& to, int tiles) {
   for (int t = 0; t < tiles; ++t) {
     for (int i = 0; i < kTileRows * kLanes; i += kLanes) {
@@ -131,7 +133,7 @@ PACELINE_INLINE void add(const Outputs& from, Outputs& to, int tiles) {
   }
 }
 
-/// Writes a block's outputs from the tiles to where they go.
+/// Writes a block's outputs from the tiles to their destination.
 template <int tiles, int panels>
 void store_outputs(const LinearArgs& args, const Block& block, int panel) {
   const std::ptrdiff_t stride = args.out_stride * std::ptrdiff_t{sizeof(float)};
@@ -146,7 +148,7 @@ void store_outputs(const LinearArgs& args, const Block& block, int panel) {
   }
 }
 
-/// Whether outputs are what the tiles hold: all of their rows and columns, and nothing to be added.
+/// Whether outputs are the tiles' contents: all rows and columns, with nothing to be added.
 bool tiles_are_outputs(const LinearArgs& args, const Block& block, int end_panel) {
   return args.segments == 1 && args.bias == nullptr && end_panel * kPanelWidth <= args.n &&
          block.rows[0] == block.lines[0] && block.rows[1] == block.lines[1];
@@ -165,12 +167,12 @@ void finish(const LinearArgs& args, const float* tile, int rows, int row, int co
   }
 }
 
-/// How many Outputs a row block has under way with a panel (or two): the sum of the segment so far,
-/// and for each level of the tree over segments the sum that waits there for its neighbour.
+/// Outputs that a row block has under way with a panel (or two): the segment's sum so far, and for
+/// each level of the tree over segments the sum that waits there for its neighbour.
 std::size_t sums_of(int segments) {
   return 1 + static_cast<std::size_t>(__builtin_ctz(static_cast<unsigned>(segments)));
 }
-/// Those of place `index` in the scratch memory.
+/// The outputs of place `index` in the scratch memory.
 Outputs* sums_at(const LinearArgs& args, int index) {
   return reinterpret_cast<Outputs*>(args.scratch) + index * sums_of(args.segments);
 }
@@ -179,11 +181,11 @@ Outputs* sums_at(const LinearArgs& args, int index) {
 struct Chunk {
   int panel, second;       ///< the panels
   int segment;             ///< of K
-  int begin, steps;        ///< of the segment's
-  bool last;               ///< of the segment
-  bool streamed;           ///< panels come from memory as they are multiplied
-  const std::byte* ahead;  ///< what is multiplied next, as large as the chunk
-  int fetching;            ///< so many blocks each prefetch a share of it; 0: none does
+  int begin, steps;        ///< steps of the segment
+  bool last;               ///< ends the segment
+  bool streamed;           ///< panels come from memory during the product
+  const std::byte* ahead;  ///< multiplied next, as large as the chunk
+  int fetching;            ///< blocks that prefetch a share of it each; 0: none
 };
 
 /// Takes a row block through a chunk: one row tile with one or two panels, or two row tiles with
@@ -229,7 +231,7 @@ PACELINE_INLINE void take_steps(const LinearArgs& args, const Chunk& chunk, cons
   run_steps<tiles, panels, gated>(work, chunk.steps, chunk.streamed, gating);
 }
 
-/// The same of a product, with its outputs, if the chunk is the last of its panel.
+/// Takes a block of a product through a chunk; the last chunk of a panel writes its outputs.
 template <int tiles, int panels>
 void multiply(const LinearArgs& args, const Chunk& chunk, const Block& block, int index,
               Outputs* sums) {
@@ -323,7 +325,7 @@ bool comes_from_memory(const LinearArgs& args) {
   return std::ptrdiff_t{args.n} * args.k * 2 >= kStreamedBytes;
 }
 
-/// One block: its rows stay in the cache, and panels are streamed past them.
+/// Multiplies one block: its rows stay in the cache, and panels are streamed past them.
 void multiply_one(const LinearArgs& args, int first, int last, int block_index) {
   const Block block = row_block(args, block_index);
   const int steps = steps_of_segment(args.k, args.segments);
@@ -345,7 +347,7 @@ void multiply_one(const LinearArgs& args, int first, int last, int block_index) 
   }
 }
 
-/// Takes row blocks [first, last) through a chunk. `sums`: of the first.
+/// Takes row blocks [first, last) through a chunk. `sums`: the first block's.
 void take_chunk(const LinearArgs& args, const Chunk& chunk, int first, int last, Outputs* sums) {
   for (int b = first; b < last; ++b, sums += sums_of(args.segments)) {
     const Block block = row_block(args, b);
@@ -357,8 +359,8 @@ void take_chunk(const LinearArgs& args, const Chunk& chunk, int first, int last,
   }
 }
 
-/// Blocks, and panels that have their outputs in the cache: chunk by chunk all go through each
-/// panel.
+/// Multiplies blocks with panels whose outputs stay in the cache: chunk by chunk all blocks go
+/// through each panel.
 void multiply_group(const LinearArgs& args, int group, int end, int first_block, int last_block) {
   const int count = last_block - first_block;
   const int steps = steps_of_segment(args.k, args.segments);
@@ -370,7 +372,7 @@ void multiply_group(const LinearArgs& args, int group, int end, int first_block,
     for (int begin = 0; begin < steps; begin += most_steps) {
       const int taken = begin + most_steps < steps ? most_steps : steps - begin;
       const bool last = begin + taken == steps;
-      // Where the chunk begins in a panel, and what comes after it.
+      // Offsets of the chunk in a panel, and of the data after it.
       const std::ptrdiff_t at = s * segment_bytes + begin * kPanelStep;
       const std::ptrdiff_t after = last ? (s + 1) * segment_bytes : at + taken * kPanelStep;
       for (int panel = group; panel < end; ++panel) {
@@ -395,7 +397,7 @@ void linear(const LinearArgs& args, int first, int last, int first_block, int la
   }
 }
 
-/// Takes a row block through a chunk of gates or of ups, and what is gated meanwhile on.
+/// Takes a row block through a chunk of gates or of ups, while the rows being gated advance.
 void take_gated(const LinearArgs& args, const Chunk& chunk, const Block& block, int index,
                 Outputs& sums, Gating& gating) {
   if (block.tiles == 2) {
@@ -408,7 +410,7 @@ void take_gated(const LinearArgs& args, const Chunk& chunk, const Block& block, 
 
 int first_up(const LinearArgs& args) { return args.n / kPanelWidth / 2; }
 
-/// One row tile: gates and ups are streamed side by side.
+/// Gates one row tile: gates and ups are streamed side by side.
 void gate_one(const LinearArgs& args, int first, int last, int block_index, Gating& gating) {
   const Block block = row_block(args, block_index);
   const int steps = steps_of_segment(args.k, 1);
@@ -422,7 +424,7 @@ void gate_one(const LinearArgs& args, int first, int last, int block_index, Gati
   }
 }
 
-/// Whole panels: each block goes through one of gates and one of ups.
+/// Gates by whole panels: each block goes through one of gates and one of ups.
 void gate_panels(const LinearArgs& args, int first, int last, int first_block, int last_block,
                  Gating& gating) {
   const int steps = steps_of_segment(args.k, 1);
@@ -446,7 +448,7 @@ void gate_panels(const LinearArgs& args, int first, int last, int first_block, i
   }
 }
 
-/// Chunk by chunk: panels [first, last) of gates and those of ups have their outputs in the cache.
+/// Gates chunk by chunk: panels [first, last) of gates and of ups have their outputs in the cache.
 void gate_group(const LinearArgs& args, int first, int last, int first_block, int last_block,
                 Gating& gating) {
   const int count = last_block - first_block;
@@ -484,8 +486,8 @@ void gate_group(const LinearArgs& args, int first, int last, int first_block, in
 void linear_swiglu(const LinearArgs& args, std::byte* out, int first, int last, int first_block,
                    int last_block) {
   const bool one = last_block - first_block == 1;
-  // Lines that no cache holds would be read before they are written (gates of 128 and 512 rows take
-  // 8 and 11 % less time so; measured).
+  // Streaming stores avoid reading lines that no cache holds before they are written (gates of 128
+  // and 512 rows take 8 and 11 % less time; measured).
   const bool past_caches = std::size_t{1} * args.rows * args.n > kInputBytes &&
                            reinterpret_cast<std::uintptr_t>(out) % 64 == 0;
   Gating gating = {out, args.n, past_caches};

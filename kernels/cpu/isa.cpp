@@ -1,4 +1,4 @@
-// Which instruction sets this machine has, and which it runs best.
+// Instruction sets of this machine, and their order of preference.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -28,7 +28,7 @@ const cpu::KernelTable* find_table(const std::string& isa) {
 }
 
 #if defined(PACELINE_X86)
-/// Whether the tile unit is there and the kernel lets this process use it. Threads started later
+/// Whether the tile unit exists and the kernel lets this process use it. Threads started later
 /// inherit the permission.
 bool tiles_permitted() {
   unsigned a = 0;

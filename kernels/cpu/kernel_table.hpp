@@ -1,4 +1,4 @@
-// What one instruction set offers: plain functions on plain data, each doing a part of an operation
+// Kernels of one instruction set: plain functions on plain data, each doing a part of an operation
 // on the calling thread. The backend cuts operations into parts and shares them among threads.
 // Nothing here may become an inline function of its own (see simd.hpp), so structures hold data
 // only.
@@ -20,10 +20,10 @@ inline constexpr int kMaxSegments = 64;
 /// Tokens that share one skip decision of the sampler, and tokens of one unit of its work.
 inline constexpr int kChunk = 64;
 inline constexpr int kSpan = 64 * kChunk;
-/// From one row head's query to the next, in attention's scratch: the widest head, and a cache line
-/// so that row heads do not all begin in the same set of a cache.
+/// Stride of row heads' queries in attention's scratch: the widest head, and a cache line so that
+/// row heads do not all begin in the same set of a cache.
 inline constexpr int kQueryStride = kMaxHeadDim + 16;
-/// Row tiles that attention takes a step with together, at most.
+/// Most row tiles that take a step of attention together.
 inline constexpr int kRowTilesAbreast = 2;
 
 /// out = in * weight^T + bias. Rows are cut into `row_blocks` blocks.
@@ -34,13 +34,13 @@ struct LinearArgs {
   int in_width;         ///< elements of an input row: k, or k - 1 where that is odd and padded
   const float* bias;    ///< [n] or null
   const std::byte* in;  ///< [rows][in_width] of the weight's dtype
-  std::byte* packed;    ///< the input by row block, room for max_rows rows in each
+  std::byte* packed;    ///< packed input by row block, room for max_rows rows in each
   std::byte* scratch;   ///< of the calling thread: Blocking::scratch_bytes, 64-byte aligned
-  float* out;           ///< [rows][out_stride], from column `first_column` of the n on
+  float* out;           ///< [rows][out_stride], from column `first_column` of n on
   std::ptrdiff_t out_stride;
   int first_column;
   int rows, row_blocks;
-  int threads;  ///< that share the panels
+  int threads;  ///< threads that share the panels
 };
 
 /// RMSNorm of rows [first, last), after adding delta.
@@ -64,7 +64,7 @@ struct SwigluArgs {
   bool bf16;
 };
 
-/// One row of the q/k/v stage. Where its k and v go: position `slot` of a block.
+/// One row of the q/k/v stage. Its k and v go to position `slot` of a block.
 struct RopeRow {
   const float* qkv;      ///< [(heads + 2 kv_heads) * head_dim] q | k | v
   const float* cos_sin;  ///< [head_dim] of the row's position
@@ -80,9 +80,9 @@ struct RopeArgs {
   float epsilon;
 };
 
-/// One position's k and v of one kv head, from block to block; the blocks may differ in size.
+/// One position's k and v of one kv head, copied between blocks that may differ in size.
 struct SlotCopy {
-  const std::byte *from_k, *from_v;  ///< of the kv head, where the block begins
+  const std::byte *from_k, *from_v;  ///< the kv head's, at the start of the block
   std::byte *to_k, *to_v;
   int from_block, to_block;  ///< positions of the blocks
   int from_slot, to_slot;
@@ -97,14 +97,14 @@ struct AttentionRows {
   std::byte* out;              ///< the same shape
   int rows;
   int first_position;  ///< of the first row
-  /// Rows on a branch of a tree: where position path_base + i lies, for the positions that the last
-  /// row sees. Null: every position lies at its own place.
+  /// Place of position path_base + i for rows on a branch of a tree, up to the last position that
+  /// the last row sees. Null: every position lies at its own place.
   const std::int32_t* path;
   int path_base;
 };
 
-/// Each so many positions have a softmax of their own, and what they give is added up in order. So
-/// the threads may take the segments of a row apart, and a row's bits do not tell.
+/// Positions of a segment, which has a softmax of its own; results are added up in order. So
+/// threads may take the segments of a row apart without changing its bits.
 inline constexpr int kAttentionSegment = 512;
 
 /// Attention of rows of some sequences, for all query heads of some neighbouring kv heads.
@@ -121,19 +121,19 @@ struct AttentionArgs {
   bool bf16;           ///< dtype of q, out and cache
   std::size_t stride;  ///< elements from row to row of q and out
   const AttentionRows* sequences;
-  int count;      ///< of sequences
-  int row_heads;  ///< rows of all sequences, times group: of each kv head
-  /// The first positions, a multiple of kAttentionTile, that lie in the same blocks for all
-  /// sequences, and that all rows see at their own place. They are read once.
+  int count;      ///< number of sequences
+  int row_heads;  ///< row heads of a kv head: rows of all sequences times group
+  /// Common prefix: the first positions, a multiple of kAttentionTile, that lie in the same blocks
+  /// for all sequences, and that all rows see at their own place. They are read once.
   int shared;
   float* scratch;  ///< attention_scratch_floats(), 64-byte aligned
-  /// Null, or where the states of `segments` segments go, attention_state_floats() each, the first
-  /// of which begins at position `first`. attention_sum() then makes of them what goes to out.
+  /// States of `segments` segments, attention_state_floats() each, from position `first` on;
+  /// attention_sum() combines them into out. Null: results go to out.
   float* states;
   int first, segments;
 };
 
-/// What a scan of tokens [begin, end) found; scaled logits s = logit * inverse_temperature.
+/// Result of a scan of tokens [begin, end); scaled logits s = logit * inverse_temperature.
 struct ScanResult {
   float max;   ///< of s
   double sum;  ///< of exp(s - max)
@@ -147,8 +147,8 @@ struct NoiseArgs {
   std::uint32_t stream[2];
 };
 
-/// Tokens by s + Gumbel noise, largest first, lowest id on ties: those whose s is above keep_value,
-/// or equal to it with an id <= keep_id.
+/// Ranking by s + Gumbel noise, largest first, lowest id on ties, of tokens whose s is above
+/// keep_value, or equal to it with an id <= keep_id.
 struct RankArgs {
   const float* logits;     ///< [vocab]
   const float* chunk_max;  ///< [vocab / kChunk, rounded up] of s
@@ -158,19 +158,19 @@ struct RankArgs {
   NoiseArgs noise;
 };
 
-/// What a call of ProductKernels::linear() is best given.
+/// Best sizes for a call of ProductKernels::linear().
 struct Blocking {
   bool packs;  ///< pack_rows() has something to do
-  int panels;  ///< when there are enough
-  int blocks;  ///< of rows, at most
+  int panels;  ///< where there are enough
+  int blocks;  ///< most row blocks
   std::size_t scratch_bytes;
 };
 
 /// Matrix products with weights of one dtype.
 struct ProductKernels {
-  /// Rows of a row block at most.
+  /// Most rows of a row block.
   int max_rows;
-  /// Of a product's rows, row blocks, k and segments.
+  /// Blocking by a product's rows, row blocks, k and segments.
   Blocking (*blocking)(const LinearArgs& args);
   /// Bytes of one packed input row.
   std::size_t (*packed_row_bytes)(int k, int segments);
@@ -178,11 +178,11 @@ struct ProductKernels {
   int (*first_row)(const LinearArgs& args, int block);
   /// Converts row blocks [first, last) of `in` to the order in which they are multiplied.
   void (*pack_rows)(const LinearArgs& args, int first_block, int last_block);
-  /// Row blocks [first_block, last_block) of panels [first, last).
+  /// Multiplies row blocks [first_block, last_block) by panels [first, last).
   void (*linear)(const LinearArgs& args, int first, int last, int first_block, int last_block);
-  /// The same of gates and then as many ups, of which it makes silu(gate) * up: panels [first,
-  /// last) of the gates, and those of their ups. out: [rows][n / 2] of bf16. Of one segment,
-  /// without a bias, n a multiple of two panels. Null: linear() and swiglu() are as good.
+  /// silu(gate) * up of a product with gates and then as many ups: panels [first, last) of the
+  /// gates, and their ups. out: [rows][n / 2] of bf16. For one segment, without a bias, n a
+  /// multiple of two panels. Null: linear() and swiglu() are as good.
   void (*linear_swiglu)(const LinearArgs& args, std::byte* out, int first, int last,
                         int first_block, int last_block);
 };
@@ -190,8 +190,8 @@ struct ProductKernels {
 struct KernelTable {
   const char* isa;
   ProductKernels f32, bf16;
-  /// Rows for which a thread had better read weights from the third-level cache for itself than
-  /// share every operation with others.
+  /// Rows from which on a thread should read weights from the third-level cache by itself rather
+  /// than share every operation.
   int many_rows;
 
   void (*add_rmsnorm)(const NormArgs& args, int first, int last);
@@ -199,10 +199,10 @@ struct KernelTable {
   void (*rope_and_store)(const RopeArgs& args, const RopeRow& row);
   void (*copy_slot)(const SlotCopy& copy);
   void (*attention)(const AttentionArgs& args);
-  /// Of all segments from position 0 on.
+  /// Combines the states of all segments from position 0 on.
   void (*attention_sum)(const AttentionArgs& args);
 
-  /// Tokens [begin, end), begin a multiple of kChunk; fills chunk_max (indexed from token 0).
+  /// Scans tokens [begin, end), begin a multiple of kChunk; fills chunk_max (indexed from token 0).
   ScanResult (*scan)(const float* logits, int begin, int end, float inverse_temperature,
                      float* chunk_max);
   /// Appends the tokens of [begin, end) with s >= cut, in id order; returns how many.
@@ -210,7 +210,7 @@ struct KernelTable {
                 float inverse_temperature, float cut, std::int32_t* ids, float* values);
   /// out[i] = exp(in[i] - max).
   void (*exponentials)(const float* in, float max, int count, float* out);
-  /// Improves the list of the `count` best tokens so far, in order, with those of [begin, end);
+  /// Improves the ordered list of the `count` best tokens so far with the tokens of [begin, end);
   /// tokens already in it may come again. Empty places hold -infinity and the largest id.
   void (*rank)(const RankArgs& args, int begin, int end, int count, float* values,
                std::int32_t* ids);
@@ -222,14 +222,15 @@ struct KernelTable {
                  float* gumbel);
 };
 
-/// fp32 values of scratch for an attention call of that many kv heads with that many row heads
-/// each, and with paths of that many positions at most.
+/// fp32 values of scratch for an attention call with so many kv heads, row heads of each, and
+/// positions of the longest path.
 [[nodiscard]] std::size_t attention_scratch_floats(int heads, int row_heads, int head_dim,
                                                    int path);
-/// Of the state of a segment, whole cache lines.
+/// fp32 values of a segment's state, in whole cache lines.
 [[nodiscard]] std::size_t attention_state_floats(int heads, int row_heads, int head_dim);
 
-/// The tables by instruction set, whatever this machine supports: calling into one it lacks faults.
+/// Tables by instruction set, whatever this machine supports: calling into an unsupported one
+/// faults.
 namespace amx_bf16 {
 [[nodiscard]] const KernelTable& table();
 }

@@ -17,9 +17,9 @@ namespace paceline::kernels::cpu {
 namespace {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-/// From this size on memory is in huge pages, the last of which may be mostly empty: the smaller
-/// matrices and activations of a layer. On small pages products of up to 64 rows take 3 to 10 %
-/// more time (measured).
+/// Size from which on memory is in huge pages, the last of which may be mostly empty: that of the
+/// smaller matrices and activations of a layer. On small pages products of up to 64 rows take 3 to
+/// 10 % more time (measured).
 constexpr std::size_t kLarge = std::size_t{512} << 10;
 constexpr std::align_val_t kAlignment{64};
 
@@ -31,7 +31,7 @@ Memory::Memory(std::size_t bytes) : size_(bytes) {
     std::memset(data_, 0, bytes);
     return;
   }
-  // One page more than asked, so that the data can begin on a huge page.
+  // The mapping is a huge page longer, so that the data can begin on a huge page.
   mapped_ = (bytes + 2 * kHugePage - 1) / kHugePage * kHugePage;
   mapping_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapping_ == MAP_FAILED) {
@@ -40,7 +40,7 @@ Memory::Memory(std::size_t bytes) : size_(bytes) {
   }
   const auto address = reinterpret_cast<std::uintptr_t>(mapping_);
   data_ = static_cast<std::byte*>(mapping_) + (kHugePage - address % kHugePage) % kHugePage;
-  // A hint: without huge pages everything works, slower.
+  // The advice is a hint: without huge pages everything works, slower.
   madvise(mapping_, mapped_, MADV_HUGEPAGE);
 }
 
@@ -68,18 +68,18 @@ Memory& Memory::operator=(Memory&& other) noexcept {
 
 void Memory::reserve(std::size_t bytes) {
   if (bytes > size_) {
-    *this = Memory();  // the old pages first
+    *this = Memory();  // frees the old pages first
     *this = Memory(bytes + bytes / 4);
   }
 }
 
 void Memory::give_back(std::size_t from) {
   if (from >= size_) return;
-  std::size_t whole = size_;  // where whole pages begin; what comes before is cleared by hand
+  std::size_t whole = size_;  // start of whole pages; bytes before it are cleared by hand
   if (mapping_ != nullptr) {
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     whole = std::min(size_, (from + page - 1) / page * page);  // data_ begins on a page
-    // To the end of the mapping: the last page is nobody else's.
+    // Pages go back to the end of the mapping: the last one belongs to nobody else.
     const std::size_t end = (size_ + page - 1) / page * page;
     if (whole < end && madvise(data_ + whole, end - whole, MADV_DONTNEED) != 0)
       throw Error(ExitCode::internal,

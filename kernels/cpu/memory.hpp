@@ -18,10 +18,10 @@ class Memory {
 
   [[nodiscard]] std::byte* data() const { return data_; }
   [[nodiscard]] std::size_t size() const { return size_; }
-  /// At least that many bytes; contents are lost when it has to grow.
+  /// Makes it at least `bytes` long; contents are lost when it has to grow.
   void reserve(std::size_t bytes);
   /// Gives the pages from there on back to the system; they read as zero until they are written.
-  /// What is not mapped (small memory) is cleared.
+  /// Small memory, which is not mapped, is cleared.
   void give_back(std::size_t from);
 
  private:

@@ -20,7 +20,7 @@ void expect(bool condition, const char* what) {
   if (!condition) throw Error(ExitCode::internal, std::string("cpu backend: ") + what);
 }
 
-/// [first, last)
+/// The range [first, last).
 struct Span {
   int first, last;
 };
@@ -85,7 +85,7 @@ void CpuOperations::add_bias(float* x, const float* bias, int rows, int width) {
 }
 
 void CpuOperations::swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) {
-  constexpr int kPiece = 2048;  // of a row: a unit of work
+  constexpr int kPiece = 2048;  // elements of a row in a unit of work
   const int pieces = (width + kPiece - 1) / kPiece;
   for_each(pool_, rows * pieces, static_cast<std::int64_t>(rows) * width, [&](int unit) {
     const int first = unit % pieces * kPiece;
@@ -130,7 +130,7 @@ CpuOperations::Product CpuOperations::prepare(const Linear& weight, const std::b
 
 template <class F>
 void CpuOperations::for_panels(const Product& product, int panels, F&& f) {
-  // As many together as is best, or fewer, so that the threads have as many units.
+  // Units have the best number of panels, or fewer, so that the threads have equally many units.
   const int most = pool_.size() * product.together;
   const int units = std::min(panels, (panels + most - 1) / most * pool_.size());
   const auto first = [panels, units](int unit) {
@@ -157,8 +157,8 @@ void CpuOperations::linear(const Linear& weight, const std::byte* in, int rows, 
   });
 }
 
-// Each thread multiplies the same panels of gate and of up and writes what they come to: the
-// products, four times as large as that, stay in its caches.
+// Each thread multiplies the same panels of gate and of up and combines them: the products, four
+// times as large as the result, stay in its caches.
 void CpuOperations::linear_swiglu(const Linear& gate_up, const std::byte* in, int rows, float* work,
                                   DType dtype, std::byte* out) {
   const int width = gate_up.n() / 2;

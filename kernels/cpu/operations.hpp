@@ -15,7 +15,7 @@
 
 namespace paceline::kernels::cpu {
 
-/// The table as it is mapped.
+/// The embedding table in its mapped file.
 class MappedEmbedding final : public Embedding {
  public:
   /// Throws Error (internal) when the rows are not whole rows of a matrix.
@@ -25,22 +25,22 @@ class MappedEmbedding final : public Embedding {
 
 /// Memory that one thread works with.
 struct Workspace {
-  Memory packed_input;                   ///< [rows][k] as the kernels want it
+  Memory packed_input;                   ///< [rows][k] in the kernels' order
   Memory sums;                           ///< LinearArgs::scratch
   Memory products;                       ///< [rows][gate | up] of some columns
   Memory scratch;                        ///< of attention
-  std::vector<AttentionRows> attending;  ///< of a unit of attention
+  std::vector<AttentionRows> attending;  ///< rows of a unit of attention
 };
 
-/// Each operation is shared by the threads of a pool, which may be a pool of one.
+/// Operations that the threads of a pool share, which may be a pool of one.
 class CpuOperations final : public Operations {
  public:
   /// workspaces: [pool.size()]. All three must outlive it.
   CpuOperations(const KernelTable& kernels, ThreadPool& pool, std::span<Workspace> workspaces)
       : kernels_(kernels), pool_(pool), workspaces_(workspaces) {}
 
-  /// From now on these rows of a pass. `batch` and `plan`, which is of all of the batch, must stay
-  /// as they are until the pass is over.
+  /// Sets the rows of a pass that operations compute from now on. `batch` and `plan`, of the whole
+  /// batch, must stay as they are until the pass is over.
   void set(const Batch& batch, const RowPlan& plan, const PassRows& rows);
 
   [[nodiscard]] const PassRows& rows() const override { return rows_; }
@@ -63,15 +63,15 @@ class CpuOperations final : public Operations {
 
  private:
   /// A matrix product with its input packed. Row blocks go in passes whose input stays in the cache
-  /// while all the panels go by.
+  /// while all panels go by.
   struct Product {
     const ProductKernels& kernels;
-    LinearArgs args{};  ///< all but the output
+    LinearArgs args{};  ///< without the output
     int passes = 1, blocks_of_pass = 1;
-    int together = 1;  ///< panels, at most
+    int together = 1;  ///< most panels of a unit
   };
   [[nodiscard]] Product prepare(const Linear& weight, const std::byte* in, int rows);
-  /// f(workspace, panels, row blocks) for all of `panels` panels, each pass, on the threads.
+  /// Calls f(workspace, panels, row blocks) for all of `panels` panels, each pass, on the threads.
   template <class F>
   void for_panels(const Product& product, int panels, F&& f);
 
@@ -80,7 +80,7 @@ class CpuOperations final : public Operations {
   std::span<Workspace> workspaces_;  ///< [threads]
 
   PassRows rows_;
-  const Batch* batch_ = nullptr;  ///< all of it; the rest is of the rows
+  const Batch* batch_ = nullptr;  ///< the whole batch; fields below are of the rows
   std::span<const TokenId> tokens_;
   std::span<const std::int32_t> logit_rows_;  ///< rows of the batch
   std::span<const RowPlace> places_;

@@ -48,7 +48,7 @@ void pack_panel_f32(std::span<const SourceRow> rows, int k, float* out) {
   }
 }
 
-/// k as it is packed.
+/// k as packed: even for bf16.
 std::int64_t packed_depth(std::int64_t k, DType compute) {
   return compute == DType::bf16 ? k + k % 2 : k;
 }
@@ -90,9 +90,9 @@ PackedLinear::PackedLinear(std::span<const MatrixSlice> slices, std::span<const 
 void PackedLinear::pack(std::span<const MatrixSlice> slices, std::span<const SourceRow> rows,
                         ThreadPool& pool) {
   const std::size_t panel_bytes = static_cast<std::size_t>(depth_) * kPanelWidth * size_of(dtype_);
-  std::atomic<int> first_unusable = n_;  // a row
-  // Each thread packs, and so touches first, the panels it will multiply with. Looking at the rows
-  // brings them into its cache, from where they are packed.
+  std::atomic<int> first_unusable = n_;  // row
+  // Each thread packs, and so touches first, the panels that it will multiply with. Checking the
+  // rows brings them into its cache, from where they are packed.
   pool.for_units(panels_, [&](int, int panel) {
     const int first = panel * kPanelWidth;
     const int count = n_ - first < kPanelWidth ? n_ - first : kPanelWidth;

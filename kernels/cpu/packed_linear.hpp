@@ -1,4 +1,4 @@
-// A weight matrix in the order in which it is multiplied.
+// A weight matrix in the order of multiplication.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ namespace paceline::kernels::cpu {
 /// Bytes of the memory of a packed [n, k], a multiple of 64.
 [[nodiscard]] std::size_t packed_bytes(std::int64_t n, std::int64_t k, DType compute);
 
-/// Panels of kPanelWidth outputs: [panels][depth / 2][kPanelWidth][2] bf16 or
+/// A matrix packed in panels of kPanelWidth outputs: [panels][depth / 2][kPanelWidth][2] bf16 or
 /// [panels][depth][kPanelWidth] fp32; outputs past n and inputs past k are zero.
 class PackedLinear final : public Linear {
  public:
@@ -30,7 +30,7 @@ class PackedLinear final : public Linear {
   [[nodiscard]] std::size_t bytes() const override {
     return static_cast<std::size_t>(panels_) * kPanelWidth * depth_ * size_of(dtype_);
   }
-  /// k as it is packed: of bf16, an even number.
+  /// k as packed: an even number for bf16.
   [[nodiscard]] int depth() const { return depth_; }
   [[nodiscard]] DType dtype() const { return dtype_; }
 
@@ -48,8 +48,8 @@ class PackedLinear final : public Linear {
   int segments_ = 1;
   DType dtype_;
   std::vector<float> bias_;    ///< [n] or empty
-  Memory memory_;              ///< none where the place has it
-  std::byte* data_ = nullptr;  ///< of either
+  Memory memory_;              ///< empty where the place has it
+  std::byte* data_ = nullptr;  ///< in either memory
 };
 
 }  // namespace paceline::kernels::cpu

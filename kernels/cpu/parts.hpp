@@ -1,4 +1,4 @@
-// The functions that the sources of one instruction set contribute to its table.
+// Functions that the sources of one instruction set contribute to its table.
 #pragma once
 
 #include "kernels/cpu/kernel_table.hpp"

@@ -5,20 +5,20 @@
 namespace paceline::kernels::cpu {
 namespace {
 
-/// Weights that second-level caches hold: reading them once a thread costs little.
+/// Bytes of weights that second-level caches hold: reading them once a thread costs little.
 constexpr std::size_t kOwnCacheBytes = std::size_t{2} << 20;
-/// Weights that any third-level cache holds: for many rows, reading them once more costs less than
-/// handing rows from core to core. Of 17 MB the speed is the same.
+/// Bytes of weights that any third-level cache holds: for many rows, reading them again costs less
+/// than handing rows from core to core. With 17 MB the speed is the same.
 constexpr std::size_t kSharedCacheBytes = std::size_t{12} << 20;
-/// What a row costs beside its attention, in positions attended to.
+/// Cost of a row beside its attention, in positions attended to.
 constexpr double kRowWork = 64;
-/// Share of all work that one part may have: where they differ more, operations that all threads
+/// Largest share of all work for one part: where parts differ more, operations that all threads
 /// share are faster.
 constexpr double kMostShare = 0.75;
-/// The same of weights in the third-level cache, over what each thread would have of even parts,
-/// which gain no more than that.
+/// Largest part over an even share, for weights in the third-level cache, where parts gain no more
+/// than this.
 constexpr double kMostOfEvenShare = 1.15;
-/// Work too little to share, in row positions.
+/// Row positions that are too little work to share.
 constexpr double kSmallWork = 1024;
 
 double work_of(const Segment& segment) {
@@ -43,7 +43,7 @@ void cut_pass(const Batch& batch, std::size_t weight_bytes, int many_rows, int t
   double before = 0;   // work of the segments so far
   double largest = 0;  // work of a part
   double own = 0;      // work of the last part
-  int last = -1;       // the last part, as it was counted
+  int last = -1;       // the last part's number, before empty ones are dropped
   for (const Segment& segment : batch.segments) {
     const double work = work_of(segment);
     const double middle = before + work / 2;

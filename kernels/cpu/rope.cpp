@@ -1,7 +1,7 @@
 // The q/k/v stage: per-head RMSNorm where asked, rotary embedding, and the store into the cache;
-// and what else knows how a position lies in a block.
+// also the copy of a position, which knows the layout of a block.
 //
-// Layout of a block, per layer and kv head, so that attention loads whole vectors:
+// Block layout per layer and kv head, in which attention loads whole vectors:
 //   bf16: K [head_dim / 2][block][2]   lanes along positions, pairs along the head
 //         V [block / 2][head_dim][2]   lanes along the head, pairs along positions
 //   fp32: K [head_dim][block]          V [block][head_dim]
@@ -13,10 +13,10 @@
 namespace paceline::kernels::cpu::PACELINE_ISA {
 namespace {
 
-/// Of `width` elements, those of the vector that begins at i.
+/// Lanes of the vector that begins at i, of `width` elements.
 PACELINE_INLINE int lanes_at(int i, int width) { return width - i < kLanes ? width - i : kLanes; }
 
-/// n elements as bf16.
+/// Rounds n elements to bf16.
 PACELINE_INLINE void round_to(std::uint16_t* out, const float* in, int n) {
   for (int i = 0; i < n; i += kLanes) {
     const int lanes = lanes_at(i, n);

@@ -1,4 +1,4 @@
-// The sampler's passes over a row of logits (see cpu_sampler.cpp for how they are put together).
+// The sampler's passes over a row of logits (cpu_sampler.cpp combines them).
 #include "kernels/cpu/parts.hpp"
 #include "kernels/cpu/simd_math.hpp"
 #include "kernels/cpu/simd_philox.hpp"
@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kVectors = kChunk / kLanes;
 
-/// Scaled logits of one chunk; tokens from `end` on are -infinity.
+/// Loads scaled logits of one chunk; tokens from `end` on are -infinity.
 PACELINE_INLINE void load_chunk(const float* logits, int first, int end, F32 scale,
                                 F32 (&s)[kVectors]) {
   if (first + kChunk <= end) {
@@ -41,26 +41,26 @@ PACELINE_INLINE void chunk_bits(const PhiloxRounds& rounds, std::uint32_t chunk,
   philox(lane_ids() + set1(chunk * 16U), rounds, bits);
 }
 
-/// Noise of fewer bits than this is below `needed`: -ln(-ln w) >= d asks for w >= exp(-e^-d), which
-/// is at least 1 - e^-d. The margin covers the rounding of the noise and of scores about `score`.
+/// Fewest bits whose noise reaches `needed`: -ln(-ln w) >= d asks for w >= exp(-e^-d), which is at
+/// least 1 - e^-d. The margin covers the rounding of the noise and of scores about `score`.
 PACELINE_INLINE U32 least_bits(F32 needed, float score) {
   const F32 magnitude = set1(score < 0 ? -score : score) + max(needed, set1(0.0F) - needed);
   const F32 margin = set1(1e-3F) + set1(1e-6F) * magnitude;
-  // In steps of 2^10, rounded up; all 2^22 of them if it is no number.
+  // Steps of 2^10 are rounded up; NaN gives all 2^22 of them.
   const F32 complement = exp(margin - needed) * set1(1.001F * 4194304.0F);
   const U32 steps = to_int(min(complement, set1(4194303.0F))) + set1(1U);
   return set1(0U) - shift_left<10>(steps);
 }
 
-/// Whether a token of the chunk has as many bits as that.
+/// Whether a token of the chunk has at least `least` bits.
 PACELINE_INLINE bool reach(const U32 (&bits)[kVectors], std::uint32_t least) {
   const U32 most = max_unsigned(max_unsigned(bits[0], bits[1]), max_unsigned(bits[2], bits[3]));
-  // Unsigned comparison as a signed one with the top bits flipped.
+  // Flipping the top bits makes a signed comparison an unsigned one.
   const U32 flip = set1(0x80000000U);
   return bits_of(less_int(most ^ flip, set1(least) ^ flip)) != 0xFFFFU;
 }
 
-/// Puts a token in its place of the list, unless it is there or has no place.
+/// Inserts a token into the ordered list, unless it is there or comes after the last place.
 PACELINE_INLINE void enter(float value, std::int32_t id, int count, float* values,
                            std::int32_t* ids) {
   int place = 0;
@@ -76,7 +76,7 @@ PACELINE_INLINE void enter(float value, std::int32_t id, int count, float* value
   ids[place] = id;
 }
 
-/// Enters tokens of the chunk at token t, whose noise is of these bits.
+/// Enters the tokens of the chunk at token t, with the noise of these bits.
 PACELINE_INLINE void enter_chunk(const RankArgs& args, int t, int end, const U32 (&bits)[kVectors],
                                  int count, float* values, std::int32_t* ids) {
   const F32 none = set1(-__builtin_inff());
@@ -103,9 +103,9 @@ PACELINE_INLINE void enter_chunk(const RankArgs& args, int t, int end, const U32
 
 }  // namespace
 
-/// Two passes over at most kSpan tokens, which stay in the first-level cache; the second fetches
-/// those that most likely come next. The sum runs in four accumulators, joined (0 + 1) + (2 + 3)
-/// and then over lanes.
+/// Two passes over at most kSpan tokens, which stay in the first-level cache; the second prefetches
+/// the tokens that most likely come next. The sum runs in four accumulators, joined (0 + 1) + (2 +
+/// 3) and then over lanes.
 ScanResult scan(const float* logits, int begin, int end, float inverse_temperature,
                 float* chunk_max) {
   const F32 scale = set1(inverse_temperature);
@@ -113,7 +113,7 @@ ScanResult scan(const float* logits, int begin, int end, float inverse_temperatu
   F32 s[kVectors];
   F32 largest = none;
   for (int first = begin; first < end; first += kLanes * kChunk) {
-    F32 rows[kLanes];  // a chunk each, whose maxima over lanes are taken together
+    F32 rows[kLanes];  // a chunk each; their maxima are reduced together
     for (int c = 0; c < kLanes; ++c) {
       const int t = first + c * kChunk;
       rows[c] = none;
@@ -142,7 +142,7 @@ ScanResult scan(const float* logits, int begin, int end, float inverse_temperatu
     }
   }
   const float total = sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
-  return {top, static_cast<double>(total), total != total};  // NaN and infinity make it NaN
+  return {top, static_cast<double>(total), total != total};  // NaN and infinity make the total NaN
 }
 
 int gather(const float* logits, const float* chunk_max, int begin, int end,
@@ -182,8 +182,8 @@ void exponentials(const float* in, float max, int count, float* out) {
 
 /// A chunk is left out when no noise could lift its largest logit to the last place of the list
 /// (the sum rounds monotonically, so none of its tokens could enter or tie), and again, before the
-/// costly logarithms, when its own random bits cannot. The score of the last place is looked up
-/// once for sixteen chunks: it only rises, so that too few may be left out, but never too many.
+/// costly logarithms, when its own random bits cannot. The last place's score is looked up once for
+/// sixteen chunks: it only rises, so an old score leaves out too few chunks, never too many.
 void rank(const RankArgs& args, int begin, int end, int count, float* values, std::int32_t* ids) {
   const PhiloxRounds rounds = rounds_of(args.noise);
   for (int first = begin; first < end; first += kLanes * kChunk) {

@@ -5,8 +5,8 @@
 //
 // Sources that include this are compiled once per instruction set, with PACELINE_ISA naming the
 // namespace. They must hold everything in that namespace with internal linkage, and must not call
-// inline functions of the standard library or of shared headers: the linker keeps one copy of such
-// a function, and it might be the one compiled for a machine we are not on.
+// inline functions of the standard library or of shared headers: the linker keeps one copy of an
+// inline function, and it might be one compiled for another machine.
 #pragma once
 
 #include <cstddef>
@@ -151,8 +151,8 @@ PACELINE_INLINE float max_lane(F32 a) {
   { _mm512_shuffle_f32x4(a.v, b.v, which) }
 #define PACELINE_FOURS(a, b, which) \
   { _mm512_shuffle_ps(a.v, b.v, which) }
-/// Lane r: all lanes of rows[r] brought together by `join`, in the order of sum(). Halves of two
-/// rows lie side by side, then quarters of four and so on.
+/// Lane r: all lanes of rows[r] reduced by `join`, in the order of sum(). Halves of two rows lie
+/// side by side, then quarters of four and so on.
 template <int N, class Join>
 PACELINE_INLINE F32 reduce_rows(const F32 (&rows)[N], Join&& join) {
   const F32 none = {_mm512_setzero_ps()};
@@ -166,7 +166,7 @@ PACELINE_INLINE F32 reduce_rows(const F32 (&rows)[N], Join&& join) {
     const F32 b = N > 8 ? eights(r + 8) : a;
     return join(F32 PACELINE_QUARTERS(a, b, 0x88), F32 PACELINE_QUARTERS(a, b, 0xDD));
   };
-  const auto twos = [&](int r) __attribute__((always_inline)) {  // of r and r + 1 in turn
+  const auto twos = [&](int r) __attribute__((always_inline)) {  // of rows r and r + 1 in turn
     const F32 a = fours(r);
     const F32 b = N > r + 1 ? fours(r + 1) : a;
     return join(F32 PACELINE_FOURS(a, b, 0x44), F32 PACELINE_FOURS(a, b, 0xEE));
@@ -177,13 +177,13 @@ PACELINE_INLINE F32 reduce_rows(const F32 (&rows)[N], Join&& join) {
 }
 #undef PACELINE_QUARTERS
 #undef PACELINE_FOURS
-/// Lane r: sum(rows[r]). Others hold anything.
+/// Lane r: sum(rows[r]). Other lanes are undefined.
 template <int N>
 PACELINE_INLINE F32 sums(const F32 (&rows)[N]) {
   return reduce_rows(
       rows, [](F32 a, F32 b) __attribute__((always_inline)) { return a + b; });
 }
-/// Lane r: max_lane(rows[r]). Others hold anything.
+/// Lane r: max_lane(rows[r]). Other lanes are undefined.
 template <int N>
 PACELINE_INLINE F32 max_lanes(const F32 (&rows)[N]) {
   return reduce_rows(
@@ -407,7 +407,7 @@ PACELINE_INLINE F32 operator+(F32 a, F32 b) { PACELINE_EACH(F32, a.v[i] + b.v[i]
 PACELINE_INLINE F32 operator-(F32 a, F32 b) { PACELINE_EACH(F32, a.v[i] - b.v[i]); }
 PACELINE_INLINE F32 operator*(F32 a, F32 b) { PACELINE_EACH(F32, a.v[i] * b.v[i]); }
 PACELINE_INLINE F32 operator/(F32 a, F32 b) { PACELINE_EACH(F32, a.v[i] / b.v[i]); }
-/// Without a fused instruction this rounds twice: emulating the single rounding would cost a
+/// a * b + c, rounded twice without a fused instruction: emulating the single rounding would cost a
 /// library call a lane. The bits of "portable" are its own.
 PACELINE_INLINE F32 fma(F32 a, F32 b, F32 c) {
 #ifdef __FP_FAST_FMAF
@@ -477,7 +477,7 @@ PACELINE_INLINE U32 as_bits(F32 a) { PACELINE_EACH(U32, (Uint4)a.v[i]); }
 PACELINE_INLINE F32 from_int(U32 a) {
   PACELINE_EACH(F32, __builtin_convertvector((Int4)a.v[i], Float4));
 }
-/// For |a| < 2^22: adding 1.5 * 2^23 leaves the integer, rounded to nearest even, in the low bits.
+/// Rounds |a| < 2^22 to nearest even: adding 1.5 * 2^23 leaves the integer in the low bits.
 PACELINE_INLINE U32 to_int(F32 a) {
   const float magic = 12582912.0F;
   PACELINE_EACH(U32, (Uint4)(a.v[i] + magic) - (Uint4)(Float4{magic, magic, magic, magic}));
@@ -546,12 +546,12 @@ PACELINE_INLINE void store_part(float* p, F32 x, int n) {
 }
 #endif
 
-/// The first n lanes, which may be all.
+/// Loads the first n lanes, which may be all.
 PACELINE_INLINE F32 load_n(const float* p, int n) {
   return n == kLanes ? load(p) : load_part(p, n);
 }
 
-/// The first n lanes, which may be all.
+/// Stores the first n lanes, which may be all.
 PACELINE_INLINE void store_n(float* p, F32 x, int n) {
   if (n == kLanes) {
     store(p, x);

@@ -1,4 +1,4 @@
-// Sixteen lanes of fp32 to bf16 in memory, and parts of sixteen there and back.
+// Conversions of sixteen lanes, or a part of them, between fp32 in registers and bf16 in memory.
 #pragma once
 
 #include "kernels/cpu/simd.hpp"

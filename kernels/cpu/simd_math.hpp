@@ -1,5 +1,5 @@
-// exp, log and the Gumbel transform on sixteen lanes. Written out here, rather than taken from a
-// vector library, because their bits are part of the product: the same polynomial, in the same
+// exp, log and the Gumbel transform on sixteen lanes. They are written out rather than taken from a
+// vector library because their bits are part of the product: the same polynomial, in the same
 // order, on every instruction set.
 #pragma once
 
@@ -9,8 +9,8 @@ namespace paceline::kernels::cpu::PACELINE_ISA {
 
 /// exp() of x <= 88.3, or NaN.
 PACELINE_INLINE F32 exp_below(F32 x) {
-  // x = n ln 2 + r, |r| <= ln 2 / 2, with ln 2 in two parts so that r is nearly exact. A NaN keeps
-  // its way through r; its n is whatever the conversion makes of it.
+  // x = n ln 2 + r, |r| <= ln 2 / 2, with ln 2 in two parts so that r is nearly exact. A NaN
+  // survives in r; its n is whatever the conversion makes of it.
   const U32 n = to_int(x * set1(1.44269504F));
   const F32 nf = from_int(n);
   F32 r = fma(nf, set1(-0.693145752F), x);
@@ -70,16 +70,16 @@ PACELINE_INLINE F32 log(F32 x) {
   return log_reduced(nf, f);
 }
 
-/// Unsigned integers to the nearest float, plus a half: (x + 0.5), rounded twice at most.
+/// Unsigned integers plus a half, as floats: (x + 0.5), rounded twice at most.
 PACELINE_INLINE F32 unsigned_plus_half(U32 x) {
   const F32 high = from_int(shift_right<16>(x)) * set1(65536.0F);
   const F32 low = from_int(x & set1(0xFFFFU)) + set1(0.5F);
   return high + low;
 }
 
-/// Gumbel noise of 32 random bits: -ln(-ln w), w = (bits + 0.5) / 2^32. Above one half the
-/// complement 1 - w is what the bits give exactly, so -ln w = -log1p(-(1 - w)) keeps its relative
-/// precision up to the last value and both tails are right. Lies in [-3.14, 22.88].
+/// Gumbel noise of 32 random bits: -ln(-ln w), w = (bits + 0.5) / 2^32. Above one half the bits
+/// give the complement 1 - w exactly, so -ln w = -log1p(-(1 - w)) keeps its relative precision up
+/// to the last value and both tails are right. Lies in [-3.14, 22.88].
 PACELINE_INLINE F32 gumbel(U32 bits) {
   const U32 zero = set1(0U);
   const Mask upper = less_int(bits, zero);  // w > 0.5
@@ -94,7 +94,7 @@ PACELINE_INLINE F32 gumbel(U32 bits) {
   return set1(0.0F) - log(e);
 }
 
-/// No noise exceeds this.
+/// Upper bound of all noise.
 inline constexpr float kGumbelBound = 22.9F;
 
 }  // namespace paceline::kernels::cpu::PACELINE_ISA

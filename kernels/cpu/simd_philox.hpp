@@ -1,7 +1,7 @@
 // Philox4x32-10 (runtime/core/philox.hpp) for sixteen counters at once.
 //
-// Its products have 64 bits, and instruction sets make them of every other 32-bit lane. So words
-// stay in 64-bit lanes from the first round to the last: in the lower half, whatever is above it.
+// Its products have 64 bits, and instruction sets form them of every other 32-bit lane. So words
+// stay in 64-bit lanes from the first round to the last: in the lower half, with garbage above.
 #pragma once
 
 #include "kernels/cpu/simd.hpp"
@@ -10,18 +10,18 @@ namespace paceline::kernels::cpu::PACELINE_ISA {
 
 #if defined(PACELINE_SIMD_AVX512)
 
-/// Sixteen 64-bit lanes: those of the even 32-bit lanes and of the odd ones.
+/// Sixteen 64-bit lanes, of the even 32-bit lanes and of the odd ones.
 struct Wide {
   __m512i even, odd;
 };
 
-/// a in the lower halves.
+/// Puts a into the lower halves.
 PACELINE_INLINE Wide widen(U32 a) { return {a.v, _mm512_srli_epi64(a.v, 32)}; }
 /// The lower halves.
 PACELINE_INLINE U32 narrow(Wide a) {
   return {_mm512_mask_shuffle_epi32(a.even, 0xAAAA, a.odd, _MM_PERM_CCAA)};
 }
-/// The products of the lower halves and m.
+/// Products of the lower halves with m.
 PACELINE_INLINE Wide multiply(Wide a, std::uint32_t m) {
   const __m512i v = set1(m).v;
   return {_mm512_mul_epu32(a.even, v), _mm512_mul_epu32(a.odd, v)};
@@ -95,8 +95,8 @@ PACELINE_INLINE Wide all_lanes(std::uint32_t x) { return {set1(x), set1(x)}; }
 
 inline constexpr std::uint32_t kPhilox[2] = {0xD2511F53U, 0xCD9E8D57U};
 
-/// What rounds xor to words 0 and 2, for counters that differ in word 0 alone. In round 0 word 2 is
-/// the same for all, and in round 1 word 0: what their products give is in here, too.
+/// Words that rounds xor to words 0 and 2, for counters that differ in word 0 alone. They include
+/// the products of word 2 in round 0 and of word 0 in round 1, which are the same for all counters.
 struct PhiloxRounds {
   std::uint32_t x0[10], x2[10];
 };
@@ -117,15 +117,15 @@ PACELINE_INLINE PhiloxRounds philox_rounds(const std::uint32_t (&key)[2],
   return rounds;
 }
 
-/// The words of sixteen counters with these words 0.
+/// The words of sixteen counters, given their words 0.
 PACELINE_INLINE void philox(U32 word0, const PhiloxRounds& rounds, U32 (&words)[4]) {
-  // Rounds 0 and 1: the products that differ between counters.
+  // Rounds 0 and 1 compute the products that differ between counters.
   Wide c3 = multiply(widen(word0), kPhilox[0]);
   Wide c2 = upper(c3) ^ all_lanes(rounds.x2[0]);
   Wide c1 = multiply(c2, kPhilox[1]);
   Wide c0 = upper(c1) ^ all_lanes(rounds.x0[1]);
   c2 = c3 ^ all_lanes(rounds.x2[1]);
-  c3 = all_lanes(0);  // the same for all: it is in x2[2]
+  c3 = all_lanes(0);  // the same for all counters: part of x2[2]
   PACELINE_UNROLL for (int i = 2; i < 10; ++i) {
     const Wide p0 = multiply(c0, kPhilox[0]);
     const Wide p1 = multiply(c2, kPhilox[1]);

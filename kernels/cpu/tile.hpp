@@ -4,9 +4,9 @@
 // alone, not on the tile it was computed in.
 //
 // bf16 weights are widened to fp32 in registers (a shift and a mask per pair) rather than fed to
-// vdpbf16ps: on Intel cores that instruction issues every other cycle, while fused multiply-adds
-// issue two a cycle and so do twice the work (measured 2.4 times); they also round once per
-// product and keep subnormals. Cores whose dot product is the faster one use the avx512_bf16 build.
+// vdpbf16ps. On Intel cores vdpbf16ps issues every other cycle, while fused multiply-adds issue two
+// a cycle and so do twice the work (measured 2.4 times); they also round once per product and keep
+// subnormals. Cores with the faster dot product use the avx512_bf16 build.
 #pragma once
 
 #include "kernels/cpu/simd.hpp"
@@ -25,17 +25,17 @@ inline constexpr int kMaxTileRows = 2;
 inline constexpr int kTileVectors = 1;
 #endif
 
-/// What the inner loop prefetches.
+/// Target of the inner loop's prefetches.
 enum class Prefetch {
   none,
-  same,  ///< the operand itself, kPrefetchWords further on: it is streamed from memory
-  next,  ///< `Ahead`: a share of what comes after the operand, which has been fetched before
-  each,  ///< `Ahead`: for each vector the same place of another operand, which comes next
+  same,  ///< the operand itself, kPrefetchWords ahead: it is streamed from memory
+  next,  ///< `Ahead`: a share of the data after the operand, which was fetched before
+  each,  ///< `Ahead`: for each vector the same place of the next operand
 };
 inline constexpr std::ptrdiff_t kPrefetchWords = 4096 / 4;
 
-/// Where prefetching goes on; advances with the loop. `step`: bytes for each step of K, at most a
-/// cache line where there is one for all vectors.
+/// Cursor of prefetching; advances with the loop. `step`: bytes for each step of K, at most a cache
+/// line where there is one for all vectors.
 struct Ahead {
   const std::byte* next = nullptr;
   std::ptrdiff_t step = 0;
@@ -56,8 +56,8 @@ PACELINE_INLINE void clear(Tile<MR, NV>& tile) {
 template <Prefetch kPrefetch, int MR>
 PACELINE_INLINE void prefetch_same(const std::uint32_t* b) {
   if constexpr (kPrefetch == Prefetch::same) {
-    // Few rows wait for memory alone: straight to the first level. With more rows the second
-    // level, which can have more lines under way, does better (measured).
+    // Few rows wait for memory alone: lines go straight to the first level. With more rows the
+    // second level, which can have more lines under way, does better (measured).
     if constexpr (MR <= 3) {
       prefetch(b + kPrefetchWords);
     } else {
@@ -75,7 +75,7 @@ PACELINE_INLINE void prefetch_next(Ahead* ahead) {
   }
 }
 
-/// Vectors of b: whole, or 8 lanes of which the rest are zero.
+/// Loads vectors of b: whole, or 8 lanes with the rest zero.
 template <bool kHalf>
 PACELINE_INLINE U32 load_lanes(const std::uint32_t* p) {
   if constexpr (kHalf) return load_half(p);
@@ -87,8 +87,9 @@ template <int sums>
 PACELINE_INLINE U32 high_halves(U32 x) {
 #if defined(PACELINE_SIMD_AVX2)
   if constexpr (sums == kMaxTileRows) {
-    // Takes 15 of 16 registers. With the mask in the last one the compiler keeps a sum in memory,
-    // whose additions take half as long again; smaller tiles are slower with the mask in memory.
+    // The sums take 15 of 16 registers. With the mask in the last one the compiler keeps a sum in
+    // memory, whose additions take half as long again; smaller tiles are slower with the mask in
+    // memory.
     static constexpr std::uint64_t kMask = 0xFFFF0000FFFF0000U;
     alignas(32) static constexpr std::uint64_t kMasks[4] = {kMask, kMask, kMask, kMask};
     PACELINE_UNROLL for (int i = 0; i < 2; ++i) {

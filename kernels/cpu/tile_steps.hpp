@@ -1,7 +1,7 @@
-// The steps that row tiles take through panels of weights on the tile unit, and what goes on beside
-// them: weights that come next are fetched, gates are applied.
+// Steps of row tiles through panels of weights on the tile unit, and work beside them: prefetching
+// of the next weights, and gating.
 //
-// A step's 16 x 32 weights (transposed, in pairs) are 16 lines of a panel, as they are packed.
+// A step's 16 x 32 weights (transposed, in pairs) are 16 lines of a panel as packed.
 #pragma once
 
 #include "kernels/cpu/amx.hpp"
@@ -12,21 +12,21 @@ namespace paceline::kernels::cpu::PACELINE_ISA {
 
 inline constexpr int kStep = 32;                                          // elements of K
 inline constexpr std::ptrdiff_t kPanelRowBytes = kPanelWidth * 4;         // a pair of K
-inline constexpr std::ptrdiff_t kPanelStep = kStep / 2 * kPanelRowBytes;  // of a panel
-/// 768 bytes past what is touched; 512 are as good, with 2,048 a product of 1 to 16 rows takes a
-/// sixth longer (measured).
+inline constexpr std::ptrdiff_t kPanelStep = kStep / 2 * kPanelRowBytes;  // bytes of a panel
+/// Bytes that prefetching is ahead: 768 past the touched ones. 512 are as good; with 2,048 a
+/// product of 1 to 16 rows takes a sixth longer (measured).
 inline constexpr std::ptrdiff_t kPrefetchDistance = kPanelStep + 768;
-// The rest of a last step is read, and the one after it touched.
+// Slack covers the rest of a last step, which is read, and the step after it, which is touched.
 static_assert(2 * kPanelStep <= kPanelSlack);
-/// What is multiplied next is prefetched at so many places in turn, equally far apart. The hardware
-/// runs up to 20 lines ahead in each page that is read, and 20 are too few to keep memory busy. At
-/// four places a product of 64 rows takes a fifth less time than at one, at eight no less than at
-/// four (measured).
+/// Places, equally far apart, at which the next operand is prefetched in turn. The hardware runs up
+/// to 20 lines ahead in each page that is read, and 20 are too few to keep memory busy. At four
+/// places a product of 64 rows takes a fifth less time than at one, at eight no less than at four
+/// (measured).
 inline constexpr int kPlaces = 4;
 inline constexpr int kPlaceLines = static_cast<int>(kPanelStep / 64 / kPlaces);  // for each step
 static_assert(kPanelStep / 64 % kPlaces == 0);
 
-/// What a block of one or two row tiles does with one panel, or one row tile with two panels.
+/// Operands of a block of one or two row tiles with one panel, or of one row tile with two panels.
 struct Work {
   const std::byte* rows[2];      ///< by row tile
   std::ptrdiff_t row_bytes[2];   ///< from row to row, by row tile
@@ -37,7 +37,7 @@ struct Work {
   int ahead_lines;               ///< at each place, for each step
 };
 
-/// Prefetches what a step does of what is next.
+/// Prefetches a step's share of the next operand.
 PACELINE_INLINE void prefetch_next(Work& work) {
   for (int i = 0; i < work.ahead_lines; ++i, work.ahead += 64) {
     PACELINE_UNROLL for (int place = 0; place < kPlaces; ++place) {
@@ -47,11 +47,11 @@ PACELINE_INLINE void prefetch_next(Work& work) {
   }
 }
 
-/// Half a step of a panel that is streamed from memory: touches that of the next step by plain
-/// loads and prefetches what comes after. Tile loads alone, even of prefetched lines, reach 15 of
-/// the 19 GB/s that a core reads with plain loads; so they reach 18. The loop is to stay one: the
-/// first-level cache foresees the steps of one load instruction, and unrolled there are sixteen of
-/// them, which reach 15 (measured).
+/// Half a step of a panel that is streamed from memory: touches half of the next step by plain
+/// loads and prefetches the lines after it. Tile loads alone, even of prefetched lines, reach 15 of
+/// the 19 GB/s that a core reads with plain loads; with this they reach 18. The loop must stay one:
+/// the first-level prefetcher follows one load instruction, and unrolled there are sixteen of them,
+/// which reach 15 (measured).
 PACELINE_INLINE void touch_ahead(const std::byte* p) {
 #pragma GCC unroll 1
   for (std::ptrdiff_t i = 0; i < kPanelStep / 2; i += 64) {
@@ -60,8 +60,8 @@ PACELINE_INLINE void touch_ahead(const std::byte* p) {
   }
 }
 
-/// Takes a row tile through one or two panels, or two row tiles through one. Tile n of the outputs:
-/// [row tile][vector], or vector n of both panels.
+/// Takes a row tile through one or two panels, or two row tiles through one. Output tile n: [row
+/// tile][vector], or vector n of both panels.
 template <int tiles, int panels, bool gated>
 PACELINE_INLINE void run_steps(Work& work, int steps, bool streamed, Gating* gating) {
   static_assert(tiles == 1 || panels == 1);
